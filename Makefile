@@ -1,0 +1,63 @@
+# A short front for CMake: `make help` lists what it does. It writes only under build*/, except
+# `make install` (PREFIX, DESTDIR) and `make format` (the sources).
+# JOBS: how many compilers and tests run at the same time.
+PREFIX ?= /usr/local
+JOBS ?= 2
+VENV = build-peers/venv
+QUIET = sh scripts/quiet.sh
+MAKEFLAGS += --no-print-directory
+
+.NOTPARALLEL:
+.PHONY: all demo test test-peers install asan format format-check clean help
+
+all: ## check the dependencies, configure and build into build/
+	@sh scripts/deps.sh build
+	@cmake --preset cpu
+	@cmake --build --preset cpu -j $(JOBS)
+
+demo: ## build the program and run its demonstration
+	@sh scripts/deps.sh build
+	@$(QUIET) "configure" cmake --preset cpu
+	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli
+	@sh scripts/demo.sh
+
+test: ## all tests, the fast ones again under the sanitizers, and the formatting
+	@sh scripts/deps.sh test
+	@$(QUIET) "configure" cmake --preset cpu
+	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS)
+	@$(QUIET) "test" ctest --preset cpu -j $(JOBS)
+	@$(QUIET) "configure (sanitizers)" cmake --preset asan
+	@$(QUIET) "build (sanitizers)" cmake --build --preset asan -j $(JOBS)
+	@$(QUIET) "test (sanitizers, fast)" ctest --preset asan -j $(JOBS) -L fast
+	@sh scripts/format.sh check
+
+asan: ## all tests under the address and undefined-behaviour sanitizers
+	@sh scripts/deps.sh test
+	@$(QUIET) "configure (sanitizers)" cmake --preset asan
+	@$(QUIET) "build (sanitizers)" cmake --build --preset asan -j $(JOBS)
+	@$(QUIET) "test (sanitizers)" ctest --preset asan -j $(JOBS)
+
+test-peers: all $(VENV)/.done ## compare with the Python libraries of tests/peers
+	@PYTHON="$(CURDIR)/$(VENV)/bin/python" DRO="$(CURDIR)/build/dro" sh tests/peers/run.sh
+
+$(VENV)/.done: tests/peers/requirements.txt
+	@sh scripts/deps.sh peers
+	@python3 -m venv $(VENV)
+	@$(QUIET) "pip install" $(VENV)/bin/python -m pip install -r tests/peers/requirements.txt
+	@touch $@
+
+install: all ## install under PREFIX (default /usr/local), staged in DESTDIR
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(abspath $(PREFIX))"
+
+format: ## rewrite the tracked .c and .h files in the project's style
+	@sh scripts/format.sh fix
+
+format-check: ## say which tracked .c and .h files are not in the project's style
+	@sh scripts/format.sh check
+
+clean: ## remove every build folder
+	@rm -rf build build-ref build-asan build-peers
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | \
+	  awk -F'|' '{ sub(/make all$$/, "make", $$1); printf "%-18s %s\n", $$1, $$2 }'

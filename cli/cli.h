@@ -1,0 +1,74 @@
+/* cli: the program `dro`. Sees the public headers only. A command is one file cmd_NAME.c and one line
+ * in commands.def; a benchmark one file bench_NAME.c and one line in benches.def. */
+#ifndef DRO_CLI_H
+#define DRO_CLI_H
+
+#include <dro/dro.h>
+#include <jansson.h>
+#include <stdbool.h>
+
+/* ---- arguments: one parser for all; the help texts come from the same tables ---- */
+
+typedef enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_REAL, CLI_INTEGER } cli_kind;
+
+typedef struct cli_option {
+    const char *name; /* without the dashes */
+    cli_kind kind;
+    const char *value;    /* how the help names its value, "N"; NULL for a flag */
+    const char *fallback; /* NULL: none */
+    double low, high;     /* bounds of a number */
+    const char *meaning;
+} cli_option;
+
+#define CLI_OPTIONS_END                                                                            \
+    {                                                                                              \
+        NULL, CLI_FLAG, NULL, NULL, 0, 0, NULL                                                     \
+    }
+
+typedef struct cli_args cli_args;
+
+typedef struct cli_command {
+    const char *name;    /* as typed: "bench rates" */
+    const char *usage;   /* what follows the name: "[--json]" */
+    const char *summary; /* one line */
+    const char *details; /* more lines for --help, or NULL */
+    const cli_option *options; /* --json, --help, --backend and --threads come by themselves */
+    int least, most;           /* how many words without dashes it takes */
+    int (*run)(const cli_args *args);
+} cli_command;
+
+/* Parsed and checked: a name must be in the command's table. NULL / 0 when there is no value. */
+const char *cli_text(const cli_args *args, const char *name);
+double cli_real(const cli_args *args, const char *name);
+long long cli_integer(const cli_args *args, const char *name);
+bool cli_flag(const cli_args *args, const char *name);
+bool cli_json(const cli_args *args);
+const char *cli_word(const cli_args *args, int index); /* the i-th word, or NULL */
+
+/* A context by --backend and --threads, or NULL after a clear line (the caller returns 1). */
+dro_context *cli_context(const cli_args *args);
+
+/* ---- output ---- */
+
+/* "dro: ..." on stderr; returns 1, the exit status, so that a failure is one line. */
+int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same for wrong usage; returns 2. */
+int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A progress line on stderr when that is a terminal; NULL clears it. */
+void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Prints one JSON document on stdout and releases it; returns 0, or 1 if stdout failed. */
+int cli_emit(json_t *document);
+
+/* A table with aligned columns: headers, then cells row by row (copied), then print and release. A
+ * header that begins with '>' aligns its column to the right. */
+typedef struct cli_table cli_table;
+cli_table *cli_table_create(int columns, const char *const *headers);
+void cli_table_cell(cli_table *table, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void cli_table_print(cli_table *table);
+
+double cli_seconds(void); /* a steady clock */
+double cli_median(double *values, int count); /* sorts them */
+const char *cli_cpu(void); /* the processor's name, for what a figure was measured on */
+
+#endif

@@ -1,0 +1,13 @@
+# Compiler settings of our own code, as the interface target dro_flags. Nothing here reaches the
+# users of the library. No -march (instruction sets are chosen at run time) and no -ffast-math
+# (infinities and NaNs must be seen).
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS ON)
+
+add_library(dro_flags INTERFACE)
+target_compile_options(dro_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wvla
+  $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
+  $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
+  $<$<BOOL:${DRO_WERROR}>:-Werror>)

@@ -1,0 +1,35 @@
+/* The context: which hardware to use, and the text of the last error.
+ *
+ * Everything else is created from a context and must be destroyed before it. A context and what was
+ * created from it belong to one thread at a time; different contexts are independent. */
+#ifndef DRO_CONTEXT_H
+#define DRO_CONTEXT_H
+
+#include <dro/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dro_context dro_context;
+
+/* backend: "ref" (plain C, the truth), "cpu" (OpenMP and SIMD) or "auto" / NULL (the fastest that
+ * works). threads: 0 takes what OpenMP would. On failure *ctx is NULL and there is no error text:
+ * the code says all (DRO_ERR_NAME: no such backend in this build). */
+DRO_API dro_status dro_context_create(const char *backend, int threads, dro_context **ctx);
+DRO_API void dro_context_destroy(dro_context *ctx); /* NULL is fine */
+
+/* One line about the last failure, "" if there was none. Borrowed until the next call on ctx. */
+DRO_API const char *dro_context_error(const dro_context *ctx);
+
+DRO_API const char *dro_context_backend(const dro_context *ctx);
+DRO_API int dro_context_threads(const dro_context *ctx);
+
+/* The backends of this build: name and one-line description of the i-th, or NULL past the last. */
+DRO_API const char *dro_backend_name(int index);
+DRO_API const char *dro_backend_summary(int index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

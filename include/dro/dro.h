@@ -1,0 +1,17 @@
+/* libdro: train models that do not ignore the rare and the hard.
+ *
+ *     min_w  F(w) = lambda * log E_z exp(loss(w; z) / lambda) + r(w)
+ *
+ * solved online, one small batch at a time, in O(d) memory, by COVER and RECOVER (Qi, Guo, Xu, Jin,
+ * Yang 2021), next to every method that paper compares them with. Start with optimizer.h. */
+#ifndef DRO_DRO_H
+#define DRO_DRO_H
+
+#include <dro/context.h>
+#include <dro/linear.h>
+#include <dro/optimizer.h>
+#include <dro/problem.h>
+#include <dro/status.h>
+#include <dro/version.h>
+
+#endif

@@ -1,0 +1,111 @@
+/* The optimisers. A run, from the first call to the last:
+ *
+ *     dro_optimizer *opt;
+ *     dro_optimizer_create(ctx, "recover", &problem, &opt);
+ *     dro_optimizer_set(opt, "eta", "0.1");            // names and ranges: dro_optimizer_param()
+ *     dro_optimizer_start(opt, w0);                    // settings are fixed from here on
+ *     for (int t = 0; t < 1000; t++)
+ *         dro_optimizer_step(opt);                     // one update of w
+ *     dro_optimizer_weights(opt, w);                   // copy out
+ *     dro_optimizer_destroy(opt);
+ *
+ * Every call returns a status; on failure dro_context_error(ctx) says what was wrong. A step that
+ * fails (a NaN loss, a callback's error) leaves w and the state as they were: step again to retry
+ * the same batch, or dro_optimizer_skip() to pass over it. */
+#ifndef DRO_OPTIMIZER_H
+#define DRO_OPTIMIZER_H
+
+#include <dro/context.h>
+#include <dro/problem.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dro_optimizer dro_optimizer;
+
+/* The problem is copied; what it points to is borrowed until destroy. */
+DRO_API dro_status dro_optimizer_create(dro_context *ctx, const char *name,
+                                        const dro_problem *problem, dro_optimizer **opt);
+/* For cover, recover, ascpg, civr and rcivr. */
+DRO_API dro_status dro_optimizer_create_composite(dro_context *ctx, const char *name,
+                                                  const dro_composite *composite,
+                                                  dro_optimizer **opt);
+DRO_API void dro_optimizer_destroy(dro_optimizer *opt); /* NULL is fine */
+
+/* Settings, before start. An unknown name or a value out of range changes nothing and the error says
+ * what would be right. */
+DRO_API dro_status dro_optimizer_set(dro_optimizer *opt, const char *name, const char *value);
+DRO_API dro_status dro_optimizer_set_real(dro_optimizer *opt, const char *name, double value);
+/* The present value as text, cut to size. */
+DRO_API dro_status dro_optimizer_get(const dro_optimizer *opt, const char *name, char *text,
+                                     size_t size);
+
+/* w0 is (dim); NULL starts at zero. */
+DRO_API dro_status dro_optimizer_start(dro_optimizer *opt, const float *w0);
+/* One update of w. DRO_ERR_END: the stream or the planned number of steps is over. */
+DRO_API dro_status dro_optimizer_step(dro_optimizer *opt);
+/* After a refused step: drop the batch that was refused. */
+DRO_API dro_status dro_optimizer_skip(dro_optimizer *opt);
+/* Copies w, (dim), to host memory. */
+DRO_API dro_status dro_optimizer_weights(const dro_optimizer *opt, float *w);
+/* w in the backend's memory, borrowed until the next step. */
+DRO_API const float *dro_optimizer_w(const dro_optimizer *opt);
+
+/* What a run has done and what it sees. */
+typedef struct dro_info {
+    uint64_t step;        /* updates of w so far */
+    uint64_t examples;    /* examples drawn */
+    uint64_t evaluations; /* times an example's loss or gradient was computed */
+    double eta, lambda, a; /* of the last step; a is 0 where the method has none */
+    double loss;           /* mean loss of the last batch at the last w */
+    double log_u;          /* the estimator of log E exp(loss/lambda) */
+    double objective;      /* the method's running estimate of F at that w, r(w) included */
+    double regulariser;    /* r(w) there */
+    double largest_weight; /* largest weight of one example, as a multiple of the mean */
+    double effective;      /* effective sample size / batch, in (0, 1] */
+    uint64_t caps;         /* exponents that were continued by the tangent */
+    uint64_t floors;       /* estimators that fell below the floor */
+    uint64_t fresh_starts; /* estimators started afresh, the first one not counted */
+} dro_info;
+DRO_API dro_status dro_optimizer_info(const dro_optimizer *opt, dro_info *info);
+/* Weights q of the classes or groups (tilt=class, group): copies at most count, gives how many. */
+DRO_API size_t dro_optimizer_group_weights(const dro_optimizer *opt, double *q, size_t count);
+
+/* The state as a flat buffer. Load into an optimiser that was created and set alike and started;
+ * from there the run goes on bit by bit as the saved one would have. */
+DRO_API size_t dro_optimizer_state_size(const dro_optimizer *opt);
+DRO_API dro_status dro_optimizer_save(const dro_optimizer *opt, void *buffer, size_t size);
+DRO_API dro_status dro_optimizer_load(dro_optimizer *opt, const void *buffer, size_t size);
+
+/* r(w) of the optimiser's regulariser, in double, for w in host memory. */
+DRO_API double dro_optimizer_regulariser(const dro_optimizer *opt, const float *w);
+
+/* The described parameters, for help texts and checks. */
+typedef enum dro_param_kind {
+    DRO_PARAM_REAL,
+    DRO_PARAM_INTEGER,
+    DRO_PARAM_CHOICE,
+    DRO_PARAM_LIST /* up to 16 reals, written 60,90 */
+} dro_param_kind;
+
+typedef struct dro_param {
+    const char *name;
+    dro_param_kind kind;
+    const char *fallback; /* the default, as text */
+    double low, high;     /* bounds, both allowed; of each element for a list */
+    const char *choices;  /* DRO_PARAM_CHOICE: the words, separated by | */
+    const char *meaning;  /* one line */
+} dro_param;
+
+/* The i-th optimiser's name and one-line summary, NULL past the last. */
+DRO_API const char *dro_optimizer_name(int index);
+DRO_API const char *dro_optimizer_summary(int index);
+/* The i-th parameter of the named optimiser: DRO_ERR_NAME if there is no such optimiser,
+ * DRO_ERR_END past the last parameter. */
+DRO_API dro_status dro_optimizer_param(const char *optimizer, int index, dro_param *param);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

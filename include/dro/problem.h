@@ -1,0 +1,87 @@
+/* The contract that everything hangs on: how an optimiser sees a model and its data.
+ *
+ *     forward (w, batch)  ->  losses[i] = loss(w; z_i)
+ *     backward(coef)      ->  grads[k]  = sum over i in part k of coef[i] * d loss(w; z_i) / dw
+ *
+ * A call may carry one or two PARTS: two batches evaluated at the same w, one gradient per part
+ * (COVER needs the next batch at the present point as well). losses and coef list the examples of
+ * part 0, then those of part 1. Arrays are in the memory of the context's backend: for "ref" and
+ * "cpu", plain host memory.
+ *
+ * An EXAMPLE is known by its id in 0..n-1, or on a stream by its running number. The order in which
+ * examples are drawn is addressed by POSITION: the k-th example ever drawn. The same position must
+ * give the same examples (and, where there is augmentation, the same pixels); that is what makes
+ * runs repeatable and resumable. Leave `draw` NULL and the library draws ids itself. */
+#ifndef DRO_PROBLEM_H
+#define DRO_PROBLEM_H
+
+#include <dro/status.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dro_batch {
+    uint64_t position;      /* of its first example in the drawing order (UINT64_MAX: gathered by id) */
+    size_t count;           /* examples in it */
+    const int64_t *ids;     /* (count) which examples */
+    const int32_t *classes; /* (count) the class of each, or NULL */
+    const int32_t *groups;  /* (count) the group of each, or NULL */
+    void *handle;           /* the problem's own, NULL when the library draws */
+} dro_batch;
+
+typedef struct dro_problem {
+    void *user; /* passed to every callback */
+    size_t dim; /* d: the number of weights */
+    int64_t n;  /* how many examples there are; 0: a stream, not known */
+
+    dro_status (*forward)(void *user, const float *w, const dro_batch *parts, int part_count,
+                          float *losses);
+    /* Follows a forward with the same w and parts. grads[k] is (dim), overwritten. */
+    dro_status (*backward)(void *user, const float *w, const dro_batch *parts, int part_count,
+                           const float *coef, float *const *grads);
+
+    /* (optional) The examples at `position` .. `position + count - 1` of the training order. A batch
+     * stays valid until the third draw or gather after it. DRO_ERR_END ends a stream. */
+    dro_status (*draw)(void *user, uint64_t position, size_t count, dro_batch *batch);
+    /* (optional) Given examples, for the methods that sample by p. Not needed when draw is NULL. */
+    dro_status (*gather)(void *user, const int64_t *ids, size_t count, dro_batch *batch);
+    /* (optional, for tilt=class and tilt=group when draw is NULL) The class and the group of
+     * examples; either output is NULL when it is not wanted. */
+    dro_status (*labels)(void *user, const int64_t *ids, size_t count, int32_t *classes,
+                         int32_t *groups);
+
+    int32_t classes;             /* how many classes there are, 0: not told */
+    int32_t groups;              /* how many groups there are, 0: not told */
+    const double *class_share;   /* (optional) (classes) shares of the data; else counted */
+    const double *group_share;   /* (optional) (groups) */
+    const int64_t *param_blocks; /* (optional) (param_block_count + 1) offsets into w: the blocks of
+                                    the group lasso; else reg_block equal ones */
+    size_t param_block_count;
+    size_t max_batch; /* (optional) most examples in one forward call, parts together; 0: any */
+} dro_problem;
+
+/* The general compositional problem  min_w  f( E g_z(w) ) + r(w),  g_z(w) in R^p. */
+typedef struct dro_composite {
+    void *user;
+    size_t dim;   /* d */
+    size_t inner; /* p: the size of g */
+    int64_t n;    /* examples, 0: a stream */
+
+    /* Means over each part k: g + k*p is (p); jacobian[k] is (p, d) by rows. jacobian NULL: only g
+     * is wanted. */
+    dro_status (*evaluate)(void *user, const float *w, const dro_batch *parts, int part_count,
+                           double *g, float *const *jacobian);
+    /* f(u) and its gradient, (p). */
+    dro_status (*outer)(void *user, const double *u, double *value, double *gradient);
+
+    dro_status (*draw)(void *user, uint64_t position, size_t count, dro_batch *batch); /* optional */
+    size_t max_batch;                                                                  /* optional */
+} dro_composite;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,62 @@
+#!/bin/sh
+# deps.sh build|test|peers: makes sure that what building, testing or comparing needs is installed.
+# Touches nothing when all is there. On Debian it installs the missing packages as root or through
+# sudo, or prints the one line to run and fails; on other systems it names what is missing and goes on.
+set -eu
+missing=
+need() { missing="$missing $1"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+tool() { have "$2" || need "$1"; }                                 # package, command
+library() { pkg-config --exists "$2" 2>/dev/null || package "$1"; } # package, pkg-config name
+package() {
+    if have dpkg-query; then
+        case $(dpkg-query -W -f '${db:Status-Status} ' "$1" 2>/dev/null) in
+        *"installed "*) ;;
+        *) need "$1" ;;
+        esac
+    elif [ "$1" != libc6-dev ]; then
+        need "$1"
+    fi
+}
+
+case ${1:-} in build | test | peers) ;; *) echo "usage: deps.sh build|test|peers" >&2; exit 2 ;; esac
+have cc || tool gcc gcc
+package libc6-dev
+tool make make
+tool cmake cmake
+tool pkg-config pkg-config
+library libjansson-dev jansson
+if [ "$1" = test ]; then
+    have c++ || tool g++ g++
+    library libcmocka-dev cmocka
+    have clang-format-14 || tool clang-format clang-format
+fi
+if [ "$1" = peers ]; then
+    tool python3 python3
+    python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
+fi
+if [ -z "$missing" ]; then exit 0; fi
+
+if ! have dpkg-query || ! have apt-get; then
+    echo "deps: not found (under their Debian names):$missing; install them with your package manager" >&2
+    exit 0
+fi
+if [ "$(id -u)" -eq 0 ]; then
+    sudo=
+elif have sudo && sudo -n true 2>/dev/null; then
+    sudo="sudo -n"
+elif have sudo && [ -t 0 ] && [ -t 2 ]; then
+    sudo=sudo
+else
+    echo "deps: packages are missing; run: sudo apt-get update && sudo apt-get install -y$missing" >&2
+    exit 1
+fi
+
+apt() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 "$@" >/dev/null; }
+echo "deps: installing$missing" >&2
+ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || apt update
+# A stale list names files that are gone: refresh it and try once more.
+apt install --no-install-recommends $missing || {
+    apt update
+    apt install --no-install-recommends $missing
+}

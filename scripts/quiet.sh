@@ -1,0 +1,19 @@
+#!/bin/sh
+# quiet.sh LABEL COMMAND...: runs COMMAND and says in one line how it went; its output is shown only
+# when it fails, apart from what was skipped or is missing. Writes one temporary file.
+set -u
+label=$1
+shift
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+"$@" >"$log" 2>&1
+status=$?
+if [ $status -ne 0 ]; then
+    cat "$log"
+    echo "FAILED: $label" >&2
+    exit $status
+fi
+summary=$(sed -n 's/^\([0-9]*% tests passed.*\)/: \1/p' "$log")
+echo "$label$summary"
+sed -n -e 's/^-- \(libdro: .*\)/  \1/p' -e 's/^ *[0-9]*\/[0-9]* Test .*: \([^ ]*\) .*Skipped.*/  skipped: \1/p' \
+    -e '/ warning: /p' "$log"

@@ -1,0 +1,79 @@
+/* The list of backends, and the context that chooses one. */
+#include "backend.h"
+
+#include <math.h>
+#include <string.h>
+
+#if DRO_WITH_CPU
+#include <omp.h>
+#endif
+
+static const dro__backend *const list[] = {
+#define BACKEND(name) &dro__backend_##name,
+#include "backends.def"
+#undef BACKEND
+};
+
+enum { LIST_COUNT = sizeof list / sizeof list[0] };
+
+const char *dro_backend_name(int index)
+{
+    return index >= 0 && index < LIST_COUNT ? list[index]->name : NULL;
+}
+
+const char *dro_backend_summary(int index)
+{
+    return index >= 0 && index < LIST_COUNT ? list[index]->summary : NULL;
+}
+
+static int default_threads(void)
+{
+#if DRO_WITH_CPU
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+dro_status dro_context_create(const char *backend, int threads, dro_context **ctx)
+{
+    if (!ctx)
+        return DRO_ERR_ARGUMENT;
+    *ctx = NULL;
+    if (threads < 0 || threads > 4096)
+        return DRO_ERR_RANGE;
+    bool any = !backend || strcmp(backend, "auto") == 0;
+    const dro__backend *found = NULL;
+    for (int i = 0; i < LIST_COUNT && !found; i++)
+        if ((any || strcmp(backend, list[i]->name) == 0) && list[i]->works())
+            found = list[i];
+    if (!found)
+        return DRO_ERR_NAME;
+    dro_context *made = dro__alloc(1, sizeof *made);
+    if (!made)
+        return DRO_ERR_MEMORY;
+    made->backend = found;
+    made->threads = threads ? threads : default_threads();
+    *ctx = made;
+    return DRO_OK;
+}
+
+void dro_context_destroy(dro_context *ctx)
+{
+    dro__free(ctx);
+}
+
+const char *dro_context_backend(const dro_context *ctx)
+{
+    return ctx->backend->name;
+}
+
+double dro__norm2(const dro_context *ctx, size_t n, double c0, const float *x, double c1,
+                  const float *y)
+{
+    dro__fused f = {.n = n, .inputs = y ? 2 : 1, .norms = 1, .in = {x, y}, .prox_out = -1};
+    f.norm_coef[0][0] = c0;
+    f.norm_coef[0][1] = c1;
+    ctx->backend->fused(ctx->threads, &f);
+    return f.norm[0];
+}

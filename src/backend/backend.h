@@ -1,0 +1,82 @@
+/* backend: memory and operations of one kind of hardware. A backend is one table of functions; the
+ * optimisers and models are written once over it. `ref` is plain C and the truth that the others are
+ * tested against. To add one: a folder with its table, and a line in backends.def.
+ *
+ * Vectors are float32 in the backend's memory. `threads` is the context's. */
+#ifndef DRO_BACKEND_H
+#define DRO_BACKEND_H
+
+#include "base.h"
+
+/* Elementwise proximal map:  x -> clip( soft(x, threshold) * scale, low, high ). */
+typedef struct dro__prox {
+    double threshold, scale, low, high;
+} dro__prox;
+
+#define DRO__PROX_NONE                                                                             \
+    (dro__prox) { 0, 1, -HUGE_VAL, HUGE_VAL }
+
+/* One pass over memory:  out[j] = sum_k coef[j][k] * in[k]  and  norm[m] = | sum_k norm_coef[m][k] *
+ * in[k] |^2, the norms taken of the inputs as they were. An output may be one of the inputs. A
+ * coefficient 0 means that the input is not read for that output, so it may hold anything. */
+enum { DRO__FUSED_IN = 6, DRO__FUSED_OUT = 3, DRO__FUSED_NORM = 2 };
+
+typedef struct dro__fused {
+    size_t n;
+    int inputs, outputs, norms;
+    const float *in[DRO__FUSED_IN];
+    float *out[DRO__FUSED_OUT];
+    double coef[DRO__FUSED_OUT][DRO__FUSED_IN];
+    double norm_coef[DRO__FUSED_NORM][DRO__FUSED_IN];
+    double norm[DRO__FUSED_NORM]; /* results */
+    int prox_out;                 /* the output that prox is applied to, -1 for none */
+    dro__prox prox;
+} dro__fused;
+
+/* Rows of a table: dense (x) or compressed sparse rows (starts, columns, values). */
+typedef struct dro__rows {
+    size_t features;
+    const float *x; /* (n, features), NULL when sparse */
+    const int64_t *starts;
+    const int32_t *columns;
+    const float *values;
+} dro__rows;
+
+typedef enum dro__loss_kind { DRO__LOSS_LOGISTIC, DRO__LOSS_SQUARED } dro__loss_kind;
+
+typedef struct dro__backend {
+    const char *name, *summary;
+    bool (*works)(void); /* on this machine */
+
+    void *(*alloc)(size_t count, size_t size); /* zeroed; NULL when there is none */
+    void (*free)(void *memory);
+    void (*copy_in)(void *to, const void *host_from, size_t bytes);
+    void (*copy_out)(void *host_to, const void *from, size_t bytes);
+
+    void (*fused)(int threads, dro__fused *f);
+    /* The first index whose value is NaN or infinite, -1 if there is none. */
+    int64_t (*first_bad)(int threads, size_t n, const float *x);
+    /* x_B <- max(0, 1 - threshold / |x_B|) x_B for each block B = [offsets[k], offsets[k+1]). */
+    void (*block_shrink)(int threads, float *x, const int64_t *offsets, size_t blocks,
+                         double threshold);
+
+    /* margins[i] = <row ids[i], w>, i < count */
+    void (*rows_dot)(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
+                     const float *w, float *margins);
+    /* grad = sum_i coef[i] * row ids[i], (features) */
+    void (*rows_sum)(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
+                     const float *coef, float *grad);
+    /* loss[i] and slope[i] = d loss / d margin; losses may be NULL or slopes may be. */
+    void (*loss)(int threads, dro__loss_kind kind, size_t count, const float *margins,
+                 const float *y, float *losses, float *slopes);
+} dro__backend;
+
+#define BACKEND(name) extern const dro__backend dro__backend_##name;
+#include "backends.def"
+#undef BACKEND
+
+/* Squared norm of a combination c0*x + c1*y (y may be NULL), through fused. */
+double dro__norm2(const dro_context *ctx, size_t n, double c0, const float *x, double c1,
+                  const float *y);
+
+#endif

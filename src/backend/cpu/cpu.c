@@ -1,0 +1,30 @@
+/* The cpu backend's table. */
+#include "cpu.h"
+
+#include <string.h>
+
+static bool works(void)
+{
+    return true;
+}
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
+const dro__backend dro__backend_cpu = {
+    .name = "cpu",
+    .summary = "OpenMP threads and SIMD, chosen for the machine when the program starts",
+    .works = works,
+    .alloc = dro__alloc,
+    .free = dro__free,
+    .copy_in = copy,
+    .copy_out = copy,
+    .fused = dro__cpu_fused,
+    .first_bad = dro__cpu_first_bad,
+    .block_shrink = dro__cpu_block_shrink,
+    .rows_dot = dro__cpu_rows_dot,
+    .rows_sum = dro__cpu_rows_sum,
+    .loss = dro__cpu_loss,
+};

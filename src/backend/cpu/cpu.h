@@ -1,0 +1,30 @@
+/* Shared by the files of the cpu backend. */
+#ifndef DRO_CPU_H
+#define DRO_CPU_H
+
+#include "backend.h"
+
+/* Kernels are plain loops over a range, compiled for several instruction sets and chosen once when
+ * the program is loaded. OpenMP regions call them, they never contain one. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define DRO__KERNEL                                                                                \
+    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
+#else
+#define DRO__KERNEL static
+#endif
+
+/* Below this many floats a second thread costs more than it saves. */
+enum { DRO__PARALLEL_MIN = 32768 };
+
+void dro__cpu_fused(int threads, dro__fused *f);
+int64_t dro__cpu_first_bad(int threads, size_t n, const float *x);
+void dro__cpu_block_shrink(int threads, float *x, const int64_t *offsets, size_t blocks,
+                           double threshold);
+void dro__cpu_rows_dot(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
+                       const float *w, float *margins);
+void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
+                       const float *coef, float *grad);
+void dro__cpu_loss(int threads, dro__loss_kind kind, size_t count, const float *margins,
+                   const float *y, float *losses, float *slopes);
+
+#endif

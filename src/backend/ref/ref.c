@@ -1,0 +1,145 @@
+/* The reference backend: plain C, one loop per operation, sums in double. Obviously right before
+ * fast; the other backends are tested against it. */
+#include "backend.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool works(void)
+{
+    return true;
+}
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
+static double combine(const dro__fused *f, const double *coef, size_t i)
+{
+    double sum = 0;
+    for (int k = 0; k < f->inputs; k++)
+        if (coef[k] != 0)
+            sum += coef[k] * (double)f->in[k][i];
+    return sum;
+}
+
+static double prox(const dro__prox *p, double x)
+{
+    double size = fabs(x) - p->threshold;
+    x = (size > 0 ? copysign(size, x) : 0) * p->scale;
+    return x < p->low ? p->low : x > p->high ? p->high : x;
+}
+
+static void fused(int threads, dro__fused *f)
+{
+    (void)threads;
+    memset(f->norm, 0, sizeof f->norm);
+    for (size_t i = 0; i < f->n; i++) {
+        double out[DRO__FUSED_OUT];
+        for (int m = 0; m < f->norms; m++) {
+            double x = combine(f, f->norm_coef[m], i);
+            f->norm[m] += x * x;
+        }
+        for (int j = 0; j < f->outputs; j++)
+            out[j] = combine(f, f->coef[j], i);
+        for (int j = 0; j < f->outputs; j++)
+            f->out[j][i] = (float)(j == f->prox_out ? prox(&f->prox, out[j]) : out[j]);
+    }
+}
+
+static int64_t first_bad(int threads, size_t n, const float *x)
+{
+    (void)threads;
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return (int64_t)i;
+    return -1;
+}
+
+static void block_shrink(int threads, float *x, const int64_t *offsets, size_t blocks,
+                         double threshold)
+{
+    (void)threads;
+    for (size_t k = 0; k < blocks; k++) {
+        double norm = 0;
+        for (int64_t i = offsets[k]; i < offsets[k + 1]; i++)
+            norm += (double)x[i] * (double)x[i];
+        norm = sqrt(norm);
+        double scale = norm > threshold ? 1 - threshold / norm : 0;
+        for (int64_t i = offsets[k]; i < offsets[k + 1]; i++)
+            x[i] = (float)(scale * (double)x[i]);
+    }
+}
+
+static void rows_dot(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
+                     const float *w, float *margins)
+{
+    (void)threads;
+    for (size_t i = 0; i < count; i++) {
+        double sum = 0;
+        if (rows->x) {
+            const float *row = rows->x + (size_t)ids[i] * rows->features;
+            for (size_t j = 0; j < rows->features; j++)
+                sum += (double)row[j] * (double)w[j];
+        } else {
+            for (int64_t k = rows->starts[ids[i]]; k < rows->starts[ids[i] + 1]; k++)
+                sum += (double)rows->values[k] * (double)w[rows->columns[k]];
+        }
+        margins[i] = (float)sum;
+    }
+}
+
+static void rows_sum(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
+                     const float *coef, float *grad)
+{
+    (void)threads;
+    memset(grad, 0, rows->features * sizeof *grad);
+    for (size_t i = 0; i < count; i++) {
+        if (rows->x) {
+            const float *row = rows->x + (size_t)ids[i] * rows->features;
+            for (size_t j = 0; j < rows->features; j++)
+                grad[j] += coef[i] * row[j];
+        } else {
+            for (int64_t k = rows->starts[ids[i]]; k < rows->starts[ids[i] + 1]; k++)
+                grad[rows->columns[k]] += coef[i] * rows->values[k];
+        }
+    }
+}
+
+static void loss(int threads, dro__loss_kind kind, size_t count, const float *margins,
+                 const float *y, float *losses, float *slopes)
+{
+    (void)threads;
+    for (size_t i = 0; i < count; i++) {
+        double value, slope;
+        if (kind == DRO__LOSS_LOGISTIC) {
+            double m = (double)y[i] * (double)margins[i];
+            value = m > 0 ? log1p(exp(-m)) : log1p(exp(m)) - m;
+            slope = -(double)y[i] / (1 + exp(m));
+        } else {
+            slope = (double)margins[i] - (double)y[i];
+            value = slope * slope / 2;
+        }
+        if (losses)
+            losses[i] = (float)value;
+        if (slopes)
+            slopes[i] = (float)slope;
+    }
+}
+
+const dro__backend dro__backend_ref = {
+    .name = "ref",
+    .summary = "plain C, one thread: the truth the others are tested against",
+    .works = works,
+    .alloc = dro__alloc,
+    .free = dro__free,
+    .copy_in = copy,
+    .copy_out = copy,
+    .fused = fused,
+    .first_bad = first_bad,
+    .block_shrink = block_shrink,
+    .rows_dot = rows_dot,
+    .rows_sum = rows_sum,
+    .loss = loss,
+};

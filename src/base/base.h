@@ -1,0 +1,101 @@
+/* base: what every room stands on. Status with text, allocation, counter-based random numbers, a
+ * permutation without memory, described parameters, and the archive that saves and restores state.
+ * Sees nothing of the other rooms. */
+#ifndef DRO_BASE_H
+#define DRO_BASE_H
+
+#include <dro/context.h>
+#include <dro/optimizer.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DRO_TRY(call)                                                                              \
+    do {                                                                                           \
+        dro_status try_status_ = (call);                                                           \
+        if (try_status_ != DRO_OK)                                                                 \
+            return try_status_;                                                                    \
+    } while (0)
+
+/* ---- context ---- */
+
+struct dro__backend; /* src/backend */
+
+enum { DRO__ERROR_SIZE = 512 };
+
+struct dro_context {
+    const struct dro__backend *backend;
+    int threads;
+    char error[DRO__ERROR_SIZE];
+};
+
+/* Writes the error text and returns status, so that a failure is one line: return dro__fail(...). */
+dro_status dro__fail(dro_context *ctx, dro_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- memory ---- */
+
+/* Zeroed, 64-byte aligned, NULL when there is none or count*size overflows. */
+void *dro__alloc(size_t count, size_t size);
+void dro__free(void *pointer);
+
+/* ---- random numbers: a value is a pure function of (seed, stream, counter) ---- */
+
+uint64_t dro__random(uint64_t seed, uint64_t stream, uint64_t counter);
+double dro__random_unit(uint64_t seed, uint64_t stream, uint64_t counter);   /* [0, 1) */
+double dro__random_normal(uint64_t seed, uint64_t stream, uint64_t counter); /* N(0, 1) */
+/* Uniform in 0..n-1. */
+uint64_t dro__random_below(uint64_t seed, uint64_t stream, uint64_t counter, uint64_t n);
+/* Where `index` goes in a pseudo-random permutation of 0..n-1 chosen by key; O(1) memory. */
+uint64_t dro__permute(uint64_t n, uint64_t key, uint64_t index);
+
+/* ---- described parameters ---- */
+
+enum { DRO__LIST_MAX = 16 };
+
+typedef struct dro__list {
+    int count;
+    double values[DRO__LIST_MAX];
+} dro__list;
+
+/* A row: the public description and where the value lives in the settings struct (a double, an
+ * int64_t, an int32_t index into the choices, or a dro__list). */
+typedef struct dro__param {
+    dro_param about;
+    size_t offset;
+} dro__param;
+
+/* Up to this many tables are searched one after another; a table ends with a NULL name. A later
+ * table may repeat a name of an earlier one to give it another default: the later row counts. */
+enum { DRO__TABLE_MAX = 6 };
+
+/* The row in force for the i-th distinct name, or NULL past the last. */
+const dro__param *dro__param_at(const dro__param *const *tables, int index);
+const dro__param *dro__param_find(const dro__param *const *tables, const char *name);
+/* All defaults into settings. The tables' own defaults must parse (a test checks them all). */
+dro_status dro__params_reset(dro_context *ctx, const dro__param *const *tables, void *settings);
+dro_status dro__params_set(dro_context *ctx, const dro__param *const *tables, void *settings,
+                           const char *owner, const char *name, const char *value);
+void dro__params_print(const dro__param *row, const void *settings, char *text, size_t size);
+
+/* ---- archive: one walk over the fields serves measuring, saving and loading ---- */
+
+typedef enum dro__archive_mode {
+    DRO__ARCHIVE_MEASURE,
+    DRO__ARCHIVE_SAVE,
+    DRO__ARCHIVE_LOAD
+} dro__archive_mode;
+
+typedef struct dro__archive {
+    dro__archive_mode mode;
+    unsigned char *bytes; /* SAVE: written, LOAD: read */
+    size_t size, used;
+    bool failed; /* ran past the end */
+} dro__archive;
+
+void dro__archive_bytes(dro__archive *ar, void *data, size_t size);
+#define DRO__ARCHIVE(ar, object) dro__archive_bytes((ar), &(object), sizeof(object))
+/* 64-bit FNV-1a, continued from `hash` (start with 0). */
+uint64_t dro__checksum(uint64_t hash, const void *data, size_t size);
+
+#endif

@@ -1,0 +1,28 @@
+/* What CIVR and its restarted form share. */
+#ifndef DRO_CIVR_H
+#define DRO_CIVR_H
+
+#include "storm.h"
+
+typedef struct dro__civr_settings {
+    dro__settings common;
+    int64_t big, inner;
+    double growth; /* rcivr */
+    int64_t passes;
+} dro__civr_settings;
+
+typedef struct dro__civr {
+    dro__storm storm;
+    size_t big;
+    uint64_t within, stages; /* steps in this stage, stages so far */
+} dro__civr;
+
+dro_status dro__civr_start_with(dro_optimizer *o, const dro__civr_settings *set,
+                                size_t largest_big);
+/* A step with s->big examples at a stage's start. */
+dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set);
+void dro__civr_stop(dro_optimizer *o);
+void dro__civr_drop(dro_optimizer *o);
+void dro__civr_archive(dro_optimizer *o, dro__archive *ar);
+
+#endif

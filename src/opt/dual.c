@@ -1,0 +1,239 @@
+/* The dual variable in a tree over blocks (dual.h). A node covers 2^level blocks and holds, of the
+ * weights below it, the sum, the smallest, how many are smallest, and the second smallest. What was
+ * done to a whole node waits there in two numbers: add (to every weight) and raise (smallest weights
+ * are now at least this). */
+#include "dual.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = 64 };
+
+typedef struct node {
+    double sum, low, second; /* second: HUGE_VAL when all are equal */
+    double add;              /* waits for the children */
+    int64_t low_count, count;
+} node;
+
+struct dro__dual {
+    int64_t n, blocks, leaves; /* leaves: blocks rounded up to a power of two */
+    double *values;            /* (n) */
+    node *nodes;               /* (2 * leaves), root at 1, leaf of block k at leaves + k */
+};
+
+static void scan_block(dro__dual *t, int64_t k)
+{
+    node *leaf = &t->nodes[t->leaves + k];
+    int64_t from = k * BLOCK, to = from + BLOCK < t->n ? from + BLOCK : t->n;
+    *leaf = (node){.low = HUGE_VAL, .second = HUGE_VAL};
+    for (int64_t i = from; i < to; i++) {
+        double x = t->values[i];
+        leaf->sum += x;
+        leaf->count++;
+        if (x < leaf->low) {
+            leaf->second = leaf->low;
+            leaf->low = x;
+            leaf->low_count = 1;
+        } else if (x == leaf->low) {
+            leaf->low_count++;
+        } else if (x < leaf->second) {
+            leaf->second = x;
+        }
+    }
+}
+
+static void pull(dro__dual *t, int64_t k)
+{
+    const node *a = &t->nodes[2 * k], *b = &t->nodes[2 * k + 1];
+    node *up = &t->nodes[k];
+    up->sum = a->sum + b->sum;
+    up->count = a->count + b->count;
+    up->low = fmin(a->low, b->low);
+    up->low_count = (a->low == up->low ? a->low_count : 0) + (b->low == up->low ? b->low_count : 0);
+    up->second = fmin(a->low == up->low ? a->second : a->low, b->low == up->low ? b->second : b->low);
+}
+
+/* The effect on one node of: every weight + add, then the smallest raised to `low`. */
+static void apply(node *x, double add, double low)
+{
+    if (x->count == 0)
+        return;
+    x->sum += add * (double)x->count;
+    x->low += add;
+    x->second += add;
+    x->add += add;
+    if (x->low < low) {
+        x->sum += (low - x->low) * (double)x->low_count;
+        x->low = low;
+    }
+}
+
+static void push_block(dro__dual *t, int64_t k)
+{
+    node *leaf = &t->nodes[t->leaves + k];
+    int64_t from = k * BLOCK, to = from + BLOCK < t->n ? from + BLOCK : t->n;
+    for (int64_t i = from; i < to; i++) {
+        double x = t->values[i] + leaf->add;
+        t->values[i] = x < leaf->low ? leaf->low : x;
+    }
+    leaf->add = 0;
+}
+
+/* Hands what waits at node k to its children. The low of the node bounds theirs. */
+static void push(dro__dual *t, int64_t k)
+{
+    node *x = &t->nodes[k];
+    for (int side = 0; side < 2; side++)
+        apply(&t->nodes[2 * k + side], x->add, x->low);
+    x->add = 0;
+}
+
+static void raise_floor(dro__dual *t, int64_t k, double floor)
+{
+    node *x = &t->nodes[k];
+    if (x->count == 0 || x->low >= floor)
+        return;
+    if (x->second > floor) {
+        apply(x, 0, floor);
+        return;
+    }
+    if (k >= t->leaves) {
+        push_block(t, k - t->leaves);
+        for (int64_t i = (k - t->leaves) * BLOCK, j = 0; j < x->count; i++, j++)
+            t->values[i] = fmax(t->values[i], floor);
+        scan_block(t, k - t->leaves);
+        return;
+    }
+    push(t, k);
+    raise_floor(t, 2 * k, floor);
+    raise_floor(t, 2 * k + 1, floor);
+    pull(t, k);
+}
+
+/* From the root down to the leaf of block k, so that its values are true. */
+static void reach(dro__dual *t, int64_t block)
+{
+    int64_t leaf = t->leaves + block;
+    int depth = 63 - __builtin_clzll((unsigned long long)t->leaves);
+    for (int shift = depth; shift > 0; shift--)
+        push(t, leaf >> shift);
+    push_block(t, block);
+}
+
+dro_status dro__dual_create(dro_context *ctx, int64_t n, dro__dual **dual)
+{
+    dro__dual *t = dro__alloc(1, sizeof *t);
+    *dual = NULL;
+    if (!t)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the dual variable");
+    t->n = n;
+    t->blocks = (n + BLOCK - 1) / BLOCK;
+    for (t->leaves = 1; t->leaves < t->blocks;)
+        t->leaves *= 2;
+    t->values = dro__alloc((size_t)n, sizeof *t->values);
+    t->nodes = dro__alloc((size_t)t->leaves * 2, sizeof *t->nodes);
+    if (!t->values || !t->nodes) {
+        dro__dual_destroy(t);
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a dual variable of %lld examples",
+                         (long long)n);
+    }
+    for (int64_t i = 0; i < n; i++)
+        t->values[i] = 1 / (double)n;
+    dro__dual_rebuild(t);
+    *dual = t;
+    return DRO_OK;
+}
+
+void dro__dual_destroy(dro__dual *t)
+{
+    if (!t)
+        return;
+    dro__free(t->values);
+    dro__free(t->nodes);
+    dro__free(t);
+}
+
+double dro__dual_get(dro__dual *t, int64_t i)
+{
+    reach(t, i / BLOCK);
+    return t->values[i];
+}
+
+void dro__dual_set(dro__dual *t, int64_t i, double weight)
+{
+    int64_t block = i / BLOCK;
+    reach(t, block);
+    t->values[i] = weight;
+    scan_block(t, block);
+    for (int64_t k = (t->leaves + block) / 2; k >= 1; k /= 2)
+        pull(t, k);
+}
+
+double dro__dual_total(const dro__dual *t)
+{
+    return t->nodes[1].sum;
+}
+
+int64_t dro__dual_find(dro__dual *t, double u)
+{
+    double rest = u * t->nodes[1].sum;
+    int64_t k = 1;
+    while (k < t->leaves) {
+        push(t, k);
+        k *= 2;
+        if (rest >= t->nodes[k].sum && t->nodes[k + 1].count > 0)
+            rest -= t->nodes[k++].sum;
+    }
+    int64_t block = k - t->leaves;
+    push_block(t, block);
+    int64_t i = block * BLOCK, last = i + t->nodes[k].count - 1;
+    while (i < last && rest >= t->values[i])
+        rest -= t->values[i++];
+    return i;
+}
+
+void dro__dual_project(dro__dual *t, double floor)
+{
+    node *root = &t->nodes[1];
+    /* Michelot: shift all equally so that the sum is right, lift what fell below the floor, take what
+     * is now too much equally from those above it, until nothing is left to take. What has reached
+     * the floor stays there, because each further shift is downwards. */
+    apply(root, (1 - root->sum) / (double)root->count, -HUGE_VAL);
+    raise_floor(t, 1, floor);
+    for (int round = 0; round < 100; round++) {
+        double excess = root->sum - 1;
+        int64_t above = root->count - (root->low <= floor ? root->low_count : 0);
+        if (excess <= 1e-15 || above == 0)
+            break;
+        apply(root, -excess / (double)above, -HUGE_VAL);
+        raise_floor(t, 1, floor);
+    }
+}
+
+void dro__dual_archive(dro__dual *t, dro__archive *ar)
+{
+    dro__archive_bytes(ar, t->values, (size_t)t->n * sizeof *t->values);
+    dro__archive_bytes(ar, t->nodes, (size_t)t->leaves * 2 * sizeof *t->nodes);
+}
+
+double *dro__dual_values(dro__dual *t)
+{
+    for (int64_t k = 1; k < t->leaves; k++)
+        push(t, k);
+    for (int64_t k = 0; k < t->blocks; k++)
+        push_block(t, k);
+    return t->values;
+}
+
+void dro__dual_rebuild(dro__dual *t)
+{
+    memset(t->nodes, 0, (size_t)t->leaves * 2 * sizeof *t->nodes);
+    for (int64_t k = 0; k < t->leaves; k++) {
+        if (k < t->blocks)
+            scan_block(t, k);
+        else
+            t->nodes[t->leaves + k] = (node){.low = HUGE_VAL, .second = HUGE_VAL};
+    }
+    for (int64_t k = t->leaves - 1; k >= 1; k--)
+        pull(t, k);
+}

@@ -1,0 +1,270 @@
+/* What every optimiser does the same way: draw batches, call the problem, refuse bad numbers. */
+#include "opt.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { STREAM_ORDER = 0x6f72 };
+
+/* ---- draws ---- */
+
+static bool wants_labels(const dro_optimizer *o)
+{
+    const dro__settings *set = dro__settings_of(o);
+    return o->cls->robust && (set->tilt >= DRO__TILT_CLASS || set->switch_tilt > DRO__TILT_CLASS);
+}
+
+static bool library_draws(const dro_optimizer *o)
+{
+    return o->is_composite ? !o->composite.draw : !o->problem.draw;
+}
+
+dro_status dro__slots_create(dro_optimizer *o, size_t most)
+{
+    o->slot_size = most;
+    bool ids = library_draws(o) || o->cls->needs_n;
+    for (int k = 0; ids && k < DRO__SLOTS; k++) {
+        o->slot_ids[k] = dro__alloc(most, sizeof(int64_t));
+        if (!o->slot_ids[k])
+            return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for batches of %zu", most);
+        if (o->is_composite || !o->problem.labels || !wants_labels(o))
+            continue;
+        o->slot_classes[k] = dro__alloc(most, sizeof(int32_t));
+        o->slot_groups[k] = dro__alloc(most, sizeof(int32_t));
+        if (!o->slot_classes[k] || !o->slot_groups[k])
+            return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for batches of %zu", most);
+    }
+    return DRO_OK;
+}
+
+static int64_t id_at(const dro_optimizer *o, uint64_t position)
+{
+    const dro__settings *set = dro__settings_of(o);
+    uint64_t seed = (uint64_t)set->seed, n = (uint64_t)o->n;
+    if (n == 0)
+        return (int64_t)position;
+    switch (set->order) {
+    case DRO__ORDER_UNIFORM:
+        return (int64_t)dro__random_below(seed, STREAM_ORDER, position, n);
+    case DRO__ORDER_SEQUENTIAL:
+        return (int64_t)(position % n);
+    default:
+        return (int64_t)dro__permute(n, dro__random(seed, STREAM_ORDER, position / n),
+                                     position % n);
+    }
+}
+
+/* Fills in classes and groups of a batch whose ids are in a slot. */
+static dro_status label_slot(dro_optimizer *o, int slot, dro_batch *batch)
+{
+    if (!o->slot_classes[slot])
+        return DRO_OK;
+    const dro_problem *p = &o->problem;
+    int32_t *classes = p->classes ? o->slot_classes[slot] : NULL;
+    int32_t *groups = p->groups ? o->slot_groups[slot] : NULL;
+    batch->classes = classes;
+    batch->groups = groups;
+    dro_status status = p->labels(p->user, batch->ids, batch->count, classes, groups);
+    if (status != DRO_OK)
+        return dro__fail(o->ctx, status, "the problem's labels callback failed");
+    return DRO_OK;
+}
+
+dro_status dro__draw_again(dro_optimizer *o, uint64_t position, size_t count, dro_batch *batch)
+{
+    void *user = o->is_composite ? o->composite.user : o->problem.user;
+    int slot = (int)(o->run.draws++ % DRO__SLOTS);
+    *batch = (dro_batch){.position = position, .count = count};
+    if (!library_draws(o)) {
+        dro_status status =
+            (o->is_composite ? o->composite.draw : o->problem.draw)(user, position, count, batch);
+        if (status == DRO_OK && batch->count != count)
+            return dro__fail(o->ctx, DRO_ERR_CALLBACK, "draw gave %zu examples instead of %zu",
+                             batch->count, count);
+        if (status != DRO_OK && status != DRO_ERR_END)
+            return dro__fail(o->ctx, status, "the problem's draw callback failed at position %llu",
+                             (unsigned long long)position);
+        batch->position = position;
+        return status;
+    }
+    int64_t *ids = o->slot_ids[slot];
+    for (size_t i = 0; i < count; i++)
+        ids[i] = id_at(o, position + i);
+    batch->ids = ids;
+    return label_slot(o, slot, batch);
+}
+
+dro_status dro__draw_next(dro_optimizer *o, size_t count, dro_batch *batch)
+{
+    dro_status status = dro__draw_again(o, o->run.position, count, batch);
+    if (status == DRO_ERR_END)
+        return dro__fail(o->ctx, status, "the stream ended at example %llu",
+                         (unsigned long long)o->run.position);
+    DRO_TRY(status);
+    o->run.position += count;
+    o->run.examples += count;
+    return DRO_OK;
+}
+
+dro_status dro__gather(dro_optimizer *o, const int64_t *ids, size_t count, dro_batch *batch)
+{
+    int slot = (int)(o->run.draws++ % DRO__SLOTS);
+    *batch = (dro_batch){.position = DRO__GATHERED, .count = count};
+    if (!library_draws(o)) {
+        if (!o->problem.gather)
+            return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                             "%s asks for examples by id and this data cannot seek: use recover, or "
+                             "data that can",
+                             o->cls->name);
+        dro_status status = o->problem.gather(o->problem.user, ids, count, batch);
+        if (status != DRO_OK)
+            return dro__fail(o->ctx, status, "the problem's gather callback failed");
+        batch->position = DRO__GATHERED;
+        return DRO_OK;
+    }
+    memcpy(o->slot_ids[slot], ids, count * sizeof *ids);
+    batch->ids = o->slot_ids[slot];
+    return label_slot(o, slot, batch);
+}
+
+size_t dro__chunk(const dro_optimizer *o, size_t want)
+{
+    size_t most = o->is_composite ? o->composite.max_batch : o->problem.max_batch;
+    size_t limit = most ? most : 4096;
+    return want < limit ? want : limit;
+}
+
+/* ---- evaluations ---- */
+
+static dro_status refuse(dro_optimizer *o, const dro_batch *batch)
+{
+    o->refused = true;
+    o->refused_position = batch->position;
+    o->refused_count = batch->count;
+    return DRO_ERR_NUMBER;
+}
+
+static dro_status callback_failed(dro_optimizer *o, dro_status status, const char *what)
+{
+    if (status > 0)
+        status = DRO_ERR_CALLBACK;
+    return dro__fail(o->ctx, status, "the problem's %s callback failed at step %llu: %s", what,
+                     (unsigned long long)o->run.step, dro_status_text(status));
+}
+
+dro_status dro__forward(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
+                        float *losses)
+{
+    dro_status status = o->problem.forward(o->problem.user, w, parts, count, losses);
+    if (status != DRO_OK)
+        return callback_failed(o, status, "forward");
+    const dro__backend *be = o->ctx->backend;
+    for (int k = 0; k < count; k++) {
+        int64_t bad = be->first_bad(1, parts[k].count, losses);
+        if (bad >= 0) {
+            dro__fail(o->ctx, DRO_ERR_NUMBER,
+                      "loss %lld of the batch (example id %lld) is %g at step %llu: the step is "
+                      "refused, nothing has changed",
+                      (long long)bad, (long long)(parts[k].ids ? parts[k].ids[bad] : -1),
+                      (double)losses[bad], (unsigned long long)o->run.step);
+            return refuse(o, &parts[k]);
+        }
+        losses += parts[k].count;
+        o->run.evaluations += parts[k].count;
+    }
+    return DRO_OK;
+}
+
+static dro_status check_gradient(dro_optimizer *o, const dro_batch *batch, const float *grad,
+                                 size_t n)
+{
+    int64_t bad = o->ctx->backend->first_bad(o->ctx->threads, n, grad);
+    if (bad < 0)
+        return DRO_OK;
+    dro__fail(o->ctx, DRO_ERR_NUMBER,
+              "gradient entry %lld is %g at step %llu (batch of %zu at position %llu): the step is "
+              "refused, nothing has changed",
+              (long long)bad, (double)grad[bad], (unsigned long long)o->run.step, batch->count,
+              (unsigned long long)batch->position);
+    return refuse(o, batch);
+}
+
+dro_status dro__backward(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
+                         const float *coef, float *const *grads)
+{
+    dro_status status = o->problem.backward(o->problem.user, w, parts, count, coef, grads);
+    if (status != DRO_OK)
+        return callback_failed(o, status, "backward");
+    for (int k = 0; k < count; k++)
+        DRO_TRY(check_gradient(o, &parts[k], grads[k], o->dim));
+    return DRO_OK;
+}
+
+dro_status dro__evaluate(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
+                         double *g, float *const *jacobian)
+{
+    const dro_composite *c = &o->composite;
+    dro_status status = c->evaluate(c->user, w, parts, count, g, jacobian);
+    if (status != DRO_OK)
+        return callback_failed(o, status, "evaluate");
+    for (int k = 0; k < count; k++) {
+        for (size_t j = 0; j < c->inner; j++) {
+            if (isfinite(g[(size_t)k * c->inner + j]))
+                continue;
+            dro__fail(o->ctx, DRO_ERR_NUMBER,
+                      "g[%zu] is %g at step %llu: the step is refused, nothing has changed", j,
+                      g[(size_t)k * c->inner + j], (unsigned long long)o->run.step);
+            return refuse(o, &parts[k]);
+        }
+        if (jacobian)
+            DRO_TRY(check_gradient(o, &parts[k], jacobian[k], c->inner * o->dim));
+        o->run.evaluations += parts[k].count;
+    }
+    return DRO_OK;
+}
+
+dro_status dro__outer(dro_optimizer *o, const double *u, double *value, double *gradient)
+{
+    const dro_composite *c = &o->composite;
+    dro_status status = c->outer(c->user, u, value, gradient);
+    if (status != DRO_OK)
+        return callback_failed(o, status, "outer");
+    for (size_t j = 0; j < c->inner; j++)
+        if (!isfinite(gradient[j]))
+            return dro__fail(o->ctx, DRO_ERR_NUMBER,
+                             "entry %zu of f'(u) is %g at step %llu: the step is refused", j,
+                             gradient[j], (unsigned long long)o->run.step);
+    return DRO_OK;
+}
+
+/* ---- memory ---- */
+
+dro_status dro__vector(dro_optimizer *o, size_t n, float **vector)
+{
+    *vector = o->ctx->backend->alloc(n, sizeof(float));
+    if (!*vector)
+        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for a vector of %zu floats", n);
+    return DRO_OK;
+}
+
+void dro__vector_free(dro_optimizer *o, float *vector)
+{
+    if (vector)
+        o->ctx->backend->free(vector);
+}
+
+void dro__archive_vector(dro_optimizer *o, dro__archive *ar, float *vector, size_t n)
+{
+    size_t bytes = n * sizeof *vector;
+    if (ar->mode != DRO__ARCHIVE_MEASURE) {
+        if (ar->failed || bytes > ar->size - ar->used) {
+            ar->failed = true;
+            return;
+        }
+        if (ar->mode == DRO__ARCHIVE_SAVE)
+            o->ctx->backend->copy_out(ar->bytes + ar->used, vector, bytes);
+        else
+            o->ctx->backend->copy_in(vector, ar->bytes + ar->used, bytes);
+    }
+    ar->used += bytes;
+}

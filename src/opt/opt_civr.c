@@ -1,0 +1,110 @@
+/* CIVR: Composite Incremental Variance Reduction.
+ * Zhang, Xiao: "A Stochastic Composite Gradient Method with Incremental Variance Reduction", 2019,
+ * Algorithm 1.
+ *
+ *   stage: y, z = means of g, J over a big batch of B examples at w; then tau steps in all,
+ *     w' = prox(w - eta z^T f'(y)),   y += g(w';S) - g(w;S),   z += J(w';S) - J(w;S)
+ *   with batches S of ceil(sqrt(B)) (or `batch`), tau = ceil(sqrt(B)) (or `inner`).
+ *
+ * That is COVER's recursion with a = 0 between fresh starts over B examples, and so it runs on the same
+ * estimator (storm.c), in log form for KL-DRO, with its cap and its guard.
+ *
+ * Deviations: batches S are evaluated one step ahead at the point that is being left (the iterates are
+ * the same); the last iterate is the output unless output=random. */
+#include "civr.h"
+
+#include <math.h>
+
+static size_t root(size_t big)
+{
+    return (size_t)ceil(sqrt((double)big));
+}
+
+/* Inner batches must fit into one call of the problem. */
+static size_t inner_batch(const dro_optimizer *o, const dro__civr_settings *set, size_t big)
+{
+    return set->common.batch ? (size_t)set->common.batch : dro__chunk(o, root(big));
+}
+
+dro_status dro__civr_start_with(dro_optimizer *o, const dro__civr_settings *set, size_t largest_big)
+{
+    dro__civr *s = o->state;
+    size_t batch = inner_batch(o, set, largest_big), chunk = dro__chunk(o, largest_big);
+    s->big = (size_t)set->big;
+    return dro__storm_create(o, &s->storm, batch > chunk ? batch : chunk, false);
+}
+
+dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set)
+{
+    dro__civr *s = o->state;
+    size_t inner = set->inner ? (size_t)set->inner : root(s->big);
+    size_t batch = inner_batch(o, set, s->big);
+    bool stage_ends = s->within + 1 >= inner;
+    size_t next = stage_ends || dro__last_step(o) ? 0 : batch;
+    /* A waiting batch that was dropped cannot be corrected: begin the stage again. */
+    if (s->within == 0 || !(s->storm.have || s->storm.tilt.have))
+        DRO_TRY(dro__storm_step_big(o, &s->storm, s->big, next));
+    else
+        DRO_TRY(dro__storm_step(o, &s->storm, 0, batch, next));
+    s->within = stage_ends ? 0 : s->within + 1;
+    s->stages += stage_ends;
+    return DRO_OK;
+}
+
+static dro_status start(dro_optimizer *o)
+{
+    const dro__civr_settings *set = o->settings;
+    return dro__civr_start_with(o, set, (size_t)set->big);
+}
+
+void dro__civr_stop(dro_optimizer *o)
+{
+    dro__civr *s = o->state;
+    dro__storm_destroy(o, &s->storm);
+}
+
+static dro_status step(dro_optimizer *o)
+{
+    return dro__civr_step_with(o, o->settings);
+}
+
+void dro__civr_drop(dro_optimizer *o)
+{
+    dro__civr *s = o->state;
+    dro__storm_drop(&s->storm);
+    s->within = 0;
+}
+
+void dro__civr_archive(dro_optimizer *o, dro__archive *ar)
+{
+    dro__civr *s = o->state;
+    DRO__ARCHIVE(ar, s->within);
+    DRO__ARCHIVE(ar, s->stages);
+    DRO__ARCHIVE(ar, s->big);
+    dro__storm_archive(o, &s->storm, ar, false);
+}
+
+static const dro__param own[] = {
+    DRO__INTEGER("batch", common.batch, dro__civr_settings, "0", 0, 1e9,
+                 "examples in an inner batch, 0: ceil(sqrt(big))"),
+    DRO__INTEGER("big", big, dro__civr_settings, "1024", 1, 1e12, "examples at a stage's start"),
+    DRO__INTEGER("inner", inner, dro__civr_settings, "0", 0, 1e12,
+                 "steps in a stage, 0: ceil(sqrt(big))"),
+    DRO__PARAMS_END,
+};
+
+const dro__optimizer_class dro__optimizer_civr = {
+    .name = "civr",
+    .summary = "CIVR: variance reduction from big batches at every stage",
+    .tables = {dro__params_common, dro__params_tilt, own},
+    .settings_size = sizeof(dro__civr_settings),
+    .state_size = sizeof(dro__civr),
+    .composite = true,
+    .robust = true,
+    .groups = true,
+    .start = start,
+    .stop = dro__civr_stop,
+    .step = step,
+    .drop = dro__civr_drop,
+    .archive = dro__civr_archive,
+};

@@ -1,0 +1,78 @@
+/* COVER: Compositional Optimal VariancE Reduction.
+ * Qi, Guo, Xu, Jin, Yang: "An Online Method for A Class of Distributionally Robust Optimization with
+ * Non-Convex Objectives", NeurIPS 2021, Algorithm 1 and Theorem 1.
+ *
+ *   w' = prox(w - eta v^T f'(u))
+ *   u' = g(w'; z') + (1-a)(u - g(w; z'))
+ *   v' = J(w'; z') + (1-a)(v - J(w; z'))
+ *
+ * for KL-DRO g = exp(loss/lambda), f = lambda log, kept as log_u and d = v/u (tilt.c).
+ *
+ * Deviations:
+ *  - z is a batch, not one example.
+ *  - One pass over two batches at one point instead of one batch at two points (storm.c); the iterates
+ *    are the same, and form=two-point runs it as printed.
+ *  - exp beyond a cap continues as its tangent; an estimator that leaves [0.1, 10] of itself in one
+ *    step starts afresh. Both are counted.
+ *  - a = c eta^2 is a_rule=eta2, with the eta of the step just taken (the proofs' index). The default is
+ *    automatic (storm.c), because with a small fixed a the recursion can run away.
+ *  - Output is the last iterate; output=random draws tau first and stops there.
+ *  - The default eta follows Theorem 1: eta / (1 + t/poly_start)^(1/3). */
+#include "storm.h"
+
+dro_status dro__cover_start(dro_optimizer *o)
+{
+    const dro__settings *set = dro__settings_of(o);
+    return dro__storm_create(o, o->state, (size_t)set->batch, set->form == DRO__FORM_TWO_POINT);
+}
+
+void dro__cover_stop(dro_optimizer *o)
+{
+    dro__storm_destroy(o, o->state);
+}
+
+dro_status dro__cover_step(dro_optimizer *o)
+{
+    const dro__settings *set = dro__settings_of(o);
+    dro__storm *s = o->state;
+    size_t batch = (size_t)set->batch;
+    double a = dro__storm_a(o, s);
+    if (set->form == DRO__FORM_TWO_POINT)
+        return dro__storm_step_two_point(o, s, a, batch);
+    return dro__storm_step(o, s, a, batch, dro__last_step(o) ? 0 : batch);
+}
+
+void dro__cover_drop(dro_optimizer *o)
+{
+    dro__storm_drop(o->state);
+}
+
+void dro__cover_archive(dro_optimizer *o, dro__archive *ar)
+{
+    dro__storm_archive(o, o->state, ar, dro__settings_of(o)->form == DRO__FORM_TWO_POINT);
+}
+
+static const dro__param own[] = {
+    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "poly",
+                "constant|poly|step|theory|cosine",
+                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2)"),
+    DRO__REAL("warmup", eta.warmup, dro__settings, "100", 0, 1e15,
+              "steps in which eta rises linearly from 0; below 1, a share of steps"),
+    DRO__PARAMS_END,
+};
+
+const dro__optimizer_class dro__optimizer_cover = {
+    .name = "cover",
+    .summary = "COVER: recursive variance reduction, polynomially decreasing steps",
+    .tables = {dro__params_common, dro__params_tilt, dro__params_storm, own},
+    .settings_size = sizeof(dro__settings),
+    .state_size = sizeof(dro__storm),
+    .composite = true,
+    .robust = true,
+    .groups = true,
+    .start = dro__cover_start,
+    .stop = dro__cover_stop,
+    .step = dro__cover_step,
+    .drop = dro__cover_drop,
+    .archive = dro__cover_archive,
+};

@@ -1,0 +1,40 @@
+/* RECOVER: COVER in stages, for objectives with a Polyak-Lojasiewicz condition.
+ * Qi, Guo, Xu, Jin, Yang: "An Online Method for A Class of Distributionally Robust Optimization with
+ * Non-Convex Objectives", NeurIPS 2021, Algorithm 2 and Theorem 2.
+ *
+ *   (w_k, u_k, v_k) = COVER(w_{k-1}, u_{k-1}, v_{k-1}; eta_k, T_k)
+ *
+ * A stage hands on w and the estimators u and v, so a restart is nothing but a smaller eta: no new
+ * estimate, no large batch. The stages are schedules (schedule.c): `step` divides eta at the steps
+ * named by `stages` (the paper's experiments), `theory` is Theorem 2. The recursion, its deviations and
+ * the automatic a are COVER's (opt_cover.c, storm.c).
+ *
+ * output=random makes every stage end at a random step, as Algorithm 1 returns a random iterate. */
+#include "storm.h"
+
+static const dro__param own[] = {
+    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "step",
+                "constant|poly|step|theory|cosine",
+                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2)"),
+    DRO__REAL("warmup", eta.warmup, dro__settings, "100", 0, 1e15,
+              "steps in which eta rises linearly from 0; below 1, a share of steps"),
+    DRO__LIST("stages", stages, dro__settings, "0.5,0.75", 0, 1e15,
+              "steps at which a new stage begins; below 1, shares of steps"),
+    DRO__PARAMS_END,
+};
+
+const dro__optimizer_class dro__optimizer_recover = {
+    .name = "recover",
+    .summary = "RECOVER: COVER in stages that carry over w, u and v; the method of choice",
+    .tables = {dro__params_common, dro__params_tilt, dro__params_storm, own},
+    .settings_size = sizeof(dro__settings),
+    .state_size = sizeof(dro__storm),
+    .composite = true,
+    .robust = true,
+    .groups = true,
+    .start = dro__cover_start,
+    .stop = dro__cover_stop,
+    .step = dro__cover_step,
+    .drop = dro__cover_drop,
+    .archive = dro__cover_archive,
+};

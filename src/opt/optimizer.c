@@ -1,0 +1,446 @@
+/* The public face of the optimisers: life, settings, steps that leave no trace when they fail, and the
+ * state as a flat buffer. */
+#include "opt.h"
+
+#include "storm.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const dro__optimizer_class *const classes[] = {
+#define OPTIMIZER(name) &dro__optimizer_##name,
+#include "optimizers.def"
+#undef OPTIMIZER
+};
+
+enum { CLASS_COUNT = sizeof classes / sizeof classes[0] };
+
+static const dro__optimizer_class *find_class(const char *name)
+{
+    for (int i = 0; i < CLASS_COUNT; i++)
+        if (strcmp(classes[i]->name, name) == 0)
+            return classes[i];
+    return NULL;
+}
+
+const char *dro_optimizer_name(int index)
+{
+    return index >= 0 && index < CLASS_COUNT ? classes[index]->name : NULL;
+}
+
+const char *dro_optimizer_summary(int index)
+{
+    return index >= 0 && index < CLASS_COUNT ? classes[index]->summary : NULL;
+}
+
+dro_status dro_optimizer_param(const char *optimizer, int index, dro_param *param)
+{
+    const dro__optimizer_class *cls = optimizer ? find_class(optimizer) : NULL;
+    if (!cls)
+        return DRO_ERR_NAME;
+    const dro__param *row = index >= 0 ? dro__param_at(cls->tables, index) : NULL;
+    if (!row)
+        return DRO_ERR_END;
+    *param = row->about;
+    return DRO_OK;
+}
+
+/* ---- life ---- */
+
+/* The names for which `wanted` holds (all if it is NULL), for error texts. */
+static void list_names(char *text, size_t size, bool composite_only)
+{
+    size_t used = 0;
+    for (int i = 0; i < CLASS_COUNT && used < size; i++)
+        if (!composite_only || classes[i]->composite)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "",
+                                     classes[i]->name);
+}
+
+static dro_status create(dro_context *ctx, const char *name, bool composite, size_t dim,
+                         dro_optimizer **opt)
+{
+    char names[256];
+    *opt = NULL;
+    const dro__optimizer_class *cls = name ? find_class(name) : NULL;
+    list_names(names, sizeof names, composite);
+    if (!cls)
+        return dro__fail(ctx, DRO_ERR_NAME, "no optimiser '%.60s': expected one of %s",
+                         name ? name : "(null)", names);
+    if (composite && !cls->composite)
+        return dro__fail(ctx, DRO_ERR_UNSUPPORTED,
+                         "%s cannot solve a general compositional problem: use one of %s", name,
+                         names);
+    if (dim == 0 || dim > SIZE_MAX / 64)
+        return dro__fail(ctx, DRO_ERR_RANGE, "dim is %zu: expected the number of weights", dim);
+    dro_optimizer *o = dro__alloc(1, sizeof *o);
+    if (!o)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an optimiser");
+    o->ctx = ctx;
+    o->cls = cls;
+    o->dim = dim;
+    o->is_composite = composite;
+    o->settings = dro__alloc(1, cls->settings_size);
+    o->state = dro__alloc(1, cls->state_size);
+    o->backup = dro__alloc(1, cls->state_size);
+    if (!o->settings || !o->state || !o->backup) {
+        dro_optimizer_destroy(o);
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an optimiser");
+    }
+    dro_status status = dro__params_reset(ctx, cls->tables, o->settings);
+    if (status != DRO_OK) {
+        dro_optimizer_destroy(o);
+        return status;
+    }
+    dro__settings_of(o)->a.start = 1; /* a warms up from 1, eta from 0 */
+    *opt = o;
+    return DRO_OK;
+}
+
+dro_status dro_optimizer_create(dro_context *ctx, const char *name, const dro_problem *problem,
+                                dro_optimizer **opt)
+{
+    if (!ctx || !opt)
+        return DRO_ERR_ARGUMENT;
+    if (!problem || !problem->forward || !problem->backward || problem->n < 0)
+        return dro__fail(ctx, DRO_ERR_ARGUMENT,
+                         "a problem needs forward and backward, and n >= 0 (0: a stream)");
+    DRO_TRY(create(ctx, name, false, problem->dim, opt));
+    (*opt)->problem = *problem;
+    (*opt)->n = problem->n;
+    return DRO_OK;
+}
+
+dro_status dro_optimizer_create_composite(dro_context *ctx, const char *name,
+                                          const dro_composite *composite, dro_optimizer **opt)
+{
+    if (!ctx || !opt)
+        return DRO_ERR_ARGUMENT;
+    if (!composite || !composite->evaluate || !composite->outer || composite->inner == 0 ||
+        composite->n < 0)
+        return dro__fail(ctx, DRO_ERR_ARGUMENT,
+                         "a compositional problem needs evaluate, outer, inner >= 1 and n >= 0");
+    if (composite->inner > 1000000 || composite->dim > SIZE_MAX / 64 / composite->inner)
+        return dro__fail(ctx, DRO_ERR_RANGE, "inner is %zu: too large", composite->inner);
+    DRO_TRY(create(ctx, name, true, composite->dim, opt));
+    (*opt)->composite = *composite;
+    (*opt)->n = composite->n;
+    return DRO_OK;
+}
+
+void dro_optimizer_destroy(dro_optimizer *o)
+{
+    if (!o)
+        return;
+    if (o->state)
+        o->cls->stop(o);
+    for (int k = 0; k < DRO__SLOTS; k++) {
+        dro__free(o->slot_ids[k]);
+        dro__free(o->slot_classes[k]);
+        dro__free(o->slot_groups[k]);
+    }
+    dro__vector_free(o, o->w);
+    dro__free(o->blocks);
+    dro__free(o->settings);
+    dro__free(o->state);
+    dro__free(o->backup);
+    dro__free(o);
+}
+
+/* ---- settings ---- */
+
+dro_status dro_optimizer_set(dro_optimizer *o, const char *name, const char *value)
+{
+    if (!o || !name || !value)
+        return DRO_ERR_ARGUMENT;
+    if (o->started)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "%s: %s cannot be set after the start",
+                         o->cls->name, name);
+    return dro__params_set(o->ctx, o->cls->tables, o->settings, o->cls->name, name, value);
+}
+
+dro_status dro_optimizer_set_real(dro_optimizer *o, const char *name, double value)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.17g", value);
+    return dro_optimizer_set(o, name, text);
+}
+
+dro_status dro_optimizer_get(const dro_optimizer *o, const char *name, char *text, size_t size)
+{
+    if (!o || !name || !text || size == 0)
+        return DRO_ERR_ARGUMENT;
+    const dro__param *row = dro__param_find(o->cls->tables, name);
+    if (!row)
+        return dro__fail(o->ctx, DRO_ERR_NAME, "%s has no parameter '%.60s'", o->cls->name, name);
+    dro__params_print(row, o->settings, text, size);
+    return DRO_OK;
+}
+
+/* Settings that contradict each other or the problem. */
+static dro_status check(dro_optimizer *o)
+{
+    const dro__settings *set = dro__settings_of(o);
+    const char *name = o->cls->name;
+    if (o->cls->needs_n && o->n == 0)
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s keeps a weight for every example and must know n; a stream has none: "
+                         "use recover, cover, ascpg or absgd",
+                         name);
+    if (o->cls->robust && !o->cls->groups && (set->tilt != DRO__TILT_EXAMPLE || set->switch_tilt))
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s is robust over examples only: leave tilt=example, or use recover", name);
+    if (set->output && !set->steps)
+        return dro__fail(o->ctx, DRO_ERR_RANGE,
+                         "%s: output=random draws the last step first: set steps", name);
+    bool cosine = set->eta.kind == 4 || set->lambda.kind == 4 || set->a.kind == 4;
+    bool share = set->eta.warmup > 0 && set->eta.warmup < 1;
+    if ((cosine || share) && !set->steps)
+        return dro__fail(o->ctx, DRO_ERR_RANGE,
+                         "%s: a cosine schedule and a warm-up below 1 need to know steps", name);
+    for (int k = 1; k < set->stages.count; k++)
+        if (set->stages.values[k] <= set->stages.values[k - 1])
+            return dro__fail(o->ctx, DRO_ERR_RANGE, "%s: stages must rise: %g after %g", name,
+                             set->stages.values[k], set->stages.values[k - 1]);
+    size_t most = o->is_composite ? o->composite.max_batch : o->problem.max_batch;
+    if (most && (size_t)set->batch > most)
+        return dro__fail(o->ctx, DRO_ERR_RANGE,
+                         "%s: batch %lld is more than the problem takes in one call, %zu", name,
+                         (long long)set->batch, most);
+    return o->cls->check ? o->cls->check(o) : DRO_OK;
+}
+
+/* ---- steps ---- */
+
+dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
+{
+    if (!o)
+        return DRO_ERR_ARGUMENT;
+    if (o->started)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "the optimiser has been started already");
+    DRO_TRY(check(o));
+    for (size_t i = 0; w0 && i < o->dim; i++)
+        if (!isfinite(w0[i]))
+            return dro__fail(o->ctx, DRO_ERR_NUMBER, "w0[%zu] is %g", i, (double)w0[i]);
+    dro_status status = dro__reg_create(o);
+    if (status == DRO_OK)
+        status = dro__vector(o, o->dim, &o->w);
+    if (status == DRO_OK)
+        status = o->cls->start(o);
+    if (status != DRO_OK) { /* as if it had not been called */
+        o->cls->stop(o);
+        memset(o->state, 0, o->cls->state_size);
+        for (int k = 0; k < DRO__SLOTS; k++) {
+            dro__free(o->slot_ids[k]);
+            dro__free(o->slot_classes[k]);
+            dro__free(o->slot_groups[k]);
+            o->slot_ids[k] = NULL;
+            o->slot_classes[k] = o->slot_groups[k] = NULL;
+        }
+        dro__vector_free(o, o->w);
+        o->w = NULL;
+        dro__free(o->blocks);
+        o->blocks = NULL;
+        return status;
+    }
+    if (w0)
+        o->ctx->backend->copy_in(o->w, w0, o->dim * sizeof *w0);
+    dro__clock_start(o);
+    o->started = true;
+    return DRO_OK;
+}
+
+dro_status dro_optimizer_step(dro_optimizer *o)
+{
+    if (!o)
+        return DRO_ERR_ARGUMENT;
+    if (!o->started)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    if (o->run.step >= o->ends)
+        return dro__fail(o->ctx, DRO_ERR_END, "all %llu planned steps are done",
+                         (unsigned long long)o->ends);
+    dro__run before = o->run;
+    memcpy(o->backup, o->state, o->cls->state_size);
+    o->refused = false;
+    dro__begin_step(o);
+    dro_status status = o->cls->step(o);
+    o->failed = status != DRO_OK;
+    if (o->failed) {
+        o->run = before;
+        memcpy(o->state, o->backup, o->cls->state_size);
+        return status;
+    }
+    o->run.step++;
+    return DRO_OK;
+}
+
+dro_status dro_optimizer_skip(dro_optimizer *o)
+{
+    if (!o)
+        return DRO_ERR_ARGUMENT;
+    if (!o->refused)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "no batch has been refused");
+    o->refused = false;
+    if (o->refused_position != DRO__GATHERED && o->refused_position >= o->run.position)
+        o->run.position = o->refused_position + o->refused_count;
+    else if (o->cls->drop)
+        o->cls->drop(o);
+    return DRO_OK;
+}
+
+dro_status dro_optimizer_weights(const dro_optimizer *o, float *w)
+{
+    if (!o || !w)
+        return DRO_ERR_ARGUMENT;
+    if (!o->started)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    o->ctx->backend->copy_out(w, o->w, o->dim * sizeof *w);
+    return DRO_OK;
+}
+
+const float *dro_optimizer_w(const dro_optimizer *o)
+{
+    return o ? o->w : NULL;
+}
+
+double dro_optimizer_regulariser(const dro_optimizer *o, const float *w)
+{
+    return o && w ? dro__reg_value(o, w) : 0;
+}
+
+dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
+{
+    if (!o || !info)
+        return DRO_ERR_ARGUMENT;
+    if (!o->started)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    const dro__run *r = &o->run;
+    bool estimates = o->cls->robust && !o->cls->needs_n && !o->is_composite;
+    double reg = dro__settings_of(o)->reg ? dro__reg_value(o, o->w) : 0;
+    bool tilted = estimates && dro__level(o) != DRO__TILT_NONE;
+    *info = (dro_info){
+        .step = r->step,
+        .examples = r->examples,
+        .evaluations = r->evaluations,
+        .eta = r->eta,
+        .lambda = r->lambda,
+        .a = r->a,
+        .loss = r->loss,
+        .log_u = r->log_u,
+        .objective = (tilted ? r->lambda * r->log_u : r->loss) + reg,
+        .regulariser = reg,
+        .largest_weight = r->largest_weight,
+        .effective = r->effective,
+        .caps = r->caps,
+        .floors = r->floors,
+        .fresh_starts = r->fresh_starts,
+    };
+    return DRO_OK;
+}
+
+/* ---- state ---- */
+
+typedef struct header {
+    char magic[8];
+    uint64_t version, dim, settings; /* settings: a checksum of their values */
+    int64_t n;
+    char optimizer[16];
+} header;
+
+static uint64_t settings_checksum(const dro_optimizer *o)
+{
+    const dro__param *row;
+    uint64_t sum = 0;
+    for (int i = 0; (row = dro__param_at(o->cls->tables, i)); i++) {
+        char text[512];
+        dro__params_print(row, o->settings, text, sizeof text);
+        sum = dro__checksum(sum, row->about.name, strlen(row->about.name));
+        sum = dro__checksum(sum, text, strlen(text));
+    }
+    return sum;
+}
+
+static header make_header(const dro_optimizer *o)
+{
+    header h = {.magic = "drostat", .version = 1, .dim = o->dim, .n = o->n,
+                .settings = settings_checksum(o)};
+    snprintf(h.optimizer, sizeof h.optimizer, "%s", o->cls->name);
+    return h;
+}
+
+static void walk(dro_optimizer *o, dro__archive *ar)
+{
+    DRO__ARCHIVE(ar, o->run);
+    dro__archive_vector(o, ar, o->w, o->dim);
+    o->cls->archive(o, ar);
+}
+
+size_t dro_optimizer_state_size(const dro_optimizer *o)
+{
+    if (!o || !o->started)
+        return 0;
+    dro__archive ar = {.mode = DRO__ARCHIVE_MEASURE};
+    walk((dro_optimizer *)o, &ar); /* measuring changes nothing */
+    return sizeof(header) + ar.used + sizeof(uint64_t);
+}
+
+dro_status dro_optimizer_save(const dro_optimizer *o, void *buffer, size_t size)
+{
+    if (!o || !buffer)
+        return DRO_ERR_ARGUMENT;
+    if (!o->started)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    size_t needed = dro_optimizer_state_size(o);
+    if (size < needed)
+        return dro__fail(o->ctx, DRO_ERR_RANGE, "the buffer has %zu bytes, the state needs %zu",
+                         size, needed);
+    header h = make_header(o);
+    unsigned char *bytes = buffer;
+    memcpy(bytes, &h, sizeof h);
+    dro__archive ar = {.mode = DRO__ARCHIVE_SAVE, .bytes = bytes + sizeof h,
+                       .size = needed - sizeof h - sizeof(uint64_t)};
+    walk((dro_optimizer *)o, &ar);
+    uint64_t sum = dro__checksum(0, bytes, needed - sizeof sum);
+    memcpy(bytes + needed - sizeof sum, &sum, sizeof sum);
+    return DRO_OK;
+}
+
+dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
+{
+    if (!o || !buffer)
+        return DRO_ERR_ARGUMENT;
+    if (!o->started)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    header mine = make_header(o), h;
+    size_t needed = dro_optimizer_state_size(o);
+    if (size < sizeof h)
+        return dro__fail(o->ctx, DRO_ERR_FORMAT, "a saved state has at least %zu bytes, not %zu",
+                         sizeof h, size);
+    memcpy(&h, buffer, sizeof h);
+    if (memcmp(h.magic, mine.magic, sizeof h.magic) != 0 || h.version != mine.version)
+        return dro__fail(o->ctx, DRO_ERR_FORMAT, "this is not a saved state of this version");
+    h.optimizer[sizeof h.optimizer - 1] = '\0';
+    if (strcmp(h.optimizer, mine.optimizer) != 0)
+        return dro__fail(o->ctx, DRO_ERR_FORMAT, "the state was saved by %s, this is %s",
+                         h.optimizer, mine.optimizer);
+    if (h.dim != mine.dim || h.n != mine.n)
+        return dro__fail(o->ctx, DRO_ERR_FORMAT,
+                         "the state has %llu weights and n = %lld, this problem %zu and %lld",
+                         (unsigned long long)h.dim, (long long)h.n, o->dim, (long long)o->n);
+    if (h.settings != mine.settings)
+        return dro__fail(o->ctx, DRO_ERR_FORMAT, "the state was saved with other settings");
+    uint64_t sum;
+    if (size != needed)
+        return dro__fail(o->ctx, DRO_ERR_FORMAT, "the state has %zu bytes instead of %zu", size,
+                         needed);
+    memcpy(&sum, (const char *)buffer + needed - sizeof sum, sizeof sum);
+    if (sum != dro__checksum(0, buffer, needed - sizeof sum))
+        return dro__fail(o->ctx, DRO_ERR_FORMAT, "the state is damaged: its checksum is wrong");
+    dro__archive ar = {.mode = DRO__ARCHIVE_LOAD,
+                       .bytes = (unsigned char *)buffer + sizeof h,
+                       .size = needed - sizeof h - sizeof sum};
+    walk(o, &ar);
+    o->failed = o->refused = false;
+    return DRO_OK;
+}

@@ -1,0 +1,115 @@
+/* Regularisers r(w) through their proximal operators  prox(x) = argmin_w |w - x|^2 / 2 + eta r(w):
+ *
+ *   l2       s/2 |w|^2                    x / (1 + eta s)
+ *   l1       s |w|_1                      soft(x, eta s)
+ *   elastic  s (q |w|_1 + (1-q)/2 |w|^2)  soft(x, eta s q) / (1 + eta s (1-q))
+ *   group    s sum_B |w_B|                x_B max(0, 1 - eta s / |x_B|)
+ *   box      low <= w <= high             clip
+ *   ball     |w| <= radius                x min(1, radius / |x|)
+ *
+ * The elementwise ones happen inside the pass that makes the step. */
+#include "opt.h"
+
+#include <math.h>
+
+dro_status dro__reg_create(dro_optimizer *o)
+{
+    const dro__settings *set = dro__settings_of(o);
+    if (set->reg == DRO__REG_BOX && set->reg_low > set->reg_high)
+        return dro__fail(o->ctx, DRO_ERR_RANGE, "%s: reg=box: reg_low %g is above reg_high %g",
+                         o->cls->name, set->reg_low, set->reg_high);
+    if (set->reg != DRO__REG_GROUP)
+        return DRO_OK;
+    const dro_problem *p = &o->problem;
+    bool given = !o->is_composite && p->param_blocks;
+    size_t size = (size_t)set->reg_block;
+    o->block_count = given ? p->param_block_count : (o->dim + size - 1) / size;
+    o->blocks = dro__alloc(o->block_count + 1, sizeof *o->blocks);
+    if (!o->blocks)
+        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for %zu blocks", o->block_count);
+    for (size_t k = 0; k <= o->block_count; k++) {
+        size_t end = k * size < o->dim ? k * size : o->dim;
+        o->blocks[k] = given ? p->param_blocks[k] : (int64_t)end;
+        if (o->blocks[k] < (k ? o->blocks[k - 1] : 0) || o->blocks[k] > (int64_t)o->dim)
+            return dro__fail(o->ctx, DRO_ERR_ARGUMENT,
+                             "param_blocks[%zu] = %lld: offsets must rise from 0 to dim %zu", k,
+                             (long long)o->blocks[k], o->dim);
+    }
+    return DRO_OK;
+}
+
+static dro__prox elementwise(const dro__settings *set, double eta)
+{
+    double s = eta * set->reg_strength, q = set->reg_ratio;
+    dro__prox p = DRO__PROX_NONE;
+    switch (set->reg) {
+    case DRO__REG_L2:
+        p.scale = 1 / (1 + s);
+        break;
+    case DRO__REG_L1:
+        p.threshold = s;
+        break;
+    case DRO__REG_ELASTIC:
+        p.threshold = s * q;
+        p.scale = 1 / (1 + s * (1 - q));
+        break;
+    case DRO__REG_BOX:
+        p.low = set->reg_low;
+        p.high = set->reg_high;
+        break;
+    default:
+        break;
+    }
+    return p;
+}
+
+void dro__fused_step(dro_optimizer *o, dro__fused *f, int which, double eta)
+{
+    const dro__settings *set = dro__settings_of(o);
+    const dro__backend *be = o->ctx->backend;
+    bool inside = set->reg == DRO__REG_L2 || set->reg == DRO__REG_L1 ||
+                  set->reg == DRO__REG_ELASTIC || set->reg == DRO__REG_BOX;
+    f->prox_out = inside ? which : -1;
+    f->prox = elementwise(set, eta);
+    be->fused(o->ctx->threads, f);
+    float *w = f->out[which];
+    if (set->reg == DRO__REG_GROUP)
+        be->block_shrink(o->ctx->threads, w, o->blocks, o->block_count, eta * set->reg_strength);
+    if (set->reg == DRO__REG_BALL) {
+        double norm = sqrt(dro__norm2(o->ctx, f->n, 1, w, 0, NULL));
+        if (norm > set->reg_radius) {
+            dro__fused scale = {.n = f->n, .inputs = 1, .outputs = 1, .in = {w}, .out = {w},
+                                .prox_out = -1};
+            scale.coef[0][0] = set->reg_radius / norm;
+            be->fused(o->ctx->threads, &scale);
+        }
+    }
+}
+
+double dro__reg_value(const dro_optimizer *o, const float *w)
+{
+    const dro__settings *set = dro__settings_of(o);
+    double l1 = 0, l2 = 0, groups = 0;
+    for (size_t i = 0; i < o->dim; i++) {
+        l1 += fabs((double)w[i]);
+        l2 += (double)w[i] * (double)w[i];
+    }
+    for (size_t k = 0; k < o->block_count; k++) {
+        double norm = 0;
+        for (int64_t i = o->blocks[k]; i < o->blocks[k + 1]; i++)
+            norm += (double)w[i] * (double)w[i];
+        groups += sqrt(norm);
+    }
+    switch (set->reg) {
+    case DRO__REG_L2:
+        return set->reg_strength * l2 / 2;
+    case DRO__REG_L1:
+        return set->reg_strength * l1;
+    case DRO__REG_ELASTIC:
+        return set->reg_strength * (set->reg_ratio * l1 + (1 - set->reg_ratio) * l2 / 2);
+    case DRO__REG_GROUP:
+        return set->reg_strength * groups;
+    default:
+        return 0; /* none; box and ball are 0 where w can be */
+    }
+}

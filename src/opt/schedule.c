@@ -1,0 +1,150 @@
+/* Schedules of eta, a and lambda, and where stages and runs end.
+ *
+ *   constant  v
+ *   poly      v / (1 + t/t0)^p               Theorem 1: eta_t = k / (w + sigma^2 t)^(1/3), so p = 1/3,
+ *                                            t0 = w / sigma^2, v = k / w^(1/3)
+ *   step      v / factor^k                   k = stages that ended before t
+ *   theory    v / 2^(k/2)                    Theorem 2, below
+ *   cosine    end + (v - end) (1 + cos(pi t / T)) / 2
+ *
+ * a goes as eta^2, so for it poly and theory take twice the power. Warm-up: for the first `warmup`
+ * steps the value is start + (v_t - start) (t + 1) / warmup.
+ *
+ * Theorem 2. With eps_1 = c^2 sigma^2 / (64 mu L^4) everything but L and mu cancels:
+ *   eta_k = min( sqrt(mu eps_k) L / (2 c sigma), 1/(16 L) ) = 1/(16 L) / 2^((k-1)/2)
+ *   T_k   = max( 96 c sigma / (mu^1.5 sqrt(eps_k) L), 16 c^2 sigma^2 / (mu L^2 eps_k) )
+ *         = max( 768 (L/mu) 2^((k-1)/2), 1024 L^2 2^(k-1) )
+ * and with eta = 1/(16 L):  T_k = max( 48/(eta mu) 2^((k-1)/2), 4/eta^2 2^(k-1) ), times
+ * theory_factor, because the constants of the proof are far too large to run.
+ *
+ * output=random: the length of every stage is drawn from 1..T_k before it begins, so that the stage
+ * hands on (w, u, v) of a random iterate, as Algorithms 1 and 2 say, and nothing needs to be kept. */
+#include "opt.h"
+
+#include <math.h>
+
+enum { CONSTANT, POLY, STEP, THEORY, COSINE };
+enum { STREAM_TAU = 0x7a75 };
+
+static double as_steps(const dro__settings *set, double value)
+{
+    return value > 0 && value < 1 ? floor(value * (double)set->steps) : value;
+}
+
+/* The length of stage k, planned to be `planned` steps. */
+static double drawn(const dro__settings *set, int k, double planned)
+{
+    if (set->output == 0 || planned < 1)
+        return planned;
+    return 1 + (double)dro__random_below((uint64_t)set->seed, STREAM_TAU, (uint64_t)k,
+                                         (uint64_t)planned);
+}
+
+void dro__clock_start(dro_optimizer *o)
+{
+    const dro__settings *set = dro__settings_of(o);
+    double planned = 0, at = 0;
+    o->boundary_count = 0;
+    for (int k = 0; k < set->stages.count; k++) {
+        double end = as_steps(set, set->stages.values[k]);
+        if (end <= planned)
+            continue;
+        at += drawn(set, k, end - planned);
+        planned = end;
+        o->boundaries[o->boundary_count++] = (uint64_t)at;
+    }
+    o->ends = UINT64_MAX;
+    if (set->steps)
+        o->ends = (uint64_t)(at + drawn(set, DRO__LIST_MAX, fmax(1, (double)set->steps - planned)));
+}
+
+int dro__stage(const dro_optimizer *o, uint64_t t)
+{
+    int k = 0;
+    while (k < o->boundary_count && o->boundaries[k] <= t)
+        k++;
+    return k;
+}
+
+/* How many of Theorem 2's stages ended before t. */
+static int theory_stage(const dro_optimizer *o, uint64_t t)
+{
+    const dro__settings *set = dro__settings_of(o);
+    double eta = set->eta.value > 0 ? set->eta.value : 1, at = 0;
+    for (int k = 0; k < 120; k++) {
+        double slow = 48 / (eta * set->theory_mu) * pow(2, 0.5 * k);
+        double fast = 4 / (eta * eta) * pow(2, k);
+        at += drawn(set, 100 + k, ceil(set->theory_factor * fmax(slow, fast)));
+        if ((double)t < at)
+            return k;
+    }
+    return 120;
+}
+
+double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t t, int power)
+{
+    const dro__settings *set = dro__settings_of(o);
+    double value = s->value, time = (double)t;
+    switch (s->kind) {
+    case POLY:
+        value /= pow(1 + time / set->poly_start, power * set->poly_power);
+        break;
+    case STEP:
+        value /= pow(s->factor, dro__stage(o, t));
+        break;
+    case THEORY:
+        value /= pow(2, 0.5 * power * theory_stage(o, t));
+        break;
+    case COSINE: {
+        double span = set->steps > 1 ? (double)set->steps - 1 : 1;
+        double turn = fmin(time / span, 1);
+        value = s->end + (value - s->end) * 0.5 * (1 + cos(3.141592653589793 * turn));
+        break;
+    }
+    default:
+        break;
+    }
+    double warmup = as_steps(set, s->warmup);
+    if (time < warmup)
+        value = s->start + (value - s->start) * (time + 1) / warmup;
+    return value;
+}
+
+double dro__eta(const dro_optimizer *o)
+{
+    return dro__schedule_at(o, &dro__settings_of(o)->eta, o->run.step, 1);
+}
+
+static bool switched(const dro_optimizer *o)
+{
+    const dro__settings *set = dro__settings_of(o);
+    return set->switch_step && o->run.step >= (uint64_t)set->switch_step;
+}
+
+double dro__lambda(const dro_optimizer *o)
+{
+    const dro__settings *set = dro__settings_of(o);
+    if (switched(o) && set->switch_lambda > 0)
+        return set->switch_lambda;
+    return dro__schedule_at(o, &set->lambda, o->run.step, 1);
+}
+
+dro__tilt_level dro__level(const dro_optimizer *o)
+{
+    const dro__settings *set = dro__settings_of(o);
+    if (switched(o) && set->switch_tilt)
+        return (dro__tilt_level)(set->switch_tilt - 1);
+    return (dro__tilt_level)set->tilt;
+}
+
+bool dro__last_step(const dro_optimizer *o)
+{
+    return o->run.step + 1 >= o->ends;
+}
+
+void dro__begin_step(dro_optimizer *o)
+{
+    o->run.eta = dro__eta(o);
+    if (o->cls->robust)
+        o->run.lambda = dro__lambda(o);
+}

@@ -1,0 +1,80 @@
+/* The described parameters that several optimisers share. */
+#include "opt.h"
+
+#define S dro__settings
+#define SCHEDULES "constant|poly|step|theory|cosine"
+
+const dro__param dro__params_common[] = {
+    DRO__REAL("eta", eta.value, S, "0.1", 0, 1e9, "step size"),
+    DRO__CHOICE("eta_schedule", eta.kind, S, "constant", SCHEDULES,
+                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2)"),
+    DRO__REAL("eta_end", eta.end, S, "0", 0, 1e9, "cosine: eta at the last step"),
+    DRO__REAL("warmup", eta.warmup, S, "0", 0, 1e15,
+              "steps in which eta rises linearly from 0; below 1, a share of steps"),
+    DRO__REAL("stage_factor", eta.factor, S, "10", 1, 1e6, "step: eta is divided by it per stage"),
+    DRO__INTEGER("steps", steps, S, "0", 0, 1e15, "planned number of steps, 0: no end"),
+    DRO__LIST("stages", stages, S, "", 0, 1e15,
+              "steps at which a new stage begins; below 1, shares of steps"),
+    DRO__REAL("poly_start", poly_start, S, "100", 1e-9, 1e15,
+              "poly: eta_t = eta / (1 + t/poly_start)^poly_power"),
+    DRO__REAL("poly_power", poly_power, S, "0.3333333333333333", 0, 4,
+              "poly: the power for eta and lambda; a takes twice it"),
+    DRO__REAL("theory_mu", theory_mu, S, "0.1", 1e-12, 1e12, "theory: the PL constant mu"),
+    DRO__REAL("theory_factor", theory_factor, S, "1", 1e-12, 1e12,
+              "theory: stage lengths are Theorem 2's times this"),
+    DRO__INTEGER("batch", batch, S, "32", 1, 1e9, "examples in a batch"),
+    DRO__CHOICE("order", order, S, "shuffle", "shuffle|uniform|sequential",
+                "how the library draws ids: epochs in random order, independently, in order"),
+    DRO__INTEGER("seed", seed, S, "1", 0, 9e15, "of every random choice"),
+    DRO__REAL("weight_decay", weight_decay, S, "0", 0, 1e6, "added to the gradient, times w"),
+    DRO__CHOICE("reg", reg, S, "none", "none|l2|l1|elastic|group|box|ball",
+                "regulariser r(w), through its proximal operator"),
+    DRO__REAL("reg_strength", reg_strength, S, "0", 0, 1e12, "of l2 (s/2 |w|^2), l1, elastic, group"),
+    DRO__REAL("reg_ratio", reg_ratio, S, "0.5", 0, 1, "elastic: the share of l1"),
+    DRO__INTEGER("reg_block", reg_block, S, "1", 1, 1e15, "group: weights per block"),
+    DRO__REAL("reg_low", reg_low, S, "-1", -1e30, 1e30, "box: the lower bound"),
+    DRO__REAL("reg_high", reg_high, S, "1", -1e30, 1e30, "box: the upper bound"),
+    DRO__REAL("reg_radius", reg_radius, S, "1", 0, 1e30, "ball: |w| is at most this"),
+    DRO__CHOICE("output", output, S, "last", "last|random",
+                "random: each stage stops at a random step, as in the theory"),
+    DRO__PARAMS_END,
+};
+
+#define LEVELS "none|example|class|group"
+
+const dro__param dro__params_tilt[] = {
+    DRO__REAL("lambda", lambda.value, S, "1", 1e-9, 1e12,
+              "robustness: small chases the worst, large is the plain mean"),
+    DRO__CHOICE("lambda_schedule", lambda.kind, S, "constant", SCHEDULES, "how lambda moves"),
+    DRO__REAL("lambda_end", lambda.end, S, "1", 1e-9, 1e12, "cosine: lambda at the last step"),
+    DRO__REAL("lambda_start", lambda.start, S, "100", 1e-9, 1e12, "warm-up: the first lambda"),
+    DRO__REAL("lambda_warmup", lambda.warmup, S, "0", 0, 1e15,
+              "steps in which lambda moves linearly from lambda_start; below 1, a share of steps"),
+    DRO__REAL("lambda_factor", lambda.factor, S, "1", 1e-6, 1e6,
+              "step: lambda is divided by it per stage"),
+    DRO__CHOICE("tilt", tilt, S, "example", LEVELS, "what is robust: single examples or groups"),
+    DRO__CHOICE("group_prior", group_prior, S, "uniform", "uniform|data",
+                "prior of the classes or groups"),
+    DRO__INTEGER("switch_step", switch_step, S, "0", 0, 1e15,
+                 "from this step on use switch_lambda and switch_tilt, 0: never"),
+    DRO__REAL("switch_lambda", switch_lambda, S, "0", 0, 1e12, "0: lambda does not change"),
+    DRO__CHOICE("switch_tilt", switch_tilt, S, "same", "same|" LEVELS, "the tilt after the switch"),
+    DRO__REAL("cap", cap, S, "10", 1, 600, "exponents beyond it continue as the tangent of exp"),
+    DRO__PARAMS_END,
+};
+
+const dro__param dro__params_storm[] = {
+    DRO__CHOICE("a_rule", a_rule, S, "auto", "auto|fixed|eta2",
+                "how a is chosen: by measured noise, as given, or a_c eta^2"),
+    DRO__REAL("a", a.value, S, "0.1", 0, 1, "fixed: the weight of the newest batch"),
+    DRO__CHOICE("a_schedule", a.kind, S, "constant", SCHEDULES, "fixed: how a moves"),
+    DRO__REAL("a_end", a.end, S, "0", 0, 1, "fixed, cosine: a at the last step"),
+    DRO__REAL("a_warmup", a.warmup, S, "0", 0, 1e15,
+              "fixed: steps in which a falls linearly from 1; below 1, a share of steps"),
+    DRO__REAL("a_decay", a.factor, S, "1", 1, 1e6, "fixed, step: a is divided by it per stage"),
+    DRO__REAL("a_c", a_c, S, "1", 0, 1e12, "eta2: a = a_c eta^2, at most 1"),
+    DRO__REAL("a_min", a_min, S, "0.001", 0, 1, "auto: a is never below it"),
+    DRO__CHOICE("form", form, S, "one-pass", "one-pass|two-point",
+                "two batches at one point (same iterates, faster), or one batch at two points"),
+    DRO__PARAMS_END,
+};
