@@ -8,19 +8,19 @@ enum { N = 1000, D = 3 };
 
 static float x[N][D], y[N]; /* one row in twenty follows another rule: the rare group */
 
-static float residual(const float *w, const float *row, float target)
+static float residual(const float *w, int64_t i)
 {
-    return w[0] * row[0] + w[1] * row[1] + w[2] * row[2] - target;
+    return w[0] * x[i][0] + w[1] * x[i][1] + w[2] * x[i][2] - y[i];
 }
 
 static dro_status forward(void *user, const float *w, const dro_batch *parts, int count, float *loss)
 {
     for (int k = 0; k < count; k++)
         for (size_t i = 0; i < parts[k].count; i++) {
-            float r = residual(w, x[parts[k].ids[i]], y[parts[k].ids[i]]);
+            float r = residual(w, parts[k].ids[i]);
             *loss++ = r * r / 2;
         }
-    return user ? DRO_ERR_CALLBACK : DRO_OK; /* user is ours to set: NULL here */
+    return user ? DRO_ERR_CALLBACK : DRO_OK; /* user is NULL here */
 }
 
 static dro_status backward(void *user, const float *w, const dro_batch *parts, int count,
@@ -30,8 +30,7 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
         grads[k][0] = grads[k][1] = grads[k][2] = 0;
         for (size_t i = 0; i < parts[k].count; i++, coef++)
             for (int j = 0; j < D; j++)
-                grads[k][j] += *coef * x[parts[k].ids[i]][j] *
-                               residual(w, x[parts[k].ids[i]], y[parts[k].ids[i]]);
+                grads[k][j] += *coef * x[parts[k].ids[i]][j] * residual(w, parts[k].ids[i]);
     }
     return user ? DRO_ERR_CALLBACK : DRO_OK;
 }
