@@ -13,7 +13,8 @@ static float residual(const float *w, int64_t i)
     return w[0] * x[i][0] + w[1] * x[i][1] + w[2] * x[i][2] - y[i];
 }
 
-static dro_status forward(void *user, const float *w, const dro_batch *parts, int count, float *loss)
+static dro_status forward(void *user, const float *w, const dro_batch *parts, int count,
+                          float *loss)
 {
     for (int k = 0; k < count; k++)
         for (size_t i = 0; i < parts[k].count; i++) {

@@ -82,19 +82,21 @@ static void test_never_diverges(void **state)
     (void)state;
     need_data();
     static const double lambdas[] = {0.5, 1, 5, 100}, etas[] = {0.1, 0.5, 1, 2};
-    double worst = 0;
+    double worst[2] = {0};
     for (int l = 0; l < 4; l++)
         for (int batch = 32; batch <= 128; batch += 96)
             for (int e = 0; e < 4; e++)
                 for (int planned = 0; planned < 2; planned++) {
+                    /* Where eta falls it converges; a constant eta only has to stay near. The
+                     * start, w = 0, is 0.38 to 1.1 above. */
                     double g = gap(lambdas[l], batch, etas[e], 10, planned, 1);
-                    if (!(g < 0.1))
-                        print_message("lambda %g batch %d eta %g planned %d: gap %g\n", lambdas[l],
-                                      batch, etas[e], planned, g);
-                    assert_true(g < 0.1);
-                    worst = fmax(worst, g);
+                    if (!(g < (planned ? 0.03 : 0.3)))
+                        fail_msg("lambda %g batch %d eta %g planned %d: gap %g", lambdas[l], batch,
+                                 etas[e], planned, g);
+                    worst[planned] = fmax(worst[planned], g);
                 }
-    print_message("64 runs, the worst ends %.2e above its optimum\n", worst);
+    print_message("32 runs in stages: at most %.2e above the optimum; 32 with constant eta: %.2e\n",
+                  worst[1], worst[0]);
 }
 
 int main(int argc, char **argv)

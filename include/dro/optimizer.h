@@ -54,9 +54,9 @@ DRO_API const float *dro_optimizer_w(const dro_optimizer *opt);
 
 /* What a run has done and what it sees. */
 typedef struct dro_info {
-    uint64_t step;        /* updates of w so far */
-    uint64_t examples;    /* examples drawn */
-    uint64_t evaluations; /* times an example's loss or gradient was computed */
+    uint64_t step;         /* updates of w so far */
+    uint64_t examples;     /* examples drawn */
+    uint64_t evaluations;  /* times an example's loss or gradient was computed */
     double eta, lambda, a; /* of the last step; a is 0 where the method has none */
     double loss;           /* mean loss of the last batch at the last w */
     double log_u;          /* the estimator of log E exp(loss/lambda) */

@@ -24,9 +24,9 @@ extern "C" {
 #endif
 
 typedef struct dro_batch {
-    uint64_t position;      /* of its first example in the drawing order (UINT64_MAX: gathered by id) */
-    size_t count;           /* examples in it */
-    const int64_t *ids;     /* (count) which examples */
+    uint64_t position;  /* of its first example in the drawing order (UINT64_MAX: gathered by id) */
+    size_t count;       /* examples in it */
+    const int64_t *ids; /* (count) which examples */
     const int32_t *classes; /* (count) the class of each, or NULL */
     const int32_t *groups;  /* (count) the group of each, or NULL */
     void *handle;           /* the problem's own, NULL when the library draws */
@@ -77,8 +77,9 @@ typedef struct dro_composite {
     /* f(u) and its gradient, (p). */
     dro_status (*outer)(void *user, const double *u, double *value, double *gradient);
 
-    dro_status (*draw)(void *user, uint64_t position, size_t count, dro_batch *batch); /* optional */
-    size_t max_batch;                                                                  /* optional */
+    dro_status (*draw)(void *user, uint64_t position, size_t count,
+                       dro_batch *batch); /* optional */
+    size_t max_batch;                     /* optional */
 } dro_composite;
 
 #ifdef __cplusplus

@@ -14,7 +14,10 @@ typedef struct dro__prox {
 } dro__prox;
 
 #define DRO__PROX_NONE                                                                             \
-    (dro__prox) { 0, 1, -HUGE_VAL, HUGE_VAL }
+    (dro__prox)                                                                                    \
+    {                                                                                              \
+        0, 1, -HUGE_VAL, HUGE_VAL                                                                  \
+    }
 
 /* One pass over memory:  out[j] = sum_k coef[j][k] * in[k]  and  norm[m] = | sum_k norm_coef[m][k] *
  * in[k] |^2, the norms taken of the inputs as they were. An output may be one of the inputs. A

@@ -41,8 +41,7 @@ static bool parse_real(const char *text, double *value)
     char *end;
     errno = 0;
     *value = strtod(text, &end);
-    return end != text && *end == '\0' && !isnan(*value) &&
-           !(errno == ERANGE && fabs(*value) > 1);
+    return end != text && *end == '\0' && !isnan(*value) && !(errno == ERANGE && fabs(*value) > 1);
 }
 
 static bool in_range(const dro_param *about, double value)
@@ -94,8 +93,8 @@ static bool parse_list(const dro_param *about, const char *value, dro__list *lis
 }
 
 /* Writes the value into its field, or says what would be right. */
-static dro_status assign(dro_context *ctx, const dro__param *row, void *settings,
-                         const char *owner, const char *value)
+static dro_status assign(dro_context *ctx, const dro__param *row, void *settings, const char *owner,
+                         const char *value)
 {
     const dro_param *about = &row->about;
     void *field = (char *)settings + row->offset;
@@ -164,8 +163,8 @@ static int distance(const char *a, const char *b)
     return above[n];
 }
 
-static dro_status unknown_name(dro_context *ctx, const dro__param *const *tables,
-                               const char *owner, const char *name)
+static dro_status unknown_name(dro_context *ctx, const dro__param *const *tables, const char *owner,
+                               const char *name)
 {
     const dro__param *row;
     const char *nearest = NULL;

@@ -66,8 +66,11 @@ dro_status dro_linear_create(dro_context *ctx, const dro_linear_data *data, dro_
     m->ctx = ctx;
     m->data = *data;
     m->loss = loss;
-    m->rows = (dro__rows){.features = data->features, .x = data->x, .starts = data->starts,
-                          .columns = data->columns, .values = data->values};
+    m->rows = (dro__rows){.features = data->features,
+                          .x = data->x,
+                          .starts = data->starts,
+                          .columns = data->columns,
+                          .values = data->values};
     int64_t positive = 0;
     for (int64_t i = 0; i < data->n; i++)
         positive += data->y[i] > 0;
@@ -144,8 +147,8 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
         const dro_batch *part = &parts[k];
         for (size_t i = 0; i < part->count; i++)
             m->scaled[at + i] = coef[at + i] * m->slopes[at + i];
-        m->ctx->backend->rows_sum(m->ctx->threads, &m->rows, part->ids, part->count,
-                                  m->scaled + at, grads[k]);
+        m->ctx->backend->rows_sum(m->ctx->threads, &m->rows, part->ids, part->count, m->scaled + at,
+                                  grads[k]);
         at += part->count;
     }
     return DRO_OK;

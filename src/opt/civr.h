@@ -17,6 +17,7 @@ typedef struct dro__civr {
     uint64_t within, stages; /* steps in this stage, stages so far */
 } dro__civr;
 
+dro_status dro__civr_check(dro_optimizer *o);
 dro_status dro__civr_start_with(dro_optimizer *o, const dro__civr_settings *set,
                                 size_t largest_big);
 /* A step with s->big examples at a stage's start. */

@@ -50,7 +50,8 @@ static void pull(dro__dual *t, int64_t k)
     up->count = a->count + b->count;
     up->low = fmin(a->low, b->low);
     up->low_count = (a->low == up->low ? a->low_count : 0) + (b->low == up->low ? b->low_count : 0);
-    up->second = fmin(a->low == up->low ? a->second : a->low, b->low == up->low ? b->second : b->low);
+    up->second =
+        fmin(a->low == up->low ? a->second : a->low, b->low == up->low ? b->second : b->low);
 }
 
 /* The effect on one node of: every weight + add, then the smallest raised to `low`. */

@@ -112,10 +112,11 @@ dro_status dro__gather(dro_optimizer *o, const int64_t *ids, size_t count, dro_b
     *batch = (dro_batch){.position = DRO__GATHERED, .count = count};
     if (!library_draws(o)) {
         if (!o->problem.gather)
-            return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
-                             "%s asks for examples by id and this data cannot seek: use recover, or "
-                             "data that can",
-                             o->cls->name);
+            return dro__fail(
+                o->ctx, DRO_ERR_UNSUPPORTED,
+                "%s asks for examples by id and this data cannot seek: use recover, or "
+                "data that can",
+                o->cls->name);
         dro_status status = o->problem.gather(o->problem.user, ids, count, batch);
         if (status != DRO_OK)
             return dro__fail(o->ctx, status, "the problem's gather callback failed");
@@ -125,6 +126,18 @@ dro_status dro__gather(dro_optimizer *o, const int64_t *ids, size_t count, dro_b
     memcpy(o->slot_ids[slot], ids, count * sizeof *ids);
     batch->ids = o->slot_ids[slot];
     return label_slot(o, slot, batch);
+}
+
+dro_status dro__check_parts(dro_optimizer *o, size_t parts)
+{
+    size_t most = o->is_composite ? o->composite.max_batch : o->problem.max_batch;
+    size_t batch = (size_t)dro__settings_of(o)->batch;
+    if (!most || parts * batch <= most)
+        return DRO_OK;
+    return dro__fail(o->ctx, DRO_ERR_RANGE,
+                     "%s evaluates %zu x %zu examples in one call, the problem takes %zu: use a "
+                     "smaller batch",
+                     o->cls->name, parts, batch, most);
 }
 
 size_t dro__chunk(const dro_optimizer *o, size_t want)

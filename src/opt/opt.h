@@ -19,8 +19,15 @@ typedef enum dro__tilt_level {
     DRO__TILT_GROUP
 } dro__tilt_level;
 
-enum { DRO__REG_NONE, DRO__REG_L2, DRO__REG_L1, DRO__REG_ELASTIC, DRO__REG_GROUP, DRO__REG_BOX,
-       DRO__REG_BALL };
+enum {
+    DRO__REG_NONE,
+    DRO__REG_L2,
+    DRO__REG_L1,
+    DRO__REG_ELASTIC,
+    DRO__REG_GROUP,
+    DRO__REG_BOX,
+    DRO__REG_BALL
+};
 enum { DRO__A_AUTO, DRO__A_FIXED, DRO__A_ETA2 };
 enum { DRO__ORDER_SHUFFLE, DRO__ORDER_UNIFORM, DRO__ORDER_SEQUENTIAL };
 enum { DRO__FORM_ONE_PASS, DRO__FORM_TWO_POINT };
@@ -28,9 +35,9 @@ enum { DRO__SAMPLE_BY_P, DRO__SAMPLE_UNIFORM };
 
 typedef struct dro__schedule {
     double value;
-    int32_t kind; /* constant, poly, step, theory, cosine */
-    double end;   /* cosine: the last value */
-    double start; /* warm-up: the first value */
+    int32_t kind;  /* constant, poly, step, theory, cosine */
+    double end;    /* cosine: the last value */
+    double start;  /* warm-up: the first value */
     double warmup; /* steps; below 1 a share of the planned steps */
     double factor; /* step: the divisor per stage */
 } dro__schedule;
@@ -52,7 +59,7 @@ typedef struct dro__settings {
     double switch_lambda, cap;
     /* variance reduction */
     int32_t a_rule, form;
-    double a_c, a_min;
+    double a_c, a_min, guard;
 } dro__settings;
 
 extern const dro__param dro__params_common[]; /* every optimiser */
@@ -125,7 +132,7 @@ struct dro_optimizer {
     void *state, *backup;
     bool started;
     dro__run run;
-    float *w; /* (dim) backend memory */
+    float *w;      /* (dim) backend memory */
     uint64_t ends; /* the planned number of steps after drawing tau, UINT64_MAX: no end */
     uint64_t boundaries[DRO__LIST_MAX]; /* the step at which each stage ends */
     int boundary_count;
@@ -174,8 +181,10 @@ dro_status dro__outer(dro_optimizer *o, const double *u, double *value, double *
 dro_status dro__vector(dro_optimizer *o, size_t n, float **vector);
 void dro__vector_free(dro_optimizer *o, float *vector);
 void dro__archive_vector(dro_optimizer *o, dro__archive *ar, float *vector, size_t n);
-/* Forward calls may be limited to this many examples. */
+/* The most examples one call may take: what the problem allows, or 4096. */
 size_t dro__chunk(const dro_optimizer *o, size_t want);
+/* Whether `parts` batches fit into one call; says what to do when they do not. */
+dro_status dro__check_parts(dro_optimizer *o, size_t parts);
 
 /* A pass in which out[which] becomes the new w:  prox( sum of its coefficients ), the step being
  * eta. Handles every regulariser. */

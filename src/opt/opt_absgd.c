@@ -58,8 +58,8 @@ static dro_status step(dro_optimizer *o)
     DRO_TRY(dro__backward(o, o->w, &batch, 1, s->coef, &s->grad));
 
     double eta = o->run.eta;
-    dro__fused f = {.n = o->dim, .inputs = 3, .outputs = 2, .in = {s->grad, s->m, o->w},
-                    .out = {s->m, o->w}};
+    dro__fused f = {
+        .n = o->dim, .inputs = 3, .outputs = 2, .in = {s->grad, s->m, o->w}, .out = {s->m, o->w}};
     f.coef[0][0] = 1;
     f.coef[0][1] = set->momentum;
     f.coef[0][2] = set->common.weight_decay;

@@ -20,10 +20,10 @@ typedef struct settings {
 
 typedef struct state {
     dro__tilt tilt;
-    float *grad;          /* (dim), or the Jacobian (inner, dim) */
-    float *w_next, *z;    /* (dim) */
-    float *direction;     /* (dim), compositional only */
-    float *losses, *coef; /* (batch) */
+    float *grad;                       /* (dim), or the Jacobian (inner, dim) */
+    float *w_next, *z;                 /* (dim) */
+    float *direction;                  /* (dim), compositional only */
+    float *losses, *coef;              /* (batch) */
     double *y, *y_working, *g, *slope; /* (inner), compositional only */
     bool have, waits, live;
     dro_batch waiting;
@@ -86,8 +86,12 @@ static dro_status composite_gradient(dro_optimizer *o, const dro_batch *batch, f
     memcpy(s->y_working, s->have ? s->y : s->g, inner * sizeof *s->g);
     DRO_TRY(dro__outer(o, s->y_working, &o->run.loss, s->slope));
     for (size_t j = 0; j < inner; j++) {
-        dro__fused f = {.n = o->dim, .inputs = 2, .outputs = 1, .prox_out = -1,
-                        .in = {s->grad + j * o->dim, s->direction}, .out = {s->direction}};
+        dro__fused f = {.n = o->dim,
+                        .inputs = 2,
+                        .outputs = 1,
+                        .prox_out = -1,
+                        .in = {s->grad + j * o->dim, s->direction},
+                        .out = {s->direction}};
         f.coef[0][0] = s->slope[j];
         f.coef[0][1] = j > 0;
         o->ctx->backend->fused(o->ctx->threads, &f);
@@ -115,13 +119,17 @@ static dro_status follow(dro_optimizer *o, const dro_batch *next, double beta)
 static void move(dro_optimizer *o, const float *direction, double beta)
 {
     state *s = o->state;
-    dro__fused step = {.n = o->dim, .inputs = 2, .outputs = 1, .in = {direction, o->w},
-                       .out = {s->w_next}};
+    dro__fused step = {
+        .n = o->dim, .inputs = 2, .outputs = 1, .in = {direction, o->w}, .out = {s->w_next}};
     step.coef[0][0] = -o->run.eta;
     step.coef[0][1] = 1 - o->run.eta * dro__settings_of(o)->weight_decay;
     dro__fused_step(o, &step, 0, o->run.eta);
-    dro__fused ahead = {.n = o->dim, .inputs = 2, .outputs = 1, .in = {s->w_next, o->w},
-                        .out = {s->z}, .prox_out = -1};
+    dro__fused ahead = {.n = o->dim,
+                        .inputs = 2,
+                        .outputs = 1,
+                        .in = {s->w_next, o->w},
+                        .out = {s->z},
+                        .prox_out = -1};
     ahead.coef[0][0] = 1 / beta;
     ahead.coef[0][1] = 1 - 1 / beta;
     o->ctx->backend->fused(o->ctx->threads, &ahead);

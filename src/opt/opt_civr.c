@@ -20,10 +20,13 @@ static size_t root(size_t big)
     return (size_t)ceil(sqrt((double)big));
 }
 
-/* Inner batches must fit into one call of the problem. */
+/* Two inner batches must fit into one call of the problem. */
 static size_t inner_batch(const dro_optimizer *o, const dro__civr_settings *set, size_t big)
 {
-    return set->common.batch ? (size_t)set->common.batch : dro__chunk(o, root(big));
+    size_t most = dro__chunk(o, SIZE_MAX) / 2, want = root(big);
+    if (set->common.batch)
+        return (size_t)set->common.batch;
+    return want < most ? want : most > 0 ? most : 1;
 }
 
 dro_status dro__civr_start_with(dro_optimizer *o, const dro__civr_settings *set, size_t largest_big)
@@ -49,6 +52,11 @@ dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set)
     s->within = stage_ends ? 0 : s->within + 1;
     s->stages += stage_ends;
     return DRO_OK;
+}
+
+dro_status dro__civr_check(dro_optimizer *o)
+{
+    return dro__check_parts(o, 2);
 }
 
 static dro_status start(dro_optimizer *o)
@@ -102,6 +110,7 @@ const dro__optimizer_class dro__optimizer_civr = {
     .composite = true,
     .robust = true,
     .groups = true,
+    .check = dro__civr_check,
     .start = start,
     .stop = dro__civr_stop,
     .step = step,

@@ -20,6 +20,11 @@
  *  - The default eta follows Theorem 1: eta / (1 + t/poly_start)^(1/3). */
 #include "storm.h"
 
+dro_status dro__cover_check(dro_optimizer *o)
+{
+    return dro__check_parts(o, dro__settings_of(o)->form == DRO__FORM_TWO_POINT ? 1 : 2);
+}
+
 dro_status dro__cover_start(dro_optimizer *o)
 {
     const dro__settings *set = dro__settings_of(o);
@@ -53,8 +58,7 @@ void dro__cover_archive(dro_optimizer *o, dro__archive *ar)
 }
 
 static const dro__param own[] = {
-    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "poly",
-                "constant|poly|step|theory|cosine",
+    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "poly", "constant|poly|step|theory|cosine",
                 "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2)"),
     DRO__REAL("warmup", eta.warmup, dro__settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
@@ -70,6 +74,7 @@ const dro__optimizer_class dro__optimizer_cover = {
     .composite = true,
     .robust = true,
     .groups = true,
+    .check = dro__cover_check,
     .start = dro__cover_start,
     .stop = dro__cover_stop,
     .step = dro__cover_step,

@@ -31,8 +31,9 @@ static dro_status step(dro_optimizer *o)
 
 static const dro__param own[] = {
     DRO__INTEGER("batch", common.batch, dro__civr_settings, "0", 0, 1e9,
-                 "examples in an inner batch, 0: ceil(sqrt(big)), at most 4096"),
-    DRO__INTEGER("big", big, dro__civr_settings, "128", 1, 1e12, "examples at the first stage's start"),
+                 "examples in an inner batch, 0: ceil(sqrt(big)), at most 2048"),
+    DRO__INTEGER("big", big, dro__civr_settings, "128", 1, 1e12,
+                 "examples at the first stage's start"),
     DRO__INTEGER("inner", inner, dro__civr_settings, "0", 0, 1e12,
                  "steps in a stage, 0: ceil(sqrt(big))"),
     DRO__REAL("big_growth", growth, dro__civr_settings, "10", 1, 1e6,
@@ -50,6 +51,7 @@ const dro__optimizer_class dro__optimizer_rcivr = {
     .composite = true,
     .robust = true,
     .groups = true,
+    .check = dro__civr_check,
     .start = start,
     .stop = dro__civr_stop,
     .step = step,

@@ -13,8 +13,7 @@
 #include "storm.h"
 
 static const dro__param own[] = {
-    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "step",
-                "constant|poly|step|theory|cosine",
+    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "step", "constant|poly|step|theory|cosine",
                 "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2)"),
     DRO__REAL("warmup", eta.warmup, dro__settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
@@ -32,6 +31,7 @@ const dro__optimizer_class dro__optimizer_recover = {
     .composite = true,
     .robust = true,
     .groups = true,
+    .check = dro__cover_check,
     .start = dro__cover_start,
     .stop = dro__cover_stop,
     .step = dro__cover_step,

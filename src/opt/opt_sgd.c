@@ -54,8 +54,8 @@ static dro_status step(dro_optimizer *o)
     o->run.largest_weight = o->run.effective = 1;
 
     double eta = o->run.eta, mu = set->momentum, decay = set->common.weight_decay;
-    dro__fused f = {.n = o->dim, .inputs = 3, .outputs = 2, .in = {s->grad, s->m, o->w},
-                    .out = {s->m, o->w}};
+    dro__fused f = {
+        .n = o->dim, .inputs = 3, .outputs = 2, .in = {s->grad, s->m, o->w}, .out = {s->m, o->w}};
     double along[] = {set->nesterov ? 1 + mu : 1, set->nesterov ? mu * mu : mu,
                       (set->nesterov ? 1 + mu : 1) * decay};
     f.coef[0][0] = 1;

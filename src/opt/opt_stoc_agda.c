@@ -23,8 +23,8 @@ static dro_status step(dro_optimizer *o)
     dro_batch batch, dual;
     o->run.eta /= 1 + t / set->tau1;
     DRO_TRY(dro__pd_gradient(o, s, &batch));
-    dro__fused f = {.n = o->dim, .inputs = 2, .outputs = 1, .in = {s->grad, o->w},
-                    .out = {s->w_next}};
+    dro__fused f = {
+        .n = o->dim, .inputs = 2, .outputs = 1, .in = {s->grad, o->w}, .out = {s->w_next}};
     f.coef[0][0] = -o->run.eta;
     f.coef[0][1] = 1 - o->run.eta * set->common.weight_decay;
     dro__fused_step(o, &f, 0, o->run.eta);
@@ -40,7 +40,8 @@ static dro_status step(dro_optimizer *o)
 
 static const dro__param own[] = {
     DRO__REAL("tau1", tau1, dro__pd_settings, "100", 1e-9, 1e15, "eta_t = eta / (1 + t/tau1)"),
-    DRO__REAL("tau2", tau2, dro__pd_settings, "100", 1e-9, 1e15, "dual_t = dual_eta / (1 + t/tau2)"),
+    DRO__REAL("tau2", tau2, dro__pd_settings, "100", 1e-9, 1e15,
+              "dual_t = dual_eta / (1 + t/tau2)"),
     DRO__PD_DUAL_ETA,
     DRO__PD_DELTA,
     DRO__PD_SAMPLING,

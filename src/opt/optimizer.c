@@ -2,8 +2,6 @@
  * state as a flat buffer. */
 #include "opt.h"
 
-#include "storm.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -190,7 +188,8 @@ static dro_status check(dro_optimizer *o)
                          name);
     if (o->cls->robust && !o->cls->groups && (set->tilt != DRO__TILT_EXAMPLE || set->switch_tilt))
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s is robust over examples only: leave tilt=example, or use recover", name);
+                         "%s is robust over examples only: leave tilt=example, or use recover",
+                         name);
     if (set->output && !set->steps)
         return dro__fail(o->ctx, DRO_ERR_RANGE,
                          "%s: output=random draws the last step first: set steps", name);
@@ -203,11 +202,7 @@ static dro_status check(dro_optimizer *o)
         if (set->stages.values[k] <= set->stages.values[k - 1])
             return dro__fail(o->ctx, DRO_ERR_RANGE, "%s: stages must rise: %g after %g", name,
                              set->stages.values[k], set->stages.values[k - 1]);
-    size_t most = o->is_composite ? o->composite.max_batch : o->problem.max_batch;
-    if (most && (size_t)set->batch > most)
-        return dro__fail(o->ctx, DRO_ERR_RANGE,
-                         "%s: batch %lld is more than the problem takes in one call, %zu", name,
-                         (long long)set->batch, most);
+    DRO_TRY(dro__check_parts(o, 1));
     return o->cls->check ? o->cls->check(o) : DRO_OK;
 }
 
@@ -363,7 +358,10 @@ static uint64_t settings_checksum(const dro_optimizer *o)
 
 static header make_header(const dro_optimizer *o)
 {
-    header h = {.magic = "drostat", .version = 1, .dim = o->dim, .n = o->n,
+    header h = {.magic = "drostat",
+                .version = 1,
+                .dim = o->dim,
+                .n = o->n,
                 .settings = settings_checksum(o)};
     snprintf(h.optimizer, sizeof h.optimizer, "%s", o->cls->name);
     return h;
@@ -398,7 +396,8 @@ dro_status dro_optimizer_save(const dro_optimizer *o, void *buffer, size_t size)
     header h = make_header(o);
     unsigned char *bytes = buffer;
     memcpy(bytes, &h, sizeof h);
-    dro__archive ar = {.mode = DRO__ARCHIVE_SAVE, .bytes = bytes + sizeof h,
+    dro__archive ar = {.mode = DRO__ARCHIVE_SAVE,
+                       .bytes = bytes + sizeof h,
                        .size = needed - sizeof h - sizeof(uint64_t)};
     walk((dro_optimizer *)o, &ar);
     uint64_t sum = dro__checksum(0, bytes, needed - sizeof sum);

@@ -37,8 +37,8 @@ dro_status dro__pd_create(dro_optimizer *o, dro__pd *s, unsigned extras)
 void dro__pd_stop(dro_optimizer *o)
 {
     dro__pd *s = o->state;
-    float *vectors[] = {s->grad, s->w_next, s->w_ref, s->mean, s->mean_next, s->losses,
-                        s->dual_losses, s->coef};
+    float *vectors[] = {s->grad,      s->w_next, s->w_ref,       s->mean,
+                        s->mean_next, s->losses, s->dual_losses, s->coef};
     for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++)
         dro__vector_free(o, vectors[k]);
     dro__dual_destroy(s->p);
@@ -85,8 +85,8 @@ dro_status dro__pd_gradient(dro_optimizer *o, dro__pd *s, dro_batch *batch)
     bool by_p = set->sampling == DRO__SAMPLE_BY_P;
     if (by_p) {
         for (size_t i = 0; i < b; i++)
-            s->ids[i] = dro__dual_find(s->p, dro__random_unit((uint64_t)set->common.seed,
-                                                              STREAM_DUAL, s->drawn++));
+            s->ids[i] = dro__dual_find(
+                s->p, dro__random_unit((uint64_t)set->common.seed, STREAM_DUAL, s->drawn++));
         DRO_TRY(dro__gather(o, s->ids, b, batch));
         o->run.examples += b;
     } else {
@@ -164,7 +164,10 @@ void dro__pd_staged_move(dro_optimizer *o, dro__pd *s, double eta)
 {
     const dro__pd_settings *set = o->settings;
     double shrink = 1 / (1 + eta * set->gamma);
-    dro__fused f = {.n = o->dim, .inputs = 3, .outputs = 1, .in = {s->grad, o->w, s->w_ref},
+    dro__fused f = {.n = o->dim,
+                    .inputs = 3,
+                    .outputs = 1,
+                    .in = {s->grad, o->w, s->w_ref},
                     .out = {s->w_next}};
     f.coef[0][0] = -eta * shrink;
     f.coef[0][1] = (1 - eta * set->common.weight_decay) * shrink;
@@ -177,8 +180,12 @@ void dro__pd_staged_move(dro_optimizer *o, dro__pd *s, double eta)
         f.coef[1][1] = 1;
     }
     dro__fused_step(o, &f, 0, eta * shrink);
-    dro__fused mean = {.n = o->dim, .inputs = 2, .outputs = 1, .in = {s->w_next, s->mean},
-                       .out = {s->mean_next}, .prox_out = -1};
+    dro__fused mean = {.n = o->dim,
+                       .inputs = 2,
+                       .outputs = 1,
+                       .in = {s->w_next, s->mean},
+                       .out = {s->mean_next},
+                       .prox_out = -1};
     double k = (double)s->within + 1;
     mean.coef[0][0] = 1 / k;
     mean.coef[0][1] = 1 - 1 / k;

@@ -14,13 +14,13 @@ typedef struct dro__pd_settings {
 
 typedef struct dro__pd {
     dro__dual *p;
-    float *grad, *w_next;                 /* (dim) */
-    float *w_ref, *mean, *mean_next;      /* (dim): staged methods */
-    float *losses, *dual_losses, *coef;   /* (batch) */
-    int64_t *ids;                         /* (batch) drawn by p */
-    double *before;                       /* (batch) p of the sampled examples */
-    float *all_losses;                    /* (n): pg-smd2 */
-    double *p_sum;                        /* (n): pes-sgda */
+    float *grad, *w_next;               /* (dim) */
+    float *w_ref, *mean, *mean_next;    /* (dim): staged methods */
+    float *losses, *dual_losses, *coef; /* (batch) */
+    int64_t *ids;                       /* (batch) drawn by p */
+    double *before;                     /* (batch) p of the sampled examples */
+    float *all_losses;                  /* (n): pg-smd2 */
+    double *p_sum;                      /* (n): pes-sgda */
     uint64_t drawn, stage, within, p_terms;
 } dro__pd;
 

@@ -78,8 +78,8 @@ void dro__fused_step(dro_optimizer *o, dro__fused *f, int which, double eta)
     if (set->reg == DRO__REG_BALL) {
         double norm = sqrt(dro__norm2(o->ctx, f->n, 1, w, 0, NULL));
         if (norm > set->reg_radius) {
-            dro__fused scale = {.n = f->n, .inputs = 1, .outputs = 1, .in = {w}, .out = {w},
-                                .prox_out = -1};
+            dro__fused scale = {
+                .n = f->n, .inputs = 1, .outputs = 1, .in = {w}, .out = {w}, .prox_out = -1};
             scale.coef[0][0] = set->reg_radius / norm;
             be->fused(o->ctx->threads, &scale);
         }

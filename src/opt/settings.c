@@ -1,7 +1,7 @@
 /* The described parameters that several optimisers share. */
 #include "opt.h"
 
-#define S dro__settings
+#define S         dro__settings
 #define SCHEDULES "constant|poly|step|theory|cosine"
 
 const dro__param dro__params_common[] = {
@@ -29,7 +29,8 @@ const dro__param dro__params_common[] = {
     DRO__REAL("weight_decay", weight_decay, S, "0", 0, 1e6, "added to the gradient, times w"),
     DRO__CHOICE("reg", reg, S, "none", "none|l2|l1|elastic|group|box|ball",
                 "regulariser r(w), through its proximal operator"),
-    DRO__REAL("reg_strength", reg_strength, S, "0", 0, 1e12, "of l2 (s/2 |w|^2), l1, elastic, group"),
+    DRO__REAL("reg_strength", reg_strength, S, "0", 0, 1e12,
+              "of l2 (s/2 |w|^2), l1, elastic, group"),
     DRO__REAL("reg_ratio", reg_ratio, S, "0.5", 0, 1, "elastic: the share of l1"),
     DRO__INTEGER("reg_block", reg_block, S, "1", 1, 1e15, "group: weights per block"),
     DRO__REAL("reg_low", reg_low, S, "-1", -1e30, 1e30, "box: the lower bound"),
@@ -74,6 +75,8 @@ const dro__param dro__params_storm[] = {
     DRO__REAL("a_decay", a.factor, S, "1", 1, 1e6, "fixed, step: a is divided by it per stage"),
     DRO__REAL("a_c", a_c, S, "1", 0, 1e12, "eta2: a = a_c eta^2, at most 1"),
     DRO__REAL("a_min", a_min, S, "0.001", 0, 1, "auto: a is never below it"),
+    DRO__REAL("guard", guard, S, "0.25", 0, 1e9,
+              "eta is reduced so that no step changes log-weights by more than this (rms), 0: off"),
     DRO__CHOICE("form", form, S, "one-pass", "one-pass|two-point",
                 "two batches at one point (same iterates, faster), or one batch at two points"),
     DRO__PARAMS_END,

@@ -7,10 +7,16 @@
  *
  * The automatic a:  a = clip( sqrt(E|G1-G0|^2 / E|G0-d|^2), max(a_min, 1/(k+1)), 1 ), E a 0.9 moving
  * average over earlier steps, k the steps since the fresh start: the recursion is trusted only as far
- * as the correction is smaller than the noise it removes. */
+ * as the correction is smaller than the noise it removes.
+ *
+ * The guard. F curves as 1/lambda, so with a small lambda an eta that suits the loss makes the weights
+ * swing: every step undoes the last. The losses of one batch at two points show it: when their change
+ * over lambda exceeds `guard` (rms, weighted), eta is reduced in proportion. At gentle lambda nothing
+ * happens. The eta that was used is reported. */
 #include "storm.h"
 
 #include <math.h>
+#include <string.h>
 
 dro_status dro__storm_create(dro_optimizer *o, dro__storm *s, size_t largest, bool two_point)
 {
@@ -26,6 +32,7 @@ dro_status dro__storm_create(dro_optimizer *o, dro__storm *s, size_t largest, bo
         DRO_TRY(dro__vector(o, size, &s->g_next));
     if (!o->is_composite) {
         DRO_TRY(dro__vector(o, 2 * largest, &s->losses));
+        DRO_TRY(dro__vector(o, largest, &s->old_losses));
         return dro__vector(o, 2 * largest, &s->coef);
     }
     DRO_TRY(dro__vector(o, o->dim, &s->direction));
@@ -42,8 +49,8 @@ dro_status dro__storm_create(dro_optimizer *o, dro__storm *s, size_t largest, bo
 
 void dro__storm_destroy(dro_optimizer *o, dro__storm *s)
 {
-    float *vectors[] = {s->d, s->g_new, s->g_old, s->g_next, s->w_old, s->losses, s->coef,
-                        s->direction};
+    float *vectors[] = {s->d,      s->g_new, s->g_old,      s->g_next,   s->w_old,
+                        s->losses, s->coef,  s->old_losses, s->direction};
     for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++)
         dro__vector_free(o, vectors[k]);
     double *low = s->u < s->u_working ? s->u : s->u_working; /* they trade places */
@@ -64,7 +71,10 @@ void dro__storm_archive(dro_optimizer *o, dro__storm *s, dro__archive *ar, bool 
     DRO__ARCHIVE(ar, s->noise);
     DRO__ARCHIVE(ar, s->eta_before);
     DRO__ARCHIVE(ar, s->lambda_before);
+    DRO__ARCHIVE(ar, s->pace);
     DRO__ARCHIVE(ar, s->have);
+    if (!o->is_composite)
+        dro__archive_vector(o, ar, s->old_losses, o->slot_size);
     if (o->is_composite) {
         dro__archive_bytes(ar, s->u, inner * sizeof *s->u);
         dro__archive_bytes(ar, s->g_waiting, inner * sizeof *s->g_waiting);
@@ -113,6 +123,21 @@ void dro__storm_observe(dro_optimizer *o, dro__storm *s, bool fresh, const doubl
     s->observed = true;
 }
 
+/* After the estimator has taken in a batch; twice: it was seen at the old point too. */
+static void limit_eta(dro_optimizer *o, dro__storm *s, const dro_batch *batch, bool twice)
+{
+    double guard = dro__settings_of(o)->guard;
+    if (guard <= 0)
+        return;
+    if (twice && s->eta_before > 0) {
+        double moved = dro__tilt_movement(o, &s->tilt, batch, s->losses, s->old_losses, s->coef);
+        double pace = moved / (s->eta_before * s->eta_before);
+        s->pace = fmax(pace, 0.9 * s->pace + 0.1 * pace); /* quick to brake, slow to let go */
+    }
+    if (s->pace > 0)
+        o->run.eta = fmin(o->run.eta, guard / sqrt(s->pace));
+}
+
 dro_status dro__storm_current(dro_optimizer *o, dro__storm *s, size_t batch, bool *drawn,
                               dro_batch *current)
 {
@@ -141,8 +166,12 @@ static void move(dro_optimizer *o, dro__storm *s, float *to)
 {
     const dro__settings *set = dro__settings_of(o);
     double eta = o->run.eta, gain = s->tilt.gain, keep = s->tilt.keep * gain;
-    dro__fused f = {.n = o->dim, .inputs = 4, .outputs = 2, .norms = s->tilt.fresh ? 0 : 2,
-                    .in = {s->g_new, s->g_old, s->d, o->w}, .out = {s->d, to}};
+    dro__fused f = {.n = o->dim,
+                    .inputs = 4,
+                    .outputs = 2,
+                    .norms = s->tilt.fresh ? 0 : 2,
+                    .in = {s->g_new, s->g_old, s->d, o->w},
+                    .out = {s->d, to}};
     double d[] = {gain, -keep, keep, 0};
     for (int k = 0; k < 4; k++) {
         f.coef[0][k] = d[k];
@@ -182,6 +211,7 @@ dro_status dro__storm_step(dro_optimizer *o, dro__storm *s, double a, size_t bat
     if (drawn || restarted)
         DRO_TRY(dro__tilt_count(o, &s->tilt, &parts[0]));
     dro__tilt_update(o, &s->tilt, &parts[0], s->losses, a, s->coef);
+    limit_eta(o, s, &parts[0], !drawn && !restarted);
     if (count == 2) {
         DRO_TRY(dro__tilt_count(o, &s->tilt, &parts[1]));
         dro__tilt_old(o, &s->tilt, &parts[1], s->losses + parts[0].count, o->run.lambda,
@@ -190,6 +220,8 @@ dro_status dro__storm_step(dro_optimizer *o, dro__storm *s, double a, size_t bat
     float *grads[2] = {s->g_new, s->g_next};
     DRO_TRY(dro__backward(o, o->w, parts, count, s->coef, grads));
     o->run.a = s->tilt.fresh ? 1 : a;
+    if (count == 2)
+        memcpy(s->old_losses, s->losses + parts[0].count, parts[1].count * sizeof(float));
     move(o, s, o->w);
     trade(&s->g_old, &s->g_next);
     dro__storm_wait(s, count == 2 ? &parts[1] : NULL);
@@ -205,13 +237,15 @@ dro_status dro__storm_step_two_point(dro_optimizer *o, dro__storm *s, double a, 
     DRO_TRY(dro__draw_next(o, batch, &z));
     DRO_TRY(dro__tilt_begin(o, &s->tilt, &restarted));
     DRO_TRY(dro__tilt_count(o, &s->tilt, &z));
-    if (s->tilt.have) {
-        DRO_TRY(dro__forward(o, s->w_old, &z, 1, s->losses));
-        dro__tilt_old(o, &s->tilt, &z, s->losses, s->lambda_before, s->coef);
+    bool twice = s->tilt.have;
+    if (twice) {
+        DRO_TRY(dro__forward(o, s->w_old, &z, 1, s->old_losses));
+        dro__tilt_old(o, &s->tilt, &z, s->old_losses, s->lambda_before, s->coef);
         DRO_TRY(dro__backward(o, s->w_old, &z, 1, s->coef, &s->g_old));
     }
     DRO_TRY(dro__forward(o, o->w, &z, 1, s->losses));
     dro__tilt_update(o, &s->tilt, &z, s->losses, a, s->coef);
+    limit_eta(o, s, &z, twice);
     DRO_TRY(dro__backward(o, o->w, &z, 1, s->coef, &s->g_new));
     o->run.a = s->tilt.fresh ? 1 : a;
     move(o, s, s->w_old);
@@ -247,8 +281,12 @@ dro_status dro__storm_step_big(dro_optimizer *o, dro__storm *s, size_t total, si
         DRO_TRY(dro__forward(o, o->w, &part, 1, s->losses));
         dro__tilt_big_chunk(o, &s->tilt, &part, s->losses, (double)total, s->coef);
         DRO_TRY(dro__backward(o, o->w, &part, 1, s->coef, &s->g_new));
-        dro__fused add = {.n = o->dim, .inputs = 2, .outputs = 1, .in = {s->g_old, s->g_new},
-                          .out = {s->g_old}, .prox_out = -1};
+        dro__fused add = {.n = o->dim,
+                          .inputs = 2,
+                          .outputs = 1,
+                          .in = {s->g_old, s->g_new},
+                          .out = {s->g_old},
+                          .prox_out = -1};
         add.coef[0][0] = s->tilt.keep;
         add.coef[0][1] = s->tilt.gain;
         o->ctx->backend->fused(o->ctx->threads, &add);

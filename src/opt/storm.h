@@ -12,6 +12,7 @@ typedef struct dro__storm {
     float *d, *g_new, *g_old, *g_next;
     float *w_old;         /* two-point: (dim) */
     float *losses, *coef; /* (2 * largest batch) */
+    float *old_losses;    /* (largest batch) of the batch at its old point */
     /* the batch that waits: it was evaluated at the old point already */
     dro_batch waiting;
     bool waits, live; /* live: `waiting` can be used; otherwise draw it again */
@@ -22,6 +23,7 @@ typedef struct dro__storm {
     bool observed;
     double change, noise; /* averages of |G1 - G0|^2 and |G0 - d|^2 */
     double eta_before, lambda_before;
+    double pace; /* mean square change of the log-weights per eta^2, for the guard */
     /* compositional: u (inner), its copy for a step, g of both parts (2, inner), f'(u) */
     double *u, *u_working, *g_values, *slope, *g_waiting, *g_waiting_working;
     float *direction; /* (dim): v^T f'(u) */
@@ -46,11 +48,13 @@ dro_status dro__storm_step_two_point(dro_optimizer *o, dro__storm *s, double a, 
 dro_status dro__storm_step_big(dro_optimizer *o, dro__storm *s, size_t total, size_t next);
 
 /* storm_composite.c: the same three for compositional problems. */
-dro_status dro__composite_step(dro_optimizer *o, dro__storm *s, double a, size_t batch, size_t next);
+dro_status dro__composite_step(dro_optimizer *o, dro__storm *s, double a, size_t batch,
+                               size_t next);
 dro_status dro__composite_step_two_point(dro_optimizer *o, dro__storm *s, double a, size_t batch);
 dro_status dro__composite_step_big(dro_optimizer *o, dro__storm *s, size_t total, size_t next);
 
 /* The whole of COVER, which RECOVER runs with stages (opt_cover.c). */
+dro_status dro__cover_check(dro_optimizer *o);
 dro_status dro__cover_start(dro_optimizer *o);
 void dro__cover_stop(dro_optimizer *o);
 dro_status dro__cover_step(dro_optimizer *o);

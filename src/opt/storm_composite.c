@@ -33,8 +33,13 @@ static void next_u(const dro__storm *s, size_t inner, const double *g, double a,
 static void move(dro_optimizer *o, dro__storm *s, double a, bool fresh, float *to)
 {
     const dro__settings *set = dro__settings_of(o);
-    dro__fused v = {.n = o->composite.inner * o->dim, .inputs = 3, .outputs = 1, .prox_out = -1,
-                    .norms = fresh ? 0 : 2, .in = {s->g_new, s->g_old, s->d}, .out = {s->d}};
+    dro__fused v = {.n = o->composite.inner * o->dim,
+                    .inputs = 3,
+                    .outputs = 1,
+                    .prox_out = -1,
+                    .norms = fresh ? 0 : 2,
+                    .in = {s->g_new, s->g_old, s->d},
+                    .out = {s->d}};
     v.coef[0][0] = 1;
     v.coef[0][1] = fresh ? 0 : -(1 - a);
     v.coef[0][2] = fresh ? 0 : 1 - a;
@@ -42,8 +47,8 @@ static void move(dro_optimizer *o, dro__storm *s, double a, bool fresh, float *t
     v.norm_coef[0][1] = v.norm_coef[1][2] = -1;
     o->ctx->backend->fused(o->ctx->threads, &v);
     contract(o, s);
-    dro__fused w = {.n = o->dim, .inputs = 2, .outputs = 1, .in = {s->direction, o->w},
-                    .out = {to}};
+    dro__fused w = {
+        .n = o->dim, .inputs = 2, .outputs = 1, .in = {s->direction, o->w}, .out = {to}};
     w.coef[0][0] = -o->run.eta;
     w.coef[0][1] = 1 - o->run.eta * set->weight_decay;
     dro__fused_step(o, &w, 0, o->run.eta);
@@ -127,8 +132,12 @@ dro_status dro__composite_step_big(dro_optimizer *o, dro__storm *s, size_t total
         double weight = (double)part.count / (double)total;
         for (size_t j = 0; j < inner; j++)
             s->u_working[j] += weight * s->g_values[j];
-        dro__fused add = {.n = size, .inputs = 2, .outputs = 1, .in = {s->g_old, s->g_new},
-                          .out = {s->g_old}, .prox_out = -1};
+        dro__fused add = {.n = size,
+                          .inputs = 2,
+                          .outputs = 1,
+                          .in = {s->g_old, s->g_new},
+                          .out = {s->g_old},
+                          .prox_out = -1};
         add.coef[0][0] = 1;
         add.coef[0][1] = weight;
         o->ctx->backend->fused(o->ctx->threads, &add);

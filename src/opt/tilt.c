@@ -339,6 +339,28 @@ void dro__tilt_old(dro_optimizer *o, dro__tilt *t, const dro_batch *batch, const
     group_coef(t, batch, true, coef);
 }
 
+double dro__tilt_movement(dro_optimizer *o, const dro__tilt *t, const dro_batch *batch,
+                          const float *losses, const float *old, const float *coef)
+{
+    double scale = inverse(t, o->run.lambda), sum = 0, mass = 0;
+    if (by_group(t)) {
+        for (int32_t g = 0; g < t->group_count; g++) {
+            const dro__group *group = &t->groups[g];
+            double q = group->count ? group->q : 0;
+            double moved = q > 0 ? (group->sum - group->old_sum) / (double)group->count : 0;
+            sum += q * moved * moved;
+            mass += q;
+        }
+    } else {
+        for (size_t i = 0; i < batch->count; i++) {
+            double moved = (double)losses[i] - (double)old[i], c = (double)coef[i];
+            sum += c * moved * moved;
+            mass += c;
+        }
+    }
+    return mass > 0 ? sum / mass * scale * scale : 0;
+}
+
 /* ---- moving average ---- */
 
 void dro__tilt_average(dro_optimizer *o, dro__tilt *t, const dro_batch *batch, const float *losses,

@@ -48,6 +48,12 @@ void dro__tilt_update(dro_optimizer *o, dro__tilt *t, const dro_batch *batch, co
 void dro__tilt_old(dro_optimizer *o, dro__tilt *t, const dro_batch *batch, const float *losses,
                    double lambda, float *coef);
 
+/* How far the last step moved the logarithms of this batch's weights: the mean square of the change of
+ * loss/lambda, weighted as the batch is (coef), or of u_g/lambda over groups. After update; `old` are
+ * the batch's losses at the old point. */
+double dro__tilt_movement(dro_optimizer *o, const dro__tilt *t, const dro_batch *batch,
+                          const float *losses, const float *old, const float *coef);
+
 /* A moving average instead (ASC-PG, ABSGD): estimate <- (1-beta) estimate + beta batch; the first
  * batch sets it. Then coefficients from the estimate as it stands. */
 void dro__tilt_average(dro_optimizer *o, dro__tilt *t, const dro_batch *batch, const float *losses,

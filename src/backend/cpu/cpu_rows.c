@@ -51,8 +51,8 @@ void dro__cpu_rows_dot(int threads, const dro__rows *rows, const int64_t *ids, s
 {
     enum { ROWS = 64 };
     size_t chunks = (count + ROWS - 1) / ROWS;
-#pragma omp parallel for schedule(static) num_threads(threads)                                     \
-    if (count > ROWS && count * rows->features >= DRO__PARALLEL_MIN)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(threads) if (count > ROWS && count * rows->features >= DRO__PARALLEL_MIN)
     for (size_t c = 0; c < chunks; c++) {
         size_t from = c * ROWS, size = MIN(count - from, (size_t)ROWS);
         if (rows->x)
@@ -108,8 +108,8 @@ void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, s
         return;
     }
     size_t tiles = (rows->features + TILE - 1) / TILE;
-#pragma omp parallel for schedule(static) num_threads(threads)                                     \
-    if (tiles > 1 && count * rows->features >= DRO__PARALLEL_MIN)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(threads) if (tiles > 1 && count * rows->features >= DRO__PARALLEL_MIN)
     for (size_t t = 0; t < tiles; t++) {
         size_t at = t * TILE, width = MIN(rows->features - at, (size_t)TILE);
         if (width == TILE)

@@ -120,7 +120,8 @@ int64_t dro__cpu_first_bad(int threads, size_t n, const float *x)
     size_t chunks = (n + CHUNK - 1) / CHUNK;
     int64_t found = INT64_MAX;
 #pragma omp parallel for schedule(static) num_threads(threads) if (n >= DRO__PARALLEL_MIN)         \
-    reduction(min : found)
+    reduction(min                                                                                  \
+              : found)
     for (size_t c = 0; c < chunks; c++) {
         size_t from = c * CHUNK, size = n - from < CHUNK ? n - from : CHUNK;
         if (any_bad(size, x + from)) {

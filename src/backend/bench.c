@@ -1,0 +1,257 @@
+/* Measures vector operations against memory bandwidth (dro/bench.h). Sees base and the backends'
+ * table; OpenMP only where the cpu backend is built. */
+#include "backend.h"
+
+#include <dro/bench.h>
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+#if DRO_WITH_CPU
+#include "cpu/cpu.h"
+#else
+#define DRO__KERNEL static
+#endif
+
+enum { VECTORS = 5, BLOCK_SIZE = 64, MAX_ROUNDS = 1000 };
+
+typedef struct bench {
+    dro_context *ctx;
+    size_t length, blocks;
+    float *g_new, *g_old, *d, *w, *out; /* (length) */
+    int64_t *offsets;                   /* (blocks + 1) */
+    volatile double sink;               /* what was computed has been used */
+} bench;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- the limits ---- */
+
+DRO__KERNEL void triad_range(size_t n, float *restrict a, const float *restrict b,
+                             const float *restrict c, float s)
+{
+    for (size_t i = 0; i < n; i++)
+        a[i] = b[i] + s * c[i];
+}
+
+DRO__KERNEL double sum_range(size_t n, const float *x)
+{
+    enum { LANES = 64 };
+    float part[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            part[k] += x[i + k];
+    for (; i < n; i++)
+        part[0] += x[i];
+    double sum = 0;
+    for (size_t k = 0; k < LANES; k++)
+        sum += (double)part[k];
+    return sum;
+}
+
+enum { PIECE = 1 << 16 }; /* floats handed to a kernel at a time */
+
+static size_t piece_size(size_t length, size_t from)
+{
+    return length - from < PIECE ? length - from : PIECE;
+}
+
+static void run_triad(bench *b)
+{
+    size_t length = b->length;
+#if DRO_WITH_CPU
+#pragma omp parallel for schedule(static) num_threads(b->ctx->threads)
+#endif
+    for (size_t from = 0; from < length; from += PIECE)
+        triad_range(piece_size(length, from), b->out + from, b->g_new + from, b->g_old + from, 3);
+}
+
+dro_status dro_bench_read(dro_context *ctx, const float *x, size_t length, double *seconds)
+{
+    if (!ctx || !x || length == 0 || !seconds)
+        return DRO_ERR_ARGUMENT;
+    double sum = 0, start = now();
+#if DRO_WITH_CPU
+#pragma omp parallel for schedule(static) num_threads(ctx->threads) reduction(+ : sum)
+#endif
+    for (size_t from = 0; from < length; from += PIECE)
+        sum += sum_range(piece_size(length, from), x + from);
+    volatile double sink = sum;
+    (void)sink;
+    *seconds = now() - start;
+    return DRO_OK;
+}
+
+/* ---- the operations, in the optimisers' shapes ---- */
+
+static void run_fused(bench *b, dro__fused *f)
+{
+    f->n = b->length;
+    b->ctx->backend->fused(b->ctx->threads, f);
+    b->sink = f->norm[0];
+}
+
+static void run_sgd(bench *b)
+{
+    dro__fused f = {.inputs = 3,
+                    .outputs = 2,
+                    .in = {b->g_new, b->d, b->w},
+                    .out = {b->d, b->w},
+                    .coef = {{1, 0.9, 1e-4}, {-0.01, -0.009, 1 - 1e-6}},
+                    .prox_out = -1};
+    run_fused(b, &f);
+}
+
+static void run_recover(bench *b)
+{
+    dro__fused f = {.inputs = 4,
+                    .outputs = 2,
+                    .norms = 2,
+                    .in = {b->g_new, b->g_old, b->d, b->w},
+                    .out = {b->d, b->w},
+                    .coef = {{1, -0.9, 0.9, 0}, {-0.01, 0.009, -0.009, 1}},
+                    .norm_coef = {{1, -1, 0, 0}, {0, 1, -1, 0}},
+                    .prox_out = -1};
+    run_fused(b, &f);
+}
+
+static void run_axpby(bench *b)
+{
+    dro__fused f = {.inputs = 2,
+                    .outputs = 1,
+                    .in = {b->g_new, b->g_old},
+                    .out = {b->out},
+                    .coef = {{0.9, 0.1}},
+                    .prox_out = -1};
+    run_fused(b, &f);
+}
+
+static void run_l1(bench *b)
+{
+    dro__fused f = {.inputs = 2,
+                    .outputs = 1,
+                    .in = {b->g_new, b->w},
+                    .out = {b->w},
+                    .coef = {{-0.01, 1}},
+                    .prox_out = 0,
+                    .prox = DRO__PROX_NONE};
+    f.prox.threshold = 1e-4;
+    run_fused(b, &f);
+}
+
+static void run_norm(bench *b)
+{
+    b->sink = dro__norm2(b->ctx, b->length, 1, b->w, 0, NULL);
+}
+
+static void run_first_bad(bench *b)
+{
+    b->sink = (double)b->ctx->backend->first_bad(b->ctx->threads, b->length, b->g_new);
+}
+
+static void run_block_shrink(bench *b)
+{
+    b->ctx->backend->block_shrink(b->ctx->threads, b->w, b->offsets, b->blocks, 1e-4);
+}
+
+/* streams: arrays read plus arrays written. */
+static const struct operation {
+    const char *name;
+    int streams;
+    void (*run)(bench *b);
+} operations[] = {
+    {"triad: a = b + s c", 3, run_triad},
+    {"sgd step: 3 in, 2 out in place", 5, run_sgd},
+    {"recover step: 4 in, 2 out in place, 2 norms", 6, run_recover},
+    {"axpby: 2 in, 1 out", 3, run_axpby},
+    {"l1 step: 2 in, 1 out in place", 3, run_l1},
+    {"norm: 1 in", 1, run_norm},
+    {"first_bad: 1 in", 1, run_first_bad},
+    {"block_shrink: 1 in place, blocks of 64", 2, run_block_shrink},
+};
+
+enum { OPERATIONS = sizeof operations / sizeof operations[0] };
+
+/* ---- a run ---- */
+
+static void release(bench *b)
+{
+    float *vectors[VECTORS] = {b->g_new, b->g_old, b->d, b->w, b->out};
+    for (int k = 0; k < VECTORS; k++)
+        if (vectors[k])
+            b->ctx->backend->free(vectors[k]);
+    dro__free(b->offsets);
+}
+
+static dro_status prepare(bench *b)
+{
+    float **vectors[VECTORS] = {&b->g_new, &b->g_old, &b->d, &b->w, &b->out};
+    b->blocks = (b->length + BLOCK_SIZE - 1) / BLOCK_SIZE;
+    b->offsets = dro__alloc(b->blocks + 1, sizeof *b->offsets);
+    bool complete = b->offsets != NULL;
+    for (int k = 0; k < VECTORS; k++) {
+        *vectors[k] = b->ctx->backend->alloc(b->length, sizeof(float));
+        complete = complete && *vectors[k];
+    }
+    if (!complete)
+        return dro__fail(b->ctx, DRO_ERR_MEMORY, "no memory for %d vectors of %zu floats", VECTORS,
+                         b->length);
+    for (size_t k = 0; k <= b->blocks; k++)
+        b->offsets[k] = (int64_t)(k * BLOCK_SIZE < b->length ? k * BLOCK_SIZE : b->length);
+    for (size_t i = 0; i < b->length; i++) {
+        float x = (float)(dro__random(1, 0, i) >> 40) * 0x1p-23f - 1;
+        for (int k = 0; k < VECTORS; k++)
+            (*vectors[k])[i] = x + (float)k * 0.25f;
+    }
+    return DRO_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void measure(bench *b, int rounds, double *times, dro_bench_speed *speeds, size_t capacity)
+{
+    for (int r = -1; r < rounds; r++) /* the first one warms up */
+        for (int k = 0; k < OPERATIONS; k++) {
+            double start = now();
+            operations[k].run(b);
+            if (r >= 0)
+                times[k * rounds + r] = now() - start;
+        }
+    for (size_t k = 0; k < OPERATIONS && k < capacity; k++) {
+        double *mine = times + k * (size_t)rounds;
+        qsort(mine, (size_t)rounds, sizeof *mine, compare);
+        double bytes = 4.0 * (double)b->length * operations[k].streams;
+        speeds[k] = (dro_bench_speed){operations[k].name, bytes, bytes / mine[rounds / 2]};
+    }
+}
+
+dro_status dro_bench_vector(dro_context *ctx, size_t length, int rounds, dro_bench_speed *speeds,
+                            size_t capacity, size_t *count)
+{
+    if (!ctx || (!speeds && capacity) || !count)
+        return DRO_ERR_ARGUMENT;
+    if (length == 0 || rounds < 1 || rounds > MAX_ROUNDS)
+        return dro__fail(ctx, DRO_ERR_RANGE, "length %zu, rounds %d: expected 1 or more, 1 to %d",
+                         length, rounds, MAX_ROUNDS);
+    bench b = {.ctx = ctx, .length = length};
+    double *times = dro__alloc((size_t)rounds * OPERATIONS, sizeof *times);
+    dro_status status =
+        times ? prepare(&b) : dro__fail(ctx, DRO_ERR_MEMORY, "no memory to measure");
+    if (status == DRO_OK) {
+        measure(&b, rounds, times, speeds, capacity);
+        *count = OPERATIONS;
+    }
+    release(&b);
+    dro__free(times);
+    return status;
+}
