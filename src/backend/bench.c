@@ -4,7 +4,6 @@
 
 #include <dro/bench.h>
 #include <math.h>
-#include <stdlib.h>
 #include <time.h>
 
 #if DRO_WITH_CPU
@@ -13,7 +12,7 @@
 #define DRO__KERNEL static
 #endif
 
-enum { VECTORS = 5, BLOCK_SIZE = 64, MAX_ROUNDS = 1000 };
+enum { VECTORS = 5, BLOCK_SIZE = 64 };
 
 typedef struct bench {
     dro_context *ctx;
@@ -212,26 +211,22 @@ static dro_status prepare(bench *b)
     return DRO_OK;
 }
 
-static int compare(const void *a, const void *b)
+static void measure(bench *b, int rounds, dro_bench_speed *speeds, size_t capacity)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void measure(bench *b, int rounds, double *times, dro_bench_speed *speeds, size_t capacity)
-{
+    double best[OPERATIONS];
+    for (int k = 0; k < OPERATIONS; k++)
+        best[k] = HUGE_VAL;
     for (int r = -1; r < rounds; r++) /* the first one warms up */
         for (int k = 0; k < OPERATIONS; k++) {
             double start = now();
             operations[k].run(b);
-            if (r >= 0)
-                times[k * rounds + r] = now() - start;
+            double seconds = now() - start;
+            if (r >= 0 && seconds < best[k])
+                best[k] = seconds;
         }
     for (size_t k = 0; k < OPERATIONS && k < capacity; k++) {
-        double *mine = times + k * (size_t)rounds;
-        qsort(mine, (size_t)rounds, sizeof *mine, compare);
         double bytes = 4.0 * (double)b->length * operations[k].streams;
-        speeds[k] = (dro_bench_speed){operations[k].name, bytes, bytes / mine[rounds / 2]};
+        speeds[k] = (dro_bench_speed){operations[k].name, bytes, bytes / best[k]};
     }
 }
 
@@ -240,18 +235,15 @@ dro_status dro_bench_vector(dro_context *ctx, size_t length, int rounds, dro_ben
 {
     if (!ctx || (!speeds && capacity) || !count)
         return DRO_ERR_ARGUMENT;
-    if (length == 0 || rounds < 1 || rounds > MAX_ROUNDS)
-        return dro__fail(ctx, DRO_ERR_RANGE, "length %zu, rounds %d: expected 1 or more, 1 to %d",
-                         length, rounds, MAX_ROUNDS);
+    if (length == 0 || rounds < 1)
+        return dro__fail(ctx, DRO_ERR_RANGE, "length %zu, rounds %d: expected 1 or more", length,
+                         rounds);
     bench b = {.ctx = ctx, .length = length};
-    double *times = dro__alloc((size_t)rounds * OPERATIONS, sizeof *times);
-    dro_status status =
-        times ? prepare(&b) : dro__fail(ctx, DRO_ERR_MEMORY, "no memory to measure");
+    dro_status status = prepare(&b);
     if (status == DRO_OK) {
-        measure(&b, rounds, times, speeds, capacity);
+        measure(&b, rounds, speeds, capacity);
         *count = OPERATIONS;
     }
     release(&b);
-    dro__free(times);
     return status;
 }

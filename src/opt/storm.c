@@ -5,14 +5,21 @@
  * gradient of the next step. The iterates are Algorithm 1's; one weight vector; one large batch for the
  * hardware.
  *
- * The automatic a:  a = clip( sqrt(E|G1-G0|^2 / E|G0-d|^2), max(a_min, 1/(k+1)), 1 ), E a 0.9 moving
- * average over earlier steps, k the steps since the fresh start: the recursion is trusted only as far
- * as the correction is smaller than the noise it removes.
+ * The automatic a. With V the variance of d, D = |G1 - G0|^2 the noise of one correction and S = |G0 - d|^2
+ * the noise of one batch (0.9 moving averages over earlier steps), the best weight of the newest batch is
+ * Kalman's: in units of S, rho = V/S and delta = D/S,
+ *     a = (rho + delta) / (1 + rho + delta),   rho <- (1-a)^2 (rho + delta) + a^2,   rho = 1 after a fresh start:
+ * 1/2, 1/3, 1/4 ... at first, sqrt(delta) in the long run, and after eta has dropped d forgets the old
+ * stage's noise as fast as it pays. Two bounds from below keep it honest: sqrt(delta), so that a recursion
+ * whose correction is as noisy as a batch is not used at all; and 1 - exp(-eta |d|^2/lambda), because a
+ * step along d lowers u by that share: an estimate must not outlive the step that it caused. (The last
+ * matters when one rare example dominates d: until it is drawn again nothing else corrects for the move.
+ * On least squares at small lambda its absence was the difference between 1/T and divergence.)
  *
  * The guard. F curves as 1/lambda, so with a small lambda an eta that suits the loss makes the weights
  * swing: every step undoes the last. The losses of one batch at two points show it: when their change
- * over lambda exceeds `guard` (rms, weighted), eta is reduced in proportion. At gentle lambda nothing
- * happens. The eta that was used is reported. */
+ * over lambda exceeds `guard` (rms, weighted), eta is reduced in proportion; and no step may lower log_u
+ * by more than `guard` to first order. At gentle lambda nothing happens. The eta used is reported. */
 #include "storm.h"
 
 #include <math.h>
@@ -65,13 +72,15 @@ void dro__storm_archive(dro_optimizer *o, dro__storm *s, dro__archive *ar, bool 
     DRO__ARCHIVE(ar, s->waits);
     DRO__ARCHIVE(ar, s->waiting_position);
     DRO__ARCHIVE(ar, s->waiting_count);
-    DRO__ARCHIVE(ar, s->since_fresh);
+    DRO__ARCHIVE(ar, s->spread);
     DRO__ARCHIVE(ar, s->observed);
     DRO__ARCHIVE(ar, s->change);
     DRO__ARCHIVE(ar, s->noise);
     DRO__ARCHIVE(ar, s->eta_before);
     DRO__ARCHIVE(ar, s->lambda_before);
     DRO__ARCHIVE(ar, s->pace);
+    DRO__ARCHIVE(ar, s->square);
+    DRO__ARCHIVE(ar, s->fall);
     DRO__ARCHIVE(ar, s->have);
     if (!o->is_composite)
         dro__archive_vector(o, ar, s->old_losses, o->slot_size);
@@ -95,6 +104,12 @@ void dro__storm_drop(dro__storm *s)
     s->have = false;
 }
 
+/* |G1 - G0|^2 as a multiple of |G0 - d|^2 */
+static double drift_of(const dro__storm *s)
+{
+    return s->observed && s->noise > 0 ? s->change / s->noise : 0;
+}
+
 double dro__storm_a(const dro_optimizer *o, const dro__storm *s)
 {
     const dro__settings *set = dro__settings_of(o);
@@ -102,10 +117,9 @@ double dro__storm_a(const dro_optimizer *o, const dro__storm *s)
         return fmin(1, dro__schedule_at(o, &set->a, o->run.step, 2));
     if (set->a_rule == DRO__A_ETA2)
         return fmin(1, set->a_c * s->eta_before * s->eta_before);
-    double low = fmax(set->a_min, 1 / (double)(s->since_fresh + 2));
-    if (!s->observed || !(s->noise > 0))
-        return low;
-    return fmin(1, fmax(low, sqrt(s->change / s->noise)));
+    double drift = drift_of(s), known = s->spread + drift;
+    double best = fmax(known / (1 + known), sqrt(drift));
+    return fmin(1, fmax(best, fmax(set->a_min, 1 - exp(-s->fall))));
 }
 
 void dro__storm_observe(dro_optimizer *o, dro__storm *s, bool fresh, const double *norm)
@@ -113,10 +127,11 @@ void dro__storm_observe(dro_optimizer *o, dro__storm *s, bool fresh, const doubl
     s->eta_before = o->run.eta;
     s->lambda_before = o->run.lambda;
     if (fresh) {
-        s->since_fresh = 0;
+        s->spread = 1;
         return;
     }
-    s->since_fresh++;
+    double a = o->run.a;
+    s->spread = (1 - a) * (1 - a) * (s->spread + drift_of(s)) + a * a;
     double keep = s->observed ? 0.9 : 0;
     s->change = keep * s->change + (1 - keep) * norm[0];
     s->noise = keep * s->noise + (1 - keep) * norm[1];
@@ -136,6 +151,19 @@ static void limit_eta(dro_optimizer *o, dro__storm *s, const dro_batch *batch, b
     }
     if (s->pace > 0)
         o->run.eta = fmin(o->run.eta, guard / sqrt(s->pace));
+}
+
+/* A step along d lowers log_u by eta |d|^2 / lambda, to first order. When one example dominates d, later
+ * batches do not correct for that until it is seen again, and d would be followed too far. */
+static void limit_fall(dro_optimizer *o, dro__storm *s)
+{
+    double guard = dro__settings_of(o)->guard;
+    if (guard <= 0 || s->tilt.level == DRO__TILT_NONE)
+        return;
+    if (s->tilt.fresh)
+        s->square = dro__norm2(o->ctx, o->dim, 1, s->g_new, 0, NULL);
+    if (s->square > 0)
+        o->run.eta = fmin(o->run.eta, guard * o->run.lambda / s->square);
 }
 
 dro_status dro__storm_current(dro_optimizer *o, dro__storm *s, size_t batch, bool *drawn,
@@ -165,23 +193,26 @@ void dro__storm_wait(dro__storm *s, const dro_batch *next)
 static void move(dro_optimizer *o, dro__storm *s, float *to)
 {
     const dro__settings *set = dro__settings_of(o);
+    limit_fall(o, s);
     double eta = o->run.eta, gain = s->tilt.gain, keep = s->tilt.keep * gain;
     dro__fused f = {.n = o->dim,
                     .inputs = 4,
                     .outputs = 2,
-                    .norms = s->tilt.fresh ? 0 : 2,
+                    .norms = s->tilt.fresh ? 1 : 3,
                     .in = {s->g_new, s->g_old, s->d, o->w},
                     .out = {s->d, to}};
     double d[] = {gain, -keep, keep, 0};
     for (int k = 0; k < 4; k++) {
-        f.coef[0][k] = d[k];
+        f.coef[0][k] = f.norm_coef[0][k] = d[k];
         f.coef[1][k] = -eta * d[k];
     }
     f.coef[1][3] = 1 - eta * set->weight_decay;
-    f.norm_coef[0][0] = f.norm_coef[1][1] = 1;
-    f.norm_coef[0][1] = f.norm_coef[1][2] = -1;
+    f.norm_coef[1][0] = f.norm_coef[2][1] = 1;
+    f.norm_coef[1][1] = f.norm_coef[2][2] = -1;
     dro__fused_step(o, &f, 1, eta);
-    dro__storm_observe(o, s, s->tilt.fresh, f.norm);
+    s->square = f.norm[0];
+    s->fall = s->tilt.level == DRO__TILT_NONE ? 0 : eta * s->square / o->run.lambda;
+    dro__storm_observe(o, s, s->tilt.fresh, f.norm + 1);
 }
 
 static void trade(float **a, float **b)

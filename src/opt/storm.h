@@ -19,11 +19,13 @@ typedef struct dro__storm {
     uint64_t waiting_position;
     uint64_t waiting_count;
     /* the automatic a */
-    uint64_t since_fresh;
+    double spread; /* the variance of d as a multiple of one batch's */
     bool observed;
     double change, noise; /* averages of |G1 - G0|^2 and |G0 - d|^2 */
     double eta_before, lambda_before;
-    double pace; /* mean square change of the log-weights per eta^2, for the guard */
+    double pace;   /* for the guard: mean square change of the log-weights per eta^2, */
+    double square; /* and |d|^2 of the last step */
+    double fall;   /* how much that step should have lowered log_u, to first order */
     /* compositional: u (inner), its copy for a step, g of both parts (2, inner), f'(u) */
     double *u, *u_working, *g_values, *slope, *g_waiting, *g_waiting_working;
     float *direction; /* (dim): v^T f'(u) */

@@ -33,6 +33,7 @@ static void next_u(const dro__storm *s, size_t inner, const double *g, double a,
 static void move(dro_optimizer *o, dro__storm *s, double a, bool fresh, float *to)
 {
     const dro__settings *set = dro__settings_of(o);
+    o->run.a = fresh ? 1 : a;
     dro__fused v = {.n = o->composite.inner * o->dim,
                     .inputs = 3,
                     .outputs = 1,
@@ -57,7 +58,6 @@ static void move(dro_optimizer *o, dro__storm *s, double a, bool fresh, float *t
     s->u = s->u_working;
     s->u_working = u;
     s->have = true;
-    o->run.a = fresh ? 1 : a;
 }
 
 static void keep_waiting(dro__storm *s, size_t inner, const double *g)

@@ -129,7 +129,7 @@ DEFAULTS = dict(
     **{"lambda": 1}, lambda_schedule="constant", lambda_end=1, lambda_start=100, lambda_warmup=0,
     lambda_factor=1, tilt="example", group_prior="uniform", switch_step=0, switch_lambda=0,
     switch_tilt="same", cap=10,
-    a_rule="auto", a=0.1, a_schedule="constant", a_end=0, a_warmup=0, a_decay=1, a_c=1, a_min=0.001,
+    a_rule="auto", a=0.1, a_schedule="constant", a_end=0, a_warmup=0, a_decay=1, a_c=1, a_min=0,
     guard=0.25)
 
 
@@ -438,38 +438,48 @@ def estimator(run, level):
 class Guard:
     """eta of cover and recover: no step may change log-weights by more than guard (rms)."""
     def __init__(self, run):
-        self.run, self.pace, self.before, self.held = run, 0, 0, 0
+        self.run, self.pace, self.before, self.held, self.square = run, 0, 0, 0, 0
 
-    def eta(self, t, moved):
+    def eta(self, t, moved, fresh, d, flat):
         eta, guard = self.run.eta(t), self.run.s.guard
         if moved is not None and self.before > 0 and guard:
             pace = moved / self.before ** 2
             self.pace = max(pace, 0.9 * self.pace + 0.1 * pace)
         if guard and self.pace > 0 and guard / math.sqrt(self.pace) < eta:
             eta, self.held = guard / math.sqrt(self.pace), self.held + 1
-        self.before = eta
+        if fresh:
+            self.square = d @ d
+        if guard and not flat and self.square > 0 and guard * self.run.lam(t) / self.square < eta:
+            eta, self.held = guard * self.run.lam(t) / self.square, self.held + 1
+        self.before, self.square = eta, d @ d
         return eta
 
 
 class WeightOfNew:
     """a of cover and recover."""
     def __init__(self, run):
-        self.run, self.k, self.moved, self.noise = run, 0, None, None
+        self.run, self.rho, self.moved, self.noise, self.fall = run, 1, None, None, 0
 
     def fresh(self):
-        self.k = 0
+        self.rho = 1
 
     def a(self, t):
         s = self.run.s
-        self.k += 1
+        delta = self.moved / self.noise if self.noise else 0
+        a = self.choose(t, s, delta)
+        self.next_rho = (1 - a) ** 2 * (self.rho + delta) + a ** 2
+        return a
+
+    def choose(self, t, s, delta):
         if s.a_rule == "fixed":
             return self.run.a(t)
         if s.a_rule == "eta2":
             return min(1, s.a_c * self.eta ** 2)
-        low = max(s.a_min, 1 / (self.k + 1))
-        return min(max(math.sqrt(self.moved / self.noise), low), 1) if self.noise else low
+        known = self.rho + delta
+        return min(1, max(s.a_min, known / (1 + known), math.sqrt(delta), 1 - math.exp(-self.fall)))
 
     def observe(self, g1, g0, before):
+        self.rho = self.next_rho
         moved, noise = ((g1 - g0) ** 2).sum(), ((g0 - before) ** 2).sum()
         first = self.moved is None
         self.moved = moved if first else 0.9 * self.moved + 0.1 * moved
@@ -500,13 +510,15 @@ def cover(run):
             est = estimator(run, run.level(t))
             est.fresh(z, now, run.lam(t))
             rule.fresh()
-            moved = None
+            seen = moved = None
         else:
             seen = est.recur(z, now, old, run.lam(t), rule.a(t))
             rule.observe(*seen) if seen else rule.fresh()
             composite = run.case.problem == "composite"
             moved = None if composite else est.moved(z, now, old, run.lam(t))
-        rule.eta = guard.eta(t, moved)
+        flat = run.case.problem == "composite" or run.level(t) == "none"
+        rule.eta = guard.eta(t, moved, not seen, est.d, flat)
+        rule.fall = 0 if flat else rule.eta * (est.d @ est.d) / run.lam(t)
         if not run.last(t):  # the next batch, at this w
             z = run.draw(b)
             old = run.full(w, z)
