@@ -6,6 +6,7 @@
 #include <dro/dro.h>
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 /* ---- arguments: one parser for all; the help texts come from the same tables ---- */
 
@@ -35,6 +36,7 @@ typedef struct cli_command {
     const cli_option *options; /* --json, --help, --backend and --threads come by themselves */
     int least, most;           /* how many words without dashes it takes */
     int (*run)(const cli_args *args);
+    void (*more)(FILE *to); /* (optional) prints more of --help, after details */
 } cli_command;
 
 /* Parsed and checked: a name must be in the command's table. NULL / 0 when there is no value. */
@@ -44,6 +46,12 @@ long long cli_integer(const cli_args *args, const char *name);
 bool cli_flag(const cli_args *args, const char *name);
 bool cli_json(const cli_args *args);
 const char *cli_word(const cli_args *args, int index); /* the i-th word, or NULL */
+
+/* The nearest of names[0..count) to a word, or NULL when none is near. */
+const char *cli_nearest(const char *word, const char *const *names, int count);
+/* The optimisers' names, for cli_nearest and lists; returns how many. */
+enum { CLI_NAMES = 64 };
+int cli_optimizers(const char *names[CLI_NAMES]);
 
 /* A context by --backend and --threads, or NULL after a clear line (the caller returns 1). */
 dro_context *cli_context(const cli_args *args);
@@ -59,8 +67,12 @@ void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* Prints one JSON document on stdout and releases it; returns 0, or 1 if stdout failed. */
 int cli_emit(json_t *document);
 
+/* A number, or null when it is not finite: JSON has no NaN. */
+json_t *cli_number(double value);
+
 /* A table with aligned columns: headers, then cells row by row (copied), then print and release. A
- * header that begins with '>' aligns its column to the right. */
+ * header that begins with '>' aligns its column to the right. On a terminal a last column that is too
+ * wide is wrapped. */
 typedef struct cli_table cli_table;
 cli_table *cli_table_create(int columns, const char *const *headers);
 void cli_table_cell(cli_table *table, const char *format, ...)
@@ -70,5 +82,18 @@ void cli_table_print(cli_table *table);
 double cli_seconds(void); /* a steady clock */
 double cli_median(double *values, int count); /* sorts them */
 const char *cli_cpu(void); /* the processor's name, for what a figure was measured on */
+
+/* ---- main.c and cmd_bench.c: the lists, and running one of them ---- */
+
+extern const cli_command *const cli_commands[]; /* both end with NULL */
+extern const cli_command *const cli_benches[];
+
+/* Parses what follows the command's name, runs it, and returns the exit status. */
+int cli_run(const cli_command *command, int argc, char **argv);
+void cli_help(FILE *to, const cli_command *command);
+/* Lines "  name  summary" of a list; `skip` letters of each name are left out. */
+void cli_help_list(FILE *to, const cli_command *const *list, size_t skip);
+/* Flushes stdout: status, or 1 after a line when what was printed could not be written. */
+int cli_finish(int status);
 
 #endif

@@ -123,6 +123,7 @@ static double find_minimum(rates_problem *p)
         memcpy(w, to, sizeof w);
     }
     p->best = rates_objective(p, w, NULL);
+    memcpy(p->minimum, w, sizeof w);
     return sqrt(norm);
 }
 

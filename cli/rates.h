@@ -18,6 +18,7 @@ typedef struct rates_problem {
     double lambda;
     double x[RATES_N][RATES_D], y[RATES_N]; /* |x_j| <= 1 */
     double best;                            /* F at the minimum; 0 for the non-convex one */
+    double minimum[RATES_D];                /* where it is */
     double start;                           /* F at w = 0 */
 } rates_problem;
 

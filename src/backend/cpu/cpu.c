@@ -13,6 +13,19 @@ static void copy(void *to, const void *from, size_t bytes)
     memcpy(to, from, bytes);
 }
 
+void dro__cpu_for(int threads, size_t work, size_t count, void (*body)(void *task, size_t k),
+                  void *task)
+{
+    if (threads == 1 || count < 2 || work < DRO__PARALLEL_MIN) {
+        for (size_t k = 0; k < count; k++)
+            body(task, k);
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (size_t k = 0; k < count; k++)
+        body(task, k);
+}
+
 const dro__backend dro__backend_cpu = {
     .name = "cpu",
     .summary = "OpenMP threads and SIMD, chosen for the machine when the program starts",

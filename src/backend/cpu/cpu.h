@@ -17,6 +17,11 @@
 /* Below this many floats a second thread costs more than it saves. */
 enum { DRO__PARALLEL_MIN = 32768 };
 
+/* body(task, k) for k < count, on `threads` threads when the work (in floats) is worth it. With one
+ * thread OpenMP is not entered at all: even an empty region costs more than a small vector. */
+void dro__cpu_for(int threads, size_t work, size_t count, void (*body)(void *task, size_t k),
+                  void *task);
+
 void dro__cpu_fused(int threads, dro__fused *f);
 int64_t dro__cpu_first_bad(int threads, size_t n, const float *x);
 void dro__cpu_block_shrink(int threads, float *x, const int64_t *offsets, size_t blocks,

@@ -46,20 +46,32 @@ static void dot_sparse(const dro__rows *rows, const int64_t *ids, size_t count, 
     }
 }
 
+enum { ROWS = 64 }; /* rows per unit of parallel work */
+
+typedef struct rows_task {
+    const dro__rows *rows;
+    const int64_t *ids;
+    size_t count;
+    const float *in; /* w, or the coefficients */
+    float *out;      /* margins, or the gradient */
+} rows_task;
+
+static void dot_chunk(void *arg, size_t c)
+{
+    const rows_task *t = arg;
+    size_t from = c * ROWS, size = MIN(t->count - from, (size_t)ROWS);
+    if (t->rows->x)
+        dot_dense(t->rows->x, t->rows->features, t->ids + from, size, t->in, t->out + from);
+    else
+        dot_sparse(t->rows, t->ids + from, size, t->in, t->out + from);
+}
+
 void dro__cpu_rows_dot(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
                        const float *w, float *margins)
 {
-    enum { ROWS = 64 };
-    size_t chunks = (count + ROWS - 1) / ROWS;
-#pragma omp parallel for schedule(static)                                                          \
-    num_threads(threads) if (count > ROWS && count * rows->features >= DRO__PARALLEL_MIN)
-    for (size_t c = 0; c < chunks; c++) {
-        size_t from = c * ROWS, size = MIN(count - from, (size_t)ROWS);
-        if (rows->x)
-            dot_dense(rows->x, rows->features, ids + from, size, w, margins + from);
-        else
-            dot_sparse(rows, ids + from, size, w, margins + from);
-    }
+    rows_task task = {.rows = rows, .ids = ids, .count = count, .in = w, .out = margins};
+    size_t work = rows->x ? count * rows->features : count * 64;
+    dro__cpu_for(threads, work, (count + ROWS - 1) / ROWS, dot_chunk, &task);
 }
 
 enum { TILE = 64 };
@@ -100,6 +112,17 @@ static void sum_sparse(const dro__rows *rows, const int64_t *ids, size_t count, 
             grad[rows->columns[k]] += coef[i] * rows->values[k];
 }
 
+static void sum_columns(void *arg, size_t tile)
+{
+    const rows_task *t = arg;
+    size_t features = t->rows->features, at = tile * TILE, width = MIN(features - at, (size_t)TILE);
+    const float *x = t->rows->x + at;
+    if (width == TILE)
+        sum_tile(x, features, t->ids, t->count, t->in, t->out + at);
+    else
+        sum_tail(x, features, t->ids, t->count, t->in, width, t->out + at);
+}
+
 void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
                        const float *coef, float *grad)
 {
@@ -107,16 +130,9 @@ void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, s
         sum_sparse(rows, ids, count, coef, grad);
         return;
     }
-    size_t tiles = (rows->features + TILE - 1) / TILE;
-#pragma omp parallel for schedule(static)                                                          \
-    num_threads(threads) if (tiles > 1 && count * rows->features >= DRO__PARALLEL_MIN)
-    for (size_t t = 0; t < tiles; t++) {
-        size_t at = t * TILE, width = MIN(rows->features - at, (size_t)TILE);
-        if (width == TILE)
-            sum_tile(rows->x + at, rows->features, ids, count, coef, grad + at);
-        else
-            sum_tail(rows->x + at, rows->features, ids, count, coef, width, grad + at);
-    }
+    rows_task task = {.rows = rows, .ids = ids, .count = count, .in = coef, .out = grad};
+    dro__cpu_for(threads, count * rows->features, (rows->features + TILE - 1) / TILE, sum_columns,
+                 &task);
 }
 
 /* exp(x) for x <= 0, to about 2 units in the last place: 2^k * 2^f, the fraction by a polynomial. */

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+
 enum { BLOCK = 512, CHUNK = 64 * BLOCK }; /* floats: in cache; per unit of parallel work */
 
 /* acc = sum_k coef[k] * in[k][0..n) */
@@ -32,6 +34,7 @@ DRO__KERNEL void combine(size_t n, int inputs, const float *const *in, const dou
         memset(acc, 0, n * sizeof *acc);
 }
 
+/* For a block: sixteen sums in float, joined in double. */
 DRO__KERNEL double square_sum(size_t n, const float *x)
 {
     float part[16] = {0};
@@ -83,23 +86,37 @@ static void fused_chunk(const dro__fused *f, size_t from, size_t to, double *nor
     }
 }
 
+enum { SLOTS = 256 }; /* partial sums: chunks are folded onto them in order */
+
+typedef struct fused_task {
+    const dro__fused *f;
+    size_t chunks, per_slot;
+    double partial[SLOTS][DRO__FUSED_NORM];
+} fused_task;
+
+static void fused_slot(void *arg, size_t slot)
+{
+    fused_task *task = arg;
+    const dro__fused *f = task->f;
+    for (int m = 0; m < DRO__FUSED_NORM; m++)
+        task->partial[slot][m] = 0;
+    size_t end = MIN(task->chunks, (slot + 1) * task->per_slot);
+    for (size_t c = slot * task->per_slot; c < end; c++)
+        fused_chunk(f, c * CHUNK, MIN(f->n, (c + 1) * CHUNK), task->partial[slot]);
+}
+
 void dro__cpu_fused(int threads, dro__fused *f)
 {
-    enum { SLOTS = 256 }; /* partial sums kept: chunks are folded onto them in order */
-    double partial[SLOTS][DRO__FUSED_NORM] = {{0}};
-    size_t chunks = (f->n + CHUNK - 1) / CHUNK;
-    size_t per_slot = (chunks + SLOTS - 1) / SLOTS;
-    size_t slots = chunks ? (chunks + per_slot - 1) / per_slot : 0;
-#pragma omp parallel for schedule(static) num_threads(threads) if (f->n >= DRO__PARALLEL_MIN)
-    for (size_t s = 0; s < slots; s++)
-        for (size_t c = s * per_slot; c < chunks && c < (s + 1) * per_slot; c++) {
-            size_t from = c * CHUNK, to = from + CHUNK < f->n ? from + CHUNK : f->n;
-            fused_chunk(f, from, to, partial[s]);
-        }
+    fused_task task;
+    task.f = f;
+    task.chunks = (f->n + CHUNK - 1) / CHUNK;
+    task.per_slot = (task.chunks + SLOTS - 1) / SLOTS;
+    size_t slots = task.chunks ? (task.chunks + task.per_slot - 1) / task.per_slot : 0;
+    dro__cpu_for(threads, f->n, slots, fused_slot, &task);
     for (int m = 0; m < DRO__FUSED_NORM; m++) {
         f->norm[m] = 0;
         for (size_t s = 0; s < slots; s++)
-            f->norm[m] += partial[s][m];
+            f->norm[m] += task.partial[s][m];
     }
 }
 
@@ -115,42 +132,61 @@ DRO__KERNEL bool any_bad(size_t n, const float *x)
     return bad;
 }
 
+typedef struct bad_task {
+    const float *x;
+    size_t n;
+    int64_t found; /* the smallest so far */
+} bad_task;
+
+static void bad_chunk(void *arg, size_t c)
+{
+    bad_task *task = arg;
+    size_t from = c * CHUNK, size = MIN(task->n - from, (size_t)CHUNK);
+    if (!any_bad(size, task->x + from))
+        return;
+    size_t i = from;
+    while (isfinite(task->x[i]))
+        i++;
+#pragma omp critical(dro__first_bad)
+    if ((int64_t)i < task->found)
+        task->found = (int64_t)i;
+}
+
 int64_t dro__cpu_first_bad(int threads, size_t n, const float *x)
 {
-    size_t chunks = (n + CHUNK - 1) / CHUNK;
-    int64_t found = INT64_MAX;
-#pragma omp parallel for schedule(static) num_threads(threads) if (n >= DRO__PARALLEL_MIN)         \
-    reduction(min                                                                                  \
-              : found)
-    for (size_t c = 0; c < chunks; c++) {
-        size_t from = c * CHUNK, size = n - from < CHUNK ? n - from : CHUNK;
-        if (any_bad(size, x + from)) {
-            size_t i = from;
-            while (isfinite(x[i]))
-                i++;
-            found = (int64_t)i < found ? (int64_t)i : found;
-        }
+    bad_task task = {.x = x, .n = n, .found = INT64_MAX};
+    dro__cpu_for(threads, n, (n + CHUNK - 1) / CHUNK, bad_chunk, &task);
+    return task.found == INT64_MAX ? -1 : task.found;
+}
+
+typedef struct shrink_task {
+    float *x;
+    const int64_t *offsets;
+    double threshold;
+} shrink_task;
+
+static void shrink_block(void *arg, size_t k)
+{
+    const shrink_task *task = arg;
+    float *block = task->x + task->offsets[k], out[BLOCK];
+    size_t size = (size_t)(task->offsets[k + 1] - task->offsets[k]);
+    double norm = 0;
+    for (size_t at = 0; at < size; at += BLOCK)
+        norm += square_sum(MIN(size - at, (size_t)BLOCK), block + at);
+    norm = sqrt(norm);
+    double scale = norm > task->threshold ? 1 - task->threshold / norm : 0;
+    for (size_t at = 0; at < size; at += BLOCK) {
+        size_t part = MIN(size - at, (size_t)BLOCK);
+        const float *in[1] = {block + at};
+        combine(part, 1, in, &scale, out);
+        memcpy(block + at, out, part * sizeof *out);
     }
-    return found == INT64_MAX ? -1 : found;
 }
 
 void dro__cpu_block_shrink(int threads, float *x, const int64_t *offsets, size_t blocks,
                            double threshold)
 {
+    shrink_task task = {.x = x, .offsets = offsets, .threshold = threshold};
     size_t n = blocks ? (size_t)(offsets[blocks] - offsets[0]) : 0;
-#pragma omp parallel for schedule(static) num_threads(threads) if (n >= DRO__PARALLEL_MIN)
-    for (size_t k = 0; k < blocks; k++) {
-        float *block = x + offsets[k];
-        size_t size = (size_t)(offsets[k + 1] - offsets[k]);
-        double norm = sqrt(square_sum(size, block));
-        double scale = norm > threshold ? 1 - threshold / norm : 0;
-        const float *in[1] = {block};
-        float out[BLOCK];
-        for (size_t at = 0; at < size; at += BLOCK) {
-            size_t part = size - at < BLOCK ? size - at : BLOCK;
-            in[0] = block + at;
-            combine(part, 1, in, &scale, out);
-            memcpy(block + at, out, part * sizeof *out);
-        }
-    }
+    dro__cpu_for(threads, n, blocks, shrink_block, &task);
 }

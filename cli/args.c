@@ -1,0 +1,309 @@
+/* Arguments: one parser and one help printer for all commands, from their tables of options. */
+#include "cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_OPTIONS = 48, MAX_WORDS = 64 };
+
+struct cli_args {
+    const cli_command *command;
+    const char *values[MAX_OPTIONS]; /* as given, "" for a flag, NULL: not given */
+    const char *words[MAX_WORDS];
+    int word_count;
+    bool help;
+};
+
+static const cli_option common[] = {
+    {"backend", CLI_TEXT, "NAME", "auto", 0, 0, "ref, cpu or auto: the fastest that works"},
+    {"threads", CLI_INTEGER, "N", NULL, 1, 4096, "threads to use; all when not given"},
+    {"json", CLI_FLAG, NULL, NULL, 0, 0, "print one JSON document instead of text"},
+    {"help", CLI_FLAG, NULL, NULL, 0, 0, "print this"},
+    CLI_OPTIONS_END,
+};
+
+static const cli_option *option_at(const cli_command *command, int index)
+{
+    const cli_option *own = command->options;
+    for (; own && own->name; own++)
+        if (index-- == 0)
+            return own;
+    return common[index].name ? &common[index] : NULL;
+}
+
+static int option_find(const cli_command *command, const char *name, size_t length)
+{
+    const cli_option *option;
+    for (int i = 0; i < MAX_OPTIONS && (option = option_at(command, i)); i++)
+        if (strlen(option->name) == length && memcmp(option->name, name, length) == 0)
+            return i;
+    return -1;
+}
+
+/* ---- help ---- */
+
+void cli_help_list(FILE *to, const cli_command *const *list, size_t skip)
+{
+    size_t width = 0;
+    for (int i = 0; list[i]; i++)
+        width = strlen(list[i]->name) > width ? strlen(list[i]->name) : width;
+    for (; *list; list++)
+        fprintf(to, "  %-*s  %s\n", (int)(width - skip), (*list)->name + skip, (*list)->summary);
+}
+
+void cli_help(FILE *to, const cli_command *command)
+{
+    const cli_option *option;
+    fprintf(to, "dro %s: %s\n\nusage: dro %s%s%s\n", command->name, command->summary, command->name,
+            command->usage && *command->usage ? " " : "", command->usage ? command->usage : "");
+    if (command->details)
+        fprintf(to, "\n%s%s", command->details,
+                command->details[strlen(command->details) - 1] == '\n' ? "" : "\n");
+    if (command->more)
+        command->more(to);
+    fprintf(to, "\noptions:\n");
+    for (int i = 0; i < MAX_OPTIONS && (option = option_at(command, i)); i++) {
+        char left[64];
+        snprintf(left, sizeof left, "--%s%s%s", option->name, option->value ? " " : "",
+                 option->value ? option->value : "");
+        fprintf(to, "  %-18s %s", left, option->meaning);
+        if (option->fallback)
+            fprintf(to, " (default %s)", option->fallback);
+        fputc('\n', to);
+    }
+}
+
+/* ---- numbers and names ---- */
+
+static bool parse_real(const char *text, double *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*value);
+}
+
+/* Letters that must change to turn a into b. */
+static int distance(const char *a, const char *b)
+{
+    enum { MOST = 40 };
+    int row[MOST + 1], n = (int)strlen(b);
+    if (n > MOST || strlen(a) > MOST)
+        return MOST;
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
+    for (int i = 0; a[i]; i++) {
+        int corner = row[0];
+        row[0] = i + 1;
+        for (int j = 0; j < n; j++) {
+            int change = corner + (a[i] != b[j]);
+            int other = 1 + (row[j] < row[j + 1] ? row[j] : row[j + 1]);
+            corner = row[j + 1];
+            row[j + 1] = change < other ? change : other;
+        }
+    }
+    return row[n];
+}
+
+const char *cli_nearest(const char *word, const char *const *names, int count)
+{
+    const char *nearest = NULL;
+    int best = (int)strlen(word) < 4 ? 2 : 4;
+    for (int i = 0; i < count; i++) {
+        int d = distance(word, names[i]);
+        if (strlen(word) > 1 && strncmp(word, names[i], strlen(word)) == 0)
+            d = 1; /* the beginning of a name */
+        if (d < best)
+            best = d, nearest = names[i];
+    }
+    return nearest;
+}
+
+int cli_optimizers(const char *names[CLI_NAMES])
+{
+    int count = 0;
+    while (count < CLI_NAMES && (names[count] = dro_optimizer_name(count)))
+        count++;
+    return count;
+}
+
+/* ---- the parser: every function returns 0 or the exit status after its line ---- */
+
+static int unknown_option(const cli_command *command, const char *given, size_t length)
+{
+    const cli_option *option;
+    const char *names[MAX_OPTIONS];
+    char word[48];
+    int count = 0;
+    for (; count < MAX_OPTIONS && (option = option_at(command, count)); count++)
+        names[count] = option->name;
+    snprintf(word, sizeof word, "%.*s", (int)(length > 40 ? 40 : length), given);
+    const char *nearest = *word ? cli_nearest(word, names, count) : NULL;
+    if (nearest)
+        return cli_usage("%s: no option --%s: did you mean --%s?", command->name, word, nearest);
+    return cli_usage("%s: no option --%s: 'dro %s --help' lists them", command->name, word,
+                     command->name);
+}
+
+static int check_backend(const cli_command *command, const char *value)
+{
+    char all[256] = "";
+    const char *name;
+    if (strcmp(value, "auto") == 0)
+        return 0;
+    for (int i = 0; (name = dro_backend_name(i)); i++) {
+        if (strcmp(value, name) == 0)
+            return 0;
+        size_t used = strlen(all);
+        snprintf(all + used, sizeof all - used, "%s, ", name);
+    }
+    return cli_usage("%s: --backend %s: this build has %sand auto", command->name, value, all);
+}
+
+static int check_value(const cli_command *command, const cli_option *option, const char *value)
+{
+    double real;
+    switch (option->kind) {
+    case CLI_FLAG:
+        return 0;
+    case CLI_TEXT:
+        return strcmp(option->name, "backend") == 0 ? check_backend(command, value) : 0;
+    case CLI_INTEGER:
+        if (!parse_real(value, &real) || real != floor(real) || real < option->low ||
+            real > option->high)
+            return cli_usage("%s: --%s %s: expected a whole number from %.15g to %.15g",
+                             command->name, option->name, value, option->low, option->high);
+        return 0;
+    case CLI_REAL:
+        break;
+    }
+    if (!parse_real(value, &real) || real < option->low || real > option->high)
+        return cli_usage("%s: --%s %s: expected a number from %g to %g", command->name,
+                         option->name, value, option->low, option->high);
+    return 0;
+}
+
+/* argv[*at] begins with a dash. */
+static int parse_option(cli_args *args, int argc, char **argv, int *at)
+{
+    const cli_command *command = args->command;
+    const char *given = argv[*at] + (argv[*at][1] == '-' ? 2 : 1);
+    if (strcmp(argv[*at], "-h") == 0)
+        given = "help";
+    else if (argv[*at][1] != '-')
+        return cli_usage("%s: no option %s: options begin with two dashes", command->name,
+                         argv[*at]);
+    size_t length = strcspn(given, "=");
+    const char *value = given[length] == '=' ? given + length + 1 : NULL;
+    int index = option_find(command, given, length);
+    if (index < 0)
+        return unknown_option(command, given, length);
+    const cli_option *option = option_at(command, index);
+    if (option->kind == CLI_FLAG && value)
+        return cli_usage("%s: --%s takes no value", command->name, option->name);
+    if (option->kind == CLI_FLAG) {
+        value = "";
+    } else if (!value) {
+        if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0)
+            return cli_usage("%s: --%s needs a value: --%s %s", command->name, option->name,
+                             option->name, option->value);
+        value = argv[++*at];
+    }
+    args->values[index] = value;
+    args->help = args->help || strcmp(option->name, "help") == 0;
+    return check_value(command, option, value);
+}
+
+static int check_words(const cli_args *args)
+{
+    const cli_command *c = args->command;
+    if (args->word_count > c->most)
+        return cli_usage("%s: one word too many, '%s': usage: dro %s %s", c->name,
+                         args->words[c->most], c->name, c->usage);
+    if (args->word_count < c->least)
+        return cli_usage("%s: something is missing: usage: dro %s %s", c->name, c->name, c->usage);
+    return 0;
+}
+
+static int parse(cli_args *args, int argc, char **argv)
+{
+    bool words_only = false;
+    for (int i = 0; i < argc && !args->help; i++) {
+        if (!words_only && strcmp(argv[i], "--") == 0) {
+            words_only = true;
+        } else if (!words_only && argv[i][0] == '-' && argv[i][1]) {
+            int status = parse_option(args, argc, argv, &i);
+            if (status)
+                return status;
+        } else {
+            if (args->word_count == MAX_WORDS)
+                return cli_usage("%s: more than %d words", args->command->name, MAX_WORDS);
+            args->words[args->word_count++] = argv[i];
+        }
+    }
+    return args->help ? 0 : check_words(args);
+}
+
+int cli_run(const cli_command *command, int argc, char **argv)
+{
+    cli_args args = {.command = command};
+    int status = parse(&args, argc, argv);
+    if (status)
+        return status;
+    if (args.help) {
+        cli_help(stdout, command);
+        return 0;
+    }
+    status = command->run(&args);
+    cli_progress(NULL);
+    return status;
+}
+
+/* ---- what a command reads ---- */
+
+const char *cli_text(const cli_args *args, const char *name)
+{
+    int index = option_find(args->command, name, strlen(name));
+    if (index < 0)
+        return NULL;
+    return args->values[index] ? args->values[index] : option_at(args->command, index)->fallback;
+}
+
+double cli_real(const cli_args *args, const char *name)
+{
+    double value = 0;
+    const char *text = cli_text(args, name);
+    return text && parse_real(text, &value) ? value : 0;
+}
+
+long long cli_integer(const cli_args *args, const char *name)
+{
+    return (long long)cli_real(args, name);
+}
+
+bool cli_flag(const cli_args *args, const char *name)
+{
+    return cli_text(args, name) != NULL;
+}
+
+bool cli_json(const cli_args *args)
+{
+    return cli_flag(args, "json");
+}
+
+const char *cli_word(const cli_args *args, int index)
+{
+    return index >= 0 && index < args->word_count ? args->words[index] : NULL;
+}
+
+dro_context *cli_context(const cli_args *args)
+{
+    dro_context *ctx = NULL;
+    const char *backend = cli_text(args, "backend");
+    dro_status status = dro_context_create(backend, (int)cli_integer(args, "threads"), &ctx);
+    if (status != DRO_OK)
+        cli_fail("the backend %s cannot be used: %s", backend, dro_status_text(status));
+    return ctx;
+}

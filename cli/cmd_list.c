@@ -1,0 +1,149 @@
+/* dro list: the optimisers with their parameters, and the backends of this build. */
+#include "cli.h"
+
+#include <string.h>
+
+static const char *const kinds[] = {
+    [DRO_PARAM_REAL] = "real",
+    [DRO_PARAM_INTEGER] = "integer",
+    [DRO_PARAM_CHOICE] = "choice",
+    [DRO_PARAM_LIST] = "list",
+};
+
+static json_t *choices_json(const char *choices)
+{
+    json_t *list = json_array();
+    while (choices && *choices) {
+        size_t length = strcspn(choices, "|");
+        json_array_append_new(list, json_stringn(choices, length));
+        choices += length + (choices[length] == '|');
+    }
+    return list;
+}
+
+static json_t *param_json(const dro_param *p)
+{
+    bool choice = p->kind == DRO_PARAM_CHOICE;
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s}", "name", p->name, "kind", kinds[p->kind],
+                     "default", p->fallback, "low", choice ? json_null() : cli_number(p->low),
+                     "high", choice ? json_null() : cli_number(p->high), "choices",
+                     choice ? choices_json(p->choices) : json_null(), "meaning", p->meaning);
+}
+
+static json_t *optimizer_json(int index)
+{
+    const char *name = dro_optimizer_name(index);
+    json_t *params = json_array();
+    dro_param p;
+    for (int i = 0; dro_optimizer_param(name, i, &p) == DRO_OK; i++)
+        json_array_append_new(params, param_json(&p));
+    return json_pack("{s:s, s:s, s:o}", "name", name, "summary", dro_optimizer_summary(index),
+                     "params", params);
+}
+
+static int print_params(const char *name)
+{
+    const char *const headers[] = {"parameter", "default", "allowed", "meaning"};
+    cli_table *table = cli_table_create(4, headers);
+    dro_param p;
+    for (int i = 0; dro_optimizer_param(name, i, &p) == DRO_OK; i++) {
+        cli_table_cell(table, "%s", p.name);
+        cli_table_cell(table, "%s", *p.fallback ? p.fallback : "-");
+        if (p.kind == DRO_PARAM_CHOICE)
+            cli_table_cell(table, "%s", p.choices);
+        else
+            cli_table_cell(table, "%s%g to %g", p.kind == DRO_PARAM_LIST ? "list of " : "", p.low,
+                           p.high);
+        cli_table_cell(table, "%s", p.meaning);
+    }
+    cli_table_print(table);
+    return 0;
+}
+
+static int list_optimizer(const cli_args *args, const char *wanted)
+{
+    const char *names[CLI_NAMES];
+    int count = cli_optimizers(names);
+    for (int i = 0; i < count; i++) {
+        if (strcmp(names[i], wanted) != 0)
+            continue;
+        if (cli_json(args))
+            return cli_emit(json_pack("[o]", optimizer_json(i)));
+        printf("%s\n\n", dro_optimizer_summary(i));
+        return print_params(wanted);
+    }
+    const char *nearest = cli_nearest(wanted, names, count);
+    if (nearest)
+        return cli_usage("list: no optimiser '%s': did you mean '%s'?", wanted, nearest);
+    return cli_usage("list: no optimiser '%s': 'dro list optimizers' lists them", wanted);
+}
+
+static int list_optimizers(const cli_args *args)
+{
+    if (cli_word(args, 1))
+        return list_optimizer(args, cli_word(args, 1));
+    if (cli_json(args)) {
+        json_t *list = json_array();
+        for (int i = 0; dro_optimizer_name(i); i++)
+            json_array_append_new(list, optimizer_json(i));
+        return cli_emit(list);
+    }
+    const char *const headers[] = {"optimizer", "what it is"};
+    cli_table *table = cli_table_create(2, headers);
+    for (int i = 0; dro_optimizer_name(i); i++) {
+        cli_table_cell(table, "%s", dro_optimizer_name(i));
+        cli_table_cell(table, "%s", dro_optimizer_summary(i));
+    }
+    cli_table_print(table);
+    return 0;
+}
+
+static int list_backends(const cli_args *args)
+{
+    if (cli_word(args, 1))
+        return cli_usage("list: one word too many, '%s': usage: dro list backends",
+                         cli_word(args, 1));
+    if (cli_json(args)) {
+        json_t *list = json_array();
+        for (int i = 0; dro_backend_name(i); i++)
+            json_array_append_new(list, json_pack("{s:s, s:s}", "name", dro_backend_name(i),
+                                                  "summary", dro_backend_summary(i)));
+        return cli_emit(list);
+    }
+    const char *const headers[] = {"backend", "what it is"};
+    cli_table *table = cli_table_create(2, headers);
+    for (int i = 0; dro_backend_name(i); i++) {
+        cli_table_cell(table, "%s", dro_backend_name(i));
+        cli_table_cell(table, "%s", dro_backend_summary(i));
+    }
+    cli_table_print(table);
+    return 0;
+}
+
+static int run(const cli_args *args)
+{
+    static const char *const words[] = {"optimizers", "backends"};
+    const char *word = cli_word(args, 0);
+    if (!word)
+        return cli_usage("list: what? 'dro list optimizers', 'dro list optimizers NAME' or 'dro "
+                         "list backends'");
+    if (strcmp(word, words[0]) == 0)
+        return list_optimizers(args);
+    if (strcmp(word, words[1]) == 0)
+        return list_backends(args);
+    const char *nearest = cli_nearest(word, words, 2);
+    if (nearest)
+        return cli_usage("list: no list '%s': did you mean '%s'?", word, nearest);
+    return cli_usage("list: no list '%s': expected optimizers or backends", word);
+}
+
+const cli_command cmd_list = {
+    .name = "list",
+    .usage = "optimizers [NAME] | backends",
+    .summary = "the optimisers, the parameters of one of them, the backends",
+    .details = "dro list optimizers        every optimiser in one line\n"
+               "dro list optimizers NAME   its parameters: defaults, what is allowed, meaning\n"
+               "dro list backends          the backends of this build, fastest first",
+    .most = 2,
+    .run = run,
+};

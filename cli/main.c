@@ -1,0 +1,91 @@
+/* The program: finds the command and runs it. Sees cli.h only. */
+#include "cli.h"
+
+#include <signal.h>
+#include <string.h>
+
+#define COMMAND(name) extern const cli_command cmd_##name;
+#include "commands.def"
+#undef COMMAND
+
+const cli_command *const cli_commands[] = {
+#define COMMAND(name) &cmd_##name,
+#include "commands.def"
+#undef COMMAND
+    NULL,
+};
+
+static void help(FILE *to)
+{
+    fputs("dro: train models that do not ignore the rare and the hard\n\n"
+          "usage: dro COMMAND [OPTIONS]\n\ncommands:\n",
+          to);
+    cli_help_list(to, cli_commands, 0);
+    fputs("\nbenchmarks:\n", to);
+    cli_help_list(to, cli_benches, 0);
+    fputs("\n`dro COMMAND --help` tells more about one of them, `dro --version` the version.\n"
+          "Every command takes --json, --backend and --threads. Exit status: 0 success, 2 wrong\n"
+          "usage, 1 everything else.\n",
+          to);
+}
+
+static int version(void)
+{
+    printf("dro %d.%d.%d\n", DRO_VERSION_MAJOR, DRO_VERSION_MINOR, DRO_VERSION_PATCH);
+    return 0;
+}
+
+static const cli_command *find(const cli_command *const *list, const char *name)
+{
+    for (; *list; list++)
+        if (strcmp((*list)->name, name) == 0)
+            return *list;
+    return NULL;
+}
+
+static int unknown(const char *word)
+{
+    const char *names[CLI_NAMES];
+    int count = 0;
+    for (; cli_commands[count]; count++)
+        names[count] = cli_commands[count]->name;
+    const char *nearest = cli_nearest(word, names, count);
+    if (nearest)
+        return cli_usage("no command '%s': did you mean 'dro %s'?", word, nearest);
+    return cli_usage("no command '%s': 'dro --help' lists them", word);
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        help(stderr);
+        return 2;
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        help(stdout);
+        return 0;
+    }
+    if (strcmp(word, "--version") == 0)
+        return version();
+    const cli_command *command = NULL;
+    int used = 2;
+    if (strcmp(word, "bench") == 0 && argc > 2 && argv[2][0] != '-') {
+        char name[64];
+        snprintf(name, sizeof name, "bench %s", argv[2]);
+        command = find(cli_benches, name);
+        if (command)
+            used = 3;
+        else
+            argc = 3; /* the name is wrong: what follows it does not matter */
+    }
+    if (!command)
+        command = find(cli_commands, word);
+    return command ? cli_run(command, argc - used, argv + used) : unknown(word);
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, and reported as one */
+    return cli_finish(dispatch(argc, argv));
+}

@@ -1,0 +1,231 @@
+/* Output: errors, progress, tables, JSON and the clock. The only file that knows about terminals. */
+#include "cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- stderr ---- */
+
+static bool progress_shown;
+
+static void say(const char *format, va_list list)
+{
+    cli_progress(NULL);
+    fputs("dro: ", stderr);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+}
+
+int cli_fail(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say(format, list);
+    va_end(list);
+    return 1;
+}
+
+int cli_usage(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say(format, list);
+    va_end(list);
+    return 2;
+}
+
+void cli_progress(const char *format, ...)
+{
+    if (!isatty(STDERR_FILENO) || (!format && !progress_shown))
+        return;
+    fputs("\r\033[K", stderr);
+    progress_shown = format != NULL;
+    if (format) {
+        va_list list;
+        va_start(list, format);
+        vfprintf(stderr, format, list);
+        va_end(list);
+    }
+    fflush(stderr);
+}
+
+/* ---- stdout ---- */
+
+int cli_finish(int status)
+{
+    errno = 0;
+    bool broken = ferror(stdout) != 0;
+    if (fflush(stdout) == 0 && !broken)
+        return status;
+    return cli_fail("cannot write to standard output: %s",
+                    errno ? strerror(errno) : "an earlier write failed");
+}
+
+json_t *cli_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+int cli_emit(json_t *document)
+{
+    if (!document)
+        return cli_fail("no memory for the JSON document");
+    int failed = json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+    json_decref(document);
+    fputc('\n', stdout);
+    return cli_finish(failed ? 1 : 0);
+}
+
+/* ---- tables ---- */
+
+struct cli_table {
+    int columns;
+    size_t count, room;
+    char **cells; /* (count), headers first */
+    bool *right;  /* (columns) */
+};
+
+static void *grow(void *memory, size_t size)
+{
+    memory = realloc(memory, size);
+    if (!memory) {
+        cli_fail("no memory for a table");
+        exit(1);
+    }
+    return memory;
+}
+
+static void add_cell(cli_table *table, const char *format, va_list list)
+{
+    if (table->count == table->room) {
+        table->room = table->room ? 2 * table->room : 64;
+        table->cells = grow(table->cells, table->room * sizeof *table->cells);
+    }
+    va_list again;
+    va_copy(again, list);
+    int size = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *cell = grow(NULL, (size_t)size + 1);
+    vsnprintf(cell, (size_t)size + 1, format, list);
+    table->cells[table->count++] = cell;
+}
+
+void cli_table_cell(cli_table *table, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    add_cell(table, format, list);
+    va_end(list);
+}
+
+cli_table *cli_table_create(int columns, const char *const *headers)
+{
+    cli_table *table = grow(NULL, sizeof *table);
+    *table = (cli_table){.columns = columns};
+    table->right = grow(NULL, (size_t)columns * sizeof *table->right);
+    for (int c = 0; c < columns; c++) {
+        table->right[c] = headers[c][0] == '>';
+        cli_table_cell(table, "%s", headers[c] + table->right[c]);
+    }
+    return table;
+}
+
+static int terminal_width(void)
+{
+    struct winsize size;
+    if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0)
+        return 0;
+    return size.ws_col;
+}
+
+/* The last cell of a row, wrapped at spaces into lines of `room` letters that begin at `indent`. */
+static void print_wrapped(const char *text, int indent, int room)
+{
+    while ((int)strlen(text) > room) {
+        int cut = room;
+        while (cut > 0 && text[cut] != ' ')
+            cut--;
+        if (cut == 0)
+            break;
+        printf("%.*s\n%*s", cut, text, indent, "");
+        text += cut + 1;
+    }
+    puts(text);
+}
+
+void cli_table_print(cli_table *table)
+{
+    int columns = table->columns, indent = 0, room;
+    int *width = grow(NULL, (size_t)columns * sizeof *width);
+    for (int c = 0; c < columns; c++) {
+        width[c] = 0;
+        for (size_t i = (size_t)c; i < table->count; i += (size_t)columns)
+            width[c] = (int)strlen(table->cells[i]) > width[c] ? (int)strlen(table->cells[i]) : width[c];
+        indent += c + 1 < columns ? width[c] + 2 : 0;
+    }
+    room = terminal_width() - indent;
+    for (size_t i = 0; i < table->count; i++) {
+        int c = (int)(i % (size_t)columns);
+        const char *cell = table->cells[i];
+        if (table->right[c])
+            printf("%*s%s", width[c], cell, c + 1 < columns ? "  " : "\n");
+        else if (c + 1 < columns)
+            printf("%-*s  ", width[c], cell);
+        else
+            print_wrapped(cell, indent, room >= 20 ? room : 1 << 20);
+        free(table->cells[i]);
+    }
+    free(width);
+    free(table->cells);
+    free(table->right);
+    free(table);
+}
+
+/* ---- measuring ---- */
+
+double cli_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double cli_median(double *values, int count)
+{
+    if (count <= 0)
+        return NAN;
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+const char *cli_cpu(void)
+{
+    static char name[128];
+    char line[256];
+    FILE *file = *name ? NULL : fopen("/proc/cpuinfo", "r");
+    while (file && !*name && fgets(line, sizeof line, file)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon)
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(name, sizeof name, "%s, %ld cores", colon + 2 - (colon[1] == '\0'),
+                 sysconf(_SC_NPROCESSORS_ONLN));
+    }
+    if (file)
+        fclose(file);
+    if (!*name)
+        snprintf(name, sizeof name, "unknown processor, %ld cores", sysconf(_SC_NPROCESSORS_ONLN));
+    return name;
+}

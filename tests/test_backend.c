@@ -1,0 +1,488 @@
+/* Every backend against ref, and ref against sums in double or long double: each operation of the table
+ * at odd sizes, with 1, 2 and 3 threads, which must not change a bit. */
+#include "check.h"
+
+#include "backend.h"
+
+#include <float.h>
+
+enum { MOST = 100003, THREADS = 3 };
+
+static const size_t sizes[] = {0, 1, 15, 16, 17, 511, 513, 32768 + 7, MOST};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+static float *floats(size_t n, uint64_t stream)
+{
+    float *x = malloc((n + 1) * sizeof *x);
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)check_uniform(stream, i, -2, 2);
+    return x;
+}
+
+/* Runs body(backend, threads, argument) for each backend of this build and each number of threads. */
+static void everywhere(void (*body)(const dro__backend *, int, void *), void *argument)
+{
+    for (int k = 0; dro_backend_name(k); k++)
+        for (int threads = 1; threads <= THREADS; threads++) {
+            dro_context *ctx = check_context(dro_backend_name(k), threads);
+            body(ctx->backend, threads, argument);
+            dro_context_destroy(ctx);
+        }
+}
+
+/* With one thread, keeps the bytes; with more, they must be the same. NULL begins anew. */
+static void same_bytes(int threads, const char *what, const void *bytes, size_t size)
+{
+    static unsigned char kept[16 << 20];
+    static size_t at;
+    at = bytes ? at : 0;
+    assert_true(at + size <= sizeof kept);
+    if (bytes && threads == 1)
+        memcpy(kept + at, bytes, size);
+    else if (bytes && memcmp(kept + at, bytes, size) != 0)
+        fail_msg("%s: %d threads change the result", what, threads);
+    at += size;
+}
+
+/* ---- memory ---- */
+
+static void memory(const dro__backend *be, int threads, void *unused)
+{
+    (void)threads, (void)unused;
+    static const char text[] = "thirteen chars";
+    char back[sizeof text] = {0};
+    char *p = be->alloc(sizeof text, 1);
+    assert_non_null(p);
+    be->copy_out(back, p, sizeof text);
+    for (size_t i = 0; i < sizeof text; i++)
+        assert_int_equal(back[i], 0);
+    be->copy_in(p, text, sizeof text);
+    be->copy_out(back, p, sizeof text);
+    assert_string_equal(back, text);
+    be->free(p);
+    volatile size_t most = SIZE_MAX;
+    assert_null(be->alloc(most, 4));
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    everywhere(memory, NULL);
+}
+
+/* ---- fused ---- */
+
+typedef struct pass {
+    int inputs, outputs, norms, prox_out;
+    int alias[DRO__FUSED_OUT]; /* the input that output j overwrites, -1: memory of its own */
+    double coef[DRO__FUSED_OUT][DRO__FUSED_IN], norm_coef[DRO__FUSED_NORM][DRO__FUSED_IN];
+    dro__prox prox;
+    int poisoned; /* an input full of NaN that no coefficient reads, -1: none */
+} pass;
+
+static double prox_of(const dro__prox *p, double x)
+{
+    double size = fmax(fabs(x) - p->threshold, 0) * p->scale;
+    return fmin(fmax(x < 0 ? -size : size, p->low), p->high);
+}
+
+/* The combination in double; *scale gets the sum of magnitudes, which bounds the rounding. */
+static double combination(const double *coef, float *const *in, int inputs, size_t i, double *scale)
+{
+    double sum = *scale = 0;
+    for (int k = 0; k < inputs; k++)
+        if (coef[k] != 0) {
+            sum += coef[k] * (double)in[k][i];
+            *scale += fabs(coef[k] * (double)in[k][i]);
+        }
+    return sum;
+}
+
+static void check_outputs(const pass *p, const dro__fused *f, float *const *in, const char *name)
+{
+    double scale;
+    for (int j = 0; j < p->outputs; j++)
+        for (size_t i = 0; i < f->n; i++) {
+            double x = combination(p->coef[j], in, p->inputs, i, &scale);
+            if (j == p->prox_out)
+                x = prox_of(&p->prox, x);
+            if (!(fabs((double)f->out[j][i] - x) <= 6e-7 * scale + 1e-30))
+                fail_msg("%s: n %zu, output %d[%zu] is %.9g, not %.9g", name, f->n, j, i,
+                         (double)f->out[j][i], x);
+        }
+    for (int m = 0; m < p->norms; m++) {
+        double norm = 0, sizes_sum = 0;
+        for (size_t i = 0; i < f->n; i++) {
+            double x = combination(p->norm_coef[m], in, p->inputs, i, &scale);
+            norm += x * x;
+            sizes_sum += scale * scale;
+        }
+        check_near("norm", f->norm[m], norm, 2e-6 * sizes_sum);
+    }
+}
+
+static void fused(const dro__backend *be, int threads, void *argument)
+{
+    const pass *p = argument;
+    same_bytes(threads, "", NULL, 0);
+    for (int s = 0; s < SIZES; s++) {
+        size_t n = sizes[s];
+        float *in[DRO__FUSED_IN], *work[DRO__FUSED_IN], *own[DRO__FUSED_OUT];
+        dro__fused f = {.n = n,
+                        .inputs = p->inputs,
+                        .outputs = p->outputs,
+                        .norms = p->norms,
+                        .prox_out = p->prox_out,
+                        .prox = p->prox,
+                        .norm = {7, 7}};
+        memcpy(f.coef, p->coef, sizeof f.coef);
+        memcpy(f.norm_coef, p->norm_coef, sizeof f.norm_coef);
+        for (int k = 0; k < p->inputs; k++) {
+            in[k] = floats(n, (uint64_t)k);
+            for (size_t i = 0; k == p->poisoned && i < n; i++)
+                in[k][i] = i % 2 ? (float)NAN : (float)INFINITY;
+            work[k] = floats(n, 99);
+            memcpy(work[k], in[k], n * sizeof(float));
+            f.in[k] = work[k];
+        }
+        for (int j = 0; j < p->outputs; j++) {
+            own[j] = floats(n, 77);
+            f.out[j] = p->alias[j] >= 0 ? work[p->alias[j]] : own[j];
+        }
+        be->fused(threads, &f);
+        check_outputs(p, &f, in, be->name);
+        for (int j = 0; j < p->outputs; j++)
+            same_bytes(threads, be->name, f.out[j], n * sizeof(float));
+        same_bytes(threads, be->name, f.norm, (size_t)p->norms * sizeof(double));
+        for (int k = 0; k < p->inputs; k++)
+            free(in[k]), free(work[k]);
+        for (int j = 0; j < p->outputs; j++)
+            free(own[j]);
+    }
+}
+
+#define NO_PROX .prox_out = -1, .prox = {0, 1, -HUGE_VAL, HUGE_VAL}
+
+static void test_fused(void **state)
+{
+    (void)state;
+    pass passes[] = {
+        /* one input, one output of its own */
+        {1, 1, 1, .alias = {-1}, .coef = {{1.5}}, .norm_coef = {{1}}, .poisoned = -1, NO_PROX},
+        /* all inputs, outputs and norms, nothing aliased */
+        {6, 3, 2, .alias = {-1, -1, -1}, .poisoned = -1, NO_PROX,
+         .coef = {{1, -2, 0.5, 3, -1e-3, 1e3}, {0, 1, 0, 1, 0, 1}, {-1, 1, -1, 1, -1, 1}},
+         .norm_coef = {{1, -1, 0, 0, 0, 0}, {0, 0, 1, -1, 2, -2}}},
+        /* as cover: d and w overwrite the inputs they are made of */
+        {4, 2, 2, .alias = {2, 3}, .poisoned = -1, NO_PROX,
+         .coef = {{1.1, -0.99, 0.99, 0}, {-0.11, 0.099, -0.099, 0.999}},
+         .norm_coef = {{1, -1, 0, 0}, {0, 1, -1, 0}}},
+        /* two outputs exchange the inputs */
+        {2, 2, 1, .alias = {1, 0}, .coef = {{1, 0}, {0, 1}}, .norm_coef = {{1, -1}}, .poisoned = -1,
+         NO_PROX},
+        /* coefficients 0: the input is not read, even where it is overwritten */
+        {3, 2, 1, .alias = {1, -1}, .coef = {{2, 0, -1}, {0.5, 0, 0}}, .norm_coef = {{1, 0, 1}},
+         .poisoned = 1, NO_PROX},
+        /* no coefficient at all: zeros */
+        {1, 1, 0, .alias = {0}, .poisoned = 0, NO_PROX},
+        /* norms only */
+        {2, 0, 2, .norm_coef = {{1, 0}, {1, 1}}, .poisoned = -1, NO_PROX},
+    };
+    for (size_t k = 0; k < sizeof passes / sizeof passes[0]; k++)
+        everywhere(fused, &passes[k]);
+}
+
+static void test_fused_prox(void **state)
+{
+    (void)state;
+    static const dro__prox kinds[] = {
+        {0, 1, -HUGE_VAL, HUGE_VAL},
+        {0.3, 1, -HUGE_VAL, HUGE_VAL},
+        {0, 0.75, -HUGE_VAL, HUGE_VAL},
+        {0.2, 0.9, -HUGE_VAL, HUGE_VAL},
+        {0, 1, -0.25, 0.5},
+        {0.1, 0.5, -0.3, HUGE_VAL},
+        {100, 1, -HUGE_VAL, HUGE_VAL},
+        {0, 1, 0.125, 0.125},
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        for (int which = 0; which < 2; which++) {
+            pass p = {2,
+                      2,
+                      1,
+                      .prox_out = which,
+                      .alias = {0, -1},
+                      .poisoned = -1,
+                      .coef = {{1, -0.5}, {0.5, 1}},
+                      .norm_coef = {{1, 1}},
+                      .prox = kinds[k]};
+            everywhere(fused, &p);
+        }
+}
+
+static void test_norm2(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("auto", 2);
+    float x[] = {3, 4, 0}, y[] = {1, 1, (float)NAN};
+    check_near("|2x|^2", dro__norm2(ctx, 3, 2, x, 0, NULL), 100, 1e-5);
+    check_near("|x-y|^2", dro__norm2(ctx, 2, 1, x, -1, y), 13, 1e-5);
+    check_near("y unread", dro__norm2(ctx, 3, 1, x, 0, y), 25, 1e-5);
+    dro_context_destroy(ctx);
+}
+
+/* ---- first_bad ---- */
+
+static void first_bad(const dro__backend *be, int threads, void *unused)
+{
+    (void)unused;
+    const float kinds[] = {(float)NAN, (float)-NAN, INFINITY, -INFINITY};
+    for (int s = 0; s < SIZES; s++) {
+        size_t n = sizes[s], places[] = {0,   1,     14,    15,    16,    510,   511,
+                                         512, 32767, 32768, 65535, 65536, n / 2, n - 1};
+        float *x = floats(n, 3);
+        for (size_t i = 0; i < n; i += 97)
+            x[i] = i % 2 ? FLT_MAX : FLT_MIN / 4; /* large and denormal are not bad */
+        assert_int_equal(be->first_bad(threads, n, x), -1);
+        for (size_t k = 0; k < sizeof places / sizeof places[0]; k++)
+            for (size_t kind = 0; kind < 4 && places[k] < n; kind++) {
+                float keep = x[places[k]], last = x[n - 1];
+                x[n - 1] = INFINITY; /* a later one must not win */
+                x[places[k]] = kinds[kind];
+                assert_int_equal(be->first_bad(threads, n, x), places[k]);
+                x[n - 1] = last;
+                x[places[k]] = places[k] == n - 1 ? last : keep;
+            }
+        free(x);
+    }
+}
+
+static void test_first_bad(void **state)
+{
+    (void)state;
+    everywhere(first_bad, NULL);
+}
+
+/* ---- block_shrink ---- */
+
+typedef struct blocks {
+    const int64_t *offsets;
+    size_t count;
+    double threshold;
+    bool constant; /* all values 0.1: rounding that does not average out */
+} blocks;
+
+static void block_shrink(const dro__backend *be, int threads, void *argument)
+{
+    const blocks *b = argument;
+    size_t n = (size_t)b->offsets[b->count] + 5;
+    float *x = floats(n, 4), *y = floats(n, 4);
+    for (size_t i = 0; b->constant && i < n; i++)
+        x[i] = y[i] = 0.1f;
+    be->block_shrink(threads, y, b->offsets, b->count, b->threshold);
+    for (size_t k = 0; k < b->count; k++) {
+        double norm = 0;
+        for (int64_t i = b->offsets[k]; i < b->offsets[k + 1]; i++)
+            norm += (double)x[i] * (double)x[i];
+        double scale = fmax(0, 1 - b->threshold / fmax(sqrt(norm), 1e-300));
+        for (int64_t i = b->offsets[k]; i < b->offsets[k + 1]; i++)
+            if (!(fabs((double)y[i] - scale * (double)x[i]) <= 2e-6 * fabs((double)x[i])))
+                fail_msg("%s: block %zu of norm %g: %.9g became %.9g, not %.9g", be->name, k,
+                         sqrt(norm), (double)x[i], (double)y[i], scale * (double)x[i]);
+    }
+    for (int64_t i = 0; i < b->offsets[0]; i++)
+        assert_true(y[i] == x[i]);
+    for (size_t i = n - 5; i < n; i++)
+        assert_true(y[i] == x[i]);
+    same_bytes(threads, "", NULL, 0);
+    same_bytes(threads, be->name, y, n * sizeof *y);
+    free(x);
+    free(y);
+}
+
+static void test_block_shrink(void **state)
+{
+    (void)state;
+    static const int64_t odd[] = {3, 3, 4, 19, 35, 52, 563, 1076, 33851}, one[] = {0, MOST};
+    int64_t many[801];
+    for (int k = 0; k <= 800; k++)
+        many[k] = 125 * k;
+    blocks cases[] = {{odd, 8, 2, false}, {one, 1, 100, false}, {many, 800, 13, false},
+                      {odd, 0, 2, false}, {odd, 8, 0, false},   {one, 1, 1e9, false},
+                      {one, 1, 16, true}};
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++)
+        everywhere(block_shrink, &cases[k]);
+}
+
+/* ---- rows ---- */
+
+typedef struct table {
+    size_t n, features, count;
+    dro__rows dense, sparse; /* the same numbers */
+    float *x, *values, *w, *coef;
+    int64_t *starts, *ids;
+    int32_t *columns;
+} table;
+
+static table make_table(size_t n, size_t features, size_t count)
+{
+    table t = {.n = n, .features = features, .count = count};
+    t.x = floats(n * features, 5);
+    t.values = floats(n * features, 6);
+    t.w = floats(features, 7);
+    t.coef = floats(count, 8);
+    t.starts = calloc(n + 1, sizeof *t.starts);
+    t.columns = calloc(n * features + 1, sizeof *t.columns);
+    t.ids = calloc(count + 1, sizeof *t.ids);
+    assert_true(t.starts && t.columns && t.ids);
+    for (size_t i = 0; i < n; i++) {
+        int64_t at = t.starts[i];
+        for (size_t j = 0; j < features; j++) {
+            float *x = &t.x[i * features + j];
+            if (i % 7 == 3 || dro__random_unit(1, 9, i * features + j) < 0.5)
+                *x = 0; /* some rows are empty */
+            if (*x != 0)
+                t.values[at] = *x, t.columns[at++] = (int32_t)j;
+        }
+        t.starts[i + 1] = at;
+    }
+    for (size_t i = 0; i < count; i++)
+        t.ids[i] = (int64_t)dro__random_below(1, 10, i, n);
+    t.dense = (dro__rows){.features = features, .x = t.x};
+    t.sparse = (dro__rows){
+        .features = features, .starts = t.starts, .columns = t.columns, .values = t.values};
+    return t;
+}
+
+static void free_table(table *t)
+{
+    free(t->x), free(t->values), free(t->w), free(t->coef);
+    free(t->starts), free(t->columns), free(t->ids);
+}
+
+/* Each sum may be off by one rounding of the sum of magnitudes per term. */
+static void check_sum(const char *name, const char *what, double value, double sum, double size,
+                      size_t terms)
+{
+    if (!(fabs(value - sum) <= 6e-8 * size * sqrt((double)terms + 16) * 2))
+        fail_msg("%s: %s is %.9g, not %.9g", name, what, value, sum);
+}
+
+static void rows(const dro__backend *be, int threads, void *argument)
+{
+    const table *t = argument;
+    float *margins = floats(t->count, 11), *grad = floats(t->features, 11);
+    double *sum = calloc(2 * t->features, sizeof *sum), *size = sum + t->features;
+    assert_non_null(sum);
+    same_bytes(threads, "", NULL, 0);
+    for (size_t i = 0; i < t->count; i++)
+        for (size_t j = 0; j < t->features; j++) {
+            double term = (double)t->coef[i] * (double)t->x[(size_t)t->ids[i] * t->features + j];
+            sum[j] += term;
+            size[j] += fabs(term);
+        }
+    for (int sparse = 0; sparse < 2; sparse++) {
+        const dro__rows *r = sparse ? &t->sparse : &t->dense;
+        be->rows_dot(threads, r, t->ids, t->count, t->w, margins);
+        for (size_t i = 0; i < t->count; i++) {
+            double dot = 0, magnitude = 0;
+            for (size_t j = 0; j < t->features; j++) {
+                double term = (double)t->w[j] * (double)t->x[(size_t)t->ids[i] * t->features + j];
+                dot += term;
+                magnitude += fabs(term);
+            }
+            check_sum(be->name, "a margin", (double)margins[i], dot, magnitude, t->features);
+        }
+        be->rows_sum(threads, r, t->ids, t->count, t->coef, grad);
+        for (size_t j = 0; j < t->features; j++)
+            check_sum(be->name, "a gradient", (double)grad[j], sum[j], size[j], t->count);
+        same_bytes(threads, be->name, margins, t->count * sizeof *margins);
+        same_bytes(threads, be->name, grad, t->features * sizeof *grad);
+    }
+    free(margins), free(grad), free(sum);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    static const size_t widths[] = {1, 15, 16, 17, 63, 64, 65, 513}, counts[] = {0, 1, 17, 65, 200};
+    for (size_t f = 0; f < sizeof widths / sizeof widths[0]; f++)
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+            table t = make_table(50, widths[f], counts[c]);
+            everywhere(rows, &t);
+            free_table(&t);
+        }
+}
+
+/* ---- losses ---- */
+
+static void check_loss(const char *name, const char *what, float m, double value, long double truth)
+{
+    long double off = fabsl((long double)value - truth);
+    if (!(off <= 1e-6L * fabsl(truth) || off <= 3e-38L))
+        fail_msg("%s: %s at margin %.9g is %.9g, not %.9g", name, what, (double)m, value,
+                 (double)truth);
+}
+
+enum { MARGINS = 20011 };
+
+static void losses(const dro__backend *be, int threads, void *argument)
+{
+    dro__loss_kind kind = *(dro__loss_kind *)argument;
+    static float m[MARGINS], y[MARGINS], loss[MARGINS], slope[MARGINS], alone[MARGINS];
+    for (int i = 0; i < MARGINS; i++) {
+        double x = check_uniform(12, (uint64_t)i, -1, 1);
+        m[i] = (float)(i % 3 == 0 ? 1e4 * x : i % 3 == 1 ? 100 * x : x);
+        y[i] = kind == DRO__LOSS_SQUARED ? (float)(3 * x) : i % 2 ? 1.0f : -1.0f;
+    }
+    m[0] = 0, m[1] = -0.0f, m[2] = 87, m[3] = -87, m[4] = 88.5f, m[5] = -104, m[6] = 1e-30f;
+    be->loss(threads, kind, MARGINS, m, y, loss, slope);
+    for (int i = 0; i < MARGINS; i++) {
+        long double value, d, x = (long double)y[i] * (long double)m[i];
+        if (kind == DRO__LOSS_LOGISTIC) {
+            value = fmaxl(-x, 0) + log1pl(expl(-fabsl(x)));
+            d = -(long double)y[i] / (1 + expl(x));
+        } else {
+            d = (long double)m[i] - (long double)y[i];
+            value = d * d / 2;
+            if (fabsl(d) < 1e-3L * fabsl((long double)m[i]))
+                continue; /* the difference itself is all rounding */
+        }
+        check_loss(be->name, "loss", m[i], (double)loss[i], value);
+        check_loss(be->name, "slope", m[i], (double)slope[i], d);
+    }
+    be->loss(threads, kind, MARGINS, m, y, alone, NULL); /* either output may be left out */
+    assert_memory_equal(alone, loss, sizeof loss);
+    be->loss(threads, kind, MARGINS, m, y, NULL, alone);
+    assert_memory_equal(alone, slope, sizeof slope);
+    be->loss(threads, kind, 0, NULL, NULL, alone, alone);
+    same_bytes(threads, "", NULL, 0);
+    same_bytes(threads, be->name, loss, sizeof loss);
+    same_bytes(threads, be->name, slope, sizeof slope);
+    float bad[] = {(float)NAN, INFINITY, -INFINITY}, one[] = {1, 1, 1}, l[3], s[3];
+    be->loss(threads, kind, 3, bad, one, l, s);
+    assert_true(isnan(l[0]) && isnan(s[0]));
+    if (kind == DRO__LOSS_LOGISTIC)
+        assert_true((double)l[1] <= 3e-38 && isinf(l[2]) && s[2] == -1 &&
+                    fabs((double)s[1]) < 3e-38);
+    else
+        assert_true(isinf(l[1]) && isinf(l[2]));
+}
+
+static void test_losses(void **state)
+{
+    (void)state;
+    dro__loss_kind kinds[] = {DRO__LOSS_LOGISTIC, DRO__LOSS_SQUARED};
+    for (int k = 0; k < 2; k++)
+        everywhere(losses, &kinds[k]);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_memory),     cmocka_unit_test(test_fused),
+    cmocka_unit_test(test_fused_prox), cmocka_unit_test(test_norm2),
+    cmocka_unit_test(test_first_bad),  cmocka_unit_test(test_block_shrink),
+    cmocka_unit_test(test_rows),       cmocka_unit_test(test_losses),
+};
+
+CHECK_MAIN(tests)

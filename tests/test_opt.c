@@ -1,0 +1,415 @@
+/* Every optimiser, every form of it: steps that are refused and leave no trace, batches that are passed
+ * over, states that are saved and loaded, streams that end, limits on the size of a call, schedules,
+ * regularisers, and settings or calls that make no sense. */
+#include "check.h"
+
+/* ---- all optimisers in all their forms ---- */
+
+typedef struct instance {
+    const char *name, *variant;
+    bool composite;
+    char text[80];
+} instance;
+
+static const char *const variants[] = {"",           "form=two-point", "sampling=p",
+                                       "tilt=group", "output=random",  "reg=group"};
+static const char quick[] = "batch=8 eta=0.02 seed=5 steps=60 ?lambda=3 ?warmup=0 ?big=20 ?inner=4 "
+                            "?big_growth=1.3 ?stage_steps=5 ?dual_eta=0.001 reg_strength=0.01";
+
+static bool has_param(const char *optimizer, const char *variant)
+{
+    dro_param p;
+    for (int k = 0; dro_optimizer_param(optimizer, k, &p) == DRO_OK; k++)
+        if (strncmp(p.name, variant, strlen(p.name)) == 0 && variant[strlen(p.name)] == '=')
+            return true;
+    return *variant == '\0';
+}
+
+/* Created and set, not started; NULL if this optimiser does not solve compositional problems. */
+static dro_optimizer *create(dro_context *ctx, const instance *in, dro_problem p)
+{
+    dro_optimizer *opt;
+    dro_composite c = toy_composite(p.user);
+    c.n = p.n, c.draw = p.draw, c.max_batch = p.max_batch;
+    dro_status status = in->composite ? dro_optimizer_create_composite(ctx, in->name, &c, &opt)
+                                      : dro_optimizer_create(ctx, in->name, &p, &opt);
+    if (in->composite && status == DRO_ERR_UNSUPPORTED)
+        return NULL;
+    OK(ctx, status);
+    check_set(ctx, opt, quick);
+    check_set(ctx, opt, in->variant);
+    return opt;
+}
+
+static const float w0[TOY_DIM] = {0.5f, -0.25f, 0.125f, 1, -1, 0.75f};
+
+static dro_optimizer *started(dro_context *ctx, const instance *in, toy *t)
+{
+    dro_optimizer *opt = create(ctx, in, toy_problem(t));
+    OK(ctx, dro_optimizer_start(opt, w0));
+    return opt;
+}
+
+/* Runs body for each. */
+static void for_each(void (*body)(dro_context *, const instance *, int), int argument)
+{
+    int count = 0;
+    dro_context *ctx = check_context("auto", 1);
+    for (int k = 0; dro_optimizer_name(k); k++)
+        for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++)
+            for (int composite = 0; composite < 2; composite++) {
+                instance in = {dro_optimizer_name(k), variants[v], composite, ""};
+                toy t = {0};
+                if (!has_param(in.name, in.variant))
+                    continue;
+                snprintf(in.text, sizeof in.text, "%s%s %s", in.name,
+                         composite ? " (composite)" : "", in.variant);
+                dro_optimizer *opt = create(ctx, &in, toy_problem(&t));
+                bool fits = opt && dro_optimizer_start(opt, w0) == DRO_OK;
+                dro_optimizer_destroy(opt);
+                if (!fits)
+                    continue; /* groups and primal-dual or compositional */
+                body(ctx, &in, argument);
+                count++;
+            }
+    assert_true(count > 50);
+    dro_context_destroy(ctx);
+}
+
+static void same_w(const instance *in, const char *when, const dro_optimizer *a, const float *w)
+{
+    if (memcmp(dro_optimizer_w(a), w, TOY_DIM * sizeof *w) != 0)
+        fail_msg("%s: %s: w differs", in->text, when);
+}
+
+/* ---- refusal ---- */
+
+static void expected_text(const instance *in, toy_fault fault, const toy *t, char *text, size_t n)
+{
+    if (fault == TOY_FORWARD_FAILS || fault == TOY_BACKWARD_FAILS)
+        snprintf(text, n, "callback failed");
+    else if (fault == TOY_GRADIENT_NAN)
+        snprintf(text, n, "gradient entry 3 is");
+    else if (in->composite)
+        snprintf(text, n, "g[1] is");
+    else
+        snprintf(text, n, "loss %d of the batch (example id %d) is", (int)t->bad_index,
+                 (int)t->bad_id);
+}
+
+/* A step that may meet a bad example: all as before if it is refused. Returns whether it was. */
+static bool try_step(dro_context *ctx, const instance *in, dro_optimizer *opt, toy *t)
+{
+    char text[100];
+    float w[TOY_DIM];
+    size_t size, size_after;
+    unsigned char *before = check_save(ctx, opt, &size);
+    OK(ctx, dro_optimizer_weights(opt, w));
+    dro_status status = dro_optimizer_step(opt);
+    if (status != DRO_OK) {
+        bool callback = t->fault == TOY_FORWARD_FAILS || t->fault == TOY_BACKWARD_FAILS;
+        expected_text(in, t->fault, t, text, sizeof text);
+        if (status != (callback ? DRO_ERR_CALLBACK : DRO_ERR_NUMBER) ||
+            !strstr(dro_context_error(ctx), text))
+            fail_msg("%s: status %d, '%s', expected '%s'", in->text, (int)status,
+                     dro_context_error(ctx), text);
+        same_w(in, "refused", opt, w);
+        unsigned char *after = check_save(ctx, opt, &size_after);
+        if (size != size_after || memcmp(before, after, size) != 0)
+            fail_msg("%s: fault %d: a refused step changed the state", in->text, (int)t->fault);
+        free(after);
+    }
+    free(before);
+    return status != DRO_OK;
+}
+
+/* Next to a run that never sees a fault. */
+static void refuse(dro_context *ctx, const instance *in, int fault)
+{
+    toy good = {0}, bad = {.fault = (toy_fault)fault};
+    dro_optimizer *a = started(ctx, in, &good), *b = started(ctx, in, &bad);
+    int refused = 0;
+    dro_info of_a, of_b;
+    for (int t = 0; t < 22; t++) {
+        if (dro_optimizer_step(a) == DRO_ERR_END)
+            break; /* output=random */
+        bad.modulus = t == 0 || t > 5 ? 13 : 0;
+        bad.rest = t % 13;
+        if (try_step(ctx, in, b, &bad)) {
+            refused++;
+            assert_true(try_step(ctx, in, b, &bad)); /* again, and again without a trace */
+            bad.modulus = 0;
+            OK(ctx, dro_optimizer_step(b));
+        }
+        same_w(in, "after a refusal", a, dro_optimizer_w(b));
+    }
+    if (!refused)
+        fail_msg("%s: fault %d was not seen", in->text, fault);
+    OK(ctx, dro_optimizer_info(a, &of_a));
+    OK(ctx, dro_optimizer_info(b, &of_b));
+    assert_memory_equal(&of_a, &of_b, sizeof of_a);
+    dro_optimizer_destroy(a);
+    dro_optimizer_destroy(b);
+}
+
+static void test_refuse_nan_loss(void **state)
+{
+    (void)state;
+    for_each(refuse, TOY_LOSS_NAN);
+    for_each(refuse, TOY_LOSS_INF);
+}
+
+static void test_refuse_nan_gradient(void **state)
+{
+    (void)state;
+    for_each(refuse, TOY_GRADIENT_NAN);
+}
+
+static void test_refuse_callback_error(void **state)
+{
+    (void)state;
+    for_each(refuse, TOY_FORWARD_FAILS);
+    for_each(refuse, TOY_BACKWARD_FAILS);
+}
+
+/* One example is bad for ever: skip() passes over it and the run goes on. */
+static void pass_over(dro_context *ctx, const instance *in, int fault)
+{
+    toy t = {.fault = (toy_fault)fault, .modulus = TOY_N, .rest = 13};
+    dro_optimizer *opt = started(ctx, in, &t);
+    dro_info info = {0};
+    int skipped = 0, attempts = 0;
+    dro_status status = DRO_OK;
+    FAILS(ctx, dro_optimizer_skip(opt), DRO_ERR_STATE, "no batch has been refused");
+    for (; attempts < 300 && status != DRO_ERR_END && info.step < 40; attempts++) {
+        status = dro_optimizer_step(opt);
+        if (status == DRO_OK) {
+            OK(ctx, dro_optimizer_info(opt, &info));
+        } else if (status != DRO_ERR_END) {
+            OK(ctx, dro_optimizer_skip(opt));
+            FAILS(ctx, dro_optimizer_skip(opt), DRO_ERR_STATE, "no batch has been refused");
+            skipped++;
+        }
+    }
+    if (!(status == DRO_ERR_END || info.step == 40))
+        fail_msg("%s: stuck at step %d after %d skips", in->text, (int)info.step, skipped);
+    for (int j = 0; j < TOY_DIM; j++)
+        assert_true(isfinite(dro_optimizer_w(opt)[j]));
+    assert_true(skipped > 0 || status == DRO_ERR_END);
+    dro_optimizer_destroy(opt);
+}
+
+static void test_skip_number(void **state)
+{
+    (void)state;
+    for_each(pass_over, TOY_LOSS_NAN);
+    for_each(pass_over, TOY_GRADIENT_NAN);
+}
+
+static void test_skip_callback_error(void **state)
+{
+    (void)state;
+    for_each(pass_over, TOY_FORWARD_FAILS);
+}
+
+/* ---- saved states ---- */
+
+static void resume(dro_context *ctx, const instance *in, int unused)
+{
+    (void)unused;
+    enum { STEPS = 24 };
+    static const int at[] = {0, 1, 2, 7, 16};
+    toy t = {0};
+    for (size_t k = 0; k < sizeof at / sizeof at[0]; k++) {
+        dro_optimizer *a = started(ctx, in, &t), *b = started(ctx, in, &t);
+        dro_info of_a, of_b;
+        size_t size;
+        for (int s = 0; s < at[k]; s++)
+            dro_optimizer_step(a);
+        for (int s = 0; s < 3; s++)
+            OK(ctx, dro_optimizer_step(b)); /* b has been elsewhere */
+        unsigned char *bytes = check_save(ctx, a, &size);
+        OK(ctx, dro_optimizer_load(b, bytes, size));
+        for (int s = at[k]; s < STEPS; s++) {
+            same_w(in, "loaded", a, dro_optimizer_w(b));
+            assert_int_equal(dro_optimizer_step(a), dro_optimizer_step(b));
+        }
+        same_w(in, "loaded", a, dro_optimizer_w(b));
+        OK(ctx, dro_optimizer_info(a, &of_a));
+        OK(ctx, dro_optimizer_info(b, &of_b));
+        assert_memory_equal(&of_a, &of_b, sizeof of_a);
+        free(bytes);
+        dro_optimizer_destroy(a);
+        dro_optimizer_destroy(b);
+    }
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    for_each(resume, 0);
+}
+
+/* Damaged and cut states are refused, and change nothing. */
+static void damage(dro_context *ctx, const instance *in, int unused)
+{
+    (void)unused;
+    toy t = {0};
+    dro_optimizer *a = started(ctx, in, &t), *b = started(ctx, in, &t);
+    size_t size;
+    for (int s = 0; s < 3; s++)
+        OK(ctx, dro_optimizer_step(a));
+    unsigned char *bytes = check_save(ctx, a, &size);
+    assert_int_equal(dro_optimizer_save(a, bytes, size - 1), DRO_ERR_RANGE);
+    for (size_t i = 0; i < size; i += 1 + size / 400) {
+        bytes[i] ^= 0x10;
+        if (dro_optimizer_load(b, bytes, size) != DRO_ERR_FORMAT)
+            fail_msg("%s: byte %d was damaged and the state taken", in->text, (int)i);
+        assert_int_equal(dro_optimizer_load(b, bytes, i), DRO_ERR_FORMAT);
+        bytes[i] ^= 0x10;
+    }
+    unsigned char *longer = calloc(size + 1, 1);
+    assert_non_null(longer);
+    memcpy(longer, bytes, size);
+    assert_int_equal(dro_optimizer_load(b, longer, size + 1), DRO_ERR_FORMAT);
+    same_w(in, "a refused load", b, w0);
+    OK(ctx, dro_optimizer_load(b, bytes, size));
+    same_w(in, "a good load", b, dro_optimizer_w(a));
+    free(longer);
+    free(bytes);
+    dro_optimizer_destroy(a);
+    dro_optimizer_destroy(b);
+}
+
+static void test_damaged_states(void **state)
+{
+    (void)state;
+    for_each(damage, 0);
+}
+
+/* A state of something else: another method, dim, n, setting. */
+static void test_foreign_states(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *settings, *text;
+        size_t dim;
+        int64_t n;
+    } others[] = {{"cover", "batch=8", "saved by recover, this is cover", TOY_DIM, TOY_N},
+                  {"recover", "batch=8", "6 weights", 5, TOY_N},
+                  {"recover", "batch=8", "n = 60", TOY_DIM, 61},
+                  {"recover", "batch=8 eta=0.1001", "other settings", TOY_DIM, TOY_N},
+                  {"recover", "batch=8 stages=5", "other settings", TOY_DIM, TOY_N}};
+    dro_context *ctx = check_context("auto", 1);
+    toy t = {0};
+    dro_problem p = toy_problem(&t);
+    dro_optimizer *opt, *other;
+    size_t size;
+    OK(ctx, dro_optimizer_create(ctx, "recover", &p, &opt));
+    check_set(ctx, opt, "batch=8");
+    OK(ctx, dro_optimizer_start(opt, NULL));
+    OK(ctx, dro_optimizer_step(opt));
+    unsigned char *bytes = check_save(ctx, opt, &size);
+    for (size_t k = 0; k < sizeof others / sizeof others[0]; k++) {
+        p.dim = others[k].dim, p.n = others[k].n;
+        OK(ctx, dro_optimizer_create(ctx, others[k].name, &p, &other));
+        check_set(ctx, other, others[k].settings);
+        assert_int_equal(dro_optimizer_load(other, bytes, size), DRO_ERR_STATE);
+        OK(ctx, dro_optimizer_start(other, NULL));
+        FAILS(ctx, dro_optimizer_load(other, bytes, size), DRO_ERR_FORMAT, others[k].text);
+        dro_optimizer_destroy(other);
+    }
+    free(bytes);
+    dro_optimizer_destroy(opt);
+    dro_context_destroy(ctx);
+}
+
+/* ---- limits and ends ---- */
+
+/* No call takes more examples than the problem allows, both parts together, or start() says so. */
+static void limited(dro_context *ctx, const instance *in, int batch)
+{
+    static const size_t limits[] = {7, 8, 15, 16, 20};
+    for (size_t k = 0; k < sizeof limits / sizeof limits[0]; k++) {
+        toy t = {0};
+        dro_problem p = toy_problem(&t);
+        char text[40];
+        p.max_batch = limits[k];
+        dro_optimizer *opt = create(ctx, in, p);
+        if (batch == 0 && dro_optimizer_set(opt, "batch", "0") != DRO_OK) {
+            dro_optimizer_destroy(opt);
+            continue;
+        }
+        dro_status status = dro_optimizer_start(opt, w0);
+        snprintf(text, sizeof text, "%d", (int)limits[k]);
+        if (status != DRO_OK && (limits[k] >= 16 || batch == 0 || status != DRO_ERR_RANGE ||
+                                 !strstr(dro_context_error(ctx), text)))
+            fail_msg("%s: max_batch %s: %s", in->text, text, dro_context_error(ctx));
+        for (int s = 0; status == DRO_OK && s < 25; s++)
+            status = dro_optimizer_step(opt);
+        if (t.most > limits[k])
+            fail_msg("%s: a call of %d examples, at most %s", in->text, (int)t.most, text);
+        dro_optimizer_destroy(opt);
+    }
+}
+
+static void test_max_batch(void **state)
+{
+    (void)state;
+    for_each(limited, 8);
+    for_each(limited, 0); /* civr, rcivr: the inner batch follows big */
+}
+
+/* A stream of 100 examples: full batches only, then END again and again, and w stays. When more
+ * arrives, the run goes on. */
+static void ends(dro_context *ctx, const instance *in, int unused)
+{
+    (void)unused;
+    toy t = {.end = 100};
+    dro_problem p = toy_problem(&t);
+    p.n = 0, p.draw = toy_draw, p.max_batch = TOY_BATCH;
+    float w[TOY_DIM];
+    dro_info info;
+    dro_optimizer *opt = create(ctx, in, p);
+    dro_status status = dro_optimizer_start(opt, w0);
+    if (status != DRO_OK) { /* they must know n; toy_draw gives no groups */
+        assert_true(status == DRO_ERR_UNSUPPORTED || strstr(in->variant, "tilt"));
+        dro_optimizer_destroy(opt);
+        return;
+    }
+    while ((status = dro_optimizer_step(opt)) == DRO_OK)
+        ;
+    if (strstr(in->variant, "tilt")) {
+        assert_int_equal(status, DRO_ERR_CALLBACK);
+    } else {
+        assert_int_equal(status, DRO_ERR_END);
+        OK(ctx, dro_optimizer_weights(opt, w));
+        assert_int_equal(dro_optimizer_step(opt), DRO_ERR_END);
+        same_w(in, "after the end", opt, w);
+        OK(ctx, dro_optimizer_info(opt, &info));
+        if (!strstr(in->name, "civr") && !*in->variant)
+            assert_true(info.step == 12 && info.examples == 96);
+    }
+    dro_optimizer_destroy(opt);
+}
+
+static void test_stream_ends(void **state)
+{
+    (void)state;
+    for_each(ends, 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_refuse_nan_loss),
+    cmocka_unit_test(test_refuse_nan_gradient),
+    cmocka_unit_test(test_refuse_callback_error),
+    cmocka_unit_test(test_skip_number),
+    cmocka_unit_test(test_skip_callback_error),
+    cmocka_unit_test(test_resume),
+    cmocka_unit_test(test_damaged_states),
+    cmocka_unit_test(test_foreign_states),
+    cmocka_unit_test(test_max_batch),
+    cmocka_unit_test(test_stream_ends),
+};
+
+CHECK_MAIN(tests)
