@@ -5,8 +5,7 @@
 #include <stdlib.h>
 
 enum { N = 1000, D = 3 };
-
-static float x[N][D], y[N]; /* one row in twenty follows another rule: the rare group */
+static float x[N][D], y[N]; /* one row in twenty follows another rule */
 
 static float residual(const float *w, int64_t i)
 {
@@ -46,7 +45,7 @@ int main(void)
     dro_context *ctx = NULL;
     dro_optimizer *opt = NULL;
     float w[D] = {0};
-    dro_status s = dro_context_create("auto", 1, &ctx);
+    dro_status s = dro_context_create(NULL, 1, &ctx);
     s = s ? s : dro_optimizer_create(ctx, "recover", &problem, &opt);
     s = s ? s : dro_optimizer_set(opt, "lambda", "0.1");
     s = s ? s : dro_optimizer_start(opt, w);

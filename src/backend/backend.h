@@ -20,8 +20,8 @@ typedef struct dro__prox {
     }
 
 /* One pass over memory:  out[j] = sum_k coef[j][k] * in[k]  and  norm[m] = | sum_k norm_coef[m][k] *
- * in[k] |^2, the norms taken of the inputs as they were. An output may be one of the inputs. A
- * coefficient 0 means that the input is not read for that output, so it may hold anything. */
+ * in[k] |^2, the norms taken of the inputs as they were. An output may be one of the inputs. An
+ * input all of whose coefficients are 0 is not read, so it may hold anything. */
 enum { DRO__FUSED_IN = 6, DRO__FUSED_OUT = 3, DRO__FUSED_NORM = 3 };
 
 typedef struct dro__fused {

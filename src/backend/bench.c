@@ -111,11 +111,11 @@ static void run_recover(bench *b)
 {
     dro__fused f = {.inputs = 4,
                     .outputs = 2,
-                    .norms = 2,
+                    .norms = 3,
                     .in = {b->g_new, b->g_old, b->d, b->w},
                     .out = {b->d, b->w},
                     .coef = {{1, -0.9, 0.9, 0}, {-0.01, 0.009, -0.009, 1}},
-                    .norm_coef = {{1, -1, 0, 0}, {0, 1, -1, 0}},
+                    .norm_coef = {{1, -0.9, 0.9, 0}, {1, -1, 0, 0}, {0, 1, -1, 0}},
                     .prox_out = -1};
     run_fused(b, &f);
 }
@@ -167,7 +167,7 @@ static const struct operation {
 } operations[] = {
     {"triad: a = b + s c", 3, run_triad},
     {"sgd step: 3 in, 2 out in place", 5, run_sgd},
-    {"recover step: 4 in, 2 out in place, 2 norms", 6, run_recover},
+    {"recover step: 4 in, 2 out in place, 3 norms", 6, run_recover},
     {"axpby: 2 in, 1 out", 3, run_axpby},
     {"l1 step: 2 in, 1 out in place", 3, run_l1},
     {"norm: 1 in", 1, run_norm},

@@ -1,8 +1,9 @@
 /* Vector operations of the cpu backend: every one is a single pass over memory.
  *
- * A fused operation works on blocks that stay in the first-level cache: each input is fetched from
- * memory once, however many outputs and norms use it. Partial sums belong to blocks, not threads, and
- * are added in order, so results do not depend on the number of threads. */
+ * A fused operation is one loop, written once for any number of inputs, outputs and
+ * norms and compiled for the shapes that the optimisers use; other shapes go the same way with the
+ * counts left open. Partial sums belong to chunks of the vector, not to threads, and are added in
+ * order, so results do not depend on the number of threads. */
 #include "cpu.h"
 
 #include <math.h>
@@ -10,105 +11,184 @@
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
-enum { BLOCK = 512, CHUNK = 64 * BLOCK }; /* floats: in cache; per unit of parallel work */
+enum { LANES = 16, BLOCK = 512, CHUNK = 64 * BLOCK }; /* floats: summed in float; parallel work */
 
-/* acc = sum_k coef[k] * in[k][0..n) */
-DRO__KERNEL void combine(size_t n, int inputs, const float *const *in, const double *coef,
-                         float *restrict acc)
+/* A fused operation with the unread inputs taken out and the coefficients as floats. */
+typedef struct pass {
+    const float *in[DRO__FUSED_IN];
+    float *out[DRO__FUSED_OUT];
+    float coef[DRO__FUSED_OUT][DRO__FUSED_IN], norm_coef[DRO__FUSED_NORM][DRO__FUSED_IN];
+    int inputs, outputs, norms, prox_out;
+    float threshold, scale, low, high;
+} pass;
+
+static inline float prox_one(const pass *p, float x)
 {
-    bool first = true;
-    for (int k = 0; k < inputs; k++) {
-        if (coef[k] == 0)
-            continue;
-        const float *x = in[k];
-        float c = (float)coef[k];
-        if (first)
-            for (size_t i = 0; i < n; i++)
-                acc[i] = c * x[i];
-        else
-            for (size_t i = 0; i < n; i++)
-                acc[i] += c * x[i];
-        first = false;
-    }
-    if (first)
-        memset(acc, 0, n * sizeof *acc);
+    float size = fabsf(x) - p->threshold;
+    float y = (size > 0 ? copysignf(size, x) : 0) * p->scale;
+    y = y < p->low ? p->low : y;
+    return y > p->high ? p->high : y;
 }
 
-/* For a block: sixteen sums in float, joined in double. */
-DRO__KERNEL double square_sum(size_t n, const float *x)
+/* The pass over [at, at + n): K inputs, J outputs, M norms; prox: one output gets the proximal map.
+ * Counts are constants where it matters, so the inner loops unroll. */
+static inline __attribute__((always_inline)) void
+fused_body(const pass *p, size_t at, size_t n, int K, int J, int M, bool prox, double *norm)
 {
-    float part[16] = {0};
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (size_t j = 0; j < 16; j++)
-            part[j] += x[i + j] * x[i + j];
-    double sum = 0;
-    for (size_t j = 0; j < 16; j++)
-        sum += (double)part[j];
-    for (; i < n; i++)
-        sum += (double)x[i] * (double)x[i];
-    return sum;
-}
-
-DRO__KERNEL void prox_block(size_t n, const dro__prox *p, float *x)
-{
-    float threshold = (float)p->threshold, scale = (float)p->scale;
-    float low = (float)p->low, high = (float)p->high;
+    const float *in[DRO__FUSED_IN];
+    float *out[DRO__FUSED_OUT], sum0 = 0, sum1 = 0, sum2 = 0;
+    for (int k = 0; k < K; k++)
+        in[k] = p->in[k] + at;
+    for (int j = 0; j < J; j++)
+        out[j] = p->out[j] + at;
+#pragma omp simd reduction(+ : sum0, sum1, sum2)
     for (size_t i = 0; i < n; i++) {
-        float size = fabsf(x[i]) - threshold;
-        float y = (size > 0 ? copysignf(size, x[i]) : 0) * scale;
-        y = y < low ? low : y;
-        x[i] = y > high ? high : y;
+        float v[DRO__FUSED_NORM] = {0}, y[DRO__FUSED_OUT] = {0};
+#pragma GCC unroll 6
+        for (int k = 0; k < K; k++) {
+            float x = in[k][i];
+#pragma GCC unroll 3
+            for (int m = 0; m < M; m++)
+                v[m] += p->norm_coef[m][k] * x;
+#pragma GCC unroll 3
+            for (int j = 0; j < J; j++)
+                y[j] += p->coef[j][k] * x;
+        }
+        sum0 += v[0] * v[0];
+        sum1 += v[1] * v[1];
+        sum2 += v[2] * v[2];
+#pragma GCC unroll 3
+        for (int j = 0; j < J; j++)
+            out[j][i] = prox && j == p->prox_out ? prox_one(p, y[j]) : y[j];
+    }
+    float sums[DRO__FUSED_NORM] = {sum0, sum1, sum2};
+    for (int m = 0; m < M; m++)
+        norm[m] += (double)sums[m];
+}
+
+/* Norms alone: more sums side by side, because nothing but the additions' latency holds it up. */
+static inline __attribute__((always_inline)) void norm_body(const pass *p, size_t at, size_t n,
+                                                            int K, double *norm)
+{
+    float sums[4 * LANES] = {0}, rest = 0;
+    size_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (size_t l = 0; l < 4 * LANES; l++) {
+            float v = 0;
+            for (int k = 0; k < K; k++)
+                v += p->norm_coef[0][k] * p->in[k][at + i + l];
+            sums[l] += v * v;
+        }
+    for (; i < n; i++) {
+        float v = 0;
+        for (int k = 0; k < K; k++)
+            v += p->norm_coef[0][k] * p->in[k][at + i];
+        rest += v * v;
+    }
+    for (size_t l = 0; l < 4 * LANES; l++)
+        rest += sums[l];
+    norm[0] += (double)rest;
+}
+
+/* The shapes that the optimisers use: inputs, outputs, norms, prox. */
+#define SHAPES(X)                                                                                  \
+    X(1, 0, 1, 0)                                                                                  \
+    X(1, 1, 0, 0)                                                                                  \
+    X(2, 1, 0, 0)                                                                                  \
+    X(2, 1, 0, 1) X(2, 2, 1, 0) X(2, 0, 1, 0) X(3, 1, 0, 0) X(3, 1, 2, 0) X(3, 2, 0, 0)            \
+        X(3, 2, 0, 1) X(4, 2, 3, 0) X(4, 2, 3, 1)
+
+#define X(K, J, M, P)                                                                              \
+    DRO__KERNEL void pass_##K##J##M##P(const pass *p, size_t at, size_t n, double *norm)           \
+    {                                                                                              \
+        if (J == 0 && M == 1)                                                                      \
+            norm_body(p, at, n, K, norm);                                                          \
+        else                                                                                       \
+            fused_body(p, at, n, K, J, M, P, norm);                                                \
+    }
+SHAPES(X)
+#undef X
+
+DRO__KERNEL void pass_any(const pass *p, size_t at, size_t n, double *norm)
+{
+    fused_body(p, at, n, p->inputs, p->outputs, p->norms, p->prox_out >= 0, norm);
+}
+
+typedef void (*pass_kernel)(const pass *p, size_t at, size_t n, double *norm);
+
+static pass_kernel choose(const pass *p)
+{
+    int shape = p->inputs * 1000 + p->outputs * 100 + p->norms * 10 + (p->prox_out >= 0);
+    switch (shape) {
+#define X(K, J, M, P)                                                                              \
+    case K * 1000 + J * 100 + M * 10 + P:                                                          \
+        return pass_##K##J##M##P;
+        SHAPES(X)
+#undef X
+    default:
+        return pass_any;
     }
 }
 
-/* One chunk: its outputs written, its share of the norms added to norm[]. */
-static void fused_chunk(const dro__fused *f, size_t from, size_t to, double *norm)
+static bool is_read(const dro__fused *f, int k)
 {
-    float acc[DRO__FUSED_OUT][BLOCK] __attribute__((aligned(64)));
-    float probe[BLOCK] __attribute__((aligned(64)));
-    for (size_t at = from; at < to; at += BLOCK) {
-        size_t n = to - at < BLOCK ? to - at : BLOCK;
-        const float *in[DRO__FUSED_IN];
-        for (int k = 0; k < f->inputs; k++)
-            in[k] = f->in[k] + at;
-        for (int m = 0; m < f->norms; m++) {
-            combine(n, f->inputs, in, f->norm_coef[m], probe);
-            norm[m] += square_sum(n, probe);
-        }
-        for (int j = 0; j < f->outputs; j++) {
-            combine(n, f->inputs, in, f->coef[j], acc[j]);
-            if (j == f->prox_out)
-                prox_block(n, &f->prox, acc[j]);
-        }
+    for (int j = 0; j < f->outputs; j++)
+        if (f->coef[j][k] != 0)
+            return true;
+    for (int m = 0; m < f->norms; m++)
+        if (f->norm_coef[m][k] != 0)
+            return true;
+    return false;
+}
+
+static pass make_pass(const dro__fused *f)
+{
+    pass p = {.outputs = f->outputs, .norms = f->norms, .prox_out = f->prox_out};
+    for (int k = 0; k < f->inputs; k++) {
+        if (!is_read(f, k))
+            continue;
         for (int j = 0; j < f->outputs; j++)
-            memcpy(f->out[j] + at, acc[j], n * sizeof(float));
+            p.coef[j][p.inputs] = (float)f->coef[j][k];
+        for (int m = 0; m < f->norms; m++)
+            p.norm_coef[m][p.inputs] = (float)f->norm_coef[m][k];
+        p.in[p.inputs++] = f->in[k];
     }
+    for (int j = 0; j < f->outputs; j++)
+        p.out[j] = f->out[j];
+    p.threshold = (float)f->prox.threshold;
+    p.scale = (float)f->prox.scale;
+    p.low = (float)f->prox.low;
+    p.high = (float)f->prox.high;
+    return p;
 }
 
 enum { SLOTS = 256 }; /* partial sums: chunks are folded onto them in order */
 
 typedef struct fused_task {
-    const dro__fused *f;
-    size_t chunks, per_slot;
+    pass p;
+    pass_kernel kernel;
+    size_t n, chunks, per_slot;
     double partial[SLOTS][DRO__FUSED_NORM];
 } fused_task;
 
 static void fused_slot(void *arg, size_t slot)
 {
     fused_task *task = arg;
-    const dro__fused *f = task->f;
+    double *norm = task->partial[slot];
     for (int m = 0; m < DRO__FUSED_NORM; m++)
-        task->partial[slot][m] = 0;
+        norm[m] = 0;
     size_t end = MIN(task->chunks, (slot + 1) * task->per_slot);
     for (size_t c = slot * task->per_slot; c < end; c++)
-        fused_chunk(f, c * CHUNK, MIN(f->n, (c + 1) * CHUNK), task->partial[slot]);
+        for (size_t at = c * CHUNK; at < MIN(task->n, (c + 1) * CHUNK); at += BLOCK)
+            task->kernel(&task->p, at, MIN(task->n - at, (size_t)BLOCK), norm);
 }
 
 void dro__cpu_fused(int threads, dro__fused *f)
 {
     fused_task task;
-    task.f = f;
+    task.p = make_pass(f);
+    task.kernel = choose(&task.p);
+    task.n = f->n;
     task.chunks = (f->n + CHUNK - 1) / CHUNK;
     task.per_slot = (task.chunks + SLOTS - 1) / SLOTS;
     size_t slots = task.chunks ? (task.chunks + task.per_slot - 1) / task.per_slot : 0;
@@ -120,16 +200,18 @@ void dro__cpu_fused(int threads, dro__fused *f)
     }
 }
 
-/* An exponent of all ones marks NaN and infinity; integer compares vectorise. */
+/* NaN and infinity have all exponent bits set: the largest magnitude, as an integer, shows them. */
 DRO__KERNEL bool any_bad(size_t n, const float *x)
 {
-    int bad = 0;
+    typedef int32_t __attribute__((may_alias)) word;
+    const word *bits = (const word *)x;
+    int32_t most = 0;
+#pragma omp simd reduction(max : most)
     for (size_t i = 0; i < n; i++) {
-        int32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        bad |= (bits & 0x7f800000) == 0x7f800000;
+        int32_t size = bits[i] & 0x7fffffff;
+        most = size > most ? size : most;
     }
-    return bad;
+    return most >= 0x7f800000;
 }
 
 typedef struct bad_task {
@@ -162,31 +244,45 @@ int64_t dro__cpu_first_bad(int threads, size_t n, const float *x)
 typedef struct shrink_task {
     float *x;
     const int64_t *offsets;
-    double threshold;
+    size_t blocks;
+    float threshold;
 } shrink_task;
 
-static void shrink_block(void *arg, size_t k)
+enum { SHRINK = 64 }; /* blocks per unit of parallel work */
+
+DRO__KERNEL void shrink_one(float *x, size_t size, float threshold)
 {
-    const shrink_task *task = arg;
-    float *block = task->x + task->offsets[k], out[BLOCK];
-    size_t size = (size_t)(task->offsets[k + 1] - task->offsets[k]);
     double norm = 0;
-    for (size_t at = 0; at < size; at += BLOCK)
-        norm += square_sum(MIN(size - at, (size_t)BLOCK), block + at);
-    norm = sqrt(norm);
-    double scale = norm > task->threshold ? 1 - task->threshold / norm : 0;
     for (size_t at = 0; at < size; at += BLOCK) {
-        size_t part = MIN(size - at, (size_t)BLOCK);
-        const float *in[1] = {block + at};
-        combine(part, 1, in, &scale, out);
-        memcpy(block + at, out, part * sizeof *out);
+        size_t n = MIN(size - at, (size_t)BLOCK), i = 0;
+        float sums[LANES] = {0}, rest = 0;
+        for (; i + LANES <= n; i += LANES)
+            for (size_t l = 0; l < LANES; l++)
+                sums[l] += x[at + i + l] * x[at + i + l];
+        for (; i < n; i++)
+            rest += x[at + i] * x[at + i];
+        for (size_t l = 0; l < LANES; l++)
+            rest += sums[l];
+        norm += (double)rest;
     }
+    norm = sqrt(norm);
+    float scale = norm > (double)threshold ? (float)(1 - (double)threshold / norm) : 0;
+    for (size_t i = 0; i < size; i++)
+        x[i] *= scale;
+}
+
+static void shrink_blocks(void *arg, size_t c)
+{
+    const shrink_task *t = arg;
+    for (size_t k = c * SHRINK; k < MIN(t->blocks, (c + 1) * SHRINK); k++)
+        shrink_one(t->x + t->offsets[k], (size_t)(t->offsets[k + 1] - t->offsets[k]), t->threshold);
 }
 
 void dro__cpu_block_shrink(int threads, float *x, const int64_t *offsets, size_t blocks,
                            double threshold)
 {
-    shrink_task task = {.x = x, .offsets = offsets, .threshold = threshold};
+    shrink_task task = {
+        .x = x, .offsets = offsets, .blocks = blocks, .threshold = (float)threshold};
     size_t n = blocks ? (size_t)(offsets[blocks] - offsets[0]) : 0;
-    dro__cpu_for(threads, n, blocks, shrink_block, &task);
+    dro__cpu_for(threads, n, (blocks + SHRINK - 1) / SHRINK, shrink_blocks, &task);
 }
