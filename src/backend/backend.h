@@ -63,6 +63,12 @@ typedef struct dro__backend {
     void (*block_shrink)(int threads, float *x, const int64_t *offsets, size_t blocks,
                          double threshold);
 
+    /* The tilt of one batch: x_i = losses[i] * scale - log_u in double, and E(x) = exp(x) up to the cap,
+     * its tangent beyond. coef[i] = E'(x_i) / n; returns the mean of E(x_i), adds to *caps how many
+     * were beyond. */
+    double (*tilt)(size_t n, const float *losses, double scale, double log_u, double cap,
+                   float *coef, uint64_t *caps);
+
     /* margins[i] = <row ids[i], w>, i < count */
     void (*rows_dot)(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
                      const float *w, float *margins);

@@ -222,7 +222,7 @@ static void report(dro_optimizer *o, const dro__tilt *t, size_t n, const float *
         loss += (double)losses[i];
         sum += c;
         squares += c * c;
-        top = fmax(top, c);
+        top = c > top ? c : top;
     }
     o->run.loss = loss / (double)n;
     o->run.log_u = t->log_u;
@@ -247,18 +247,8 @@ static double log_mean_exp(size_t n, const float *losses, double scale)
 static double relative(dro_optimizer *o, size_t n, const float *losses, double scale, double log_u,
                        float *coef)
 {
-    double cap = dro__settings_of(o)->cap, mean = 0;
-    uint64_t caps = 0;
-    for (size_t i = 0; i < n; i++) {
-        double x = (double)losses[i] * scale - log_u;
-        double over = x > cap ? x - cap : 0;
-        double slope = exp(x - over);
-        caps += x > cap;
-        mean += slope * (1 + over);
-        coef[i] = (float)(slope / (double)n);
-    }
-    o->run.caps += caps;
-    return mean / (double)n;
+    return o->ctx->backend->tilt(n, losses, scale, log_u, dro__settings_of(o)->cap, coef,
+                                 &o->run.caps);
 }
 
 static void start_afresh(dro__tilt *t, size_t n, const float *losses, double scale, float *coef)

@@ -37,6 +37,7 @@ const dro__backend dro__backend_cpu = {
     .fused = dro__cpu_fused,
     .first_bad = dro__cpu_first_bad,
     .block_shrink = dro__cpu_block_shrink,
+    .tilt = dro__cpu_tilt,
     .rows_dot = dro__cpu_rows_dot,
     .rows_sum = dro__cpu_rows_sum,
     .loss = dro__cpu_loss,

@@ -26,6 +26,8 @@ void dro__cpu_fused(int threads, dro__fused *f);
 int64_t dro__cpu_first_bad(int threads, size_t n, const float *x);
 void dro__cpu_block_shrink(int threads, float *x, const int64_t *offsets, size_t blocks,
                            double threshold);
+double dro__cpu_tilt(size_t n, const float *losses, double scale, double log_u, double cap,
+                     float *coef, uint64_t *caps);
 void dro__cpu_rows_dot(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
                        const float *w, float *margins);
 void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, size_t count,

@@ -10,29 +10,129 @@
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
-DRO__KERNEL void dot_dense(const float *x, size_t features, const int64_t *ids, size_t count,
-                           const float *w, float *margins)
+/* Sixteen columns at a time. The last sixteen of a row begin at features - 16: where they overlap the
+ * ones before, a product counts once (the copy of w there is zero) and a sum is computed twice, alike. */
+enum { LANES = 16, TILE = 8 }; /* floats in a vector, vectors in a tile */
+typedef float lanes __attribute__((vector_size(64)));
+typedef float row_lanes __attribute__((vector_size(64), aligned(4), may_alias));
+
+/* Where vector v of a row begins. */
+static inline size_t column(size_t features, size_t v)
 {
-    enum { LANES = 16 };
+    return MIN(v * LANES, features - LANES);
+}
+
+/* margins of `count` rows over vectors first .. first + T - 1, added to what is there */
+static inline __attribute__((always_inline)) void dot_body(const float *x, size_t features,
+                                                           const int64_t *ids, size_t count,
+                                                           const float *w, size_t first, size_t T,
+                                                           float *margins)
+{
+    lanes weight[TILE];
+    size_t at[TILE];
+    for (size_t v = 0; v < T; v++) {
+        size_t begin = column(features, first + v), own = (first + v) * LANES;
+        float copy[LANES];
+        for (size_t l = 0; l < LANES; l++)
+            copy[l] = begin + l >= own ? w[begin + l] : 0;
+        memcpy(&weight[v], copy, sizeof copy);
+        at[v] = begin;
+    }
     for (size_t i = 0; i < count; i++) {
         const float *row = x + (size_t)ids[i] * features;
-        if (i + 4 < count) {
-            const char *ahead = (const char *)(x + (size_t)ids[i + 4] * features);
-            for (size_t byte = 0; byte < MIN(features * sizeof *x, 2048); byte += 64)
-                __builtin_prefetch(ahead + byte);
-        }
-        float part[LANES] = {0};
-        size_t j = 0;
-        for (; j + LANES <= features; j += LANES)
-            for (size_t k = 0; k < LANES; k++)
-                part[k] += row[j + k] * w[j + k];
-        float sum = 0;
-        for (; j < features; j++)
-            sum += row[j] * w[j];
-        for (size_t k = 0; k < LANES; k++)
-            sum += part[k];
-        margins[i] = sum;
+        if (i + 4 < count)
+            for (size_t v = 0; v < T; v++)
+                __builtin_prefetch(x + (size_t)ids[i + 4] * features + at[v]);
+        lanes sum = {0};
+#pragma GCC unroll 8
+        for (size_t v = 0; v < T; v++)
+            sum += weight[v] * *(const row_lanes *)(row + at[v]);
+        float part[LANES], total = margins[i];
+        memcpy(part, &sum, sizeof part);
+        for (size_t half = LANES / 2; half > 0; half /= 2)
+            for (size_t l = 0; l < half; l++)
+                part[l] += part[l + half];
+        margins[i] = total + part[0];
     }
+}
+
+/* grad of vectors first .. first + T - 1, kept in registers while the rows stream by */
+static inline __attribute__((always_inline)) void sum_body(const float *x, size_t features,
+                                                           const int64_t *ids, size_t count,
+                                                           const float *coef, size_t first,
+                                                           size_t T, float *grad)
+{
+    lanes sum[TILE] = {{0}};
+    size_t at[TILE];
+    for (size_t v = 0; v < T; v++)
+        at[v] = column(features, first + v);
+    for (size_t i = 0; i < count; i++) {
+        const float *row = x + (size_t)ids[i] * features;
+        float c = coef[i];
+#pragma GCC unroll 8
+        for (size_t v = 0; v < T; v++)
+            sum[v] += c * *(const row_lanes *)(row + at[v]);
+    }
+    for (size_t v = 0; v < T; v++)
+        memcpy(grad + at[v], &sum[v], sizeof sum[v]);
+}
+
+#define EACH_SIZE(body, ...)                                                                       \
+    switch (T) {                                                                                   \
+    case 1:                                                                                        \
+        body(__VA_ARGS__, 1, out);                                                                 \
+        break;                                                                                     \
+    case 2:                                                                                        \
+        body(__VA_ARGS__, 2, out);                                                                 \
+        break;                                                                                     \
+    case 3:                                                                                        \
+        body(__VA_ARGS__, 3, out);                                                                 \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        body(__VA_ARGS__, 4, out);                                                                 \
+        break;                                                                                     \
+    case 5:                                                                                        \
+        body(__VA_ARGS__, 5, out);                                                                 \
+        break;                                                                                     \
+    case 6:                                                                                        \
+        body(__VA_ARGS__, 6, out);                                                                 \
+        break;                                                                                     \
+    case 7:                                                                                        \
+        body(__VA_ARGS__, 7, out);                                                                 \
+        break;                                                                                     \
+    default:                                                                                       \
+        body(__VA_ARGS__, 8, out);                                                                 \
+        break;                                                                                     \
+    }
+
+DRO__KERNEL void dot_tile(const float *x, size_t features, const int64_t *ids, size_t count,
+                          const float *w, size_t first, size_t T,
+                          float *out){EACH_SIZE(dot_body, x, features, ids, count, w, first)}
+
+DRO__KERNEL void sum_tile(const float *x, size_t features, const int64_t *ids, size_t count,
+                          const float *coef, size_t first, size_t T, float *out)
+{
+    EACH_SIZE(sum_body, x, features, ids, count, coef, first)
+}
+
+static size_t vectors_of(size_t features)
+{
+    return (features + LANES - 1) / LANES;
+}
+
+static void dot_dense(const float *x, size_t features, const int64_t *ids, size_t count,
+                      const float *w, float *margins)
+{
+    memset(margins, 0, count * sizeof *margins);
+    if (features < LANES) {
+        for (size_t i = 0; i < count; i++)
+            for (size_t j = 0; j < features; j++)
+                margins[i] += x[(size_t)ids[i] * features + j] * w[j];
+        return;
+    }
+    size_t vectors = vectors_of(features);
+    for (size_t first = 0; first < vectors; first += TILE)
+        dot_tile(x, features, ids, count, w, first, MIN(vectors - first, (size_t)TILE), margins);
 }
 
 static void dot_sparse(const dro__rows *rows, const int64_t *ids, size_t count, const float *w,
@@ -74,35 +174,6 @@ void dro__cpu_rows_dot(int threads, const dro__rows *rows, const int64_t *ids, s
     dro__cpu_for(threads, work, (count + ROWS - 1) / ROWS, dot_chunk, &task);
 }
 
-enum { TILE = 64 };
-
-/* grad[0..width) for one tile of columns; x points at the tile in row 0. */
-DRO__KERNEL void sum_tile(const float *x, size_t features, const int64_t *ids, size_t count,
-                          const float *coef, float *grad)
-{
-    float acc[TILE] = {0};
-    for (size_t i = 0; i < count; i++) {
-        const float *row = x + (size_t)ids[i] * features;
-        float c = coef[i];
-        for (size_t j = 0; j < TILE; j++)
-            acc[j] += c * row[j];
-    }
-    memcpy(grad, acc, sizeof acc);
-}
-
-DRO__KERNEL void sum_tail(const float *x, size_t features, const int64_t *ids, size_t count,
-                          const float *coef, size_t width, float *grad)
-{
-    float acc[TILE] = {0};
-    for (size_t i = 0; i < count; i++) {
-        const float *row = x + (size_t)ids[i] * features;
-        float c = coef[i];
-        for (size_t j = 0; j < width; j++)
-            acc[j] += c * row[j];
-    }
-    memcpy(grad, acc, width * sizeof *acc);
-}
-
 static void sum_sparse(const dro__rows *rows, const int64_t *ids, size_t count, const float *coef,
                        float *grad)
 {
@@ -115,31 +186,40 @@ static void sum_sparse(const dro__rows *rows, const int64_t *ids, size_t count, 
 static void sum_columns(void *arg, size_t tile)
 {
     const rows_task *t = arg;
-    size_t features = t->rows->features, at = tile * TILE, width = MIN(features - at, (size_t)TILE);
-    const float *x = t->rows->x + at;
-    if (width == TILE)
-        sum_tile(x, features, t->ids, t->count, t->in, t->out + at);
-    else
-        sum_tail(x, features, t->ids, t->count, t->in, width, t->out + at);
+    size_t features = t->rows->features, first = tile * TILE;
+    size_t size = MIN(vectors_of(features) - first, (size_t)TILE);
+    sum_tile(t->rows->x, features, t->ids, t->count, t->in, first, size, t->out);
+}
+
+static void sum_narrow(const rows_task *t)
+{
+    size_t features = t->rows->features;
+    memset(t->out, 0, features * sizeof *t->out);
+    for (size_t i = 0; i < t->count; i++)
+        for (size_t j = 0; j < features; j++)
+            t->out[j] += t->in[i] * t->rows->x[(size_t)t->ids[i] * features + j];
 }
 
 void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
                        const float *coef, float *grad)
 {
-    if (!rows->x) {
-        sum_sparse(rows, ids, count, coef, grad);
-        return;
-    }
     rows_task task = {.rows = rows, .ids = ids, .count = count, .in = coef, .out = grad};
-    dro__cpu_for(threads, count * rows->features, (rows->features + TILE - 1) / TILE, sum_columns,
-                 &task);
+    if (!rows->x)
+        sum_sparse(rows, ids, count, coef, grad);
+    else if (rows->features < LANES)
+        sum_narrow(&task);
+    else
+        dro__cpu_for(threads, count * rows->features,
+                     (vectors_of(rows->features) + TILE - 1) / TILE, sum_columns, &task);
 }
 
-/* exp(x) for x <= 0, to about 2 units in the last place: 2^k * 2^f, the fraction by a polynomial. */
+/* exp(x) for x <= 0, to about 2 units in the last place: 2^k * exp(r), |r| <= log(2)/2, the latter by its
+ * series. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. NaN stays NaN. */
 static inline float exp_negative(float x)
 {
+    const float magic = 12582912.0f;
     float t = x < -87.0f ? -87.0f : x;
-    float k = floorf(t * 1.44269504f + 0.5f);
+    float shifted = t * 1.44269504f + magic, k = shifted - magic;
     float r = (t - k * 0.693359375f) - k * -2.12194440e-4f;
     float p = 1.0f / 5040;
     p = p * r + 1.0f / 720;
@@ -148,8 +228,10 @@ static inline float exp_negative(float x)
     p = p * r + 1.0f / 6;
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
-    int32_t bits = ((int32_t)k + 127) << 23;
+    uint32_t bits;
     float scale;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 127) << 23;
     memcpy(&scale, &bits, sizeof scale);
     return p * scale;
 }
@@ -169,15 +251,18 @@ static inline float log1p_unit(float z)
     return p * s;
 }
 
-DRO__KERNEL void logistic(size_t count, const float *margins, const float *y, float *losses,
-                          float *slopes)
+/* loss log(1 + exp(-m)), m = y margin, as max(-m, 0) + log(1 + exp(-|m|)) */
+DRO__KERNEL void logistic(size_t count, const float *restrict margins, const float *restrict y,
+                          float *restrict losses, float *restrict slopes)
 {
+#pragma omp simd
     for (size_t i = 0; i < count; i++) {
-        float m = y[i] * margins[i];
-        float z = exp_negative(-fabsf(m)); /* exp(-|m|) */
-        float hinge = m < 0 ? -m : 0;
-        losses[i] = m == m ? hinge + log1p_unit(z) : m; /* a NaN stays one */
-        slopes[i] = -y[i] * (m > 0 ? z : 1.0f) / (1.0f + z);
+        float m = y[i] * margins[i], size = fabsf(m);
+        float z = exp_negative(-size);
+        float below = m < 0 ? -m : 0;
+        float share = m > 0 ? z : 1.0f;
+        losses[i] = below + log1p_unit(z);
+        slopes[i] = -y[i] * share / (1.0f + z);
     }
 }
 

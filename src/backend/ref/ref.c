@@ -72,6 +72,20 @@ static void block_shrink(int threads, float *x, const int64_t *offsets, size_t b
     }
 }
 
+static double tilt(size_t n, const float *losses, double scale, double log_u, double cap,
+                   float *coef, uint64_t *caps)
+{
+    double mean = 0;
+    for (size_t i = 0; i < n; i++) {
+        double x = (double)losses[i] * scale - log_u;
+        double over = x > cap ? x - cap : 0, slope = exp(x - over);
+        *caps += x > cap;
+        mean += slope * (1 + over);
+        coef[i] = (float)(slope / (double)n);
+    }
+    return mean / (double)n;
+}
+
 static void rows_dot(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
                      const float *w, float *margins)
 {
@@ -139,6 +153,7 @@ const dro__backend dro__backend_ref = {
     .fused = fused,
     .first_bad = first_bad,
     .block_shrink = block_shrink,
+    .tilt = tilt,
     .rows_dot = rows_dot,
     .rows_sum = rows_sum,
     .loss = loss,
