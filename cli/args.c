@@ -157,9 +157,10 @@ static int check_backend(const cli_command *command, const char *value)
         if (strcmp(value, name) == 0)
             return 0;
         size_t used = strlen(all);
-        snprintf(all + used, sizeof all - used, "%s, ", name);
+        snprintf(all + used, sizeof all - used, "%s%s", used ? ", " : "", name);
     }
-    return cli_usage("%s: --backend %s: this build has %sand auto", command->name, value, all);
+    return cli_usage("%s: --backend %s: expected auto or what this build has, %s", command->name,
+                     value, all);
 }
 
 static int check_value(const cli_command *command, const cli_option *option, const char *value)

@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,10 +26,10 @@ typedef struct bench {
     dro_problem problem;
     size_t rows, features;
     float *x, *y;
-    int repeats;                           /* done so far */
-    double speed[ENTRIES][MOST_REPEATS];   /* samples per second */
-    double limit[MOST_REPEATS];            /* of reading the rows, the same */
-    double sklearn[2];                     /* float64, float32; NaN: there is none */
+    int repeats;                         /* done so far */
+    double speed[ENTRIES][MOST_REPEATS]; /* samples per second */
+    double limit[MOST_REPEATS];          /* of reading the rows, the same */
+    double sklearn[2];                   /* float64, float32; NaN: there is none */
 } bench;
 
 /* ---- the data: dense rows of unit variance, labels from a noisy linear rule ---- */
@@ -64,8 +65,12 @@ static void fill(bench *b)
 
 static int prepare(bench *b)
 {
-    size_t bytes = (b->rows * b->features * sizeof *b->x + 63) / 64 * 64;
-    b->x = aligned_alloc(64, bytes);
+    size_t page = 1 << 21, bytes = (b->rows * b->features * sizeof *b->x + page - 1) / page * page;
+    b->x = aligned_alloc(page, bytes);
+#ifdef MADV_HUGEPAGE
+    if (b->x)
+        madvise(b->x, bytes, MADV_HUGEPAGE); /* as NumPy does for its arrays */
+#endif
     b->y = malloc(b->rows * sizeof *b->y);
     if (!b->x || !b->y)
         return cli_fail("bench linear: no memory for %zu rows of %zu features: lower --rows",
@@ -195,11 +200,11 @@ static int report(const cli_args *args, bench *b, const char *python)
     if (cli_json(args)) {
         json_t *rows = json_array();
         for (int k = 0; k < ENTRIES; k++)
-            json_array_append_new(
-                rows, json_pack("{s:s, s:i, s:f, s:f, s:o}", "optimizer", entries[k].optimizer,
-                                "batch", entries[k].batch, "samples_per_s", speed[k],
-                                "share_of_limit", speed[k] / limit, "over_sklearn",
-                                cli_number(speed[k] / peer)));
+            json_array_append_new(rows, json_pack("{s:s, s:i, s:f, s:f, s:o}", "optimizer",
+                                                  entries[k].optimizer, "batch", entries[k].batch,
+                                                  "samples_per_s", speed[k], "share_of_limit",
+                                                  speed[k] / limit, "over_sklearn",
+                                                  cli_number(speed[k] / peer)));
         return cli_emit(json_pack(
             "{s:s, s:s, s:i, s:I, s:I, s:i, s:o, s:f, s:o, s:o, s:o, s:o}", "machine", cli_cpu(),
             "backend", dro_context_backend(b->ctx), "threads", dro_context_threads(b->ctx),
@@ -220,14 +225,14 @@ static int report(const cli_args *args, bench *b, const char *python)
         cli_table_cell(table, isnan(peer) ? "-" : "%.1f times", speed[k] / peer);
     }
     cli_table_print(table);
-    printf("\nReading the rows once: %.3g million samples/s, %.1f GB/s. ", limit / 1e6,
+    printf("\nReading the rows once: %.3g million samples/s, %.1f GB/s.\n", limit / 1e6,
            limit * 4e-9 * (double)b->features);
     if (isnan(peer))
         printf("scikit-learn: not found with '%s' (--python PATH).\n", python);
     else
-        printf("scikit-learn: %.3g (float64), %.3g (float32).\n", b->sklearn[0] / 1e6,
-               b->sklearn[1] / 1e6);
-    printf("%s; backend %s, %d threads; %zu rows of %zu float32 features; medians of %d.\n",
+        printf("scikit-learn: %.3g million samples/s (float64), %.3g (float32).\n",
+               b->sklearn[0] / 1e6, b->sklearn[1] / 1e6);
+    printf("%s; backend %s, %d threads.\n%zu rows of %zu float32 features; medians of %d passes.\n",
            cli_cpu(), dro_context_backend(b->ctx), dro_context_threads(b->ctx), b->rows,
            b->features, b->repeats);
     return 0;
@@ -280,11 +285,14 @@ const cli_command bench_linear = {
     .name = "bench linear",
     .usage = "[--rows N] [--features N] [--repeats N] [--python PATH] [--json]",
     .summary = "samples per second of logistic regression, against scikit-learn",
-    .details =
-        "One pass over generated rows in order, by sgd and by recover, in batches of 128 and 8192.\n"
-        "Beside it the time it takes to read the rows once, which nothing can beat, and one pass of\n"
-        "scikit-learn's SGDClassifier (log loss, shuffle=False; the faster of float32 and float64)\n"
-        "over rows of the same shape, run halfway through. The comparison takes the slower recover.",
+    .details = "One pass over generated rows in order, by sgd and by recover, in batches of 128 "
+               "and 8192.\n"
+               "Beside it the time it takes to read the rows once, which nothing can beat, and one "
+               "pass of\n"
+               "scikit-learn's SGDClassifier (log loss, shuffle=False; the faster of float32 and "
+               "float64)\n"
+               "over rows of the same shape, run halfway through. The comparison takes the slower "
+               "recover.",
     .options = options,
     .run = run,
 };

@@ -156,11 +156,9 @@ static void measure(const cli_args *args, const char *name, int64_t n, result *o
         status = dro_optimizer_start(opt, NULL);
     out->start_s = cli_seconds() - start;
     if (status == DRO_OK && opt)
-        status =
-            time_steps(opt, block, once ? 0 : cli_real(args, "seconds"), &out->us_per_step);
+        status = time_steps(opt, block, once ? 0 : cli_real(args, "seconds"), &out->us_per_step);
     out->peak_mib = peak_mib();
-    snprintf(out->error, sizeof out->error, "%s",
-             status == DRO_OK ? "" : dro_context_error(ctx));
+    snprintf(out->error, sizeof out->error, "%s", status == DRO_OK ? "" : dro_context_error(ctx));
     dro_optimizer_destroy(opt);
     dro_context_destroy(ctx);
 }
@@ -265,6 +263,8 @@ static void print_table(const plan *p, const char *title, int what)
 static void print_reading(const plan *p)
 {
     int last = p->sizes - 1;
+    if (last == 0)
+        return;
     char flat[256] = "", grows[256] = "";
     for (int i = 0; i < p->count; i++) {
         const result *r = &p->results[i * p->sizes];
@@ -276,10 +276,10 @@ static void print_reading(const plan *p)
         snprintf(list + used, 256 - used, "%s%s", used ? ", " : "", p->names[i]);
     }
     char from[32], to[32];
-    printf("\nFrom n = %s to %s the memory of %s is flat", power(p->n[0], from, sizeof from),
+    printf("\nFrom n = %s to %s, flat memory: %s", power(p->n[0], from, sizeof from),
            power(p->n[last], to, sizeof to), *flat ? flat : "none");
     if (*grows)
-        printf(";\nthat of %s grows with n", grows);
+        printf(";\nmemory that grows with n: %s", grows);
     printf(".\n");
 }
 
@@ -296,7 +296,8 @@ static int print(const plan *p)
             printf("%s, n = %lld: %s\n", p->names[i / p->sizes], (long long)p->n[i % p->sizes],
                    p->results[i].error);
     printf("\n%s. Batches of %d, %d features; a process that does nothing has %.1f MiB.\n"
-           "Times are medians. For civr, rcivr and pes-sgda they are means over whole stages; the end\n"
+           "Times are medians. For civr, rcivr and pes-sgda they are means over whole stages; the "
+           "end\n"
            "of a stage of pg-smd2, n evaluations, is not in them.\n",
            cli_cpu(), BATCH, FEATURES, p->idle_mib);
     return 0;
@@ -330,7 +331,8 @@ static int choose(const char *list, plan *p)
         p->names[p->count++] = all[found];
         list += length + (list[length] == ',');
     }
-    return p->count ? 0 : cli_usage("bench memory: --optimizers: expected names, as in sgd,recover");
+    return p->count ? 0
+                    : cli_usage("bench memory: --optimizers: expected names, as in sgd,recover");
 }
 
 static int run(const cli_args *args)
@@ -358,7 +360,8 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    {"max", CLI_INTEGER, "N", "1e8", FIRST_N, 1e11, "the largest n; 1e4, 1e5, ... up to it are run"},
+    {"max", CLI_INTEGER, "N", "1e8", FIRST_N, 1e11,
+     "the largest n; 1e4, 1e5, ... up to it are run"},
     {"optimizers", CLI_TEXT, "A,B", NULL, 0, 0, "only these; all when not given"},
     {"seconds", CLI_REAL, "S", "0.3", 0, 3600, "the least time over which steps are timed"},
     CLI_OPTIONS_END,

@@ -13,10 +13,10 @@ static int report(const cli_args *args, const dro_context *ctx, const dro_bench_
     if (cli_json(args)) {
         json_t *rows = json_array();
         for (size_t k = 1; k < count; k++)
-            json_array_append_new(
-                rows, json_pack("{s:s, s:f, s:f}", "operation", speeds[k].operation, "gb_per_s",
-                                speeds[k].bytes_per_s / 1e9, "share_of_triad",
-                                speeds[k].bytes_per_s / triad));
+            json_array_append_new(rows,
+                                  json_pack("{s:s, s:f, s:f}", "operation", speeds[k].operation,
+                                            "gb_per_s", speeds[k].bytes_per_s / 1e9,
+                                            "share_of_triad", speeds[k].bytes_per_s / triad));
         return cli_emit(json_pack("{s:s, s:s, s:i, s:I, s:f, s:o}", "machine", cli_cpu(), "backend",
                                   dro_context_backend(ctx), "threads", dro_context_threads(ctx),
                                   "length", (json_int_t)cli_integer(args, "length"),
@@ -30,11 +30,12 @@ static int report(const cli_args *args, const dro_context *ctx, const dro_bench_
         cli_table_cell(table, "%.0f %%", 100 * speeds[k].bytes_per_s / triad);
     }
     cli_table_print(table);
-    printf("\n%s; backend %s, %d threads, %lld floats per vector.\n"
-           "The best of %lld rounds. The triad is counted as STREAM does, three arrays, without the\n"
-           "fetch before a store; an array updated in place counts as read and as written.\n",
-           cli_cpu(), dro_context_backend(ctx), dro_context_threads(ctx),
-           cli_integer(args, "length"), cli_integer(args, "rounds"));
+    printf(
+        "\n%s; backend %s, %d threads, %lld floats per vector.\n"
+        "The best of %lld rounds. The triad is counted as STREAM does, three arrays, without the\n"
+        "fetch before a store; an array updated in place counts as read and as written.\n",
+        cli_cpu(), dro_context_backend(ctx), dro_context_threads(ctx), cli_integer(args, "length"),
+        cli_integer(args, "rounds"));
     return 0;
 }
 
@@ -46,8 +47,9 @@ static int run(const cli_args *args)
     if (!ctx)
         return 1;
     cli_progress("measuring vector operations ...");
-    dro_status status = dro_bench_vector(ctx, (size_t)cli_integer(args, "length"),
-                                         (int)cli_integer(args, "rounds"), speeds, CAPACITY, &count);
+    dro_status status =
+        dro_bench_vector(ctx, (size_t)cli_integer(args, "length"), (int)cli_integer(args, "rounds"),
+                         speeds, CAPACITY, &count);
     cli_progress(NULL);
     int result = status == DRO_OK ? report(args, ctx, speeds, count < CAPACITY ? count : CAPACITY)
                                   : cli_fail("bench vector: %s", dro_context_error(ctx));

@@ -29,10 +29,10 @@ typedef struct cli_option {
 typedef struct cli_args cli_args;
 
 typedef struct cli_command {
-    const char *name;    /* as typed: "bench rates" */
-    const char *usage;   /* what follows the name: "[--json]" */
-    const char *summary; /* one line */
-    const char *details; /* more lines for --help, or NULL */
+    const char *name;          /* as typed: "bench rates" */
+    const char *usage;         /* what follows the name: "[--json]" */
+    const char *summary;       /* one line */
+    const char *details;       /* more lines for --help, or NULL */
     const cli_option *options; /* --json, --help, --backend and --threads come by themselves */
     int least, most;           /* how many words without dashes it takes */
     int (*run)(const cli_args *args);
@@ -79,7 +79,7 @@ void cli_table_cell(cli_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void cli_table_print(cli_table *table);
 
-double cli_seconds(void); /* a steady clock */
+double cli_seconds(void);                     /* a steady clock */
 double cli_median(double *values, int count); /* sorts them */
 const char *cli_cpu(void); /* the processor's name, for what a figure was measured on */
 

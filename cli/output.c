@@ -59,10 +59,14 @@ void cli_progress(const char *format, ...)
 
 int cli_finish(int status)
 {
+    static bool reported;
     errno = 0;
     bool broken = ferror(stdout) != 0;
     if (fflush(stdout) == 0 && !broken)
         return status;
+    if (reported)
+        return 1;
+    reported = true;
     return cli_fail("cannot write to standard output: %s",
                     errno ? strerror(errno) : "an earlier write failed");
 }
@@ -166,7 +170,8 @@ void cli_table_print(cli_table *table)
     for (int c = 0; c < columns; c++) {
         width[c] = 0;
         for (size_t i = (size_t)c; i < table->count; i += (size_t)columns)
-            width[c] = (int)strlen(table->cells[i]) > width[c] ? (int)strlen(table->cells[i]) : width[c];
+            width[c] =
+                (int)strlen(table->cells[i]) > width[c] ? (int)strlen(table->cells[i]) : width[c];
         indent += c + 1 < columns ? width[c] + 2 : 0;
     }
     room = terminal_width() - indent;

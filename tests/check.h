@@ -271,4 +271,84 @@ static inline dro_composite toy_composite(toy *t)
                            .outer = toy_outer};
 }
 
+/* ---- all optimisers in all their forms ---- */
+
+typedef struct instance {
+    const char *name, *variant;
+    bool composite;
+    char text[80];
+} instance;
+
+static const char *const variants[] = {"",           "form=two-point", "sampling=p",
+                                       "tilt=group", "output=random",  "reg=group"};
+static const char quick[] = "batch=8 eta=0.02 seed=5 steps=60 ?lambda=3 ?warmup=0 ?big=20 ?inner=4 "
+                            "?big_growth=1.3 ?stage_steps=5 ?dual_eta=0.001 reg_strength=0.01";
+
+static inline bool has_param(const char *optimizer, const char *variant)
+{
+    dro_param p;
+    for (int k = 0; dro_optimizer_param(optimizer, k, &p) == DRO_OK; k++)
+        if (strncmp(p.name, variant, strlen(p.name)) == 0 && variant[strlen(p.name)] == '=')
+            return true;
+    return *variant == '\0';
+}
+
+/* Created and set, not started; NULL if this optimiser does not solve compositional problems. */
+static inline dro_optimizer *create(dro_context *ctx, const instance *in, dro_problem p)
+{
+    dro_optimizer *opt;
+    dro_composite c = toy_composite(p.user);
+    c.n = p.n, c.draw = p.draw, c.max_batch = p.max_batch;
+    dro_status status = in->composite ? dro_optimizer_create_composite(ctx, in->name, &c, &opt)
+                                      : dro_optimizer_create(ctx, in->name, &p, &opt);
+    if (in->composite && status == DRO_ERR_UNSUPPORTED)
+        return NULL;
+    OK(ctx, status);
+    check_set(ctx, opt, quick);
+    check_set(ctx, opt, in->variant);
+    return opt;
+}
+
+static const float w0[TOY_DIM] = {0.5f, -0.25f, 0.125f, 1, -1, 0.75f};
+
+static inline dro_optimizer *started(dro_context *ctx, const instance *in, toy *t)
+{
+    dro_optimizer *opt = create(ctx, in, toy_problem(t));
+    OK(ctx, dro_optimizer_start(opt, w0));
+    return opt;
+}
+
+/* Runs body for each. */
+static inline void for_each(void (*body)(dro_context *, const instance *, int), int argument)
+{
+    int count = 0;
+    dro_context *ctx = check_context("auto", 1);
+    for (int k = 0; dro_optimizer_name(k); k++)
+        for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++)
+            for (int composite = 0; composite < 2; composite++) {
+                instance in = {dro_optimizer_name(k), variants[v], composite, ""};
+                toy t = {0};
+                if (!has_param(in.name, in.variant))
+                    continue;
+                snprintf(in.text, sizeof in.text, "%s%s %s", in.name,
+                         composite ? " (composite)" : "", in.variant);
+                dro_optimizer *opt = create(ctx, &in, toy_problem(&t));
+                bool fits = opt && dro_optimizer_start(opt, w0) == DRO_OK;
+                dro_optimizer_destroy(opt);
+                if (!fits)
+                    continue; /* groups and primal-dual or compositional */
+                body(ctx, &in, argument);
+                count++;
+            }
+    assert_true(count > 50);
+    dro_context_destroy(ctx);
+}
+
+static inline void same_w(const instance *in, const char *when, const dro_optimizer *a,
+                          const float *w)
+{
+    if (memcmp(dro_optimizer_w(a), w, TOY_DIM * sizeof *w) != 0)
+        fail_msg("%s: %s: w differs", in->text, when);
+}
+
 #endif

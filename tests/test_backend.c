@@ -79,6 +79,7 @@ typedef struct pass {
     double coef[DRO__FUSED_OUT][DRO__FUSED_IN], norm_coef[DRO__FUSED_NORM][DRO__FUSED_IN];
     dro__prox prox;
     int poisoned; /* an input full of NaN that no coefficient reads, -1: none */
+    bool small;   /* small sizes only */
 } pass;
 
 static double prox_of(const dro__prox *p, double x)
@@ -126,7 +127,7 @@ static void fused(const dro__backend *be, int threads, void *argument)
 {
     const pass *p = argument;
     same_bytes(threads, "", NULL, 0);
-    for (int s = 0; s < SIZES; s++) {
+    for (int s = 0; s < (p->small ? SIZES - 2 : SIZES); s++) {
         size_t n = sizes[s];
         float *in[DRO__FUSED_IN], *work[DRO__FUSED_IN], *own[DRO__FUSED_OUT];
         dro__fused f = {.n = n,
@@ -135,7 +136,7 @@ static void fused(const dro__backend *be, int threads, void *argument)
                         .norms = p->norms,
                         .prox_out = p->prox_out,
                         .prox = p->prox,
-                        .norm = {7, 7}};
+                        .norm = {7, 7, 7}};
         memcpy(f.coef, p->coef, sizeof f.coef);
         memcpy(f.norm_coef, p->norm_coef, sizeof f.norm_coef);
         for (int k = 0; k < p->inputs; k++) {
@@ -168,16 +169,14 @@ static void test_fused(void **state)
 {
     (void)state;
     pass passes[] = {
-        /* one input, one output of its own */
-        {1, 1, 1, .alias = {-1}, .coef = {{1.5}}, .norm_coef = {{1}}, .poisoned = -1, NO_PROX},
         /* all inputs, outputs and norms, nothing aliased */
         {6, 3, 2, .alias = {-1, -1, -1}, .poisoned = -1, NO_PROX,
          .coef = {{1, -2, 0.5, 3, -1e-3, 1e3}, {0, 1, 0, 1, 0, 1}, {-1, 1, -1, 1, -1, 1}},
          .norm_coef = {{1, -1, 0, 0, 0, 0}, {0, 0, 1, -1, 2, -2}}},
         /* as cover: d and w overwrite the inputs they are made of */
-        {4, 2, 2, .alias = {2, 3}, .poisoned = -1, NO_PROX,
+        {4, 2, 3, .alias = {2, 3}, .poisoned = -1, NO_PROX,
          .coef = {{1.1, -0.99, 0.99, 0}, {-0.11, 0.099, -0.099, 0.999}},
-         .norm_coef = {{1, -1, 0, 0}, {0, 1, -1, 0}}},
+         .norm_coef = {{1, -1, 0, 0}, {0, 1, -1, 0}, {1, -0.9, 0.9, 0}}},
         /* two outputs exchange the inputs */
         {2, 2, 1, .alias = {1, 0}, .coef = {{1, 0}, {0, 1}}, .norm_coef = {{1, -1}}, .poisoned = -1,
          NO_PROX},
@@ -186,50 +185,46 @@ static void test_fused(void **state)
          .poisoned = 1, NO_PROX},
         /* no coefficient at all: zeros */
         {1, 1, 0, .alias = {0}, .poisoned = 0, NO_PROX},
-        /* norms only */
-        {2, 0, 2, .norm_coef = {{1, 0}, {1, 1}}, .poisoned = -1, NO_PROX},
     };
     for (size_t k = 0; k < sizeof passes / sizeof passes[0]; k++)
         everywhere(fused, &passes[k]);
 }
 
-static void test_fused_prox(void **state)
-{
-    (void)state;
-    static const dro__prox kinds[] = {
-        {0, 1, -HUGE_VAL, HUGE_VAL},
-        {0.3, 1, -HUGE_VAL, HUGE_VAL},
-        {0, 0.75, -HUGE_VAL, HUGE_VAL},
-        {0.2, 0.9, -HUGE_VAL, HUGE_VAL},
-        {0, 1, -0.25, 0.5},
-        {0.1, 0.5, -0.3, HUGE_VAL},
-        {100, 1, -HUGE_VAL, HUGE_VAL},
-        {0, 1, 0.125, 0.125},
-    };
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-        for (int which = 0; which < 2; which++) {
-            pass p = {2,
-                      2,
-                      1,
-                      .prox_out = which,
-                      .alias = {0, -1},
-                      .poisoned = -1,
-                      .coef = {{1, -0.5}, {0.5, 1}},
-                      .norm_coef = {{1, 1}},
-                      .prox = kinds[k]};
-            everywhere(fused, &p);
-        }
-}
+static const dro__prox prox_kinds[] = {
+    {0, 1, -HUGE_VAL, HUGE_VAL},
+    {0.3, 1, -HUGE_VAL, HUGE_VAL},
+    {0, 0.75, -HUGE_VAL, HUGE_VAL},
+    {0.2, 0.9, -HUGE_VAL, HUGE_VAL},
+    {0, 1, -0.25, 0.5},
+    {0.1, 0.5, -0.3, HUGE_VAL},
+    {100, 1, -HUGE_VAL, HUGE_VAL},
+    {0, 1, 0.125, 0.125},
+};
 
-static void test_norm2(void **state)
+/* Any number of inputs, outputs and norms, any output with any proximal map; some outputs overwrite
+ * inputs, some coefficients are 0. A backend may have its own loop for each shape. */
+static void test_fused_shapes(void **state)
 {
     (void)state;
-    dro_context *ctx = check_context("auto", 2);
-    float x[] = {3, 4, 0}, y[] = {1, 1, (float)NAN};
-    check_near("|2x|^2", dro__norm2(ctx, 3, 2, x, 0, NULL), 100, 1e-5);
-    check_near("|x-y|^2", dro__norm2(ctx, 2, 1, x, -1, y), 13, 1e-5);
-    check_near("y unread", dro__norm2(ctx, 3, 1, x, 0, y), 25, 1e-5);
-    dro_context_destroy(ctx);
+    enum { SHAPES = DRO__FUSED_IN * (DRO__FUSED_OUT + 1) * (DRO__FUSED_NORM + 1) * 4 };
+    for (int k = 0; k < SHAPES; k++) {
+        pass p = {.inputs = 1 + k % DRO__FUSED_IN, .poisoned = -1, .small = true};
+        p.outputs = k / DRO__FUSED_IN % (DRO__FUSED_OUT + 1);
+        p.norms = k / DRO__FUSED_IN / (DRO__FUSED_OUT + 1) % (DRO__FUSED_NORM + 1);
+        p.prox_out = k * 4 / SHAPES - 1 < p.outputs ? k * 4 / SHAPES - 1 : -1;
+        p.prox = prox_kinds[p.prox_out < 0 ? 0 : k % 8];
+        for (int i = 0; i < DRO__FUSED_IN; i++) {
+            uint64_t at = (uint64_t)(100 * k + 10 * i);
+            for (int j = 0; j < DRO__FUSED_OUT; j++)
+                p.coef[j][i] = check_uniform(17, at + (uint64_t)j, -0.5, 2);
+            for (int m = 0; m < DRO__FUSED_NORM; m++)
+                p.norm_coef[m][i] = check_uniform(18, at + (uint64_t)m, -1, 1);
+            p.coef[i % DRO__FUSED_OUT][(i + k) % DRO__FUSED_IN] = 0;
+        }
+        for (int j = 0; j < p.outputs; j++)
+            p.alias[j] = (j + k) % 3 < p.inputs && k % 2 ? (j + k) % 3 : -1;
+        everywhere(fused, &p);
+    }
 }
 
 /* ---- first_bad ---- */
@@ -369,38 +364,57 @@ static void check_sum(const char *name, const char *what, double value, double s
         fail_msg("%s: %s is %.9g, not %.9g", name, what, value, sum);
 }
 
+/* margins against sums in double */
+static void check_margins(const dro__backend *be, const table *t, const float *margins)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        double dot = 0, magnitude = 0;
+        for (size_t j = 0; j < t->features; j++) {
+            double term = (double)t->w[j] * (double)t->x[(size_t)t->ids[i] * t->features + j];
+            dot += term;
+            magnitude += fabs(term);
+        }
+        check_sum(be->name, "a margin", (double)margins[i], dot, magnitude, t->features);
+    }
+}
+
+/* the gradient of examples from .. to - 1 */
+static void check_gradient(const dro__backend *be, const table *t, size_t from, size_t to,
+                           const float *grad)
+{
+    for (size_t j = 0; j < t->features; j++) {
+        double sum = 0, size = 0;
+        for (size_t i = from; i < to; i++) {
+            double term = (double)t->coef[i] * (double)t->x[(size_t)t->ids[i] * t->features + j];
+            sum += term;
+            size += fabs(term);
+        }
+        check_sum(be->name, "a gradient", (double)grad[j], sum, size, to - from);
+    }
+}
+
 static void rows(const dro__backend *be, int threads, void *argument)
 {
     const table *t = argument;
-    float *margins = floats(t->count, 11), *grad = floats(t->features, 11);
-    double *sum = calloc(2 * t->features, sizeof *sum), *size = sum + t->features;
-    assert_non_null(sum);
+    float *margins = floats(t->count, 11),
+          *grads[] = {floats(t->features, 11), floats(t->features, 12)};
     same_bytes(threads, "", NULL, 0);
-    for (size_t i = 0; i < t->count; i++)
-        for (size_t j = 0; j < t->features; j++) {
-            double term = (double)t->coef[i] * (double)t->x[(size_t)t->ids[i] * t->features + j];
-            sum[j] += term;
-            size[j] += fabs(term);
-        }
-    for (int sparse = 0; sparse < 2; sparse++) {
-        const dro__rows *r = sparse ? &t->sparse : &t->dense;
+    for (int k = 0; k < 4; k++) {
+        const dro__rows *r = k % 2 ? &t->sparse : &t->dense;
+        int parts = 1 + k / 2;
+        size_t first = parts == 1 ? t->count : t->count / 3, counts[] = {first, t->count - first};
         be->rows_dot(threads, r, t->ids, t->count, t->w, margins);
-        for (size_t i = 0; i < t->count; i++) {
-            double dot = 0, magnitude = 0;
-            for (size_t j = 0; j < t->features; j++) {
-                double term = (double)t->w[j] * (double)t->x[(size_t)t->ids[i] * t->features + j];
-                dot += term;
-                magnitude += fabs(term);
-            }
-            check_sum(be->name, "a margin", (double)margins[i], dot, magnitude, t->features);
-        }
-        be->rows_sum(threads, r, t->ids, t->count, t->coef, grad);
-        for (size_t j = 0; j < t->features; j++)
-            check_sum(be->name, "a gradient", (double)grad[j], sum[j], size[j], t->count);
+        check_margins(be, t, margins);
         same_bytes(threads, be->name, margins, t->count * sizeof *margins);
-        same_bytes(threads, be->name, grad, t->features * sizeof *grad);
+        be->rows_sum(threads, r, t->ids, counts, parts, t->coef, grads);
+        check_gradient(be, t, 0, first, grads[0]);
+        same_bytes(threads, be->name, grads[0], t->features * sizeof(float));
+        if (parts == 2) {
+            check_gradient(be, t, first, t->count, grads[1]);
+            same_bytes(threads, be->name, grads[1], t->features * sizeof(float));
+        }
     }
-    free(margins), free(grad), free(sum);
+    free(margins), free(grads[0]), free(grads[1]);
 }
 
 static void test_rows(void **state)
@@ -479,10 +493,10 @@ static void test_losses(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),     cmocka_unit_test(test_fused),
-    cmocka_unit_test(test_fused_prox), cmocka_unit_test(test_norm2),
-    cmocka_unit_test(test_first_bad),  cmocka_unit_test(test_block_shrink),
-    cmocka_unit_test(test_rows),       cmocka_unit_test(test_losses),
+    cmocka_unit_test(test_memory),       cmocka_unit_test(test_fused),
+    cmocka_unit_test(test_fused_shapes), cmocka_unit_test(test_first_bad),
+    cmocka_unit_test(test_block_shrink), cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_losses),
 };
 
 CHECK_MAIN(tests)

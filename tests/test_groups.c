@@ -3,7 +3,7 @@
  * so L_g and the gradient are known; the sum of the directions is (w_start - w_end) / eta. */
 #include "check.h"
 
-enum { GROUPS = 5, DIM = 3, B = 16, SLOTS = 4, BLOCKS = 40, BURN = 3000, BLOCK_STEPS = 1000 };
+enum { GROUPS = 5, DIM = 3, B = 16, SLOTS = 4, RUNS = 60, BURN = 200, STEPS = 1000 };
 
 static const double share[GROUPS] = {0.6, 0.25, 0.1, 0.04, 0.01};
 static const double level[GROUPS] = {0.2, 0.4, 0.6, 0.9, 1.3};
@@ -16,7 +16,7 @@ static const double lambda = 0.5;
 typedef struct stream {
     int64_t ids[SLOTS][B];
     int32_t groups[SLOTS][B];
-    int next;
+    int next, run; /* each run has examples of its own */
 } stream;
 
 static int32_t group_of(int64_t id)
@@ -41,7 +41,7 @@ static dro_status draw(void *user, uint64_t position, size_t count, dro_batch *b
     int slot = s->next++ % SLOTS;
     assert_int_equal(count, B);
     for (size_t i = 0; i < count; i++) {
-        s->ids[slot][i] = (int64_t)(position + i);
+        s->ids[slot][i] = (int64_t)(position + i) + s->run * INT64_C(1000000);
         s->groups[slot][i] = group_of(s->ids[slot][i]);
     }
     batch->ids = s->ids[slot];
@@ -108,8 +108,8 @@ typedef struct setup {
     bool given, data_prior; /* shares given; prior = shares */
 } setup;
 
-/* Means over the blocks of (average direction - average exact gradient), their standard error, and the
- * size of the gradient. */
+/* The mean over the runs of (average direction - average exact gradient) is zero but for its standard
+ * error, and small next to the gradient. */
 static void judge(const setup *c, double bias[][DIM], const double *gradient)
 {
     double size = 0;
@@ -119,23 +119,23 @@ static void judge(const setup *c, double bias[][DIM], const double *gradient)
     assert_true(size > 0.1);
     for (int j = 0; j < DIM; j++) {
         double mean = 0, square = 0;
-        for (int k = 0; k < BLOCKS; k++)
-            mean += bias[k][j] / BLOCKS;
-        for (int k = 0; k < BLOCKS; k++)
+        for (int k = 0; k < RUNS; k++)
+            mean += bias[k][j] / RUNS;
+        for (int k = 0; k < RUNS; k++)
             square += (bias[k][j] - mean) * (bias[k][j] - mean);
-        double error = sqrt(square / (BLOCKS - 1) / BLOCKS);
+        double error = sqrt(square / (RUNS - 1) / RUNS);
         if (!(fabs(mean) <= 4 * error && fabs(mean) <= 0.02 * size && error < 0.02 * size))
             fail_msg("%s eta=%g: direction %d is off by %.4f +- %.4f of %.4f", c->settings, c->eta,
                      j, mean, error, size);
     }
 }
 
-static void simulate(const setup *c)
+/* One run: bias[] gets (average direction - average exact gradient), gradient[] the latter. */
+static void simulate_one(dro_context *ctx, const setup *c, int run, double *bias, double *gradient)
 {
     static stream s;
-    static double bias[BLOCKS][DIM];
-    double q[GROUPS], gradient[DIM], sum[DIM] = {0};
-    dro_context *ctx = check_context("auto", 1);
+    s.run = run;
+    double q[GROUPS], now[DIM], before[DIM];
     dro_problem problem = {.user = &s,
                            .dim = DIM,
                            .forward = forward,
@@ -153,27 +153,37 @@ static void simulate(const setup *c)
     OK(ctx, dro_optimizer_start(opt, NULL));
     for (int t = 0; t < BURN; t++)
         OK(ctx, dro_optimizer_step(opt));
-    for (int k = 0; k < BLOCKS; k++) {
-        double before[DIM], expected[DIM] = {0};
-        for (int j = 0; j < DIM; j++)
-            before[j] = (double)dro_optimizer_w(opt)[j];
-        for (int t = 0; t < BLOCK_STEPS; t++) {
-            exact(dro_optimizer_w(opt), c->data_prior, q, gradient);
-            for (int j = 0; j < DIM; j++)
-                expected[j] += gradient[j] / BLOCK_STEPS;
-            OK(ctx, dro_optimizer_step(opt));
-        }
-        for (int j = 0; j < DIM; j++) {
-            double moved = before[j] - (double)dro_optimizer_w(opt)[j];
-            bias[k][j] = moved / c->eta / BLOCK_STEPS - expected[j];
-            sum[j] += expected[j] / BLOCKS;
-        }
+    for (int j = 0; j < DIM; j++) {
+        before[j] = (double)dro_optimizer_w(opt)[j];
+        gradient[j] = 0;
     }
-    judge(c, bias, sum);
+    for (int t = 0; t < STEPS; t++) {
+        exact(dro_optimizer_w(opt), c->data_prior, q, now);
+        for (int j = 0; j < DIM; j++)
+            gradient[j] += now[j] / STEPS;
+        OK(ctx, dro_optimizer_step(opt));
+    }
+    for (int j = 0; j < DIM; j++) {
+        double moved = before[j] - (double)dro_optimizer_w(opt)[j];
+        bias[j] = moved / c->eta / STEPS - gradient[j];
+    }
     OK(ctx, dro_optimizer_info(opt, &info));
-    check_near("objective", info.objective, exact(dro_optimizer_w(opt), c->data_prior, q, gradient),
-               0.1);
+    check_near("objective", info.objective, exact(dro_optimizer_w(opt), c->data_prior, q, now),
+               0.15);
     dro_optimizer_destroy(opt);
+}
+
+static void simulate(const setup *c)
+{
+    static double bias[RUNS][DIM];
+    double mean[DIM] = {0}, one[DIM];
+    dro_context *ctx = check_context("auto", 1);
+    for (int k = 0; k < RUNS; k++) {
+        simulate_one(ctx, c, k, bias[k], one);
+        for (int j = 0; j < DIM; j++)
+            mean[j] += one[j] / RUNS;
+    }
+    judge(c, bias, mean);
     dro_context_destroy(ctx);
 }
 
@@ -192,28 +202,35 @@ static void test_direction_fixed_w(void **state)
         simulate(&cases[k]);
 }
 
-/* w drifts steadily, far enough to change q. The automatic a is small here, and while a group is absent
- * its u_g does not follow the drift: it lags by drift (1-P) / (a P), P the chance to be in a batch. */
+/* w drifts steadily, far enough to change q. */
 static void test_direction_drifting_w(void **state)
 {
     (void)state;
     static const setup cases[] = {
-        {"a_rule=fixed a=0.1", 1e-5, true, false},
-        {"a_rule=fixed a=0.5", 1e-5, true, false},
-        {"a_rule=auto", 1e-6, true, false},
+        {"a_rule=fixed a=0.1", 2e-4, true, false},
+        {"a_rule=fixed a=0.5", 2e-4, true, false},
     };
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++)
         simulate(&cases[k]);
+}
+
+/* The automatic a is about 1/t here. A group that is seldom present must follow the drift all the same:
+ * a correction by the last step alone, each time it is present, would leave most of it out. */
+static void test_direction_drifting_w_auto(void **state)
+{
+    (void)state;
+    static const setup c = {"a_rule=auto", 2e-4, true, false};
+    simulate(&c);
 }
 
 static void test_prior_and_shares(void **state)
 {
     (void)state;
     static const setup cases[] = {
-        {"a_rule=fixed a=0.1 group_prior=data", 1e-5, true, true},
-        {"a_rule=auto group_prior=data", 1e-5, false, true},
-        {"a_rule=fixed a=0.1 tilt=class", 1e-5, false, false},
-        {"a_rule=fixed a=0.1 form=two-point", 1e-5, true, false},
+        {"a_rule=fixed a=0.1 group_prior=data", 2e-4, true, true},
+        {"a_rule=auto group_prior=data", 2e-4, false, true},
+        {"a_rule=fixed a=0.1 tilt=class", 2e-4, false, false},
+        {"a_rule=fixed a=0.1 form=two-point", 2e-4, true, false},
     };
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++)
         simulate(&cases[k]);
@@ -249,6 +266,46 @@ static void test_batch_share_is_biased(void **state)
     }
     assert_true(sqrt(off_batch / size) > 0.25);
     assert_true(sqrt(off_data / size) < 0.04);
+}
+
+#pragma weak                                                                                       \
+    dro_optimizer_group_weights /* so that a library without it fails here, not at the link */
+
+/* The weights that are shown are q, and sum to 1. */
+static void test_group_weights(void **state)
+{
+    (void)state;
+    static stream s;
+    dro_context *ctx = check_context("auto", 1);
+    dro_problem problem = {.user = &s,
+                           .dim = DIM,
+                           .forward = forward,
+                           .backward = backward,
+                           .draw = draw,
+                           .groups = GROUPS};
+    dro_optimizer *opt;
+    double q[GROUPS + 1] = {0}, truth[GROUPS], gradient[DIM], sum = 0;
+    assert_true(dro_optimizer_group_weights != NULL);
+    OK(ctx, dro_optimizer_create(ctx, "recover", &problem, &opt));
+    check_set(ctx, opt, "batch=16 lambda=0.5 eta=1e-7 a_rule=fixed a=0.01 tilt=group");
+    assert_int_equal(dro_optimizer_group_weights(opt, q, GROUPS), 0);
+    OK(ctx, dro_optimizer_start(opt, NULL));
+    for (int t = 0; t < 3000; t++)
+        OK(ctx, dro_optimizer_step(opt));
+    exact(dro_optimizer_w(opt), false, truth, gradient);
+    q[GROUPS] = -1;
+    assert_int_equal(dro_optimizer_group_weights(opt, q, GROUPS + 1), GROUPS);
+    for (int g = 0; g < GROUPS; g++) {
+        check_near("q", q[g], truth[g], 0.02);
+        sum += q[g];
+    }
+    check_near("sum of q", sum, 1, 1e-12);
+    assert_true(q[GROUPS] == -1);
+    q[2] = 7;
+    assert_int_equal(dro_optimizer_group_weights(opt, q, 2), GROUPS);
+    assert_true(q[2] == 7);
+    dro_optimizer_destroy(opt);
+    dro_context_destroy(ctx);
 }
 
 static size_t state_size(dro_context *ctx, const char *name, int64_t n, size_t dim, int32_t groups)
@@ -294,8 +351,10 @@ static void test_memory(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_direction_fixed_w),
     cmocka_unit_test(test_direction_drifting_w),
+    cmocka_unit_test(test_direction_drifting_w_auto),
     cmocka_unit_test(test_prior_and_shares),
     cmocka_unit_test(test_batch_share_is_biased),
+    cmocka_unit_test(test_group_weights),
     cmocka_unit_test(test_memory),
 };
 

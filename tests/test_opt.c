@@ -1,86 +1,6 @@
 /* Every optimiser, every form of it: steps that are refused and leave no trace, batches that are passed
- * over, states that are saved and loaded, streams that end, limits on the size of a call, schedules,
- * regularisers, and settings or calls that make no sense. */
+ * over, states that are saved and loaded, streams that end, limits on the size of a call. */
 #include "check.h"
-
-/* ---- all optimisers in all their forms ---- */
-
-typedef struct instance {
-    const char *name, *variant;
-    bool composite;
-    char text[80];
-} instance;
-
-static const char *const variants[] = {"",           "form=two-point", "sampling=p",
-                                       "tilt=group", "output=random",  "reg=group"};
-static const char quick[] = "batch=8 eta=0.02 seed=5 steps=60 ?lambda=3 ?warmup=0 ?big=20 ?inner=4 "
-                            "?big_growth=1.3 ?stage_steps=5 ?dual_eta=0.001 reg_strength=0.01";
-
-static bool has_param(const char *optimizer, const char *variant)
-{
-    dro_param p;
-    for (int k = 0; dro_optimizer_param(optimizer, k, &p) == DRO_OK; k++)
-        if (strncmp(p.name, variant, strlen(p.name)) == 0 && variant[strlen(p.name)] == '=')
-            return true;
-    return *variant == '\0';
-}
-
-/* Created and set, not started; NULL if this optimiser does not solve compositional problems. */
-static dro_optimizer *create(dro_context *ctx, const instance *in, dro_problem p)
-{
-    dro_optimizer *opt;
-    dro_composite c = toy_composite(p.user);
-    c.n = p.n, c.draw = p.draw, c.max_batch = p.max_batch;
-    dro_status status = in->composite ? dro_optimizer_create_composite(ctx, in->name, &c, &opt)
-                                      : dro_optimizer_create(ctx, in->name, &p, &opt);
-    if (in->composite && status == DRO_ERR_UNSUPPORTED)
-        return NULL;
-    OK(ctx, status);
-    check_set(ctx, opt, quick);
-    check_set(ctx, opt, in->variant);
-    return opt;
-}
-
-static const float w0[TOY_DIM] = {0.5f, -0.25f, 0.125f, 1, -1, 0.75f};
-
-static dro_optimizer *started(dro_context *ctx, const instance *in, toy *t)
-{
-    dro_optimizer *opt = create(ctx, in, toy_problem(t));
-    OK(ctx, dro_optimizer_start(opt, w0));
-    return opt;
-}
-
-/* Runs body for each. */
-static void for_each(void (*body)(dro_context *, const instance *, int), int argument)
-{
-    int count = 0;
-    dro_context *ctx = check_context("auto", 1);
-    for (int k = 0; dro_optimizer_name(k); k++)
-        for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++)
-            for (int composite = 0; composite < 2; composite++) {
-                instance in = {dro_optimizer_name(k), variants[v], composite, ""};
-                toy t = {0};
-                if (!has_param(in.name, in.variant))
-                    continue;
-                snprintf(in.text, sizeof in.text, "%s%s %s", in.name,
-                         composite ? " (composite)" : "", in.variant);
-                dro_optimizer *opt = create(ctx, &in, toy_problem(&t));
-                bool fits = opt && dro_optimizer_start(opt, w0) == DRO_OK;
-                dro_optimizer_destroy(opt);
-                if (!fits)
-                    continue; /* groups and primal-dual or compositional */
-                body(ctx, &in, argument);
-                count++;
-            }
-    assert_true(count > 50);
-    dro_context_destroy(ctx);
-}
-
-static void same_w(const instance *in, const char *when, const dro_optimizer *a, const float *w)
-{
-    if (memcmp(dro_optimizer_w(a), w, TOY_DIM * sizeof *w) != 0)
-        fail_msg("%s: %s: w differs", in->text, when);
-}
 
 /* ---- refusal ---- */
 
@@ -399,6 +319,151 @@ static void test_stream_ends(void **state)
     for_each(ends, 0);
 }
 
+/* ---- problems that break their word ---- */
+
+/* Shares that are no shares: at the start where it shows, else when the group appears. */
+static void test_wrong_shares(void **state)
+{
+    (void)state;
+    static const double shares[][3] = {
+        {0.5, 0.6, -0.1}, {0.5, NAN, 0.5}, {0.5, 0.4, 0.4}, {0.5, 0.5, 0}};
+    dro_context *ctx = check_context("auto", 1);
+    for (int k = 0; k < 4; k++) {
+        toy t = {0};
+        dro_problem p = toy_problem(&t);
+        dro_optimizer *opt;
+        p.group_share = shares[k];
+        OK(ctx, dro_optimizer_create(ctx, "recover", &p, &opt));
+        check_set(ctx, opt, "tilt=group");
+        if (k < 3) {
+            FAILS(ctx, dro_optimizer_start(opt, w0), DRO_ERR_ARGUMENT, "group_share[");
+        } else {
+            OK(ctx, dro_optimizer_start(opt, w0));
+            FAILS(ctx, dro_optimizer_step(opt), DRO_ERR_CALLBACK, "share");
+        }
+        dro_optimizer_destroy(opt);
+    }
+    dro_context_destroy(ctx);
+}
+
+static int64_t wrong_id;
+
+static dro_status draw_wrong(void *user, uint64_t position, size_t count, dro_batch *batch)
+{
+    toy *t = user;
+    dro_status status = toy_draw(user, position, count, batch);
+    if (wrong_id == 0)
+        batch->ids = NULL;
+    else if (batch->ids)
+        t->ids[(t->next - 1) % TOY_SLOTS][count - 1] = wrong_id;
+    return status;
+}
+
+/* The primal-dual methods use ids as indices: they must be there and in range. */
+static void test_wrong_ids(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"stoc-agda", "pg-smd2", "pes-sgda"};
+    static const int64_t wrong[] = {-1, TOY_N, INT64_MAX, 0};
+    dro_context *ctx = check_context("auto", 1);
+    for (int k = 0; k < 12; k++) {
+        toy t = {.end = 1000};
+        dro_problem p = toy_problem(&t);
+        dro_optimizer *opt;
+        p.draw = draw_wrong;
+        wrong_id = wrong[k / 3];
+        OK(ctx, dro_optimizer_create(ctx, names[k % 3], &p, &opt));
+        check_set(ctx, opt, "batch=8 sampling=uniform");
+        OK(ctx, dro_optimizer_start(opt, w0));
+        FAILS(ctx, dro_optimizer_step(opt), DRO_ERR_CALLBACK, "id");
+        dro_optimizer_destroy(opt);
+    }
+    dro_context_destroy(ctx);
+}
+
+/* A state whose waiting batch is larger than this problem takes must not be loaded. */
+static void test_load_larger_batch(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("auto", 1);
+    toy t = {0};
+    dro_composite c = toy_composite(&t);
+    dro_optimizer *a, *b;
+    size_t size;
+    OK(ctx, dro_optimizer_create_composite(ctx, "civr", &c, &a));
+    c.max_batch = 8;
+    OK(ctx, dro_optimizer_create_composite(ctx, "civr", &c, &b));
+    check_set(ctx, a, "big=1024 eta=0.001");
+    check_set(ctx, b, "big=1024 eta=0.001");
+    OK(ctx, dro_optimizer_start(a, w0));
+    OK(ctx, dro_optimizer_start(b, w0));
+    OK(ctx, dro_optimizer_step(a));
+    unsigned char *bytes = check_save(ctx, a, &size);
+    t.most = 0;
+    if (dro_optimizer_load(b, bytes, size) == DRO_OK)
+        OK(ctx, dro_optimizer_step(b));
+    assert_true(t.most <= 8);
+    free(bytes);
+    dro_optimizer_destroy(a);
+    dro_optimizer_destroy(b);
+    dro_context_destroy(ctx);
+}
+
+/* A stream ends and later has more: the estimator cannot be corrected over the gap, so that the next
+ * direction must be the newest batch's own. */
+static void test_stream_goes_on(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("ref", 1);
+    for (int k = 0; k < 2; k++) {
+        toy t = {.end = 32};
+        dro_problem p = toy_problem(&t);
+        dro_optimizer *opt;
+        float w[TOY_DIM], after[TOY_DIM];
+        p.n = 0, p.draw = toy_draw;
+        OK(ctx, dro_optimizer_create(ctx, k ? "recover" : "cover", &p, &opt));
+        check_set(ctx, opt, "batch=8 eta=0.1 eta_schedule=constant warmup=0 tilt=none ?guard=0");
+        OK(ctx, dro_optimizer_start(opt, w0));
+        while (dro_optimizer_step(opt) == DRO_OK)
+            ;
+        OK(ctx, dro_optimizer_weights(opt, w));
+        t.end = 60;
+        OK(ctx, dro_optimizer_step(opt));
+        OK(ctx, dro_optimizer_weights(opt, after));
+        for (int j = 0; j < TOY_DIM; j++) {
+            double g = 0;
+            for (int64_t id = 32; id < 40; id++)
+                g += toy_residual(w, id) * toy_x(id, j) / 8;
+            check_near("w after the gap", (double)after[j], (double)w[j] - 0.1 * g, 1e-6);
+        }
+        dro_optimizer_destroy(opt);
+    }
+    dro_context_destroy(ctx);
+}
+
+/* info tells of the step that was taken, also right before the tilt changes. */
+static void test_info_at_switch(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("auto", 1);
+    toy t = {0};
+    dro_problem p = toy_problem(&t);
+    dro_optimizer *opt;
+    dro_info info;
+    OK(ctx, dro_optimizer_create(ctx, "recover", &p, &opt));
+    check_set(ctx, opt, "tilt=none switch_tilt=example switch_step=4 batch=8");
+    OK(ctx, dro_optimizer_start(opt, w0));
+    for (int s = 0; s < 8; s++) {
+        OK(ctx, dro_optimizer_step(opt));
+        OK(ctx, dro_optimizer_info(opt, &info));
+        double expected = s < 4 ? info.loss : info.lambda * info.log_u;
+        check_near("objective", info.objective, expected, 1e-12);
+        assert_true(info.objective > 0);
+    }
+    dro_optimizer_destroy(opt);
+    dro_context_destroy(ctx);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_refuse_nan_loss),
     cmocka_unit_test(test_refuse_nan_gradient),
@@ -410,6 +475,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_foreign_states),
     cmocka_unit_test(test_max_batch),
     cmocka_unit_test(test_stream_ends),
+    cmocka_unit_test(test_stream_goes_on),
+    cmocka_unit_test(test_info_at_switch),
+    cmocka_unit_test(test_wrong_shares),
+    cmocka_unit_test(test_load_larger_batch),
+    cmocka_unit_test(test_wrong_ids),
 };
 
 CHECK_MAIN(tests)

@@ -72,9 +72,10 @@ typedef struct dro__backend {
     /* margins[i] = <row ids[i], w>, i < count */
     void (*rows_dot)(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
                      const float *w, float *margins);
-    /* grad = sum_i coef[i] * row ids[i], (features) */
-    void (*rows_sum)(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
-                     const float *coef, float *grad);
+    /* grads[k] = sum of coef[i] * row ids[i], (features), over the examples i of part k; ids and coef
+     * list part 0, then part 1 */
+    void (*rows_sum)(int threads, const dro__rows *rows, const int64_t *ids, const size_t *counts,
+                     int parts, const float *coef, float *const *grads);
     /* loss[i] and slope[i] = d loss / d margin; losses may be NULL or slopes may be. */
     void (*loss)(int threads, dro__loss_kind kind, size_t count, const float *margins,
                  const float *y, float *losses, float *slopes);

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { OBJECTIVE_BATCH = 4096 };
+
 struct dro_linear {
     dro_context *ctx;
     dro__rows rows;
@@ -15,9 +17,8 @@ struct dro_linear {
     float *margins, *y, *slopes, *scaled;
     float *losses; /* for dro_linear_objective */
     int64_t *ids;
+    int64_t rows_in_order[OBJECTIVE_BATCH];
 };
-
-enum { OBJECTIVE_BATCH = 4096 };
 
 dro_linear_data dro_linear_data_default(void)
 {
@@ -126,13 +127,12 @@ static dro_status forward(void *user, const float *w, const dro_batch *parts, in
     for (int k = 0; k < part_count; k++)
         total += parts[k].count;
     DRO_TRY(make_room(m, total));
-    for (int k = 0; k < part_count; k++) {
-        const dro_batch *part = &parts[k];
-        be->rows_dot(m->ctx->threads, &m->rows, part->ids, part->count, w, m->margins + at);
-        for (size_t i = 0; i < part->count; i++)
-            m->y[at + i] = m->data.y[part->ids[i]];
-        at += part->count;
-    }
+    for (int k = 0; k < part_count; k++)
+        for (size_t i = 0; i < parts[k].count; i++, at++) {
+            m->ids[at] = parts[k].ids[i];
+            m->y[at] = m->data.y[m->ids[at]];
+        }
+    be->rows_dot(m->ctx->threads, &m->rows, m->ids, total, w, m->margins);
     be->loss(m->ctx->threads, m->loss, total, m->margins, m->y, losses, m->slopes);
     return DRO_OK;
 }
@@ -141,16 +141,12 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
                            const float *coef, float *const *grads)
 {
     dro_linear *m = user;
+    size_t counts[2] = {parts[0].count, part_count > 1 ? parts[1].count : 0};
     (void)w;
-    size_t at = 0;
-    for (int k = 0; k < part_count; k++) {
-        const dro_batch *part = &parts[k];
-        for (size_t i = 0; i < part->count; i++)
-            m->scaled[at + i] = coef[at + i] * m->slopes[at + i];
-        m->ctx->backend->rows_sum(m->ctx->threads, &m->rows, part->ids, part->count, m->scaled + at,
-                                  grads[k]);
-        at += part->count;
-    }
+    for (size_t i = 0; i < counts[0] + counts[1]; i++)
+        m->scaled[i] = coef[i] * m->slopes[i];
+    m->ctx->backend->rows_sum(m->ctx->threads, &m->rows, m->ids, counts, part_count, m->scaled,
+                              grads);
     return DRO_OK;
 }
 
@@ -193,9 +189,9 @@ dro_status dro_linear_objective(dro_linear *m, const float *w, double lambda, do
     for (int64_t at = 0; at < m->data.n; at += OBJECTIVE_BATCH) {
         int64_t left = m->data.n - at;
         dro_batch batch = {.count = (size_t)(left < OBJECTIVE_BATCH ? left : OBJECTIVE_BATCH),
-                           .ids = m->ids};
+                           .ids = m->rows_in_order};
         for (size_t i = 0; i < batch.count; i++)
-            m->ids[i] = at + (int64_t)i;
+            m->rows_in_order[i] = at + (int64_t)i;
         DRO_TRY(forward(m, w, &batch, 1, m->losses));
         for (size_t i = 0; i < batch.count; i++) {
             double x = (double)m->losses[i] / lambda;

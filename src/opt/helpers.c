@@ -37,20 +37,26 @@ dro_status dro__slots_create(dro_optimizer *o, size_t most)
     return DRO_OK;
 }
 
-static int64_t id_at(const dro_optimizer *o, uint64_t position)
+/* The ids at position .. position + count - 1 of the library's own order. */
+static void fill_ids(const dro_optimizer *o, uint64_t position, size_t count, int64_t *ids)
 {
     const dro__settings *set = dro__settings_of(o);
     uint64_t seed = (uint64_t)set->seed, n = (uint64_t)o->n;
-    if (n == 0)
-        return (int64_t)position;
-    switch (set->order) {
-    case DRO__ORDER_UNIFORM:
-        return (int64_t)dro__random_below(seed, STREAM_ORDER, position, n);
-    case DRO__ORDER_SEQUENTIAL:
-        return (int64_t)(position % n);
-    default:
-        return (int64_t)dro__permute(n, dro__random(seed, STREAM_ORDER, position / n),
-                                     position % n);
+    if (n == 0 || set->order == DRO__ORDER_SEQUENTIAL) {
+        uint64_t at = n ? position % n : position;
+        for (size_t i = 0; i < count; i++) {
+            ids[i] = (int64_t)at++;
+            at = n && at == n ? 0 : at;
+        }
+    } else if (set->order == DRO__ORDER_UNIFORM) {
+        for (size_t i = 0; i < count; i++)
+            ids[i] = (int64_t)dro__random_below(seed, STREAM_ORDER, position + i, n);
+    } else {
+        for (size_t i = 0; i < count; i++) {
+            uint64_t epoch = (position + i) / n;
+            ids[i] = (int64_t)dro__permute(n, dro__random(seed, STREAM_ORDER, epoch),
+                                           (position + i) % n);
+        }
     }
 }
 
@@ -88,8 +94,7 @@ dro_status dro__draw_again(dro_optimizer *o, uint64_t position, size_t count, dr
         return status;
     }
     int64_t *ids = o->slot_ids[slot];
-    for (size_t i = 0; i < count; i++)
-        ids[i] = id_at(o, position + i);
+    fill_ids(o, position, count, ids);
     batch->ids = ids;
     return label_slot(o, slot, batch);
 }

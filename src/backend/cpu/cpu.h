@@ -15,7 +15,7 @@
 #endif
 
 /* Below this many floats a second thread costs more than it saves. */
-enum { DRO__PARALLEL_MIN = 32768 };
+enum { DRO__PARALLEL_MIN = 131072 };
 
 /* body(task, k) for k < count, on `threads` threads when the work (in floats) is worth it. With one
  * thread OpenMP is not entered at all: even an empty region costs more than a small vector. */
@@ -30,8 +30,8 @@ double dro__cpu_tilt(size_t n, const float *losses, double scale, double log_u, 
                      float *coef, uint64_t *caps);
 void dro__cpu_rows_dot(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
                        const float *w, float *margins);
-void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
-                       const float *coef, float *grad);
+void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, const size_t *counts,
+                       int parts, const float *coef, float *const *grads);
 void dro__cpu_loss(int threads, dro__loss_kind kind, size_t count, const float *margins,
                    const float *y, float *losses, float *slopes);
 

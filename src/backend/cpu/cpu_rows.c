@@ -13,6 +13,7 @@
 /* Sixteen columns at a time. The last sixteen of a row begin at features - 16: where they overlap the
  * ones before, a product counts once (the copy of w there is zero) and a sum is computed twice, alike. */
 enum { LANES = 16, TILE = 8 }; /* floats in a vector, vectors in a tile */
+enum { AHEAD = 24 };           /* rows that are fetched in advance */
 typedef float lanes __attribute__((vector_size(64)));
 typedef float row_lanes __attribute__((vector_size(64), aligned(4), may_alias));
 
@@ -22,11 +23,12 @@ static inline size_t column(size_t features, size_t v)
     return MIN(v * LANES, features - LANES);
 }
 
-/* margins of `count` rows over vectors first .. first + T - 1, added to what is there */
+/* margins of `count` rows over vectors first .. first + T - 1, added to what is there; `known` ids may
+ * be looked at, to fetch rows in advance */
 static inline __attribute__((always_inline)) void dot_body(const float *x, size_t features,
                                                            const int64_t *ids, size_t count,
-                                                           const float *w, size_t first, size_t T,
-                                                           float *margins)
+                                                           size_t known, const float *w,
+                                                           size_t first, size_t T, float *margins)
 {
     lanes weight[TILE];
     size_t at[TILE];
@@ -40,9 +42,9 @@ static inline __attribute__((always_inline)) void dot_body(const float *x, size_
     }
     for (size_t i = 0; i < count; i++) {
         const float *row = x + (size_t)ids[i] * features;
-        if (i + 4 < count)
+        if (i + AHEAD < known)
             for (size_t v = 0; v < T; v++)
-                __builtin_prefetch(x + (size_t)ids[i + 4] * features + at[v]);
+                __builtin_prefetch(x + (size_t)ids[i + AHEAD] * features + at[v], 0, 2);
         lanes sum = {0};
 #pragma GCC unroll 8
         for (size_t v = 0; v < T; v++)
@@ -77,42 +79,30 @@ static inline __attribute__((always_inline)) void sum_body(const float *x, size_
         memcpy(grad + at[v], &sum[v], sizeof sum[v]);
 }
 
+/* clang-format off */
 #define EACH_SIZE(body, ...)                                                                       \
     switch (T) {                                                                                   \
-    case 1:                                                                                        \
-        body(__VA_ARGS__, 1, out);                                                                 \
-        break;                                                                                     \
-    case 2:                                                                                        \
-        body(__VA_ARGS__, 2, out);                                                                 \
-        break;                                                                                     \
-    case 3:                                                                                        \
-        body(__VA_ARGS__, 3, out);                                                                 \
-        break;                                                                                     \
-    case 4:                                                                                        \
-        body(__VA_ARGS__, 4, out);                                                                 \
-        break;                                                                                     \
-    case 5:                                                                                        \
-        body(__VA_ARGS__, 5, out);                                                                 \
-        break;                                                                                     \
-    case 6:                                                                                        \
-        body(__VA_ARGS__, 6, out);                                                                 \
-        break;                                                                                     \
-    case 7:                                                                                        \
-        body(__VA_ARGS__, 7, out);                                                                 \
-        break;                                                                                     \
-    default:                                                                                       \
-        body(__VA_ARGS__, 8, out);                                                                 \
-        break;                                                                                     \
+    case 1: body(__VA_ARGS__, 1, out); break;                                                      \
+    case 2: body(__VA_ARGS__, 2, out); break;                                                      \
+    case 3: body(__VA_ARGS__, 3, out); break;                                                      \
+    case 4: body(__VA_ARGS__, 4, out); break;                                                      \
+    case 5: body(__VA_ARGS__, 5, out); break;                                                      \
+    case 6: body(__VA_ARGS__, 6, out); break;                                                      \
+    case 7: body(__VA_ARGS__, 7, out); break;                                                      \
+    default: body(__VA_ARGS__, 8, out); break;                                                     \
     }
+/* clang-format on */
 
 DRO__KERNEL void dot_tile(const float *x, size_t features, const int64_t *ids, size_t count,
-                          const float *w, size_t first, size_t T,
-                          float *out){EACH_SIZE(dot_body, x, features, ids, count, w, first)}
+                          size_t known, const float *w, size_t first, size_t T, float *out)
+{
+    EACH_SIZE(dot_body, x, features, ids, count, known, w, first);
+}
 
 DRO__KERNEL void sum_tile(const float *x, size_t features, const int64_t *ids, size_t count,
                           const float *coef, size_t first, size_t T, float *out)
 {
-    EACH_SIZE(sum_body, x, features, ids, count, coef, first)
+    EACH_SIZE(sum_body, x, features, ids, count, coef, first);
 }
 
 static size_t vectors_of(size_t features)
@@ -121,7 +111,7 @@ static size_t vectors_of(size_t features)
 }
 
 static void dot_dense(const float *x, size_t features, const int64_t *ids, size_t count,
-                      const float *w, float *margins)
+                      size_t known, const float *w, float *margins)
 {
     memset(margins, 0, count * sizeof *margins);
     if (features < LANES) {
@@ -132,7 +122,8 @@ static void dot_dense(const float *x, size_t features, const int64_t *ids, size_
     }
     size_t vectors = vectors_of(features);
     for (size_t first = 0; first < vectors; first += TILE)
-        dot_tile(x, features, ids, count, w, first, MIN(vectors - first, (size_t)TILE), margins);
+        dot_tile(x, features, ids, count, known, w, first, MIN(vectors - first, (size_t)TILE),
+                 margins);
 }
 
 static void dot_sparse(const dro__rows *rows, const int64_t *ids, size_t count, const float *w,
@@ -161,56 +152,78 @@ static void dot_chunk(void *arg, size_t c)
     const rows_task *t = arg;
     size_t from = c * ROWS, size = MIN(t->count - from, (size_t)ROWS);
     if (t->rows->x)
-        dot_dense(t->rows->x, t->rows->features, t->ids + from, size, t->in, t->out + from);
+        dot_dense(t->rows->x, t->rows->features, t->ids + from, size, t->count - from, t->in,
+                  t->out + from);
     else
         dot_sparse(t->rows, t->ids + from, size, t->in, t->out + from);
+}
+
+/* In floats touched; a row is also an exponential and a few cache misses. */
+static size_t row_work(const dro__rows *rows, size_t count)
+{
+    return count * (rows->x ? rows->features + 32 : 64);
 }
 
 void dro__cpu_rows_dot(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
                        const float *w, float *margins)
 {
     rows_task task = {.rows = rows, .ids = ids, .count = count, .in = w, .out = margins};
-    size_t work = rows->x ? count * rows->features : count * 64;
-    dro__cpu_for(threads, work, (count + ROWS - 1) / ROWS, dot_chunk, &task);
+    dro__cpu_for(threads, row_work(rows, count), (count + ROWS - 1) / ROWS, dot_chunk, &task);
 }
 
 static void sum_sparse(const dro__rows *rows, const int64_t *ids, size_t count, const float *coef,
                        float *grad)
 {
-    memset(grad, 0, rows->features * sizeof *grad);
     for (size_t i = 0; i < count; i++)
         for (int64_t k = rows->starts[ids[i]]; k < rows->starts[ids[i] + 1]; k++)
             grad[rows->columns[k]] += coef[i] * rows->values[k];
 }
 
-static void sum_columns(void *arg, size_t tile)
-{
-    const rows_task *t = arg;
-    size_t features = t->rows->features, first = tile * TILE;
-    size_t size = MIN(vectors_of(features) - first, (size_t)TILE);
-    sum_tile(t->rows->x, features, t->ids, t->count, t->in, first, size, t->out);
-}
+typedef struct sum_task {
+    const dro__rows *rows;
+    const int64_t *ids;
+    const float *coef;
+    const size_t *counts;
+    float *const *grads;
+    size_t tiles, width; /* per part; vectors per tile */
+} sum_task;
 
-static void sum_narrow(const rows_task *t)
+/* One tile of columns of one part; sparse and narrow rows are one tile. */
+static void sum_columns(void *arg, size_t k)
 {
-    size_t features = t->rows->features;
-    memset(t->out, 0, features * sizeof *t->out);
-    for (size_t i = 0; i < t->count; i++)
+    const sum_task *t = arg;
+    size_t part = k / t->tiles, first = k % t->tiles * t->width, features = t->rows->features;
+    size_t before = part ? t->counts[0] : 0, count = t->counts[part];
+    const int64_t *ids = t->ids + before;
+    const float *coef = t->coef + before;
+    float *grad = t->grads[part];
+    if (t->rows->x && features >= LANES) {
+        size_t size = MIN(vectors_of(features) - first, t->width);
+        sum_tile(t->rows->x, features, ids, count, coef, first, size, grad);
+        return;
+    }
+    memset(grad, 0, features * sizeof *grad);
+    for (size_t i = 0; t->rows->x && i < count; i++)
         for (size_t j = 0; j < features; j++)
-            t->out[j] += t->in[i] * t->rows->x[(size_t)t->ids[i] * features + j];
+            grad[j] += coef[i] * t->rows->x[(size_t)ids[i] * features + j];
+    if (!t->rows->x)
+        sum_sparse(t->rows, ids, count, coef, grad);
 }
 
-void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
-                       const float *coef, float *grad)
+void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, const size_t *counts,
+                       int parts, const float *coef, float *const *grads)
 {
-    rows_task task = {.rows = rows, .ids = ids, .count = count, .in = coef, .out = grad};
-    if (!rows->x)
-        sum_sparse(rows, ids, count, coef, grad);
-    else if (rows->features < LANES)
-        sum_narrow(&task);
-    else
-        dro__cpu_for(threads, count * rows->features,
-                     (vectors_of(rows->features) + TILE - 1) / TILE, sum_columns, &task);
+    sum_task task = {
+        .rows = rows, .ids = ids, .coef = coef, .counts = counts, .grads = grads, .tiles = 1};
+    size_t total = counts[0] + (parts > 1 ? counts[1] : 0), vectors = vectors_of(rows->features);
+    task.width = TILE;
+    if (rows->x && rows->features >= LANES) {
+        /* A tile for every thread; a column's sum is the same in any tile. */
+        size_t least = ((size_t)threads + (size_t)parts - 1) / (size_t)parts;
+        task.width = MIN((vectors + least - 1) / least, (size_t)TILE);
+        task.tiles = (vectors + task.width - 1) / task.width;
+    }
+    dro__cpu_for(threads, row_work(rows, total), task.tiles * (size_t)parts, sum_columns, &task);
 }
 
 /* exp(x) for x <= 0, to about 2 units in the last place: 2^k * exp(r), |r| <= log(2)/2, the latter by its

@@ -104,19 +104,21 @@ static void rows_dot(int threads, const dro__rows *rows, const int64_t *ids, siz
     }
 }
 
-static void rows_sum(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
-                     const float *coef, float *grad)
+static void rows_sum(int threads, const dro__rows *rows, const int64_t *ids, const size_t *counts,
+                     int parts, const float *coef, float *const *grads)
 {
     (void)threads;
-    memset(grad, 0, rows->features * sizeof *grad);
-    for (size_t i = 0; i < count; i++) {
-        if (rows->x) {
-            const float *row = rows->x + (size_t)ids[i] * rows->features;
-            for (size_t j = 0; j < rows->features; j++)
-                grad[j] += coef[i] * row[j];
-        } else {
-            for (int64_t k = rows->starts[ids[i]]; k < rows->starts[ids[i] + 1]; k++)
-                grad[rows->columns[k]] += coef[i] * rows->values[k];
+    for (int k = 0; k < parts; k++) {
+        memset(grads[k], 0, rows->features * sizeof(float));
+        for (size_t i = 0; i < counts[k]; i++, ids++, coef++) {
+            if (rows->x) {
+                const float *row = rows->x + (size_t)*ids * rows->features;
+                for (size_t j = 0; j < rows->features; j++)
+                    grads[k][j] += *coef * row[j];
+            } else {
+                for (int64_t m = rows->starts[*ids]; m < rows->starts[*ids + 1]; m++)
+                    grads[k][rows->columns[m]] += *coef * rows->values[m];
+            }
         }
     }
 }

@@ -1,0 +1,53 @@
+#!/bin/sh
+# The benchmarks and the demonstration run, in their smallest sizes, and print what they should. $1: the
+# program.
+. "$(dirname "$0")/expected/check.sh"
+
+small="--max 1e4 --seconds 0 --optimizers"
+run 0 bench memory $small sgd,recover,pg-smd2,pes-sgda
+silent err
+shape
+same bench_memory.txt
+run 0 bench memory $small recover,pg-smd2 --json
+json
+has '"peak_mib": '
+has '"us_per_step": '
+has '"start_s": '
+has '"stage_end_evaluations": 10000'
+[ "$(grep -c '"optimizer"' "$work/out")" -eq 2 ] || fail "bench memory: not two rows"
+
+run 0 bench vector --length 10000 --rounds 2 --threads 1 --backend ref
+shape
+same bench_vector.txt
+run 0 bench vector --length 10000 --rounds 2 --json
+json
+has '"triad_gb_per_s": '
+[ "$(grep -c '"share_of_triad"' "$work/out")" -eq 7 ] || fail "bench vector: not seven rows"
+
+run 0 bench linear --rows 8192 --features 20 --repeats 2 --threads 1 --backend ref \
+    --python /nonexistent/python
+shape
+same bench_linear.txt
+run 0 bench linear --rows 10000 --features 3 --repeats 1 --python /nonexistent/python --json
+json
+has '"sklearn_samples_per_s": null'
+has '"recover_over_sklearn": null'
+has '"limit_samples_per_s": '
+[ "$(grep -c '"share_of_limit"' "$work/out")" -eq 4 ] || fail "bench linear: not four rows"
+
+# The demonstration: recover must lower the robust objective and raise the rare class.
+run 0 demo
+silent err
+has "rare class"
+[ "$(awk 'length > 80' "$work/out" | wc -l)" -eq 0 ] || fail "demo: wider than 80 columns"
+run 0 demo --json
+json
+value() { # the KEY of the WHICH-th row
+    sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" "$work/out" | sed -n "$2p"
+}
+awk -v f1="$(value robust_objective 1)" -v f2="$(value robust_objective 2)" \
+    -v r1="$(value rare_accuracy 1)" -v r2="$(value rare_accuracy 2)" \
+    'BEGIN { exit !(f2 < f1 / 2 && r2 > r1 + 0.2 && r2 > 0.8) }' ||
+    fail "demo: recover does not do better on the rare class"
+
+finish

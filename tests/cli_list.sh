@@ -1,0 +1,45 @@
+#!/bin/sh
+# Help, version and `dro list`, to the letter. $1: the program.
+. "$(dirname "$0")/expected/check.sh"
+
+run 0 --help
+same help.txt
+silent err
+run 0 --version
+same version.txt
+for command in list bench demo; do
+    run 0 $command --help
+    same "help_$command.txt"
+    silent err
+done
+for bench in rates memory linear vector; do
+    run 0 bench $bench --help
+    same "help_bench_$bench.txt"
+done
+run 0 list -h
+same help_list.txt
+
+run 0 list optimizers
+same list_optimizers.txt
+silent err
+run 0 list optimizers sgd
+same list_optimizers_sgd.txt
+run 0 list optimizers recover
+has "lambda_warmup"
+run 0 list optimizers sgd --json
+same list_optimizers_sgd.json
+json
+run 0 list --json optimizers
+json
+names=$("$dro" list optimizers | sed 1d | cut -d' ' -f1)
+for name in $names; do
+    has "\"name\": \"$name\""
+done
+
+run 0 list backends
+has "plain C"
+run 0 list backends --json
+json
+has '"name": "ref"'
+
+finish

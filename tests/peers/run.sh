@@ -1,0 +1,26 @@
+#!/bin/sh
+# The comparisons with Python libraries: remakes every reference and compares it with the checked-in
+# one, solves KL-DRO on a9a with SciPy, and runs the benchmark against scikit-learn. Run by
+# `make test-peers` with $PYTHON and $DRO. Writes only under a temporary folder.
+set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+echo "trajectories: NumPy against the checked-in reference"
+mkdir "$work/refs"
+cp "$here/refs/make_trajectories.py" "$work/refs/"
+"$PYTHON" "$work/refs/make_trajectories.py"
+"$PYTHON" "$here/peers/compare.py" "$here/refs/trajectories.txt" "$work/refs/trajectories.txt"
+
+a9a="$here/../../shared/data/tabular/a9a"
+if [ -f "$a9a" ]; then
+  echo "a9a: SciPy's L-BFGS against the checked-in optimum"
+  "$PYTHON" "$here/refs/make_a9a.py" "$a9a" > "$work/a9a.txt"
+  "$PYTHON" "$here/peers/compare.py" "$here/refs/a9a.txt" "$work/a9a.txt" 1e-6 2
+else
+  echo "a9a: skipped, the data is not beside this checkout"
+fi
+
+echo "linear models: scikit-learn in the same run"
+"$DRO" bench linear --python "$PYTHON"
