@@ -51,8 +51,7 @@ static void memory(const dro__backend *be, int threads, void *unused)
 {
     (void)threads, (void)unused;
     static const char text[] = "thirteen chars";
-    char back[sizeof text] = {0};
-    char *p = be->alloc(sizeof text, 1);
+    char back[sizeof text] = {0}, *p = be->alloc(sizeof text, 1);
     assert_non_null(p);
     be->copy_out(back, p, sizeof text);
     for (size_t i = 0; i < sizeof text; i++)
@@ -286,10 +285,8 @@ static void block_shrink(const dro__backend *be, int threads, void *argument)
                 fail_msg("%s: block %zu of norm %g: %.9g became %.9g, not %.9g", be->name, k,
                          sqrt(norm), (double)x[i], (double)y[i], scale * (double)x[i]);
     }
-    for (int64_t i = 0; i < b->offsets[0]; i++)
-        assert_true(y[i] == x[i]);
-    for (size_t i = n - 5; i < n; i++)
-        assert_true(y[i] == x[i]);
+    assert_memory_equal(y, x, (size_t)b->offsets[0] * sizeof *x);
+    assert_memory_equal(y + n - 5, x + n - 5, 5 * sizeof *x);
     same_bytes(threads, "", NULL, 0);
     same_bytes(threads, be->name, y, n * sizeof *y);
     free(x);

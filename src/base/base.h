@@ -49,6 +49,18 @@ uint64_t dro__random_below(uint64_t seed, uint64_t stream, uint64_t counter, uin
 /* Where `index` goes in a pseudo-random permutation of 0..n-1 chosen by key; O(1) memory. */
 uint64_t dro__permute(uint64_t n, uint64_t key, uint64_t index);
 
+/* ---- threads ---- */
+
+typedef struct dro__pool dro__pool;
+
+/* *pool is NULL for one thread, and every call below takes NULL: it runs on the caller alone. */
+dro_status dro__pool_create(int threads, dro__pool **pool);
+void dro__pool_destroy(dro__pool *pool);
+int dro__pool_threads(const dro__pool *pool);
+/* body(task, k) for every k < count, in any order, on all threads; returns when all are done. Not to
+ * be called from a body, nor from two threads at once. */
+void dro__pool_run(dro__pool *pool, size_t count, void (*body)(void *task, size_t k), void *task);
+
 /* ---- described parameters ---- */
 
 enum { DRO__LIST_MAX = 16 };
