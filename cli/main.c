@@ -2,9 +2,7 @@
 #include "cli.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define COMMAND(name) extern const cli_command cmd_##name;
 #include "commands.def"
@@ -57,16 +55,6 @@ static int unknown(const char *word)
     return cli_usage("no command '%s': 'dro --help' lists them", word);
 }
 
-/* Threads that wait must not spin: on a machine with other work that costs a time slice per step. The
- * OpenMP library reads its settings before main, so the program starts itself once more with them. */
-static void wait_patiently(char **argv)
-{
-    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
-        return;
-    if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
-        execv("/proc/self/exe", argv); /* comes back only if that is not possible: then we go on */
-}
-
 static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
@@ -98,7 +86,6 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    wait_patiently(argv);
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, and reported as one */
     return cli_finish(dispatch(argc, argv));
 }

@@ -20,12 +20,15 @@ static float *floats(size_t n, uint64_t stream)
     return x;
 }
 
+static dro__pool *pool; /* of the number of threads under test */
+
 /* Runs body(backend, threads, argument) for each backend of this build and each number of threads. */
 static void everywhere(void (*body)(const dro__backend *, int, void *), void *argument)
 {
     for (int k = 0; dro_backend_name(k); k++)
         for (int threads = 1; threads <= THREADS; threads++) {
             dro_context *ctx = check_context(dro_backend_name(k), threads);
+            pool = ctx->pool;
             body(ctx->backend, threads, argument);
             dro_context_destroy(ctx);
         }
@@ -150,7 +153,7 @@ static void fused(const dro__backend *be, int threads, void *argument)
             own[j] = floats(n, 77);
             f.out[j] = p->alias[j] >= 0 ? work[p->alias[j]] : own[j];
         }
-        be->fused(threads, &f);
+        be->fused(pool, &f);
         check_outputs(p, &f, in, be->name);
         for (int j = 0; j < p->outputs; j++)
             same_bytes(threads, be->name, f.out[j], n * sizeof(float));
@@ -230,7 +233,7 @@ static void test_fused_shapes(void **state)
 
 static void first_bad(const dro__backend *be, int threads, void *unused)
 {
-    (void)unused;
+    (void)threads, (void)unused;
     const float kinds[] = {(float)NAN, (float)-NAN, INFINITY, -INFINITY};
     for (int s = 0; s < SIZES; s++) {
         size_t n = sizes[s], places[] = {0,   1,     14,    15,    16,    510,   511,
@@ -238,13 +241,13 @@ static void first_bad(const dro__backend *be, int threads, void *unused)
         float *x = floats(n, 3);
         for (size_t i = 0; i < n; i += 97)
             x[i] = i % 2 ? FLT_MAX : FLT_MIN / 4; /* large and denormal are not bad */
-        assert_int_equal(be->first_bad(threads, n, x), -1);
+        assert_int_equal(be->first_bad(pool, n, x), -1);
         for (size_t k = 0; k < sizeof places / sizeof places[0]; k++)
             for (size_t kind = 0; kind < 4 && places[k] < n; kind++) {
                 float keep = x[places[k]], last = x[n - 1];
                 x[n - 1] = INFINITY; /* a later one must not win */
                 x[places[k]] = kinds[kind];
-                assert_int_equal(be->first_bad(threads, n, x), places[k]);
+                assert_int_equal(be->first_bad(pool, n, x), places[k]);
                 x[n - 1] = last;
                 x[places[k]] = places[k] == n - 1 ? last : keep;
             }
@@ -274,7 +277,7 @@ static void block_shrink(const dro__backend *be, int threads, void *argument)
     float *x = floats(n, 4), *y = floats(n, 4);
     for (size_t i = 0; b->constant && i < n; i++)
         x[i] = y[i] = 0.1f;
-    be->block_shrink(threads, y, b->offsets, b->count, b->threshold);
+    be->block_shrink(pool, y, b->offsets, b->count, b->threshold);
     for (size_t k = 0; k < b->count; k++) {
         double norm = 0;
         for (int64_t i = b->offsets[k]; i < b->offsets[k + 1]; i++)
@@ -400,10 +403,10 @@ static void rows(const dro__backend *be, int threads, void *argument)
         const dro__rows *r = k % 2 ? &t->sparse : &t->dense;
         int parts = 1 + k / 2;
         size_t first = parts == 1 ? t->count : t->count / 3, counts[] = {first, t->count - first};
-        be->rows_dot(threads, r, t->ids, t->count, t->w, margins);
+        be->rows_dot(pool, r, t->ids, t->count, t->w, margins);
         check_margins(be, t, margins);
         same_bytes(threads, be->name, margins, t->count * sizeof *margins);
-        be->rows_sum(threads, r, t->ids, counts, parts, t->coef, grads);
+        be->rows_sum(pool, r, t->ids, counts, parts, t->coef, grads);
         check_gradient(be, t, 0, first, grads[0]);
         same_bytes(threads, be->name, grads[0], t->features * sizeof(float));
         if (parts == 2) {
@@ -448,7 +451,7 @@ static void losses(const dro__backend *be, int threads, void *argument)
         y[i] = kind == DRO__LOSS_SQUARED ? (float)(3 * x) : i % 2 ? 1.0f : -1.0f;
     }
     m[0] = 0, m[1] = -0.0f, m[2] = 87, m[3] = -87, m[4] = 88.5f, m[5] = -104, m[6] = 1e-30f;
-    be->loss(threads, kind, MARGINS, m, y, loss, slope);
+    be->loss(pool, kind, MARGINS, m, y, loss, slope);
     for (int i = 0; i < MARGINS; i++) {
         long double value, d, x = (long double)y[i] * (long double)m[i];
         if (kind == DRO__LOSS_LOGISTIC) {
@@ -463,16 +466,16 @@ static void losses(const dro__backend *be, int threads, void *argument)
         check_loss(be->name, "loss", m[i], (double)loss[i], value);
         check_loss(be->name, "slope", m[i], (double)slope[i], d);
     }
-    be->loss(threads, kind, MARGINS, m, y, alone, NULL); /* either output may be left out */
+    be->loss(pool, kind, MARGINS, m, y, alone, NULL); /* either output may be left out */
     assert_memory_equal(alone, loss, sizeof loss);
-    be->loss(threads, kind, MARGINS, m, y, NULL, alone);
+    be->loss(pool, kind, MARGINS, m, y, NULL, alone);
     assert_memory_equal(alone, slope, sizeof slope);
-    be->loss(threads, kind, 0, NULL, NULL, alone, alone);
+    be->loss(pool, kind, 0, NULL, NULL, alone, alone);
     same_bytes(threads, "", NULL, 0);
     same_bytes(threads, be->name, loss, sizeof loss);
     same_bytes(threads, be->name, slope, sizeof slope);
     float bad[] = {(float)NAN, INFINITY, -INFINITY}, one[] = {1, 1, 1}, l[3], s[3];
-    be->loss(threads, kind, 3, bad, one, l, s);
+    be->loss(pool, kind, 3, bad, one, l, s);
     assert_true(isnan(l[0]) && isnan(s[0]));
     if (kind == DRO__LOSS_LOGISTIC)
         assert_true((double)l[1] <= 3e-38 && isinf(l[2]) && s[2] == -1 &&

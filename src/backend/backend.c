@@ -1,12 +1,11 @@
 /* The list of backends, and the context that chooses one. */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "backend.h"
 
 #include <math.h>
 #include <string.h>
 
-#if DRO_WITH_CPU
-#include <omp.h>
-#endif
+#include <sched.h>
 
 static const dro__backend *const list[] = {
 #define BACKEND(name) &dro__backend_##name,
@@ -26,13 +25,12 @@ const char *dro_backend_summary(int index)
     return index >= 0 && index < LIST_COUNT ? list[index]->summary : NULL;
 }
 
+/* The processors this process may use. */
 static int default_threads(void)
 {
-#if DRO_WITH_CPU
-    return omp_get_max_threads();
-#else
-    return 1;
-#endif
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return count > 0 ? count : 1;
 }
 
 dro_status dro_context_create(const char *backend, int threads, dro_context **ctx)
@@ -54,18 +52,25 @@ dro_status dro_context_create(const char *backend, int threads, dro_context **ct
         return DRO_ERR_MEMORY;
     made->backend = found;
     made->threads = threads ? threads : default_threads();
+    if (dro__pool_create(made->threads, &made->pool) != DRO_OK) {
+        dro__free(made);
+        return DRO_ERR_MEMORY;
+    }
     *ctx = made;
     return DRO_OK;
 }
 
 void dro_context_destroy(dro_context *ctx)
 {
+    if (!ctx)
+        return;
+    dro__pool_destroy(ctx->pool);
     dro__free(ctx);
 }
 
 const char *dro_context_backend(const dro_context *ctx)
 {
-    return ctx->backend->name;
+    return ctx ? ctx->backend->name : NULL;
 }
 
 double dro__norm2(const dro_context *ctx, size_t n, double c0, const float *x, double c1,
@@ -74,6 +79,6 @@ double dro__norm2(const dro_context *ctx, size_t n, double c0, const float *x, d
     dro__fused f = {.n = n, .inputs = y ? 2 : 1, .norms = 1, .in = {x, y}, .prox_out = -1};
     f.norm_coef[0][0] = c0;
     f.norm_coef[0][1] = c1;
-    ctx->backend->fused(ctx->threads, &f);
+    ctx->backend->fused(ctx->pool, &f);
     return f.norm[0];
 }

@@ -2,7 +2,7 @@
  * optimisers and models are written once over it. `ref` is plain C and the truth that the others are
  * tested against. To add one: a folder with its table, and a line in backends.def.
  *
- * Vectors are float32 in the backend's memory. `threads` is the context's. */
+ * Vectors are float32 in the backend's memory. `pool` is the context's threads, NULL for one. */
 #ifndef DRO_BACKEND_H
 #define DRO_BACKEND_H
 
@@ -56,11 +56,11 @@ typedef struct dro__backend {
     void (*copy_in)(void *to, const void *host_from, size_t bytes);
     void (*copy_out)(void *host_to, const void *from, size_t bytes);
 
-    void (*fused)(int threads, dro__fused *f);
+    void (*fused)(dro__pool *pool, dro__fused *f);
     /* The first index whose value is NaN or infinite, -1 if there is none. */
-    int64_t (*first_bad)(int threads, size_t n, const float *x);
+    int64_t (*first_bad)(dro__pool *pool, size_t n, const float *x);
     /* x_B <- max(0, 1 - threshold / |x_B|) x_B for each block B = [offsets[k], offsets[k+1]). */
-    void (*block_shrink)(int threads, float *x, const int64_t *offsets, size_t blocks,
+    void (*block_shrink)(dro__pool *pool, float *x, const int64_t *offsets, size_t blocks,
                          double threshold);
 
     /* The tilt of one batch: x_i = losses[i] * scale - log_u in double, and E(x) = exp(x) up to the cap,
@@ -70,14 +70,14 @@ typedef struct dro__backend {
                    float *coef, uint64_t *caps);
 
     /* margins[i] = <row ids[i], w>, i < count */
-    void (*rows_dot)(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
+    void (*rows_dot)(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
                      const float *w, float *margins);
     /* grads[k] = sum of coef[i] * row ids[i], (features), over the examples i of part k; ids and coef
      * list part 0, then part 1 */
-    void (*rows_sum)(int threads, const dro__rows *rows, const int64_t *ids, const size_t *counts,
-                     int parts, const float *coef, float *const *grads);
+    void (*rows_sum)(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
+                     const size_t *counts, int parts, const float *coef, float *const *grads);
     /* loss[i] and slope[i] = d loss / d margin; losses may be NULL or slopes may be. */
-    void (*loss)(int threads, dro__loss_kind kind, size_t count, const float *margins,
+    void (*loss)(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
                  const float *y, float *losses, float *slopes);
 } dro__backend;
 

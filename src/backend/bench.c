@@ -92,7 +92,7 @@ dro_status dro_bench_read(dro_context *ctx, const float *x, size_t length, doubl
 static void run_fused(bench *b, dro__fused *f)
 {
     f->n = b->length;
-    b->ctx->backend->fused(b->ctx->threads, f);
+    b->ctx->backend->fused(b->ctx->pool, f);
     b->sink = f->norm[0];
 }
 
@@ -151,12 +151,12 @@ static void run_norm(bench *b)
 
 static void run_first_bad(bench *b)
 {
-    b->sink = (double)b->ctx->backend->first_bad(b->ctx->threads, b->length, b->g_new);
+    b->sink = (double)b->ctx->backend->first_bad(b->ctx->pool, b->length, b->g_new);
 }
 
 static void run_block_shrink(bench *b)
 {
-    b->ctx->backend->block_shrink(b->ctx->threads, b->w, b->offsets, b->blocks, 1e-4);
+    b->ctx->backend->block_shrink(b->ctx->pool, b->w, b->offsets, b->blocks, 1e-4);
 }
 
 /* streams: arrays read plus arrays written. */

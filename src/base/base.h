@@ -26,6 +26,7 @@ enum { DRO__ERROR_SIZE = 512 };
 struct dro_context {
     const struct dro__backend *backend;
     int threads;
+    struct dro__pool *pool; /* NULL for one thread */
     char error[DRO__ERROR_SIZE];
 };
 

@@ -132,8 +132,8 @@ static dro_status forward(void *user, const float *w, const dro_batch *parts, in
             m->ids[at] = parts[k].ids[i];
             m->y[at] = m->data.y[m->ids[at]];
         }
-    be->rows_dot(m->ctx->threads, &m->rows, m->ids, total, w, m->margins);
-    be->loss(m->ctx->threads, m->loss, total, m->margins, m->y, losses, m->slopes);
+    be->rows_dot(m->ctx->pool, &m->rows, m->ids, total, w, m->margins);
+    be->loss(m->ctx->pool, m->loss, total, m->margins, m->y, losses, m->slopes);
     return DRO_OK;
 }
 
@@ -145,8 +145,7 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
     (void)w;
     for (size_t i = 0; i < counts[0] + counts[1]; i++)
         m->scaled[i] = coef[i] * m->slopes[i];
-    m->ctx->backend->rows_sum(m->ctx->threads, &m->rows, m->ids, counts, part_count, m->scaled,
-                              grads);
+    m->ctx->backend->rows_sum(m->ctx->pool, &m->rows, m->ids, counts, part_count, m->scaled, grads);
     return DRO_OK;
 }
 

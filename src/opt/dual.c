@@ -54,19 +54,17 @@ static void pull(dro__dual *t, int64_t k)
         fmin(a->low == up->low ? a->second : a->low, b->low == up->low ? b->second : b->low);
 }
 
-/* The effect on one node of: every weight + add, then the smallest raised to `low`. */
+/* The effect on one node of: every weight + add, then the smallest raised to `low`. What is lifted back
+ * never enters the sum, or a large shift of many weights at the floor would cost its digits. */
 static void apply(node *x, double add, double low)
 {
     if (x->count == 0)
         return;
-    x->sum += add * (double)x->count;
-    x->low += add;
+    double lifted = fmax(x->low + add, low);
+    x->sum += add * (double)(x->count - x->low_count) + (lifted - x->low) * (double)x->low_count;
+    x->low = lifted;
     x->second += add;
     x->add += add;
-    if (x->low < low) {
-        x->sum += (low - x->low) * (double)x->low_count;
-        x->low = low;
-    }
 }
 
 static void push_block(dro__dual *t, int64_t k)
@@ -89,25 +87,24 @@ static void push(dro__dual *t, int64_t k)
     x->add = 0;
 }
 
-static void raise_floor(dro__dual *t, int64_t k, double floor)
+/* Every weight + add, then all below the floor raised to it. */
+static void shift_raise(dro__dual *t, int64_t k, double add, double floor)
 {
     node *x = &t->nodes[k];
-    if (x->count == 0 || x->low >= floor)
-        return;
-    if (x->second > floor) {
-        apply(x, 0, floor);
+    if (x->count == 0 || x->low + add >= floor || x->second + add > floor) {
+        apply(x, add, floor);
         return;
     }
     if (k >= t->leaves) {
         push_block(t, k - t->leaves);
         for (int64_t i = (k - t->leaves) * BLOCK, j = 0; j < x->count; i++, j++)
-            t->values[i] = fmax(t->values[i], floor);
+            t->values[i] = fmax(t->values[i] + add, floor);
         scan_block(t, k - t->leaves);
         return;
     }
     push(t, k);
-    raise_floor(t, 2 * k, floor);
-    raise_floor(t, 2 * k + 1, floor);
+    shift_raise(t, 2 * k, add, floor);
+    shift_raise(t, 2 * k + 1, add, floor);
     pull(t, k);
 }
 
@@ -154,10 +151,27 @@ void dro__dual_destroy(dro__dual *t)
     dro__free(t);
 }
 
-double dro__dual_get(dro__dual *t, int64_t i)
+/* A node as it will be when all that waits above it has been handed down; `above` is such a node. */
+static node seen_from(const node *above, node x)
 {
-    reach(t, i / BLOCK);
-    return t->values[i];
+    apply(&x, above->add, above->low);
+    return x;
+}
+
+/* Weight i of a leaf that is up to date. */
+static double weight_in(const dro__dual *t, const node *leaf, int64_t i)
+{
+    return fmax(t->values[i] + leaf->add, leaf->low);
+}
+
+double dro__dual_get(const dro__dual *t, int64_t i)
+{
+    int64_t leaf = t->leaves + i / BLOCK;
+    int depth = 63 - __builtin_clzll((unsigned long long)t->leaves);
+    node x = t->nodes[1];
+    for (int shift = depth - 1; shift >= 0; shift--)
+        x = seen_from(&x, t->nodes[leaf >> shift]);
+    return weight_in(t, &x, i);
 }
 
 void dro__dual_set(dro__dual *t, int64_t i, double weight)
@@ -175,21 +189,24 @@ double dro__dual_total(const dro__dual *t)
     return t->nodes[1].sum;
 }
 
-int64_t dro__dual_find(dro__dual *t, double u)
+int64_t dro__dual_find(const dro__dual *t, double u)
 {
-    double rest = u * t->nodes[1].sum;
+    node x = t->nodes[1];
+    double rest = u * x.sum;
     int64_t k = 1;
     while (k < t->leaves) {
-        push(t, k);
         k *= 2;
-        if (rest >= t->nodes[k].sum && t->nodes[k + 1].count > 0)
-            rest -= t->nodes[k++].sum;
+        node left = seen_from(&x, t->nodes[k]);
+        if (rest >= left.sum && t->nodes[k + 1].count > 0) {
+            rest -= left.sum;
+            x = seen_from(&x, t->nodes[++k]);
+        } else {
+            x = left;
+        }
     }
-    int64_t block = k - t->leaves;
-    push_block(t, block);
-    int64_t i = block * BLOCK, last = i + t->nodes[k].count - 1;
-    while (i < last && rest >= t->values[i])
-        rest -= t->values[i++];
+    int64_t i = (k - t->leaves) * BLOCK, last = i + x.count - 1;
+    for (double w; i < last && rest >= (w = weight_in(t, &x, i)); i++)
+        rest -= w;
     return i;
 }
 
@@ -199,15 +216,13 @@ void dro__dual_project(dro__dual *t, double floor)
     /* Michelot: shift all equally so that the sum is right, lift what fell below the floor, take what
      * is now too much equally from those above it, until nothing is left to take. What has reached
      * the floor stays there, because each further shift is downwards. */
-    apply(root, (1 - root->sum) / (double)root->count, -HUGE_VAL);
-    raise_floor(t, 1, floor);
+    shift_raise(t, 1, (1 - root->sum) / (double)root->count, floor);
     for (int round = 0; round < 100; round++) {
         double excess = root->sum - 1;
         int64_t above = root->count - (root->low <= floor ? root->low_count : 0);
         if (excess <= 1e-15 || above == 0)
             break;
-        apply(root, -excess / (double)above, -HUGE_VAL);
-        raise_floor(t, 1, floor);
+        shift_raise(t, 1, -excess / (double)above, floor);
     }
 }
 

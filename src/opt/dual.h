@@ -15,11 +15,11 @@ typedef struct dro__dual dro__dual;
 /* All weights 1/n. */
 dro_status dro__dual_create(dro_context *ctx, int64_t n, dro__dual **dual);
 void dro__dual_destroy(dro__dual *dual);
-double dro__dual_get(dro__dual *dual, int64_t i);
+double dro__dual_get(const dro__dual *dual, int64_t i);
 void dro__dual_set(dro__dual *dual, int64_t i, double weight);
 double dro__dual_total(const dro__dual *dual);
 /* The first i whose running sum of weights exceeds u * total, u in [0, 1). */
-int64_t dro__dual_find(dro__dual *dual, double u);
+int64_t dro__dual_find(const dro__dual *dual, double u);
 /* Euclidean projection onto { sum = 1, every weight >= floor }, floor <= 1/n. */
 void dro__dual_project(dro__dual *dual, double floor);
 /* The weights as a plain array: read (brings all up to date) and replace. */

@@ -72,7 +72,8 @@ static dro_status label_slot(dro_optimizer *o, int slot, dro_batch *batch)
     batch->groups = groups;
     dro_status status = p->labels(p->user, batch->ids, batch->count, classes, groups);
     if (status != DRO_OK)
-        return dro__fail(o->ctx, status, "the problem's labels callback failed");
+        return dro__fail(o->ctx, status > 0 ? DRO_ERR_CALLBACK : status,
+                         "the problem's labels callback failed");
     return DRO_OK;
 }
 
@@ -88,7 +89,8 @@ dro_status dro__draw_again(dro_optimizer *o, uint64_t position, size_t count, dr
             return dro__fail(o->ctx, DRO_ERR_CALLBACK, "draw gave %zu examples instead of %zu",
                              batch->count, count);
         if (status != DRO_OK && status != DRO_ERR_END)
-            return dro__fail(o->ctx, status, "the problem's draw callback failed at position %llu",
+            return dro__fail(o->ctx, status > 0 ? DRO_ERR_CALLBACK : status,
+                             "the problem's draw callback failed at position %llu",
                              (unsigned long long)position);
         batch->position = position;
         return status;
@@ -154,7 +156,7 @@ size_t dro__chunk(const dro_optimizer *o, size_t want)
 
 /* ---- evaluations ---- */
 
-static dro_status refuse(dro_optimizer *o, const dro_batch *batch)
+dro_status dro__refuse(dro_optimizer *o, const dro_batch *batch)
 {
     o->refused = true;
     o->refused_position = batch->position;
@@ -162,10 +164,57 @@ static dro_status refuse(dro_optimizer *o, const dro_batch *batch)
     return DRO_ERR_NUMBER;
 }
 
-static dro_status callback_failed(dro_optimizer *o, dro_status status, const char *what)
+dro_status dro__big_size(dro_optimizer *o, size_t *total)
 {
-    if (status > 0)
+    o->big = *total;
+    for (int k = 0; k < o->holes; k++)
+        if (o->hole[k] >= o->run.position && o->hole[k] - o->run.position < o->big)
+            *total -= o->hole_size[k];
+    o->sweeping = *total > 0;
+    if (*total > 0)
+        return DRO_OK;
+    dro__fail(o->ctx, DRO_ERR_NUMBER, "nothing is left of a big batch of %zu: skip it too", o->big);
+    return dro__refuse(o, &(dro_batch){.position = o->run.position, .count = o->big});
+}
+
+dro_status dro__big_skip(dro_optimizer *o)
+{
+    if (o->refused_count > 4 && o->refused_count * 16 > o->big) {
+        o->fine = o->big / 16 > 4 ? o->big / 16 : 4;
+        return DRO_OK;
+    }
+    if (o->holes == DRO__HOLES)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "a big batch cannot do without %d parts of it",
+                         DRO__HOLES);
+    o->hole[o->holes] = o->refused_position;
+    o->hole_size[o->holes++] = o->refused_count;
+    return DRO_OK;
+}
+
+size_t dro__big_next(dro_optimizer *o, size_t *left)
+{
+    for (int k = 0; k < o->holes; k++)
+        if (*left && o->hole[k] == o->run.position) {
+            o->run.position += o->hole_size[k];
+            *left -= o->hole_size[k];
+            k = -1; /* another may begin here */
+        }
+    size_t size = dro__chunk(o, o->fine && o->fine < *left ? o->fine : *left);
+    for (int k = 0; k < o->holes; k++)
+        if (o->hole[k] > o->run.position && o->hole[k] - o->run.position < size)
+            size = (size_t)(o->hole[k] - o->run.position);
+    *left -= size;
+    return size;
+}
+
+/* Which part it was is not known: the older one is refused, so that skip() comes to either. */
+static dro_status callback_failed(dro_optimizer *o, dro_status status, const char *what,
+                                  const dro_batch *batch)
+{
+    if (status > 0 || status == DRO_ERR_END)
         status = DRO_ERR_CALLBACK;
+    if (batch)
+        dro__refuse(o, batch);
     return dro__fail(o->ctx, status, "the problem's %s callback failed at step %llu: %s", what,
                      (unsigned long long)o->run.step, dro_status_text(status));
 }
@@ -175,17 +224,17 @@ dro_status dro__forward(dro_optimizer *o, const float *w, const dro_batch *parts
 {
     dro_status status = o->problem.forward(o->problem.user, w, parts, count, losses);
     if (status != DRO_OK)
-        return callback_failed(o, status, "forward");
+        return callback_failed(o, status, "forward", parts);
     const dro__backend *be = o->ctx->backend;
     for (int k = 0; k < count; k++) {
-        int64_t bad = be->first_bad(1, parts[k].count, losses);
+        int64_t bad = be->first_bad(NULL, parts[k].count, losses);
         if (bad >= 0) {
             dro__fail(o->ctx, DRO_ERR_NUMBER,
                       "loss %lld of the batch (example id %lld) is %g at step %llu: the step is "
                       "refused, nothing has changed",
                       (long long)bad, (long long)(parts[k].ids ? parts[k].ids[bad] : -1),
                       (double)losses[bad], (unsigned long long)o->run.step);
-            return refuse(o, &parts[k]);
+            return dro__refuse(o, &parts[k]);
         }
         losses += parts[k].count;
         o->run.evaluations += parts[k].count;
@@ -196,7 +245,7 @@ dro_status dro__forward(dro_optimizer *o, const float *w, const dro_batch *parts
 static dro_status check_gradient(dro_optimizer *o, const dro_batch *batch, const float *grad,
                                  size_t n)
 {
-    int64_t bad = o->ctx->backend->first_bad(o->ctx->threads, n, grad);
+    int64_t bad = o->ctx->backend->first_bad(o->ctx->pool, n, grad);
     if (bad < 0)
         return DRO_OK;
     dro__fail(o->ctx, DRO_ERR_NUMBER,
@@ -204,7 +253,7 @@ static dro_status check_gradient(dro_optimizer *o, const dro_batch *batch, const
               "refused, nothing has changed",
               (long long)bad, (double)grad[bad], (unsigned long long)o->run.step, batch->count,
               (unsigned long long)batch->position);
-    return refuse(o, batch);
+    return dro__refuse(o, batch);
 }
 
 dro_status dro__backward(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
@@ -212,7 +261,7 @@ dro_status dro__backward(dro_optimizer *o, const float *w, const dro_batch *part
 {
     dro_status status = o->problem.backward(o->problem.user, w, parts, count, coef, grads);
     if (status != DRO_OK)
-        return callback_failed(o, status, "backward");
+        return callback_failed(o, status, "backward", parts);
     for (int k = 0; k < count; k++)
         DRO_TRY(check_gradient(o, &parts[k], grads[k], o->dim));
     return DRO_OK;
@@ -224,7 +273,7 @@ dro_status dro__evaluate(dro_optimizer *o, const float *w, const dro_batch *part
     const dro_composite *c = &o->composite;
     dro_status status = c->evaluate(c->user, w, parts, count, g, jacobian);
     if (status != DRO_OK)
-        return callback_failed(o, status, "evaluate");
+        return callback_failed(o, status, "evaluate", parts);
     for (int k = 0; k < count; k++) {
         for (size_t j = 0; j < c->inner; j++) {
             if (isfinite(g[(size_t)k * c->inner + j]))
@@ -232,7 +281,7 @@ dro_status dro__evaluate(dro_optimizer *o, const float *w, const dro_batch *part
             dro__fail(o->ctx, DRO_ERR_NUMBER,
                       "g[%zu] is %g at step %llu: the step is refused, nothing has changed", j,
                       g[(size_t)k * c->inner + j], (unsigned long long)o->run.step);
-            return refuse(o, &parts[k]);
+            return dro__refuse(o, &parts[k]);
         }
         if (jacobian)
             DRO_TRY(check_gradient(o, &parts[k], jacobian[k], c->inner * o->dim));
@@ -246,7 +295,7 @@ dro_status dro__outer(dro_optimizer *o, const double *u, double *value, double *
     const dro_composite *c = &o->composite;
     dro_status status = c->outer(c->user, u, value, gradient);
     if (status != DRO_OK)
-        return callback_failed(o, status, "outer");
+        return callback_failed(o, status, "outer", NULL);
     for (size_t j = 0; j < c->inner; j++)
         if (!isfinite(gradient[j]))
             return dro__fail(o->ctx, DRO_ERR_NUMBER,

@@ -115,9 +115,10 @@ typedef struct dro__run {
     uint64_t step, examples, evaluations, position, draws;
     double eta, lambda, a, loss, log_u, largest_weight, effective;
     uint64_t caps, floors, fresh_starts;
+    uint64_t level; /* of the tilt */
 } dro__run;
 
-enum { DRO__SLOTS = 3 };
+enum { DRO__SLOTS = 3, DRO__HOLES = 64 };
 #define DRO__GATHERED UINT64_MAX /* the position of a batch that was gathered by id */
 
 struct dro_optimizer {
@@ -145,8 +146,14 @@ struct dro_optimizer {
     bool failed; /* the last step failed: batches in flight must be drawn again */
     /* the batch that was refused */
     bool refused;
+    bool sweeping; /* it was one of many in a big batch, or in a pass over all examples */
     uint64_t refused_position;
     size_t refused_count;
+    /* batches that skip() has taken out of the big batch of the step to come */
+    uint64_t hole[DRO__HOLES];
+    size_t hole_size[DRO__HOLES], big,
+        fine; /* fine: chunks of this size, 0: as large as they may be */
+    int holes;
 };
 
 static inline dro__settings *dro__settings_of(const dro_optimizer *o)
@@ -167,6 +174,12 @@ dro_status dro__draw_next(dro_optimizer *o, size_t count, dro_batch *batch);
 /* The same batch again, from its position; counts nothing. */
 dro_status dro__draw_again(dro_optimizer *o, uint64_t position, size_t count, dro_batch *batch);
 dro_status dro__gather(dro_optimizer *o, const int64_t *ids, size_t count, dro_batch *batch);
+/* A big batch of `total` examples from here on: how many are left without those that skip() took out,
+ * and the next chunk of the *left examples still to come (0: none), which passes over the holes. */
+dro_status dro__big_size(dro_optimizer *o, size_t *total);
+size_t dro__big_next(dro_optimizer *o, size_t *left);
+/* Takes the refused chunk out, or first makes chunks finer. */
+dro_status dro__big_skip(dro_optimizer *o);
 
 /* Call the problem, count evaluations, refuse what is not finite. */
 dro_status dro__forward(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
@@ -175,6 +188,8 @@ dro_status dro__backward(dro_optimizer *o, const float *w, const dro_batch *part
                          const float *coef, float *const *grads);
 dro_status dro__evaluate(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
                          double *g, float *const *jacobian);
+/* Marks the batch as the one that skip() is to pass over; returns DRO_ERR_NUMBER. */
+dro_status dro__refuse(dro_optimizer *o, const dro_batch *batch);
 /* f and f'(u), refused when not finite. */
 dro_status dro__outer(dro_optimizer *o, const double *u, double *value, double *gradient);
 

@@ -69,10 +69,10 @@ static dro_status tilted_gradient(dro_optimizer *o, const dro_batch *batch, floa
     bool restarted;
     DRO_TRY(dro__forward(o, o->w, batch, 1, s->losses));
     DRO_TRY(dro__tilt_begin(o, &s->tilt, &restarted));
-    if (!s->tilt.have) {
+    if (!s->tilt.have || !s->waits)
         DRO_TRY(dro__tilt_count(o, &s->tilt, batch));
+    if (!s->tilt.have)
         dro__tilt_average(o, &s->tilt, batch, s->losses, 1);
-    }
     dro__tilt_weigh(o, &s->tilt, batch, s->losses, s->coef);
     *direction = s->grad;
     return dro__backward(o, o->w, batch, 1, s->coef, &s->grad);
@@ -94,7 +94,7 @@ static dro_status composite_gradient(dro_optimizer *o, const dro_batch *batch, f
                         .out = {s->direction}};
         f.coef[0][0] = s->slope[j];
         f.coef[0][1] = j > 0;
-        o->ctx->backend->fused(o->ctx->threads, &f);
+        o->ctx->backend->fused(o->ctx->pool, &f);
     }
     *direction = s->direction;
     return DRO_OK;
@@ -132,7 +132,7 @@ static void move(dro_optimizer *o, const float *direction, double beta)
                         .prox_out = -1};
     ahead.coef[0][0] = 1 / beta;
     ahead.coef[0][1] = 1 - 1 / beta;
-    o->ctx->backend->fused(o->ctx->threads, &ahead);
+    o->ctx->backend->fused(o->ctx->pool, &ahead);
 }
 
 static dro_status step(dro_optimizer *o)

@@ -44,8 +44,8 @@ dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set)
     size_t batch = inner_batch(o, set, s->big);
     bool stage_ends = s->within + 1 >= inner;
     size_t next = stage_ends || dro__last_step(o) ? 0 : batch;
-    /* A waiting batch that was dropped cannot be corrected: begin the stage again. */
-    if (s->within == 0 || !(s->storm.have || s->storm.tilt.have))
+    /* Without the batch that was to wait (dropped, or the stream had ended): begin the stage again. */
+    if (s->within == 0 || !s->storm.waits)
         DRO_TRY(dro__storm_step_big(o, &s->storm, s->big, next));
     else
         DRO_TRY(dro__storm_step(o, &s->storm, 0, batch, next));

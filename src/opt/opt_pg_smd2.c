@@ -22,6 +22,7 @@ static dro_status start(dro_optimizer *o)
 /* Every loss at the mean. */
 static dro_status evaluate_all(dro_optimizer *o, dro__pd *s)
 {
+    o->sweeping = true;
     for (int64_t at = 0; at < o->n;) {
         size_t size = dro__chunk(o, (size_t)(o->n - at));
         dro_batch batch;
@@ -32,6 +33,7 @@ static dro_status evaluate_all(dro_optimizer *o, dro__pd *s)
         o->ctx->backend->copy_out(s->all_losses + at, s->dual_losses, size * sizeof(float));
         at += (int64_t)size;
     }
+    o->sweeping = false;
     return DRO_OK;
 }
 
@@ -63,10 +65,11 @@ static dro_status step(dro_optimizer *o)
         DRO_TRY(dro__forward(o, o->w, &dual, 1, losses));
     }
     dro__pd_staged_move(o, s, o->run.eta);
-    if (stage_ends)
+    bool reset = stage_ends && !s->keep_p;
+    if (reset)
         DRO_TRY(evaluate_all(o, s));
 
-    if (stage_ends)
+    if (reset)
         reset_p(o, s);
     else
         dro__pd_ascend_entropic(o, s, &dual, losses, set->dual_eta / k);
@@ -79,6 +82,7 @@ static dro_status step(dro_optimizer *o)
     if (stage_ends) {
         o->ctx->backend->copy_in(o->w, s->mean, o->dim * sizeof *o->w);
         s->within = 0;
+        s->keep_p = false;
         s->stage++;
     }
     return DRO_OK;

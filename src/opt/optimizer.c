@@ -1,6 +1,6 @@
 /* The public face of the optimisers: life, settings, steps that leave no trace when they fail, and the
  * state as a flat buffer. */
-#include "opt.h"
+#include "tilt.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -194,7 +194,9 @@ static dro_status check(dro_optimizer *o)
         return dro__fail(o->ctx, DRO_ERR_RANGE,
                          "%s: output=random draws the last step first: set steps", name);
     bool cosine = set->eta.kind == 4 || set->lambda.kind == 4 || set->a.kind == 4;
-    bool share = set->eta.warmup > 0 && set->eta.warmup < 1;
+    bool share = (set->eta.warmup > 0 && set->eta.warmup < 1) ||
+                 (set->lambda.warmup > 0 && set->lambda.warmup < 1) ||
+                 (set->a.warmup > 0 && set->a.warmup < 1);
     if ((cosine || share) && !set->steps)
         return dro__fail(o->ctx, DRO_ERR_RANGE,
                          "%s: a cosine schedule and a warm-up below 1 need to know steps", name);
@@ -237,6 +239,7 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
         o->w = NULL;
         dro__free(o->blocks);
         o->blocks = NULL;
+        o->block_count = 0;
         return status;
     }
     if (w0)
@@ -257,7 +260,7 @@ dro_status dro_optimizer_step(dro_optimizer *o)
                          (unsigned long long)o->ends);
     dro__run before = o->run;
     memcpy(o->backup, o->state, o->cls->state_size);
-    o->refused = false;
+    o->refused = o->sweeping = false;
     dro__begin_step(o);
     dro_status status = o->cls->step(o);
     o->failed = status != DRO_OK;
@@ -267,6 +270,8 @@ dro_status dro_optimizer_step(dro_optimizer *o)
         return status;
     }
     o->run.step++;
+    o->holes = 0;
+    o->fine = 0;
     return DRO_OK;
 }
 
@@ -277,6 +282,8 @@ dro_status dro_optimizer_skip(dro_optimizer *o)
     if (!o->refused)
         return dro__fail(o->ctx, DRO_ERR_STATE, "no batch has been refused");
     o->refused = false;
+    if (o->sweeping && o->refused_position != DRO__GATHERED)
+        return dro__big_skip(o);
     if (o->refused_position != DRO__GATHERED && o->refused_position >= o->run.position)
         o->run.position = o->refused_position + o->refused_count;
     else if (o->cls->drop)
@@ -313,7 +320,7 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
     const dro__run *r = &o->run;
     bool estimates = o->cls->robust && !o->cls->needs_n && !o->is_composite;
     double reg = dro__settings_of(o)->reg ? dro__reg_value(o, o->w) : 0;
-    bool tilted = estimates && dro__level(o) != DRO__TILT_NONE;
+    bool tilted = estimates && r->level != DRO__TILT_NONE;
     *info = (dro_info){
         .step = r->step,
         .examples = r->examples,
@@ -334,11 +341,19 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
     return DRO_OK;
 }
 
+size_t dro_optimizer_group_weights(const dro_optimizer *o, double *q, size_t count)
+{
+    if (!o || !o->started || !o->cls->groups || o->is_composite)
+        return 0;
+    return dro__tilt_weights(o->state, q, count); /* their states begin with the tilt */
+}
+
 /* ---- state ---- */
 
 typedef struct header {
     char magic[8];
     uint64_t version, dim, settings; /* settings: a checksum of their values */
+    uint64_t inner, slot_size;       /* inner: 0 unless compositional */
     int64_t n;
     char optimizer[16];
 } header;
@@ -362,7 +377,9 @@ static header make_header(const dro_optimizer *o)
                 .version = 1,
                 .dim = o->dim,
                 .n = o->n,
-                .settings = settings_checksum(o)};
+                .settings = settings_checksum(o),
+                .inner = o->is_composite ? o->composite.inner : 0,
+                .slot_size = o->slot_size};
     snprintf(h.optimizer, sizeof h.optimizer, "%s", o->cls->name);
     return h;
 }
@@ -427,6 +444,9 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
         return dro__fail(o->ctx, DRO_ERR_FORMAT,
                          "the state has %llu weights and n = %lld, this problem %zu and %lld",
                          (unsigned long long)h.dim, (long long)h.n, o->dim, (long long)o->n);
+    if (h.inner != mine.inner || h.slot_size != mine.slot_size)
+        return dro__fail(o->ctx, DRO_ERR_FORMAT,
+                         "the state belongs to a problem with another max_batch or g");
     if (h.settings != mine.settings)
         return dro__fail(o->ctx, DRO_ERR_FORMAT, "the state was saved with other settings");
     uint64_t sum;
@@ -441,5 +461,7 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
                        .size = needed - sizeof h - sizeof sum};
     walk(o, &ar);
     o->failed = o->refused = false;
+    o->holes = 0;
+    o->fine = 0;
     return DRO_OK;
 }

@@ -51,7 +51,10 @@ void dro__pd_stop(dro_optimizer *o)
 void dro__pd_drop(dro_optimizer *o)
 {
     dro__pd *s = o->state;
-    s->drawn += (uint64_t)dro__settings_of(o)->batch;
+    if (o->sweeping)
+        s->keep_p = true;
+    else
+        s->drawn += (uint64_t)dro__settings_of(o)->batch;
 }
 
 void dro__pd_archive(dro_optimizer *o, dro__archive *ar)
@@ -61,9 +64,12 @@ void dro__pd_archive(dro_optimizer *o, dro__archive *ar)
     DRO__ARCHIVE(ar, s->stage);
     DRO__ARCHIVE(ar, s->within);
     DRO__ARCHIVE(ar, s->p_terms);
+    DRO__ARCHIVE(ar, s->keep_p);
     dro__dual_archive(s->p, ar);
     if (s->w_ref) {
-        dro__archive_vector(o, ar, s->w_ref, o->dim);
+        /* at the start of a stage w itself is the reference, and w_ref scratch */
+        bool scratch = ar->mode == DRO__ARCHIVE_SAVE && s->within == 0;
+        dro__archive_vector(o, ar, scratch ? o->w : s->w_ref, o->dim);
         dro__archive_vector(o, ar, s->mean, o->dim);
     }
     if (s->p_sum)
@@ -76,6 +82,18 @@ static double weight(const dro_optimizer *o, dro__pd *s, int64_t id)
 {
     (void)o;
     return fmax(dro__dual_get(s->p, id) / dro__dual_total(s->p), 1e-300);
+}
+
+static dro_status check_ids(dro_optimizer *o, const dro_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (!batch->ids || batch->ids[i] < 0 || batch->ids[i] >= o->n)
+            return dro__fail(o->ctx, DRO_ERR_CALLBACK,
+                             "%s needs the ids of a batch: that of example %zu is %lld, expected 0 "
+                             "to %lld",
+                             o->cls->name, i, batch->ids ? (long long)batch->ids[i] : -1,
+                             (long long)o->n - 1);
+    return DRO_OK;
 }
 
 dro_status dro__pd_gradient(dro_optimizer *o, dro__pd *s, dro_batch *batch)
@@ -91,6 +109,7 @@ dro_status dro__pd_gradient(dro_optimizer *o, dro__pd *s, dro_batch *batch)
         o->run.examples += b;
     } else {
         DRO_TRY(dro__draw_next(o, b, batch));
+        DRO_TRY(check_ids(o, batch));
     }
     DRO_TRY(dro__forward(o, o->w, batch, 1, s->losses));
     double loss = 0, top = 0, sum = 0, squares = 0;
@@ -111,8 +130,10 @@ dro_status dro__pd_gradient(dro_optimizer *o, dro__pd *s, dro_batch *batch)
 dro_status dro__pd_dual_batch(dro_optimizer *o, const dro_batch *batch, dro_batch *dual)
 {
     const dro__pd_settings *set = o->settings;
-    if (set->sampling == DRO__SAMPLE_BY_P)
-        return dro__draw_next(o, (size_t)set->common.batch, dual);
+    if (set->sampling == DRO__SAMPLE_BY_P) {
+        DRO_TRY(dro__draw_next(o, (size_t)set->common.batch, dual));
+        return check_ids(o, dual);
+    }
     *dual = *batch;
     return DRO_OK;
 }
@@ -189,5 +210,5 @@ void dro__pd_staged_move(dro_optimizer *o, dro__pd *s, double eta)
     double k = (double)s->within + 1;
     mean.coef[0][0] = 1 / k;
     mean.coef[0][1] = 1 - 1 / k;
-    o->ctx->backend->fused(o->ctx->threads, &mean);
+    o->ctx->backend->fused(o->ctx->pool, &mean);
 }

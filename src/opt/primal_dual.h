@@ -22,6 +22,8 @@ typedef struct dro__pd {
     float *all_losses;                  /* (n): pg-smd2 */
     double *p_sum;                      /* (n): pes-sgda */
     uint64_t drawn, stage, within, p_terms;
+    bool
+        keep_p; /* pg-smd2: this stage ends without the exact maximiser, an example of it was refused */
 } dro__pd;
 
 enum { DRO__PD_STAGED = 1, DRO__PD_ALL_LOSSES = 2, DRO__PD_P_MEAN = 4 };

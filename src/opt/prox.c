@@ -69,19 +69,28 @@ void dro__fused_step(dro_optimizer *o, dro__fused *f, int which, double eta)
     const dro__backend *be = o->ctx->backend;
     bool inside = set->reg == DRO__REG_L2 || set->reg == DRO__REG_L1 ||
                   set->reg == DRO__REG_ELASTIC || set->reg == DRO__REG_BOX;
+    /* 1 - eta * weight_decay: next to 1 a float is too coarse, so w enters twice, 1 * w - small * w. */
+    for (int k = 0, inputs = f->inputs; k < inputs && f->inputs < DRO__FUSED_IN; k++) {
+        double rest = f->coef[which][k] - 1;
+        if (rest == 0 || fabs(rest) > 0.01)
+            continue;
+        f->in[f->inputs] = f->in[k];
+        f->coef[which][k] = 1;
+        f->coef[which][f->inputs++] = rest;
+    }
     f->prox_out = inside ? which : -1;
     f->prox = elementwise(set, eta);
-    be->fused(o->ctx->threads, f);
+    be->fused(o->ctx->pool, f);
     float *w = f->out[which];
     if (set->reg == DRO__REG_GROUP)
-        be->block_shrink(o->ctx->threads, w, o->blocks, o->block_count, eta * set->reg_strength);
+        be->block_shrink(o->ctx->pool, w, o->blocks, o->block_count, eta * set->reg_strength);
     if (set->reg == DRO__REG_BALL) {
         double norm = sqrt(dro__norm2(o->ctx, f->n, 1, w, 0, NULL));
         if (norm > set->reg_radius) {
             dro__fused scale = {
                 .n = f->n, .inputs = 1, .outputs = 1, .in = {w}, .out = {w}, .prox_out = -1};
             scale.coef[0][0] = set->reg_radius / norm;
-            be->fused(o->ctx->threads, &scale);
+            be->fused(o->ctx->pool, &scale);
         }
     }
 }

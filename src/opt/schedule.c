@@ -37,7 +37,7 @@ static double drawn(const dro__settings *set, int k, double planned)
     if (set->output == 0 || planned < 1)
         return planned;
     return 1 + (double)dro__random_below((uint64_t)set->seed, STREAM_TAU, (uint64_t)k,
-                                         (uint64_t)planned);
+                                         (uint64_t)fmin(planned, 0x1p62));
 }
 
 void dro__clock_start(dro_optimizer *o)
@@ -47,7 +47,7 @@ void dro__clock_start(dro_optimizer *o)
     o->boundary_count = 0;
     for (int k = 0; k < set->stages.count; k++) {
         double end = as_steps(set, set->stages.values[k]);
-        if (end <= planned)
+        if (end <= planned || (set->steps && end >= (double)set->steps))
             continue;
         at += drawn(set, k, end - planned);
         planned = end;
@@ -106,7 +106,7 @@ double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t
     }
     double warmup = as_steps(set, s->warmup);
     if (time < warmup)
-        value = s->start + (value - s->start) * (time + 1) / warmup;
+        value = s->start + (value - s->start) * fmin(1, (time + 1) / warmup);
     return value;
 }
 
@@ -145,6 +145,8 @@ bool dro__last_step(const dro_optimizer *o)
 void dro__begin_step(dro_optimizer *o)
 {
     o->run.eta = dro__eta(o);
-    if (o->cls->robust)
+    if (o->cls->robust) {
         o->run.lambda = dro__lambda(o);
+        o->run.level = (uint64_t)dro__level(o);
+    }
 }

@@ -60,7 +60,7 @@ const dro__param dro__params_tilt[] = {
                  "from this step on use switch_lambda and switch_tilt, 0: never"),
     DRO__REAL("switch_lambda", switch_lambda, S, "0", 0, 1e12, "0: lambda does not change"),
     DRO__CHOICE("switch_tilt", switch_tilt, S, "same", "same|" LEVELS, "the tilt after the switch"),
-    DRO__REAL("cap", cap, S, "10", 1, 600, "exponents beyond it continue as the tangent of exp"),
+    DRO__REAL("cap", cap, S, "10", 1, 60, "exponents beyond it continue as the tangent of exp"),
     DRO__PARAMS_END,
 };
 

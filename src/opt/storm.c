@@ -82,7 +82,7 @@ void dro__storm_archive(dro_optimizer *o, dro__storm *s, dro__archive *ar, bool 
     DRO__ARCHIVE(ar, s->square);
     DRO__ARCHIVE(ar, s->fall);
     DRO__ARCHIVE(ar, s->have);
-    if (!o->is_composite)
+    if (!o->is_composite && !two_point)
         dro__archive_vector(o, ar, s->old_losses, o->slot_size);
     if (o->is_composite) {
         dro__archive_bytes(ar, s->u, inner * sizeof *s->u);
@@ -91,8 +91,8 @@ void dro__storm_archive(dro_optimizer *o, dro__storm *s, dro__archive *ar, bool 
     dro__archive_vector(o, ar, s->d, size);
     if (two_point)
         dro__archive_vector(o, ar, s->w_old, o->dim);
-    else
-        dro__archive_vector(o, ar, s->g_old, size);
+    else /* unless a batch waits, g_old is scratch */
+        dro__archive_vector(o, ar, s->waits ? s->g_old : s->d, size);
     if (ar->mode == DRO__ARCHIVE_LOAD)
         s->live = false;
 }
@@ -230,6 +230,8 @@ dro_status dro__storm_step(dro_optimizer *o, dro__storm *s, double a, size_t bat
     bool restarted, drawn;
     int count = 1;
     DRO_TRY(dro__storm_current(o, s, batch, &drawn, &parts[0]));
+    if (drawn) /* never seen at the old point (a stream that had ended): nothing can be corrected */
+        s->tilt.have = false;
     if (next) {
         dro_status status = dro__draw_next(o, next, &parts[1]);
         if (status == DRO_OK)
@@ -299,13 +301,14 @@ dro_status dro__storm_step_big(dro_optimizer *o, dro__storm *s, size_t total, si
     if (o->is_composite)
         return dro__composite_step_big(o, s, total, next);
     bool restarted;
+    size_t left = total;
+    DRO_TRY(dro__big_size(o, &total));
     DRO_TRY(dro__tilt_begin(o, &s->tilt, &restarted));
     dro__tilt_big_begin(&s->tilt);
     /* g_old is free now (the estimator starts afresh): it gathers the direction. */
     dro__fused zero = {.n = o->dim, .outputs = 1, .out = {s->g_old}, .prox_out = -1};
-    o->ctx->backend->fused(o->ctx->threads, &zero);
-    for (size_t done = 0; done < total;) {
-        size_t size = dro__chunk(o, total - done);
+    o->ctx->backend->fused(o->ctx->pool, &zero);
+    for (size_t size; (size = dro__big_next(o, &left));) {
         dro_batch part;
         DRO_TRY(dro__draw_next(o, size, &part));
         DRO_TRY(dro__tilt_count(o, &s->tilt, &part));
@@ -320,13 +323,16 @@ dro_status dro__storm_step_big(dro_optimizer *o, dro__storm *s, size_t total, si
                           .prox_out = -1};
         add.coef[0][0] = s->tilt.keep;
         add.coef[0][1] = s->tilt.gain;
-        o->ctx->backend->fused(o->ctx->threads, &add);
-        done += size;
+        o->ctx->backend->fused(o->ctx->pool, &add);
     }
+    o->sweeping = false;
     dro__tilt_big_end(o, &s->tilt, (double)total);
     dro_batch ahead;
-    if (next)
-        DRO_TRY(look_ahead(o, s, next, &ahead));
+    dro_status status = next ? look_ahead(o, s, next, &ahead) : DRO_OK;
+    if (status == DRO_ERR_END)
+        next = 0;
+    else
+        DRO_TRY(status);
     o->run.a = 1;
     s->tilt.gain = 1;
     s->tilt.keep = 0;

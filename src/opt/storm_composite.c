@@ -19,7 +19,7 @@ static void contract(dro_optimizer *o, dro__storm *s)
             f.in[f.inputs] = s->d + j * o->dim;
             f.coef[0][f.inputs++] = s->slope[j];
         }
-        o->ctx->backend->fused(o->ctx->threads, &f);
+        o->ctx->backend->fused(o->ctx->pool, &f);
     }
 }
 
@@ -46,7 +46,7 @@ static void move(dro_optimizer *o, dro__storm *s, double a, bool fresh, float *t
     v.coef[0][2] = fresh ? 0 : 1 - a;
     v.norm_coef[0][0] = v.norm_coef[1][1] = 1;
     v.norm_coef[0][1] = v.norm_coef[1][2] = -1;
-    o->ctx->backend->fused(o->ctx->threads, &v);
+    o->ctx->backend->fused(o->ctx->pool, &v);
     contract(o, s);
     dro__fused w = {
         .n = o->dim, .inputs = 2, .outputs = 1, .in = {s->direction, o->w}, .out = {to}};
@@ -79,9 +79,10 @@ dro_status dro__composite_step(dro_optimizer *o, dro__storm *s, double a, size_t
 {
     size_t inner = o->composite.inner;
     dro_batch parts[2];
-    bool drawn, fresh = !s->have;
+    bool drawn;
     int count = 1;
     DRO_TRY(dro__storm_current(o, s, batch, &drawn, &parts[0]));
+    bool fresh = !s->have || drawn;
     if (next) {
         dro_status status = dro__draw_next(o, next, &parts[1]);
         if (status == DRO_OK)
@@ -125,9 +126,11 @@ dro_status dro__composite_step_big(dro_optimizer *o, dro__storm *s, size_t total
     dro_batch part;
     memset(s->u_working, 0, inner * sizeof *s->u_working);
     dro__fused zero = {.n = size, .outputs = 1, .out = {s->g_old}, .prox_out = -1};
-    o->ctx->backend->fused(o->ctx->threads, &zero);
-    for (size_t done = 0; done < total; done += part.count) {
-        DRO_TRY(dro__draw_next(o, dro__chunk(o, total - done), &part));
+    o->ctx->backend->fused(o->ctx->pool, &zero);
+    size_t left = total;
+    DRO_TRY(dro__big_size(o, &total));
+    for (size_t chunk; (chunk = dro__big_next(o, &left));) {
+        DRO_TRY(dro__draw_next(o, chunk, &part));
         DRO_TRY(dro__evaluate(o, o->w, &part, 1, s->g_values, &s->g_new));
         double weight = (double)part.count / (double)total;
         for (size_t j = 0; j < inner; j++)
@@ -140,14 +143,18 @@ dro_status dro__composite_step_big(dro_optimizer *o, dro__storm *s, size_t total
                           .prox_out = -1};
         add.coef[0][0] = 1;
         add.coef[0][1] = weight;
-        o->ctx->backend->fused(o->ctx->threads, &add);
+        o->ctx->backend->fused(o->ctx->pool, &add);
     }
+    o->sweeping = false;
     DRO_TRY(dro__outer(o, s->u_working, &o->run.loss, s->slope));
     dro_batch ahead;
-    if (next) {
-        DRO_TRY(dro__draw_next(o, next, &ahead));
+    dro_status status = next ? dro__draw_next(o, next, &ahead) : DRO_OK;
+    if (status == DRO_ERR_END)
+        next = 0;
+    else
+        DRO_TRY(status);
+    if (next)
         DRO_TRY(dro__evaluate(o, o->w, &ahead, 1, s->g_values, &s->g_next));
-    }
     trade(&s->g_new, &s->g_old);
     move(o, s, 1, true, o->w);
     if (next)

@@ -49,6 +49,16 @@ static dro_status level_size(dro_optimizer *o, dro__tilt_level level, int32_t *s
         return dro__fail(o->ctx, DRO_ERR_ARGUMENT,
                          "tilt=%s: the problem does not say how many %s it has (problem.%s is 0)",
                          level == DRO__TILT_CLASS ? "class" : "group", word, word);
+    const double *shares =
+        level == DRO__TILT_CLASS ? o->problem.class_share : o->problem.group_share;
+    double sum = 0;
+    for (int32_t g = 0; shares && g < *size; g++) {
+        sum += shares[g];
+        if (!(shares[g] >= 0) || (g == *size - 1 && !(fabs(sum - 1) <= 1e-3)))
+            return dro__fail(o->ctx, DRO_ERR_ARGUMENT,
+                             "%s_share[%d] = %g: shares must be 0 or more and sum to 1",
+                             level == DRO__TILT_CLASS ? "class" : "group", g, shares[g]);
+    }
     if (!o->problem.draw && !o->problem.labels)
         return dro__fail(o->ctx, DRO_ERR_ARGUMENT,
                          "the problem gives no %s: it needs the callback labels", word);
@@ -121,6 +131,15 @@ void dro__tilt_archive(dro__tilt *t, dro__archive *ar)
     dro__archive_bytes(ar, t->groups, (size_t)t->capacity * sizeof *t->groups);
 }
 
+size_t dro__tilt_weights(const dro__tilt *t, double *q, size_t count)
+{
+    if (!by_group(t))
+        return 0;
+    for (size_t g = 0; q && g < count && g < (size_t)t->group_count; g++)
+        q[g] = t->groups[g].q;
+    return (size_t)t->group_count;
+}
+
 /* ---- groups ---- */
 
 dro_status dro__tilt_count(dro_optimizer *o, dro__tilt *t, const dro_batch *batch)
@@ -132,11 +151,19 @@ dro_status dro__tilt_count(dro_optimizer *o, dro__tilt *t, const dro_batch *batc
     if (!label)
         return dro__fail(o->ctx, DRO_ERR_CALLBACK, "tilt=%s: a batch came without its %s labels",
                          word, word);
-    for (size_t i = 0; i < batch->count; i++)
-        if (label[i] < 0 || label[i] >= t->group_count)
+    for (size_t i = 0; i < batch->count; i++) {
+        bool inside = label[i] >= 0 && label[i] < t->group_count;
+        if (inside && !(t->shares && t->shares[label[i]] == 0))
+            continue;
+        dro__refuse(o, batch);
+        if (inside)
             return dro__fail(o->ctx, DRO_ERR_CALLBACK,
-                             "%s %d of example %zu of the batch: expected 0 to %d", word, label[i],
-                             i, t->group_count - 1);
+                             "%s %d of example %zu of the batch: its share was said to be 0", word,
+                             label[i], i);
+        return dro__fail(o->ctx, DRO_ERR_CALLBACK,
+                         "%s %d of example %zu of the batch: expected 0 to %d", word, label[i], i,
+                         t->group_count - 1);
+    }
     for (size_t i = 0; i < batch->count; i++)
         t->groups[label[i]].counted++;
     t->counted += (int64_t)batch->count;
@@ -188,13 +215,17 @@ static void move_groups(dro__tilt *t, double a, bool corrected)
 {
     for (int32_t g = 0; g < t->group_count; g++) {
         dro__group *group = &t->groups[g];
+        double steps = (double)++group->away;
         if (!group->count)
             continue;
+        group->away = 0;
         double mean = group->sum / (double)group->count;
         if (!group->seen)
             group->u = mean;
         else if (corrected)
-            group->u = mean + (1 - a) * (group->u - group->old_sum / (double)group->old_count);
+            group->u = mean + pow(1 - a, steps) *
+                                  (group->u - mean +
+                                   steps * (mean - group->old_sum / (double)group->old_count));
         else
             group->u = (1 - a) * group->u + a * mean;
         group->seen++;

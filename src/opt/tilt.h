@@ -15,6 +15,7 @@ typedef struct dro__group {
     double sum;            /* scratch: of the present batch */
     int64_t seen, counted; /* times u was set; examples drawn */
     int64_t old_count, count;
+    int64_t away; /* updates since it was last present */
 } dro__group;
 
 typedef struct dro__tilt {
@@ -67,6 +68,9 @@ void dro__tilt_big_begin(dro__tilt *t);
 void dro__tilt_big_chunk(dro_optimizer *o, dro__tilt *t, const dro_batch *batch,
                          const float *losses, double total, float *coef);
 void dro__tilt_big_end(dro_optimizer *o, dro__tilt *t, double total);
+
+/* q of the groups, at most count; how many there are, 0 when the tilt is not over groups. */
+size_t dro__tilt_weights(const dro__tilt *t, double *q, size_t count);
 
 void dro__tilt_archive(dro__tilt *t, dro__archive *ar);
 

@@ -327,6 +327,7 @@ class Groups:
         self.given = run.problem.shares(level) if run.case.shares else None
         self.u, self.seen = np.zeros(self.size), np.zeros(self.size, bool)
         self.counts, self.q = np.zeros(self.size), None
+        self.away = np.zeros(self.size)  # steps since each group was last present
 
     def count(self, ids):
         self.counts += np.bincount(self.labels[ids], minlength=self.size)
@@ -359,6 +360,7 @@ class Groups:
     def fresh(self, ids, now, lam):
         self.count(ids)
         self.u, self.seen = self.means(ids, now[0])
+        self.away = np.where(self.seen, 0, self.away + 1)
         self.weigh(lam)
         self.q_old = self.q
         self.d = self.gradient(ids, now[1], self.q)
@@ -368,6 +370,7 @@ class Groups:
         self.q_old = self.prior() if self.q is None else self.q
         self.d = self.gradient(ids, now[1], self.q_old)
         means, present = self.means(ids, now[0])
+        self.away = np.where(present, 0, self.away + 1)
         self.u, self.seen = np.where(present, means, self.u), self.seen | present
         self.weigh(lam)
 
@@ -378,7 +381,9 @@ class Groups:
         self.d = g1 + (1 - a) * (before - g0)
         m1, present = self.means(ids, now[0])
         m0, _ = self.means(ids, old[0])
-        moved = np.where(self.seen, m1 + (1 - a) * (self.u - m0), m1)
+        k = self.away + 1
+        moved = np.where(self.seen, m1 + (1 - a) ** k * (self.u - m1 + k * (m1 - m0)), m1)
+        self.away = np.where(present, 0, k)
         self.u, self.seen = np.where(present, moved, self.u), self.seen | present
         self.q_old = self.q
         self.weigh(lam)

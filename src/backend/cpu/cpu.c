@@ -13,22 +13,15 @@ static void copy(void *to, const void *from, size_t bytes)
     memcpy(to, from, bytes);
 }
 
-void dro__cpu_for(int threads, size_t work, size_t count, void (*body)(void *task, size_t k),
+void dro__cpu_for(dro__pool *pool, size_t work, size_t count, void (*body)(void *task, size_t k),
                   void *task)
 {
-    if (threads == 1 || count < 2 || work < DRO__PARALLEL_MIN) {
-        for (size_t k = 0; k < count; k++)
-            body(task, k);
-        return;
-    }
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (size_t k = 0; k < count; k++)
-        body(task, k);
+    dro__pool_run(work < DRO__PARALLEL_MIN ? NULL : pool, count, body, task);
 }
 
 const dro__backend dro__backend_cpu = {
     .name = "cpu",
-    .summary = "OpenMP threads and SIMD, chosen for the machine when the program starts",
+    .summary = "threads and SIMD, chosen for the machine when the program starts",
     .works = works,
     .alloc = dro__alloc,
     .free = dro__free,

@@ -5,7 +5,7 @@
 #include "backend.h"
 
 /* Kernels are plain loops over a range, compiled for several instruction sets and chosen once when
- * the program is loaded. OpenMP regions call them, they never contain one. */
+ * the program is loaded. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
     !defined(__SANITIZE_ADDRESS__)
 #define DRO__KERNEL                                                                                \
@@ -17,22 +17,21 @@
 /* Below this many floats a second thread costs more than it saves. */
 enum { DRO__PARALLEL_MIN = 131072 };
 
-/* body(task, k) for k < count, on `threads` threads when the work (in floats) is worth it. With one
- * thread OpenMP is not entered at all: even an empty region costs more than a small vector. */
-void dro__cpu_for(int threads, size_t work, size_t count, void (*body)(void *task, size_t k),
+/* body(task, k) for k < count, on all threads when the work (in floats) is worth it. */
+void dro__cpu_for(dro__pool *pool, size_t work, size_t count, void (*body)(void *task, size_t k),
                   void *task);
 
-void dro__cpu_fused(int threads, dro__fused *f);
-int64_t dro__cpu_first_bad(int threads, size_t n, const float *x);
-void dro__cpu_block_shrink(int threads, float *x, const int64_t *offsets, size_t blocks,
+void dro__cpu_fused(dro__pool *pool, dro__fused *f);
+int64_t dro__cpu_first_bad(dro__pool *pool, size_t n, const float *x);
+void dro__cpu_block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size_t blocks,
                            double threshold);
 double dro__cpu_tilt(size_t n, const float *losses, double scale, double log_u, double cap,
                      float *coef, uint64_t *caps);
-void dro__cpu_rows_dot(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
+void dro__cpu_rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
                        const float *w, float *margins);
-void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, const size_t *counts,
-                       int parts, const float *coef, float *const *grads);
-void dro__cpu_loss(int threads, dro__loss_kind kind, size_t count, const float *margins,
+void dro__cpu_rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
+                       const size_t *counts, int parts, const float *coef, float *const *grads);
+void dro__cpu_loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
                    const float *y, float *losses, float *slopes);
 
 #endif

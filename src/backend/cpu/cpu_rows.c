@@ -164,11 +164,11 @@ static size_t row_work(const dro__rows *rows, size_t count)
     return count * (rows->x ? rows->features + 32 : 64);
 }
 
-void dro__cpu_rows_dot(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
+void dro__cpu_rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
                        const float *w, float *margins)
 {
     rows_task task = {.rows = rows, .ids = ids, .count = count, .in = w, .out = margins};
-    dro__cpu_for(threads, row_work(rows, count), (count + ROWS - 1) / ROWS, dot_chunk, &task);
+    dro__cpu_for(pool, row_work(rows, count), (count + ROWS - 1) / ROWS, dot_chunk, &task);
 }
 
 static void sum_sparse(const dro__rows *rows, const int64_t *ids, size_t count, const float *coef,
@@ -210,8 +210,8 @@ static void sum_columns(void *arg, size_t k)
         sum_sparse(t->rows, ids, count, coef, grad);
 }
 
-void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, const size_t *counts,
-                       int parts, const float *coef, float *const *grads)
+void dro__cpu_rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
+                       const size_t *counts, int parts, const float *coef, float *const *grads)
 {
     sum_task task = {
         .rows = rows, .ids = ids, .coef = coef, .counts = counts, .grads = grads, .tiles = 1};
@@ -219,11 +219,11 @@ void dro__cpu_rows_sum(int threads, const dro__rows *rows, const int64_t *ids, c
     task.width = TILE;
     if (rows->x && rows->features >= LANES) {
         /* A tile for every thread; a column's sum is the same in any tile. */
-        size_t least = ((size_t)threads + (size_t)parts - 1) / (size_t)parts;
+        size_t least = ((size_t)dro__pool_threads(pool) + (size_t)parts - 1) / (size_t)parts;
         task.width = MIN((vectors + least - 1) / least, (size_t)TILE);
         task.tiles = (vectors + task.width - 1) / task.width;
     }
-    dro__cpu_for(threads, row_work(rows, total), task.tiles * (size_t)parts, sum_columns, &task);
+    dro__cpu_for(pool, row_work(rows, total), task.tiles * (size_t)parts, sum_columns, &task);
 }
 
 /* exp(x) for x <= 0, to about 2 units in the last place: 2^k * exp(r), |r| <= log(2)/2, the latter by its
@@ -279,10 +279,10 @@ DRO__KERNEL void logistic(size_t count, const float *restrict margins, const flo
     }
 }
 
-void dro__cpu_loss(int threads, dro__loss_kind kind, size_t count, const float *margins,
+void dro__cpu_loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
                    const float *y, float *losses, float *slopes)
 {
-    (void)threads;
+    (void)pool;
     enum { BLOCK = 256 };
     float spare[BLOCK];
     for (size_t at = 0; at < count; at += BLOCK) {

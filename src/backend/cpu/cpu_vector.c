@@ -7,6 +7,7 @@
 #include "cpu.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -19,13 +20,15 @@ typedef struct pass {
     float *out[DRO__FUSED_OUT];
     float coef[DRO__FUSED_OUT][DRO__FUSED_IN], norm_coef[DRO__FUSED_NORM][DRO__FUSED_IN];
     int inputs, outputs, norms, prox_out;
-    float threshold, scale, low, high;
+    float threshold, shrink, low,
+        high; /* shrink: 1 - scale, which a float next to 1 would round off */
 } pass;
 
 static inline float prox_one(const pass *p, float x)
 {
     float size = fabsf(x) - p->threshold;
-    float y = (size > 0 ? copysignf(size, x) : 0) * p->scale;
+    float y = size > 0 ? copysignf(size, x) : 0;
+    y -= y * p->shrink;
     y = y < p->low ? p->low : y;
     return y > p->high ? p->high : y;
 }
@@ -98,7 +101,11 @@ static inline __attribute__((always_inline)) void norm_body(const pass *p, size_
     X(2, 1, 0, 1)                                                                                  \
     X(2, 2, 1, 0)                                                                                  \
     X(2, 0, 1, 0)                                                                                  \
-    X(3, 1, 0, 0) X(3, 1, 2, 0) X(3, 2, 0, 0) X(3, 2, 0, 1) X(4, 2, 3, 0) X(4, 2, 3, 1)
+    X(3, 1, 0, 0)                                                                                  \
+    X(3, 1, 2, 0)                                                                                  \
+    X(3, 2, 0, 0)                                                                                  \
+    X(3, 2, 0, 1) X(4, 2, 0, 0) X(4, 2, 0, 1) X(4, 2, 3, 0) X(4, 2, 3, 1) X(5, 2, 3, 0)            \
+        X(5, 2, 3, 1)
 
 #define X(K, J, M, P)                                                                              \
     DRO__KERNEL void pass_##K##J##M##P(const pass *p, size_t at, size_t n, double *norm)           \
@@ -158,7 +165,7 @@ static pass make_pass(const dro__fused *f)
     for (int j = 0; j < f->outputs; j++)
         p.out[j] = f->out[j];
     p.threshold = (float)f->prox.threshold;
-    p.scale = (float)f->prox.scale;
+    p.shrink = (float)(1 - f->prox.scale);
     p.low = (float)f->prox.low;
     p.high = (float)f->prox.high;
     return p;
@@ -185,7 +192,7 @@ static void fused_slot(void *arg, size_t slot)
             task->kernel(&task->p, at, MIN(task->n - at, (size_t)BLOCK), norm);
 }
 
-void dro__cpu_fused(int threads, dro__fused *f)
+void dro__cpu_fused(dro__pool *pool, dro__fused *f)
 {
     fused_task task;
     task.p = make_pass(f);
@@ -194,7 +201,7 @@ void dro__cpu_fused(int threads, dro__fused *f)
     task.chunks = (f->n + CHUNK - 1) / CHUNK;
     task.per_slot = (task.chunks + SLOTS - 1) / SLOTS;
     size_t slots = task.chunks ? (task.chunks + task.per_slot - 1) / task.per_slot : 0;
-    dro__cpu_for(threads, f->n, slots, fused_slot, &task);
+    dro__cpu_for(pool, f->n, slots, fused_slot, &task);
     for (int m = 0; m < DRO__FUSED_NORM; m++) {
         f->norm[m] = 0;
         for (size_t s = 0; s < slots; s++)
@@ -219,7 +226,7 @@ DRO__KERNEL bool any_bad(size_t n, const float *x)
 typedef struct bad_task {
     const float *x;
     size_t n;
-    int64_t found; /* the smallest so far */
+    _Atomic int64_t found; /* the smallest so far */
 } bad_task;
 
 static void bad_chunk(void *arg, size_t c)
@@ -231,15 +238,15 @@ static void bad_chunk(void *arg, size_t c)
     size_t i = from;
     while (isfinite(task->x[i]))
         i++;
-#pragma omp critical(dro__first_bad)
-    if ((int64_t)i < task->found)
-        task->found = (int64_t)i;
+    int64_t before = atomic_load(&task->found);
+    while ((int64_t)i < before && !atomic_compare_exchange_weak(&task->found, &before, (int64_t)i))
+        ;
 }
 
-int64_t dro__cpu_first_bad(int threads, size_t n, const float *x)
+int64_t dro__cpu_first_bad(dro__pool *pool, size_t n, const float *x)
 {
     bad_task task = {.x = x, .n = n, .found = INT64_MAX};
-    dro__cpu_for(threads, n, (n + CHUNK - 1) / CHUNK, bad_chunk, &task);
+    dro__cpu_for(pool, n, (n + CHUNK - 1) / CHUNK, bad_chunk, &task);
     return task.found == INT64_MAX ? -1 : task.found;
 }
 
@@ -280,11 +287,11 @@ static void shrink_blocks(void *arg, size_t c)
         shrink_one(t->x + t->offsets[k], (size_t)(t->offsets[k + 1] - t->offsets[k]), t->threshold);
 }
 
-void dro__cpu_block_shrink(int threads, float *x, const int64_t *offsets, size_t blocks,
+void dro__cpu_block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size_t blocks,
                            double threshold)
 {
     shrink_task task = {
         .x = x, .offsets = offsets, .blocks = blocks, .threshold = (float)threshold};
     size_t n = blocks ? (size_t)(offsets[blocks] - offsets[0]) : 0;
-    dro__cpu_for(threads, n, (blocks + SHRINK - 1) / SHRINK, shrink_blocks, &task);
+    dro__cpu_for(pool, n, (blocks + SHRINK - 1) / SHRINK, shrink_blocks, &task);
 }

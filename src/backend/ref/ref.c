@@ -31,9 +31,9 @@ static double prox(const dro__prox *p, double x)
     return x < p->low ? p->low : x > p->high ? p->high : x;
 }
 
-static void fused(int threads, dro__fused *f)
+static void fused(dro__pool *pool, dro__fused *f)
 {
-    (void)threads;
+    (void)pool;
     memset(f->norm, 0, sizeof f->norm);
     for (size_t i = 0; i < f->n; i++) {
         double out[DRO__FUSED_OUT];
@@ -48,19 +48,19 @@ static void fused(int threads, dro__fused *f)
     }
 }
 
-static int64_t first_bad(int threads, size_t n, const float *x)
+static int64_t first_bad(dro__pool *pool, size_t n, const float *x)
 {
-    (void)threads;
+    (void)pool;
     for (size_t i = 0; i < n; i++)
         if (!isfinite(x[i]))
             return (int64_t)i;
     return -1;
 }
 
-static void block_shrink(int threads, float *x, const int64_t *offsets, size_t blocks,
+static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size_t blocks,
                          double threshold)
 {
-    (void)threads;
+    (void)pool;
     for (size_t k = 0; k < blocks; k++) {
         double norm = 0;
         for (int64_t i = offsets[k]; i < offsets[k + 1]; i++)
@@ -86,10 +86,10 @@ static double tilt(size_t n, const float *losses, double scale, double log_u, do
     return mean / (double)n;
 }
 
-static void rows_dot(int threads, const dro__rows *rows, const int64_t *ids, size_t count,
+static void rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
                      const float *w, float *margins)
 {
-    (void)threads;
+    (void)pool;
     for (size_t i = 0; i < count; i++) {
         double sum = 0;
         if (rows->x) {
@@ -104,10 +104,10 @@ static void rows_dot(int threads, const dro__rows *rows, const int64_t *ids, siz
     }
 }
 
-static void rows_sum(int threads, const dro__rows *rows, const int64_t *ids, const size_t *counts,
-                     int parts, const float *coef, float *const *grads)
+static void rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
+                     const size_t *counts, int parts, const float *coef, float *const *grads)
 {
-    (void)threads;
+    (void)pool;
     for (int k = 0; k < parts; k++) {
         memset(grads[k], 0, rows->features * sizeof(float));
         for (size_t i = 0; i < counts[k]; i++, ids++, coef++) {
@@ -123,10 +123,10 @@ static void rows_sum(int threads, const dro__rows *rows, const int64_t *ids, con
     }
 }
 
-static void loss(int threads, dro__loss_kind kind, size_t count, const float *margins,
+static void loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
                  const float *y, float *losses, float *slopes)
 {
-    (void)threads;
+    (void)pool;
     for (size_t i = 0; i < count; i++) {
         double value, slope;
         if (kind == DRO__LOSS_LOGISTIC) {
