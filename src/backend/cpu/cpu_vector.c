@@ -94,18 +94,12 @@ static inline __attribute__((always_inline)) void norm_body(const pass *p, size_
 }
 
 /* The shapes that the optimisers use: inputs, outputs, norms, prox. */
+/* clang-format off */
 #define SHAPES(X)                                                                                  \
-    X(1, 0, 1, 0)                                                                                  \
-    X(1, 1, 0, 0)                                                                                  \
-    X(2, 1, 0, 0)                                                                                  \
-    X(2, 1, 0, 1)                                                                                  \
-    X(2, 2, 1, 0)                                                                                  \
-    X(2, 0, 1, 0)                                                                                  \
-    X(3, 1, 0, 0)                                                                                  \
-    X(3, 1, 2, 0)                                                                                  \
-    X(3, 2, 0, 0)                                                                                  \
-    X(3, 2, 0, 1) X(4, 2, 0, 0) X(4, 2, 0, 1) X(4, 2, 3, 0) X(4, 2, 3, 1) X(5, 2, 3, 0)            \
-        X(5, 2, 3, 1)
+    X(1, 0, 1, 0) X(1, 1, 0, 0) X(2, 0, 1, 0) X(2, 1, 0, 0) X(2, 1, 0, 1) X(2, 2, 1, 0)            \
+    X(3, 1, 0, 0) X(3, 1, 2, 0) X(3, 2, 0, 0) X(3, 2, 0, 1) X(4, 2, 0, 0) X(4, 2, 0, 1)            \
+    X(4, 2, 3, 0) X(4, 2, 3, 1) X(5, 2, 3, 0) X(5, 2, 3, 1)
+/* clang-format on */
 
 #define X(K, J, M, P)                                                                              \
     DRO__KERNEL void pass_##K##J##M##P(const pass *p, size_t at, size_t n, double *norm)           \
