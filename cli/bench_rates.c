@@ -22,7 +22,7 @@ enum {
     RESAMPLES = 1000
 };
 
-static const double PL_LAMBDA = 5, NONCONVEX_LAMBDA = 0.5;
+static const double PL_LAMBDA = 2, NONCONVEX_LAMBDA = 0.5;
 static const double PL_TARGET = 1e-3, NONCONVEX_TARGET = 3e-3; /* of what it is at the start */
 
 typedef struct curve {
@@ -34,6 +34,7 @@ typedef struct result {
     curve mean;
     double exponent, low, high;                      /* of the fit, and its 95% interval */
     double samples_to_target, evaluations_to_target; /* NAN: not reached */
+    double samples_low, samples_high;                /* its 95% interval */
     int setting;
 } result;
 
@@ -201,15 +202,38 @@ static double slope(const curve *c)
     return (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
+/* Where the mean error falls below the target and stays below it for half a decade, between two points
+ * by the logarithms; NAN if it does not. */
+static double find_target(const curve *c, double target, double *evaluations)
+{
+    int below = 0;
+    *evaluations = NAN;
+    for (int k = 0; k < c->points; k++) {
+        below = c->error[k] <= target ? below + 1 : 0;
+        if (below <= PER_DECADE / 2 && !(below && k == c->points - 1))
+            continue;
+        int at = k - below + 1;
+        double samples = c->samples[at], before = at ? c->error[at - 1] : 0;
+        if (at && before > target && c->error[at] > 0 && before < 1e29)
+            samples = c->samples[at - 1] * pow(samples / c->samples[at - 1],
+                                               log(before / target) / log(before / c->error[at]));
+        *evaluations = c->evaluations[at] * samples / c->samples[at];
+        return samples;
+    }
+    return NAN;
+}
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
+/* The fits, and their intervals by drawing the seeds again and again. */
 static void fit(result *r, const plan *p, const curve *runs)
 {
-    double slopes[RESAMPLES];
+    double slopes[RESAMPLES] = {0}, reached[RESAMPLES] = {0}, unused;
+    double target = (p->problem->kind == RATES_PL ? PL_TARGET : NONCONVEX_TARGET) * p->start;
     int pick[SEEDS_MAX];
     curve *again = malloc(sizeof *again);
     mean_curve(runs, NULL, p->seeds, &r->mean);
@@ -219,28 +243,17 @@ static void fit(result *r, const plan *p, const curve *runs)
             pick[s] = (int)(unit((uint64_t)t + 1000, (uint64_t)s) * p->seeds);
         mean_curve(runs, pick, p->seeds, again);
         slopes[t] = slope(again);
+        reached[t] = find_target(again, target, &unused);
+        reached[t] = isnan(reached[t]) ? HUGE_VAL : reached[t];
     }
     qsort(slopes, RESAMPLES, sizeof *slopes, ascending);
+    qsort(reached, RESAMPLES, sizeof *reached, ascending);
+    r->samples_low = reached[RESAMPLES / 40];
+    r->samples_high = reached[RESAMPLES - 1 - RESAMPLES / 40];
+    r->samples_to_target = find_target(&r->mean, target, &r->evaluations_to_target);
     r->low = slopes[RESAMPLES / 40];
     r->high = slopes[RESAMPLES - 1 - RESAMPLES / 40];
     free(again);
-}
-
-/* Where the mean error first falls below the target and stays below it for half a decade. */
-static void find_target(result *r, double target)
-{
-    const curve *c = &r->mean;
-    int below = 0;
-    r->samples_to_target = r->evaluations_to_target = NAN;
-    for (int k = 0; k < c->points; k++) {
-        below = c->error[k] <= target ? below + 1 : 0;
-        if (below > PER_DECADE / 2 || (below && k == c->points - 1)) {
-            int first = k - below + 1;
-            r->samples_to_target = c->samples[first];
-            r->evaluations_to_target = c->evaluations[first];
-            return;
-        }
-    }
 }
 
 static void measure(const plan *p, const rates_method *m, result *r)
@@ -267,8 +280,6 @@ static void measure(const plan *p, const rates_method *m, result *r)
     for (int k = 0; k < p->seeds; k++)
         one_run(p, m, r->setting, 1 + k, &runs[k]);
     fit(r, p, runs);
-    double share = p->problem->kind == RATES_PL ? PL_TARGET : NONCONVEX_TARGET;
-    find_target(r, share * p->start);
     free(runs);
 }
 
@@ -290,11 +301,12 @@ static json_t *row_json(const plan *p, const rates_method *m, const result *r)
         json_array_append_new(curve_samples, json_real(round(r->mean.samples[k])));
         json_array_append_new(curve_error, json_real(r->mean.error[k]));
     }
-    return json_pack("{s:s, s:s, s:o, s:[o,o], s:o, s:o, s:o, s:o, s:s, s:{s:o, s:o}}", "problem",
-                     pl ? "pl" : "nonconvex", "optimizer", m->label, "exponent",
+    return json_pack("{s:s, s:s, s:o, s:[o,o], s:o, s:o, s:[o,o], s:o, s:o, s:s, s:{s:o, s:o}}",
+                     "problem", pl ? "pl" : "nonconvex", "optimizer", m->label, "exponent",
                      number(r->exponent), "exponent_ci", number(r->low), number(r->high), "theory",
                      theory < 0 ? json_real(theory) : json_null(), "samples_to_target",
-                     number(r->samples_to_target), "evaluations_to_target",
+                     number(r->samples_to_target), "samples_ci", number(r->samples_low),
+                     number(r->samples_high), "evaluations_to_target",
                      number(r->evaluations_to_target), "final_error",
                      number(r->mean.error[r->mean.points - 1]), "setting", setting, "curve",
                      "samples", curve_samples, "error", curve_error);
@@ -310,12 +322,13 @@ static void count_cell(cli_table *t, double value)
 
 static void print_rows(const plan *p, const result *results)
 {
-    static const char *const headers[] = {"method",   ">exponent",    ">95% interval", ">theory",
-                                          ">samples", ">evaluations", ">final error",  "setting"};
+    static const char *const headers[] = {"method",       ">exponent",    ">95% interval",
+                                          ">theory",      ">samples",     ">95% interval",
+                                          ">evaluations", ">final error", "setting"};
     bool pl = p->problem->kind == RATES_PL;
     printf("\n%s\n",
            pl ? "PL: DRO least squares, F - F*" : "Non-convex: running mean of |grad F|^2");
-    cli_table *t = cli_table_create(8, headers);
+    cli_table *t = cli_table_create(9, headers);
     for (int i = 0; i < RATES_METHODS; i++) {
         const rates_method *m = &rates_methods[i];
         const result *r = &results[i];
@@ -330,6 +343,10 @@ static void print_rows(const plan *p, const result *results)
         else
             cli_table_cell(t, "-");
         count_cell(t, r->samples_to_target);
+        if (isfinite(r->samples_to_target) && isfinite(r->samples_high))
+            cli_table_cell(t, "%.0f .. %.0f", r->samples_low, r->samples_high);
+        else
+            cli_table_cell(t, "-");
         count_cell(t, r->evaluations_to_target);
         cli_table_cell(t, "%.2e", r->mean.error[r->mean.points - 1]);
         cli_table_cell(t, "%s", setting);

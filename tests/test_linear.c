@@ -165,8 +165,8 @@ static void test_objective(void **state)
         }
         OK(ctx, dro_linear_objective(model, w, HUGE_VAL, &value));
         check_near("mean loss", value, mean, 1e-5 * mean);
-        assert_int_equal(dro_linear_objective(model, w, 0, &value), DRO_ERR_ARGUMENT);
-        assert_int_equal(dro_linear_objective(model, w, (double)NAN, &value), DRO_ERR_ARGUMENT);
+        assert_int_equal(dro_linear_objective(model, w, 0, &value), DRO_ERR_RANGE);
+        assert_int_equal(dro_linear_objective(model, w, (double)NAN, &value), DRO_ERR_RANGE);
         assert_int_equal(dro_linear_objective(model, NULL, 1, &value), DRO_ERR_ARGUMENT);
         assert_int_equal(dro_linear_objective(NULL, w, 1, &value), DRO_ERR_ARGUMENT);
         dro_linear_destroy(model);

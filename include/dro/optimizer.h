@@ -3,9 +3,10 @@
  *     dro_optimizer *opt;
  *     dro_optimizer_create(ctx, "recover", &problem, &opt);
  *     dro_optimizer_set(opt, "eta", "0.1");            // names and ranges: dro_optimizer_param()
+ *     dro_optimizer_set(opt, "steps", "1000");         // planned: schedules follow from it
  *     dro_optimizer_start(opt, w0);                    // settings are fixed from here on
- *     for (int t = 0; t < 1000; t++)
- *         dro_optimizer_step(opt);                     // one update of w
+ *     while (dro_optimizer_step(opt) == DRO_OK)        // one update of w; DRO_ERR_END at the last
+ *         ;
  *     dro_optimizer_weights(opt, w);                   // copy out
  *     dro_optimizer_destroy(opt);
  *

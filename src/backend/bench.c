@@ -61,28 +61,38 @@ static size_t piece_size(size_t length, size_t from)
     return length - from < PIECE ? length - from : PIECE;
 }
 
+static void triad_piece(void *task, size_t k)
+{
+    bench *b = task;
+    size_t from = k * PIECE;
+    triad_range(piece_size(b->length, from), b->out + from, b->g_new + from, b->g_old + from, 3);
+}
+
 static void run_triad(bench *b)
 {
-    size_t length = b->length;
-#if DRO_WITH_CPU
-#pragma omp parallel for schedule(static) num_threads(b->ctx->threads)
-#endif
-    for (size_t from = 0; from < length; from += PIECE)
-        triad_range(piece_size(length, from), b->out + from, b->g_new + from, b->g_old + from, 3);
+    dro__pool_run(b->ctx->pool, (b->length + PIECE - 1) / PIECE, triad_piece, b);
+}
+
+typedef struct read_task {
+    const float *x;
+    size_t length;
+    _Atomic int used; /* what was read has been used */
+} read_task;
+
+static void read_piece(void *task, size_t k)
+{
+    read_task *t = task;
+    size_t from = k * PIECE;
+    t->used += sum_range(piece_size(t->length, from), t->x + from) != 0;
 }
 
 dro_status dro_bench_read(dro_context *ctx, const float *x, size_t length, double *seconds)
 {
     if (!ctx || !x || length == 0 || !seconds)
         return DRO_ERR_ARGUMENT;
-    double sum = 0, start = now();
-#if DRO_WITH_CPU
-#pragma omp parallel for schedule(static) num_threads(ctx->threads) reduction(+ : sum)
-#endif
-    for (size_t from = 0; from < length; from += PIECE)
-        sum += sum_range(piece_size(length, from), x + from);
-    volatile double sink = sum;
-    (void)sink;
+    read_task task = {.x = x, .length = length};
+    double start = now();
+    dro__pool_run(ctx->pool, (length + PIECE - 1) / PIECE, read_piece, &task);
     *seconds = now() - start;
     return DRO_OK;
 }

@@ -1,7 +1,10 @@
-/* Described parameters: parse, check against the table, print. */
+/* Described parameters: parse, check against the table, print. Numbers are written with a point, whatever
+ * the locale of the program we are part of. */
+#define _GNU_SOURCE /* newlocale, uselocale */
 #include "base.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,12 +38,29 @@ const dro__param *dro__param_at(const dro__param *const *tables, int index)
     return NULL;
 }
 
+/* The numbers of the "C" locale for this thread, until restored. */
+static locale_t plain_numbers(locale_t *mine)
+{
+    *mine = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    return *mine ? uselocale(*mine) : (locale_t)0;
+}
+
+static void restore_numbers(locale_t before, locale_t mine)
+{
+    if (!mine)
+        return;
+    uselocale(before);
+    freelocale(mine);
+}
+
 /* One number, all of the text; false otherwise. NaN is no number here. */
 static bool parse_real(const char *text, double *value)
 {
     char *end;
+    locale_t mine, before = plain_numbers(&mine);
     errno = 0;
     *value = strtod(text, &end);
+    restore_numbers(before, mine);
     return end != text && *end == '\0' && !isnan(*value) && !(errno == ERANGE && fabs(*value) > 1);
 }
 
@@ -195,7 +215,7 @@ dro_status dro__params_set(dro_context *ctx, const dro__param *const *tables, vo
     return assign(ctx, row, settings, owner, value);
 }
 
-void dro__params_print(const dro__param *row, const void *settings, char *text, size_t size)
+static void print_value(const dro__param *row, const void *settings, char *text, size_t size)
 {
     const void *field = (const char *)settings + row->offset;
     switch (row->about.kind) {
@@ -219,4 +239,11 @@ void dro__params_print(const dro__param *row, const void *settings, char *text, 
         break;
     }
     }
+}
+
+void dro__params_print(const dro__param *row, const void *settings, char *text, size_t size)
+{
+    locale_t mine, before = plain_numbers(&mine);
+    print_value(row, settings, text, size);
+    restore_numbers(before, mine);
 }

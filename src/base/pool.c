@@ -9,10 +9,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 enum { SPINS = 2000, YIELDS = 200 };
 
 struct dro__pool {
+    pid_t owner; /* a child after fork() has no workers: it runs alone */
     int workers; /* besides the caller */
     pthread_t *threads;
     int started;
@@ -88,7 +90,7 @@ static void announce(dro__pool *p)
 
 void dro__pool_run(dro__pool *p, size_t count, void (*body)(void *task, size_t k), void *task)
 {
-    if (!p || count < 2) {
+    if (!p || count < 2 || getpid() != p->owner) {
         for (size_t k = 0; k < count; k++)
             body(task, k);
         return;
@@ -117,6 +119,7 @@ dro_status dro__pool_create(int threads, dro__pool **pool)
     dro__pool *p = dro__alloc(1, sizeof *p);
     if (!p)
         return DRO_ERR_MEMORY;
+    p->owner = getpid();
     p->workers = threads - 1;
     p->threads = dro__alloc((size_t)p->workers, sizeof *p->threads);
     pthread_mutex_init(&p->lock, NULL);
@@ -138,12 +141,14 @@ void dro__pool_destroy(dro__pool *p)
 {
     if (!p)
         return;
-    atomic_store(&p->stop, true);
-    announce(p);
-    for (int k = 0; k < p->started; k++)
-        pthread_join(p->threads[k], NULL);
-    pthread_mutex_destroy(&p->lock);
-    pthread_cond_destroy(&p->wake);
+    if (getpid() == p->owner) {
+        atomic_store(&p->stop, true);
+        announce(p);
+        for (int k = 0; k < p->started; k++)
+            pthread_join(p->threads[k], NULL);
+        pthread_mutex_destroy(&p->lock);
+        pthread_cond_destroy(&p->wake);
+    }
     dro__free(p->threads);
     dro__free(p);
 }

@@ -181,8 +181,10 @@ dro_status dro_linear_problem(dro_linear *m, dro_problem *problem)
 
 dro_status dro_linear_objective(dro_linear *m, const float *w, double lambda, double *value)
 {
-    if (!m || !w || !value || !(lambda > 0))
+    if (!m || !w || !value)
         return DRO_ERR_ARGUMENT;
+    if (!(lambda > 0))
+        return dro__fail(m->ctx, DRO_ERR_RANGE, "lambda is %g: expected more than 0", lambda);
     DRO_TRY(make_room(m, OBJECTIVE_BATCH));
     double top = -HUGE_VAL, sum = 0, mean = 0;
     for (int64_t at = 0; at < m->data.n; at += OBJECTIVE_BATCH) {
@@ -204,6 +206,10 @@ dro_status dro_linear_objective(dro_linear *m, const float *w, double lambda, do
         }
     }
     double n = (double)m->data.n;
-    *value = isinf(lambda) ? mean / n : lambda * (top + log(sum / n));
+    double result = isinf(lambda) ? mean / n : lambda * (top + log(sum / n));
+    if (!isfinite(result))
+        return dro__fail(m->ctx, DRO_ERR_NUMBER,
+                         "the objective is %g: w or the rows are not finite", result);
+    *value = result;
     return DRO_OK;
 }

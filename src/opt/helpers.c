@@ -126,7 +126,11 @@ dro_status dro__gather(dro_optimizer *o, const int64_t *ids, size_t count, dro_b
                 o->cls->name);
         dro_status status = o->problem.gather(o->problem.user, ids, count, batch);
         if (status != DRO_OK)
-            return dro__fail(o->ctx, status, "the problem's gather callback failed");
+            return dro__fail(o->ctx, status > 0 ? DRO_ERR_CALLBACK : status,
+                             "the problem's gather callback failed");
+        if (batch->count != count)
+            return dro__fail(o->ctx, DRO_ERR_CALLBACK, "gather gave %zu examples instead of %zu",
+                             batch->count, count);
         batch->position = DRO__GATHERED;
         return DRO_OK;
     }

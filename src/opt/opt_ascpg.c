@@ -192,8 +192,10 @@ static void archive(dro_optimizer *o, dro__archive *ar)
     DRO__ARCHIVE(ar, s->waiting_count);
     if (o->is_composite)
         dro__archive_bytes(ar, s->y, o->composite.inner * sizeof *s->y);
-    if (ar->mode == DRO__ARCHIVE_LOAD)
+    if (ar->mode == DRO__ARCHIVE_LOAD) {
         s->live = false;
+        ar->failed = ar->failed || s->waiting_count > o->slot_size;
+    }
 }
 
 static const dro__param own[] = {

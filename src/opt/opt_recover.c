@@ -18,7 +18,7 @@ static const dro__param own[] = {
     DRO__REAL("warmup", eta.warmup, dro__settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
     DRO__LIST("stages", stages, dro__settings, "0.5,0.75", 0, 1e15,
-              "steps at which a new stage begins; below 1, shares of steps"),
+              "steps at which a new stage begins; below 1, shares of steps (none if steps is 0)"),
     DRO__PARAMS_END,
 };
 

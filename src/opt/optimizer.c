@@ -162,6 +162,9 @@ dro_status dro_optimizer_set_real(dro_optimizer *o, const char *name, double val
 {
     char text[40];
     snprintf(text, sizeof text, "%.17g", value);
+    char *comma = strchr(text, ','); /* where the locale writes one */
+    if (comma)
+        *comma = '.';
     return dro_optimizer_set(o, name, text);
 }
 
@@ -460,6 +463,9 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
                        .bytes = (unsigned char *)buffer + sizeof h,
                        .size = needed - sizeof h - sizeof sum};
     walk(o, &ar);
+    if (ar.failed) /* the checksum was right and the contents are not: somebody wrote this */
+        return dro__fail(o->ctx, DRO_ERR_FORMAT,
+                         "the state contradicts itself; the optimiser is to be destroyed");
     o->failed = o->refused = false;
     o->holes = 0;
     o->fine = 0;

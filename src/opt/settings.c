@@ -14,7 +14,7 @@ const dro__param dro__params_common[] = {
     DRO__REAL("stage_factor", eta.factor, S, "10", 1, 1e6, "step: eta is divided by it per stage"),
     DRO__INTEGER("steps", steps, S, "0", 0, 1e15, "planned number of steps, 0: no end"),
     DRO__LIST("stages", stages, S, "", 0, 1e15,
-              "steps at which a new stage begins; below 1, shares of steps"),
+              "steps at which a new stage begins; below 1, shares of steps (none if steps is 0)"),
     DRO__REAL("poly_start", poly_start, S, "100", 1e-9, 1e15,
               "poly: eta_t = eta / (1 + t/poly_start)^poly_power"),
     DRO__REAL("poly_power", poly_power, S, "0.3333333333333333", 0, 4,

@@ -93,8 +93,10 @@ void dro__storm_archive(dro_optimizer *o, dro__storm *s, dro__archive *ar, bool 
         dro__archive_vector(o, ar, s->w_old, o->dim);
     else /* unless a batch waits, g_old is scratch */
         dro__archive_vector(o, ar, s->waits ? s->g_old : s->d, size);
-    if (ar->mode == DRO__ARCHIVE_LOAD)
+    if (ar->mode == DRO__ARCHIVE_LOAD) {
         s->live = false;
+        ar->failed = ar->failed || s->waiting_count > o->slot_size;
+    }
 }
 
 void dro__storm_drop(dro__storm *s)

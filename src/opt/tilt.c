@@ -9,7 +9,10 @@
  * newest batch. tilt=none is lambda = infinity.
  *
  * Groups. A group that is present does u_g <- m1_g + (1-a)(u_g - m0_g), an absent one keeps u_g, first
- * sight sets it. q never sees the batch that it weighs: the new point is weighed by q of the step
+ * sight sets it. With the automatic a, which may be small, that leaves a rare group behind when w
+ * drifts, because it is corrected for one step out of the k since it was last present: there
+ * u_g <- m1_g + (1-a)^k (u_g - m1_g + k (m1_g - m0_g)). (With a fixed a the extrapolation costs more in
+ * noise than it gains.) q never sees the batch that it weighs: the new point is weighed by q of the step
  * before, the old point by the q before that. */
 #include "tilt.h"
 
@@ -124,6 +127,11 @@ void dro__tilt_archive(dro__tilt *t, dro__archive *ar)
     plain.shares = NULL;
     DRO__ARCHIVE(ar, plain);
     if (ar->mode == DRO__ARCHIVE_LOAD && !ar->failed) {
+        if (plain.capacity != t->capacity || plain.group_count < 0 ||
+            plain.group_count > t->capacity || (unsigned)plain.level > DRO__TILT_GROUP) {
+            ar->failed = true;
+            return;
+        }
         plain.groups = t->groups;
         plain.working = t->working;
         *t = plain;
@@ -210,8 +218,10 @@ static void sum_groups(dro__tilt *t, const dro_batch *batch, const float *losses
     }
 }
 
+typedef enum move_kind { AVERAGE, CORRECT, EXTRAPOLATE } move_kind;
+
 /* u of the groups that are present; `a` as in the recursion, 1 replaces. */
-static void move_groups(dro__tilt *t, double a, bool corrected)
+static void move_groups(dro__tilt *t, double a, move_kind kind)
 {
     for (int32_t g = 0; g < t->group_count; g++) {
         dro__group *group = &t->groups[g];
@@ -222,7 +232,9 @@ static void move_groups(dro__tilt *t, double a, bool corrected)
         double mean = group->sum / (double)group->count;
         if (!group->seen)
             group->u = mean;
-        else if (corrected)
+        else if (kind == CORRECT)
+            group->u = mean + (1 - a) * (group->u - group->old_sum / (double)group->old_count);
+        else if (kind == EXTRAPOLATE)
             group->u = mean + pow(1 - a, steps) *
                                   (group->u - mean +
                                    steps * (mean - group->old_sum / (double)group->old_count));
@@ -322,7 +334,7 @@ static void update_groups(dro_optimizer *o, dro__tilt *t, const dro_batch *batch
     t->gain = 1;
     t->keep = t->fresh ? 0 : 1 - a;
     if (t->fresh) { /* the first direction is weighed by what the batch itself says */
-        move_groups(t, 1, false);
+        move_groups(t, 1, AVERAGE);
         refresh_q(o, t);
         group_coef(t, batch, false, coef);
         for (int32_t g = 0; g < t->group_count; g++)
@@ -330,7 +342,8 @@ static void update_groups(dro_optimizer *o, dro__tilt *t, const dro_batch *batch
         return;
     }
     group_coef(t, batch, false, coef);
-    move_groups(t, a, true);
+    bool automatic = dro__settings_of(o)->a_rule == DRO__A_AUTO && a > 0;
+    move_groups(t, a, automatic ? EXTRAPOLATE : CORRECT);
     refresh_q(o, t);
 }
 
@@ -389,7 +402,7 @@ void dro__tilt_average(dro_optimizer *o, dro__tilt *t, const dro_batch *batch, c
 {
     if (by_group(t)) {
         sum_groups(t, batch, losses);
-        move_groups(t, beta, false);
+        move_groups(t, beta, AVERAGE);
         refresh_q(o, t);
     } else {
         double now = log_mean_exp(batch->count, losses, inverse(t, o->run.lambda));
@@ -459,7 +472,7 @@ void dro__tilt_big_end(dro_optimizer *o, dro__tilt *t, double total)
             t->groups[g].sum = t->groups[g].old_sum;
             t->groups[g].count = t->groups[g].old_count;
         }
-        move_groups(t, 1, false);
+        move_groups(t, 1, AVERAGE);
         refresh_q(o, t);
     } else {
         t->log_u = t->mean_old - log(total);

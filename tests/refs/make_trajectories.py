@@ -382,8 +382,10 @@ class Groups:
         m1, present = self.means(ids, now[0])
         m0, _ = self.means(ids, old[0])
         k = self.away + 1
+        if self.run.s.a_rule != "auto" or a == 0:
+            k = 1
         moved = np.where(self.seen, m1 + (1 - a) ** k * (self.u - m1 + k * (m1 - m0)), m1)
-        self.away = np.where(present, 0, k)
+        self.away = np.where(present, 0, self.away + 1)
         self.u, self.seen = np.where(present, moved, self.u), self.seen | present
         self.q_old = self.q
         self.weigh(lam)
