@@ -1,9 +1,8 @@
 /* Robust regression on your own data in one page: give libdro a loss and a gradient, get RECOVER.
- * Build: cc embed.c $(pkg-config --cflags --libs libdro) -lm */
+ * Build: cc embed.c $(pkg-config --cflags --libs libdro) */
 #include <dro/dro.h>
 #include <stdio.h>
 #include <stdlib.h>
-
 enum { N = 1000, D = 3 };
 static float x[N][D], y[N]; /* one row in twenty follows another rule */
 
@@ -48,10 +47,11 @@ int main(void)
     dro_status s = dro_context_create(NULL, 1, &ctx);
     s = s ? s : dro_optimizer_create(ctx, "recover", &problem, &opt);
     s = s ? s : dro_optimizer_set(opt, "lambda", "0.1");
+    s = s ? s : dro_optimizer_set(opt, "steps", "2000");
     s = s ? s : dro_optimizer_start(opt, w);
-    for (int t = 0; t < 2000 && !s; t++)
+    while (!s)
         s = dro_optimizer_step(opt);
-    s = s ? s : dro_optimizer_weights(opt, w);
+    s = s == DRO_ERR_END ? dro_optimizer_weights(opt, w) : s;
     printf("w = %.2f %.2f %.2f (%s)\n", w[0], w[1], w[2], s ? dro_context_error(ctx) : "done");
     dro_optimizer_destroy(opt);
     dro_context_destroy(ctx);
