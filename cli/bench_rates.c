@@ -18,6 +18,7 @@ enum {
     POINTS_MAX = 320,
     SEEDS_MAX = 64,
     FIRST = 100,
+    TUNING_SEEDS = 3,
     BATCH = 8,
     RESAMPLES = 1000
 };
@@ -399,7 +400,7 @@ static int run(const cli_args *args)
         plan p = {.problem = problem,
                   .samples = cli_real(args, "samples"),
                   .settings = (int)cli_integer(args, "settings"),
-                  .tuning_seeds = 2,
+                  .tuning_seeds = TUNING_SEEDS,
                   .seeds = (int)cli_integer(args, "seeds")};
         double zero[RATES_D] = {0}, g[RATES_D], norm = 0;
         rates_create(problem, kind, kind == RATES_PL ? PL_LAMBDA : NONCONVEX_LAMBDA);
@@ -430,7 +431,7 @@ static int run(const cli_args *args)
         return cli_emit(document);
     printf(
         "\nTargets: F - F* at most %g of its first value, |grad F|^2 at most %g. Batch %d, except\n"
-        "civr and rcivr. Settings were chosen by the final error on two other seeds.\n",
+        "civr and rcivr. Settings were chosen by the final error on three other seeds.\n",
         PL_TARGET, NONCONVEX_TARGET, BATCH);
     json_decref(document);
     return 0;
@@ -438,7 +439,7 @@ static int run(const cli_args *args)
 
 static const cli_option options[] = {
     {"samples", CLI_REAL, "N", "1e6", 1e4, 1e9, "examples per run"},
-    {"settings", CLI_INTEGER, "N", "24", 1, 1000, "random settings tried for every method"},
+    {"settings", CLI_INTEGER, "N", "36", 1, 1000, "random settings tried for every method"},
     {"seeds", CLI_INTEGER, "N", "24", 2, SEEDS_MAX, "seeds of the measurement"},
     CLI_OPTIONS_END,
 };
