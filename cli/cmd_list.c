@@ -1,6 +1,7 @@
-/* dro list: the optimisers with their parameters, and the backends of this build. */
+/* dro list: the optimisers with their parameters, the backends and formats of this build. */
 #include "cli.h"
 
+#include <dro/data.h>
 #include <string.h>
 
 static const char *const kinds[] = {
@@ -98,23 +99,28 @@ static int list_optimizers(const cli_args *args)
     return 0;
 }
 
-static int list_backends(const cli_args *args)
+/* A list of names with one line each. */
+static int list_pairs(const cli_args *args, const char *what, const char *(*name)(int),
+                      const char *(*usage)(int), const char *(*summary)(int))
 {
     if (cli_word(args, 1))
-        return cli_usage("list: one word too many, '%s': usage: dro list backends",
-                         cli_word(args, 1));
+        return cli_usage("list: one word too many, '%s': usage: dro list %ss", cli_word(args, 1),
+                         what);
     if (cli_json(args)) {
         json_t *list = json_array();
-        for (int i = 0; dro_backend_name(i); i++)
-            json_array_append_new(list, json_pack("{s:s, s:s}", "name", dro_backend_name(i),
-                                                  "summary", dro_backend_summary(i)));
+        for (int i = 0; name(i); i++) {
+            json_t *row = json_pack("{s:s, s:s}", "name", name(i), "summary", summary(i));
+            if (usage)
+                json_object_set_new(row, "usage", json_string(usage(i)));
+            json_array_append_new(list, row);
+        }
         return cli_emit(list);
     }
-    const char *const headers[] = {"backend", "what it is"};
+    const char *const headers[] = {what, "what it is"};
     cli_table *table = cli_table_create(2, headers);
-    for (int i = 0; dro_backend_name(i); i++) {
-        cli_table_cell(table, "%s", dro_backend_name(i));
-        cli_table_cell(table, "%s", dro_backend_summary(i));
+    for (int i = 0; name(i); i++) {
+        cli_table_cell(table, "%s%s%s", name(i), usage ? ":" : "", usage ? usage(i) : "");
+        cli_table_cell(table, "%s", summary(i));
     }
     cli_table_print(table);
     return 0;
@@ -122,28 +128,31 @@ static int list_backends(const cli_args *args)
 
 static int run(const cli_args *args)
 {
-    static const char *const words[] = {"optimizers", "backends"};
+    static const char *const words[] = {"optimizers", "backends", "formats"};
     const char *word = cli_word(args, 0);
     if (!word)
-        return cli_usage("list: what? 'dro list optimizers', 'dro list optimizers NAME' or 'dro "
-                         "list backends'");
+        return cli_usage("list: what? 'dro list optimizers', 'dro list optimizers NAME', 'dro list "
+                         "backends' or 'dro list formats'");
     if (strcmp(word, words[0]) == 0)
         return list_optimizers(args);
     if (strcmp(word, words[1]) == 0)
-        return list_backends(args);
-    const char *nearest = cli_nearest(word, words, 2);
+        return list_pairs(args, "backend", dro_backend_name, NULL, dro_backend_summary);
+    if (strcmp(word, words[2]) == 0)
+        return list_pairs(args, "format", dro_format_name, dro_format_usage, dro_format_summary);
+    const char *nearest = cli_nearest(word, words, 3);
     if (nearest)
         return cli_usage("list: no list '%s': did you mean '%s'?", word, nearest);
-    return cli_usage("list: no list '%s': expected optimizers or backends", word);
+    return cli_usage("list: no list '%s': expected optimizers, backends or formats", word);
 }
 
 const cli_command cmd_list = {
     .name = "list",
-    .usage = "optimizers [NAME] | backends",
-    .summary = "the optimisers, the parameters of one of them, the backends",
+    .usage = "optimizers [NAME] | backends | formats",
+    .summary = "the optimisers, the parameters of one of them, the backends, the formats",
     .details = "dro list optimizers        every optimiser in one line\n"
                "dro list optimizers NAME   its parameters: defaults, what is allowed, meaning\n"
-               "dro list backends          the backends of this build, fastest first",
+               "dro list backends          the backends of this build, fastest first\n"
+               "dro list formats           the formats of data, and their options",
     .most = 2,
     .run = run,
 };

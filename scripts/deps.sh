@@ -26,9 +26,15 @@ tool make make
 tool cmake cmake
 tool pkg-config pkg-config
 library libjansson-dev jansson
+library zlib1g-dev zlib
+library libzstd-dev libzstd
+library libjpeg62-turbo-dev libjpeg
+library libpng-dev libpng
 if [ "$1" = test ]; then
     have c++ || tool g++ g++
     library libcmocka-dev cmocka
+    tool clang clang
+    package libclang-rt-14-dev
     have clang-format-14 || tool clang-format clang-format
 fi
 if [ "$1" = peers ]; then

@@ -9,6 +9,7 @@
 
 #include <dro/bench.h>
 #include <dro/context.h>
+#include <dro/data.h>
 #include <dro/linear.h>
 #include <dro/optimizer.h>
 #include <dro/problem.h>

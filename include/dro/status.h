@@ -27,7 +27,9 @@ extern "C" {
     X(DRO_ERR_NUMBER, -7, "a loss or a gradient is not a finite number")                           \
     X(DRO_ERR_FORMAT, -8, "a saved state is damaged or belongs to something else")                 \
     X(DRO_ERR_CALLBACK, -9, "a callback failed")                                                   \
-    X(DRO_ERR_END, -10, "there are no more examples")
+    X(DRO_ERR_END, -10, "there are no more examples")                                              \
+    X(DRO_ERR_DATA, -11, "the data is damaged or not what was expected")                           \
+    X(DRO_ERR_FILE, -12, "a file cannot be read or written")
 
 typedef enum dro_status {
 #define X(name, value, text) name = value,

@@ -1,0 +1,81 @@
+/* Data sets: point at files in the form they already are.
+ *
+ *     dro_data_open(ctx, "cifar10:DIR,imratio=0.1", &data);
+ *     dro_data_info_get(data, &info);                     // what is in it
+ *     dro_data_close(data);
+ *
+ * A SPEC is format:path[,option=value...]. dro_format_name() lists the formats. Options that every
+ * format takes: imratio=R, longtail=exp:R or pareto:POWER (make the training set imbalanced),
+ * holdout=SHARE (set examples aside, the same share of every class), seed=N, skip_bad=N (tolerate that
+ * many unreadable images). An error names the file, the record or line in it, and what was expected. */
+#ifndef DRO_DATA_H
+#define DRO_DATA_H
+
+#include <dro/context.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dro_data dro_data;
+
+typedef enum dro_split { DRO_TRAIN, DRO_TEST, DRO_HOLDOUT, DRO_SPLITS } dro_split;
+
+typedef enum dro_data_kind {
+    DRO_DATA_PIXELS, /* images in memory, all of one size */
+    DRO_DATA_FILES,  /* images in files, of any size */
+    DRO_DATA_DENSE,  /* rows of floats */
+    DRO_DATA_SPARSE, /* compressed sparse rows */
+    DRO_DATA_STREAM  /* rows that come once and in order, n not known */
+} dro_data_kind;
+
+/* Everything is borrowed until close. */
+typedef struct dro_data_info {
+    const char *format;
+    dro_data_kind kind;
+    int32_t channels, height, width; /* images; height and width are 0 where sizes differ */
+    size_t features;                 /* rows */
+    int32_t classes;                 /* 0: a real-valued target */
+    const char *const *class_names;  /* (classes) */
+    int32_t groups;                  /* 0: no group column */
+    const char *const *group_names;
+    int64_t examples[DRO_SPLITS];      /* -1: a stream, not known */
+    const int64_t *counts[DRO_SPLITS]; /* (classes) examples of each class, NULL if empty */
+    uint64_t bytes_read;
+    uint64_t memory; /* bytes that the data takes in memory */
+    int32_t skipped; /* images passed over because of skip_bad */
+} dro_data_info;
+
+DRO_API dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data);
+DRO_API void dro_data_close(dro_data *data); /* NULL is fine */
+DRO_API dro_status dro_data_info_get(const dro_data *data, dro_data_info *info);
+
+/* The examples of a split as they are, borrowed until close; what does not apply is NULL. ids of the
+ * library's problems are places in these arrays. */
+typedef struct dro_examples {
+    int64_t count;
+    const int32_t *labels;  /* (count), NULL for a real-valued target */
+    const float *targets;   /* (count), for a real-valued target */
+    const int32_t *groups;  /* (count) or NULL */
+    const int64_t *records; /* (count) which record of the source each one was, in file order */
+    const uint8_t *pixels;  /* DRO_DATA_PIXELS: (count, channels, height, width) */
+    const float *x;         /* DRO_DATA_DENSE: (count, features) */
+    const int64_t *starts;  /* DRO_DATA_SPARSE: (count + 1) */
+    const int32_t *columns;
+    const float *values;
+    const char *const *paths; /* DRO_DATA_FILES: (count) */
+} dro_examples;
+DRO_API dro_status dro_data_examples(const dro_data *data, dro_split split, dro_examples *out);
+
+/* The formats: name, what follows the colon, one line; NULL past the last. */
+DRO_API const char *dro_format_name(int index);
+DRO_API const char *dro_format_usage(int index);
+DRO_API const char *dro_format_summary(int index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

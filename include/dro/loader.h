@@ -1,0 +1,67 @@
+/* Batches of a data set, ready before they are asked for.
+ *
+ *     dro_loader_options o = dro_loader_options_default();
+ *     o.batch = 128, o.augment = true;
+ *     dro_loader_create(data, DRO_TRAIN, &o, &loader);
+ *     dro_loader_draw(loader, position, &batch);       // position 0, 128, 256, ...
+ *
+ * The order and every random choice (crop, flip, colour) are pure functions of (seed, epoch, place in
+ * the epoch): they do not depend on the number of threads, and drawing may begin anywhere. An epoch is
+ * n / batch whole batches; what is left over at its end is dropped. */
+#ifndef DRO_LOADER_H
+#define DRO_LOADER_H
+
+#include <dro/data.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dro_loader dro_loader;
+
+typedef struct dro_loader_options {
+    size_t batch;
+    int threads; /* readers; 0: as many as the context has */
+    uint64_t seed;
+    bool shuffle; /* a new random order every epoch; otherwise in order */
+    bool
+        augment; /* small images: pad 4, crop, flip; large ones: random resized crop, flip, colour */
+    int32_t size;  /* images in files: the side of the square they become; 0: 224 */
+    int32_t ahead; /* batches kept ready; 0: two per thread */
+} dro_loader_options;
+
+DRO_API dro_loader_options dro_loader_options_default(void);
+
+/* A batch, valid until the third draw or gather after it. Rows of tables are not copied: they are at
+ * ids[i] of dro_data_examples(). */
+typedef struct dro_loaded {
+    uint64_t position;
+    size_t count;
+    const int64_t *ids;    /* (count) places in the split */
+    const int32_t *labels; /* (count) or NULL */
+    const int32_t *groups; /* (count) or NULL */
+    const float *pixels;   /* (count, channels, height, width), normalised; NULL for rows */
+} dro_loaded;
+
+DRO_API dro_status dro_loader_create(dro_data *data, dro_split split,
+                                     const dro_loader_options *options, dro_loader **loader);
+DRO_API void dro_loader_destroy(dro_loader *loader); /* NULL is fine */
+/* The batch at a position, a multiple of the batch size. */
+DRO_API dro_status dro_loader_draw(dro_loader *loader, uint64_t position, dro_loaded *batch);
+/* Given examples, without augmentation; at most the batch size of them. */
+DRO_API dro_status dro_loader_gather(dro_loader *loader, const int64_t *ids, size_t count,
+                                     dro_loaded *batch);
+/* Examples in an epoch (whole batches), the shape of a batch's images, what was waited for so far. */
+DRO_API uint64_t dro_loader_epoch(const dro_loader *loader);
+DRO_API void dro_loader_shape(const dro_loader *loader, int32_t *channels, int32_t *height,
+                              int32_t *width);
+DRO_API double dro_loader_waited(const dro_loader *loader); /* seconds */
+
+/* For benchmarks: what reading, decoding and resizing alone manages on this thread, without threads,
+ * batches or augmentation. Images in files only. */
+DRO_API dro_status dro_loader_bare(dro_loader *loader, double seconds, double *examples_per_s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,202 @@
+/* Normalising, cropping, flipping, colour (augment.h). */
+#include "augment.h"
+
+#include <math.h>
+#include <string.h>
+
+static double draw(dro__luck *luck)
+{
+    return dro__random_unit(luck->seed, luck->stream, luck->counter++);
+}
+
+static double between(dro__luck *luck, double low, double high)
+{
+    return low + (high - low) * draw(luck);
+}
+
+/* ---- normalising ---- */
+
+static dro__normal from_figures(const double *mean, const double *deviation)
+{
+    dro__normal n;
+    for (int c = 0; c < 3; c++) {
+        n.scale[c] = (float)(1 / (255 * deviation[c]));
+        n.shift[c] = (float)(-mean[c] / deviation[c]);
+    }
+    return n;
+}
+
+static dro__normal measured(const dro_data *d)
+{
+    const dro__table *t = &d->split[DRO_TRAIN];
+    size_t plane = (size_t)d->height * (size_t)d->width;
+    double mean[3] = {0.5, 0.5, 0.5}, deviation[3] = {0.25, 0.25, 0.25};
+    int64_t count = t->n < 10000 ? t->n : 10000;
+    for (int c = 0; c < d->channels && count > 0; c++) {
+        double sum = 0, squares = 0, total = (double)count * (double)plane;
+        for (int64_t i = 0; i < count; i++) {
+            const uint8_t *p = t->pixels + ((size_t)i * (size_t)d->channels + (size_t)c) * plane;
+            uint64_t s = 0, q = 0;
+            for (size_t k = 0; k < plane; k++) {
+                s += p[k];
+                q += (uint64_t)p[k] * p[k];
+            }
+            sum += (double)s;
+            squares += (double)q;
+        }
+        mean[c] = sum / total / 255;
+        deviation[c] = sqrt(fmax(squares / total / 65025 - mean[c] * mean[c], 1e-6));
+    }
+    return from_figures(mean, deviation);
+}
+
+dro__normal dro__normal_of(const dro_data *d)
+{
+    static const double cifar10[2][3] = {{.4914, .4822, .4465}, {.2023, .1994, .2010}};
+    static const double cifar100[2][3] = {{.5071, .4867, .4408}, {.2675, .2565, .2761}};
+    static const double imagenet[2][3] = {{.485, .456, .406}, {.229, .224, .225}};
+    if (d->kind == DRO_DATA_FILES)
+        return from_figures(imagenet[0], imagenet[1]);
+    if (strcmp(d->format->name, "cifar10") == 0)
+        return from_figures(cifar10[0], cifar10[1]);
+    if (strcmp(d->format->name, "cifar100") == 0)
+        return from_figures(cifar100[0], cifar100[1]);
+    return measured(d);
+}
+
+/* ---- small images ---- */
+
+/* One row: out[x] = in[x + shift], zeros where that is outside; mirrored if asked for. */
+static void crop_row(const uint8_t *in, int32_t width, int32_t shift, bool mirror, float scale,
+                     float zero, float *out)
+{
+    int32_t first = shift < 0 ? -shift : 0, last = shift > 0 ? width - shift : width;
+    float row[512];
+    float *to = mirror && width <= 512 ? row : out;
+    for (int32_t x = 0; x < first; x++)
+        to[x] = zero;
+    for (int32_t x = first; x < last; x++)
+        to[x] = (float)in[x + shift] * scale + zero;
+    for (int32_t x = last; x < width; x++)
+        to[x] = zero;
+    if (!mirror)
+        return;
+    if (to == row)
+        for (int32_t x = 0; x < width; x++)
+            out[x] = row[width - 1 - x];
+    else
+        for (int32_t a = 0, b = width - 1; a < b; a++, b--) {
+            float swap = out[a];
+            out[a] = out[b];
+            out[b] = swap;
+        }
+}
+
+void dro__augment_small(const dro__normal *normal, const uint8_t *pixels, int32_t channels,
+                        int32_t height, int32_t width, dro__luck *luck, float *out)
+{
+    int32_t down = 0, right = 0;
+    bool mirror = false;
+    if (luck) {
+        down = (int32_t)(draw(luck) * 9) - 4;
+        right = (int32_t)(draw(luck) * 9) - 4;
+        mirror = draw(luck) < 0.5;
+    }
+    for (int32_t c = 0; c < channels; c++)
+        for (int32_t y = 0; y < height; y++) {
+            int32_t from = y + down;
+            float *row = out + ((size_t)c * (size_t)height + (size_t)y) * (size_t)width;
+            const uint8_t *plane = pixels + (size_t)c * (size_t)height * (size_t)width;
+            if (from < 0 || from >= height)
+                for (int32_t x = 0; x < width; x++)
+                    row[x] = normal->shift[c];
+            else
+                crop_row(plane + (size_t)from * (size_t)width, width, right, mirror,
+                         normal->scale[c], normal->shift[c], row);
+        }
+}
+
+/* ---- large images ---- */
+
+typedef struct box {
+    double left, top, width, height;
+} box;
+
+static box random_box(const dro__image *image, dro__luck *luck)
+{
+    double w = image->width, h = image->height;
+    for (int attempt = 0; attempt < 10; attempt++) {
+        double area = between(luck, 0.08, 1) * w * h;
+        double aspect = exp(between(luck, log(3.0 / 4), log(4.0 / 3)));
+        double bw = round(sqrt(area * aspect)), bh = round(sqrt(area / aspect));
+        double u = draw(luck), v = draw(luck);
+        if (bw >= 1 && bh >= 1 && bw <= w && bh <= h)
+            return (box){floor(u * (w - bw + 1)), floor(v * (h - bh + 1)), bw, bh};
+    }
+    double side = fmin(w, h);
+    return (box){floor((w - side) / 2), floor((h - side) / 2), side, side};
+}
+
+/* What resizing the shorter side and cropping the centre takes from the image. */
+static box centre_box(const dro__image *image, int32_t size)
+{
+    double w = image->width, h = image->height, shorter = fmin(w, h);
+    double target = floor(size * 256.0 / 224 + 0.5);
+    double to_w = floor(w * target / shorter), to_h = floor(h * target / shorter);
+    double left = nearbyint((to_w - size) / 2), top = nearbyint((to_h - size) / 2);
+    return (box){left * w / to_w, top * h / to_h, size * w / to_w, size * h / to_h};
+}
+
+/* Colour as one linear map: out_c = own * in_c + grey * luma + base, clipped to 0..255. */
+typedef struct colour {
+    float own, grey, base;
+} colour;
+
+/* Brightness, then saturation, then contrast about the mean luma of the picture. */
+static colour random_colour(const uint8_t *pixels, size_t count, dro__luck *luck)
+{
+    double bright = between(luck, 0.6, 1.4), contrast = between(luck, 0.6, 1.4);
+    double saturation = between(luck, 0.6, 1.4);
+    uint64_t sum[3] = {0};
+    for (size_t i = 0; i < count; i++)
+        for (int c = 0; c < 3; c++)
+            sum[c] += pixels[3 * i + (size_t)c];
+    double mean = (0.299 * (double)sum[0] + 0.587 * (double)sum[1] + 0.114 * (double)sum[2]) /
+                  (double)count * bright;
+    return (colour){(float)(contrast * saturation * bright),
+                    (float)(contrast * (1 - saturation) * bright), (float)(mean * (1 - contrast))};
+}
+
+/* One row of pixels (interleaved) into three rows of floats. */
+static void finish_row(const dro__normal *normal, const colour *k, const uint8_t *row, int32_t size,
+                       bool mirror, float *const out[3])
+{
+    for (int32_t x = 0; x < size; x++) {
+        const uint8_t *p = row + 3 * x;
+        float rgb[3] = {(float)p[0], (float)p[1], (float)p[2]};
+        float rest = k->grey * (0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2]) + k->base;
+        int32_t to = mirror ? size - 1 - x : x;
+        for (int c = 0; c < 3; c++) {
+            float value = k->own * rgb[c] + rest;
+            value = value < 0 ? 0 : value > 255 ? 255 : value;
+            out[c][to] = value * normal->scale[c] + normal->shift[c];
+        }
+    }
+}
+
+dro_status dro__augment_large(dro_context *ctx, const dro__normal *normal, const dro__image *image,
+                              int32_t size, dro__luck *luck, uint8_t *scratch, float *out)
+{
+    box b = luck ? random_box(image, luck) : centre_box(image, size);
+    size_t plane = (size_t)size * (size_t)size;
+    DRO_TRY(dro__image_resize(ctx, image, b.left, b.top, b.left + b.width, b.top + b.height, size,
+                              size, scratch));
+    bool mirror = luck && draw(luck) < 0.5;
+    colour k = luck ? random_colour(scratch, plane, luck) : (colour){1, 0, 0};
+    for (int32_t y = 0; y < size; y++) {
+        size_t at = (size_t)y * (size_t)size;
+        float *rows[3] = {out + at, out + plane + at, out + 2 * plane + at};
+        finish_row(normal, &k, scratch + 3 * at, size, mirror, rows);
+    }
+    return DRO_OK;
+}

@@ -1,0 +1,78 @@
+/* CSV in three steps: csv_parse.c cuts the text into cells, csv_encode.c turns cells into features,
+ * format_csv.c reads the options and the label and group columns. */
+#ifndef DRO_DATA_CSV_H
+#define DRO_DATA_CSV_H
+
+#include "text.h"
+
+enum { DRO__CSV_COLUMNS_MAX = 1 << 20, DRO__CSV_CATEGORIES_MAX = 65536 };
+
+/* A file, cut: all cells one after another, row by row, each ended by a zero. */
+typedef struct dro__csv {
+    dro_context *ctx;
+    char name[208]; /* of the file, for errors */
+    char *text;     /* owned */
+    size_t columns;
+    const char *header; /* the cells of the header, or NULL */
+    const char *cells;  /* the first cell of the first row */
+    int64_t rows;
+    int64_t first;  /* rows before the first: 1 with a header */
+    int64_t *lines; /* (first + rows) where each begins */
+} dro__csv;
+
+/* separator 0: the one of , ; tab | that the first line has most of. */
+dro_status dro__csv_parse(dro__csv *csv, dro__input *input, char separator);
+void dro__csv_free(dro__csv *csv);
+/* The first row becomes the header. */
+void dro__csv_take_header(dro__csv *csv);
+/* The line in the file where a row begins. */
+long long dro__csv_line(const dro__csv *csv, int64_t row);
+static inline const char *dro__csv_next(const char *cell)
+{
+    while (*cell)
+        cell++;
+    return cell + 1;
+}
+
+/* Texts that stand for a missing value: "", ?, NA and nan in any case, and one more if not NULL. */
+typedef struct dro__missing {
+    const char *also;
+    bool refuse; /* missing values are an error */
+} dro__missing;
+bool dro__csv_missing(const dro__missing *missing, const char *cell);
+
+/* What training shows of a column. A column is numeric if every cell is a number or missing; then it
+ * is one feature, (x - mean) / sd, 0 where missing or where sd is 0. Any other is one indicator per
+ * category, in the order of their bytes, one for "missing" if training has that, and one for a category
+ * that training did not have. */
+typedef struct dro__column {
+    bool numeric, missing;
+    bool left_out; /* the label */
+    int64_t count;
+    double mean, squares; /* of the numbers; squares: sum of squared deviations, then 1 / sd */
+    int64_t odd_row;      /* the first row with a number that is not finite, or -1 */
+    dro__names categories;
+    int32_t *rank; /* (categories) */
+    size_t feature, features;
+} dro__column;
+
+typedef struct dro__columns {
+    size_t count, features;
+    dro__column *at;
+} dro__columns;
+
+/* Learns the columns from the training file; `left_out` is no feature. */
+dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size_t left_out,
+                          dro__columns *columns);
+void dro__columns_free(dro__columns *columns);
+/* Fills x, or starts, columns and values, of a table. */
+dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
+                           const dro__columns *columns, bool dense, dro__table *table);
+
+/* "column 'age'" or "column 3". */
+const char *dro__csv_column_name(const dro__csv *csv, size_t column, char *out, size_t size);
+/* rank[k]: the place of name k when sorted by bytes, or by value if by_value and all are numbers. */
+dro_status dro__names_rank(dro_context *ctx, const dro__names *names, bool by_value,
+                           int32_t **rank);
+
+#endif

@@ -1,0 +1,283 @@
+/* Cells into features, by what training shows: numeric columns standardised with the population's
+ * standard deviation, all others one indicator per category (csv.h says how). */
+#include "csv.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+bool dro__csv_missing(const dro__missing *m, const char *cell)
+{
+    if (cell[0] == '\0' || (cell[0] == '?' && cell[1] == '\0'))
+        return true;
+    if (((cell[0] | 0x20) == 'n' && (cell[1] | 0x20) == 'a') &&
+        (cell[2] == '\0' || ((cell[2] | 0x20) == 'n' && cell[3] == '\0')))
+        return true;
+    return m->also && strcmp(cell, m->also) == 0;
+}
+
+const char *dro__csv_column_name(const dro__csv *csv, size_t column, char *out, size_t size)
+{
+    const char *cell = csv->header;
+    for (size_t k = 0; cell && k < column; k++)
+        cell = dro__csv_next(cell);
+    if (cell && *cell)
+        snprintf(out, size, "column '%.40s'", cell);
+    else
+        snprintf(out, size, "column %zu", column + 1);
+    return out;
+}
+
+static dro_status bad_cell(const dro__csv *csv, int64_t row, size_t column, const char *cell,
+                           const char *expected)
+{
+    char name[64];
+    return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: line %lld: %s: '%.40s': expected %s", csv->name,
+                     dro__csv_line(csv, row), dro__csv_column_name(csv, column, name, sizeof name),
+                     cell, expected);
+}
+
+/* ---- sorted names ---- */
+
+typedef struct sorted_name {
+    const char *text;
+    double value;
+    int32_t number;
+} sorted_name;
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(((const sorted_name *)a)->text, ((const sorted_name *)b)->text);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    double x = ((const sorted_name *)a)->value, y = ((const sorted_name *)b)->value;
+    return x < y ? -1 : x > y ? 1 : by_bytes(a, b);
+}
+
+dro_status dro__names_rank(dro_context *ctx, const dro__names *names, bool by_value, int32_t **rank)
+{
+    sorted_name *list = dro__alloc(names->count, sizeof *list);
+    int32_t *to = dro__alloc(names->count, sizeof *to);
+    if (!list || !to) {
+        dro__free(list), dro__free(to);
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for %zu names", names->count);
+    }
+    for (size_t k = 0; k < names->count; k++) {
+        list[k] = (sorted_name){names->names[k], 0, (int32_t)k};
+        const char *end = by_value ? dro__number_double(list[k].text, &list[k].value) : NULL;
+        by_value = end && *end == '\0';
+    }
+    qsort(list, names->count, sizeof *list, by_value ? by_number : by_bytes);
+    for (size_t k = 0; k < names->count; k++)
+        to[list[k].number] = (int32_t)k;
+    dro__free(list);
+    *rank = to;
+    return DRO_OK;
+}
+
+/* ---- learning ---- */
+
+static bool is_infinite_word(const char *cell)
+{
+    cell += *cell == '-' || *cell == '+';
+    return strcasecmp(cell, "inf") == 0 || strcasecmp(cell, "infinity") == 0;
+}
+
+/* Welford's running mean and sum of squared deviations. */
+static void take_number(dro__column *c, const char *cell, int64_t row)
+{
+    double value;
+    const char *end = dro__number_double(cell, &value);
+    bool infinite = end ? *end == '\0' && !isfinite(value) : is_infinite_word(cell);
+    if (infinite && c->odd_row < 0)
+        c->odd_row = row;
+    if (infinite)
+        return;
+    if (!end || *end) {
+        c->numeric = false;
+        return;
+    }
+    double step = value - c->mean;
+    c->mean += step / (double)++c->count;
+    c->squares += step * (value - c->mean);
+}
+
+static dro_status scan_numbers(const dro__csv *csv, const dro__missing *missing, dro__columns *cols)
+{
+    const char *cell = csv->cells;
+    for (int64_t i = 0; i < csv->rows; i++)
+        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
+            dro__column *c = &cols->at[k];
+            if (c->left_out)
+                continue;
+            if (!dro__csv_missing(missing, cell)) {
+                if (c->numeric)
+                    take_number(c, cell, i);
+                continue;
+            }
+            if (missing->refuse)
+                return bad_cell(csv, i, k, cell, "a value, as missing=refuse says");
+            c->missing = true;
+        }
+    return DRO_OK;
+}
+
+static dro_status scan_categories(const dro__csv *csv, const dro__missing *missing,
+                                  dro__columns *cols)
+{
+    const char *cell = csv->cells;
+    int32_t number;
+    for (int64_t i = 0; i < csv->rows; i++)
+        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
+            dro__column *c = &cols->at[k];
+            if (c->left_out || c->numeric || dro__csv_missing(missing, cell))
+                continue;
+            DRO_TRY(dro__names_add(csv->ctx, &c->categories, cell, strlen(cell), &number));
+            if (number >= DRO__CSV_CATEGORIES_MAX)
+                return bad_cell(csv, i, k, cell,
+                                "at most 65536 categories: this column looks like an id, or like "
+                                "numbers with a text among them");
+        }
+    return DRO_OK;
+}
+
+static dro_status finish_column(const dro__csv *csv, dro__column *c, size_t k)
+{
+    char name[64];
+    if (!c->numeric) {
+        c->features = c->categories.count + c->missing + 1;
+        return dro__names_rank(csv->ctx, &c->categories, false, &c->rank);
+    }
+    if (c->odd_row >= 0)
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: line %lld: %s: an infinite number: expected finite ones", csv->name,
+                         dro__csv_line(csv, c->odd_row),
+                         dro__csv_column_name(csv, k, name, sizeof name));
+    double sd = c->count ? sqrt(c->squares / (double)c->count) : 0;
+    if (!isfinite(c->mean) || !isfinite(sd))
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: %s: its numbers are too large to standardise: expected a standard "
+                         "deviation below 1e154",
+                         csv->name, dro__csv_column_name(csv, k, name, sizeof name));
+    c->squares = sd > 0 && isfinite(1 / sd) ? 1 / sd : 0;
+    c->features = 1;
+    return DRO_OK;
+}
+
+dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size_t left_out,
+                          dro__columns *cols)
+{
+    cols->at = dro__alloc(csv->columns, sizeof *cols->at);
+    if (!cols->at)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
+    cols->count = csv->columns;
+    for (size_t k = 0; k < cols->count; k++) {
+        cols->at[k].numeric = true;
+        cols->at[k].odd_row = -1;
+        cols->at[k].left_out = k == left_out;
+    }
+    DRO_TRY(scan_numbers(csv, missing, cols));
+    DRO_TRY(scan_categories(csv, missing, cols));
+    for (size_t k = 0; k < cols->count; k++) {
+        dro__column *c = &cols->at[k];
+        if (c->left_out)
+            continue;
+        DRO_TRY(finish_column(csv, c, k));
+        c->feature = cols->features;
+        cols->features += c->features;
+        if (cols->features >= INT32_MAX)
+            return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: expected fewer than 2^31 features",
+                             csv->name);
+    }
+    return DRO_OK;
+}
+
+void dro__columns_free(dro__columns *cols)
+{
+    for (size_t k = 0; k < cols->count; k++) {
+        dro__names_free(&cols->at[k].categories);
+        dro__free(cols->at[k].rank);
+    }
+    dro__free(cols->at);
+    *cols = (dro__columns){0};
+}
+
+/* ---- encoding ---- */
+
+/* One cell is one feature at most: which, and its value (0: none). */
+static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
+                              const dro__columns *cols, int64_t row, size_t k, const char *cell,
+                              size_t *feature, float *value)
+{
+    const dro__column *c = &cols->at[k];
+    bool gone = dro__csv_missing(missing, cell);
+    *feature = c->feature;
+    *value = 0;
+    if (gone && missing->refuse)
+        return bad_cell(csv, row, k, cell, "a value, as missing=refuse says");
+    if (c->numeric && !gone) {
+        double number;
+        const char *end = dro__number_double(cell, &number);
+        if (!end || *end)
+            return bad_cell(csv, row, k, cell, "a number, as in training");
+        *value = (float)((number - c->mean) * c->squares);
+        if (!isfinite(*value))
+            return bad_cell(csv, row, k, cell, "a finite number near those of training");
+    }
+    if (c->numeric)
+        return DRO_OK;
+    int32_t known = gone ? -1 : dro__names_find(&c->categories, cell, strlen(cell));
+    size_t unseen = c->categories.count + c->missing;
+    size_t place = known >= 0 ? (size_t)c->rank[known] : gone ? c->categories.count : unseen;
+    *feature += place;
+    *value = 1;
+    return DRO_OK;
+}
+
+static dro_status make_room(const dro__csv *csv, const dro__columns *cols, bool dense,
+                            dro__table *t)
+{
+    size_t n = (size_t)csv->rows, cells;
+    if (dense) {
+        if (!__builtin_mul_overflow(n, cols->features, &cells))
+            t->x = dro__alloc(cells, sizeof *t->x);
+    } else if (!__builtin_mul_overflow(n, cols->count, &cells)) {
+        t->starts = dro__alloc(n + 1, sizeof *t->starts);
+        t->columns = dro__alloc(cells, sizeof *t->columns);
+        t->values = dro__alloc(cells, sizeof *t->values);
+    }
+    if (!t->x && (!t->starts || !t->columns || !t->values))
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "%s: no memory for %zu rows of %zu features",
+                         csv->name, n, cols->features);
+    return DRO_OK;
+}
+
+dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
+                           const dro__columns *cols, bool dense, dro__table *t)
+{
+    const char *cell = csv->cells;
+    size_t feature, place = 0;
+    float value;
+    DRO_TRY(make_room(csv, cols, dense, t));
+    for (int64_t i = 0; i < csv->rows; i++) {
+        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
+            if (cols->at[k].left_out)
+                continue;
+            DRO_TRY(encode_cell(csv, missing, cols, i, k, cell, &feature, &value));
+            if (dense) {
+                t->x[(size_t)i * cols->features + feature] = value;
+            } else if (value != 0) {
+                t->columns[place] = (int32_t)feature;
+                t->values[place++] = value;
+            }
+        }
+        if (!dense)
+            t->starts[i + 1] = (int64_t)place;
+    }
+    t->n = csv->rows;
+    return DRO_OK;
+}

@@ -1,0 +1,186 @@
+/* CSV text into cells, in place: a cell and its zero are never longer than the cell and its separator.
+ *
+ * Cells are trimmed of blanks, unless quoted; a quoted cell may hold separators, newlines and doubled
+ * quotes; lines end in LF or CRLF; a byte-order mark and blank lines are passed over. Every row must
+ * have as many cells as the first. */
+#include "csv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct cutter {
+    dro__csv *csv;
+    char *from, *to, *end; /* read here, write there; *end is zero */
+    char separator;
+    int64_t line;
+    size_t line_room;
+} cutter;
+
+void dro__csv_free(dro__csv *csv)
+{
+    dro__free(csv->text);
+    dro__free(csv->lines);
+    *csv = (dro__csv){0};
+}
+
+long long dro__csv_line(const dro__csv *csv, int64_t row)
+{
+    return csv->lines[csv->first + row];
+}
+
+void dro__csv_take_header(dro__csv *csv)
+{
+    csv->header = csv->cells;
+    for (size_t k = 0; k < csv->columns; k++)
+        csv->cells = dro__csv_next(csv->cells);
+    csv->rows--;
+    csv->first++;
+}
+
+static bool is_blank(const cutter *c, char byte)
+{
+    return (byte == ' ' || byte == '\t' || byte == '\r') && byte != c->separator;
+}
+
+/* At the end of a cell: true if another cell of the row follows. */
+static bool step_over(cutter *c)
+{
+    if (c->from == c->end)
+        return false;
+    if (*c->from++ == c->separator)
+        return true;
+    c->line++;
+    return false;
+}
+
+static dro_status plain_cell(cutter *c, bool *more)
+{
+    char *start = c->to;
+    while (c->from < c->end && *c->from != c->separator && *c->from != '\n')
+        *c->to++ = *c->from++;
+    while (c->to > start && is_blank(c, c->to[-1]))
+        c->to--;
+    *more = step_over(c);
+    *c->to++ = '\0';
+    return DRO_OK;
+}
+
+static dro_status quoted_cell(cutter *c, bool *more)
+{
+    dro__csv *csv = c->csv;
+    int64_t line = c->line;
+    for (c->from++;; c->from++) {
+        if (c->from == c->end)
+            return dro__fail(csv->ctx, DRO_ERR_DATA,
+                             "%s: line %lld: a quote begins here and never ends: expected \"",
+                             csv->name, (long long)line);
+        if (*c->from == '"' && *++c->from != '"')
+            break;
+        c->line += *c->from == '\n';
+        *c->to++ = *c->from;
+    }
+    while (c->from < c->end && is_blank(c, *c->from))
+        c->from++;
+    if (c->from < c->end && *c->from != c->separator && *c->from != '\n') {
+        char shown[48];
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: line %lld: %s after a closing quote: expected '%s' or the end of the "
+                         "line (a quote inside quotes is doubled)",
+                         csv->name, (long long)c->line,
+                         dro__text_show(c->from, shown, sizeof shown),
+                         c->separator == '\t' ? "tab" : (char[2]){c->separator, '\0'});
+    }
+    *more = step_over(c);
+    *c->to++ = '\0';
+    return DRO_OK;
+}
+
+static dro_status cut_row(cutter *c)
+{
+    dro__csv *csv = c->csv;
+    int64_t line = c->line;
+    size_t count = 0;
+    bool more;
+    DRO_TRY(dro__grow(csv->ctx, (void **)&csv->lines, &c->line_room, (size_t)csv->rows + 1,
+                      sizeof *csv->lines));
+    do {
+        while (c->from < c->end && is_blank(c, *c->from))
+            c->from++;
+        bool quoted = c->from < c->end && *c->from == '"';
+        DRO_TRY(quoted ? quoted_cell(c, &more) : plain_cell(c, &more));
+        if (++count > DRO__CSV_COLUMNS_MAX)
+            return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: line %lld: expected at most %d cells",
+                             csv->name, (long long)line, DRO__CSV_COLUMNS_MAX);
+    } while (more);
+    if (csv->rows == 0)
+        csv->columns = count;
+    if (count != csv->columns)
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: line %lld: %zu cells: expected %zu, as line "
+                         "%lld has",
+                         csv->name, (long long)line, count, csv->columns, (long long)csv->lines[0]);
+    csv->lines[csv->rows++] = line;
+    return DRO_OK;
+}
+
+/* Passes over a line of blanks, if it is one. */
+static bool blank_line(cutter *c)
+{
+    char *p = c->from;
+    while (p < c->end && is_blank(c, *p))
+        p++;
+    if (p < c->end && *p != '\n')
+        return false;
+    c->line += p < c->end;
+    c->from = p < c->end ? p + 1 : p;
+    return true;
+}
+
+static char guess_separator(const char *text)
+{
+    static const char known[] = {',', ';', '\t', '|'};
+    size_t counts[4] = {0}, best = 0;
+    bool quoted = false;
+    for (; *text && (quoted || *text != '\n'); text++) {
+        quoted = *text == '"' ? !quoted : quoted;
+        for (size_t k = 0; k < 4; k++)
+            counts[k] += !quoted && *text == known[k];
+    }
+    for (size_t k = 1; k < 4; k++)
+        best = counts[k] > counts[best] ? k : best;
+    return known[best];
+}
+
+static dro_status refuse_zero(const dro__csv *csv, const char *zero)
+{
+    long long line = 1;
+    for (const char *p = csv->text; p < zero; p++)
+        line += *p == '\n';
+    return dro__fail(csv->ctx, DRO_ERR_DATA,
+                     "%s: line %lld: byte 0x00: expected text (in UTF-8, if it is UTF-16 now)",
+                     csv->name, line);
+}
+
+dro_status dro__csv_parse(dro__csv *csv, dro__input *input, char separator)
+{
+    size_t size;
+    snprintf(csv->name, sizeof csv->name, "%s", dro__input_name(input));
+    DRO_TRY(dro__input_all(input, UINT64_C(1) << 40, &csv->text, &size));
+    const char *zero = memchr(csv->text, '\0', size);
+    if (zero)
+        return refuse_zero(csv, zero);
+    cutter c = {.csv = csv, .from = csv->text, .to = csv->text, .end = csv->text + size, .line = 1};
+    if (size >= 3 && memcmp(c.from, "\xef\xbb\xbf", 3) == 0)
+        c.from += 3;
+    c.separator = ',';
+    while (c.from < c.end && blank_line(&c))
+        ;
+    c.separator = separator ? separator : guess_separator(c.from);
+    while (c.from < c.end)
+        if (!blank_line(&c))
+            DRO_TRY(cut_row(&c));
+    if (csv->rows == 0)
+        return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: is empty: expected rows of cells", csv->name);
+    csv->cells = csv->text;
+    return DRO_OK;
+}

@@ -1,0 +1,333 @@
+/* Opening a data set: the SPEC, the format, then what is the same for all: labels checked, records
+ * numbered, imbalance, holdout, counts. */
+#include "data.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const dro__format *const formats[] = {
+#define FORMAT(name) &dro__format_##name,
+#include "formats.def"
+#undef FORMAT
+};
+
+enum { FORMAT_COUNT = sizeof formats / sizeof formats[0] };
+
+static const char *const common_options[] = {"imratio", "longtail", "holdout", "seed", "skip_bad"};
+
+enum { COMMON_COUNT = sizeof common_options / sizeof common_options[0] };
+
+const char *dro_format_name(int index)
+{
+    return index >= 0 && index < FORMAT_COUNT ? formats[index]->name : NULL;
+}
+
+const char *dro_format_usage(int index)
+{
+    return index >= 0 && index < FORMAT_COUNT ? formats[index]->usage : NULL;
+}
+
+const char *dro_format_summary(int index)
+{
+    return index >= 0 && index < FORMAT_COUNT ? formats[index]->summary : NULL;
+}
+
+/* ---- the SPEC ---- */
+
+static bool takes_option(const dro__format *format, const char *name)
+{
+    for (int k = 0; k < COMMON_COUNT; k++)
+        if (strcmp(common_options[k], name) == 0)
+            return true;
+    for (const char *const *p = format->options; p && *p; p++)
+        if (strcmp(*p, name) == 0)
+            return true;
+    return false;
+}
+
+static dro_status unknown_option(dro_data *d, const char *name)
+{
+    char all[256];
+    size_t used = 0;
+    for (const char *const *p = d->format->options; p && *p && used < sizeof all; p++)
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s ", *p);
+    for (int k = 0; k < COMMON_COUNT && used < sizeof all; k++)
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", common_options[k],
+                                 k + 1 < COMMON_COUNT ? " " : "");
+    return dro__fail(d->ctx, DRO_ERR_NAME, "%s has no option '%.60s'; it has: %s", d->format->name,
+                     name, all);
+}
+
+static dro_status find_format(dro_data *d, const char *name, size_t length)
+{
+    char all[256];
+    size_t used = 0;
+    for (int k = 0; k < FORMAT_COUNT; k++) {
+        if (strlen(formats[k]->name) == length && memcmp(formats[k]->name, name, length) == 0) {
+            d->format = formats[k];
+            return DRO_OK;
+        }
+        if (used < sizeof all)
+            used += (size_t)snprintf(all + used, sizeof all - used, " %s", formats[k]->name);
+    }
+    return dro__fail(d->ctx, DRO_ERR_NAME,
+                     "no format '%.*s' (a SPEC is format:path); expected one of%s",
+                     (int)(length < 60 ? length : 60), name, all);
+}
+
+/* Cuts format:path,option=value,... into words. */
+static dro_status parse_spec(dro_data *d, const char *text)
+{
+    dro__spec *spec = &d->spec;
+    const char *colon = strchr(text, ':');
+    size_t length = strlen(text);
+    if (length >= sizeof spec->text)
+        return dro__fail(d->ctx, DRO_ERR_RANGE, "the SPEC is longer than %zu characters",
+                         sizeof spec->text - 1);
+    DRO_TRY(find_format(d, text, colon ? (size_t)(colon - text) : length));
+    if (!colon)
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "%s: expected %s:%s", text, d->format->name,
+                         d->format->usage);
+    memcpy(spec->text, text, length + 1);
+    char *p = spec->text + (colon - text);
+    *p++ = '\0';
+    spec->format = spec->text;
+    spec->path = p;
+    while ((p = strchr(p, ','))) {
+        *p++ = '\0';
+        char *equals = strchr(p, '='), *comma = strchr(p, ',');
+        if (!equals || (comma && comma < equals))
+            return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "'%.60s' in the SPEC: expected option=value",
+                             p);
+        if (spec->count == DRO__OPTIONS_MAX)
+            return dro__fail(d->ctx, DRO_ERR_RANGE, "more than %d options in the SPEC",
+                             DRO__OPTIONS_MAX);
+        *equals = '\0';
+        spec->names[spec->count] = p;
+        spec->values[spec->count++] = equals + 1;
+        p = equals + 1;
+    }
+    for (int k = 0; k < spec->count; k++) {
+        if (!takes_option(d->format, spec->names[k]))
+            return unknown_option(d, spec->names[k]);
+        for (int j = 0; j < k; j++)
+            if (strcmp(spec->names[j], spec->names[k]) == 0)
+                return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "option %s is given twice",
+                                 spec->names[k]);
+    }
+    if (spec->path[0] == '\0')
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "no path in the SPEC: expected %s:%s",
+                         d->format->name, d->format->usage);
+    return DRO_OK;
+}
+
+const char *dro__option(const dro_data *data, const char *name)
+{
+    for (int k = 0; k < data->spec.count; k++)
+        if (strcmp(data->spec.names[k], name) == 0)
+            return data->spec.values[k];
+    return NULL;
+}
+
+dro_status dro__option_real(const dro_data *data, const char *name, double fallback, double low,
+                            double high, double *value)
+{
+    const char *text = dro__option(data, name);
+    char *end;
+    *value = fallback;
+    if (!text)
+        return DRO_OK;
+    double parsed = strtod(text, &end);
+    if (end == text || *end || !(parsed >= low && parsed <= high))
+        return dro__fail(data->ctx, DRO_ERR_RANGE, "%s=%.40s: expected a number from %g to %g",
+                         name, text, low, high);
+    *value = parsed;
+    return DRO_OK;
+}
+
+dro_status dro__option_integer(const dro_data *data, const char *name, int64_t fallback,
+                               int64_t low, int64_t high, int64_t *value)
+{
+    const char *text = dro__option(data, name);
+    char *end;
+    *value = fallback;
+    if (!text)
+        return DRO_OK;
+    errno = 0;
+    long long parsed = strtoll(text, &end, 10);
+    if (end == text || *end || errno || parsed < low || parsed > high)
+        return dro__fail(data->ctx, DRO_ERR_RANGE,
+                         "%s=%.40s: expected a whole number from %lld to %lld", name, text,
+                         (long long)low, (long long)high);
+    *value = parsed;
+    return DRO_OK;
+}
+
+/* ---- after the format has read ---- */
+
+static dro_status number_records(dro_data *d, dro__table *t)
+{
+    if (t->records || t->n == 0)
+        return DRO_OK;
+    t->records = dro__alloc((size_t)t->n, sizeof *t->records);
+    if (!t->records)
+        return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %lld examples", (long long)t->n);
+    for (int64_t i = 0; i < t->n; i++)
+        t->records[i] = i;
+    return DRO_OK;
+}
+
+static dro_status check_labels(dro_data *d, const dro__table *t, const char *where)
+{
+    for (int64_t i = 0; t->labels && i < t->n; i++)
+        if (t->labels[i] < 0 || t->labels[i] >= d->classes)
+            return dro__fail(d->ctx, DRO_ERR_DATA,
+                             "%s: %s example %lld has class %d: expected 0 to %d", d->spec.path,
+                             where, (long long)i, t->labels[i], d->classes - 1);
+    return DRO_OK;
+}
+
+static dro_status default_names(dro_data *d)
+{
+    if (d->class_names || d->classes == 0)
+        return DRO_OK;
+    d->class_names = dro__alloc((size_t)d->classes, sizeof *d->class_names);
+    for (int32_t k = 0; d->class_names && k < d->classes; k++) {
+        d->class_names[k] = dro__alloc(12, 1);
+        if (!d->class_names[k])
+            return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for class names");
+        snprintf(d->class_names[k], 12, "%d", k);
+    }
+    return d->class_names ? DRO_OK : dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for class names");
+}
+
+static dro_status count_split(dro_data *d, int split)
+{
+    const dro__table *t = &d->split[split];
+    if (d->classes == 0 || !t->labels)
+        return DRO_OK;
+    dro__free(d->counts[split]);
+    d->counts[split] = dro__alloc((size_t)d->classes, sizeof(int64_t));
+    if (!d->counts[split])
+        return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %d classes", d->classes);
+    for (int64_t i = 0; i < t->n; i++)
+        d->counts[split][t->labels[i]]++;
+    return DRO_OK;
+}
+
+static dro_status finish(dro_data *d)
+{
+    DRO_TRY(default_names(d));
+    DRO_TRY(check_labels(d, &d->split[DRO_TRAIN], "training"));
+    DRO_TRY(check_labels(d, &d->split[DRO_TEST], "test"));
+    DRO_TRY(number_records(d, &d->split[DRO_TRAIN]));
+    DRO_TRY(number_records(d, &d->split[DRO_TEST]));
+    DRO_TRY(count_split(d, DRO_TRAIN));
+    DRO_TRY(dro__imbalance(d));
+    DRO_TRY(count_split(d, DRO_TRAIN));
+    DRO_TRY(dro__holdout(d));
+    for (int s = 0; s < DRO_SPLITS; s++)
+        DRO_TRY(count_split(d, s));
+    return DRO_OK;
+}
+
+/* ---- public ---- */
+
+dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
+{
+    if (!ctx || !data)
+        return DRO_ERR_ARGUMENT;
+    *data = NULL;
+    if (!spec)
+        return dro__fail(ctx, DRO_ERR_ARGUMENT, "no SPEC: expected format:path");
+    dro_data *d = dro__alloc(1, sizeof *d);
+    if (!d)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a data set");
+    d->ctx = ctx;
+    dro_status status = parse_spec(d, spec);
+    if (status == DRO_OK)
+        status = d->format->open(d);
+    if (status == DRO_OK)
+        status = finish(d);
+    if (status != DRO_OK) {
+        dro_data_close(d);
+        return status;
+    }
+    *data = d;
+    return DRO_OK;
+}
+
+static void free_names(char **names, int32_t count)
+{
+    for (int32_t k = 0; names && k < count; k++)
+        dro__free(names[k]);
+    dro__free(names);
+}
+
+void dro_data_close(dro_data *d)
+{
+    if (!d)
+        return;
+    for (int s = 0; s < DRO_SPLITS; s++) {
+        dro__table_free(&d->split[s]);
+        dro__free(d->counts[s]);
+        dro__free(d->paths[s]);
+    }
+    free_names(d->class_names, d->classes);
+    free_names(d->group_names, d->groups);
+    dro__free(d);
+}
+
+dro_status dro_data_info_get(const dro_data *d, dro_data_info *info)
+{
+    if (!d || !info)
+        return DRO_ERR_ARGUMENT;
+    *info = (dro_data_info){.format = d->format->name,
+                            .kind = d->kind,
+                            .channels = d->channels,
+                            .height = d->height,
+                            .width = d->width,
+                            .features = d->features,
+                            .classes = d->classes,
+                            .class_names = (const char *const *)d->class_names,
+                            .groups = d->groups,
+                            .group_names = (const char *const *)d->group_names,
+                            .bytes_read = d->bytes_read,
+                            .skipped = d->skipped};
+    for (int s = 0; s < DRO_SPLITS; s++) {
+        info->examples[s] = d->split[s].n;
+        info->counts[s] = d->split[s].n ? d->counts[s] : NULL;
+        info->memory += dro__table_bytes(d, &d->split[s]);
+    }
+    return DRO_OK;
+}
+
+dro_status dro_data_examples(const dro_data *data, dro_split split, dro_examples *out)
+{
+    dro_data *d = (dro_data *)data; /* the list of paths is made on demand */
+    if (!d || !out || split < 0 || split >= DRO_SPLITS)
+        return DRO_ERR_ARGUMENT;
+    const dro__table *t = &d->split[split];
+    if (t->places && !d->paths[split]) {
+        d->paths[split] = dro__alloc((size_t)t->n + 1, sizeof(char *));
+        if (!d->paths[split])
+            return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %lld paths", (long long)t->n);
+        for (int64_t i = 0; i < t->n; i++)
+            d->paths[split][i] = t->text + t->places[i];
+    }
+    *out = (dro_examples){.count = t->n,
+                          .labels = t->labels,
+                          .targets = t->targets,
+                          .groups = t->groups,
+                          .records = t->records,
+                          .pixels = t->pixels,
+                          .x = t->x,
+                          .starts = t->starts,
+                          .columns = t->columns,
+                          .values = t->values,
+                          .paths = d->paths[split]};
+    return DRO_OK;
+}

@@ -1,0 +1,155 @@
+/* data: readers, imbalance, augmentation, batching. Sees base and backend only.
+ *
+ * A format is one file format_NAME.c that defines `dro__format_NAME` and one line in formats.def. It
+ * reads everything it is pointed at into one or two tables of examples (train and test, in file order);
+ * imbalance, holdout and counting happen afterwards and are the same for all (data.c). Parsers take
+ * nothing on trust: every size is checked before memory is asked for, every error names the file and
+ * the place in it, and each parser has a fuzz target (tests/fuzz). */
+#ifndef DRO_DATA_INTERNAL_H
+#define DRO_DATA_INTERNAL_H
+
+#include "base.h"
+
+#include <dro/data.h>
+
+/* ---- growing arrays ---- */
+
+/* Room for at least `count` elements of `size`; the new part is not set. Limits that a file may not
+ * exceed are the caller's to check. */
+dro_status dro__grow(dro_context *ctx, void **array, size_t *room, size_t count, size_t size);
+
+/* ---- a table of examples: one split as the source has it ---- */
+
+typedef struct dro__table {
+    int64_t n;
+    int32_t *labels;  /* (n) */
+    float *targets;   /* (n) real-valued target instead of labels */
+    int32_t *groups;  /* (n) or NULL */
+    int64_t *records; /* (n) place in the source */
+    uint8_t *pixels;  /* (n, channels * height * width), planes R G B */
+    float *x;         /* (n, features) */
+    int64_t *starts;  /* (n + 1) */
+    int32_t *columns;
+    float *values;
+    char *text;      /* the characters of all paths, zero terminated */
+    int64_t *places; /* (n) where each path begins in text */
+} dro__table;
+
+void dro__table_free(dro__table *table);
+/* Bytes in use; keep only the rows ids (rising), in place; copy rows into an empty table. */
+uint64_t dro__table_bytes(const dro_data *data, const dro__table *table);
+void dro__table_keep(const dro_data *data, dro__table *table, const int64_t *ids, int64_t count);
+dro_status dro__table_copy(const dro_data *data, const dro__table *table, const int64_t *ids,
+                           int64_t count, dro__table *out);
+
+/* ---- what a format fills in ---- */
+
+enum { DRO__OPTIONS_MAX = 16, DRO__SPEC_MAX = 4096 };
+
+typedef struct dro__spec {
+    char text[DRO__SPEC_MAX]; /* the SPEC, cut into words */
+    const char *format, *path;
+    int count;
+    const char *names[DRO__OPTIONS_MAX], *values[DRO__OPTIONS_MAX];
+} dro__spec;
+
+struct dro_data {
+    dro_context *ctx;
+    const struct dro__format *format;
+    dro__spec spec;
+    dro_data_kind kind;
+    int32_t channels, height, width;
+    size_t features;
+    int32_t classes, groups;
+    char **class_names, **group_names; /* each its own allocation */
+    dro__table split[DRO_SPLITS];
+    int64_t *counts[DRO_SPLITS];
+    const char **paths[DRO_SPLITS]; /* made on demand */
+    uint64_t bytes_read;
+    int32_t skipped;
+};
+
+typedef struct dro__format {
+    const char *name, *usage, *summary;
+    const char *const *options; /* names of its own options, NULL terminated; or NULL */
+    /* Fills kind, shape, classes, class_names (optional: numbers otherwise) and split[0], split[1]. */
+    dro_status (*open)(dro_data *data);
+} dro__format;
+
+/* imbalance.c: what the options imratio, longtail and holdout ask for. */
+dro_status dro__imbalance(dro_data *data);
+dro_status dro__holdout(dro_data *data);
+
+/* The value of an option, or NULL. */
+const char *dro__option(const dro_data *data, const char *name);
+dro_status dro__option_integer(const dro_data *data, const char *name, int64_t fallback,
+                               int64_t low, int64_t high, int64_t *value);
+dro_status dro__option_real(const dro_data *data, const char *name, double fallback, double low,
+                            double high, double *value);
+
+/* Names: number of an existing name, or a new one at the end. */
+typedef struct dro__names {
+    char **names;
+    size_t count, room;
+    int32_t *slots; /* a hash table of numbers, -1: empty */
+    size_t slot_count;
+} dro__names;
+dro_status dro__names_add(dro_context *ctx, dro__names *names, const char *text, size_t length,
+                          int32_t *number);
+int32_t dro__names_find(const dro__names *names, const char *text, size_t length); /* or -1 */
+void dro__names_free(dro__names *names);
+
+/* ---- input.c: bytes of a file or of stdin ("-"), plain, gzip or zstd ---- */
+
+typedef struct dro__input dro__input;
+
+dro_status dro__input_open(dro_context *ctx, const char *path, dro__input **input);
+/* For fuzz targets and tests: bytes in memory, borrowed; recognises gzip and zstd too. */
+dro_status dro__input_memory(dro_context *ctx, const char *name, const void *bytes, size_t size,
+                             dro__input **input);
+void dro__input_close(dro__input *input);
+/* Up to size bytes; *got < size only at the end. */
+dro_status dro__input_read(dro__input *input, void *bytes, size_t size, size_t *got);
+/* Exactly size bytes, or an error that says what was expected ("label of record 17"). */
+dro_status dro__input_exact(dro__input *input, void *bytes, size_t size, const char *what);
+const char *dro__input_name(const dro__input *input);
+uint64_t dro__input_offset(const dro__input *input);  /* bytes delivered */
+uint64_t dro__input_fetched(const dro__input *input); /* bytes read from the file itself */
+/* The whole rest into memory (zero terminated), refused beyond limit. Freed with dro__free. */
+dro_status dro__input_all(dro__input *input, uint64_t limit, char **bytes, size_t *size);
+/* Text: a window of whole lines. *begin .. *end (exclusive) holds at least one line, each ended by '\n'
+ * (added to the last one when it is missing); *begin == *end at the end. The caller may write into the
+ * window. A line longer than 64 MiB is refused. */
+dro_status dro__input_lines(dro__input *input, char **begin, char **end);
+
+/* DIR/NAME as a path that is freed with dro__free; name may be "". */
+dro_status dro__path_join(dro_context *ctx, const char *dir, const char *name, char **path);
+bool dro__file_exists(const char *path);
+
+/* ---- image.c: decoding and resizing ---- */
+
+typedef struct dro__image {
+    int32_t width, height, channels; /* 1 or 3 */
+    uint8_t *pixels;                 /* (height, width, channels), interleaved */
+} dro__image;
+
+enum { DRO__IMAGE_SIDE_MAX = 32768 };
+#define DRO__IMAGE_PIXELS_MAX ((uint64_t)1 << 28)
+
+/* JPEG, PNG, PPM, PGM by content. Always gives `channels` (1 or 3): greyscale is repeated, colour is
+ * turned to luma as Pillow's convert("L"), CMYK and YCCK JPEGs to RGB as Pillow does, 16-bit to its high
+ * byte, alpha dropped, palettes expanded, EXIF rotation applied. name is for errors. */
+dro_status dro__image_decode(dro_context *ctx, const char *name, const void *bytes, size_t size,
+                             int channels, dro__image *image);
+void dro__image_free(dro__image *image);
+/* Antialiased bilinear (triangle filter) of a box of the image, the way Pillow's
+ * resize((w, h), BILINEAR, box=...) computes it, to one grey level. out is (height, width, channels). */
+dro_status dro__image_resize(dro_context *ctx, const dro__image *image, double left, double top,
+                             double right, double bottom, int32_t width, int32_t height,
+                             uint8_t *out);
+
+#define FORMAT(name) extern const dro__format dro__format_##name;
+#include "formats.def"
+#undef FORMAT
+
+#endif

@@ -1,0 +1,390 @@
+/* Comma-separated values: numeric columns standardised, categorical ones one-hot, both by what training
+ * saw (csv.h). Dense rows, or sparse ones where features are many.
+ *
+ * label= names the column of the classes, by name or by its number from 1. Classes are sorted, by value
+ * if all of them are numbers. A test label must be one of training's; a '.' at its end is dropped where
+ * that makes it one (the census files). group= names a column that gives each row its group and stays a
+ * feature. Missing values ("", ?, NA, nan in any case, and missing=TEXT): an indicator of their own in a
+ * categorical column, the mean in a numeric one; missing=refuse makes them an error.
+ *
+ * header=auto: there is a header if label= or group= is a name, or if no cell of the first row is a number
+ * and some column below has nothing but numbers. A test file may repeat the header. */
+#include "csv.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DENSE_MAX = 4096, NONE = -1, GUESS_ROWS = 200 };
+
+typedef struct reader {
+    dro_data *d;
+    dro__missing missing;
+    char separator;       /* 0: guess */
+    int header;           /* 1, 0, or NONE: guess */
+    bool real;            /* target=real */
+    dro__csv train, test; /* test.text is NULL if there is none */
+    size_t label, group;
+    bool grouped;
+    dro__names classes, groups;
+    dro__columns columns;
+} reader;
+
+/* ---- options ---- */
+
+static dro_status read_separator(dro_data *d, char *separator)
+{
+    static const struct {
+        const char *word;
+        char byte;
+    } words[] = {{"auto", 0},   {"comma", ','}, {"semicolon", ';'}, {"tab", '\t'}, {"pipe", '|'},
+                 {"\\t", '\t'}, {"", 0}};
+    const char *value = dro__option(d, "sep");
+    *separator = 0;
+    for (size_t k = 0; value && k < sizeof words / sizeof words[0]; k++)
+        if (strcmp(value, words[k].word) == 0) {
+            *separator = words[k].byte;
+            return DRO_OK;
+        }
+    if (value && (strlen(value) != 1 || !strchr("\t;|:!~^&%$#@*/", *value)))
+        return dro__fail(d->ctx, DRO_ERR_RANGE,
+                         "sep=%.40s: expected comma, semicolon, tab, pipe or one of ;|:!~^&%%$#@*/",
+                         value);
+    *separator = value ? *value : 0;
+    return DRO_OK;
+}
+
+static dro_status read_options(reader *r)
+{
+    dro_data *d = r->d;
+    const char *header = dro__option(d, "header"), *target = dro__option(d, "target");
+    const char *missing = dro__option(d, "missing");
+    r->header = NONE;
+    if (!dro__option(d, "label"))
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
+                         "csv: expected label=COLUMN, a name of the header or a number from 1");
+    if (header && strcmp(header, "yes") == 0)
+        r->header = 1;
+    else if (header && strcmp(header, "no") == 0)
+        r->header = 0;
+    else if (header && strcmp(header, "auto") != 0)
+        return dro__fail(d->ctx, DRO_ERR_RANGE, "header=%.40s: expected yes, no or auto", header);
+    if (target && strcmp(target, "real") != 0)
+        return dro__fail(d->ctx, DRO_ERR_RANGE, "target=%.40s: expected target=real or nothing",
+                         target);
+    r->real = target != NULL;
+    r->missing.refuse = missing && strcmp(missing, "refuse") == 0;
+    r->missing.also = r->missing.refuse ? NULL : missing;
+    return read_separator(d, &r->separator);
+}
+
+/* ---- header and columns ---- */
+
+static bool is_number(const char *cell)
+{
+    double value;
+    const char *end = dro__number_double(cell, &value);
+    return end && *end == '\0';
+}
+
+/* A column number in the text, from 1; 0 if it is a name. */
+static size_t column_number(const char *text)
+{
+    size_t value = 0;
+    for (const char *p = text; *p; p++) {
+        if (*p < '0' || *p > '9' || value > DRO__CSV_COLUMNS_MAX)
+            return 0;
+        value = 10 * value + (size_t)(*p - '0');
+    }
+    return value;
+}
+
+/* No number in the first row, and a column below it with nothing but numbers (in its first rows). */
+static dro_status looks_like_header(const reader *r, int *header)
+{
+    const dro__csv *csv = &r->train;
+    const char *cell = csv->cells;
+    for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell))
+        if (is_number(cell)) {
+            *header = 0;
+            return DRO_OK;
+        }
+    unsigned char *seen = dro__alloc(csv->columns, 1); /* 1: a number, 2: something else */
+    if (!seen)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
+    for (int64_t i = 1; i < csv->rows && i < GUESS_ROWS; i++)
+        for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell))
+            if (!dro__csv_missing(&r->missing, cell))
+                seen[k] |= is_number(cell) ? 1 : 2;
+    *header = memchr(seen, 1, csv->columns) != NULL;
+    dro__free(seen);
+    return DRO_OK;
+}
+
+static bool same_header(const dro__csv *a, const dro__csv *b)
+{
+    const char *p = a->header, *q = b->cells;
+    for (size_t k = 0; k < a->columns; k++, p = dro__csv_next(p), q = dro__csv_next(q))
+        if (strcmp(p, q) != 0)
+            return false;
+    return true;
+}
+
+static dro_status no_column(const reader *r, const char *option, const char *text)
+{
+    const dro__csv *csv = &r->train;
+    char all[256];
+    size_t used = 0;
+    const char *cell = csv->header;
+    for (size_t k = 0; cell && k < csv->columns && used < sizeof all - 1; k++) {
+        used += (size_t)snprintf(all + used, sizeof all - used, " %.40s", cell);
+        cell = dro__csv_next(cell);
+    }
+    if (!cell)
+        snprintf(all, sizeof all, " a number from 1 to %zu (there is no header)", csv->columns);
+    return dro__fail(csv->ctx, DRO_ERR_NAME, "%s: no column %s=%.40s: expected%s%s%s", csv->name,
+                     option, text, csv->header ? " one of" : "", all,
+                     used >= sizeof all - 1 ? " ..." : "");
+}
+
+/* By name first: a header may hold numbers. */
+static dro_status find_column(const reader *r, const char *option, size_t *column)
+{
+    const char *text = dro__option(r->d, option), *cell = r->train.header;
+    for (size_t k = 0; cell && k < r->train.columns; k++, cell = dro__csv_next(cell))
+        if (strcmp(cell, text) == 0) {
+            *column = k;
+            return DRO_OK;
+        }
+    size_t number = column_number(text);
+    if (number == 0 || number > r->train.columns)
+        return no_column(r, option, text);
+    *column = number - 1;
+    return DRO_OK;
+}
+
+static dro_status find_columns(reader *r)
+{
+    dro__csv *csv = &r->train;
+    const char *label = dro__option(r->d, "label"), *group = dro__option(r->d, "group");
+    if (r->header == NONE && (column_number(label) == 0 || (group && column_number(group) == 0)))
+        r->header = 1;
+    if (r->header == NONE)
+        DRO_TRY(looks_like_header(r, &r->header));
+    if (r->header)
+        dro__csv_take_header(csv);
+    DRO_TRY(find_column(r, "label", &r->label));
+    r->grouped = group != NULL;
+    if (group)
+        DRO_TRY(find_column(r, "group", &r->group));
+    if (csv->rows == 0)
+        return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: has a header and no rows: expected rows",
+                         csv->name);
+    if (csv->columns < 2)
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: line %lld: one cell: expected a label and at least one feature (is "
+                         "the separator right? sep=)",
+                         csv->name, dro__csv_line(csv, 0));
+    return DRO_OK;
+}
+
+static dro_status fit_test(reader *r)
+{
+    dro__csv *csv = &r->test;
+    if (!csv->text)
+        return DRO_OK;
+    if (csv->columns != r->train.columns)
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: line %lld: %zu cells: expected %zu, as the training file has",
+                         csv->name, dro__csv_line(csv, 0), csv->columns, r->train.columns);
+    if (r->train.header && same_header(&r->train, csv))
+        dro__csv_take_header(csv);
+    csv->header = r->train.header; /* the names, for errors */
+    if (csv->rows == 0)
+        return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: has a header and no rows: expected rows",
+                         csv->name);
+    return DRO_OK;
+}
+
+/* ---- labels and groups ---- */
+
+static dro_status bad_label(const dro__csv *csv, int64_t row, size_t column, const char *cell,
+                            const char *expected)
+{
+    char name[64];
+    return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: line %lld: %s: '%.40s': expected %s", csv->name,
+                     dro__csv_line(csv, row), dro__csv_column_name(csv, column, name, sizeof name),
+                     cell, expected);
+}
+
+/* The number of a name; training adds new ones. */
+static dro_status number_of(const dro__csv *csv, int64_t row, size_t column, const char *cell,
+                            bool training, dro__names *names, int32_t *number)
+{
+    size_t length = strlen(cell);
+    if (training) {
+        DRO_TRY(dro__names_add(csv->ctx, names, cell, length, number));
+        if (*number >= DRO__CSV_CATEGORIES_MAX)
+            return bad_label(csv, row, column, cell,
+                             "at most 65536 different ones (target=real reads real targets)");
+        return DRO_OK;
+    }
+    *number = dro__names_find(names, cell, length);
+    if (*number < 0 && length > 1 && cell[length - 1] == '.')
+        *number = dro__names_find(names, cell, length - 1);
+    if (*number < 0)
+        return bad_label(csv, row, column, cell, "one that the training file has");
+    return DRO_OK;
+}
+
+/* One number per row. A missing label is an error, a missing group is the group "?". */
+static dro_status read_names(const reader *r, const dro__csv *csv, size_t column, bool label,
+                             dro__names *names, int32_t *numbers)
+{
+    const char *cell = csv->cells;
+    for (int64_t i = 0; i < csv->rows; i++)
+        for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell)) {
+            if (k != column)
+                continue;
+            bool gone = dro__csv_missing(&r->missing, cell);
+            if (gone && label)
+                return bad_label(csv, i, k, cell, "a label");
+            DRO_TRY(number_of(csv, i, k, gone ? "?" : cell, csv == &r->train, names, &numbers[i]));
+        }
+    return DRO_OK;
+}
+
+static dro_status read_targets(const reader *r, const dro__csv *csv, float *targets)
+{
+    const char *cell = csv->cells;
+    for (int64_t i = 0; i < csv->rows; i++)
+        for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell)) {
+            if (k != r->label)
+                continue;
+            const char *end = dro__number_float(cell, &targets[i]);
+            if (!end || *end || !isfinite(targets[i]))
+                return bad_label(csv, i, k, cell, "a finite number");
+        }
+    return DRO_OK;
+}
+
+static dro_status read_split(reader *r, const dro__csv *csv, dro__table *t)
+{
+    size_t n = (size_t)csv->rows;
+    if (r->real)
+        t->targets = dro__alloc(n, sizeof *t->targets);
+    else
+        t->labels = dro__alloc(n, sizeof *t->labels);
+    if (r->grouped)
+        t->groups = dro__alloc(n, sizeof *t->groups);
+    if ((!t->targets && !t->labels) || (r->grouped && !t->groups))
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "%s: no memory for %zu rows", csv->name, n);
+    if (r->real)
+        DRO_TRY(read_targets(r, csv, t->targets));
+    else
+        DRO_TRY(read_names(r, csv, r->label, true, &r->classes, t->labels));
+    if (r->grouped)
+        DRO_TRY(read_names(r, csv, r->group, false, &r->groups, t->groups));
+    return DRO_OK;
+}
+
+/* Names in their order into the data set, which owns them from here; numbers follow. */
+static dro_status sort_names(reader *r, dro__names *names, bool label)
+{
+    dro_data *d = r->d;
+    int32_t *rank;
+    char **sorted = dro__alloc(names->count, sizeof *sorted);
+    if (!sorted)
+        return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %zu names", names->count);
+    dro_status status = dro__names_rank(d->ctx, names, true, &rank);
+    if (status != DRO_OK) {
+        dro__free(sorted);
+        return status;
+    }
+    for (size_t k = 0; k < names->count; k++)
+        sorted[rank[k]] = names->names[k];
+    for (int s = DRO_TRAIN; s <= DRO_TEST; s++) {
+        int32_t *numbers = label ? d->split[s].labels : d->split[s].groups;
+        int64_t n = s == DRO_TRAIN ? r->train.rows : r->test.rows;
+        for (int64_t i = 0; numbers && i < n; i++)
+            numbers[i] = rank[numbers[i]];
+    }
+    *(label ? &d->class_names : &d->group_names) = sorted;
+    *(label ? &d->classes : &d->groups) = (int32_t)names->count;
+    names->count = 0;
+    dro__free(rank);
+    return DRO_OK;
+}
+
+/* ---- the format ---- */
+
+static dro_status parse_file(reader *r, const char *path, dro__csv *csv)
+{
+    dro__input *input;
+    csv->ctx = r->d->ctx;
+    DRO_TRY(dro__input_open(csv->ctx, path, &input));
+    dro_status status = dro__csv_parse(csv, input, r->separator);
+    r->d->bytes_read += dro__input_fetched(input);
+    dro__input_close(input);
+    return status;
+}
+
+/* Dense, unless features are many, or nearly all of more than 256 MiB would be zeros. */
+static bool choose_dense(const reader *r)
+{
+    double rows = (double)r->train.rows + (double)r->test.rows, width = (double)r->columns.features;
+    return width <= DENSE_MAX && (rows * width <= 0x1p26 || width <= 16 * (double)r->columns.count);
+}
+
+static dro_status read_all(reader *r)
+{
+    dro_data *d = r->d;
+    const char *test = dro__option(d, "test");
+    DRO_TRY(read_options(r));
+    if (test && strcmp(test, "-") == 0 && strcmp(d->spec.path, "-") == 0)
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
+                         "csv:-,test=-: stdin can be read once: expected a file");
+    DRO_TRY(parse_file(r, d->spec.path, &r->train));
+    if (test)
+        DRO_TRY(parse_file(r, test, &r->test));
+    DRO_TRY(find_columns(r));
+    DRO_TRY(fit_test(r));
+    DRO_TRY(read_split(r, &r->train, &d->split[DRO_TRAIN]));
+    if (test)
+        DRO_TRY(read_split(r, &r->test, &d->split[DRO_TEST]));
+    if (!r->real)
+        DRO_TRY(sort_names(r, &r->classes, true));
+    if (r->grouped)
+        DRO_TRY(sort_names(r, &r->groups, false));
+    DRO_TRY(dro__csv_learn(&r->train, &r->missing, r->label, &r->columns));
+    bool dense = choose_dense(r);
+    d->kind = dense ? DRO_DATA_DENSE : DRO_DATA_SPARSE;
+    d->features = r->columns.features;
+    DRO_TRY(dro__csv_encode(&r->train, &r->missing, &r->columns, dense, &d->split[DRO_TRAIN]));
+    if (test)
+        DRO_TRY(dro__csv_encode(&r->test, &r->missing, &r->columns, dense, &d->split[DRO_TEST]));
+    return DRO_OK;
+}
+
+static dro_status open_csv(dro_data *d)
+{
+    reader r = {.d = d};
+    dro_status status = read_all(&r);
+    dro__csv_free(&r.train);
+    dro__csv_free(&r.test);
+    dro__names_free(&r.classes);
+    dro__names_free(&r.groups);
+    dro__columns_free(&r.columns);
+    return status;
+}
+
+static const char *const options[] = {"label", "test",    "group",  "header",
+                                      "sep",   "missing", "target", NULL};
+
+const dro__format dro__format_csv = {
+    .name = "csv",
+    .usage = "FILE,label=COLUMN[,test=FILE][,group=COLUMN][,header=yes|no|auto][,sep=tab]"
+             "[,missing=TEXT|refuse][,target=real]",
+    .summary = "a table: numeric columns standardised, others one-hot",
+    .options = options,
+    .open = open_csv};

@@ -1,0 +1,240 @@
+/* images:DIR: a folder of images for each class; or DIR/train and DIR/test (or val, validation) with a
+ * folder for each class in both.
+ *
+ * Classes are the folders in the order of their names, images the files in them in the order of theirs,
+ * so that records do not depend on the file system. Hidden files, other files and folders inside of a
+ * class are passed over. DIR/train counts as a split only if there are folders in it, and so does
+ * DIR/test: a class may be called train, and ImageNet's test has no classes. */
+#include "image_files.h"
+#include "image.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+/* The names in a folder that are folders themselves, or image files; sorted. */
+typedef struct listing {
+    char **names;
+    size_t count, room;
+} listing;
+
+static void listing_free(listing *l)
+{
+    for (size_t k = 0; k < l->count; k++)
+        dro__free(l->names[k]);
+    dro__free(l->names);
+    *l = (listing){0};
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool is_image(const char *name)
+{
+    static const char *const ends[] = {".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".pnm"};
+    const char *dot = strrchr(name, '.');
+    for (size_t k = 0; dot && k < sizeof ends / sizeof ends[0]; k++)
+        if (strcasecmp(dot, ends[k]) == 0)
+            return true;
+    return false;
+}
+
+/* Asks the file system only where the folder does not say. A link that leads nowhere, or round in a
+ * circle, is an error: what it was meant to be would be missing. */
+static dro_status is_kind(dro_context *ctx, const char *path, DIR *dir, const struct dirent *entry,
+                          bool folder, bool *is)
+{
+    struct stat about;
+    *is = (entry->d_type == DT_DIR) == folder;
+    if (entry->d_type == DT_DIR || entry->d_type == DT_REG)
+        return DRO_OK;
+    if (fstatat(dirfd(dir), entry->d_name, &about, 0) != 0)
+        return dro__fail(ctx, DRO_ERR_FILE, "%s/%s: %s", dro__path_tail(path), entry->d_name,
+                         strerror(errno));
+    *is = folder ? S_ISDIR(about.st_mode) : S_ISREG(about.st_mode);
+    return DRO_OK;
+}
+
+static dro_status add_name(dro_context *ctx, listing *l, const char *name)
+{
+    size_t length = strlen(name) + 1;
+    DRO_TRY(dro__grow(ctx, (void **)&l->names, &l->room, l->count + 1, sizeof *l->names));
+    char *copy = dro__alloc(length, 1);
+    if (!copy)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the names of files");
+    memcpy(copy, name, length);
+    l->names[l->count++] = copy;
+    return DRO_OK;
+}
+
+static dro_status list_entries(dro_context *ctx, const char *path, DIR *dir, bool folders,
+                               listing *l)
+{
+    const struct dirent *entry;
+    bool is;
+    while (errno = 0, (entry = readdir(dir))) {
+        if (entry->d_name[0] == '.' || (!folders && !is_image(entry->d_name)))
+            continue;
+        DRO_TRY(is_kind(ctx, path, dir, entry, folders, &is));
+        if (is)
+            DRO_TRY(add_name(ctx, l, entry->d_name));
+    }
+    if (errno)
+        return dro__fail(ctx, DRO_ERR_FILE, "%s: cannot read the folder: %s", dro__path_tail(path),
+                         strerror(errno));
+    return DRO_OK;
+}
+
+/* The folders, or the images, in a folder. */
+static dro_status list(dro_context *ctx, const char *path, bool folders, listing *l)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return dro__fail(ctx, DRO_ERR_FILE, "%s: cannot open the folder: %s", dro__path_tail(path),
+                         strerror(errno));
+    dro_status status = list_entries(ctx, path, dir, folders, l);
+    closedir(dir);
+    if (status != DRO_OK)
+        listing_free(l);
+    else if (l->count)
+        qsort(l->names, l->count, sizeof *l->names, by_name);
+    return status;
+}
+
+/* ---- classes ---- */
+
+static int32_t class_of(const dro_data *d, const char *name)
+{
+    for (int32_t low = 0, high = d->classes - 1; low <= high;) {
+        int32_t middle = low + (high - low) / 2, order = strcmp(d->class_names[middle], name);
+        if (order == 0)
+            return middle;
+        low = order < 0 ? middle + 1 : low;
+        high = order < 0 ? high : middle - 1;
+    }
+    return -1;
+}
+
+static dro_status add_class(dro_data *d, const char *path, dro__files *files, int32_t label,
+                            bool may_be_empty)
+{
+    listing images = {0};
+    DRO_TRY(list(d->ctx, path, false, &images));
+    dro_status status = DRO_OK;
+    if (images.count == 0 && !may_be_empty)
+        status = dro__fail(d->ctx, DRO_ERR_DATA,
+                           "%s: no images in the folder of a class: expected .jpg, .jpeg, .png, "
+                           ".ppm, .pgm or .pnm files",
+                           dro__path_tail(path));
+    for (size_t k = 0; k < images.count && status == DRO_OK; k++)
+        status =
+            dro__files_add(d->ctx, files, path, images.names[k], strlen(images.names[k]), label);
+    listing_free(&images);
+    return status;
+}
+
+static dro_status add_classes(dro_data *d, const char *dir, const listing *folders, dro_split split)
+{
+    dro__files files = {.table = &d->split[split]};
+    for (size_t k = 0; k < folders->count; k++) {
+        int32_t label = class_of(d, folders->names[k]);
+        char *path;
+        if (label < 0)
+            return dro__fail(d->ctx, DRO_ERR_DATA,
+                             "%s/%s: a class that the training set does not have",
+                             dro__path_tail(dir), folders->names[k]);
+        DRO_TRY(dro__path_join(d->ctx, dir, folders->names[k], &path));
+        dro_status status = add_class(d, path, &files, label, split == DRO_TEST);
+        dro__free(path);
+        if (status != DRO_OK)
+            return status;
+    }
+    return DRO_OK;
+}
+
+/* The training set: its folders are the classes. */
+static dro_status add_train(dro_data *d, const char *dir, listing *folders)
+{
+    if (folders->count == 0)
+        return dro__fail(d->ctx, DRO_ERR_DATA,
+                         "%s: no folders in it: expected a folder of images for each class, or "
+                         "train and test with such folders",
+                         dro__path_tail(dir));
+    if (folders->count > INT32_MAX)
+        return dro__fail(d->ctx, DRO_ERR_DATA, "%s: too many folders", dro__path_tail(dir));
+    d->classes = (int32_t)folders->count;
+    d->class_names = dro__alloc(folders->count, sizeof *d->class_names);
+    if (!d->class_names)
+        return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %d classes", d->classes);
+    for (int32_t k = 0; k < d->classes; k++) {
+        size_t size = strlen(folders->names[k]) + 1;
+        d->class_names[k] = dro__alloc(size, 1);
+        if (!d->class_names[k])
+            return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %d classes", d->classes);
+        memcpy(d->class_names[k], folders->names[k], size);
+    }
+    return add_classes(d, dir, folders, DRO_TRAIN);
+}
+
+/* ---- layouts ---- */
+
+/* DIR/NAME if it is a folder with folders in it; *path is NULL otherwise. */
+static dro_status find_split(dro_data *d, const listing *top, const char *name, char **path,
+                             listing *folders)
+{
+    char *joined;
+    *path = NULL;
+    if (top->count == 0 || !bsearch(&name, top->names, top->count, sizeof *top->names, by_name))
+        return DRO_OK;
+    DRO_TRY(dro__path_join(d->ctx, d->spec.path, name, &joined));
+    dro_status status = list(d->ctx, joined, true, folders);
+    if (status == DRO_OK && folders->count > 0)
+        *path = joined;
+    else
+        dro__free(joined);
+    return status;
+}
+
+static dro_status open_splits(dro_data *d, const listing *top, const char *train, listing *folders)
+{
+    static const char *const names[] = {"test", "val", "validation"};
+    char *path = NULL;
+    listing tested = {0};
+    DRO_TRY(add_train(d, train, folders));
+    for (size_t k = 0; k < sizeof names / sizeof names[0] && !path; k++)
+        DRO_TRY(find_split(d, top, names[k], &path, &tested));
+    if (!path)
+        return DRO_OK;
+    dro_status status = add_classes(d, path, &tested, DRO_TEST);
+    dro__free(path);
+    listing_free(&tested);
+    return status;
+}
+
+static dro_status open_images(dro_data *d)
+{
+    listing top = {0}, folders = {0};
+    char *train = NULL;
+    DRO_TRY(list(d->ctx, d->spec.path, true, &top));
+    dro_status status = find_split(d, &top, "train", &train, &folders);
+    if (status == DRO_OK)
+        status = train ? open_splits(d, &top, train, &folders) : add_train(d, d->spec.path, &top);
+    dro__free(train);
+    listing_free(&folders);
+    listing_free(&top);
+    return status == DRO_OK ? dro__files_open(d) : status;
+}
+
+static const char *const options[] = {DRO__FILES_OPTIONS, NULL};
+
+const dro__format dro__format_images = {
+    .name = "images",
+    .usage = "DIR[,channels=1|3][,size=N]",
+    .summary = "a folder of images (JPEG, PNG, PPM, PGM) for each class, or train and test of such",
+    .options = options,
+    .open = open_images};

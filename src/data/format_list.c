@@ -1,0 +1,126 @@
+/* list:FILE,root=DIR: a text file of `path label` lines, as ImageNet-LT and Places-LT are given.
+ *
+ * The label is the last word of a line, a whole number from 0; the path is what stands before it and may
+ * hold spaces. There are as many classes as the largest label says. The images are not looked at. */
+#include "image_files.h"
+#include "image.h"
+
+#include <string.h>
+
+enum { LABEL_MAX = 999999 };
+
+typedef struct lines {
+    dro_data *data;
+    const char *name, *root;
+    dro__files files;
+    int64_t line;
+    int32_t most; /* largest label */
+} lines;
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+static dro_status bad_line(const lines *l, const char *why)
+{
+    return dro__fail(l->data->ctx, DRO_ERR_DATA, "%s: line %lld: %s", l->name, (long long)l->line,
+                     why);
+}
+
+/* One line [p, end) without its newline. */
+static dro_status add_line(lines *l, const char *p, const char *end)
+{
+    int32_t label = 0;
+    while (p < end && is_space(*p))
+        p++;
+    while (end > p && is_space(end[-1]))
+        end--;
+    if (p == end)
+        return DRO_OK;
+    const char *word = end;
+    while (word > p && !is_space(word[-1]))
+        word--;
+    const char *stop = word;
+    while (stop > p && is_space(stop[-1]))
+        stop--;
+    if (stop == p)
+        return bad_line(l, "expected `path label`, found one word");
+    for (const char *digit = word; digit < end; digit++) {
+        if (*digit < '0' || *digit > '9')
+            return bad_line(l, "expected a label at the end, a whole number from 0");
+        label = 10 * label + (*digit - '0');
+        if (label > LABEL_MAX)
+            return bad_line(l, "the label is above 999999");
+    }
+    const char *why = dro__path_refused(p, (size_t)(stop - p));
+    if (why)
+        return dro__fail(l->data->ctx, DRO_ERR_DATA, "%s: line %lld: the path '%.*s' %s", l->name,
+                         (long long)l->line, (int)(stop - p < 100 ? stop - p : 100), p, why);
+    l->most = label > l->most ? label : l->most;
+    return dro__files_add(l->data->ctx, &l->files, l->root, p, (size_t)(stop - p), label);
+}
+
+static dro_status read_lines(lines *l, dro__input *input)
+{
+    char *p, *end;
+    for (;;) {
+        DRO_TRY(dro__input_lines(input, &p, &end));
+        if (p == end)
+            return DRO_OK;
+        if (l->line == 0 && end - p >= 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0)
+            p += 3; /* a byte order mark */
+        while (p < end) {
+            char *newline = memchr(p, '\n', (size_t)(end - p));
+            l->line++;
+            DRO_TRY(add_line(l, p, newline));
+            p = newline + 1;
+        }
+    }
+}
+
+dro_status dro__list_read(dro_data *d, dro__input *input, const char *root, dro_split split)
+{
+    lines l = {.data = d,
+               .name = dro__path_tail(dro__input_name(input)),
+               .root = root,
+               .files = {.table = &d->split[split]},
+               .most = d->classes - 1};
+    DRO_TRY(read_lines(&l, input));
+    if (d->split[split].n == 0)
+        return dro__fail(d->ctx, DRO_ERR_DATA, "%s: is empty: expected lines of `path label`",
+                         l.name);
+    d->classes = l.most + 1;
+    return DRO_OK;
+}
+
+static dro_status read_file(dro_data *d, const char *path, const char *root, dro_split split)
+{
+    dro__input *input;
+    DRO_TRY(dro__input_open(d->ctx, path, &input));
+    dro_status status = dro__list_read(d, input, root, split);
+    d->bytes_read += dro__input_fetched(input);
+    dro__input_close(input);
+    return status;
+}
+
+static dro_status open_list(dro_data *d)
+{
+    const char *root = dro__option(d, "root"), *test = dro__option(d, "test");
+    if (!root || !*root)
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
+                         "list needs root=DIR, the folder that its paths start from");
+    DRO_TRY(read_file(d, d->spec.path, root, DRO_TRAIN));
+    if (test)
+        DRO_TRY(read_file(d, test, root, DRO_TEST));
+    return dro__files_open(d);
+}
+
+static const char *const options[] = {"root", "test", DRO__FILES_OPTIONS, NULL};
+
+const dro__format dro__format_list = {
+    .name = "list",
+    .usage = "FILE,root=DIR[,test=FILE2][,channels=1|3][,size=N]",
+    .summary = "images named by lines of `path label` (ImageNet-LT, Places-LT)",
+    .options = options,
+    .open = open_list};

@@ -1,0 +1,33 @@
+/* image_files: what the formats of image files share: tables of paths, and loading small ones. */
+#ifndef DRO_IMAGE_FILES_H
+#define DRO_IMAGE_FILES_H
+
+#include "data.h"
+
+/* Names of the options that dro__files_open reads, for the lists of options. */
+#define DRO__FILES_OPTIONS "channels", "size"
+
+/* Adds paths to an empty table. */
+typedef struct dro__files {
+    dro__table *table;
+    size_t text_used, text_room, place_room, label_room;
+} dro__files;
+
+/* dir/name, name of `length` characters; dir "" for the name alone. */
+dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *dir, const char *name,
+                          size_t length, int32_t label);
+
+/* Why a path out of a file may not be used below a root ("is absolute", ...), or NULL. */
+const char *dro__path_refused(const char *path, size_t length);
+
+/* After the tables hold paths and labels: kind and shape by the options channels and size; with size
+ * the images are decoded into memory, and up to skip_bad bad ones dropped. */
+dro_status dro__files_open(dro_data *data);
+
+/* The parsers, for the formats and the fuzz targets. */
+dro_status dro__list_read(dro_data *data, dro__input *input, const char *root, dro_split split);
+/* Adds the examples of a COCO-style file to the training set, and of a second one (or NULL) to the test
+ * set. */
+dro_status dro__inat_read(dro_data *data, dro__input *train, dro__input *test, const char *root);
+
+#endif

@@ -1,0 +1,497 @@
+/* Bytes of a file, of stdin or of memory; gzip (several members) and zstd (several frames) are
+ * recognised by their first bytes and unpacked on the way. Memory is bounded: one block of packed
+ * bytes, one window of lines, and the decompressor's own window (zstd: 128 MiB at most).
+ *
+ * One input is read either by lines or by bytes, not by both. A pipe hands over what it has: a window
+ * of lines never waits for more than one line. */
+#include "data.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#if DRO_WITH_ZLIB
+#include <zlib.h>
+#endif
+#if DRO_WITH_ZSTD
+#include <zstd.h>
+#endif
+
+enum {
+    NAME_SIZE = 200,
+    PEEK_SIZE = 4,
+    PACKED_SIZE = 1 << 18,
+    WINDOW_FIRST = 1 << 21,
+    WINDOW_MIN = 1 << 12,
+    LINE_MAX_BYTES = 1 << 26,
+    ZSTD_WINDOW_LOG = 27
+};
+
+typedef enum packing { PLAIN, GZIP, ZSTD } packing;
+
+struct dro__input {
+    dro_context *ctx;
+    char name[NAME_SIZE]; /* for errors; the end of a long path */
+    int fd;               /* -1: memory */
+    packing packing;
+    uint64_t hint; /* bytes that are likely to come, 0: not known */
+    uint64_t offset, fetched;
+
+    /* Bytes as the file has them: in peek, in `packed`, or in the caller's memory. */
+    unsigned char peek[PEEK_SIZE], *packed;
+    const unsigned char *raw;
+    size_t raw_left;
+    bool raw_end; /* nothing comes after raw_left */
+    bool whole;   /* between two members or frames: the end may come here */
+#if DRO_WITH_ZLIB
+    z_stream gzip;
+    bool gzip_live;
+#endif
+#if DRO_WITH_ZSTD
+    ZSTD_DStream *zstd;
+#endif
+
+    char *window; /* lines: [taken, used) is the part that was not handed out */
+    size_t room, taken, used;
+};
+
+/* ---- the bytes as the file has them ---- */
+
+/* One read of up to size bytes; *got is 0 only at the end. */
+static dro_status fetch(dro__input *in, void *bytes, size_t size, size_t *got)
+{
+    ssize_t count;
+    *got = 0;
+    if (in->raw_end || size == 0)
+        return DRO_OK;
+    do
+        count = read(in->fd, bytes, size);
+    while (count < 0 && errno == EINTR);
+    if (count < 0)
+        return dro__fail(in->ctx, DRO_ERR_FILE, "%s: cannot read: %s", in->name, strerror(errno));
+    in->raw_end = count == 0;
+    in->fetched += (uint64_t)count;
+    *got = (size_t)count;
+    return DRO_OK;
+}
+
+static dro_status plain_some(dro__input *in, void *bytes, size_t size, size_t *got)
+{
+    if (in->raw_left == 0)
+        return fetch(in, bytes, size, got);
+    *got = in->raw_left < size ? in->raw_left : size;
+    memcpy(bytes, in->raw, *got);
+    in->raw += *got;
+    in->raw_left -= *got;
+    return DRO_OK;
+}
+
+#if DRO_WITH_ZLIB || DRO_WITH_ZSTD
+static dro_status refill(dro__input *in)
+{
+    if (in->raw_left > 0 || in->raw_end)
+        return DRO_OK;
+    in->raw = in->packed;
+    return fetch(in, in->packed, PACKED_SIZE, &in->raw_left);
+}
+
+static dro_status damaged(dro__input *in, const char *kind, const char *why)
+{
+    return dro__fail(in->ctx, DRO_ERR_DATA, "%s: damaged %s data at byte %llu: %s", in->name, kind,
+                     (unsigned long long)(in->fetched - in->raw_left), why);
+}
+#endif
+
+#if !DRO_WITH_ZLIB || !DRO_WITH_ZSTD
+static dro_status missing(dro__input *in, const char *kind, const char *package)
+{
+    return dro__fail(in->ctx, DRO_ERR_UNSUPPORTED,
+                     "%s: is packed with %s, which this libdro was built without: unpack the file, "
+                     "or build with the package %s",
+                     in->name, kind, package);
+}
+#endif
+
+/* ---- gzip ---- */
+
+#if DRO_WITH_ZLIB
+static dro_status gzip_open(dro__input *in)
+{
+    if (inflateInit2(&in->gzip, 15 + 16) != Z_OK)
+        return dro__fail(in->ctx, DRO_ERR_MEMORY, "%s: no memory to unpack gzip", in->name);
+    in->gzip_live = true;
+    return DRO_OK;
+}
+
+/* Between two members: begins the next one, or passes over the zeros that may pad the end. */
+static dro_status gzip_next(dro__input *in, bool *more)
+{
+    for (;;) {
+        DRO_TRY(refill(in));
+        if (in->raw_left == 0) {
+            *more = false;
+            return DRO_OK;
+        }
+        if (*in->raw != 0)
+            break;
+        in->raw++;
+        in->raw_left--;
+    }
+    if (*in->raw != 0x1f)
+        return damaged(in, "gzip", "expected the end or another gzip member");
+    inflateReset(&in->gzip);
+    *more = true;
+    return DRO_OK;
+}
+
+static dro_status gzip_some(dro__input *in, void *bytes, size_t size, size_t *got)
+{
+    *got = 0;
+    while (*got == 0) {
+        if (in->whole) {
+            bool more;
+            DRO_TRY(gzip_next(in, &more));
+            if (!more)
+                return DRO_OK;
+        }
+        DRO_TRY(refill(in));
+        in->whole = false;
+        uInt given = in->raw_left < PACKED_SIZE ? (uInt)in->raw_left : PACKED_SIZE;
+        uInt wanted = size < LINE_MAX_BYTES ? (uInt)size : LINE_MAX_BYTES;
+        in->gzip.next_in = (z_const Bytef *)in->raw;
+        in->gzip.avail_in = given;
+        in->gzip.next_out = bytes;
+        in->gzip.avail_out = wanted;
+        int code = inflate(&in->gzip, Z_NO_FLUSH);
+        in->raw += given - in->gzip.avail_in;
+        in->raw_left -= given - in->gzip.avail_in;
+        *got = wanted - in->gzip.avail_out;
+        if (code == Z_MEM_ERROR)
+            return dro__fail(in->ctx, DRO_ERR_MEMORY, "%s: no memory to unpack gzip", in->name);
+        if (code == Z_BUF_ERROR && given == 0)
+            return damaged(in, "gzip", "the file ends in the middle (truncated?)");
+        if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
+            return damaged(in, "gzip", in->gzip.msg ? in->gzip.msg : "expected a gzip member");
+        in->whole = code == Z_STREAM_END;
+    }
+    return DRO_OK;
+}
+#else
+#define gzip_open(in) missing(in, "gzip", "zlib1g-dev")
+#endif
+
+/* ---- zstd ---- */
+
+#if DRO_WITH_ZSTD
+static dro_status zstd_open(dro__input *in)
+{
+    in->zstd = ZSTD_createDStream();
+    if (!in->zstd ||
+        ZSTD_isError(ZSTD_DCtx_setParameter(in->zstd, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG)))
+        return dro__fail(in->ctx, DRO_ERR_MEMORY, "%s: no memory to unpack zstd", in->name);
+    return DRO_OK;
+}
+
+static dro_status zstd_some(dro__input *in, void *bytes, size_t size, size_t *got)
+{
+    *got = 0;
+    while (*got == 0) {
+        DRO_TRY(refill(in));
+        if (in->raw_left == 0 && in->whole)
+            return DRO_OK;
+        ZSTD_inBuffer from = {in->raw, in->raw_left, 0};
+        ZSTD_outBuffer to = {bytes, size, 0};
+        size_t code = ZSTD_decompressStream(in->zstd, &to, &from);
+        if (ZSTD_isError(code))
+            return damaged(in, "zstd", ZSTD_getErrorName(code));
+        if (in->raw_left == 0 && to.pos == 0 && code != 0)
+            return damaged(in, "zstd", "the file ends in the middle (truncated?)");
+        in->raw += from.pos;
+        in->raw_left -= from.pos;
+        in->whole = code == 0;
+        *got = to.pos;
+    }
+    return DRO_OK;
+}
+#else
+#define zstd_open(in) missing(in, "zstd", "libzstd-dev")
+#endif
+
+/* ---- open and close ---- */
+
+static packing recognise(const unsigned char *bytes, size_t size)
+{
+    static const unsigned char gzip[2] = {0x1f, 0x8b}, zstd[4] = {0x28, 0xb5, 0x2f, 0xfd},
+                               skip[3] = {0x2a, 0x4d, 0x18}; /* after 0x50 .. 0x5f */
+    if (size >= 2 && memcmp(bytes, gzip, 2) == 0)
+        return GZIP;
+    if (size >= 4 && memcmp(bytes, zstd, 4) == 0)
+        return ZSTD;
+    if (size >= 4 && bytes[0] >> 4 == 5 && memcmp(bytes + 1, skip, 3) == 0)
+        return ZSTD;
+    return PLAIN;
+}
+
+/* The first bytes are in raw: what packing is it? */
+static dro_status begin(dro__input *in)
+{
+    in->packing = recognise(in->raw, in->raw_left);
+    if (in->packing == PLAIN)
+        return DRO_OK;
+    in->hint = in->hint < UINT64_MAX / 4 ? 4 * in->hint : 0; /* a guess */
+    if (in->fd >= 0) {
+        in->packed = dro__alloc(PACKED_SIZE, 1);
+        if (!in->packed)
+            return dro__fail(in->ctx, DRO_ERR_MEMORY, "%s: no memory to read it", in->name);
+    }
+    return in->packing == GZIP ? gzip_open(in) : zstd_open(in);
+}
+
+static dro_status peek(dro__input *in)
+{
+    size_t got;
+    do {
+        DRO_TRY(fetch(in, in->peek + in->raw_left, PEEK_SIZE - in->raw_left, &got));
+        in->raw_left += got;
+    } while (got > 0 && in->raw_left < PEEK_SIZE);
+    in->raw = in->peek;
+    return begin(in);
+}
+
+static dro_status open_file(dro__input *in, const char *path)
+{
+    struct stat about;
+    in->fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (in->fd < 0)
+        return dro__fail(in->ctx, DRO_ERR_FILE, "%s: cannot open: %s", in->name, strerror(errno));
+    if (fstat(in->fd, &about) != 0)
+        return dro__fail(in->ctx, DRO_ERR_FILE, "%s: cannot read: %s", in->name, strerror(errno));
+    if (S_ISDIR(about.st_mode))
+        return dro__fail(in->ctx, DRO_ERR_FILE, "%s: is a directory: expected a file", in->name);
+    in->hint = S_ISREG(about.st_mode) && about.st_size > 0 ? (uint64_t)about.st_size : 0;
+    return peek(in);
+}
+
+static dro_status create(dro_context *ctx, const char *name, dro__input **input)
+{
+    dro__input *in = dro__alloc(1, sizeof *in);
+    if (!in)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "%s: no memory to read it", name);
+    size_t length = strlen(name);
+    if (length < NAME_SIZE)
+        memcpy(in->name, name, length);
+    else
+        snprintf(in->name, NAME_SIZE, "...%s", name + length - (NAME_SIZE - 4));
+    in->ctx = ctx;
+    in->fd = -1;
+    *input = in;
+    return DRO_OK;
+}
+
+static dro_status finish(dro__input *in, dro_status status, dro__input **input)
+{
+    if (status != DRO_OK)
+        dro__input_close(in);
+    else
+        *input = in;
+    return status;
+}
+
+dro_status dro__input_open(dro_context *ctx, const char *path, dro__input **input)
+{
+    dro__input *in = NULL;
+    DRO_TRY(create(ctx, strcmp(path, "-") == 0 ? "stdin" : path, &in));
+    return finish(in, open_file(in, path), input);
+}
+
+dro_status dro__input_memory(dro_context *ctx, const char *name, const void *bytes, size_t size,
+                             dro__input **input)
+{
+    dro__input *in = NULL;
+    DRO_TRY(create(ctx, name, &in));
+    in->raw = bytes;
+    in->raw_left = size;
+    in->raw_end = true;
+    in->fetched = in->hint = size;
+    return finish(in, begin(in), input);
+}
+
+void dro__input_close(dro__input *in)
+{
+    if (!in)
+        return;
+#if DRO_WITH_ZLIB
+    if (in->gzip_live)
+        inflateEnd(&in->gzip);
+#endif
+#if DRO_WITH_ZSTD
+    ZSTD_freeDStream(in->zstd);
+#endif
+    if (in->fd > STDIN_FILENO)
+        close(in->fd);
+    dro__free(in->packed);
+    dro__free(in->window);
+    dro__free(in);
+}
+
+/* ---- bytes ---- */
+
+/* At least one byte, unless it is the end or size is 0. */
+static dro_status some(dro__input *in, void *bytes, size_t size, size_t *got)
+{
+    *got = 0;
+    if (size == 0)
+        return DRO_OK;
+#if DRO_WITH_ZLIB
+    if (in->packing == GZIP)
+        return gzip_some(in, bytes, size, got);
+#endif
+#if DRO_WITH_ZSTD
+    if (in->packing == ZSTD)
+        return zstd_some(in, bytes, size, got);
+#endif
+    return plain_some(in, bytes, size, got);
+}
+
+dro_status dro__input_read(dro__input *in, void *bytes, size_t size, size_t *got)
+{
+    size_t total = 0, part;
+    do {
+        DRO_TRY(some(in, (char *)bytes + total, size - total, &part));
+        total += part;
+    } while (part > 0 && total < size);
+    in->offset += total;
+    *got = total;
+    return DRO_OK;
+}
+
+dro_status dro__input_exact(dro__input *in, void *bytes, size_t size, const char *what)
+{
+    size_t got;
+    uint64_t start = in->offset;
+    DRO_TRY(dro__input_read(in, bytes, size, &got));
+    if (got < size)
+        return dro__fail(in->ctx, DRO_ERR_DATA,
+                         "%s: ends at byte %llu: expected %s (%zu bytes at byte %llu)", in->name,
+                         (unsigned long long)in->offset, what, size, (unsigned long long)start);
+    return DRO_OK;
+}
+
+const char *dro__input_name(const dro__input *in)
+{
+    return in->name;
+}
+
+uint64_t dro__input_offset(const dro__input *in)
+{
+    return in->offset;
+}
+
+uint64_t dro__input_fetched(const dro__input *in)
+{
+    return in->fetched;
+}
+
+static dro_status all(dro__input *in, uint64_t limit, char **bytes, size_t *room, size_t *used)
+{
+    size_t got;
+    uint64_t first = in->hint < limit ? in->hint + 1 : limit;
+    DRO_TRY(dro__grow(in->ctx, (void **)bytes, room, first < WINDOW_MIN ? WINDOW_MIN : first, 1));
+    for (;;) {
+        if (*used + 1 >= *room) /* one byte stays free for the zero */
+            DRO_TRY(dro__grow(in->ctx, (void **)bytes, room, *room + *room / 2, 1));
+        DRO_TRY(some(in, *bytes + *used, *room - 1 - *used, &got));
+        *used += got;
+        in->offset += got;
+        if (*used > limit)
+            return dro__fail(in->ctx, DRO_ERR_DATA, "%s: is larger than %llu bytes, the limit here",
+                             in->name, (unsigned long long)limit);
+        if (got == 0)
+            return DRO_OK;
+    }
+}
+
+dro_status dro__input_all(dro__input *in, uint64_t limit, char **bytes, size_t *size)
+{
+    char *text = NULL;
+    size_t room = 0, used = 0;
+    dro_status status = all(in, limit, &text, &room, &used);
+    if (status != DRO_OK) {
+        dro__free(text);
+        return status;
+    }
+    text[used] = '\0';
+    *bytes = text;
+    *size = used;
+    return DRO_OK;
+}
+
+/* ---- lines ---- */
+
+/* Room for more than what is left of the last window, which moves to the front. */
+static dro_status make_room(dro__input *in)
+{
+    if (!in->window) {
+        uint64_t first = in->hint > 0 && in->hint < WINDOW_FIRST ? in->hint + 2 : WINDOW_FIRST;
+        return dro__grow(in->ctx, (void **)&in->window, &in->room,
+                         first < WINDOW_MIN ? WINDOW_MIN : (size_t)first, 1);
+    }
+    if (in->taken > 0)
+        memmove(in->window, in->window + in->taken, in->used - in->taken);
+    in->used -= in->taken;
+    in->taken = 0;
+    if (in->used + 1 < in->room)
+        return DRO_OK;
+    return dro__grow(in->ctx, (void **)&in->window, &in->room, in->room * 2, 1);
+}
+
+dro_status dro__input_lines(dro__input *in, char **begin_, char **end_)
+{
+    size_t got, stop = 0;
+    do {
+        DRO_TRY(make_room(in));
+        /* One byte stays free for the newline that the last line may lack. */
+        DRO_TRY(some(in, in->window + in->used, in->room - 1 - in->used, &got));
+        in->offset += got;
+        size_t old = in->used;
+        in->used += got;
+        if (got == 0 && in->used > 0)
+            in->window[in->used++] = '\n';
+        for (stop = in->used; stop > old && in->window[stop - 1] != '\n';)
+            stop--;
+        stop = stop > old ? stop : 0;
+        if (stop == 0 && in->used > LINE_MAX_BYTES)
+            return dro__fail(in->ctx, DRO_ERR_DATA,
+                             "%s: a line ends nowhere in the %zu bytes before byte %llu: expected "
+                             "lines of text",
+                             in->name, in->used, (unsigned long long)in->offset);
+    } while (stop == 0 && got > 0);
+    in->taken = stop;
+    *begin_ = in->window;
+    *end_ = in->window + stop;
+    return DRO_OK;
+}
+
+/* ---- paths ---- */
+
+dro_status dro__path_join(dro_context *ctx, const char *dir, const char *name, char **path)
+{
+    size_t a = strlen(dir), b = strlen(name);
+    char *text = dro__alloc(a + b + 2, 1);
+    if (!text)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a path");
+    memcpy(text, dir, a);
+    if (a > 0 && b > 0 && dir[a - 1] != '/')
+        text[a++] = '/';
+    memcpy(text + a, name, b);
+    *path = text;
+    return DRO_OK;
+}
+
+bool dro__file_exists(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && !S_ISDIR(about.st_mode);
+}

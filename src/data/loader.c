@@ -1,0 +1,377 @@
+/* Batches ahead of time: reader threads fill a ring of slots (dro/loader.h).
+ *
+ * Batch number k lives in slot k mod size. `head` is the batch last asked for; readers fill head ..
+ * head + ahead. The ring has three slots more, so a delivered batch is still whole when two more have
+ * been drawn. A request elsewhere waits for the readers to finish and sends them there. */
+#include "augment.h"
+
+#include <dro/loader.h>
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+enum { STREAM_ORDER = 0x6c64, STREAM_LUCK = 0x6c75, GATHER_SLOTS = 3 };
+
+typedef enum slot_state { EMPTY, FILLING, READY } slot_state;
+
+typedef struct slot {
+    slot_state state;
+    uint64_t batch; /* its number */
+    dro_status status;
+    char error[DRO__ERROR_SIZE];
+    int64_t *ids;
+    int32_t *labels, *groups;
+    float *pixels;
+} slot;
+
+struct dro_loader {
+    dro_data *data;
+    const dro__table *table;
+    dro_loader_options options;
+    int32_t channels, height, width;
+    size_t image; /* floats in one image, 0 for rows */
+    dro__normal normal;
+    uint64_t batches; /* per epoch */
+    slot *slots, gathered[GATHER_SLOTS];
+    size_t slot_count, gather_next;
+    uint64_t head, next; /* batch numbers: last asked for, next to fill */
+    int filling, running;
+    bool stop;
+    pthread_t *threads;
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    double waited;
+};
+
+dro_loader_options dro_loader_options_default(void)
+{
+    return (dro_loader_options){.batch = 128, .seed = 1, .shuffle = true};
+}
+
+/* ---- one batch ---- */
+
+/* The example at a place of an epoch. */
+static int64_t example_at(const dro_loader *l, uint64_t epoch, uint64_t place)
+{
+    uint64_t n = (uint64_t)l->table->n;
+    if (!l->options.shuffle)
+        return (int64_t)(place % n);
+    return (int64_t)dro__permute(n, dro__random(l->options.seed, STREAM_ORDER, epoch), place);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static dro_status read_image(dro_loader *l, dro_context *ctx, int64_t id, dro__image *image)
+{
+    const char *path = l->table->text + l->table->places[id];
+    dro__input *input = NULL;
+    char *bytes = NULL;
+    size_t size;
+    dro_status status = dro__input_open(ctx, path, &input);
+    if (status == DRO_OK)
+        status = dro__input_all(input, (uint64_t)1 << 30, &bytes, &size);
+    if (status == DRO_OK)
+        status = dro__image_decode(ctx, path, bytes, size, 3, image);
+    dro__input_close(input);
+    dro__free(bytes);
+    return status;
+}
+
+static dro_status load_file(dro_loader *l, dro_context *ctx, int64_t id, dro__luck *luck,
+                            float *out)
+{
+    size_t side = (size_t)l->options.size;
+    dro__image image = {0};
+    uint8_t *scratch = dro__alloc(side * side, 3);
+    dro_status status = scratch ? read_image(l, ctx, id, &image)
+                                : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
+    if (status == DRO_OK)
+        status = dro__augment_large(ctx, &l->normal, &image, l->options.size, luck, scratch, out);
+    dro__image_free(&image);
+    dro__free(scratch);
+    return status;
+}
+
+dro_status dro_loader_bare(dro_loader *l, double seconds, double *examples_per_s)
+{
+    if (!l || !examples_per_s)
+        return DRO_ERR_ARGUMENT;
+    dro_context *ctx = l->data->ctx;
+    if (l->data->kind != DRO_DATA_FILES)
+        return dro__fail(ctx, DRO_ERR_UNSUPPORTED, "only images in files are decoded");
+    size_t side = (size_t)l->options.size;
+    uint8_t *out = dro__alloc(side * side, 3);
+    dro_status status = out ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
+    double start = now(), spent = 0;
+    int64_t count = 0;
+    for (; status == DRO_OK && (spent = now() - start) < seconds; count++) {
+        dro__image image = {0};
+        status = read_image(l, ctx, count % l->table->n, &image);
+        if (status == DRO_OK)
+            status = dro__image_resize(ctx, &image, 0, 0, image.width, image.height,
+                                       l->options.size, l->options.size, out);
+        dro__image_free(&image);
+    }
+    dro__free(out);
+    *examples_per_s = (double)count / fmax(spent, 1e-9);
+    return status;
+}
+
+static dro_status load_image(dro_loader *l, dro_context *ctx, int64_t id, dro__luck *luck,
+                             float *out)
+{
+    const dro_data *d = l->data;
+    if (d->kind == DRO_DATA_FILES)
+        return load_file(l, ctx, id, luck, out);
+    dro__augment_small(&l->normal, l->table->pixels + (size_t)id * l->image, d->channels, d->height,
+                       d->width, luck, out);
+    return DRO_OK;
+}
+
+static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t i, int64_t id,
+                               dro__luck *luck)
+{
+    const dro__table *t = l->table;
+    s->ids[i] = id;
+    s->labels[i] = t->labels ? t->labels[id] : 0;
+    s->groups[i] = t->groups ? t->groups[id] : 0;
+    return l->image ? load_image(l, ctx, id, luck, s->pixels + i * l->image) : DRO_OK;
+}
+
+static void fill_batch(dro_loader *l, dro_context *ctx, slot *s, uint64_t batch)
+{
+    uint64_t epoch = batch / l->batches, first = batch % l->batches * l->options.batch;
+    s->status = DRO_OK;
+    for (size_t i = 0; i < l->options.batch && s->status == DRO_OK; i++) {
+        uint64_t place = first + i;
+        dro__luck luck = {.seed = dro__random(l->options.seed, STREAM_LUCK, epoch),
+                          .stream = place};
+        s->status = fill_example(l, ctx, s, i, example_at(l, epoch, place),
+                                 l->options.augment ? &luck : NULL);
+    }
+    if (s->status != DRO_OK)
+        memcpy(s->error, ctx->error, sizeof s->error);
+}
+
+/* ---- the readers ---- */
+
+static void *reader(void *arg)
+{
+    dro_loader *l = arg;
+    dro_context ctx = *l->data->ctx; /* a place for error texts of its own */
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop) {
+        if (l->next > l->head + (uint64_t)l->options.ahead) {
+            pthread_cond_wait(&l->work, &l->lock);
+            continue;
+        }
+        uint64_t batch = l->next++;
+        slot *s = &l->slots[batch % l->slot_count];
+        s->state = FILLING;
+        s->batch = batch;
+        l->filling++;
+        pthread_mutex_unlock(&l->lock);
+        fill_batch(l, &ctx, s, batch);
+        pthread_mutex_lock(&l->lock);
+        s->state = READY;
+        l->filling--;
+        pthread_cond_broadcast(&l->done);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+static void deliver(const dro_loader *l, const slot *s, uint64_t position, size_t count,
+                    dro_loaded *batch)
+{
+    *batch = (dro_loaded){.position = position,
+                          .count = count,
+                          .ids = s->ids,
+                          .labels = l->table->labels ? s->labels : NULL,
+                          .groups = l->table->groups ? s->groups : NULL,
+                          .pixels = l->image ? s->pixels : NULL};
+}
+
+dro_status dro_loader_draw(dro_loader *l, uint64_t position, dro_loaded *batch)
+{
+    if (!l || !batch)
+        return DRO_ERR_ARGUMENT;
+    if (position % l->options.batch)
+        return dro__fail(l->data->ctx, DRO_ERR_ARGUMENT,
+                         "position %llu is not a multiple of the batch size %zu",
+                         (unsigned long long)position, l->options.batch);
+    uint64_t k = position / l->options.batch;
+    slot *s = &l->slots[k % l->slot_count];
+    pthread_mutex_lock(&l->lock);
+    bool coming = s->state != EMPTY && s->batch == k;
+    if (!coming && l->next != k) { /* somewhere else: let the readers finish, then begin there */
+        l->head = 0;
+        l->next = UINT64_MAX;
+        while (l->filling)
+            pthread_cond_wait(&l->done, &l->lock);
+        for (size_t i = 0; i < l->slot_count; i++)
+            l->slots[i].state = EMPTY;
+        l->next = k;
+    }
+    l->head = k;
+    pthread_cond_broadcast(&l->work);
+    double start = now();
+    while (!(s->state == READY && s->batch == k))
+        pthread_cond_wait(&l->done, &l->lock);
+    l->waited += now() - start;
+    dro_status status = s->status;
+    if (status != DRO_OK)
+        dro__fail(l->data->ctx, status, "%s", s->error);
+    else
+        deliver(l, s, position, l->options.batch, batch);
+    pthread_mutex_unlock(&l->lock);
+    return status;
+}
+
+dro_status dro_loader_gather(dro_loader *l, const int64_t *ids, size_t count, dro_loaded *batch)
+{
+    if (!l || !ids || !batch)
+        return DRO_ERR_ARGUMENT;
+    if (count > l->options.batch)
+        return dro__fail(l->data->ctx, DRO_ERR_RANGE, "gather of %zu: at most the batch size %zu",
+                         count, l->options.batch);
+    slot *s = &l->gathered[l->gather_next++ % GATHER_SLOTS];
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] < 0 || ids[i] >= l->table->n)
+            return dro__fail(l->data->ctx, DRO_ERR_RANGE, "gather: id %lld: expected 0 to %lld",
+                             (long long)ids[i], (long long)l->table->n - 1);
+        DRO_TRY(fill_example(l, l->data->ctx, s, i, ids[i], NULL));
+    }
+    deliver(l, s, UINT64_MAX, count, batch);
+    return DRO_OK;
+}
+
+/* ---- life ---- */
+
+static bool make_slot(const dro_loader *l, slot *s)
+{
+    size_t batch = l->options.batch;
+    s->ids = dro__alloc(batch, sizeof *s->ids);
+    s->labels = dro__alloc(batch, sizeof *s->labels);
+    s->groups = dro__alloc(batch, sizeof *s->groups);
+    s->pixels = l->image ? dro__alloc(batch * l->image, sizeof *s->pixels) : NULL;
+    return s->ids && s->labels && s->groups && (s->pixels || !l->image);
+}
+
+static void free_slot(slot *s)
+{
+    dro__free(s->ids);
+    dro__free(s->labels);
+    dro__free(s->groups);
+    dro__free(s->pixels);
+}
+
+static dro_status prepare(dro_loader *l)
+{
+    dro_data *d = l->data;
+    bool images = d->kind == DRO_DATA_PIXELS || d->kind == DRO_DATA_FILES;
+    if (l->options.batch == 0 || (int64_t)l->options.batch > l->table->n)
+        return dro__fail(d->ctx, DRO_ERR_RANGE,
+                         "batch %zu: expected 1 to %lld, the examples there are", l->options.batch,
+                         (long long)l->table->n);
+    l->batches = (uint64_t)l->table->n / l->options.batch;
+    l->options.size = l->options.size ? l->options.size : 224;
+    if (l->options.size < 1 || l->options.size > 4096)
+        return dro__fail(d->ctx, DRO_ERR_RANGE, "size %d: expected 1 to 4096", l->options.size);
+    l->channels = d->kind == DRO_DATA_FILES ? 3 : d->channels;
+    l->height = d->kind == DRO_DATA_FILES ? l->options.size : d->height;
+    l->width = d->kind == DRO_DATA_FILES ? l->options.size : d->width;
+    l->image = images ? (size_t)l->channels * (size_t)l->height * (size_t)l->width : 0;
+    if (images)
+        l->normal = dro__normal_of(d);
+    if (l->options.threads <= 0)
+        l->options.threads = d->ctx->threads;
+    if (l->options.ahead <= 0)
+        l->options.ahead = 2 * l->options.threads;
+    l->slot_count = (size_t)l->options.ahead + GATHER_SLOTS + 1;
+    l->slots = dro__alloc(l->slot_count, sizeof *l->slots);
+    bool complete = l->slots != NULL;
+    for (size_t k = 0; complete && k < l->slot_count; k++)
+        complete = make_slot(l, &l->slots[k]);
+    for (int k = 0; complete && k < GATHER_SLOTS; k++)
+        complete = make_slot(l, &l->gathered[k]);
+    return complete ? DRO_OK
+                    : dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %zu batches of %zu",
+                                l->slot_count, l->options.batch);
+}
+
+dro_status dro_loader_create(dro_data *data, dro_split split, const dro_loader_options *options,
+                             dro_loader **loader)
+{
+    if (!data || !options || !loader || split < 0 || split >= DRO_SPLITS)
+        return DRO_ERR_ARGUMENT;
+    *loader = NULL;
+    dro_loader *l = dro__alloc(1, sizeof *l);
+    if (!l)
+        return dro__fail(data->ctx, DRO_ERR_MEMORY, "no memory for a loader");
+    l->data = data;
+    l->table = &data->split[split];
+    l->options = *options;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->done, NULL);
+    dro_status status = prepare(l);
+    if (status == DRO_OK)
+        l->threads = dro__alloc((size_t)l->options.threads, sizeof *l->threads);
+    for (int k = 0; l->threads && k < l->options.threads; k++)
+        if (pthread_create(&l->threads[l->running], NULL, reader, l) == 0)
+            l->running++;
+    if (status == DRO_OK && l->running == 0)
+        status = dro__fail(data->ctx, DRO_ERR_MEMORY, "no reader thread could be started");
+    if (status != DRO_OK) {
+        dro_loader_destroy(l);
+        return status;
+    }
+    *loader = l;
+    return DRO_OK;
+}
+
+void dro_loader_destroy(dro_loader *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    for (int k = 0; k < l->running; k++)
+        pthread_join(l->threads[k], NULL);
+    for (size_t k = 0; l->slots && k < l->slot_count; k++)
+        free_slot(&l->slots[k]);
+    for (int k = 0; k < GATHER_SLOTS; k++)
+        free_slot(&l->gathered[k]);
+    pthread_mutex_destroy(&l->lock);
+    pthread_cond_destroy(&l->work);
+    pthread_cond_destroy(&l->done);
+    dro__free(l->slots);
+    dro__free(l->threads);
+    dro__free(l);
+}
+
+uint64_t dro_loader_epoch(const dro_loader *l)
+{
+    return l ? l->batches * l->options.batch : 0;
+}
+
+void dro_loader_shape(const dro_loader *l, int32_t *channels, int32_t *height, int32_t *width)
+{
+    *channels = l->image ? l->channels : 0;
+    *height = l->image ? l->height : 0;
+    *width = l->image ? l->width : 0;
+}
+
+double dro_loader_waited(const dro_loader *l)
+{
+    return l ? l->waited : 0;
+}

@@ -1,0 +1,52 @@
+/* What the text formats share: numbers, and the rows of libsvm text over a window of lines. */
+#ifndef DRO_DATA_TEXT_H
+#define DRO_DATA_TEXT_H
+
+#include "data.h"
+
+/* ---- number.c ---- */
+
+/* A decimal number at `text`: [+-]digits[.digits][e[+-]digits]. Returns the place after it, NULL if
+ * there is none (nan, inf and hexadecimal are none). Correctly rounded, as strtof and strtod in the "C"
+ * locale; too large a number gives an infinity. The text must end in something that is no part of a
+ * number: a newline, a zero. */
+const char *dro__number_float(const char *text, float *value);
+const char *dro__number_double(const char *text, double *value);
+
+/* What stands at `text`, for an error: the word in quotes, "byte 0x00", "the end of the line". */
+const char *dro__text_show(const char *text, char *out, size_t size);
+
+/* ---- format_libsvm.c ---- */
+
+/* The classes of numeric labels. A spelling ("+1", "1") belongs to the class of its value; the first
+ * spelling names the class. */
+typedef struct dro__classes {
+    dro__names spellings;
+    size_t class_room, count, value_room, name_room;
+    int32_t *class_of; /* (spellings) */
+    double *values;    /* (count) */
+    int32_t *named_by; /* (count) spelling */
+    bool closed;       /* another value is an error */
+} dro__classes;
+
+void dro__classes_free(dro__classes *classes);
+
+/* Rows of libsvm text: `label index:value ...`, appended to a table (labels or targets, starts, columns,
+ * values). Zero it, set what comes first, then hand it window after window. */
+typedef struct dro__libsvm {
+    dro_context *ctx;
+    const char *name;      /* of the file, for errors */
+    dro__classes *classes; /* NULL: real targets */
+    dro__table *table;
+    int32_t base;     /* of the indices: 1 or 0 */
+    int32_t limit;    /* features may not exceed it, 0: no limit */
+    bool skip_qid;    /* read past qid:N, which is an error otherwise */
+    int32_t features; /* the largest seen, so far */
+    int64_t lines;    /* before the window */
+    size_t label_room, target_room, start_room, column_room, value_room;
+} dro__libsvm;
+
+/* begin .. end as dro__input_lines gives them. */
+dro_status dro__libsvm_rows(dro__libsvm *reader, const char *begin, const char *end);
+
+#endif

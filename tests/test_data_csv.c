@@ -1,0 +1,243 @@
+/* data: CSV, against scikit-learn and Python's csv (refs/make_text.py) and on the real tables of
+ * ../shared/data. */
+#include "data_text.h"
+
+static void test_csv_cells(void **state)
+{
+    (void)state;
+    dro__csv csv = {.ctx = ctx};
+    dro__input *in;
+    char line[256], cell[256];
+    FILE *f = fopen(TEXTS "quotes.txt", "r");
+    assert_non_null(f);
+    OK(ctx, dro__input_open(ctx, TEXTS "quotes.csv", &in));
+    OK(ctx, dro__csv_parse(&csv, in, ','));
+    dro__input_close(in);
+    assert_int_equal(csv.rows, 5);
+    assert_int_equal(csv.columns, 7);
+    assert_int_equal(dro__csv_line(&csv, 4), 7); /* two cells hold a newline */
+    const char *p = csv.cells;
+    for (int k = 0; k < 35; k++, p = dro__csv_next(p)) {
+        char *to = cell;
+        for (const char *q = p; *q; q++)
+            to += sprintf(to, *q == '\n' ? "\\n" : *q == '\r' ? "\\r" : "%c", *q);
+        *to = '\0';
+        assert_non_null(fgets(line, sizeof line, f));
+        line[strcspn(line, "\n")] = '\0';
+        assert_string_equal(cell, line);
+    }
+    fclose(f);
+    dro__csv_free(&csv);
+}
+
+static void test_csv_scikit(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    dro_data *data =
+        opened("csv:" TEXTS "table.csv,label=y,test=" TEXTS "table-test.csv", &train, &test);
+    assert_int_equal(info_of(data).kind, DRO_DATA_DENSE);
+    same_rows(data, &train, TEXTS "table.txt");
+    same_rows(data, &test, TEXTS "table-test.txt");
+    dro_data_close(data);
+}
+
+static void test_csv_forms(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *options;
+        int rows, features;
+        const char *classes;
+    } cases[] = {
+        {"x,y\n1,b\n2,a\n", ",label=y", 2, 1, "a b"},
+        {"x,y\n1,b\n2,a\n", ",label=2", 2, 1, "a b"},
+        {"x,y\n1,b\n2,a\n", ",label=2,header=no", 3, 4, "a b y"},
+        {"1,b\n2,a\n", ",label=2", 2, 1, "a b"},
+        {"1,b\n2,a\n", ",label=2,header=yes", 1, 1, "a"},
+        {"p,b\nq,a\n", ",label=2", 2, 3, "a b"},
+        {"\xef\xbb\xbfy;x\r\nb;1\r\n\r\na;2\r\n", ",label=y", 2, 1, "a b"},
+        {"y\tx y\nb\t1\na\t\n", ",label=y", 2, 1, "a b"},
+        {"a|b c|1\nd|e|2", ",label=1,sep=pipe", 2, 4, "a d"},
+        {"10,x\n9,y\n-1,x\n", ",label=1", 3, 3, "-1 9 10"},
+        {"10,x\n9,y\nz,x\n", ",label=1", 3, 3, "10 9 z"},
+        {"a,1,none\nb,2,3\n", ",label=1,missing=none", 2, 2, "a b"},
+        {"\"a,b\",1\n\"say \"\"x\"\"\",2\n", ",label=1", 2, 1, "a,b say \"x\""},
+    };
+    dro_examples train, test;
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        dro_data *data = opened(spec_for("csv", cases[k].text, cases[k].options), &train, &test);
+        assert_int_equal(train.count, cases[k].rows);
+        assert_int_equal(info_of(data).features, cases[k].features);
+        classes_are(data, cases[k].classes);
+        dro_data_close(data);
+    }
+}
+
+static void row_is(const dro_data *data, const dro_examples *e, int64_t i, const char *expected)
+{
+    char all[256] = "";
+    for (size_t k = 0; k < info_of(data).features; k++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%.4g", k ? " " : "",
+                 (double)e->x[(size_t)i * info_of(data).features + k]);
+    assert_string_equal(all, expected);
+}
+
+/* Features: number, b c ? (unseen), constant, m (unseen). */
+static void test_csv_values(void **state)
+{
+    (void)state;
+    const char *other = "y. ,,b,9,m\nn,7,?,9,n\nn,5,d,10,?\n";
+    dro_examples train, test;
+    write_file("other", other, strlen(other));
+    dro_data *data =
+        opened(spec_for("csv", "y,1,c,9,m\nn,5, b,9,m\nn,NA,nan,9,m\n", ",label=1,test=%T/other"),
+               &train, &test);
+    row_is(data, &train, 0, "-1 0 1 0 0 0 1 0");
+    row_is(data, &train, 1, "1 1 0 0 0 0 1 0");
+    row_is(data, &train, 2, "0 0 0 1 0 0 1 0");
+    row_is(data, &test, 0, "0 1 0 0 0 0 1 0");
+    row_is(data, &test, 1, "2 0 0 1 0 0 0 1");
+    row_is(data, &test, 2, "1 0 0 0 1 0 0 1"); /* training's last column has nothing missing */
+    assert_int_equal(test.labels[0], 1);
+    dro_data_close(data);
+}
+
+static void test_csv_groups(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    write_file("other", "1,a,m\n", 6);
+    write_file("wrong", "1,a,m\n1,a,x\n", 12);
+    const char *text = "1,b,w\n2,a,m\n3,a,\n";
+    dro_data *data = opened(spec_for("csv", text, ",label=2,group=3,test=%T/other"), &train, &test);
+    names_are(info_of(data).group_names, info_of(data).groups, "? m w");
+    assert_int_equal(train.groups[0], 2);
+    assert_int_equal(train.groups[2], 0);
+    assert_int_equal(test.groups[0], 1);
+    assert_int_equal(info_of(data).features, 5); /* still a feature: m w ? (unseen) */
+    dro_data_close(data);
+    refuses(spec_for("csv", text, ",label=2,group=3,test=%T/wrong"), DRO_ERR_DATA,
+            "wrong: line 2: column 3: 'x'", "training");
+}
+
+/* A test file may repeat the header. */
+static void test_csv_header_twice(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    write_file("other", "x,y\n3,a\n", 8);
+    write_file("wrong", "y,x\n3,a\n", 8);
+    const char *text = "x,y\n1,b\n2,a\n";
+    dro_data *data = opened(spec_for("csv", text, ",label=y,test=%T/other"), &train, &test);
+    assert_int_equal(test.count, 1);
+    row_is(data, &test, 0, "3");
+    dro_data_close(data);
+    refuses(spec_for("csv", text, ",label=y,test=%T/wrong"), DRO_ERR_DATA,
+            "wrong: line 1: column 'y': 'x'", "training");
+}
+
+static void test_csv_real(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    dro_data *data =
+        opened(spec_for("csv", "p,t\n1,0.1\n2,-3e4\n", ",label=t,target=real"), &train, &test);
+    assert_null(train.labels);
+    assert_true(train.targets[0] == 0.1f && train.targets[1] == -3e4f);
+    assert_int_equal(info_of(data).classes, 0);
+    dro_data_close(data);
+    refuses(spec_for("csv", "1,2\n3,?\n", ",label=2,target=real"), DRO_ERR_DATA,
+            "line 2: column 2: '?'", "finite number");
+}
+
+/* Many categories make sparse rows; too many look like an id. */
+static void test_csv_wide(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    char *text = malloc(1 << 21), *p = text;
+    for (int k = 0; k < 5000; k++)
+        p += sprintf(p, "%d,id%d,%d\n", k % 2, k, k % 3);
+    dro_data *data = opened(spec_for("csv", text, ",label=1"), &train, &test);
+    assert_int_equal(info_of(data).kind, DRO_DATA_SPARSE);
+    assert_int_equal(info_of(data).features, 5002);
+    assert_int_equal(train.starts[5000], 10000);
+    assert_int_equal(train.columns[9999], 5001);
+    assert_true(train.values[9998] == 1);
+    dro_data_close(data);
+    for (int k = 5000; k < 65537; k++)
+        p += sprintf(p, "%d,id%d,%d\n", k % 2, k, k % 3);
+    refuses(spec_for("csv", text, ",label=1"), DRO_ERR_DATA, "line 65537: column 2: 'id65536'",
+            "looks like an id");
+    refuses(spec_for("csv", text, ",label=2"), DRO_ERR_DATA, "line 65537: column 2", "65536");
+    free(text);
+}
+
+static void test_csv_bad(void **state)
+{
+    (void)state;
+    static const refusal cases[] = {
+        {"", ",label=1", "data: is empty", "expected rows"},
+        {"\n\r\n  \n", ",label=1", "data: is empty", "expected rows"},
+        {"a,b\n", ",label=a", "a header and no rows", "expected rows"},
+        {"a\nb\n", ",label=1", "line 1: one cell", "sep="},
+        {"a,1\n\nb\n", ",label=1", "line 3: 1 cells", "expected 2, as line 1 has"},
+        {"a,\"1\n2\"\nb,1,2\n", ",label=1", "line 3: 3 cells", "expected 2"},
+        {"a,1\nb,\"2\nc,3\n", ",label=1", "line 2: a quote", "never ends"},
+        {"a,\"1\"x\n", ",label=1", "line 1: 'x' after a closing quote", "doubled"},
+        {"a,1\n,2\n", ",label=1", "line 2: column 1: ''", "a label"},
+        {"y,x\na,1\nb,nan\n", ",label=y,missing=refuse", "line 3: column 'x': 'nan'", "a value"},
+        {"a,1\nb,inf\n", ",label=1", "line 2: column 2: an infinite", "finite"},
+        {"a,1\nb,1e999\n", ",label=1", "line 2: column 2: an infinite", "finite"},
+        {"a,1e200\nb,-1e200\n", ",label=1", "column 2: its numbers are too large", "1e154"},
+        {"a,1\nb,2\n", ",label=1,test=%T/short", "short: line 1: 3 cells", "expected 2"},
+        {"a,1\nb,2\n", ",label=1,test=%T/text", "text: line 2: column 2: 'x'", "as in training"},
+        {"a,1\nb,2\n", ",label=1,test=%T/class", "class: line 1: column 1: 'c.'", "training"},
+        {"a,1\nb,2\n", ",label=1,test=%T/large", "large: line 1: column 2: '1e200'", "finite"},
+    };
+    write_file("short", "a,1,2\n", 6);
+    write_file("text", "a,1\nb,x\n", 8);
+    write_file("class", "c.,1\n", 5);
+    write_file("large", "a,1e200\n", 8);
+    refuses_all("csv", cases, sizeof cases / sizeof cases[0]);
+    const char *text = "y,x\na,1\nb,2\n";
+    refuses(spec_for("csv", text, ""), DRO_ERR_ARGUMENT, "label=COLUMN", "from 1");
+    refuses(spec_for("csv", text, ",label=z"), DRO_ERR_NAME, "no column label=z", "one of y x");
+    refuses(spec_for("csv", text, ",label=9"), DRO_ERR_NAME, "no column label=9", "one of y x");
+    refuses(spec_for("csv", text, ",label=0,header=no"), DRO_ERR_NAME, "label=0", "from 1 to 2");
+    refuses(spec_for("csv", text, ",label=1,header=x"), DRO_ERR_RANGE, "header=x", "auto");
+    refuses(spec_for("csv", text, ",label=1,sep=e"), DRO_ERR_RANGE, "sep=e", "semicolon");
+    refuses(spec_for("csv", text, ",label=1,target=e"), DRO_ERR_RANGE, "target=e", "real");
+    refuses("csv:-,label=1,test=-", DRO_ERR_ARGUMENT, "stdin", "once");
+    write_file("data", "a,1\nb,\0\n", 8);
+    refuses(spec_of("csv", "/data,label=1"), DRO_ERR_DATA, "line 2: byte 0x00", "UTF-8");
+}
+
+static void test_shared_adult(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    skip_without_tables();
+    dro_data *data =
+        opened("csv:" TABLES "adult-train.csv,test=" TABLES "adult-test.csv,label=15,group=10",
+               &train, &test);
+    counts_are(data, 24720, 7841, 12435, 3846);
+    classes_are(data, "<=50K >50K");
+    names_are(info_of(data).group_names, info_of(data).groups, "Female Male");
+    assert_int_equal(info_of(data).features, 116);
+    dro_data_close(data);
+    data = opened("csv:" TABLES "mammography.csv,label=7", &train, &test);
+    assert_int_equal(train.count, 11183);
+    assert_int_equal(info_of(data).counts[DRO_TRAIN][1], 260);
+    dro_data_close(data);
+}
+
+static const struct CMUnitTest tests[] = {
+    TEST(test_csv_cells),        TEST(test_csv_scikit), TEST(test_csv_forms),
+    TEST(test_csv_values),       TEST(test_csv_groups), TEST(test_csv_real),
+    TEST(test_csv_header_twice), TEST(test_csv_wide),   TEST(test_csv_bad),
+    TEST(test_shared_adult),
+};
+
+CHECK_MAIN(tests)
