@@ -64,8 +64,6 @@ static void print_shape(const dro_data_info *info)
             printf("%-8s %lld examples\n", split_names[s], (long long)info->examples[s]);
     printf("read     %.1f MB, %.1f MB in memory\n", (double)info->bytes_read / 1e6,
            (double)info->memory / 1e6);
-    if (info->skipped)
-        printf("skipped  %d bad images\n", info->skipped);
 }
 
 static void print_classes(const dro_data_info *info, long long most)
@@ -107,6 +105,8 @@ static int run(const cli_args *args)
         status = print_json(&info);
     } else {
         print_shape(&info);
+        for (int k = 0; dro_data_note(data, k); k++)
+            printf("skipped  %s\n", dro_data_note(data, k));
         print_classes(&info, cli_integer(args, "classes"));
     }
     dro_data_close(data);

@@ -9,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/.."
 CLANG=${CLANG:-clang}
 out=build-fuzz
-flags="-std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=undefined
+flags="-std=gnu11 -O1 -g -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION -fno-omit-frame-pointer -fno-sanitize-recover=undefined
     -Iinclude -Isrc/base -Isrc/backend -Isrc/data -Itests/fuzz"
 libs="-lm -lpthread"
 

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define GLYPHS "synth:glyphs,n=1000,test=100,size=16"
 
@@ -131,6 +133,59 @@ static void test_epochs_and_gather(void **state)
     assert_int_equal(dro_loader_gather(loader, ids, 3, &batch), DRO_ERR_RANGE);
     dro_loader_destroy(loader);
     dro_data_close(data);
+    dro_context_destroy(ctx);
+}
+
+/* ---- bad images ---- */
+
+static void write_file(const char *path, const char *text, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_skip_bad(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/dro_loader_XXXXXX", path[64], spec[96];
+    assert_non_null(mkdtemp(dir));
+    for (int k = 0; k < 8; k++) { /* tiny grey images, two of them broken */
+        snprintf(path, sizeof path, "%s/c", dir);
+        mkdir(path, 0700);
+        snprintf(path, sizeof path, "%s/c/%d.pgm", dir, k);
+        write_file(path, "P5 2 2 255\n\1\2\3\4", k == 2 || k == 5 ? 13 : 15);
+    }
+    dro_context *ctx = check_context("ref", 1);
+    dro_loader_options o = dro_loader_options_default();
+    dro_loader *loader;
+    dro_loaded batch;
+    o.batch = 8, o.size = 8, o.shuffle = false;
+    for (int tolerated = 1; tolerated <= 2; tolerated++) {
+        snprintf(spec, sizeof spec, "images:%s,skip_bad=%d", dir, tolerated);
+        dro_data *data = open_data(ctx, spec);
+        OK(ctx, dro_loader_create(data, DRO_TRAIN, &o, &loader));
+        dro_status status = dro_loader_draw(loader, 0, &batch);
+        assert_int_equal(status, tolerated == 2 ? DRO_OK : DRO_ERR_DATA);
+        if (status == DRO_OK) { /* each is replaced by the one after it, and told once */
+            assert_int_equal(batch.ids[2], 3);
+            assert_int_equal(batch.ids[5], 6);
+            assert_non_null(strstr(dro_data_note(data, 0), "2.pgm"));
+            assert_non_null(dro_data_note(data, 1));
+            OK(ctx, dro_loader_draw(loader, 8, &batch));
+            assert_null(dro_data_note(data, 2));
+        }
+        dro_loader_destroy(loader);
+        dro_data_close(data);
+    }
+    for (int k = 0; k < 8; k++) {
+        snprintf(path, sizeof path, "%s/c/%d.pgm", dir, k);
+        remove(path);
+    }
+    snprintf(path, sizeof path, "%s/c", dir);
+    rmdir(path);
+    rmdir(dir);
     dro_context_destroy(ctx);
 }
 
@@ -283,6 +338,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_holdout),
         cmocka_unit_test(test_bad_specs),
         cmocka_unit_test(test_glyphs),
+        cmocka_unit_test(test_skip_bad),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -260,6 +260,29 @@ dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
     return DRO_OK;
 }
 
+bool dro__tolerate(dro_data *d, const char *text)
+{
+    int64_t most;
+    if (dro__option_integer(d, "skip_bad", 0, 0, INT32_MAX, &most) != DRO_OK || d->skipped >= most)
+        return false;
+    size_t size = strlen(text) + 1;
+    char *copy = dro__alloc(size, 1);
+    if (!copy || dro__grow(d->ctx, (void **)&d->notes, &d->note_room, d->note_count + 1,
+                           sizeof *d->notes) != DRO_OK) {
+        dro__free(copy);
+        return false;
+    }
+    memcpy(copy, text, size);
+    d->notes[d->note_count++] = copy;
+    d->skipped++;
+    return true;
+}
+
+const char *dro_data_note(const dro_data *d, int index)
+{
+    return d && index >= 0 && (size_t)index < d->note_count ? d->notes[index] : NULL;
+}
+
 static void free_names(char **names, int32_t count)
 {
     for (int32_t k = 0; names && k < count; k++)
@@ -276,6 +299,7 @@ void dro_data_close(dro_data *d)
         dro__free(d->counts[s]);
         dro__free(d->paths[s]);
     }
+    free_names(d->notes, (int32_t)d->note_count);
     free_names(d->class_names, d->classes);
     free_names(d->group_names, d->groups);
     dro__free(d);

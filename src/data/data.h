@@ -67,6 +67,8 @@ struct dro_data {
     const char **paths[DRO_SPLITS]; /* made on demand */
     uint64_t bytes_read;
     int32_t skipped;
+    char **notes; /* (note_count) what was skipped and why */
+    size_t note_count, note_room;
 };
 
 typedef struct dro__format {
@@ -79,6 +81,9 @@ typedef struct dro__format {
 /* imbalance.c: what the options imratio, longtail and holdout ask for. */
 dro_status dro__imbalance(dro_data *data);
 dro_status dro__holdout(dro_data *data);
+
+/* One more bad image, described by `text`. True when skip_bad still tolerates it. */
+bool dro__tolerate(dro_data *data, const char *text);
 
 /* The value of an option, or NULL. */
 const char *dro__option(const dro_data *data, const char *name);

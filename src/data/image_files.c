@@ -125,22 +125,20 @@ static void load_body(void *task, size_t i)
 }
 
 /* Keeps what could be read. The error of the first image that is one too many is that image's own. */
-static dro_status drop_bad(loader *l, dro_data *d, int64_t tolerated)
+static dro_status drop_bad(loader *l, dro_data *d)
 {
     int64_t n = l->table->n, kept = 0, *keep = dro__alloc((size_t)n, sizeof *keep);
     dro_status status = DRO_OK;
     if (!keep)
         return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %lld examples", (long long)n);
     for (int64_t i = 0; i < n && status == DRO_OK; i++) {
-        if (l->statuses[i] == DRO_OK) {
+        if (l->statuses[i] != DRO_OK) /* once more, for its text */
+            status = load_one(l, d->ctx, (size_t)i);
+        bool bad = status == DRO_ERR_DATA || status == DRO_ERR_FILE;
+        if (status == DRO_OK)
             keep[kept++] = i;
-            continue;
-        }
-        bool bad = l->statuses[i] == DRO_ERR_DATA || l->statuses[i] == DRO_ERR_FILE;
-        if (bad && d->skipped < tolerated)
-            d->skipped++;
-        else if ((status = load_one(l, d->ctx, (size_t)i)) == DRO_OK)
-            keep[kept++] = i;
+        else if (bad && dro__tolerate(d, d->ctx->error))
+            status = DRO_OK;
     }
     if (status == DRO_OK && kept == 0)
         status = dro__fail(d->ctx, DRO_ERR_DATA, "%s: none of %lld images could be read",
@@ -151,7 +149,7 @@ static dro_status drop_bad(loader *l, dro_data *d, int64_t tolerated)
     return status;
 }
 
-static dro_status load_table(dro_data *d, dro__table *t, int64_t tolerated)
+static dro_status load_table(dro_data *d, dro__table *t)
 {
     size_t image_bytes = (size_t)d->channels * (size_t)d->height * (size_t)d->width,
            n = (size_t)t->n;
@@ -174,7 +172,7 @@ static dro_status load_table(dro_data *d, dro__table *t, int64_t tolerated)
         d->bytes_read += l.bytes;
         for (size_t i = 0; i < n; i++)
             t->records[i] = (int64_t)i;
-        status = drop_bad(&l, d, tolerated);
+        status = drop_bad(&l, d);
     }
     dro__free(l.statuses);
     dro__free(t->places);
@@ -197,6 +195,6 @@ dro_status dro__files_open(dro_data *d)
     d->width = d->height = (int32_t)side;
     if (!side)
         return DRO_OK;
-    DRO_TRY(load_table(d, &d->split[DRO_TRAIN], tolerated));
-    return load_table(d, &d->split[DRO_TEST], tolerated);
+    DRO_TRY(load_table(d, &d->split[DRO_TRAIN]));
+    return load_table(d, &d->split[DRO_TEST]);
 }

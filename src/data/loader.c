@@ -42,6 +42,7 @@ struct dro_loader {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     double waited;
+    bool *bad; /* (n) images that were passed over and told once */
 };
 
 dro_loader_options dro_loader_options_default(void)
@@ -112,6 +113,8 @@ dro_status dro_loader_bare(dro_loader *l, double seconds, double *examples_per_s
     int64_t count = 0;
     for (; status == DRO_OK && (spent = now() - start) < seconds; count++) {
         dro__image image = {0};
+        if (l->bad[count % l->table->n])
+            continue;
         status = read_image(l, ctx, count % l->table->n, &image);
         if (status == DRO_OK)
             status = dro__image_resize(ctx, &image, 0, 0, image.width, image.height,
@@ -134,14 +137,29 @@ static dro_status load_image(dro_loader *l, dro_context *ctx, int64_t id, dro__l
     return DRO_OK;
 }
 
+/* A bad image that skip_bad tolerates is replaced by the next example, so the batch stays whole. */
 static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t i, int64_t id,
                                dro__luck *luck)
 {
     const dro__table *t = l->table;
-    s->ids[i] = id;
-    s->labels[i] = t->labels ? t->labels[id] : 0;
-    s->groups[i] = t->groups ? t->groups[id] : 0;
-    return l->image ? load_image(l, ctx, id, luck, s->pixels + i * l->image) : DRO_OK;
+    dro_status status = DRO_OK;
+    for (int64_t tries = 0; tries < t->n; tries++, id = (id + 1) % t->n) {
+        dro__luck again = luck ? *luck : (dro__luck){0};
+        s->ids[i] = id;
+        s->labels[i] = t->labels ? t->labels[id] : 0;
+        s->groups[i] = t->groups ? t->groups[id] : 0;
+        status = l->image ? load_image(l, ctx, id, luck ? &again : NULL, s->pixels + i * l->image)
+                          : DRO_OK;
+        if (status != DRO_ERR_DATA && status != DRO_ERR_FILE)
+            return status;
+        pthread_mutex_lock(&l->lock);
+        bool known = l->bad[id], tolerated = known || dro__tolerate(l->data, ctx->error);
+        l->bad[id] = l->bad[id] || tolerated;
+        pthread_mutex_unlock(&l->lock);
+        if (!tolerated)
+            return status;
+    }
+    return status;
 }
 
 static void fill_batch(dro_loader *l, dro_context *ctx, slot *s, uint64_t batch)
@@ -296,7 +314,8 @@ static dro_status prepare(dro_loader *l)
         l->options.ahead = 2 * l->options.threads;
     l->slot_count = (size_t)l->options.ahead + GATHER_SLOTS + 1;
     l->slots = dro__alloc(l->slot_count, sizeof *l->slots);
-    bool complete = l->slots != NULL;
+    l->bad = dro__alloc((size_t)l->table->n, sizeof *l->bad);
+    bool complete = l->slots && l->bad;
     for (size_t k = 0; complete && k < l->slot_count; k++)
         complete = make_slot(l, &l->slots[k]);
     for (int k = 0; complete && k < GATHER_SLOTS; k++)
@@ -355,6 +374,7 @@ void dro_loader_destroy(dro_loader *l)
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->done);
     dro__free(l->slots);
+    dro__free(l->bad);
     dro__free(l->threads);
     dro__free(l);
 }
