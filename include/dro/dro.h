@@ -11,9 +11,11 @@
 #include <dro/context.h>
 #include <dro/data.h>
 #include <dro/linear.h>
+#include <dro/loader.h>
 #include <dro/optimizer.h>
 #include <dro/problem.h>
 #include <dro/status.h>
+#include <dro/stream.h>
 #include <dro/version.h>
 
 #endif

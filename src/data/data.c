@@ -78,8 +78,7 @@ static dro_status find_format(dro_data *d, const char *name, size_t length)
                      (int)(length < 60 ? length : 60), name, all);
 }
 
-/* Cuts format:path,option=value,... into words. */
-static dro_status parse_spec(dro_data *d, const char *text)
+dro_status dro__spec_parse(dro_data *d, const char *text)
 {
     dro__spec *spec = &d->spec;
     const char *colon = strchr(text, ':');
@@ -87,7 +86,8 @@ static dro_status parse_spec(dro_data *d, const char *text)
     if (length >= sizeof spec->text)
         return dro__fail(d->ctx, DRO_ERR_RANGE, "the SPEC is longer than %zu characters",
                          sizeof spec->text - 1);
-    DRO_TRY(find_format(d, text, colon ? (size_t)(colon - text) : length));
+    if (!d->format)
+        DRO_TRY(find_format(d, text, colon ? (size_t)(colon - text) : length));
     if (!colon)
         return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "%s: expected %s:%s", text, d->format->name,
                          d->format->usage);
@@ -247,7 +247,7 @@ dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
     if (!d)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a data set");
     d->ctx = ctx;
-    dro_status status = parse_spec(d, spec);
+    dro_status status = dro__spec_parse(d, spec);
     if (status == DRO_OK)
         status = d->format->open(d);
     if (status == DRO_OK)

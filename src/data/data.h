@@ -85,6 +85,8 @@ dro_status dro__holdout(dro_data *data);
 /* One more bad image, described by `text`. True when skip_bad still tolerates it. */
 bool dro__tolerate(dro_data *data, const char *text);
 
+/* Cuts format:path,option=value,... into the words of d->spec; finds d->format, unless it is set. */
+dro_status dro__spec_parse(dro_data *d, const char *text);
 /* The value of an option, or NULL. */
 const char *dro__option(const dro_data *data, const char *name);
 dro_status dro__option_integer(const dro_data *data, const char *name, int64_t fallback,
