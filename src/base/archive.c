@@ -20,6 +20,16 @@ void dro__archive_bytes(dro__archive *ar, void *data, size_t size)
     ar->used += size;
 }
 
+void dro__archive_flag(dro__archive *ar, bool *flag)
+{
+    unsigned char byte = *flag;
+    dro__archive_bytes(ar, &byte, sizeof byte);
+    if (byte > 1)
+        ar->failed = true;
+    else
+        *flag = byte;
+}
+
 uint64_t dro__checksum(uint64_t hash, const void *data, size_t size)
 {
     const unsigned char *bytes = data;

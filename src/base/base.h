@@ -107,6 +107,8 @@ typedef struct dro__archive {
 } dro__archive;
 
 void dro__archive_bytes(dro__archive *ar, void *data, size_t size);
+/* A truth value; anything but 0 and 1 fails the load. */
+void dro__archive_flag(dro__archive *ar, bool *flag);
 #define DRO__ARCHIVE(ar, object) dro__archive_bytes((ar), &(object), sizeof(object))
 /* 64-bit FNV-1a, continued from `hash` (start with 0). */
 uint64_t dro__checksum(uint64_t hash, const void *data, size_t size);

@@ -186,8 +186,8 @@ static void archive(dro_optimizer *o, dro__archive *ar)
 {
     state *s = o->state;
     dro__tilt_archive(&s->tilt, ar);
-    DRO__ARCHIVE(ar, s->have);
-    DRO__ARCHIVE(ar, s->waits);
+    dro__archive_flag(ar, &s->have);
+    dro__archive_flag(ar, &s->waits);
     DRO__ARCHIVE(ar, s->waiting_position);
     DRO__ARCHIVE(ar, s->waiting_count);
     if (o->is_composite)

@@ -90,6 +90,9 @@ void dro__civr_archive(dro_optimizer *o, dro__archive *ar)
     DRO__ARCHIVE(ar, s->stages);
     DRO__ARCHIVE(ar, s->big);
     dro__storm_archive(o, &s->storm, ar, false);
+    if (ar->mode == DRO__ARCHIVE_LOAD) /* batches must fit into what was allocated */
+        ar->failed = ar->failed || dro__chunk(o, s->big) > o->slot_size ||
+                     inner_batch(o, o->settings, s->big) > o->slot_size;
 }
 
 static const dro__param own[] = {

@@ -64,7 +64,7 @@ void dro__pd_archive(dro_optimizer *o, dro__archive *ar)
     DRO__ARCHIVE(ar, s->stage);
     DRO__ARCHIVE(ar, s->within);
     DRO__ARCHIVE(ar, s->p_terms);
-    DRO__ARCHIVE(ar, s->keep_p);
+    dro__archive_flag(ar, &s->keep_p);
     dro__dual_archive(s->p, ar);
     if (s->w_ref) {
         /* at the start of a stage w itself is the reference, and w_ref scratch */

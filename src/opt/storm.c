@@ -69,11 +69,11 @@ void dro__storm_archive(dro_optimizer *o, dro__storm *s, dro__archive *ar, bool 
 {
     size_t inner = o->is_composite ? o->composite.inner : 1, size = inner * o->dim;
     dro__tilt_archive(&s->tilt, ar);
-    DRO__ARCHIVE(ar, s->waits);
+    dro__archive_flag(ar, &s->waits);
     DRO__ARCHIVE(ar, s->waiting_position);
     DRO__ARCHIVE(ar, s->waiting_count);
     DRO__ARCHIVE(ar, s->spread);
-    DRO__ARCHIVE(ar, s->observed);
+    dro__archive_flag(ar, &s->observed);
     DRO__ARCHIVE(ar, s->change);
     DRO__ARCHIVE(ar, s->noise);
     DRO__ARCHIVE(ar, s->eta_before);
@@ -81,7 +81,7 @@ void dro__storm_archive(dro_optimizer *o, dro__storm *s, dro__archive *ar, bool 
     DRO__ARCHIVE(ar, s->pace);
     DRO__ARCHIVE(ar, s->square);
     DRO__ARCHIVE(ar, s->fall);
-    DRO__ARCHIVE(ar, s->have);
+    dro__archive_flag(ar, &s->have);
     if (!o->is_composite && !two_point)
         dro__archive_vector(o, ar, s->old_losses, o->slot_size);
     if (o->is_composite) {

@@ -122,20 +122,28 @@ dro_status dro__tilt_begin(dro_optimizer *o, dro__tilt *t, bool *restarted)
 
 void dro__tilt_archive(dro__tilt *t, dro__archive *ar)
 {
-    dro__tilt plain = *t; /* no addresses in a saved state */
-    plain.groups = plain.working = NULL;
-    plain.shares = NULL;
-    DRO__ARCHIVE(ar, plain);
-    if (ar->mode == DRO__ARCHIVE_LOAD && !ar->failed) {
-        if (plain.capacity != t->capacity || plain.group_count < 0 ||
-            plain.group_count > t->capacity || (unsigned)plain.level > DRO__TILT_GROUP) {
-            ar->failed = true;
-            return;
-        }
-        plain.groups = t->groups;
-        plain.working = t->working;
-        *t = plain;
+    int32_t capacity = t->capacity, level = (int32_t)t->level;
+    DRO__ARCHIVE(ar, capacity);
+    DRO__ARCHIVE(ar, level);
+    if (capacity != t->capacity || level < DRO__TILT_NONE || level > DRO__TILT_GROUP) {
+        ar->failed = true;
+        return;
     }
+    t->level = (dro__tilt_level)level;
+    dro__archive_flag(ar, &t->have);
+    dro__archive_flag(ar, &t->fresh);
+    DRO__ARCHIVE(ar, t->log_u);
+    DRO__ARCHIVE(ar, t->mean_old);
+    DRO__ARCHIVE(ar, t->gain);
+    DRO__ARCHIVE(ar, t->keep);
+    DRO__ARCHIVE(ar, t->counted);
+    int32_t count = t->group_count;
+    DRO__ARCHIVE(ar, count);
+    if (count < 0 || count > t->capacity) {
+        ar->failed = true;
+        return;
+    }
+    t->group_count = count;
     dro__archive_bytes(ar, t->groups, (size_t)t->capacity * sizeof *t->groups);
 }
 
