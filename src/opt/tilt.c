@@ -182,7 +182,7 @@ dro_status dro__tilt_count(dro_optimizer *o, dro__tilt *t, const dro_batch *batc
     }
     for (size_t i = 0; i < batch->count; i++)
         t->groups[label[i]].counted++;
-    t->counted += (int64_t)batch->count;
+    t->counted += batch->count;
     return DRO_OK;
 }
 

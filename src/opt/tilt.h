@@ -9,13 +9,13 @@
 #include "opt.h"
 
 typedef struct dro__group {
-    double u;              /* estimate of the group's mean loss */
-    double q, q_before;    /* weights: of the batch to come, and of the last direction */
-    double old_sum;        /* of the waiting batch at the old point: sum of its losses */
-    double sum;            /* scratch: of the present batch */
-    int64_t seen, counted; /* times u was set; examples drawn */
+    double u;               /* estimate of the group's mean loss */
+    double q, q_before;     /* weights: of the batch to come, and of the last direction */
+    double old_sum;         /* of the waiting batch at the old point: sum of its losses */
+    double sum;             /* scratch: of the present batch */
+    uint64_t seen, counted; /* times u was set; examples drawn */
     int64_t old_count, count;
-    int64_t away; /* updates since it was last present */
+    uint64_t away; /* updates since it was last present */
 } dro__group;
 
 typedef struct dro__tilt {
@@ -27,7 +27,7 @@ typedef struct dro__tilt {
     bool fresh;
     /* groups */
     int32_t group_count, capacity;
-    int64_t counted;
+    uint64_t counted;
     const double *shares;         /* given, or NULL: counted */
     dro__group *groups, *working; /* (capacity) the state and the copy a step writes */
 } dro__tilt;
