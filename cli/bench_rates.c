@@ -23,7 +23,7 @@ enum {
     RESAMPLES = 1000
 };
 
-static const double PL_LAMBDA = 2, NONCONVEX_LAMBDA = 0.5;
+static const double NONCONVEX_LAMBDA = 0.5;
 static const double PL_TARGET = 1e-3, NONCONVEX_TARGET = 3e-3; /* of what it is at the start */
 
 typedef struct curve {
@@ -403,7 +403,7 @@ static int run(const cli_args *args)
                   .tuning_seeds = TUNING_SEEDS,
                   .seeds = (int)cli_integer(args, "seeds")};
         double zero[RATES_D] = {0}, g[RATES_D], norm = 0;
-        rates_create(problem, kind, kind == RATES_PL ? PL_LAMBDA : NONCONVEX_LAMBDA);
+        rates_create(problem, kind, kind == RATES_PL ? cli_real(args, "lambda") : NONCONVEX_LAMBDA);
         rates_objective(problem, zero, g);
         for (int j = 0; j < RATES_D; j++)
             norm += g[j] * g[j];
@@ -440,13 +440,14 @@ static int run(const cli_args *args)
 static const cli_option options[] = {
     {"samples", CLI_REAL, "N", "1e6", 1e4, 1e9, "examples per run"},
     {"settings", CLI_INTEGER, "N", "36", 1, 1000, "random settings tried for every method"},
+    {"lambda", CLI_REAL, "X", "2", 0.1, 1000, "of the least squares; smaller is harder"},
     {"seeds", CLI_INTEGER, "N", "24", 2, SEEDS_MAX, "seeds of the measurement"},
     CLI_OPTIONS_END,
 };
 
 const cli_command bench_rates = {
     .name = "bench rates",
-    .usage = "[--json] [--samples N] [--settings N] [--seeds N]",
+    .usage = "[--json] [--samples N] [--settings N] [--seeds N] [--lambda X]",
     .summary = "how fast every method converges, next to the theory (the paper's Table 1)",
     .options = options,
     .run = run,
