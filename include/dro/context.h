@@ -13,7 +13,7 @@ extern "C" {
 
 typedef struct dro_context dro_context;
 
-/* backend: "ref" (plain C, the truth), "cpu" (OpenMP and SIMD) or "auto" / NULL (the fastest that
+/* backend: "ref" (plain C, the truth), "cpu" (threads and SIMD) or "auto" / NULL (the fastest that
  * works). threads: 0 takes all processors that the process may use. On failure *ctx is NULL and there is no error text:
  * the code says all (DRO_ERR_NAME: no such backend in this build). */
 DRO_API dro_status dro_context_create(const char *backend, int threads, dro_context **ctx);

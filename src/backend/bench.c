@@ -1,5 +1,5 @@
 /* Measures vector operations against memory bandwidth (dro/bench.h). Sees base and the backends'
- * table; OpenMP only where the cpu backend is built. */
+ * table; loops run on the context's threads. */
 #include "backend.h"
 
 #include <dro/bench.h>
