@@ -12,6 +12,7 @@
 #include <dro/data.h>
 #include <dro/linear.h>
 #include <dro/loader.h>
+#include <dro/net.h>
 #include <dro/optimizer.h>
 #include <dro/problem.h>
 #include <dro/status.h>

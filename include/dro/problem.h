@@ -53,6 +53,10 @@ typedef struct dro_problem {
     dro_status (*labels)(void *user, const int64_t *ids, size_t count, int32_t *classes,
                          int32_t *groups);
 
+    /* (optional) A step was taken: what its last forward saw in part 0 may be kept (batch norm's running
+     * statistics). Not called for a refused step. */
+    void (*accept)(void *user);
+
     int32_t classes;             /* how many classes there are, 0: not told */
     int32_t groups;              /* how many groups there are, 0: not told */
     const double *class_share;   /* (optional) (classes) shares of the data; else counted */

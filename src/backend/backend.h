@@ -79,6 +79,8 @@ typedef struct dro__backend {
     /* loss[i] and slope[i] = d loss / d margin; losses may be NULL or slopes may be. */
     void (*loss)(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
                  const float *y, float *losses, float *slopes);
+
+    const struct dro__net_backend *net; /* networks: graph.h */
 } dro__backend;
 
 #define BACKEND(name) extern const dro__backend dro__backend_##name;

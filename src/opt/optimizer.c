@@ -272,6 +272,8 @@ dro_status dro_optimizer_step(dro_optimizer *o)
         memcpy(o->state, o->backup, o->cls->state_size);
         return status;
     }
+    if (!o->is_composite && o->problem.accept)
+        o->problem.accept(o->problem.user);
     o->run.step++;
     o->holes = 0;
     o->fine = 0;

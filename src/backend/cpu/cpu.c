@@ -1,5 +1,6 @@
 /* The cpu backend's table. */
 #include "cpu.h"
+#include "graph.h"
 
 #include <string.h>
 
@@ -34,4 +35,5 @@ const dro__backend dro__backend_cpu = {
     .rows_dot = dro__cpu_rows_dot,
     .rows_sum = dro__cpu_rows_sum,
     .loss = dro__cpu_loss,
+    .net = &dro__ref_net,
 };

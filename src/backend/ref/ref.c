@@ -1,6 +1,6 @@
 /* The reference backend: plain C, one loop per operation, sums in double (gradients of rows add up in
  * their floats). Obviously right before fast; the other backends are tested against it. */
-#include "backend.h"
+#include "graph.h"
 
 #include <math.h>
 #include <string.h>
@@ -159,4 +159,5 @@ const dro__backend dro__backend_ref = {
     .rows_dot = rows_dot,
     .rows_sum = rows_sum,
     .loss = loss,
+    .net = &dro__ref_net,
 };

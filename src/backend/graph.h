@@ -1,0 +1,122 @@
+/* graph: a network as the backends see it, and what a backend must do with one.
+ *
+ * Nodes are in topological order: a node's inputs come before it. Shapes are per example. A backend
+ * compiles the whole graph (`create`), so that it may choose layouts, fuse layers and plan memory as
+ * suits its hardware; `ref` walks it node by node and is the truth.
+ *
+ * Parameters: a trained tensor is at an offset of w, which comes with every call; a frozen one at an
+ * offset of `frozen`, which does not change while the network lives. Batch norm's running statistics
+ * (mean, then variance) are at an offset of `statistics`. A norm whose parameters are frozen uses
+ * them in training too. */
+#ifndef DRO_GRAPH_H
+#define DRO_GRAPH_H
+
+#include "backend.h"
+
+#include <dro/net.h>
+
+typedef enum dro__op {
+    DRO__OP_INPUT,
+    DRO__OP_AFFINE,
+    DRO__OP_CONV,
+    DRO__OP_NORM,
+    DRO__OP_RELU,
+    DRO__OP_MAX_POOL,
+    DRO__OP_AVG_POOL,
+    DRO__OP_GLOBAL_POOL,
+    DRO__OP_ADD,
+    DRO__OP_CONCAT,
+    DRO__OP_FLATTEN,
+    DRO__OP_LINEAR,
+    DRO__OP_DROPOUT,
+    DRO__OP_SHORTCUT,
+    DRO__OP_COUNT
+} dro__op;
+
+enum { DRO__NODE_INPUTS = 8, DRO__HEADS = 2, DRO__PARTS = 2 };
+
+typedef struct dro__node {
+    dro__op op;
+    int input_count;
+    int32_t inputs[DRO__NODE_INPUTS];
+    int32_t channels, height, width; /* of the output */
+    dro_window window;               /* conv, pools; shortcut: its stride */
+    float eps;                       /* norm */
+    float rate;                      /* dropout */
+    const float *scale, *shift;      /* affine: (channels) */
+    bool has_bias;
+    bool frozen;     /* where its parameters are, and that they have no gradient */
+    int64_t weight;  /* conv, linear: (out, in, kh, kw); norm: gamma. -1: none */
+    int64_t bias;    /* conv, linear: (out); norm: beta. -1: none */
+    int64_t running; /* norm: mean at this offset of the statistics, variance `channels` later */
+    bool grad;       /* a trained parameter is here or below: the backward pass reaches it */
+} dro__node;
+
+typedef enum dro__net_loss {
+    DRO__NET_CROSS_ENTROPY,
+    DRO__NET_FOCAL,
+    DRO__NET_LOGIT_ADJUSTED,
+    DRO__NET_SQUARED,
+    DRO__NET_LOGISTIC
+} dro__net_loss;
+
+typedef struct dro__graph {
+    dro__node *nodes;
+    int32_t count;
+    int32_t heads[DRO__HEADS]; /* logits; the auxiliary head's or -1 */
+    float auxiliary_weight;
+    size_t dim, frozen_size, statistics_size;
+    dro__net_loss loss;
+    float smoothing, gamma;
+    const float *adjust; /* (outputs) what the logit-adjusted loss adds to the logits, or NULL */
+} dro__graph;
+
+/* Elements of a node's output per example. */
+static inline size_t dro__node_size(const dro__node *node)
+{
+    return (size_t)node->channels * (size_t)node->height * (size_t)node->width;
+}
+
+/* What the network keeps in the backend's memory, and lends to it. */
+typedef struct dro__net_memory {
+    const float *frozen;
+    float *statistics;
+} dro__net_memory;
+
+typedef struct dro__net_backend {
+    /* Borrows the graph and the memory until destroy. */
+    dro_status (*create)(dro_context *ctx, const dro__graph *graph, const dro__net_memory *memory,
+                         void **net);
+    void (*destroy)(void *net);
+    /* Training mode: batch statistics per part, dropout. losses: part 0, then part 1. */
+    dro_status (*forward)(void *net, const float *w, const dro_net_batch *parts, int part_count,
+                          float *losses);
+    /* Follows a forward: grads[k] (dim), overwritten, of the sum over part k of coef[i] * losses[i]. */
+    dro_status (*backward)(void *net, const float *w, const float *coef, float *const *grads);
+    /* Moves the running statistics by those of part 0 of the last forward. */
+    void (*accept)(void *net);
+    dro_status (*evaluate)(void *net, const float *w, const dro_net_batch *batch, float *logits,
+                           float *losses);
+} dro__net_backend;
+
+extern const dro__net_backend dro__ref_net;
+#ifdef DRO_WITH_CPU
+extern const dro__net_backend dro__cpu_net;
+#endif
+
+/* The loss of example n of a batch from its logits (outputs), and its gradient by them. */
+double dro__net_loss_row(const dro__graph *graph, size_t outputs, const dro_net_batch *batch,
+                         size_t n, const double *logits, double *slopes);
+
+/* The share of an element of a dropout layer that is kept: 0 or 1/(1 - rate). A pure function of the
+ * example's key, the layer and the element. */
+float dro__dropout_scale(const dro__node *node, int32_t layer, uint64_t key, size_t element);
+
+/* Most outputs of a network. */
+enum { DRO__OUTPUTS_MAX = 1 << 15 };
+
+enum {
+    DRO__NORM_MOMENTUM_INVERSE = 10
+}; /* running <- 0.9 running + 0.1 new, as PyTorch's default */
+
+#endif

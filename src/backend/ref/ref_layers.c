@@ -1,0 +1,467 @@
+/* The layers of the reference network: forward and backward of each, one loop nest after another. */
+#include "ref_net.h"
+
+#include <math.h>
+
+typedef dro__real real;
+
+/* A call's view of one layer. */
+typedef struct view {
+    dro__ref_state *s;
+    const dro__node *node, *in; /* in: the first input's node */
+    int32_t index;
+    int part;
+    size_t count, size, in_size;
+    real *y, *dy;       /* the layer's values and slopes of these examples */
+    const real *x;      /* the first input's */
+    real *dx;           /* NULL when nothing below is trained */
+    const float *w, *b; /* parameters, NULL when it has none */
+    double *dw, *db;    /* their gradients, NULL when frozen or forward */
+    size_t first;
+} view;
+
+static view look(dro__ref_state *s, int32_t index, int part, size_t first, size_t count)
+{
+    const dro__node *node = &s->graph->nodes[index];
+    const float *base = node->frozen ? s->memory.frozen : s->w;
+    int32_t from = node->input_count ? node->inputs[0] : index;
+    view v = {.s = s, .node = node, .in = &s->graph->nodes[from], .index = index, .part = part};
+    v.count = count;
+    v.first = first;
+    v.size = dro__node_size(node);
+    v.in_size = dro__node_size(v.in);
+    v.y = s->value[index] + first * v.size;
+    v.dy = s->slope[index] + first * v.size;
+    v.x = s->value[from] + first * v.in_size;
+    v.dx = v.in->grad ? s->slope[from] + first * v.in_size : NULL;
+    v.w = node->weight >= 0 ? base + node->weight : NULL;
+    v.b = node->bias >= 0 ? base + node->bias : NULL;
+    return v;
+}
+
+/* ---- convolution ---- */
+
+/* The part of 0..out-1 whose source place  o * stride + offset  lies in 0..in-1. */
+static void span(int32_t in, int32_t out, int32_t stride, int32_t offset, int32_t *low,
+                 int32_t *high)
+{
+    int32_t a = 0, b = out;
+    while (a < out && a * stride + offset < 0)
+        a++;
+    while (b > a && (b - 1) * stride + offset >= in)
+        b--;
+    *low = a;
+    *high = b;
+}
+
+/* What to do for one tap of the kernel: y += w x, dx += w dy, or the return value sum x dy. */
+typedef enum tap_kind { TAP_FORWARD, TAP_DATA, TAP_WEIGHT } tap_kind;
+
+static double tap(const view *v, tap_kind kind, double w, int32_t ky, int32_t kx, const real *x,
+                  real *dx, double *plane, const real *dy)
+{
+    const dro_window *k = &v->node->window;
+    int32_t top = ky - k->pad[0], left = kx - k->pad[1], r0, r1, c0, c1;
+    int32_t in_width = v->in->width, width = v->node->width;
+    double sum = 0;
+    span(v->in->height, v->node->height, k->stride[0], top, &r0, &r1);
+    span(in_width, width, k->stride[1], left, &c0, &c1);
+    for (int32_t r = r0; r < r1; r++)
+        for (int32_t c = c0; c < c1; c++) {
+            size_t from = (size_t)(r * k->stride[0] + top) * (size_t)in_width +
+                          (size_t)(c * k->stride[1] + left);
+            size_t to = (size_t)r * (size_t)width + (size_t)c;
+            if (kind == TAP_FORWARD)
+                plane[to] += w * (double)x[from];
+            else if (kind == TAP_DATA)
+                dx[from] += (real)(w * (double)dy[to]);
+            else
+                sum += (double)x[from] * (double)dy[to];
+        }
+    return sum;
+}
+
+static void conv_forward(const view *v)
+{
+    const dro_window *k = &v->node->window;
+    size_t area = (size_t)v->node->height * (size_t)v->node->width;
+    size_t in_area = (size_t)v->in->height * (size_t)v->in->width;
+    for (size_t n = 0; n < v->count; n++)
+        for (int32_t o = 0; o < v->node->channels; o++) {
+            const float *w =
+                v->w + (size_t)o * (size_t)(v->in->channels * k->kernel[0] * k->kernel[1]);
+            for (size_t p = 0; p < area; p++)
+                v->s->plane[p] = v->b ? (double)v->b[o] : 0;
+            for (int32_t i = 0; i < v->in->channels; i++)
+                for (int32_t ky = 0; ky < k->kernel[0]; ky++)
+                    for (int32_t kx = 0; kx < k->kernel[1]; kx++)
+                        tap(v, TAP_FORWARD, (double)*w++, ky, kx,
+                            v->x + n * v->in_size + (size_t)i * in_area, NULL, v->s->plane, NULL);
+            for (size_t p = 0; p < area; p++)
+                v->y[n * v->size + (size_t)o * area + p] = (real)v->s->plane[p];
+        }
+}
+
+static void conv_backward(const view *v)
+{
+    const dro_window *k = &v->node->window;
+    size_t area = (size_t)v->node->height * (size_t)v->node->width;
+    size_t in_area = (size_t)v->in->height * (size_t)v->in->width;
+    for (size_t n = 0; n < v->count; n++)
+        for (int32_t o = 0; o < v->node->channels; o++) {
+            size_t at = (size_t)o * (size_t)(v->in->channels * k->kernel[0] * k->kernel[1]);
+            const real *dy = v->dy + n * v->size + (size_t)o * area;
+            for (size_t p = 0; v->db && p < area; p++)
+                v->db[o] += (double)dy[p];
+            for (int32_t i = 0; i < v->in->channels; i++)
+                for (int32_t ky = 0; ky < k->kernel[0]; ky++)
+                    for (int32_t kx = 0; kx < k->kernel[1]; kx++, at++) {
+                        size_t from = n * v->in_size + (size_t)i * in_area;
+                        if (v->dw)
+                            v->dw[at] += tap(v, TAP_WEIGHT, 0, ky, kx, v->x + from, NULL, NULL, dy);
+                        if (v->dx)
+                            tap(v, TAP_DATA, (double)v->w[at], ky, kx, NULL, v->dx + from, NULL,
+                                dy);
+                    }
+        }
+}
+
+/* ---- linear ---- */
+
+static void linear_forward(const view *v)
+{
+    for (size_t n = 0; n < v->count; n++)
+        for (size_t o = 0; o < v->size; o++) {
+            double sum = v->b ? (double)v->b[o] : 0;
+            for (size_t i = 0; i < v->in_size; i++)
+                sum += (double)v->w[o * v->in_size + i] * (double)v->x[n * v->in_size + i];
+            v->y[n * v->size + o] = (real)sum;
+        }
+}
+
+static void linear_backward(const view *v)
+{
+    for (size_t n = 0; n < v->count; n++)
+        for (size_t o = 0; o < v->size; o++) {
+            double dy = (double)v->dy[n * v->size + o];
+            if (v->db)
+                v->db[o] += dy;
+            for (size_t i = 0; i < v->in_size; i++) {
+                if (v->dw)
+                    v->dw[o * v->in_size + i] += dy * (double)v->x[n * v->in_size + i];
+                if (v->dx)
+                    v->dx[n * v->in_size + i] += (real)(dy * (double)v->w[o * v->in_size + i]);
+            }
+        }
+}
+
+/* ---- batch norm: y = gamma (x - mean) / sqrt(var + eps) + beta ---- */
+
+static void norm_moments(const view *v, double *mean, double *var)
+{
+    size_t area = (size_t)v->node->height * (size_t)v->node->width,
+           channels = (size_t)v->node->channels;
+    double m = (double)(v->count * area);
+    for (size_t c = 0; c < channels; c++) {
+        double sum = 0, square = 0;
+        for (size_t n = 0; n < v->count; n++)
+            for (size_t p = 0; p < area; p++)
+                sum += (double)v->x[n * v->size + c * area + p];
+        mean[c] = sum / m;
+        for (size_t n = 0; n < v->count; n++)
+            for (size_t p = 0; p < area; p++) {
+                double off = (double)v->x[n * v->size + c * area + p] - mean[c];
+                square += off * off;
+            }
+        var[c] = square / m;
+        if (v->part == 0) { /* the running variance is the unbiased one */
+            float *run = v->s->taken + v->node->running;
+            const float *old = v->s->memory.statistics + v->node->running;
+            double share = 1.0 / DRO__NORM_MOMENTUM_INVERSE;
+            double unbiased = m > 1 ? square / (m - 1) : var[c];
+            run[c] = (float)((1 - share) * (double)old[c] + share * mean[c]);
+            run[channels + c] = (float)((1 - share) * (double)old[channels + c] + share * unbiased);
+        }
+    }
+}
+
+static bool uses_batch(const view *v)
+{
+    return v->s->training && !v->node->frozen;
+}
+
+static void norm_forward(const view *v)
+{
+    size_t area = (size_t)v->node->height * (size_t)v->node->width,
+           channels = (size_t)v->node->channels;
+    double *mean = v->s->moments[v->index] + 2 * channels * (size_t)v->part, *var = mean + channels;
+    const float *run = v->s->memory.statistics + v->node->running;
+    if (uses_batch(v))
+        norm_moments(v, mean, var);
+    for (size_t c = 0; c < channels; c++) {
+        if (!uses_batch(v))
+            mean[c] = (double)run[c], var[c] = (double)run[channels + c];
+        double scale = (double)v->w[c] / sqrt(var[c] + (double)v->node->eps);
+        for (size_t n = 0; n < v->count; n++)
+            for (size_t p = 0; p < area; p++) {
+                size_t at = n * v->size + c * area + p;
+                v->y[at] = (real)(((double)v->x[at] - mean[c]) * scale + (double)v->b[c]);
+            }
+    }
+}
+
+static void norm_backward(const view *v)
+{
+    size_t area = (size_t)v->node->height * (size_t)v->node->width,
+           channels = (size_t)v->node->channels;
+    const double *mean = v->s->moments[v->index] + 2 * channels * (size_t)v->part;
+    const double *var = mean + channels;
+    double m = (double)(v->count * area);
+    for (size_t c = 0; c < channels; c++) {
+        double inverse = 1 / sqrt(var[c] + (double)v->node->eps), sum = 0, dot = 0;
+        for (size_t n = 0; n < v->count; n++)
+            for (size_t p = 0; p < area; p++) {
+                size_t at = n * v->size + c * area + p;
+                sum += (double)v->dy[at];
+                dot += (double)v->dy[at] * ((double)v->x[at] - mean[c]) * inverse;
+            }
+        if (v->dw)
+            v->dw[c] += dot, v->db[c] += sum;
+        if (!uses_batch(v))
+            sum = dot = 0; /* the statistics are constants */
+        for (size_t n = 0; v->dx && n < v->count; n++)
+            for (size_t p = 0; p < area; p++) {
+                size_t at = n * v->size + c * area + p;
+                double hat = ((double)v->x[at] - mean[c]) * inverse;
+                double slope = (double)v->dy[at] - sum / m - hat * dot / m;
+                v->dx[at] += (real)((double)v->w[c] * inverse * slope);
+            }
+    }
+}
+
+/* ---- pooling ---- */
+
+/* One output of a pooling: forward gives the value; backward (dx not NULL) spreads dy. */
+static double pool_one(const view *v, const real *x, real *dx, int32_t r, int32_t c, double dy)
+{
+    const dro_window *k = &v->node->window;
+    bool max = v->node->op == DRO__OP_MAX_POOL;
+    double best = -HUGE_VAL, sum = 0, share = 1.0 / (double)(k->kernel[0] * k->kernel[1]);
+    int32_t best_at = -1;
+    for (int32_t ky = 0; ky < k->kernel[0]; ky++)
+        for (int32_t kx = 0; kx < k->kernel[1]; kx++) {
+            int32_t row = r * k->stride[0] + ky - k->pad[0],
+                    col = c * k->stride[1] + kx - k->pad[1];
+            if (row < 0 || row >= v->in->height || col < 0 || col >= v->in->width)
+                continue;
+            int32_t at = row * v->in->width + col;
+            double value = (double)x[at];
+            sum += value;
+            if (value > best || best_at < 0 || isnan(value))
+                best = value, best_at = at;
+            if (dx && !max)
+                dx[at] += (real)(dy * share);
+        }
+    if (dx && max && best_at >= 0)
+        dx[best_at] += (real)dy;
+    return max ? best : sum * share;
+}
+
+static void pool(const view *v, bool backward)
+{
+    size_t area = (size_t)v->node->height * (size_t)v->node->width;
+    size_t in_area = (size_t)v->in->height * (size_t)v->in->width;
+    for (size_t plane = 0; plane < v->count * (size_t)v->node->channels; plane++)
+        for (size_t p = 0; p < area; p++) {
+            int32_t r = (int32_t)(p / (size_t)v->node->width),
+                    c = (int32_t)(p % (size_t)v->node->width);
+            real *dx = backward ? v->dx + plane * in_area : NULL;
+            double dy = backward ? (double)v->dy[plane * area + p] : 0;
+            double y = pool_one(v, v->x + plane * in_area, dx, r, c, dy);
+            if (!backward)
+                v->y[plane * area + p] = (real)y;
+        }
+}
+
+static void global_pool(const view *v, bool backward)
+{
+    size_t area = (size_t)v->in->height * (size_t)v->in->width;
+    for (size_t plane = 0; plane < v->count * (size_t)v->node->channels; plane++) {
+        double sum = 0;
+        for (size_t p = 0; p < area; p++) {
+            if (backward)
+                v->dx[plane * area + p] += (real)((double)v->dy[plane] / (double)area);
+            sum += (double)v->x[plane * area + p];
+        }
+        if (!backward)
+            v->y[plane] = (real)(sum / (double)area);
+    }
+}
+
+/* ---- the rest, element by element ---- */
+
+static void concat(const view *v, bool backward)
+{
+    size_t at = 0;
+    for (int k = 0; k < v->node->input_count; k++) {
+        int32_t from = v->node->inputs[k];
+        size_t size = dro__node_size(&v->s->graph->nodes[from]);
+        bool grad = v->s->graph->nodes[from].grad;
+        for (size_t n = 0; n < v->count; n++)
+            for (size_t j = 0; j < size; j++) {
+                size_t source = (v->first + n) * size + j, place = n * v->size + at + j;
+                if (!backward)
+                    v->y[place] = v->s->value[from][source];
+                else if (grad)
+                    v->s->slope[from][source] += v->dy[place];
+            }
+        at += size;
+    }
+}
+
+static void add(const view *v, bool backward)
+{
+    for (int k = 0; k < 2; k++) {
+        int32_t from = v->node->inputs[k];
+        size_t base = v->first * v->size;
+        bool grad = v->s->graph->nodes[from].grad;
+        for (size_t j = 0; j < v->count * v->size; j++)
+            if (!backward)
+                v->y[j] = (k ? v->y[j] : 0) + v->s->value[from][base + j];
+            else if (grad)
+                v->s->slope[from][base + j] += v->dy[j];
+    }
+}
+
+static void shortcut(const view *v, bool backward)
+{
+    int32_t before = (v->node->channels - v->in->channels) / 2, stride = v->node->window.stride[0];
+    size_t area = (size_t)v->node->height * (size_t)v->node->width;
+    size_t in_area = (size_t)v->in->height * (size_t)v->in->width;
+    for (size_t j = 0; j < v->count * v->size; j++) {
+        size_t n = j / v->size, p = j % area;
+        int32_t c = (int32_t)(j % v->size / area) - before;
+        size_t r = p / (size_t)v->node->width, q = p % (size_t)v->node->width;
+        size_t from = n * v->in_size + (size_t)(c > 0 ? c : 0) * in_area +
+                      r * (size_t)stride * (size_t)v->in->width + q * (size_t)stride;
+        bool inside = c >= 0 && c < v->in->channels;
+        if (!backward)
+            v->y[j] = inside ? v->x[from] : 0;
+        else if (inside)
+            v->dx[from] += v->dy[j];
+    }
+}
+
+/* Layers whose j-th output depends on the j-th input alone: y = factor * x + offset. */
+static void elementwise(const view *v, bool backward)
+{
+    size_t area = (size_t)v->node->height * (size_t)v->node->width;
+    for (size_t n = 0; n < v->count; n++) {
+        const dro_net_batch *part = &v->s->parts[v->part];
+        uint64_t key = part->keys ? part->keys[n] : n;
+        for (size_t e = 0; e < v->size; e++) {
+            size_t j = n * v->size + e;
+            double factor = 1, offset = 0;
+            if (v->node->op == DRO__OP_RELU)
+                factor = v->x[j] > 0 || isnan((double)v->x[j]);
+            else if (v->node->op == DRO__OP_DROPOUT && v->s->training)
+                factor = (double)dro__dropout_scale(v->node, v->index, key, e);
+            else if (v->node->op == DRO__OP_AFFINE)
+                factor = (double)v->node->scale[e / area],
+                offset = (double)v->node->shift[e / area];
+            if (backward)
+                v->dx[j] += (real)(factor * (double)v->dy[j]);
+            else
+                v->y[j] = (real)(factor * (double)v->x[j] + offset);
+        }
+    }
+}
+
+/* ---- the two entrances ---- */
+
+void dro__ref_layer_forward(dro__ref_state *s, int32_t index, int part, size_t first, size_t count)
+{
+    view v = look(s, index, part, first, count);
+    switch (v.node->op) {
+    case DRO__OP_CONV:
+        conv_forward(&v);
+        return;
+    case DRO__OP_LINEAR:
+        linear_forward(&v);
+        return;
+    case DRO__OP_NORM:
+        norm_forward(&v);
+        return;
+    case DRO__OP_MAX_POOL:
+    case DRO__OP_AVG_POOL:
+        pool(&v, false);
+        return;
+    case DRO__OP_GLOBAL_POOL:
+        global_pool(&v, false);
+        return;
+    case DRO__OP_ADD:
+        add(&v, false);
+        return;
+    case DRO__OP_CONCAT:
+        concat(&v, false);
+        return;
+    case DRO__OP_SHORTCUT:
+        shortcut(&v, false);
+        return;
+    case DRO__OP_INPUT:
+    case DRO__OP_COUNT:
+        return;
+    case DRO__OP_AFFINE:
+    case DRO__OP_RELU:
+    case DRO__OP_DROPOUT:
+    case DRO__OP_FLATTEN:
+        elementwise(&v, false);
+        return;
+    }
+}
+
+void dro__ref_layer_backward(dro__ref_state *s, int32_t index, int part, size_t first, size_t count,
+                             double *grad)
+{
+    view v = look(s, index, part, first, count);
+    if (!v.node->frozen) {
+        v.dw = v.w ? grad + v.node->weight : NULL;
+        v.db = v.b ? grad + v.node->bias : NULL;
+    }
+    switch (v.node->op) { /* the first three have parameters, or none of their inputs is trained */
+    case DRO__OP_CONV:
+        conv_backward(&v);
+        return;
+    case DRO__OP_LINEAR:
+        linear_backward(&v);
+        return;
+    case DRO__OP_NORM:
+        norm_backward(&v);
+        return;
+    case DRO__OP_MAX_POOL:
+    case DRO__OP_AVG_POOL:
+        pool(&v, true);
+        return;
+    case DRO__OP_GLOBAL_POOL:
+        global_pool(&v, true);
+        return;
+    case DRO__OP_ADD:
+        add(&v, true);
+        return;
+    case DRO__OP_CONCAT:
+        concat(&v, true);
+        return;
+    case DRO__OP_SHORTCUT:
+        shortcut(&v, true);
+        return;
+    case DRO__OP_INPUT:
+    case DRO__OP_COUNT:
+        return;
+    case DRO__OP_AFFINE:
+    case DRO__OP_RELU:
+    case DRO__OP_DROPOUT:
+    case DRO__OP_FLATTEN:
+        elementwise(&v, true);
+        return;
+    }
+}

@@ -1,0 +1,322 @@
+/* A network after it was built: freezing, offsets, weights, and the contract with the optimisers. */
+#define _GNU_SOURCE /* strdup, strtok_r */
+#include "nn.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIELD(field) offsetof(struct dro__net_settings, field)
+
+const dro__param dro__params_net[] = {
+    {{"loss", DRO_PARAM_CHOICE, "cross-entropy", 0, 0,
+      "cross-entropy|focal|logit-adjusted|squared|logistic", "the loss of one example"},
+     FIELD(loss)},
+    {{"smoothing", DRO_PARAM_REAL, "0", 0, 1, NULL,
+      "label smoothing of cross-entropy and logit-adjusted"},
+     FIELD(smoothing)},
+    {{"gamma", DRO_PARAM_REAL, "2", 0, 100, NULL, "focal: the power of 1 - p"}, FIELD(gamma)},
+    {{"tau", DRO_PARAM_REAL, "1", 0, 100, NULL,
+      "logit-adjusted: how many times log(prior) is added to the logits"},
+     FIELD(tau)},
+    {{0}, 0},
+};
+
+static const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};
+
+void dro_net_destroy(dro_net *net)
+{
+    if (!net)
+        return;
+    const dro__backend *be = net->ctx->backend;
+    if (net->live)
+        be->net->destroy(net->live);
+    if (net->memory.frozen)
+        be->free((void *)net->memory.frozen);
+    if (net->memory.statistics)
+        be->free(net->memory.statistics);
+    for (int32_t i = 0; net->graph.nodes && i < net->graph.count; i++)
+        dro__free((void *)net->graph.nodes[i].scale);
+    for (size_t k = 0; k < net->tensor_count; k++)
+        dro__free(net->tensors[k].name);
+    for (int k = 0; k < DRO__PARTS; k++)
+        dro__free(net->keys[k]);
+    dro__free(net->graph.nodes);
+    dro__free(net->tensors);
+    free(net->trained);
+    dro__free(net->prior);
+    dro__free(net->adjust);
+    dro__free(net->weights);
+    dro__free(net->frozen);
+    dro__free(net);
+}
+
+/* ---- choose ---- */
+
+static dro_status changeable(dro_net *net)
+{
+    if (!net)
+        return DRO_ERR_ARGUMENT;
+    if (net->ready)
+        return dro__fail(net->ctx, DRO_ERR_STATE, "the network is ready: its settings are fixed");
+    return DRO_OK;
+}
+
+dro_status dro_net_set(dro_net *net, const char *name, const char *value)
+{
+    DRO_TRY(changeable(net));
+    return dro__params_set(net->ctx, tables, &net->set, "the network", name, value);
+}
+
+dro_status dro_net_param(int index, dro_param *param)
+{
+    const dro__param *row = index < 0 ? NULL : dro__param_at(tables, index);
+    if (!row || !param)
+        return row ? DRO_ERR_ARGUMENT : DRO_ERR_END;
+    *param = row->about;
+    return DRO_OK;
+}
+
+dro_status dro_net_prior(dro_net *net, const double *share, size_t count)
+{
+    DRO_TRY(changeable(net));
+    int32_t head = net->graph.heads[0];
+    if (!share || head < 0 || count != (size_t)net->graph.nodes[head].channels)
+        return dro__fail(net->ctx, DRO_ERR_ARGUMENT, "the prior needs one share for each output");
+    double sum = 0;
+    for (size_t j = 0; j < count; j++) {
+        if (!(share[j] >= 0) || !isfinite(share[j]))
+            return dro__fail(net->ctx, DRO_ERR_RANGE, "class %zu has a share of %g", j, share[j]);
+        sum += share[j];
+    }
+    double *prior = dro__alloc(count, sizeof *prior);
+    if (!(sum > 0) || !prior) {
+        dro__free(prior);
+        return dro__fail(net->ctx, sum > 0 ? DRO_ERR_MEMORY : DRO_ERR_RANGE,
+                         "the prior is all zero");
+    }
+    for (size_t j = 0; j < count; j++)
+        prior[j] = share[j] / sum;
+    dro__free(net->prior);
+    net->prior = prior;
+    return DRO_OK;
+}
+
+dro_status dro_net_train_only(dro_net *net, const char *patterns)
+{
+    DRO_TRY(changeable(net));
+    char *copy = patterns ? strdup(patterns) : NULL;
+    if (patterns && !copy)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the patterns");
+    free(net->trained);
+    net->trained = copy;
+    return DRO_OK;
+}
+
+/* ---- ready ---- */
+
+static bool matches(const char *patterns, const char *name)
+{
+    for (const char *at = patterns; at && *at;) {
+        char one[256];
+        size_t length = strcspn(at, ",");
+        if (length && length < sizeof one) {
+            memcpy(one, at, length);
+            one[length] = '\0';
+            if (fnmatch(one, name, 0) == 0)
+                return true;
+        }
+        at += length + (at[length] == ',');
+    }
+    return false;
+}
+
+/* Marks frozen layers; a layer's tensors are trained together or not at all. */
+static dro_status freeze(dro_net *net)
+{
+    bool any = !net->trained;
+    for (size_t k = 0; net->trained && k < net->tensor_count; k++) {
+        dro__net_tensor *t = &net->tensors[k];
+        if (t->home == DRO__HOME_STATISTICS)
+            continue;
+        bool frozen = !matches(net->trained, t->name);
+        bool first = k == 0 || net->tensors[k - 1].node != t->node;
+        if (!first && net->graph.nodes[t->node].frozen != frozen)
+            return dro__fail(
+                net->ctx, DRO_ERR_UNSUPPORTED,
+                "'%s' trains part of the layer of '%s': train all of a layer or nothing",
+                net->trained, t->name);
+        net->graph.nodes[t->node].frozen = frozen;
+        any = any || !frozen;
+    }
+    if (!any)
+        return dro__fail(net->ctx, DRO_ERR_NAME,
+                         "no layer matches '%s': the first is '%s', the last '%s'", net->trained,
+                         net->tensor_count ? net->tensors[0].name : "",
+                         net->tensor_count ? net->tensors[net->tensor_count - 1].name : "");
+    return DRO_OK;
+}
+
+/* Gives every tensor its home and its offset there, and tells its node. */
+static void place(dro_net *net)
+{
+    size_t used[3] = {0};
+    for (size_t k = 0; k < net->tensor_count; k++) {
+        dro__net_tensor *t = &net->tensors[k];
+        dro__node *node = &net->graph.nodes[t->node];
+        if (t->home != DRO__HOME_STATISTICS)
+            t->home = node->frozen ? DRO__HOME_FROZEN : DRO__HOME_WEIGHTS;
+        t->offset = (int64_t)used[t->home];
+        used[t->home] += t->count;
+        const char *what = strrchr(t->name, '.') + 1;
+        if (strcmp(what, "weight") == 0)
+            node->weight = t->offset;
+        else if (strcmp(what, "bias") == 0)
+            node->bias = t->offset;
+        else if (strcmp(what, "running_mean") == 0)
+            node->running = t->offset;
+    }
+    net->graph.dim = used[DRO__HOME_WEIGHTS];
+    net->graph.frozen_size = used[DRO__HOME_FROZEN];
+    net->graph.statistics_size = used[DRO__HOME_STATISTICS];
+    for (int32_t i = 0; i < net->graph.count; i++) {
+        dro__node *node = &net->graph.nodes[i];
+        node->grad = node->weight >= 0 && !node->frozen;
+        for (int k = 0; k < node->input_count; k++)
+            node->grad = node->grad || net->graph.nodes[node->inputs[k]].grad;
+    }
+}
+
+static dro_status settle_loss(dro_net *net)
+{
+    dro__graph *g = &net->graph;
+    size_t outputs = (size_t)g->nodes[g->heads[0]].channels;
+    g->loss = (dro__net_loss)net->set.loss;
+    g->smoothing = (float)net->set.smoothing;
+    g->gamma = (float)net->set.gamma;
+    if (g->heads[1] >= 0 && (size_t)g->nodes[g->heads[1]].channels != outputs)
+        return dro__fail(net->ctx, DRO_ERR_RANGE, "the two heads have %zu and %d outputs", outputs,
+                         g->nodes[g->heads[1]].channels);
+    if (outputs < 2 && g->loss < DRO__NET_SQUARED)
+        return dro__fail(net->ctx, DRO_ERR_RANGE,
+                         "this loss needs at least 2 outputs, the network has 1");
+    if (g->loss != DRO__NET_LOGIT_ADJUSTED)
+        return DRO_OK;
+    if (!net->prior)
+        return dro__fail(net->ctx, DRO_ERR_STATE,
+                         "the logit-adjusted loss needs the classes' shares: "
+                         "dro_net_prior()");
+    net->adjust = dro__alloc(outputs, sizeof *net->adjust);
+    if (!net->adjust)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the prior");
+    for (size_t j = 0; j < outputs; j++) /* a class without examples: as if it had very few */
+        net->adjust[j] = (float)(net->set.tau * log(fmax(net->prior[j], 1e-12)));
+    g->adjust = net->adjust;
+    return DRO_OK;
+}
+
+static dro_status make_memory(dro_net *net)
+{
+    const dro__backend *be = net->ctx->backend;
+    net->weights = dro__alloc(net->graph.dim + 1, sizeof *net->weights);
+    net->frozen = dro__alloc(net->graph.frozen_size + 1, sizeof *net->frozen);
+    net->memory.frozen = be->alloc(net->graph.frozen_size + 1, sizeof(float));
+    net->memory.statistics = be->alloc(net->graph.statistics_size + 1, sizeof(float));
+    if (!net->weights || !net->frozen || !net->memory.frozen || !net->memory.statistics)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for %zu parameters",
+                         net->graph.dim + net->graph.frozen_size);
+    return be->net->create(net->ctx, &net->graph, &net->memory, &net->live);
+}
+
+dro_status dro_net_ready(dro_net *net)
+{
+    if (!net)
+        return DRO_ERR_ARGUMENT;
+    if (net->failed != DRO_OK)
+        return dro__fail(net->ctx, net->failed, "%s", net->error);
+    if (net->ready)
+        return DRO_OK;
+    if (net->graph.heads[0] < 0)
+        return dro__fail(net->ctx, DRO_ERR_STATE,
+                         "the network has no output: call dro_net_output()");
+    if (!net->ctx->backend->net)
+        return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
+                         "the backend '%s' has no networks in this build", net->ctx->backend->name);
+    DRO_TRY(freeze(net));
+    place(net);
+    if (net->graph.dim == 0)
+        return dro__fail(net->ctx, DRO_ERR_STATE, "the network has nothing to train");
+    DRO_TRY(settle_loss(net));
+    DRO_TRY(make_memory(net));
+    net->ready = true;
+    return dro_net_init(net, 0);
+}
+
+/* ---- the contract ---- */
+
+static dro_status check_call(dro_net *net, const void *w, const dro_net_batch *parts,
+                             int part_count)
+{
+    if (!net || !w || !parts || part_count < 1 || part_count > DRO__PARTS)
+        return DRO_ERR_ARGUMENT;
+    if (!net->ready)
+        return dro__fail(net->ctx, DRO_ERR_STATE, "call dro_net_ready first");
+    for (int k = 0; k < part_count; k++)
+        if (parts[k].count == 0 || !parts[k].x)
+            return dro__fail(net->ctx, DRO_ERR_ARGUMENT, "part %d of a batch is empty", k);
+    return DRO_OK;
+}
+
+/* Labels live in host memory for the host backends, where they can be checked. */
+static dro_status check_labels(dro_net *net, const dro_net_batch *parts, int part_count)
+{
+    const dro__graph *g = &net->graph;
+    int32_t outputs = g->nodes[g->heads[0]].channels, top = outputs > 1 ? outputs : 2;
+    bool any_target = g->loss == DRO__NET_SQUARED || g->loss == DRO__NET_LOGISTIC;
+    for (int k = 0; k < part_count; k++) {
+        if (any_target && parts[k].targets)
+            continue;
+        if (!parts[k].labels)
+            return dro__fail(net->ctx, DRO_ERR_ARGUMENT, "part %d of a batch has no labels", k);
+        for (size_t i = 0; i < parts[k].count; i++)
+            if (parts[k].labels[i] < 0 || parts[k].labels[i] >= top)
+                return dro__fail(net->ctx, DRO_ERR_RANGE,
+                                 "an example has label %d: expected 0 to %d", parts[k].labels[i],
+                                 top - 1);
+    }
+    return DRO_OK;
+}
+
+dro_status dro_net_forward(dro_net *net, const float *w, const dro_net_batch *parts, int part_count,
+                           float *losses)
+{
+    DRO_TRY(check_call(net, w, parts, part_count));
+    if (!losses)
+        return DRO_ERR_ARGUMENT;
+    DRO_TRY(check_labels(net, parts, part_count));
+    return net->ctx->backend->net->forward(net->live, w, parts, part_count, losses);
+}
+
+dro_status dro_net_backward(dro_net *net, const float *w, const float *coef, float *const *grads)
+{
+    if (!net || !w || !coef || !grads || !net->ready)
+        return DRO_ERR_ARGUMENT;
+    return net->ctx->backend->net->backward(net->live, w, coef, grads);
+}
+
+void dro_net_accept(dro_net *net)
+{
+    if (net && net->ready)
+        net->ctx->backend->net->accept(net->live);
+}
+
+dro_status dro_net_evaluate(dro_net *net, const float *w, const dro_net_batch *batch, float *logits,
+                            float *losses)
+{
+    DRO_TRY(check_call(net, w, batch, 1));
+    if (losses)
+        DRO_TRY(check_labels(net, batch, 1));
+    return net->ctx->backend->net->evaluate(net->live, w, batch, logits, losses);
+}

@@ -1,0 +1,163 @@
+/* A network's weights: initialise, count, copy in and out. */
+#include "nn.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { STREAM_INIT = 0x696e6974 };
+
+/* Where a tensor's numbers are in host memory; statistics are gathered into `statistics`. */
+static float *home_of(const dro_net *net, const dro__net_tensor *t, float *statistics)
+{
+    float *homes[] = {net->weights, net->frozen, statistics};
+    return homes[t->home] + t->offset;
+}
+
+static dro_status need_ready(const dro_net *net)
+{
+    if (!net)
+        return DRO_ERR_ARGUMENT;
+    if (!net->ready)
+        return dro__fail(net->ctx, DRO_ERR_STATE, "call dro_net_ready first");
+    return DRO_OK;
+}
+
+/* The host's frozen parameters and the given statistics into the backend's memory. */
+static void send(dro_net *net, const float *statistics)
+{
+    const dro__backend *be = net->ctx->backend;
+    be->copy_in((void *)net->memory.frozen, net->frozen, net->graph.frozen_size * sizeof(float));
+    be->copy_in(net->memory.statistics, statistics, net->graph.statistics_size * sizeof(float));
+}
+
+dro_status dro_net_init(dro_net *net, uint64_t seed)
+{
+    DRO_TRY(need_ready(net));
+    float *statistics = dro__alloc(net->graph.statistics_size + 1, sizeof *statistics);
+    if (!statistics)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the running statistics");
+    for (size_t k = 0; k < net->tensor_count; k++) {
+        const dro__net_tensor *t = &net->tensors[k];
+        const char *what = strrchr(t->name, '.') + 1;
+        float *to = home_of(net, t, statistics);
+        bool one =
+            strcmp(what, "running_var") == 0 || (t->rank == 1 && strcmp(what, "weight") == 0);
+        double fan = (double)(t->shape[1] * t->shape[2] * t->shape[3]), spread = sqrt(2 / fan);
+        for (size_t j = 0; j < t->count; j++)
+            to[j] =
+                t->rank > 1 ? (float)(spread * dro__random_normal(seed, STREAM_INIT + k, j)) : one;
+    }
+    send(net, statistics);
+    net->seed = seed;
+    dro__free(statistics);
+    return DRO_OK;
+}
+
+size_t dro_net_dim(const dro_net *net)
+{
+    return net ? net->graph.dim : 0;
+}
+
+size_t dro_net_parameters(const dro_net *net)
+{
+    size_t sum = 0;
+    for (size_t k = 0; net && k < net->tensor_count; k++)
+        sum += net->tensors[k].home == DRO__HOME_STATISTICS ? 0 : net->tensors[k].count;
+    return sum;
+}
+
+/* Is a node needed for the first head? The auxiliary head is not part of an evaluation. */
+static void mark(const dro__graph *g, int32_t index, bool *needed)
+{
+    needed[index] = true;
+    for (int32_t i = index; i >= 0; i--)
+        for (int k = 0; needed[i] && k < g->nodes[i].input_count; k++)
+            needed[g->nodes[i].inputs[k]] = true;
+}
+
+uint64_t dro_net_multiply_adds(const dro_net *net)
+{
+    if (!net || net->graph.heads[0] < 0)
+        return 0;
+    bool *needed = dro__alloc((size_t)net->graph.count, sizeof *needed);
+    uint64_t sum = 0;
+    if (needed)
+        mark(&net->graph, net->graph.heads[0], needed);
+    for (int32_t i = 0; needed && i < net->graph.count; i++) {
+        const dro__node *node = &net->graph.nodes[i], *in = &net->graph.nodes[node->inputs[0]];
+        if (needed[i] && node->op == DRO__OP_CONV)
+            sum += (uint64_t)dro__node_size(node) * (uint64_t)in->channels *
+                   (uint64_t)node->window.kernel[0] * (uint64_t)node->window.kernel[1];
+        else if (needed[i] && node->op == DRO__OP_LINEAR)
+            sum += (uint64_t)node->channels * (uint64_t)in->channels;
+    }
+    dro__free(needed);
+    return sum;
+}
+
+dro_model_shape dro_net_shape(const dro_net *net)
+{
+    if (!net)
+        return (dro_model_shape){0};
+    const dro__node *in = &net->graph.nodes[0];
+    int32_t head = net->graph.heads[0];
+    return (dro_model_shape){in->channels, in->height, in->width,
+                             head < 0 ? 0 : net->graph.nodes[head].channels};
+}
+
+const float *dro_net_weights(const dro_net *net)
+{
+    return net && net->ready ? net->weights : NULL;
+}
+
+dro_status dro_net_set_weights(dro_net *net, const float *w)
+{
+    DRO_TRY(need_ready(net));
+    if (!w)
+        return DRO_ERR_ARGUMENT;
+    memcpy(net->weights, w, net->graph.dim * sizeof *w);
+    return DRO_OK;
+}
+
+size_t dro_net_statistics_count(const dro_net *net)
+{
+    return net ? net->graph.statistics_size : 0;
+}
+
+dro_status dro_net_statistics(const dro_net *net, float *statistics)
+{
+    DRO_TRY(need_ready(net));
+    if (!statistics)
+        return DRO_ERR_ARGUMENT;
+    net->ctx->backend->copy_out(statistics, net->memory.statistics,
+                                net->graph.statistics_size * sizeof(float));
+    return DRO_OK;
+}
+
+dro_status dro_net_set_statistics(dro_net *net, const float *statistics)
+{
+    DRO_TRY(need_ready(net));
+    if (!statistics)
+        return DRO_ERR_ARGUMENT;
+    send(net, statistics);
+    return DRO_OK;
+}
+
+size_t dro_net_tensor_count(const dro_net *net)
+{
+    return net ? net->tensor_count : 0;
+}
+
+dro_status dro_net_tensor(const dro_net *net, size_t index, dro_tensor *tensor)
+{
+    if (!net || !tensor || index >= net->tensor_count)
+        return DRO_ERR_ARGUMENT;
+    const dro__net_tensor *t = &net->tensors[index];
+    bool trained = t->home == DRO__HOME_WEIGHTS;
+    *tensor = (dro_tensor){.name = t->name,
+                           .rank = t->rank,
+                           .offset = trained && net->ready ? t->offset : -1,
+                           .trained = trained};
+    memcpy(tensor->shape, t->shape, sizeof tensor->shape);
+    return DRO_OK;
+}

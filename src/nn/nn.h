@@ -1,0 +1,76 @@
+/* nn: networks over the contract: the builder, the models, weights and their files. Sees base and backend.
+ *
+ * A model is one file model_NAME.c that adds layers through the public builder, and one line in
+ * models.def. */
+#ifndef DRO_NN_H
+#define DRO_NN_H
+
+#include "graph.h"
+
+/* A named tensor of a network: a parameter, or a running statistic of a norm. */
+typedef enum dro__tensor_home {
+    DRO__HOME_WEIGHTS,
+    DRO__HOME_FROZEN,
+    DRO__HOME_STATISTICS
+} dro__tensor_home;
+
+typedef struct dro__net_tensor {
+    char *name;
+    int rank;
+    int64_t shape[4];
+    int32_t node;
+    size_t count;
+    dro__tensor_home home;
+    int64_t offset; /* into its home */
+} dro__net_tensor;
+
+struct dro_net {
+    dro_context *ctx;
+    dro__graph graph;
+    int32_t node_room;
+    dro__net_tensor *tensors;
+    size_t tensor_count, tensor_room;
+    char *trained; /* patterns, or NULL for all */
+
+    dro_status failed; /* the first error of the building calls, its text in `error` */
+    char error[DRO__ERROR_SIZE];
+    bool ready;
+
+    /* settings: params.c's table writes here */
+    struct dro__net_settings {
+        int32_t loss;
+        double smoothing, gamma, tau;
+    } set;
+    double *prior; /* (outputs) or NULL */
+    float *adjust; /* (outputs), in host memory */
+
+    /* after ready */
+    float *weights, *frozen; /* host: what was initialised, loaded or set */
+    dro__net_memory memory;  /* in the backend's memory */
+    void *live;              /* the backend's network */
+    uint64_t seed;           /* of init: dropout masks derive from it */
+
+    dro_net_source source;
+    uint64_t *keys[DRO__PARTS]; /* of the parts of a problem's call */
+    size_t key_room;
+};
+
+/* Records the first error of the building calls; returns -1, the node of an error. */
+dro_node dro__net_wrong(dro_net *net, dro_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+extern const dro__param dro__params_net[];
+
+/* A model: adds its layers to a network whose input has been made, and marks its outputs. `arguments` is
+ * what follows the colon of "mlp:128,64", or "". */
+typedef struct dro__model {
+    const char *name, *summary;
+    dro_model_shape usual;
+    void (*build)(dro_net *net, const char *arguments, int32_t outputs);
+} dro__model;
+
+#define MODEL(name) extern const dro__model dro__model_##name;
+#include "models.def"
+#undef MODEL
+
+#endif
