@@ -158,6 +158,12 @@ static int32_t in_layout(compiler *c, int32_t value, int layout)
 
 /* ---- operations ---- */
 
+/* The kind of convolution that is fastest for a shape. */
+static dro_status choose_conv(dro__cpu_network *net, const dro__conv_shape *shape, dro__conv **conv)
+{
+    return dro__onednn_conv(net->library, shape, conv);
+}
+
 static dro_status make_conv(compiler *c, dro__run *op)
 {
     dro__conv **conv = &c->net->convs[op->index];
@@ -174,7 +180,7 @@ static dro_status make_conv(compiler *c, dro__run *op)
                                  .plain = !in->blocked,
                                  .data = from->grad,
                                  .weight = !op->node->frozen};
-        DRO_TRY(dro__conv_create(c->net->library, &shape, conv));
+        DRO_TRY(choose_conv(c->net, &shape, conv));
     }
     op->conv = *conv;
     return DRO_OK;

@@ -13,8 +13,8 @@ static bool conv_forward(const dro__piece *piece)
     const float *x = dro__piece_value(piece, piece->op->in[0].value, 0);
     float *z = dro__value_at(piece->net, tail->deferred ? tail->z : v->data, v->size, p->room,
                              piece->first);
-    if (!dro__conv_forward(piece->op->conv, piece->lane_index, piece->count, x, z,
-                           piece->lane->scratch))
+    if (!piece->op->conv->cls->forward(piece->op->conv, piece->lane_index, piece->count, x, z,
+                                       piece->lane->scratch))
         return false;
     if (tail->deferred) {
         dro__piece_moments(piece, z);
@@ -32,14 +32,11 @@ static bool conv_forward(const dro__piece *piece)
 static bool conv_slope(const dro__piece *piece, const float *dz)
 {
     dro__lane *lane = piece->lane;
-    bool first = !lane->any[piece->part];
+    dro__conv *conv = piece->op->conv;
     const float *x = dro__piece_value(piece, piece->op->in[0].value, 0);
-    float *to = first ? lane->sum[piece->part] : lane->slope;
-    if (!dro__conv_slope(piece->op->conv, piece->lane_index, piece->count, x, dz, to,
-                         lane->scratch))
+    if (!conv->cls->slope(conv, piece->lane_index, piece->count, x, dz, !lane->any[piece->part],
+                          lane->sum[piece->part], lane->slope, lane->scratch))
         return false;
-    if (!first)
-        dro__floats_add(dro__conv_slope_size(piece->op->conv), lane->sum[piece->part], to);
     lane->any[piece->part] = true;
     return true;
 }
@@ -54,8 +51,8 @@ static bool conv_backward(const dro__piece *piece)
         return false;
     if (from->wants) {
         float *dx = dro__piece_grad(piece, in->value), *to = in->first ? dx : piece->lane->slots[3];
-        if (!dro__conv_data(op->conv, piece->lane_index, piece->count, dz, to,
-                            piece->lane->scratch))
+        if (!op->conv->cls->data(op->conv, piece->lane_index, piece->count, dz, to,
+                                 piece->lane->scratch))
             return false;
         if (!in->first)
             dro__floats_add(piece->count * from->size, dx, to);
@@ -184,12 +181,12 @@ static void conv_finish(dro__cpu_network *net, const dro__run *op)
 {
     enum { WORTH_SHARING = 1 << 15 };
     for (int part = 0; !op->node->frozen && part < net->part_count; part++) {
-        reduction r = {net, op, dro__conv_slope_size(op->conv), 1, part};
+        reduction r = {net, op, op->conv->slope_size, 1, part};
         r.pieces = r.size > WORTH_SHARING ? net->lane_count : 1;
         dro__pool_run(net->ctx->pool, r.pieces, reduce_piece, &r);
         int before = dro__onednn_begin();
-        if (!dro__conv_slope_out(op->conv, net->lanes[0].sum[part],
-                                 net->grads[part] + op->node->weight))
+        if (!op->conv->cls->slope_out(op->conv, net->lanes[0].sum[part],
+                                      net->grads[part] + op->node->weight))
             atomic_store(&net->failed, true);
         dro__onednn_end(before);
     }
@@ -276,8 +273,8 @@ static void take_one(void *arg, size_t k)
     if (!op->conv || (t->back && (!op->back || !t->program->values[op->in[0].value].wants)))
         return;
     int before = dro__onednn_begin();
-    if (!dro__conv_take(op->conv, dro__node_parameters(t->net, op->node, op->node->weight),
-                        t->back))
+    if (!op->conv->cls->take(op->conv, dro__node_parameters(t->net, op->node, op->node->weight),
+                             t->back))
         atomic_store(&t->net->failed, true);
     dro__onednn_end(before);
 }
@@ -350,16 +347,16 @@ static dro_status ready_chunks(dro__cpu_network *net, dro__program *p, const dro
         for (int k = 0; op->conv && k < count; k++) {
             size_t rest = parts[k].count % op->chunk;
             if (parts[k].count >= op->chunk)
-                DRO_TRY(dro__conv_ready(op->conv, op->chunk));
+                DRO_TRY(op->conv->cls->ready(op->conv, op->chunk));
             if (rest)
-                DRO_TRY(dro__conv_ready(op->conv, rest));
+                DRO_TRY(op->conv->cls->ready(op->conv, rest));
         }
         if (op->conv) {
-            size_t bytes = dro__conv_scratch(op->conv);
+            size_t bytes = op->conv->scratch;
             scratch = bytes > scratch ? bytes : scratch;
         }
         if (op->conv && op->back && !op->node->frozen) {
-            size_t size = dro__conv_slope_size(op->conv);
+            size_t size = op->conv->slope_size;
             weights = size > weights ? size : weights;
         }
     }
@@ -406,7 +403,8 @@ static void destroy(void *arg)
         dro__free(net->lanes[l].row);
     }
     for (int32_t i = 0; net->convs && i < net->graph->count; i++)
-        dro__conv_destroy(net->convs[i]);
+        if (net->convs[i])
+            net->convs[i]->cls->destroy(net->convs[i]);
     for (int k = 0; k < 2; k++)
         dro__program_destroy(&net->program[k]);
     dro__onednn_destroy(net->library);
