@@ -1,6 +1,8 @@
 /* From a graph to a program: which layers become one operation, in which layout, and in which order. */
 #include "net.h"
 
+#include "conv_winograd.h"
+
 #include <string.h>
 
 typedef struct compiler {
@@ -161,6 +163,8 @@ static int32_t in_layout(compiler *c, int32_t value, int layout)
 /* The kind of convolution that is fastest for a shape. */
 static dro_status choose_conv(dro__cpu_network *net, const dro__conv_shape *shape, dro__conv **conv)
 {
+    if (dro__conv_winograd_fits(shape))
+        return dro__conv_winograd(net->ctx, shape, conv);
     return dro__onednn_conv(net->library, shape, conv);
 }
 
