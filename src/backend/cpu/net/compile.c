@@ -331,7 +331,7 @@ static void size_chunks(compiler *c)
                       (size_t)(op->node->window.kernel[0] * op->node->window.kernel[1]);
         size_t target = CACHE / sizeof(float);
         target = weights > target ? weights : target; /* large weights are read once per chunk */
-        op->chunk = target / floats ? target / floats : 1;
+        op->most = target / floats ? target / floats : 1;
         op->lanes = weights > HEAVY ? threads : c->net->lane_count;
     }
 }

@@ -28,7 +28,7 @@ typedef struct dro__conv_class {
     bool (*data)(dro__conv *conv, size_t lane, size_t count, const float *dz, float *dx,
                  void *scratch);
     /* sum += this chunk's gradient by the weights, in a layout of its own; `first`: sum holds nothing yet.
-     * spare is as large as sum. Sums of several lanes may be added element by element. */
+     * spare holds `spare` floats. Sums of several lanes may be added element by element. */
     bool (*slope)(dro__conv *conv, size_t lane, size_t count, const float *x, const float *dz,
                   bool first, float *sum, float *spare, void *scratch);
     bool (*slope_out)(dro__conv *conv, const float *sum, float *dw);
@@ -39,6 +39,7 @@ struct dro__conv { /* every kind's struct begins with it */
     dro__conv_shape shape;
     size_t scratch;    /* bytes of a lane's scratch, after ready */
     size_t slope_size; /* floats of a sum, after ready */
+    size_t spare;      /* floats that slope wants besides */
 };
 
 #endif

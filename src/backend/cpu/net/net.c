@@ -35,7 +35,7 @@ static bool conv_slope(const dro__piece *piece, const float *dz)
     dro__conv *conv = piece->op->conv;
     const float *x = dro__piece_value(piece, piece->op->in[0].value, 0);
     if (!conv->cls->slope(conv, piece->lane_index, piece->count, x, dz, !lane->any[piece->part],
-                          lane->sum[piece->part], lane->slope, lane->scratch))
+                          lane->sum[piece->part], lane->spare, lane->scratch))
         return false;
     lane->any[piece->part] = true;
     return true;
@@ -285,111 +285,6 @@ static void take_weights(dro__cpu_network *net, dro__program *program, bool back
     dro__pool_run(net->ctx->pool, (size_t)program->op_count, take_one, &t);
 }
 
-/* ---- memory ---- */
-
-static void free_lanes(dro__cpu_network *net)
-{
-    for (size_t l = 0; net->lanes && l < net->lane_count; l++) {
-        dro__lane *lane = &net->lanes[l];
-        for (int k = 0; k < DRO__SLOTS_PER_LANE; k++)
-            dro__free(lane->slots[k]);
-        for (int k = 0; k < DRO__PARTS; k++)
-            dro__free(lane->sum[k]);
-        dro__free(lane->slope);
-        dro__free(lane->scratch);
-        for (int k = 0; k < DRO__SLOTS_PER_LANE; k++)
-            lane->slots[k] = NULL;
-        for (int k = 0; k < DRO__PARTS; k++)
-            lane->sum[k] = NULL;
-        lane->slope = NULL;
-        lane->scratch = NULL;
-    }
-}
-
-/* Lanes' buffers of the sizes that are now needed. */
-static dro_status make_lanes(dro__cpu_network *net, size_t slot, size_t weights, size_t scratch)
-{
-    if (slot <= net->slot_size && weights <= net->weight_size && scratch <= net->scratch_size)
-        return DRO_OK;
-    free_lanes(net);
-    net->slot_size = slot > net->slot_size ? slot : net->slot_size;
-    net->weight_size = weights > net->weight_size ? weights : net->weight_size;
-    net->scratch_size = scratch > net->scratch_size ? scratch : net->scratch_size;
-    bool ok = true;
-    for (size_t l = 0; l < net->lane_count; l++) {
-        dro__lane *lane = &net->lanes[l];
-        for (int k = 0; k < DRO__SLOTS_PER_LANE; k++)
-            ok = ok && (lane->slots[k] = dro__alloc(net->slot_size, sizeof(float)));
-        ok = ok && (lane->scratch = dro__alloc(net->scratch_size + 1, 1));
-        for (int k = 0; net->weight_size && k < DRO__PARTS; k++)
-            ok = ok && (lane->sum[k] = dro__alloc(net->weight_size, sizeof(float)));
-        if (net->weight_size)
-            ok = ok && (lane->slope = dro__alloc(net->weight_size, sizeof(float)));
-    }
-    if (ok)
-        return DRO_OK;
-    free_lanes(net);
-    net->slot_size = net->weight_size = net->scratch_size = 0;
-    return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the lanes of a network");
-}
-
-/* Convolutions for the chunks that these parts fall into. */
-static dro_status ready_chunks(dro__cpu_network *net, dro__program *p, const dro_net_batch *parts,
-                               int count)
-{
-    size_t slot = 1, weights = 0, scratch = 0;
-    for (int32_t i = 0; i < p->op_count; i++) {
-        dro__run *op = &p->ops[i];
-        size_t most = p->values[op->end].size;
-        for (int k = 0; k < op->input_count; k++)
-            most = p->values[op->in[k].value].size > most ? p->values[op->in[k].value].size : most;
-        slot = most * op->chunk > slot ? most * op->chunk : slot;
-        for (int k = 0; op->conv && k < count; k++) {
-            size_t rest = parts[k].count % op->chunk;
-            if (parts[k].count >= op->chunk)
-                DRO_TRY(op->conv->cls->ready(op->conv, op->chunk));
-            if (rest)
-                DRO_TRY(op->conv->cls->ready(op->conv, rest));
-        }
-        if (op->conv) {
-            size_t bytes = op->conv->scratch;
-            scratch = bytes > scratch ? bytes : scratch;
-        }
-        if (op->conv && op->back && !op->node->frozen) {
-            size_t size = op->conv->slope_size;
-            weights = size > weights ? size : weights;
-        }
-    }
-    return make_lanes(net, slot, weights, scratch);
-}
-
-static dro_status make_room(dro__cpu_network *net, dro__program *p, const dro_net_batch *parts,
-                            int count)
-{
-    bool same = true;
-    for (int k = 0; k < DRO__PARTS; k++) {
-        size_t here = k < count ? parts[k].count : 0;
-        same = same && (here == p->counts[k] || here == 0);
-    }
-    if (!same) {
-        DRO_TRY(ready_chunks(net, p, parts, count));
-        for (int k = 0; k < count; k++)
-            p->counts[k] = parts[k].count;
-    }
-    size_t total = net->first[count];
-    p->room = total;
-    if (p->arena * total <= net->arena_size)
-        return DRO_OK;
-    dro__free(net->arena);
-    net->arena_size = 0;
-    net->arena = dro__alloc(p->arena * total, sizeof(float));
-    if (!net->arena)
-        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a batch of %zu: it needs %zu MiB",
-                         total, p->arena * total * sizeof(float) >> 20);
-    net->arena_size = p->arena * total;
-    return DRO_OK;
-}
-
 /* ---- the table ---- */
 
 static void destroy(void *arg)
@@ -397,8 +292,8 @@ static void destroy(void *arg)
     dro__cpu_network *net = arg;
     if (!net)
         return;
-    free_lanes(net);
     for (size_t l = 0; net->lanes && l < net->lane_count; l++) {
+        dro__lane_free(&net->lanes[l]);
         dro__free(net->lanes[l].moments);
         dro__free(net->lanes[l].row);
     }
@@ -484,7 +379,7 @@ static dro_status begin(dro__cpu_network *net, dro__program *program, const floa
         net->parts[k] = parts[k];
         net->first[k + 1] = net->first[k] + parts[k].count;
     }
-    DRO_TRY(make_room(net, program, parts, part_count));
+    DRO_TRY(dro__network_room(net, program, parts, part_count));
     atomic_store(&net->failed, false);
     memcpy(net->taken, net->memory.statistics, net->graph->statistics_size * sizeof *net->taken);
     for (int32_t k = 0; k < program->tail_count; k++)

@@ -315,7 +315,8 @@ static dro_status conv_ready(dro__conv *base, size_t count)
         return failed(conv->library, "convolution", status);
     conv->chosen = true;
     if (conv->base.shape.weight)
-        base->slope_size = dnnl_memory_desc_get_size(&conv->layout[WEIGHTS]) / sizeof(float);
+        base->slope_size = base->spare =
+            dnnl_memory_desc_get_size(&conv->layout[WEIGHTS]) / sizeof(float);
     conv->counts[at] = count;
     conv->used = at + 1;
     return DRO_OK;

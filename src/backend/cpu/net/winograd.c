@@ -221,19 +221,13 @@ static size_t weight_place(int ci, int co, int i, int o)
     return (size_t)(o / width) * ci * width + (size_t)i * width + o % width;
 }
 
-AVX512_INLINE __m512i lanes_times(int step)
-{
-    __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    return _mm512_mullo_epi32(lane, _mm512_set1_epi32(step));
-}
-
 typedef void filter_transform(const vec taps[9], float *u, size_t step);
 
 /* ci inputs, co outputs; the 3x3 filter of (i, o) is at oihw + i * si + o * so. */
 AVX512 static void prepare(int ci, int co, const float *oihw, int si, int so, int rotate,
                            filter_transform *filter, float *u)
 {
-    __m512i place = lanes_times(so);
+    __m512i place = dro__winograd_lanes_times(so);
     for (int i = 0; i < ci; i++)
         for (int o = 0; o < co; o += LANES) {
             const float *from = oihw + (size_t)i * si + (size_t)o * so;
@@ -264,7 +258,7 @@ typedef void taps_transform(const float *u, size_t step, vec taps[9]);
 
 AVX512 static void finish(int ci, int co, const float *acc, taps_transform *taps, float *grad)
 {
-    __m512i place = lanes_times(9 * ci);
+    __m512i place = dro__winograd_lanes_times(9 * ci);
     for (int i = 0; i < ci; i++)
         for (int o = 0; o < co; o += LANES) {
             vec g[9];

@@ -1,8 +1,10 @@
-/* 3x3, stride 1, pad 1 float32 convolution for blocked activations.
+/* 3x3, pad 1, stride 1 or 2 float32 convolution for blocked activations.
  *
  * Activations are (n, C/16, H, W, 16) floats, 64-byte aligned, C a multiple of
- * 16; weights are plain (o, i, 3, 3).  The method is Winograd's F(4x4, 3x3); see
- * winograd_tiles.c for the transforms and winograd.c for the blocking.
+ * 16; weights are plain (o, i, 3, 3).  The method is Winograd's F(4x4, 3x3):
+ * winograd.c has the blocking, winograd_tiles.c (stride 1) and winograd2_tiles.c (stride 2)
+ * the transforms, winograd_products.c the matrix products; dro__winograd_first.c is a direct
+ * kernel for the first layer.
  *
  * Everything is single-threaded and allocates nothing: every thread brings its
  * own scratch, and threads work on different images.  All buffers but the plain

@@ -284,11 +284,11 @@ AVX512_INLINE void output_strip(int step, const dro__winograd_strip *s, float *p
     int side = TILE * step, rows = s->h - s->ty * side, cols = s->w - s->tx * side;
     ptrdiff_t line = (ptrdiff_t)s->w * LANES;
     float *y = plane + s->ty * side * line + s->tx * side * LANES;
-    for (int t = 0; t < s->count; t++, cols -= side, y += side * LANES, v += LANES)
-        if (rows >= side && cols >= side)
-            output_tile(step, v, side, side, y, line);
-        else
-            output_tile(step, v, rows, cols, y, line);
+    int whole = rows < side ? 0 : cols / side < s->count ? cols / side : s->count;
+    for (int t = 0; t < whole; t++, y += side * LANES, v += LANES)
+        output_tile(step, v, side, side, y, line);
+    for (int t = whole; t < s->count; t++, y += side * LANES, v += LANES)
+        output_tile(step, v, rows, cols - t * side, y, line);
 }
 
 AVX512 void dro__winograd2_output(const dro__winograd_strip *s, float *plane, float *v)

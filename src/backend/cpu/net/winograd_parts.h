@@ -18,6 +18,13 @@ typedef __m512 vec; /* 16 channels of one pixel, or of one value of a tile */
 #define FMA  _mm512_fmadd_ps  /* a b + c */
 #define FNMA _mm512_fnmadd_ps /* c - a b */
 
+/* 0, step, ..., 15 step: the places of 16 filters, for gathers and scatters. */
+AVX512_INLINE __m512i dro__winograd_lanes_times(int step)
+{
+    __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_mullo_epi32(lane, _mm512_set1_epi32(step));
+}
+
 /* A tile is 4x4 pixels (of the smaller image, if there is a stride).  A method
  * turns the inputs of a tile into some number of values, multiplies each by a
  * matrix (ci x co) of transformed weights, and turns the products into outputs.
@@ -55,18 +62,21 @@ typedef struct {
     } group[MATRICES];
 } dro__winograd_method;
 
-/* 3x3 with stride 1 (winograd_tiles.c): 6x6 values, one matrix each. */
+/* 3x3 with stride 1 (winograd_tiles.c), 36 values: `input` makes them from x, `grad`
+ * from dy (for the gradient of the weights), `output` makes y of the products. */
 extern const dro__winograd_method dro__winograd_stride1;
 dro__winograd_transform dro__winograd_input, dro__winograd_grad, dro__winograd_output;
-void dro__winograd_filter(const vec taps[9], float *u, size_t step);
-void dro__winograd_filter_grad(const float *u, size_t step, vec taps[9]);
 
-/* 3x3 with stride 2 (winograd2_tiles.c): 9x9 values.  dro__winograd2_output and
- * dro__winograd2_expand lead to the small image, dro__winograd2_expand and dro__winograd2_spread ...
- */
+/* 3x3 with stride 2 (winograd2_tiles.c), 81 values; the `back` pair leads from dy to
+ * dx. */
 extern const dro__winograd_method dro__winograd_stride2;
 dro__winograd_transform dro__winograd2_input, dro__winograd2_grad, dro__winograd2_output;
 dro__winograd_transform dro__winograd2_back_input, dro__winograd2_back_output;
+
+/* 16 filters, one per lane, to their 36 elements of u (`step` floats apart), and
+ * gradients back. */
+void dro__winograd_filter(const vec taps[9], float *u, size_t step);
+void dro__winograd_filter_grad(const float *u, size_t step, vec taps[9]);
 void dro__winograd2_filter(const vec taps[9], float *u, size_t step);
 void dro__winograd2_filter_grad(const float *u, size_t step, vec taps[9]);
 

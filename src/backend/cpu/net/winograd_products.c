@@ -1,10 +1,11 @@
 /* The small matrix products of conv3, one matrix of weights at a time.
  *
- * A CPU of the Zen 4 kind finishes one 512-bit FMA per cycle after 4 cycles and
- * loads about one vector per cycle, so a kernel needs at least 4 accumulators,
- * and fewer loads than FMAs.  Both kernels hold a block of the result in
- * registers: rows (each a broadcast scalar) times `nb` vectors of output
- * channels.
+ * Zen 4 starts one 512-bit FMA per cycle, which takes 4 cycles, and loads one
+ * vector per cycle (a broadcast inside an FMA is nearly free); a store costs the
+ * FMAs more than a cycle.  So a kernel wants many accumulators, fewer loads than
+ * FMAs and few stores.  Both kernels hold a block of the result in registers,
+ * rows (each a broadcast scalar) times nb vectors of output channels: 16x1, 12x2
+ * or 6x4 to multiply, 16x1, 8x2 or 4x4 to accumulate.
  */
 #include "winograd_parts.h"
 
@@ -18,7 +19,7 @@ int dro__winograd_group(int co)
 AVX512_INLINE void tiles_kernel(int nt, int nb, int ci, const float *v, const float *u, float *m,
                                 size_t chan)
 {
-    vec acc[24][4];
+    vec acc[16][4];
     UNROLL for (int t = 0; t < nt; t++) UNROLL for (int b = 0; b < nb; b++) acc[t][b] =
         _mm512_setzero_ps();
     for (int i = 0; i < ci; i += LANES, v += chan)

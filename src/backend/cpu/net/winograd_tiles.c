@@ -54,8 +54,8 @@ static void rows_at(const dro__winograd_strip *s, const float *plane, int y, int
         row[r] = y >= 0 && y < s->h ? plane + (ptrdiff_t)y * s->w * LANES : s->zeros;
 }
 
-/* B^T d comes in pairs of outputs that share their work: (1, 2), (3, 4), (0, 5).
- * The second number is the other output's place. */
+/* B^T d comes in pairs of outputs that share their work, (1, 2), (3, 4), (0, 5),
+ * 12 operations in all.  A pair is named by its first output. */
 typedef enum { PAIR_12 = 1, PAIR_34 = 3, PAIR_05 = 0 } pair;
 
 AVX512_INLINE void input_pair(pair p, const vec d[SIDE], vec *a, vec *b)
@@ -102,7 +102,7 @@ AVX512_INLINE void input_row(const vec d[SIDE], int first, float *v)
 AVX512_INLINE void input_rows(pair p, const dro__winograd_strip *s, const float *const row[SIDE],
                               float *v)
 {
-    int first = SIDE * p, second = p == PAIR_05 ? 30 : first + SIDE;
+    int first = SIDE * p, second = SIDE * (p == PAIR_05 ? 5 : p + 1);
     int x = s->tx * TILE - 1;
     vec a[SIDE], b[SIDE];
     input_column(p, row, x, x >= 0, &a[4], &b[4]);
@@ -156,7 +156,7 @@ AVX512_INLINE void grad_row(const vec d[TILE], int first, float *v)
 
 AVX512_INLINE void grad_rows(pair p, const float *const row[TILE], int x, int cols, float *v)
 {
-    int first = SIDE * p, second = p == PAIR_05 ? 30 : first + SIDE;
+    int first = SIDE * p, second = SIDE * (p == PAIR_05 ? 5 : p + 1);
     vec a[TILE], b[TILE];
     UNROLL for (int c = 0; c < TILE; c++)
     {
@@ -227,20 +227,22 @@ AVX512_INLINE void output_rows(int odd, const float *m, int rows, int cols, floa
         output_row(b, cols, y + (odd + 2) * line);
 }
 
+AVX512_INLINE void output_tile(const float *m, int rows, int cols, float *y, ptrdiff_t line)
+{
+    output_rows(0, m, rows, cols, y, line);
+    output_rows(1, m, rows, cols, y, line);
+}
+
 AVX512 void dro__winograd_output(const dro__winograd_strip *s, float *plane, float *m)
 {
+    int rows = s->h - s->ty * TILE, cols = s->w - s->tx * TILE;
     ptrdiff_t line = (ptrdiff_t)s->w * LANES;
-    int rows = s->h - s->ty * TILE, cols = s->w - s->tx * TILE, t = 0;
     float *y = plane + s->ty * TILE * line + s->tx * TILE * LANES;
-    if (rows >= TILE)
-        for (; t < s->count && cols >= TILE; t++, cols -= TILE, y += TILE * LANES, m += LANES) {
-            output_rows(0, m, TILE, TILE, y, line);
-            output_rows(1, m, TILE, TILE, y, line);
-        }
-    for (; t < s->count; t++, cols -= TILE, y += TILE * LANES, m += LANES) {
-        output_rows(0, m, rows, cols, y, line);
-        output_rows(1, m, rows, cols, y, line);
-    }
+    int whole = rows < TILE ? 0 : cols / TILE < s->count ? cols / TILE : s->count;
+    for (int t = 0; t < whole; t++, y += TILE * LANES, m += LANES)
+        output_tile(m, TILE, TILE, y, line);
+    for (int t = whole; t < s->count; t++, y += TILE * LANES, m += LANES)
+        output_tile(m, rows, cols - t * TILE, y, line);
 }
 
 /* G g: 3 taps -> 6 values, and G^T u: 6 values -> 3 taps. */
