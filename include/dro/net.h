@@ -158,8 +158,9 @@ DRO_API void dro_net_accept(dro_net *net); /* keeps the running statistics of th
 DRO_API dro_status dro_net_evaluate(dro_net *net, const float *w, const dro_net_batch *batch,
                                     float *logits, float *losses);
 
-/* Where a problem's examples come from: `fetch` fills in a drawn batch (ids, position). The other
- * fields go into the problem as they are (dro/problem.h); draw may be NULL. */
+/* Where a problem's examples come from: `fetch` fills in a drawn batch (ids, position); its arrays must
+ * stay while the other part of the call is fetched and until the backward. The keys are the network's
+ * to fill in. The other fields go into the problem as they are (dro/problem.h); draw may be NULL. */
 typedef struct dro_net_source {
     void *user;
     dro_status (*fetch)(void *user, const dro_batch *batch, dro_net_batch *out);
