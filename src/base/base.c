@@ -1,10 +1,12 @@
 /* Status texts, the error line of a context, and memory. */
+#define _GNU_SOURCE /* madvise */
 #include "base.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 const char *dro_status_text(dro_status status)
 {
@@ -40,12 +42,19 @@ int dro_context_threads(const dro_context *ctx)
 void *dro__alloc(size_t count, size_t size)
 {
     size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - 64)
+    if (__builtin_mul_overflow(count, size, &bytes))
         return NULL;
-    bytes = (bytes + 63) / 64 * 64;
-    if (bytes == 0)
-        bytes = 64;
-    void *pointer = aligned_alloc(64, bytes);
+    /* Large blocks are made of large pages, where the system has them: fewer misses of the page tables. */
+    enum { LINE = 64, HUGE_PAGE = 1 << 21 };
+    size_t unit = bytes < 4 * (size_t)HUGE_PAGE ? LINE : HUGE_PAGE;
+    if (bytes > SIZE_MAX - unit)
+        return NULL;
+    bytes = bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
+    void *pointer = aligned_alloc(unit, bytes);
+#ifdef MADV_HUGEPAGE
+    if (pointer && unit == HUGE_PAGE)
+        madvise(pointer, bytes, MADV_HUGEPAGE);
+#endif
     if (pointer)
         memset(pointer, 0, bytes);
     return pointer;

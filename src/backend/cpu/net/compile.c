@@ -54,7 +54,8 @@ static void grow_chain(compiler *c, int32_t first, dro__tail *tail)
             tail->norm = node;
         } else if (node->op == DRO__OP_ADD && tail->residual < 0) {
             int32_t other = node->inputs[0] == at ? node->inputs[1] : node->inputs[0];
-            if (other >= at)
+            bool chain = g->nodes[other].op == DRO__OP_CONV || g->nodes[other].op == DRO__OP_NORM;
+            if (other == at || (other > at && chain))
                 break; /* the later of two chains takes the sum */
             tail->residual = other;
         } else if (node->op == DRO__OP_RELU) {
@@ -318,7 +319,7 @@ static dro_status mark_uses(compiler *c)
 
 static void size_chunks(compiler *c)
 {
-    enum { CACHE = 512 * 1024, LANES_PER_THREAD = 4, HEAVY = 1 << 18 };
+    enum { CACHE = 512 * 1024, LANES_PER_THREAD = 4, HEAVY = 1 << 12 };
     dro__program *p = c->out;
     size_t threads = (size_t)dro__pool_threads(c->net->ctx->pool);
     for (int32_t i = 0; i < p->op_count; i++) {

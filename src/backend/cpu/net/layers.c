@@ -27,7 +27,7 @@ static sides sides_of(const dro__piece *piece)
 static float *output(const dro__piece *piece)
 {
     const dro__value *v = &piece->program->values[piece->op->end];
-    return dro__value_at(piece->net, v->data, v->size, piece->program->room, piece->first);
+    return dro__value_at(piece->net, piece->program, v->data, v->size, piece->first);
 }
 
 /* The slope of input k to add to, zeroed when nothing is in it yet; NULL when it has none. */
@@ -296,10 +296,8 @@ void dro__linear_finish(dro__cpu_network *net, dro__program *program, const dro_
 {
     if (op->node->frozen)
         return;
-    for (int part = 0; part < net->part_count; part++) {
-        linear_task task = {net, program, op, part};
-        dro__pool_run(net->ctx->pool, op->lanes, linear_rows, &task);
-    }
+    linear_task task = {net, program, op, net->part};
+    dro__pool_run(net->ctx->pool, op->lanes, linear_rows, &task);
 }
 
 /* ---- element by element ---- */

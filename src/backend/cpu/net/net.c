@@ -11,8 +11,8 @@ static bool conv_forward(const dro__piece *piece)
     const dro__value *v = &p->values[piece->op->end];
     const dro__tail *tail = &p->tails[v->tail];
     const float *x = dro__piece_value(piece, piece->op->in[0].value, 0);
-    float *z = dro__value_at(piece->net, tail->deferred ? tail->z : v->data, v->size, p->room,
-                             piece->first);
+    float *z =
+        dro__value_at(piece->net, p, tail->deferred ? tail->z : v->data, v->size, piece->first);
     if (!piece->op->conv->cls->forward(piece->op->conv, piece->lane_index, piece->count, x, z,
                                        piece->lane->scratch))
         return false;
@@ -34,10 +34,10 @@ static bool conv_slope(const dro__piece *piece, const float *dz)
     dro__lane *lane = piece->lane;
     dro__conv *conv = piece->op->conv;
     const float *x = dro__piece_value(piece, piece->op->in[0].value, 0);
-    if (!conv->cls->slope(conv, piece->lane_index, piece->count, x, dz, !lane->any[piece->part],
-                          lane->sum[piece->part], lane->spare, lane->scratch))
+    if (!conv->cls->slope(conv, piece->lane_index, piece->count, x, dz, !lane->any, lane->sum,
+                          lane->spare, lane->scratch))
         return false;
-    lane->any[piece->part] = true;
+    lane->any = true;
     return true;
 }
 
@@ -105,10 +105,8 @@ static void clear_lane(const task *t, dro__lane *lane)
 {
     const dro__run *op = &t->program->ops[t->index];
     dro__cpu_network *net = t->net;
-    for (int part = 0; part < DRO__PARTS; part++) {
-        lane->seen[part] = 0;
-        lane->any[part] = false;
-    }
+    lane->seen = 0;
+    lane->any = false;
     if (!t->back) {
         int32_t tail = t->program->values[op->end].tail;
         if (tail >= 0)
@@ -124,7 +122,7 @@ static void clear_lane(const task *t, dro__lane *lane)
     }
 }
 
-/* The chunks of one lane: of every part the same share. */
+/* The chunks of one lane. */
 static void run_lane(void *arg, size_t index)
 {
     const task *t = arg;
@@ -133,23 +131,21 @@ static void run_lane(void *arg, size_t index)
     dro__lane *lane = &net->lanes[index];
     int before = dro__onednn_begin();
     clear_lane(t, lane);
-    for (int part = 0; part < net->part_count; part++) {
-        size_t count = net->parts[part].count, chunks = (count + op->chunk - 1) / op->chunk;
-        size_t end = chunks * (index + 1) / op->lanes;
-        for (size_t c = chunks * index / op->lanes; c < end; c++) {
-            size_t at = c * op->chunk, left = count - at;
-            dro__piece piece = {.net = net,
-                                .program = t->program,
-                                .op = op,
-                                .op_index = t->index,
-                                .part = part,
-                                .first = net->first[part] + at,
-                                .count = left < op->chunk ? left : op->chunk,
-                                .lane = lane,
-                                .lane_index = index};
-            if (!run_piece(&piece, t->back))
-                atomic_store(&net->failed, true);
-        }
+    size_t count = net->parts[net->part].count, chunks = (count + op->chunk - 1) / op->chunk;
+    size_t end = chunks * (index + 1) / op->lanes;
+    for (size_t c = chunks * index / op->lanes; c < end; c++) {
+        size_t at = c * op->chunk, left = count - at;
+        dro__piece piece = {.net = net,
+                            .program = t->program,
+                            .op = op,
+                            .op_index = t->index,
+                            .part = net->part,
+                            .first = net->first[net->part] + at,
+                            .count = left < op->chunk ? left : op->chunk,
+                            .lane = lane,
+                            .lane_index = index};
+        if (!run_piece(&piece, t->back))
+            atomic_store(&net->failed, true);
     }
     dro__onednn_end(before);
 }
@@ -160,36 +156,35 @@ typedef struct reduction {
     dro__cpu_network *net;
     const dro__run *op;
     size_t size, pieces;
-    int part;
 } reduction;
 
 static void reduce_piece(void *arg, size_t k)
 {
     const reduction *r = arg;
     size_t from = r->size * k / r->pieces, to = r->size * (k + 1) / r->pieces;
-    float *sum = r->net->lanes[0].sum[r->part];
+    float *sum = r->net->lanes[0].sum;
     for (size_t l = 0; l < r->op->lanes; l++) {
         const dro__lane *lane = &r->net->lanes[l];
-        if (l == 0 && !lane->any[r->part])
+        if (l == 0 && !lane->any)
             memset(sum + from, 0, (to - from) * sizeof *sum);
-        if (l > 0 && lane->any[r->part])
-            dro__floats_add(to - from, sum + from, lane->sum[r->part] + from);
+        if (l > 0 && lane->any)
+            dro__floats_add(to - from, sum + from, lane->sum + from);
     }
 }
 
 static void conv_finish(dro__cpu_network *net, const dro__run *op)
 {
     enum { WORTH_SHARING = 1 << 15 };
-    for (int part = 0; !op->node->frozen && part < net->part_count; part++) {
-        reduction r = {net, op, op->conv->slope_size, 1, part};
-        r.pieces = r.size > WORTH_SHARING ? net->lane_count : 1;
-        dro__pool_run(net->ctx->pool, r.pieces, reduce_piece, &r);
-        int before = dro__onednn_begin();
-        if (!op->conv->cls->slope_out(op->conv, net->lanes[0].sum[part],
-                                      net->grads[part] + op->node->weight))
-            atomic_store(&net->failed, true);
-        dro__onednn_end(before);
-    }
+    if (op->node->frozen)
+        return;
+    reduction r = {net, op, op->conv->slope_size, 1};
+    r.pieces = r.size > WORTH_SHARING ? net->lane_count : 1;
+    dro__pool_run(net->ctx->pool, r.pieces, reduce_piece, &r);
+    int before = dro__onednn_begin();
+    if (!op->conv->cls->slope_out(op->conv, net->lanes[0].sum,
+                                  net->grads[net->part] + op->node->weight))
+        atomic_store(&net->failed, true);
+    dro__onednn_end(before);
 }
 
 static void run_op(dro__cpu_network *net, dro__program *program, int32_t index, bool back)
@@ -226,7 +221,7 @@ static void loss_row(const loss_task *t, dro__lane *lane, int part, size_t n)
         if (t->program->heads[h] < 0)
             continue;
         const dro__value *v = &t->program->values[t->program->heads[h]];
-        const float *logits = dro__value_at(net, v->data, v->size, t->program->room, example);
+        const float *logits = dro__value_at(net, t->program, v->data, v->size, example);
         double weight = h ? (double)net->graph->auxiliary_weight : 1, *slope = lane->row + v->size;
         for (size_t j = 0; j < v->size; j++)
             lane->row[j] = (double)logits[j];
@@ -236,7 +231,7 @@ static void loss_row(const loss_task *t, dro__lane *lane, int part, size_t n)
             net->losses[example] = (h ? net->losses[example] : 0) + (float)(weight * loss);
             continue;
         }
-        float *to = dro__value_at(net, v->grad, v->size, t->program->room, example);
+        float *to = dro__value_at(net, t->program, v->grad, v->size, example);
         for (size_t j = 0; j < v->size; j++)
             to[j] = (float)(weight * (double)net->coef[example] * slope[j]);
     }
@@ -245,11 +240,10 @@ static void loss_row(const loss_task *t, dro__lane *lane, int part, size_t n)
 static void loss_lane(void *arg, size_t index)
 {
     const loss_task *t = arg;
-    for (int part = 0; part < t->net->part_count; part++) {
-        size_t count = t->net->parts[part].count;
-        for (size_t n = count * index / t->lanes; n < count * (index + 1) / t->lanes; n++)
-            loss_row(t, &t->net->lanes[index], part, n);
-    }
+    int part = t->net->part;
+    size_t count = t->net->parts[part].count;
+    for (size_t n = count * index / t->lanes; n < count * (index + 1) / t->lanes; n++)
+        loss_row(t, &t->net->lanes[index], part, n);
 }
 
 static void run_loss(dro__cpu_network *net, dro__program *program)
@@ -326,8 +320,7 @@ static dro_status make_lane_sums(dro__cpu_network *net)
             outputs = size > outputs ? size : outputs;
         }
     for (size_t l = 0; l < net->lane_count; l++) {
-        net->lanes[l].moments =
-            dro__alloc(2 * net->channels * DRO__USES * DRO__PARTS + 1, sizeof(double));
+        net->lanes[l].moments = dro__alloc(2 * net->channels * DRO__USES + 1, sizeof(double));
         net->lanes[l].row = dro__alloc(2 * outputs, sizeof(double));
         if (!net->lanes[l].moments || !net->lanes[l].row)
             return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a network");
@@ -369,9 +362,10 @@ static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__n
 }
 
 static dro_status begin(dro__cpu_network *net, dro__program *program, const float *w,
-                        const dro_net_batch *parts, int part_count)
+                        const dro_net_batch *parts, int part_count, float *losses)
 {
     net->pending = false;
+    net->losses = losses;
     net->w = w;
     net->part_count = part_count;
     net->coef = NULL;
@@ -385,8 +379,12 @@ static dro_status begin(dro__cpu_network *net, dro__program *program, const floa
     for (int32_t k = 0; k < program->tail_count; k++)
         dro__tail_constants(net, &program->tails[k]);
     take_weights(net, program, false);
-    for (int32_t i = 0; i < program->op_count; i++)
-        run_op(net, program, i, false);
+    for (net->part = 0; net->part < part_count; net->part++) {
+        for (int32_t i = 0; i < program->op_count; i++)
+            run_op(net, program, i, false);
+        if (losses)
+            run_loss(net, program);
+    }
     return DRO_OK;
 }
 
@@ -401,9 +399,7 @@ static dro_status forward(void *arg, const float *w, const dro_net_batch *parts,
                           float *losses)
 {
     dro__cpu_network *net = arg;
-    DRO_TRY(begin(net, &net->program[1], w, parts, part_count));
-    net->losses = losses;
-    run_loss(net, &net->program[1]);
+    DRO_TRY(begin(net, &net->program[1], w, parts, part_count, losses));
     net->pending = true;
     return finish(net);
 }
@@ -416,10 +412,12 @@ static dro_status backward(void *arg, const float *w, const float *coef, float *
     net->coef = coef;
     net->grads = grads;
     take_weights(net, program, true);
-    run_loss(net, program);
-    for (int32_t i = program->op_count - 1; i >= 0; i--)
-        if (program->ops[i].back)
-            run_op(net, program, i, true);
+    for (net->part = 0; net->part < net->part_count; net->part++) {
+        run_loss(net, program);
+        for (int32_t i = program->op_count - 1; i >= 0; i--)
+            if (program->ops[i].back)
+                run_op(net, program, i, true);
+    }
     net->coef = NULL;
     return finish(net);
 }
@@ -438,13 +436,11 @@ static dro_status evaluate(void *arg, const float *w, const dro_net_batch *batch
 {
     dro__cpu_network *net = arg;
     dro__program *program = &net->program[0];
-    DRO_TRY(begin(net, program, w, batch, 1));
+    DRO_TRY(begin(net, program, w, batch, 1, losses));
     const dro__value *v = &program->values[program->heads[0]];
-    net->losses = losses;
-    if (losses)
-        run_loss(net, program);
+    net->part = 0;
     if (logits)
-        memcpy(logits, dro__value_at(net, v->data, v->size, program->room, 0),
+        memcpy(logits, dro__value_at(net, program, v->data, v->size, 0),
                batch->count * v->size * sizeof *logits);
     return finish(net);
 }

@@ -9,6 +9,9 @@
  * needs; so a slope in memory is always the one by the tail's sum, a residual needs no pass at all (both
  * slopes are the same memory), and batch norm's own backward happens where the slope is read.
  *
+ * Parts are run one after the other, each through all operations: what one operation writes, the next one then
+ * finds in the last-level cache.
+ *
  * Values are blocked, (examples, blocks, height, width, B), or plain, (examples, channels, height, width). Which
  * chunks a lane takes is fixed by the number of threads, so results do not depend on timing. */
 #ifndef DRO_CPU_NET_H
@@ -70,18 +73,18 @@ typedef struct dro__run {
 enum { DRO__SLOTS_PER_LANE = 4, DRO__USES = DRO__NODE_INPUTS + 1 };
 
 typedef struct dro__lane_room { /* sizes in floats, scratch in bytes */
-    size_t slot, sum[DRO__PARTS], spare, scratch;
+    size_t slot, sum, spare, scratch;
 } dro__lane_room;
 
 typedef struct dro__lane {
     dro__lane_room room;
     float *slots[DRO__SLOTS_PER_LANE]; /* a chunk each */
-    float *sum[DRO__PARTS];            /* of the chunks' gradients by the weights */
+    float *sum;                        /* of the chunks' gradients by the weights */
     float *spare;
-    bool any[DRO__PARTS];
+    bool any; /* is in the sum */
     void *scratch;
-    double *moments; /* (uses, parts, 2, channels) */
-    double seen[DRO__PARTS];
+    double *moments; /* (uses, 2, channels) */
+    double seen;
     double *row; /* (2, outputs) */
 } dro__lane;
 
@@ -95,7 +98,6 @@ typedef struct dro__program {
     int32_t op_count;
     int32_t heads[DRO__HEADS]; /* values */
     size_t arena;              /* floats per example */
-    size_t room;               /* examples that its chunks were made ready for */
     size_t counts[DRO__PARTS]; /* the parts that were made ready last */
 } dro__program;
 
@@ -117,7 +119,7 @@ typedef struct dro__cpu_network {
     /* the call in progress */
     const float *w;
     dro_net_batch parts[DRO__PARTS];
-    int part_count;
+    int part_count, part; /* how many, and which one is being run */
     size_t first[DRO__PARTS + 1];
     float *const *grads;
     float *losses;
@@ -167,11 +169,13 @@ void dro__layer_forward(const dro__piece *piece);
 void dro__layer_backward(const dro__piece *piece);
 void dro__linear_finish(dro__cpu_network *net, dro__program *program, const dro__run *op);
 
-/* Where a value's data for an example is; the value must be kept. */
-static inline float *dro__value_at(const dro__cpu_network *net, int64_t offset, size_t size,
-                                   size_t room, size_t example)
+/* Where an example of the part being run has the value at this place of the plan. Every part has an arena of
+ * its own: the plan's times are those of one part. */
+static inline float *dro__value_at(const dro__cpu_network *net, const dro__program *program,
+                                   int64_t place, size_t size, size_t example)
 {
-    return net->arena + (size_t)offset * room + size * example;
+    size_t first = net->first[net->part], count = net->parts[net->part].count;
+    return net->arena + program->arena * first + (size_t)place * count + size * (example - first);
 }
 
 static inline dro__chunk dro__chunk_of(const dro__cpu_network *net, const dro__value *v,

@@ -8,13 +8,10 @@ void dro__lane_free(dro__lane *lane)
         dro__free(lane->slots[k]);
         lane->slots[k] = NULL;
     }
-    for (int k = 0; k < DRO__PARTS; k++) {
-        dro__free(lane->sum[k]);
-        lane->sum[k] = NULL;
-    }
+    dro__free(lane->sum);
     dro__free(lane->spare);
     dro__free(lane->scratch);
-    lane->spare = NULL;
+    lane->sum = lane->spare = NULL;
     lane->scratch = NULL;
     lane->room = (dro__lane_room){0};
 }
@@ -28,20 +25,18 @@ static size_t larger(size_t a, size_t b)
 static dro_status make_lane(dro_context *ctx, dro__lane *lane, const dro__lane_room *need)
 {
     dro__lane_room room = lane->room;
-    if (need->slot <= room.slot && need->sum[0] <= room.sum[0] && need->sum[1] <= room.sum[1] &&
-        need->spare <= room.spare && need->scratch <= room.scratch)
+    if (need->slot <= room.slot && need->sum <= room.sum && need->spare <= room.spare &&
+        need->scratch <= room.scratch)
         return DRO_OK;
     dro__lane_free(lane);
     room.slot = larger(room.slot, need->slot);
+    room.sum = larger(room.sum, need->sum);
     room.spare = larger(room.spare, need->spare);
     room.scratch = larger(room.scratch, need->scratch);
     bool ok = true;
     for (int k = 0; k < DRO__SLOTS_PER_LANE; k++)
         ok = ok && (lane->slots[k] = dro__alloc(room.slot, sizeof(float)));
-    for (int k = 0; k < DRO__PARTS; k++) {
-        room.sum[k] = larger(room.sum[k], need->sum[k]);
-        ok = ok && (!room.sum[k] || (lane->sum[k] = dro__alloc(room.sum[k], sizeof(float))));
-    }
+    ok = ok && (!room.sum || (lane->sum = dro__alloc(room.sum, sizeof(float))));
     ok = ok && (!room.spare || (lane->spare = dro__alloc(room.spare, sizeof(float))));
     ok = ok && (!room.scratch || (lane->scratch = dro__alloc(room.scratch, 1)));
     if (!ok) {
@@ -53,7 +48,7 @@ static dro_status make_lane(dro_context *ctx, dro__lane *lane, const dro__lane_r
 }
 
 /* What an operation needs of each of its lanes. */
-static void need_of(const dro__program *p, const dro__run *op, int parts, dro__lane_room *need)
+static void need_of(const dro__program *p, const dro__run *op, dro__lane_room *need)
 {
     size_t most = p->values[op->end].size;
     for (int k = 0; k < op->input_count; k++)
@@ -62,10 +57,10 @@ static void need_of(const dro__program *p, const dro__run *op, int parts, dro__l
     if (!op->conv)
         return;
     need->scratch = larger(need->scratch, op->conv->scratch);
-    for (int k = 0; op->back && !op->node->frozen && k < parts; k++)
-        need->sum[k] = larger(need->sum[k], op->conv->slope_size);
-    if (op->back && !op->node->frozen)
+    if (op->back && !op->node->frozen) {
+        need->sum = larger(need->sum, op->conv->slope_size);
         need->spare = larger(need->spare, op->conv->spare);
+    }
 }
 
 /* Convolutions for the chunks that these parts fall into, and the lanes' buffers. */
@@ -91,7 +86,7 @@ static dro_status ready_chunks(dro__cpu_network *net, dro__program *p, const dro
         dro__lane_room need = {.slot = 1};
         for (int32_t i = 0; i < p->op_count; i++)
             if (l < p->ops[i].lanes)
-                need_of(p, &p->ops[i], count, &need);
+                need_of(p, &p->ops[i], &need);
         DRO_TRY(make_lane(net->ctx, &net->lanes[l], &need));
     }
     return DRO_OK;
@@ -111,7 +106,6 @@ dro_status dro__network_room(dro__cpu_network *net, dro__program *p, const dro_n
             p->counts[k] = parts[k].count;
     }
     size_t total = net->first[count];
-    p->room = total;
     if (p->arena * total <= net->arena_size)
         return DRO_OK;
     dro__free(net->arena);

@@ -13,10 +13,9 @@ const float *dro__node_parameters(const dro__cpu_network *net, const dro__node *
 
 static const float *z_of(const dro__piece *piece, const dro__value *v, const dro__tail *tail)
 {
-    size_t room = piece->program->room;
     if (!tail->conv)
         return dro__piece_value(piece, tail->source, 0);
-    return dro__value_at(piece->net, tail->z, v->size, room, piece->first);
+    return dro__value_at(piece->net, piece->program, tail->z, v->size, piece->first);
 }
 
 const float *dro__piece_value(const dro__piece *piece, int32_t value, int slot)
@@ -27,8 +26,7 @@ const float *dro__piece_value(const dro__piece *piece, int32_t value, int slot)
         size_t begin = piece->net->first[piece->part];
         return piece->net->parts[piece->part].x + (piece->first - begin) * v->size;
     }
-    float *data =
-        v->data < 0 ? NULL : dro__value_at(piece->net, v->data, v->size, p->room, piece->first);
+    float *data = v->data < 0 ? NULL : dro__value_at(piece->net, p, v->data, v->size, piece->first);
     const dro__tail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
     if (!tail || !tail->deferred)
         return data;
@@ -48,12 +46,12 @@ const float *dro__piece_value(const dro__piece *piece, int32_t value, int slot)
 float *dro__piece_grad(const dro__piece *piece, int32_t value)
 {
     const dro__value *v = &piece->program->values[value];
-    return dro__value_at(piece->net, v->grad, v->size, piece->program->room, piece->first);
+    return dro__value_at(piece->net, piece->program, v->grad, v->size, piece->first);
 }
 
-static double *sums_of(const dro__cpu_network *net, const dro__lane *lane, int use_index, int part)
+static double *sums_of(const dro__cpu_network *net, const dro__lane *lane, int use_index)
 {
-    return lane->moments + 2 * net->channels * (size_t)(use_index * DRO__PARTS + part);
+    return lane->moments + 2 * net->channels * (size_t)use_index;
 }
 
 void dro__piece_close(const dro__piece *piece, const dro__use *use, int use_index)
@@ -66,10 +64,10 @@ void dro__piece_close(const dro__piece *piece, const dro__use *use, int use_inde
     size_t at = (size_t)piece->part * tail->channels;
     const float *y = NULL, *z = tail->deferred ? z_of(piece, v, tail) : NULL;
     if (tail->relu && v->data >= 0)
-        y = dro__value_at(piece->net, v->data, v->size, piece->program->room, piece->first);
+        y = dro__value_at(piece->net, piece->program, v->data, v->size, piece->first);
     dro__chunk_close(&chunk, dro__piece_grad(piece, use->value), y, z, tail->mean + at,
                      tail->scale + at, tail->shift + at, tail->relu,
-                     sums_of(piece->net, piece->lane, use_index, piece->part));
+                     sums_of(piece->net, piece->lane, use_index));
 }
 
 const float *dro__piece_slope(const dro__piece *piece, int32_t value, int slot)
@@ -90,16 +88,14 @@ const float *dro__piece_slope(const dro__piece *piece, int32_t value, int slot)
 /* A lane's sums for one use, to 0. */
 void dro__lane_clear(const dro__cpu_network *net, dro__lane *lane, size_t channels, int use_index)
 {
-    for (int part = 0; part < net->part_count; part++)
-        memset(sums_of(net, lane, use_index, part), 0, 2 * channels * sizeof(double));
+    memset(sums_of(net, lane, use_index), 0, 2 * channels * sizeof(double));
 }
 
 void dro__piece_moments(const dro__piece *piece, const float *z)
 {
     const dro__value *v = &piece->program->values[piece->op->end];
     dro__chunk chunk = dro__chunk_of(piece->net, v, piece->count);
-    dro__chunk_moments(&chunk, z, sums_of(piece->net, piece->lane, 0, piece->part),
-                       &piece->lane->seen[piece->part]);
+    dro__chunk_moments(&chunk, z, sums_of(piece->net, piece->lane, 0), &piece->lane->seen);
 }
 
 /* ---- between operations ---- */
@@ -145,13 +141,13 @@ void dro__tail_constants(dro__cpu_network *net, dro__tail *tail)
 }
 
 /* All lanes' moments into the first one's, in the order of the lanes. */
-static double merge_moments(const dro__cpu_network *net, const dro__run *op, int part)
+static double merge_moments(const dro__cpu_network *net, const dro__run *op)
 {
-    double seen = 0, *into = sums_of(net, &net->lanes[0], 0, part);
+    double seen = 0, *into = sums_of(net, &net->lanes[0], 0);
     for (size_t l = 0; l < op->lanes; l++) {
         const dro__lane *lane = &net->lanes[l];
-        const double *from = sums_of(net, lane, 0, part);
-        double m = lane->seen[part], all = seen + m;
+        const double *from = sums_of(net, lane, 0);
+        double m = lane->seen, all = seen + m;
         size_t count = ((size_t)op->node->channels + (size_t)net->block - 1) / (size_t)net->block *
                        (size_t)net->block;
         for (size_t c = 0; m > 0 && l > 0 && c < count; c++) {
@@ -175,19 +171,17 @@ void dro__tail_forward(dro__cpu_network *net, dro__program *program, dro__run *o
     const float *bias = tail->conv && tail->conv->has_bias
                             ? dro__node_parameters(net, tail->conv, tail->conv->bias)
                             : NULL;
-    for (int part = 0; part < net->part_count; part++) {
-        double m = merge_moments(net, op, part), share = 1.0 / DRO__NORM_MOMENTUM_INVERSE;
-        const double *mean = sums_of(net, &net->lanes[0], 0, part), *dev = mean + tail->channels;
-        for (size_t c = 0; c < channels; c++) {
-            set_affine(net, tail, part, c, mean[c], dev[c] / m);
-            if (part > 0)
-                continue;
-            float *run = net->taken + tail->norm->running;
-            double unbiased = m > 1 ? dev[c] / (m - 1) : dev[c] / m;
-            double centre = mean[c] + (bias ? (double)bias[c] : 0);
-            run[c] = (float)((1 - share) * (double)run[c] + share * centre);
-            run[channels + c] = (float)((1 - share) * (double)run[channels + c] + share * unbiased);
-        }
+    double m = merge_moments(net, op), share = 1.0 / DRO__NORM_MOMENTUM_INVERSE;
+    const double *mean = sums_of(net, &net->lanes[0], 0), *dev = mean + tail->channels;
+    for (size_t c = 0; c < channels; c++) {
+        set_affine(net, tail, net->part, c, mean[c], dev[c] / m);
+        if (net->part > 0)
+            continue;
+        float *run = net->taken + tail->norm->running;
+        double unbiased = m > 1 ? dev[c] / (m - 1) : dev[c] / m;
+        double centre = mean[c] + (bias ? (double)bias[c] : 0);
+        run[c] = (float)((1 - share) * (double)run[c] + share * centre);
+        run[channels + c] = (float)((1 - share) * (double)run[channels + c] + share * unbiased);
     }
 }
 
@@ -200,29 +194,26 @@ void dro__tail_backward(dro__cpu_network *net, dro__program *program, const dro_
         return;
     const dro__value *v = &program->values[use->value];
     dro__tail *tail = &program->tails[v->tail];
-    size_t area = (size_t)v->height * (size_t)v->width;
-    for (int part = 0; part < net->part_count; part++) {
-        double m = (double)(net->parts[part].count * area);
-        for (size_t c = 0; c < (size_t)v->channels; c++) {
-            size_t at = (size_t)part * tail->channels + c;
-            double sum = 0, dot = 0;
-            for (size_t l = 0; l < op->lanes; l++) {
-                const double *sums = sums_of(net, &net->lanes[l], use_index, part);
-                sum += sums[c];
-                dot += sums[tail->channels + c];
-            }
-            double inverse = (double)tail->inverse[at], p = (double)tail->p[at];
-            if (tail->norm && !tail->norm->frozen) {
-                net->grads[part][tail->norm->weight + (int64_t)c] = (float)(dot * inverse);
-                net->grads[part][tail->norm->bias + (int64_t)c] = (float)sum;
-            }
-            if (tail->deferred) {
-                tail->q[at] = (float)(-p * inverse * inverse * dot / m);
-                tail->r[at] = (float)(-p * sum / m);
-            }
-            if (tail->conv && tail->conv->has_bias && !tail->conv->frozen)
-                net->grads[part][tail->conv->bias + (int64_t)c] =
-                    tail->deferred ? 0 : (float)(p * sum);
+    float *grad = net->grads[net->part];
+    double m = (double)(net->parts[net->part].count * (size_t)v->height * (size_t)v->width);
+    for (size_t c = 0; c < (size_t)v->channels; c++) {
+        size_t at = (size_t)net->part * tail->channels + c;
+        double sum = 0, dot = 0;
+        for (size_t l = 0; l < op->lanes; l++) {
+            const double *sums = sums_of(net, &net->lanes[l], use_index);
+            sum += sums[c];
+            dot += sums[tail->channels + c];
         }
+        double inverse = (double)tail->inverse[at], p = (double)tail->p[at];
+        if (tail->norm && !tail->norm->frozen) {
+            grad[tail->norm->weight + (int64_t)c] = (float)(dot * inverse);
+            grad[tail->norm->bias + (int64_t)c] = (float)sum;
+        }
+        if (tail->deferred) {
+            tail->q[at] = (float)(-p * inverse * inverse * dot / m);
+            tail->r[at] = (float)(-p * sum / m);
+        }
+        if (tail->conv && tail->conv->has_bias && !tail->conv->frozen)
+            grad[tail->conv->bias + (int64_t)c] = tail->deferred ? 0 : (float)(p * sum);
     }
 }
