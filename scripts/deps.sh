@@ -30,6 +30,7 @@ library zlib1g-dev zlib
 library libzstd-dev libzstd
 library libjpeg62-turbo-dev libjpeg
 library libpng-dev libpng
+package libdnnl-dev
 if [ "$1" = test ]; then
     have c++ || tool g++ g++
     library libcmocka-dev cmocka

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 CLANG=${CLANG:-clang}
 out=build-fuzz
 flags="-std=gnu11 -O1 -g -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION -fno-omit-frame-pointer -fno-sanitize-recover=undefined
-    -Iinclude -Isrc/base -Isrc/backend -Isrc/data -Itests/fuzz"
+    -Iinclude -Isrc/base -Isrc/backend -Isrc/data -Isrc/nn -Itests/fuzz"
 libs="-lm -lpthread"
 
 # ---- one target, called through xargs below ----
@@ -64,7 +64,7 @@ if [ ! -e "$newest" ] || [ -n "$(find include src tests/fuzz scripts/fuzz.sh \
 fi
 objects=
 stale=
-for source in src/base/*.c src/backend/backend.c src/backend/ref/*.c src/data/*.c; do
+for source in src/base/*.c src/backend/backend.c src/backend/ref/*.c src/data/*.c src/nn/safetensors*.c; do
     object=$out/obj/$(echo "${source%.c}" | tr / -).o
     objects="$objects $object"
     if [ ! "$object" -nt "$source" ]; then stale="$stale $source $object"; fi

@@ -32,6 +32,10 @@ DRO_API dro_status dro_bench_vector(dro_context *ctx, size_t length, int rounds,
  * with it. */
 DRO_API dro_status dro_bench_read(dro_context *ctx, const float *x, size_t length, double *seconds);
 
+/* The most floating-point operations per second (a multiply and an add are two) that the context's
+ * threads reach in registers. */
+DRO_API dro_status dro_bench_peak(dro_context *ctx, double *flops_per_s);
+
 #ifdef __cplusplus
 }
 #endif

@@ -100,9 +100,7 @@ typedef struct dro__net_backend {
 } dro__net_backend;
 
 extern const dro__net_backend dro__ref_net;
-#ifdef DRO_WITH_CPU
-extern const dro__net_backend dro__cpu_net;
-#endif
+extern const dro__net_backend dro__cpu_net; /* where oneDNN is */
 
 /* The loss of example n of a batch from its logits (outputs), and its gradient by them. */
 double dro__net_loss_row(const dro__graph *graph, size_t outputs, const dro_net_batch *batch,

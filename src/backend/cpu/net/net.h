@@ -1,0 +1,187 @@
+/* The cpu backend's networks. A graph is compiled into a program: a list of operations, each of which walks
+ * over the examples in chunks that stay in the second-level cache, on several lanes at the same time.
+ *
+ * What makes it fast is what is NOT a pass over memory. A convolution's TAIL (bias, batch norm, adding a
+ * residual, ReLU) is applied by whoever reads the value, chunk by chunk: in training the batch's moments are
+ * gathered while the convolution's output z is still in the cache, and the next convolution turns z into its
+ * input, in the cache again. Such a value is kept only when more than one reads it. Backward, the last
+ * operation that adds to a value's slope also closes it: applies the ReLU's mask and sums what batch norm
+ * needs; so a slope in memory is always the one by the tail's sum, a residual needs no pass at all (both
+ * slopes are the same memory), and batch norm's own backward happens where the slope is read.
+ *
+ * Values are blocked, (examples, blocks, height, width, B), or plain, (examples, channels, height, width). Which
+ * chunks a lane takes is fixed by the number of threads, so results do not depend on timing. */
+#ifndef DRO_CPU_NET_H
+#define DRO_CPU_NET_H
+
+#include "kernels.h"
+#include "onednn.h"
+
+#include "../cpu.h"
+
+#include <stdatomic.h>
+
+typedef struct dro__value {
+    bool blocked, wants; /* wants: something trained is below, so it has a slope */
+    int32_t channels, height, width;
+    size_t size;   /* floats per example as stored */
+    int32_t tail;  /* the tail that makes it, -1 */
+    int32_t maker; /* the operation that makes it, -1 for the input */
+    int64_t data;  /* where: floats per example from the arena's start; -1: not kept */
+    int64_t grad;  /* likewise its slope; -1: none */
+    int32_t
+        fill; /* deferred tails that are kept: the operation that writes it when it first reads it */
+    int32_t alias; /* shares the slope of this value, -1 */
+} dro__value;
+
+typedef struct dro__tail {
+    const dro__node *conv, *norm; /* either may be NULL */
+    bool relu;
+    bool deferred;    /* its moments are the batch's: known only after the whole operation */
+    int32_t residual; /* a value, -1 */
+    int32_t source;   /* the value that z is when there is no convolution, -1 */
+    int64_t z;        /* deferred: where the convolution's output is kept, -1 */
+    size_t channels;  /* padded to blocks */
+    /* (parts, channels) each: y = (z - mean) * scale + shift; dz = p g + q (z - mean) + r */
+    float *mean, *inverse, *scale, *shift, *p, *q, *r;
+} dro__tail;
+
+typedef struct dro__use {
+    int32_t value;    /* -1: none */
+    bool first, last; /* of those that write the value's slope, in the order of the backward pass */
+} dro__use;
+
+typedef enum dro__op_kind { DRO__RUN_NODE, DRO__RUN_CONVERT } dro__op_kind;
+
+typedef struct dro__run {
+    dro__op_kind kind;
+    int32_t index;         /* of the graph's node */
+    const dro__node *node; /* NULL: convert */
+    int32_t end;           /* the value it makes */
+    int input_count;
+    dro__use in[DRO__NODE_INPUTS];
+    dro__use residual;  /* of the tail of `end` */
+    bool back;          /* it takes part in the backward pass */
+    dro__conv *conv;    /* borrowed from the network */
+    size_t chunk, most; /* examples: of a chunk now, and where the cache ends */
+    size_t lanes;
+} dro__run;
+
+enum { DRO__SLOTS_PER_LANE = 4, DRO__USES = DRO__NODE_INPUTS + 1 };
+
+typedef struct dro__lane_room { /* sizes in floats, scratch in bytes */
+    size_t slot, sum[DRO__PARTS], spare, scratch;
+} dro__lane_room;
+
+typedef struct dro__lane {
+    dro__lane_room room;
+    float *slots[DRO__SLOTS_PER_LANE]; /* a chunk each */
+    float *sum[DRO__PARTS];            /* of the chunks' gradients by the weights */
+    float *spare;
+    bool any[DRO__PARTS];
+    void *scratch;
+    double *moments; /* (uses, parts, 2, channels) */
+    double seen[DRO__PARTS];
+    double *row; /* (2, outputs) */
+} dro__lane;
+
+typedef struct dro__program {
+    bool training;
+    dro__value *values;
+    int32_t value_count;
+    dro__tail *tails;
+    int32_t tail_count;
+    dro__run *ops;
+    int32_t op_count;
+    int32_t heads[DRO__HEADS]; /* values */
+    size_t arena;              /* floats per example */
+    size_t room;               /* examples that its chunks were made ready for */
+    size_t counts[DRO__PARTS]; /* the parts that were made ready last */
+} dro__program;
+
+typedef struct dro__cpu_network {
+    dro_context *ctx;
+    const dro__graph *graph;
+    dro__net_memory memory;
+    dro__onednn *library;
+    int block;
+    size_t lane_count;
+    dro__lane *lanes;
+    dro__conv **convs;       /* (graph count) */
+    dro__program program[2]; /* evaluation, training */
+    float *arena;
+    size_t arena_size;
+    size_t channels; /* the most, padded */
+    float *taken;    /* (statistics) after part 0 of the last forward */
+    bool pending;
+    /* the call in progress */
+    const float *w;
+    dro_net_batch parts[DRO__PARTS];
+    int part_count;
+    size_t first[DRO__PARTS + 1];
+    float *const *grads;
+    float *losses;
+    const float *coef;
+    atomic_bool failed;
+} dro__cpu_network;
+
+/* compile.c: the program of a graph. plan.c: where its values are. */
+dro_status dro__program_create(dro__cpu_network *net, bool training);
+void dro__program_destroy(dro__program *program);
+void dro__program_plan(dro__program *program);
+
+/* room.c: makes the network ready for a call with these parts. */
+dro_status dro__network_room(dro__cpu_network *net, dro__program *program,
+                             const dro_net_batch *parts, int count);
+void dro__lane_free(dro__lane *lane);
+
+/* A chunk of examples of one part, on one lane. */
+typedef struct dro__piece {
+    dro__cpu_network *net;
+    dro__program *program;
+    dro__run *op;
+    int32_t op_index;
+    int part;
+    size_t first, count; /* examples, counted over all parts */
+    dro__lane *lane;
+    size_t lane_index;
+} dro__piece;
+
+/* tails.c */
+const float *dro__piece_value(const dro__piece *piece, int32_t value, int slot);
+float *dro__piece_grad(const dro__piece *piece, int32_t value);
+void dro__piece_close(const dro__piece *piece, const dro__use *use, int use_index);
+/* The slope of z from that of the tail's sum; may be the slope itself. */
+const float *dro__piece_slope(const dro__piece *piece, int32_t value, int slot);
+void dro__piece_moments(const dro__piece *piece, const float *z);
+void dro__tail_forward(dro__cpu_network *net, dro__program *program, dro__run *op);
+void dro__tail_backward(dro__cpu_network *net, dro__program *program, const dro__run *op,
+                        const dro__use *use, int use_index);
+void dro__lane_clear(const dro__cpu_network *net, dro__lane *lane, size_t channels, int use_index);
+void dro__tail_constants(dro__cpu_network *net, dro__tail *tail);
+const float *dro__node_parameters(const dro__cpu_network *net, const dro__node *node,
+                                  int64_t offset);
+
+/* layers.c: all but convolutions; layers whose weights' gradient needs all examples do it in finish. */
+void dro__layer_forward(const dro__piece *piece);
+void dro__layer_backward(const dro__piece *piece);
+void dro__linear_finish(dro__cpu_network *net, dro__program *program, const dro__run *op);
+
+/* Where a value's data for an example is; the value must be kept. */
+static inline float *dro__value_at(const dro__cpu_network *net, int64_t offset, size_t size,
+                                   size_t room, size_t example)
+{
+    return net->arena + (size_t)offset * room + size * example;
+}
+
+static inline dro__chunk dro__chunk_of(const dro__cpu_network *net, const dro__value *v,
+                                       size_t count)
+{
+    return (dro__chunk){.count = count,
+                        .blocks =
+                            ((size_t)v->channels + (size_t)net->block - 1) / (size_t)net->block,
+                        .area = (size_t)v->height * (size_t)v->width,
+                        .block = net->block};
+}
+
+#endif

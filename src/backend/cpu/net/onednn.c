@@ -1,0 +1,413 @@
+/* oneDNN's C API, version 2.6: convolutions and matrix products. */
+#include "onednn.h"
+
+#include "kernels.h"
+
+#include <dnnl.h>
+#include <omp.h>
+#include <string.h>
+
+enum { COUNTS = 8, ARGS = 4, WAYS = 3 }; /* chunk sizes kept; arguments; forward, data, weights */
+enum { FORWARD, DATA, WEIGHTS };
+
+struct dro__onednn {
+    dro_context *ctx;
+    dnnl_engine_t engine;
+    int lanes;
+    dnnl_stream_t *streams;
+};
+
+/* A primitive for one chunk size, with a set of memory objects for each lane. */
+typedef struct primitive {
+    dnnl_primitive_t run;
+    int kinds[ARGS];
+    dnnl_memory_t *memory; /* (lanes, ARGS) */
+} primitive;
+
+typedef struct convolution {
+    dro__conv base;
+    dro__onednn *library;
+    dnnl_alg_kind_t algorithm[WAYS];
+    size_t counts[COUNTS];
+    int used;
+    primitive ways[COUNTS][WAYS];
+    /* The layouts that the library chose for the weights, the same for every chunk size. */
+    bool chosen;
+    dnnl_memory_desc_t layout[WAYS];
+    float *weights[2]; /* in the layouts of FORWARD and DATA */
+    dnnl_primitive_t reorder[WAYS];
+    dnnl_memory_t plain, other[WAYS]; /* of the reorders */
+} convolution;
+
+static dro_status failed(dro__onednn *library, const char *what, dnnl_status_t status)
+{
+    return dro__fail(library->ctx,
+                     status == dnnl_out_of_memory ? DRO_ERR_MEMORY : DRO_ERR_UNSUPPORTED,
+                     "oneDNN could not make a %s (its code %d)", what, (int)status);
+}
+
+/* ---- the library ---- */
+
+int dro__onednn_block(void)
+{
+    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+    return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? 16 : 8;
+}
+
+int dro__onednn_begin(void)
+{
+    int before = omp_get_max_threads();
+    omp_set_num_threads(1);
+    return before;
+}
+
+void dro__onednn_end(int before)
+{
+    omp_set_num_threads(before);
+}
+
+void dro__onednn_destroy(dro__onednn *library)
+{
+    if (!library)
+        return;
+    for (int k = 0; library->streams && k < library->lanes; k++)
+        if (library->streams[k])
+            dnnl_stream_destroy(library->streams[k]);
+    dro__free(library->streams);
+    if (library->engine)
+        dnnl_engine_destroy(library->engine);
+    dro__free(library);
+}
+
+dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **out)
+{
+    dro__onednn *library = dro__alloc(1, sizeof *library);
+    if (!library)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for oneDNN");
+    library->ctx = ctx;
+    library->lanes = lanes;
+    library->streams = dro__alloc((size_t)lanes, sizeof *library->streams);
+    dnnl_status_t status = dnnl_engine_create(&library->engine, dnnl_cpu, 0);
+    for (int k = 0; library->streams && status == dnnl_success && k < lanes; k++)
+        status =
+            dnnl_stream_create(&library->streams[k], library->engine, dnnl_stream_default_flags);
+    if (!library->streams || status != dnnl_success) {
+        dro_status result = failed(library, "CPU engine", status);
+        dro__onednn_destroy(library);
+        return result;
+    }
+    *out = library;
+    return DRO_OK;
+}
+
+void dro__onednn_product(bool flip_a, bool flip_b, size_t m, size_t n, size_t k, const float *a,
+                         const float *b, float *c, size_t row_a, size_t row_b, size_t row_c)
+{
+    dnnl_sgemm(flip_a ? 'T' : 'N', flip_b ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k,
+               1, a, (dnnl_dim_t)row_a, b, (dnnl_dim_t)row_b, 0, c, (dnnl_dim_t)row_c);
+}
+
+/* ---- a convolution's primitives ---- */
+
+static void primitive_free(const dro__onednn *library, primitive *p)
+{
+    for (int k = 0; p->memory && k < library->lanes * ARGS; k++)
+        if (p->memory[k])
+            dnnl_memory_destroy(p->memory[k]);
+    dro__free(p->memory);
+    if (p->run)
+        dnnl_primitive_destroy(p->run);
+    *p = (primitive){0};
+}
+
+static void conv_destroy(dro__conv *base)
+{
+    convolution *conv = (convolution *)base;
+    for (int c = 0; c < COUNTS; c++)
+        for (int way = 0; way < WAYS; way++)
+            primitive_free(conv->library, &conv->ways[c][way]);
+    for (int way = 0; way < WAYS; way++) {
+        if (conv->reorder[way])
+            dnnl_primitive_destroy(conv->reorder[way]);
+        if (conv->other[way])
+            dnnl_memory_destroy(conv->other[way]);
+    }
+    if (conv->plain)
+        dnnl_memory_destroy(conv->plain);
+    dro__free(conv->weights[0]);
+    dro__free(conv->weights[1]);
+    dro__free(conv);
+}
+
+/* Descriptors of the three tensors for `count` examples; weights in whatever layout is best, or in the one
+ * that was chosen. */
+static dnnl_status_t describe(const convolution *conv, size_t count, int way,
+                              dnnl_memory_desc_t *src, dnnl_memory_desc_t *wei,
+                              dnnl_memory_desc_t *dst)
+{
+    const dro__conv_shape *s = &conv->base.shape;
+    dnnl_dims_t in = {(dnnl_dim_t)count, s->in, s->in_height, s->in_width};
+    dnnl_dims_t out = {(dnnl_dim_t)count, s->out, s->height, s->width};
+    dnnl_dims_t w = {s->out, s->in, s->window.kernel[0], s->window.kernel[1]};
+    dnnl_format_tag_t blocked = dro__onednn_block() == 16 ? dnnl_nChw16c : dnnl_nChw8c;
+    dnnl_status_t status =
+        dnnl_memory_desc_init_by_tag(src, 4, in, dnnl_f32, s->plain ? dnnl_nchw : blocked);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_tag(dst, 4, out, dnnl_f32, blocked);
+    if (status == dnnl_success && conv->chosen)
+        *wei = conv->layout[way];
+    else if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_tag(wei, 4, w, dnnl_f32, dnnl_format_tag_any);
+    return status;
+}
+
+/* The primitive descriptor of one way with one algorithm. `hint` is the forward one, for the others. */
+static dnnl_status_t pick(const convolution *conv, size_t count, int way, dnnl_alg_kind_t algorithm,
+                          const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
+{
+    const dro__conv_shape *s = &conv->base.shape;
+    dnnl_dims_t stride = {s->window.stride[0], s->window.stride[1]};
+    dnnl_dims_t pad = {s->window.pad[0], s->window.pad[1]}, after;
+    int32_t in[2] = {s->in_height, s->in_width}, out[2] = {s->height, s->width};
+    for (int k = 0; k < 2; k++) /* what the last window does not reach is not padded */
+        after[k] = (out[k] - 1) * stride[k] + s->window.kernel[k] - in[k] - pad[k];
+    dnnl_memory_desc_t src, wei, dst;
+    dnnl_convolution_desc_t desc;
+    dnnl_primitive_attr_t attr;
+    dnnl_status_t status = describe(conv, count, way, &src, &wei, &dst);
+    if (status == dnnl_success && way == FORWARD)
+        status = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, algorithm,
+                                                            &src, &wei, NULL, &dst, stride,
+                                                            (dnnl_dims_t){0, 0}, pad, after);
+    else if (status == dnnl_success && way == DATA)
+        status = dnnl_convolution_backward_data_desc_init(&desc, algorithm, &src, &wei, &dst,
+                                                          stride, pad, after);
+    else if (status == dnnl_success)
+        status = dnnl_convolution_backward_weights_desc_init(&desc, algorithm, &src, &wei, NULL,
+                                                             &dst, stride, pad, after);
+    if (status != dnnl_success)
+        return status;
+    status = dnnl_primitive_attr_create(&attr);
+    if (status != dnnl_success)
+        return status;
+    status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_create(pd, &desc, attr, conv->library->engine, hint);
+    dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+/* The primitive and its lanes' memory objects, without memory yet. */
+static dnnl_status_t make(convolution *conv, int way, const_dnnl_primitive_desc_t pd, primitive *p)
+{
+    static const int kinds[WAYS][ARGS] = {
+        {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD},
+        {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC, DNNL_ARG_SCRATCHPAD},
+        {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_SCRATCHPAD}};
+    static const dnnl_query_t queries[WAYS][ARGS] = {
+        {dnnl_query_src_md, dnnl_query_weights_md, dnnl_query_dst_md, dnnl_query_scratchpad_md},
+        {dnnl_query_diff_dst_md, dnnl_query_weights_md, dnnl_query_diff_src_md,
+         dnnl_query_scratchpad_md},
+        {dnnl_query_src_md, dnnl_query_diff_dst_md, dnnl_query_diff_weights_md,
+         dnnl_query_scratchpad_md}};
+    dnnl_status_t status = dnnl_primitive_create(&p->run, pd);
+    p->memory = dro__alloc((size_t)(conv->library->lanes * ARGS), sizeof *p->memory);
+    if (!p->memory)
+        return dnnl_out_of_memory;
+    for (int a = 0; status == dnnl_success && a < ARGS; a++) {
+        const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, queries[way][a], 0);
+        p->kinds[a] = kinds[way][a];
+        for (int lane = 0; status == dnnl_success && lane < conv->library->lanes; lane++)
+            status = dnnl_memory_create(&p->memory[lane * ARGS + a], md, conv->library->engine,
+                                        DNNL_MEMORY_NONE);
+        size_t bytes = dnnl_memory_desc_get_size(md);
+        if (a == ARGS - 1 && bytes > conv->base.scratch)
+            conv->base.scratch = bytes;
+        if (kinds[way][a] == (way == WEIGHTS ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS))
+            conv->layout[way] = *md;
+    }
+    return status;
+}
+
+/* One way for one chunk size; falls back to the direct algorithm where Winograd's is not to be had. */
+static dnnl_status_t make_way(convolution *conv, size_t count, int way,
+                              const_dnnl_primitive_desc_t hint, primitive *p,
+                              dnnl_primitive_desc_t *keep)
+{
+    dnnl_primitive_desc_t pd;
+    dnnl_status_t status = pick(conv, count, way, conv->algorithm[way], hint, &pd);
+    if (status == dnnl_unimplemented && !conv->chosen) {
+        conv->algorithm[way] = dnnl_convolution_direct;
+        status = pick(conv, count, way, conv->algorithm[way], hint, &pd);
+    }
+    if (status != dnnl_success)
+        return status;
+    status = make(conv, way, pd, p);
+    if (keep)
+        *keep = pd;
+    else
+        dnnl_primitive_desc_destroy(pd);
+    return status;
+}
+
+/* Reorders between plain weights and the chosen layouts. */
+static dnnl_status_t make_reorders(convolution *conv)
+{
+    const dro__conv_shape *s = &conv->base.shape;
+    dnnl_dims_t w = {s->out, s->in, s->window.kernel[0], s->window.kernel[1]};
+    dnnl_memory_desc_t plain;
+    dnnl_engine_t engine = conv->library->engine;
+    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&plain, 4, w, dnnl_f32, dnnl_oihw);
+    if (status == dnnl_success)
+        status = dnnl_memory_create(&conv->plain, &plain, engine, DNNL_MEMORY_NONE);
+    for (int way = 0; status == dnnl_success && way < WAYS; way++) {
+        if ((way == DATA && !s->data) || (way == WEIGHTS && !s->weight))
+            continue;
+        dnnl_primitive_desc_t pd;
+        const dnnl_memory_desc_t *from = way == WEIGHTS ? &conv->layout[way] : &plain;
+        const dnnl_memory_desc_t *to = way == WEIGHTS ? &plain : &conv->layout[way];
+        status = dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, NULL);
+        if (status != dnnl_success)
+            return status;
+        status = dnnl_primitive_create(&conv->reorder[way], pd);
+        dnnl_primitive_desc_destroy(pd);
+        if (status == dnnl_success)
+            status =
+                dnnl_memory_create(&conv->other[way], &conv->layout[way], engine, DNNL_MEMORY_NONE);
+        if (way != WEIGHTS) {
+            conv->weights[way] = dro__alloc(dnnl_memory_desc_get_size(&conv->layout[way]), 1);
+            status = conv->weights[way] ? status : dnnl_out_of_memory;
+        }
+    }
+    return status;
+}
+
+static int find(const convolution *conv, size_t count)
+{
+    for (int c = 0; c < conv->used; c++)
+        if (conv->counts[c] == count)
+            return c;
+    return -1;
+}
+
+static dro_status conv_ready(dro__conv *base, size_t count)
+{
+    convolution *conv = (convolution *)base;
+    if (find(conv, count) >= 0)
+        return DRO_OK;
+    int at = conv->used < COUNTS ? conv->used : COUNTS - 1;
+    for (int way = 0; way < WAYS; way++)
+        primitive_free(conv->library, &conv->ways[at][way]);
+    conv->used = at; /* until it is complete */
+    int before = dro__onednn_begin();
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t status = make_way(conv, count, FORWARD, NULL, &conv->ways[at][FORWARD], &hint);
+    if (status == dnnl_success && conv->base.shape.data)
+        status = make_way(conv, count, DATA, hint, &conv->ways[at][DATA], NULL);
+    if (status == dnnl_success && conv->base.shape.weight)
+        status = make_way(conv, count, WEIGHTS, hint, &conv->ways[at][WEIGHTS], NULL);
+    if (hint)
+        dnnl_primitive_desc_destroy(hint);
+    if (status == dnnl_success && !conv->chosen)
+        status = make_reorders(conv);
+    dro__onednn_end(before);
+    if (status != dnnl_success)
+        return failed(conv->library, "convolution", status);
+    conv->chosen = true;
+    if (conv->base.shape.weight)
+        base->slope_size = base->spare =
+            dnnl_memory_desc_get_size(&conv->layout[WEIGHTS]) / sizeof(float);
+    conv->counts[at] = count;
+    conv->used = at + 1;
+    return DRO_OK;
+}
+
+/* ---- running ---- */
+
+static bool run(convolution *conv, int way, size_t lane, size_t count, const void *first,
+                const void *second, void *third, void *scratch)
+{
+    int c = find(conv, count);
+    primitive *p = c < 0 ? NULL : &conv->ways[c][way];
+    if (!p || !p->run)
+        return false;
+    void *data[ARGS] = {(void *)first, (void *)second, third, scratch};
+    dnnl_exec_arg_t args[ARGS];
+    for (int a = 0; a < ARGS; a++) {
+        args[a] = (dnnl_exec_arg_t){p->kinds[a], p->memory[lane * ARGS + (size_t)a]};
+        if (dnnl_memory_set_data_handle(args[a].memory, data[a]) != dnnl_success)
+            return false;
+    }
+    return dnnl_primitive_execute(p->run, conv->library->streams[lane], ARGS, args) == dnnl_success;
+}
+
+static bool conv_forward(dro__conv *base, size_t lane, size_t count, const float *x, float *z,
+                         void *scratch)
+{
+    convolution *conv = (convolution *)base;
+    return run(conv, FORWARD, lane, count, x, conv->weights[FORWARD], z, scratch);
+}
+
+static bool conv_data(dro__conv *base, size_t lane, size_t count, const float *dz, float *dx,
+                      void *scratch)
+{
+    convolution *conv = (convolution *)base;
+    return run(conv, DATA, lane, count, dz, conv->weights[DATA], dx, scratch);
+}
+
+static bool conv_slope(dro__conv *base, size_t lane, size_t count, const float *x, const float *dz,
+                       bool first, float *sum, float *spare, void *scratch)
+{
+    if (!run((convolution *)base, WEIGHTS, lane, count, x, dz, first ? sum : spare, scratch))
+        return false;
+    if (!first)
+        dro__floats_add(base->slope_size, sum, spare);
+    return true;
+}
+
+static bool reorder(convolution *conv, int way, void *plain, void *other)
+{
+    bool out = way == WEIGHTS;
+    dnnl_exec_arg_t args[2] = {{DNNL_ARG_FROM, out ? conv->other[way] : conv->plain},
+                               {DNNL_ARG_TO, out ? conv->plain : conv->other[way]}};
+    return dnnl_memory_set_data_handle(conv->plain, plain) == dnnl_success &&
+           dnnl_memory_set_data_handle(conv->other[way], other) == dnnl_success &&
+           dnnl_primitive_execute(conv->reorder[way], conv->library->streams[0], 2, args) ==
+               dnnl_success;
+}
+
+static bool conv_take(dro__conv *base, const float *w, bool back)
+{
+    convolution *conv = (convolution *)base;
+    int way = back ? DATA : FORWARD;
+    return reorder(conv, way, (void *)w, conv->weights[way]);
+}
+
+static bool conv_slope_out(dro__conv *base, const float *sum, float *dw)
+{
+    return reorder((convolution *)base, WEIGHTS, dw, (void *)sum);
+}
+
+dro_status dro__onednn_conv(dro__onednn *library, const dro__conv_shape *shape, dro__conv **out)
+{
+    static const dro__conv_class class = {.destroy = conv_destroy,
+                                          .ready = conv_ready,
+                                          .take = conv_take,
+                                          .forward = conv_forward,
+                                          .data = conv_data,
+                                          .slope = conv_slope,
+                                          .slope_out = conv_slope_out};
+    convolution *conv = dro__alloc(1, sizeof *conv);
+    if (!conv)
+        return dro__fail(library->ctx, DRO_ERR_MEMORY, "no memory for a convolution");
+    conv->base.cls = &class;
+    conv->base.shape = *shape;
+    conv->library = library;
+    const dro_window *k = &shape->window;
+    bool three = k->kernel[0] == 3 && k->kernel[1] == 3 && k->stride[0] == 1 && k->stride[1] == 1;
+    bool winograd = three && shape->in >= 32 && shape->out >= 32 && dro__onednn_block() == 16;
+    for (int way = 0; way < WAYS; way++)
+        conv->algorithm[way] = winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
+    *out = &conv->base;
+    return DRO_OK;
+}

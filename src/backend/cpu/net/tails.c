@@ -1,0 +1,228 @@
+/* Tails: bias, batch norm, residual and ReLU behind a convolution, worked out where a value or a slope is
+ * read. See net.h. */
+#include "net.h"
+
+#include <math.h>
+#include <string.h>
+
+const float *dro__node_parameters(const dro__cpu_network *net, const dro__node *node,
+                                  int64_t offset)
+{
+    return offset < 0 ? NULL : (node->frozen ? net->memory.frozen : net->w) + offset;
+}
+
+static const float *z_of(const dro__piece *piece, const dro__value *v, const dro__tail *tail)
+{
+    size_t room = piece->program->room;
+    if (!tail->conv)
+        return dro__piece_value(piece, tail->source, 0);
+    return dro__value_at(piece->net, tail->z, v->size, room, piece->first);
+}
+
+const float *dro__piece_value(const dro__piece *piece, int32_t value, int slot)
+{
+    const dro__program *p = piece->program;
+    const dro__value *v = &p->values[value];
+    if (v->maker < 0) {
+        size_t begin = piece->net->first[piece->part];
+        return piece->net->parts[piece->part].x + (piece->first - begin) * v->size;
+    }
+    float *data =
+        v->data < 0 ? NULL : dro__value_at(piece->net, v->data, v->size, p->room, piece->first);
+    const dro__tail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
+    if (!tail || !tail->deferred)
+        return data;
+    bool filling = v->fill == piece->op_index && !piece->net->coef;
+    if (data && !filling)
+        return data;
+    float *to = data ? data : piece->lane->slots[slot];
+    const float *residual =
+        tail->residual < 0 ? NULL : dro__piece_value(piece, tail->residual, slot + 1);
+    dro__chunk chunk = dro__chunk_of(piece->net, v, piece->count);
+    size_t at = (size_t)piece->part * tail->channels;
+    dro__chunk_apply(&chunk, z_of(piece, v, tail), tail->mean + at, tail->scale + at,
+                     tail->shift + at, residual, tail->relu, to);
+    return to;
+}
+
+float *dro__piece_grad(const dro__piece *piece, int32_t value)
+{
+    const dro__value *v = &piece->program->values[value];
+    return dro__value_at(piece->net, v->grad, v->size, piece->program->room, piece->first);
+}
+
+static double *sums_of(const dro__cpu_network *net, const dro__lane *lane, int use_index, int part)
+{
+    return lane->moments + 2 * net->channels * (size_t)(use_index * DRO__PARTS + part);
+}
+
+void dro__piece_close(const dro__piece *piece, const dro__use *use, int use_index)
+{
+    const dro__value *v = &piece->program->values[use->value];
+    if (!use->last || v->tail < 0)
+        return;
+    const dro__tail *tail = &piece->program->tails[v->tail];
+    dro__chunk chunk = dro__chunk_of(piece->net, v, piece->count);
+    size_t at = (size_t)piece->part * tail->channels;
+    const float *y = NULL, *z = tail->deferred ? z_of(piece, v, tail) : NULL;
+    if (tail->relu && v->data >= 0)
+        y = dro__value_at(piece->net, v->data, v->size, piece->program->room, piece->first);
+    dro__chunk_close(&chunk, dro__piece_grad(piece, use->value), y, z, tail->mean + at,
+                     tail->scale + at, tail->shift + at, tail->relu,
+                     sums_of(piece->net, piece->lane, use_index, piece->part));
+}
+
+const float *dro__piece_slope(const dro__piece *piece, int32_t value, int slot)
+{
+    const dro__value *v = &piece->program->values[value];
+    const dro__tail *tail = &piece->program->tails[v->tail];
+    const float *g = dro__piece_grad(piece, value);
+    if (!tail->norm)
+        return g;
+    dro__chunk chunk = dro__chunk_of(piece->net, v, piece->count);
+    size_t at = (size_t)piece->part * tail->channels;
+    const float *z = tail->deferred ? z_of(piece, v, tail) : NULL;
+    dro__chunk_slope(&chunk, g, z, tail->mean + at, tail->p + at, tail->q + at, tail->r + at,
+                     piece->lane->slots[slot]);
+    return piece->lane->slots[slot];
+}
+
+/* A lane's sums for one use, to 0. */
+void dro__lane_clear(const dro__cpu_network *net, dro__lane *lane, size_t channels, int use_index)
+{
+    for (int part = 0; part < net->part_count; part++)
+        memset(sums_of(net, lane, use_index, part), 0, 2 * channels * sizeof(double));
+}
+
+void dro__piece_moments(const dro__piece *piece, const float *z)
+{
+    const dro__value *v = &piece->program->values[piece->op->end];
+    dro__chunk chunk = dro__chunk_of(piece->net, v, piece->count);
+    dro__chunk_moments(&chunk, z, sums_of(piece->net, piece->lane, 0, piece->part),
+                       &piece->lane->seen[piece->part]);
+}
+
+/* ---- between operations ---- */
+
+/* scale, shift, inverse and p from the moments at hand. */
+static void set_affine(const dro__cpu_network *net, dro__tail *tail, int part, size_t c,
+                       double mean, double variance)
+{
+    size_t at = (size_t)part * tail->channels + c;
+    const float *gamma = dro__node_parameters(net, tail->norm, tail->norm->weight);
+    const float *beta = dro__node_parameters(net, tail->norm, tail->norm->bias);
+    double inverse = 1 / sqrt(variance + (double)tail->norm->eps);
+    tail->mean[at] = (float)mean;
+    tail->inverse[at] = (float)inverse;
+    tail->scale[at] = tail->p[at] = (float)((double)gamma[c] * inverse);
+    /* what the mean's rounding leaves over */
+    tail->shift[at] =
+        (float)((double)beta[c] - (mean - (double)tail->mean[at]) * (double)gamma[c] * inverse);
+}
+
+/* Tails whose numbers do not depend on the batch. */
+void dro__tail_constants(dro__cpu_network *net, dro__tail *tail)
+{
+    if (tail->deferred)
+        return;
+    const dro__node *node = tail->norm ? tail->norm : tail->conv;
+    const float *bias = tail->conv && tail->conv->has_bias
+                            ? dro__node_parameters(net, tail->conv, tail->conv->bias)
+                            : NULL;
+    for (int part = 0; part < DRO__PARTS; part++)
+        for (size_t c = 0; c < (size_t)node->channels; c++) {
+            size_t at = (size_t)part * tail->channels + c;
+            double shift = bias ? (double)bias[c] : 0;
+            if (tail->norm) {
+                const float *run = net->memory.statistics + tail->norm->running;
+                set_affine(net, tail, part, c, (double)run[c] - shift,
+                           (double)run[node->channels + (int)c]);
+            } else {
+                tail->scale[at] = tail->p[at] = 1;
+                tail->shift[at] = (float)shift;
+            }
+        }
+}
+
+/* All lanes' moments into the first one's, in the order of the lanes. */
+static double merge_moments(const dro__cpu_network *net, const dro__run *op, int part)
+{
+    double seen = 0, *into = sums_of(net, &net->lanes[0], 0, part);
+    for (size_t l = 0; l < op->lanes; l++) {
+        const dro__lane *lane = &net->lanes[l];
+        const double *from = sums_of(net, lane, 0, part);
+        double m = lane->seen[part], all = seen + m;
+        size_t count = ((size_t)op->node->channels + (size_t)net->block - 1) / (size_t)net->block *
+                       (size_t)net->block;
+        for (size_t c = 0; m > 0 && l > 0 && c < count; c++) {
+            double away = from[c] - into[c];
+            into[count + c] += from[count + c] + away * away * seen * m / all;
+            into[c] += away * m / all;
+        }
+        seen = all;
+    }
+    return seen;
+}
+
+/* After an operation's forward: the batch's moments become its tail's numbers. */
+void dro__tail_forward(dro__cpu_network *net, dro__program *program, dro__run *op)
+{
+    int32_t index = program->values[op->end].tail;
+    dro__tail *tail = index < 0 ? NULL : &program->tails[index];
+    if (!tail || !tail->deferred)
+        return;
+    size_t channels = (size_t)tail->norm->channels;
+    const float *bias = tail->conv && tail->conv->has_bias
+                            ? dro__node_parameters(net, tail->conv, tail->conv->bias)
+                            : NULL;
+    for (int part = 0; part < net->part_count; part++) {
+        double m = merge_moments(net, op, part), share = 1.0 / DRO__NORM_MOMENTUM_INVERSE;
+        const double *mean = sums_of(net, &net->lanes[0], 0, part), *dev = mean + tail->channels;
+        for (size_t c = 0; c < channels; c++) {
+            set_affine(net, tail, part, c, mean[c], dev[c] / m);
+            if (part > 0)
+                continue;
+            float *run = net->taken + tail->norm->running;
+            double unbiased = m > 1 ? dev[c] / (m - 1) : dev[c] / m;
+            double centre = mean[c] + (bias ? (double)bias[c] : 0);
+            run[c] = (float)((1 - share) * (double)run[c] + share * centre);
+            run[channels + c] = (float)((1 - share) * (double)run[channels + c] + share * unbiased);
+        }
+    }
+}
+
+/* After the operation that closed a value's slope: the gradients of the tail's own parameters, and what the
+ * slope of z needs. */
+void dro__tail_backward(dro__cpu_network *net, dro__program *program, const dro__run *op,
+                        const dro__use *use, int use_index)
+{
+    if (use->value < 0 || !use->last || program->values[use->value].tail < 0)
+        return;
+    const dro__value *v = &program->values[use->value];
+    dro__tail *tail = &program->tails[v->tail];
+    size_t area = (size_t)v->height * (size_t)v->width;
+    for (int part = 0; part < net->part_count; part++) {
+        double m = (double)(net->parts[part].count * area);
+        for (size_t c = 0; c < (size_t)v->channels; c++) {
+            size_t at = (size_t)part * tail->channels + c;
+            double sum = 0, dot = 0;
+            for (size_t l = 0; l < op->lanes; l++) {
+                const double *sums = sums_of(net, &net->lanes[l], use_index, part);
+                sum += sums[c];
+                dot += sums[tail->channels + c];
+            }
+            double inverse = (double)tail->inverse[at], p = (double)tail->p[at];
+            if (tail->norm && !tail->norm->frozen) {
+                net->grads[part][tail->norm->weight + (int64_t)c] = (float)(dot * inverse);
+                net->grads[part][tail->norm->bias + (int64_t)c] = (float)sum;
+            }
+            if (tail->deferred) {
+                tail->q[at] = (float)(-p * inverse * inverse * dot / m);
+                tail->r[at] = (float)(-p * sum / m);
+            }
+            if (tail->conv && tail->conv->has_bias && !tail->conv->frozen)
+                net->grads[part][tail->conv->bias + (int64_t)c] =
+                    tail->deferred ? 0 : (float)(p * sum);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+/* A network's weights files: safetensors with PyTorch's tensor names. Loading takes everything or nothing. */
+#include "nn.h"
+#include "safetensors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Everything that a file may replace, until it is complete. */
+typedef struct staged {
+    float *weights, *frozen, *statistics;
+} staged;
+
+static void staged_free(staged *s)
+{
+    dro__free(s->weights);
+    dro__free(s->frozen);
+    dro__free(s->statistics);
+}
+
+static dro_status staged_make(const dro_net *net, staged *s)
+{
+    *s = (staged){.weights = dro__alloc(net->graph.dim + 1, sizeof(float)),
+                  .frozen = dro__alloc(net->graph.frozen_size + 1, sizeof(float)),
+                  .statistics = dro__alloc(net->graph.statistics_size + 1, sizeof(float))};
+    if (!s->weights || !s->frozen || !s->statistics) {
+        staged_free(s);
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for %zu parameters",
+                         net->graph.dim + net->graph.frozen_size);
+    }
+    memcpy(s->weights, net->weights, net->graph.dim * sizeof(float));
+    memcpy(s->frozen, net->frozen, net->graph.frozen_size * sizeof(float));
+    return dro_net_statistics(net, s->statistics);
+}
+
+static float *home_of(const staged *s, const dro__net_tensor *t)
+{
+    float *homes[] = {s->weights, s->frozen, s->statistics};
+    return homes[t->home] + t->offset;
+}
+
+/* A tensor by its name, or as DataParallel writes it. */
+static int64_t find(const dro__safetensors *file, const char *name)
+{
+    char longer[512];
+    int64_t at = dro__safetensors_find(file, name);
+    if (at < 0 && snprintf(longer, sizeof longer, "module.%s", name) < (int)sizeof longer)
+        at = dro__safetensors_find(file, longer);
+    return at;
+}
+
+static void shape_text(char *text, size_t size, int rank, const int64_t *shape)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int k = 0; k < rank && used < size; k++)
+        used +=
+            (size_t)snprintf(text + used, size - used, k ? " x %lld" : "%lld", (long long)shape[k]);
+    if (rank == 0)
+        snprintf(text, size, "a single number");
+}
+
+static bool is_head(const dro_net *net, const dro__net_tensor *t)
+{
+    return t->node == net->graph.heads[0] || t->node == net->graph.heads[1];
+}
+
+static dro_status read_tensor(const dro_net *net, dro__safetensors *file, const char *path,
+                              const dro__net_tensor *t, const staged *s, size_t *kept)
+{
+    int64_t at = find(file, t->name);
+    if (at < 0)
+        return dro__fail(net->ctx, DRO_ERR_DATA,
+                         "%s: tensor '%s' is missing: is it another model's file?", path, t->name);
+    const dro__tensor_info *info = dro__safetensors_tensor(file, (size_t)at);
+    bool same = info->rank == t->rank, same_but_first = same;
+    for (int k = 0; same_but_first && k < t->rank; k++) {
+        same = same && info->shape[k] == t->shape[k];
+        same_but_first = k == 0 || info->shape[k] == t->shape[k];
+    }
+    if (same)
+        return dro__safetensors_read(file, (size_t)at, home_of(s, t), t->count);
+    if (is_head(net, t) && same_but_first) {
+        ++*kept;
+        return DRO_OK;
+    }
+    char have[128], want[128];
+    shape_text(have, sizeof have, info->rank, info->shape);
+    shape_text(want, sizeof want, t->rank, t->shape);
+    return dro__fail(net->ctx, DRO_ERR_DATA, "%s: tensor '%s' is %s, the model needs %s", path,
+                     t->name, have, want);
+}
+
+/* Tensors of the file that the network has no place for: counters are, and an auxiliary head that this
+ * input size leaves out may be. */
+static bool may_be_left(const dro_net *net, const char *name)
+{
+    const char *last = strrchr(name, '.');
+    if (strncmp(name, "module.", 7) == 0)
+        name += 7;
+    if (last && strcmp(last, ".num_batches_tracked") == 0)
+        return true;
+    return net->graph.heads[1] < 0 && strncmp(name, "AuxLogits.", 10) == 0;
+}
+
+static dro_status check_leftovers(const dro_net *net, const dro__safetensors *file,
+                                  const char *path)
+{
+    for (size_t k = 0; k < dro__safetensors_count(file); k++) {
+        const char *name = dro__safetensors_tensor(file, k)->name, *plain = name;
+        bool known = may_be_left(net, name);
+        if (strncmp(plain, "module.", 7) == 0)
+            plain += 7;
+        for (size_t t = 0; !known && t < net->tensor_count; t++)
+            known = strcmp(net->tensors[t].name, plain) == 0;
+        if (!known)
+            return dro__fail(
+                net->ctx, DRO_ERR_DATA,
+                "%s: tensor '%s' is not part of the model: is it another model's file?", path,
+                name);
+    }
+    return DRO_OK;
+}
+
+static dro_status read_all(const dro_net *net, dro__safetensors *file, const char *path,
+                           const staged *s, size_t *kept)
+{
+    for (size_t k = 0; k < net->tensor_count; k++)
+        DRO_TRY(read_tensor(net, file, path, &net->tensors[k], s, kept));
+    return check_leftovers(net, file, path);
+}
+
+dro_status dro_net_load(dro_net *net, const char *path, size_t *kept)
+{
+    if (!net || !path)
+        return DRO_ERR_ARGUMENT;
+    if (!net->ready)
+        return dro__fail(net->ctx, DRO_ERR_STATE, "call dro_net_ready first");
+    dro__safetensors *file;
+    staged s;
+    size_t left = 0;
+    DRO_TRY(dro__safetensors_open(net->ctx, path, &file));
+    dro_status status = staged_make(net, &s);
+    if (status == DRO_OK) {
+        status = read_all(net, file, path, &s, &left);
+        if (status == DRO_OK) {
+            memcpy(net->weights, s.weights, net->graph.dim * sizeof(float));
+            memcpy(net->frozen, s.frozen, net->graph.frozen_size * sizeof(float));
+            status = dro_net_set_statistics(net, s.statistics);
+        }
+        staged_free(&s);
+    }
+    dro__safetensors_close(file);
+    if (status == DRO_OK && kept)
+        *kept = left;
+    return status;
+}
+
+dro_status dro_net_save(const dro_net *net, const char *path)
+{
+    if (!net || !path)
+        return DRO_ERR_ARGUMENT;
+    if (!net->ready)
+        return dro__fail(net->ctx, DRO_ERR_STATE, "call dro_net_ready first");
+    dro__tensor *tensors = dro__alloc(net->tensor_count, sizeof *tensors);
+    float *statistics = dro__alloc(net->graph.statistics_size + 1, sizeof *statistics);
+    dro_status status = tensors && statistics
+                            ? dro_net_statistics(net, statistics)
+                            : dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory to write weights");
+    staged s = {net->weights, net->frozen, statistics};
+    for (size_t k = 0; status == DRO_OK && k < net->tensor_count; k++) {
+        const dro__net_tensor *t = &net->tensors[k];
+        tensors[k] = (dro__tensor){.name = t->name, .rank = t->rank, .data = home_of(&s, t)};
+        memcpy(tensors[k].shape, t->shape, sizeof t->shape);
+    }
+    if (status == DRO_OK) {
+        static const char *const metadata[] = {"format", "pt", NULL};
+        status = dro__safetensors_write(net->ctx, path, tensors, net->tensor_count, metadata);
+    }
+    dro__free(tensors);
+    dro__free(statistics);
+    return status;
+}
