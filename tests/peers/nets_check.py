@@ -18,7 +18,8 @@ where a difference is too large up to three seeds are tried: chance differs in o
 
 Steps: SGD with momentum by torch.optim.SGD; RECOVER as the paper's Algorithm 1 writes it, in u and v,
 every batch at the new and at the old weights. PyTorch runs in single precision. The mean loss of each
-step may differ by 1e-3 of itself.
+step may differ by 1e-3 of itself. Training is chaotic, so it is gentle: a large eta or strong residual
+branches make PyTorch's own single and double precision part by percents within 100 steps.
 """
 import os
 import subprocess
@@ -35,7 +36,7 @@ LIMIT = 1e-3
 # model: channels, height, width, outputs, examples of part 0 and part 1
 SHAPES = {"resnet20": (3, 32, 32, 10, 8, 5), "resnet50": (3, 64, 64, 10, 6, 5),
           "inception_v3": (3, 299, 299, 10, 4, 3)}
-STEPS, BATCH = 100, 16
+STEPS, BATCH, DISTINCT = 100, 16, 5
 SMALL = (3, 16, 16, 10)  # of the steps
 
 
@@ -260,15 +261,25 @@ def check_gradients(program, backend, name, folder):
 
 # ---- steps ----
 
-def make_examples(count):
-    """A noisy prototype per class; the classes are learnt within the steps, but not at once."""
-    labels = torch.randint(SMALL[3], (count,))
-    prototypes = torch.randn(SMALL[3], *SMALL[:3])
-    return 0.7 * prototypes[labels] + torch.randn(count, *SMALL[:3]), labels
+def make_examples(batches):
+    """The same DISTINCT batches over and over, each a noisy prototype per class."""
+    labels = torch.randint(SMALL[3], (DISTINCT * BATCH,))
+    x = torch.randn(SMALL[3], *SMALL[:3])[labels] + torch.randn(len(labels), *SMALL[:3])
+    again = torch.arange(batches * BATCH) % len(labels)
+    return x[again], labels[again]
+
+
+def gentle(model):
+    """Weak residual branches and small logits."""
+    for name, t in model.state_dict().items():
+        if name.endswith(".bn2.weight"):
+            t.mul_(0.2)
+        elif name == "linear.weight":
+            t.mul_(0.1)
 
 
 def sgd(model, batches):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9, weight_decay=1e-4)
     for x, labels in batches[:STEPS]:
         losses = F.cross_entropy(model(x), labels, reduction="none")
         yield losses.detach()
@@ -277,7 +288,7 @@ def sgd(model, batches):
         optimizer.step()
 
 
-SGD_SETTINGS = ("eta=0.02", "momentum=0.9", "weight_decay=0.0001", "warmup=0")
+SGD_SETTINGS = ("eta=0.005", "momentum=0.9", "weight_decay=0.0001", "warmup=0")
 LAMBDA, A, ETA, DECAY = 2.0, 0.2, 0.02, 1e-4
 
 
@@ -329,8 +340,9 @@ def check_steps(program, backend, name, folder):
     torch.manual_seed(11)
     model = make("resnet20", SMALL[0], SMALL[3])
     randomise(model)
+    gentle(model)
     dump = Dump(program, backend, "resnet20", SMALL, folder)
-    x, labels = make_examples((STEPS + 1) * BATCH)
+    x, labels = make_examples(STEPS + 1)
     dump.write_weights(model)
     dump.write("x.f32", x)
     dump.write("labels.i32", labels)
@@ -341,7 +353,7 @@ def check_steps(program, backend, name, folder):
     theirs = theirs.double().mean(1)
     what = "%s resnet20, %d steps of %s: " % (backend, STEPS, name)
     right = report(what + "losses", float(((ours - theirs) / theirs).abs().max()))
-    print("    losses from %.3f to %.3f" % (theirs[0], theirs[-5:].mean()))
+    print("    losses from %.3f to %.3f" % (theirs[:DISTINCT].mean(), theirs[-DISTINCT:].mean()))
     running = dict(model.named_buffers())
     gaps = [gap(s, running[n]) for n, s in dump.split(dump.read("running.f32"), "running").items()]
     return report(what + "running statistics", max(gaps), 10 * LIMIT) and right
