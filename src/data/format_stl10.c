@@ -6,7 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SIDE = 96, PLANE = SIDE * SIDE, IMAGE = 3 * PLANE, CLASSES = 10, LABELS_MAX = 1 << 21 };
+enum {
+    SIDE = DRO__STL10_SIDE,
+    PLANE = SIDE * SIDE,
+    IMAGE = 3 * PLANE,
+    CLASSES = 10,
+    LABELS_MAX = 1 << 21
+};
 
 /* from is (3, column, row), to is (3, row, column). */
 static void turn(const uint8_t *from, uint8_t *to)
