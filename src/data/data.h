@@ -31,7 +31,8 @@ typedef struct dro__table {
     int64_t *starts;  /* (n + 1) */
     int32_t *columns;
     float *values;
-    char *text;      /* the characters of all paths, zero terminated */
+    char *text; /* the characters of all paths, zero terminated */
+    size_t text_size;
     int64_t *places; /* (n) where each path begins in text */
 } dro__table;
 
@@ -144,8 +145,9 @@ enum { DRO__IMAGE_SIDE_MAX = 32768 };
 #define DRO__IMAGE_PIXELS_MAX ((uint64_t)1 << 28)
 
 /* JPEG, PNG, PPM, PGM by content. Always gives `channels` (1 or 3): greyscale is repeated, colour is
- * turned to luma as Pillow's convert("L"), CMYK and YCCK JPEGs to RGB as Pillow does, 16-bit to its high
- * byte, alpha dropped, palettes expanded, EXIF rotation applied. name is for errors. */
+ * turned to luma as Pillow's convert("L"), CMYK and YCCK JPEGs to RGB as Pillow does, 16 bits to their high
+ * byte (PNG) or scaled (PPM, PGM), alpha dropped, palettes expanded, EXIF rotation applied. name is for
+ * errors. */
 dro_status dro__image_decode(dro_context *ctx, const char *name, const void *bytes, size_t size,
                              int channels, dro__image *image);
 void dro__image_free(dro__image *image);
