@@ -1,5 +1,6 @@
-/* CSV in three steps: csv_parse.c cuts the text into cells, csv_encode.c turns cells into features,
- * format_csv.c reads the options and the label and group columns. */
+/* CSV in steps: csv_parse.c cuts the text into cells, csv_form.c reads the options and finds the header,
+ * the label and the group column, csv_encode.c turns cells into features; format_csv.c makes a data set of
+ * it, stream_csv.c a stream. */
 #ifndef DRO_DATA_CSV_H
 #define DRO_DATA_CSV_H
 
@@ -41,8 +42,26 @@ typedef struct dro__missing {
 } dro__missing;
 bool dro__csv_missing(const dro__missing *missing, const char *cell);
 
-/* What training shows of a column. A column is numeric if every cell is a number or missing; then it
- * is one feature, (x - mean) / sd, 0 where missing or where sd is 0. Any other is one indicator per
+/* ---- csv_form.c ---- */
+
+/* What the options say of a file, and what its first rows show. */
+typedef struct dro__csv_form {
+    dro__missing missing;
+    char separator; /* 0: guess */
+    int header;     /* 1, 0, or -1: guess */
+    bool real;      /* target=real */
+    bool grouped;
+    size_t label, group; /* columns */
+} dro__csv_form;
+
+dro_status dro__csv_form_read(const dro_data *data, dro__csv_form *form);
+/* Takes the header off and finds the columns. */
+dro_status dro__csv_form_fit(const dro_data *data, dro__csv_form *form, dro__csv *csv);
+
+/* ---- csv_encode.c ---- */
+
+/* What the rows of training show of a column. A column is numeric if every cell of the file is a number or
+ * missing; then it is one feature, (x - mean) / sd, 0 where missing or where sd is 0. Any other is one indicator per
  * category, in the order of their bytes, one for "missing" if training has that, and one for a category
  * that training did not have. */
 typedef struct dro__column {
@@ -61,11 +80,12 @@ typedef struct dro__columns {
     dro__column *at;
 } dro__columns;
 
-/* Learns the columns from the training file; `left_out` is no feature. */
+/* Learns the columns from the given rows (rising) of the training file, whether a column is numeric from
+ * all of them; `left_out` is no feature. */
 dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size_t left_out,
-                          dro__columns *columns);
+                          const int64_t *rows, int64_t count, dro__columns *columns);
 void dro__columns_free(dro__columns *columns);
-/* Fills x, or starts, columns and values, of a table. */
+/* Fills x, or starts, columns and values, of a table whose records (rising) are rows of the file. */
 dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
                            const dro__columns *columns, bool dense, dro__table *table);
 

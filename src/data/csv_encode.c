@@ -87,61 +87,73 @@ static bool is_infinite_word(const char *cell)
     return strcasecmp(cell, "inf") == 0 || strcasecmp(cell, "infinity") == 0;
 }
 
-/* Welford's running mean and sum of squared deviations. */
-static void take_number(dro__column *c, const char *cell, int64_t row)
+/* Is it a number, so far? */
+static void look_at(dro__column *c, const char *cell, int64_t row)
 {
     double value;
     const char *end = dro__number_double(cell, &value);
     bool infinite = end ? *end == '\0' && !isfinite(value) : is_infinite_word(cell);
     if (infinite && c->odd_row < 0)
         c->odd_row = row;
-    if (infinite)
-        return;
-    if (!end || *end) {
+    if (!infinite && (!end || *end))
         c->numeric = false;
+}
+
+static dro_status find_kinds(const dro__csv *csv, const dro__missing *missing, dro__columns *cols)
+{
+    const char *cell = csv->cells;
+    for (int64_t i = 0; i < csv->rows; i++)
+        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
+            dro__column *c = &cols->at[k];
+            bool gone = !c->left_out && dro__csv_missing(missing, cell);
+            if (gone && missing->refuse)
+                return bad_cell(csv, i, k, cell, "a value, as missing=refuse says");
+            if (!gone && !c->left_out && c->numeric)
+                look_at(c, cell, i);
+        }
+    return DRO_OK;
+}
+
+/* The first cell of row `to`, from that of row `from` on. */
+static const char *walk(const dro__csv *csv, const char *cell, int64_t from, int64_t to)
+{
+    for (; from < to; from++)
+        for (size_t k = 0; k < csv->columns; k++)
+            cell = dro__csv_next(cell);
+    return cell;
+}
+
+/* Welford's running mean and sum of squared deviations. */
+static void take_number(dro__column *c, const char *cell)
+{
+    double value;
+    const char *end = dro__number_double(cell, &value);
+    if (!end || !isfinite(value))
         return;
-    }
     double step = value - c->mean;
     c->mean += step / (double)++c->count;
     c->squares += step * (value - c->mean);
 }
 
-static dro_status scan_numbers(const dro__csv *csv, const dro__missing *missing, dro__columns *cols)
+static dro_status take_cell(const dro__csv *csv, const dro__missing *missing, int64_t row, size_t k,
+                            const char *cell, dro__column *c)
 {
-    const char *cell = csv->cells;
-    for (int64_t i = 0; i < csv->rows; i++)
-        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
-            dro__column *c = &cols->at[k];
-            if (c->left_out)
-                continue;
-            if (!dro__csv_missing(missing, cell)) {
-                if (c->numeric)
-                    take_number(c, cell, i);
-                continue;
-            }
-            if (missing->refuse)
-                return bad_cell(csv, i, k, cell, "a value, as missing=refuse says");
-            c->missing = true;
-        }
-    return DRO_OK;
-}
-
-static dro_status scan_categories(const dro__csv *csv, const dro__missing *missing,
-                                  dro__columns *cols)
-{
-    const char *cell = csv->cells;
     int32_t number;
-    for (int64_t i = 0; i < csv->rows; i++)
-        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
-            dro__column *c = &cols->at[k];
-            if (c->left_out || c->numeric || dro__csv_missing(missing, cell))
-                continue;
-            DRO_TRY(dro__names_add(csv->ctx, &c->categories, cell, strlen(cell), &number));
-            if (number >= DRO__CSV_CATEGORIES_MAX)
-                return bad_cell(csv, i, k, cell,
-                                "at most 65536 categories: this column looks like an id, or like "
-                                "numbers with a text among them");
-        }
+    if (c->left_out)
+        return DRO_OK;
+    if (dro__csv_missing(missing, cell)) {
+        c->missing = true;
+        return DRO_OK;
+    }
+    if (c->numeric) {
+        take_number(c, cell);
+        return DRO_OK;
+    }
+    DRO_TRY(dro__names_add(csv->ctx, &c->categories, cell, strlen(cell), &number));
+    if (number >= DRO__CSV_CATEGORIES_MAX)
+        return bad_cell(csv, row, k, cell,
+                        "at most 65536 categories: this column looks like an id, or like "
+                        "numbers with a text among them");
     return DRO_OK;
 }
 
@@ -169,8 +181,9 @@ static dro_status finish_column(const dro__csv *csv, dro__column *c, size_t k)
 }
 
 dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size_t left_out,
-                          dro__columns *cols)
+                          const int64_t *rows, int64_t count, dro__columns *cols)
 {
+    const char *cell = csv->cells;
     cols->at = dro__alloc(csv->columns, sizeof *cols->at);
     if (!cols->at)
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
@@ -180,8 +193,12 @@ dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size
         cols->at[k].odd_row = -1;
         cols->at[k].left_out = k == left_out;
     }
-    DRO_TRY(scan_numbers(csv, missing, cols));
-    DRO_TRY(scan_categories(csv, missing, cols));
+    DRO_TRY(find_kinds(csv, missing, cols));
+    for (int64_t i = 0; i < count; i++) {
+        cell = walk(csv, cell, i > 0 ? rows[i - 1] + 1 : 0, rows[i]);
+        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell))
+            DRO_TRY(take_cell(csv, missing, rows[i], k, cell, &cols->at[k]));
+    }
     for (size_t k = 0; k < cols->count; k++) {
         dro__column *c = &cols->at[k];
         if (c->left_out)
@@ -241,7 +258,7 @@ static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
 static dro_status make_room(const dro__csv *csv, const dro__columns *cols, bool dense,
                             dro__table *t)
 {
-    size_t n = (size_t)csv->rows, cells;
+    size_t n = (size_t)t->n, cells;
     if (dense) {
         if (!__builtin_mul_overflow(n, cols->features, &cells))
             t->x = dro__alloc(cells, sizeof *t->x);
@@ -263,11 +280,13 @@ dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
     size_t feature, place = 0;
     float value;
     DRO_TRY(make_room(csv, cols, dense, t));
-    for (int64_t i = 0; i < csv->rows; i++) {
+    for (int64_t i = 0; i < t->n; i++) {
+        int64_t row = t->records[i];
+        cell = walk(csv, cell, i > 0 ? t->records[i - 1] + 1 : 0, row);
         for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
             if (cols->at[k].left_out)
                 continue;
-            DRO_TRY(encode_cell(csv, missing, cols, i, k, cell, &feature, &value));
+            DRO_TRY(encode_cell(csv, missing, cols, row, k, cell, &feature, &value));
             if (dense) {
                 t->x[(size_t)i * cols->features + feature] = value;
             } else if (value != 0) {
@@ -278,6 +297,5 @@ dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
         if (!dense)
             t->starts[i + 1] = (int64_t)place;
     }
-    t->n = csv->rows;
     return DRO_OK;
 }

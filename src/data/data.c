@@ -1,5 +1,5 @@
 /* Opening a data set: the SPEC, the format, then what is the same for all: labels checked, records
- * numbered, imbalance, holdout, counts. */
+ * numbered, imbalance, holdout, what the format does after these, counts. */
 #include "data.h"
 
 #include <errno.h>
@@ -229,6 +229,8 @@ static dro_status finish(dro_data *d)
     DRO_TRY(dro__imbalance(d));
     DRO_TRY(count_split(d, DRO_TRAIN));
     DRO_TRY(dro__holdout(d));
+    if (d->format->settle)
+        DRO_TRY(d->format->settle(d));
     for (int s = 0; s < DRO_SPLITS; s++)
         DRO_TRY(count_split(d, s));
     return DRO_OK;
@@ -252,6 +254,8 @@ dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
         status = d->format->open(d);
     if (status == DRO_OK)
         status = finish(d);
+    if (d->format && d->format->release)
+        d->format->release(d);
     if (status != DRO_OK) {
         dro_data_close(d);
         return status;

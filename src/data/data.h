@@ -67,6 +67,7 @@ struct dro_data {
     int64_t *counts[DRO_SPLITS];
     const char **paths[DRO_SPLITS]; /* made on demand */
     uint64_t bytes_read;
+    void *state; /* of the format, between open and release */
     int32_t skipped;
     char **notes; /* (note_count) what was skipped and why */
     size_t note_count, note_room;
@@ -77,6 +78,10 @@ typedef struct dro__format {
     const char *const *options; /* names of its own options, NULL terminated; or NULL */
     /* Fills kind, shape, classes, class_names (optional: numbers otherwise) and split[0], split[1]. */
     dro_status (*open)(dro_data *data);
+    /* (optional) After imbalance and holdout: what must not see more than training's rows. The splits
+     * have labels, groups and records already, the format fills in the rest. */
+    dro_status (*settle)(dro_data *data);
+    void (*release)(dro_data *data); /* (optional) frees state; called once, after a failure too */
 } dro__format;
 
 /* imbalance.c: what the options imratio, longtail and holdout ask for. */
