@@ -30,8 +30,8 @@ const char *dro__csv_column_name(const dro__csv *csv, size_t column, char *out, 
     return out;
 }
 
-static dro_status bad_cell(const dro__csv *csv, int64_t row, size_t column, const char *cell,
-                           const char *expected)
+dro_status dro__csv_bad_cell(const dro__csv *csv, int64_t row, size_t column, const char *cell,
+                             const char *expected)
 {
     char name[64];
     return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: line %lld: %s: '%.40s': expected %s", csv->name,
@@ -107,7 +107,7 @@ static dro_status find_kinds(const dro__csv *csv, const dro__missing *missing, d
             dro__column *c = &cols->at[k];
             bool gone = !c->left_out && dro__csv_missing(missing, cell);
             if (gone && missing->refuse)
-                return bad_cell(csv, i, k, cell, "a value, as missing=refuse says");
+                return dro__csv_bad_cell(csv, i, k, cell, "a value, as missing=refuse says");
             if (!gone && !c->left_out && c->numeric)
                 look_at(c, cell, i);
         }
@@ -151,9 +151,9 @@ static dro_status take_cell(const dro__csv *csv, const dro__missing *missing, in
     }
     DRO_TRY(dro__names_add(csv->ctx, &c->categories, cell, strlen(cell), &number));
     if (number >= DRO__CSV_CATEGORIES_MAX)
-        return bad_cell(csv, row, k, cell,
-                        "at most 65536 categories: this column looks like an id, or like "
-                        "numbers with a text among them");
+        return dro__csv_bad_cell(csv, row, k, cell,
+                                 "at most 65536 categories: this column looks like an id, or like "
+                                 "numbers with a text among them");
     return DRO_OK;
 }
 
@@ -223,6 +223,15 @@ void dro__columns_free(dro__columns *cols)
     *cols = (dro__columns){0};
 }
 
+uint64_t dro__columns_bytes(const dro__columns *cols)
+{
+    uint64_t bytes = cols->count * sizeof *cols->at;
+    for (size_t k = 0; k < cols->count; k++)
+        bytes += dro__names_bytes(&cols->at[k].categories) +
+                 cols->at[k].categories.count * sizeof *cols->at[k].rank;
+    return bytes;
+}
+
 /* ---- encoding ---- */
 
 /* One cell is one feature at most: which, and its value (0: none). */
@@ -235,15 +244,16 @@ static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
     *feature = c->feature;
     *value = 0;
     if (gone && missing->refuse)
-        return bad_cell(csv, row, k, cell, "a value, as missing=refuse says");
+        return dro__csv_bad_cell(csv, row, k, cell, "a value, as missing=refuse says");
     if (c->numeric && !gone) {
         double number;
         const char *end = dro__number_double(cell, &number);
         if (!end || *end)
-            return bad_cell(csv, row, k, cell, "a number, as in training");
+            return dro__csv_bad_cell(csv, row, k, cell,
+                                     cols->number ? cols->number : "a number, as in training");
         *value = (float)((number - c->mean) * c->squares);
         if (!isfinite(*value))
-            return bad_cell(csv, row, k, cell, "a finite number near those of training");
+            return dro__csv_bad_cell(csv, row, k, cell, "a finite number near those of training");
     }
     if (c->numeric)
         return DRO_OK;
@@ -273,29 +283,40 @@ static dro_status make_room(const dro__csv *csv, const dro__columns *cols, bool 
     return DRO_OK;
 }
 
+dro_status dro__csv_encode_row(const dro__csv *csv, const dro__missing *missing,
+                               const dro__columns *cols, int64_t row, const char **cell, float *x,
+                               dro__table *t, size_t *count)
+{
+    const char *p = *cell;
+    size_t feature;
+    float value;
+    for (size_t k = 0; k < cols->count; k++, p = dro__csv_next(p)) {
+        if (cols->at[k].left_out)
+            continue;
+        DRO_TRY(encode_cell(csv, missing, cols, row, k, p, &feature, &value));
+        if (x) {
+            x[feature] = value;
+        } else if (value != 0) {
+            t->columns[*count] = (int32_t)feature;
+            t->values[(*count)++] = value;
+        }
+    }
+    *cell = p;
+    return DRO_OK;
+}
+
 dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
                            const dro__columns *cols, bool dense, dro__table *t)
 {
     const char *cell = csv->cells;
-    size_t feature, place = 0;
-    float value;
+    size_t count = 0;
     DRO_TRY(make_room(csv, cols, dense, t));
     for (int64_t i = 0; i < t->n; i++) {
-        int64_t row = t->records[i];
-        cell = walk(csv, cell, i > 0 ? t->records[i - 1] + 1 : 0, row);
-        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
-            if (cols->at[k].left_out)
-                continue;
-            DRO_TRY(encode_cell(csv, missing, cols, row, k, cell, &feature, &value));
-            if (dense) {
-                t->x[(size_t)i * cols->features + feature] = value;
-            } else if (value != 0) {
-                t->columns[place] = (int32_t)feature;
-                t->values[place++] = value;
-            }
-        }
+        float *x = dense ? t->x + (size_t)i * cols->features : NULL;
+        cell = walk(csv, cell, i > 0 ? t->records[i - 1] + 1 : 0, t->records[i]);
+        DRO_TRY(dro__csv_encode_row(csv, missing, cols, t->records[i], &cell, x, t, &count));
         if (!dense)
-            t->starts[i + 1] = (int64_t)place;
+            t->starts[i + 1] = (int64_t)count;
     }
     return DRO_OK;
 }

@@ -111,6 +111,7 @@ dro_status dro__names_add(dro_context *ctx, dro__names *names, const char *text,
                           int32_t *number);
 int32_t dro__names_find(const dro__names *names, const char *text, size_t length); /* or -1 */
 void dro__names_free(dro__names *names);
+uint64_t dro__names_bytes(const dro__names *names);
 
 /* ---- input.c: bytes of a file or of stdin ("-"), plain, gzip or zstd ---- */
 

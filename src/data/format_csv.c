@@ -55,15 +55,6 @@ static dro_status fit_test(reader *r)
 
 /* ---- labels and groups ---- */
 
-static dro_status bad_label(const dro__csv *csv, int64_t row, size_t column, const char *cell,
-                            const char *expected)
-{
-    char name[64];
-    return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: line %lld: %s: '%.40s': expected %s", csv->name,
-                     dro__csv_line(csv, row), dro__csv_column_name(csv, column, name, sizeof name),
-                     cell, expected);
-}
-
 /* The number of a name; training adds new ones. */
 static dro_status number_of(const dro__csv *csv, int64_t row, size_t column, const char *cell,
                             bool training, dro__names *names, int32_t *number)
@@ -72,15 +63,16 @@ static dro_status number_of(const dro__csv *csv, int64_t row, size_t column, con
     if (training) {
         DRO_TRY(dro__names_add(csv->ctx, names, cell, length, number));
         if (*number >= DRO__CSV_CATEGORIES_MAX)
-            return bad_label(csv, row, column, cell,
-                             "at most 65536 different ones (target=real reads real targets)");
+            return dro__csv_bad_cell(
+                csv, row, column, cell,
+                "at most 65536 different ones (target=real reads real targets)");
         return DRO_OK;
     }
     *number = dro__names_find(names, cell, length);
     if (*number < 0 && length > 1 && cell[length - 1] == '.')
         *number = dro__names_find(names, cell, length - 1);
     if (*number < 0)
-        return bad_label(csv, row, column, cell, "one that the training file has");
+        return dro__csv_bad_cell(csv, row, column, cell, "one that the training file has");
     return DRO_OK;
 }
 
@@ -95,7 +87,7 @@ static dro_status read_names(const reader *r, const dro__csv *csv, size_t column
                 continue;
             bool gone = dro__csv_missing(&r->form.missing, cell);
             if (gone && label)
-                return bad_label(csv, i, k, cell, "a label");
+                return dro__csv_bad_cell(csv, i, k, cell, "a label");
             DRO_TRY(number_of(csv, i, k, gone ? "?" : cell, csv == &r->train, names, &numbers[i]));
         }
     return DRO_OK;
@@ -110,7 +102,7 @@ static dro_status read_targets(const reader *r, const dro__csv *csv, float *targ
                 continue;
             const char *end = dro__number_float(cell, &targets[i]);
             if (!end || *end || !isfinite(targets[i]))
-                return bad_label(csv, i, k, cell, "a finite number");
+                return dro__csv_bad_cell(csv, i, k, cell, "a finite number");
         }
     return DRO_OK;
 }

@@ -69,6 +69,15 @@ void dro__names_free(dro__names *n)
     *n = (dro__names){0};
 }
 
+/* Each name is a block of its own, 64 bytes or more. */
+uint64_t dro__names_bytes(const dro__names *n)
+{
+    uint64_t bytes = n->room * sizeof *n->names + n->slot_count * sizeof *n->slots;
+    for (size_t k = 0; k < n->count; k++)
+        bytes += strlen(n->names[k]) + 128;
+    return bytes;
+}
+
 /* ---- paths ---- */
 
 dro_status dro__path_join(dro_context *ctx, const char *dir, const char *name, char **path)
