@@ -1,7 +1,7 @@
 #!/bin/sh
-# The comparisons with Python libraries: remakes every reference and compares it with the checked-in
-# one, reruns some of it with PyTorch, solves KL-DRO on a9a with SciPy, and runs the benchmark against
-# scikit-learn. Run by `make test-peers` with $PYTHON and $DRO. Writes only under a temporary folder.
+# The comparisons with Python libraries: remakes the references and compares them with the checked-in
+# ones, reruns some of it with PyTorch, reads images, arrays and tables with Pillow, NumPy and scikit-learn
+# and with libdro, solves KL-DRO on a9a with SciPy, and runs the benchmark against scikit-learn. Run by `make test-peers` with $PYTHON and $DRO. Writes only under a temporary folder.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -14,6 +14,20 @@ cp "$here/refs/make_trajectories.py" "$work/refs/"
 "$PYTHON" "$here/peers/compare.py" "$here/refs/trajectories.txt" "$work/refs/trajectories.txt"
 echo "trajectories: PyTorch against the checked-in reference"
 "$PYTHON" "$here/peers/torch_check.py"
+
+echo "data: NumPy and scikit-learn against the checked-in references"
+for name in binary text; do
+  cp "$here/refs/make_$name.py" "$work/refs/"
+  if [ $name = text ] && ! command -v zstd >/dev/null; then
+    echo "$name: skipped, there is no zstd to pack with"
+    continue
+  fi
+  "$PYTHON" "$work/refs/make_$name.py"
+  # Packed files depend on the version of the packer.
+  diff -rq -x '*.gz' -x '*.zst' -x '*.npz' "$here/refs/$name" "$work/refs/$name"
+done
+echo "data: Pillow, NumPy and scikit-learn against libdro"
+"$PYTHON" "$here/peers/data_check.py" "$here/../../shared/data"
 
 a9a="$here/../../shared/data/tabular/a9a"
 if [ -f "$a9a" ]; then
