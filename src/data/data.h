@@ -76,6 +76,7 @@ struct dro_data {
 typedef struct dro__format {
     const char *name, *usage, *summary;
     const char *const *options; /* names of its own options, NULL terminated; or NULL */
+    bool folder;                /* the path is one: not stdin */
     /* Fills kind, shape, classes, class_names (optional: numbers otherwise) and split[0], split[1]. */
     dro_status (*open)(dro_data *data);
     /* (optional) After imbalance and holdout: what must not see more than training's rows. The splits
@@ -85,6 +86,7 @@ typedef struct dro__format {
 } dro__format;
 
 /* imbalance.c: what the options imratio, longtail and holdout ask for. */
+dro_status dro__imbalance_check(const dro_data *data); /* before anything is read */
 dro_status dro__imbalance(dro_data *data);
 dro_status dro__holdout(dro_data *data);
 

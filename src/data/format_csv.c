@@ -181,9 +181,6 @@ static dro_status read_all(reader *r)
     dro_data *d = r->d;
     const char *test = dro__option(d, "test");
     DRO_TRY(dro__csv_form_read(d, &r->form));
-    if (test && strcmp(test, "-") == 0 && strcmp(d->spec.path, "-") == 0)
-        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
-                         "csv:-,test=-: stdin can be read once: expected a file");
     DRO_TRY(parse_file(r, d->spec.path, &r->train));
     if (test)
         DRO_TRY(parse_file(r, test, &r->test));

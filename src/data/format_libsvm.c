@@ -332,9 +332,6 @@ static dro_status test_path(dro_data *d, char **path)
 {
     const char *given = dro__option(d, "test"), *train = d->spec.path;
     *path = NULL;
-    if (given && strcmp(given, "-") == 0 && strcmp(train, "-") == 0)
-        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
-                         "libsvm:-,test=-: stdin can be read once: expected a file");
     if (given)
         return dro__path_join(d->ctx, given, "", path);
     size_t length = strlen(train);

@@ -98,5 +98,6 @@ const dro__format dro__format_stl10 = {
     .name = "stl10",
     .usage = "DIR",
     .summary = "STL-10, the binary version: train_X.bin, train_y.bin, test_X.bin, test_y.bin",
+    .folder = true,
     .open = open_stl10,
 };
