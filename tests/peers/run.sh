@@ -6,6 +6,7 @@ set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export PYTHONDONTWRITEBYTECODE=1
 
 echo "trajectories: NumPy against the checked-in reference"
 mkdir "$work/refs"
