@@ -165,6 +165,7 @@ static dro_status open_rows(dro__rows *r)
     s->cell = s->learned.cells;
     s->row.columns = s->learned.columns;
     s->row.columns_line = s->learned.columns_line;
+    r->longest = s->lines.longest;
     r->data.features = s->columns.features;
     r->classes = s->sorted;
     r->class_count = (int32_t)s->classes.count;
