@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct cutter {
     dro__csv *csv;
@@ -162,11 +163,25 @@ static dro_status refuse_zero(const dro__csv *csv, const char *text, const char 
                      csv->name, (long long)line);
 }
 
+/* The whole text: what does not fit is better refused than left to the system. */
+static dro_status read_text(dro__csv *csv, dro__input *input, size_t *size)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t most = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_C(1) << 40;
+    dro_status status = dro__input_all(input, most, &csv->text, size);
+    if (status == DRO_ERR_MEMORY || (status != DRO_OK && dro__input_offset(input) > most))
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY,
+                         "%s: no memory for more than %llu bytes of it: expected a table that fits "
+                         "(a stream reads larger ones)",
+                         csv->name, (unsigned long long)dro__input_offset(input));
+    return status;
+}
+
 dro_status dro__csv_parse(dro__csv *csv, dro__input *input, char separator)
 {
     size_t size;
     snprintf(csv->name, sizeof csv->name, "%s", dro__input_name(input));
-    DRO_TRY(dro__input_all(input, UINT64_C(1) << 40, &csv->text, &size));
+    DRO_TRY(read_text(csv, input, &size));
     const char *zero = memchr(csv->text, '\0', size);
     if (zero)
         return refuse_zero(csv, csv->text, zero, 1);
