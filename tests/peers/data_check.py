@@ -15,7 +15,7 @@ import tempfile
 import warnings
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from libdro import TEST, TRAIN, Data
@@ -24,6 +24,7 @@ here = os.path.dirname(os.path.abspath(__file__))
 refs = os.path.join(here, "..", "refs")
 work = tempfile.mkdtemp()
 BILINEAR = Image.Resampling.BILINEAR
+ImageFile.MAXBLOCK = 1 << 20  # or Pillow fails to write some small progressive JPEGs
 warnings.filterwarnings("ignore", module="PIL")  # the files are odd on purpose
 
 
