@@ -28,6 +28,7 @@ typedef struct source {
     dro__names classes;
     int32_t *rank;       /* (classes) */
     const char **sorted; /* (classes) names, borrowed */
+    uint64_t encoding;   /* bytes of all that was learned */
 } source;
 
 /* ---- options ---- */
@@ -165,6 +166,8 @@ static dro_status open_rows(dro__rows *r)
     s->cell = s->learned.cells;
     s->row.columns = s->learned.columns;
     s->row.columns_line = s->learned.columns_line;
+    s->encoding = dro__columns_bytes(&s->columns) + dro__names_bytes(&s->classes) +
+                  s->columns.count * (sizeof *r->row.columns + sizeof *r->row.values);
     r->longest = s->lines.longest;
     r->data.features = s->columns.features;
     r->classes = s->sorted;
@@ -258,8 +261,7 @@ static uint64_t memory_of(const dro__rows *r)
     const source *s = r->state;
     uint64_t bytes = sizeof *s + s->learned.room + s->row.room;
     bytes += (s->learned.line_room + s->row.line_room) * sizeof *s->row.lines;
-    bytes += dro__columns_bytes(&s->columns) + dro__names_bytes(&s->classes);
-    return bytes + s->columns.count * (sizeof *r->row.columns + sizeof *r->row.values);
+    return bytes + s->encoding;
 }
 
 static const char *const options[] = {"label", "learn",  "shuffle", "labels", "positive",
