@@ -6,6 +6,7 @@
 #include <dro/loader.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct outcome {
     double open_seconds, seconds, waited,
@@ -50,15 +51,35 @@ static dro_status drive(dro_data *data, const cli_args *args, outcome *o)
     return status;
 }
 
-static int report(const cli_args *args, const dro_data_info *info, const outcome *o)
+/* What one image takes: in memory, or as a file (the mean of the first thousand). */
+static double bytes_per_image(const dro_data *data, const dro_data_info *info)
+{
+    enum { SAMPLE = 1000 };
+    dro_examples e;
+    double sum = 0;
+    int64_t count = 0;
+    if (info->kind == DRO_DATA_PIXELS)
+        return (double)info->channels * info->height * info->width;
+    if (dro_data_examples(data, DRO_TRAIN, &e) != DRO_OK || !e.paths)
+        return 0;
+    for (int64_t i = 0; i < e.count && i < SAMPLE; i++) {
+        struct stat about;
+        if (stat(e.paths[i], &about) == 0) {
+            sum += (double)about.st_size;
+            count++;
+        }
+    }
+    return count ? sum / (double)count : 0;
+}
+
+static int report(const cli_args *args, const dro_data *data, const dro_data_info *info,
+                  const outcome *o)
 {
     bool rows = info->kind != DRO_DATA_PIXELS && info->kind != DRO_DATA_FILES;
     double n = (double)(info->examples[DRO_TRAIN] + info->examples[DRO_TEST]);
     double speed = rows ? n / o->open_seconds : (double)o->examples / o->seconds;
     double reading = (double)info->bytes_read / o->open_seconds;
-    double per_image =
-        info->kind == DRO_DATA_PIXELS ? (double)info->channels * info->height * info->width : 0;
-    double bytes = rows ? reading : speed * per_image;
+    double bytes = rows ? reading : speed * bytes_per_image(data, info);
     double wait = rows ? 0 : o->waited / o->seconds;
     if (cli_json(args))
         return cli_emit(json_pack(
@@ -99,7 +120,7 @@ static int run(const cli_args *args)
     bool images = !status && (info.kind == DRO_DATA_PIXELS || info.kind == DRO_DATA_FILES);
     if (images)
         status = drive(data, args, &o);
-    int code = status ? cli_fail("%s", dro_context_error(ctx)) : report(args, &info, &o);
+    int code = status ? cli_fail("%s", dro_context_error(ctx)) : report(args, data, &info, &o);
     dro_data_close(data);
     dro_context_destroy(ctx);
     return code;

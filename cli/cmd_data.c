@@ -2,7 +2,10 @@
 #include "cli.h"
 
 #include <dro/data.h>
+#include <dro/stream.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const char *const split_names[DRO_SPLITS] = {"train", "test", "holdout"};
 
@@ -58,12 +61,19 @@ static void print_shape(const dro_data_info *info)
                info->channels == 1 ? "" : "s");
     else if (info->kind != DRO_DATA_FILES)
         printf(", %zu features", info->features);
+    if (info->classes > 0)
+        printf(", %d class%s", info->classes, info->classes == 1 ? "" : "es");
     printf("\n");
     for (int s = 0; s < DRO_SPLITS; s++)
         if (info->examples[s] || s != DRO_HOLDOUT)
             printf("%-8s %lld examples\n", split_names[s], (long long)info->examples[s]);
     printf("read     %.1f MB, %.1f MB in memory\n", (double)info->bytes_read / 1e6,
            (double)info->memory / 1e6);
+    for (int32_t k = 0; k < info->groups && k < 20; k++)
+        printf("%s%s%s", k ? ", " : "groups   ", info->group_names[k],
+               k + 1 == info->groups ? "\n"
+               : k == 19             ? ", ...\n"
+                                     : "");
 }
 
 static void print_classes(const dro_data_info *info, long long most)
@@ -88,6 +98,90 @@ static void print_classes(const dro_data_info *info, long long most)
                (long long)info->classes - most);
 }
 
+/* ---- a stream, from its beginning to its end ---- */
+
+typedef struct passage {
+    int64_t rows, *counts; /* (classes) */
+    int classes;
+    double sum;      /* of y */
+    uint64_t memory; /* at most */
+} passage;
+
+/* y is the number of the class, or -1 and 1 for two. */
+static dro_status pass_through(dro_stream *stream, passage *p)
+{
+    dro_rows rows;
+    dro_status status;
+    while (dro_stream_class(stream, p->classes))
+        p->classes++;
+    p->counts = calloc((size_t)p->classes + 1, sizeof *p->counts);
+    if (!p->counts)
+        return DRO_ERR_MEMORY;
+    while ((status = dro_stream_next(stream, 1, &rows)) == DRO_OK) {
+        uint64_t memory = p->rows % 256 ? 0 : dro_stream_memory(stream);
+        p->memory = memory > p->memory ? memory : p->memory;
+        p->rows++;
+        p->sum += (double)rows.y[0];
+        if (p->classes)
+            p->counts[p->classes == 2 ? rows.y[0] > 0 : (int)rows.y[0]]++;
+    }
+    return status == DRO_ERR_END ? DRO_OK : status;
+}
+
+static int stream_json(const cli_args *args, const dro_stream *stream, const passage *p)
+{
+    json_t *names = json_array(), *counts = json_array();
+    const char *spec = cli_word(args, 0);
+    for (int k = 0; k < p->classes; k++) {
+        json_array_append_new(names, name_json(dro_stream_class(stream, k)));
+        json_array_append_new(counts, json_integer(p->counts[k]));
+    }
+    json_t *document = json_pack(
+        "{s:s%, s:[I], s:b, s:b, s:o, s:{s:I, s:o, s:f}, s:{s:i, s:[]}, s:I}", "format", spec,
+        strcspn(spec, ":"), "shape", (json_int_t)dro_stream_features(stream), "sparse", 1, "stream",
+        1, "classes", names, "train", "examples", (json_int_t)p->rows, "counts", counts, "mean_y",
+        p->rows ? p->sum / (double)p->rows : 0.0, "test", "examples", 0, "counts", "memory",
+        (json_int_t)p->memory);
+    return cli_emit(document);
+}
+
+static int report_stream(const cli_args *args, const dro_stream *stream, const passage *p)
+{
+    static const char *const headers[] = {">class", "name", ">train"};
+    if (cli_json(args))
+        return stream_json(args, stream, p);
+    printf("a stream of rows, %zu features\n", dro_stream_features(stream));
+    printf("train    %lld examples, mean of y %g\n", (long long)p->rows,
+           p->rows ? p->sum / (double)p->rows : 0);
+    printf("memory   %.1f MB at most\n", (double)p->memory / 1e6);
+    if (p->classes == 0)
+        return 0;
+    printf("\n");
+    cli_table *t = cli_table_create(3, headers);
+    for (int k = 0; k < p->classes && k < cli_integer(args, "classes"); k++) {
+        cli_table_cell(t, "%d", k);
+        cli_table_cell(t, "%s", dro_stream_class(stream, k));
+        cli_table_cell(t, "%lld", (long long)p->counts[k]);
+    }
+    cli_table_print(t);
+    return 0;
+}
+
+static int run_stream(const cli_args *args, dro_context *ctx)
+{
+    dro_stream *stream = NULL;
+    passage p = {0};
+    dro_status status = dro_stream_open(ctx, cli_word(args, 0), &stream);
+    if (status == DRO_OK)
+        status = pass_through(stream, &p);
+    int code =
+        status == DRO_OK ? report_stream(args, stream, &p) : cli_fail("%s", dro_context_error(ctx));
+    free(p.counts);
+    dro_stream_close(stream);
+    dro_context_destroy(ctx);
+    return code;
+}
+
 static int run(const cli_args *args)
 {
     dro_context *ctx = cli_context(args);
@@ -95,6 +189,8 @@ static int run(const cli_args *args)
     dro_data_info info;
     if (!ctx)
         return 1;
+    if (cli_flag(args, "stream"))
+        return run_stream(args, ctx);
     int status = 0;
     dro_status opened = dro_data_open(ctx, cli_word(args, 0), &data);
     if (opened == DRO_OK)
@@ -116,12 +212,14 @@ static int run(const cli_args *args)
 
 static const cli_option options[] = {
     {"classes", CLI_INTEGER, "N", "40", 0, 1e9, "how many classes the table lists"},
+    {"stream", CLI_FLAG, NULL, NULL, 0, 0,
+     "read libsvm or csv once, in bounded memory, as dro/stream.h says"},
     CLI_OPTIONS_END,
 };
 
 const cli_command cmd_data = {
     .name = "data",
-    .usage = "SPEC [--json]",
+    .usage = "SPEC [--stream] [--json]",
     .summary = "what is in a data set: shapes, classes, counts",
     .details = "SPEC is format:path[,option=value...], for example synth:glyphs, "
                "cifar10:DIR,imratio=0.1,\n"

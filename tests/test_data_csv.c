@@ -214,6 +214,81 @@ static void test_csv_bad(void **state)
     refuses(spec_of("csv", "/data,label=1"), DRO_ERR_DATA, "line 2: byte 0x00", "UTF-8");
 }
 
+enum { HELD_ROWS = 60 };
+
+/* Numbers, a missing one now and then, categories of which some are rare, a label. */
+static void write_held(const char *name, const int64_t *rows, int64_t count)
+{
+    FILE *f = fopen(in_dir(name), "w");
+    assert_non_null(f);
+    fprintf(f, "x,c,y\n");
+    for (int64_t i = 0; i < count; i++) {
+        long long r = (long long)rows[i];
+        fprintf(f, r % 7 ? "%lld," : ",", r * r % 101);
+        fprintf(f, r % 11 == 3 ? "?," : r % 5 ? "common%lld," : "rare%lld,", r % 5 ? r % 3 : r);
+        fprintf(f, "%s\n", r % 2 ? "b" : "a");
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
+static dro_data *thinned(const char *spec, dro_examples *train, dro_examples *held)
+{
+    dro_data *data;
+    OK(ctx, dro_data_open(ctx, spec, &data));
+    OK(ctx, dro_data_examples(data, DRO_TRAIN, train));
+    OK(ctx, dro_data_examples(data, DRO_HOLDOUT, held));
+    return data;
+}
+
+/* What is held out or left out shows nowhere: the rows are those that separate files would give. */
+static void test_csv_holdout_unseen(void **state)
+{
+    (void)state;
+    static const char *const options[] = {
+        ",label=y,holdout=0.3", ",label=y,holdout=0.25,imratio=0.2", ",label=y,holdout=0.9,seed=5"};
+    int64_t all[HELD_ROWS];
+    for (int64_t i = 0; i < HELD_ROWS; i++)
+        all[i] = i;
+    for (int k = 0; k < 3; k++) {
+        dro_examples train, held, train2, held2;
+        char spec[512];
+        write_held("all", all, HELD_ROWS);
+        snprintf(spec, sizeof spec, "csv:%s/all%s", dir, options[k]);
+        dro_data *data = thinned(spec, &train, &held);
+        write_held("a", train.records, train.count);
+        write_held("b", held.records, held.count);
+        snprintf(spec, sizeof spec, "csv:%s/a,test=%s/b,label=y", dir, dir);
+        dro_data *apart = opened(spec, &train2, &held2);
+        size_t width = info_of(data).features * sizeof(float);
+        assert_int_equal(info_of(data).features, info_of(apart).features);
+        assert_int_equal(train.count, train2.count);
+        assert_int_equal(held.count, held2.count);
+        assert_true(train.count > 0 && held.count > 0);
+        assert_memory_equal(train.x, train2.x, (size_t)train.count * width);
+        assert_memory_equal(held.x, held2.x, (size_t)held.count * width);
+        dro_data_close(data);
+        dro_data_close(apart);
+    }
+}
+
+/* Whether a column holds numbers is a matter of the file, not of the rows that training has. */
+static void test_csv_holdout_kinds(void **state)
+{
+    (void)state;
+    dro_examples train, held;
+    const char *text = "x,y\n1,a\nword,a\n3,b\n4,b\n5,b\n6,b\n";
+    for (int seed = 0; seed < 8; seed++) {
+        char options[64];
+        snprintf(options, sizeof options, ",label=y,holdout=0.5,seed=%d", seed);
+        dro_data *data = thinned(spec_for("csv", text, options), &train, &held);
+        assert_int_equal(info_of(data).features, 4); /* three categories and the unseen one */
+        bool away = held.records[0] == 1;
+        assert_true(held.x[3] == 1);
+        assert_true(train.x[away ? 0 : 2] == 1);
+        dro_data_close(data);
+    }
+}
+
 static void test_shared_adult(void **state)
 {
     (void)state;
@@ -234,10 +309,10 @@ static void test_shared_adult(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_csv_cells),        TEST(test_csv_scikit), TEST(test_csv_forms),
-    TEST(test_csv_values),       TEST(test_csv_groups), TEST(test_csv_real),
-    TEST(test_csv_header_twice), TEST(test_csv_wide),   TEST(test_csv_bad),
-    TEST(test_shared_adult),
+    TEST(test_csv_cells),          TEST(test_csv_scikit),        TEST(test_csv_forms),
+    TEST(test_csv_values),         TEST(test_csv_groups),        TEST(test_csv_real),
+    TEST(test_csv_header_twice),   TEST(test_csv_wide),          TEST(test_csv_bad),
+    TEST(test_csv_holdout_unseen), TEST(test_csv_holdout_kinds), TEST(test_shared_adult),
 };
 
 CHECK_MAIN(tests)

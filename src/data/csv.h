@@ -1,28 +1,51 @@
-/* CSV in three steps: csv_parse.c cuts the text into cells, csv_encode.c turns cells into features,
- * format_csv.c reads the options and the label and group columns. */
+/* CSV in steps: csv_parse.c cuts the text into cells, csv_form.c reads the options and finds the header,
+ * the label and the group column, csv_encode.c turns cells into features; format_csv.c makes a data set of
+ * it, stream_csv.c a stream. */
 #ifndef DRO_DATA_CSV_H
 #define DRO_DATA_CSV_H
 
 #include "text.h"
 
-enum { DRO__CSV_COLUMNS_MAX = 1 << 20, DRO__CSV_CATEGORIES_MAX = 65536 };
+enum {
+    DRO__CSV_COLUMNS_MAX = 1 << 20,
+    DRO__CSV_CATEGORIES_MAX = 65536,
+    DRO__CSV_ROW_MAX = 1 << 26 /* bytes, of a stream */
+};
 
 /* A file, cut: all cells one after another, row by row, each ended by a zero. */
 typedef struct dro__csv {
     dro_context *ctx;
     char name[208]; /* of the file, for errors */
     char *text;     /* owned */
-    size_t columns;
+    size_t used, room;
+    size_t columns; /* as the first row has, from line columns_line on */
+    int64_t columns_line;
     const char *header; /* the cells of the header, or NULL */
     const char *cells;  /* the first cell of the first row */
     int64_t rows;
     int64_t first;  /* rows before the first: 1 with a header */
     int64_t *lines; /* (first + rows) where each begins */
+    size_t line_room;
 } dro__csv;
 
 /* separator 0: the one of , ; tab | that the first line has most of. */
 dro_status dro__csv_parse(dro__csv *csv, dro__input *input, char separator);
 void dro__csv_free(dro__csv *csv);
+
+/* The same, row by row, from an input that may be endless. Zero it, set input and separator. */
+typedef struct dro__csv_source {
+    dro__input *input;
+    char separator;
+    char *line, *end; /* what is left of the window */
+    int64_t lines;    /* before it */
+    size_t longest;   /* line */
+    bool begun;
+} dro__csv_source;
+
+/* One more row at the end of csv; *got is false at the end of the input. Zero csv, set ctx and name. */
+dro_status dro__csv_append(dro__csv_source *source, dro__csv *csv, bool *got);
+/* Takes all rows out, and the header; the width that rows must have stays. */
+void dro__csv_clear(dro__csv *csv);
 /* The first row becomes the header. */
 void dro__csv_take_header(dro__csv *csv);
 /* The line in the file where a row begins. */
@@ -41,8 +64,26 @@ typedef struct dro__missing {
 } dro__missing;
 bool dro__csv_missing(const dro__missing *missing, const char *cell);
 
-/* What training shows of a column. A column is numeric if every cell is a number or missing; then it
- * is one feature, (x - mean) / sd, 0 where missing or where sd is 0. Any other is one indicator per
+/* ---- csv_form.c ---- */
+
+/* What the options say of a file, and what its first rows show. */
+typedef struct dro__csv_form {
+    dro__missing missing;
+    char separator; /* 0: guess */
+    int header;     /* 1, 0, or -1: guess */
+    bool real;      /* target=real */
+    bool grouped;
+    size_t label, group; /* columns */
+} dro__csv_form;
+
+dro_status dro__csv_form_read(const dro_data *data, dro__csv_form *form);
+/* Takes the header off and finds the columns. */
+dro_status dro__csv_form_fit(const dro_data *data, dro__csv_form *form, dro__csv *csv);
+
+/* ---- csv_encode.c ---- */
+
+/* What the rows of training show of a column. A column is numeric if every cell of the file is a number or
+ * missing; then it is one feature, (x - mean) / sd, 0 where missing or where sd is 0. Any other is one indicator per
  * category, in the order of their bytes, one for "missing" if training has that, and one for a category
  * that training did not have. */
 typedef struct dro__column {
@@ -59,16 +100,28 @@ typedef struct dro__column {
 typedef struct dro__columns {
     size_t count, features;
     dro__column *at;
+    const char *number; /* what is expected of a numeric column, for errors */
 } dro__columns;
 
-/* Learns the columns from the training file; `left_out` is no feature. */
+/* Learns the columns from the given rows (rising) of the training file, whether a column is numeric from
+ * all of them; `left_out` is no feature. */
 dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size_t left_out,
-                          dro__columns *columns);
+                          const int64_t *rows, int64_t count, dro__columns *columns);
 void dro__columns_free(dro__columns *columns);
-/* Fills x, or starts, columns and values, of a table. */
+uint64_t dro__columns_bytes(const dro__columns *columns);
+/* Fills x, or starts, columns and values, of a table whose records (rising) are rows of the file. */
 dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
                            const dro__columns *columns, bool dense, dro__table *table);
 
+/* One row into sparse columns and values, of which *count are written already, or into x if that is not
+ * NULL. *cell is its first cell, then that of the next row. */
+dro_status dro__csv_encode_row(const dro__csv *csv, const dro__missing *missing,
+                               const dro__columns *columns, int64_t row, const char **cell,
+                               float *x, dro__table *table, size_t *count);
+
+/* "FILE: line 3: column 'age': 'x': expected ..." */
+dro_status dro__csv_bad_cell(const dro__csv *csv, int64_t row, size_t column, const char *cell,
+                             const char *expected);
 /* "column 'age'" or "column 3". */
 const char *dro__csv_column_name(const dro__csv *csv, size_t column, char *out, size_t size);
 /* rank[k]: the place of name k when sorted by bytes, or by value if by_value and all are numbers. */

@@ -30,8 +30,8 @@ const char *dro__csv_column_name(const dro__csv *csv, size_t column, char *out, 
     return out;
 }
 
-static dro_status bad_cell(const dro__csv *csv, int64_t row, size_t column, const char *cell,
-                           const char *expected)
+dro_status dro__csv_bad_cell(const dro__csv *csv, int64_t row, size_t column, const char *cell,
+                             const char *expected)
 {
     char name[64];
     return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: line %lld: %s: '%.40s': expected %s", csv->name,
@@ -87,61 +87,73 @@ static bool is_infinite_word(const char *cell)
     return strcasecmp(cell, "inf") == 0 || strcasecmp(cell, "infinity") == 0;
 }
 
-/* Welford's running mean and sum of squared deviations. */
-static void take_number(dro__column *c, const char *cell, int64_t row)
+/* Is it a number, so far? */
+static void look_at(dro__column *c, const char *cell, int64_t row)
 {
     double value;
     const char *end = dro__number_double(cell, &value);
     bool infinite = end ? *end == '\0' && !isfinite(value) : is_infinite_word(cell);
     if (infinite && c->odd_row < 0)
         c->odd_row = row;
-    if (infinite)
-        return;
-    if (!end || *end) {
+    if (!infinite && (!end || *end))
         c->numeric = false;
+}
+
+static dro_status find_kinds(const dro__csv *csv, const dro__missing *missing, dro__columns *cols)
+{
+    const char *cell = csv->cells;
+    for (int64_t i = 0; i < csv->rows; i++)
+        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
+            dro__column *c = &cols->at[k];
+            bool gone = !c->left_out && dro__csv_missing(missing, cell);
+            if (gone && missing->refuse)
+                return dro__csv_bad_cell(csv, i, k, cell, "a value, as missing=refuse says");
+            if (!gone && !c->left_out && c->numeric)
+                look_at(c, cell, i);
+        }
+    return DRO_OK;
+}
+
+/* The first cell of row `to`, from that of row `from` on. */
+static const char *walk(const dro__csv *csv, const char *cell, int64_t from, int64_t to)
+{
+    for (; from < to; from++)
+        for (size_t k = 0; k < csv->columns; k++)
+            cell = dro__csv_next(cell);
+    return cell;
+}
+
+/* Welford's running mean and sum of squared deviations. */
+static void take_number(dro__column *c, const char *cell)
+{
+    double value;
+    const char *end = dro__number_double(cell, &value);
+    if (!end || !isfinite(value))
         return;
-    }
     double step = value - c->mean;
     c->mean += step / (double)++c->count;
     c->squares += step * (value - c->mean);
 }
 
-static dro_status scan_numbers(const dro__csv *csv, const dro__missing *missing, dro__columns *cols)
+static dro_status take_cell(const dro__csv *csv, const dro__missing *missing, int64_t row, size_t k,
+                            const char *cell, dro__column *c)
 {
-    const char *cell = csv->cells;
-    for (int64_t i = 0; i < csv->rows; i++)
-        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
-            dro__column *c = &cols->at[k];
-            if (c->left_out)
-                continue;
-            if (!dro__csv_missing(missing, cell)) {
-                if (c->numeric)
-                    take_number(c, cell, i);
-                continue;
-            }
-            if (missing->refuse)
-                return bad_cell(csv, i, k, cell, "a value, as missing=refuse says");
-            c->missing = true;
-        }
-    return DRO_OK;
-}
-
-static dro_status scan_categories(const dro__csv *csv, const dro__missing *missing,
-                                  dro__columns *cols)
-{
-    const char *cell = csv->cells;
     int32_t number;
-    for (int64_t i = 0; i < csv->rows; i++)
-        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
-            dro__column *c = &cols->at[k];
-            if (c->left_out || c->numeric || dro__csv_missing(missing, cell))
-                continue;
-            DRO_TRY(dro__names_add(csv->ctx, &c->categories, cell, strlen(cell), &number));
-            if (number >= DRO__CSV_CATEGORIES_MAX)
-                return bad_cell(csv, i, k, cell,
-                                "at most 65536 categories: this column looks like an id, or like "
-                                "numbers with a text among them");
-        }
+    if (c->left_out)
+        return DRO_OK;
+    if (dro__csv_missing(missing, cell)) {
+        c->missing = true;
+        return DRO_OK;
+    }
+    if (c->numeric) {
+        take_number(c, cell);
+        return DRO_OK;
+    }
+    DRO_TRY(dro__names_add(csv->ctx, &c->categories, cell, strlen(cell), &number));
+    if (number >= DRO__CSV_CATEGORIES_MAX)
+        return dro__csv_bad_cell(csv, row, k, cell,
+                                 "at most 65536 categories: this column looks like an id, or like "
+                                 "numbers with a text among them");
     return DRO_OK;
 }
 
@@ -169,8 +181,9 @@ static dro_status finish_column(const dro__csv *csv, dro__column *c, size_t k)
 }
 
 dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size_t left_out,
-                          dro__columns *cols)
+                          const int64_t *rows, int64_t count, dro__columns *cols)
 {
+    const char *cell = csv->cells;
     cols->at = dro__alloc(csv->columns, sizeof *cols->at);
     if (!cols->at)
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
@@ -180,8 +193,12 @@ dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size
         cols->at[k].odd_row = -1;
         cols->at[k].left_out = k == left_out;
     }
-    DRO_TRY(scan_numbers(csv, missing, cols));
-    DRO_TRY(scan_categories(csv, missing, cols));
+    DRO_TRY(find_kinds(csv, missing, cols));
+    for (int64_t i = 0; i < count; i++) {
+        cell = walk(csv, cell, i > 0 ? rows[i - 1] + 1 : 0, rows[i]);
+        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell))
+            DRO_TRY(take_cell(csv, missing, rows[i], k, cell, &cols->at[k]));
+    }
     for (size_t k = 0; k < cols->count; k++) {
         dro__column *c = &cols->at[k];
         if (c->left_out)
@@ -206,6 +223,15 @@ void dro__columns_free(dro__columns *cols)
     *cols = (dro__columns){0};
 }
 
+uint64_t dro__columns_bytes(const dro__columns *cols)
+{
+    uint64_t bytes = cols->count * sizeof *cols->at;
+    for (size_t k = 0; k < cols->count; k++)
+        bytes += dro__names_bytes(&cols->at[k].categories) +
+                 cols->at[k].categories.count * sizeof *cols->at[k].rank;
+    return bytes;
+}
+
 /* ---- encoding ---- */
 
 /* One cell is one feature at most: which, and its value (0: none). */
@@ -218,15 +244,16 @@ static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
     *feature = c->feature;
     *value = 0;
     if (gone && missing->refuse)
-        return bad_cell(csv, row, k, cell, "a value, as missing=refuse says");
+        return dro__csv_bad_cell(csv, row, k, cell, "a value, as missing=refuse says");
     if (c->numeric && !gone) {
         double number;
         const char *end = dro__number_double(cell, &number);
         if (!end || *end)
-            return bad_cell(csv, row, k, cell, "a number, as in training");
+            return dro__csv_bad_cell(csv, row, k, cell,
+                                     cols->number ? cols->number : "a number, as in training");
         *value = (float)((number - c->mean) * c->squares);
         if (!isfinite(*value))
-            return bad_cell(csv, row, k, cell, "a finite number near those of training");
+            return dro__csv_bad_cell(csv, row, k, cell, "a finite number near those of training");
     }
     if (c->numeric)
         return DRO_OK;
@@ -241,7 +268,7 @@ static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
 static dro_status make_room(const dro__csv *csv, const dro__columns *cols, bool dense,
                             dro__table *t)
 {
-    size_t n = (size_t)csv->rows, cells;
+    size_t n = (size_t)t->n, cells;
     if (dense) {
         if (!__builtin_mul_overflow(n, cols->features, &cells))
             t->x = dro__alloc(cells, sizeof *t->x);
@@ -256,28 +283,40 @@ static dro_status make_room(const dro__csv *csv, const dro__columns *cols, bool 
     return DRO_OK;
 }
 
+dro_status dro__csv_encode_row(const dro__csv *csv, const dro__missing *missing,
+                               const dro__columns *cols, int64_t row, const char **cell, float *x,
+                               dro__table *t, size_t *count)
+{
+    const char *p = *cell;
+    size_t feature;
+    float value;
+    for (size_t k = 0; k < cols->count; k++, p = dro__csv_next(p)) {
+        if (cols->at[k].left_out)
+            continue;
+        DRO_TRY(encode_cell(csv, missing, cols, row, k, p, &feature, &value));
+        if (x) {
+            x[feature] = value;
+        } else if (value != 0) {
+            t->columns[*count] = (int32_t)feature;
+            t->values[(*count)++] = value;
+        }
+    }
+    *cell = p;
+    return DRO_OK;
+}
+
 dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
                            const dro__columns *cols, bool dense, dro__table *t)
 {
     const char *cell = csv->cells;
-    size_t feature, place = 0;
-    float value;
+    size_t count = 0;
     DRO_TRY(make_room(csv, cols, dense, t));
-    for (int64_t i = 0; i < csv->rows; i++) {
-        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
-            if (cols->at[k].left_out)
-                continue;
-            DRO_TRY(encode_cell(csv, missing, cols, i, k, cell, &feature, &value));
-            if (dense) {
-                t->x[(size_t)i * cols->features + feature] = value;
-            } else if (value != 0) {
-                t->columns[place] = (int32_t)feature;
-                t->values[place++] = value;
-            }
-        }
+    for (int64_t i = 0; i < t->n; i++) {
+        float *x = dense ? t->x + (size_t)i * cols->features : NULL;
+        cell = walk(csv, cell, i > 0 ? t->records[i - 1] + 1 : 0, t->records[i]);
+        DRO_TRY(dro__csv_encode_row(csv, missing, cols, t->records[i], &cell, x, t, &count));
         if (!dense)
-            t->starts[i + 1] = (int64_t)place;
+            t->starts[i + 1] = (int64_t)count;
     }
-    t->n = csv->rows;
     return DRO_OK;
 }

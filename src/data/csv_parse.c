@@ -7,13 +7,13 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct cutter {
     dro__csv *csv;
     char *from, *to, *end; /* read here, write there; *end is zero */
     char separator;
     int64_t line;
-    size_t line_room;
 } cutter;
 
 void dro__csv_free(dro__csv *csv)
@@ -101,7 +101,7 @@ static dro_status cut_row(cutter *c)
     int64_t line = c->line;
     size_t count = 0;
     bool more;
-    DRO_TRY(dro__grow(csv->ctx, (void **)&csv->lines, &c->line_room, (size_t)csv->rows + 1,
+    DRO_TRY(dro__grow(csv->ctx, (void **)&csv->lines, &csv->line_room, (size_t)csv->rows + 1,
                       sizeof *csv->lines));
     do {
         while (c->from < c->end && is_blank(c, *c->from))
@@ -112,13 +112,16 @@ static dro_status cut_row(cutter *c)
             return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: line %lld: expected at most %d cells",
                              csv->name, (long long)line, DRO__CSV_COLUMNS_MAX);
     } while (more);
-    if (csv->rows == 0)
+    if (csv->columns == 0) {
         csv->columns = count;
+        csv->columns_line = line;
+    }
     if (count != csv->columns)
         return dro__fail(csv->ctx, DRO_ERR_DATA,
                          "%s: line %lld: %zu cells: expected %zu, as line "
                          "%lld has",
-                         csv->name, (long long)line, count, csv->columns, (long long)csv->lines[0]);
+                         csv->name, (long long)line, count, csv->columns,
+                         (long long)csv->columns_line);
     csv->lines[csv->rows++] = line;
     return DRO_OK;
 }
@@ -136,12 +139,12 @@ static bool blank_line(cutter *c)
     return true;
 }
 
-static char guess_separator(const char *text)
+static char guess_separator(const char *text, const char *end)
 {
     static const char known[] = {',', ';', '\t', '|'};
     size_t counts[4] = {0}, best = 0;
     bool quoted = false;
-    for (; *text && (quoted || *text != '\n'); text++) {
+    for (; text < end && *text != '\n'; text++) {
         quoted = *text == '"' ? !quoted : quoted;
         for (size_t k = 0; k < 4; k++)
             counts[k] += !quoted && *text == known[k];
@@ -151,36 +154,162 @@ static char guess_separator(const char *text)
     return known[best];
 }
 
-static dro_status refuse_zero(const dro__csv *csv, const char *zero)
+static dro_status refuse_zero(const dro__csv *csv, const char *text, const char *zero, int64_t line)
 {
-    long long line = 1;
-    for (const char *p = csv->text; p < zero; p++)
+    for (const char *p = text; p < zero; p++)
         line += *p == '\n';
     return dro__fail(csv->ctx, DRO_ERR_DATA,
                      "%s: line %lld: byte 0x00: expected text (in UTF-8, if it is UTF-16 now)",
-                     csv->name, line);
+                     csv->name, (long long)line);
+}
+
+/* The whole text: what does not fit is better refused than left to the system. */
+static dro_status read_text(dro__csv *csv, dro__input *input, size_t *size)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t most = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_C(1) << 40;
+    dro_status status = dro__input_all(input, most, &csv->text, size);
+    if (status == DRO_ERR_MEMORY || (status != DRO_OK && dro__input_offset(input) > most))
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY,
+                         "%s: no memory for more than %llu bytes of it: expected a table that fits "
+                         "(a stream reads larger ones)",
+                         csv->name, (unsigned long long)dro__input_offset(input));
+    return status;
 }
 
 dro_status dro__csv_parse(dro__csv *csv, dro__input *input, char separator)
 {
     size_t size;
     snprintf(csv->name, sizeof csv->name, "%s", dro__input_name(input));
-    DRO_TRY(dro__input_all(input, UINT64_C(1) << 40, &csv->text, &size));
+    DRO_TRY(read_text(csv, input, &size));
     const char *zero = memchr(csv->text, '\0', size);
     if (zero)
-        return refuse_zero(csv, zero);
+        return refuse_zero(csv, csv->text, zero, 1);
     cutter c = {.csv = csv, .from = csv->text, .to = csv->text, .end = csv->text + size, .line = 1};
     if (size >= 3 && memcmp(c.from, "\xef\xbb\xbf", 3) == 0)
         c.from += 3;
     c.separator = ',';
     while (c.from < c.end && blank_line(&c))
         ;
-    c.separator = separator ? separator : guess_separator(c.from);
+    c.separator = separator ? separator : guess_separator(c.from, c.end);
     while (c.from < c.end)
         if (!blank_line(&c))
             DRO_TRY(cut_row(&c));
     if (csv->rows == 0)
         return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: is empty: expected rows of cells", csv->name);
     csv->cells = csv->text;
+    return DRO_OK;
+}
+
+/* ---- row by row ---- */
+
+void dro__csv_clear(dro__csv *csv)
+{
+    csv->used = 0;
+    csv->rows = csv->first = 0;
+    csv->header = csv->cells = NULL;
+}
+
+/* Does the row go on after this line, which ends inside quotes? *quoted: it began there. */
+static void follow_quotes(const char *p, const char *end, char separator, bool *quoted)
+{
+    bool fresh = !*quoted; /* at the beginning of a cell */
+    if (!*quoted && !memchr(p, '"', (size_t)(end - p)))
+        return;
+    for (; p < end; p++) {
+        if (*quoted) {
+            bool twice = *p == '"' && p + 1 < end && p[1] == '"';
+            *quoted = *p != '"' || twice;
+            p += twice;
+        } else if (fresh && *p == '"') {
+            *quoted = true;
+            fresh = false;
+        } else {
+            bool blank = *p == ' ' || *p == '\t' || *p == '\r';
+            fresh = *p == separator || (fresh && blank);
+        }
+    }
+}
+
+/* Copies one line behind the csv's text, *size bytes of the row are there already. */
+static dro_status take_line(dro__csv_source *s, dro__csv *csv, size_t *size)
+{
+    char *next = (char *)memchr(s->line, '\n', (size_t)(s->end - s->line)) + 1;
+    size_t length = (size_t)(next - s->line), header = 0, cells = 0;
+    const char *zero = memchr(s->line, '\0', length);
+    if (zero)
+        return refuse_zero(csv, zero, zero, s->lines + 1);
+    if (*size + length > DRO__CSV_ROW_MAX)
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: line %lld: a row of more than %d MiB (a quote that never ends?)",
+                         csv->name, (long long)s->lines + 1, DRO__CSV_ROW_MAX >> 20);
+    if (csv->header)
+        header = (size_t)(csv->header - csv->text);
+    if (csv->cells)
+        cells = (size_t)(csv->cells - csv->text);
+    DRO_TRY(
+        dro__grow(csv->ctx, (void **)&csv->text, &csv->room, csv->used + *size + length + 1, 1));
+    csv->header = csv->header ? csv->text + header : NULL;
+    csv->cells = csv->text + cells;
+    memcpy(csv->text + csv->used + *size, s->line, length);
+    *size += length;
+    s->longest = length > s->longest ? length : s->longest;
+    s->line = next;
+    s->lines++;
+    return DRO_OK;
+}
+
+/* Passes over blank lines; *over at the end. */
+static dro_status find_row(dro__csv_source *s, bool *over)
+{
+    cutter c = {.separator = s->begun ? s->separator : ','};
+    for (;;) {
+        if (s->line == s->end)
+            DRO_TRY(dro__input_lines(s->input, &s->line, &s->end));
+        *over = s->line == s->end;
+        if (*over)
+            return DRO_OK;
+        if (s->lines == 0 && s->end - s->line >= 3 && memcmp(s->line, "\xef\xbb\xbf", 3) == 0)
+            s->line += 3;
+        c.from = s->line;
+        c.end = s->end;
+        if (!blank_line(&c))
+            break;
+        s->line = c.from;
+        s->lines++;
+    }
+    if (!s->begun && !s->separator)
+        s->separator = guess_separator(s->line, s->end);
+    s->begun = true;
+    return DRO_OK;
+}
+
+dro_status dro__csv_append(dro__csv_source *s, dro__csv *csv, bool *got)
+{
+    bool over, quoted = false;
+    size_t size = 0;
+    DRO_TRY(find_row(s, &over));
+    *got = !over;
+    int64_t line = s->lines + 1;
+    while (!over && (size == 0 || quoted)) {
+        size_t before = size;
+        DRO_TRY(take_line(s, csv, &size));
+        const char *text = csv->text + csv->used;
+        follow_quotes(text + before, text + size, s->separator, &quoted);
+        if (quoted && s->line == s->end)
+            DRO_TRY(dro__input_lines(s->input, &s->line, &s->end));
+        over = quoted && s->line == s->end;
+    }
+    if (!*got)
+        return DRO_OK;
+    cutter c = {.csv = csv,
+                .from = csv->text + csv->used,
+                .to = csv->text + csv->used,
+                .end = csv->text + csv->used + size,
+                .separator = s->separator,
+                .line = line};
+    *c.end = '\0';
+    DRO_TRY(cut_row(&c));
+    csv->used = (size_t)(c.to - csv->text);
     return DRO_OK;
 }

@@ -1,6 +1,6 @@
 /* Opening a data set: the SPEC, the format, then what is the same for all: labels checked, records
- * numbered, imbalance, holdout, counts. */
-#include "data.h"
+ * numbered, imbalance, holdout, what the format does after these, counts. */
+#include "text.h"
 
 #include <errno.h>
 #include <math.h>
@@ -136,12 +136,12 @@ dro_status dro__option_real(const dro_data *data, const char *name, double fallb
                             double high, double *value)
 {
     const char *text = dro__option(data, name);
-    char *end;
+    double parsed = 0;
     *value = fallback;
     if (!text)
         return DRO_OK;
-    double parsed = strtod(text, &end);
-    if (end == text || *end || !(parsed >= low && parsed <= high))
+    const char *end = dro__number_double(text, &parsed);
+    if (!end || *end || !(parsed >= low && parsed <= high))
         return dro__fail(data->ctx, DRO_ERR_RANGE, "%s=%.40s: expected a number from %g to %g",
                          name, text, low, high);
     *value = parsed;
@@ -164,6 +164,28 @@ dro_status dro__option_integer(const dro_data *data, const char *name, int64_t f
                          (long long)low, (long long)high);
     *value = parsed;
     return DRO_OK;
+}
+
+/* What can be said of the options before anything is read. */
+static dro_status check_options(const dro_data *d)
+{
+    static const char *const files[] = {"test", "labels", "groups", "test_labels", "test_groups"};
+    int64_t whole;
+    int count = strcmp(d->spec.path, "-") == 0;
+    if (count && d->format->folder)
+        return dro__fail(d->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s:-: is a folder, which stdin cannot be: expected %s:DIR",
+                         d->format->name, d->format->name);
+    for (size_t k = 0; k < sizeof files / sizeof files[0]; k++) {
+        const char *value = dro__option(d, files[k]);
+        count += value && strcmp(value, "-") == 0;
+    }
+    if (count > 1)
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
+                         "stdin can be read once: expected one - in the SPEC");
+    DRO_TRY(dro__option_integer(d, "seed", 1, 0, INT64_MAX, &whole));
+    DRO_TRY(dro__option_integer(d, "skip_bad", 0, 0, INT32_MAX, &whole));
+    return dro__imbalance_check(d);
 }
 
 /* ---- after the format has read ---- */
@@ -229,6 +251,8 @@ static dro_status finish(dro_data *d)
     DRO_TRY(dro__imbalance(d));
     DRO_TRY(count_split(d, DRO_TRAIN));
     DRO_TRY(dro__holdout(d));
+    if (d->format->settle)
+        DRO_TRY(d->format->settle(d));
     for (int s = 0; s < DRO_SPLITS; s++)
         DRO_TRY(count_split(d, s));
     return DRO_OK;
@@ -249,9 +273,13 @@ dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
     d->ctx = ctx;
     dro_status status = dro__spec_parse(d, spec);
     if (status == DRO_OK)
+        status = check_options(d);
+    if (status == DRO_OK)
         status = d->format->open(d);
     if (status == DRO_OK)
         status = finish(d);
+    if (d->format && d->format->release)
+        d->format->release(d);
     if (status != DRO_OK) {
         dro_data_close(d);
         return status;

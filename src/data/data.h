@@ -31,7 +31,8 @@ typedef struct dro__table {
     int64_t *starts;  /* (n + 1) */
     int32_t *columns;
     float *values;
-    char *text;      /* the characters of all paths, zero terminated */
+    char *text; /* the characters of all paths, zero terminated */
+    size_t text_size;
     int64_t *places; /* (n) where each path begins in text */
 } dro__table;
 
@@ -66,6 +67,7 @@ struct dro_data {
     int64_t *counts[DRO_SPLITS];
     const char **paths[DRO_SPLITS]; /* made on demand */
     uint64_t bytes_read;
+    void *state; /* of the format, between open and release */
     int32_t skipped;
     char **notes; /* (note_count) what was skipped and why */
     size_t note_count, note_room;
@@ -74,11 +76,17 @@ struct dro_data {
 typedef struct dro__format {
     const char *name, *usage, *summary;
     const char *const *options; /* names of its own options, NULL terminated; or NULL */
+    bool folder;                /* the path is one: not stdin */
     /* Fills kind, shape, classes, class_names (optional: numbers otherwise) and split[0], split[1]. */
     dro_status (*open)(dro_data *data);
+    /* (optional) After imbalance and holdout: what must not see more than training's rows. The splits
+     * have labels, groups and records already, the format fills in the rest. */
+    dro_status (*settle)(dro_data *data);
+    void (*release)(dro_data *data); /* (optional) frees state; called once, after a failure too */
 } dro__format;
 
 /* imbalance.c: what the options imratio, longtail and holdout ask for. */
+dro_status dro__imbalance_check(const dro_data *data); /* before anything is read */
 dro_status dro__imbalance(dro_data *data);
 dro_status dro__holdout(dro_data *data);
 
@@ -105,6 +113,7 @@ dro_status dro__names_add(dro_context *ctx, dro__names *names, const char *text,
                           int32_t *number);
 int32_t dro__names_find(const dro__names *names, const char *text, size_t length); /* or -1 */
 void dro__names_free(dro__names *names);
+uint64_t dro__names_bytes(const dro__names *names);
 
 /* ---- input.c: bytes of a file or of stdin ("-"), plain, gzip or zstd ---- */
 
@@ -144,8 +153,9 @@ enum { DRO__IMAGE_SIDE_MAX = 32768 };
 #define DRO__IMAGE_PIXELS_MAX ((uint64_t)1 << 28)
 
 /* JPEG, PNG, PPM, PGM by content. Always gives `channels` (1 or 3): greyscale is repeated, colour is
- * turned to luma as Pillow's convert("L"), CMYK and YCCK JPEGs to RGB as Pillow does, 16-bit to its high
- * byte, alpha dropped, palettes expanded, EXIF rotation applied. name is for errors. */
+ * turned to luma as Pillow's convert("L"), CMYK and YCCK JPEGs to RGB as Pillow does, 16 bits to their high
+ * byte (PNG) or scaled (PPM, PGM), alpha dropped, palettes expanded, EXIF rotation applied. name is for
+ * errors. */
 dro_status dro__image_decode(dro_context *ctx, const char *name, const void *bytes, size_t size,
                              int channels, dro__image *image);
 void dro__image_free(dro__image *image);

@@ -115,6 +115,7 @@ const dro__format dro__format_cifar10 = {
     .name = "cifar10",
     .usage = "DIR",
     .summary = "CIFAR-10, the binary version: data_batch_1..5.bin and test_batch.bin",
+    .folder = true,
     .open = open_cifar10,
 };
 
@@ -123,5 +124,6 @@ const dro__format dro__format_cifar100 = {
     .usage = "DIR[,labels=fine|coarse]",
     .summary = "CIFAR-100, the binary version: train.bin and test.bin",
     .options = cifar100_options,
+    .folder = true,
     .open = open_cifar100,
 };

@@ -6,120 +6,25 @@
  * that makes it one (the census files). group= names a column that gives each row its group and stays a
  * feature. Missing values ("", ?, NA, nan in any case, and missing=TEXT): an indicator of their own in a
  * categorical column, the mean in a numeric one; missing=refuse makes them an error.
+ * A test file may repeat the header.
  *
- * header=auto: there is a header if label= or group= is a name, or if no cell of the first row is a number
- * and some column below has nothing but numbers. A test file may repeat the header. */
+ * The encoding is learned when imbalance and holdout have taken their rows out: from those that training
+ * will see, and from no others. */
 #include "csv.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { DENSE_MAX = 4096, NONE = -1, GUESS_ROWS = 200 };
+enum { DENSE_MAX = 4096 };
 
 typedef struct reader {
     dro_data *d;
-    dro__missing missing;
-    char separator;       /* 0: guess */
-    int header;           /* 1, 0, or NONE: guess */
-    bool real;            /* target=real */
+    dro__csv_form form;
     dro__csv train, test; /* test.text is NULL if there is none */
-    size_t label, group;
-    bool grouped;
     dro__names classes, groups;
     dro__columns columns;
 } reader;
-
-/* ---- options ---- */
-
-static dro_status read_separator(dro_data *d, char *separator)
-{
-    static const struct {
-        const char *word;
-        char byte;
-    } words[] = {{"auto", 0},   {"comma", ','}, {"semicolon", ';'}, {"tab", '\t'}, {"pipe", '|'},
-                 {"\\t", '\t'}, {"", 0}};
-    const char *value = dro__option(d, "sep");
-    *separator = 0;
-    for (size_t k = 0; value && k < sizeof words / sizeof words[0]; k++)
-        if (strcmp(value, words[k].word) == 0) {
-            *separator = words[k].byte;
-            return DRO_OK;
-        }
-    if (value && (strlen(value) != 1 || !strchr("\t;|:!~^&%$#@*/", *value)))
-        return dro__fail(d->ctx, DRO_ERR_RANGE,
-                         "sep=%.40s: expected comma, semicolon, tab, pipe or one of ;|:!~^&%%$#@*/",
-                         value);
-    *separator = value ? *value : 0;
-    return DRO_OK;
-}
-
-static dro_status read_options(reader *r)
-{
-    dro_data *d = r->d;
-    const char *header = dro__option(d, "header"), *target = dro__option(d, "target");
-    const char *missing = dro__option(d, "missing");
-    r->header = NONE;
-    if (!dro__option(d, "label"))
-        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
-                         "csv: expected label=COLUMN, a name of the header or a number from 1");
-    if (header && strcmp(header, "yes") == 0)
-        r->header = 1;
-    else if (header && strcmp(header, "no") == 0)
-        r->header = 0;
-    else if (header && strcmp(header, "auto") != 0)
-        return dro__fail(d->ctx, DRO_ERR_RANGE, "header=%.40s: expected yes, no or auto", header);
-    if (target && strcmp(target, "real") != 0)
-        return dro__fail(d->ctx, DRO_ERR_RANGE, "target=%.40s: expected target=real or nothing",
-                         target);
-    r->real = target != NULL;
-    r->missing.refuse = missing && strcmp(missing, "refuse") == 0;
-    r->missing.also = r->missing.refuse ? NULL : missing;
-    return read_separator(d, &r->separator);
-}
-
-/* ---- header and columns ---- */
-
-static bool is_number(const char *cell)
-{
-    double value;
-    const char *end = dro__number_double(cell, &value);
-    return end && *end == '\0';
-}
-
-/* A column number in the text, from 1; 0 if it is a name. */
-static size_t column_number(const char *text)
-{
-    size_t value = 0;
-    for (const char *p = text; *p; p++) {
-        if (*p < '0' || *p > '9' || value > DRO__CSV_COLUMNS_MAX)
-            return 0;
-        value = 10 * value + (size_t)(*p - '0');
-    }
-    return value;
-}
-
-/* No number in the first row, and a column below it with nothing but numbers (in its first rows). */
-static dro_status looks_like_header(const reader *r, int *header)
-{
-    const dro__csv *csv = &r->train;
-    const char *cell = csv->cells;
-    for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell))
-        if (is_number(cell)) {
-            *header = 0;
-            return DRO_OK;
-        }
-    unsigned char *seen = dro__alloc(csv->columns, 1); /* 1: a number, 2: something else */
-    if (!seen)
-        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
-    for (int64_t i = 1; i < csv->rows && i < GUESS_ROWS; i++)
-        for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell))
-            if (!dro__csv_missing(&r->missing, cell))
-                seen[k] |= is_number(cell) ? 1 : 2;
-    *header = memchr(seen, 1, csv->columns) != NULL;
-    dro__free(seen);
-    return DRO_OK;
-}
 
 static bool same_header(const dro__csv *a, const dro__csv *b)
 {
@@ -128,64 +33,6 @@ static bool same_header(const dro__csv *a, const dro__csv *b)
         if (strcmp(p, q) != 0)
             return false;
     return true;
-}
-
-static dro_status no_column(const reader *r, const char *option, const char *text)
-{
-    const dro__csv *csv = &r->train;
-    char all[256];
-    size_t used = 0;
-    const char *cell = csv->header;
-    for (size_t k = 0; cell && k < csv->columns && used < sizeof all - 1; k++) {
-        used += (size_t)snprintf(all + used, sizeof all - used, " %.40s", cell);
-        cell = dro__csv_next(cell);
-    }
-    if (!cell)
-        snprintf(all, sizeof all, " a number from 1 to %zu (there is no header)", csv->columns);
-    return dro__fail(csv->ctx, DRO_ERR_NAME, "%s: no column %s=%.40s: expected%s%s%s", csv->name,
-                     option, text, csv->header ? " one of" : "", all,
-                     used >= sizeof all - 1 ? " ..." : "");
-}
-
-/* By name first: a header may hold numbers. */
-static dro_status find_column(const reader *r, const char *option, size_t *column)
-{
-    const char *text = dro__option(r->d, option), *cell = r->train.header;
-    for (size_t k = 0; cell && k < r->train.columns; k++, cell = dro__csv_next(cell))
-        if (strcmp(cell, text) == 0) {
-            *column = k;
-            return DRO_OK;
-        }
-    size_t number = column_number(text);
-    if (number == 0 || number > r->train.columns)
-        return no_column(r, option, text);
-    *column = number - 1;
-    return DRO_OK;
-}
-
-static dro_status find_columns(reader *r)
-{
-    dro__csv *csv = &r->train;
-    const char *label = dro__option(r->d, "label"), *group = dro__option(r->d, "group");
-    if (r->header == NONE && (column_number(label) == 0 || (group && column_number(group) == 0)))
-        r->header = 1;
-    if (r->header == NONE)
-        DRO_TRY(looks_like_header(r, &r->header));
-    if (r->header)
-        dro__csv_take_header(csv);
-    DRO_TRY(find_column(r, "label", &r->label));
-    r->grouped = group != NULL;
-    if (group)
-        DRO_TRY(find_column(r, "group", &r->group));
-    if (csv->rows == 0)
-        return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: has a header and no rows: expected rows",
-                         csv->name);
-    if (csv->columns < 2)
-        return dro__fail(csv->ctx, DRO_ERR_DATA,
-                         "%s: line %lld: one cell: expected a label and at least one feature (is "
-                         "the separator right? sep=)",
-                         csv->name, dro__csv_line(csv, 0));
-    return DRO_OK;
 }
 
 static dro_status fit_test(reader *r)
@@ -208,15 +55,6 @@ static dro_status fit_test(reader *r)
 
 /* ---- labels and groups ---- */
 
-static dro_status bad_label(const dro__csv *csv, int64_t row, size_t column, const char *cell,
-                            const char *expected)
-{
-    char name[64];
-    return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: line %lld: %s: '%.40s': expected %s", csv->name,
-                     dro__csv_line(csv, row), dro__csv_column_name(csv, column, name, sizeof name),
-                     cell, expected);
-}
-
 /* The number of a name; training adds new ones. */
 static dro_status number_of(const dro__csv *csv, int64_t row, size_t column, const char *cell,
                             bool training, dro__names *names, int32_t *number)
@@ -225,15 +63,16 @@ static dro_status number_of(const dro__csv *csv, int64_t row, size_t column, con
     if (training) {
         DRO_TRY(dro__names_add(csv->ctx, names, cell, length, number));
         if (*number >= DRO__CSV_CATEGORIES_MAX)
-            return bad_label(csv, row, column, cell,
-                             "at most 65536 different ones (target=real reads real targets)");
+            return dro__csv_bad_cell(
+                csv, row, column, cell,
+                "at most 65536 different ones (target=real reads real targets)");
         return DRO_OK;
     }
     *number = dro__names_find(names, cell, length);
     if (*number < 0 && length > 1 && cell[length - 1] == '.')
         *number = dro__names_find(names, cell, length - 1);
     if (*number < 0)
-        return bad_label(csv, row, column, cell, "one that the training file has");
+        return dro__csv_bad_cell(csv, row, column, cell, "one that the training file has");
     return DRO_OK;
 }
 
@@ -246,9 +85,9 @@ static dro_status read_names(const reader *r, const dro__csv *csv, size_t column
         for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell)) {
             if (k != column)
                 continue;
-            bool gone = dro__csv_missing(&r->missing, cell);
+            bool gone = dro__csv_missing(&r->form.missing, cell);
             if (gone && label)
-                return bad_label(csv, i, k, cell, "a label");
+                return dro__csv_bad_cell(csv, i, k, cell, "a label");
             DRO_TRY(number_of(csv, i, k, gone ? "?" : cell, csv == &r->train, names, &numbers[i]));
         }
     return DRO_OK;
@@ -259,11 +98,11 @@ static dro_status read_targets(const reader *r, const dro__csv *csv, float *targ
     const char *cell = csv->cells;
     for (int64_t i = 0; i < csv->rows; i++)
         for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell)) {
-            if (k != r->label)
+            if (k != r->form.label)
                 continue;
             const char *end = dro__number_float(cell, &targets[i]);
             if (!end || *end || !isfinite(targets[i]))
-                return bad_label(csv, i, k, cell, "a finite number");
+                return dro__csv_bad_cell(csv, i, k, cell, "a finite number");
         }
     return DRO_OK;
 }
@@ -271,20 +110,21 @@ static dro_status read_targets(const reader *r, const dro__csv *csv, float *targ
 static dro_status read_split(reader *r, const dro__csv *csv, dro__table *t)
 {
     size_t n = (size_t)csv->rows;
-    if (r->real)
+    t->n = csv->rows;
+    if (r->form.real)
         t->targets = dro__alloc(n, sizeof *t->targets);
     else
         t->labels = dro__alloc(n, sizeof *t->labels);
-    if (r->grouped)
+    if (r->form.grouped)
         t->groups = dro__alloc(n, sizeof *t->groups);
-    if ((!t->targets && !t->labels) || (r->grouped && !t->groups))
+    if ((!t->targets && !t->labels) || (r->form.grouped && !t->groups))
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "%s: no memory for %zu rows", csv->name, n);
-    if (r->real)
+    if (r->form.real)
         DRO_TRY(read_targets(r, csv, t->targets));
     else
-        DRO_TRY(read_names(r, csv, r->label, true, &r->classes, t->labels));
-    if (r->grouped)
-        DRO_TRY(read_names(r, csv, r->group, false, &r->groups, t->groups));
+        DRO_TRY(read_names(r, csv, r->form.label, true, &r->classes, t->labels));
+    if (r->form.grouped)
+        DRO_TRY(read_names(r, csv, r->form.group, false, &r->groups, t->groups));
     return DRO_OK;
 }
 
@@ -323,7 +163,7 @@ static dro_status parse_file(reader *r, const char *path, dro__csv *csv)
     dro__input *input;
     csv->ctx = r->d->ctx;
     DRO_TRY(dro__input_open(csv->ctx, path, &input));
-    dro_status status = dro__csv_parse(csv, input, r->separator);
+    dro_status status = dro__csv_parse(csv, input, r->form.separator);
     r->d->bytes_read += dro__input_fetched(input);
     dro__input_close(input);
     return status;
@@ -340,42 +180,59 @@ static dro_status read_all(reader *r)
 {
     dro_data *d = r->d;
     const char *test = dro__option(d, "test");
-    DRO_TRY(read_options(r));
-    if (test && strcmp(test, "-") == 0 && strcmp(d->spec.path, "-") == 0)
-        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
-                         "csv:-,test=-: stdin can be read once: expected a file");
+    DRO_TRY(dro__csv_form_read(d, &r->form));
     DRO_TRY(parse_file(r, d->spec.path, &r->train));
     if (test)
         DRO_TRY(parse_file(r, test, &r->test));
-    DRO_TRY(find_columns(r));
+    DRO_TRY(dro__csv_form_fit(d, &r->form, &r->train));
     DRO_TRY(fit_test(r));
     DRO_TRY(read_split(r, &r->train, &d->split[DRO_TRAIN]));
     if (test)
         DRO_TRY(read_split(r, &r->test, &d->split[DRO_TEST]));
-    if (!r->real)
+    if (!r->form.real)
         DRO_TRY(sort_names(r, &r->classes, true));
-    if (r->grouped)
+    if (r->form.grouped)
         DRO_TRY(sort_names(r, &r->groups, false));
-    DRO_TRY(dro__csv_learn(&r->train, &r->missing, r->label, &r->columns));
-    bool dense = choose_dense(r);
-    d->kind = dense ? DRO_DATA_DENSE : DRO_DATA_SPARSE;
-    d->features = r->columns.features;
-    DRO_TRY(dro__csv_encode(&r->train, &r->missing, &r->columns, dense, &d->split[DRO_TRAIN]));
-    if (test)
-        DRO_TRY(dro__csv_encode(&r->test, &r->missing, &r->columns, dense, &d->split[DRO_TEST]));
     return DRO_OK;
 }
 
 static dro_status open_csv(dro_data *d)
 {
-    reader r = {.d = d};
-    dro_status status = read_all(&r);
-    dro__csv_free(&r.train);
-    dro__csv_free(&r.test);
-    dro__names_free(&r.classes);
-    dro__names_free(&r.groups);
-    dro__columns_free(&r.columns);
-    return status;
+    reader *r = d->state = dro__alloc(1, sizeof *r);
+    if (!r)
+        return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory to read CSV");
+    r->d = d;
+    return read_all(r);
+}
+
+static dro_status settle_csv(dro_data *d)
+{
+    reader *r = d->state;
+    const dro__table *train = &d->split[DRO_TRAIN];
+    DRO_TRY(dro__csv_learn(&r->train, &r->form.missing, r->form.label, train->records, train->n,
+                           &r->columns));
+    bool dense = choose_dense(r);
+    d->kind = dense ? DRO_DATA_DENSE : DRO_DATA_SPARSE;
+    d->features = r->columns.features;
+    for (int s = 0; s < DRO_SPLITS; s++)
+        if (d->split[s].n > 0 || s == DRO_TRAIN)
+            DRO_TRY(dro__csv_encode(s == DRO_TEST ? &r->test : &r->train, &r->form.missing,
+                                    &r->columns, dense, &d->split[s]));
+    return DRO_OK;
+}
+
+static void release_csv(dro_data *d)
+{
+    reader *r = d->state;
+    if (!r)
+        return;
+    dro__csv_free(&r->train);
+    dro__csv_free(&r->test);
+    dro__names_free(&r->classes);
+    dro__names_free(&r->groups);
+    dro__columns_free(&r->columns);
+    dro__free(r);
+    d->state = NULL;
 }
 
 static const char *const options[] = {"label", "test",    "group",  "header",
@@ -387,4 +244,6 @@ const dro__format dro__format_csv = {
              "[,missing=TEXT|refuse][,target=real]",
     .summary = "a table: numeric columns standardised, others one-hot",
     .options = options,
-    .open = open_csv};
+    .open = open_csv,
+    .settle = settle_csv,
+    .release = release_csv};

@@ -167,5 +167,6 @@ const dro__format dro__format_idx = {
     .usage = "DIR",
     .summary =
         "the MNIST family: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-..., or .gz",
+    .folder = true,
     .open = open_idx,
 };

@@ -268,6 +268,10 @@ static dro_status read_file(dro_data *d, const char *path, dro__libsvm *r)
         if (status == DRO_OK && begin < end)
             status = dro__libsvm_rows(r, begin, end);
     } while (status == DRO_OK && begin < end);
+    if (status == DRO_ERR_MEMORY)
+        dro__fail(d->ctx, status,
+                  "%s: no memory after line %lld: expected rows that fit (a stream reads more)",
+                  r->name, (long long)r->lines);
     if (status == DRO_OK && r->table->n == 0)
         status = dro__fail(d->ctx, DRO_ERR_DATA,
                            "%s: has no rows: expected lines of label index:value", r->name);
@@ -332,9 +336,6 @@ static dro_status test_path(dro_data *d, char **path)
 {
     const char *given = dro__option(d, "test"), *train = d->spec.path;
     *path = NULL;
-    if (given && strcmp(given, "-") == 0 && strcmp(train, "-") == 0)
-        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
-                         "libsvm:-,test=-: stdin can be read once: expected a file");
     if (given)
         return dro__path_join(d->ctx, given, "", path);
     size_t length = strlen(train);

@@ -87,7 +87,9 @@ static dro_status choose_names(origin *o)
                          path);
     if (!o->names[Y])
         return dro__fail(ctx, DRO_ERR_ARGUMENT, "%s: no labels: expected labels=%s", path,
-                         npz ? "NAME, or an array y_train, y or labels" : "FILE.npy");
+                         npz                      ? "NAME, or an array y_train, y or labels"
+                         : strcmp(path, "-") == 0 ? "FILE.npy (an .npz cannot come from stdin)"
+                                                  : "FILE.npy");
     if (!o->names[TEST_X] != !o->names[TEST_Y])
         return dro__fail(ctx, DRO_ERR_ARGUMENT, "%s: test=%.60s test_labels=%.60s: expected both",
                          path, o->names[TEST_X] ? o->names[TEST_X] : "",

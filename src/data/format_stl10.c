@@ -6,7 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SIDE = 96, PLANE = SIDE * SIDE, IMAGE = 3 * PLANE, CLASSES = 10, LABELS_MAX = 1 << 21 };
+enum {
+    SIDE = DRO__STL10_SIDE,
+    PLANE = SIDE * SIDE,
+    IMAGE = 3 * PLANE,
+    CLASSES = 10,
+    LABELS_MAX = 1 << 21
+};
 
 /* from is (3, column, row), to is (3, row, column). */
 static void turn(const uint8_t *from, uint8_t *to)
@@ -92,5 +98,6 @@ const dro__format dro__format_stl10 = {
     .name = "stl10",
     .usage = "DIR",
     .summary = "STL-10, the binary version: train_X.bin, train_y.bin, test_X.bin, test_y.bin",
+    .folder = true,
     .open = open_stl10,
 };

@@ -15,19 +15,19 @@ dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *dir, 
     dro__table *t = files->table;
     size_t n = (size_t)t->n, above = strlen(dir);
     bool slash = above > 0 && dir[above - 1] != '/';
-    DRO_TRY(dro__grow(ctx, (void **)&t->text, &files->text_room,
-                      files->text_used + above + length + 2, 1));
+    DRO_TRY(
+        dro__grow(ctx, (void **)&t->text, &files->text_room, t->text_size + above + length + 2, 1));
     DRO_TRY(dro__grow(ctx, (void **)&t->places, &files->place_room, n + 1, sizeof *t->places));
     DRO_TRY(dro__grow(ctx, (void **)&t->labels, &files->label_room, n + 1, sizeof *t->labels));
-    char *at = t->text + files->text_used;
+    char *at = t->text + t->text_size;
     memcpy(at, dir, above);
     if (slash)
         at[above] = '/';
     memcpy(at + above + slash, name, length);
     at[above + slash + length] = '\0';
-    t->places[n] = (int64_t)files->text_used;
+    t->places[n] = (int64_t)t->text_size;
     t->labels[n] = label;
-    files->text_used += above + slash + length + 1;
+    t->text_size += above + slash + length + 1;
     t->n++;
     return DRO_OK;
 }
@@ -179,6 +179,7 @@ static dro_status load_table(dro_data *d, dro__table *t)
     dro__free(t->text);
     t->places = NULL;
     t->text = NULL;
+    t->text_size = 0;
     return status;
 }
 

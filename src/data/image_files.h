@@ -10,7 +10,7 @@
 /* Adds paths to an empty table. */
 typedef struct dro__files {
     dro__table *table;
-    size_t text_used, text_room, place_room, label_room;
+    size_t text_room, place_room, label_room;
 } dro__files;
 
 /* dir/name, name of `length` characters; dir "" for the name alone. */

@@ -7,43 +7,62 @@
  *   longtail=pareto:P  class k keeps the share (1 - k/C)^P
  *                      (both keep the last examples in file order, and at least one of every class)
  *   holdout=S          of every class round(S count) examples, drawn by seed, become the holdout split */
-#include "data.h"
+#include "text.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { STREAM_HOLDOUT = 0x686f };
 
-/* How many examples each class keeps; *active says whether anything is asked for. */
-static dro_status plan(const dro_data *d, int64_t *keep, bool *active)
+/* What is asked for: ratio is below 0 if imratio is not given, tail is 0 if longtail is not. */
+typedef struct wish {
+    double ratio, value, holdout;
+    char tail; /* 'e' exp, 'p' pareto */
+} wish;
+
+static dro_status read_wish(const dro_data *d, wish *w)
 {
-    const char *longtail = dro__option(d, "longtail");
-    double ratio;
-    DRO_TRY(dro__option_real(d, "imratio", -1, 0, 1, &ratio));
-    *active = ratio >= 0 || longtail;
-    if (ratio >= 0 && longtail)
+    const char *longtail = dro__option(d, "longtail"), *end = NULL;
+    *w = (wish){0};
+    DRO_TRY(dro__option_real(d, "imratio", -1, 0, 1, &w->ratio));
+    DRO_TRY(dro__option_real(d, "holdout", 0, 0, 0.9, &w->holdout));
+    if (!longtail)
+        return DRO_OK;
+    if (w->ratio >= 0)
         return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "imratio and longtail exclude each other");
-    const int64_t *counts = d->counts[DRO_TRAIN];
-    double classes = d->classes, value = 0;
-    bool exponential = longtail && strncmp(longtail, "exp:", 4) == 0;
-    bool pareto = longtail && strncmp(longtail, "pareto:", 7) == 0;
-    char *end = NULL;
-    if (exponential || pareto)
-        value = strtod(longtail + (pareto ? 7 : 4), &end);
-    if (longtail && (!end || *end || !(value >= (pareto ? 0 : 1)) || value > 1e9))
+    if (strncmp(longtail, "exp:", 4) == 0 || strncmp(longtail, "pareto:", 7) == 0) {
+        w->tail = *longtail;
+        end = dro__number_double(strchr(longtail, ':') + 1, &w->value);
+    }
+    if (!end || *end || !(w->value >= (w->tail == 'p' ? 0 : 1)) || w->value > 1e9)
         return dro__fail(d->ctx, DRO_ERR_RANGE,
                          "longtail=%.40s: expected exp:R with R >= 1, or pareto:POWER", longtail);
+    return DRO_OK;
+}
+
+dro_status dro__imbalance_check(const dro_data *d)
+{
+    wish w;
+    return read_wish(d, &w);
+}
+
+/* How many examples each class keeps. */
+static dro_status plan(const dro_data *d, int64_t *keep)
+{
+    wish w;
+    DRO_TRY(read_wish(d, &w));
+    const int64_t *counts = d->counts[DRO_TRAIN];
+    double classes = d->classes;
     for (int32_t k = 0; k < d->classes; k++) {
         double count = (double)counts[k], share = 1;
         keep[k] = counts[k];
-        if (ratio >= 0 && k < d->classes / 2) /* a hair up: 0.1 * 5000 must not floor to 499 */
-            keep[k] = (int64_t)floor(ratio * count * (1 + 1e-12));
-        if (exponential && d->classes > 1)
-            share = pow(value, -k / (classes - 1));
-        if (pareto)
-            share = pow(1 - k / classes, value);
-        if (longtail)
+        if (w.ratio >= 0 && k < d->classes / 2) /* a hair up: 0.1 * 5000 must not floor to 499 */
+            keep[k] = (int64_t)floor(w.ratio * count * (1 + 1e-12));
+        if (w.tail == 'e' && d->classes > 1)
+            share = pow(w.value, -k / (classes - 1));
+        if (w.tail == 'p')
+            share = pow(1 - k / classes, w.value);
+        if (w.tail)
             keep[k] = (int64_t)fmin(count, fmax(1, round(share * count)));
     }
     return DRO_OK;
@@ -59,13 +78,12 @@ dro_status dro__imbalance(dro_data *d)
                          "imratio and longtail need classes and a known number of examples");
     int64_t *left = dro__alloc((size_t)d->classes, sizeof *left);
     int64_t *ids = dro__alloc((size_t)t->n, sizeof *ids), count = 0;
-    bool active = false;
     dro_status status = DRO_OK;
     if (!left || !ids)
         status = dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %lld examples", (long long)t->n);
     if (status == DRO_OK)
-        status = plan(d, left, &active);
-    if (status == DRO_OK && active) {
+        status = plan(d, left);
+    if (status == DRO_OK) {
         /* From the end, so that the last ones are kept; then in rising order again. */
         for (int64_t i = t->n - 1; i >= 0; i--)
             if (left[t->labels[i]]-- > 0)
@@ -83,10 +101,9 @@ dro_status dro__imbalance(dro_data *d)
 }
 
 /* Marks the examples of one class that are set aside. */
-static void draw_class(const dro_data *d, const int64_t *members, int64_t count, double share,
-                       uint64_t seed, int32_t k, bool *aside)
+static void draw_class(const int64_t *members, int64_t count, double share, uint64_t seed,
+                       int32_t k, bool *aside)
 {
-    (void)d;
     int64_t want = (int64_t)llround(share * (double)count);
     uint64_t key = dro__random(seed, STREAM_HOLDOUT, (uint64_t)k);
     for (int64_t i = 0; i < want; i++)
@@ -102,18 +119,18 @@ static void draw_all(const dro_data *d, double share, uint64_t seed, int64_t *me
             if (!t->labels || t->labels[i] == k)
                 members[count++] = i;
         if (count)
-            draw_class(d, members, count, share, seed, k, aside);
+            draw_class(members, count, share, seed, k, aside);
     }
 }
 
 dro_status dro__holdout(dro_data *d)
 {
     dro__table *t = &d->split[DRO_TRAIN];
-    double share;
+    wish w;
     int64_t seed;
-    DRO_TRY(dro__option_real(d, "holdout", 0, 0, 0.9, &share));
+    DRO_TRY(read_wish(d, &w));
     DRO_TRY(dro__option_integer(d, "seed", 1, 0, INT64_MAX, &seed));
-    if (share == 0 || t->n <= 0)
+    if (w.holdout == 0 || t->n <= 0)
         return DRO_OK;
     int64_t *ids = dro__alloc((size_t)t->n, sizeof *ids),
             *members = dro__alloc((size_t)t->n, sizeof *members);
@@ -123,7 +140,7 @@ dro_status dro__holdout(dro_data *d)
         status = dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %lld examples", (long long)t->n);
     } else {
         int64_t out = 0, in = 0;
-        draw_all(d, share, (uint64_t)seed, members, aside);
+        draw_all(d, w.holdout, (uint64_t)seed, members, aside);
         for (int64_t i = 0; i < t->n; i++)
             if (aside[i])
                 ids[out++] = i;

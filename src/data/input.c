@@ -4,6 +4,7 @@
  *
  * One input is read either by lines or by bytes, not by both. A pipe hands over what it has: a window
  * of lines never waits for more than one line. */
+#define _GNU_SOURCE /* memrchr */
 #include "data.h"
 
 #include <errno.h>
@@ -22,11 +23,16 @@
 enum {
     NAME_SIZE = 200,
     PEEK_SIZE = 4,
-    PACKED_SIZE = 1 << 18,
     WINDOW_FIRST = 1 << 21,
     WINDOW_MIN = 1 << 12,
     LINE_MAX_BYTES = 1 << 26,
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+    PACKED_SIZE = 1 << 9, /* inputs are small there: several blocks each, and no large window */
+    ZSTD_WINDOW_LOG = 13
+#else
+    PACKED_SIZE = 1 << 18,
     ZSTD_WINDOW_LOG = 27
+#endif
 };
 
 typedef enum packing { PLAIN, GZIP, ZSTD } packing;
@@ -314,7 +320,8 @@ dro_status dro__input_memory(dro_context *ctx, const char *name, const void *byt
     in->raw = bytes;
     in->raw_left = size;
     in->raw_end = true;
-    in->fetched = in->hint = size;
+    in->fetched = size;
+    in->hint = size > 0 ? size : 1;
     return finish(in, begin(in), input);
 }
 
@@ -459,9 +466,8 @@ dro_status dro__input_lines(dro__input *in, char **begin_, char **end_)
         in->used += got;
         if (got == 0 && in->used > 0)
             in->window[in->used++] = '\n';
-        for (stop = in->used; stop > old && in->window[stop - 1] != '\n';)
-            stop--;
-        stop = stop > old ? stop : 0;
+        char *last = memrchr(in->window + old, '\n', in->used - old);
+        stop = last ? (size_t)(last - in->window) + 1 : 0;
         if (stop == 0 && in->used > LINE_MAX_BYTES)
             return dro__fail(in->ctx, DRO_ERR_DATA,
                              "%s: a line ends nowhere in the %zu bytes before byte %llu: expected "
@@ -472,26 +478,4 @@ dro_status dro__input_lines(dro__input *in, char **begin_, char **end_)
     *begin_ = in->window;
     *end_ = in->window + stop;
     return DRO_OK;
-}
-
-/* ---- paths ---- */
-
-dro_status dro__path_join(dro_context *ctx, const char *dir, const char *name, char **path)
-{
-    size_t a = strlen(dir), b = strlen(name);
-    char *text = dro__alloc(a + b + 2, 1);
-    if (!text)
-        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a path");
-    memcpy(text, dir, a);
-    if (a > 0 && b > 0 && dir[a - 1] != '/')
-        text[a++] = '/';
-    memcpy(text + a, name, b);
-    *path = text;
-    return DRO_OK;
-}
-
-bool dro__file_exists(const char *path)
-{
-    struct stat about;
-    return stat(path, &about) == 0 && !S_ISDIR(about.st_mode);
 }

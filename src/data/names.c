@@ -1,8 +1,9 @@
 /* A set of names, numbered in the order in which they were first seen: a hash table with open
- * addressing over 64-bit checksums. */
+ * addressing over 64-bit checksums. And the names of files. */
 #include "data.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 static size_t slot_of(const dro__names *n, const char *text, size_t length)
 {
@@ -66,4 +67,35 @@ void dro__names_free(dro__names *n)
     dro__free(n->names);
     dro__free(n->slots);
     *n = (dro__names){0};
+}
+
+/* Each name is a block of its own, 64 bytes or more. */
+uint64_t dro__names_bytes(const dro__names *n)
+{
+    uint64_t bytes = n->room * sizeof *n->names + n->slot_count * sizeof *n->slots;
+    for (size_t k = 0; k < n->count; k++)
+        bytes += strlen(n->names[k]) + 128;
+    return bytes;
+}
+
+/* ---- paths ---- */
+
+dro_status dro__path_join(dro_context *ctx, const char *dir, const char *name, char **path)
+{
+    size_t a = strlen(dir), b = strlen(name);
+    char *text = dro__alloc(a + b + 2, 1);
+    if (!text)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a path");
+    memcpy(text, dir, a);
+    if (a > 0 && b > 0 && dir[a - 1] != '/')
+        text[a++] = '/';
+    memcpy(text + a, name, b);
+    *path = text;
+    return DRO_OK;
+}
+
+bool dro__file_exists(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && !S_ISDIR(about.st_mode);
 }

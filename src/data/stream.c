@@ -1,12 +1,12 @@
-/* Streams of libsvm rows: a shuffle buffer between the reader and the batches.
+/* Streams: a shuffle buffer between the reader of rows (stream.h) and the batches.
  *
  * Each slot of the buffer owns one block for its row, which is exchanged when it is too small or more than
  * twice too large: the buffer is never larger than its rows ask for, whatever came before them. A row
  * goes out from a random place among those held, the last one held takes its place, and the slot that
  * is then free is refilled before the next draw (not sooner, so that a pipe is not waited for early). */
-#include "text.h"
+#include "stream.h"
 
-#include <dro/stream.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -33,13 +33,8 @@ typedef struct batch {
 } batch;
 
 struct dro_stream {
-    dro_data data; /* the SPEC; holds no examples */
-    dro__input *input;
-    dro__libsvm reader;
-    dro__table row;   /* one, as read */
-    char *line, *end; /* what is left of the window */
-    size_t longest;   /* line */
-    bool over, sign, zeros, minuses;
+    dro__rows from;
+    bool over;
     dro_status failed;
 
     slot *slots; /* (made), of which the first `held` have a row */
@@ -51,52 +46,20 @@ struct dro_stream {
     unsigned turn;
 };
 
-/* ---- reading ---- */
-
-/* labels=sign: the labels are those of two classes, 1 and either -1 or 0. */
-static dro_status two_classes(dro_stream *s, float *y)
-{
-    const char *name = s->reader.name;
-    if (*y != 1 && *y != 0 && *y != -1)
-        return dro__fail(s->data.ctx, DRO_ERR_DATA,
-                         "%s: line %lld: label %g: expected 1 and -1, or 1 and 0 (labels=written "
-                         "keeps other labels, target=real reads targets)",
-                         name, (long long)s->reader.lines, (double)*y);
-    s->zeros |= *y == 0;
-    s->minuses |= *y == -1;
-    if (s->zeros && s->minuses)
-        return dro__fail(s->data.ctx, DRO_ERR_DATA,
-                         "%s: line %lld: label %g: expected two classes, but labels 0 and -1 both "
-                         "came (labels=written keeps them)",
-                         name, (long long)s->reader.lines, (double)*y);
-    *y = *y > 0 ? 1 : -1;
-    return DRO_OK;
-}
-
-/* The next row into s->row; *got is false at the end. */
+/* The next row into from.row; *got is false at the end. */
 static dro_status read_row(dro_stream *s, bool *got)
 {
-    dro__table *t = &s->row;
-    t->n = 0;
-    while (t->n == 0) {
-        if (s->line == s->end && !s->over)
-            DRO_TRY(dro__input_lines(s->input, &s->line, &s->end));
-        s->over = s->over || s->line == s->end;
-        *got = !s->over;
-        if (s->over)
-            return DRO_OK;
-        char *next = (char *)memchr(s->line, '\n', (size_t)(s->end - s->line)) + 1;
-        size_t length = (size_t)(next - s->line);
-        s->longest = length > s->longest ? length : s->longest;
-        DRO_TRY(dro__libsvm_rows(&s->reader, s->line, next));
-        s->line = next;
-    }
-    if (t->starts[1] > ROW_MAX)
-        return dro__fail(s->data.ctx, DRO_ERR_DATA,
+    *got = false;
+    if (s->over)
+        return DRO_OK;
+    DRO_TRY(s->from.kind->next(&s->from, got));
+    s->over = !*got;
+    if (*got && s->from.row.starts[1] > ROW_MAX)
+        return dro__fail(s->from.data.ctx, DRO_ERR_DATA,
                          "%s: line %lld: a row of %lld entries: expected at most %d in a stream",
-                         s->reader.name, (long long)s->reader.lines, (long long)t->starts[1],
+                         s->from.name, (long long)s->from.lines, (long long)s->from.row.starts[1],
                          ROW_MAX);
-    return s->sign ? two_classes(s, t->targets) : DRO_OK;
+    return DRO_OK;
 }
 
 /* ---- the buffer ---- */
@@ -118,7 +81,7 @@ static dro_status fit_block(dro_stream *s, slot *to, size_t count)
     to->block = dro__alloc(room, 8);
     if (!to->block)
         return dro__fail(
-            s->data.ctx, DRO_ERR_MEMORY,
+            s->from.data.ctx, DRO_ERR_MEMORY,
             "no memory for %zu rows in the shuffle buffer: expected a smaller shuffle=",
             s->held + 1);
     to->room = (uint32_t)room;
@@ -133,19 +96,19 @@ static dro_status fill(dro_stream *s)
         DRO_TRY(read_row(s, &got));
         if (!got)
             break;
-        DRO_TRY(dro__grow(s->data.ctx, (void **)&s->slots, &s->slot_room, s->held + 1,
+        DRO_TRY(dro__grow(s->from.data.ctx, (void **)&s->slots, &s->slot_room, s->held + 1,
                           sizeof *s->slots));
         slot *to = &s->slots[s->held];
         if (s->held == s->made) {
             *to = (slot){0};
             s->made++;
         }
-        size_t count = (size_t)s->row.starts[1];
+        size_t count = (size_t)s->from.row.starts[1];
         DRO_TRY(fit_block(s, to, count));
-        memcpy(to->block, s->row.columns, count * sizeof *s->row.columns);
-        memcpy(to->block + to->room, s->row.values, count * sizeof *s->row.values);
+        memcpy(to->block, s->from.row.columns, count * sizeof *s->from.row.columns);
+        memcpy(to->block + to->room, s->from.row.values, count * sizeof *s->from.row.values);
         to->count = (uint32_t)count;
-        to->y = s->row.targets[0];
+        to->y = s->from.row.targets[0];
         to->position = (int64_t)s->seen++;
         s->held++;
     }
@@ -174,13 +137,13 @@ static dro_status append(dro_context *ctx, batch *b, size_t i, const slot *from)
 static dro_status no_more(dro_stream *s, size_t left, size_t count)
 {
     if (s->seen == 0)
-        return dro__fail(s->data.ctx, DRO_ERR_DATA,
-                         "%s: has no rows: expected lines of label index:value", s->reader.name);
+        return dro__fail(s->from.data.ctx, DRO_ERR_DATA, "%s: has no rows: expected %s",
+                         s->from.name, s->from.kind->expected);
     return dro__fail(
-        s->data.ctx, DRO_ERR_END,
+        s->from.data.ctx, DRO_ERR_END,
         "%s: the end, after %llu rows; %zu of them, fewer than the %zu asked for, were "
         "dropped",
-        s->reader.name, (unsigned long long)s->seen, left, count);
+        s->from.name, (unsigned long long)s->seen, left, count);
 }
 
 static dro_status draw(dro_stream *s, size_t count, batch *b)
@@ -190,7 +153,7 @@ static dro_status draw(dro_stream *s, size_t count, batch *b)
         if (s->held == 0)
             return no_more(s, i, count);
         size_t k = (size_t)dro__random_below(s->seed, STREAM_SHUFFLE, s->drawn++, s->held);
-        DRO_TRY(append(s->data.ctx, b, i, &s->slots[k]));
+        DRO_TRY(append(s->from.data.ctx, b, i, &s->slots[k]));
         slot gone = s->slots[k];
         s->slots[k] = s->slots[--s->held];
         if (s->over)
@@ -206,18 +169,19 @@ dro_status dro_stream_next(dro_stream *s, size_t count, dro_rows *rows)
         return DRO_ERR_ARGUMENT;
     *rows = (dro_rows){0};
     if (count == 0)
-        return dro__fail(s->data.ctx, DRO_ERR_ARGUMENT, "0 rows: expected 1 or more");
+        return dro__fail(s->from.data.ctx, DRO_ERR_ARGUMENT, "0 rows: expected 1 or more");
     if (s->failed == DRO_ERR_END)
         return no_more(s, 0, count);
     if (s->failed)
-        return dro__fail(s->data.ctx, s->failed, "%s: an error ended the stream after line %lld",
-                         s->reader.name, (long long)s->reader.lines);
+        return dro__fail(s->from.data.ctx, s->failed,
+                         "%s: an error ended the stream after line %lld", s->from.name,
+                         (long long)s->from.lines);
     batch *b = &s->ring[s->turn++ % RING];
     s->failed = draw(s, count, b);
     if (s->failed)
         return s->failed;
     *rows = (dro_rows){.count = count,
-                       .features = s->data.features,
+                       .features = s->from.data.features,
                        .starts = b->starts,
                        .columns = b->columns,
                        .values = b->values,
@@ -228,68 +192,61 @@ dro_status dro_stream_next(dro_stream *s, size_t count, dro_rows *rows)
 
 /* ---- open and close ---- */
 
-static dro_status choose(dro_data *d, const char *name, const char *only, const char *also,
-                         int *chosen)
+dro_status dro__rows_choose(const dro__rows *r, const char *name, const char *const *values,
+                            int *chosen)
 {
-    const char *value = dro__option(d, name);
-    *chosen = !value ? 0 : strcmp(value, only) == 0 ? 1 : also && strcmp(value, also) == 0 ? 2 : -1;
-    if (*chosen < 0)
-        return dro__fail(d->ctx, DRO_ERR_RANGE, "%s=%.40s: expected %s=%s%s%s or nothing", name,
-                         value, name, only, also ? " or " : "", also ? also : "");
+    const char *value = dro__option(&r->data, name);
+    char all[128] = "";
+    *chosen = 0;
+    if (!value)
+        return DRO_OK;
+    for (size_t k = 0, used = 0; values[k] && used < sizeof all; k++) {
+        if (strcmp(value, values[k]) == 0)
+            *chosen = (int)k + 1;
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", k ? " or " : "", values[k]);
+    }
+    if (*chosen == 0)
+        return dro__fail(r->data.ctx, DRO_ERR_RANGE, "%s=%.40s: expected %s=%s or nothing", name,
+                         value, name, all);
     return DRO_OK;
 }
 
 static dro_status read_options(dro_stream *s)
 {
     static const char *const whole[] = {"imratio", "longtail", "holdout", "skip_bad"};
-    dro_data *d = &s->data;
-    int labels, real, qid;
-    int64_t base, features, shuffle, seed;
+    const dro_data *d = &s->from.data;
+    int64_t shuffle, seed;
     for (size_t k = 0; k < sizeof whole / sizeof whole[0]; k++)
         if (dro__option(d, whole[k]))
             return dro__fail(d->ctx, DRO_ERR_UNSUPPORTED,
                              "%s= needs the whole data set, which a stream never has", whole[k]);
-    if (!dro__option(d, "features"))
-        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
-                         "no features= in the SPEC of a stream: expected the number of columns, as "
-                         "in libsvm:FILE,features=123");
-    DRO_TRY(choose(d, "target", "real", NULL, &real));
-    DRO_TRY(choose(d, "labels", "sign", "written", &labels));
-    DRO_TRY(choose(d, "qid", "ignore", NULL, &qid));
-    if (real && labels == 1)
-        return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "target=real and labels=sign: expected one");
-    DRO_TRY(dro__option_integer(d, "base", 1, 0, 1, &base));
-    DRO_TRY(dro__option_integer(d, "features", 0, 1, INT32_MAX - 1, &features));
     DRO_TRY(dro__option_integer(d, "shuffle", SHUFFLE_DEFAULT, 0, SHUFFLE_MAX, &shuffle));
     DRO_TRY(dro__option_integer(d, "seed", 1, 0, INT64_MAX, &seed));
-    d->kind = DRO_DATA_STREAM;
-    d->features = (size_t)features;
-    s->sign = !real && labels != 2;
     s->limit = shuffle > 0 ? (size_t)shuffle : 1;
     s->seed = (uint64_t)seed;
-    s->reader = (dro__libsvm){.ctx = d->ctx,
-                              .table = &s->row,
-                              .base = (int32_t)base,
-                              .limit = (int32_t)features,
-                              .skip_qid = qid != 0};
     return DRO_OK;
 }
 
 static dro_status open_stream(dro_stream *s, const char *spec)
 {
-    static const char *const options[] = {"features", "base", "shuffle", "target",
-                                          "labels",   "qid",  NULL};
-    static const dro__format format = {
-        .name = "libsvm", .usage = "FILE,features=D[,shuffle=N][,seed=N]", .options = options};
-    if (strcspn(spec, ":") != strlen(format.name) || strncmp(spec, format.name, 6) != 0)
-        return dro__fail(s->data.ctx, DRO_ERR_UNSUPPORTED,
-                         "%.60s: cannot be streamed: expected libsvm:%s", spec, format.usage);
-    s->data.format = &format;
-    DRO_TRY(dro__spec_parse(&s->data, spec));
+    static const dro__rows_class *const kinds[] = {&dro__rows_libsvm, &dro__rows_csv};
+    dro__rows *r = &s->from;
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        const char *name = kinds[k]->format.name;
+        if (strcspn(spec, ":") == strlen(name) && strncmp(spec, name, strlen(name)) == 0)
+            r->kind = kinds[k];
+    }
+    if (!r->kind)
+        return dro__fail(r->data.ctx, DRO_ERR_UNSUPPORTED,
+                         "%.60s: cannot be streamed: expected libsvm:%s or csv:%s", spec,
+                         dro__rows_libsvm.format.usage, dro__rows_csv.format.usage);
+    r->data.format = &r->kind->format;
+    DRO_TRY(dro__spec_parse(&r->data, spec));
+    r->data.kind = DRO_DATA_STREAM;
     DRO_TRY(read_options(s));
-    DRO_TRY(dro__input_open(s->data.ctx, s->data.spec.path, &s->input));
-    s->reader.name = dro__input_name(s->input);
-    return DRO_OK;
+    DRO_TRY(dro__input_open(r->data.ctx, r->data.spec.path, &r->input));
+    r->name = dro__input_name(r->input);
+    return r->kind->open(r);
 }
 
 dro_status dro_stream_open(dro_context *ctx, const char *spec, dro_stream **stream)
@@ -298,11 +255,12 @@ dro_status dro_stream_open(dro_context *ctx, const char *spec, dro_stream **stre
         return DRO_ERR_ARGUMENT;
     *stream = NULL;
     if (!spec)
-        return dro__fail(ctx, DRO_ERR_ARGUMENT, "no SPEC: expected libsvm:FILE,features=D");
+        return dro__fail(ctx, DRO_ERR_ARGUMENT,
+                         "no SPEC: expected libsvm:FILE,features=D or csv:FILE,label=COLUMN");
     dro_stream *s = dro__alloc(1, sizeof *s);
     if (!s)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a stream");
-    s->data.ctx = ctx;
+    s->from.data.ctx = ctx;
     dro_status status = open_stream(s, spec);
     if (status != DRO_OK)
         dro_stream_close(s);
@@ -323,12 +281,24 @@ void dro_stream_close(dro_stream *s)
         dro__free(b->columns), dro__free(b->values);
     }
     dro__free(s->slots);
-    dro__table_free(&s->row);
-    dro__input_close(s->input);
+    if (s->from.kind)
+        s->from.kind->close(&s->from);
+    dro__table_free(&s->from.row);
+    dro__input_close(s->from.input);
     dro__free(s);
 }
 
 /* ---- asking ---- */
+
+size_t dro_stream_features(const dro_stream *s)
+{
+    return s ? s->from.data.features : 0;
+}
+
+const char *dro_stream_class(const dro_stream *s, int index)
+{
+    return s && index >= 0 && index < s->from.class_count ? s->from.classes[index] : NULL;
+}
 
 uint64_t dro_stream_seen(const dro_stream *s)
 {
@@ -340,10 +310,9 @@ uint64_t dro_stream_memory(const dro_stream *s)
     if (!s)
         return 0;
     /* The window of lines doubles only when one line fills it. */
-    uint64_t bytes = 2 * s->longest + 4 > WINDOW_FIRST ? 2 * s->longest + 4 : WINDOW_FIRST;
-    bytes += sizeof *s + s->blocks + s->slot_room * sizeof *s->slots;
-    bytes += (s->reader.column_room + s->reader.value_room) * sizeof(float) +
-             s->reader.start_room * sizeof(int64_t) + s->reader.target_room * sizeof(float);
+    uint64_t line = 2 * s->from.longest + 4, bytes = line > WINDOW_FIRST ? line : WINDOW_FIRST;
+    bytes +=
+        sizeof *s + s->blocks + s->slot_room * sizeof *s->slots + s->from.kind->memory(&s->from);
     for (int k = 0; k < RING; k++) {
         const batch *b = &s->ring[k];
         bytes += (b->start_room + b->position_room) * sizeof(int64_t) +

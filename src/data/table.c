@@ -45,7 +45,7 @@ uint64_t dro__table_bytes(const dro_data *d, const dro__table *t)
     row += t->places ? sizeof *t->places : 0;
     row += t->pixels ? pixel_bytes(d) : 0;
     row += t->x ? d->features * sizeof *t->x : 0;
-    uint64_t bytes = n * row;
+    uint64_t bytes = n * row + t->text_size;
     if (t->starts)
         bytes += (n + 1) * sizeof *t->starts +
                  (uint64_t)t->starts[t->n] * (sizeof *t->columns + sizeof *t->values);
@@ -140,6 +140,7 @@ dro_status dro__table_copy(const dro_data *d, const dro__table *t, const int64_t
     for (int64_t k = 0; k < count; k++)
         size += strlen(t->text + t->places[ids[k]]) + 1;
     out->text = dro__alloc(size, 1);
+    out->text_size = size;
     out->places = dro__alloc((size_t)count, sizeof *out->places);
     if (!out->text || !out->places)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for %lld paths", (long long)count);

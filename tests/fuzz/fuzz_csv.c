@@ -18,7 +18,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
                          fuzz_file(1, bytes + first + 1, second));
     snprintf(spec + used, sizeof spec - (size_t)used, "%s%s%s%s", more[options >> 2 & 3],
              options & 16 ? ",group=2" : "", options & 32 ? ",target=real" : "",
-             options >> 6 == 3 ? ",missing=refuse" : "");
+             options >> 6 == 3   ? ",missing=refuse"
+             : options >> 6 == 2 ? ",holdout=0.5"
+                                 : "");
     fuzz_spec(spec);
     return 0;
 }

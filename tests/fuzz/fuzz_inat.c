@@ -1,5 +1,6 @@
 /* iNaturalist's JSON: 0xff separates the training file from the test file. */
-#include "fuzz.h"
+#include "packed.h"
+
 #include "image_files.h"
 
 static void look(const dro_data *data)
@@ -20,6 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     dro_context *ctx = fuzz_context();
     size_t first, second = fuzz_cut(bytes, size, 0xff, &first);
     dro__input *train = NULL, *test = NULL;
+    if (fuzz_packed(bytes, first) || fuzz_packed(bytes + size - second, second))
+        return 0;
     dro_data *data = dro__alloc(1, sizeof *data);
     FUZZ_CHECK(data);
     data->ctx = ctx;

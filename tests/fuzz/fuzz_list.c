@@ -1,5 +1,6 @@
 /* Lists of `path label`: 0xff separates the training file from the test file. */
-#include "fuzz.h"
+#include "packed.h"
+
 #include "image_files.h"
 
 static bool read_part(dro_data *data, const uint8_t *bytes, size_t size, dro_split split)
@@ -21,6 +22,8 @@ static bool read_part(dro_data *data, const uint8_t *bytes, size_t size, dro_spl
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     size_t first, second = fuzz_cut(bytes, size, 0xff, &first);
+    if (fuzz_packed(bytes, first) || fuzz_packed(bytes + size - second, second))
+        return 0;
     dro_data *data = dro__alloc(1, sizeof *data);
     FUZZ_CHECK(data);
     data->ctx = fuzz_context();

@@ -1,12 +1,14 @@
 #!/bin/sh
 # The comparisons with Python libraries: remakes every reference and compares it with the checked-in
 # one, reruns some of it with PyTorch, exchanges weights files with safetensors, compares the networks with
-# torchvision's, solves KL-DRO on a9a with SciPy, and runs the benchmark against scikit-learn. Run by
-# `make test-peers` with $PYTHON and $DRO. Writes only under a temporary folder.
+# torchvision's, reads images, arrays and tables with Pillow, NumPy and scikit-learn and with libdro, solves
+# KL-DRO on a9a with SciPy, and runs the benchmark against scikit-learn. Run by `make test-peers` with
+# $PYTHON and $DRO. Writes only under a temporary folder.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export PYTHONDONTWRITEBYTECODE=1
 
 echo "trajectories: NumPy against the checked-in reference"
 mkdir "$work/refs"
@@ -27,6 +29,20 @@ echo "networks: PyTorch and torchvision at full size"
 net_dump=$(dirname "$DRO")/tests/peer_net_dump
 "$PYTHON" "$here/peers/nets_check.py" "$net_dump" ref resnet20 resnet50 sgd recover
 "$PYTHON" "$here/peers/nets_check.py" "$net_dump" cpu
+
+echo "data: NumPy and scikit-learn against the checked-in references"
+for name in binary text; do
+  cp "$here/refs/make_$name.py" "$work/refs/"
+  if [ $name = text ] && ! command -v zstd >/dev/null; then
+    echo "$name: skipped, there is no zstd to pack with"
+    continue
+  fi
+  "$PYTHON" "$work/refs/make_$name.py"
+  # Packed files depend on the version of the packer.
+  diff -rq -x '*.gz' -x '*.zst' -x '*.npz' "$here/refs/$name" "$work/refs/$name"
+done
+echo "data: Pillow, NumPy and scikit-learn against libdro"
+"$PYTHON" "$here/peers/data_check.py" "$here/../../shared/data"
 
 a9a="$here/../../shared/data/tabular/a9a"
 if [ -f "$a9a" ]; then

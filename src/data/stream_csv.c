@@ -1,0 +1,278 @@
+/* Streams of CSV rows. What a data set learns from training (csv_encode.c) a stream learns from its first
+ * rows, learn=N of them: which columns are numbers, their means and deviations, the categories, the classes.
+ * Those rows are kept as text, encoded and sent first, then forgotten; the encoding never changes after
+ * that. A category that they did not have is "unseen"; a text in a column of numbers, or another label, is
+ * an error that names learn=. */
+#include "csv.h"
+#include "stream.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LEARN_DEFAULT = 10000, LEARN_MIN = 2, LEARN_MAX = 1 << 28, LEARN_BYTES = 1 << 26 };
+
+typedef enum labels { SIGN, CLASSES, WRITTEN, ONE } labels;
+
+typedef struct source {
+    dro__csv_form form;
+    dro__csv_source lines;
+    dro__csv learned; /* the first rows, until they are sent */
+    int64_t sent;     /* of them */
+    const char *cell; /* the first of the next of them */
+    dro__csv row;     /* one of the rows after them */
+    char *header;
+    dro__columns columns;
+    labels labels;
+    const char *positive; /* ONE: this label against all others */
+    dro__names classes;
+    int32_t *rank;       /* (classes) */
+    const char **sorted; /* (classes) names, borrowed */
+    uint64_t encoding;   /* bytes of all that was learned */
+} source;
+
+/* ---- options ---- */
+
+static dro_status read_options(const dro__rows *r, source *s, int64_t *learn)
+{
+    static const char *const kinds[] = {"sign", "classes", "written", NULL};
+    int chosen;
+    DRO_TRY(dro__csv_form_read(&r->data, &s->form));
+    DRO_TRY(dro__rows_choose(r, "labels", kinds, &chosen));
+    DRO_TRY(dro__option_integer(&r->data, "learn", LEARN_DEFAULT, LEARN_MIN, LEARN_MAX, learn));
+    s->positive = dro__option(&r->data, "positive");
+    if ((chosen > 0) + (s->positive != NULL) + s->form.real > 1)
+        return dro__fail(r->data.ctx, DRO_ERR_ARGUMENT,
+                         "labels=, positive= and target=: expected one of them");
+    s->labels = s->positive ? ONE : s->form.real ? WRITTEN : chosen ? (labels)(chosen - 1) : SIGN;
+    s->lines = (dro__csv_source){.input = r->input, .separator = s->form.separator};
+    return DRO_OK;
+}
+
+/* ---- learning ---- */
+
+static dro_status read_first(const dro__rows *r, source *s, int64_t learn)
+{
+    dro__csv *csv = &s->learned;
+    bool got = true;
+    while (got && csv->rows < learn && csv->used < LEARN_BYTES)
+        DRO_TRY(dro__csv_append(&s->lines, csv, &got));
+    if (csv->rows == 0)
+        return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: is empty: expected rows of cells", csv->name);
+    DRO_TRY(dro__csv_form_fit(&r->data, &s->form, csv));
+    if (csv->header && got) /* it was one of them */
+        DRO_TRY(dro__csv_append(&s->lines, csv, &got));
+    return DRO_OK;
+}
+
+/* The names of the columns outlive the first rows. */
+static dro_status keep_header(source *s)
+{
+    dro__csv *csv = &s->learned;
+    if (!csv->header)
+        return DRO_OK;
+    size_t size = (size_t)(csv->cells - csv->header);
+    s->header = dro__alloc(size, 1);
+    if (!s->header)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
+    memcpy(s->header, csv->header, size);
+    csv->header = s->header;
+    return DRO_OK;
+}
+
+static const char *label_of(const source *s, const char *cell)
+{
+    for (size_t k = 0; k < s->form.label; k++)
+        cell = dro__csv_next(cell);
+    return cell;
+}
+
+static dro_status check_classes(const source *s)
+{
+    const dro__csv *csv = &s->learned;
+    long long rows = (long long)csv->rows;
+    if (s->labels == CLASSES || s->classes.count == 2)
+        return DRO_OK;
+    if (s->classes.count < 2)
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: the first %lld rows all have the label '%.40s': expected two classes "
+                         "(learn=N looks at more rows first, positive=LABEL needs none)",
+                         csv->name, rows, s->classes.count ? s->classes.names[0] : "");
+    return dro__fail(csv->ctx, DRO_ERR_DATA,
+                     "%s: %zu different labels in the first %lld rows: expected two classes "
+                     "(labels=classes numbers them, positive=LABEL takes one against the others, "
+                     "target=real reads numbers)",
+                     csv->name, s->classes.count, rows);
+}
+
+static dro_status learn_classes(source *s)
+{
+    const dro__csv *csv = &s->learned;
+    const char *cell = csv->cells;
+    int32_t number;
+    if (s->labels != SIGN && s->labels != CLASSES)
+        return DRO_OK;
+    for (int64_t i = 0; i < csv->rows; i++) {
+        const char *label = label_of(s, cell);
+        if (dro__csv_missing(&s->form.missing, label))
+            return dro__csv_bad_cell(csv, i, s->form.label, label, "a label");
+        DRO_TRY(dro__names_add(csv->ctx, &s->classes, label, strlen(label), &number));
+        if (number >= DRO__CSV_CATEGORIES_MAX)
+            return dro__csv_bad_cell(csv, i, s->form.label, label,
+                                     "at most 65536 different ones (target=real reads numbers)");
+        for (size_t k = 0; k < csv->columns; k++)
+            cell = dro__csv_next(cell);
+    }
+    DRO_TRY(check_classes(s));
+    DRO_TRY(dro__names_rank(csv->ctx, &s->classes, true, &s->rank));
+    s->sorted = dro__alloc(s->classes.count, sizeof *s->sorted);
+    if (!s->sorted)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu classes", s->classes.count);
+    for (size_t k = 0; k < s->classes.count; k++)
+        s->sorted[s->rank[k]] = s->classes.names[k];
+    return DRO_OK;
+}
+
+static dro_status learn_columns(source *s)
+{
+    const dro__csv *csv = &s->learned;
+    int64_t *rows = dro__alloc((size_t)csv->rows, sizeof *rows);
+    if (!rows)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %lld rows", (long long)csv->rows);
+    for (int64_t i = 0; i < csv->rows; i++)
+        rows[i] = i;
+    s->columns.number = "a number, as in the first rows (learn=N looks at more of them)";
+    dro_status status =
+        dro__csv_learn(csv, &s->form.missing, s->form.label, rows, csv->rows, &s->columns);
+    dro__free(rows);
+    return status;
+}
+
+static dro_status open_rows(dro__rows *r)
+{
+    dro_context *ctx = r->data.ctx;
+    int64_t learn;
+    source *s = r->state = dro__alloc(1, sizeof *s);
+    if (!s)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a stream");
+    s->learned.ctx = s->row.ctx = ctx;
+    snprintf(s->learned.name, sizeof s->learned.name, "%s", r->name);
+    snprintf(s->row.name, sizeof s->row.name, "%s", r->name);
+    DRO_TRY(read_options(r, s, &learn));
+    DRO_TRY(read_first(r, s, learn));
+    DRO_TRY(keep_header(s));
+    DRO_TRY(learn_classes(s));
+    DRO_TRY(learn_columns(s));
+    s->cell = s->learned.cells;
+    s->row.columns = s->learned.columns;
+    s->row.columns_line = s->learned.columns_line;
+    s->encoding = dro__columns_bytes(&s->columns) + dro__names_bytes(&s->classes) +
+                  s->columns.count * (sizeof *r->row.columns + sizeof *r->row.values);
+    r->longest = s->lines.longest;
+    r->data.features = s->columns.features;
+    r->classes = s->sorted;
+    r->class_count = (int32_t)s->classes.count;
+    r->row.targets = dro__alloc(1, sizeof *r->row.targets);
+    r->row.starts = dro__alloc(2, sizeof *r->row.starts);
+    r->row.columns = dro__alloc(s->columns.count, sizeof *r->row.columns);
+    r->row.values = dro__alloc(s->columns.count, sizeof *r->row.values);
+    if (!r->row.targets || !r->row.starts || !r->row.columns || !r->row.values)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for %zu columns", s->columns.count);
+    return DRO_OK;
+}
+
+/* ---- rows ---- */
+
+static dro_status read_label(const source *s, const dro__csv *csv, int64_t row, const char *cell,
+                             float *y)
+{
+    size_t length = strlen(cell), k = s->form.label;
+    if (s->labels == WRITTEN) {
+        const char *end = dro__number_float(cell, y);
+        return end && !*end && isfinite(*y)
+                   ? DRO_OK
+                   : dro__csv_bad_cell(csv, row, k, cell, "a finite number");
+    }
+    if (dro__csv_missing(&s->form.missing, cell))
+        return dro__csv_bad_cell(csv, row, k, cell, "a label");
+    if (s->labels == ONE) {
+        *y = strcmp(cell, s->positive) == 0 ? 1 : -1;
+        return DRO_OK;
+    }
+    int32_t number = dro__names_find(&s->classes, cell, length);
+    if (number < 0)
+        return dro__csv_bad_cell(
+            csv, row, k, cell, "a label that the first rows have (learn=N looks at more of them)");
+    *y = s->labels == CLASSES ? (float)s->rank[number] : s->rank[number] ? 1 : -1;
+    return DRO_OK;
+}
+
+static dro_status next_row(dro__rows *r, bool *got)
+{
+    source *s = r->state;
+    dro__csv *csv = &s->learned;
+    size_t count = 0;
+    int64_t row = s->sent;
+    *got = true;
+    if (s->sent == csv->rows) {
+        dro__csv_free(csv);
+        s->sent = 0;
+        row = 0;
+        csv = &s->row;
+        dro__csv_clear(csv);
+        dro_status status = dro__csv_append(&s->lines, csv, got);
+        csv->header = s->header;
+        r->lines = s->lines.lines;
+        DRO_TRY(status);
+        s->cell = csv->cells;
+    }
+    r->longest = s->lines.longest;
+    if (!*got)
+        return DRO_OK;
+    r->lines = csv == &s->row ? s->lines.lines : dro__csv_line(csv, row);
+    DRO_TRY(read_label(s, csv, row, label_of(s, s->cell), r->row.targets));
+    DRO_TRY(dro__csv_encode_row(csv, &s->form.missing, &s->columns, row, &s->cell, NULL, &r->row,
+                                &count));
+    s->sent += csv == &s->learned;
+    r->row.starts[1] = (int64_t)count;
+    r->row.n = 1;
+    return DRO_OK;
+}
+
+/* ---- the rest ---- */
+
+static void close_rows(dro__rows *r)
+{
+    source *s = r->state;
+    if (!s)
+        return;
+    dro__csv_free(&s->learned);
+    dro__csv_free(&s->row);
+    dro__columns_free(&s->columns);
+    dro__names_free(&s->classes);
+    dro__free(s->rank);
+    dro__free(s->sorted);
+    dro__free(s->header);
+    dro__free(s);
+}
+
+static uint64_t memory_of(const dro__rows *r)
+{
+    const source *s = r->state;
+    uint64_t bytes = sizeof *s + s->learned.room + s->row.room;
+    bytes += (s->learned.line_room + s->row.line_room) * sizeof *s->row.lines;
+    return bytes + s->encoding;
+}
+
+static const char *const options[] = {"label", "learn",  "shuffle", "labels", "positive",
+                                      "sep",   "header", "missing", "target", NULL};
+
+const dro__rows_class dro__rows_csv = {
+    .format = {.name = "csv",
+               .usage = "FILE,label=COLUMN[,learn=N][,shuffle=N][,seed=N]",
+               .options = options},
+    .expected = "rows of cells",
+    .open = open_rows,
+    .next = next_row,
+    .close = close_rows,
+    .memory = memory_of};

@@ -1,0 +1,114 @@
+/* Streams of libsvm rows (format_libsvm.c parses them, line by line here). */
+#include "stream.h"
+#include "text.h"
+
+#include <string.h>
+
+typedef struct source {
+    dro__libsvm reader;
+    char *line, *end; /* what is left of the window */
+    bool over, sign, zeros, minuses;
+} source;
+
+static dro_status read_options(dro__rows *r, source *s)
+{
+    static const char *const reals[] = {"real", NULL}, *const ignores[] = {"ignore", NULL},
+                             *const kinds[] = {"sign", "written", NULL};
+    dro_data *d = &r->data;
+    int labels, real, qid;
+    int64_t base, features;
+    if (!dro__option(d, "features"))
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
+                         "no features= in the SPEC of a stream: expected the number of columns, as "
+                         "in libsvm:FILE,features=123");
+    DRO_TRY(dro__rows_choose(r, "target", reals, &real));
+    DRO_TRY(dro__rows_choose(r, "labels", kinds, &labels));
+    DRO_TRY(dro__rows_choose(r, "qid", ignores, &qid));
+    if (real && labels == 1)
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "target=real and labels=sign: expected one");
+    DRO_TRY(dro__option_integer(d, "base", 1, 0, 1, &base));
+    DRO_TRY(dro__option_integer(d, "features", 0, 1, INT32_MAX - 1, &features));
+    d->features = (size_t)features;
+    s->sign = !real && labels != 2;
+    s->reader = (dro__libsvm){.ctx = d->ctx,
+                              .name = r->name,
+                              .table = &r->row,
+                              .base = (int32_t)base,
+                              .limit = (int32_t)features,
+                              .skip_qid = qid != 0};
+    return DRO_OK;
+}
+
+static dro_status open_rows(dro__rows *r)
+{
+    r->state = dro__alloc(1, sizeof(source));
+    if (!r->state)
+        return dro__fail(r->data.ctx, DRO_ERR_MEMORY, "no memory for a stream");
+    return read_options(r, r->state);
+}
+
+/* labels=sign: the labels are those of two classes, 1 and either -1 or 0. */
+static dro_status two_classes(const dro__rows *r, source *s, float *y)
+{
+    if (*y != 1 && *y != 0 && *y != -1)
+        return dro__fail(r->data.ctx, DRO_ERR_DATA,
+                         "%s: line %lld: label %g: expected 1 and -1, or 1 and 0 (labels=written "
+                         "keeps other labels, target=real reads targets)",
+                         r->name, (long long)r->lines, (double)*y);
+    s->zeros |= *y == 0;
+    s->minuses |= *y == -1;
+    if (s->zeros && s->minuses)
+        return dro__fail(r->data.ctx, DRO_ERR_DATA,
+                         "%s: line %lld: label %g: expected two classes, but labels 0 and -1 both "
+                         "came (labels=written keeps them)",
+                         r->name, (long long)r->lines, (double)*y);
+    *y = *y > 0 ? 1 : -1;
+    return DRO_OK;
+}
+
+static dro_status next_row(dro__rows *r, bool *got)
+{
+    source *s = r->state;
+    r->row.n = 0;
+    while (r->row.n == 0) {
+        if (s->line == s->end && !s->over)
+            DRO_TRY(dro__input_lines(r->input, &s->line, &s->end));
+        s->over = s->over || s->line == s->end;
+        *got = !s->over;
+        if (s->over)
+            return DRO_OK;
+        char *next = (char *)memchr(s->line, '\n', (size_t)(s->end - s->line)) + 1;
+        size_t length = (size_t)(next - s->line);
+        r->longest = length > r->longest ? length : r->longest;
+        dro_status status = dro__libsvm_rows(&s->reader, s->line, next);
+        r->lines = s->reader.lines;
+        DRO_TRY(status);
+        s->line = next;
+    }
+    return s->sign ? two_classes(r, s, r->row.targets) : DRO_OK;
+}
+
+static void close_rows(dro__rows *r)
+{
+    dro__free(r->state);
+}
+
+static uint64_t memory_of(const dro__rows *r)
+{
+    const source *s = r->state;
+    return sizeof *s + (s->reader.column_room + s->reader.value_room) * sizeof(float) +
+           s->reader.start_room * sizeof(int64_t) + s->reader.target_room * sizeof(float);
+}
+
+static const char *const options[] = {"features", "base", "shuffle", "target",
+                                      "labels",   "qid",  NULL};
+
+const dro__rows_class dro__rows_libsvm = {
+    .format = {.name = "libsvm",
+               .usage = "FILE,features=D[,shuffle=N][,seed=N]",
+               .options = options},
+    .expected = "lines of label index:value",
+    .open = open_rows,
+    .next = next_row,
+    .close = close_rows,
+    .memory = memory_of};
