@@ -1,8 +1,8 @@
 #!/bin/sh
 # The comparisons with Python libraries: remakes every reference and compares it with the checked-in
-# one, reruns some of it with PyTorch, exchanges weights files with safetensors, solves KL-DRO on a9a
-# with SciPy, and runs the benchmark against scikit-learn. Run by `make test-peers` with $PYTHON and $DRO.
-# Writes only under a temporary folder.
+# one, reruns some of it with PyTorch, exchanges weights files with safetensors, has event files read by
+# TensorBoard, solves KL-DRO on a9a with SciPy, and runs the benchmark against scikit-learn. Run by
+# `make test-peers` with $PYTHON and $DRO. Writes only under a temporary folder.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -18,6 +18,9 @@ echo "trajectories: PyTorch against the checked-in reference"
 
 echo "weights files: Python's safetensors in both directions"
 "$PYTHON" "$here/peers/safetensors_check.py" "$(dirname "$DRO")/tests/peer_safetensors_copy"
+
+echo "event files: TensorBoard's own reader"
+"$PYTHON" "$here/peers/events_check.py" "$(dirname "$DRO")/tests/peer_events_write"
 
 a9a="$here/../../shared/data/tabular/a9a"
 if [ -f "$a9a" ]; then
