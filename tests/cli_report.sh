@@ -8,6 +8,13 @@ case $expected in /*) ;; *) expected=$tests/expected ;; esac
 make_run() { sh "$tests/make_runs.sh" "$@"; }
 page_has() { grep -qF -- "$1" "$page" || fail "$what: no '$1' in the page"; }
 page_lacks() { if grep -qF -- "$1" "$page"; then fail "$what: '$1' in the page"; fi; }
+# Where there is a Python.
+xml() {
+    if command -v python3 >/dev/null 2>&1; then
+        python3 -c 'import sys, xml.dom.minidom as m
+for path in sys.argv[1:]: m.parse(path)' "$@" || fail "$what: a plot is not XML"
+    fi
+}
 
 run 0 report --help
 same help_report.txt
@@ -35,11 +42,7 @@ for text in "<title>recover, sgd" "prefers-color-scheme:dark" "@media (max-width
     page_has "$text"
 done
 for text in "http:" "https:" "src=" "@import" "url("; do page_lacks "$text"; done
-if command -v python3 >/dev/null 2>&1; then
-    for file in svg/*.svg; do
-        python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$file" || fail "$file is not XML"
-    done
-fi
+xml svg/*.svg
 
 # The page lets its own script run and no other.
 if command -v sha256sum >/dev/null 2>&1 && command -v base64 >/dev/null 2>&1; then
@@ -107,11 +110,7 @@ page_has "&lt;script&gt;alert(3)&lt;/script&gt;"
 page_has "2 lines are not JSON (line 2 first)"
 for text in "<script>alert" "<img" "<svg onload" "<b>" "nan" "inf\""; do page_lacks "$text"; done
 if grep -q "$(printf '\033')" out; then fail "an escape sequence reaches the terminal"; fi
-if command -v python3 >/dev/null 2>&1; then
-    for file in hsvg/*.svg; do
-        python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$file" || fail "$file is not XML"
-    done
-fi
+xml hsvg/*.svg
 run 0 report hostile --json
 json
 

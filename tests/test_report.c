@@ -288,6 +288,22 @@ static void wrong_kinds(void **state)
     dro_report_destroy(report);
 }
 
+/* Some writers leave NaN in their JSON; in a text it stays. */
+static void not_a_number(void **state)
+{
+    (void)state;
+    folder("run");
+    text_file("run/result.json", "{\"optimizer\":\"NaN \\\"NaN\",\"test\":{\"accuracy\":0.5,"
+                                 "\"loss\":NaN,\"auroc\":-Infinity,\"macro_f1\":Infinity}}");
+    dro_report *report = report_of("run");
+    const dro__trial *t = report->trials[0];
+    assert_true(t->finished && t->measures[DRO_MEASURE_ACCURACY] == 0.5);
+    assert_true(isnan(t->measures[DRO_MEASURE_LOSS]) && isnan(t->measures[DRO_MEASURE_AUROC]));
+    assert_string_equal(t->optimizer, "NaN \"NaN");
+    assert_null(dro_report_note(report, 0));
+    dro_report_destroy(report);
+}
+
 static void refusals(void **state)
 {
     dro_report *report;
@@ -410,10 +426,10 @@ static void many_methods(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(statistics),    TEST(mean_curves),  TEST(thin_curves), TEST(scales),
-    TEST(shown_numbers), TEST(escaping),     TEST(drawing),     TEST(letters),
-    TEST(damaged_lines), TEST(wrong_kinds),  TEST(refusals),    TEST(methods),
-    TEST(many_classes),  TEST(many_methods),
+    TEST(statistics),    TEST(mean_curves),  TEST(thin_curves),  TEST(scales),
+    TEST(shown_numbers), TEST(escaping),     TEST(drawing),      TEST(letters),
+    TEST(damaged_lines), TEST(wrong_kinds),  TEST(not_a_number), TEST(refusals),
+    TEST(methods),       TEST(many_classes), TEST(many_methods),
 };
 
 CHECK_MAIN(tests)

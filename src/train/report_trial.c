@@ -275,23 +275,39 @@ static dro_status read_metrics(dro_report *report, dro__trial *t)
 
 /* ---- the folder ---- */
 
+static bool read_text(const char *path, dro__buffer *text)
+{
+    char block[1 << 14];
+    size_t size;
+    FILE *file = fopen(path, "rb");
+    while (file && (size = fread(block, 1, sizeof block, file)) > 0)
+        dro__buffer_bytes(text, block, size);
+    bool fine = file && !ferror(file) && !text->failed;
+    if (file)
+        fclose(file);
+    return fine;
+}
+
 /* An object, or NULL: not there, or damaged and noted. */
 static json_t *read_object(dro_report *report, const dro__trial *t, const char *name)
 {
     char path[4200];
-    json_error_t error;
+    json_error_t error = {.text = "cannot read it"};
+    dro__buffer text = {0};
     snprintf(path, sizeof path, "%s/%s", t->path, name);
     if (access(path, F_OK) != 0)
         return NULL;
-    json_t *object = json_load_file(path, 0, &error);
-    if (json_is_object(object))
-        return object;
-    dro__report_note(report, "%s: %s: left out", path,
-                     object        ? "not a JSON object"
-                     : *error.text ? error.text
-                                   : "not JSON");
-    json_decref(object);
-    return NULL;
+    bool read = read_text(path, &text);
+    json_t *object = read && text.size ? dro__json_line(text.bytes, text.size) : NULL;
+    if (!object) {
+        if (read && (object = json_loadb(text.size ? text.bytes : "", text.size, 0, &error)))
+            snprintf(error.text, sizeof error.text, "not a JSON object");
+        dro__report_note(report, "%s: %s: left out", path, error.text);
+        json_decref(object);
+        object = NULL;
+    }
+    dro__buffer_free(&text);
+    return object;
 }
 
 static void take_config(dro__trial *t, json_t *config)
