@@ -1,9 +1,10 @@
 #!/bin/sh
 # deps.sh build|test|peers: makes sure that what building, testing or comparing needs is installed.
+# A browser, with which the report is tested, is wished for: without it that test is skipped.
 # Touches nothing when all is there. On Debian it installs the missing packages as root or through
 # sudo, or prints the one line to run and fails; on other systems it names what is missing and goes on.
 set -eu
-missing=
+missing= wished=
 need() { missing="$missing $1"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 tool() { have "$2" || need "$1"; }                                 # package, command
@@ -37,15 +38,16 @@ if [ "$1" = test ]; then
     tool clang clang
     package libclang-rt-14-dev
     have clang-format-14 || tool clang-format clang-format
+    have chromium || wished=" chromium"
 fi
 if [ "$1" = peers ]; then
     tool python3 python3
     python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
 fi
-if [ -z "$missing" ]; then exit 0; fi
+if [ -z "$missing$wished" ]; then exit 0; fi
 
 if ! have dpkg-query || ! have apt-get; then
-    echo "deps: not found (under their Debian names):$missing; install them with your package manager" >&2
+    echo "deps: not found (under their Debian names):$missing$wished; install them with your package manager" >&2
     exit 0
 fi
 if [ "$(id -u)" -eq 0 ]; then
@@ -54,16 +56,17 @@ elif have sudo && sudo -n true 2>/dev/null; then
     sudo="sudo -n"
 elif have sudo && [ -t 0 ] && [ -t 2 ]; then
     sudo=sudo
+elif [ -z "$missing" ]; then
+    exit 0
 else
-    echo "deps: packages are missing; run: sudo apt-get update && sudo apt-get install -y$missing" >&2
+    echo "deps: packages are missing; run: sudo apt-get update && sudo apt-get install -y$missing$wished" >&2
     exit 1
 fi
 
 apt() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 "$@" >/dev/null; }
-echo "deps: installing$missing" >&2
+echo "deps: installing$missing$wished" >&2
 ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || apt update
 # A stale list names files that are gone: refresh it and try once more.
-apt install --no-install-recommends $missing || {
-    apt update
-    apt install --no-install-recommends $missing
-}
+install() { apt install --no-install-recommends $1 || { apt update && apt install --no-install-recommends $1; }; }
+if [ -n "$missing" ]; then install "$missing"; fi
+if [ -n "$wished" ]; then install "$wished" || echo "deps: cannot install$wished: some tests are skipped" >&2; fi

@@ -15,6 +15,7 @@
 #include <dro/net.h>
 #include <dro/optimizer.h>
 #include <dro/problem.h>
+#include <dro/report.h>
 #include <dro/status.h>
 #include <dro/stream.h>
 #include <dro/version.h>

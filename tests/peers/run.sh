@@ -1,9 +1,9 @@
 #!/bin/sh
 # The comparisons with Python libraries: remakes every reference and compares it with the checked-in
-# one, reruns some of it with PyTorch, exchanges weights files with safetensors, compares the networks with
-# torchvision's, reads images, arrays and tables with Pillow, NumPy and scikit-learn and with libdro, solves
-# KL-DRO on a9a with SciPy, and runs the benchmark against scikit-learn. Run by `make test-peers` with
-# $PYTHON and $DRO. Writes only under a temporary folder.
+# one, reruns some of it with PyTorch, exchanges weights files with safetensors, has event files read by
+# TensorBoard, compares the networks with torchvision's, reads images, arrays and tables with Pillow, NumPy
+# and scikit-learn and with libdro, solves KL-DRO on a9a with SciPy, and runs the benchmark against
+# scikit-learn. Run by `make test-peers` with $PYTHON and $DRO. Writes only under a temporary folder.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -43,6 +43,9 @@ for name in binary text; do
 done
 echo "data: Pillow, NumPy and scikit-learn against libdro"
 "$PYTHON" "$here/peers/data_check.py" "$here/../../shared/data"
+
+echo "event files: TensorBoard's own reader"
+"$PYTHON" "$here/peers/events_check.py" "$(dirname "$DRO")/tests/peer_events_write"
 
 a9a="$here/../../shared/data/tabular/a9a"
 if [ -f "$a9a" ]; then

@@ -1,0 +1,85 @@
+/* Reports: what came out of one run, or of many, as one page, as plots and as figures.
+ *
+ *     dro_report_create(ctx, &report);
+ *     dro_report_add(report, "runs/compare");       // a run folder, or a folder of run folders
+ *     dro_report_html(report, "report.html");
+ *     dro_report_destroy(report);
+ *
+ * A run folder holds metrics.jsonl, result.json and config.json as dro_train_run() writes them; every part
+ * of them may be missing. Runs of one optimiser that differ in nothing but the seed make one *method*:
+ * its figures are means over the runs with their standard error. */
+#ifndef DRO_REPORT_H
+#define DRO_REPORT_H
+
+#include <dro/context.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dro_report dro_report;
+
+/* What is tabulated of a run: code, name in files, title, the better direction (+1 more, -1 less), unit. */
+#define DRO_MEASURE_LIST(X)                                                                        \
+    X(DRO_MEASURE_ACCURACY, "accuracy", "Accuracy", 1, "%")                                        \
+    X(DRO_MEASURE_BALANCED, "balanced_accuracy", "Balanced accuracy", 1, "%")                      \
+    X(DRO_MEASURE_WORST, "worst_class_accuracy", "Worst class", 1, "%")                            \
+    X(DRO_MEASURE_F1, "macro_f1", "Macro F1", 1, "%")                                              \
+    X(DRO_MEASURE_AUROC, "auroc", "AUROC", 1, "%")                                                 \
+    X(DRO_MEASURE_CALIBRATION, "calibration_error", "Calibration error", -1, "%")                  \
+    X(DRO_MEASURE_LOSS, "loss", "Test loss", -1, "")                                               \
+    X(DRO_MEASURE_OBJECTIVE, "objective", "F (training)", -1, "")                                  \
+    X(DRO_MEASURE_SECONDS, "seconds", "Time", -1, "s")                                             \
+    X(DRO_MEASURE_EXAMPLES, "examples", "Examples", 0, "")
+
+typedef enum dro_measure {
+#define X(code, name, title, better, unit) code,
+    DRO_MEASURE_LIST(X)
+#undef X
+        DRO_MEASURES
+} dro_measure;
+
+DRO_API const char *dro_measure_name(dro_measure measure);  /* "balanced_accuracy"; NULL: none */
+DRO_API const char *dro_measure_title(dro_measure measure); /* "Balanced accuracy" */
+DRO_API const char *dro_measure_unit(dro_measure measure);  /* "%": values are shares of 1 */
+
+typedef struct dro_statistic {
+    int32_t count; /* runs that have a finite value */
+    double mean;   /* NaN: none has */
+    double error;  /* standard error of the mean; NaN with fewer than two */
+} dro_statistic;
+
+/* Borrowed until the next dro_report_add() or destroy. */
+typedef struct dro_report_method {
+    const char *name;   /* the optimiser, and the settings in which its methods differ */
+    int32_t runs;       /* how many */
+    int32_t unfinished; /* of them without a result.json; their last evaluation counts */
+    dro_statistic measures[DRO_MEASURES];
+} dro_report_method;
+
+DRO_API dro_status dro_report_create(dro_context *ctx, dro_report **report);
+DRO_API void dro_report_destroy(dro_report *report); /* NULL is fine */
+
+/* A run folder, or a folder with runs one or two levels below. A run that is there already is not added
+ * again. DRO_ERR_DATA: there is no run; the report is as it was. */
+DRO_API dro_status dro_report_add(dro_report *report, const char *folder);
+
+DRO_API int32_t dro_report_runs(const dro_report *report);
+/* The i-th method, DRO_ERR_END past the last. */
+DRO_API dro_status dro_report_method_get(dro_report *report, int32_t index,
+                                         dro_report_method *method);
+/* The i-th remark on what was read (a damaged line, a run that was cut short), or NULL past the last. */
+DRO_API const char *dro_report_note(const dro_report *report, int32_t index);
+
+/* One page that needs nothing else. Replaced as a whole, or not at all. */
+DRO_API dro_status dro_report_html(dro_report *report, const char *path);
+/* Every plot as a file NAME.svg or NAME.png in a folder, which is made if need be; *count (optional) is
+ * how many. PNG: DRO_ERR_UNSUPPORTED when this build has no libpng. */
+DRO_API dro_status dro_report_svg(dro_report *report, const char *folder, int32_t *count);
+DRO_API dro_status dro_report_png(dro_report *report, const char *folder, int32_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,123 @@
+/* A report inside: the runs that were read, the methods they make, curves and means. Reading is in
+ * report_trial.c, finding runs and grouping them in report.c, statistics in report_stats.c; figures are
+ * made in report_curves.c and report_classes.c, the page in report_page.c and report_sections.c. */
+#ifndef DRO_TRAIN_REPORT_H
+#define DRO_TRAIN_REPORT_H
+
+#include "report_buffer.h"
+
+#include <dro/report.h>
+
+/* What is kept of every evaluation, and where it lies in a line of metrics.jsonl. */
+#define DRO__COLUMN_LIST(X)                                                                        \
+    X(DRO__COLUMN_STEP, "step")                                                                    \
+    X(DRO__COLUMN_EXAMPLES, "examples")                                                            \
+    X(DRO__COLUMN_SECONDS, "seconds")                                                              \
+    X(DRO__COLUMN_LARGEST, "largest_weight")                                                       \
+    X(DRO__COLUMN_EFFECTIVE, "effective")                                                          \
+    X(DRO__COLUMN_OBJECTIVE, "train.objective")                                                    \
+    X(DRO__COLUMN_ACCURACY, "test.accuracy")                                                       \
+    X(DRO__COLUMN_BALANCED, "test.balanced_accuracy")                                              \
+    X(DRO__COLUMN_WORST, "test.worst_class_accuracy")
+
+typedef enum dro__column {
+#define X(code, path) code,
+    DRO__COLUMN_LIST(X)
+#undef X
+        DRO__COLUMNS
+} dro__column;
+
+enum { DRO__CLASSES_MOST = 100000, DRO__CONFUSION_MOST = 4000 };
+
+typedef struct dro__evaluation {
+    double values[DRO__COLUMNS]; /* NaN: not known */
+    int32_t class_count;         /* of class_weights */
+    float *class_weights;        /* (class_count) shares of the weight, NULL: not known */
+} dro__evaluation;
+
+typedef struct dro__setting {
+    char *name, *value;
+} dro__setting;
+
+/* A run. */
+typedef struct dro__trial {
+    char *path, *real;                        /* as found, and without links */
+    char *optimizer, *model, *backend, *seed; /* NULL: not known */
+    dro__setting *settings;                   /* (setting_count) config.json, flat */
+    size_t setting_count;
+    dro__evaluation *evaluations; /* (evaluation_count) in order */
+    size_t evaluation_count;
+    double measures[DRO_MEASURES];
+    bool finished;
+    int32_t name_count;   /* of class_names */
+    char **class_names;   /* NULL: not known */
+    int32_t class_count;  /* of per_class */
+    double *per_class;    /* NULL: not known */
+    int32_t matrix_count; /* confusion is (matrix_count, matrix_count), row the truth */
+    double *confusion;    /* NULL: not known */
+    int32_t count_count;  /* of counts */
+    double *counts;       /* training examples of each class, NULL: not known */
+    int32_t method;
+} dro__trial;
+
+struct dro_report {
+    dro_context *ctx;
+    dro__trial **trials;
+    size_t trial_count, trial_room;
+    char **notes;
+    size_t note_count, note_room;
+    dro_report_method *methods; /* remade by dro__report_prepare(), NULL: to be made */
+    int32_t method_count;
+};
+
+/* ---- report_trial.c ---- */
+
+/* Reads a run folder. Damage becomes notes; DRO_ERR_DATA when nothing could be read. */
+dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **trial);
+void dro__trial_destroy(dro__trial *trial); /* NULL is fine */
+/* Whether the folder's config.json is that of a run. */
+bool dro__trial_configured(const char *folder);
+const char *dro__trial_setting(const dro__trial *trial, const char *name); /* or NULL */
+
+/* ---- report.c ---- */
+
+void dro__report_note(dro_report *report, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Groups the runs into methods and works out their statistics. */
+dro_status dro__report_prepare(dro_report *report);
+dro_status dro__report_memory(dro_report *report);
+
+/* ---- report_stats.c ---- */
+
+dro_statistic dro__statistic(const double *values, size_t count); /* of those that are finite */
+
+/* Points with increasing x; all finite. */
+typedef struct dro__curve {
+    size_t count;
+    double *x, *y;
+} dro__curve;
+
+void dro__curve_free(dro__curve *curve);
+/* One run's curve; empty when it has none. False: no memory. */
+bool dro__curve_of(const dro__trial *trial, dro__column x, dro__column y, dro__curve *curve);
+/* The mean of some curves where all of them are, at every x that one of them has. */
+bool dro__curve_mean(const dro__curve *curves, size_t count, dro__curve *mean);
+/* At most `most` points that keep the extremes. */
+void dro__curve_thin(dro__curve *curve, size_t most);
+
+/* What is known of a method's classes, over its runs. */
+typedef struct dro__class_table {
+    int32_t count;     /* 0: nothing */
+    double *per_class; /* (count) mean accuracy, NaN where not known */
+    double *confusion; /* (count, count) rows sum to 1 or 0; NULL: not known */
+} dro__class_table;
+
+void dro__class_table_free(dro__class_table *classes);
+bool dro__class_table_of(const dro_report *report, int32_t method, dro__class_table *classes);
+/* The order to show `count` classes in: by how many examples they have, most first, where that is
+ * known; *counts is borrowed, or NULL. False: no memory. */
+bool dro__class_table_order(const dro_report *report, int32_t count, int32_t **order,
+                            const double **counts);
+const char *dro__class_name(const dro_report *report, int32_t count, int32_t index, char out[16]);
+
+#endif

@@ -1,0 +1,285 @@
+/* The head of a report's page: what was run, remarks, and the results as tiles or as a table. */
+#include "report_page.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { VALUES_MOST = 6, NOTES_MOST = 12 };
+
+static const struct {
+    const char *title, *unit;
+    int better;
+} measures[DRO_MEASURES] = {
+#define X(code, name, title, better, unit) {title, unit, better},
+    DRO_MEASURE_LIST(X)
+#undef X
+};
+
+/* Whether all methods have the same: then it is no column. */
+static bool is_same(const dro_report *report, int measure)
+{
+    for (int32_t m = 1; m < report->method_count; m++)
+        if (report->methods[m].measures[measure].mean != report->methods[0].measures[measure].mean)
+            return false;
+    return true;
+}
+
+/* ---- what was run ---- */
+
+static const char *value_of(const dro__trial *t, const char *name)
+{
+    if (strcmp(name, "model") == 0)
+        return t->model;
+    if (strcmp(name, "backend") == 0)
+        return t->backend;
+    if (strcmp(name, "seed") == 0)
+        return t->seed;
+    return dro__trial_setting(t, name);
+}
+
+bool dro__page_values(dro__buffer *out, const dro_report *report, int32_t method, const char *name)
+{
+    const char *seen[VALUES_MOST];
+    int count = 0;
+    for (size_t k = 0; k < report->trial_count; k++) {
+        const dro__trial *t = report->trials[k];
+        const char *value = method < 0 || t->method == method ? value_of(t, name) : NULL;
+        bool known = !value;
+        for (int i = 0; !known && i < count; i++)
+            known = strcmp(seen[i], value) == 0;
+        if (known)
+            continue;
+        if (count == VALUES_MOST) {
+            dro__buffer_add(out, ", \xe2\x80\xa6");
+            return true;
+        }
+        dro__buffer_add(out, count ? ", " : "");
+        dro__buffer_escape_cut(out, value, 200);
+        seen[count++] = value;
+    }
+    return count > 0;
+}
+
+static void fact(dro__buffer *out, const dro_report *report, const char *label, const char *name)
+{
+    dro__buffer values = {0};
+    if (dro__page_values(&values, report, -1, name) && values.size) {
+        dro__buffer_print(out, "<li><span>%s</span> ", label);
+        dro__buffer_bytes(out, values.bytes, values.size);
+        dro__buffer_add(out, "</li>");
+    }
+    out->failed = out->failed || values.failed;
+    dro__buffer_free(&values);
+}
+
+/* As many for every method; otherwise they are in the table. */
+static void examples(dro__buffer *out, const dro_report *report)
+{
+    char text[DRO__NUMBER];
+    if (is_same(report, DRO_MEASURE_EXAMPLES) && report->method_count)
+        dro__buffer_print(
+            out, "<li><span>examples seen</span> %s</li>",
+            dro__show_count(text, report->methods[0].measures[DRO_MEASURE_EXAMPLES].mean));
+}
+
+static void notes(dro__buffer *out, const dro_report *report)
+{
+    if (report->note_count == 0)
+        return;
+    dro__buffer_add(out, "<aside class=\"notes\" aria-label=\"Remarks\"><ul>\n");
+    for (size_t k = 0; k < report->note_count && k < NOTES_MOST; k++) {
+        dro__buffer_add(out, "<li>");
+        dro__buffer_escape(out, report->notes[k]);
+        dro__buffer_add(out, "</li>\n");
+    }
+    if (report->note_count > NOTES_MOST)
+        dro__buffer_print(out, "<li>and %zu more remarks</li>\n", report->note_count - NOTES_MOST);
+    dro__buffer_add(out, "</ul></aside>\n");
+}
+
+/* The optimisers: "absgd, recover and sgd", "recover, 11 settings". */
+static void headline(dro__buffer *out, const dro_report *report)
+{
+    enum { NAMED = 5 };
+    const char *seen[NAMED + 1];
+    int32_t count = 0, all = 0;
+    for (size_t k = 0; k < report->trial_count; k++) {
+        bool known = false;
+        for (size_t i = 0; i < k && !known; i++)
+            known = strcmp(report->trials[i]->optimizer, report->trials[k]->optimizer) == 0;
+        if (!known && all++ < NAMED)
+            seen[count++] = report->trials[k]->optimizer;
+    }
+    for (int32_t k = 0; k < count; k++) {
+        dro__buffer_add(out, k == 0 ? "" : k + 1 == all ? " and " : ", ");
+        dro__buffer_escape_cut(out, seen[k], 48);
+    }
+    if (all > count)
+        dro__buffer_print(out, " and %d more", all - count);
+    if (report->method_count > all)
+        dro__buffer_print(out, ", %d settings", report->method_count);
+}
+
+void dro__page_header(dro__buffer *out, const dro_report *report)
+{
+    dro__buffer_add(out, "<header><p class=\"eyebrow\">Training report</p><h1>");
+    headline(out, report);
+    dro__buffer_add(out, "</h1>\n<ul class=\"facts\">");
+    fact(out, report, "data", "data");
+    fact(out, report, "model", "model");
+    dro__buffer_print(out, "<li><span>runs</span> %zu</li>", report->trial_count);
+    fact(out, report, "seeds", "seed");
+    fact(out, report, "epochs", "epochs");
+    examples(out, report);
+    fact(out, report, "backend", "backend");
+    dro__buffer_add(out, "</ul>\n");
+    notes(out, report);
+    dro__buffer_add(out, "</header>\n");
+}
+
+/* ---- results ---- */
+
+/* Digits behind the point for four that count. */
+static int digits_of(double value)
+{
+    int digits = 3 - (int)floor(log10(value != 0 ? fabs(value) : 1));
+    return digits < 0 ? 0 : digits > 9 ? 9 : digits;
+}
+
+static void print_value(dro__buffer *out, int measure, double value)
+{
+    char text[DRO__NUMBER];
+    if (measure == DRO_MEASURE_SECONDS)
+        dro__buffer_add(out, dro__show_time(text, value));
+    else if (measure == DRO_MEASURE_EXAMPLES)
+        dro__buffer_add(out, dro__show_count(text, value));
+    else if (strcmp(measures[measure].unit, "%") == 0)
+        dro__buffer_add(out, dro__show_share(text, value));
+    else if (fabs(value) < 1e6 && (value == 0 || fabs(value) >= 1e-4))
+        dro__buffer_print(out, "%.*f", digits_of(value), value);
+    else
+        dro__buffer_add(out, dro__show_real(text, value));
+}
+
+/* The error with as many digits behind the point as the mean has. */
+static void print_error(dro__buffer *out, int measure, const dro_statistic *s)
+{
+    double factor = strcmp(measures[measure].unit, "%") == 0 ? 100 : 1;
+    double error = factor * s->error;
+    int digits = factor > 1 ? (error < 0.05 ? 2 : 1) : digits_of(s->mean);
+    if (measure == DRO_MEASURE_SECONDS)
+        digits = error < 10 ? 1 : 0;
+    dro__buffer_print(out, "<small> \xc2\xb1\xe2\x80\x89%.*f%s</small>", digits, error,
+                      measure == DRO_MEASURE_SECONDS ? " s" : "");
+}
+
+static void print_statistic(dro__buffer *out, int measure, const dro_statistic *s)
+{
+    dro__buffer_add(out, "<span>");
+    print_value(out, measure, s->mean);
+    if (isfinite(s->error) && s->error < 1e9 && measure != DRO_MEASURE_EXAMPLES)
+        print_error(out, measure, s);
+    dro__buffer_add(out, "</span>");
+}
+
+/* Whether a measure is worth a column. */
+static bool is_known(const dro_report *report, int measure)
+{
+    if (measure == DRO_MEASURE_EXAMPLES && is_same(report, measure))
+        return false; /* in the header */
+    for (int32_t m = 0; m < report->method_count; m++)
+        if (report->methods[m].measures[measure].count)
+            return true;
+    return false;
+}
+
+/* The best mean of a column, NaN when that means nothing. */
+static double best_of(const dro_report *report, int measure)
+{
+    double best = NAN;
+    if (report->method_count < 2 || measures[measure].better == 0 || is_same(report, measure))
+        return NAN;
+    for (int32_t m = 0; m < report->method_count; m++) {
+        double mean = report->methods[m].measures[measure].mean;
+        if (isfinite(mean) && !((mean - best) * measures[measure].better <= 0))
+            best = mean;
+    }
+    return best;
+}
+
+static void tiles(dro__buffer *out, const dro_report *report)
+{
+    dro__buffer_add(out, "<dl class=\"tiles\">");
+    for (int k = 0; k < DRO_MEASURES; k++)
+        if (is_known(report, k)) {
+            dro__buffer_print(out, "<div><dt>%s</dt><dd>", measures[k].title);
+            print_statistic(out, k, &report->methods[0].measures[k]);
+            dro__buffer_print(out, "%s</dd></div>",
+                              strcmp(measures[k].unit, "%") == 0 ? "<small>\xe2\x80\x89%</small>"
+                                                                 : "");
+        }
+    dro__buffer_add(out, "</dl>\n");
+}
+
+static void table_row(dro__buffer *out, const dro_report *report, int32_t m)
+{
+    const dro_report_method *method = &report->methods[m];
+    dro__buffer_print(out, "<tr role=\"row\" data-s=\"%d\"><th scope=\"row\" role=\"rowheader\">",
+                      m);
+    dro__page_swatch(out, m);
+    dro__buffer_escape_cut(out, method->name, 80);
+    dro__buffer_print(out, "</th><td role=\"cell\" data-l=\"Runs\"><span>%d", method->runs);
+    if (method->unfinished)
+        dro__buffer_print(out, "<small> (%d not ended)</small>", method->unfinished);
+    dro__buffer_add(out, "</span></td>");
+    for (int k = 0; k < DRO_MEASURES; k++)
+        if (is_known(report, k)) {
+            const dro_statistic *s = &method->measures[k];
+            bool percent = strcmp(measures[k].unit, "%") == 0;
+            dro__buffer_print(out, "<td role=\"cell\" data-l=\"%s%s\"%s>", measures[k].title,
+                              percent ? ", %" : "",
+                              s->count && s->mean == best_of(report, k) ? " class=\"best\"" : "");
+            print_statistic(out, k, s);
+            dro__buffer_add(out, "</td>");
+        }
+    dro__buffer_add(out, "</tr>\n");
+}
+
+static void table(dro__buffer *out, const dro_report *report)
+{
+    dro__buffer_add(out, "<table class=\"results\" role=\"table\"><thead role=\"rowgroup\">"
+                         "<tr role=\"row\"><th scope=\"col\" role=\"columnheader\">Method</th>"
+                         "<th scope=\"col\" role=\"columnheader\">Runs</th>");
+    for (int k = 0; k < DRO_MEASURES; k++)
+        if (is_known(report, k))
+            dro__buffer_print(out, "<th scope=\"col\" role=\"columnheader\">%s%s</th>",
+                              measures[k].title,
+                              strcmp(measures[k].unit, "%") == 0 ? ",\xc2\xa0%" : "");
+    dro__buffer_add(out, "</tr></thead><tbody role=\"rowgroup\">\n");
+    for (int32_t m = 0; m < report->method_count; m++)
+        table_row(out, report, m);
+    dro__buffer_add(out, "</tbody></table>\n");
+}
+
+void dro__page_results(dro__buffer *out, const dro_report *report)
+{
+    bool known = false, errors = false;
+    for (int k = 0; k < DRO_MEASURES; k++)
+        known = known || is_known(report, k);
+    for (int32_t m = 0; m < report->method_count; m++)
+        errors = errors || report->methods[m].runs > 1;
+    dro__buffer_add(out, "<section id=\"results\"><h2>Results</h2>\n");
+    if (!known)
+        dro__buffer_add(out, "<p class=\"lead\">There is no evaluation yet.</p>\n");
+    else
+        dro__buffer_print(out,
+                          "<p class=\"lead\">At the end of training, on the test set%s%s</p>\n",
+                          errors ? "; mean \xc2\xb1 standard error over the runs" : "",
+                          report->method_count > 1 ? ". The best of each column is bold." : ".");
+    if (known && report->method_count == 1)
+        tiles(out, report);
+    else if (known)
+        table(out, report);
+    dro__buffer_add(out, "</section>\n");
+}

@@ -1,0 +1,246 @@
+/* Means, standard errors, curves and classes of a report (report.h). */
+#include "report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+dro_statistic dro__statistic(const double *values, size_t count)
+{
+    dro_statistic s = {0, NAN, NAN};
+    double sum = 0, square = 0;
+    for (size_t k = 0; k < count; k++)
+        if (isfinite(values[k])) {
+            s.count++;
+            sum += values[k];
+        }
+    if (s.count == 0)
+        return s;
+    s.mean = sum / s.count;
+    for (size_t k = 0; k < count; k++)
+        if (isfinite(values[k]))
+            square += (values[k] - s.mean) * (values[k] - s.mean);
+    if (s.count > 1)
+        s.error = sqrt(square / (s.count - 1) / s.count);
+    return s;
+}
+
+/* ---- curves ---- */
+
+void dro__curve_free(dro__curve *curve)
+{
+    dro__free(curve->x);
+    dro__free(curve->y);
+    *curve = (dro__curve){0};
+}
+
+static bool curve_room(dro__curve *curve, size_t count)
+{
+    *curve = (dro__curve){0};
+    curve->x = dro__alloc(count + 1, sizeof *curve->x);
+    curve->y = dro__alloc(count + 1, sizeof *curve->y);
+    if (curve->x && curve->y)
+        return true;
+    dro__curve_free(curve);
+    return false;
+}
+
+bool dro__curve_of(const dro__trial *trial, dro__column x, dro__column y, dro__curve *curve)
+{
+    if (!curve_room(curve, trial->evaluation_count))
+        return false;
+    for (size_t k = 0; k < trial->evaluation_count; k++) {
+        double at = trial->evaluations[k].values[x], value = trial->evaluations[k].values[y];
+        if (!isfinite(at) || !isfinite(value) || (curve->count && at <= curve->x[curve->count - 1]))
+            continue;
+        curve->x[curve->count] = at;
+        curve->y[curve->count++] = value;
+    }
+    return true;
+}
+
+/* Between its points; *place moves forward with x. */
+static double curve_at(const dro__curve *c, double x, size_t *place)
+{
+    while (*place + 1 < c->count && c->x[*place + 1] <= x)
+        ++*place;
+    size_t k = *place;
+    if (k + 1 >= c->count || x <= c->x[k])
+        return c->y[k];
+    double share = (x - c->x[k]) / (c->x[k + 1] - c->x[k]);
+    return c->y[k] + share * (c->y[k + 1] - c->y[k]);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+bool dro__curve_mean(const dro__curve *curves, size_t count, dro__curve *mean)
+{
+    double low = -INFINITY, high = INFINITY;
+    size_t all = 0, used = 0, some = 0;
+    for (size_t k = 0; k < count; k++)
+        if (curves[k].count) {
+            some++;
+            all += curves[k].count;
+            low = fmax(low, curves[k].x[0]);
+            high = fmin(high, curves[k].x[curves[k].count - 1]);
+        }
+    if (!curve_room(mean, all))
+        return false;
+    for (size_t k = 0; k < count; k++)
+        for (size_t i = 0; i < curves[k].count; i++)
+            if (curves[k].x[i] >= low && curves[k].x[i] <= high)
+                mean->x[used++] = curves[k].x[i];
+    qsort(mean->x, used, sizeof *mean->x, by_value);
+    for (size_t i = 0; i < used; i++)
+        if (mean->count == 0 || mean->x[i] > mean->x[mean->count - 1])
+            mean->x[mean->count++] = mean->x[i];
+    for (size_t k = 0; k < count; k++) {
+        size_t place = 0;
+        for (size_t i = 0; curves[k].count && i < mean->count; i++)
+            mean->y[i] += curve_at(&curves[k], mean->x[i], &place) / (double)some;
+    }
+    return true;
+}
+
+void dro__curve_thin(dro__curve *c, size_t most)
+{
+    size_t bins = most / 2, kept = 0, n = c->count;
+    if (n <= most || bins < 2)
+        return;
+    for (size_t b = 0; b < bins; b++) {
+        size_t from = b * n / bins, to = (b + 1) * n / bins, low = from, high = from;
+        for (size_t k = from; k < to; k++) {
+            low = c->y[k] < c->y[low] ? k : low;
+            high = c->y[k] >= c->y[high] ? k : high;
+        }
+        if (b == 0)
+            low = from < high ? from : low; /* the ends stay */
+        if (b + 1 == bins)
+            high = n - 1;
+        size_t first = low < high ? low : high, last = low < high ? high : low;
+        double x = c->x[last], y = c->y[last];
+        c->x[kept] = c->x[first], c->y[kept++] = c->y[first];
+        if (last != first)
+            c->x[kept] = x, c->y[kept++] = y;
+    }
+    c->count = kept;
+}
+
+/* ---- classes ---- */
+
+void dro__class_table_free(dro__class_table *classes)
+{
+    dro__free(classes->per_class);
+    dro__free(classes->confusion);
+    *classes = (dro__class_table){0};
+}
+
+/* Mean over the runs of the method that have as many classes; NaN where none knows. */
+static void mean_per_class(const dro_report *report, int32_t method, dro__class_table *c)
+{
+    for (int32_t i = 0; i < c->count; i++) {
+        double sum = 0, known = 0;
+        for (size_t k = 0; k < report->trial_count; k++) {
+            const dro__trial *t = report->trials[k];
+            if (t->method == method && t->class_count == c->count && isfinite(t->per_class[i]))
+                sum += t->per_class[i], known++;
+        }
+        c->per_class[i] = known ? sum / known : NAN;
+    }
+}
+
+static bool add_confusions(const dro_report *report, int32_t method, dro__class_table *c)
+{
+    size_t n = (size_t)c->count;
+    for (size_t k = 0; k < report->trial_count; k++) {
+        const dro__trial *t = report->trials[k];
+        if (t->method != method || t->matrix_count != c->count)
+            continue;
+        if (!c->confusion && !(c->confusion = dro__alloc(n * n, sizeof *c->confusion)))
+            return false;
+        for (size_t i = 0; i < n * n; i++)
+            c->confusion[i] += t->confusion[i];
+    }
+    for (size_t i = 0; c->confusion && i < n; i++) {
+        double *row = c->confusion + i * n, sum = 0;
+        for (size_t j = 0; j < n; j++)
+            sum += row[j];
+        for (size_t j = 0; j < n; j++)
+            row[j] = sum > 0 ? row[j] / sum : 0;
+    }
+    return true;
+}
+
+bool dro__class_table_of(const dro_report *report, int32_t method, dro__class_table *c)
+{
+    *c = (dro__class_table){0};
+    for (size_t k = 0; k < report->trial_count && !c->count; k++) {
+        const dro__trial *t = report->trials[k];
+        if (t->method == method)
+            c->count = t->per_class ? t->class_count : t->matrix_count;
+    }
+    if (!c->count)
+        return true;
+    c->per_class = dro__alloc((size_t)c->count, sizeof *c->per_class);
+    if (!c->per_class || !add_confusions(report, method, c)) {
+        dro__class_table_free(c);
+        return false;
+    }
+    mean_per_class(report, method, c);
+    return true;
+}
+
+typedef struct place {
+    double count;
+    int32_t index;
+} place;
+
+static int by_count(const void *a, const void *b)
+{
+    const place *x = a, *y = b;
+    if (x->count != y->count)
+        return x->count < y->count ? 1 : -1;
+    return x->index - y->index;
+}
+
+bool dro__class_table_order(const dro_report *report, int32_t count, int32_t **order,
+                            const double **counts)
+{
+    place *places = dro__alloc((size_t)count + 1, sizeof *places);
+    *order = dro__alloc((size_t)count + 1, sizeof **order);
+    *counts = NULL;
+    if (!places || !*order) {
+        dro__free(places);
+        dro__free(*order);
+        return false;
+    }
+    for (size_t k = 0; k < report->trial_count && !*counts; k++)
+        if (report->trials[k]->counts && report->trials[k]->count_count == count)
+            *counts = report->trials[k]->counts;
+    for (int32_t i = 0; i < count; i++) {
+        double known = *counts ? (*counts)[i] : 0;
+        places[i] = (place){isfinite(known) ? known : 0, i};
+    }
+    qsort(places, (size_t)count, sizeof *places, by_count);
+    for (int32_t i = 0; i < count; i++)
+        (*order)[i] = places[i].index;
+    dro__free(places);
+    return true;
+}
+
+const char *dro__class_name(const dro_report *report, int32_t count, int32_t index, char out[16])
+{
+    for (size_t k = 0; k < report->trial_count; k++) {
+        const dro__trial *t = report->trials[k];
+        if (t->name_count == count && t->class_names && t->class_names[index] &&
+            *t->class_names[index])
+            return t->class_names[index];
+    }
+    snprintf(out, 16, "%d", index);
+    return out;
+}

@@ -1,0 +1,418 @@
+/* Reading a run folder (report.h): config.json, metrics.jsonl, result.json. Nothing in them is taken on
+ * trust: what is missing or of another kind is not known, what is damaged is passed over with a note.
+ *
+ * metrics.jsonl is read line by line. The last line of a run that was killed may be cut short. A step that
+ * comes again (a run that went on from an earlier checkpoint) replaces what was there from it on. */
+#include "report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void dro__trial_destroy(dro__trial *t)
+{
+    if (!t)
+        return;
+    for (size_t k = 0; k < t->setting_count; k++) {
+        dro__free(t->settings[k].name);
+        dro__free(t->settings[k].value);
+    }
+    for (size_t k = 0; k < t->evaluation_count; k++)
+        dro__free(t->evaluations[k].class_weights);
+    for (int32_t k = 0; t->class_names && k < t->name_count; k++)
+        dro__free(t->class_names[k]);
+    free(t->settings);
+    free(t->evaluations);
+    dro__free(t->class_names);
+    dro__free(t->per_class);
+    dro__free(t->confusion);
+    dro__free(t->counts);
+    dro__free(t->path);
+    dro__free(t->real);
+    dro__free(t->optimizer);
+    dro__free(t->model);
+    dro__free(t->backend);
+    dro__free(t->seed);
+    dro__free(t);
+}
+
+const char *dro__trial_setting(const dro__trial *trial, const char *name)
+{
+    for (size_t k = 0; k < trial->setting_count; k++)
+        if (strcmp(trial->settings[k].name, name) == 0)
+            return trial->settings[k].value;
+    return NULL;
+}
+
+#if DRO_WITH_JANSSON
+#include "report_json.h"
+
+enum { SETTINGS_MOST = 1000, VALUE_MOST = 400, DEPTH_MOST = 4 };
+
+static void set_confusion(dro__trial *t, const json_t *object, const char *path)
+{
+    const json_t *rows = dro__json_at(object, path);
+    size_t size = json_array_size(rows);
+    if (size == 0 || size > DRO__CONFUSION_MOST)
+        return;
+    double *found = dro__alloc(size * size, sizeof *found);
+    for (size_t i = 0; found && i < size; i++)
+        for (size_t j = 0; j < size; j++) {
+            double value = dro__json_number(json_array_get(json_array_get(rows, i), j), "");
+            found[i * size + j] = value > 0 ? value : 0;
+        }
+    if (!found)
+        return;
+    dro__free(t->confusion);
+    t->confusion = found;
+    t->matrix_count = (int32_t)size;
+}
+
+static void set_names(dro__trial *t, const json_t *array)
+{
+    size_t size = json_array_size(array);
+    if (size == 0 || size > DRO__CLASSES_MOST || t->class_names ||
+        !(t->class_names = dro__alloc(size, sizeof *t->class_names)))
+        return;
+    t->name_count = (int32_t)size;
+    for (size_t k = 0; k < size; k++) {
+        t->class_names[k] = dro__json_text(json_array_get(array, k), "");
+        if (!t->class_names[k])
+            t->class_names[k] = dro__copy_text("");
+    }
+}
+
+/* ---- config.json ---- */
+
+static void add_setting(dro__trial *t, const char *name, const json_t *value)
+{
+    char *text = json_is_string(value)
+                     ? dro__copy_text(json_string_value(value))
+                     : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(10));
+    dro__setting *more = realloc(t->settings, (t->setting_count + 1) * sizeof *more);
+    char *copy = dro__copy_text(name), *kept = dro__alloc(VALUE_MOST + 4, 1);
+    t->settings = more ? more : t->settings;
+    if (text && more && copy && kept) {
+        size_t size = strlen(text), most = VALUE_MOST;
+        while (size > most && (text[most] & 0xc0) == 0x80)
+            most--; /* not in the middle of a letter */
+        memcpy(kept, text, size > most ? most : size);
+        strcat(kept, size > most ? "\xe2\x80\xa6" : "");
+        more[t->setting_count++] = (dro__setting){copy, kept};
+    } else {
+        dro__free(copy);
+        dro__free(kept);
+    }
+    if (json_is_string(value))
+        dro__free(text);
+    else
+        free(text);
+}
+
+static void add_settings(dro__trial *t, const char *prefix, json_t *object, int depth)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        dro__buffer name = {0};
+        dro__buffer_print(&name, "%s%s%.100s", prefix, *prefix ? "." : "", key);
+        if (name.failed || t->setting_count >= SETTINGS_MOST)
+            depth = DEPTH_MOST + 1;
+        else if (json_is_object(value) && depth < DEPTH_MOST)
+            add_settings(t, name.bytes, value, depth + 1);
+        else if (!json_is_null(value))
+            add_setting(t, name.bytes, value);
+        dro__buffer_free(&name);
+        if (depth > DEPTH_MOST)
+            return;
+    }
+}
+
+/* ---- metrics.jsonl ---- */
+
+static void drop_from(dro__trial *t, double step)
+{
+    while (t->evaluation_count > 0) {
+        dro__evaluation *last = &t->evaluations[t->evaluation_count - 1];
+        if (!(last->values[DRO__COLUMN_STEP] >= step))
+            return;
+        dro__free(last->class_weights);
+        t->evaluation_count--;
+    }
+}
+
+static bool add_evaluation(dro__trial *t, const json_t *object)
+{
+    static const char *const paths[] = {
+#define X(code, path) path,
+        DRO__COLUMN_LIST(X)
+#undef X
+    };
+    dro__evaluation e = {.class_count = 0};
+    for (int k = 0; k < DRO__COLUMNS; k++)
+        e.values[k] = dro__json_number(object, paths[k]);
+    drop_from(t, e.values[DRO__COLUMN_STEP]);
+    const json_t *weights = dro__json_at(object, "class_weights");
+    size_t size = json_array_size(weights);
+    if (size > 0 && size <= DRO__CLASSES_MOST &&
+        (e.class_weights = dro__alloc(size, sizeof *e.class_weights))) {
+        e.class_count = (int32_t)size;
+        for (size_t k = 0; k < size; k++)
+            e.class_weights[k] = (float)dro__json_number(json_array_get(weights, k), "");
+    }
+    dro__evaluation *more = realloc(t->evaluations, (t->evaluation_count + 1) * sizeof *more);
+    if (!more) {
+        dro__free(e.class_weights);
+        return false;
+    }
+    t->evaluations = more;
+    more[t->evaluation_count++] = e;
+    return true;
+}
+
+/* The figures at the end: of result.json, or of the last evaluation. */
+static void take_figures(dro__trial *t, const json_t *object, bool final)
+{
+    static const char *const names[] = {
+#define X(code, name, title, better, unit) name,
+        DRO_MEASURE_LIST(X)
+#undef X
+    };
+    for (int k = 0; k < DRO_MEASURES; k++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s%s",
+                 k == DRO_MEASURE_OBJECTIVE                              ? "train."
+                 : k == DRO_MEASURE_SECONDS || k == DRO_MEASURE_EXAMPLES ? ""
+                                                                         : "test.",
+                 names[k]);
+        double value = dro__json_number(object, path);
+        if (isfinite(value) || !final)
+            t->measures[k] = value;
+    }
+    dro__json_set_numbers(&t->per_class, &t->class_count, object, "test.per_class");
+    set_confusion(t, object, "test.confusion");
+    dro__json_set_numbers(&t->counts, &t->count_count, object, "train.counts");
+    dro__json_set_numbers(&t->counts, &t->count_count, object, "class_counts");
+}
+
+/* Bytes and what to say about them. */
+typedef struct lines {
+    long number, damaged, first_damaged;
+    bool cut;   /* the last line has no end and is not whole */
+    char *last; /* the last good line: its arrays are looked at once */
+    size_t last_size;
+} lines;
+
+static bool take_line(dro__trial *t, lines *l, char *line, size_t size)
+{
+    l->number++;
+    if (strspn(line, " \t\r\n") == size)
+        return true;
+    bool ended = line[size - 1] == '\n';
+    json_t *object = dro__json_line(line, size);
+    if (!object) {
+        l->cut = !ended;
+        l->damaged += ended;
+        l->first_damaged = ended && !l->first_damaged ? l->number : l->first_damaged;
+        return true;
+    }
+    bool fine = add_evaluation(t, object);
+    json_decref(object);
+    char *last = realloc(l->last, size + 1);
+    if (!fine || !last)
+        return false;
+    memcpy(last, line, size);
+    l->last = last;
+    l->last_size = size;
+    return true;
+}
+
+static void say_lines(dro_report *report, const dro__trial *t, const lines *l)
+{
+    if (l->cut)
+        dro__report_note(report,
+                         "%s/metrics.jsonl: the last line is cut short (line %ld): the run was "
+                         "killed; the line is left out",
+                         t->path, l->number);
+    if (l->damaged)
+        dro__report_note(report, "%s/metrics.jsonl: %ld line%s not JSON (line %ld%s): left out",
+                         t->path, l->damaged, l->damaged == 1 ? " is" : "s are", l->first_damaged,
+                         l->damaged == 1 ? "" : " first");
+}
+
+static dro_status read_metrics(dro_report *report, dro__trial *t)
+{
+    char path[4200], *line = NULL;
+    size_t room = 0;
+    ssize_t size;
+    lines l = {0};
+    bool fine = true;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", t->path);
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        if (errno != ENOENT)
+            dro__report_note(report, "%s: cannot read it: %s", path, strerror(errno));
+        return DRO_OK;
+    }
+    while (fine && (size = getline(&line, &room, file)) > 0)
+        fine = take_line(t, &l, line, (size_t)size);
+    if (ferror(file))
+        dro__report_note(report, "%s: cannot read all of it: %s", path, strerror(errno));
+    fclose(file);
+    json_t *last = l.last ? dro__json_line(l.last, l.last_size) : NULL;
+    if (last)
+        take_figures(t, last, false);
+    json_decref(last);
+    say_lines(report, t, &l);
+    free(l.last);
+    free(line);
+    return fine ? DRO_OK : dro__report_memory(report);
+}
+
+/* ---- the folder ---- */
+
+static bool read_text(const char *path, dro__buffer *text)
+{
+    char block[1 << 14];
+    size_t size;
+    FILE *file = fopen(path, "rb");
+    while (file && (size = fread(block, 1, sizeof block, file)) > 0)
+        dro__buffer_bytes(text, block, size);
+    bool fine = file && !ferror(file) && !text->failed;
+    if (file)
+        fclose(file);
+    return fine;
+}
+
+/* An object, or NULL: not there, or damaged and noted. */
+static json_t *read_object(dro_report *report, const dro__trial *t, const char *name)
+{
+    char path[4200];
+    json_error_t error = {.text = "cannot read it"};
+    dro__buffer text = {0};
+    snprintf(path, sizeof path, "%s/%s", t->path, name);
+    if (access(path, F_OK) != 0)
+        return NULL;
+    bool read = read_text(path, &text);
+    json_t *object = read && text.size ? dro__json_line(text.bytes, text.size) : NULL;
+    if (!object) {
+        if (read && (object = json_loadb(text.size ? text.bytes : "", text.size, 0, &error)))
+            snprintf(error.text, sizeof error.text, "not a JSON object");
+        dro__report_note(report, "%s: %s: left out", path, error.text);
+        json_decref(object);
+        object = NULL;
+    }
+    dro__buffer_free(&text);
+    return object;
+}
+
+static void take_config(dro__trial *t, json_t *config)
+{
+    add_settings(t, "", config, 0);
+    dro__json_set_text(&t->optimizer, config, "optimizer");
+    dro__json_set_text(&t->model, config, "model");
+    dro__json_set_text(&t->backend, config, "backend");
+    dro__json_set_text(&t->seed, config, "seed");
+    dro__json_set_numbers(&t->counts, &t->count_count, config, "class_counts");
+}
+
+static void take_result(dro__trial *t, const json_t *result)
+{
+    t->finished = true;
+    dro__json_set_text(&t->optimizer, result, "optimizer");
+    dro__json_set_text(&t->model, result, "model");
+    dro__json_set_text(&t->backend, result, "backend");
+    dro__json_set_text(&t->seed, result, "seed");
+    take_figures(t, result, true);
+    set_names(t, dro__json_at(result, "classes"));
+}
+
+/* Without a file that says it, the folder's name does: recover-seed3. */
+static void name_by_folder(dro__trial *t)
+{
+    const char *slash = strrchr(t->path, '/'), *name = slash && slash[1] ? slash + 1 : t->path;
+    char *copy = t->optimizer && t->seed ? NULL : dro__copy_text(name);
+    char *seed = copy ? strstr(copy, "-seed") : NULL;
+    if (seed) {
+        *seed = '\0';
+        if (!t->seed)
+            t->seed = dro__copy_text(seed + 5);
+    }
+    if (copy && !t->optimizer)
+        t->optimizer = dro__copy_text(*copy ? copy : name);
+    dro__free(copy);
+}
+
+bool dro__trial_configured(const char *folder)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    json_t *config = json_load_file(path, 0, NULL);
+    bool found = json_is_string(dro__json_at(config, "optimizer"));
+    json_decref(config);
+    return found;
+}
+
+dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **trial)
+{
+    dro__trial *t = dro__alloc(1, sizeof *t);
+    *trial = NULL;
+    if (!t || !(t->path = dro__copy_text(folder))) {
+        dro__trial_destroy(t);
+        return dro__report_memory(report);
+    }
+    for (int k = 0; k < DRO_MEASURES; k++)
+        t->measures[k] = NAN;
+    json_t *config = read_object(report, t, "config.json");
+    if (config)
+        take_config(t, config);
+    dro_status status = read_metrics(report, t);
+    json_t *result = read_object(report, t, "result.json");
+    if (result)
+        take_result(t, result);
+    if (config)
+        set_names(t, dro__json_at(config, "classes"));
+    if (status == DRO_OK && !config && !result && t->evaluation_count == 0)
+        status = dro__fail(report->ctx, DRO_ERR_DATA,
+                           "%s: nothing in this run can be read: its metrics.jsonl, result.json "
+                           "and config.json are missing, empty or damaged",
+                           folder);
+    json_decref(config);
+    json_decref(result);
+    name_by_folder(t);
+    if (status == DRO_OK && !t->optimizer)
+        status = dro__report_memory(report);
+    if (status != DRO_OK) {
+        dro__trial_destroy(t);
+        return status;
+    }
+    if (!t->finished)
+        dro__report_note(report,
+                         "%s: no result.json: the run has not ended; its last evaluation %s",
+                         folder, t->evaluation_count ? "counts" : "is missing, too");
+    *trial = t;
+    return DRO_OK;
+}
+
+#else
+
+bool dro__trial_configured(const char *folder)
+{
+    (void)folder;
+    return false;
+}
+
+dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **trial)
+{
+    *trial = NULL;
+    return dro__fail(report->ctx, DRO_ERR_UNSUPPORTED,
+                     "%s: run folders hold JSON, which this libdro was built without: build with "
+                     "the package libjansson-dev",
+                     folder);
+}
+
+#endif
