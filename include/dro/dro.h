@@ -17,6 +17,7 @@
 #include <dro/problem.h>
 #include <dro/status.h>
 #include <dro/stream.h>
+#include <dro/train.h>
 #include <dro/version.h>
 
 #endif
