@@ -45,8 +45,11 @@ static void show_end(const dro_train *train, const char *folder)
     cli_show_classes(m, dro_train_data(train), true);
     printf("\n");
     if (r->has_train)
-        printf("%-8s F %.5f  loss %.5f  accuracy %.2f %%\n", "train", r->train.objective,
-               r->train.loss, 100 * r->train.accuracy);
+        printf("%-8s F %.5f  loss %.5f", "train", r->train.objective, r->train.loss);
+    if (r->has_train && r->train.classes)
+        printf("  accuracy %.2f %%", 100 * r->train.accuracy);
+    if (r->has_train)
+        printf("\n");
     if (r->has_test)
         cli_show_metrics("test", &r->test);
     if (r->has_holdout)

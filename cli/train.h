@@ -59,6 +59,8 @@ dro_train_watch cli_show_watch(cli_show *show);
 void cli_stop_on_signals(void);
 int cli_stopped(void); /* the signal, or 0 */
 
+/* --split of a command, or the test set (training set if there is none); 0 or the exit status. */
+int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split);
 /* The per-class table of a measured split. */
 void cli_show_classes(const dro_metrics *m, const dro_data_info *info, bool train_counts);
 /* "accuracy 93.2 %, balanced 92.9 %, ..." */

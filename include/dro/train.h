@@ -137,6 +137,9 @@ DRO_API const char *dro_predictor_class_name(const dro_predictor *predictor, int
  * two classes gives 0 and its margin. */
 DRO_API dro_status dro_predictor_logits(dro_predictor *predictor, dro_split split, int64_t first,
                                         size_t count, float *logits, int32_t *truth);
+/* The examples of a split: paths of images, places in the source. Borrowed until close. */
+DRO_API dro_status dro_predictor_examples(const dro_predictor *predictor, dro_split split,
+                                          dro_examples *examples);
 /* How good it is on a split; borrowed until the next call. */
 DRO_API dro_status dro_predictor_evaluate(dro_predictor *predictor, dro_split split,
                                           const dro_metrics **metrics);

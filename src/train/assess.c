@@ -123,6 +123,7 @@ dro_status dro__run_evaluate(dro_train *t)
     DRO_TRY(fill_record(t, t->set.eval_train == 0 || (t->set.eval_train == 2 && last)));
     dro__progress *p = &t->progress;
     p->evaluated++;
+    p->evaluated_step = t->opt->run.step;
     DRO_TRY(keep_best(t));
     char *line = dro__metrics_text(t);
     if (!line)

@@ -283,34 +283,40 @@ static dro_status assess(dro_train *t)
         dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss on the test set is not finite");
         return astray(t);
     }
-    if (impatient(t))
-        t->ended = DRO_TRAIN_PATIENCE;
     return dro__run_save(t);
+}
+
+/* Whether the run is over, before the next step is taken. */
+static bool over(dro_train *t)
+{
+    if (t->opt->run.step >= t->steps)
+        t->ended = DRO_TRAIN_DONE;
+    else if (impatient(t))
+        t->ended = DRO_TRAIN_PATIENCE;
+    else if (late(t))
+        t->ended = DRO_TRAIN_TIME;
+    else if (dro__tell(t, NULL))
+        t->ended = DRO_TRAIN_INTERRUPTED;
+    return t->ended != DRO_TRAIN_NOT_ENDED;
 }
 
 static dro_status train(dro_train *t)
 {
-    while (t->ended == DRO_TRAIN_NOT_ENDED && t->opt->run.step < t->steps) {
-        if (dro__tell(t, NULL)) {
-            t->ended = DRO_TRAIN_INTERRUPTED;
-            return dro__run_save(t);
-        }
+    while (!over(t)) {
         dro_status status = step(t);
         if (status == DRO_ERR_END) /* output=random: the drawn number of steps */
             t->steps = t->opt->run.step;
         else
             DRO_TRY(status);
-        bool due = t->opt->run.step >= evaluation_step(t, t->progress.evaluated + 1);
-        if (late(t) && t->opt->run.step < t->steps)
-            t->ended = DRO_TRAIN_TIME;
-        if (due || t->ended == DRO_TRAIN_TIME || t->opt->run.step >= t->steps)
+        if (t->opt->run.step >= evaluation_step(t, t->progress.evaluated + 1) ||
+            t->opt->run.step >= t->steps)
             DRO_TRY(assess(t));
         else if (dro__clock() - t->saved_at > t->set.checkpoint_every)
             DRO_TRY(dro__run_save(t));
     }
-    if (t->ended == DRO_TRAIN_NOT_ENDED)
-        t->ended = DRO_TRAIN_DONE;
-    return DRO_OK;
+    if (t->ended == DRO_TRAIN_INTERRUPTED)
+        return dro__run_save(t);
+    return t->progress.evaluated_step == t->opt->run.step ? DRO_OK : assess(t);
 }
 
 /* ---- the end ---- */

@@ -213,8 +213,8 @@ dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name
 
 /* The run's own state, besides the optimiser's: plain data. */
 typedef struct dro__progress {
-    uint64_t evaluated;     /* evaluations so far */
-    uint64_t metrics_bytes; /* length of metrics.jsonl */
+    uint64_t evaluated, evaluated_step; /* evaluations so far, and the step of the last one */
+    uint64_t metrics_bytes;             /* length of metrics.jsonl */
     double seconds, wall;
     double first_loss, smooth_loss; /* of batches, to see divergence */
     uint64_t halvings;
