@@ -66,7 +66,7 @@ static int finish(const cli_args *args, dro_context *ctx, const dro_train *train
     cli_progress(NULL);
     if (status != DRO_OK)
         return cli_fail("%s", dro_context_error(ctx));
-    if (dro_train_ended(train) == DRO_TRAIN_INTERRUPTED)
+    if (dro_train_ended(train) == DRO_TRAIN_INTERRUPTED && !dro_train_result(train))
         return cli_fail("stopped after step %llu, with a checkpoint: `dro train --resume --out %s` "
                         "goes on",
                         (unsigned long long)show->step, folder);
@@ -88,6 +88,9 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
         config ? cli_train_config("train", train, config, cli_given(args, "optimizer", 0)) : 0;
     if (wrong == 0)
         wrong = cli_train_settings(args, train);
+    if (wrong == 0 && cli_flag(args, "progressive") &&
+        dro_train_set(train, "progressive", "yes") != DRO_OK)
+        wrong = cli_fail("%s", dro_context_error(ctx));
     if (wrong)
         return wrong;
     dro_train_get(train, "data", data, sizeof data);
@@ -100,7 +103,9 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
     }
     cli_show show = {.quiet = cli_json(args)};
     dro_train_watch watch = cli_show_watch(&show);
-    cli_stop_on_signals();
+    char progressive[8];
+    dro_train_get(train, "progressive", progressive, sizeof progressive);
+    cli_stop_on_signals(strcmp(progressive, "yes") == 0);
     dro_status status = dro_train_run(train, folder, cli_flag(args, "resume"), &watch);
     return finish(args, ctx, train, status, folder, &show);
 }
@@ -127,6 +132,9 @@ static int run(const cli_args *args)
 static const cli_option options[] = {
     CLI_TRAIN_TEXT("optimizer", "NAME", "an optimiser of `dro list optimizers` (default recover)"),
     CLI_TRAIN_TEXT("out", "DIR", "the run's folder (default dro-run, dro-run-2, ...)"),
+    {"progressive", CLI_FLAG, NULL, NULL, 0, 0,
+     "a stream: predict each batch before learning from it"},
+    CLI_TRAIN_TEXT("report-every", "N", "a stream: examples between two lines (default 10000)"),
     {"resume", CLI_FLAG, NULL, NULL, 0, 0, "go on from the newest checkpoint in the folder"},
     CLI_TRAIN_OPTIONS,
     CLI_OPTIONS_END,

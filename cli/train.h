@@ -13,7 +13,7 @@
 #define CLI_TRAIN_OPTIONS                                                                          \
     CLI_TRAIN_TEXT("data", "SPEC", "format:path[,option=value...] (default synth:glyphs)"),        \
         CLI_TRAIN_TEXT("model", "NAME", "the model; if not given, one that suits the data"),       \
-        CLI_TRAIN_TEXT("epochs", "N", "passes over the data (default 15)"),                        \
+        CLI_TRAIN_TEXT("epochs", "N", "passes over the data (default 15, more of few)"),           \
         CLI_TRAIN_TEXT("steps", "N", "steps instead of epochs"),                                   \
         CLI_TRAIN_TEXT("batch", "N", "examples in a batch (default 128, less on few)"),            \
         CLI_TRAIN_TEXT("lr", "X", "the step size eta"),                                            \
@@ -56,8 +56,8 @@ typedef struct cli_show {
 } cli_show;
 dro_train_watch cli_show_watch(cli_show *show);
 /* SIGINT and SIGTERM stop the run at the next step; a second SIGINT ends the program. */
-void cli_stop_on_signals(void);
-int cli_stopped(void); /* the signal, or 0 */
+void cli_stop_on_signals(bool ends_input); /* ends_input: and end standard input */
+int cli_stopped(void);                     /* the signal, or 0 */
 
 /* --split of a command, or the test set (training set if there is none); 0 or the exit status. */
 int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split);

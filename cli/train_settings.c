@@ -32,15 +32,25 @@ static int collect(const dro_train *train, const char **names, int room)
     return count;
 }
 
-int cli_train_check(const char *command, const dro_train *train, const char *name)
+enum { ROOM = 256 };
+
+static bool knows(const dro_train *train, const char *name)
 {
-    enum { ROOM = 256 };
     const char *names[ROOM];
-    char optimizer[4096];
     int count = collect(train, names, ROOM);
     for (int i = 0; i < count; i++)
         if (strcmp(names[i], name) == 0)
-            return 0;
+            return true;
+    return false;
+}
+
+int cli_train_check(const char *command, const dro_train *train, const char *name)
+{
+    const char *names[ROOM];
+    char optimizer[4096];
+    int count = collect(train, names, ROOM);
+    if (knows(train, name))
+        return 0;
     dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
     const char *nearest = cli_nearest(name, names, count);
     if (nearest)
@@ -97,7 +107,7 @@ static int set(const char *command, dro_train *train, const char *name, const ch
     }
     if (dro_train_set(train, name, value) == DRO_OK)
         return 0;
-    return cli_usage("%s: %s", command, dro_context_error(context_of));
+    return cli_usage("%s", dro_context_error(context_of));
 }
 
 /* ---- config.json ---- */
@@ -234,6 +244,8 @@ int cli_train_config(const char *command, dro_train *train, const char *path, co
     }
     json_error_t error;
     json_t *document = json_load_file(path, 0, &error);
+    if (!document && error.line < 1)
+        return cli_fail("%s", error.text);
     if (!document)
         return cli_fail("%s: line %d: %s", path, error.line, error.text);
     int status = take_json(command, train, document, optimizer);
@@ -300,8 +312,11 @@ static int take_flag(const cli_args *args, const char *command, dro_train *train
     snprintf(name, sizeof name, "%s", strcmp(flag, "lr") == 0 ? "eta" : flag);
     for (char *c = name; *c; c++)
         *c = *c == '-' ? '_' : *c;
-    int status = own(name) ? 0 : cli_train_check(command, train, name);
-    return status ? status : set(command, train, name, value);
+    char optimizer[4096];
+    dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
+    if (!knows(train, name))
+        return cli_usage("%s: --%s: %s has no %s", command, flag, optimizer, name);
+    return set(command, train, name, value);
 }
 
 int cli_train_settings(const cli_args *args, dro_train *train)

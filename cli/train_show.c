@@ -1,6 +1,7 @@
 /* What a run shows while it goes on, and its tables at the end. */
 #include "train.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -10,15 +11,23 @@
 
 static volatile sig_atomic_t caught;
 
+static volatile sig_atomic_t ends_stdin;
+
 static void on_signal(int number)
 {
     if (caught && number == SIGINT)
         _exit(130);
     caught = number;
+    if (ends_stdin) { /* a read that waits for a pipe sees the end instead */
+        int nothing = open("/dev/null", O_RDONLY);
+        if (nothing >= 0)
+            dup2(nothing, STDIN_FILENO);
+    }
 }
 
-void cli_stop_on_signals(void)
+void cli_stop_on_signals(bool ends_input)
 {
+    ends_stdin = ends_input;
     struct sigaction action = {.sa_handler = on_signal};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
@@ -75,6 +84,18 @@ static void on_evaluated(void *user, const dro_train_record *r)
     show->evaluated = m->classes > 0;
     if (show->quiet || isatty(STDERR_FILENO))
         return;
+    if (r->has_window) {
+        printf("%llu examples  %.0f examples/s  loss %.4f, lately %.4f",
+               (unsigned long long)m->examples, (double)m->examples / r->seconds, m->loss,
+               r->window.loss);
+        if (m->classes)
+            printf("  accuracy %.2f %%, lately %.2f %%  worst class %.2f %%  AUROC lately %.4f",
+                   100 * m->accuracy, 100 * r->window.accuracy, 100 * m->worst_class_accuracy,
+                   r->window.auroc);
+        printf("\n");
+        fflush(stdout);
+        return;
+    }
     char left[32];
     double done = (double)r->info.step;
     time_text(left, sizeof left, r->wall / done * ((double)r->steps - done));

@@ -62,8 +62,11 @@ typedef struct dro_train_record {
     dro_info info;
     size_t group_count; /* of group_weights: the classes' or groups' weights q, or 0 */
     const double *group_weights;
-    bool has_train, has_test, has_holdout;
+    bool has_train, has_test, has_holdout, has_window;
     dro_metrics train, test, holdout;
+    /* a stream: test is of all examples so far, each predicted before it was learned from, and window of
+     * those since the last record */
+    dro_metrics window;
 } dro_train_record;
 
 /* ---- a run ---- */

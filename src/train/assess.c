@@ -125,6 +125,12 @@ dro_status dro__run_evaluate(dro_train *t)
     p->evaluated++;
     p->evaluated_step = t->opt->run.step;
     DRO_TRY(keep_best(t));
+    return dro__run_write_line(t);
+}
+
+dro_status dro__run_write_line(dro_train *t)
+{
+    dro__progress *p = &t->progress;
     char *line = dro__metrics_text(t);
     if (!line)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a line of metrics");

@@ -16,12 +16,11 @@ static size_t image_size(const dro__task *t)
 
 static void copy_row(const dro__task *t, const dro_examples *e, int64_t id, float *to)
 {
-    size_t features = t->info.features;
     if (e->x) {
-        memcpy(to, e->x + (size_t)id * features, features * sizeof *to);
+        memcpy(to, e->x + (size_t)id * t->width, t->width * sizeof *to);
         return;
     }
-    memset(to, 0, features * sizeof *to);
+    memset(to, 0, t->width * sizeof *to);
     for (int64_t k = e->starts[id]; k < e->starts[id + 1]; k++)
         to[e->columns[k]] = e->values[k];
 }
@@ -35,7 +34,7 @@ static dro_status fetch_rows(void *user, const dro_batch *batch, dro_net_batch *
         return dro__fail(t->ctx, DRO_ERR_RANGE, "a batch of %zu rows: expected at most %zu",
                          batch->count, t->ring_room);
     for (size_t i = 0; i < batch->count; i++) {
-        copy_row(t, e, batch->ids[i], t->ring[slot] + i * t->info.features);
+        copy_row(t, e, batch->ids[i], t->ring[slot] + i * t->width);
         if (e->labels)
             t->ring_labels[slot][i] = e->labels[batch->ids[i]];
         if (e->targets)
@@ -103,9 +102,8 @@ static dro_status check_room(const dro__task *t, size_t count)
                      t->ring_room);
 }
 
-static dro_status draw_images(void *user, uint64_t position, size_t count, dro_batch *batch)
+static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro_batch *batch)
 {
-    dro__task *t = user;
     dro_loaded loaded = {0};
     if (position % t->batch == 0 && count == t->batch) {
         DRO_TRY(dro_loader_draw(t->loader, position, &loaded));
@@ -125,9 +123,8 @@ static dro_status draw_images(void *user, uint64_t position, size_t count, dro_b
     return DRO_OK;
 }
 
-static dro_status gather_images(void *user, const int64_t *ids, size_t count, dro_batch *batch)
+static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro_batch *batch)
 {
-    dro__task *t = user;
     dro_loaded loaded = {0};
     if (count <= t->batch) {
         DRO_TRY(dro_loader_gather(t->loader, ids, count, &loaded));
@@ -144,6 +141,16 @@ static dro_status gather_images(void *user, const int64_t *ids, size_t count, dr
     }
     hand_out_slot(t, slot, count, &loaded, batch);
     return DRO_OK;
+}
+
+static dro_status draw_images(void *user, uint64_t position, size_t count, dro_batch *batch)
+{
+    return dro__task_remember(user, load_images(user, position, count, batch));
+}
+
+static dro_status gather_images(void *user, const int64_t *ids, size_t count, dro_batch *batch)
+{
+    return dro__task_remember(user, load_given(user, ids, count, batch));
 }
 
 static dro_status fetch_images(void *user, const dro_batch *batch, dro_net_batch *out)
@@ -206,7 +213,7 @@ dro_status dro__feed_training(dro__task *t, const dro__model_choice *c, dro_net_
     }
     source->fetch = fetch_rows;
     source->labels = row_labels;
-    return make_ring(t, t->batch > 4096 ? t->batch : 4096, i->features);
+    return make_ring(t, t->batch > 4096 ? t->batch : 4096, t->width);
 }
 
 /* ---- evaluation ---- */
@@ -220,7 +227,7 @@ dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choic
     most = most < 16 ? 16 : most > 256 ? 256 : most;
     shelf->batch = n > 0 && (uint64_t)n < most ? (size_t)n : most;
     if (!t->images && !t->sparse && t->info.kind == DRO_DATA_SPARSE && !t->rows) {
-        t->rows = dro__alloc(DRO__EVAL_MOST * t->info.features, sizeof(float));
+        t->rows = dro__alloc(DRO__EVAL_MOST * t->width, sizeof(float));
         if (!t->rows)
             return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a batch of rows");
     }
@@ -291,11 +298,11 @@ dro_status dro__feed_batch(dro__task *t, dro_split split, int64_t first, size_t 
                              .labels = e->labels ? e->labels + first : NULL,
                              .targets = e->targets ? e->targets + first : NULL};
     if (e->x) {
-        batch->x = e->x + (size_t)first * t->info.features;
+        batch->x = e->x + (size_t)first * t->width;
         return DRO_OK;
     }
     for (size_t i = 0; i < count; i++)
-        copy_row(t, e, first + (int64_t)i, t->rows + i * t->info.features);
+        copy_row(t, e, first + (int64_t)i, t->rows + i * t->width);
     batch->x = t->rows;
     return DRO_OK;
 }

@@ -16,7 +16,7 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
                                dro__measure *m)
 {
     size_t c = (size_t)(classes > 0 ? classes : 1);
-    *m = (dro__measure){.group_room = groups, .room = classes == 2 ? examples : 0};
+    *m = (dro__measure){.group_room = groups, .room = classes == 2 && examples > 0 ? examples : 0};
     m->figures.classes = classes;
     m->per_class = dro__alloc(c, sizeof *m->per_class);
     m->counts = dro__alloc(c, sizeof *m->counts);

@@ -43,29 +43,16 @@ static dro_status map_labels(dro_predictor *p)
     return DRO_OK;
 }
 
-static dro_status check_shape(const dro_predictor *p, const char *weights)
+static dro_status check_target(const dro_predictor *p, const char *weights)
 {
-    const dro_data_info *i = &p->task.info;
-    const dro_model_shape *s = &p->about.shape;
-    bool rows = i->kind == DRO_DATA_DENSE || i->kind == DRO_DATA_SPARSE;
-    if (rows && (i->features != (size_t)s->channels || s->height != 1 || s->width != 1))
-        return dro__fail(p->ctx, DRO_ERR_DATA,
-                         "%s is for examples of %d x %d x %d, the data has rows of %zu features",
-                         weights, s->channels, s->height, s->width, i->features);
-    if (i->kind == DRO_DATA_PIXELS &&
-        (i->channels != s->channels || i->height != s->height || i->width != s->width))
-        return dro__fail(p->ctx, DRO_ERR_DATA,
-                         "%s is for images of %d x %d x %d, the data has %d x %d x %d", weights,
-                         s->channels, s->height, s->width, i->channels, i->height, i->width);
-    if (i->kind == DRO_DATA_FILES && (s->channels != 3 || s->height != s->width))
-        return dro__fail(p->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s is for images of %d x %d x %d: images in files become square and of "
-                         "three channels",
-                         weights, s->channels, s->height, s->width);
-    if (p->about.regression != (i->classes == 0))
+    bool classes = p->task.info.classes > 0;
+    if (p->about.regression == classes)
         return dro__fail(p->ctx, DRO_ERR_DATA, "%s is for %s, the data has %s", weights,
-                         p->about.regression ? "a real-valued target" : "classes",
-                         i->classes ? "classes" : "a real-valued target");
+                         classes ? "a real-valued target" : "classes",
+                         classes ? "classes" : "a real-valued target");
+    if (p->about.sparse != p->task.sparse)
+        return dro__fail(p->ctx, DRO_ERR_DATA, "%s is for %s rows", weights,
+                         p->about.sparse ? "sparse" : "dense");
     return DRO_OK;
 }
 
@@ -118,13 +105,11 @@ static dro_status open_predictor(dro_predictor *p, const char *weights, const ch
     dro__model_choice choice = {.data = spec,
                                 .model = a->model,
                                 .shape = a->shape,
+                                .rows = a->sparse,
                                 .size = a->shape.height,
                                 .loss = prior ? "cross-entropy" : a->loss};
     DRO_TRY(dro__task_open(p->ctx, &choice, &p->task));
-    DRO_TRY(check_shape(p, weights));
-    if (a->sparse != p->task.sparse)
-        return dro__fail(p->ctx, DRO_ERR_DATA, "%s is for %s rows", weights,
-                         a->sparse ? "sparse" : "dense");
+    DRO_TRY(check_target(p, weights));
     DRO_TRY(load(p, weights));
     DRO_TRY(map_labels(p));
     if (p->task.images && a->has_normal &&

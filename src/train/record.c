@@ -233,6 +233,8 @@ static void put_splits(json_t *o, const dro_train_record *r, bool confusion)
     put(o, "test", r->has_test ? split_json(&r->test, confusion) : json_null());
     if (r->has_holdout)
         put(o, "holdout", split_json(&r->holdout, confusion));
+    if (r->has_window)
+        put(o, "window", split_json(&r->window, confusion));
 }
 
 char *dro__metrics_text(const dro_train *t)

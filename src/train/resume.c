@@ -30,8 +30,11 @@ dro_status dro__run_save(dro_train *t)
                         .statistics_count = dro__task_statistics(&t->task),
                         .state = state,
                         .state_size = size};
+    if (status == DRO_OK && t->stream)
+        status = dro__stream_save(t, &saved.more, &saved.more_size);
     if (status == DRO_OK)
         status = dro__checkpoint_write(t->ctx, t->folder, &saved);
+    dro__free(saved.more);
     dro__free(state);
     t->saved_at = dro__clock();
     return status;
@@ -68,6 +71,8 @@ static dro_status take(dro_train *t, const dro__saved *s)
     if (t->task.net)
         DRO_TRY(dro_net_set_statistics(t->task.net, s->statistics));
     t->progress = s->progress;
+    if (t->stream)
+        DRO_TRY(dro__stream_load(t, s->more, s->more_size));
     if (s->best_w && t->best_w) {
         memcpy(t->best_w, s->best_w, t->task.dim * sizeof(float));
         memcpy(t->best_statistics, s->best_statistics, statistics * sizeof(float));

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { EPOCHS = 15, EXPLODED = 20, HALVINGS_MOST = 20 };
+/* Without epochs: 15, or more of few examples, for some 600 steps. */
+enum { EPOCHS = 15, EPOCHS_MOST = 100, STEPS = 600, EXPLODED = 20, HALVINGS_MOST = 20 };
 
 double dro__clock(void)
 {
@@ -52,6 +53,7 @@ static void close_run(dro_train *t)
 {
     dro_optimizer_destroy(t->opt);
     dro__evaluation_free(&t->evaluation);
+    dro__stream_close(t);
     dro__task_close(&t->task);
     float **vectors[] = {&t->w, &t->statistics, &t->best_w, &t->best_statistics};
     for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++) {
@@ -142,7 +144,7 @@ dro_status dro__run_begin(dro_train *t)
     return dro_optimizer_start(t->opt, w0);
 }
 
-static dro_status open_run(dro_train *t)
+static dro_status open_data(dro_train *t)
 {
     const dro__train_settings *s = &t->set;
     dro__model_choice choice = {.data = s->data,
@@ -155,16 +157,23 @@ static dro_status open_run(dro_train *t)
                                 .train_only = s->train_only,
                                 .settings = t};
     DRO_TRY(dro__task_open(t->ctx, &choice, &t->task));
-    t->open = true;
     DRO_TRY(check_settings(t));
-    t->steps = (uint64_t)s->steps;
-    if (t->steps == 0)
-        t->steps = (uint64_t)(s->epochs ? s->epochs : EPOCHS) * t->task.epoch_steps;
+    uint64_t per_epoch = t->task.epoch_steps, usual = (STEPS + per_epoch - 1) / per_epoch;
+    usual = usual < EPOCHS ? EPOCHS : usual > EPOCHS_MOST ? EPOCHS_MOST : usual;
+    t->steps =
+        s->steps ? (uint64_t)s->steps : (s->epochs ? (uint64_t)s->epochs : usual) * per_epoch;
     if (*s->init && t->task.net)
-        DRO_TRY(dro_net_load(t->task.net, s->init, NULL));
-    else if (*s->init)
+        return dro_net_load(t->task.net, s->init, NULL);
+    if (*s->init)
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
                          "init: the linear model on sparse rows begins at zero");
+    return DRO_OK;
+}
+
+static dro_status open_run(dro_train *t)
+{
+    DRO_TRY(t->set.progressive ? dro__stream_open(t) : open_data(t));
+    t->open = true;
     DRO_TRY(dro__run_begin(t));
     DRO_TRY(make_vectors(t));
     DRO_TRY(dro__evaluation_create(&t->task, t->opt, &t->evaluation));
@@ -193,7 +202,7 @@ static dro_train_progress progress_of(const dro_train *t, const char *evaluating
         .epoch = dro__epoch_of(t, r->step),
         .epochs = dro__epoch_of(t, t->steps),
         .seconds = t->progress.seconds,
-        .left = per_step * (double)(t->steps - r->step),
+        .left = t->steps ? per_step * (double)(t->steps - r->step) : NAN,
         .examples_per_s = (double)t->task.batch / per_step,
         .loss = t->progress.smooth_loss,
         .objective = tilted ? r->lambda * r->log_u : r->loss,
@@ -258,7 +267,7 @@ static dro_status astray(dro_train *t)
 static dro_status step(dro_train *t)
 {
     double start = dro__clock();
-    dro_status status = dro_optimizer_step(t->opt);
+    dro_status status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
     t->progress.seconds += dro__clock() - start;
     if (status == DRO_OK && exploded(t))
         status = dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss is %.3g after %.3g at first",
@@ -380,14 +389,14 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     t->before = 0;
     DRO_TRY(open_run(t));
     DRO_TRY(open_folder(t, resume));
-    dro_status status = train(t);
+    dro_status status = t->stream ? dro__stream_train(t) : train(t);
     if (t->ended == DRO_TRAIN_DIVERGED && t->have_record) {
         char why[DRO__ERROR_SIZE];
         memcpy(why, t->ctx->error, sizeof why);
         DRO_TRY(dro__run_finish(t));
         return dro__fail(t->ctx, status, "%s", why);
     }
-    if (status != DRO_OK || t->ended == DRO_TRAIN_INTERRUPTED)
+    if (status != DRO_OK || (t->ended == DRO_TRAIN_INTERRUPTED && !t->stream))
         return status;
     return dro__run_finish(t);
 }

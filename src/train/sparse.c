@@ -36,7 +36,7 @@ dro_status dro__sparse_open(dro__task *t, const dro__model_choice *c)
             t->y[s][i] = e->labels ? (e->labels[i] == 1 ? 1.0f : -1.0f) : e->targets[i];
     }
     t->outputs = t->regression ? 1 : 2;
-    t->dim = t->info.features;
+    t->dim = t->width;
     const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
     if (!c->train)
         return DRO_OK;
@@ -58,10 +58,8 @@ dro_status dro__sparse_evaluate(dro__task *t, dro_split split, int64_t first, si
 {
     const dro_examples *e = &t->shelf[split].examples;
     const dro__backend *be = t->ctx->backend;
-    dro__rows rows = {.features = t->info.features,
-                      .starts = e->starts,
-                      .columns = e->columns,
-                      .values = e->values};
+    dro__rows rows = {
+        .features = t->dim, .starts = e->starts, .columns = e->columns, .values = e->values};
     int64_t ids[DRO__EVAL_MOST] = {0};
     float margins[DRO__EVAL_MOST];
     for (size_t i = 0; i < count; i++)

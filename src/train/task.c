@@ -25,7 +25,7 @@ static void choose_model(dro__task *t, const dro__model_choice *c)
     else if (!*name)
         name = "linear";
     snprintf(t->model, sizeof t->model, "%s", name);
-    t->sparse = t->info.kind == DRO_DATA_SPARSE && t->info.features > DENSE_MOST;
+    t->sparse = t->info.kind == DRO_DATA_SPARSE && (t->info.features > DENSE_MOST || c->rows);
 }
 
 static dro_status check_data(dro__task *t, const dro__model_choice *c)
@@ -47,6 +47,35 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
             "sparse rows of %zu features with %d classes: expected two classes, a real "
             "target, or at most %d features",
             info->features, info->classes, DENSE_MOST);
+    return DRO_OK;
+}
+
+/* The data is what the weights of a file are for. */
+static dro_status check_shape(const dro__task *t, const dro__model_choice *c)
+{
+    const dro_data_info *i = &t->info;
+    const dro_model_shape *s = &c->shape;
+    if (s->channels == 0)
+        return DRO_OK;
+    bool rows = i->kind == DRO_DATA_DENSE || i->kind == DRO_DATA_SPARSE, flat = s->height == 1;
+    size_t width = (size_t)s->channels;
+    if (rows &&
+        (!flat || i->features > width || (i->kind == DRO_DATA_DENSE && i->features != width)))
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "the weights are for examples of %d x %d x %d, the data has rows of %zu "
+                         "features",
+                         s->channels, s->height, s->width, i->features);
+    if (i->kind == DRO_DATA_PIXELS &&
+        (i->channels != s->channels || i->height != s->height || i->width != s->width))
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "the weights are for images of %d x %d x %d, the data has %d x %d x %d",
+                         s->channels, s->height, s->width, i->channels, i->height, i->width);
+    if (i->kind == DRO_DATA_FILES && (s->channels != 3 || s->height != s->width))
+        return dro__fail(
+            t->ctx, DRO_ERR_UNSUPPORTED,
+            "the weights are for images of %d x %d x %d: images in files become square "
+            "and of three channels",
+            s->channels, s->height, s->width);
     return DRO_OK;
 }
 
@@ -128,6 +157,8 @@ static dro_status open_task(dro__task *t, const dro__model_choice *c)
     if (t->images)
         t->normal = dro__normal_of(t->data);
     t->shape = c->shape.channels ? c->shape : shape_of(t, c);
+    t->width = t->images ? 0 : (size_t)t->shape.channels;
+    DRO_TRY(check_shape(t, c));
     for (int s = 0; s < DRO_SPLITS; s++)
         DRO_TRY(dro__feed_shelf(t, (dro_split)s, c));
     DRO_TRY(count_shares(t));
@@ -161,6 +192,21 @@ void dro__task_close(dro__task *t)
 size_t dro__task_statistics(const dro__task *t)
 {
     return t->net ? dro_net_statistics_count(t->net) : 0;
+}
+
+dro_status dro__task_remember(dro__task *t, dro_status status)
+{
+    if (status != DRO_OK)
+        memcpy(t->why, t->ctx->error, sizeof t->why);
+    return status;
+}
+
+dro_status dro__task_recall(dro__task *t, dro_status status)
+{
+    if (status != DRO_OK && status != DRO_ERR_END && t->why[0])
+        dro__fail(t->ctx, status, "%s", t->why);
+    t->why[0] = '\0';
+    return status;
 }
 
 /* ---- evaluation ---- */

@@ -67,9 +67,12 @@ typedef struct dro__task {
     bool images, regression, sparse; /* sparse: the linear model on compressed rows */
     dro_model_shape shape;           /* of the network */
     size_t outputs;                  /* logits per example as dro__task_evaluate gives them */
+    size_t width; /* of rows, as the model has them: sparse ones may be narrower */
     size_t dim, batch;
     uint64_t epoch_steps;
     dro_problem problem;
+    char why
+        [DRO__ERROR_SIZE]; /* what was wrong in a callback: the optimiser tells only that it failed */
     double *class_share, *group_share;
 
     dro_net *net;
@@ -102,6 +105,7 @@ typedef struct dro__model_choice {
     uint64_t seed;
     int32_t size, augment;
     bool train; /* prepare for training too */
+    bool rows;  /* the linear model on sparse rows, however many features */
     const char *train_only;
     dro_model_shape shape;     /* of a weights file; channels 0: by the data */
     const dro_train *settings; /* the network's parameters, or NULL */
@@ -116,6 +120,10 @@ void dro__task_close(dro__task *task);
 dro_status dro__task_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
                               const float *w, float *logits, float *losses, const int32_t **labels);
 size_t dro__task_statistics(const dro__task *task); /* floats besides w */
+/* Keeps the error text of a callback; returns status. */
+dro_status dro__task_remember(dro__task *task, dro_status status);
+/* After the optimiser has passed a failure on: the text that was kept. */
+dro_status dro__task_recall(dro__task *task, dro_status status);
 bool dro__host_memory(const dro_context *ctx);
 
 /* ---- feed.c ---- */
@@ -306,6 +314,15 @@ dro_status dro__run_save(dro_train *t);
 dro_status dro__run_load(dro_train *t, bool *found);
 dro_status dro__run_finish(dro_train *t);
 dro_status dro__run_evaluate(dro_train *t);
-dro_status dro__progressive_run(dro_train *t, bool resume);
+/* Writes evaluation.record as a line of metrics.jsonl and tells it. */
+dro_status dro__run_write_line(dro_train *t);
+
+/* ---- progressive.c ---- */
+
+dro_status dro__stream_open(dro_train *t); /* the stream and a task for it */
+void dro__stream_close(dro_train *t);
+dro_status dro__stream_save(dro_train *t, void **bytes, size_t *size);
+dro_status dro__stream_load(dro_train *t, void *bytes, size_t size);
+dro_status dro__stream_train(dro_train *t);
 
 #endif
