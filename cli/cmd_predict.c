@@ -9,7 +9,7 @@
 
 enum { CHUNK = 256 };
 
-typedef enum format { CSV, JSONL, NPY } format;
+typedef enum format { CSV, JSONL, NPY, JSON } format; /* JSON: one list */
 
 typedef struct output {
     FILE *to;
@@ -102,8 +102,11 @@ static void json_row(const output *o, int64_t id, const float *logits, const dou
         json_object_set(row, o->logits ? "logits" : "probabilities", list);
     }
     json_decref(list);
+    if (o->format == JSON)
+        fputs(id ? ",\n" : "[\n", o->to);
     json_dumpf(row, o->to, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    fputc('\n', o->to);
+    if (o->format == JSONL)
+        fputc('\n', o->to);
     json_decref(row);
 }
 
@@ -163,6 +166,8 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
         fflush(o->to);
         cli_progress("%lld of %lld", (long long)first + (long long)some, (long long)count);
     }
+    if (status == 0 && o->format == JSON)
+        fputs("\n]\n", o->to);
     free(logits);
     free(p);
     cli_progress(NULL);
@@ -178,10 +183,13 @@ static int open_output(const cli_args *args, output *o)
     else if (!word && n > 6 && strcmp(out + n - 6, ".jsonl") == 0)
         word = "jsonl";
     else if (!word)
-        word = cli_json(args) ? "jsonl" : "csv";
-    o->format = strcmp(word, "csv") == 0 ? CSV : strcmp(word, "jsonl") == 0 ? JSONL : NPY;
+        word = cli_json(args) ? "json" : "csv";
+    o->format = strcmp(word, "csv") == 0     ? CSV
+                : strcmp(word, "jsonl") == 0 ? JSONL
+                : strcmp(word, "json") == 0  ? JSON
+                                             : NPY;
     if (o->format == NPY && strcmp(word, "npy") != 0)
-        return cli_usage("predict: --format %s: expected csv, jsonl or npy", word);
+        return cli_usage("predict: --format %s: expected csv, jsonl, json or npy", word);
     o->to = out ? fopen(out, "wb") : stdout;
     return o->to ? 0 : cli_fail("cannot write %s", out);
 }
@@ -264,7 +272,7 @@ static const cli_option options[] = {
     CLI_TRAIN_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
     {"logits", CLI_FLAG, NULL, NULL, 0, 0, "logits instead of probabilities"},
     CLI_TRAIN_TEXT("out", "FILE", "where to; standard output if not given"),
-    CLI_TRAIN_TEXT("format", "NAME", "csv, jsonl or npy (default by --out's ending, or csv)"),
+    CLI_TRAIN_TEXT("format", "NAME", "csv, jsonl, json or npy (default by --out's ending, or csv)"),
     CLI_OPTIONS_END,
 };
 

@@ -42,7 +42,7 @@ static void show_end(const dro_train *train, const char *folder)
         return;
     const dro_metrics *m = r->has_test ? &r->test : r->has_holdout ? &r->holdout : &r->train;
     printf("\n");
-    cli_show_classes(m, dro_train_data(train), true);
+    cli_show_classes(m, dro_train_data(train), dro_train_data(train)->counts[DRO_TRAIN] != NULL);
     printf("\n");
     if (r->has_train)
         printf("%-8s F %.5f  loss %.5f", "train", r->train.objective, r->train.loss);

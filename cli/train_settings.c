@@ -319,6 +319,17 @@ static int take_flag(const cli_args *args, const char *command, dro_train *train
     return set(command, train, name, value);
 }
 
+/* A network may know precisions; all know fp32. */
+static int take_precision(const cli_args *args, const char *command, dro_train *train)
+{
+    const char *word = cli_text(args, "precision");
+    if (!word || knows(train, "precision"))
+        return word ? set(command, train, "precision", word) : 0;
+    if (strcmp(word, "fp32") == 0)
+        return 0;
+    return cli_usage("%s: --precision %s: this build computes in fp32", command, word);
+}
+
 int cli_train_settings(const cli_args *args, dro_train *train)
 {
     static const char *const flags[] = {
@@ -327,14 +338,13 @@ int cli_train_settings(const cli_args *args, dro_train *train)
         "seed",      "init",     "train-only",   "augment",       "size",        "eval-every",
         "best",      "patience", "max-time",     "on-divergence", "report-every"};
     const char *command = cli_name(args), *config = cli_text(args, "config");
-    const char *precision = cli_text(args, "precision");
-    if (precision && strcmp(precision, "fp32") != 0)
-        return cli_usage("%s: --precision %s: this build computes in fp32", command, precision);
     int status = 0;
     if (config)
         status = cli_train_config(command, train, config, cli_given(args, "optimizer", 0));
     for (size_t k = 0; k < sizeof flags / sizeof flags[0] && status == 0; k++)
         status = take_flag(args, command, train, flags[k]);
+    if (status == 0)
+        status = take_precision(args, command, train);
     for (int k = 0; status == 0 && cli_given(args, "set", k); k++)
         status = take_set(command, train, cli_given(args, "set", k));
     return status;

@@ -65,6 +65,37 @@ run 0 predict --weights one/weights.safetensors image.ppm image.ppm
 has "path,class,probability,p:0,p:1,p:2"
 [ "$(wc -l <"$work/out")" -eq 3 ] || fail "predict: not one row for each image"
 
+run 0 predict --weights one/weights.safetensors --json --logits \
+    --data synth:glyphs,n=120,test=30,size=12,classes=3
+json
+
+# ---- a stream ----
+awk 'BEGIN { for (i = 0; i < 900; i++) { x = sin(i * i); print (x > 0.3 ? "+1" : "-1"), "1:" x, "2:1" } }' >rows
+"$dro" train --data libsvm:-,features=2 --progressive --report-every 400 --batch 50 --threads 1 \
+    --out stream <rows >out 2>err || fail "dro train --progressive"
+what="dro train --progressive"
+shape
+same train_stream.txt
+silent err
+run 0 train --data libsvm:rows,features=2 --progressive --report-every 400 --batch 50 --threads 1 \
+    --out stream2 --json
+json
+cmp stream/weights.safetensors stream2/weights.safetensors || fail "a pipe and a file differ"
+run 0 train --resume --out stream2 --json
+run 0 eval --weights stream/weights.safetensors --data libsvm:rows
+has "AUROC"
+mkfifo pipe
+{ cat rows; exec sleep 20; } >pipe &
+feeder=$!
+"$dro" train --data libsvm:-,features=2 --progressive --batch 50 --out stream3 <pipe >out 2>err &
+pid=$!
+while [ ! -s stream3/last.ckpt ]; do sleep 0.05; done
+sleep 0.3
+kill -TERM $pid
+wait $pid || fail "a stream that is stopped by SIGTERM: not status 0"
+kill $feeder 2>/dev/null
+grep -q '"examples": 900' stream3/result.json || fail "a stream that is stopped by SIGTERM: rows were lost"
+
 # ---- errors ----
 : >all
 wrong() {
@@ -101,6 +132,9 @@ wrong 1 train --json --batch 6000 --out six
 wrong 1 train --json --out run.toml/below
 wrong 1 train --json --out one --resume --lr 7
 wrong 1 train --json --patience 3 --out six
+wrong 1 train --json --progressive --out six
+wrong 1 train --json --progressive --data libsvm:rows --out six
+wrong 1 train --json --progressive --data libsvm:rows,features=1 --out six
 cp all out
 same train_errors.txt
 

@@ -2,10 +2,12 @@
 #define _GNU_SOURCE
 #include "train.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,6 +56,31 @@ dro_status dro__folder_make(dro_context *ctx, const char *folder)
     }
     if (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode))
         return dro__fail(ctx, DRO_ERR_FILE, "%s is not a folder", folder);
+    return DRO_OK;
+}
+
+dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock)
+{
+    static const char *const ours[] = {"last.ckpt.", "weights.safetensors.", "best.safetensors.",
+                                       "config.json.", "result.json."};
+    *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock < 0)
+        return cannot(ctx, "open the folder", folder);
+    if (flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(*lock);
+        *lock = -1;
+        return dro__fail(ctx, DRO_ERR_FILE, "%s: another process is training there", folder);
+    }
+    DIR *list = opendir(folder);
+    for (struct dirent *file; list && (file = readdir(list));) {
+        size_t n = strlen(file->d_name);
+        for (size_t k = 0; k < sizeof ours / sizeof ours[0]; k++)
+            if (strncmp(file->d_name, ours[k], strlen(ours[k])) == 0 && n > 4 &&
+                strcmp(file->d_name + n - 4, ".tmp") == 0)
+                unlinkat(*lock, file->d_name, 0);
+    }
+    if (list)
+        closedir(list);
     return DRO_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Without epochs: 15, or more of few examples, for some 600 steps. */
 enum { EPOCHS = 15, EPOCHS_MOST = 100, STEPS = 600, EXPLODED = 20, HALVINGS_MOST = 20 };
@@ -358,6 +359,7 @@ static dro_status open_folder(dro_train *t, bool resume)
     if (!t->folder)
         return DRO_OK;
     DRO_TRY(dro__folder_make(t->ctx, t->folder));
+    DRO_TRY(dro__folder_lock(t->ctx, t->folder, &t->lock));
     DRO_TRY(dro__file_read(t->ctx, t->folder, "config.json", &old, &size));
     dro__free(old);
     if (old && !resume)
@@ -375,18 +377,8 @@ static dro_status open_folder(dro_train *t, bool resume)
     return dro__run_save(t);
 }
 
-dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
-                         const dro_train_watch *watch)
+static dro_status run(dro_train *t, bool resume)
 {
-    if (!t)
-        return DRO_ERR_ARGUMENT;
-    if (!dro__json_works())
-        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "this build of libdro has no jansson");
-    close_run(t);
-    t->folder = folder;
-    t->watch = watch ? *watch : (dro_train_watch){0};
-    t->began = t->saved_at = dro__clock();
-    t->before = 0;
     DRO_TRY(open_run(t));
     DRO_TRY(open_folder(t, resume));
     dro_status status = t->stream ? dro__stream_train(t) : train(t);
@@ -399,4 +391,24 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     if (status != DRO_OK || (t->ended == DRO_TRAIN_INTERRUPTED && !t->stream))
         return status;
     return dro__run_finish(t);
+}
+
+dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
+                         const dro_train_watch *watch)
+{
+    if (!t)
+        return DRO_ERR_ARGUMENT;
+    if (!dro__json_works())
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "this build of libdro has no jansson");
+    close_run(t);
+    t->folder = folder;
+    t->lock = -1;
+    t->watch = watch ? *watch : (dro_train_watch){0};
+    t->began = t->saved_at = dro__clock();
+    t->before = 0;
+    dro_status status = run(t, resume);
+    if (t->lock >= 0)
+        close(t->lock);
+    t->lock = -1;
+    return status;
 }

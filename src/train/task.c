@@ -6,11 +6,6 @@
 
 enum { DENSE_MOST = 4096 }; /* features up to which sparse rows are made dense for a network */
 
-bool dro__host_memory(const dro_context *ctx)
-{
-    return strcmp(ctx->backend->name, "cuda") != 0;
-}
-
 /* ---- which model ---- */
 
 static void choose_model(dro__task *t, const dro__model_choice *c)

@@ -124,7 +124,6 @@ size_t dro__task_statistics(const dro__task *task); /* floats besides w */
 dro_status dro__task_remember(dro__task *task, dro_status status);
 /* After the optimiser has passed a failure on: the text that was kept. */
 dro_status dro__task_recall(dro__task *task, dro_status status);
-bool dro__host_memory(const dro_context *ctx);
 
 /* ---- feed.c ---- */
 
@@ -206,6 +205,8 @@ extern dro__disk_calls dro__disk;
 
 /* Makes the folder, and those above it, where they are missing. */
 dro_status dro__folder_make(dro_context *ctx, const char *folder);
+/* Keeps other processes out until *lock is closed; takes away what a killed one left half written. */
+dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock);
 /* Replaces folder/name by the bytes: a temporary file, fsync, rename, fsync of the folder. keep (optional):
  * the old file is renamed to folder/keep first. Whatever fails, a whole old file is there. */
 dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *name,
@@ -292,6 +293,7 @@ struct dro_train {
     float *w, *statistics, *best_w, *best_statistics; /* host memory */
     uint64_t steps;
     const char *folder;
+    int lock; /* of the folder, while a run goes on; -1 */
     dro_train_watch watch;
     double began, before; /* the clock when this process began, and the wall time before it */
     double saved_at;      /* the clock at the last checkpoint */
