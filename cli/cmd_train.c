@@ -96,9 +96,10 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
     dro_train_get(train, "data", data, sizeof data);
     dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
     if (!cli_json(args)) {
-        printf("%s %s with %s, backend %s, %d threads, into %s\n",
+        int threads = dro_context_threads(ctx);
+        printf("%s %s with %s, backend %s, %d thread%s, into %s\n",
                config ? "going on with" : "training on", data, optimizer, dro_context_backend(ctx),
-               dro_context_threads(ctx), folder);
+               threads, threads == 1 ? "" : "s", folder);
         fflush(stdout);
     }
     cli_show show = {.quiet = cli_json(args)};

@@ -59,7 +59,7 @@ static bool on_step(void *user, const dro_train_progress *p)
     cli_show *show = user;
     double now = cli_seconds();
     show->step = p->step;
-    if (!show->quiet && isatty(STDERR_FILENO) && now - show->last > 0.2) {
+    if (!show->quiet && isatty(STDERR_FILENO) && now - show->last > 0.2 && p->step > 0) {
         char left[32], test[64] = "";
         show->last = now;
         time_text(left, sizeof left, p->left);

@@ -12,6 +12,22 @@ static size_t image_size(const dro__task *t)
     return (size_t)t->shape.channels * (size_t)t->shape.height * (size_t)t->shape.width;
 }
 
+static dro_status make_ring(dro__task *t, size_t room, size_t size)
+{
+    t->ring_room = room;
+    for (int k = 0; k < DRO__RING; k++) {
+        t->ring[k] = dro__alloc(room * size, sizeof(float));
+        t->ring_ids[k] = dro__alloc(room, sizeof(int64_t));
+        t->ring_labels[k] = dro__alloc(room, sizeof(int32_t));
+        t->ring_groups[k] = dro__alloc(room, sizeof(int32_t));
+        t->ring_targets[k] = dro__alloc(room, sizeof(float));
+        if (!t->ring[k] || !t->ring_ids[k] || !t->ring_labels[k] || !t->ring_groups[k] ||
+            !t->ring_targets[k])
+            return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches of %zu", room);
+    }
+    return DRO_OK;
+}
+
 /* ---- rows ---- */
 
 static void copy_row(const dro__task *t, const dro_examples *e, int64_t id, float *to)
@@ -94,12 +110,13 @@ static void hand_out_slot(const dro__task *t, unsigned slot, size_t count, const
     hand_out(&whole, batch);
 }
 
-static dro_status check_room(const dro__task *t, size_t count)
+/* Made when the first batch comes that is not one of the loader's: most methods draw none. */
+static dro_status check_room(dro__task *t, size_t count)
 {
-    if (count <= t->ring_room)
-        return DRO_OK;
-    return dro__fail(t->ctx, DRO_ERR_RANGE, "a batch of %zu images: expected at most %zu", count,
-                     t->ring_room);
+    if (count > t->ring_room)
+        return dro__fail(t->ctx, DRO_ERR_RANGE, "a batch of %zu images: expected at most %zu",
+                         count, t->ring_room);
+    return t->ring[0] ? DRO_OK : make_ring(t, t->ring_room, image_size(t));
 }
 
 static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro_batch *batch)
@@ -162,22 +179,6 @@ static dro_status fetch_images(void *user, const dro_batch *batch, dro_net_batch
 
 /* ---- training ---- */
 
-static dro_status make_ring(dro__task *t, size_t room, size_t size)
-{
-    t->ring_room = room;
-    for (int k = 0; k < DRO__RING; k++) {
-        t->ring[k] = dro__alloc(room * size, sizeof(float));
-        t->ring_ids[k] = dro__alloc(room, sizeof(int64_t));
-        t->ring_labels[k] = dro__alloc(room, sizeof(int32_t));
-        t->ring_groups[k] = dro__alloc(room, sizeof(int32_t));
-        t->ring_targets[k] = dro__alloc(room, sizeof(float));
-        if (!t->ring[k] || !t->ring_ids[k] || !t->ring_labels[k] || !t->ring_groups[k] ||
-            !t->ring_targets[k])
-            return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches of %zu", room);
-    }
-    return DRO_OK;
-}
-
 static bool augments(const dro__task *t, int32_t choice)
 {
     bool characters = strcmp(t->info.format, "synth") == 0 || strcmp(t->info.format, "idx") == 0;
@@ -207,8 +208,7 @@ dro_status dro__feed_training(dro__task *t, const dro__model_choice *c, dro_net_
         source->fetch = fetch_images;
         source->draw = draw_images;
         source->gather = gather_images;
-        size_t room = 4 * t->batch; /* big batches, in pieces */
-        DRO_TRY(make_ring(t, room, image_size(t)));
+        t->ring_room = 4 * t->batch; /* big batches, in pieces */
         return open_loader(t, c);
     }
     source->fetch = fetch_rows;
@@ -223,7 +223,7 @@ dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choic
     dro__shelf *shelf = &t->shelf[split];
     int64_t n = t->info.examples[split];
     DRO_TRY(dro_data_examples(t->data, split, &shelf->examples));
-    size_t image = image_size(t), most = t->images ? ((size_t)1 << 24) / (image ? image : 1) : 256;
+    size_t image = image_size(t), most = t->images ? ((size_t)1 << 22) / (image ? image : 1) : 256;
     most = most < 16 ? 16 : most > 256 ? 256 : most;
     shelf->batch = n > 0 && (uint64_t)n < most ? (size_t)n : most;
     if (!t->images && !t->sparse && t->info.kind == DRO_DATA_SPARSE && !t->rows) {
@@ -237,24 +237,41 @@ dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choic
     o.batch = shelf->batch;
     o.seed = c->seed;
     o.shuffle = o.augment = false;
+    o.ahead = t->ctx->threads;
     o.size = t->info.kind == DRO_DATA_FILES ? t->shape.height : 0;
     return dro_loader_create(t->data, split, &o, &shelf->loader);
 }
 
-/* The data's images are normalised by its own figures: again, by those that the model was trained with. */
+static bool same_normal(const dro__task *t)
+{
+    for (int32_t k = 0; k < t->shape.channels && k < 3; k++)
+        if (t->normal.scale[k] != t->own_normal.scale[k] ||
+            t->normal.shift[k] != t->own_normal.shift[k])
+            return false;
+    return true;
+}
+
+/* The loader has normalised by the data's own figures: again, by those that the model was trained with. */
 static dro_status normalise_again(dro__task *t, size_t count, const float **pixels)
 {
-    dro__normal own = dro__normal_of(t->data);
+    const dro__normal *own = &t->own_normal;
     size_t plane = (size_t)t->shape.height * (size_t)t->shape.width;
     size_t channels = (size_t)t->shape.channels;
-    if (!t->renormalised)
-        t->renormalised = dro__alloc(DRO__EVAL_MOST * channels * plane, sizeof(float));
-    if (!t->renormalised)
+    if (same_normal(t))
+        return DRO_OK;
+    if (count > t->renormalised_room) {
+        dro__free(t->renormalised);
+        t->renormalised_room = count;
+        t->renormalised = dro__alloc(count * channels * plane, sizeof(float));
+    }
+    if (!t->renormalised) {
+        t->renormalised_room = 0;
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a batch of images");
+    }
     for (size_t i = 0; i < count * channels; i++) {
         size_t k = i % channels;
-        float scale = t->normal.scale[k] / own.scale[k];
-        float shift = t->normal.shift[k] - own.shift[k] * scale;
+        float scale = t->normal.scale[k] / own->scale[k];
+        float shift = t->normal.shift[k] - own->shift[k] * scale;
         for (size_t p = i * plane; p < (i + 1) * plane; p++)
             t->renormalised[p] = (*pixels)[p] * scale + shift;
     }
@@ -278,8 +295,7 @@ static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size
         DRO_TRY(dro_loader_gather(shelf->loader, ids, count, &loaded));
     }
     const float *pixels = loaded.pixels;
-    if (t->other_normal)
-        DRO_TRY(normalise_again(t, count, &pixels));
+    DRO_TRY(normalise_again(t, count, &pixels));
     *batch = (dro_net_batch){.count = count, .x = pixels, .labels = loaded.labels};
     return DRO_OK;
 }

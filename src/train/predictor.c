@@ -89,14 +89,6 @@ static dro_status load(dro_predictor *p, const char *path)
     return status;
 }
 
-static bool same_normal(const dro__normal *a, const dro__normal *b, int32_t channels)
-{
-    for (int32_t k = 0; k < channels && k < 3; k++)
-        if (a->scale[k] != b->scale[k] || a->shift[k] != b->shift[k])
-            return false;
-    return true;
-}
-
 static dro_status open_predictor(dro_predictor *p, const char *weights, const char *spec)
 {
     DRO_TRY(dro__weights_about_read(p->ctx, weights, &p->about));
@@ -112,11 +104,8 @@ static dro_status open_predictor(dro_predictor *p, const char *weights, const ch
     DRO_TRY(check_target(p, weights));
     DRO_TRY(load(p, weights));
     DRO_TRY(map_labels(p));
-    if (p->task.images && a->has_normal &&
-        !same_normal(&a->normal, &p->task.normal, a->shape.channels)) {
+    if (p->task.images && a->has_normal)
         p->task.normal = a->normal;
-        p->task.other_normal = true;
-    }
     return DRO_OK;
 }
 

@@ -152,8 +152,14 @@ typedef struct choice {
  * has no momentum: its eta is ten times that of SGD with momentum 0.9. */
 static const choice for_nets[] = {
     {NULL, "eta_schedule", "step"}, {NULL, "stages", "0.5,0.75"}, {NULL, "warmup", "0.04"},
-    {"sgd", "eta", "0.1"},          {"recover", "eta", "0.5"},    {"cover", "eta", "0.5"},
-    {"absgd", "eta", "0.1"},        {"recover", "lambda", "10"},  {"cover", "lambda", "10"},
+    {"sgd", "eta", "0.1"},          {"absgd", "eta", "0.1"},      {"recover", "eta", "0.5"},
+    {"cover", "eta", "0.5"},
+};
+
+/* For images, besides: a gentle lambda, because single hard images are often the unlearnable ones. */
+static const choice for_images[] = {
+    {"recover", "eta", "1"},   {"cover", "eta", "1"},          {"recover", "lambda", "20"},
+    {"cover", "lambda", "20"}, {NULL, "weight_decay", "5e-4"},
 };
 
 static dro_status set_default(dro_train *t, const char *name, const char *value)
@@ -163,14 +169,12 @@ static dro_status set_default(dro_train *t, const char *name, const char *value)
     return dro_optimizer_set(t->opt, name, value);
 }
 
-static dro_status set_defaults(dro_train *t)
+static dro_status set_defaults(dro_train *t, const choice *list, size_t count)
 {
-    for (size_t k = 0; t->task.net && k < sizeof for_nets / sizeof for_nets[0]; k++) {
-        const choice *c = &for_nets[k];
-        if (!c->optimizer || strcmp(c->optimizer, t->set.optimizer) == 0)
-            DRO_TRY(set_default(t, c->name, c->value));
-    }
-    return t->task.images ? set_default(t, "weight_decay", "5e-4") : DRO_OK;
+    for (size_t k = 0; k < count; k++)
+        if (!list[k].optimizer || strcmp(list[k].optimizer, t->set.optimizer) == 0)
+            DRO_TRY(set_default(t, list[k].name, list[k].value));
+    return DRO_OK;
 }
 
 dro_status dro__make_optimizer(dro_train *t)
@@ -178,7 +182,10 @@ dro_status dro__make_optimizer(dro_train *t)
     dro_optimizer_destroy(t->opt);
     t->opt = NULL;
     DRO_TRY(dro_optimizer_create(t->ctx, t->set.optimizer, &t->task.problem, &t->opt));
-    DRO_TRY(set_defaults(t));
+    if (t->task.net)
+        DRO_TRY(set_defaults(t, for_nets, sizeof for_nets / sizeof for_nets[0]));
+    if (t->task.images)
+        DRO_TRY(set_defaults(t, for_images, sizeof for_images / sizeof for_images[0]));
     for (size_t k = 0; k < t->extra_count; k++)
         if (!dro__net_has(t->extras[k].name))
             DRO_TRY(dro_optimizer_set(t->opt, t->extras[k].name, t->extras[k].value));

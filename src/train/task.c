@@ -150,7 +150,7 @@ static dro_status open_task(dro__task *t, const dro__model_choice *c)
     choose_model(t, c);
     DRO_TRY(check_data(t, c));
     if (t->images)
-        t->normal = dro__normal_of(t->data);
+        t->normal = t->own_normal = dro__normal_of(t->data);
     t->shape = c->shape.channels ? c->shape : shape_of(t, c);
     t->width = t->images ? 0 : (size_t)t->shape.channels;
     DRO_TRY(check_shape(t, c));

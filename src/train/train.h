@@ -8,7 +8,8 @@
  *   disk.c        files that are there whole or not at all;  checkpoint.c: what a run needs to go on
  *   record.c      config.json, metrics.jsonl, result.json
  *   weights.c     weights files that know their model;  predictor.c: using them
- *   run.c         the loop;  assess.c: its evaluations;  resume.c: its checkpoints;  progressive.c: the loop over a stream */
+ *   run.c         the loop;  assess.c: its evaluations;  resume.c: its checkpoints
+ *   progressive.c the loop over a stream */
 #ifndef DRO_TRAIN_INTERNAL_H
 #define DRO_TRAIN_INTERNAL_H
 
@@ -90,11 +91,11 @@ typedef struct dro__task {
     unsigned turn;
 
     /* evaluation */
-    float *rows;         /* (DRO__EVAL_MOST, features) where rows must be made dense */
-    dro__normal normal;  /* of the images as trained */
-    bool other_normal;   /* the data's own is another: images are normalised again */
-    float *renormalised; /* (batch, image) */
-    int32_t *label_map;  /* (data's classes) to the model's, NULL: the same */
+    float *rows;                    /* (DRO__EVAL_MOST, features) where rows must be made dense */
+    dro__normal own_normal, normal; /* of the data, and of the images as trained */
+    float *renormalised;            /* where they differ: images normalised again */
+    size_t renormalised_room;       /* images */
+    int32_t *label_map;             /* (data's classes) to the model's, NULL: the same */
     int32_t mapped[DRO__EVAL_MOST];
 } dro__task;
 

@@ -36,7 +36,7 @@ static void loss_name(const dro__task *t, char *text, size_t size)
         snprintf(text, size, "%s", t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic");
 }
 
-static dro_status save(dro__task *t, const char *path, const char *classes)
+static dro_status save(dro__task *t, const char *path, const char *classes, const float *w)
 {
     char shape[64], loss[64], scale[64], shift[64];
     const char *pairs[2 * PAIRS + 1] = {
@@ -56,8 +56,7 @@ static dro_status save(dro__task *t, const char *path, const char *classes)
     }
     if (t->net)
         return dro_net_save_with(t->net, path, pairs);
-    dro__tensor tensor = {
-        .name = "fc.weight", .rank = 2, .shape = {1, (int64_t)t->dim}, .data = t->ring[0]};
+    dro__tensor tensor = {.name = "fc.weight", .rank = 2, .shape = {1, (int64_t)t->dim}, .data = w};
     return dro__safetensors_write(t->ctx, path, &tensor, 1, pairs);
 }
 
@@ -82,12 +81,8 @@ dro_status dro__weights_save(dro__task *t, const char *folder, const char *name,
         if (status == DRO_OK)
             status = dro_net_set_statistics(t->net, statistics);
     }
-    if (!t->net)
-        t->ring[0] = (float *)w; /* sparse rows have no ring */
     if (status == DRO_OK)
-        status = save(t, path, classes);
-    if (!t->net)
-        t->ring[0] = NULL;
+        status = save(t, path, classes, w);
     if (now && dro_net_set_statistics(t->net, now) != DRO_OK && status == DRO_OK)
         status = DRO_ERR_STATE;
     dro__free(now);
