@@ -1,4 +1,4 @@
-/* dro list: the optimisers with their parameters, the backends and formats of this build. */
+/* dro list: the optimisers with their parameters, the models, the backends and formats of this build. */
 #include "cli.h"
 
 #include <dro/data.h>
@@ -124,31 +124,102 @@ static int list_pairs(const cli_args *args, const char *what, const char *(*name
     return 0;
 }
 
+/* ---- models: built at their usual shape, without memory for weights ---- */
+
+/* 1234567 as "1.23 M". */
+static void print_scaled(char *text, size_t size, double value)
+{
+    static const char *const units[] = {"", " k", " M", " G", " T"};
+    int k = 0;
+    for (; value >= 1000 && k < 4; k++)
+        value /= 1000;
+    snprintf(text, size, "%.*f%s",
+             k == 0 || value >= 100 ? 0
+             : value >= 10          ? 1
+                                    : 2,
+             value, units[k]);
+}
+
+static void model_row(cli_table *table, json_t *list, int index, const dro_net *net)
+{
+    dro_model_shape in = dro_net_shape(net);
+    const char *name = dro_model_name(index), *summary = dro_model_summary(index);
+    size_t parameters = dro_net_parameters(net);
+    uint64_t adds = dro_net_multiply_adds(net);
+    if (list) {
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:[i,i,i], s:i, s:s}", "name", name,
+                                              "parameters", (json_int_t)parameters, "multiply_adds",
+                                              (json_int_t)adds, "input", in.channels, in.height,
+                                              in.width, "outputs", in.outputs, "summary", summary));
+        return;
+    }
+    char text[32];
+    cli_table_cell(table, "%s", name);
+    print_scaled(text, sizeof text, (double)parameters);
+    cli_table_cell(table, "%s", text);
+    print_scaled(text, sizeof text, (double)adds);
+    cli_table_cell(table, "%s", text);
+    cli_table_cell(table, "%d x %d x %d to %d", in.channels, in.height, in.width, in.outputs);
+    cli_table_cell(table, "%s", summary);
+}
+
+static int list_models(const cli_args *args)
+{
+    const char *const headers[] = {"model", ">parameters", ">multiply-adds", "of", "what it is"};
+    if (cli_word(args, 1))
+        return cli_usage("list: one word too many, '%s': usage: dro list models",
+                         cli_word(args, 1));
+    dro_context *ctx = cli_context(args);
+    if (!ctx)
+        return 1;
+    json_t *list = cli_json(args) ? json_array() : NULL;
+    cli_table *table = list ? NULL : cli_table_create(5, headers);
+    int status = 0;
+    for (int i = 0; dro_model_name(i) && status == 0; i++) {
+        dro_model_shape shape = dro_model_usual(i);
+        dro_net *net;
+        if (dro_net_model(ctx, dro_model_name(i), &shape, &net) != DRO_OK)
+            status = cli_fail("list: %s", dro_context_error(ctx));
+        else
+            model_row(table, list, i, net);
+        dro_net_destroy(net);
+    }
+    dro_context_destroy(ctx);
+    if (list)
+        return cli_emit(list) ? 1 : status;
+    cli_table_print(table);
+    return status;
+}
+
 static int run(const cli_args *args)
 {
-    static const char *const words[] = {"optimizers", "backends", "formats"};
+    static const char *const words[] = {"optimizers", "models", "backends", "formats"};
     const char *word = cli_word(args, 0);
     if (!word)
         return cli_usage("list: what? 'dro list optimizers', 'dro list optimizers NAME', 'dro list "
-                         "backends' or 'dro list formats'");
+                         "models', 'dro list backends' or 'dro list formats'");
     if (strcmp(word, words[0]) == 0)
         return list_optimizers(args);
     if (strcmp(word, words[1]) == 0)
-        return list_pairs(args, "backend", dro_backend_name, NULL, dro_backend_summary);
+        return list_models(args);
     if (strcmp(word, words[2]) == 0)
+        return list_pairs(args, "backend", dro_backend_name, NULL, dro_backend_summary);
+    if (strcmp(word, words[3]) == 0)
         return list_pairs(args, "format", dro_format_name, dro_format_usage, dro_format_summary);
-    const char *nearest = cli_nearest(word, words, 3);
+    const char *nearest = cli_nearest(word, words, 4);
     if (nearest)
         return cli_usage("list: no list '%s': did you mean '%s'?", word, nearest);
-    return cli_usage("list: no list '%s': expected optimizers, backends or formats", word);
+    return cli_usage("list: no list '%s': expected optimizers, models, backends or formats", word);
 }
 
 const cli_command cmd_list = {
     .name = "list",
-    .usage = "optimizers [NAME] | backends | formats",
-    .summary = "the optimisers, the parameters of one of them, the backends, the formats",
+    .usage = "optimizers [NAME] | models | backends | formats",
+    .summary =
+        "the optimisers, the parameters of one of them, the models, the backends, the formats",
     .details = "dro list optimizers        every optimiser in one line\n"
                "dro list optimizers NAME   its parameters: defaults, what is allowed, meaning\n"
+               "dro list models            the networks: parameters, multiply-adds of one example\n"
                "dro list backends          the backends of this build, fastest first\n"
                "dro list formats           the formats of data, and their options",
     .most = 2,

@@ -36,6 +36,13 @@ for name in $names; do
     has "\"name\": \"$name\""
 done
 
+run 0 list models
+same list_models.txt
+silent err
+run 0 list models --json
+same list_models.json
+json
+
 run 0 list backends
 has "plain C"
 run 0 list backends --json

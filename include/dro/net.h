@@ -97,8 +97,11 @@ DRO_API dro_status dro_net_param(int index, dro_param *param); /* DRO_ERR_END pa
 /* The classes' shares of the training data, (outputs), for the logit-adjusted loss; copied. */
 DRO_API dro_status dro_net_prior(dro_net *net, const double *share, size_t count);
 /* Trains only the tensors whose name matches one of the patterns ("layer4.*,fc.*"); the others are
- * frozen: not in w, no gradient, and their batch norms use the running statistics. */
+ * frozen: not in w, no gradient, and their batch norms use the running statistics. Each pattern must
+ * match something, and all of a layer is trained or nothing. NULL: all of them. */
 DRO_API dro_status dro_net_train_only(dro_net *net, const char *patterns);
+/* Says what was wrong while the network was built or set. Settings may be mended and it be called
+ * again; a wrong layer may not. */
 DRO_API dro_status dro_net_ready(dro_net *net);
 
 /* ---- weights ---- */
@@ -146,7 +149,8 @@ typedef struct dro_net_batch {
     const uint64_t *keys;  /* (count) what dropout draws its masks from; NULL: 0, 1, 2, ... */
 } dro_net_batch;
 
-/* The contract of dro/problem.h, for whoever writes their own dro_problem. */
+/* The contract of dro/problem.h, for whoever writes their own dro_problem. A backward follows a forward
+ * with the same w; the parts' arrays are borrowed until then. */
 DRO_API dro_status dro_net_forward(dro_net *net, const float *w, const dro_net_batch *parts,
                                    int part_count, float *losses);
 DRO_API dro_status dro_net_backward(dro_net *net, const float *w, const float *coef,
@@ -157,8 +161,9 @@ DRO_API void dro_net_accept(dro_net *net); /* keeps the running statistics of th
 DRO_API dro_status dro_net_evaluate(dro_net *net, const float *w, const dro_net_batch *batch,
                                     float *logits, float *losses);
 
-/* Where a problem's examples come from: `fetch` fills in a drawn batch (ids, position). The other
- * fields go into the problem as they are (dro/problem.h); draw may be NULL. */
+/* Where a problem's examples come from: `fetch` fills in a drawn batch (ids, position); its arrays must
+ * stay while the other part of the call is fetched and until the backward. The keys are the network's
+ * to fill in. The other fields go into the problem as they are (dro/problem.h); draw may be NULL. */
 typedef struct dro_net_source {
     void *user;
     dro_status (*fetch)(void *user, const dro_batch *batch, dro_net_batch *out);

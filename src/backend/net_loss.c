@@ -41,12 +41,13 @@ static double focal(const dro__graph *g, size_t outputs, size_t label, const dou
                     double *slopes)
 {
     double log_sum = softmax(outputs, z, NULL, slopes), gamma = (double)g->gamma;
-    double log_p = z[label] - log_sum, p = slopes[label], rest = 0;
+    double p = slopes[label], rest = 0;
     for (size_t j = 0; j < outputs; j++)
         rest += j == label ? 0 : slopes[j];
-    double power = pow(rest, gamma);
+    double log_p = rest < 0.5 ? log1p(-rest) : z[label] - log_sum;
+    double power = pow(rest, gamma), ratio = rest > 0 ? log_p / rest : -1; /* -1 at p = 1 */
     /* d loss / d log p, over which the softmax's slope is (one-hot - p) */
-    double slope = -power + (rest > 0 ? gamma * pow(rest, gamma - 1) * p * log_p : 0);
+    double slope = -power + gamma * power * p * ratio;
     for (size_t j = 0; j < outputs; j++)
         slopes[j] = slope * ((j == label) - slopes[j]);
     return -power * log_p;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { SIDE_MAX = 1 << 16, CHANNELS_MAX = 1 << 20, NODES_MAX = 1 << 16 };
+static const double TENSOR_MAX = 0x1p40; /* numbers in one: products of shapes stay below 2^63 */
 
 dro_node dro__net_wrong(dro_net *net, dro_status status, const char *format, ...)
 {
@@ -124,6 +125,10 @@ static dro_node append(dro_net *net, const dro__node *node)
 static bool add_tensor(dro_net *net, const char *layer, const char *what, dro__tensor_home home,
                        int rank, int64_t d0, int64_t d1, int64_t d2, int64_t d3)
 {
+    double size = (double)d0 * (double)d1 * (double)d2 * (double)d3;
+    if (size > TENSOR_MAX)
+        return dro__net_wrong(net, DRO_ERR_RANGE, "'%s' would have %.3g parameters", layer, size),
+               false;
     if (net->tensor_count == net->tensor_room) {
         size_t room = net->tensor_room ? 2 * net->tensor_room : 64;
         dro__net_tensor *more = dro__alloc(room, sizeof *more);

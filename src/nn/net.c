@@ -5,8 +5,11 @@
 #include <fnmatch.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { PATTERNS_SIZE = 4096 };
 
 #define FIELD(field) offsetof(struct dro__net_settings, field)
 
@@ -26,10 +29,9 @@ const dro__param dro__params_net[] = {
 
 static const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};
 
-void dro_net_destroy(dro_net *net)
+/* What dro_net_ready() makes; it may be called again after it failed. */
+static void free_memory(dro_net *net)
 {
-    if (!net)
-        return;
     const dro__backend *be = net->ctx->backend;
     if (net->live)
         be->net->destroy(net->live);
@@ -37,6 +39,19 @@ void dro_net_destroy(dro_net *net)
         be->free((void *)net->memory.frozen);
     if (net->memory.statistics)
         be->free(net->memory.statistics);
+    dro__free(net->adjust);
+    dro__free(net->weights);
+    dro__free(net->frozen);
+    net->live = NULL;
+    net->memory = (dro__net_memory){0};
+    net->graph.adjust = net->adjust = net->weights = net->frozen = NULL;
+}
+
+void dro_net_destroy(dro_net *net)
+{
+    if (!net)
+        return;
+    free_memory(net);
     for (int32_t i = 0; net->graph.nodes && i < net->graph.count; i++)
         dro__free((void *)net->graph.nodes[i].scale);
     for (size_t k = 0; k < net->tensor_count; k++)
@@ -47,9 +62,6 @@ void dro_net_destroy(dro_net *net)
     dro__free(net->tensors);
     free(net->trained);
     dro__free(net->prior);
-    dro__free(net->adjust);
-    dro__free(net->weights);
-    dro__free(net->frozen);
     dro__free(net);
 }
 
@@ -91,22 +103,25 @@ dro_status dro_net_prior(dro_net *net, const double *share, size_t count)
             return dro__fail(net->ctx, DRO_ERR_RANGE, "class %zu has a share of %g", j, share[j]);
         sum += share[j];
     }
+    if (!(sum > 0))
+        return dro__fail(net->ctx, DRO_ERR_RANGE, "the prior is all zero");
     double *prior = dro__alloc(count, sizeof *prior);
-    if (!(sum > 0) || !prior) {
-        dro__free(prior);
-        return dro__fail(net->ctx, sum > 0 ? DRO_ERR_MEMORY : DRO_ERR_RANGE,
-                         "the prior is all zero");
-    }
+    if (!prior)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the prior");
     for (size_t j = 0; j < count; j++)
         prior[j] = share[j] / sum;
     dro__free(net->prior);
     net->prior = prior;
+    net->prior_count = count;
     return DRO_OK;
 }
 
 dro_status dro_net_train_only(dro_net *net, const char *patterns)
 {
     DRO_TRY(changeable(net));
+    if (patterns && strlen(patterns) >= PATTERNS_SIZE)
+        return dro__fail(net->ctx, DRO_ERR_RANGE, "patterns of %zu letters, at most %d",
+                         strlen(patterns), PATTERNS_SIZE - 1);
     char *copy = patterns ? strdup(patterns) : NULL;
     if (patterns && !copy)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the patterns");
@@ -117,27 +132,54 @@ dro_status dro_net_train_only(dro_net *net, const char *patterns)
 
 /* ---- ready ---- */
 
+/* The first pattern of a list, and what follows it. */
+static const char *next_pattern(const char *at, char *one, size_t room)
+{
+    size_t length = strcspn(at, ",");
+    snprintf(one, room, "%.*s", (int)length, at);
+    return at + length + (at[length] == ',');
+}
+
 static bool matches(const char *patterns, const char *name)
 {
-    for (const char *at = patterns; at && *at;) {
-        char one[256];
-        size_t length = strcspn(at, ",");
-        if (length && length < sizeof one) {
-            memcpy(one, at, length);
-            one[length] = '\0';
-            if (fnmatch(one, name, 0) == 0)
-                return true;
-        }
-        at += length + (at[length] == ',');
+    char one[PATTERNS_SIZE];
+    for (const char *at = patterns; *at;) {
+        at = next_pattern(at, one, sizeof one);
+        if (fnmatch(one, name, 0) == 0)
+            return true;
     }
     return false;
+}
+
+/* Every pattern must match a tensor: one that matches nothing is a mistake in its spelling. */
+static dro_status check_patterns(const dro_net *net)
+{
+    char one[PATTERNS_SIZE];
+    const char *at = net->trained;
+    do {
+        at = next_pattern(at, one, sizeof one);
+        bool found = false;
+        for (size_t k = 0; k < net->tensor_count && !found; k++)
+            found = net->tensors[k].home != DRO__HOME_STATISTICS &&
+                    fnmatch(one, net->tensors[k].name, 0) == 0;
+        if (!found)
+            return dro__fail(net->ctx, DRO_ERR_NAME,
+                             "no layer matches '%s': the first tensor is '%s', the last '%s'", one,
+                             net->tensor_count ? net->tensors[0].name : "",
+                             net->tensor_count ? net->tensors[net->tensor_count - 1].name : "");
+    } while (*at);
+    return DRO_OK;
 }
 
 /* Marks frozen layers; a layer's tensors are trained together or not at all. */
 static dro_status freeze(dro_net *net)
 {
-    bool any = !net->trained;
-    for (size_t k = 0; net->trained && k < net->tensor_count; k++) {
+    for (int32_t i = 0; i < net->graph.count; i++)
+        net->graph.nodes[i].frozen = false;
+    if (!net->trained)
+        return DRO_OK;
+    DRO_TRY(check_patterns(net));
+    for (size_t k = 0; k < net->tensor_count; k++) {
         dro__net_tensor *t = &net->tensors[k];
         if (t->home == DRO__HOME_STATISTICS)
             continue;
@@ -149,13 +191,7 @@ static dro_status freeze(dro_net *net)
                 "'%s' trains part of the layer of '%s': train all of a layer or nothing",
                 net->trained, t->name);
         net->graph.nodes[t->node].frozen = frozen;
-        any = any || !frozen;
     }
-    if (!any)
-        return dro__fail(net->ctx, DRO_ERR_NAME,
-                         "no layer matches '%s': the first is '%s', the last '%s'", net->trained,
-                         net->tensor_count ? net->tensors[0].name : "",
-                         net->tensor_count ? net->tensors[net->tensor_count - 1].name : "");
     return DRO_OK;
 }
 
@@ -204,10 +240,11 @@ static dro_status settle_loss(dro_net *net)
                          "this loss needs at least 2 outputs, the network has 1");
     if (g->loss != DRO__NET_LOGIT_ADJUSTED)
         return DRO_OK;
-    if (!net->prior)
+    if (!net->prior || net->prior_count != outputs)
         return dro__fail(net->ctx, DRO_ERR_STATE,
-                         "the logit-adjusted loss needs the classes' shares: "
-                         "dro_net_prior()");
+                         "the logit-adjusted loss needs the share of each of the %zu classes: "
+                         "dro_net_prior()",
+                         outputs);
     net->adjust = dro__alloc(outputs, sizeof *net->adjust);
     if (!net->adjust)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the prior");
@@ -244,6 +281,7 @@ dro_status dro_net_ready(dro_net *net)
     if (!net->ctx->backend->net)
         return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
                          "the backend '%s' has no networks in this build", net->ctx->backend->name);
+    free_memory(net);
     DRO_TRY(freeze(net));
     place(net);
     if (net->graph.dim == 0)
@@ -296,13 +334,18 @@ dro_status dro_net_forward(dro_net *net, const float *w, const dro_net_batch *pa
     if (!losses)
         return DRO_ERR_ARGUMENT;
     DRO_TRY(check_labels(net, parts, part_count));
-    return net->ctx->backend->net->forward(net->live, w, parts, part_count, losses);
+    net->forwarded = false;
+    DRO_TRY(net->ctx->backend->net->forward(net->live, w, parts, part_count, losses));
+    net->forwarded = true;
+    return DRO_OK;
 }
 
 dro_status dro_net_backward(dro_net *net, const float *w, const float *coef, float *const *grads)
 {
-    if (!net || !w || !coef || !grads || !net->ready)
+    if (!net || !w || !coef || !grads)
         return DRO_ERR_ARGUMENT;
+    if (!net->forwarded)
+        return dro__fail(net->ctx, DRO_ERR_STATE, "a backward must follow a forward");
     return net->ctx->backend->net->backward(net->live, w, coef, grads);
 }
 
@@ -318,5 +361,6 @@ dro_status dro_net_evaluate(dro_net *net, const float *w, const dro_net_batch *b
     DRO_TRY(check_call(net, w, batch, 1));
     if (losses)
         DRO_TRY(check_labels(net, batch, 1));
+    net->forwarded = false;
     return net->ctx->backend->net->evaluate(net->live, w, batch, logits, losses);
 }

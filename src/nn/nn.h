@@ -41,7 +41,8 @@ struct dro_net {
         int32_t loss;
         double smoothing, gamma, tau;
     } set;
-    double *prior; /* (outputs) or NULL */
+    double *prior; /* (prior_count) or NULL */
+    size_t prior_count;
     float *adjust; /* (outputs), in host memory */
 
     /* after ready */
@@ -49,6 +50,7 @@ struct dro_net {
     dro__net_memory memory;  /* in the backend's memory */
     void *live;              /* the backend's network */
     uint64_t seed;           /* of init: dropout masks derive from it */
+    bool forwarded;          /* the backend holds a forward's values */
 
     dro_net_source source;
     uint64_t *keys[DRO__PARTS]; /* of the parts of a problem's call */

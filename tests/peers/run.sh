@@ -1,8 +1,8 @@
 #!/bin/sh
 # The comparisons with Python libraries: remakes every reference and compares it with the checked-in
-# one, reruns some of it with PyTorch, exchanges weights files with safetensors, solves KL-DRO on a9a
-# with SciPy, and runs the benchmark against scikit-learn. Run by `make test-peers` with $PYTHON and $DRO.
-# Writes only under a temporary folder.
+# one, reruns some of it with PyTorch, exchanges weights files with safetensors, compares the networks with
+# torchvision's, solves KL-DRO on a9a with SciPy, and runs the benchmark against scikit-learn. Run by
+# `make test-peers` with $PYTHON and $DRO. Writes only under a temporary folder.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -18,6 +18,15 @@ echo "trajectories: PyTorch against the checked-in reference"
 
 echo "weights files: Python's safetensors in both directions"
 "$PYTHON" "$here/peers/safetensors_check.py" "$(dirname "$DRO")/tests/peer_safetensors_copy"
+
+echo "networks: PyTorch against the checked-in reference"
+cp "$here/refs/make_nets.py" "$work/refs/"
+"$PYTHON" "$work/refs/make_nets.py"
+"$PYTHON" "$here/peers/compare.py" "$here/refs/nets.txt" "$work/refs/nets.txt" 1e-6
+echo "networks: PyTorch and torchvision at full size"
+net_dump=$(dirname "$DRO")/tests/peer_net_dump
+"$PYTHON" "$here/peers/nets_check.py" "$net_dump" ref resnet20 resnet50 sgd recover
+"$PYTHON" "$here/peers/nets_check.py" "$net_dump" cpu
 
 a9a="$here/../../shared/data/tabular/a9a"
 if [ -f "$a9a" ]; then

@@ -81,6 +81,13 @@ static double tap(const view *v, tap_kind kind, double w, int32_t ky, int32_t kx
     return sum;
 }
 
+/* Weights of one output channel. */
+static size_t kernel_size(const view *v)
+{
+    const dro_window *k = &v->node->window;
+    return (size_t)v->in->channels * (size_t)k->kernel[0] * (size_t)k->kernel[1];
+}
+
 static void conv_forward(const view *v)
 {
     const dro_window *k = &v->node->window;
@@ -88,8 +95,7 @@ static void conv_forward(const view *v)
     size_t in_area = (size_t)v->in->height * (size_t)v->in->width;
     for (size_t n = 0; n < v->count; n++)
         for (int32_t o = 0; o < v->node->channels; o++) {
-            const float *w =
-                v->w + (size_t)o * (size_t)(v->in->channels * k->kernel[0] * k->kernel[1]);
+            const float *w = v->w + (size_t)o * kernel_size(v);
             for (size_t p = 0; p < area; p++)
                 v->s->plane[p] = v->b ? (double)v->b[o] : 0;
             for (int32_t i = 0; i < v->in->channels; i++)
@@ -109,7 +115,7 @@ static void conv_backward(const view *v)
     size_t in_area = (size_t)v->in->height * (size_t)v->in->width;
     for (size_t n = 0; n < v->count; n++)
         for (int32_t o = 0; o < v->node->channels; o++) {
-            size_t at = (size_t)o * (size_t)(v->in->channels * k->kernel[0] * k->kernel[1]);
+            size_t at = (size_t)o * kernel_size(v);
             const real *dy = v->dy + n * v->size + (size_t)o * area;
             for (size_t p = 0; v->db && p < area; p++)
                 v->db[o] += (double)dy[p];
@@ -246,15 +252,15 @@ static double pool_one(const view *v, const real *x, real *dx, int32_t r, int32_
 {
     const dro_window *k = &v->node->window;
     bool max = v->node->op == DRO__OP_MAX_POOL;
-    double best = -HUGE_VAL, sum = 0, share = 1.0 / (double)(k->kernel[0] * k->kernel[1]);
-    int32_t best_at = -1;
+    double best = -HUGE_VAL, sum = 0, share = 1.0 / ((double)k->kernel[0] * (double)k->kernel[1]);
+    int64_t best_at = -1;
     for (int32_t ky = 0; ky < k->kernel[0]; ky++)
         for (int32_t kx = 0; kx < k->kernel[1]; kx++) {
             int32_t row = r * k->stride[0] + ky - k->pad[0],
                     col = c * k->stride[1] + kx - k->pad[1];
             if (row < 0 || row >= v->in->height || col < 0 || col >= v->in->width)
                 continue;
-            int32_t at = row * v->in->width + col;
+            int64_t at = (int64_t)row * v->in->width + col;
             double value = (double)x[at];
             sum += value;
             if (value > best || best_at < 0 || isnan(value))

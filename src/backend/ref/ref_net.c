@@ -79,8 +79,8 @@ static dro_status make_room(dro__ref_state *s, size_t examples)
     free_arrays(s);
     for (int32_t i = 0; i < s->graph->count; i++) {
         size_t size = dro__node_size(&s->graph->nodes[i]);
-        s->value[i] = dro__alloc(examples * size, sizeof(real));
-        s->slope[i] = dro__alloc(examples * size, sizeof(real));
+        s->value[i] = dro__alloc(examples, size * sizeof(real));
+        s->slope[i] = dro__alloc(examples, size * sizeof(real));
         if (!s->value[i] || !s->slope[i]) {
             free_arrays(s);
             return dro__fail(s->ctx, DRO_ERR_MEMORY, "no memory for a batch of %zu", examples);

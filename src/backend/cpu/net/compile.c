@@ -1,6 +1,8 @@
 /* From a graph to a program: which layers become one operation, in which layout, and in which order. */
 #include "net.h"
 
+#include "conv_winograd.h"
+
 #include <string.h>
 
 typedef struct compiler {
@@ -158,6 +160,14 @@ static int32_t in_layout(compiler *c, int32_t value, int layout)
 
 /* ---- operations ---- */
 
+/* The kind of convolution that is fastest for a shape. */
+static dro_status choose_conv(dro__cpu_network *net, const dro__conv_shape *shape, dro__conv **conv)
+{
+    if (dro__conv_winograd_fits(shape))
+        return dro__conv_winograd(net->ctx, shape, conv);
+    return dro__onednn_conv(net->library, shape, conv);
+}
+
 static dro_status make_conv(compiler *c, dro__run *op)
 {
     dro__conv **conv = &c->net->convs[op->index];
@@ -174,7 +184,7 @@ static dro_status make_conv(compiler *c, dro__run *op)
                                  .plain = !in->blocked,
                                  .data = from->grad,
                                  .weight = !op->node->frozen};
-        DRO_TRY(dro__conv_create(c->net->library, &shape, conv));
+        DRO_TRY(choose_conv(c->net, &shape, conv));
     }
     op->conv = *conv;
     return DRO_OK;
@@ -321,7 +331,7 @@ static void size_chunks(compiler *c)
                       (size_t)(op->node->window.kernel[0] * op->node->window.kernel[1]);
         size_t target = CACHE / sizeof(float);
         target = weights > target ? weights : target; /* large weights are read once per chunk */
-        op->chunk = target / floats ? target / floats : 1;
+        op->most = target / floats ? target / floats : 1;
         op->lanes = weights > HEAVY ? threads : c->net->lane_count;
     }
 }

@@ -13,8 +13,8 @@ static bool conv_forward(const dro__piece *piece)
     const float *x = dro__piece_value(piece, piece->op->in[0].value, 0);
     float *z = dro__value_at(piece->net, tail->deferred ? tail->z : v->data, v->size, p->room,
                              piece->first);
-    if (!dro__conv_forward(piece->op->conv, piece->lane_index, piece->count, x, z,
-                           piece->lane->scratch))
+    if (!piece->op->conv->cls->forward(piece->op->conv, piece->lane_index, piece->count, x, z,
+                                       piece->lane->scratch))
         return false;
     if (tail->deferred) {
         dro__piece_moments(piece, z);
@@ -32,14 +32,11 @@ static bool conv_forward(const dro__piece *piece)
 static bool conv_slope(const dro__piece *piece, const float *dz)
 {
     dro__lane *lane = piece->lane;
-    bool first = !lane->any[piece->part];
+    dro__conv *conv = piece->op->conv;
     const float *x = dro__piece_value(piece, piece->op->in[0].value, 0);
-    float *to = first ? lane->sum[piece->part] : lane->slope;
-    if (!dro__conv_slope(piece->op->conv, piece->lane_index, piece->count, x, dz, to,
-                         lane->scratch))
+    if (!conv->cls->slope(conv, piece->lane_index, piece->count, x, dz, !lane->any[piece->part],
+                          lane->sum[piece->part], lane->spare, lane->scratch))
         return false;
-    if (!first)
-        dro__floats_add(dro__conv_slope_size(piece->op->conv), lane->sum[piece->part], to);
     lane->any[piece->part] = true;
     return true;
 }
@@ -54,8 +51,8 @@ static bool conv_backward(const dro__piece *piece)
         return false;
     if (from->wants) {
         float *dx = dro__piece_grad(piece, in->value), *to = in->first ? dx : piece->lane->slots[3];
-        if (!dro__conv_data(op->conv, piece->lane_index, piece->count, dz, to,
-                            piece->lane->scratch))
+        if (!op->conv->cls->data(op->conv, piece->lane_index, piece->count, dz, to,
+                                 piece->lane->scratch))
             return false;
         if (!in->first)
             dro__floats_add(piece->count * from->size, dx, to);
@@ -184,12 +181,12 @@ static void conv_finish(dro__cpu_network *net, const dro__run *op)
 {
     enum { WORTH_SHARING = 1 << 15 };
     for (int part = 0; !op->node->frozen && part < net->part_count; part++) {
-        reduction r = {net, op, dro__conv_slope_size(op->conv), 1, part};
+        reduction r = {net, op, op->conv->slope_size, 1, part};
         r.pieces = r.size > WORTH_SHARING ? net->lane_count : 1;
         dro__pool_run(net->ctx->pool, r.pieces, reduce_piece, &r);
         int before = dro__onednn_begin();
-        if (!dro__conv_slope_out(op->conv, net->lanes[0].sum[part],
-                                 net->grads[part] + op->node->weight))
+        if (!op->conv->cls->slope_out(op->conv, net->lanes[0].sum[part],
+                                      net->grads[part] + op->node->weight))
             atomic_store(&net->failed, true);
         dro__onednn_end(before);
     }
@@ -276,8 +273,8 @@ static void take_one(void *arg, size_t k)
     if (!op->conv || (t->back && (!op->back || !t->program->values[op->in[0].value].wants)))
         return;
     int before = dro__onednn_begin();
-    if (!dro__conv_take(op->conv, dro__node_parameters(t->net, op->node, op->node->weight),
-                        t->back))
+    if (!op->conv->cls->take(op->conv, dro__node_parameters(t->net, op->node, op->node->weight),
+                             t->back))
         atomic_store(&t->net->failed, true);
     dro__onednn_end(before);
 }
@@ -288,111 +285,6 @@ static void take_weights(dro__cpu_network *net, dro__program *program, bool back
     dro__pool_run(net->ctx->pool, (size_t)program->op_count, take_one, &t);
 }
 
-/* ---- memory ---- */
-
-static void free_lanes(dro__cpu_network *net)
-{
-    for (size_t l = 0; net->lanes && l < net->lane_count; l++) {
-        dro__lane *lane = &net->lanes[l];
-        for (int k = 0; k < DRO__SLOTS_PER_LANE; k++)
-            dro__free(lane->slots[k]);
-        for (int k = 0; k < DRO__PARTS; k++)
-            dro__free(lane->sum[k]);
-        dro__free(lane->slope);
-        dro__free(lane->scratch);
-        for (int k = 0; k < DRO__SLOTS_PER_LANE; k++)
-            lane->slots[k] = NULL;
-        for (int k = 0; k < DRO__PARTS; k++)
-            lane->sum[k] = NULL;
-        lane->slope = NULL;
-        lane->scratch = NULL;
-    }
-}
-
-/* Lanes' buffers of the sizes that are now needed. */
-static dro_status make_lanes(dro__cpu_network *net, size_t slot, size_t weights, size_t scratch)
-{
-    if (slot <= net->slot_size && weights <= net->weight_size && scratch <= net->scratch_size)
-        return DRO_OK;
-    free_lanes(net);
-    net->slot_size = slot > net->slot_size ? slot : net->slot_size;
-    net->weight_size = weights > net->weight_size ? weights : net->weight_size;
-    net->scratch_size = scratch > net->scratch_size ? scratch : net->scratch_size;
-    bool ok = true;
-    for (size_t l = 0; l < net->lane_count; l++) {
-        dro__lane *lane = &net->lanes[l];
-        for (int k = 0; k < DRO__SLOTS_PER_LANE; k++)
-            ok = ok && (lane->slots[k] = dro__alloc(net->slot_size, sizeof(float)));
-        ok = ok && (lane->scratch = dro__alloc(net->scratch_size + 1, 1));
-        for (int k = 0; net->weight_size && k < DRO__PARTS; k++)
-            ok = ok && (lane->sum[k] = dro__alloc(net->weight_size, sizeof(float)));
-        if (net->weight_size)
-            ok = ok && (lane->slope = dro__alloc(net->weight_size, sizeof(float)));
-    }
-    if (ok)
-        return DRO_OK;
-    free_lanes(net);
-    net->slot_size = net->weight_size = net->scratch_size = 0;
-    return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the lanes of a network");
-}
-
-/* Convolutions for the chunks that these parts fall into. */
-static dro_status ready_chunks(dro__cpu_network *net, dro__program *p, const dro_net_batch *parts,
-                               int count)
-{
-    size_t slot = 1, weights = 0, scratch = 0;
-    for (int32_t i = 0; i < p->op_count; i++) {
-        dro__run *op = &p->ops[i];
-        size_t most = p->values[op->end].size;
-        for (int k = 0; k < op->input_count; k++)
-            most = p->values[op->in[k].value].size > most ? p->values[op->in[k].value].size : most;
-        slot = most * op->chunk > slot ? most * op->chunk : slot;
-        for (int k = 0; op->conv && k < count; k++) {
-            size_t rest = parts[k].count % op->chunk;
-            if (parts[k].count >= op->chunk)
-                DRO_TRY(dro__conv_ready(op->conv, op->chunk));
-            if (rest)
-                DRO_TRY(dro__conv_ready(op->conv, rest));
-        }
-        if (op->conv) {
-            size_t bytes = dro__conv_scratch(op->conv);
-            scratch = bytes > scratch ? bytes : scratch;
-        }
-        if (op->conv && op->back && !op->node->frozen) {
-            size_t size = dro__conv_slope_size(op->conv);
-            weights = size > weights ? size : weights;
-        }
-    }
-    return make_lanes(net, slot, weights, scratch);
-}
-
-static dro_status make_room(dro__cpu_network *net, dro__program *p, const dro_net_batch *parts,
-                            int count)
-{
-    bool same = true;
-    for (int k = 0; k < DRO__PARTS; k++) {
-        size_t here = k < count ? parts[k].count : 0;
-        same = same && (here == p->counts[k] || here == 0);
-    }
-    if (!same) {
-        DRO_TRY(ready_chunks(net, p, parts, count));
-        for (int k = 0; k < count; k++)
-            p->counts[k] = parts[k].count;
-    }
-    size_t total = net->first[count];
-    p->room = total;
-    if (p->arena * total <= net->arena_size)
-        return DRO_OK;
-    dro__free(net->arena);
-    net->arena_size = 0;
-    net->arena = dro__alloc(p->arena * total, sizeof(float));
-    if (!net->arena)
-        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a batch of %zu: it needs %zu MiB",
-                         total, p->arena * total * sizeof(float) >> 20);
-    net->arena_size = p->arena * total;
-    return DRO_OK;
-}
-
 /* ---- the table ---- */
 
 static void destroy(void *arg)
@@ -400,13 +292,14 @@ static void destroy(void *arg)
     dro__cpu_network *net = arg;
     if (!net)
         return;
-    free_lanes(net);
     for (size_t l = 0; net->lanes && l < net->lane_count; l++) {
+        dro__lane_free(&net->lanes[l]);
         dro__free(net->lanes[l].moments);
         dro__free(net->lanes[l].row);
     }
     for (int32_t i = 0; net->convs && i < net->graph->count; i++)
-        dro__conv_destroy(net->convs[i]);
+        if (net->convs[i])
+            net->convs[i]->cls->destroy(net->convs[i]);
     for (int k = 0; k < 2; k++)
         dro__program_destroy(&net->program[k]);
     dro__onednn_destroy(net->library);
@@ -486,7 +379,7 @@ static dro_status begin(dro__cpu_network *net, dro__program *program, const floa
         net->parts[k] = parts[k];
         net->first[k + 1] = net->first[k] + parts[k].count;
     }
-    DRO_TRY(make_room(net, program, parts, part_count));
+    DRO_TRY(dro__network_room(net, program, parts, part_count));
     atomic_store(&net->failed, false);
     memcpy(net->taken, net->memory.statistics, net->graph->statistics_size * sizeof *net->taken);
     for (int32_t k = 0; k < program->tail_count; k++)

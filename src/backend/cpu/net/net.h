@@ -60,19 +60,24 @@ typedef struct dro__run {
     int32_t end;           /* the value it makes */
     int input_count;
     dro__use in[DRO__NODE_INPUTS];
-    dro__use residual; /* of the tail of `end` */
-    bool back;         /* it takes part in the backward pass */
-    dro__conv *conv;   /* borrowed from the network */
-    size_t chunk;      /* examples */
+    dro__use residual;  /* of the tail of `end` */
+    bool back;          /* it takes part in the backward pass */
+    dro__conv *conv;    /* borrowed from the network */
+    size_t chunk, most; /* examples: of a chunk now, and where the cache ends */
     size_t lanes;
 } dro__run;
 
 enum { DRO__SLOTS_PER_LANE = 4, DRO__USES = DRO__NODE_INPUTS + 1 };
 
+typedef struct dro__lane_room { /* sizes in floats, scratch in bytes */
+    size_t slot, sum[DRO__PARTS], spare, scratch;
+} dro__lane_room;
+
 typedef struct dro__lane {
+    dro__lane_room room;
     float *slots[DRO__SLOTS_PER_LANE]; /* a chunk each */
-    float *slope;                      /* a chunk's gradient by the weights */
-    float *sum[DRO__PARTS];            /* their sums */
+    float *sum[DRO__PARTS];            /* of the chunks' gradients by the weights */
+    float *spare;
     bool any[DRO__PARTS];
     void *scratch;
     double *moments; /* (uses, parts, 2, channels) */
@@ -90,7 +95,6 @@ typedef struct dro__program {
     int32_t op_count;
     int32_t heads[DRO__HEADS]; /* values */
     size_t arena;              /* floats per example */
-    size_t slot, weights;      /* largest chunk in floats; largest gradient of a convolution */
     size_t room;               /* examples that its chunks were made ready for */
     size_t counts[DRO__PARTS]; /* the parts that were made ready last */
 } dro__program;
@@ -106,7 +110,7 @@ typedef struct dro__cpu_network {
     dro__conv **convs;       /* (graph count) */
     dro__program program[2]; /* evaluation, training */
     float *arena;
-    size_t arena_size, slot_size, weight_size, scratch_size;
+    size_t arena_size;
     size_t channels; /* the most, padded */
     float *taken;    /* (statistics) after part 0 of the last forward */
     bool pending;
@@ -125,6 +129,11 @@ typedef struct dro__cpu_network {
 dro_status dro__program_create(dro__cpu_network *net, bool training);
 void dro__program_destroy(dro__program *program);
 void dro__program_plan(dro__program *program);
+
+/* room.c: makes the network ready for a call with these parts. */
+dro_status dro__network_room(dro__cpu_network *net, dro__program *program,
+                             const dro_net_batch *parts, int count);
+void dro__lane_free(dro__lane *lane);
 
 /* A chunk of examples of one part, on one lane. */
 typedef struct dro__piece {

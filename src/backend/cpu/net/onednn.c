@@ -1,6 +1,8 @@
 /* oneDNN's C API, version 2.6: convolutions and matrix products. */
 #include "onednn.h"
 
+#include "kernels.h"
+
 #include <dnnl.h>
 #include <omp.h>
 #include <string.h>
@@ -22,21 +24,20 @@ typedef struct primitive {
     dnnl_memory_t *memory; /* (lanes, ARGS) */
 } primitive;
 
-struct dro__conv {
+typedef struct convolution {
+    dro__conv base;
     dro__onednn *library;
-    dro__conv_shape shape;
     dnnl_alg_kind_t algorithm[WAYS];
     size_t counts[COUNTS];
     int used;
     primitive ways[COUNTS][WAYS];
-    size_t scratch;
     /* The layouts that the library chose for the weights, the same for every chunk size. */
     bool chosen;
     dnnl_memory_desc_t layout[WAYS];
     float *weights[2]; /* in the layouts of FORWARD and DATA */
     dnnl_primitive_t reorder[WAYS];
     dnnl_memory_t plain, other[WAYS]; /* of the reorders */
-};
+} convolution;
 
 static dro_status failed(dro__onednn *library, const char *what, dnnl_status_t status)
 {
@@ -119,10 +120,9 @@ static void primitive_free(const dro__onednn *library, primitive *p)
     *p = (primitive){0};
 }
 
-void dro__conv_destroy(dro__conv *conv)
+static void conv_destroy(dro__conv *base)
 {
-    if (!conv)
-        return;
+    convolution *conv = (convolution *)base;
     for (int c = 0; c < COUNTS; c++)
         for (int way = 0; way < WAYS; way++)
             primitive_free(conv->library, &conv->ways[c][way]);
@@ -139,28 +139,13 @@ void dro__conv_destroy(dro__conv *conv)
     dro__free(conv);
 }
 
-dro_status dro__conv_create(dro__onednn *library, const dro__conv_shape *shape, dro__conv **out)
-{
-    dro__conv *conv = dro__alloc(1, sizeof *conv);
-    if (!conv)
-        return dro__fail(library->ctx, DRO_ERR_MEMORY, "no memory for a convolution");
-    conv->library = library;
-    conv->shape = *shape;
-    const dro_window *k = &shape->window;
-    bool three = k->kernel[0] == 3 && k->kernel[1] == 3 && k->stride[0] == 1 && k->stride[1] == 1;
-    bool winograd = three && shape->in >= 32 && shape->out >= 32 && dro__onednn_block() == 16;
-    for (int way = 0; way < WAYS; way++)
-        conv->algorithm[way] = winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
-    *out = conv;
-    return DRO_OK;
-}
-
 /* Descriptors of the three tensors for `count` examples; weights in whatever layout is best, or in the one
  * that was chosen. */
-static dnnl_status_t describe(const dro__conv *conv, size_t count, int way, dnnl_memory_desc_t *src,
-                              dnnl_memory_desc_t *wei, dnnl_memory_desc_t *dst)
+static dnnl_status_t describe(const convolution *conv, size_t count, int way,
+                              dnnl_memory_desc_t *src, dnnl_memory_desc_t *wei,
+                              dnnl_memory_desc_t *dst)
 {
-    const dro__conv_shape *s = &conv->shape;
+    const dro__conv_shape *s = &conv->base.shape;
     dnnl_dims_t in = {(dnnl_dim_t)count, s->in, s->in_height, s->in_width};
     dnnl_dims_t out = {(dnnl_dim_t)count, s->out, s->height, s->width};
     dnnl_dims_t w = {s->out, s->in, s->window.kernel[0], s->window.kernel[1]};
@@ -177,10 +162,10 @@ static dnnl_status_t describe(const dro__conv *conv, size_t count, int way, dnnl
 }
 
 /* The primitive descriptor of one way with one algorithm. `hint` is the forward one, for the others. */
-static dnnl_status_t pick(const dro__conv *conv, size_t count, int way, dnnl_alg_kind_t algorithm,
+static dnnl_status_t pick(const convolution *conv, size_t count, int way, dnnl_alg_kind_t algorithm,
                           const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
 {
-    const dro__conv_shape *s = &conv->shape;
+    const dro__conv_shape *s = &conv->base.shape;
     dnnl_dims_t stride = {s->window.stride[0], s->window.stride[1]};
     dnnl_dims_t pad = {s->window.pad[0], s->window.pad[1]}, after;
     int32_t in[2] = {s->in_height, s->in_width}, out[2] = {s->height, s->width};
@@ -213,7 +198,7 @@ static dnnl_status_t pick(const dro__conv *conv, size_t count, int way, dnnl_alg
 }
 
 /* The primitive and its lanes' memory objects, without memory yet. */
-static dnnl_status_t make(dro__conv *conv, int way, const_dnnl_primitive_desc_t pd, primitive *p)
+static dnnl_status_t make(convolution *conv, int way, const_dnnl_primitive_desc_t pd, primitive *p)
 {
     static const int kinds[WAYS][ARGS] = {
         {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD},
@@ -236,8 +221,8 @@ static dnnl_status_t make(dro__conv *conv, int way, const_dnnl_primitive_desc_t 
             status = dnnl_memory_create(&p->memory[lane * ARGS + a], md, conv->library->engine,
                                         DNNL_MEMORY_NONE);
         size_t bytes = dnnl_memory_desc_get_size(md);
-        if (a == ARGS - 1 && bytes > conv->scratch)
-            conv->scratch = bytes;
+        if (a == ARGS - 1 && bytes > conv->base.scratch)
+            conv->base.scratch = bytes;
         if (kinds[way][a] == (way == WEIGHTS ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS))
             conv->layout[way] = *md;
     }
@@ -245,7 +230,7 @@ static dnnl_status_t make(dro__conv *conv, int way, const_dnnl_primitive_desc_t 
 }
 
 /* One way for one chunk size; falls back to the direct algorithm where Winograd's is not to be had. */
-static dnnl_status_t make_way(dro__conv *conv, size_t count, int way,
+static dnnl_status_t make_way(convolution *conv, size_t count, int way,
                               const_dnnl_primitive_desc_t hint, primitive *p,
                               dnnl_primitive_desc_t *keep)
 {
@@ -266,9 +251,9 @@ static dnnl_status_t make_way(dro__conv *conv, size_t count, int way,
 }
 
 /* Reorders between plain weights and the chosen layouts. */
-static dnnl_status_t make_reorders(dro__conv *conv)
+static dnnl_status_t make_reorders(convolution *conv)
 {
-    const dro__conv_shape *s = &conv->shape;
+    const dro__conv_shape *s = &conv->base.shape;
     dnnl_dims_t w = {s->out, s->in, s->window.kernel[0], s->window.kernel[1]};
     dnnl_memory_desc_t plain;
     dnnl_engine_t engine = conv->library->engine;
@@ -297,7 +282,7 @@ static dnnl_status_t make_reorders(dro__conv *conv)
     return status;
 }
 
-static int find(const dro__conv *conv, size_t count)
+static int find(const convolution *conv, size_t count)
 {
     for (int c = 0; c < conv->used; c++)
         if (conv->counts[c] == count)
@@ -305,8 +290,9 @@ static int find(const dro__conv *conv, size_t count)
     return -1;
 }
 
-dro_status dro__conv_ready(dro__conv *conv, size_t count)
+static dro_status conv_ready(dro__conv *base, size_t count)
 {
+    convolution *conv = (convolution *)base;
     if (find(conv, count) >= 0)
         return DRO_OK;
     int at = conv->used < COUNTS ? conv->used : COUNTS - 1;
@@ -316,9 +302,9 @@ dro_status dro__conv_ready(dro__conv *conv, size_t count)
     int before = dro__onednn_begin();
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t status = make_way(conv, count, FORWARD, NULL, &conv->ways[at][FORWARD], &hint);
-    if (status == dnnl_success && conv->shape.data)
+    if (status == dnnl_success && conv->base.shape.data)
         status = make_way(conv, count, DATA, hint, &conv->ways[at][DATA], NULL);
-    if (status == dnnl_success && conv->shape.weight)
+    if (status == dnnl_success && conv->base.shape.weight)
         status = make_way(conv, count, WEIGHTS, hint, &conv->ways[at][WEIGHTS], NULL);
     if (hint)
         dnnl_primitive_desc_destroy(hint);
@@ -328,24 +314,17 @@ dro_status dro__conv_ready(dro__conv *conv, size_t count)
     if (status != dnnl_success)
         return failed(conv->library, "convolution", status);
     conv->chosen = true;
+    if (conv->base.shape.weight)
+        base->slope_size = base->spare =
+            dnnl_memory_desc_get_size(&conv->layout[WEIGHTS]) / sizeof(float);
     conv->counts[at] = count;
     conv->used = at + 1;
     return DRO_OK;
 }
 
-size_t dro__conv_scratch(const dro__conv *conv)
-{
-    return conv->scratch;
-}
-
-size_t dro__conv_slope_size(const dro__conv *conv)
-{
-    return dnnl_memory_desc_get_size(&conv->layout[WEIGHTS]) / sizeof(float);
-}
-
 /* ---- running ---- */
 
-static bool run(dro__conv *conv, int way, size_t lane, size_t count, const void *first,
+static bool run(convolution *conv, int way, size_t lane, size_t count, const void *first,
                 const void *second, void *third, void *scratch)
 {
     int c = find(conv, count);
@@ -362,25 +341,31 @@ static bool run(dro__conv *conv, int way, size_t lane, size_t count, const void 
     return dnnl_primitive_execute(p->run, conv->library->streams[lane], ARGS, args) == dnnl_success;
 }
 
-bool dro__conv_forward(dro__conv *conv, size_t lane, size_t count, const float *x, float *z,
-                       void *scratch)
+static bool conv_forward(dro__conv *base, size_t lane, size_t count, const float *x, float *z,
+                         void *scratch)
 {
+    convolution *conv = (convolution *)base;
     return run(conv, FORWARD, lane, count, x, conv->weights[FORWARD], z, scratch);
 }
 
-bool dro__conv_data(dro__conv *conv, size_t lane, size_t count, const float *dz, float *dx,
-                    void *scratch)
+static bool conv_data(dro__conv *base, size_t lane, size_t count, const float *dz, float *dx,
+                      void *scratch)
 {
+    convolution *conv = (convolution *)base;
     return run(conv, DATA, lane, count, dz, conv->weights[DATA], dx, scratch);
 }
 
-bool dro__conv_slope(dro__conv *conv, size_t lane, size_t count, const float *x, const float *dz,
-                     float *slope, void *scratch)
+static bool conv_slope(dro__conv *base, size_t lane, size_t count, const float *x, const float *dz,
+                       bool first, float *sum, float *spare, void *scratch)
 {
-    return run(conv, WEIGHTS, lane, count, x, dz, slope, scratch);
+    if (!run((convolution *)base, WEIGHTS, lane, count, x, dz, first ? sum : spare, scratch))
+        return false;
+    if (!first)
+        dro__floats_add(base->slope_size, sum, spare);
+    return true;
 }
 
-static bool reorder(dro__conv *conv, int way, void *plain, void *other)
+static bool reorder(convolution *conv, int way, void *plain, void *other)
 {
     bool out = way == WEIGHTS;
     dnnl_exec_arg_t args[2] = {{DNNL_ARG_FROM, out ? conv->other[way] : conv->plain},
@@ -391,13 +376,38 @@ static bool reorder(dro__conv *conv, int way, void *plain, void *other)
                dnnl_success;
 }
 
-bool dro__conv_take(dro__conv *conv, const float *w, bool back)
+static bool conv_take(dro__conv *base, const float *w, bool back)
 {
+    convolution *conv = (convolution *)base;
     int way = back ? DATA : FORWARD;
     return reorder(conv, way, (void *)w, conv->weights[way]);
 }
 
-bool dro__conv_slope_out(dro__conv *conv, const float *slope, float *dw)
+static bool conv_slope_out(dro__conv *base, const float *sum, float *dw)
 {
-    return reorder(conv, WEIGHTS, dw, (void *)slope);
+    return reorder((convolution *)base, WEIGHTS, dw, (void *)sum);
+}
+
+dro_status dro__onednn_conv(dro__onednn *library, const dro__conv_shape *shape, dro__conv **out)
+{
+    static const dro__conv_class class = {.destroy = conv_destroy,
+                                          .ready = conv_ready,
+                                          .take = conv_take,
+                                          .forward = conv_forward,
+                                          .data = conv_data,
+                                          .slope = conv_slope,
+                                          .slope_out = conv_slope_out};
+    convolution *conv = dro__alloc(1, sizeof *conv);
+    if (!conv)
+        return dro__fail(library->ctx, DRO_ERR_MEMORY, "no memory for a convolution");
+    conv->base.cls = &class;
+    conv->base.shape = *shape;
+    conv->library = library;
+    const dro_window *k = &shape->window;
+    bool three = k->kernel[0] == 3 && k->kernel[1] == 3 && k->stride[0] == 1 && k->stride[1] == 1;
+    bool winograd = three && shape->in >= 32 && shape->out >= 32 && dro__onednn_block() == 16;
+    for (int way = 0; way < WAYS; way++)
+        conv->algorithm[way] = winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
+    *out = &conv->base;
+    return DRO_OK;
 }

@@ -74,6 +74,8 @@ static reading read_by(const dro__program *p, int32_t value)
 
 static void add(span *spans, size_t *count, int64_t *place, size_t size, int32_t from, int32_t to)
 {
+    enum { LINE = 16 }; /* floats: every value begins on a cache line */
+    size = (size + LINE - 1) / LINE * LINE;
     spans[(*count)++] = (span){place, size, from, to};
 }
 

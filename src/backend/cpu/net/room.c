@@ -1,0 +1,125 @@
+/* Memory of a network: the arena that holds its values, and the lanes' buffers, made when a larger batch comes
+ * than ever before and then kept. */
+#include "net.h"
+
+void dro__lane_free(dro__lane *lane)
+{
+    for (int k = 0; k < DRO__SLOTS_PER_LANE; k++) {
+        dro__free(lane->slots[k]);
+        lane->slots[k] = NULL;
+    }
+    for (int k = 0; k < DRO__PARTS; k++) {
+        dro__free(lane->sum[k]);
+        lane->sum[k] = NULL;
+    }
+    dro__free(lane->spare);
+    dro__free(lane->scratch);
+    lane->spare = NULL;
+    lane->scratch = NULL;
+    lane->room = (dro__lane_room){0};
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A lane's buffers, at least of the given sizes. */
+static dro_status make_lane(dro_context *ctx, dro__lane *lane, const dro__lane_room *need)
+{
+    dro__lane_room room = lane->room;
+    if (need->slot <= room.slot && need->sum[0] <= room.sum[0] && need->sum[1] <= room.sum[1] &&
+        need->spare <= room.spare && need->scratch <= room.scratch)
+        return DRO_OK;
+    dro__lane_free(lane);
+    room.slot = larger(room.slot, need->slot);
+    room.spare = larger(room.spare, need->spare);
+    room.scratch = larger(room.scratch, need->scratch);
+    bool ok = true;
+    for (int k = 0; k < DRO__SLOTS_PER_LANE; k++)
+        ok = ok && (lane->slots[k] = dro__alloc(room.slot, sizeof(float)));
+    for (int k = 0; k < DRO__PARTS; k++) {
+        room.sum[k] = larger(room.sum[k], need->sum[k]);
+        ok = ok && (!room.sum[k] || (lane->sum[k] = dro__alloc(room.sum[k], sizeof(float))));
+    }
+    ok = ok && (!room.spare || (lane->spare = dro__alloc(room.spare, sizeof(float))));
+    ok = ok && (!room.scratch || (lane->scratch = dro__alloc(room.scratch, 1)));
+    if (!ok) {
+        dro__lane_free(lane);
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the lanes of a network");
+    }
+    lane->room = room;
+    return DRO_OK;
+}
+
+/* What an operation needs of each of its lanes. */
+static void need_of(const dro__program *p, const dro__run *op, int parts, dro__lane_room *need)
+{
+    size_t most = p->values[op->end].size;
+    for (int k = 0; k < op->input_count; k++)
+        most = larger(most, p->values[op->in[k].value].size);
+    need->slot = larger(need->slot, most * op->chunk);
+    if (!op->conv)
+        return;
+    need->scratch = larger(need->scratch, op->conv->scratch);
+    for (int k = 0; op->back && !op->node->frozen && k < parts; k++)
+        need->sum[k] = larger(need->sum[k], op->conv->slope_size);
+    if (op->back && !op->node->frozen)
+        need->spare = larger(need->spare, op->conv->spare);
+}
+
+/* Convolutions for the chunks that these parts fall into, and the lanes' buffers. */
+static dro_status ready_chunks(dro__cpu_network *net, dro__program *p, const dro_net_batch *parts,
+                               int count)
+{
+    size_t most = parts[0].count, threads = (size_t)dro__pool_threads(net->ctx->pool);
+    for (int k = 1; k < count; k++)
+        most = larger(most, parts[k].count);
+    size_t share = (most + threads - 1) / threads; /* no thread shall be without work */
+    for (int32_t i = 0; i < p->op_count; i++) {
+        dro__run *op = &p->ops[i];
+        op->chunk = op->most < share ? op->most : share;
+        for (int k = 0; op->conv && k < count; k++) {
+            size_t rest = parts[k].count % op->chunk;
+            if (parts[k].count >= op->chunk)
+                DRO_TRY(op->conv->cls->ready(op->conv, op->chunk));
+            if (rest)
+                DRO_TRY(op->conv->cls->ready(op->conv, rest));
+        }
+    }
+    for (size_t l = 0; l < net->lane_count; l++) {
+        dro__lane_room need = {.slot = 1};
+        for (int32_t i = 0; i < p->op_count; i++)
+            if (l < p->ops[i].lanes)
+                need_of(p, &p->ops[i], count, &need);
+        DRO_TRY(make_lane(net->ctx, &net->lanes[l], &need));
+    }
+    return DRO_OK;
+}
+
+dro_status dro__network_room(dro__cpu_network *net, dro__program *p, const dro_net_batch *parts,
+                             int count)
+{
+    bool same = true;
+    for (int k = 0; k < DRO__PARTS; k++) {
+        size_t here = k < count ? parts[k].count : 0;
+        same = same && (here == p->counts[k] || here == 0);
+    }
+    if (!same) {
+        DRO_TRY(ready_chunks(net, p, parts, count));
+        for (int k = 0; k < count; k++)
+            p->counts[k] = parts[k].count;
+    }
+    size_t total = net->first[count];
+    p->room = total;
+    if (p->arena * total <= net->arena_size)
+        return DRO_OK;
+    dro__free(net->arena);
+    net->arena_size = 0;
+    net->arena = dro__alloc(p->arena * total, sizeof(float));
+    if (!net->arena)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a batch of %zu: it needs %zu MiB",
+                         total, p->arena * total * sizeof(float) >> 20);
+    net->arena_size = p->arena * total;
+    return DRO_OK;
+}
