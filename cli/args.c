@@ -6,13 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_OPTIONS = 48, MAX_WORDS = 64 };
+enum { MAX_OPTIONS = 48, MAX_WORDS = 4096, MAX_GIVEN = 256 };
 
 struct cli_args {
     const cli_command *command;
     const char *values[MAX_OPTIONS]; /* as given, "" for a flag, NULL: not given */
     const char *words[MAX_WORDS];
     int word_count;
+    struct { /* every option as it came, for those that may come again */
+        int index;
+        const char *value;
+    } given[MAX_GIVEN];
+    int given_count;
     bool help;
 };
 
@@ -213,6 +218,10 @@ static int parse_option(cli_args *args, int argc, char **argv, int *at)
         value = argv[++*at];
     }
     args->values[index] = value;
+    if (args->given_count == MAX_GIVEN)
+        return cli_usage("%s: more than %d options", command->name, MAX_GIVEN);
+    args->given[args->given_count].index = index;
+    args->given[args->given_count++].value = value;
     args->help = args->help || strcmp(option->name, "help") == 0;
     return check_value(command, option, value);
 }
@@ -249,7 +258,8 @@ static int parse(cli_args *args, int argc, char **argv)
 
 int cli_run(const cli_command *command, int argc, char **argv)
 {
-    cli_args args = {.command = command};
+    static cli_args args;
+    args = (cli_args){.command = command};
     int status = parse(&args, argc, argv);
     if (status)
         return status;
@@ -272,6 +282,15 @@ const char *cli_text(const cli_args *args, const char *name)
     return args->values[index] ? args->values[index] : option_at(args->command, index)->fallback;
 }
 
+const char *cli_given(const cli_args *args, const char *name, int k)
+{
+    int index = option_find(args->command, name, strlen(name));
+    for (int i = 0; i < args->given_count; i++)
+        if (args->given[i].index == index && k-- == 0)
+            return args->given[i].value;
+    return NULL;
+}
+
 double cli_real(const cli_args *args, const char *name)
 {
     double value = 0;
@@ -292,6 +311,11 @@ bool cli_flag(const cli_args *args, const char *name)
 bool cli_json(const cli_args *args)
 {
     return cli_flag(args, "json");
+}
+
+const char *cli_name(const cli_args *args)
+{
+    return args->command->name;
 }
 
 const char *cli_word(const cli_args *args, int index)

@@ -41,10 +41,13 @@ typedef struct cli_command {
 
 /* Parsed and checked: a name must be in the command's table. NULL / 0 when there is no value. */
 const char *cli_text(const cli_args *args, const char *name);
+const char *cli_given(const cli_args *args, const char *name,
+                      int k); /* its k-th value, NULL past the last */
 double cli_real(const cli_args *args, const char *name);
 long long cli_integer(const cli_args *args, const char *name);
 bool cli_flag(const cli_args *args, const char *name);
 bool cli_json(const cli_args *args);
+const char *cli_name(const cli_args *args);            /* of the command */
 const char *cli_word(const cli_args *args, int index); /* the i-th word, or NULL */
 
 /* The nearest of names[0..count) to a word, or NULL when none is near. */

@@ -5,10 +5,8 @@
 #include <string.h>
 
 static const char *const kinds[] = {
-    [DRO_PARAM_REAL] = "real",
-    [DRO_PARAM_INTEGER] = "integer",
-    [DRO_PARAM_CHOICE] = "choice",
-    [DRO_PARAM_LIST] = "list",
+    [DRO_PARAM_REAL] = "real", [DRO_PARAM_INTEGER] = "integer", [DRO_PARAM_CHOICE] = "choice",
+    [DRO_PARAM_LIST] = "list", [DRO_PARAM_TEXT] = "text",
 };
 
 static json_t *choices_json(const char *choices)

@@ -18,6 +18,7 @@
 #include <dro/report.h>
 #include <dro/status.h>
 #include <dro/stream.h>
+#include <dro/train.h>
 #include <dro/version.h>
 
 #endif

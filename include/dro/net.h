@@ -134,6 +134,9 @@ DRO_API dro_status dro_net_tensor(const dro_net *net, size_t index, dro_tensor *
  * outputs is left as it is, and *kept (optional) says how many tensors that were. */
 DRO_API dro_status dro_net_load(dro_net *net, const char *path, size_t *kept);
 DRO_API dro_status dro_net_save(const dro_net *net, const char *path);
+/* The same with the file's metadata: key, value, key, value ..., NULL (UTF-8). NULL: "format", "pt". */
+DRO_API dro_status dro_net_save_with(const dro_net *net, const char *path,
+                                     const char *const *metadata);
 
 /* ---- use ---- */
 

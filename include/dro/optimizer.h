@@ -87,7 +87,8 @@ typedef enum dro_param_kind {
     DRO_PARAM_REAL,
     DRO_PARAM_INTEGER,
     DRO_PARAM_CHOICE,
-    DRO_PARAM_LIST /* up to 16 reals, written 60,90 */
+    DRO_PARAM_LIST, /* up to 16 reals, written 60,90 */
+    DRO_PARAM_TEXT  /* any text of up to 4095 bytes */
 } dro_param_kind;
 
 typedef struct dro_param {

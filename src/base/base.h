@@ -64,7 +64,7 @@ void dro__pool_run(dro__pool *pool, size_t count, void (*body)(void *task, size_
 
 /* ---- described parameters ---- */
 
-enum { DRO__LIST_MAX = 16 };
+enum { DRO__LIST_MAX = 16, DRO__TEXT_MAX = 4096 };
 
 typedef struct dro__list {
     int count;
@@ -72,7 +72,7 @@ typedef struct dro__list {
 } dro__list;
 
 /* A row: the public description and where the value lives in the settings struct (a double, an
- * int64_t, an int32_t index into the choices, or a dro__list). */
+ * int64_t, an int32_t index into the choices, a dro__list, or DRO__TEXT_MAX characters). */
 typedef struct dro__param {
     dro_param about;
     size_t offset;

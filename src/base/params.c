@@ -141,6 +141,12 @@ static dro_status assign(dro_context *ctx, const dro__param *row, void *settings
                              about->name, value, about->low, about->high);
         *(int64_t *)field = (int64_t)real;
         return DRO_OK;
+    case DRO_PARAM_TEXT:
+        if (strlen(value) >= DRO__TEXT_MAX)
+            return dro__fail(ctx, DRO_ERR_RANGE, "%s: %s is longer than %d characters", owner,
+                             about->name, DRO__TEXT_MAX - 1);
+        memcpy(field, value, strlen(value) + 1);
+        return DRO_OK;
     case DRO_PARAM_REAL:
         break;
     }
@@ -227,6 +233,9 @@ static void print_value(const dro__param *row, const void *settings, char *text,
         break;
     case DRO_PARAM_REAL:
         snprintf(text, size, "%.17g", *(const double *)field);
+        break;
+    case DRO_PARAM_TEXT:
+        snprintf(text, size, "%s", (const char *)field);
         break;
     case DRO_PARAM_LIST: {
         const dro__list *list = field;

@@ -157,6 +157,11 @@ dro_status dro_net_load(dro_net *net, const char *path, size_t *kept)
 
 dro_status dro_net_save(const dro_net *net, const char *path)
 {
+    return dro_net_save_with(net, path, NULL);
+}
+
+dro_status dro_net_save_with(const dro_net *net, const char *path, const char *const *metadata)
+{
     if (!net || !path)
         return DRO_ERR_ARGUMENT;
     if (!net->ready)
@@ -173,8 +178,9 @@ dro_status dro_net_save(const dro_net *net, const char *path)
         memcpy(tensors[k].shape, t->shape, sizeof t->shape);
     }
     if (status == DRO_OK) {
-        static const char *const metadata[] = {"format", "pt", NULL};
-        status = dro__safetensors_write(net->ctx, path, tensors, net->tensor_count, metadata);
+        static const char *const plain[] = {"format", "pt", NULL};
+        status = dro__safetensors_write(net->ctx, path, tensors, net->tensor_count,
+                                        metadata ? metadata : plain);
     }
     dro__free(tensors);
     dro__free(statistics);

@@ -1,0 +1,110 @@
+/* dro eval: how good trained weights are on data. */
+#include "train.h"
+
+#include <math.h>
+#include <string.h>
+
+static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const char *split)
+{
+    json_t *per_class = json_array(), *confusion = json_array(), *names = json_array();
+    for (int32_t k = 0; k < m->classes; k++) {
+        json_t *row = json_array();
+        json_array_append_new(per_class, cli_number(m->per_class[k]));
+        json_array_append_new(names, json_string(dro_predictor_class_name(p, k)));
+        for (int32_t j = 0; j < m->classes; j++)
+            json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
+        json_array_append_new(confusion, row);
+    }
+    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "model",
+                     dro_predictor_model(p), "split", split, "examples", (json_int_t)m->examples,
+                     "loss", cli_number(m->loss), "accuracy", cli_number(m->accuracy),
+                     "balanced_accuracy", cli_number(m->balanced_accuracy), "worst_class_accuracy",
+                     cli_number(m->worst_class_accuracy), "macro_f1", cli_number(m->macro_f1),
+                     "auroc", cli_number(m->auroc), "calibration_error",
+                     cli_number(m->calibration_error), "per_class", per_class, "confusion",
+                     confusion, "classes", names);
+}
+
+/* The class names as the model has them, for the table. */
+static void show(dro_predictor *p, const dro_metrics *m, const char *split)
+{
+    enum { MOST = 4096 };
+    static const char *names[MOST];
+    dro_data_info info = *dro_predictor_data(p);
+    info.classes = m->classes < MOST ? m->classes : MOST;
+    for (int32_t k = 0; k < info.classes; k++)
+        names[k] = dro_predictor_class_name(p, k);
+    info.class_names = names;
+    cli_show_classes(m, &info, false);
+    printf("\n");
+    cli_show_metrics(split, m);
+}
+
+int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split)
+{
+    static const char *const words[DRO_SPLITS] = {"train", "test", "holdout"};
+    const char *word = cli_text(args, "split");
+    *split = info->examples[DRO_TEST] ? DRO_TEST : DRO_TRAIN;
+    if (!word)
+        return 0;
+    for (int s = 0; s < DRO_SPLITS; s++)
+        if (strcmp(word, words[s]) == 0) {
+            *split = (dro_split)s;
+            if (info->examples[s] == 0)
+                return cli_fail("the data has no %s examples", word);
+            return 0;
+        }
+    return cli_usage("%s: --split %s: expected train, test or holdout", cli_name(args), word);
+}
+
+static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
+{
+    static const char *const words[DRO_SPLITS] = {"train", "test", "holdout"};
+    dro_split split;
+    const dro_metrics *m;
+    int status = cli_split(args, dro_predictor_data(p), &split);
+    if (status)
+        return status;
+    if (dro_predictor_evaluate(p, split, &m) != DRO_OK)
+        return cli_fail("%s", dro_context_error(ctx));
+    if (cli_json(args))
+        return cli_emit(metrics_json(p, m, words[split]));
+    show(p, m, words[split]);
+    return 0;
+}
+
+static int run(const cli_args *args)
+{
+    const char *weights = cli_text(args, "weights"), *data = cli_text(args, "data");
+    if (!weights || !data)
+        return cli_usage("eval: --%s is missing: usage: dro eval --weights FILE --data SPEC",
+                         weights ? "data" : "weights");
+    dro_context *ctx = cli_context(args);
+    dro_predictor *p = NULL;
+    if (!ctx)
+        return 1;
+    int status = dro_predictor_open(ctx, weights, data, &p) == DRO_OK
+                     ? evaluate(args, ctx, p)
+                     : cli_fail("%s", dro_context_error(ctx));
+    dro_predictor_close(p);
+    dro_context_destroy(ctx);
+    return status;
+}
+
+static const cli_option options[] = {
+    CLI_TRAIN_TEXT("weights", "FILE", "weights that dro train wrote"),
+    CLI_TRAIN_TEXT("data", "SPEC", "format:path[,option=value...]"),
+    CLI_TRAIN_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
+    CLI_OPTIONS_END,
+};
+
+const cli_command cmd_eval = {
+    .name = "eval",
+    .usage = "--weights FILE --data SPEC [--split NAME] [--json]",
+    .summary = "how good trained weights are on data, class by class",
+    .details =
+        "The weights file says which model it is, its classes and how images are normalised.\n"
+        "The data's classes are matched by name.",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,289 @@
+/* dro predict: what trained weights say about examples, in the order of the data. */
+#define _GNU_SOURCE /* realpath */
+#include "train.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHUNK = 256 };
+
+typedef enum format { CSV, JSONL, NPY, JSON } format; /* JSON: one list */
+
+typedef struct output {
+    FILE *to;
+    format format;
+    bool logits, real; /* real: a real-valued output */
+    int32_t classes;
+    dro_predictor *p;
+    const char *const *paths; /* of images in files, or NULL */
+    const int64_t *records;
+} output;
+
+/* ---- formats ---- */
+
+static void softmax(const float *logits, int32_t n, double *p)
+{
+    double top = -HUGE_VAL, sum = 0;
+    for (int32_t k = 0; k < n; k++)
+        top = fmax(top, (double)logits[k]);
+    for (int32_t k = 0; k < n; k++)
+        sum += p[k] = exp((double)logits[k] - top);
+    for (int32_t k = 0; k < n; k++)
+        p[k] /= sum;
+}
+
+static void csv_text(FILE *to, const char *text)
+{
+    if (!strpbrk(text, ",\"\n\r")) {
+        fputs(text, to);
+        return;
+    }
+    fputc('"', to);
+    for (; *text; text++) {
+        if (*text == '"')
+            fputc('"', to);
+        fputc(*text, to);
+    }
+    fputc('"', to);
+}
+
+static void csv_header(const output *o)
+{
+    fputs(o->paths ? "path" : "example", o->to);
+    if (o->real)
+        fputs(",value", o->to);
+    else
+        fputs(",class,probability", o->to);
+    for (int32_t k = 0; !o->real && k < o->classes; k++) {
+        char name[300];
+        snprintf(name, sizeof name, "%s:%s", o->logits ? "logit" : "p",
+                 dro_predictor_class_name(o->p, k));
+        fputc(',', o->to);
+        csv_text(o->to, name);
+    }
+    fputc('\n', o->to);
+}
+
+static void csv_row(const output *o, int64_t id, const float *logits, const double *p, int32_t best)
+{
+    if (o->paths)
+        csv_text(o->to, o->paths[id]);
+    else
+        fprintf(o->to, "%lld", (long long)o->records[id]);
+    if (o->real) {
+        fprintf(o->to, ",%.9g\n", (double)logits[0]);
+        return;
+    }
+    fputc(',', o->to);
+    csv_text(o->to, dro_predictor_class_name(o->p, best));
+    fprintf(o->to, ",%.6f", p[best]);
+    for (int32_t k = 0; k < o->classes; k++)
+        fprintf(o->to, o->logits ? ",%.9g" : ",%.6f", o->logits ? (double)logits[k] : p[k]);
+    fputc('\n', o->to);
+}
+
+static void json_row(const output *o, int64_t id, const float *logits, const double *p,
+                     int32_t best)
+{
+    json_t *row = json_object(), *list = json_array();
+    if (o->paths)
+        json_object_set_new(row, "path", json_string(o->paths[id]));
+    else
+        json_object_set_new(row, "example", json_integer(o->records[id]));
+    if (o->real) {
+        json_object_set_new(row, "value", cli_number((double)logits[0]));
+    } else {
+        json_object_set_new(row, "class", json_string(dro_predictor_class_name(o->p, best)));
+        json_object_set_new(row, "probability", cli_number(p[best]));
+        for (int32_t k = 0; k < o->classes; k++)
+            json_array_append_new(list, cli_number(o->logits ? (double)logits[k] : p[k]));
+        json_object_set(row, o->logits ? "logits" : "probabilities", list);
+    }
+    json_decref(list);
+    if (o->format == JSON)
+        fputs(id ? ",\n" : "[\n", o->to);
+    json_dumpf(row, o->to, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (o->format == JSONL)
+        fputc('\n', o->to);
+    json_decref(row);
+}
+
+/* (count, classes) floats, little-endian as every machine we run on. */
+static void npy_header(const output *o, int64_t count)
+{
+    char text[128];
+    int columns = o->real ? 1 : (int)o->classes;
+    int used = snprintf(text, sizeof text,
+                        "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld, %d), }",
+                        (long long)count, columns);
+    while ((10 + used + 1) % 64)
+        text[used++] = ' ';
+    text[used++] = '\n';
+    fwrite("\x93NUMPY\x01\x00", 1, 8, o->to);
+    fputc(used & 255, o->to);
+    fputc(used >> 8, o->to);
+    fwrite(text, 1, (size_t)used, o->to);
+}
+
+static void npy_row(const output *o, const float *logits, const double *p)
+{
+    int32_t columns = o->real ? 1 : o->classes;
+    for (int32_t k = 0; k < columns; k++) {
+        float value = o->logits || o->real ? logits[k] : (float)p[k];
+        fwrite(&value, sizeof value, 1, o->to);
+    }
+}
+
+/* ---- the loop ---- */
+
+static int predict(dro_context *ctx, const output *o, dro_split split, int64_t count)
+{
+    int32_t columns = o->real ? 1 : o->classes;
+    float *logits = calloc((size_t)(CHUNK * columns), sizeof *logits);
+    double *p = calloc((size_t)columns, sizeof *p);
+    int status = logits && p ? 0 : cli_fail("no memory for the predictions");
+    if (status == 0 && o->format == CSV)
+        csv_header(o);
+    else if (status == 0 && o->format == NPY)
+        npy_header(o, count);
+    for (int64_t first = 0; first < count && status == 0; first += CHUNK) {
+        size_t some = count - first < CHUNK ? (size_t)(count - first) : CHUNK;
+        if (dro_predictor_logits(o->p, split, first, some, logits, NULL) != DRO_OK)
+            status = cli_fail("%s", dro_context_error(ctx));
+        for (size_t i = 0; i < some && status == 0; i++) {
+            const float *row = logits + i * (size_t)columns;
+            int32_t best = 0;
+            softmax(row, columns, p);
+            for (int32_t k = 1; k < columns; k++)
+                best = row[k] > row[best] ? k : best;
+            if (o->format == NPY)
+                npy_row(o, row, p);
+            else
+                (o->format == CSV ? csv_row : json_row)(o, first + (int64_t)i, row, p, best);
+        }
+        fflush(o->to);
+        cli_progress("%lld of %lld", (long long)first + (long long)some, (long long)count);
+    }
+    if (status == 0 && o->format == JSON)
+        fputs("\n]\n", o->to);
+    free(logits);
+    free(p);
+    cli_progress(NULL);
+    return status;
+}
+
+static int open_output(const cli_args *args, output *o)
+{
+    const char *out = cli_text(args, "out"), *word = cli_text(args, "format");
+    size_t n = out ? strlen(out) : 0;
+    if (!word && n > 4 && strcmp(out + n - 4, ".npy") == 0)
+        word = "npy";
+    else if (!word && n > 6 && strcmp(out + n - 6, ".jsonl") == 0)
+        word = "jsonl";
+    else if (!word)
+        word = cli_json(args) ? "json" : "csv";
+    o->format = strcmp(word, "csv") == 0     ? CSV
+                : strcmp(word, "jsonl") == 0 ? JSONL
+                : strcmp(word, "json") == 0  ? JSON
+                                             : NPY;
+    if (o->format == NPY && strcmp(word, "npy") != 0)
+        return cli_usage("predict: --format %s: expected csv, jsonl, json or npy", word);
+    o->to = out ? fopen(out, "wb") : stdout;
+    return o->to ? 0 : cli_fail("cannot write %s", out);
+}
+
+static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, bool named)
+{
+    output o = {.p = p,
+                .logits = cli_flag(args, "logits"),
+                .classes = dro_predictor_classes(p),
+                .real = dro_predictor_classes(p) == 0};
+    const dro_data_info *info = dro_predictor_data(p);
+    dro_split split = DRO_TRAIN;
+    int status = named ? 0 : cli_split(args, info, &split);
+    if (status == 0)
+        status = open_output(args, &o);
+    if (status)
+        return status;
+    dro_examples examples;
+    if (dro_predictor_examples(p, split, &examples) != DRO_OK)
+        return cli_fail("%s", dro_context_error(ctx));
+    o.paths = examples.paths;
+    o.records = examples.records;
+    status = predict(ctx, &o, split, examples.count);
+    if (o.to == stdout)
+        return cli_finish(status);
+    if (fclose(o.to) != 0 && status == 0)
+        status = cli_fail("cannot write %s", cli_text(args, "out"));
+    return status;
+}
+
+/* Images named on the command line, as a list that is deleted again. */
+static int write_list(const cli_args *args, char *path)
+{
+    int fd = mkstemp(path);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!file)
+        return cli_fail("cannot write a temporary file in /tmp");
+    for (int i = 0; cli_word(args, i); i++) {
+        char *real = realpath(cli_word(args, i), NULL);
+        if (!real) {
+            fclose(file);
+            return cli_fail("%s: there is no such image", cli_word(args, i));
+        }
+        fprintf(file, "%s 0\n", real + 1); /* below root=/ */
+        free(real);
+    }
+    return fclose(file) == 0 ? 0 : cli_fail("cannot write a temporary file in /tmp");
+}
+
+static int run(const cli_args *args)
+{
+    char list[] = "/tmp/dro-predict-XXXXXX", spec[256];
+    const char *weights = cli_text(args, "weights"), *data = cli_text(args, "data");
+    bool named = cli_word(args, 0) != NULL;
+    if (!weights || (!data && !named))
+        return cli_usage("predict: --%s is missing: usage: dro predict --weights FILE --data SPEC",
+                         weights ? "data" : "weights");
+    if (data && named)
+        return cli_usage("predict: --data and images on the command line: give one of them");
+    dro_context *ctx = cli_context(args);
+    dro_predictor *p = NULL;
+    if (!ctx)
+        return 1;
+    int status = named ? write_list(args, list) : 0;
+    snprintf(spec, sizeof spec, "list:%s,root=/", list);
+    if (status == 0 && dro_predictor_open(ctx, weights, named ? spec : data, &p) != DRO_OK)
+        status = cli_fail("%s", dro_context_error(ctx));
+    if (status == 0)
+        status = predict_to(args, ctx, p, named);
+    if (named)
+        unlink(list);
+    dro_predictor_close(p);
+    dro_context_destroy(ctx);
+    return status;
+}
+
+static const cli_option options[] = {
+    CLI_TRAIN_TEXT("weights", "FILE", "weights that dro train wrote"),
+    CLI_TRAIN_TEXT("data", "SPEC", "format:path[,option=value...]"),
+    CLI_TRAIN_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
+    {"logits", CLI_FLAG, NULL, NULL, 0, 0, "logits instead of probabilities"},
+    CLI_TRAIN_TEXT("out", "FILE", "where to; standard output if not given"),
+    CLI_TRAIN_TEXT("format", "NAME", "csv, jsonl, json or npy (default by --out's ending, or csv)"),
+    CLI_OPTIONS_END,
+};
+
+const cli_command cmd_predict = {
+    .name = "predict",
+    .usage = "--weights FILE (--data SPEC | IMAGE...) [--out FILE] [--logits]",
+    .summary = "what trained weights say about examples or images",
+    .details =
+        "One row per example: its class, the probability of that class, and the probability\n"
+        "(or logit) of every class. Rows come as they are worked out.",
+    .options = options,
+    .most = 4096,
+    .run = run,
+};

@@ -1,0 +1,351 @@
+/* Settings of a run: flags, --set, and config files (an earlier run's config.json, or a small TOML). */
+#include "train.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- names ---- */
+
+static bool own(const char *name)
+{
+    dro_param p;
+    for (int i = 0; dro_train_param(i, &p) == DRO_OK; i++)
+        if (strcmp(p.name, name) == 0)
+            return true;
+    return false;
+}
+
+static int collect(const dro_train *train, const char **names, int room)
+{
+    static char optimizer[4096];
+    static dro_param p; /* names are static texts */
+    int count = 0;
+    dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
+    for (int i = 0; count < room && dro_train_param(i, &p) == DRO_OK; i++)
+        names[count++] = p.name;
+    for (int i = 0; count < room && dro_net_param(i, &p) == DRO_OK; i++)
+        names[count++] = p.name;
+    for (int i = 0; count < room && dro_optimizer_param(optimizer, i, &p) == DRO_OK; i++)
+        names[count++] = p.name;
+    return count;
+}
+
+enum { ROOM = 256 };
+
+static bool knows(const dro_train *train, const char *name)
+{
+    const char *names[ROOM];
+    int count = collect(train, names, ROOM);
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+int cli_train_check(const char *command, const dro_train *train, const char *name)
+{
+    const char *names[ROOM];
+    char optimizer[4096];
+    int count = collect(train, names, ROOM);
+    if (knows(train, name))
+        return 0;
+    dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
+    const char *nearest = cli_nearest(name, names, count);
+    if (nearest)
+        return cli_usage("%s: %s has no parameter '%s': did you mean '%s'?", command, optimizer,
+                         name, nearest);
+    return cli_usage("%s: %s has no parameter '%s': 'dro list optimizers %s' lists them", command,
+                     optimizer, name, optimizer);
+}
+
+static int check_optimizer(const char *command, const char *name)
+{
+    const char *names[CLI_NAMES];
+    int count = cli_optimizers(names);
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return 0;
+    const char *nearest = cli_nearest(name, names, count);
+    if (nearest)
+        return cli_usage("%s: no optimiser '%s': did you mean '%s'?", command, name, nearest);
+    return cli_usage("%s: no optimiser '%s': 'dro list optimizers' lists them", command, name);
+}
+
+/* "90s", "30m", "2h" or seconds. */
+static bool seconds_of(const char *text, char *out, size_t size)
+{
+    char *end;
+    double value = strtod(text, &end);
+    double unit = strcmp(end, "h") == 0                   ? 3600
+                  : strcmp(end, "m") == 0                 ? 60
+                  : strcmp(end, "s") == 0 || *end == '\0' ? 1
+                                                          : 0;
+    if (end == text || !(value > 0) || !isfinite(value) || unit == 0)
+        return false;
+    snprintf(out, size, "%.17g", value * unit);
+    return true;
+}
+
+static dro_context *context_of; /* holds the error texts */
+
+static int set(const char *command, dro_train *train, const char *name, const char *value)
+{
+    char seconds[40];
+    if (strcmp(name, "optimizer") == 0) {
+        int status = check_optimizer(command, value);
+        if (status)
+            return status;
+    }
+    if (strcmp(name, "max_time") == 0) {
+        if (!seconds_of(value, seconds, sizeof seconds) && strcmp(value, "0") != 0)
+            return cli_usage("%s: --max-time %s: expected a time, as in 90s, 30m or 2h", command,
+                             value);
+        if (strcmp(value, "0") != 0)
+            value = seconds;
+    }
+    if (dro_train_set(train, name, value) == DRO_OK)
+        return 0;
+    return cli_usage("%s", dro_context_error(context_of));
+}
+
+/* ---- config.json ---- */
+
+static void value_text(const json_t *value, char *text, size_t size)
+{
+    if (json_is_string(value))
+        snprintf(text, size, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(text, size, "%lld", (long long)json_integer_value(value));
+    else if (json_is_boolean(value))
+        snprintf(text, size, "%s", json_is_true(value) ? "yes" : "no");
+    else
+        snprintf(text, size, "%.17g", json_number_value(value));
+}
+
+/* The settings of an object; `all`: also names that are the optimiser's or the network's. */
+static int take_object(const char *command, dro_train *train, json_t *object, bool all)
+{
+    const char *key;
+    json_t *value;
+    char text[4096];
+    json_object_foreach(object, key, value)
+    {
+        if (json_is_object(value) || json_is_array(value) || json_is_null(value) ||
+            (!all && !own(key)))
+            continue;
+        value_text(value, text, sizeof text);
+        int status = set(command, train, key, text);
+        if (status)
+            return status;
+    }
+    return 0;
+}
+
+static int take_json(const char *command, dro_train *train, json_t *document, const char *optimizer)
+{
+    char chosen[4096];
+    int status = take_object(command, train, document, false);
+    if (status == 0)
+        status = take_object(command, train, json_object_get(document, "network_settings"), true);
+    dro_train_get(train, "optimizer", chosen, sizeof chosen);
+    /* another optimiser than the file's has its own defaults */
+    if (status == 0 && (!optimizer || strcmp(chosen, optimizer) == 0))
+        status = take_object(command, train, json_object_get(document, "optimizer_settings"), true);
+    return status;
+}
+
+/* ---- a small TOML: name = value, [tables], comments ---- */
+
+static char *trim(char *text)
+{
+    while (isspace((unsigned char)*text))
+        text++;
+    for (size_t n = strlen(text); n && isspace((unsigned char)text[n - 1]); n--)
+        text[n - 1] = '\0';
+    return text;
+}
+
+/* "text" 'text' 1.5 true [60, 90] to the text of a setting; false if it is none of them. */
+static bool toml_value(char *value, char *out, size_t size)
+{
+    size_t n = strlen(value), used = 0;
+    char end = value[0] == '[' ? ']' : value[0] == '"' || value[0] == '\'' ? value[0] : '\0';
+    if (end && (n < 2 || value[n - 1] != end))
+        return false;
+    if (end) {
+        value[n - 1] = '\0';
+        value++;
+    }
+    for (; *value && used + 1 < size; value++)
+        if (end != ']' || !strchr(" \"'", *value))
+            out[used++] = *value;
+    out[used] = '\0';
+    if (!end && strcmp(out, "true") == 0)
+        snprintf(out, size, "yes");
+    if (!end && strcmp(out, "false") == 0)
+        snprintf(out, size, "no");
+    return used > 0 || end;
+}
+
+static void cut_comment(char *line)
+{
+    char quote = '\0';
+    for (; *line; line++) {
+        if (quote)
+            quote = *line == quote ? '\0' : quote;
+        else if (*line == '"' || *line == '\'')
+            quote = *line;
+        else if (*line == '#')
+            *line = '\0';
+        if (!*line)
+            return;
+    }
+}
+
+static int take_toml(const char *command, dro_train *train, const char *path, FILE *file)
+{
+    char line[8192], value[4096];
+    for (int number = 1; fgets(line, sizeof line, file); number++) {
+        cut_comment(line);
+        char *name = trim(line), *equals = strchr(name, '=');
+        if (!*name || *name == '[')
+            continue;
+        if (!equals)
+            return cli_fail("%s: line %d: expected name = value", path, number);
+        *equals = '\0';
+        name = trim(name);
+        if (!toml_value(trim(equals + 1), value, sizeof value))
+            return cli_fail("%s: line %d: %s has no value that can be read", path, number, name);
+        for (char *c = name; *c; c++)
+            *c = *c == '-' ? '_' : *c;
+        if (strcmp(name, "lr") == 0)
+            name = "eta";
+        if (strcmp(name, "backend") == 0 || strcmp(name, "threads") == 0)
+            continue;
+        int status = set(command, train, name, value);
+        if (status)
+            return status;
+    }
+    return 0;
+}
+
+int cli_train_config(const char *command, dro_train *train, const char *path, const char *optimizer)
+{
+    size_t length = strlen(path);
+    if (length > 5 && strcmp(path + length - 5, ".toml") == 0) {
+        FILE *file = fopen(path, "r");
+        if (!file)
+            return cli_fail("cannot read %s", path);
+        int status = take_toml(command, train, path, file);
+        fclose(file);
+        return status;
+    }
+    json_error_t error;
+    json_t *document = json_load_file(path, 0, &error);
+    if (!document && error.line < 1)
+        return cli_fail("%s", error.text);
+    if (!document)
+        return cli_fail("%s: line %d: %s", path, error.line, error.text);
+    int status = take_json(command, train, document, optimizer);
+    json_decref(document);
+    return status;
+}
+
+dro_context *cli_train_context(const cli_args *args, const char *config)
+{
+    json_t *document = config ? json_load_file(config, 0, NULL) : NULL;
+    const char *backend = cli_given(args, "backend", 0), *threads = cli_given(args, "threads", 0);
+    const char *theirs = json_string_value(json_object_get(document, "backend"));
+    int count = threads ? (int)cli_integer(args, "threads")
+                        : (int)json_integer_value(json_object_get(document, "threads"));
+    dro_context *ctx = NULL;
+    dro_status status = dro_context_create(backend ? backend : theirs, count, &ctx);
+    if (status != DRO_OK)
+        cli_fail("the backend %s cannot be used: %s",
+                 backend  ? backend
+                 : theirs ? theirs
+                          : "auto",
+                 dro_status_text(status));
+    json_decref(document);
+    context_of = ctx;
+    return ctx;
+}
+
+/* ---- the command line ---- */
+
+static int take_set(const char *command, dro_train *train, const char *pair)
+{
+    char name[128];
+    const char *equals = strchr(pair, '=');
+    if (!equals || equals == pair || equals - pair >= (long)sizeof name)
+        return cli_usage("%s: --set %s: expected --set NAME=VALUE", command, pair);
+    snprintf(name, sizeof name, "%.*s", (int)(equals - pair), pair);
+    int status = cli_train_check(command, train, name);
+    return status ? status : set(command, train, name, equals + 1);
+}
+
+static int take_reg(const char *command, dro_train *train, const char *value)
+{
+    char name[64];
+    const char *colon = strchr(value, ':');
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(value, ":"), value);
+    int status = set(command, train, "reg", name);
+    if (status || !colon)
+        return status;
+    const char *strength = strcmp(name, "ball") == 0 ? "reg_radius" : "reg_strength";
+    return set(command, train, strength, colon + 1);
+}
+
+/* The setting that a flag stands for: its name with _, but for a few. */
+static int take_flag(const cli_args *args, const char *command, dro_train *train, const char *flag)
+{
+    char name[64];
+    const char *value = cli_given(args, flag, 0);
+    if (!value)
+        return 0;
+    for (int k = 0; cli_given(args, flag, k); k++)
+        value = cli_given(args, flag, k); /* the last one counts */
+    if (strcmp(flag, "reg") == 0)
+        return take_reg(command, train, value);
+    snprintf(name, sizeof name, "%s", strcmp(flag, "lr") == 0 ? "eta" : flag);
+    for (char *c = name; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    char optimizer[4096];
+    dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
+    if (!knows(train, name))
+        return cli_usage("%s: --%s: %s has no %s", command, flag, optimizer, name);
+    return set(command, train, name, value);
+}
+
+/* A network may know precisions; all know fp32. */
+static int take_precision(const cli_args *args, const char *command, dro_train *train)
+{
+    const char *word = cli_text(args, "precision");
+    if (!word || knows(train, "precision"))
+        return word ? set(command, train, "precision", word) : 0;
+    if (strcmp(word, "fp32") == 0)
+        return 0;
+    return cli_usage("%s: --precision %s: this build computes in fp32", command, word);
+}
+
+int cli_train_settings(const cli_args *args, dro_train *train)
+{
+    static const char *const flags[] = {
+        "optimizer", "data",     "model",        "epochs",        "steps",       "batch",
+        "lr",        "lambda",   "weight-decay", "reg",           "tilt",        "loss",
+        "seed",      "init",     "train-only",   "augment",       "size",        "eval-every",
+        "best",      "patience", "max-time",     "on-divergence", "report-every"};
+    const char *command = cli_name(args), *config = cli_text(args, "config");
+    int status = 0;
+    if (config)
+        status = cli_train_config(command, train, config, cli_given(args, "optimizer", 0));
+    for (size_t k = 0; k < sizeof flags / sizeof flags[0] && status == 0; k++)
+        status = take_flag(args, command, train, flags[k]);
+    if (status == 0)
+        status = take_precision(args, command, train);
+    for (int k = 0; status == 0 && cli_given(args, "set", k); k++)
+        status = take_set(command, train, cli_given(args, "set", k));
+    return status;
+}

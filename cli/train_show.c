@@ -1,0 +1,168 @@
+/* What a run shows while it goes on, and its tables at the end. */
+#include "train.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t caught;
+
+static volatile sig_atomic_t ends_stdin;
+
+static void on_signal(int number)
+{
+    if (caught && number == SIGINT)
+        _exit(130);
+    caught = number;
+    if (ends_stdin) { /* a read that waits for a pipe sees the end instead */
+        int nothing = open("/dev/null", O_RDONLY);
+        if (nothing >= 0)
+            dup2(nothing, STDIN_FILENO);
+    }
+}
+
+void cli_stop_on_signals(bool ends_input)
+{
+    ends_stdin = ends_input;
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int cli_stopped(void)
+{
+    return caught;
+}
+
+/* ---- while it goes on ---- */
+
+static void time_text(char *text, size_t size, double seconds)
+{
+    if (!isfinite(seconds))
+        snprintf(text, size, "?");
+    else if (seconds < 60)
+        snprintf(text, size, "%.0f s", seconds);
+    else if (seconds < 3600)
+        snprintf(text, size, "%.0f:%02.0f min", floor(seconds / 60), fmod(floor(seconds), 60));
+    else
+        snprintf(text, size, "%.0f:%02.0f h", floor(seconds / 3600),
+                 floor(fmod(seconds, 3600) / 60));
+}
+
+static bool on_step(void *user, const dro_train_progress *p)
+{
+    cli_show *show = user;
+    double now = cli_seconds();
+    show->step = p->step;
+    if (!show->quiet && isatty(STDERR_FILENO) && now - show->last > 0.2 && p->step > 0) {
+        char left[32], test[64] = "";
+        show->last = now;
+        time_text(left, sizeof left, p->left);
+        if (show->evaluated)
+            snprintf(test, sizeof test, "  accuracy %.1f %%  worst class %.1f %%",
+                     100 * show->accuracy, 100 * show->worst);
+        cli_progress("epoch %.2f/%.0f  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective "
+                     "%.2f%s%s",
+                     p->epoch, p->epochs, p->examples_per_s, left, p->loss, p->objective, test,
+                     p->effective, p->evaluating ? "  evaluating " : "",
+                     p->evaluating ? p->evaluating : "");
+    }
+    return caught != 0;
+}
+
+static void on_evaluated(void *user, const dro_train_record *r)
+{
+    cli_show *show = user;
+    const dro_metrics *m = r->has_test ? &r->test : r->has_holdout ? &r->holdout : &r->train;
+    show->accuracy = m->accuracy;
+    show->worst = m->worst_class_accuracy;
+    show->evaluated = m->classes > 0;
+    if (show->quiet || isatty(STDERR_FILENO))
+        return;
+    if (r->has_window) {
+        printf("%llu examples  %.0f examples/s  loss %.4f, lately %.4f",
+               (unsigned long long)m->examples, (double)m->examples / r->seconds, m->loss,
+               r->window.loss);
+        if (m->classes)
+            printf("  accuracy %.2f %%, lately %.2f %%  worst class %.2f %%  AUROC lately %.4f",
+                   100 * m->accuracy, 100 * r->window.accuracy, 100 * m->worst_class_accuracy,
+                   r->window.auroc);
+        printf("\n");
+        fflush(stdout);
+        return;
+    }
+    char left[32];
+    double done = (double)r->info.step;
+    time_text(left, sizeof left, r->wall / done * ((double)r->steps - done));
+    printf("epoch %.6g/%.0f  %.0f examples/s  %s left  loss %.3f", r->epoch, r->epochs,
+           (double)r->info.examples / r->seconds, left, r->info.loss);
+    if (r->has_train)
+        printf("  F %.3f", r->train.objective);
+    if (m->classes)
+        printf("  accuracy %.1f %%  worst class %.1f %%", 100 * m->accuracy,
+               100 * m->worst_class_accuracy);
+    else
+        printf("  test loss %.4g", m->loss);
+    printf("  effective %.2f\n", r->info.effective);
+    fflush(stdout);
+}
+
+static void on_note(void *user, const char *text)
+{
+    (void)user;
+    cli_progress(NULL);
+    fprintf(stderr, "dro: %s\n", text);
+}
+
+dro_train_watch cli_show_watch(cli_show *show)
+{
+    return (dro_train_watch){
+        .user = show, .step = on_step, .evaluated = on_evaluated, .note = on_note};
+}
+
+/* ---- at the end ---- */
+
+void cli_show_metrics(const char *name, const dro_metrics *m)
+{
+    printf("%-8s ", name);
+    if (m->classes == 0) {
+        printf("loss %.5g\n", m->loss);
+        return;
+    }
+    printf("accuracy %.2f %%  balanced %.2f %%  worst class %.2f %%  macro F1 %.4f",
+           100 * m->accuracy, 100 * m->balanced_accuracy, 100 * m->worst_class_accuracy,
+           m->macro_f1);
+    if (isfinite(m->auroc))
+        printf("  AUROC %.4f", m->auroc);
+    printf("  calibration error %.4f  loss %.4f\n", m->calibration_error, m->loss);
+}
+
+void cli_show_classes(const dro_metrics *m, const dro_data_info *info, bool train_counts)
+{
+    enum { MOST = 40 };
+    static const char *const headers[] = {">class", "name", ">examples", ">accuracy",
+                                          ">trained on"};
+    if (m->classes == 0)
+        return;
+    cli_table *t = cli_table_create(train_counts ? 5 : 4, headers);
+    for (int32_t k = 0; k < m->classes && k < MOST; k++) {
+        cli_table_cell(t, "%d", k);
+        cli_table_cell(t, "%s", k < info->classes ? info->class_names[k] : "");
+        cli_table_cell(t, "%lld", (long long)m->counts[k]);
+        if (m->counts[k])
+            cli_table_cell(t, "%.1f %%", 100 * m->per_class[k]);
+        else
+            cli_table_cell(t, "-");
+        if (train_counts)
+            cli_table_cell(t, "%lld",
+                           info->counts[DRO_TRAIN] ? (long long)info->counts[DRO_TRAIN][k] : 0LL);
+    }
+    cli_table_print(t);
+    if (m->classes > MOST)
+        printf("... %d more classes: result.json has them all\n", m->classes - MOST);
+}

@@ -1,0 +1,153 @@
+/* Training: data, a model and an optimiser become a run, and a run a folder of files.
+ *
+ *     dro_train *train;
+ *     dro_train_create(ctx, &train);
+ *     dro_train_set(train, "data", "cifar10:DIR,imratio=0.1,holdout=0.1");
+ *     dro_train_set(train, "model", "resnet20");
+ *     dro_train_set(train, "optimizer", "recover");
+ *     dro_train_set(train, "lambda", "20");               // the optimiser's own, or the network's
+ *     dro_train_run(train, "runs/1", false, NULL);        // again with true: goes on where it was
+ *     const dro_train_record *last = dro_train_last(train);
+ *     dro_train_destroy(train);
+ *
+ * One flat list of names: those of dro_train_param() first, then the network's (dro_net_param()), then
+ * the optimiser's (dro_optimizer_param()). What is not set follows from the data, the model and the
+ * optimiser.
+ *
+ * The folder holds
+ *     config.json          everything needed to run it again; written first
+ *     metrics.jsonl        one object per evaluation
+ *     result.json          the final figures
+ *     weights.safetensors  the last weights; best.safetensors, when "best" names a measure
+ *     last.ckpt, previous.ckpt
+ * A run that was stopped or killed at any moment goes on from the newest whole checkpoint and ends with the same
+ * weights, byte for byte (the same build, backend and number of threads). */
+#ifndef DRO_TRAIN_H
+#define DRO_TRAIN_H
+
+#include <dro/data.h>
+#include <dro/net.h>
+#include <dro/optimizer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dro_train dro_train;
+
+/* ---- what is measured ---- */
+
+/* Of one split. What does not apply is NaN, or NULL. Borrowed as the record that it is in. */
+typedef struct dro_metrics {
+    int64_t examples;
+    int32_t classes; /* 0: a real-valued target */
+    double loss;     /* mean, in evaluation mode */
+    double accuracy;
+    double balanced_accuracy;    /* mean of the classes' accuracies */
+    double worst_class_accuracy; /* the smallest of them */
+    double macro_f1;
+    double auroc;             /* two classes */
+    double calibration_error; /* expected, over 15 bins of the largest probability */
+    double objective;         /* F = lambda log mean exp(loss/lambda) + r(w) over this split */
+    const double *per_class;  /* (classes) accuracy, NaN for a class without examples */
+    const int64_t *counts;    /* (classes) */
+    const int64_t *confusion; /* (classes, classes): row the truth, column the prediction */
+} dro_metrics;
+
+typedef struct dro_train_record {
+    uint64_t steps; /* planned */
+    double epoch, epochs;
+    double seconds; /* of training */
+    double wall;    /* with evaluations and checkpoints */
+    dro_info info;
+    size_t group_count; /* of group_weights: the classes' or groups' weights q, or 0 */
+    const double *group_weights;
+    bool has_train, has_test, has_holdout, has_window;
+    dro_metrics train, test, holdout;
+    /* a stream: test is of all examples so far, each predicted before it was learned from, and window of
+     * those since the last record */
+    dro_metrics window;
+} dro_train_record;
+
+/* ---- a run ---- */
+
+DRO_API dro_status dro_train_create(dro_context *ctx, dro_train **train);
+DRO_API void dro_train_destroy(dro_train *train); /* NULL is fine */
+/* Own parameters are checked at once, the network's and the optimiser's when the run begins. */
+DRO_API dro_status dro_train_set(dro_train *train, const char *name, const char *value);
+/* The present value as text, cut to size; the optimiser's and network's only if they were set. */
+DRO_API dro_status dro_train_get(const dro_train *train, const char *name, char *text, size_t size);
+/* The run's own parameters: the i-th, or DRO_ERR_END. */
+DRO_API dro_status dro_train_param(int index, dro_param *param);
+
+/* Once per step, and while a split is evaluated. */
+typedef struct dro_train_progress {
+    uint64_t step, steps;
+    double epoch, epochs, seconds, left; /* left: seconds to go, NaN: not known yet */
+    double examples_per_s, loss, objective, effective;
+    const char *evaluating; /* the split's name, or NULL */
+} dro_train_progress;
+
+typedef struct dro_train_watch {
+    void *user;
+    /* (optional) True: write a checkpoint and stop. */
+    bool (*step)(void *user, const dro_train_progress *progress);
+    void (*evaluated)(void *user, const dro_train_record *record); /* (optional) */
+    /* (optional) One line about something that was mended or decided on the way. */
+    void (*note)(void *user, const char *text);
+} dro_train_watch;
+
+/* How a run ended. */
+typedef enum dro_train_end {
+    DRO_TRAIN_NOT_ENDED,
+    DRO_TRAIN_DONE,        /* all planned steps */
+    DRO_TRAIN_PATIENCE,    /* no better for `patience` evaluations */
+    DRO_TRAIN_TIME,        /* max_time is over */
+    DRO_TRAIN_INTERRUPTED, /* the watch said so; there is a checkpoint */
+    DRO_TRAIN_DIVERGED
+} dro_train_end;
+
+/* Trains from the start, or with resume from the newest whole checkpoint in the folder (from the start if
+ * there is none). folder NULL: nothing is written. May be called many times, with different settings
+ * between. An interrupted run is DRO_OK; a diverged one DRO_ERR_NUMBER. */
+DRO_API dro_status dro_train_run(dro_train *train, const char *folder, bool resume,
+                                 const dro_train_watch *watch);
+/* Of the last run: how it ended, its last evaluation (NULL if there was none), the data it was on; borrowed
+ * until the next run. */
+DRO_API dro_train_end dro_train_ended(const dro_train *train);
+DRO_API const dro_train_record *dro_train_last(const dro_train *train);
+DRO_API const dro_data_info *dro_train_data(const dro_train *train);
+/* Its config.json and result.json as text, NULL if there is none; borrowed until the next run. */
+DRO_API const char *dro_train_config(const dro_train *train);
+DRO_API const char *dro_train_result(const dro_train *train);
+
+/* ---- a trained model ---- */
+
+typedef struct dro_predictor dro_predictor;
+
+/* Weights that a run has written: the file says which model it is, its classes and how images are
+ * normalised. Opened together with the data that it is to see. */
+DRO_API dro_status dro_predictor_open(dro_context *ctx, const char *weights, const char *spec,
+                                      dro_predictor **predictor);
+DRO_API void dro_predictor_close(dro_predictor *predictor); /* NULL is fine */
+DRO_API const dro_data_info *dro_predictor_data(const dro_predictor *predictor);
+DRO_API const char *dro_predictor_model(const dro_predictor *predictor);
+/* The model's classes: how many (0: a real-valued output) and their names. */
+DRO_API int32_t dro_predictor_classes(const dro_predictor *predictor);
+DRO_API const char *dro_predictor_class_name(const dro_predictor *predictor, int32_t index);
+/* Logits of examples first .. first + count - 1 of a split, (count, outputs); truth (count), optional: the
+ * label among the model's classes, -1 for a real-valued target. count is at most 1024. A model with one output and
+ * two classes gives 0 and its margin. */
+DRO_API dro_status dro_predictor_logits(dro_predictor *predictor, dro_split split, int64_t first,
+                                        size_t count, float *logits, int32_t *truth);
+/* The examples of a split: paths of images, places in the source. Borrowed until close. */
+DRO_API dro_status dro_predictor_examples(const dro_predictor *predictor, dro_split split,
+                                          dro_examples *examples);
+/* How good it is on a split; borrowed until the next call. */
+DRO_API dro_status dro_predictor_evaluate(dro_predictor *predictor, dro_split split,
+                                          const dro_metrics **metrics);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

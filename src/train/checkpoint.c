@@ -1,0 +1,154 @@
+/* Checkpoints: everything that a run needs to go on, in one file with a checksum.
+ *
+ * last.ckpt is written to a temporary file, brought to the disk, then the old one is renamed to
+ * previous.ckpt and the new one to last.ckpt. Killed between the two, a run finds previous.ckpt. */
+#include "train.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct header {
+    char magic[8];
+    uint64_t version, size; /* of the whole file */
+    uint64_t settings, state, more, dim, statistics, has_best;
+} header;
+
+static const char MAGIC[8] = "drockpt";
+
+enum { VERSION = 1 };
+
+static void walk(dro__archive *ar, dro__saved *s, const header *h)
+{
+    DRO__ARCHIVE(ar, s->progress);
+    dro__archive_bytes(ar, s->settings, h->settings);
+    dro__archive_bytes(ar, s->statistics, h->statistics * sizeof(float));
+    if (h->has_best) {
+        dro__archive_bytes(ar, s->best_w, h->dim * sizeof(float));
+        dro__archive_bytes(ar, s->best_statistics, h->statistics * sizeof(float));
+    }
+    dro__archive_bytes(ar, s->state, h->state);
+    dro__archive_bytes(ar, s->more, h->more);
+}
+
+dro_status dro__checkpoint_write(dro_context *ctx, const char *folder, const dro__saved *saved)
+{
+    dro__saved *s = (dro__saved *)saved; /* walking it to measure and save changes nothing */
+    header h = {.version = VERSION,
+                .settings = strlen(s->settings) + 1,
+                .state = s->state_size,
+                .more = s->more_size,
+                .dim = s->dim,
+                .statistics = s->statistics_count,
+                .has_best = s->best_w != NULL};
+    memcpy(h.magic, MAGIC, sizeof h.magic);
+    dro__archive ar = {.mode = DRO__ARCHIVE_MEASURE};
+    walk(&ar, s, &h);
+    h.size = sizeof h + ar.used + sizeof(uint64_t);
+    unsigned char *bytes = dro__alloc(h.size, 1);
+    if (!bytes)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a checkpoint of %llu bytes",
+                         (unsigned long long)h.size);
+    memcpy(bytes, &h, sizeof h);
+    ar = (dro__archive){.mode = DRO__ARCHIVE_SAVE, .bytes = bytes + sizeof h, .size = ar.used};
+    walk(&ar, s, &h);
+    uint64_t sum = dro__checksum(0, bytes, h.size - sizeof sum);
+    memcpy(bytes + h.size - sizeof sum, &sum, sizeof sum);
+    dro_status status = dro__file_replace(ctx, folder, "last.ckpt", "previous.ckpt", bytes, h.size);
+    dro__free(bytes);
+    return status;
+}
+
+void dro__saved_free(dro__saved *s)
+{
+    dro__free(s->settings);
+    dro__free(s->statistics);
+    dro__free(s->best_w);
+    dro__free(s->best_statistics);
+    dro__free(s->state);
+    dro__free(s->more);
+    *s = (dro__saved){0};
+}
+
+/* Whether the sizes in the header make up the file; none of them is trusted before that. */
+static bool adds_up(const header *h, size_t size)
+{
+    uint64_t most = size;
+    if (h->settings == 0 || h->settings > most || h->state > most || h->more > most ||
+        h->dim > most || h->statistics > most || h->has_best > 1)
+        return false;
+    uint64_t floats = h->statistics + h->has_best * (h->dim + h->statistics);
+    return sizeof *h + sizeof(dro__progress) + h->settings + h->state + h->more + 4 * floats +
+               sizeof(uint64_t) ==
+           most;
+}
+
+static dro_status parse(dro_context *ctx, const char *name, const char *bytes, size_t size,
+                        dro__saved *s)
+{
+    header h;
+    uint64_t sum;
+    if (size < sizeof h + sizeof sum)
+        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is cut off", name);
+    memcpy(&h, bytes, sizeof h);
+    if (memcmp(h.magic, MAGIC, sizeof h.magic) != 0 || h.version != VERSION)
+        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is no checkpoint of this version", name);
+    if (h.size != size)
+        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is cut off: %zu of %llu bytes", name, size,
+                         (unsigned long long)h.size);
+    memcpy(&sum, bytes + size - sizeof sum, sizeof sum);
+    if (sum != dro__checksum(0, bytes, size - sizeof sum))
+        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is damaged: its checksum is wrong", name);
+    if (!adds_up(&h, size) || bytes[sizeof h + sizeof(dro__progress) + h.settings - 1] != '\0')
+        return dro__fail(ctx, DRO_ERR_FORMAT, "%s contradicts itself", name);
+    *s =
+        (dro__saved){.dim = h.dim,
+                     .statistics_count = h.statistics,
+                     .state_size = h.state,
+                     .more_size = h.more,
+                     .settings = dro__alloc(h.settings, 1),
+                     .statistics = dro__alloc(h.statistics, sizeof(float)),
+                     .best_w = h.has_best ? dro__alloc(h.dim, sizeof(float)) : NULL,
+                     .best_statistics = h.has_best ? dro__alloc(h.statistics, sizeof(float)) : NULL,
+                     .state = dro__alloc(h.state, 1),
+                     .more = dro__alloc(h.more, 1)};
+    if (!s->settings || !s->statistics || !s->state || !s->more ||
+        (h.has_best && (!s->best_w || !s->best_statistics))) {
+        dro__saved_free(s);
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the checkpoint %s", name);
+    }
+    dro__archive ar = {.mode = DRO__ARCHIVE_LOAD,
+                       .bytes = (unsigned char *)bytes + sizeof h,
+                       .size = size - sizeof h - sizeof sum};
+    walk(&ar, s, &h);
+    return DRO_OK;
+}
+
+dro_status dro__checkpoint_read(dro_context *ctx, const char *folder, dro__saved *saved,
+                                bool *found, char note[DRO__ERROR_SIZE])
+{
+    static const char *const names[] = {"last.ckpt", "previous.ckpt"};
+    bool any = false;
+    *found = false;
+    note[0] = '\0';
+    for (int k = 0; k < 2; k++) {
+        char *bytes;
+        size_t size;
+        DRO_TRY(dro__file_read(ctx, folder, names[k], &bytes, &size));
+        if (!bytes)
+            continue;
+        any = true;
+        dro_status status = parse(ctx, names[k], bytes, size, saved);
+        dro__free(bytes);
+        if (status == DRO_ERR_MEMORY)
+            return status;
+        *found = status == DRO_OK;
+        if (*found)
+            return DRO_OK;
+        snprintf(note, DRO__ERROR_SIZE, "%s", ctx->error);
+    }
+    if (any)
+        return dro__fail(ctx, DRO_ERR_FORMAT,
+                         "%s: no whole checkpoint (%.200s): begin anew in another folder", folder,
+                         note);
+    return DRO_OK;
+}

@@ -1,0 +1,340 @@
+/* Examples as batches of a network.
+ *
+ * Training images come from the loader by position; a draw that is not one of its batches (the methods with
+ * big batches) is put together from several. Rows are drawn by the library and copied together by id,
+ * sparse ones made dense. Evaluation walks a split in order. */
+#include "train.h"
+
+#include <string.h>
+
+static size_t image_size(const dro__task *t)
+{
+    return (size_t)t->shape.channels * (size_t)t->shape.height * (size_t)t->shape.width;
+}
+
+static dro_status make_ring(dro__task *t, size_t room, size_t size)
+{
+    t->ring_room = room;
+    for (int k = 0; k < DRO__RING; k++) {
+        t->ring[k] = dro__alloc(room * size, sizeof(float));
+        t->ring_ids[k] = dro__alloc(room, sizeof(int64_t));
+        t->ring_labels[k] = dro__alloc(room, sizeof(int32_t));
+        t->ring_groups[k] = dro__alloc(room, sizeof(int32_t));
+        t->ring_targets[k] = dro__alloc(room, sizeof(float));
+        if (!t->ring[k] || !t->ring_ids[k] || !t->ring_labels[k] || !t->ring_groups[k] ||
+            !t->ring_targets[k])
+            return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches of %zu", room);
+    }
+    return DRO_OK;
+}
+
+/* ---- rows ---- */
+
+static void copy_row(const dro__task *t, const dro_examples *e, int64_t id, float *to)
+{
+    if (e->x) {
+        memcpy(to, e->x + (size_t)id * t->width, t->width * sizeof *to);
+        return;
+    }
+    memset(to, 0, t->width * sizeof *to);
+    for (int64_t k = e->starts[id]; k < e->starts[id + 1]; k++)
+        to[e->columns[k]] = e->values[k];
+}
+
+static dro_status fetch_rows(void *user, const dro_batch *batch, dro_net_batch *out)
+{
+    dro__task *t = user;
+    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    unsigned slot = t->turn++ % DRO__RING;
+    if (batch->count > t->ring_room)
+        return dro__fail(t->ctx, DRO_ERR_RANGE, "a batch of %zu rows: expected at most %zu",
+                         batch->count, t->ring_room);
+    for (size_t i = 0; i < batch->count; i++) {
+        copy_row(t, e, batch->ids[i], t->ring[slot] + i * t->width);
+        if (e->labels)
+            t->ring_labels[slot][i] = e->labels[batch->ids[i]];
+        if (e->targets)
+            t->ring_targets[slot][i] = e->targets[batch->ids[i]];
+    }
+    *out = (dro_net_batch){.count = batch->count,
+                           .x = t->ring[slot],
+                           .labels = e->labels ? t->ring_labels[slot] : NULL,
+                           .targets = e->labels ? NULL : t->ring_targets[slot]};
+    return DRO_OK;
+}
+
+static dro_status row_labels(void *user, const int64_t *ids, size_t count, int32_t *classes,
+                             int32_t *groups)
+{
+    const dro__task *t = user;
+    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    for (size_t i = 0; classes && e->labels && i < count; i++)
+        classes[i] = e->labels[ids[i]];
+    for (size_t i = 0; groups && e->groups && i < count; i++)
+        groups[i] = e->groups[ids[i]];
+    return DRO_OK;
+}
+
+/* ---- images ---- */
+
+static void hand_out(const dro_loaded *from, dro_batch *batch)
+{
+    batch->count = from->count;
+    batch->ids = from->ids;
+    batch->classes = from->labels;
+    batch->groups = from->groups;
+    batch->handle = (void *)from->pixels;
+}
+
+/* `count` examples of a loaded batch, from `first` on, to place `at` of a slot of the ring. */
+static void copy_part(dro__task *t, unsigned slot, size_t at, const dro_loaded *from, size_t first,
+                      size_t count)
+{
+    size_t image = image_size(t);
+    memcpy(t->ring[slot] + at * image, from->pixels + first * image, count * image * sizeof(float));
+    memcpy(t->ring_ids[slot] + at, from->ids + first, count * sizeof(int64_t));
+    if (from->labels)
+        memcpy(t->ring_labels[slot] + at, from->labels + first, count * sizeof(int32_t));
+    if (from->groups)
+        memcpy(t->ring_groups[slot] + at, from->groups + first, count * sizeof(int32_t));
+}
+
+static void hand_out_slot(const dro__task *t, unsigned slot, size_t count, const dro_loaded *like,
+                          dro_batch *batch)
+{
+    dro_loaded whole = {.count = count,
+                        .ids = t->ring_ids[slot],
+                        .labels = like->labels ? t->ring_labels[slot] : NULL,
+                        .groups = like->groups ? t->ring_groups[slot] : NULL,
+                        .pixels = t->ring[slot]};
+    hand_out(&whole, batch);
+}
+
+/* Made when the first batch comes that is not one of the loader's: most methods draw none. */
+static dro_status check_room(dro__task *t, size_t count)
+{
+    if (count > t->ring_room)
+        return dro__fail(t->ctx, DRO_ERR_RANGE, "a batch of %zu images: expected at most %zu",
+                         count, t->ring_room);
+    return t->ring[0] ? DRO_OK : make_ring(t, t->ring_room, image_size(t));
+}
+
+static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro_batch *batch)
+{
+    dro_loaded loaded = {0};
+    if (position % t->batch == 0 && count == t->batch) {
+        DRO_TRY(dro_loader_draw(t->loader, position, &loaded));
+        hand_out(&loaded, batch);
+        return DRO_OK;
+    }
+    DRO_TRY(check_room(t, count));
+    unsigned slot = t->turn++ % DRO__RING;
+    for (size_t done = 0; done < count;) {
+        size_t first = (size_t)((position + done) % t->batch), some = t->batch - first;
+        some = some < count - done ? some : count - done;
+        DRO_TRY(dro_loader_draw(t->loader, position + done - first, &loaded));
+        copy_part(t, slot, done, &loaded, first, some);
+        done += some;
+    }
+    hand_out_slot(t, slot, count, &loaded, batch);
+    return DRO_OK;
+}
+
+static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro_batch *batch)
+{
+    dro_loaded loaded = {0};
+    if (count <= t->batch) {
+        DRO_TRY(dro_loader_gather(t->loader, ids, count, &loaded));
+        hand_out(&loaded, batch);
+        return DRO_OK;
+    }
+    DRO_TRY(check_room(t, count));
+    unsigned slot = t->turn++ % DRO__RING;
+    for (size_t done = 0; done < count;) {
+        size_t some = t->batch < count - done ? t->batch : count - done;
+        DRO_TRY(dro_loader_gather(t->loader, ids + done, some, &loaded));
+        copy_part(t, slot, done, &loaded, 0, some);
+        done += some;
+    }
+    hand_out_slot(t, slot, count, &loaded, batch);
+    return DRO_OK;
+}
+
+static dro_status draw_images(void *user, uint64_t position, size_t count, dro_batch *batch)
+{
+    return dro__task_remember(user, load_images(user, position, count, batch));
+}
+
+static dro_status gather_images(void *user, const int64_t *ids, size_t count, dro_batch *batch)
+{
+    return dro__task_remember(user, load_given(user, ids, count, batch));
+}
+
+static dro_status fetch_images(void *user, const dro_batch *batch, dro_net_batch *out)
+{
+    (void)user;
+    *out = (dro_net_batch){.count = batch->count, .x = batch->handle, .labels = batch->classes};
+    return DRO_OK;
+}
+
+/* ---- training ---- */
+
+static bool augments(const dro__task *t, int32_t choice)
+{
+    bool characters = strcmp(t->info.format, "synth") == 0 || strcmp(t->info.format, "idx") == 0;
+    return choice == DRO__AUGMENT_YES || (choice == DRO__AUGMENT_AUTO && !characters);
+}
+
+static dro_status open_loader(dro__task *t, const dro__model_choice *c)
+{
+    dro_loader_options o = dro_loader_options_default();
+    o.batch = t->batch;
+    o.seed = c->seed;
+    o.augment = augments(t, c->augment);
+    o.size = t->info.kind == DRO_DATA_FILES ? t->shape.height : 0;
+    return dro_loader_create(t->data, DRO_TRAIN, &o, &t->loader);
+}
+
+dro_status dro__feed_training(dro__task *t, const dro__model_choice *c, dro_net_source *source)
+{
+    const dro_data_info *i = &t->info;
+    *source = (dro_net_source){.user = t,
+                               .n = i->examples[DRO_TRAIN],
+                               .classes = i->classes,
+                               .groups = i->groups,
+                               .class_share = i->classes ? t->class_share : NULL,
+                               .group_share = i->groups ? t->group_share : NULL};
+    if (t->images) {
+        source->fetch = fetch_images;
+        source->draw = draw_images;
+        source->gather = gather_images;
+        t->ring_room = 4 * t->batch; /* big batches, in pieces */
+        return open_loader(t, c);
+    }
+    source->fetch = fetch_rows;
+    source->labels = row_labels;
+    return make_ring(t, t->batch > 4096 ? t->batch : 4096, t->width);
+}
+
+/* ---- evaluation ---- */
+
+dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choice *c)
+{
+    dro__shelf *shelf = &t->shelf[split];
+    int64_t n = t->info.examples[split];
+    DRO_TRY(dro_data_examples(t->data, split, &shelf->examples));
+    size_t image = image_size(t), most = t->images ? ((size_t)1 << 22) / (image ? image : 1) : 256;
+    most = most < 16 ? 16 : most > 256 ? 256 : most;
+    shelf->batch = n > 0 && (uint64_t)n < most ? (size_t)n : most;
+    if (!t->images && !t->sparse && t->info.kind == DRO_DATA_SPARSE && !t->rows) {
+        t->rows = dro__alloc(DRO__EVAL_MOST * t->width, sizeof(float));
+        if (!t->rows)
+            return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a batch of rows");
+    }
+    if (!t->images || n <= 0)
+        return DRO_OK;
+    dro_loader_options o = dro_loader_options_default();
+    o.batch = shelf->batch;
+    o.seed = c->seed;
+    o.shuffle = o.augment = false;
+    o.ahead = t->ctx->threads;
+    o.size = t->info.kind == DRO_DATA_FILES ? t->shape.height : 0;
+    return dro_loader_create(t->data, split, &o, &shelf->loader);
+}
+
+static bool same_normal(const dro__task *t)
+{
+    for (int32_t k = 0; k < t->shape.channels && k < 3; k++)
+        if (t->normal.scale[k] != t->own_normal.scale[k] ||
+            t->normal.shift[k] != t->own_normal.shift[k])
+            return false;
+    return true;
+}
+
+/* The loader has normalised by the data's own figures: again, by those that the model was trained with. */
+static dro_status normalise_again(dro__task *t, size_t count, const float **pixels)
+{
+    const dro__normal *own = &t->own_normal;
+    size_t plane = (size_t)t->shape.height * (size_t)t->shape.width;
+    size_t channels = (size_t)t->shape.channels;
+    if (same_normal(t))
+        return DRO_OK;
+    if (count > t->renormalised_room) {
+        dro__free(t->renormalised);
+        t->renormalised_room = count;
+        t->renormalised = dro__alloc(count * channels * plane, sizeof(float));
+    }
+    if (!t->renormalised) {
+        t->renormalised_room = 0;
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a batch of images");
+    }
+    for (size_t i = 0; i < count * channels; i++) {
+        size_t k = i % channels;
+        float scale = t->normal.scale[k] / own->scale[k];
+        float shift = t->normal.shift[k] - own->shift[k] * scale;
+        for (size_t p = i * plane; p < (i + 1) * plane; p++)
+            t->renormalised[p] = (*pixels)[p] * scale + shift;
+    }
+    *pixels = t->renormalised;
+    return DRO_OK;
+}
+
+static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size_t count,
+                              dro_net_batch *batch)
+{
+    dro__shelf *shelf = &t->shelf[split];
+    dro_loaded loaded;
+    int64_t ids[DRO__EVAL_MOST] = {0};
+    if (count == shelf->batch && first % (int64_t)count == 0) {
+        shelf->turn += first == 0; /* whole walks, so that what was read ahead is used */
+        uint64_t position = (shelf->turn - 1) * dro_loader_epoch(shelf->loader) + (uint64_t)first;
+        DRO_TRY(dro_loader_draw(shelf->loader, position, &loaded));
+    } else {
+        for (size_t i = 0; i < count; i++)
+            ids[i] = first + (int64_t)i;
+        DRO_TRY(dro_loader_gather(shelf->loader, ids, count, &loaded));
+    }
+    const float *pixels = loaded.pixels;
+    DRO_TRY(normalise_again(t, count, &pixels));
+    *batch = (dro_net_batch){.count = count, .x = pixels, .labels = loaded.labels};
+    return DRO_OK;
+}
+
+dro_status dro__feed_batch(dro__task *t, dro_split split, int64_t first, size_t count,
+                           dro_net_batch *batch)
+{
+    const dro_examples *e = &t->shelf[split].examples;
+    if (count > t->shelf[split].batch || first < 0 || first + (int64_t)count > e->count)
+        return dro__fail(t->ctx, DRO_ERR_RANGE, "examples %lld to %lld: there are %lld",
+                         (long long)first, (long long)first + (long long)count,
+                         (long long)e->count);
+    if (t->images)
+        return image_batch(t, split, first, count, batch);
+    *batch = (dro_net_batch){.count = count,
+                             .labels = e->labels ? e->labels + first : NULL,
+                             .targets = e->targets ? e->targets + first : NULL};
+    if (e->x) {
+        batch->x = e->x + (size_t)first * t->width;
+        return DRO_OK;
+    }
+    for (size_t i = 0; i < count; i++)
+        copy_row(t, e, first + (int64_t)i, t->rows + i * t->width);
+    batch->x = t->rows;
+    return DRO_OK;
+}
+
+void dro__feed_close(dro__task *t)
+{
+    dro_loader_destroy(t->loader);
+    for (int s = 0; s < DRO_SPLITS; s++)
+        dro_loader_destroy(t->shelf[s].loader);
+    for (int k = 0; k < DRO__RING; k++) {
+        dro__free(t->ring[k]);
+        dro__free(t->ring_ids[k]);
+        dro__free(t->ring_labels[k]);
+        dro__free(t->ring_groups[k]);
+        dro__free(t->ring_targets[k]);
+    }
+    dro__free(t->rows);
+    dro__free(t->renormalised);
+}

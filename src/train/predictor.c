@@ -1,0 +1,207 @@
+/* Using a trained model: a weights file that knows its model, and the data that it is to see. */
+#include "safetensors.h"
+#include "train.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct dro_predictor {
+    dro_context *ctx;
+    dro__task task;
+    dro__weights_about about;
+    dro__evaluation evaluation;
+    bool measured;     /* the evaluation's memory is there */
+    float *w;          /* in the backend's memory */
+    char unknown[128]; /* a class of the data that the model does not know, or "" */
+};
+
+/* ---- opening ---- */
+
+/* The data's classes by name among the model's. */
+static dro_status map_labels(dro_predictor *p)
+{
+    const dro_data_info *info = &p->task.info;
+    bool same = info->classes == p->about.classes;
+    int32_t *map = dro__alloc((size_t)info->classes + 1, sizeof *map);
+    if (!map)
+        return dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory for %d classes", info->classes);
+    for (int32_t k = 0; k < info->classes; k++) {
+        map[k] = -1;
+        for (int32_t j = 0; j < p->about.classes && map[k] < 0; j++)
+            if (strcmp(info->class_names[k], p->about.names[j]) == 0)
+                map[k] = j;
+        if (map[k] < 0 && !p->unknown[0])
+            snprintf(p->unknown, sizeof p->unknown, "%.120s", info->class_names[k]);
+        same = same && map[k] == k;
+    }
+    p->task.label_map = map;
+    if (same) {
+        dro__free(map);
+        p->task.label_map = NULL;
+    }
+    return DRO_OK;
+}
+
+static dro_status check_target(const dro_predictor *p, const char *weights)
+{
+    bool classes = p->task.info.classes > 0;
+    if (p->about.regression == classes)
+        return dro__fail(p->ctx, DRO_ERR_DATA, "%s is for %s, the data has %s", weights,
+                         classes ? "a real-valued target" : "classes",
+                         classes ? "classes" : "a real-valued target");
+    if (p->about.sparse != p->task.sparse)
+        return dro__fail(p->ctx, DRO_ERR_DATA, "%s is for %s rows", weights,
+                         p->about.sparse ? "sparse" : "dense");
+    return DRO_OK;
+}
+
+static dro_status load_rows(dro_predictor *p, const char *path, float *w)
+{
+    dro__safetensors *file;
+    DRO_TRY(dro__safetensors_open(p->ctx, path, &file));
+    int64_t at = dro__safetensors_find(file, "fc.weight");
+    dro_status status =
+        at < 0 ? dro__fail(p->ctx, DRO_ERR_DATA, "%s: tensor 'fc.weight' is missing", path)
+               : dro__safetensors_read(file, (size_t)at, w, p->task.dim);
+    dro__safetensors_close(file);
+    return status;
+}
+
+static dro_status load(dro_predictor *p, const char *path)
+{
+    const dro__backend *be = p->ctx->backend;
+    p->w = be->alloc(p->task.dim, sizeof(float));
+    float *host = dro__alloc(p->task.dim, sizeof(float));
+    dro_status status =
+        p->w && host ? DRO_OK
+                     : dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory for %zu weights", p->task.dim);
+    if (status == DRO_OK && p->task.net) {
+        status = dro_net_load(p->task.net, path, NULL);
+        if (status == DRO_OK)
+            memcpy(host, dro_net_weights(p->task.net), p->task.dim * sizeof(float));
+    } else if (status == DRO_OK) {
+        status = load_rows(p, path, host);
+    }
+    if (status == DRO_OK)
+        be->copy_in(p->w, host, p->task.dim * sizeof(float));
+    dro__free(host);
+    return status;
+}
+
+static dro_status open_predictor(dro_predictor *p, const char *weights, const char *spec)
+{
+    DRO_TRY(dro__weights_about_read(p->ctx, weights, &p->about));
+    const dro__weights_about *a = &p->about;
+    bool prior = strcmp(a->loss, "logit-adjusted") == 0; /* its loss needs the training shares */
+    dro__model_choice choice = {.data = spec,
+                                .model = a->model,
+                                .shape = a->shape,
+                                .rows = a->sparse,
+                                .size = a->shape.height,
+                                .loss = prior ? "cross-entropy" : a->loss};
+    DRO_TRY(dro__task_open(p->ctx, &choice, &p->task));
+    DRO_TRY(check_target(p, weights));
+    DRO_TRY(load(p, weights));
+    DRO_TRY(map_labels(p));
+    if (p->task.images && a->has_normal)
+        p->task.normal = a->normal;
+    return DRO_OK;
+}
+
+dro_status dro_predictor_open(dro_context *ctx, const char *weights, const char *spec,
+                              dro_predictor **predictor)
+{
+    if (!ctx || !weights || !spec || !predictor)
+        return DRO_ERR_ARGUMENT;
+    *predictor = NULL;
+    dro_predictor *p = dro__alloc(1, sizeof *p);
+    if (!p)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a predictor");
+    p->ctx = ctx;
+    dro_status status = open_predictor(p, weights, spec);
+    if (status != DRO_OK) {
+        dro_predictor_close(p);
+        return status;
+    }
+    *predictor = p;
+    return DRO_OK;
+}
+
+void dro_predictor_close(dro_predictor *p)
+{
+    if (!p)
+        return;
+    if (p->w)
+        p->ctx->backend->free(p->w);
+    if (p->measured)
+        dro__evaluation_free(&p->evaluation);
+    dro__task_close(&p->task);
+    dro__weights_about_free(&p->about);
+    dro__free(p);
+}
+
+/* ---- use ---- */
+
+const dro_data_info *dro_predictor_data(const dro_predictor *p)
+{
+    return p ? &p->task.info : NULL;
+}
+
+const char *dro_predictor_model(const dro_predictor *p)
+{
+    return p ? p->about.model : NULL;
+}
+
+int32_t dro_predictor_classes(const dro_predictor *p)
+{
+    return p ? p->about.classes : 0;
+}
+
+const char *dro_predictor_class_name(const dro_predictor *p, int32_t index)
+{
+    return p && index >= 0 && index < p->about.classes ? p->about.names[index] : NULL;
+}
+
+dro_status dro_predictor_examples(const dro_predictor *p, dro_split split, dro_examples *examples)
+{
+    return p ? dro_data_examples(p->task.data, split, examples) : DRO_ERR_ARGUMENT;
+}
+
+dro_status dro_predictor_logits(dro_predictor *p, dro_split split, int64_t first, size_t count,
+                                float *logits, int32_t *truth)
+{
+    if (!p || !logits || split < 0 || split >= DRO_SPLITS || first < 0)
+        return DRO_ERR_ARGUMENT;
+    size_t step = p->task.shelf[split].batch;
+    for (size_t done = 0; done < count;) {
+        size_t some = count - done < step ? count - done : step;
+        const int32_t *labels;
+        DRO_TRY(dro__task_evaluate(&p->task, split, first + (int64_t)done, some, p->w,
+                                   logits + done * p->task.outputs, NULL, &labels));
+        for (size_t i = 0; truth && i < some; i++)
+            truth[done + i] = labels ? labels[i] : -1;
+        done += some;
+    }
+    return DRO_OK;
+}
+
+dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_metrics **metrics)
+{
+    if (!p || !metrics || split < 0 || split >= DRO_SPLITS)
+        return DRO_ERR_ARGUMENT;
+    if (p->task.info.examples[split] <= 0)
+        return dro__fail(p->ctx, DRO_ERR_DATA, "the data has no examples there");
+    if (p->unknown[0])
+        return dro__fail(p->ctx, DRO_ERR_DATA,
+                         "the data has a class '%s', which the model does not know", p->unknown);
+    if (!p->measured) {
+        p->task.info.classes = p->about.classes; /* figures are over the model's classes */
+        DRO_TRY(dro__evaluation_create(&p->task, NULL, &p->evaluation));
+        p->measured = true;
+    }
+    dro__measure_reset(&p->evaluation.splits[split], INFINITY, 0, true);
+    DRO_TRY(dro__evaluate_split(&p->task, &p->evaluation, split, p->w, NULL, 0, NULL, NULL));
+    *metrics = &p->evaluation.splits[split].figures;
+    return DRO_OK;
+}

@@ -1,0 +1,429 @@
+/* The loop over a stream: each batch is predicted by the present weights, then learned from. The model is
+ * linear on sparse rows (logistic or squared loss), memory does not grow, and there need be no end.
+ *
+ * The last batches are kept, and go into the checkpoint: an optimiser that looks ahead has predicted a batch that
+ * it has yet to learn from. A file is read again up to where the run was; standard input goes on with what
+ * comes. */
+#include "train.h"
+
+#include <dro/stream.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct kept { /* one batch */
+    uint64_t position, count, entries;
+    int64_t *starts, *ids;
+    int32_t *columns, *classes;
+    float *values, *y;
+    uint64_t room; /* of columns and values */
+} kept;
+
+struct dro__stream_run {
+    dro_stream *stream;
+    bool is_stdin;
+    size_t batch;
+    kept ring[DRO__RING];
+    uint64_t next; /* position of the next new batch */
+    dro__measure all, window;
+    uint64_t reported;                                  /* examples at the last line */
+    float *margins, *slopes, *scaled, *logits, *losses; /* two batches long */
+    int64_t *order;                                     /* 0, 1, 2, ... */
+};
+
+typedef struct dro__stream_run stream_run;
+
+static dro__rows rows_of(const dro_train *t, const kept *k)
+{
+    return (dro__rows){
+        .features = t->task.dim, .starts = k->starts, .columns = k->columns, .values = k->values};
+}
+
+/* ---- the problem ---- */
+
+static dro_status keep_rows(dro_train *t, kept *k, const dro_rows *rows)
+{
+    uint64_t entries = (uint64_t)rows->starts[rows->count];
+    if (entries > k->room) {
+        dro__free(k->columns);
+        dro__free(k->values);
+        k->room = entries + entries / 2;
+        k->columns = dro__alloc(k->room, sizeof *k->columns);
+        k->values = dro__alloc(k->room, sizeof *k->values);
+        if (!k->columns || !k->values) {
+            k->room = k->count = 0;
+            return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a batch");
+        }
+    }
+    k->count = rows->count;
+    k->entries = entries;
+    memcpy(k->starts, rows->starts, (rows->count + 1) * sizeof *k->starts);
+    memcpy(k->columns, rows->columns, entries * sizeof *k->columns);
+    memcpy(k->values, rows->values, entries * sizeof *k->values);
+    memcpy(k->y, rows->y, rows->count * sizeof *k->y);
+    for (size_t i = 0; i < rows->count; i++) {
+        k->classes[i] = k->y[i] > 0;
+        k->ids[i] = (int64_t)(k->position + i);
+    }
+    return DRO_OK;
+}
+
+/* Before it is learned from: what do the present weights make of it? */
+static void predict(dro_train *t, const kept *k)
+{
+    stream_run *s = t->stream;
+    const dro__backend *be = t->ctx->backend;
+    dro__rows rows = rows_of(t, k);
+    be->rows_dot(t->ctx->pool, &rows, s->order, k->count, dro_optimizer_w(t->opt), s->margins);
+    be->loss(t->ctx->pool, t->task.row_loss, k->count, s->margins, k->y, s->losses, NULL);
+    for (size_t i = 0; i < k->count; i++) {
+        s->logits[2 * i] = 0;
+        s->logits[2 * i + 1] = s->margins[i];
+    }
+    const float *logits = t->task.regression ? NULL : s->logits;
+    dro__measure_add(&s->all, k->count, logits, k->classes, s->losses, NULL);
+    dro__measure_add(&s->window, k->count, logits, k->classes, s->losses, NULL);
+}
+
+static dro_status next_batch(dro_train *t, uint64_t position, size_t count, dro_batch *batch)
+{
+    stream_run *s = t->stream;
+    kept *k = NULL;
+    for (int i = 0; i < DRO__RING; i++)
+        if (s->ring[i].count == count && s->ring[i].position == position)
+            k = &s->ring[i];
+    if (!k && (position != s->next || count != s->batch))
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s draws %zu examples at a time, a stream gives %zu: use recover, cover, "
+                         "ascpg, absgd or sgd",
+                         t->set.optimizer, count, s->batch);
+    if (!k) {
+        dro_rows rows;
+        DRO_TRY(dro_stream_next(s->stream, count, &rows));
+        k = &s->ring[position / count % DRO__RING];
+        k->position = position;
+        DRO_TRY(keep_rows(t, k, &rows));
+        predict(t, k);
+        s->next = position + count;
+    }
+    *batch = (dro_batch){.position = position,
+                         .count = count,
+                         .ids = k->ids,
+                         .classes = t->task.regression ? NULL : k->classes,
+                         .handle = k};
+    return DRO_OK;
+}
+
+static dro_status draw(void *user, uint64_t position, size_t count, dro_batch *batch)
+{
+    dro_train *t = user;
+    return dro__task_remember(&t->task, next_batch(t, position, count, batch));
+}
+
+static dro_status forward(void *user, const float *w, const dro_batch *parts, int part_count,
+                          float *losses)
+{
+    dro_train *t = user;
+    stream_run *s = t->stream;
+    const dro__backend *be = t->ctx->backend;
+    for (size_t k = 0, at = 0; k < (size_t)part_count; at += parts[k++].count) {
+        const kept *rows = parts[k].handle;
+        dro__rows r = rows_of(t, rows);
+        be->rows_dot(t->ctx->pool, &r, s->order, rows->count, w, s->margins + at);
+        be->loss(t->ctx->pool, t->task.row_loss, rows->count, s->margins + at, rows->y, losses + at,
+                 s->slopes + at);
+    }
+    return DRO_OK;
+}
+
+static dro_status backward(void *user, const float *w, const dro_batch *parts, int part_count,
+                           const float *coef, float *const *grads)
+{
+    dro_train *t = user;
+    stream_run *s = t->stream;
+    (void)w;
+    for (size_t k = 0, at = 0; k < (size_t)part_count; at += parts[k++].count) {
+        const kept *rows = parts[k].handle;
+        dro__rows r = rows_of(t, rows);
+        for (size_t i = 0; i < rows->count; i++)
+            s->scaled[i] = coef[at + i] * s->slopes[at + i];
+        t->ctx->backend->rows_sum(t->ctx->pool, &r, s->order, &parts[k].count, 1, s->scaled,
+                                  &grads[k]);
+    }
+    return DRO_OK;
+}
+
+/* ---- life ---- */
+
+void dro__stream_close(dro_train *t)
+{
+    stream_run *s = t->stream;
+    t->stream = NULL;
+    if (!s)
+        return;
+    for (int i = 0; i < DRO__RING; i++) {
+        kept *k = &s->ring[i];
+        dro__free(k->starts), dro__free(k->ids), dro__free(k->columns);
+        dro__free(k->classes), dro__free(k->values), dro__free(k->y);
+    }
+    dro__measure_free(&s->all);
+    dro__measure_free(&s->window);
+    dro__free(s->margins), dro__free(s->slopes), dro__free(s->scaled);
+    dro__free(s->logits), dro__free(s->losses), dro__free(s->order);
+    dro_stream_close(s->stream);
+    dro__free(s);
+}
+
+static bool make_buffers(stream_run *s)
+{
+    size_t n = s->batch;
+    bool fine = true;
+    for (int i = 0; i < DRO__RING; i++) {
+        kept *k = &s->ring[i];
+        k->starts = dro__alloc(n + 1, sizeof *k->starts);
+        k->ids = dro__alloc(n, sizeof *k->ids);
+        k->classes = dro__alloc(n, sizeof *k->classes);
+        k->y = dro__alloc(n, sizeof *k->y);
+        fine = fine && k->starts && k->ids && k->classes && k->y;
+    }
+    s->margins = dro__alloc(2 * n, sizeof(float));
+    s->slopes = dro__alloc(2 * n, sizeof(float));
+    s->scaled = dro__alloc(n, sizeof(float));
+    s->logits = dro__alloc(2 * n, sizeof(float));
+    s->losses = dro__alloc(n, sizeof(float));
+    s->order = dro__alloc(n, sizeof(int64_t));
+    fine = fine && s->margins && s->slopes && s->scaled && s->logits && s->losses && s->order;
+    for (size_t i = 0; fine && i < n; i++)
+        s->order[i] = (int64_t)i;
+    return fine;
+}
+
+static dro_status open_stream(dro_train *t)
+{
+    char spec[DRO__TEXT_MAX + 32];
+    stream_run *s = t->stream;
+    bool shuffled = strstr(t->set.data, "shuffle=") != NULL;
+    strcpy(spec, t->set.data);
+    if (!shuffled)
+        strcat(spec, ",shuffle=0"); /* in the order in which they come */
+    s->is_stdin = strncmp(spec, "libsvm:-", 8) == 0 && (spec[8] == ',' || !spec[8]);
+    return dro_stream_open(t->ctx, spec, &s->stream);
+}
+
+/* A task without a data set: the linear model on rows. */
+static void fill_task(dro_train *t)
+{
+    static const char *const names[] = {"-1", "+1"};
+    dro__task *task = &t->task;
+    const char *features = strstr(t->set.data, "features=");
+    task->ctx = t->ctx;
+    strcpy(task->model, "linear");
+    task->sparse = true;
+    task->regression = strstr(t->set.data, "target=real") || strstr(t->set.data, "labels=written");
+    task->row_loss = task->regression ? DRO__LOSS_SQUARED : DRO__LOSS_LOGISTIC;
+    task->outputs = task->regression ? 1 : 2;
+    task->dim = features ? (size_t)strtoull(features + 9, NULL, 10) : 0;
+    task->batch = t->set.batch ? (size_t)t->set.batch : 128;
+    task->info = (dro_data_info){.format = "libsvm",
+                                 .kind = DRO_DATA_STREAM,
+                                 .features = task->dim,
+                                 .classes = task->regression ? 0 : 2,
+                                 .class_names = names,
+                                 .examples = {-1, 0, 0}};
+    task->problem = (dro_problem){.user = t,
+                                  .dim = task->dim,
+                                  .forward = forward,
+                                  .backward = backward,
+                                  .draw = draw,
+                                  .classes = task->info.classes};
+}
+
+dro_status dro__stream_open(dro_train *t)
+{
+    if (t->set.best || t->set.patience || *t->set.init)
+        return dro__fail(
+            t->ctx, DRO_ERR_UNSUPPORTED,
+            "a stream has no holdout and begins at zero: leave out best, patience, init");
+    if (*t->set.model && strcmp(t->set.model, "linear") != 0)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "model %s on a stream: expected linear",
+                         t->set.model);
+    t->stream = dro__alloc(1, sizeof *t->stream);
+    if (!t->stream)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a stream");
+    DRO_TRY(open_stream(t)); /* says what is wrong with the SPEC */
+    fill_task(t);
+    t->stream->batch = t->task.batch;
+    t->steps = (uint64_t)t->set.steps;
+    int32_t classes = t->task.info.classes;
+    DRO_TRY(dro__measure_create(t->ctx, classes, 0, 0, &t->stream->all));
+    DRO_TRY(dro__measure_create(t->ctx, classes, t->set.report_every + (int64_t)t->task.batch, 0,
+                                &t->stream->window));
+    return make_buffers(t->stream) ? DRO_OK
+                                   : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches");
+}
+
+/* ---- checkpoints ---- */
+
+static void archive_measure(dro__archive *ar, dro__measure *m)
+{
+    size_t c = (size_t)m->figures.classes;
+    DRO__ARCHIVE(ar, m->figures.examples);
+    DRO__ARCHIVE(ar, m->loss_sum);
+    DRO__ARCHIVE(ar, m->top);
+    DRO__ARCHIVE(ar, m->sum);
+    DRO__ARCHIVE(ar, m->bin_sum);
+    DRO__ARCHIVE(ar, m->bin_hits);
+    DRO__ARCHIVE(ar, m->bin_n);
+    dro__archive_bytes(ar, m->counts, c * sizeof *m->counts);
+    dro__archive_bytes(ar, m->confusion, c * c * sizeof *m->confusion);
+    dro__archive_bytes(ar, m->scores, (size_t)m->room * sizeof *m->scores);
+    dro__archive_bytes(ar, m->truth, (size_t)m->room * sizeof *m->truth);
+}
+
+static void archive_kept(dro__archive *ar, kept *k, size_t batch)
+{
+    uint64_t entries = k->entries;
+    DRO__ARCHIVE(ar, k->position);
+    DRO__ARCHIVE(ar, k->count);
+    DRO__ARCHIVE(ar, entries);
+    if (ar->mode == DRO__ARCHIVE_LOAD && !ar->failed) {
+        if (entries > ar->size / 8 || k->count > batch) {
+            ar->failed = true;
+            return;
+        }
+        if (entries > k->room) {
+            dro__free(k->columns), dro__free(k->values);
+            k->columns = dro__alloc(entries, sizeof *k->columns);
+            k->values = dro__alloc(entries, sizeof *k->values);
+            k->room = entries;
+            ar->failed = !k->columns || !k->values;
+        }
+        k->entries = entries;
+    }
+    dro__archive_bytes(ar, k->starts, (batch + 1) * sizeof *k->starts);
+    dro__archive_bytes(ar, k->ids, batch * sizeof *k->ids);
+    dro__archive_bytes(ar, k->classes, batch * sizeof *k->classes);
+    dro__archive_bytes(ar, k->y, batch * sizeof *k->y);
+    dro__archive_bytes(ar, k->columns, entries * sizeof *k->columns);
+    dro__archive_bytes(ar, k->values, entries * sizeof *k->values);
+}
+
+static void walk(stream_run *s, dro__archive *ar)
+{
+    DRO__ARCHIVE(ar, s->next);
+    DRO__ARCHIVE(ar, s->reported);
+    archive_measure(ar, &s->all);
+    archive_measure(ar, &s->window);
+    for (int i = 0; i < DRO__RING; i++)
+        archive_kept(ar, &s->ring[i], s->batch);
+}
+
+dro_status dro__stream_save(dro_train *t, void **bytes, size_t *size)
+{
+    dro__archive ar = {.mode = DRO__ARCHIVE_MEASURE};
+    walk(t->stream, &ar);
+    *size = ar.used;
+    *bytes = dro__alloc(ar.used, 1);
+    if (!*bytes)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a checkpoint");
+    ar = (dro__archive){.mode = DRO__ARCHIVE_SAVE, .bytes = *bytes, .size = *size};
+    walk(t->stream, &ar);
+    return DRO_OK;
+}
+
+dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
+{
+    stream_run *s = t->stream;
+    dro__archive ar = {.mode = DRO__ARCHIVE_LOAD, .bytes = bytes, .size = size};
+    walk(s, &ar);
+    if (ar.failed || ar.used != size)
+        return dro__fail(t->ctx, DRO_ERR_FORMAT, "the checkpoint contradicts itself");
+    if (s->reported == s->next)
+        dro__measure_reset(&s->window, INFINITY, 0, true);
+    dro_rows rows;
+    for (uint64_t at = 0; !s->is_stdin && at < s->next; at += s->batch) { /* where the run was */
+        dro_status status = dro_stream_next(s->stream, s->batch, &rows);
+        if (status == DRO_ERR_END)
+            return dro__fail(t->ctx, DRO_ERR_DATA, "%s is shorter than it was", t->set.data);
+        DRO_TRY(status);
+    }
+    return DRO_OK;
+}
+
+/* ---- the loop ---- */
+
+static dro_status fill_record(dro_train *t)
+{
+    stream_run *s = t->stream;
+    dro_train_record *r = &t->evaluation.record;
+    *r = (dro_train_record){.steps = t->steps,
+                            .seconds = t->progress.seconds,
+                            .wall = dro__wall(t),
+                            .has_test = true,
+                            .has_window = true};
+    DRO_TRY(dro_optimizer_info(t->opt, &r->info));
+    r->group_count = dro_optimizer_group_weights(t->opt, t->evaluation.q, 2);
+    r->group_weights = t->evaluation.q;
+    DRO_TRY(dro__measure_finish(t->ctx, &s->all, 0));
+    DRO_TRY(dro__measure_finish(t->ctx, &s->window, 0));
+    r->test = s->all.figures;
+    r->window = s->window.figures;
+    t->have_record = true;
+    return DRO_OK;
+}
+
+static dro_status report(dro_train *t)
+{
+    DRO_TRY(fill_record(t));
+    t->stream->reported = t->stream->next;
+    return dro__run_write_line(t);
+}
+
+/* After a line a new window begins; at the end of the run its figures stay. */
+static dro_status line(dro_train *t)
+{
+    DRO_TRY(report(t));
+    dro__measure_reset(&t->stream->window, INFINITY, 0, true);
+    return DRO_OK;
+}
+
+static dro_status learn(dro_train *t)
+{
+    stream_run *s = t->stream;
+    while (t->ended == DRO_TRAIN_NOT_ENDED) {
+        bool stop = dro__tell(t, NULL);
+        if (stop && !s->is_stdin) { /* standard input is ended by whoever asked to stop */
+            t->ended = DRO_TRAIN_INTERRUPTED;
+            break;
+        }
+        double start = dro__clock();
+        dro_status status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
+        t->progress.seconds += dro__clock() - start;
+        if (status == DRO_ERR_END || (status == DRO_ERR_DATA && stop))
+            t->ended = DRO_TRAIN_DONE;
+        else
+            DRO_TRY(status);
+        t->progress.smooth_loss = t->opt->run.loss;
+        if (s->next >= s->reported + (uint64_t)t->set.report_every)
+            DRO_TRY(line(t));
+        if (dro__clock() - t->saved_at > t->set.checkpoint_every)
+            DRO_TRY(dro__run_save(t));
+    }
+    return DRO_OK;
+}
+
+dro_status dro__stream_train(dro_train *t)
+{
+    dro_status status = learn(t);
+    if (status == DRO_ERR_NUMBER)
+        t->ended = DRO_TRAIN_DIVERGED;
+    if (status != DRO_OK) { /* a line that cannot be read: what was learned is kept */
+        char why[DRO__ERROR_SIZE];
+        memcpy(why, t->ctx->error, sizeof why);
+        DRO_TRY(dro__run_save(t));
+        return dro__fail(t->ctx, status, "%s", why);
+    }
+    bool new = t->stream->next > t->stream->reported;
+    DRO_TRY(t->ended == DRO_TRAIN_DONE && new ? report(t) : fill_record(t));
+    return dro__run_save(t);
+}

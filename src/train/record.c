@@ -1,0 +1,351 @@
+/* What a run writes about itself: config.json, metrics.jsonl, result.json. */
+#include "train.h"
+
+#include <dro/version.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if DRO_WITH_JANSSON
+#include <jansson.h>
+
+enum { CONFUSION_MOST = 100 }; /* classes up to which metrics.jsonl has the confusion matrix */
+
+bool dro__json_works(void)
+{
+    return true;
+}
+
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* A name that is not UTF-8 has no place in JSON. */
+static json_t *text(const char *value)
+{
+    json_t *string = json_string(value);
+    return string ? string : json_string("(not UTF-8)");
+}
+
+static void put(json_t *object, const char *key, json_t *value)
+{
+    json_object_set_new(object, key, value ? value : json_null());
+}
+
+static char *dump(json_t *document, bool lines)
+{
+    size_t flags = JSON_REAL_PRECISION(17) | (lines ? JSON_COMPACT : JSON_INDENT(2));
+    char *made = json_dumps(document, flags), *copy = NULL;
+    size_t size = made ? strlen(made) : 0;
+    if (made)
+        copy = dro__alloc(size + 2, 1);
+    if (copy) {
+        memcpy(copy, made, size);
+        copy[size] = '\n';
+    }
+    free(made);
+    json_decref(document);
+    return copy;
+}
+
+/* ---- settings ---- */
+
+/* A value that params.c printed, as JSON. */
+static json_t *value_json(const dro_param *about, const char *value)
+{
+    if (about->kind == DRO_PARAM_INTEGER)
+        return json_integer(strtoll(value, NULL, 10));
+    if (about->kind == DRO_PARAM_REAL) {
+        json_t *parsed = json_loads(value, JSON_DECODE_ANY, NULL); /* reads a point in any locale */
+        return parsed ? parsed : text(value);
+    }
+    return text(value);
+}
+
+static json_t *own_json(const dro_train *t)
+{
+    json_t *object = json_object();
+    const dro__param *row;
+    char value[DRO__TEXT_MAX];
+    for (int i = 0; (row = dro__param_at(dro__train_tables, i)); i++) {
+        dro__params_print(row, &t->set, value, sizeof value);
+        put(object, row->about.name, value_json(&row->about, value));
+    }
+    return object;
+}
+
+/* The optimiser's values in force, without those that follow from the run. */
+static json_t *optimizer_json(const dro_train *t)
+{
+    json_t *object = json_object();
+    dro_param p;
+    char value[512];
+    for (int i = 0; dro_optimizer_param(t->set.optimizer, i, &p) == DRO_OK; i++)
+        if (!dro__param_find(dro__train_tables, p.name) &&
+            dro_optimizer_get(t->opt, p.name, value, sizeof value) == DRO_OK)
+            put(object, p.name, value_json(&p, value));
+    return object;
+}
+
+static json_t *network_json(const dro_train *t)
+{
+    json_t *object = json_object();
+    const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};
+    const dro__param *row;
+    char value[512];
+    for (int i = 0; t->task.net && (row = dro__param_at(tables, i)); i++) {
+        dro__params_print(row, &t->task.net->set, value, sizeof value);
+        put(object, row->about.name, value_json(&row->about, value));
+    }
+    for (size_t k = 0; !t->task.net && k < t->extra_count; k++)
+        if (dro__net_has(t->extras[k].name))
+            put(object, t->extras[k].name, text(t->extras[k].value));
+    return object;
+}
+
+static json_t *config_json(const dro_train *t)
+{
+    char version[32];
+    snprintf(version, sizeof version, "%d.%d.%d", DRO_VERSION_MAJOR, DRO_VERSION_MINOR,
+             DRO_VERSION_PATCH);
+    json_t *object = own_json(t);
+    put(object, "model", text(t->task.model)); /* as chosen */
+    put(object, "batch", json_integer((json_int_t)t->task.batch));
+    put(object, "optimizer_settings", optimizer_json(t));
+    put(object, "network_settings", network_json(t));
+    put(object, "backend", text(t->ctx->backend->name));
+    put(object, "threads", json_integer(t->ctx->threads));
+    put(object, "version", text(version));
+    return object;
+}
+
+char *dro__config_text(const dro_train *t)
+{
+    return dump(config_json(t), false);
+}
+
+/* Settings that may change when a run goes on: they do not touch the weights. */
+static bool may_change(const char *name)
+{
+    static const char *const names[] = {"max_time", "checkpoint_every", "patience", "report_every",
+                                        "backend",  "threads",          "version",  "init"};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        if (strcmp(names[k], name) == 0)
+            return true;
+    return false;
+}
+
+static void add_lines(json_t *object, char *out, size_t size, size_t *used)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        if (json_is_object(value)) {
+            add_lines(value, out, size, used);
+        } else if (!may_change(key)) {
+            char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+            int count = snprintf(out ? out + *used : NULL, out ? size - *used : 0, "%s=%s\n", key,
+                                 shown ? shown : "");
+            *used += count > 0 ? (size_t)count : 0;
+            free(shown);
+        }
+    }
+}
+
+char *dro__identity_text(const dro_train *t)
+{
+    json_t *config = config_json(t);
+    const dro_data_info *i = &t->task.info;
+    put(config, "training examples", json_integer(i->examples[DRO_TRAIN]));
+    put(config, "classes", json_integer(i->classes));
+    put(config, "weights", json_integer((json_int_t)t->task.dim));
+    size_t size = 0, used = 0;
+    add_lines(config, NULL, 0, &size);
+    char *out = dro__alloc(size + 1, 1);
+    if (out)
+        add_lines(config, out, size + 1, &used);
+    json_decref(config);
+    return out;
+}
+
+char *dro__classes_text(const dro_data_info *info)
+{
+    json_t *list = json_array();
+    for (int32_t k = 0; k < info->classes; k++)
+        json_array_append_new(list, text(info->class_names[k]));
+    return dump(list, true);
+}
+
+/* ---- figures ---- */
+
+static json_t *split_json(const dro_metrics *m, bool confusion)
+{
+    json_t *o = json_object(), *per_class = json_array(), *matrix = json_array();
+    put(o, "examples", json_integer(m->examples));
+    put(o, "loss", number(m->loss));
+    put(o, "objective", number(m->objective));
+    put(o, "accuracy", number(m->accuracy));
+    put(o, "balanced_accuracy", number(m->balanced_accuracy));
+    put(o, "worst_class_accuracy", number(m->worst_class_accuracy));
+    put(o, "macro_f1", number(m->macro_f1));
+    put(o, "auroc", number(m->auroc));
+    put(o, "calibration_error", number(m->calibration_error));
+    for (int32_t k = 0; k < m->classes; k++) {
+        json_t *row = json_array();
+        json_array_append_new(per_class, number(m->per_class[k]));
+        for (int32_t j = 0; confusion && j < m->classes; j++)
+            json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
+        json_array_append_new(matrix, row);
+    }
+    put(o, "per_class", per_class);
+    if (confusion)
+        put(o, "confusion", matrix);
+    else
+        json_decref(matrix);
+    return o;
+}
+
+static json_t *weights_json(const dro_train_record *r)
+{
+    if (r->group_count == 0)
+        return json_null();
+    json_t *list = json_array();
+    for (size_t k = 0; k < r->group_count; k++)
+        json_array_append_new(list, number(r->group_weights[k]));
+    return list;
+}
+
+/* train: only what is asked of it at every evaluation. */
+static json_t *train_json(const dro_metrics *m)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "objective", number(m->objective), "loss",
+                     number(m->loss), "accuracy", number(m->accuracy), "balanced_accuracy",
+                     number(m->balanced_accuracy), "worst_class_accuracy",
+                     number(m->worst_class_accuracy));
+}
+
+static void put_splits(json_t *o, const dro_train_record *r, bool confusion)
+{
+    put(o, "train", r->has_train ? train_json(&r->train) : json_null());
+    put(o, "test", r->has_test ? split_json(&r->test, confusion) : json_null());
+    if (r->has_holdout)
+        put(o, "holdout", split_json(&r->holdout, confusion));
+    if (r->has_window)
+        put(o, "window", split_json(&r->window, confusion));
+}
+
+char *dro__metrics_text(const dro_train *t)
+{
+    const dro_train_record *r = &t->evaluation.record;
+    const dro_info *i = &r->info;
+    json_t *o = json_object();
+    put(o, "step", json_integer((json_int_t)i->step));
+    put(o, "epoch", number(r->epoch));
+    put(o, "examples", json_integer((json_int_t)i->examples));
+    put(o, "evaluations", json_integer((json_int_t)i->evaluations));
+    put(o, "seconds", number(r->seconds));
+    put(o, "wall", number(r->wall));
+    put(o, "eta", number(i->eta));
+    put(o, "lambda", number(i->lambda));
+    put(o, "a", number(i->a));
+    put(o, "log_u", number(i->log_u));
+    put(o, "loss", number(i->loss));
+    put(o, "objective", number(i->objective));
+    put(o, "largest_weight", number(i->largest_weight));
+    put(o, "effective", number(i->effective));
+    put(o, "caps", json_integer((json_int_t)i->caps));
+    put(o, "floors", json_integer((json_int_t)i->floors));
+    put(o, "fresh_starts", json_integer((json_int_t)i->fresh_starts));
+    put(o, "class_weights", weights_json(r));
+    put_splits(o, r, t->task.info.classes <= CONFUSION_MOST);
+    return dump(o, true);
+}
+
+static const char *const ends[] = {
+    [DRO_TRAIN_NOT_ENDED] = "running",       [DRO_TRAIN_DONE] = "done",
+    [DRO_TRAIN_PATIENCE] = "patience",       [DRO_TRAIN_TIME] = "time",
+    [DRO_TRAIN_INTERRUPTED] = "interrupted", [DRO_TRAIN_DIVERGED] = "diverged",
+};
+
+static json_t *best_json(const dro_train *t)
+{
+    const dro__progress *p = &t->progress;
+    char measure[64];
+    if (!p->have_best)
+        return json_null();
+    dro_train_get(t, "best", measure, sizeof measure);
+    return json_pack("{s:s, s:o, s:I, s:o}", "measure", measure, "value", number(p->best), "step",
+                     (json_int_t)p->best_step, "epoch", number(p->best_epoch));
+}
+
+char *dro__result_text(const dro_train *t)
+{
+    const dro_train_record *r = &t->evaluation.record;
+    const dro_data_info *info = &t->task.info;
+    json_t *o = json_object(), *names = json_array(), *counts = json_array();
+    put(o, "optimizer", text(t->set.optimizer));
+    put(o, "model", text(t->task.model));
+    put(o, "data", text(t->set.data));
+    put(o, "backend", text(t->ctx->backend->name));
+    put(o, "threads", json_integer(t->ctx->threads));
+    put(o, "seed", json_integer(t->set.seed));
+    put(o, "ended", text(ends[t->ended]));
+    put(o, "step", json_integer((json_int_t)r->info.step));
+    put(o, "epochs", number(r->epoch));
+    put(o, "examples", json_integer((json_int_t)r->info.examples));
+    put(o, "evaluations", json_integer((json_int_t)r->info.evaluations));
+    put(o, "seconds", number(r->seconds));
+    put(o, "wall", number(r->wall));
+    put(o, "parameters", json_integer((json_int_t)t->task.dim));
+    put(o, "halvings", json_integer((json_int_t)t->progress.halvings));
+    put_splits(o, r, info->classes <= 1000);
+    put(o, "best", best_json(t));
+    for (int32_t k = 0; k < info->classes; k++) {
+        json_array_append_new(names, text(info->class_names[k]));
+        json_array_append_new(
+            counts, json_integer(info->counts[DRO_TRAIN] ? info->counts[DRO_TRAIN][k] : 0));
+    }
+    put(o, "classes", names);
+    put(o, "class_counts", counts);
+    put(o, "settings", config_json(t));
+    return dump(o, false);
+}
+
+#else /* without jansson */
+
+bool dro__json_works(void)
+{
+    return false;
+}
+
+char *dro__config_text(const dro_train *t)
+{
+    (void)t;
+    return NULL;
+}
+
+char *dro__identity_text(const dro_train *t)
+{
+    return dro__config_text(t);
+}
+
+char *dro__metrics_text(const dro_train *t)
+{
+    return dro__config_text(t);
+}
+
+char *dro__result_text(const dro_train *t)
+{
+    return dro__config_text(t);
+}
+
+char *dro__classes_text(const dro_data_info *info)
+{
+    (void)info;
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,95 @@
+/* A run to a checkpoint and back. */
+#include "train.h"
+
+#include <math.h>
+#include <string.h>
+
+double dro__wall(const dro_train *t)
+{
+    return t->before + dro__clock() - t->began;
+}
+
+dro_status dro__run_save(dro_train *t)
+{
+    if (!t->folder)
+        return DRO_OK;
+    t->progress.wall = dro__wall(t);
+    size_t size = dro_optimizer_state_size(t->opt);
+    void *state = dro__alloc(size, 1);
+    if (!state)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a checkpoint");
+    dro_status status = dro_optimizer_save(t->opt, state, size);
+    if (status == DRO_OK && t->task.net)
+        status = dro_net_statistics(t->task.net, t->statistics);
+    dro__saved saved = {.progress = t->progress,
+                        .settings = t->identity,
+                        .statistics = t->statistics,
+                        .best_w = t->progress.have_best ? t->best_w : NULL,
+                        .best_statistics = t->best_statistics,
+                        .dim = t->task.dim,
+                        .statistics_count = dro__task_statistics(&t->task),
+                        .state = state,
+                        .state_size = size};
+    if (status == DRO_OK && t->stream)
+        status = dro__stream_save(t, &saved.more, &saved.more_size);
+    if (status == DRO_OK)
+        status = dro__checkpoint_write(t->ctx, t->folder, &saved);
+    dro__free(saved.more);
+    dro__free(state);
+    t->saved_at = dro__clock();
+    return status;
+}
+
+/* The first line in which two texts differ. */
+static dro_status compare_settings(dro_train *t, const char *saved)
+{
+    const char *a = saved, *b = t->identity;
+    while (*a || *b) {
+        size_t na = strcspn(a, "\n"), nb = strcspn(b, "\n");
+        if (na != nb || memcmp(a, b, na) != 0)
+            return dro__fail(t->ctx, DRO_ERR_FORMAT,
+                             "%s: the run was made with %.*s, not with %.*s: leave that as it was, "
+                             "or begin anew in another folder",
+                             t->folder, (int)(na < 150 ? na : 150), a, (int)(nb < 150 ? nb : 150),
+                             b);
+        a += na + (a[na] == '\n');
+        b += nb + (b[nb] == '\n');
+    }
+    return DRO_OK;
+}
+
+static dro_status take(dro_train *t, const dro__saved *s)
+{
+    size_t statistics = dro__task_statistics(&t->task);
+    DRO_TRY(compare_settings(t, s->settings));
+    if (s->dim != t->task.dim || s->statistics_count != statistics)
+        return dro__fail(t->ctx, DRO_ERR_FORMAT, "%s: the checkpoint is of another model",
+                         t->folder);
+    DRO_TRY(dro__run_begin(t));
+    dro__settings_of(t->opt)->eta.value *= pow(0.5, (double)s->progress.halvings);
+    DRO_TRY(dro_optimizer_load(t->opt, s->state, s->state_size));
+    if (t->task.net)
+        DRO_TRY(dro_net_set_statistics(t->task.net, s->statistics));
+    t->progress = s->progress;
+    if (t->stream)
+        DRO_TRY(dro__stream_load(t, s->more, s->more_size));
+    if (s->best_w && t->best_w) {
+        memcpy(t->best_w, s->best_w, t->task.dim * sizeof(float));
+        memcpy(t->best_statistics, s->best_statistics, statistics * sizeof(float));
+    }
+    return dro__file_append(t->ctx, t->folder, "metrics.jsonl", s->progress.metrics_bytes, "", 0);
+}
+
+dro_status dro__run_load(dro_train *t, bool *found)
+{
+    dro__saved saved = {0};
+    char note[DRO__ERROR_SIZE];
+    DRO_TRY(dro__checkpoint_read(t->ctx, t->folder, &saved, found, note));
+    if (!*found)
+        return DRO_OK;
+    if (note[0])
+        dro__note(t, "%s: going on from previous.ckpt", note);
+    dro_status status = take(t, &saved);
+    dro__saved_free(&saved);
+    return status;
+}

@@ -1,0 +1,414 @@
+/* The loop: steps, evaluations, checkpoints, and the ways in which a run ends. */
+#include "train.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Without epochs: 15, or more of few examples, for some 600 steps. */
+enum { EPOCHS = 15, EPOCHS_MOST = 100, STEPS = 600, EXPLODED = 20, HALVINGS_MOST = 20 };
+
+double dro__clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void dro__note(const dro_train *t, const char *format, ...)
+{
+    char text[DRO__ERROR_SIZE];
+    if (!t->watch.note)
+        return;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    t->watch.note(t->watch.user, text);
+}
+
+/* ---- life ---- */
+
+dro_status dro_train_create(dro_context *ctx, dro_train **train)
+{
+    if (!ctx || !train)
+        return DRO_ERR_ARGUMENT;
+    *train = NULL;
+    dro_train *t = dro__alloc(1, sizeof *t);
+    if (!t)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a run");
+    t->ctx = ctx;
+    dro_status status = dro__params_reset(ctx, dro__train_tables, &t->set);
+    if (status != DRO_OK) {
+        dro_train_destroy(t);
+        return status;
+    }
+    *train = t;
+    return DRO_OK;
+}
+
+static void close_run(dro_train *t)
+{
+    dro_optimizer_destroy(t->opt);
+    dro__evaluation_free(&t->evaluation);
+    dro__stream_close(t);
+    dro__task_close(&t->task);
+    float **vectors[] = {&t->w, &t->statistics, &t->best_w, &t->best_statistics};
+    for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++) {
+        dro__free(*vectors[k]);
+        *vectors[k] = NULL;
+    }
+    dro__free(t->config);
+    dro__free(t->result);
+    dro__free(t->identity);
+    t->config = t->result = t->identity = NULL;
+    t->opt = NULL;
+    t->open = t->have_record = false;
+    t->ended = DRO_TRAIN_NOT_ENDED;
+    t->progress = (dro__progress){0};
+}
+
+void dro_train_destroy(dro_train *t)
+{
+    if (!t)
+        return;
+    close_run(t);
+    for (size_t k = 0; k < t->extra_count; k++) {
+        dro__free(t->extras[k].name);
+        dro__free(t->extras[k].value);
+    }
+    dro__free(t->extras);
+    dro__free(t);
+}
+
+dro_train_end dro_train_ended(const dro_train *t)
+{
+    return t ? t->ended : DRO_TRAIN_NOT_ENDED;
+}
+
+const dro_train_record *dro_train_last(const dro_train *t)
+{
+    return t && t->have_record ? &t->evaluation.record : NULL;
+}
+
+const dro_data_info *dro_train_data(const dro_train *t)
+{
+    return t && t->open ? &t->task.info : NULL;
+}
+
+const char *dro_train_config(const dro_train *t)
+{
+    return t ? t->config : NULL;
+}
+
+const char *dro_train_result(const dro_train *t)
+{
+    return t ? t->result : NULL;
+}
+
+/* ---- opening ---- */
+
+static dro_status make_vectors(dro_train *t)
+{
+    size_t dim = t->task.dim, statistics = dro__task_statistics(&t->task);
+    t->w = dro__alloc(dim, sizeof(float));
+    t->statistics = dro__alloc(statistics + 1, sizeof(float));
+    if (t->set.best) {
+        t->best_w = dro__alloc(dim, sizeof(float));
+        t->best_statistics = dro__alloc(statistics + 1, sizeof(float));
+    }
+    if (!t->w || !t->statistics || (t->set.best && (!t->best_w || !t->best_statistics)))
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for %zu weights", dim);
+    return DRO_OK;
+}
+
+static dro_status check_settings(dro_train *t)
+{
+    const dro__train_settings *s = &t->set;
+    if ((s->best || s->patience) && t->task.info.examples[DRO_HOLDOUT] == 0)
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "best and patience need examples that are set aside: write %s,holdout=0.1",
+                         s->data);
+    if (s->patience && !s->best)
+        return dro__fail(t->ctx, DRO_ERR_STATE,
+                         "patience needs a measure: set best, as in best=balanced_accuracy");
+    return DRO_OK;
+}
+
+dro_status dro__run_begin(dro_train *t)
+{
+    const float *w0 = t->task.net ? dro_net_weights(t->task.net) : NULL;
+    DRO_TRY(dro__make_optimizer(t));
+    return dro_optimizer_start(t->opt, w0);
+}
+
+static dro_status open_data(dro_train *t)
+{
+    const dro__train_settings *s = &t->set;
+    dro__model_choice choice = {.data = s->data,
+                                .model = s->model,
+                                .batch = (size_t)s->batch,
+                                .seed = (uint64_t)s->seed,
+                                .size = (int32_t)s->size,
+                                .augment = s->augment,
+                                .train = true,
+                                .train_only = s->train_only,
+                                .settings = t};
+    DRO_TRY(dro__task_open(t->ctx, &choice, &t->task));
+    DRO_TRY(check_settings(t));
+    uint64_t per_epoch = t->task.epoch_steps, usual = (STEPS + per_epoch - 1) / per_epoch;
+    usual = usual < EPOCHS ? EPOCHS : usual > EPOCHS_MOST ? EPOCHS_MOST : usual;
+    t->steps =
+        s->steps ? (uint64_t)s->steps : (s->epochs ? (uint64_t)s->epochs : usual) * per_epoch;
+    if (*s->init && t->task.net)
+        return dro_net_load(t->task.net, s->init, NULL);
+    if (*s->init)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "init: the linear model on sparse rows begins at zero");
+    return DRO_OK;
+}
+
+static dro_status open_run(dro_train *t)
+{
+    DRO_TRY(t->set.progressive ? dro__stream_open(t) : open_data(t));
+    t->open = true;
+    DRO_TRY(dro__run_begin(t));
+    DRO_TRY(make_vectors(t));
+    DRO_TRY(dro__evaluation_create(&t->task, t->opt, &t->evaluation));
+    t->config = dro__config_text(t);
+    t->identity = dro__identity_text(t);
+    return t->config && t->identity
+               ? DRO_OK
+               : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the settings");
+}
+
+/* ---- the loop ---- */
+
+double dro__epoch_of(const dro_train *t, uint64_t step)
+{
+    return t->task.epoch_steps ? (double)step / (double)t->task.epoch_steps : 0;
+}
+
+static dro_train_progress progress_of(const dro_train *t, const char *evaluating)
+{
+    const dro__run *r = &t->opt->run;
+    double per_step = r->step ? t->progress.seconds / (double)r->step : NAN;
+    bool tilted = t->opt->cls->robust && !t->opt->cls->needs_n && r->level != DRO__TILT_NONE;
+    return (dro_train_progress){
+        .step = r->step,
+        .steps = t->steps,
+        .epoch = dro__epoch_of(t, r->step),
+        .epochs = dro__epoch_of(t, t->steps),
+        .seconds = t->progress.seconds,
+        .left = t->steps ? per_step * (double)(t->steps - r->step) : NAN,
+        .examples_per_s = (double)t->task.batch / per_step,
+        .loss = t->progress.smooth_loss,
+        .objective = tilted ? r->lambda * r->log_u : r->loss,
+        .effective = r->effective,
+        .evaluating = evaluating,
+    };
+}
+
+bool dro__tell(const dro_train *t, const char *evaluating)
+{
+    dro_train_progress p = progress_of(t, evaluating);
+    return t->watch.step && t->watch.step(t->watch.user, &p);
+}
+
+/* The step after which evaluation number k (from 1 on) takes place. */
+static uint64_t evaluation_step(const dro_train *t, uint64_t k)
+{
+    double at = round((double)k * t->set.eval_every * (double)t->task.epoch_steps);
+    return at < (double)k ? k : (uint64_t)at;
+}
+
+/* Whether the last batch's loss says that the run has gone astray. */
+static bool exploded(dro_train *t)
+{
+    dro__progress *p = &t->progress;
+    double loss = t->opt->run.loss;
+    if (t->opt->run.step == 1) {
+        double chance = t->task.info.classes ? log((double)t->task.info.classes) : 0;
+        p->first_loss = fmax(fmax(loss, chance), 1e-6);
+        p->smooth_loss = loss;
+    }
+    p->smooth_loss += 0.1 * (loss - p->smooth_loss);
+    return !(p->smooth_loss <= EXPLODED * p->first_loss);
+}
+
+static dro_status astray(dro_train *t)
+{
+    char why[DRO__ERROR_SIZE / 2];
+    const dro__run *r = &t->opt->run;
+    snprintf(why, sizeof why, "%.200s", t->ctx->error);
+    uint64_t step = r->step;
+    double eta = dro__settings_of(t->opt)->eta.value;
+    bool found = false;
+    if (t->folder)
+        DRO_TRY(dro__run_load(t, &found));
+    if (t->set.on_divergence == DRO__DIVERGENCE_HALVE && found &&
+        t->progress.halvings < HALVINGS_MOST) {
+        t->progress.halvings++;
+        dro__settings_of(t->opt)->eta.value = eta / 2;
+        dro__note(t, "diverged at step %llu (%s): back to step %llu with eta %g",
+                  (unsigned long long)step, why, (unsigned long long)r->step, eta / 2);
+        return dro__run_save(t);
+    }
+    t->ended = DRO_TRAIN_DIVERGED;
+    return dro__fail(t->ctx, DRO_ERR_NUMBER,
+                     "diverged at step %llu: %s. Try a smaller step (--lr %g), a larger --lambda, "
+                     "more warm-up (--set warmup=0.1), or --on-divergence halve",
+                     (unsigned long long)step, why, eta / 4);
+}
+
+/* One step, with the clock of training running. */
+static dro_status step(dro_train *t)
+{
+    double start = dro__clock();
+    dro_status status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
+    t->progress.seconds += dro__clock() - start;
+    if (status == DRO_OK && exploded(t))
+        status = dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss is %.3g after %.3g at first",
+                           t->progress.smooth_loss, t->progress.first_loss);
+    return status == DRO_ERR_NUMBER ? astray(t) : status;
+}
+
+static bool impatient(const dro_train *t)
+{
+    return t->set.patience && t->progress.since_best >= (uint64_t)t->set.patience;
+}
+
+static bool late(const dro_train *t)
+{
+    return t->set.max_time > 0 && dro__wall(t) >= t->set.max_time;
+}
+
+static dro_status assess(dro_train *t)
+{
+    DRO_TRY(dro__run_evaluate(t));
+    if (!isfinite(t->evaluation.record.test.loss) && t->evaluation.record.has_test) {
+        dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss on the test set is not finite");
+        return astray(t);
+    }
+    return dro__run_save(t);
+}
+
+/* Whether the run is over, before the next step is taken. */
+static bool over(dro_train *t)
+{
+    if (t->opt->run.step >= t->steps)
+        t->ended = DRO_TRAIN_DONE;
+    else if (impatient(t))
+        t->ended = DRO_TRAIN_PATIENCE;
+    else if (late(t))
+        t->ended = DRO_TRAIN_TIME;
+    else if (dro__tell(t, NULL))
+        t->ended = DRO_TRAIN_INTERRUPTED;
+    return t->ended != DRO_TRAIN_NOT_ENDED;
+}
+
+static dro_status train(dro_train *t)
+{
+    while (!over(t)) {
+        dro_status status = step(t);
+        if (status == DRO_ERR_END) /* output=random: the drawn number of steps */
+            t->steps = t->opt->run.step;
+        else
+            DRO_TRY(status);
+        if (t->opt->run.step >= evaluation_step(t, t->progress.evaluated + 1) ||
+            t->opt->run.step >= t->steps)
+            DRO_TRY(assess(t));
+        else if (dro__clock() - t->saved_at > t->set.checkpoint_every)
+            DRO_TRY(dro__run_save(t));
+    }
+    if (t->ended == DRO_TRAIN_INTERRUPTED)
+        return dro__run_save(t);
+    return t->progress.evaluated_step == t->opt->run.step ? DRO_OK : assess(t);
+}
+
+/* ---- the end ---- */
+
+dro_status dro__run_finish(dro_train *t)
+{
+    DRO_TRY(dro_optimizer_weights(t->opt, t->w));
+    if (t->task.net)
+        DRO_TRY(dro_net_statistics(t->task.net, t->statistics));
+    if (!t->have_record) /* resumed after the last step */
+        DRO_TRY(dro__run_record(t));
+    dro__free(t->result);
+    t->result = dro__result_text(t);
+    if (!t->result)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the result");
+    if (!t->folder)
+        return DRO_OK;
+    DRO_TRY(dro__weights_save(&t->task, t->folder, "weights.safetensors", t->w, t->statistics));
+    if (t->progress.have_best)
+        DRO_TRY(dro__weights_save(&t->task, t->folder, "best.safetensors", t->best_w,
+                                  t->best_statistics));
+    return dro__file_replace(t->ctx, t->folder, "result.json", NULL, t->result, strlen(t->result));
+}
+
+static dro_status open_folder(dro_train *t, bool resume)
+{
+    char *old;
+    size_t size;
+    bool found = false;
+    if (!t->folder)
+        return DRO_OK;
+    DRO_TRY(dro__folder_make(t->ctx, t->folder));
+    DRO_TRY(dro__folder_lock(t->ctx, t->folder, &t->lock));
+    DRO_TRY(dro__file_read(t->ctx, t->folder, "config.json", &old, &size));
+    dro__free(old);
+    if (old && !resume)
+        return dro__fail(t->ctx, DRO_ERR_FILE,
+                         "%s holds a run already: go on with --resume, or choose another folder",
+                         t->folder);
+    if (resume)
+        DRO_TRY(dro__run_load(t, &found));
+    t->before = t->progress.wall;
+    if (found)
+        return DRO_OK;
+    DRO_TRY(
+        dro__file_replace(t->ctx, t->folder, "config.json", NULL, t->config, strlen(t->config)));
+    DRO_TRY(dro__file_append(t->ctx, t->folder, "metrics.jsonl", 0, "", 0));
+    return dro__run_save(t);
+}
+
+static dro_status run(dro_train *t, bool resume)
+{
+    DRO_TRY(open_run(t));
+    DRO_TRY(open_folder(t, resume));
+    dro_status status = t->stream ? dro__stream_train(t) : train(t);
+    if (t->ended == DRO_TRAIN_DIVERGED && t->have_record) {
+        char why[DRO__ERROR_SIZE];
+        memcpy(why, t->ctx->error, sizeof why);
+        DRO_TRY(dro__run_finish(t));
+        return dro__fail(t->ctx, status, "%s", why);
+    }
+    if (status != DRO_OK || (t->ended == DRO_TRAIN_INTERRUPTED && !t->stream))
+        return status;
+    return dro__run_finish(t);
+}
+
+dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
+                         const dro_train_watch *watch)
+{
+    if (!t)
+        return DRO_ERR_ARGUMENT;
+    if (!dro__json_works())
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "this build of libdro has no jansson");
+    close_run(t);
+    t->folder = folder;
+    t->lock = -1;
+    t->watch = watch ? *watch : (dro_train_watch){0};
+    t->began = t->saved_at = dro__clock();
+    t->before = 0;
+    dro_status status = run(t, resume);
+    if (t->lock >= 0)
+        close(t->lock);
+    t->lock = -1;
+    return status;
+}

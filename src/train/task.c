@@ -1,0 +1,230 @@
+/* A data set and a model: the problem that is trained, and the function that is evaluated. */
+#include "train.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { DENSE_MOST = 4096 }; /* features up to which sparse rows are made dense for a network */
+
+/* ---- which model ---- */
+
+static void choose_model(dro__task *t, const dro__model_choice *c)
+{
+    const char *name = c->model;
+    bool small = t->info.kind == DRO_DATA_PIXELS;
+    if (!*name && t->images)
+        name = !small ? "resnet18"
+               : strcmp(t->info.format, "synth") == 0 || strcmp(t->info.format, "idx") == 0
+                   ? "glyphnet"
+                   : "resnet20";
+    else if (!*name)
+        name = "linear";
+    snprintf(t->model, sizeof t->model, "%s", name);
+    t->sparse = t->info.kind == DRO_DATA_SPARSE && (t->info.features > DENSE_MOST || c->rows);
+}
+
+static dro_status check_data(dro__task *t, const dro__model_choice *c)
+{
+    const dro_data_info *info = &t->info;
+    if (c->train && info->examples[DRO_TRAIN] < 1)
+        return dro__fail(t->ctx, DRO_ERR_DATA, "%s: there are no training examples", c->data);
+    if (info->classes == 1 && c->train)
+        return dro__fail(t->ctx, DRO_ERR_DATA, "%s: all examples are of one class", c->data);
+    if (t->sparse && strcmp(t->model, "linear") != 0)
+        return dro__fail(
+            t->ctx, DRO_ERR_UNSUPPORTED,
+            "model %s on sparse rows of %zu features: expected at most %d features, or "
+            "the model linear",
+            t->model, info->features, DENSE_MOST);
+    if (t->sparse && info->classes != 2 && info->classes != 0)
+        return dro__fail(
+            t->ctx, DRO_ERR_UNSUPPORTED,
+            "sparse rows of %zu features with %d classes: expected two classes, a real "
+            "target, or at most %d features",
+            info->features, info->classes, DENSE_MOST);
+    return DRO_OK;
+}
+
+/* The data is what the weights of a file are for. */
+static dro_status check_shape(const dro__task *t, const dro__model_choice *c)
+{
+    const dro_data_info *i = &t->info;
+    const dro_model_shape *s = &c->shape;
+    if (s->channels == 0)
+        return DRO_OK;
+    bool rows = i->kind == DRO_DATA_DENSE || i->kind == DRO_DATA_SPARSE, flat = s->height == 1;
+    size_t width = (size_t)s->channels;
+    if (rows &&
+        (!flat || i->features > width || (i->kind == DRO_DATA_DENSE && i->features != width)))
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "the weights are for examples of %d x %d x %d, the data has rows of %zu "
+                         "features",
+                         s->channels, s->height, s->width, i->features);
+    if (i->kind == DRO_DATA_PIXELS &&
+        (i->channels != s->channels || i->height != s->height || i->width != s->width))
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "the weights are for images of %d x %d x %d, the data has %d x %d x %d",
+                         s->channels, s->height, s->width, i->channels, i->height, i->width);
+    if (i->kind == DRO_DATA_FILES && (s->channels != 3 || s->height != s->width))
+        return dro__fail(
+            t->ctx, DRO_ERR_UNSUPPORTED,
+            "the weights are for images of %d x %d x %d: images in files become square "
+            "and of three channels",
+            s->channels, s->height, s->width);
+    return DRO_OK;
+}
+
+static dro_model_shape shape_of(const dro__task *t, const dro__model_choice *c)
+{
+    const dro_data_info *i = &t->info;
+    dro_model_shape s = {(int32_t)i->features, 1, 1, i->classes ? i->classes : 1};
+    if (i->kind == DRO_DATA_PIXELS)
+        s = (dro_model_shape){i->channels, i->height, i->width, s.outputs};
+    else if (i->kind == DRO_DATA_FILES)
+        s = (dro_model_shape){3, c->size ? c->size : 224, c->size ? c->size : 224, s.outputs};
+    return s;
+}
+
+/* ---- shares ---- */
+
+static dro_status count_shares(dro__task *t)
+{
+    const dro_data_info *i = &t->info;
+    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    t->class_share = dro__alloc((size_t)i->classes + 1, sizeof(double));
+    t->group_share = dro__alloc((size_t)i->groups + 1, sizeof(double));
+    if (!t->class_share || !t->group_share)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the classes' shares");
+    for (int32_t k = 0; i->counts[DRO_TRAIN] && k < i->classes; k++)
+        t->class_share[k] = (double)i->counts[DRO_TRAIN][k] / (double)e->count;
+    for (int64_t k = 0; e->groups && k < e->count; k++)
+        t->group_share[e->groups[k]] += 1 / (double)e->count;
+    return DRO_OK;
+}
+
+/* ---- the network ---- */
+
+static dro_status make_net(dro__task *t, const dro__model_choice *c)
+{
+    DRO_TRY(dro_net_model(t->ctx, t->model, &t->shape, &t->net));
+    if (t->regression)
+        DRO_TRY(dro_net_set(t->net, "loss", "squared"));
+    if (c->loss)
+        DRO_TRY(dro_net_set(t->net, "loss", c->loss));
+    if (c->settings)
+        DRO_TRY(dro__apply_net(c->settings, t->net));
+    if (c->train && t->info.classes)
+        DRO_TRY(dro_net_prior(t->net, t->class_share, (size_t)t->info.classes));
+    if (c->train_only && *c->train_only)
+        DRO_TRY(dro_net_train_only(t->net, c->train_only));
+    DRO_TRY(dro_net_ready(t->net));
+    t->outputs = (size_t)t->shape.outputs;
+    t->dim = dro_net_dim(t->net);
+    return dro_net_init(t->net, c->seed);
+}
+
+static dro_status make_problem(dro__task *t, const dro__model_choice *c)
+{
+    int64_t n = t->info.examples[DRO_TRAIN];
+    int64_t usual = c->batch ? (int64_t)c->batch : n / 8 < 128 ? n / 8 : 128;
+    t->batch = (size_t)(usual > 0 ? usual : 1);
+    if ((int64_t)t->batch > n)
+        return dro__fail(t->ctx, DRO_ERR_RANGE, "batch %zu: there are %lld training examples",
+                         t->batch, (long long)n);
+    t->epoch_steps = (uint64_t)n / t->batch;
+    if (t->sparse)
+        return dro_linear_problem(t->linear, &t->problem);
+    dro_net_source source = {0};
+    DRO_TRY(dro__feed_training(t, c, &source));
+    DRO_TRY(dro_net_problem(t->net, &source, &t->problem));
+    t->problem.max_batch = t->ring_room > 2 * t->batch ? t->ring_room : 2 * t->batch;
+    return DRO_OK;
+}
+
+static dro_status open_task(dro__task *t, const dro__model_choice *c)
+{
+    DRO_TRY(dro_data_open(t->ctx, c->data, &t->data));
+    DRO_TRY(dro_data_info_get(t->data, &t->info));
+    t->images = t->info.kind == DRO_DATA_PIXELS || t->info.kind == DRO_DATA_FILES;
+    t->regression = t->info.classes == 0;
+    choose_model(t, c);
+    DRO_TRY(check_data(t, c));
+    if (t->images)
+        t->normal = t->own_normal = dro__normal_of(t->data);
+    t->shape = c->shape.channels ? c->shape : shape_of(t, c);
+    t->width = t->images ? 0 : (size_t)t->shape.channels;
+    DRO_TRY(check_shape(t, c));
+    for (int s = 0; s < DRO_SPLITS; s++)
+        DRO_TRY(dro__feed_shelf(t, (dro_split)s, c));
+    DRO_TRY(count_shares(t));
+    DRO_TRY(t->sparse ? dro__sparse_open(t, c) : make_net(t, c));
+    return c->train ? make_problem(t, c) : DRO_OK;
+}
+
+dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro__task *t)
+{
+    *t = (dro__task){.ctx = ctx};
+    dro_status status = open_task(t, choice);
+    if (status != DRO_OK)
+        dro__task_close(t);
+    return status;
+}
+
+void dro__task_close(dro__task *t)
+{
+    dro__feed_close(t);
+    dro_net_destroy(t->net);
+    dro_linear_destroy(t->linear);
+    for (int s = 0; s < DRO_SPLITS; s++)
+        dro__free(t->y[s]);
+    dro__free(t->class_share);
+    dro__free(t->group_share);
+    dro__free(t->label_map);
+    dro_data_close(t->data);
+    *t = (dro__task){0};
+}
+
+size_t dro__task_statistics(const dro__task *t)
+{
+    return t->net ? dro_net_statistics_count(t->net) : 0;
+}
+
+dro_status dro__task_remember(dro__task *t, dro_status status)
+{
+    if (status != DRO_OK)
+        memcpy(t->why, t->ctx->error, sizeof t->why);
+    return status;
+}
+
+dro_status dro__task_recall(dro__task *t, dro_status status)
+{
+    if (status != DRO_OK && status != DRO_ERR_END && t->why[0])
+        dro__fail(t->ctx, status, "%s", t->why);
+    t->why[0] = '\0';
+    return status;
+}
+
+/* ---- evaluation ---- */
+
+static const int32_t *labels_of(dro__task *t, dro_split split, int64_t first, size_t count)
+{
+    const int32_t *labels = t->shelf[split].examples.labels;
+    if (!labels || !t->label_map)
+        return labels ? labels + first : NULL;
+    for (size_t i = 0; i < count; i++)
+        t->mapped[i] = t->label_map[labels[first + (int64_t)i]];
+    return t->mapped;
+}
+
+dro_status dro__task_evaluate(dro__task *t, dro_split split, int64_t first, size_t count,
+                              const float *w, float *logits, float *losses, const int32_t **labels)
+{
+    *labels = labels_of(t, split, first, count);
+    if (t->sparse)
+        return dro__sparse_evaluate(t, split, first, count, w, logits, losses);
+    dro_net_batch batch = {0};
+    DRO_TRY(dro__feed_batch(t, split, first, count, &batch));
+    if (*labels)
+        batch.labels = *labels;
+    return dro_net_evaluate(t->net, w, &batch, logits, losses);
+}

@@ -1,0 +1,331 @@
+/* train: where data, models and optimisers meet. Sees every other room.
+ *
+ *   settings.c    the run's described parameters, and the names that go on to network and optimiser
+ *   task.c        a data set and a model as a problem to train and a function to evaluate
+ *   feed.c        examples as batches: images through the loader, rows from memory
+ *   sparse.c      the linear model on sparse rows with many features
+ *   metrics.c     figures from logits;  evaluate.c: over a split
+ *   disk.c        files that are there whole or not at all;  checkpoint.c: what a run needs to go on
+ *   record.c      config.json, metrics.jsonl, result.json
+ *   weights.c     weights files that know their model;  predictor.c: using them
+ *   run.c         the loop;  assess.c: its evaluations;  resume.c: its checkpoints
+ *   progressive.c the loop over a stream */
+#ifndef DRO_TRAIN_INTERNAL_H
+#define DRO_TRAIN_INTERNAL_H
+
+#include "augment.h"
+#include "data.h"
+#include "nn.h"
+#include "opt.h"
+
+#include <dro/linear.h>
+#include <dro/loader.h>
+#include <dro/train.h>
+
+/* ---- settings.c ---- */
+
+enum { DRO__AUGMENT_AUTO, DRO__AUGMENT_YES, DRO__AUGMENT_NO };
+enum { DRO__DIVERGENCE_STOP, DRO__DIVERGENCE_HALVE };
+
+typedef struct dro__train_settings {
+    char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
+        train_only[DRO__TEXT_MAX];
+    int64_t epochs, steps, batch, seed, size, patience, report_every;
+    double eval_every, max_time, checkpoint_every, report_lambda;
+    int32_t best, eval_train, augment, on_divergence, progressive;
+} dro__train_settings;
+
+extern const dro__param *const dro__train_tables[DRO__TABLE_MAX];
+
+/* What was set for the network or the optimiser, in order; a later one hides an earlier one. */
+typedef struct dro__extra {
+    char *name, *value;
+} dro__extra;
+
+/* Whether the run, the network or the optimiser has a parameter of this name. */
+bool dro__net_has(const char *name);
+bool dro__optimizer_has(const char *optimizer, const char *name);
+/* Sets what the user gave for the network; for the optimiser, after the run's defaults. */
+dro_status dro__apply_net(const dro_train *t, dro_net *net);
+
+/* ---- task.c ---- */
+
+enum { DRO__RING = 3, DRO__EVAL_MOST = 1024 };
+
+/* Examples of one split, in order, for evaluation. */
+typedef struct dro__shelf {
+    dro_examples examples;
+    dro_loader *loader; /* images */
+    size_t batch;       /* of the loader, or of a call */
+    uint64_t turn;      /* how often the split was walked through */
+} dro__shelf;
+
+typedef struct dro__task {
+    dro_context *ctx;
+    dro_data *data;
+    dro_data_info info;
+    char model[DRO__TEXT_MAX];
+    bool images, regression, sparse; /* sparse: the linear model on compressed rows */
+    dro_model_shape shape;           /* of the network */
+    size_t outputs;                  /* logits per example as dro__task_evaluate gives them */
+    size_t width; /* of rows, as the model has them: sparse ones may be narrower */
+    size_t dim, batch;
+    uint64_t epoch_steps;
+    dro_problem problem;
+    char why
+        [DRO__ERROR_SIZE]; /* what was wrong in a callback: the optimiser tells only that it failed */
+    double *class_share, *group_share;
+
+    dro_net *net;
+    dro_linear *linear; /* instead of net, for sparse */
+    dro__loss_kind row_loss;
+    float *y[DRO_SPLITS]; /* sparse: labels as -1 and 1 */
+
+    dro__shelf shelf[DRO_SPLITS];
+    dro_loader *loader;     /* of the training images */
+    float *ring[DRO__RING]; /* rows, or batches that do not fit the loader's */
+    int64_t *ring_ids[DRO__RING];
+    int32_t *ring_labels[DRO__RING], *ring_groups[DRO__RING];
+    float *ring_targets[DRO__RING];
+    size_t ring_room;
+    unsigned turn;
+
+    /* evaluation */
+    float *rows;                    /* (DRO__EVAL_MOST, features) where rows must be made dense */
+    dro__normal own_normal, normal; /* of the data, and of the images as trained */
+    float *renormalised;            /* where they differ: images normalised again */
+    size_t renormalised_room;       /* images */
+    int32_t *label_map;             /* (data's classes) to the model's, NULL: the same */
+    int32_t mapped[DRO__EVAL_MOST];
+} dro__task;
+
+/* What a model is made from: the run's settings, or a weights file. */
+typedef struct dro__model_choice {
+    const char *data, *model; /* model "": by the data */
+    size_t batch;             /* 0: by the data; not used without training */
+    uint64_t seed;
+    int32_t size, augment;
+    bool train; /* prepare for training too */
+    bool rows;  /* the linear model on sparse rows, however many features */
+    const char *train_only;
+    dro_model_shape shape;     /* of a weights file; channels 0: by the data */
+    const dro_train *settings; /* the network's parameters, or NULL */
+    const char *loss;          /* of a weights file, or NULL */
+} dro__model_choice;
+
+dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro__task *task);
+void dro__task_close(dro__task *task);
+/* Logits (count, outputs) and losses (count), either may be NULL, of examples first .. first + count - 1;
+ * *labels and *groups are borrowed until the next call, either may be NULL on return. count at most
+ * shelf.batch. */
+dro_status dro__task_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
+                              const float *w, float *logits, float *losses, const int32_t **labels);
+size_t dro__task_statistics(const dro__task *task); /* floats besides w */
+/* Keeps the error text of a callback; returns status. */
+dro_status dro__task_remember(dro__task *task, dro_status status);
+/* After the optimiser has passed a failure on: the text that was kept. */
+dro_status dro__task_recall(dro__task *task, dro_status status);
+
+/* ---- feed.c ---- */
+
+dro_status dro__feed_training(dro__task *task, const dro__model_choice *choice,
+                              dro_net_source *source);
+dro_status dro__feed_shelf(dro__task *task, dro_split split, const dro__model_choice *choice);
+dro_status dro__feed_batch(dro__task *task, dro_split split, int64_t first, size_t count,
+                           dro_net_batch *batch);
+void dro__feed_close(dro__task *task);
+
+/* ---- sparse.c ---- */
+
+dro_status dro__sparse_open(dro__task *task, const dro__model_choice *choice);
+dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
+                                const float *w, float *logits, float *losses);
+
+/* ---- metrics.c ---- */
+
+enum { DRO__BINS = 15 };
+
+typedef struct dro__measure {
+    dro_metrics figures;        /* points into the arrays below */
+    double lambda;              /* of the objective; INFINITY: the mean loss */
+    int32_t groups, group_room; /* over which the objective is robust; 0: over examples */
+    bool uniform;               /* the groups' prior */
+    double *per_class;
+    int64_t *counts, *confusion;
+    float *scores; /* two classes: logit difference of each example, for auroc */
+    int8_t *truth;
+    int64_t room;
+    double loss_sum, top, sum; /* losses: sum; log-sum-exp of loss / lambda */
+    double *group_loss;        /* (groups) */
+    int64_t *group_count;      /* (groups) */
+    double bin_sum[DRO__BINS]; /* of probabilities */
+    int64_t bin_hits[DRO__BINS], bin_n[DRO__BINS];
+} dro__measure;
+
+dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t examples, int32_t groups,
+                               dro__measure *m);
+void dro__measure_free(dro__measure *m);
+/* Forgets what was added. groups: over how many the objective is robust, at most those of create. */
+void dro__measure_reset(dro__measure *m, double lambda, int32_t groups, bool uniform);
+/* logits (count, classes) or NULL for a real-valued target; labels (count); losses (count). groups (count):
+ * over which the objective is robust, NULL for examples. */
+void dro__measure_add(dro__measure *m, size_t count, const float *logits, const int32_t *labels,
+                      const float *losses, const int32_t *groups);
+/* Works the figures out; r is the regulariser's part of the objective. */
+dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r);
+
+/* ---- evaluate.c ---- */
+
+typedef struct dro__evaluation {
+    float *logits, *losses; /* (DRO__EVAL_MOST, outputs), (DRO__EVAL_MOST) */
+    dro__measure splits[DRO_SPLITS];
+    double *q;
+    dro_train_record record;
+} dro__evaluation;
+
+dro_status dro__evaluation_create(dro__task *task, const dro_optimizer *opt, dro__evaluation *e);
+void dro__evaluation_free(dro__evaluation *e);
+/* One split. poll (optional) is called now and then. */
+dro_status dro__evaluate_split(dro__task *task, dro__evaluation *e, dro_split split, const float *w,
+                               const int32_t *groups, double r, void (*poll)(void *user),
+                               void *user);
+
+/* ---- disk.c ---- */
+
+#include <sys/types.h>
+
+/* What is called on the disk; tests put in calls that fail. */
+typedef struct dro__disk_calls {
+    int (*open)(const char *path, int flags, mode_t mode);
+    ssize_t (*write)(int fd, const void *bytes, size_t size);
+    int (*fsync)(int fd);
+    int (*close)(int fd);
+    int (*rename)(const char *from, const char *to);
+} dro__disk_calls;
+extern dro__disk_calls dro__disk;
+
+/* Makes the folder, and those above it, where they are missing. */
+dro_status dro__folder_make(dro_context *ctx, const char *folder);
+/* Keeps other processes out until *lock is closed; takes away what a killed one left half written. */
+dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock);
+/* Replaces folder/name by the bytes: a temporary file, fsync, rename, fsync of the folder. keep (optional):
+ * the old file is renamed to folder/keep first. Whatever fails, a whole old file is there. */
+dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *name,
+                             const char *keep, const void *bytes, size_t size);
+/* Appends at `offset`, cutting off what was behind it; then brings it to the disk. */
+dro_status dro__file_append(dro_context *ctx, const char *folder, const char *name, uint64_t offset,
+                            const void *bytes, size_t size);
+/* All of it, freed with dro__free. *bytes is NULL when there is no such file. */
+dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name, char **bytes,
+                          size_t *size);
+
+/* ---- checkpoint.c ---- */
+
+/* The run's own state, besides the optimiser's: plain data. */
+typedef struct dro__progress {
+    uint64_t evaluated, evaluated_step; /* evaluations so far, and the step of the last one */
+    uint64_t metrics_bytes;             /* length of metrics.jsonl */
+    double seconds, wall;
+    double first_loss, smooth_loss; /* of batches, to see divergence */
+    uint64_t halvings;
+    uint64_t have_best, best_step, since_best;
+    double best, best_epoch;
+    uint64_t stream_rows; /* progressive: rows learned from */
+} dro__progress;
+
+typedef struct dro__saved {
+    dro__progress progress;
+    char *settings;                               /* what the run was made with */
+    float *statistics, *best_w, *best_statistics; /* host memory */
+    size_t dim, statistics_count;                 /* best_w: NULL when there is none */
+    void *state;                                  /* the optimiser's */
+    size_t state_size;
+    void *more; /* the progressive run's */
+    size_t more_size;
+} dro__saved;
+
+dro_status dro__checkpoint_write(dro_context *ctx, const char *folder, const dro__saved *saved);
+/* The newest whole one of last.ckpt and previous.ckpt; *found is false when there is none at all. note:
+ * what was wrong with the newer one, or "". */
+dro_status dro__checkpoint_read(dro_context *ctx, const char *folder, dro__saved *saved,
+                                bool *found, char note[DRO__ERROR_SIZE]);
+void dro__saved_free(dro__saved *saved);
+
+/* ---- record.c ---- */
+
+char *dro__config_text(const dro_train *t);
+/* "name=value" lines of all that decides what the weights will be. */
+char *dro__identity_text(const dro_train *t);
+char *dro__metrics_text(const dro_train *t);
+char *dro__result_text(const dro_train *t);
+bool dro__json_works(void);
+char *dro__classes_text(const dro_data_info *info); /* a JSON list */
+
+/* ---- weights.c ---- */
+
+/* The task's weights (dim) and the network's statistics to a file with its metadata. */
+dro_status dro__weights_save(dro__task *task, const char *folder, const char *name, const float *w,
+                             const float *statistics);
+/* What a file says about itself. */
+typedef struct dro__weights_about {
+    char model[DRO__TEXT_MAX], loss[64];
+    dro_model_shape shape;
+    bool sparse, regression, has_normal;
+    dro__normal normal;
+    char **names;
+    int32_t classes;
+} dro__weights_about;
+dro_status dro__weights_about_read(dro_context *ctx, const char *path, dro__weights_about *about);
+void dro__weights_about_free(dro__weights_about *about);
+
+/* ---- run.c ---- */
+
+struct dro_train {
+    dro_context *ctx;
+    dro__train_settings set;
+    dro__extra *extras;
+    size_t extra_count, extra_room;
+
+    /* of the run */
+    dro__task task;
+    dro_optimizer *opt;
+    dro__evaluation evaluation;
+    dro__progress progress;
+    float *w, *statistics, *best_w, *best_statistics; /* host memory */
+    uint64_t steps;
+    const char *folder;
+    int lock; /* of the folder, while a run goes on; -1 */
+    dro_train_watch watch;
+    double began, before; /* the clock when this process began, and the wall time before it */
+    double saved_at;      /* the clock at the last checkpoint */
+    dro_train_end ended;
+    bool open, have_record;
+    char *config, *result, *identity;
+    struct dro__stream_run *stream; /* progressive */
+};
+
+double dro__clock(void);
+double dro__wall(const dro_train *t);
+double dro__epoch_of(const dro_train *t, uint64_t step);
+bool dro__tell(const dro_train *t, const char *evaluating); /* true: stop */
+dro_status dro__run_begin(dro_train *t);                    /* a fresh optimiser, started */
+dro_status dro__run_record(dro_train *t);                   /* evaluates, writes nothing */
+void dro__note(const dro_train *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The optimiser with the run's defaults and the user's settings. */
+dro_status dro__make_optimizer(dro_train *t);
+dro_status dro__run_save(dro_train *t);
+dro_status dro__run_load(dro_train *t, bool *found);
+dro_status dro__run_finish(dro_train *t);
+dro_status dro__run_evaluate(dro_train *t);
+/* Writes evaluation.record as a line of metrics.jsonl and tells it. */
+dro_status dro__run_write_line(dro_train *t);
+
+/* ---- progressive.c ---- */
+
+dro_status dro__stream_open(dro_train *t); /* the stream and a task for it */
+void dro__stream_close(dro_train *t);
+dro_status dro__stream_save(dro_train *t, void **bytes, size_t *size);
+dro_status dro__stream_load(dro_train *t, void *bytes, size_t size);
+dro_status dro__stream_train(dro_train *t);
+
+#endif

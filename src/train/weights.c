@@ -1,0 +1,188 @@
+/* Weights files that know their model: what is needed to use them is in the file's metadata.
+ *
+ *   dro.model, dro.shape "3,32,32,10", dro.loss, dro.classes (a JSON list), dro.scale and dro.shift (of pixels),
+ *   dro.kind: "network", or "rows" for the linear model on sparse rows, whose tensor is fc.weight (features) */
+#include "safetensors.h"
+#include "train.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if DRO_WITH_JANSSON
+#include <jansson.h>
+#endif
+
+enum { PAIRS = 10, PATH_SIZE = 4352 };
+
+static void three(char text[64], const float *values)
+{
+    char one[3][20];
+    for (int k = 0; k < 3; k++) {
+        snprintf(one[k], sizeof one[k], "%.9g", (double)values[k]);
+        char *comma = strchr(one[k], ','); /* where the locale writes one */
+        if (comma)
+            *comma = '.';
+    }
+    snprintf(text, 64, "%s,%s,%s", one[0], one[1], one[2]);
+}
+
+static void loss_name(const dro__task *t, char *text, size_t size)
+{
+    const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};
+    if (t->net)
+        dro__params_print(dro__param_find(tables, "loss"), &t->net->set, text, size);
+    else
+        snprintf(text, size, "%s", t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic");
+}
+
+static dro_status save(dro__task *t, const char *path, const char *classes, const float *w)
+{
+    char shape[64], loss[64], scale[64], shift[64];
+    const char *pairs[2 * PAIRS + 1] = {
+        "format",   "pt", "dro.model",   t->model, "dro.shape", shape,
+        "dro.loss", loss, "dro.classes", classes,  "dro.kind",  t->net ? "network" : "rows"};
+    int used = 12;
+    snprintf(shape, sizeof shape, "%d,%d,%d,%d", t->net ? t->shape.channels : (int)t->dim,
+             t->net ? t->shape.height : 1, t->net ? t->shape.width : 1, (int)t->outputs);
+    loss_name(t, loss, sizeof loss);
+    if (t->images) {
+        three(scale, t->normal.scale);
+        three(shift, t->normal.shift);
+        pairs[used++] = "dro.scale";
+        pairs[used++] = scale;
+        pairs[used++] = "dro.shift";
+        pairs[used++] = shift;
+    }
+    if (t->net)
+        return dro_net_save_with(t->net, path, pairs);
+    dro__tensor tensor = {.name = "fc.weight", .rank = 2, .shape = {1, (int64_t)t->dim}, .data = w};
+    return dro__safetensors_write(t->ctx, path, &tensor, 1, pairs);
+}
+
+dro_status dro__weights_save(dro__task *t, const char *folder, const char *name, const float *w,
+                             const float *statistics)
+{
+    char path[PATH_SIZE];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
+        return dro__fail(t->ctx, DRO_ERR_FILE, "the path of the folder is too long");
+    char *classes = dro__classes_text(&t->info);
+    if (!classes)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the names of the classes");
+    classes[strcspn(classes, "\n")] = '\0';
+    dro_status status = DRO_OK;
+    float *now = t->net ? dro__alloc(dro__task_statistics(t) + 1, sizeof(float)) : NULL;
+    if (t->net && !now)
+        status = dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory to write weights");
+    if (status == DRO_OK && t->net) { /* the network goes on with its own statistics */
+        status = dro_net_statistics(t->net, now);
+        if (status == DRO_OK)
+            status = dro_net_set_weights(t->net, w);
+        if (status == DRO_OK)
+            status = dro_net_set_statistics(t->net, statistics);
+    }
+    if (status == DRO_OK)
+        status = save(t, path, classes, w);
+    if (now && dro_net_set_statistics(t->net, now) != DRO_OK && status == DRO_OK)
+        status = DRO_ERR_STATE;
+    dro__free(now);
+    dro__free(classes);
+    return status;
+}
+
+/* ---- reading ---- */
+
+void dro__weights_about_free(dro__weights_about *about)
+{
+    for (int32_t k = 0; about->names && k < about->classes; k++)
+        dro__free(about->names[k]);
+    dro__free(about->names);
+    *about = (dro__weights_about){0};
+}
+
+#if DRO_WITH_JANSSON
+
+static dro_status read_names(dro_context *ctx, const char *path, const char *list,
+                             dro__weights_about *about)
+{
+    json_t *names = json_loads(list, 0, NULL);
+    if (!json_is_array(names) || json_array_size(names) > DRO__OUTPUTS_MAX) {
+        json_decref(names);
+        return dro__fail(ctx, DRO_ERR_DATA, "%s: its metadata dro.classes is not a list", path);
+    }
+    about->names = dro__alloc(json_array_size(names) + 1, sizeof(char *));
+    for (size_t k = 0; about->names && k < json_array_size(names); k++) {
+        const char *name = json_string_value(json_array_get(names, k));
+        size_t size = strlen(name ? name : "") + 1;
+        about->names[k] = dro__alloc(size, 1);
+        if (!about->names[k])
+            break;
+        memcpy(about->names[k], name ? name : "", size);
+        about->classes = (int32_t)k + 1;
+    }
+    bool fine = about->names && (size_t)about->classes == json_array_size(names);
+    json_decref(names);
+    return fine ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the classes' names");
+}
+
+static bool read_three(const char *text, float *values)
+{
+    json_t *list = NULL;
+    char buffer[128];
+    if (!text || snprintf(buffer, sizeof buffer, "[%s]", text) >= (int)sizeof buffer)
+        return false;
+    list = json_loads(buffer, 0, NULL);
+    bool fine = json_array_size(list) == 3;
+    for (size_t k = 0; fine && k < 3; k++)
+        values[k] = (float)json_number_value(json_array_get(list, k));
+    json_decref(list);
+    return fine;
+}
+
+static dro_status read_about(dro_context *ctx, const char *path, const dro__safetensors *file,
+                             dro__weights_about *about)
+{
+    const char *model = dro__safetensors_metadata(file, "dro.model");
+    const char *shape = dro__safetensors_metadata(file, "dro.shape");
+    const char *kind = dro__safetensors_metadata(file, "dro.kind");
+    const char *loss = dro__safetensors_metadata(file, "dro.loss");
+    const char *classes = dro__safetensors_metadata(file, "dro.classes");
+    dro_model_shape *s = &about->shape;
+    if (!model || !shape || !kind || !classes ||
+        sscanf(shape, "%d,%d,%d,%d", &s->channels, &s->height, &s->width, &s->outputs) != 4)
+        return dro__fail(ctx, DRO_ERR_DATA,
+                         "%s does not say which model it is: expected a file that dro train wrote",
+                         path);
+    snprintf(about->model, sizeof about->model, "%s", model);
+    snprintf(about->loss, sizeof about->loss, "%s", loss ? loss : "cross-entropy");
+    about->sparse = strcmp(kind, "rows") == 0;
+    about->has_normal =
+        read_three(dro__safetensors_metadata(file, "dro.scale"), about->normal.scale) &&
+        read_three(dro__safetensors_metadata(file, "dro.shift"), about->normal.shift);
+    DRO_TRY(read_names(ctx, path, classes, about));
+    about->regression = about->classes == 0;
+    return DRO_OK;
+}
+
+#else
+
+static dro_status read_about(dro_context *ctx, const char *path, const dro__safetensors *file,
+                             dro__weights_about *about)
+{
+    (void)file, (void)about;
+    return dro__fail(ctx, DRO_ERR_UNSUPPORTED, "%s: this build of libdro has no jansson", path);
+}
+
+#endif
+
+dro_status dro__weights_about_read(dro_context *ctx, const char *path, dro__weights_about *about)
+{
+    dro__safetensors *file;
+    *about = (dro__weights_about){0};
+    DRO_TRY(dro__safetensors_open(ctx, path, &file));
+    dro_status status = read_about(ctx, path, file, about);
+    dro__safetensors_close(file);
+    if (status != DRO_OK)
+        dro__weights_about_free(about);
+    return status;
+}

@@ -1,0 +1,183 @@
+#!/bin/sh
+# dro train, eval and predict: help, success and error paths to the letter; runs that are stopped, killed at
+# random moments and resumed end with the same weights. $1: the program. DRO_KILLS=N: how many times a
+# run is killed (20 if not given).
+. "$(dirname "$0")/expected/check.sh"
+expected=$(cd "$expected" && pwd)
+dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
+cd "$work" || exit 1
+
+small="--data synth:glyphs,n=120,test=30,size=12,classes=3 --epochs 2 --batch 20 --threads 2"
+
+# ---- help ----
+for command in train eval predict; do
+    run 0 $command --help
+    same "help_$command.txt"
+    silent err
+done
+
+# ---- success ----
+run 0 train $small --out one
+shape
+same train.txt
+silent err
+for file in config.json metrics.jsonl result.json weights.safetensors last.ckpt previous.ckpt; do
+    [ -s "one/$file" ] || fail "dro train: no $file"
+done
+[ "$(wc -l <one/metrics.jsonl)" -eq 2 ] || fail "metrics.jsonl: not one line per evaluation"
+run 0 train $small --out two --json
+json
+has '"balanced_accuracy"'
+cmp one/weights.safetensors two/weights.safetensors || fail "two runs alike differ"
+run 0 train --config one/config.json --out three --json
+cmp one/weights.safetensors three/weights.safetensors || fail "config.json does not run it again"
+cat >run.toml <<EOF
+# a run
+data = "synth:glyphs,n=120,test=30,size=12,classes=3"   # made up
+epochs = 2
+batch = 20
+
+[optimizer_settings]
+stages = [0.5, 0.75]
+EOF
+run 0 train --config run.toml --threads 2 --out four --json
+cmp one/weights.safetensors four/weights.safetensors || fail "a .toml does not run it again"
+run 0 train --config one/config.json --optimizer sgd --lr 0.05 --out five --json
+has '"optimizer": "sgd"'
+has '"eta": 0.05'
+
+run 0 eval --weights one/weights.safetensors --data synth:glyphs,n=120,test=30,size=12,classes=3
+shape
+same eval.txt
+run 0 eval --weights one/weights.safetensors --data synth:glyphs,n=120,test=30,size=12,classes=3 --json
+json
+for format in csv jsonl npy; do
+    run 0 predict --weights one/weights.safetensors --out "p.$format" \
+        --data synth:glyphs,n=120,test=30,size=12,classes=3
+    silent out
+done
+[ "$(wc -l <p.csv)" -eq 31 ] || fail "predict: not 30 rows and a header in p.csv"
+[ "$(wc -l <p.jsonl)" -eq 30 ] || fail "predict: not 30 rows in p.jsonl"
+[ "$(wc -c <p.npy)" -eq $((128 + 30 * 3 * 4)) ] || fail "predict: not 30 x 3 floats in p.npy"
+printf 'P6 16 16 255\n' >image.ppm
+head -c 768 /dev/urandom >>image.ppm
+run 0 predict --weights one/weights.safetensors image.ppm image.ppm
+has "path,class,probability,p:0,p:1,p:2"
+[ "$(wc -l <"$work/out")" -eq 3 ] || fail "predict: not one row for each image"
+
+run 0 predict --weights one/weights.safetensors --json --logits \
+    --data synth:glyphs,n=120,test=30,size=12,classes=3
+json
+
+# ---- a stream ----
+awk 'BEGIN { for (i = 0; i < 900; i++) { x = sin(i * i); print (x > 0.3 ? "+1" : "-1"), "1:" x, "2:1" } }' >rows
+"$dro" train --data libsvm:-,features=2 --progressive --report-every 400 --batch 50 --threads 1 \
+    --out stream <rows >out 2>err || fail "dro train --progressive"
+what="dro train --progressive"
+shape
+same train_stream.txt
+silent err
+run 0 train --data libsvm:rows,features=2 --progressive --report-every 400 --batch 50 --threads 1 \
+    --out stream2 --json
+json
+cmp stream/weights.safetensors stream2/weights.safetensors || fail "a pipe and a file differ"
+run 0 train --resume --out stream2 --json
+run 0 eval --weights stream/weights.safetensors --data libsvm:rows
+has "AUROC"
+mkfifo pipe
+{ cat rows; exec sleep 20; } >pipe &
+feeder=$!
+"$dro" train --data libsvm:-,features=2 --progressive --batch 50 --out stream3 <pipe >out 2>err &
+pid=$!
+while [ ! -s stream3/last.ckpt ]; do sleep 0.05; done
+sleep 0.3
+kill -TERM $pid
+wait $pid || fail "a stream that is stopped by SIGTERM: not status 0"
+kill $feeder 2>/dev/null
+grep -q '"examples": 900' stream3/result.json || fail "a stream that is stopped by SIGTERM: rows were lost"
+
+# ---- errors ----
+: >all
+wrong() {
+    run "$@"
+    silent out
+    shift
+    [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
+    echo "\$ dro $*" >>all
+    cat err >>all
+}
+wrong 2 train --optimizer recovr
+wrong 2 train --set lamda=1
+wrong 2 train --set lambda
+wrong 2 train --epochs many
+wrong 2 train --epochs -1
+wrong 2 train --max-time soon
+wrong 2 train --optimizer sgd --lambda 5
+wrong 2 train --best nonsense
+wrong 2 train --precision fp64
+wrong 1 train --config missing.json
+wrong 2 eval --data synth:glyphs
+wrong 1 eval --weights one/result.json --data synth:glyphs
+wrong 1 eval --weights missing.safetensors --data synth:glyphs
+wrong 1 eval --weights one/weights.safetensors --data synth:glyphs
+wrong 2 eval --weights one/weights.safetensors --data synth:glyphs,size=12 --split all
+wrong 2 predict --weights one/weights.safetensors
+wrong 1 predict --weights one/weights.safetensors missing.png
+wrong 2 predict --weights one/weights.safetensors --data synth:glyphs,size=12,n=9 --format xml
+wrong 1 train --json --out one
+wrong 1 train --json --data synth:nothing
+wrong 1 train --json --data csv:missing.csv,label=y --out six
+wrong 1 train --json --model nonsense --out six
+wrong 1 train --json --batch 6000 --out six
+wrong 1 train --json --out run.toml/below
+wrong 1 train --json --out one --resume --lr 7
+wrong 1 train --json --patience 3 --out six
+wrong 1 train --json --progressive --out six
+wrong 1 train --json --progressive --data libsvm:rows --out six
+wrong 1 train --json --progressive --data libsvm:rows,features=1 --out six
+cp all out
+same train_errors.txt
+
+# ---- signals ----
+stopped() {
+    rm -rf stopped
+    "$dro" train $small --epochs 2000 --out stopped >out 2>err &
+    pid=$!
+    while [ ! -s stopped/last.ckpt ]; do sleep 0.05; done
+    sleep 0.3
+    kill -"$1" $pid
+    wait $pid
+    status=$?
+    what="dro train after SIG$1"
+    [ $status -eq 1 ] || fail "$what: exit status $status instead of 1"
+    has "stopped after step" err
+    has "dro train --resume --out stopped" err
+}
+stopped TERM
+stopped INT
+
+# ---- killed at random moments ----
+random() { od -An -N2 -tu2 /dev/urandom | tr -d ' '; }
+kills=${DRO_KILLS:-20}
+begin=$(date +%s%N)
+run 0 train $small --set checkpoint_every=0 --out whole
+took=$((($(date +%s%N) - begin) / 1000000))
+for k in $(seq "$kills"); do
+    rm -rf killed
+    for again in 1 2; do
+        "$dro" train $small --set checkpoint_every=0 --out killed --resume >/dev/null 2>err &
+        pid=$!
+        sleep "$(awk -v r="$(random)" -v t="$took" 'BEGIN { printf "%.3f", r / 65536 * t / 1000 }')"
+        kill -9 $pid 2>/dev/null
+        wait $pid 2>/dev/null
+    done
+    run 0 train $small --set checkpoint_every=0 --out killed --resume
+    cmp whole/weights.safetensors killed/weights.safetensors || fail "killed $k: other weights"
+    for folder in whole killed; do
+        sed -e 's/"seconds":[^,]*,//' -e 's/"wall":[^,]*,//' $folder/metrics.jsonl >$folder.metrics
+    done
+    cmp whole.metrics killed.metrics || fail "killed $k: other metrics"
+    [ $failures -lt 5 ] || break
+done
+
+finish

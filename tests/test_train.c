@@ -1,0 +1,313 @@
+/* The training room: figures against values worked out by hand, runs that go on byte for byte, and how runs
+ * end. */
+#include "train_runs.h"
+
+/* ---- metrics ---- */
+
+static void near(double value, double wanted)
+{
+    if (!(fabs(value - wanted) < 1e-6))
+        fail_msg("%.9g instead of %.9g", value, wanted);
+}
+
+/* Six examples of three classes; predictions 0 0 1 1 2 0. */
+static void test_metrics_three(void **state)
+{
+    (void)state;
+    const float logits[] = {2, 0, 0, 1, 0, 0, 0, 3, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0};
+    const int32_t labels[] = {0, 0, 1, 0, 2, 2};
+    const float losses[] = {0.5f, 1, 0.25f, 2, 0.75f, 1.5f};
+    dro__measure m;
+    OK(ctx, dro__measure_create(ctx, 3, 6, 0, &m));
+    dro__measure_reset(&m, 0.5, 0, true);
+    dro__measure_add(&m, 4, logits, labels, losses, NULL);
+    dro__measure_add(&m, 2, logits + 12, labels + 4, losses + 4, NULL);
+    OK(ctx, dro__measure_finish(ctx, &m, 0.125));
+    near(m.figures.loss, 1);
+    near(m.figures.accuracy, 4.0 / 6);
+    near(m.figures.balanced_accuracy, (2.0 / 3 + 1 + 0.5) / 3);
+    near(m.figures.worst_class_accuracy, 0.5);
+    near(m.figures.macro_f1, (4.0 / 6 + 2.0 / 3 + 2.0 / 3) / 3);
+    near(m.figures.per_class[1], 1);
+    assert_int_equal(m.figures.confusion[0 * 3 + 1], 1);
+    assert_int_equal(m.figures.confusion[2 * 3 + 0], 1);
+    double sum = exp(1) + exp(2) + exp(0.5) + exp(4) + exp(1.5) + exp(3);
+    near(m.figures.objective, 0.5 * log(sum / 6) + 0.125);
+    assert_true(isnan(m.figures.auroc));
+    /* probabilities of the predictions: three of p1, two of p2, one of p3, each in a bin of its own */
+    double p1 = exp(1) / (exp(1) + 2), p2 = exp(2) / (exp(2) + 2), p3 = exp(3) / (exp(3) + 2);
+    near(m.figures.calibration_error, (fabs(1 - 3 * p1) + fabs(2 - 2 * p2) + fabs(1 - p3)) / 6);
+    dro__measure_free(&m);
+}
+
+/* The same example again and again: groups, priors, and the limit of a large lambda. */
+static void test_metrics_groups(void **state)
+{
+    (void)state;
+    const float logits[] = {1, 0, 1, 0, 0, 1, 1, 0}, losses[] = {1, 3, 0.5f, 2};
+    const int32_t labels[] = {0, 0, 1, 1}, groups[] = {0, 0, 2, 0};
+    dro__measure m;
+    OK(ctx, dro__measure_create(ctx, 2, 4, 3, &m));
+    dro__measure_reset(&m, 2, 3, true);
+    dro__measure_add(&m, 4, logits, labels, losses, groups);
+    OK(ctx, dro__measure_finish(ctx, &m, 0));
+    near(m.figures.objective, 2 * log((exp(2 / 2.0) + exp(0.5 / 2.0)) / 2));
+    dro__measure_reset(&m, 2, 3, false);
+    dro__measure_add(&m, 4, logits, labels, losses, groups);
+    OK(ctx, dro__measure_finish(ctx, &m, 0));
+    near(m.figures.objective, 2 * log(0.75 * exp(2 / 2.0) + 0.25 * exp(0.5 / 2.0)));
+    dro__measure_reset(&m, INFINITY, 0, false);
+    dro__measure_add(&m, 4, logits, labels, losses, NULL);
+    OK(ctx, dro__measure_finish(ctx, &m, 0));
+    near(m.figures.objective, 1.625);
+    /* scores -1 -1 (class 0), 1 -1 (class 1): pairs in order 2 of 4, two ties */
+    near(m.figures.auroc, (2 + 0.5 * 2) / 4);
+    dro__measure_free(&m);
+}
+
+/* A class without examples is left out of the means; no example at all gives no figures. */
+static void test_metrics_absent(void **state)
+{
+    (void)state;
+    const float logits[] = {1, 0, 0, 0, 1, 0};
+    const int32_t labels[] = {0, 0};
+    dro__measure m;
+    OK(ctx, dro__measure_create(ctx, 3, 2, 0, &m));
+    OK(ctx, dro__measure_finish(ctx, &m, 0));
+    assert_true(isnan(m.figures.accuracy) && isnan(m.figures.loss));
+    dro__measure_add(&m, 2, logits, labels, NULL, NULL);
+    OK(ctx, dro__measure_finish(ctx, &m, 0));
+    near(m.figures.balanced_accuracy, 0.5);
+    near(m.figures.macro_f1, (2.0 / 3 + 0) / 2); /* classes 0 and 1 occur */
+    assert_true(isnan(m.figures.per_class[2]));
+    dro__measure_free(&m);
+}
+
+/* A run that was stopped before any of its 20 steps ends as the one that was not. */
+static void resume_at_every_step(const char *settings)
+{
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+    for (uint64_t k = 0; k < 20; k++) {
+        stopper s;
+        clear("parts");
+        OK(ctx, run_to(settings, "parts", false, k, NULL));
+        OK(ctx, run_to(settings, "parts", true, UINT64_MAX, &s));
+        same_run("whole", "parts");
+    }
+    OK(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL)); /* a finished one, once more */
+    same_run("whole", "parts");
+}
+
+static void test_resume_recover(void **state)
+{
+    (void)state;
+    dro_context_destroy(ctx);
+    ctx = check_context(NULL, 2);
+    resume_at_every_step("optimizer=recover model=glyphnet tilt=class lambda=1 augment=yes");
+}
+
+static void test_resume_sgd(void **state)
+{
+    (void)state;
+    resume_at_every_step("optimizer=sgd model=mlp:8 eta=0.02");
+}
+
+static void test_resume_all(void **state)
+{
+    (void)state;
+    for (int i = 0; dro_optimizer_name(i); i++) {
+        char settings[128];
+        snprintf(settings, sizeof settings, "optimizer=%s model=mlp:4 eta=0.001",
+                 dro_optimizer_name(i));
+        clear("whole");
+        clear("parts");
+        OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+        OK(ctx, run_to(settings, "parts", false, 7, NULL));
+        OK(ctx, run_to(settings, "parts", true, 13, NULL));
+        OK(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL));
+        same_run("whole", "parts");
+    }
+}
+
+/* What may not change between the parts of a run, and what may not be overwritten. */
+static void test_resume_refuses(void **state)
+{
+    (void)state;
+    clear("parts");
+    OK(ctx, run_to("optimizer=sgd model=mlp:4", "parts", false, 5, NULL));
+    FAILS(ctx, run_to("optimizer=sgd model=mlp:4", "parts", false, 5, NULL), DRO_ERR_FILE,
+          "holds a run already");
+    FAILS(ctx, run_to("optimizer=sgd model=mlp:4 eta=0.3", "parts", true, 9, NULL), DRO_ERR_FORMAT,
+          "eta=");
+    FAILS(ctx, run_to("optimizer=recover model=mlp:4", "parts", true, 9, NULL), DRO_ERR_FORMAT,
+          "optimizer=\"sgd\"");
+    FAILS(ctx, run_to("optimizer=sgd model=mlp:5", "parts", true, 9, NULL), DRO_ERR_FORMAT,
+          "model=");
+    OK(ctx, run_to("optimizer=sgd model=mlp:4 max_time=1000", "parts", true, 9, NULL));
+    FAILS(ctx, run_to("optimizer=sgd model=mlp:4 lamda=3", "more", false, 5, NULL), DRO_ERR_NAME,
+          "lamda");
+}
+
+/* ---- how runs end ---- */
+
+static void test_divergence(void **state)
+{
+    (void)state;
+    stopper s;
+    size_t size;
+    const char *settings = "optimizer=sgd model=mlp:8 eta=1e6 warmup=0 eval_every=0.4";
+    clear("parts");
+    FAILS(ctx, run_to(settings, "parts", false, UINT64_MAX, NULL), DRO_ERR_NUMBER, "smaller step");
+    clear("parts");
+    char halving[256];
+    snprintf(halving, sizeof halving, "%s on_divergence=halve eta=200", settings);
+    OK(ctx, run_to(halving, "parts", false, UINT64_MAX, &s));
+    assert_true(s.notes > 2);
+    assert_non_null(strstr(s.note, "back to step"));
+    char *result = slurp("parts", "result.json", &size);
+    assert_non_null(strstr(result, "\"ended\": \"done\""));
+    assert_null(strstr(result, "\"halvings\": 0"));
+    dro__free(result);
+}
+
+static void test_patience_and_time(void **state)
+{
+    (void)state;
+    size_t size;
+    clear("parts");
+    OK(ctx, run_to("optimizer=sgd model=mlp:2 eta=0 weight_decay=0 patience=2 steps=200", "parts",
+                   false, UINT64_MAX, NULL));
+    char *result = slurp("parts", "result.json", &size);
+    assert_non_null(strstr(result, "\"ended\": \"patience\""));
+    dro__free(result);
+    clear("parts");
+    OK(ctx, run_to("optimizer=sgd model=mlp:2 max_time=0.05 steps=1000000 eval_every=1000000",
+                   "parts", false, UINT64_MAX, NULL));
+    result = slurp("parts", "result.json", &size);
+    assert_non_null(strstr(result, "\"ended\": \"time\""));
+    dro__free(result);
+    FAILS(ctx, run_to("data=synth:glyphs,n=200,size=12", "more", false, 5, NULL), DRO_ERR_DATA,
+          "holdout=0.1");
+}
+
+/* Many runs in one process, without a folder, and the weights seen again by the predictor. */
+static void test_predictor(void **state)
+{
+    (void)state;
+    char path[320];
+    dro_predictor *p;
+    const dro_metrics *m;
+    dro_train *t = make("optimizer=sgd model=glyphnet loss=focal");
+    OK(ctx, dro_train_run(t, NULL, false, NULL));
+    OK(ctx, dro_train_set(t, "loss", "cross-entropy"));
+    clear("whole");
+    snprintf(path, sizeof path, "%s/whole", dir);
+    OK(ctx, dro_train_run(t, path, false, NULL));
+    const dro_metrics *test = &dro_train_last(t)->test;
+    snprintf(path, sizeof path, "%s/whole/weights.safetensors", dir);
+    OK(ctx, dro_predictor_open(ctx, path, DATA, &p));
+    OK(ctx, dro_predictor_evaluate(p, DRO_TEST, &m));
+    near(m->loss, test->loss);
+    near(m->accuracy, test->accuracy);
+    assert_memory_equal(m->confusion, test->confusion, 9 * sizeof(int64_t));
+    dro_predictor_close(p);
+    /* other data, normalised by the training's figures; classes are matched by name */
+    OK(ctx,
+       dro_predictor_open(ctx, path, "synth:glyphs,n=20,test=20,size=12,classes=2,seed=9", &p));
+    OK(ctx, dro_predictor_evaluate(p, DRO_TEST, &m));
+    assert_int_equal(m->classes, 3);
+    assert_int_equal(m->counts[2], 0);
+    dro_predictor_close(p);
+    OK(ctx, dro_predictor_open(ctx, path, "synth:glyphs,n=20,test=20,size=12,classes=4", &p));
+    FAILS(ctx, dro_predictor_evaluate(p, DRO_TEST, &m), DRO_ERR_DATA, "does not know");
+    dro_predictor_close(p);
+    FAILS(ctx, dro_predictor_open(ctx, path, "synth:glyphs,n=20,size=16", &p), DRO_ERR_DATA,
+          "12 x 12");
+    dro_train_destroy(t);
+}
+
+/* ---- a stream ---- */
+
+/* Rows of two classes; with `gap`, one of them cannot be read. */
+static void write_rows(const char *name, int count, int gap)
+{
+    FILE *f = fopen(in_dir(name), "w");
+    assert_non_null(f);
+    for (int i = 0; i < count; i++) {
+        double x = cos(3.7 * i), y = sin(1.3 * i * i);
+        fprintf(f, "%s 1:%.5f 3:%.5f 5:1\n",
+                i == gap            ? "what"
+                : x + 0.3 * y > 0.2 ? "+1"
+                                    : "-1",
+                x, y);
+    }
+    fclose(f);
+}
+
+static dro_train *make_stream(const char *file, const char *more)
+{
+    dro_train *t;
+    char settings[400];
+    OK(ctx, dro_train_create(ctx, &t));
+    snprintf(settings, sizeof settings,
+             "data=libsvm:%s,features=5 progressive=yes batch=16 report_every=48 %s", in_dir(file),
+             more);
+    set_all(t, settings);
+    return t;
+}
+
+static dro_status run_stream(const char *file, const char *name, bool resume, uint64_t stop)
+{
+    char folder[300];
+    stopper s = {.at = stop};
+    dro_train_watch watch = watch_of(&s);
+    dro_train *t = make_stream(file, "optimizer=recover eta=0.5");
+    snprintf(folder, sizeof folder, "%s/%s", dir, name);
+    dro_status status = dro_train_run(t, folder, resume, &watch);
+    dro_train_destroy(t);
+    return status;
+}
+
+static void test_progressive(void **state)
+{
+    (void)state;
+    size_t size;
+    write_rows("rows", 400, -1);
+    clear("whole");
+    OK(ctx, run_stream("rows", "whole", false, UINT64_MAX));
+    char *metrics = slurp("whole", "metrics.jsonl", &size);
+    assert_non_null(strstr(metrics, "\"window\""));
+    dro__free(metrics);
+    for (uint64_t k = 0; k < 24; k += 3) {
+        clear("parts");
+        OK(ctx, run_stream("rows", "parts", false, k));
+        dro__free(slurp("parts", "result.json", &size));
+        OK(ctx, run_stream("rows", "parts", true, UINT64_MAX));
+        same_file("whole", "parts", "weights.safetensors");
+        same_file("whole", "parts", "metrics.jsonl");
+    }
+    write_rows("rows", 400, 200);
+    clear("parts");
+    FAILS(ctx, run_stream("rows", "parts", false, UINT64_MAX), DRO_ERR_DATA, "line 201");
+    dro__free(slurp("parts", "last.ckpt", &size));
+    dro_train *t = make_stream("rows", "model=mlp");
+    FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_UNSUPPORTED, "expected linear");
+    dro_train_destroy(t);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_metrics_three),  cmocka_unit_test(test_metrics_groups),
+    cmocka_unit_test(test_metrics_absent), cmocka_unit_test(test_resume_sgd),
+    cmocka_unit_test(test_resume_all),     cmocka_unit_test(test_resume_refuses),
+    cmocka_unit_test(test_divergence),     cmocka_unit_test(test_patience_and_time),
+    cmocka_unit_test(test_predictor),      cmocka_unit_test(test_progressive),
+    cmocka_unit_test(test_resume_recover),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, setup_train, teardown);
+}

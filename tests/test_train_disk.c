@@ -1,0 +1,190 @@
+/* Checkpoints that survive damage, and a disk that fails at any call. */
+#include "train_runs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+/* ---- damage ---- */
+
+static void damage(const char *name, size_t at, bool cut)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/parts/%s", dir, name);
+    if (cut) {
+        assert_int_equal(truncate(path, (off_t)at), 0);
+        return;
+    }
+    int fd = open(path, O_RDWR);
+    unsigned char byte;
+    assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+    byte ^= 0x40;
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+    close(fd);
+}
+
+static void test_damage(void **state)
+{
+    (void)state;
+    const char *settings = "optimizer=sgd model=mlp:2 eta=0.02";
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+    for (int k = 0; k < 24; k++) {
+        stopper s;
+        size_t size;
+        clear("parts");
+        OK(ctx, run_to(settings, "parts", false, 15, NULL));
+        dro__free(slurp("parts", "last.ckpt", &size));
+        damage("last.ckpt", k % 2 ? size * (size_t)k / 24 : (size_t)k * 37 % size, k % 2);
+        OK(ctx, run_to(settings, "parts", true, UINT64_MAX, &s));
+        assert_int_equal(s.notes, 1);
+        assert_non_null(strstr(s.note, "last.ckpt"));
+        same_run("whole", "parts");
+    }
+    clear("parts");
+    OK(ctx, run_to(settings, "parts", false, 15, NULL));
+    damage("last.ckpt", 100, false);
+    damage("previous.ckpt", 10, true);
+    FAILS(ctx, run_to(settings, "parts", true, 20, NULL), DRO_ERR_FORMAT, "no whole checkpoint");
+}
+
+/* ---- a disk that fails ---- */
+
+static int calls, fails_at; /* the call that fails, counted over all kinds; 0: none */
+static int how;             /* errno of it */
+static dro__disk_calls real;
+
+static bool failing(void)
+{
+    if (++calls != fails_at)
+        return false;
+    errno = how;
+    return true;
+}
+
+static int bad_open(const char *path, int flags, mode_t mode)
+{
+    return failing() ? -1 : real.open(path, flags, mode);
+}
+
+/* A disk that is full takes half of what it is given before it refuses. */
+static ssize_t bad_write(int fd, const void *bytes, size_t size)
+{
+    if (!failing())
+        return real.write(fd, bytes, size);
+    if (size > 1 && real.write(fd, bytes, size / 2) < 0)
+        return -1;
+    errno = how;
+    return -1;
+}
+
+static int bad_fsync(int fd)
+{
+    return failing() ? -1 : real.fsync(fd);
+}
+
+static int bad_close(int fd)
+{
+    int status = real.close(fd);
+    return failing() ? -1 : status;
+}
+
+static int bad_rename(const char *from, const char *to)
+{
+    return failing() ? -1 : real.rename(from, to);
+}
+
+static void break_disk(int at, int error)
+{
+    calls = 0;
+    fails_at = at;
+    how = error;
+    dro__disk = (dro__disk_calls){bad_open, bad_write, bad_fsync, bad_close, bad_rename};
+}
+
+/* Whatever call fails while checkpoint 2 is written, 1 or 2 is there and whole. */
+static void test_disk_checkpoint(void **state)
+{
+    (void)state;
+    real = dro__disk;
+    char folder[300], note[DRO__ERROR_SIZE], settings[] = "a=1\n", blob[3000] = "state";
+    float statistics[100] = {1};
+    snprintf(folder, sizeof folder, "%s/disk", dir);
+    int k = 1;
+    for (bool failed = true; failed; k++) {
+        clear("disk");
+        OK(ctx, dro__folder_make(ctx, folder));
+        dro__saved saved = {.settings = settings,
+                            .statistics = statistics,
+                            .statistics_count = 100,
+                            .state = blob,
+                            .state_size = sizeof blob};
+        for (uint64_t step = 0; step < 2; step++) {
+            saved.progress.evaluated = step;
+            OK(ctx, dro__checkpoint_write(ctx, folder, &saved));
+        }
+        break_disk(k, k % 2 ? ENOSPC : EIO);
+        saved.progress.evaluated = 2;
+        dro_status status = dro__checkpoint_write(ctx, folder, &saved);
+        dro__disk = real;
+        failed = calls >= k;
+        assert_true(failed == (status == DRO_ERR_FILE) || calls >= k);
+        dro__saved back;
+        bool found;
+        OK(ctx, dro__checkpoint_read(ctx, folder, &back, &found, note));
+        assert_true(found && note[0] == '\0');
+        assert_in_range(back.progress.evaluated, 1, 2);
+        assert_memory_equal(back.state, blob, sizeof blob);
+        dro__saved_free(&back);
+    }
+    assert_true(k > 6); /* open, write, fsync, close, two renames, the folder */
+}
+
+/* A run whose k-th call on the disk fails says so; resumed on a sound disk it ends as it should. */
+static void test_disk_run(void **state)
+{
+    (void)state;
+    const char *settings = "optimizer=recover model=mlp:2 eta=0.1 eval_every=1";
+    real = dro__disk;
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+    int failures = 0;
+    for (int k = 1;; k++) {
+        clear("parts");
+        break_disk(k, ENOSPC);
+        dro_status status = run_to(settings, "parts", false, UINT64_MAX, NULL);
+        dro__disk = real;
+        if (calls < k)
+            break;
+        failures += status == DRO_ERR_FILE;
+        if (status == DRO_ERR_FILE)
+            assert_non_null(strstr(dro_context_error(ctx), "No space left"));
+        OK(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL));
+        same_run("whole", "parts");
+    }
+    assert_true(failures > 20);
+}
+
+static void test_disk_folder(void **state)
+{
+    (void)state;
+    write_file("plain", "x", 1);
+    FAILS(ctx, run_to("model=mlp:2", "plain", false, 1, NULL), DRO_ERR_FILE, "plain");
+    FAILS(ctx, run_to("model=mlp:2", "plain/below", false, 1, NULL), DRO_ERR_FILE, "plain");
+    dro_train *t = make("model=mlp:2 data=csv:/nowhere/at/all.csv,label=y");
+    FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_FILE, "/nowhere/at/all.csv");
+    dro_train_destroy(t);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_damage),
+    cmocka_unit_test(test_disk_checkpoint),
+    cmocka_unit_test(test_disk_run),
+    cmocka_unit_test(test_disk_folder),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, setup_train, teardown);
+}
