@@ -2,6 +2,7 @@
  * with AVX-512. */
 #include "conv_winograd.h"
 
+#include "onednn.h"
 #include "winograd.h"
 
 #include <string.h>
@@ -18,7 +19,8 @@ bool dro__conv_winograd_fits(const dro__conv_shape *s)
     const dro_window *k = &s->window;
     bool three = k->kernel[0] == 3 && k->kernel[1] == 3 && k->pad[0] == 1 && k->pad[1] == 1;
     bool stride = k->stride[0] == k->stride[1] && (k->stride[0] == 1 || k->stride[0] == 2);
-    return three && stride && !s->plain && s->in % 16 == 0 && s->out % 16 == 0 &&
+    bool blocked = dro__onednn_block() == 16 && !s->plain;
+    return three && stride && blocked && s->in % 16 == 0 && s->out % 16 == 0 &&
            dro__winograd_works();
 }
 
