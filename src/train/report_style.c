@@ -99,6 +99,8 @@ static const char layout[] =
     "@media (max-width:860px){header,main,footer{padding-left:16px;padding-right:16px}"
     "header{padding-top:32px}section{margin-top:40px}\n"
     "figure{padding:12px 10px 8px;border-radius:12px}.runs strong{min-width:0}\n"
+    ".settings div{display:grid;grid-template-columns:minmax(96px,36%) 1fr;column-gap:14px}\n"
+    ".settings dt{grid-row:1}.settings dd{grid-column:2}\n"
     ".results,.results tbody,.results th,.results td{display:block}\n"
     ".results thead{position:absolute;left:-9999px}\n"
     ".results tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(132px,1fr));gap:8px "
