@@ -8,7 +8,7 @@ QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all demo test test-peers fuzz install asan format format-check clean help
+.PHONY: all demo test test-peers bench-peers fuzz install asan format format-check clean help
 
 all: ## check the dependencies, configure and build into build/
 	@sh scripts/deps.sh build
@@ -43,6 +43,9 @@ fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another n
 
 test-peers: all $(VENV)/.done ## compare with the Python libraries of tests/peers
 	@PYTHON="$(CURDIR)/$(VENV)/bin/python" DRO="$(CURDIR)/build/dro" sh tests/peers/run.sh
+
+bench-peers: all $(VENV)/.done ## a training step against PyTorch's, interleaved
+	@$(VENV)/bin/python tests/peers/step_speed.py build/dro
 
 $(VENV)/.done: tests/peers/requirements.txt
 	@sh scripts/deps.sh peers
