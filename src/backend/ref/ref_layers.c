@@ -66,18 +66,20 @@ static double tap(const view *v, tap_kind kind, double w, int32_t ky, int32_t kx
     double sum = 0;
     span(v->in->height, v->node->height, k->stride[0], top, &r0, &r1);
     span(in_width, width, k->stride[1], left, &c0, &c1);
-    for (int32_t r = r0; r < r1; r++)
-        for (int32_t c = c0; c < c1; c++) {
-            size_t from = (size_t)(r * k->stride[0] + top) * (size_t)in_width +
-                          (size_t)(c * k->stride[1] + left);
-            size_t to = (size_t)r * (size_t)width + (size_t)c;
-            if (kind == TAP_FORWARD)
-                plane[to] += w * (double)x[from];
-            else if (kind == TAP_DATA)
-                dx[from] += (real)(w * (double)dy[to]);
-            else
-                sum += (double)x[from] * (double)dy[to];
-        }
+    int32_t step = k->stride[1];
+    for (int32_t r = r0; r < r1; r++) {
+        ptrdiff_t from = (ptrdiff_t)(r * k->stride[0] + top) * in_width + left;
+        ptrdiff_t to = (ptrdiff_t)r * width;
+        if (kind == TAP_FORWARD)
+            for (int32_t c = c0; c < c1; c++)
+                plane[to + c] += w * (double)x[from + c * step];
+        else if (kind == TAP_DATA)
+            for (int32_t c = c0; c < c1; c++)
+                dx[from + c * step] += (real)(w * (double)dy[to + c]);
+        else
+            for (int32_t c = c0; c < c1; c++)
+                sum += (double)x[from + c * step] * (double)dy[to + c];
+    }
     return sum;
 }
 
