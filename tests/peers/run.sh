@@ -1,7 +1,7 @@
 #!/bin/sh
 # The comparisons with Python libraries: remakes every reference and compares it with the checked-in
 # one, reruns some of it with PyTorch, exchanges weights files with safetensors, compares the networks with
-# torchvision's, solves KL-DRO on a9a with SciPy, and runs the benchmark against scikit-learn. Run by
+# torchvision's and the metrics with scikit-learn's, solves KL-DRO on a9a with SciPy, and runs the benchmark against scikit-learn. Run by
 # `make test-peers` with $PYTHON and $DRO. Writes only under a temporary folder.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -27,6 +27,9 @@ echo "networks: PyTorch and torchvision at full size"
 net_dump=$(dirname "$DRO")/tests/peer_net_dump
 "$PYTHON" "$here/peers/nets_check.py" "$net_dump" ref resnet20 resnet50 sgd recover
 "$PYTHON" "$here/peers/nets_check.py" "$net_dump" cpu
+
+echo "metrics: scikit-learn on the same predictions"
+"$PYTHON" "$here/peers/metrics_check.py" "$DRO"
 
 a9a="$here/../../shared/data/tabular/a9a"
 if [ -f "$a9a" ]; then
