@@ -351,21 +351,28 @@ dro_status dro__run_finish(dro_train *t)
     return dro__file_replace(t->ctx, t->folder, "result.json", NULL, t->result, strlen(t->result));
 }
 
+static dro_status check_folder(const dro_train *t, bool resume)
+{
+    char *old = NULL;
+    size_t size;
+    if (t->folder && !resume)
+        DRO_TRY(dro__file_read(t->ctx, t->folder, "config.json", &old, &size));
+    dro__free(old);
+    if (old)
+        return dro__fail(t->ctx, DRO_ERR_FILE,
+                         "%s holds a run already: go on with --resume, or choose another folder",
+                         t->folder);
+    return DRO_OK;
+}
+
 static dro_status open_folder(dro_train *t, bool resume)
 {
-    char *old;
-    size_t size;
     bool found = false;
     if (!t->folder)
         return DRO_OK;
     DRO_TRY(dro__folder_make(t->ctx, t->folder));
     DRO_TRY(dro__folder_lock(t->ctx, t->folder, &t->lock));
-    DRO_TRY(dro__file_read(t->ctx, t->folder, "config.json", &old, &size));
-    dro__free(old);
-    if (old && !resume)
-        return dro__fail(t->ctx, DRO_ERR_FILE,
-                         "%s holds a run already: go on with --resume, or choose another folder",
-                         t->folder);
+    DRO_TRY(check_folder(t, resume)); /* nobody was faster */
     if (resume)
         DRO_TRY(dro__run_load(t, &found));
     t->before = t->progress.wall;
@@ -379,6 +386,7 @@ static dro_status open_folder(dro_train *t, bool resume)
 
 static dro_status run(dro_train *t, bool resume)
 {
+    DRO_TRY(check_folder(t, resume)); /* before a long time goes into reading data */
     DRO_TRY(open_run(t));
     DRO_TRY(open_folder(t, resume));
     dro_status status = t->stream ? dro__stream_train(t) : train(t);

@@ -151,15 +151,17 @@ typedef struct choice {
 /* For networks: as in the experiments, with warm-up and a step / 10 at one half and three quarters. RECOVER
  * has no momentum: its eta is ten times that of SGD with momentum 0.9. */
 static const choice for_nets[] = {
-    {NULL, "eta_schedule", "step"}, {NULL, "stages", "0.5,0.75"}, {NULL, "warmup", "0.04"},
+    {NULL, "eta_schedule", "step"}, {NULL, "stages", "0.5,0.75"}, {NULL, "warmup", "0.1"},
     {"sgd", "eta", "0.1"},          {"absgd", "eta", "0.1"},      {"recover", "eta", "0.5"},
     {"cover", "eta", "0.5"},
 };
 
-/* For images, besides: a gentle lambda, because single hard images are often the unlearnable ones. */
+/* For images, besides: a gentle lambda, because single hard images are often the unlearnable ones, and a
+ * guard that leaves eta alone once the warm-up is over. */
 static const choice for_images[] = {
-    {"recover", "eta", "1"},   {"cover", "eta", "1"},          {"recover", "lambda", "20"},
-    {"cover", "lambda", "20"}, {NULL, "weight_decay", "5e-4"},
+    {"recover", "eta", "1"},        {"cover", "eta", "1"},   {"recover", "lambda", "20"},
+    {"recover", "guard", "1"},      {"cover", "guard", "1"}, {"cover", "lambda", "20"},
+    {NULL, "weight_decay", "5e-4"},
 };
 
 static dro_status set_default(dro_train *t, const char *name, const char *value)

@@ -2,8 +2,9 @@
 # The comparisons with Python libraries: remakes every reference and compares it with the checked-in
 # one, reruns some of it with PyTorch, exchanges weights files with safetensors, has event files read by
 # TensorBoard, compares the networks with torchvision's, reads images, arrays and tables with Pillow, NumPy
-# and scikit-learn and with libdro, solves KL-DRO on a9a with SciPy, and runs the benchmark against
-# scikit-learn. Run by `make test-peers` with $PYTHON and $DRO. Writes only under a temporary folder.
+# and scikit-learn and with libdro, computes a run's figures with scikit-learn, solves KL-DRO on a9a with
+# SciPy, and runs the benchmark against scikit-learn. Run by `make test-peers` with $PYTHON and $DRO. Writes
+# only under a temporary folder.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -46,6 +47,9 @@ echo "data: Pillow, NumPy and scikit-learn against libdro"
 
 echo "event files: TensorBoard's own reader"
 "$PYTHON" "$here/peers/events_check.py" "$(dirname "$DRO")/tests/peer_events_write"
+
+echo "metrics: scikit-learn on the same predictions"
+"$PYTHON" "$here/peers/metrics_check.py" "$DRO"
 
 a9a="$here/../../shared/data/tabular/a9a"
 if [ -f "$a9a" ]; then
