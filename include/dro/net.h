@@ -90,8 +90,8 @@ DRO_API dro_model_shape dro_model_usual(int index);
 
 /* ---- choose, before dro_net_ready() ---- */
 
-/* "loss" (cross-entropy, focal, logit-adjusted, squared, logistic), "smoothing", "gamma", "tau":
- * dro_net_param() lists them. */
+/* "loss" (cross-entropy, focal, logit-adjusted, squared, logistic), "smoothing", "gamma", "tau", and
+ * "precision" (of a GPU: tf32, fp32, bf16): dro_net_param() lists them. */
 DRO_API dro_status dro_net_set(dro_net *net, const char *name, const char *value);
 DRO_API dro_status dro_net_param(int index, dro_param *param); /* DRO_ERR_END past the last */
 /* The classes' shares of the training data, (outputs), for the logit-adjusted loss; copied. */
@@ -134,7 +134,7 @@ DRO_API dro_status dro_net_save(const dro_net *net, const char *path);
 
 /* ---- use ---- */
 
-/* One part of a call: examples in the backend's memory. */
+/* One part of a call. Everything is host memory; x may also be the GPU's memory on a GPU backend. */
 typedef struct dro_net_batch {
     size_t count;
     const float *x;        /* (count, channels, height, width) */
@@ -143,7 +143,8 @@ typedef struct dro_net_batch {
     const uint64_t *keys;  /* (count) what dropout draws its masks from; NULL: 0, 1, 2, ... */
 } dro_net_batch;
 
-/* The contract of dro/problem.h, for whoever writes their own dro_problem. */
+/* The contract of dro/problem.h, for whoever writes their own dro_problem. Every array may be host memory
+ * or the backend's. */
 DRO_API dro_status dro_net_forward(dro_net *net, const float *w, const dro_net_batch *parts,
                                    int part_count, float *losses);
 DRO_API dro_status dro_net_backward(dro_net *net, const float *w, const float *coef,
