@@ -1,0 +1,233 @@
+/* Forward and data gradient: pixels times weights, nine taps. A block keeps the weights in shared memory and
+ * walks over tiles of one part; the data gradient is the same product with the kernel turned round, a stride of 2
+ * being zeros between the pixels of the slope. */
+#include "conv3.cuh"
+
+/* K channels are summed over, N come out; TILE x TILE pixels at a time. */
+template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
+struct shape {
+    static const int READ = BACK ? 1 : STRIDE, SPREAD = BACK ? STRIDE : 1;
+    static const int WIDE = (TILE - 1) * READ + 3; /* pixels of the input tile */
+    static const int ROW = K * (int)sizeof(T) + PAD_BYTES;
+    static const int ACROSS = TILE == 16 ? 1 : 2;     /* warps along N */
+    static const int MT = TILE * TILE / 16 / (WARPS / ACROSS), NT = N / 8 / ACROSS;
+    static const int TILE_BYTES = WIDE * WIDE * ROW, WEIGHT_BYTES = TAPS * N * ROW;
+    static const int SUM_BYTES = WARPS * 2 * N * (int)sizeof(float);
+    static const int BYTES = TILE_BYTES + WEIGHT_BYTES + SUM_BYTES;
+};
+
+template <typename T, int K, int N>
+static __device__ void load_weights(char *to, const T *from)
+{
+    const int PARTS = K * (int)sizeof(T) / 16, ROW = K * (int)sizeof(T) + PAD_BYTES;
+    for (int i = threadIdx.x; i < TAPS * N * PARTS; i += CONV_THREADS)
+        *(uint4 *)(to + i / PARTS * ROW + i % PARTS * 16) = ((const uint4 *)from)[i];
+}
+
+template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
+static __device__ __forceinline__ void
+multiply(float (&acc)[shape<T, K, N, TILE, STRIDE, BACK>::MT]
+                     [shape<T, K, N, TILE, STRIDE, BACK>::NT][4],
+         unsigned tile, unsigned weights)
+{
+    typedef shape<T, K, N, TILE, STRIDE, BACK> S;
+    const int STEPS = K * (int)sizeof(T) / 32;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int across = warp % S::ACROSS, down = warp / S::ACROSS;
+    unsigned from[S::MT];
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) {
+        int pixel = (down * S::MT + m) * 16 + lane % 16;
+        int r = pixel / TILE * S::READ, c = pixel % TILE * S::READ;
+        from[m] = tile + (r * S::WIDE + c) * S::ROW + lane / 16 * 16;
+    }
+    unsigned b_from = weights + (across * S::NT * 8 + lane / 16 * 8 + lane % 8) * S::ROW +
+                      lane / 8 % 2 * 16;
+#pragma unroll
+    for (int tap = 0; tap < TAPS; tap++)
+#pragma unroll
+        for (int step = 0; step < STEPS; step++) {
+            unsigned a[S::MT][4], b[S::NT / 2][4];
+#pragma unroll
+            for (int n = 0; n < S::NT / 2; n++)
+                ldmatrix(b[n], b_from + (tap * N + n * 16) * S::ROW + step * 32);
+#pragma unroll
+            for (int m = 0; m < S::MT; m++)
+                ldmatrix(a[m], from[m] + (tap / 3 * S::WIDE + tap % 3) * S::ROW + step * 32);
+#pragma unroll
+            for (int m = 0; m < S::MT; m++)
+#pragma unroll
+                for (int n = 0; n < S::NT; n++)
+                    mma<T>(acc[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+        }
+}
+
+/* What happens to a pair of channels of a pixel of the data gradient before it is written. */
+template <typename T>
+static __device__ __forceinline__ void finish_slope(const dro__conv3 &k, size_t at, const float *a,
+                                                    const float *c, float &x, float &y,
+                                                    float2 &z)
+{
+    if (k.add) {
+        float2 more = load2((const T *)k.add + at);
+        x += more.x, y += more.y;
+    }
+    z = make_float2(0, 0);
+    if (!k.close)
+        return;
+    z = load2((const T *)k.x_z + at);
+    if (!k.x_relu)
+        return;
+    float2 out = k.y ? load2((const T *)k.y + at)
+                     : make_float2(a[0] * z.x + c[0], a[1] * z.y + c[1]);
+    x = out.x <= 0 ? 0 : x;
+    y = out.y <= 0 ? 0 : y;
+}
+
+/* Adds the block's sums, (2, NT * 2) in each thread, to the part's. */
+template <int N, int NT, int ACROSS>
+static __device__ void flush_sums(float *room, float (&sums)[2][NT * 2], double *to)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+        for (int j = 0; j < NT * 2; j++) {
+            float x = sums[s][j];
+            x += __shfl_xor_sync(~0u, x, 4);
+            x += __shfl_xor_sync(~0u, x, 8);
+            x += __shfl_xor_sync(~0u, x, 16);
+            if (lane < 4)
+                room[(warp * 2 + s) * N + (warp % ACROSS * NT + j / 2) * 8 + lane * 2 + j % 2] = x;
+        }
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * N; i += CONV_THREADS) {
+        int s = i / N, c = i % N, across = c / (NT * 8);
+        double sum = 0;
+        for (int w = across; w < WARPS; w += ACROSS)
+            sum += (double)room[(w * 2 + s) * N + c];
+        atomicAdd(&to[i], sum);
+    }
+}
+
+template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
+static __global__ void __launch_bounds__(CONV_THREADS)
+    pass_kernel(const __grid_constant__ dro__conv3 k)
+{
+    typedef shape<T, K, N, TILE, STRIDE, BACK> S;
+    extern __shared__ __align__(128) char room[];
+    char *tile = room, *weights = room + S::TILE_BYTES;
+    int part = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int height = BACK ? k.height : k.out_height, width = BACK ? k.width : k.out_width;
+    int in_height = BACK ? k.out_height : k.height, in_width = BACK ? k.out_width : k.width;
+    int down = (height + TILE - 1) / TILE, across = (width + TILE - 1) / TILE;
+    int tiles = (k.parts.first[part + 1] - k.parts.first[part]) * down * across;
+    const T *u = (const T *)(BACK ? k.g : k.x), *v = BACK ? (const T *)k.z : NULL;
+    load_weights<T, K, N>(weights, (const T *)k.weights + (BACK ? TAPS * K * N : 0));
+    reader<T> r;
+    int channel = threadIdx.x % (K * (int)sizeof(T) / 16) * pack<T>::SIZE;
+    if (BACK)
+        r.slope(k, part, channel);
+    else
+        r.input(k, part, channel);
+    float sums[2][S::NT * 2] = {{0}}, a[S::NT * 2], c[S::NT * 2], mean[S::NT * 2];
+    int first = warp % S::ACROSS * S::NT * 8 + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; BACK && j < S::NT * 2; j++) {
+        int at = part * N + first + j / 2 * 8 + j % 2;
+        mean[j] = k.close ? k.x_numbers.mean[at] : 0;
+        a[j] = k.close ? k.x_numbers.scale[at] : 0;
+        c[j] = k.close ? k.x_numbers.shift[at] - mean[j] * a[j] : 0;
+    }
+    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+        spot s = spot_of(t, k.parts.first[part], down, across, TILE);
+        size_t image = (size_t)s.example * in_height * in_width * K;
+        __syncthreads();
+        load_tile<T, K>(tile, S::WIDE, S::WIDE, r, u + image, v + image, in_height, in_width,
+                        s.row * S::READ - 1, s.col * S::READ - 1, S::SPREAD);
+        __syncthreads();
+        float acc[S::MT][S::NT][4] = {{{0}}};
+        multiply<T, K, N, TILE, STRIDE, BACK>(acc, shared_address(tile), shared_address(weights));
+#pragma unroll
+        for (int m = 0; m < S::MT; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                int pixel = (warp / S::ACROSS * S::MT + m) * 16 + lane / 4 + half * 8;
+                int row = s.row + pixel / TILE, col = s.col + pixel % TILE;
+                if (row >= height || col >= width)
+                    continue;
+                size_t to = (((size_t)s.example * height + row) * width + col) * N + first;
+#pragma unroll
+                for (int n = 0; n < S::NT; n++) {
+                    float x = acc[m][n][half * 2], y = acc[m][n][half * 2 + 1];
+                    float2 z;
+                    if (BACK)
+                        finish_slope<T>(k, to + n * 8, a + n * 2, c + n * 2, x, y, z);
+                    store2((T *)(BACK ? k.dx : k.z) + to + n * 8, x, y);
+                    sums[0][n * 2] += x, sums[0][n * 2 + 1] += y;
+                    sums[1][n * 2] += x * (BACK ? z.x - mean[n * 2] : x);
+                    sums[1][n * 2 + 1] += y * (BACK ? z.y - mean[n * 2 + 1] : y);
+                }
+            }
+    }
+    double *to = BACK ? (k.close ? k.x_numbers.sums : NULL) : k.sums;
+    if (to)
+        flush_sums<N, S::NT, S::ACROSS>((float *)(weights + S::WEIGHT_BYTES), sums,
+                                        to + 2 * part * N);
+}
+
+template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
+static void launch(cudaStream_t s, const dro__conv3 *k)
+{
+    typedef shape<T, K, N, TILE, STRIDE, BACK> S;
+    int height = BACK ? k->height : k->out_height, width = BACK ? k->width : k->out_width, most = 0;
+    for (int p = 0; p < k->parts.count; p++) {
+        int tiles = (k->parts.first[p + 1] - k->parts.first[p]) * ((height + TILE - 1) / TILE) *
+                    ((width + TILE - 1) / TILE);
+        most = tiles > most ? tiles : most;
+    }
+    int each = (S::BYTES > 100 << 10 ? 132 : S::BYTES > 50 << 10 ? 264 : 528) / k->parts.count;
+    auto kernel = pass_kernel<T, K, N, TILE, STRIDE, BACK>;
+    static bool told = false; /* once for each kernel */
+    if (!told)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    told = true;
+    kernel<<<dim3(most < each ? most : each, k->parts.count), CONV_THREADS, S::BYTES, s>>>(*k);
+}
+
+template <typename T, bool BACK>
+static void dispatch(cudaStream_t s, const dro__conv3 *k)
+{
+    if (k->in == 16 && k->out == 16)
+        launch<T, 16, 16, 16, 1, BACK>(s, k);
+    else if (k->in == 16)
+        launch<T, BACK ? 32 : 16, BACK ? 16 : 32, 16, 2, BACK>(s, k);
+    else if (k->in == 32 && k->out == 32)
+        launch<T, 32, 32, 16, 1, BACK>(s, k);
+    else if (k->in == 32)
+        launch<T, BACK ? 64 : 32, BACK ? 32 : 64, BACK ? 16 : 8, 2, BACK>(s, k);
+    else
+        launch<T, 64, 64, 8, 1, BACK>(s, k);
+}
+
+extern "C" void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)
+{
+    if (k->bf16)
+        dispatch<bf16, false>(s, k);
+    else
+        dispatch<float, false>(s, k);
+}
+
+extern "C" void dro__gpu_conv3_data(cudaStream_t s, const dro__conv3 *k)
+{
+    if (k->bf16)
+        dispatch<bf16, true>(s, k);
+    else
+        dispatch<float, true>(s, k);
+}
+
+extern "C" int dro__gpu_conv3_fits(int in, int out, int stride)
+{
+    return (stride == 1 && in == out && (in == 16 || in == 32 || in == 64)) ||
+           (stride == 2 && out == 2 * in && (in == 16 || in == 32));
+}
