@@ -58,6 +58,31 @@ static void make_batches(const dro_context *ctx, dro_model_shape shape)
     free(x);
 }
 
+/* The passes without an optimiser. */
+static dro_status passes(dro_context *ctx, dro_net *net, int parts, int steps)
+{
+    size_t dim = dro_net_dim(net);
+    float *w = ctx->backend->alloc(dim, sizeof *w), *grads[2], first;
+    float *losses = malloc(2 * batch_size * sizeof *losses);
+    for (int k = 0; k < 2; k++)
+        grads[k] = ctx->backend->alloc(dim, sizeof *w);
+    ctx->backend->copy_in(w, dro_net_weights(net), dim * sizeof *w);
+    double forward = 0, backward = 0;
+    for (int k = -5; k < steps; k++) {
+        double a = now();
+        DRO_TRY(dro_net_forward(net, w, batches, parts, losses));
+        double b = now();
+        DRO_TRY(dro_net_backward(net, w, losses, grads));
+        ctx->backend->copy_out(&first, grads[0], sizeof first);
+        forward += k < 0 ? 0 : b - a;
+        backward += k < 0 ? 0 : now() - b;
+    }
+    printf("  forward %.3f ms, backward %.3f ms, %d parts\n", forward / steps, backward / steps,
+           parts);
+    free(losses);
+    return DRO_OK;
+}
+
 static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -98,6 +123,7 @@ static dro_status run(dro_context *ctx, char **argv)
     printf("%s %s %s batch %s: %.3f ms per step (median; mean %.3f, best %.3f), loss %.4f\n",
            argv[1], argv[2], argv[3], argv[4], ms[steps / 2], mean, ms[0], info.loss);
     free(ms);
+    DRO_TRY(passes(ctx, net, strcmp(argv[2], "sgd") ? 2 : 1, steps));
     dro_optimizer_destroy(opt);
     dro_net_destroy(net);
     return DRO_OK;

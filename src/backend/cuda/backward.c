@@ -83,7 +83,10 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     if (!op->node->frozen) {
         for (int k = 0; k < net->parts.count; k++)
             c.grads[k] = net->grads[k] + op->node->weight;
-        dro__gpu_conv3_weight(net->stream, &c);
+        cudaEventRecord(net->fork, net->stream);
+        cudaStreamWaitEvent(net->other, net->fork, 0);
+        dro__gpu_conv3_weight(net->other, &c);
+        net->forked = true;
     }
     if (!in->wants)
         return;
@@ -242,6 +245,7 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
 
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
+    net->forked = false;
     for (int32_t i = 0; i < p->value_count; i++) {
         p->values[i].slope = none;
         p->values[i].left = p->values[i].writers;
@@ -257,4 +261,8 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
     for (int32_t i = p->op_count - 1; i >= 0; i--)
         if (p->ops[i].back)
             back_op(net, p, &p->ops[i]);
+    if (net->forked) {
+        cudaEventRecord(net->join, net->other);
+        cudaStreamWaitEvent(net->stream, net->join, 0);
+    }
 }

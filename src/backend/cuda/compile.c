@@ -32,6 +32,12 @@ static void find_needed(compiler *c)
             c->readers[g->heads[h]]++;
 }
 
+static bool ends_chain(const dro__node *node)
+{
+    return node->op == DRO__OP_CONV || node->op == DRO__OP_NORM || node->op == DRO__OP_ADD ||
+           node->op == DRO__OP_RELU;
+}
+
 /* Grows the chain that begins at a convolution or a norm as far as one reader after another allows. */
 static void grow_chain(compiler *c, int32_t first, dro__gtail *tail)
 {
@@ -44,7 +50,7 @@ static void grow_chain(compiler *c, int32_t first, dro__gtail *tail)
             tail->norm = node;
         } else if (node->op == DRO__OP_ADD && tail->residual < 0) {
             int32_t other = node->inputs[0] == at ? node->inputs[1] : node->inputs[0];
-            if (other >= at)
+            if (other >= at && ends_chain(&g->nodes[other]))
                 break; /* the later of two chains takes the sum */
             tail->residual = other;
         } else if (node->op == DRO__OP_RELU) {

@@ -138,43 +138,45 @@ static __device__ __forceinline__ spot spot_of(int t, int first, int down, int a
     return s;
 }
 
-/* One value of an input tile, and how a thread's 16 bytes of channels become what is multiplied:
- * out = a u + b v + c, then ReLU. u is z or g, v is z when there is a slope to make of g. */
+/* How 16 bytes of channels become what is multiplied: out = a u + c + b v, then ReLU. u is z or g, v is z when
+ * there is a slope to make of g. The coefficients, (3, channels), are in shared memory. */
 template <typename T>
 struct reader {
     static const int N = pack<T>::SIZE;
-    float a[N], b[N], c[N];
+    const float *a, *c, *b; /* of this thread's channels */
     bool change, relu, two;
 
-    static __device__ __forceinline__ float at(const float *x, int i) { return x[i]; }
-
-    /* the input of a convolution, channels from `first` on */
-    __device__ void input(const dro__conv3 &k, int part, int first)
+    /* the input of a convolution; the block's threads fill `room` together */
+    __device__ void input(const dro__conv3 &k, int part, float *room)
     {
         change = k.lazy, relu = k.lazy && k.x_relu, two = false;
-        if (!change)
-            return;
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            int at = part * k.in + first + i;
-            a[i] = k.x_numbers.scale[at];
-            c[i] = k.x_numbers.shift[at] - k.x_numbers.mean[at] * a[i];
+        for (int i = threadIdx.x; change && i < k.in; i += CONV_THREADS) {
+            int at = part * k.in + i;
+            float scale = k.x_numbers.scale[at];
+            room[i] = scale;
+            room[k.in + i] = k.x_numbers.shift[at] - k.x_numbers.mean[at] * scale;
         }
+        point(room, k.in);
     }
 
     /* the slope of a convolution's output */
-    __device__ void slope(const dro__conv3 &k, int part, int first)
+    __device__ void slope(const dro__conv3 &k, int part, float *room)
     {
         change = two = k.norm, relu = false;
-        if (!change)
-            return;
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            int at = part * k.out + first + i;
-            a[i] = k.numbers.p[at];
-            b[i] = k.numbers.q[at];
-            c[i] = k.numbers.r[at] - k.numbers.mean[at] * b[i];
+        for (int i = threadIdx.x; change && i < k.out; i += CONV_THREADS) {
+            int at = part * k.out + i;
+            float q = k.numbers.q[at];
+            room[i] = k.numbers.p[at];
+            room[k.out + i] = k.numbers.r[at] - k.numbers.mean[at] * q;
+            room[2 * k.out + i] = q;
         }
+        point(room, k.out);
+    }
+
+    __device__ __forceinline__ void point(const float *room, int channels)
+    {
+        int first = threadIdx.x % (channels / N) * N;
+        a = room + first, c = room + channels + first, b = room + 2 * channels + first;
     }
 
     __device__ __forceinline__ uint4 apply(const uint4 &u, const uint4 &v) const
@@ -200,11 +202,11 @@ struct reader {
 
 /* Fills `to`, (high, wide) pixels of C channels, with the pixels of an image of (height, width) from (row, col)
  * on; those outside are 0. `spread` 2: every second pixel of both directions is 0 and the image half as fine. */
-template <typename T, int C>
-static __device__ void load_tile(char *to, int high, int wide, const reader<T> &r, const T *u,
+template <typename T, int C, int DEEP>
+static __device__ __forceinline__ void load_tile(char *to, int high, int wide, const reader<T> &r, const T *u,
                                  const T *v, int height, int width, int row, int col, int spread)
 {
-    const int PARTS = C * (int)sizeof(T) / 16, ROW = C * (int)sizeof(T) + PAD_BYTES, DEEP = 4;
+    const int PARTS = C * (int)sizeof(T) / 16, ROW = C * (int)sizeof(T) + PAD_BYTES;
     int part = threadIdx.x % PARTS, count = high * wide;
     for (int base = threadIdx.x / PARTS; base < count; base += DEEP * (CONV_THREADS / PARTS)) {
         uint4 x[DEEP], y[DEEP];
@@ -235,6 +237,17 @@ static __device__ void load_tile(char *to, int high, int wide, const reader<T> &
                     inside[k] ? r.apply(x[k], y[k]) : make_uint4(0, 0, 0, 0);
         }
     }
+}
+
+/* How many blocks of a kernel the GPU holds at a time. */
+static int blocks_at_once(const void *kernel, int bytes)
+{
+    int each = 0, processors = 1, device = 0;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, CONV_THREADS, bytes);
+    return (each > 0 ? each : 1) * processors;
 }
 
 #endif

@@ -13,7 +13,10 @@ struct shape {
     static const int MT = TILE * TILE / 16 / (WARPS / ACROSS), NT = N / 8 / ACROSS;
     static const int TILE_BYTES = WIDE * WIDE * ROW, WEIGHT_BYTES = TAPS * N * ROW;
     static const int SUM_BYTES = WARPS * 2 * N * (int)sizeof(float);
-    static const int BYTES = TILE_BYTES + WEIGHT_BYTES + SUM_BYTES;
+    static const int COEF_BYTES = 3 * (K + N) * (int)sizeof(float);
+    static const int BYTES = TILE_BYTES + WEIGHT_BYTES + SUM_BYTES + COEF_BYTES;
+    static const int FIT = 220 * 1024 / (BYTES + 1024); /* blocks on a multiprocessor, by memory */
+    static const int BLOCKS = FIT < 1 ? 1 : K == 16 && N == 16 && FIT >= 4 ? 4 : FIT > 2 ? 2 : FIT;
 };
 
 template <typename T, int K, int N>
@@ -111,7 +114,7 @@ static __device__ void flush_sums(float *room, float (&sums)[2][NT * 2], double 
 }
 
 template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
-static __global__ void __launch_bounds__(CONV_THREADS)
+static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRIDE, BACK>::BLOCKS)
     pass_kernel(const __grid_constant__ dro__conv3 k)
 {
     typedef shape<T, K, N, TILE, STRIDE, BACK> S;
@@ -124,26 +127,27 @@ static __global__ void __launch_bounds__(CONV_THREADS)
     int tiles = (k.parts.first[part + 1] - k.parts.first[part]) * down * across;
     const T *u = (const T *)(BACK ? k.g : k.x), *v = BACK ? (const T *)k.z : NULL;
     load_weights<T, K, N>(weights, (const T *)k.weights + (BACK ? TAPS * K * N : 0));
+    float *sum_room = (float *)(weights + S::WEIGHT_BYTES), *coef = sum_room + WARPS * 2 * N;
     reader<T> r;
-    int channel = threadIdx.x % (K * (int)sizeof(T) / 16) * pack<T>::SIZE;
     if (BACK)
-        r.slope(k, part, channel);
+        r.slope(k, part, coef);
     else
-        r.input(k, part, channel);
-    float sums[2][S::NT * 2] = {{0}}, a[S::NT * 2], c[S::NT * 2], mean[S::NT * 2];
-    int first = warp % S::ACROSS * S::NT * 8 + lane % 4 * 2;
-#pragma unroll
-    for (int j = 0; BACK && j < S::NT * 2; j++) {
-        int at = part * N + first + j / 2 * 8 + j % 2;
-        mean[j] = k.close ? k.x_numbers.mean[at] : 0;
-        a[j] = k.close ? k.x_numbers.scale[at] : 0;
-        c[j] = k.close ? k.x_numbers.shift[at] - mean[j] * a[j] : 0;
+        r.input(k, part, coef);
+    coef += 3 * K; /* of the tail that dx ends: a, c, mean */
+    for (int i = threadIdx.x; BACK && k.close && i < N; i += CONV_THREADS) {
+        int at = part * N + i;
+        float mean = k.x_numbers.mean[at], scale = k.x_numbers.scale[at];
+        coef[i] = scale;
+        coef[N + i] = k.x_numbers.shift[at] - mean * scale;
+        coef[2 * N + i] = mean;
     }
+    float sums[2][S::NT * 2] = {{0}};
+    int first = warp % S::ACROSS * S::NT * 8 + lane % 4 * 2;
     for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
         spot s = spot_of(t, k.parts.first[part], down, across, TILE);
         size_t image = (size_t)s.example * in_height * in_width * K;
         __syncthreads();
-        load_tile<T, K>(tile, S::WIDE, S::WIDE, r, u + image, v + image, in_height, in_width,
+        load_tile<T, K, 4>(tile, S::WIDE, S::WIDE, r, u + image, v + image, in_height, in_width,
                         s.row * S::READ - 1, s.col * S::READ - 1, S::SPREAD);
         __syncthreads();
         float acc[S::MT][S::NT][4] = {{{0}}};
@@ -161,19 +165,21 @@ static __global__ void __launch_bounds__(CONV_THREADS)
                 for (int n = 0; n < S::NT; n++) {
                     float x = acc[m][n][half * 2], y = acc[m][n][half * 2 + 1];
                     float2 z;
+                    const float *near = coef + first + n * 8;
                     if (BACK)
-                        finish_slope<T>(k, to + n * 8, a + n * 2, c + n * 2, x, y, z);
+                        finish_slope<T>(k, to + n * 8, near, near + N, x, y, z);
                     store2((T *)(BACK ? k.dx : k.z) + to + n * 8, x, y);
                     sums[0][n * 2] += x, sums[0][n * 2 + 1] += y;
-                    sums[1][n * 2] += x * (BACK ? z.x - mean[n * 2] : x);
-                    sums[1][n * 2 + 1] += y * (BACK ? z.y - mean[n * 2 + 1] : y);
+                    if (BACK && k.close)
+                        z.x -= near[2 * N], z.y -= near[2 * N + 1];
+                    sums[1][n * 2] += x * (BACK ? z.x : x);
+                    sums[1][n * 2 + 1] += y * (BACK ? z.y : y);
                 }
             }
     }
     double *to = BACK ? (k.close ? k.x_numbers.sums : NULL) : k.sums;
     if (to)
-        flush_sums<N, S::NT, S::ACROSS>((float *)(weights + S::WEIGHT_BYTES), sums,
-                                        to + 2 * part * N);
+        flush_sums<N, S::NT, S::ACROSS>(sum_room, sums, to + 2 * part * N);
 }
 
 template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
@@ -186,12 +192,11 @@ static void launch(cudaStream_t s, const dro__conv3 *k)
                     ((width + TILE - 1) / TILE);
         most = tiles > most ? tiles : most;
     }
-    int each = (S::BYTES > 100 << 10 ? 132 : S::BYTES > 50 << 10 ? 264 : 528) / k->parts.count;
     auto kernel = pass_kernel<T, K, N, TILE, STRIDE, BACK>;
-    static bool told = false; /* once for each kernel */
-    if (!told)
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
-    told = true;
+    static int resident = 0; /* found once for each kernel */
+    if (!resident)
+        resident = blocks_at_once((const void *)kernel, S::BYTES);
+    int each = resident / k->parts.count;
     kernel<<<dim3(most < each ? most : each, k->parts.count), CONV_THREADS, S::BYTES, s>>>(*k);
 }
 

@@ -3,7 +3,7 @@
  * pixels. Blocks write their sums one after another, and a second kernel adds them up in that order. */
 #include "conv3.cuh"
 
-enum { WEIGHT_BLOCKS = 66 }; /* of one part */
+enum { WEIGHT_BLOCKS = 264 }; /* of all parts together, at most */
 
 template <typename T, int CI, int CO, int TILE, int STRIDE>
 struct weight_shape {
@@ -12,7 +12,10 @@ struct weight_shape {
     static const int WM = CI / 16, NT = CI == 64 ? 4 : 2, WN = CO / 8 / NT, WK = WARPS / (WM * WN);
     static const int X_BYTES = WIDE * WIDE * ROW_X, Z_BYTES = TILE * TILE * ROW_Z;
     static const int SUM_BYTES = WK > 1 ? TAPS * CI * CO * (int)sizeof(float) : 0;
-    static const int BYTES = X_BYTES + Z_BYTES > SUM_BYTES ? X_BYTES + Z_BYTES : SUM_BYTES;
+    static const int COEF_BYTES = 3 * (CI + CO) * (int)sizeof(float);
+    static const int TILES = X_BYTES + Z_BYTES > SUM_BYTES ? X_BYTES + Z_BYTES : SUM_BYTES;
+    static const int BYTES = TILES + COEF_BYTES;
+    static const int BLOCKS = CI == 64 || BYTES > 110 * 1024 ? 1 : 2; /* on a multiprocessor */
     static const int DEEP = 32 / (int)sizeof(T); /* pixels of one product */
 };
 
@@ -85,7 +88,8 @@ static __device__ __forceinline__ int index_of(int tap, int n, int e)
 }
 
 template <typename T, int CI, int CO, int TILE, int STRIDE>
-static __global__ void __launch_bounds__(CONV_THREADS)
+static __global__ void
+    __launch_bounds__(CONV_THREADS, weight_shape<T, CI, CO, TILE, STRIDE>::BLOCKS)
     weight_kernel(const __grid_constant__ dro__conv3 k)
 {
     typedef weight_shape<T, CI, CO, TILE, STRIDE> S;
@@ -95,17 +99,18 @@ static __global__ void __launch_bounds__(CONV_THREADS)
     int down = (k.out_height + TILE - 1) / TILE, across = (k.out_width + TILE - 1) / TILE;
     int tiles = (k.parts.first[part + 1] - k.parts.first[part]) * down * across;
     reader<T> rx, rz;
-    rx.input(k, part, threadIdx.x % (CI * (int)sizeof(T) / 16) * pack<T>::SIZE);
-    rz.slope(k, part, threadIdx.x % (CO * (int)sizeof(T) / 16) * pack<T>::SIZE);
+    float *coef = (float *)(room + S::TILES);
+    rx.input(k, part, coef);
+    rz.slope(k, part, coef + 3 * CI);
     float acc[TAPS][S::NT][4] = {{{0}}};
     for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
         spot s = spot_of(t, k.parts.first[part], down, across, TILE);
         size_t from = (size_t)s.example * k.height * k.width * CI;
         size_t to = (size_t)s.example * k.out_height * k.out_width * CO;
         __syncthreads();
-        load_tile<T, CI>(x, S::WIDE, S::WIDE, rx, (const T *)k.x + from, (const T *)NULL, k.height,
+        load_tile<T, CI, 2>(x, S::WIDE, S::WIDE, rx, (const T *)k.x + from, (const T *)NULL, k.height,
                         k.width, s.row * STRIDE - 1, s.col * STRIDE - 1, 1);
-        load_tile<T, CO>(z, TILE, TILE, rz, (const T *)k.g + to, (const T *)k.z + to, k.out_height,
+        load_tile<T, CO, 2>(z, TILE, TILE, rz, (const T *)k.g + to, (const T *)k.z + to, k.out_height,
                         k.out_width, s.row, s.col, 1);
         __syncthreads();
         gather<T, CI, CO, TILE, STRIDE>(acc, x, z);
@@ -144,20 +149,25 @@ static __global__ void __launch_bounds__(CONV_THREADS)
                     make_float2(acc[tap][n][e], acc[tap][n][e + 1]);
 }
 
-/* grad (out, real_in, taps) = the sum over blocks of (taps, in, out) */
+/* grad (out, real_in, taps) = the sum over blocks of (taps, in, out); 8 threads share the blocks of a number. */
 static __global__ void weight_sum_kernel(const __grid_constant__ dro__conv3 k, int blocks)
 {
-    int size = TAPS * k.in * k.out, i = blockIdx.x * blockDim.x + threadIdx.x, part = blockIdx.y;
-    if (i >= size)
-        return;
+    enum { NUMBERS = 32, SHARE = 8 };
+    __shared__ float room[SHARE][NUMBERS];
+    int size = TAPS * k.in * k.out, i = blockIdx.x * NUMBERS + threadIdx.x, part = blockIdx.y;
     const float *from = k.partial + (size_t)part * blocks * size + i;
     float sum = 0;
 #pragma unroll 8
-    for (int b = 0; b < blocks; b++)
+    for (int b = threadIdx.y; b < blocks; b += SHARE)
         sum += from[(size_t)b * size];
+    room[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
     int out = i % k.out, in = i / k.out % k.in, tap = i / k.out / k.in;
-    if (in < k.real_in)
-        k.grads[part][(out * k.real_in + in) * TAPS + tap] = sum;
+    if (threadIdx.y || in >= k.real_in)
+        return;
+    for (int y = 1; y < SHARE; y++)
+        sum += room[y][threadIdx.x];
+    k.grads[part][(out * k.real_in + in) * TAPS + tap] = sum;
 }
 
 template <typename T, int CI, int CO, int TILE, int STRIDE>
@@ -165,16 +175,14 @@ static void launch(cudaStream_t s, const dro__conv3 *k)
 {
     typedef weight_shape<T, CI, CO, TILE, STRIDE> S;
     auto kernel = weight_kernel<T, CI, CO, TILE, STRIDE>;
-    static bool told = false; /* once for each kernel */
-    if (!told)
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
-    told = true;
-    int blocks = WEIGHT_BLOCKS * 2 / k->parts.count;
-    blocks = CI == 64 ? blocks / 2 : blocks;
+    static int resident = 0; /* found once for each kernel */
+    if (!resident)
+        resident = blocks_at_once((const void *)kernel, S::BYTES);
+    int most = CI == 64 ? WEIGHT_BLOCKS / 4 : CI * CO >= 1024 ? WEIGHT_BLOCKS / 2 : WEIGHT_BLOCKS;
+    int blocks = (resident < most ? resident : most) / k->parts.count;
     kernel<<<dim3(blocks, k->parts.count), CONV_THREADS, S::BYTES, s>>>(*k);
-    int size = TAPS * CI * CO, threads = 128;
-    weight_sum_kernel<<<dim3((size + threads - 1) / threads, k->parts.count), threads, 0, s>>>(
-        *k, blocks);
+    weight_sum_kernel<<<dim3(TAPS * CI * CO / 32, k->parts.count), dim3(32, 8), 0, s>>>(*k,
+                                                                                       blocks);
 }
 
 template <typename T>
@@ -202,5 +210,5 @@ extern "C" void dro__gpu_conv3_weight(cudaStream_t s, const dro__conv3 *k)
 
 extern "C" size_t dro__gpu_conv3_partial(int in, int out)
 {
-    return (size_t)2 * WEIGHT_BLOCKS * TAPS * in * out;
+    return (size_t)WEIGHT_BLOCKS * TAPS * in * out;
 }

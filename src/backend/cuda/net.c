@@ -61,6 +61,12 @@ static void destroy(void *live)
     rows_free(net);
     if (net->side)
         cudaStreamDestroy(net->side);
+    if (net->other)
+        cudaStreamDestroy(net->other);
+    if (net->fork)
+        cudaEventDestroy(net->fork);
+    if (net->join)
+        cudaEventDestroy(net->join);
     dro__free(net->convs);
     dro__free(net->packed);
     dro__free(net->scales);
@@ -144,7 +150,12 @@ static dro_status start(dro__cuda_network *net)
     if (!net->convs || !net->packed || !net->scales || !net->w || !net->taken || !net->grads[0] ||
         !net->grads[1])
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a network");
-    DRO__CUDA(net->ctx, cudaStreamCreateWithFlags(&net->side, cudaStreamNonBlocking));
+    int low = 0, high = 0;
+    DRO__CUDA(net->ctx, cudaDeviceGetStreamPriorityRange(&low, &high));
+    DRO__CUDA(net->ctx, cudaStreamCreateWithPriority(&net->side, cudaStreamNonBlocking, high));
+    DRO__CUDA(net->ctx, cudaStreamCreateWithPriority(&net->other, cudaStreamNonBlocking, low));
+    DRO__CUDA(net->ctx, cudaEventCreateWithFlags(&net->fork, cudaEventDisableTiming));
+    DRO__CUDA(net->ctx, cudaEventCreateWithFlags(&net->join, cudaEventDisableTiming));
     DRO_TRY(dro__library_open(net));
     for (int training = 0; training < 2; training++)
         DRO_TRY(dro__gprogram_create(net, training));

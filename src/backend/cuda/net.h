@@ -92,7 +92,8 @@ typedef struct dro__cuda_network {
     bool bf16;
     cudnnHandle_t dnn;
     cublasHandle_t blas;
-    cudaStream_t side; /* records */
+    cudaStream_t side, other; /* records; weight gradients beside the rest */
+    cudaEvent_t fork, join;
     void *blas_room;
     dro__gconv *convs; /* (graph count), those that cuDNN does */
     void **packed;     /* (graph count) weights as the convolutions read them */
@@ -119,7 +120,7 @@ typedef struct dro__cuda_network {
     /* the call in progress */
     cudaStream_t stream;
     dro__parts parts;
-    bool pending, failed, busy; /* busy: a backward pass may still run */
+    bool pending, failed, forked, busy; /* busy: a backward pass may still run */
 } dro__cuda_network;
 
 /* compile.c */
