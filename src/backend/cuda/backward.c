@@ -20,8 +20,20 @@ static dro__norm_grads grads_of(const dro__cuda_network *net, const dro__gtail *
     return g;
 }
 
-static void finish(dro__cuda_network *net, const dro__gvalue *v, const dro__gtail *tail)
+/* Whether a tail's numbers are made by those who read the slope: the weight gradient of one of our own
+ * convolutions keeps them. */
+static bool finishes_itself(const dro__gprogram *p, const dro__gop *op)
 {
+    const dro__gtail *tail = &p->tails[p->values[op->end].tail];
+    return op->own && tail->deferred && !op->node->frozen;
+}
+
+static void finish(dro__cuda_network *net, const dro__gprogram *p, const dro__gvalue *v,
+                   const dro__gtail *tail)
+{
+    for (int32_t i = 0; i < p->op_count; i++)
+        if (&p->values[p->ops[i].end] == v && finishes_itself(p, &p->ops[i]))
+            return;
     dro__gpu_finish_backward(net->stream, net->parts, v->extent.height * v->extent.width,
                              tail->deferred, tail->numbers, grads_of(net, tail));
 }
@@ -43,7 +55,7 @@ static void wrote(dro__cuda_network *net, dro__gprogram *p, int32_t value)
     dro__gpu_close(net->stream, net->parts, v->extent, v->slope,
                    tail->relu ? dro__typed_of(v, v->data) : none, z, tail->relu, tail->numbers, g);
     v->slope = g;
-    finish(net, v, tail);
+    finish(net, p, v, tail);
 }
 
 /* Where an operation writes a slope; what has come so far is v->slope, which it adds. */
@@ -80,6 +92,8 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
     dro__conv3 c = dro__conv3_of(net, p, op);
     c.g = out->slope.p;
+    c.finish = finishes_itself(p, op);
+    c.norm_grads = grads_of(net, &p->tails[out->tail]);
     if (!op->node->frozen) {
         for (int k = 0; k < net->parts.count; k++)
             c.grads[k] = net->grads[k] + op->node->weight;
@@ -102,7 +116,7 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     }
     in->left = 0;
     in->slope = target(in);
-    finish(net, in, tail);
+    finish(net, p, in, tail);
 }
 
 static void back_conv(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
@@ -246,6 +260,7 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
     net->forked = false;
+    cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
     for (int32_t i = 0; i < p->value_count; i++) {
         p->values[i].slope = none;
         p->values[i].left = p->values[i].writers;

@@ -72,7 +72,8 @@ static dro__gvalue value_of(int32_t channels, int32_t height, int32_t width, boo
                          .stored = channels,
                          .size = (size_t)channels * (size_t)height * (size_t)width,
                          .bf16 = bf16,
-                         .tail = -1};
+                         .tail = -1,
+                         .filler = -1};
 }
 
 /* Whether a node's value is bfloat16. */
@@ -173,9 +174,8 @@ static dro_status make_tail(compiler *c, dro__gop *op, const dro__gtail *found)
     c->out->values[op->end].tail = c->out->tail_count++;
     float *all = dro__cuda_alloc(ARRAYS * each, sizeof *all);
     tail->numbers.mean = all;
-    tail->numbers.sums = dro__cuda_alloc(2 * each, sizeof(double));
     tail->numbers.channels = op->node->channels;
-    if (!all || !tail->numbers.sums)
+    if (!all)
         return dro__fail(c->net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
     float **arrays[ARRAYS] = {&tail->numbers.mean,  &tail->numbers.inverse, &tail->numbers.scale,
                               &tail->numbers.shift, &tail->numbers.p,       &tail->numbers.q,
@@ -269,6 +269,63 @@ static void count_uses(dro__gprogram *p)
     }
 }
 
+/* The first operation that reads a value, -1: none. */
+static int32_t first_reader(const dro__gprogram *p, int32_t value)
+{
+    for (int32_t i = 0; i < p->op_count; i++) {
+        int32_t tail = p->values[p->ops[i].end].tail;
+        if (tail >= 0 && p->tails[tail].residual == value)
+            return i;
+        for (int k = 0; k < p->ops[i].input_count; k++)
+            if (p->ops[i].in[k] == value)
+                return i;
+    }
+    return -1;
+}
+
+/* A value whose first reader is one of our own convolutions is worked out by it. */
+static void find_fillers(dro__gprogram *p)
+{
+    for (int32_t i = 0; i < p->op_count; i++) {
+        int32_t end = p->ops[i].end;
+        dro__gvalue *v = &p->values[end];
+        const dro__gtail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
+        v->filler = -1;
+        if (!tail || !tail->deferred || !tail->conv || v->lazy)
+            continue;
+        const dro__gvalue *residual = tail->residual < 0 ? v : &p->values[tail->residual];
+        int32_t first = first_reader(p, end);
+        if (first < 0 || !p->ops[first].own || p->ops[first].in[0] != end ||
+            residual->bf16 != v->bf16 || residual->stored != residual->extent.channels)
+            continue;
+        v->filler = first;
+    }
+}
+
+/* One block for what all tails gather: the forward pass's, then the backward pass's. */
+static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
+{
+    size_t count = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        count = 0;
+        for (int32_t k = 0; k < p->tail_count; k++) {
+            dro__numbers *n = &p->tails[k].numbers;
+            if (pass)
+                n->sums = p->sums + count, n->back = p->back + count;
+            count += 2 * DRO__PARTS * (size_t)n->channels;
+        }
+        if (pass)
+            break;
+        p->sums = dro__cuda_alloc(2 * count + 1, sizeof(double));
+        if (!p->sums)
+            return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+        p->back = p->sums + count;
+    }
+    p->sums_bytes = count * sizeof(double);
+    find_fillers(p);
+    return DRO_OK;
+}
+
 static void compiler_free(compiler *c)
 {
     dro__free(c->needed);
@@ -305,8 +362,10 @@ dro_status dro__gprogram_create(dro__cuda_network *net, bool training)
         find_needed(&c);
         status = emit_all(&c);
     }
-    if (status == DRO_OK)
+    if (status == DRO_OK) {
         count_uses(out);
+        status = make_sums(net, out);
+    }
     compiler_free(&c);
     return status;
 }
@@ -315,8 +374,8 @@ void dro__gprogram_destroy(dro__gprogram *p)
 {
     for (int32_t k = 0; p->tails && k < p->tail_count; k++) {
         dro__cuda_free(p->tails[k].numbers.mean); /* the first of its arrays */
-        dro__cuda_free(p->tails[k].numbers.sums);
     }
+    dro__cuda_free(p->sums);
     dro__free(p->values);
     dro__free(p->tails);
     dro__free(p->ops);

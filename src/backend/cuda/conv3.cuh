@@ -7,7 +7,7 @@
 #define DRO_CUDA_CONV3_CUH
 
 #include "conv3.h"
-#include "device.cuh"
+#include "tails.cuh"
 
 typedef __nv_bfloat16 bf16;
 
@@ -149,26 +149,32 @@ struct reader {
     /* the input of a convolution; the block's threads fill `room` together */
     __device__ void input(const dro__conv3 &k, int part, float *room)
     {
-        change = k.lazy, relu = k.lazy && k.x_relu, two = false;
+        change = k.lazy, relu = k.lazy && k.x_relu, two = k.x_residual != NULL;
         for (int i = threadIdx.x; change && i < k.in; i += CONV_THREADS) {
             int at = part * k.in + i;
-            float scale = k.x_numbers.scale[at];
-            room[i] = scale;
-            room[k.in + i] = k.x_numbers.shift[at] - k.x_numbers.mean[at] * scale;
+            float3 f = k.x_finish ? forward_numbers(k.parts, k.height * k.width, k.x_numbers,
+                                                    k.x_source, part, i, blockIdx.x == 0)
+                                  : make_float3(k.x_numbers.mean[at], k.x_numbers.scale[at],
+                                                k.x_numbers.shift[at]);
+            room[i] = f.y;
+            room[k.in + i] = f.z - f.x * f.y;
+            room[2 * k.in + i] = 1;
         }
         point(room, k.in);
     }
 
     /* the slope of a convolution's output */
-    __device__ void slope(const dro__conv3 &k, int part, float *room)
+    __device__ void slope(const dro__conv3 &k, int part, float *room, bool keep)
     {
         change = two = k.norm, relu = false;
         for (int i = threadIdx.x; change && i < k.out; i += CONV_THREADS) {
             int at = part * k.out + i;
-            float q = k.numbers.q[at];
-            room[i] = k.numbers.p[at];
-            room[k.out + i] = k.numbers.r[at] - k.numbers.mean[at] * q;
-            room[2 * k.out + i] = q;
+            float3 f = k.finish ? backward_numbers(k.parts, k.out_height * k.out_width, 1, k.numbers,
+                                                   k.norm_grads, part, i, keep)
+                                : make_float3(k.numbers.p[at], k.numbers.q[at], k.numbers.r[at]);
+            room[i] = f.x;
+            room[k.out + i] = f.z - k.numbers.mean[at] * f.y;
+            room[2 * k.out + i] = f.y;
         }
         point(room, k.out);
     }
@@ -179,10 +185,8 @@ struct reader {
         a = room + first, c = room + channels + first, b = room + 2 * channels + first;
     }
 
-    __device__ __forceinline__ uint4 apply(const uint4 &u, const uint4 &v) const
+    __device__ __forceinline__ pack<T> apply(const uint4 &u, const uint4 &v) const
     {
-        if (!change && sizeof(T) == 2)
-            return u;
         pack<T> x, y;
         open_pack(x, u);
         if (two)
@@ -196,47 +200,130 @@ struct reader {
             if (relu)
                 x.v[i] = x.v[i] <= 0 ? 0 : x.v[i];
         }
-        return close_pack(x);
+        return x;
     }
 };
 
-/* Fills `to`, (high, wide) pixels of C channels, with the pixels of an image of (height, width) from (row, col)
- * on; those outside are 0. `spread` 2: every second pixel of both directions is 0 and the image half as fine. */
-template <typename T, int C, int DEEP>
-static __device__ __forceinline__ void load_tile(char *to, int high, int wide, const reader<T> &r, const T *u,
-                                 const T *v, int height, int width, int row, int col, int spread)
+static __device__ __forceinline__ uint4 keep_pack(const pack<bf16> &p)
 {
-    const int PARTS = C * (int)sizeof(T) / 16, ROW = C * (int)sizeof(T) + PAD_BYTES;
-    int part = threadIdx.x % PARTS, count = high * wide;
-    for (int base = threadIdx.x / PARTS; base < count; base += DEEP * (CONV_THREADS / PARTS)) {
-        uint4 x[DEEP], y[DEEP];
-        bool inside[DEEP];
-#pragma unroll
-        for (int k = 0; k < DEEP; k++) {
-            int pixel = base + k * (CONV_THREADS / PARTS);
-            int i = row + pixel / wide, j = col + pixel % wide;
-            inside[k] = pixel < count && i >= 0 && j >= 0;
-            if (spread == 2) {
-                inside[k] = inside[k] && !(i & 1) && !(j & 1);
-                i >>= 1, j >>= 1;
-            }
-            inside[k] = inside[k] && i < height && j < width;
-            x[k] = y[k] = make_uint4(0, 0, 0, 0);
-            if (inside[k]) {
-                size_t at = ((size_t)i * width + j) * PARTS + part;
-                x[k] = ((const uint4 *)u)[at];
-                if (r.two)
-                    y[k] = ((const uint4 *)v)[at];
-            }
+    return close_pack(p);
+}
+
+static __device__ __forceinline__ uint4 keep_pack(const pack<float> &p)
+{
+    return make_uint4(__float_as_uint(p.v[0]), __float_as_uint(p.v[1]), __float_as_uint(p.v[2]),
+                      __float_as_uint(p.v[3]));
+}
+
+/* ---- input tiles: WIDE x WIDE pixels of C channels of an image from (row, col) on; those outside are 0. With
+ * SPREAD 2 every second pixel of both directions is 0 and the image half as fine. A thread moves the same 16
+ * bytes of a pixel in all three functions. ---- */
+
+struct image {
+    int height, width, row, col;
+};
+
+template <typename T, int C, int WIDE, int SPREAD>
+struct tile_of {
+    static const int PARTS = C * (int)sizeof(T) / 16, ROW = C * (int)sizeof(T) + PAD_BYTES;
+    static const int COUNT = WIDE * WIDE, EACH = CONV_THREADS / PARTS;
+    static const int RAW_BYTES = COUNT * PARTS * 16;
+
+    /* Whether a pixel of the tile is in the image; where its 16 bytes of this thread are. */
+    static __device__ __forceinline__ bool find(const image &m, int pixel, unsigned &at)
+    {
+        int i = m.row + pixel / WIDE, j = m.col + pixel % WIDE;
+        bool inside = pixel < COUNT && i >= 0 && j >= 0;
+        if (SPREAD == 2) {
+            inside = inside && !(i & 1) && !(j & 1);
+            i >>= 1, j >>= 1;
         }
+        at = (unsigned)(i * m.width + j) * PARTS + threadIdx.x % PARTS;
+        return inside && i < m.height && j < m.width;
+    }
+
+    /* What a pixel becomes, into the tile; and into `fill` where it is one of the INNER pixels of both
+     * directions that are this block's own. */
+    template <int INNER>
+    static __device__ __forceinline__ void put(char *to, const reader<T> &r, int pixel,
+                                               unsigned at, bool inside, const uint4 &u,
+                                               const uint4 &v, T *fill)
+    {
+        uint4 out = make_uint4(0, 0, 0, 0);
+        if (inside && !r.change && sizeof(T) == 2) {
+            out = u;
+        } else if (inside) {
+            pack<T> x = r.apply(u, v);
+            out = close_pack(x);
+            int i = pixel / WIDE, j = pixel % WIDE;
+            if (fill && i >= 1 && j >= 1 && i <= INNER && j <= INNER)
+                ((uint4 *)fill)[at] = keep_pack(x);
+        }
+        *(uint4 *)(to + pixel * ROW + threadIdx.x % PARTS * 16) = out;
+    }
+
+    /* From memory into the tile at once. */
+    template <int INNER, int DEEP>
+    static __device__ __forceinline__ void load(char *to, const reader<T> &r, const T *u, const T *v,
+                                                const image &m, T *fill)
+    {
+        for (int base = threadIdx.x / PARTS; base < COUNT; base += DEEP * EACH) {
+            uint4 x[DEEP], y[DEEP];
 #pragma unroll
-        for (int k = 0; k < DEEP; k++) {
-            int pixel = base + k * (CONV_THREADS / PARTS);
-            if (pixel < count)
-                *(uint4 *)(to + pixel * ROW + part * 16) =
-                    inside[k] ? r.apply(x[k], y[k]) : make_uint4(0, 0, 0, 0);
+            for (int k = 0; k < DEEP; k++) {
+                unsigned at;
+                if (find(m, base + k * EACH, at)) {
+                    x[k] = ((const uint4 *)u)[at];
+                    if (r.two)
+                        y[k] = ((const uint4 *)v)[at];
+                }
+            }
+#pragma unroll
+            for (int k = 0; k < DEEP; k++) {
+                unsigned at;
+                bool inside = find(m, base + k * EACH, at);
+                if (base + k * EACH < COUNT)
+                    put<INNER>(to, r, base + k * EACH, at, inside, x[k], y[k], fill);
+            }
         }
     }
+
+    /* From memory into `raw`, in the background; the second value RAW_BYTES behind. */
+    static __device__ __forceinline__ void fetch(char *raw, const reader<T> &r, const T *u,
+                                                 const T *v, const image &m)
+    {
+        for (int pixel = threadIdx.x / PARTS; pixel < COUNT; pixel += EACH) {
+            unsigned at, to = shared_address(raw) + (pixel * PARTS + threadIdx.x % PARTS) * 16;
+            if (!find(m, pixel, at))
+                continue;
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to),
+                         "l"((const uint4 *)u + at));
+            if (r.two)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + RAW_BYTES),
+                             "l"((const uint4 *)v + at));
+        }
+    }
+
+    /* What this thread has fetched, into the tile. */
+    template <int INNER>
+    static __device__ __forceinline__ void convert(char *to, const char *raw, const reader<T> &r,
+                                                   const image &m, T *fill)
+    {
+        for (int pixel = threadIdx.x / PARTS; pixel < COUNT; pixel += EACH) {
+            const char *from = raw + (pixel * PARTS + threadIdx.x % PARTS) * 16;
+            unsigned at;
+            bool inside = find(m, pixel, at);
+            uint4 u = *(const uint4 *)from, v = u;
+            if (r.two)
+                v = *(const uint4 *)(from + RAW_BYTES);
+            put<INNER>(to, r, pixel, at, inside, u, v, fill);
+        }
+    }
+};
+
+static __device__ __forceinline__ void fetch_wait()
+{
+    asm volatile("cp.async.commit_group;\n\tcp.async.wait_group 0;" ::: "memory");
 }
 
 /* How many blocks of a kernel the GPU holds at a time. */

@@ -18,10 +18,13 @@ typedef struct dro__conv3 {
     int out_height, out_width; /* of the output */
     const void *weights;       /* DRO__PACK_TAPS */
 
-    /* the input: as it is, or the z of a tail without residual */
-    const void *x;
+    /* the input: as it is, or (lazy) worked out of the z of its tail and the residual, which may be NULL */
+    const void *x, *x_residual;
     int lazy, x_relu;
     dro__numbers x_numbers;
+    int x_finish; /* its numbers are still to be made from the sums */
+    dro__norm_source x_source;
+    void *x_fill; /* where the input is to be kept, or NULL */
 
     /* forward */
     void *z;
@@ -31,6 +34,8 @@ typedef struct dro__conv3 {
     const void *g;
     int norm;
     dro__numbers numbers;
+    int finish; /* its numbers are still to be made from the sums; the weight gradient keeps them */
+    dro__norm_grads norm_grads;
 
     /* data gradient: dx = add + ..., closed (masked, its sums taken) when close is set */
     const void *add;

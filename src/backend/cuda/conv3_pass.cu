@@ -14,8 +14,12 @@ struct shape {
     static const int TILE_BYTES = WIDE * WIDE * ROW, WEIGHT_BYTES = TAPS * N * ROW;
     static const int SUM_BYTES = WARPS * 2 * N * (int)sizeof(float);
     static const int COEF_BYTES = 3 * (K + N) * (int)sizeof(float);
-    static const int BYTES = TILE_BYTES + WEIGHT_BYTES + SUM_BYTES + COEF_BYTES;
-    static const int FIT = 220 * 1024 / (BYTES + 1024); /* blocks on a multiprocessor, by memory */
+    typedef tile_of<T, K, WIDE, SPREAD> tiles;
+    static const int PLAIN_BYTES = TILE_BYTES + WEIGHT_BYTES + SUM_BYTES + COEF_BYTES;
+    static const int FULL_BYTES = PLAIN_BYTES + 2 * tiles::RAW_BYTES;
+    static const bool AHEAD = FULL_BYTES <= 112 * 1024; /* the next tile is fetched meanwhile */
+    static const int BYTES = AHEAD ? FULL_BYTES : PLAIN_BYTES;
+    static const int FIT = 224 * 1024 / (BYTES + 1024); /* blocks on a multiprocessor, by memory */
     static const int BLOCKS = FIT < 1 ? 1 : K == 16 && N == 16 && FIT >= 4 ? 4 : FIT > 2 ? 2 : FIT;
 };
 
@@ -120,17 +124,18 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
     typedef shape<T, K, N, TILE, STRIDE, BACK> S;
     extern __shared__ __align__(128) char room[];
     char *tile = room, *weights = room + S::TILE_BYTES;
+    char *raw = room + S::PLAIN_BYTES;
     int part = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int height = BACK ? k.height : k.out_height, width = BACK ? k.width : k.out_width;
     int in_height = BACK ? k.out_height : k.height, in_width = BACK ? k.out_width : k.width;
     int down = (height + TILE - 1) / TILE, across = (width + TILE - 1) / TILE;
     int tiles = (k.parts.first[part + 1] - k.parts.first[part]) * down * across;
-    const T *u = (const T *)(BACK ? k.g : k.x), *v = BACK ? (const T *)k.z : NULL;
+    const T *u = (const T *)(BACK ? k.g : k.x), *v = (const T *)(BACK ? k.z : k.x_residual);
     load_weights<T, K, N>(weights, (const T *)k.weights + (BACK ? TAPS * K * N : 0));
     float *sum_room = (float *)(weights + S::WEIGHT_BYTES), *coef = sum_room + WARPS * 2 * N;
     reader<T> r;
     if (BACK)
-        r.slope(k, part, coef);
+        r.slope(k, part, coef, false);
     else
         r.input(k, part, coef);
     coef += 3 * K; /* of the tail that dx ends: a, c, mean */
@@ -143,13 +148,30 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
     }
     float sums[2][S::NT * 2] = {{0}};
     int first = warp % S::ACROSS * S::NT * 8 + lane % 4 * 2;
+    size_t size = (size_t)in_height * in_width * K;
+    if (S::AHEAD && (int)blockIdx.x < tiles) {
+        spot s = spot_of(blockIdx.x, k.parts.first[part], down, across, TILE);
+        image m = {in_height, in_width, s.row * S::READ - 1, s.col * S::READ - 1};
+        S::tiles::fetch(raw, r, u + s.example * size, v + s.example * size, m);
+    }
     for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
         spot s = spot_of(t, k.parts.first[part], down, across, TILE);
-        size_t image = (size_t)s.example * in_height * in_width * K;
+        image m = {in_height, in_width, s.row * S::READ - 1, s.col * S::READ - 1};
+        T *fill = BACK || !k.x_fill ? NULL : (T *)k.x_fill + s.example * size;
+        if (S::AHEAD)
+            fetch_wait();
         __syncthreads();
-        load_tile<T, K, 4>(tile, S::WIDE, S::WIDE, r, u + image, v + image, in_height, in_width,
-                        s.row * S::READ - 1, s.col * S::READ - 1, S::SPREAD);
+        if (S::AHEAD)
+            S::tiles::template convert<TILE * S::READ>(tile, raw, r, m, fill);
+        else
+            S::tiles::template load<TILE * S::READ, 4>(tile, r, u + s.example * size,
+                                                       v + s.example * size, m, fill);
         __syncthreads();
+        if (S::AHEAD && t + (int)gridDim.x < tiles) {
+            spot n = spot_of(t + gridDim.x, k.parts.first[part], down, across, TILE);
+            m.row = n.row * S::READ - 1, m.col = n.col * S::READ - 1;
+            S::tiles::fetch(raw, r, u + n.example * size, v + n.example * size, m);
+        }
         float acc[S::MT][S::NT][4] = {{{0}}};
         multiply<T, K, N, TILE, STRIDE, BACK>(acc, shared_address(tile), shared_address(weights));
 #pragma unroll
@@ -177,7 +199,7 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
                 }
             }
     }
-    double *to = BACK ? (k.close ? k.x_numbers.sums : NULL) : k.sums;
+    double *to = BACK ? (k.close ? k.x_numbers.back : NULL) : k.sums;
     if (to)
         flush_sums<N, S::NT, S::ACROSS>(sum_room, sums, to + 2 * part * N);
 }

@@ -14,7 +14,12 @@ struct weight_shape {
     static const int SUM_BYTES = WK > 1 ? TAPS * CI * CO * (int)sizeof(float) : 0;
     static const int COEF_BYTES = 3 * (CI + CO) * (int)sizeof(float);
     static const int TILES = X_BYTES + Z_BYTES > SUM_BYTES ? X_BYTES + Z_BYTES : SUM_BYTES;
-    static const int BYTES = TILES + COEF_BYTES;
+    typedef tile_of<T, CI, WIDE, 1> x_tiles;
+    typedef tile_of<T, CO, TILE, 1> z_tiles;
+    static const int PLAIN_BYTES = TILES + COEF_BYTES;
+    static const int FULL_BYTES = PLAIN_BYTES + x_tiles::RAW_BYTES + 2 * z_tiles::RAW_BYTES;
+    static const bool AHEAD = FULL_BYTES <= 112 * 1024; /* the next tile is fetched meanwhile */
+    static const int BYTES = AHEAD ? FULL_BYTES : PLAIN_BYTES;
     static const int BLOCKS = CI == 64 || BYTES > 110 * 1024 ? 1 : 2; /* on a multiprocessor */
     static const int DEEP = 32 / (int)sizeof(T); /* pixels of one product */
 };
@@ -101,18 +106,38 @@ static __global__ void
     reader<T> rx, rz;
     float *coef = (float *)(room + S::TILES);
     rx.input(k, part, coef);
-    rz.slope(k, part, coef + 3 * CI);
+    rz.slope(k, part, coef + 3 * CI, blockIdx.x == 0);
     float acc[TAPS][S::NT][4] = {{{0}}};
-    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
-        spot s = spot_of(t, k.parts.first[part], down, across, TILE);
-        size_t from = (size_t)s.example * k.height * k.width * CI;
-        size_t to = (size_t)s.example * k.out_height * k.out_width * CO;
+    size_t in_size = (size_t)k.height * k.width * CI;
+    size_t out_size = (size_t)k.out_height * k.out_width * CO;
+    char *raw = room + S::PLAIN_BYTES, *raw_z = raw + S::x_tiles::RAW_BYTES;
+    for (int t = (int)blockIdx.x - (S::AHEAD ? gridDim.x : 0); t < tiles; t += gridDim.x) {
+        spot s = spot_of(t < 0 ? 0 : t, k.parts.first[part], down, across, TILE);
+        image mx = {k.height, k.width, s.row * STRIDE - 1, s.col * STRIDE - 1};
+        image mz = {k.out_height, k.out_width, s.row, s.col};
+        if (S::AHEAD)
+            fetch_wait();
         __syncthreads();
-        load_tile<T, CI, 2>(x, S::WIDE, S::WIDE, rx, (const T *)k.x + from, (const T *)NULL, k.height,
-                        k.width, s.row * STRIDE - 1, s.col * STRIDE - 1, 1);
-        load_tile<T, CO, 2>(z, TILE, TILE, rz, (const T *)k.g + to, (const T *)k.z + to, k.out_height,
-                        k.out_width, s.row, s.col, 1);
+        if (!S::AHEAD) {
+            S::x_tiles::template load<0, 2>(x, rx, (const T *)k.x + s.example * in_size, NULL, mx,
+                                            NULL);
+            S::z_tiles::template load<0, 2>(z, rz, (const T *)k.g + s.example * out_size,
+                                            (const T *)k.z + s.example * out_size, mz, NULL);
+        } else if (t >= 0) {
+            S::x_tiles::template convert<0>(x, raw, rx, mx, NULL);
+            S::z_tiles::template convert<0>(z, raw_z, rz, mz, NULL);
+        }
         __syncthreads();
+        if (S::AHEAD && t + (int)gridDim.x < tiles) {
+            spot n = spot_of(t + gridDim.x, k.parts.first[part], down, across, TILE);
+            mx.row = n.row * STRIDE - 1, mx.col = n.col * STRIDE - 1;
+            mz.row = n.row, mz.col = n.col;
+            S::x_tiles::fetch(raw, rx, (const T *)k.x + n.example * in_size, NULL, mx);
+            S::z_tiles::fetch(raw_z, rz, (const T *)k.g + n.example * out_size,
+                              (const T *)k.z + n.example * out_size, mz);
+        }
+        if (t < 0)
+            continue;
         gather<T, CI, CO, TILE, STRIDE>(acc, x, z);
     }
     float *sum = (float *)room;

@@ -10,7 +10,7 @@ static dro__gpu_window window_of(const dro__node *node)
         {w->kernel[0], w->kernel[1]}, {w->stride[0], w->stride[1]}, {w->pad[0], w->pad[1]}};
 }
 
-static dro__norm_source norm_source(const dro__cuda_network *net, const dro__gtail *tail)
+dro__norm_source dro__norm_source_of(const dro__cuda_network *net, const dro__gtail *tail)
 {
     const dro__node *norm = tail->norm, *conv = tail->conv;
     dro__norm_source s = {.momentum = 1.0 / DRO__NORM_MOMENTUM_INVERSE};
@@ -59,6 +59,22 @@ dro__conv3 dro__conv3_of(const dro__cuda_network *net, const dro__gprogram *p, c
     return c;
 }
 
+/* In the forward pass the first reader of a value works out its tail. */
+static void read_first(const dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
+                       dro__conv3 *c)
+{
+    const dro__gvalue *in = &p->values[op->in[0]];
+    bool fills = in->filler >= 0 && &p->ops[in->filler] == op;
+    if (!in->lazy && !fills)
+        return;
+    const dro__gtail *before = &p->tails[in->tail];
+    c->x = before->z;
+    c->lazy = c->x_finish = 1;
+    c->x_source = dro__norm_source_of(net, before);
+    c->x_fill = fills ? in->data : NULL;
+    c->x_residual = before->residual < 0 ? NULL : p->values[before->residual].data;
+}
+
 /* From z to the value: moments, numbers, and the tail itself. */
 static void run_tail(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {
@@ -69,11 +85,13 @@ static void run_tail(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     if (tail->deferred) {
         if (!op->own)
             dro__gpu_sums(net->stream, net->parts, v->extent, z, tail->numbers);
+        if (v->lazy || v->filler >= 0)
+            return;
         dro__gpu_finish_forward(net->stream, net->parts, v->extent.height * v->extent.width,
-                                tail->numbers, norm_source(net, tail));
+                                tail->numbers, dro__norm_source_of(net, tail));
     }
     bool nothing = !tail->norm && !tail->relu && tail->residual < 0 && !tail->conv->has_bias;
-    if (v->lazy || nothing)
+    if (nothing)
         return;
     const dro__gvalue *residual = tail->residual < 0 ? NULL : &p->values[tail->residual];
     dro__gpu_apply(net->stream, net->parts, v->extent, z, tail->numbers,
@@ -85,6 +103,7 @@ static void run_conv(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
 {
     if (op->own) {
         dro__conv3 c = dro__conv3_of(net, p, op);
+        read_first(net, p, op, &c);
         dro__gpu_conv3_forward(net->stream, &c);
     } else {
         const dro__gvalue *in = &p->values[op->in[0]];
@@ -194,12 +213,13 @@ void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p)
 {
     cudaStream_t s = net->stream;
     dro__gpu_pack(s, net->packing_count, net->packings, net->packing_largest);
+    cudaMemsetAsync(p->sums, 0, p->sums_bytes, s);
     if (p->training)
         cudaMemcpyAsync(net->taken, net->memory.statistics,
                         net->graph->statistics_size * sizeof(float), cudaMemcpyDeviceToDevice, s);
     for (int32_t k = 0; k < p->tail_count; k++)
         if (!p->tails[k].deferred)
-            dro__gpu_constants(s, p->tails[k].numbers, norm_source(net, &p->tails[k]));
+            dro__gpu_constants(s, p->tails[k].numbers, dro__norm_source_of(net, &p->tails[k]));
     for (int32_t i = 0; i < p->op_count; i++) {
         const dro__gop *op = &p->ops[i];
         const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];

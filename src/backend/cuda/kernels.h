@@ -33,11 +33,11 @@ typedef struct dro__gpu_window {
 } dro__gpu_window;
 
 /* A tail's numbers, (parts, channels) each:  y = (z - mean) * scale + shift,  dz = p g + q (z - mean) + r.
- * sums is (parts, 2, channels): what the forward or the backward pass gathers, 0 in between. */
+ * sums and back are (parts, 2, channels): what the forward and the backward pass gather, 0 before. */
 typedef struct dro__numbers {
     int channels;
     float *mean, *inverse, *scale, *shift, *p, *q, *r;
-    double *sums;
+    double *sums, *back;
 } dro__numbers;
 
 /* What a batch norm's numbers are made of. Pointers are NULL where there is none. */
@@ -142,7 +142,7 @@ typedef struct dro__packing {
     dro__typed to;
 } dro__packing;
 
-/* table: (count) in device memory; largest: the most elements of one of them. */
+/* table: (count) in device memory; largest: the most pairs of channels of one of them. */
 void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest);
 /* dw (out, taps, in) into grad (out, in, taps) */
 void dro__gpu_unpack(cudaStream_t s, int out, int in, int taps, dro__typed dw, float *grad);

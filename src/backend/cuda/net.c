@@ -94,7 +94,8 @@ static dro_status make_packings(dro__cuda_network *net)
         size_t size = (size_t)t.out * (size_t)t.stored_in * (size_t)t.taps * (op->own ? 2 : 1);
         t.to = (dro__typed){dro__cuda_alloc(size, net->bf16 ? 2 : 4), net->bf16};
         net->packed[op->index] = t.to.p;
-        net->packing_largest = size > net->packing_largest ? size : net->packing_largest;
+        size_t pairs = size / (size_t)t.taps;
+        net->packing_largest = pairs > net->packing_largest ? pairs : net->packing_largest;
         size_t floats = op->own ? dro__gpu_conv3_partial(t.stored_in, t.out) : 0;
         partial = floats > partial ? floats : partial;
         table[net->packing_count++] = t;

@@ -25,6 +25,7 @@ typedef struct dro__gvalue {
     bool bf16, wants; /* wants: something trained is below, so it has a slope */
     int32_t tail;     /* the tail that makes it, -1 */
     bool lazy;
+    int32_t filler; /* the operation that keeps it while reading it, -1: it is kept before */
     int32_t readers;
     void *data, *grad; /* (room, size) */
     /* while the backward pass is walked */
@@ -74,6 +75,8 @@ typedef struct dro__gprogram {
     int32_t heads[DRO__HEADS];
     size_t room; /* examples */
     void *memory;
+    double *sums, *back; /* of all tails: what the two passes gather */
+    size_t sums_bytes;
 } dro__gprogram;
 
 /* A recorded pass. */
@@ -167,5 +170,6 @@ static inline int dro__call_size(const dro__cuda_network *net)
 
 /* What a conv3 operation is told of its shapes, input and tail. */
 dro__conv3 dro__conv3_of(const dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
+dro__norm_source dro__norm_source_of(const dro__cuda_network *net, const dro__gtail *tail);
 
 #endif

@@ -1,20 +1,7 @@
 /* Tails: bias, batch norm, residual and ReLU. Sums are taken in double. */
-#include "device.cuh"
+#include "tails.cuh"
 
 /* ---- numbers ---- */
-
-static __device__ void set_affine(const dro__numbers &n, const dro__norm_source &from, int part,
-                                  int c, double mean, double variance)
-{
-    int at = part * n.channels + c;
-    double inverse = 1 / sqrt(variance + (double)from.eps);
-    double scale = (double)from.gamma[c] * inverse;
-    n.mean[at] = (float)mean;
-    n.inverse[at] = (float)inverse;
-    n.scale[at] = n.p[at] = (float)scale;
-    /* what the mean's rounding leaves over */
-    n.shift[at] = (float)((double)from.beta[c] - (mean - (double)n.mean[at]) * scale);
-}
 
 static __global__ void constants_kernel(dro__numbers n, dro__norm_source from)
 {
@@ -24,8 +11,8 @@ static __global__ void constants_kernel(dro__numbers n, dro__norm_source from)
     double bias = from.bias ? (double)from.bias[c] : 0;
     n.q[at] = n.r[at] = 0;
     if (from.gamma) {
-        set_affine(n, from, part, c, (double)from.running[c] - bias,
-                   (double)from.running[n.channels + c]);
+        affine_of(n, from, part, c, (double)from.running[c] - bias,
+                  (double)from.running[n.channels + c], true);
     } else {
         n.mean[at] = 0;
         n.inverse[at] = n.scale[at] = n.p[at] = 1;
@@ -45,19 +32,7 @@ static __global__ void finish_forward_kernel(dro__parts parts, int area, dro__nu
     int c = blockIdx.x * 64 + threadIdx.x, part = blockIdx.y;
     if (c >= n.channels)
         return;
-    double *sums = n.sums + 2 * part * n.channels;
-    double m = (double)(parts.first[part + 1] - parts.first[part]) * area;
-    double mean = sums[c] / m, dev = sums[n.channels + c] - sums[c] * mean;
-    dev = dev > 0 || isnan(dev) ? dev : 0;
-    sums[c] = sums[n.channels + c] = 0;
-    set_affine(n, from, part, c, mean, dev / m);
-    if (part > 0)
-        return;
-    double keep = 1 - from.momentum, bias = from.bias ? (double)from.bias[c] : 0;
-    double unbiased = m > 1 ? dev / (m - 1) : dev / m;
-    from.taken[c] = (float)(keep * (double)from.running[c] + from.momentum * (mean + bias));
-    from.taken[n.channels + c] =
-        (float)(keep * (double)from.running[n.channels + c] + from.momentum * unbiased);
+    forward_numbers(parts, area, n, from, part, c, true);
 }
 
 extern "C" void dro__gpu_finish_forward(cudaStream_t s, dro__parts parts, int area, dro__numbers n,
@@ -70,22 +45,9 @@ extern "C" void dro__gpu_finish_forward(cudaStream_t s, dro__parts parts, int ar
 static __global__ void finish_backward_kernel(dro__parts parts, int area, int batch, dro__numbers n,
                                               dro__norm_grads grads)
 {
-    int c = blockIdx.x * 64 + threadIdx.x, part = blockIdx.y, at = part * n.channels + c;
-    if (c >= n.channels)
-        return;
-    double *sums = n.sums + 2 * part * n.channels;
-    double m = (double)(parts.first[part + 1] - parts.first[part]) * area;
-    double sum = sums[c], dot = sums[n.channels + c];
-    double inverse = (double)n.inverse[at], p = (double)n.p[at];
-    sums[c] = sums[n.channels + c] = 0;
-    if (grads.gamma[part])
-        grads.gamma[part][c] = (float)(dot * inverse);
-    if (grads.beta[part])
-        grads.beta[part][c] = (float)sum;
-    if (grads.bias[part])
-        grads.bias[part][c] = batch ? 0 : (float)(p * sum);
-    n.q[at] = batch ? (float)(-p * inverse * inverse * dot / m) : 0;
-    n.r[at] = batch ? (float)(-p * sum / m) : 0;
+    int c = blockIdx.x * 64 + threadIdx.x, part = blockIdx.y;
+    if (c < n.channels)
+        backward_numbers(parts, area, batch, n, grads, part, c, true);
 }
 
 extern "C" void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int area, int batch,
@@ -99,8 +61,9 @@ extern "C" void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int a
 
 enum { LANES = 32, ROWS = 8 };
 
-/* Adds what the block has found for its channels to n.sums. */
-static __device__ void add_sums(const dro__numbers &n, int part, int c, double a, double b)
+/* Adds what the block has found for its channels. */
+static __device__ void add_sums(const dro__numbers &n, double *to, int part, int c, double a,
+                                double b)
 {
     __shared__ double room[2][ROWS][LANES];
     room[0][threadIdx.y][threadIdx.x] = a;
@@ -111,7 +74,7 @@ static __device__ void add_sums(const dro__numbers &n, int part, int c, double a
     double sum = 0;
     for (int k = 0; k < ROWS; k++)
         sum += room[threadIdx.y][k][threadIdx.x];
-    atomicAdd(&n.sums[(2 * part + threadIdx.y) * n.channels + c], sum);
+    atomicAdd(&to[(2 * part + threadIdx.y) * n.channels + c], sum);
 }
 
 static __global__ void sums_kernel(dro__parts parts, int area, dro__typed z, dro__numbers n)
@@ -125,7 +88,7 @@ static __global__ void sums_kernel(dro__parts parts, int area, dro__typed z, dro
             sum += x;
             square += x * x;
         }
-    add_sums(n, part, c, sum, square);
+    add_sums(n, n.sums, part, c, sum, square);
 }
 
 static dim3 sums_grid(dro__parts parts, size_t area, int channels)
@@ -162,7 +125,7 @@ static __global__ void close_kernel(dro__parts parts, int area, dro__typed slope
             dot += (double)x * (double)off;
         }
     }
-    add_sums(n, part, c, sum, dot);
+    add_sums(n, n.back, part, c, sum, dot);
 }
 
 extern "C" void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed slope,

@@ -2,44 +2,44 @@
  * gradient the other way. */
 #include "device.cuh"
 
-static __device__ void pack_one(const dro__packing &t, size_t i)
+static __device__ __forceinline__ float rounded(const dro__packing &t, float x)
 {
-    size_t size = (size_t)t.out * t.taps * t.stored_in;
-    int o, k, c;
-    bool second = t.kind == DRO__PACK_TAPS && i >= size; /* (taps turned, in, out) */
-    size_t j = second ? i - size : i;
-    if (t.kind == DRO__PACK_CUDNN) {
-        c = (int)(j % t.stored_in), k = (int)(j / t.stored_in % t.taps);
-        o = (int)(j / t.stored_in / t.taps);
-    } else if (!second) {
-        c = (int)(j % t.stored_in), o = (int)(j / t.stored_in % t.out);
-        k = (int)(j / t.stored_in / t.out);
-    } else {
-        o = (int)(j % t.out), c = (int)(j / t.out % t.stored_in);
-        k = t.taps - 1 - (int)(j / t.out / t.stored_in);
-    }
-    float x = c < t.in ? t.from[((size_t)o * t.in + c) * t.taps + k] : 0;
     if (t.kind == DRO__PACK_TAPS && !t.to.bf16) {
-        unsigned rounded;
-        asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
-        x = __uint_as_float(rounded);
+        unsigned r;
+        asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+        x = __uint_as_float(r);
     }
-    write_at(t.to, i, x);
+    return x;
+}
+
+/* All taps of one pair of channels. second: (taps turned, in, out) behind (taps, out, in). */
+static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool second)
+{
+    unsigned c = second ? pair / t.out : pair % t.stored_in;
+    unsigned o = second ? pair % t.out : pair / t.stored_in;
+    size_t size = (size_t)t.out * t.stored_in;
+    for (int k = 0; k < t.taps; k++) {
+        float x = c < (unsigned)t.in ? t.from[((size_t)o * t.in + c) * t.taps + k] : 0;
+        size_t to = second                        ? size * (2 * t.taps - 1 - k) + pair
+                    : t.kind == DRO__PACK_CUDNN ? ((size_t)o * t.taps + k) * t.stored_in + c
+                                                  : size * k + pair;
+        write_at(t.to, to, rounded(t, x));
+    }
 }
 
 static __global__ void pack_kernel(const dro__packing *table)
 {
     dro__packing t = table[blockIdx.y];
-    size_t count = (size_t)t.out * t.taps * t.stored_in * (t.kind == DRO__PACK_TAPS ? 2 : 1);
-    for (size_t i = FIRST; i < count; i += STEP)
-        pack_one(t, i);
+    unsigned pairs = t.out * t.stored_in, count = pairs * (t.kind == DRO__PACK_TAPS ? 2 : 1);
+    for (unsigned i = FIRST; i < count; i += STEP)
+        pack_pair(t, i < pairs ? i : i - pairs, i >= pairs);
 }
 
 extern "C" void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest)
 {
-    unsigned blocks = blocks_for(largest);
+    unsigned blocks = blocks_for(largest), most = 128;
     if (count)
-        pack_kernel<<<dim3(blocks < 64 ? blocks : 64, count), THREADS, 0, s>>>(table);
+        pack_kernel<<<dim3(blocks < most ? blocks : most, count), THREADS, 0, s>>>(table);
 }
 
 static __global__ void unpack_kernel(size_t count, int in, int taps, dro__typed dw, float *grad)
