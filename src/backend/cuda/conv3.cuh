@@ -49,42 +49,6 @@ static __device__ __forceinline__ void mma(float (&d)[4], const unsigned (&a)[4]
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* ---- 16 bytes of channels ---- */
-
-template <typename T>
-struct pack {
-    static const int SIZE = 16 / sizeof(T);
-    float v[SIZE];
-};
-
-static __device__ __forceinline__ void open_pack(pack<bf16> &p, const uint4 &raw)
-{
-    const __nv_bfloat162 *h = (const __nv_bfloat162 *)&raw;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        float2 f = __bfloat1622float2(h[k]);
-        p.v[2 * k] = f.x, p.v[2 * k + 1] = f.y;
-    }
-}
-
-static __device__ __forceinline__ void open_pack(pack<float> &p, const uint4 &raw)
-{
-    const float *f = (const float *)&raw;
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        p.v[k] = f[k];
-}
-
-static __device__ __forceinline__ uint4 close_pack(const pack<bf16> &p)
-{
-    uint4 raw;
-    __nv_bfloat162 *h = (__nv_bfloat162 *)&raw;
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        h[k] = __floats2bfloat162_rn(p.v[2 * k], p.v[2 * k + 1]);
-    return raw;
-}
-
 static __device__ __forceinline__ unsigned to_tf32(float x)
 {
     unsigned r;
@@ -92,10 +56,51 @@ static __device__ __forceinline__ unsigned to_tf32(float x)
     return r;
 }
 
-static __device__ __forceinline__ uint4 close_pack(const pack<float> &p)
-{
-    return make_uint4(to_tf32(p.v[0]), to_tf32(p.v[1]), to_tf32(p.v[2]), to_tf32(p.v[3]));
-}
+/* ---- eight channels as they are in memory: 16 bytes of bfloat16 or 32 of floats ---- */
+
+template <typename T>
+struct raw8 {
+    static const int WORDS = (int)sizeof(T) / 2;
+    uint4 w[WORDS];
+
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int k = 0; k < WORDS; k++)
+            w[k] = make_uint4(0, 0, 0, 0);
+    }
+    __device__ __forceinline__ void load(const void *from)
+    {
+#pragma unroll
+        for (int k = 0; k < WORDS; k++)
+            w[k] = ((const uint4 *)from)[k];
+    }
+    __device__ __forceinline__ void store(void *to) const
+    {
+#pragma unroll
+        for (int k = 0; k < WORDS; k++)
+            ((uint4 *)to)[k] = w[k];
+    }
+    __device__ __forceinline__ void open(float *x) const
+    {
+        if (WORDS == 1)
+            open8(w[0], x);
+        else
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                x[k] = __uint_as_float(((const unsigned *)w)[k]);
+    }
+    /* rounded: to what the tensor cores take */
+    __device__ __forceinline__ void close(const float *x, bool rounded)
+    {
+        if (WORDS == 1)
+            w[0] = close8(x);
+        else
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                ((unsigned *)w)[k] = rounded ? to_tf32(x[k]) : __float_as_uint(x[k]);
+    }
+};
 
 /* Two neighbouring channels of a value; stores what it keeps in x, y. */
 static __device__ __forceinline__ void store2(bf16 *to, float &x, float &y)
@@ -138,12 +143,11 @@ static __device__ __forceinline__ spot spot_of(int t, int first, int down, int a
     return s;
 }
 
-/* How 16 bytes of channels become what is multiplied: out = a u + c + b v, then ReLU. u is z or g, v is z when
- * there is a slope to make of g. The coefficients, (3, channels), are in shared memory. */
+/* How eight channels become what is multiplied: out = a u + c + b v, then ReLU. u is z or g; v is a residual, or
+ * z when there is a slope to make of g. The coefficients, (3, channels), are in shared memory. */
 template <typename T>
 struct reader {
-    static const int N = pack<T>::SIZE;
-    const float *a, *c, *b; /* of this thread's channels */
+    const float *a, *c, *b;
     bool change, relu, two;
 
     /* the input of a convolution; the block's threads fill `room` together */
@@ -160,7 +164,7 @@ struct reader {
             room[k.in + i] = f.z - f.x * f.y;
             room[2 * k.in + i] = 1;
         }
-        point(room, k.in);
+        a = room, c = room + k.in, b = room + 2 * k.in;
     }
 
     /* the slope of a convolution's output */
@@ -176,48 +180,36 @@ struct reader {
             room[k.out + i] = f.z - k.numbers.mean[at] * f.y;
             room[2 * k.out + i] = f.y;
         }
-        point(room, k.out);
+        a = room, c = room + k.out, b = room + 2 * k.out;
     }
 
-    __device__ __forceinline__ void point(const float *room, int channels)
+    /* channels from `first` on */
+    __device__ __forceinline__ void apply(float *x, const raw8<T> &v, int first) const
     {
-        int first = threadIdx.x % (channels / N) * N;
-        a = room + first, c = room + channels + first, b = room + 2 * channels + first;
-    }
-
-    __device__ __forceinline__ pack<T> apply(const uint4 &u, const uint4 &v) const
-    {
-        pack<T> x, y;
-        open_pack(x, u);
-        if (two)
-            open_pack(y, v);
+        float k[8], y[8];
+        if (change) {
+            read8(a + first, k);
+            read8(c + first, y);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            if (change)
-                x.v[i] = a[i] * x.v[i] + c[i];
-            if (two)
-                x.v[i] += b[i] * y.v[i];
-            if (relu)
-                x.v[i] = x.v[i] <= 0 ? 0 : x.v[i];
+            for (int i = 0; i < 8; i++)
+                x[i] = k[i] * x[i] + y[i];
         }
-        return x;
+        if (two) {
+            read8(b + first, k);
+            v.open(y);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                x[i] += k[i] * y[i];
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            x[i] = relu ? relu_of(x[i]) : x[i];
     }
 };
 
-static __device__ __forceinline__ uint4 keep_pack(const pack<bf16> &p)
-{
-    return close_pack(p);
-}
-
-static __device__ __forceinline__ uint4 keep_pack(const pack<float> &p)
-{
-    return make_uint4(__float_as_uint(p.v[0]), __float_as_uint(p.v[1]), __float_as_uint(p.v[2]),
-                      __float_as_uint(p.v[3]));
-}
-
 /* ---- input tiles: WIDE x WIDE pixels of C channels of an image from (row, col) on; those outside are 0. With
- * SPREAD 2 every second pixel of both directions is 0 and the image half as fine. A thread moves the same 16
- * bytes of a pixel in all three functions. ---- */
+ * SPREAD 2 every second pixel of both directions is 0 and the image half as fine. A thread has eight channels of
+ * one column, and moves the same of them in all three functions. ---- */
 
 struct image {
     int height, width, row, col;
@@ -225,98 +217,120 @@ struct image {
 
 template <typename T, int C, int WIDE, int SPREAD>
 struct tile_of {
-    static const int PARTS = C * (int)sizeof(T) / 16, ROW = C * (int)sizeof(T) + PAD_BYTES;
-    static const int COUNT = WIDE * WIDE, EACH = CONV_THREADS / PARTS;
-    static const int RAW_BYTES = COUNT * PARTS * 16;
+    static const int PARTS = C / 8, UNIT = 8 * (int)sizeof(T), ROW = C * (int)sizeof(T) + PAD_BYTES;
+    static const int COLS = WIDE * PARTS, ROWS = CONV_THREADS / COLS, STRIDE = SPREAD;
+    static const int RAW_BYTES = WIDE * COLS * UNIT;
 
-    /* Whether a pixel of the tile is in the image; where its 16 bytes of this thread are. */
-    static __device__ __forceinline__ bool find(const image &m, int pixel, unsigned &at)
+    int first, col, part; /* row of the first pass (WIDE: none), column, eight channels */
+    int raw_at, tile_at;
+
+    __device__ __forceinline__ tile_of()
     {
-        int i = m.row + pixel / WIDE, j = m.col + pixel % WIDE;
-        bool inside = pixel < COUNT && i >= 0 && j >= 0;
+        int q = threadIdx.x / COLS, rest = threadIdx.x % COLS;
+        first = q < ROWS ? q : WIDE;
+        col = rest / PARTS, part = rest % PARTS;
+        raw_at = (q * COLS + rest) * UNIT;
+        tile_at = (q * WIDE + col) * ROW + part * UNIT;
+    }
+
+    /* Whether a row of this thread's column is in the image; where its channels are. */
+    __device__ __forceinline__ bool find(const image &m, int i, unsigned &at) const
+    {
+        int r = m.row + i, c = m.col + col;
+        bool inside = r >= 0 && c >= 0;
         if (SPREAD == 2) {
-            inside = inside && !(i & 1) && !(j & 1);
-            i >>= 1, j >>= 1;
+            inside = inside && !((r | c) & 1);
+            r >>= 1, c >>= 1;
         }
-        at = (unsigned)(i * m.width + j) * PARTS + threadIdx.x % PARTS;
-        return inside && i < m.height && j < m.width;
+        at = (unsigned)(r * m.width + c) * C + part * 8;
+        return inside && r < m.height && c < m.width;
     }
 
-    /* What a pixel becomes, into the tile; and into `fill` where it is one of the INNER pixels of both
-     * directions that are this block's own. */
+    /* What eight channels become, into the tile; and into `fill` where the pixel is one of the INNER ones of
+     * both directions that are this block's own. */
     template <int INNER>
-    static __device__ __forceinline__ void put(char *to, const reader<T> &r, int pixel,
-                                               unsigned at, bool inside, const uint4 &u,
-                                               const uint4 &v, T *fill)
+    __device__ __forceinline__ void put(char *to, const reader<T> &r, int i, unsigned at,
+                                        bool inside, raw8<T> &u, const raw8<T> &v, T *fill) const
     {
-        uint4 out = make_uint4(0, 0, 0, 0);
-        if (inside && !r.change && sizeof(T) == 2) {
-            out = u;
-        } else if (inside) {
-            pack<T> x = r.apply(u, v);
-            out = close_pack(x);
-            int i = pixel / WIDE, j = pixel % WIDE;
-            if (fill && i >= 1 && j >= 1 && i <= INNER && j <= INNER)
-                ((uint4 *)fill)[at] = keep_pack(x);
+        if (!inside) {
+            u.clear();
+        } else if (r.change || sizeof(T) == 4) {
+            float x[8];
+            u.open(x);
+            r.apply(x, v, part * 8);
+            if (fill && i >= 1 && col >= 1 && i <= INNER && col <= INNER) {
+                u.close(x, false);
+                u.store(fill + at);
+            }
+            u.close(x, true);
         }
-        *(uint4 *)(to + pixel * ROW + threadIdx.x % PARTS * 16) = out;
+        u.store(to);
     }
 
-    /* From memory into the tile at once. */
+    /* From memory into the tile at once, DEEP rows in flight. */
     template <int INNER, int DEEP>
-    static __device__ __forceinline__ void load(char *to, const reader<T> &r, const T *u, const T *v,
-                                                const image &m, T *fill)
+    __device__ __forceinline__ void load(char *to, const reader<T> &r, const T *u, const T *v,
+                                         const image &m, T *fill) const
     {
-        for (int base = threadIdx.x / PARTS; base < COUNT; base += DEEP * EACH) {
-            uint4 x[DEEP], y[DEEP];
+        for (int base = first; base < WIDE; base += DEEP * ROWS) {
+            raw8<T> x[DEEP], y[DEEP];
 #pragma unroll
             for (int k = 0; k < DEEP; k++) {
                 unsigned at;
-                if (find(m, base + k * EACH, at)) {
-                    x[k] = ((const uint4 *)u)[at];
+                if (base + k * ROWS < WIDE && find(m, base + k * ROWS, at)) {
+                    x[k].load(u + at);
                     if (r.two)
-                        y[k] = ((const uint4 *)v)[at];
+                        y[k].load(v + at);
                 }
             }
 #pragma unroll
             for (int k = 0; k < DEEP; k++) {
                 unsigned at;
-                bool inside = find(m, base + k * EACH, at);
-                if (base + k * EACH < COUNT)
-                    put<INNER>(to, r, base + k * EACH, at, inside, x[k], y[k], fill);
+                int i = base + k * ROWS;
+                bool inside = find(m, i, at);
+                if (i < WIDE)
+                    put<INNER>(to + tile_at + (i - first) * WIDE * ROW, r, i, at, inside, x[k],
+                               y[k], fill);
             }
         }
     }
 
     /* From memory into `raw`, in the background; the second value RAW_BYTES behind. */
-    static __device__ __forceinline__ void fetch(char *raw, const reader<T> &r, const T *u,
-                                                 const T *v, const image &m)
+    __device__ __forceinline__ void fetch(char *raw, const reader<T> &r, const T *u, const T *v,
+                                          const image &m) const
     {
-        for (int pixel = threadIdx.x / PARTS; pixel < COUNT; pixel += EACH) {
-            unsigned at, to = shared_address(raw) + (pixel * PARTS + threadIdx.x % PARTS) * 16;
-            if (!find(m, pixel, at))
+        unsigned to = shared_address(raw) + raw_at;
+        for (int i = first; i < WIDE; i += ROWS, to += ROWS * COLS * UNIT) {
+            unsigned at;
+            if (!find(m, i, at))
                 continue;
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to),
-                         "l"((const uint4 *)u + at));
-            if (r.two)
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + RAW_BYTES),
-                             "l"((const uint4 *)v + at));
+#pragma unroll
+            for (int k = 0; k < UNIT; k += 16) {
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + k),
+                             "l"((const char *)(u + at) + k));
+                if (r.two)
+                    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + k +
+                                                                                   RAW_BYTES),
+                                 "l"((const char *)(v + at) + k));
+            }
         }
     }
 
     /* What this thread has fetched, into the tile. */
     template <int INNER>
-    static __device__ __forceinline__ void convert(char *to, const char *raw, const reader<T> &r,
-                                                   const image &m, T *fill)
+    __device__ __forceinline__ void convert(char *to, const char *raw, const reader<T> &r,
+                                            const image &m, T *fill) const
     {
-        for (int pixel = threadIdx.x / PARTS; pixel < COUNT; pixel += EACH) {
-            const char *from = raw + (pixel * PARTS + threadIdx.x % PARTS) * 16;
+        raw += raw_at, to += tile_at;
+        for (int i = first; i < WIDE; i += ROWS, raw += ROWS * COLS * UNIT, to += ROWS * WIDE * ROW) {
+            raw8<T> u, v;
             unsigned at;
-            bool inside = find(m, pixel, at);
-            uint4 u = *(const uint4 *)from, v = u;
-            if (r.two)
-                v = *(const uint4 *)(from + RAW_BYTES);
-            put<INNER>(to, r, pixel, at, inside, u, v, fill);
+            bool inside = find(m, i, at);
+            if (inside)
+                u.load(raw);
+            if (inside && r.two)
+                v.load(raw + RAW_BYTES);
+            put<INNER>(to, r, i, at, inside, u, v, fill);
         }
     }
 };

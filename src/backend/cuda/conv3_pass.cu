@@ -11,8 +11,10 @@ struct shape {
     static const int ROW = K * (int)sizeof(T) + PAD_BYTES;
     static const int ACROSS = TILE == 16 ? 1 : 2;     /* warps along N */
     static const int MT = TILE * TILE / 16 / (WARPS / ACROSS), NT = N / 8 / ACROSS;
-    static const int TILE_BYTES = WIDE * WIDE * ROW, WEIGHT_BYTES = TAPS * N * ROW;
-    static const int SUM_BYTES = WARPS * 2 * N * (int)sizeof(float);
+    static const int STAGE = N * 4 + PAD_BYTES; /* a pixel of the result, in floats */
+    static const int INPUT = WIDE * WIDE * ROW, RESULT = BACK ? (TILE * TILE * STAGE > 16384 ? TILE * TILE * STAGE : 16384) : 0;
+    static const int TILE_BYTES = INPUT > RESULT ? INPUT : RESULT, WEIGHT_BYTES = TAPS * N * ROW;
+    static const int SUM_BYTES = BACK ? 0 : WARPS * 2 * N * (int)sizeof(float);
     static const int COEF_BYTES = 3 * (K + N) * (int)sizeof(float);
     typedef tile_of<T, K, WIDE, SPREAD> tiles;
     static const int PLAIN_BYTES = TILE_BYTES + WEIGHT_BYTES + SUM_BYTES + COEF_BYTES;
@@ -20,7 +22,9 @@ struct shape {
     static const bool AHEAD = FULL_BYTES <= 112 * 1024; /* the next tile is fetched meanwhile */
     static const int BYTES = AHEAD ? FULL_BYTES : PLAIN_BYTES;
     static const int FIT = 224 * 1024 / (BYTES + 1024); /* blocks on a multiprocessor, by memory */
-    static const int BLOCKS = FIT < 1 ? 1 : K == 16 && N == 16 && FIT >= 4 ? 4 : FIT > 2 ? 2 : FIT;
+    static const int BLOCKS = FIT < 1 ? 1 : K == 16 && N == 16 && FIT >= 4 ? (BACK ? 3 : 4)
+                                                : FIT > 2                       ? 2
+                                                                                : FIT;
 };
 
 template <typename T, int K, int N>
@@ -69,26 +73,69 @@ multiply(float (&acc)[shape<T, K, N, TILE, STRIDE, BACK>::MT]
         }
 }
 
-/* What happens to a pair of channels of a pixel of the data gradient before it is written. */
-template <typename T>
-static __device__ __forceinline__ void finish_slope(const dro__conv3 &k, size_t at, const float *a,
-                                                    const float *c, float &x, float &y,
-                                                    float2 &z)
+/* The data gradient of a tile, eight channels of a pixel at a time: what was there already, the mask of the ReLU
+ * before it, and the sums that its batch norm needs. */
+template <typename T, int N, int TILE>
+static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *stage, int row,
+                                                   int col, size_t image, const float *coef,
+                                                   float (&sums)[2][8])
 {
-    if (k.add) {
-        float2 more = load2((const T *)k.add + at);
-        x += more.x, y += more.y;
+    const int PARTS = N / 8, EACH = CONV_THREADS / PARTS, STAGE = N * 4 + PAD_BYTES;
+    int first = threadIdx.x % PARTS * 8;
+#pragma unroll
+    for (int pixel = threadIdx.x / PARTS; pixel < TILE * TILE; pixel += EACH) {
+        int r = row + pixel / TILE, c = col + pixel % TILE;
+        if (r >= k.height || c >= k.width)
+            continue;
+        size_t at = image + (size_t)(r * k.width + c) * N + first;
+        float x[8], y[8], z[8];
+        read8((const float *)(stage + pixel * STAGE) + first, x);
+        if (k.add) {
+            read8((const T *)k.add + at, y);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                x[i] += y[i];
+        }
+        if (k.close) {
+            read8((const T *)k.x_z + at, z);
+            if (k.x_relu && k.y)
+                read8((const T *)k.y + at, y);
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                float out = k.y ? y[i] : coef[first + i] * z[i] + coef[N + first + i];
+                x[i] = k.x_relu && out <= 0 ? 0 : x[i];
+            }
+        }
+        raw8<T> to;
+        to.close(x, false);
+        to.store((T *)k.dx + at);
+        to.open(x);
+#pragma unroll
+        for (int i = 0; k.close && i < 8; i++) {
+            sums[0][i] += x[i];
+            sums[1][i] += x[i] * (z[i] - coef[2 * N + first + i]);
+        }
     }
-    z = make_float2(0, 0);
-    if (!k.close)
-        return;
-    z = load2((const T *)k.x_z + at);
-    if (!k.x_relu)
-        return;
-    float2 out = k.y ? load2((const T *)k.y + at)
-                     : make_float2(a[0] * z.x + c[0], a[1] * z.y + c[1]);
-    x = out.x <= 0 ? 0 : x;
-    y = out.y <= 0 ? 0 : y;
+}
+
+/* Adds the sums of the block's threads, eight channels each, to the part's. */
+template <int N>
+static __device__ void flush_eights(float *room, const float (&sums)[2][8], double *to)
+{
+    const int PARTS = N / 8;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        room[i * CONV_THREADS + threadIdx.x] = sums[i / 8][i % 8];
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * N; i += CONV_THREADS) {
+        int c = i % N;
+        const float *from = room + (i / N * 8 + c % 8) * CONV_THREADS;
+        double sum = 0;
+        for (int t = c / 8; t < CONV_THREADS; t += PARTS)
+            sum += (double)from[t];
+        atomicAdd(&to[i], sum);
+    }
 }
 
 /* Adds the block's sums, (2, NT * 2) in each thread, to the part's. */
@@ -132,7 +179,7 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
     int tiles = (k.parts.first[part + 1] - k.parts.first[part]) * down * across;
     const T *u = (const T *)(BACK ? k.g : k.x), *v = (const T *)(BACK ? k.z : k.x_residual);
     load_weights<T, K, N>(weights, (const T *)k.weights + (BACK ? TAPS * K * N : 0));
-    float *sum_room = (float *)(weights + S::WEIGHT_BYTES), *coef = sum_room + WARPS * 2 * N;
+    float *sum_room = (float *)(weights + S::WEIGHT_BYTES), *coef = sum_room + S::SUM_BYTES / 4;
     reader<T> r;
     if (BACK)
         r.slope(k, part, coef, false);
@@ -146,13 +193,14 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
         coef[N + i] = k.x_numbers.shift[at] - mean * scale;
         coef[2 * N + i] = mean;
     }
-    float sums[2][S::NT * 2] = {{0}};
+    float sums[2][S::NT * 2] = {{0}}, eights[2][8] = {{0}};
+    typename S::tiles lane_tile;
     int first = warp % S::ACROSS * S::NT * 8 + lane % 4 * 2;
     size_t size = (size_t)in_height * in_width * K;
     if (S::AHEAD && (int)blockIdx.x < tiles) {
         spot s = spot_of(blockIdx.x, k.parts.first[part], down, across, TILE);
         image m = {in_height, in_width, s.row * S::READ - 1, s.col * S::READ - 1};
-        S::tiles::fetch(raw, r, u + s.example * size, v + s.example * size, m);
+        lane_tile.fetch(raw, r, u + s.example * size, v + s.example * size, m);
     }
     for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
         spot s = spot_of(t, k.parts.first[part], down, across, TILE);
@@ -162,46 +210,49 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
             fetch_wait();
         __syncthreads();
         if (S::AHEAD)
-            S::tiles::template convert<TILE * S::READ>(tile, raw, r, m, fill);
+            lane_tile.template convert<TILE * S::READ>(tile, raw, r, m, fill);
         else
-            S::tiles::template load<TILE * S::READ, 4>(tile, r, u + s.example * size,
+            lane_tile.template load<TILE * S::READ, 4>(tile, r, u + s.example * size,
                                                        v + s.example * size, m, fill);
         __syncthreads();
         if (S::AHEAD && t + (int)gridDim.x < tiles) {
             spot n = spot_of(t + gridDim.x, k.parts.first[part], down, across, TILE);
             m.row = n.row * S::READ - 1, m.col = n.col * S::READ - 1;
-            S::tiles::fetch(raw, r, u + n.example * size, v + n.example * size, m);
+            lane_tile.fetch(raw, r, u + n.example * size, v + n.example * size, m);
         }
         float acc[S::MT][S::NT][4] = {{{0}}};
         multiply<T, K, N, TILE, STRIDE, BACK>(acc, shared_address(tile), shared_address(weights));
+        if (BACK)
+            __syncthreads(); /* the result takes the input's place */
 #pragma unroll
         for (int m = 0; m < S::MT; m++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 int pixel = (warp / S::ACROSS * S::MT + m) * 16 + lane / 4 + half * 8;
                 int row = s.row + pixel / TILE, col = s.col + pixel % TILE;
-                if (row >= height || col >= width)
-                    continue;
                 size_t to = (((size_t)s.example * height + row) * width + col) * N + first;
 #pragma unroll
                 for (int n = 0; n < S::NT; n++) {
                     float x = acc[m][n][half * 2], y = acc[m][n][half * 2 + 1];
-                    float2 z;
-                    const float *near = coef + first + n * 8;
-                    if (BACK)
-                        finish_slope<T>(k, to + n * 8, near, near + N, x, y, z);
-                    store2((T *)(BACK ? k.dx : k.z) + to + n * 8, x, y);
-                    sums[0][n * 2] += x, sums[0][n * 2 + 1] += y;
-                    if (BACK && k.close)
-                        z.x -= near[2 * N], z.y -= near[2 * N + 1];
-                    sums[1][n * 2] += x * (BACK ? z.x : x);
-                    sums[1][n * 2 + 1] += y * (BACK ? z.y : y);
+                    if (BACK) {
+                        store2((float *)(tile + pixel * S::STAGE) + first + n * 8, x, y);
+                    } else if (row < height && col < width) {
+                        store2((T *)k.z + to + n * 8, x, y);
+                        sums[0][n * 2] += x, sums[0][n * 2 + 1] += y;
+                        sums[1][n * 2] += x * x, sums[1][n * 2 + 1] += y * y;
+                    }
                 }
             }
+        if (!BACK)
+            continue;
+        __syncthreads();
+        finish_tile<T, N, TILE>(k, tile, s.row, s.col, (size_t)s.example * height * width * N, coef,
+                                eights);
     }
-    double *to = BACK ? (k.close ? k.x_numbers.back : NULL) : k.sums;
-    if (to)
-        flush_sums<N, S::NT, S::ACROSS>(sum_room, sums, to + 2 * part * N);
+    if (BACK && k.close)
+        flush_eights<N>((float *)tile, eights, k.x_numbers.back + 2 * part * N);
+    else if (!BACK && k.sums)
+        flush_sums<N, S::NT, S::ACROSS>(sum_room, sums, k.sums + 2 * part * N);
 }
 
 template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>

@@ -108,6 +108,8 @@ static __global__ void
     rx.input(k, part, coef);
     rz.slope(k, part, coef + 3 * CI, blockIdx.x == 0);
     float acc[TAPS][S::NT][4] = {{{0}}};
+    typename S::x_tiles x_tile;
+    typename S::z_tiles z_tile;
     size_t in_size = (size_t)k.height * k.width * CI;
     size_t out_size = (size_t)k.out_height * k.out_width * CO;
     char *raw = room + S::PLAIN_BYTES, *raw_z = raw + S::x_tiles::RAW_BYTES;
@@ -119,21 +121,21 @@ static __global__ void
             fetch_wait();
         __syncthreads();
         if (!S::AHEAD) {
-            S::x_tiles::template load<0, 2>(x, rx, (const T *)k.x + s.example * in_size, NULL, mx,
+            x_tile.template load<0, 2>(x, rx, (const T *)k.x + s.example * in_size, NULL, mx,
                                             NULL);
-            S::z_tiles::template load<0, 2>(z, rz, (const T *)k.g + s.example * out_size,
+            z_tile.template load<0, 2>(z, rz, (const T *)k.g + s.example * out_size,
                                             (const T *)k.z + s.example * out_size, mz, NULL);
         } else if (t >= 0) {
-            S::x_tiles::template convert<0>(x, raw, rx, mx, NULL);
-            S::z_tiles::template convert<0>(z, raw_z, rz, mz, NULL);
+            x_tile.template convert<0>(x, raw, rx, mx, NULL);
+            z_tile.template convert<0>(z, raw_z, rz, mz, NULL);
         }
         __syncthreads();
         if (S::AHEAD && t + (int)gridDim.x < tiles) {
             spot n = spot_of(t + gridDim.x, k.parts.first[part], down, across, TILE);
             mx.row = n.row * STRIDE - 1, mx.col = n.col * STRIDE - 1;
             mz.row = n.row, mz.col = n.col;
-            S::x_tiles::fetch(raw, rx, (const T *)k.x + n.example * in_size, NULL, mx);
-            S::z_tiles::fetch(raw_z, rz, (const T *)k.g + n.example * out_size,
+            x_tile.fetch(raw, rx, (const T *)k.x + n.example * in_size, NULL, mx);
+            z_tile.fetch(raw_z, rz, (const T *)k.g + n.example * out_size,
                               (const T *)k.z + n.example * out_size, mz);
         }
         if (t < 0)

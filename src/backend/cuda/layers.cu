@@ -267,9 +267,30 @@ static __global__ void global_pool_kernel(size_t count, dro__extent in, dro__typ
     }
 }
 
+/* The same for up to 64 channels: a block for each example, the pixels shared out. */
+static __global__ void global_pool64_kernel(dro__extent in, dro__typed x, dro__typed y)
+{
+    __shared__ float room[THREADS];
+    int area = in.height * in.width, each = THREADS / in.channels, c = threadIdx.x % in.channels;
+    float sum = 0;
+    for (int p = threadIdx.x / in.channels; p < area; p += each)
+        sum += read_at(x, ((size_t)blockIdx.x * area + p) * in.channels + c);
+    room[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x >= in.channels)
+        return;
+    for (int k = 1; k < each; k++)
+        sum += room[k * in.channels + c];
+    write_at(y, (size_t)blockIdx.x * in.channels + c, sum / (float)area);
+}
+
 extern "C" void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro__typed x,
                                      dro__typed y)
 {
+    if (in.channels <= 64 && THREADS % in.channels == 0) {
+        global_pool64_kernel<<<n, THREADS, 0, s>>>(in, x, y);
+        return;
+    }
     RUN(global_pool_kernel, (size_t)n * in.channels, in, x, y);
 }
 
@@ -325,10 +346,57 @@ static __global__ void shortcut_kernel(size_t count, dro__extent in, dro__extent
     }
 }
 
+/* The same by eights of channels; in: of the output grid when forward, else of the input's. */
+template <typename T>
+static __global__ void shortcut8_kernel(size_t count, dro__extent in, dro__extent out, int stride,
+                                        bool back, const T *x, const T *add, T *y)
+{
+    dro__extent near = back ? in : out;
+    int before = (out.channels - in.channels) / 2;
+    near.channels /= 8;
+    for (size_t i = FIRST; i < count; i += STEP) {
+        place p = find_as<unsigned>((unsigned)i, near);
+        int c = p.ch * 8 + (back ? before : -before);
+        bool there = back ? p.r % stride == 0 && p.c % stride == 0 && p.r / stride < out.height &&
+                                p.c / stride < out.width
+                          : c >= 0 && c < in.channels;
+        size_t from = back ? at(p.n, p.r / stride, p.c / stride, c, out)
+                           : at(p.n, p.r * stride, p.c * stride, c, in);
+        float v[8] = {0}, more[8];
+        if (there)
+            read8(x + from, v);
+        if (add) {
+            read8(add + i * 8, more);
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                v[k] += more[k];
+        }
+        write8(y + i * 8, v);
+    }
+}
+
+/* Whether eights fit; then it is done. */
+static bool shortcut8(cudaStream_t s, size_t count, dro__extent in, dro__extent out, int stride,
+                      bool back, dro__typed x, dro__typed add, dro__typed y)
+{
+    if (in.channels % 8 || (out.channels - in.channels) % 16 || x.bf16 != y.bf16 ||
+        (add.p && add.bf16 != y.bf16) || count >> 32)
+        return false;
+    if (y.bf16)
+        RUN(shortcut8_kernel, count / 8, in, out, stride, back, (const __nv_bfloat16 *)x.p,
+            (const __nv_bfloat16 *)add.p, (__nv_bfloat16 *)y.p);
+    else
+        RUN(shortcut8_kernel, count / 8, in, out, stride, back, (const float *)x.p,
+            (const float *)add.p, (float *)y.p);
+    return true;
+}
+
 extern "C" void dro__gpu_shortcut(cudaStream_t s, int n, dro__extent in, dro__extent out,
                                   int stride, dro__typed x, dro__typed y)
 {
-    RUN(shortcut_kernel, n * SIZE(out), in, out, stride, x, y);
+    dro__typed none = {NULL, 0};
+    if (!shortcut8(s, n * SIZE(out), in, out, stride, false, x, none, y))
+        RUN(shortcut_kernel, n * SIZE(out), in, out, stride, x, y);
 }
 
 static __global__ void shortcut_back_kernel(size_t count, dro__extent in, dro__extent out,
@@ -348,7 +416,8 @@ static __global__ void shortcut_back_kernel(size_t count, dro__extent in, dro__e
 extern "C" void dro__gpu_shortcut_back(cudaStream_t s, int n, dro__extent in, dro__extent out,
                                        int stride, dro__typed dy, dro__typed add, dro__typed dx)
 {
-    RUN(shortcut_back_kernel, n * SIZE(in), in, out, stride, dy, add, dx);
+    if (!shortcut8(s, n * SIZE(in), in, out, stride, true, dy, add, dx))
+        RUN(shortcut_back_kernel, n * SIZE(in), in, out, stride, dy, add, dx);
 }
 
 static __global__ void flatten_kernel(size_t count, dro__extent e, int back, dro__typed x,

@@ -138,45 +138,6 @@ extern "C" void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e, 
 
 /* ---- element by element; eight channels to a thread where they fill whole words ---- */
 
-template <typename T>
-static __device__ __forceinline__ void read8(const T *from, float (&x)[8]);
-
-template <>
-__device__ __forceinline__ void read8(const __nv_bfloat16 *from, float (&x)[8])
-{
-    uint4 raw = *(const uint4 *)from;
-    const __nv_bfloat162 *h = (const __nv_bfloat162 *)&raw;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        float2 f = __bfloat1622float2(h[k]);
-        x[2 * k] = f.x, x[2 * k + 1] = f.y;
-    }
-}
-
-template <>
-__device__ __forceinline__ void read8(const float *from, float (&x)[8])
-{
-    float4 a = ((const float4 *)from)[0], b = ((const float4 *)from)[1];
-    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
-    x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-}
-
-static __device__ __forceinline__ void write8(__nv_bfloat16 *to, const float (&x)[8])
-{
-    uint4 raw;
-    __nv_bfloat162 *h = (__nv_bfloat162 *)&raw;
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        h[k] = __floats2bfloat162_rn(x[2 * k], x[2 * k + 1]);
-    *(uint4 *)to = raw;
-}
-
-static __device__ __forceinline__ void write8(float *to, const float (&x)[8])
-{
-    ((float4 *)to)[0] = make_float4(x[0], x[1], x[2], x[3]);
-    ((float4 *)to)[1] = make_float4(x[4], x[5], x[6], x[7]);
-}
-
 /* count: of eights; border: the first eight of the second part */
 template <typename T>
 static __global__ void apply8_kernel(unsigned count, unsigned border, const T *z, dro__numbers n,
