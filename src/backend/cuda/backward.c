@@ -34,6 +34,7 @@ static void finish(dro__cuda_network *net, const dro__gprogram *p, const dro__gv
     for (int32_t i = 0; i < p->op_count; i++)
         if (&p->values[p->ops[i].end] == v && finishes_itself(p, &p->ops[i]))
             return;
+    net->chained = false;
     dro__gpu_finish_backward(net->stream, net->parts, v->extent.height * v->extent.width,
                              tail->deferred, tail->numbers, grads_of(net, tail));
 }
@@ -52,6 +53,7 @@ static void wrote(dro__cuda_network *net, dro__gprogram *p, int32_t value)
     dro__typed z = none, g = dro__typed_of(v, v->grad);
     if (tail->deferred)
         z = source ? dro__typed_of(source, source->data) : dro__typed_of(v, tail->z);
+    net->chained = false;
     dro__gpu_close(net->stream, net->parts, v->extent, v->slope,
                    tail->relu ? dro__typed_of(v, v->data) : none, z, tail->relu, tail->numbers, g);
     v->slope = g;
@@ -81,6 +83,7 @@ static void pass(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__t
         wrote(net, p, value);
         return;
     }
+    net->chained = false;
     dro__gpu_add(net->stream, (size_t)dro__call_size(net) * v->size, slope, v->slope, target(v));
     written(net, p, value);
 }
@@ -109,7 +112,9 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     c.dx = in->grad;
     c.close = in->left == 1 && tail && tail->deferred && tail->conv;
     c.y = tail && tail->relu && !in->lazy ? in->data : NULL;
+    c.early = net->chained;
     dro__gpu_conv3_data(net->stream, &c);
+    net->chained = true;
     if (!c.close) {
         written(net, p, op->in[0]);
         return;
@@ -223,6 +228,7 @@ static void back_simple(dro__cuda_network *net, dro__gprogram *p, const dro__gop
 static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {
     const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    net->chained = net->chained && op->own;
     if (op->kind == DRO__RUN_CONVERT) {
         pass(net, p, op->in[0], out->slope);
         return;
@@ -259,7 +265,7 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
 
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
-    net->forked = false;
+    net->forked = net->chained = false;
     cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
     for (int32_t i = 0; i < p->value_count; i++) {
         p->values[i].slope = none;

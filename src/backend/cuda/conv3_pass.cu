@@ -11,6 +11,9 @@ struct shape {
     static const int ROW = K * (int)sizeof(T) + PAD_BYTES;
     static const int ACROSS = TILE == 16 ? 1 : 2;     /* warps along N */
     static const int MT = TILE * TILE / 16 / (WARPS / ACROSS), NT = N / 8 / ACROSS;
+    /* the weights of 16 x 16 channels stay in registers */
+    static const bool KEEP = K == 16 && N == 16 && sizeof(T) == 2 && !BACK;
+    static const int KEPT = KEEP ? TAPS : 1;
     static const int STAGE = N * 4 + PAD_BYTES; /* a pixel of the result, in floats */
     static const int INPUT = WIDE * WIDE * ROW, RESULT = BACK ? (TILE * TILE * STAGE > 16384 ? TILE * TILE * STAGE : 16384) : 0;
     static const int TILE_BYTES = INPUT > RESULT ? INPUT : RESULT, WEIGHT_BYTES = TAPS * N * ROW;
@@ -22,7 +25,7 @@ struct shape {
     static const bool AHEAD = FULL_BYTES <= 112 * 1024; /* the next tile is fetched meanwhile */
     static const int BYTES = AHEAD ? FULL_BYTES : PLAIN_BYTES;
     static const int FIT = 224 * 1024 / (BYTES + 1024); /* blocks on a multiprocessor, by memory */
-    static const int BLOCKS = FIT < 1 ? 1 : K == 16 && N == 16 && FIT >= 4 ? (BACK ? 3 : 4)
+    static const int BLOCKS = FIT < 1 ? 1 : K == 16 && N == 16 && FIT >= 4 ? 3
                                                 : FIT > 2                       ? 2
                                                                                 : FIT;
 };
@@ -39,7 +42,8 @@ template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
 static __device__ __forceinline__ void
 multiply(float (&acc)[shape<T, K, N, TILE, STRIDE, BACK>::MT]
                      [shape<T, K, N, TILE, STRIDE, BACK>::NT][4],
-         unsigned tile, unsigned weights)
+         unsigned tile, unsigned weights,
+         const unsigned (&kept)[shape<T, K, N, TILE, STRIDE, BACK>::KEPT][4])
 {
     typedef shape<T, K, N, TILE, STRIDE, BACK> S;
     const int STEPS = K * (int)sizeof(T) / 32;
@@ -61,7 +65,11 @@ multiply(float (&acc)[shape<T, K, N, TILE, STRIDE, BACK>::MT]
             unsigned a[S::MT][4], b[S::NT / 2][4];
 #pragma unroll
             for (int n = 0; n < S::NT / 2; n++)
-                ldmatrix(b[n], b_from + (tap * N + n * 16) * S::ROW + step * 32);
+                if (S::KEEP)
+                    for (int i = 0; i < 4; i++)
+                        b[n][i] = kept[tap][i];
+                else
+                    ldmatrix(b[n], b_from + (tap * N + n * 16) * S::ROW + step * 32);
 #pragma unroll
             for (int m = 0; m < S::MT; m++)
                 ldmatrix(a[m], from[m] + (tap / 3 * S::WIDE + tap % 3) * S::ROW + step * 32);
@@ -179,6 +187,8 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
     int tiles = (k.parts.first[part + 1] - k.parts.first[part]) * down * across;
     const T *u = (const T *)(BACK ? k.g : k.x), *v = (const T *)(BACK ? k.z : k.x_residual);
     load_weights<T, K, N>(weights, (const T *)k.weights + (BACK ? TAPS * K * N : 0));
+    cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
+    cudaTriggerProgrammaticLaunchCompletion();
     float *sum_room = (float *)(weights + S::WEIGHT_BYTES), *coef = sum_room + S::SUM_BYTES / 4;
     reader<T> r;
     if (BACK)
@@ -197,6 +207,14 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
     typename S::tiles lane_tile;
     int first = warp % S::ACROSS * S::NT * 8 + lane % 4 * 2;
     size_t size = (size_t)in_height * in_width * K;
+    unsigned kept[S::KEPT][4];
+    if (S::KEEP) {
+        __syncthreads();
+#pragma unroll
+        for (int tap = 0; tap < S::KEPT; tap++)
+            ldmatrix(kept[tap], shared_address(weights) + lane / 8 % 2 * 16 +
+                                    (tap * N + lane / 16 * 8 + lane % 8) * S::ROW);
+    }
     if (S::AHEAD && (int)blockIdx.x < tiles) {
         spot s = spot_of(blockIdx.x, k.parts.first[part], down, across, TILE);
         image m = {in_height, in_width, s.row * S::READ - 1, s.col * S::READ - 1};
@@ -221,7 +239,8 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
             lane_tile.fetch(raw, r, u + n.example * size, v + n.example * size, m);
         }
         float acc[S::MT][S::NT][4] = {{{0}}};
-        multiply<T, K, N, TILE, STRIDE, BACK>(acc, shared_address(tile), shared_address(weights));
+        multiply<T, K, N, TILE, STRIDE, BACK>(acc, shared_address(tile), shared_address(weights),
+                                              kept);
         if (BACK)
             __syncthreads(); /* the result takes the input's place */
 #pragma unroll
@@ -270,7 +289,17 @@ static void launch(cudaStream_t s, const dro__conv3 *k)
     if (!resident)
         resident = blocks_at_once((const void *)kernel, S::BYTES);
     int each = resident / k->parts.count;
-    kernel<<<dim3(most < each ? most : each, k->parts.count), CONV_THREADS, S::BYTES, s>>>(*k);
+    cudaLaunchAttribute early;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = dim3(most < each ? most : each, k->parts.count);
+    how.blockDim = dim3(CONV_THREADS);
+    how.dynamicSmemBytes = S::BYTES;
+    how.stream = s;
+    how.attrs = &early;
+    how.numAttrs = k->early ? 1 : 0;
+    cudaLaunchKernelEx(&how, kernel, *k);
 }
 
 template <typename T, bool BACK>

@@ -87,12 +87,14 @@ static void run_tail(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
             dro__gpu_sums(net->stream, net->parts, v->extent, z, tail->numbers);
         if (v->lazy || v->filler >= 0)
             return;
+        net->chained = false;
         dro__gpu_finish_forward(net->stream, net->parts, v->extent.height * v->extent.width,
                                 tail->numbers, dro__norm_source_of(net, tail));
     }
     bool nothing = !tail->norm && !tail->relu && tail->residual < 0 && !tail->conv->has_bias;
     if (nothing)
         return;
+    net->chained = false;
     const dro__gvalue *residual = tail->residual < 0 ? NULL : &p->values[tail->residual];
     dro__gpu_apply(net->stream, net->parts, v->extent, z, tail->numbers,
                    residual ? dro__typed_of(residual, residual->data) : none, tail->relu,
@@ -104,7 +106,9 @@ static void run_conv(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     if (op->own) {
         dro__conv3 c = dro__conv3_of(net, p, op);
         read_first(net, p, op, &c);
+        c.early = net->chained;
         dro__gpu_conv3_forward(net->stream, &c);
+        net->chained = true;
     } else {
         const dro__gvalue *in = &p->values[op->in[0]];
         dro__conv_forward(net, op, in->data, p->tails[p->values[op->end].tail].z);
@@ -212,6 +216,7 @@ static void run_heads(dro__cuda_network *net, const dro__gprogram *p)
 void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p)
 {
     cudaStream_t s = net->stream;
+    net->chained = false;
     dro__gpu_pack(s, net->packing_count, net->packings, net->packing_largest);
     cudaMemsetAsync(p->sums, 0, p->sums_bytes, s);
     if (p->training)
@@ -224,6 +229,7 @@ void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p)
         const dro__gop *op = &p->ops[i];
         const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
         dro__typed x = dro__typed_of(in, in->data), y = dro__typed_of(out, out->data);
+        net->chained = net->chained && op->own;
         if (op->kind == DRO__RUN_NODE)
             run_node(net, p, op);
         else if (op->kind == DRO__RUN_CONVERT)

@@ -24,12 +24,13 @@ static __device__ double all_max(double x)
     if (threadIdx.x % 32 == 0)
         room[threadIdx.x / 32] = x;
     __syncthreads();
-    x = fmax(fmax(room[0], room[1]), fmax(room[2], room[3]));
+    for (unsigned k = 0; k < blockDim.x / 32; k++)
+        x = fmax(x, room[k]);
     __syncthreads();
     return x;
 }
 
-#define EACH(j) for (int j = threadIdx.x; j < a.outputs; j += LOSS_THREADS)
+#define EACH(j) for (int j = threadIdx.x; j < a.outputs; j += blockDim.x)
 
 static __device__ double log_sum_exp(const dro__loss_args &a, const float *z, const float *adjust)
 {
@@ -112,7 +113,7 @@ static __global__ void loss_kernel(dro__loss_args a, const float *logits, int ad
 extern "C" void dro__gpu_loss(cudaStream_t s, int n, dro__loss_args a, const float *logits, int add,
                               float *losses, float *slopes)
 {
-    loss_kernel<<<n, LOSS_THREADS, 0, s>>>(a, logits, add, losses, slopes);
+    loss_kernel<<<n, a.outputs <= 32 ? 32 : LOSS_THREADS, 0, s>>>(a, logits, add, losses, slopes);
 }
 
 static __global__ void loss_back_kernel(size_t count, int outputs, const float *coef,

@@ -124,6 +124,7 @@ typedef struct dro__cuda_network {
     cudaStream_t stream;
     dro__parts parts;
     bool pending, failed, forked, busy; /* busy: a backward pass may still run */
+    bool chained;                       /* the last kernel of the stream was one of conv3.h */
 } dro__cuda_network;
 
 /* compile.c */
