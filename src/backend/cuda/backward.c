@@ -34,7 +34,6 @@ static void finish(dro__cuda_network *net, const dro__gprogram *p, const dro__gv
     for (int32_t i = 0; i < p->op_count; i++)
         if (&p->values[p->ops[i].end] == v && finishes_itself(p, &p->ops[i]))
             return;
-    net->chained = false;
     dro__gpu_finish_backward(net->stream, net->parts, v->extent.height * v->extent.width,
                              tail->deferred, tail->numbers, grads_of(net, tail));
 }
@@ -53,7 +52,6 @@ static void wrote(dro__cuda_network *net, dro__gprogram *p, int32_t value)
     dro__typed z = none, g = dro__typed_of(v, v->grad);
     if (tail->deferred)
         z = source ? dro__typed_of(source, source->data) : dro__typed_of(v, tail->z);
-    net->chained = false;
     dro__gpu_close(net->stream, net->parts, v->extent, v->slope,
                    tail->relu ? dro__typed_of(v, v->data) : none, z, tail->relu, tail->numbers, g);
     v->slope = g;
@@ -83,7 +81,6 @@ static void pass(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__t
         wrote(net, p, value);
         return;
     }
-    net->chained = false;
     dro__gpu_add(net->stream, (size_t)dro__call_size(net) * v->size, slope, v->slope, target(v));
     written(net, p, value);
 }
@@ -100,10 +97,11 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     if (!op->node->frozen) {
         for (int k = 0; k < net->parts.count; k++)
             c.grads[k] = net->grads[k] + op->node->weight;
+        int beside = net->forked++ % DRO__BESIDE;
+        c.partial = net->partial[beside];
         cudaEventRecord(net->fork, net->stream);
-        cudaStreamWaitEvent(net->other, net->fork, 0);
-        dro__gpu_conv3_weight(net->other, &c);
-        net->forked = true;
+        cudaStreamWaitEvent(net->other[beside], net->fork, 0);
+        dro__gpu_conv3_weight(net->other[beside], &c);
     }
     if (!in->wants)
         return;
@@ -112,9 +110,7 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     c.dx = in->grad;
     c.close = in->left == 1 && tail && tail->deferred && tail->conv;
     c.y = tail && tail->relu && !in->lazy ? in->data : NULL;
-    c.early = net->chained;
     dro__gpu_conv3_data(net->stream, &c);
-    net->chained = true;
     if (!c.close) {
         written(net, p, op->in[0]);
         return;
@@ -228,7 +224,6 @@ static void back_simple(dro__cuda_network *net, dro__gprogram *p, const dro__gop
 static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {
     const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
-    net->chained = net->chained && op->own;
     if (op->kind == DRO__RUN_CONVERT) {
         pass(net, p, op->in[0], out->slope);
         return;
@@ -265,7 +260,7 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
 
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
-    net->forked = net->chained = false;
+    net->forked = 0;
     cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
     for (int32_t i = 0; i < p->value_count; i++) {
         p->values[i].slope = none;
@@ -282,8 +277,8 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
     for (int32_t i = p->op_count - 1; i >= 0; i--)
         if (p->ops[i].back)
             back_op(net, p, &p->ops[i]);
-    if (net->forked) {
-        cudaEventRecord(net->join, net->other);
+    for (int k = 0; k < DRO__BESIDE && k < net->forked; k++) {
+        cudaEventRecord(net->join, net->other[k]);
         cudaStreamWaitEvent(net->stream, net->join, 0);
     }
 }

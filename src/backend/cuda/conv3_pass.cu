@@ -25,9 +25,8 @@ struct shape {
     static const bool AHEAD = FULL_BYTES <= 112 * 1024; /* the next tile is fetched meanwhile */
     static const int BYTES = AHEAD ? FULL_BYTES : PLAIN_BYTES;
     static const int FIT = 224 * 1024 / (BYTES + 1024); /* blocks on a multiprocessor, by memory */
-    static const int BLOCKS = FIT < 1 ? 1 : K == 16 && N == 16 && FIT >= 4 ? 3
-                                                : FIT > 2                       ? 2
-                                                                                : FIT;
+    static const int SMALL = K == 16 && N == 16 && FIT >= 3;
+    static const int BLOCKS = SMALL ? 3 : FIT < 1 ? 1 : FIT < 2 ? FIT : 2;
 };
 
 template <typename T, int K, int N>
@@ -91,7 +90,8 @@ static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const ch
     const int PARTS = N / 8, EACH = CONV_THREADS / PARTS, STAGE = N * 4 + PAD_BYTES;
     int first = threadIdx.x % PARTS * 8;
 #pragma unroll
-    for (int pixel = threadIdx.x / PARTS; pixel < TILE * TILE; pixel += EACH) {
+    for (int turn = 0; turn < TILE * TILE / EACH; turn++) {
+        int pixel = threadIdx.x / PARTS + turn * EACH;
         int r = row + pixel / TILE, c = col + pixel % TILE;
         if (r >= k.height || c >= k.width)
             continue;

@@ -46,8 +46,7 @@ dro__conv3 dro__conv3_of(const dro__cuda_network *net, const dro__gprogram *p, c
                     .z = tail->z,
                     .sums = tail->deferred ? tail->numbers.sums : NULL,
                     .norm = tail->norm != NULL,
-                    .numbers = tail->numbers,
-                    .partial = net->partial};
+                    .numbers = tail->numbers};
     if (in->tail >= 0) {
         const dro__gtail *before = &p->tails[in->tail];
         c.x_numbers = before->numbers;

@@ -55,14 +55,17 @@ static void destroy(void *live)
             dro__cuda_free(net->scales[i]);
     }
     void *device[] = {net->packings, net->w,         net->grads[0], net->grads[1], net->taken,
-                      net->adjust,   net->workspace, net->scratch,  net->dw,       net->partial};
+                      net->adjust,   net->workspace, net->scratch,  net->dw};
     for (size_t k = 0; k < sizeof device / sizeof device[0]; k++)
         dro__cuda_free(device[k]);
     rows_free(net);
     if (net->side)
         cudaStreamDestroy(net->side);
-    if (net->other)
-        cudaStreamDestroy(net->other);
+    for (int k = 0; k < DRO__BESIDE; k++) {
+        if (net->other[k])
+            cudaStreamDestroy(net->other[k]);
+        dro__cuda_free(net->partial[k]);
+    }
     if (net->fork)
         cudaEventDestroy(net->fork);
     if (net->join)
@@ -103,13 +106,15 @@ static dro_status make_packings(dro__cuda_network *net)
     }
     size_t bytes = (size_t)net->packing_count * sizeof *table;
     net->packings = ok ? dro__cuda_alloc(bytes, 1) : NULL;
-    net->partial = ok ? dro__cuda_alloc(partial, sizeof *net->partial) : NULL;
+    for (int k = 0; ok && k < DRO__BESIDE; k++) {
+        net->partial[k] = dro__cuda_alloc(partial, sizeof(float));
+        ok = net->partial[k] != NULL;
+    }
     if (net->packings)
         cudaMemcpy(net->packings, table, bytes, cudaMemcpyHostToDevice);
     dro__free(table);
-    return net->packings && net->partial
-               ? DRO_OK
-               : dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+    return net->packings && ok ? DRO_OK
+                               : dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
 }
 
 /* Constants of the graph. */
@@ -154,7 +159,9 @@ static dro_status start(dro__cuda_network *net)
     int low = 0, high = 0;
     DRO__CUDA(net->ctx, cudaDeviceGetStreamPriorityRange(&low, &high));
     DRO__CUDA(net->ctx, cudaStreamCreateWithPriority(&net->side, cudaStreamNonBlocking, high));
-    DRO__CUDA(net->ctx, cudaStreamCreateWithPriority(&net->other, cudaStreamNonBlocking, low));
+    for (int k = 0; k < DRO__BESIDE; k++)
+        DRO__CUDA(net->ctx,
+                  cudaStreamCreateWithPriority(&net->other[k], cudaStreamNonBlocking, low));
     DRO__CUDA(net->ctx, cudaEventCreateWithFlags(&net->fork, cudaEventDisableTiming));
     DRO__CUDA(net->ctx, cudaEventCreateWithFlags(&net->join, cudaEventDisableTiming));
     DRO_TRY(dro__library_open(net));

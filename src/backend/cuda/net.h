@@ -86,7 +86,7 @@ typedef struct dro__recording {
     cudaGraphExec_t forward, backward;
 } dro__recording;
 
-enum { DRO__RECORDINGS = 8 };
+enum { DRO__RECORDINGS = 8, DRO__BESIDE = 3 };
 
 typedef struct dro__cuda_network {
     dro_context *ctx;
@@ -95,7 +95,7 @@ typedef struct dro__cuda_network {
     bool bf16;
     cudnnHandle_t dnn;
     cublasHandle_t blas;
-    cudaStream_t side, other; /* records; weight gradients beside the rest */
+    cudaStream_t side, other[DRO__BESIDE]; /* records; weight gradients beside the rest */
     cudaEvent_t fork, join;
     void *blas_room;
     dro__gconv *convs; /* (graph count), those that cuDNN does */
@@ -110,7 +110,7 @@ typedef struct dro__cuda_network {
     float *w, *grads[DRO__PARTS], *taken, *adjust;
     void *workspace, *scratch, *dw; /* cuDNN's; a slope of z; a gradient as cuDNN writes it */
     size_t workspace_size, scratch_size, dw_size;
-    float *partial; /* weight gradients of our own convolutions, by block */
+    float *partial[DRO__BESIDE]; /* weight gradients of our own convolutions, by block */
     /* by example, room_rows of them: what the host hands over and reads */
     size_t rows, row_room;
     float *x;                  /* device (rows, input) */
@@ -123,8 +123,9 @@ typedef struct dro__cuda_network {
     /* the call in progress */
     cudaStream_t stream;
     dro__parts parts;
-    bool pending, failed, forked, busy; /* busy: a backward pass may still run */
-    bool chained;                       /* the last kernel of the stream was one of conv3.h */
+    int forked;                 /* weight gradients queued beside the rest */
+    bool pending, failed, busy; /* busy: a backward pass may still run */
+    bool chained;               /* the last kernel of the stream was one of conv3.h */
 } dro__cuda_network;
 
 /* compile.c */
