@@ -8,7 +8,7 @@ QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all demo test test-peers bench-peers fuzz install asan format format-check clean help
+.PHONY: all demo test test-cuda test-peers bench-peers fuzz install asan format format-check clean help
 
 all: ## check the dependencies, configure and build into build/
 	@sh scripts/deps.sh build
@@ -37,6 +37,12 @@ asan: ## all tests under the address and undefined-behaviour sanitizers
 	@$(QUIET) "build (sanitizers)" cmake --build --preset asan -j $(JOBS)
 	@$(QUIET) "test (sanitizers)" ctest --preset asan -j $(JOBS)
 
+test-cuda: ## the cuda backend against the reference; needs an NVIDIA GPU
+	@sh scripts/deps.sh test
+	@$(QUIET) "configure (cuda)" cmake --preset cuda
+	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS)
+	@$(QUIET) "test (cuda)" ctest --preset cuda -R test_cuda
+
 fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another number)
 	@sh scripts/deps.sh test
 	@JOBS=$(JOBS) sh scripts/fuzz.sh $(or $(RUNS),10000000)
@@ -63,7 +69,7 @@ format-check: ## say which tracked .c and .h files are not in the project's styl
 	@sh scripts/format.sh check
 
 clean: ## remove every build folder
-	@rm -rf build build-ref build-asan build-peers build-fuzz
+	@rm -rf build build-ref build-asan build-cuda build-peers build-fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | \

@@ -329,6 +329,7 @@ dro_context *cli_context(const cli_args *args)
     const char *backend = cli_text(args, "backend");
     dro_status status = dro_context_create(backend, (int)cli_integer(args, "threads"), &ctx);
     if (status != DRO_OK)
-        cli_fail("the backend %s cannot be used: %s", backend, dro_status_text(status));
+        cli_fail("the backend %s cannot be used: %s", backend,
+                 status == DRO_ERR_DEVICE ? dro_backend_missing(backend) : dro_status_text(status));
     return ctx;
 }

@@ -7,7 +7,10 @@ set(CMAKE_C_EXTENSIONS ON)
 
 add_library(dro_flags INTERFACE)
 target_compile_options(dro_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wvla
+  $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall>
+  $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wextra>
+  $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wshadow>
+  $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wvla>
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
   $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
-  $<$<BOOL:${DRO_WERROR}>:-Werror>)
+  $<$<AND:$<BOOL:${DRO_WERROR}>,$<NOT:$<COMPILE_LANGUAGE:CUDA>>>:-Werror>)

@@ -27,7 +27,13 @@ static void test_context(void **state)
     assert_int_equal(dro_context_create("ref", 1, NULL), DRO_ERR_ARGUMENT);
     dro_context_destroy(NULL);
     assert_string_equal(dro_context_error(NULL), "");
+    int first = -1;
     for (int k = 0; dro_backend_name(k); k++) {
+        if (dro_backend_missing(dro_backend_name(k))) { /* a GPU's, on a machine without one */
+            assert_int_equal(dro_context_create(dro_backend_name(k), 1, &ctx), DRO_ERR_DEVICE);
+            continue;
+        }
+        first = first < 0 ? k : first;
         assert_int_equal(dro_context_create(dro_backend_name(k), 3, &ctx), DRO_OK);
         assert_string_equal(dro_context_backend(ctx), dro_backend_name(k));
         assert_string_equal(dro_context_error(ctx), "");
@@ -36,7 +42,7 @@ static void test_context(void **state)
         dro_context_destroy(ctx);
     }
     assert_int_equal(dro_context_create(NULL, 0, &ctx), DRO_OK);
-    assert_string_equal(dro_context_backend(ctx), dro_backend_name(0));
+    assert_string_equal(dro_context_backend(ctx), dro_backend_name(first));
     assert_true(dro_context_threads(ctx) >= 1);
     dro_context_destroy(ctx);
     assert_null(dro_backend_name(-1));

@@ -90,8 +90,8 @@ DRO_API dro_model_shape dro_model_usual(int index);
 
 /* ---- choose, before dro_net_ready() ---- */
 
-/* "loss" (cross-entropy, focal, logit-adjusted, squared, logistic), "smoothing", "gamma", "tau":
- * dro_net_param() lists them. */
+/* "loss" (cross-entropy, focal, logit-adjusted, squared, logistic), "smoothing", "gamma", "tau", and
+ * "precision" (of a GPU: tf32, fp32, bf16): dro_net_param() lists them. */
 DRO_API dro_status dro_net_set(dro_net *net, const char *name, const char *value);
 DRO_API dro_status dro_net_param(int index, dro_param *param); /* DRO_ERR_END past the last */
 /* The classes' shares of the training data, (outputs), for the logit-adjusted loss; copied. */
@@ -140,7 +140,7 @@ DRO_API dro_status dro_net_save_with(const dro_net *net, const char *path,
 
 /* ---- use ---- */
 
-/* One part of a call: examples in the backend's memory. */
+/* One part of a call. Everything is host memory; x may also be the GPU's memory on a GPU backend. */
 typedef struct dro_net_batch {
     size_t count;
     const float *x;        /* (count, channels, height, width) */
@@ -150,7 +150,8 @@ typedef struct dro_net_batch {
 } dro_net_batch;
 
 /* The contract of dro/problem.h, for whoever writes their own dro_problem. A backward follows a forward
- * with the same w; the parts' arrays are borrowed until then. */
+ * with the same w; the parts' arrays are borrowed until then. Every array may be host memory or the
+ * backend's. */
 DRO_API dro_status dro_net_forward(dro_net *net, const float *w, const dro_net_batch *parts,
                                    int part_count, float *losses);
 DRO_API dro_status dro_net_backward(dro_net *net, const float *w, const float *coef,

@@ -5,8 +5,8 @@
  *
  * A call may carry one or two PARTS: two batches evaluated at the same w, one gradient per part
  * (COVER needs the next batch at the present point as well). losses and coef list the examples of
- * part 0, then those of part 1. Arrays are in the memory of the context's backend: for "ref" and
- * "cpu", plain host memory.
+ * part 0, then those of part 1. losses and coef are host memory; w and grads are in the memory of the
+ * context's backend, which for "ref" and "cpu" is host memory too.
  *
  * An EXAMPLE is known by its id in 0..n-1, or on a stream by its running number. The order in which
  * examples are drawn is addressed by POSITION: the k-th example ever drawn. The same position must

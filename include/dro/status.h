@@ -29,7 +29,8 @@ extern "C" {
     X(DRO_ERR_CALLBACK, -9, "a callback failed")                                                   \
     X(DRO_ERR_END, -10, "there are no more examples")                                              \
     X(DRO_ERR_DATA, -11, "the data is damaged or not what was expected")                           \
-    X(DRO_ERR_FILE, -12, "a file cannot be read or written")
+    X(DRO_ERR_FILE, -12, "a file cannot be read or written")                                       \
+    X(DRO_ERR_DEVICE, -13, "the accelerator or its driver is missing, or failed")
 
 typedef enum dro_status {
 #define X(name, value, text) name = value,

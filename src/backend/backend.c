@@ -25,6 +25,23 @@ const char *dro_backend_summary(int index)
     return index >= 0 && index < LIST_COUNT ? list[index]->summary : NULL;
 }
 
+static const dro__backend *find(const char *name)
+{
+    for (int i = 0; i < LIST_COUNT; i++)
+        if (strcmp(name, list[i]->name) == 0)
+            return list[i];
+    return NULL;
+}
+
+const char *dro_backend_missing(const char *name)
+{
+    const dro__backend *be = name ? find(name) : NULL;
+    if (!be || be->works())
+        return NULL;
+    const char *why = be->missing ? be->missing() : NULL;
+    return why ? why : "this machine cannot run it";
+}
+
 /* The processors this process may use. */
 static int default_threads(void)
 {
@@ -46,7 +63,7 @@ dro_status dro_context_create(const char *backend, int threads, dro_context **ct
         if ((any || strcmp(backend, list[i]->name) == 0) && list[i]->works())
             found = list[i];
     if (!found)
-        return DRO_ERR_NAME;
+        return !any && find(backend) ? DRO_ERR_DEVICE : DRO_ERR_NAME;
     dro_context *made = dro__alloc(1, sizeof *made);
     if (!made)
         return DRO_ERR_MEMORY;

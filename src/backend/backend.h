@@ -2,7 +2,7 @@
  * optimisers and models are written once over it. `ref` is plain C and the truth that the others are
  * tested against. To add one: a folder with its table, and a line in backends.def.
  *
- * Vectors are float32 in the backend's memory. `pool` is the context's threads, NULL for one. */
+ * Vectors as long as w are float32 in the backend's memory. `pool` is the context's threads, NULL for one. */
 #ifndef DRO_BACKEND_H
 #define DRO_BACKEND_H
 
@@ -49,7 +49,8 @@ typedef enum dro__loss_kind { DRO__LOSS_LOGISTIC, DRO__LOSS_SQUARED } dro__loss_
 
 typedef struct dro__backend {
     const char *name, *summary;
-    bool (*works)(void); /* on this machine */
+    bool (*works)(void);          /* on this machine */
+    const char *(*missing)(void); /* (optional) why it does not, in one line */
 
     void *(*alloc)(size_t count, size_t size); /* zeroed; NULL when there is none */
     void (*free)(void *memory);
@@ -63,7 +64,10 @@ typedef struct dro__backend {
     void (*block_shrink)(dro__pool *pool, float *x, const int64_t *offsets, size_t blocks,
                          double threshold);
 
-    /* The tilt of one batch: x_i = losses[i] * scale - log_u in double, and E(x) = exp(x) up to the cap,
+    /* Losses, coefficients, margins and rows are host memory on every backend; w and gradients are the
+     * backend's.
+     *
+     * The tilt of one batch: x_i = losses[i] * scale - log_u in double, and E(x) = exp(x) up to the cap,
      * its tangent beyond. coef[i] = E'(x_i) / n; returns the mean of E(x_i), adds to *caps how many
      * were beyond. */
     double (*tilt)(size_t n, const float *losses, double scale, double log_u, double cap,

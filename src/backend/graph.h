@@ -60,6 +60,9 @@ typedef enum dro__net_loss {
     DRO__NET_LOGISTIC
 } dro__net_loss;
 
+/* How a GPU multiplies; the other backends compute in float throughout. */
+typedef enum dro__precision { DRO__TF32, DRO__FP32, DRO__BF16 } dro__precision;
+
 typedef struct dro__graph {
     dro__node *nodes;
     int32_t count;
@@ -68,6 +71,7 @@ typedef struct dro__graph {
     size_t dim, frozen_size, statistics_size;
     dro__net_loss loss;
     float smoothing, gamma;
+    dro__precision precision;
     const float *adjust; /* (outputs) what the logit-adjusted loss adds to the logits, or NULL */
 } dro__graph;
 

@@ -24,6 +24,9 @@ const dro__param dro__params_net[] = {
     {{"tau", DRO_PARAM_REAL, "1", 0, 100, NULL,
       "logit-adjusted: how many times log(prior) is added to the logits"},
      FIELD(tau)},
+    {{"precision", DRO_PARAM_CHOICE, "tf32", 0, 0, "tf32|fp32|bf16",
+      "how a GPU multiplies; weights and sums are float in all of them"},
+     FIELD(precision)},
     {{0}, 0},
 };
 
@@ -232,6 +235,7 @@ static dro_status settle_loss(dro_net *net)
     g->loss = (dro__net_loss)net->set.loss;
     g->smoothing = (float)net->set.smoothing;
     g->gamma = (float)net->set.gamma;
+    g->precision = (dro__precision)net->set.precision;
     if (g->heads[1] >= 0 && (size_t)g->nodes[g->heads[1]].channels != outputs)
         return dro__fail(net->ctx, DRO_ERR_RANGE, "the two heads have %zu and %d outputs", outputs,
                          g->nodes[g->heads[1]].channels);

@@ -223,15 +223,22 @@ static dro_status callback_failed(dro_optimizer *o, dro_status status, const cha
                      (unsigned long long)o->run.step, dro_status_text(status));
 }
 
+static int64_t first_bad_loss(size_t n, const float *losses)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(losses[i]))
+            return (int64_t)i;
+    return -1;
+}
+
 dro_status dro__forward(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
                         float *losses)
 {
     dro_status status = o->problem.forward(o->problem.user, w, parts, count, losses);
     if (status != DRO_OK)
         return callback_failed(o, status, "forward", parts);
-    const dro__backend *be = o->ctx->backend;
     for (int k = 0; k < count; k++) {
-        int64_t bad = be->first_bad(NULL, parts[k].count, losses);
+        int64_t bad = first_bad_loss(parts[k].count, losses);
         if (bad >= 0) {
             dro__fail(o->ctx, DRO_ERR_NUMBER,
                       "loss %lld of the batch (example id %lld) is %g at step %llu: the step is "
@@ -252,10 +259,12 @@ static dro_status check_gradient(dro_optimizer *o, const dro_batch *batch, const
     int64_t bad = o->ctx->backend->first_bad(o->ctx->pool, n, grad);
     if (bad < 0)
         return DRO_OK;
+    float value;
+    o->ctx->backend->copy_out(&value, grad + bad, sizeof value);
     dro__fail(o->ctx, DRO_ERR_NUMBER,
               "gradient entry %lld is %g at step %llu (batch of %zu at position %llu): the step is "
               "refused, nothing has changed",
-              (long long)bad, (double)grad[bad], (unsigned long long)o->run.step, batch->count,
+              (long long)bad, (double)value, (unsigned long long)o->run.step, batch->count,
               (unsigned long long)batch->position);
     return dro__refuse(o, batch);
 }
@@ -315,6 +324,14 @@ dro_status dro__vector(dro_optimizer *o, size_t n, float **vector)
     *vector = o->ctx->backend->alloc(n, sizeof(float));
     if (!*vector)
         return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for a vector of %zu floats", n);
+    return DRO_OK;
+}
+
+dro_status dro__host_vector(dro_optimizer *o, size_t n, float **vector)
+{
+    *vector = dro__alloc(n, sizeof(float));
+    if (!*vector)
+        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for %zu numbers", n);
     return DRO_OK;
 }
 

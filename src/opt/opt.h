@@ -193,7 +193,9 @@ dro_status dro__refuse(dro_optimizer *o, const dro_batch *batch);
 /* f and f'(u), refused when not finite. */
 dro_status dro__outer(dro_optimizer *o, const double *u, double *value, double *gradient);
 
-dro_status dro__vector(dro_optimizer *o, size_t n, float **vector);
+dro_status dro__vector(dro_optimizer *o, size_t n, float **vector); /* in the backend's memory */
+/* Losses and coefficients: host memory on every backend; dro__free. */
+dro_status dro__host_vector(dro_optimizer *o, size_t n, float **vector);
 void dro__vector_free(dro_optimizer *o, float *vector);
 void dro__archive_vector(dro_optimizer *o, dro__archive *ar, float *vector, size_t n);
 /* The most examples one call may take: what the problem allows, or 4096. */

@@ -29,8 +29,8 @@ static dro_status start(dro_optimizer *o)
     DRO_TRY(dro__slots_create(o, batch));
     DRO_TRY(dro__vector(o, o->dim, &s->m));
     DRO_TRY(dro__vector(o, o->dim, &s->grad));
-    DRO_TRY(dro__vector(o, batch, &s->losses));
-    return dro__vector(o, batch, &s->coef);
+    DRO_TRY(dro__host_vector(o, batch, &s->losses));
+    return dro__host_vector(o, batch, &s->coef);
 }
 
 static void stop(dro_optimizer *o)
@@ -39,8 +39,8 @@ static void stop(dro_optimizer *o)
     dro__tilt_destroy(&s->tilt);
     dro__vector_free(o, s->m);
     dro__vector_free(o, s->grad);
-    dro__vector_free(o, s->losses);
-    dro__vector_free(o, s->coef);
+    dro__free(s->losses);
+    dro__free(s->coef);
 }
 
 static dro_status step(dro_optimizer *o)

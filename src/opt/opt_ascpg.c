@@ -41,8 +41,8 @@ static dro_status start(dro_optimizer *o)
     DRO_TRY(dro__vector(o, o->dim, &s->w_next));
     DRO_TRY(dro__vector(o, o->dim, &s->z));
     DRO_TRY(dro__vector(o, o->dim, &s->direction));
-    DRO_TRY(dro__vector(o, batch, &s->losses));
-    DRO_TRY(dro__vector(o, batch, &s->coef));
+    DRO_TRY(dro__host_vector(o, batch, &s->losses));
+    DRO_TRY(dro__host_vector(o, batch, &s->coef));
     s->y = dro__alloc(4 * inner, sizeof(double));
     if (!s->y)
         return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for y of size %zu", inner);
@@ -55,9 +55,11 @@ static dro_status start(dro_optimizer *o)
 static void stop(dro_optimizer *o)
 {
     state *s = o->state;
-    float *vectors[] = {s->grad, s->w_next, s->z, s->direction, s->losses, s->coef};
+    float *vectors[] = {s->grad, s->w_next, s->z, s->direction};
     for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++)
         dro__vector_free(o, vectors[k]);
+    dro__free(s->losses);
+    dro__free(s->coef);
     dro__free(s->y < s->y_working ? s->y : s->y_working);
     dro__tilt_destroy(&s->tilt);
 }

@@ -19,9 +19,9 @@ dro_status dro__pd_create(dro_optimizer *o, dro__pd *s, unsigned extras)
         DRO_TRY(dro__vector(o, o->dim, &s->mean));
         DRO_TRY(dro__vector(o, o->dim, &s->mean_next));
     }
-    DRO_TRY(dro__vector(o, largest, &s->losses));
-    DRO_TRY(dro__vector(o, largest, &s->dual_losses));
-    DRO_TRY(dro__vector(o, largest, &s->coef));
+    DRO_TRY(dro__host_vector(o, largest, &s->losses));
+    DRO_TRY(dro__host_vector(o, largest, &s->dual_losses));
+    DRO_TRY(dro__host_vector(o, largest, &s->coef));
     s->ids = dro__alloc(largest, sizeof *s->ids);
     s->before = dro__alloc(largest, sizeof *s->before);
     if (extras & DRO__PD_ALL_LOSSES)
@@ -37,11 +37,13 @@ dro_status dro__pd_create(dro_optimizer *o, dro__pd *s, unsigned extras)
 void dro__pd_stop(dro_optimizer *o)
 {
     dro__pd *s = o->state;
-    float *vectors[] = {s->grad,      s->w_next, s->w_ref,       s->mean,
-                        s->mean_next, s->losses, s->dual_losses, s->coef};
+    float *vectors[] = {s->grad, s->w_next, s->w_ref, s->mean, s->mean_next};
     for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++)
         dro__vector_free(o, vectors[k]);
     dro__dual_destroy(s->p);
+    dro__free(s->losses);
+    dro__free(s->dual_losses);
+    dro__free(s->coef);
     dro__free(s->ids);
     dro__free(s->before);
     dro__free(s->all_losses);

@@ -95,9 +95,13 @@ void dro__fused_step(dro_optimizer *o, dro__fused *f, int which, double eta)
     }
 }
 
-double dro__reg_value(const dro_optimizer *o, const float *w)
+double dro__reg_value(const dro_optimizer *o, const float *there)
 {
     const dro__settings *set = dro__settings_of(o);
+    float *w = dro__alloc(o->dim, sizeof *w); /* there: the backend's memory */
+    if (!w)
+        return NAN;
+    o->ctx->backend->copy_out(w, there, o->dim * sizeof *w);
     double l1 = 0, l2 = 0, groups = 0;
     for (size_t i = 0; i < o->dim; i++) {
         l1 += fabs((double)w[i]);
@@ -109,6 +113,7 @@ double dro__reg_value(const dro_optimizer *o, const float *w)
             norm += (double)w[i] * (double)w[i];
         groups += sqrt(norm);
     }
+    dro__free(w);
     switch (set->reg) {
     case DRO__REG_L2:
         return set->reg_strength * l2 / 2;

@@ -38,9 +38,9 @@ dro_status dro__storm_create(dro_optimizer *o, dro__storm *s, size_t largest, bo
     else
         DRO_TRY(dro__vector(o, size, &s->g_next));
     if (!o->is_composite) {
-        DRO_TRY(dro__vector(o, 2 * largest, &s->losses));
-        DRO_TRY(dro__vector(o, largest, &s->old_losses));
-        return dro__vector(o, 2 * largest, &s->coef);
+        DRO_TRY(dro__host_vector(o, 2 * largest, &s->losses));
+        DRO_TRY(dro__host_vector(o, largest, &s->old_losses));
+        return dro__host_vector(o, 2 * largest, &s->coef);
     }
     DRO_TRY(dro__vector(o, o->dim, &s->direction));
     s->u = dro__alloc(7 * inner, sizeof(double));
@@ -56,10 +56,12 @@ dro_status dro__storm_create(dro_optimizer *o, dro__storm *s, size_t largest, bo
 
 void dro__storm_destroy(dro_optimizer *o, dro__storm *s)
 {
-    float *vectors[] = {s->d,      s->g_new, s->g_old,      s->g_next,   s->w_old,
-                        s->losses, s->coef,  s->old_losses, s->direction};
+    float *vectors[] = {s->d, s->g_new, s->g_old, s->g_next, s->w_old, s->direction};
     for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++)
         dro__vector_free(o, vectors[k]);
+    dro__free(s->losses);
+    dro__free(s->coef);
+    dro__free(s->old_losses);
     double *low = s->u < s->u_working ? s->u : s->u_working; /* they trade places */
     dro__free(low);
     dro__tilt_destroy(&s->tilt);
@@ -83,7 +85,7 @@ void dro__storm_archive(dro_optimizer *o, dro__storm *s, dro__archive *ar, bool 
     DRO__ARCHIVE(ar, s->fall);
     dro__archive_flag(ar, &s->have);
     if (!o->is_composite && !two_point)
-        dro__archive_vector(o, ar, s->old_losses, o->slot_size);
+        dro__archive_bytes(ar, s->old_losses, o->slot_size * sizeof(float));
     if (o->is_composite) {
         dro__archive_bytes(ar, s->u, inner * sizeof *s->u);
         dro__archive_bytes(ar, s->g_waiting, inner * sizeof *s->g_waiting);

@@ -1,0 +1,284 @@
+/* The backward pass: the operations in the reverse order. A value's slope comes together in value->slope, which
+ * may be another value's memory as long as nothing was added to it; when the last writer has written, it is
+ * closed. */
+#include "net.h"
+
+static const dro__typed none = {NULL, 0};
+
+static dro__norm_grads grads_of(const dro__cuda_network *net, const dro__gtail *tail)
+{
+    dro__norm_grads g = {{0}, {0}, {0}};
+    const dro__node *norm = tail->norm, *conv = tail->conv;
+    for (int k = 0; k < net->parts.count; k++) {
+        if (norm && !norm->frozen) {
+            g.gamma[k] = net->grads[k] + norm->weight;
+            g.beta[k] = net->grads[k] + norm->bias;
+        }
+        if (conv && conv->has_bias && !conv->frozen)
+            g.bias[k] = net->grads[k] + conv->bias;
+    }
+    return g;
+}
+
+/* Whether a tail's numbers are made by those who read the slope: the weight gradient of one of our own
+ * convolutions keeps them. */
+static bool finishes_itself(const dro__gprogram *p, const dro__gop *op)
+{
+    const dro__gtail *tail = &p->tails[p->values[op->end].tail];
+    return op->own && tail->deferred && !op->node->frozen;
+}
+
+static void finish(dro__cuda_network *net, const dro__gprogram *p, const dro__gvalue *v,
+                   const dro__gtail *tail)
+{
+    for (int32_t i = 0; i < p->op_count; i++)
+        if (&p->values[p->ops[i].end] == v && finishes_itself(p, &p->ops[i]))
+            return;
+    dro__gpu_finish_backward(net->stream, net->parts, v->extent.height * v->extent.width,
+                             tail->deferred, tail->numbers, grads_of(net, tail));
+}
+
+/* Somebody has written a value's slope; the last one closes it. */
+static void wrote(dro__cuda_network *net, dro__gprogram *p, int32_t value)
+{
+    dro__gvalue *v = &p->values[value];
+    if (--v->left > 0 || v->tail < 0)
+        return;
+    const dro__gtail *tail = &p->tails[v->tail];
+    bool bias = tail->conv && tail->conv->has_bias && !tail->conv->frozen;
+    if (!tail->relu && !tail->norm && !bias)
+        return;
+    const dro__gvalue *source = tail->source < 0 ? NULL : &p->values[tail->source];
+    dro__typed z = none, g = dro__typed_of(v, v->grad);
+    if (tail->deferred)
+        z = source ? dro__typed_of(source, source->data) : dro__typed_of(v, tail->z);
+    dro__gpu_close(net->stream, net->parts, v->extent, v->slope,
+                   tail->relu ? dro__typed_of(v, v->data) : none, z, tail->relu, tail->numbers, g);
+    v->slope = g;
+    finish(net, p, v, tail);
+}
+
+/* Where an operation writes a slope; what has come so far is v->slope, which it adds. */
+static dro__typed target(const dro__gvalue *v)
+{
+    return dro__typed_of(v, v->grad);
+}
+
+static void written(dro__cuda_network *net, dro__gprogram *p, int32_t value)
+{
+    p->values[value].slope = target(&p->values[value]);
+    wrote(net, p, value);
+}
+
+/* A slope that is passed on as it is. */
+static void pass(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__typed slope)
+{
+    dro__gvalue *v = &p->values[value];
+    if (!v->wants)
+        return;
+    if (!v->slope.p && slope.bf16 == (int)v->bf16) {
+        v->slope = slope;
+        wrote(net, p, value);
+        return;
+    }
+    dro__gpu_add(net->stream, (size_t)dro__call_size(net) * v->size, slope, v->slope, target(v));
+    written(net, p, value);
+}
+
+/* ---- convolutions ---- */
+
+static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
+{
+    dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    dro__conv3 c = dro__conv3_of(net, p, op);
+    c.g = out->slope.p;
+    c.finish = finishes_itself(p, op);
+    c.norm_grads = grads_of(net, &p->tails[out->tail]);
+    if (!op->node->frozen) {
+        for (int k = 0; k < net->parts.count; k++)
+            c.grads[k] = net->grads[k] + op->node->weight;
+        int beside = net->forked++ % DRO__BESIDE;
+        c.partial = net->partial[beside];
+        cudaEventRecord(net->fork, net->stream);
+        cudaStreamWaitEvent(net->other[beside], net->fork, 0);
+        dro__gpu_conv3_weight(net->other[beside], &c);
+    }
+    if (!in->wants)
+        return;
+    const dro__gtail *tail = in->tail < 0 ? NULL : &p->tails[in->tail];
+    c.add = in->slope.p;
+    c.dx = in->grad;
+    c.close = in->left == 1 && tail && tail->deferred && tail->conv;
+    c.y = tail && tail->relu && !in->lazy ? in->data : NULL;
+    dro__gpu_conv3_data(net->stream, &c);
+    if (!c.close) {
+        written(net, p, op->in[0]);
+        return;
+    }
+    in->left = 0;
+    in->slope = target(in);
+    finish(net, p, in, tail);
+}
+
+static void back_conv(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
+{
+    dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    const dro__gtail *tail = &p->tails[out->tail];
+    if (op->own) {
+        back_own(net, p, op);
+    } else {
+        dro__typed dz = out->slope;
+        if (tail->norm || dz.bf16 != (int)out->bf16) {
+            dz = dro__typed_of(out, net->scratch);
+            dro__gpu_slope(net->stream, net->parts, out->extent, out->slope,
+                           tail->deferred ? dro__typed_of(out, tail->z) : none, tail->numbers, none,
+                           dz);
+        }
+        if (!op->node->frozen)
+            dro__conv_weight(net, p, op, in->data, dz.p);
+        if (in->wants) {
+            bool here = in->slope.p == in->grad, other = in->slope.p && !here;
+            dro__conv_data(net, op, dz.p, in->grad, here);
+            if (other)
+                dro__gpu_add(net->stream, (size_t)dro__call_size(net) * in->size, target(in),
+                             in->slope, target(in));
+            written(net, p, op->in[0]);
+        }
+    }
+    if (tail->residual >= 0)
+        pass(net, p, tail->residual, out->slope);
+}
+
+static void back_norm(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
+{
+    dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    const dro__gtail *tail = &p->tails[out->tail];
+    if (in->wants) {
+        dro__gpu_slope(net->stream, net->parts, out->extent, out->slope,
+                       tail->deferred ? dro__typed_of(in, in->data) : none, tail->numbers,
+                       in->slope, target(in));
+        written(net, p, op->in[0]);
+    }
+    if (tail->residual >= 0)
+        pass(net, p, tail->residual, out->slope);
+}
+
+/* ---- the others ---- */
+
+static void back_concat(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
+{
+    const dro__gvalue *out = &p->values[op->end];
+    for (int k = 0, at = 0; k < op->input_count; k++) {
+        dro__gvalue *in = &p->values[op->in[k]];
+        if (in->wants) {
+            dro__gpu_concat_back(net->stream, dro__call_size(net), in->extent, out->extent.channels,
+                                 at, out->slope, in->slope, target(in));
+            written(net, p, op->in[k]);
+        }
+        at += in->extent.channels;
+    }
+}
+
+static void back_linear(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
+{
+    dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    bool other = in->slope.p && in->slope.p != in->grad;
+    dro__linear_back(net, p, op, out->slope.p, in->wants ? in->grad : NULL);
+    if (!in->wants)
+        return;
+    if (other)
+        dro__gpu_add(net->stream, (size_t)dro__call_size(net) * in->size, target(in), in->slope,
+                     target(in));
+    written(net, p, op->in[0]);
+}
+
+/* Layers of one input whose backward pass is one kernel. */
+static void back_simple(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
+{
+    const dro__node *node = op->node;
+    dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    dro__typed x = dro__typed_of(in, in->data), dy = out->slope, add = in->slope, dx = target(in);
+    cudaStream_t s = net->stream;
+    int n = dro__call_size(net);
+    const dro_window *w = &node->window;
+    dro__gpu_window k = {
+        {w->kernel[0], w->kernel[1]}, {w->stride[0], w->stride[1]}, {w->pad[0], w->pad[1]}};
+    if (node->op == DRO__OP_MAX_POOL || node->op == DRO__OP_AVG_POOL)
+        dro__gpu_pool_back(s, n, in->extent, out->extent, k, node->op == DRO__OP_MAX_POOL, x, dy,
+                           add, dx);
+    else if (node->op == DRO__OP_GLOBAL_POOL)
+        dro__gpu_global_pool_back(s, n, in->extent, dy, add, dx);
+    else if (node->op == DRO__OP_SHORTCUT)
+        dro__gpu_shortcut_back(s, n, in->extent, out->extent, node->window.stride[0], dy, add, dx);
+    else if (node->op == DRO__OP_AFFINE)
+        dro__gpu_affine(s, n, in->extent, net->scales[op->index], NULL, dy, add, dx);
+    else if (node->op == DRO__OP_RELU)
+        dro__gpu_relu_back(s, (size_t)n * in->size, x, dy, add, dx);
+    else if (node->op == DRO__OP_DROPOUT)
+        dro__gpu_dropout(s, n, in->extent, node->rate, op->index, net->keys, dy, add, dx);
+    else
+        dro__gpu_flatten_back(s, n, in->extent, dy, add, dx);
+    written(net, p, op->in[0]);
+}
+
+static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
+{
+    const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    if (op->kind == DRO__RUN_CONVERT) {
+        pass(net, p, op->in[0], out->slope);
+        return;
+    }
+    if (op->kind == DRO__RUN_FLATTEN) {
+        dro__gpu_flatten_back(net->stream, dro__call_size(net), in->extent, out->slope, in->slope,
+                              target(in));
+        written(net, p, op->in[0]);
+        return;
+    }
+    switch (op->node->op) {
+    case DRO__OP_CONV:
+        back_conv(net, p, op);
+        return;
+    case DRO__OP_NORM:
+        back_norm(net, p, op);
+        return;
+    case DRO__OP_LINEAR:
+        back_linear(net, p, op);
+        return;
+    case DRO__OP_CONCAT:
+        back_concat(net, p, op);
+        return;
+    case DRO__OP_ADD:
+        for (int k = 0; k < 2; k++)
+            pass(net, p, op->in[k], out->slope);
+        return;
+    default:
+        if (in->wants)
+            back_simple(net, p, op);
+        return;
+    }
+}
+
+void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
+{
+    net->forked = 0;
+    cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
+    for (int32_t i = 0; i < p->value_count; i++) {
+        p->values[i].slope = none;
+        p->values[i].left = p->values[i].writers;
+    }
+    for (int h = 0; h < DRO__HEADS; h++) {
+        dro__gvalue *v = p->heads[h] < 0 ? NULL : &p->values[p->heads[h]];
+        if (!v || !v->wants)
+            continue;
+        dro__gpu_loss_back(net->stream, dro__call_size(net), v->extent.channels, net->coef,
+                           net->slopes[h], v->slope, target(v));
+        written(net, p, p->heads[h]);
+    }
+    for (int32_t i = p->op_count - 1; i >= 0; i--)
+        if (p->ops[i].back)
+            back_op(net, p, &p->ops[i]);
+    for (int k = 0; k < DRO__BESIDE && k < net->forked; k++) {
+        cudaEventRecord(net->join, net->other[k]);
+        cudaStreamWaitEvent(net->stream, net->join, 0);
+    }
+}

@@ -1,0 +1,427 @@
+/* From a graph to a program: which layers become one operation, and in which form their values are. */
+#include "net.h"
+
+#include <string.h>
+
+typedef struct compiler {
+    dro__cuda_network *net;
+    const dro__graph *graph;
+    dro__gprogram *out;
+    bool *needed;
+    int32_t *readers;   /* (count) how many needed nodes read it */
+    int32_t *reader;    /* (count) one of them */
+    int32_t *begin;     /* (count) the first node of the chain that ends here, -1: inside of one */
+    int32_t *converted; /* (value room) the same value in the other form, -1 */
+} compiler;
+
+static void find_needed(compiler *c)
+{
+    const dro__graph *g = c->graph;
+    for (int h = 0; h < (c->out->training ? DRO__HEADS : 1); h++)
+        if (g->heads[h] >= 0)
+            c->needed[g->heads[h]] = true;
+    for (int32_t i = g->count - 1; i >= 0; i--)
+        for (int k = 0; c->needed[i] && k < g->nodes[i].input_count; k++) {
+            int32_t from = g->nodes[i].inputs[k];
+            c->needed[from] = true;
+            c->readers[from]++;
+            c->reader[from] = i;
+        }
+    for (int h = 0; h < DRO__HEADS; h++) /* a head is read from outside too */
+        if (g->heads[h] >= 0)
+            c->readers[g->heads[h]]++;
+}
+
+static bool ends_chain(const dro__node *node)
+{
+    return node->op == DRO__OP_CONV || node->op == DRO__OP_NORM || node->op == DRO__OP_ADD ||
+           node->op == DRO__OP_RELU;
+}
+
+/* Grows the chain that begins at a convolution or a norm as far as one reader after another allows. */
+static void grow_chain(compiler *c, int32_t first, dro__gtail *tail)
+{
+    const dro__graph *g = c->graph;
+    int32_t at = first;
+    while (c->readers[at] == 1 && !tail->relu) {
+        int32_t next = c->reader[at];
+        const dro__node *node = &g->nodes[next];
+        if (node->op == DRO__OP_NORM && !tail->norm && tail->residual < 0) {
+            tail->norm = node;
+        } else if (node->op == DRO__OP_ADD && tail->residual < 0) {
+            int32_t other = node->inputs[0] == at ? node->inputs[1] : node->inputs[0];
+            if (other >= at && ends_chain(&g->nodes[other]))
+                break; /* the later of two chains takes the sum */
+            tail->residual = other;
+        } else if (node->op == DRO__OP_RELU) {
+            tail->relu = true;
+        } else {
+            break;
+        }
+        c->begin[at] = -1;
+        at = next;
+    }
+    c->begin[at] = first;
+}
+
+/* ---- values ---- */
+
+static dro__gvalue value_of(int32_t channels, int32_t height, int32_t width, bool bf16)
+{
+    return (dro__gvalue){.extent = {channels, height, width},
+                         .stored = channels,
+                         .size = (size_t)channels * (size_t)height * (size_t)width,
+                         .bf16 = bf16,
+                         .tail = -1,
+                         .filler = -1};
+}
+
+/* Whether a node's value is bfloat16. */
+static bool narrow(const compiler *c, const dro__node *node)
+{
+    if (!c->net->bf16)
+        return false;
+    switch (node->op) {
+    case DRO__OP_INPUT:
+        return node->height * node->width > 1;
+    case DRO__OP_CONV:
+        return true;
+    case DRO__OP_LINEAR:
+    case DRO__OP_FLATTEN:
+    case DRO__OP_GLOBAL_POOL:
+        return false;
+    default:
+        for (int k = 0; k < node->input_count; k++)
+            if (c->out->values[node->inputs[k]].bf16)
+                return true;
+        return false;
+    }
+}
+
+static dro__gop *next_op(compiler *c, dro__gkind kind, int32_t end)
+{
+    dro__gop *op = &c->out->ops[c->out->op_count++];
+    *op = (dro__gop){.kind = kind, .end = end};
+    return op;
+}
+
+/* The value as bfloat16 (0: float; 2: flat floats in the parameters' order). */
+static int32_t in_form(compiler *c, int32_t value, int form)
+{
+    dro__gvalue *v = &c->out->values[value];
+    bool flat = v->extent.height * v->extent.width == 1;
+    if (form == 2 ? flat && !v->bf16 : v->bf16 == (form == 1))
+        return value;
+    if (c->converted[value] >= 0 && c->out->values[c->converted[value]].bf16 == (form == 1))
+        return c->converted[value];
+    int32_t made = c->out->value_count++;
+    dro__gvalue *to = &c->out->values[made];
+    *to = form == 2 ? value_of((int32_t)v->size, 1, 1, false)
+                    : value_of(v->extent.channels, v->extent.height, v->extent.width, form == 1);
+    to->wants = v->wants;
+    dro__gop *op = next_op(c, form == 2 ? DRO__RUN_FLATTEN : DRO__RUN_CONVERT, made);
+    op->input_count = 1;
+    op->in[0] = value;
+    op->back = c->out->training && v->wants;
+    c->converted[value] = made;
+    return made;
+}
+
+/* Which form an operation wants of its inputs, -1: any. */
+static int wanted_form(const compiler *c, const dro__node *node)
+{
+    if (node->op == DRO__OP_CONV)
+        return c->net->bf16;
+    return node->op == DRO__OP_LINEAR ? 2 : -1;
+}
+
+/* ---- operations ---- */
+
+static bool fits_conv3(const compiler *c, const dro__node *node, int in)
+{
+    const dro_window *k = &node->window;
+    return c->graph->precision != DRO__FP32 && k->kernel[0] == 3 && k->kernel[1] == 3 &&
+           k->pad[0] == 1 && k->pad[1] == 1 && k->stride[0] == k->stride[1] &&
+           dro__gpu_conv3_fits(in, node->channels, k->stride[0]);
+}
+
+/* An input of few channels that only our own convolutions read is padded to 16. */
+static void pad_input(compiler *c, int32_t input)
+{
+    enum { PADDED = 16 };
+    dro__gvalue *v = &c->out->values[input];
+    bool fits = v->extent.channels < PADDED;
+    for (int32_t i = 0; i < c->graph->count; i++) {
+        const dro__node *node = &c->graph->nodes[i];
+        for (int k = 0; c->needed[i] && k < node->input_count; k++)
+            if (node->inputs[k] == input)
+                fits = fits && node->op == DRO__OP_CONV && fits_conv3(c, node, PADDED);
+    }
+    if (!fits || v->extent.height * v->extent.width == 1)
+        return;
+    v->stored = PADDED;
+    v->size = (size_t)PADDED * (size_t)v->extent.height * (size_t)v->extent.width;
+}
+
+static dro_status make_tail(compiler *c, dro__gop *op, const dro__gtail *found)
+{
+    dro__gtail *tail = &c->out->tails[c->out->tail_count];
+    enum { ARRAYS = 7 };
+    size_t each = DRO__PARTS * (size_t)op->node->channels;
+    *tail = *found;
+    tail->deferred = c->out->training && tail->norm && !tail->norm->frozen;
+    tail->source = tail->conv ? -1 : op->in[0];
+    c->out->values[op->end].tail = c->out->tail_count++;
+    float *all = dro__cuda_alloc(ARRAYS * each, sizeof *all);
+    tail->numbers.mean = all;
+    tail->numbers.channels = op->node->channels;
+    if (!all)
+        return dro__fail(c->net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+    float **arrays[ARRAYS] = {&tail->numbers.mean,  &tail->numbers.inverse, &tail->numbers.scale,
+                              &tail->numbers.shift, &tail->numbers.p,       &tail->numbers.q,
+                              &tail->numbers.r};
+    for (size_t k = 0; k < ARRAYS; k++)
+        *arrays[k] = all + k * each;
+    return DRO_OK;
+}
+
+/* Emits the operation of the chain (or single node) that ends at node i. */
+static dro_status emit(compiler *c, int32_t i, const dro__gtail *found)
+{
+    const dro__graph *g = c->graph;
+    int32_t first = c->begin[i], inputs[DRO__NODE_INPUTS];
+    const dro__node *node = &g->nodes[first], *last = &g->nodes[i];
+    bool chain = node->op == DRO__OP_CONV || node->op == DRO__OP_NORM;
+    for (int k = 0; k < node->input_count; k++) {
+        int form = wanted_form(c, node);
+        inputs[k] = form < 0 ? node->inputs[k] : in_form(c, node->inputs[k], form);
+    }
+    dro__gop *op = next_op(c, DRO__RUN_NODE, i);
+    c->out->values[i] = value_of(last->channels, last->height, last->width, narrow(c, node));
+    c->out->values[i].wants = last->grad;
+    op->index = first;
+    op->node = node;
+    op->back = c->out->training && last->grad;
+    op->input_count = node->input_count;
+    memcpy(op->in, inputs, sizeof inputs);
+    op->own = node->op == DRO__OP_CONV && fits_conv3(c, node, c->out->values[inputs[0]].stored);
+    return chain ? make_tail(c, op, found) : DRO_OK;
+}
+
+static dro_status emit_all(compiler *c)
+{
+    const dro__graph *g = c->graph;
+    dro__gtail *found = dro__alloc((size_t)g->count, sizeof *found); /* by first node */
+    if (!found)
+        return dro__fail(c->net->ctx, DRO_ERR_MEMORY, "no memory for a network");
+    for (int32_t i = 0; i < g->count; i++) {
+        const dro__node *node = &g->nodes[i];
+        bool conv = node->op == DRO__OP_CONV;
+        if (!c->needed[i] || c->begin[i] != i || !(conv || node->op == DRO__OP_NORM))
+            continue;
+        found[i] =
+            (dro__gtail){.conv = conv ? node : NULL, .norm = conv ? NULL : node, .residual = -1};
+        grow_chain(c, i, &found[i]);
+    }
+    dro_status status = DRO_OK;
+    for (int32_t i = 0; status == DRO_OK && i < g->count; i++) {
+        const dro__node *node = &g->nodes[i];
+        if (!c->needed[i] || c->begin[i] < 0)
+            continue;
+        if (node->op != DRO__OP_INPUT) {
+            status = emit(c, i, &found[c->begin[i]]);
+            continue;
+        }
+        c->out->values[i] = value_of(node->channels, node->height, node->width, narrow(c, node));
+        pad_input(c, i);
+    }
+    dro__free(found);
+    for (int h = 0; status == DRO_OK && h < DRO__HEADS; h++) {
+        bool used = g->heads[h] >= 0 && (h == 0 || c->out->training);
+        c->out->heads[h] = used ? in_form(c, g->heads[h], 2) : -1;
+    }
+    return status;
+}
+
+/* Counts who reads a value and who writes its slope, and finds the values that need not be kept. */
+static void count_uses(dro__gprogram *p)
+{
+    for (int h = 0; h < DRO__HEADS; h++)
+        if (p->heads[h] >= 0) {
+            p->values[p->heads[h]].writers++;
+            p->values[p->heads[h]].readers += 2; /* kept in any case */
+        }
+    for (int32_t i = 0; i < p->op_count; i++) {
+        const dro__gop *op = &p->ops[i];
+        int32_t tail = p->values[op->end].tail, residual = tail < 0 ? -1 : p->tails[tail].residual;
+        for (int k = 0; k <= op->input_count; k++) {
+            int32_t from = k < op->input_count ? op->in[k] : residual;
+            if (from < 0)
+                continue;
+            p->values[from].readers += op->own && k == 0 ? 1 : 2; /* 2: needs it in memory */
+            p->values[from].writers += op->back;
+        }
+    }
+    for (int32_t i = 0; i < p->op_count; i++) {
+        dro__gvalue *v = &p->values[p->ops[i].end];
+        const dro__gtail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
+        v->lazy = tail && tail->deferred && tail->conv && tail->residual < 0 && v->readers == 1;
+    }
+}
+
+/* The first operation that reads a value, -1: none. */
+static int32_t first_reader(const dro__gprogram *p, int32_t value)
+{
+    for (int32_t i = 0; i < p->op_count; i++) {
+        int32_t tail = p->values[p->ops[i].end].tail;
+        if (tail >= 0 && p->tails[tail].residual == value)
+            return i;
+        for (int k = 0; k < p->ops[i].input_count; k++)
+            if (p->ops[i].in[k] == value)
+                return i;
+    }
+    return -1;
+}
+
+/* A value whose first reader is one of our own convolutions is worked out by it. */
+static void find_fillers(dro__gprogram *p)
+{
+    for (int32_t i = 0; i < p->op_count; i++) {
+        int32_t end = p->ops[i].end;
+        dro__gvalue *v = &p->values[end];
+        const dro__gtail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
+        v->filler = -1;
+        if (!tail || !tail->deferred || !tail->conv || v->lazy)
+            continue;
+        const dro__gvalue *residual = tail->residual < 0 ? v : &p->values[tail->residual];
+        int32_t first = first_reader(p, end);
+        if (first < 0 || !p->ops[first].own || p->ops[first].in[0] != end ||
+            residual->bf16 != v->bf16 || residual->stored != residual->extent.channels)
+            continue;
+        v->filler = first;
+    }
+}
+
+/* One block for what all tails gather: the forward pass's, then the backward pass's. */
+static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
+{
+    size_t count = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        count = 0;
+        for (int32_t k = 0; k < p->tail_count; k++) {
+            dro__numbers *n = &p->tails[k].numbers;
+            if (pass)
+                n->sums = p->sums + count, n->back = p->back + count;
+            count += 2 * DRO__PARTS * (size_t)n->channels;
+        }
+        if (pass)
+            break;
+        p->sums = dro__cuda_alloc(2 * count + 1, sizeof(double));
+        if (!p->sums)
+            return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+        p->back = p->sums + count;
+    }
+    p->sums_bytes = count * sizeof(double);
+    find_fillers(p);
+    return DRO_OK;
+}
+
+static void compiler_free(compiler *c)
+{
+    dro__free(c->needed);
+    dro__free(c->readers);
+    dro__free(c->reader);
+    dro__free(c->begin);
+    dro__free(c->converted);
+}
+
+dro_status dro__gprogram_create(dro__cuda_network *net, bool training)
+{
+    enum { MORE = 3 }; /* every value may be converted twice */
+    size_t count = (size_t)net->graph->count;
+    dro__gprogram *out = &net->program[training];
+    compiler c = {.net = net, .graph = net->graph, .out = out};
+    out->training = training;
+    out->values = dro__alloc(MORE * count, sizeof *out->values);
+    out->tails = dro__alloc(count, sizeof *out->tails);
+    out->ops = dro__alloc(MORE * count, sizeof *out->ops);
+    out->value_count = net->graph->count;
+    c.needed = dro__alloc(count, sizeof *c.needed);
+    c.readers = dro__alloc(count, sizeof *c.readers);
+    c.reader = dro__alloc(count, sizeof *c.reader);
+    c.begin = dro__alloc(count, sizeof *c.begin);
+    c.converted = dro__alloc(MORE * count, sizeof *c.converted);
+    dro_status status = DRO_OK;
+    if (!out->values || !out->tails || !out->ops || !c.needed || !c.readers || !c.reader ||
+        !c.begin || !c.converted)
+        status = dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a network");
+    if (status == DRO_OK) {
+        for (size_t i = 0; i < count; i++)
+            c.begin[i] = (int32_t)i;
+        memset(c.converted, -1, MORE * count * sizeof *c.converted);
+        find_needed(&c);
+        status = emit_all(&c);
+    }
+    if (status == DRO_OK) {
+        count_uses(out);
+        status = make_sums(net, out);
+    }
+    compiler_free(&c);
+    return status;
+}
+
+void dro__gprogram_destroy(dro__gprogram *p)
+{
+    for (int32_t k = 0; p->tails && k < p->tail_count; k++) {
+        dro__cuda_free(p->tails[k].numbers.mean); /* the first of its arrays */
+    }
+    dro__cuda_free(p->sums);
+    dro__free(p->values);
+    dro__free(p->tails);
+    dro__free(p->ops);
+    dro__cuda_free(p->memory);
+}
+
+/* ---- memory ---- */
+
+/* The next piece of a block; NULL base: only counts. */
+static void *take(char *base, size_t *used, size_t bytes)
+{
+    enum { ALIGN = 256 };
+    void *at = base ? base + *used : NULL;
+    *used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return at;
+}
+
+static size_t lay_out(dro__gprogram *p, size_t room, char *base)
+{
+    size_t used = 0;
+    for (int32_t i = -1; i < p->op_count; i++) {
+        int32_t end = i < 0 ? 0 : p->ops[i].end; /* the input first */
+        dro__gvalue *v = &p->values[end];
+        dro__gtail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
+        size_t bytes = room * v->size * (v->bf16 ? 2 : 4);
+        v->data = v->lazy ? NULL : take(base, &used, bytes);
+        v->grad = p->training && v->wants ? take(base, &used, bytes) : NULL;
+        if (tail && tail->conv)
+            tail->z = tail->deferred ? take(base, &used, bytes) : v->data;
+    }
+    return used;
+}
+
+dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room)
+{
+    if (room <= p->room)
+        return DRO_OK;
+    dro__cuda_free(p->memory);
+    p->room = 0;
+    size_t bytes = lay_out(p, room, NULL);
+    p->memory = dro__cuda_alloc(bytes, 1);
+    if (!p->memory)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY,
+                         "the GPU has no memory for a batch of %zu: %zu MiB are needed", room,
+                         bytes >> 20);
+    lay_out(p, room, p->memory);
+    p->room = room;
+    return DRO_OK;
+}

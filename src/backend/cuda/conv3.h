@@ -1,0 +1,63 @@
+/* Convolutions of 3 x 3, padding 1, stride 1 or 2, between 16, 32 and 64 channels, on the tensor cores: what the
+ * ResNets for small images are made of. They read their input through the tail that makes it, gather the
+ * moments of what they write, and do a batch norm's backward pass where they read a slope. */
+#ifndef DRO_CUDA_CONV3_H
+#define DRO_CUDA_CONV3_H
+
+#include "kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dro__conv3 {
+    dro__parts parts;
+    int bf16; /* of all values: bfloat16, or floats that are rounded to tf32 */
+    int in, out, stride;
+    int height, width;         /* of the input */
+    int out_height, out_width; /* of the output */
+    const void *weights;       /* DRO__PACK_TAPS */
+    int early; /* the kernel queued before is one of these: this one may begin while that one ends */
+
+    /* the input: as it is, or (lazy) worked out of the z of its tail and the residual, which may be NULL */
+    const void *x, *x_residual;
+    int lazy, x_relu;
+    dro__numbers x_numbers;
+    int x_finish; /* its numbers are still to be made from the sums */
+    dro__norm_source x_source;
+    void *x_fill; /* where the input is to be kept, or NULL */
+
+    /* forward */
+    void *z;
+    double *sums; /* (parts, 2, out) of z and z^2 are added here; NULL: not wanted */
+
+    /* backward: g is the slope of the tail's sum; dz = p g + q (z - mean) + r, or g without a norm */
+    const void *g;
+    int norm;
+    dro__numbers numbers;
+    int finish; /* its numbers are still to be made from the sums; the weight gradient keeps them */
+    dro__norm_grads norm_grads;
+
+    /* data gradient: dx = add + ..., closed (masked, its sums taken) when close is set */
+    const void *add;
+    void *dx;
+    int close;     /* x is the end of a tail whose slope is complete with this */
+    const void *y; /* the mask comes from y > 0; NULL: from the lazy tail */
+    const void *x_z;
+
+    /* weight gradient, (out, real_in, 9) by part */
+    int real_in;
+    float *partial; /* dro__gpu_conv3_partial() floats */
+    float *grads[2];
+} dro__conv3;
+
+int dro__gpu_conv3_fits(int in, int out, int stride);
+size_t dro__gpu_conv3_partial(int in, int out);
+void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *c);
+void dro__gpu_conv3_data(cudaStream_t s, const dro__conv3 *c);
+void dro__gpu_conv3_weight(cudaStream_t s, const dro__conv3 *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,253 @@
+/* The cuda backend's table: memory and vector operations on the GPU.
+ *
+ * Losses, coefficients, margins and the rows of a table are host memory, as they are on every backend, so
+ * the operations on them are the reference's; w and everything as long as w is the GPU's. */
+#include "cuda.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- is there one ---- */
+
+static const char *missing(void)
+{
+    static _Thread_local char text[160];
+    int count = 0, major = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaSuccess && count > 0)
+        error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+    cudaGetLastError(); /* forget it */
+    if (error == cudaErrorInsufficientDriver || error == cudaErrorStubLibrary)
+        return "no NVIDIA driver that is new enough for CUDA 13";
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
+        return "no NVIDIA GPU on this machine";
+    if (error != cudaSuccess) {
+        snprintf(text, sizeof text, "the NVIDIA driver says: %s", cudaGetErrorString(error));
+        return text;
+    }
+    return major < 9 ? "the GPU is older than compute capability 9.0 (Hopper)" : NULL;
+}
+
+static bool works(void)
+{
+    return missing() == NULL;
+}
+
+dro_status dro__cuda_check(dro_context *ctx, cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return DRO_OK;
+    cudaGetLastError();
+    if (error == cudaErrorMemoryAllocation)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+    return dro__fail(ctx, DRO_ERR_DEVICE, "%.60s: %s", what, cudaGetErrorString(error));
+}
+
+/* ---- memory ---- */
+
+void *dro__cuda_alloc(size_t count, size_t size)
+{
+    void *memory = NULL;
+    if (size && count > SIZE_MAX / size)
+        return NULL;
+    size_t bytes = count > 0 && size > 0 ? count * size : 1;
+    if (cudaMalloc(&memory, bytes) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    cudaMemsetAsync(memory, 0, bytes, DRO__STREAM);
+    cudaStreamSynchronize(DRO__STREAM);
+    return memory;
+}
+
+void dro__cuda_free(void *memory)
+{
+    if (memory)
+        cudaFree(memory);
+}
+
+void *dro__cuda_host_alloc(size_t bytes)
+{
+    void *memory = NULL;
+    if (cudaHostAlloc(&memory, bytes ? bytes : 1, cudaHostAllocMapped) == cudaSuccess)
+        return memory;
+    cudaGetLastError();
+    return NULL;
+}
+
+void dro__cuda_host_free(void *memory)
+{
+    if (memory)
+        cudaFreeHost(memory);
+}
+
+bool dro__cuda_is_device(const void *pointer)
+{
+    struct cudaPointerAttributes about;
+    if (cudaPointerGetAttributes(&about, pointer) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    return about.type == cudaMemoryTypeDevice;
+}
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, DRO__STREAM);
+    cudaStreamSynchronize(DRO__STREAM);
+}
+
+/* ---- vectors ---- */
+
+/* Room for what a pass returns; each thread has its own, as it has its own stream. */
+typedef struct scratch {
+    double *partial;
+    unsigned *counter;
+    unsigned long long *first;
+    double *result; /* seen by both sides */
+} scratch;
+
+static scratch *scratch_of_thread(void)
+{
+    static _Thread_local scratch s;
+    if (s.result)
+        return &s;
+    s.partial = dro__cuda_alloc(DRO__GPU_BLOCKS * DRO__GPU_NORM, sizeof *s.partial);
+    s.counter = dro__cuda_alloc(1, sizeof *s.counter);
+    s.first = dro__cuda_alloc(1, sizeof *s.first);
+    double *result = dro__cuda_host_alloc(DRO__GPU_NORM * sizeof *result);
+    if (!s.partial || !s.counter || !s.first || !result)
+        return NULL;
+    cudaMemsetAsync(s.first, 0xff, sizeof *s.first, DRO__STREAM);
+    s.result = result;
+    return &s;
+}
+
+static void fused(dro__pool *pool, dro__fused *f)
+{
+    (void)pool;
+    scratch *s = scratch_of_thread();
+    dro__gpu_fused g = {.n = f->n,
+                        .inputs = f->inputs,
+                        .outputs = f->outputs,
+                        .norms = s ? f->norms : 0,
+                        .prox_out = f->prox_out,
+                        .threshold = f->prox.threshold,
+                        .scale = f->prox.scale,
+                        .low = f->prox.low,
+                        .high = f->prox.high};
+    for (int m = 0; m < DRO__FUSED_NORM; m++)
+        f->norm[m] = s ? 0 : HUGE_VAL; /* no memory: a norm that stops whoever reads it */
+    if (f->n == 0)
+        return;
+    memcpy(g.in, f->in, sizeof g.in);
+    memcpy(g.out, f->out, sizeof g.out);
+    memcpy(g.coef, f->coef, sizeof g.coef);
+    memcpy(g.norm_coef, f->norm_coef, sizeof g.norm_coef);
+    for (int k = 0; k < f->inputs; k++) {
+        for (int j = 0; j < f->outputs; j++)
+            g.used[k] |= f->coef[j][k] != 0;
+        for (int m = 0; m < f->norms; m++)
+            g.used[k] |= f->norm_coef[m][k] != 0;
+    }
+    if (s)
+        g.partial = s->partial, g.counter = s->counter, g.result = s->result;
+    dro__gpu_fused_pass(DRO__STREAM, &g);
+    if (!g.norms)
+        return;
+    cudaStreamSynchronize(DRO__STREAM);
+    for (int m = 0; m < f->norms; m++)
+        f->norm[m] = s->result[m];
+}
+
+static int64_t first_bad(dro__pool *pool, size_t n, const float *x)
+{
+    (void)pool;
+    scratch *s = scratch_of_thread();
+    if (n == 0)
+        return -1;
+    if (!s)
+        return 0;
+    unsigned long long *found = (unsigned long long *)s->result;
+    *found = 0; /* unless the pass says otherwise: a GPU that fails is bad too */
+    dro__gpu_first_bad(DRO__STREAM, n, x, s->first, s->counter, found);
+    if (cudaStreamSynchronize(DRO__STREAM) != cudaSuccess)
+        return 0;
+    return *found == ~0ull ? -1 : (int64_t)*found;
+}
+
+static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size_t blocks,
+                         double threshold)
+{
+    (void)pool;
+    int64_t *there = dro__cuda_alloc(blocks + 1, sizeof *there);
+    if (!there)
+        return;
+    copy(there, offsets, (blocks + 1) * sizeof *there);
+    dro__gpu_block_shrink(DRO__STREAM, x, there, blocks, threshold);
+    cudaStreamSynchronize(DRO__STREAM);
+    dro__cuda_free(there);
+}
+
+static double tilt(size_t n, const float *losses, double scale, double log_u, double cap,
+                   float *coef, uint64_t *caps)
+{
+    return dro__backend_ref.tilt(n, losses, scale, log_u, cap, coef, caps);
+}
+
+/* ---- linear models: their rows are in host memory, and reading them is all the work there is ---- */
+
+static void rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
+                     const float *w, float *margins)
+{
+    float *here = dro__alloc(rows->features, sizeof *here);
+    for (size_t i = 0; !here && i < count; i++)
+        margins[i] = NAN;
+    if (!here)
+        return;
+    copy(here, w, rows->features * sizeof *here);
+    dro__backend_ref.rows_dot(pool, rows, ids, count, here, margins);
+    dro__free(here);
+}
+
+static void rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
+                     const size_t *counts, int parts, const float *coef, float *const *grads)
+{
+    float *here = dro__alloc(2 * rows->features, sizeof *here),
+          *both[2] = {here, here + rows->features};
+    if (here)
+        dro__backend_ref.rows_sum(pool, rows, ids, counts, parts, coef, both);
+    for (int k = 0; k < parts; k++) {
+        if (here)
+            copy(grads[k], both[k], rows->features * sizeof *here);
+        else
+            cudaMemset(grads[k], 0xff, rows->features * sizeof *here); /* NaN: refused */
+    }
+    dro__free(here);
+}
+
+static void loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
+                 const float *y, float *losses, float *slopes)
+{
+    dro__backend_ref.loss(pool, kind, count, margins, y, losses, slopes);
+}
+
+const dro__backend dro__backend_cuda = {
+    .name = "cuda",
+    .summary = "one NVIDIA GPU: cuDNN, cuBLAS and kernels of our own",
+    .works = works,
+    .missing = missing,
+    .alloc = dro__cuda_alloc,
+    .free = dro__cuda_free,
+    .copy_in = copy,
+    .copy_out = copy,
+    .fused = fused,
+    .first_bad = first_bad,
+    .block_shrink = block_shrink,
+    .tilt = tilt,
+    .rows_dot = rows_dot,
+    .rows_sum = rows_sum,
+    .loss = loss,
+    .net = &dro__cuda_net,
+};

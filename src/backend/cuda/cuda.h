@@ -1,0 +1,28 @@
+/* The cuda backend: one NVIDIA GPU of compute capability 9.0 or later. Everything is queued on the calling
+ * thread's own stream; a call waits only when it returns numbers. */
+#ifndef DRO_CUDA_H
+#define DRO_CUDA_H
+
+#include "kernels.h"
+
+#include "../graph.h"
+
+extern const dro__net_backend dro__cuda_net;
+
+/* The stream that a thread's calls are queued on. */
+#define DRO__STREAM cudaStreamPerThread
+
+/* Zeroed device memory, NULL when there is none. */
+void *dro__cuda_alloc(size_t count, size_t size);
+void dro__cuda_free(void *memory);
+/* Whether a pointer is the device's own memory. */
+bool dro__cuda_is_device(const void *pointer);
+/* Memory that both sides see, not zeroed; freed with dro__cuda_host_free. */
+void *dro__cuda_host_alloc(size_t bytes);
+void dro__cuda_host_free(void *memory);
+
+/* A failed call of the runtime as a status with its text. */
+dro_status dro__cuda_check(dro_context *ctx, cudaError_t error, const char *what);
+#define DRO__CUDA(ctx, call) DRO_TRY(dro__cuda_check((ctx), (call), #call))
+
+#endif

@@ -1,0 +1,177 @@
+/* The cuda backend's kernels as C functions. Each queues its work on a stream and returns at once; errors of a
+ * launch are found by the caller (cudaGetLastError, or the end of a capture).
+ *
+ * Values are (examples, height, width, channels), of float or bfloat16: a dro__typed says which. */
+#ifndef DRO_CUDA_KERNELS_H
+#define DRO_CUDA_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dro__typed {
+    void *p; /* NULL: none */
+    int bf16;
+} dro__typed;
+
+/* The examples of a call: part k is first[k] .. first[k+1] - 1. */
+typedef struct dro__parts {
+    int count, first[3];
+} dro__parts;
+
+typedef struct dro__extent {
+    int channels, height, width;
+} dro__extent;
+
+typedef struct dro__gpu_window {
+    int kernel[2], stride[2], pad[2];
+} dro__gpu_window;
+
+/* A tail's numbers, (parts, channels) each:  y = (z - mean) * scale + shift,  dz = p g + q (z - mean) + r.
+ * sums and back are (parts, 2, channels): what the forward and the backward pass gather, 0 before. */
+typedef struct dro__numbers {
+    int channels;
+    float *mean, *inverse, *scale, *shift, *p, *q, *r;
+    double *sums, *back;
+} dro__numbers;
+
+/* What a batch norm's numbers are made of. Pointers are NULL where there is none. */
+typedef struct dro__norm_source {
+    const float *gamma, *beta, *bias; /* bias: of the convolution before it */
+    const float *running;             /* (2, channels) */
+    float *taken;                     /* (2, channels) running statistics after this batch */
+    float eps;
+    double momentum;
+} dro__norm_source;
+
+/* Where the gradients of a tail's own parameters go, by part. */
+typedef struct dro__norm_grads {
+    float *gamma[2], *beta[2], *bias[2];
+} dro__norm_grads;
+
+/* ---- tails.cu ---- */
+
+void dro__gpu_constants(cudaStream_t s, dro__numbers n, dro__norm_source from);
+void dro__gpu_sums(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z, dro__numbers n);
+void dro__gpu_finish_forward(cudaStream_t s, dro__parts parts, int area, dro__numbers n,
+                             dro__norm_source from);
+/* y = act((z - mean) * scale + shift + residual) */
+void dro__gpu_apply(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z, dro__numbers n,
+                    dro__typed residual, int relu, dro__typed y);
+/* g = slope where y > 0 (relu), and the sums of g and of g (z - mean); z, y may be none. */
+void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed slope, dro__typed y,
+                    dro__typed z, int relu, dro__numbers n, dro__typed g);
+/* batch: the statistics were the batch's. */
+void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int area, int batch, dro__numbers n,
+                              dro__norm_grads grads);
+/* dz = p g + q (z - mean) + r + add; z may be none. */
+void dro__gpu_slope(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed g, dro__typed z,
+                    dro__numbers n, dro__typed add, dro__typed dz);
+
+/* ---- layers.cu: y from x; and dx = add + what dy gives, add may be none ---- */
+
+/* x: (examples, channels, height, width) floats of the examples from `first` on; pads channels to `stored`. */
+void dro__gpu_input(cudaStream_t s, int first, int count, dro__extent e, int stored, const float *x,
+                    dro__typed y);
+void dro__gpu_affine(cudaStream_t s, int n, dro__extent e, const float *scale, const float *shift,
+                     dro__typed x, dro__typed add, dro__typed y);
+void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, dro__typed y);
+void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, dro__typed dy, dro__typed add,
+                        dro__typed dx);
+/* keys: (examples). In both directions y = scale * x + add. */
+void dro__gpu_dropout(cudaStream_t s, int n, dro__extent e, float rate, int layer,
+                      const uint64_t *keys, dro__typed x, dro__typed add, dro__typed y);
+void dro__gpu_add(cudaStream_t s, size_t count, dro__typed a, dro__typed b, dro__typed y);
+void dro__gpu_pool(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
+                   int max, dro__typed x, dro__typed y);
+void dro__gpu_pool_back(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
+                        int max, dro__typed x, dro__typed dy, dro__typed add, dro__typed dx);
+void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro__typed x, dro__typed y);
+void dro__gpu_global_pool_back(cudaStream_t s, int n, dro__extent in, dro__typed dy, dro__typed add,
+                               dro__typed dx);
+/* Channels of `part` into those of `whole` from `at` on; back the other way. */
+void dro__gpu_concat(cudaStream_t s, int n, dro__extent part, int whole, int at, dro__typed x,
+                     dro__typed y);
+void dro__gpu_concat_back(cudaStream_t s, int n, dro__extent part, int whole, int at, dro__typed dy,
+                          dro__typed add, dro__typed dx);
+void dro__gpu_shortcut(cudaStream_t s, int n, dro__extent in, dro__extent out, int stride,
+                       dro__typed x, dro__typed y);
+void dro__gpu_shortcut_back(cudaStream_t s, int n, dro__extent in, dro__extent out, int stride,
+                            dro__typed dy, dro__typed add, dro__typed dx);
+/* Between (height, width, channels) and the parameters' order (channels, height, width). */
+void dro__gpu_flatten(cudaStream_t s, int n, dro__extent e, dro__typed x, dro__typed y);
+void dro__gpu_flatten_back(cudaStream_t s, int n, dro__extent e, dro__typed dy, dro__typed add,
+                           dro__typed dx);
+void dro__gpu_rows_bias(cudaStream_t s, int n, int outputs, const float *bias, float *y);
+void dro__gpu_columns(cudaStream_t s, dro__parts parts, int outputs, const float *dy,
+                      float *const *sums);
+
+/* ---- loss.cu ---- */
+
+typedef struct dro__loss_args {
+    int kind, outputs; /* dro__net_loss */
+    float smoothing, gamma, weight;
+    const float *adjust;   /* (outputs) or NULL */
+    const int32_t *labels; /* (examples) or NULL */
+    const float *targets;  /* (examples, outputs) or NULL */
+} dro__loss_args;
+
+/* losses (+)= weight * loss; slopes (examples, outputs) of the loss by the logits, times weight. */
+void dro__gpu_loss(cudaStream_t s, int n, dro__loss_args a, const float *logits, int add,
+                   float *losses, float *slopes);
+void dro__gpu_loss_back(cudaStream_t s, int n, int outputs, const float *coef, const float *slopes,
+                        dro__typed add, dro__typed dx);
+
+/* ---- weights.cu: between w and what the convolutions read ---- */
+
+typedef enum dro__pack_kind {
+    DRO__PACK_CUDNN, /* (out, kernel, in) */
+    DRO__PACK_TAPS /* (kernel, out, in), and behind it for the data gradient (kernel turned, in, out) */
+} dro__pack_kind;
+
+typedef struct dro__packing {
+    dro__pack_kind kind;
+    int out, in, taps; /* in, out: of the parameters */
+    int stored_in;     /* as packed, the rest 0 */
+    const float *from; /* (out, in, taps) */
+    dro__typed to;
+} dro__packing;
+
+/* table: (count) in device memory; largest: the most pairs of channels of one of them. */
+void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest);
+/* dw (out, taps, in) into grad (out, in, taps) */
+void dro__gpu_unpack(cudaStream_t s, int out, int in, int taps, dro__typed dw, float *grad);
+
+/* ---- vector.cu ---- */
+
+enum { DRO__GPU_IN = 6, DRO__GPU_OUT = 3, DRO__GPU_NORM = 3, DRO__GPU_BLOCKS = 528 };
+
+typedef struct dro__gpu_fused {
+    size_t n;
+    int inputs, outputs, norms, prox_out;
+    int used[DRO__GPU_IN];
+    const float *in[DRO__GPU_IN];
+    float *out[DRO__GPU_OUT];
+    double coef[DRO__GPU_OUT][DRO__GPU_IN], norm_coef[DRO__GPU_NORM][DRO__GPU_IN];
+    double threshold, scale, low, high;
+    double *partial;   /* (blocks, norms) device */
+    unsigned *counter; /* device, 0 */
+    double *result;    /* (norms) memory that both see */
+} dro__gpu_fused;
+
+void dro__gpu_fused_pass(cudaStream_t s, const dro__gpu_fused *f);
+/* *first (device, all ones) the lowest bad index; the last block moves it to *result. */
+void dro__gpu_first_bad(cudaStream_t s, size_t n, const float *x, unsigned long long *first,
+                        unsigned *counter, unsigned long long *result);
+void dro__gpu_block_shrink(cudaStream_t s, float *x, const int64_t *offsets, size_t blocks,
+                           double threshold);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

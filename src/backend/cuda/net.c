@@ -1,0 +1,428 @@
+/* A network of the cuda backend: life, what crosses between host and GPU, and recorded passes.
+ *
+ * A pass is queued directly the first time a shape of call is seen and recorded the second time, so that the
+ * libraries have loaded what they need. Everything a recorded pass touches is at a fixed place: w and the
+ * examples are copied in before it, gradients copied out after it. */
+#include "net.h"
+
+#include <string.h>
+
+/* ---- life ---- */
+
+static void rows_free(dro__cuda_network *net)
+{
+    dro__cuda_free(net->x);
+    dro__cuda_host_free(net->losses);
+    dro__cuda_host_free(net->coef);
+    dro__cuda_host_free(net->targets);
+    dro__cuda_host_free(net->labels);
+    dro__cuda_host_free(net->keys);
+    for (int h = 0; h < DRO__HEADS; h++) {
+        dro__cuda_free(net->slopes[h]);
+        net->slopes[h] = NULL;
+    }
+    net->x = net->losses = net->coef = net->targets = NULL;
+    net->labels = NULL;
+    net->keys = NULL;
+    net->row_room = 0;
+}
+
+static void forget(dro__cuda_network *net)
+{
+    for (int k = 0; k < DRO__RECORDINGS; k++) {
+        if (net->recordings[k].forward)
+            cudaGraphExecDestroy(net->recordings[k].forward);
+        if (net->recordings[k].backward)
+            cudaGraphExecDestroy(net->recordings[k].backward);
+        net->recordings[k] = (dro__recording){0};
+    }
+}
+
+static void destroy(void *live)
+{
+    dro__cuda_network *net = live;
+    if (!net)
+        return;
+    cudaStreamSynchronize(DRO__STREAM);
+    forget(net);
+    dro__library_close(net);
+    for (int k = 0; k < 2; k++)
+        dro__gprogram_destroy(&net->program[k]);
+    for (int32_t i = 0; i < net->graph->count; i++) {
+        if (net->packed)
+            dro__cuda_free(net->packed[i]);
+        if (net->scales)
+            dro__cuda_free(net->scales[i]);
+    }
+    void *device[] = {net->packings, net->w,         net->grads[0], net->grads[1], net->taken,
+                      net->adjust,   net->workspace, net->scratch,  net->dw};
+    for (size_t k = 0; k < sizeof device / sizeof device[0]; k++)
+        dro__cuda_free(device[k]);
+    rows_free(net);
+    if (net->side)
+        cudaStreamDestroy(net->side);
+    for (int k = 0; k < DRO__BESIDE; k++) {
+        if (net->other[k])
+            cudaStreamDestroy(net->other[k]);
+        dro__cuda_free(net->partial[k]);
+    }
+    if (net->fork)
+        cudaEventDestroy(net->fork);
+    if (net->join)
+        cudaEventDestroy(net->join);
+    dro__free(net->convs);
+    dro__free(net->packed);
+    dro__free(net->scales);
+    dro__free(net);
+}
+
+/* The packed weights of every convolution of the training program, which has all of them. */
+static dro_status make_packings(dro__cuda_network *net)
+{
+    const dro__gprogram *p = &net->program[1];
+    dro__packing *table = dro__alloc((size_t)p->op_count, sizeof *table);
+    size_t partial = 0;
+    bool ok = table != NULL;
+    for (int32_t i = 0; ok && i < p->op_count; i++) {
+        const dro__gop *op = &p->ops[i];
+        if (!op->node || op->node->op != DRO__OP_CONV)
+            continue;
+        const dro__gvalue *in = &p->values[op->in[0]];
+        dro__packing t = {.kind = op->own ? DRO__PACK_TAPS : DRO__PACK_CUDNN,
+                          .out = op->node->channels,
+                          .in = in->extent.channels,
+                          .stored_in = in->stored,
+                          .taps = op->node->window.kernel[0] * op->node->window.kernel[1],
+                          .from = dro__parameters(net, op->node, op->node->weight)};
+        size_t size = (size_t)t.out * (size_t)t.stored_in * (size_t)t.taps * (op->own ? 2 : 1);
+        t.to = (dro__typed){dro__cuda_alloc(size, net->bf16 ? 2 : 4), net->bf16};
+        net->packed[op->index] = t.to.p;
+        size_t pairs = size / (size_t)t.taps;
+        net->packing_largest = pairs > net->packing_largest ? pairs : net->packing_largest;
+        size_t floats = op->own ? dro__gpu_conv3_partial(t.stored_in, t.out) : 0;
+        partial = floats > partial ? floats : partial;
+        table[net->packing_count++] = t;
+        ok = t.to.p != NULL;
+    }
+    size_t bytes = (size_t)net->packing_count * sizeof *table;
+    net->packings = ok ? dro__cuda_alloc(bytes, 1) : NULL;
+    for (int k = 0; ok && k < DRO__BESIDE; k++) {
+        net->partial[k] = dro__cuda_alloc(partial, sizeof(float));
+        ok = net->partial[k] != NULL;
+    }
+    if (net->packings)
+        cudaMemcpy(net->packings, table, bytes, cudaMemcpyHostToDevice);
+    dro__free(table);
+    return net->packings && ok ? DRO_OK
+                               : dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+}
+
+/* Constants of the graph. */
+static dro_status make_constants(dro__cuda_network *net)
+{
+    const dro__graph *g = net->graph;
+    size_t outputs = dro__node_size(&g->nodes[g->heads[0]]);
+    for (int32_t i = 0; i < g->count; i++) {
+        const dro__node *node = &g->nodes[i];
+        size_t bytes = (size_t)node->channels * sizeof(float);
+        if (node->op != DRO__OP_AFFINE)
+            continue;
+        float *to = net->scales[i] = dro__cuda_alloc(2 * bytes, 1);
+        if (!to)
+            return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+        cudaMemcpy(to, node->scale, bytes, cudaMemcpyHostToDevice);
+        cudaMemcpy(to + node->channels, node->shift, bytes, cudaMemcpyHostToDevice);
+    }
+    if (!g->adjust)
+        return DRO_OK;
+    net->adjust = dro__cuda_alloc(outputs, sizeof(float));
+    if (!net->adjust)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+    cudaMemcpy(net->adjust, g->adjust, outputs * sizeof(float), cudaMemcpyHostToDevice);
+    return DRO_OK;
+}
+
+static dro_status start(dro__cuda_network *net)
+{
+    const dro__graph *g = net->graph;
+    size_t count = (size_t)g->count;
+    net->convs = dro__alloc(count, sizeof *net->convs);
+    net->packed = dro__alloc(count, sizeof *net->packed);
+    net->scales = dro__alloc(count, sizeof *net->scales);
+    net->w = dro__cuda_alloc(g->dim + 1, sizeof(float));
+    net->taken = dro__cuda_alloc(g->statistics_size + 1, sizeof(float));
+    for (int k = 0; k < DRO__PARTS; k++)
+        net->grads[k] = dro__cuda_alloc(g->dim + 1, sizeof(float));
+    if (!net->convs || !net->packed || !net->scales || !net->w || !net->taken || !net->grads[0] ||
+        !net->grads[1])
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a network");
+    int low = 0, high = 0;
+    DRO__CUDA(net->ctx, cudaDeviceGetStreamPriorityRange(&low, &high));
+    DRO__CUDA(net->ctx, cudaStreamCreateWithPriority(&net->side, cudaStreamNonBlocking, high));
+    for (int k = 0; k < DRO__BESIDE; k++)
+        DRO__CUDA(net->ctx,
+                  cudaStreamCreateWithPriority(&net->other[k], cudaStreamNonBlocking, low));
+    DRO__CUDA(net->ctx, cudaEventCreateWithFlags(&net->fork, cudaEventDisableTiming));
+    DRO__CUDA(net->ctx, cudaEventCreateWithFlags(&net->join, cudaEventDisableTiming));
+    DRO_TRY(dro__library_open(net));
+    for (int training = 0; training < 2; training++)
+        DRO_TRY(dro__gprogram_create(net, training));
+    DRO_TRY(make_packings(net));
+    return make_constants(net);
+}
+
+static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__net_memory *memory,
+                         void **live)
+{
+    dro__cuda_network *net = dro__alloc(1, sizeof *net);
+    if (!net)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a network");
+    net->ctx = ctx;
+    net->graph = graph;
+    net->memory = *memory;
+    net->bf16 = graph->precision == DRO__BF16;
+    dro_status status = start(net);
+    if (status != DRO_OK) {
+        destroy(net);
+        return status;
+    }
+    *live = net;
+    return DRO_OK;
+}
+
+/* ---- what crosses ---- */
+
+static dro_status rows_grow(dro__cuda_network *net, size_t rows)
+{
+    const dro__graph *g = net->graph;
+    size_t outputs = dro__node_size(&g->nodes[g->heads[0]]), input = dro__node_size(&g->nodes[0]);
+    if (rows <= net->row_room)
+        return DRO_OK;
+    forget(net);
+    rows_free(net);
+    net->x = dro__cuda_alloc(rows * input, sizeof(float));
+    net->losses = dro__cuda_host_alloc(rows * sizeof(float));
+    net->coef = dro__cuda_host_alloc(rows * sizeof(float));
+    net->targets = dro__cuda_host_alloc(rows * outputs * sizeof(float));
+    net->labels = dro__cuda_host_alloc(rows * sizeof(int32_t));
+    net->keys = dro__cuda_host_alloc(rows * sizeof(uint64_t));
+    bool ok = net->x && net->losses && net->coef && net->targets && net->labels && net->keys;
+    for (int h = 0; h < DRO__HEADS; h++) {
+        net->slopes[h] = dro__cuda_alloc(rows * outputs, sizeof(float));
+        ok = ok && net->slopes[h];
+    }
+    if (!ok) {
+        rows_free(net);
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory for a batch of %zu",
+                         rows);
+    }
+    net->row_room = rows;
+    return DRO_OK;
+}
+
+/* Labels, keys and targets of a part that begins at example `first`. */
+static void take_labels(dro__cuda_network *net, const dro_net_batch *part, size_t first)
+{
+    size_t outputs = dro__node_size(&net->graph->nodes[net->graph->heads[0]]);
+    for (size_t i = 0; i < part->count; i++)
+        net->keys[first + i] = part->keys ? part->keys[i] : i;
+    if (part->labels)
+        memcpy(net->labels + first, part->labels, part->count * sizeof *net->labels);
+    float *to = net->targets + first * outputs;
+    for (size_t i = 0; net->has_targets && i < part->count; i++)
+        for (size_t j = 0; j < outputs; j++)
+            to[i * outputs + j] = part->targets  ? part->targets[i * outputs + j]
+                                  : outputs == 1 ? (float)part->labels[i]
+                                                 : (float)((size_t)part->labels[i] == j);
+}
+
+/* Makes everything ready for a call: room, algorithms, the examples and w on the GPU. */
+static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w,
+                        const dro_net_batch *parts, int count)
+{
+    const dro__node *input = &net->graph->nodes[0];
+    size_t size = dro__node_size(input), total = 0, first = 0;
+    net->parts = (dro__parts){.count = count};
+    net->has_targets = false;
+    for (int k = 0; k < count; k++) {
+        total += parts[k].count;
+        if (total > INT32_MAX / 64)
+            return dro__fail(net->ctx, DRO_ERR_RANGE, "a batch of %zu is too large", total);
+        net->parts.first[k + 1] = (int)total;
+        net->has_targets = net->has_targets || (parts[k].targets && (int)net->graph->loss >= 3);
+    }
+    DRO_TRY(rows_grow(net, total));
+    if (total > p->room)
+        forget(net);
+    DRO_TRY(dro__gprogram_place(net, p, total));
+    for (int32_t i = 0; i < p->op_count; i++)
+        if (p->ops[i].node && p->ops[i].node->op == DRO__OP_CONV && !p->ops[i].own)
+            DRO_TRY(dro__conv_prepare(net, p, &p->ops[i]));
+    DRO__CUDA(net->ctx, cudaMemcpyAsync(net->w, w, net->graph->dim * sizeof(float),
+                                        cudaMemcpyDefault, DRO__STREAM));
+    dro__extent e = {input->channels, input->height, input->width};
+    for (int k = 0; k < count; first += parts[k++].count) {
+        const float *x = parts[k].x;
+        if (!dro__cuda_is_device(x)) {
+            float *there = net->x + first * size;
+            DRO__CUDA(net->ctx, cudaMemcpyAsync(there, x, parts[k].count * size * sizeof(float),
+                                                cudaMemcpyHostToDevice, DRO__STREAM));
+            x = there;
+        }
+        dro__gpu_input(DRO__STREAM, (int)first, (int)parts[k].count, e, p->values[0].stored, x,
+                       dro__typed_of(&p->values[0], p->values[0].data));
+        take_labels(net, &parts[k], first);
+    }
+    return DRO_OK;
+}
+
+/* ---- recorded passes ---- */
+
+static dro__recording *recording_of(dro__cuda_network *net, bool training)
+{
+    for (int k = 0; k < DRO__RECORDINGS; k++) {
+        dro__recording *r = &net->recordings[k];
+        if (r->used && r->training == training &&
+            memcmp(&r->parts, &net->parts, sizeof r->parts) == 0)
+            return r;
+    }
+    dro__recording *r = &net->recordings[net->next_recording++ % DRO__RECORDINGS];
+    if (r->forward)
+        cudaGraphExecDestroy(r->forward);
+    if (r->backward)
+        cudaGraphExecDestroy(r->backward);
+    *r = (dro__recording){.used = true, .training = training, .parts = net->parts};
+    return r;
+}
+
+typedef void (*walk)(dro__cuda_network *net, dro__gprogram *p);
+
+static void walk_on(dro__cuda_network *net, dro__gprogram *p, walk body, cudaStream_t stream)
+{
+    net->stream = stream;
+    net->failed = cudnnSetStream(net->dnn, stream) != CUDNN_STATUS_SUCCESS ||
+                  cublasSetStream(net->blas, stream) != CUBLAS_STATUS_SUCCESS ||
+                  cublasSetWorkspace(net->blas, net->blas_room, 8 << 20) != CUBLAS_STATUS_SUCCESS;
+    body(net, p);
+}
+
+/* Runs a pass: queued the first time, recorded the second, replayed from then on. */
+static dro_status run(dro__cuda_network *net, dro__gprogram *p, walk body, bool *ran,
+                      cudaGraphExec_t *recorded)
+{
+    if (!*recorded && !*ran) {
+        walk_on(net, p, body, DRO__STREAM);
+        DRO__CUDA(net->ctx, cudaGetLastError());
+        if (net->failed)
+            return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuDNN or cuBLAS refused a layer");
+        *ran = true;
+        return DRO_OK;
+    }
+    if (!*recorded) {
+        cudaGraph_t graph = NULL;
+        DRO__CUDA(net->ctx, cudaStreamBeginCapture(net->side, cudaStreamCaptureModeThreadLocal));
+        walk_on(net, p, body, net->side);
+        DRO__CUDA(net->ctx, cudaStreamEndCapture(net->side, &graph));
+        cudaError_t error = cudaGraphInstantiate(recorded, graph, 0);
+        cudaGraphDestroy(graph);
+        DRO__CUDA(net->ctx, error);
+    }
+    return dro__cuda_check(net->ctx, cudaGraphLaunch(*recorded, DRO__STREAM), "cudaGraphLaunch");
+}
+
+static dro_status wait(dro__cuda_network *net)
+{
+    net->busy = false;
+    return dro__cuda_check(net->ctx, cudaStreamSynchronize(DRO__STREAM), "a pass on the GPU");
+}
+
+/* Small arrays between memory that both sides see and wherever the caller's is. */
+static void hand(void *to, const void *from, size_t bytes)
+{
+    if (dro__cuda_is_device(to) || dro__cuda_is_device(from))
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, DRO__STREAM);
+    else
+        memcpy(to, from, bytes);
+}
+
+/* ---- the contract ---- */
+
+static dro_status forward(void *live, const float *w, const dro_net_batch *parts, int part_count,
+                          float *losses)
+{
+    dro__cuda_network *net = live;
+    net->pending = false;
+    if (net->busy)
+        DRO_TRY(wait(net));
+    DRO_TRY(begin(net, &net->program[1], w, parts, part_count));
+    dro__recording *r = recording_of(net, true);
+    DRO_TRY(run(net, &net->program[1], dro__gprogram_forward, &r->ran, &r->forward));
+    DRO_TRY(wait(net));
+    size_t bytes = (size_t)dro__call_size(net) * sizeof(float);
+    hand(losses, net->losses, bytes);
+    net->pending = true;
+    return DRO_OK;
+}
+
+static dro_status backward(void *live, const float *w, const float *coef, float *const *grads)
+{
+    dro__cuda_network *net = live;
+    (void)w; /* the forward's copy */
+    size_t rows = (size_t)dro__call_size(net), bytes = net->graph->dim * sizeof(float);
+    if (net->busy)
+        DRO_TRY(wait(net));
+    hand(net->coef, coef, rows * sizeof(float));
+    net->busy = true;
+    dro__recording *r = recording_of(net, true);
+    DRO_TRY(run(net, &net->program[1], dro__gprogram_backward, &r->ran_back, &r->backward));
+    bool host = false;
+    for (int k = 0; k < net->parts.count; k++) {
+        host = host || !dro__cuda_is_device(grads[k]);
+        DRO__CUDA(net->ctx,
+                  cudaMemcpyAsync(grads[k], net->grads[k], bytes, cudaMemcpyDefault, DRO__STREAM));
+    }
+    return host ? wait(net) : DRO_OK;
+}
+
+static void accept(void *live)
+{
+    dro__cuda_network *net = live;
+    if (net->pending)
+        cudaMemcpyAsync(net->memory.statistics, net->taken,
+                        net->graph->statistics_size * sizeof(float), cudaMemcpyDeviceToDevice,
+                        DRO__STREAM);
+    net->pending = false;
+}
+
+static dro_status evaluate(void *live, const float *w, const dro_net_batch *batch, float *logits,
+                           float *losses)
+{
+    dro__cuda_network *net = live;
+    dro__gprogram *p = &net->program[0];
+    net->pending = false;
+    if (net->busy)
+        DRO_TRY(wait(net));
+    DRO_TRY(begin(net, p, w, batch, 1));
+    if (!batch->labels) /* losses are worked out all the same */
+        memset(net->labels, 0, batch->count * sizeof *net->labels);
+    dro__recording *r = recording_of(net, false);
+    DRO_TRY(run(net, p, dro__gprogram_forward, &r->ran, &r->forward));
+    const dro__gvalue *head = &p->values[p->heads[0]];
+    if (logits)
+        DRO__CUDA(net->ctx,
+                  cudaMemcpyAsync(logits, head->data, batch->count * head->size * sizeof(float),
+                                  cudaMemcpyDefault, DRO__STREAM));
+    DRO_TRY(wait(net));
+    if (losses)
+        hand(losses, net->losses, batch->count * sizeof(float));
+    return DRO_OK;
+}
+
+const dro__net_backend dro__cuda_net = {
+    .create = create,
+    .destroy = destroy,
+    .forward = forward,
+    .backward = backward,
+    .accept = accept,
+    .evaluate = evaluate,
+};

@@ -1,0 +1,82 @@
+/* A batch norm's numbers from its sums, one channel at a time: by a kernel of their own, or by whoever reads the
+ * value or the slope first (every block for itself, one of them also keeps them). */
+#ifndef DRO_CUDA_TAILS_CUH
+#define DRO_CUDA_TAILS_CUH
+
+#include "device.cuh"
+
+static __device__ __forceinline__ double part_size(const dro__parts &parts, int part, int area)
+{
+    return (double)(parts.first[part + 1] - parts.first[part]) * area;
+}
+
+/* mean, scale and shift */
+static __device__ __forceinline__ float3 affine_of(const dro__numbers &n,
+                                                   const dro__norm_source &from, int part, int c,
+                                                   double mean, double variance, bool keep)
+{
+    int at = part * n.channels + c;
+    double inverse = 1 / sqrt(variance + (double)from.eps);
+    double scale = (double)from.gamma[c] * inverse;
+    float3 f;
+    f.x = (float)mean;
+    f.y = (float)scale;
+    /* what the mean's rounding leaves over */
+    f.z = (float)((double)from.beta[c] - (mean - (double)f.x) * scale);
+    if (keep) {
+        n.mean[at] = f.x;
+        n.inverse[at] = (float)inverse;
+        n.scale[at] = n.p[at] = f.y;
+        n.shift[at] = f.z;
+    }
+    return f;
+}
+
+/* After the forward pass's sums of z and z^2: mean, scale and shift. */
+static __device__ __forceinline__ float3 forward_numbers(const dro__parts &parts, int area,
+                                                         const dro__numbers &n,
+                                                         const dro__norm_source &from, int part,
+                                                         int c, bool keep)
+{
+    const double *sums = n.sums + 2 * part * n.channels;
+    double m = part_size(parts, part, area), sum = sums[c];
+    double mean = sum / m, dev = sums[n.channels + c] - sum * mean;
+    dev = dev > 0 || isnan(dev) ? dev : 0;
+    if (keep && part == 0) {
+        double old = 1 - from.momentum, bias = from.bias ? (double)from.bias[c] : 0;
+        double unbiased = m > 1 ? dev / (m - 1) : dev / m;
+        from.taken[c] = (float)(old * (double)from.running[c] + from.momentum * (mean + bias));
+        from.taken[n.channels + c] =
+            (float)(old * (double)from.running[n.channels + c] + from.momentum * unbiased);
+    }
+    return affine_of(n, from, part, c, mean, dev / m, keep);
+}
+
+/* After the backward pass's sums of g and g (z - mean): p, q and r, and the parameters' gradients. */
+static __device__ __forceinline__ float3 backward_numbers(const dro__parts &parts, int area,
+                                                          int batch, const dro__numbers &n,
+                                                          const dro__norm_grads &grads, int part,
+                                                          int c, bool keep)
+{
+    int at = part * n.channels + c;
+    const double *sums = n.back + 2 * part * n.channels;
+    double m = part_size(parts, part, area), sum = sums[c], dot = sums[n.channels + c];
+    double inverse = (double)n.inverse[at], p = (double)n.p[at];
+    float3 f;
+    f.x = (float)p;
+    f.y = batch ? (float)(-p * inverse * inverse * dot / m) : 0;
+    f.z = batch ? (float)(-p * sum / m) : 0;
+    if (keep) {
+        if (grads.gamma[part])
+            grads.gamma[part][c] = (float)(dot * inverse);
+        if (grads.beta[part])
+            grads.beta[part][c] = (float)sum;
+        if (grads.bias[part])
+            grads.bias[part][c] = batch ? 0 : (float)(p * sum);
+        n.q[at] = f.y;
+        n.r[at] = f.z;
+    }
+    return f;
+}
+
+#endif

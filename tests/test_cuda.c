@@ -1,0 +1,347 @@
+/* The cuda backend against the reference: vectors, every layer, every model in each precision, and whole
+ * trajectories. Skipped (77) where there is no GPU. */
+#include "nets.h"
+
+#include "backend.h"
+
+#include <time.h>
+
+static float *floats(size_t n, uint64_t stream)
+{
+    float *x = malloc((n + 1) * sizeof *x);
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)check_uniform(stream, i, -2, 2);
+    return x;
+}
+
+/* A copy in the GPU's memory. */
+static float *send(const dro__backend *be, const float *x, size_t n)
+{
+    float *there = be->alloc(n, sizeof *x);
+    assert_non_null(there);
+    be->copy_in(there, x, n * sizeof *x);
+    return there;
+}
+
+static void same(const char *what, size_t n, const float *a, const float *b, double tolerance)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)a[i] - (double)b[i]) <= tolerance * (1 + fabs((double)b[i]))))
+            fail_msg("%s: element %zu of %zu is %.9g, not %.9g", what, i, n, (double)a[i],
+                     (double)b[i]);
+}
+
+/* ---- vectors ---- */
+
+static void fused_case(dro_context *gpu, size_t n, int variant)
+{
+    const dro__backend *be = gpu->backend;
+    dro__fused f = {
+        .n = n, .inputs = 1 + variant % 6, .outputs = variant % 4, .norms = variant % 3};
+    dro__fused g;
+    float *here[6], *there[6], *back = floats(n, 9);
+    f.prox_out = f.outputs && variant % 2 ? 0 : -1;
+    f.prox = (dro__prox){0.1 * (variant % 3), 0.9, -1.5, variant % 5 ? HUGE_VAL : 1};
+    for (int k = 0; k < f.inputs; k++) {
+        here[k] = floats(n, (uint64_t)k);
+        there[k] = send(be, here[k], n);
+        for (int j = 0; j < 3; j++) {
+            f.coef[j][k] = (k + j + variant) % 4 ? 0.5 * k - j : 0;
+            f.norm_coef[j][k] = (k + j) % 3 - 1;
+        }
+    }
+    f.outputs = f.outputs < f.inputs ? f.outputs : f.inputs;
+    g = f;
+    for (int k = 0; k < f.inputs; k++)
+        f.in[k] = here[k], g.in[k] = there[k];
+    for (int j = 0; j < f.outputs; j++) /* outputs overwrite inputs */
+        f.out[j] = here[f.inputs - 1 - j], g.out[j] = there[f.inputs - 1 - j];
+    dro__backend_ref.fused(NULL, &f);
+    be->fused(NULL, &g);
+    for (int j = 0; j < f.outputs; j++) {
+        be->copy_out(back, g.out[j], n * sizeof *back);
+        same("fused", n, back, f.out[j], 1e-7);
+    }
+    for (int m = 0; m < f.norms; m++)
+        check_near("norm", g.norm[m], f.norm[m], 1e-9 * f.norm[m]);
+    for (int k = 0; k < f.inputs; k++)
+        free(here[k]), be->free(there[k]);
+    free(back);
+}
+
+static void test_vectors(void **state)
+{
+    (void)state;
+    dro_context *gpu = check_context("cuda", 1);
+    const dro__backend *be = gpu->backend;
+    static const size_t sizes[] = {1, 31, 257, 100003};
+    for (size_t s = 0; s < 4; s++) {
+        size_t n = sizes[s];
+        for (int variant = 0; variant < 24; variant++)
+            fused_case(gpu, n, variant);
+        float *x = floats(n, 3), *there = send(be, x, n), *back = floats(n, 4);
+        assert_int_equal(be->first_bad(NULL, n, there), -1);
+        float bad[] = {(float)NAN, INFINITY};
+        be->copy_in(there + n - 1, &bad[1], sizeof bad[0]);
+        assert_int_equal(be->first_bad(NULL, n, there), n - 1);
+        be->copy_in(there + n / 2, &bad[0], sizeof bad[0]);
+        assert_int_equal(be->first_bad(NULL, n, there), n / 2);
+        be->copy_in(there, x, n * sizeof *x);
+        int64_t offsets[] = {0, (int64_t)n / 3, (int64_t)n / 3, (int64_t)n};
+        dro__backend_ref.block_shrink(NULL, x, offsets, 3, 3);
+        be->block_shrink(NULL, there, offsets, 3, 3);
+        be->copy_out(back, there, n * sizeof *x);
+        same("block_shrink", n, back, x, 1e-6);
+        free(x), free(back), be->free(there);
+    }
+    dro_context_destroy(gpu);
+}
+
+/* ---- networks ---- */
+
+typedef struct bounds {
+    const char *precision;
+    double forward, gradient;
+} bounds;
+
+/* tf32 keeps 11 bits of a factor, bf16 8; gradients go through every layer twice. */
+static const bounds precisions[] = {
+    {"fp32", 1e-4, 1e-4}, {"tf32", 1e-2, 4e-1}, {"bf16", 6e-2, 9e-1}};
+
+static void compare(const char *name, subject s, const size_t *counts, int parts, const bounds *b)
+{
+    s.precision = b->precision;
+    outcome x = run_once("cuda", 1, &s, counts, parts), y = run_once("ref", 1, &s, counts, parts);
+    double off[6] = {distance(y.total, x.losses, y.losses),
+                     distance(y.total * y.outputs, x.logits, y.logits),
+                     distance(y.total, x.eval_losses, y.eval_losses),
+                     distance(y.statistics, x.running, y.running),
+                     distance(y.dim, x.grads[0], y.grads[0]),
+                     parts > 1 ? distance(y.dim, x.grads[1], y.grads[1]) : 0};
+    print_message("%s, %s, %d parts: losses %.1e %.1e, logits %.1e, statistics %.1e, gradients "
+                  "%.1e %.1e\n",
+                  name, b->precision, parts, off[0], off[2], off[1], off[3], off[4], off[5]);
+    for (int k = 0; k < 6; k++)
+        if (!(off[k] < (k < 4 ? b->forward : b->gradient)))
+            fail_msg("%s, %s, %d parts: number %d is off by %.2e", name, b->precision, parts, k,
+                     off[k]);
+    outcome_free(&x);
+    outcome_free(&y);
+}
+
+static void every_layer(const bounds *b)
+{
+    const char *losses[] = {"cross-entropy", "focal", "logit-adjusted", "squared", "logistic"};
+    size_t counts[] = {5, 4};
+    for (size_t k = 0; k < 5; k++) {
+        subject s = {.build = zoo, .shape = {3, 11, 13, 5}, .loss = losses[k]};
+        compare(losses[k], s, counts, 2, b);
+    }
+    subject s = {.build = zoo, .shape = {3, 11, 13, 5}};
+    compare("every layer", s, counts, 1, b);
+    s.trained = "f.*,fn.*,g.*,gn.*,h.*,out.*";
+    compare("frozen below", s, counts, 2, b);
+    s.trained = "b.*,cn.*";
+    compare("frozen above", s, counts, 2, b);
+}
+
+static void models(const bounds *b)
+{
+    static const size_t counts[] = {6, 5};
+    static const subject subjects[] = {{.model = "linear", .shape = {30, 1, 1, 4}},
+                                       {.model = "mlp:33,17", .shape = {30, 1, 1, 4}},
+                                       {.model = "mlp:16", .shape = {3, 5, 7, 2}},
+                                       {.model = "resnet20", .shape = {3, 32, 32, 10}},
+                                       {.model = "resnet20", .shape = {1, 28, 28, 10}},
+                                       {.model = "resnet32", .shape = {3, 20, 20, 7}},
+                                       {.model = "resnet44", .shape = {3, 16, 16, 3}},
+                                       {.model = "resnet56", .shape = {3, 16, 16, 3}},
+                                       {.model = "resnet110", .shape = {3, 12, 12, 3}}};
+    for (size_t k = 0; k < sizeof subjects / sizeof subjects[0]; k++)
+        for (int parts = 1; parts <= 2; parts++)
+            compare(subjects[k].model, subjects[k], counts, parts, b);
+}
+
+static void test_layers_fp32(void **state)
+{
+    (void)state;
+    every_layer(&precisions[0]);
+}
+
+static void test_layers_tf32(void **state)
+{
+    (void)state;
+    every_layer(&precisions[1]);
+}
+
+static void test_layers_bf16(void **state)
+{
+    (void)state;
+    every_layer(&precisions[2]);
+}
+
+static void test_models_fp32(void **state)
+{
+    (void)state;
+    models(&precisions[0]);
+}
+
+static void test_models_tf32(void **state)
+{
+    (void)state;
+    models(&precisions[1]);
+}
+
+static void test_models_bf16(void **state)
+{
+    (void)state;
+    models(&precisions[2]);
+}
+
+/* ---- trajectories ---- */
+
+enum { IMAGES = 64, STEPS = 100 };
+
+typedef struct images {
+    dro_model_shape shape;
+    float *x;
+    int32_t *labels, classes[4][IMAGES];
+    float *rows[4];
+    int next;
+} images;
+
+/* The images of a batch, in order; the last four stay. */
+static dro_status fetch(void *user, const dro_batch *batch, dro_net_batch *out)
+{
+    images *im = user;
+    size_t size = (size_t)im->shape.channels * (size_t)im->shape.height * (size_t)im->shape.width;
+    int slot = im->next++ % 4;
+    for (size_t i = 0; i < batch->count; i++) {
+        memcpy(im->rows[slot] + i * size, im->x + (size_t)batch->ids[i] * size,
+               size * sizeof(float));
+        im->classes[slot][i] = im->labels[batch->ids[i]];
+    }
+    *out = (dro_net_batch){.count = batch->count, .x = im->rows[slot], .labels = im->classes[slot]};
+    return DRO_OK;
+}
+
+static images make_images(dro_model_shape shape)
+{
+    images im = {.shape = shape};
+    size_t size = (size_t)shape.channels * (size_t)shape.height * (size_t)shape.width;
+    im.x = floats(IMAGES * size, 31);
+    im.labels = malloc(IMAGES * sizeof *im.labels);
+    for (int i = 0; i < IMAGES; i++) {
+        im.labels[i] = i * 7 % shape.outputs;
+        for (size_t j = 0; j < size; j++) /* something to learn */
+            im.x[(size_t)i * size + j] += (float)((j + (size_t)im.labels[i]) % 5) * 0.3f;
+    }
+    for (int k = 0; k < 4; k++)
+        im.rows[k] = malloc(IMAGES * size * sizeof(float));
+    return im;
+}
+
+/* w and the losses after each of the steps. */
+static float *train(const char *backend, const char *model, const char *optimizer,
+                    const char *settings, double *losses, size_t *dim)
+{
+    dro_context *ctx = check_context(backend, 1);
+    images im = make_images((dro_model_shape){3, 8, 8, 5});
+    dro_net *net;
+    dro_problem problem;
+    dro_optimizer *opt;
+    dro_info info;
+    dro_net_source source = {.user = &im, .fetch = fetch, .n = IMAGES};
+    OK(ctx, dro_net_model(ctx, model, &im.shape, &net));
+    OK(ctx, dro_net_set(net, "precision", "fp32"));
+    OK(ctx, dro_net_ready(net));
+    OK(ctx, dro_net_init(net, 3));
+    OK(ctx, dro_net_problem(net, &source, &problem));
+    problem.max_batch = IMAGES;
+    OK(ctx, dro_optimizer_create(ctx, optimizer, &problem, &opt));
+    check_set(ctx, opt, settings);
+    OK(ctx, dro_optimizer_start(opt, dro_net_weights(net)));
+    for (int t = 0; t < STEPS; t++) {
+        OK(ctx, dro_optimizer_step(opt));
+        OK(ctx, dro_optimizer_info(opt, &info));
+        losses[t] = info.loss;
+    }
+    *dim = dro_net_dim(net);
+    float *w = malloc(*dim * sizeof *w);
+    OK(ctx, dro_optimizer_weights(opt, w));
+    dro_optimizer_destroy(opt);
+    dro_net_destroy(net);
+    dro_context_destroy(ctx);
+    free(im.x), free(im.labels);
+    for (int k = 0; k < 4; k++)
+        free(im.rows[k]);
+    return w;
+}
+
+static void trajectory(const char *model, const char *optimizer, const char *settings,
+                       double tolerance)
+{
+    double a[STEPS], b[STEPS], worst = 0;
+    size_t dim;
+    float *x = train("cuda", model, optimizer, settings, a, &dim);
+    float *y = train("ref", model, optimizer, settings, b, &dim);
+    for (int t = 0; t < STEPS; t++)
+        worst = fmax(worst, fabs(a[t] - b[t]));
+    double off = distance(dim, x, y);
+    print_message("%s %s, %d steps: loss %.4f to %.4f, losses off by %.1e, w by %.1e\n", optimizer,
+                  model, STEPS, b[0], b[STEPS - 1], worst, off);
+    assert_true(b[STEPS - 1] < b[0]);
+    assert_true(off < tolerance && worst < 5 * tolerance);
+    free(x), free(y);
+}
+
+static void test_trajectory_sgd(void **state)
+{
+    (void)state;
+    trajectory("resnet20", "sgd", "batch=8 eta=0.02 seed=1", 1e-2);
+}
+
+static void test_trajectory_recover(void **state)
+{
+    (void)state;
+    trajectory("resnet20", "recover", "batch=8 eta=0.005 seed=1 lambda=5 warmup=10", 2e-2);
+}
+
+/* Every optimiser takes its steps with w in the GPU's memory. */
+static void test_optimizers(void **state)
+{
+    (void)state;
+    for (int k = 0; dro_optimizer_name(k); k++)
+        trajectory("mlp:16", dro_optimizer_name(k),
+                   "batch=8 eta=0.1 seed=5 ?lambda=5 ?warmup=0 ?big=20 ?inner=4 "
+                   "?big_growth=1.1 ?stage_steps=50 ?dual_eta=0.0001",
+                   2e-2);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_vectors),
+    cmocka_unit_test(test_layers_fp32),
+    cmocka_unit_test(test_models_fp32),
+    cmocka_unit_test(test_layers_tf32),
+    cmocka_unit_test(test_models_tf32),
+    cmocka_unit_test(test_layers_bf16),
+    cmocka_unit_test(test_models_bf16),
+    cmocka_unit_test(test_trajectory_sgd),
+    cmocka_unit_test(test_trajectory_recover),
+    cmocka_unit_test(test_optimizers),
+};
+
+int main(int argc, char **argv)
+{
+    dro_context *ctx;
+    if (dro_context_create("cuda", 1, &ctx) != DRO_OK) {
+        const char *why = dro_backend_missing("cuda");
+        printf("skipped: %s\n", why ? why : "this build has no cuda backend");
+        return 77;
+    }
+    dro_context_destroy(ctx);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
