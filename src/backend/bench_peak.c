@@ -22,7 +22,6 @@ DRO__KERNEL void spin(float *data)
     for (int t = 0; t < TURNS; t++)
 #pragma GCC unroll 12
         for (int c = 0; c < CHAINS; c++)
-#pragma omp simd
             for (int l = 0; l < WIDTH; l++)
                 x[c][l] = x[c][l] * scale + shift;
     for (int c = 0; c < CHAINS; c++)

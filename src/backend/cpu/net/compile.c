@@ -379,7 +379,8 @@ dro_status dro__program_create(dro__cpu_network *net, bool training)
         status = mark_uses(&c);
     if (status == DRO_OK) {
         size_chunks(&c);
-        dro__program_plan(out);
+        if (!dro__program_plan(out))
+            status = dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a network");
     }
     compiler_free(&c);
     return status;

@@ -98,7 +98,6 @@ typedef struct dro__program {
     int32_t op_count;
     int32_t heads[DRO__HEADS]; /* values */
     size_t arena;              /* floats per example */
-    size_t counts[DRO__PARTS]; /* the parts that were made ready last */
 } dro__program;
 
 typedef struct dro__cpu_network {
@@ -130,7 +129,7 @@ typedef struct dro__cpu_network {
 /* compile.c: the program of a graph. plan.c: where its values are. */
 dro_status dro__program_create(dro__cpu_network *net, bool training);
 void dro__program_destroy(dro__program *program);
-void dro__program_plan(dro__program *program);
+bool dro__program_plan(dro__program *program); /* false: no memory */
 
 /* room.c: makes the network ready for a call with these parts. */
 dro_status dro__network_room(dro__cpu_network *net, dro__program *program,

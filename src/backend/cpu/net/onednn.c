@@ -28,8 +28,8 @@ typedef struct convolution {
     dro__conv base;
     dro__onednn *library;
     dnnl_alg_kind_t algorithm[WAYS];
-    size_t counts[COUNTS];
-    int used;
+    size_t counts[COUNTS]; /* 0: free */
+    int next;
     primitive ways[COUNTS][WAYS];
     /* The layouts that the library chose for the weights, the same for every chunk size. */
     bool chosen;
@@ -284,7 +284,7 @@ static dnnl_status_t make_reorders(convolution *conv)
 
 static int find(const convolution *conv, size_t count)
 {
-    for (int c = 0; c < conv->used; c++)
+    for (int c = 0; c < COUNTS; c++)
         if (conv->counts[c] == count)
             return c;
     return -1;
@@ -295,10 +295,10 @@ static dro_status conv_ready(dro__conv *base, size_t count)
     convolution *conv = (convolution *)base;
     if (find(conv, count) >= 0)
         return DRO_OK;
-    int at = conv->used < COUNTS ? conv->used : COUNTS - 1;
+    int at = conv->next; /* the oldest makes room */
     for (int way = 0; way < WAYS; way++)
         primitive_free(conv->library, &conv->ways[at][way]);
-    conv->used = at; /* until it is complete */
+    conv->counts[at] = 0; /* until it is complete */
     int before = dro__onednn_begin();
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t status = make_way(conv, count, FORWARD, NULL, &conv->ways[at][FORWARD], &hint);
@@ -318,7 +318,7 @@ static dro_status conv_ready(dro__conv *base, size_t count)
         base->slope_size = base->spare =
             dnnl_memory_desc_get_size(&conv->layout[WEIGHTS]) / sizeof(float);
     conv->counts[at] = count;
-    conv->used = at + 1;
+    conv->next = (at + 1) % COUNTS;
     return DRO_OK;
 }
 

@@ -168,13 +168,13 @@ static void sort(span *spans, size_t count)
     }
 }
 
-void dro__program_plan(dro__program *p)
+bool dro__program_plan(dro__program *p)
 {
     enum { EACH = 3 };
     size_t count = 0;
     span *spans = dro__alloc(EACH * (size_t)p->value_count, sizeof *spans);
     if (!spans)
-        return;                                    /* found out by its empty arena */
+        return false;
     for (int32_t i = p->op_count - 1; i >= 0; i--) /* values in the order in which they are made */
         span_value(p, p->ops[i].end, spans, &count);
     stretch_aliases(p, spans, count);
@@ -191,4 +191,5 @@ void dro__program_plan(dro__program *p)
             owner = p->values[owner].alias;
         p->values[v].grad = p->values[owner].grad;
     }
+    return true;
 }

@@ -95,16 +95,7 @@ static dro_status ready_chunks(dro__cpu_network *net, dro__program *p, const dro
 dro_status dro__network_room(dro__cpu_network *net, dro__program *p, const dro_net_batch *parts,
                              int count)
 {
-    bool same = true;
-    for (int k = 0; k < DRO__PARTS; k++) {
-        size_t here = k < count ? parts[k].count : 0;
-        same = same && (here == p->counts[k] || here == 0);
-    }
-    if (!same) {
-        DRO_TRY(ready_chunks(net, p, parts, count));
-        for (int k = 0; k < count; k++)
-            p->counts[k] = parts[k].count;
-    }
+    DRO_TRY(ready_chunks(net, p, parts, count));
     size_t total = net->first[count];
     if (p->arena * total <= net->arena_size)
         return DRO_OK;
