@@ -151,7 +151,7 @@ typedef struct choice {
 /* For networks: as in the experiments, with warm-up and a step / 10 at one half and three quarters. RECOVER
  * has no momentum: its eta is ten times that of SGD with momentum 0.9. */
 static const choice for_nets[] = {
-    {NULL, "eta_schedule", "step"}, {NULL, "stages", "0.5,0.75"}, {NULL, "warmup", "0.1"},
+    {NULL, "eta_schedule", "step"}, {NULL, "stages", "0.5,0.75"}, {NULL, "warmup", "0.04"},
     {"sgd", "eta", "0.1"},          {"absgd", "eta", "0.1"},      {"recover", "eta", "0.5"},
     {"cover", "eta", "0.5"},
 };
