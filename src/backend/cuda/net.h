@@ -86,7 +86,7 @@ typedef struct dro__recording {
     cudaGraphExec_t forward, backward;
 } dro__recording;
 
-enum { DRO__RECORDINGS = 8, DRO__BESIDE = 3 };
+enum { DRO__RECORDINGS = 8, DRO__BESIDE = 1 };
 
 typedef struct dro__cuda_network {
     dro_context *ctx;
