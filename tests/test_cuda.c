@@ -112,7 +112,8 @@ static const bounds precisions[] = {
 static void compare(const char *name, subject s, const size_t *counts, int parts, const bounds *b)
 {
     s.precision = b->precision;
-    outcome x = run_once("cuda", 1, &s, counts, parts), y = run_once("ref", 1, &s, counts, parts);
+    outcome x = run_once("cuda", 1, &s, counts, parts, 5),
+            y = run_once("ref", 1, &s, counts, parts, 5);
     double off[6] = {distance(y.total, x.losses, y.losses),
                      distance(y.total * y.outputs, x.logits, y.logits),
                      distance(y.total, x.eval_losses, y.eval_losses),
@@ -279,7 +280,7 @@ static float *train(const char *backend, const char *model, const char *optimize
     return w;
 }
 
-static void trajectory(const char *model, const char *optimizer, const char *settings,
+static void trajectory(const char *model, const char *optimizer, const char *settings, bool learns,
                        double tolerance)
 {
     double a[STEPS], b[STEPS], worst = 0;
@@ -291,7 +292,7 @@ static void trajectory(const char *model, const char *optimizer, const char *set
     double off = distance(dim, x, y);
     print_message("%s %s, %d steps: loss %.4f to %.4f, losses off by %.1e, w by %.1e\n", optimizer,
                   model, STEPS, b[0], b[STEPS - 1], worst, off);
-    assert_true(b[STEPS - 1] < b[0]);
+    assert_true(!learns || b[STEPS - 1] < 0.7 * b[0]);
     assert_true(off < tolerance && worst < 5 * tolerance);
     free(x), free(y);
 }
@@ -299,13 +300,14 @@ static void trajectory(const char *model, const char *optimizer, const char *set
 static void test_trajectory_sgd(void **state)
 {
     (void)state;
-    trajectory("resnet20", "sgd", "batch=8 eta=0.02 seed=1", 1e-2);
+    trajectory("resnet20", "sgd", "batch=8 eta=0.02 seed=1", true, 1e-3);
 }
 
+/* The recursion amplifies rounding: the cpu backend, too, ends 9e-3 away from the reference. */
 static void test_trajectory_recover(void **state)
 {
     (void)state;
-    trajectory("resnet20", "recover", "batch=8 eta=0.005 seed=1 lambda=5 warmup=10", 2e-2);
+    trajectory("resnet20", "recover", "batch=8 eta=0.005 seed=1 lambda=5 warmup=10", true, 3e-2);
 }
 
 /* Every optimiser takes its steps with w in the GPU's memory. */
@@ -316,7 +318,7 @@ static void test_optimizers(void **state)
         trajectory("mlp:16", dro_optimizer_name(k),
                    "batch=8 eta=0.1 seed=5 ?lambda=5 ?warmup=0 ?big=20 ?inner=4 "
                    "?big_growth=1.1 ?stage_steps=50 ?dual_eta=0.0001",
-                   2e-2);
+                   false, 1e-2);
 }
 
 static const struct CMUnitTest tests[] = {

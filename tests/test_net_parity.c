@@ -2,37 +2,6 @@
  * large ones are in test_net_models.c. */
 #include "net_parity.h"
 
-/* Every layer, odd sizes, channels that do not fill a block, a residual without a norm, a norm without a
- * convolution, a value read three times, an auxiliary head. */
-static void zoo(dro_net *net)
-{
-    float scale[3] = {0.5f, 2, -1}, shift[3] = {1, 0, 0.25f};
-    dro_window three = {{3, 3}, {2, 2}, {1, 1}}, flat = {{1, 5}, {1, 2}, {0, 2}},
-               two = {{2, 2}, {1, 1}, {1, 1}};
-    dro_node x = dro_net_affine(net, dro_net_input(net), scale, shift);
-    x = dro_net_conv_window(net, "a", x, 10, &flat, true);
-    x = dro_net_relu(net, dro_net_norm(net, "an", x));
-    dro_node y = dro_net_conv(net, "b", x, 10, 3, 1, 1);
-    x = dro_net_add(net, y, x); /* no norm */
-    dro_node p = dro_net_max_pool(net, x, &three), q = dro_net_avg_pool(net, x, &three);
-    dro_node r = dro_net_relu(net, dro_net_norm(net, "cn", dro_net_conv(net, "c", x, 20, 3, 2, 1)));
-    dro_node all[3] = {p, q, r};
-    x = dro_net_concat(net, all, 3);
-    x = dro_net_norm(net, "dn", x); /* no convolution before it */
-    dro_node left = dro_net_conv(net, "e", x, 48, 1, 1, 0);
-    dro_node right = dro_net_norm(net, "fn", dro_net_conv(net, "f", x, 48, 3, 1, 1));
-    left = dro_net_norm(net, "en", left);
-    x = dro_net_relu(net, dro_net_add(net, left, right));
-    dro_node aux = dro_net_linear(net, "aux", dro_net_max_pool(net, x, &two), 5);
-    x = dro_net_add(net, dro_net_shortcut(net, x, 64, 2),
-                    dro_net_norm(net, "gn", dro_net_conv(net, "g", x, 64, 3, 2, 1)));
-    x = dro_net_relu(net, dro_net_add(net, x, x));
-    x = dro_net_dropout(net, dro_net_global_pool(net, x), 0.3f);
-    x = dro_net_relu(net, dro_net_linear(net, "h", x, 24));
-    dro_net_output(net, dro_net_linear(net, "out", x, 5));
-    dro_net_auxiliary(net, aux, 0.4f);
-}
-
 static void test_every_layer(void **state)
 {
     (void)state;

@@ -135,10 +135,10 @@ static void back_conv(dro__cuda_network *net, dro__gprogram *p, const dro__gop *
                            dz);
         }
         if (!op->node->frozen)
-            dro__conv_weight(net, p, op, in->data, dz.p);
+            dro__dnn_weight(net, p, op, in->data, dz.p);
         if (in->wants) {
             bool here = in->slope.p == in->grad, other = in->slope.p && !here;
-            dro__conv_data(net, op, dz.p, in->grad, here);
+            dro__dnn_data(net, op, dz.p, in->grad, here);
             if (other)
                 dro__gpu_add(net->stream, (size_t)dro__call_size(net) * in->size, target(in),
                              in->slope, target(in));
@@ -183,7 +183,7 @@ static void back_linear(dro__cuda_network *net, dro__gprogram *p, const dro__gop
 {
     dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
     bool other = in->slope.p && in->slope.p != in->grad;
-    dro__linear_back(net, p, op, out->slope.p, in->wants ? in->grad : NULL);
+    dro__blas_linear_back(net, p, op, out->slope.p, in->wants ? in->grad : NULL);
     if (!in->wants)
         return;
     if (other)

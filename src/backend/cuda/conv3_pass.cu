@@ -11,9 +11,6 @@ struct shape {
     static const int ROW = K * (int)sizeof(T) + PAD_BYTES;
     static const int ACROSS = TILE == 16 ? 1 : 2;     /* warps along N */
     static const int MT = TILE * TILE / 16 / (WARPS / ACROSS), NT = N / 8 / ACROSS;
-    /* the weights of 16 x 16 channels stay in registers */
-    static const bool KEEP = K == 16 && N == 16 && sizeof(T) == 2 && !BACK;
-    static const int KEPT = KEEP ? TAPS : 1;
     static const int STAGE = N * 4 + PAD_BYTES; /* a pixel of the result, in floats */
     static const int INPUT = WIDE * WIDE * ROW, RESULT = BACK ? (TILE * TILE * STAGE > 16384 ? TILE * TILE * STAGE : 16384) : 0;
     static const int TILE_BYTES = INPUT > RESULT ? INPUT : RESULT, WEIGHT_BYTES = TAPS * N * ROW;
@@ -25,8 +22,8 @@ struct shape {
     static const bool AHEAD = FULL_BYTES <= 112 * 1024; /* the next tile is fetched meanwhile */
     static const int BYTES = AHEAD ? FULL_BYTES : PLAIN_BYTES;
     static const int FIT = 224 * 1024 / (BYTES + 1024); /* blocks on a multiprocessor, by memory */
-    static const int SMALL = K == 16 && N == 16 && FIT >= 3;
-    static const int BLOCKS = SMALL ? 3 : FIT < 1 ? 1 : FIT < 2 ? FIT : 2;
+    static const int SMALL = K == 16 && N == 16 && FIT >= 4;
+    static const int BLOCKS = SMALL ? (BACK ? 3 : 4) : FIT < 1 ? 1 : FIT < 2 ? FIT : 2;
 };
 
 template <typename T, int K, int N>
@@ -41,8 +38,7 @@ template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
 static __device__ __forceinline__ void
 multiply(float (&acc)[shape<T, K, N, TILE, STRIDE, BACK>::MT]
                      [shape<T, K, N, TILE, STRIDE, BACK>::NT][4],
-         unsigned tile, unsigned weights,
-         const unsigned (&kept)[shape<T, K, N, TILE, STRIDE, BACK>::KEPT][4])
+         unsigned tile, unsigned weights)
 {
     typedef shape<T, K, N, TILE, STRIDE, BACK> S;
     const int STEPS = K * (int)sizeof(T) / 32;
@@ -64,11 +60,7 @@ multiply(float (&acc)[shape<T, K, N, TILE, STRIDE, BACK>::MT]
             unsigned a[S::MT][4], b[S::NT / 2][4];
 #pragma unroll
             for (int n = 0; n < S::NT / 2; n++)
-                if (S::KEEP)
-                    for (int i = 0; i < 4; i++)
-                        b[n][i] = kept[tap][i];
-                else
-                    ldmatrix(b[n], b_from + (tap * N + n * 16) * S::ROW + step * 32);
+                ldmatrix(b[n], b_from + (tap * N + n * 16) * S::ROW + step * 32);
 #pragma unroll
             for (int m = 0; m < S::MT; m++)
                 ldmatrix(a[m], from[m] + (tap / 3 * S::WIDE + tap % 3) * S::ROW + step * 32);
@@ -172,15 +164,60 @@ static __device__ void flush_sums(float *room, float (&sums)[2][NT * 2], double 
     }
 }
 
+/* Forward: the products as they are, into z, and their sums. Backward: into the stage that finish_tile reads. */
+template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
+static __device__ __forceinline__ void
+write_tile(const dro__conv3 &k,
+           const float (&acc)[shape<T, K, N, TILE, STRIDE, BACK>::MT]
+                             [shape<T, K, N, TILE, STRIDE, BACK>::NT][4],
+           char *stage, const spot &s, int height, int width,
+           float (&sums)[2][shape<T, K, N, TILE, STRIDE, BACK>::NT * 2])
+{
+    typedef shape<T, K, N, TILE, STRIDE, BACK> S;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int first = warp % S::ACROSS * S::NT * 8 + lane % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int pixel = (warp / S::ACROSS * S::MT + m) * 16 + lane / 4 + half * 8;
+            int row = s.row + pixel / TILE, col = s.col + pixel % TILE;
+            size_t to = (((size_t)s.example * height + row) * width + col) * N + first;
+#pragma unroll
+            for (int n = 0; n < S::NT; n++) {
+                float x = acc[m][n][half * 2], y = acc[m][n][half * 2 + 1];
+                if (BACK) {
+                    store2((float *)(stage + pixel * S::STAGE) + first + n * 8, x, y);
+                } else if (row < height && col < width) {
+                    store2((T *)k.z + to + n * 8, x, y);
+                    sums[0][n * 2] += x, sums[0][n * 2 + 1] += y;
+                    sums[1][n * 2] += x * x, sums[1][n * 2 + 1] += y * y;
+                }
+            }
+        }
+}
+
+/* a, c and mean of the tail that dx ends. */
+template <int N>
+static __device__ __forceinline__ void close_coef(const dro__conv3 &k, int part, float *coef)
+{
+    for (int i = threadIdx.x; i < N; i += CONV_THREADS) {
+        int at = part * N + i;
+        float mean = k.x_numbers.mean[at], scale = k.x_numbers.scale[at];
+        coef[i] = scale;
+        coef[N + i] = k.x_numbers.shift[at] - mean * scale;
+        coef[2 * N + i] = mean;
+    }
+}
+
 template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
 static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRIDE, BACK>::BLOCKS)
     pass_kernel(const __grid_constant__ dro__conv3 k)
 {
     typedef shape<T, K, N, TILE, STRIDE, BACK> S;
     extern __shared__ __align__(128) char room[];
-    char *tile = room, *weights = room + S::TILE_BYTES;
-    char *raw = room + S::PLAIN_BYTES;
-    int part = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    char *tile = room, *weights = room + S::TILE_BYTES, *raw = room + S::PLAIN_BYTES;
+    int part = blockIdx.y;
     int height = BACK ? k.height : k.out_height, width = BACK ? k.width : k.out_width;
     int in_height = BACK ? k.out_height : k.height, in_width = BACK ? k.out_width : k.width;
     int down = (height + TILE - 1) / TILE, across = (width + TILE - 1) / TILE;
@@ -191,30 +228,13 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
     cudaTriggerProgrammaticLaunchCompletion();
     float *sum_room = (float *)(weights + S::WEIGHT_BYTES), *coef = sum_room + S::SUM_BYTES / 4;
     reader<T> r;
-    if (BACK)
-        r.slope(k, part, coef, false);
-    else
-        r.input(k, part, coef);
+    BACK ? r.slope(k, part, coef, false) : r.input(k, part, coef);
     coef += 3 * K; /* of the tail that dx ends: a, c, mean */
-    for (int i = threadIdx.x; BACK && k.close && i < N; i += CONV_THREADS) {
-        int at = part * N + i;
-        float mean = k.x_numbers.mean[at], scale = k.x_numbers.scale[at];
-        coef[i] = scale;
-        coef[N + i] = k.x_numbers.shift[at] - mean * scale;
-        coef[2 * N + i] = mean;
-    }
+    if (BACK && k.close)
+        close_coef<N>(k, part, coef);
     float sums[2][S::NT * 2] = {{0}}, eights[2][8] = {{0}};
     typename S::tiles lane_tile;
-    int first = warp % S::ACROSS * S::NT * 8 + lane % 4 * 2;
     size_t size = (size_t)in_height * in_width * K;
-    unsigned kept[S::KEPT][4];
-    if (S::KEEP) {
-        __syncthreads();
-#pragma unroll
-        for (int tap = 0; tap < S::KEPT; tap++)
-            ldmatrix(kept[tap], shared_address(weights) + lane / 8 % 2 * 16 +
-                                    (tap * N + lane / 16 * 8 + lane % 8) * S::ROW);
-    }
     if (S::AHEAD && (int)blockIdx.x < tiles) {
         spot s = spot_of(blockIdx.x, k.parts.first[part], down, across, TILE);
         image m = {in_height, in_width, s.row * S::READ - 1, s.col * S::READ - 1};
@@ -239,29 +259,10 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
             lane_tile.fetch(raw, r, u + n.example * size, v + n.example * size, m);
         }
         float acc[S::MT][S::NT][4] = {{{0}}};
-        multiply<T, K, N, TILE, STRIDE, BACK>(acc, shared_address(tile), shared_address(weights),
-                                              kept);
+        multiply<T, K, N, TILE, STRIDE, BACK>(acc, shared_address(tile), shared_address(weights));
         if (BACK)
             __syncthreads(); /* the result takes the input's place */
-#pragma unroll
-        for (int m = 0; m < S::MT; m++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                int pixel = (warp / S::ACROSS * S::MT + m) * 16 + lane / 4 + half * 8;
-                int row = s.row + pixel / TILE, col = s.col + pixel % TILE;
-                size_t to = (((size_t)s.example * height + row) * width + col) * N + first;
-#pragma unroll
-                for (int n = 0; n < S::NT; n++) {
-                    float x = acc[m][n][half * 2], y = acc[m][n][half * 2 + 1];
-                    if (BACK) {
-                        store2((float *)(tile + pixel * S::STAGE) + first + n * 8, x, y);
-                    } else if (row < height && col < width) {
-                        store2((T *)k.z + to + n * 8, x, y);
-                        sums[0][n * 2] += x, sums[0][n * 2 + 1] += y;
-                        sums[1][n * 2] += x * x, sums[1][n * 2 + 1] += y * y;
-                    }
-                }
-            }
+        write_tile<T, K, N, TILE, STRIDE, BACK>(k, acc, tile, s, height, width, sums);
         if (!BACK)
             continue;
         __syncthreads();

@@ -92,6 +92,48 @@ static __device__ __forceinline__ int index_of(int tap, int n, int e)
     return (tap * CI + in) * CO + out;
 }
 
+/* The sums of all warps into the block's place of k.partial; `room` is the tiles' memory. */
+template <typename T, int CI, int CO, int TILE, int STRIDE>
+static __device__ __forceinline__ void
+write_block(const dro__conv3 &k,
+            float (&acc)[TAPS][weight_shape<T, CI, CO, TILE, STRIDE>::NT][4], char *room)
+{
+    typedef weight_shape<T, CI, CO, TILE, STRIDE> S;
+    int part = blockIdx.y, wk = threadIdx.x / 32 / (S::WM * S::WN);
+    float *sum = (float *)room;
+    for (int w = 1; w < S::WK; w++) { /* the warps of other pixels, one after another */
+        __syncthreads();
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+#pragma unroll
+            for (int n = 0; n < S::NT; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    if (wk == w)
+                        sum[index_of<T, CI, CO, TILE, STRIDE>(tap, n, e)] = acc[tap][n][e];
+        __syncthreads();
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+#pragma unroll
+            for (int n = 0; n < S::NT; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    if (wk == 0)
+                        acc[tap][n][e] += sum[index_of<T, CI, CO, TILE, STRIDE>(tap, n, e)];
+    }
+    float *out = k.partial + ((size_t)part * gridDim.x + blockIdx.x) * (TAPS * CI * CO);
+    if (wk)
+        return;
+#pragma unroll
+    for (int tap = 0; tap < TAPS; tap++)
+#pragma unroll
+        for (int n = 0; n < S::NT; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e += 2)
+                *(float2 *)&out[index_of<T, CI, CO, TILE, STRIDE>(tap, n, e)] =
+                    make_float2(acc[tap][n][e], acc[tap][n][e + 1]);
+}
+
 template <typename T, int CI, int CO, int TILE, int STRIDE>
 static __global__ void
     __launch_bounds__(CONV_THREADS, weight_shape<T, CI, CO, TILE, STRIDE>::BLOCKS)
@@ -100,7 +142,7 @@ static __global__ void
     typedef weight_shape<T, CI, CO, TILE, STRIDE> S;
     extern __shared__ __align__(128) char room[];
     char *x = room, *z = room + S::X_BYTES;
-    int part = blockIdx.y, wk = threadIdx.x / 32 / (S::WM * S::WN);
+    int part = blockIdx.y;
     int down = (k.out_height + TILE - 1) / TILE, across = (k.out_width + TILE - 1) / TILE;
     int tiles = (k.parts.first[part + 1] - k.parts.first[part]) * down * across;
     reader<T> rx, rz;
@@ -142,38 +184,7 @@ static __global__ void
             continue;
         gather<T, CI, CO, TILE, STRIDE>(acc, x, z);
     }
-    float *sum = (float *)room;
-    for (int w = 1; w < S::WK; w++) { /* the warps of other pixels, one after another */
-        __syncthreads();
-#pragma unroll
-        for (int tap = 0; tap < TAPS; tap++)
-#pragma unroll
-            for (int n = 0; n < S::NT; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    if (wk == w)
-                        sum[index_of<T, CI, CO, TILE, STRIDE>(tap, n, e)] = acc[tap][n][e];
-        __syncthreads();
-#pragma unroll
-        for (int tap = 0; tap < TAPS; tap++)
-#pragma unroll
-            for (int n = 0; n < S::NT; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    if (wk == 0)
-                        acc[tap][n][e] += sum[index_of<T, CI, CO, TILE, STRIDE>(tap, n, e)];
-    }
-    float *out = k.partial + ((size_t)part * gridDim.x + blockIdx.x) * (TAPS * CI * CO);
-    if (wk)
-        return;
-#pragma unroll
-    for (int tap = 0; tap < TAPS; tap++)
-#pragma unroll
-        for (int n = 0; n < S::NT; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e += 2)
-                *(float2 *)&out[index_of<T, CI, CO, TILE, STRIDE>(tap, n, e)] =
-                    make_float2(acc[tap][n][e], acc[tap][n][e + 1]);
+    write_block<T, CI, CO, TILE, STRIDE>(k, acc, room);
 }
 
 /* grad (out, real_in, taps) = the sum over blocks of (taps, in, out); 8 threads share the blocks of a number. */

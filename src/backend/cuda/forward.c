@@ -110,7 +110,7 @@ static void run_conv(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
         net->chained = true;
     } else {
         const dro__gvalue *in = &p->values[op->in[0]];
-        dro__conv_forward(net, op, in->data, p->tails[p->values[op->end].tail].z);
+        dro__dnn_forward(net, op, in->data, p->tails[p->values[op->end].tail].z);
     }
     run_tail(net, p, op);
 }
@@ -153,7 +153,7 @@ static void run_node(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
         run_tail(net, p, op);
         return;
     case DRO__OP_LINEAR:
-        dro__linear_forward(net, p, op);
+        dro__blas_linear_forward(net, p, op);
         return;
     case DRO__OP_MAX_POOL:
     case DRO__OP_AVG_POOL:

@@ -147,7 +147,7 @@ static dro_status grow(dro__cuda_network *net, void **block, size_t *size, size_
     return DRO_OK;
 }
 
-dro_status dro__conv_prepare(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op)
+dro_status dro__dnn_prepare(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op)
 {
     dro__gconv *c = &net->convs[op->index];
     const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
@@ -177,7 +177,7 @@ dro_status dro__conv_prepare(dro__cuda_network *net, const dro__gprogram *p, con
     return DRO_OK;
 }
 
-void dro__conv_forward(dro__cuda_network *net, const dro__gop *op, const void *x, void *z)
+void dro__dnn_forward(dro__cuda_network *net, const dro__gop *op, const void *x, void *z)
 {
     const dro__gconv *c = &net->convs[op->index];
     float one = 1, zero = 0;
@@ -186,7 +186,7 @@ void dro__conv_forward(dro__cuda_network *net, const dro__gop *op, const void *x
                                       &zero, c->z, z) == CUDNN_STATUS_SUCCESS);
 }
 
-void dro__conv_data(dro__cuda_network *net, const dro__gop *op, const void *dz, void *dx, bool add)
+void dro__dnn_data(dro__cuda_network *net, const dro__gop *op, const void *dz, void *dx, bool add)
 {
     const dro__gconv *c = &net->convs[op->index];
     float one = 1, keep = add;
@@ -195,8 +195,8 @@ void dro__conv_data(dro__cuda_network *net, const dro__gop *op, const void *dz, 
                                            &keep, c->x, dx) == CUDNN_STATUS_SUCCESS);
 }
 
-void dro__conv_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
-                      const void *x, const void *dz)
+void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
+                     const void *x, const void *dz)
 {
     const dro__gconv *c = &net->convs[op->index];
     const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
@@ -218,7 +218,7 @@ void dro__conv_weight(dro__cuda_network *net, const dro__gprogram *p, const dro_
 
 /* ---- linear layers, always in floats: y (n, out) = x (n, in) w^T + b ---- */
 
-void dro__linear_forward(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op)
+void dro__blas_linear_forward(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op)
 {
     const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
     int n = dro__call_size(net), i = (int)in->size, o = (int)out->size;
@@ -230,8 +230,8 @@ void dro__linear_forward(dro__cuda_network *net, const dro__gprogram *p, const d
                           &one, out->data, o) == CUBLAS_STATUS_SUCCESS);
 }
 
-void dro__linear_back(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op, const float *dy,
-                      float *dx)
+void dro__blas_linear_back(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op,
+                           const float *dy, float *dx)
 {
     const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
     const dro__node *node = op->node;

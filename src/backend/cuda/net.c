@@ -257,7 +257,7 @@ static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w
     DRO_TRY(dro__gprogram_place(net, p, total));
     for (int32_t i = 0; i < p->op_count; i++)
         if (p->ops[i].node && p->ops[i].node->op == DRO__OP_CONV && !p->ops[i].own)
-            DRO_TRY(dro__conv_prepare(net, p, &p->ops[i]));
+            DRO_TRY(dro__dnn_prepare(net, p, &p->ops[i]));
     DRO__CUDA(net->ctx, cudaMemcpyAsync(net->w, w, net->graph->dim * sizeof(float),
                                         cudaMemcpyDefault, DRO__STREAM));
     dro__extent e = {input->channels, input->height, input->width};

@@ -86,7 +86,7 @@ typedef struct dro__recording {
     cudaGraphExec_t forward, backward;
 } dro__recording;
 
-enum { DRO__RECORDINGS = 8, DRO__BESIDE = 3 };
+enum { DRO__RECORDINGS = 8, DRO__BESIDE = 1 };
 
 typedef struct dro__cuda_network {
     dro_context *ctx;
@@ -142,14 +142,14 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p);
 dro_status dro__library_open(dro__cuda_network *net);
 void dro__library_close(dro__cuda_network *net);
 /* Chooses algorithms for the parts of the call and makes room for them. */
-dro_status dro__conv_prepare(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
-void dro__conv_forward(dro__cuda_network *net, const dro__gop *op, const void *x, void *z);
-void dro__conv_data(dro__cuda_network *net, const dro__gop *op, const void *dz, void *dx, bool add);
-void dro__conv_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
-                      const void *x, const void *dz);
-void dro__linear_forward(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
-void dro__linear_back(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op, const float *dy,
-                      float *dx);
+dro_status dro__dnn_prepare(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
+void dro__dnn_forward(dro__cuda_network *net, const dro__gop *op, const void *x, void *z);
+void dro__dnn_data(dro__cuda_network *net, const dro__gop *op, const void *dz, void *dx, bool add);
+void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
+                     const void *x, const void *dz);
+void dro__blas_linear_forward(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
+void dro__blas_linear_back(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op,
+                           const float *dy, float *dx);
 
 /* ---- small things ---- */
 
