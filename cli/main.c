@@ -52,8 +52,9 @@ static int unknown(const char *word)
 {
     const char *names[CLI_NAMES];
     int count = 0;
-    for (; cli_commands[count]; count++)
-        names[count] = cli_commands[count]->name;
+    for (int i = 0; cli_commands[i]; i++)
+        if (!cli_commands[i]->hidden)
+            names[count++] = cli_commands[i]->name;
     const char *nearest = cli_nearest(word, names, count);
     if (nearest)
         return cli_usage("no command '%s': did you mean 'dro %s'?", word, nearest);
