@@ -54,7 +54,8 @@ static int show_end(cli_runs *runs)
 static int run(const cli_args *args)
 {
     cli_runs runs;
-    const char *optimizers[MOST], *given = cli_text(args, "optimizers");
+    static const char *optimizers[MOST]; /* copies that live as long as the program */
+    const char *given = cli_text(args, "optimizers");
     int seeds = (int)cli_integer(args, "seeds");
     int count = cli_runs_split(given, optimizers, MOST);
     if (count < 1)

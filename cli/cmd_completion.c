@@ -6,6 +6,7 @@
 #include <dro/net.h>
 #include <dro/report.h>
 #include <dro/train.h>
+#include <errno.h>
 #include <string.h>
 
 /* ---- values ---- */
@@ -226,7 +227,9 @@ static void zsh(void)
 
 static int run(const cli_args *args)
 {
-    const char *shell = cli_word(args, 0);
+    const char *shell = cli_word(args, 0), *out = cli_text(args, "out");
+    if (out && !freopen(out, "w", stdout))
+        return cli_fail("completion: cannot write %s: %s", out, strerror(errno));
     if (strcmp(shell, "bash") == 0)
         bash();
     else if (strcmp(shell, "zsh") == 0)
@@ -236,11 +239,17 @@ static int run(const cli_args *args)
     return 0;
 }
 
+static const cli_option options[] = {
+    {"out", CLI_TEXT, "FILE", NULL, 0, 0, "write it there"},
+    CLI_OPTIONS_END,
+};
+
 const cli_command cmd_completion = {
     .name = "completion",
-    .usage = "bash | zsh",
+    .usage = "bash | zsh [--out FILE]",
     .summary = "what a shell needs to complete the command line",
     .details = "In bash: `source <(dro completion bash)`. An installed dro has it already.",
+    .options = options,
     .words = "bash zsh",
     .least = 1,
     .most = 1,

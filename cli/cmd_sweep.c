@@ -206,7 +206,8 @@ static int go(cli_sweep *sweep, cli_runs *runs, const char *optimizer)
 static int run(const cli_args *args)
 {
     cli_runs runs;
-    cli_sweep sweep = {.seeds = (int)cli_integer(args, "seeds")};
+    static cli_sweep sweep; /* its values live as long as the program */
+    sweep.seeds = (int)cli_integer(args, "seeds");
     int status = cli_runs_open(&runs, args, cli_text(args, "out"));
     if (status == 0)
         status = go(&sweep, &runs, cli_text(args, "optimizer"));
