@@ -28,7 +28,7 @@ static int make_actions(posix_spawn_file_actions_t *actions, int end)
     return wrong ? wrong : posix_spawn_file_actions_adddup2(actions, end, STDERR_FILENO);
 }
 
-static int spawn(const cli_runs *runs, cli_one *one, char **words)
+static int spawn(cli_one *one, char **words)
 {
     int ends[2];
     char parent[32];
@@ -36,7 +36,8 @@ static int spawn(const cli_runs *runs, cli_one *one, char **words)
     if (pipe2(ends, O_CLOEXEC) != 0)
         return cli_fail("cannot start %s: %s", one->name, strerror(errno));
     snprintf(parent, sizeof parent, "%lld", (long long)getpid());
-    setenv("DRO_PARENT", parent, 1); /* main.c: it stops when this program is gone */
+    setenv("DRO_PARENT", parent, 1);         /* main.c: it stops when this program is gone */
+    setenv("OMP_WAIT_POLICY", "passive", 0); /* threads that wait leave their core to others */
     int wrong = make_actions(&actions, ends[1]);
     if (!wrong)
         wrong = posix_spawn(&one->pid, "/proc/self/exe", &actions, NULL, words, environ);
@@ -46,7 +47,6 @@ static int spawn(const cli_runs *runs, cli_one *one, char **words)
         close(ends[0]);
         return cli_fail("cannot start %s: %s", one->name, strerror(wrong));
     }
-    (void)runs;
     one->pipe = ends[0];
     one->state = CLI_RUNNING;
     return 0;
@@ -55,19 +55,18 @@ static int spawn(const cli_runs *runs, cli_one *one, char **words)
 static int start(const cli_runs *runs, cli_one *one)
 {
     char out[4400], threads[40], *words[WORDS + 8];
-    size_t count = 0, index;
-    json_t *word;
+    size_t count = 0;
     snprintf(out, sizeof out, "--out=%s/%s", runs->folder, one->name);
     snprintf(threads, sizeof threads, "--threads=%d", runs->threads);
     words[count++] = (char *)"dro";
     words[count++] = (char *)"train";
-    json_array_foreach(one->words, index, word) if (count < WORDS) words[count++] =
-        (char *)json_string_value(word);
+    for (size_t k = 0; k < json_array_size(one->words) && count < WORDS; k++)
+        words[count++] = (char *)json_string_value(json_array_get(one->words, k));
     words[count++] = out;
     words[count++] = threads;
     words[count++] = (char *)"--resume";
     words[count] = NULL;
-    return spawn(runs, one, words);
+    return spawn(one, words);
 }
 
 /* ---- what it says ---- */
@@ -77,9 +76,11 @@ static void take_line(cli_one *one, const char *line)
     double epoch, epochs;
     if (sscanf(line, "epoch %lf/%lf", &epoch, &epochs) == 2 && epochs > 0) {
         const char *accuracy = strstr(line, "  accuracy ");
+        if (one->share == 0) /* a run that goes on has its beginning behind it */
+            one->before = fmax(0, (epoch - 1) / epochs);
         one->share = fmin(1, epoch / epochs);
         snprintf(one->about, sizeof one->about, "epoch %.4g/%.0f%.*s", epoch, epochs,
-                 accuracy ? (int)strcspn(accuracy, "%") + 1 : 0, accuracy ? accuracy + 1 : "");
+                 accuracy ? (int)strcspn(accuracy, "%") : 0, accuracy ? accuracy + 1 : "");
     } else if (strncmp(line, "dro: ", 5) == 0) {
         snprintf(one->note, sizeof one->note, "%s", line + 5);
     }
@@ -177,10 +178,10 @@ static void show_progress(const cli_runs *runs, double *shown)
         snprintf(left, sizeof left, "  %.0f s left", (now - runs->began) / done * todo);
     if (live)
         cli_progress("%d of %d runs done%s%s", count_of(runs, CLI_DONE, CLI_DIVERGED), runs->count,
-                     text, left);
+                     left, text);
     else if (!cli_json(runs->args))
         printf("%d of %d runs done%s%s\n", count_of(runs, CLI_DONE, CLI_DIVERGED), runs->count,
-               text, left);
+               left, text);
     fflush(stdout);
 }
 
