@@ -29,7 +29,7 @@ static const cli_option common[] = {
     CLI_OPTIONS_END,
 };
 
-static const cli_option *option_at(const cli_command *command, int index)
+const cli_option *cli_option_at(const cli_command *command, int index)
 {
     const cli_option *own = command->options;
     for (; own && own->name; own++)
@@ -41,7 +41,7 @@ static const cli_option *option_at(const cli_command *command, int index)
 static int option_find(const cli_command *command, const char *name, size_t length)
 {
     const cli_option *option;
-    for (int i = 0; i < MAX_OPTIONS && (option = option_at(command, i)); i++)
+    for (int i = 0; i < MAX_OPTIONS && (option = cli_option_at(command, i)); i++)
         if (strlen(option->name) == length && memcmp(option->name, name, length) == 0)
             return i;
     return -1;
@@ -53,9 +53,12 @@ void cli_help_list(FILE *to, const cli_command *const *list, size_t skip)
 {
     size_t width = 0;
     for (int i = 0; list[i]; i++)
-        width = strlen(list[i]->name) > width ? strlen(list[i]->name) : width;
+        if (!list[i]->hidden && strlen(list[i]->name) > width)
+            width = strlen(list[i]->name);
     for (; *list; list++)
-        fprintf(to, "  %-*s  %s\n", (int)(width - skip), (*list)->name + skip, (*list)->summary);
+        if (!(*list)->hidden)
+            fprintf(to, "  %-*s  %s\n", (int)(width - skip), (*list)->name + skip,
+                    (*list)->summary);
 }
 
 void cli_help(FILE *to, const cli_command *command)
@@ -69,7 +72,7 @@ void cli_help(FILE *to, const cli_command *command)
     if (command->more)
         command->more(to);
     fprintf(to, "\noptions:\n");
-    for (int i = 0; i < MAX_OPTIONS && (option = option_at(command, i)); i++) {
+    for (int i = 0; i < MAX_OPTIONS && (option = cli_option_at(command, i)); i++) {
         char left[64];
         snprintf(left, sizeof left, "--%s%s%s", option->name, option->value ? " " : "",
                  option->value ? option->value : "");
@@ -142,7 +145,7 @@ static int unknown_option(const cli_command *command, const char *given, size_t 
     const char *names[MAX_OPTIONS];
     char word[48];
     int count = 0;
-    for (; count < MAX_OPTIONS && (option = option_at(command, count)); count++)
+    for (; count < MAX_OPTIONS && (option = cli_option_at(command, count)); count++)
         names[count] = option->name;
     snprintf(word, sizeof word, "%.*s", (int)(length > 40 ? 40 : length), given);
     const char *nearest = *word ? cli_nearest(word, names, count) : NULL;
@@ -206,7 +209,7 @@ static int parse_option(cli_args *args, int argc, char **argv, int *at)
     int index = option_find(command, given, length);
     if (index < 0)
         return unknown_option(command, given, length);
-    const cli_option *option = option_at(command, index);
+    const cli_option *option = cli_option_at(command, index);
     if (option->kind == CLI_FLAG && value)
         return cli_usage("%s: --%s takes no value", command->name, option->name);
     if (option->kind == CLI_FLAG) {
@@ -279,7 +282,8 @@ const char *cli_text(const cli_args *args, const char *name)
     int index = option_find(args->command, name, strlen(name));
     if (index < 0)
         return NULL;
-    return args->values[index] ? args->values[index] : option_at(args->command, index)->fallback;
+    return args->values[index] ? args->values[index]
+                               : cli_option_at(args->command, index)->fallback;
 }
 
 const char *cli_given(const cli_args *args, const char *name, int k)

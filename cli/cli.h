@@ -37,6 +37,8 @@ typedef struct cli_command {
     int least, most;           /* how many words without dashes it takes */
     int (*run)(const cli_args *args);
     void (*more)(FILE *to); /* (optional) prints more of --help, after details */
+    const char *words;      /* (optional) what its first word may be, for completion */
+    bool hidden;            /* not in the lists */
 } cli_command;
 
 /* Parsed and checked: a name must be in the command's table. NULL / 0 when there is no value. */
@@ -55,6 +57,9 @@ const char *cli_nearest(const char *word, const char *const *names, int count);
 /* The optimisers' names, for cli_nearest and lists; returns how many. */
 enum { CLI_NAMES = 64 };
 int cli_optimizers(const char *names[CLI_NAMES]);
+
+/* The i-th option of a command, its own first, then those of all; NULL past the last. */
+const cli_option *cli_option_at(const cli_command *command, int index);
 
 /* A context by --backend and --threads, or NULL after a clear line (the caller returns 1). */
 dro_context *cli_context(const cli_args *args);

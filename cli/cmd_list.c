@@ -223,5 +223,6 @@ const cli_command cmd_list = {
                "dro list backends          the backends of this build, fastest first\n"
                "dro list formats           the formats of data, and their options",
     .most = 2,
+    .words = "optimizers models formats backends",
     .run = run,
 };

@@ -1,8 +1,6 @@
 /* `dro report DIR...`: what came out of runs, as a page, plots and a table. Sees the public headers only. */
-#include "cli.h"
+#include "runs.h"
 
-#include <dro/report.h>
-#include <math.h>
 #include <string.h>
 
 /* What was written, for the last lines and for --json. */
@@ -13,77 +11,18 @@ typedef struct written {
 
 /* ---- printing ---- */
 
-static json_t *method_json(const dro_report_method *m)
-{
-    json_t *measures = json_object();
-    for (int k = 0; k < DRO_MEASURES; k++) {
-        const dro_statistic *s = &m->measures[k];
-        if (s->count)
-            json_object_set_new(measures, dro_measure_name((dro_measure)k),
-                                json_pack("{s:o, s:o, s:i}", "mean", cli_number(s->mean), "error",
-                                          cli_number(s->error), "count", (int)s->count));
-    }
-    json_t *name = json_string(m->name);
-    return json_pack("{s:o, s:i, s:i, s:o}", "method", name ? name : json_string("(not UTF-8)"),
-                     "runs", (int)m->runs, "unfinished", (int)m->unfinished, "measures", measures);
-}
-
-/* A path that is not UTF-8 has no place in JSON. */
-static json_t *path_json(const char *path)
-{
-    json_t *text = path ? json_string(path) : json_null();
-    return text ? text : json_string("(not UTF-8)");
-}
-
 static int print_json(dro_report *report, const written *w)
 {
-    dro_report_method m;
-    const char *note;
-    json_t *methods = json_array(), *notes = json_array();
-    for (int32_t k = 0; dro_report_method_get(report, k, &m) == DRO_OK; k++)
-        json_array_append_new(methods, method_json(&m));
-    for (int32_t k = 0; (note = dro_report_note(report, k)); k++)
-        json_array_append_new(notes, path_json(note));
-    return cli_emit(json_pack("{s:o, s:o, s:o, s:i, s:o, s:o}", "html", path_json(w->html), "svg",
-                              path_json(w->svg), "png", path_json(w->png), "runs",
-                              (int)dro_report_runs(report), "methods", methods, "notes", notes));
-}
-
-static void print_cell(cli_table *table, const dro_report_method *m, dro_measure measure)
-{
-    const dro_statistic *s = &m->measures[measure];
-    double factor = strcmp(dro_measure_unit(measure), "%") == 0 ? 100 : 1;
-    if (!s->count)
-        cli_table_cell(table, "-");
-    else if (isfinite(s->error))
-        cli_table_cell(table, factor > 1 ? "%.1f +- %.1f" : "%.4g +- %.2g", factor * s->mean,
-                       factor * s->error);
-    else
-        cli_table_cell(table, factor > 1 ? "%.1f" : "%.4g", factor * s->mean);
-}
-
-static void print_table(dro_report *report)
-{
-    static const char *const headers[] = {"method",         ">runs", ">accuracy %", ">balanced %",
-                                          ">worst class %", ">F",    ">seconds"};
-    static const dro_measure shown[] = {DRO_MEASURE_ACCURACY, DRO_MEASURE_BALANCED,
-                                        DRO_MEASURE_WORST, DRO_MEASURE_OBJECTIVE,
-                                        DRO_MEASURE_SECONDS};
-    dro_report_method m;
-    cli_table *table = cli_table_create(7, headers);
-    for (int32_t k = 0; dro_report_method_get(report, k, &m) == DRO_OK; k++) {
-        cli_table_cell(table, "%s", m.name);
-        cli_table_cell(table, "%d", (int)m.runs);
-        for (int i = 0; i < 5; i++)
-            print_cell(table, &m, shown[i]);
-    }
-    cli_table_print(table);
+    return cli_emit(json_pack("{s:o, s:o, s:o, s:i, s:o, s:o}", "html", cli_text_json(w->html),
+                              "svg", cli_text_json(w->svg), "png", cli_text_json(w->png), "runs",
+                              (int)dro_report_runs(report), "methods", cli_report_methods(report),
+                              "notes", cli_report_notes(report)));
 }
 
 static int print_text(dro_report *report, const written *w)
 {
     const char *note;
-    print_table(report);
+    cli_report_table(report);
     for (int32_t k = 0; (note = dro_report_note(report, k)); k++)
         printf("%s%s\n", k ? "" : "\n", note);
     printf("\nreport  %s\n", w->html);

@@ -2,7 +2,12 @@
 #include "cli.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 #define COMMAND(name) extern const cli_command cmd_##name;
 #include "commands.def"
@@ -47,8 +52,9 @@ static int unknown(const char *word)
 {
     const char *names[CLI_NAMES];
     int count = 0;
-    for (; cli_commands[count]; count++)
-        names[count] = cli_commands[count]->name;
+    for (int i = 0; cli_commands[i]; i++)
+        if (!cli_commands[i]->hidden)
+            names[count++] = cli_commands[i]->name;
     const char *nearest = cli_nearest(word, names, count);
     if (nearest)
         return cli_usage("no command '%s': did you mean 'dro %s'?", word, nearest);
@@ -84,8 +90,22 @@ static int dispatch(int argc, char **argv)
     return command ? cli_run(command, argc - used, argv + used) : unknown(word);
 }
 
+/* A run that another `dro` has started (runs.c) stops, with a checkpoint, when that one is gone. */
+static void follow_parent(void)
+{
+#ifdef __linux__
+    const char *parent = getenv("DRO_PARENT");
+    if (!parent)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (atoll(parent) != (long long)getppid())
+        exit(1);
+#endif
+}
+
 int main(int argc, char **argv)
 {
+    follow_parent();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, and reported as one */
     return cli_finish(dispatch(argc, argv));
 }

@@ -42,6 +42,8 @@ int cli_usage(const char *format, ...)
 
 void cli_progress(const char *format, ...)
 {
+    char text[1024];
+    struct winsize size;
     if (!isatty(STDERR_FILENO) || (!format && !progress_shown))
         return;
     fputs("\r\033[K", stderr);
@@ -49,8 +51,10 @@ void cli_progress(const char *format, ...)
     if (format) {
         va_list list;
         va_start(list, format);
-        vfprintf(stderr, format, list);
+        vsnprintf(text, sizeof text, format, list);
         va_end(list);
+        bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+        fprintf(stderr, "%.*s", known ? size.ws_col - 1 : 79, text); /* one line, never two */
     }
     fflush(stderr);
 }

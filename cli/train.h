@@ -41,6 +41,8 @@ int cli_train_settings(const cli_args *args, dro_train *train);
 /* Those of a file alone. optimizer: the one that will be used, or NULL: the file's. */
 int cli_train_config(const char *command, dro_train *train, const char *path,
                      const char *optimizer);
+/* One setting, checked as far as the run itself knows it; 0 or the exit status after a line. */
+int cli_train_set(const char *command, dro_train *train, const char *name, const char *value);
 /* The backend and threads that a config file names, where the command line does not. */
 dro_context *cli_train_context(const cli_args *args, const char *config);
 /* Names that neither the run, the network nor the optimiser has are wrong usage. */

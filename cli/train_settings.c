@@ -110,6 +110,11 @@ static int set(const char *command, dro_train *train, const char *name, const ch
     return cli_usage("%s", dro_context_error(context_of));
 }
 
+int cli_train_set(const char *command, dro_train *train, const char *name, const char *value)
+{
+    return set(command, train, name, value);
+}
+
 /* ---- config.json ---- */
 
 static void value_text(const json_t *value, char *text, size_t size)

@@ -18,6 +18,13 @@ libdir=$(dirname "$(dirname "$pc")")
 PKG_CONFIG_PATH=$(dirname "$pc")
 export PKG_CONFIG_PATH
 
+# The program's pages and completions.
+if [ -x "$tmp/moved/bin/dro" ]; then
+    for file in man/man1/dro.1 man/man1/dro-train.1 bash-completion/completions/dro zsh/site-functions/_dro; do
+        [ -s "$tmp/moved/share/$file" ] || fail "no share/$file"
+    done
+fi
+
 # pkg-config, shared and static.
 $CC -o "$tmp/shared" "$source/examples/embed.c" $(pkg-config --cflags --libs libdro) -lm
 LD_LIBRARY_PATH=$libdir "$tmp/shared" >/dev/null || fail "examples/embed.c fails with the shared library"

@@ -39,7 +39,6 @@ wrong bench memory --optimizers nonsense
 wrong bench memory --optimizers ''
 wrong bench linear --rows 100
 wrong bench vector --lenght 100
-wrong demo more
 cp "$work/all" "$work/out"
 same errors.txt
 

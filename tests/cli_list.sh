@@ -7,7 +7,7 @@ same help.txt
 silent err
 run 0 --version
 same version.txt
-for command in list bench demo; do
+for command in list bench; do
     run 0 $command --help
     same "help_$command.txt"
     silent err

@@ -7,6 +7,7 @@
 #ifndef DRO_DRO_H
 #define DRO_DRO_H
 
+#include <dro/about.h>
 #include <dro/bench.h>
 #include <dro/context.h>
 #include <dro/data.h>

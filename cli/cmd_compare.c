@@ -1,0 +1,102 @@
+/* dro compare: several optimisers from the same weights and on the same batches, some seeds each. */
+#include "runs.h"
+
+enum { MOST = 32 };
+
+static int make_list(cli_runs *runs, const char *const *optimizers, int count, int seeds)
+{
+    char name[200], first[32];
+    dro_train_get(runs->train, "seed", first, sizeof first);
+    long long seed = 0;
+    sscanf(first, "%lld", &seed);
+    for (int k = 0; k < seeds; k++) /* seed by seed: a comparison that is stopped is even */
+        for (int i = 0; i < count; i++) {
+            snprintf(name, sizeof name, "%.150s-seed%lld", optimizers[i], seed + k);
+            if (!cli_runs_add(runs, name, optimizers[i], seed + k, NULL, NULL, 0))
+                return 1;
+        }
+    return 0;
+}
+
+static void show_start(const cli_runs *runs, const char *optimizers, int seeds)
+{
+    char data[4096];
+    dro_train_get(runs->train, "data", data, sizeof data);
+    printf("comparing %s on %s: %d seed%s each, %d run%s at a time with %d thread%s, into %s\n",
+           optimizers, data, seeds, seeds == 1 ? "" : "s", runs->jobs, runs->jobs == 1 ? "" : "s",
+           runs->threads, runs->threads == 1 ? "" : "s", runs->folder);
+    fflush(stdout);
+}
+
+static int show_end(cli_runs *runs)
+{
+    char page[4400];
+    const char *note;
+    dro_report *report = cli_runs_report(runs, page, sizeof page);
+    if (!report)
+        return 1;
+    int status = 0;
+    if (cli_json(runs->args)) {
+        status = cli_emit(json_pack("{s:o, s:o, s:o, s:o}", "html", cli_text_json(page), "runs",
+                                    cli_runs_json(runs), "methods", cli_report_methods(report),
+                                    "notes", cli_report_notes(report)));
+    } else {
+        printf("\n");
+        cli_report_table(report);
+        for (int32_t k = 0; (note = dro_report_note(report, k)); k++)
+            printf("%s%s\n", k ? "" : "\n", note);
+        printf("\nreport  %s\n", page);
+    }
+    dro_report_destroy(report);
+    return status;
+}
+
+static int run(const cli_args *args)
+{
+    cli_runs runs;
+    static const char *optimizers[MOST]; /* copies that live as long as the program */
+    const char *given = cli_text(args, "optimizers");
+    int seeds = (int)cli_integer(args, "seeds");
+    int count = cli_runs_split(given, optimizers, MOST);
+    if (count < 1)
+        return cli_usage("compare: --optimizers %s: expected names with commas between them, as in "
+                         "sgd,recover",
+                         given);
+    int status = cli_runs_open(&runs, args, cli_text(args, "out"));
+    status = status ? status : cli_runs_check(&runs, optimizers, count);
+    status = status ? status : make_list(&runs, optimizers, count, seeds);
+    if (status == 0) {
+        if (!cli_json(args))
+            show_start(&runs, given, seeds);
+        status = cli_runs_go(&runs);
+    }
+    if (status == 0)
+        status = show_end(&runs);
+    cli_runs_close(&runs);
+    return status;
+}
+
+static const cli_option options[] = {
+    {"optimizers", CLI_TEXT, "A,B,...", "sgd,recover", 0, 0, "those of `dro list optimizers`"},
+    {"out", CLI_TEXT, "DIR", "dro-compare", 0, 0, "the folder of all runs and of the report"},
+    CLI_RUNS_OPTIONS("3"),
+    CLI_TRAIN_OPTIONS,
+    CLI_OPTIONS_END,
+};
+
+const cli_command cmd_compare = {
+    .name = "compare",
+    .usage = "[--data SPEC] [--optimizers A,B,...] [--seeds N] [--out DIR] [--jobs J]",
+    .summary = "several optimisers on the same data, weights and batches: a table and a report",
+    .details =
+        "Each optimiser is run with N seeds in folders\n"
+        "DIR/OPTIMISER-seedK; runs of one seed begin at the same weights and see the same "
+        "batches.\n"
+        "A flag or --set NAME=VALUE is for all that have the parameter, --set recover.lambda=5 "
+        "for\n"
+        "one of them. The table is mean +- standard error over the seeds, on the test set; DIR "
+        "gets\n"
+        "report.html. Stopped or killed, the same command goes on: what is done is not run again.",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,243 @@
+/* dro sweep: one optimiser with many settings, the best one chosen on examples that are set aside. */
+#include "sweep.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the list ---- */
+
+/* A folder's name from settings: "lambda=5,eta=0.1". */
+static void folder_name(const cli_sweep *sweep, const cli_setting *s, int number, char name[200])
+{
+    size_t used = 0;
+    for (int k = 0; k < sweep->axis_count; k++)
+        used += (size_t)snprintf(name + (used < 200 ? used : 199), used < 200 ? 200 - used : 1,
+                                 "%s%s", k ? "," : "", s->pairs[k]);
+    if (used >= 150)
+        snprintf(name, 200, "setting%d", number + 1);
+    for (char *c = name; *c; c++)
+        *c = *c == '/' ? '_' : *c;
+}
+
+static int make_list(cli_sweep *sweep, cli_runs *runs, const char *optimizer, const char *data)
+{
+    char folder[200], name[240], text[32];
+    long long seed = 0;
+    dro_train_get(runs->train, "seed", text, sizeof text);
+    sscanf(text, "%lld", &seed);
+    for (int k = 0; k < sweep->count; k++) {
+        const char *pairs[CLI_AXES];
+        for (int i = 0; i < sweep->axis_count; i++)
+            pairs[i] = sweep->settings[k].pairs[i];
+        folder_name(sweep, &sweep->settings[k], k, folder);
+        for (int i = 0; i < sweep->seeds; i++) {
+            snprintf(name, sizeof name, "%s-seed%lld", folder, seed + i);
+            if (!cli_runs_add(runs, name, optimizer, seed + i, data, pairs, sweep->axis_count))
+                return 1;
+        }
+    }
+    return 0;
+}
+
+/* The data, with examples set aside if it has none. */
+static const char *with_holdout(const cli_runs *runs, char data[4200])
+{
+    char given[4096];
+    dro_train_get(runs->train, "data", given, sizeof given);
+    snprintf(data, 4200, "%s%s", given, strstr(given, ",holdout=") ? "" : ",holdout=0.1");
+    return data;
+}
+
+/* ---- what came out ---- */
+
+static double measure_of(const json_t *result, const char *split, const char *name)
+{
+    const json_t *value = json_object_get(json_object_get(result, split), name);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static void collect(cli_sweep *sweep, const cli_runs *runs)
+{
+    for (int k = 0; k < sweep->count; k++) {
+        double values[CLI_SWEEP_SHOWN][1000];
+        for (int i = 0; i < sweep->seeds; i++) {
+            json_t *result = cli_runs_result(runs, &runs->list[k * sweep->seeds + i]);
+            const char *by = dro_measure_name(sweep->by);
+            values[CLI_SWEEP_HOLDOUT][i] = measure_of(result, "holdout", by);
+            values[CLI_SWEEP_TEST][i] = measure_of(result, "test", by);
+            values[CLI_SWEEP_WORST][i] = measure_of(result, "test", "worst_class_accuracy");
+            values[CLI_SWEEP_SECONDS][i] =
+                result ? json_number_value(json_object_get(result, "seconds")) : NAN;
+            json_decref(result);
+        }
+        for (int i = 0; i < CLI_SWEEP_SHOWN; i++)
+            sweep->settings[k].shown[i] = cli_statistic(values[i], sweep->seeds);
+    }
+}
+
+/* The best on the holdout; a setting of which a run is missing cannot be it. -1: none. */
+static int choose(const cli_sweep *sweep)
+{
+    int best = -1;
+    for (int k = 0; k < sweep->count; k++) {
+        const dro_statistic *s = &sweep->settings[k].shown[CLI_SWEEP_HOLDOUT];
+        if (s->count < sweep->seeds)
+            continue;
+        double gain = best < 0 ? 1 : s->mean - sweep->settings[best].shown[CLI_SWEEP_HOLDOUT].mean;
+        if (best < 0 || gain * sweep->better > 0)
+            best = k;
+    }
+    return best;
+}
+
+/* The settings of the chosen one as a file for `dro train --config`. */
+static int write_best(const cli_sweep *sweep, const cli_runs *runs, int best)
+{
+    const cli_setting *s = &sweep->settings[best];
+    char path[4700];
+    snprintf(path, sizeof path, "%s/%s/config.json", runs->folder,
+             runs->list[best * sweep->seeds].name);
+    json_t *config = json_load_file(path, 0, NULL);
+    if (!config)
+        return cli_fail("cannot read %s", path);
+    json_object_set_new(config, "sweep",
+                        json_pack("{s:s, s:o, s:o, s:i, s:i}", "by", dro_measure_name(sweep->by),
+                                  "holdout", cli_number(s->shown[CLI_SWEEP_HOLDOUT].mean), "test",
+                                  cli_number(s->shown[CLI_SWEEP_TEST].mean), "settings",
+                                  sweep->count, "seeds", sweep->seeds));
+    return cli_runs_write(runs, "best.json", config);
+}
+
+static void print_table(const cli_sweep *sweep, int best)
+{
+    char held[64], tested[64];
+    const char *unit = dro_measure_unit(sweep->by), *name = dro_measure_name(sweep->by);
+    snprintf(held, sizeof held, ">holdout %s%s%s", name, *unit ? " " : "", unit);
+    snprintf(tested, sizeof tested, ">test %s%s%s", name, *unit ? " " : "", unit);
+    const char *const headers[] = {"", "settings", held, tested, ">test worst class %", ">seconds"};
+    const dro_measure kinds[] = {sweep->by, sweep->by, DRO_MEASURE_WORST, DRO_MEASURE_SECONDS};
+    cli_table *table = cli_table_create(6, headers);
+    for (int k = 0; k < sweep->count; k++) {
+        char text[400] = "";
+        for (int i = 0; i < sweep->axis_count; i++) {
+            size_t used = strlen(text);
+            snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "",
+                     sweep->settings[k].pairs[i]);
+        }
+        cli_table_cell(table, "%s", k == best ? "*" : "");
+        cli_table_cell(table, "%s", text);
+        for (int i = 0; i < CLI_SWEEP_SHOWN; i++)
+            cli_report_cell(table, &sweep->settings[k].shown[i], kinds[i]);
+    }
+    cli_table_print(table);
+}
+
+static json_t *settings_json(const cli_sweep *sweep, int best)
+{
+    static const char *const names[] = {"holdout", "test", "test_worst_class_accuracy", "seconds"};
+    json_t *list = json_array();
+    for (int k = 0; k < sweep->count; k++) {
+        const cli_setting *s = &sweep->settings[k];
+        json_t *row = json_object(), *values = json_object();
+        for (int i = 0; i < sweep->axis_count; i++)
+            json_object_set_new(values, sweep->axes[i].name,
+                                cli_text_json(strchr(s->pairs[i], '=') + 1));
+        json_object_set_new(row, "settings", values);
+        json_object_set_new(row, "chosen", json_boolean(k == best));
+        for (int i = 0; i < CLI_SWEEP_SHOWN; i++)
+            json_object_set_new(row, names[i],
+                                json_pack("{s:o, s:o, s:i}", "mean", cli_number(s->shown[i].mean),
+                                          "error", cli_number(s->shown[i].error), "count",
+                                          (int)s->shown[i].count));
+        json_array_append_new(list, row);
+    }
+    return list;
+}
+
+static int show_end(cli_sweep *sweep, cli_runs *runs)
+{
+    char page[4400];
+    collect(sweep, runs);
+    int best = choose(sweep), status = 0;
+    if (best >= 0)
+        status = write_best(sweep, runs, best);
+    dro_report *report = status ? NULL : cli_runs_report(runs, page, sizeof page);
+    dro_report_destroy(report);
+    if (!report)
+        return 1;
+    if (cli_json(runs->args))
+        return cli_emit(json_pack("{s:o, s:s, s:o, s:o}", "html", cli_text_json(page), "by",
+                                  dro_measure_name(sweep->by), "settings",
+                                  settings_json(sweep, best), "runs", cli_runs_json(runs)));
+    printf("\n");
+    print_table(sweep, best);
+    if (best < 0)
+        return cli_fail("no setting has a %s on the holdout: none is chosen",
+                        dro_measure_name(sweep->by));
+    printf("\n* chosen by %s on the holdout: `dro train --config %s/best.json` runs it again\n",
+           dro_measure_name(sweep->by), runs->folder);
+    printf("report  %s\n", page);
+    return 0;
+}
+
+/* ---- the command ---- */
+
+static int go(cli_sweep *sweep, cli_runs *runs, const char *optimizer)
+{
+    char data[4200];
+    int status = cli_runs_check(runs, &optimizer, 1);
+    status = status ? status : cli_sweep_read(sweep, runs, optimizer);
+    status = status ? status : make_list(sweep, runs, optimizer, with_holdout(runs, data));
+    if (status)
+        return status;
+    if (!cli_json(runs->args)) {
+        printf("sweep of %s on %s: %d setting%s, %d seed%s each, %d run%s at a time with %d "
+               "thread%s, into %s\n",
+               optimizer, data, sweep->count, sweep->count == 1 ? "" : "s", sweep->seeds,
+               sweep->seeds == 1 ? "" : "s", runs->jobs, runs->jobs == 1 ? "" : "s", runs->threads,
+               runs->threads == 1 ? "" : "s", runs->folder);
+        fflush(stdout);
+    }
+    status = cli_runs_go(runs);
+    return status ? status : show_end(sweep, runs);
+}
+
+static int run(const cli_args *args)
+{
+    cli_runs runs;
+    static cli_sweep sweep; /* its values live as long as the program */
+    sweep.seeds = (int)cli_integer(args, "seeds");
+    int status = cli_runs_open(&runs, args, cli_text(args, "out"));
+    if (status == 0)
+        status = go(&sweep, &runs, cli_text(args, "optimizer"));
+    cli_sweep_free(&sweep);
+    cli_runs_close(&runs);
+    return status;
+}
+
+static const cli_option options[] = {
+    {"optimizer", CLI_TEXT, "NAME", "recover", 0, 0, "one of `dro list optimizers`"},
+    CLI_TRAIN_TEXT("grid", "NAME=A,B,...", "values to try; repeatable: all combinations"),
+    {"random", CLI_INTEGER, "N", NULL, 1, 10000,
+     "N random settings instead; --grid NAME=LOW..HIGH is a range"},
+    CLI_TRAIN_TEXT("by", "MEASURE", "of the holdout (default balanced_accuracy)"),
+    {"out", CLI_TEXT, "DIR", "dro-sweep", 0, 0, "the folder of all runs and of the report"},
+    CLI_RUNS_OPTIONS("1"),
+    CLI_TRAIN_OPTIONS,
+    CLI_OPTIONS_END,
+};
+
+const cli_command cmd_sweep = {
+    .name = "sweep",
+    .usage = "[--data SPEC] [--optimizer NAME] --grid NAME=A,B,... [--random N] [--out DIR]",
+    .summary = "one optimiser with many settings, the best chosen on a holdout",
+    .details =
+        "Tries every combination of the --grid values, or N drawn at random (a range LOW..HIGH of\n"
+        "positive numbers is drawn evenly in its logarithm). The best is chosen on examples that\n"
+        "are set aside (holdout=0.1 is added to SPEC where it has none), never on the test set;\n"
+        "the table shows both. DIR gets best.json, for `dro train --config`, and report.html.\n"
+        "Stopped or killed, the same command goes on: what is done is not run again.",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,300 @@
+/* Running a list of runs: one process of this program for each, so many at a time, and their lines read
+ * through pipes. A signal that stops this program is passed on to them; each writes a checkpoint. */
+#define _GNU_SOURCE
+#include "runs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WORDS = 300, QUIET = 60 }; /* QUIET: seconds after which a plain line says where all is */
+
+/* ---- starting one ---- */
+
+static int make_actions(posix_spawn_file_actions_t *actions, int end)
+{
+    int wrong = posix_spawn_file_actions_init(actions);
+    if (!wrong)
+        wrong = posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (!wrong)
+        wrong = posix_spawn_file_actions_adddup2(actions, end, STDOUT_FILENO);
+    return wrong ? wrong : posix_spawn_file_actions_adddup2(actions, end, STDERR_FILENO);
+}
+
+static int spawn(cli_one *one, char **words)
+{
+    int ends[2];
+    char parent[32];
+    posix_spawn_file_actions_t actions;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return cli_fail("cannot start %s: %s", one->name, strerror(errno));
+    snprintf(parent, sizeof parent, "%lld", (long long)getpid());
+    setenv("DRO_PARENT", parent, 1);         /* main.c: it stops when this program is gone */
+    setenv("OMP_WAIT_POLICY", "passive", 0); /* threads that wait leave their core to others */
+    int wrong = make_actions(&actions, ends[1]);
+    if (!wrong)
+        wrong = posix_spawn(&one->pid, "/proc/self/exe", &actions, NULL, words, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    if (wrong) {
+        close(ends[0]);
+        return cli_fail("cannot start %s: %s", one->name, strerror(wrong));
+    }
+    one->pipe = ends[0];
+    one->state = CLI_RUNNING;
+    return 0;
+}
+
+static int start(const cli_runs *runs, cli_one *one)
+{
+    char out[4400], threads[40], *words[WORDS + 8];
+    size_t count = 0;
+    snprintf(out, sizeof out, "--out=%s/%s", runs->folder, one->name);
+    snprintf(threads, sizeof threads, "--threads=%d", runs->threads);
+    words[count++] = (char *)"dro";
+    words[count++] = (char *)"train";
+    for (size_t k = 0; k < json_array_size(one->words) && count < WORDS; k++)
+        words[count++] = (char *)json_string_value(json_array_get(one->words, k));
+    words[count++] = out;
+    words[count++] = threads;
+    words[count++] = (char *)"--resume";
+    words[count] = NULL;
+    return spawn(one, words);
+}
+
+/* ---- what it says ---- */
+
+static void take_line(cli_one *one, const char *line)
+{
+    double epoch, epochs;
+    if (sscanf(line, "epoch %lf/%lf", &epoch, &epochs) == 2 && epochs > 0) {
+        const char *accuracy = strstr(line, "  accuracy ");
+        if (one->share == 0) /* a run that goes on has its beginning behind it */
+            one->before = fmax(0, (epoch - 1) / epochs);
+        one->share = fmin(1, epoch / epochs);
+        snprintf(one->about, sizeof one->about, "epoch %.4g/%.0f%.*s", epoch, epochs,
+                 accuracy ? (int)strcspn(accuracy, "%") : 0, accuracy ? accuracy + 1 : "");
+    } else if (strncmp(line, "dro: ", 5) == 0) {
+        snprintf(one->note, sizeof one->note, "%s", line + 5);
+    }
+}
+
+/* False: its end of the pipe is closed. */
+static bool take_bytes(cli_one *one)
+{
+    ssize_t size = read(one->pipe, one->line + one->used, sizeof one->line - 1 - one->used);
+    if (size <= 0)
+        return size < 0 && (errno == EINTR || errno == EAGAIN);
+    one->used += (size_t)size;
+    one->line[one->used] = '\0';
+    char *begin = one->line, *end;
+    while ((end = strchr(begin, '\n'))) {
+        *end = '\0';
+        take_line(one, begin);
+        begin = end + 1;
+    }
+    one->used = strlen(begin);
+    memmove(one->line, begin, one->used + 1);
+    if (one->used + 1 == sizeof one->line) /* a line that is too long: its beginning is enough */
+        one->used = 0;
+    return true;
+}
+
+static bool has_result(const cli_runs *runs, const cli_one *one)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/%s/result.json", runs->folder, one->name);
+    return access(path, R_OK) == 0;
+}
+
+/* ---- what is shown ---- */
+
+static int count_of(const cli_runs *runs, cli_state a, cli_state b)
+{
+    int count = 0;
+    for (int k = 0; k < runs->count; k++)
+        count += runs->list[k].state == a || runs->list[k].state == b;
+    return count;
+}
+
+static void show_share(const char *name, const json_t *test)
+{
+    const json_t *value = json_object_get(test, name);
+    if (json_is_number(value))
+        printf("  %s %.1f %%",
+               strcmp(name, "balanced_accuracy") == 0      ? "balanced"
+               : strcmp(name, "worst_class_accuracy") == 0 ? "worst class"
+                                                           : name,
+               100 * json_number_value(value));
+}
+
+static void show_result(const cli_runs *runs, const cli_one *one)
+{
+    json_t *result = cli_runs_result(runs, one), *test = json_object_get(result, "test");
+    cli_progress(NULL);
+    printf("%s:", one->name);
+    if (one->state == CLI_DIVERGED)
+        printf(" %s", one->note);
+    if (json_is_number(json_object_get(test, "accuracy"))) {
+        show_share("accuracy", test);
+        show_share("balanced_accuracy", test);
+        show_share("worst_class_accuracy", test);
+    } else if (json_is_number(json_object_get(test, "loss"))) {
+        printf("  test loss %.4g", json_number_value(json_object_get(test, "loss")));
+    }
+    printf("  %.1f s  (%d of %d)\n", json_number_value(json_object_get(result, "seconds")),
+           count_of(runs, CLI_DONE, CLI_DIVERGED), runs->count);
+    fflush(stdout);
+    json_decref(result);
+}
+
+static void show_progress(const cli_runs *runs, double *shown)
+{
+    char text[512] = "", left[40] = "";
+    double now = cli_seconds(), done = 0, todo = 0;
+    bool live = isatty(STDERR_FILENO);
+    if (now - *shown < (live ? 0.3 : QUIET))
+        return;
+    *shown = now;
+    for (int k = 0; k < runs->count; k++) {
+        const cli_one *one = &runs->list[k];
+        size_t used = strlen(text);
+        if (one->state == CLI_RUNNING)
+            snprintf(text + used, sizeof text - used, "  %s %s", one->name, one->about);
+        if (one->earlier)
+            continue;
+        double share = one->state == CLI_DONE || one->state == CLI_DIVERGED ? 1 : one->share;
+        done += share - one->before;
+        todo += 1 - share;
+    }
+    if (done > 0.02)
+        snprintf(left, sizeof left, "  %.0f s left", (now - runs->began) / done * todo);
+    if (live)
+        cli_progress("%d of %d runs done%s%s", count_of(runs, CLI_DONE, CLI_DIVERGED), runs->count,
+                     left, text);
+    else if (!cli_json(runs->args))
+        printf("%d of %d runs done%s%s\n", count_of(runs, CLI_DONE, CLI_DIVERGED), runs->count,
+               left, text);
+    fflush(stdout);
+}
+
+/* ---- all of them ---- */
+
+/* The process of a run has closed its pipe: how did it end? */
+static void end(const cli_runs *runs, cli_one *one)
+{
+    int status = 0;
+    close(one->pipe);
+    one->pipe = -1;
+    while (waitpid(one->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    bool diverged = strncmp(one->note, "diverged", 8) == 0;
+    one->status = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    if (!WIFEXITED(status) && !cli_stopped())
+        snprintf(one->note, sizeof one->note, "the process was ended by signal %d (%s)",
+                 WTERMSIG(status), strsignal(WTERMSIG(status)));
+    one->state = one->status && diverged                                         ? CLI_DIVERGED
+                 : WIFEXITED(status) && one->status == 0                         ? CLI_DONE
+                 : cli_stopped() || strncmp(one->note, "stopped after", 13) == 0 ? CLI_STOPPED
+                                                                                 : CLI_FAILED;
+    if (one->state == CLI_DONE && !has_result(runs, one))
+        one->state = CLI_FAILED;
+    if ((one->state == CLI_DONE || one->state == CLI_DIVERGED) && !cli_json(runs->args))
+        show_result(runs, one);
+}
+
+static const cli_one *failed(const cli_runs *runs)
+{
+    for (int k = 0; k < runs->count; k++)
+        if (runs->list[k].state == CLI_FAILED)
+            return &runs->list[k];
+    return NULL;
+}
+
+/* Starts what may start; with a stop or a failure nothing does, and those that run are asked to stop. */
+static int start_more(const cli_runs *runs, bool *told)
+{
+    if (cli_stopped() || failed(runs)) {
+        for (int k = 0; k < runs->count && !*told; k++)
+            if (runs->list[k].state == CLI_RUNNING)
+                kill(runs->list[k].pid, SIGTERM);
+        *told = true;
+        return 0;
+    }
+    int running = count_of(runs, CLI_RUNNING, CLI_RUNNING);
+    for (int k = 0; k < runs->count && running < runs->jobs; k++) {
+        if (runs->list[k].state != CLI_WAITING)
+            continue;
+        if (start(runs, &runs->list[k])) {
+            runs->list[k].state = CLI_FAILED;
+            return 1;
+        }
+        running++;
+    }
+    return 0;
+}
+
+/* Waits for lines of those that run. */
+static void listen(const cli_runs *runs)
+{
+    struct pollfd ends[256];
+    cli_one *whose[256];
+    nfds_t count = 0;
+    for (int k = 0; k < runs->count && count < 256; k++)
+        if (runs->list[k].state == CLI_RUNNING) {
+            ends[count] = (struct pollfd){.fd = runs->list[k].pipe, .events = POLLIN};
+            whose[count++] = &runs->list[k];
+        }
+    if (poll(ends, count, 200) <= 0)
+        return;
+    for (nfds_t k = 0; k < count; k++)
+        if (ends[k].revents && !take_bytes(whose[k]))
+            end(runs, whose[k]);
+}
+
+static int finish(const cli_runs *runs)
+{
+    const cli_one *wrong = failed(runs);
+    int done = count_of(runs, CLI_DONE, CLI_DIVERGED);
+    cli_progress(NULL);
+    if (wrong && *wrong->note)
+        return cli_fail("%s: %s", wrong->name, wrong->note), wrong->status ? wrong->status : 1;
+    if (wrong)
+        return 1;
+    if (done == runs->count)
+        return 0;
+    return cli_fail("stopped: %d of %d runs are done: the same command goes on", done, runs->count);
+}
+
+int cli_runs_train(cli_runs *runs)
+{
+    bool told = false;
+    double shown = cli_seconds() - 1;
+    if (!isatty(STDERR_FILENO))
+        shown = cli_seconds();
+    for (int k = 0; k < runs->count; k++) {
+        cli_one *one = &runs->list[k];
+        one->earlier = has_result(runs, one);
+        one->state = one->earlier ? CLI_DONE : CLI_WAITING;
+        one->share = one->earlier ? 1 : 0;
+    }
+    cli_stop_on_signals(false);
+    runs->began = cli_seconds();
+    int status = 0;
+    do {
+        int wrong = start_more(runs, &told);
+        status = status ? status : wrong;
+        show_progress(runs, &shown);
+        listen(runs);
+    } while (count_of(runs, CLI_RUNNING, CLI_RUNNING) > 0 ||
+             (!cli_stopped() && !failed(runs) && count_of(runs, CLI_WAITING, CLI_WAITING) > 0));
+    int ended = finish(runs);
+    return status ? status : ended;
+}

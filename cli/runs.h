@@ -1,0 +1,97 @@
+/* Many runs: `dro train` in processes of its own, several at a time, stopped and continued together. What
+ * compare and sweep share. */
+#ifndef DRO_CLI_RUNS_H
+#define DRO_CLI_RUNS_H
+
+#include "train.h"
+
+#include <dro/report.h>
+#include <sys/types.h>
+
+typedef enum cli_state {
+    CLI_WAITING,
+    CLI_RUNNING,
+    CLI_DONE, /* there is a result.json */
+    CLI_DIVERGED,
+    CLI_STOPPED, /* it has a checkpoint */
+    CLI_FAILED
+} cli_state;
+
+typedef struct cli_one {
+    char *name; /* of its folder, below the folder of all */
+    const char *optimizer;
+    json_t *words; /* its arguments of dro train, but for --out, --resume and --threads */
+    cli_state state;
+    bool earlier; /* was done before this command began */
+    pid_t pid;
+    int pipe; /* what it prints */
+    char line[1024];
+    size_t used;
+    double share, before; /* of its steps: now, and when this command began */
+    char about[160];      /* where it is, for the live line */
+    char note[1024];      /* the last line that it said on stderr */
+    int status;           /* its exit status */
+} cli_one;
+
+typedef struct cli_runs {
+    const cli_args *args;
+    const char *folder;
+    dro_context *ctx;
+    dro_train *train; /* the settings that all share, checked */
+    int lock, jobs, threads, count, room;
+    cli_one *list;
+    double began;
+} cli_runs;
+
+/* The flags of a command that makes many runs, before its own. */
+#define CLI_RUNS_OPTIONS(seeds)                                                                    \
+    {"seeds", CLI_INTEGER, "N", seeds, 1, 1000, "runs of each, with seeds from --seed on"},        \
+    {                                                                                              \
+        "jobs", CLI_INTEGER, "J", "1", 1, 256, "runs at the same time; they share the threads"     \
+    }
+
+/* ---- making the list: 0 or the exit status after a line ---- */
+
+/* Opens the folder of all (made when the runs begin) and checks the flags that belong to the run itself. */
+int cli_runs_open(cli_runs *runs, const cli_args *args, const char *folder);
+void cli_runs_close(cli_runs *runs);
+/* Every flag and every --set must mean something to one of the optimisers; "--set NAME.x=1" is for one. */
+int cli_runs_check(const cli_runs *runs, const char *const *optimizers, int count);
+/* One more, by the flags; the settings `own` ("name=value", count) come last and win. data NULL: as given.
+ * NULL: no memory, after a line. */
+cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, long long seed,
+                      const char *data, const char *const *own, int count);
+/* Whether the run, the network or the optimiser has this parameter. */
+bool cli_runs_knows(const char *optimizer, const char *name);
+/* Whether a parameter may have this value; the network's are checked when the run begins. */
+int cli_runs_value(const cli_runs *runs, const char *optimizer, const char *name,
+                   const char *value);
+/* Commas to an array of texts that live as long as the program; -1: none, or more than room. */
+int cli_runs_split(const char *text, const char **parts, int room);
+
+/* ---- running it ---- */
+
+/* Runs what is not done, with a live line or a line for each that ends. 0: all are done or diverged;
+ * else the exit status after a line. */
+int cli_runs_go(cli_runs *runs);
+int cli_runs_train(cli_runs *runs); /* the last part of it, when the folder is ready */
+/* A file of the folder of all, written whole or not at all. Releases the document. */
+int cli_runs_write(const cli_runs *runs, const char *name, json_t *document);
+/* result.json of a run, or NULL. */
+json_t *cli_runs_result(const cli_runs *runs, const cli_one *one);
+/* All of them as a report with its page in the folder; NULL after a line. path gets the page's place. */
+dro_report *cli_runs_report(const cli_runs *runs, char *path, size_t size);
+/* [{"run": ..., "folder": ..., "state": ...}] */
+json_t *cli_runs_json(const cli_runs *runs);
+
+/* ---- tables of reports (report_show.c) ---- */
+
+void cli_report_table(dro_report *report);
+json_t *cli_report_methods(dro_report *report);
+json_t *cli_report_notes(dro_report *report);
+/* A text, or null; what is not UTF-8 has no place in JSON. */
+json_t *cli_text_json(const char *text);
+void cli_report_cell(cli_table *table, const dro_statistic *s, dro_measure measure);
+dro_statistic cli_statistic(const double *values, int count);
+
+#endif

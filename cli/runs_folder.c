@@ -1,0 +1,195 @@
+/* The folder of many runs: plan.json says which runs it holds and how each was started, so that the same
+ * command goes on and another one is refused; report.html shows them. */
+#include "runs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_SIZE = 4352 };
+
+static int make_folder(const char *folder)
+{
+    char path[PATH_SIZE];
+    if (!*folder || strlen(folder) > PATH_SIZE - 300)
+        return cli_usage("--out: the path of the folder is empty or too long");
+    strcpy(path, folder);
+    for (char *at = path + 1;; at++) {
+        char now = *at;
+        if (now && now != '/')
+            continue;
+        *at = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return cli_fail("cannot make the folder %s: %s", path, strerror(errno));
+        *at = now;
+        if (!now)
+            return 0;
+    }
+}
+
+static int lock_folder(cli_runs *runs)
+{
+    runs->lock = open(runs->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (runs->lock < 0)
+        return cli_fail("cannot open the folder %s: %s", runs->folder, strerror(errno));
+    if (flock(runs->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return 0;
+    return cli_fail("%s: another process is making runs there", runs->folder);
+}
+
+int cli_runs_write(const cli_runs *runs, const char *name, json_t *document)
+{
+    char path[PATH_SIZE], part[PATH_SIZE + 8];
+    snprintf(path, sizeof path, "%s/%s", runs->folder, name);
+    snprintf(part, sizeof part, "%s.tmp", path);
+    FILE *file = document ? fopen(part, "w") : NULL;
+    bool fine = file && json_dumpf(document, file, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) == 0;
+    fine = file && fputc('\n', file) != EOF && fine;
+    fine = file && fflush(file) == 0 && fsync(fileno(file)) == 0 && fine;
+    int wrong = errno;
+    fine = file && fclose(file) == 0 && fine;
+    json_decref(document);
+    if (fine && rename(part, path) == 0)
+        return 0;
+    wrong = fine ? errno : wrong;
+    remove(part);
+    return cli_fail("cannot write %s: %s", path, strerror(wrong));
+}
+
+/* ---- the plan ---- */
+
+static bool holds(const json_t *words, const json_t *word)
+{
+    for (size_t k = 0; k < json_array_size(words); k++)
+        if (json_equal(json_array_get(words, k), word))
+            return true;
+    return false;
+}
+
+/* A word that only one of them has, or NULL. */
+static const char *differing(const json_t *a, const json_t *b)
+{
+    for (int turn = 0; turn < 2; turn++) {
+        const json_t *one = turn ? b : a, *other = turn ? a : b;
+        for (size_t k = 0; k < json_array_size(one); k++)
+            if (!holds(other, json_array_get(one, k)))
+                return json_string_value(json_array_get(one, k));
+    }
+    return NULL;
+}
+
+static bool has_run(const cli_runs *runs, const cli_one *one)
+{
+    char path[PATH_SIZE + 300];
+    snprintf(path, sizeof path, "%s/%s/config.json", runs->folder, one->name);
+    return access(path, F_OK) == 0;
+}
+
+static int check_plan(const cli_runs *runs, json_t *plan)
+{
+    for (int k = 0; k < runs->count; k++) {
+        const cli_one *one = &runs->list[k];
+        json_t *old = json_object_get(plan, one->name);
+        const char *other = old ? differing(one->words, old) : NULL;
+        if (!has_run(runs, one))
+            continue;
+        if (!old)
+            return cli_fail("%s/%s holds a run that was not begun by this command: choose another "
+                            "folder with --out",
+                            runs->folder, one->name);
+        if (other)
+            return cli_fail("%s/%s holds a run with other settings (at %s): give the same ones, or "
+                            "choose another folder with --out",
+                            runs->folder, one->name, other);
+    }
+    return 0;
+}
+
+static int make_plan(cli_runs *runs)
+{
+    char path[PATH_SIZE];
+    snprintf(path, sizeof path, "%s/plan.json", runs->folder);
+    json_t *plan = json_load_file(path, 0, NULL);
+    if (!json_is_object(plan)) {
+        json_decref(plan);
+        plan = json_object();
+    }
+    int status = check_plan(runs, plan);
+    for (int k = 0; k < runs->count && status == 0; k++)
+        json_object_set(plan, runs->list[k].name, runs->list[k].words);
+    if (status == 0)
+        return cli_runs_write(runs, "plan.json", plan);
+    json_decref(plan);
+    return status;
+}
+
+int cli_runs_go(cli_runs *runs)
+{
+    int status = make_folder(runs->folder);
+    status = status ? status : lock_folder(runs);
+    status = status ? status : make_plan(runs);
+    return status ? status : cli_runs_train(runs);
+}
+
+void cli_runs_close(cli_runs *runs)
+{
+    for (int k = 0; k < runs->count; k++) {
+        json_decref(runs->list[k].words);
+        free(runs->list[k].name);
+    }
+    free(runs->list);
+    if (runs->lock >= 0)
+        close(runs->lock);
+    dro_train_destroy(runs->train);
+    dro_context_destroy(runs->ctx);
+}
+
+/* ---- what came out ---- */
+
+json_t *cli_runs_result(const cli_runs *runs, const cli_one *one)
+{
+    char path[PATH_SIZE + 300];
+    snprintf(path, sizeof path, "%s/%s/result.json", runs->folder, one->name);
+    return json_load_file(path, 0, NULL);
+}
+
+json_t *cli_runs_json(const cli_runs *runs)
+{
+    static const char *const states[] = {"waiting",  "running", "done",
+                                         "diverged", "stopped", "failed"};
+    json_t *list = json_array();
+    for (int k = 0; k < runs->count; k++) {
+        const cli_one *one = &runs->list[k];
+        char folder[PATH_SIZE + 300];
+        snprintf(folder, sizeof folder, "%s/%s", runs->folder, one->name);
+        json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:b}", "optimizer", one->optimizer,
+                                              "folder", cli_text_json(folder), "state",
+                                              states[one->state], "earlier", (int)one->earlier));
+    }
+    return list;
+}
+
+dro_report *cli_runs_report(const cli_runs *runs, char *path, size_t size)
+{
+    dro_report *report = NULL;
+    dro_status status = dro_report_create(runs->ctx, &report);
+    for (int k = 0; k < runs->count && status == DRO_OK; k++) {
+        char folder[PATH_SIZE + 300];
+        snprintf(folder, sizeof folder, "%s/%s", runs->folder, runs->list[k].name);
+        if (access(folder, F_OK) == 0)
+            status = dro_report_add(report, folder);
+    }
+    snprintf(path, size, "%s/report.html", runs->folder);
+    if (status == DRO_OK)
+        status = dro_report_html(report, path);
+    if (status == DRO_OK)
+        return report;
+    cli_fail("%s", dro_context_error(runs->ctx));
+    dro_report_destroy(report);
+    return NULL;
+}

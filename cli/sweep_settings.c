@@ -1,0 +1,198 @@
+/* --grid, --random and --by: which settings are tried. A random value is a function of (seed, number of the
+ * setting, number of the axis), so that a sweep that goes on draws the same ones. */
+#include "sweep.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the axes ---- */
+
+/* "0.1..10" */
+static bool read_range(const char *text, cli_axis *axis)
+{
+    const char *dots = strstr(text, "..");
+    char low[64], *end, *last;
+    if (!dots || dots == text || dots - text >= (long)sizeof low)
+        return false;
+    snprintf(low, sizeof low, "%.*s", (int)(dots - text), text);
+    axis->low = strtod(low, &end);
+    axis->high = strtod(dots + 2, &last);
+    return *end == '\0' && last != dots + 2 && *last == '\0' && isfinite(axis->low) &&
+           isfinite(axis->high) && axis->low < axis->high;
+}
+
+static int check_name(const cli_sweep *sweep, const char *optimizer, const char *name)
+{
+    static const char *const not_here[] = {"seed", "data", "optimizer", "progressive"};
+    for (size_t k = 0; k < sizeof not_here / sizeof not_here[0]; k++)
+        if (strcmp(name, not_here[k]) == 0)
+            return cli_usage("sweep: --grid %s: give --%s instead", name, name);
+    for (int k = 0; k < sweep->axis_count; k++)
+        if (strcmp(sweep->axes[k].name, name) == 0)
+            return cli_usage("sweep: --grid %s is given twice", name);
+    if (!cli_runs_knows(optimizer, name))
+        return cli_usage("sweep: --grid %s: %s has no parameter '%s': 'dro list optimizers %s' "
+                         "lists them",
+                         name, optimizer, name, optimizer);
+    return 0;
+}
+
+static int read_axis(cli_sweep *sweep, const cli_runs *runs, const char *optimizer,
+                     const char *text)
+{
+    size_t length = strcspn(text, "=");
+    cli_axis *axis = &sweep->axes[sweep->axis_count];
+    if (!text[length] || !text[length + 1] || length == 0 || length >= sizeof axis->name)
+        return cli_usage("sweep: --grid %s: expected NAME=VALUE,VALUE,...", text);
+    if (sweep->axis_count == CLI_AXES)
+        return cli_usage("sweep: more than %d times --grid", CLI_AXES);
+    snprintf(axis->name, sizeof axis->name, "%.*s", (int)length, text);
+    if (strcmp(axis->name, "lr") == 0)
+        strcpy(axis->name, "eta");
+    int status = check_name(sweep, optimizer, axis->name);
+    if (status)
+        return status;
+    bool range = read_range(text + length + 1, axis);
+    if (range && !cli_text(runs->args, "random"))
+        return cli_usage("sweep: --grid %s: a range needs --random N", text);
+    axis->count = range ? 0 : cli_runs_split(text + length + 1, axis->values, CLI_VALUES);
+    if (axis->count < 0)
+        return cli_usage("sweep: --grid %s: expected values with commas between them", text);
+    char ends[2][32];
+    snprintf(ends[0], sizeof ends[0], "%g", axis->low);
+    snprintf(ends[1], sizeof ends[1], "%g", axis->high);
+    for (int k = 0; k < (range ? 2 : axis->count) && status == 0; k++) {
+        const char *value = range ? ends[k] : axis->values[k];
+        status = strlen(value) > 60 ? cli_usage("sweep: --grid %s: a value is too long", axis->name)
+                                    : cli_runs_value(runs, optimizer, axis->name, value);
+    }
+    sweep->axis_count += status == 0;
+    return status;
+}
+
+/* ---- the settings ---- */
+
+static double unit(uint64_t seed, uint64_t setting, uint64_t axis)
+{
+    uint64_t x = ((seed * 0x2545f4914f6cdd1du + setting) * 64 + axis + 1) * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return (double)((x ^ (x >> 31)) >> 11) * 0x1p-53;
+}
+
+/* A value with three figures, or a whole one where the parameter needs it. */
+static void draw(const cli_axis *axis, const char *optimizer, double u, char pair[128])
+{
+    dro_param p;
+    bool whole = false, log_scale = axis->low > 0;
+    for (int i = 0; dro_optimizer_param(optimizer, i, &p) == DRO_OK; i++)
+        whole = whole || (strcmp(p.name, axis->name) == 0 && p.kind == DRO_PARAM_INTEGER);
+    for (int i = 0; dro_train_param(i, &p) == DRO_OK; i++)
+        whole = whole || (strcmp(p.name, axis->name) == 0 && p.kind == DRO_PARAM_INTEGER);
+    if (axis->count) {
+        snprintf(pair, 128, "%s=%s", axis->name, axis->values[(int)(u * axis->count)]);
+        return;
+    }
+    double value = log_scale ? axis->low * pow(axis->high / axis->low, u)
+                             : axis->low + u * (axis->high - axis->low);
+    if (whole)
+        snprintf(pair, 128, "%s=%.0f", axis->name, value);
+    else
+        snprintf(pair, 128, "%s=%.3g", axis->name, value);
+}
+
+static void fill(cli_sweep *sweep, const char *optimizer, uint64_t seed, bool random)
+{
+    for (int k = 0; k < sweep->count; k++) {
+        int rest = k;
+        for (int i = sweep->axis_count - 1; i >= 0; i--) {
+            const cli_axis *axis = &sweep->axes[i];
+            char *pair = sweep->settings[k].pairs[i];
+            if (random) {
+                draw(axis, optimizer, unit(seed, (uint64_t)k, (uint64_t)i), pair);
+            } else {
+                snprintf(pair, 128, "%s=%s", axis->name, axis->values[rest % axis->count]);
+                rest /= axis->count;
+            }
+        }
+    }
+}
+
+/* Random settings that came out alike are tried once. */
+static void drop_doubles(cli_sweep *sweep)
+{
+    int kept = 0;
+    for (int k = 0; k < sweep->count; k++) {
+        bool known = false;
+        for (int i = 0; i < kept && !known; i++)
+            known = memcmp(sweep->settings[i].pairs, sweep->settings[k].pairs,
+                           sizeof sweep->settings[k].pairs) == 0;
+        if (!known)
+            sweep->settings[kept++] = sweep->settings[k];
+    }
+    sweep->count = kept;
+}
+
+/* ---- the measure ---- */
+
+static int read_measure(cli_sweep *sweep, const char *wanted)
+{
+    static const int better[] = {
+#define X(code, name, title, direction, unit) direction,
+        DRO_MEASURE_LIST(X)
+#undef X
+    };
+    char all[300] = "";
+    const char *names[DRO_MEASURES];
+    int count = 0;
+    for (int k = 0; k < DRO_MEASURES; k++) {
+        const char *name = dro_measure_name((dro_measure)k);
+        if (k == DRO_MEASURE_SECONDS || k == DRO_MEASURE_EXAMPLES)
+            continue;
+        if (strcmp(name, wanted) == 0) {
+            sweep->by = (dro_measure)k;
+            sweep->better = better[k];
+            return 0;
+        }
+        size_t used = strlen(all);
+        snprintf(all + used, sizeof all - used, "%s%s", used ? ", " : "", name);
+        names[count++] = name;
+    }
+    const char *nearest = cli_nearest(wanted, names, count);
+    if (nearest)
+        return cli_usage("sweep: --by %s: did you mean %s?", wanted, nearest);
+    return cli_usage("sweep: --by %s: expected one of %s", wanted, all);
+}
+
+int cli_sweep_read(cli_sweep *sweep, const cli_runs *runs, const char *optimizer)
+{
+    const char *by = cli_text(runs->args, "by"), *random = cli_text(runs->args, "random");
+    char seed[32];
+    int status = read_measure(sweep, by ? by : "balanced_accuracy");
+    for (int k = 0; status == 0 && cli_given(runs->args, "grid", k); k++)
+        status = read_axis(sweep, runs, optimizer, cli_given(runs->args, "grid", k));
+    if (status)
+        return status;
+    if (sweep->axis_count == 0)
+        return cli_usage("sweep: what is to be tried? --grid NAME=VALUE,VALUE,...");
+    double count = random ? (double)cli_integer(runs->args, "random") : 1;
+    for (int k = 0; k < sweep->axis_count && !random; k++)
+        count *= sweep->axes[k].count;
+    if (count > CLI_SETTINGS)
+        return cli_usage("sweep: %.0f settings, more than %d: fewer values, or --random N", count,
+                         CLI_SETTINGS);
+    sweep->count = (int)count;
+    sweep->settings = calloc((size_t)sweep->count, sizeof *sweep->settings);
+    if (!sweep->settings)
+        return cli_fail("sweep: no memory for %d settings", sweep->count);
+    dro_train_get(runs->train, "seed", seed, sizeof seed);
+    fill(sweep, optimizer, strtoull(seed, NULL, 10), random != NULL);
+    drop_doubles(sweep);
+    return 0;
+}
+
+void cli_sweep_free(cli_sweep *sweep)
+{
+    free(sweep->settings);
+}

@@ -1,0 +1,24 @@
+/* What this build of libdro stands on. */
+#ifndef DRO_ABOUT_H
+#define DRO_ABOUT_H
+
+#include <dro/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dro_library {
+    const char *name;
+    const char *version; /* NULL: this build is without it */
+    const char *purpose; /* what needs it */
+    const char *package; /* Debian's name of what to install before building */
+} dro_library;
+
+/* The i-th library, DRO_ERR_END past the last. */
+DRO_API dro_status dro_library_get(int index, dro_library *library);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,126 @@
+#!/bin/sh
+# dro compare: help, table and errors to the letter; the same weights and batches for all; stopped, killed
+# and continued it ends with the same weights. $1: the program.
+. "$(dirname "$0")/expected/check.sh"
+expected=$(cd "$expected" && pwd)
+dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
+cd "$work" || exit 1
+
+small="--data synth:glyphs,n=120,test=30,size=12,classes=3 --epochs 2 --batch 20 --threads 2"
+
+run 0 compare --help
+same help_compare.txt
+silent err
+
+# ---- success ----
+run 0 compare $small --seeds 2 --out all --lambda 5 --set recover.eta=0.3
+shape
+same compare.txt
+silent err
+for file in plan.json report.html sgd-seed1/result.json sgd-seed2/weights.safetensors \
+    recover-seed1/config.json recover-seed2/metrics.jsonl; do
+    [ -s "all/$file" ] || fail "dro compare: no $file"
+done
+grep -q '"eta": 0.29999' all/recover-seed1/config.json || fail "--set recover.eta=0.3 is not heard"
+if grep -q '"eta": 0.29999' all/sgd-seed1/config.json; then fail "--set recover.eta=0.3 is for sgd, too"; fi
+grep -q '"report_lambda": 5' all/sgd-seed1/config.json || fail "F is not the same function for all"
+
+# Again: nothing is run, and in parallel comes out what came out in order.
+before=$(ls -l --time-style=full-iso all/*/* 2>/dev/null || ls -lT all/*/*)
+run 0 compare $small --seeds 2 --out all --lambda 5 --set recover.eta=0.3 --jobs 2 --json
+json
+has '"earlier": true'
+[ "$before" = "$(ls -l --time-style=full-iso all/*/* 2>/dev/null || ls -lT all/*/*)" ] ||
+    fail "finished runs are run again"
+run 0 compare $small --threads 4 --seeds 2 --out two --lambda 5 --set recover.eta=0.3 --jobs 2 --json
+json
+for name in sgd-seed1 recover-seed1 sgd-seed2 recover-seed2; do
+    cmp all/$name/weights.safetensors two/$name/weights.safetensors || fail "two runs of $name differ"
+done
+# A seed more: only that is run.
+run 0 compare $small --seeds 3 --out all --lambda 5 --set recover.eta=0.3 --json
+[ "$(grep -c '"earlier": true' out)" -eq 4 ] || fail "more seeds: not four runs kept"
+
+# The same weights and the same first batch: the loss before the first step is the same.
+run 0 compare --data synth:glyphs,n=120,test=30,size=12,classes=3 --steps 1 --batch 20 --seeds 1 \
+    --optimizers sgd,recover,absgd --out first --json
+losses=$(sed -n 's/.*"log_u":[^,]*,"loss":\([^,]*\),.*/\1/p' first/*/metrics.jsonl | sort -u | wc -l)
+[ "$(cat first/*/metrics.jsonl | wc -l)" -eq 3 ] || fail "not one evaluation of each"
+[ "$losses" -eq 1 ] || fail "the first batches differ: $losses losses"
+
+# ---- stopped and killed ----
+long="--data synth:glyphs,n=120,test=30,size=12,classes=3 --epochs 60 --batch 20 --threads 2 --jobs 2 --seeds 1"
+run 0 compare $long --out whole --json
+stop() {
+    "$dro" compare $long --out cut >out 2>err &
+    pid=$!
+    while [ ! -s cut/recover-seed1/metrics.jsonl ] || [ ! -s cut/sgd-seed1/metrics.jsonl ]; do sleep 0.05; done
+    kill -"$1" $pid
+    wait $pid 2>/dev/null
+    status=$?
+}
+for signal in TERM INT KILL; do
+    rm -rf cut
+    stop $signal
+    what="compare stopped by $signal"
+    if [ $signal != KILL ] && [ ! -s cut/report.html ]; then
+        [ $status -eq 1 ] || fail "$what: status $status"
+        has "of 2 runs are done: the same command goes on" err
+        [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
+    fi
+    tries=0 # processes whose parent was killed stop by themselves, with a checkpoint
+    until "$dro" compare $long --out cut --json >out 2>err; do
+        tries=$((tries + 1))
+        [ $tries -lt 20 ] || break
+        sleep 0.2
+    done
+    for name in sgd-seed1 recover-seed1; do
+        cmp whole/$name/weights.safetensors cut/$name/weights.safetensors || fail "$what: other weights"
+        for folder in whole cut; do
+            sed -e 's/"seconds":[^,]*,//' -e 's/"wall":[^,]*,//' $folder/$name/metrics.jsonl >$folder.metrics
+        done
+        cmp whole.metrics cut.metrics || fail "$what: other metrics"
+    done
+done
+
+# ---- one that diverges does not stop the others ----
+run 0 compare $small --seeds 1 --out far --set sgd.eta=1e6 --set sgd.warmup=0
+grep -q "^sgd-seed1: .*diverged at step" out || { fail "no word about a run that diverged"; cat out; }
+[ -s far/recover-seed1/result.json ] || fail "a run that diverged stopped the other"
+
+# ---- errors ----
+: >all.txt
+wrong() {
+    run "$@"
+    silent out
+    shift
+    [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
+    echo "\$ dro $*" >>all.txt
+    cat err >>all.txt
+}
+wrong 2 compare --optimizers sgd,recovr
+wrong 2 compare --optimizers nonsense
+wrong 2 compare --optimizers sgd,sgd
+wrong 2 compare --optimizers sgd,,recover
+wrong 2 compare --optimizers ''
+wrong 2 compare --optimizers sgd --lambda 5
+wrong 2 compare --lambda -5
+wrong 2 compare --epochs many
+wrong 2 compare --max-time soon
+wrong 2 compare --seeds 0
+wrong 2 compare --jobs many
+wrong 2 compare --set lambda
+wrong 2 compare --set lamda=1
+wrong 2 compare --set cover.lambda=1
+wrong 2 compare --set recover.lamda=1
+wrong 2 compare --set recover.lambda=-1
+wrong 2 compare more
+wrong 1 compare --json --out err
+wrong 1 compare --json --out err/below
+wrong 1 compare --json --config missing.json
+wrong 1 compare --json --data synth:nothing --out none
+wrong 1 compare --json --out all --epochs 2
+cp all.txt out
+same compare_errors.txt
+
+finish

@@ -1,0 +1,123 @@
+#!/bin/sh
+# dro doctor, the completions and the manual pages: what they say, and that shells and man can read them.
+# $1: the program.
+. "$(dirname "$0")/expected/check.sh"
+expected=$(cd "$expected" && pwd)
+dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
+cd "$work" || exit 1
+
+# ---- doctor ----
+run 0 doctor --help
+same help_doctor.txt
+silent err
+run 0 doctor
+silent err
+# Values are the machine's: only what is looked at can be compared.
+sed -e '/^$/,$d' -e 's/^\(backend [a-z]*\|[a-zA-Z]*\|huge pages\|this folder\)  .*/\1/' -e '/^backend [^r]/d' \
+    -e 's/ *$//' out >kept
+cp out whole
+mv kept out
+same doctor.txt
+cp whole out
+has "backend ref"
+has "works (plain C"
+run 0 doctor --json
+json
+has '"faults"'
+mkdir locked
+if [ "$(id -u)" -ne 0 ]; then
+    chmod 500 locked
+    (cd locked && "$dro" doctor) >out
+    has "cannot be written to"
+    chmod 700 locked
+fi
+run 2 doctor more
+silent out
+
+# ---- completion ----
+run 0 completion bash
+silent err
+cp out dro.bash
+if command -v bash >/dev/null 2>&1; then
+    bash -n dro.bash || fail "bash does not read its completion"
+    cat >try.bash <<'END'
+. ./dro.bash
+try() { # WORDS...: what the last one can become
+    COMP_WORDS=("$@")
+    COMP_CWORD=$(($# - 1))
+    _dro
+    echo "$*: ${COMPREPLY[*]}"
+}
+try dro com
+try dro compare --opt
+try dro compare --optimizers rec
+try dro train --tilt ''
+try dro train --backend re
+try dro train --data synt
+try dro sweep --by bal
+try dro list mod
+try dro bench mem
+try dro bench memory --ma
+try dro train --config ru
+END
+    echo text >run.toml
+    bash try.bash >out 2>&1
+    same completion.txt
+fi
+run 0 completion zsh
+silent err
+cp out _dro
+has "#compdef dro"
+if command -v zsh >/dev/null 2>&1; then
+    zsh -n ./_dro || fail "zsh does not read its completion"
+fi
+run 2 completion fish
+silent out
+has "expected bash or zsh" err
+run 2 completion
+silent out
+
+# ---- manual pages ----
+run 0 man --out pages
+silent out
+silent err
+for page in dro dro-train dro-compare dro-sweep dro-doctor dro-bench-memory; do
+    [ -s "pages/$page.1" ] || fail "no page $page.1"
+done
+[ ! -e pages/dro-man.1 ] || fail "a page of a hidden command"
+run 0 man doctor
+same man_doctor.txt
+cmp -s out pages/dro-doctor.1 || fail "dro man doctor is not the page"
+run 0 man bench memory
+has "DRO-BENCH-MEMORY"
+for page in pages/*.1; do
+    if command -v groff >/dev/null 2>&1; then
+        groff -man -Tascii -z -ww "$page" >said 2>&1
+        [ ! -s said ] || { fail "groff about $page"; head -3 said; }
+    fi
+    if command -v mandoc >/dev/null 2>&1; then
+        mandoc -T lint -W error "$page" >said 2>&1 || { fail "mandoc about $page"; head -3 said; }
+    fi
+done
+if command -v man >/dev/null 2>&1 && man -l pages/dro-train.1 >said 2>&1; then
+    cp said out
+    what="man dro-train"
+    has "SYNOPSIS"
+fi
+run 2 man nonsense
+silent out
+run 1 man --out said/below
+silent out
+
+# ---- the first line comes within a second ----
+for command in "--help" "train --help" "compare --help" "doctor" "list models" "list optimizers" "man" \
+    "completion bash" "data synth:glyphs,n=100"; do
+    begin=$(date +%s%N)
+    "$dro" $command >out 2>&1
+    took=$((($(date +%s%N) - begin) / 1000000))
+    echo "$took ms: dro $command" >>times
+done
+slow=$(awk '$1 > 1000' times)
+[ -z "$slow" ] || echo "slower than a second on this machine now: $slow"
+
+finish

@@ -1,0 +1,101 @@
+#!/bin/sh
+# dro sweep: help, table and errors to the letter; what is chosen is chosen on the holdout; stopped it goes
+# on. $1: the program.
+. "$(dirname "$0")/expected/check.sh"
+expected=$(cd "$expected" && pwd)
+dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
+cd "$work" || exit 1
+
+small="--data synth:glyphs,n=200,test=30,size=12,classes=3 --epochs 2 --batch 20 --threads 2"
+
+run 0 sweep --help
+same help_sweep.txt
+silent err
+
+# ---- success: all combinations ----
+run 0 sweep $small --grid lambda=1,20 --grid eta=0.1,1 --seeds 2 --out grid --jobs 2
+grep -v "^lambda=.*-seed" out | sed 's/^\* /  /' >kept # they end, and one is chosen, in any order
+mv kept out
+shape
+same sweep.txt
+silent err
+[ "$(ls -d grid/*-seed*/ | wc -l)" -eq 8 ] || fail "not 8 runs"
+grep -q 'holdout=0.1' grid/lambda=1,eta=1-seed2/config.json || fail "no examples are set aside"
+grep -q '"holdout"' grid/lambda=20,eta=0.1-seed1/result.json || fail "the holdout is not measured"
+
+# The chosen one has the largest mean on the holdout, whatever the test set says.
+run 0 sweep $small --grid lambda=1,20 --grid eta=0.1,1 --seeds 2 --out grid --json
+json
+[ "$(grep -c '"earlier": true' out)" -eq 8 ] || fail "finished runs are run again"
+[ "$(grep -c '"chosen": true' out)" -eq 1 ] || fail "not one is chosen"
+if command -v python3 >/dev/null 2>&1; then
+    python3 - <<'END' || fail "the chosen one is not the best on the holdout"
+import json
+rows = json.load(open("out"))["settings"]
+best = max(r["holdout"]["mean"] for r in rows)
+chosen = [r for r in rows if r["chosen"]][0]
+assert chosen["holdout"]["mean"] == best
+config = json.load(open("grid/best.json"))["optimizer_settings"]
+for name, value in chosen["settings"].items():
+    assert abs(config[name] - float(value)) < 1e-9
+END
+fi
+run 0 train --config grid/best.json --out again --json
+chosen=$(sed -n 's/^ *"eta": \(.*\),$/\1/p' grid/best.json)
+grep -qF "\"eta\": $chosen" again/config.json || fail "best.json does not run again"
+cmp -s again/weights.safetensors grid/"$(
+    for folder in grid/*-seed1; do
+        cmp -s "$folder/weights.safetensors" again/weights.safetensors && basename "$folder"
+    done
+)"/weights.safetensors || fail "best.json does not give the weights of the best run"
+
+# ---- success: random, a measure of which less is better, and two of three done before ----
+run 0 sweep $small --random 2 --grid lambda=1..100 --grid eta=0.05,0.1 --by loss --out random --json
+run 0 sweep $small --random 3 --grid lambda=1..100 --grid eta=0.05,0.1 --by loss --out random --json
+[ "$(grep -c '"earlier": true' out)" -eq 2 ] || fail "random: not two runs kept"
+run 0 sweep --data synth:glyphs,n=200,test=30,size=12,classes=3,holdout=0.2 --steps 3 --batch 20 \
+    --grid lambda=5 --out own --json
+grep -q 'holdout=0.2",' own/lambda=5-seed1/config.json || fail "the holdout of the SPEC is not kept"
+
+# ---- stopped ----
+long="--data synth:glyphs,n=200,test=30,size=12,classes=3 --epochs 40 --batch 20 --threads 2"
+"$dro" sweep $long --grid lambda=2,30 --out cut >out 2>err &
+pid=$!
+while [ ! -s cut/lambda=2-seed1/metrics.jsonl ]; do sleep 0.05; done
+kill -TERM $pid
+wait $pid
+[ $? -eq 1 ] || fail "a sweep that was stopped: not status 1"
+has "the same command goes on" err
+run 0 sweep $long --grid lambda=2,30 --out cut --json
+
+# ---- errors ----
+: >all.txt
+wrong() {
+    run "$@"
+    silent out
+    shift
+    [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
+    echo "\$ dro $*" >>all.txt
+    cat err >>all.txt
+}
+wrong 2 sweep
+wrong 2 sweep --optimizer recovr --grid lambda=1,2
+wrong 2 sweep --optimizer sgd --grid lambda=1,2
+wrong 2 sweep --grid lambda
+wrong 2 sweep --grid lambda=
+wrong 2 sweep --grid lambda=1,,2
+wrong 2 sweep --grid lambda=1,many
+wrong 2 sweep --grid lambda=1..9
+wrong 2 sweep --grid lambda=9..1 --random 3
+wrong 2 sweep --grid lambda=1 --grid lambda=2
+wrong 2 sweep --grid seed=1,2
+wrong 2 sweep --grid epochs=1,-2
+wrong 2 sweep --grid lambda=1 --by accurcy
+wrong 2 sweep --grid lambda=1 --by seconds
+wrong 2 sweep --grid lambda=1 --random 0
+wrong 1 sweep --grid lambda=1,2 --json --data synth:nothing --out none
+wrong 1 sweep --grid lambda=2,30 --json --out cut
+cp all.txt out
+same sweep_errors.txt
+
+finish
