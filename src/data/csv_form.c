@@ -134,6 +134,10 @@ static dro_status find_column(const dro_data *d, const dro__csv *csv, const char
 dro_status dro__csv_form_fit(const dro_data *d, dro__csv_form *f, dro__csv *csv)
 {
     const char *label = dro__option(d, "label"), *group = dro__option(d, "group");
+    if (f->header == NONE && label[strspn(label, "0")] == '\0')
+        return dro__fail(csv->ctx, DRO_ERR_ARGUMENT,
+                         "label=%s: columns are counted from 1 (header=yes if one is called so)",
+                         label);
     if (f->header == NONE && (column_number(label) == 0 || (group && column_number(group) == 0)))
         f->header = 1;
     if (f->header == NONE)

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <pthread.h>
 #include <string.h>
 
 static const dro__format *const formats[] = {
@@ -288,9 +289,20 @@ dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
     return DRO_OK;
 }
 
-bool dro__tolerate(dro_data *d, const char *text)
+/* A text names its file, so the same text is the same image, seen by another loader. */
+static bool noted(const dro_data *d, const char *text)
+{
+    for (size_t k = 0; k < d->note_count; k++)
+        if (strcmp(d->notes[k], text) == 0)
+            return true;
+    return false;
+}
+
+static bool tolerate(dro_data *d, const char *text)
 {
     int64_t most;
+    if (noted(d, text))
+        return true;
     if (dro__option_integer(d, "skip_bad", 0, 0, INT32_MAX, &most) != DRO_OK || d->skipped >= most)
         return false;
     size_t size = strlen(text) + 1;
@@ -304,6 +316,16 @@ bool dro__tolerate(dro_data *d, const char *text)
     d->notes[d->note_count++] = copy;
     d->skipped++;
     return true;
+}
+
+bool dro__tolerate(dro_data *d, const char *text)
+{
+    static pthread_mutex_t lock =
+        PTHREAD_MUTEX_INITIALIZER; /* readers of several loaders come here */
+    pthread_mutex_lock(&lock);
+    bool result = tolerate(d, text);
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 const char *dro_data_note(const dro_data *d, int index)

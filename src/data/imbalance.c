@@ -6,7 +6,8 @@
  *   longtail=exp:R     class k keeps the share R^(-k/(C-1)): the first class all, the last 1/R
  *   longtail=pareto:P  class k keeps the share (1 - k/C)^P
  *                      (both keep the last examples in file order, and at least one of every class)
- *   holdout=S          of every class round(S count) examples, drawn by seed, become the holdout split */
+ *   holdout=S          of every class round(S count) examples, drawn by seed, become the holdout split;
+ *                      one of each class stays */
 #include "text.h"
 
 #include <math.h>
@@ -105,6 +106,7 @@ static void draw_class(const int64_t *members, int64_t count, double share, uint
                        int32_t k, bool *aside)
 {
     int64_t want = (int64_t)llround(share * (double)count);
+    want = want < count ? want : count - 1; /* one stays to be trained on */
     uint64_t key = dro__random(seed, STREAM_HOLDOUT, (uint64_t)k);
     for (int64_t i = 0; i < want; i++)
         aside[members[dro__permute((uint64_t)count, key, (uint64_t)i)]] = true;
