@@ -15,6 +15,8 @@ static void test_every_layer(void **state)
     compare("every layer", &s, counts, 1, 1);
     s.trained = "f.*,fn.*,g.*,gn.*,h.*,out.*";
     compare("frozen below", &s, counts, 2, 2);
+    s.trained = "h.*,out.*"; /* nothing of the auxiliary head */
+    compare("frozen head", &s, counts, 2, 2);
     s.trained = "b.*,cn.*";
     compare("frozen above", &s, counts, 2, 3);
 }
@@ -34,7 +36,40 @@ static void test_small_models(void **state)
             compare(subjects[k].model, &subjects[k], counts, parts, 1 + parts);
 }
 
+/* One network, batches of many sizes in turn: each gives what a new network gives, to the bit. */
+static void test_any_size(void **state)
+{
+    (void)state;
+    enum { MOST = 24, SIZE = 3 * 8 * 8 };
+    static float x[2 * MOST * SIZE];
+    static int32_t labels[2 * MOST];
+    float losses[2 * MOST], fresh[2 * MOST], logits[2 * MOST * 10];
+    dro_context *ctx = check_context("cpu", 2);
+    subject s = {.model = "resnet18", .shape = {3, 8, 8, 10}};
+    dro_net *net = make(ctx, &s);
+    uint64_t seed = 1;
+    for (size_t j = 0; j < 2 * MOST * SIZE; j++)
+        x[j] = (float)noise(&seed);
+    for (size_t n = 1; n <= MOST; n++) {
+        size_t first = n % 5 ? n : 2, second = MOST - n + 1;
+        dro_net_batch parts[2] = {{.count = first, .x = x, .labels = labels},
+                                  {.count = second, .x = x + first * SIZE, .labels = labels}};
+        const float *w = dro_net_weights(net);
+        OK(ctx, dro_net_evaluate(net, w, &parts[1], logits, NULL));
+        OK(ctx, dro_net_forward(net, w, parts, 1 + n % 2, losses));
+        if (n % 6)
+            continue;
+        dro_net *other = make(ctx, &s);
+        OK(ctx, dro_net_forward(other, w, parts, 1 + n % 2, fresh));
+        assert_memory_equal(losses, fresh, first * sizeof *losses);
+        dro_net_destroy(other);
+    }
+    dro_net_destroy(net);
+    dro_context_destroy(ctx);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_any_size),
     cmocka_unit_test(test_every_layer),
     cmocka_unit_test(test_small_models),
 };

@@ -1,5 +1,9 @@
 /* A pool of threads that share one loop at a time.
  *
+ * A loop's places are handed out by one number, `ticket`: how many there are, and the next one. Who draws a place
+ * works on it, and the caller waits for the places that were drawn, not for the threads: on a machine with
+ * other work the caller does it all alone before a sleeping worker is given a processor.
+ *
  * A worker that waits spins for a few microseconds, then yields the processor for a while, then sleeps.
  * Spinning keeps a step of a few hundred microseconds fast; yielding keeps it fast when other work
  * wants the same processors, where a pool that only spins loses a time slice per loop. The caller takes
@@ -11,7 +15,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum { SPINS = 2000, YIELDS = 200 };
+enum { SPINS = 2000, YIELDS = 200, PLACES = 1 << 30 };
 
 struct dro__pool {
     pid_t owner; /* a child after fork() has no workers: it runs alone */
@@ -21,12 +25,13 @@ struct dro__pool {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     atomic_uint round; /* counts loops; odd bits mean nothing, a change means work */
-    atomic_int sleeping, busy;
+    atomic_int sleeping;
     atomic_bool stop;
-    atomic_size_t next;
-    size_t count;
+    _Atomic uint64_t ticket; /* count << 32 | next; drawing adds 1 */
+    atomic_size_t done;
     void (*body)(void *task, size_t k);
     void *task;
+    size_t from;
 };
 
 static inline void relax(void)
@@ -36,11 +41,18 @@ static inline void relax(void)
 #endif
 }
 
+/* Draws places until there are none. A place that was drawn belongs to the loop in progress: the caller does
+ * not return before it is done, so body and task are that loop's. */
 static void work(dro__pool *p)
 {
-    size_t k;
-    while ((k = atomic_fetch_add(&p->next, 1)) < p->count)
-        p->body(p->task, k);
+    for (;;) {
+        uint64_t drawn = atomic_fetch_add(&p->ticket, 1);
+        uint32_t count = (uint32_t)(drawn >> 32), place = (uint32_t)drawn;
+        if (place >= count)
+            return;
+        p->body(p->task, p->from + place);
+        atomic_fetch_add(&p->done, 1);
+    }
 }
 
 /* Until *value differs from `old`, or the patience is over. */
@@ -74,7 +86,6 @@ static void *worker(void *arg)
         if (atomic_load(&p->stop))
             return NULL;
         work(p);
-        atomic_fetch_sub(&p->busy, 1);
     }
 }
 
@@ -88,6 +99,21 @@ static void announce(dro__pool *p)
     }
 }
 
+/* One loop of at most PLACES places. */
+static void run(dro__pool *p, size_t from, size_t count, void (*body)(void *task, size_t k),
+                void *task)
+{
+    p->body = body;
+    p->task = task;
+    p->from = from;
+    atomic_store(&p->done, 0);
+    atomic_store(&p->ticket, (uint64_t)count << 32);
+    announce(p);
+    work(p);
+    for (int t = 0; atomic_load(&p->done) < count; t++)
+        t < SPINS ? relax() : (void)sched_yield();
+}
+
 void dro__pool_run(dro__pool *p, size_t count, void (*body)(void *task, size_t k), void *task)
 {
     if (!p || count < 2 || getpid() != p->owner) {
@@ -95,15 +121,8 @@ void dro__pool_run(dro__pool *p, size_t count, void (*body)(void *task, size_t k
             body(task, k);
         return;
     }
-    p->body = body;
-    p->task = task;
-    p->count = count;
-    atomic_store(&p->next, 0);
-    atomic_store(&p->busy, p->started);
-    announce(p);
-    work(p);
-    for (int t = 0; atomic_load(&p->busy) > 0; t++)
-        t < SPINS ? relax() : (void)sched_yield();
+    for (size_t from = 0; from < count; from += PLACES)
+        run(p, from, count - from < PLACES ? count - from : PLACES, body, task);
 }
 
 int dro__pool_threads(const dro__pool *p)

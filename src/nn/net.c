@@ -236,6 +236,8 @@ static dro_status settle_loss(dro_net *net)
     g->smoothing = (float)net->set.smoothing;
     g->gamma = (float)net->set.gamma;
     g->precision = (dro__precision)net->set.precision;
+    if (g->heads[1] == g->heads[0])
+        return dro__fail(net->ctx, DRO_ERR_ARGUMENT, "the auxiliary head is the output itself");
     if (g->heads[1] >= 0 && (size_t)g->nodes[g->heads[1]].channels != outputs)
         return dro__fail(net->ctx, DRO_ERR_RANGE, "the two heads have %zu and %d outputs", outputs,
                          g->nodes[g->heads[1]].channels);
@@ -350,6 +352,7 @@ dro_status dro_net_backward(dro_net *net, const float *w, const float *coef, flo
         return DRO_ERR_ARGUMENT;
     if (!net->forwarded)
         return dro__fail(net->ctx, DRO_ERR_STATE, "a backward must follow a forward");
+    net->forwarded = false; /* its values give way to slopes */
     return net->ctx->backend->net->backward(net->live, w, coef, grads);
 }
 

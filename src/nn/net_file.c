@@ -64,6 +64,18 @@ static bool is_head(const dro_net *net, const dro__net_tensor *t)
     return t->node == net->graph.heads[0] || t->node == net->graph.heads[1];
 }
 
+static dro_status check_variance(const dro_net *net, const char *path, const dro__net_tensor *t,
+                                 const float *values)
+{
+    const char *what = strrchr(t->name, '.') + 1;
+    for (size_t k = 0; strcmp(what, "running_var") == 0 && k < t->count; k++)
+        if (values[k] < 0)
+            return dro__fail(net->ctx, DRO_ERR_DATA,
+                             "%s: tensor '%s': number %zu is %g: a variance is at least 0", path,
+                             t->name, k, (double)values[k]);
+    return DRO_OK;
+}
+
 static dro_status read_tensor(const dro_net *net, dro__safetensors *file, const char *path,
                               const dro__net_tensor *t, const staged *s, size_t *kept)
 {
@@ -77,8 +89,10 @@ static dro_status read_tensor(const dro_net *net, dro__safetensors *file, const 
         same = same && info->shape[k] == t->shape[k];
         same_but_first = k == 0 || info->shape[k] == t->shape[k];
     }
-    if (same)
-        return dro__safetensors_read(file, (size_t)at, home_of(s, t), t->count);
+    if (same) {
+        DRO_TRY(dro__safetensors_read(file, (size_t)at, home_of(s, t), t->count));
+        return check_variance(net, path, t, home_of(s, t));
+    }
     if (is_head(net, t) && same_but_first) {
         ++*kept;
         return DRO_OK;
@@ -124,8 +138,18 @@ static dro_status check_leftovers(const dro_net *net, const dro__safetensors *fi
 static dro_status read_all(const dro_net *net, dro__safetensors *file, const char *path,
                            const staged *s, size_t *kept)
 {
-    for (size_t k = 0; k < net->tensor_count; k++)
+    bool was_kept = false;
+    for (size_t k = 0; k < net->tensor_count; k++) {
+        size_t before = *kept;
         DRO_TRY(read_tensor(net, file, path, &net->tensors[k], s, kept));
+        const dro__net_tensor *t = &net->tensors[k], *last = k ? t - 1 : t;
+        bool again = k && last->node == t->node && is_head(net, t);
+        if (again && (*kept > before) != was_kept)
+            return dro__fail(net->ctx, DRO_ERR_DATA,
+                             "%s: tensors '%s' and '%s' are for different numbers of outputs", path,
+                             last->name, t->name);
+        was_kept = *kept > before;
+    }
     return check_leftovers(net, file, path);
 }
 

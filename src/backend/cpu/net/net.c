@@ -231,6 +231,8 @@ static void loss_row(const loss_task *t, dro__lane *lane, int part, size_t n)
             net->losses[example] = (h ? net->losses[example] : 0) + (float)(weight * loss);
             continue;
         }
+        if (!v->wants) /* nothing in this head or below it is trained */
+            continue;
         float *to = dro__value_at(net, t->program, v->grad, v->size, example);
         for (size_t j = 0; j < v->size; j++)
             to[j] = (float)(weight * (double)net->coef[example] * slope[j]);
@@ -328,6 +330,23 @@ static dro_status make_lane_sums(dro__cpu_network *net)
     return DRO_OK;
 }
 
+/* Is there a trained layer that no head depends on? Its gradient is 0. */
+static bool has_stray(const dro__cpu_network *net)
+{
+    size_t trained = 0, reached = 0;
+    for (int32_t i = 0; i < net->graph->count; i++)
+        trained += net->graph->nodes[i].weight >= 0 && !net->graph->nodes[i].frozen;
+    const dro__program *p = &net->program[1];
+    for (int32_t i = 0; i < p->op_count; i++) {
+        const dro__run *op = &p->ops[i];
+        bool lone = op->node && (op->conv || op->node->op == DRO__OP_LINEAR);
+        reached += lone && op->back && !op->node->frozen;
+    }
+    for (int32_t k = 0; k < p->tail_count; k++)
+        reached += p->tails[k].norm && !p->tails[k].norm->frozen;
+    return reached < trained;
+}
+
 static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__net_memory *memory,
                          void **out)
 {
@@ -357,6 +376,7 @@ static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__n
         destroy(net);
         return status;
     }
+    net->stray = has_stray(net);
     *out = net;
     return DRO_OK;
 }
@@ -411,6 +431,8 @@ static dro_status backward(void *arg, const float *w, const float *coef, float *
     net->w = w;
     net->coef = coef;
     net->grads = grads;
+    for (int k = 0; net->stray && k < net->part_count; k++)
+        memset(grads[k], 0, net->graph->dim * sizeof *grads[k]);
     take_weights(net, program, true);
     for (net->part = 0; net->part < net->part_count; net->part++) {
         run_loss(net, program);

@@ -112,9 +112,9 @@ typedef struct dro__cpu_network {
     dro__program program[2]; /* evaluation, training */
     float *arena;
     size_t arena_size;
-    size_t channels; /* the most, padded */
-    float *taken;    /* (statistics) after part 0 of the last forward */
-    bool pending;
+    size_t channels;     /* the most, padded */
+    float *taken;        /* (statistics) after part 0 of the last forward */
+    bool pending, stray; /* stray: a trained layer that no head depends on */
     /* the call in progress */
     const float *w;
     dro_net_batch parts[DRO__PARTS];

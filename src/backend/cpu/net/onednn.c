@@ -28,8 +28,8 @@ typedef struct convolution {
     dro__conv base;
     dro__onednn *library;
     dnnl_alg_kind_t algorithm[WAYS];
-    size_t counts[COUNTS]; /* 0: free */
-    int next;
+    size_t counts[COUNTS];         /* 0: free */
+    uint64_t asked[COUNTS], clock; /* when each was asked for last */
     primitive ways[COUNTS][WAYS];
     /* The layouts that the library chose for the weights, the same for every chunk size. */
     bool chosen;
@@ -293,9 +293,14 @@ static int find(const convolution *conv, size_t count)
 static dro_status conv_ready(dro__conv *base, size_t count)
 {
     convolution *conv = (convolution *)base;
-    if (find(conv, count) >= 0)
+    int at = find(conv, count);
+    if (at >= 0) {
+        conv->asked[at] = ++conv->clock;
         return DRO_OK;
-    int at = conv->next; /* the oldest makes room */
+    }
+    at = 0;
+    for (int c = 1; c < COUNTS; c++) /* what was not asked for longest makes room */
+        at = conv->asked[c] < conv->asked[at] ? c : at;
     for (int way = 0; way < WAYS; way++)
         primitive_free(conv->library, &conv->ways[at][way]);
     conv->counts[at] = 0; /* until it is complete */
@@ -318,7 +323,7 @@ static dro_status conv_ready(dro__conv *base, size_t count)
         base->slope_size = base->spare =
             dnnl_memory_desc_get_size(&conv->layout[WEIGHTS]) / sizeof(float);
     conv->counts[at] = count;
-    conv->next = (at + 1) % COUNTS;
+    conv->asked[at] = ++conv->clock;
     return DRO_OK;
 }
 
