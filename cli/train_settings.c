@@ -324,15 +324,17 @@ static int take_flag(const cli_args *args, const char *command, dro_train *train
     return set(command, train, name, value);
 }
 
-/* A network may know precisions; all know fp32. */
+/* The network's own setting; only a GPU computes in less than fp32. */
 static int take_precision(const cli_args *args, const char *command, dro_train *train)
 {
     const char *word = cli_text(args, "precision");
-    if (!word || knows(train, "precision"))
-        return word ? set(command, train, "precision", word) : 0;
-    if (strcmp(word, "fp32") == 0)
+    static const char *const words[] = {"fp32", "tf32", "bf16"};
+    if (!word)
         return 0;
-    return cli_usage("%s: --precision %s: this build computes in fp32", command, word);
+    for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+        if (strcmp(word, words[k]) == 0)
+            return set(command, train, "precision", word);
+    return cli_usage("%s: --precision %s: expected fp32, tf32 or bf16", command, word);
 }
 
 int cli_train_settings(const cli_args *args, dro_train *train)
