@@ -258,7 +258,7 @@ static void test_list(void **state)
     assert_int_equal(info.counts[DRO_TRAIN][2], 2);
     assert_int_equal(info.counts[DRO_TEST][4], 1);
     check_paths(p, data, DRO_TRAIN, names);
-    /* Label, record, place and path of each: DIR/root/a/1.jpg and so on. */
+    /* Label, record, place and path of each of the four images. */
     assert_int_equal(info.memory, 4 * (4 + 8 + 8 + strlen(p->dir) + 7) + 7 + 9 + 9 + 5);
     dro_data_close(data);
     put_text(p, "few.txt", "x.jpg 1\n"); /* a test set with fewer classes */

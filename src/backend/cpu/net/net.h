@@ -13,7 +13,7 @@
  * finds in the last-level cache.
  *
  * Values are blocked, (examples, blocks, height, width, B), or plain, (examples, channels, height, width). Which
- * chunks a lane takes is fixed by the number of threads, so results do not depend on timing. */
+ * chunks a lane takes is fixed by the threads and the parts' sizes, so results do not depend on timing. */
 #ifndef DRO_CPU_NET_H
 #define DRO_CPU_NET_H
 
