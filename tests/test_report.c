@@ -23,6 +23,7 @@ static dro_report *report_of(const char *name)
     dro_status status = dro_report_add(report, in_dir(name));
     if (status == DRO_ERR_UNSUPPORTED) {
         dro_report_destroy(report);
+        print_message("skipped: built without jansson\n");
         skip();
     }
     OK(ctx, status);

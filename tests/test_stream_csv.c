@@ -34,8 +34,10 @@ static dro_stream *streamed(const char *spec)
 {
     dro_stream *s;
     dro_status status = dro_stream_open(ctx, spec, &s);
-    if (status == DRO_ERR_UNSUPPORTED && strstr(dro_context_error(ctx), "built without"))
+    if (status == DRO_ERR_UNSUPPORTED && strstr(dro_context_error(ctx), "built without")) {
+        print_message("skipped: %s\n", dro_context_error(ctx));
         skip();
+    }
     if (status != DRO_OK)
         fail_msg("%s: %s", spec, dro_context_error(ctx));
     return s;
