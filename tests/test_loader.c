@@ -73,6 +73,51 @@ static void test_threads_and_restarts(void **state)
     dro_context_destroy(ctx);
 }
 
+/* What a cut makes of a pixel, by hand, is what the loader makes of it. */
+static void test_cuts(void **state)
+{
+    (void)state;
+    enum { SIDE = 16, IMAGE = 3 * SIDE * SIDE };
+    dro_context *ctx = check_context("ref", 1);
+    dro_data *data = open_data(ctx, GLYPHS);
+    dro_examples e;
+    assert_int_equal(dro_data_examples(data, DRO_TRAIN, &e), DRO_OK);
+    dro_loader_options o = dro_loader_options_default();
+    o.batch = 64, o.augment = o.cuts = true;
+    dro_loader *loader = make_loader(ctx, data, 2, true), *cutter = NULL;
+    assert_int_equal(dro_loader_create(data, DRO_TRAIN, &o, &cutter), DRO_OK);
+    dro_loaded made, told;
+    assert_int_equal(dro_loader_draw(loader, 64, &made), DRO_OK);
+    assert_int_equal(dro_loader_draw(cutter, 64, &told), DRO_OK);
+    assert_null(told.pixels);
+    assert_memory_equal(made.ids, told.ids, 64 * sizeof *made.ids);
+    int mirrored = 0, moved = 0;
+    for (size_t i = 0; i < 64; i++) {
+        dro_cut cut = told.cuts[i];
+        mirrored += cut.mirror, moved += cut.down != 0 || cut.right != 0;
+        const uint8_t *from = e.pixels + (size_t)told.ids[i] * IMAGE;
+        float zero = INFINITY, step = 0; /* of the red plane: what 0 and 255 become */
+        for (int k = 0; k < SIDE * SIDE; k++) {
+            int r = k / SIDE + cut.down, c = k % SIDE;
+            c = (cut.mirror ? SIDE - 1 - c : c) + cut.right;
+            bool inside = r >= 0 && r < SIDE && c >= 0 && c < SIDE;
+            float value = inside ? from[r * SIDE + c] : 0, got = made.pixels[i * IMAGE + (size_t)k];
+            if (value == 0)
+                zero = got;
+            else if (zero != INFINITY && step == 0)
+                step = (got - zero) / value;
+            if (zero != INFINITY && step > 0)
+                assert_true(fabsf(got - (zero + step * value)) < 1e-3f);
+        }
+    }
+    assert_in_range(mirrored, 15, 49);
+    assert_in_range(moved, 55, 64);
+    dro_loader_destroy(loader);
+    dro_loader_destroy(cutter);
+    dro_data_close(data);
+    dro_context_destroy(ctx);
+}
+
 static void test_any_order(void **state)
 {
     (void)state;
@@ -331,6 +376,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_and_restarts),
+        cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_any_order),
         cmocka_unit_test(test_epochs_and_gather),
         cmocka_unit_test(test_imbalance),

@@ -26,11 +26,18 @@ typedef struct dro_loader_options {
     bool shuffle; /* a new random order every epoch; otherwise in order */
     bool
         augment; /* small images: pad 4, crop, flip; large ones: random resized crop, flip, colour */
+    bool cuts;   /* small images: how each is to be cut instead of its pixels (dro_loaded.cuts) */
     int32_t size;  /* images in files: the side of the square they become; 0: 224 */
     int32_t ahead; /* batches kept ready; 0: two per thread */
 } dro_loader_options;
 
 DRO_API dro_loader_options dro_loader_options_default(void);
+
+/* How a small image is cut: moved down and right by so much (what comes in is 0 before normalising), then mirrored
+ * left to right. */
+typedef struct dro_cut {
+    int8_t down, right, mirror;
+} dro_cut;
 
 /* A batch, valid until the third draw or gather after it. Rows of tables are not copied: they are at
  * ids[i] of dro_data_examples(). */
@@ -41,6 +48,7 @@ typedef struct dro_loaded {
     const int32_t *labels; /* (count) or NULL */
     const int32_t *groups; /* (count) or NULL */
     const float *pixels;   /* (count, channels, height, width), normalised; NULL for rows */
+    const dro_cut *cuts;   /* (count) with options.cuts */
 } dro_loaded;
 
 DRO_API dro_status dro_loader_create(dro_data *data, dro_split split,

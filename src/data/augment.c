@@ -92,26 +92,31 @@ static void crop_row(const uint8_t *in, int32_t width, int32_t shift, bool mirro
         }
 }
 
+dro_cut dro__cut_of(dro__luck *luck)
+{
+    dro_cut cut = {0};
+    if (luck) {
+        cut.down = (int8_t)((int32_t)(draw(luck) * 9) - 4);
+        cut.right = (int8_t)((int32_t)(draw(luck) * 9) - 4);
+        cut.mirror = draw(luck) < 0.5;
+    }
+    return cut;
+}
+
 void dro__augment_small(const dro__normal *normal, const uint8_t *pixels, int32_t channels,
                         int32_t height, int32_t width, dro__luck *luck, float *out)
 {
-    int32_t down = 0, right = 0;
-    bool mirror = false;
-    if (luck) {
-        down = (int32_t)(draw(luck) * 9) - 4;
-        right = (int32_t)(draw(luck) * 9) - 4;
-        mirror = draw(luck) < 0.5;
-    }
+    dro_cut cut = dro__cut_of(luck);
     for (int32_t c = 0; c < channels; c++)
         for (int32_t y = 0; y < height; y++) {
-            int32_t from = y + down;
+            int32_t from = y + cut.down;
             float *row = out + ((size_t)c * (size_t)height + (size_t)y) * (size_t)width;
             const uint8_t *plane = pixels + (size_t)c * (size_t)height * (size_t)width;
             if (from < 0 || from >= height)
                 for (int32_t x = 0; x < width; x++)
                     row[x] = normal->shift[c];
             else
-                crop_row(plane + (size_t)from * (size_t)width, width, right, mirror,
+                crop_row(plane + (size_t)from * (size_t)width, width, cut.right, cut.mirror,
                          normal->scale[c], normal->shift[c], row);
         }
 }

@@ -5,6 +5,8 @@
 
 #include "data.h"
 
+#include <dro/loader.h>
+
 /* value -> value * scale + shift, per channel: (value/255 - mean) / std. */
 typedef struct dro__normal {
     float scale[3], shift[3];
@@ -18,6 +20,9 @@ dro__normal dro__normal_of(const dro_data *data);
 typedef struct dro__luck {
     uint64_t seed, stream, counter;
 } dro__luck;
+
+/* The cut of a small image; luck NULL: none. */
+dro_cut dro__cut_of(dro__luck *luck);
 
 /* pixels (channels, height, width) -> out, normalised. luck NULL: as it is; otherwise padded by 4 with
  * zeros before normalising, cropped at random, and flipped half of the time. */

@@ -23,6 +23,7 @@ typedef struct slot {
     int64_t *ids;
     int32_t *labels, *groups;
     float *pixels;
+    dro_cut *cuts;
 } slot;
 
 struct dro_loader {
@@ -148,6 +149,8 @@ static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t 
         s->ids[i] = id;
         s->labels[i] = t->labels ? t->labels[id] : 0;
         s->groups[i] = t->groups ? t->groups[id] : 0;
+        if (s->cuts)
+            s->cuts[i] = dro__cut_of(luck ? &again : NULL);
         status = l->image ? load_image(l, ctx, id, luck ? &again : NULL, s->pixels + i * l->image)
                           : DRO_OK;
         if (status != DRO_ERR_DATA && status != DRO_ERR_FILE)
@@ -213,7 +216,8 @@ static void deliver(const dro_loader *l, const slot *s, uint64_t position, size_
                           .ids = s->ids,
                           .labels = l->table->labels ? s->labels : NULL,
                           .groups = l->table->groups ? s->groups : NULL,
-                          .pixels = l->image ? s->pixels : NULL};
+                          .pixels = s->pixels,
+                          .cuts = s->cuts};
 }
 
 dro_status dro_loader_draw(dro_loader *l, uint64_t position, dro_loaded *batch)
@@ -279,7 +283,9 @@ static bool make_slot(const dro_loader *l, slot *s)
     s->labels = dro__alloc(batch, sizeof *s->labels);
     s->groups = dro__alloc(batch, sizeof *s->groups);
     s->pixels = l->image ? dro__alloc(batch * l->image, sizeof *s->pixels) : NULL;
-    return s->ids && s->labels && s->groups && (s->pixels || !l->image);
+    s->cuts = l->options.cuts ? dro__alloc(batch, sizeof *s->cuts) : NULL;
+    return s->ids && s->labels && s->groups && (s->pixels || !l->image) &&
+           (s->cuts || !l->options.cuts);
 }
 
 static void free_slot(slot *s)
@@ -288,6 +294,7 @@ static void free_slot(slot *s)
     dro__free(s->labels);
     dro__free(s->groups);
     dro__free(s->pixels);
+    dro__free(s->cuts);
 }
 
 static dro_status prepare(dro_loader *l)
@@ -305,7 +312,10 @@ static dro_status prepare(dro_loader *l)
     l->channels = d->kind == DRO_DATA_FILES ? 3 : d->channels;
     l->height = d->kind == DRO_DATA_FILES ? l->options.size : d->height;
     l->width = d->kind == DRO_DATA_FILES ? l->options.size : d->width;
-    l->image = images ? (size_t)l->channels * (size_t)l->height * (size_t)l->width : 0;
+    if (l->options.cuts && d->kind != DRO_DATA_PIXELS)
+        return dro__fail(d->ctx, DRO_ERR_UNSUPPORTED, "cuts: only small images have them");
+    l->image =
+        images && !l->options.cuts ? (size_t)l->channels * (size_t)l->height * (size_t)l->width : 0;
     if (images)
         l->normal = dro__normal_of(d);
     if (l->options.threads <= 0)

@@ -21,8 +21,9 @@ static dro_status make_ring(dro__task *t, size_t room, size_t size)
         t->ring_labels[k] = dro__alloc(room, sizeof(int32_t));
         t->ring_groups[k] = dro__alloc(room, sizeof(int32_t));
         t->ring_targets[k] = dro__alloc(room, sizeof(float));
+        t->ring_cuts[k] = dro__alloc(room, sizeof(dro_cut));
         if (!t->ring[k] || !t->ring_ids[k] || !t->ring_labels[k] || !t->ring_groups[k] ||
-            !t->ring_targets[k])
+            !t->ring_targets[k] || !t->ring_cuts[k])
             return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches of %zu", room);
     }
     return DRO_OK;
@@ -77,13 +78,17 @@ static dro_status row_labels(void *user, const int64_t *ids, size_t count, int32
 
 /* ---- images ---- */
 
-static void hand_out(const dro_loaded *from, dro_batch *batch)
+static dro_status hand_out(dro__task *t, const dro_loaded *from, dro_batch *batch)
 {
+    const float *x = from->pixels;
+    if (t->shelf[DRO_TRAIN].bytes)
+        DRO_TRY(dro__resident_draw(t, from, &x));
     batch->count = from->count;
     batch->ids = from->ids;
     batch->classes = from->labels;
     batch->groups = from->groups;
-    batch->handle = (void *)from->pixels;
+    batch->handle = (void *)x;
+    return DRO_OK;
 }
 
 /* `count` examples of a loaded batch, from `first` on, to place `at` of a slot of the ring. */
@@ -91,7 +96,11 @@ static void copy_part(dro__task *t, unsigned slot, size_t at, const dro_loaded *
                       size_t count)
 {
     size_t image = image_size(t);
-    memcpy(t->ring[slot] + at * image, from->pixels + first * image, count * image * sizeof(float));
+    if (from->cuts)
+        memcpy(t->ring_cuts[slot] + at, from->cuts + first, count * sizeof(dro_cut));
+    else
+        memcpy(t->ring[slot] + at * image, from->pixels + first * image,
+               count * image * sizeof(float));
     memcpy(t->ring_ids[slot] + at, from->ids + first, count * sizeof(int64_t));
     if (from->labels)
         memcpy(t->ring_labels[slot] + at, from->labels + first, count * sizeof(int32_t));
@@ -99,15 +108,16 @@ static void copy_part(dro__task *t, unsigned slot, size_t at, const dro_loaded *
         memcpy(t->ring_groups[slot] + at, from->groups + first, count * sizeof(int32_t));
 }
 
-static void hand_out_slot(const dro__task *t, unsigned slot, size_t count, const dro_loaded *like,
-                          dro_batch *batch)
+static dro_status hand_out_slot(dro__task *t, unsigned slot, size_t count, const dro_loaded *like,
+                                dro_batch *batch)
 {
     dro_loaded whole = {.count = count,
                         .ids = t->ring_ids[slot],
                         .labels = like->labels ? t->ring_labels[slot] : NULL,
                         .groups = like->groups ? t->ring_groups[slot] : NULL,
-                        .pixels = t->ring[slot]};
-    hand_out(&whole, batch);
+                        .pixels = t->ring[slot],
+                        .cuts = like->cuts ? t->ring_cuts[slot] : NULL};
+    return hand_out(t, &whole, batch);
 }
 
 /* Made when the first batch comes that is not one of the loader's: most methods draw none. */
@@ -116,7 +126,9 @@ static dro_status check_room(dro__task *t, size_t count)
     if (count > t->ring_room)
         return dro__fail(t->ctx, DRO_ERR_RANGE, "a batch of %zu images: expected at most %zu",
                          count, t->ring_room);
-    return t->ring[0] ? DRO_OK : make_ring(t, t->ring_room, image_size(t));
+    if (t->ring_ids[0])
+        return DRO_OK;
+    return make_ring(t, t->ring_room, t->shelf[DRO_TRAIN].bytes ? 0 : image_size(t));
 }
 
 static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro_batch *batch)
@@ -124,8 +136,7 @@ static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro
     dro_loaded loaded = {0};
     if (position % t->batch == 0 && count == t->batch) {
         DRO_TRY(dro_loader_draw(t->loader, position, &loaded));
-        hand_out(&loaded, batch);
-        return DRO_OK;
+        return hand_out(t, &loaded, batch);
     }
     DRO_TRY(check_room(t, count));
     unsigned slot = t->turn++ % DRO__RING;
@@ -136,8 +147,7 @@ static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro
         copy_part(t, slot, done, &loaded, first, some);
         done += some;
     }
-    hand_out_slot(t, slot, count, &loaded, batch);
-    return DRO_OK;
+    return hand_out_slot(t, slot, count, &loaded, batch);
 }
 
 static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro_batch *batch)
@@ -145,8 +155,7 @@ static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro
     dro_loaded loaded = {0};
     if (count <= t->batch) {
         DRO_TRY(dro_loader_gather(t->loader, ids, count, &loaded));
-        hand_out(&loaded, batch);
-        return DRO_OK;
+        return hand_out(t, &loaded, batch);
     }
     DRO_TRY(check_room(t, count));
     unsigned slot = t->turn++ % DRO__RING;
@@ -156,8 +165,7 @@ static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro
         copy_part(t, slot, done, &loaded, 0, some);
         done += some;
     }
-    hand_out_slot(t, slot, count, &loaded, batch);
-    return DRO_OK;
+    return hand_out_slot(t, slot, count, &loaded, batch);
 }
 
 static dro_status draw_images(void *user, uint64_t position, size_t count, dro_batch *batch)
@@ -192,6 +200,8 @@ static dro_status open_loader(dro__task *t, const dro__model_choice *c)
     o.seed = c->seed;
     o.augment = augments(t, c->augment);
     o.size = t->info.kind == DRO_DATA_FILES ? t->shape.height : 0;
+    o.cuts = t->shelf[DRO_TRAIN].bytes != NULL;
+    o.threads = o.cuts ? 1 : 0;
     return dro_loader_create(t->data, DRO_TRAIN, &o, &t->loader);
 }
 
@@ -233,6 +243,10 @@ dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choic
     }
     if (!t->images || n <= 0)
         return DRO_OK;
+    if (dro__resident_take(t, split)) { /* a call costs more than its images there */
+        shelf->batch = n < DRO__EVAL_MOST ? (size_t)n : DRO__EVAL_MOST;
+        return DRO_OK;
+    }
     dro_loader_options o = dro_loader_options_default();
     o.batch = shelf->batch;
     o.seed = c->seed;
@@ -285,6 +299,10 @@ static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size
     dro__shelf *shelf = &t->shelf[split];
     dro_loaded loaded;
     int64_t ids[DRO__EVAL_MOST] = {0};
+    if (shelf->bytes) {
+        *batch = (dro_net_batch){.count = count, .labels = shelf->examples.labels + first};
+        return dro__resident_walk(t, split, first, count, &batch->x);
+    }
     if (count == shelf->batch && first % (int64_t)count == 0) {
         shelf->turn += first == 0; /* whole walks, so that what was read ahead is used */
         uint64_t position = (shelf->turn - 1) * dro_loader_epoch(shelf->loader) + (uint64_t)first;
@@ -334,7 +352,9 @@ void dro__feed_close(dro__task *t)
         dro__free(t->ring_labels[k]);
         dro__free(t->ring_groups[k]);
         dro__free(t->ring_targets[k]);
+        dro__free(t->ring_cuts[k]);
     }
+    dro__resident_close(t);
     dro__free(t->rows);
     dro__free(t->renormalised);
 }

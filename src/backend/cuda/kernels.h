@@ -147,6 +147,26 @@ void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t 
 /* dw (out, taps, in) into grad (out, in, taps) */
 void dro__gpu_unpack(cudaStream_t s, int out, int in, int taps, dro__typed dw, float *grad);
 
+/* ---- images.cu ---- */
+
+enum { DRO__GPU_CUTS = 256, DRO__GPU_COLOURS = 3 };
+
+typedef struct dro__gpu_cut {
+    int32_t id;
+    int8_t down, right, mirror;
+} dro__gpu_cut;
+
+/* Images of a call, handed over with the launch itself. */
+typedef struct dro__gpu_images {
+    const uint8_t *bytes; /* (any, channels, height, width) */
+    dro__extent e;
+    float scale[DRO__GPU_COLOURS], shift[DRO__GPU_COLOURS];
+    float *x; /* (count, channels, height, width) */
+    dro__gpu_cut cuts[DRO__GPU_CUTS];
+} dro__gpu_images;
+
+void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k, int count);
+
 /* ---- vector.cu ---- */
 
 enum { DRO__GPU_IN = 6, DRO__GPU_OUT = 3, DRO__GPU_NORM = 3, DRO__GPU_BLOCKS = 528 };
