@@ -261,8 +261,7 @@ static int parse(cli_args *args, int argc, char **argv)
 
 int cli_run(const cli_command *command, int argc, char **argv)
 {
-    static cli_args args;
-    args = (cli_args){.command = command};
+    cli_args args = {.command = command};
     int status = parse(&args, argc, argv);
     if (status)
         return status;

@@ -1,5 +1,5 @@
-/* Running a list of runs: one process of this program for each, so many at a time, and their lines read
- * through pipes. A signal that stops this program is passed on to them; each writes a checkpoint. */
+/* Running a list of runs: one process of this program for each (on a GPU one thread, runs_thread.c), so many at a
+ * time, and their lines read through pipes. A signal that stops this program is passed on to them; each writes a checkpoint. */
 #define _GNU_SOURCE
 #include "runs.h"
 
@@ -58,12 +58,16 @@ static int start(const cli_runs *runs, cli_one *one)
     size_t count = 0;
     snprintf(out, sizeof out, "--out=%s/%s", runs->folder, one->name);
     snprintf(threads, sizeof threads, "--threads=%d", runs->threads);
+    bool threads_share = strcmp(dro_context_backend(runs->ctx), "cuda") == 0;
     words[count++] = (char *)"dro";
     words[count++] = (char *)"train";
     for (size_t k = 0; k < json_array_size(one->words) && count < WORDS; k++)
         words[count++] = (char *)json_string_value(json_array_get(one->words, k));
-    words[count++] = out;
     words[count++] = threads;
+    words[count] = NULL;
+    if (threads_share)
+        return cli_thread_start(runs, one, (int)count - 2, words + 2);
+    words[count++] = out;
     words[count++] = (char *)"--resume";
     words[count] = NULL;
     return spawn(one, words);
@@ -193,8 +197,11 @@ static void end(const cli_runs *runs, cli_one *one)
     int status = 0;
     close(one->pipe);
     one->pipe = -1;
-    while (waitpid(one->pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    if (one->thread)
+        status = W_EXITCODE(cli_thread_end(one), 0);
+    else
+        while (waitpid(one->pid, &status, 0) < 0 && errno == EINTR)
+            ;
     bool diverged = strncmp(one->note, "diverged", 8) == 0;
     one->status = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     if (!WIFEXITED(status) && !cli_stopped())
@@ -223,7 +230,11 @@ static int start_more(const cli_runs *runs, bool *told)
 {
     if (cli_stopped() || failed(runs)) {
         for (int k = 0; k < runs->count && !*told; k++)
-            if (runs->list[k].state == CLI_RUNNING)
+            if (runs->list[k].state != CLI_RUNNING)
+                continue;
+            else if (runs->list[k].thread)
+                cli_thread_stop(&runs->list[k]);
+            else
                 kill(runs->list[k].pid, SIGTERM);
         *told = true;
         return 0;

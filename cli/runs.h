@@ -22,9 +22,10 @@ typedef struct cli_one {
     const char *optimizer;
     json_t *words; /* its arguments of dro train, but for --out, --resume and --threads */
     cli_state state;
-    bool earlier; /* was done before this command began */
-    pid_t pid;
-    int pipe; /* what it prints */
+    bool earlier;              /* was done before this command began */
+    pid_t pid;                 /* its process, or */
+    struct cli_thread *thread; /* its thread of this one (runs_thread.c) */
+    int pipe;                  /* what it prints */
     char line[1024];
     size_t used;
     double share, before; /* of its steps: now, and when this command began */
@@ -75,6 +76,10 @@ int cli_runs_split(const char *text, const char **parts, int room);
  * else the exit status after a line. */
 int cli_runs_go(cli_runs *runs);
 int cli_runs_train(cli_runs *runs); /* the last part of it, when the folder is ready */
+/* A run in a thread: started with its words; asked to stop; and, once its pipe is closed, its exit status. */
+int cli_thread_start(const cli_runs *runs, cli_one *one, int argc, char **words);
+void cli_thread_stop(cli_one *one);
+int cli_thread_end(cli_one *one);
 /* A file of the folder of all, written whole or not at all. Releases the document. */
 int cli_runs_write(const cli_runs *runs, const char *name, json_t *document);
 /* result.json of a run, or NULL. */

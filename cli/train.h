@@ -4,6 +4,8 @@
 
 #include "cli.h"
 
+#include <stdatomic.h>
+
 #define CLI_TRAIN_TEXT(name, value, meaning)                                                       \
     {                                                                                              \
         name, CLI_TEXT, value, NULL, 0, 0, meaning                                                 \
@@ -51,7 +53,9 @@ int cli_train_check(const char *command, const dro_train *train, const char *nam
 /* What a run shows: a live line on a terminal, plain lines otherwise. */
 typedef struct cli_show {
     bool quiet;
-    double last; /* when the line was drawn */
+    FILE *to;          /* plain lines there, whatever the terminal; NULL: stdout */
+    atomic_bool *stop; /* (optional) another reason to stop than a signal */
+    double last;       /* when the line was drawn */
     uint64_t step;
     double accuracy, worst;
     bool evaluated;

@@ -59,7 +59,8 @@ static bool on_step(void *user, const dro_train_progress *p)
     cli_show *show = user;
     double now = cli_seconds();
     show->step = p->step;
-    if (!show->quiet && isatty(STDERR_FILENO) && now - show->last > 0.2 && p->step > 0) {
+    if (!show->quiet && !show->to && isatty(STDERR_FILENO) && now - show->last > 0.2 &&
+        p->step > 0) {
         char left[32], test[64] = "";
         show->last = now;
         time_text(left, sizeof left, p->left);
@@ -72,7 +73,7 @@ static bool on_step(void *user, const dro_train_progress *p)
                      p->effective, p->evaluating ? "  evaluating " : "",
                      p->evaluating ? p->evaluating : "");
     }
-    return caught != 0;
+    return caught != 0 || (show->stop && atomic_load(show->stop));
 }
 
 static void on_evaluated(void *user, const dro_train_record *r)
@@ -82,41 +83,44 @@ static void on_evaluated(void *user, const dro_train_record *r)
     show->accuracy = m->accuracy;
     show->worst = m->worst_class_accuracy;
     show->evaluated = m->classes > 0;
-    if (show->quiet || isatty(STDERR_FILENO))
+    FILE *to = show->to ? show->to : stdout;
+    if (show->quiet || (!show->to && isatty(STDERR_FILENO)))
         return;
     if (r->has_window) {
-        printf("%llu examples  %.0f examples/s  loss %.4f, lately %.4f",
-               (unsigned long long)m->examples, (double)m->examples / r->seconds, m->loss,
-               r->window.loss);
+        fprintf(to, "%llu examples  %.0f examples/s  loss %.4f, lately %.4f",
+                (unsigned long long)m->examples, (double)m->examples / r->seconds, m->loss,
+                r->window.loss);
         if (m->classes)
-            printf("  accuracy %.2f %%, lately %.2f %%  worst class %.2f %%  AUROC lately %.4f",
-                   100 * m->accuracy, 100 * r->window.accuracy, 100 * m->worst_class_accuracy,
-                   r->window.auroc);
-        printf("\n");
-        fflush(stdout);
+            fprintf(to,
+                    "  accuracy %.2f %%, lately %.2f %%  worst class %.2f %%  AUROC lately %.4f",
+                    100 * m->accuracy, 100 * r->window.accuracy, 100 * m->worst_class_accuracy,
+                    r->window.auroc);
+        fprintf(to, "\n");
+        fflush(to);
         return;
     }
     char left[32];
     double done = (double)r->info.step;
     time_text(left, sizeof left, r->wall / done * ((double)r->steps - done));
-    printf("epoch %.6g/%.0f  %.0f examples/s  %s left  loss %.3f", r->epoch, r->epochs,
-           (double)r->info.examples / r->seconds, left, r->info.loss);
+    fprintf(to, "epoch %.6g/%.0f  %.0f examples/s  %s left  loss %.3f", r->epoch, r->epochs,
+            (double)r->info.examples / r->seconds, left, r->info.loss);
     if (r->has_train)
-        printf("  F %.3f", r->train.objective);
+        fprintf(to, "  F %.3f", r->train.objective);
     if (m->classes)
-        printf("  accuracy %.1f %%  worst class %.1f %%", 100 * m->accuracy,
-               100 * m->worst_class_accuracy);
+        fprintf(to, "  accuracy %.1f %%  worst class %.1f %%", 100 * m->accuracy,
+                100 * m->worst_class_accuracy);
     else
-        printf("  test loss %.4g", m->loss);
-    printf("  effective %.2f\n", r->info.effective);
-    fflush(stdout);
+        fprintf(to, "  test loss %.4g", m->loss);
+    fprintf(to, "  effective %.2f\n", r->info.effective);
+    fflush(to);
 }
 
 static void on_note(void *user, const char *text)
 {
-    (void)user;
-    cli_progress(NULL);
-    fprintf(stderr, "dro: %s\n", text);
+    const cli_show *show = user;
+    if (!show->to)
+        cli_progress(NULL);
+    fprintf(show->to ? show->to : stderr, "dro: %s\n", text);
 }
 
 dro_train_watch cli_show_watch(cli_show *show)

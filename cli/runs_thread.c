@@ -1,0 +1,112 @@
+/* A run in a thread of this process, with a context of its own. That is how many runs share a GPU: its streams work
+ * side by side there, while processes would take turns. It tells how it goes through the same pipe, in the same lines,
+ * as a process does. */
+#define _GNU_SOURCE
+#include "runs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct cli_thread {
+    pthread_t id;
+    dro_context *ctx;
+    dro_train *train;
+    char folder[4400];
+    cli_show show;
+    atomic_bool stop;
+    int status;
+};
+
+static void release(struct cli_thread *t)
+{
+    if (t->show.to)
+        fclose(t->show.to);
+    dro_train_destroy(t->train);
+    dro_context_destroy(t->ctx);
+    free(t);
+}
+
+static void *work(void *user)
+{
+    struct cli_thread *t = user;
+    dro_train_watch watch = cli_show_watch(&t->show);
+    dro_status status = dro_train_run(t->train, t->folder, true, &watch);
+    if (status != DRO_OK)
+        fprintf(t->show.to, "dro: %s\n", dro_context_error(t->ctx));
+    else if (!dro_train_result(t->train))
+        fprintf(t->show.to, "dro: stopped after step %llu\n", (unsigned long long)t->show.step);
+    t->status = status != DRO_OK || !dro_train_result(t->train);
+    fclose(t->show.to); /* whoever listens sees the end */
+    t->show.to = NULL;
+    return NULL;
+}
+
+/* The command's parser hands its arguments to `prepare`; this is where it finds the run. */
+static struct cli_thread *preparing;
+
+static int prepare(const cli_args *args)
+{
+    struct cli_thread *t = preparing;
+    t->ctx = cli_train_context(args, cli_text(args, "config"));
+    if (!t->ctx)
+        return 1;
+    if (dro_train_create(t->ctx, &t->train) != DRO_OK)
+        return cli_fail("%s", dro_context_error(t->ctx));
+    return cli_train_settings(args, t->train);
+}
+
+static int begin(struct cli_thread *t, cli_one *one)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return cli_fail("cannot start %s: %s", one->name, strerror(errno));
+    t->show.to = fdopen(ends[1], "w");
+    int wrong = t->show.to ? pthread_create(&t->id, NULL, work, t) : ENOMEM;
+    if (wrong) {
+        close(ends[0]);
+        if (!t->show.to)
+            close(ends[1]);
+        return cli_fail("cannot start %s: %s", one->name, strerror(wrong));
+    }
+    one->pipe = ends[0];
+    one->thread = t;
+    one->state = CLI_RUNNING;
+    return 0;
+}
+
+int cli_thread_start(const cli_runs *runs, cli_one *one, int argc, char **words)
+{
+    static const cli_option options[] = {CLI_TRAIN_TEXT("optimizer", "NAME", "the optimiser"),
+                                         CLI_TRAIN_OPTIONS, CLI_OPTIONS_END};
+    static const cli_command command = {.name = "train", .options = options, .run = prepare};
+    struct cli_thread *t = calloc(1, sizeof *t);
+    if (!t)
+        return cli_fail("no memory for a run");
+    t->show.stop = &t->stop;
+    snprintf(t->folder, sizeof t->folder, "%s/%s", runs->folder, one->name);
+    preparing = t;
+    int status = cli_run(&command, argc, words);
+    if (status == 0)
+        status = begin(t, one);
+    if (status)
+        release(t);
+    return status;
+}
+
+void cli_thread_stop(cli_one *one)
+{
+    atomic_store(&one->thread->stop, true);
+}
+
+int cli_thread_end(cli_one *one)
+{
+    pthread_join(one->thread->id, NULL);
+    int status = one->thread->status;
+    release(one->thread);
+    one->thread = NULL;
+    return status;
+}
