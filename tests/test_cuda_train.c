@@ -2,10 +2,12 @@
  * (77) where there is no GPU. */
 #include "check.h"
 
+#include "augment.h"
 #include "backend.h"
 
 #include <dro/dro.h>
 #include <dro/loader.h>
+#include <dro/net.h>
 #include <dro/train.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,51 +23,48 @@ static dro_loader *make_loader(dro_context *ctx, dro_data *data, bool cuts)
     return loader;
 }
 
+/* The losses of a batch of images that are there, and of the same as the loader makes it. */
 static void test_images(void **state)
 {
     (void)state;
+    enum { COUNT = 300 };
     dro_context *ctx = check_context("cuda", 2);
     const dro__backend *be = ctx->backend;
     dro_data *data = NULL;
     dro_examples e;
-    dro_data_info info;
     dro_loaded made, told;
     assert_int_equal(dro_data_open(ctx, "synth:glyphs,n=1000,test=10,size=24", &data), DRO_OK);
-    assert_int_equal(dro_data_info_get(data, &info), DRO_OK);
     assert_int_equal(dro_data_examples(data, DRO_TRAIN, &e), DRO_OK);
     dro_loader *loader = make_loader(ctx, data, false), *cutter = make_loader(ctx, data, true);
-    size_t image = 3 * 24 * 24, count = 300;
+    size_t image = 3 * 24 * 24;
     uint8_t *bytes = be->alloc((size_t)e.count * image, 1);
-    float *x = be->alloc(count * image, sizeof *x), *back = malloc(count * image * sizeof *back);
-    assert_true(bytes && x && back);
+    assert_non_null(bytes);
     be->copy_in(bytes, e.pixels, (size_t)e.count * image);
-    assert_int_equal(dro_loader_draw(loader, 300, &made), DRO_OK);
-    assert_int_equal(dro_loader_draw(cutter, 300, &told), DRO_OK);
-    /* what normalises: from two pixels of each plane that differ */
-    float scale[3], shift[3];
-    for (size_t c = 0; c < 3; c++) {
-        size_t i = 0;
-        while (told.cuts[i].down || told.cuts[i].right || told.cuts[i].mirror)
-            i = (i + 1) % count;
-        const uint8_t *from = e.pixels + (size_t)told.ids[i] * image + c * 576;
-        const float *to = made.pixels + i * image + c * 576;
-        size_t low = 0, high = 0;
-        for (size_t k = 0; k < 576; k++)
-            low = from[k] < from[low] ? k : low, high = from[k] > from[high] ? k : high;
-        scale[c] = (to[high] - to[low]) / (float)(from[high] - from[low]);
-        shift[c] = to[low] - scale[c] * (float)from[low];
-    }
-    dro__images from = {bytes, 3, 24, 24, scale, shift};
-    assert_true(be->images(&from, told.ids, told.cuts, count, x));
-    be->copy_out(back, x, count * image * sizeof *back);
-    for (size_t i = 0; i < count * image; i++)
-        if (fabsf(back[i] - made.pixels[i]) > 1e-4f)
-            fail_msg("image %zu, element %zu: %g instead of %g", i / image, i % image,
-                     (double)back[i], (double)made.pixels[i]);
+    assert_int_equal(dro_loader_draw(loader, COUNT, &made), DRO_OK);
+    assert_int_equal(dro_loader_draw(cutter, COUNT, &told), DRO_OK);
+    dro__normal normal = dro__normal_of(data);
+    dro_net_images there = {bytes, normal.scale, normal.shift};
+    dro_net_batch one = {.count = COUNT, .x = made.pixels, .labels = made.labels};
+    dro_net_batch two = {.count = COUNT, .labels = told.labels};
+    two.images = &there, two.ids = told.ids, two.cuts = told.cuts;
+    dro_model_shape shape = {3, 24, 24, 10};
+    dro_net *net;
+    float a[COUNT], b[COUNT], *w = NULL;
+    assert_int_equal(dro_net_model(ctx, "glyphnet", &shape, &net), DRO_OK);
+    assert_int_equal(dro_net_set(net, "precision", "fp32"), DRO_OK);
+    assert_int_equal(dro_net_ready(net), DRO_OK);
+    assert_int_equal(dro_net_init(net, 3), DRO_OK);
+    w = be->alloc(dro_net_dim(net), sizeof *w);
+    be->copy_in(w, dro_net_weights(net), dro_net_dim(net) * sizeof *w);
+    assert_int_equal(dro_net_forward(net, w, &one, 1, a), DRO_OK);
+    assert_int_equal(dro_net_forward(net, w, &two, 1, b), DRO_OK);
+    for (size_t i = 0; i < COUNT; i++)
+        assert_true(fabsf(a[i] - b[i]) < 1e-4f * (1 + fabsf(a[i])));
+    be->free(bytes), be->free(w);
+    dro_net_destroy(net);
     dro_loader_destroy(loader);
     dro_loader_destroy(cutter);
     dro_data_close(data);
-    be->free(bytes), be->free(x), free(back);
     dro_context_destroy(ctx);
 }
 

@@ -199,9 +199,11 @@ static void fill(batch *b, const net_case *c)
         b->coef[i] = (float)check_uniform(33, i, 0.5, 1.5);
     }
     for (size_t k = 0, first = 0; k < 2; first += b->parts[k++].count)
-        b->parts[k] =
-            (dro_net_batch){3 - k, b->x + first * pixels, c->targets ? NULL : b->labels + first,
-                            c->targets ? b->targets + first * outputs : NULL, b->keys + first};
+        b->parts[k] = (dro_net_batch){.count = 3 - k,
+                                      .x = b->x + first * pixels,
+                                      .labels = c->targets ? NULL : b->labels + first,
+                                      .targets = c->targets ? b->targets + first * outputs : NULL,
+                                      .keys = b->keys + first};
 }
 
 /* Weights that the step leaves exact: multiples of it, below 1. */

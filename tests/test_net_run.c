@@ -50,7 +50,8 @@ static double loss_of(dro_context *ctx, const char *loss, const char *name, cons
     const double share[3] = {0.7, 0.2, 0.1};
     const float w[9] = {0, 0, 0, 0, 0, 0, 1, -2, 0.5f}, x[2] = {0};
     dro_model_shape shape = {2, 1, 1, 3};
-    dro_net_batch batch = {1, x, targets ? NULL : &label, targets, NULL};
+    dro_net_batch batch = {
+        .count = 1, .x = x, .labels = targets ? NULL : &label, .targets = targets};
     dro_net *net;
     float train, evaluated, logits[3];
     OK(ctx, dro_net_model(ctx, "linear", &shape, &net));
@@ -147,8 +148,8 @@ static void fill(images *m)
         m->x[j] = (float)check_uniform(51, j, -1, 3);
     for (int32_t i = 0; i < COUNT; i++)
         m->labels[i] = i % 3;
-    m->parts[0] = (dro_net_batch){4, m->x, m->labels, NULL, NULL};
-    m->parts[1] = (dro_net_batch){2, m->x + 4 * PIXELS, m->labels + 4, NULL, NULL};
+    m->parts[0] = (dro_net_batch){.count = 4, .x = m->x, .labels = m->labels};
+    m->parts[1] = (dro_net_batch){.count = 2, .x = m->x + 4 * PIXELS, .labels = m->labels + 4};
 }
 
 static void check_calls(dro_context *ctx)
@@ -281,7 +282,7 @@ static void check_dropout(dro_context *ctx)
     }
     for (size_t j = 0; j < 2 * WIDTH; j++)
         x[j] = 1;
-    dro_net_batch batch = {2, x, NULL, targets, keys};
+    dro_net_batch batch = {.count = 2, .x = x, .targets = targets, .keys = keys};
     OK(ctx, dro_net_forward(net, w, &batch, 1, a));
     check_near("what is kept", sqrt(2 * (double)a[0]), WIDTH, 50); /* 5.8 standard deviations */
     assert_true(fabs((double)(a[0] - a[1])) > 1);
@@ -316,7 +317,7 @@ static dro_status fetch(void *user, const dro_batch *batch, dro_net_batch *out)
         memcpy(x[next] + i * PIXELS, m->x + (size_t)batch->ids[i] * PIXELS, PIXELS * sizeof(float));
         labels[next][i] = m->labels[batch->ids[i]];
     }
-    *out = (dro_net_batch){batch->count, x[next], labels[next], NULL, NULL};
+    *out = (dro_net_batch){.count = batch->count, .x = x[next], .labels = labels[next]};
     return DRO_OK;
 }
 
@@ -335,7 +336,7 @@ static void check_problem(dro_context *ctx)
         check_set(ctx, opt, "batch=3 eta=0.05 seed=2 steps=60 ?warmup=0");
         OK(ctx, dro_optimizer_start(opt, dro_net_weights(net)));
         float before[COUNT], after[COUNT], start[4], now[4];
-        dro_net_batch all = {COUNT, m.x, m.labels, NULL, NULL};
+        dro_net_batch all = {.count = COUNT, .x = m.x, .labels = m.labels};
         OK(ctx, dro_net_forward(net, dro_optimizer_w(opt), &all, 1, before));
         OK(ctx, dro_net_statistics(net, start));
         for (int t = 0; t < 60; t++)

@@ -170,8 +170,10 @@ static void make_batch(torch_case *c, const char *parts)
         c->keys[i] = 100 + i;
     }
     for (int k = 0; k < c->part_count; first += counts[k++])
-        c->parts[k] = (dro_net_batch){counts[k], c->x + first * pixels, c->labels + first, NULL,
-                                      c->keys + first};
+        c->parts[k] = (dro_net_batch){.count = counts[k],
+                                      .x = c->x + first * pixels,
+                                      .labels = c->labels + first,
+                                      .keys = c->keys + first};
 }
 
 /* case NET LOSS SETTING VALUE TRAINED PARTS */

@@ -24,6 +24,7 @@
 #ifndef DRO_NET_H
 #define DRO_NET_H
 
+#include <dro/loader.h>
 #include <dro/optimizer.h>
 #include <stdbool.h>
 
@@ -140,13 +141,24 @@ DRO_API dro_status dro_net_save_with(const dro_net *net, const char *path,
 
 /* ---- use ---- */
 
-/* One part of a call. Everything is host memory; x may also be the GPU's memory on a GPU backend. */
+/* Small images that live in the backend's memory, as bytes (any, channels, height, width); scale and shift
+ * (channels), host memory, are what normalises them. */
+typedef struct dro_net_images {
+    const uint8_t *bytes;
+    const float *scale, *shift;
+} dro_net_images;
+
+/* One part of a call. Everything is host memory; x may also be the GPU's memory on a GPU backend, and may be given
+ * as images there, the ids to take and how to cut them. */
 typedef struct dro_net_batch {
     size_t count;
     const float *x;        /* (count, channels, height, width) */
     const int32_t *labels; /* (count), or NULL when there are targets */
     const float *targets;  /* (count, outputs), for the squared loss; else NULL */
     const uint64_t *keys;  /* (count) what dropout draws its masks from; NULL: 0, 1, 2, ... */
+    const dro_net_images *images; /* instead of x, on a GPU backend */
+    const int64_t *ids;           /* (count) of images */
+    const dro_cut *cuts;          /* (count) of images; NULL: as they are */
 } dro_net_batch;
 
 /* The contract of dro/problem.h, for whoever writes their own dro_problem. A backward follows a forward

@@ -8,8 +8,6 @@
 
 #include "base.h"
 
-#include <dro/loader.h>
-
 /* Elementwise proximal map:  x -> clip( soft(x, threshold) * scale, low, high ). */
 typedef struct dro__prox {
     double threshold, scale, low, high;
@@ -47,15 +45,6 @@ typedef struct dro__rows {
     const float *values;
 } dro__rows;
 
-/* Small images that live in the backend's memory, as bytes. */
-enum { DRO__IMAGE_COLOURS = 3 };
-
-typedef struct dro__images {
-    const uint8_t *bytes; /* (any, channels, height, width) */
-    int32_t channels, height, width;
-    const float *scale, *shift; /* (channels) host memory: what normalises them */
-} dro__images;
-
 typedef enum dro__loss_kind { DRO__LOSS_LOGISTIC, DRO__LOSS_SQUARED } dro__loss_kind;
 
 typedef struct dro__backend {
@@ -74,11 +63,6 @@ typedef struct dro__backend {
     /* x_B <- max(0, 1 - threshold / |x_B|) x_B for each block B = [offsets[k], offsets[k+1]). */
     void (*block_shrink)(dro__pool *pool, float *x, const int64_t *offsets, size_t blocks,
                          double threshold);
-
-    /* (optional) x (count, channels, height, width), the backend's memory, of the images ids, cut as `cuts`
-     * says (NULL: as they are). Of a backend without it images come from the loader. */
-    bool (*images)(const dro__images *from, const int64_t *ids, const dro_cut *cuts, size_t count,
-                   float *x);
 
     /* Losses, coefficients, margins and rows are host memory on every backend; w and gradients are the
      * backend's.

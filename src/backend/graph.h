@@ -87,7 +87,10 @@ typedef struct dro__net_memory {
     float *statistics;
 } dro__net_memory;
 
+enum { DRO__IMAGE_COLOURS = 3 }; /* most channels of images in the backend's memory */
+
 typedef struct dro__net_backend {
+    bool images; /* takes dro_net_batch.images */
     /* Borrows the graph and the memory until destroy. */
     dro_status (*create)(dro_context *ctx, const dro__graph *graph, const dro__net_memory *memory,
                          void **net);

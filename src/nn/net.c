@@ -308,8 +308,15 @@ static dro_status check_call(dro_net *net, const void *w, const dro_net_batch *p
     if (!net->ready)
         return dro__fail(net->ctx, DRO_ERR_STATE, "call dro_net_ready first");
     for (int k = 0; k < part_count; k++)
-        if (parts[k].count == 0 || !parts[k].x)
+        if (parts[k].count == 0 || (!parts[k].x && !parts[k].images))
             return dro__fail(net->ctx, DRO_ERR_ARGUMENT, "part %d of a batch is empty", k);
+        else if (!parts[k].x && (!net->ctx->backend->net->images || !parts[k].ids ||
+                                 net->graph.nodes[0].channels > DRO__IMAGE_COLOURS))
+            return dro__fail(
+                net->ctx, DRO_ERR_UNSUPPORTED,
+                "a batch of images in the backend's memory: expected the backend cuda, "
+                "ids, and at most %d channels",
+                DRO__IMAGE_COLOURS);
     return DRO_OK;
 }
 

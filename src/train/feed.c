@@ -78,17 +78,13 @@ static dro_status row_labels(void *user, const int64_t *ids, size_t count, int32
 
 /* ---- images ---- */
 
-static dro_status hand_out(dro__task *t, const dro_loaded *from, dro_batch *batch)
+static void hand_out(const dro_loaded *from, dro_batch *batch)
 {
-    const float *x = from->pixels;
-    if (t->shelf[DRO_TRAIN].bytes)
-        DRO_TRY(dro__resident_draw(t, from, &x));
     batch->count = from->count;
     batch->ids = from->ids;
     batch->classes = from->labels;
     batch->groups = from->groups;
-    batch->handle = (void *)x;
-    return DRO_OK;
+    batch->handle = from->cuts ? (void *)from->cuts : (void *)from->pixels;
 }
 
 /* `count` examples of a loaded batch, from `first` on, to place `at` of a slot of the ring. */
@@ -108,8 +104,8 @@ static void copy_part(dro__task *t, unsigned slot, size_t at, const dro_loaded *
         memcpy(t->ring_groups[slot] + at, from->groups + first, count * sizeof(int32_t));
 }
 
-static dro_status hand_out_slot(dro__task *t, unsigned slot, size_t count, const dro_loaded *like,
-                                dro_batch *batch)
+static void hand_out_slot(const dro__task *t, unsigned slot, size_t count, const dro_loaded *like,
+                          dro_batch *batch)
 {
     dro_loaded whole = {.count = count,
                         .ids = t->ring_ids[slot],
@@ -117,7 +113,7 @@ static dro_status hand_out_slot(dro__task *t, unsigned slot, size_t count, const
                         .groups = like->groups ? t->ring_groups[slot] : NULL,
                         .pixels = t->ring[slot],
                         .cuts = like->cuts ? t->ring_cuts[slot] : NULL};
-    return hand_out(t, &whole, batch);
+    hand_out(&whole, batch);
 }
 
 /* Made when the first batch comes that is not one of the loader's: most methods draw none. */
@@ -128,7 +124,7 @@ static dro_status check_room(dro__task *t, size_t count)
                          count, t->ring_room);
     if (t->ring_ids[0])
         return DRO_OK;
-    return make_ring(t, t->ring_room, t->shelf[DRO_TRAIN].bytes ? 0 : image_size(t));
+    return make_ring(t, t->ring_room, t->shelf[DRO_TRAIN].there.bytes ? 0 : image_size(t));
 }
 
 static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro_batch *batch)
@@ -136,7 +132,8 @@ static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro
     dro_loaded loaded = {0};
     if (position % t->batch == 0 && count == t->batch) {
         DRO_TRY(dro_loader_draw(t->loader, position, &loaded));
-        return hand_out(t, &loaded, batch);
+        hand_out(&loaded, batch);
+        return DRO_OK;
     }
     DRO_TRY(check_room(t, count));
     unsigned slot = t->turn++ % DRO__RING;
@@ -147,7 +144,8 @@ static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro
         copy_part(t, slot, done, &loaded, first, some);
         done += some;
     }
-    return hand_out_slot(t, slot, count, &loaded, batch);
+    hand_out_slot(t, slot, count, &loaded, batch);
+    return DRO_OK;
 }
 
 static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro_batch *batch)
@@ -155,7 +153,8 @@ static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro
     dro_loaded loaded = {0};
     if (count <= t->batch) {
         DRO_TRY(dro_loader_gather(t->loader, ids, count, &loaded));
-        return hand_out(t, &loaded, batch);
+        hand_out(&loaded, batch);
+        return DRO_OK;
     }
     DRO_TRY(check_room(t, count));
     unsigned slot = t->turn++ % DRO__RING;
@@ -165,7 +164,8 @@ static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro
         copy_part(t, slot, done, &loaded, 0, some);
         done += some;
     }
-    return hand_out_slot(t, slot, count, &loaded, batch);
+    hand_out_slot(t, slot, count, &loaded, batch);
+    return DRO_OK;
 }
 
 static dro_status draw_images(void *user, uint64_t position, size_t count, dro_batch *batch)
@@ -180,8 +180,12 @@ static dro_status gather_images(void *user, const int64_t *ids, size_t count, dr
 
 static dro_status fetch_images(void *user, const dro_batch *batch, dro_net_batch *out)
 {
-    (void)user;
-    *out = (dro_net_batch){.count = batch->count, .x = batch->handle, .labels = batch->classes};
+    const dro__task *t = user;
+    *out = (dro_net_batch){.count = batch->count, .labels = batch->classes};
+    if (t->shelf[DRO_TRAIN].there.bytes)
+        out->images = &t->shelf[DRO_TRAIN].there, out->ids = batch->ids, out->cuts = batch->handle;
+    else
+        out->x = batch->handle;
     return DRO_OK;
 }
 
@@ -200,7 +204,7 @@ static dro_status open_loader(dro__task *t, const dro__model_choice *c)
     o.seed = c->seed;
     o.augment = augments(t, c->augment);
     o.size = t->info.kind == DRO_DATA_FILES ? t->shape.height : 0;
-    o.cuts = t->shelf[DRO_TRAIN].bytes != NULL;
+    o.cuts = t->shelf[DRO_TRAIN].there.bytes != NULL;
     o.threads = o.cuts ? 1 : 0;
     return dro_loader_create(t->data, DRO_TRAIN, &o, &t->loader);
 }
@@ -299,9 +303,14 @@ static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size
     dro__shelf *shelf = &t->shelf[split];
     dro_loaded loaded;
     int64_t ids[DRO__EVAL_MOST] = {0};
-    if (shelf->bytes) {
-        *batch = (dro_net_batch){.count = count, .labels = shelf->examples.labels + first};
-        return dro__resident_walk(t, split, first, count, &batch->x);
+    if (shelf->there.bytes) {
+        for (size_t i = 0; i < count; i++)
+            t->walk[i] = first + (int64_t)i;
+        *batch = (dro_net_batch){.count = count,
+                                 .images = &shelf->there,
+                                 .ids = t->walk,
+                                 .labels = shelf->examples.labels + first};
+        return DRO_OK;
     }
     if (count == shelf->batch && first % (int64_t)count == 0) {
         shelf->turn += first == 0; /* whole walks, so that what was read ahead is used */

@@ -55,10 +55,10 @@ enum { DRO__RING = 3, DRO__EVAL_MOST = 1024 };
 /* Examples of one split, in order, for evaluation. */
 typedef struct dro__shelf {
     dro_examples examples;
-    dro_loader *loader; /* images */
-    uint8_t *bytes;     /* small images in the backend's memory instead, or NULL */
-    size_t batch;       /* of the loader, or of a call */
-    uint64_t turn;      /* how often the split was walked through */
+    dro_loader *loader;   /* images */
+    dro_net_images there; /* small images in the backend's memory instead; bytes NULL: none */
+    size_t batch;         /* of the loader, or of a call */
+    uint64_t turn;        /* how often the split was walked through */
 } dro__shelf;
 
 typedef struct dro__task {
@@ -89,13 +89,11 @@ typedef struct dro__task {
     int32_t *ring_labels[DRO__RING], *ring_groups[DRO__RING];
     float *ring_targets[DRO__RING];
     dro_cut *ring_cuts[DRO__RING];
-    float *there[DRO__RING + 1]; /* images in the backend's memory: batches, and one to evaluate */
-    size_t there_room[DRO__RING + 1];
-    unsigned there_turn;
     size_t ring_room;
     unsigned turn;
 
     /* evaluation */
+    int64_t walk[DRO__EVAL_MOST];   /* ids of images in order */
     float *rows;                    /* (DRO__EVAL_MOST, features) where rows must be made dense */
     dro__normal own_normal, normal; /* of the data, and of the images as trained */
     float *renormalised;            /* where they differ: images normalised again */
@@ -131,14 +129,10 @@ dro_status dro__task_remember(dro__task *task, dro_status status);
 /* After the optimiser has passed a failure on: the text that was kept. */
 dro_status dro__task_recall(dro__task *task, dro_status status);
 
-/* ---- resident.c: images in the backend's memory ---- */
+/* ---- resident.c ---- */
 
-/* Takes a split over there; false: its images come from the loader. */
+/* Takes a split's small images into the backend's memory; false: they come from the loader. */
 bool dro__resident_take(dro__task *task, dro_split split);
-/* x of a batch of the training loader, or of examples in order; stays for two more. */
-dro_status dro__resident_draw(dro__task *task, const dro_loaded *from, const float **x);
-dro_status dro__resident_walk(dro__task *task, dro_split split, int64_t first, size_t count,
-                              const float **x);
 void dro__resident_close(dro__task *task);
 
 /* ---- feed.c ---- */

@@ -147,8 +147,8 @@ static void gradients(int argc, char **argv)
     float *logits = room(counts[0] * outputs), *both[2] = {grads, grads + dim};
     int32_t *labels = read_file("labels.i32", total);
     dro_net_batch parts[2] = {
-        {counts[0], x, labels, NULL, NULL},
-        {counts[1], x + counts[0] * pixels(), labels + counts[0], NULL, NULL},
+        {.count = counts[0], .x = x, .labels = labels},
+        {.count = counts[1], .x = x + counts[0] * pixels(), .labels = labels + counts[0]},
     };
     need("evaluate", dro_net_evaluate(net, w, parts, logits, losses));
     write_file("logits.f32", logits, counts[0] * outputs);
@@ -178,7 +178,8 @@ static dro_status fetch(void *user, const dro_batch *batch, dro_net_batch *out)
 {
     (void)user; /* in the files' order the examples of a batch lie together */
     size_t first = (size_t)batch->ids[0];
-    *out = (dro_net_batch){batch->count, run.x + first * pixels(), run.labels + first, NULL, NULL};
+    *out = (dro_net_batch){
+        .count = batch->count, .x = run.x + first * pixels(), .labels = run.labels + first};
     return DRO_OK;
 }
 

@@ -190,25 +190,6 @@ static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size
     dro__cuda_free(there);
 }
 
-static bool images(const dro__images *from, const int64_t *ids, const dro_cut *cuts, size_t count,
-                   float *x)
-{
-    dro__gpu_images k = {.bytes = from->bytes, .e = {from->channels, from->height, from->width}};
-    size_t size = (size_t)k.e.channels * (size_t)k.e.height * (size_t)k.e.width;
-    for (int c = 0; c < from->channels; c++)
-        k.scale[c] = from->scale[c], k.shift[c] = from->shift[c];
-    for (size_t done = 0, some; done < count; done += some) {
-        some = count - done < DRO__GPU_CUTS ? count - done : DRO__GPU_CUTS;
-        for (size_t i = 0; i < some; i++) {
-            dro_cut cut = cuts ? cuts[done + i] : (dro_cut){0};
-            k.cuts[i] = (dro__gpu_cut){(int32_t)ids[done + i], cut.down, cut.right, cut.mirror};
-        }
-        k.x = x + done * size;
-        dro__gpu_images_pass(DRO__STREAM, &k, (int)some);
-    }
-    return cudaGetLastError() == cudaSuccess;
-}
-
 static double tilt(size_t n, const float *losses, double scale, double log_u, double cap,
                    float *coef, uint64_t *caps)
 {
@@ -264,7 +245,6 @@ const dro__backend dro__backend_cuda = {
     .fused = fused,
     .first_bad = first_bad,
     .block_shrink = block_shrink,
-    .images = images,
     .tilt = tilt,
     .rows_dot = rows_dot,
     .rows_sum = rows_sum,

@@ -1,24 +1,32 @@
-/* Batches of small images out of bytes that live on the GPU: moved, mirrored and normalised. */
+/* The input of a network out of small images that live on the GPU as bytes: moved, mirrored, normalised. */
 #include "device.cuh"
 
-static __global__ void images_kernel(const __grid_constant__ dro__gpu_images k)
+/* One thread for each pixel. */
+static __global__ void images_kernel(dro__gpu_images k, const dro__gpu_cut *cuts, int first,
+                                     dro__typed to)
 {
-    int area = k.e.height * k.e.width, size = k.e.channels * area;
-    const dro__gpu_cut cut = k.cuts[blockIdx.y];
-    const uint8_t *from = k.bytes + (size_t)cut.id * size;
-    float *to = k.x + (size_t)blockIdx.y * size;
-    for (int i = FIRST; i < size; i += STEP) {
-        int channel = i / area, row = i % area / k.e.width, col = i % k.e.width;
-        int r = row + cut.down, c = (cut.mirror ? k.e.width - 1 - col : col) + cut.right;
+    int area = k.e.height * k.e.width;
+    const dro__gpu_cut cut = cuts[blockIdx.y];
+    const uint8_t *from = k.bytes + (size_t)cut.id * k.e.channels * area;
+    for (int i = FIRST; i < area; i += STEP) {
+        int col = i % k.e.width, r = i / k.e.width + cut.down;
+        int c = (cut.mirror ? k.e.width - 1 - col : col) + cut.right;
         bool inside = r >= 0 && r < k.e.height && c >= 0 && c < k.e.width;
-        float value = inside ? (float)from[channel * area + r * k.e.width + c] : 0.0f;
-        to[i] = value * k.scale[channel] + k.shift[channel];
+        size_t at = ((size_t)(first + blockIdx.y) * area + i) * k.stored;
+        float x[DRO__GPU_COLOURS];
+        for (int j = 0; j < k.e.channels; j++) {
+            float value = inside ? (float)from[j * area + r * k.e.width + c] : 0.0f;
+            x[j] = value * k.scale[j] + k.shift[j];
+        }
+        for (int j = 0; j < k.stored; j++)
+            write_at(to, at + j, j < k.e.channels ? x[j] : 0.0f);
     }
 }
 
-extern "C" void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k, int count)
+extern "C" void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k,
+                                     const dro__gpu_cut *cuts, int first, int count, dro__typed to)
 {
-    int size = k->e.channels * k->e.height * k->e.width;
-    int across = (size + 4 * THREADS - 1) / (4 * THREADS);
-    images_kernel<<<dim3((unsigned)(across < 64 ? across : 64), (unsigned)count), THREADS, 0, s>>>(*k);
+    int across = (k->e.height * k->e.width + THREADS - 1) / THREADS;
+    dim3 grid((unsigned)across, (unsigned)count);
+    images_kernel<<<grid, THREADS, 0, s>>>(*k, cuts, first, to);
 }

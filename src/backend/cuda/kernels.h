@@ -149,23 +149,23 @@ void dro__gpu_unpack(cudaStream_t s, int out, int in, int taps, dro__typed dw, f
 
 /* ---- images.cu ---- */
 
-enum { DRO__GPU_CUTS = 256, DRO__GPU_COLOURS = 3 };
+enum { DRO__GPU_COLOURS = 3 };
 
 typedef struct dro__gpu_cut {
     int32_t id;
     int8_t down, right, mirror;
 } dro__gpu_cut;
 
-/* Images of a call, handed over with the launch itself. */
 typedef struct dro__gpu_images {
     const uint8_t *bytes; /* (any, channels, height, width) */
     dro__extent e;
+    int stored; /* channels of what is made, the rest 0 */
     float scale[DRO__GPU_COLOURS], shift[DRO__GPU_COLOURS];
-    float *x; /* (count, channels, height, width) */
-    dro__gpu_cut cuts[DRO__GPU_CUTS];
 } dro__gpu_images;
 
-void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k, int count);
+/* Examples first .. first + count - 1 of `to`; cuts (count) is memory that both see. */
+void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k, const dro__gpu_cut *cuts,
+                          int first, int count, dro__typed to);
 
 /* ---- vector.cu ---- */
 

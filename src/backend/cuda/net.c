@@ -17,6 +17,7 @@ static void rows_free(dro__cuda_network *net)
     dro__cuda_host_free(net->targets);
     dro__cuda_host_free(net->labels);
     dro__cuda_host_free(net->keys);
+    dro__cuda_host_free(net->cuts);
     for (int h = 0; h < DRO__HEADS; h++) {
         dro__cuda_free(net->slopes[h]);
         net->slopes[h] = NULL;
@@ -24,6 +25,7 @@ static void rows_free(dro__cuda_network *net)
     net->x = net->losses = net->coef = net->targets = NULL;
     net->labels = NULL;
     net->keys = NULL;
+    net->cuts = NULL;
     net->row_room = 0;
 }
 
@@ -206,7 +208,9 @@ static dro_status rows_grow(dro__cuda_network *net, size_t rows)
     net->targets = dro__cuda_host_alloc(rows * outputs * sizeof(float));
     net->labels = dro__cuda_host_alloc(rows * sizeof(int32_t));
     net->keys = dro__cuda_host_alloc(rows * sizeof(uint64_t));
-    bool ok = net->x && net->losses && net->coef && net->targets && net->labels && net->keys;
+    net->cuts = dro__cuda_host_alloc(rows * sizeof *net->cuts);
+    bool ok =
+        net->cuts && net->x && net->losses && net->coef && net->targets && net->labels && net->keys;
     for (int h = 0; h < DRO__HEADS; h++) {
         net->slopes[h] = dro__cuda_alloc(rows * outputs, sizeof(float));
         ok = ok && net->slopes[h];
@@ -236,6 +240,25 @@ static void take_labels(dro__cuda_network *net, const dro_net_batch *part, size_
                                                  : (float)((size_t)part->labels[i] == j);
 }
 
+/* The input of a part whose images are on the GPU. */
+static void take_images(dro__cuda_network *net, const dro__gprogram *p, const dro_net_batch *part,
+                        size_t first)
+{
+    const dro__node *input = &net->graph->nodes[0];
+    dro__gpu_images k = {.bytes = part->images->bytes,
+                         .e = {input->channels, input->height, input->width},
+                         .stored = p->values[0].stored};
+    for (int c = 0; c < input->channels; c++)
+        k.scale[c] = part->images->scale[c], k.shift[c] = part->images->shift[c];
+    for (size_t i = 0; i < part->count; i++) {
+        dro_cut cut = part->cuts ? part->cuts[i] : (dro_cut){0};
+        net->cuts[first + i] =
+            (dro__gpu_cut){(int32_t)part->ids[i], cut.down, cut.right, cut.mirror};
+    }
+    dro__gpu_images_pass(DRO__STREAM, &k, net->cuts + first, (int)first, (int)part->count,
+                         dro__typed_of(&p->values[0], p->values[0].data));
+}
+
 /* Makes everything ready for a call: room, algorithms, the examples and w on the GPU. */
 static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w,
                         const dro_net_batch *parts, int count)
@@ -263,6 +286,11 @@ static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w
     dro__extent e = {input->channels, input->height, input->width};
     for (int k = 0; k < count; first += parts[k++].count) {
         const float *x = parts[k].x;
+        take_labels(net, &parts[k], first);
+        if (parts[k].images) {
+            take_images(net, p, &parts[k], first);
+            continue;
+        }
         if (!dro__cuda_is_device(x)) {
             float *there = net->x + first * size;
             DRO__CUDA(net->ctx, cudaMemcpyAsync(there, x, parts[k].count * size * sizeof(float),
@@ -271,7 +299,6 @@ static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w
         }
         dro__gpu_input(DRO__STREAM, (int)first, (int)parts[k].count, e, p->values[0].stored, x,
                        dro__typed_of(&p->values[0], p->values[0].data));
-        take_labels(net, &parts[k], first);
     }
     return DRO_OK;
 }
@@ -419,6 +446,7 @@ static dro_status evaluate(void *live, const float *w, const dro_net_batch *batc
 }
 
 const dro__net_backend dro__cuda_net = {
+    .images = true,
     .create = create,
     .destroy = destroy,
     .forward = forward,

@@ -118,6 +118,7 @@ typedef struct dro__cuda_network {
     float *targets;            /* both sides (rows, outputs) */
     int32_t *labels;           /* both sides */
     uint64_t *keys;            /* both sides */
+    dro__gpu_cut *cuts;        /* both sides */
     float *slopes[DRO__HEADS]; /* device (rows, outputs) */
     bool has_targets;
     /* the call in progress */
