@@ -187,6 +187,7 @@ typedef struct dro_net_source {
     int64_t n;
     int32_t classes, groups;
     const double *class_share, *group_share;
+    bool images; /* fetch gives images in the backend's memory, never x */
 } dro_net_source;
 /* The source is copied; *problem is valid until the network is destroyed. */
 DRO_API dro_status dro_net_problem(dro_net *net, const dro_net_source *source,

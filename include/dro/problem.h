@@ -65,6 +65,8 @@ typedef struct dro_problem {
                                     the group lasso; else reg_block equal ones */
     size_t param_block_count;
     size_t max_batch; /* (optional) most examples in one forward call, parts together; 0: any */
+    const struct dro__queue
+        *queue; /* the library's own: steps on a device that is not waited for */
 } dro_problem;
 
 /* The general compositional problem  min_w  f( E g_z(w) ) + r(w),  g_z(w) in R^p. */

@@ -340,6 +340,12 @@ static dro_status check_labels(dro_net *net, const dro_net_batch *parts, int par
     return DRO_OK;
 }
 
+dro_status dro__net_check(dro_net *net, const dro_net_batch *parts, int part_count)
+{
+    DRO_TRY(check_call(net, net, parts, part_count));
+    return check_labels(net, parts, part_count);
+}
+
 dro_status dro_net_forward(dro_net *net, const float *w, const dro_net_batch *parts, int part_count,
                            float *losses)
 {

@@ -53,6 +53,7 @@ struct dro_net {
     bool forwarded;          /* the backend holds a forward's values */
 
     dro_net_source source;
+    dro__queue queue;           /* of the problem, where the backend has one */
     uint64_t *keys[DRO__PARTS]; /* of the parts of a problem's call */
     size_t key_room;
 };
@@ -60,6 +61,9 @@ struct dro_net {
 /* Records the first error of the building calls; returns -1, the node of an error. */
 dro_node dro__net_wrong(dro_net *net, dro_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Parts of a call: there, of the right kind, with labels in range. */
+dro_status dro__net_check(dro_net *net, const dro_net_batch *parts, int part_count);
 
 extern const dro__param dro__params_net[];
 

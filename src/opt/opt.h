@@ -9,6 +9,7 @@
 #define DRO_OPT_H
 
 #include "backend.h"
+#include "queue.h"
 
 /* ---- settings shared by the optimisers; the tables are in settings.c ---- */
 
@@ -89,6 +90,28 @@ extern const dro__param dro__params_storm[];  /* cover, recover */
 
 /* ---- the optimiser ---- */
 
+/* What every run counts; saved with the state and put back when a step fails. */
+typedef struct dro__run {
+    uint64_t step, examples, evaluations, position, draws;
+    double eta, lambda, a, loss, log_u, largest_weight, effective;
+    uint64_t caps, floors, fresh_starts;
+    uint64_t level; /* of the tilt */
+} dro__run;
+
+/* What a step on a device began with, for those that may still be under way (backend/queue.h). */
+enum { DRO__TRAIL = 8 };
+
+typedef struct dro__trail_part {
+    uint64_t position;
+    size_t count;
+} dro__trail_part;
+
+typedef struct dro__trail {
+    dro__run run;
+    bool waits; /* a batch had been seen at the old point already: parts[0] */
+    dro__trail_part parts[2];
+} dro__trail;
+
 typedef struct dro__optimizer_class {
     const char *name, *summary;
     const dro__param *tables[DRO__TABLE_MAX];
@@ -108,15 +131,11 @@ typedef struct dro__optimizer_class {
     void (*drop)(dro_optimizer *o);
     /* Walks over all of the state but o->run and o->w. */
     void (*archive)(dro_optimizer *o, dro__archive *ar);
+    /* (optional, device.c) The state to the device and back; and back to before a step that was refused there. */
+    dro_status (*push)(dro_optimizer *o);
+    dro_status (*pull)(dro_optimizer *o, dro__step_state *state);
+    void (*rewind)(dro_optimizer *o, const dro__trail *trail);
 } dro__optimizer_class;
-
-/* What every run counts; saved with the state and put back when a step fails. */
-typedef struct dro__run {
-    uint64_t step, examples, evaluations, position, draws;
-    double eta, lambda, a, loss, log_u, largest_weight, effective;
-    uint64_t caps, floors, fresh_starts;
-    uint64_t level; /* of the tilt */
-} dro__run;
 
 enum { DRO__SLOTS = 3, DRO__HOLES = 64 };
 #define DRO__GATHERED UINT64_MAX /* the position of a batch that was gathered by id */
@@ -154,6 +173,13 @@ struct dro_optimizer {
     size_t hole_size[DRO__HOLES], big,
         fine; /* fine: chunks of this size, 0: as large as they may be */
     int holes;
+    /* steps on a device (device.c): the state is there; steps since it went; an error that came late */
+    const dro__queue *queue; /* NULL: steps are taken here */
+    bool away;
+    uint64_t queued;
+    dro__trail trail[DRO__TRAIL];
+    dro_status late;
+    char late_text[DRO__ERROR_SIZE];
 };
 
 static inline dro__settings *dro__settings_of(const dro_optimizer *o)
@@ -208,6 +234,20 @@ dro_status dro__check_parts(dro_optimizer *o, size_t parts);
 void dro__fused_step(dro_optimizer *o, dro__fused *f, int which, double eta);
 dro_status dro__reg_create(dro_optimizer *o); /* (in prox.c) checks, block offsets */
 double dro__reg_value(const dro_optimizer *o, const float *w);
+
+/* ---- device.c ---- */
+
+/* At the end of start(): from now on steps may go to the problem's queue, if it has one that can. */
+void dro__device_open(dro_optimizer *o, const dro__step_plan *own);
+/* Before anything of a step: an error of an earlier one, and the state back here when it must be. */
+dro_status dro__device_begin(dro_optimizer *o);
+dro_status dro__device_step(dro_optimizer *o, const dro_batch *parts, int count,
+                            const dro__step_ticket *ticket);
+/* What the step that was just queued began with. */
+void dro__device_trail(dro_optimizer *o, const dro__trail *before);
+/* Waits until the state is here. */
+dro_status dro__device_settle(dro_optimizer *o);
+void dro__device_tell(dro_optimizer *o, const dro__step_state *state); /* into o->run */
 
 /* ---- schedule.c ---- */
 

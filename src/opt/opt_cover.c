@@ -28,7 +28,9 @@ dro_status dro__cover_check(dro_optimizer *o)
 dro_status dro__cover_start(dro_optimizer *o)
 {
     const dro__settings *set = dro__settings_of(o);
-    return dro__storm_create(o, o->state, (size_t)set->batch, set->form == DRO__FORM_TWO_POINT);
+    DRO_TRY(dro__storm_create(o, o->state, (size_t)set->batch, set->form == DRO__FORM_TWO_POINT));
+    dro__storm_open(o, o->state);
+    return DRO_OK;
 }
 
 void dro__cover_stop(dro_optimizer *o)
@@ -40,11 +42,13 @@ dro_status dro__cover_step(dro_optimizer *o)
 {
     const dro__settings *set = dro__settings_of(o);
     dro__storm *s = o->state;
-    size_t batch = (size_t)set->batch;
+    size_t batch = (size_t)set->batch, next = dro__last_step(o) ? 0 : batch;
+    if (o->queue)
+        return dro__storm_queue_step(o, s, batch, next);
     double a = dro__storm_a(o, s);
     if (set->form == DRO__FORM_TWO_POINT)
         return dro__storm_step_two_point(o, s, a, batch);
-    return dro__storm_step(o, s, a, batch, dro__last_step(o) ? 0 : batch);
+    return dro__storm_step(o, s, a, batch, next);
 }
 
 void dro__cover_drop(dro_optimizer *o)
@@ -80,4 +84,7 @@ const dro__optimizer_class dro__optimizer_cover = {
     .step = dro__cover_step,
     .drop = dro__cover_drop,
     .archive = dro__cover_archive,
+    .push = dro__storm_push,
+    .pull = dro__storm_pull,
+    .rewind = dro__storm_rewind,
 };

@@ -37,4 +37,7 @@ const dro__optimizer_class dro__optimizer_recover = {
     .step = dro__cover_step,
     .drop = dro__cover_drop,
     .archive = dro__cover_archive,
+    .push = dro__storm_push,
+    .pull = dro__storm_pull,
+    .rewind = dro__storm_rewind,
 };

@@ -24,7 +24,12 @@ static dro_status start(dro_optimizer *o)
     DRO_TRY(dro__vector(o, o->dim, &s->m));
     DRO_TRY(dro__vector(o, o->dim, &s->grad));
     DRO_TRY(dro__host_vector(o, batch, &s->losses));
-    return dro__host_vector(o, batch, &s->coef);
+    DRO_TRY(dro__host_vector(o, batch, &s->coef));
+    const settings *set = o->settings;
+    dro__step_plan plan = {
+        .kind = DRO__STEP_SGD, .d = s->m, .momentum = set->momentum, .nesterov = set->nesterov};
+    dro__device_open(o, &plan);
+    return DRO_OK;
 }
 
 static void stop(dro_optimizer *o)
@@ -36,12 +41,44 @@ static void stop(dro_optimizer *o)
     dro__free(s->coef);
 }
 
+/* ---- on a device that is not waited for ---- */
+
+static dro_status push(dro_optimizer *o)
+{
+    dro__step_state none = {0};
+    return o->queue->push(o->queue->user, &none, NULL, NULL, NULL, 0);
+}
+
+static dro_status pull(dro_optimizer *o, dro__step_state *now)
+{
+    return o->queue->pull(o->queue->user, now, NULL, NULL);
+}
+
+static void rewind_step(dro_optimizer *o, const dro__trail *trail)
+{
+    (void)o, (void)trail; /* what it needs is all in o->run */
+}
+
+static dro_status queue_step(dro_optimizer *o)
+{
+    dro__trail before = {.run = o->run};
+    dro__step_ticket ticket = {.eta = o->run.eta};
+    dro_batch batch;
+    DRO_TRY(dro__draw_next(o, (size_t)dro__settings_of(o)->batch, &batch));
+    before.parts[0] = (dro__trail_part){batch.position, batch.count};
+    DRO_TRY(dro__device_step(o, &batch, 1, &ticket));
+    dro__device_trail(o, &before);
+    return DRO_OK;
+}
+
 static dro_status step(dro_optimizer *o)
 {
     const settings *set = o->settings;
     state *s = o->state;
     size_t b = (size_t)set->common.batch;
     dro_batch batch;
+    if (o->queue)
+        return queue_step(o);
     DRO_TRY(dro__draw_next(o, b, &batch));
     DRO_TRY(dro__forward(o, o->w, &batch, 1, s->losses));
     double loss = 0;
@@ -90,4 +127,7 @@ const dro__optimizer_class dro__optimizer_sgd = {
     .stop = stop,
     .step = step,
     .archive = archive,
+    .push = push,
+    .pull = pull,
+    .rewind = rewind_step,
 };

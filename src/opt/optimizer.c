@@ -261,6 +261,7 @@ dro_status dro_optimizer_step(dro_optimizer *o)
     if (o->run.step >= o->ends)
         return dro__fail(o->ctx, DRO_ERR_END, "all %llu planned steps are done",
                          (unsigned long long)o->ends);
+    DRO_TRY(dro__device_begin(o));
     dro__run before = o->run;
     memcpy(o->backup, o->state, o->cls->state_size);
     o->refused = o->sweeping = false;
@@ -322,6 +323,7 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
         return DRO_ERR_ARGUMENT;
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    DRO_TRY(dro__device_settle((dro_optimizer *)o));
     const dro__run *r = &o->run;
     bool estimates = o->cls->robust && !o->cls->needs_n && !o->is_composite;
     double reg = dro__settings_of(o)->reg ? dro__reg_value(o, o->w) : 0;
@@ -349,6 +351,8 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
 size_t dro_optimizer_group_weights(const dro_optimizer *o, double *q, size_t count)
 {
     if (!o || !o->started || !o->cls->groups || o->is_composite)
+        return 0;
+    if (dro__device_settle((dro_optimizer *)o) != DRO_OK)
         return 0;
     return dro__tilt_weights(o->state, q, count); /* their states begin with the tilt */
 }
@@ -411,6 +415,7 @@ dro_status dro_optimizer_save(const dro_optimizer *o, void *buffer, size_t size)
         return DRO_ERR_ARGUMENT;
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    DRO_TRY(dro__device_settle((dro_optimizer *)o));
     size_t needed = dro_optimizer_state_size(o);
     if (size < needed)
         return dro__fail(o->ctx, DRO_ERR_RANGE, "the buffer has %zu bytes, the state needs %zu",
@@ -433,6 +438,8 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
         return DRO_ERR_ARGUMENT;
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    DRO_TRY(dro__device_settle(o));
+    o->late = DRO_OK;
     header mine = make_header(o), h;
     size_t needed = dro_optimizer_state_size(o);
     if (size < sizeof h)

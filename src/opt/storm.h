@@ -55,6 +55,13 @@ dro_status dro__composite_step(dro_optimizer *o, dro__storm *s, double a, size_t
 dro_status dro__composite_step_two_point(dro_optimizer *o, dro__storm *s, double a, size_t batch);
 dro_status dro__composite_step_big(dro_optimizer *o, dro__storm *s, size_t total, size_t next);
 
+/* storm_device.c: the same on a device that is not waited for. */
+void dro__storm_open(dro_optimizer *o, dro__storm *s);
+dro_status dro__storm_queue_step(dro_optimizer *o, dro__storm *s, size_t batch, size_t next);
+dro_status dro__storm_push(dro_optimizer *o);
+dro_status dro__storm_pull(dro_optimizer *o, dro__step_state *state);
+void dro__storm_rewind(dro_optimizer *o, const dro__trail *trail);
+
 /* The whole of COVER, which RECOVER runs with stages (opt_cover.c). */
 dro_status dro__cover_check(dro_optimizer *o);
 dro_status dro__cover_start(dro_optimizer *o);

@@ -8,16 +8,6 @@
 
 #include "opt.h"
 
-typedef struct dro__group {
-    double u;               /* estimate of the group's mean loss */
-    double q, q_before;     /* weights: of the batch to come, and of the last direction */
-    double old_sum;         /* of the waiting batch at the old point: sum of its losses */
-    double sum;             /* scratch: of the present batch */
-    uint64_t seen, counted; /* times u was set; examples drawn */
-    int64_t old_count, count;
-    uint64_t away; /* updates since it was last present */
-} dro__group;
-
 typedef struct dro__tilt {
     dro__tilt_level level;
     bool have; /* there is an estimate */

@@ -222,6 +222,7 @@ dro_status dro__feed_training(dro__task *t, const dro__model_choice *c, dro_net_
         source->fetch = fetch_images;
         source->draw = draw_images;
         source->gather = gather_images;
+        source->images = t->shelf[DRO_TRAIN].there.bytes != NULL;
         t->ring_room = 4 * t->batch; /* big batches, in pieces */
         return open_loader(t, c);
     }

@@ -286,8 +286,20 @@ static bool late(const dro_train *t)
     return t->set.max_time > 0 && dro__wall(t) >= t->set.max_time;
 }
 
+/* Steps that a device was not waited for are part of the training's time, and may have gone wrong. */
+static dro_status settle(dro_train *t)
+{
+    double start = dro__clock();
+    dro_status status = dro__device_settle(t->opt);
+    t->progress.seconds += dro__clock() - start;
+    return status == DRO_OK ? dro__device_begin(t->opt) : status;
+}
+
 static dro_status assess(dro_train *t)
 {
+    dro_status status = settle(t);
+    if (status != DRO_OK)
+        return status == DRO_ERR_NUMBER ? astray(t) : status;
     DRO_TRY(dro__run_evaluate(t));
     if (!isfinite(t->evaluation.record.test.loss) && t->evaluation.record.has_test) {
         dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss on the test set is not finite");

@@ -92,7 +92,7 @@ bool dro__cuda_is_device(const void *pointer)
     return about.type == cudaMemoryTypeDevice;
 }
 
-static void copy(void *to, const void *from, size_t bytes)
+void dro__cuda_copy(void *to, const void *from, size_t bytes)
 {
     cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, DRO__STREAM);
     cudaStreamSynchronize(DRO__STREAM);
@@ -184,7 +184,7 @@ static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size
     int64_t *there = dro__cuda_alloc(blocks + 1, sizeof *there);
     if (!there)
         return;
-    copy(there, offsets, (blocks + 1) * sizeof *there);
+    dro__cuda_copy(there, offsets, (blocks + 1) * sizeof *there);
     dro__gpu_block_shrink(DRO__STREAM, x, there, blocks, threshold);
     cudaStreamSynchronize(DRO__STREAM);
     dro__cuda_free(there);
@@ -206,7 +206,7 @@ static void rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
         margins[i] = NAN;
     if (!here)
         return;
-    copy(here, w, rows->features * sizeof *here);
+    dro__cuda_copy(here, w, rows->features * sizeof *here);
     dro__backend_ref.rows_dot(pool, rows, ids, count, here, margins);
     dro__free(here);
 }
@@ -220,7 +220,7 @@ static void rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
         dro__backend_ref.rows_sum(pool, rows, ids, counts, parts, coef, both);
     for (int k = 0; k < parts; k++) {
         if (here)
-            copy(grads[k], both[k], rows->features * sizeof *here);
+            dro__cuda_copy(grads[k], both[k], rows->features * sizeof *here);
         else
             cudaMemset(grads[k], 0xff, rows->features * sizeof *here); /* NaN: refused */
     }
@@ -240,8 +240,8 @@ const dro__backend dro__backend_cuda = {
     .missing = missing,
     .alloc = dro__cuda_alloc,
     .free = dro__cuda_free,
-    .copy_in = copy,
-    .copy_out = copy,
+    .copy_in = dro__cuda_copy,
+    .copy_out = dro__cuda_copy,
     .fused = fused,
     .first_bad = first_bad,
     .block_shrink = block_shrink,

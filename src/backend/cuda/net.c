@@ -38,6 +38,7 @@ static void forget(dro__cuda_network *net)
             cudaGraphExecDestroy(net->recordings[k].backward);
         net->recordings[k] = (dro__recording){0};
     }
+    dro__line_forget(net->line);
 }
 
 static void destroy(void *live)
@@ -47,6 +48,7 @@ static void destroy(void *live)
         return;
     cudaStreamSynchronize(DRO__STREAM);
     forget(net);
+    dro__line_close(net);
     dro__library_close(net);
     for (int k = 0; k < 2; k++)
         dro__gprogram_destroy(&net->program[k]);
@@ -259,12 +261,10 @@ static void take_images(dro__cuda_network *net, const dro__gprogram *p, const dr
                          dro__typed_of(&p->values[0], p->values[0].data));
 }
 
-/* Makes everything ready for a call: room, algorithms, the examples and w on the GPU. */
-static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w,
-                        const dro_net_batch *parts, int count)
+dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_net_batch *parts,
+                            int count)
 {
-    const dro__node *input = &net->graph->nodes[0];
-    size_t size = dro__node_size(input), total = 0, first = 0;
+    size_t total = 0;
     net->parts = (dro__parts){.count = count};
     net->has_targets = false;
     for (int k = 0; k < count; k++) {
@@ -278,9 +278,22 @@ static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w
     if (total > p->room)
         forget(net);
     DRO_TRY(dro__gprogram_place(net, p, total));
+    const void *was[] = {net->workspace, net->scratch, net->dw};
     for (int32_t i = 0; i < p->op_count; i++)
         if (p->ops[i].node && p->ops[i].node->op == DRO__OP_CONV && !p->ops[i].own)
             DRO_TRY(dro__dnn_prepare(net, p, &p->ops[i]));
+    if (was[0] != net->workspace || was[1] != net->scratch || was[2] != net->dw)
+        forget(net); /* what was recorded uses the old ones */
+    return DRO_OK;
+}
+
+/* Makes everything ready for a call: room, algorithms, the examples and w on the GPU. */
+static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w,
+                        const dro_net_batch *parts, int count)
+{
+    const dro__node *input = &net->graph->nodes[0];
+    size_t size = dro__node_size(input), first = 0;
+    DRO_TRY(dro__net_prepare(net, p, parts, count));
     DRO__CUDA(net->ctx, cudaMemcpyAsync(net->w, w, net->graph->dim * sizeof(float),
                                         cudaMemcpyDefault, DRO__STREAM));
     dro__extent e = {input->channels, input->height, input->width};
@@ -322,9 +335,7 @@ static dro__recording *recording_of(dro__cuda_network *net, bool training)
     return r;
 }
 
-typedef void (*walk)(dro__cuda_network *net, dro__gprogram *p);
-
-static void walk_on(dro__cuda_network *net, dro__gprogram *p, walk body, cudaStream_t stream)
+void dro__net_walk(dro__cuda_network *net, dro__gprogram *p, dro__walk body, cudaStream_t stream)
 {
     net->stream = stream;
     net->failed = cudnnSetStream(net->dnn, stream) != CUDNN_STATUS_SUCCESS ||
@@ -334,11 +345,11 @@ static void walk_on(dro__cuda_network *net, dro__gprogram *p, walk body, cudaStr
 }
 
 /* Runs a pass: queued the first time, recorded the second, replayed from then on. */
-static dro_status run(dro__cuda_network *net, dro__gprogram *p, walk body, bool *ran,
+static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, bool *ran,
                       cudaGraphExec_t *recorded)
 {
     if (!*recorded && !*ran) {
-        walk_on(net, p, body, DRO__STREAM);
+        dro__net_walk(net, p, body, DRO__STREAM);
         DRO__CUDA(net->ctx, cudaGetLastError());
         if (net->failed)
             return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuDNN or cuBLAS refused a layer");
@@ -348,7 +359,7 @@ static dro_status run(dro__cuda_network *net, dro__gprogram *p, walk body, bool 
     if (!*recorded) {
         cudaGraph_t graph = NULL;
         DRO__CUDA(net->ctx, cudaStreamBeginCapture(net->side, cudaStreamCaptureModeThreadLocal));
-        walk_on(net, p, body, net->side);
+        dro__net_walk(net, p, body, net->side);
         DRO__CUDA(net->ctx, cudaStreamEndCapture(net->side, &graph));
         cudaError_t error = cudaGraphInstantiate(recorded, graph, 0);
         cudaGraphDestroy(graph);
@@ -447,6 +458,7 @@ static dro_status evaluate(void *live, const float *w, const dro_net_batch *batc
 
 const dro__net_backend dro__cuda_net = {
     .images = true,
+    .queue = &dro__cuda_queue,
     .create = create,
     .destroy = destroy,
     .forward = forward,

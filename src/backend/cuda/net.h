@@ -126,6 +126,7 @@ typedef struct dro__cuda_network {
     dro__parts parts;
     int forked;                 /* weight gradients queued beside the rest */
     bool pending, failed, busy; /* busy: a backward pass may still run */
+    struct dro__line *line;     /* queue.c: steps that are not waited for, or NULL */
     bool chained;               /* the last kernel of the stream was one of conv3.h */
 } dro__cuda_network;
 
@@ -138,6 +139,17 @@ dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t 
 /* forward.c, backward.c: queue the whole pass on net->stream for net->parts */
 void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p);
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p);
+
+/* net.c: room and algorithms for a call of these parts; a pass queued on a stream. */
+dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_net_batch *parts,
+                            int count);
+typedef void (*dro__walk)(dro__cuda_network *net, dro__gprogram *p);
+void dro__net_walk(dro__cuda_network *net, dro__gprogram *p, dro__walk body, cudaStream_t stream);
+
+/* queue.c */
+void dro__line_close(dro__cuda_network *net);
+void dro__line_forget(struct dro__line *line); /* what was recorded; NULL is fine */
+extern const dro__net_queue dro__cuda_queue;
 
 /* library.c: cuDNN and cuBLAS; a failure is kept in net->failed */
 dro_status dro__library_open(dro__cuda_network *net);

@@ -1,0 +1,312 @@
+/* Steps of a network that nobody waits for (../queue.h): what a step needs is written on a ticket, the step itself is
+ * one recorded graph from the images to the new weights.
+ *
+ * There are DRO__TICKETS tickets; the host waits only when all of them are in use. A graph is recorded for each shape
+ * of step (two parts, and one at the end) when it is seen for the second time, as the other passes are. */
+#include "net.h"
+#include "step.h"
+
+#include <string.h>
+
+enum { SHAPES = 4 };
+
+typedef struct shape {
+    bool used, ran;
+    dro__parts parts;
+    cudaGraphExec_t graph;
+} shape;
+
+struct dro__line {
+    dro__gpu_step step;
+    const dro_net_images *images;
+    dro_net_images seen; /* what the recorded graphs read */
+    uint64_t begun;
+    cudaEvent_t done[DRO__TICKETS];
+    shape shapes[SHAPES];
+    int next_shape;
+    bool ok;
+};
+
+/* ---- memory ---- */
+
+static void *device(struct dro__line *line, size_t count, size_t size)
+{
+    void *memory = dro__cuda_alloc(count ? count : 1, size);
+    line->ok = line->ok && memory;
+    return memory;
+}
+
+static void *both(struct dro__line *line, size_t count, size_t size)
+{
+    void *memory = dro__cuda_host_alloc((count ? count : 1) * size);
+    if (memory)
+        memset(memory, 0, (count ? count : 1) * size);
+    line->ok = line->ok && memory;
+    return memory;
+}
+
+void dro__line_forget(struct dro__line *line)
+{
+    for (int k = 0; line && k < SHAPES; k++) {
+        if (line->shapes[k].graph)
+            cudaGraphExecDestroy(line->shapes[k].graph);
+        line->shapes[k] = (shape){0};
+    }
+}
+
+void dro__line_close(dro__cuda_network *net)
+{
+    struct dro__line *line = net->line;
+    if (!line)
+        return;
+    cudaStreamSynchronize(DRO__STREAM);
+    dro__line_forget(line);
+    dro__gpu_step *k = &line->step;
+    void *there[] = {k->state, k->groups,  k->shares,  k->turn,       k->ticket,
+                     k->cuts,  k->labels,  k->keys,    k->group_of,   k->losses,
+                     k->coef,  k->partial, k->counter, k->old_losses, k->first};
+    const void *shared[] = {k->news,          k->tickets,       k->ticket_cuts,
+                            k->ticket_labels, k->ticket_groups, k->ticket_keys};
+    for (size_t i = 0; i < sizeof there / sizeof there[0]; i++)
+        dro__cuda_free(there[i]);
+    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++)
+        dro__cuda_host_free((void *)shared[i]);
+    for (int i = 0; i < DRO__TICKETS; i++)
+        if (line->done[i])
+            cudaEventDestroy(line->done[i]);
+    dro__free(line);
+    net->line = NULL;
+}
+
+static void make_tickets(struct dro__line *line)
+{
+    dro__gpu_step *k = &line->step;
+    size_t all = DRO__TICKETS * k->room;
+    k->tickets = both(line, DRO__TICKETS, sizeof *k->tickets);
+    k->ticket_cuts = both(line, all, sizeof *k->cuts);
+    k->ticket_labels = both(line, all, sizeof *k->labels);
+    k->ticket_groups = both(line, all, sizeof *k->group_of);
+    k->ticket_keys = both(line, all, sizeof *k->keys);
+    k->ticket = device(line, 1, sizeof *k->ticket);
+    k->cuts = device(line, k->room, sizeof *k->cuts);
+    k->labels = device(line, k->room, sizeof *k->labels);
+    k->group_of = device(line, k->room, sizeof *k->group_of);
+    k->keys = device(line, k->room, sizeof *k->keys);
+}
+
+static dro_status line_open(void *live, const dro__step_plan *plan)
+{
+    dro__cuda_network *net = live;
+    dro__line_close(net);
+    struct dro__line *line = net->line = dro__alloc(1, sizeof *line);
+    if (!line)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a queue of steps");
+    line->ok = true;
+    dro__gpu_step *k = &line->step;
+    size_t rooms = (size_t)plan->group_room;
+    *k = (dro__gpu_step){.plan = *plan,
+                         .room = 2 * plan->batch,
+                         .statistics = net->memory.statistics,
+                         .taken = net->taken,
+                         .statistics_size = net->graph->statistics_size,
+                         .grads = {net->grads[0], net->grads[1]}};
+    make_tickets(line);
+    k->state = device(line, 1, sizeof *k->state);
+    k->news = both(line, 1, sizeof *k->news);
+    k->groups = device(line, rooms, sizeof *k->groups);
+    k->shares = device(line, rooms, sizeof *k->shares);
+    k->turn = device(line, 1, sizeof *k->turn);
+    k->losses = device(line, k->room, sizeof(float));
+    k->coef = device(line, k->room, sizeof(float));
+    k->old_losses = device(line, plan->batch, sizeof(float));
+    k->partial = device(line, DRO__GPU_BLOCKS * 3, sizeof(double));
+    k->counter = device(line, 1, sizeof *k->counter);
+    k->first = device(line, 1, sizeof *k->first);
+    for (int i = 0; i < DRO__TICKETS && line->ok; i++)
+        line->ok = cudaEventCreateWithFlags(&line->done[i], cudaEventDisableTiming) == cudaSuccess;
+    if (!line->ok) {
+        dro__line_close(net);
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+    }
+    cudaMemsetAsync(k->first, 0xff, sizeof *k->first, DRO__STREAM);
+    return DRO_OK;
+}
+
+/* ---- a step ---- */
+
+static void write_ticket(struct dro__line *line, const dro_net_batch *parts, int count,
+                         const dro__step_ticket *t)
+{
+    dro__gpu_step *k = &line->step;
+    size_t slot = line->begun % DRO__TICKETS, at = slot * k->room;
+    dro__gpu_ticket *head = (dro__gpu_ticket *)k->tickets + slot;
+    dro__gpu_cut *cuts = (dro__gpu_cut *)k->ticket_cuts + at;
+    int32_t *labels = (int32_t *)k->ticket_labels + at;
+    int32_t *groups = (int32_t *)k->ticket_groups + at;
+    uint64_t *keys = (uint64_t *)k->ticket_keys + at;
+    *head = (dro__gpu_ticket){.eta = t->eta,
+                              .lambda = t->lambda,
+                              .a = t->a,
+                              .level = t->level,
+                              .drawn = t->drawn,
+                              .group_count = t->group_count};
+    for (int p = 0; p < count; p++) {
+        const dro_net_batch *b = &parts[p];
+        for (size_t i = 0; i < b->count; i++) {
+            dro_cut cut = b->cuts ? b->cuts[i] : (dro_cut){0};
+            cuts[i] = (dro__gpu_cut){(int32_t)b->ids[i], cut.down, cut.right, cut.mirror};
+            keys[i] = b->keys ? b->keys[i] : i;
+        }
+        memcpy(labels, b->labels, b->count * sizeof *labels);
+        if (t->groups[p])
+            memcpy(groups, t->groups[p], b->count * sizeof *groups);
+        cuts += b->count, keys += b->count, labels += b->count, groups += b->count;
+    }
+}
+
+/* Queues the whole step on a stream. The arrays of the plain passes give way to the queue's own meanwhile. */
+static void walk_step(dro__cuda_network *net, cudaStream_t stream)
+{
+    struct dro__line *line = net->line;
+    dro__gpu_step k = line->step;
+    dro__gprogram *p = &net->program[1];
+    const dro__node *input = &net->graph->nodes[0];
+    for (int i = 0; i < net->parts.count; i++)
+        k.counts[i] = net->parts.first[i + 1] - net->parts.first[i];
+    dro__gpu_images images = {.bytes = line->seen.bytes,
+                              .e = {input->channels, input->height, input->width},
+                              .stored = p->values[0].stored};
+    for (int c = 0; c < input->channels; c++)
+        images.scale[c] = line->seen.scale[c], images.shift[c] = line->seen.shift[c];
+    float *losses = net->losses, *coef = net->coef;
+    int32_t *labels = net->labels;
+    uint64_t *keys = net->keys;
+    net->losses = k.losses, net->coef = k.coef, net->labels = k.labels, net->keys = k.keys;
+    dro__gpu_step_take(stream, &k);
+    dro__gpu_images_pass(stream, &images, k.cuts, 0, dro__call_size(net),
+                         dro__typed_of(&p->values[0], p->values[0].data));
+    cudaMemcpyAsync(net->w, k.plan.w, k.plan.dim * sizeof(float), cudaMemcpyDeviceToDevice, stream);
+    dro__net_walk(net, p, dro__gprogram_forward, stream);
+    dro__gpu_step_weigh(stream, &k);
+    bool failed = net->failed;
+    dro__net_walk(net, p, dro__gprogram_backward, stream);
+    net->failed = net->failed || failed;
+    dro__gpu_step_move(stream, &k);
+    net->losses = losses, net->coef = coef, net->labels = labels, net->keys = keys;
+}
+
+static shape *shape_of(struct dro__line *line, const dro__parts *parts)
+{
+    for (int k = 0; k < SHAPES; k++)
+        if (line->shapes[k].used && memcmp(&line->shapes[k].parts, parts, sizeof *parts) == 0)
+            return &line->shapes[k];
+    shape *s = &line->shapes[line->next_shape++ % SHAPES];
+    if (s->graph)
+        cudaGraphExecDestroy(s->graph);
+    *s = (shape){.used = true, .parts = *parts};
+    return s;
+}
+
+static dro_status record(dro__cuda_network *net, shape *s)
+{
+    cudaGraph_t graph = NULL;
+    DRO__CUDA(net->ctx, cudaStreamBeginCapture(net->side, cudaStreamCaptureModeThreadLocal));
+    walk_step(net, net->side);
+    DRO__CUDA(net->ctx, cudaStreamEndCapture(net->side, &graph));
+    cudaError_t error = cudaGraphInstantiate(&s->graph, graph, 0);
+    cudaGraphDestroy(graph);
+    return dro__cuda_check(net->ctx, error, "cudaGraphInstantiate");
+}
+
+static bool same_images(const dro_net_images *a, const dro_net_images *b, int channels)
+{
+    return a->bytes == b->bytes &&
+           memcmp(a->scale, b->scale, (size_t)channels * sizeof(float)) == 0 &&
+           memcmp(a->shift, b->shift, (size_t)channels * sizeof(float)) == 0;
+}
+
+static dro_status launch(dro__cuda_network *net, const dro_net_images *images)
+{
+    struct dro__line *line = net->line;
+    if (!line->seen.bytes || !same_images(&line->seen, images, net->graph->nodes[0].channels)) {
+        dro__line_forget(line);
+        line->seen = *images;
+    }
+    shape *s = shape_of(line, &net->parts);
+    if (!s->graph && s->ran)
+        DRO_TRY(record(net, s));
+    if (s->graph)
+        return dro__cuda_check(net->ctx, cudaGraphLaunch(s->graph, DRO__STREAM), "cudaGraphLaunch");
+    walk_step(net, DRO__STREAM);
+    s->ran = true;
+    if (net->failed)
+        return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuDNN or cuBLAS refused a layer");
+    return dro__cuda_check(net->ctx, cudaGetLastError(), "a step");
+}
+
+static dro_status line_step(void *live, const dro_net_batch *parts, int count,
+                            const dro__step_ticket *ticket)
+{
+    dro__cuda_network *net = live;
+    struct dro__line *line = net->line;
+    size_t slot = line->begun % DRO__TICKETS;
+    net->pending = false;
+    DRO_TRY(dro__net_prepare(net, &net->program[1], parts, count));
+    if (net->has_targets)
+        return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED, "a queued step with real-valued targets");
+    if (line->begun >= DRO__TICKETS)
+        DRO__CUDA(net->ctx, cudaEventSynchronize(line->done[slot]));
+    write_ticket(line, parts, count, ticket);
+    DRO_TRY(launch(net, parts[0].images));
+    line->begun++;
+    return dro__cuda_check(net->ctx, cudaEventRecord(line->done[slot], DRO__STREAM),
+                           "cudaEventRecord");
+}
+
+/* ---- the state ---- */
+
+static void news(void *live, dro__step_state *state)
+{
+    const dro__cuda_network *net = live;
+    memcpy(state, net->line->step.news, sizeof *state);
+}
+
+static dro_status settled(dro__cuda_network *net)
+{
+    return dro__cuda_check(net->ctx, cudaStreamSynchronize(DRO__STREAM), "a queue of steps");
+}
+
+static dro_status pull(void *live, dro__step_state *state, dro__group *groups, float *old_losses)
+{
+    dro__cuda_network *net = live;
+    const dro__gpu_step *k = &net->line->step;
+    size_t rooms = (size_t)k->plan.group_room;
+    DRO_TRY(settled(net));
+    dro__cuda_copy(state, k->state, sizeof *state);
+    if (rooms)
+        dro__cuda_copy(groups, k->groups, rooms * sizeof *groups);
+    if (old_losses)
+        dro__cuda_copy(old_losses, k->old_losses, k->plan.batch * sizeof(float));
+    return settled(net);
+}
+
+static dro_status push(void *live, const dro__step_state *state, const dro__group *groups,
+                       const float *old_losses, const double *shares, int32_t share_count)
+{
+    dro__cuda_network *net = live;
+    const dro__gpu_step *k = &net->line->step;
+    size_t rooms = (size_t)k->plan.group_room;
+    DRO_TRY(settled(net));
+    memcpy(k->news, state, sizeof *state);
+    dro__cuda_copy(k->state, state, sizeof *state);
+    if (rooms)
+        dro__cuda_copy(k->groups, groups, rooms * sizeof *groups);
+    if (shares)
+        dro__cuda_copy(k->shares, shares, (size_t)share_count * sizeof *shares);
+    if (old_losses)
+        dro__cuda_copy(k->old_losses, old_losses, k->plan.batch * sizeof(float));
+    return settled(net);
+}
+
+const dro__net_queue dro__cuda_queue = {
+    .open = line_open, .step = line_step, .news = news, .pull = pull, .push = push};
