@@ -114,7 +114,9 @@ static void on_evaluated(void *user, const dro_train_record *r)
 
 static void on_note(void *user, const char *text)
 {
-    (void)user;
+    const cli_show *show = user;
+    if (show->quiet && strncmp(text, "skipped ", 8) == 0)
+        return; /* result.json has them */
     cli_progress(NULL);
     fprintf(stderr, "dro: %s\n", text);
 }
