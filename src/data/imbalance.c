@@ -9,7 +9,8 @@
  *                      Both keep the last examples in file order. Classes of the same size are taken in
  *                      their own order, so of a balanced set the first class keeps all. m is as large as
  *                      can be: no class is asked for more than it has, however unbalanced the set was
- *                      before. C counts the classes that have examples.
+ *                      before; with exp and a largest class that cannot keep all anyway, m/R is whole.
+ *                      C counts the classes that have examples.
  *   holdout=S          of every class round(S count) examples, drawn by seed, become the holdout split;
  *                      one of each class stays */
 #include "text.h"
@@ -89,6 +90,8 @@ static dro_status plan_tail(const dro_data *d, const wish *w, ranked *order, int
     qsort(order, (size_t)classes, sizeof *order, by_size);
     for (int32_t k = 0; k < classes; k++)
         most = fmin(most, (double)order[k].count / share_of(w, k, classes));
+    if (w->tail == 'e' && most < (double)order[0].count && most >= w->value)
+        most = w->value * (double)floor_up(most / w->value); /* the smallest is whole */
     for (int32_t k = 0; k < classes; k++) {
         int64_t wanted = floor_up(most * share_of(w, k, classes));
         if (wanted < 1 && w->tail == 'e')
