@@ -55,9 +55,11 @@ static dro_status measure(dro_loader *loader, const cli_args *args, bool files, 
     status = status ? status : loop(loader, o->batch, 0, budget, &position, &o->seconds, &count);
     o->examples = count * o->batch;
     o->loop_seconds = o->seconds;
-    if (!status && step > 0) {
+    if (!status && step > 0) { /* two steps to come to rest, then the loop that counts */
+        status = loop(loader, o->batch, step, 2 * step, &position, &o->loop_seconds, &count);
         before = dro_loader_waited(loader);
-        status = loop(loader, o->batch, step, budget, &position, &o->loop_seconds, &count);
+        status = status ? status
+                        : loop(loader, o->batch, step, budget, &position, &o->loop_seconds, &count);
     }
     o->waited = dro_loader_waited(loader) - before;
     if (!status && files)

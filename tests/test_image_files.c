@@ -224,7 +224,7 @@ static void test_loading(void **state)
     put_text(p, "b/5.pgm", "");
     refused(p, "images:%,size=2,skip_bad=1", DRO_ERR_DATA, "b/5.pgm: is empty");
     OK(p->ctx, open_spec(p, "images:%,size=2,skip_bad=2,channels=1", &data));
-    assert_int_equal(data->skipped, 2);
+    assert_int_equal(data->note_count, 2);
     dro_data_close(data);
 }
 

@@ -328,7 +328,8 @@ static bool tolerate(dro_data *d, const char *text)
     int64_t most;
     if (noted(d, text))
         return true;
-    if (dro__option_integer(d, "skip_bad", 0, 0, INT32_MAX, &most) != DRO_OK || d->skipped >= most)
+    if (dro__option_integer(d, "skip_bad", 0, 0, INT32_MAX, &most) != DRO_OK ||
+        (int64_t)d->note_count >= most)
         return false;
     size_t size = strlen(text) + 1;
     char *copy = dro__alloc(size, 1);
@@ -339,7 +340,6 @@ static bool tolerate(dro_data *d, const char *text)
     }
     memcpy(copy, text, size);
     d->notes[d->note_count++] = copy;
-    d->skipped++;
     return true;
 }
 
@@ -397,8 +397,10 @@ dro_status dro_data_info_get(const dro_data *d, dro_data_info *info)
                             .class_names = (const char *const *)d->class_names,
                             .groups = d->groups,
                             .group_names = (const char *const *)d->group_names,
-                            .bytes_read = d->bytes_read,
-                            .skipped = d->skipped};
+                            .bytes_read = d->bytes_read};
+    pthread_mutex_lock(&notes_lock);
+    info->skipped = (int32_t)d->note_count;
+    pthread_mutex_unlock(&notes_lock);
     for (int s = 0; s < DRO_SPLITS; s++) {
         info->examples[s] = d->split[s].n;
         info->counts[s] = d->split[s].n ? d->counts[s] : NULL;

@@ -72,9 +72,8 @@ struct dro_data {
     int64_t *counts[DRO_SPLITS];
     const char **paths[DRO_SPLITS]; /* made on demand */
     uint64_t bytes_read;
-    void *state; /* of the format, between open and release */
-    int32_t skipped;
-    char **notes; /* (note_count) what was skipped and why */
+    void *state;  /* of the format, between open and release */
+    char **notes; /* (note_count) what was skipped and why; under a lock of data.c */
     size_t note_count, note_room;
 };
 
