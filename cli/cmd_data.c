@@ -234,10 +234,16 @@ const cli_command cmd_data = {
     .name = "data",
     .usage = "SPEC [--stream] [--json]",
     .summary = "what is in a data set: shapes, classes, counts",
-    .details = "SPEC is format:path[,option=value...], for example synth:glyphs, "
-               "cifar10:DIR,imratio=0.1,\n"
-               "csv:FILE,label=COLUMN. A comma in a path or a value is written \\, .\n"
-               "`dro list formats` names the formats and their options.",
+    .details =
+        "SPEC is format:path[,option=value...], for example synth:glyphs, "
+        "cifar10:DIR,imratio=0.1,\n"
+        "csv:FILE,label=COLUMN. A comma in a path or a value is written \\, .\n"
+        "`dro list formats` names the formats and their options. Options of every format:\n"
+        "  imratio=R             the first half of the classes keep this share, their last "
+        "examples\n"
+        "  longtail=exp:R        the largest class is R times the smallest; or pareto:POWER\n"
+        "  holdout=SHARE         set examples aside, the same share of every class; seed=N\n"
+        "  skip_bad=N            tolerate N images that cannot be read; each is named",
     .options = options,
     .least = 1,
     .most = 1,
