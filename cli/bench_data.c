@@ -4,49 +4,81 @@
 
 #include <dro/data.h>
 #include <dro/loader.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 typedef struct outcome {
-    double open_seconds, seconds, waited,
-        bare; /* bare: decoding and resizing alone, 0: not images */
-    uint64_t examples, bytes;
+    double open_seconds, seconds;
+    double loop_seconds, waited; /* of the loop that also takes steps */
+    double bare;                 /* examples/s, decoding and resizing alone, 0: not images */
+    uint64_t examples;
+    size_t batch;
     int threads;
 } outcome;
 
-/* Draws for about `budget` seconds. A row format has no batches to prepare: reading is the work. */
-static dro_status drive(dro_data *data, const cli_args *args, outcome *o)
+/* What is worked out of it. */
+typedef struct figures {
+    bool rows;
+    double speed, reading, bytes, wait, batch_ms;
+} figures;
+
+/* Draws for about `budget` seconds, and after each batch lets the time of a step pass: a step on a device,
+ * which leaves the processor to the readers. *count: batches. */
+static dro_status loop(dro_loader *loader, size_t batch, double step, double budget,
+                       uint64_t *position, double *seconds, uint64_t *count)
+{
+    dro_loaded loaded;
+    dro_status status = DRO_OK;
+    double start = cli_seconds();
+    struct timespec pause = {(time_t)step, (long)(1e9 * (step - floor(step)))};
+    for (*count = 0; !status && cli_seconds() - start < budget; ++*count, *position += batch) {
+        status = dro_loader_draw(loader, *position, &loaded);
+        if (step > 0)
+            nanosleep(&pause, NULL);
+    }
+    *seconds = cli_seconds() - start;
+    return status;
+}
+
+static dro_status measure(dro_loader *loader, const cli_args *args, bool files, outcome *o)
+{
+    double budget = cli_real(args, "time"), step = cli_real(args, "step-ms") / 1e3;
+    uint64_t position = 0, count = 0;
+    dro_loaded batch;
+    dro_status status = DRO_OK;
+    for (int k = 0; !status && k < 4; k++, position += o->batch) /* fill the ring first */
+        status = dro_loader_draw(loader, position, &batch);
+    double before = dro_loader_waited(loader);
+    status = status ? status : loop(loader, o->batch, 0, budget, &position, &o->seconds, &count);
+    o->examples = count * o->batch;
+    o->loop_seconds = o->seconds;
+    if (!status && step > 0) { /* two steps to come to rest, then the loop that counts */
+        status = loop(loader, o->batch, step, 2 * step, &position, &o->loop_seconds, &count);
+        before = dro_loader_waited(loader);
+        status = status ? status
+                        : loop(loader, o->batch, step, budget, &position, &o->loop_seconds, &count);
+    }
+    o->waited = dro_loader_waited(loader) - before;
+    if (!status && files)
+        status = dro_loader_bare(loader, budget, &o->bare);
+    return status;
+}
+
+/* A row format has no batches to prepare: reading is the work. */
+static dro_status drive(dro_data *data, const dro_data_info *info, const cli_args *args, outcome *o)
 {
     dro_loader_options options = dro_loader_options_default();
-    dro_data_info info;
-    dro_loader *loader;
-    dro_loaded batch;
-    dro_status status = dro_data_info_get(data, &info);
-    options.batch = (size_t)cli_integer(args, "batch");
-    if (!status && (int64_t)options.batch > info.examples[DRO_TRAIN])
-        options.batch = (size_t)info.examples[DRO_TRAIN];
+    dro_loader *loader = NULL;
+    options.batch = o->batch;
     options.threads = o->threads;
     options.augment = !cli_flag(args, "plain");
     options.size = (int32_t)cli_integer(args, "size");
-    status = status ? status : dro_loader_create(data, DRO_TRAIN, &options, &loader);
-    if (status)
-        return status;
-    uint64_t position = 0;
-    for (int k = 0; !status && k < 4; k++, position += options.batch) /* fill the ring first */
-        status = dro_loader_draw(loader, position, &batch);
-    double start = cli_seconds(), waited = dro_loader_waited(loader),
-           budget = cli_real(args, "time");
-    uint64_t first = position;
-    while (!status && cli_seconds() - start < budget) {
-        status = dro_loader_draw(loader, position, &batch);
-        position += options.batch;
-    }
-    o->seconds = cli_seconds() - start;
-    if (!status && info.kind == DRO_DATA_FILES)
-        status = dro_loader_bare(loader, budget, &o->bare);
-    o->waited = dro_loader_waited(loader) - waited;
-    o->examples = position - first;
+    dro_status status = dro_loader_create(data, DRO_TRAIN, &options, &loader);
+    if (!status)
+        status = measure(loader, args, info->kind == DRO_DATA_FILES, o);
     dro_loader_destroy(loader);
     return status;
 }
@@ -72,35 +104,68 @@ static double bytes_per_image(const dro_data *data, const dro_data_info *info)
     return count ? sum / (double)count : 0;
 }
 
+/* Rows are in memory once they are read: a loop waits for that, then never. The share is over the first
+ * epoch. */
+static double rows_wait(const cli_args *args, const dro_data_info *info, const outcome *o)
+{
+    double batches = ceil((double)info->examples[DRO_TRAIN] / (double)cli_integer(args, "batch"));
+    return o->open_seconds / (o->open_seconds + batches * cli_real(args, "step-ms") / 1e3);
+}
+
+static int report_json(const cli_args *args, const dro_data *data, const dro_data_info *info,
+                       const outcome *o, const figures *f)
+{
+    json_t *skipped = json_array();
+    for (int k = 0; dro_data_note(data, k); k++) {
+        json_t *text = json_string(dro_data_note(data, k));
+        json_array_append_new(skipped, text ? text : json_string("(not UTF-8)"));
+    }
+    return cli_emit(json_pack(
+        "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "machine", cli_cpu(),
+        "format", info->format, "threads", o->threads, "examples_per_s", f->speed, "bytes_per_s",
+        f->bytes, "open_s", o->open_seconds, "open_bytes_per_s", f->reading, "step_ms",
+        cli_real(args, "step-ms"), "batch_ms", f->batch_ms, "wait_share", f->wait,
+        "bare_examples_per_s", o->bare > 0 ? json_real(o->bare) : json_null(), "skipped", skipped));
+}
+
+static void report_text(const cli_args *args, const dro_data *data, const outcome *o,
+                        const figures *f)
+{
+    double step = cli_real(args, "step-ms");
+    char loop[64] = "a loop that only drew";
+    if (step > 0)
+        snprintf(loop, sizeof loop, "a loop with steps of %g ms", step);
+    for (int k = 0; dro_data_note(data, k); k++)
+        fprintf(stderr, "dro: skipped %s\n", dro_data_note(data, k));
+    printf("opening   %.2f s, %.1f MB/s\n", o->open_seconds, f->reading / 1e6);
+    if (f->rows)
+        printf("parsing   %.0f examples/s on one thread; they stay in memory\n"
+               "waiting   %s would wait for %.1f %% of its first epoch, while they are read\n",
+               f->speed, loop, 100 * f->wait);
+    else
+        printf("batches   %.0f examples/s with %d reader thread%s, one batch every %.3g ms\n"
+               "waiting   %s would wait %.1f %% of its time\n",
+               f->speed, o->threads, o->threads == 1 ? "" : "s", f->batch_ms, loop, 100 * f->wait);
+    if (o->bare > 0)
+        printf("bare      %.0f examples/s decoded and resized on one thread; batches reach %.0f %% "
+               "of it per thread\n",
+               o->bare, 100 * f->speed / (o->bare * o->threads));
+    printf("%s\n", cli_cpu());
+}
+
 static int report(const cli_args *args, const dro_data *data, const dro_data_info *info,
                   const outcome *o)
 {
-    bool rows = info->kind != DRO_DATA_PIXELS && info->kind != DRO_DATA_FILES;
+    figures f = {.rows = info->kind != DRO_DATA_PIXELS && info->kind != DRO_DATA_FILES};
     double n = (double)(info->examples[DRO_TRAIN] + info->examples[DRO_TEST]);
-    double speed = rows ? n / o->open_seconds : (double)o->examples / o->seconds;
-    double reading = (double)info->bytes_read / o->open_seconds;
-    double bytes = rows ? reading : speed * bytes_per_image(data, info);
-    double wait = rows ? 0 : o->waited / o->seconds;
+    f.speed = f.rows ? n / o->open_seconds : (double)o->examples / o->seconds;
+    f.reading = (double)info->bytes_read / o->open_seconds;
+    f.bytes = f.rows ? f.reading : f.speed * bytes_per_image(data, info);
+    f.wait = f.rows ? rows_wait(args, info, o) : o->waited / o->loop_seconds;
+    f.batch_ms = 1e3 * (double)o->batch / f.speed;
     if (cli_json(args))
-        return cli_emit(json_pack(
-            "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:o}", "machine", cli_cpu(), "format",
-            info->format, "threads", o->threads, "examples_per_s", speed, "bytes_per_s", bytes,
-            "open_s", o->open_seconds, "open_bytes_per_s", reading, "wait_share", wait,
-            "bare_examples_per_s", o->bare > 0 ? json_real(o->bare) : json_null()));
-    printf("opening   %.2f s, %.1f MB/s\n", o->open_seconds, reading / 1e6);
-    if (rows)
-        printf("parsing   %.0f examples/s (one thread)\n", speed);
-    else
-        printf(
-            "batches   %.0f examples/s with %d reader thread%s; a loop that only drew would wait "
-            "%.0f %%\n",
-            speed, o->threads, o->threads == 1 ? "" : "s", 100 * wait);
-    if (o->bare > 0)
-        printf("bare      %.0f examples/s decoded and resized on one thread; batches reach %.0f %% "
-               "of it "
-               "per thread\n",
-               o->bare, 100 * speed / (o->bare * o->threads));
-    printf("%s\n", cli_cpu());
+        return report_json(args, data, info, o, &f);
+    report_text(args, data, o, &f);
     return 0;
 }
 
@@ -118,8 +183,13 @@ static int run(const cli_args *args)
     o.open_seconds = cli_seconds() - start;
     status = status ? status : dro_data_info_get(data, &info);
     bool images = !status && (info.kind == DRO_DATA_PIXELS || info.kind == DRO_DATA_FILES);
+    o.batch = (size_t)cli_integer(args, "batch");
+    if (!status && (int64_t)o.batch > info.examples[DRO_TRAIN])
+        o.batch = (size_t)info.examples[DRO_TRAIN];
     if (images)
-        status = drive(data, args, &o);
+        status = drive(data, &info, args, &o);
+    else
+        o.threads = 1; /* one parser */
     int code = status ? cli_fail("%s", dro_context_error(ctx)) : report(args, data, &info, &o);
     dro_data_close(data);
     dro_context_destroy(ctx);
@@ -130,14 +200,20 @@ static const cli_option options[] = {
     {"batch", CLI_INTEGER, "N", "128", 1, 1e6, "examples in a batch"},
     {"size", CLI_INTEGER, "N", "224", 8, 4096, "images in files: the side they become"},
     {"time", CLI_REAL, "S", "3", 0.05, 3600, "seconds to draw for"},
+    {"step-ms", CLI_REAL, "X", "0", 0, 60000,
+     "a training step, for the share of time it would wait"},
     {"plain", CLI_FLAG, NULL, NULL, 0, 0, "no augmentation"},
     CLI_OPTIONS_END,
 };
 
 const cli_command bench_data = {
     .name = "bench data",
-    .usage = "SPEC [--json] [--batch N] [--size N] [--time S] [--plain]",
+    .usage = "SPEC [--json] [--batch N] [--size N] [--time S] [--step-ms X] [--plain]",
     .summary = "examples per second from files to ready batches",
+    .details =
+        "The share of time that a training loop would wait is that of a loop whose steps take\n"
+        "--step-ms on a device; with 0 it only draws. A loop with steps longer than one\n"
+        "batch takes to prepare does not wait.",
     .options = options,
     .least = 1,
     .most = 1,

@@ -78,6 +78,9 @@ int cli_emit(json_t *document);
 /* A number, or null when it is not finite: JSON has no NaN. */
 json_t *cli_number(double value);
 
+/* Texts that come from files: bytes that would steer a terminal become '?'. Returns text. */
+char *cli_clean(char *text);
+
 /* A table with aligned columns: headers, then cells row by row (copied), then print and release. A
  * header that begins with '>' aligns its column to the right. On a terminal a last column that is too
  * wide is wrapped. */

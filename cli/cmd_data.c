@@ -33,7 +33,16 @@ static json_t *name_json(const char *name)
     return text ? text : json_string("(not UTF-8)");
 }
 
-static int print_json(const dro_data_info *info)
+/* One text for each image that skip_bad passed over: its file and the reason. */
+static json_t *skipped_json(const dro_data *data)
+{
+    json_t *notes = json_array();
+    for (int k = 0; dro_data_note(data, k); k++)
+        json_array_append_new(notes, name_json(dro_data_note(data, k)));
+    return notes;
+}
+
+static int print_json(const dro_data *data, const dro_data_info *info)
 {
     json_t *names = json_array(), *groups = json_array();
     for (int32_t k = 0; k < info->classes; k++)
@@ -41,11 +50,11 @@ static int print_json(const dro_data_info *info)
     for (int32_t k = 0; k < info->groups; k++)
         json_array_append_new(groups, name_json(info->group_names[k]));
     json_t *document =
-        json_pack("{s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:I, s:I, s:i}", "format", info->format,
+        json_pack("{s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "format", info->format,
                   "shape", shape_json(info), "sparse", info->kind == DRO_DATA_SPARSE, "classes",
                   names, "groups", groups, "train", split_json(info, DRO_TRAIN), "test",
                   split_json(info, DRO_TEST), "bytes_read", (json_int_t)info->bytes_read, "memory",
-                  (json_int_t)info->memory, "skipped", info->skipped);
+                  (json_int_t)info->memory, "skipped", skipped_json(data));
     if (info->examples[DRO_HOLDOUT])
         json_object_set_new(document, "holdout", split_json(info, DRO_HOLDOUT));
     return cli_emit(document);
@@ -69,11 +78,14 @@ static void print_shape(const dro_data_info *info)
             printf("%-8s %lld examples\n", split_names[s], (long long)info->examples[s]);
     printf("read     %.1f MB, %.1f MB in memory\n", (double)info->bytes_read / 1e6,
            (double)info->memory / 1e6);
-    for (int32_t k = 0; k < info->groups && k < 20; k++)
-        printf("%s%s%s", k ? ", " : "groups   ", info->group_names[k],
+    for (int32_t k = 0; k < info->groups && k < 20; k++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s", info->group_names[k]);
+        printf("%s%s%s", k ? ", " : "groups   ", cli_clean(name),
                k + 1 == info->groups ? "\n"
                : k == 19             ? ", ...\n"
                                      : "");
+    }
 }
 
 static void print_classes(const dro_data_info *info, long long most)
@@ -137,11 +149,11 @@ static int stream_json(const cli_args *args, const dro_stream *stream, const pas
         json_array_append_new(counts, json_integer(p->counts[k]));
     }
     json_t *document = json_pack(
-        "{s:s%, s:[I], s:b, s:b, s:o, s:{s:I, s:o, s:f}, s:{s:i, s:[]}, s:I}", "format", spec,
+        "{s:s%, s:[I], s:b, s:b, s:o, s:{s:I, s:o, s:f}, s:{s:i, s:[]}, s:I, s:I}", "format", spec,
         strcspn(spec, ":"), "shape", (json_int_t)dro_stream_features(stream), "sparse", 1, "stream",
         1, "classes", names, "train", "examples", (json_int_t)p->rows, "counts", counts, "mean_y",
-        p->rows ? p->sum / (double)p->rows : 0.0, "test", "examples", 0, "counts", "memory",
-        (json_int_t)p->memory);
+        p->rows ? p->sum / (double)p->rows : 0.0, "test", "examples", 0, "counts", "bytes_read",
+        (json_int_t)dro_stream_bytes(stream), "memory", (json_int_t)p->memory);
     return cli_emit(document);
 }
 
@@ -153,7 +165,8 @@ static int report_stream(const cli_args *args, const dro_stream *stream, const p
     printf("a stream of rows, %zu features\n", dro_stream_features(stream));
     printf("train    %lld examples, mean of y %g\n", (long long)p->rows,
            p->rows ? p->sum / (double)p->rows : 0);
-    printf("memory   %.1f MB at most\n", (double)p->memory / 1e6);
+    printf("read     %.1f MB, %.1f MB in memory at most\n", (double)dro_stream_bytes(stream) / 1e6,
+           (double)p->memory / 1e6);
     if (p->classes == 0)
         return 0;
     printf("\n");
@@ -198,7 +211,7 @@ static int run(const cli_args *args)
     if (opened != DRO_OK) {
         status = cli_fail("%s", dro_context_error(ctx));
     } else if (cli_json(args)) {
-        status = print_json(&info);
+        status = print_json(data, &info);
     } else {
         print_shape(&info);
         for (int k = 0; dro_data_note(data, k); k++)
@@ -221,9 +234,16 @@ const cli_command cmd_data = {
     .name = "data",
     .usage = "SPEC [--stream] [--json]",
     .summary = "what is in a data set: shapes, classes, counts",
-    .details = "SPEC is format:path[,option=value...], for example synth:glyphs, "
-               "cifar10:DIR,imratio=0.1,\n"
-               "csv:FILE,label=COLUMN. `dro list formats` names the formats and their options.",
+    .details =
+        "SPEC is format:path[,option=value...], for example synth:glyphs, "
+        "cifar10:DIR,imratio=0.1,\n"
+        "csv:FILE,label=COLUMN. A comma in a path or a value is written \\, .\n"
+        "`dro list formats` names the formats and their options. Options of every format:\n"
+        "  imratio=R             the first half of the classes keep this share, their last "
+        "examples\n"
+        "  longtail=exp:R        the largest class is R times the smallest; or pareto:POWER\n"
+        "  holdout=SHARE         set examples aside, the same share of every class; seed=N\n"
+        "  skip_bad=N            tolerate N images that cannot be read; each is named",
     .options = options,
     .least = 1,
     .most = 1,

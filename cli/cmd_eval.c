@@ -15,14 +15,17 @@ static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const 
             json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
         json_array_append_new(confusion, row);
     }
-    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "model",
-                     dro_predictor_model(p), "split", split, "examples", (json_int_t)m->examples,
-                     "loss", cli_number(m->loss), "accuracy", cli_number(m->accuracy),
-                     "balanced_accuracy", cli_number(m->balanced_accuracy), "worst_class_accuracy",
-                     cli_number(m->worst_class_accuracy), "macro_f1", cli_number(m->macro_f1),
-                     "auroc", cli_number(m->auroc), "calibration_error",
+    json_t *skipped = json_array();
+    for (int k = 0; dro_predictor_note(p, k); k++)
+        json_array_append_new(skipped, json_string(dro_predictor_note(p, k)));
+    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                     "model", dro_predictor_model(p), "split", split, "examples",
+                     (json_int_t)m->examples, "loss", cli_number(m->loss), "accuracy",
+                     cli_number(m->accuracy), "balanced_accuracy", cli_number(m->balanced_accuracy),
+                     "worst_class_accuracy", cli_number(m->worst_class_accuracy), "macro_f1",
+                     cli_number(m->macro_f1), "auroc", cli_number(m->auroc), "calibration_error",
                      cli_number(m->calibration_error), "per_class", per_class, "confusion",
-                     confusion, "classes", names);
+                     confusion, "classes", names, "skipped", skipped);
 }
 
 /* The class names as the model has them, for the table. */
@@ -57,6 +60,12 @@ int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split)
     return cli_usage("%s: --split %s: expected train, test or holdout", cli_name(args), word);
 }
 
+void cli_tell_skipped(const dro_predictor *p)
+{
+    for (int k = 0; dro_predictor_note(p, k); k++)
+        fprintf(stderr, "dro: skipped %s\n", dro_predictor_note(p, k));
+}
+
 static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
 {
     static const char *const words[DRO_SPLITS] = {"train", "test", "holdout"};
@@ -69,6 +78,7 @@ static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
         return cli_fail("%s", dro_context_error(ctx));
     if (cli_json(args))
         return cli_emit(metrics_json(p, m, words[split]));
+    cli_tell_skipped(p);
     show(p, m, words[split]);
     return 0;
 }

@@ -77,7 +77,7 @@ static void csv_row(const output *o, int64_t id, const float *logits, const doub
         return;
     }
     fputc(',', o->to);
-    csv_text(o->to, dro_predictor_class_name(o->p, best));
+    csv_text(o->to, isnan(p[best]) ? "" : dro_predictor_class_name(o->p, best));
     fprintf(o->to, ",%.6f", p[best]);
     for (int32_t k = 0; k < o->classes; k++)
         fprintf(o->to, o->logits ? ",%.9g" : ",%.6f", o->logits ? (double)logits[k] : p[k]);
@@ -95,7 +95,9 @@ static void json_row(const output *o, int64_t id, const float *logits, const dou
     if (o->real) {
         json_object_set_new(row, "value", cli_number((double)logits[0]));
     } else {
-        json_object_set_new(row, "class", json_string(dro_predictor_class_name(o->p, best)));
+        json_object_set_new(row, "class",
+                            isnan(p[best]) ? json_null()
+                                           : json_string(dro_predictor_class_name(o->p, best)));
         json_object_set_new(row, "probability", cli_number(p[best]));
         for (int32_t k = 0; k < o->classes; k++)
             json_array_append_new(list, cli_number(o->logits ? (double)logits[k] : p[k]));
@@ -213,6 +215,8 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
     o.paths = examples.paths;
     o.records = examples.records;
     status = predict(ctx, &o, split, examples.count);
+    if (!cli_json(args))
+        cli_tell_skipped(p);
     if (o.to == stdout)
         return cli_finish(status);
     if (fclose(o.to) != 0 && status == 0)

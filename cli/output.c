@@ -92,6 +92,14 @@ int cli_emit(json_t *document)
 
 /* ---- tables ---- */
 
+char *cli_clean(char *text)
+{
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0))
+            *p = '?';
+    return text;
+}
+
 struct cli_table {
     int columns;
     size_t count, room;
@@ -121,7 +129,7 @@ static void add_cell(cli_table *table, const char *format, va_list list)
     va_end(again);
     char *cell = grow(NULL, (size_t)size + 1);
     vsnprintf(cell, (size_t)size + 1, format, list);
-    table->cells[table->count++] = cell;
+    table->cells[table->count++] = cli_clean(cell);
 }
 
 void cli_table_cell(cli_table *table, const char *format, ...)

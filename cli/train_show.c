@@ -118,6 +118,8 @@ static void on_evaluated(void *user, const dro_train_record *r)
 static void on_note(void *user, const char *text)
 {
     const cli_show *show = user;
+    if (show->quiet && strncmp(text, "skipped ", 8) == 0)
+        return; /* result.json has them */
     if (!show->to)
         cli_progress(NULL);
     fprintf(show->to ? show->to : stderr, "dro: %s\n", text);

@@ -22,13 +22,22 @@ silent err
 cp "$work/out" "$work/all"
 run 0 data "csv:$work/t.csv,label=y" --stream
 silent err
-sed 's/[0-9.]* MB/M MB/' "$work/out" >>"$work/all"
+sed 's/[0-9.]* MB/M MB/g' "$work/out" >>"$work/all"
 cp "$work/all" "$work/out"
 same data.txt
 run 0 data "csv:$work/t.csv,label=y" --stream --json
 json
 has '"stream": true'
 has '"examples": 4'
+has '"bytes_read": 56'
+has '"no",'
+printf '1 1:1\n0 1:1\n0 1:2\n' >"$work/signs"
+run 0 data "libsvm:$work/signs,features=1" --stream --json
+json
+has '"counts": [
+      2,
+      1
+    ]'
 
 # From stdin, plain and packed.
 run_from() {
@@ -43,6 +52,16 @@ for file in t.csv t.gz; do
         has "4 examples"
     done
 done
+
+# A comma in a path is written \, ; no byte of a file steers the terminal.
+mkdir "$work/a,b"
+cp "$work/t.csv" "$work/a,b/t,1.csv"
+run 0 data "csv:$work/a\\,b/t\\,1.csv,label=y"
+has "4 examples"
+printf 'x,y\n1,a\033[31mb\n2,c\302\233d\n' >"$work/steers"
+run 0 data "csv:$work/steers,label=y"
+has 'a?[31mb'
+if LC_ALL=C grep -q "$(printf '\033')\|$(printf '\302\233')" "$work/out"; then fail "control bytes came through"; fi
 
 # wrong SPEC PART: one line, status 1, nothing on stdout.
 wrong() {
@@ -70,6 +89,65 @@ wrong "cifar10:$work/none" "data_batch_1.bin is missing"
 wrong cifar10:-  "expected cifar10:DIR"
 wrong libsvm:-,test=- "stdin can be read once"
 wrong cifar10:/nowhere,holdout=1 "holdout=1: expected"
+wrong "list:$work/climbs,root=$work/nowhere" "nowhere: there is no such folder"
+wrong "csv:$work/a,b/t.csv,label=y" "a comma that belongs to a path"
+printf 'x,y\n1,a\033b\n' >"$work/escape"
+wrong "csv:$work/escape,label=y,target=real" "'a?b': expected a finite number"
 wrong synth:glyphs "cannot be streamed" --stream
 wrong "libsvm:$work/nan" "features=" --stream
+
+# Text that does not fit into memory, in lines that are short: an error before the system runs out of it.
+if (ulimit -v 400000 && "$dro" --version >/dev/null 2>&1); then
+    code=0
+    yes 1,2 | head -c 250000000 |
+        (ulimit -v 400000 && exec "$dro" data csv:-,label=1 >"$work/out" 2>"$work/err") || code=$?
+    [ $code -eq 1 ] || fail "250 MB of text in 400 MB: status $code"
+    has "takes more than 204 MB, half of the memory" err
+else
+    echo "left out: this build does not run in 400 MB"
+fi
+
+# skip_bad: each image is told, in every command; what was passed over is in no figure.
+for k in 0 1 2 3 4 5 6 7; do
+    for set in train test; do
+        for class in a b; do
+            mkdir -p "$work/pictures/$set/$class"
+            printf 'P5 2 2 255\n%s\001\002\003' $k >"$work/pictures/$set/$class/$k.pgm"
+        done
+    done
+done
+printf 'P5 2 2' >"$work/pictures/train/a/3.pgm"
+printf 'P5 2 2' >"$work/pictures/test/b/5.pgm"
+pictures="images:$work/pictures,skip_bad=2"
+train="train --model mlp --size 8 --steps 4 --batch 15 --epochs 1"
+run 0 $train --data "$pictures" --out "$work/run" --json
+json
+has '"skipped": ['
+has "train/a/3.pgm: "
+has "test/b/5.pgm: "
+[ "$(grep -c "pgm: " "$work/out")" -eq 2 ] || fail "two images, told $(grep -c "pgm: " "$work/out") times"
+run 0 $train --data "$pictures" --out "$work/run2"
+[ "$(grep -c "dro: skipped " "$work/err")" -eq 2 ] || fail "two images, told $(grep -c skipped "$work/err") times"
+run 0 eval --weights "$work/run/weights.safetensors" --data "$pictures" --json
+json
+has '"examples": 15'
+has "b/5.pgm: "
+run 0 eval --weights "$work/run/weights.safetensors" --data "$pictures"
+has "b/5.pgm: " err
+run 0 predict --weights "$work/run/weights.safetensors" --data "$pictures"
+has "b/5.pgm,,nan"
+has "b/5.pgm: " err
+run 0 bench data "$pictures" --time 0.1 --size 8 --batch 15 --json
+json
+has "train/a/3.pgm: "
+for key in wait_share step_ms examples_per_s bytes_per_s threads; do has "\"$key\": "; done
+run 0 bench data "$pictures" --time 0.1 --size 8 --batch 15 --step-ms 50
+has "dro: skipped " err
+has "a loop with steps of 50 ms would wait "
+run 1 $train --data "images:$work/pictures,skip_bad=1" --out "$work/run1"
+has "dro: skipped " err
+run 0 bench data "libsvm:$work/signs" --json
+json
+has '"threads": 1'
+has '"wait_share": 1'
 finish

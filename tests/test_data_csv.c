@@ -127,14 +127,87 @@ static void test_csv_header_twice(void **state)
     (void)state;
     dro_examples train, test;
     write_file("other", "x,y\n3,a\n", 8);
-    write_file("wrong", "y,x\n3,a\n", 8);
     const char *text = "x,y\n1,b\n2,a\n";
     dro_data *data = opened(spec_for("csv", text, ",label=y,test=%T/other"), &train, &test);
     assert_int_equal(test.count, 1);
     row_is(data, &test, 0, "3");
     dro_data_close(data);
-    refuses(spec_for("csv", text, ",label=y,test=%T/wrong"), DRO_ERR_DATA,
-            "wrong: line 1: column 'y': 'x'", "training");
+}
+
+/* The columns of a test file are found by the names in its header. */
+static void test_csv_header_order(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    const char *text = "x,Color,y\n1,red,b\n3,blue,a\n";
+    static const char *const same[] = {"y,x,Color\na,3,red\n", "COLOR,Y,X\nred,a,3\n",
+                                       "id,x,color,more,y\n7,3,red,8,a\n", "3,red,a\n"};
+    for (size_t k = 0; k < sizeof same / sizeof same[0]; k++) {
+        write_file("other", same[k], strlen(same[k]));
+        dro_data *data = opened(spec_for("csv", text, ",label=y,test=%T/other"), &train, &test);
+        assert_int_equal(test.count, 1);
+        row_is(data, &test, 0, "1 0 1 0"); /* x of (1, 3), blue, red, another */
+        assert_int_equal(test.labels[0], 0);
+        dro_data_close(data);
+    }
+    write_file("other", "y,x,colour\na,3,red\n", 19);
+    refuses(spec_for("csv", text, ",label=y,test=%T/other"), DRO_ERR_DATA,
+            "other: line 1: no column 'Color'", "all columns of the training file, in any order");
+    write_file("other", "p,q\na,3\n", 8); /* header=yes: it has one, whatever it says */
+    refuses(spec_for("csv", text, ",label=y,header=yes,test=%T/other"), DRO_ERR_DATA,
+            "other: line 1: no column 'x'", "all columns");
+    refuses(spec_for("csv", text, ",label=y,test=%T/other"), DRO_ERR_DATA,
+            "other: line 1: 2 cells: expected 3", "training file");
+    write_file("other", "x,X,Color,y\n1,2,red,a\n", 22);
+    refuses(spec_for("csv", text, ",label=y,test=%T/other"), DRO_ERR_DATA,
+            "other: line 1: its header", "names that differ");
+    write_file("other", "y,x,Color\n", 10);
+    refuses(spec_for("csv", text, ",label=y,test=%T/other"), DRO_ERR_DATA, "other: has a header",
+            "no rows");
+    refuses(spec_for("csv", "y,x,y\n1,2,3\n", ",label=y"), DRO_ERR_NAME,
+            "2 columns are called label=y", "expected one");
+}
+
+/* Other spellings of a number that is not there are missing values too, not texts. */
+static void test_csv_nan(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    dro_data *data = opened(
+        spec_for("csv", "x,y\n1,a\nNaN,b\n-nan,b\n+NAN,b\nna,b\n3,b\n", ",label=y"), &train, &test);
+    assert_int_equal(info_of(data).features, 1);
+    row_is(data, &train, 0, "-1");
+    for (int k = 1; k < 5; k++)
+        row_is(data, &train, k, "0");
+    dro_data_close(data);
+    refuses(spec_for("csv", "x,y\n1,a\n-nan,b\n", ",label=y,missing=refuse"), DRO_ERR_DATA,
+            "line 3: column 'x': '-nan'", "missing=refuse");
+}
+
+/* Memory is bounded whatever comes: a line, and a row of many lines, have a limit. */
+static void test_csv_endless(void **state)
+{
+    (void)state;
+    write_file("zeros", "", 0);
+    assert_int_equal(truncate(in_dir("zeros"), (off_t)1 << 32), 0); /* holes: takes no disk */
+    char spec[300];
+    snprintf(spec, sizeof spec, "csv:%s,label=1", in_dir("zeros"));
+    refuses(spec, DRO_ERR_DATA, "zeros: the line that begins at byte 0 is longer than 64 MiB",
+            "byte 0x00");
+    snprintf(spec, sizeof spec, "libsvm:%s", in_dir("zeros"));
+    refuses(spec, DRO_ERR_DATA, "longer than 64 MiB", "byte 0x00");
+    size_t size = (64 << 20) + 4096;
+    char *text = malloc(size);
+    memset(text, 'x', size);
+    for (size_t k = 0; k < size; k += 1000)
+        text[k] = '\n';
+    memcpy(text, "a,b\n1,\"", 7);
+    write_file("quote", text, size);
+    free(text);
+    snprintf(spec, sizeof spec, "csv:%s,label=1", in_dir("quote"));
+    refuses(spec, DRO_ERR_DATA, "a row of more than 64 MiB", "a quote that never ends?");
+    remove(in_dir("quote"));
+    remove(in_dir("zeros"));
 }
 
 static void test_csv_real(void **state)
@@ -309,10 +382,14 @@ static void test_shared_adult(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_csv_cells),          TEST(test_csv_scikit),        TEST(test_csv_forms),
-    TEST(test_csv_values),         TEST(test_csv_groups),        TEST(test_csv_real),
-    TEST(test_csv_header_twice),   TEST(test_csv_wide),          TEST(test_csv_bad),
-    TEST(test_csv_holdout_unseen), TEST(test_csv_holdout_kinds), TEST(test_shared_adult),
+    TEST(test_csv_cells),          TEST(test_csv_scikit),
+    TEST(test_csv_forms),          TEST(test_csv_values),
+    TEST(test_csv_groups),         TEST(test_csv_real),
+    TEST(test_csv_header_twice),   TEST(test_csv_header_order),
+    TEST(test_csv_endless),        TEST(test_csv_nan),
+    TEST(test_csv_wide),           TEST(test_csv_bad),
+    TEST(test_csv_holdout_unseen), TEST(test_csv_holdout_kinds),
+    TEST(test_shared_adult),
 };
 
 CHECK_MAIN(tests)

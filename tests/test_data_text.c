@@ -49,6 +49,9 @@ static void test_libsvm_options(void **state)
     data = opened(spec_for("libsvm", "2 qid:4 1:1\n3 qid:5 1:7\n", ",qid=ignore"), &train, &test);
     assert_true(train.values[1] == 7 && train.starts[2] == 2);
     dro_data_close(data);
+    data = opened(spec_for("libsvm", "\xef\xbb\xbf+1 1:1\n-1 1:2\n", ""), &train, &test);
+    assert_int_equal(train.count, 2); /* a byte-order mark */
+    dro_data_close(data);
     data = opened(spec_for("libsvm", "1 2147483646:1\n2 1:1", ""), &train, &test);
     assert_int_equal(train.columns[0], 2147483645);
     dro_data_close(data);

@@ -4,6 +4,10 @@
 #include "data.h"
 #include "image.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
 #define IMAGES DRO_TEST_DIR "/refs/images/"
 
 typedef struct bytes {
@@ -135,7 +139,7 @@ static void test_resize_limits(void **state)
     dro_context *ctx = check_context("ref", 1);
     uint8_t pixels[4 * 3 * 3], out[64];
     memset(pixels, 255, sizeof pixels);
-    dro__image image = {4, 3, 3, pixels};
+    dro__image image = {4, 3, 3, pixels, 0};
     FAILS(ctx, dro__image_resize(ctx, &image, 0, 0, 5, 3, 2, 2, out), DRO_ERR_RANGE, "box");
     FAILS(ctx, dro__image_resize(ctx, &image, -1, 0, 4, 3, 2, 2, out), DRO_ERR_RANGE, "box");
     FAILS(ctx, dro__image_resize(ctx, &image, 2, 0, 2, 3, 2, 2, out), DRO_ERR_RANGE, "box");
@@ -149,12 +153,45 @@ static void test_resize_limits(void **state)
     dro_context_destroy(ctx);
 }
 
+static void *make_one(void *done)
+{
+    dro_context *ctx = check_context("ref", 1);
+    dro__image image;
+    OK(ctx, dro__image_create(&(dro__image_file){ctx, "third", NULL, 0}, 8192, 8192, 1, 0, &image));
+    atomic_store((atomic_bool *)done, true);
+    dro__image_free(&image);
+    dro_context_destroy(ctx);
+    return NULL;
+}
+
+/* Two of the largest images fill the budget: a third waits until one is gone, a fourth is too large. */
+static void test_image_budget(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("ref", 1);
+    dro__image_file file = {ctx, "f", NULL, 0};
+    dro__image one, two, no;
+    pthread_t thread;
+    atomic_bool done = false;
+    FAILS(ctx, dro__image_create(&file, 8192, 8193, 1, 0, &no), DRO_ERR_DATA, "67108864 in all");
+    OK(ctx, dro__image_create(&file, 8192, 8192, 1, 0, &one));
+    OK(ctx, dro__image_create(&file, 8192, 8192, 1, 0, &two));
+    assert_int_equal(pthread_create(&thread, NULL, make_one, &done), 0);
+    nanosleep(&(struct timespec){0, 100000000}, NULL);
+    assert_false(atomic_load(&done));
+    dro__image_free(&one);
+    pthread_join(thread, NULL);
+    assert_true(atomic_load(&done));
+    dro__image_free(&two);
+    dro_context_destroy(ctx);
+}
+
 /* The widest reduction: weights that add up to a little more than one must not wrap white to black. */
 static void test_resize_wide(void **state)
 {
     (void)state;
     dro_context *ctx = check_context("ref", 1);
-    dro__image image = {DRO__IMAGE_SIDE_MAX, 2, 3, malloc(DRO__IMAGE_SIDE_MAX * 2 * 3)};
+    dro__image image = {DRO__IMAGE_SIDE_MAX, 2, 3, malloc(DRO__IMAGE_SIDE_MAX * 2 * 3), 0};
     uint8_t out[9];
     memset(image.pixels, 255, DRO__IMAGE_SIDE_MAX * 2 * 3);
     for (int width = 1; width <= 3; width++) {
@@ -251,8 +288,8 @@ static void test_bombs(void **state)
     dro_context *ctx = check_context("ref", 1);
     dro__image image = {0};
     static const char pnm[] = "P6 32768 32768 255\nxxxx", wide[] = "P5 9999999999 1 255\nx",
-                      none[] = "P5 0 4 255\n", big[] = "P2 16384 16384 255\n1 2";
-    FAILS(ctx, dro__image_decode(ctx, "a", pnm, sizeof pnm, 3, &image), DRO_ERR_DATA, "268435456");
+                      none[] = "P5 0 4 255\n", big[] = "P2 8192 8192 255\n1 2";
+    FAILS(ctx, dro__image_decode(ctx, "a", pnm, sizeof pnm, 3, &image), DRO_ERR_DATA, "67108864");
     FAILS(ctx, dro__image_decode(ctx, "a", wide, sizeof wide, 3, &image), DRO_ERR_DATA,
           "9999999999 x 1");
     FAILS(ctx, dro__image_decode(ctx, "a", none, sizeof none, 3, &image), DRO_ERR_DATA, "empty");
@@ -270,12 +307,12 @@ static void test_bombs(void **state)
         FAILS(ctx, status, DRO_ERR_DATA, "60000 x 60000");
     free(b.at);
     b = load("png_rgb.png");
-    patch(b.at + 16, 4, 16000);
-    patch(b.at + 20, 4, 16000);
-    patch(b.at + 29, 4, 0xce1c4889); /* the right check sum of that header */
+    patch(b.at + 16, 4, 8000);
+    patch(b.at + 20, 4, 8000);
+    patch(b.at + 29, 4, 0x89933aa3); /* the right check sum of that header */
     status = dro__image_decode(ctx, "a", b.at, b.size, 3, &image);
     if (!left_out("png_rgb.png", status))
-        FAILS(ctx, status, DRO_ERR_DATA, "16000 x 16000 pixels need");
+        FAILS(ctx, status, DRO_ERR_DATA, "8000 x 8000 pixels need");
     free(b.at);
     assert_null(image.pixels);
     dro_context_destroy(ctx);
@@ -325,9 +362,10 @@ static void test_exif(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_pixels),        cmocka_unit_test(test_resize),
     cmocka_unit_test(test_resize_limits), cmocka_unit_test(test_resize_wide),
-    cmocka_unit_test(test_truncated),     cmocka_unit_test(test_corrupt),
-    cmocka_unit_test(test_lost_segment),  cmocka_unit_test(test_bombs),
-    cmocka_unit_test(test_not_images),    cmocka_unit_test(test_exif),
+    cmocka_unit_test(test_image_budget),  cmocka_unit_test(test_truncated),
+    cmocka_unit_test(test_corrupt),       cmocka_unit_test(test_lost_segment),
+    cmocka_unit_test(test_bombs),         cmocka_unit_test(test_not_images),
+    cmocka_unit_test(test_exif),
 };
 
 CHECK_MAIN(tests)

@@ -109,12 +109,13 @@ static void check_paths(const place *p, dro_data *data, dro_split split, const c
 static void test_folders(void **state)
 {
     const place *p = *state;
-    static const char *const names[] = {"b/1.JPG", "b/2.png", "c/x.y.jpeg", "d/z.pnm"};
-    for (int k = 3; k >= 0; k--)
+    static const char *const names[] = {"b/1.JPG",          "b/2.png",    "b/deeper/3.jpg",
+                                        "b/deeper/a/0.jpg", "c/x.y.jpeg", "d/z.pnm"};
+    for (int k = 5; k >= 0; k--)
         put_text(p, names[k], "not looked at");
     put_text(p, "b/.hidden.jpg", "");
     put_text(p, "b/notes.txt", "");
-    put_text(p, "b/deeper/3.jpg", "");
+    put_text(p, "b/.hidden/5.jpg", "");
     put_text(p, ".git/4.jpg", "");
     put_text(p, "readme.jpg", "");
     dro_data *data;
@@ -124,9 +125,9 @@ static void test_folders(void **state)
     assert_int_equal(info.kind, DRO_DATA_FILES);
     assert_int_equal(info.classes, 3);
     assert_string_equal(info.class_names[2], "d");
-    assert_int_equal(info.examples[DRO_TRAIN], 4);
+    assert_int_equal(info.examples[DRO_TRAIN], 6);
     assert_int_equal(info.examples[DRO_TEST], 0);
-    assert_int_equal(info.counts[DRO_TRAIN][0], 2);
+    assert_int_equal(info.counts[DRO_TRAIN][0], 4);
     assert_true(info.channels == 3 && info.width == 0 && info.height == 0);
     check_paths(p, data, DRO_TRAIN, names);
     dro_data_close(data);
@@ -183,11 +184,12 @@ static void test_bad_folders(void **state)
     assert_int_equal(symlink("2.jpg", in_place(p, "a/2.jpg")), 0);
     refused(p, "images:%", DRO_ERR_FILE, "a/2.jpg: Too many levels");
     unlink(in_place(p, "a/2.jpg"));
-    assert_int_equal(symlink("..", in_place(p, "a/up.jpg")), 0);
-    dro_data *data;
-    OK(p->ctx, open_spec(p, "images:%", &data));
-    assert_int_equal(data->split[DRO_TRAIN].n, 1);
-    dro_data_close(data);
+    assert_int_equal(symlink("..", in_place(p, "a/up.jpg")), 0); /* a folder, whatever its name */
+    refused(p, "images:%", DRO_ERR_FILE, "a/up.jpg: a link that leads back");
+    unlink(in_place(p, "a/up.jpg"));
+    mkdir(in_place(p, "a/b"), 0777);
+    assert_int_equal(symlink("..", in_place(p, "a/b/c")), 0);
+    refused(p, "images:%", DRO_ERR_FILE, "a/b/c: a link that leads back");
 }
 
 /* ---- size=N ---- */
@@ -222,7 +224,7 @@ static void test_loading(void **state)
     put_text(p, "b/5.pgm", "");
     refused(p, "images:%,size=2,skip_bad=1", DRO_ERR_DATA, "b/5.pgm: is empty");
     OK(p->ctx, open_spec(p, "images:%,size=2,skip_bad=2,channels=1", &data));
-    assert_int_equal(data->skipped, 2);
+    assert_int_equal(data->note_count, 2);
     dro_data_close(data);
 }
 
@@ -250,6 +252,7 @@ static void test_list(void **state)
              "\xef\xbb\xbf"
              "a/1.jpg 0\n\na b/2.jpg\t 2 \r\n..c/3.jpg 2");
     put_text(p, "t.txt", "x.jpg 4\n");
+    mkdir(in_place(p, "root"), 0777);
     OK(p->ctx, open_spec(p, "list:%/l.txt,root=%/root,test=%/t.txt", &data));
     OK(p->ctx, dro_data_info_get(data, &info));
     assert_int_equal(info.classes, 5);
@@ -258,6 +261,8 @@ static void test_list(void **state)
     assert_int_equal(info.counts[DRO_TRAIN][2], 2);
     assert_int_equal(info.counts[DRO_TEST][4], 1);
     check_paths(p, data, DRO_TRAIN, names);
+    for (int k = 0; k < 3; k++) /* lines, from 0 on: the second is blank */
+        assert_int_equal(data->split[DRO_TRAIN].records[k], k + (k > 0));
     /* Label, record, place and path of each of the four images. */
     assert_int_equal(info.memory, 4 * (4 + 8 + 8 + strlen(p->dir) + 7) + 7 + 9 + 9 + 5);
     dro_data_close(data);
@@ -295,7 +300,11 @@ static void test_bad_lists(void **state)
     refused(p, "list:%/l.txt", DRO_ERR_ARGUMENT, "root=DIR");
     refused(p, "list:%/none.txt,root=%", DRO_ERR_FILE, "none.txt");
     refused(p, "list:%/l.txt,root=%,test=%/none.txt", DRO_ERR_FILE, "none.txt");
-    refused(p, "list:%/l.txt,root=%,size=4", DRO_ERR_FILE, "a.jpg");
+    put_text(p, "l.txt", "\na.jpg 1");
+    refused(p, "list:%/l.txt,root=%,size=4", DRO_ERR_FILE, "a.jpg: cannot open");
+    refused(p, "list:%/l.txt,root=%,size=4", DRO_ERR_FILE, "(line 2 of ");
+    refused(p, "list:%/l.txt,root=%/none", DRO_ERR_FILE, "none: there is no such folder");
+    refused(p, "list:%/l.txt,root=%/l.txt", DRO_ERR_FILE, "l.txt: there is no such folder");
 }
 
 /* ---- inat:FILE ---- */
@@ -322,6 +331,7 @@ static void test_inat(void **state)
     if (no_json(p))
         return;
     put_text(p, "j.json", "{" TWO_IMAGES "," NOTES "}");
+    mkdir(in_place(p, "r"), 0777);
     OK(p->ctx, open_spec(p, "inat:%/j.json,root=%/r", &data));
     assert_int_equal(data->classes, 2);
     assert_string_equal(data->class_names[0], "-3");
@@ -414,13 +424,13 @@ static void test_shared(void **state)
         print_message("skipped: no " LISTS "\n");
         return;
     }
-    OK(p->ctx, open_spec(p, "list:" LISTS "Places_LT_train.txt,root=/data", &data));
+    OK(p->ctx, open_spec(p, "list:" LISTS "Places_LT_train.txt,root=%", &data));
     assert_int_equal(data->split[DRO_TRAIN].n, 62500);
     assert_int_equal(data->classes, 365);
     dro_data_close(data);
     if (no_json(p))
         return;
-    OK(p->ctx, open_spec(p, "inat:" LISTS "iNaturalist19_val2019.json,root=/data", &data));
+    OK(p->ctx, open_spec(p, "inat:" LISTS "iNaturalist19_val2019.json,root=%", &data));
     assert_int_equal(data->split[DRO_TRAIN].n, 3030);
     assert_int_equal(data->classes, 1010);
     for (int k = 0; k < 1010; k++)

@@ -254,13 +254,57 @@ static void test_imbalance(void **state)
 {
     (void)state;
     const int64_t ratio[] = {10, 10, 10, 10, 10, 100, 100, 100, 100, 100};
-    const int64_t tail[] = {100, 60, 36, 22, 13, 8, 5, 3, 2, 1}; /* 100^(-k/9) */
+    const int64_t tail[] = {100, 59, 35, 21, 12, 7, 4, 2, 1, 1}; /* 100^(-k/9) */
     const int64_t odd[] = {60, 60, 200, 200, 200};               /* five classes: the first two */
     const int64_t whole[] = {10, 10, 10, 10, 10, 10, 10, 10, 10, 10};
     check_counts(GLYPHS ",imratio=0.1", DRO_TRAIN, ratio);
     check_counts(GLYPHS ",imratio=0.1", DRO_TEST, whole);
     check_counts(GLYPHS ",longtail=exp:100", DRO_TRAIN, tail);
     check_counts(GLYPHS ",classes=5,imratio=0.3", DRO_TRAIN, odd);
+}
+
+/* Rows `label 1:1`, counts[k] of class k. */
+static void write_classes(const char *path, const int *counts, int classes)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int k = 0; k < classes; k++)
+        for (int i = 0; i < counts[k]; i++)
+            fprintf(file, "%d 1:1\n", k);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* The largest class is R times the smallest, whatever the set was before, and no class gives what it does
+ * not have. */
+static void test_longtail(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/dro_tail_XXXXXX", spec[96];
+    close(mkstemp(path));
+    static const int balanced[10] = {5000, 5000, 5000, 5000, 5000, 5000, 5000, 5000, 5000, 5000};
+    static const int64_t cifar[10] = {5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50};
+    write_classes(path, balanced, 10); /* the sizes of CIFAR-10: 12,406 in all at 100 */
+    snprintf(spec, sizeof spec, "libsvm:%s,longtail=exp:100", path);
+    check_counts(spec, DRO_TRAIN, cifar);
+    static const int uneven[3] = {20, 400, 90};
+    write_classes(path, uneven, 3); /* 400, 90, 20: m = min(400, 90 sqrt(R), 20 R) */
+    static const int64_t ten[3] = {20, 200, 63}, four[3] = {20, 80, 40}, hundred[3] = {4, 400, 40};
+    snprintf(spec, sizeof spec, "libsvm:%s,longtail=exp:10", path);
+    check_counts(spec, DRO_TRAIN, ten);
+    snprintf(spec, sizeof spec, "libsvm:%s,longtail=exp:4", path);
+    check_counts(spec, DRO_TRAIN, four);
+    snprintf(spec, sizeof spec, "libsvm:%s,longtail=exp:100", path);
+    check_counts(spec, DRO_TRAIN, hundred);
+    static const int64_t pareto[3] = {20, 180, 80}; /* 1, 4/9, 1/9: m = min(400, 202.5, 180) */
+    snprintf(spec, sizeof spec, "libsvm:%s,longtail=pareto:2", path);
+    check_counts(spec, DRO_TRAIN, pareto);
+    dro_context *ctx = check_context("ref", 1);
+    dro_data *data;
+    snprintf(spec, sizeof spec, "libsvm:%s,longtail=exp:1000", path);
+    FAILS(ctx, dro_data_open(ctx, spec, &data), DRO_ERR_RANGE,
+          "class 0 would keep nothing: expected R of at most 400");
+    dro_context_destroy(ctx);
+    remove(path);
 }
 
 static void test_last_are_kept(void **state)
@@ -385,6 +429,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bad_specs),
         cmocka_unit_test(test_glyphs),
         cmocka_unit_test(test_skip_bad),
+        cmocka_unit_test(test_longtail),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

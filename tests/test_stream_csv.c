@@ -133,7 +133,8 @@ static void test_first_learned(void **state)
     every_row(s, &train, &test);
     dro_stream_close(s);
     s = streamed(spec_with("all,label=4,header=yes,learn=100,shuffle=50,positive=yes"));
-    assert_null(dro_stream_class(s, 0));
+    assert_string_equal(dro_stream_class(s, 0), "other");
+    assert_string_equal(dro_stream_class(s, 1), "yes");
     every_row(s, &train, &test);
     dro_stream_close(s);
     dro_data_close(data);
@@ -204,6 +205,8 @@ static void test_bad(void **state)
         {"", ",label=1", "data: is empty", "rows of cells", -1},
         {"x,y\n", ",label=y", "data: has a header and no rows", "rows", -1},
         {"x,y\n1,a\n", ",label=z", "no column label=z", "x y", -1},
+        {"x,y\n1,a\n2,b\n", ",label=y,positive=c", "none of the first 2 rows has this label",
+         "they have 'a' and 'b'", -1},
         {"x,y\n1,a\n2,a\n", ",label=y", "first 2 rows all have the label 'a'", "positive=", -1},
         {"x,y\n1,a\n2,b\n3,c\n", ",label=y", "3 different labels", "labels=classes", -1},
         {"x,y\n1,a\n2,?\n3,c\n", ",label=y", "line 3: column 'y': '?'", "a label", -1},

@@ -27,7 +27,8 @@
  *                       of dro_stream_class(): by value if both are numbers, otherwise by their bytes
  *     labels=classes    any number of classes, y is 0, 1, 2 ...
  *     labels=written    y is the number that is written
- *     positive=LABEL    y is 1 for this label and -1 for all others
+ *     positive=LABEL    y is 1 for this label and -1 for all others. Refused when the first rows have two
+ *                       labels or more and this is none of them
  *     header= sep= missing=    as for a data set
  * Other options need the whole data set and are refused.
  *
@@ -73,7 +74,9 @@ DRO_API dro_status dro_stream_open(dro_context *ctx, const char *spec, dro_strea
 DRO_API void dro_stream_close(dro_stream *stream); /* NULL is fine */
 /* The width of the rows. */
 DRO_API size_t dro_stream_features(const dro_stream *stream);
-/* CSV with labels=sign or labels=classes: the label of a class; NULL past the last, and otherwise. */
+/* The label of a class, in the order of y (-1 and 1, or 0, 1, 2 ...); NULL past the last, and where y is a
+ * number that is written. libsvm with labels=sign: "-1", or "0" once a row had that, and "1"; csv with
+ * positive=LABEL: "other" and LABEL. */
 DRO_API const char *dro_stream_class(const dro_stream *stream, int index);
 /* The next count rows. DRO_ERR_END, now and ever after, when fewer than that are left: those are
  * dropped, and the error text says how many (count = 1 loses none). An error in the data names the file
@@ -81,6 +84,8 @@ DRO_API const char *dro_stream_class(const dro_stream *stream, int index);
 DRO_API dro_status dro_stream_next(dro_stream *stream, size_t count, dro_rows *rows);
 /* Rows read from the input so far, those in the buffer included: all of them after DRO_ERR_END. */
 DRO_API uint64_t dro_stream_seen(const dro_stream *stream);
+/* Bytes read from the file so far, as they are in it (packed, if it is). */
+DRO_API uint64_t dro_stream_bytes(const dro_stream *stream);
 /* Bytes in use now, never less: buffer, batches and reader, without what unpacking takes. */
 DRO_API uint64_t dro_stream_memory(const dro_stream *stream);
 

@@ -131,6 +131,9 @@ DRO_API dro_status dro_predictor_open(dro_context *ctx, const char *weights, con
                                       dro_predictor **predictor);
 DRO_API void dro_predictor_close(dro_predictor *predictor); /* NULL is fine */
 DRO_API const dro_data_info *dro_predictor_data(const dro_predictor *predictor);
+/* As dro_data_note(): the images that skip_bad has passed over so far. They are in no figure, and their
+ * logits are NaN. */
+DRO_API const char *dro_predictor_note(const dro_predictor *predictor, int index);
 DRO_API const char *dro_predictor_model(const dro_predictor *predictor);
 /* The model's classes: how many (0: a real-valued output) and their names. */
 DRO_API int32_t dro_predictor_classes(const dro_predictor *predictor);

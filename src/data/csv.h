@@ -9,7 +9,7 @@
 enum {
     DRO__CSV_COLUMNS_MAX = 1 << 20,
     DRO__CSV_CATEGORIES_MAX = 65536,
-    DRO__CSV_ROW_MAX = 1 << 26 /* bytes, of a stream */
+    DRO__CSV_ROW_MAX = 1 << 26 /* bytes */
 };
 
 /* A file, cut: all cells one after another, row by row, each ended by a zero. */
@@ -28,7 +28,7 @@ typedef struct dro__csv {
     size_t line_room;
 } dro__csv;
 
-/* separator 0: the one of , ; tab | that the first line has most of. */
+/* All rows of a file. separator 0: the one of , ; tab | that the first line has most of. */
 dro_status dro__csv_parse(dro__csv *csv, dro__input *input, char separator);
 void dro__csv_free(dro__csv *csv);
 
@@ -57,7 +57,7 @@ static inline const char *dro__csv_next(const char *cell)
     return cell + 1;
 }
 
-/* Texts that stand for a missing value: "", ?, NA and nan in any case, and one more if not NULL. */
+/* Texts that stand for a missing value: "", ?, NA, nan, +nan and -nan in any case, and one more if not NULL. */
 typedef struct dro__missing {
     const char *also;
     bool refuse; /* missing values are an error */
@@ -71,6 +71,7 @@ typedef struct dro__csv_form {
     dro__missing missing;
     char separator; /* 0: guess */
     int header;     /* 1, 0, or -1: guess */
+    bool stated;    /* header=yes */
     bool real;      /* target=real */
     bool grouped;
     size_t label, group; /* columns */
@@ -79,6 +80,9 @@ typedef struct dro__csv_form {
 dro_status dro__csv_form_read(const dro_data *data, dro__csv_form *form);
 /* Takes the header off and finds the columns. */
 dro_status dro__csv_form_fit(const dro_data *data, dro__csv_form *form, dro__csv *csv);
+/* A second file: its columns are brought into the order of the first, by name if it has a header (letters
+ * of any case, columns that the first does not have are left out). */
+dro_status dro__csv_form_match(const dro__csv_form *form, const dro__csv *first, dro__csv *csv);
 
 /* ---- csv_encode.c ---- */
 

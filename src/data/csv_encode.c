@@ -12,8 +12,9 @@ bool dro__csv_missing(const dro__missing *m, const char *cell)
 {
     if (cell[0] == '\0' || (cell[0] == '?' && cell[1] == '\0'))
         return true;
-    if (((cell[0] | 0x20) == 'n' && (cell[1] | 0x20) == 'a') &&
-        (cell[2] == '\0' || ((cell[2] | 0x20) == 'n' && cell[3] == '\0')))
+    const char *word = cell + (*cell == '-' || *cell == '+');
+    if ((word[0] | 0x20) == 'n' && (word[1] | 0x20) == 'a' &&
+        ((word[2] == '\0' && word == cell) || ((word[2] | 0x20) == 'n' && word[3] == '\0')))
         return true;
     return m->also && strcmp(cell, m->also) == 0;
 }
@@ -269,6 +270,8 @@ static dro_status make_room(const dro__csv *csv, const dro__columns *cols, bool 
                             dro__table *t)
 {
     size_t n = (size_t)t->n, cells;
+    double bytes = (double)n * (dense ? 4.0 * (double)cols->features : 8.0 * (double)cols->count);
+    DRO_TRY(dro__fits(csv->ctx, csv->name, bytes < 0x1p63 ? (uint64_t)bytes : UINT64_MAX));
     if (dense) {
         if (!__builtin_mul_overflow(n, cols->features, &cells))
             t->x = dro__alloc(cells, sizeof *t->x);

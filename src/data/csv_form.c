@@ -1,9 +1,13 @@
 /* What a CSV file is: the options of its SPEC, its header, its label and group columns.
  *
  * header=auto: there is a header if label= or group= is a name, or if no cell of the first row is a number
- * and some column below has nothing but numbers. */
+ * and some column below has nothing but numbers.
+ *
+ * A test file has a header if header=yes says so, or if at least half of its first cells are names of the
+ * training file's header. */
 #include "csv.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +46,7 @@ dro_status dro__csv_form_read(const dro_data *d, dro__csv_form *f)
         return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
                          "csv: expected label=COLUMN, a name of the header or a number from 1");
     if (header && strcmp(header, "yes") == 0)
-        f->header = 1;
+        f->header = f->stated = 1;
     else if (header && strcmp(header, "no") == 0)
         f->header = 0;
     else if (header && strcmp(header, "auto") != 0)
@@ -119,12 +123,18 @@ static dro_status find_column(const dro_data *d, const dro__csv *csv, const char
                               size_t *column)
 {
     const char *text = dro__option(d, option), *cell = csv->header;
+    size_t found = 0, number = column_number(text);
     for (size_t k = 0; cell && k < csv->columns; k++, cell = dro__csv_next(cell))
         if (strcmp(cell, text) == 0) {
             *column = k;
-            return DRO_OK;
+            found++;
         }
-    size_t number = column_number(text);
+    if (found > 1)
+        return dro__fail(csv->ctx, DRO_ERR_NAME,
+                         "%s: %zu columns are called %s=%.40s: expected one (rename the others)",
+                         csv->name, found, option, text);
+    if (found)
+        return DRO_OK;
     if (number == 0 || number > csv->columns)
         return no_column(csv, option, text);
     *column = number - 1;
@@ -156,5 +166,143 @@ dro_status dro__csv_form_fit(const dro_data *d, dro__csv_form *f, dro__csv *csv)
                          "%s: line %lld: one cell: expected a label and at least one feature (is "
                          "the separator right? sep=)",
                          csv->name, dro__csv_line(csv, 0));
+    return DRO_OK;
+}
+
+/* ---- a second file ---- */
+
+static bool same_header(const dro__csv *a, const dro__csv *b)
+{
+    const char *p = a->header, *q = b->cells;
+    if (a->columns != b->columns)
+        return false;
+    for (size_t k = 0; k < a->columns; k++, p = dro__csv_next(p), q = dro__csv_next(q))
+        if (strcmp(p, q) != 0)
+            return false;
+    return true;
+}
+
+/* The names of a row of cells in small letters, each with the number of its column. */
+static dro_status small_names(const dro__csv *csv, const char *cell, dro__names *names, bool *twice)
+{
+    int32_t number;
+    *twice = false;
+    for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell)) {
+        size_t length = strlen(cell);
+        char *small = dro__alloc(length + 1, 1);
+        if (!small)
+            return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for a name");
+        for (size_t i = 0; i < length; i++)
+            small[i] = (char)tolower((unsigned char)cell[i]);
+        dro_status status = dro__names_add(csv->ctx, names, small, length, &number);
+        dro__free(small);
+        if (status != DRO_OK)
+            return status;
+        *twice = *twice || (size_t)number != k;
+    }
+    return DRO_OK;
+}
+
+/* order[k]: where the column k of the first file stands. */
+static dro_status order_columns(const dro__csv *first, const dro__names *wanted,
+                                const dro__csv *csv, const dro__names *there, size_t *order)
+{
+    char name[64];
+    for (size_t k = 0; k < first->columns; k++) {
+        int32_t at = dro__names_find(there, wanted->names[k], strlen(wanted->names[k]));
+        if (at < 0)
+            return dro__fail(csv->ctx, DRO_ERR_DATA,
+                             "%s: line %lld: no %s: expected all columns of the training file, in "
+                             "any order",
+                             csv->name, dro__csv_line(csv, 0),
+                             dro__csv_column_name(first, k, name, sizeof name));
+        order[k] = (size_t)at;
+    }
+    return DRO_OK;
+}
+
+/* Writes all rows again, `columns` cells each, in a new order. */
+static dro_status rearrange(dro__csv *csv, const size_t *order, size_t columns)
+{
+    const char **cells = dro__alloc(csv->columns, sizeof *cells), *cell = csv->cells;
+    char *text = dro__alloc(csv->used + 1, 1), *to = text;
+    if (!cells || !text) {
+        dro__free(cells), dro__free(text);
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "%s: no memory to order its columns", csv->name);
+    }
+    for (int64_t i = 0; i < csv->rows; i++) {
+        for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell))
+            cells[k] = cell;
+        for (size_t k = 0; k < columns; k++) {
+            size_t size = strlen(cells[order[k]]) + 1;
+            memcpy(to, cells[order[k]], size);
+            to += size;
+        }
+    }
+    dro__free(cells);
+    dro__free(csv->text);
+    csv->text = text;
+    csv->cells = text;
+    csv->room = csv->used + 1;
+    csv->used = (size_t)(to - text);
+    csv->columns = columns;
+    return DRO_OK;
+}
+
+static dro_status match_names(const dro__csv *first, dro__csv *csv, const dro__names *wanted,
+                              const dro__names *there)
+{
+    size_t *order = dro__alloc(first->columns, sizeof *order);
+    dro_status status =
+        order ? order_columns(first, wanted, csv, there, order)
+              : dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", first->columns);
+    if (status == DRO_OK) {
+        dro__csv_take_header(csv);
+        status = rearrange(csv, order, first->columns);
+    }
+    dro__free(order);
+    return status;
+}
+
+/* Is the first row a header? Then the columns are found by its names. */
+static dro_status match_header(const dro__csv_form *f, const dro__csv *first, dro__csv *csv)
+{
+    dro__names wanted = {0}, there = {0};
+    bool first_twice, twice;
+    size_t known = 0;
+    if (same_header(first, csv)) {
+        dro__csv_take_header(csv);
+        return DRO_OK;
+    }
+    dro_status status = small_names(first, first->header, &wanted, &first_twice);
+    if (status == DRO_OK)
+        status = small_names(csv, csv->cells, &there, &twice);
+    for (size_t k = 0; status == DRO_OK && k < there.count; k++)
+        known += dro__names_find(&wanted, there.names[k], strlen(there.names[k])) >= 0;
+    bool header = status == DRO_OK && (f->stated || 2 * known >= csv->columns);
+    if (header && (twice || first_twice))
+        status = dro__fail(csv->ctx, DRO_ERR_DATA,
+                           "%s: line %lld: its header is not that of the training file, and the "
+                           "same name stands twice in one of them: expected names that differ",
+                           csv->name, dro__csv_line(csv, 0));
+    else if (header)
+        status = match_names(first, csv, &wanted, &there);
+    dro__names_free(&wanted);
+    dro__names_free(&there);
+    return status;
+}
+
+dro_status dro__csv_form_match(const dro__csv_form *f, const dro__csv *first, dro__csv *csv)
+{
+    if (first->header)
+        DRO_TRY(match_header(f, first, csv));
+    if (csv->columns != first->columns)
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: line %lld: %zu cells: expected %zu, as the training file has",
+                         csv->name, dro__csv_line(csv, 0), csv->columns, first->columns);
+    csv->header = first->header; /* the names, for errors */
+    if (csv->rows == 0)
+        return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: has a header and no rows: expected rows",
+                         csv->name);
     return DRO_OK;
 }

@@ -1,13 +1,13 @@
-/* CSV text into cells, in place: a cell and its zero are never longer than the cell and its separator.
+/* CSV text into cells, row by row: a line is copied behind the cells before it and cut in place, where a
+ * cell and its zero are never longer than the cell and its separator.
  *
  * Cells are trimmed of blanks, unless quoted; a quoted cell may hold separators, newlines and doubled
  * quotes; lines end in LF or CRLF; a byte-order mark and blank lines are passed over. Every row must
- * have as many cells as the first. */
+ * have as many cells as the first, and no more than DRO__CSV_ROW_MAX bytes. */
 #include "csv.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct cutter {
     dro__csv *csv;
@@ -163,44 +163,6 @@ static dro_status refuse_zero(const dro__csv *csv, const char *text, const char 
                      csv->name, (long long)line);
 }
 
-/* The whole text: what does not fit is better refused than left to the system. */
-static dro_status read_text(dro__csv *csv, dro__input *input, size_t *size)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    uint64_t most = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_C(1) << 40;
-    dro_status status = dro__input_all(input, most, &csv->text, size);
-    if (status == DRO_ERR_MEMORY || (status != DRO_OK && dro__input_offset(input) > most))
-        return dro__fail(csv->ctx, DRO_ERR_MEMORY,
-                         "%s: no memory for more than %llu bytes of it: expected a table that fits "
-                         "(a stream reads larger ones)",
-                         csv->name, (unsigned long long)dro__input_offset(input));
-    return status;
-}
-
-dro_status dro__csv_parse(dro__csv *csv, dro__input *input, char separator)
-{
-    size_t size;
-    snprintf(csv->name, sizeof csv->name, "%s", dro__input_name(input));
-    DRO_TRY(read_text(csv, input, &size));
-    const char *zero = memchr(csv->text, '\0', size);
-    if (zero)
-        return refuse_zero(csv, csv->text, zero, 1);
-    cutter c = {.csv = csv, .from = csv->text, .to = csv->text, .end = csv->text + size, .line = 1};
-    if (size >= 3 && memcmp(c.from, "\xef\xbb\xbf", 3) == 0)
-        c.from += 3;
-    c.separator = ',';
-    while (c.from < c.end && blank_line(&c))
-        ;
-    c.separator = separator ? separator : guess_separator(c.from, c.end);
-    while (c.from < c.end)
-        if (!blank_line(&c))
-            DRO_TRY(cut_row(&c));
-    if (csv->rows == 0)
-        return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: is empty: expected rows of cells", csv->name);
-    csv->cells = csv->text;
-    return DRO_OK;
-}
-
 /* ---- row by row ---- */
 
 void dro__csv_clear(dro__csv *csv)
@@ -311,5 +273,28 @@ dro_status dro__csv_append(dro__csv_source *s, dro__csv *csv, bool *got)
     *c.end = '\0';
     DRO_TRY(cut_row(&c));
     csv->used = (size_t)(c.to - csv->text);
+    return DRO_OK;
+}
+
+dro_status dro__csv_parse(dro__csv *csv, dro__input *input, char separator)
+{
+    dro__csv_source source = {.input = input, .separator = separator};
+    bool got = true;
+    snprintf(csv->name, sizeof csv->name, "%s", dro__input_name(input));
+    while (got) {
+        size_t room = csv->room, lines = csv->line_room;
+        dro_status status = dro__csv_append(&source, csv, &got);
+        if (status == DRO_ERR_MEMORY)
+            dro__fail(csv->ctx, status,
+                      "%s: no memory after line %lld: expected a file that fits (a stream reads "
+                      "larger ones)",
+                      csv->name, (long long)source.lines);
+        DRO_TRY(status);
+        if (csv->room != room || csv->line_room != lines)
+            DRO_TRY(
+                dro__fits(csv->ctx, csv->name, csv->room + csv->line_room * sizeof *csv->lines));
+    }
+    if (csv->rows == 0)
+        return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: is empty: expected rows of cells", csv->name);
     return DRO_OK;
 }

@@ -79,6 +79,33 @@ static dro_status find_format(dro_data *d, const char *name, size_t length)
                      (int)(length < 60 ? length : 60), name, all);
 }
 
+/* Ends the word at its comma and returns what follows, NULL at the end. `\,` is a comma that is meant. */
+static char *cut_word(char *word)
+{
+    char *to = word;
+    for (; *word && *word != ','; word++) {
+        word += word[0] == '\\' && word[1] == ',';
+        *to++ = *word;
+    }
+    bool more = *word == ',';
+    *to = '\0';
+    return more ? word + 1 : NULL;
+}
+
+static dro_status check_names(dro_data *d)
+{
+    const dro__spec *spec = &d->spec;
+    for (int k = 0; k < spec->count; k++) {
+        if (!takes_option(d->format, spec->names[k]))
+            return unknown_option(d, spec->names[k]);
+        for (int j = 0; j < k; j++)
+            if (strcmp(spec->names[j], spec->names[k]) == 0)
+                return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "option %s is given twice",
+                                 spec->names[k]);
+    }
+    return DRO_OK;
+}
+
 dro_status dro__spec_parse(dro_data *d, const char *text)
 {
     dro__spec *spec = &d->spec;
@@ -97,12 +124,14 @@ dro_status dro__spec_parse(dro_data *d, const char *text)
     *p++ = '\0';
     spec->format = spec->text;
     spec->path = p;
-    while ((p = strchr(p, ','))) {
-        *p++ = '\0';
-        char *equals = strchr(p, '='), *comma = strchr(p, ',');
-        if (!equals || (comma && comma < equals))
-            return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "'%.60s' in the SPEC: expected option=value",
-                             p);
+    while ((p = cut_word(p))) {
+        char *equals = p + strcspn(p, "=,");
+        if (*equals != '=')
+            return dro__fail(
+                d->ctx, DRO_ERR_ARGUMENT,
+                "'%.60s' in the SPEC: expected option=value (a comma that belongs to a path "
+                "or a value is written \\,)",
+                p);
         if (spec->count == DRO__OPTIONS_MAX)
             return dro__fail(d->ctx, DRO_ERR_RANGE, "more than %d options in the SPEC",
                              DRO__OPTIONS_MAX);
@@ -111,14 +140,7 @@ dro_status dro__spec_parse(dro_data *d, const char *text)
         spec->values[spec->count++] = equals + 1;
         p = equals + 1;
     }
-    for (int k = 0; k < spec->count; k++) {
-        if (!takes_option(d->format, spec->names[k]))
-            return unknown_option(d, spec->names[k]);
-        for (int j = 0; j < k; j++)
-            if (strcmp(spec->names[j], spec->names[k]) == 0)
-                return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "option %s is given twice",
-                                 spec->names[k]);
-    }
+    DRO_TRY(check_names(d));
     if (spec->path[0] == '\0')
         return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "no path in the SPEC: expected %s:%s",
                          d->format->name, d->format->usage);
@@ -298,12 +320,16 @@ static bool noted(const dro_data *d, const char *text)
     return false;
 }
 
+/* Readers of several loaders come here. */
+static pthread_mutex_t notes_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static bool tolerate(dro_data *d, const char *text)
 {
     int64_t most;
     if (noted(d, text))
         return true;
-    if (dro__option_integer(d, "skip_bad", 0, 0, INT32_MAX, &most) != DRO_OK || d->skipped >= most)
+    if (dro__option_integer(d, "skip_bad", 0, 0, INT32_MAX, &most) != DRO_OK ||
+        (int64_t)d->note_count >= most)
         return false;
     size_t size = strlen(text) + 1;
     char *copy = dro__alloc(size, 1);
@@ -314,23 +340,25 @@ static bool tolerate(dro_data *d, const char *text)
     }
     memcpy(copy, text, size);
     d->notes[d->note_count++] = copy;
-    d->skipped++;
     return true;
 }
 
 bool dro__tolerate(dro_data *d, const char *text)
 {
-    static pthread_mutex_t lock =
-        PTHREAD_MUTEX_INITIALIZER; /* readers of several loaders come here */
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&notes_lock);
     bool result = tolerate(d, text);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&notes_lock);
     return result;
 }
 
 const char *dro_data_note(const dro_data *d, int index)
 {
-    return d && index >= 0 && (size_t)index < d->note_count ? d->notes[index] : NULL;
+    if (!d || index < 0)
+        return NULL;
+    pthread_mutex_lock(&notes_lock);
+    const char *note = (size_t)index < d->note_count ? d->notes[index] : NULL;
+    pthread_mutex_unlock(&notes_lock);
+    return note;
 }
 
 static void free_names(char **names, int32_t count)
@@ -369,8 +397,10 @@ dro_status dro_data_info_get(const dro_data *d, dro_data_info *info)
                             .class_names = (const char *const *)d->class_names,
                             .groups = d->groups,
                             .group_names = (const char *const *)d->group_names,
-                            .bytes_read = d->bytes_read,
-                            .skipped = d->skipped};
+                            .bytes_read = d->bytes_read};
+    pthread_mutex_lock(&notes_lock);
+    info->skipped = (int32_t)d->note_count;
+    pthread_mutex_unlock(&notes_lock);
     for (int s = 0; s < DRO_SPLITS; s++) {
         info->examples[s] = d->split[s].n;
         info->counts[s] = d->split[s].n ? d->counts[s] : NULL;

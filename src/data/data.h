@@ -18,6 +18,11 @@
  * exceed are the caller's to check. */
 dro_status dro__grow(dro_context *ctx, void **array, size_t *room, size_t count, size_t size);
 
+/* Bytes of memory that this process can have: the machine's, or what `ulimit -v` leaves of it. */
+uint64_t dro__machine_memory(void);
+/* An error if what a file takes so far is more than half of that. */
+dro_status dro__fits(dro_context *ctx, const char *name, uint64_t bytes);
+
 /* ---- a table of examples: one split as the source has it ---- */
 
 typedef struct dro__table {
@@ -67,9 +72,8 @@ struct dro_data {
     int64_t *counts[DRO_SPLITS];
     const char **paths[DRO_SPLITS]; /* made on demand */
     uint64_t bytes_read;
-    void *state; /* of the format, between open and release */
-    int32_t skipped;
-    char **notes; /* (note_count) what was skipped and why */
+    void *state;  /* of the format, between open and release */
+    char **notes; /* (note_count) what was skipped and why; under a lock of data.c */
     size_t note_count, note_room;
 };
 
@@ -77,6 +81,7 @@ typedef struct dro__format {
     const char *name, *usage, *summary;
     const char *const *options; /* names of its own options, NULL terminated; or NULL */
     bool folder;                /* the path is one: not stdin */
+    const char *record;         /* (optional) what a record is called in errors about its image */
     /* Fills kind, shape, classes, class_names (optional: numbers otherwise) and split[0], split[1]. */
     dro_status (*open)(dro_data *data);
     /* (optional) After imbalance and holdout: what must not see more than training's rows. The splits
@@ -147,10 +152,16 @@ bool dro__file_exists(const char *path);
 typedef struct dro__image {
     int32_t width, height, channels; /* 1 or 3 */
     uint8_t *pixels;                 /* (height, width, channels), interleaved */
+    uint64_t claimed;                /* pixels, of the budget below */
 } dro__image;
 
-enum { DRO__IMAGE_SIDE_MAX = 32768 };
-#define DRO__IMAGE_PIXELS_MAX ((uint64_t)1 << 28)
+/* Bounded memory, whatever the files say: an image file of at most 64 MiB, an image of at most 2^26 pixels,
+ * and 2^27 pixels (some 2 GB while they are decoded) in all images that are open at the same time: a thread
+ * with one more waits until another has freed its own. So a thread that holds an image must not decode
+ * another. */
+enum { DRO__IMAGE_SIDE_MAX = 32768, DRO__IMAGE_FILE_MAX = 1 << 26 };
+#define DRO__IMAGE_PIXELS_MAX  ((uint64_t)1 << 26)
+#define DRO__IMAGE_PIXELS_OPEN ((uint64_t)1 << 27)
 
 /* JPEG, PNG, PPM, PGM by content. Always gives `channels` (1 or 3): greyscale is repeated, colour is
  * turned to luma as Pillow's convert("L"), CMYK and YCCK JPEGs to RGB as Pillow does, 16 bits to their high

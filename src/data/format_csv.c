@@ -4,9 +4,9 @@
  * label= names the column of the classes, by name or by its number from 1. Classes are sorted, by value
  * if all of them are numbers. A test label must be one of training's; a '.' at its end is dropped where
  * that makes it one (the census files). group= names a column that gives each row its group and stays a
- * feature. Missing values ("", ?, NA, nan in any case, and missing=TEXT): an indicator of their own in a
+ * feature. Missing values ("", ?, NA and nan in any case, and missing=TEXT): an indicator of their own in a
  * categorical column, the mean in a numeric one; missing=refuse makes them an error.
- * A test file may repeat the header.
+ * A test file may have a header of its own: its columns are then found by name, in any order.
  *
  * The encoding is learned when imbalance and holdout have taken their rows out: from those that training
  * will see, and from no others. */
@@ -25,33 +25,6 @@ typedef struct reader {
     dro__names classes, groups;
     dro__columns columns;
 } reader;
-
-static bool same_header(const dro__csv *a, const dro__csv *b)
-{
-    const char *p = a->header, *q = b->cells;
-    for (size_t k = 0; k < a->columns; k++, p = dro__csv_next(p), q = dro__csv_next(q))
-        if (strcmp(p, q) != 0)
-            return false;
-    return true;
-}
-
-static dro_status fit_test(reader *r)
-{
-    dro__csv *csv = &r->test;
-    if (!csv->text)
-        return DRO_OK;
-    if (csv->columns != r->train.columns)
-        return dro__fail(csv->ctx, DRO_ERR_DATA,
-                         "%s: line %lld: %zu cells: expected %zu, as the training file has",
-                         csv->name, dro__csv_line(csv, 0), csv->columns, r->train.columns);
-    if (r->train.header && same_header(&r->train, csv))
-        dro__csv_take_header(csv);
-    csv->header = r->train.header; /* the names, for errors */
-    if (csv->rows == 0)
-        return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: has a header and no rows: expected rows",
-                         csv->name);
-    return DRO_OK;
-}
 
 /* ---- labels and groups ---- */
 
@@ -185,7 +158,8 @@ static dro_status read_all(reader *r)
     if (test)
         DRO_TRY(parse_file(r, test, &r->test));
     DRO_TRY(dro__csv_form_fit(d, &r->form, &r->train));
-    DRO_TRY(fit_test(r));
+    if (test)
+        DRO_TRY(dro__csv_form_match(&r->form, &r->train, &r->test));
     DRO_TRY(read_split(r, &r->train, &d->split[DRO_TRAIN]));
     if (test)
         DRO_TRY(read_split(r, &r->test, &d->split[DRO_TEST]));

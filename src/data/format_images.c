@@ -2,8 +2,8 @@
  * folder for each class in both.
  *
  * Classes are the folders in the order of their names, images the files in them in the order of theirs,
- * so that records do not depend on the file system. Hidden files, other files and folders inside of a
- * class are passed over. DIR/train counts as a split only if there are folders in it, and so does
+ * so that records do not depend on the file system. The images in folders inside of a class belong to it
+ * too and come after its own. Links are followed. Hidden files and folders, and other files, are passed over. DIR/train counts as a split only if there are folders in it, and so does
  * DIR/test: a class may be called train, and ImageNet's test has no classes. */
 #include "image_files.h"
 #include "image.h"
@@ -120,22 +120,67 @@ static int32_t class_of(const dro_data *d, const char *name)
     return -1;
 }
 
-static dro_status add_class(dro_data *d, const char *path, dro__files *files, int32_t label,
-                            bool may_be_empty)
+/* A folder and those that it lies in. */
+typedef struct folder {
+    const struct folder *above;
+    const char *path;
+    dev_t device;
+    ino_t inode;
+} folder;
+
+static dro_status enter(dro_context *ctx, folder *f)
 {
-    listing images = {0};
-    DRO_TRY(list(d->ctx, path, false, &images));
-    dro_status status = DRO_OK;
-    if (images.count == 0 && !may_be_empty)
-        status = dro__fail(d->ctx, DRO_ERR_DATA,
-                           "%s: no images in the folder of a class: expected .jpg, .jpeg, .png, "
-                           ".ppm, .pgm or .pnm files",
-                           dro__path_tail(path));
+    struct stat about;
+    if (stat(f->path, &about) != 0)
+        return dro__fail(ctx, DRO_ERR_FILE, "%s: %s", dro__path_tail(f->path), strerror(errno));
+    f->device = about.st_dev;
+    f->inode = about.st_ino;
+    for (const folder *a = f->above; a; a = a->above)
+        if (a->device == f->device && a->inode == f->inode)
+            return dro__fail(ctx, DRO_ERR_FILE,
+                             "%s: a link that leads back to a folder above it: expected folders "
+                             "that end",
+                             dro__path_tail(f->path));
+    return DRO_OK;
+}
+
+static dro_status add_folder(dro_data *d, folder *f, dro__files *files, int32_t label)
+{
+    listing images = {0}, folders = {0};
+    DRO_TRY(enter(d->ctx, f));
+    dro_status status = list(d->ctx, f->path, false, &images);
     for (size_t k = 0; k < images.count && status == DRO_OK; k++)
-        status =
-            dro__files_add(d->ctx, files, path, images.names[k], strlen(images.names[k]), label);
+        status = dro__files_add(d->ctx, files, f->path, images.names[k], strlen(images.names[k]),
+                                files->table->n, label);
     listing_free(&images);
+    if (status == DRO_OK)
+        status = list(d->ctx, f->path, true, &folders);
+    for (size_t k = 0; k < folders.count && status == DRO_OK; k++) {
+        char *path;
+        status = dro__path_join(d->ctx, f->path, folders.names[k], &path);
+        if (status != DRO_OK)
+            break;
+        folder inner = {.above = f, .path = path};
+        status = add_folder(d, &inner, files, label);
+        dro__free(path);
+    }
+    listing_free(&folders);
     return status;
+}
+
+static dro_status add_class(dro_data *d, const char *dir, const char *path, dro__files *files,
+                            int32_t label, bool may_be_empty)
+{
+    int64_t before = files->table->n;
+    folder top = {.path = dir}, own = {.path = path, .above = &top};
+    DRO_TRY(enter(d->ctx, &top));
+    DRO_TRY(add_folder(d, &own, files, label));
+    if (files->table->n == before && !may_be_empty)
+        return dro__fail(d->ctx, DRO_ERR_DATA,
+                         "%s: no images in the folder of a class: expected .jpg, .jpeg, .png, "
+                         ".ppm, .pgm or .pnm files",
+                         dro__path_tail(path));
+    return DRO_OK;
 }
 
 static dro_status add_classes(dro_data *d, const char *dir, const listing *folders, dro_split split)
@@ -149,7 +194,7 @@ static dro_status add_classes(dro_data *d, const char *dir, const listing *folde
                              "%s/%s: a class that the training set does not have",
                              dro__path_tail(dir), folders->names[k]);
         DRO_TRY(dro__path_join(d->ctx, dir, folders->names[k], &path));
-        dro_status status = add_class(d, path, &files, label, split == DRO_TEST);
+        dro_status status = add_class(d, dir, path, &files, label, split == DRO_TEST);
         dro__free(path);
         if (status != DRO_OK)
             return status;

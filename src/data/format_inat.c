@@ -5,7 +5,8 @@
  *      "categories": [{"id": 3, "name": "..."}, ...]}                  (optional)
  *
  * Every image has exactly one annotation. Examples are in the order of "images"; classes are the ids of
- * the categories in rising order, or the ids that annotations use where no file has categories. */
+ * the categories in rising order, or the ids that annotations use where no file has categories. A file of
+ * more than 256 MiB, or a 32nd of the memory there is, is refused. */
 #include "image_files.h"
 #include "image.h"
 
@@ -16,7 +17,9 @@
 
 #include <jansson.h>
 
-#define BYTES_MAX ((uint64_t)2 << 30)
+#define BYTES_MAX ((uint64_t)1 << 28)
+
+enum { SPREAD = 16 }; /* bytes that one of JSON may take when it is parsed */
 
 typedef struct entry {
     int64_t id;
@@ -39,7 +42,8 @@ static dro_status load(dro_context *ctx, dro__input *input, source *s)
     json_error_t error;
     s->ctx = ctx;
     s->name = dro__path_tail(dro__input_name(input));
-    DRO_TRY(dro__input_all(input, BYTES_MAX, &bytes, &size));
+    uint64_t most = dro__machine_memory() / (2 * SPREAD);
+    DRO_TRY(dro__input_all(input, most < BYTES_MAX ? most : BYTES_MAX, &bytes, &size));
     s->root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &error);
     dro__free(bytes);
     if (!s->root)
@@ -258,7 +262,7 @@ static dro_status read_images(const source *s, const char *root, const int32_t *
         if (labels[k] < 0)
             return dro__fail(s->ctx, DRO_ERR_DATA, "%s: images[%zu]: '%.100s' has no annotation",
                              s->name, k, path);
-        DRO_TRY(dro__files_add(s->ctx, &files, root, path, length, labels[k]));
+        DRO_TRY(dro__files_add(s->ctx, &files, root, path, length, (int64_t)k, labels[k]));
     }
     return DRO_OK;
 }
@@ -316,11 +320,9 @@ dro_status dro__inat_read(dro_data *d, dro__input *train, dro__input *test, cons
 
 static dro_status open_inat(dro_data *d)
 {
-    const char *root = dro__option(d, "root"), *second = dro__option(d, "test");
+    const char *root, *second = dro__option(d, "test");
     dro__input *train = NULL, *test = NULL;
-    if (!root || !*root)
-        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
-                         "inat needs root=DIR, the folder that its paths start from");
+    DRO_TRY(dro__files_root(d, &root));
     dro_status status = dro__input_open(d->ctx, d->spec.path, &train);
     if (status == DRO_OK && second)
         status = dro__input_open(d->ctx, second, &test);

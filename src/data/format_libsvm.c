@@ -239,6 +239,8 @@ dro_status dro__libsvm_rows(dro__libsvm *r, const char *begin, const char *end)
     size_t most = (size_t)place + (size_t)(end - begin) / 4 + 1;
     DRO_TRY(dro__grow(r->ctx, (void **)&t->columns, &r->column_room, most, sizeof *t->columns));
     DRO_TRY(dro__grow(r->ctx, (void **)&t->values, &r->value_room, most, sizeof *t->values));
+    if (r->lines == 0 && end - begin >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0)
+        begin += 3; /* a byte-order mark */
     for (const char *p = begin; p < end; r->lines++) {
         while (is_blank(*p))
             p++;
@@ -267,11 +269,17 @@ static dro_status read_file(dro_data *d, const char *path, dro__libsvm *r)
         status = dro__input_lines(input, &begin, &end);
         if (status == DRO_OK && begin < end)
             status = dro__libsvm_rows(r, begin, end);
+        if (status == DRO_ERR_MEMORY)
+            dro__fail(d->ctx, status,
+                      "%s: no memory after line %lld: expected a file that fits (a stream reads "
+                      "larger ones)",
+                      r->name, (long long)r->lines);
+        if (status == DRO_OK)
+            status = dro__fits(d->ctx, r->name,
+                               (r->label_room + r->target_room + r->column_room + r->value_room) *
+                                       sizeof(float) +
+                                   r->start_room * sizeof *r->table->starts);
     } while (status == DRO_OK && begin < end);
-    if (status == DRO_ERR_MEMORY)
-        dro__fail(d->ctx, status,
-                  "%s: no memory after line %lld: expected rows that fit (a stream reads more)",
-                  r->name, (long long)r->lines);
     if (status == DRO_OK && r->table->n == 0)
         status = dro__fail(d->ctx, DRO_ERR_DATA,
                            "%s: has no rows: expected lines of label index:value", r->name);

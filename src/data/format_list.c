@@ -1,7 +1,8 @@
 /* list:FILE,root=DIR: a text file of `path label` lines, as ImageNet-LT and Places-LT are given.
  *
  * The label is the last word of a line, a whole number from 0; the path is what stands before it and may
- * hold spaces. There are as many classes as the largest label says. The images are not looked at. */
+ * hold spaces. There are as many classes as the largest label says. The images are not looked at. A path
+ * may not leave the root by itself; a link in the root may, as whoever made the folder wanted it so. */
 #include "image_files.h"
 #include "image.h"
 
@@ -58,7 +59,8 @@ static dro_status add_line(lines *l, const char *p, const char *end)
         return dro__fail(l->data->ctx, DRO_ERR_DATA, "%s: line %lld: the path '%.*s' %s", l->name,
                          (long long)l->line, (int)(stop - p < 100 ? stop - p : 100), p, why);
     l->most = label > l->most ? label : l->most;
-    return dro__files_add(l->data->ctx, &l->files, l->root, p, (size_t)(stop - p), label);
+    return dro__files_add(l->data->ctx, &l->files, l->root, p, (size_t)(stop - p), l->line - 1,
+                          label);
 }
 
 static dro_status read_lines(lines *l, dro__input *input)
@@ -66,6 +68,8 @@ static dro_status read_lines(lines *l, dro__input *input)
     char *p, *end;
     for (;;) {
         DRO_TRY(dro__input_lines(input, &p, &end));
+        DRO_TRY(dro__fits(l->data->ctx, l->name,
+                          l->files.text_room + l->files.record_room * 3 * sizeof(int64_t)));
         if (p == end)
             return DRO_OK;
         if (l->line == 0 && end - p >= 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0)
@@ -106,10 +110,8 @@ static dro_status read_file(dro_data *d, const char *path, const char *root, dro
 
 static dro_status open_list(dro_data *d)
 {
-    const char *root = dro__option(d, "root"), *test = dro__option(d, "test");
-    if (!root || !*root)
-        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
-                         "list needs root=DIR, the folder that its paths start from");
+    const char *root, *test = dro__option(d, "test");
+    DRO_TRY(dro__files_root(d, &root));
     DRO_TRY(read_file(d, d->spec.path, root, DRO_TRAIN));
     if (test)
         DRO_TRY(read_file(d, test, root, DRO_TEST));
@@ -123,4 +125,5 @@ const dro__format dro__format_list = {
     .usage = "FILE,root=DIR[,test=FILE2][,channels=1|3][,size=N]",
     .summary = "images named by lines of `path label` (ImageNet-LT, Places-LT)",
     .options = options,
+    .record = "line",
     .open = open_list};

@@ -6,6 +6,7 @@
  * Only EXIF says how an image is turned; XMP is not read. */
 #include "image.h"
 
+#include <pthread.h>
 #include <string.h>
 
 const char *dro__path_tail(const char *path)
@@ -14,10 +15,47 @@ const char *dro__path_tail(const char *path)
     return length > DRO__IMAGE_NAME ? path + (length - DRO__IMAGE_NAME) : path;
 }
 
+/* ---- memory ---- */
+
+static pthread_mutex_t budget_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t budget_freed = PTHREAD_COND_INITIALIZER;
+static uint64_t budget_taken; /* pixels */
+
+static void claim(uint64_t pixels)
+{
+    pthread_mutex_lock(&budget_lock);
+    while (budget_taken > 0 && budget_taken + pixels > DRO__IMAGE_PIXELS_OPEN)
+        pthread_cond_wait(&budget_freed, &budget_lock);
+    budget_taken += pixels;
+    pthread_mutex_unlock(&budget_lock);
+}
+
+static void unclaim(uint64_t pixels)
+{
+    if (pixels == 0)
+        return;
+    pthread_mutex_lock(&budget_lock);
+    budget_taken -= pixels;
+    pthread_cond_broadcast(&budget_freed);
+    pthread_mutex_unlock(&budget_lock);
+}
+
 void dro__image_free(dro__image *image)
 {
+    unclaim(image->claimed);
     dro__free(image->pixels);
     *image = (dro__image){0};
+}
+
+static dro_status allocate(const dro__image_file *file, int32_t width, int32_t height, int channels,
+                           dro__image *image)
+{
+    uint8_t *pixels = dro__alloc((size_t)width * (size_t)height, (size_t)channels);
+    if (!pixels)
+        return dro__fail(file->ctx, DRO_ERR_MEMORY, "%s: no memory for %d x %d pixels", file->name,
+                         width, height);
+    *image = (dro__image){width, height, channels, pixels, 0};
+    return DRO_OK;
 }
 
 dro_status dro__image_create(const dro__image_file *file, uint64_t width, uint64_t height,
@@ -42,12 +80,22 @@ dro_status dro__image_create(const dro__image_file *file, uint64_t width, uint64
             "%s: ends after %zu bytes: %llu x %llu pixels need %llu or more (truncated?)",
             file->name, file->size, (unsigned long long)width, (unsigned long long)height,
             (unsigned long long)least);
-    uint8_t *pixels = dro__alloc((size_t)(width * height), (size_t)channels);
-    if (!pixels)
-        return dro__fail(file->ctx, DRO_ERR_MEMORY, "%s: no memory for %llu x %llu pixels",
-                         file->name, (unsigned long long)width, (unsigned long long)height);
-    *image = (dro__image){(int32_t)width, (int32_t)height, channels, pixels};
-    return DRO_OK;
+    claim(width * height);
+    dro_status status = allocate(file, (int32_t)width, (int32_t)height, channels, image);
+    if (status == DRO_OK)
+        image->claimed = width * height;
+    else
+        unclaim(width * height);
+    return status;
+}
+
+/* Puts an image made of another one in its place. */
+static void replace(dro__image *image, dro__image made)
+{
+    made.claimed = image->claimed;
+    image->claimed = 0;
+    dro__image_free(image);
+    *image = made;
 }
 
 /* ---- EXIF ---- */
@@ -100,11 +148,10 @@ static dro_status turn(const dro__image_file *file, int orientation, dro__image 
     bool swap = orientation >= 5, back = orientation == 2 || orientation == 3 || orientation >= 7,
          up = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
     int32_t w = image->width, h = image->height, c = image->channels;
-    dro__image out;
+    dro__image out = {0};
     if (orientation == 1)
         return DRO_OK;
-    DRO_TRY(
-        dro__image_create(file, (uint64_t)(swap ? h : w), (uint64_t)(swap ? w : h), c, 0, &out));
+    DRO_TRY(allocate(file, swap ? h : w, swap ? w : h, c, &out));
     ptrdiff_t column = back ? -c : c, line = (ptrdiff_t)w * c * (up ? -1 : 1);
     const uint8_t *first =
         image->pixels + (back ? (ptrdiff_t)(w - 1) * c : 0) + (up ? (ptrdiff_t)(h - 1) * w * c : 0);
@@ -116,8 +163,7 @@ static dro_status turn(const dro__image_file *file, int orientation, dro__image 
             for (int32_t k = 0; k < c; k++)
                 *to++ = from[x * step + k];
     }
-    dro__image_free(image);
-    *image = out;
+    replace(image, out);
     return DRO_OK;
 }
 
@@ -126,11 +172,10 @@ static dro_status turn(const dro__image_file *file, int orientation, dro__image 
 static dro_status change_channels(const dro__image_file *file, int channels, dro__image *image)
 {
     size_t count = (size_t)image->width * (size_t)image->height;
-    dro__image out;
+    dro__image out = {0};
     if (image->channels == channels)
         return DRO_OK;
-    DRO_TRY(dro__image_create(file, (uint64_t)image->width, (uint64_t)image->height, channels, 0,
-                              &out));
+    DRO_TRY(allocate(file, image->width, image->height, channels, &out));
     const uint8_t *in = image->pixels;
     if (channels == 1)
         for (size_t i = 0; i < count; i++) /* ITU-R 601 in 16 bits, as Pillow */
@@ -140,8 +185,7 @@ static dro_status change_channels(const dro__image_file *file, int channels, dro
     else
         for (size_t i = 0; i < count; i++)
             out.pixels[3 * i] = out.pixels[3 * i + 1] = out.pixels[3 * i + 2] = in[i];
-    dro__image_free(image);
-    *image = out;
+    replace(image, out);
     return DRO_OK;
 }
 

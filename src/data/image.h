@@ -17,7 +17,7 @@ enum { DRO__IMAGE_NAME = 250 };
 /* The end of a path, which is what tells files apart, short enough to leave room for a reason. */
 const char *dro__path_tail(const char *path);
 
-/* Checks the size against the limits, then allocates; least is the number of bytes that a file of this
+/* Checks the size against the limits, waits for its share of the budget, then allocates; least is the number of bytes that a file of this
  * size must have. */
 dro_status dro__image_create(const dro__image_file *file, uint64_t width, uint64_t height,
                              int channels, uint64_t least, dro__image *image);

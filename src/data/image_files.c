@@ -3,14 +3,14 @@
 #include "image.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 enum { LOADED_SIDE_MAX = 4096 };
-#define FILE_BYTES_MAX ((uint64_t)1 << 31)
 
 dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *dir, const char *name,
-                          size_t length, int32_t label)
+                          size_t length, int64_t record, int32_t label)
 {
     dro__table *t = files->table;
     size_t n = (size_t)t->n, above = strlen(dir);
@@ -19,6 +19,7 @@ dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *dir, 
         dro__grow(ctx, (void **)&t->text, &files->text_room, t->text_size + above + length + 2, 1));
     DRO_TRY(dro__grow(ctx, (void **)&t->places, &files->place_room, n + 1, sizeof *t->places));
     DRO_TRY(dro__grow(ctx, (void **)&t->labels, &files->label_room, n + 1, sizeof *t->labels));
+    DRO_TRY(dro__grow(ctx, (void **)&t->records, &files->record_room, n + 1, sizeof *t->records));
     char *at = t->text + t->text_size;
     memcpy(at, dir, above);
     if (slash)
@@ -27,6 +28,7 @@ dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *dir, 
     at[above + slash + length] = '\0';
     t->places[n] = (int64_t)t->text_size;
     t->labels[n] = label;
+    t->records[n] = record;
     t->text_size += above + slash + length + 1;
     t->n++;
     return DRO_OK;
@@ -48,6 +50,35 @@ const char *dro__path_refused(const char *path, size_t length)
         at = end + 1;
     }
     return NULL;
+}
+
+dro_status dro__files_root(const dro_data *d, const char **root)
+{
+    struct stat about;
+    *root = dro__option(d, "root");
+    if (!*root || !**root)
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
+                         "%s needs root=DIR, the folder that its paths start from",
+                         d->format->name);
+    if (stat(*root, &about) != 0 || !S_ISDIR(about.st_mode))
+        return dro__fail(d->ctx, DRO_ERR_FILE,
+                         "root=%s: there is no such folder: expected the one that the paths start "
+                         "from",
+                         dro__path_tail(*root));
+    return DRO_OK;
+}
+
+dro_status dro__files_blame(const dro_data *d, dro_context *ctx, const dro__table *t, int64_t i,
+                            dro_status status)
+{
+    char why[DRO__ERROR_SIZE];
+    const char *file = t == &d->split[DRO_TEST] ? dro__option(d, "test") : d->spec.path;
+    if (!d->format->record || !file || (status != DRO_ERR_DATA && status != DRO_ERR_FILE))
+        return status;
+    snprintf(why, sizeof why, "%s", ctx->error);
+    size_t length = strlen(file);
+    return dro__fail(ctx, status, "%.400s (%s %lld of %s)", why, d->format->record,
+                     (long long)t->records[i] + 1, length > 80 ? file + length - 80 : file);
 }
 
 /* ---- loading ---- */
@@ -91,13 +122,13 @@ static dro_status read_bytes(dro_context *ctx, const char *path, char **bytes, s
 {
     dro__input *input;
     DRO_TRY(dro__input_open(ctx, path, &input));
-    dro_status status = dro__input_all(input, FILE_BYTES_MAX, bytes, size);
+    dro_status status = dro__input_all(input, DRO__IMAGE_FILE_MAX, bytes, size);
     *fetched = dro__input_fetched(input);
     dro__input_close(input);
     return status;
 }
 
-static dro_status load_one(loader *l, dro_context *ctx, size_t i)
+static dro_status load_file(loader *l, dro_context *ctx, size_t i)
 {
     const dro_data *d = l->data;
     const char *path = l->table->text + l->table->places[i];
@@ -114,6 +145,11 @@ static dro_status load_one(loader *l, dro_context *ctx, size_t i)
     status = fit(ctx, &image, d->width, l->table->pixels + i * image_bytes);
     dro__image_free(&image);
     return status;
+}
+
+static dro_status load_one(loader *l, dro_context *ctx, size_t i)
+{
+    return dro__files_blame(l->data, ctx, l->table, (int64_t)i, load_file(l, ctx, i));
 }
 
 /* On many threads: the text of an error is dropped here, and found again if it is needed. */
@@ -153,25 +189,23 @@ static dro_status load_table(dro_data *d, dro__table *t)
 {
     size_t image_bytes = (size_t)d->channels * (size_t)d->height * (size_t)d->width,
            n = (size_t)t->n;
-    uint64_t bytes, memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t bytes;
     if (n == 0)
         return DRO_OK;
-    if (__builtin_mul_overflow((uint64_t)n, (uint64_t)image_bytes, &bytes) || bytes > memory)
+    if (__builtin_mul_overflow((uint64_t)n, (uint64_t)image_bytes, &bytes) ||
+        bytes > dro__machine_memory())
         return dro__fail(d->ctx, DRO_ERR_MEMORY,
                          "%s: %zu images of %d x %d do not fit into memory: leave out size= to "
                          "read them from their files",
                          dro__path_tail(d->spec.path), n, d->width, d->height);
     loader l = {.data = d, .table = t, .statuses = dro__alloc(n, 1)};
     t->pixels = dro__alloc(n, image_bytes);
-    t->records = dro__alloc(n, sizeof *t->records);
     dro_status status;
-    if (!t->pixels || !t->records || !l.statuses)
+    if (!t->pixels || !l.statuses)
         status = dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %zu images", n);
     else {
         dro__pool_run(d->ctx->pool, n, load_body, &l);
         d->bytes_read += l.bytes;
-        for (size_t i = 0; i < n; i++)
-            t->records[i] = (int64_t)i;
         status = drop_bad(&l, d);
     }
     dro__free(l.statuses);

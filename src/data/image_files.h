@@ -10,15 +10,21 @@
 /* Adds paths to an empty table. */
 typedef struct dro__files {
     dro__table *table;
-    size_t text_room, place_room, label_room;
+    size_t text_room, place_room, label_room, record_room;
 } dro__files;
 
-/* dir/name, name of `length` characters; dir "" for the name alone. */
+/* dir/name, name of `length` characters; dir "" for the name alone. record: its place in the source. */
 dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *dir, const char *name,
-                          size_t length, int32_t label);
+                          size_t length, int64_t record, int32_t label);
 
 /* Why a path out of a file may not be used below a root ("is absolute", ...), or NULL. */
 const char *dro__path_refused(const char *path, size_t length);
+
+/* The option root=, a folder that is there. */
+dro_status dro__files_root(const dro_data *data, const char **root);
+/* After a failure with image i of a table: adds to the error where the list names it. Returns status. */
+dro_status dro__files_blame(const dro_data *data, dro_context *ctx, const dro__table *table,
+                            int64_t i, dro_status status);
 
 /* After the tables hold paths and labels: kind and shape by the options channels and size; with size
  * the images are decoded into memory, and up to skip_bad bad ones dropped. */

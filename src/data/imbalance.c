@@ -3,14 +3,20 @@
  *   imratio=R          of each of the first half of the classes (floor(C/2)) the LAST floor(R count)
  *                      examples in file order are kept, of the others all; the test set is untouched
  *                      (the COVER paper's experiments)
- *   longtail=exp:R     class k keeps the share R^(-k/(C-1)): the first class all, the last 1/R
- *   longtail=pareto:P  class k keeps the share (1 - k/C)^P
- *                      (both keep the last examples in file order, and at least one of every class)
+ *   longtail=exp:R     the k-th largest class keeps floor(m R^(-k/(C-1))): the largest is R times the
+ *                      smallest
+ *   longtail=pareto:P  the k-th largest class keeps floor(m (1 - k/C)^P), and one at least
+ *                      Both keep the last examples in file order. Classes of the same size are taken in
+ *                      their own order, so of a balanced set the first class keeps all. m is as large as
+ *                      can be: no class is asked for more than it has, however unbalanced the set was
+ *                      before; with exp and a largest class that cannot keep all anyway, m/R is whole.
+ *                      C counts the classes that have examples.
  *   holdout=S          of every class round(S count) examples, drawn by seed, become the holdout split;
  *                      one of each class stays */
 #include "text.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { STREAM_HOLDOUT = 0x686f };
@@ -47,26 +53,74 @@ dro_status dro__imbalance_check(const dro_data *d)
     return read_wish(d, &w);
 }
 
+static double share_of(const wish *w, double k, double classes)
+{
+    if (w->tail == 'p')
+        return pow(1 - k / classes, w->value);
+    return classes > 1 ? pow(w->value, -k / (classes - 1)) : 1;
+}
+
+typedef struct ranked {
+    int64_t count;
+    int32_t class;
+} ranked;
+
+static int by_size(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    if (x->count != y->count)
+        return x->count > y->count ? -1 : 1;
+    return x->class < y->class ? -1 : x->class > y->class;
+}
+
+/* A hair up: 0.1 * 5000 must not become 499. */
+static int64_t floor_up(double value)
+{
+    return (int64_t)floor(value * (1 + 1e-12));
+}
+
+/* The profile of longtail= over the classes that have examples. */
+static dro_status plan_tail(const dro_data *d, const wish *w, ranked *order, int64_t *keep)
+{
+    int32_t classes = 0;
+    double most = INFINITY;
+    for (int32_t k = 0; k < d->classes; k++)
+        if (d->counts[DRO_TRAIN][k] > 0)
+            order[classes++] = (ranked){d->counts[DRO_TRAIN][k], k};
+    qsort(order, (size_t)classes, sizeof *order, by_size);
+    for (int32_t k = 0; k < classes; k++)
+        most = fmin(most, (double)order[k].count / share_of(w, k, classes));
+    if (w->tail == 'e' && most < (double)order[0].count && most >= w->value)
+        most = w->value * (double)floor_up(most / w->value); /* the smallest is whole */
+    for (int32_t k = 0; k < classes; k++) {
+        int64_t wanted = floor_up(most * share_of(w, k, classes));
+        if (wanted < 1 && w->tail == 'e')
+            return dro__fail(d->ctx, DRO_ERR_RANGE,
+                             "longtail=exp:%g: class %.60s would keep nothing: expected R of at "
+                             "most %.0f, what the largest class keeps",
+                             w->value, d->class_names[order[k].class], floor(most));
+        keep[order[k].class] = wanted < 1 ? 1 : wanted;
+    }
+    return DRO_OK;
+}
+
 /* How many examples each class keeps. */
 static dro_status plan(const dro_data *d, int64_t *keep)
 {
     wish w;
     DRO_TRY(read_wish(d, &w));
     const int64_t *counts = d->counts[DRO_TRAIN];
-    double classes = d->classes;
-    for (int32_t k = 0; k < d->classes; k++) {
-        double count = (double)counts[k], share = 1;
-        keep[k] = counts[k];
-        if (w.ratio >= 0 && k < d->classes / 2) /* a hair up: 0.1 * 5000 must not floor to 499 */
-            keep[k] = (int64_t)floor(w.ratio * count * (1 + 1e-12));
-        if (w.tail == 'e' && d->classes > 1)
-            share = pow(w.value, -k / (classes - 1));
-        if (w.tail == 'p')
-            share = pow(1 - k / classes, w.value);
-        if (w.tail)
-            keep[k] = (int64_t)fmin(count, fmax(1, round(share * count)));
-    }
-    return DRO_OK;
+    for (int32_t k = 0; k < d->classes; k++)
+        keep[k] =
+            w.ratio >= 0 && k < d->classes / 2 ? floor_up(w.ratio * (double)counts[k]) : counts[k];
+    if (!w.tail)
+        return DRO_OK;
+    ranked *order = dro__alloc((size_t)d->classes, sizeof *order);
+    dro_status status =
+        order ? plan_tail(d, &w, order, keep)
+              : dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %d classes", d->classes);
+    dro__free(order);
+    return status;
 }
 
 dro_status dro__imbalance(dro_data *d)

@@ -469,10 +469,12 @@ dro_status dro__input_lines(dro__input *in, char **begin_, char **end_)
         char *last = memrchr(in->window + old, '\n', in->used - old);
         stop = last ? (size_t)(last - in->window) + 1 : 0;
         if (stop == 0 && in->used > LINE_MAX_BYTES)
-            return dro__fail(in->ctx, DRO_ERR_DATA,
-                             "%s: a line ends nowhere in the %zu bytes before byte %llu: expected "
-                             "lines of text",
-                             in->name, in->used, (unsigned long long)in->offset);
+            return dro__fail(
+                in->ctx, DRO_ERR_DATA,
+                "%s: the line that begins at byte %llu is longer than %d MiB: expected "
+                "lines of text%s",
+                in->name, (unsigned long long)(in->offset - in->used), LINE_MAX_BYTES >> 20,
+                memchr(in->window, '\0', in->used) ? ", found byte 0x00" : "");
     } while (stop == 0 && got > 0);
     in->taken = stop;
     *begin_ = in->window;

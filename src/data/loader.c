@@ -4,6 +4,7 @@
  * head + ahead. The ring has three slots more, so a delivered batch is still whole when two more have
  * been drawn. A request elsewhere waits for the readers to finish and sends them there. */
 #include "augment.h"
+#include "image_files.h"
 
 #include <dro/loader.h>
 #include <math.h>
@@ -43,7 +44,6 @@ struct dro_loader {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     double waited;
-    bool *bad; /* (n) images that were passed over and told once */
 };
 
 dro_loader_options dro_loader_options_default(void)
@@ -77,12 +77,12 @@ static dro_status read_image(dro_loader *l, dro_context *ctx, int64_t id, dro__i
     size_t size;
     dro_status status = dro__input_open(ctx, path, &input);
     if (status == DRO_OK)
-        status = dro__input_all(input, (uint64_t)1 << 30, &bytes, &size);
+        status = dro__input_all(input, DRO__IMAGE_FILE_MAX, &bytes, &size);
     if (status == DRO_OK)
         status = dro__image_decode(ctx, path, bytes, size, 3, image);
     dro__input_close(input);
     dro__free(bytes);
-    return status;
+    return dro__files_blame(l->data, ctx, l->table, id, status);
 }
 
 static dro_status load_file(dro_loader *l, dro_context *ctx, int64_t id, dro__luck *luck,
@@ -100,6 +100,11 @@ static dro_status load_file(dro_loader *l, dro_context *ctx, int64_t id, dro__lu
     return status;
 }
 
+static bool is_bad(dro_status status)
+{
+    return status == DRO_ERR_DATA || status == DRO_ERR_FILE;
+}
+
 dro_status dro_loader_bare(dro_loader *l, double seconds, double *examples_per_s)
 {
     if (!l || !examples_per_s)
@@ -112,14 +117,15 @@ dro_status dro_loader_bare(dro_loader *l, double seconds, double *examples_per_s
     dro_status status = out ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
     double start = now(), spent = 0;
     int64_t count = 0;
-    for (; status == DRO_OK && (spent = now() - start) < seconds; count++) {
+    for (int64_t k = 0; status == DRO_OK && (spent = now() - start) < seconds; k++) {
         dro__image image = {0};
-        if (l->bad[count % l->table->n])
-            continue;
-        status = read_image(l, ctx, count % l->table->n, &image);
+        status = read_image(l, ctx, k % l->table->n, &image);
         if (status == DRO_OK)
             status = dro__image_resize(ctx, &image, 0, 0, image.width, image.height,
                                        l->options.size, l->options.size, out);
+        count += status == DRO_OK;
+        if (is_bad(status) && dro__tolerate(l->data, ctx->error))
+            status = DRO_OK;
         dro__image_free(&image);
     }
     dro__free(out);
@@ -153,13 +159,7 @@ static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t 
             s->cuts[i] = dro__cut_of(luck ? &again : NULL);
         status = l->image ? load_image(l, ctx, id, luck ? &again : NULL, s->pixels + i * l->image)
                           : DRO_OK;
-        if (status != DRO_ERR_DATA && status != DRO_ERR_FILE)
-            return status;
-        pthread_mutex_lock(&l->lock);
-        bool known = l->bad[id], tolerated = known || dro__tolerate(l->data, ctx->error);
-        l->bad[id] = l->bad[id] || tolerated;
-        pthread_mutex_unlock(&l->lock);
-        if (!tolerated)
+        if (!is_bad(status) || !dro__tolerate(l->data, ctx->error))
             return status;
     }
     return status;
@@ -324,8 +324,7 @@ static dro_status prepare(dro_loader *l)
         l->options.ahead = 2 * l->options.threads;
     l->slot_count = (size_t)l->options.ahead + GATHER_SLOTS + 1;
     l->slots = dro__alloc(l->slot_count, sizeof *l->slots);
-    l->bad = dro__alloc((size_t)l->table->n, sizeof *l->bad);
-    bool complete = l->slots && l->bad;
+    bool complete = l->slots != NULL;
     for (size_t k = 0; complete && k < l->slot_count; k++)
         complete = make_slot(l, &l->slots[k]);
     for (int k = 0; complete && k < GATHER_SLOTS; k++)
@@ -384,7 +383,6 @@ void dro_loader_destroy(dro_loader *l)
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->done);
     dro__free(l->slots);
-    dro__free(l->bad);
     dro__free(l->threads);
     dro__free(l);
 }

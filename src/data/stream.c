@@ -305,6 +305,11 @@ uint64_t dro_stream_seen(const dro_stream *s)
     return s ? s->seen : 0;
 }
 
+uint64_t dro_stream_bytes(const dro_stream *s)
+{
+    return s && s->from.input ? dro__input_fetched(s->from.input) : 0;
+}
+
 uint64_t dro_stream_memory(const dro_stream *s)
 {
     if (!s)

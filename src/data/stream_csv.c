@@ -28,6 +28,7 @@ typedef struct source {
     dro__names classes;
     int32_t *rank;       /* (classes) */
     const char **sorted; /* (classes) names, borrowed */
+    const char *pair[2]; /* names with ONE */
     uint64_t encoding;   /* bytes of all that was learned */
 } source;
 
@@ -87,10 +88,25 @@ static const char *label_of(const source *s, const char *cell)
     return cell;
 }
 
+/* positive=LABEL: where the first rows have other labels, all of them of one kind, it may be a rare one. */
+static dro_status check_positive(const source *s)
+{
+    const dro__csv *csv = &s->learned;
+    if (s->classes.count < 2 || dro__names_find(&s->classes, s->positive, strlen(s->positive)) >= 0)
+        return DRO_OK;
+    return dro__fail(csv->ctx, DRO_ERR_DATA,
+                     "%s: positive=%.40s: none of the first %lld rows has this label, they have "
+                     "'%.40s' and '%.40s'%s (learn=N looks at more rows first)",
+                     csv->name, s->positive, (long long)csv->rows, s->classes.names[0],
+                     s->classes.names[1], s->classes.count > 2 ? " and others" : "");
+}
+
 static dro_status check_classes(const source *s)
 {
     const dro__csv *csv = &s->learned;
     long long rows = (long long)csv->rows;
+    if (s->labels == ONE)
+        return check_positive(s);
     if (s->labels == CLASSES || s->classes.count == 2)
         return DRO_OK;
     if (s->classes.count < 2)
@@ -110,13 +126,16 @@ static dro_status learn_classes(source *s)
     const dro__csv *csv = &s->learned;
     const char *cell = csv->cells;
     int32_t number;
-    if (s->labels != SIGN && s->labels != CLASSES)
+    if (s->labels == WRITTEN)
         return DRO_OK;
     for (int64_t i = 0; i < csv->rows; i++) {
         const char *label = label_of(s, cell);
         if (dro__csv_missing(&s->form.missing, label))
             return dro__csv_bad_cell(csv, i, s->form.label, label, "a label");
-        DRO_TRY(dro__names_add(csv->ctx, &s->classes, label, strlen(label), &number));
+        bool needed = s->labels != ONE || s->classes.count < 3 || strcmp(label, s->positive) == 0;
+        number = 0;
+        if (needed)
+            DRO_TRY(dro__names_add(csv->ctx, &s->classes, label, strlen(label), &number));
         if (number >= DRO__CSV_CATEGORIES_MAX)
             return dro__csv_bad_cell(csv, i, s->form.label, label,
                                      "at most 65536 different ones (target=real reads numbers)");
@@ -124,6 +143,8 @@ static dro_status learn_classes(source *s)
             cell = dro__csv_next(cell);
     }
     DRO_TRY(check_classes(s));
+    if (s->labels == ONE)
+        return DRO_OK;
     DRO_TRY(dro__names_rank(csv->ctx, &s->classes, true, &s->rank));
     s->sorted = dro__alloc(s->classes.count, sizeof *s->sorted);
     if (!s->sorted)
@@ -170,8 +191,10 @@ static dro_status open_rows(dro__rows *r)
                   s->columns.count * (sizeof *r->row.columns + sizeof *r->row.values);
     r->longest = s->lines.longest;
     r->data.features = s->columns.features;
-    r->classes = s->sorted;
-    r->class_count = (int32_t)s->classes.count;
+    s->pair[0] = "other";
+    s->pair[1] = s->positive;
+    r->classes = s->labels == ONE ? s->pair : s->sorted;
+    r->class_count = s->labels == ONE ? 2 : (int32_t)s->classes.count;
     r->row.targets = dro__alloc(1, sizeof *r->row.targets);
     r->row.starts = dro__alloc(2, sizeof *r->row.starts);
     r->row.columns = dro__alloc(s->columns.count, sizeof *r->row.columns);

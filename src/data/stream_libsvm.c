@@ -8,6 +8,7 @@ typedef struct source {
     dro__libsvm reader;
     char *line, *end; /* what is left of the window */
     bool over, sign, zeros, minuses;
+    const char *names[2]; /* of the classes, with labels=sign */
 } source;
 
 static dro_status read_options(dro__rows *r, source *s)
@@ -30,6 +31,10 @@ static dro_status read_options(dro__rows *r, source *s)
     DRO_TRY(dro__option_integer(d, "features", 0, 1, INT32_MAX - 1, &features));
     d->features = (size_t)features;
     s->sign = !real && labels != 2;
+    s->names[0] = "-1";
+    s->names[1] = "1";
+    r->classes = s->names;
+    r->class_count = s->sign ? 2 : 0;
     s->reader = (dro__libsvm){.ctx = d->ctx,
                               .name = r->name,
                               .table = &r->row,
@@ -56,6 +61,7 @@ static dro_status two_classes(const dro__rows *r, source *s, float *y)
                          "keeps other labels, target=real reads targets)",
                          r->name, (long long)r->lines, (double)*y);
     s->zeros |= *y == 0;
+    s->names[0] = s->zeros ? "0" : "-1";
     s->minuses |= *y == -1;
     if (s->zeros && s->minuses)
         return dro__fail(r->data.ctx, DRO_ERR_DATA,

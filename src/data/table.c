@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 dro_status dro__grow(dro_context *ctx, void **array, size_t *room, size_t count, size_t size)
 {
@@ -19,6 +21,26 @@ dro_status dro__grow(dro_context *ctx, void **array, size_t *room, size_t count,
     *array = grown;
     *room = more;
     return DRO_OK;
+}
+
+uint64_t dro__machine_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_C(1) << 40;
+    struct rlimit limit;
+    bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    return limited && limit.rlim_cur < bytes ? limit.rlim_cur : bytes;
+}
+
+dro_status dro__fits(dro_context *ctx, const char *name, uint64_t bytes)
+{
+    uint64_t most = dro__machine_memory() / 2;
+    if (bytes <= most)
+        return DRO_OK;
+    return dro__fail(ctx, DRO_ERR_MEMORY,
+                     "%s: takes more than %llu MB, half of the memory there is: expected a file "
+                     "that fits (a stream reads larger ones)",
+                     name, (unsigned long long)(most / 1000000));
 }
 
 void dro__table_free(dro__table *t)

@@ -43,8 +43,13 @@ dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split
         size_t count = n - first < (int64_t)step ? (size_t)(n - first) : step;
         const int32_t *labels;
         DRO_TRY(dro__task_evaluate(t, split, first, count, w, e->logits, e->losses, &labels));
-        dro__measure_add(m, count, t->regression ? NULL : e->logits, labels, e->losses,
-                         groups ? groups + first : NULL);
+        for (size_t i = 0, end; i < count; i = end + 1) { /* runs of examples that were read */
+            for (end = i; end < count && !t->unread[end]; end++)
+                ;
+            dro__measure_add(m, end - i, t->regression ? NULL : e->logits + i * t->outputs,
+                             labels ? labels + i : NULL, e->losses + i,
+                             groups ? groups + first + i : NULL);
+        }
         if (poll)
             poll(user);
     }

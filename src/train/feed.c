@@ -322,6 +322,8 @@ static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size
             ids[i] = first + (int64_t)i;
         DRO_TRY(dro_loader_gather(shelf->loader, ids, count, &loaded));
     }
+    for (size_t i = 0; i < count; i++)
+        t->unread[i] = loaded.ids[i] != first + (int64_t)i; /* another example stands in for it */
     const float *pixels = loaded.pixels;
     DRO_TRY(normalise_again(t, count, &pixels));
     *batch = (dro_net_batch){.count = count, .x = pixels, .labels = loaded.labels};

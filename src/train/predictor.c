@@ -168,6 +168,11 @@ dro_status dro_predictor_examples(const dro_predictor *p, dro_split split, dro_e
     return p ? dro_data_examples(p->task.data, split, examples) : DRO_ERR_ARGUMENT;
 }
 
+const char *dro_predictor_note(const dro_predictor *p, int index)
+{
+    return p ? dro_data_note(p->task.data, index) : NULL;
+}
+
 dro_status dro_predictor_logits(dro_predictor *p, dro_split split, int64_t first, size_t count,
                                 float *logits, int32_t *truth)
 {
@@ -181,6 +186,9 @@ dro_status dro_predictor_logits(dro_predictor *p, dro_split split, int64_t first
                                    logits + done * p->task.outputs, NULL, &labels));
         for (size_t i = 0; truth && i < some; i++)
             truth[done + i] = labels ? labels[i] : -1;
+        for (size_t i = 0; i < some * p->task.outputs; i++)
+            if (p->task.unread[i / p->task.outputs])
+                logits[done * p->task.outputs + i] = NAN;
         done += some;
     }
     return DRO_OK;

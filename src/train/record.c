@@ -310,6 +310,10 @@ char *dro__result_text(const dro_train *t)
     }
     put(o, "classes", names);
     put(o, "class_counts", counts);
+    json_t *skipped = json_array();
+    for (int k = 0; dro_data_note(t->task.data, k); k++)
+        json_array_append_new(skipped, text(dro_data_note(t->task.data, k)));
+    put(o, "skipped", skipped);
     put(o, "settings", config_json(t));
     return dump(o, false);
 }

@@ -67,6 +67,7 @@ static void close_run(dro_train *t)
     t->config = t->result = t->identity = NULL;
     t->opt = NULL;
     t->open = t->have_record = false;
+    t->told = 0;
     t->ended = DRO_TRAIN_NOT_ENDED;
     t->progress = (dro__progress){0};
 }
@@ -308,9 +309,17 @@ static dro_status assess(dro_train *t)
     return dro__run_save(t);
 }
 
+/* The images that skip_bad has passed over since the last time. */
+static void tell_skipped(dro_train *t)
+{
+    for (const char *note; (note = dro_data_note(t->task.data, t->told)); t->told++)
+        dro__note(t, "skipped %s", note);
+}
+
 /* Whether the run is over, before the next step is taken. */
 static bool over(dro_train *t)
 {
+    tell_skipped(t);
     if (t->opt->run.step >= t->steps)
         t->ended = DRO_TRAIN_DONE;
     else if (impatient(t))
@@ -402,6 +411,7 @@ static dro_status run(dro_train *t, bool resume)
     DRO_TRY(open_run(t));
     DRO_TRY(open_folder(t, resume));
     dro_status status = t->stream ? dro__stream_train(t) : train(t);
+    tell_skipped(t);
     if (t->ended == DRO_TRAIN_DIVERGED && t->have_record) {
         char why[DRO__ERROR_SIZE];
         memcpy(why, t->ctx->error, sizeof why);

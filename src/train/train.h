@@ -100,6 +100,8 @@ typedef struct dro__task {
     size_t renormalised_room;       /* images */
     int32_t *label_map;             /* (data's classes) to the model's, NULL: the same */
     int32_t mapped[DRO__EVAL_MOST];
+    bool unread
+        [DRO__EVAL_MOST]; /* of the last batch: images passed over by skip_bad, no results of theirs */
 } dro__task;
 
 /* What a model is made from: the run's settings, or a weights file. */
@@ -309,6 +311,7 @@ struct dro_train {
     double saved_at;      /* the clock at the last checkpoint */
     dro_train_end ended;
     bool open, have_record;
+    int told; /* notes of the data */
     char *config, *result, *identity;
     struct dro__stream_run *stream; /* progressive */
 };

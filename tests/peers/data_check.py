@@ -6,6 +6,7 @@ On the checked-in odd images, on files that are new in every run (the seed is pr
 data where it is there. A difference is an error."""
 import csv
 import gzip
+import json
 import os
 import random
 import shutil
@@ -210,7 +211,40 @@ def cifar(shared):
     with Data("cifar10:%s,imratio=0.1" % out) as d:
         e = d.split(TRAIN)
         assert np.array_equal(e.records_, kept) and np.array_equal(e.labels_, a[kept, 0])
-    return "CIFAR-10: 50000 images equal NumPy's; imratio=0.1 keeps the last 500 of classes 0..4"
+        assert len(kept) == 27500 and np.bincount(e.labels_).tolist() == [500] * 5 + [5000] * 5
+    with Data("cifar10:%s,longtail=exp:100" % out) as d:
+        labels = d.split(TRAIN).labels_
+        usual = [int(5000 * 0.01 ** (k / 9)) for k in range(10)]  # as CIFAR-10-LT is made everywhere
+        assert np.bincount(labels).tolist() == usual and len(labels) == 12406
+    return ("CIFAR-10: 50000 images equal NumPy's; imratio=0.1 keeps 27500, the last 500 of classes 0..4; "
+            "longtail=exp:100 keeps 12406")
+
+
+def lists(shared):
+    """The counts that their makers state, and those of the lists themselves."""
+    folder = os.path.join(shared, "lists")
+    with Data("list:%s/Places_LT_train.txt,root=%s" % (folder, folder)) as d:
+        with open(os.path.join(folder, "Places_LT_train.txt")) as f:
+            labels = [int(line.split()[-1]) for line in f]
+        e = d.split(TRAIN)
+        assert e.labels_.tolist() == labels and d.info.examples[TRAIN] == 62500 and d.info.classes == 365
+    with Data("list:%s/Places_LT_train.txt,root=%s,longtail=exp:100" % (folder, folder)) as d:
+        counts, before = np.bincount(d.split(TRAIN).labels_), np.bincount(labels)
+        assert counts.max() == 100 * counts.min() and (counts <= before).all()
+    with Data("inat:%s/iNaturalist19_val2019.json,root=%s" % (folder, folder)) as d:
+        with open(os.path.join(folder, "iNaturalist19_val2019.json")) as f:
+            j = json.load(f)
+        by_image = {a["image_id"]: a["category_id"] for a in j["annotations"]}
+        rank = {c: k for k, c in enumerate(sorted(c["id"] for c in j["categories"]))}
+        assert d.split(TRAIN).labels_.tolist() == [rank[by_image[i["id"]]] for i in j["images"]]
+        assert d.info.examples[TRAIN] == 3030 and d.info.classes == 1010
+    tabular = os.path.join(shared, "tabular")
+    counts = []
+    for spec in "libsvm:%s/a9a" % tabular, "csv:%s/adult-train.csv,label=15" % tabular:
+        with Data(spec) as d:
+            counts.append(np.bincount(d.split(TRAIN).labels_).tolist())
+    assert counts == [[24720, 7841]] * 2, counts
+    return "Places-LT 62500 in 365, iNaturalist 2019 val 3030 in 1010, a9a and adult 24720 and 7841"
 
 
 # ---- text ----
@@ -304,8 +338,12 @@ def tables(rng):
         for name, rows in (("train.csv", train), ("test.csv", test)):
             with open(os.path.join(work, name), "w", newline="", encoding="utf-8-sig" if k % 2 else "utf-8") as f:
                 writer = csv.writer(f, delimiter=sep, lineterminator=["\n", "\r\n"][k % 2])
-                writer.writerow(["c%d" % j for j in range(width)] + ["y"])
-                writer.writerows(rows)
+                # A test file may have its columns in any order, letters of any case, and more columns.
+                order = rng.permutation(width + 1) if name == "test.csv" else np.arange(width + 1)
+                change = str.upper if name == "test.csv" and k % 3 else str
+                more = int(name == "test.csv" and k % 5 == 0)
+                writer.writerow([change(("c%d" % j) if j < width else "y") for j in order] + ["id"] * more)
+                writer.writerows([[r[j] for j in order] + ["7"] * more for r in rows])
         word = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}[sep]
         total += same_table("csv:%s/train.csv,test=%s/test.csv,label=y,sep=%s" % (work, work, word), train, test, width)
     return "%d random rows of CSV equal Python's csv and NumPy" % total
@@ -331,7 +369,7 @@ def main():
         for check in (decoded, resized, evaluated, arrays, svmlight, tables):
             print(check(rng))
         if os.path.isdir(shared):
-            for check in (shared_svmlight, shared_tables, cifar):
+            for check in (shared_svmlight, shared_tables, lists, cifar):
                 print(check(shared))
         else:
             print("the shared data is not beside this checkout: skipped")
