@@ -77,6 +77,8 @@ int cli_emit(json_t *document);
 
 /* A number, or null when it is not finite: JSON has no NaN. */
 json_t *cli_number(double value);
+/* A text, or null; what is not UTF-8 has no place in JSON. */
+json_t *cli_text_json(const char *text);
 
 /* A table with aligned columns: headers, then cells row by row (copied), then print and release. A
  * header that begins with '>' aligns its column to the right. On a terminal a last column that is too

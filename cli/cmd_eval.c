@@ -4,25 +4,43 @@
 #include <math.h>
 #include <string.h>
 
+static void put_groups(json_t *o, const dro_data_info *info, const dro_metrics *m)
+{
+    json_t *per_group = json_array(), *names = json_array();
+    for (int32_t k = 0; k < m->groups; k++) {
+        json_array_append_new(per_group, cli_number(m->per_group[k]));
+        json_array_append_new(names, cli_text_json(info->group_names[k]));
+    }
+    if (m->groups) {
+        json_object_set_new(o, "worst_group_accuracy", cli_number(m->worst_group_accuracy));
+        json_object_set(o, "per_group", per_group);
+        json_object_set(o, "groups", names);
+    }
+    json_decref(per_group);
+    json_decref(names);
+}
+
 static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const char *split)
 {
     json_t *per_class = json_array(), *confusion = json_array(), *names = json_array();
     for (int32_t k = 0; k < m->classes; k++) {
         json_t *row = json_array();
         json_array_append_new(per_class, cli_number(m->per_class[k]));
-        json_array_append_new(names, json_string(dro_predictor_class_name(p, k)));
+        json_array_append_new(names, cli_text_json(dro_predictor_class_name(p, k)));
         for (int32_t j = 0; j < m->classes; j++)
             json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
         json_array_append_new(confusion, row);
     }
-    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "model",
-                     dro_predictor_model(p), "split", split, "examples", (json_int_t)m->examples,
-                     "loss", cli_number(m->loss), "accuracy", cli_number(m->accuracy),
-                     "balanced_accuracy", cli_number(m->balanced_accuracy), "worst_class_accuracy",
-                     cli_number(m->worst_class_accuracy), "macro_f1", cli_number(m->macro_f1),
-                     "auroc", cli_number(m->auroc), "calibration_error",
-                     cli_number(m->calibration_error), "per_class", per_class, "confusion",
-                     confusion, "classes", names);
+    json_t *o =
+        json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "model",
+                  dro_predictor_model(p), "split", split, "examples", (json_int_t)m->examples,
+                  "loss", cli_number(m->loss), "accuracy", cli_number(m->accuracy),
+                  "balanced_accuracy", cli_number(m->balanced_accuracy), "worst_class_accuracy",
+                  cli_number(m->worst_class_accuracy), "macro_f1", cli_number(m->macro_f1), "auroc",
+                  cli_number(m->auroc), "calibration_error", cli_number(m->calibration_error),
+                  "per_class", per_class, "confusion", confusion, "classes", names);
+    put_groups(o, dro_predictor_data(p), m);
+    return o;
 }
 
 /* The class names as the model has them, for the table. */

@@ -89,13 +89,13 @@ static void json_row(const output *o, int64_t id, const float *logits, const dou
 {
     json_t *row = json_object(), *list = json_array();
     if (o->paths)
-        json_object_set_new(row, "path", json_string(o->paths[id]));
+        json_object_set_new(row, "path", cli_text_json(o->paths[id]));
     else
         json_object_set_new(row, "example", json_integer(o->records[id]));
     if (o->real) {
         json_object_set_new(row, "value", cli_number((double)logits[0]));
     } else {
-        json_object_set_new(row, "class", json_string(dro_predictor_class_name(o->p, best)));
+        json_object_set_new(row, "class", cli_text_json(dro_predictor_class_name(o->p, best)));
         json_object_set_new(row, "probability", cli_number(p[best]));
         for (int32_t k = 0; k < o->classes; k++)
             json_array_append_new(list, cli_number(o->logits ? (double)logits[k] : p[k]));

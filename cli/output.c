@@ -80,6 +80,12 @@ json_t *cli_number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+json_t *cli_text_json(const char *text)
+{
+    json_t *made = text ? json_string(text) : json_null();
+    return made ? made : json_string("(not UTF-8)");
+}
+
 int cli_emit(json_t *document)
 {
     if (!document)

@@ -89,8 +89,6 @@ json_t *cli_runs_json(const cli_runs *runs);
 void cli_report_table(dro_report *report);
 json_t *cli_report_methods(dro_report *report);
 json_t *cli_report_notes(dro_report *report);
-/* A text, or null; what is not UTF-8 has no place in JSON. */
-json_t *cli_text_json(const char *text);
 void cli_report_cell(cli_table *table, const dro_statistic *s, dro_measure measure);
 dro_statistic cli_statistic(const double *values, int count);
 

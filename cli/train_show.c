@@ -137,14 +137,36 @@ void cli_show_metrics(const char *name, const dro_metrics *m)
     printf("accuracy %.2f %%  balanced %.2f %%  worst class %.2f %%  macro F1 %.4f",
            100 * m->accuracy, 100 * m->balanced_accuracy, 100 * m->worst_class_accuracy,
            m->macro_f1);
+    if (isfinite(m->worst_group_accuracy))
+        printf("  worst group %.2f %%", 100 * m->worst_group_accuracy);
     if (isfinite(m->auroc))
         printf("  AUROC %.4f", m->auroc);
     printf("  calibration error %.4f  loss %.4f\n", m->calibration_error, m->loss);
 }
 
+enum { MOST = 40 }; /* rows of a table */
+
+static void show_groups(const dro_metrics *m, const dro_data_info *info)
+{
+    static const char *const headers[] = {">group", "name", ">examples", ">accuracy"};
+    printf("\n");
+    cli_table *t = cli_table_create(4, headers);
+    for (int32_t k = 0; k < m->groups && k < MOST; k++) {
+        cli_table_cell(t, "%d", k);
+        cli_table_cell(t, "%s", info->group_names[k]);
+        cli_table_cell(t, "%lld", (long long)m->group_counts[k]);
+        if (m->group_counts[k])
+            cli_table_cell(t, "%.1f %%", 100 * m->per_group[k]);
+        else
+            cli_table_cell(t, "-");
+    }
+    cli_table_print(t);
+    if (m->groups > MOST)
+        printf("... %d more groups: result.json has them all\n", m->groups - MOST);
+}
+
 void cli_show_classes(const dro_metrics *m, const dro_data_info *info, bool train_counts)
 {
-    enum { MOST = 40 };
     static const char *const headers[] = {">class", "name", ">examples", ">accuracy",
                                           ">trained on"};
     if (m->classes == 0)
@@ -165,4 +187,6 @@ void cli_show_classes(const dro_metrics *m, const dro_data_info *info, bool trai
     cli_table_print(t);
     if (m->classes > MOST)
         printf("... %d more classes: result.json has them all\n", m->classes - MOST);
+    if (m->groups)
+        show_groups(m, info);
 }

@@ -15,7 +15,7 @@ typedef struct header {
 
 static const char MAGIC[8] = "drockpt";
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 static void walk(dro__archive *ar, dro__saved *s, const header *h)
 {

@@ -197,11 +197,11 @@ dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_m
                          "the data has a class '%s', which the model does not know", p->unknown);
     if (!p->measured) {
         p->task.info.classes = p->about.classes; /* figures are over the model's classes */
-        DRO_TRY(dro__evaluation_create(&p->task, NULL, &p->evaluation));
+        DRO_TRY(dro__evaluation_create(&p->task, &p->evaluation));
         p->measured = true;
     }
-    dro__measure_reset(&p->evaluation.splits[split], INFINITY, 0, true);
-    DRO_TRY(dro__evaluate_split(&p->task, &p->evaluation, split, p->w, NULL, 0, NULL, NULL));
+    dro__measure_reset(&p->evaluation.splits[split], &dro__mean_loss);
+    DRO_TRY(dro__evaluate_split(&p->task, &p->evaluation, split, p->w, 0, NULL, NULL));
     *metrics = &p->evaluation.splits[split].figures;
     return DRO_OK;
 }

@@ -181,41 +181,42 @@ char *dro__classes_text(const dro_data_info *info)
 
 /* ---- figures ---- */
 
+static json_t *list_json(const double *values, int32_t count)
+{
+    json_t *list = json_array();
+    for (int32_t k = 0; k < count; k++)
+        json_array_append_new(list, number(values[k]));
+    return list;
+}
+
 static json_t *split_json(const dro_metrics *m, bool confusion)
 {
-    json_t *o = json_object(), *per_class = json_array(), *matrix = json_array();
+    json_t *o = json_object(), *matrix = json_array();
     put(o, "examples", json_integer(m->examples));
     put(o, "loss", number(m->loss));
     put(o, "objective", number(m->objective));
     put(o, "accuracy", number(m->accuracy));
     put(o, "balanced_accuracy", number(m->balanced_accuracy));
     put(o, "worst_class_accuracy", number(m->worst_class_accuracy));
+    if (m->groups) {
+        put(o, "worst_group_accuracy", number(m->worst_group_accuracy));
+        put(o, "per_group", list_json(m->per_group, m->groups));
+    }
     put(o, "macro_f1", number(m->macro_f1));
     put(o, "auroc", number(m->auroc));
     put(o, "calibration_error", number(m->calibration_error));
     for (int32_t k = 0; k < m->classes; k++) {
         json_t *row = json_array();
-        json_array_append_new(per_class, number(m->per_class[k]));
         for (int32_t j = 0; confusion && j < m->classes; j++)
             json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
         json_array_append_new(matrix, row);
     }
-    put(o, "per_class", per_class);
+    put(o, "per_class", list_json(m->per_class, m->classes));
     if (confusion)
         put(o, "confusion", matrix);
     else
         json_decref(matrix);
     return o;
-}
-
-static json_t *weights_json(const dro_train_record *r)
-{
-    if (r->group_count == 0)
-        return json_null();
-    json_t *list = json_array();
-    for (size_t k = 0; k < r->group_count; k++)
-        json_array_append_new(list, number(r->group_weights[k]));
-    return list;
 }
 
 /* train: only what is asked of it at every evaluation. */
@@ -259,7 +260,11 @@ char *dro__metrics_text(const dro_train *t)
     put(o, "caps", json_integer((json_int_t)i->caps));
     put(o, "floors", json_integer((json_int_t)i->floors));
     put(o, "fresh_starts", json_integer((json_int_t)i->fresh_starts));
-    put(o, "class_weights", weights_json(r));
+    put(o, "class_weights",
+        r->class_weights ? list_json(r->class_weights, t->task.info.classes) : NULL);
+    if (t->task.info.groups)
+        put(o, "group_weights",
+            r->group_weights ? list_json(r->group_weights, t->task.info.groups) : NULL);
     put_splits(o, r, t->task.info.classes <= CONFUSION_MOST);
     return dump(o, true);
 }
@@ -310,6 +315,12 @@ char *dro__result_text(const dro_train *t)
     }
     put(o, "classes", names);
     put(o, "class_counts", counts);
+    if (info->groups) {
+        json_t *groups = json_array();
+        for (int32_t k = 0; k < info->groups; k++)
+            json_array_append_new(groups, text(info->group_names[k]));
+        put(o, "groups", groups);
+    }
     put(o, "settings", config_json(t));
     return dump(o, false);
 }

@@ -135,6 +135,18 @@ static dro_status check_settings(dro_train *t)
     if (s->patience && !s->best)
         return dro__fail(t->ctx, DRO_ERR_STATE,
                          "patience needs a measure: set best, as in best=balanced_accuracy");
+    const dro_data_info *i = &t->task.info;
+    char best[64];
+    dro_train_get(t, "best", best, sizeof best);
+    const char *needs = !s->best                                        ? NULL
+                        : strcmp(best, "auroc") == 0 && i->classes != 2 ? "two classes"
+                        : strstr(best, "group") && !i->groups           ? "groups (group=COLUMN)"
+                        : strcmp(best, "loss") && strcmp(best, "objective") && !i->classes
+                            ? "classes"
+                            : NULL;
+    if (needs)
+        return dro__fail(t->ctx, DRO_ERR_DATA, "best=%s needs %s, which %s has not", best, needs,
+                         s->data);
     return DRO_OK;
 }
 
@@ -177,7 +189,7 @@ static dro_status open_run(dro_train *t)
     t->open = true;
     DRO_TRY(dro__run_begin(t));
     DRO_TRY(make_vectors(t));
-    DRO_TRY(dro__evaluation_create(&t->task, t->opt, &t->evaluation));
+    DRO_TRY(dro__evaluation_create(&t->task, &t->evaluation));
     t->config = dro__config_text(t);
     t->identity = dro__identity_text(t);
     return t->config && t->identity
@@ -380,7 +392,7 @@ static dro_status open_folder(dro_train *t, bool resume)
         return DRO_OK;
     DRO_TRY(
         dro__file_replace(t->ctx, t->folder, "config.json", NULL, t->config, strlen(t->config)));
-    DRO_TRY(dro__file_append(t->ctx, t->folder, "metrics.jsonl", 0, "", 0));
+    DRO_TRY(dro__run_begin_files(t));
     return dro__run_save(t);
 }
 

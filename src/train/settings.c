@@ -25,8 +25,8 @@ static const dro__param own[] = {
     DRO__CHOICE("eval_train", eval_train, S, "yes", "yes|no|last",
                 "whether F is worked out over the training set at evaluations"),
     DRO__CHOICE("best", best, S, "none",
-                "none|accuracy|balanced_accuracy|worst_class_accuracy|macro_f1|auroc|loss|"
-                "calibration_error|objective",
+                "none|accuracy|balanced_accuracy|worst_class_accuracy|worst_group_accuracy|"
+                "macro_f1|auroc|loss|calibration_error|objective",
                 "the holdout's measure by which the best weights are kept"),
     DRO__INTEGER("patience", patience, S, "0", 0, 1e9,
                  "stop after so many evaluations without a better one; 0: never"),

@@ -7,6 +7,7 @@
  *   metrics.c     figures from logits;  evaluate.c: over a split
  *   disk.c        files that are there whole or not at all;  checkpoint.c: what a run needs to go on
  *   record.c      config.json, metrics.jsonl, result.json
+ *   telemetry.c   records for TensorBoard;  events.c: as the bytes of its files
  *   weights.c     weights files that know their model;  predictor.c: using them
  *   run.c         the loop;  assess.c: its evaluations;  resume.c: its checkpoints
  *   progressive.c the loop over a stream */
@@ -145,19 +146,27 @@ dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first,
 
 enum { DRO__BINS = 15 };
 
+/* Which objective is meant: over what it is robust, and how much. */
+typedef struct dro__robust {
+    double lambda;        /* of the objective; INFINITY: the mean loss */
+    double weight_lambda; /* of the classes' shares of the weight */
+    int32_t level;        /* DRO__TILT_EXAMPLE, _CLASS or _GROUP */
+    bool uniform;         /* the prior of classes or groups */
+} dro__robust;
+extern const dro__robust dro__mean_loss;
+
 typedef struct dro__measure {
-    dro_metrics figures;        /* points into the arrays below */
-    double lambda;              /* of the objective; INFINITY: the mean loss */
-    int32_t groups, group_room; /* over which the objective is robust; 0: over examples */
-    bool uniform;               /* the groups' prior */
-    double *per_class;
+    dro_metrics figures; /* points into the arrays below */
+    dro__robust robust;
+    double *per_class, *class_loss, *class_sum; /* (classes): sums of losses, of exp(loss/lambda) */
     int64_t *counts, *confusion;
     float *scores; /* two classes: logit difference of each example, for auroc */
     int8_t *truth;
     int64_t room;
     double loss_sum, top, sum; /* losses: sum; log-sum-exp of loss / lambda */
-    double *group_loss;        /* (groups) */
-    int64_t *group_count;      /* (groups) */
+    double class_top;          /* of class_sum */
+    double *per_group, *group_loss;
+    int64_t *group_count, *group_hits;
     double bin_sum[DRO__BINS]; /* of probabilities */
     int64_t bin_hits[DRO__BINS], bin_n[DRO__BINS];
 } dro__measure;
@@ -165,12 +174,14 @@ typedef struct dro__measure {
 dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t examples, int32_t groups,
                                dro__measure *m);
 void dro__measure_free(dro__measure *m);
-/* Forgets what was added. groups: over how many the objective is robust, at most those of create. */
-void dro__measure_reset(dro__measure *m, double lambda, int32_t groups, bool uniform);
-/* logits (count, classes) or NULL for a real-valued target; labels (count); losses (count). groups (count):
- * over which the objective is robust, NULL for examples. */
+/* Forgets what was added. */
+void dro__measure_reset(dro__measure *m, const dro__robust *robust);
+/* logits (count, classes) or NULL for a real-valued target; labels, losses and groups (count), each may be
+ * NULL. */
 void dro__measure_add(dro__measure *m, size_t count, const float *logits, const int32_t *labels,
                       const float *losses, const int32_t *groups);
+/* The classes' shares of the weight, (classes); false when nothing was added. */
+bool dro__measure_class_weights(const dro__measure *m, double *shares);
 /* Works the figures out; r is the regulariser's part of the objective. */
 dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r);
 
@@ -179,16 +190,15 @@ dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r);
 typedef struct dro__evaluation {
     float *logits, *losses; /* (DRO__EVAL_MOST, outputs), (DRO__EVAL_MOST) */
     dro__measure splits[DRO_SPLITS];
-    double *q;
+    double *class_weights, *group_weights; /* (classes), (groups) */
     dro_train_record record;
 } dro__evaluation;
 
-dro_status dro__evaluation_create(dro__task *task, const dro_optimizer *opt, dro__evaluation *e);
+dro_status dro__evaluation_create(dro__task *task, dro__evaluation *e);
 void dro__evaluation_free(dro__evaluation *e);
 /* One split. poll (optional) is called now and then. */
 dro_status dro__evaluate_split(dro__task *task, dro__evaluation *e, dro_split split, const float *w,
-                               const int32_t *groups, double r, void (*poll)(void *user),
-                               void *user);
+                               double r, void (*poll)(void *user), void *user);
 
 /* ---- disk.c ---- */
 
@@ -225,6 +235,7 @@ dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name
 typedef struct dro__progress {
     uint64_t evaluated, evaluated_step; /* evaluations so far, and the step of the last one */
     uint64_t metrics_bytes;             /* length of metrics.jsonl */
+    uint64_t events_bytes;              /* of TensorBoard's file */
     double seconds, wall;
     double first_loss, smooth_loss; /* of batches, to see divergence */
     uint64_t halvings;
@@ -310,6 +321,10 @@ double dro__epoch_of(const dro_train *t, uint64_t step);
 bool dro__tell(const dro_train *t, const char *evaluating); /* true: stop */
 dro_status dro__run_begin(dro_train *t);                    /* a fresh optimiser, started */
 dro_status dro__run_record(dro_train *t);                   /* evaluates, writes nothing */
+/* The objective that F is reported for. */
+dro__robust dro__objective_of(const dro_train *t);
+/* The record's class_weights and group_weights; over: what the classes' are counted over, or NULL. */
+void dro__record_weights(dro_train *t, const dro__measure *over);
 void dro__note(const dro_train *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The optimiser with the run's defaults and the user's settings. */
 dro_status dro__make_optimizer(dro_train *t);
@@ -317,8 +332,11 @@ dro_status dro__run_save(dro_train *t);
 dro_status dro__run_load(dro_train *t, bool *found);
 dro_status dro__run_finish(dro_train *t);
 dro_status dro__run_evaluate(dro_train *t);
-/* Writes evaluation.record as a line of metrics.jsonl and tells it. */
+/* Writes evaluation.record as a line of metrics.jsonl and as an event, and tells it. */
 dro_status dro__run_write_line(dro_train *t);
+/* A new metrics.jsonl and a new event file; both cut to where the checkpoint was. */
+dro_status dro__run_begin_files(dro_train *t);
+dro_status dro__run_cut_files(dro_train *t);
 
 /* ---- progressive.c ---- */
 
