@@ -99,6 +99,7 @@ static dro_status open_predictor(dro_predictor *p, const char *weights, const ch
                                 .shape = a->shape,
                                 .rows = a->sparse,
                                 .size = a->shape.height,
+                                .encoding = a->encoding,
                                 .loss = prior ? "cross-entropy" : a->loss};
     DRO_TRY(dro__task_open(p->ctx, &choice, &p->task));
     DRO_TRY(check_target(p, weights));
@@ -192,6 +193,9 @@ dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_m
         return DRO_ERR_ARGUMENT;
     if (p->task.info.examples[split] <= 0)
         return dro__fail(p->ctx, DRO_ERR_DATA, "the data has no examples there");
+    if (p->task.data->unlabelled)
+        return dro__fail(p->ctx, DRO_ERR_DATA,
+                         "the data has no labels to compare with: name their column, label=COLUMN");
     if (p->unknown[0])
         return dro__fail(p->ctx, DRO_ERR_DATA,
                          "the data has a class '%s', which the model does not know", p->unknown);

@@ -143,7 +143,7 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
 
 static dro_status open_task(dro__task *t, const dro__model_choice *c)
 {
-    DRO_TRY(dro_data_open(t->ctx, c->data, &t->data));
+    DRO_TRY(dro__data_open(t->ctx, c->data, c->encoding, &t->data));
     DRO_TRY(dro_data_info_get(t->data, &t->info));
     t->images = t->info.kind == DRO_DATA_PIXELS || t->info.kind == DRO_DATA_FILES;
     t->regression = t->info.classes == 0;

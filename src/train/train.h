@@ -109,9 +109,9 @@ typedef struct dro__model_choice {
     bool train; /* prepare for training too */
     bool rows;  /* the linear model on sparse rows, however many features */
     const char *train_only;
-    dro_model_shape shape;     /* of a weights file; channels 0: by the data */
-    const dro_train *settings; /* the network's parameters, or NULL */
-    const char *loss;          /* of a weights file, or NULL */
+    dro_model_shape shape;       /* of a weights file; channels 0: by the data */
+    const dro_train *settings;   /* the network's parameters, or NULL */
+    const char *loss, *encoding; /* of a weights file, or NULL */
 } dro__model_choice;
 
 dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro__task *task);
@@ -285,6 +285,7 @@ typedef struct dro__weights_about {
     dro__normal normal;
     char **names;
     int32_t classes;
+    char *encoding; /* of the rows that it was trained on, or NULL */
 } dro__weights_about;
 dro_status dro__weights_about_read(dro_context *ctx, const char *path, dro__weights_about *about);
 void dro__weights_about_free(dro__weights_about *about);

@@ -1,7 +1,9 @@
 /* Weights files that know their model: what is needed to use them is in the file's metadata.
  *
  *   dro.model, dro.shape "3,32,32,10", dro.loss, dro.classes (a JSON list), dro.scale and dro.shift (of pixels),
+ *   dro.encoding: how cells of a table became features (src/data/csv_keep.c),
  *   dro.kind: "network", or "rows" for the linear model on sparse rows, whose tensor is fc.weight (features) */
+#include "report_buffer.h"
 #include "safetensors.h"
 #include "train.h"
 
@@ -54,6 +56,10 @@ static dro_status save(dro__task *t, const char *path, const char *classes, cons
         pairs[used++] = "dro.shift";
         pairs[used++] = shift;
     }
+    if (t->data && t->data->encoding) {
+        pairs[used++] = "dro.encoding";
+        pairs[used++] = t->data->encoding;
+    }
     if (t->net)
         return dro_net_save_with(t->net, path, pairs);
     dro__tensor tensor = {.name = "fc.weight", .rank = 2, .shape = {1, (int64_t)t->dim}, .data = w};
@@ -97,6 +103,7 @@ void dro__weights_about_free(dro__weights_about *about)
     for (int32_t k = 0; about->names && k < about->classes; k++)
         dro__free(about->names[k]);
     dro__free(about->names);
+    dro__free(about->encoding);
     *about = (dro__weights_about){0};
 }
 
@@ -147,6 +154,7 @@ static dro_status read_about(dro_context *ctx, const char *path, const dro__safe
     const char *kind = dro__safetensors_metadata(file, "dro.kind");
     const char *loss = dro__safetensors_metadata(file, "dro.loss");
     const char *classes = dro__safetensors_metadata(file, "dro.classes");
+    const char *encoding = dro__safetensors_metadata(file, "dro.encoding");
     dro_model_shape *s = &about->shape;
     if (!model || !shape || !kind || !classes ||
         sscanf(shape, "%d,%d,%d,%d", &s->channels, &s->height, &s->width, &s->outputs) != 4)
@@ -161,6 +169,11 @@ static dro_status read_about(dro_context *ctx, const char *path, const dro__safe
         read_three(dro__safetensors_metadata(file, "dro.shift"), about->normal.shift);
     DRO_TRY(read_names(ctx, path, classes, about));
     about->regression = about->classes == 0;
+    if (encoding) {
+        about->encoding = dro__copy_text(encoding);
+        if (!about->encoding)
+            return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    }
     return DRO_OK;
 }
 
