@@ -31,14 +31,14 @@ static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const 
             json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
         json_array_append_new(confusion, row);
     }
-    json_t *o =
-        json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "model",
-                  dro_predictor_model(p), "split", split, "examples", (json_int_t)m->examples,
-                  "loss", cli_number(m->loss), "accuracy", cli_number(m->accuracy),
-                  "balanced_accuracy", cli_number(m->balanced_accuracy), "worst_class_accuracy",
-                  cli_number(m->worst_class_accuracy), "macro_f1", cli_number(m->macro_f1), "auroc",
-                  cli_number(m->auroc), "calibration_error", cli_number(m->calibration_error),
-                  "per_class", per_class, "confusion", confusion, "classes", names);
+    json_t *o = json_pack(
+        "{s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "loss_name",
+        dro_predictor_loss(p), "model", dro_predictor_model(p), "split", split, "examples",
+        (json_int_t)m->examples, "loss", cli_number(m->loss), "accuracy", cli_number(m->accuracy),
+        "balanced_accuracy", cli_number(m->balanced_accuracy), "worst_class_accuracy",
+        cli_number(m->worst_class_accuracy), "macro_f1", cli_number(m->macro_f1), "auroc",
+        cli_number(m->auroc), "calibration_error", cli_number(m->calibration_error), "per_class",
+        per_class, "confusion", confusion, "classes", names);
     put_groups(o, dro_predictor_data(p), m);
     return o;
 }
@@ -55,7 +55,7 @@ static void show(dro_predictor *p, const dro_metrics *m, const char *split)
     info.class_names = names;
     cli_show_classes(m, &info, false);
     printf("\n");
-    cli_show_metrics(split, m);
+    cli_show_metrics(split, m, dro_predictor_loss(p));
 }
 
 int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split)

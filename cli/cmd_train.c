@@ -35,7 +35,9 @@ static void show_end(const dro_train *train, const char *folder)
     };
     const dro_train_record *r = dro_train_last(train);
     dro_train_end ended = dro_train_ended(train);
+    char loss[64] = "";
     cli_progress(NULL);
+    dro_train_get(train, "loss", loss, sizeof loss);
     if (ended < sizeof why / sizeof why[0] && why[ended])
         fputs(why[ended], stdout);
     if (!r)
@@ -51,9 +53,9 @@ static void show_end(const dro_train *train, const char *folder)
     if (r->has_train)
         printf("\n");
     if (r->has_test)
-        cli_show_metrics("test", &r->test);
+        cli_show_metrics("test", &r->test, *loss ? loss : NULL);
     if (r->has_holdout)
-        cli_show_metrics("holdout", &r->holdout);
+        cli_show_metrics("holdout", &r->holdout, *loss ? loss : NULL);
     printf("%-8s %.1f s, %llu steps, %llu examples\n", "time", r->seconds,
            (unsigned long long)r->info.step, (unsigned long long)r->info.examples);
     printf("%-8s %s/weights.safetensors, result.json, metrics.jsonl, config.json, TensorBoard's "

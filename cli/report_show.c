@@ -83,4 +83,6 @@ void cli_report_table(dro_report *report)
             cli_report_cell(table, &m.measures[shown[i]], shown[i]);
     }
     cli_table_print(table);
+    if (dro_report_objective(report))
+        printf("\nF, on the training set: %s\n", dro_report_objective(report));
 }

@@ -61,6 +61,8 @@ int cli_runs_check(const cli_runs *runs, const char *const *optimizers, int coun
  * NULL: no memory, after a line. */
 cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, long long seed,
                       const char *data, const char *const *own, int count);
+/* All runs report the same F: the objective of the first one that is robust. */
+void cli_runs_same_objective(cli_runs *runs);
 /* Whether the run, the network or the optimiser has this parameter. */
 bool cli_runs_knows(const char *optimizer, const char *name);
 /* Whether a parameter may have this value; the network's are checked when the run begins. */

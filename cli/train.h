@@ -65,7 +65,7 @@ int cli_stopped(void);                     /* the signal, or 0 */
 int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split);
 /* The per-class table of a measured split. */
 void cli_show_classes(const dro_metrics *m, const dro_data_info *info, bool train_counts);
-/* "accuracy 93.2 %, balanced 92.9 %, ..." */
-void cli_show_metrics(const char *name, const dro_metrics *m);
+/* "accuracy 93.2 %, balanced 92.9 %, ..."; loss: its name, or NULL. */
+void cli_show_metrics(const char *name, const dro_metrics *m, const char *loss);
 
 #endif

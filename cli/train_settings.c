@@ -332,7 +332,13 @@ static int take_precision(const cli_args *args, const char *command, dro_train *
     if (!word)
         return 0;
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
-        if (strcmp(word, words[k]) == 0)
+        if (strcmp(word, words[k]) == 0 && k > 0 &&
+            strcmp(dro_context_backend(context_of), "cuda") != 0)
+            return cli_usage(
+                "%s: --precision %s: the backend %s computes in fp32: leave it out, or "
+                "use --backend cuda",
+                command, word, dro_context_backend(context_of));
+        else if (strcmp(word, words[k]) == 0)
             return set(command, train, "precision", word);
     return cli_usage("%s: --precision %s: expected fp32, tf32 or bf16", command, word);
 }

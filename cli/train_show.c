@@ -127,11 +127,13 @@ dro_train_watch cli_show_watch(cli_show *show)
 
 /* ---- at the end ---- */
 
-void cli_show_metrics(const char *name, const dro_metrics *m)
+void cli_show_metrics(const char *name, const dro_metrics *m, const char *loss)
 {
+    bool usual = !loss || (strcmp(loss, "focal") != 0 && strcmp(loss, "logit-adjusted") != 0);
+    const char *of = usual ? "" : loss, *space = usual ? "" : " ";
     printf("%-8s ", name);
     if (m->classes == 0) {
-        printf("loss %.5g\n", m->loss);
+        printf("%s%sloss %.5g\n", of, space, m->loss);
         return;
     }
     printf("accuracy %.2f %%  balanced %.2f %%  worst class %.2f %%  macro F1 %.4f",
@@ -141,7 +143,7 @@ void cli_show_metrics(const char *name, const dro_metrics *m)
         printf("  worst group %.2f %%", 100 * m->worst_group_accuracy);
     if (isfinite(m->auroc))
         printf("  AUROC %.4f", m->auroc);
-    printf("  calibration error %.4f  loss %.4f\n", m->calibration_error, m->loss);
+    printf("  calibration error %.4f  %s%sloss %.4f\n", m->calibration_error, of, space, m->loss);
 }
 
 enum { MOST = 40 }; /* rows of a table */

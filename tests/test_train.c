@@ -149,6 +149,39 @@ static void test_resume_all(void **state)
     }
 }
 
+/* A run that begins with weights of a file, some of which do not train: resumed exactly, and only with that
+ * file; where all of them train, the checkpoint is enough. */
+static void test_resume_frozen(void **state)
+{
+    (void)state;
+    char path[320], settings[512];
+    uint64_t header;
+    clear("begin");
+    OK(ctx, run_to("optimizer=sgd model=mlp:8 seed=5", "begin", false, UINT64_MAX, NULL));
+    snprintf(path, sizeof path, "%s/begin/weights.safetensors", dir);
+    snprintf(settings, sizeof settings,
+             "optimizer=recover model=mlp:8 eta=0.02 init=%s train_only=fc.*", path);
+    resume_at_every_step(settings);
+    clear("parts");
+    OK(ctx, run_to(settings, "parts", false, 7, NULL));
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fread(&header, sizeof header, 1, f), 1);
+    fseek(f, (long)header + 8 + 100, SEEK_SET); /* the first tensor, which does not train */
+    fputs("?", f);
+    fclose(f);
+    FAILS(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL), DRO_ERR_FORMAT,
+          "weights that do not train");
+    *strstr(settings, " train_only") = '\0';
+    clear("whole");
+    clear("parts");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+    OK(ctx, run_to(settings, "parts", false, 7, NULL));
+    assert_int_equal(unlink(path), 0);
+    OK(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL));
+    same_run("whole", "parts");
+}
+
 /* Without the event file, which is a copy of what metrics.jsonl has, a run goes on all the same. */
 static void test_events_gone(void **state)
 {
@@ -203,7 +236,11 @@ static void test_divergence(void **state)
     snprintf(halving, sizeof halving, "%s on_divergence=halve eta=200", settings);
     OK(ctx, run_to(halving, "parts", false, UINT64_MAX, &s));
     assert_true(s.notes > 2);
-    assert_non_null(strstr(s.note, "back to step"));
+    unsigned long long back = 99;
+    assert_non_null(strstr(s.note, "back to step "));
+    assert_int_equal(sscanf(strstr(s.note, "back to step "), "back to step %llu with eta", &back),
+                     1);
+    assert_true(back < 20);
     char *result = slurp("parts", "result.json", &size);
     assert_non_null(strstr(result, "\"ended\": \"done\""));
     assert_null(strstr(result, "\"halvings\": 0"));
@@ -252,6 +289,7 @@ static void test_predictor(void **state)
     OK(ctx, dro_predictor_evaluate(p, DRO_TEST, &m));
     near(m->loss, test->loss);
     near(m->accuracy, test->accuracy);
+    assert_string_equal(dro_predictor_loss(p), "cross-entropy");
     assert_memory_equal(m->confusion, test->confusion, 9 * sizeof(int64_t));
     dro_predictor_close(p);
     /* other data, normalised by the training's figures; classes are matched by name */
@@ -267,6 +305,32 @@ static void test_predictor(void **state)
     FAILS(ctx, dro_predictor_open(ctx, path, "synth:glyphs,n=20,size=16", &p), DRO_ERR_DATA,
           "12 x 12");
     dro_train_destroy(t);
+}
+
+/* The loss that a model was trained with, its settings and its prior, are in its file. */
+static void test_predictor_loss(void **state)
+{
+    (void)state;
+    static const char *const losses[] = {"loss=focal gamma=3.5", "loss=logit-adjusted tau=0.7",
+                                         "smoothing=0.1"};
+    char path[320], settings[128];
+    dro_predictor *p;
+    const dro_metrics *m;
+    for (int k = 0; k < 3; k++) {
+        snprintf(settings, sizeof settings, "optimizer=sgd model=mlp:4 data=%s,imratio=0.2 %s",
+                 DATA, losses[k]);
+        dro_train *t = make(settings);
+        clear("whole");
+        snprintf(path, sizeof path, "%s/whole", dir);
+        OK(ctx, dro_train_run(t, path, false, NULL));
+        snprintf(path, sizeof path, "%s/whole/weights.safetensors", dir);
+        OK(ctx, dro_predictor_open(ctx, path, DATA, &p));
+        OK(ctx, dro_predictor_evaluate(p, DRO_TEST, &m));
+        near(m->loss, dro_train_last(t)->test.loss);
+        assert_non_null(strstr(k == 2 ? "loss=cross-entropy" : losses[k], dro_predictor_loss(p)));
+        dro_predictor_close(p);
+        dro_train_destroy(t);
+    }
 }
 
 /* ---- a stream ---- */
@@ -346,6 +410,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_divergence),     cmocka_unit_test(test_patience_and_time),
     cmocka_unit_test(test_predictor),      cmocka_unit_test(test_progressive),
     cmocka_unit_test(test_resume_recover), cmocka_unit_test(test_events_gone),
+    cmocka_unit_test(test_resume_frozen),  cmocka_unit_test(test_predictor_loss),
 };
 
 int main(int argc, char **argv)

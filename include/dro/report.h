@@ -72,6 +72,9 @@ DRO_API dro_status dro_report_method_get(dro_report *report, int32_t index,
 /* The i-th remark on what was read (a damaged line, a run that was cut short), or NULL past the last. */
 DRO_API const char *dro_report_note(const dro_report *report, int32_t index);
 
+/* Which function F is, "lambda 20 over examples", or that the runs do not agree; NULL: not known. */
+DRO_API const char *dro_report_objective(const dro_report *report);
+
 /* One page that needs nothing else. Replaced as a whole, or not at all. */
 DRO_API dro_status dro_report_html(dro_report *report, const char *path);
 /* Every plot as a file NAME.svg or NAME.png in a folder, which is made if need be; *count (optional) is

@@ -139,6 +139,8 @@ DRO_API dro_status dro_predictor_open(dro_context *ctx, const char *weights, con
 DRO_API void dro_predictor_close(dro_predictor *predictor); /* NULL is fine */
 DRO_API const dro_data_info *dro_predictor_data(const dro_predictor *predictor);
 DRO_API const char *dro_predictor_model(const dro_predictor *predictor);
+DRO_API const char *
+dro_predictor_loss(const dro_predictor *predictor); /* that it was trained with */
 /* The model's classes: how many (0: a real-valued output) and their names. */
 DRO_API int32_t dro_predictor_classes(const dro_predictor *predictor);
 DRO_API const char *dro_predictor_class_name(const dro_predictor *predictor, int32_t index);

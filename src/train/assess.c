@@ -29,8 +29,11 @@ dro__robust dro__objective_of(const dro_train *t)
         if (r.level != DRO__TILT_NONE)
             r.lambda = r.weight_lambda = run->step ? run->lambda : dro__lambda(t->opt);
     }
-    if (t->set.report_lambda > 0)
-        r.lambda = t->set.report_lambda;
+    double lambda = dro__report_lambda(t);
+    if (isfinite(lambda))
+        r.lambda = lambda;
+    if (t->set.report_tilt)
+        r.level = DRO__TILT_EXAMPLE + t->set.report_tilt - 1;
     return r;
 }
 
@@ -48,7 +51,7 @@ void dro__record_weights(dro_train *t, const dro__measure *over)
 {
     dro__evaluation *e = &t->evaluation;
     dro_train_record *r = &e->record;
-    int32_t level = dro__objective_of(t).level;
+    int32_t level = t->opt->cls->robust ? (int32_t)dro__level(t->opt) : DRO__TILT_EXAMPLE;
     size_t classes = (size_t)t->task.info.classes, groups = (size_t)t->task.info.groups;
     r->class_weights = r->group_weights = NULL;
     if (level == DRO__TILT_GROUP) {

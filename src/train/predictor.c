@@ -93,14 +93,13 @@ static dro_status open_predictor(dro_predictor *p, const char *weights, const ch
 {
     DRO_TRY(dro__weights_about_read(p->ctx, weights, &p->about));
     const dro__weights_about *a = &p->about;
-    bool prior = strcmp(a->loss, "logit-adjusted") == 0; /* its loss needs the training shares */
     dro__model_choice choice = {.data = spec,
                                 .model = a->model,
                                 .shape = a->shape,
                                 .rows = a->sparse,
                                 .size = a->shape.height,
                                 .encoding = a->encoding,
-                                .loss = prior ? "cross-entropy" : a->loss};
+                                .about = a};
     DRO_TRY(dro__task_open(p->ctx, &choice, &p->task));
     DRO_TRY(check_target(p, weights));
     DRO_TRY(load(p, weights));
@@ -152,6 +151,11 @@ const dro_data_info *dro_predictor_data(const dro_predictor *p)
 const char *dro_predictor_model(const dro_predictor *p)
 {
     return p ? p->about.model : NULL;
+}
+
+const char *dro_predictor_loss(const dro_predictor *p)
+{
+    return p ? p->about.loss : NULL;
 }
 
 int32_t dro_predictor_classes(const dro_predictor *p)

@@ -159,9 +159,12 @@ char *dro__identity_text(const dro_train *t)
 {
     json_t *config = config_json(t);
     const dro_data_info *i = &t->task.info;
+    uint64_t sum = 0;
     put(config, "training examples", json_integer(i->examples[DRO_TRAIN]));
     put(config, "classes", json_integer(i->classes));
     put(config, "weights", json_integer((json_int_t)t->task.dim));
+    if (dro__task_frozen(&t->task, &sum))
+        put(config, "checksum of the weights that do not train", json_integer((json_int_t)sum));
     size_t size = 0, used = 0;
     add_lines(config, NULL, 0, &size);
     char *out = dro__alloc(size + 1, 1);
@@ -286,6 +289,16 @@ static json_t *best_json(const dro_train *t)
                      (json_int_t)p->best_step, "epoch", number(p->best_epoch));
 }
 
+/* Which function `objective` is: lambda null for the mean loss. */
+static json_t *objective_json(const dro_train *t)
+{
+    dro__robust r = dro__objective_of(t);
+    return json_pack("{s:o, s:s}", "lambda", number(r.lambda), "over",
+                     r.level == DRO__TILT_CLASS   ? "classes"
+                     : r.level == DRO__TILT_GROUP ? "groups"
+                                                  : "examples");
+}
+
 char *dro__result_text(const dro_train *t)
 {
     const dro_train_record *r = &t->evaluation.record;
@@ -307,6 +320,7 @@ char *dro__result_text(const dro_train *t)
     put(o, "parameters", json_integer((json_int_t)t->task.dim));
     put(o, "halvings", json_integer((json_int_t)t->progress.halvings));
     put_splits(o, r, info->classes <= 1000);
+    put(o, "F", objective_json(t));
     put(o, "best", best_json(t));
     for (int32_t k = 0; k < info->classes; k++) {
         json_array_append_new(names, text(info->class_names[k]));

@@ -30,10 +30,10 @@ enum { DRO__DIVERGENCE_STOP, DRO__DIVERGENCE_HALVE };
 
 typedef struct dro__train_settings {
     char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
-        train_only[DRO__TEXT_MAX];
+        train_only[DRO__TEXT_MAX], report_like[DRO__TEXT_MAX];
     int64_t epochs, steps, batch, seed, size, patience, report_every;
     double eval_every, max_time, checkpoint_every, report_lambda;
-    int32_t best, eval_train, augment, on_divergence, progressive;
+    int32_t best, eval_train, augment, on_divergence, progressive, report_tilt;
 } dro__train_settings;
 
 extern const dro__param *const dro__train_tables[DRO__TABLE_MAX];
@@ -46,6 +46,10 @@ typedef struct dro__extra {
 /* Whether the run, the network or the optimiser has a parameter of this name. */
 bool dro__net_has(const char *name);
 bool dro__optimizer_has(const char *optimizer, const char *name);
+/* The default of an optimiser's parameter in this run; NaN: it has none. */
+double dro__default_of(const dro_train *t, const char *optimizer, const char *name);
+/* The lambda of the F that is reported, NaN: the optimiser's. */
+double dro__report_lambda(const dro_train *t);
 /* Sets what the user gave for the network; for the optimiser, after the run's defaults. */
 dro_status dro__apply_net(const dro_train *t, dro_net *net);
 
@@ -100,6 +104,18 @@ typedef struct dro__task {
     int32_t mapped[DRO__EVAL_MOST];
 } dro__task;
 
+/* What a weights file says about itself. */
+typedef struct dro__weights_about {
+    char model[DRO__TEXT_MAX], loss[64], loss_settings[128]; /* "gamma=2 tau=1" */
+    double *prior; /* (classes) of the logit-adjusted loss, or NULL */
+    dro_model_shape shape;
+    bool sparse, regression, has_normal;
+    dro__normal normal;
+    char **names;
+    int32_t classes;
+    char *encoding; /* of the rows that it was trained on, or NULL */
+} dro__weights_about;
+
 /* What a model is made from: the run's settings, or a weights file. */
 typedef struct dro__model_choice {
     const char *data, *model; /* model "": by the data */
@@ -109,9 +125,10 @@ typedef struct dro__model_choice {
     bool train; /* prepare for training too */
     bool rows;  /* the linear model on sparse rows, however many features */
     const char *train_only;
-    dro_model_shape shape;       /* of a weights file; channels 0: by the data */
-    const dro_train *settings;   /* the network's parameters, or NULL */
-    const char *loss, *encoding; /* of a weights file, or NULL */
+    dro_model_shape shape;           /* of a weights file; channels 0: by the data */
+    const dro_train *settings;       /* the network's parameters, or NULL */
+    const char *encoding;            /* of a weights file, or NULL */
+    const dro__weights_about *about; /* whose loss is meant, or NULL */
 } dro__model_choice;
 
 dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro__task *task);
@@ -122,6 +139,8 @@ void dro__task_close(dro__task *task);
 dro_status dro__task_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
                               const float *w, float *logits, float *losses, const int32_t **labels);
 size_t dro__task_statistics(const dro__task *task); /* floats besides w */
+/* How many weights do not train; *sum (optional) is their checksum. */
+size_t dro__task_frozen(const dro__task *task, uint64_t *sum);
 /* Keeps the error text of a callback; returns status. */
 dro_status dro__task_remember(dro__task *task, dro_status status);
 /* After the optimiser has passed a failure on: the text that was kept. */
@@ -261,6 +280,7 @@ dro_status dro__checkpoint_write(dro_context *ctx, const char *folder, const dro
 dro_status dro__checkpoint_read(dro_context *ctx, const char *folder, dro__saved *saved,
                                 bool *found, char note[DRO__ERROR_SIZE]);
 void dro__saved_free(dro__saved *saved);
+bool dro__checkpoint_there(const char *folder);
 
 /* ---- record.c ---- */
 
@@ -277,18 +297,10 @@ char *dro__classes_text(const dro_data_info *info); /* a JSON list */
 /* The task's weights (dim) and the network's statistics to a file with its metadata. */
 dro_status dro__weights_save(dro__task *task, const char *folder, const char *name, const float *w,
                              const float *statistics);
-/* What a file says about itself. */
-typedef struct dro__weights_about {
-    char model[DRO__TEXT_MAX], loss[64];
-    dro_model_shape shape;
-    bool sparse, regression, has_normal;
-    dro__normal normal;
-    char **names;
-    int32_t classes;
-    char *encoding; /* of the rows that it was trained on, or NULL */
-} dro__weights_about;
 dro_status dro__weights_about_read(dro_context *ctx, const char *path, dro__weights_about *about);
 void dro__weights_about_free(dro__weights_about *about);
+/* The loss that the weights were trained with, for a network before it is ready. */
+dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net);
 
 /* ---- run.c ---- */
 
@@ -311,7 +323,7 @@ struct dro_train {
     double began, before; /* the clock when this process began, and the wall time before it */
     double saved_at;      /* the clock at the last checkpoint */
     dro_train_end ended;
-    bool open, have_record;
+    bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
     char *config, *result, *identity;
     struct dro__stream_run *stream; /* progressive */
 };
