@@ -83,8 +83,10 @@ static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
     int status = cli_split(args, dro_predictor_data(p), &split);
     if (status)
         return status;
+    cli_progress("evaluating");
     if (dro_predictor_evaluate(p, split, &m) != DRO_OK)
         return cli_fail("%s", dro_context_error(ctx));
+    cli_progress(NULL);
     if (cli_json(args))
         return cli_emit(metrics_json(p, m, words[split]));
     show(p, m, words[split]);
@@ -101,6 +103,10 @@ static int run(const cli_args *args)
     dro_predictor *p = NULL;
     if (!ctx)
         return 1;
+    if (!cli_json(args))
+        printf("evaluating %s on %s\n\n", weights, data);
+    fflush(stdout);
+    cli_progress("reading %s", data);
     int status = dro_predictor_open(ctx, weights, data, &p) == DRO_OK
                      ? evaluate(args, ctx, p)
                      : cli_fail("%s", dro_context_error(ctx));

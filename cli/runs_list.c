@@ -58,32 +58,13 @@ int cli_runs_split(const char *text, const char **parts, int room)
 
 /* ---- values ---- */
 
-static dro_status no_forward(void *user, const float *w, const dro_batch *parts, int part_count,
-                             float *losses)
-{
-    (void)user, (void)w, (void)parts, (void)part_count, (void)losses;
-    return DRO_ERR_STATE;
-}
-
-static dro_status no_backward(void *user, const float *w, const dro_batch *parts, int part_count,
-                              const float *coef, float *const *grads)
-{
-    (void)user, (void)w, (void)parts, (void)part_count, (void)coef, (void)grads;
-    return DRO_ERR_STATE;
-}
-
 int cli_runs_value(const cli_runs *runs, const char *optimizer, const char *name, const char *value)
 {
-    dro_problem problem = {.dim = 1, .n = 1, .forward = no_forward, .backward = no_backward};
-    dro_optimizer *opt = NULL;
     if (listed(dro_train_param, name))
         return cli_train_set(cli_name(runs->args), runs->train, name, value);
     if (is_common(name))
         return 0;
-    dro_status status = dro_optimizer_create(runs->ctx, optimizer, &problem, &opt);
-    status = status ? status : dro_optimizer_set(opt, name, value);
-    dro_optimizer_destroy(opt);
-    return status ? cli_usage("%s: %s", cli_name(runs->args), dro_context_error(runs->ctx)) : 0;
+    return cli_train_value(cli_name(runs->args), optimizer, name, value);
 }
 
 /* ---- opening ---- */

@@ -43,6 +43,9 @@ int cli_train_config(const char *command, dro_train *train, const char *path,
                      const char *optimizer);
 /* One setting, checked as far as the run itself knows it; 0 or the exit status after a line. */
 int cli_train_set(const char *command, dro_train *train, const char *name, const char *value);
+/* Whether a value is right for a parameter of an optimiser; 0 or the exit status after a line. */
+int cli_train_value(const char *command, const char *optimizer, const char *name,
+                    const char *value);
 /* The backend and threads that a config file names, where the command line does not. */
 dro_context *cli_train_context(const cli_args *args, const char *config);
 /* Names that neither the run, the network nor the optimiser has are wrong usage. */

@@ -54,23 +54,37 @@ static void time_text(char *text, size_t size, double seconds)
                  floor(fmod(seconds, 3600) / 60));
 }
 
+/* All of it on one line; in fewer letters where the terminal is narrow. */
+static void show_live(const cli_show *show, const dro_train_progress *p)
+{
+    enum { WIDE = 125 };
+    bool wide = cli_progress_width() >= WIDE;
+    char left[32], test[64] = "";
+    time_text(left, sizeof left, p->left);
+    if (show->evaluated)
+        snprintf(test, sizeof test,
+                 wide ? "  accuracy %.1f %%  worst class %.1f %%" : "  acc %.1f%%  worst %.1f%%",
+                 100 * show->accuracy, 100 * show->worst);
+    const char *on = p->evaluating ? p->evaluating : "";
+    if (wide)
+        cli_progress("epoch %.2f/%.0f  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective "
+                     "%.2f%s%s",
+                     p->epoch, p->epochs, p->examples_per_s, left, p->loss, p->objective, test,
+                     p->effective, *on ? "  evaluating " : "", on);
+    else
+        cli_progress("%.1f/%.0f  %.0f/s  %s left  loss %.3f  F %.3f%s  ess %.2f%s%s", p->epoch,
+                     p->epochs, p->examples_per_s, left, p->loss, p->objective, test, p->effective,
+                     *on ? "  " : "", on);
+}
+
 static bool on_step(void *user, const dro_train_progress *p)
 {
     cli_show *show = user;
     double now = cli_seconds();
     show->step = p->step;
     if (!show->quiet && isatty(STDERR_FILENO) && now - show->last > 0.2 && p->step > 0) {
-        char left[32], test[64] = "";
         show->last = now;
-        time_text(left, sizeof left, p->left);
-        if (show->evaluated)
-            snprintf(test, sizeof test, "  accuracy %.1f %%  worst class %.1f %%",
-                     100 * show->accuracy, 100 * show->worst);
-        cli_progress("epoch %.2f/%.0f  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective "
-                     "%.2f%s%s",
-                     p->epoch, p->epochs, p->examples_per_s, left, p->loss, p->objective, test,
-                     p->effective, p->evaluating ? "  evaluating " : "",
-                     p->evaluating ? p->evaluating : "");
+        show_live(show, p);
     }
     return caught != 0;
 }

@@ -69,6 +69,12 @@ run 0 predict --weights one/weights.safetensors --json --logits \
     --data synth:glyphs,n=120,test=30,size=12,classes=3
 json
 
+if [ -w /dev/full ]; then
+    run 1 predict --weights one/weights.safetensors --out /dev/full \
+        --data synth:glyphs,n=120,test=30,size=12,classes=3
+    has "cannot write to /dev/full: No space left on device" err
+fi
+
 # ---- a table: groups, and other files encoded as training's was ----
 awk 'BEGIN { print "age,job,place,y"; for (i = 0; i < 300; i++) { x = sin(i * i);
     print 40 + 10 * x "," (i % 3 ? "cook" : "nurse") "," (i % 5 ? "here" : "there") "," (x > i % 3 - 1 ? "p" : "q") } }' >table.csv
@@ -129,6 +135,8 @@ wrong 2 train --optimizer recovr
 wrong 2 train --set lamda=1
 wrong 2 train --set lambda
 wrong 2 train --epochs many
+wrong 2 train --lr abc
+wrong 2 train --set tilt=all
 wrong 2 train --epochs -1
 wrong 2 train --max-time soon
 wrong 2 train --optimizer sgd --lambda 5
@@ -137,10 +145,10 @@ wrong 2 train --precision fp64
 wrong 2 train --backend cpu --precision bf16
 wrong 1 train --config missing.json
 wrong 2 eval --data synth:glyphs
-wrong 1 eval --weights one/result.json --data synth:glyphs
-wrong 1 eval --weights missing.safetensors --data synth:glyphs
-wrong 1 eval --weights one/weights.safetensors --data synth:glyphs
-wrong 2 eval --weights one/weights.safetensors --data synth:glyphs,size=12 --split all
+wrong 1 eval --json --weights one/result.json --data synth:glyphs
+wrong 1 eval --json --weights missing.safetensors --data synth:glyphs
+wrong 1 eval --json --weights one/weights.safetensors --data synth:glyphs
+wrong 2 eval --json --weights one/weights.safetensors --data synth:glyphs,size=12 --split all
 wrong 2 predict --weights one/weights.safetensors
 wrong 1 predict --weights one/weights.safetensors missing.png
 wrong 2 predict --weights one/weights.safetensors --data synth:glyphs,size=12,n=9 --format xml
@@ -153,7 +161,7 @@ wrong 1 train --json --out run.toml/below
 wrong 1 train --json --out one --resume --lr 7
 wrong 1 train --json --patience 3 --out six
 wrong 1 train --json --data synth:glyphs,n=200,holdout=0.1 --best auroc --out six
-wrong 1 eval --weights table/weights.safetensors --data csv:other.csv
+wrong 1 eval --json --weights table/weights.safetensors --data csv:other.csv
 wrong 1 predict --weights table/weights.safetensors --data csv:rows.csv
 wrong 1 train --json --progressive --out six
 wrong 1 train --json --progressive --data libsvm:rows --out six
