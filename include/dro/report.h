@@ -25,6 +25,7 @@ typedef struct dro_report dro_report;
     X(DRO_MEASURE_ACCURACY, "accuracy", "Accuracy", 1, "%")                                        \
     X(DRO_MEASURE_BALANCED, "balanced_accuracy", "Balanced accuracy", 1, "%")                      \
     X(DRO_MEASURE_WORST, "worst_class_accuracy", "Worst class", 1, "%")                            \
+    X(DRO_MEASURE_WORST_GROUP, "worst_group_accuracy", "Worst group", 1, "%")                      \
     X(DRO_MEASURE_F1, "macro_f1", "Macro F1", 1, "%")                                              \
     X(DRO_MEASURE_AUROC, "auroc", "AUROC", 1, "%")                                                 \
     X(DRO_MEASURE_CALIBRATION, "calibration_error", "Calibration error", -1, "%")                  \

@@ -35,7 +35,9 @@ static const char *value_of(const dro__trial *t, const char *name)
         return t->backend;
     if (strcmp(name, "seed") == 0)
         return t->seed;
-    return dro__trial_setting(t, name);
+    const char *value = dro__trial_setting(t, name);
+    bool unset = strcmp(name, "epochs") == 0 && value && strcmp(value, "0") == 0;
+    return unset ? NULL : value;
 }
 
 bool dro__page_values(dro__buffer *out, const dro_report *report, int32_t method, const char *name)
