@@ -135,9 +135,7 @@ static int report(const cli_args *args, subject *s, double *ms, int count, doubl
             dro_context_threads(s->ctx), "batch", (json_int_t)batch, "ms_per_step", median,
             "ms_min", ms[0], "ms_max", ms[count - 1], "examples_per_s", batch / (median * 1e-3),
             "peak_gflops", peak * 1e-9, "share_of_peak", share, "peak_mib", peak_mib));
-    printf("%s, %s, batch %.0f, backend %s, %d threads: %.2f ms per step (%.2f to %.2f)\n",
-           cli_text(args, "model"), cli_text(args, "optimizer"), batch, dro_context_backend(s->ctx),
-           dro_context_threads(s->ctx), median, ms[0], ms[count - 1]);
+    printf("%.2f ms per step (%.2f to %.2f)\n", median, ms[0], ms[count - 1]);
     printf("%.0f examples/s, %.0f %% of the %.0f GFLOP/s that this machine does at its best, %.0f "
            "MiB at most\n",
            batch / (median * 1e-3), 100 * share, peak * 1e-9, peak_mib);
@@ -185,6 +183,11 @@ static int run(const cli_args *args)
     if (!s.ctx)
         return 1;
     dro_status status = prepare(&s, args, &shape);
+    if (status == DRO_OK && !cli_json(args))
+        printf("%s, %s, batch %lld, backend %s, %d threads\n", cli_text(args, "model"),
+               cli_text(args, "optimizer"), cli_integer(args, "batch"), dro_context_backend(s.ctx),
+               dro_context_threads(s.ctx));
+    fflush(stdout);
     int result = status == DRO_OK ? run_rounds(args, &s)
                                   : cli_fail("bench step: %s", status == DRO_ERR_MEMORY
                                                                    ? "out of memory"

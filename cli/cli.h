@@ -72,11 +72,14 @@ int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A progress line on stderr when that is a terminal; NULL clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int cli_progress_width(void); /* letters that fit on it */
 /* Prints one JSON document on stdout and releases it; returns 0, or 1 if stdout failed. */
 int cli_emit(json_t *document);
 
 /* A number, or null when it is not finite: JSON has no NaN. */
 json_t *cli_number(double value);
+/* A text, or null; what is not UTF-8 has no place in JSON. */
+json_t *cli_text_json(const char *text);
 
 /* Texts that come from files: bytes that would steer a terminal become '?'. Returns text. */
 char *cli_clean(char *text);

@@ -15,6 +15,7 @@ static int make_list(cli_runs *runs, const char *const *optimizers, int count, i
             if (!cli_runs_add(runs, name, optimizers[i], seed + k, NULL, NULL, 0))
                 return 1;
         }
+    cli_runs_same_objective(runs);
     return 0;
 }
 
@@ -94,9 +95,11 @@ const cli_command cmd_compare = {
         "batches.\n"
         "A flag or --set NAME=VALUE is for all that have the parameter, --set recover.lambda=5 "
         "for\n"
-        "one of them. The table is mean +- standard error over the seeds, on the test set; DIR "
-        "gets\n"
-        "report.html. Stopped or killed, the same command goes on: what is done is not run again.",
+        "one of them. The table is mean +- standard error over the seeds, on the test set; F is "
+        "the\n"
+        "same function for all, that of the first robust optimiser. DIR gets report.html. "
+        "Stopped or\n"
+        "killed, the same command goes on: what is done is not run again.",
     .options = options,
     .run = run,
 };

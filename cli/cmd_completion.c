@@ -164,7 +164,8 @@ static void zsh_command(const cli_command *c)
     printf("    '%s') _arguments", c->name);
     for (int i = 0; (o = cli_option_at(c, i)); i++) {
         value_kind kind = kind_of(o);
-        printf(" \\\n        '%s--%s[", kind == VALUE_NONE ? "" : "*", o->name);
+        printf(" \\\n        '%s--%s%s[", kind == VALUE_NONE ? "" : "*", o->name,
+               kind == VALUE_NONE ? "" : "=");
         zsh_text(o->meaning);
         putchar(']');
         if (kind != VALUE_NONE) {

@@ -4,28 +4,48 @@
 #include <math.h>
 #include <string.h>
 
+static void put_groups(json_t *o, const dro_data_info *info, const dro_metrics *m)
+{
+    json_t *per_group = json_array(), *names = json_array();
+    for (int32_t k = 0; k < m->groups; k++) {
+        json_array_append_new(per_group, cli_number(m->per_group[k]));
+        json_array_append_new(names, cli_text_json(info->group_names[k]));
+    }
+    if (m->groups) {
+        json_object_set_new(o, "worst_group_accuracy", cli_number(m->worst_group_accuracy));
+        json_object_set(o, "per_group", per_group);
+        json_object_set(o, "groups", names);
+    }
+    json_decref(per_group);
+    json_decref(names);
+}
+
 static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const char *split)
 {
     json_t *per_class = json_array(), *confusion = json_array(), *names = json_array();
     for (int32_t k = 0; k < m->classes; k++) {
         json_t *row = json_array();
         json_array_append_new(per_class, cli_number(m->per_class[k]));
-        json_array_append_new(names, json_string(dro_predictor_class_name(p, k)));
+        json_array_append_new(names, cli_text_json(dro_predictor_class_name(p, k)));
         for (int32_t j = 0; j < m->classes; j++)
             json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
         json_array_append_new(confusion, row);
     }
     json_t *skipped = json_array();
     for (int k = 0; dro_predictor_note(p, k); k++)
-        json_array_append_new(skipped, json_string(dro_predictor_note(p, k)));
-    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                     "model", dro_predictor_model(p), "split", split, "examples",
-                     (json_int_t)m->examples, "loss", cli_number(m->loss), "accuracy",
-                     cli_number(m->accuracy), "balanced_accuracy", cli_number(m->balanced_accuracy),
-                     "worst_class_accuracy", cli_number(m->worst_class_accuracy), "macro_f1",
-                     cli_number(m->macro_f1), "auroc", cli_number(m->auroc), "calibration_error",
-                     cli_number(m->calibration_error), "per_class", per_class, "confusion",
-                     confusion, "classes", names, "skipped", skipped);
+        json_array_append_new(skipped, cli_text_json(dro_predictor_note(p, k)));
+    json_t *o = json_pack(
+        "{s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "loss_name",
+        dro_predictor_loss(p), "model", dro_predictor_model(p), "split", split, "examples",
+        (json_int_t)m->examples, "loss", cli_number(m->loss), "accuracy", cli_number(m->accuracy),
+        "balanced_accuracy", cli_number(m->balanced_accuracy), "worst_class_accuracy",
+        cli_number(m->worst_class_accuracy), "macro_f1", cli_number(m->macro_f1), "auroc",
+        cli_number(m->auroc), "calibration_error", cli_number(m->calibration_error), "per_class",
+        per_class, "confusion", confusion, "classes", names);
+    if (o)
+        json_object_set_new(o, "skipped", skipped);
+    put_groups(o, dro_predictor_data(p), m);
+    return o;
 }
 
 /* The class names as the model has them, for the table. */
@@ -40,7 +60,7 @@ static void show(dro_predictor *p, const dro_metrics *m, const char *split)
     info.class_names = names;
     cli_show_classes(m, &info, false);
     printf("\n");
-    cli_show_metrics(split, m);
+    cli_show_metrics(split, m, dro_predictor_loss(p));
 }
 
 int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split)
@@ -74,8 +94,10 @@ static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
     int status = cli_split(args, dro_predictor_data(p), &split);
     if (status)
         return status;
+    cli_progress("evaluating");
     if (dro_predictor_evaluate(p, split, &m) != DRO_OK)
         return cli_fail("%s", dro_context_error(ctx));
+    cli_progress(NULL);
     if (cli_json(args))
         return cli_emit(metrics_json(p, m, words[split]));
     cli_tell_skipped(p);
@@ -93,6 +115,10 @@ static int run(const cli_args *args)
     dro_predictor *p = NULL;
     if (!ctx)
         return 1;
+    if (!cli_json(args))
+        printf("evaluating %s on %s\n\n", weights, data);
+    fflush(stdout);
+    cli_progress("reading %s", data);
     int status = dro_predictor_open(ctx, weights, data, &p) == DRO_OK
                      ? evaluate(args, ctx, p)
                      : cli_fail("%s", dro_context_error(ctx));

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* realpath */
 #include "train.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@ typedef enum format { CSV, JSONL, NPY, JSON } format; /* JSON: one list */
 
 typedef struct output {
     FILE *to;
+    const char *name; /* of where it goes */
     format format;
     bool logits, real; /* real: a real-valued output */
     int32_t classes;
@@ -89,7 +91,7 @@ static void json_row(const output *o, int64_t id, const float *logits, const dou
 {
     json_t *row = json_object(), *list = json_array();
     if (o->paths)
-        json_object_set_new(row, "path", json_string(o->paths[id]));
+        json_object_set_new(row, "path", cli_text_json(o->paths[id]));
     else
         json_object_set_new(row, "example", json_integer(o->records[id]));
     if (o->real) {
@@ -97,7 +99,7 @@ static void json_row(const output *o, int64_t id, const float *logits, const dou
     } else {
         json_object_set_new(row, "class",
                             isnan(p[best]) ? json_null()
-                                           : json_string(dro_predictor_class_name(o->p, best)));
+                                           : cli_text_json(dro_predictor_class_name(o->p, best)));
         json_object_set_new(row, "probability", cli_number(p[best]));
         for (int32_t k = 0; k < o->classes; k++)
             json_array_append_new(list, cli_number(o->logits ? (double)logits[k] : p[k]));
@@ -140,6 +142,11 @@ static void npy_row(const output *o, const float *logits, const double *p)
 
 /* ---- the loop ---- */
 
+static int cannot_write(const char *name)
+{
+    return cli_fail("cannot write to %s: %s", name, strerror(errno));
+}
+
 static int predict(dro_context *ctx, const output *o, dro_split split, int64_t count)
 {
     int32_t columns = o->real ? 1 : o->classes;
@@ -165,11 +172,12 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
             else
                 (o->format == CSV ? csv_row : json_row)(o, first + (int64_t)i, row, p, best);
         }
-        fflush(o->to);
+        if (fflush(o->to) != 0 || ferror(o->to)) /* a full disk, or nobody who reads */
+            status = o->to == stdout ? cli_finish(1) : cannot_write(o->name);
         cli_progress("%lld of %lld", (long long)first + (long long)some, (long long)count);
     }
     if (status == 0 && o->format == JSON)
-        fputs("\n]\n", o->to);
+        fputs(count ? "\n]\n" : "[]\n", o->to);
     free(logits);
     free(p);
     cli_progress(NULL);
@@ -192,8 +200,9 @@ static int open_output(const cli_args *args, output *o)
                                              : NPY;
     if (o->format == NPY && strcmp(word, "npy") != 0)
         return cli_usage("predict: --format %s: expected csv, jsonl, json or npy", word);
+    o->name = out ? out : "standard output";
     o->to = out ? fopen(out, "wb") : stdout;
-    return o->to ? 0 : cli_fail("cannot write %s", out);
+    return o->to ? 0 : cannot_write(out);
 }
 
 static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, bool named)
@@ -220,7 +229,7 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
     if (o.to == stdout)
         return cli_finish(status);
     if (fclose(o.to) != 0 && status == 0)
-        status = cli_fail("cannot write %s", cli_text(args, "out"));
+        status = cannot_write(o.name);
     return status;
 }
 
@@ -257,6 +266,7 @@ static int run(const cli_args *args)
     dro_predictor *p = NULL;
     if (!ctx)
         return 1;
+    cli_progress("reading %s", named ? "the images" : data);
     int status = named ? write_list(args, list) : 0;
     snprintf(spec, sizeof spec, "list:%s,root=/", list);
     if (status == 0 && dro_predictor_open(ctx, weights, named ? spec : data, &p) != DRO_OK)

@@ -35,7 +35,9 @@ static void show_end(const dro_train *train, const char *folder)
     };
     const dro_train_record *r = dro_train_last(train);
     dro_train_end ended = dro_train_ended(train);
+    char loss[64] = "";
     cli_progress(NULL);
+    dro_train_get(train, "loss", loss, sizeof loss);
     if (ended < sizeof why / sizeof why[0] && why[ended])
         fputs(why[ended], stdout);
     if (!r)
@@ -51,13 +53,14 @@ static void show_end(const dro_train *train, const char *folder)
     if (r->has_train)
         printf("\n");
     if (r->has_test)
-        cli_show_metrics("test", &r->test);
+        cli_show_metrics("test", &r->test, *loss ? loss : NULL);
     if (r->has_holdout)
-        cli_show_metrics("holdout", &r->holdout);
+        cli_show_metrics("holdout", &r->holdout, *loss ? loss : NULL);
     printf("%-8s %.1f s, %llu steps, %llu examples\n", "time", r->seconds,
            (unsigned long long)r->info.step, (unsigned long long)r->info.examples);
-    printf("%-8s %s/weights.safetensors, result.json, metrics.jsonl, config.json\n", "files",
-           folder);
+    printf("%-8s %s/weights.safetensors, result.json, metrics.jsonl, config.json, TensorBoard's "
+           "events\n",
+           "files", folder);
 }
 
 static int finish(const cli_args *args, dro_context *ctx, const dro_train *train, dro_status status,
@@ -76,7 +79,7 @@ static int finish(const cli_args *args, dro_context *ctx, const dro_train *train
     }
     json_t *result = json_loads(dro_train_result(train), 0, NULL);
     if (result)
-        json_object_set_new(result, "folder", json_string(folder));
+        json_object_set_new(result, "folder", cli_text_json(folder));
     return cli_emit(result);
 }
 
@@ -145,10 +148,11 @@ const cli_command cmd_train = {
     .name = "train",
     .usage = "[--data SPEC] [--model NAME] [--optimizer NAME] [--out DIR] [--set NAME=VALUE ...]",
     .summary = "train a model: data in, weights and a table out",
-    .details = "Without --data it trains on synth:glyphs, made-up images, in under two minutes.\n"
-               "The folder gets config.json, metrics.jsonl, result.json, weights.safetensors and\n"
-               "checkpoints. A run that was stopped or killed goes on with --resume --out DIR and\n"
-               "ends with the same weights.",
+    .details =
+        "Without --data it trains on synth:glyphs, made-up images, in under two minutes.\n"
+        "The folder gets config.json, metrics.jsonl, result.json, weights.safetensors, an\n"
+        "event file for TensorBoard and checkpoints. A run that was stopped or killed goes on\n"
+        "with --resume --out DIR and ends with the same weights.",
     .options = options,
     .run = run,
 };

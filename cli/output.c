@@ -40,10 +40,16 @@ int cli_usage(const char *format, ...)
     return 2;
 }
 
+int cli_progress_width(void)
+{
+    struct winsize size;
+    bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    return known ? size.ws_col - 1 : 79;
+}
+
 void cli_progress(const char *format, ...)
 {
     char text[1024];
-    struct winsize size;
     if (!isatty(STDERR_FILENO) || (!format && !progress_shown))
         return;
     fputs("\r\033[K", stderr);
@@ -53,8 +59,7 @@ void cli_progress(const char *format, ...)
         va_start(list, format);
         vsnprintf(text, sizeof text, format, list);
         va_end(list);
-        bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-        fprintf(stderr, "%.*s", known ? size.ws_col - 1 : 79, text); /* one line, never two */
+        fprintf(stderr, "%.*s", cli_progress_width(), text); /* one line, never two */
     }
     fflush(stderr);
 }
@@ -78,6 +83,12 @@ int cli_finish(int status)
 json_t *cli_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *cli_text_json(const char *text)
+{
+    json_t *made = text ? json_string(text) : json_null();
+    return made ? made : json_string("(not UTF-8)");
 }
 
 int cli_emit(json_t *document)

@@ -4,12 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-json_t *cli_text_json(const char *text)
-{
-    json_t *made = text ? json_string(text) : json_null();
-    return made ? made : json_string("(not UTF-8)");
-}
-
 static json_t *method_json(const dro_report_method *m)
 {
     json_t *measures = json_object();
@@ -89,4 +83,6 @@ void cli_report_table(dro_report *report)
             cli_report_cell(table, &m.measures[shown[i]], shown[i]);
     }
     cli_table_print(table);
+    if (dro_report_objective(report))
+        printf("\nF, on the training set: %s\n", dro_report_objective(report));
 }

@@ -62,6 +62,8 @@ int cli_runs_check(const cli_runs *runs, const char *const *optimizers, int coun
  * NULL: no memory, after a line. */
 cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, long long seed,
                       const char *data, const char *const *own, int count);
+/* All runs report the same F: the objective of the first one that is robust. */
+void cli_runs_same_objective(cli_runs *runs);
 /* Whether the run, the network or the optimiser has this parameter. */
 bool cli_runs_knows(const char *optimizer, const char *name);
 /* Whether a parameter may have this value; the network's are checked when the run begins. */
@@ -94,8 +96,6 @@ json_t *cli_runs_json(const cli_runs *runs);
 void cli_report_table(dro_report *report);
 json_t *cli_report_methods(dro_report *report);
 json_t *cli_report_notes(dro_report *report);
-/* A text, or null; what is not UTF-8 has no place in JSON. */
-json_t *cli_text_json(const char *text);
 void cli_report_cell(cli_table *table, const dro_statistic *s, dro_measure measure);
 dro_statistic cli_statistic(const double *values, int count);
 

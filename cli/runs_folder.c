@@ -71,16 +71,18 @@ static bool holds(const json_t *words, const json_t *word)
     return false;
 }
 
-/* A word that only one of them has, or NULL. */
+/* A word that only one of them has, or NULL; one that the user gave before one that follows from it. */
 static const char *differing(const json_t *a, const json_t *b)
 {
+    const char *found = NULL, *follows = "--set=report_";
     for (int turn = 0; turn < 2; turn++) {
         const json_t *one = turn ? b : a, *other = turn ? a : b;
         for (size_t k = 0; k < json_array_size(one); k++)
-            if (!holds(other, json_array_get(one, k)))
-                return json_string_value(json_array_get(one, k));
+            if (!holds(other, json_array_get(one, k)) &&
+                (!found || strncmp(found, follows, strlen(follows)) == 0))
+                found = json_string_value(json_array_get(one, k));
     }
-    return NULL;
+    return found;
 }
 
 static bool has_run(const cli_runs *runs, const cli_one *one)

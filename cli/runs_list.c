@@ -58,32 +58,13 @@ int cli_runs_split(const char *text, const char **parts, int room)
 
 /* ---- values ---- */
 
-static dro_status no_forward(void *user, const float *w, const dro_batch *parts, int part_count,
-                             float *losses)
-{
-    (void)user, (void)w, (void)parts, (void)part_count, (void)losses;
-    return DRO_ERR_STATE;
-}
-
-static dro_status no_backward(void *user, const float *w, const dro_batch *parts, int part_count,
-                              const float *coef, float *const *grads)
-{
-    (void)user, (void)w, (void)parts, (void)part_count, (void)coef, (void)grads;
-    return DRO_ERR_STATE;
-}
-
 int cli_runs_value(const cli_runs *runs, const char *optimizer, const char *name, const char *value)
 {
-    dro_problem problem = {.dim = 1, .n = 1, .forward = no_forward, .backward = no_backward};
-    dro_optimizer *opt = NULL;
     if (listed(dro_train_param, name))
         return cli_train_set(cli_name(runs->args), runs->train, name, value);
     if (is_common(name))
         return 0;
-    dro_status status = dro_optimizer_create(runs->ctx, optimizer, &problem, &opt);
-    status = status ? status : dro_optimizer_set(opt, name, value);
-    dro_optimizer_destroy(opt);
-    return status ? cli_usage("%s: %s", cli_name(runs->args), dro_context_error(runs->ctx)) : 0;
+    return cli_train_value(cli_name(runs->args), optimizer, name, value);
 }
 
 /* ---- opening ---- */
@@ -271,6 +252,46 @@ static void add_default(json_t *words, const char *name, const char *value)
     add_word(words, "set", pair);
 }
 
+/* The value of a setting in a run's words, or NULL. */
+static const char *word_value(const cli_one *one, const char *name)
+{
+    char flag[80], set[80];
+    const char *found = NULL;
+    size_t index;
+    json_t *word;
+    snprintf(flag, sizeof flag, "--%s=", name);
+    snprintf(set, sizeof set, "--set=%s=", name);
+    json_array_foreach(one->words, index, word)
+    {
+        const char *text = json_string_value(word);
+        for (int k = 0; k < 2; k++) {
+            const char *prefix = k ? set : flag;
+            if (text && strncmp(text, prefix, strlen(prefix)) == 0)
+                found = text + strlen(prefix);
+        }
+    }
+    return found;
+}
+
+/* What F is for: the first robust method's objective. */
+void cli_runs_same_objective(cli_runs *runs)
+{
+    const cli_one *first = NULL;
+    for (int k = 0; k < runs->count && !first; k++)
+        if (cli_runs_knows(runs->list[k].optimizer, "lambda"))
+            first = &runs->list[k];
+    if (!first)
+        return;
+    const char *lambda = word_value(first, "lambda"), *tilt = word_value(first, "tilt");
+    bool level = tilt && strcmp(tilt, "none") != 0;
+    for (int k = 0; k < runs->count; k++) {
+        json_t *words = runs->list[k].words;
+        add_default(words, lambda ? "report_lambda" : "report_like",
+                    lambda ? lambda : first->optimizer);
+        add_default(words, "report_tilt", level ? tilt : "example");
+    }
+}
+
 cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, long long seed,
                       const char *data, const char *const *own, int count)
 {
@@ -302,7 +323,5 @@ cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, l
     add_flags(one->words, runs->args, optimizer);
     for (int k = 0; k < count; k++)
         add_word(one->words, "set", own[k]);
-    if (cli_given(runs->args, "lambda", 0) && count == 0) /* F is then the same function for all */
-        add_default(one->words, "report_lambda", cli_text(runs->args, "lambda"));
     return one;
 }

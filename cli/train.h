@@ -45,6 +45,9 @@ int cli_train_config(const char *command, dro_train *train, const char *path,
                      const char *optimizer);
 /* One setting, checked as far as the run itself knows it; 0 or the exit status after a line. */
 int cli_train_set(const char *command, dro_train *train, const char *name, const char *value);
+/* Whether a value is right for a parameter of an optimiser; 0 or the exit status after a line. */
+int cli_train_value(const char *command, const char *optimizer, const char *name,
+                    const char *value);
 /* The backend and threads that a config file names, where the command line does not. */
 dro_context *cli_train_context(const cli_args *args, const char *config);
 /* Names that neither the run, the network nor the optimiser has are wrong usage. */
@@ -71,7 +74,7 @@ void cli_tell_skipped(const dro_predictor *predictor);
 int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split);
 /* The per-class table of a measured split. */
 void cli_show_classes(const dro_metrics *m, const dro_data_info *info, bool train_counts);
-/* "accuracy 93.2 %, balanced 92.9 %, ..." */
-void cli_show_metrics(const char *name, const dro_metrics *m);
+/* "accuracy 93.2 %, balanced 92.9 %, ..."; loss: its name, or NULL. */
+void cli_show_metrics(const char *name, const dro_metrics *m, const char *loss);
 
 #endif

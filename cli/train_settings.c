@@ -90,6 +90,39 @@ static bool seconds_of(const char *text, char *out, size_t size)
 
 static dro_context *context_of; /* holds the error texts */
 
+static dro_status no_forward(void *user, const float *w, const dro_batch *parts, int part_count,
+                             float *losses)
+{
+    (void)user, (void)w, (void)parts, (void)part_count, (void)losses;
+    return DRO_ERR_STATE;
+}
+
+static dro_status no_backward(void *user, const float *w, const dro_batch *parts, int part_count,
+                              const float *coef, float *const *grads)
+{
+    (void)user, (void)w, (void)parts, (void)part_count, (void)coef, (void)grads;
+    return DRO_ERR_STATE;
+}
+
+int cli_train_value(const char *command, const char *optimizer, const char *name, const char *value)
+{
+    dro_problem problem = {.dim = 1, .n = 1, .forward = no_forward, .backward = no_backward};
+    dro_optimizer *opt = NULL;
+    dro_status status = dro_optimizer_create(context_of, optimizer, &problem, &opt);
+    status = status ? status : dro_optimizer_set(opt, name, value);
+    dro_optimizer_destroy(opt);
+    return status ? cli_usage("%s: %s", command, dro_context_error(context_of)) : 0;
+}
+
+static bool has(const char *optimizer, const char *name)
+{
+    dro_param p;
+    for (int i = 0; dro_optimizer_param(optimizer, i, &p) == DRO_OK; i++)
+        if (strcmp(p.name, name) == 0)
+            return true;
+    return false;
+}
+
 static int set(const char *command, dro_train *train, const char *name, const char *value)
 {
     char seconds[40];
@@ -104,6 +137,13 @@ static int set(const char *command, dro_train *train, const char *name, const ch
                              value);
         if (strcmp(value, "0") != 0)
             value = seconds;
+    }
+    char optimizer[4096];
+    dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
+    if (!own(name) && has(optimizer, name)) {
+        int status = cli_train_value(command, optimizer, name, value);
+        if (status)
+            return status;
     }
     if (dro_train_set(train, name, value) == DRO_OK)
         return 0;
@@ -332,7 +372,13 @@ static int take_precision(const cli_args *args, const char *command, dro_train *
     if (!word)
         return 0;
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
-        if (strcmp(word, words[k]) == 0)
+        if (strcmp(word, words[k]) == 0 && k > 0 &&
+            strcmp(dro_context_backend(context_of), "cuda") != 0)
+            return cli_usage(
+                "%s: --precision %s: the backend %s computes in fp32: leave it out, or "
+                "use --backend cuda",
+                command, word, dro_context_backend(context_of));
+        else if (strcmp(word, words[k]) == 0)
             return set(command, train, "precision", word);
     return cli_usage("%s: --precision %s: expected fp32, tf32 or bf16", command, word);
 }

@@ -54,6 +54,29 @@ static void time_text(char *text, size_t size, double seconds)
                  floor(fmod(seconds, 3600) / 60));
 }
 
+/* All of it on one line; in fewer letters where the terminal is narrow. */
+static void show_live(const cli_show *show, const dro_train_progress *p)
+{
+    enum { WIDE = 125 };
+    bool wide = cli_progress_width() >= WIDE;
+    char left[32], test[64] = "";
+    time_text(left, sizeof left, p->left);
+    if (show->evaluated)
+        snprintf(test, sizeof test,
+                 wide ? "  accuracy %.1f %%  worst class %.1f %%" : "  acc %.1f%%  worst %.1f%%",
+                 100 * show->accuracy, 100 * show->worst);
+    const char *on = p->evaluating ? p->evaluating : "";
+    if (wide)
+        cli_progress("epoch %.2f/%.0f  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective "
+                     "%.2f%s%s",
+                     p->epoch, p->epochs, p->examples_per_s, left, p->loss, p->objective, test,
+                     p->effective, *on ? "  evaluating " : "", on);
+    else
+        cli_progress("%.1f/%.0f  %.0f/s  %s left  loss %.3f  F %.3f%s  ess %.2f%s%s", p->epoch,
+                     p->epochs, p->examples_per_s, left, p->loss, p->objective, test, p->effective,
+                     *on ? "  " : "", on);
+}
+
 static bool on_step(void *user, const dro_train_progress *p)
 {
     cli_show *show = user;
@@ -61,17 +84,8 @@ static bool on_step(void *user, const dro_train_progress *p)
     show->step = p->step;
     if (!show->quiet && !show->to && isatty(STDERR_FILENO) && now - show->last > 0.2 &&
         p->step > 0) {
-        char left[32], test[64] = "";
         show->last = now;
-        time_text(left, sizeof left, p->left);
-        if (show->evaluated)
-            snprintf(test, sizeof test, "  accuracy %.1f %%  worst class %.1f %%",
-                     100 * show->accuracy, 100 * show->worst);
-        cli_progress("epoch %.2f/%.0f  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective "
-                     "%.2f%s%s",
-                     p->epoch, p->epochs, p->examples_per_s, left, p->loss, p->objective, test,
-                     p->effective, p->evaluating ? "  evaluating " : "",
-                     p->evaluating ? p->evaluating : "");
+        show_live(show, p);
     }
     return caught != 0 || (show->stop && atomic_load(show->stop));
 }
@@ -133,24 +147,48 @@ dro_train_watch cli_show_watch(cli_show *show)
 
 /* ---- at the end ---- */
 
-void cli_show_metrics(const char *name, const dro_metrics *m)
+void cli_show_metrics(const char *name, const dro_metrics *m, const char *loss)
 {
+    bool usual = !loss || (strcmp(loss, "focal") != 0 && strcmp(loss, "logit-adjusted") != 0);
+    const char *of = usual ? "" : loss, *space = usual ? "" : " ";
     printf("%-8s ", name);
     if (m->classes == 0) {
-        printf("loss %.5g\n", m->loss);
+        printf("%s%sloss %.5g\n", of, space, m->loss);
         return;
     }
     printf("accuracy %.2f %%  balanced %.2f %%  worst class %.2f %%  macro F1 %.4f",
            100 * m->accuracy, 100 * m->balanced_accuracy, 100 * m->worst_class_accuracy,
            m->macro_f1);
+    if (isfinite(m->worst_group_accuracy))
+        printf("  worst group %.2f %%", 100 * m->worst_group_accuracy);
     if (isfinite(m->auroc))
         printf("  AUROC %.4f", m->auroc);
-    printf("  calibration error %.4f  loss %.4f\n", m->calibration_error, m->loss);
+    printf("  calibration error %.4f  %s%sloss %.4f\n", m->calibration_error, of, space, m->loss);
+}
+
+enum { MOST = 40 }; /* rows of a table */
+
+static void show_groups(const dro_metrics *m, const dro_data_info *info)
+{
+    static const char *const headers[] = {">group", "name", ">examples", ">accuracy"};
+    printf("\n");
+    cli_table *t = cli_table_create(4, headers);
+    for (int32_t k = 0; k < m->groups && k < MOST; k++) {
+        cli_table_cell(t, "%d", k);
+        cli_table_cell(t, "%s", info->group_names[k]);
+        cli_table_cell(t, "%lld", (long long)m->group_counts[k]);
+        if (m->group_counts[k])
+            cli_table_cell(t, "%.1f %%", 100 * m->per_group[k]);
+        else
+            cli_table_cell(t, "-");
+    }
+    cli_table_print(t);
+    if (m->groups > MOST)
+        printf("... %d more groups: result.json has them all\n", m->groups - MOST);
 }
 
 void cli_show_classes(const dro_metrics *m, const dro_data_info *info, bool train_counts)
 {
-    enum { MOST = 40 };
     static const char *const headers[] = {">class", "name", ">examples", ">accuracy",
                                           ">trained on"};
     if (m->classes == 0)
@@ -171,4 +209,6 @@ void cli_show_classes(const dro_metrics *m, const dro_data_info *info, bool trai
     cli_table_print(t);
     if (m->classes > MOST)
         printf("... %d more classes: result.json has them all\n", m->classes - MOST);
+    if (m->groups)
+        show_groups(m, info);
 }

@@ -48,6 +48,13 @@ losses=$(sed -n 's/.*"log_u":[^,]*,"loss":\([^,]*\),.*/\1/p' first/*/metrics.jso
 [ "$(cat first/*/metrics.jsonl | wc -l)" -eq 3 ] || fail "not one evaluation of each"
 [ "$losses" -eq 1 ] || fail "the first batches differ: $losses losses"
 
+# Without --lambda F is still one function: that of the first robust one, with its default.
+[ "$(grep -h -A1 '"F": {' first/*/result.json | grep -c '"lambda": 20')" -eq 3 ] ||
+    fail "F is not the same function for all"
+run 0 compare --data synth:glyphs,n=120,test=30,size=12,classes=3 --steps 1 --batch 20 --seeds 1 \
+    --optimizers sgd,recover --set recover.lambda=3 --set recover.tilt=class --out tilted
+has "F, on the training set: lambda 3 over classes"
+
 # ---- stopped and killed ----
 long="--data synth:glyphs,n=120,test=30,size=12,classes=3 --epochs 60 --batch 20 --threads 2 --jobs 2 --seeds 1"
 run 0 compare $long --out whole --json

@@ -70,6 +70,39 @@ cp out _dro
 has "#compdef dro"
 if command -v zsh >/dev/null 2>&1; then
     zsh -n ./_dro || fail "zsh does not read its completion"
+    mkdir -p folder
+    cat >lines <<'END'
+dro tra
+dro train --optimizer reco
+dro train --optimizer=reco
+dro train --data syn
+dro train --tilt gro
+dro train --config ru
+dro train --out fol
+dro bench mem
+dro list opt
+dro eval --wei
+END
+    # Types each line into an interactive zsh, presses tab, and writes down what stands there then.
+    cat >try.zsh <<'END'
+zmodload zsh/zpty
+zpty z 'TERM=dumb zsh -f -i'
+zpty -w z 'fpath=($PWD $fpath); autoload -U compinit; compinit -u -D'
+zpty -w z 'show() { print -r -- "$BUFFER" >>shown; BUFFER= }; zle -N show; bindkey "^X" show; : >ready'
+for k in {1..100}; do [[ -e ready ]] && break; sleep 0.1; done
+count=0
+while IFS= read -r line; do
+    zpty -w -n z "$line"$'\t\C-x'
+    (( count++ ))
+    for k in {1..100}; do [[ -e shown && $(wc -l <shown) -ge $count ]] && break; sleep 0.05; done
+done <lines
+END
+    zsh -f try.zsh </dev/null >said 2>&1
+    what="zsh's completion"
+    [ -s shown ] && cp shown out || cp said out
+    same completion_zsh.txt
+else
+    echo "zsh's completion: only looked at, there is no zsh here"
 fi
 run 2 completion fish
 silent out

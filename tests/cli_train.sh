@@ -69,6 +69,30 @@ run 0 predict --weights one/weights.safetensors --json --logits \
     --data synth:glyphs,n=120,test=30,size=12,classes=3
 json
 
+if [ -w /dev/full ]; then
+    run 1 predict --weights one/weights.safetensors --out /dev/full \
+        --data synth:glyphs,n=120,test=30,size=12,classes=3
+    has "cannot write to /dev/full: No space left on device" err
+fi
+
+# ---- a table: groups, and other files encoded as training's was ----
+awk 'BEGIN { print "age,job,place,y"; for (i = 0; i < 300; i++) { x = sin(i * i);
+    print 40 + 10 * x "," (i % 3 ? "cook" : "nurse") "," (i % 5 ? "here" : "there") "," (x > i % 3 - 1 ? "p" : "q") } }' >table.csv
+awk -F, -v OFS=, 'NR < 42 { print "id" NR, $2, $1, $3 }' table.csv | sed 's/^id1,/id,/' >other.csv
+run 0 train --data csv:table.csv,label=y,group=place,holdout=0.2 --epochs 2 --threads 1 --best worst_group_accuracy --out table
+cp out table.txt
+shape
+same train_groups.txt
+run 0 predict --weights table/weights.safetensors --data csv:table.csv --out p1.csv
+run 0 predict --weights table/weights.safetensors --data csv:other.csv --out p2.csv
+head -n 41 p1.csv | cmp - p2.csv || fail "predict: columns in another order, without the label: other predictions"
+run 0 eval --weights table/weights.safetensors --data csv:table.csv,label=y,group=place,holdout=0.2 --split holdout
+tail -n 1 "$work/out" >now
+grep '^holdout' "$work/table.txt" | cmp - now || fail "eval: not the figures of the run"
+run 0 eval --weights table/weights.safetensors --data csv:table.csv,label=y,group=place --json
+json
+has '"worst_group_accuracy"'
+
 # ---- a stream ----
 awk 'BEGIN { for (i = 0; i < 900; i++) { x = sin(i * i); print (x > 0.3 ? "+1" : "-1"), "1:" x, "2:1" } }' >rows
 "$dro" train --data libsvm:-,features=2 --progressive --report-every 400 --batch 50 --threads 1 \
@@ -97,6 +121,7 @@ kill $feeder 2>/dev/null
 grep -q '"examples": 900' stream3/result.json || fail "a stream that is stopped by SIGTERM: rows were lost"
 
 # ---- errors ----
+printf 'age,place\n1,here\n' >rows.csv
 : >all
 wrong() {
     run "$@"
@@ -110,17 +135,20 @@ wrong 2 train --optimizer recovr
 wrong 2 train --set lamda=1
 wrong 2 train --set lambda
 wrong 2 train --epochs many
+wrong 2 train --lr abc
+wrong 2 train --set tilt=all
 wrong 2 train --epochs -1
 wrong 2 train --max-time soon
 wrong 2 train --optimizer sgd --lambda 5
 wrong 2 train --best nonsense
 wrong 2 train --precision fp64
+wrong 2 train --backend cpu --precision bf16
 wrong 1 train --config missing.json
 wrong 2 eval --data synth:glyphs
-wrong 1 eval --weights one/result.json --data synth:glyphs
-wrong 1 eval --weights missing.safetensors --data synth:glyphs
-wrong 1 eval --weights one/weights.safetensors --data synth:glyphs
-wrong 2 eval --weights one/weights.safetensors --data synth:glyphs,size=12 --split all
+wrong 1 eval --json --weights one/result.json --data synth:glyphs
+wrong 1 eval --json --weights missing.safetensors --data synth:glyphs
+wrong 1 eval --json --weights one/weights.safetensors --data synth:glyphs
+wrong 2 eval --json --weights one/weights.safetensors --data synth:glyphs,size=12 --split all
 wrong 2 predict --weights one/weights.safetensors
 wrong 1 predict --weights one/weights.safetensors missing.png
 wrong 2 predict --weights one/weights.safetensors --data synth:glyphs,size=12,n=9 --format xml
@@ -132,11 +160,25 @@ wrong 1 train --json --batch 6000 --out six
 wrong 1 train --json --out run.toml/below
 wrong 1 train --json --out one --resume --lr 7
 wrong 1 train --json --patience 3 --out six
+wrong 1 train --json --data synth:glyphs,n=200,holdout=0.1 --best auroc --out six
+wrong 1 eval --json --weights table/weights.safetensors --data csv:other.csv
+wrong 1 predict --weights table/weights.safetensors --data csv:rows.csv
 wrong 1 train --json --progressive --out six
 wrong 1 train --json --progressive --data libsvm:rows --out six
 wrong 1 train --json --progressive --data libsvm:rows,features=1 --out six
 cp all out
 same train_errors.txt
+
+# ---- a run that diverges ----
+run 1 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 --out far
+[ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
+has "diverged at step" err
+has "; weights.safetensors has those of step 0. Try a smaller step (--lr 0.1), more warm-up" err
+[ -s far/weights.safetensors ] || fail "$what: no weights are kept"
+grep -q '"ended": "diverged"' far/result.json || fail "$what: result.json does not say so"
+run 0 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 \
+    --on-divergence=halve --out halved
+has "back to step 0 with eta 500000" err
 
 # ---- signals ----
 stopped() {

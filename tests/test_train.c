@@ -18,8 +18,9 @@ static void test_metrics_three(void **state)
     const int32_t labels[] = {0, 0, 1, 0, 2, 2};
     const float losses[] = {0.5f, 1, 0.25f, 2, 0.75f, 1.5f};
     dro__measure m;
+    dro__robust robust = {0.5, 0.5, DRO__TILT_EXAMPLE, true};
     OK(ctx, dro__measure_create(ctx, 3, 6, 0, &m));
-    dro__measure_reset(&m, 0.5, 0, true);
+    dro__measure_reset(&m, &robust);
     dro__measure_add(&m, 4, logits, labels, losses, NULL);
     dro__measure_add(&m, 2, logits + 12, labels + 4, losses + 4, NULL);
     OK(ctx, dro__measure_finish(ctx, &m, 0.125));
@@ -40,26 +41,44 @@ static void test_metrics_three(void **state)
     dro__measure_free(&m);
 }
 
-/* The same example again and again: groups, priors, and the limit of a large lambda. */
+/* Groups and classes: their accuracies, objectives over them with both priors, their shares of the weight. */
 static void test_metrics_groups(void **state)
 {
     (void)state;
     const float logits[] = {1, 0, 1, 0, 0, 1, 1, 0}, losses[] = {1, 3, 0.5f, 2};
     const int32_t labels[] = {0, 0, 1, 1}, groups[] = {0, 0, 2, 0};
+    dro__robust over = {2, 1, DRO__TILT_GROUP, true};
+    double shares[2];
     dro__measure m;
     OK(ctx, dro__measure_create(ctx, 2, 4, 3, &m));
-    dro__measure_reset(&m, 2, 3, true);
+    assert_false(dro__measure_class_weights(&m, shares));
+    dro__measure_reset(&m, &over);
     dro__measure_add(&m, 4, logits, labels, losses, groups);
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 2 * log((exp(2 / 2.0) + exp(0.5 / 2.0)) / 2));
-    dro__measure_reset(&m, 2, 3, false);
+    near(m.figures.worst_group_accuracy, 2.0 / 3);
+    near(m.figures.per_group[2], 1);
+    assert_true(isnan(m.figures.per_group[1]));
+    assert_int_equal(m.figures.group_counts[0], 3);
+    assert_true(dro__measure_class_weights(&m, shares)); /* at lambda 1 */
+    near(shares[0], (exp(1) + exp(3)) / (exp(1) + exp(3) + exp(0.5) + exp(2)));
+    near(shares[0] + shares[1], 1);
+    over.uniform = false;
+    dro__measure_reset(&m, &over);
     dro__measure_add(&m, 4, logits, labels, losses, groups);
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 2 * log(0.75 * exp(2 / 2.0) + 0.25 * exp(0.5 / 2.0)));
-    dro__measure_reset(&m, INFINITY, 0, false);
-    dro__measure_add(&m, 4, logits, labels, losses, NULL);
+    over.level = DRO__TILT_CLASS;
+    dro__measure_reset(&m, &over);
+    dro__measure_add(&m, 4, logits, labels, losses, groups);
+    OK(ctx, dro__measure_finish(ctx, &m, 0));
+    near(m.figures.objective, 2 * log((exp(2 / 2.0) + exp(1.25 / 2)) / 2));
+    dro__measure_reset(&m, &dro__mean_loss);
+    dro__measure_add(&m, 4, logits, labels, losses, groups);
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 1.625);
+    assert_true(dro__measure_class_weights(&m, shares)); /* the shares of the examples */
+    near(shares[0], 0.5);
     /* scores -1 -1 (class 0), 1 -1 (class 1): pairs in order 2 of 4, two ties */
     near(m.figures.auroc, (2 + 0.5 * 2) / 4);
     dro__measure_free(&m);
@@ -130,6 +149,59 @@ static void test_resume_all(void **state)
     }
 }
 
+/* A run that begins with weights of a file, some of which do not train: resumed exactly, and only with that
+ * file; where all of them train, the checkpoint is enough. */
+static void test_resume_frozen(void **state)
+{
+    (void)state;
+    char path[320], settings[512];
+    uint64_t header;
+    clear("begin");
+    OK(ctx, run_to("optimizer=sgd model=mlp:8 seed=5", "begin", false, UINT64_MAX, NULL));
+    snprintf(path, sizeof path, "%s/begin/weights.safetensors", dir);
+    snprintf(settings, sizeof settings,
+             "optimizer=recover model=mlp:8 eta=0.02 init=%s train_only=fc.*", path);
+    resume_at_every_step(settings);
+    clear("parts");
+    OK(ctx, run_to(settings, "parts", false, 7, NULL));
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fread(&header, sizeof header, 1, f), 1);
+    fseek(f, (long)header + 8 + 100, SEEK_SET); /* the first tensor, which does not train */
+    fputs("?", f);
+    fclose(f);
+    FAILS(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL), DRO_ERR_FORMAT,
+          "weights that do not train");
+    *strstr(settings, " train_only") = '\0';
+    clear("whole");
+    clear("parts");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+    OK(ctx, run_to(settings, "parts", false, 7, NULL));
+    assert_int_equal(unlink(path), 0);
+    OK(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL));
+    same_run("whole", "parts");
+}
+
+/* Without the event file, which is a copy of what metrics.jsonl has, a run goes on all the same. */
+static void test_events_gone(void **state)
+{
+    (void)state;
+    stopper s;
+    char path[320];
+    size_t size;
+    clear("parts");
+    OK(ctx, run_to("optimizer=sgd model=mlp:4", "parts", false, 15, NULL));
+    snprintf(path, sizeof path, "%s/parts/%s", dir, DRO__EVENTS_NAME);
+    assert_int_equal(unlink(path), 0);
+    OK(ctx, run_to("optimizer=sgd model=mlp:4", "parts", true, UINT64_MAX, &s));
+    assert_int_equal(s.notes, 1);
+    assert_non_null(strstr(s.note, "begun anew"));
+    char *events = slurp("parts", DRO__EVENTS_NAME, &size);
+    without_event_times(events, size); /* walks it to its end */
+    assert_true(size > 400);
+    dro__free(events);
+}
+
 /* What may not change between the parts of a run, and what may not be overwritten. */
 static void test_resume_refuses(void **state)
 {
@@ -164,7 +236,11 @@ static void test_divergence(void **state)
     snprintf(halving, sizeof halving, "%s on_divergence=halve eta=200", settings);
     OK(ctx, run_to(halving, "parts", false, UINT64_MAX, &s));
     assert_true(s.notes > 2);
-    assert_non_null(strstr(s.note, "back to step"));
+    unsigned long long back = 99;
+    assert_non_null(strstr(s.note, "back to step "));
+    assert_int_equal(sscanf(strstr(s.note, "back to step "), "back to step %llu with eta", &back),
+                     1);
+    assert_true(back < 20);
     char *result = slurp("parts", "result.json", &size);
     assert_non_null(strstr(result, "\"ended\": \"done\""));
     assert_null(strstr(result, "\"halvings\": 0"));
@@ -189,6 +265,9 @@ static void test_patience_and_time(void **state)
     dro__free(result);
     FAILS(ctx, run_to("data=synth:glyphs,n=200,size=12", "more", false, 5, NULL), DRO_ERR_DATA,
           "holdout=0.1");
+    FAILS(ctx, run_to("best=auroc", "more", false, 5, NULL), DRO_ERR_DATA, "two classes");
+    FAILS(ctx, run_to("best=worst_group_accuracy", "more", false, 5, NULL), DRO_ERR_DATA,
+          "group=COLUMN");
 }
 
 /* Many runs in one process, without a folder, and the weights seen again by the predictor. */
@@ -210,6 +289,7 @@ static void test_predictor(void **state)
     OK(ctx, dro_predictor_evaluate(p, DRO_TEST, &m));
     near(m->loss, test->loss);
     near(m->accuracy, test->accuracy);
+    assert_string_equal(dro_predictor_loss(p), "cross-entropy");
     assert_memory_equal(m->confusion, test->confusion, 9 * sizeof(int64_t));
     dro_predictor_close(p);
     /* other data, normalised by the training's figures; classes are matched by name */
@@ -225,6 +305,32 @@ static void test_predictor(void **state)
     FAILS(ctx, dro_predictor_open(ctx, path, "synth:glyphs,n=20,size=16", &p), DRO_ERR_DATA,
           "12 x 12");
     dro_train_destroy(t);
+}
+
+/* The loss that a model was trained with, its settings and its prior, are in its file. */
+static void test_predictor_loss(void **state)
+{
+    (void)state;
+    static const char *const losses[] = {"loss=focal gamma=3.5", "loss=logit-adjusted tau=0.7",
+                                         "smoothing=0.1"};
+    char path[320], settings[128];
+    dro_predictor *p;
+    const dro_metrics *m;
+    for (int k = 0; k < 3; k++) {
+        snprintf(settings, sizeof settings, "optimizer=sgd model=mlp:4 data=%s,imratio=0.2 %s",
+                 DATA, losses[k]);
+        dro_train *t = make(settings);
+        clear("whole");
+        snprintf(path, sizeof path, "%s/whole", dir);
+        OK(ctx, dro_train_run(t, path, false, NULL));
+        snprintf(path, sizeof path, "%s/whole/weights.safetensors", dir);
+        OK(ctx, dro_predictor_open(ctx, path, DATA, &p));
+        OK(ctx, dro_predictor_evaluate(p, DRO_TEST, &m));
+        near(m->loss, dro_train_last(t)->test.loss);
+        assert_non_null(strstr(k == 2 ? "loss=cross-entropy" : losses[k], dro_predictor_loss(p)));
+        dro_predictor_close(p);
+        dro_train_destroy(t);
+    }
 }
 
 /* ---- a stream ---- */
@@ -286,6 +392,7 @@ static void test_progressive(void **state)
         OK(ctx, run_stream("rows", "parts", true, UINT64_MAX));
         same_file("whole", "parts", "weights.safetensors");
         same_file("whole", "parts", "metrics.jsonl");
+        same_file("whole", "parts", DRO__EVENTS_NAME);
     }
     write_rows("rows", 400, 200);
     clear("parts");
@@ -302,7 +409,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_resume_all),     cmocka_unit_test(test_resume_refuses),
     cmocka_unit_test(test_divergence),     cmocka_unit_test(test_patience_and_time),
     cmocka_unit_test(test_predictor),      cmocka_unit_test(test_progressive),
-    cmocka_unit_test(test_resume_recover),
+    cmocka_unit_test(test_resume_recover), cmocka_unit_test(test_events_gone),
+    cmocka_unit_test(test_resume_frozen),  cmocka_unit_test(test_predictor_loss),
 };
 
 int main(int argc, char **argv)

@@ -25,6 +25,7 @@ typedef struct dro_report dro_report;
     X(DRO_MEASURE_ACCURACY, "accuracy", "Accuracy", 1, "%")                                        \
     X(DRO_MEASURE_BALANCED, "balanced_accuracy", "Balanced accuracy", 1, "%")                      \
     X(DRO_MEASURE_WORST, "worst_class_accuracy", "Worst class", 1, "%")                            \
+    X(DRO_MEASURE_WORST_GROUP, "worst_group_accuracy", "Worst group", 1, "%")                      \
     X(DRO_MEASURE_F1, "macro_f1", "Macro F1", 1, "%")                                              \
     X(DRO_MEASURE_AUROC, "auroc", "AUROC", 1, "%")                                                 \
     X(DRO_MEASURE_CALIBRATION, "calibration_error", "Calibration error", -1, "%")                  \
@@ -71,6 +72,9 @@ DRO_API dro_status dro_report_method_get(dro_report *report, int32_t index,
                                          dro_report_method *method);
 /* The i-th remark on what was read (a damaged line, a run that was cut short), or NULL past the last. */
 DRO_API const char *dro_report_note(const dro_report *report, int32_t index);
+
+/* Which function F is, "lambda 20 over examples", or that the runs do not agree; NULL: not known. */
+DRO_API const char *dro_report_objective(const dro_report *report);
 
 /* One page that needs nothing else. Replaced as a whole, or not at all. */
 DRO_API dro_status dro_report_html(dro_report *report, const char *path);

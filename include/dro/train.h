@@ -19,6 +19,7 @@
  *     metrics.jsonl        one object per evaluation
  *     result.json          the final figures
  *     weights.safetensors  the last weights; best.safetensors, when "best" names a measure
+ *     events.out.tfevents.dro  the same as metrics.jsonl, for TensorBoard
  *     last.ckpt, previous.ckpt
  * A run that was stopped or killed at any moment goes on from the newest whole checkpoint and ends with the same
  * weights, byte for byte (the same build, backend and number of threads). */
@@ -45,13 +46,17 @@ typedef struct dro_metrics {
     double accuracy;
     double balanced_accuracy;    /* mean of the classes' accuracies */
     double worst_class_accuracy; /* the smallest of them */
+    double worst_group_accuracy; /* the smallest of the groups' */
     double macro_f1;
-    double auroc;             /* two classes */
-    double calibration_error; /* expected, over 15 bins of the largest probability */
-    double objective;         /* F = lambda log mean exp(loss/lambda) + r(w) over this split */
-    const double *per_class;  /* (classes) accuracy, NaN for a class without examples */
-    const int64_t *counts;    /* (classes) */
-    const int64_t *confusion; /* (classes, classes): row the truth, column the prediction */
+    double auroc;                /* two classes */
+    double calibration_error;    /* expected, over 15 bins of the largest probability */
+    double objective;            /* F = lambda log mean exp(loss/lambda) + r(w) over this split */
+    const double *per_class;     /* (classes) accuracy, NaN for a class without examples */
+    const int64_t *counts;       /* (classes) */
+    const int64_t *confusion;    /* (classes, classes): row the truth, column the prediction */
+    int32_t groups;              /* 0: the data has none */
+    const double *per_group;     /* (groups) accuracy, NaN for a group without examples */
+    const int64_t *group_counts; /* (groups) */
 } dro_metrics;
 
 typedef struct dro_train_record {
@@ -60,8 +65,10 @@ typedef struct dro_train_record {
     double seconds; /* of training */
     double wall;    /* with evaluations and checkpoints */
     dro_info info;
-    size_t group_count; /* of group_weights: the classes' or groups' weights q, or 0 */
-    const double *group_weights;
+    /* The share of the weight that each class has in the method's objective, (classes): its own estimate with
+     * tilt=class, otherwise over the training set, where that is evaluated. NULL: not known. */
+    const double *class_weights;
+    const double *group_weights; /* (groups), tilt=group: the method's estimate; or NULL */
     bool has_train, has_test, has_holdout, has_window;
     dro_metrics train, test, holdout;
     /* a stream: test is of all examples so far, each predicted before it was learned from, and window of
@@ -135,6 +142,8 @@ DRO_API const dro_data_info *dro_predictor_data(const dro_predictor *predictor);
  * logits are NaN. */
 DRO_API const char *dro_predictor_note(const dro_predictor *predictor, int index);
 DRO_API const char *dro_predictor_model(const dro_predictor *predictor);
+DRO_API const char *
+dro_predictor_loss(const dro_predictor *predictor); /* that it was trained with */
 /* The model's classes: how many (0: a real-valued output) and their names. */
 DRO_API int32_t dro_predictor_classes(const dro_predictor *predictor);
 DRO_API const char *dro_predictor_class_name(const dro_predictor *predictor, int32_t index);

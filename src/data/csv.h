@@ -1,6 +1,6 @@
 /* CSV in steps: csv_parse.c cuts the text into cells, csv_form.c reads the options and finds the header,
- * the label and the group column, csv_encode.c turns cells into features; format_csv.c makes a data set of
- * it, stream_csv.c a stream. */
+ * the label and the group column, csv_encode.c turns cells into features, csv_keep.c lets a model keep how;
+ * format_csv.c makes a data set of it, stream_csv.c a stream. */
 #ifndef DRO_DATA_CSV_H
 #define DRO_DATA_CSV_H
 
@@ -66,15 +66,18 @@ bool dro__csv_missing(const dro__missing *missing, const char *cell);
 
 /* ---- csv_form.c ---- */
 
+#define DRO__CSV_NO_COLUMN SIZE_MAX
+
 /* What the options say of a file, and what its first rows show. */
 typedef struct dro__csv_form {
+    const struct dro__kept *kept; /* the encoding of a model, or NULL: then a label is needed */
     dro__missing missing;
     char separator; /* 0: guess */
     int header;     /* 1, 0, or -1: guess */
     bool stated;    /* header=yes */
     bool real;      /* target=real */
     bool grouped;
-    size_t label, group; /* columns */
+    size_t label, group; /* columns; label DRO__CSV_NO_COLUMN: there is none */
 } dro__csv_form;
 
 dro_status dro__csv_form_read(const dro_data *data, dro__csv_form *form);
@@ -122,6 +125,30 @@ dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
 dro_status dro__csv_encode_row(const dro__csv *csv, const dro__missing *missing,
                                const dro__columns *columns, int64_t row, const char **cell,
                                float *x, dro__table *table, size_t *count);
+
+/* ---- csv_keep.c ---- */
+
+/* How a model's training file was encoded. */
+typedef struct dro__kept {
+    dro__columns columns;
+    char **names; /* (columns.count) of the header */
+    size_t label;
+    bool header, real, dense;
+    char *missing; /* of missing=, or "" */
+} dro__kept;
+
+/* The encoding as a text; *text is NULL when it is too large to be kept. */
+dro_status dro__csv_keep(const dro__csv *csv, const dro__csv_form *form,
+                         const dro__columns *columns, bool dense, char **text);
+dro_status dro__csv_kept_read(dro_context *ctx, const char *text, dro__kept *kept);
+void dro__csv_kept_free(dro__kept *kept);
+/* Where another file has the label, or DRO__CSV_NO_COLUMN. */
+size_t dro__csv_kept_label(const dro__kept *kept, const dro__csv *csv);
+/* The columns of another file, encoded as those of the same name or place; they move out of kept. */
+dro_status dro__csv_kept_fit(dro__kept *kept, const dro__csv *csv, size_t label,
+                             dro__columns *columns);
+
+/* ---- shared ---- */
 
 /* "FILE: line 3: column 'age': 'x': expected ..." */
 dro_status dro__csv_bad_cell(const dro__csv *csv, int64_t row, size_t column, const char *cell,

@@ -42,7 +42,7 @@ dro_status dro__csv_form_read(const dro_data *d, dro__csv_form *f)
     const char *header = dro__option(d, "header"), *target = dro__option(d, "target");
     const char *missing = dro__option(d, "missing");
     f->header = NONE;
-    if (!dro__option(d, "label"))
+    if (!dro__option(d, "label") && !f->kept)
         return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
                          "csv: expected label=COLUMN, a name of the header or a number from 1");
     if (header && strcmp(header, "yes") == 0)
@@ -54,7 +54,8 @@ dro_status dro__csv_form_read(const dro_data *d, dro__csv_form *f)
     if (target && strcmp(target, "real") != 0)
         return dro__fail(d->ctx, DRO_ERR_RANGE, "target=%.40s: expected target=real or nothing",
                          target);
-    f->real = target != NULL;
+    f->real = target != NULL || (f->kept && f->kept->real);
+    missing = missing || !f->kept || !*f->kept->missing ? missing : f->kept->missing;
     f->missing.refuse = missing && strcmp(missing, "refuse") == 0;
     f->missing.also = f->missing.refuse ? NULL : missing;
     return read_separator(d, &f->separator);
@@ -144,6 +145,8 @@ static dro_status find_column(const dro_data *d, const dro__csv *csv, const char
 dro_status dro__csv_form_fit(const dro_data *d, dro__csv_form *f, dro__csv *csv)
 {
     const char *label = dro__option(d, "label"), *group = dro__option(d, "group");
+    if (f->header == NONE && f->kept && !label)
+        f->header = f->kept->header;
     if (f->header == NONE && label[strspn(label, "0")] == '\0')
         return dro__fail(csv->ctx, DRO_ERR_ARGUMENT,
                          "label=%s: columns are counted from 1 (header=yes if one is called so)",
@@ -154,14 +157,17 @@ dro_status dro__csv_form_fit(const dro_data *d, dro__csv_form *f, dro__csv *csv)
         DRO_TRY(looks_like_header(f, csv, &f->header));
     if (f->header)
         dro__csv_take_header(csv);
-    DRO_TRY(find_column(d, csv, "label", &f->label));
+    if (label)
+        DRO_TRY(find_column(d, csv, "label", &f->label));
+    else
+        f->label = dro__csv_kept_label(f->kept, csv);
     f->grouped = group != NULL;
     if (group)
         DRO_TRY(find_column(d, csv, "group", &f->group));
     if (csv->rows == 0)
         return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: has a header and no rows: expected rows",
                          csv->name);
-    if (csv->columns < 2)
+    if (csv->columns < 2 && f->label != DRO__CSV_NO_COLUMN)
         return dro__fail(csv->ctx, DRO_ERR_DATA,
                          "%s: line %lld: one cell: expected a label and at least one feature (is "
                          "the separator right? sep=)",

@@ -285,6 +285,11 @@ static dro_status finish(dro_data *d)
 
 dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
 {
+    return dro__data_open(ctx, spec, NULL, data);
+}
+
+dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data)
+{
     if (!ctx || !data)
         return DRO_ERR_ARGUMENT;
     *data = NULL;
@@ -294,6 +299,7 @@ dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
     if (!d)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a data set");
     d->ctx = ctx;
+    d->given = given;
     dro_status status = dro__spec_parse(d, spec);
     if (status == DRO_OK)
         status = check_options(d);
@@ -303,6 +309,7 @@ dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
         status = finish(d);
     if (d->format && d->format->release)
         d->format->release(d);
+    d->given = NULL;
     if (status != DRO_OK) {
         dro_data_close(d);
         return status;
@@ -378,6 +385,7 @@ void dro_data_close(dro_data *d)
         dro__free(d->paths[s]);
     }
     free_names(d->notes, (int32_t)d->note_count);
+    dro__free(d->encoding);
     free_names(d->class_names, d->classes);
     free_names(d->group_names, d->groups);
     dro__free(d);

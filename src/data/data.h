@@ -72,8 +72,11 @@ struct dro_data {
     int64_t *counts[DRO_SPLITS];
     const char **paths[DRO_SPLITS]; /* made on demand */
     uint64_t bytes_read;
-    void *state;  /* of the format, between open and release */
-    char **notes; /* (note_count) what was skipped and why; under a lock of data.c */
+    void *state;       /* of the format, between open and release */
+    const char *given; /* while it is opened: how a model's training data was encoded, or NULL */
+    char *encoding;    /* how the features were made, for a model to keep; or NULL */
+    bool unlabelled;   /* labels and targets are zeros: there were none */
+    char **notes;      /* (note_count) what was skipped and why; under a lock of data.c */
     size_t note_count, note_room;
 };
 
@@ -94,6 +97,10 @@ typedef struct dro__format {
 dro_status dro__imbalance_check(const dro_data *data); /* before anything is read */
 dro_status dro__imbalance(dro_data *data);
 dro_status dro__holdout(dro_data *data);
+
+/* dro_data_open for a model: given is the `encoding` of its training data, or NULL. Formats without one do not
+ * look at it. */
+dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data);
 
 /* One more bad image, described by `text`. True when skip_bad still tolerates it. */
 bool dro__tolerate(dro_data *data, const char *text);

@@ -8,6 +8,8 @@
  * categorical column, the mean in a numeric one; missing=refuse makes them an error.
  * A test file may have a header of its own: its columns are then found by name, in any order.
  *
+ * Read for a model, with the encoding that it keeps, a file is encoded by that, and may be without labels.
+ *
  * The encoding is learned when imbalance and holdout have taken their rows out: from those that training
  * will see, and from no others. */
 #include "csv.h"
@@ -24,6 +26,7 @@ typedef struct reader {
     dro__csv train, test; /* test.text is NULL if there is none */
     dro__names classes, groups;
     dro__columns columns;
+    dro__kept kept; /* of a model, when the file is read for one */
 } reader;
 
 /* ---- labels and groups ---- */
@@ -92,7 +95,10 @@ static dro_status read_split(reader *r, const dro__csv *csv, dro__table *t)
         t->groups = dro__alloc(n, sizeof *t->groups);
     if ((!t->targets && !t->labels) || (r->form.grouped && !t->groups))
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "%s: no memory for %zu rows", csv->name, n);
-    if (r->form.real)
+    int32_t number;
+    if (r->form.label == DRO__CSV_NO_COLUMN) /* zeros for all, and a class that no model knows */
+        DRO_TRY(dro__names_add(csv->ctx, &r->classes, "?", 1, &number));
+    else if (r->form.real)
         DRO_TRY(read_targets(r, csv, t->targets));
     else
         DRO_TRY(read_names(r, csv, r->form.label, true, &r->classes, t->labels));
@@ -153,6 +159,10 @@ static dro_status read_all(reader *r)
 {
     dro_data *d = r->d;
     const char *test = dro__option(d, "test");
+    if (d->given) {
+        DRO_TRY(dro__csv_kept_read(d->ctx, d->given, &r->kept));
+        r->form.kept = &r->kept;
+    }
     DRO_TRY(dro__csv_form_read(d, &r->form));
     DRO_TRY(parse_file(r, d->spec.path, &r->train));
     if (test)
@@ -160,6 +170,7 @@ static dro_status read_all(reader *r)
     DRO_TRY(dro__csv_form_fit(d, &r->form, &r->train));
     if (test)
         DRO_TRY(dro__csv_form_match(&r->form, &r->train, &r->test));
+    d->unlabelled = r->form.label == DRO__CSV_NO_COLUMN;
     DRO_TRY(read_split(r, &r->train, &d->split[DRO_TRAIN]));
     if (test)
         DRO_TRY(read_split(r, &r->test, &d->split[DRO_TEST]));
@@ -183,9 +194,14 @@ static dro_status settle_csv(dro_data *d)
 {
     reader *r = d->state;
     const dro__table *train = &d->split[DRO_TRAIN];
-    DRO_TRY(dro__csv_learn(&r->train, &r->form.missing, r->form.label, train->records, train->n,
-                           &r->columns));
-    bool dense = choose_dense(r);
+    if (d->given)
+        DRO_TRY(dro__csv_kept_fit(&r->kept, &r->train, r->form.label, &r->columns));
+    else
+        DRO_TRY(dro__csv_learn(&r->train, &r->form.missing, r->form.label, train->records, train->n,
+                               &r->columns));
+    bool dense = d->given ? r->kept.dense : choose_dense(r);
+    if (!d->given)
+        DRO_TRY(dro__csv_keep(&r->train, &r->form, &r->columns, dense, &d->encoding));
     d->kind = dense ? DRO_DATA_DENSE : DRO_DATA_SPARSE;
     d->features = r->columns.features;
     for (int s = 0; s < DRO_SPLITS; s++)
@@ -205,6 +221,7 @@ static void release_csv(dro_data *d)
     dro__names_free(&r->classes);
     dro__names_free(&r->groups);
     dro__columns_free(&r->columns);
+    dro__csv_kept_free(&r->kept);
     dro__free(r);
     d->state = NULL;
 }

@@ -1,8 +1,11 @@
-/* What a run measures at an evaluation, and what follows: the line of metrics.jsonl, the best weights. */
+/* What a run measures at an evaluation, and what follows: the line of metrics.jsonl, the event, the best
+ * weights. */
+#include "telemetry.h"
 #include "train.h"
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct polling {
     const dro_train *t;
@@ -15,37 +18,51 @@ static void poll(void *user)
     dro__tell(p->t, p->split);
 }
 
-/* The lambda and the level at which F is reported. */
-static void objective_of(const dro_train *t, double *lambda, int32_t *level, bool *uniform)
+dro__robust dro__objective_of(const dro_train *t)
 {
     const dro__settings *s = dro__settings_of(t->opt);
-    const dro__run *r = &t->opt->run;
-    bool robust = t->opt->cls->robust;
-    *level = robust ? (int32_t)dro__level(t->opt) : DRO__TILT_EXAMPLE;
-    *uniform = !robust || s->group_prior == 0;
-    *lambda = INFINITY;
-    if (robust && *level != DRO__TILT_NONE)
-        *lambda = r->step ? r->lambda : dro__lambda(t->opt);
-    if (t->set.report_lambda > 0)
-        *lambda = t->set.report_lambda;
+    const dro__run *run = &t->opt->run;
+    dro__robust r = dro__mean_loss;
+    if (t->opt->cls->robust) {
+        r.level = (int32_t)dro__level(t->opt);
+        r.uniform = s->group_prior == 0;
+        if (r.level != DRO__TILT_NONE)
+            r.lambda = r.weight_lambda = run->step ? run->lambda : dro__lambda(t->opt);
+    }
+    double lambda = dro__report_lambda(t);
+    if (isfinite(lambda))
+        r.lambda = lambda;
+    if (t->set.report_tilt)
+        r.level = DRO__TILT_EXAMPLE + t->set.report_tilt - 1;
+    return r;
 }
 
 static dro_status evaluate(dro_train *t, dro_split split, const char *name)
 {
-    double lambda;
-    int32_t level;
-    bool uniform;
-    const dro_examples *x = &t->task.shelf[split].examples;
     dro__evaluation *e = &t->evaluation;
-    objective_of(t, &lambda, &level, &uniform);
-    const int32_t *groups = level == DRO__TILT_CLASS   ? x->labels
-                            : level == DRO__TILT_GROUP ? x->groups
-                                                       : NULL;
-    int32_t count = level == DRO__TILT_CLASS ? t->task.info.classes : t->task.info.groups;
+    dro__robust robust = dro__objective_of(t);
     polling p = {t, name};
-    dro__measure_reset(&e->splits[split], lambda, groups ? count : 0, uniform);
-    return dro__evaluate_split(&t->task, e, split, dro_optimizer_w(t->opt), groups,
+    dro__measure_reset(&e->splits[split], &robust);
+    return dro__evaluate_split(&t->task, e, split, dro_optimizer_w(t->opt),
                                dro_optimizer_regulariser(t->opt, t->w), poll, &p);
+}
+
+void dro__record_weights(dro_train *t, const dro__measure *over)
+{
+    dro__evaluation *e = &t->evaluation;
+    dro_train_record *r = &e->record;
+    int32_t level = t->opt->cls->robust ? (int32_t)dro__level(t->opt) : DRO__TILT_EXAMPLE;
+    size_t classes = (size_t)t->task.info.classes, groups = (size_t)t->task.info.groups;
+    r->class_weights = r->group_weights = NULL;
+    if (level == DRO__TILT_GROUP) {
+        if (dro_optimizer_group_weights(t->opt, e->group_weights, groups))
+            r->group_weights = e->group_weights;
+    } else if (level == DRO__TILT_CLASS) {
+        if (dro_optimizer_group_weights(t->opt, e->class_weights, classes))
+            r->class_weights = e->class_weights;
+    } else if (classes && over && dro__measure_class_weights(over, e->class_weights)) {
+        r->class_weights = e->class_weights;
+    }
 }
 
 static dro_status fill_record(dro_train *t, bool with_train)
@@ -59,11 +76,6 @@ static dro_status fill_record(dro_train *t, bool with_train)
     DRO_TRY(dro_optimizer_info(t->opt, &r->info));
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
     r->epoch = dro__epoch_of(t, r->info.step);
-    r->group_count = dro_optimizer_group_weights(t->opt, t->evaluation.q,
-                                                 (size_t)(t->task.info.classes > t->task.info.groups
-                                                              ? t->task.info.classes
-                                                              : t->task.info.groups));
-    r->group_weights = t->evaluation.q;
     bool *has[] = {&r->has_train, &r->has_test, &r->has_holdout};
     dro_metrics *to[] = {&r->train, &r->test, &r->holdout};
     for (int s = 0; s < DRO_SPLITS; s++) {
@@ -73,6 +85,7 @@ static dro_status fill_record(dro_train *t, bool with_train)
         DRO_TRY(evaluate(t, (dro_split)s, names[s]));
         *to[s] = t->evaluation.splits[s].figures;
     }
+    dro__record_weights(t, r->has_train ? &t->evaluation.splits[DRO_TRAIN] : NULL);
     t->have_record = true;
     return DRO_OK;
 }
@@ -83,12 +96,13 @@ static double measure_of(const dro_metrics *m, int32_t which, double *sign)
                              m->accuracy,
                              m->balanced_accuracy,
                              m->worst_class_accuracy,
+                             m->worst_group_accuracy,
                              m->macro_f1,
                              m->auroc,
                              m->loss,
                              m->calibration_error,
                              m->objective};
-    *sign = which >= 6 ? -1 : 1; /* the last ones are better when they are small */
+    *sign = which >= 7 ? -1 : 1; /* the last ones are better when they are small */
     return values[which];
 }
 
@@ -128,22 +142,70 @@ dro_status dro__run_evaluate(dro_train *t)
     return dro__run_write_line(t);
 }
 
+/* ---- metrics.jsonl and the event file ---- */
+
+static dro_status append(dro_train *t, const char *name, uint64_t *length, const char *bytes,
+                         size_t size)
+{
+    if (t->folder)
+        DRO_TRY(dro__file_append(t->ctx, t->folder, name, *length, bytes, size));
+    *length += size;
+    return DRO_OK;
+}
+
+static dro_status append_events(dro_train *t, dro__buffer *bytes)
+{
+    dro_status status = bytes->failed ? dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for an event")
+                                      : append(t, DRO__EVENTS_NAME, &t->progress.events_bytes,
+                                               bytes->bytes, bytes->size);
+    dro__buffer_free(bytes);
+    return status;
+}
+
+static dro_status begin_events(dro_train *t)
+{
+    dro__buffer bytes = {0};
+    dro__events_begin(&bytes);
+    t->progress.events_bytes = 0;
+    return append_events(t, &bytes);
+}
+
+dro_status dro__run_begin_files(dro_train *t)
+{
+    DRO_TRY(dro__file_append(t->ctx, t->folder, "metrics.jsonl", 0, "", 0));
+    return begin_events(t);
+}
+
+dro_status dro__run_cut_files(dro_train *t)
+{
+    const dro__progress *p = &t->progress;
+    DRO_TRY(dro__file_append(t->ctx, t->folder, "metrics.jsonl", p->metrics_bytes, "", 0));
+    dro_status status =
+        dro__file_append(t->ctx, t->folder, DRO__EVENTS_NAME, p->events_bytes, "", 0);
+    if (status != DRO_ERR_FORMAT)
+        return status;
+    /* A copy of what metrics.jsonl has, which may have been taken away: no reason not to go on. */
+    dro__note(t, "%s: begun anew", t->ctx->error);
+    return begin_events(t);
+}
+
 dro_status dro__run_write_line(dro_train *t)
 {
-    dro__progress *p = &t->progress;
+    struct timespec now;
+    dro__buffer events = {0};
     char *line = dro__metrics_text(t);
     if (!line)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a line of metrics");
-    dro_status status = DRO_OK;
-    if (t->folder)
-        status = dro__file_append(t->ctx, t->folder, "metrics.jsonl", p->metrics_bytes, line,
-                                  strlen(line));
-    if (status == DRO_OK)
-        p->metrics_bytes += strlen(line);
+    dro_status status = append(t, "metrics.jsonl", &t->progress.metrics_bytes, line, strlen(line));
     dro__free(line);
-    if (status == DRO_OK && t->watch.evaluated)
+    DRO_TRY(status);
+    clock_gettime(CLOCK_REALTIME, &now);
+    dro__telemetry(&events, &t->evaluation.record, &t->task.info,
+                   (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
+    DRO_TRY(append_events(t, &events));
+    if (t->watch.evaluated)
         t->watch.evaluated(t->watch.user, &t->evaluation.record);
-    return status;
+    return DRO_OK;
 }
 
 dro_status dro__run_record(dro_train *t)

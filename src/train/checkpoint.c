@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct header {
     char magic[8];
@@ -15,7 +16,7 @@ typedef struct header {
 
 static const char MAGIC[8] = "drockpt";
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 static void walk(dro__archive *ar, dro__saved *s, const header *h)
 {
@@ -67,6 +68,17 @@ void dro__saved_free(dro__saved *s)
     dro__free(s->state);
     dro__free(s->more);
     *s = (dro__saved){0};
+}
+
+bool dro__checkpoint_there(const char *folder)
+{
+    char path[4400];
+    static const char *const names[] = {"last.ckpt", "previous.ckpt"};
+    for (int k = 0; k < 2; k++)
+        if (snprintf(path, sizeof path, "%s/%s", folder, names[k]) < (int)sizeof path &&
+            access(path, R_OK) == 0)
+            return true;
+    return false;
 }
 
 /* Whether the sizes in the header make up the file; none of them is trusted before that. */

@@ -3,20 +3,19 @@
 
 #include <math.h>
 
-dro_status dro__evaluation_create(dro__task *t, const dro_optimizer *opt, dro__evaluation *e)
+dro_status dro__evaluation_create(dro__task *t, dro__evaluation *e)
 {
     int32_t classes = t->info.classes, groups = t->info.groups;
     *e = (dro__evaluation){0};
     e->logits = dro__alloc(DRO__EVAL_MOST * t->outputs, sizeof(float));
     e->losses = dro__alloc(DRO__EVAL_MOST, sizeof(float));
-    e->q = dro__alloc((size_t)(classes > groups ? classes : groups) + 1, sizeof(double));
-    dro_status status = e->logits && e->losses && e->q
+    e->class_weights = dro__alloc((size_t)classes + 1, sizeof(double));
+    e->group_weights = dro__alloc((size_t)groups + 1, sizeof(double));
+    dro_status status = e->logits && e->losses && e->class_weights && e->group_weights
                             ? DRO_OK
                             : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory to evaluate");
-    int32_t most = classes > groups ? classes : groups;
     for (int s = 0; s < DRO_SPLITS && status == DRO_OK; s++)
-        status = dro__measure_create(t->ctx, classes, t->info.examples[s], opt ? most : 0,
-                                     &e->splits[s]);
+        status = dro__measure_create(t->ctx, classes, t->info.examples[s], groups, &e->splits[s]);
     if (status != DRO_OK)
         dro__evaluation_free(e);
     return status;
@@ -28,15 +27,16 @@ void dro__evaluation_free(dro__evaluation *e)
         dro__measure_free(&e->splits[s]);
     dro__free(e->logits);
     dro__free(e->losses);
-    dro__free(e->q);
+    dro__free(e->class_weights);
+    dro__free(e->group_weights);
     *e = (dro__evaluation){0};
 }
 
 dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
-                               const int32_t *groups, double r, void (*poll)(void *user),
-                               void *user)
+                               double r, void (*poll)(void *user), void *user)
 {
     dro__measure *m = &e->splits[split];
+    const int32_t *groups = t->shelf[split].examples.groups;
     int64_t n = t->info.examples[split];
     size_t step = t->shelf[split].batch;
     for (int64_t first = 0; first < n; first += (int64_t)step) {

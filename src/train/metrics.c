@@ -5,7 +5,8 @@
  * AUROC              the share of pairs (one of each class) in the right order, ties counting half
  * calibration error  sum over 15 equal bins of the largest probability of (n_b/n) |accuracy_b - mean_b|
  * objective          lambda log mean exp(loss/lambda), or lambda log sum_g prior_g exp(L_g/lambda) with
- *                    L_g the mean loss of group g, as DESIGN's contract has it; plus r(w) */
+ *                    L_g the mean loss of class or group g; plus r(w)
+ * class weights      the share of the examples of a class in sum exp(loss/lambda) */
 #include "train.h"
 
 #include <math.h>
@@ -15,18 +16,24 @@
 dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t examples, int32_t groups,
                                dro__measure *m)
 {
-    size_t c = (size_t)(classes > 0 ? classes : 1);
-    *m = (dro__measure){.group_room = groups, .room = classes == 2 && examples > 0 ? examples : 0};
+    size_t c = (size_t)(classes > 0 ? classes : 1), g = (size_t)groups + 1;
+    *m = (dro__measure){.room = classes == 2 && examples > 0 ? examples : 0};
     m->figures.classes = classes;
+    m->figures.groups = groups;
     m->per_class = dro__alloc(c, sizeof *m->per_class);
     m->counts = dro__alloc(c, sizeof *m->counts);
     m->confusion = dro__alloc(c * c, sizeof *m->confusion);
+    m->class_loss = dro__alloc(c, sizeof *m->class_loss);
+    m->class_sum = dro__alloc(c, sizeof *m->class_sum);
     m->scores = dro__alloc((size_t)m->room, sizeof *m->scores);
     m->truth = dro__alloc((size_t)m->room, sizeof *m->truth);
-    m->group_loss = dro__alloc((size_t)groups + 1, sizeof *m->group_loss);
-    m->group_count = dro__alloc((size_t)groups + 1, sizeof *m->group_count);
-    if (!m->per_class || !m->counts || !m->confusion || !m->scores || !m->truth || !m->group_loss ||
-        !m->group_count) {
+    m->per_group = dro__alloc(g, sizeof *m->per_group);
+    m->group_loss = dro__alloc(g, sizeof *m->group_loss);
+    m->group_count = dro__alloc(g, sizeof *m->group_count);
+    m->group_hits = dro__alloc(g, sizeof *m->group_hits);
+    if (!m->per_class || !m->counts || !m->confusion || !m->class_loss || !m->class_sum ||
+        !m->scores || !m->truth || !m->per_group || !m->group_loss || !m->group_count ||
+        !m->group_hits) {
         dro__measure_free(m);
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the figures of %d classes", classes);
     }
@@ -35,48 +42,50 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
         m->figures.counts = m->counts;
         m->figures.confusion = m->confusion;
     }
-    dro__measure_reset(m, INFINITY, 0, true);
+    if (groups > 0) {
+        m->figures.per_group = m->per_group;
+        m->figures.group_counts = m->group_count;
+    }
+    dro__measure_reset(m, &dro__mean_loss);
     return DRO_OK;
 }
 
 void dro__measure_free(dro__measure *m)
 {
-    dro__free(m->per_class);
-    dro__free(m->counts);
-    dro__free(m->confusion);
-    dro__free(m->scores);
-    dro__free(m->truth);
-    dro__free(m->group_loss);
-    dro__free(m->group_count);
+    void *all[] = {m->per_class,  m->counts,      m->confusion, m->class_loss,
+                   m->class_sum,  m->scores,      m->truth,     m->per_group,
+                   m->group_loss, m->group_count, m->group_hits};
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+        dro__free(all[k]);
     *m = (dro__measure){0};
 }
 
-void dro__measure_reset(dro__measure *m, double lambda, int32_t groups, bool uniform)
+const dro__robust dro__mean_loss = {
+    .lambda = INFINITY, .weight_lambda = INFINITY, .level = DRO__TILT_EXAMPLE, .uniform = true};
+
+void dro__measure_reset(dro__measure *m, const dro__robust *robust)
 {
-    size_t c = (size_t)m->figures.classes;
-    m->lambda = lambda;
-    m->uniform = uniform;
-    m->groups = groups < m->group_room ? groups : m->group_room;
+    size_t c = (size_t)m->figures.classes, g = (size_t)m->figures.groups;
+    m->robust = *robust;
     m->figures.examples = 0;
     m->loss_sum = m->sum = 0;
-    m->top = -HUGE_VAL;
+    m->top = m->class_top = -HUGE_VAL;
     memset(m->counts, 0, c * sizeof *m->counts);
     memset(m->confusion, 0, c * c * sizeof *m->confusion);
-    memset(m->group_loss, 0, (size_t)m->groups * sizeof *m->group_loss);
-    memset(m->group_count, 0, (size_t)m->groups * sizeof *m->group_count);
+    memset(m->class_loss, 0, c * sizeof *m->class_loss);
+    memset(m->class_sum, 0, c * sizeof *m->class_sum);
+    memset(m->group_loss, 0, g * sizeof *m->group_loss);
+    memset(m->group_count, 0, g * sizeof *m->group_count);
+    memset(m->group_hits, 0, g * sizeof *m->group_hits);
     memset(m->bin_sum, 0, sizeof m->bin_sum);
     memset(m->bin_hits, 0, sizeof m->bin_hits);
     memset(m->bin_n, 0, sizeof m->bin_n);
 }
 
-static void add_loss(dro__measure *m, double loss, int32_t group)
+static void add_loss(dro__measure *m, double loss)
 {
-    double x = loss / m->lambda;
+    double x = loss / m->robust.lambda;
     m->loss_sum += loss;
-    if (group >= 0 && group < m->groups) {
-        m->group_loss[group] += loss;
-        m->group_count[group]++;
-    }
     if (x > m->top) {
         m->sum = m->sum * exp(m->top - x) + 1;
         m->top = x;
@@ -85,7 +94,21 @@ static void add_loss(dro__measure *m, double loss, int32_t group)
     }
 }
 
-static void add_logits(dro__measure *m, const float *logits, int32_t label)
+static void add_class_loss(dro__measure *m, double loss, int32_t label)
+{
+    double x = loss / m->robust.weight_lambda;
+    m->class_loss[label] += loss;
+    if (x > m->class_top) {
+        double fall = exp(m->class_top - x);
+        for (int32_t k = 0; k < m->figures.classes; k++)
+            m->class_sum[k] *= fall;
+        m->class_top = x;
+    }
+    m->class_sum[label] += exp(x - m->class_top);
+}
+
+/* Whether the prediction is right. */
+static bool add_logits(dro__measure *m, const float *logits, int32_t label)
 {
     int32_t classes = m->figures.classes, best = 0;
     double sum = 0;
@@ -106,6 +129,7 @@ static void add_logits(dro__measure *m, const float *logits, int32_t label)
         m->scores[m->figures.examples] = logits[1] - logits[0];
         m->truth[m->figures.examples] = (int8_t)label;
     }
+    return best == label;
 }
 
 void dro__measure_add(dro__measure *m, size_t count, const float *logits, const int32_t *labels,
@@ -113,10 +137,19 @@ void dro__measure_add(dro__measure *m, size_t count, const float *logits, const 
 {
     size_t classes = (size_t)m->figures.classes;
     for (size_t i = 0; i < count; i++) {
+        bool labelled = classes && labels, hit = false;
+        int32_t g = groups && m->figures.groups ? groups[i] : -1;
         if (losses)
-            add_loss(m, (double)losses[i], groups ? groups[i] : -1);
-        if (classes && logits && labels)
-            add_logits(m, logits + i * classes, labels[i]);
+            add_loss(m, (double)losses[i]);
+        if (losses && labelled)
+            add_class_loss(m, (double)losses[i], labels[i]);
+        if (labelled && logits)
+            hit = add_logits(m, logits + i * classes, labels[i]);
+        if (g >= 0) {
+            m->group_count[g]++;
+            m->group_hits[g] += hit;
+            m->group_loss[g] += losses ? (double)losses[i] : 0;
+        }
         m->figures.examples++;
     }
 }
@@ -196,37 +229,68 @@ static double calibration(const dro__measure *m)
     return error / (double)m->figures.examples;
 }
 
+static void by_group(dro__measure *m)
+{
+    dro_metrics *f = &m->figures;
+    for (int32_t g = 0; g < f->groups; g++) {
+        m->per_group[g] = f->classes && m->group_count[g]
+                              ? (double)m->group_hits[g] / (double)m->group_count[g]
+                              : NAN;
+        f->worst_group_accuracy =
+            fmin(f->worst_group_accuracy, m->per_group[g]); /* NaN gives way */
+    }
+}
+
+/* lambda log sum_g prior_g exp(L_g/lambda) over those that occur. */
+static double over_groups(const dro__measure *m, const double *loss, const int64_t *count,
+                          int32_t groups)
+{
+    double n = (double)m->figures.examples, lambda = m->robust.lambda, top = -HUGE_VAL, sum = 0;
+    int32_t present = 0;
+    for (int32_t g = 0; g < groups; g++)
+        if (count[g]) {
+            present++;
+            top = fmax(top, loss[g] / (double)count[g] / lambda);
+        }
+    for (int32_t g = 0; g < groups; g++)
+        if (count[g])
+            sum += (m->robust.uniform ? 1.0 / present : (double)count[g] / n) *
+                   exp(loss[g] / (double)count[g] / lambda - top);
+    return lambda * (top + log(sum));
+}
+
 static double objective(const dro__measure *m)
 {
-    double n = (double)m->figures.examples, top = -HUGE_VAL, sum = 0;
-    int32_t present = 0;
-    if (isinf(m->lambda))
+    double n = (double)m->figures.examples;
+    if (isinf(m->robust.lambda))
         return m->loss_sum / n;
-    if (m->groups == 0)
-        return m->lambda * (m->top + log(m->sum / n));
-    for (int32_t g = 0; g < m->groups; g++)
-        if (m->group_count[g]) {
-            present++;
-            top = fmax(top, m->group_loss[g] / (double)m->group_count[g] / m->lambda);
-        }
-    for (int32_t g = 0; g < m->groups; g++)
-        if (m->group_count[g]) {
-            double count = (double)m->group_count[g];
-            sum += (m->uniform ? 1.0 / present : count / n) *
-                   exp(m->group_loss[g] / count / m->lambda - top);
-        }
-    return m->lambda * (top + log(sum));
+    if (m->robust.level == DRO__TILT_CLASS && m->figures.classes)
+        return over_groups(m, m->class_loss, m->counts, m->figures.classes);
+    if (m->robust.level == DRO__TILT_GROUP && m->figures.groups)
+        return over_groups(m, m->group_loss, m->group_count, m->figures.groups);
+    return m->robust.lambda * (m->top + log(m->sum / n));
+}
+
+bool dro__measure_class_weights(const dro__measure *m, double *shares)
+{
+    double all = 0;
+    for (int32_t k = 0; k < m->figures.classes; k++)
+        all += m->class_sum[k];
+    for (int32_t k = 0; k < m->figures.classes; k++)
+        shares[k] = m->class_sum[k] / all;
+    return all > 0;
 }
 
 dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r)
 {
     dro_metrics *f = &m->figures;
     f->accuracy = f->balanced_accuracy = f->worst_class_accuracy = f->macro_f1 = NAN;
-    f->auroc = f->calibration_error = f->loss = f->objective = NAN;
+    f->auroc = f->calibration_error = f->loss = f->objective = f->worst_group_accuracy = NAN;
     if (f->examples == 0)
         return DRO_OK;
     f->loss = m->loss_sum / (double)f->examples;
     f->objective = objective(m) + r;
+    by_group(m);
     if (f->classes == 0)
         return DRO_OK;
     by_class(m);

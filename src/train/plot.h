@@ -133,6 +133,8 @@ typedef struct dro__raster {
 
 bool dro__raster_draw(const dro__plot *plot, int scale, dro__raster *raster);
 void dro__raster_free(dro__raster *raster);
+/* Its pixels as the bytes of a PNG file; false without libpng, or without memory. */
+bool dro__raster_png(const dro__raster *raster, dro__buffer *out);
 
 /* The strokes of a text as line segments, in units of its size, from (0, 0), y downwards; returns its
  * width. draw may be NULL. */

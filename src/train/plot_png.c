@@ -58,26 +58,42 @@ static void write_guarded(writer *w)
     png_write_end(w->png, w->info);
 }
 
-dro_status dro__plot_png(dro_context *ctx, const dro__plot *plot, int scale, const char *path)
+bool dro__raster_png(const dro__raster *raster, dro__buffer *out)
 {
-    dro__raster raster;
-    writer w = {.raster = &raster};
-    if (!dro__raster_draw(plot, scale, &raster))
-        return dro__fail(ctx, DRO_ERR_MEMORY, "%s: no memory to draw it", path);
+    writer w = {.raster = raster};
     w.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &w, on_error, on_warning);
     w.info = w.png ? png_create_info_struct(w.png) : NULL;
     w.failed = !w.info;
     if (w.info)
         write_guarded(&w);
     png_destroy_write_struct(&w.png, &w.info);
-    dro_status status = w.failed ? dro__fail(ctx, DRO_ERR_MEMORY, "%s: no memory to draw it", path)
-                                 : dro__write_file(ctx, path, w.bytes.bytes, w.bytes.size);
+    if (!w.failed)
+        dro__buffer_bytes(out, w.bytes.bytes, w.bytes.size);
     dro__buffer_free(&w.bytes);
+    return !w.failed && !out->failed;
+}
+
+dro_status dro__plot_png(dro_context *ctx, const dro__plot *plot, int scale, const char *path)
+{
+    dro__raster raster;
+    dro__buffer bytes = {0};
+    if (!dro__raster_draw(plot, scale, &raster))
+        return dro__fail(ctx, DRO_ERR_MEMORY, "%s: no memory to draw it", path);
+    dro_status status = dro__raster_png(&raster, &bytes)
+                            ? dro__write_file(ctx, path, bytes.bytes, bytes.size)
+                            : dro__fail(ctx, DRO_ERR_MEMORY, "%s: no memory to draw it", path);
+    dro__buffer_free(&bytes);
     dro__raster_free(&raster);
     return status;
 }
 
 #else
+
+bool dro__raster_png(const dro__raster *raster, dro__buffer *out)
+{
+    (void)raster, (void)out;
+    return false;
+}
 
 dro_status dro__plot_png(dro_context *ctx, const dro__plot *plot, int scale, const char *path)
 {

@@ -93,13 +93,13 @@ static dro_status open_predictor(dro_predictor *p, const char *weights, const ch
 {
     DRO_TRY(dro__weights_about_read(p->ctx, weights, &p->about));
     const dro__weights_about *a = &p->about;
-    bool prior = strcmp(a->loss, "logit-adjusted") == 0; /* its loss needs the training shares */
     dro__model_choice choice = {.data = spec,
                                 .model = a->model,
                                 .shape = a->shape,
                                 .rows = a->sparse,
                                 .size = a->shape.height,
-                                .loss = prior ? "cross-entropy" : a->loss};
+                                .encoding = a->encoding,
+                                .about = a};
     DRO_TRY(dro__task_open(p->ctx, &choice, &p->task));
     DRO_TRY(check_target(p, weights));
     DRO_TRY(load(p, weights));
@@ -153,6 +153,11 @@ const char *dro_predictor_model(const dro_predictor *p)
     return p ? p->about.model : NULL;
 }
 
+const char *dro_predictor_loss(const dro_predictor *p)
+{
+    return p ? p->about.loss : NULL;
+}
+
 int32_t dro_predictor_classes(const dro_predictor *p)
 {
     return p ? p->about.classes : 0;
@@ -200,16 +205,19 @@ dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_m
         return DRO_ERR_ARGUMENT;
     if (p->task.info.examples[split] <= 0)
         return dro__fail(p->ctx, DRO_ERR_DATA, "the data has no examples there");
+    if (p->task.data->unlabelled)
+        return dro__fail(p->ctx, DRO_ERR_DATA,
+                         "the data has no labels to compare with: name their column, label=COLUMN");
     if (p->unknown[0])
         return dro__fail(p->ctx, DRO_ERR_DATA,
                          "the data has a class '%s', which the model does not know", p->unknown);
     if (!p->measured) {
         p->task.info.classes = p->about.classes; /* figures are over the model's classes */
-        DRO_TRY(dro__evaluation_create(&p->task, NULL, &p->evaluation));
+        DRO_TRY(dro__evaluation_create(&p->task, &p->evaluation));
         p->measured = true;
     }
-    dro__measure_reset(&p->evaluation.splits[split], INFINITY, 0, true);
-    DRO_TRY(dro__evaluate_split(&p->task, &p->evaluation, split, p->w, NULL, 0, NULL, NULL));
+    dro__measure_reset(&p->evaluation.splits[split], &dro__mean_loss);
+    DRO_TRY(dro__evaluate_split(&p->task, &p->evaluation, split, p->w, 0, NULL, NULL));
     *metrics = &p->evaluation.splits[split].figures;
     return DRO_OK;
 }

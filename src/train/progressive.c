@@ -264,13 +264,26 @@ dro_status dro__stream_open(dro_train *t)
 
 /* ---- checkpoints ---- */
 
+static void begin(const dro_train *t, dro__measure *m)
+{
+    dro__robust robust = dro__objective_of(t);
+    dro__measure_reset(m, &robust);
+}
+
 static void archive_measure(dro__archive *ar, dro__measure *m)
 {
     size_t c = (size_t)m->figures.classes;
     DRO__ARCHIVE(ar, m->figures.examples);
     DRO__ARCHIVE(ar, m->loss_sum);
+    DRO__ARCHIVE(ar, m->robust.lambda);
+    DRO__ARCHIVE(ar, m->robust.weight_lambda);
+    DRO__ARCHIVE(ar, m->robust.level);
+    DRO__ARCHIVE(ar, m->robust.uniform);
     DRO__ARCHIVE(ar, m->top);
     DRO__ARCHIVE(ar, m->sum);
+    DRO__ARCHIVE(ar, m->class_top);
+    dro__archive_bytes(ar, m->class_loss, c * sizeof *m->class_loss);
+    dro__archive_bytes(ar, m->class_sum, c * sizeof *m->class_sum);
     DRO__ARCHIVE(ar, m->bin_sum);
     DRO__ARCHIVE(ar, m->bin_hits);
     DRO__ARCHIVE(ar, m->bin_n);
@@ -339,7 +352,7 @@ dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
     if (ar.failed || ar.used != size)
         return dro__fail(t->ctx, DRO_ERR_FORMAT, "the checkpoint contradicts itself");
     if (s->reported == s->next)
-        dro__measure_reset(&s->window, INFINITY, 0, true);
+        begin(t, &s->window);
     dro_rows rows;
     for (uint64_t at = 0; !s->is_stdin && at < s->next; at += s->batch) { /* where the run was */
         dro_status status = dro_stream_next(s->stream, s->batch, &rows);
@@ -362,8 +375,7 @@ static dro_status fill_record(dro_train *t)
                             .has_test = true,
                             .has_window = true};
     DRO_TRY(dro_optimizer_info(t->opt, &r->info));
-    r->group_count = dro_optimizer_group_weights(t->opt, t->evaluation.q, 2);
-    r->group_weights = t->evaluation.q;
+    dro__record_weights(t, &s->window);
     DRO_TRY(dro__measure_finish(t->ctx, &s->all, 0));
     DRO_TRY(dro__measure_finish(t->ctx, &s->window, 0));
     r->test = s->all.figures;
@@ -383,7 +395,7 @@ static dro_status report(dro_train *t)
 static dro_status line(dro_train *t)
 {
     DRO_TRY(report(t));
-    dro__measure_reset(&t->stream->window, INFINITY, 0, true);
+    begin(t, &t->stream->window);
     return DRO_OK;
 }
 
@@ -414,6 +426,10 @@ static dro_status learn(dro_train *t)
 
 dro_status dro__stream_train(dro_train *t)
 {
+    if (t->stream->next == 0) {
+        begin(t, &t->stream->all);
+        begin(t, &t->stream->window);
+    }
     dro_status status = learn(t);
     if (status == DRO_ERR_NUMBER)
         t->ended = DRO_TRAIN_DIVERGED;

@@ -113,6 +113,8 @@ static json_t *config_json(const dro_train *t)
     json_t *object = own_json(t);
     put(object, "model", text(t->task.model)); /* as chosen */
     put(object, "batch", json_integer((json_int_t)t->task.batch));
+    if (!t->set.epochs && !t->set.steps && t->task.epoch_steps)
+        put(object, "epochs", json_integer((json_int_t)(t->steps / t->task.epoch_steps)));
     put(object, "optimizer_settings", optimizer_json(t));
     put(object, "network_settings", network_json(t));
     put(object, "backend", text(t->ctx->backend->name));
@@ -159,9 +161,12 @@ char *dro__identity_text(const dro_train *t)
 {
     json_t *config = config_json(t);
     const dro_data_info *i = &t->task.info;
+    uint64_t sum = 0;
     put(config, "training examples", json_integer(i->examples[DRO_TRAIN]));
     put(config, "classes", json_integer(i->classes));
     put(config, "weights", json_integer((json_int_t)t->task.dim));
+    if (dro__task_frozen(&t->task, &sum))
+        put(config, "checksum of the weights that do not train", json_integer((json_int_t)sum));
     size_t size = 0, used = 0;
     add_lines(config, NULL, 0, &size);
     char *out = dro__alloc(size + 1, 1);
@@ -181,41 +186,42 @@ char *dro__classes_text(const dro_data_info *info)
 
 /* ---- figures ---- */
 
+static json_t *list_json(const double *values, int32_t count)
+{
+    json_t *list = json_array();
+    for (int32_t k = 0; k < count; k++)
+        json_array_append_new(list, number(values[k]));
+    return list;
+}
+
 static json_t *split_json(const dro_metrics *m, bool confusion)
 {
-    json_t *o = json_object(), *per_class = json_array(), *matrix = json_array();
+    json_t *o = json_object(), *matrix = json_array();
     put(o, "examples", json_integer(m->examples));
     put(o, "loss", number(m->loss));
     put(o, "objective", number(m->objective));
     put(o, "accuracy", number(m->accuracy));
     put(o, "balanced_accuracy", number(m->balanced_accuracy));
     put(o, "worst_class_accuracy", number(m->worst_class_accuracy));
+    if (m->groups) {
+        put(o, "worst_group_accuracy", number(m->worst_group_accuracy));
+        put(o, "per_group", list_json(m->per_group, m->groups));
+    }
     put(o, "macro_f1", number(m->macro_f1));
     put(o, "auroc", number(m->auroc));
     put(o, "calibration_error", number(m->calibration_error));
     for (int32_t k = 0; k < m->classes; k++) {
         json_t *row = json_array();
-        json_array_append_new(per_class, number(m->per_class[k]));
         for (int32_t j = 0; confusion && j < m->classes; j++)
             json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
         json_array_append_new(matrix, row);
     }
-    put(o, "per_class", per_class);
+    put(o, "per_class", list_json(m->per_class, m->classes));
     if (confusion)
         put(o, "confusion", matrix);
     else
         json_decref(matrix);
     return o;
-}
-
-static json_t *weights_json(const dro_train_record *r)
-{
-    if (r->group_count == 0)
-        return json_null();
-    json_t *list = json_array();
-    for (size_t k = 0; k < r->group_count; k++)
-        json_array_append_new(list, number(r->group_weights[k]));
-    return list;
 }
 
 /* train: only what is asked of it at every evaluation. */
@@ -259,7 +265,11 @@ char *dro__metrics_text(const dro_train *t)
     put(o, "caps", json_integer((json_int_t)i->caps));
     put(o, "floors", json_integer((json_int_t)i->floors));
     put(o, "fresh_starts", json_integer((json_int_t)i->fresh_starts));
-    put(o, "class_weights", weights_json(r));
+    put(o, "class_weights",
+        r->class_weights ? list_json(r->class_weights, t->task.info.classes) : NULL);
+    if (t->task.info.groups)
+        put(o, "group_weights",
+            r->group_weights ? list_json(r->group_weights, t->task.info.groups) : NULL);
     put_splits(o, r, t->task.info.classes <= CONFUSION_MOST);
     return dump(o, true);
 }
@@ -279,6 +289,16 @@ static json_t *best_json(const dro_train *t)
     dro_train_get(t, "best", measure, sizeof measure);
     return json_pack("{s:s, s:o, s:I, s:o}", "measure", measure, "value", number(p->best), "step",
                      (json_int_t)p->best_step, "epoch", number(p->best_epoch));
+}
+
+/* Which function `objective` is: lambda null for the mean loss. */
+static json_t *objective_json(const dro_train *t)
+{
+    dro__robust r = dro__objective_of(t);
+    return json_pack("{s:o, s:s}", "lambda", number(r.lambda), "over",
+                     r.level == DRO__TILT_CLASS   ? "classes"
+                     : r.level == DRO__TILT_GROUP ? "groups"
+                                                  : "examples");
 }
 
 char *dro__result_text(const dro_train *t)
@@ -302,6 +322,7 @@ char *dro__result_text(const dro_train *t)
     put(o, "parameters", json_integer((json_int_t)t->task.dim));
     put(o, "halvings", json_integer((json_int_t)t->progress.halvings));
     put_splits(o, r, info->classes <= 1000);
+    put(o, "F", objective_json(t));
     put(o, "best", best_json(t));
     for (int32_t k = 0; k < info->classes; k++) {
         json_array_append_new(names, text(info->class_names[k]));
@@ -314,6 +335,12 @@ char *dro__result_text(const dro_train *t)
     for (int k = 0; dro_data_note(t->task.data, k); k++)
         json_array_append_new(skipped, text(dro_data_note(t->task.data, k)));
     put(o, "skipped", skipped);
+    if (info->groups) {
+        json_t *groups = json_array();
+        for (int32_t k = 0; k < info->groups; k++)
+            json_array_append_new(groups, text(info->group_names[k]));
+        put(o, "groups", groups);
+    }
     put(o, "settings", config_json(t));
     return dump(o, false);
 }

@@ -102,6 +102,18 @@ const char *dro_report_note(const dro_report *report, int32_t index)
     return index >= 0 && (size_t)index < report->note_count ? report->notes[index] : NULL;
 }
 
+const char *dro_report_objective(const dro_report *report)
+{
+    const char *one = NULL;
+    for (size_t k = 0; k < report->trial_count; k++) {
+        const char *text = report->trials[k]->objective;
+        if (text && one && strcmp(one, text) != 0)
+            return "not the same function in all runs";
+        one = text ? text : one;
+    }
+    return one;
+}
+
 int32_t dro_report_runs(const dro_report *report)
 {
     return (int32_t)report->trial_count;

@@ -11,7 +11,7 @@ static const struct {
     {{DRO__SECTION_CURVES, DRO__SECTION_CURVES},
      "curves",
      "Curves",
-     "Thin lines are single runs, thick ones their mean. F is the objective over the whole "
+     "F is the objective over the whole "
      "training "
      "set."},
     {{DRO__SECTION_CLASSES, DRO__SECTION_CONFUSION},

@@ -35,7 +35,9 @@ static const char *value_of(const dro__trial *t, const char *name)
         return t->backend;
     if (strcmp(name, "seed") == 0)
         return t->seed;
-    return dro__trial_setting(t, name);
+    const char *value = dro__trial_setting(t, name);
+    bool unset = strcmp(name, "epochs") == 0 && value && strcmp(value, "0") == 0;
+    return unset ? NULL : value;
 }
 
 bool dro__page_values(dro__buffer *out, const dro_report *report, int32_t method, const char *name)
@@ -273,10 +275,16 @@ void dro__page_results(dro__buffer *out, const dro_report *report)
     if (!known)
         dro__buffer_add(out, "<p class=\"lead\">There is no evaluation yet.</p>\n");
     else
-        dro__buffer_print(out,
-                          "<p class=\"lead\">At the end of training, on the test set%s%s</p>\n",
+        dro__buffer_print(out, "<p class=\"lead\">At the end of training, on the test set%s%s",
                           errors ? "; mean \xc2\xb1 standard error over the runs" : "",
                           report->method_count > 1 ? ". The best of each column is bold." : ".");
+    if (known && dro_report_objective(report)) {
+        dro__buffer_add(out, " F: ");
+        dro__buffer_escape(out, dro_report_objective(report));
+        dro__buffer_add(out, ".");
+    }
+    if (known)
+        dro__buffer_add(out, "</p>\n");
     if (known && report->method_count == 1)
         tiles(out, report);
     else if (known)

@@ -68,8 +68,6 @@ static const char layout[] =
     "button:focus-visible,summary:focus-visible{outline:2px solid var(--hot);outline-offset:2px}\n"
     ".grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));"
     "gap:22px;align-items:start}\n"
-    "#classes .grid{display:block;columns:2 440px;column-gap:22px}#classes figure{break-inside:"
-    "avoid;margin-bottom:22px}\n"
     "figure{margin:0;min-width:0;background:var(--card);border:1px solid var(--line);"
     "border-radius:14px;padding:16px 16px 10px}\n"
     "figcaption{font-weight:600;margin-bottom:8px}\n"

@@ -36,6 +36,7 @@ void dro__trial_destroy(dro__trial *t)
     dro__free(t->model);
     dro__free(t->backend);
     dro__free(t->seed);
+    dro__free(t->objective);
     dro__free(t);
 }
 
@@ -320,6 +321,20 @@ static void take_config(dro__trial *t, json_t *config)
     dro__json_set_numbers(&t->counts, &t->count_count, config, "class_counts");
 }
 
+static void take_objective(dro__trial *t, const json_t *result)
+{
+    char text[200];
+    const char *over = json_string_value(dro__json_at(result, "F.over"));
+    double lambda = dro__json_number(result, "F.lambda");
+    if (!over)
+        return;
+    if (isfinite(lambda))
+        snprintf(text, sizeof text, "lambda %.6g over %.100s", lambda, over);
+    else
+        snprintf(text, sizeof text, "the mean loss");
+    t->objective = dro__copy_text(text);
+}
+
 static void take_result(dro__trial *t, const json_t *result)
 {
     t->finished = true;
@@ -328,6 +343,7 @@ static void take_result(dro__trial *t, const json_t *result)
     dro__json_set_text(&t->backend, result, "backend");
     dro__json_set_text(&t->seed, result, "seed");
     take_figures(t, result, true);
+    take_objective(t, result);
     set_names(t, dro__json_at(result, "classes"));
 }
 

@@ -77,7 +77,7 @@ static dro_status take(dro_train *t, const dro__saved *s)
         memcpy(t->best_w, s->best_w, t->task.dim * sizeof(float));
         memcpy(t->best_statistics, s->best_statistics, statistics * sizeof(float));
     }
-    return dro__file_append(t->ctx, t->folder, "metrics.jsonl", s->progress.metrics_bytes, "", 0);
+    return dro__run_cut_files(t);
 }
 
 dro_status dro__run_load(dro_train *t, bool *found)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Without epochs: 15, or more of few examples, for some 600 steps. */
-enum { EPOCHS = 15, EPOCHS_MOST = 100, STEPS = 600, EXPLODED = 20, HALVINGS_MOST = 20 };
+enum { EPOCHS = 15, EPOCHS_MOST = 100, STEPS = 600, EXPLODED = 20, HALVINGS_MOST = 40 };
 
 double dro__clock(void)
 {
@@ -136,6 +136,18 @@ static dro_status check_settings(dro_train *t)
     if (s->patience && !s->best)
         return dro__fail(t->ctx, DRO_ERR_STATE,
                          "patience needs a measure: set best, as in best=balanced_accuracy");
+    const dro_data_info *i = &t->task.info;
+    char best[64];
+    dro_train_get(t, "best", best, sizeof best);
+    const char *needs = !s->best                                        ? NULL
+                        : strcmp(best, "auroc") == 0 && i->classes != 2 ? "two classes"
+                        : strstr(best, "group") && !i->groups           ? "groups (group=COLUMN)"
+                        : strcmp(best, "loss") && strcmp(best, "objective") && !i->classes
+                            ? "classes"
+                            : NULL;
+    if (needs)
+        return dro__fail(t->ctx, DRO_ERR_DATA, "best=%s needs %s, which %s has not", best, needs,
+                         s->data);
     return DRO_OK;
 }
 
@@ -164,6 +176,8 @@ static dro_status open_data(dro_train *t)
     usual = usual < EPOCHS ? EPOCHS : usual > EPOCHS_MOST ? EPOCHS_MOST : usual;
     t->steps =
         s->steps ? (uint64_t)s->steps : (s->epochs ? (uint64_t)s->epochs : usual) * per_epoch;
+    if (*s->init && t->going_on && !dro__task_frozen(&t->task, NULL))
+        return DRO_OK; /* the checkpoint has all of it */
     if (*s->init && t->task.net)
         return dro_net_load(t->task.net, s->init, NULL);
     if (*s->init)
@@ -178,7 +192,7 @@ static dro_status open_run(dro_train *t)
     t->open = true;
     DRO_TRY(dro__run_begin(t));
     DRO_TRY(make_vectors(t));
-    DRO_TRY(dro__evaluation_create(&t->task, t->opt, &t->evaluation));
+    DRO_TRY(dro__evaluation_create(&t->task, &t->evaluation));
     t->config = dro__config_text(t);
     t->identity = dro__identity_text(t);
     return t->config && t->identity
@@ -240,29 +254,40 @@ static bool exploded(dro_train *t)
     return !(p->smooth_loss <= EXPLODED * p->first_loss);
 }
 
+static dro_status give_up(dro_train *t, uint64_t step, double eta, const char *why, bool found)
+{
+    double usual = dro__default_of(t, t->set.optimizer, "eta");
+    char kept[64] = "";
+    if (found)
+        snprintf(kept, sizeof kept, "; weights.safetensors has those of step %llu",
+                 (unsigned long long)t->opt->run.step);
+    t->ended = DRO_TRAIN_DIVERGED;
+    return dro__fail(t->ctx, DRO_ERR_NUMBER,
+                     "diverged at step %llu: %s%s. Try a smaller step (--lr %g), %smore warm-up "
+                     "(--set warmup=0.1)%s",
+                     (unsigned long long)step, why, kept, eta > 4 * usual ? usual : eta / 4,
+                     t->opt->cls->robust ? "a larger --lambda, " : "",
+                     t->set.on_divergence ? "" : ", or --on-divergence halve");
+}
+
+/* Back to the last checkpoint, which is good: with half the step, or for good. */
 static dro_status astray(dro_train *t)
 {
     char why[DRO__ERROR_SIZE / 2];
-    const dro__run *r = &t->opt->run;
     snprintf(why, sizeof why, "%.200s", t->ctx->error);
-    uint64_t step = r->step;
+    uint64_t step = t->opt->run.step;
     double eta = dro__settings_of(t->opt)->eta.value;
     bool found = false;
     if (t->folder)
-        DRO_TRY(dro__run_load(t, &found));
-    if (t->set.on_divergence == DRO__DIVERGENCE_HALVE && found &&
-        t->progress.halvings < HALVINGS_MOST) {
-        t->progress.halvings++;
-        dro__settings_of(t->opt)->eta.value = eta / 2;
-        dro__note(t, "diverged at step %llu (%s): back to step %llu with eta %g",
-                  (unsigned long long)step, why, (unsigned long long)r->step, eta / 2);
-        return dro__run_save(t);
-    }
-    t->ended = DRO_TRAIN_DIVERGED;
-    return dro__fail(t->ctx, DRO_ERR_NUMBER,
-                     "diverged at step %llu: %s. Try a smaller step (--lr %g), a larger --lambda, "
-                     "more warm-up (--set warmup=0.1), or --on-divergence halve",
-                     (unsigned long long)step, why, eta / 4);
+        DRO_TRY(dro__run_load(t, &found)); /* another optimiser from here on */
+    if (t->set.on_divergence != DRO__DIVERGENCE_HALVE || !found ||
+        t->progress.halvings >= HALVINGS_MOST)
+        return give_up(t, step, eta, why, found);
+    t->progress.halvings++;
+    dro__settings_of(t->opt)->eta.value = eta / 2;
+    dro__note(t, "diverged at step %llu (%s): back to step %llu with eta %g",
+              (unsigned long long)step, why, (unsigned long long)t->opt->run.step, eta / 2);
+    return dro__run_save(t);
 }
 
 /* One step, with the clock of training running. */
@@ -401,20 +426,22 @@ static dro_status open_folder(dro_train *t, bool resume)
         return DRO_OK;
     DRO_TRY(
         dro__file_replace(t->ctx, t->folder, "config.json", NULL, t->config, strlen(t->config)));
-    DRO_TRY(dro__file_append(t->ctx, t->folder, "metrics.jsonl", 0, "", 0));
+    DRO_TRY(dro__run_begin_files(t));
     return dro__run_save(t);
 }
 
 static dro_status run(dro_train *t, bool resume)
 {
     DRO_TRY(check_folder(t, resume)); /* before a long time goes into reading data */
+    t->going_on = resume && t->folder && dro__checkpoint_there(t->folder);
     DRO_TRY(open_run(t));
     DRO_TRY(open_folder(t, resume));
     dro_status status = t->stream ? dro__stream_train(t) : train(t);
     tell_skipped(t);
-    if (t->ended == DRO_TRAIN_DIVERGED && t->have_record) {
+    if (t->ended == DRO_TRAIN_DIVERGED && t->folder && !t->stream) { /* back at the checkpoint */
         char why[DRO__ERROR_SIZE];
         memcpy(why, t->ctx->error, sizeof why);
+        t->have_record = t->have_record && t->evaluation.record.info.step == t->opt->run.step;
         DRO_TRY(dro__run_finish(t));
         return dro__fail(t->ctx, status, "%s", why);
     }

@@ -1,6 +1,8 @@
 /* The run's described parameters. Every other name goes on to the network or the optimiser. */
+#include "text.h"
 #include "train.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,8 +27,8 @@ static const dro__param own[] = {
     DRO__CHOICE("eval_train", eval_train, S, "yes", "yes|no|last",
                 "whether F is worked out over the training set at evaluations"),
     DRO__CHOICE("best", best, S, "none",
-                "none|accuracy|balanced_accuracy|worst_class_accuracy|macro_f1|auroc|loss|"
-                "calibration_error|objective",
+                "none|accuracy|balanced_accuracy|worst_class_accuracy|worst_group_accuracy|"
+                "macro_f1|auroc|loss|calibration_error|objective",
                 "the holdout's measure by which the best weights are kept"),
     DRO__INTEGER("patience", patience, S, "0", 0, 1e9,
                  "stop after so many evaluations without a better one; 0: never"),
@@ -40,6 +42,9 @@ static const dro__param own[] = {
     DRO__INTEGER("size", size, S, "0", 0, 4096, "side of images in files; 0: 224"),
     DRO__REAL("report_lambda", report_lambda, S, "0", 0, 1e12,
               "the lambda of the F that is reported; 0: the optimiser's"),
+    TEXT(report_like, "", "with report_lambda 0: that optimiser's default lambda instead"),
+    DRO__CHOICE("report_tilt", report_tilt, S, "own", "own|example|class|group",
+                "what the F that is reported is robust over; own: the optimiser's"),
     DRO__CHOICE("progressive", progressive, S, "no", "no|yes",
                 "a stream: predict each batch before learning from it"),
     DRO__INTEGER("report_every", report_every, S, "10000", 1, 1e15,
@@ -163,6 +168,31 @@ static const choice for_images[] = {
     {"recover", "guard", "1"},      {"cover", "guard", "1"}, {"cover", "lambda", "20"},
     {NULL, "weight_decay", "5e-4"},
 };
+
+double dro__default_of(const dro_train *t, const char *optimizer, const char *name)
+{
+    const choice *lists[] = {for_nets, for_images};
+    size_t counts[] = {t->task.net ? sizeof for_nets / sizeof for_nets[0] : 0,
+                       t->task.images ? sizeof for_images / sizeof for_images[0] : 0};
+    double value = NAN;
+    dro_param p;
+    for (int i = 0; dro_optimizer_param(optimizer, i, &p) == DRO_OK; i++)
+        if (strcmp(p.name, name) == 0)
+            dro__number_double(p.fallback, &value);
+    for (int l = 0; l < 2; l++)
+        for (size_t k = 0; k < counts[l]; k++)
+            if (strcmp(lists[l][k].name, name) == 0 && lists[l][k].optimizer &&
+                strcmp(lists[l][k].optimizer, optimizer) == 0)
+                dro__number_double(lists[l][k].value, &value);
+    return value;
+}
+
+double dro__report_lambda(const dro_train *t)
+{
+    if (t->set.report_lambda > 0)
+        return t->set.report_lambda;
+    return *t->set.report_like ? dro__default_of(t, t->set.report_like, "lambda") : NAN;
+}
 
 static dro_status set_default(dro_train *t, const char *name, const char *value)
 {

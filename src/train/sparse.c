@@ -2,13 +2,14 @@
  * One weight per feature and no bias; two classes (logistic loss) or a real target (squared loss). */
 #include "train.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static dro_status choose_loss(dro__task *t, const dro__model_choice *c, const char **loss)
 {
     char name[64] = "";
-    if (c->loss)
-        strncpy(name, c->loss, sizeof name - 1);
+    if (c->about)
+        snprintf(name, sizeof name, "%s", c->about->loss);
     if (c->settings && dro_train_get(c->settings, "loss", name, sizeof name) != DRO_OK)
         name[0] = '\0';
     *loss = t->regression ? "squared" : "logistic";

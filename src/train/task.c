@@ -109,8 +109,8 @@ static dro_status make_net(dro__task *t, const dro__model_choice *c)
     DRO_TRY(dro_net_model(t->ctx, t->model, &t->shape, &t->net));
     if (t->regression)
         DRO_TRY(dro_net_set(t->net, "loss", "squared"));
-    if (c->loss)
-        DRO_TRY(dro_net_set(t->net, "loss", c->loss));
+    if (c->about)
+        DRO_TRY(dro__weights_loss(c->about, t->net));
     if (c->settings)
         DRO_TRY(dro__apply_net(c->settings, t->net));
     if (c->train && t->info.classes)
@@ -143,7 +143,7 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
 
 static dro_status open_task(dro__task *t, const dro__model_choice *c)
 {
-    DRO_TRY(dro_data_open(t->ctx, c->data, &t->data));
+    DRO_TRY(dro__data_open(t->ctx, c->data, c->encoding, &t->data));
     DRO_TRY(dro_data_info_get(t->data, &t->info));
     t->images = t->info.kind == DRO_DATA_PIXELS || t->info.kind == DRO_DATA_FILES;
     t->regression = t->info.classes == 0;
@@ -187,6 +187,14 @@ void dro__task_close(dro__task *t)
 size_t dro__task_statistics(const dro__task *t)
 {
     return t->net ? dro_net_statistics_count(t->net) : 0;
+}
+
+size_t dro__task_frozen(const dro__task *t, uint64_t *sum)
+{
+    size_t count = t->net ? t->net->graph.frozen_size : 0;
+    if (sum && count)
+        *sum = dro__checksum(0, t->net->frozen, count * sizeof(float));
+    return count;
 }
 
 dro_status dro__task_remember(dro__task *t, dro_status status)

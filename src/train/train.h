@@ -7,6 +7,7 @@
  *   metrics.c     figures from logits;  evaluate.c: over a split
  *   disk.c        files that are there whole or not at all;  checkpoint.c: what a run needs to go on
  *   record.c      config.json, metrics.jsonl, result.json
+ *   telemetry.c   records for TensorBoard;  events.c: as the bytes of its files
  *   weights.c     weights files that know their model;  predictor.c: using them
  *   run.c         the loop;  assess.c: its evaluations;  resume.c: its checkpoints
  *   progressive.c the loop over a stream */
@@ -29,10 +30,10 @@ enum { DRO__DIVERGENCE_STOP, DRO__DIVERGENCE_HALVE };
 
 typedef struct dro__train_settings {
     char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
-        train_only[DRO__TEXT_MAX];
+        train_only[DRO__TEXT_MAX], report_like[DRO__TEXT_MAX];
     int64_t epochs, steps, batch, seed, size, patience, report_every;
     double eval_every, max_time, checkpoint_every, report_lambda;
-    int32_t best, eval_train, augment, on_divergence, progressive;
+    int32_t best, eval_train, augment, on_divergence, progressive, report_tilt;
 } dro__train_settings;
 
 extern const dro__param *const dro__train_tables[DRO__TABLE_MAX];
@@ -45,6 +46,10 @@ typedef struct dro__extra {
 /* Whether the run, the network or the optimiser has a parameter of this name. */
 bool dro__net_has(const char *name);
 bool dro__optimizer_has(const char *optimizer, const char *name);
+/* The default of an optimiser's parameter in this run; NaN: it has none. */
+double dro__default_of(const dro_train *t, const char *optimizer, const char *name);
+/* The lambda of the F that is reported, NaN: the optimiser's. */
+double dro__report_lambda(const dro_train *t);
 /* Sets what the user gave for the network; for the optimiser, after the run's defaults. */
 dro_status dro__apply_net(const dro_train *t, dro_net *net);
 
@@ -104,6 +109,18 @@ typedef struct dro__task {
         [DRO__EVAL_MOST]; /* of the last batch: images passed over by skip_bad, no results of theirs */
 } dro__task;
 
+/* What a weights file says about itself. */
+typedef struct dro__weights_about {
+    char model[DRO__TEXT_MAX], loss[64], loss_settings[128]; /* "gamma=2 tau=1" */
+    double *prior; /* (classes) of the logit-adjusted loss, or NULL */
+    dro_model_shape shape;
+    bool sparse, regression, has_normal;
+    dro__normal normal;
+    char **names;
+    int32_t classes;
+    char *encoding; /* of the rows that it was trained on, or NULL */
+} dro__weights_about;
+
 /* What a model is made from: the run's settings, or a weights file. */
 typedef struct dro__model_choice {
     const char *data, *model; /* model "": by the data */
@@ -113,9 +130,10 @@ typedef struct dro__model_choice {
     bool train; /* prepare for training too */
     bool rows;  /* the linear model on sparse rows, however many features */
     const char *train_only;
-    dro_model_shape shape;     /* of a weights file; channels 0: by the data */
-    const dro_train *settings; /* the network's parameters, or NULL */
-    const char *loss;          /* of a weights file, or NULL */
+    dro_model_shape shape;           /* of a weights file; channels 0: by the data */
+    const dro_train *settings;       /* the network's parameters, or NULL */
+    const char *encoding;            /* of a weights file, or NULL */
+    const dro__weights_about *about; /* whose loss is meant, or NULL */
 } dro__model_choice;
 
 dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro__task *task);
@@ -126,6 +144,8 @@ void dro__task_close(dro__task *task);
 dro_status dro__task_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
                               const float *w, float *logits, float *losses, const int32_t **labels);
 size_t dro__task_statistics(const dro__task *task); /* floats besides w */
+/* How many weights do not train; *sum (optional) is their checksum. */
+size_t dro__task_frozen(const dro__task *task, uint64_t *sum);
 /* Keeps the error text of a callback; returns status. */
 dro_status dro__task_remember(dro__task *task, dro_status status);
 /* After the optimiser has passed a failure on: the text that was kept. */
@@ -156,19 +176,27 @@ dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first,
 
 enum { DRO__BINS = 15 };
 
+/* Which objective is meant: over what it is robust, and how much. */
+typedef struct dro__robust {
+    double lambda;        /* of the objective; INFINITY: the mean loss */
+    double weight_lambda; /* of the classes' shares of the weight */
+    int32_t level;        /* DRO__TILT_EXAMPLE, _CLASS or _GROUP */
+    bool uniform;         /* the prior of classes or groups */
+} dro__robust;
+extern const dro__robust dro__mean_loss;
+
 typedef struct dro__measure {
-    dro_metrics figures;        /* points into the arrays below */
-    double lambda;              /* of the objective; INFINITY: the mean loss */
-    int32_t groups, group_room; /* over which the objective is robust; 0: over examples */
-    bool uniform;               /* the groups' prior */
-    double *per_class;
+    dro_metrics figures; /* points into the arrays below */
+    dro__robust robust;
+    double *per_class, *class_loss, *class_sum; /* (classes): sums of losses, of exp(loss/lambda) */
     int64_t *counts, *confusion;
     float *scores; /* two classes: logit difference of each example, for auroc */
     int8_t *truth;
     int64_t room;
     double loss_sum, top, sum; /* losses: sum; log-sum-exp of loss / lambda */
-    double *group_loss;        /* (groups) */
-    int64_t *group_count;      /* (groups) */
+    double class_top;          /* of class_sum */
+    double *per_group, *group_loss;
+    int64_t *group_count, *group_hits;
     double bin_sum[DRO__BINS]; /* of probabilities */
     int64_t bin_hits[DRO__BINS], bin_n[DRO__BINS];
 } dro__measure;
@@ -176,12 +204,14 @@ typedef struct dro__measure {
 dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t examples, int32_t groups,
                                dro__measure *m);
 void dro__measure_free(dro__measure *m);
-/* Forgets what was added. groups: over how many the objective is robust, at most those of create. */
-void dro__measure_reset(dro__measure *m, double lambda, int32_t groups, bool uniform);
-/* logits (count, classes) or NULL for a real-valued target; labels (count); losses (count). groups (count):
- * over which the objective is robust, NULL for examples. */
+/* Forgets what was added. */
+void dro__measure_reset(dro__measure *m, const dro__robust *robust);
+/* logits (count, classes) or NULL for a real-valued target; labels, losses and groups (count), each may be
+ * NULL. */
 void dro__measure_add(dro__measure *m, size_t count, const float *logits, const int32_t *labels,
                       const float *losses, const int32_t *groups);
+/* The classes' shares of the weight, (classes); false when nothing was added. */
+bool dro__measure_class_weights(const dro__measure *m, double *shares);
 /* Works the figures out; r is the regulariser's part of the objective. */
 dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r);
 
@@ -190,16 +220,15 @@ dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r);
 typedef struct dro__evaluation {
     float *logits, *losses; /* (DRO__EVAL_MOST, outputs), (DRO__EVAL_MOST) */
     dro__measure splits[DRO_SPLITS];
-    double *q;
+    double *class_weights, *group_weights; /* (classes), (groups) */
     dro_train_record record;
 } dro__evaluation;
 
-dro_status dro__evaluation_create(dro__task *task, const dro_optimizer *opt, dro__evaluation *e);
+dro_status dro__evaluation_create(dro__task *task, dro__evaluation *e);
 void dro__evaluation_free(dro__evaluation *e);
 /* One split. poll (optional) is called now and then. */
 dro_status dro__evaluate_split(dro__task *task, dro__evaluation *e, dro_split split, const float *w,
-                               const int32_t *groups, double r, void (*poll)(void *user),
-                               void *user);
+                               double r, void (*poll)(void *user), void *user);
 
 /* ---- disk.c ---- */
 
@@ -236,6 +265,7 @@ dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name
 typedef struct dro__progress {
     uint64_t evaluated, evaluated_step; /* evaluations so far, and the step of the last one */
     uint64_t metrics_bytes;             /* length of metrics.jsonl */
+    uint64_t events_bytes;              /* of TensorBoard's file */
     double seconds, wall;
     double first_loss, smooth_loss; /* of batches, to see divergence */
     uint64_t halvings;
@@ -261,6 +291,7 @@ dro_status dro__checkpoint_write(dro_context *ctx, const char *folder, const dro
 dro_status dro__checkpoint_read(dro_context *ctx, const char *folder, dro__saved *saved,
                                 bool *found, char note[DRO__ERROR_SIZE]);
 void dro__saved_free(dro__saved *saved);
+bool dro__checkpoint_there(const char *folder);
 
 /* ---- record.c ---- */
 
@@ -277,17 +308,10 @@ char *dro__classes_text(const dro_data_info *info); /* a JSON list */
 /* The task's weights (dim) and the network's statistics to a file with its metadata. */
 dro_status dro__weights_save(dro__task *task, const char *folder, const char *name, const float *w,
                              const float *statistics);
-/* What a file says about itself. */
-typedef struct dro__weights_about {
-    char model[DRO__TEXT_MAX], loss[64];
-    dro_model_shape shape;
-    bool sparse, regression, has_normal;
-    dro__normal normal;
-    char **names;
-    int32_t classes;
-} dro__weights_about;
 dro_status dro__weights_about_read(dro_context *ctx, const char *path, dro__weights_about *about);
 void dro__weights_about_free(dro__weights_about *about);
+/* The loss that the weights were trained with, for a network before it is ready. */
+dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net);
 
 /* ---- run.c ---- */
 
@@ -310,8 +334,8 @@ struct dro_train {
     double began, before; /* the clock when this process began, and the wall time before it */
     double saved_at;      /* the clock at the last checkpoint */
     dro_train_end ended;
-    bool open, have_record;
-    int told; /* notes of the data */
+    bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
+    int told;                         /* notes of the data */
     char *config, *result, *identity;
     struct dro__stream_run *stream; /* progressive */
 };
@@ -322,6 +346,10 @@ double dro__epoch_of(const dro_train *t, uint64_t step);
 bool dro__tell(const dro_train *t, const char *evaluating); /* true: stop */
 dro_status dro__run_begin(dro_train *t);                    /* a fresh optimiser, started */
 dro_status dro__run_record(dro_train *t);                   /* evaluates, writes nothing */
+/* The objective that F is reported for. */
+dro__robust dro__objective_of(const dro_train *t);
+/* The record's class_weights and group_weights; over: what the classes' are counted over, or NULL. */
+void dro__record_weights(dro_train *t, const dro__measure *over);
 void dro__note(const dro_train *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The optimiser with the run's defaults and the user's settings. */
 dro_status dro__make_optimizer(dro_train *t);
@@ -329,8 +357,11 @@ dro_status dro__run_save(dro_train *t);
 dro_status dro__run_load(dro_train *t, bool *found);
 dro_status dro__run_finish(dro_train *t);
 dro_status dro__run_evaluate(dro_train *t);
-/* Writes evaluation.record as a line of metrics.jsonl and tells it. */
+/* Writes evaluation.record as a line of metrics.jsonl and as an event, and tells it. */
 dro_status dro__run_write_line(dro_train *t);
+/* A new metrics.jsonl and a new event file; both cut to where the checkpoint was. */
+dro_status dro__run_begin_files(dro_train *t);
+dro_status dro__run_cut_files(dro_train *t);
 
 /* ---- progressive.c ---- */
 

@@ -1,7 +1,10 @@
 /* Weights files that know their model: what is needed to use them is in the file's metadata.
  *
- *   dro.model, dro.shape "3,32,32,10", dro.loss, dro.classes (a JSON list), dro.scale and dro.shift (of pixels),
+ *   dro.model, dro.shape "3,32,32,10", dro.classes (a JSON list), dro.scale and dro.shift (of pixels),
+ *   dro.loss, dro.loss_settings "smoothing=0,gamma=2,tau=1", dro.prior (a JSON list, with the logit-adjusted loss),
+ *   dro.encoding: how cells of a table became features (src/data/csv_keep.c),
  *   dro.kind: "network", or "rows" for the linear model on sparse rows, whose tensor is fc.weight (features) */
+#include "report_buffer.h"
 #include "safetensors.h"
 #include "train.h"
 
@@ -13,7 +16,7 @@
 #include <jansson.h>
 #endif
 
-enum { PAIRS = 10, PATH_SIZE = 4352 };
+enum { PAIRS = 12, PATH_SIZE = 4352 };
 
 static void three(char text[64], const float *values)
 {
@@ -36,9 +39,46 @@ static void loss_name(const dro__task *t, char *text, size_t size)
         snprintf(text, size, "%s", t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic");
 }
 
-static dro_status save(dro__task *t, const char *path, const char *classes, const float *w)
+static const char *const loss_settings[] = {"smoothing", "gamma", "tau"};
+
+/* "smoothing=0,gamma=2,tau=1" */
+static void loss_settings_text(const dro__task *t, char *text, size_t size)
 {
-    char shape[64], loss[64], scale[64], shift[64];
+    const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};
+    char value[64];
+    size_t used = 0;
+    *text = '\0';
+    for (size_t k = 0; k < sizeof loss_settings / sizeof loss_settings[0] && used < size; k++) {
+        dro__params_print(dro__param_find(tables, loss_settings[k]), &t->net->set, value,
+                          sizeof value);
+        used += (size_t)snprintf(text + used, size - used, "%s%s=%s", k ? "," : "",
+                                 loss_settings[k], value);
+    }
+}
+
+/* The classes' shares of the training set, a JSON list. NULL: no memory. */
+static char *prior_text(const dro__task *t)
+{
+    enum { NUMBER = 32 };
+    size_t used = 1;
+    char *text = dro__alloc((size_t)t->info.classes + 1, NUMBER);
+    if (!text)
+        return NULL;
+    text[0] = '[';
+    for (int32_t k = 0; k < t->info.classes; k++) {
+        char *at = text + used;
+        used += (size_t)snprintf(at, NUMBER, "%s%.17g", k ? ", " : "", t->class_share[k]);
+        for (at += k ? 2 : 0; *at; at++)
+            *at = *at == ',' ? '.' : *at; /* where the locale writes one */
+    }
+    text[used] = ']';
+    return text;
+}
+
+static dro_status save(dro__task *t, const char *path, const char *classes, const char *prior,
+                       const float *w)
+{
+    char shape[64], loss[64], scale[64], shift[64], settings[128];
     const char *pairs[2 * PAIRS + 1] = {
         "format",   "pt", "dro.model",   t->model, "dro.shape", shape,
         "dro.loss", loss, "dro.classes", classes,  "dro.kind",  t->net ? "network" : "rows"};
@@ -46,6 +86,15 @@ static dro_status save(dro__task *t, const char *path, const char *classes, cons
     snprintf(shape, sizeof shape, "%d,%d,%d,%d", t->net ? t->shape.channels : (int)t->dim,
              t->net ? t->shape.height : 1, t->net ? t->shape.width : 1, (int)t->outputs);
     loss_name(t, loss, sizeof loss);
+    if (t->net) {
+        loss_settings_text(t, settings, sizeof settings);
+        pairs[used++] = "dro.loss_settings";
+        pairs[used++] = settings;
+    }
+    if (prior) {
+        pairs[used++] = "dro.prior";
+        pairs[used++] = prior;
+    }
     if (t->images) {
         three(scale, t->normal.scale);
         three(shift, t->normal.shift);
@@ -53,6 +102,10 @@ static dro_status save(dro__task *t, const char *path, const char *classes, cons
         pairs[used++] = scale;
         pairs[used++] = "dro.shift";
         pairs[used++] = shift;
+    }
+    if (t->data && t->data->encoding) {
+        pairs[used++] = "dro.encoding";
+        pairs[used++] = t->data->encoding;
     }
     if (t->net)
         return dro_net_save_with(t->net, path, pairs);
@@ -71,6 +124,10 @@ dro_status dro__weights_save(dro__task *t, const char *folder, const char *name,
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the names of the classes");
     classes[strcspn(classes, "\n")] = '\0';
     dro_status status = DRO_OK;
+    char name_of_loss[64], *prior = NULL;
+    loss_name(t, name_of_loss, sizeof name_of_loss);
+    if (strcmp(name_of_loss, "logit-adjusted") == 0 && !(prior = prior_text(t)))
+        status = dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the classes' shares");
     float *now = t->net ? dro__alloc(dro__task_statistics(t) + 1, sizeof(float)) : NULL;
     if (t->net && !now)
         status = dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory to write weights");
@@ -82,21 +139,40 @@ dro_status dro__weights_save(dro__task *t, const char *folder, const char *name,
             status = dro_net_set_statistics(t->net, statistics);
     }
     if (status == DRO_OK)
-        status = save(t, path, classes, w);
+        status = save(t, path, classes, prior, w);
     if (now && dro_net_set_statistics(t->net, now) != DRO_OK && status == DRO_OK)
         status = DRO_ERR_STATE;
     dro__free(now);
+    dro__free(prior);
     dro__free(classes);
     return status;
 }
 
 /* ---- reading ---- */
 
+dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net)
+{
+    char text[sizeof about->loss_settings], *rest = text, *word;
+    memcpy(text, about->loss_settings, sizeof text);
+    DRO_TRY(dro_net_set(net, "loss", about->loss));
+    while ((word = strtok_r(rest, ",", &rest))) {
+        char *value = strchr(word, '=');
+        if (value)
+            *value++ = '\0';
+        for (size_t k = 0; value && k < sizeof loss_settings / sizeof loss_settings[0]; k++)
+            if (strcmp(word, loss_settings[k]) == 0)
+                DRO_TRY(dro_net_set(net, word, value));
+    }
+    return about->prior ? dro_net_prior(net, about->prior, (size_t)about->classes) : DRO_OK;
+}
+
 void dro__weights_about_free(dro__weights_about *about)
 {
     for (int32_t k = 0; about->names && k < about->classes; k++)
         dro__free(about->names[k]);
     dro__free(about->names);
+    dro__free(about->encoding);
+    dro__free(about->prior);
     *about = (dro__weights_about){0};
 }
 
@@ -125,6 +201,29 @@ static dro_status read_names(dro_context *ctx, const char *path, const char *lis
     return fine ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the classes' names");
 }
 
+/* A file of an older version without the shares: its logits are the same, its loss is the plain one. */
+static dro_status read_prior(dro_context *ctx, const char *path, const char *list,
+                             dro__weights_about *about)
+{
+    json_t *shares = list ? json_loads(list, 0, NULL) : NULL;
+    if (!list) {
+        if (strcmp(about->loss, "logit-adjusted") == 0)
+            strcpy(about->loss, "cross-entropy");
+        return DRO_OK;
+    }
+    if (json_array_size(shares) != (size_t)about->classes || about->classes == 0) {
+        json_decref(shares);
+        return dro__fail(ctx, DRO_ERR_DATA, "%s: its metadata dro.prior is not one share a class",
+                         path);
+    }
+    about->prior = dro__alloc((size_t)about->classes, sizeof *about->prior);
+    for (int32_t k = 0; about->prior && k < about->classes; k++)
+        about->prior[k] = json_number_value(json_array_get(shares, (size_t)k));
+    json_decref(shares);
+    return about->prior ? DRO_OK
+                        : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the classes' shares");
+}
+
 static bool read_three(const char *text, float *values)
 {
     json_t *list = NULL;
@@ -147,6 +246,8 @@ static dro_status read_about(dro_context *ctx, const char *path, const dro__safe
     const char *kind = dro__safetensors_metadata(file, "dro.kind");
     const char *loss = dro__safetensors_metadata(file, "dro.loss");
     const char *classes = dro__safetensors_metadata(file, "dro.classes");
+    const char *encoding = dro__safetensors_metadata(file, "dro.encoding");
+    const char *settings = dro__safetensors_metadata(file, "dro.loss_settings");
     dro_model_shape *s = &about->shape;
     if (!model || !shape || !kind || !classes ||
         sscanf(shape, "%d,%d,%d,%d", &s->channels, &s->height, &s->width, &s->outputs) != 4)
@@ -160,7 +261,14 @@ static dro_status read_about(dro_context *ctx, const char *path, const dro__safe
         read_three(dro__safetensors_metadata(file, "dro.scale"), about->normal.scale) &&
         read_three(dro__safetensors_metadata(file, "dro.shift"), about->normal.shift);
     DRO_TRY(read_names(ctx, path, classes, about));
+    DRO_TRY(read_prior(ctx, path, dro__safetensors_metadata(file, "dro.prior"), about));
+    snprintf(about->loss_settings, sizeof about->loss_settings, "%s", settings ? settings : "");
     about->regression = about->classes == 0;
+    if (encoding) {
+        about->encoding = dro__copy_text(encoding);
+        if (!about->encoding)
+            return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    }
     return DRO_OK;
 }
 

@@ -46,7 +46,7 @@ echo "data: Pillow, NumPy and scikit-learn against libdro"
 "$PYTHON" "$here/peers/data_check.py" "$here/../../shared/data"
 
 echo "event files: TensorBoard's own reader"
-"$PYTHON" "$here/peers/events_check.py" "$(dirname "$DRO")/tests/peer_events_write"
+"$PYTHON" "$here/peers/events_check.py" "$DRO"
 
 echo "metrics: scikit-learn on the same predictions"
 "$PYTHON" "$here/peers/metrics_check.py" "$DRO"

@@ -1,0 +1,359 @@
+/* The encoding of a CSV file as a text that is kept with a model, and other files read by it: their cells become the
+ * features that the model was trained on, whatever those files hold and in whatever order.
+ *
+ * Lines of words between single spaces; a text is written 'TEXT, every byte that is no letter or digit as %XX:
+ *
+ *     csv 1 COLUMNS LABEL header|plain classes|real dense|sparse MISSING
+ *     label NAME
+ *     number NAME MEAN SCALE
+ *     words NAME missing|whole COUNT CATEGORY ...                  (one line for each column)
+ *
+ * LABEL is the label's column from 0, MISSING the text of missing=, ' without one. With a header the columns
+ * of a file are found by their names and others are passed over; without, by their places. The label may be
+ * missing. Nothing in a text is trusted. */
+#include "csv.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TEXT_MOST = 1 << 24 }; /* bytes; a larger encoding is not kept */
+
+/* ---- writing ---- */
+
+typedef struct writer {
+    char *text; /* NULL: only measured */
+    size_t used;
+} writer;
+
+static void put(writer *w, const char *text)
+{
+    size_t size = strlen(text);
+    if (w->text)
+        memcpy(w->text + w->used, text, size + 1);
+    w->used += size;
+}
+
+static void put_text(writer *w, const char *text)
+{
+    char code[4];
+    put(w, " '");
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        snprintf(code, sizeof code, c < 128 && isalnum(c) ? "%c" : "%%%02X", c);
+        put(w, code);
+    }
+}
+
+static void put_number(writer *w, double value)
+{
+    char text[40];
+    snprintf(text, sizeof text, " %.17g", value);
+    for (char *c = text; *c; c++)
+        *c = *c == ',' ? '.' : *c; /* where the locale writes one */
+    put(w, text);
+}
+
+static void put_categories(writer *w, const dro__column *c, const size_t *order)
+{
+    char head[64];
+    snprintf(head, sizeof head, " %s %zu", c->missing ? "missing" : "whole", c->categories.count);
+    put(w, head);
+    for (size_t k = 0; k < c->categories.count; k++)
+        put_text(w, c->categories.names[order[k]]);
+}
+
+static dro_status put_column(writer *w, const dro__csv *csv, const dro__column *c, const char *name)
+{
+    put(w, c->left_out ? "\nlabel" : c->numeric ? "\nnumber" : "\nwords");
+    put_text(w, name);
+    if (c->left_out)
+        return DRO_OK;
+    if (c->numeric) {
+        put_number(w, c->mean);
+        put_number(w, c->squares);
+        return DRO_OK;
+    }
+    size_t *order = dro__alloc(c->categories.count + 1, sizeof *order);
+    if (!order)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    for (size_t k = 0; k < c->categories.count; k++)
+        order[c->rank[k]] = k;
+    put_categories(w, c, order);
+    dro__free(order);
+    return DRO_OK;
+}
+
+static dro_status put_all(writer *w, const dro__csv *csv, const dro__csv_form *form,
+                          const dro__columns *cols, bool dense)
+{
+    char head[128];
+    const char *name = csv->header;
+    snprintf(head, sizeof head, "csv 1 %zu %zu %s %s %s", cols->count, form->label,
+             csv->header ? "header" : "plain", form->real ? "real" : "classes",
+             dense ? "dense" : "sparse");
+    put(w, head);
+    put_text(w, form->missing.also ? form->missing.also : "");
+    for (size_t k = 0; k < cols->count; k++) {
+        DRO_TRY(put_column(w, csv, &cols->at[k], name ? name : ""));
+        name = name ? dro__csv_next(name) : NULL;
+    }
+    return DRO_OK;
+}
+
+dro_status dro__csv_keep(const dro__csv *csv, const dro__csv_form *form, const dro__columns *cols,
+                         bool dense, char **text)
+{
+    writer w = {0};
+    *text = NULL;
+    DRO_TRY(put_all(&w, csv, form, cols, dense));
+    if (w.used > TEXT_MOST)
+        return DRO_OK;
+    w.text = dro__alloc(w.used + 1, 1);
+    if (!w.text)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    w.used = 0;
+    dro_status status = put_all(&w, csv, form, cols, dense);
+    if (status == DRO_OK)
+        *text = w.text;
+    else
+        dro__free(w.text);
+    return status;
+}
+
+/* ---- reading ---- */
+
+typedef struct words {
+    dro_context *ctx;
+    const char *at;
+    char *text; /* the word at hand, as long as the whole */
+} words;
+
+static dro_status damaged(const words *w, const char *expected)
+{
+    return dro__fail(w->ctx, DRO_ERR_DATA,
+                     "the encoding in the weights file is damaged: expected %s", expected);
+}
+
+/* The next word, up to a space or the end of the line. */
+static const char *next(words *w)
+{
+    w->at += *w->at == ' ' || *w->at == '\n';
+    size_t size = strcspn(w->at, " \n");
+    memcpy(w->text, w->at, size);
+    w->text[size] = '\0';
+    w->at += size;
+    return w->text;
+}
+
+/* One of two words. */
+static dro_status next_choice(words *w, const char *yes, const char *no, bool *value)
+{
+    const char *word = next(w);
+    *value = strcmp(word, yes) == 0;
+    return *value || strcmp(word, no) == 0 ? DRO_OK : damaged(w, yes);
+}
+
+static dro_status next_count(words *w, size_t most, size_t *value)
+{
+    const char *word = next(w);
+    size_t digits = strspn(word, "0123456789");
+    *value = 0;
+    if (digits == 0 || digits > 9 || word[digits])
+        return damaged(w, "a count");
+    for (; *word; word++)
+        *value = 10 * *value + (size_t)(*word - '0');
+    return *value <= most ? DRO_OK : damaged(w, "a smaller count");
+}
+
+static dro_status next_number(words *w, double *value)
+{
+    const char *end = dro__number_double(next(w), value);
+    return end && !*end && isfinite(*value) ? DRO_OK : damaged(w, "a number");
+}
+
+/* A text, decoded in place in w->text. */
+static dro_status next_text(words *w)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    const char *from = next(w);
+    char *to = w->text;
+    if (*from++ != '\'')
+        return damaged(w, "a text");
+    while (*from) {
+        const char *high = *from == '%' && from[1] ? strchr(digits, from[1]) : NULL;
+        const char *low = high && from[2] ? strchr(digits, from[2]) : NULL;
+        if (*from == '%' && (!low || (high == digits && low == digits)))
+            return damaged(w, "two digits after %");
+        *to++ = *from == '%' ? (char)((high - digits) << 4 | (low - digits)) : *from;
+        from += *from == '%' ? 3 : 1;
+    }
+    *to = '\0';
+    return DRO_OK;
+}
+
+static dro_status copy_text(const words *w, char **to)
+{
+    size_t size = strlen(w->text) + 1;
+    *to = dro__alloc(size, 1);
+    if (!*to)
+        return dro__fail(w->ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    memcpy(*to, w->text, size);
+    return DRO_OK;
+}
+
+static dro_status read_categories(words *w, dro__column *c)
+{
+    size_t count;
+    int32_t number;
+    DRO_TRY(next_choice(w, "missing", "whole", &c->missing));
+    DRO_TRY(next_count(w, DRO__CSV_CATEGORIES_MAX, &count));
+    for (size_t k = 0; k < count; k++) {
+        DRO_TRY(next_text(w));
+        DRO_TRY(dro__names_add(w->ctx, &c->categories, w->text, strlen(w->text), &number));
+        if ((size_t)number != k)
+            return damaged(w, "categories that differ");
+    }
+    c->rank = dro__alloc(count + 1, sizeof *c->rank);
+    if (!c->rank)
+        return dro__fail(w->ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    for (size_t k = 0; k < count; k++)
+        c->rank[k] = (int32_t)k; /* they are written in their order */
+    c->features = count + c->missing + 1;
+    return DRO_OK;
+}
+
+static dro_status read_column(words *w, dro__kept *kept, size_t k)
+{
+    dro__column *c = &kept->columns.at[k];
+    const char *word = *w->at == '\n' ? next(w) : "";
+    c->left_out = strcmp(word, "label") == 0;
+    c->numeric = strcmp(word, "number") == 0;
+    c->odd_row = -1;
+    if (c->left_out != (k == kept->label) || !(c->left_out || c->numeric || !strcmp(word, "words")))
+        return damaged(w, "label, number or words");
+    DRO_TRY(next_text(w));
+    DRO_TRY(copy_text(w, &kept->names[k]));
+    if (c->numeric) {
+        DRO_TRY(next_number(w, &c->mean));
+        DRO_TRY(next_number(w, &c->squares));
+        c->features = 1;
+    } else if (!c->left_out) {
+        DRO_TRY(read_categories(w, c));
+    }
+    c->feature = kept->columns.features;
+    kept->columns.features += c->features;
+    return kept->columns.features < INT32_MAX ? DRO_OK : damaged(w, "fewer features");
+}
+
+static dro_status read_all(words *w, dro__kept *kept)
+{
+    size_t count;
+    if (strcmp(next(w), "csv") != 0 || strcmp(next(w), "1") != 0)
+        return damaged(w, "csv 1");
+    DRO_TRY(next_count(w, DRO__CSV_COLUMNS_MAX, &count));
+    DRO_TRY(next_count(w, DRO__CSV_COLUMNS_MAX, &kept->label));
+    if (kept->label >= count)
+        return damaged(w, "a label among the columns");
+    DRO_TRY(next_choice(w, "header", "plain", &kept->header));
+    DRO_TRY(next_choice(w, "real", "classes", &kept->real));
+    DRO_TRY(next_choice(w, "dense", "sparse", &kept->dense));
+    DRO_TRY(next_text(w));
+    DRO_TRY(copy_text(w, &kept->missing));
+    if (count > strlen(w->at))
+        return damaged(w, "a line for each column");
+    kept->columns.at = dro__alloc(count, sizeof *kept->columns.at);
+    kept->names = dro__alloc(count, sizeof *kept->names);
+    if (!kept->columns.at || !kept->names)
+        return dro__fail(w->ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    kept->columns.count = count;
+    for (size_t k = 0; k < count; k++)
+        DRO_TRY(read_column(w, kept, k));
+    return *w->at ? damaged(w, "its end") : DRO_OK;
+}
+
+dro_status dro__csv_kept_read(dro_context *ctx, const char *text, dro__kept *kept)
+{
+    words w = {.ctx = ctx, .at = text, .text = dro__alloc(strlen(text) + 1, 1)};
+    *kept = (dro__kept){0};
+    if (!w.text)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    dro_status status = read_all(&w, kept);
+    dro__free(w.text);
+    if (status != DRO_OK)
+        dro__csv_kept_free(kept);
+    return status;
+}
+
+void dro__csv_kept_free(dro__kept *kept)
+{
+    for (size_t k = 0; kept->names && k < kept->columns.count; k++)
+        dro__free(kept->names[k]);
+    dro__free(kept->names);
+    dro__free(kept->missing);
+    dro__columns_free(&kept->columns);
+    *kept = (dro__kept){0};
+}
+
+/* ---- another file ---- */
+
+/* The column with this name; the one at `likely` if there are several. */
+static size_t find(const dro__csv *csv, const char *name, size_t likely)
+{
+    const char *cell = csv->header;
+    size_t found = DRO__CSV_NO_COLUMN;
+    for (size_t k = 0; cell && k < csv->columns; k++, cell = dro__csv_next(cell))
+        if ((found == DRO__CSV_NO_COLUMN || k == likely) && strcmp(cell, name) == 0)
+            found = k;
+    return found;
+}
+
+size_t dro__csv_kept_label(const dro__kept *kept, const dro__csv *csv)
+{
+    if (kept->header && csv->header)
+        return find(csv, kept->names[kept->label], kept->label);
+    return csv->columns == kept->columns.count ? kept->label : DRO__CSV_NO_COLUMN;
+}
+
+/* The column of the file that is column k of the training file. */
+static size_t place(const dro__kept *kept, const dro__csv *csv, size_t label, size_t k)
+{
+    if (kept->header && csv->header)
+        return find(csv, kept->names[k], k);
+    if (csv->columns == kept->columns.count)
+        return k;
+    return label == DRO__CSV_NO_COLUMN && csv->columns + 1 == kept->columns.count
+               ? k - (k > kept->label)
+               : DRO__CSV_NO_COLUMN;
+}
+
+dro_status dro__csv_kept_fit(dro__kept *kept, const dro__csv *csv, size_t label, dro__columns *cols)
+{
+    char name[64];
+    size_t before = 0;
+    cols->at = dro__alloc(csv->columns, sizeof *cols->at);
+    if (!cols->at)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
+    cols->count = csv->columns;
+    cols->features = kept->columns.features;
+    for (size_t k = 0; k < cols->count; k++)
+        cols->at[k].left_out = true;
+    for (size_t k = 0; k < kept->columns.count; k++) {
+        if (k == kept->label)
+            continue;
+        size_t at = place(kept, csv, label, k);
+        snprintf(name, sizeof name, kept->header ? "'%.40s'" : "%.0s%zu", kept->names[k], k + 1);
+        if (at == DRO__CSV_NO_COLUMN || at == label)
+            return dro__fail(csv->ctx, DRO_ERR_DATA,
+                             "%s: no column %s, which the model was trained on", csv->name, name);
+        if (!cols->at[at].left_out || (!kept->dense && at < before))
+            return dro__fail(csv->ctx, DRO_ERR_DATA,
+                             "%s: column %s is not where the model was trained on it", csv->name,
+                             name);
+        cols->at[at] = kept->columns.at[k];
+        kept->columns.at[k] = (dro__column){.left_out = true}; /* it has moved */
+        before = at;
+    }
+    return DRO_OK;
+}

@@ -1,0 +1,120 @@
+/* data: the encoding of a CSV file kept as a text, and other files read by it. */
+#include "data_text.h"
+
+#define TRAIN "a,job,y\n1,cook,p\n3,n%c o,q\n5,cook,q\n,?,p\n"
+
+/* Opens the text as CSV with a kept encoding. */
+static dro_status open_kept(const char *text, const char *options, const char *kept,
+                            dro_data **data)
+{
+    return dro__data_open(ctx, spec_for("csv", text, options), kept, data);
+}
+
+static char *encoding_of(const char *text, const char *options)
+{
+    dro_data *data;
+    OK(ctx, open_kept(text, options, NULL, &data));
+    assert_non_null(data->encoding);
+    char *copy = strdup(data->encoding);
+    dro_data_close(data);
+    return copy;
+}
+
+static void rows(const char *text, const char *options, const char *kept, const float *expected,
+                 int64_t count, bool unlabelled)
+{
+    dro_data *data;
+    dro_examples e;
+    OK(ctx, open_kept(text, options, kept, &data));
+    OK(ctx, dro_data_examples(data, DRO_TRAIN, &e));
+    assert_int_equal(e.count, count);
+    assert_int_equal(info_of(data).features, 5);
+    assert_int_equal(data->unlabelled, unlabelled);
+    for (int64_t k = 0; k < 5 * count; k++)
+        assert_true(fabsf(e.x[k] - expected[k]) < 1e-6f);
+    dro_data_close(data);
+}
+
+/* a: mean 3, sd sqrt(8/3); job: cook, n% o, missing, unseen. */
+#define S 0.61237244f
+static void test_keep_csv(void **state)
+{
+    (void)state;
+    char *kept = encoding_of(TRAIN, ",label=y");
+    assert_string_equal(kept, "csv 1 3 2 header classes dense '\n"
+                              "number 'a 3 0.61237243569579447\n"
+                              "words 'job missing 2 'cook 'n%25c%20o\n"
+                              "label 'y");
+    const float same[] = {-2 * S, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2 * S, 1, 0, 0, 0, 0, 0, 0, 1, 0};
+    rows(TRAIN, ",label=y", kept, same, 4, false);
+    rows(TRAIN, "", kept, same, 4, false);
+    const float other[] = {4 * S, 0, 1, 0, 0, -3 * S, 0, 0, 0, 1};
+    rows("a,job\n7,n%c o\n0,clerk\n", "", kept, other, 2, true);
+    rows("id,job,y,a\n9,n%c o,z,7\n8,clerk,z,0\n", "", kept, other, 2,
+         false); /* names, no places */
+    rows("7,n%c o\n0,clerk\n", ",header=no", kept, other, 2, true);
+    rows("7,n%c o,p\n0,clerk,q\n", ",header=no", kept, other, 2, false);
+    dro_data *data;
+    FAILS(ctx, open_kept("job,y\ncook,p\n", "", kept, &data), DRO_ERR_DATA, "no column 'a'");
+    FAILS(ctx, open_kept("a,job,y\nmany,cook,p\n", "", kept, &data), DRO_ERR_DATA,
+          "a number, as in training");
+    FAILS(ctx, open_kept("a,b,job\n1,2,cook\n", ",label=a", kept, &data), DRO_ERR_DATA,
+          "no column 'a'"); /* it is the label there */
+    FAILS(ctx, open_kept("1\n", ",header=no", kept, &data), DRO_ERR_DATA, "no column 'a'");
+    free(kept);
+}
+
+/* Real targets, a text for missing values, no header; the label in front. */
+static void test_keep_plain(void **state)
+{
+    (void)state;
+    dro_data *data;
+    dro_examples e;
+    char *kept =
+        encoding_of("1.5,2,x\n2.5,4,none\n", ",label=1,header=no,target=real,missing=none");
+    assert_string_equal(kept, "csv 1 3 0 plain real dense 'none\n"
+                              "label '\n"
+                              "number ' 3 1\n"
+                              "words ' missing 1 'x");
+    OK(ctx, open_kept("9,5,none\n7,3,x\n", "", kept, &data));
+    OK(ctx, dro_data_examples(data, DRO_TRAIN, &e));
+    assert_true(e.targets[0] == 9 && e.x[0] == 2 && e.x[2] == 1 && e.x[4] == 0 && e.x[5] == 1);
+    dro_data_close(data);
+    OK(ctx, open_kept("5,none\n", "", kept, &data));
+    assert_true(data->unlabelled);
+    dro_data_close(data);
+    free(kept);
+}
+
+/* Cut anywhere, or with any byte changed, it is refused or still an encoding; nothing else happens. */
+static void test_keep_damage(void **state)
+{
+    (void)state;
+    dro__kept back;
+    char *kept = encoding_of(TRAIN, ",label=y"), changed[512];
+    size_t size = strlen(kept);
+    int refused = 0;
+    for (size_t k = 0; k < size; k++) {
+        memcpy(changed, kept, size + 1);
+        changed[k] = '\0';
+        refused += dro__csv_kept_read(ctx, changed, &back) != DRO_OK;
+        dro__csv_kept_free(&back);
+        memcpy(changed, kept, size + 1);
+        changed[k] ^= 0x15;
+        if (dro__csv_kept_read(ctx, changed, &back) != DRO_OK)
+            assert_non_null(strstr(dro_context_error(ctx), "is damaged: expected"));
+        dro__csv_kept_free(&back);
+    }
+    assert_true(refused > 100); /* a cut within the last name or number stays one */
+    FAILS(ctx, dro__csv_kept_read(ctx, "csv 1 1000000 0 plain real dense '\nlabel '", &back),
+          DRO_ERR_DATA, "a line for each column");
+    free(kept);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup_teardown(test_keep_csv, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_keep_plain, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_keep_damage, setup, teardown),
+};
+
+CHECK_MAIN(tests)
