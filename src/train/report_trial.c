@@ -331,6 +331,17 @@ static void take_result(dro__trial *t, const json_t *result)
     set_names(t, dro__json_at(result, "classes"));
 }
 
+/* A run that has a name of its own is known by it. */
+static void name_by_label(dro__trial *t)
+{
+    const char *label = dro__trial_setting(t, "label");
+    char *copy = label && *label ? dro__copy_text(label) : NULL;
+    if (!copy)
+        return;
+    dro__free(t->optimizer);
+    t->optimizer = copy;
+}
+
 /* Without a file that says it, the folder's name does: recover-seed3. */
 static void name_by_folder(dro__trial *t)
 {
@@ -383,6 +394,7 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
                            folder);
     json_decref(config);
     json_decref(result);
+    name_by_label(t);
     name_by_folder(t);
     if (status == DRO_OK && !t->optimizer)
         status = dro__report_memory(report);

@@ -14,6 +14,9 @@ static const dro__param own[] = {
     TEXT(data, "synth:glyphs", "the data's SPEC, format:path[,option=value...]"),
     TEXT(model, "", "the model; if not given, one that suits the data"),
     TEXT(optimizer, "recover", "the optimiser"),
+    DRO__CHOICE("recipe", recipe, S, "none", "none|imbalanced",
+                "settings that go together, under those that are given; dro_recipe_setting()"),
+    TEXT(label, "", "what reports call the run; if not given, its optimiser"),
     TEXT(init, "", "a weights file to begin with"),
     TEXT(train_only, "", "patterns of tensors to train, as in layer4.*,fc.*; all if not given"),
     DRO__INTEGER("epochs", epochs, S, "0", 0, 1e6,
@@ -134,8 +137,14 @@ dro_status dro_train_get(const dro_train *t, const char *name, char *text, size_
     return dro__fail(t->ctx, DRO_ERR_NAME, "'%.60s' was not set", name);
 }
 
+static dro_status set_net(void *net, const char *name, const char *value)
+{
+    return dro__net_has(name) ? dro_net_set(net, name, value) : DRO_OK;
+}
+
 dro_status dro__apply_net(const dro_train *t, dro_net *net)
 {
+    DRO_TRY(dro__recipe_apply(t, set_net, net));
     for (size_t k = 0; k < t->extra_count; k++)
         if (dro__net_has(t->extras[k].name))
             DRO_TRY(dro_net_set(net, t->extras[k].name, t->extras[k].value));
@@ -164,8 +173,9 @@ static const choice for_images[] = {
     {NULL, "weight_decay", "5e-4"},
 };
 
-static dro_status set_default(dro_train *t, const char *name, const char *value)
+static dro_status set_default(void *user, const char *name, const char *value)
 {
+    dro_train *t = user;
     if (!dro__optimizer_has(t->set.optimizer, name))
         return DRO_OK;
     return dro_optimizer_set(t->opt, name, value);
@@ -188,6 +198,7 @@ dro_status dro__make_optimizer(dro_train *t)
         DRO_TRY(set_defaults(t, for_nets, sizeof for_nets / sizeof for_nets[0]));
     if (t->task.images)
         DRO_TRY(set_defaults(t, for_images, sizeof for_images / sizeof for_images[0]));
+    DRO_TRY(dro__recipe_apply(t, set_default, t));
     for (size_t k = 0; k < t->extra_count; k++)
         if (!dro__net_has(t->extras[k].name))
             DRO_TRY(dro_optimizer_set(t->opt, t->extras[k].name, t->extras[k].value));

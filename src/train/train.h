@@ -29,10 +29,10 @@ enum { DRO__DIVERGENCE_STOP, DRO__DIVERGENCE_HALVE };
 
 typedef struct dro__train_settings {
     char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
-        train_only[DRO__TEXT_MAX];
+        train_only[DRO__TEXT_MAX], label[DRO__TEXT_MAX];
     int64_t epochs, steps, batch, seed, size, patience, report_every;
     double eval_every, max_time, checkpoint_every, report_lambda;
-    int32_t best, eval_train, augment, on_divergence, progressive;
+    int32_t best, eval_train, augment, on_divergence, progressive, recipe;
 } dro__train_settings;
 
 extern const dro__param *const dro__train_tables[DRO__TABLE_MAX];
@@ -45,7 +45,11 @@ typedef struct dro__extra {
 /* Whether the run, the network or the optimiser has a parameter of this name. */
 bool dro__net_has(const char *name);
 bool dro__optimizer_has(const char *optimizer, const char *name);
-/* Sets what the user gave for the network; for the optimiser, after the run's defaults. */
+/* recipe.c: hands the settings of the run's recipe that are for its optimiser, or for all, to `set`. */
+dro_status dro__recipe_apply(const dro_train *t,
+                             dro_status (*set)(void *user, const char *name, const char *value),
+                             void *user);
+/* Sets the recipe's and what the user gave for the network; for the optimiser, after the run's defaults. */
 dro_status dro__apply_net(const dro_train *t, dro_net *net);
 
 /* ---- task.c ---- */
