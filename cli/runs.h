@@ -99,6 +99,8 @@ json_t *cli_runs_json(const cli_runs *runs);
 /* ---- tables of reports (report_show.c) ---- */
 
 void cli_report_table(dro_report *report);
+/* The table in Markdown, to its place in a document, "FILE#NAME" (report_into.c); words: its columns. */
+int cli_report_into(dro_report *report, const char *where, const char *words);
 json_t *cli_report_methods(dro_report *report);
 json_t *cli_report_notes(dro_report *report);
 /* A text, or null; what is not UTF-8 has no place in JSON. */

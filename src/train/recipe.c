@@ -6,7 +6,9 @@
 
 static const dro_recipe settings[] = {
     {"imbalanced", NULL, "loss", "logit-adjusted",
-     "the loss knows how rare each class is, so the network need not"},
+     "the loss knows how rare each class is, so the model need not"},
+    {"imbalanced", "recover", "lambda", "20",
+     "gentle: a hard tilt over examples on top would count the rare ones twice"},
 };
 
 enum { COUNT = sizeof settings / sizeof settings[0] };
