@@ -1,9 +1,40 @@
 /* dro compare: several optimisers from the same weights and on the same batches, some seeds each. */
 #include "runs.h"
 
-enum { MOST = 32 };
+#include <string.h>
 
-static int make_list(cli_runs *runs, const char *const *optimizers, int count, int seeds)
+/* The arms of --optimizers: named as these, without settings of their own. */
+static int plain_arms(const cli_runs *runs, const char *given, cli_arm *arms, int *count)
+{
+    const char *optimizers[CLI_ARMS]; /* copies that live as long as the program */
+    *count = cli_runs_split(given, optimizers, CLI_ARMS);
+    if (*count < 1)
+        return cli_usage("compare: --optimizers %s: expected names with commas between them, as in "
+                         "sgd,recover",
+                         given);
+    for (int k = 0; k < *count; k++)
+        arms[k] = (cli_arm){.name = optimizers[k], .optimizer = optimizers[k]};
+    return cli_runs_check(runs, optimizers, *count);
+}
+
+/* Those of --arm, which are shown by their names, or of --optimizers. */
+static int read_arms(const cli_runs *runs, cli_arm *arms, int *count)
+{
+    int status = cli_arms_read(runs, arms, CLI_ARMS, count);
+    if (status == 0 && *count && cli_given(runs->args, "optimizers", 0))
+        return cli_usage("compare: --arm and --optimizers exclude each other");
+    if (status == 0 && *count == 0)
+        return plain_arms(runs, cli_text(runs->args, "optimizers"), arms, count);
+    for (int k = 0; k < *count && status == 0; k++) {
+        char label[80];
+        snprintf(label, sizeof label, "label=%s", arms[k].name);
+        arms[k].pairs[arms[k].count++] = strdup(label);
+        status = arms[k].pairs[arms[k].count - 1] ? 0 : cli_fail("no memory for the arms");
+    }
+    return status;
+}
+
+static int make_list(cli_runs *runs, const cli_arm *arms, int count, int seeds)
 {
     char name[200], first[32];
     dro_train_get(runs->train, "seed", first, sizeof first);
@@ -11,21 +42,25 @@ static int make_list(cli_runs *runs, const char *const *optimizers, int count, i
     sscanf(first, "%lld", &seed);
     for (int k = 0; k < seeds; k++) /* seed by seed: a comparison that is stopped is even */
         for (int i = 0; i < count; i++) {
-            snprintf(name, sizeof name, "%.150s-seed%lld", optimizers[i], seed + k);
-            if (!cli_runs_add(runs, name, optimizers[i], seed + k, NULL, NULL, 0))
+            snprintf(name, sizeof name, "%.150s-seed%lld", arms[i].name, seed + k);
+            if (!cli_runs_add(runs, name, arms[i].optimizer, seed + k, NULL, arms[i].pairs,
+                              arms[i].count))
                 return 1;
         }
     cli_runs_same_objective(runs);
     return 0;
 }
 
-static void show_start(const cli_runs *runs, const char *optimizers, int seeds)
+static void show_start(const cli_runs *runs, const cli_arm *arms, int count, int seeds)
 {
     char data[4096];
     dro_train_get(runs->train, "data", data, sizeof data);
-    printf("comparing %s on %s: %d seed%s each, %d run%s at a time with %d thread%s, into %s\n",
-           optimizers, data, seeds, seeds == 1 ? "" : "s", runs->jobs, runs->jobs == 1 ? "" : "s",
-           runs->threads, runs->threads == 1 ? "" : "s", runs->folder);
+    printf("comparing ");
+    for (int k = 0; k < count; k++)
+        printf("%s%s", k ? "," : "", arms[k].name);
+    printf(" on %s: %d seed%s each, %d run%s at a time with %d thread%s, into %s\n", data, seeds,
+           seeds == 1 ? "" : "s", runs->jobs, runs->jobs == 1 ? "" : "s", runs->threads,
+           runs->threads == 1 ? "" : "s", runs->folder);
     fflush(stdout);
 }
 
@@ -55,20 +90,14 @@ static int show_end(cli_runs *runs)
 static int run(const cli_args *args)
 {
     cli_runs runs;
-    static const char *optimizers[MOST]; /* copies that live as long as the program */
-    const char *given = cli_text(args, "optimizers");
-    int seeds = (int)cli_integer(args, "seeds");
-    int count = cli_runs_split(given, optimizers, MOST);
-    if (count < 1)
-        return cli_usage("compare: --optimizers %s: expected names with commas between them, as in "
-                         "sgd,recover",
-                         given);
+    static cli_arm arms[CLI_ARMS];
+    int seeds = (int)cli_integer(args, "seeds"), count = 0;
     int status = cli_runs_open(&runs, args, cli_text(args, "out"));
-    status = status ? status : cli_runs_check(&runs, optimizers, count);
-    status = status ? status : make_list(&runs, optimizers, count, seeds);
+    status = status ? status : read_arms(&runs, arms, &count);
+    status = status ? status : make_list(&runs, arms, count, seeds);
     if (status == 0) {
         if (!cli_json(args))
-            show_start(&runs, given, seeds);
+            show_start(&runs, arms, count, seeds);
         status = cli_runs_go(&runs);
     }
     if (status == 0)
@@ -79,6 +108,8 @@ static int run(const cli_args *args)
 
 static const cli_option options[] = {
     {"optimizers", CLI_TEXT, "A,B,...", "sgd,recover", 0, 0, "those of `dro list optimizers`"},
+    CLI_TRAIN_TEXT("arm", "TEXT",
+                   "'NAME: OPTIMISER SETTING=VALUE ...' instead of --optimizers; repeatable"),
     {"out", CLI_TEXT, "DIR", "dro-compare", 0, 0, "the folder of all runs and of the report"},
     CLI_RUNS_OPTIONS("3"),
     CLI_TRAIN_OPTIONS,
@@ -87,7 +118,7 @@ static const cli_option options[] = {
 
 const cli_command cmd_compare = {
     .name = "compare",
-    .usage = "[--data SPEC] [--optimizers A,B,...] [--seeds N] [--out DIR] [--jobs J]",
+    .usage = "[--data SPEC] [--optimizers A,B,... | --arm ...] [--seeds N] [--out DIR] [--jobs J]",
     .summary = "several optimisers on the same data, weights and batches: a table and a report",
     .details =
         "Each optimiser is run with N seeds in folders\n"
@@ -95,11 +126,11 @@ const cli_command cmd_compare = {
         "batches.\n"
         "A flag or --set NAME=VALUE is for all that have the parameter, --set recover.lambda=5 "
         "for\n"
-        "one of them. The table is mean +- standard error over the seeds, on the test set; F is "
-        "the\n"
-        "same function for all, that of the first robust optimiser. DIR gets report.html. "
-        "Stopped or\n"
-        "killed, the same command goes on: what is done is not run again.",
+        "one of them. With --arm 'NAME: OPTIMISER SETTING=VALUE ...' an optimiser can take part\n"
+        "several times; config=FILE takes the settings that a sweep chose. The table is mean +-\n"
+        "standard error over the seeds, on the test set; F is the same function for all, that of\n"
+        "the first robust optimiser. DIR gets report.html. Stopped or killed, the same command\n"
+        "goes on: what is done is not run again.",
     .options = options,
     .run = run,
 };

@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <dro/data.h>
+#include <dro/train.h>
 #include <string.h>
 
 static const char *const kinds[] = {
@@ -191,13 +192,39 @@ static int list_models(const cli_args *args)
     return status;
 }
 
+static int list_recipes(const cli_args *args)
+{
+    dro_recipe r;
+    if (cli_word(args, 1))
+        return cli_usage("list: one word too many, '%s': usage: dro list recipes",
+                         cli_word(args, 1));
+    if (cli_json(args)) {
+        json_t *list = json_array();
+        for (int i = 0; dro_recipe_setting(i, &r) == DRO_OK; i++)
+            json_array_append_new(list, json_pack("{s:s, s:s?, s:s, s:s, s:s}", "recipe", r.recipe,
+                                                  "optimizer", r.optimizer, "name", r.name, "value",
+                                                  r.value, "why", r.why));
+        return cli_emit(list);
+    }
+    const char *const headers[] = {"recipe", "for", "sets", "why"};
+    cli_table *table = cli_table_create(4, headers);
+    for (int i = 0; dro_recipe_setting(i, &r) == DRO_OK; i++) {
+        cli_table_cell(table, "%s", r.recipe);
+        cli_table_cell(table, "%s", r.optimizer ? r.optimizer : "all");
+        cli_table_cell(table, "%s=%s", r.name, r.value);
+        cli_table_cell(table, "%s", r.why);
+    }
+    cli_table_print(table);
+    return 0;
+}
+
 static int run(const cli_args *args)
 {
-    static const char *const words[] = {"optimizers", "models", "backends", "formats"};
+    static const char *const words[] = {"optimizers", "models", "backends", "formats", "recipes"};
     const char *word = cli_word(args, 0);
     if (!word)
         return cli_usage("list: what? 'dro list optimizers', 'dro list optimizers NAME', 'dro list "
-                         "models', 'dro list backends' or 'dro list formats'");
+                         "models', 'dro list backends', 'dro list formats' or 'dro list recipes'");
     if (strcmp(word, words[0]) == 0)
         return list_optimizers(args);
     if (strcmp(word, words[1]) == 0)
@@ -206,23 +233,27 @@ static int run(const cli_args *args)
         return list_pairs(args, "backend", dro_backend_name, NULL, dro_backend_summary);
     if (strcmp(word, words[3]) == 0)
         return list_pairs(args, "format", dro_format_name, dro_format_usage, dro_format_summary);
-    const char *nearest = cli_nearest(word, words, 4);
+    if (strcmp(word, words[4]) == 0)
+        return list_recipes(args);
+    const char *nearest = cli_nearest(word, words, 5);
     if (nearest)
         return cli_usage("list: no list '%s': did you mean '%s'?", word, nearest);
-    return cli_usage("list: no list '%s': expected optimizers, models, backends or formats", word);
+    return cli_usage("list: no list '%s': expected optimizers, models, backends, formats or "
+                     "recipes",
+                     word);
 }
 
 const cli_command cmd_list = {
     .name = "list",
-    .usage = "optimizers [NAME] | models | backends | formats",
-    .summary =
-        "the optimisers, the parameters of one of them, the models, the backends, the formats",
+    .usage = "optimizers [NAME] | models | backends | formats | recipes",
+    .summary = "the optimisers, the parameters of one of them, models, backends, formats, recipes",
     .details = "dro list optimizers        every optimiser in one line\n"
                "dro list optimizers NAME   its parameters: defaults, what is allowed, meaning\n"
                "dro list models            the networks: parameters, multiply-adds of one example\n"
                "dro list backends          the backends of this build, fastest first\n"
-               "dro list formats           the formats of data, and their options",
+               "dro list formats           the formats of data, and their options\n"
+               "dro list recipes           what --recipe NAME sets, and why",
     .most = 2,
-    .words = "optimizers models formats backends",
+    .words = "optimizers models formats backends recipes",
     .run = run,
 };

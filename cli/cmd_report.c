@@ -76,6 +76,9 @@ static int run(const cli_args *args)
         w.html = default_out(args, path, sizeof path);
     if (dro_report_create(ctx, &report) != DRO_OK || write_all(report, args, &w) != DRO_OK)
         status = cli_fail("%s", dro_context_error(ctx));
+    else if (cli_text(args, "into") &&
+             (status = cli_report_into(report, cli_text(args, "into"), cli_text(args, "columns"))))
+        ;
     else
         status = cli_json(args) ? print_json(report, &w) : print_text(report, &w);
     dro_report_destroy(report);
@@ -87,6 +90,10 @@ static const cli_option options[] = {
     {"out", CLI_TEXT, "FILE", NULL, 0, 0, "the page; DIR/report.html when not given"},
     {"svg", CLI_TEXT, "FOLDER", NULL, 0, 0, "also write every plot as an SVG file"},
     {"png", CLI_TEXT, "FOLDER", NULL, 0, 0, "also write every plot as a PNG file"},
+    {"into", CLI_TEXT, "FILE#NAME", NULL, 0, 0,
+     "also put the table, in Markdown, between <!-- NAME --> and <!-- end -->"},
+    {"columns", CLI_TEXT, "A,B,...", "accuracy,balanced_accuracy,worst_class_accuracy,seconds", 0,
+     0, "of --into: measures, examples:F or seconds:F until F is reached"},
     CLI_OPTIONS_END,
 };
 

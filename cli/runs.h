@@ -72,6 +72,18 @@ int cli_runs_value(const cli_runs *runs, const char *optimizer, const char *name
 /* Commas to an array of texts that live as long as the program; -1: none, or more than room. */
 int cli_runs_split(const char *text, const char **parts, int room);
 
+enum { CLI_ARMS = 64, CLI_ARM_PAIRS = 24 };
+
+/* One --arm of compare (compare_arms.c). */
+typedef struct cli_arm {
+    const char *name, *optimizer;
+    const char *pairs[CLI_ARM_PAIRS + 1]; /* (count) "name=value"; one more has room */
+    int count;
+} cli_arm;
+
+/* Those of the command line, checked; *count 0: none was given. */
+int cli_arms_read(const cli_runs *runs, cli_arm *arms, int room, int *count);
+
 /* ---- running it ---- */
 
 /* Runs what is not done, with a live line or a line for each that ends. 0: all are done or diverged;
@@ -94,6 +106,8 @@ json_t *cli_runs_json(const cli_runs *runs);
 /* ---- tables of reports (report_show.c) ---- */
 
 void cli_report_table(dro_report *report);
+/* The table in Markdown, to its place in a document, "FILE#NAME" (report_into.c); words: its columns. */
+int cli_report_into(dro_report *report, const char *where, const char *words);
 json_t *cli_report_methods(dro_report *report);
 json_t *cli_report_notes(dro_report *report);
 void cli_report_cell(cli_table *table, const dro_statistic *s, dro_measure measure);

@@ -322,6 +322,9 @@ cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, l
     add_word(one->words, "seed", number);
     add_flags(one->words, runs->args, optimizer);
     for (int k = 0; k < count; k++)
-        add_word(one->words, "set", own[k]);
+        if (strncmp(own[k], "config=", 7) == 0)
+            add_word(one->words, "config", own[k] + 7);
+        else
+            add_word(one->words, "set", own[k]);
     return one;
 }

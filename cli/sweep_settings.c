@@ -148,8 +148,8 @@ static int read_measure(cli_sweep *sweep, const char *wanted)
     int count = 0;
     for (int k = 0; k < DRO_MEASURES; k++) {
         const char *name = dro_measure_name((dro_measure)k);
-        if (k == DRO_MEASURE_SECONDS || k == DRO_MEASURE_EXAMPLES)
-            continue;
+        if (k >= DRO_MEASURE_SECONDS) /* these are no measures of a holdout */
+            break;
         if (strcmp(name, wanted) == 0) {
             sweep->by = (dro_measure)k;
             sweep->better = better[k];

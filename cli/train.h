@@ -24,6 +24,7 @@
         CLI_TRAIN_TEXT("reg", "NAME:X", "a regulariser and its strength, as in l1:1e-5"),          \
         CLI_TRAIN_TEXT("tilt", "LEVEL", "what is robust: none, example, class or group"),          \
         CLI_TRAIN_TEXT("loss", "NAME", "cross-entropy, focal, logit-adjusted, squared, logistic"), \
+        CLI_TRAIN_TEXT("recipe", "NAME", "settings that go together: `dro list recipes`"),         \
         CLI_TRAIN_TEXT("seed", "N", "of every random choice (default 1)"),                         \
         CLI_TRAIN_TEXT("init", "FILE", "weights to begin with"),                                   \
         CLI_TRAIN_TEXT("train-only", "NAMES", "tensors to train, as in layer4.*,fc.*"),            \

@@ -386,10 +386,10 @@ static int take_precision(const cli_args *args, const char *command, dro_train *
 int cli_train_settings(const cli_args *args, dro_train *train)
 {
     static const char *const flags[] = {
-        "optimizer", "data",     "model",        "epochs",        "steps",       "batch",
-        "lr",        "lambda",   "weight-decay", "reg",           "tilt",        "loss",
-        "seed",      "init",     "train-only",   "augment",       "size",        "eval-every",
-        "best",      "patience", "max-time",     "on-divergence", "report-every"};
+        "optimizer",  "recipe", "data",     "model",        "epochs",        "steps",
+        "batch",      "lr",     "lambda",   "weight-decay", "reg",           "tilt",
+        "loss",       "seed",   "init",     "train-only",   "augment",       "size",
+        "eval-every", "best",   "patience", "max-time",     "on-divergence", "report-every"};
     const char *command = cli_name(args), *config = cli_text(args, "config");
     int status = 0;
     if (config)

@@ -41,6 +41,20 @@ done
 run 0 compare $small --seeds 3 --out all --lambda 5 --set recover.eta=0.3 --json
 [ "$(grep -c '"earlier": true' out)" -eq 4 ] || fail "more seeds: not four runs kept"
 
+# Arms: one optimiser several times, each with settings of its own, known by the arm's name.
+run 0 compare $small --seeds 2 --out arms --arm 'plain: sgd' --arm 'la: sgd loss=logit-adjusted stages=0.4,0.8' \
+    --arm 'chosen: recover config=all/recover-seed1/config.json lambda=7'
+for name in plain la chosen; do
+    [ -s arms/$name-seed2/result.json ] || fail "no run of the arm $name"
+    grep -q "^$name  *2 " out || fail "the arm $name is not in the table"
+done
+grep -q '"loss": "logit-adjusted"' arms/la-seed1/config.json || fail "an arm's loss is not heard"
+grep -q '"stages": "0.4[0-9]*,0.8' arms/la-seed1/config.json || fail "an arm's list is not heard"
+grep -q '"loss": "cross-entropy"' arms/plain-seed1/config.json || fail "an arm's loss is another's, too"
+grep -q '"eta": 0.29999' arms/chosen-seed1/config.json || fail "config= of an arm is not heard"
+grep -q '"lambda": 7' arms/chosen-seed1/config.json || fail "an arm's setting does not win over its config"
+cmp all/sgd-seed1/weights.safetensors arms/plain-seed1/weights.safetensors || fail "an arm is not its optimiser"
+
 # The same weights and the same first batch: the loss before the first step is the same.
 run 0 compare --data synth:glyphs,n=120,test=30,size=12,classes=3 --steps 1 --batch 20 --seeds 1 \
     --optimizers sgd,recover,absgd --out first --json
@@ -121,6 +135,18 @@ wrong 2 compare --set lamda=1
 wrong 2 compare --set cover.lambda=1
 wrong 2 compare --set recover.lamda=1
 wrong 2 compare --set recover.lambda=-1
+wrong 2 compare --arm sgd
+wrong 2 compare --arm 'a/b: sgd'
+wrong 2 compare --arm 'a:'
+wrong 2 compare --arm 'a: sgdd'
+wrong 2 compare --arm 'a: sgd' --arm 'a: recover'
+wrong 2 compare --arm 'a: sgd lambda=1'
+wrong 2 compare --arm 'a: sgd eta'
+wrong 2 compare --arm 'a: sgd eta=-1'
+wrong 2 compare --arm 'a: sgd seed=3'
+wrong 2 compare --arm 'a: sgd' --optimizers sgd
+wrong 2 compare --recipe soup
+wrong 1 compare --arm 'a: sgd config=missing.json'
 wrong 2 compare more
 wrong 1 compare --json --out err
 wrong 1 compare --json --out err/below

@@ -43,6 +43,13 @@ run 0 list models --json
 same list_models.json
 json
 
+run 0 list recipes
+same list_recipes.txt
+silent err
+run 0 list recipes --json
+json
+has '"recipe": "imbalanced"'
+
 run 0 list backends
 has "plain C"
 run 0 list backends --json

@@ -20,7 +20,8 @@ extern "C" {
 
 typedef struct dro_report dro_report;
 
-/* What is tabulated of a run: code, name in files, title, the better direction (+1 more, -1 less), unit. */
+/* Rare classes have fewer training examples than half of the commonest has; their accuracies are averaged.
+ * What is tabulated of a run: code, name in files, title, the better direction (+1 more, -1 less), unit. */
 #define DRO_MEASURE_LIST(X)                                                                        \
     X(DRO_MEASURE_ACCURACY, "accuracy", "Accuracy", 1, "%")                                        \
     X(DRO_MEASURE_BALANCED, "balanced_accuracy", "Balanced accuracy", 1, "%")                      \
@@ -32,7 +33,9 @@ typedef struct dro_report dro_report;
     X(DRO_MEASURE_LOSS, "loss", "Test loss", -1, "")                                               \
     X(DRO_MEASURE_OBJECTIVE, "objective", "F (training)", -1, "")                                  \
     X(DRO_MEASURE_SECONDS, "seconds", "Time", -1, "s")                                             \
-    X(DRO_MEASURE_EXAMPLES, "examples", "Examples", 0, "")
+    X(DRO_MEASURE_EXAMPLES, "examples", "Examples", 0, "")                                         \
+    X(DRO_MEASURE_RARE, "rare_accuracy", "Rare classes", 1, "%")                                   \
+    X(DRO_MEASURE_FREQUENT, "frequent_accuracy", "Frequent classes", 1, "%")
 
 typedef enum dro_measure {
 #define X(code, name, title, better, unit) code,
@@ -70,6 +73,11 @@ DRO_API int32_t dro_report_runs(const dro_report *report);
 /* The i-th method, DRO_ERR_END past the last. */
 DRO_API dro_status dro_report_method_get(dro_report *report, int32_t index,
                                          dro_report_method *method);
+/* How many examples or seconds (`by`) the i-th method took until F over the training set was at most
+ * `objective`, over the runs that came there. Evaluations are all that is known: the first that is there
+ * counts. */
+DRO_API dro_status dro_report_reach(dro_report *report, int32_t index, double objective,
+                                    dro_measure by, dro_statistic *reach);
 /* The i-th remark on what was read (a damaged line, a run that was cut short), or NULL past the last. */
 DRO_API const char *dro_report_note(const dro_report *report, int32_t index);
 

@@ -87,6 +87,16 @@ DRO_API dro_status dro_train_get(const dro_train *train, const char *name, char 
 /* The run's own parameters: the i-th, or DRO_ERR_END. */
 DRO_API dro_status dro_train_param(int index, dro_param *param);
 
+/* What a recipe ("recipe" of a run) sets where nothing else is given. */
+typedef struct dro_recipe {
+    const char *recipe;
+    const char *optimizer; /* NULL: for every one that has the parameter, and for the network */
+    const char *name, *value, *why;
+} dro_recipe;
+
+/* The i-th setting of all recipes, or DRO_ERR_END. */
+DRO_API dro_status dro_recipe_setting(int index, dro_recipe *setting);
+
 /* Once per step, and while a split is evaluated. */
 typedef struct dro_train_progress {
     uint64_t step, steps;

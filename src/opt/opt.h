@@ -56,7 +56,7 @@ typedef struct dro__settings {
     int64_t reg_block;
     /* tilt */
     int32_t tilt, group_prior, switch_tilt;
-    int64_t switch_step;
+    double switch_step;
     double switch_lambda, cap;
     /* variance reduction */
     int32_t a_rule, form;

@@ -118,7 +118,7 @@ double dro__eta(const dro_optimizer *o)
 static bool switched(const dro_optimizer *o)
 {
     const dro__settings *set = dro__settings_of(o);
-    return set->switch_step && o->run.step >= (uint64_t)set->switch_step;
+    return set->switch_step > 0 && (double)o->run.step >= as_steps(set, set->switch_step);
 }
 
 double dro__lambda(const dro_optimizer *o)

@@ -56,8 +56,9 @@ const dro__param dro__params_tilt[] = {
     DRO__CHOICE("tilt", tilt, S, "example", LEVELS, "what is robust: single examples or groups"),
     DRO__CHOICE("group_prior", group_prior, S, "uniform", "uniform|data",
                 "prior of the classes or groups"),
-    DRO__INTEGER("switch_step", switch_step, S, "0", 0, 1e15,
-                 "from this step on use switch_lambda and switch_tilt, 0: never"),
+    DRO__REAL("switch_step", switch_step, S, "0", 0, 1e15,
+              "from this step on use switch_lambda and switch_tilt; below 1, a share of steps; 0: "
+              "never"),
     DRO__REAL("switch_lambda", switch_lambda, S, "0", 0, 1e12, "0: lambda does not change"),
     DRO__CHOICE("switch_tilt", switch_tilt, S, "same", "same|" LEVELS, "the tilt after the switch"),
     DRO__REAL("cap", cap, S, "10", 1, 60, "exponents beyond it continue as the tangent of exp"),

@@ -73,7 +73,7 @@ dro_status dro__tilt_create(dro_optimizer *o, dro__tilt *t)
     const dro__settings *set = dro__settings_of(o);
     int32_t first, second = 0;
     DRO_TRY(level_size(o, (dro__tilt_level)set->tilt, &first));
-    if (set->switch_step && set->switch_tilt)
+    if (set->switch_step > 0 && set->switch_tilt)
         DRO_TRY(level_size(o, (dro__tilt_level)(set->switch_tilt - 1), &second));
     t->capacity = first > second ? first : second;
     t->level = (dro__tilt_level)set->tilt;

@@ -1,7 +1,8 @@
 /* Reports (dro/report.h): finding runs in folders and grouping them into methods.
  *
  * Two runs belong to one method when their optimiser is the same and no setting differs but those in
- * `personal`. Where settings differ, as in a sweep, the method's name shows them: "recover lambda=5". */
+ * `personal`. Where settings differ, as in a sweep, the method's name shows them: "recover lambda=5". Runs of
+ * one label are one method whatever the optimiser's and the network's settings are: each may be tuned. */
 #define _GNU_SOURCE /* versionsort */
 #include "report.h"
 
@@ -241,9 +242,12 @@ dro_status dro_report_add(dro_report *report, const char *folder)
 
 /* ---- methods ---- */
 
-static bool is_personal(const char *name)
+static bool is_personal(const char *name, bool labelled)
 {
     const char *dot = strrchr(name, '.');
+    if (labelled && (strncmp(name, "optimizer_settings.", 19) == 0 ||
+                     strncmp(name, "network_settings.", 17) == 0 || strcmp(name, "recipe") == 0))
+        return true;
     name = dot ? dot + 1 : name;
     for (size_t k = 0; k < sizeof personal / sizeof personal[0]; k++)
         if (strcmp(name, personal[k]) == 0)
@@ -270,9 +274,10 @@ static bool is_listed(const difference *d, const char *name)
 
 static void list_differing(difference *d, const dro__trial *a, const dro__trial *b)
 {
+    const char *label = dro__trial_setting(a, "label");
     for (size_t k = 0; k < a->setting_count; k++) {
         const char *name = a->settings[k].name, *its = dro__trial_setting(b, name);
-        if ((its && strcmp(its, a->settings[k].value) == 0) || is_personal(name) ||
+        if ((its && strcmp(its, a->settings[k].value) == 0) || is_personal(name, label && *label) ||
             is_listed(d, name))
             continue;
         const char **more = realloc(d->names, (d->count + 1) * sizeof *more);

@@ -26,6 +26,28 @@ dro_statistic dro__statistic(const double *values, size_t count)
     return s;
 }
 
+dro_status dro_report_reach(dro_report *report, int32_t index, double objective, dro_measure by,
+                            dro_statistic *reach)
+{
+    dro__column x = by == DRO_MEASURE_SECONDS ? DRO__COLUMN_SECONDS : DRO__COLUMN_EXAMPLES;
+    size_t count = 0;
+    DRO_TRY(dro__report_prepare(report));
+    double *values = dro__alloc(report->trial_count + 1, sizeof *values);
+    if (!values)
+        return dro__report_memory(report);
+    for (size_t k = 0; k < report->trial_count; k++) {
+        const dro__trial *t = report->trials[k];
+        for (size_t i = 0; t->method == index && i < t->evaluation_count; i++)
+            if (t->evaluations[i].values[DRO__COLUMN_OBJECTIVE] <= objective) {
+                values[count++] = t->evaluations[i].values[x];
+                break;
+            }
+    }
+    *reach = dro__statistic(values, count);
+    dro__free(values);
+    return DRO_OK;
+}
+
 /* ---- curves ---- */
 
 void dro__curve_free(dro__curve *curve)

@@ -335,6 +335,24 @@ static void take_objective(dro__trial *t, const json_t *result)
     t->objective = dro__copy_text(text);
 }
 
+/* The mean accuracy of rare classes and of the others, where there are rare ones. */
+static void measure_rare(dro__trial *t)
+{
+    double most = 0, sum[2] = {0}, count[2] = {0};
+    for (int32_t k = 0; t->counts && k < t->count_count; k++)
+        most = fmax(most, t->counts[k]);
+    for (int32_t k = 0; t->counts && t->count_count == t->class_count && k < t->class_count; k++)
+        if (isfinite(t->per_class[k])) {
+            int rare = t->counts[k] < most / 2;
+            sum[rare] += t->per_class[k];
+            count[rare]++;
+        }
+    if (count[0] == 0 || count[1] == 0)
+        return;
+    t->measures[DRO_MEASURE_FREQUENT] = sum[0] / count[0];
+    t->measures[DRO_MEASURE_RARE] = sum[1] / count[1];
+}
+
 static void take_result(dro__trial *t, const json_t *result)
 {
     t->finished = true;
@@ -344,7 +362,19 @@ static void take_result(dro__trial *t, const json_t *result)
     dro__json_set_text(&t->seed, result, "seed");
     take_figures(t, result, true);
     take_objective(t, result);
+    measure_rare(t);
     set_names(t, dro__json_at(result, "classes"));
+}
+
+/* A run that has a name of its own is known by it. */
+static void name_by_label(dro__trial *t)
+{
+    const char *label = dro__trial_setting(t, "label");
+    char *copy = label && *label ? dro__copy_text(label) : NULL;
+    if (!copy)
+        return;
+    dro__free(t->optimizer);
+    t->optimizer = copy;
 }
 
 /* Without a file that says it, the folder's name does: recover-seed3. */
@@ -388,6 +418,9 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
         take_config(t, config);
     dro_status status = read_metrics(report, t);
     json_t *result = read_object(report, t, "result.json");
+    json_t *settings = json_object_get(result, "settings");
+    if (!config && settings) /* a result that was kept alone */
+        take_config(t, settings);
     if (result)
         take_result(t, result);
     if (config)
@@ -399,6 +432,7 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
                            folder);
     json_decref(config);
     json_decref(result);
+    name_by_label(t);
     name_by_folder(t);
     if (status == DRO_OK && !t->optimizer)
         status = dro__report_memory(report);

@@ -16,6 +16,9 @@ static const dro__param own[] = {
     TEXT(data, "synth:glyphs", "the data's SPEC, format:path[,option=value...]"),
     TEXT(model, "", "the model; if not given, one that suits the data"),
     TEXT(optimizer, "recover", "the optimiser"),
+    DRO__CHOICE("recipe", recipe, S, "none", "none|imbalanced",
+                "settings that go together, under those that are given; dro_recipe_setting()"),
+    TEXT(label, "", "what reports call the run; if not given, its optimiser"),
     TEXT(init, "", "a weights file to begin with"),
     TEXT(train_only, "", "patterns of tensors to train, as in layer4.*,fc.*; all if not given"),
     DRO__INTEGER("epochs", epochs, S, "0", 0, 1e6,
@@ -139,8 +142,14 @@ dro_status dro_train_get(const dro_train *t, const char *name, char *text, size_
     return dro__fail(t->ctx, DRO_ERR_NAME, "'%.60s' was not set", name);
 }
 
+static dro_status set_net(void *net, const char *name, const char *value)
+{
+    return dro__net_has(name) ? dro_net_set(net, name, value) : DRO_OK;
+}
+
 dro_status dro__apply_net(const dro_train *t, dro_net *net)
 {
+    DRO_TRY(dro__recipe_apply(t, set_net, net));
     for (size_t k = 0; k < t->extra_count; k++)
         if (dro__net_has(t->extras[k].name))
             DRO_TRY(dro_net_set(net, t->extras[k].name, t->extras[k].value));
@@ -194,8 +203,9 @@ double dro__report_lambda(const dro_train *t)
     return *t->set.report_like ? dro__default_of(t, t->set.report_like, "lambda") : NAN;
 }
 
-static dro_status set_default(dro_train *t, const char *name, const char *value)
+static dro_status set_default(void *user, const char *name, const char *value)
 {
+    dro_train *t = user;
     if (!dro__optimizer_has(t->set.optimizer, name))
         return DRO_OK;
     return dro_optimizer_set(t->opt, name, value);
@@ -218,6 +228,7 @@ dro_status dro__make_optimizer(dro_train *t)
         DRO_TRY(set_defaults(t, for_nets, sizeof for_nets / sizeof for_nets[0]));
     if (t->task.images)
         DRO_TRY(set_defaults(t, for_images, sizeof for_images / sizeof for_images[0]));
+    DRO_TRY(dro__recipe_apply(t, set_default, t));
     for (size_t k = 0; k < t->extra_count; k++)
         if (!dro__net_has(t->extras[k].name))
             DRO_TRY(dro_optimizer_set(t->opt, t->extras[k].name, t->extras[k].value));

@@ -30,10 +30,10 @@ enum { DRO__DIVERGENCE_STOP, DRO__DIVERGENCE_HALVE };
 
 typedef struct dro__train_settings {
     char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
-        train_only[DRO__TEXT_MAX], report_like[DRO__TEXT_MAX];
+        train_only[DRO__TEXT_MAX], label[DRO__TEXT_MAX], report_like[DRO__TEXT_MAX];
     int64_t epochs, steps, batch, seed, size, patience, report_every;
     double eval_every, max_time, checkpoint_every, report_lambda;
-    int32_t best, eval_train, augment, on_divergence, progressive, report_tilt;
+    int32_t best, eval_train, augment, on_divergence, progressive, report_tilt, recipe;
 } dro__train_settings;
 
 extern const dro__param *const dro__train_tables[DRO__TABLE_MAX];
@@ -50,7 +50,11 @@ bool dro__optimizer_has(const char *optimizer, const char *name);
 double dro__default_of(const dro_train *t, const char *optimizer, const char *name);
 /* The lambda of the F that is reported, NaN: the optimiser's. */
 double dro__report_lambda(const dro_train *t);
-/* Sets what the user gave for the network; for the optimiser, after the run's defaults. */
+/* recipe.c: hands the settings of the run's recipe that are for its optimiser, or for all, to `set`. */
+dro_status dro__recipe_apply(const dro_train *t,
+                             dro_status (*set)(void *user, const char *name, const char *value),
+                             void *user);
+/* Sets the recipe's and what the user gave for the network; for the optimiser, after the run's defaults. */
 dro_status dro__apply_net(const dro_train *t, dro_net *net);
 
 /* ---- task.c ---- */

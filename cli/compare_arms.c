@@ -1,0 +1,88 @@
+/* --arm of compare: "NAME: OPTIMISER SETTING=VALUE ...", one arm of a comparison with settings of its own. The
+ * words live as long as the program. */
+#include "runs.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_name(const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *c = name; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("-_.+=", *c))
+            return false;
+    return length > 0 && length <= 60 && *name != '.' && !strstr(name, "-seed");
+}
+
+/* Cuts the text into the arm's name, its optimiser and its settings. */
+static int split(const char *text, cli_arm *arm)
+{
+    char *copy = strdup(text), *colon = copy ? strchr(copy, ':') : NULL, *rest = NULL;
+    *arm = (cli_arm){.name = copy};
+    if (colon)
+        *colon = '\0';
+    if (!colon || !is_name(copy))
+        return cli_usage(
+            "compare: --arm '%s': expected NAME: OPTIMISER SETTING=VALUE ..., the name "
+            "of letters, digits, - _ . + =",
+            text);
+    arm->optimizer = strtok_r(colon + 1, " \t\n", &rest);
+    for (char *word; (word = strtok_r(NULL, " \t\n", &rest));) {
+        if (arm->count == CLI_ARM_PAIRS)
+            return cli_usage("compare: --arm '%s': more than %d settings", arm->name,
+                             CLI_ARM_PAIRS);
+        arm->pairs[arm->count++] = word;
+    }
+    if (!arm->optimizer)
+        return cli_usage("compare: --arm '%s': no optimiser after the name", arm->name);
+    return 0;
+}
+
+static int check_pair(const cli_runs *runs, const cli_arm *arm, const char *pair)
+{
+    char name[64];
+    const char *equals = strchr(pair, '=');
+    if (!equals || equals == pair || equals - pair >= (long)sizeof name)
+        return cli_usage("compare: --arm '%s': '%s': expected SETTING=VALUE", arm->name, pair);
+    snprintf(name, sizeof name, "%.*s", (int)(equals - pair), pair);
+    if (strcmp(name, "config") == 0 && access(equals + 1, R_OK) != 0)
+        return cli_fail("compare: --arm '%s': cannot read %s", arm->name, equals + 1);
+    if (!cli_runs_knows(arm->optimizer, name))
+        return cli_usage("compare: --arm '%s': %s has no parameter '%s': 'dro list optimizers %s' "
+                         "lists them",
+                         arm->name, arm->optimizer, name, arm->optimizer);
+    if (strcmp(name, "config") == 0 || strcmp(name, "optimizer") == 0 || strcmp(name, "seed") == 0)
+        return strcmp(name, "config") == 0
+                   ? 0
+                   : cli_usage("compare: --arm '%s': %s is not an arm's to set", arm->name, name);
+    return cli_runs_value(runs, arm->optimizer, name, equals + 1);
+}
+
+int cli_arms_read(const cli_runs *runs, cli_arm *arms, int room, int *count)
+{
+    const char *text, *optimizers[CLI_ARMS];
+    int status = 0, distinct = 0;
+    *count = 0;
+    for (int k = 0; status == 0 && (text = cli_given(runs->args, "arm", k)); k++) {
+        if (k == room)
+            return cli_usage("compare: more than %d arms", room);
+        status = split(text, &arms[k]);
+        bool known = false;
+        for (int i = 0; status == 0 && i < k; i++) {
+            if (strcmp(arms[i].name, arms[k].name) == 0)
+                status = cli_usage("compare: two arms are called '%s'", arms[k].name);
+            known = known || strcmp(arms[i].optimizer, arms[k].optimizer) == 0;
+        }
+        if (status == 0 && !known)
+            optimizers[distinct++] = arms[k].optimizer;
+        *count += status == 0;
+    }
+    if (status == 0 && *count)
+        status = cli_runs_check(runs, optimizers, distinct);
+    for (int k = 0; k < *count; k++)
+        for (int i = 0; i < arms[k].count && status == 0; i++)
+            status = check_pair(runs, &arms[k], arms[k].pairs[i]);
+    return status;
+}

@@ -1,0 +1,196 @@
+/* The table of a report as Markdown, and its place in a document: between a line <!-- NAME --> and the next line
+ * <!-- end -->. What is outside of them stays as it is. */
+#include "runs.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COLUMNS = 16 };
+
+typedef struct column {
+    const char *word;
+    dro_measure measure; /* of its values */
+    double reach;        /* not NaN: what it took until F was at most this */
+} column;
+
+/* ---- which columns ---- */
+
+static int read_column(const char *word, column *c)
+{
+    char name[64];
+    const char *colon = strchr(word, ':');
+    char *end = NULL;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, ":"), word);
+    *c = (column){.word = word, .reach = colon ? strtod(colon + 1, &end) : NAN};
+    for (int k = 0; k < DRO_MEASURES; k++)
+        if (strcmp(dro_measure_name((dro_measure)k), name) == 0) {
+            bool pace = k == DRO_MEASURE_SECONDS || k == DRO_MEASURE_EXAMPLES;
+            c->measure = (dro_measure)k;
+            if (!colon || (pace && end != colon + 1 && !*end && isfinite(c->reach)))
+                return 0;
+        }
+    return cli_usage("report: --columns %s: expected measures as in accuracy,rare_accuracy, or "
+                     "examples:F and seconds:F: until F is reached",
+                     word);
+}
+
+/* ---- the table ---- */
+
+static void print_value(FILE *out, dro_measure measure, double value, double error)
+{
+    bool percent = strcmp(dro_measure_unit(measure), "%") == 0;
+    double factor = percent ? 100 : 1;
+    const char *form = percent                           ? "%.2f"
+                       : measure == DRO_MEASURE_SECONDS  ? "%.1f"
+                       : measure == DRO_MEASURE_EXAMPLES ? "%.0f"
+                                                         : "%.4f";
+    fprintf(out, form, factor * value);
+    if (isfinite(error)) {
+        fputs(" \xc2\xb1 ", out);
+        fprintf(out, form, factor * error);
+    }
+}
+
+static int print_cell(FILE *out, dro_report *report, int32_t index, const dro_report_method *m,
+                      const column *c)
+{
+    dro_statistic s = m->measures[c->measure];
+    if (!isnan(c->reach) && dro_report_reach(report, index, c->reach, c->measure, &s) != DRO_OK)
+        return cli_fail("no memory for the report");
+    fputs(" ", out);
+    if (s.count)
+        print_value(out, c->measure, s.mean, s.error);
+    else
+        fputs(isnan(c->reach) ? "-" : "not reached", out);
+    if (s.count && s.count < m->runs)
+        fprintf(out, " (%d of %d)", (int)s.count, (int)m->runs);
+    fputs(" |", out);
+    return 0;
+}
+
+static void print_head(FILE *out, const column *columns, int count)
+{
+    fputs("| method | runs |", out);
+    for (int k = 0; k < count; k++) {
+        const char *unit = dro_measure_unit(columns[k].measure);
+        if (isnan(columns[k].reach))
+            fprintf(out, " %s%s%s |", dro_measure_title(columns[k].measure), *unit ? " " : "",
+                    unit);
+        else
+            fprintf(out, " %s until F \xe2\x89\xa4 %g |",
+                    columns[k].measure == DRO_MEASURE_SECONDS ? "seconds" : "examples",
+                    columns[k].reach);
+    }
+    fputs("\n| --- | ---: |", out);
+    for (int k = 0; k < count; k++)
+        fputs(" ---: |", out);
+    fputs("\n", out);
+}
+
+static int print_table(FILE *out, dro_report *report, const column *columns, int count)
+{
+    dro_report_method m;
+    int status = 0;
+    print_head(out, columns, count);
+    for (int32_t i = 0; status == 0 && dro_report_method_get(report, i, &m) == DRO_OK; i++) {
+        fprintf(out, "| %s | %d |", m.name, (int)m.runs);
+        for (int k = 0; k < count && status == 0; k++)
+            status = print_cell(out, report, i, &m, &columns[k]);
+        fputs("\n", out);
+    }
+    return status;
+}
+
+/* ---- the document ---- */
+
+static char *read_all(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    size_t size = 0, room = 1 << 16, got;
+    char *text = file ? malloc(room + 1) : NULL;
+    while (text && (got = fread(text + size, 1, room - size, file)) > 0)
+        if ((size += got) == room) {
+            char *more = realloc(text, 2 * room + 1);
+            if (!more)
+                free(text);
+            text = more;
+            room *= 2;
+        }
+    if (text)
+        text[size] = '\0';
+    if (file)
+        fclose(file);
+    return text;
+}
+
+static bool write_all(const char *path, const char *text)
+{
+    char part[4400];
+    snprintf(part, sizeof part, "%s.tmp", path);
+    FILE *file = fopen(part, "wb");
+    bool fine = file && fputs(text, file) >= 0;
+    fine = file && fclose(file) == 0 && fine;
+    return fine && rename(part, path) == 0;
+}
+
+/* The document with `table` at its place; NULL: it has no such place. */
+static char *placed(const char *document, const char *name, const char *table)
+{
+    char mark[200], *made = NULL;
+    snprintf(mark, sizeof mark, "<!-- %.150s -->\n", name);
+    const char *begin = strstr(document, mark);
+    const char *end = begin ? strstr(begin, "<!-- end -->") : NULL;
+    if (!end)
+        return NULL;
+    size_t head = (size_t)(begin - document) + strlen(mark);
+    size_t size = head + strlen(table) + strlen(end) + 1;
+    if ((made = malloc(size)))
+        snprintf(made, size, "%.*s%s%s", (int)head, document, table, end);
+    return made;
+}
+
+static int place(const char *where, const char *table)
+{
+    char path[4096];
+    const char *hash = strrchr(where, '#');
+    if (!hash || hash == where || !hash[1] || hash - where >= (long)sizeof path)
+        return cli_usage("report: --into %s: expected FILE#NAME", where);
+    snprintf(path, sizeof path, "%.*s", (int)(hash - where), where);
+    char *document = read_all(path);
+    if (!document)
+        return cli_fail("%s: cannot read it: %s", path, strerror(errno));
+    char *made = placed(document, hash + 1, table);
+    int status = 0;
+    if (!made)
+        status =
+            cli_fail("%s: no line <!-- %s --> with a line <!-- end --> after it", path, hash + 1);
+    else if (strcmp(made, document) != 0 && !write_all(path, made))
+        status = cli_fail("%s: cannot write it: %s", path, strerror(errno));
+    free(document);
+    free(made);
+    return status;
+}
+
+int cli_report_into(dro_report *report, const char *where, const char *words)
+{
+    const char *parts[COLUMNS];
+    column columns[COLUMNS];
+    char *table = NULL;
+    size_t size = 0;
+    int count = cli_runs_split(words, parts, COLUMNS), status = 0;
+    if (count < 1)
+        return cli_usage("report: --columns %s: expected up to %d measures with commas between",
+                         words, COLUMNS);
+    for (int k = 0; k < count && status == 0; k++)
+        status = read_column(parts[k], &columns[k]);
+    FILE *out = status ? NULL : open_memstream(&table, &size);
+    if (!out)
+        return status ? status : cli_fail("no memory for the report");
+    status = print_table(out, report, columns, count);
+    fclose(out);
+    status = status ? status : place(where, table);
+    free(table);
+    return status;
+}

@@ -1,0 +1,58 @@
+"""Copies what the documents need of an experiment's runs: collect.py FROM TO, folders (experiments/collect.sh).
+
+Of every run result.json, without the confusion matrix and with files named without their folders, in one line; of
+every sweep best.json, what the holdout chose. With --curves also metrics.jsonl, as far as figures use it. The
+runs of sweeps themselves (folders tune-*) stay behind."""
+import json
+import os
+import re
+import sys
+
+
+def plain(value):
+    """Without confusion matrices; "cifar10:/a/b,x=1" becomes "cifar10:b,x=1"; numbers as they are."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items() if k != "confusion"}
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    if isinstance(value, str):
+        return re.sub(r"[^:,=]*/(?=[^/])", "", value)
+    return value
+
+
+def point(line):
+    """One evaluation: the columns of src/train/report.h."""
+    e = json.loads(line)
+    kept = {k: e[k] for k in ("step", "examples", "seconds", "largest_weight", "effective") if k in e}
+    if e.get("train"):
+        kept["train"] = {"objective": e["train"]["objective"]}
+    names = ("accuracy", "balanced_accuracy", "worst_class_accuracy")
+    kept["test"] = {k: e["test"][k] for k in names}
+    return kept
+
+
+def write(path, values):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as f:
+        for value in values:
+            f.write(json.dumps(value, separators=(",", ":")) + "\n")
+
+
+def copy(source, target, curves):
+    for folder, _, files in sorted(os.walk(source)):
+        to = os.path.join(target, os.path.relpath(folder, source))
+        tuning = "/tune-" in folder + "/"
+        for name in ("best.json", "result.json"):
+            if name in files and (name == "best.json" or not tuning):
+                with open(os.path.join(folder, name)) as f:
+                    write(os.path.join(to, name), [plain(json.load(f))])
+        if curves and "metrics.jsonl" in files and not tuning:
+            with open(os.path.join(folder, "metrics.jsonl")) as f:
+                write(os.path.join(to, "metrics.jsonl"), [point(line) for line in f])
+
+
+if __name__ == "__main__":
+    words = [w for w in sys.argv[1:] if w != "--curves"]
+    if len(words) != 2 or not os.path.isdir(words[0]):
+        sys.exit(__doc__)
+    copy(words[0], words[1], "--curves" in sys.argv)

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Figure 3, right: from one pretrained network the last block and the classifier are trained on, with
+# cross-entropy and focal loss under SGD and DRO under RECOVER. CIFAR-10 stands in for ImageNet-LT; with the
+# images, list:ImageNet_LT_train.txt,root=DIR and resnet50 take its place. Settings are chosen on a holdout.
+. "$(dirname "$0")/lib.sh"
+
+data=$(spec 0.1) at=fig3_finetune
+last=$(if [ "$SCALE" = full ]; then echo 'layer3.2.*,linear.*'; else echo 'conv4.*,bn4.*,fc.*'; fi)
+base=$OUT/$at/pretrained
+[ -s "$base/result.json" ] ||
+    "$DRO" train --backend "$BACKEND" --resume --data "$data" --model "$(model resnet20)" --batch "$(length 128 32)" --optimizer sgd \
+        --epochs "$(length 90 8)" --eval-every 10 --set eval_train=last --out "$base"
+
+set -- --data "$data" --model "$(model resnet20)" --batch "$(length 128 32)" \
+    --init "$base/weights.safetensors" --train-only "$last" \
+    --epochs "$(length 30 5)" --eval-every 10 --set eval_train=last
+for loss in cross-entropy focal logit-adjusted; do
+    sweep sgd+$loss $at/tune-sgd+$loss sgd "$@" --loss $loss --grid eta=0.01,0.05,0.1,0.5
+    add sgd+$loss sgd config=$OUT/$at/tune-sgd+$loss/best.json
+done
+sweep recover $at/tune-recover recover "$@" --grid eta=0.1,0.5,1 --grid lambda=1,5,10
+add recover recover config=$OUT/$at/tune-recover/best.json
+sweep recover+class $at/tune-recover+class recover "$@" --tilt class --grid eta=0.1,0.5,1 --grid lambda=0.3,1,3
+add recover+class recover config=$OUT/$at/tune-recover+class/best.json
+sweep recipe $at/tune-recipe recover "$@" --recipe imbalanced --grid eta=0.1,0.5,1 --grid lambda=5,20,100
+add recipe recover config=$OUT/$at/tune-recipe/best.json
+compare $at/final "$@"

@@ -1,0 +1,101 @@
+# What the scripts of this folder share. Sourced by them with their arguments; no script of its own.
+#
+#   --scale small|full   small: made-up images and a small network, minutes on two cores; full: the real thing
+#   --data DIR           the folder of the data (full): that of the CIFAR-10 binaries, or of the tables
+#   --out DIR            where runs go (default build/experiments/SCALE)
+#   --backend NAME       as for dro (default auto)
+#   --jobs N             runs at the same time (default 1)
+#   --seeds N            of the final runs (default 5 at full scale, 2 at small)
+#   --arms "A B ..."     only these arms
+# The same words in capitals in the environment do the same. What is finished is not run again.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+: "${DRO:=$here/../build/dro}" "${SCALE:=small}" "${DATA:=}" "${OUT:=}" "${BACKEND:=auto}" "${JOBS:=1}"
+: "${SEEDS:=}" "${ARMS:=}"
+while [ $# -gt 0 ]; do
+    case $1 in
+    --scale) SCALE=$2 ;;
+    --data) DATA=$2 ;;
+    --out) OUT=$2 ;;
+    --backend) BACKEND=$2 ;;
+    --jobs) JOBS=$2 ;;
+    --seeds) SEEDS=$2 ;;
+    --arms) ARMS=$2 ;;
+    --on) ON=$2 ;;
+    *)
+        echo "$0: unknown option '$1': experiments/lib.sh lists them" >&2
+        exit 2
+        ;;
+    esac
+    [ $# -gt 1 ] || { echo "$0: $1 needs a value" >&2; exit 2; }
+    shift 2
+done
+case $SCALE in
+small) : "${SEEDS:=2}" ;;
+full)
+    : "${SEEDS:=5}"
+    [ -n "$DATA" ] || { echo "$0: --scale full needs the data: --data DIR" >&2; exit 2; }
+    ;;
+*) echo "$0: --scale $SCALE: expected small or full" >&2; exit 2 ;;
+esac
+[ -x "$DRO" ] || { echo "$0: no program $DRO: run make, or set DRO" >&2; exit 1; }
+: "${OUT:=$here/../build/experiments/$SCALE}"
+
+# The runs of all scripts: one machine's share of flags.
+common="--backend $BACKEND --jobs $JOBS"
+
+# spec RATIO: CIFAR-10 of which the first five classes keep the last RATIO of their images, or made-up images.
+spec() {
+    if [ "$SCALE" = full ]; then
+        echo "cifar10:$DATA,imratio=$1"
+    else
+        echo "synth:glyphs,n=4000,test=1000,imratio=$1"
+    fi
+}
+
+# length FULL SMALL: one of two numbers; model NAME: NAME, or the small network.
+length() { if [ "$SCALE" = full ]; then echo "$1"; else echo "$2"; fi; }
+model() { if [ "$SCALE" = full ]; then echo "$1"; else echo glyphnet; fi; }
+
+# wanted ARM: whether --arms names it, or nothing.
+wanted() {
+    [ -z "$ARMS" ] && return 0
+    case " $ARMS " in *" $1 "*) return 0 ;; esac
+    return 1
+}
+
+# add ARM OPTIMISER SETTING=VALUE ...: one arm of the next `compare`, if it is wanted. Settings hold no spaces.
+arms=
+add() {
+    wanted "$1" || return 0
+    name=$1
+    shift
+    arms="$arms
+$name: $*"
+}
+
+# compare FOLDER flags...: the arms that were added, SEEDS seeds each.
+compare() {
+    folder=$1
+    shift
+    [ -n "$arms" ] || return 0
+    list=$arms
+    arms=
+    # one argument for each line
+    while [ -n "$list" ]; do
+        list=${list#?}
+        line=${list%%"
+"*}
+        list=${list#"$line"}
+        set -- "$@" --arm "$line"
+    done
+    "$DRO" compare $common --seeds "$SEEDS" --out "$OUT/$folder" "$@"
+}
+
+# sweep ARM FOLDER OPTIMISER flags...: the setting that the holdout chooses, FOLDER/best.json.
+sweep() {
+    wanted "$1" || return 0
+    folder=$2 optimizer=$3
+    shift 3
+    "$DRO" sweep $common --optimizer "$optimizer" --out "$OUT/$folder" "$@"
+}

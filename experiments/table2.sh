@@ -1,0 +1,21 @@
+#!/bin/sh
+# Table 2: SGD with momentum against RECOVER on CIFAR-10 with imratio 0.02, 0.05, 0.1 and 0.2, and what the recipe
+# adds. Every arm is tuned alike: six settings on a holdout, at a third of the length; five seeds with the best.
+. "$(dirname "$0")/lib.sh"
+
+for ratio in ${RATIOS:-0.02 0.05 0.1 0.2}; do
+    data=$(spec "$ratio") at=table2/$ratio
+    set -- --data "$data" --model "$(model resnet32)" --batch "$(length 128 32)" --eval-every 10 --set eval_train=last
+    tune=$(length 40 5) epochs=$(length 120 15)
+    sweep sgd $at/tune-sgd sgd "$@" --epochs "$tune" --grid eta=0.05,0.1,0.2 --grid weight_decay=5e-4,1e-3
+    sweep sgd-la $at/tune-sgd-la sgd "$@" --epochs "$tune" --loss logit-adjusted \
+        --grid eta=0.05,0.1,0.2 --grid weight_decay=5e-4,1e-3
+    sweep recover $at/tune-recover recover "$@" --epochs "$tune" --grid lambda=5,20,100 --grid eta=0.5,1
+    sweep recipe $at/tune-recipe recover "$@" --epochs "$tune" --recipe imbalanced \
+        --grid lambda=5,20,100 --grid eta=0.5,1
+    add sgd sgd config=$OUT/$at/tune-sgd/best.json
+    add sgd-la sgd config=$OUT/$at/tune-sgd-la/best.json
+    add recover recover config=$OUT/$at/tune-recover/best.json
+    add recipe recover config=$OUT/$at/tune-recipe/best.json
+    compare $at/final "$@" --epochs "$epochs"
+done

@@ -1,0 +1,35 @@
+/* Recipes: settings that go together, over the run's defaults and under everything that the user gives. The
+ * table is all of a recipe: help and `dro list recipes` come from it. docs/results.md says what was measured. */
+#include "train.h"
+
+#include <string.h>
+
+static const dro_recipe settings[] = {
+    {"imbalanced", NULL, "loss", "logit-adjusted",
+     "the loss knows how rare each class is, so the model need not"},
+    {"imbalanced", "recover", "lambda", "20",
+     "gentle: a hard tilt over examples on top would count the rare ones twice"},
+};
+
+enum { COUNT = sizeof settings / sizeof settings[0] };
+
+dro_status dro_recipe_setting(int index, dro_recipe *setting)
+{
+    if (index < 0 || index >= COUNT || !setting)
+        return index < 0 || index >= COUNT ? DRO_ERR_END : DRO_ERR_ARGUMENT;
+    *setting = settings[index];
+    return DRO_OK;
+}
+
+dro_status dro__recipe_apply(const dro_train *t,
+                             dro_status (*set)(void *user, const char *name, const char *value),
+                             void *user)
+{
+    char chosen[32];
+    dro_train_get(t, "recipe", chosen, sizeof chosen);
+    for (int k = 0; k < COUNT; k++)
+        if (strcmp(settings[k].recipe, chosen) == 0 &&
+            (!settings[k].optimizer || strcmp(settings[k].optimizer, t->set.optimizer) == 0))
+            DRO_TRY(set(user, settings[k].name, settings[k].value));
+    return DRO_OK;
+}

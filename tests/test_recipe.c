@@ -1,0 +1,70 @@
+/* Recipes: their settings are those of the run unless something else is given. */
+#include "train_runs.h"
+
+static void run_of(const char *settings)
+{
+    clear("run");
+    OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));
+}
+
+/* Whether config.json says so, of a number as of a text. */
+static bool says(const char *name, const char *value)
+{
+    size_t size;
+    char *config = slurp("run", "config.json", &size), text[160], number[160];
+    snprintf(text, sizeof text, "\"%s\": \"%s\"", name, value);
+    snprintf(number, sizeof number, "\"%s\": %.17g", name, atof(value));
+    bool found = strstr(config, text) || strstr(config, number);
+    dro__free(config);
+    return found;
+}
+
+static void test_every_setting_is_heard(void **state)
+{
+    (void)state;
+    dro_recipe r;
+    int heard = 0;
+    for (int k = 0; dro_recipe_setting(k, &r) == DRO_OK; k++) {
+        char settings[160];
+        const char *optimizer = r.optimizer ? r.optimizer : "recover";
+        snprintf(settings, sizeof settings, "optimizer=%s", optimizer);
+        run_of(settings);
+        bool already = says(r.name, r.value);
+        snprintf(settings, sizeof settings, "optimizer=%s recipe=%s", optimizer, r.recipe);
+        run_of(settings);
+        if (!says(r.name, r.value))
+            fail_msg("%s: %s=%s is not heard", r.recipe, r.name, r.value);
+        heard += !already;
+    }
+    assert_true(heard > 0); /* or the recipe is nothing but the defaults */
+    assert_int_equal(dro_recipe_setting(-1, &r), DRO_ERR_END);
+}
+
+static void test_what_is_given_wins(void **state)
+{
+    (void)state;
+    run_of("optimizer=recover recipe=imbalanced loss=focal lambda=3 eta=0.05");
+    assert_true(says("loss", "focal") && says("lambda", "3") && says("eta", "0.05"));
+}
+
+static void test_each_optimiser_has_its_own(void **state)
+{
+    (void)state;
+    run_of("optimizer=sgd recipe=imbalanced");
+    assert_true(says("loss", "logit-adjusted"));
+    run_of("optimizer=sgd");
+    assert_true(says("loss", "cross-entropy"));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_every_setting_is_heard),
+    cmocka_unit_test(test_what_is_given_wins),
+    cmocka_unit_test(test_each_optimiser_has_its_own),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, setup_train, teardown);
+}
