@@ -358,7 +358,7 @@ static json_t *machine_of(const char *path)
     json_t *found = json_object();
     int number = 0;
     while (file &&
-           next_toml(file, path, &number, line, sizeof line, &name, value, sizeof value) == 0) {
+           next_toml(file, NULL, &number, line, sizeof line, &name, value, sizeof value) == 0) {
         if (strcmp(name, "backend") == 0)
             json_object_set_new(found, name, cli_text_json(value));
         else if (strcmp(name, "threads") == 0)
