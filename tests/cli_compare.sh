@@ -55,6 +55,12 @@ run 0 compare --data synth:glyphs,n=120,test=30,size=12,classes=3 --steps 1 --ba
     --optimizers sgd,recover --set recover.lambda=3 --set recover.tilt=class --out tilted
 has "F, on the training set: lambda 3 over classes"
 
+# Without a test set the figures are of the holdout, and it says so.
+run 0 compare --data synth:glyphs,n=120,test=0,size=12,classes=3,holdout=0.2 --steps 2 --batch 20 --seeds 1 \
+    --optimizers sgd --out untested
+has "untested/sgd-seed1: there is no test set: figures are of the holdout set"
+grep -q "^sgd  *1  *[0-9]" out || { fail "$what: no figures"; cat out; }
+
 # ---- stopped and killed ----
 long="--data synth:glyphs,n=120,test=30,size=12,classes=3 --epochs 60 --batch 20 --threads 2 --jobs 2 --seeds 1"
 run 0 compare $long --out whole --json
