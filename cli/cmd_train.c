@@ -26,6 +26,19 @@ static bool own_config(const cli_args *args, const char *folder, char *path)
     return cli_flag(args, "resume") && stat(path, &about) == 0;
 }
 
+/* --best: which weights are in best.safetensors. */
+static void show_best(const dro_train *train, const char *folder)
+{
+    json_t *result = json_loads(dro_train_result(train), 0, NULL);
+    json_t *best = json_object_get(result, "best");
+    if (json_is_object(best))
+        printf("%-8s %s %.5g on the holdout after epoch %.6g: %s/best.safetensors\n", "best",
+               json_string_value(json_object_get(best, "measure")),
+               json_number_value(json_object_get(best, "value")),
+               json_number_value(json_object_get(best, "epoch")), folder);
+    json_decref(result);
+}
+
 static void show_end(const dro_train *train, const char *folder)
 {
     static const char *const why[] = {
@@ -56,6 +69,7 @@ static void show_end(const dro_train *train, const char *folder)
         cli_show_metrics("test", &r->test, *loss ? loss : NULL);
     if (r->has_holdout)
         cli_show_metrics("holdout", &r->holdout, *loss ? loss : NULL);
+    show_best(train, folder);
     printf("%-8s %.1f s, %llu steps, %llu examples\n", "time", r->seconds,
            (unsigned long long)r->info.step, (unsigned long long)r->info.examples);
     printf("%-8s %s/weights.safetensors, result.json, metrics.jsonl, config.json, TensorBoard's "

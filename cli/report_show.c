@@ -67,19 +67,39 @@ void cli_report_cell(cli_table *table, const dro_statistic *s, dro_measure measu
         cli_table_cell(table, factor > 1 ? "%.1f" : "%.4g", factor * s->mean);
 }
 
+/* Whether a method has a figure of this kind. */
+static bool measured(dro_report *report, dro_measure measure)
+{
+    dro_report_method m;
+    for (int32_t k = 0; dro_report_method_get(report, k, &m) == DRO_OK; k++)
+        if (m.measures[measure].count)
+            return true;
+    return false;
+}
+
 void cli_report_table(dro_report *report)
 {
-    static const char *const headers[] = {"method",         ">runs", ">accuracy %", ">balanced %",
-                                          ">worst class %", ">F",    ">seconds"};
-    static const dro_measure shown[] = {DRO_MEASURE_ACCURACY, DRO_MEASURE_BALANCED,
-                                        DRO_MEASURE_WORST, DRO_MEASURE_OBJECTIVE,
-                                        DRO_MEASURE_SECONDS};
+    static const struct {
+        const char *header;
+        dro_measure measure;
+    } all[] = {{">accuracy %", DRO_MEASURE_ACCURACY}, {">balanced %", DRO_MEASURE_BALANCED},
+               {">worst class %", DRO_MEASURE_WORST}, {">worst group %", DRO_MEASURE_WORST_GROUP},
+               {">F", DRO_MEASURE_OBJECTIVE},         {">seconds", DRO_MEASURE_SECONDS}};
+    enum { COUNT = sizeof all / sizeof all[0] };
+    const char *headers[COUNT + 2] = {"method", ">runs"};
+    dro_measure shown[COUNT];
+    int count = 0;
     dro_report_method m;
-    cli_table *table = cli_table_create(7, headers);
+    for (int i = 0; i < COUNT; i++)
+        if (all[i].measure != DRO_MEASURE_WORST_GROUP || measured(report, all[i].measure)) {
+            headers[count + 2] = all[i].header;
+            shown[count++] = all[i].measure;
+        }
+    cli_table *table = cli_table_create(count + 2, headers);
     for (int32_t k = 0; dro_report_method_get(report, k, &m) == DRO_OK; k++) {
         cli_table_cell(table, "%s", m.name);
         cli_table_cell(table, "%d", (int)m.runs);
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < count; i++)
             cli_report_cell(table, &m.measures[shown[i]], shown[i]);
     }
     cli_table_print(table);

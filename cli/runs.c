@@ -142,6 +142,10 @@ static void show_share(const char *name, const json_t *test)
 static void show_result(const cli_runs *runs, const cli_one *one)
 {
     json_t *result = cli_runs_result(runs, one), *test = json_object_get(result, "test");
+    if (!json_is_object(test))
+        test = json_object_get(result, "holdout");
+    if (!json_is_object(test))
+        test = json_object_get(result, "train");
     cli_progress(NULL);
     printf("%s:", one->name);
     if (one->state == CLI_DIVERGED)

@@ -157,6 +157,12 @@ int cli_train_set(const char *command, dro_train *train, const char *name, const
 
 /* ---- config.json ---- */
 
+/* backend and threads, which are not the run's own: cli_train_context. */
+static bool is_machine(const char *name)
+{
+    return strcmp(name, "backend") == 0 || strcmp(name, "threads") == 0;
+}
+
 static void value_text(const json_t *value, char *text, size_t size)
 {
     if (json_is_string(value))
@@ -170,16 +176,21 @@ static void value_text(const json_t *value, char *text, size_t size)
 }
 
 /* The settings of an object; `all`: also names that are the optimiser's or the network's. */
-static int take_object(const char *command, dro_train *train, json_t *object, bool all)
+static int take_object(const char *command, dro_train *train, const char *path, json_t *object,
+                       bool all)
 {
     const char *key;
     json_t *value;
     char text[4096];
     json_object_foreach(object, key, value)
     {
-        if (json_is_object(value) || json_is_array(value) || json_is_null(value) ||
-            (!all && !own(key)))
+        bool machine = is_machine(key) || strcmp(key, "version") == 0;
+        if (json_is_object(value) || json_is_array(value) || json_is_null(value) || machine)
             continue;
+        if (!all && !own(key))
+            return cli_fail("%s: no setting '%s' of the run: an optimiser's belongs into "
+                            "optimizer_settings, a network's into network_settings",
+                            path, key);
         value_text(value, text, sizeof text);
         int status = set(command, train, key, text);
         if (status)
@@ -188,20 +199,29 @@ static int take_object(const char *command, dro_train *train, json_t *object, bo
     return 0;
 }
 
-static int take_json(const char *command, dro_train *train, json_t *document, const char *optimizer)
+static int take_json(const char *command, dro_train *train, const char *path, json_t *document,
+                     const char *optimizer)
 {
     char chosen[4096];
-    int status = take_object(command, train, document, false);
+    int status = take_object(command, train, path, document, false);
     if (status == 0)
-        status = take_object(command, train, json_object_get(document, "network_settings"), true);
+        status =
+            take_object(command, train, path, json_object_get(document, "network_settings"), true);
     dro_train_get(train, "optimizer", chosen, sizeof chosen);
     /* another optimiser than the file's has its own defaults */
     if (status == 0 && (!optimizer || strcmp(chosen, optimizer) == 0))
-        status = take_object(command, train, json_object_get(document, "optimizer_settings"), true);
+        status = take_object(command, train, path, json_object_get(document, "optimizer_settings"),
+                             true);
     return status;
 }
 
 /* ---- a small TOML: name = value, [tables], comments ---- */
+
+static bool is_toml(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 5 && strcmp(path + length - 5, ".toml") == 0;
+}
 
 static char *trim(char *text)
 {
@@ -249,41 +269,69 @@ static void cut_comment(char *line)
     }
 }
 
-static int take_toml(const char *command, dro_train *train, const char *path, FILE *file)
+/* The next setting of the file, its name as a setting's; 0, -1 at the end, or the exit status after a line
+ * (without one if path is NULL). */
+static int next_toml(FILE *file, const char *path, int *number, char *line, size_t size,
+                     char **name, char *value, size_t room)
 {
-    char line[8192], value[4096];
-    for (int number = 1; fgets(line, sizeof line, file); number++) {
+    while (fgets(line, (int)size, file)) {
+        ++*number;
         cut_comment(line);
-        char *name = trim(line), *equals = strchr(name, '=');
-        if (!*name || *name == '[')
+        *name = trim(line);
+        char *equals = strchr(*name, '=');
+        if (!**name || **name == '[')
             continue;
         if (!equals)
-            return cli_fail("%s: line %d: expected name = value", path, number);
+            return path ? cli_fail("%s: line %d: expected name = value", path, *number) : 1;
         *equals = '\0';
-        name = trim(name);
-        if (!toml_value(trim(equals + 1), value, sizeof value))
-            return cli_fail("%s: line %d: %s has no value that can be read", path, number, name);
-        for (char *c = name; *c; c++)
+        *name = trim(*name);
+        if (!toml_value(trim(equals + 1), value, room))
+            return path ? cli_fail("%s: line %d: %s has no value that can be read", path, *number,
+                                   *name)
+                        : 1;
+        for (char *c = *name; *c; c++)
             *c = *c == '-' ? '_' : *c;
-        if (strcmp(name, "lr") == 0)
-            name = "eta";
-        if (strcmp(name, "backend") == 0 || strcmp(name, "threads") == 0)
-            continue;
-        int status = set(command, train, name, value);
-        if (status)
-            return status;
+        if (strcmp(*name, "lr") == 0)
+            *name = (char *)"eta";
+        return 0;
     }
-    return 0;
+    return -1;
+}
+
+/* The optimiser first: it decides which names there are. optimizer: that of the command line, or NULL. */
+static int take_toml(const char *command, dro_train *train, const char *path, FILE *file,
+                     const char *optimizer)
+{
+    char line[8192], value[4096], *name, place[4400];
+    int status = optimizer && *optimizer ? set(command, train, "optimizer", optimizer) : 0;
+    for (int pass = 0; pass < 2 && status == 0; pass++) {
+        int number = 0;
+        rewind(file);
+        while ((status = next_toml(file, path, &number, line, sizeof line, &name, value,
+                                   sizeof value)) == 0) {
+            bool chooses = strcmp(name, "optimizer") == 0;
+            if (is_machine(name) || chooses != (pass == 0) || (chooses && optimizer && *optimizer))
+                continue;
+            snprintf(place, sizeof place, "%.4000s: line %d", path, number);
+            if (!optimizer ||
+                *optimizer) /* "": for several optimisers, which are looked at later */
+                status = cli_train_check(place, train, name);
+            status = status ? status : set(place, train, name, value);
+            if (status)
+                return status;
+        }
+        status = status < 0 ? 0 : status;
+    }
+    return status;
 }
 
 int cli_train_config(const char *command, dro_train *train, const char *path, const char *optimizer)
 {
-    size_t length = strlen(path);
-    if (length > 5 && strcmp(path + length - 5, ".toml") == 0) {
+    if (is_toml(path)) {
         FILE *file = fopen(path, "r");
         if (!file)
             return cli_fail("cannot read %s", path);
-        int status = take_toml(command, train, path, file);
+        int status = take_toml(command, train, path, file, optimizer);
         fclose(file);
         return status;
     }
@@ -293,14 +341,37 @@ int cli_train_config(const char *command, dro_train *train, const char *path, co
         return cli_fail("%s", error.text);
     if (!document)
         return cli_fail("%s: line %d: %s", path, error.line, error.text);
-    int status = take_json(command, train, document, optimizer);
+    int status = json_is_object(document)
+                     ? take_json(command, train, path, document, optimizer)
+                     : cli_fail("%s: expected settings: a run's config.json, or a .toml", path);
     json_decref(document);
     return status;
 }
 
+/* backend and threads of a file, as JSON: an object, or NULL. */
+static json_t *machine_of(const char *path)
+{
+    char line[8192], value[4096], *name;
+    if (!is_toml(path))
+        return json_load_file(path, 0, NULL);
+    FILE *file = fopen(path, "r");
+    json_t *found = json_object();
+    int number = 0;
+    while (file &&
+           next_toml(file, NULL, &number, line, sizeof line, &name, value, sizeof value) == 0) {
+        if (strcmp(name, "backend") == 0)
+            json_object_set_new(found, name, cli_text_json(value));
+        else if (strcmp(name, "threads") == 0)
+            json_object_set_new(found, name, json_integer(atoi(value)));
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
 dro_context *cli_train_context(const cli_args *args, const char *config)
 {
-    json_t *document = config ? json_load_file(config, 0, NULL) : NULL;
+    json_t *document = config ? machine_of(config) : NULL;
     const char *backend = cli_given(args, "backend", 0), *threads = cli_given(args, "threads", 0);
     const char *theirs = json_string_value(json_object_get(document, "backend"));
     int count = threads ? (int)cli_integer(args, "threads")

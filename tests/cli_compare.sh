@@ -69,6 +69,13 @@ run 0 compare --data synth:glyphs,n=120,test=30,size=12,classes=3 --steps 1 --ba
     --optimizers sgd,recover --set recover.lambda=3 --set recover.tilt=class --out tilted
 has "F, on the training set: lambda 3 over classes"
 
+# Without a test set the figures are of the holdout, and it says so.
+awk 'BEGIN { print "a,place,y"; for (i = 0; i < 90; i++) print sin(i) "," i % 2 "," (i % 3 ? "p" : "q") }' >table.csv
+run 0 compare --data csv:table.csv,label=y,group=place,holdout=0.2 --steps 2 --seeds 1 --optimizers sgd --out untested
+has "worst group %"
+has "untested/sgd-seed1: there is no test set: figures are of the holdout set"
+grep -q "^sgd  *1  *[0-9]" out || { fail "$what: no figures"; cat out; }
+
 # ---- stopped and killed ----
 long="--data synth:glyphs,n=120,test=30,size=12,classes=3 --epochs 60 --batch 20 --threads 2 --jobs 2 --seeds 1"
 run 0 compare $long --out whole --json

@@ -42,6 +42,19 @@ stages = [0.5, 0.75]
 EOF
 run 0 train --config run.toml --threads 2 --out four --json
 cmp one/weights.safetensors four/weights.safetensors || fail "a .toml does not run it again"
+cat >small.toml <<EOF
+lr = 0.5
+data = "synth:glyphs,n=120,test=30,size=12,classes=3"
+epochs = 1
+threads = 1
+optimizer = "sgd"
+EOF
+run 0 train --config small.toml --out toml1
+has "with sgd, backend cpu, 1 thread, into toml1"
+grep -q '"eta": 0.5' toml1/config.json || fail "a .toml's lr is not heard"
+run 0 train --config small.toml --lr 0.25 --threads 2 --out toml2
+has "2 threads"
+grep -q '"eta": 0.25' toml2/config.json || fail "the command line does not win over a .toml"
 run 0 train --config one/config.json --optimizer sgd --lr 0.05 --out five --json
 has '"optimizer": "sgd"'
 has '"eta": 0.05'
@@ -108,6 +121,11 @@ cmp stream/weights.safetensors stream2/weights.safetensors || fail "a pipe and a
 run 0 train --resume --out stream2 --json
 run 0 eval --weights stream/weights.safetensors --data libsvm:rows
 has "AUROC"
+yes '+1 1:0.5' | "$dro" train --data libsvm:-,features=2 --progressive --max-time 1s --threads 1 --out endless >out 2>err ||
+    fail "a stream with --max-time: not status 0"
+what="dro train --progressive --max-time"
+has "stopped: the time of --max-time is over"
+grep -q '"ended": "time"' endless/result.json || fail "$what: result.json does not say so"
 mkfifo pipe
 { cat rows; exec sleep 20; } >pipe &
 feeder=$!
@@ -144,6 +162,16 @@ wrong 2 train --best nonsense
 wrong 2 train --precision fp64
 wrong 2 train --backend cpu --precision bf16
 wrong 1 train --config missing.json
+printf '[1, 2]\n' >list.json
+wrong 1 train --config list.json
+printf '{"optimizer": "sgd", "lr": 0.1}\n' >lr.json
+wrong 1 train --config lr.json
+printf 'epochs = 2\nlamda = 3\n' >wrong.toml
+wrong 2 train --config wrong.toml
+printf '\nlambda = many\n' >value.toml
+wrong 2 train --config value.toml
+printf 'epochs\n' >name.toml
+wrong 1 train --config name.toml
 wrong 2 eval --data synth:glyphs
 wrong 1 eval --json --weights one/result.json --data synth:glyphs
 wrong 1 eval --json --weights missing.safetensors --data synth:glyphs

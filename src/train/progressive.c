@@ -404,6 +404,10 @@ static dro_status learn(dro_train *t)
     stream_run *s = t->stream;
     while (t->ended == DRO_TRAIN_NOT_ENDED) {
         bool stop = dro__tell(t, NULL);
+        if (dro__late(t)) {
+            t->ended = DRO_TRAIN_TIME;
+            break;
+        }
         if (stop && !s->is_stdin) { /* standard input is ended by whoever asked to stop */
             t->ended = DRO_TRAIN_INTERRUPTED;
             break;
@@ -440,6 +444,7 @@ dro_status dro__stream_train(dro_train *t)
         return dro__fail(t->ctx, status, "%s", why);
     }
     bool new = t->stream->next > t->stream->reported;
-    DRO_TRY(t->ended == DRO_TRAIN_DONE && new ? report(t) : fill_record(t));
+    bool over = t->ended == DRO_TRAIN_DONE || t->ended == DRO_TRAIN_TIME;
+    DRO_TRY(over && new ? report(t) : fill_record(t));
     return dro__run_save(t);
 }

@@ -43,6 +43,7 @@ typedef struct dro__setting {
 typedef struct dro__trial {
     char *path, *real;                        /* as found, and without links */
     char *optimizer, *model, *backend, *seed; /* NULL: not known */
+    const char *split;                        /* that the figures are of, NULL: none */
     char *objective;                          /* "lambda 20 over examples", NULL: not known */
     dro__setting *settings;                   /* (setting_count) config.json, flat */
     size_t setting_count;

@@ -133,6 +133,23 @@ static void add_settings(dro__trial *t, const char *prefix, json_t *object, int 
     }
 }
 
+/* The split that figures are of: the test set, without one the holdout, without that the training set. */
+static const char *split_of(const json_t *object)
+{
+    return json_is_object(dro__json_at(object, "test"))      ? "test"
+           : json_is_object(dro__json_at(object, "holdout")) ? "holdout"
+                                                             : "train";
+}
+
+/* What is at a path that may begin with "test.", in the object's split. */
+static const char *path_in(const json_t *object, const char *path, char out[64])
+{
+    if (strncmp(path, "test.", 5) != 0)
+        return path;
+    snprintf(out, 64, "%s.%.40s", split_of(object), path + 5);
+    return out;
+}
+
 /* ---- metrics.jsonl ---- */
 
 static void drop_from(dro__trial *t, double step)
@@ -154,8 +171,9 @@ static bool add_evaluation(dro__trial *t, const json_t *object)
 #undef X
     };
     dro__evaluation e = {.class_count = 0};
+    char place[64];
     for (int k = 0; k < DRO__COLUMNS; k++)
-        e.values[k] = dro__json_number(object, paths[k]);
+        e.values[k] = dro__json_number(object, path_in(object, paths[k], place));
     drop_from(t, e.values[DRO__COLUMN_STEP]);
     const json_t *weights = dro__json_at(object, "class_weights");
     size_t size = json_array_size(weights);
@@ -184,18 +202,21 @@ static void take_figures(dro__trial *t, const json_t *object, bool final)
 #undef X
     };
     for (int k = 0; k < DRO_MEASURES; k++) {
-        char path[64];
+        char path[64], place[64];
         snprintf(path, sizeof path, "%s%s",
                  k == DRO_MEASURE_OBJECTIVE                              ? "train."
                  : k == DRO_MEASURE_SECONDS || k == DRO_MEASURE_EXAMPLES ? ""
                                                                          : "test.",
                  names[k]);
-        double value = dro__json_number(object, path);
+        double value = dro__json_number(object, path_in(object, path, place));
         if (isfinite(value) || !final)
             t->measures[k] = value;
     }
-    dro__json_set_numbers(&t->per_class, &t->class_count, object, "test.per_class");
-    set_confusion(t, object, "test.confusion");
+    char place[64];
+    dro__json_set_numbers(&t->per_class, &t->class_count, object,
+                          path_in(object, "test.per_class", place));
+    set_confusion(t, object, path_in(object, "test.confusion", place));
+    t->split = split_of(object);
     dro__json_set_numbers(&t->counts, &t->count_count, object, "train.counts");
     dro__json_set_numbers(&t->counts, &t->count_count, object, "class_counts");
 }
@@ -444,6 +465,9 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
         dro__report_note(report,
                          "%s: no result.json: the run has not ended; its last evaluation %s",
                          folder, t->evaluation_count ? "counts" : "is missing, too");
+    if (t->split && strcmp(t->split, "test") != 0)
+        dro__report_note(report, "%s: there is no test set: figures are of the %s set", folder,
+                         t->split);
     *trial = t;
     return DRO_OK;
 }

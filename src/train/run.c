@@ -307,7 +307,7 @@ static bool impatient(const dro_train *t)
     return t->set.patience && t->progress.since_best >= (uint64_t)t->set.patience;
 }
 
-static bool late(const dro_train *t)
+bool dro__late(const dro_train *t)
 {
     return t->set.max_time > 0 && dro__wall(t) >= t->set.max_time;
 }
@@ -349,7 +349,7 @@ static bool over(dro_train *t)
         t->ended = DRO_TRAIN_DONE;
     else if (impatient(t))
         t->ended = DRO_TRAIN_PATIENCE;
-    else if (late(t))
+    else if (dro__late(t))
         t->ended = DRO_TRAIN_TIME;
     else if (dro__tell(t, NULL))
         t->ended = DRO_TRAIN_INTERRUPTED;

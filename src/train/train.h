@@ -348,6 +348,7 @@ double dro__clock(void);
 double dro__wall(const dro_train *t);
 double dro__epoch_of(const dro_train *t, uint64_t step);
 bool dro__tell(const dro_train *t, const char *evaluating); /* true: stop */
+bool dro__late(const dro_train *t);                         /* max_time is over */
 dro_status dro__run_begin(dro_train *t);                    /* a fresh optimiser, started */
 dro_status dro__run_record(dro_train *t);                   /* evaluates, writes nothing */
 /* The objective that F is reported for. */
