@@ -9,7 +9,7 @@
 : "${ON:=cifar10}"
 batch=128 net=$(model resnet20)
 case $SCALE-$ON in
-small-*) data=$(spec 0.05) n=2100 batch=32 ;;
+small-* | tiny-*) data=$(spec 0.05) n=2100 batch=32 ;;
 full-cifar10) data=cifar10:$DATA,imratio=0.02 n=25500 ;; # the last 100 of 5000
 full-cifar100) data=cifar100:$DATA,imratio=0.2 n=30000 ;; # the last 100 of 500
 full-stl10) data=stl10:$DATA,imratio=0.2 n=3000 batch=32 ;;
