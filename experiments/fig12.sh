@@ -7,14 +7,14 @@
 . "$(dirname "$0")/lib.sh"
 
 : "${ON:=cifar10}"
-batch=128 net=$(model resnet20)
+batch=128 net=$(model resnet20) side=
 case $SCALE-$ON in
 small-* | tiny-*) data=$(spec 0.05) n=2100 batch=32 ;;
 full-cifar10) data=cifar10:$DATA,imratio=0.02 n=25500 ;; # the last 100 of 5000
 full-cifar100) data=cifar100:$DATA,imratio=0.2 n=30000 ;; # the last 100 of 500
 full-stl10) data=stl10:$DATA,imratio=0.2 n=3000 batch=32 ;;
 full-inat) # both lists and the images in one folder, as they are published
-    data=inat:$DATA/train2019.json,root=$DATA,test=$DATA/val2019.json n=265213 batch=64 net=inception_v3
+    data=inat:$DATA/train2019.json,root=$DATA,test=$DATA/val2019.json n=265213 batch=64 net=inception_v3 side="--size 299"
     ;;
 *) echo "$0: --on $ON: expected cifar10, cifar100, stl10 or inat" >&2; exit 2 ;;
 esac
@@ -22,7 +22,7 @@ pass=$((n / batch)) at=fig12/$ON
 few="--epochs $(length 24 3)" all="--epochs $(length 120 12) --eval-every $(length 3 1)"
 settings=$(length 12 3)
 grid=0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1
-set -- --data "$data" --model "$net" --set report_lambda=5
+set -- --data "$data" --model "$net" $side --set report_lambda=5
 
 # tune NAME grids...
 tune() {
