@@ -54,6 +54,7 @@ for set in $SETS; do
         linear recover+class recover --tilt class --grid lambda=$lambda
         linear recover+weights recover --tilt class --lambda 1e6
         linear recipe recover --recipe imbalanced
+        linear recipe-lambda=100 recover --recipe imbalanced --lambda 100
         [ $set != adult ] || linear recover+group recover --tilt group --loss logit-adjusted --grid lambda=$lambda
         [ -n "$ARMS" ] || "$PYTHON" "$here/tabular.py" peers $set "$folder" "$to" $seed
         "$PYTHON" "$here/tabular.py" groups $set "$folder" "$to" $seed
