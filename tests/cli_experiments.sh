@@ -19,6 +19,8 @@ for script in table2 fig12; do
         fail "$script.sh runs again what is finished"
 done
 [ "$(find "$OUT/table2/0.1/final" -name result.json | wc -l)" -eq 4 ] || fail "table2.sh: not four arms"
+grep -q '"train":{"objective":' "$OUT/fig12/cifar10/final/recover-seed1/metrics.jsonl" ||
+    fail "fig12.sh: no F over the training set"
 
 # Only some arms; more of them later, in the same folder.
 OUT=$work/some
