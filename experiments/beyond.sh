@@ -19,6 +19,6 @@ for ratio in ${RATIOS:-0.1}; do
     add recover+la recover loss=logit-adjusted
     add recover+la+late-class recover loss=logit-adjusted switch_step=0.75 switch_tilt=class switch_lambda=1
     add recipe recover recipe=imbalanced
-    compare beyond/"$ratio" --data "$(spec "$ratio")" --model "$(model resnet20)" --batch "$(length 128 32)" \
+    compare beyond/"$ratio" --data "$(spec "$ratio")" --model "$(model resnet20)" --batch "$(size)" \
         --epochs "$(length 120 15)" --eval-every 10 --set eval_train=last
 done

@@ -14,5 +14,5 @@ add recover-a=0.5 recover a_rule=fixed a=0.5
 add recover-a=0.1 recover a_rule=fixed a=0.1
 add recover-guard=0.25 recover guard=0.25
 add recover-lambda=100 recover lambda=100
-compare defaults --data "$(spec 0.1),holdout=0.1" --model "$(model resnet20)" --batch "$(length 128 32)" \
+compare defaults --data "$(spec 0.1),holdout=0.1" --model "$(model resnet20)" --batch "$(size)" \
     --epochs "$(length 120 15)" --eval-every 10 --set eval_train=last --set report_lambda=20

@@ -7,6 +7,6 @@ for ratio in ${RATIOS:-0.1}; do
     for lambda in 1 2 5 10 20 50 100; do
         add lambda=$lambda recover lambda=$lambda
     done
-    compare fig3_lambda/"$ratio" --data "$(spec "$ratio")" --model "$(model resnet20)" --batch "$(length 128 32)" \
+    compare fig3_lambda/"$ratio" --data "$(spec "$ratio")" --model "$(model resnet20)" --batch "$(size)" \
         --epochs "$(length 120 15)" --eval-every 10 --set eval_train=last
 done

@@ -1,6 +1,7 @@
 # What the scripts of this folder share. Sourced by them with their arguments; no script of its own.
 #
-#   --scale small|full   small: made-up images and a small network, minutes on two cores; full: the real thing
+#   --scale SCALE        small (default): made-up images and a small network, minutes on two cores; full: the real
+#                        thing; tiny: one epoch of next to nothing, to see that a script works
 #   --data DIR           the folder of the data (full): that of the CIFAR-10 binaries, or of the tables
 #   --out DIR            where runs go (default build/experiments/SCALE)
 #   --backend NAME       as for dro (default auto)
@@ -13,6 +14,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 : "${DRO:=$here/../build/dro}" "${SCALE:=small}" "${DATA:=}" "${OUT:=}" "${BACKEND:=auto}" "${JOBS:=1}"
 : "${SEEDS:=}" "${ARMS:=}"
 while [ $# -gt 0 ]; do
+    [ $# -gt 1 ] || { echo "$0: $1 needs a value" >&2; exit 2; }
     case $1 in
     --scale) SCALE=$2 ;;
     --data) DATA=$2 ;;
@@ -27,16 +29,16 @@ while [ $# -gt 0 ]; do
         exit 2
         ;;
     esac
-    [ $# -gt 1 ] || { echo "$0: $1 needs a value" >&2; exit 2; }
     shift 2
 done
 case $SCALE in
+tiny) : "${SEEDS:=1}" ;;
 small) : "${SEEDS:=2}" ;;
 full)
     : "${SEEDS:=5}"
     [ -n "$DATA" ] || { echo "$0: --scale full needs the data: --data DIR" >&2; exit 2; }
     ;;
-*) echo "$0: --scale $SCALE: expected small or full" >&2; exit 2 ;;
+*) echo "$0: --scale $SCALE: expected tiny, small or full" >&2; exit 2 ;;
 esac
 [ -x "$DRO" ] || { echo "$0: no program $DRO: run make, or set DRO" >&2; exit 1; }
 : "${OUT:=$here/../build/experiments/$SCALE}"
@@ -46,15 +48,16 @@ common="--backend $BACKEND --jobs $JOBS"
 
 # spec RATIO: CIFAR-10 of which the first five classes keep the last RATIO of their images, or made-up images.
 spec() {
-    if [ "$SCALE" = full ]; then
-        echo "cifar10:$DATA,imratio=$1"
-    else
-        echo "synth:glyphs,n=4000,test=1000,imratio=$1"
-    fi
+    case $SCALE in
+    full) echo "cifar10:$DATA,imratio=$1" ;;
+    small) echo "synth:glyphs,n=4000,test=1000,imratio=$1" ;;
+    tiny) echo "synth:glyphs,n=480,test=40,size=12,classes=4,imratio=$1" ;;
+    esac
 }
 
-# length FULL SMALL: one of two numbers; model NAME: NAME, or the small network.
-length() { if [ "$SCALE" = full ]; then echo "$1"; else echo "$2"; fi; }
+# length FULL SMALL: a number of this scale, 1 at the tiny one; size: a batch; model NAME: NAME, or the small one.
+length() { case $SCALE in full) echo "$1" ;; small) echo "$2" ;; tiny) echo 1 ;; esac; }
+size() { if [ "$SCALE" = full ]; then echo 128; else echo 32; fi; }
 model() { if [ "$SCALE" = full ]; then echo "$1"; else echo glyphnet; fi; }
 
 # wanted ARM: whether --arms names it, or nothing.

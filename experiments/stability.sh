@@ -9,5 +9,5 @@ for lambda in 0.5 1 2 5 10 20 100; do
         add lambda=$lambda-eta=$eta recover lambda=$lambda eta=$eta report_lambda=$lambda
     done
 done
-compare stability --data "$(spec 0.1)" --model "$(model resnet20)" --batch "$(length 128 32)" \
+compare stability --data "$(spec 0.1)" --model "$(model resnet20)" --batch "$(size)" \
     --epochs "$(length 30 5)" --eval-every 5

@@ -5,7 +5,7 @@
 
 for ratio in ${RATIOS:-0.02 0.05 0.1 0.2}; do
     data=$(spec "$ratio") at=table2/$ratio
-    set -- --data "$data" --model "$(model resnet32)" --batch "$(length 128 32)" --eval-every 10 --set eval_train=last
+    set -- --data "$data" --model "$(model resnet32)" --batch "$(size)" --eval-every 10 --set eval_train=last
     tune=$(length 40 5) epochs=$(length 120 15)
     sweep sgd $at/tune-sgd sgd "$@" --epochs "$tune" --grid eta=0.05,0.1,0.2 --grid weight_decay=5e-4,1e-3
     sweep sgd-la $at/tune-sgd-la sgd "$@" --epochs "$tune" --loss logit-adjusted \

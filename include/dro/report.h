@@ -35,7 +35,8 @@ typedef struct dro_report dro_report;
     X(DRO_MEASURE_SECONDS, "seconds", "Time", -1, "s")                                             \
     X(DRO_MEASURE_EXAMPLES, "examples", "Examples", 0, "")                                         \
     X(DRO_MEASURE_RARE, "rare_accuracy", "Rare classes", 1, "%")                                   \
-    X(DRO_MEASURE_FREQUENT, "frequent_accuracy", "Frequent classes", 1, "%")
+    X(DRO_MEASURE_FREQUENT, "frequent_accuracy", "Frequent classes", 1, "%")                       \
+    X(DRO_MEASURE_HOLDOUT, "holdout_balanced_accuracy", "Holdout, balanced", 1, "%")
 
 typedef enum dro_measure {
 #define X(code, name, title, better, unit) code,

@@ -190,6 +190,8 @@ static bool is_known(const dro_report *report, int measure)
 {
     if (measure == DRO_MEASURE_EXAMPLES && is_same(report, measure))
         return false; /* in the header */
+    if (measure == DRO_MEASURE_HOLDOUT)
+        return false; /* for choosing, not for showing */
     for (int32_t m = 0; m < report->method_count; m++)
         if (report->methods[m].measures[measure].count)
             return true;
@@ -250,9 +252,11 @@ static void table_row(dro__buffer *out, const dro_report *report, int32_t m)
 
 static void table(dro__buffer *out, const dro_report *report)
 {
-    dro__buffer_add(out, "<table class=\"results\" role=\"table\"><thead role=\"rowgroup\">"
-                         "<tr role=\"row\"><th scope=\"col\" role=\"columnheader\">Method</th>"
-                         "<th scope=\"col\" role=\"columnheader\">Runs</th>");
+    dro__buffer_add(
+        out,
+        "<div class=\"scroll\"><table class=\"results\" role=\"table\"><thead role=\"rowgroup\">"
+        "<tr role=\"row\"><th scope=\"col\" role=\"columnheader\">Method</th>"
+        "<th scope=\"col\" role=\"columnheader\">Runs</th>");
     for (int k = 0; k < DRO_MEASURES; k++)
         if (is_known(report, k))
             dro__buffer_print(out, "<th scope=\"col\" role=\"columnheader\">%s%s</th>",
@@ -261,7 +265,7 @@ static void table(dro__buffer *out, const dro_report *report)
     dro__buffer_add(out, "</tr></thead><tbody role=\"rowgroup\">\n");
     for (int32_t m = 0; m < report->method_count; m++)
         table_row(out, report, m);
-    dro__buffer_add(out, "</tbody></table>\n");
+    dro__buffer_add(out, "</tbody></table></div>\n");
 }
 
 void dro__page_results(dro__buffer *out, const dro_report *report)

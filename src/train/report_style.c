@@ -50,7 +50,7 @@ static const char layout[] =
     ".tiles dt{color:var(--mut);font-size:14px}.tiles dd{margin:2px 0 0;font-size:25px;"
     "font-weight:600;letter-spacing:-.01em;line-height:1.3}\n"
     ".tiles small{font-size:14px}\n"
-    "table{border-collapse:collapse;width:100%}\n"
+    ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}\n"
     "th,td{padding:9px 10px;text-align:right;border-bottom:1px solid var(--line);vertical-align:"
     "baseline;font-weight:400}\n"
     "th:first-child,td:first-child{text-align:left;padding-left:0}\n"

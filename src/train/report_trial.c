@@ -203,11 +203,14 @@ static void take_figures(dro__trial *t, const json_t *object, bool final)
     };
     for (int k = 0; k < DRO_MEASURES; k++) {
         char path[64], place[64];
+        bool plain = k == DRO_MEASURE_SECONDS || k == DRO_MEASURE_EXAMPLES;
         snprintf(path, sizeof path, "%s%s",
-                 k == DRO_MEASURE_OBJECTIVE                              ? "train."
-                 : k == DRO_MEASURE_SECONDS || k == DRO_MEASURE_EXAMPLES ? ""
-                                                                         : "test.",
+                 plain                        ? ""
+                 : k == DRO_MEASURE_OBJECTIVE ? "train."
+                                              : "test.",
                  names[k]);
+        if (k == DRO_MEASURE_HOLDOUT)
+            strcpy(path, "holdout.balanced_accuracy");
         double value = dro__json_number(object, path_in(object, path, place));
         if (isfinite(value) || !final)
             t->measures[k] = value;
