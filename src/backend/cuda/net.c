@@ -95,7 +95,7 @@ static dro_status make_packings(dro__cuda_network *net)
                           .taps = op->node->window.kernel[0] * op->node->window.kernel[1],
                           .from = dro__parameters(net, op->node, op->node->weight)};
         size_t size = (size_t)t.out * (size_t)t.stored_in * (size_t)t.taps * (op->own ? 2 : 1);
-        t.to = (dro__typed){dro__cuda_alloc(size, net->bf16 ? 2 : 4), net->bf16};
+        t.to = (dro__typed){dro__cuda_alloc(size, net->bf16 ? 2 : 4), net->bf16, 0};
         net->packed[op->index] = t.to.p;
         size_t pairs = size / (size_t)t.taps;
         net->packing_largest = pairs > net->packing_largest ? pairs : net->packing_largest;

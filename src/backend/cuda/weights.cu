@@ -42,17 +42,21 @@ extern "C" void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *tab
         pack_kernel<<<dim3(blocks < most ? blocks : most, count), THREADS, 0, s>>>(table);
 }
 
-static __global__ void unpack_kernel(size_t count, int in, int taps, dro__typed dw, float *grad)
+/* A pair of channels to a thread. */
+static __global__ void unpack_kernel(unsigned pairs, int in, int stored, int taps, dro__typed dw,
+                                     float *grad)
 {
-    for (size_t i = FIRST; i < count; i += STEP) {
-        size_t k = i % taps, c = i / taps % in, o = i / taps / in;
-        grad[i] = read_at(dw, (o * taps + k) * in + c);
+    for (unsigned i = FIRST; i < pairs; i += STEP) {
+        unsigned o = i / in, c = i % in;
+        for (int k = 0; k < taps; k++)
+            grad[(size_t)i * taps + k] = read_at(dw, ((size_t)o * taps + k) * stored + c);
     }
 }
 
-extern "C" void dro__gpu_unpack(cudaStream_t s, int out, int in, int taps, dro__typed dw,
-                                float *grad)
+extern "C" void dro__gpu_unpack(cudaStream_t s, int out, int in, int stored, int taps,
+                                dro__typed dw, float *grad)
 {
-    size_t count = (size_t)out * in * taps;
-    unpack_kernel<<<blocks_for(count), THREADS, 0, s>>>(count, in, taps, dw, grad);
+    size_t pairs = (size_t)out * in;
+    unpack_kernel<<<blocks_for(pairs), THREADS, 0, s>>>((unsigned)pairs, in, stored, taps, dw,
+                                                        grad);
 }
