@@ -48,8 +48,7 @@ static dro__typed z_of(const dro__gprogram *p, const dro__gvalue *v)
     const dro__gtail *tail = &p->tails[v->tail];
     if (!tail->deferred)
         return none;
-    return tail->source < 0 ? dro__typed_of(v, tail->z)
-                            : dro__data_of(p, &p->values[tail->source]);
+    return tail->source < 0 ? dro__typed_of(v, tail->z) : dro__data_of(p, &p->values[tail->source]);
 }
 
 /* Somebody has written a value's slope; the last one closes it. `more` belongs to it too. */
@@ -163,8 +162,8 @@ static void *slope_of_z(dro__cuda_network *net, const dro__gprogram *p, const dr
 {
     const dro__gvalue *out = &p->values[op->end];
     const dro__gtail *tail = &p->tails[out->tail];
-    bool as_it_is = !tail->norm && out->slope.bf16 == (int)out->bf16 &&
-                    out->slope.stride == out->stored;
+    bool as_it_is =
+        !tail->norm && out->slope.bf16 == (int)out->bf16 && out->slope.stride == out->stored;
     if (as_it_is)
         return out->slope.p;
     dro__typed dz = dro__typed_of(out, tail->residual < 0 ? out->grad : tail->dz);

@@ -152,8 +152,18 @@ static bool fits_conv3(const compiler *c, const dro__node *node, int in)
            dro__gpu_conv3_fits(in, node->channels, k->stride[0]);
 }
 
+/* Whether a convolution reads its image folded: see fold.cu. */
+static bool folds(const compiler *c, const dro__node *node)
+{
+    enum { FOLDED_MOST = 16, OWN = 16 };
+    const dro__node *from = &c->graph->nodes[node->inputs[0]];
+    return node->op == DRO__OP_CONV && node->window.stride[0] == 2 && node->window.stride[1] == 2 &&
+           (from->op == DRO__OP_INPUT || from->op == DRO__OP_AFFINE) && !from->grad &&
+           4 * from->channels <= FOLDED_MOST && !fits_conv3(c, node, OWN);
+}
+
 /* How many channels a value of few of them should have in memory: 16 when only our own convolutions read it, 16
- * bytes when only convolutions do. */
+ * bytes when only others do. */
 static int padded(const compiler *c, int32_t value)
 {
     enum { OWN = 16, WORD = 16 };
@@ -164,10 +174,11 @@ static int padded(const compiler *c, int32_t value)
         for (int k = 0; c->needed[i] && k < node->input_count; k++) {
             if (node->inputs[k] != value)
                 continue;
-            int to = node->op == DRO__OP_AFFINE            ? padded(c, i)
-                     : node->op != DRO__OP_CONV            ? v->channels
-                     : fits_conv3(c, node, OWN) && k == 0  ? OWN
-                                                           : word;
+            int to = node->op == DRO__OP_AFFINE           ? padded(c, i)
+                     : node->op != DRO__OP_CONV           ? v->channels
+                     : folds(c, node)                     ? v->channels
+                     : fits_conv3(c, node, OWN) && k == 0 ? OWN
+                                                          : word;
             wanted = to < wanted ? to : wanted;
         }
     }
@@ -179,6 +190,27 @@ static void pad(dro__gvalue *v, int stored)
 {
     v->stored = stored;
     v->size = (size_t)stored * (size_t)v->extent.height * (size_t)v->extent.width;
+}
+
+/* The image as a convolution of stride 2 reads it. */
+static int32_t folded(compiler *c, int32_t value, const dro__node *node, dro_window *window)
+{
+    const dro__gvalue *v = &c->out->values[value];
+    int32_t made = c->out->value_count++, side[2] = {node->height, node->width};
+    int word = v->bf16 ? 8 : 4, channels = 4 * v->extent.channels;
+    for (int k = 0; k < 2; k++) {
+        window->kernel[k] = (node->window.pad[k] % 2 + node->window.kernel[k] + 1) / 2;
+        window->stride[k] = 1;
+        window->pad[k] = 0;
+        side[k] += window->kernel[k] - 1;
+    }
+    c->out->values[made] = value_of(channels, side[0], side[1], v->bf16);
+    pad(&c->out->values[made], (channels + word - 1) / word * word);
+    dro__gop *op = next_op(c, DRO__RUN_FOLD, made);
+    op->input_count = 1;
+    op->in[0] = value;
+    op->window = node->window;
+    return made;
 }
 
 static dro_status make_tail(compiler *c, dro__gop *op, const dro__gtail *found)
@@ -214,6 +246,10 @@ static dro_status emit(compiler *c, int32_t i, const dro__gtail *found)
         int form = wanted_form(c, node);
         inputs[k] = form < 0 ? node->inputs[k] : in_form(c, node->inputs[k], form);
     }
+    dro_window window = node->window;
+    bool fold = folds(c, node);
+    if (fold)
+        inputs[0] = folded(c, inputs[0], node, &window);
     dro__gop *op = next_op(c, DRO__RUN_NODE, i);
     c->out->values[i] = value_of(last->channels, last->height, last->width, narrow(c, node));
     c->out->values[i].wants = last->grad;
@@ -221,6 +257,8 @@ static dro_status emit(compiler *c, int32_t i, const dro__gtail *found)
         pad(&c->out->values[i], c->out->values[inputs[0]].stored);
     op->index = first;
     op->node = node;
+    op->window = window;
+    op->folded = fold;
     op->back = c->out->training && last->grad;
     op->input_count = node->input_count;
     memcpy(op->in, inputs, sizeof inputs);
@@ -395,7 +433,7 @@ static void compiler_free(compiler *c)
 
 dro_status dro__gprogram_create(dro__cuda_network *net, bool training)
 {
-    enum { MORE = 3 }; /* every value may be converted twice */
+    enum { MORE = 4 }; /* every value may be converted twice and folded */
     size_t count = (size_t)net->graph->count;
     dro__gprogram *out = &net->program[training];
     compiler c = {.net = net, .graph = net->graph, .out = out};
@@ -441,59 +479,4 @@ void dro__gprogram_destroy(dro__gprogram *p)
     dro__free(p->tails);
     dro__free(p->ops);
     dro__cuda_free(p->memory);
-}
-
-/* ---- memory ---- */
-
-/* The next piece of a block; NULL base: only counts. */
-static void *take(char *base, size_t *used, size_t bytes)
-{
-    enum { ALIGN = 256 };
-    void *at = base ? base + *used : NULL;
-    *used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    return at;
-}
-
-static size_t lay_out(dro__gprogram *p, size_t room, char *base)
-{
-    size_t used = 0;
-    for (int32_t i = -1; i < p->op_count; i++) {
-        const dro__gop *op = i < 0 ? NULL : &p->ops[i];
-        dro__gvalue *v = &p->values[op ? op->end : 0]; /* the input first */
-        dro__gtail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
-        size_t bytes = room * v->size * (v->bf16 ? 2 : 4);
-        bool apart = v->lazy || v->whole >= 0; /* the value is elsewhere, if it is at all */
-        bool back = op && op->back && v->wants;
-        v->data = apart ? NULL : take(base, &used, bytes);
-        v->grad = p->training && v->wants ? take(base, &used, bytes) : NULL;
-        if (back && op->node && op->node->op == DRO__OP_MAX_POOL)
-            v->chosen = take(base, &used, room * v->size * sizeof *v->chosen);
-        if (!tail || !tail->conv)
-            continue;
-        tail->z = tail->deferred || apart ? take(base, &used, bytes) : v->data;
-        tail->dz = back && tail->residual >= 0 && !op->own ? take(base, &used, bytes) : NULL;
-    }
-    for (int32_t i = p->op_count - 1; base && i >= 0; i--) { /* slices: a whole before its parts */
-        dro__gvalue *v = &p->values[p->ops[i].end];
-        if (v->whole >= 0)
-            v->data = (char *)p->values[v->whole].data + (size_t)v->at * (v->bf16 ? 2 : 4);
-    }
-    return used;
-}
-
-dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room)
-{
-    if (room <= p->room)
-        return DRO_OK;
-    dro__cuda_free(p->memory);
-    p->room = 0;
-    size_t bytes = lay_out(p, room, NULL);
-    p->memory = dro__cuda_alloc(bytes, 1);
-    if (!p->memory)
-        return dro__fail(net->ctx, DRO_ERR_MEMORY,
-                         "the GPU has no memory for a batch of %zu: %zu MiB are needed", room,
-                         bytes >> 20);
-    lay_out(p, room, p->memory);
-    p->room = room;
-    return DRO_OK;
 }

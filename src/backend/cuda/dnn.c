@@ -40,6 +40,8 @@ static descriptor tensor(int64_t id, bool bf16, int64_t n, int64_t c, int64_t h,
     descriptor d = NULL;
     int64_t dims[] = {n, c, h, w}, strides[] = {h * w * c, 1, w * c, c}, align = 16;
     cudnnDataType_t type = bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+    while (c * (bf16 ? 2 : 4) % align) /* a part begins at any example */
+        align /= 2;
     if (ok(cudnnBackendCreateDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &d)) &&
         set(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type) &&
         set(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims) &&
@@ -110,20 +112,19 @@ static descriptor graph_of(const dro__cuda_network *net, const dro__dnn_shape *s
     descriptor conv = convolution(s), op = NULL, graph = NULL;
     descriptor x = tensor(ID_X, net->bf16, s->count, s->in, s->height, s->width);
     descriptor z = tensor(ID_Z, net->bf16, s->count, s->out, s->out_height, s->out_width);
-    descriptor w = tensor(ID_W, net->bf16 && !s->wide, s->out, s->in, s->kernel[0], s->kernel[1]);
+    descriptor w = tensor(ID_W, net->bf16, s->out, s->in, s->kernel[0], s->kernel[1]);
     float alpha = 1, beta = (float)s->add;
-    bool made =
-        conv && x && z && w && ok(cudnnBackendCreateDescriptor(k->type, &op)) &&
-        set(op, k->x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x) &&
-        set(op, k->w, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w) &&
-        set(op, k->z, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &z) &&
-        set(op, k->conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &conv) &&
-        set(op, k->alpha, CUDNN_TYPE_FLOAT, 1, &alpha) &&
-        set(op, k->beta, CUDNN_TYPE_FLOAT, 1, &beta) && ok(cudnnBackendFinalize(op)) &&
-        ok(cudnnBackendCreateDescriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &graph)) &&
-        set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &op) &&
-        set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &net->dnn) &&
-        ok(cudnnBackendFinalize(graph));
+    bool made = conv && x && z && w && ok(cudnnBackendCreateDescriptor(k->type, &op)) &&
+                set(op, k->x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x) &&
+                set(op, k->w, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w) &&
+                set(op, k->z, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &z) &&
+                set(op, k->conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &conv) &&
+                set(op, k->alpha, CUDNN_TYPE_FLOAT, 1, &alpha) &&
+                set(op, k->beta, CUDNN_TYPE_FLOAT, 1, &beta) && ok(cudnnBackendFinalize(op)) &&
+                ok(cudnnBackendCreateDescriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &graph)) &&
+                set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &op) &&
+                set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &net->dnn) &&
+                ok(cudnnBackendFinalize(graph));
     if (!made)
         drop(&graph);
     drop(&op), drop(&conv), drop(&x), drop(&z), drop(&w);
@@ -217,11 +218,12 @@ static bool execute(cudnnHandle_t handle, const dro__dnn_plan *p, const void *x,
     descriptor pack = NULL;
     int64_t ids[] = {ID_X, ID_W, ID_Z};
     const void *pointers[] = {x, w, z};
-    bool done = ok(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack)) &&
-                set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids) &&
-                set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pointers) &&
-                set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace) &&
-                ok(cudnnBackendFinalize(pack)) && ok(cudnnBackendExecute(handle, p->plan, pack));
+    bool done =
+        ok(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack)) &&
+        set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids) &&
+        set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pointers) &&
+        set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace) &&
+        ok(cudnnBackendFinalize(pack)) && ok(cudnnBackendExecute(handle, p->plan, pack));
     drop(&pack);
     return done;
 }
@@ -234,8 +236,8 @@ static float time_of(dro__cuda_network *net, const dro__dnn_plan *p, const void 
     float ms = -1;
     cudaEventCreate(&from);
     cudaEventCreate(&to);
-    bool good = ok(cudnnSetStream(net->dnn, DRO__STREAM)) &&
-                execute(net->dnn, p, x, w, z, net->workspace);
+    bool good =
+        ok(cudnnSetStream(net->dnn, DRO__STREAM)) && execute(net->dnn, p, x, w, z, net->workspace);
     cudaEventRecord(from, DRO__STREAM);
     for (int k = 0; good && k < TRIES; k++)
         good = execute(net->dnn, p, x, w, z, net->workspace);
@@ -304,8 +306,8 @@ static dro_status find_plan(dro__cuda_network *net, const dro__dnn_shape *shape,
     *index = -1;
     if (graph) {
         count = plans_of(net, graph, CUDNN_HEUR_MODE_A, list, 0, most);
-        count = plans_of(net, graph, CUDNN_HEUR_MODE_FALLBACK, list, count,
-                         count > 0 ? count : most);
+        count =
+            plans_of(net, graph, CUDNN_HEUR_MODE_FALLBACK, list, count, count > 0 ? count : most);
     }
     drop(&graph);
     if (!count)
@@ -343,7 +345,7 @@ void dro__dnn_close(dro__cuda_network *net)
 static dro__dnn_shape shape_of(const dro__gop *op, const dro__gvalue *in, const dro__gvalue *out,
                                dro__dnn_kind kind, int count)
 {
-    const dro_window *w = &op->node->window;
+    const dro_window *w = &op->window;
     dro__dnn_shape s;
     memset(&s, 0, sizeof s); /* it is compared as bytes */
     s.kind = kind;
@@ -382,7 +384,8 @@ static dro_status prepare_data(dro__cuda_network *net, const dro__gop *op, const
     s.add = 1;
     DRO_TRY(find_plan(net, &s, in->grad, w, z, &c->data_add));
     if (c->data_add < 0)
-        return grow(net, &net->scratch, &net->scratch_size, (size_t)s.count * in->size * sizeof(float));
+        return grow(net, &net->scratch, &net->scratch_size,
+                    (size_t)s.count * in->size * sizeof(float));
     return grow(net, &net->workspace, &net->workspace_size, net->plans[c->data_add].workspace);
 }
 
@@ -394,11 +397,7 @@ static dro_status prepare_weight(dro__cuda_network *net, const dro__gop *op, con
         dro__dnn_shape s = shape_of(op, in, out, DRO__DNN_WEIGHT, c->counts[k + 1]);
         size_t size = (size_t)s.in * (size_t)s.out * (size_t)s.kernel[0] * (size_t)s.kernel[1];
         DRO_TRY(grow(net, &net->dw, &net->dw_size, size * sizeof(float)));
-        s.wide = net->bf16; /* a gradient in floats, if the library can */
         DRO_TRY(find_plan(net, &s, in->data, net->dw, z, &c->weight[k]));
-        s.wide = 0;
-        if (c->weight[k] < 0)
-            DRO_TRY(find_plan(net, &s, in->data, net->dw, z, &c->weight[k]));
         DRO_TRY(must(net, op, c->weight[k]));
         DRO_TRY(grow(net, &net->beside_workspace, &net->beside_size,
                      net->plans[c->weight[k]].workspace));
@@ -468,11 +467,9 @@ void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__
         const dro__dnn_plan *plan = &net->plans[c->weight[k]];
         const char *from = (const char *)x + first * in->size * element;
         const char *slope = (const char *)dz + first * out->size * element;
-        note(net,
-             execute(net->beside_dnn, plan, from, net->dw, slope, net->beside_workspace));
-        dro__gpu_unpack(stream, op->node->channels, in->extent.channels, in->stored,
-                        op->node->window.kernel[0] * op->node->window.kernel[1],
-                        (dro__typed){net->dw, net->bf16 && !plan->shape.wide, 0},
-                        net->grads[k] + op->node->weight);
+        note(net, execute(net->beside_dnn, plan, from, net->dw, slope, net->beside_workspace));
+        dro__packing t = dro__packing_of(net, p, op);
+        t.to = (dro__typed){net->dw, net->bf16, 0};
+        dro__gpu_unpack(stream, &t, net->grads[k] + op->node->weight);
     }
 }

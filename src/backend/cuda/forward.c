@@ -130,6 +130,14 @@ static void run_concat(dro__cuda_network *net, dro__gprogram *p, const dro__gop 
     }
 }
 
+static void run_fold(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
+{
+    const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    int before[2] = {(op->window.pad[0] + 1) / 2, (op->window.pad[1] + 1) / 2};
+    dro__gpu_fold(net->stream, dro__call_size(net), in->extent, dro__data_of(p, in), before,
+                  out->extent, dro__data_of(p, out));
+}
+
 static void run_dropout(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {
     const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
@@ -238,6 +246,8 @@ void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p)
             run_node(net, p, op);
         else if (op->kind == DRO__RUN_CONVERT)
             dro__gpu_add(s, (size_t)dro__call_size(net) * in->size, x, none, y);
+        else if (op->kind == DRO__RUN_FOLD)
+            run_fold(net, p, op);
         else
             dro__gpu_flatten(s, dro__call_size(net), in->extent, x, y);
     }

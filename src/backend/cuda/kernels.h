@@ -39,7 +39,8 @@ typedef struct dro__numbers {
     int channels;
     float *mean, *inverse, *scale, *shift, *p, *q, *r;
     double *sums, *back;
-    void *room; /* DRO__TAIL_ROOM bytes, 0 before, of one stream: what the blocks of a kernel gather */
+    void *
+        room; /* DRO__TAIL_ROOM bytes, 0 before, of one stream: what the blocks of a kernel gather */
 } dro__numbers;
 
 enum { DRO__TAIL_ROOM = 2 << 20 };
@@ -154,23 +155,31 @@ void dro__gpu_loss_back(cudaStream_t s, int n, int outputs, const float *coef, c
 /* ---- weights.cu: between w and what the convolutions read ---- */
 
 typedef enum dro__pack_kind {
-    DRO__PACK_CUDNN, /* (out, kernel, in) */
+    DRO__PACK_CUDNN,  /* (out, kernel, in) */
+    DRO__PACK_FOLDED, /* the same for a folded image, fold.cu */
     DRO__PACK_TAPS /* (kernel, out, in), and behind it for the data gradient (kernel turned, in, out) */
 } dro__pack_kind;
 
 typedef struct dro__packing {
     dro__pack_kind kind;
-    int out, in, taps; /* in, out: of the parameters */
-    int stored_in;     /* as packed, the rest 0 */
-    const float *from; /* (out, in, taps) */
+    int out, in, taps;                 /* in, out: of the parameters */
+    int stored_in;                     /* as packed, the rest 0 */
+    int kernel[2], folded[2], lead[2]; /* folded: see fold.cu; taps are of the folded kernel */
+    const float *from;                 /* (out, in, taps) */
     dro__typed to;
 } dro__packing;
 
 /* table: (count) in device memory; largest: the most pairs of channels of one of them. */
 void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest);
-/* dw (out, taps, stored) into grad (out, in, taps) */
-void dro__gpu_unpack(cudaStream_t s, int out, int in, int stored, int taps, dro__typed dw,
-                     float *grad);
+/* A gradient the other way: t->to, as packed, into grad, as the parameters are. */
+void dro__gpu_unpack(cudaStream_t s, const dro__packing *t, float *grad);
+
+/* ---- fold.cu ---- */
+
+/* x (n, height, width, channels) into y (n, out, 4 channels and zeros), `before` folded rows and columns of zeros
+ * first. */
+void dro__gpu_fold(cudaStream_t s, int n, dro__extent in, dro__typed x, const int *before,
+                   dro__extent out, dro__typed y);
 
 /* ---- vector.cu ---- */
 

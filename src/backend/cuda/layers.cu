@@ -96,34 +96,34 @@ static __global__ void affine_kernel(size_t count, int channels, int stored, con
                                      const float *shift, dro__typed x, dro__typed add, dro__typed y)
 {
     for (size_t i = FIRST; i < count; i += STEP) {
-        float v[W::V], more[W::V];
-        W::open(W::load(x, i * W::V), v);
+        size_t at = i * W::V;
+        int c = (int)(at >> 32 ? at % stored : (unsigned)at % (unsigned)stored);
+        float v[W::V], more[W::V] = {0};
+        W::open(W::load(x, at), v);
         if (add.p)
-            W::open(W::load(add, i * W::V), more);
+            W::open(W::load(add, at), more);
 #pragma unroll
         for (int k = 0; k < W::V; k++) {
-            int c = (int)((i * W::V + k) % (unsigned)stored);
-            v[k] = c < channels ? scale[c] * v[k] + (shift ? shift[c] : 0) : 0;
-            v[k] += add.p ? more[k] : 0;
+            v[k] = (c < channels ? scale[c] * v[k] + (shift ? shift[c] : 0) : 0) + more[k];
+            c = c + 1 < stored ? c + 1 : 0;
         }
-        W::store(y, i * W::V, v);
+        W::store(y, at, v);
     }
 }
 
 extern "C" void dro__gpu_affine(cudaStream_t s, int n, dro__extent e, const float *scale,
                                 const float *shift, dro__typed x, dro__typed add, dro__typed y)
 {
-    dense(&x, e.channels);
-    dense(&y, x.stride);
-    dense(&add, x.stride);
-    size_t count = (size_t)n * e.height * e.width * x.stride;
+    int stored = x.stride ? x.stride : e.channels;
+    size_t count = (size_t)n * e.height * e.width * stored;
+    x.stride = y.stride = add.stride = 8; /* one row of elements */
     bool fits = in_words(x, y.bf16) && in_words(y, y.bf16) && in_words(add, y.bf16);
-    if (fits && y.bf16)
-        RUN(affine_kernel<eights>, count / 8, e.channels, x.stride, scale, shift, x, add, y);
-    else if (fits)
-        RUN(affine_kernel<fours>, count / 4, e.channels, x.stride, scale, shift, x, add, y);
+    if (fits && y.bf16 && count % 8 == 0)
+        RUN(affine_kernel<eights>, count / 8, e.channels, stored, scale, shift, x, add, y);
+    else if (fits && !y.bf16 && count % 4 == 0)
+        RUN(affine_kernel<fours>, count / 4, e.channels, stored, scale, shift, x, add, y);
     else
-        RUN(affine_kernel<ones>, count, e.channels, x.stride, scale, shift, x, add, y);
+        RUN(affine_kernel<ones>, count, e.channels, stored, scale, shift, x, add, y);
 }
 
 static __global__ void relu_kernel(size_t count, dro__typed x, dro__typed y)

@@ -42,6 +42,27 @@ void dro__library_close(dro__cuda_network *net)
     dro__cuda_free(net->blas_room);
 }
 
+dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *p,
+                             const dro__gop *op)
+{
+    const dro__gvalue *in = &p->values[op->in[0]];
+    const dro__node *node = op->node;
+    dro__packing t = {.kind = op->own      ? DRO__PACK_TAPS
+                              : op->folded ? DRO__PACK_FOLDED
+                                           : DRO__PACK_CUDNN,
+                      .out = node->channels,
+                      .in = op->folded ? in->extent.channels / 4 : in->extent.channels,
+                      .stored_in = in->stored,
+                      .taps = op->window.kernel[0] * op->window.kernel[1],
+                      .from = dro__parameters(net, node, node->weight)};
+    for (int k = 0; k < 2; k++) {
+        t.kernel[k] = node->window.kernel[k];
+        t.folded[k] = op->window.kernel[k];
+        t.lead[k] = node->window.pad[k] % 2;
+    }
+    return t;
+}
+
 /* ---- linear layers, always in floats: y (n, out) = x (n, in) w^T + b ---- */
 
 void dro__blas_linear_forward(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op)

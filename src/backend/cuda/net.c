@@ -87,13 +87,7 @@ static dro_status make_packings(dro__cuda_network *net)
         const dro__gop *op = &p->ops[i];
         if (!op->node || op->node->op != DRO__OP_CONV)
             continue;
-        const dro__gvalue *in = &p->values[op->in[0]];
-        dro__packing t = {.kind = op->own ? DRO__PACK_TAPS : DRO__PACK_CUDNN,
-                          .out = op->node->channels,
-                          .in = in->extent.channels,
-                          .stored_in = in->stored,
-                          .taps = op->node->window.kernel[0] * op->node->window.kernel[1],
-                          .from = dro__parameters(net, op->node, op->node->weight)};
+        dro__packing t = dro__packing_of(net, p, op);
         size_t size = (size_t)t.out * (size_t)t.stored_in * (size_t)t.taps * (op->own ? 2 : 1);
         t.to = (dro__typed){dro__cuda_alloc(size, net->bf16 ? 2 : 4), net->bf16, 0};
         net->packed[op->index] = t.to.p;

@@ -42,11 +42,16 @@ typedef struct dro__gtail {
     bool relu, deferred;          /* deferred: the moments are the batch's */
     int32_t residual, source;     /* values, -1; source: what z is when there is no convolution */
     void *z;                      /* the convolution's output; the value itself where it may be */
-    void *dz;                     /* its slope, where the value's slope is passed on to a residual */
+    void *dz; /* its slope, where the value's slope is passed on to a residual */
     dro__numbers numbers;
 } dro__gtail;
 
-typedef enum dro__gkind { DRO__RUN_NODE, DRO__RUN_CONVERT, DRO__RUN_FLATTEN } dro__gkind;
+typedef enum dro__gkind {
+    DRO__RUN_NODE,
+    DRO__RUN_CONVERT,
+    DRO__RUN_FLATTEN,
+    DRO__RUN_FOLD /* two by two pixels become one of four times the channels: see fold.cu */
+} dro__gkind;
 
 typedef struct dro__gop {
     dro__gkind kind;
@@ -55,7 +60,8 @@ typedef struct dro__gop {
     int32_t end;           /* the value it makes */
     int input_count;
     int32_t in[DRO__NODE_INPUTS];
-    bool back, own; /* own: a convolution of conv3.h */
+    bool back, own, folded; /* own: a convolution of conv3.h; folded: of a folded image */
+    dro_window window; /* as the convolution sees it; a fold: of the convolution that reads it */
 } dro__gop;
 
 typedef enum dro__dnn_kind { DRO__DNN_FORWARD, DRO__DNN_DATA, DRO__DNN_WEIGHT } dro__dnn_kind;
@@ -65,8 +71,7 @@ typedef struct dro__dnn_shape {
     int kind, count; /* dro__dnn_kind; examples */
     int in, height, width, out, out_height, out_width;
     int kernel[2], stride[2], pad[2];
-    int add;  /* data gradient: it is added to what is there */
-    int wide; /* weight gradient: floats, though the values are bfloat16 */
+    int add; /* data gradient: it is added to what is there */
 } dro__dnn_shape;
 
 typedef struct dro__dnn_plan {
@@ -153,7 +158,7 @@ typedef struct dro__cuda_network {
 /* compile.c */
 dro_status dro__gprogram_create(dro__cuda_network *net, bool training);
 void dro__gprogram_destroy(dro__gprogram *p);
-/* Gives the values memory for so many examples. */
+/* place.c: gives the values memory for so many examples. */
 dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room);
 
 /* forward.c, backward.c: queue the whole pass on net->stream for net->parts */
@@ -175,6 +180,10 @@ void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__
 void dro__blas_linear_forward(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
 void dro__blas_linear_back(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op,
                            const float *dy, float *dx);
+
+/* library.c: how the weights of a convolution are packed, `to` apart. */
+dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *p,
+                             const dro__gop *op);
 
 /* ---- small things ---- */
 

@@ -61,23 +61,69 @@ extern "C" void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int a
 
 /* ---- sums over the rows of a part ---- */
 
-enum { SUM_BLOCKS = 264, COUNTERS = 1024 };
+enum { MOMENT_BLOCKS = 132 * 4, CLOSE_BLOCKS = 132 * 2, COUNTERS = 2048, GROUP = 16 };
 
-/* Each thread has two sums for each of its V channels. Adds them up over the block and then, in the block of these
- * channels that ends last (which returns true), over all blocks: to[0, channels) and behind it. */
+/* Whether this block is the last of so many to come here; then it sees what the others wrote. */
+static __device__ bool last_of(unsigned *counter, unsigned blocks)
+{
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(counter, 1) == blocks - 1;
+        if (last)
+            *counter = 0;
+    }
+    __syncthreads();
+    __threadfence();
+    return last;
+}
+
+/* The sums of `count` rows of columns, in the block's total. */
+template <typename real>
+static __device__ void sum_rows(const real *rows, int count, int columns, double *total)
+{
+    enum { DEEP = 8 };
+    const int each = columns < THREADS ? THREADS / columns : 1; /* threads for a column */
+    for (int j = threadIdx.x; j < each * columns; j += THREADS) {
+        double sum = 0;
+        for (int k = j / columns; k < count; k += DEEP * each) {
+            real x[DEEP];
+#pragma unroll
+            for (int d = 0; d < DEEP; d++) {
+                int row = k + d * each < count ? k + d * each : k;
+                x[d] = __ldcg(&rows[(size_t)row * columns + j % columns]);
+            }
+#pragma unroll
+            for (int d = 0; d < DEEP; d++)
+                sum += k + d * each < count ? (double)x[d] : 0;
+        }
+        total[j] = sum;
+    }
+    __syncthreads();
+    for (int j = threadIdx.x; each > 1 && j < columns; j += THREADS)
+        for (int k = 1; k < each; k++)
+            total[j] += total[k * columns + j];
+    __syncthreads();
+}
+
+/* Each thread has two sums for each of its V channels. Adds them up over the block, then over groups of blocks,
+ * and then, in the last block of these channels (which returns true), over all: to[0, channels) and behind it. */
 template <typename W>
 static __device__ bool add_up(const dro__numbers &n, double *to, int wide, const walk &w,
                               const typename W::sum *a, const typename W::sum *b)
 {
-    enum { DEEP = 16 };
     typedef typename W::sum real;
     __shared__ real room[2 * THREADS * W::V];
     __shared__ double total[2 * THREADS];
-    __shared__ bool last;
     const int across = wide * W::V, columns = 2 * across, tall = THREADS / wide;
-    unsigned *counter = (unsigned *)n.room + blockIdx.z * gridDim.x + blockIdx.x;
+    const int groups = (gridDim.y + GROUP - 1) / GROUP, group = blockIdx.y / GROUP;
+    const int tile = blockIdx.z * gridDim.x + blockIdx.x, first = group * GROUP;
+    const int members = min((int)gridDim.y - first, (int)GROUP);
+    unsigned *counters = (unsigned *)n.room + tile * (groups + 1);
     real *kept = (real *)((unsigned *)n.room + COUNTERS);
-    kept += (size_t)(blockIdx.z * gridDim.x + blockIdx.x) * gridDim.y * columns;
+    kept += (size_t)tile * (gridDim.y + (groups > 1 ? groups : 0)) * columns;
+    real *of_groups = kept + (size_t)gridDim.y * columns;
     if (w.row < tall) {
         real *mine = room + w.row * columns + threadIdx.x % wide * W::V;
 #pragma unroll
@@ -91,47 +137,27 @@ static __device__ bool add_up(const dro__numbers &n, double *to, int wide, const
             sum += (double)room[r * columns + j];
         kept[(size_t)blockIdx.y * columns + j] = (real)sum;
     }
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0)
-        last = atomicAdd(counter, 1) == gridDim.y - 1;
-    __syncthreads();
-    if (!last)
+    if (!last_of(&counters[1 + group], members))
         return false;
-    __threadfence();
-    if (threadIdx.x == 0)
-        *counter = 0;
-    const int each = columns < THREADS ? THREADS / columns : 1; /* threads for a column */
-    for (int j = threadIdx.x; j < each * columns; j += THREADS) {
-        double sum = 0;
-        for (int k = j / columns; k < (int)gridDim.y; k += DEEP * each) {
-            real x[DEEP];
-#pragma unroll
-            for (int d = 0; d < DEEP; d++)
-                x[d] = k + d * each < (int)gridDim.y
-                           ? __ldcg(&kept[(size_t)(k + d * each) * columns + j % columns])
-                           : 0;
-#pragma unroll
-            for (int d = 0; d < DEEP; d++)
-                sum += (double)x[d];
-        }
-        total[j] = sum;
+    sum_rows(kept + (size_t)first * columns, members, columns, total);
+    if (groups > 1) {
+        for (int j = threadIdx.x; j < columns; j += THREADS)
+            of_groups[(size_t)group * columns + j] = (real)total[j];
+        if (!last_of(&counters[0], groups))
+            return false;
+        sum_rows(of_groups, groups, columns, total);
     }
-    __syncthreads();
     for (int j = threadIdx.x; j < columns; j += THREADS) {
-        double sum = total[j];
-        for (int k = 1; k < each; k++)
-            sum += total[k * columns + j];
         int c = blockIdx.x * across + j % across;
         if (c < n.channels)
-            to[(j >= across) * n.channels + c] = sum;
+            to[(j >= across) * n.channels + c] = total[j];
     }
     __syncthreads();
     return true;
 }
 
 template <typename W>
-static __global__ void __launch_bounds__(THREADS, 2)
+static __global__ void __launch_bounds__(THREADS, 3)
     moments_kernel(dro__parts parts, int area, int wide, dro__typed z, dro__numbers n,
                    dro__norm_source from, bool finish)
 {
@@ -188,7 +214,7 @@ extern "C" void dro__gpu_moments(cudaStream_t s, dro__parts parts, dro__extent e
     dense(&z, e.channels);
 #define MOMENTS(W)                                                                                 \
     do {                                                                                           \
-        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, SUM_BLOCKS);          \
+        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, MOMENT_BLOCKS);       \
         moments_kernel<W><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, z, n, source,  \
                                                               from != NULL);                       \
     } while (0)
@@ -204,11 +230,12 @@ static __device__ __forceinline__ void numbers_of(const float *from, int at, flo
         to[v] = from[at + v];
 }
 
-template <typename W>
+/* LIGHT: there are only a slope and z, and nothing is kept */
+template <typename W, bool LIGHT>
 static __global__ void __launch_bounds__(THREADS, 2)
     close_kernel(dro__parts parts, int area, int wide, dro__closing k, dro__numbers n)
 {
-    enum { V = W::V, DEEP = 2 };
+    enum { V = W::V, DEEP = LIGHT ? 4 : 2 };
     walk w = walk_part<W>(parts, area, n.channels, wide);
     int part = blockIdx.z, first = blockIdx.x * wide * V;
     typename W::sum sum[V] = {0}, dot[V] = {0};
@@ -226,11 +253,11 @@ static __global__ void __launch_bounds__(THREADS, 2)
             if (i >= w.to)
                 continue;
             slope[d] = W::load(k.slope, i * k.slope.stride + w.c);
-            if (k.more.p)
+            if (!LIGHT && k.more.p)
                 more[d] = W::load(k.more, i * k.more.stride + w.c);
-            if (k.y.p)
+            if (!LIGHT && k.y.p)
                 y[d] = W::load(k.y, i * k.y.stride + w.c);
-            if (k.z.p)
+            if (LIGHT || k.z.p)
                 z[d] = W::load(k.z, i * k.z.stride + w.c);
         }
 #pragma unroll
@@ -240,26 +267,26 @@ static __global__ void __launch_bounds__(THREADS, 2)
                 continue;
             float x[V], off[V] = {0}, open[V];
             W::open(slope[d], x);
-            if (k.more.p) {
+            if (!LIGHT && k.more.p) {
                 W::open(more[d], open);
 #pragma unroll
                 for (int v = 0; v < V; v++)
                     x[v] += open[v];
             }
-            if (k.z.p)
+            if (LIGHT || k.z.p)
                 W::open(z[d], off);
-            if (k.y.p)
+            if (!LIGHT && k.y.p)
                 W::open(y[d], open);
 #pragma unroll
             for (int v = 0; v < V; v++) {
                 off[v] -= mean[v];
-                if (!k.y.p)
+                if (LIGHT || !k.y.p)
                     open[v] = off[v] * scale[v] + shift[v];
                 x[v] = k.relu & (open[v] <= 0) ? 0 : x[v];
                 sum[v] += (typename W::sum)x[v];
                 dot[v] += (typename W::sum)x[v] * (typename W::sum)off[v];
             }
-            if (k.g.p)
+            if (!LIGHT && k.g.p)
                 W::store(k.g, i * k.g.stride + w.c, x);
         }
     }
@@ -280,10 +307,18 @@ extern "C" void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e,
         dense(all[i], e.channels);
         fits = fits && in_words(*all[i], type);
     }
+    bool light = k.z.p && !k.more.p && !k.y.p && !k.g.p;
+#define CLOSE_AS(W, LIGHT)                                                                         \
+    do {                                                                                           \
+        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, CLOSE_BLOCKS);        \
+        close_kernel<W, LIGHT><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, k, n);           \
+    } while (0)
 #define CLOSE(W)                                                                                   \
     do {                                                                                           \
-        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, SUM_BLOCKS);          \
-        close_kernel<W><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, k, n);           \
+        if (light)                                                                                 \
+            CLOSE_AS(W, true);                                                                     \
+        else                                                                                       \
+            CLOSE_AS(W, false);                                                                    \
     } while (0)
     WIDEST(CLOSE, n.channels, type, fits);
 }

@@ -12,6 +12,15 @@ static __device__ __forceinline__ float rounded(const dro__packing &t, float x)
     return x;
 }
 
+/* Where the parameter of tap k and folded channel c is among (in, kernel), -1: nowhere. */
+static __device__ __forceinline__ int unfolded(const dro__packing &t, int c, int k)
+{
+    int shift = c / t.in, row = k / t.folded[1] * 2 + shift / 2 - t.lead[0],
+        col = k % t.folded[1] * 2 + shift % 2 - t.lead[1];
+    bool there = shift < 4 && row >= 0 && row < t.kernel[0] && col >= 0 && col < t.kernel[1];
+    return there ? (c % t.in * t.kernel[0] + row) * t.kernel[1] + col : -1;
+}
+
 /* All taps of one pair of channels. second: (taps turned, in, out) behind (taps, out, in). */
 static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool second)
 {
@@ -19,10 +28,16 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
     unsigned o = second ? pair % t.out : pair / t.stored_in;
     size_t size = (size_t)t.out * t.stored_in;
     for (int k = 0; k < t.taps; k++) {
-        float x = c < (unsigned)t.in ? t.from[((size_t)o * t.in + c) * t.taps + k] : 0;
-        size_t to = second                        ? size * (2 * t.taps - 1 - k) + pair
-                    : t.kind == DRO__PACK_CUDNN ? ((size_t)o * t.taps + k) * t.stored_in + c
-                                                  : size * k + pair;
+        float x = 0;
+        if (t.kind == DRO__PACK_FOLDED) {
+            int from = unfolded(t, c, k), each = t.in * t.kernel[0] * t.kernel[1];
+            x = from < 0 ? 0 : t.from[(size_t)o * each + from];
+        } else if (c < (unsigned)t.in) {
+            x = t.from[((size_t)o * t.in + c) * t.taps + k];
+        }
+        size_t to = second                       ? size * (2 * t.taps - 1 - k) + pair
+                    : t.kind == DRO__PACK_TAPS ? size * k + pair
+                                                 : ((size_t)o * t.taps + k) * t.stored_in + c;
         write_at(t.to, to, rounded(t, x));
     }
 }
@@ -42,21 +57,24 @@ extern "C" void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *tab
         pack_kernel<<<dim3(blocks < most ? blocks : most, count), THREADS, 0, s>>>(table);
 }
 
-/* A pair of channels to a thread. */
-static __global__ void unpack_kernel(unsigned pairs, int in, int stored, int taps, dro__typed dw,
-                                     float *grad)
+/* A pair of channels to a thread; grad: (out, in, taps), or (out, in, kernel) of a folded one. */
+static __global__ void unpack_kernel(dro__packing t, float *grad)
 {
-    for (unsigned i = FIRST; i < pairs; i += STEP) {
-        unsigned o = i / in, c = i % in;
-        for (int k = 0; k < taps; k++)
-            grad[(size_t)i * taps + k] = read_at(dw, ((size_t)o * taps + k) * stored + c);
+    bool folded = t.kind == DRO__PACK_FOLDED;
+    int across = folded ? 4 * t.in : t.in, each = t.in * (folded ? t.kernel[0] * t.kernel[1] : t.taps);
+    for (unsigned i = FIRST; i < (unsigned)(t.out * across); i += STEP) {
+        unsigned o = i / across, c = i % across;
+        for (int k = 0; k < t.taps; k++) {
+            int to = folded ? unfolded(t, c, k) : (int)c * t.taps + k;
+            if (to >= 0)
+                grad[(size_t)o * each + to] =
+                    read_at(t.to, ((size_t)o * t.taps + k) * t.stored_in + c);
+        }
     }
 }
 
-extern "C" void dro__gpu_unpack(cudaStream_t s, int out, int in, int stored, int taps,
-                                dro__typed dw, float *grad)
+extern "C" void dro__gpu_unpack(cudaStream_t s, const dro__packing *t, float *grad)
 {
-    size_t pairs = (size_t)out * in;
-    unpack_kernel<<<blocks_for(pairs), THREADS, 0, s>>>((unsigned)pairs, in, stored, taps, dw,
-                                                        grad);
+    size_t pairs = (size_t)t->out * t->in * (t->kind == DRO__PACK_FOLDED ? 4 : 1);
+    unpack_kernel<<<blocks_for(pairs), THREADS, 0, s>>>(*t, grad);
 }
