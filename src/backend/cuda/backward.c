@@ -308,7 +308,7 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
 
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
-    net->forked = 0;
+    net->forked = net->written = net->unpacked = 0;
     cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
     for (int32_t i = 0; i < p->value_count; i++) {
         p->values[i].slope = none;
@@ -325,6 +325,8 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
     for (int32_t i = p->op_count - 1; i >= 0; i--)
         if (p->ops[i].back)
             back_op(net, p, &p->ops[i]);
+    if (net->written > net->unpacked)
+        dro__dnn_hand_on(net, net->other[0]);
     for (int k = 0; k < DRO__BESIDE && k < net->forked; k++) {
         cudaEventRecord(net->join, net->other[k]);
         cudaStreamWaitEvent(net->stream, net->join, 0);

@@ -171,8 +171,8 @@ typedef struct dro__packing {
 
 /* table: (count) in device memory; largest: the most pairs of channels of one of them. */
 void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest);
-/* A gradient the other way: t->to, as packed, into grad, as the parameters are. */
-void dro__gpu_unpack(cudaStream_t s, const dro__packing *t, float *grad);
+/* Gradients the other way: of each, `to`, as packed, into `from`, as the parameters are. */
+void dro__gpu_unpack(cudaStream_t s, int count, const dro__packing *table);
 
 /* ---- fold.cu ---- */
 

@@ -42,17 +42,30 @@ static __device__ size_t plain(const place &p, const dro__extent &e)
 
 /* ---- input, affine, ReLU, dropout, add ---- */
 
-static __global__ void input_kernel(size_t count, size_t first, dro__extent e, dro__extent stored,
-                                    const float *x, dro__typed y)
+static __global__ void input_kernel(size_t count, size_t first, dro__extent e, const float *x,
+                                    dro__typed y)
 {
     for (size_t i = FIRST; i < count; i += STEP) {
-        place p = find(i, stored);
-        float v = p.ch < e.channels ? x[p.n * SIZE(e) + plain(p, e)] : 0;
-        write_at(y, first * SIZE(stored) + i, v);
+        place p = find(i, e);
+        write_at(y, first * SIZE(e) + i, x[p.n * SIZE(e) + plain(p, e)]);
     }
 }
 
-/* A pixel of S channels to a thread: the planes are read side by side, the channels written at once. */
+/* A pixel of few channels to a thread: the planes are read side by side. */
+static __global__ void input_few_kernel(size_t count, size_t first, dro__extent e, int stored,
+                                        const float *x, dro__typed y)
+{
+    unsigned area = e.height * e.width;
+    for (size_t i = FIRST; i < count; i += STEP) {
+        unsigned n = (unsigned)i / area, p = (unsigned)i % area;
+        for (int c = 0; c < stored; c++) {
+            float v = c < e.channels ? x[((size_t)n * e.channels + c) * area + p] : 0;
+            write_at(y, (first * area + i) * stored + c, v);
+        }
+    }
+}
+
+/* The same with S channels, written at once. */
 template <typename W, int S>
 static __global__ void input_pixels_kernel(size_t count, size_t first, dro__extent e,
                                            const float *x, dro__typed y)
@@ -75,19 +88,19 @@ static __global__ void input_pixels_kernel(size_t count, size_t first, dro__exte
 extern "C" void dro__gpu_input(cudaStream_t s, int first, int count, dro__extent e, int stored,
                                const float *x, dro__typed y)
 {
-    dro__extent to = e;
-    to.channels = stored;
-    size_t total = count * SIZE(to), at = (size_t)first;
+    size_t pixels = (size_t)count * e.height * e.width, at = (size_t)first;
     if (stored == 16 && y.bf16)
-        RUN(INPUT(eights, 16), total / 16, at, e, x, y);
+        RUN(INPUT(eights, 16), pixels, at, e, x, y);
     else if (stored == 16)
-        RUN(INPUT(fours, 16), total / 16, at, e, x, y);
+        RUN(INPUT(fours, 16), pixels, at, e, x, y);
     else if (stored == 8 && y.bf16)
-        RUN(INPUT(eights, 8), total / 8, at, e, x, y);
+        RUN(INPUT(eights, 8), pixels, at, e, x, y);
     else if (stored == 4 && !y.bf16)
-        RUN(INPUT(fours, 4), total / 4, at, e, x, y);
+        RUN(INPUT(fours, 4), pixels, at, e, x, y);
+    else if (stored <= 16)
+        RUN(input_few_kernel, pixels, at, e, stored, x, y);
     else
-        RUN(input_kernel, total, at, e, to, x, y);
+        RUN(input_kernel, count * SIZE(e), at, e, x, y);
 }
 
 /* Padded channels, if there are any, become 0. */

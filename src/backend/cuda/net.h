@@ -83,6 +83,7 @@ typedef struct dro__dnn_plan {
 /* A convolution through cuDNN: which plans it uses for the examples of one call; -1: none. */
 typedef struct dro__gconv {
     int forward, data, data_add, weight[2];
+    void *dw[2];          /* gradients as cuDNN writes them, by part */
     int ready, counts[3]; /* 1: evaluation, 2: training; examples in all and by part */
 } dro__gconv;
 
@@ -133,9 +134,11 @@ typedef struct dro__cuda_network {
     dro__recording recordings[DRO__RECORDINGS];
     int next_recording;
     float *w, *grads[DRO__PARTS], *taken, *adjust;
-    void *workspace, *scratch, *dw; /* cuDNN's; a slope on its way; a gradient as cuDNN writes it */
-    void *beside_workspace, *retired[64]; /* retired: outgrown blocks */
-    size_t workspace_size, scratch_size, dw_size, beside_size;
+    void *workspace, *scratch, *dw; /* cuDNN's; a slope on its way; all that is in dro__gconv.dw */
+    dro__packing *unpackings; /* device (parts, those with a dw), the last operation's first */
+    int unpacking_count, written, unpacked; /* by part: in all; of this pass so far */
+    void *beside_workspace, *retired[64];   /* retired: outgrown blocks */
+    size_t workspace_size, scratch_size, beside_size;
     int retired_count;
     float *partial[DRO__BESIDE]; /* weight gradients of our own convolutions, by block */
     /* by example, room_rows of them: what the host hands over and reads */
@@ -165,10 +168,18 @@ dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t 
 void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p);
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p);
 
+/* dnn_plan.c: the plan of a shape, found again or chosen by running it on x, w and z; -1: there is none */
+dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, const void *x,
+                         const void *w, const void *z, int *index);
+bool dro__dnn_execute(cudnnHandle_t handle, const dro__dnn_plan *p, const void *x, const void *w,
+                      const void *z, void *workspace);
+void dro__dnn_close(dro__cuda_network *net);
+
 /* library.c and dnn.c: cuDNN and cuBLAS; a failure in a pass is kept in net->failed */
 dro_status dro__library_open(dro__cuda_network *net);
 void dro__library_close(dro__cuda_network *net);
-void dro__dnn_close(dro__cuda_network *net);
+/* A larger block when the old one is too small. */
+dro_status dro__dnn_grow(dro__cuda_network *net, void **block, size_t *size, size_t need);
 /* Chooses plans for the parts of the call and makes room for them. */
 dro_status dro__dnn_prepare(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
 void dro__dnn_forward(dro__cuda_network *net, const dro__gop *op, const void *x, void *z);
@@ -177,6 +188,8 @@ bool dro__dnn_adds(const dro__cuda_network *net, const dro__gop *op);
 void dro__dnn_data(dro__cuda_network *net, const dro__gop *op, const void *dz, void *dx, bool add);
 void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
                      cudaStream_t stream, const void *x, const void *dz);
+/* Hands on the weight gradients that cuDNN has written and nobody has handed on. */
+void dro__dnn_hand_on(dro__cuda_network *net, cudaStream_t stream);
 void dro__blas_linear_forward(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
 void dro__blas_linear_back(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op,
                            const float *dy, float *dx);

@@ -61,7 +61,7 @@ extern "C" void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int a
 
 /* ---- sums over the rows of a part ---- */
 
-enum { MOMENT_BLOCKS = 132 * 4, CLOSE_BLOCKS = 132 * 2, COUNTERS = 2048, GROUP = 16 };
+enum { SUM_BLOCKS = 132 * 2, COUNTERS = 2048, GROUP = 16 }; /* as many blocks as run at once */
 
 /* Whether this block is the last of so many to come here; then it sees what the others wrote. */
 static __device__ bool last_of(unsigned *counter, unsigned blocks)
@@ -83,27 +83,32 @@ static __device__ bool last_of(unsigned *counter, unsigned blocks)
 template <typename real>
 static __device__ void sum_rows(const real *rows, int count, int columns, double *total)
 {
-    enum { DEEP = 8 };
+    enum { DEEP = 16 };
     const int each = columns < THREADS ? THREADS / columns : 1; /* threads for a column */
-    for (int j = threadIdx.x; j < each * columns; j += THREADS) {
-        double sum = 0;
-        for (int k = j / columns; k < count; k += DEEP * each) {
-            real x[DEEP];
+    const int j = threadIdx.x, c = j % columns;
+    const int c2 = j + THREADS < columns ? j + THREADS : c; /* at most two columns for a thread */
+    double sum = 0, sum2 = 0;
+    for (int k = j / columns; j < each * columns && k < count; k += DEEP * each) {
+        real x[DEEP], y[DEEP];
 #pragma unroll
-            for (int d = 0; d < DEEP; d++) {
-                int row = k + d * each < count ? k + d * each : k;
-                x[d] = __ldcg(&rows[(size_t)row * columns + j % columns]);
-            }
-#pragma unroll
-            for (int d = 0; d < DEEP; d++)
-                sum += k + d * each < count ? (double)x[d] : 0;
+        for (int d = 0; d < DEEP; d++) {
+            size_t row = k + d * each < count ? k + d * each : k;
+            x[d] = __ldcg(&rows[row * columns + c]);
+            y[d] = __ldcg(&rows[row * columns + c2]);
         }
-        total[j] = sum;
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            sum += k + d * each < count ? (double)x[d] : 0;
+            sum2 += k + d * each < count ? (double)y[d] : 0;
+        }
     }
+    if (j < each * columns)
+        total[j] = sum;
+    if (j + THREADS < columns)
+        total[j + THREADS] = sum2;
     __syncthreads();
-    for (int j = threadIdx.x; each > 1 && j < columns; j += THREADS)
-        for (int k = 1; k < each; k++)
-            total[j] += total[k * columns + j];
+    for (int k = 1; k < each && j < columns; k++)
+        total[j] += total[k * columns + j];
     __syncthreads();
 }
 
@@ -157,11 +162,11 @@ static __device__ bool add_up(const dro__numbers &n, double *to, int wide, const
 }
 
 template <typename W>
-static __global__ void __launch_bounds__(THREADS, 3)
+static __global__ void __launch_bounds__(THREADS, 2)
     moments_kernel(dro__parts parts, int area, int wide, dro__typed z, dro__numbers n,
                    dro__norm_source from, bool finish)
 {
-    enum { V = W::V, DEEP = 4 };
+    enum { V = W::V, DEEP = 8 };
     walk w = walk_part<W>(parts, area, n.channels, wide);
     typename W::sum sum[V] = {0}, square[V] = {0};
     for (; w.i < w.to; w.i += DEEP * w.step) {
@@ -214,7 +219,7 @@ extern "C" void dro__gpu_moments(cudaStream_t s, dro__parts parts, dro__extent e
     dense(&z, e.channels);
 #define MOMENTS(W)                                                                                 \
     do {                                                                                           \
-        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, MOMENT_BLOCKS);       \
+        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, SUM_BLOCKS);          \
         moments_kernel<W><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, z, n, source,  \
                                                               from != NULL);                       \
     } while (0)
@@ -310,7 +315,7 @@ extern "C" void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e,
     bool light = k.z.p && !k.more.p && !k.y.p && !k.g.p;
 #define CLOSE_AS(W, LIGHT)                                                                         \
     do {                                                                                           \
-        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, CLOSE_BLOCKS);        \
+        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, SUM_BLOCKS);          \
         close_kernel<W, LIGHT><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, k, n);           \
     } while (0)
 #define CLOSE(W)                                                                                   \
@@ -325,7 +330,7 @@ extern "C" void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e,
 
 /* ---- element by element ---- */
 
-enum { EACH_BLOCKS = 132 * 8 };
+enum { APPLY_BLOCKS = 132 * 6, SLOPE_BLOCKS = 132 * 4 }; /* twice as many as run at once */
 
 template <typename W>
 static __global__ void __launch_bounds__(THREADS, 3)
@@ -380,7 +385,7 @@ extern "C" void dro__gpu_apply(cudaStream_t s, dro__parts parts, dro__extent e, 
     bool fits = in_words(z, y.bf16) && in_words(residual, y.bf16) && in_words(y, y.bf16);
 #define APPLY(W)                                                                                   \
     do {                                                                                           \
-        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, EACH_BLOCKS);         \
+        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, APPLY_BLOCKS);        \
         apply_kernel<W><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, z, n, residual,  \
                                                             relu, y);                              \
     } while (0)
@@ -453,7 +458,7 @@ extern "C" void dro__gpu_slope(cudaStream_t s, dro__parts parts, dro__extent e, 
     }
 #define SLOPE(W)                                                                                   \
     do {                                                                                           \
-        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, EACH_BLOCKS);         \
+        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, SLOPE_BLOCKS);        \
         slope_kernel<W><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, g, z, relu, n,   \
                                                             add, dz);                              \
     } while (0)

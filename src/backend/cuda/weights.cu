@@ -42,10 +42,25 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
     }
 }
 
+/* Whether packed and unpacked are in the same order, so that eights of them can be changed at a time. */
+static __device__ __forceinline__ bool plain(const dro__packing &t)
+{
+    return t.kind == DRO__PACK_CUDNN && t.taps == 1 && t.stored_in == t.in && t.to.bf16 &&
+           t.in % 8 == 0;
+}
+
 static __global__ void pack_kernel(const dro__packing *table)
 {
     dro__packing t = table[blockIdx.y];
     unsigned pairs = t.out * t.stored_in, count = pairs * (t.kind == DRO__PACK_TAPS ? 2 : 1);
+    if (plain(t) && (size_t)t.from % 16 == 0) {
+        for (unsigned i = FIRST; i < pairs / 8; i += STEP) {
+            float x[8];
+            read8(t.from + (size_t)i * 8, x);
+            write8((__nv_bfloat16 *)t.to.p + (size_t)i * 8, x);
+        }
+        return;
+    }
     for (unsigned i = FIRST; i < count; i += STEP)
         pack_pair(t, i < pairs ? i : i - pairs, i >= pairs);
 }
@@ -57,24 +72,38 @@ extern "C" void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *tab
         pack_kernel<<<dim3(blocks < most ? blocks : most, count), THREADS, 0, s>>>(table);
 }
 
-/* A pair of channels to a thread; grad: (out, in, taps), or (out, in, kernel) of a folded one. */
-static __global__ void unpack_kernel(dro__packing t, float *grad)
+/* One parameter's gradient: i counts (out, in, kernel). */
+static __device__ float unpacked(const dro__packing &t, unsigned i)
 {
-    bool folded = t.kind == DRO__PACK_FOLDED;
-    int across = folded ? 4 * t.in : t.in, each = t.in * (folded ? t.kernel[0] * t.kernel[1] : t.taps);
-    for (unsigned i = FIRST; i < (unsigned)(t.out * across); i += STEP) {
-        unsigned o = i / across, c = i % across;
-        for (int k = 0; k < t.taps; k++) {
-            int to = folded ? unfolded(t, c, k) : (int)c * t.taps + k;
-            if (to >= 0)
-                grad[(size_t)o * each + to] =
-                    read_at(t.to, ((size_t)o * t.taps + k) * t.stored_in + c);
-        }
+    unsigned taps = t.kernel[0] * t.kernel[1], k = i % taps, c = i / taps % t.in,
+             o = i / taps / t.in;
+    if (t.kind == DRO__PACK_FOLDED) {
+        unsigned row = k / t.kernel[1] + t.lead[0], col = k % t.kernel[1] + t.lead[1];
+        c += (row % 2 * 2 + col % 2) * t.in;
+        k = row / 2 * t.folded[1] + col / 2;
     }
+    return read_at(t.to, ((size_t)o * t.taps + k) * t.stored_in + c);
 }
 
-extern "C" void dro__gpu_unpack(cudaStream_t s, const dro__packing *t, float *grad)
+static __global__ void unpack_kernel(const dro__packing *table)
 {
-    size_t pairs = (size_t)t->out * t->in * (t->kind == DRO__PACK_FOLDED ? 4 : 1);
-    unpack_kernel<<<blocks_for(pairs), THREADS, 0, s>>>(*t, grad);
+    dro__packing t = table[blockIdx.y];
+    float *grad = (float *)t.from;
+    unsigned count = t.out * t.in * t.kernel[0] * t.kernel[1];
+    if (plain(t) && (size_t)grad % 16 == 0) {
+        for (unsigned i = FIRST; i < count / 8; i += STEP) {
+            float x[8];
+            read8((const __nv_bfloat16 *)t.to.p + (size_t)i * 8, x);
+            write8(grad + (size_t)i * 8, x);
+        }
+        return;
+    }
+    for (unsigned i = FIRST; i < count; i += STEP)
+        grad[i] = unpacked(t, i);
+}
+
+extern "C" void dro__gpu_unpack(cudaStream_t s, int count, const dro__packing *table)
+{
+    if (count)
+        unpack_kernel<<<dim3(64, count), THREADS, 0, s>>>(table);
 }
