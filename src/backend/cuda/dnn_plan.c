@@ -134,13 +134,14 @@ static descriptor graph_of(const dro__cuda_network *net, const dro__dnn_shape *s
 
 /* ---- what the library offers ---- */
 
-/* Whether an engine's notes allow it. */
-static bool allowed(const dro__cuda_network *net, descriptor config)
+/* Whether an engine's notes allow it. Not every Winograd engine for floats says that it is one, but none uses tensor
+ * cores: asking for those (tensor) keeps them out. */
+static bool allowed(const dro__cuda_network *net, descriptor config, bool tensor)
 {
     descriptor engine = NULL;
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     int64_t count = 0;
-    bool exact = net->graph->precision == DRO__FP32;
+    bool exact = net->graph->precision == DRO__FP32, uses = false;
     bool good = ok(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine)) &&
                 ok(cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine)) &&
@@ -150,6 +151,9 @@ static bool allowed(const dro__cuda_network *net, descriptor config)
     for (int64_t k = 0; good && k < count; k++)
         switch (notes[k]) {
         case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
+            uses = true;
+            good = !exact;
+            break;
         case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
             good = !exact;
             break;
@@ -159,7 +163,7 @@ static bool allowed(const dro__cuda_network *net, descriptor config)
             good = false;
         }
     drop(&engine);
-    return good;
+    return good && (uses || !tensor);
 }
 
 /* A plan of a configuration, and the memory it wants; NULL: it cannot do it. */
@@ -182,10 +186,11 @@ static descriptor plan_of(const dro__cuda_network *net, descriptor config, size_
     return NULL;
 }
 
-/* Adds plans until there are `most`; the new number. */
+/* At most so many plans; how many there are. */
 static int plans_of(const dro__cuda_network *net, descriptor graph, cudnnBackendHeurMode_t mode,
-                    dro__dnn_plan *list, int count, int most)
+                    bool tensor, dro__dnn_plan *list, int most)
 {
+    int count = 0;
     descriptor heuristics = NULL, configs[ASKED] = {NULL};
     int64_t found = 0;
     bool asked =
@@ -200,7 +205,7 @@ static int plans_of(const dro__cuda_network *net, descriptor graph, cudnnBackend
             ok(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, ASKED, &found, configs));
     for (int k = 0; asked && k < found && k < ASKED && count < most; k++) {
-        if (!allowed(net, configs[k]))
+        if (!allowed(net, configs[k], tensor))
             continue;
         list[count].plan = plan_of(net, configs[k], &list[count].workspace);
         count += list[count].plan != NULL;
@@ -288,11 +293,9 @@ dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, co
     int most = tried ? CANDIDATES : 1, count = 0;
     descriptor graph = graph_of(net, shape);
     *index = -1;
-    if (graph) {
-        count = plans_of(net, graph, CUDNN_HEUR_MODE_A, list, 0, most);
-        count =
-            plans_of(net, graph, CUDNN_HEUR_MODE_FALLBACK, list, count, count > 0 ? count : most);
-    }
+    for (int k = 0; graph && !count && k < 3; k++)
+        count = plans_of(net, graph, k < 2 ? CUDNN_HEUR_MODE_A : CUDNN_HEUR_MODE_FALLBACK,
+                         k == 0 && net->graph->precision == DRO__TF32, list, most);
     drop(&graph);
     if (!count)
         return DRO_OK;
