@@ -134,14 +134,13 @@ static descriptor graph_of(const dro__cuda_network *net, const dro__dnn_shape *s
 
 /* ---- what the library offers ---- */
 
-/* Whether an engine's notes allow it. Not every Winograd engine for floats says that it is one, but none uses tensor
- * cores: asking for those (tensor) keeps them out. */
-static bool allowed(const dro__cuda_network *net, descriptor config, bool tensor)
+/* Whether an engine's notes allow it. */
+static bool allowed(const dro__cuda_network *net, descriptor config)
 {
     descriptor engine = NULL;
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     int64_t count = 0;
-    bool exact = net->graph->precision == DRO__FP32, uses = false;
+    bool exact = net->graph->precision == DRO__FP32;
     bool good = ok(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine)) &&
                 ok(cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine)) &&
@@ -151,9 +150,6 @@ static bool allowed(const dro__cuda_network *net, descriptor config, bool tensor
     for (int64_t k = 0; good && k < count; k++)
         switch (notes[k]) {
         case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
-            uses = true;
-            good = !exact;
-            break;
         case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
             good = !exact;
             break;
@@ -163,7 +159,7 @@ static bool allowed(const dro__cuda_network *net, descriptor config, bool tensor
             good = false;
         }
     drop(&engine);
-    return good && (uses || !tensor);
+    return good;
 }
 
 /* A plan of a configuration, and the memory it wants; NULL: it cannot do it. */
@@ -186,9 +182,9 @@ static descriptor plan_of(const dro__cuda_network *net, descriptor config, size_
     return NULL;
 }
 
-/* At most so many plans; how many there are. */
+/* Up to CANDIDATES plans; how many there are. */
 static int plans_of(const dro__cuda_network *net, descriptor graph, cudnnBackendHeurMode_t mode,
-                    bool tensor, dro__dnn_plan *list, int most)
+                    dro__dnn_plan *list)
 {
     int count = 0;
     descriptor heuristics = NULL, configs[ASKED] = {NULL};
@@ -204,8 +200,8 @@ static int plans_of(const dro__cuda_network *net, descriptor graph, cudnnBackend
     asked = asked &&
             ok(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, ASKED, &found, configs));
-    for (int k = 0; asked && k < found && k < ASKED && count < most; k++) {
-        if (!allowed(net, configs[k], tensor))
+    for (int k = 0; asked && k < found && k < ASKED && count < CANDIDATES; k++) {
+        if (!allowed(net, configs[k]))
             continue;
         list[count].plan = plan_of(net, configs[k], &list[count].workspace);
         count += list[count].plan != NULL;
@@ -262,6 +258,13 @@ static double operations(const dro__dnn_shape *s)
            s->kernel[1];
 }
 
+static int keep_first(dro__dnn_plan *list, int count)
+{
+    for (int k = 1; k < count; k++)
+        drop(&list[k].plan);
+    return 1;
+}
+
 /* The best of a list, the others go. */
 static dro_status choose(dro__cuda_network *net, dro__dnn_plan *list, int count, const void *x,
                          const void *w, const void *z)
@@ -277,9 +280,24 @@ static dro_status choose(dro__cuda_network *net, dro__dnn_plan *list, int count,
     dro__dnn_plan kept = list[best];
     list[best] = list[0];
     list[0] = kept;
-    for (int k = 1; k < count; k++)
-        drop(&list[k].plan);
+    keep_first(list, count);
     return DRO_OK;
+}
+
+/* Only the plans that want the least memory: Winograd engines, which lose digits, need much for what they transform
+ * and do not all say in their notes what they are. (Weight gradients need some to be split.) */
+static int keep_plain(dro__dnn_plan *list, int count)
+{
+    size_t least = list[0].workspace;
+    int kept = 0;
+    for (int k = 1; k < count; k++)
+        least = list[k].workspace < least ? list[k].workspace : least;
+    for (int k = 0; k < count; k++)
+        if (list[k].workspace == least)
+            list[kept++] = list[k];
+        else
+            drop(&list[k].plan);
+    return kept;
 }
 
 dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, const void *x,
@@ -289,16 +307,19 @@ dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, co
     for (*index = 0; *index < net->plan_count; (*index)++)
         if (memcmp(&net->plans[*index].shape, shape, sizeof *shape) == 0)
             return DRO_OK;
-    bool tried = operations(shape) > LARGE && net->graph->precision != DRO__FP32;
-    int most = tried ? CANDIDATES : 1, count = 0;
     descriptor graph = graph_of(net, shape);
-    *index = -1;
-    for (int k = 0; graph && !count && k < 3; k++)
-        count = plans_of(net, graph, k < 2 ? CUDNN_HEUR_MODE_A : CUDNN_HEUR_MODE_FALLBACK,
-                         k == 0 && net->graph->precision == DRO__TF32, list, most);
+    bool exact = net->graph->precision == DRO__FP32;
+    int count = graph ? plans_of(net, graph, CUDNN_HEUR_MODE_A, list) : 0;
+    if (graph && !count)
+        count = plans_of(net, graph, CUDNN_HEUR_MODE_FALLBACK, list);
     drop(&graph);
+    *index = -1;
     if (!count)
         return DRO_OK;
+    if (exact || shape->kind != DRO__DNN_WEIGHT)
+        count = keep_plain(list, count);
+    if (exact || operations(shape) < LARGE)
+        count = keep_first(list, count);
     if (net->plan_count == net->plan_room) {
         int room = net->plan_room ? 2 * net->plan_room : 64;
         dro__dnn_plan *more = dro__alloc((size_t)room, sizeof *more);
