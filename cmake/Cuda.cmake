@@ -18,8 +18,6 @@ file(GLOB cuda_sources CONFIGURE_DEPENDS src/backend/cuda/*.c src/backend/cuda/*
 target_sources(room_backend PRIVATE ${cuda_sources})
 target_compile_definitions(room_backend PRIVATE DRO_WITH_CUDA=1)
 target_include_directories(room_backend SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${DRO_CUDNN_INCLUDE})
-# cuDNN calls its plain API deprecated; it is the one that takes any shape.
-set_source_files_properties(src/backend/cuda/library.c PROPERTIES COMPILE_OPTIONS -Wno-deprecated-declarations)
 set_target_properties(room_backend PROPERTIES CUDA_VISIBILITY_PRESET hidden CUDA_ARCHITECTURES 90)
 get_filename_component(cudnn_dir ${DRO_CUDNN_LIBRARY} DIRECTORY)
 get_filename_component(cublas_dir ${DRO_CUBLAS_LIBRARY} DIRECTORY)

@@ -1,5 +1,5 @@
-/* cuda_step MODEL OPTIMIZER PRECISION BATCH STEPS: milliseconds per training step on a GPU, the images in its
- * memory; compare with a PyTorch step on the same machine. */
+/* cuda_step MODEL OPTIMIZER PRECISION BATCH STEPS: milliseconds per training step on a GPU, the images, of the size
+ * that is usual for the model, in its memory; compare with a PyTorch step on the same machine. */
 #define _GNU_SOURCE
 #include "backend.h"
 
@@ -89,9 +89,17 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static dro_model_shape usual(const char *model)
+{
+    for (int k = 0; dro_model_name(k); k++)
+        if (strcmp(dro_model_name(k), model) == 0)
+            return dro_model_usual(k);
+    return (dro_model_shape){3, 32, 32, 10};
+}
+
 static dro_status run(dro_context *ctx, char **argv)
 {
-    dro_model_shape shape = {3, 32, 32, 10};
+    dro_model_shape shape = usual(argv[1]);
     dro_net_source source = {.fetch = fetch, .draw = draw};
     dro_problem problem;
     dro_optimizer *opt;
@@ -109,11 +117,13 @@ static dro_status run(dro_context *ctx, char **argv)
     DRO_TRY(dro_optimizer_set(opt, "batch", argv[4]));
     DRO_TRY(dro_optimizer_set(opt, "eta", "0.01"));
     DRO_TRY(dro_optimizer_start(opt, dro_net_weights(net)));
-    double *ms = malloc((size_t)steps * sizeof *ms), begin = 0;
+    double *ms = malloc((size_t)steps * sizeof *ms), begin = 0, created = now();
     for (int k = -warm; k < steps; k++) {
         double start = now();
         begin = k == 0 ? start : begin;
         DRO_TRY(dro_optimizer_step(opt));
+        if (k == -warm)
+            printf("%s %s %s: first step %.0f ms\n", argv[1], argv[2], argv[3], now() - created);
         if (k >= 0)
             ms[k] = now() - start;
     }

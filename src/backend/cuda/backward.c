@@ -3,7 +3,7 @@
  * closed. */
 #include "net.h"
 
-static const dro__typed none = {NULL, 0};
+static const dro__typed none = {NULL, 0, 0};
 
 static dro__norm_grads grads_of(const dro__cuda_network *net, const dro__gtail *tail)
 {
@@ -28,34 +28,50 @@ static bool finishes_itself(const dro__gprogram *p, const dro__gop *op)
     return op->own && tail->deferred && !op->node->frozen;
 }
 
-static void finish(dro__cuda_network *net, const dro__gprogram *p, const dro__gvalue *v,
-                   const dro__gtail *tail)
+/* Whether closing a value's slope is left to do when all has come together. */
+static bool to_close(const dro__gprogram *p, const dro__gvalue *v)
 {
-    for (int32_t i = 0; i < p->op_count; i++)
-        if (&p->values[p->ops[i].end] == v && finishes_itself(p, &p->ops[i]))
-            return;
-    dro__gpu_finish_backward(net->stream, net->parts, v->extent.height * v->extent.width,
-                             tail->deferred, tail->numbers, grads_of(net, tail));
+    const dro__gtail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
+    return tail && (tail->relu || tail->norm ||
+                    (tail->conv && tail->conv->has_bias && !tail->conv->frozen));
 }
 
-/* Somebody has written a value's slope; the last one closes it. */
-static void wrote(dro__cuda_network *net, dro__gprogram *p, int32_t value)
+/* Whether the ReLU's mask is found again from z where the slope is read. */
+static bool masks_later(const dro__gprogram *p, const dro__gvalue *v)
+{
+    const dro__gtail *tail = &p->tails[v->tail];
+    return tail->relu && tail->deferred && tail->residual < 0 && !p->ops[v->op].own;
+}
+
+static dro__typed z_of(const dro__gprogram *p, const dro__gvalue *v)
+{
+    const dro__gtail *tail = &p->tails[v->tail];
+    if (!tail->deferred)
+        return none;
+    return tail->source < 0 ? dro__typed_of(v, tail->z) : dro__data_of(p, &p->values[tail->source]);
+}
+
+/* Somebody has written a value's slope; the last one closes it. `more` belongs to it too. */
+static void wrote(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__typed more)
 {
     dro__gvalue *v = &p->values[value];
-    if (--v->left > 0 || v->tail < 0)
+    if (--v->left > 0 || !to_close(p, v))
         return;
     const dro__gtail *tail = &p->tails[v->tail];
-    bool bias = tail->conv && tail->conv->has_bias && !tail->conv->frozen;
-    if (!tail->relu && !tail->norm && !bias)
-        return;
-    const dro__gvalue *source = tail->source < 0 ? NULL : &p->values[tail->source];
-    dro__typed z = none, g = dro__typed_of(v, v->grad);
-    if (tail->deferred)
-        z = source ? dro__typed_of(source, source->data) : dro__typed_of(v, tail->z);
-    dro__gpu_close(net->stream, net->parts, v->extent, v->slope,
-                   tail->relu ? dro__typed_of(v, v->data) : none, z, tail->relu, tail->numbers, g);
-    v->slope = g;
-    finish(net, p, v, tail);
+    bool later = masks_later(p, v), by_z = tail->deferred && tail->residual < 0;
+    dro__closing c = {.slope = v->slope,
+                      .more = more,
+                      .y = tail->relu && !by_z ? dro__data_of(p, v) : none,
+                      .z = z_of(p, v),
+                      .relu = tail->relu,
+                      .finish = !finishes_itself(p, &p->ops[v->op]),
+                      .batch = tail->deferred,
+                      .grads = grads_of(net, tail)};
+    if (more.p || (tail->relu && !later))
+        c.g = dro__typed_of(v, v->grad);
+    dro__gpu_close(net->stream, net->parts, v->extent, &c, tail->numbers);
+    if (c.g.p)
+        v->slope = c.g;
 }
 
 /* Where an operation writes a slope; what has come so far is v->slope, which it adds. */
@@ -67,7 +83,19 @@ static dro__typed target(const dro__gvalue *v)
 static void written(dro__cuda_network *net, dro__gprogram *p, int32_t value)
 {
     p->values[value].slope = target(&p->values[value]);
-    wrote(net, p, value);
+    wrote(net, p, value, none);
+}
+
+/* The slope is in its place, but `more`, which may be none, is still to be added. */
+static void written_but(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__typed more)
+{
+    dro__gvalue *v = &p->values[value];
+    v->slope = target(v);
+    if (more.p && !(v->left == 1 && to_close(p, v))) {
+        dro__gpu_add(net->stream, (size_t)dro__call_size(net) * v->size, v->slope, more, v->slope);
+        more = none;
+    }
+    wrote(net, p, value, more);
 }
 
 /* A slope that is passed on as it is. */
@@ -78,7 +106,7 @@ static void pass(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__t
         return;
     if (!v->slope.p && slope.bf16 == (int)v->bf16) {
         v->slope = slope;
-        wrote(net, p, value);
+        wrote(net, p, value, none);
         return;
     }
     dro__gpu_add(net->stream, (size_t)dro__call_size(net) * v->size, slope, v->slope, target(v));
@@ -86,6 +114,15 @@ static void pass(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__t
 }
 
 /* ---- convolutions ---- */
+
+/* A stream for a weight gradient, from here on beside the rest. */
+static int branch_off(dro__cuda_network *net)
+{
+    int beside = net->forked++ % DRO__BESIDE;
+    cudaEventRecord(net->fork, net->stream);
+    cudaStreamWaitEvent(net->other[beside], net->fork, 0);
+    return beside;
+}
 
 static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {
@@ -97,10 +134,8 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     if (!op->node->frozen) {
         for (int k = 0; k < net->parts.count; k++)
             c.grads[k] = net->grads[k] + op->node->weight;
-        int beside = net->forked++ % DRO__BESIDE;
+        int beside = branch_off(net);
         c.partial = net->partial[beside];
-        cudaEventRecord(net->fork, net->stream);
-        cudaStreamWaitEvent(net->other[beside], net->fork, 0);
         dro__gpu_conv3_weight(net->other[beside], &c);
     }
     if (!in->wants)
@@ -117,34 +152,49 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     }
     in->left = 0;
     in->slope = target(in);
-    finish(net, p, in, tail);
+    if (!finishes_itself(p, &p->ops[in->op]))
+        dro__gpu_finish_backward(net->stream, net->parts, in->extent.height * in->extent.width,
+                                 tail->deferred, tail->numbers, grads_of(net, tail));
+}
+
+/* dz, in memory that nobody else uses in this pass. */
+static void *slope_of_z(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op)
+{
+    const dro__gvalue *out = &p->values[op->end];
+    const dro__gtail *tail = &p->tails[out->tail];
+    bool as_it_is =
+        !tail->norm && out->slope.bf16 == (int)out->bf16 && out->slope.stride == out->stored;
+    if (as_it_is)
+        return out->slope.p;
+    dro__typed dz = dro__typed_of(out, tail->residual < 0 ? out->grad : tail->dz);
+    dro__gpu_slope(net->stream, net->parts, out->extent, out->slope, z_of(p, out),
+                   masks_later(p, out), tail->numbers, none, dz);
+    return dz.p;
+}
+
+static void back_dnn(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
+{
+    dro__gvalue *in = &p->values[op->in[0]];
+    const void *dz = slope_of_z(net, p, op);
+    if (!op->node->frozen)
+        dro__dnn_weight(net, p, op, net->other[branch_off(net)], in->data, dz);
+    if (!in->wants)
+        return;
+    bool here = in->slope.p && in->slope.p == in->grad, add = here && dro__dnn_adds(net, op);
+    void *dx = here && !add ? net->scratch : in->grad;
+    dro__dnn_data(net, op, dz, dx, add);
+    dro__typed more = here ? dro__typed_of(in, add ? NULL : dx) : in->slope;
+    written_but(net, p, op->in[0], more);
 }
 
 static void back_conv(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {
-    dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    const dro__gvalue *out = &p->values[op->end];
     const dro__gtail *tail = &p->tails[out->tail];
-    if (op->own) {
+    if (op->own)
         back_own(net, p, op);
-    } else {
-        dro__typed dz = out->slope;
-        if (tail->norm || dz.bf16 != (int)out->bf16) {
-            dz = dro__typed_of(out, net->scratch);
-            dro__gpu_slope(net->stream, net->parts, out->extent, out->slope,
-                           tail->deferred ? dro__typed_of(out, tail->z) : none, tail->numbers, none,
-                           dz);
-        }
-        if (!op->node->frozen)
-            dro__dnn_weight(net, p, op, in->data, dz.p);
-        if (in->wants) {
-            bool here = in->slope.p == in->grad, other = in->slope.p && !here;
-            dro__dnn_data(net, op, dz.p, in->grad, here);
-            if (other)
-                dro__gpu_add(net->stream, (size_t)dro__call_size(net) * in->size, target(in),
-                             in->slope, target(in));
-            written(net, p, op->in[0]);
-        }
-    }
+    else
+        back_dnn(net, p, op);
     if (tail->residual >= 0)
         pass(net, p, tail->residual, out->slope);
 }
@@ -154,9 +204,8 @@ static void back_norm(dro__cuda_network *net, dro__gprogram *p, const dro__gop *
     dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
     const dro__gtail *tail = &p->tails[out->tail];
     if (in->wants) {
-        dro__gpu_slope(net->stream, net->parts, out->extent, out->slope,
-                       tail->deferred ? dro__typed_of(in, in->data) : none, tail->numbers,
-                       in->slope, target(in));
+        dro__gpu_slope(net->stream, net->parts, out->extent, out->slope, z_of(p, out),
+                       masks_later(p, out), tail->numbers, in->slope, target(in));
         written(net, p, op->in[0]);
     }
     if (tail->residual >= 0)
@@ -170,7 +219,11 @@ static void back_concat(dro__cuda_network *net, dro__gprogram *p, const dro__gop
     const dro__gvalue *out = &p->values[op->end];
     for (int k = 0, at = 0; k < op->input_count; k++) {
         dro__gvalue *in = &p->values[op->in[k]];
-        if (in->wants) {
+        dro__typed slice = {(char *)out->slope.p + (size_t)at * (in->bf16 ? 2 : 4), in->bf16,
+                            out->extent.channels};
+        if (in->whole >= 0) {
+            pass(net, p, op->in[k], slice);
+        } else if (in->wants) {
             dro__gpu_concat_back(net->stream, dro__call_size(net), in->extent, out->extent.channels,
                                  at, out->slope, in->slope, target(in));
             written(net, p, op->in[k]);
@@ -184,12 +237,8 @@ static void back_linear(dro__cuda_network *net, dro__gprogram *p, const dro__gop
     dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
     bool other = in->slope.p && in->slope.p != in->grad;
     dro__blas_linear_back(net, p, op, out->slope.p, in->wants ? in->grad : NULL);
-    if (!in->wants)
-        return;
-    if (other)
-        dro__gpu_add(net->stream, (size_t)dro__call_size(net) * in->size, target(in), in->slope,
-                     target(in));
-    written(net, p, op->in[0]);
+    if (in->wants)
+        written_but(net, p, op->in[0], other ? in->slope : none);
 }
 
 /* Layers of one input whose backward pass is one kernel. */
@@ -204,8 +253,7 @@ static void back_simple(dro__cuda_network *net, dro__gprogram *p, const dro__gop
     dro__gpu_window k = {
         {w->kernel[0], w->kernel[1]}, {w->stride[0], w->stride[1]}, {w->pad[0], w->pad[1]}};
     if (node->op == DRO__OP_MAX_POOL || node->op == DRO__OP_AVG_POOL)
-        dro__gpu_pool_back(s, n, in->extent, out->extent, k, node->op == DRO__OP_MAX_POOL, x, dy,
-                           add, dx);
+        dro__gpu_pool_back(s, n, in->extent, out->extent, k, out->chosen, dy, add, dx);
     else if (node->op == DRO__OP_GLOBAL_POOL)
         dro__gpu_global_pool_back(s, n, in->extent, dy, add, dx);
     else if (node->op == DRO__OP_SHORTCUT)
@@ -260,7 +308,7 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
 
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
-    net->forked = 0;
+    net->forked = net->written = net->unpacked = 0;
     cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
     for (int32_t i = 0; i < p->value_count; i++) {
         p->values[i].slope = none;
@@ -277,6 +325,8 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
     for (int32_t i = p->op_count - 1; i >= 0; i--)
         if (p->ops[i].back)
             back_op(net, p, &p->ops[i]);
+    if (net->written > net->unpacked)
+        dro__dnn_hand_on(net, net->other[0]);
     for (int k = 0; k < DRO__BESIDE && k < net->forked; k++) {
         cudaEventRecord(net->join, net->other[k]);
         cudaStreamWaitEvent(net->stream, net->join, 0);

@@ -72,7 +72,9 @@ static dro__gvalue value_of(int32_t channels, int32_t height, int32_t width, boo
                          .stored = channels,
                          .size = (size_t)channels * (size_t)height * (size_t)width,
                          .bf16 = bf16,
+                         .whole = -1,
                          .tail = -1,
+                         .op = -1,
                          .filler = -1};
 }
 
@@ -137,30 +139,78 @@ static int wanted_form(const compiler *c, const dro__node *node)
 
 /* ---- operations ---- */
 
+/* Our own convolutions are for small images; on larger ones cuDNN's keep the tensor cores busier. */
+enum { OWN_AREA = 32 * 32 };
+
 static bool fits_conv3(const compiler *c, const dro__node *node, int in)
 {
     const dro_window *k = &node->window;
+    const dro__node *from = &c->graph->nodes[node->inputs[0]];
     return c->graph->precision != DRO__FP32 && k->kernel[0] == 3 && k->kernel[1] == 3 &&
            k->pad[0] == 1 && k->pad[1] == 1 && k->stride[0] == k->stride[1] &&
+           from->height * from->width <= OWN_AREA &&
            dro__gpu_conv3_fits(in, node->channels, k->stride[0]);
 }
 
-/* An input of few channels that only our own convolutions read is padded to 16. */
-static void pad_input(compiler *c, int32_t input)
+/* Whether a convolution reads its image folded: see fold.cu. */
+static bool folds(const compiler *c, const dro__node *node)
 {
-    enum { PADDED = 16 };
-    dro__gvalue *v = &c->out->values[input];
-    bool fits = v->extent.channels < PADDED;
+    enum { FOLDED_MOST = 16, OWN = 16 };
+    const dro__node *from = &c->graph->nodes[node->inputs[0]];
+    return node->op == DRO__OP_CONV && node->window.stride[0] == 2 && node->window.stride[1] == 2 &&
+           (from->op == DRO__OP_INPUT || from->op == DRO__OP_AFFINE) && !from->grad &&
+           4 * from->channels <= FOLDED_MOST && !fits_conv3(c, node, OWN);
+}
+
+/* How many channels a value of few of them should have in memory: 16 when only our own convolutions read it, 16
+ * bytes when only others do. */
+static int padded(const compiler *c, int32_t value)
+{
+    enum { OWN = 16, WORD = 16 };
+    const dro__node *v = &c->graph->nodes[value];
+    int word = WORD / (c->net->bf16 ? 2 : 4), wanted = OWN;
     for (int32_t i = 0; i < c->graph->count; i++) {
         const dro__node *node = &c->graph->nodes[i];
-        for (int k = 0; c->needed[i] && k < node->input_count; k++)
-            if (node->inputs[k] == input)
-                fits = fits && node->op == DRO__OP_CONV && fits_conv3(c, node, PADDED);
+        for (int k = 0; c->needed[i] && k < node->input_count; k++) {
+            if (node->inputs[k] != value)
+                continue;
+            int to = node->op == DRO__OP_AFFINE           ? padded(c, i)
+                     : node->op != DRO__OP_CONV           ? v->channels
+                     : folds(c, node)                     ? v->channels
+                     : fits_conv3(c, node, OWN) && k == 0 ? OWN
+                                                          : word;
+            wanted = to < wanted ? to : wanted;
+        }
     }
-    if (!fits || v->extent.height * v->extent.width == 1)
-        return;
-    v->stored = PADDED;
-    v->size = (size_t)PADDED * (size_t)v->extent.height * (size_t)v->extent.width;
+    bool image = v->height * v->width > 1 && wanted > v->channels;
+    return image ? wanted : v->channels;
+}
+
+static void pad(dro__gvalue *v, int stored)
+{
+    v->stored = stored;
+    v->size = (size_t)stored * (size_t)v->extent.height * (size_t)v->extent.width;
+}
+
+/* The image as a convolution of stride 2 reads it. */
+static int32_t folded(compiler *c, int32_t value, const dro__node *node, dro_window *window)
+{
+    const dro__gvalue *v = &c->out->values[value];
+    int32_t made = c->out->value_count++, side[2] = {node->height, node->width};
+    int word = v->bf16 ? 8 : 4, channels = 4 * v->extent.channels;
+    for (int k = 0; k < 2; k++) {
+        window->kernel[k] = (node->window.pad[k] % 2 + node->window.kernel[k] + 1) / 2;
+        window->stride[k] = 1;
+        window->pad[k] = 0;
+        side[k] += window->kernel[k] - 1;
+    }
+    c->out->values[made] = value_of(channels, side[0], side[1], v->bf16);
+    pad(&c->out->values[made], (channels + word - 1) / word * word);
+    dro__gop *op = next_op(c, DRO__RUN_FOLD, made);
+    op->input_count = 1;
+    op->in[0] = value;
+    op->window = node->window;
+    return made;
 }
 
 static dro_status make_tail(compiler *c, dro__gop *op, const dro__gtail *found)
@@ -196,14 +246,26 @@ static dro_status emit(compiler *c, int32_t i, const dro__gtail *found)
         int form = wanted_form(c, node);
         inputs[k] = form < 0 ? node->inputs[k] : in_form(c, node->inputs[k], form);
     }
+    dro_window window = node->window;
+    bool fold = folds(c, node);
+    if (fold)
+        inputs[0] = folded(c, inputs[0], node, &window);
     dro__gop *op = next_op(c, DRO__RUN_NODE, i);
     c->out->values[i] = value_of(last->channels, last->height, last->width, narrow(c, node));
     c->out->values[i].wants = last->grad;
+    if (node->op == DRO__OP_AFFINE)
+        pad(&c->out->values[i], c->out->values[inputs[0]].stored);
     op->index = first;
     op->node = node;
+    op->window = window;
+    op->folded = fold;
     op->back = c->out->training && last->grad;
     op->input_count = node->input_count;
     memcpy(op->in, inputs, sizeof inputs);
+    const dro_window *k = &node->window;
+    if (node->op == DRO__OP_MAX_POOL && (int64_t)k->kernel[0] * k->kernel[1] > UINT16_MAX)
+        return dro__fail(c->net->ctx, DRO_ERR_UNSUPPORTED, "a max pool of %d x %d is too large",
+                         (int)k->kernel[0], (int)k->kernel[1]);
     op->own = node->op == DRO__OP_CONV && fits_conv3(c, node, c->out->values[inputs[0]].stored);
     return chain ? make_tail(c, op, found) : DRO_OK;
 }
@@ -233,7 +295,7 @@ static dro_status emit_all(compiler *c)
             continue;
         }
         c->out->values[i] = value_of(node->channels, node->height, node->width, narrow(c, node));
-        pad_input(c, i);
+        pad(&c->out->values[i], padded(c, i));
     }
     dro__free(found);
     for (int h = 0; status == DRO_OK && h < DRO__HEADS; h++) {
@@ -265,6 +327,7 @@ static void count_uses(dro__gprogram *p)
     for (int32_t i = 0; i < p->op_count; i++) {
         dro__gvalue *v = &p->values[p->ops[i].end];
         const dro__gtail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
+        v->op = i;
         v->lazy = tail && tail->deferred && tail->conv && tail->residual < 0 && v->readers == 1;
     }
 }
@@ -302,16 +365,50 @@ static void find_fillers(dro__gprogram *p)
     }
 }
 
+/* Whether an operation can write its value with a stride, and read its slope so. */
+static bool may_be_slice(const dro__gprogram *p, const dro__gop *op)
+{
+    const dro__gvalue *v = &p->values[op->end];
+    if (op->kind != DRO__RUN_NODE || op->own || v->lazy || v->filler >= 0)
+        return false;
+    if (v->tail < 0)
+        return op->node->op == DRO__OP_MAX_POOL || op->node->op == DRO__OP_AVG_POOL;
+    const dro__gtail *tail = &p->tails[v->tail]; /* its z lies elsewhere */
+    return tail->norm || tail->relu || tail->residual >= 0 || tail->conv->has_bias;
+}
+
+/* What only a concatenation reads is written where it will be. */
+static void find_slices(dro__gprogram *p)
+{
+    enum { ONE_READER = 2 }; /* of one that needs it in memory */
+    for (int32_t i = 0; i < p->op_count; i++) {
+        const dro__gop *op = &p->ops[i];
+        if (op->kind != DRO__RUN_NODE || op->node->op != DRO__OP_CONCAT)
+            continue;
+        for (int k = 0, at = 0; k < op->input_count; k++) {
+            dro__gvalue *v = &p->values[op->in[k]];
+            if (v->readers == ONE_READER && v->op >= 0 && v->bf16 == p->values[op->end].bf16 &&
+                v->stored == v->extent.channels && may_be_slice(p, &p->ops[v->op]))
+                v->whole = op->end, v->at = at;
+            at += v->extent.channels;
+        }
+    }
+}
+
 /* One block for what all tails gather: the forward pass's, then the backward pass's. */
 static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
 {
     size_t count = 0;
+    p->tail_room = dro__cuda_alloc(DRO__TAIL_ROOM, 1);
+    if (!p->tail_room)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+    cudaMemset(p->tail_room, 0, DRO__TAIL_ROOM);
     for (int pass = 0; pass < 2; pass++) {
         count = 0;
         for (int32_t k = 0; k < p->tail_count; k++) {
             dro__numbers *n = &p->tails[k].numbers;
             if (pass)
-                n->sums = p->sums + count, n->back = p->back + count;
+                n->sums = p->sums + count, n->back = p->back + count, n->room = p->tail_room;
             count += 2 * DRO__PARTS * (size_t)n->channels;
         }
         if (pass)
@@ -322,7 +419,6 @@ static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
         p->back = p->sums + count;
     }
     p->sums_bytes = count * sizeof(double);
-    find_fillers(p);
     return DRO_OK;
 }
 
@@ -337,7 +433,7 @@ static void compiler_free(compiler *c)
 
 dro_status dro__gprogram_create(dro__cuda_network *net, bool training)
 {
-    enum { MORE = 3 }; /* every value may be converted twice */
+    enum { MORE = 4 }; /* every value may be converted twice and folded */
     size_t count = (size_t)net->graph->count;
     dro__gprogram *out = &net->program[training];
     compiler c = {.net = net, .graph = net->graph, .out = out};
@@ -364,6 +460,8 @@ dro_status dro__gprogram_create(dro__cuda_network *net, bool training)
     }
     if (status == DRO_OK) {
         count_uses(out);
+        find_fillers(out);
+        find_slices(out);
         status = make_sums(net, out);
     }
     compiler_free(&c);
@@ -376,52 +474,9 @@ void dro__gprogram_destroy(dro__gprogram *p)
         dro__cuda_free(p->tails[k].numbers.mean); /* the first of its arrays */
     }
     dro__cuda_free(p->sums);
+    dro__cuda_free(p->tail_room);
     dro__free(p->values);
     dro__free(p->tails);
     dro__free(p->ops);
     dro__cuda_free(p->memory);
-}
-
-/* ---- memory ---- */
-
-/* The next piece of a block; NULL base: only counts. */
-static void *take(char *base, size_t *used, size_t bytes)
-{
-    enum { ALIGN = 256 };
-    void *at = base ? base + *used : NULL;
-    *used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    return at;
-}
-
-static size_t lay_out(dro__gprogram *p, size_t room, char *base)
-{
-    size_t used = 0;
-    for (int32_t i = -1; i < p->op_count; i++) {
-        int32_t end = i < 0 ? 0 : p->ops[i].end; /* the input first */
-        dro__gvalue *v = &p->values[end];
-        dro__gtail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
-        size_t bytes = room * v->size * (v->bf16 ? 2 : 4);
-        v->data = v->lazy ? NULL : take(base, &used, bytes);
-        v->grad = p->training && v->wants ? take(base, &used, bytes) : NULL;
-        if (tail && tail->conv)
-            tail->z = tail->deferred ? take(base, &used, bytes) : v->data;
-    }
-    return used;
-}
-
-dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room)
-{
-    if (room <= p->room)
-        return DRO_OK;
-    dro__cuda_free(p->memory);
-    p->room = 0;
-    size_t bytes = lay_out(p, room, NULL);
-    p->memory = dro__cuda_alloc(bytes, 1);
-    if (!p->memory)
-        return dro__fail(net->ctx, DRO_ERR_MEMORY,
-                         "the GPU has no memory for a batch of %zu: %zu MiB are needed", room,
-                         bytes >> 20);
-    lay_out(p, room, p->memory);
-    p->room = room;
-    return DRO_OK;
 }

@@ -87,6 +87,121 @@ static __device__ __forceinline__ void write8(float *to, const float *x)
     ((float4 *)to)[1] = make_float4(x[4], x[5], x[6], x[7]);
 }
 
+/* ---- a value as rows of channels, some channels at a time ----
+ *
+ * How a kernel reads: eight bfloat16 or four floats, 16 bytes either way, or one element of any kind. `sum` is what
+ * adding up within a thread is done in. */
+
+struct eights {
+    enum { V = 8 };
+    typedef uint4 raw;
+    typedef float sum;
+    static __device__ __forceinline__ raw load(const dro__typed &v, size_t i)
+    {
+        return *(const uint4 *)((const __nv_bfloat16 *)v.p + i);
+    }
+    static __device__ __forceinline__ void open(const raw &r, float *x) { open8(r, x); }
+    static __device__ __forceinline__ void store(const dro__typed &v, size_t i, const float *x)
+    {
+        *(uint4 *)((__nv_bfloat16 *)v.p + i) = close8(x);
+    }
+};
+
+struct fours {
+    enum { V = 4 };
+    typedef float4 raw;
+    typedef double sum;
+    static __device__ __forceinline__ raw load(const dro__typed &v, size_t i)
+    {
+        return *(const float4 *)((const float *)v.p + i);
+    }
+    static __device__ __forceinline__ void open(const raw &r, float *x)
+    {
+        x[0] = r.x, x[1] = r.y, x[2] = r.z, x[3] = r.w;
+    }
+    static __device__ __forceinline__ void store(const dro__typed &v, size_t i, const float *x)
+    {
+        *(float4 *)((float *)v.p + i) = make_float4(x[0], x[1], x[2], x[3]);
+    }
+};
+
+struct ones {
+    enum { V = 1 };
+    typedef float raw;
+    typedef double sum;
+    static __device__ __forceinline__ raw load(const dro__typed &v, size_t i)
+    {
+        return read_at(v, i);
+    }
+    static __device__ __forceinline__ void open(const raw &r, float *x) { x[0] = r; }
+    static __device__ __forceinline__ void store(const dro__typed &v, size_t i, const float *x)
+    {
+        write_at(v, i, x[0]);
+    }
+};
+
+/* Whether a value, which may be none, can be read 16 bytes at a time. */
+static inline bool in_words(const dro__typed &v, int bf16)
+{
+    int each = bf16 ? (int)eights::V : (int)fours::V;
+    return !v.p || (v.bf16 == bf16 && v.stride % each == 0 && (size_t)v.p % 16 == 0);
+}
+
+/* Rows that lie one after another unless it says otherwise. */
+static inline void dense(dro__typed *v, int channels)
+{
+    v->stride = v->stride ? v->stride : channels;
+}
+
+/* How rows of channels are shared out: a block has `wide` groups of V channels and THREADS / wide rows at a time;
+ * `tiles` blocks lie side by side, `chunks` go down the rows together. A thread keeps its channels. */
+struct sharing {
+    int wide, tiles, chunks;
+};
+
+template <typename W> static sharing share(size_t rows, int channels, int parts, int blocks)
+{
+    const int most = W::V == 1 ? 128 : 32, least = 4; /* rows for a thread, so that a block pays */
+    int groups = (channels + W::V - 1) / W::V;
+    sharing s;
+    s.tiles = (groups + most - 1) / most;
+    s.wide = (groups + s.tiles - 1) / s.tiles;
+    size_t each = (size_t)(THREADS / s.wide) * least, enough = (rows + each - 1) / each;
+    int fit = blocks / (s.tiles * parts);
+    s.chunks = fit < 1 ? 1 : enough < (size_t)fit ? (int)(enough < 1 ? 1 : enough) : fit;
+    return s;
+}
+
+/* A thread's channels, from c on, and its rows: for (; i < to; i += step). */
+struct walk {
+    int c, row;
+    bool on;
+    size_t i, to, step;
+};
+
+template <typename W>
+static __device__ __forceinline__ walk begin_walk(size_t from, size_t to, int channels, int wide)
+{
+    walk w;
+    int tall = THREADS / wide;
+    w.row = threadIdx.x / wide;
+    w.c = (blockIdx.x * wide + threadIdx.x % wide) * W::V;
+    w.on = w.row < tall && w.c < channels;
+    w.i = from + (size_t)blockIdx.y * tall + w.row;
+    w.to = w.on ? to : 0;
+    w.step = (size_t)gridDim.y * tall;
+    return w;
+}
+
+template <typename W>
+static __device__ __forceinline__ walk walk_part(const dro__parts &parts, int area, int channels,
+                                                 int wide)
+{
+    int part = blockIdx.z;
+    return begin_walk<W>((size_t)parts.first[part] * area, (size_t)parts.first[part + 1] * area,
+                         channels, wide);
+}
+
 /* ReLU that lets NaN through. */
 static __device__ __forceinline__ float relu_of(float x)
 {

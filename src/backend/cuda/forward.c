@@ -1,7 +1,7 @@
 /* The forward pass: queues every operation of a program. */
 #include "net.h"
 
-static const dro__typed none = {NULL, 0};
+static const dro__typed none = {NULL, 0, 0};
 
 static dro__gpu_window window_of(const dro__node *node)
 {
@@ -80,15 +80,19 @@ static void run_tail(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     dro__gvalue *v = &p->values[op->end];
     dro__gtail *tail = &p->tails[v->tail];
     const dro__gvalue *source = tail->source < 0 ? NULL : &p->values[tail->source];
-    dro__typed z = source ? dro__typed_of(source, source->data) : dro__typed_of(v, tail->z);
+    dro__typed z = source ? dro__data_of(p, source) : dro__typed_of(v, tail->z);
     if (tail->deferred) {
+        bool later = v->lazy || v->filler >= 0; /* a reader makes the numbers */
+        dro__norm_source from = dro__norm_source_of(net, tail);
         if (!op->own)
-            dro__gpu_sums(net->stream, net->parts, v->extent, z, tail->numbers);
-        if (v->lazy || v->filler >= 0)
+            dro__gpu_moments(net->stream, net->parts, v->extent, z, tail->numbers,
+                             later ? NULL : &from);
+        if (later)
             return;
         net->chained = false;
-        dro__gpu_finish_forward(net->stream, net->parts, v->extent.height * v->extent.width,
-                                tail->numbers, dro__norm_source_of(net, tail));
+        if (op->own)
+            dro__gpu_finish_forward(net->stream, net->parts, v->extent.height * v->extent.width,
+                                    tail->numbers, from);
     }
     bool nothing = !tail->norm && !tail->relu && tail->residual < 0 && !tail->conv->has_bias;
     if (nothing)
@@ -96,8 +100,7 @@ static void run_tail(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     net->chained = false;
     const dro__gvalue *residual = tail->residual < 0 ? NULL : &p->values[tail->residual];
     dro__gpu_apply(net->stream, net->parts, v->extent, z, tail->numbers,
-                   residual ? dro__typed_of(residual, residual->data) : none, tail->relu,
-                   dro__typed_of(v, v->data));
+                   residual ? dro__data_of(p, residual) : none, tail->relu, dro__data_of(p, v));
 }
 
 static void run_conv(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
@@ -120,10 +123,19 @@ static void run_concat(dro__cuda_network *net, dro__gprogram *p, const dro__gop 
     const dro__gvalue *out = &p->values[op->end];
     for (int k = 0, at = 0; k < op->input_count; k++) {
         const dro__gvalue *in = &p->values[op->in[k]];
-        dro__gpu_concat(net->stream, dro__call_size(net), in->extent, out->extent.channels, at,
-                        dro__typed_of(in, in->data), dro__typed_of(out, out->data));
+        if (in->whole < 0)
+            dro__gpu_concat(net->stream, dro__call_size(net), in->extent, out->extent.channels, at,
+                            dro__typed_of(in, in->data), dro__typed_of(out, out->data));
         at += in->extent.channels;
     }
+}
+
+static void run_fold(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
+{
+    const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    int before[2] = {(op->window.pad[0] + 1) / 2, (op->window.pad[1] + 1) / 2};
+    dro__gpu_fold(net->stream, dro__call_size(net), in->extent, dro__data_of(p, in), before,
+                  out->extent, dro__data_of(p, out));
 }
 
 static void run_dropout(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
@@ -142,7 +154,7 @@ static void run_node(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
 {
     const dro__node *node = op->node;
     const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
-    dro__typed x = dro__typed_of(in, in->data), y = dro__typed_of(out, out->data);
+    dro__typed x = dro__data_of(p, in), y = dro__data_of(p, out);
     cudaStream_t s = net->stream;
     int n = dro__call_size(net);
     switch (node->op) {
@@ -156,9 +168,10 @@ static void run_node(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
         dro__blas_linear_forward(net, p, op);
         return;
     case DRO__OP_MAX_POOL:
+        dro__gpu_max_pool(s, n, in->extent, out->extent, window_of(node), x, y, out->chosen);
+        return;
     case DRO__OP_AVG_POOL:
-        dro__gpu_pool(s, n, in->extent, out->extent, window_of(node), node->op == DRO__OP_MAX_POOL,
-                      x, y);
+        dro__gpu_avg_pool(s, n, in->extent, out->extent, window_of(node), x, y);
         return;
     case DRO__OP_GLOBAL_POOL:
         dro__gpu_global_pool(s, n, in->extent, x, y);
@@ -233,6 +246,8 @@ void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p)
             run_node(net, p, op);
         else if (op->kind == DRO__RUN_CONVERT)
             dro__gpu_add(s, (size_t)dro__call_size(net) * in->size, x, none, y);
+        else if (op->kind == DRO__RUN_FOLD)
+            run_fold(net, p, op);
         else
             dro__gpu_flatten(s, dro__call_size(net), in->extent, x, y);
     }

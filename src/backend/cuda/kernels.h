@@ -17,6 +17,7 @@ extern "C" {
 typedef struct dro__typed {
     void *p; /* NULL: none */
     int bf16;
+    int stride; /* elements from one pixel to the next; 0: as many as it has channels */
 } dro__typed;
 
 /* The examples of a call: part k is first[k] .. first[k+1] - 1. */
@@ -38,7 +39,11 @@ typedef struct dro__numbers {
     int channels;
     float *mean, *inverse, *scale, *shift, *p, *q, *r;
     double *sums, *back;
+    void *
+        room; /* DRO__TAIL_ROOM bytes, 0 before, of one stream: what the blocks of a kernel gather */
 } dro__numbers;
+
+enum { DRO__TAIL_ROOM = 2 << 20 };
 
 /* What a batch norm's numbers are made of. Pointers are NULL where there is none. */
 typedef struct dro__norm_source {
@@ -57,21 +62,33 @@ typedef struct dro__norm_grads {
 /* ---- tails.cu ---- */
 
 void dro__gpu_constants(cudaStream_t s, dro__numbers n, dro__norm_source from);
-void dro__gpu_sums(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z, dro__numbers n);
+/* The sums of z and z^2, and what follows from them when `from` is not NULL. */
+void dro__gpu_moments(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z, dro__numbers n,
+                      const dro__norm_source *from);
+/* The same from sums that are there already. */
 void dro__gpu_finish_forward(cudaStream_t s, dro__parts parts, int area, dro__numbers n,
                              dro__norm_source from);
 /* y = act((z - mean) * scale + shift + residual) */
 void dro__gpu_apply(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z, dro__numbers n,
                     dro__typed residual, int relu, dro__typed y);
-/* g = slope where y > 0 (relu), and the sums of g and of g (z - mean); z, y may be none. */
-void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed slope, dro__typed y,
-                    dro__typed z, int relu, dro__numbers n, dro__typed g);
-/* batch: the statistics were the batch's. */
+
+/* Closes a slope: g = slope + more where the ReLU was open; the sums of g and of g (z - mean), and what follows from
+ * them. Values may be none; g none: it is not kept. */
+typedef struct dro__closing {
+    dro__typed slope, more, y, z, g;
+    int relu;   /* open where y > 0, or, without y, where the tail of z is */
+    int finish; /* the numbers are made here and not by a reader */
+    int batch;  /* the statistics were the batch's */
+    dro__norm_grads grads;
+} dro__closing;
+void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e, const dro__closing *c,
+                    dro__numbers n);
+/* The same from sums that are there already. */
 void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int area, int batch, dro__numbers n,
                               dro__norm_grads grads);
-/* dz = p g + q (z - mean) + r + add; z may be none. */
+/* dz = p g + q (z - mean) + r + add, g only where the tail of z is open (relu); z, add may be none. */
 void dro__gpu_slope(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed g, dro__typed z,
-                    dro__numbers n, dro__typed add, dro__typed dz);
+                    int relu, dro__numbers n, dro__typed add, dro__typed dz);
 
 /* ---- layers.cu: y from x; and dx = add + what dy gives, add may be none ---- */
 
@@ -87,13 +104,6 @@ void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, dro__typed d
 void dro__gpu_dropout(cudaStream_t s, int n, dro__extent e, float rate, int layer,
                       const uint64_t *keys, dro__typed x, dro__typed add, dro__typed y);
 void dro__gpu_add(cudaStream_t s, size_t count, dro__typed a, dro__typed b, dro__typed y);
-void dro__gpu_pool(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
-                   int max, dro__typed x, dro__typed y);
-void dro__gpu_pool_back(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
-                        int max, dro__typed x, dro__typed dy, dro__typed add, dro__typed dx);
-void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro__typed x, dro__typed y);
-void dro__gpu_global_pool_back(cudaStream_t s, int n, dro__extent in, dro__typed dy, dro__typed add,
-                               dro__typed dx);
 /* Channels of `part` into those of `whole` from `at` on; back the other way. */
 void dro__gpu_concat(cudaStream_t s, int n, dro__extent part, int whole, int at, dro__typed x,
                      dro__typed y);
@@ -110,6 +120,21 @@ void dro__gpu_flatten_back(cudaStream_t s, int n, dro__extent e, dro__typed dy, 
 void dro__gpu_rows_bias(cudaStream_t s, int n, int outputs, const float *bias, float *y);
 void dro__gpu_columns(cudaStream_t s, dro__parts parts, int outputs, const float *dy,
                       float *const *sums);
+
+/* ---- pool.cu ---- */
+
+/* chosen: for a largest value, which of the window's elements it is, (examples, height, width, channels) of y;
+ * NULL: not kept. */
+void dro__gpu_max_pool(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
+                       dro__typed x, dro__typed y, uint16_t *chosen);
+void dro__gpu_avg_pool(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
+                       dro__typed x, dro__typed y);
+/* chosen NULL: of an average */
+void dro__gpu_pool_back(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
+                        const uint16_t *chosen, dro__typed dy, dro__typed add, dro__typed dx);
+void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro__typed x, dro__typed y);
+void dro__gpu_global_pool_back(cudaStream_t s, int n, dro__extent in, dro__typed dy, dro__typed add,
+                               dro__typed dx);
 
 /* ---- loss.cu ---- */
 
@@ -130,22 +155,31 @@ void dro__gpu_loss_back(cudaStream_t s, int n, int outputs, const float *coef, c
 /* ---- weights.cu: between w and what the convolutions read ---- */
 
 typedef enum dro__pack_kind {
-    DRO__PACK_CUDNN, /* (out, kernel, in) */
+    DRO__PACK_CUDNN,  /* (out, kernel, in) */
+    DRO__PACK_FOLDED, /* the same for a folded image, fold.cu */
     DRO__PACK_TAPS /* (kernel, out, in), and behind it for the data gradient (kernel turned, in, out) */
 } dro__pack_kind;
 
 typedef struct dro__packing {
     dro__pack_kind kind;
-    int out, in, taps; /* in, out: of the parameters */
-    int stored_in;     /* as packed, the rest 0 */
-    const float *from; /* (out, in, taps) */
+    int out, in, taps;                 /* in, out: of the parameters */
+    int stored_in;                     /* as packed, the rest 0 */
+    int kernel[2], folded[2], lead[2]; /* folded: see fold.cu; taps are of the folded kernel */
+    const float *from;                 /* (out, in, taps) */
     dro__typed to;
 } dro__packing;
 
 /* table: (count) in device memory; largest: the most pairs of channels of one of them. */
 void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest);
-/* dw (out, taps, in) into grad (out, in, taps) */
-void dro__gpu_unpack(cudaStream_t s, int out, int in, int taps, dro__typed dw, float *grad);
+/* Gradients the other way: of each, `to`, as packed, into `from`, as the parameters are. */
+void dro__gpu_unpack(cudaStream_t s, int count, const dro__packing *table);
+
+/* ---- fold.cu ---- */
+
+/* x (n, height, width, channels) into y (n, out, 4 channels and zeros), `before` folded rows and columns of zeros
+ * first. */
+void dro__gpu_fold(cudaStream_t s, int n, dro__extent in, dro__typed x, const int *before,
+                   dro__extent out, dro__typed y);
 
 /* ---- images.cu ---- */
 

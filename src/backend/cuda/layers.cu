@@ -42,73 +42,101 @@ static __device__ size_t plain(const place &p, const dro__extent &e)
 
 /* ---- input, affine, ReLU, dropout, add ---- */
 
-static __global__ void input_kernel(size_t count, size_t first, dro__extent e, dro__extent stored,
-                                    const float *x, dro__typed y)
+static __global__ void input_kernel(size_t count, size_t first, dro__extent e, const float *x,
+                                    dro__typed y)
 {
     for (size_t i = FIRST; i < count; i += STEP) {
-        place p = find(i, stored);
-        float v = p.ch < e.channels ? x[p.n * SIZE(e) + plain(p, e)] : 0;
-        write_at(y, first * SIZE(stored) + i, v);
+        place p = find(i, e);
+        write_at(y, first * SIZE(e) + i, x[p.n * SIZE(e) + plain(p, e)]);
     }
 }
 
-/* A pixel of 16 channels to a thread: the planes are read side by side, the channels written at once. */
-static __global__ void input16_kernel(size_t count, size_t first, dro__extent e, const float *x,
-                                      dro__typed y)
+/* A pixel of few channels to a thread: the planes are read side by side. */
+static __global__ void input_few_kernel(size_t count, size_t first, dro__extent e, int stored,
+                                        const float *x, dro__typed y)
 {
     unsigned area = e.height * e.width;
     for (size_t i = FIRST; i < count; i += STEP) {
         unsigned n = (unsigned)i / area, p = (unsigned)i % area;
-        float v[16] = {0};
-#pragma unroll
-        for (int c = 0; c < 16; c++)
-            if (c < e.channels)
-                v[c] = x[((size_t)n * e.channels + c) * area + p];
-        size_t to = (first * area + i) * 16;
-        if (!y.bf16) {
-#pragma unroll
-            for (int c = 0; c < 16; c += 4)
-                *(float4 *)((float *)y.p + to + c) =
-                    make_float4(v[c], v[c + 1], v[c + 2], v[c + 3]);
-            continue;
-        }
-#pragma unroll
-        for (int c = 0; c < 16; c += 8) {
-            uint4 raw;
-            __nv_bfloat162 *h = (__nv_bfloat162 *)&raw;
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                h[k] = __floats2bfloat162_rn(v[c + 2 * k], v[c + 2 * k + 1]);
-            *(uint4 *)((__nv_bfloat16 *)y.p + to + c) = raw;
+        for (int c = 0; c < stored; c++) {
+            float v = c < e.channels ? x[((size_t)n * e.channels + c) * area + p] : 0;
+            write_at(y, (first * area + i) * stored + c, v);
         }
     }
 }
 
+/* The same with S channels, written at once. */
+template <typename W, int S>
+static __global__ void input_pixels_kernel(size_t count, size_t first, dro__extent e,
+                                           const float *x, dro__typed y)
+{
+    unsigned area = e.height * e.width;
+    for (size_t i = FIRST; i < count; i += STEP) {
+        unsigned n = (unsigned)i / area, p = (unsigned)i % area;
+        float v[S];
+#pragma unroll
+        for (int c = 0; c < S; c++)
+            v[c] = c < e.channels ? x[((size_t)n * e.channels + c) * area + p] : 0;
+#pragma unroll
+        for (int c = 0; c < S; c += W::V)
+            W::store(y, (first * area + i) * S + c, v + c);
+    }
+}
+
+#define INPUT(W, S) input_pixels_kernel<W, S>
+
 extern "C" void dro__gpu_input(cudaStream_t s, int first, int count, dro__extent e, int stored,
                                const float *x, dro__typed y)
 {
-    dro__extent to = e;
-    to.channels = stored;
-    size_t total = count * SIZE(to);
-    if (stored == 16)
-        RUN(input16_kernel, total / 16, (size_t)first, e, x, y);
+    size_t pixels = (size_t)count * e.height * e.width, at = (size_t)first;
+    if (stored == 16 && y.bf16)
+        RUN(INPUT(eights, 16), pixels, at, e, x, y);
+    else if (stored == 16)
+        RUN(INPUT(fours, 16), pixels, at, e, x, y);
+    else if (stored == 8 && y.bf16)
+        RUN(INPUT(eights, 8), pixels, at, e, x, y);
+    else if (stored == 4 && !y.bf16)
+        RUN(INPUT(fours, 4), pixels, at, e, x, y);
+    else if (stored <= 16)
+        RUN(input_few_kernel, pixels, at, e, stored, x, y);
     else
-        RUN(input_kernel, total, (size_t)first, e, to, x, y);
+        RUN(input_kernel, count * SIZE(e), at, e, x, y);
 }
 
-static __global__ void affine_kernel(size_t count, int channels, const float *scale,
+/* Padded channels, if there are any, become 0. */
+template <typename W>
+static __global__ void affine_kernel(size_t count, int channels, int stored, const float *scale,
                                      const float *shift, dro__typed x, dro__typed add, dro__typed y)
 {
     for (size_t i = FIRST; i < count; i += STEP) {
-        int c = (int)(i % channels);
-        write_at(y, i, scale[c] * read_at(x, i) + (shift ? shift[c] : 0) + read_or_0(add, i));
+        size_t at = i * W::V;
+        int c = (int)(at >> 32 ? at % stored : (unsigned)at % (unsigned)stored);
+        float v[W::V], more[W::V] = {0};
+        W::open(W::load(x, at), v);
+        if (add.p)
+            W::open(W::load(add, at), more);
+#pragma unroll
+        for (int k = 0; k < W::V; k++) {
+            v[k] = (c < channels ? scale[c] * v[k] + (shift ? shift[c] : 0) : 0) + more[k];
+            c = c + 1 < stored ? c + 1 : 0;
+        }
+        W::store(y, at, v);
     }
 }
 
 extern "C" void dro__gpu_affine(cudaStream_t s, int n, dro__extent e, const float *scale,
                                 const float *shift, dro__typed x, dro__typed add, dro__typed y)
 {
-    RUN(affine_kernel, n * SIZE(e), e.channels, scale, shift, x, add, y);
+    int stored = x.stride ? x.stride : e.channels;
+    size_t count = (size_t)n * e.height * e.width * stored;
+    x.stride = y.stride = add.stride = 8; /* one row of elements */
+    bool fits = in_words(x, y.bf16) && in_words(y, y.bf16) && in_words(add, y.bf16);
+    if (fits && y.bf16 && count % 8 == 0)
+        RUN(affine_kernel<eights>, count / 8, e.channels, stored, scale, shift, x, add, y);
+    else if (fits && !y.bf16 && count % 4 == 0)
+        RUN(affine_kernel<fours>, count / 4, e.channels, stored, scale, shift, x, add, y);
+    else
+        RUN(affine_kernel<ones>, count, e.channels, stored, scale, shift, x, add, y);
 }
 
 static __global__ void relu_kernel(size_t count, dro__typed x, dro__typed y)
@@ -137,15 +165,31 @@ extern "C" void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, d
     RUN(relu_back_kernel, count, x, dy, add, dx);
 }
 
+template <typename W>
 static __global__ void add_kernel(size_t count, dro__typed a, dro__typed b, dro__typed y)
 {
-    for (size_t i = FIRST; i < count; i += STEP)
-        write_at(y, i, read_at(a, i) + read_or_0(b, i));
+    for (size_t i = FIRST; i < count; i += STEP) {
+        float v[W::V], more[W::V] = {0};
+        W::open(W::load(a, i * W::V), v);
+        if (b.p)
+            W::open(W::load(b, i * W::V), more);
+#pragma unroll
+        for (int k = 0; k < W::V; k++)
+            v[k] += more[k];
+        W::store(y, i * W::V, v);
+    }
 }
 
 extern "C" void dro__gpu_add(cudaStream_t s, size_t count, dro__typed a, dro__typed b, dro__typed y)
 {
-    RUN(add_kernel, count, a, b, y);
+    a.stride = b.stride = y.stride = 8; /* one row of elements */
+    bool fits = in_words(a, y.bf16) && in_words(b, y.bf16) && in_words(y, y.bf16);
+    if (fits && y.bf16 && count % 8 == 0)
+        RUN(add_kernel<eights>, count / 8, a, b, y);
+    else if (fits && !y.bf16 && count % 4 == 0)
+        RUN(add_kernel<fours>, count / 4, a, b, y);
+    else
+        RUN(add_kernel<ones>, count, a, b, y);
 }
 
 /* As dro__random: see src/base/random.c. */
@@ -181,133 +225,6 @@ extern "C" void dro__gpu_dropout(cudaStream_t s, int n, dro__extent e, float rat
 {
     uint64_t stream = 0x64726f70 + ((uint64_t)(uint32_t)layer << 32); /* as net_loss.c */
     RUN(dropout_kernel, n * SIZE(e), e, rate, stream, keys, x, add, y);
-}
-
-/* ---- pooling ---- */
-
-/* The value of one window, and in *best which element of the plane is the largest. */
-static __device__ float window(const dro__typed &x, size_t n, int ch, int r, int c,
-                               const dro__extent &in, const dro__gpu_window &k, int max, int *best)
-{
-    float top = -INFINITY, sum = 0;
-    *best = -1;
-    for (int ky = 0; ky < k.kernel[0]; ky++)
-        for (int kx = 0; kx < k.kernel[1]; kx++) {
-            int row = r * k.stride[0] + ky - k.pad[0], col = c * k.stride[1] + kx - k.pad[1];
-            if (row < 0 || row >= in.height || col < 0 || col >= in.width)
-                continue;
-            float v = read_at(x, at(n, row, col, ch, in));
-            sum += v;
-            if (v > top || *best < 0 || isnan(v))
-                top = v, *best = row * in.width + col;
-        }
-    return max ? top : sum / (float)(k.kernel[0] * k.kernel[1]);
-}
-
-static __global__ void pool_kernel(size_t count, dro__extent in, dro__extent out, dro__gpu_window k,
-                                   int max, dro__typed x, dro__typed y)
-{
-    for (size_t i = FIRST; i < count; i += STEP) {
-        place p = find(i, out);
-        int best;
-        write_at(y, i, window(x, p.n, p.ch, p.r, p.c, in, k, max, &best));
-    }
-}
-
-extern "C" void dro__gpu_pool(cudaStream_t s, int n, dro__extent in, dro__extent out,
-                              dro__gpu_window k, int max, dro__typed x, dro__typed y)
-{
-    RUN(pool_kernel, n * SIZE(out), in, out, k, max, x, y);
-}
-
-/* Every window that holds the element gives its share. */
-static __global__ void pool_back_kernel(size_t count, dro__extent in, dro__extent out,
-                                        dro__gpu_window k, int max, dro__typed x, dro__typed dy,
-                                        dro__typed add, dro__typed dx)
-{
-    for (size_t i = FIRST; i < count; i += STEP) {
-        place p = find(i, in);
-        float sum = 0;
-        for (int ky = 0; ky < k.kernel[0]; ky++)
-            for (int kx = 0; kx < k.kernel[1]; kx++) {
-                int r = p.r + k.pad[0] - ky, c = p.c + k.pad[1] - kx, best;
-                if (r < 0 || c < 0 || r % k.stride[0] || c % k.stride[1])
-                    continue;
-                r /= k.stride[0], c /= k.stride[1];
-                if (r >= out.height || c >= out.width)
-                    continue;
-                float slope = read_at(dy, at(p.n, r, c, p.ch, out));
-                if (!max)
-                    sum += slope / (float)(k.kernel[0] * k.kernel[1]);
-                else if (window(x, p.n, p.ch, r, c, in, k, 1, &best),
-                         best == p.r * in.width + p.c)
-                    sum += slope;
-            }
-        write_at(dx, i, sum + read_or_0(add, i));
-    }
-}
-
-extern "C" void dro__gpu_pool_back(cudaStream_t s, int n, dro__extent in, dro__extent out,
-                                   dro__gpu_window k, int max, dro__typed x, dro__typed dy,
-                                   dro__typed add, dro__typed dx)
-{
-    RUN(pool_back_kernel, n * SIZE(in), in, out, k, max, x, dy, add, dx);
-}
-
-static __global__ void global_pool_kernel(size_t count, dro__extent in, dro__typed x, dro__typed y)
-{
-    int area = in.height * in.width;
-    for (size_t i = FIRST; i < count; i += STEP) {
-        size_t n = i / in.channels, c = i % in.channels;
-        float sum = 0;
-#pragma unroll 8
-        for (int p = 0; p < area; p++)
-            sum += read_at(x, (n * area + p) * in.channels + c);
-        write_at(y, i, sum / (float)area);
-    }
-}
-
-/* The same for up to 64 channels: a block for each example, the pixels shared out. */
-static __global__ void global_pool64_kernel(dro__extent in, dro__typed x, dro__typed y)
-{
-    __shared__ float room[THREADS];
-    int area = in.height * in.width, each = THREADS / in.channels, c = threadIdx.x % in.channels;
-    float sum = 0;
-    for (int p = threadIdx.x / in.channels; p < area; p += each)
-        sum += read_at(x, ((size_t)blockIdx.x * area + p) * in.channels + c);
-    room[threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.x >= in.channels)
-        return;
-    for (int k = 1; k < each; k++)
-        sum += room[k * in.channels + c];
-    write_at(y, (size_t)blockIdx.x * in.channels + c, sum / (float)area);
-}
-
-extern "C" void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro__typed x,
-                                     dro__typed y)
-{
-    if (in.channels <= 64 && THREADS % in.channels == 0) {
-        global_pool64_kernel<<<n, THREADS, 0, s>>>(in, x, y);
-        return;
-    }
-    RUN(global_pool_kernel, (size_t)n * in.channels, in, x, y);
-}
-
-static __global__ void global_pool_back_kernel(size_t count, dro__extent in, dro__typed dy,
-                                               dro__typed add, dro__typed dx)
-{
-    int area = in.height * in.width;
-    for (size_t i = FIRST; i < count; i += STEP) {
-        size_t n = i / in.channels / area, c = i % in.channels;
-        write_at(dx, i, read_at(dy, n * in.channels + c) / (float)area + read_or_0(add, i));
-    }
-}
-
-extern "C" void dro__gpu_global_pool_back(cudaStream_t s, int n, dro__extent in, dro__typed dy,
-                                          dro__typed add, dro__typed dx)
-{
-    RUN(global_pool_back_kernel, n * SIZE(in), in, dy, add, dx);
 }
 
 /* ---- moving channels and pixels ---- */

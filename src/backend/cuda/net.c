@@ -91,15 +91,9 @@ static dro_status make_packings(dro__cuda_network *net)
         const dro__gop *op = &p->ops[i];
         if (!op->node || op->node->op != DRO__OP_CONV)
             continue;
-        const dro__gvalue *in = &p->values[op->in[0]];
-        dro__packing t = {.kind = op->own ? DRO__PACK_TAPS : DRO__PACK_CUDNN,
-                          .out = op->node->channels,
-                          .in = in->extent.channels,
-                          .stored_in = in->stored,
-                          .taps = op->node->window.kernel[0] * op->node->window.kernel[1],
-                          .from = dro__parameters(net, op->node, op->node->weight)};
+        dro__packing t = dro__packing_of(net, p, op);
         size_t size = (size_t)t.out * (size_t)t.stored_in * (size_t)t.taps * (op->own ? 2 : 1);
-        t.to = (dro__typed){dro__cuda_alloc(size, net->bf16 ? 2 : 4), net->bf16};
+        t.to = (dro__typed){dro__cuda_alloc(size, net->bf16 ? 2 : 4), net->bf16, 0};
         net->packed[op->index] = t.to.p;
         size_t pairs = size / (size_t)t.taps;
         net->packing_largest = pairs > net->packing_largest ? pairs : net->packing_largest;
@@ -278,12 +272,9 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
     if (total > p->room)
         forget(net);
     DRO_TRY(dro__gprogram_place(net, p, total));
-    const void *was[] = {net->workspace, net->scratch, net->dw};
     for (int32_t i = 0; i < p->op_count; i++)
         if (p->ops[i].node && p->ops[i].node->op == DRO__OP_CONV && !p->ops[i].own)
             DRO_TRY(dro__dnn_prepare(net, p, &p->ops[i]));
-    if (was[0] != net->workspace || was[1] != net->scratch || was[2] != net->dw)
-        forget(net); /* what was recorded uses the old ones */
     return DRO_OK;
 }
 

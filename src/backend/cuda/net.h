@@ -20,14 +20,18 @@
 
 typedef struct dro__gvalue {
     dro__extent extent;
-    int stored; /* channels in memory: more than there are for an input that is padded */
+    int stored;    /* channels in memory: more than there are for an input that is padded */
+    int32_t whole; /* the concatenation that it is a slice of, from channel `at` on; -1: none */
+    int at;
     size_t size;
     bool bf16, wants; /* wants: something trained is below, so it has a slope */
     int32_t tail;     /* the tail that makes it, -1 */
+    int32_t op;       /* the operation that makes it, -1 */
     bool lazy;
     int32_t filler; /* the operation that keeps it while reading it, -1: it is kept before */
     int32_t readers;
-    void *data, *grad; /* (room, size) */
+    void *data, *grad; /* (room, size); a slice's data is inside the whole's */
+    uint16_t *chosen;  /* (room, size) of a max pool: which element was the largest */
     /* while the backward pass is walked */
     int32_t writers, left; /* who write its slope, in all and still to come */
     dro__typed slope;      /* what has come together so far; none: nothing */
@@ -37,11 +41,17 @@ typedef struct dro__gtail {
     const dro__node *conv, *norm; /* either may be NULL */
     bool relu, deferred;          /* deferred: the moments are the batch's */
     int32_t residual, source;     /* values, -1; source: what z is when there is no convolution */
-    void *z;                      /* deferred convolutions: their output */
+    void *z;                      /* the convolution's output; the value itself where it may be */
+    void *dz; /* its slope, where the value's slope is passed on to a residual */
     dro__numbers numbers;
 } dro__gtail;
 
-typedef enum dro__gkind { DRO__RUN_NODE, DRO__RUN_CONVERT, DRO__RUN_FLATTEN } dro__gkind;
+typedef enum dro__gkind {
+    DRO__RUN_NODE,
+    DRO__RUN_CONVERT,
+    DRO__RUN_FLATTEN,
+    DRO__RUN_FOLD /* two by two pixels become one of four times the channels: see fold.cu */
+} dro__gkind;
 
 typedef struct dro__gop {
     dro__gkind kind;
@@ -50,18 +60,31 @@ typedef struct dro__gop {
     int32_t end;           /* the value it makes */
     int input_count;
     int32_t in[DRO__NODE_INPUTS];
-    bool back, own; /* own: a convolution of conv3.h */
+    bool back, own, folded; /* own: a convolution of conv3.h; folded: of a folded image */
+    dro_window window; /* as the convolution sees it; a fold: of the convolution that reads it */
 } dro__gop;
 
-/* A convolution through cuDNN: descriptors and algorithms for the examples of one call. */
+typedef enum dro__dnn_kind { DRO__DNN_FORWARD, DRO__DNN_DATA, DRO__DNN_WEIGHT } dro__dnn_kind;
+
+/* What a plan of cuDNN was chosen for; compared as bytes. */
+typedef struct dro__dnn_shape {
+    int kind, count; /* dro__dnn_kind; examples */
+    int in, height, width, out, out_height, out_width;
+    int kernel[2], stride[2], pad[2];
+    int add; /* data gradient: it is added to what is there */
+} dro__dnn_shape;
+
+typedef struct dro__dnn_plan {
+    dro__dnn_shape shape;
+    cudnnBackendDescriptor_t plan;
+    size_t workspace;
+} dro__dnn_plan;
+
+/* A convolution through cuDNN: which plans it uses for the examples of one call; -1: none. */
 typedef struct dro__gconv {
-    cudnnTensorDescriptor_t x, z, part_x[2], part_z[2];
-    cudnnFilterDescriptor_t w;
-    cudnnConvolutionDescriptor_t conv;
-    cudnnConvolutionFwdAlgo_t forward;
-    cudnnConvolutionBwdDataAlgo_t data;
-    cudnnConvolutionBwdFilterAlgo_t weight[2];
-    int counts[3]; /* all, and each part: what the algorithms were chosen for */
+    int forward, data, data_add, weight[2];
+    void *dw[2];          /* gradients as cuDNN writes them, by part */
+    int ready, counts[3]; /* 1: evaluation, 2: training; examples in all and by part */
 } dro__gconv;
 
 typedef struct dro__gprogram {
@@ -76,6 +99,7 @@ typedef struct dro__gprogram {
     size_t room; /* examples */
     void *memory;
     double *sums, *back; /* of all tails: what the two passes gather */
+    void *tail_room;
     size_t sums_bytes;
 } dro__gprogram;
 
@@ -93,7 +117,9 @@ typedef struct dro__cuda_network {
     const dro__graph *graph;
     dro__net_memory memory;
     bool bf16;
-    cudnnHandle_t dnn;
+    cudnnHandle_t dnn, beside_dnn; /* beside: for weight gradients */
+    dro__dnn_plan *plans;
+    int plan_count, plan_room;
     cublasHandle_t blas;
     cudaStream_t side, other[DRO__BESIDE]; /* records; weight gradients beside the rest */
     cudaEvent_t fork, join;
@@ -108,8 +134,12 @@ typedef struct dro__cuda_network {
     dro__recording recordings[DRO__RECORDINGS];
     int next_recording;
     float *w, *grads[DRO__PARTS], *taken, *adjust;
-    void *workspace, *scratch, *dw; /* cuDNN's; a slope of z; a gradient as cuDNN writes it */
-    size_t workspace_size, scratch_size, dw_size;
+    void *workspace, *scratch, *dw; /* cuDNN's; a slope on its way; all that is in dro__gconv.dw */
+    dro__packing *unpackings; /* device (parts, those with a dw), the last operation's first */
+    int unpacking_count, written, unpacked; /* by part: in all; of this pass so far */
+    void *beside_workspace, *retired[64];   /* retired: outgrown blocks */
+    size_t workspace_size, scratch_size, beside_size;
+    int retired_count;
     float *partial[DRO__BESIDE]; /* weight gradients of our own convolutions, by block */
     /* by example, room_rows of them: what the host hands over and reads */
     size_t rows, row_room;
@@ -133,7 +163,7 @@ typedef struct dro__cuda_network {
 /* compile.c */
 dro_status dro__gprogram_create(dro__cuda_network *net, bool training);
 void dro__gprogram_destroy(dro__gprogram *p);
-/* Gives the values memory for so many examples. */
+/* place.c: gives the values memory for so many examples. */
 dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room);
 
 /* forward.c, backward.c: queue the whole pass on net->stream for net->parts */
@@ -151,24 +181,48 @@ void dro__line_close(dro__cuda_network *net);
 void dro__line_forget(struct dro__line *line); /* what was recorded; NULL is fine */
 extern const dro__net_queue dro__cuda_queue;
 
-/* library.c: cuDNN and cuBLAS; a failure is kept in net->failed */
+/* dnn_plan.c: the plan of a shape, found again or chosen by running it on x, w and z; -1: there is none */
+dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, const void *x,
+                         const void *w, const void *z, int *index);
+bool dro__dnn_execute(cudnnHandle_t handle, const dro__dnn_plan *p, const void *x, const void *w,
+                      const void *z, void *workspace);
+void dro__dnn_close(dro__cuda_network *net);
+
+/* library.c and dnn.c: cuDNN and cuBLAS; a failure in a pass is kept in net->failed */
 dro_status dro__library_open(dro__cuda_network *net);
 void dro__library_close(dro__cuda_network *net);
-/* Chooses algorithms for the parts of the call and makes room for them. */
+/* A larger block when the old one is too small. */
+dro_status dro__dnn_grow(dro__cuda_network *net, void **block, size_t *size, size_t need);
+/* Chooses plans for the parts of the call and makes room for them. */
 dro_status dro__dnn_prepare(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
 void dro__dnn_forward(dro__cuda_network *net, const dro__gop *op, const void *x, void *z);
+/* Whether the data gradient can be added to what is there. */
+bool dro__dnn_adds(const dro__cuda_network *net, const dro__gop *op);
 void dro__dnn_data(dro__cuda_network *net, const dro__gop *op, const void *dz, void *dx, bool add);
 void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
-                     const void *x, const void *dz);
+                     cudaStream_t stream, const void *x, const void *dz);
+/* Hands on the weight gradients that cuDNN has written and nobody has handed on. */
+void dro__dnn_hand_on(dro__cuda_network *net, cudaStream_t stream);
 void dro__blas_linear_forward(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
 void dro__blas_linear_back(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op,
                            const float *dy, float *dx);
 
+/* library.c: how the weights of a convolution are packed, `to` apart. */
+dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *p,
+                             const dro__gop *op);
+
 /* ---- small things ---- */
 
+/* Memory of a value's shape. */
 static inline dro__typed dro__typed_of(const dro__gvalue *v, void *memory)
 {
-    return (dro__typed){memory, v->bf16};
+    return (dro__typed){memory, v->bf16, v->stored};
+}
+
+/* The value itself, which may be a slice. */
+static inline dro__typed dro__data_of(const dro__gprogram *p, const dro__gvalue *v)
+{
+    return (dro__typed){v->data, v->bf16, v->whole < 0 ? v->stored : p->values[v->whole].stored};
 }
 
 static inline const float *dro__parameters(const dro__cuda_network *net, const dro__node *node,

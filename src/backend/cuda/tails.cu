@@ -1,4 +1,6 @@
-/* Tails: bias, batch norm, residual and ReLU. Sums are taken in double. */
+/* Tails: bias, batch norm, residual and ReLU. A value is rows (pixels) of channels; a thread keeps its channels and
+ * goes down the rows, so that a channel's numbers are read once. Sums come together in an order that is always
+ * the same: by thread, by block, and by the block that ends last. */
 #include "tails.cuh"
 
 /* ---- numbers ---- */
@@ -57,157 +59,408 @@ extern "C" void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int a
     finish_backward_kernel<<<grid, 64, 0, s>>>(parts, area, batch, n, grads);
 }
 
-/* ---- sums over the rows of a part: 32 channels and 8 rows at a time ---- */
+/* ---- sums over the rows of a part ---- */
 
-enum { LANES = 32, ROWS = 8 };
+enum { SUM_BLOCKS = 132 * 2, COUNTERS = 2048, GROUP = 16 }; /* as many blocks as run at once */
 
-/* Adds what the block has found for its channels. */
-static __device__ void add_sums(const dro__numbers &n, double *to, int part, int c, double a,
-                                double b)
+/* Whether this block is the last of so many to come here; then it sees what the others wrote. */
+static __device__ bool last_of(unsigned *counter, unsigned blocks)
 {
-    __shared__ double room[2][ROWS][LANES];
-    room[0][threadIdx.y][threadIdx.x] = a;
-    room[1][threadIdx.y][threadIdx.x] = b;
+    __shared__ bool last;
+    __threadfence();
     __syncthreads();
-    if (threadIdx.y > 1 || c >= n.channels)
-        return;
-    double sum = 0;
-    for (int k = 0; k < ROWS; k++)
-        sum += room[threadIdx.y][k][threadIdx.x];
-    atomicAdd(&to[(2 * part + threadIdx.y) * n.channels + c], sum);
-}
-
-static __global__ void sums_kernel(dro__parts parts, int area, dro__typed z, dro__numbers n)
-{
-    int c = blockIdx.x * LANES + threadIdx.x, part = blockIdx.z;
-    size_t from = (size_t)parts.first[part] * area, to = (size_t)parts.first[part + 1] * area;
-    double sum = 0, square = 0;
-    if (c < n.channels)
-        for (size_t i = from + blockIdx.y * ROWS + threadIdx.y; i < to; i += gridDim.y * ROWS) {
-            double x = (double)read_at(z, i * n.channels + c);
-            sum += x;
-            square += x * x;
-        }
-    add_sums(n, n.sums, part, c, sum, square);
-}
-
-static dim3 sums_grid(dro__parts parts, size_t area, int channels)
-{
-    size_t rows = area * (size_t)(parts.first[1] - parts.first[0]), most = (rows + 63) / 64;
-    return dim3((channels + LANES - 1) / LANES, (unsigned)(most < 256 ? most : 256), parts.count);
-}
-
-extern "C" void dro__gpu_sums(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z,
-                              dro__numbers n)
-{
-    int area = e.height * e.width;
-    sums_kernel<<<sums_grid(parts, area, n.channels), dim3(LANES, ROWS), 0, s>>>(parts, area, z, n);
-}
-
-static __global__ void close_kernel(dro__parts parts, int area, dro__typed slope, dro__typed y,
-                                    dro__typed z, int relu, dro__numbers n, dro__typed g)
-{
-    int c = blockIdx.x * LANES + threadIdx.x, part = blockIdx.z;
-    size_t from = (size_t)parts.first[part] * area, to = (size_t)parts.first[part + 1] * area;
-    double sum = 0, dot = 0;
-    if (c < n.channels) {
-        float mean = n.mean[part * n.channels + c], scale = n.scale[part * n.channels + c],
-              shift = n.shift[part * n.channels + c];
-        for (size_t i = from + blockIdx.y * ROWS + threadIdx.y; i < to; i += gridDim.y * ROWS) {
-            size_t at = i * n.channels + c;
-            float x = read_at(slope, at), off = read_or_0(z, at) - mean;
-            if (relu) {
-                float out = y.p ? read_at(y, at) : off * scale + shift;
-                x = out > 0 || isnan(out) ? x : 0;
-            }
-            write_at(g, at, x);
-            sum += (double)x;
-            dot += (double)x * (double)off;
-        }
+    if (threadIdx.x == 0) {
+        last = atomicAdd(counter, 1) == blocks - 1;
+        if (last)
+            *counter = 0;
     }
-    add_sums(n, n.back, part, c, sum, dot);
+    __syncthreads();
+    __threadfence();
+    return last;
 }
 
-extern "C" void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed slope,
-                               dro__typed y, dro__typed z, int relu, dro__numbers n, dro__typed g)
+/* The sums of `count` rows of columns, in the block's total. */
+template <typename real>
+static __device__ void sum_rows(const real *rows, int count, int columns, double *total)
 {
-    int area = e.height * e.width;
-    close_kernel<<<sums_grid(parts, area, n.channels), dim3(LANES, ROWS), 0, s>>>(
-        parts, area, slope, y, z, relu, n, g);
-}
-
-/* ---- element by element; eight channels to a thread where they fill whole words ---- */
-
-/* count: of eights; border: the first eight of the second part */
-template <typename T>
-static __global__ void apply8_kernel(unsigned count, unsigned border, const T *z, dro__numbers n,
-                                     const T *residual, int relu, T *y)
-{
-    unsigned eights = n.channels / 8;
-    for (unsigned i = FIRST; i < count; i += STEP) {
-        int at = (i >= border ? n.channels : 0) + i % eights * 8;
-        float x[8], mean[8], scale[8], shift[8], more[8] = {0};
-        read8(z + (size_t)i * 8, x);
-        if (residual)
-            read8(residual + (size_t)i * 8, more);
-        read8(n.mean + at, mean);
-        read8(n.scale + at, scale);
-        read8(n.shift + at, shift);
+    enum { DEEP = 16 };
+    const int each = columns < THREADS ? THREADS / columns : 1; /* threads for a column */
+    const int j = threadIdx.x, c = j % columns;
+    const int c2 = j + THREADS < columns ? j + THREADS : c; /* at most two columns for a thread */
+    double sum = 0, sum2 = 0;
+    for (int k = j / columns; j < each * columns && k < count; k += DEEP * each) {
+        real x[DEEP], y[DEEP];
 #pragma unroll
-        for (int k = 0; k < 8; k++) {
-            x[k] = (x[k] - mean[k]) * scale[k] + shift[k] + more[k];
-            x[k] = relu && x[k] <= 0 ? 0 : x[k];
+        for (int d = 0; d < DEEP; d++) {
+            size_t row = k + d * each < count ? k + d * each : k;
+            x[d] = __ldcg(&rows[row * columns + c]);
+            y[d] = __ldcg(&rows[row * columns + c2]);
         }
-        write8(y + (size_t)i * 8, x);
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            sum += k + d * each < count ? (double)x[d] : 0;
+            sum2 += k + d * each < count ? (double)y[d] : 0;
+        }
     }
+    if (j < each * columns)
+        total[j] = sum;
+    if (j + THREADS < columns)
+        total[j + THREADS] = sum2;
+    __syncthreads();
+    for (int k = 1; k < each && j < columns; k++)
+        total[j] += total[k * columns + j];
+    __syncthreads();
 }
 
-
-static __global__ void apply_kernel(dro__parts parts, size_t count, size_t size, dro__typed z,
-                                    dro__numbers n, dro__typed residual, int relu, dro__typed y)
+/* Each thread has two sums for each of its V channels. Adds them up over the block, then over groups of blocks,
+ * and then, in the last block of these channels (which returns true), over all: to[0, channels) and behind it. */
+template <typename W>
+static __device__ bool add_up(const dro__numbers &n, double *to, int wide, const walk &w,
+                              const typename W::sum *a, const typename W::sum *b)
 {
-    for (size_t i = FIRST; i < count; i += STEP) {
-        int at = part_of(parts, i / size) * n.channels + (int)(i % n.channels);
-        float x = (read_at(z, i) - n.mean[at]) * n.scale[at] + n.shift[at] + read_or_0(residual, i);
-        write_at(y, i, relu && x <= 0 ? 0 : x);
+    typedef typename W::sum real;
+    __shared__ real room[2 * THREADS * W::V];
+    __shared__ double total[2 * THREADS];
+    const int across = wide * W::V, columns = 2 * across, tall = THREADS / wide;
+    const int groups = (gridDim.y + GROUP - 1) / GROUP, group = blockIdx.y / GROUP;
+    const int tile = blockIdx.z * gridDim.x + blockIdx.x, first = group * GROUP;
+    const int members = min((int)gridDim.y - first, (int)GROUP);
+    unsigned *counters = (unsigned *)n.room + tile * (groups + 1);
+    real *kept = (real *)((unsigned *)n.room + COUNTERS);
+    kept += (size_t)tile * (gridDim.y + (groups > 1 ? groups : 0)) * columns;
+    real *of_groups = kept + (size_t)gridDim.y * columns;
+    if (w.row < tall) {
+        real *mine = room + w.row * columns + threadIdx.x % wide * W::V;
+#pragma unroll
+        for (int v = 0; v < W::V; v++)
+            mine[v] = a[v], mine[across + v] = b[v];
+    }
+    __syncthreads();
+    for (int j = threadIdx.x; j < columns; j += THREADS) {
+        double sum = 0;
+        for (int r = 0; r < tall; r++)
+            sum += (double)room[r * columns + j];
+        kept[(size_t)blockIdx.y * columns + j] = (real)sum;
+    }
+    if (!last_of(&counters[1 + group], members))
+        return false;
+    sum_rows(kept + (size_t)first * columns, members, columns, total);
+    if (groups > 1) {
+        for (int j = threadIdx.x; j < columns; j += THREADS)
+            of_groups[(size_t)group * columns + j] = (real)total[j];
+        if (!last_of(&counters[0], groups))
+            return false;
+        sum_rows(of_groups, groups, columns, total);
+    }
+    for (int j = threadIdx.x; j < columns; j += THREADS) {
+        int c = blockIdx.x * across + j % across;
+        if (c < n.channels)
+            to[(j >= across) * n.channels + c] = total[j];
+    }
+    __syncthreads();
+    return true;
+}
+
+template <typename W>
+static __global__ void __launch_bounds__(THREADS, 2)
+    moments_kernel(dro__parts parts, int area, int wide, dro__typed z, dro__numbers n,
+                   dro__norm_source from, bool finish)
+{
+    enum { V = W::V, DEEP = 8 };
+    walk w = walk_part<W>(parts, area, n.channels, wide);
+    typename W::sum sum[V] = {0}, square[V] = {0};
+    for (; w.i < w.to; w.i += DEEP * w.step) {
+        typename W::raw raw[DEEP];
+#pragma unroll
+        for (int d = 0; d < DEEP; d++)
+            if (w.i + d * w.step < w.to)
+                raw[d] = W::load(z, (w.i + d * w.step) * z.stride + w.c);
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            float x[V];
+            if (w.i + d * w.step >= w.to)
+                continue;
+            W::open(raw[d], x);
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                sum[v] += (typename W::sum)x[v];
+                square[v] += (typename W::sum)x[v] * (typename W::sum)x[v];
+            }
+        }
+    }
+    int part = blockIdx.z, first = blockIdx.x * wide * V;
+    if (!add_up<W>(n, n.sums + 2 * part * n.channels, wide, w, sum, square) || !finish)
+        return;
+    for (int c = first + threadIdx.x; c < first + wide * V && c < n.channels; c += THREADS)
+        forward_numbers(parts, area, n, from, part, c, true);
+}
+
+#define ROWS_OF(parts, area) ((size_t)(area) * (size_t)((parts).first[1] - (parts).first[0]))
+#define GRID(sh, parts)      dim3((sh).tiles, (sh).chunks, (parts).count)
+
+/* Runs a kernel in the widest way that all its values allow. */
+#define WIDEST(call, channels, type, fits)                                                         \
+    do {                                                                                           \
+        if ((fits) && (type) && (channels) % eights::V == 0)                                       \
+            call(eights);                                                                          \
+        else if ((fits) && !(type) && (channels) % fours::V == 0)                                  \
+            call(fours);                                                                           \
+        else                                                                                       \
+            call(ones);                                                                            \
+    } while (0)
+
+extern "C" void dro__gpu_moments(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z,
+                                 dro__numbers n, const dro__norm_source *from)
+{
+    int area = e.height * e.width;
+    dro__norm_source source = {};
+    if (from)
+        source = *from;
+    dense(&z, e.channels);
+#define MOMENTS(W)                                                                                 \
+    do {                                                                                           \
+        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, SUM_BLOCKS);          \
+        moments_kernel<W><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, z, n, source,  \
+                                                              from != NULL);                       \
+    } while (0)
+    WIDEST(MOMENTS, n.channels, z.bf16, in_words(z, z.bf16));
+}
+
+/* V of a tail's numbers for the channels from c on. */
+template <typename W>
+static __device__ __forceinline__ void numbers_of(const float *from, int at, float *to)
+{
+#pragma unroll
+    for (int v = 0; v < W::V; v++)
+        to[v] = from[at + v];
+}
+
+/* LIGHT: there are only a slope and z, and nothing is kept */
+template <typename W, bool LIGHT>
+static __global__ void __launch_bounds__(THREADS, 2)
+    close_kernel(dro__parts parts, int area, int wide, dro__closing k, dro__numbers n)
+{
+    enum { V = W::V, DEEP = LIGHT ? 4 : 2 };
+    walk w = walk_part<W>(parts, area, n.channels, wide);
+    int part = blockIdx.z, first = blockIdx.x * wide * V;
+    typename W::sum sum[V] = {0}, dot[V] = {0};
+    float mean[V] = {0}, scale[V] = {0}, shift[V] = {0};
+    if (w.on) {
+        numbers_of<W>(n.mean, part * n.channels + w.c, mean);
+        numbers_of<W>(n.scale, part * n.channels + w.c, scale);
+        numbers_of<W>(n.shift, part * n.channels + w.c, shift);
+    }
+    for (; w.i < w.to; w.i += DEEP * w.step) {
+        typename W::raw slope[DEEP], more[DEEP], y[DEEP], z[DEEP];
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            size_t i = w.i + d * w.step;
+            if (i >= w.to)
+                continue;
+            slope[d] = W::load(k.slope, i * k.slope.stride + w.c);
+            if (!LIGHT && k.more.p)
+                more[d] = W::load(k.more, i * k.more.stride + w.c);
+            if (!LIGHT && k.y.p)
+                y[d] = W::load(k.y, i * k.y.stride + w.c);
+            if (LIGHT || k.z.p)
+                z[d] = W::load(k.z, i * k.z.stride + w.c);
+        }
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            size_t i = w.i + d * w.step;
+            if (i >= w.to)
+                continue;
+            float x[V], off[V] = {0}, open[V];
+            W::open(slope[d], x);
+            if (!LIGHT && k.more.p) {
+                W::open(more[d], open);
+#pragma unroll
+                for (int v = 0; v < V; v++)
+                    x[v] += open[v];
+            }
+            if (LIGHT || k.z.p)
+                W::open(z[d], off);
+            if (!LIGHT && k.y.p)
+                W::open(y[d], open);
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                off[v] -= mean[v];
+                if (LIGHT || !k.y.p)
+                    open[v] = off[v] * scale[v] + shift[v];
+                x[v] = k.relu & (open[v] <= 0) ? 0 : x[v];
+                sum[v] += (typename W::sum)x[v];
+                dot[v] += (typename W::sum)x[v] * (typename W::sum)off[v];
+            }
+            if (!LIGHT && k.g.p)
+                W::store(k.g, i * k.g.stride + w.c, x);
+        }
+    }
+    if (!add_up<W>(n, n.back + 2 * part * n.channels, wide, w, sum, dot) || !k.finish)
+        return;
+    for (int c = first + threadIdx.x; c < first + wide * V && c < n.channels; c += THREADS)
+        backward_numbers(parts, area, k.batch, n, k.grads, part, c, true);
+}
+
+extern "C" void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e,
+                               const dro__closing *c, dro__numbers n)
+{
+    dro__closing k = *c;
+    int area = e.height * e.width, type = k.slope.bf16;
+    dro__typed *all[] = {&k.slope, &k.more, &k.y, &k.z, &k.g};
+    bool fits = true;
+    for (int i = 0; i < 5; i++) {
+        dense(all[i], e.channels);
+        fits = fits && in_words(*all[i], type);
+    }
+    bool light = k.z.p && !k.more.p && !k.y.p && !k.g.p;
+#define CLOSE_AS(W, LIGHT)                                                                         \
+    do {                                                                                           \
+        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, SUM_BLOCKS);          \
+        close_kernel<W, LIGHT><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, k, n);           \
+    } while (0)
+#define CLOSE(W)                                                                                   \
+    do {                                                                                           \
+        if (light)                                                                                 \
+            CLOSE_AS(W, true);                                                                     \
+        else                                                                                       \
+            CLOSE_AS(W, false);                                                                    \
+    } while (0)
+    WIDEST(CLOSE, n.channels, type, fits);
+}
+
+/* ---- element by element ---- */
+
+enum { APPLY_BLOCKS = 132 * 6, SLOPE_BLOCKS = 132 * 4 }; /* twice as many as run at once */
+
+template <typename W>
+static __global__ void __launch_bounds__(THREADS, 3)
+    apply_kernel(dro__parts parts, int area, int wide, dro__typed z, dro__numbers n,
+                 dro__typed residual, int relu, dro__typed y)
+{
+    enum { V = W::V, DEEP = 2 };
+    walk w = walk_part<W>(parts, area, n.channels, wide);
+    float mean[V], scale[V], shift[V];
+    if (!w.on)
+        return;
+    numbers_of<W>(n.mean, blockIdx.z * n.channels + w.c, mean);
+    numbers_of<W>(n.scale, blockIdx.z * n.channels + w.c, scale);
+    numbers_of<W>(n.shift, blockIdx.z * n.channels + w.c, shift);
+    for (; w.i < w.to; w.i += DEEP * w.step) {
+        typename W::raw raw[DEEP], more[DEEP];
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            size_t i = w.i + d * w.step;
+            if (i >= w.to)
+                continue;
+            raw[d] = W::load(z, i * z.stride + w.c);
+            if (residual.p)
+                more[d] = W::load(residual, i * residual.stride + w.c);
+        }
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            size_t i = w.i + d * w.step;
+            if (i >= w.to)
+                continue;
+            float x[V], r[V] = {0};
+            W::open(raw[d], x);
+            if (residual.p)
+                W::open(more[d], r);
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                x[v] = (x[v] - mean[v]) * scale[v] + shift[v] + r[v];
+                x[v] = relu & (x[v] <= 0) ? 0 : x[v];
+            }
+            W::store(y, i * y.stride + w.c, x);
+        }
     }
 }
 
 extern "C" void dro__gpu_apply(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z,
                                dro__numbers n, dro__typed residual, int relu, dro__typed y)
 {
-    size_t size = (size_t)e.channels * e.height * e.width, count = size * parts.first[parts.count];
-    bool whole = n.channels % 8 == 0 && z.bf16 == y.bf16 && count / 8 < 1u << 31 &&
-                 (!residual.p || residual.bf16 == y.bf16);
-    unsigned border = (unsigned)(size / 8 * parts.first[1]), eights = (unsigned)(count / 8);
-    if (!whole)
-        apply_kernel<<<blocks_for(count), THREADS, 0, s>>>(parts, count, size, z, n, residual, relu,
-                                                           y);
-    else if (y.bf16)
-        apply8_kernel<<<blocks_for(eights), THREADS, 0, s>>>(
-            eights, border, (const __nv_bfloat16 *)z.p, n, (const __nv_bfloat16 *)residual.p, relu,
-            (__nv_bfloat16 *)y.p);
-    else
-        apply8_kernel<<<blocks_for(eights), THREADS, 0, s>>>(eights, border, (const float *)z.p, n,
-                                                             (const float *)residual.p, relu,
-                                                             (float *)y.p);
+    int area = e.height * e.width;
+    dense(&z, e.channels);
+    dense(&residual, e.channels);
+    dense(&y, e.channels);
+    bool fits = in_words(z, y.bf16) && in_words(residual, y.bf16) && in_words(y, y.bf16);
+#define APPLY(W)                                                                                   \
+    do {                                                                                           \
+        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, APPLY_BLOCKS);        \
+        apply_kernel<W><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, z, n, residual,  \
+                                                            relu, y);                              \
+    } while (0)
+    WIDEST(APPLY, n.channels, y.bf16, fits);
 }
 
-static __global__ void slope_kernel(dro__parts parts, size_t count, size_t size, dro__typed g,
-                                    dro__typed z, dro__numbers n, dro__typed add, dro__typed dz)
+template <typename W>
+static __global__ void __launch_bounds__(THREADS, 2)
+    slope_kernel(dro__parts parts, int area, int wide, dro__typed g, dro__typed z, int relu,
+                 dro__numbers n, dro__typed add, dro__typed dz)
 {
-    for (size_t i = FIRST; i < count; i += STEP) {
-        int at = part_of(parts, i / size) * n.channels + (int)(i % n.channels);
-        float x = n.p[at] * read_at(g, i) + n.r[at];
-        if (z.p)
-            x += n.q[at] * (read_at(z, i) - n.mean[at]);
-        write_at(dz, i, x + read_or_0(add, i));
+    enum { V = W::V, DEEP = 2 };
+    walk w = walk_part<W>(parts, area, n.channels, wide);
+    float mean[V] = {0}, scale[V], shift[V], q[V], r[V];
+    if (!w.on)
+        return;
+    int at = blockIdx.z * n.channels + w.c;
+    if (z.p)
+        numbers_of<W>(n.mean, at, mean);
+    numbers_of<W>(n.scale, at, scale); /* = p */
+    numbers_of<W>(n.shift, at, shift);
+    numbers_of<W>(n.q, at, q);
+    numbers_of<W>(n.r, at, r);
+    for (; w.i < w.to; w.i += DEEP * w.step) {
+        typename W::raw slope[DEEP], from[DEEP], more[DEEP];
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            size_t i = w.i + d * w.step;
+            if (i >= w.to)
+                continue;
+            slope[d] = W::load(g, i * g.stride + w.c);
+            if (z.p)
+                from[d] = W::load(z, i * z.stride + w.c);
+            if (add.p)
+                more[d] = W::load(add, i * add.stride + w.c);
+        }
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            size_t i = w.i + d * w.step;
+            if (i >= w.to)
+                continue;
+            float x[V], off[V] = {0}, more_of[V] = {0};
+            W::open(slope[d], x);
+            if (z.p)
+                W::open(from[d], off);
+            if (add.p)
+                W::open(more[d], more_of);
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                off[v] -= mean[v];
+                bool shut = relu & (off[v] * scale[v] + shift[v] <= 0);
+                x[v] = shut ? 0 : x[v];
+                x[v] = scale[v] * x[v] + r[v] + q[v] * off[v] + more_of[v];
+            }
+            W::store(dz, i * dz.stride + w.c, x);
+        }
     }
 }
 
 extern "C" void dro__gpu_slope(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed g,
-                               dro__typed z, dro__numbers n, dro__typed add, dro__typed dz)
+                               dro__typed z, int relu, dro__numbers n, dro__typed add,
+                               dro__typed dz)
 {
-    size_t size = (size_t)e.channels * e.height * e.width, count = size * parts.first[parts.count];
-    slope_kernel<<<blocks_for(count), THREADS, 0, s>>>(parts, count, size, g, z, n, add, dz);
+    int area = e.height * e.width;
+    dro__typed *all[] = {&g, &z, &add, &dz};
+    bool fits = true;
+    for (int i = 0; i < 4; i++) {
+        dense(all[i], e.channels);
+        fits = fits && in_words(*all[i], dz.bf16);
+    }
+#define SLOPE(W)                                                                                   \
+    do {                                                                                           \
+        sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, SLOPE_BLOCKS);        \
+        slope_kernel<W><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, g, z, relu, n,   \
+                                                            add, dz);                              \
+    } while (0)
+    WIDEST(SLOPE, n.channels, dz.bf16, fits);
 }

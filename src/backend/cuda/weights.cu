@@ -12,6 +12,15 @@ static __device__ __forceinline__ float rounded(const dro__packing &t, float x)
     return x;
 }
 
+/* Where the parameter of tap k and folded channel c is among (in, kernel), -1: nowhere. */
+static __device__ __forceinline__ int unfolded(const dro__packing &t, int c, int k)
+{
+    int shift = c / t.in, row = k / t.folded[1] * 2 + shift / 2 - t.lead[0],
+        col = k % t.folded[1] * 2 + shift % 2 - t.lead[1];
+    bool there = shift < 4 && row >= 0 && row < t.kernel[0] && col >= 0 && col < t.kernel[1];
+    return there ? (c % t.in * t.kernel[0] + row) * t.kernel[1] + col : -1;
+}
+
 /* All taps of one pair of channels. second: (taps turned, in, out) behind (taps, out, in). */
 static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool second)
 {
@@ -19,18 +28,39 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
     unsigned o = second ? pair % t.out : pair / t.stored_in;
     size_t size = (size_t)t.out * t.stored_in;
     for (int k = 0; k < t.taps; k++) {
-        float x = c < (unsigned)t.in ? t.from[((size_t)o * t.in + c) * t.taps + k] : 0;
-        size_t to = second                        ? size * (2 * t.taps - 1 - k) + pair
-                    : t.kind == DRO__PACK_CUDNN ? ((size_t)o * t.taps + k) * t.stored_in + c
-                                                  : size * k + pair;
+        float x = 0;
+        if (t.kind == DRO__PACK_FOLDED) {
+            int from = unfolded(t, c, k), each = t.in * t.kernel[0] * t.kernel[1];
+            x = from < 0 ? 0 : t.from[(size_t)o * each + from];
+        } else if (c < (unsigned)t.in) {
+            x = t.from[((size_t)o * t.in + c) * t.taps + k];
+        }
+        size_t to = second                       ? size * (2 * t.taps - 1 - k) + pair
+                    : t.kind == DRO__PACK_TAPS ? size * k + pair
+                                                 : ((size_t)o * t.taps + k) * t.stored_in + c;
         write_at(t.to, to, rounded(t, x));
     }
+}
+
+/* Whether packed and unpacked are in the same order, so that eights of them can be changed at a time. */
+static __device__ __forceinline__ bool plain(const dro__packing &t)
+{
+    return t.kind == DRO__PACK_CUDNN && t.taps == 1 && t.stored_in == t.in && t.to.bf16 &&
+           t.in % 8 == 0;
 }
 
 static __global__ void pack_kernel(const dro__packing *table)
 {
     dro__packing t = table[blockIdx.y];
     unsigned pairs = t.out * t.stored_in, count = pairs * (t.kind == DRO__PACK_TAPS ? 2 : 1);
+    if (plain(t) && (size_t)t.from % 16 == 0) {
+        for (unsigned i = FIRST; i < pairs / 8; i += STEP) {
+            float x[8];
+            read8(t.from + (size_t)i * 8, x);
+            write8((__nv_bfloat16 *)t.to.p + (size_t)i * 8, x);
+        }
+        return;
+    }
     for (unsigned i = FIRST; i < count; i += STEP)
         pack_pair(t, i < pairs ? i : i - pairs, i >= pairs);
 }
@@ -42,17 +72,38 @@ extern "C" void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *tab
         pack_kernel<<<dim3(blocks < most ? blocks : most, count), THREADS, 0, s>>>(table);
 }
 
-static __global__ void unpack_kernel(size_t count, int in, int taps, dro__typed dw, float *grad)
+/* One parameter's gradient: i counts (out, in, kernel). */
+static __device__ float unpacked(const dro__packing &t, unsigned i)
 {
-    for (size_t i = FIRST; i < count; i += STEP) {
-        size_t k = i % taps, c = i / taps % in, o = i / taps / in;
-        grad[i] = read_at(dw, (o * taps + k) * in + c);
+    unsigned taps = t.kernel[0] * t.kernel[1], k = i % taps, c = i / taps % t.in,
+             o = i / taps / t.in;
+    if (t.kind == DRO__PACK_FOLDED) {
+        unsigned row = k / t.kernel[1] + t.lead[0], col = k % t.kernel[1] + t.lead[1];
+        c += (row % 2 * 2 + col % 2) * t.in;
+        k = row / 2 * t.folded[1] + col / 2;
     }
+    return read_at(t.to, ((size_t)o * t.taps + k) * t.stored_in + c);
 }
 
-extern "C" void dro__gpu_unpack(cudaStream_t s, int out, int in, int taps, dro__typed dw,
-                                float *grad)
+static __global__ void unpack_kernel(const dro__packing *table)
 {
-    size_t count = (size_t)out * in * taps;
-    unpack_kernel<<<blocks_for(count), THREADS, 0, s>>>(count, in, taps, dw, grad);
+    dro__packing t = table[blockIdx.y];
+    float *grad = (float *)t.from;
+    unsigned count = t.out * t.in * t.kernel[0] * t.kernel[1];
+    if (plain(t) && (size_t)grad % 16 == 0) {
+        for (unsigned i = FIRST; i < count / 8; i += STEP) {
+            float x[8];
+            read8((const __nv_bfloat16 *)t.to.p + (size_t)i * 8, x);
+            write8(grad + (size_t)i * 8, x);
+        }
+        return;
+    }
+    for (unsigned i = FIRST; i < count; i += STEP)
+        grad[i] = unpacked(t, i);
+}
+
+extern "C" void dro__gpu_unpack(cudaStream_t s, int count, const dro__packing *table)
+{
+    if (count)
+        unpack_kernel<<<dim3(64, count), THREADS, 0, s>>>(table);
 }

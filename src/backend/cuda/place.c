@@ -1,0 +1,55 @@
+/* Where the values of a program are in the GPU's memory. */
+#include "net.h"
+
+/* The next piece of a block; NULL base: only counts. */
+static void *take(char *base, size_t *used, size_t bytes)
+{
+    enum { ALIGN = 256 };
+    void *at = base ? base + *used : NULL;
+    *used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return at;
+}
+
+static size_t lay_out(dro__gprogram *p, size_t room, char *base)
+{
+    size_t used = 0;
+    for (int32_t i = -1; i < p->op_count; i++) {
+        const dro__gop *op = i < 0 ? NULL : &p->ops[i];
+        dro__gvalue *v = &p->values[op ? op->end : 0]; /* the input first */
+        dro__gtail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
+        size_t bytes = room * v->size * (v->bf16 ? 2 : 4);
+        bool apart = v->lazy || v->whole >= 0; /* the value is elsewhere, if it is at all */
+        bool back = op && op->back && v->wants;
+        v->data = apart ? NULL : take(base, &used, bytes);
+        v->grad = p->training && v->wants ? take(base, &used, bytes) : NULL;
+        if (back && op->node && op->node->op == DRO__OP_MAX_POOL)
+            v->chosen = take(base, &used, room * v->size * sizeof *v->chosen);
+        if (!tail || !tail->conv)
+            continue;
+        tail->z = tail->deferred || apart ? take(base, &used, bytes) : v->data;
+        tail->dz = back && tail->residual >= 0 && !op->own ? take(base, &used, bytes) : NULL;
+    }
+    for (int32_t i = p->op_count - 1; base && i >= 0; i--) { /* slices: a whole before its parts */
+        dro__gvalue *v = &p->values[p->ops[i].end];
+        if (v->whole >= 0)
+            v->data = (char *)p->values[v->whole].data + (size_t)v->at * (v->bf16 ? 2 : 4);
+    }
+    return used;
+}
+
+dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room)
+{
+    if (room <= p->room)
+        return DRO_OK;
+    dro__cuda_free(p->memory);
+    p->room = 0;
+    size_t bytes = lay_out(p, room, NULL);
+    p->memory = dro__cuda_alloc(bytes, 1);
+    if (!p->memory)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY,
+                         "the GPU has no memory for a batch of %zu: %zu MiB are needed", room,
+                         bytes >> 20);
+    lay_out(p, room, p->memory);
+    p->room = room;
+    return DRO_OK;
+}
