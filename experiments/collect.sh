@@ -54,6 +54,7 @@ write() {
         table "tabular $set" balanced_accuracy,worst_group_accuracy,auroc,accuracy "$results/tabular/$set"
     done
     table recipe holdout_balanced_accuracy,$rare "$results/recipe/0.1"
+    table first $rare,objective "$results/first" "$results/first-a"
     table defaults $rare,objective "$results/defaults"
     table stability objective,accuracy "$results/stability"
 }
