@@ -336,3 +336,19 @@ dro_context *cli_context(const cli_args *args)
                  status == DRO_ERR_DEVICE ? dro_backend_missing(backend) : dro_status_text(status));
     return ctx;
 }
+
+int cli_precision(const cli_args *args, const dro_context *ctx)
+{
+    const char *word = cli_text(args, "precision"), *command = cli_name(args);
+    bool lower = word && (strcmp(word, "tf32") == 0 || strcmp(word, "bf16") == 0);
+    if (!word || strcmp(word, "fp32") == 0)
+        return 0;
+    if (!lower)
+        return cli_usage("%s: --precision %s: expected fp32, tf32 or bf16", command, word);
+    if (strcmp(dro_context_backend(ctx), "cuda") != 0)
+        return cli_usage(
+            "%s: --precision %s: the backend %s computes in fp32: leave it out, or use "
+            "--backend cuda",
+            command, word, dro_context_backend(ctx));
+    return 0;
+}

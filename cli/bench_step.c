@@ -1,4 +1,5 @@
-/* dro bench step: milliseconds per training step of a network, on made-up images in memory. */
+/* dro bench step: milliseconds per training step of a network, on made-up images in memory; on a GPU, small ones in
+ * its memory. */
 #include "cli.h"
 
 #include <math.h>
@@ -13,7 +14,34 @@ typedef struct source {
     size_t size, count;
     float *pixels;
     int32_t *labels;
+    dro_net_images there; /* on a GPU, instead of pixels */
+    int64_t *ids;
 } source;
+
+/* The same images on a GPU, as bytes; where there is none they stay pixels. */
+static bool source_send(source *s, dro_context *ctx, size_t batch)
+{
+    static const float scale[3] = {4.0f / 255, 4.0f / 255, 4.0f / 255}, shift[3] = {-2, -2, -2};
+    size_t count = SOURCES * batch;
+    uint8_t *bytes = malloc(count * s->size);
+    s->ids = malloc(count * sizeof *s->ids);
+    if (bytes && s->ids) {
+        for (size_t j = 0; j < count * s->size; j++)
+            bytes[j] = (uint8_t)((s->pixels[j] + 2) * 63.75f);
+        for (size_t i = 0; i < count; i++)
+            s->ids[i] = (int64_t)i;
+    }
+    bool there =
+        bytes && s->ids &&
+        dro_net_images_create(ctx, bytes, count * s->size, scale, shift, &s->there) == DRO_OK;
+    free(bytes);
+    for (size_t k = 0; there && k < SOURCES; k++) {
+        s->batch[k].x = NULL;
+        s->batch[k].images = &s->there;
+        s->batch[k].ids = s->ids + k * batch;
+    }
+    return there;
+}
 
 static bool source_make(source *s, const dro_model_shape *shape, size_t batch)
 {
@@ -77,6 +105,8 @@ static dro_status prepare(subject *s, const cli_args *args, const dro_model_shap
     const char *optimizer = cli_text(args, "optimizer");
     size_t batch = (size_t)cli_integer(args, "batch");
     dro_status status = dro_net_model(s->ctx, cli_text(args, "model"), shape, &s->net);
+    if (status == DRO_OK && cli_text(args, "precision"))
+        status = dro_net_set(s->net, "precision", cli_text(args, "precision"));
     if (status == DRO_OK)
         status = dro_net_ready(s->net);
     if (status == DRO_OK)
@@ -86,9 +116,10 @@ static dro_status prepare(subject *s, const cli_args *args, const dro_model_shap
     s->logits = malloc(batch * (size_t)shape->outputs * sizeof *s->logits);
     if (!s->logits || !source_make(&s->data, shape, batch))
         return DRO_ERR_MEMORY;
+    bool there = shape->channels <= 3 && source_send(&s->data, s->ctx, batch);
     if (strcmp(optimizer, "eval") == 0)
         return DRO_OK;
-    dro_net_source from = {.user = &s->data, .fetch = fetch, .draw = draw};
+    dro_net_source from = {.user = &s->data, .fetch = fetch, .draw = draw, .images = there};
     snprintf(text, sizeof text, "%zu", batch);
     status = dro_net_problem(s->net, &from, &problem);
     if (status == DRO_OK)
@@ -104,10 +135,23 @@ static void subject_free(subject *s)
 {
     dro_optimizer_destroy(s->opt);
     dro_net_destroy(s->net);
+    dro_net_images_free(s->ctx, &s->data.there);
+    free(s->data.ids);
     free(s->data.pixels);
     free(s->data.labels);
     free(s->logits);
     dro_context_destroy(s->ctx);
+}
+
+static bool on_gpu(const subject *s)
+{
+    return strcmp(dro_context_backend(s->ctx), "cuda") == 0;
+}
+
+static const char *precision_of(const cli_args *args, const subject *s)
+{
+    const char *word = cli_text(args, "precision");
+    return word ? word : on_gpu(s) ? "tf32" : "fp32";
 }
 
 /* Multiply-adds of a step: a gradient costs about two more forward passes than the losses. */
@@ -125,20 +169,24 @@ static int report(const cli_args *args, subject *s, double *ms, int count, doubl
     double evaluated = batch;
     if (s->opt && dro_optimizer_info(s->opt, &info) == DRO_OK && info.step)
         evaluated = (double)info.evaluations / (double)info.step;
-    double share = 2 * work_of(s, evaluated) / (median * 1e-3) / peak;
+    bool gpu = on_gpu(s); /* the peak is the processor's */
+    double share = gpu ? NAN : 2 * work_of(s, evaluated) / (median * 1e-3) / peak;
     double peak_mib = (double)usage.ru_maxrss / 1024;
     if (cli_json(args))
         return cli_emit(json_pack(
-            "{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "machine",
+            "{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:f, s:f, s:f, s:o, s:o, s:f}", "machine",
             cli_cpu(), "model", cli_text(args, "model"), "optimizer", cli_text(args, "optimizer"),
-            "backend", dro_context_backend(s->ctx), "precision", "fp32", "threads",
+            "backend", dro_context_backend(s->ctx), "precision", precision_of(args, s), "threads",
             dro_context_threads(s->ctx), "batch", (json_int_t)batch, "ms_per_step", median,
             "ms_min", ms[0], "ms_max", ms[count - 1], "examples_per_s", batch / (median * 1e-3),
-            "peak_gflops", peak * 1e-9, "share_of_peak", share, "peak_mib", peak_mib));
+            "peak_gflops", cli_number(gpu ? NAN : peak * 1e-9), "share_of_peak", cli_number(share),
+            "peak_mib", peak_mib));
     printf("%.2f ms per step (%.2f to %.2f)\n", median, ms[0], ms[count - 1]);
-    printf("%.0f examples/s, %.0f %% of the %.0f GFLOP/s that this machine does at its best, %.0f "
-           "MiB at most\n",
-           batch / (median * 1e-3), 100 * share, peak * 1e-9, peak_mib);
+    printf("%.0f examples/s, ", batch / (median * 1e-3));
+    if (!gpu)
+        printf("%.0f %% of the %.0f GFLOP/s that this machine does at its best, ", 100 * share,
+               peak * 1e-9);
+    printf("%.0f MiB at most\n", peak_mib);
     printf("%s\n", cli_cpu());
     return 0;
 }
@@ -146,7 +194,7 @@ static int report(const cli_args *args, subject *s, double *ms, int count, doubl
 static int run_rounds(const cli_args *args, subject *s)
 {
     enum { MOST = 10000 };
-    int rounds = (int)cli_integer(args, "rounds"), warm = 3;
+    int rounds = (int)cli_integer(args, "rounds"), warm = on_gpu(s) ? 10 : 3;
     double *ms = malloc((size_t)rounds * sizeof *ms), peak = 0;
     dro_status status = ms ? dro_bench_peak(s->ctx, &peak) : DRO_ERR_MEMORY;
     for (int k = -warm; status == DRO_OK && k < rounds; k++) {
@@ -182,6 +230,11 @@ static int run(const cli_args *args)
     dro_model_shape shape = shape_of(args);
     if (!s.ctx)
         return 1;
+    int wrong = cli_precision(args, s.ctx);
+    if (wrong) {
+        dro_context_destroy(s.ctx);
+        return wrong;
+    }
     dro_status status = prepare(&s, args, &shape);
     if (status == DRO_OK && !cli_json(args))
         printf("%s, %s, batch %lld, backend %s, %d threads\n", cli_text(args, "model"),
@@ -202,7 +255,8 @@ static const cli_option options[] = {
     {"batch", CLI_INTEGER, "N", "128", 1, 65536, "examples per batch"},
     {"size", CLI_INTEGER, "N", "0", 0, 4096,
      "height and width of the images; 0: the model's usual"},
-    {"rounds", CLI_INTEGER, "N", "15", 1, 100000, "steps that are timed, after three that are not"},
+    {"rounds", CLI_INTEGER, "N", "15", 1, 100000, "steps that are timed, after some that are not"},
+    {"precision", CLI_TEXT, "WORD", NULL, 0, 0, "fp32 (tf32 and bf16 need a GPU)"},
     CLI_OPTIONS_END,
 };
 

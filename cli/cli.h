@@ -64,6 +64,9 @@ const cli_option *cli_option_at(const cli_command *command, int index);
 /* A context by --backend and --threads, or NULL after a clear line (the caller returns 1). */
 dro_context *cli_context(const cli_args *args);
 
+/* Checks --precision, which only a GPU heeds; 0 or the exit status after a line. */
+int cli_precision(const cli_args *args, const dro_context *ctx);
+
 /* ---- output ---- */
 
 /* "dro: ..." on stderr; returns 1, the exit status, so that a failure is one line. */

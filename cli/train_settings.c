@@ -435,23 +435,12 @@ static int take_flag(const cli_args *args, const char *command, dro_train *train
     return set(command, train, name, value);
 }
 
-/* The network's own setting; only a GPU computes in less than fp32. */
+/* The network's own setting. */
 static int take_precision(const cli_args *args, const char *command, dro_train *train)
 {
     const char *word = cli_text(args, "precision");
-    static const char *const words[] = {"fp32", "tf32", "bf16"};
-    if (!word)
-        return 0;
-    for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
-        if (strcmp(word, words[k]) == 0 && k > 0 &&
-            strcmp(dro_context_backend(context_of), "cuda") != 0)
-            return cli_usage(
-                "%s: --precision %s: the backend %s computes in fp32: leave it out, or "
-                "use --backend cuda",
-                command, word, dro_context_backend(context_of));
-        else if (strcmp(word, words[k]) == 0)
-            return set(command, train, "precision", word);
-    return cli_usage("%s: --precision %s: expected fp32, tf32 or bf16", command, word);
+    int status = cli_precision(args, context_of);
+    return status || !word ? status : set(command, train, "precision", word);
 }
 
 int cli_train_settings(const cli_args *args, dro_train *train)

@@ -38,13 +38,12 @@ static void test_images(void **state)
     assert_int_equal(dro_data_examples(data, DRO_TRAIN, &e), DRO_OK);
     dro_loader *loader = make_loader(ctx, data, false), *cutter = make_loader(ctx, data, true);
     size_t image = 3 * 24 * 24;
-    uint8_t *bytes = be->alloc((size_t)e.count * image, 1);
-    assert_non_null(bytes);
-    be->copy_in(bytes, e.pixels, (size_t)e.count * image);
     assert_int_equal(dro_loader_draw(loader, COUNT, &made), DRO_OK);
     assert_int_equal(dro_loader_draw(cutter, COUNT, &told), DRO_OK);
     dro__normal normal = dro__normal_of(data);
-    dro_net_images there = {bytes, normal.scale, normal.shift};
+    dro_net_images there;
+    OK(ctx, dro_net_images_create(ctx, e.pixels, (size_t)e.count * image, normal.scale,
+                                  normal.shift, &there));
     dro_net_batch one = {.count = COUNT, .x = made.pixels, .labels = made.labels};
     dro_net_batch two = {.count = COUNT, .labels = told.labels};
     two.images = &there, two.ids = told.ids, two.cuts = told.cuts;
@@ -61,7 +60,8 @@ static void test_images(void **state)
     assert_int_equal(dro_net_forward(net, w, &two, 1, b), DRO_OK);
     for (size_t i = 0; i < COUNT; i++)
         assert_true(fabsf(a[i] - b[i]) < 1e-4f * (1 + fabsf(a[i])));
-    be->free(bytes), be->free(w);
+    dro_net_images_free(ctx, &there);
+    be->free(w);
     dro_net_destroy(net);
     dro_loader_destroy(loader);
     dro_loader_destroy(cutter);
@@ -116,10 +116,9 @@ static void start_run(run *r, bool queued, const char *optimizer, const char *se
     dro_problem problem;
     OK(r->ctx, dro_data_open(r->ctx, "synth:glyphs,n=400,test=8,classes=4,size=16", &r->data));
     OK(r->ctx, dro_data_examples(r->data, DRO_TRAIN, &r->e));
-    uint8_t *bytes = r->ctx->backend->alloc(EXAMPLES * IMAGE, 1);
-    r->ctx->backend->copy_in(bytes, r->e.pixels, EXAMPLES * IMAGE);
     r->normal = dro__normal_of(r->data);
-    r->there = (dro_net_images){bytes, r->normal.scale, r->normal.shift};
+    OK(r->ctx, dro_net_images_create(r->ctx, r->e.pixels, EXAMPLES * IMAGE, r->normal.scale,
+                                     r->normal.shift, &r->there));
     for (int64_t i = 0; i < EXAMPLES; i++)
         r->share[r->e.labels[i]] += 1.0 / EXAMPLES;
     source.classes = 4, source.class_share = r->share, source.images = true;
@@ -147,7 +146,7 @@ static void end_run(run *r)
 {
     dro_optimizer_destroy(r->opt);
     dro_net_destroy(r->net);
-    r->ctx->backend->free((void *)r->there.bytes);
+    dro_net_images_free(r->ctx, &r->there);
     dro_data_close(r->data);
     dro_context_destroy(r->ctx);
 }

@@ -147,6 +147,11 @@ typedef struct dro_net_images {
     const uint8_t *bytes;
     const float *scale, *shift;
 } dro_net_images;
+/* Takes them there, on a GPU backend; scale and shift are borrowed. Elsewhere DRO_ERR_UNSUPPORTED. */
+DRO_API dro_status dro_net_images_create(dro_context *ctx, const uint8_t *pixels, size_t bytes,
+                                         const float *scale, const float *shift,
+                                         dro_net_images *images);
+DRO_API void dro_net_images_free(dro_context *ctx, dro_net_images *images); /* none is fine */
 
 /* One part of a call. Everything is host memory; x may also be the GPU's memory on a GPU backend, and may be given
  * as images there, the ids to take and how to cut them. */
