@@ -34,6 +34,7 @@ static void finish(dro__cuda_network *net, const dro__gprogram *p, const dro__gv
     for (int32_t i = 0; i < p->op_count; i++)
         if (&p->values[p->ops[i].end] == v && finishes_itself(p, &p->ops[i]))
             return;
+    net->chained = false;
     dro__gpu_finish_backward(net->stream, net->parts, v->extent.height * v->extent.width,
                              tail->deferred, tail->numbers, grads_of(net, tail));
 }
@@ -52,6 +53,7 @@ static void wrote(dro__cuda_network *net, dro__gprogram *p, int32_t value)
     dro__typed z = none, g = dro__typed_of(v, v->grad);
     if (tail->deferred)
         z = source ? dro__typed_of(source, source->data) : dro__typed_of(v, tail->z);
+    net->chained = false;
     dro__gpu_close(net->stream, net->parts, v->extent, v->slope,
                    tail->relu ? dro__typed_of(v, v->data) : none, z, tail->relu, tail->numbers, g);
     v->slope = g;
@@ -81,15 +83,55 @@ static void pass(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__t
         wrote(net, p, value);
         return;
     }
+    net->chained = false;
     dro__gpu_add(net->stream, (size_t)dro__call_size(net) * v->size, slope, v->slope, target(v));
     written(net, p, value);
 }
 
 /* ---- convolutions ---- */
 
+/* Both gradients at once; the sum over blocks beside the rest. Four convolutions in a row have places of their own
+ * for what they leave to be summed, and every third waits for the sums of all but the last two before it. */
+static void back_bf16(dro__cuda_network *net, dro__conv3 *c)
+{
+    enum { WAIT = DRO__CONV3_TURNS - 1 };
+    int n = net->forked;
+    c->early = net->chained;
+    if (c->partial) {
+        if (n && n % WAIT == 0) {
+            cudaStreamWaitEvent(net->stream, net->join, 0);
+            c->early = 0;
+        }
+        c->turn = n % DRO__CONV3_TURNS;
+        net->forked++;
+    }
+    dro__gpu_conv3_back(net->stream, c);
+    net->chained = true;
+    if (!c->partial)
+        return;
+    if (n % WAIT == WAIT - 1)
+        cudaEventRecord(net->join, net->other[0]);
+    cudaEventRecord(net->fork, net->stream);
+    cudaStreamWaitEvent(net->other[0], net->fork, 0);
+    dro__gpu_conv3_sum(net->other[0], c);
+}
+
+static void back_tf32(dro__cuda_network *net, const dro__conv3 *c)
+{
+    if (c->partial) {
+        net->forked = 1;
+        cudaEventRecord(net->fork, net->stream);
+        cudaStreamWaitEvent(net->other[0], net->fork, 0);
+        dro__gpu_conv3_tf32_weight(net->other[0], c);
+    }
+    if (c->dx)
+        dro__gpu_conv3_tf32_data(net->stream, c);
+}
+
 static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {
     dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    const dro__gtail *tail = in->tail < 0 ? NULL : &p->tails[in->tail];
     dro__conv3 c = dro__conv3_of(net, p, op);
     c.g = out->slope.p;
     c.finish = finishes_itself(p, op);
@@ -97,20 +139,20 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     if (!op->node->frozen) {
         for (int k = 0; k < net->parts.count; k++)
             c.grads[k] = net->grads[k] + op->node->weight;
-        int beside = net->forked++ % DRO__BESIDE;
-        c.partial = net->partial[beside];
-        cudaEventRecord(net->fork, net->stream);
-        cudaStreamWaitEvent(net->other[beside], net->fork, 0);
-        dro__gpu_conv3_weight(net->other[beside], &c);
+        c.partial = net->partial[0];
     }
+    if (in->wants) {
+        c.add = in->slope.p;
+        c.dx = in->grad;
+        c.close = in->left == 1 && tail && tail->deferred && tail->conv;
+        c.y = tail && tail->relu && !in->lazy ? in->data : NULL;
+    }
+    if (net->bf16)
+        back_bf16(net, &c);
+    else
+        back_tf32(net, &c);
     if (!in->wants)
         return;
-    const dro__gtail *tail = in->tail < 0 ? NULL : &p->tails[in->tail];
-    c.add = in->slope.p;
-    c.dx = in->grad;
-    c.close = in->left == 1 && tail && tail->deferred && tail->conv;
-    c.y = tail && tail->relu && !in->lazy ? in->data : NULL;
-    dro__gpu_conv3_data(net->stream, &c);
     if (!c.close) {
         written(net, p, op->in[0]);
         return;
@@ -224,6 +266,7 @@ static void back_simple(dro__cuda_network *net, dro__gprogram *p, const dro__gop
 static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {
     const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    net->chained = net->chained && op->own;
     if (op->kind == DRO__RUN_CONVERT) {
         pass(net, p, op->in[0], out->slope);
         return;
@@ -261,6 +304,7 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
     net->forked = 0;
+    net->chained = false;
     cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
     for (int32_t i = 0; i < p->value_count; i++) {
         p->values[i].slope = none;
@@ -277,8 +321,8 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
     for (int32_t i = p->op_count - 1; i >= 0; i--)
         if (p->ops[i].back)
             back_op(net, p, &p->ops[i]);
-    for (int k = 0; k < DRO__BESIDE && k < net->forked; k++) {
-        cudaEventRecord(net->join, net->other[k]);
+    if (net->forked) {
+        cudaEventRecord(net->join, net->other[0]);
         cudaStreamWaitEvent(net->stream, net->join, 0);
     }
 }

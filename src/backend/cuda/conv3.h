@@ -16,7 +16,7 @@ typedef struct dro__conv3 {
     int in, out, stride;
     int height, width;         /* of the input */
     int out_height, out_width; /* of the output */
-    const void *weights;       /* DRO__PACK_TAPS */
+    const void *weights;       /* DRO__PACK_TAPS, or in bfloat16 DRO__PACK_PRODUCTS */
     int early; /* the kernel queued before is one of these: this one may begin while that one ends */
 
     /* the input: as it is, or (lazy) worked out of the z of its tail and the residual, which may be NULL */
@@ -47,15 +47,26 @@ typedef struct dro__conv3 {
 
     /* weight gradient, (out, real_in, 9) by part */
     int real_in;
-    float *partial; /* dro__gpu_conv3_partial() floats */
+    float *partial; /* dro__gpu_conv3_partial() floats; NULL: not wanted */
+    int turn;       /* bfloat16: which of the DRO__CONV3_TURNS places of partial */
     float *grads[2];
 } dro__conv3;
+
+enum { DRO__CONV3_TURNS = 4 };
 
 int dro__gpu_conv3_fits(int in, int out, int stride);
 size_t dro__gpu_conv3_partial(int in, int out);
 void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *c);
-void dro__gpu_conv3_data(cudaStream_t s, const dro__conv3 *c);
-void dro__gpu_conv3_weight(cudaStream_t s, const dro__conv3 *c);
+
+/* bfloat16: dx (unless NULL) and the weight gradient by block; and the sum over the blocks, later. */
+void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *c);
+void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *c);
+
+/* tf32 */
+size_t dro__gpu_conv3_tf32_partial(int in, int out);
+void dro__gpu_conv3_tf32_forward(cudaStream_t s, const dro__conv3 *c);
+void dro__gpu_conv3_tf32_data(cudaStream_t s, const dro__conv3 *c);
+void dro__gpu_conv3_tf32_weight(cudaStream_t s, const dro__conv3 *c);
 
 #ifdef __cplusplus
 }

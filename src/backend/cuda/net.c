@@ -88,7 +88,9 @@ static dro_status make_packings(dro__cuda_network *net)
         if (!op->node || op->node->op != DRO__OP_CONV)
             continue;
         const dro__gvalue *in = &p->values[op->in[0]];
-        dro__packing t = {.kind = op->own ? DRO__PACK_TAPS : DRO__PACK_CUDNN,
+        dro__packing t = {.kind = !op->own    ? DRO__PACK_CUDNN
+                                  : net->bf16 ? DRO__PACK_PRODUCTS
+                                              : DRO__PACK_TAPS,
                           .out = op->node->channels,
                           .in = in->extent.channels,
                           .stored_in = in->stored,

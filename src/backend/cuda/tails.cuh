@@ -16,7 +16,7 @@ static __device__ __forceinline__ float3 affine_of(const dro__numbers &n,
                                                    double mean, double variance, bool keep)
 {
     int at = part * n.channels + c;
-    double inverse = 1 / sqrt(variance + (double)from.eps);
+    double inverse = rsqrt(variance + (double)from.eps);
     double scale = (double)from.gamma[c] * inverse;
     float3 f;
     f.x = (float)mean;
@@ -39,17 +39,17 @@ static __device__ __forceinline__ float3 forward_numbers(const dro__parts &parts
                                                          int c, bool keep)
 {
     const double *sums = n.sums + 2 * part * n.channels;
-    double m = part_size(parts, part, area), sum = sums[c];
-    double mean = sum / m, dev = sums[n.channels + c] - sum * mean;
+    double m = part_size(parts, part, area), one = 1 / m, sum = sums[c];
+    double mean = sum * one, dev = sums[n.channels + c] - sum * mean;
     dev = dev > 0 || isnan(dev) ? dev : 0;
     if (keep && part == 0) {
         double old = 1 - from.momentum, bias = from.bias ? (double)from.bias[c] : 0;
-        double unbiased = m > 1 ? dev / (m - 1) : dev / m;
+        double unbiased = m > 1 ? dev / (m - 1) : dev * one;
         from.taken[c] = (float)(old * (double)from.running[c] + from.momentum * (mean + bias));
         from.taken[n.channels + c] =
             (float)(old * (double)from.running[n.channels + c] + from.momentum * unbiased);
     }
-    return affine_of(n, from, part, c, mean, dev / m, keep);
+    return affine_of(n, from, part, c, mean, dev * one, keep);
 }
 
 /* After the backward pass's sums of g and g (z - mean): p, q and r, and the parameters' gradients. */
@@ -60,12 +60,12 @@ static __device__ __forceinline__ float3 backward_numbers(const dro__parts &part
 {
     int at = part * n.channels + c;
     const double *sums = n.back + 2 * part * n.channels;
-    double m = part_size(parts, part, area), sum = sums[c], dot = sums[n.channels + c];
+    double one = 1 / part_size(parts, part, area), sum = sums[c], dot = sums[n.channels + c];
     double inverse = (double)n.inverse[at], p = (double)n.p[at];
     float3 f;
     f.x = (float)p;
-    f.y = batch ? (float)(-p * inverse * inverse * dot / m) : 0;
-    f.z = batch ? (float)(-p * sum / m) : 0;
+    f.y = batch ? (float)(-p * inverse * inverse * dot * one) : 0;
+    f.z = batch ? (float)(-p * sum * one) : 0;
     if (keep) {
         if (grads.gamma[part])
             grads.gamma[part][c] = (float)(dot * inverse);

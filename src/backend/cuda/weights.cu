@@ -4,7 +4,7 @@
 
 static __device__ __forceinline__ float rounded(const dro__packing &t, float x)
 {
-    if (t.kind == DRO__PACK_TAPS && !t.to.bf16) {
+    if (t.kind == DRO__PACK_TAPS) {
         unsigned r;
         asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
         x = __uint_as_float(r);
@@ -12,7 +12,16 @@ static __device__ __forceinline__ float rounded(const dro__packing &t, float x)
     return x;
 }
 
-/* All taps of one pair of channels. second: (taps turned, in, out) behind (taps, out, in). */
+/* DRO__PACK_PRODUCTS: where weight (n, k, tap) of k_count channels summed over is. */
+static __device__ size_t product_index(unsigned n, unsigned k, unsigned tap, unsigned k_count)
+{
+    unsigned in16 = n % 16, lane = (in16 / 4 * 2 + in16 % 2) * 4 + k % 8 / 2;
+    unsigned word = in16 / 2 % 2 * 2 + k % 16 / 8;
+    return ((((size_t)(n / 16) * 9 + tap) * (k_count / 16) + k / 16) * 32 + lane) * 8 + word * 2 +
+           k % 2;
+}
+
+/* All taps of one pair of channels. second: what the data gradient reads, the taps turned. */
 static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool second)
 {
     unsigned c = second ? pair / t.out : pair % t.stored_in;
@@ -20,9 +29,12 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
     size_t size = (size_t)t.out * t.stored_in;
     for (int k = 0; k < t.taps; k++) {
         float x = c < (unsigned)t.in ? t.from[((size_t)o * t.in + c) * t.taps + k] : 0;
-        size_t to = second                        ? size * (2 * t.taps - 1 - k) + pair
-                    : t.kind == DRO__PACK_CUDNN ? ((size_t)o * t.taps + k) * t.stored_in + c
-                                                  : size * k + pair;
+        size_t to = size * (second ? 2 * t.taps - 1 - k : k) + pair;
+        if (t.kind == DRO__PACK_CUDNN)
+            to = ((size_t)o * t.taps + k) * t.stored_in + c;
+        else if (t.kind == DRO__PACK_PRODUCTS)
+            to = second ? size * t.taps + product_index(c, o, t.taps - 1 - k, t.out)
+                        : product_index(o, c, k, t.stored_in);
         write_at(t.to, to, rounded(t, x));
     }
 }
@@ -30,7 +42,7 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
 static __global__ void pack_kernel(const dro__packing *table)
 {
     dro__packing t = table[blockIdx.y];
-    unsigned pairs = t.out * t.stored_in, count = pairs * (t.kind == DRO__PACK_TAPS ? 2 : 1);
+    unsigned pairs = t.out * t.stored_in, count = pairs * (t.kind == DRO__PACK_CUDNN ? 1 : 2);
     for (unsigned i = FIRST; i < count; i += STEP)
         pack_pair(t, i < pairs ? i : i - pairs, i >= pairs);
 }

@@ -1,7 +1,7 @@
 /* Forward and data gradient: pixels times weights, nine taps. A block keeps the weights in shared memory and
  * walks over tiles of one part; the data gradient is the same product with the kernel turned round, a stride of 2
  * being zeros between the pixels of the slope. */
-#include "conv3.cuh"
+#include "conv3_tf32.cuh"
 
 /* K channels are summed over, N come out; TILE x TILE pixels at a time. */
 template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
@@ -318,24 +318,12 @@ static void dispatch(cudaStream_t s, const dro__conv3 *k)
         launch<T, 64, 64, 8, 1, BACK>(s, k);
 }
 
-extern "C" void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)
+extern "C" void dro__gpu_conv3_tf32_forward(cudaStream_t s, const dro__conv3 *k)
 {
-    if (k->bf16)
-        dispatch<bf16, false>(s, k);
-    else
-        dispatch<float, false>(s, k);
+    dispatch<float, false>(s, k);
 }
 
-extern "C" void dro__gpu_conv3_data(cudaStream_t s, const dro__conv3 *k)
+extern "C" void dro__gpu_conv3_tf32_data(cudaStream_t s, const dro__conv3 *k)
 {
-    if (k->bf16)
-        dispatch<bf16, true>(s, k);
-    else
-        dispatch<float, true>(s, k);
-}
-
-extern "C" int dro__gpu_conv3_fits(int in, int out, int stride)
-{
-    return (stride == 1 && in == out && (in == 16 || in == 32 || in == 64)) ||
-           (stride == 2 && out == 2 * in && (in == 16 || in == 32));
+    dispatch<float, true>(s, k);
 }

@@ -1,7 +1,7 @@
 /* Weight gradients: channels of the input times channels of the slope, summed over the pixels of a part, for nine
  * taps at once. A warp has 16 input channels and some output channels; warps that have the same take different
  * pixels. Blocks write their sums one after another, and a second kernel adds them up in that order. */
-#include "conv3.cuh"
+#include "conv3_tf32.cuh"
 
 enum { WEIGHT_BLOCKS = 264 }; /* of all parts together, at most */
 
@@ -238,15 +238,12 @@ static void dispatch(cudaStream_t s, const dro__conv3 *k)
         launch<T, 64, 64, 8, 1>(s, k);
 }
 
-extern "C" void dro__gpu_conv3_weight(cudaStream_t s, const dro__conv3 *k)
+extern "C" void dro__gpu_conv3_tf32_weight(cudaStream_t s, const dro__conv3 *k)
 {
-    if (k->bf16)
-        dispatch<bf16>(s, k);
-    else
-        dispatch<float>(s, k);
+    dispatch<float>(s, k);
 }
 
-extern "C" size_t dro__gpu_conv3_partial(int in, int out)
+extern "C" size_t dro__gpu_conv3_tf32_partial(int in, int out)
 {
     return (size_t)WEIGHT_BLOCKS * TAPS * in * out;
 }

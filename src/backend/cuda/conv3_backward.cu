@@ -1,0 +1,507 @@
+/* Backward in bfloat16: both gradients of a convolution in one kernel. A block has 16 of the input's channels and
+ * walks over tiles of one part. It makes the slope of z (all channels) and the input (its own) in shared memory,
+ * and from them
+ *   - the data gradient: each warp sums over 16 channels of the slope; what the warps have of a pixel comes
+ *     together in shared memory, where the ReLU's mask and the sums of the batch norm before are taken;
+ *   - the weight gradient: each warp has half of the taps for its 16 channels of the slope, and keeps them until
+ *     the block ends. Blocks write theirs one after another, and a second kernel adds them up in that order. */
+#include "conv3_rows.cuh"
+
+enum { WARPS = 8, THREADS_BACK = 32 * WARPS, SLOTS = 5, LANE_NUMBERS = SLOTS * 8 };
+enum { ROLE = SLOTS * 2 * 32 /* float4s that a warp has of a weight gradient */ };
+enum { BACK_BLOCKS = 264 }; /* of all parts together, at most */
+enum { PLACE = BACK_BLOCKS * 8 * ROLE * 4 /* floats that they write */ };
+
+/* CI channels became CO. TH x TW pixels of the slope at a time. */
+template <int CI, int CO, int STRIDE>
+struct back_shape {
+    static const int TH = CO == 64 || STRIDE == 2 ? 8 : 16, TW = CO == 16 ? 32 : CO == 32 ? 16 : 8;
+    static const int GROUPS = CI / 16, KS = CO / 16, STRIPS = TW >= 16 ? TW / 16 : 1;
+    static const int ROWS = TW >= 16 ? TH : TH / 2;   /* of 16 pixels */
+    static const int R = ROWS * KS * STRIPS / WARPS;  /* a warp's, for the data gradient */
+    static const int SHARES = WARPS / 2 / KS;         /* of the pixels, for the weight gradient */
+    static const int RW = ROWS * STRIPS / SHARES;
+    typedef tile_of<CO / 8, STRIDE == 1 ? TH + 2 : TH + 1, TW, 2 - STRIDE, 2 - STRIDE, 1> z_tile;
+    typedef tile_of<2, (TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> x_tile;
+    static const int DH = TH * STRIDE, DW = TW * STRIDE, STAGE = DH * DW * 64; /* bytes, of 16 floats */
+    static const int X = z_tile::BYTES, SUM = X + x_tile::BYTES, COEF = SUM + KS * STAGE;
+    static const int BYTES = COEF + (3 * CO + 2 * CI) * 4;
+};
+
+/* ---- reading ---- */
+
+template <class S, int MODE>
+static __device__ __forceinline__ void read_slope(const dro__conv3 &k, char *room, int example,
+                                                  const place &p, bool sides)
+{
+    typedef typename S::z_tile T;
+    size_t image = (size_t)example * p.height * p.width * p.channels;
+    maker<MODE> m;
+    m.u = (const bf16 *)k.g + image;
+    m.v = MODE == SLOPE ? (const bf16 *)k.z + image : NULL;
+    m.take((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8);
+    fill<T, THREADS_BACK, 3>(room, m, p, 0, sides);
+}
+
+template <class S, int MODE>
+static __device__ __forceinline__ void read_input(const dro__conv3 &k, char *room, int example,
+                                                  const place &p, int first, bool sides)
+{
+    typedef typename S::x_tile T;
+    size_t image = (size_t)example * p.height * p.width * p.channels;
+    maker<MODE> m;
+    m.u = (const bf16 *)k.x + image;
+    m.v = NULL;
+    m.keep = NULL;
+    m.relu = k.x_relu;
+    m.take((const float *)(room + S::COEF) + 3 * k.out, p.channels, first + threadIdx.x % 2 * 8);
+    fill<T, THREADS_BACK, 3>(room + S::X, m, p, first, sides);
+}
+
+/* ---- the data gradient ---- */
+
+/* Where four channels of a pixel are among the 16 of the stage, so that neither writing nor reading eight of them
+ * meets in a bank. */
+static __device__ __forceinline__ int stage_at(int pixel, int four)
+{
+    return pixel * 64 + (((four & 1) << 1 | four >> 1) ^ (pixel & 2)) * 16;
+}
+
+template <class S, int STRIDE>
+struct stager {
+    char *stage;
+    int row, col; /* of the warp's first pixel, in the tile of dx */
+
+    __device__ __forceinline__ void put(int y, int x, const float (&acc)[2][4], int h) const
+    {
+        *(float4 *)(stage + stage_at(y * S::DW + x, threadIdx.x % 4)) =
+            make_float4(acc[0][2 * h], acc[0][2 * h + 1], acc[1][2 * h], acc[1][2 * h + 1]);
+    }
+    /* row i of this warp; with a stride its pixels are every second one from `odd` on */
+    __device__ __forceinline__ void write(int i, int odd, const float (&acc)[2][4]) const
+    {
+        int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            put(row + i + (S::TW == 8 ? h * S::DH / 2 : 0),
+                col + (lane / 4 + (S::TW == 8 ? 0 : h * 8)) * STRIDE + odd, acc, h);
+    }
+    __device__ __forceinline__ void operator()(int i, const float (&acc)[2][4]) const
+    {
+        write(i, 0, acc);
+    }
+};
+
+/* One row of the kernel (er, turned) for the even and the odd columns of dx. */
+static __device__ __forceinline__ void parity_row(float (&acc)[2][2][4], const unsigned (&here)[4],
+                                                  const unsigned (&right)[4], const uint4 *b)
+{
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        mma_bf16(acc[0][n], here, n ? b[1].z : b[1].x, n ? b[1].w : b[1].y);
+        mma_bf16(acc[1][n], here, n ? b[0].z : b[0].x, n ? b[0].w : b[0].y);
+        mma_bf16(acc[1][n], right, n ? b[2].z : b[2].x, n ? b[2].w : b[2].y);
+    }
+}
+
+/* A stride of 2: even rows and columns of dx see one tap, odd ones two. */
+template <int R, class T, class W>
+static __device__ __forceinline__ void parity(unsigned from, const uint4 (&b)[TAPS], const W &w)
+{
+    float odd[2][2][4];
+#pragma unroll
+    for (int i = 0; i <= R; i++) {
+        unsigned here[4], right[4];
+        ldmatrix(here, from + i * T::PITCH * PIXEL);
+        ldmatrix(right, from + (i * T::PITCH + 1) * PIXEL);
+        if (i > 0) {
+            parity_row(odd, here, right, b + 6);
+            w.write(2 * i - 1, 0, odd[0]);
+            w.write(2 * i - 1, 1, odd[1]);
+        }
+        if (i == R)
+            break;
+        float even[2][2][4] = {{{0}}};
+        parity_row(even, here, right, b + 3);
+        w.write(2 * i, 0, even[0]);
+        w.write(2 * i, 1, even[1]);
+#pragma unroll
+        for (int j = 0; j < 16; j++)
+            odd[j / 8][j / 4 % 2][j % 4] = 0;
+        parity_row(odd, here, right, b);
+    }
+}
+
+/* The warp's share of the products, into the stage. */
+template <class S, int STRIDE>
+static __device__ __forceinline__ void data_products(const dro__conv3 &k, char *room, int group)
+{
+    typedef typename S::z_tile T;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ks = warp % S::KS;
+    int strip = warp / S::KS % S::STRIPS, row = warp / S::KS / S::STRIPS * S::R;
+    const uint4 *weights = (const uint4 *)k.weights +
+                           ((S::GROUPS + group) * S::KS * TAPS + ks) * 32 + lane;
+    uint4 b[TAPS];
+#pragma unroll
+    for (int i = 0; i < TAPS; i++)
+        b[i] = weights[i * S::KS * 32];
+    unsigned from = shared_address(room) + (2 * ks + lane / 16) * T::PLANE +
+                    (row * T::PITCH + strip * 16 +
+                     lane_pixel<S::TW, T::PITCH, S::TH / 2, 1>(lane % 16)) *
+                        PIXEL;
+    stager<S, STRIDE> w = {room + S::SUM + ks * S::STAGE, row * STRIDE, strip * 16 * STRIDE};
+    if constexpr (STRIDE == 1)
+        roll<S::R, 1, T>(from, b, w);
+    else
+        parity<S::R, T>(from, b, w);
+}
+
+/* dx of a tile, eight channels of a pixel at a time: what was there already, the mask of the ReLU before it, and
+ * the sums of g and g z that its batch norm needs. p: the tile's place in the image of dx. */
+template <class S>
+static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *room,
+                                                   int example, const place &p, int group,
+                                                   float (&sums)[16])
+{
+    typedef typename S::x_tile T;
+    const int EACH = THREADS_BACK / 2 / S::DW;
+    int ch = threadIdx.x % 2, col = threadIdx.x / 2 % S::DW, x = p.col + col;
+    size_t image = (size_t)example * p.height * p.width * p.channels;
+    const bf16 *add = (const bf16 *)k.add + image, *z = (const bf16 *)k.x_z + image;
+    bf16 *dx = (bf16 *)k.dx + image;
+    for (int row = threadIdx.x / 2 / S::DW; row < S::DH; row += EACH) {
+        int y = p.row + row;
+        if (y >= p.height || x >= p.width)
+            continue;
+        unsigned at = (unsigned)(y * p.width + x) * p.channels + group * 16 + ch * 8;
+        uint4 old = make_uint4(0, 0, 0, 0), before = old;
+        if (k.add)
+            old = *(const uint4 *)(add + at);
+        if (k.close)
+            before = *(const uint4 *)(z + at);
+        float v[8], o[8];
+        open(old, v);
+#pragma unroll
+        for (int ks = 0; ks < S::KS; ks++) {
+            const char *from = room + S::SUM + ks * S::STAGE;
+            float4 a = *(const float4 *)(from + stage_at(row * S::DW + col, 2 * ch));
+            float4 b = *(const float4 *)(from + stage_at(row * S::DW + col, 2 * ch + 1));
+            v[0] += a.x, v[1] += a.y, v[2] += a.z, v[3] += a.w;
+            v[4] += b.x, v[5] += b.y, v[6] += b.z, v[7] += b.w;
+        }
+        uint4 g = pack8(v);
+        if (k.close && k.x_relu) {
+            uint4 m = *(const uint4 *)(room + S::X + ch * T::PLANE +
+                                       ((row + 1) * T::PITCH + col + 1) * PIXEL);
+            g.x &= positive2(m.x), g.y &= positive2(m.y);
+            g.z &= positive2(m.z), g.w &= positive2(m.w);
+        }
+        *(uint4 *)(dx + at) = g;
+        if (!k.close)
+            continue;
+        open(g, v);
+        open(before, o);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            sums[i] += v[i], sums[8 + i] += v[i] * o[i];
+    }
+}
+
+/* Adds the block's sums, for eight channels of each lane, to the part's. */
+static __device__ __forceinline__ void flush(const dro__conv3 &k, float *room, float (&sums)[16],
+                                             int part, int group)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int index = spread_sum<16, 2>(sums);
+    room[warp * 32 + index / 8 * 16 + lane % 2 * 8 + index % 8] = sums[0];
+    __syncthreads();
+    if (warp)
+        return;
+    int c = group * 16 + lane % 16;
+    double sum = 0, first;
+    for (int w = 0; w < WARPS; w++)
+        sum += (double)room[w * 32 + lane];
+    first = __shfl_sync(~0u, sum, lane % 16);
+    if (lane >= 16) /* of g (z - mean) */
+        sum -= first * (double)k.x_numbers.mean[part * k.in + c];
+    atomicAdd(&k.x_numbers.back[(2 * part + lane / 16) * k.in + c], sum);
+}
+
+/* ---- the weight gradient ---- */
+
+/* The taps of a warp: half 0 has the left column and two of the middle one, half 1 the right column and one.
+ * slot 0 .. 2: rows of the outer column; the rest: of the middle one. */
+static __host__ __device__ __forceinline__ int tap_of(int half, int slot)
+{
+    return slot < 3 ? slot * 3 + 2 * half : half ? 7 : (slot - 3) * 3 + 1;
+}
+
+static __device__ __forceinline__ void add_product(float (&acc)[SLOTS][2][4], int slot,
+                                                   const unsigned (&a)[4], const unsigned (&d)[4])
+{
+    mma_bf16(acc[slot][0], a, d[0], d[1]);
+    mma_bf16(acc[slot][1], a, d[2], d[3]);
+}
+
+/* Which slot of a half has row er of its outer (0) or the middle column; -1: none. */
+static __host__ __device__ constexpr int slot_at(int half, int middle, int er)
+{
+    return !middle ? er : half ? (er == 2 ? 3 : -1) : (er < 2 ? 3 + er : -1);
+}
+
+template <int HALF, int R, class X, class Z>
+static __device__ __forceinline__ void gather(float (&acc)[SLOTS][2][4], unsigned x, unsigned z)
+{
+    unsigned d[3][4];
+#pragma unroll
+    for (int i = 0; i < R + 2; i++) {
+        if (i < R)
+            ldmatrix_turned(d[i % 3], z + i * Z::PITCH * PIXEL);
+#pragma unroll
+        for (int middle = 0; middle < 2; middle++) {
+            unsigned a[4];
+            if (!middle || !HALF || i >= 2)
+                ldmatrix_turned(a, x + (i * X::PITCH + (middle ? 1 : 2 * HALF)) * PIXEL);
+#pragma unroll
+            for (int er = 0; er < 3; er++)
+                if (i - er >= 0 && i - er < R && slot_at(HALF, middle, er) >= 0)
+                    add_product(acc, slot_at(HALF, middle, er), a, d[(i - er) % 3]);
+        }
+    }
+}
+
+template <int HALF, int R, class X, class Z>
+static __device__ __forceinline__ void gather_skip(float (&acc)[SLOTS][2][4], unsigned x, unsigned z)
+{
+#pragma unroll
+    for (int i = 0; i < R; i++) {
+        unsigned d[4];
+        ldmatrix_turned(d, z + i * Z::PITCH * PIXEL);
+#pragma unroll
+        for (int slot = 0; slot < SLOTS - HALF; slot++) {
+            unsigned a[4];
+            int tap = tap_of(HALF, slot);
+            ldmatrix_turned(a, x + ((2 * i + tap / 3) * X::PITCH + tap % 3) * PIXEL);
+            add_product(acc, slot, a, d);
+        }
+    }
+}
+
+/* A warp's role: its channels of the slope (ks), its half of the taps, its share of the pixels. */
+template <class S, int STRIDE>
+static __device__ __forceinline__ void weight_products(float (&acc)[SLOTS][2][4], const char *room)
+{
+    typedef typename S::x_tile X;
+    typedef typename S::z_tile Z;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int ks = warp / 2 % S::KS, share = warp / 2 / S::KS;
+    int strip = share % S::STRIPS, row = share / S::STRIPS * S::RW;
+    int i = lane / 16 * 8 + lane % 8, j = lane / 8 % 2 * 8 + lane % 8; /* pixels of x and of z */
+    unsigned x = shared_address(room + S::X) + lane / 8 % 2 * X::PLANE +
+                 (row * STRIDE * X::PITCH + strip * 16 * STRIDE +
+                  lane_pixel<S::TW, X::PITCH, S::TH / 2, STRIDE>(i)) *
+                     PIXEL;
+    unsigned z = shared_address(room) + (2 * ks + lane / 16) * Z::PLANE +
+                 ((row + Z::TOP) * Z::PITCH + Z::LEFT + strip * 16 +
+                  lane_pixel<S::TW, Z::PITCH, S::TH / 2, 1>(j)) *
+                     PIXEL;
+    if constexpr (STRIDE == 1) {
+        if (warp % 2)
+            gather<1, S::RW, X, Z>(acc, x, z);
+        else
+            gather<0, S::RW, X, Z>(acc, x, z);
+    } else {
+        if (warp % 2)
+            gather_skip<1, S::RW, X, Z>(acc, x, z);
+        else
+            gather_skip<0, S::RW, X, Z>(acc, x, z);
+    }
+}
+
+/* The sums of the warps of one role, into the block's place of k.partial: (role, slot, 2, lane) float4s. */
+template <class S>
+static __device__ __forceinline__ void write_block(const dro__conv3 &k, float (&acc)[SLOTS][2][4],
+                                                   float4 *room, int part, int group)
+{
+    const int ROLES = 2 * S::KS;
+    int lane = threadIdx.x % 32, role = threadIdx.x / 32 % ROLES, share = threadIdx.x / 32 / ROLES;
+    float4 *mine = room + ((share - 1) * ROLES + role) * ROLE + lane;
+#pragma unroll
+    for (int i = 0; i < 2 * SLOTS; i++) {
+        const float(&a)[4] = acc[i / 2][i % 2];
+        if (share)
+            mine[i * 32] = make_float4(a[0], a[1], a[2], a[3]);
+    }
+    __syncthreads();
+    if (share)
+        return;
+    float4 *out = (float4 *)(k.partial + (size_t)k.turn * PLACE) +
+                  ((size_t)(part * S::GROUPS + group) * gridDim.x + blockIdx.x) * ROLES * ROLE +
+                  role * ROLE + lane;
+#pragma unroll
+    for (int i = 0; i < 2 * SLOTS; i++) {
+        const float(&a)[4] = acc[i / 2][i % 2];
+        float4 sum = make_float4(a[0], a[1], a[2], a[3]);
+#pragma unroll
+        for (int s = 0; s < S::SHARES - 1; s++) {
+            float4 f = room[(s * ROLES + role) * ROLE + i * 32 + lane];
+            sum.x += f.x, sum.y += f.y, sum.z += f.z, sum.w += f.w;
+        }
+        out[i * 32] = sum;
+    }
+}
+
+/* ---- the kernel ---- */
+
+template <class S, int STRIDE>
+static __device__ __forceinline__ void read_tiles(const dro__conv3 &k, char *room, int example,
+                                                  const place &p, const place &in, int group,
+                                                  bool sides)
+{
+    if (k.norm)
+        read_slope<S, SLOPE>(k, room, example, p, sides);
+    else
+        read_slope<S, AS_IS>(k, room, example, p, sides);
+    if (k.lazy)
+        read_input<S, SCALED>(k, room, example, in, group * 16, sides);
+    else
+        read_input<S, AS_IS>(k, room, example, in, group * 16, sides);
+}
+
+template <int CI, int CO, int STRIDE>
+static __global__ void __launch_bounds__(THREADS_BACK, 2)
+    back_kernel(const __grid_constant__ dro__conv3 k)
+{
+    typedef back_shape<CI, CO, STRIDE> S;
+    extern __shared__ __align__(128) char room[];
+    int group = blockIdx.y, part = blockIdx.z;
+    cudaGridDependencySynchronize();
+    slope_coefficients(k, part, (float *)(room + S::COEF), THREADS_BACK,
+                       blockIdx.x == 0 && group == 0);
+    input_coefficients(k, part, (float *)(room + S::COEF) + 3 * CO, THREADS_BACK);
+    float acc[SLOTS][2][4] = {{{0}}}, sums[16] = {0};
+    place p = {0, 0, k.out_height, k.out_width, CO};
+    int tiles = (k.parts.first[part + 1] - k.parts.first[part]) *
+                ((p.height + S::TH - 1) / S::TH) * ((p.width + S::TW - 1) / S::TW);
+    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+        int example = find_tile(t, k.parts.first[part], S::TH, S::TW, p);
+        place in = {p.row * STRIDE, p.col * STRIDE, k.height, k.width, CI};
+        __syncthreads();
+        read_tiles<S, STRIDE>(k, room, example, p, in, group,
+                              t == (int)blockIdx.x || p.width > S::TW);
+        __syncthreads();
+        if (k.dx)
+            data_products<S, STRIDE>(k, room, group);
+        if (k.partial)
+            weight_products<S, STRIDE>(acc, room);
+        if (!k.dx)
+            continue;
+        __syncthreads();
+        finish_tile<S>(k, room, example, in, group, sums);
+    }
+    cudaTriggerProgrammaticLaunchCompletion();
+    __syncthreads();
+    if (k.partial)
+        write_block<S>(k, acc, (float4 *)(room + S::SUM), part, group);
+    if (k.close)
+        flush(k, (float *)room, sums, part, group);
+}
+
+/* grads (out, real_in, taps) = the sums over blocks; 8 threads share the blocks of a float4. */
+static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int blocks)
+{
+    enum { NUMBERS = 32, SHARE = 8 };
+    extern __shared__ __align__(128) char room[];
+    float4(*rest)[NUMBERS] = (float4(*)[NUMBERS])room;
+    int size = k.out / 16 * 2 * ROLE, lane = threadIdx.x % NUMBERS, share = threadIdx.x / NUMBERS;
+    int role = blockIdx.x * NUMBERS / ROLE, slot = blockIdx.x % (ROLE / 32) / 2;
+    int n = blockIdx.x % 2, group = blockIdx.y, part = blockIdx.z;
+    if (role % 2 && slot == SLOTS - 1)
+        return; /* half 1 has one slot less */
+    const float4 *from = (const float4 *)(k.partial + (size_t)k.turn * PLACE) +
+                         (size_t)(part * gridDim.y + group) * blocks * size +
+                         blockIdx.x * NUMBERS + lane;
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 4
+    for (int b = share; b < blocks; b += SHARE) {
+        float4 f = from[(size_t)b * size];
+        sum.x += f.x, sum.y += f.y, sum.z += f.z, sum.w += f.w;
+    }
+    rest[share][lane] = sum;
+    __syncthreads();
+    if (share)
+        return;
+    for (int y = 1; y < SHARE; y++) {
+        float4 f = rest[y][lane];
+        sum.x += f.x, sum.y += f.y, sum.z += f.z, sum.w += f.w;
+    }
+    const float x[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        int in = group * 16 + lane / 4 + e / 2 * 8;
+        int out = role / 2 * 16 + n * 8 + lane % 4 * 2 + e % 2;
+        if (in < k.real_in)
+            k.grads[part][(out * k.real_in + in) * TAPS + tap_of(role % 2, slot)] = x[e];
+    }
+}
+
+/* ---- launches ---- */
+
+/* Blocks of each part and group: all have the same number of tiles, or one less. */
+template <int CI, int CO, int STRIDE>
+static int blocks_of(const dro__conv3 *k)
+{
+    typedef back_shape<CI, CO, STRIDE> S;
+    static int resident = 0; /* found once for each kernel */
+    if (!resident)
+        resident = blocks_at_once((const void *)back_kernel<CI, CO, STRIDE>, THREADS_BACK, S::BYTES);
+    int all = resident < BACK_BLOCKS ? resident : BACK_BLOCKS, most = 1;
+    int each = all / (k->parts.count * S::GROUPS);
+    for (int p = 0; p < k->parts.count; p++) {
+        int tiles = (k->parts.first[p + 1] - k->parts.first[p]) *
+                    ((k->out_height + S::TH - 1) / S::TH) * ((k->out_width + S::TW - 1) / S::TW);
+        most = tiles > most ? tiles : most;
+    }
+    each = each > 0 ? each : 1;
+    int turns = (most + each - 1) / each;
+    return (most + turns - 1) / turns;
+}
+
+template <int CI, int CO, int STRIDE>
+static void launch(cudaStream_t s, const dro__conv3 *k)
+{
+    typedef back_shape<CI, CO, STRIDE> S;
+    queue(s, back_kernel<CI, CO, STRIDE>, dim3(blocks_of<CI, CO, STRIDE>(k), S::GROUPS, k->parts.count),
+          THREADS_BACK, S::BYTES, k->early, *k);
+}
+
+extern "C" void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *k)
+{
+    if (k->in == 16 && k->out == 16)
+        launch<16, 16, 1>(s, k);
+    else if (k->in == 16)
+        launch<16, 32, 2>(s, k);
+    else if (k->in == 32 && k->out == 32)
+        launch<32, 32, 1>(s, k);
+    else if (k->in == 32)
+        launch<32, 64, 2>(s, k);
+    else
+        launch<64, 64, 1>(s, k);
+}
+
+extern "C" void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *k)
+{
+    int blocks = k->in == 16   ? k->out == 16 ? blocks_of<16, 16, 1>(k) : blocks_of<16, 32, 2>(k)
+                 : k->in == 64 ? blocks_of<64, 64, 1>(k)
+                 : k->out == 32 ? blocks_of<32, 32, 1>(k)
+                                : blocks_of<32, 64, 2>(k);
+    dim3 grid((unsigned)(k->out / 16 * 2 * ROLE / 32), (unsigned)(k->in / 16),
+              (unsigned)k->parts.count);
+    queue(s, sum_kernel, grid, 256, 8 * 32 * (int)sizeof(float4), 0, *k, blocks);
+}
+
+extern "C" size_t dro__gpu_conv3_partial(int in, int out)
+{
+    size_t tf32 = dro__gpu_conv3_tf32_partial(in, out), bf16 = (size_t)DRO__CONV3_TURNS * PLACE;
+    return tf32 > bf16 ? tf32 : bf16;
+}

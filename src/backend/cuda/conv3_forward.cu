@@ -1,0 +1,175 @@
+/* Forward in bfloat16. A warp has the weights of 16 output channels in registers and goes down some rows of a
+ * tile; z goes to memory straight from the products, and its moments stay in registers until the block ends. */
+#include "conv3_rows.cuh"
+
+/* K channels become N. TH x TW pixels of output at a time; a warp has R rows of 16 pixels. */
+template <int K, int N, int STRIDE>
+struct forward_shape {
+    static const int TH = N == 64 || STRIDE == 2 ? 8 : 16, TW = N == 16 ? 32 : N == 32 ? 16 : 8;
+    static const int WARPS = K == 32 && N == 32 ? 8 : 4, THREADS = 32 * WARPS, KS = K / 16;
+    static const int GROUPS = N / 16, STRIPS = TW >= 16 ? TW / 16 : 1;
+    static const int DOWN = WARPS / (GROUPS * STRIPS), R = (TW >= 16 ? TH : TH / 2) / DOWN;
+    static const int BLOCKS = K == 64 || THREADS == 256 ? 2 : K == 32 ? 3 : 4;
+    typedef tile_of<K / 8, (TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> tile;
+    static const int COEF = tile::BYTES, SUMS = COEF + 2 * K * 4, BYTES = SUMS + WARPS * 32 * 4;
+};
+
+/* The input of a tile. */
+template <class S, int MODE>
+static __device__ __forceinline__ void read_as(const dro__conv3 &k, char *room, int example,
+                                               const place &p, bool sides)
+{
+    typedef typename S::tile T;
+    size_t image = (size_t)example * p.height * p.width * p.channels;
+    maker<MODE> m;
+    m.u = (const bf16 *)k.x + image;
+    m.v = MODE == SCALED_PLUS ? (const bf16 *)k.x_residual + image : NULL;
+    m.keep = k.x_fill ? (bf16 *)k.x_fill + image : NULL;
+    m.relu = k.x_relu;
+    m.take((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8);
+    fill<T, S::THREADS, MODE == SCALED_PLUS ? 3 : 5>(room, m, p, 0, sides);
+}
+
+template <class S>
+static __device__ __forceinline__ void read_input(const dro__conv3 &k, char *room, int example,
+                                                  const place &p, bool sides)
+{
+    if (!k.lazy)
+        read_as<S, AS_IS>(k, room, example, p, sides);
+    else if (!k.x_residual)
+        read_as<S, SCALED>(k, room, example, p, sides);
+    else
+        read_as<S, SCALED_PLUS>(k, room, example, p, sides);
+}
+
+/* What a warp does with its rows. */
+template <class S, int N>
+struct writer {
+    bf16 *z; /* of the image */
+    float *sums;
+    int row, col, height, width, first;
+
+    __device__ __forceinline__ void operator()(int i, const float (&acc)[2][4]) const
+    {
+        int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int y = row + i + (S::TW == 8 ? h * S::TH / 2 : 0);
+            int x = col + lane / 4 + (S::TW == 8 ? 0 : h * 8);
+            if (y >= height || x >= width)
+                continue;
+            const float v[4] = {acc[0][2 * h], acc[0][2 * h + 1], acc[1][2 * h], acc[1][2 * h + 1]};
+            *(uint2 *)(z + (unsigned)(y * width + x) * N + first) =
+                make_uint2(pack2(v[0], v[1]), pack2(v[2], v[3]));
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                sums[j] += v[j], sums[4 + j] += v[j] * v[j];
+        }
+    }
+};
+
+/* Adds the block's sums, of z and of z^2 for four channels of each lane, to the part's. */
+template <class S, int N>
+static __device__ __forceinline__ void flush(float *room, float (&sums)[8], double *to)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int index = spread_sum<8, 4>(sums);
+    room[warp * 32 + index / 4 * 16 + lane % 4 * 4 + index % 4] = sums[0];
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * N; i += S::THREADS) {
+        int c = i % N;
+        double sum = 0;
+        for (int w = c / 16; w < S::WARPS; w += S::GROUPS)
+            sum += (double)room[w * 32 + i / N * 16 + c % 16];
+        atomicAdd(&to[i], sum);
+    }
+}
+
+template <int K, int N, int STRIDE>
+static __global__ void __launch_bounds__(forward_shape<K, N, STRIDE>::THREADS,
+                                         forward_shape<K, N, STRIDE>::BLOCKS)
+    forward_kernel(const __grid_constant__ dro__conv3 k)
+{
+    typedef forward_shape<K, N, STRIDE> S;
+    typedef typename S::tile T;
+    extern __shared__ __align__(128) char room[];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = blockIdx.y;
+    int group = warp % S::GROUPS, strip = warp / S::GROUPS % S::STRIPS;
+    int down = warp / S::GROUPS / S::STRIPS * S::R;
+    uint4 b[TAPS * S::KS];
+    const uint4 *weights = (const uint4 *)k.weights + group * TAPS * S::KS * 32 + lane;
+#pragma unroll
+    for (int i = 0; i < TAPS * S::KS; i++)
+        b[i] = weights[i * 32];
+    cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
+    input_coefficients(k, part, (float *)(room + S::COEF), S::THREADS);
+    float sums[8] = {0};
+    unsigned from = shared_address(room) + lane / 16 * T::PLANE +
+                    (down * STRIDE * T::PITCH + strip * 16 * STRIDE +
+                     lane_pixel<S::TW, T::PITCH, S::TH / 2, STRIDE>(lane % 16)) *
+                        PIXEL;
+    place p = {0, 0, k.out_height, k.out_width, K};
+    int tiles = (k.parts.first[part + 1] - k.parts.first[part]) *
+                ((p.height + S::TH - 1) / S::TH) * ((p.width + S::TW - 1) / S::TW);
+    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+        int example = find_tile(t, k.parts.first[part], S::TH, S::TW, p);
+        place in = {p.row * STRIDE, p.col * STRIDE, k.height, k.width, K};
+        __syncthreads();
+        read_input<S>(k, room, example, in, t == (int)blockIdx.x || p.width > S::TW);
+        __syncthreads();
+        writer<S, N> w = {(bf16 *)k.z + (size_t)example * p.height * p.width * N,
+                          sums,
+                          p.row + down,
+                          p.col + strip * 16,
+                          p.height,
+                          p.width,
+                          group * 16 + lane % 4 * 4};
+        if (STRIDE == 1)
+            roll<S::R, S::KS, T>(from, b, w);
+        else
+            skip<S::R, S::KS, T>(from, b, w);
+    }
+    cudaTriggerProgrammaticLaunchCompletion();
+    if (k.sums)
+        flush<S, N>((float *)(room + S::SUMS), sums, k.sums + 2 * part * N);
+}
+
+template <int K, int N, int STRIDE>
+static void launch(cudaStream_t s, const dro__conv3 *k)
+{
+    typedef forward_shape<K, N, STRIDE> S;
+    auto kernel = forward_kernel<K, N, STRIDE>;
+    static int resident = 0; /* found once for each kernel */
+    if (!resident)
+        resident = blocks_at_once((const void *)kernel, S::THREADS, S::BYTES);
+    int most = 1, each = resident / k->parts.count;
+    for (int p = 0; p < k->parts.count; p++) {
+        int tiles = (k->parts.first[p + 1] - k->parts.first[p]) *
+                    ((k->out_height + S::TH - 1) / S::TH) * ((k->out_width + S::TW - 1) / S::TW);
+        most = tiles > most ? tiles : most;
+    }
+    queue(s, kernel, dim3(most < each ? most : each, k->parts.count), S::THREADS, S::BYTES, k->early,
+          *k);
+}
+
+extern "C" void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)
+{
+    if (!k->bf16)
+        dro__gpu_conv3_tf32_forward(s, k);
+    else if (k->in == 16 && k->out == 16)
+        launch<16, 16, 1>(s, k);
+    else if (k->in == 16)
+        launch<16, 32, 2>(s, k);
+    else if (k->in == 32 && k->out == 32)
+        launch<32, 32, 1>(s, k);
+    else if (k->in == 32)
+        launch<32, 64, 2>(s, k);
+    else
+        launch<64, 64, 1>(s, k);
+}
+
+extern "C" int dro__gpu_conv3_fits(int in, int out, int stride)
+{
+    return (stride == 1 && in == out && (in == 16 || in == 32 || in == 64)) ||
+           (stride == 2 && out == 2 * in && (in == 16 || in == 32));
+}

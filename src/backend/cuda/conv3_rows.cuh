@@ -1,0 +1,316 @@
+/* What the bfloat16 convolutions share.
+ *
+ * A tile of pixels lies in shared memory by planes of eight channels, 16 bytes a pixel: eight neighbouring pixels
+ * of a row are the 128 bytes that one matrix load takes, from whichever pixel on. A thread that fills a tile has
+ * eight channels of one column and goes down the rows, so that its coefficients stay in registers and its
+ * addresses grow by constants.
+ *
+ * A product takes 16 pixels: of one row, or, in tiles of eight columns, eight of a row and eight of the row half
+ * a tile below. It goes down the rows too, and uses what it has read of a row of the input for the three rows of
+ * the output that need it. */
+#ifndef DRO_CUDA_CONV3_ROWS_CUH
+#define DRO_CUDA_CONV3_ROWS_CUH
+
+#include "conv3.h"
+#include "conv3_mma.cuh"
+#include "tails.cuh"
+
+typedef __nv_bfloat16 bf16;
+
+enum { TAPS = 9, PIXEL = 16 /* bytes */ };
+
+/* ---- tiles ---- */
+
+/* CH planes of ROWS rows: LEFT + COLS + RIGHT pixels, of which COLS are the block's own; the first TOP rows are
+ * not. Planes are apart so that the threads of a warp write to different banks. */
+template <int CH_, int ROWS_, int COLS_, int TOP_, int LEFT_, int RIGHT_>
+struct tile_of {
+    static const int CH = CH_, ROWS = ROWS_, COLS = COLS_, TOP = TOP_, LEFT = LEFT_, RIGHT = RIGHT_;
+    static const int PITCH = LEFT + COLS + RIGHT, SIZE = ROWS * PITCH * PIXEL, APART = 128 / CH;
+    static const int PLANE = SIZE + ((APART - SIZE) % 128 + 128) % 128, BYTES = CH * PLANE;
+};
+
+/* Where a tile is: its first own pixel, in an image of so many channels. */
+struct place {
+    int row, col, height, width, channels;
+};
+
+/* The t-th tile of a part: its example and its place. */
+static __device__ __forceinline__ int find_tile(int t, int first, int rows, int cols, place &p)
+{
+    int across = (p.width + cols - 1) / cols, down = (p.height + rows - 1) / rows;
+    p.col = t % across * cols;
+    t /= across;
+    p.row = t % down * rows;
+    return first + t / down;
+}
+
+static __device__ __forceinline__ void open(const uint4 &w, float *x)
+{
+    const unsigned u[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        x[2 * i] = low_of(u[i]), x[2 * i + 1] = high_of(u[i]);
+}
+
+static __device__ __forceinline__ uint4 pack8(const float *x)
+{
+    return make_uint4(pack2(x[0], x[1]), pack2(x[2], x[3]), pack2(x[4], x[5]), pack2(x[6], x[7]));
+}
+
+static __device__ __forceinline__ uint4 pack8_relu(const float *x)
+{
+    return make_uint4(pack2_relu(x[0], x[1]), pack2_relu(x[2], x[3]), pack2_relu(x[4], x[5]),
+                      pack2_relu(x[6], x[7]));
+}
+
+/* What eight channels in memory become in a tile: u itself, a u + c, a u + c + v, or a u + b v + c. */
+enum { AS_IS, SCALED, SCALED_PLUS, SLOPE };
+
+template <int MODE>
+struct maker {
+    struct raw {
+        uint4 u, v;
+    };
+    const bf16 *u, *v;
+    bf16 *keep; /* where own pixels are kept too, or NULL */
+    bool relu;
+    float a[8], b[8], c[8];
+
+    /* room: (3, channels) a, c, b */
+    __device__ __forceinline__ void take(const float *room, int channels, int first)
+    {
+        if (MODE != AS_IS)
+            read8(room + first, a), read8(room + channels + first, c);
+        if (MODE == SLOPE)
+            read8(room + 2 * channels + first, b);
+    }
+    __device__ __forceinline__ void fetch(raw &r, unsigned at) const
+    {
+        r.u = *(const uint4 *)(u + at);
+        if (MODE >= SCALED_PLUS)
+            r.v = *(const uint4 *)(v + at);
+    }
+    __device__ __forceinline__ uint4 finish(const raw &r, unsigned at, bool own) const
+    {
+        if (MODE == AS_IS)
+            return r.u;
+        float x[8], y[8];
+        open(r.u, x);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            x[i] = a[i] * x[i] + c[i];
+        if (MODE >= SCALED_PLUS)
+            open(r.v, y);
+#pragma unroll
+        for (int i = 0; MODE >= SCALED_PLUS && i < 8; i++)
+            x[i] = MODE == SLOPE ? b[i] * y[i] + x[i] : x[i] + y[i];
+        uint4 w = MODE != SLOPE && relu ? pack8_relu(x) : pack8(x);
+        if (MODE != SLOPE && keep && own)
+            *(uint4 *)(keep + at) = w;
+        return w;
+    }
+};
+
+/* The columns that are not the block's own. */
+template <class T, int THREADS, class M>
+static __device__ void fill_sides(char *to, const M &make, const place &p, int first)
+{
+    for (int i = threadIdx.x; i < T::ROWS * (T::LEFT + T::RIGHT) * T::CH; i += THREADS) {
+        int ch = i % T::CH, side = i / T::CH % (T::LEFT + T::RIGHT);
+        int row = i / T::CH / (T::LEFT + T::RIGHT);
+        int col = side < T::LEFT ? side : T::COLS + side;
+        int y = p.row + row - T::TOP, x = p.col + col - T::LEFT;
+        uint4 w = make_uint4(0, 0, 0, 0);
+        if ((unsigned)y < (unsigned)p.height && (unsigned)x < (unsigned)p.width) {
+            unsigned at = (unsigned)(y * p.width + x) * p.channels + first + ch * 8;
+            typename M::raw r;
+            make.fetch(r, at);
+            w = make.finish(r, at, false);
+        }
+        *(uint4 *)(to + ch * T::PLANE + (row * T::PITCH + col) * PIXEL) = w;
+    }
+}
+
+/* A tile, from channel `first` of the image on; pixels outside are 0. The sides of a tile as wide as the image
+ * stay 0 once they are. DEEP rows are on their way at a time. */
+template <class T, int THREADS, int DEEP, class M>
+static __device__ __forceinline__ void fill(char *to, const M &make, const place &p, int first,
+                                            bool sides)
+{
+    const int EACH = THREADS / (T::CH * T::COLS), PASSES = (T::ROWS + EACH - 1) / EACH;
+    int ch = threadIdx.x % T::CH, col = threadIdx.x / T::CH % T::COLS;
+    int row = threadIdx.x / (T::CH * T::COLS), y = p.row + row - T::TOP, x = p.col + col;
+    unsigned at = (unsigned)(y * p.width + x) * p.channels + first + ch * 8;
+    unsigned step = (unsigned)EACH * p.width * p.channels;
+    int height = x < p.width ? p.height : 0;
+    to += ch * T::PLANE + (row * T::PITCH + T::LEFT + col) * PIXEL;
+#pragma unroll
+    for (int base = 0; base < PASSES; base += DEEP) {
+        typename M::raw r[DEEP];
+#pragma unroll
+        for (int k = 0; k < DEEP; k++)
+            if (base + k < PASSES && (unsigned)(y + (base + k) * EACH) < (unsigned)height &&
+                ((base + k + 1) * EACH <= T::ROWS || row + (base + k) * EACH < T::ROWS))
+                make.fetch(r[k], at + (base + k) * step);
+#pragma unroll
+        for (int k = 0; k < DEEP; k++) {
+            int i = (base + k) * EACH;
+            if (base + k >= PASSES || (i + EACH > T::ROWS && row + i >= T::ROWS))
+                continue;
+            uint4 w = make_uint4(0, 0, 0, 0);
+            if ((unsigned)(y + i) < (unsigned)height) {
+                bool own = row + i >= T::TOP && row + i < T::ROWS - T::RIGHT;
+                w = make.finish(r[k], at + (base + k) * step, own);
+            }
+            *(uint4 *)(to + i * T::PITCH * PIXEL) = w;
+        }
+    }
+    if (sides)
+        fill_sides<T, THREADS>(to - (ch * T::PLANE + (row * T::PITCH + T::LEFT + col) * PIXEL), make,
+                               p, first);
+}
+
+/* ---- coefficients, made by the block's threads: (3, channels) a, c, b ---- */
+
+static __device__ __forceinline__ void input_coefficients(const dro__conv3 &k, int part, float *room,
+                                                          int threads)
+{
+    for (int i = threadIdx.x; k.lazy && i < k.in; i += threads) {
+        int at = part * k.in + i;
+        float3 f = k.x_finish ? forward_numbers(k.parts, k.height * k.width, k.x_numbers,
+                                                k.x_source, part, i, blockIdx.x == 0)
+                              : make_float3(k.x_numbers.mean[at], k.x_numbers.scale[at],
+                                            k.x_numbers.shift[at]);
+        room[i] = f.y;
+        room[k.in + i] = f.z - f.x * f.y;
+    }
+}
+
+static __device__ __forceinline__ void slope_coefficients(const dro__conv3 &k, int part, float *room,
+                                                          int threads, bool keep)
+{
+    for (int i = threadIdx.x; k.norm && i < k.out; i += threads) {
+        int at = part * k.out + i;
+        float3 f = k.finish ? backward_numbers(k.parts, k.out_height * k.out_width, 1, k.numbers,
+                                               k.norm_grads, part, i, keep)
+                            : make_float3(k.numbers.p[at], k.numbers.q[at], k.numbers.r[at]);
+        room[i] = f.x;
+        room[k.out + i] = f.z - k.numbers.mean[at] * f.y;
+        room[2 * k.out + i] = f.y;
+    }
+}
+
+/* ---- products ---- */
+
+/* Where a lane's pixel of a product is in a tile, in pixels: the lane-th of 16 of a row, or of two rows HALF
+ * apart; STRIDE columns apart. */
+template <int COLS, int PITCH, int HALF, int STRIDE>
+static __device__ __forceinline__ int lane_pixel(int lane)
+{
+    return COLS == 8 ? (lane / 8 * HALF * STRIDE * PITCH) + lane % 8 * STRIDE : lane * STRIDE;
+}
+
+/* R rows of 16 output pixels and 16 channels, from 16 KS channels of input; b: weights of (tap, KS). `done` gets
+ * each row. */
+template <int R, int KS, class T, class DONE>
+static __device__ __forceinline__ void roll(unsigned from, const uint4 (&b)[TAPS * KS], DONE done)
+{
+    float acc[3][2][4];
+#pragma unroll
+    for (int i = 0; i < R + 2; i++) {
+#pragma unroll
+        for (int j = 0; i < R && j < 8; j++)
+            acc[i % 3][j / 4][j % 4] = 0;
+#pragma unroll
+        for (int ks = 0; ks < KS; ks++)
+#pragma unroll
+            for (int ec = 0; ec < 3; ec++) {
+                unsigned a[4];
+                ldmatrix(a, from + ks * 2 * T::PLANE + (i * T::PITCH + ec) * PIXEL);
+#pragma unroll
+                for (int er = 0; er < 3; er++) {
+                    if (i - er < 0 || i - er >= R)
+                        continue;
+                    const uint4 &w = b[(er * 3 + ec) * KS + ks];
+                    mma_bf16(acc[(i - er) % 3][0], a, w.x, w.y);
+                    mma_bf16(acc[(i - er) % 3][1], a, w.z, w.w);
+                }
+            }
+        if (i >= 2)
+            done(i - 2, acc[(i - 2) % 3]);
+    }
+}
+
+/* The same with a stride of 2. */
+template <int R, int KS, class T, class DONE>
+static __device__ __forceinline__ void skip(unsigned from, const uint4 (&b)[TAPS * KS], DONE done)
+{
+#pragma unroll
+    for (int i = 0; i < R; i++) {
+        float acc[2][4] = {{0}};
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+#pragma unroll
+            for (int ks = 0; ks < KS; ks++) {
+                unsigned a[4];
+                ldmatrix(a, from + ks * 2 * T::PLANE +
+                                ((2 * i + tap / 3) * T::PITCH + tap % 3) * PIXEL);
+                mma_bf16(acc[0], a, b[tap * KS + ks].x, b[tap * KS + ks].y);
+                mma_bf16(acc[1], a, b[tap * KS + ks].z, b[tap * KS + ks].w);
+            }
+        done(i, acc);
+    }
+}
+
+/* ---- sums ---- */
+
+/* COUNT numbers of each lane, summed over the lanes that differ in the bits from COUNT's power of two down to
+ * LOW; each of those lanes ends with one of the numbers, whose index is returned. */
+template <int COUNT, int LOW>
+static __device__ __forceinline__ int spread_sum(float (&x)[COUNT])
+{
+    int lane = threadIdx.x % 32, index = 0;
+#pragma unroll
+    for (int n = COUNT / 2, bit = LOW * COUNT / 2; n; n /= 2, bit /= 2) {
+        bool upper = lane & bit;
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            float give = upper ? x[i] : x[i + n], have = upper ? x[i + n] : x[i];
+            x[i] = have + __shfl_xor_sync(~0u, give, bit);
+        }
+        index += upper ? n : 0;
+    }
+    return index;
+}
+
+/* How many blocks of a kernel the GPU holds at a time. */
+static int blocks_at_once(const void *kernel, int threads, int bytes)
+{
+    int each = 0, processors = 1, device = 0;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, bytes);
+    return (each > 0 ? each : 1) * processors;
+}
+
+/* Queues a kernel; early: it may begin while the one before ends. */
+template <class KERNEL, class... MORE>
+static void queue(cudaStream_t s, KERNEL kernel, dim3 grid, int threads, int bytes, int early,
+                  MORE... more)
+{
+    cudaLaunchAttribute with;
+    with.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    with.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = grid;
+    how.blockDim = dim3((unsigned)threads);
+    how.dynamicSmemBytes = (size_t)bytes;
+    how.stream = s;
+    how.attrs = &with;
+    how.numAttrs = early ? 1 : 0;
+    cudaLaunchKernelEx(&how, kernel, more...);
+}
+
+#endif
