@@ -40,7 +40,7 @@ static __device__ __forceinline__ void read_slope(const dro__conv3 &k, char *roo
     m.u = (const bf16 *)k.g + image;
     m.v = MODE == SLOPE ? (const bf16 *)k.z + image : NULL;
     m.take((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8);
-    fill<T, THREADS_BACK, 3>(room, m, p, 0, sides);
+    fill<T, THREADS_BACK, 2>(room, m, p, 0, sides);
 }
 
 template <class S, int MODE>
@@ -156,54 +156,101 @@ static __device__ __forceinline__ void data_products(const dro__conv3 &k, char *
         parity<S::R, T>(from, b, w);
 }
 
-/* dx of a tile, eight channels of a pixel at a time: what was there already, the mask of the ReLU before it, and
- * the sums of g and g z that its batch norm needs. p: the tile's place in the image of dx. */
+/* A thread's way down a tile of dx, eight channels of a column. */
+template <class S>
+struct walk {
+    typedef typename S::x_tile T;
+    static const int EACH = THREADS_BACK / 2 / S::DW, BATCH = S::DH / EACH >= 2 ? 2 : 1;
+    const char *room; /* x, of the first row */
+    int low, high;    /* from there: the stage */
+    int row, rows;
+    unsigned at, step;
+
+    __device__ __forceinline__ walk(const char *shared, const place &p, int group)
+    {
+        int thread = this_thread(), ch = thread % 2, col = thread / 2 % S::DW;
+        row = thread / 2 / S::DW;
+        int pixel = row * S::DW + col, left = p.height - p.row;
+        rows = p.col + col < p.width ? left : 0;
+        room = shared + S::X + ch * T::PLANE + ((row + 1) * T::PITCH + col + 1) * PIXEL;
+        low = (int)(shared + S::SUM - room) + stage_at(pixel, 2 * ch);
+        high = (int)(shared + S::SUM - room) + stage_at(pixel, 2 * ch + 1);
+        at = ((unsigned)((p.row + row) * p.width + p.col + col) * p.channels + group * 16 + ch * 8) * 2;
+        step = (unsigned)EACH * p.width * p.channels * 2;
+    }
+    /* the k-th row from here */
+    __device__ __forceinline__ void sum(int k, float *v) const
+    {
+        const char *from = room + k * EACH * S::DW * 64;
+#pragma unroll
+        for (int ks = 0; ks < S::KS; ks++) {
+            float4 a = *(const float4 *)(from + low + ks * S::STAGE);
+            float4 b = *(const float4 *)(from + high + ks * S::STAGE);
+            v[0] += a.x, v[1] += a.y, v[2] += a.z, v[3] += a.w;
+            v[4] += b.x, v[5] += b.y, v[6] += b.z, v[7] += b.w;
+        }
+    }
+    __device__ __forceinline__ void mask(int k, uint4 &g) const
+    {
+        uint4 m = *(const uint4 *)(room + k * EACH * T::PITCH * PIXEL);
+        g.x &= positive2(m.x), g.y &= positive2(m.y);
+        g.z &= positive2(m.z), g.w &= positive2(m.w);
+    }
+    __device__ __forceinline__ bool more() const
+    {
+        return row < S::DH;
+    }
+    __device__ __forceinline__ void next()
+    {
+        const int DOWN = BATCH * EACH;
+        row += DOWN, at += BATCH * step, room += DOWN * T::PITCH * PIXEL;
+        low += DOWN * (S::DW * 64 - T::PITCH * PIXEL);
+        high += DOWN * (S::DW * 64 - T::PITCH * PIXEL);
+    }
+};
+
+/* dx of a tile: what was there already, the mask of the ReLU before it, and the sums of g and g z that its batch
+ * norm needs. p: the tile's place in the image of dx. */
 template <class S>
 static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *room,
                                                    int example, const place &p, int group,
                                                    float (&sums)[16])
 {
-    typedef typename S::x_tile T;
-    const int EACH = THREADS_BACK / 2 / S::DW;
-    int ch = threadIdx.x % 2, col = threadIdx.x / 2 % S::DW, x = p.col + col;
-    size_t image = (size_t)example * p.height * p.width * p.channels;
-    const bf16 *add = (const bf16 *)k.add + image, *z = (const bf16 *)k.x_z + image;
-    bf16 *dx = (bf16 *)k.dx + image;
-    for (int row = threadIdx.x / 2 / S::DW; row < S::DH; row += EACH) {
-        int y = p.row + row;
-        if (y >= p.height || x >= p.width)
-            continue;
-        unsigned at = (unsigned)(y * p.width + x) * p.channels + group * 16 + ch * 8;
-        uint4 old = make_uint4(0, 0, 0, 0), before = old;
-        if (k.add)
-            old = *(const uint4 *)(add + at);
-        if (k.close)
-            before = *(const uint4 *)(z + at);
-        float v[8], o[8];
-        open(old, v);
+    typedef walk<S> W;
+    size_t image = (size_t)example * p.height * p.width * p.channels * 2;
+    const char *add = (const char *)k.add + image, *z = (const char *)k.x_z + image;
+    char *dx = (char *)k.dx + image;
+#pragma unroll 1
+    for (W w(room, p, group); w.more(); w.next()) {
+        uint4 old[W::BATCH], before[W::BATCH];
 #pragma unroll
-        for (int ks = 0; ks < S::KS; ks++) {
-            const char *from = room + S::SUM + ks * S::STAGE;
-            float4 a = *(const float4 *)(from + stage_at(row * S::DW + col, 2 * ch));
-            float4 b = *(const float4 *)(from + stage_at(row * S::DW + col, 2 * ch + 1));
-            v[0] += a.x, v[1] += a.y, v[2] += a.z, v[3] += a.w;
-            v[4] += b.x, v[5] += b.y, v[6] += b.z, v[7] += b.w;
+        for (int i = 0; i < W::BATCH; i++) {
+            old[i] = before[i] = make_uint4(0, 0, 0, 0);
+            bool here = w.row + i * W::EACH < w.rows;
+            if (k.add && here)
+                old[i] = *(const uint4 *)(add + (w.at + i * w.step));
+            if (k.close && here)
+                before[i] = *(const uint4 *)(z + (w.at + i * w.step));
         }
-        uint4 g = pack8(v);
-        if (k.close && k.x_relu) {
-            uint4 m = *(const uint4 *)(room + S::X + ch * T::PLANE +
-                                       ((row + 1) * T::PITCH + col + 1) * PIXEL);
-            g.x &= positive2(m.x), g.y &= positive2(m.y);
-            g.z &= positive2(m.z), g.w &= positive2(m.w);
-        }
-        *(uint4 *)(dx + at) = g;
-        if (!k.close)
-            continue;
-        open(g, v);
-        open(before, o);
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            sums[i] += v[i], sums[8 + i] += v[i] * o[i];
+        for (int i = 0; i < W::BATCH; i++) {
+            if (w.row + i * W::EACH >= w.rows)
+                continue;
+            float v[8], o[8];
+            open(old[i], v);
+            w.sum(i, v);
+            uint4 g = pack8(v);
+            if (k.close && k.x_relu)
+                w.mask(i, g);
+            *(uint4 *)(dx + (w.at + i * w.step)) = g;
+            if (!k.close)
+                continue;
+            open(g, v);
+            open(before[i], o);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                sums[j] += v[j], sums[8 + j] += v[j] * o[j];
+        }
     }
 }
 

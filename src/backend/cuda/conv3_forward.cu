@@ -27,7 +27,7 @@ static __device__ __forceinline__ void read_as(const dro__conv3 &k, char *room, 
     m.keep = k.x_fill ? (bf16 *)k.x_fill + image : NULL;
     m.relu = k.x_relu;
     m.take((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8);
-    fill<T, S::THREADS, MODE == SCALED_PLUS ? 3 : 5>(room, m, p, 0, sides);
+    fill<T, S::THREADS, MODE == SCALED_PLUS ? 3 : S::THREADS == 256 ? 3 : 5>(room, m, p, 0, sides);
 }
 
 template <class S>
@@ -42,25 +42,36 @@ static __device__ __forceinline__ void read_input(const dro__conv3 &k, char *roo
         read_as<S, SCALED_PLUS>(k, room, example, p, sides);
 }
 
-/* What a warp does with its rows. */
+/* What a lane does with its four channels of two pixels (h) of a row: rows[h] of them are in the image. */
 template <class S, int N>
 struct writer {
-    bf16 *z; /* of the image */
-    float *sums;
-    int row, col, height, width, first;
+    char *z; /* the first of its rows */
+    float (&sums)[8];
+    int rows[2];
+    unsigned row_bytes;
 
+    __device__ __forceinline__ writer(const dro__conv3 &k, int example, int y, int x, int first,
+                                      float (&to)[8])
+        : sums(to)
+    {
+        row_bytes = (unsigned)k.out_width * N * 2;
+        z = (char *)k.z + ((size_t)example * k.out_height + y) * row_bytes + (x * N + first) * 2;
+        for (int h = 0; h < 2; h++)
+            rows[h] = x + (S::TW == 8 ? 0 : h * 8) < k.out_width
+                          ? k.out_height - y - (S::TW == 8 ? h * S::TH / 2 : 0)
+                          : 0;
+    }
     __device__ __forceinline__ void operator()(int i, const float (&acc)[2][4]) const
     {
-        int lane = threadIdx.x % 32;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            int y = row + i + (S::TW == 8 ? h * S::TH / 2 : 0);
-            int x = col + lane / 4 + (S::TW == 8 ? 0 : h * 8);
-            if (y >= height || x >= width)
+            if (i >= rows[h])
                 continue;
+            char *to = z + (size_t)(row_bytes * (S::TW == 8 ? i + h * S::TH / 2 : i)) +
+                       (S::TW == 8 ? 0 : h * 8 * N * 2);
             const float v[4] = {acc[0][2 * h], acc[0][2 * h + 1], acc[1][2 * h], acc[1][2 * h + 1]};
-            *(uint2 *)(z + (unsigned)(y * width + x) * N + first) =
-                make_uint2(pack2(v[0], v[1]), pack2(v[2], v[3]));
+            *(unsigned long long *)to =
+                (unsigned long long)pack2(v[2], v[3]) << 32 | pack2(v[0], v[1]);
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 sums[j] += v[j], sums[4 + j] += v[j] * v[j];
@@ -117,14 +128,9 @@ static __global__ void __launch_bounds__(forward_shape<K, N, STRIDE>::THREADS,
         __syncthreads();
         read_input<S>(k, room, example, in, t == (int)blockIdx.x || p.width > S::TW);
         __syncthreads();
-        writer<S, N> w = {(bf16 *)k.z + (size_t)example * p.height * p.width * N,
-                          sums,
-                          p.row + down,
-                          p.col + strip * 16,
-                          p.height,
-                          p.width,
-                          group * 16 + lane % 4 * 4};
-        if (STRIDE == 1)
+        writer<S, N> w(k, example, p.row + down, p.col + strip * 16 + lane / 4,
+                       group * 16 + lane % 4 * 4, sums);
+        if constexpr (STRIDE == 1)
             roll<S::R, S::KS, T>(from, b, w);
         else
             skip<S::R, S::KS, T>(from, b, w);

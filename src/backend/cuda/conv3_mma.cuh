@@ -44,6 +44,15 @@ static __device__ __forceinline__ void mma_tf32(float (&d)[4], const unsigned (&
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* threadIdx.x, of which the compiler knows nothing: what is made of it is made where it is used and takes no
+ * registers elsewhere. */
+static __device__ __forceinline__ int this_thread()
+{
+    int i = threadIdx.x;
+    asm volatile("" : "+r"(i));
+    return i;
+}
+
 /* Two floats as bfloat16, the first one in the low half. */
 static __device__ __forceinline__ unsigned pack2(float x, float y)
 {

@@ -45,6 +45,7 @@ static __device__ __forceinline__ int find_tile(int t, int first, int rows, int 
     return first + t / down;
 }
 
+/* Eight channels. */
 static __device__ __forceinline__ void open(const uint4 &w, float *x)
 {
     const unsigned u[4] = {w.x, w.y, w.z, w.w};
@@ -69,6 +70,7 @@ enum { AS_IS, SCALED, SCALED_PLUS, SLOPE };
 
 template <int MODE>
 struct maker {
+    static const bool CHANGES = MODE != AS_IS;
     struct raw {
         uint4 u, v;
     };
@@ -85,11 +87,12 @@ struct maker {
         if (MODE == SLOPE)
             read8(room + 2 * channels + first, b);
     }
+    /* at: bytes */
     __device__ __forceinline__ void fetch(raw &r, unsigned at) const
     {
-        r.u = *(const uint4 *)(u + at);
+        r.u = *(const uint4 *)((const char *)u + at);
         if (MODE >= SCALED_PLUS)
-            r.v = *(const uint4 *)(v + at);
+            r.v = *(const uint4 *)((const char *)v + at);
     }
     __device__ __forceinline__ uint4 finish(const raw &r, unsigned at, bool own) const
     {
@@ -107,7 +110,7 @@ struct maker {
             x[i] = MODE == SLOPE ? b[i] * y[i] + x[i] : x[i] + y[i];
         uint4 w = MODE != SLOPE && relu ? pack8_relu(x) : pack8(x);
         if (MODE != SLOPE && keep && own)
-            *(uint4 *)(keep + at) = w;
+            *(uint4 *)((char *)keep + at) = w;
         return w;
     }
 };
@@ -116,14 +119,14 @@ struct maker {
 template <class T, int THREADS, class M>
 static __device__ void fill_sides(char *to, const M &make, const place &p, int first)
 {
-    for (int i = threadIdx.x; i < T::ROWS * (T::LEFT + T::RIGHT) * T::CH; i += THREADS) {
+    for (int i = this_thread(); i < T::ROWS * (T::LEFT + T::RIGHT) * T::CH; i += THREADS) {
         int ch = i % T::CH, side = i / T::CH % (T::LEFT + T::RIGHT);
         int row = i / T::CH / (T::LEFT + T::RIGHT);
         int col = side < T::LEFT ? side : T::COLS + side;
         int y = p.row + row - T::TOP, x = p.col + col - T::LEFT;
         uint4 w = make_uint4(0, 0, 0, 0);
         if ((unsigned)y < (unsigned)p.height && (unsigned)x < (unsigned)p.width) {
-            unsigned at = (unsigned)(y * p.width + x) * p.channels + first + ch * 8;
+            unsigned at = ((unsigned)(y * p.width + x) * p.channels + first + ch * 8) * 2;
             typename M::raw r;
             make.fetch(r, at);
             w = make.finish(r, at, false);
@@ -138,37 +141,37 @@ template <class T, int THREADS, int DEEP, class M>
 static __device__ __forceinline__ void fill(char *to, const M &make, const place &p, int first,
                                             bool sides)
 {
-    const int EACH = THREADS / (T::CH * T::COLS), PASSES = (T::ROWS + EACH - 1) / EACH;
-    int ch = threadIdx.x % T::CH, col = threadIdx.x / T::CH % T::COLS;
-    int row = threadIdx.x / (T::CH * T::COLS), y = p.row + row - T::TOP, x = p.col + col;
-    unsigned at = (unsigned)(y * p.width + x) * p.channels + first + ch * 8;
-    unsigned step = (unsigned)EACH * p.width * p.channels;
+    const int EACH = THREADS / (T::CH * T::COLS);
+    int thread = this_thread(), ch = thread % T::CH, col = thread / T::CH % T::COLS;
+    int row = thread / (T::CH * T::COLS), y = p.row + row - T::TOP, x = p.col + col;
+    unsigned at = ((unsigned)(y * p.width + x) * p.channels + first + ch * 8) * 2;
+    unsigned step = (unsigned)EACH * p.width * p.channels * 2;
     int height = x < p.width ? p.height : 0;
-    to += ch * T::PLANE + (row * T::PITCH + T::LEFT + col) * PIXEL;
-#pragma unroll
-    for (int base = 0; base < PASSES; base += DEEP) {
+    char *at_row = to + ch * T::PLANE + (row * T::PITCH + T::LEFT + col) * PIXEL;
+#pragma unroll 1
+    for (int i = row; i < T::ROWS; i += DEEP * EACH) {
         typename M::raw r[DEEP];
 #pragma unroll
-        for (int k = 0; k < DEEP; k++)
-            if (base + k < PASSES && (unsigned)(y + (base + k) * EACH) < (unsigned)height &&
-                ((base + k + 1) * EACH <= T::ROWS || row + (base + k) * EACH < T::ROWS))
-                make.fetch(r[k], at + (base + k) * step);
+        for (int k = 0; k < DEEP; k++) {
+            r[k].u = r[k].v = make_uint4(0, 0, 0, 0); /* or they would live since the last tile */
+            if ((unsigned)(y + k * EACH) < (unsigned)height && (k == 0 || i + k * EACH < T::ROWS))
+                make.fetch(r[k], at + k * step);
+        }
 #pragma unroll
         for (int k = 0; k < DEEP; k++) {
-            int i = (base + k) * EACH;
-            if (base + k >= PASSES || (i + EACH > T::ROWS && row + i >= T::ROWS))
-                continue;
-            uint4 w = make_uint4(0, 0, 0, 0);
-            if ((unsigned)(y + i) < (unsigned)height) {
-                bool own = row + i >= T::TOP && row + i < T::ROWS - T::RIGHT;
-                w = make.finish(r[k], at + (base + k) * step, own);
+            if (k && i + k * EACH >= T::ROWS)
+                break;
+            uint4 w = r[k].u; /* 0 outside */
+            if (M::CHANGES && (unsigned)(y + k * EACH) < (unsigned)height) {
+                int line = i + k * EACH;
+                w = make.finish(r[k], at + k * step, line >= T::TOP && line < T::ROWS - T::RIGHT);
             }
-            *(uint4 *)(to + i * T::PITCH * PIXEL) = w;
+            *(uint4 *)(at_row + k * EACH * T::PITCH * PIXEL) = w;
         }
+        y += DEEP * EACH, at += DEEP * step, at_row += DEEP * EACH * T::PITCH * PIXEL;
     }
     if (sides)
-        fill_sides<T, THREADS>(to - (ch * T::PLANE + (row * T::PITCH + T::LEFT + col) * PIXEL), make,
-                               p, first);
+        fill_sides<T, THREADS>(to, make, p, first);
 }
 
 /* ---- coefficients, made by the block's threads: (3, channels) a, c, b ---- */
@@ -265,23 +268,23 @@ static __device__ __forceinline__ void skip(unsigned from, const uint4 (&b)[TAPS
 
 /* ---- sums ---- */
 
-/* COUNT numbers of each lane, summed over the lanes that differ in the bits from COUNT's power of two down to
- * LOW; each of those lanes ends with one of the numbers, whose index is returned. */
-template <int COUNT, int LOW>
+/* N of COUNT numbers of each lane, summed over the lanes that differ in the bits LOW .. LOW N / 2; each of those
+ * lanes ends with one of the numbers, in x[0], whose index is returned. */
+template <int N, int LOW, int COUNT>
 static __device__ __forceinline__ int spread_sum(float (&x)[COUNT])
 {
-    int lane = threadIdx.x % 32, index = 0;
+    if constexpr (N == 1) {
+        return 0;
+    } else {
+        const int HALF = N / 2, BIT = LOW * HALF;
+        bool upper = threadIdx.x & BIT;
 #pragma unroll
-    for (int n = COUNT / 2, bit = LOW * COUNT / 2; n; n /= 2, bit /= 2) {
-        bool upper = lane & bit;
-#pragma unroll
-        for (int i = 0; i < n; i++) {
-            float give = upper ? x[i] : x[i + n], have = upper ? x[i + n] : x[i];
-            x[i] = have + __shfl_xor_sync(~0u, give, bit);
+        for (int i = 0; i < HALF; i++) {
+            float give = upper ? x[i] : x[i + HALF], have = upper ? x[i + HALF] : x[i];
+            x[i] = have + __shfl_xor_sync(~0u, give, BIT);
         }
-        index += upper ? n : 0;
+        return (upper ? HALF : 0) + spread_sum<HALF, LOW>(x);
     }
-    return index;
 }
 
 /* How many blocks of a kernel the GPU holds at a time. */
