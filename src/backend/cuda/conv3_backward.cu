@@ -15,7 +15,7 @@ enum { PLACE = BACK_BLOCKS * 8 * ROLE * 4 /* floats that they write */ };
 /* CI channels became CO. TH x TW pixels of the slope at a time. */
 template <int CI, int CO, int STRIDE>
 struct back_shape {
-    static const int TH = CO == 64 || STRIDE == 2 ? 8 : 16, TW = CO == 16 ? 32 : CO == 32 ? 16 : 8;
+    static const int TH = STRIDE == 2 ? 4 : CO == 64 ? 8 : 16, TW = CO == 16 ? 32 : CO == 32 ? 16 : 8;
     static const int GROUPS = CI / 16, KS = CO / 16, STRIPS = TW >= 16 ? TW / 16 : 1;
     static const int ROWS = TW >= 16 ? TH : TH / 2;   /* of 16 pixels */
     static const int R = ROWS * KS * STRIPS / WARPS;  /* a warp's, for the data gradient */
@@ -24,38 +24,78 @@ struct back_shape {
     typedef tile_of<CO / 8, STRIDE == 1 ? TH + 2 : TH + 1, TW, 2 - STRIDE, 2 - STRIDE, 1> z_tile;
     typedef tile_of<2, (TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> x_tile;
     static const int DH = TH * STRIDE, DW = TW * STRIDE, STAGE = DH * DW * 64; /* bytes, of 16 floats */
-    static const int X = z_tile::BYTES, SUM = X + x_tile::BYTES, COEF = SUM + KS * STAGE;
+    static const int ITEMS = (DH * DW * 2 + THREADS_BACK - 1) / THREADS_BACK;
+    static const int AHEAD = ITEMS * THREADS_BACK * 16; /* bytes of what dx is made with */
+    static const int X = z_tile::BYTES, SUM = X + x_tile::BYTES, ADD = SUM + KS * STAGE;
+    static const int OLD = ADD + AHEAD, WEIGHTS = OLD + AHEAD, COEF = WEIGHTS + TAPS * KS * 512;
     static const int BYTES = COEF + (3 * CO + 2 * CI) * 4;
+    static_assert(KS * STAGE >= z_tile::BYTES, "z is copied to where the stage is later");
 };
 
 /* ---- reading ---- */
 
-template <class S, int MODE>
-static __device__ __forceinline__ void read_slope(const dro__conv3 &k, char *room, int example,
-                                                  const place &p, bool sides)
+/* Where an example begins. */
+static __device__ __forceinline__ const char *image_of(const void *all, int example, const place &p)
 {
-    typedef typename S::z_tile T;
-    size_t image = (size_t)example * p.height * p.width * p.channels;
-    maker<MODE> m;
-    m.u = (const bf16 *)k.g + image;
-    m.v = MODE == SLOPE ? (const bf16 *)k.z + image : NULL;
-    m.take((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8);
-    fill<T, THREADS_BACK, 2>(room, m, p, 0, sides);
+    return (const char *)all + (size_t)example * p.height * p.width * p.channels * 2;
+}
+
+/* Begins to copy what both gradients of a tile are made of. */
+template <class S>
+static __device__ __forceinline__ void begin_tiles(const dro__conv3 &k, const char *room,
+                                                   int example, const place &p, const place &in,
+                                                   int group)
+{
+    typedef typename S::z_tile Z;
+    const char *g = image_of(k.g, example, p);
+    if (k.norm)
+        fetch<Z, THREADS_BACK, true>(room, g, room + S::SUM, image_of(k.z, example, p), p, 0);
+    else
+        fetch<Z, THREADS_BACK, false>(room, g, NULL, NULL, p, 0);
+    fetch<typename S::x_tile, THREADS_BACK, false>(room + S::X, image_of(k.x, example, in), NULL,
+                                                   NULL, in, group * 16);
+    copies_end();
 }
 
 template <class S, int MODE>
-static __device__ __forceinline__ void read_input(const dro__conv3 &k, char *room, int example,
-                                                  const place &p, int first, bool sides)
+static __device__ __forceinline__ void make_slope(const dro__conv3 &k, char *room, int example,
+                                                  const place &p)
+{
+    typedef typename S::z_tile T;
+    maker<MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8, false);
+    if (MODE != AS_IS)
+        convert<T, THREADS_BACK>(room, room + S::SUM, m, p, 0, NULL);
+    if (p.width > T::COLS)
+        fill_sides<T, THREADS_BACK>(room, image_of(k.g, example, p), image_of(k.z, example, p), m,
+                                    p, 0);
+}
+
+template <class S, int MODE>
+static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *room, int example,
+                                                  const place &p, int group)
 {
     typedef typename S::x_tile T;
-    size_t image = (size_t)example * p.height * p.width * p.channels;
-    maker<MODE> m;
-    m.u = (const bf16 *)k.x + image;
-    m.v = NULL;
-    m.keep = NULL;
-    m.relu = k.x_relu;
-    m.take((const float *)(room + S::COEF) + 3 * k.out, p.channels, first + threadIdx.x % 2 * 8);
-    fill<T, THREADS_BACK, 3>(room + S::X, m, p, first, sides);
+    maker<MODE> m((const float *)(room + S::COEF) + 3 * k.out, p.channels,
+                  group * 16 + threadIdx.x % 2 * 8, k.x_relu);
+    if (MODE != AS_IS)
+        convert<T, THREADS_BACK>(room + S::X, NULL, m, p, group * 16, NULL);
+    if (p.width > T::COLS)
+        fill_sides<T, THREADS_BACK>(room + S::X, image_of(k.x, example, p), NULL, m, p, group * 16);
+}
+
+/* Makes of what was copied the slope and the input. */
+template <class S>
+static __device__ __forceinline__ void end_tiles(const dro__conv3 &k, char *room, int example,
+                                                 const place &p, const place &in, int group)
+{
+    if (k.norm)
+        make_slope<S, SLOPE>(k, room, example, p);
+    else
+        make_slope<S, AS_IS>(k, room, example, p);
+    if (k.lazy)
+        make_input<S, SCALED>(k, room, example, in, group);
+    else
+        make_input<S, AS_IS>(k, room, example, in, group);
 }
 
 /* ---- the data gradient ---- */
@@ -134,13 +174,12 @@ static __device__ __forceinline__ void parity(unsigned from, const uint4 (&b)[TA
 
 /* The warp's share of the products, into the stage. */
 template <class S, int STRIDE>
-static __device__ __forceinline__ void data_products(const dro__conv3 &k, char *room, int group)
+static __device__ __forceinline__ void data_products(char *room)
 {
     typedef typename S::z_tile T;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ks = warp % S::KS;
     int strip = warp / S::KS % S::STRIPS, row = warp / S::KS / S::STRIPS * S::R;
-    const uint4 *weights = (const uint4 *)k.weights +
-                           ((S::GROUPS + group) * S::KS * TAPS + ks) * 32 + lane;
+    const uint4 *weights = (const uint4 *)(room + S::WEIGHTS) + ks * 32 + lane;
     uint4 b[TAPS];
 #pragma unroll
     for (int i = 0; i < TAPS; i++)
@@ -160,54 +199,50 @@ static __device__ __forceinline__ void data_products(const dro__conv3 &k, char *
 template <class S>
 struct walk {
     typedef typename S::x_tile T;
-    static const int EACH = THREADS_BACK / 2 / S::DW, BATCH = S::DH / EACH >= 2 ? 2 : 1;
-    const char *room; /* x, of the first row */
-    int low, high;    /* from there: the stage */
-    int row, rows;
+    static const int EACH = THREADS_BACK / 2 / S::DW;
+    int row, rows; /* in the tile; of them in the image */
+    int x, low, high, mine; /* in shared memory: the mask, the stage, what was copied ahead */
     unsigned at, step;
 
-    __device__ __forceinline__ walk(const char *shared, const place &p, int group)
+    __device__ __forceinline__ walk(const place &p, int group)
     {
         int thread = this_thread(), ch = thread % 2, col = thread / 2 % S::DW;
         row = thread / 2 / S::DW;
-        int pixel = row * S::DW + col, left = p.height - p.row;
-        rows = p.col + col < p.width ? left : 0;
-        room = shared + S::X + ch * T::PLANE + ((row + 1) * T::PITCH + col + 1) * PIXEL;
-        low = (int)(shared + S::SUM - room) + stage_at(pixel, 2 * ch);
-        high = (int)(shared + S::SUM - room) + stage_at(pixel, 2 * ch + 1);
-        at = ((unsigned)((p.row + row) * p.width + p.col + col) * p.channels + group * 16 + ch * 8) * 2;
+        int left = p.height - p.row;
+        rows = p.col + col >= p.width ? 0 : left < S::DH ? left : S::DH;
+        x = S::X + ch * T::PLANE + ((row + 1) * T::PITCH + col + 1) * PIXEL;
+        low = S::SUM + stage_at(row * S::DW + col, 2 * ch);
+        high = S::SUM + stage_at(row * S::DW + col, 2 * ch + 1);
+        mine = thread * 16;
+        at = ((unsigned)((p.row + row) * p.width + p.col + col) * p.channels + group * 16 + ch * 8) *
+             2;
         step = (unsigned)EACH * p.width * p.channels * 2;
-    }
-    /* the k-th row from here */
-    __device__ __forceinline__ void sum(int k, float *v) const
-    {
-        const char *from = room + k * EACH * S::DW * 64;
-#pragma unroll
-        for (int ks = 0; ks < S::KS; ks++) {
-            float4 a = *(const float4 *)(from + low + ks * S::STAGE);
-            float4 b = *(const float4 *)(from + high + ks * S::STAGE);
-            v[0] += a.x, v[1] += a.y, v[2] += a.z, v[3] += a.w;
-            v[4] += b.x, v[5] += b.y, v[6] += b.z, v[7] += b.w;
-        }
-    }
-    __device__ __forceinline__ void mask(int k, uint4 &g) const
-    {
-        uint4 m = *(const uint4 *)(room + k * EACH * T::PITCH * PIXEL);
-        g.x &= positive2(m.x), g.y &= positive2(m.y);
-        g.z &= positive2(m.z), g.w &= positive2(m.w);
-    }
-    __device__ __forceinline__ bool more() const
-    {
-        return row < S::DH;
     }
     __device__ __forceinline__ void next()
     {
-        const int DOWN = BATCH * EACH;
-        row += DOWN, at += BATCH * step, room += DOWN * T::PITCH * PIXEL;
-        low += DOWN * (S::DW * 64 - T::PITCH * PIXEL);
-        high += DOWN * (S::DW * 64 - T::PITCH * PIXEL);
+        row += EACH, at += step, x += EACH * T::PITCH * PIXEL;
+        low += EACH * S::DW * 64, high += EACH * S::DW * 64, mine += THREADS_BACK * 16;
     }
 };
+
+/* Begins to copy what dx is made with: what was there already, and the z of the tail before. */
+template <class S>
+static __device__ __forceinline__ void begin_finish(const dro__conv3 &k, const char *room,
+                                                    int example, const place &p, int group)
+{
+    const char *add = image_of(k.add, example, p), *z = image_of(k.x_z, example, p);
+    walk<S> w(p, group);
+    unsigned to = shared_address(room + S::ADD) + w.mine;
+#pragma unroll
+    for (int i = 0; i < S::ITEMS; i++) {
+        bool here = w.row + i * walk<S>::EACH < w.rows;
+        if (k.add && here)
+            copy_in(to + i * THREADS_BACK * 16, add + (w.at + i * w.step), true);
+        if (k.close && here)
+            copy_in(to + S::AHEAD + i * THREADS_BACK * 16, z + (w.at + i * w.step), true);
+    }
+    copies_end();
+}
 
 /* dx of a tile: what was there already, the mask of the ReLU before it, and the sums of g and g z that its batch
  * norm needs. p: the tile's place in the image of dx. */
@@ -216,41 +251,33 @@ static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const ch
                                                    int example, const place &p, int group,
                                                    float (&sums)[16])
 {
-    typedef walk<S> W;
-    size_t image = (size_t)example * p.height * p.width * p.channels * 2;
-    const char *add = (const char *)k.add + image, *z = (const char *)k.x_z + image;
-    char *dx = (char *)k.dx + image;
+    char *dx = (char *)image_of(k.dx, example, p);
 #pragma unroll 1
-    for (W w(room, p, group); w.more(); w.next()) {
-        uint4 old[W::BATCH], before[W::BATCH];
+    for (walk<S> w(p, group); w.row < w.rows; w.next()) {
+        float v[8] = {0}, o[8];
+        if (k.add)
+            open(*(const uint4 *)(room + S::ADD + w.mine), v);
 #pragma unroll
-        for (int i = 0; i < W::BATCH; i++) {
-            old[i] = before[i] = make_uint4(0, 0, 0, 0);
-            bool here = w.row + i * W::EACH < w.rows;
-            if (k.add && here)
-                old[i] = *(const uint4 *)(add + (w.at + i * w.step));
-            if (k.close && here)
-                before[i] = *(const uint4 *)(z + (w.at + i * w.step));
+        for (int ks = 0; ks < S::KS; ks++) {
+            float4 a = *(const float4 *)(room + w.low + ks * S::STAGE);
+            float4 b = *(const float4 *)(room + w.high + ks * S::STAGE);
+            v[0] += a.x, v[1] += a.y, v[2] += a.z, v[3] += a.w;
+            v[4] += b.x, v[5] += b.y, v[6] += b.z, v[7] += b.w;
         }
-#pragma unroll
-        for (int i = 0; i < W::BATCH; i++) {
-            if (w.row + i * W::EACH >= w.rows)
-                continue;
-            float v[8], o[8];
-            open(old[i], v);
-            w.sum(i, v);
-            uint4 g = pack8(v);
-            if (k.close && k.x_relu)
-                w.mask(i, g);
-            *(uint4 *)(dx + (w.at + i * w.step)) = g;
-            if (!k.close)
-                continue;
-            open(g, v);
-            open(before[i], o);
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-                sums[j] += v[j], sums[8 + j] += v[j] * o[j];
+        uint4 g = pack8(v);
+        if (k.close && k.x_relu) {
+            uint4 m = *(const uint4 *)(room + w.x);
+            g.x &= positive2(m.x), g.y &= positive2(m.y);
+            g.z &= positive2(m.z), g.w &= positive2(m.w);
         }
+        *(uint4 *)(dx + w.at) = g;
+        if (!k.close)
+            continue;
+        open(g, v);
+        open(*(const uint4 *)(room + S::OLD + w.mine), o);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sums[j] += v[j], sums[8 + j] += v[j] * o[j];
     }
 }
 
@@ -400,19 +427,24 @@ static __device__ __forceinline__ void write_block(const dro__conv3 &k, float (&
 
 /* ---- the kernel ---- */
 
-template <class S, int STRIDE>
-static __device__ __forceinline__ void read_tiles(const dro__conv3 &k, char *room, int example,
-                                                  const place &p, const place &in, int group,
-                                                  bool sides)
+/* The block's weights and its first tile begin to come; meanwhile the coefficients are made. */
+template <class S>
+static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, const tiles &t,
+                                             const place &in, int group, int part)
 {
-    if (k.norm)
-        read_slope<S, SLOPE>(k, room, example, p, sides);
-    else
-        read_slope<S, AS_IS>(k, room, example, p, sides);
-    if (k.lazy)
-        read_input<S, SCALED>(k, room, example, in, group * 16, sides);
-    else
-        read_input<S, AS_IS>(k, room, example, in, group * 16, sides);
+    const uint4 *weights = (const uint4 *)k.weights + (S::GROUPS + group) * S::KS * TAPS * 32;
+    unsigned to = shared_address(room + S::WEIGHTS);
+    for (int i = threadIdx.x; i < S::KS * TAPS * 32; i += THREADS_BACK)
+        copy_in(to + i * 16, weights + i, true);
+    cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
+    if (t.left > 0)
+        begin_tiles<S>(k, room, t.example, t.p, in, group);
+    clear_sides<typename S::z_tile, THREADS_BACK>(room);
+    clear_sides<typename S::x_tile, THREADS_BACK>(room + S::X);
+    float *coef = (float *)(room + S::COEF);
+    slope_coefficients(k, part, coef, THREADS_BACK, blockIdx.x == 0 && group == 0);
+    input_coefficients(k, part, coef + 3 * k.out, THREADS_BACK);
+    __syncthreads();
 }
 
 template <int CI, int CO, int STRIDE>
@@ -422,29 +454,33 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
     typedef back_shape<CI, CO, STRIDE> S;
     extern __shared__ __align__(128) char room[];
     int group = blockIdx.y, part = blockIdx.z;
-    cudaGridDependencySynchronize();
-    slope_coefficients(k, part, (float *)(room + S::COEF), THREADS_BACK,
-                       blockIdx.x == 0 && group == 0);
-    input_coefficients(k, part, (float *)(room + S::COEF) + 3 * CO, THREADS_BACK);
+    place out = {0, 0, k.out_height, k.out_width, CO};
+    tiles t(k, part, S::TH, S::TW, out);
+    place in = {t.p.row * STRIDE, t.p.col * STRIDE, k.height, k.width, CI};
+    start<S>(k, room, t, in, group, part);
     float acc[SLOTS][2][4] = {{{0}}}, sums[16] = {0};
-    place p = {0, 0, k.out_height, k.out_width, CO};
-    int tiles = (k.parts.first[part + 1] - k.parts.first[part]) *
-                ((p.height + S::TH - 1) / S::TH) * ((p.width + S::TW - 1) / S::TW);
-    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
-        int example = find_tile(t, k.parts.first[part], S::TH, S::TW, p);
-        place in = {p.row * STRIDE, p.col * STRIDE, k.height, k.width, CI};
-        __syncthreads();
-        read_tiles<S, STRIDE>(k, room, example, p, in, group,
-                              t == (int)blockIdx.x || p.width > S::TW);
+    while (t.left > 0) {
+        if (k.dx)
+            begin_finish<S>(k, room, t.example, in, group);
+        else
+            copies_end();
+        copies_wait<1>();
+        end_tiles<S>(k, room, t.example, t.p, in, group);
         __syncthreads();
         if (k.dx)
-            data_products<S, STRIDE>(k, room, group);
+            data_products<S, STRIDE>(room);
         if (k.partial)
             weight_products<S, STRIDE>(acc, room);
-        if (!k.dx)
-            continue;
+        copies_wait<0>();
         __syncthreads();
-        finish_tile<S>(k, room, example, in, group, sums);
+        if (k.dx)
+            finish_tile<S>(k, room, t.example, in, group, sums);
+        t.next(S::TH, S::TW);
+        if (t.left <= 0)
+            break;
+        in.row = t.p.row * STRIDE, in.col = t.p.col * STRIDE;
+        __syncthreads();
+        begin_tiles<S>(k, room, t.example, t.p, in, group);
     }
     cudaTriggerProgrammaticLaunchCompletion();
     __syncthreads();

@@ -11,35 +11,55 @@ struct forward_shape {
     static const int DOWN = WARPS / (GROUPS * STRIPS), R = (TW >= 16 ? TH : TH / 2) / DOWN;
     static const int BLOCKS = K == 64 || THREADS == 256 ? 2 : K == 32 ? 3 : 4;
     typedef tile_of<K / 8, (TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> tile;
-    static const int COEF = tile::BYTES, SUMS = COEF + 2 * K * 4, BYTES = SUMS + WARPS * 32 * 4;
+    static const int RAW = tile::BYTES, COEF = 2 * tile::BYTES, SUMS = COEF + 2 * K * 4, BYTES = SUMS + WARPS * 32 * 4;
 };
 
-/* The input of a tile. */
-template <class S, int MODE>
-static __device__ __forceinline__ void read_as(const dro__conv3 &k, char *room, int example,
-                                               const place &p, bool sides)
+/* Where an example begins. */
+static __device__ __forceinline__ const char *image_of(const void *all, int example, const place &p)
 {
-    typedef typename S::tile T;
-    size_t image = (size_t)example * p.height * p.width * p.channels;
-    maker<MODE> m;
-    m.u = (const bf16 *)k.x + image;
-    m.v = MODE == SCALED_PLUS ? (const bf16 *)k.x_residual + image : NULL;
-    m.keep = k.x_fill ? (bf16 *)k.x_fill + image : NULL;
-    m.relu = k.x_relu;
-    m.take((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8);
-    fill<T, S::THREADS, MODE == SCALED_PLUS ? 3 : S::THREADS == 256 ? 3 : 5>(room, m, p, 0, sides);
+    return (const char *)all + (size_t)example * p.height * p.width * p.channels * 2;
 }
 
+/* Begins to copy the input of a tile. */
 template <class S>
-static __device__ __forceinline__ void read_input(const dro__conv3 &k, char *room, int example,
-                                                  const place &p, bool sides)
+static __device__ __forceinline__ void begin_input(const dro__conv3 &k, const char *room,
+                                                   int example, const place &p)
+{
+    typedef typename S::tile T;
+    const char *u = image_of(k.x, example, p), *v = image_of(k.x_residual, example, p);
+    if (k.x_residual)
+        fetch<T, S::THREADS, true>(room, u, room + S::RAW, v, p, 0);
+    else
+        fetch<T, S::THREADS, false>(room, u, NULL, NULL, p, 0);
+    copies_end();
+}
+
+template <class S, int MODE>
+static __device__ __forceinline__ void end_as(const dro__conv3 &k, char *room, int example,
+                                              const place &p)
+{
+    typedef typename S::tile T;
+    maker<MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8, k.x_relu);
+    void *keep = k.x_fill ? (void *)image_of(k.x_fill, example, p) : NULL;
+    copies_wait<0>();
+    if (MODE != AS_IS)
+        convert<T, S::THREADS>(room, room + S::RAW, m, p, 0, keep);
+    if (p.width > T::COLS)
+        fill_sides<T, S::THREADS>(room, image_of(k.x, example, p),
+                                  image_of(k.x_residual, example, p), m, p, 0);
+}
+
+/* Makes the input of what was copied. */
+template <class S>
+static __device__ __forceinline__ void end_input(const dro__conv3 &k, char *room, int example,
+                                                 const place &p)
 {
     if (!k.lazy)
-        read_as<S, AS_IS>(k, room, example, p, sides);
+        end_as<S, AS_IS>(k, room, example, p);
     else if (!k.x_residual)
-        read_as<S, SCALED>(k, room, example, p, sides);
+        end_as<S, SCALED>(k, room, example, p);
     else
-        read_as<S, SCALED_PLUS>(k, room, example, p, sides);
+        end_as<S, SCALED_PLUS>(k, room, example, p);
 }
 
 /* What a lane does with its four channels of two pixels (h) of a row: rows[h] of them are in the image. */
@@ -113,27 +133,34 @@ static __global__ void __launch_bounds__(forward_shape<K, N, STRIDE>::THREADS,
     for (int i = 0; i < TAPS * S::KS; i++)
         b[i] = weights[i * 32];
     cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
+    place out = {0, 0, k.out_height, k.out_width, K};
+    tiles t(k, part, S::TH, S::TW, out);
+    place in = {t.p.row * STRIDE, t.p.col * STRIDE, k.height, k.width, K};
+    if (t.left > 0)
+        begin_input<S>(k, room, t.example, in);
+    clear_sides<T, S::THREADS>(room);
     input_coefficients(k, part, (float *)(room + S::COEF), S::THREADS);
     float sums[8] = {0};
     unsigned from = shared_address(room) + lane / 16 * T::PLANE +
                     (down * STRIDE * T::PITCH + strip * 16 * STRIDE +
                      lane_pixel<S::TW, T::PITCH, S::TH / 2, STRIDE>(lane % 16)) *
                         PIXEL;
-    place p = {0, 0, k.out_height, k.out_width, K};
-    int tiles = (k.parts.first[part + 1] - k.parts.first[part]) *
-                ((p.height + S::TH - 1) / S::TH) * ((p.width + S::TW - 1) / S::TW);
-    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
-        int example = find_tile(t, k.parts.first[part], S::TH, S::TW, p);
-        place in = {p.row * STRIDE, p.col * STRIDE, k.height, k.width, K};
+    __syncthreads();
+    while (t.left > 0) {
+        end_input<S>(k, room, t.example, in);
         __syncthreads();
-        read_input<S>(k, room, example, in, t == (int)blockIdx.x || p.width > S::TW);
-        __syncthreads();
-        writer<S, N> w(k, example, p.row + down, p.col + strip * 16 + lane / 4,
+        writer<S, N> w(k, t.example, t.p.row + down, t.p.col + strip * 16 + lane / 4,
                        group * 16 + lane % 4 * 4, sums);
         if constexpr (STRIDE == 1)
             roll<S::R, S::KS, T>(from, b, w);
         else
             skip<S::R, S::KS, T>(from, b, w);
+        t.next(S::TH, S::TW);
+        if (t.left <= 0)
+            break;
+        in.row = t.p.row * STRIDE, in.col = t.p.col * STRIDE;
+        __syncthreads();
+        begin_input<S>(k, room, t.example, in);
     }
     cudaTriggerProgrammaticLaunchCompletion();
     if (k.sums)

@@ -3,7 +3,8 @@
  * A tile of pixels lies in shared memory by planes of eight channels, 16 bytes a pixel: eight neighbouring pixels
  * of a row are the 128 bytes that one matrix load takes, from whichever pixel on. A thread that fills a tile has
  * eight channels of one column and goes down the rows, so that its coefficients stay in registers and its
- * addresses grow by constants.
+ * addresses grow by constants. It copies what is in memory into the tile in the background, waits once, and makes
+ * of it what is wanted where it lies.
  *
  * A product takes 16 pixels: of one row, or, in tiles of eight columns, eight of a row and eight of the row half
  * a tile below. It goes down the rows too, and uses what it has read of a row of the input for the three rows of
@@ -35,15 +36,35 @@ struct place {
     int row, col, height, width, channels;
 };
 
-/* The t-th tile of a part: its example and its place. */
-static __device__ __forceinline__ int find_tile(int t, int first, int rows, int cols, place &p)
-{
-    int across = (p.width + cols - 1) / cols, down = (p.height + rows - 1) / rows;
-    p.col = t % across * cols;
-    t /= across;
-    p.row = t % down * rows;
-    return first + t / down;
-}
+/* The tiles of a block: an even share of a part's, one after another. */
+struct tiles {
+    int example, left;
+    place p;
+
+    /* rows x cols pixels each, in images of p's size */
+    __device__ __forceinline__ tiles(const dro__conv3 &k, int part, int rows, int cols, place of)
+        : p(of)
+    {
+        int across = (p.width + cols - 1) / cols, down = (p.height + rows - 1) / rows;
+        int first = k.parts.first[part], count = (k.parts.first[part + 1] - first) * across * down;
+        int begin = (int)((long long)count * blockIdx.x / gridDim.x);
+        left = (int)((long long)count * (blockIdx.x + 1) / gridDim.x) - begin;
+        p.col = begin % across * cols;
+        p.row = begin / across % down * rows;
+        example = first + begin / across / down;
+    }
+    __device__ __forceinline__ void next(int rows, int cols)
+    {
+        left--;
+        p.col += cols;
+        if (p.col < p.width)
+            return;
+        p.col = 0, p.row += rows;
+        if (p.row < p.height)
+            return;
+        p.row = 0, example++;
+    }
+};
 
 /* Eight channels. */
 static __device__ __forceinline__ void open(const uint4 &w, float *x)
@@ -70,108 +91,136 @@ enum { AS_IS, SCALED, SCALED_PLUS, SLOPE };
 
 template <int MODE>
 struct maker {
-    static const bool CHANGES = MODE != AS_IS;
-    struct raw {
-        uint4 u, v;
-    };
-    const bf16 *u, *v;
-    bf16 *keep; /* where own pixels are kept too, or NULL */
     bool relu;
     float a[8], b[8], c[8];
 
     /* room: (3, channels) a, c, b */
-    __device__ __forceinline__ void take(const float *room, int channels, int first)
+    __device__ __forceinline__ maker(const float *room, int channels, int first, bool relu_)
+        : relu(relu_)
     {
         if (MODE != AS_IS)
             read8(room + first, a), read8(room + channels + first, c);
         if (MODE == SLOPE)
             read8(room + 2 * channels + first, b);
     }
-    /* at: bytes */
-    __device__ __forceinline__ void fetch(raw &r, unsigned at) const
-    {
-        r.u = *(const uint4 *)((const char *)u + at);
-        if (MODE >= SCALED_PLUS)
-            r.v = *(const uint4 *)((const char *)v + at);
-    }
-    __device__ __forceinline__ uint4 finish(const raw &r, unsigned at, bool own) const
+    __device__ __forceinline__ uint4 make(const uint4 &u, const uint4 &v) const
     {
         if (MODE == AS_IS)
-            return r.u;
+            return u;
         float x[8], y[8];
-        open(r.u, x);
+        open(u, x);
 #pragma unroll
         for (int i = 0; i < 8; i++)
             x[i] = a[i] * x[i] + c[i];
         if (MODE >= SCALED_PLUS)
-            open(r.v, y);
+            open(v, y);
 #pragma unroll
         for (int i = 0; MODE >= SCALED_PLUS && i < 8; i++)
             x[i] = MODE == SLOPE ? b[i] * y[i] + x[i] : x[i] + y[i];
-        uint4 w = MODE != SLOPE && relu ? pack8_relu(x) : pack8(x);
-        if (MODE != SLOPE && keep && own)
-            *(uint4 *)((char *)keep + at) = w;
-        return w;
+        return MODE != SLOPE && relu ? pack8_relu(x) : pack8(x);
     }
 };
 
-/* The columns that are not the block's own. */
-template <class T, int THREADS, class M>
-static __device__ void fill_sides(char *to, const M &make, const place &p, int first)
+/* A thread's way down a tile, from channel `first` of the image on. */
+template <class T, int THREADS>
+struct column {
+    static const int EACH = THREADS / (T::CH * T::COLS), DOWN = EACH * T::PITCH * PIXEL;
+    static const int PASSES = (T::ROWS + EACH - 1) / EACH;
+    int row, y, height; /* in the tile; in the image, 0 high where there is none */
+    int ch, to;         /* bytes from the tile's beginning */
+    unsigned at, step;  /* bytes from the image's */
+
+    __device__ __forceinline__ column(const place &p, int first)
+    {
+        int thread = this_thread(), col = thread / T::CH % T::COLS, x = p.col + col;
+        ch = thread % T::CH;
+        row = thread / (T::CH * T::COLS);
+        y = p.row + row - T::TOP;
+        height = x < p.width ? p.height : 0;
+        to = ch * T::PLANE + (row * T::PITCH + T::LEFT + col) * PIXEL;
+        at = ((unsigned)(y * p.width + x) * p.channels + first + ch * 8) * 2;
+        step = (unsigned)EACH * p.width * p.channels * 2;
+    }
+    __device__ __forceinline__ bool ends(int pass) const
+    {
+        return (pass + 1) * EACH > T::ROWS && row + pass * EACH >= T::ROWS;
+    }
+    __device__ __forceinline__ bool inside(int pass) const
+    {
+        return (unsigned)(y + pass * EACH) < (unsigned)height;
+    }
+};
+
+/* Begins to copy a tile of one image, or of two (v, TWO) into two tiles; pixels outside are 0. */
+template <class T, int THREADS, bool TWO>
+static __device__ __forceinline__ void fetch(const char *tile, const void *u, const char *tile_v,
+                                             const void *v, const place &p, int first)
 {
-    for (int i = this_thread(); i < T::ROWS * (T::LEFT + T::RIGHT) * T::CH; i += THREADS) {
-        int ch = i % T::CH, side = i / T::CH % (T::LEFT + T::RIGHT);
-        int row = i / T::CH / (T::LEFT + T::RIGHT);
-        int col = side < T::LEFT ? side : T::COLS + side;
-        int y = p.row + row - T::TOP, x = p.col + col - T::LEFT;
-        uint4 w = make_uint4(0, 0, 0, 0);
-        if ((unsigned)y < (unsigned)p.height && (unsigned)x < (unsigned)p.width) {
-            unsigned at = ((unsigned)(y * p.width + x) * p.channels + first + ch * 8) * 2;
-            typename M::raw r;
-            make.fetch(r, at);
-            w = make.finish(r, at, false);
-        }
-        *(uint4 *)(to + ch * T::PLANE + (row * T::PITCH + col) * PIXEL) = w;
+    typedef column<T, THREADS> C;
+    C c(p, first);
+#pragma unroll
+    for (int i = 0; i < C::PASSES; i++) {
+        if (c.ends(i))
+            break;
+        unsigned at = c.inside(i) ? c.at + i * c.step : 0;
+        copy_in(shared_address(tile) + c.to + i * C::DOWN, (const char *)u + at, c.inside(i));
+        if (TWO)
+            copy_in(shared_address(tile_v) + c.to + i * C::DOWN, (const char *)v + at, c.inside(i));
     }
 }
 
-/* A tile, from channel `first` of the image on; pixels outside are 0. The sides of a tile as wide as the image
- * stay 0 once they are. DEEP rows are on their way at a time. */
-template <class T, int THREADS, int DEEP, class M>
-static __device__ __forceinline__ void fill(char *to, const M &make, const place &p, int first,
-                                            bool sides)
+/* What this thread has copied becomes what is wanted; own pixels go to `keep` too, unless NULL. */
+template <class T, int THREADS, int MODE>
+static __device__ __forceinline__ void convert(char *tile, const char *tile_v, const maker<MODE> &m,
+                                               const place &p, int first, void *keep)
 {
-    const int EACH = THREADS / (T::CH * T::COLS);
-    int thread = this_thread(), ch = thread % T::CH, col = thread / T::CH % T::COLS;
-    int row = thread / (T::CH * T::COLS), y = p.row + row - T::TOP, x = p.col + col;
-    unsigned at = ((unsigned)(y * p.width + x) * p.channels + first + ch * 8) * 2;
-    unsigned step = (unsigned)EACH * p.width * p.channels * 2;
-    int height = x < p.width ? p.height : 0;
-    char *at_row = to + ch * T::PLANE + (row * T::PITCH + T::LEFT + col) * PIXEL;
-#pragma unroll 1
-    for (int i = row; i < T::ROWS; i += DEEP * EACH) {
-        typename M::raw r[DEEP];
-#pragma unroll
-        for (int k = 0; k < DEEP; k++) {
-            r[k].u = r[k].v = make_uint4(0, 0, 0, 0); /* or they would live since the last tile */
-            if ((unsigned)(y + k * EACH) < (unsigned)height && (k == 0 || i + k * EACH < T::ROWS))
-                make.fetch(r[k], at + k * step);
+    typedef column<T, THREADS> C;
+    C c(p, first);
+    tile += c.to, tile_v += c.to;
+#pragma unroll 2
+    for (int i = c.row; i < T::ROWS; i += C::EACH) {
+        if (c.inside(0)) {
+            uint4 u = *(const uint4 *)tile, v = make_uint4(0, 0, 0, 0);
+            if (MODE >= SCALED_PLUS)
+                v = *(const uint4 *)tile_v;
+            u = m.make(u, v);
+            *(uint4 *)tile = u;
+            if (MODE != SLOPE && keep && i >= T::TOP && i < T::ROWS - T::RIGHT)
+                *(uint4 *)((char *)keep + c.at) = u;
         }
-#pragma unroll
-        for (int k = 0; k < DEEP; k++) {
-            if (k && i + k * EACH >= T::ROWS)
-                break;
-            uint4 w = r[k].u; /* 0 outside */
-            if (M::CHANGES && (unsigned)(y + k * EACH) < (unsigned)height) {
-                int line = i + k * EACH;
-                w = make.finish(r[k], at + k * step, line >= T::TOP && line < T::ROWS - T::RIGHT);
-            }
-            *(uint4 *)(at_row + k * EACH * T::PITCH * PIXEL) = w;
-        }
-        y += DEEP * EACH, at += DEEP * step, at_row += DEEP * EACH * T::PITCH * PIXEL;
+        tile += C::DOWN, tile_v += C::DOWN;
+        c.y += C::EACH, c.at += c.step;
     }
-    if (sides)
-        fill_sides<T, THREADS>(to, make, p, first);
+}
+
+/* The columns that are not the block's own, at once. Those of a tile as wide as the image stay 0. */
+template <class T, int THREADS, int MODE>
+static __device__ void fill_sides(char *tile, const void *u, const void *v, const maker<MODE> &m,
+                                  const place &p, int first)
+{
+    const int SIDES = T::LEFT + T::RIGHT;
+    for (int i = this_thread(); i < T::ROWS * SIDES * T::CH; i += THREADS) {
+        int ch = i % T::CH, side = i / T::CH % SIDES, row = i / T::CH / SIDES;
+        int col = side < T::LEFT ? side : T::COLS + side;
+        int y = p.row + row - T::TOP, x = p.col + col - T::LEFT;
+        uint4 w = make_uint4(0, 0, 0, 0), more = w;
+        if ((unsigned)y < (unsigned)p.height && (unsigned)x < (unsigned)p.width) {
+            unsigned at = ((unsigned)(y * p.width + x) * p.channels + first + ch * 8) * 2;
+            w = *(const uint4 *)((const char *)u + at);
+            if (MODE >= SCALED_PLUS)
+                more = *(const uint4 *)((const char *)v + at);
+            w = m.make(w, more);
+        }
+        *(uint4 *)(tile + ch * T::PLANE + (row * T::PITCH + col) * PIXEL) = w;
+    }
+}
+
+template <class T, int THREADS>
+static __device__ __forceinline__ void clear_sides(char *tile)
+{
+    maker<AS_IS> nothing(NULL, 0, 0, false);
+    place nowhere = {0, 0, 0, 0, 0};
+    fill_sides<T, THREADS>(tile, NULL, NULL, nothing, nowhere, 0);
 }
 
 /* ---- coefficients, made by the block's threads: (3, channels) a, c, b ---- */
