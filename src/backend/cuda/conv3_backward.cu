@@ -13,8 +13,10 @@ enum { BACK_BLOCKS = 264 }; /* of all parts together, at most */
 enum { PLACE = BACK_BLOCKS * 8 * ROLE * 4 /* floats that they write */ };
 
 /* CI channels became CO. TH x TW pixels of the slope at a time. */
-template <int CI, int CO, int STRIDE>
+template <int CI, int CO, int STRIDE_, bool EXACT_>
 struct back_shape {
+    static const int IN = CI, OUT = CO, STRIDE = STRIDE_;
+    static const bool EXACT = EXACT_;
     static const int TH = STRIDE == 2 ? 4 : CO == 64 ? 8 : 16, TW = CO == 16 ? 32 : CO == 32 ? 16 : 8;
     static const int GROUPS = CI / 16, KS = CO / 16, STRIPS = TW >= 16 ? TW / 16 : 1;
     static const int ROWS = TW >= 16 ? TH : TH / 2;   /* of 16 pixels */
@@ -25,11 +27,11 @@ struct back_shape {
     typedef tile_of<2, (TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> x_tile;
     static const int DH = TH * STRIDE, DW = TW * STRIDE, STAGE = DH * DW * 64; /* bytes, of 16 floats */
     static const int ITEMS = (DH * DW * 2 + THREADS_BACK - 1) / THREADS_BACK;
-    static const int AHEAD = ITEMS * THREADS_BACK * 16; /* bytes of what dx is made with */
-    static const int X = z_tile::BYTES, SUM = X + x_tile::BYTES, ADD = SUM + KS * STAGE;
-    static const int OLD = ADD + AHEAD, WEIGHTS = OLD + AHEAD, COEF = WEIGHTS + TAPS * KS * 512;
+    static const int X = z_tile::BYTES, SUM = X + x_tile::BYTES, WEIGHTS = SUM + KS * STAGE;
+    static const int MOMENTS = WEIGHTS + TAPS * KS * 512, COEF = MOMENTS + THREADS_BACK * 64;
     static const int BYTES = COEF + (3 * CO + 2 * CI) * 4;
-    static_assert(KS * STAGE >= z_tile::BYTES, "z is copied to where the stage is later");
+    typedef held<z_tile, THREADS_BACK, 2, true> z_ahead;
+    typedef held<x_tile, THREADS_BACK, column<x_tile, THREADS_BACK>::PASSES, false> x_ahead;
 };
 
 /* ---- reading ---- */
@@ -40,62 +42,59 @@ static __device__ __forceinline__ const char *image_of(const void *all, int exam
     return (const char *)all + (size_t)example * p.height * p.width * p.channels * 2;
 }
 
-/* Begins to copy what both gradients of a tile are made of. */
+/* The first loads of both tiles. */
 template <class S>
-static __device__ __forceinline__ void begin_tiles(const dro__conv3 &k, const char *room,
-                                                   int example, const place &p, const place &in,
-                                                   int group)
+static __device__ __forceinline__ void begin_tiles(const dro__conv3 &k, typename S::z_ahead &za,
+                                                   typename S::x_ahead &xa, int example,
+                                                   const place &p, const place &in, int group)
 {
-    typedef typename S::z_tile Z;
+    xa.load(typename S::x_ahead::C(in, group * 16), 0, image_of(k.x, example, in), NULL);
     const char *g = image_of(k.g, example, p);
-    if (k.norm)
-        fetch<Z, THREADS_BACK, true>(room, g, room + S::SUM, image_of(k.z, example, p), p, 0);
-    else
-        fetch<Z, THREADS_BACK, false>(room, g, NULL, NULL, p, 0);
-    fetch<typename S::x_tile, THREADS_BACK, false>(room + S::X, image_of(k.x, example, in), NULL,
-                                                   NULL, in, group * 16);
-    copies_end();
+    za.load(typename S::z_ahead::C(p, 0), 0, g, k.norm ? image_of(k.z, example, p) : g);
 }
 
 template <class S, int MODE>
-static __device__ __forceinline__ void make_slope(const dro__conv3 &k, char *room, int example,
+static __device__ __forceinline__ void make_slope(const dro__conv3 &k, char *room,
+                                                  typename S::z_ahead &za, int example,
                                                   const place &p)
 {
     typedef typename S::z_tile T;
     maker<MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8, false);
-    if (MODE != AS_IS)
-        convert<T, THREADS_BACK>(room, room + S::SUM, m, p, 0, NULL);
+    const char *g = image_of(k.g, example, p), *z = MODE == SLOPE ? image_of(k.z, example, p) : g;
+    za.fill(room, g, z, m, p, 0, NULL);
     if (p.width > T::COLS)
-        fill_sides<T, THREADS_BACK>(room, image_of(k.g, example, p), image_of(k.z, example, p), m,
-                                    p, 0);
+        fill_sides<T, THREADS_BACK>(room, g, z, m, p, 0);
 }
 
 template <class S, int MODE>
-static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *room, int example,
+static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *room,
+                                                  typename S::x_ahead &xa, int example,
                                                   const place &p, int group)
 {
     typedef typename S::x_tile T;
     maker<MODE> m((const float *)(room + S::COEF) + 3 * k.out, p.channels,
                   group * 16 + threadIdx.x % 2 * 8, k.x_relu);
-    if (MODE != AS_IS)
-        convert<T, THREADS_BACK>(room + S::X, NULL, m, p, group * 16, NULL);
+    const char *x = image_of(k.x, example, p);
+    xa.fill(room + S::X, x, NULL, m, p, group * 16, NULL);
     if (p.width > T::COLS)
-        fill_sides<T, THREADS_BACK>(room + S::X, image_of(k.x, example, p), NULL, m, p, group * 16);
+        fill_sides<T, THREADS_BACK>(room + S::X, x, NULL, m, p, group * 16);
 }
 
-/* Makes of what was copied the slope and the input. */
+/* The slope and the input of a tile. */
 template <class S>
-static __device__ __forceinline__ void end_tiles(const dro__conv3 &k, char *room, int example,
-                                                 const place &p, const place &in, int group)
+static __device__ __forceinline__ void end_tiles(const dro__conv3 &k, char *room,
+                                                 typename S::z_ahead &za, typename S::x_ahead &xa,
+                                                 int example, const place &p, const place &in,
+                                                 int group)
 {
-    if (k.norm)
-        make_slope<S, SLOPE>(k, room, example, p);
-    else
-        make_slope<S, AS_IS>(k, room, example, p);
     if (k.lazy)
-        make_input<S, SCALED>(k, room, example, in, group);
+        make_input<S, SCALED>(k, room, xa, example, in, group);
     else
-        make_input<S, AS_IS>(k, room, example, in, group);
+        make_input<S, AS_IS>(k, room, xa, example, in, group);
+    if (k.norm)
+        make_slope<S, SLOPE>(k, room, za, example, p);
+    else
+        make_slope<S, AS_IS>(k, room, za, example, p);
 }
 
 /* ---- the data gradient ---- */
@@ -200,9 +199,9 @@ template <class S>
 struct walk {
     typedef typename S::x_tile T;
     static const int EACH = THREADS_BACK / 2 / S::DW;
-    int row, rows; /* in the tile; of them in the image */
-    int x, low, high, mine; /* in shared memory: the mask, the stage, what was copied ahead */
-    unsigned at, step;
+    int row, rows;    /* in the tile; of them in the image */
+    int x, low, high; /* in shared memory: the mask, the stage */
+    int at, step;
 
     __device__ __forceinline__ walk(const place &p, int group)
     {
@@ -213,71 +212,91 @@ struct walk {
         x = S::X + ch * T::PLANE + ((row + 1) * T::PITCH + col + 1) * PIXEL;
         low = S::SUM + stage_at(row * S::DW + col, 2 * ch);
         high = S::SUM + stage_at(row * S::DW + col, 2 * ch + 1);
-        mine = thread * 16;
-        at = ((unsigned)((p.row + row) * p.width + p.col + col) * p.channels + group * 16 + ch * 8) *
-             2;
-        step = (unsigned)EACH * p.width * p.channels * 2;
+        at = (((p.row + row) * p.width + p.col + col) * p.channels + group * 16 + ch * 8) * 2;
+        step = EACH * p.width * p.channels * 2;
     }
-    __device__ __forceinline__ void next()
+    __device__ __forceinline__ bool here(int i) const
     {
-        row += EACH, at += step, x += EACH * T::PITCH * PIXEL;
-        low += EACH * S::DW * 64, high += EACH * S::DW * 64, mine += THREADS_BACK * 16;
+        return S::EXACT && S::DH * S::DW * 2 % THREADS_BACK == 0 || row + i * EACH < rows;
     }
 };
 
-/* Begins to copy what dx is made with: what was there already, and the z of the tail before. */
+/* What dx is made with: what was there already, and the z of the tail before. */
 template <class S>
-static __device__ __forceinline__ void begin_finish(const dro__conv3 &k, const char *room,
-                                                    int example, const place &p, int group)
-{
-    const char *add = image_of(k.add, example, p), *z = image_of(k.x_z, example, p);
-    walk<S> w(p, group);
-    unsigned to = shared_address(room + S::ADD) + w.mine;
+struct with {
+    uint4 old[S::ITEMS], z[S::ITEMS];
+
+    __device__ __forceinline__ void load(const dro__conv3 &k, int example, const place &p, int group)
+    {
+        const char *add = image_of(k.add, example, p), *from = image_of(k.x_z, example, p);
+        walk<S> w(p, group);
 #pragma unroll
-    for (int i = 0; i < S::ITEMS; i++) {
-        bool here = w.row + i * walk<S>::EACH < w.rows;
-        if (k.add && here)
-            copy_in(to + i * THREADS_BACK * 16, add + (w.at + i * w.step), true);
-        if (k.close && here)
-            copy_in(to + S::AHEAD + i * THREADS_BACK * 16, z + (w.at + i * w.step), true);
+        for (int i = 0; i < S::ITEMS; i++) {
+            old[i] = z[i] = make_uint4(0, 0, 0, 0);
+            if (k.add && w.here(i))
+                old[i] = *(const uint4 *)(add + (w.at + i * w.step));
+            if (k.close && w.here(i))
+                z[i] = *(const uint4 *)(from + (w.at + i * w.step));
+        }
     }
-    copies_end();
-}
+};
 
 /* dx of a tile: what was there already, the mask of the ReLU before it, and the sums of g and g z that its batch
  * norm needs. p: the tile's place in the image of dx. */
 template <class S>
 static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *room,
-                                                   int example, const place &p, int group,
-                                                   float (&sums)[16])
+                                                   const with<S> &a, int example, const place &p,
+                                                   int group, float (&sums)[16])
 {
     char *dx = (char *)image_of(k.dx, example, p);
-#pragma unroll 1
-    for (walk<S> w(p, group); w.row < w.rows; w.next()) {
-        float v[8] = {0}, o[8];
-        if (k.add)
-            open(*(const uint4 *)(room + S::ADD + w.mine), v);
+    walk<S> w(p, group);
+#pragma unroll
+    for (int i = 0; i < S::ITEMS; i++) {
+        if (!w.here(i))
+            continue;
+        float v[8], o[8];
+        open(a.old[i], v);
 #pragma unroll
         for (int ks = 0; ks < S::KS; ks++) {
-            float4 a = *(const float4 *)(room + w.low + ks * S::STAGE);
-            float4 b = *(const float4 *)(room + w.high + ks * S::STAGE);
-            v[0] += a.x, v[1] += a.y, v[2] += a.z, v[3] += a.w;
-            v[4] += b.x, v[5] += b.y, v[6] += b.z, v[7] += b.w;
+            const char *from = room + i * (w.EACH * S::DW * 64) + ks * S::STAGE;
+            float4 l = *(const float4 *)(from + w.low), h = *(const float4 *)(from + w.high);
+            v[0] += l.x, v[1] += l.y, v[2] += l.z, v[3] += l.w;
+            v[4] += h.x, v[5] += h.y, v[6] += h.z, v[7] += h.w;
         }
         uint4 g = pack8(v);
         if (k.close && k.x_relu) {
-            uint4 m = *(const uint4 *)(room + w.x);
+            uint4 m = *(const uint4 *)(room + w.x + i * (w.EACH * S::x_tile::PITCH * PIXEL));
             g.x &= positive2(m.x), g.y &= positive2(m.y);
             g.z &= positive2(m.z), g.w &= positive2(m.w);
         }
-        *(uint4 *)(dx + w.at) = g;
+        *(uint4 *)(dx + (w.at + i * w.step)) = g;
         if (!k.close)
             continue;
         open(g, v);
-        open(*(const uint4 *)(room + S::OLD + w.mine), o);
+        open(a.z[i], o);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             sums[j] += v[j], sums[8 + j] += v[j] * o[j];
+    }
+}
+
+/* A thread's sums between two tiles, so that they take no registers: 16 floats. */
+static __device__ __forceinline__ void put_sums(char *room, const float (&sums)[16])
+{
+    float4 *to = (float4 *)room + this_thread();
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        to[i * THREADS_BACK] =
+            make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+}
+
+static __device__ __forceinline__ void get_sums(const char *room, float (&sums)[16])
+{
+    const float4 *from = (const float4 *)room + this_thread();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float4 f = from[i * THREADS_BACK];
+        sums[4 * i] = f.x, sums[4 * i + 1] = f.y, sums[4 * i + 2] = f.z, sums[4 * i + 3] = f.w;
     }
 }
 
@@ -427,67 +446,74 @@ static __device__ __forceinline__ void write_block(const dro__conv3 &k, float (&
 
 /* ---- the kernel ---- */
 
-/* The block's weights and its first tile begin to come; meanwhile the coefficients are made. */
+/* What the block keeps: its weights, the coefficients, its sums. */
 template <class S>
-static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, const tiles &t,
-                                             const place &in, int group, int part)
+static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, int group, int part)
 {
-    const uint4 *weights = (const uint4 *)k.weights + (S::GROUPS + group) * S::KS * TAPS * 32;
-    unsigned to = shared_address(room + S::WEIGHTS);
-    for (int i = threadIdx.x; i < S::KS * TAPS * 32; i += THREADS_BACK)
-        copy_in(to + i * 16, weights + i, true);
-    cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
-    if (t.left > 0)
-        begin_tiles<S>(k, room, t.example, t.p, in, group);
+    const float nothing[16] = {0};
     clear_sides<typename S::z_tile, THREADS_BACK>(room);
     clear_sides<typename S::x_tile, THREADS_BACK>(room + S::X);
+    put_sums(room + S::MOMENTS, nothing);
     float *coef = (float *)(room + S::COEF);
     slope_coefficients(k, part, coef, THREADS_BACK, blockIdx.x == 0 && group == 0);
     input_coefficients(k, part, coef + 3 * k.out, THREADS_BACK);
     __syncthreads();
 }
 
-template <int CI, int CO, int STRIDE>
+template <class S>
+static __device__ __forceinline__ void take_weights(const dro__conv3 &k, char *room, int group)
+{
+    const uint4 *from = (const uint4 *)k.weights + (S::GROUPS + group) * S::KS * TAPS * 32;
+    for (int i = threadIdx.x; i < S::KS * TAPS * 32; i += THREADS_BACK)
+        ((uint4 *)(room + S::WEIGHTS))[i] = from[i];
+}
+
+template <class S>
 static __global__ void __launch_bounds__(THREADS_BACK, 2)
     back_kernel(const __grid_constant__ dro__conv3 k)
 {
-    typedef back_shape<CI, CO, STRIDE> S;
     extern __shared__ __align__(128) char room[];
     int group = blockIdx.y, part = blockIdx.z;
-    place out = {0, 0, k.out_height, k.out_width, CO};
-    tiles t(k, part, S::TH, S::TW, out);
-    place in = {t.p.row * STRIDE, t.p.col * STRIDE, k.height, k.width, CI};
-    start<S>(k, room, t, in, group, part);
-    float acc[SLOTS][2][4] = {{{0}}}, sums[16] = {0};
+    tiles t(k, part, S::TH, S::TW, out_place<S>(k));
+    place in = in_place<S>(k, t.p);
+    take_weights<S>(k, room, group);
+    cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
+    typename S::z_ahead za;
+    typename S::x_ahead xa;
+    begin_tiles<S>(k, za, xa, t.example, t.p, in, group);
+    start<S>(k, room, group, part);
+    float acc[SLOTS][2][4] = {{{0}}}, sums[16];
     while (t.left > 0) {
-        if (k.dx)
-            begin_finish<S>(k, room, t.example, in, group);
-        else
-            copies_end();
-        copies_wait<1>();
-        end_tiles<S>(k, room, t.example, t.p, in, group);
+        with<S> more;
+        end_tiles<S>(k, room, za, xa, t.example, t.p, in, group);
         __syncthreads();
-        if (k.dx)
-            data_products<S, STRIDE>(room);
+        if (k.dx) {
+            data_products<S, S::STRIDE>(room);
+            more.load(k, t.example, in, group);
+        }
         if (k.partial)
-            weight_products<S, STRIDE>(acc, room);
-        copies_wait<0>();
+            weight_products<S, S::STRIDE>(acc, room);
         __syncthreads();
-        if (k.dx)
-            finish_tile<S>(k, room, t.example, in, group, sums);
+        if (k.dx) {
+            get_sums(room + S::MOMENTS, sums);
+            finish_tile<S>(k, room, more, t.example, in, group, sums);
+            put_sums(room + S::MOMENTS, sums);
+        }
         t.next(S::TH, S::TW);
         if (t.left <= 0)
             break;
-        in.row = t.p.row * STRIDE, in.col = t.p.col * STRIDE;
+        in = in_place<S>(k, t.p);
+        begin_tiles<S>(k, za, xa, t.example, t.p, in, group);
         __syncthreads();
-        begin_tiles<S>(k, room, t.example, t.p, in, group);
     }
     cudaTriggerProgrammaticLaunchCompletion();
     __syncthreads();
     if (k.partial)
         write_block<S>(k, acc, (float4 *)(room + S::SUM), part, group);
-    if (k.close)
-        flush(k, (float *)room, sums, part, group);
+    if (!k.close)
+        return;
+    get_sums(room + S::MOMENTS, sums);
+    flush(k, (float *)room, sums, part, group);
 }
 
 /* grads (out, real_in, taps) = the sums over blocks; 8 threads share the blocks of a float4. */
@@ -531,56 +557,68 @@ static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int bloc
 /* ---- launches ---- */
 
 /* Blocks of each part and group: all have the same number of tiles, or one less. */
-template <int CI, int CO, int STRIDE>
+template <class S>
 static int blocks_of(const dro__conv3 *k)
 {
-    typedef back_shape<CI, CO, STRIDE> S;
     static int resident = 0; /* found once for each kernel */
     if (!resident)
-        resident = blocks_at_once((const void *)back_kernel<CI, CO, STRIDE>, THREADS_BACK, S::BYTES);
+        resident = blocks_at_once((const void *)back_kernel<S>, THREADS_BACK, S::BYTES);
     int all = resident < BACK_BLOCKS ? resident : BACK_BLOCKS, most = 1;
     int each = all / (k->parts.count * S::GROUPS);
     for (int p = 0; p < k->parts.count; p++) {
-        int tiles = (k->parts.first[p + 1] - k->parts.first[p]) *
+        int count = (k->parts.first[p + 1] - k->parts.first[p]) *
                     ((k->out_height + S::TH - 1) / S::TH) * ((k->out_width + S::TW - 1) / S::TW);
-        most = tiles > most ? tiles : most;
+        most = count > most ? count : most;
     }
     each = each > 0 ? each : 1;
     int turns = (most + each - 1) / each;
     return (most + turns - 1) / turns;
 }
 
-template <int CI, int CO, int STRIDE>
-static void launch(cudaStream_t s, const dro__conv3 *k)
+/* Both gradients, or the sum of the second over the blocks. */
+template <class S>
+static void launch_as(cudaStream_t s, const dro__conv3 *k, bool sum)
 {
-    typedef back_shape<CI, CO, STRIDE> S;
-    queue(s, back_kernel<CI, CO, STRIDE>, dim3(blocks_of<CI, CO, STRIDE>(k), S::GROUPS, k->parts.count),
-          THREADS_BACK, S::BYTES, k->early, *k);
+    unsigned blocks = (unsigned)blocks_of<S>(k), parts = (unsigned)k->parts.count;
+    if (sum)
+        queue(s, sum_kernel, dim3(S::KS * 2 * ROLE / 32, S::GROUPS, parts), 256,
+              8 * 32 * (int)sizeof(float4), 0, *k, (int)blocks);
+    else
+        queue(s, back_kernel<S>, dim3(blocks, S::GROUPS, parts), THREADS_BACK, S::BYTES, k->early,
+              *k);
+}
+
+template <int CI, int CO, int STRIDE>
+static void launch(cudaStream_t s, const dro__conv3 *k, bool sum)
+{
+    if (exact<back_shape<CI, CO, STRIDE, true>>(k))
+        launch_as<back_shape<CI, CO, STRIDE, true>>(s, k, sum);
+    else
+        launch_as<back_shape<CI, CO, STRIDE, false>>(s, k, sum);
+}
+
+static void dispatch(cudaStream_t s, const dro__conv3 *k, bool sum)
+{
+    if (k->in == 16 && k->out == 16)
+        launch<16, 16, 1>(s, k, sum);
+    else if (k->in == 16)
+        launch<16, 32, 2>(s, k, sum);
+    else if (k->in == 32 && k->out == 32)
+        launch<32, 32, 1>(s, k, sum);
+    else if (k->in == 32)
+        launch<32, 64, 2>(s, k, sum);
+    else
+        launch<64, 64, 1>(s, k, sum);
 }
 
 extern "C" void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *k)
 {
-    if (k->in == 16 && k->out == 16)
-        launch<16, 16, 1>(s, k);
-    else if (k->in == 16)
-        launch<16, 32, 2>(s, k);
-    else if (k->in == 32 && k->out == 32)
-        launch<32, 32, 1>(s, k);
-    else if (k->in == 32)
-        launch<32, 64, 2>(s, k);
-    else
-        launch<64, 64, 1>(s, k);
+    dispatch(s, k, false);
 }
 
 extern "C" void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *k)
 {
-    int blocks = k->in == 16   ? k->out == 16 ? blocks_of<16, 16, 1>(k) : blocks_of<16, 32, 2>(k)
-                 : k->in == 64 ? blocks_of<64, 64, 1>(k)
-                 : k->out == 32 ? blocks_of<32, 32, 1>(k)
-                                : blocks_of<32, 64, 2>(k);
-    dim3 grid((unsigned)(k->out / 16 * 2 * ROLE / 32), (unsigned)(k->in / 16),
-              (unsigned)k->parts.count);
-    queue(s, sum_kernel, grid, 256, 8 * 32 * (int)sizeof(float4), 0, *k, blocks);
+    dispatch(s, k, true);
 }
 
 extern "C" size_t dro__gpu_conv3_partial(int in, int out)

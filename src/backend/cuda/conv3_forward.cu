@@ -3,15 +3,19 @@
 #include "conv3_rows.cuh"
 
 /* K channels become N. TH x TW pixels of output at a time; a warp has R rows of 16 pixels. */
-template <int K, int N, int STRIDE>
+template <int K, int N, int STRIDE_, bool EXACT_>
 struct forward_shape {
+    static const int IN = K, OUT = N, STRIDE = STRIDE_;
+    static const bool EXACT = EXACT_;
     static const int TH = N == 64 || STRIDE == 2 ? 8 : 16, TW = N == 16 ? 32 : N == 32 ? 16 : 8;
     static const int WARPS = K == 32 && N == 32 ? 8 : 4, THREADS = 32 * WARPS, KS = K / 16;
     static const int GROUPS = N / 16, STRIPS = TW >= 16 ? TW / 16 : 1;
     static const int DOWN = WARPS / (GROUPS * STRIPS), R = (TW >= 16 ? TH : TH / 2) / DOWN;
     static const int BLOCKS = K == 64 || THREADS == 256 ? 2 : K == 32 ? 3 : 4;
     typedef tile_of<K / 8, (TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> tile;
-    static const int RAW = tile::BYTES, COEF = 2 * tile::BYTES, SUMS = COEF + 2 * K * 4, BYTES = SUMS + WARPS * 32 * 4;
+    static const int ALL = column<tile, THREADS>::PASSES, AHEAD = K == 32 && ALL > 3 ? 3 : ALL;
+    typedef held<tile, THREADS, AHEAD, false> ahead;
+    static const int COEF = tile::BYTES, SUMS = COEF + 2 * K * 4, BYTES = SUMS + WARPS * 32 * 4;
 };
 
 /* Where an example begins. */
@@ -20,46 +24,31 @@ static __device__ __forceinline__ const char *image_of(const void *all, int exam
     return (const char *)all + (size_t)example * p.height * p.width * p.channels * 2;
 }
 
-/* Begins to copy the input of a tile. */
-template <class S>
-static __device__ __forceinline__ void begin_input(const dro__conv3 &k, const char *room,
-                                                   int example, const place &p)
-{
-    typedef typename S::tile T;
-    const char *u = image_of(k.x, example, p), *v = image_of(k.x_residual, example, p);
-    if (k.x_residual)
-        fetch<T, S::THREADS, true>(room, u, room + S::RAW, v, p, 0);
-    else
-        fetch<T, S::THREADS, false>(room, u, NULL, NULL, p, 0);
-    copies_end();
-}
-
+/* Makes the input of a tile. */
 template <class S, int MODE>
-static __device__ __forceinline__ void end_as(const dro__conv3 &k, char *room, int example,
-                                              const place &p)
+static __device__ __forceinline__ void fill_as(const dro__conv3 &k, char *room,
+                                               typename S::ahead &ahead, int example,
+                                               const place &p)
 {
     typedef typename S::tile T;
     maker<MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8, k.x_relu);
-    void *keep = k.x_fill ? (void *)image_of(k.x_fill, example, p) : NULL;
-    copies_wait<0>();
-    if (MODE != AS_IS)
-        convert<T, S::THREADS>(room, room + S::RAW, m, p, 0, keep);
+    const char *u = image_of(k.x, example, p), *v = image_of(k.x_residual, example, p);
+    ahead.fill(room, u, v, m, p, 0, k.x_fill ? (void *)image_of(k.x_fill, example, p) : NULL);
     if (p.width > T::COLS)
-        fill_sides<T, S::THREADS>(room, image_of(k.x, example, p),
-                                  image_of(k.x_residual, example, p), m, p, 0);
+        fill_sides<T, S::THREADS>(room, u, v, m, p, 0);
 }
 
-/* Makes the input of what was copied. */
 template <class S>
-static __device__ __forceinline__ void end_input(const dro__conv3 &k, char *room, int example,
-                                                 const place &p)
+static __device__ __forceinline__ void fill_input(const dro__conv3 &k, char *room,
+                                                  typename S::ahead &ahead, int example,
+                                                  const place &p)
 {
     if (!k.lazy)
-        end_as<S, AS_IS>(k, room, example, p);
+        fill_as<S, AS_IS>(k, room, ahead, example, p);
     else if (!k.x_residual)
-        end_as<S, SCALED>(k, room, example, p);
+        fill_as<S, SCALED>(k, room, ahead, example, p);
     else
-        end_as<S, SCALED_PLUS>(k, room, example, p);
+        fill_as<S, SCALED_PLUS>(k, room, ahead, example, p);
 }
 
 /* What a lane does with its four channels of two pixels (h) of a row: rows[h] of them are in the image. */
@@ -67,27 +56,28 @@ template <class S, int N>
 struct writer {
     char *z; /* the first of its rows */
     float (&sums)[8];
-    int rows[2];
-    unsigned row_bytes;
+    int rows[2], row_bytes;
 
-    __device__ __forceinline__ writer(const dro__conv3 &k, int example, int y, int x, int first,
-                                      float (&to)[8])
+    /* p: the tile's place; from there on */
+    __device__ __forceinline__ writer(const dro__conv3 &k, int example, const place &p, int row,
+                                      int col, int first, float (&to)[8])
         : sums(to)
     {
-        row_bytes = (unsigned)k.out_width * N * 2;
-        z = (char *)k.z + ((size_t)example * k.out_height + y) * row_bytes + (x * N + first) * 2;
+        int y = p.row + row, x = p.col + col;
+        row_bytes = p.width * N * 2;
+        z = (char *)image_of(k.z, example, p) + y * row_bytes + (x * N + first) * 2;
         for (int h = 0; h < 2; h++)
-            rows[h] = x + (S::TW == 8 ? 0 : h * 8) < k.out_width
-                          ? k.out_height - y - (S::TW == 8 ? h * S::TH / 2 : 0)
+            rows[h] = x + (S::TW == 8 ? 0 : h * 8) < p.width
+                          ? p.height - y - (S::TW == 8 ? h * S::TH / 2 : 0)
                           : 0;
     }
     __device__ __forceinline__ void operator()(int i, const float (&acc)[2][4]) const
     {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            if (i >= rows[h])
+            if (!S::EXACT && i >= rows[h])
                 continue;
-            char *to = z + (size_t)(row_bytes * (S::TW == 8 ? i + h * S::TH / 2 : i)) +
+            char *to = z + row_bytes * (S::TW == 8 ? i + h * S::TH / 2 : i) +
                        (S::TW == 8 ? 0 : h * 8 * N * 2);
             const float v[4] = {acc[0][2 * h], acc[0][2 * h + 1], acc[1][2 * h], acc[1][2 * h + 1]};
             *(unsigned long long *)to =
@@ -116,13 +106,12 @@ static __device__ __forceinline__ void flush(float *room, float (&sums)[8], doub
     }
 }
 
-template <int K, int N, int STRIDE>
-static __global__ void __launch_bounds__(forward_shape<K, N, STRIDE>::THREADS,
-                                         forward_shape<K, N, STRIDE>::BLOCKS)
+template <class S>
+static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     forward_kernel(const __grid_constant__ dro__conv3 k)
 {
-    typedef forward_shape<K, N, STRIDE> S;
     typedef typename S::tile T;
+    const int N = S::OUT, STRIDE = S::STRIDE;
     extern __shared__ __align__(128) char room[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = blockIdx.y;
     int group = warp % S::GROUPS, strip = warp / S::GROUPS % S::STRIPS;
@@ -133,11 +122,10 @@ static __global__ void __launch_bounds__(forward_shape<K, N, STRIDE>::THREADS,
     for (int i = 0; i < TAPS * S::KS; i++)
         b[i] = weights[i * 32];
     cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
-    place out = {0, 0, k.out_height, k.out_width, K};
-    tiles t(k, part, S::TH, S::TW, out);
-    place in = {t.p.row * STRIDE, t.p.col * STRIDE, k.height, k.width, K};
-    if (t.left > 0)
-        begin_input<S>(k, room, t.example, in);
+    tiles t(k, part, S::TH, S::TW, out_place<S>(k));
+    place in = in_place<S>(k, t.p);
+    typename S::ahead ahead;
+    ahead.load(typename S::ahead::C(in, 0), 0, image_of(k.x, t.example, in), NULL);
     clear_sides<T, S::THREADS>(room);
     input_coefficients(k, part, (float *)(room + S::COEF), S::THREADS);
     float sums[8] = {0};
@@ -147,10 +135,10 @@ static __global__ void __launch_bounds__(forward_shape<K, N, STRIDE>::THREADS,
                         PIXEL;
     __syncthreads();
     while (t.left > 0) {
-        end_input<S>(k, room, t.example, in);
+        fill_input<S>(k, room, ahead, t.example, in);
         __syncthreads();
-        writer<S, N> w(k, t.example, t.p.row + down, t.p.col + strip * 16 + lane / 4,
-                       group * 16 + lane % 4 * 4, sums);
+        writer<S, N> w(k, t.example, t.p, down, strip * 16 + lane / 4, group * 16 + lane % 4 * 4,
+                       sums);
         if constexpr (STRIDE == 1)
             roll<S::R, S::KS, T>(from, b, w);
         else
@@ -158,31 +146,39 @@ static __global__ void __launch_bounds__(forward_shape<K, N, STRIDE>::THREADS,
         t.next(S::TH, S::TW);
         if (t.left <= 0)
             break;
-        in.row = t.p.row * STRIDE, in.col = t.p.col * STRIDE;
+        in = in_place<S>(k, t.p);
+        ahead.load(typename S::ahead::C(in, 0), 0, image_of(k.x, t.example, in), NULL);
         __syncthreads();
-        begin_input<S>(k, room, t.example, in);
     }
     cudaTriggerProgrammaticLaunchCompletion();
     if (k.sums)
         flush<S, N>((float *)(room + S::SUMS), sums, k.sums + 2 * part * N);
 }
 
-template <int K, int N, int STRIDE>
-static void launch(cudaStream_t s, const dro__conv3 *k)
+template <class S>
+static void launch_as(cudaStream_t s, const dro__conv3 *k)
 {
-    typedef forward_shape<K, N, STRIDE> S;
-    auto kernel = forward_kernel<K, N, STRIDE>;
+    auto kernel = forward_kernel<S>;
     static int resident = 0; /* found once for each kernel */
     if (!resident)
         resident = blocks_at_once((const void *)kernel, S::THREADS, S::BYTES);
     int most = 1, each = resident / k->parts.count;
     for (int p = 0; p < k->parts.count; p++) {
-        int tiles = (k->parts.first[p + 1] - k->parts.first[p]) *
+        int count = (k->parts.first[p + 1] - k->parts.first[p]) *
                     ((k->out_height + S::TH - 1) / S::TH) * ((k->out_width + S::TW - 1) / S::TW);
-        most = tiles > most ? tiles : most;
+        most = count > most ? count : most;
     }
     queue(s, kernel, dim3(most < each ? most : each, k->parts.count), S::THREADS, S::BYTES, k->early,
           *k);
+}
+
+template <int K, int N, int STRIDE>
+static void launch(cudaStream_t s, const dro__conv3 *k)
+{
+    if (exact<forward_shape<K, N, STRIDE, true>>(k))
+        launch_as<forward_shape<K, N, STRIDE, true>>(s, k);
+    else
+        launch_as<forward_shape<K, N, STRIDE, false>>(s, k);
 }
 
 extern "C" void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)

@@ -44,27 +44,6 @@ static __device__ __forceinline__ void mma_tf32(float (&d)[4], const unsigned (&
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* 16 bytes into shared memory in the background; outside: zeros, and nothing is read. */
-static __device__ __forceinline__ void copy_in(unsigned to, const void *from, bool inside)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-                 "r"(inside ? 16 : 0)
-                 : "memory");
-}
-
-/* What this thread has begun to copy since the last call is one group. */
-static __device__ __forceinline__ void copies_end()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/* Waits for all of this thread's groups but the last LATER. */
-template <int LATER>
-static __device__ __forceinline__ void copies_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
-}
-
 /* threadIdx.x, of which the compiler knows nothing: what is made of it is made where it is used and takes no
  * registers elsewhere. */
 static __device__ __forceinline__ int this_thread()

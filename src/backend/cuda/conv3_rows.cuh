@@ -3,8 +3,8 @@
  * A tile of pixels lies in shared memory by planes of eight channels, 16 bytes a pixel: eight neighbouring pixels
  * of a row are the 128 bytes that one matrix load takes, from whichever pixel on. A thread that fills a tile has
  * eight channels of one column and goes down the rows, so that its coefficients stay in registers and its
- * addresses grow by constants. It copies what is in memory into the tile in the background, waits once, and makes
- * of it what is wanted where it lies.
+ * addresses grow by constants; its first loads are on their way before the coefficients are made, or while the
+ * block still finishes the tile before.
  *
  * A product takes 16 pixels: of one row, or, in tiles of eight columns, eight of a row and eight of the row half
  * a tile below. It goes down the rows too, and uses what it has read of a row of the input for the three rows of
@@ -31,10 +31,35 @@ struct tile_of {
     static const int PLANE = SIZE + ((APART - SIZE) % 128 + 128) % 128, BYTES = CH * PLANE;
 };
 
-/* Where a tile is: its first own pixel, in an image of so many channels. */
+/* Where a tile is: its first own pixel, in an image of so many channels. In the kernels for images that are as
+ * wide and as high as their tiles are wide, all but the place is known to the compiler, and so are the distances
+ * between what a thread touches. */
 struct place {
     int row, col, height, width, channels;
 };
+
+/* The two places of a tile: in the image of z, and (STRIDE times as large) in that of x. */
+template <class S>
+static __device__ __forceinline__ place out_place(const dro__conv3 &k)
+{
+    place p = {0, 0, S::EXACT ? S::TW : k.out_height, S::EXACT ? S::TW : k.out_width, S::OUT};
+    return p;
+}
+
+template <class S>
+static __device__ __forceinline__ place in_place(const dro__conv3 &k, const place &out)
+{
+    place p = {out.row * S::STRIDE, out.col * S::STRIDE, S::EXACT ? S::TW * S::STRIDE : k.height,
+               S::EXACT ? S::TW * S::STRIDE : k.width, S::IN};
+    return p;
+}
+
+template <class S>
+static bool exact(const dro__conv3 *k)
+{
+    return k->out_height == S::TW && k->out_width == S::TW && k->height == S::TW * S::STRIDE &&
+           k->width == S::TW * S::STRIDE;
+}
 
 /* The tiles of a block: an even share of a part's, one after another. */
 struct tiles {
@@ -51,7 +76,7 @@ struct tiles {
         left = (int)((long long)count * (blockIdx.x + 1) / gridDim.x) - begin;
         p.col = begin % across * cols;
         p.row = begin / across % down * rows;
-        example = first + begin / across / down;
+        example = left > 0 ? first + begin / across / down : first;
     }
     __device__ __forceinline__ void next(int rows, int cols)
     {
@@ -128,7 +153,7 @@ struct column {
     static const int PASSES = (T::ROWS + EACH - 1) / EACH;
     int row, y, height; /* in the tile; in the image, 0 high where there is none */
     int ch, to;         /* bytes from the tile's beginning */
-    unsigned at, step;  /* bytes from the image's */
+    int at, step;       /* bytes from the image's */
 
     __device__ __forceinline__ column(const place &p, int first)
     {
@@ -138,8 +163,8 @@ struct column {
         y = p.row + row - T::TOP;
         height = x < p.width ? p.height : 0;
         to = ch * T::PLANE + (row * T::PITCH + T::LEFT + col) * PIXEL;
-        at = ((unsigned)(y * p.width + x) * p.channels + first + ch * 8) * 2;
-        step = (unsigned)EACH * p.width * p.channels * 2;
+        at = ((y * p.width + x) * p.channels + first + ch * 8) * 2;
+        step = EACH * p.width * p.channels * 2;
     }
     __device__ __forceinline__ bool ends(int pass) const
     {
@@ -151,47 +176,55 @@ struct column {
     }
 };
 
-/* Begins to copy a tile of one image, or of two (v, TWO) into two tiles; pixels outside are 0. */
-template <class T, int THREADS, bool TWO>
-static __device__ __forceinline__ void fetch(const char *tile, const void *u, const char *tile_v,
-                                             const void *v, const place &p, int first)
-{
+/* What a thread has loaded of a tile ahead of its use: AHEAD pixels of one image, or of two. */
+template <class T, int THREADS, int AHEAD, bool TWO>
+struct held {
     typedef column<T, THREADS> C;
-    C c(p, first);
-#pragma unroll
-    for (int i = 0; i < C::PASSES; i++) {
-        if (c.ends(i))
-            break;
-        unsigned at = c.inside(i) ? c.at + i * c.step : 0;
-        copy_in(shared_address(tile) + c.to + i * C::DOWN, (const char *)u + at, c.inside(i));
-        if (TWO)
-            copy_in(shared_address(tile_v) + c.to + i * C::DOWN, (const char *)v + at, c.inside(i));
-    }
-}
+    uint4 u[AHEAD], v[TWO ? AHEAD : 1];
 
-/* What this thread has copied becomes what is wanted; own pixels go to `keep` too, unless NULL. */
-template <class T, int THREADS, int MODE>
-static __device__ __forceinline__ void convert(char *tile, const char *tile_v, const maker<MODE> &m,
-                                               const place &p, int first, void *keep)
-{
-    typedef column<T, THREADS> C;
-    C c(p, first);
-    tile += c.to, tile_v += c.to;
-#pragma unroll 2
-    for (int i = c.row; i < T::ROWS; i += C::EACH) {
-        if (c.inside(0)) {
-            uint4 u = *(const uint4 *)tile, v = make_uint4(0, 0, 0, 0);
-            if (MODE >= SCALED_PLUS)
-                v = *(const uint4 *)tile_v;
-            u = m.make(u, v);
-            *(uint4 *)tile = u;
-            if (MODE != SLOPE && keep && i >= T::TOP && i < T::ROWS - T::RIGHT)
-                *(uint4 *)((char *)keep + c.at) = u;
+    /* pixels from pass `base` on; 0 outside of the image */
+    __device__ __forceinline__ void load(const C &c, int base, const void *from_u, const void *from_v)
+    {
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            u[k] = v[TWO ? k : 0] = make_uint4(0, 0, 0, 0); /* or they would live since the last tile */
+            if (base + k < C::PASSES && c.inside(base + k) && !c.ends(base + k)) {
+                u[k] = *(const uint4 *)((const char *)from_u + (c.at + (base + k) * c.step));
+                if (TWO)
+                    v[k] = *(const uint4 *)((const char *)from_v + (c.at + (base + k) * c.step));
+            }
         }
-        tile += C::DOWN, tile_v += C::DOWN;
-        c.y += C::EACH, c.at += c.step;
     }
-}
+    /* The tile, from what is held and the rest; own pixels go to `keep` too, unless NULL. */
+    template <int MODE>
+    __device__ __forceinline__ void fill(char *tile, const void *from_u, const void *from_v,
+                                         const maker<MODE> &m, const place &p, int first, void *keep)
+    {
+        C c(p, first);
+#pragma unroll
+        for (int base = 0; base < C::PASSES; base += AHEAD) {
+            if (base)
+                load(c, base, from_u, from_v);
+#pragma unroll
+            for (int k = 0; k < AHEAD && base + k < C::PASSES; k++) {
+                int i = base + k, line = c.row + i * C::EACH;
+                if (c.ends(i))
+                    continue;
+                uint4 w = u[k], more = make_uint4(0, 0, 0, 0);
+                if (MODE == SLOPE)
+                    more = v[TWO ? k : 0];
+                if (MODE != AS_IS && c.inside(i)) {
+                    if (MODE == SCALED_PLUS)
+                        more = *(const uint4 *)((const char *)from_v + (c.at + i * c.step));
+                    w = m.make(w, more);
+                    if (MODE != SLOPE && keep && line >= T::TOP && line < T::ROWS - T::RIGHT)
+                        *(uint4 *)((char *)keep + (c.at + i * c.step)) = w;
+                }
+                *(uint4 *)(tile + c.to + i * C::DOWN) = w;
+            }
+        }
+    }
+};
 
 /* The columns that are not the block's own, at once. Those of a tile as wide as the image stay 0. */
 template <class T, int THREADS, int MODE>
@@ -199,13 +232,14 @@ static __device__ void fill_sides(char *tile, const void *u, const void *v, cons
                                   const place &p, int first)
 {
     const int SIDES = T::LEFT + T::RIGHT;
+#pragma unroll 1
     for (int i = this_thread(); i < T::ROWS * SIDES * T::CH; i += THREADS) {
         int ch = i % T::CH, side = i / T::CH % SIDES, row = i / T::CH / SIDES;
         int col = side < T::LEFT ? side : T::COLS + side;
         int y = p.row + row - T::TOP, x = p.col + col - T::LEFT;
         uint4 w = make_uint4(0, 0, 0, 0), more = w;
         if ((unsigned)y < (unsigned)p.height && (unsigned)x < (unsigned)p.width) {
-            unsigned at = ((unsigned)(y * p.width + x) * p.channels + first + ch * 8) * 2;
+            int at = ((y * p.width + x) * p.channels + first + ch * 8) * 2;
             w = *(const uint4 *)((const char *)u + at);
             if (MODE >= SCALED_PLUS)
                 more = *(const uint4 *)((const char *)v + at);
@@ -228,6 +262,7 @@ static __device__ __forceinline__ void clear_sides(char *tile)
 static __device__ __forceinline__ void input_coefficients(const dro__conv3 &k, int part, float *room,
                                                           int threads)
 {
+#pragma unroll 1
     for (int i = threadIdx.x; k.lazy && i < k.in; i += threads) {
         int at = part * k.in + i;
         float3 f = k.x_finish ? forward_numbers(k.parts, k.height * k.width, k.x_numbers,
@@ -242,6 +277,7 @@ static __device__ __forceinline__ void input_coefficients(const dro__conv3 &k, i
 static __device__ __forceinline__ void slope_coefficients(const dro__conv3 &k, int part, float *room,
                                                           int threads, bool keep)
 {
+#pragma unroll 1
     for (int i = threadIdx.x; k.norm && i < k.out; i += threads) {
         int at = part * k.out + i;
         float3 f = k.finish ? backward_numbers(k.parts, k.out_height * k.out_width, 1, k.numbers,

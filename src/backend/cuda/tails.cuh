@@ -60,19 +60,19 @@ static __device__ __forceinline__ float3 backward_numbers(const dro__parts &part
 {
     int at = part * n.channels + c;
     const double *sums = n.back + 2 * part * n.channels;
-    double one = 1 / part_size(parts, part, area), sum = sums[c], dot = sums[n.channels + c];
-    double inverse = (double)n.inverse[at], p = (double)n.p[at];
+    float one = 1 / (float)part_size(parts, part, area), inverse = n.inverse[at], p = n.p[at];
+    float sum = (float)sums[c], dot = (float)sums[n.channels + c];
     float3 f;
-    f.x = (float)p;
-    f.y = batch ? (float)(-p * inverse * inverse * dot * one) : 0;
-    f.z = batch ? (float)(-p * sum * one) : 0;
+    f.x = p;
+    f.y = batch ? -p * inverse * inverse * dot * one : 0;
+    f.z = batch ? -p * sum * one : 0;
     if (keep) {
         if (grads.gamma[part])
-            grads.gamma[part][c] = (float)(dot * inverse);
+            grads.gamma[part][c] = dot * inverse;
         if (grads.beta[part])
-            grads.beta[part][c] = (float)sum;
+            grads.beta[part][c] = sum;
         if (grads.bias[part])
-            grads.bias[part][c] = batch ? 0 : (float)(p * sum);
+            grads.bias[part][c] = batch ? 0 : p * sum;
         n.q[at] = f.y;
         n.r[at] = f.z;
     }
