@@ -17,6 +17,7 @@ typedef struct dro__conv3 {
     int height, width;         /* of the input */
     int out_height, out_width; /* of the output */
     const void *weights;       /* DRO__PACK_TAPS, or in bfloat16 DRO__PACK_PRODUCTS */
+    int share; /* of how many parts of the GPU a kernel takes one, so that other networks' run beside it */
     int early; /* the kernel queued before is one of these: this one may begin while that one ends */
 
     /* the input: as it is, or (lazy) worked out of the z of its tail and the residual, which may be NULL */

@@ -33,7 +33,8 @@ static __device__ __forceinline__ void fill_as(const dro__conv3 &k, char *room,
     typedef typename S::tile T;
     maker<MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8, k.x_relu);
     const char *u = image_of(k.x, example, p), *v = image_of(k.x_residual, example, p);
-    ahead.fill(room, u, v, m, p, 0, k.x_fill ? (void *)image_of(k.x_fill, example, p) : NULL);
+    void *keep = k.x_fill ? (void *)image_of(k.x_fill, example, p) : NULL;
+    ahead.fill(room, u, v, m, p, 0, keep, [] {});
     if (p.width > T::COLS)
         fill_sides<T, S::THREADS>(room, u, v, m, p, 0);
 }
@@ -125,7 +126,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     tiles t(k, part, S::TH, S::TW, out_place<S>(k));
     place in = in_place<S>(k, t.p);
     typename S::ahead ahead;
-    ahead.load(typename S::ahead::C(in, 0), 0, image_of(k.x, t.example, in), NULL);
+    ahead.load(in, 0, image_of(k.x, t.example, in), NULL);
     clear_sides<T, S::THREADS>(room);
     input_coefficients(k, part, (float *)(room + S::COEF), S::THREADS);
     float sums[8] = {0};
@@ -147,7 +148,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         if (t.left <= 0)
             break;
         in = in_place<S>(k, t.p);
-        ahead.load(typename S::ahead::C(in, 0), 0, image_of(k.x, t.example, in), NULL);
+        ahead.load(in, 0, image_of(k.x, t.example, in), NULL);
         __syncthreads();
     }
     cudaTriggerProgrammaticLaunchCompletion();
@@ -162,12 +163,13 @@ static void launch_as(cudaStream_t s, const dro__conv3 *k)
     static int resident = 0; /* found once for each kernel */
     if (!resident)
         resident = blocks_at_once((const void *)kernel, S::THREADS, S::BYTES);
-    int most = 1, each = resident / k->parts.count;
+    int most = 1, each = resident / (k->parts.count * k->share);
     for (int p = 0; p < k->parts.count; p++) {
         int count = (k->parts.first[p + 1] - k->parts.first[p]) *
                     ((k->out_height + S::TH - 1) / S::TH) * ((k->out_width + S::TW - 1) / S::TW);
         most = count > most ? count : most;
     }
+    each = each > 0 ? each : 1;
     queue(s, kernel, dim3(most < each ? most : each, k->parts.count), S::THREADS, S::BYTES, k->early,
           *k);
 }

@@ -13,6 +13,7 @@
 #define DRO_CUDA_CONV3_ROWS_CUH
 
 #include "conv3.h"
+#include "conv3_launch.cuh"
 #include "conv3_mma.cuh"
 #include "tails.cuh"
 
@@ -180,48 +181,55 @@ struct column {
 template <class T, int THREADS, int AHEAD, bool TWO>
 struct held {
     typedef column<T, THREADS> C;
+    static const int THEN_AT = C::PASSES < 3 ? C::PASSES - 1 : 2;
     uint4 u[AHEAD], v[TWO ? AHEAD : 1];
 
-    /* pixels from pass `base` on; 0 outside of the image */
-    __device__ __forceinline__ void load(const C &c, int base, const void *from_u, const void *from_v)
+    /* the pixel of a pass; 0 outside of the image */
+    __device__ __forceinline__ void load_one(const C &c, int pass, const void *from_u,
+                                             const void *from_v)
     {
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            u[k] = v[TWO ? k : 0] = make_uint4(0, 0, 0, 0); /* or they would live since the last tile */
-            if (base + k < C::PASSES && c.inside(base + k) && !c.ends(base + k)) {
-                u[k] = *(const uint4 *)((const char *)from_u + (c.at + (base + k) * c.step));
-                if (TWO)
-                    v[k] = *(const uint4 *)((const char *)from_v + (c.at + (base + k) * c.step));
-            }
-        }
+        uint4 &x = u[pass % AHEAD], &y = v[TWO ? pass % AHEAD : 0];
+        x = y = make_uint4(0, 0, 0, 0); /* or they would live since the last tile */
+        if (c.ends(pass) || !c.inside(pass))
+            return;
+        x = *(const uint4 *)((const char *)from_u + (c.at + pass * c.step));
+        if (TWO)
+            y = *(const uint4 *)((const char *)from_v + (c.at + pass * c.step));
     }
-    /* The tile, from what is held and the rest; own pixels go to `keep` too, unless NULL. */
-    template <int MODE>
-    __device__ __forceinline__ void fill(char *tile, const void *from_u, const void *from_v,
-                                         const maker<MODE> &m, const place &p, int first, void *keep)
+    __device__ __forceinline__ void load(const place &p, int first, const void *from_u,
+                                         const void *from_v)
     {
         C c(p, first);
 #pragma unroll
-        for (int base = 0; base < C::PASSES; base += AHEAD) {
-            if (base)
-                load(c, base, from_u, from_v);
+        for (int k = 0; k < AHEAD; k++)
+            load_one(c, k, from_u, from_v);
+    }
+    /* The tile, from what is held and the rest; own pixels go to `keep` too, unless NULL. After the second pixel
+     * there are registers for other loads: `then` begins them. */
+    template <int MODE, class THEN>
+    __device__ __forceinline__ void fill(char *tile, const void *from_u, const void *from_v,
+                                         const maker<MODE> &m, const place &p, int first, void *keep,
+                                         THEN then)
+    {
+        C c(p, first);
 #pragma unroll
-            for (int k = 0; k < AHEAD && base + k < C::PASSES; k++) {
-                int i = base + k, line = c.row + i * C::EACH;
-                if (c.ends(i))
-                    continue;
-                uint4 w = u[k], more = make_uint4(0, 0, 0, 0);
-                if (MODE == SLOPE)
-                    more = v[TWO ? k : 0];
-                if (MODE != AS_IS && c.inside(i)) {
-                    if (MODE == SCALED_PLUS)
-                        more = *(const uint4 *)((const char *)from_v + (c.at + i * c.step));
-                    w = m.make(w, more);
-                    if (MODE != SLOPE && keep && line >= T::TOP && line < T::ROWS - T::RIGHT)
-                        *(uint4 *)((char *)keep + (c.at + i * c.step)) = w;
-                }
-                *(uint4 *)(tile + c.to + i * C::DOWN) = w;
+        for (int i = 0; i < C::PASSES; i++) {
+            int line = c.row + i * C::EACH;
+            if (i == THEN_AT)
+                then();
+            uint4 w = u[i % AHEAD], more = v[TWO ? i % AHEAD : 0];
+            if (i + AHEAD < C::PASSES)
+                load_one(c, i + AHEAD, from_u, from_v);
+            if (c.ends(i))
+                continue;
+            if (MODE != AS_IS && c.inside(i)) {
+                if (MODE == SCALED_PLUS)
+                    more = *(const uint4 *)((const char *)from_v + (c.at + i * c.step));
+                w = m.make(w, more);
+                if (MODE != SLOPE && keep && line >= T::TOP && line < T::ROWS - T::RIGHT)
+                    *(uint4 *)((char *)keep + (c.at + i * c.step)) = w;
             }
+            *(uint4 *)(tile + c.to + i * C::DOWN) = w;
         }
     }
 };
@@ -370,35 +378,6 @@ static __device__ __forceinline__ int spread_sum(float (&x)[COUNT])
         }
         return (upper ? HALF : 0) + spread_sum<HALF, LOW>(x);
     }
-}
-
-/* How many blocks of a kernel the GPU holds at a time. */
-static int blocks_at_once(const void *kernel, int threads, int bytes)
-{
-    int each = 0, processors = 1, device = 0;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, bytes);
-    return (each > 0 ? each : 1) * processors;
-}
-
-/* Queues a kernel; early: it may begin while the one before ends. */
-template <class KERNEL, class... MORE>
-static void queue(cudaStream_t s, KERNEL kernel, dim3 grid, int threads, int bytes, int early,
-                  MORE... more)
-{
-    cudaLaunchAttribute with;
-    with.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    with.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t how = {};
-    how.gridDim = grid;
-    how.blockDim = dim3((unsigned)threads);
-    how.dynamicSmemBytes = (size_t)bytes;
-    how.stream = s;
-    how.attrs = &with;
-    how.numAttrs = early ? 1 : 0;
-    cudaLaunchKernelEx(&how, kernel, more...);
 }
 
 #endif

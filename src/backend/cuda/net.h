@@ -65,7 +65,7 @@ typedef struct dro__gconv {
 } dro__gconv;
 
 typedef struct dro__gprogram {
-    bool training;
+    bool training, counted; /* counted: among dro__networks_alive() */
     dro__gvalue *values;
     int32_t value_count;
     dro__gtail *tails;
@@ -131,6 +131,8 @@ typedef struct dro__cuda_network {
 /* compile.c */
 dro_status dro__gprogram_create(dro__cuda_network *net, bool training);
 void dro__gprogram_destroy(dro__gprogram *p);
+/* Networks of this process that can be trained now. */
+int dro__networks_alive(void);
 /* Gives the values memory for so many examples. */
 dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room);
 
