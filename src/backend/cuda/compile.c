@@ -320,7 +320,7 @@ static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
             dro__numbers *n = &p->tails[k].numbers;
             if (pass)
                 n->sums = p->sums + count, n->back = p->back + count;
-            count += 2 * DRO__PARTS * (size_t)n->channels;
+            count += 2 * 2 * DRO__PARTS * (size_t)n->channels; /* each sum is two numbers */
         }
         if (pass)
             break;

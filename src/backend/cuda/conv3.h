@@ -30,7 +30,7 @@ typedef struct dro__conv3 {
 
     /* forward */
     void *z;
-    double *sums; /* (parts, 2, out) of z and z^2 are added here; NULL: not wanted */
+    double *sums; /* of z and z^2, as in dro__numbers, are added here; NULL: not wanted */
 
     /* backward: g is the slope of the tail's sum; dz = p g + q (z - mean) + r, or g without a norm */
     const void *g;

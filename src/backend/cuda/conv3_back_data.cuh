@@ -225,7 +225,7 @@ static __device__ __forceinline__ void flush(const dro__conv3 &k, float *room, f
     first = __shfl_sync(~0u, sum, lane % 16);
     if (lane >= 16) /* of g (z - mean) */
         sum -= first * (double)k.x_numbers.mean[part * k.in + c];
-    atomicAdd(&k.x_numbers.back[(2 * part + lane / 16) * k.in + c], sum);
+    add_sum(&k.x_numbers.back[(2 * part + lane / 16) * k.in + c], k.in, sum);
 }
 
 #endif

@@ -103,7 +103,7 @@ static __device__ __forceinline__ void flush(float *room, float (&sums)[8], doub
         double sum = 0;
         for (int w = c / 16; w < S::WARPS; w += S::GROUPS)
             sum += (double)room[w * 32 + i / N * 16 + c % 16];
-        atomicAdd(&to[i], sum);
+        add_sum(&to[i], N, sum);
     }
 }
 

@@ -134,7 +134,7 @@ static __device__ void flush_eights(float *room, const float (&sums)[2][8], doub
         double sum = 0;
         for (int t = c / 8; t < CONV_THREADS; t += PARTS)
             sum += (double)from[t];
-        atomicAdd(&to[i], sum);
+        add_sum(&to[i], N, sum);
     }
 }
 
@@ -160,7 +160,7 @@ static __device__ void flush_sums(float *room, float (&sums)[2][NT * 2], double 
         double sum = 0;
         for (int w = across; w < WARPS; w += ACROSS)
             sum += (double)room[(w * 2 + s) * N + c];
-        atomicAdd(&to[i], sum);
+        add_sum(&to[i], N, sum);
     }
 }
 

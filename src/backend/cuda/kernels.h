@@ -33,7 +33,7 @@ typedef struct dro__gpu_window {
 } dro__gpu_window;
 
 /* A tail's numbers, (parts, channels) each:  y = (z - mean) * scale + shift,  dz = p g + q (z - mean) + r.
- * sums and back are (parts, 2, channels): what the forward and the backward pass gather, 0 before. */
+ * sums and back are (2, parts, 2, channels): what the forward and the backward pass gather (tails.cuh), 0 before. */
 typedef struct dro__numbers {
     int channels;
     float *mean, *inverse, *scale, *shift, *p, *q, *r;

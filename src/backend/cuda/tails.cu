@@ -74,7 +74,7 @@ static __device__ void add_sums(const dro__numbers &n, double *to, int part, int
     double sum = 0;
     for (int k = 0; k < ROWS; k++)
         sum += room[threadIdx.y][k][threadIdx.x];
-    atomicAdd(&to[(2 * part + threadIdx.y) * n.channels + c], sum);
+    add_sum(&to[(2 * part + threadIdx.y) * n.channels + c], n.channels, sum);
 }
 
 static __global__ void sums_kernel(dro__parts parts, int area, dro__typed z, dro__numbers n)

@@ -5,6 +5,23 @@
 
 #include "device.cuh"
 
+/* ---- sums that do not depend on the order in which blocks add to them: a number is cut into a multiple of 2^-18
+ * and one of 2^-58, and doubles add multiples exactly while the sums stay below 2^35 and the blocks are fewer than
+ * 2^14. The second sums lie behind the first ones of all parts. ---- */
+
+static __device__ __forceinline__ void add_sum(double *to, int channels, double x)
+{
+    const double HIGH = 1.5 * (1ll << 34), LOW = 1.5 / 64; /* 2^52 units and a half as many */
+    double high = (x + HIGH) - HIGH, low = ((x - high) + LOW) - LOW;
+    atomicAdd(to, high);
+    atomicAdd(to + 4 * channels, low);
+}
+
+static __device__ __forceinline__ double sum_at(const double *from, int channels)
+{
+    return from[0] + from[4 * channels];
+}
+
 static __device__ __forceinline__ double part_size(const dro__parts &parts, int part, int area)
 {
     return (double)(parts.first[part + 1] - parts.first[part]) * area;
@@ -39,8 +56,8 @@ static __device__ __forceinline__ float3 forward_numbers(const dro__parts &parts
                                                          int c, bool keep)
 {
     const double *sums = n.sums + 2 * part * n.channels;
-    double m = part_size(parts, part, area), one = 1 / m, sum = sums[c];
-    double mean = sum * one, dev = sums[n.channels + c] - sum * mean;
+    double m = part_size(parts, part, area), one = 1 / m, sum = sum_at(sums + c, n.channels);
+    double mean = sum * one, dev = sum_at(sums + n.channels + c, n.channels) - sum * mean;
     dev = dev > 0 || isnan(dev) ? dev : 0;
     if (keep && part == 0) {
         double old = 1 - from.momentum, bias = from.bias ? (double)from.bias[c] : 0;
@@ -61,7 +78,8 @@ static __device__ __forceinline__ float3 backward_numbers(const dro__parts &part
     int at = part * n.channels + c;
     const double *sums = n.back + 2 * part * n.channels;
     float one = 1 / (float)part_size(parts, part, area), inverse = n.inverse[at], p = n.p[at];
-    float sum = (float)sums[c], dot = (float)sums[n.channels + c];
+    float sum = (float)sum_at(sums + c, n.channels);
+    float dot = (float)sum_at(sums + n.channels + c, n.channels);
     float3 f;
     f.x = p;
     f.y = batch ? -p * inverse * inverse * dot * one : 0;
