@@ -55,6 +55,20 @@ typedef struct dro__conv3 {
 
 enum { DRO__CONV3_TURNS = 4 };
 
+/* DRO__PACK_PRODUCTS: where weight (n, k, tap) is, of k_count channels that are summed over: (n / 16, tap, k / 16,
+ * lane, 2, 2) pairs of k. Lane q, t has k = 2 t and 2 t + 8, and n = q / 2 * 4 + q % 2 and two more. */
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    static inline size_t
+    dro__conv3_weight_at(unsigned n, unsigned k, unsigned tap, unsigned k_count)
+{
+    unsigned in16 = n % 16, lane = (in16 / 4 * 2 + in16 % 2) * 4 + k % 8 / 2;
+    unsigned word = in16 / 2 % 2 * 2 + k % 16 / 8;
+    return ((((size_t)(n / 16) * 9 + tap) * (k_count / 16) + k / 16) * 32 + lane) * 8 + word * 2 +
+           k % 2;
+}
+
 int dro__gpu_conv3_fits(int in, int out, int stride);
 size_t dro__gpu_conv3_partial(int in, int out);
 void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *c);

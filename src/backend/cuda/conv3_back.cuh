@@ -35,12 +35,6 @@ struct back_shape {
 
 /* ---- reading ---- */
 
-/* Where an example begins. */
-static __device__ __forceinline__ const char *image_of(const void *all, int example, const place &p)
-{
-    return (const char *)all + (size_t)example * p.height * p.width * p.channels * 2;
-}
-
 /* The loads of the slope. */
 template <class S>
 static __device__ __forceinline__ void begin_slope(const dro__conv3 &k, typename S::z_ahead &za,

@@ -18,12 +18,6 @@ struct forward_shape {
     static const int COEF = tile::BYTES, SUMS = COEF + 2 * K * 4, BYTES = SUMS + WARPS * 32 * 4;
 };
 
-/* Where an example begins. */
-static __device__ __forceinline__ const char *image_of(const void *all, int example, const place &p)
-{
-    return (const char *)all + (size_t)example * p.height * p.width * p.channels * 2;
-}
-
 /* Makes the input of a tile. */
 template <class S, int MODE>
 static __device__ __forceinline__ void fill_as(const dro__conv3 &k, char *room,

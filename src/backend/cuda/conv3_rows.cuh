@@ -62,6 +62,12 @@ static bool exact(const dro__conv3 *k)
            k->width == S::TW * S::STRIDE;
 }
 
+/* Where an example begins. */
+static __device__ __forceinline__ const char *image_of(const void *all, int example, const place &p)
+{
+    return (const char *)all + (size_t)example * p.height * p.width * p.channels * 2;
+}
+
 /* The tiles of a block: an even share of a part's, one after another. */
 struct tiles {
     int example, left;

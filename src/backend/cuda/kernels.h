@@ -132,8 +132,7 @@ void dro__gpu_loss_back(cudaStream_t s, int n, int outputs, const float *coef, c
 typedef enum dro__pack_kind {
     DRO__PACK_CUDNN, /* (out, kernel, in) */
     DRO__PACK_TAPS, /* tf32: (kernel, out, in), and behind it for the data gradient (kernel turned, in, out) */
-    /* bfloat16, 3 x 3: the same two, as the tensor cores take them: (n / 16, tap, k / 16, lane, 2, 2) pairs of k,
-     * where lane q, t has k = 2 t, 2 t + 8 and n = q / 2 * 4 + q % 2, and 2 more */
+    /* bfloat16, 3 x 3: the same two, as the tensor cores take them (dro__conv3_weight_at) */
     DRO__PACK_PRODUCTS
 } dro__pack_kind;
 

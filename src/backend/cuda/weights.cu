@@ -1,5 +1,6 @@
 /* Weights: from w, (out, in, taps) floats, into what the convolutions read, for all of them at once; and a
  * gradient the other way. */
+#include "conv3.h"
 #include "device.cuh"
 
 static __device__ __forceinline__ float rounded(const dro__packing &t, float x)
@@ -10,15 +11,6 @@ static __device__ __forceinline__ float rounded(const dro__packing &t, float x)
         x = __uint_as_float(r);
     }
     return x;
-}
-
-/* DRO__PACK_PRODUCTS: where weight (n, k, tap) of k_count channels summed over is. */
-static __device__ size_t product_index(unsigned n, unsigned k, unsigned tap, unsigned k_count)
-{
-    unsigned in16 = n % 16, lane = (in16 / 4 * 2 + in16 % 2) * 4 + k % 8 / 2;
-    unsigned word = in16 / 2 % 2 * 2 + k % 16 / 8;
-    return ((((size_t)(n / 16) * 9 + tap) * (k_count / 16) + k / 16) * 32 + lane) * 8 + word * 2 +
-           k % 2;
 }
 
 /* All taps of one pair of channels. second: what the data gradient reads, the taps turned. */
@@ -33,8 +25,8 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
         if (t.kind == DRO__PACK_CUDNN)
             to = ((size_t)o * t.taps + k) * t.stored_in + c;
         else if (t.kind == DRO__PACK_PRODUCTS)
-            to = second ? size * t.taps + product_index(c, o, t.taps - 1 - k, t.out)
-                        : product_index(o, c, k, t.stored_in);
+            to = second ? size * t.taps + dro__conv3_weight_at(c, o, t.taps - 1 - k, t.out)
+                        : dro__conv3_weight_at(o, c, k, t.stored_in);
         write_at(t.to, to, rounded(t, x));
     }
 }
