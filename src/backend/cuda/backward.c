@@ -95,7 +95,7 @@ static void pass(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__t
 static void back_bf16(dro__cuda_network *net, dro__conv3 *c)
 {
     enum { WAIT = DRO__CONV3_TURNS - 1 };
-    int n = net->forked;
+    int n = net->turns;
     c->early = net->chained;
     if (c->partial) {
         if (n && n % WAIT == 0) {
@@ -103,7 +103,7 @@ static void back_bf16(dro__cuda_network *net, dro__conv3 *c)
             c->early = 0;
         }
         c->turn = n % DRO__CONV3_TURNS;
-        net->forked++;
+        net->turns++, net->forked++;
     }
     dro__gpu_conv3_back(net->stream, c);
     net->chained = true;
@@ -119,7 +119,7 @@ static void back_bf16(dro__cuda_network *net, dro__conv3 *c)
 static void back_tf32(dro__cuda_network *net, const dro__conv3 *c)
 {
     if (c->partial) {
-        net->forked = 1;
+        net->forked++;
         cudaEventRecord(net->fork, net->stream);
         cudaStreamWaitEvent(net->other[0], net->fork, 0);
         dro__gpu_conv3_tf32_weight(net->other[0], c);
@@ -303,7 +303,7 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
 
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
-    net->forked = 0;
+    net->forked = net->turns = 0;
     net->chained = false;
     cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
     for (int32_t i = 0; i < p->value_count; i++) {

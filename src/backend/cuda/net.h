@@ -124,6 +124,7 @@ typedef struct dro__cuda_network {
     cudaStream_t stream;
     dro__parts parts;
     int forked;                 /* weight gradients queued beside the rest */
+    int turns;                  /* of them, how many by dro__gpu_conv3_back */
     bool pending, failed, busy; /* busy: a backward pass may still run */
     bool chained;               /* the last kernel of the stream was one of conv3.h */
 } dro__cuda_network;
