@@ -69,6 +69,7 @@ static void wrote(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__
                       .grads = grads_of(net, tail)};
     if (more.p || (tail->relu && !later))
         c.g = dro__typed_of(v, v->grad);
+    net->chained = false;
     dro__gpu_close(net->stream, net->parts, v->extent, &c, tail->numbers);
     if (c.g.p)
         v->slope = c.g;
@@ -109,6 +110,7 @@ static void pass(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__t
         wrote(net, p, value, none);
         return;
     }
+    net->chained = false;
     dro__gpu_add(net->stream, (size_t)dro__call_size(net) * v->size, slope, v->slope, target(v));
     written(net, p, value);
 }
@@ -124,9 +126,46 @@ static int branch_off(dro__cuda_network *net)
     return beside;
 }
 
+/* Both gradients at once; the sum over blocks beside the rest. Four convolutions in a row have places of their own
+ * for what they leave to be summed, and every third waits for the sums of all but the last two before it. */
+static void back_bf16(dro__cuda_network *net, dro__conv3 *c)
+{
+    enum { WAIT = DRO__CONV3_TURNS - 1 };
+    int n = net->turns;
+    c->early = net->chained;
+    if (c->partial) {
+        if (n && n % WAIT == 0) {
+            cudaStreamWaitEvent(net->stream, net->join, 0);
+            c->early = 0;
+        }
+        c->turn = n % DRO__CONV3_TURNS;
+        net->turns++, net->forked++;
+    }
+    dro__gpu_conv3_back(net->stream, c);
+    net->chained = true;
+    if (!c->partial)
+        return;
+    if (n % WAIT == WAIT - 1)
+        cudaEventRecord(net->join, net->other[0]);
+    cudaEventRecord(net->fork, net->stream);
+    cudaStreamWaitEvent(net->other[0], net->fork, 0);
+    dro__gpu_conv3_sum(net->other[0], c);
+}
+
+static void back_tf32(dro__cuda_network *net, const dro__conv3 *c)
+{
+    if (c->partial) {
+        int beside = branch_off(net);
+        dro__gpu_conv3_tf32_weight(net->other[beside], c);
+    }
+    if (c->dx)
+        dro__gpu_conv3_tf32_data(net->stream, c);
+}
+
 static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {
     dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    const dro__gtail *tail = in->tail < 0 ? NULL : &p->tails[in->tail];
     dro__conv3 c = dro__conv3_of(net, p, op);
     c.g = out->slope.p;
     c.finish = finishes_itself(p, op);
@@ -134,18 +173,20 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     if (!op->node->frozen) {
         for (int k = 0; k < net->parts.count; k++)
             c.grads[k] = net->grads[k] + op->node->weight;
-        int beside = branch_off(net);
-        c.partial = net->partial[beside];
-        dro__gpu_conv3_weight(net->other[beside], &c);
+        c.partial = net->partial[0];
     }
+    if (in->wants) {
+        c.add = in->slope.p;
+        c.dx = in->grad;
+        c.close = in->left == 1 && tail && tail->deferred && tail->conv;
+        c.y = tail && tail->relu && !in->lazy ? in->data : NULL;
+    }
+    if (net->bf16)
+        back_bf16(net, &c);
+    else
+        back_tf32(net, &c);
     if (!in->wants)
         return;
-    const dro__gtail *tail = in->tail < 0 ? NULL : &p->tails[in->tail];
-    c.add = in->slope.p;
-    c.dx = in->grad;
-    c.close = in->left == 1 && tail && tail->deferred && tail->conv;
-    c.y = tail && tail->relu && !in->lazy ? in->data : NULL;
-    dro__gpu_conv3_data(net->stream, &c);
     if (!c.close) {
         written(net, p, op->in[0]);
         return;
@@ -272,6 +313,7 @@ static void back_simple(dro__cuda_network *net, dro__gprogram *p, const dro__gop
 static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {
     const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    net->chained = net->chained && op->own;
     if (op->kind == DRO__RUN_CONVERT) {
         pass(net, p, op->in[0], out->slope);
         return;
@@ -308,7 +350,8 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
 
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
-    net->forked = net->written = net->unpacked = 0;
+    net->forked = net->turns = net->written = net->unpacked = 0;
+    net->chained = false;
     cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
     for (int32_t i = 0; i < p->value_count; i++) {
         p->values[i].slope = none;
@@ -323,8 +366,10 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
         written(net, p, p->heads[h]);
     }
     for (int32_t i = p->op_count - 1; i >= 0; i--)
-        if (p->ops[i].back)
+        if (p->ops[i].back) {
+            net->chained = net->chained && p->ops[i].own;
             back_op(net, p, &p->ops[i]);
+        }
     if (net->written > net->unpacked)
         dro__dnn_hand_on(net, net->other[0]);
     for (int k = 0; k < DRO__BESIDE && k < net->forked; k++) {

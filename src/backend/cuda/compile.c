@@ -1,7 +1,15 @@
 /* From a graph to a program: which layers become one operation, and in which form their values are. */
 #include "net.h"
 
+#include <stdatomic.h>
 #include <string.h>
+
+static atomic_int alive;
+
+int dro__networks_alive(void)
+{
+    return atomic_load(&alive);
+}
 
 typedef struct compiler {
     dro__cuda_network *net;
@@ -409,7 +417,7 @@ static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
             dro__numbers *n = &p->tails[k].numbers;
             if (pass)
                 n->sums = p->sums + count, n->back = p->back + count, n->room = p->tail_room;
-            count += 2 * DRO__PARTS * (size_t)n->channels;
+            count += 2 * 2 * DRO__PARTS * (size_t)n->channels; /* each sum is two numbers */
         }
         if (pass)
             break;
@@ -437,7 +445,8 @@ dro_status dro__gprogram_create(dro__cuda_network *net, bool training)
     size_t count = (size_t)net->graph->count;
     dro__gprogram *out = &net->program[training];
     compiler c = {.net = net, .graph = net->graph, .out = out};
-    out->training = training;
+    out->training = out->counted = training;
+    atomic_fetch_add(&alive, training ? 1 : 0);
     out->values = dro__alloc(MORE * count, sizeof *out->values);
     out->tails = dro__alloc(count, sizeof *out->tails);
     out->ops = dro__alloc(MORE * count, sizeof *out->ops);
@@ -470,6 +479,7 @@ dro_status dro__gprogram_create(dro__cuda_network *net, bool training)
 
 void dro__gprogram_destroy(dro__gprogram *p)
 {
+    atomic_fetch_sub(&alive, p->counted ? 1 : 0);
     for (int32_t k = 0; p->tails && k < p->tail_count; k++) {
         dro__cuda_free(p->tails[k].numbers.mean); /* the first of its arrays */
     }

@@ -16,7 +16,8 @@ typedef struct dro__conv3 {
     int in, out, stride;
     int height, width;         /* of the input */
     int out_height, out_width; /* of the output */
-    const void *weights;       /* DRO__PACK_TAPS */
+    const void *weights;       /* DRO__PACK_TAPS, or in bfloat16 DRO__PACK_PRODUCTS */
+    int share; /* of how many parts of the GPU a kernel takes one, so that other networks' run beside it */
     int early; /* the kernel queued before is one of these: this one may begin while that one ends */
 
     /* the input: as it is, or (lazy) worked out of the z of its tail and the residual, which may be NULL */
@@ -29,7 +30,7 @@ typedef struct dro__conv3 {
 
     /* forward */
     void *z;
-    double *sums; /* (parts, 2, out) of z and z^2 are added here; NULL: not wanted */
+    double *sums; /* of z and z^2, as in dro__numbers, are added here; NULL: not wanted */
 
     /* backward: g is the slope of the tail's sum; dz = p g + q (z - mean) + r, or g without a norm */
     const void *g;
@@ -47,15 +48,40 @@ typedef struct dro__conv3 {
 
     /* weight gradient, (out, real_in, 9) by part */
     int real_in;
-    float *partial; /* dro__gpu_conv3_partial() floats */
+    float *partial; /* dro__gpu_conv3_partial() floats; NULL: not wanted */
+    int turn;       /* bfloat16: which of the DRO__CONV3_TURNS places of partial */
     float *grads[2];
 } dro__conv3;
+
+enum { DRO__CONV3_TURNS = 4 };
+
+/* DRO__PACK_PRODUCTS: where weight (n, k, tap) is, of k_count channels that are summed over: (n / 16, tap, k / 16,
+ * lane, 2, 2) pairs of k. Lane q, t has k = 2 t and 2 t + 8, and n = q / 2 * 4 + q % 2 and two more. */
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    static inline size_t
+    dro__conv3_weight_at(unsigned n, unsigned k, unsigned tap, unsigned k_count)
+{
+    unsigned in16 = n % 16, lane = (in16 / 4 * 2 + in16 % 2) * 4 + k % 8 / 2;
+    unsigned word = in16 / 2 % 2 * 2 + k % 16 / 8;
+    return ((((size_t)(n / 16) * 9 + tap) * (k_count / 16) + k / 16) * 32 + lane) * 8 + word * 2 +
+           k % 2;
+}
 
 int dro__gpu_conv3_fits(int in, int out, int stride);
 size_t dro__gpu_conv3_partial(int in, int out);
 void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *c);
-void dro__gpu_conv3_data(cudaStream_t s, const dro__conv3 *c);
-void dro__gpu_conv3_weight(cudaStream_t s, const dro__conv3 *c);
+
+/* bfloat16: dx (unless NULL) and the weight gradient by block; and the sum over the blocks, later. */
+void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *c);
+void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *c);
+
+/* tf32 */
+size_t dro__gpu_conv3_tf32_partial(int in, int out);
+void dro__gpu_conv3_tf32_forward(cudaStream_t s, const dro__conv3 *c);
+void dro__gpu_conv3_tf32_data(cudaStream_t s, const dro__conv3 *c);
+void dro__gpu_conv3_tf32_weight(cudaStream_t s, const dro__conv3 *c);
 
 #ifdef __cplusplus
 }

@@ -34,7 +34,7 @@ typedef struct dro__gpu_window {
 } dro__gpu_window;
 
 /* A tail's numbers, (parts, channels) each:  y = (z - mean) * scale + shift,  dz = p g + q (z - mean) + r.
- * sums and back are (parts, 2, channels): what the forward and the backward pass gather, 0 before. */
+ * sums and back are (2, parts, 2, channels): what the forward and the backward pass gather (tails.cuh), 0 before. */
 typedef struct dro__numbers {
     int channels;
     float *mean, *inverse, *scale, *shift, *p, *q, *r;
@@ -157,7 +157,9 @@ void dro__gpu_loss_back(cudaStream_t s, int n, int outputs, const float *coef, c
 typedef enum dro__pack_kind {
     DRO__PACK_CUDNN,  /* (out, kernel, in) */
     DRO__PACK_FOLDED, /* the same for a folded image, fold.cu */
-    DRO__PACK_TAPS /* (kernel, out, in), and behind it for the data gradient (kernel turned, in, out) */
+    DRO__PACK_TAPS, /* tf32: (kernel, out, in), and behind it for the data gradient (kernel turned, in, out) */
+    /* bfloat16, 3 x 3: the same two, as the tensor cores take them (dro__conv3_weight_at) */
+    DRO__PACK_PRODUCTS
 } dro__pack_kind;
 
 typedef struct dro__packing {

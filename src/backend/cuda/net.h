@@ -88,7 +88,7 @@ typedef struct dro__gconv {
 } dro__gconv;
 
 typedef struct dro__gprogram {
-    bool training;
+    bool training, counted; /* counted: among dro__networks_alive() */
     dro__gvalue *values;
     int32_t value_count;
     dro__gtail *tails;
@@ -155,6 +155,7 @@ typedef struct dro__cuda_network {
     cudaStream_t stream;
     dro__parts parts;
     int forked;                 /* weight gradients queued beside the rest */
+    int turns;                  /* of them, how many by dro__gpu_conv3_back */
     bool pending, failed, busy; /* busy: a backward pass may still run */
     struct dro__line *line;     /* queue.c: steps that are not waited for, or NULL */
     bool chained;               /* the last kernel of the stream was one of conv3.h */
@@ -163,6 +164,8 @@ typedef struct dro__cuda_network {
 /* compile.c */
 dro_status dro__gprogram_create(dro__cuda_network *net, bool training);
 void dro__gprogram_destroy(dro__gprogram *p);
+/* Networks of this process that can be trained now. */
+int dro__networks_alive(void);
 /* place.c: gives the values memory for so many examples. */
 dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room);
 

@@ -5,6 +5,23 @@
 
 #include "device.cuh"
 
+/* ---- sums that do not depend on the order in which blocks add to them: a number is cut into a multiple of 2^-18
+ * and one of 2^-58, and doubles add multiples exactly while the sums stay below 2^35 and the blocks are fewer than
+ * 2^14. The second sums lie behind the first ones of all parts. ---- */
+
+static __device__ __forceinline__ void add_sum(double *to, int channels, double x)
+{
+    const double HIGH = 1.5 * (1ll << 34), LOW = 1.5 / 64; /* 2^52 units and a half as many */
+    double high = (x + HIGH) - HIGH, low = ((x - high) + LOW) - LOW;
+    atomicAdd(to, high);
+    atomicAdd(to + 4 * channels, low);
+}
+
+static __device__ __forceinline__ double sum_at(const double *from, int channels)
+{
+    return from[0] + from[4 * channels];
+}
+
 static __device__ __forceinline__ double part_size(const dro__parts &parts, int part, int area)
 {
     return (double)(parts.first[part + 1] - parts.first[part]) * area;
@@ -16,7 +33,7 @@ static __device__ __forceinline__ float3 affine_of(const dro__numbers &n,
                                                    double mean, double variance, bool keep)
 {
     int at = part * n.channels + c;
-    double inverse = 1 / sqrt(variance + (double)from.eps);
+    double inverse = rsqrt(variance + (double)from.eps);
     double scale = (double)from.gamma[c] * inverse;
     float3 f;
     f.x = (float)mean;
@@ -39,17 +56,17 @@ static __device__ __forceinline__ float3 forward_numbers(const dro__parts &parts
                                                          int c, bool keep)
 {
     const double *sums = n.sums + 2 * part * n.channels;
-    double m = part_size(parts, part, area), sum = sums[c];
-    double mean = sum / m, dev = sums[n.channels + c] - sum * mean;
+    double m = part_size(parts, part, area), one = 1 / m, sum = sum_at(sums + c, n.channels);
+    double mean = sum * one, dev = sum_at(sums + n.channels + c, n.channels) - sum * mean;
     dev = dev > 0 || isnan(dev) ? dev : 0;
     if (keep && part == 0) {
         double old = 1 - from.momentum, bias = from.bias ? (double)from.bias[c] : 0;
-        double unbiased = m > 1 ? dev / (m - 1) : dev / m;
+        double unbiased = m > 1 ? dev / (m - 1) : dev * one;
         from.taken[c] = (float)(old * (double)from.running[c] + from.momentum * (mean + bias));
         from.taken[n.channels + c] =
             (float)(old * (double)from.running[n.channels + c] + from.momentum * unbiased);
     }
-    return affine_of(n, from, part, c, mean, dev / m, keep);
+    return affine_of(n, from, part, c, mean, dev * one, keep);
 }
 
 /* After the backward pass's sums of g and g (z - mean): p, q and r, and the parameters' gradients. */
@@ -60,19 +77,20 @@ static __device__ __forceinline__ float3 backward_numbers(const dro__parts &part
 {
     int at = part * n.channels + c;
     const double *sums = n.back + 2 * part * n.channels;
-    double m = part_size(parts, part, area), sum = sums[c], dot = sums[n.channels + c];
-    double inverse = (double)n.inverse[at], p = (double)n.p[at];
+    float one = 1 / (float)part_size(parts, part, area), inverse = n.inverse[at], p = n.p[at];
+    float sum = (float)sum_at(sums + c, n.channels);
+    float dot = (float)sum_at(sums + n.channels + c, n.channels);
     float3 f;
-    f.x = (float)p;
-    f.y = batch ? (float)(-p * inverse * inverse * dot / m) : 0;
-    f.z = batch ? (float)(-p * sum / m) : 0;
+    f.x = p;
+    f.y = batch ? -p * inverse * inverse * dot * one : 0;
+    f.z = batch ? -p * sum * one : 0;
     if (keep) {
         if (grads.gamma[part])
-            grads.gamma[part][c] = (float)(dot * inverse);
+            grads.gamma[part][c] = dot * inverse;
         if (grads.beta[part])
-            grads.beta[part][c] = (float)sum;
+            grads.beta[part][c] = sum;
         if (grads.bias[part])
-            grads.bias[part][c] = batch ? 0 : (float)(p * sum);
+            grads.bias[part][c] = batch ? 0 : p * sum;
         n.q[at] = f.y;
         n.r[at] = f.z;
     }

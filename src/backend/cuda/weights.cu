@@ -1,10 +1,11 @@
 /* Weights: from w, (out, in, taps) floats, into what the convolutions read, for all of them at once; and a
  * gradient the other way. */
+#include "conv3.h"
 #include "device.cuh"
 
 static __device__ __forceinline__ float rounded(const dro__packing &t, float x)
 {
-    if (t.kind == DRO__PACK_TAPS && !t.to.bf16) {
+    if (t.kind == DRO__PACK_TAPS) {
         unsigned r;
         asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
         x = __uint_as_float(r);
@@ -21,7 +22,13 @@ static __device__ __forceinline__ int unfolded(const dro__packing &t, int c, int
     return there ? (c % t.in * t.kernel[0] + row) * t.kernel[1] + col : -1;
 }
 
-/* All taps of one pair of channels. second: (taps turned, in, out) behind (taps, out, in). */
+/* Whether there is a second copy, for the data gradient. */
+static __device__ __forceinline__ bool twice(const dro__packing &t)
+{
+    return t.kind == DRO__PACK_TAPS || t.kind == DRO__PACK_PRODUCTS;
+}
+
+/* All taps of one pair of channels. second: what the data gradient reads, the taps turned. */
 static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool second)
 {
     unsigned c = second ? pair / t.out : pair % t.stored_in;
@@ -35,9 +42,12 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
         } else if (c < (unsigned)t.in) {
             x = t.from[((size_t)o * t.in + c) * t.taps + k];
         }
-        size_t to = second                       ? size * (2 * t.taps - 1 - k) + pair
-                    : t.kind == DRO__PACK_TAPS ? size * k + pair
-                                                 : ((size_t)o * t.taps + k) * t.stored_in + c;
+        size_t to = size * (second ? 2 * t.taps - 1 - k : k) + pair;
+        if (!twice(t))
+            to = ((size_t)o * t.taps + k) * t.stored_in + c;
+        else if (t.kind == DRO__PACK_PRODUCTS)
+            to = second ? size * t.taps + dro__conv3_weight_at(c, o, t.taps - 1 - k, t.out)
+                        : dro__conv3_weight_at(o, c, k, t.stored_in);
         write_at(t.to, to, rounded(t, x));
     }
 }
@@ -52,7 +62,7 @@ static __device__ __forceinline__ bool plain(const dro__packing &t)
 static __global__ void pack_kernel(const dro__packing *table)
 {
     dro__packing t = table[blockIdx.y];
-    unsigned pairs = t.out * t.stored_in, count = pairs * (t.kind == DRO__PACK_TAPS ? 2 : 1);
+    unsigned pairs = t.out * t.stored_in, count = pairs * (twice(t) ? 2 : 1);
     if (plain(t) && (size_t)t.from % 16 == 0) {
         for (unsigned i = FIRST; i < pairs / 8; i += STEP) {
             float x[8];

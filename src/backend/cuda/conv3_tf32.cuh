@@ -1,53 +1,17 @@
-/* What the tensor-core convolutions share.
+/* What the tf32 convolutions share.
  *
  * Pixels are rows of channels in shared memory, padded by 16 bytes so that eight neighbouring rows fall on
- * different banks. A step of a product takes 32 bytes of a row: 16 bfloat16 or 8 floats; ldmatrix moves 16-byte
- * rows whatever they hold, so both types go through the same code. */
-#ifndef DRO_CUDA_CONV3_CUH
-#define DRO_CUDA_CONV3_CUH
+ * different banks. A step of a product takes 32 bytes of a row, 8 floats; ldmatrix moves 16-byte rows whatever
+ * they hold. */
+#ifndef DRO_CUDA_CONV3_TF32_CUH
+#define DRO_CUDA_CONV3_TF32_CUH
 
 #include "conv3.h"
+#include "conv3_launch.cuh"
+#include "conv3_mma.cuh"
 #include "tails.cuh"
 
-typedef __nv_bfloat16 bf16;
-
 enum { TAPS = 9, PAD_BYTES = 16, WARPS = 8, CONV_THREADS = 32 * WARPS };
-
-static __device__ __forceinline__ unsigned shared_address(const void *p)
-{
-    return (unsigned)__cvta_generic_to_shared(p);
-}
-
-static __device__ __forceinline__ void ldmatrix(unsigned (&r)[4], unsigned address)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address));
-}
-
-static __device__ __forceinline__ void ldmatrix_turned(unsigned (&r)[4], unsigned address)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address));
-}
-
-/* d (16, 8) += a (16, k) b (k, 8), k 16 or 8 */
-template <typename T>
-static __device__ __forceinline__ void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0,
-                                           unsigned b1)
-{
-    if (sizeof(T) == 2)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-                     "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, "
-                     "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 static __device__ __forceinline__ unsigned to_tf32(float x)
 {
@@ -56,75 +20,37 @@ static __device__ __forceinline__ unsigned to_tf32(float x)
     return r;
 }
 
-/* ---- eight channels as they are in memory: 16 bytes of bfloat16 or 32 of floats ---- */
+/* ---- eight channels as they are in memory ---- */
 
-template <typename T>
 struct raw8 {
-    static const int WORDS = (int)sizeof(T) / 2;
-    uint4 w[WORDS];
+    uint4 w[2];
 
     __device__ __forceinline__ void clear()
     {
-#pragma unroll
-        for (int k = 0; k < WORDS; k++)
-            w[k] = make_uint4(0, 0, 0, 0);
+        w[0] = w[1] = make_uint4(0, 0, 0, 0);
     }
     __device__ __forceinline__ void load(const void *from)
     {
-#pragma unroll
-        for (int k = 0; k < WORDS; k++)
-            w[k] = ((const uint4 *)from)[k];
+        w[0] = ((const uint4 *)from)[0], w[1] = ((const uint4 *)from)[1];
     }
     __device__ __forceinline__ void store(void *to) const
     {
-#pragma unroll
-        for (int k = 0; k < WORDS; k++)
-            ((uint4 *)to)[k] = w[k];
+        ((uint4 *)to)[0] = w[0], ((uint4 *)to)[1] = w[1];
     }
     __device__ __forceinline__ void open(float *x) const
     {
-        if (WORDS == 1)
-            open8(w[0], x);
-        else
 #pragma unroll
-            for (int k = 0; k < 8; k++)
-                x[k] = __uint_as_float(((const unsigned *)w)[k]);
+        for (int k = 0; k < 8; k++)
+            x[k] = __uint_as_float(((const unsigned *)w)[k]);
     }
     /* rounded: to what the tensor cores take */
     __device__ __forceinline__ void close(const float *x, bool rounded)
     {
-        if (WORDS == 1)
-            w[0] = close8(x);
-        else
 #pragma unroll
-            for (int k = 0; k < 8; k++)
-                ((unsigned *)w)[k] = rounded ? to_tf32(x[k]) : __float_as_uint(x[k]);
+        for (int k = 0; k < 8; k++)
+            ((unsigned *)w)[k] = rounded ? to_tf32(x[k]) : __float_as_uint(x[k]);
     }
 };
-
-/* Two neighbouring channels of a value; stores what it keeps in x, y. */
-static __device__ __forceinline__ void store2(bf16 *to, float &x, float &y)
-{
-    __nv_bfloat162 h = __floats2bfloat162_rn(x, y);
-    *(__nv_bfloat162 *)to = h;
-    float2 f = __bfloat1622float2(h);
-    x = f.x, y = f.y;
-}
-
-static __device__ __forceinline__ void store2(float *to, float &x, float &y)
-{
-    *(float2 *)to = make_float2(x, y);
-}
-
-static __device__ __forceinline__ float2 load2(const bf16 *from)
-{
-    return __bfloat1622float2(*(const __nv_bfloat162 *)from);
-}
-
-static __device__ __forceinline__ float2 load2(const float *from)
-{
-    return *(const float2 *)from;
-}
 
 /* ---- tiles ---- */
 
@@ -145,7 +71,6 @@ static __device__ __forceinline__ spot spot_of(int t, int first, int down, int a
 
 /* How eight channels become what is multiplied: out = a u + c + b v, then ReLU. u is z or g; v is a residual, or
  * z when there is a slope to make of g. The coefficients, (3, channels), are in shared memory. */
-template <typename T>
 struct reader {
     const float *a, *c, *b;
     bool change, relu, two;
@@ -184,7 +109,7 @@ struct reader {
     }
 
     /* channels from `first` on */
-    __device__ __forceinline__ void apply(float *x, const raw8<T> &v, int first) const
+    __device__ __forceinline__ void apply(float *x, const raw8 &v, int first) const
     {
         float k[8], y[8];
         if (change) {
@@ -215,9 +140,9 @@ struct image {
     int height, width, row, col;
 };
 
-template <typename T, int C, int WIDE, int SPREAD>
+template <int C, int WIDE, int SPREAD>
 struct tile_of {
-    static const int PARTS = C / 8, UNIT = 8 * (int)sizeof(T), ROW = C * (int)sizeof(T) + PAD_BYTES;
+    static const int PARTS = C / 8, UNIT = 32, ROW = C * 4 + PAD_BYTES;
     static const int COLS = WIDE * PARTS, ROWS = CONV_THREADS / COLS, STRIDE = SPREAD;
     static const int RAW_BYTES = WIDE * COLS * UNIT;
 
@@ -249,12 +174,12 @@ struct tile_of {
     /* What eight channels become, into the tile; and into `fill` where the pixel is one of the INNER ones of
      * both directions that are this block's own. */
     template <int INNER>
-    __device__ __forceinline__ void put(char *to, const reader<T> &r, int i, unsigned at,
-                                        bool inside, raw8<T> &u, const raw8<T> &v, T *fill) const
+    __device__ __forceinline__ void put(char *to, const reader &r, int i, unsigned at,
+                                        bool inside, raw8 &u, const raw8 &v, float *fill) const
     {
         if (!inside) {
             u.clear();
-        } else if (r.change || sizeof(T) == 4) {
+        } else {
             float x[8];
             u.open(x);
             r.apply(x, v, part * 8);
@@ -269,11 +194,11 @@ struct tile_of {
 
     /* From memory into the tile at once, DEEP rows in flight. */
     template <int INNER, int DEEP>
-    __device__ __forceinline__ void load(char *to, const reader<T> &r, const T *u, const T *v,
-                                         const image &m, T *fill) const
+    __device__ __forceinline__ void load(char *to, const reader &r, const float *u, const float *v,
+                                         const image &m, float *fill) const
     {
         for (int base = first; base < WIDE; base += DEEP * ROWS) {
-            raw8<T> x[DEEP], y[DEEP];
+            raw8 x[DEEP], y[DEEP];
 #pragma unroll
             for (int k = 0; k < DEEP; k++) {
                 unsigned at;
@@ -296,7 +221,7 @@ struct tile_of {
     }
 
     /* From memory into `raw`, in the background; the second value RAW_BYTES behind. */
-    __device__ __forceinline__ void fetch(char *raw, const reader<T> &r, const T *u, const T *v,
+    __device__ __forceinline__ void fetch(char *raw, const reader &r, const float *u, const float *v,
                                           const image &m) const
     {
         unsigned to = shared_address(raw) + raw_at;
@@ -318,12 +243,12 @@ struct tile_of {
 
     /* What this thread has fetched, into the tile. */
     template <int INNER>
-    __device__ __forceinline__ void convert(char *to, const char *raw, const reader<T> &r,
-                                            const image &m, T *fill) const
+    __device__ __forceinline__ void convert(char *to, const char *raw, const reader &r,
+                                            const image &m, float *fill) const
     {
         raw += raw_at, to += tile_at;
         for (int i = first; i < WIDE; i += ROWS, raw += ROWS * COLS * UNIT, to += ROWS * WIDE * ROW) {
-            raw8<T> u, v;
+            raw8 u, v;
             unsigned at;
             bool inside = find(m, i, at);
             if (inside)
@@ -338,17 +263,6 @@ struct tile_of {
 static __device__ __forceinline__ void fetch_wait()
 {
     asm volatile("cp.async.commit_group;\n\tcp.async.wait_group 0;" ::: "memory");
-}
-
-/* How many blocks of a kernel the GPU holds at a time. */
-static int blocks_at_once(const void *kernel, int bytes)
-{
-    int each = 0, processors = 1, device = 0;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, CONV_THREADS, bytes);
-    return (each > 0 ? each : 1) * processors;
 }
 
 #endif

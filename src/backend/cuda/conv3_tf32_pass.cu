@@ -1,14 +1,14 @@
 /* Forward and data gradient: pixels times weights, nine taps. A block keeps the weights in shared memory and
  * walks over tiles of one part; the data gradient is the same product with the kernel turned round, a stride of 2
  * being zeros between the pixels of the slope. */
-#include "conv3.cuh"
+#include "conv3_tf32.cuh"
 
 /* K channels are summed over, N come out; TILE x TILE pixels at a time. */
-template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
+template <int K, int N, int TILE, int STRIDE, bool BACK>
 struct shape {
     static const int READ = BACK ? 1 : STRIDE, SPREAD = BACK ? STRIDE : 1;
     static const int WIDE = (TILE - 1) * READ + 3; /* pixels of the input tile */
-    static const int ROW = K * (int)sizeof(T) + PAD_BYTES;
+    static const int ROW = K * 4 + PAD_BYTES;
     static const int ACROSS = TILE == 16 ? 1 : 2;     /* warps along N */
     static const int MT = TILE * TILE / 16 / (WARPS / ACROSS), NT = N / 8 / ACROSS;
     static const int STAGE = N * 4 + PAD_BYTES; /* a pixel of the result, in floats */
@@ -16,7 +16,7 @@ struct shape {
     static const int TILE_BYTES = INPUT > RESULT ? INPUT : RESULT, WEIGHT_BYTES = TAPS * N * ROW;
     static const int SUM_BYTES = BACK ? 0 : WARPS * 2 * N * (int)sizeof(float);
     static const int COEF_BYTES = 3 * (K + N) * (int)sizeof(float);
-    typedef tile_of<T, K, WIDE, SPREAD> tiles;
+    typedef tile_of<K, WIDE, SPREAD> tiles;
     static const int PLAIN_BYTES = TILE_BYTES + WEIGHT_BYTES + SUM_BYTES + COEF_BYTES;
     static const int FULL_BYTES = PLAIN_BYTES + 2 * tiles::RAW_BYTES;
     static const bool AHEAD = FULL_BYTES <= 112 * 1024; /* the next tile is fetched meanwhile */
@@ -26,22 +26,22 @@ struct shape {
     static const int BLOCKS = SMALL ? (BACK ? 3 : 4) : FIT < 1 ? 1 : FIT < 2 ? FIT : 2;
 };
 
-template <typename T, int K, int N>
-static __device__ void load_weights(char *to, const T *from)
+template <int K, int N>
+static __device__ void load_weights(char *to, const float *from)
 {
-    const int PARTS = K * (int)sizeof(T) / 16, ROW = K * (int)sizeof(T) + PAD_BYTES;
+    const int PARTS = K * 4 / 16, ROW = K * 4 + PAD_BYTES;
     for (int i = threadIdx.x; i < TAPS * N * PARTS; i += CONV_THREADS)
         *(uint4 *)(to + i / PARTS * ROW + i % PARTS * 16) = ((const uint4 *)from)[i];
 }
 
-template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
+template <int K, int N, int TILE, int STRIDE, bool BACK>
 static __device__ __forceinline__ void
-multiply(float (&acc)[shape<T, K, N, TILE, STRIDE, BACK>::MT]
-                     [shape<T, K, N, TILE, STRIDE, BACK>::NT][4],
+multiply(float (&acc)[shape<K, N, TILE, STRIDE, BACK>::MT]
+                     [shape<K, N, TILE, STRIDE, BACK>::NT][4],
          unsigned tile, unsigned weights)
 {
-    typedef shape<T, K, N, TILE, STRIDE, BACK> S;
-    const int STEPS = K * (int)sizeof(T) / 32;
+    typedef shape<K, N, TILE, STRIDE, BACK> S;
+    const int STEPS = K * 4 / 32;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int across = warp % S::ACROSS, down = warp / S::ACROSS;
     unsigned from[S::MT];
@@ -68,13 +68,13 @@ multiply(float (&acc)[shape<T, K, N, TILE, STRIDE, BACK>::MT]
             for (int m = 0; m < S::MT; m++)
 #pragma unroll
                 for (int n = 0; n < S::NT; n++)
-                    mma<T>(acc[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+                    mma_tf32(acc[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
         }
 }
 
 /* The data gradient of a tile, eight channels of a pixel at a time: what was there already, the mask of the ReLU
  * before it, and the sums that its batch norm needs. */
-template <typename T, int N, int TILE>
+template <int N, int TILE>
 static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *stage, int row,
                                                    int col, size_t image, const float *coef,
                                                    float (&sums)[2][8])
@@ -91,24 +91,24 @@ static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const ch
         float x[8], y[8], z[8];
         read8((const float *)(stage + pixel * STAGE) + first, x);
         if (k.add) {
-            read8((const T *)k.add + at, y);
+            read8((const float *)k.add + at, y);
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 x[i] += y[i];
         }
         if (k.close) {
-            read8((const T *)k.x_z + at, z);
+            read8((const float *)k.x_z + at, z);
             if (k.x_relu && k.y)
-                read8((const T *)k.y + at, y);
+                read8((const float *)k.y + at, y);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 float out = k.y ? y[i] : coef[first + i] * z[i] + coef[N + first + i];
                 x[i] = k.x_relu && out <= 0 ? 0 : x[i];
             }
         }
-        raw8<T> to;
+        raw8 to;
         to.close(x, false);
-        to.store((T *)k.dx + at);
+        to.store((float *)k.dx + at);
         to.open(x);
 #pragma unroll
         for (int i = 0; k.close && i < 8; i++) {
@@ -134,7 +134,7 @@ static __device__ void flush_eights(float *room, const float (&sums)[2][8], doub
         double sum = 0;
         for (int t = c / 8; t < CONV_THREADS; t += PARTS)
             sum += (double)from[t];
-        atomicAdd(&to[i], sum);
+        add_sum(&to[i], N, sum);
     }
 }
 
@@ -160,20 +160,20 @@ static __device__ void flush_sums(float *room, float (&sums)[2][NT * 2], double 
         double sum = 0;
         for (int w = across; w < WARPS; w += ACROSS)
             sum += (double)room[(w * 2 + s) * N + c];
-        atomicAdd(&to[i], sum);
+        add_sum(&to[i], N, sum);
     }
 }
 
 /* Forward: the products as they are, into z, and their sums. Backward: into the stage that finish_tile reads. */
-template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
+template <int K, int N, int TILE, int STRIDE, bool BACK>
 static __device__ __forceinline__ void
 write_tile(const dro__conv3 &k,
-           const float (&acc)[shape<T, K, N, TILE, STRIDE, BACK>::MT]
-                             [shape<T, K, N, TILE, STRIDE, BACK>::NT][4],
+           const float (&acc)[shape<K, N, TILE, STRIDE, BACK>::MT]
+                             [shape<K, N, TILE, STRIDE, BACK>::NT][4],
            char *stage, const spot &s, int height, int width,
-           float (&sums)[2][shape<T, K, N, TILE, STRIDE, BACK>::NT * 2])
+           float (&sums)[2][shape<K, N, TILE, STRIDE, BACK>::NT * 2])
 {
-    typedef shape<T, K, N, TILE, STRIDE, BACK> S;
+    typedef shape<K, N, TILE, STRIDE, BACK> S;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int first = warp % S::ACROSS * S::NT * 8 + lane % 4 * 2;
 #pragma unroll
@@ -187,9 +187,9 @@ write_tile(const dro__conv3 &k,
             for (int n = 0; n < S::NT; n++) {
                 float x = acc[m][n][half * 2], y = acc[m][n][half * 2 + 1];
                 if (BACK) {
-                    store2((float *)(stage + pixel * S::STAGE) + first + n * 8, x, y);
+                    *(float2 *)(stage + pixel * S::STAGE + (first + n * 8) * 4) = make_float2(x, y);
                 } else if (row < height && col < width) {
-                    store2((T *)k.z + to + n * 8, x, y);
+                    *(float2 *)((float *)k.z + to + n * 8) = make_float2(x, y);
                     sums[0][n * 2] += x, sums[0][n * 2 + 1] += y;
                     sums[1][n * 2] += x * x, sums[1][n * 2 + 1] += y * y;
                 }
@@ -210,11 +210,11 @@ static __device__ __forceinline__ void close_coef(const dro__conv3 &k, int part,
     }
 }
 
-template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
-static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRIDE, BACK>::BLOCKS)
+template <int K, int N, int TILE, int STRIDE, bool BACK>
+static __global__ void __launch_bounds__(CONV_THREADS, shape<K, N, TILE, STRIDE, BACK>::BLOCKS)
     pass_kernel(const __grid_constant__ dro__conv3 k)
 {
-    typedef shape<T, K, N, TILE, STRIDE, BACK> S;
+    typedef shape<K, N, TILE, STRIDE, BACK> S;
     extern __shared__ __align__(128) char room[];
     char *tile = room, *weights = room + S::TILE_BYTES, *raw = room + S::PLAIN_BYTES;
     int part = blockIdx.y;
@@ -222,12 +222,12 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
     int in_height = BACK ? k.out_height : k.height, in_width = BACK ? k.out_width : k.width;
     int down = (height + TILE - 1) / TILE, across = (width + TILE - 1) / TILE;
     int tiles = (k.parts.first[part + 1] - k.parts.first[part]) * down * across;
-    const T *u = (const T *)(BACK ? k.g : k.x), *v = (const T *)(BACK ? k.z : k.x_residual);
-    load_weights<T, K, N>(weights, (const T *)k.weights + (BACK ? TAPS * K * N : 0));
+    const float *u = (const float *)(BACK ? k.g : k.x), *v = (const float *)(BACK ? k.z : k.x_residual);
+    load_weights<K, N>(weights, (const float *)k.weights + (BACK ? TAPS * K * N : 0));
     cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
     cudaTriggerProgrammaticLaunchCompletion();
     float *sum_room = (float *)(weights + S::WEIGHT_BYTES), *coef = sum_room + S::SUM_BYTES / 4;
-    reader<T> r;
+    reader r;
     BACK ? r.slope(k, part, coef, false) : r.input(k, part, coef);
     coef += 3 * K; /* of the tail that dx ends: a, c, mean */
     if (BACK && k.close)
@@ -243,7 +243,7 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
     for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
         spot s = spot_of(t, k.parts.first[part], down, across, TILE);
         image m = {in_height, in_width, s.row * S::READ - 1, s.col * S::READ - 1};
-        T *fill = BACK || !k.x_fill ? NULL : (T *)k.x_fill + s.example * size;
+        float *fill = BACK || !k.x_fill ? NULL : (float *)k.x_fill + s.example * size;
         if (S::AHEAD)
             fetch_wait();
         __syncthreads();
@@ -259,14 +259,14 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
             lane_tile.fetch(raw, r, u + n.example * size, v + n.example * size, m);
         }
         float acc[S::MT][S::NT][4] = {{{0}}};
-        multiply<T, K, N, TILE, STRIDE, BACK>(acc, shared_address(tile), shared_address(weights));
+        multiply<K, N, TILE, STRIDE, BACK>(acc, shared_address(tile), shared_address(weights));
         if (BACK)
             __syncthreads(); /* the result takes the input's place */
-        write_tile<T, K, N, TILE, STRIDE, BACK>(k, acc, tile, s, height, width, sums);
+        write_tile<K, N, TILE, STRIDE, BACK>(k, acc, tile, s, height, width, sums);
         if (!BACK)
             continue;
         __syncthreads();
-        finish_tile<T, N, TILE>(k, tile, s.row, s.col, (size_t)s.example * height * width * N, coef,
+        finish_tile<N, TILE>(k, tile, s.row, s.col, (size_t)s.example * height * width * N, coef,
                                 eights);
     }
     if (BACK && k.close)
@@ -275,67 +275,46 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<T, K, N, TILE, STRI
         flush_sums<N, S::NT, S::ACROSS>(sum_room, sums, k.sums + 2 * part * N);
 }
 
-template <typename T, int K, int N, int TILE, int STRIDE, bool BACK>
+template <int K, int N, int TILE, int STRIDE, bool BACK>
 static void launch(cudaStream_t s, const dro__conv3 *k)
 {
-    typedef shape<T, K, N, TILE, STRIDE, BACK> S;
+    typedef shape<K, N, TILE, STRIDE, BACK> S;
     int height = BACK ? k->height : k->out_height, width = BACK ? k->width : k->out_width, most = 0;
     for (int p = 0; p < k->parts.count; p++) {
         int tiles = (k->parts.first[p + 1] - k->parts.first[p]) * ((height + TILE - 1) / TILE) *
                     ((width + TILE - 1) / TILE);
         most = tiles > most ? tiles : most;
     }
-    auto kernel = pass_kernel<T, K, N, TILE, STRIDE, BACK>;
+    auto kernel = pass_kernel<K, N, TILE, STRIDE, BACK>;
     static int resident = 0; /* found once for each kernel */
     if (!resident)
-        resident = blocks_at_once((const void *)kernel, S::BYTES);
+        resident = blocks_at_once((const void *)kernel, CONV_THREADS, S::BYTES);
     int each = resident / k->parts.count;
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t how = {};
-    how.gridDim = dim3(most < each ? most : each, k->parts.count);
-    how.blockDim = dim3(CONV_THREADS);
-    how.dynamicSmemBytes = S::BYTES;
-    how.stream = s;
-    how.attrs = &early;
-    how.numAttrs = k->early ? 1 : 0;
-    cudaLaunchKernelEx(&how, kernel, *k);
+    queue(s, kernel, dim3(most < each ? most : each, k->parts.count), CONV_THREADS, S::BYTES,
+          k->early, *k);
 }
 
-template <typename T, bool BACK>
+template <bool BACK>
 static void dispatch(cudaStream_t s, const dro__conv3 *k)
 {
     if (k->in == 16 && k->out == 16)
-        launch<T, 16, 16, 16, 1, BACK>(s, k);
+        launch<16, 16, 16, 1, BACK>(s, k);
     else if (k->in == 16)
-        launch<T, BACK ? 32 : 16, BACK ? 16 : 32, 16, 2, BACK>(s, k);
+        launch<BACK ? 32 : 16, BACK ? 16 : 32, 16, 2, BACK>(s, k);
     else if (k->in == 32 && k->out == 32)
-        launch<T, 32, 32, 16, 1, BACK>(s, k);
+        launch<32, 32, 16, 1, BACK>(s, k);
     else if (k->in == 32)
-        launch<T, BACK ? 64 : 32, BACK ? 32 : 64, BACK ? 16 : 8, 2, BACK>(s, k);
+        launch<BACK ? 64 : 32, BACK ? 32 : 64, BACK ? 16 : 8, 2, BACK>(s, k);
     else
-        launch<T, 64, 64, 8, 1, BACK>(s, k);
+        launch<64, 64, 8, 1, BACK>(s, k);
 }
 
-extern "C" void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)
+extern "C" void dro__gpu_conv3_tf32_forward(cudaStream_t s, const dro__conv3 *k)
 {
-    if (k->bf16)
-        dispatch<bf16, false>(s, k);
-    else
-        dispatch<float, false>(s, k);
+    dispatch<false>(s, k);
 }
 
-extern "C" void dro__gpu_conv3_data(cudaStream_t s, const dro__conv3 *k)
+extern "C" void dro__gpu_conv3_tf32_data(cudaStream_t s, const dro__conv3 *k)
 {
-    if (k->bf16)
-        dispatch<bf16, true>(s, k);
-    else
-        dispatch<float, true>(s, k);
-}
-
-extern "C" int dro__gpu_conv3_fits(int in, int out, int stride)
-{
-    return (stride == 1 && in == out && (in == 16 || in == 32 || in == 64)) ||
-           (stride == 2 && out == 2 * in && (in == 16 || in == 32));
+    dispatch<true>(s, k);
 }

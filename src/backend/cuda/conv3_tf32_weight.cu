@@ -1,91 +1,70 @@
 /* Weight gradients: channels of the input times channels of the slope, summed over the pixels of a part, for nine
  * taps at once. A warp has 16 input channels and some output channels; warps that have the same take different
  * pixels. Blocks write their sums one after another, and a second kernel adds them up in that order. */
-#include "conv3.cuh"
+#include "conv3_tf32.cuh"
 
 enum { WEIGHT_BLOCKS = 264 }; /* of all parts together, at most */
 
-template <typename T, int CI, int CO, int TILE, int STRIDE>
+template <int CI, int CO, int TILE, int STRIDE>
 struct weight_shape {
     static const int WIDE = (TILE - 1) * STRIDE + 3;
-    static const int ROW_X = CI * (int)sizeof(T) + PAD_BYTES, ROW_Z = CO * (int)sizeof(T) + PAD_BYTES;
+    static const int ROW_X = CI * 4 + PAD_BYTES, ROW_Z = CO * 4 + PAD_BYTES;
     static const int WM = CI / 16, NT = CI == 64 ? 4 : 2, WN = CO / 8 / NT, WK = WARPS / (WM * WN);
     static const int X_BYTES = WIDE * WIDE * ROW_X, Z_BYTES = TILE * TILE * ROW_Z;
     static const int SUM_BYTES = WK > 1 ? TAPS * CI * CO * (int)sizeof(float) : 0;
     static const int COEF_BYTES = 3 * (CI + CO) * (int)sizeof(float);
     static const int TILES = X_BYTES + Z_BYTES > SUM_BYTES ? X_BYTES + Z_BYTES : SUM_BYTES;
-    typedef tile_of<T, CI, WIDE, 1> x_tiles;
-    typedef tile_of<T, CO, TILE, 1> z_tiles;
+    typedef tile_of<CI, WIDE, 1> x_tiles;
+    typedef tile_of<CO, TILE, 1> z_tiles;
     static const int PLAIN_BYTES = TILES + COEF_BYTES;
     static const int FULL_BYTES = PLAIN_BYTES + x_tiles::RAW_BYTES + 2 * z_tiles::RAW_BYTES;
     static const bool AHEAD = FULL_BYTES <= 112 * 1024; /* the next tile is fetched meanwhile */
     static const int BYTES = AHEAD ? FULL_BYTES : PLAIN_BYTES;
     static const int BLOCKS = CI == 64 || BYTES > 110 * 1024 ? 1 : 2; /* on a multiprocessor */
-    static const int DEEP = 32 / (int)sizeof(T); /* pixels of one product */
+    static const int DEEP = 32 / 4; /* pixels of one product */
 };
 
-/* (16 channels, DEEP pixels) of a tile of (pixels, channels): the pixels of this thread's rows are at address. */
 static __device__ __forceinline__ unsigned word(const char *p)
 {
     return *(const unsigned *)p;
 }
 
-template <typename T, int CI, int CO, int TILE, int STRIDE>
+template <int CI, int CO, int TILE, int STRIDE>
 static __device__ __forceinline__ void
-gather(float (&acc)[TAPS][weight_shape<T, CI, CO, TILE, STRIDE>::NT][4], const char *x, const char *z)
+gather(float (&acc)[TAPS][weight_shape<CI, CO, TILE, STRIDE>::NT][4], const char *x, const char *z)
 {
-    typedef weight_shape<T, CI, CO, TILE, STRIDE> S;
+    typedef weight_shape<CI, CO, TILE, STRIDE> S;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int wm = warp % S::WM, wn = warp / S::WM % S::WN, wk = warp / (S::WM * S::WN);
     for (int step = wk; step < TILE * TILE / S::DEEP; step += S::WK) {
         unsigned b[S::NT / 2][4], a[4];
-        if (sizeof(T) == 2) {
-            int pixel = step * S::DEEP + lane / 8 % 2 * 8 + lane % 8;
-            unsigned from = shared_address(z) + pixel * S::ROW_Z +
-                            (wn * S::NT * 8 + lane / 16 * 8) * (int)sizeof(T);
+        int p0 = step * S::DEEP + lane % 4, p1 = p0 + 4, g = lane / 4;
+        const char *z0 = z + p0 * S::ROW_Z + (wn * S::NT * 8 + g) * 4, *z1 = z0 + 4 * S::ROW_Z;
 #pragma unroll
-            for (int n = 0; n < S::NT / 2; n++)
-                ldmatrix_turned(b[n], from + n * 16 * (int)sizeof(T));
-            pixel = step * S::DEEP + lane / 16 * 8 + lane % 8;
-            int r = pixel / TILE * STRIDE, c = pixel % TILE * STRIDE;
-            from = shared_address(x) + (r * S::WIDE + c) * S::ROW_X +
-                   (wm * 16 + lane / 8 % 2 * 8) * (int)sizeof(T);
+        for (int n = 0; n < S::NT; n++) {
+            b[n / 2][n % 2 * 2] = word(z0 + n * 32);
+            b[n / 2][n % 2 * 2 + 1] = word(z1 + n * 32);
+        }
+        const char *x0 = x + (p0 / TILE * S::WIDE + p0 % TILE) * STRIDE * S::ROW_X;
+        const char *x1 = x + (p1 / TILE * S::WIDE + p1 % TILE) * STRIDE * S::ROW_X;
+        x0 += (wm * 16 + g) * 4, x1 += (wm * 16 + g) * 4;
 #pragma unroll
-            for (int tap = 0; tap < TAPS; tap++) {
-                ldmatrix_turned(a, from + (tap / 3 * S::WIDE + tap % 3) * S::ROW_X);
+        for (int tap = 0; tap < TAPS; tap++) {
+            int off = (tap / 3 * S::WIDE + tap % 3) * S::ROW_X;
+            a[0] = word(x0 + off), a[1] = word(x0 + off + 32);
+            a[2] = word(x1 + off), a[3] = word(x1 + off + 32);
 #pragma unroll
-                for (int n = 0; n < S::NT; n++)
-                    mma<T>(acc[tap][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
-            }
-        } else {
-            int p0 = step * S::DEEP + lane % 4, p1 = p0 + 4, g = lane / 4;
-            const char *z0 = z + p0 * S::ROW_Z + (wn * S::NT * 8 + g) * 4, *z1 = z0 + 4 * S::ROW_Z;
-#pragma unroll
-            for (int n = 0; n < S::NT; n++) {
-                b[n / 2][n % 2 * 2] = word(z0 + n * 32);
-                b[n / 2][n % 2 * 2 + 1] = word(z1 + n * 32);
-            }
-            const char *x0 = x + (p0 / TILE * S::WIDE + p0 % TILE) * STRIDE * S::ROW_X;
-            const char *x1 = x + (p1 / TILE * S::WIDE + p1 % TILE) * STRIDE * S::ROW_X;
-            x0 += (wm * 16 + g) * 4, x1 += (wm * 16 + g) * 4;
-#pragma unroll
-            for (int tap = 0; tap < TAPS; tap++) {
-                int off = (tap / 3 * S::WIDE + tap % 3) * S::ROW_X;
-                a[0] = word(x0 + off), a[1] = word(x0 + off + 32);
-                a[2] = word(x1 + off), a[3] = word(x1 + off + 32);
-#pragma unroll
-                for (int n = 0; n < S::NT; n++)
-                    mma<T>(acc[tap][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
-            }
+            for (int n = 0; n < S::NT; n++)
+                mma_tf32(acc[tap][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
         }
     }
 }
 
 /* Where a thread's number is among (taps, in, out). */
-template <typename T, int CI, int CO, int TILE, int STRIDE>
+template <int CI, int CO, int TILE, int STRIDE>
 static __device__ __forceinline__ int index_of(int tap, int n, int e)
 {
-    typedef weight_shape<T, CI, CO, TILE, STRIDE> S;
+    typedef weight_shape<CI, CO, TILE, STRIDE> S;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int in = warp % S::WM * 16 + lane / 4 + e / 2 * 8;
     int out = (warp / S::WM % S::WN * S::NT + n) * 8 + lane % 4 * 2 + e % 2;
@@ -93,12 +72,12 @@ static __device__ __forceinline__ int index_of(int tap, int n, int e)
 }
 
 /* The sums of all warps into the block's place of k.partial; `room` is the tiles' memory. */
-template <typename T, int CI, int CO, int TILE, int STRIDE>
+template <int CI, int CO, int TILE, int STRIDE>
 static __device__ __forceinline__ void
 write_block(const dro__conv3 &k,
-            float (&acc)[TAPS][weight_shape<T, CI, CO, TILE, STRIDE>::NT][4], char *room)
+            float (&acc)[TAPS][weight_shape<CI, CO, TILE, STRIDE>::NT][4], char *room)
 {
-    typedef weight_shape<T, CI, CO, TILE, STRIDE> S;
+    typedef weight_shape<CI, CO, TILE, STRIDE> S;
     int part = blockIdx.y, wk = threadIdx.x / 32 / (S::WM * S::WN);
     float *sum = (float *)room;
     for (int w = 1; w < S::WK; w++) { /* the warps of other pixels, one after another */
@@ -110,7 +89,7 @@ write_block(const dro__conv3 &k,
 #pragma unroll
                 for (int e = 0; e < 4; e++)
                     if (wk == w)
-                        sum[index_of<T, CI, CO, TILE, STRIDE>(tap, n, e)] = acc[tap][n][e];
+                        sum[index_of<CI, CO, TILE, STRIDE>(tap, n, e)] = acc[tap][n][e];
         __syncthreads();
 #pragma unroll
         for (int tap = 0; tap < TAPS; tap++)
@@ -119,7 +98,7 @@ write_block(const dro__conv3 &k,
 #pragma unroll
                 for (int e = 0; e < 4; e++)
                     if (wk == 0)
-                        acc[tap][n][e] += sum[index_of<T, CI, CO, TILE, STRIDE>(tap, n, e)];
+                        acc[tap][n][e] += sum[index_of<CI, CO, TILE, STRIDE>(tap, n, e)];
     }
     float *out = k.partial + ((size_t)part * gridDim.x + blockIdx.x) * (TAPS * CI * CO);
     if (wk)
@@ -130,22 +109,22 @@ write_block(const dro__conv3 &k,
         for (int n = 0; n < S::NT; n++)
 #pragma unroll
             for (int e = 0; e < 4; e += 2)
-                *(float2 *)&out[index_of<T, CI, CO, TILE, STRIDE>(tap, n, e)] =
+                *(float2 *)&out[index_of<CI, CO, TILE, STRIDE>(tap, n, e)] =
                     make_float2(acc[tap][n][e], acc[tap][n][e + 1]);
 }
 
-template <typename T, int CI, int CO, int TILE, int STRIDE>
+template <int CI, int CO, int TILE, int STRIDE>
 static __global__ void
-    __launch_bounds__(CONV_THREADS, weight_shape<T, CI, CO, TILE, STRIDE>::BLOCKS)
+    __launch_bounds__(CONV_THREADS, weight_shape<CI, CO, TILE, STRIDE>::BLOCKS)
     weight_kernel(const __grid_constant__ dro__conv3 k)
 {
-    typedef weight_shape<T, CI, CO, TILE, STRIDE> S;
+    typedef weight_shape<CI, CO, TILE, STRIDE> S;
     extern __shared__ __align__(128) char room[];
     char *x = room, *z = room + S::X_BYTES;
     int part = blockIdx.y;
     int down = (k.out_height + TILE - 1) / TILE, across = (k.out_width + TILE - 1) / TILE;
     int tiles = (k.parts.first[part + 1] - k.parts.first[part]) * down * across;
-    reader<T> rx, rz;
+    reader rx, rz;
     float *coef = (float *)(room + S::TILES);
     rx.input(k, part, coef);
     rz.slope(k, part, coef + 3 * CI, blockIdx.x == 0);
@@ -163,10 +142,10 @@ static __global__ void
             fetch_wait();
         __syncthreads();
         if (!S::AHEAD) {
-            x_tile.template load<0, 2>(x, rx, (const T *)k.x + s.example * in_size, NULL, mx,
+            x_tile.template load<0, 2>(x, rx, (const float *)k.x + s.example * in_size, NULL, mx,
                                             NULL);
-            z_tile.template load<0, 2>(z, rz, (const T *)k.g + s.example * out_size,
-                                            (const T *)k.z + s.example * out_size, mz, NULL);
+            z_tile.template load<0, 2>(z, rz, (const float *)k.g + s.example * out_size,
+                                            (const float *)k.z + s.example * out_size, mz, NULL);
         } else if (t >= 0) {
             x_tile.template convert<0>(x, raw, rx, mx, NULL);
             z_tile.template convert<0>(z, raw_z, rz, mz, NULL);
@@ -176,15 +155,15 @@ static __global__ void
             spot n = spot_of(t + gridDim.x, k.parts.first[part], down, across, TILE);
             mx.row = n.row * STRIDE - 1, mx.col = n.col * STRIDE - 1;
             mz.row = n.row, mz.col = n.col;
-            x_tile.fetch(raw, rx, (const T *)k.x + n.example * in_size, NULL, mx);
-            z_tile.fetch(raw_z, rz, (const T *)k.g + n.example * out_size,
-                              (const T *)k.z + n.example * out_size, mz);
+            x_tile.fetch(raw, rx, (const float *)k.x + n.example * in_size, NULL, mx);
+            z_tile.fetch(raw_z, rz, (const float *)k.g + n.example * out_size,
+                              (const float *)k.z + n.example * out_size, mz);
         }
         if (t < 0)
             continue;
-        gather<T, CI, CO, TILE, STRIDE>(acc, x, z);
+        gather<CI, CO, TILE, STRIDE>(acc, x, z);
     }
-    write_block<T, CI, CO, TILE, STRIDE>(k, acc, room);
+    write_block<CI, CO, TILE, STRIDE>(k, acc, room);
 }
 
 /* grad (out, real_in, taps) = the sum over blocks of (taps, in, out); 8 threads share the blocks of a number. */
@@ -208,14 +187,14 @@ static __global__ void weight_sum_kernel(const __grid_constant__ dro__conv3 k, i
     k.grads[part][(out * k.real_in + in) * TAPS + tap] = sum;
 }
 
-template <typename T, int CI, int CO, int TILE, int STRIDE>
+template <int CI, int CO, int TILE, int STRIDE>
 static void launch(cudaStream_t s, const dro__conv3 *k)
 {
-    typedef weight_shape<T, CI, CO, TILE, STRIDE> S;
-    auto kernel = weight_kernel<T, CI, CO, TILE, STRIDE>;
+    typedef weight_shape<CI, CO, TILE, STRIDE> S;
+    auto kernel = weight_kernel<CI, CO, TILE, STRIDE>;
     static int resident = 0; /* found once for each kernel */
     if (!resident)
-        resident = blocks_at_once((const void *)kernel, S::BYTES);
+        resident = blocks_at_once((const void *)kernel, CONV_THREADS, S::BYTES);
     int most = CI == 64 ? WEIGHT_BLOCKS / 4 : CI * CO >= 1024 ? WEIGHT_BLOCKS / 2 : WEIGHT_BLOCKS;
     int blocks = (resident < most ? resident : most) / k->parts.count;
     kernel<<<dim3(blocks, k->parts.count), CONV_THREADS, S::BYTES, s>>>(*k);
@@ -223,30 +202,26 @@ static void launch(cudaStream_t s, const dro__conv3 *k)
                                                                                        blocks);
 }
 
-template <typename T>
 static void dispatch(cudaStream_t s, const dro__conv3 *k)
 {
     if (k->in == 16 && k->out == 16)
-        launch<T, 16, 16, 16, 1>(s, k);
+        launch<16, 16, 16, 1>(s, k);
     else if (k->in == 16)
-        launch<T, 16, 32, 16, 2>(s, k);
+        launch<16, 32, 16, 2>(s, k);
     else if (k->in == 32 && k->out == 32)
-        launch<T, 32, 32, 16, 1>(s, k);
+        launch<32, 32, 16, 1>(s, k);
     else if (k->in == 32)
-        launch<T, 32, 64, 8, 2>(s, k);
+        launch<32, 64, 8, 2>(s, k);
     else
-        launch<T, 64, 64, 8, 1>(s, k);
+        launch<64, 64, 8, 1>(s, k);
 }
 
-extern "C" void dro__gpu_conv3_weight(cudaStream_t s, const dro__conv3 *k)
+extern "C" void dro__gpu_conv3_tf32_weight(cudaStream_t s, const dro__conv3 *k)
 {
-    if (k->bf16)
-        dispatch<bf16>(s, k);
-    else
-        dispatch<float>(s, k);
+    dispatch(s, k);
 }
 
-extern "C" size_t dro__gpu_conv3_partial(int in, int out)
+extern "C" size_t dro__gpu_conv3_tf32_partial(int in, int out)
 {
     return (size_t)WEIGHT_BLOCKS * TAPS * in * out;
 }

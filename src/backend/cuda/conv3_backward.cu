@@ -1,0 +1,151 @@
+/* Backward in bfloat16: both gradients of a convolution in one kernel. A block has 16 of the input's channels and
+ * walks over tiles of one part. It makes the slope of z (all channels) and the input (its own) in shared memory,
+ * and from them
+ *   - the data gradient: each warp sums over 16 channels of the slope; what the warps have of a pixel comes
+ *     together in shared memory, where the ReLU's mask and the sums of the batch norm before are taken;
+ *   - the weight gradient: each warp has half of the taps for its 16 channels of the slope, and keeps them until
+ *     the block ends. Blocks write theirs one after another, and a second kernel adds them up in that order. */
+#include "conv3_back_data.cuh"
+#include "conv3_back_weight.cuh"
+
+/* What the block keeps: its weights, the coefficients, its sums. */
+template <class S>
+static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, int group, int part)
+{
+    const float nothing[16] = {0};
+    clear_sides<typename S::z_tile, THREADS_BACK>(room);
+    clear_sides<typename S::x_tile, THREADS_BACK>(room + S::X);
+    put_sums(room + S::MOMENTS, nothing);
+    float *coef = (float *)(room + S::COEF);
+    slope_coefficients(k, part, coef, THREADS_BACK, blockIdx.x == 0 && group == 0);
+    input_coefficients(k, part, coef + 3 * k.out, THREADS_BACK);
+    __syncthreads();
+}
+
+template <class S>
+static __device__ __forceinline__ void take_weights(const dro__conv3 &k, char *room, int group)
+{
+    const uint4 *from = (const uint4 *)k.weights + (S::GROUPS + group) * S::KS * TAPS * 32;
+    for (int i = threadIdx.x; i < S::KS * TAPS * 32; i += THREADS_BACK)
+        ((uint4 *)(room + S::WEIGHTS))[i] = from[i];
+}
+
+template <class S>
+static __global__ void __launch_bounds__(THREADS_BACK, 2)
+    back_kernel(const __grid_constant__ dro__conv3 k)
+{
+    extern __shared__ __align__(128) char room[];
+    int group = blockIdx.y, part = blockIdx.z;
+    tiles t(k, part, S::TH, S::TW, out_place<S>(k));
+    place in = in_place<S>(k, t.p);
+    take_weights<S>(k, room, group);
+    cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
+    typename S::z_ahead za;
+    begin_slope<S>(k, za, t.example, t.p);
+    start<S>(k, room, group, part);
+    float acc[SLOTS][2][4] = {{{0}}}, sums[16];
+    while (t.left > 0) {
+        with<S> more;
+        end_tiles<S>(k, room, za, t.example, t.p, in, group);
+        __syncthreads();
+        if (k.dx) {
+            data_products<S, S::STRIDE>(room);
+            more.template load<0, 2>(k, t.example, in, group);
+        }
+        if (k.partial)
+            weight_products<S, S::STRIDE>(acc, room);
+        __syncthreads();
+        if (k.dx) {
+            get_sums(room + S::MOMENTS, sums);
+            finish_tile<S>(k, room, more, t.example, in, group, sums);
+            put_sums(room + S::MOMENTS, sums);
+        }
+        t.next(S::TH, S::TW);
+        if (t.left <= 0)
+            break;
+        in = in_place<S>(k, t.p);
+        begin_slope<S>(k, za, t.example, t.p);
+        __syncthreads();
+    }
+    cudaTriggerProgrammaticLaunchCompletion();
+    __syncthreads();
+    if (k.partial)
+        write_block<S>(k, acc, (float4 *)(room + S::SUM), part, group);
+    if (!k.close)
+        return;
+    get_sums(room + S::MOMENTS, sums);
+    flush(k, (float *)room, sums, part, group);
+}
+
+/* ---- launches ---- */
+
+/* Blocks of each part and group: all have the same number of tiles, or one less. */
+template <class S>
+static int blocks_of(const dro__conv3 *k)
+{
+    static int resident = 0; /* found once for each kernel */
+    if (!resident)
+        resident = blocks_at_once((const void *)back_kernel<S>, THREADS_BACK, S::BYTES);
+    int all = resident < BACK_BLOCKS ? resident : BACK_BLOCKS, most = 1;
+    int each = all / (k->parts.count * S::GROUPS * k->share);
+    for (int p = 0; p < k->parts.count; p++) {
+        int count = (k->parts.first[p + 1] - k->parts.first[p]) *
+                    ((k->out_height + S::TH - 1) / S::TH) * ((k->out_width + S::TW - 1) / S::TW);
+        most = count > most ? count : most;
+    }
+    each = each > 0 ? each : 1;
+    int turns = (most + each - 1) / each;
+    return (most + turns - 1) / turns;
+}
+
+/* Both gradients, or the sum of the second over the blocks. */
+template <class S>
+static void launch_as(cudaStream_t s, const dro__conv3 *k, bool sum)
+{
+    unsigned blocks = (unsigned)blocks_of<S>(k), parts = (unsigned)k->parts.count;
+    if (sum)
+        queue(s, sum_kernel, dim3(S::KS * 2 * ROLE / 32, S::GROUPS, parts), 256,
+              8 * 32 * (int)sizeof(float4), 0, *k, (int)blocks);
+    else
+        queue(s, back_kernel<S>, dim3(blocks, S::GROUPS, parts), THREADS_BACK, S::BYTES, k->early,
+              *k);
+}
+
+template <int CI, int CO, int STRIDE>
+static void launch(cudaStream_t s, const dro__conv3 *k, bool sum)
+{
+    if (exact<back_shape<CI, CO, STRIDE, true>>(k))
+        launch_as<back_shape<CI, CO, STRIDE, true>>(s, k, sum);
+    else
+        launch_as<back_shape<CI, CO, STRIDE, false>>(s, k, sum);
+}
+
+static void dispatch(cudaStream_t s, const dro__conv3 *k, bool sum)
+{
+    if (k->in == 16 && k->out == 16)
+        launch<16, 16, 1>(s, k, sum);
+    else if (k->in == 16)
+        launch<16, 32, 2>(s, k, sum);
+    else if (k->in == 32 && k->out == 32)
+        launch<32, 32, 1>(s, k, sum);
+    else if (k->in == 32)
+        launch<32, 64, 2>(s, k, sum);
+    else
+        launch<64, 64, 1>(s, k, sum);
+}
+
+extern "C" void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *k)
+{
+    dispatch(s, k, false);
+}
+
+extern "C" void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *k)
+{
+    dispatch(s, k, true);
+}
+
+extern "C" size_t dro__gpu_conv3_partial(int in, int out)
+{
+    size_t tf32 = dro__gpu_conv3_tf32_partial(in, out), bf16 = (size_t)DRO__CONV3_TURNS * PLACE;
+    return tf32 > bf16 ? tf32 : bf16;
+}

@@ -1,0 +1,90 @@
+/* The tensor cores and packed bfloat16, as functions: the only machine instructions written out by hand. */
+#ifndef DRO_CUDA_CONV3_MMA_CUH
+#define DRO_CUDA_CONV3_MMA_CUH
+
+#include <cuda_bf16.h>
+
+static __device__ __forceinline__ unsigned shared_address(const void *p)
+{
+    return (unsigned)__cvta_generic_to_shared(p);
+}
+
+/* Four matrices of 8 x 16 bytes; lane 8 m + i has the address of row i of matrix m. */
+static __device__ __forceinline__ void ldmatrix(unsigned (&r)[4], unsigned address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+
+static __device__ __forceinline__ void ldmatrix_turned(unsigned (&r)[4], unsigned address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+
+/* d (16, 8) += a (16, 16) b (16, 8) */
+static __device__ __forceinline__ void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0,
+                                                unsigned b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* d (16, 8) += a (16, 8) b (8, 8) */
+static __device__ __forceinline__ void mma_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0,
+                                                unsigned b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* threadIdx.x, of which the compiler knows nothing: what is made of it is made where it is used and takes no
+ * registers elsewhere. */
+static __device__ __forceinline__ int this_thread()
+{
+    int i = threadIdx.x;
+    asm volatile("" : "+r"(i));
+    return i;
+}
+
+/* Two floats as bfloat16, the first one in the low half. */
+static __device__ __forceinline__ unsigned pack2(float x, float y)
+{
+    unsigned r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+    return r;
+}
+
+/* The same after a ReLU that lets NaN through. */
+static __device__ __forceinline__ unsigned pack2_relu(float x, float y)
+{
+    unsigned r;
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+    return r;
+}
+
+/* All bits of the halves that are above 0. */
+static __device__ __forceinline__ unsigned positive2(unsigned x)
+{
+    __nv_bfloat162 h = *(const __nv_bfloat162 *)&x;
+    return __hgt2_mask(h, __float2bfloat162_rn(0.0f));
+}
+
+/* The two halves of a word as floats. */
+static __device__ __forceinline__ float low_of(unsigned w)
+{
+    return __uint_as_float(w << 16);
+}
+
+static __device__ __forceinline__ float high_of(unsigned w)
+{
+    return __uint_as_float(w & 0xffff0000u);
+}
+
+#endif

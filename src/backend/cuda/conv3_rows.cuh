@@ -1,0 +1,389 @@
+/* What the bfloat16 convolutions share.
+ *
+ * A tile of pixels lies in shared memory by planes of eight channels, 16 bytes a pixel: eight neighbouring pixels
+ * of a row are the 128 bytes that one matrix load takes, from whichever pixel on. A thread that fills a tile has
+ * eight channels of one column and goes down the rows, so that its coefficients stay in registers and its
+ * addresses grow by constants; its first loads are on their way before the coefficients are made, or while the
+ * block still finishes the tile before.
+ *
+ * A product takes 16 pixels: of one row, or, in tiles of eight columns, eight of a row and eight of the row half
+ * a tile below. It goes down the rows too, and uses what it has read of a row of the input for the three rows of
+ * the output that need it. */
+#ifndef DRO_CUDA_CONV3_ROWS_CUH
+#define DRO_CUDA_CONV3_ROWS_CUH
+
+#include "conv3.h"
+#include "conv3_launch.cuh"
+#include "conv3_mma.cuh"
+#include "tails.cuh"
+
+typedef __nv_bfloat16 bf16;
+
+enum { TAPS = 9, PIXEL = 16 /* bytes */ };
+
+/* ---- tiles ---- */
+
+/* CH planes of ROWS rows: LEFT + COLS + RIGHT pixels, of which COLS are the block's own; the first TOP rows are
+ * not. Planes are apart so that the threads of a warp write to different banks. */
+template <int CH_, int ROWS_, int COLS_, int TOP_, int LEFT_, int RIGHT_>
+struct tile_of {
+    static const int CH = CH_, ROWS = ROWS_, COLS = COLS_, TOP = TOP_, LEFT = LEFT_, RIGHT = RIGHT_;
+    static const int PITCH = LEFT + COLS + RIGHT, SIZE = ROWS * PITCH * PIXEL, APART = 128 / CH;
+    static const int PLANE = SIZE + ((APART - SIZE) % 128 + 128) % 128, BYTES = CH * PLANE;
+};
+
+/* Where a tile is: its first own pixel, in an image of so many channels. In the kernels for images that are as
+ * wide and as high as their tiles are wide, all but the place is known to the compiler, and so are the distances
+ * between what a thread touches. */
+struct place {
+    int row, col, height, width, channels;
+};
+
+/* The two places of a tile: in the image of z, and (STRIDE times as large) in that of x. */
+template <class S>
+static __device__ __forceinline__ place out_place(const dro__conv3 &k)
+{
+    place p = {0, 0, S::EXACT ? S::TW : k.out_height, S::EXACT ? S::TW : k.out_width, S::OUT};
+    return p;
+}
+
+template <class S>
+static __device__ __forceinline__ place in_place(const dro__conv3 &k, const place &out)
+{
+    place p = {out.row * S::STRIDE, out.col * S::STRIDE, S::EXACT ? S::TW * S::STRIDE : k.height,
+               S::EXACT ? S::TW * S::STRIDE : k.width, S::IN};
+    return p;
+}
+
+template <class S>
+static bool exact(const dro__conv3 *k)
+{
+    return k->out_height == S::TW && k->out_width == S::TW && k->height == S::TW * S::STRIDE &&
+           k->width == S::TW * S::STRIDE;
+}
+
+/* Where an example begins. */
+static __device__ __forceinline__ const char *image_of(const void *all, int example, const place &p)
+{
+    return (const char *)all + (size_t)example * p.height * p.width * p.channels * 2;
+}
+
+/* The tiles of a block: an even share of a part's, one after another. */
+struct tiles {
+    int example, left;
+    place p;
+
+    /* rows x cols pixels each, in images of p's size */
+    __device__ __forceinline__ tiles(const dro__conv3 &k, int part, int rows, int cols, place of)
+        : p(of)
+    {
+        int across = (p.width + cols - 1) / cols, down = (p.height + rows - 1) / rows;
+        int first = k.parts.first[part], count = (k.parts.first[part + 1] - first) * across * down;
+        int begin = (int)((long long)count * blockIdx.x / gridDim.x);
+        left = (int)((long long)count * (blockIdx.x + 1) / gridDim.x) - begin;
+        p.col = begin % across * cols;
+        p.row = begin / across % down * rows;
+        example = left > 0 ? first + begin / across / down : first;
+    }
+    __device__ __forceinline__ void next(int rows, int cols)
+    {
+        left--;
+        p.col += cols;
+        if (p.col < p.width)
+            return;
+        p.col = 0, p.row += rows;
+        if (p.row < p.height)
+            return;
+        p.row = 0, example++;
+    }
+};
+
+/* Eight channels. */
+static __device__ __forceinline__ void open(const uint4 &w, float *x)
+{
+    const unsigned u[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        x[2 * i] = low_of(u[i]), x[2 * i + 1] = high_of(u[i]);
+}
+
+static __device__ __forceinline__ uint4 pack8(const float *x)
+{
+    return make_uint4(pack2(x[0], x[1]), pack2(x[2], x[3]), pack2(x[4], x[5]), pack2(x[6], x[7]));
+}
+
+static __device__ __forceinline__ uint4 pack8_relu(const float *x)
+{
+    return make_uint4(pack2_relu(x[0], x[1]), pack2_relu(x[2], x[3]), pack2_relu(x[4], x[5]),
+                      pack2_relu(x[6], x[7]));
+}
+
+/* What eight channels in memory become in a tile: u itself, a u + c, a u + c + v, or a u + b v + c. */
+enum { AS_IS, SCALED, SCALED_PLUS, SLOPE };
+
+template <int MODE>
+struct maker {
+    bool relu;
+    float a[8], b[8], c[8];
+
+    /* room: (3, channels) a, c, b */
+    __device__ __forceinline__ maker(const float *room, int channels, int first, bool relu_)
+        : relu(relu_)
+    {
+        if (MODE != AS_IS)
+            read8(room + first, a), read8(room + channels + first, c);
+        if (MODE == SLOPE)
+            read8(room + 2 * channels + first, b);
+    }
+    __device__ __forceinline__ uint4 make(const uint4 &u, const uint4 &v) const
+    {
+        if (MODE == AS_IS)
+            return u;
+        float x[8], y[8];
+        open(u, x);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            x[i] = a[i] * x[i] + c[i];
+        if (MODE >= SCALED_PLUS)
+            open(v, y);
+#pragma unroll
+        for (int i = 0; MODE >= SCALED_PLUS && i < 8; i++)
+            x[i] = MODE == SLOPE ? b[i] * y[i] + x[i] : x[i] + y[i];
+        return MODE != SLOPE && relu ? pack8_relu(x) : pack8(x);
+    }
+};
+
+/* A thread's way down a tile, from channel `first` of the image on. */
+template <class T, int THREADS>
+struct column {
+    static const int EACH = THREADS / (T::CH * T::COLS), DOWN = EACH * T::PITCH * PIXEL;
+    static const int PASSES = (T::ROWS + EACH - 1) / EACH;
+    int row, y, height; /* in the tile; in the image, 0 high where there is none */
+    int ch, to;         /* bytes from the tile's beginning */
+    int at, step;       /* bytes from the image's */
+
+    __device__ __forceinline__ column(const place &p, int first)
+    {
+        int thread = this_thread(), col = thread / T::CH % T::COLS, x = p.col + col;
+        ch = thread % T::CH;
+        row = thread / (T::CH * T::COLS);
+        y = p.row + row - T::TOP;
+        height = x < p.width ? p.height : 0;
+        to = ch * T::PLANE + (row * T::PITCH + T::LEFT + col) * PIXEL;
+        at = ((y * p.width + x) * p.channels + first + ch * 8) * 2;
+        step = EACH * p.width * p.channels * 2;
+    }
+    __device__ __forceinline__ bool ends(int pass) const
+    {
+        return (pass + 1) * EACH > T::ROWS && row + pass * EACH >= T::ROWS;
+    }
+    __device__ __forceinline__ bool inside(int pass) const
+    {
+        return (unsigned)(y + pass * EACH) < (unsigned)height;
+    }
+};
+
+/* What a thread has loaded of a tile ahead of its use: AHEAD pixels of one image, or of two. */
+template <class T, int THREADS, int AHEAD, bool TWO>
+struct held {
+    typedef column<T, THREADS> C;
+    static const int THEN_AT = C::PASSES < 3 ? C::PASSES - 1 : 2;
+    uint4 u[AHEAD], v[TWO ? AHEAD : 1];
+
+    /* the pixel of a pass; 0 outside of the image */
+    __device__ __forceinline__ void load_one(const C &c, int pass, const void *from_u,
+                                             const void *from_v)
+    {
+        uint4 &x = u[pass % AHEAD], &y = v[TWO ? pass % AHEAD : 0];
+        x = y = make_uint4(0, 0, 0, 0); /* or they would live since the last tile */
+        if (c.ends(pass) || !c.inside(pass))
+            return;
+        x = *(const uint4 *)((const char *)from_u + (c.at + pass * c.step));
+        if (TWO)
+            y = *(const uint4 *)((const char *)from_v + (c.at + pass * c.step));
+    }
+    __device__ __forceinline__ void load(const place &p, int first, const void *from_u,
+                                         const void *from_v)
+    {
+        C c(p, first);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            load_one(c, k, from_u, from_v);
+    }
+    /* The tile, from what is held and the rest; own pixels go to `keep` too, unless NULL. After the second pixel
+     * there are registers for other loads: `then` begins them. */
+    template <int MODE, class THEN>
+    __device__ __forceinline__ void fill(char *tile, const void *from_u, const void *from_v,
+                                         const maker<MODE> &m, const place &p, int first, void *keep,
+                                         THEN then)
+    {
+        C c(p, first);
+#pragma unroll
+        for (int i = 0; i < C::PASSES; i++) {
+            int line = c.row + i * C::EACH;
+            if (i == THEN_AT)
+                then();
+            uint4 w = u[i % AHEAD], more = v[TWO ? i % AHEAD : 0];
+            if (i + AHEAD < C::PASSES)
+                load_one(c, i + AHEAD, from_u, from_v);
+            if (c.ends(i))
+                continue;
+            if (MODE != AS_IS && c.inside(i)) {
+                if (MODE == SCALED_PLUS)
+                    more = *(const uint4 *)((const char *)from_v + (c.at + i * c.step));
+                w = m.make(w, more);
+                if (MODE != SLOPE && keep && line >= T::TOP && line < T::ROWS - T::RIGHT)
+                    *(uint4 *)((char *)keep + (c.at + i * c.step)) = w;
+            }
+            *(uint4 *)(tile + c.to + i * C::DOWN) = w;
+        }
+    }
+};
+
+/* The columns that are not the block's own, at once. Those of a tile as wide as the image stay 0. */
+template <class T, int THREADS, int MODE>
+static __device__ void fill_sides(char *tile, const void *u, const void *v, const maker<MODE> &m,
+                                  const place &p, int first)
+{
+    const int SIDES = T::LEFT + T::RIGHT;
+#pragma unroll 1
+    for (int i = this_thread(); i < T::ROWS * SIDES * T::CH; i += THREADS) {
+        int ch = i % T::CH, side = i / T::CH % SIDES, row = i / T::CH / SIDES;
+        int col = side < T::LEFT ? side : T::COLS + side;
+        int y = p.row + row - T::TOP, x = p.col + col - T::LEFT;
+        uint4 w = make_uint4(0, 0, 0, 0), more = w;
+        if ((unsigned)y < (unsigned)p.height && (unsigned)x < (unsigned)p.width) {
+            int at = ((y * p.width + x) * p.channels + first + ch * 8) * 2;
+            w = *(const uint4 *)((const char *)u + at);
+            if (MODE >= SCALED_PLUS)
+                more = *(const uint4 *)((const char *)v + at);
+            w = m.make(w, more);
+        }
+        *(uint4 *)(tile + ch * T::PLANE + (row * T::PITCH + col) * PIXEL) = w;
+    }
+}
+
+template <class T, int THREADS>
+static __device__ __forceinline__ void clear_sides(char *tile)
+{
+    maker<AS_IS> nothing(NULL, 0, 0, false);
+    place nowhere = {0, 0, 0, 0, 0};
+    fill_sides<T, THREADS>(tile, NULL, NULL, nothing, nowhere, 0);
+}
+
+/* ---- coefficients, made by the block's threads: (3, channels) a, c, b ---- */
+
+static __device__ __forceinline__ void input_coefficients(const dro__conv3 &k, int part, float *room,
+                                                          int threads)
+{
+#pragma unroll 1
+    for (int i = threadIdx.x; k.lazy && i < k.in; i += threads) {
+        int at = part * k.in + i;
+        float3 f = k.x_finish ? forward_numbers(k.parts, k.height * k.width, k.x_numbers,
+                                                k.x_source, part, i, blockIdx.x == 0)
+                              : make_float3(k.x_numbers.mean[at], k.x_numbers.scale[at],
+                                            k.x_numbers.shift[at]);
+        room[i] = f.y;
+        room[k.in + i] = f.z - f.x * f.y;
+    }
+}
+
+static __device__ __forceinline__ void slope_coefficients(const dro__conv3 &k, int part, float *room,
+                                                          int threads, bool keep)
+{
+#pragma unroll 1
+    for (int i = threadIdx.x; k.norm && i < k.out; i += threads) {
+        int at = part * k.out + i;
+        float3 f = k.finish ? backward_numbers(k.parts, k.out_height * k.out_width, 1, k.numbers,
+                                               k.norm_grads, part, i, keep)
+                            : make_float3(k.numbers.p[at], k.numbers.q[at], k.numbers.r[at]);
+        room[i] = f.x;
+        room[k.out + i] = f.z - k.numbers.mean[at] * f.y;
+        room[2 * k.out + i] = f.y;
+    }
+}
+
+/* ---- products ---- */
+
+/* Where a lane's pixel of a product is in a tile, in pixels: the lane-th of 16 of a row, or of two rows HALF
+ * apart; STRIDE columns apart. */
+template <int COLS, int PITCH, int HALF, int STRIDE>
+static __device__ __forceinline__ int lane_pixel(int lane)
+{
+    return COLS == 8 ? (lane / 8 * HALF * STRIDE * PITCH) + lane % 8 * STRIDE : lane * STRIDE;
+}
+
+/* R rows of 16 output pixels and 16 channels, from 16 KS channels of input; b: weights of (tap, KS). `done` gets
+ * each row. */
+template <int R, int KS, class T, class DONE>
+static __device__ __forceinline__ void roll(unsigned from, const uint4 (&b)[TAPS * KS], DONE done)
+{
+    float acc[3][2][4];
+#pragma unroll
+    for (int i = 0; i < R + 2; i++) {
+#pragma unroll
+        for (int j = 0; i < R && j < 8; j++)
+            acc[i % 3][j / 4][j % 4] = 0;
+#pragma unroll
+        for (int ks = 0; ks < KS; ks++)
+#pragma unroll
+            for (int ec = 0; ec < 3; ec++) {
+                unsigned a[4];
+                ldmatrix(a, from + ks * 2 * T::PLANE + (i * T::PITCH + ec) * PIXEL);
+#pragma unroll
+                for (int er = 0; er < 3; er++) {
+                    if (i - er < 0 || i - er >= R)
+                        continue;
+                    const uint4 &w = b[(er * 3 + ec) * KS + ks];
+                    mma_bf16(acc[(i - er) % 3][0], a, w.x, w.y);
+                    mma_bf16(acc[(i - er) % 3][1], a, w.z, w.w);
+                }
+            }
+        if (i >= 2)
+            done(i - 2, acc[(i - 2) % 3]);
+    }
+}
+
+/* The same with a stride of 2. */
+template <int R, int KS, class T, class DONE>
+static __device__ __forceinline__ void skip(unsigned from, const uint4 (&b)[TAPS * KS], DONE done)
+{
+#pragma unroll
+    for (int i = 0; i < R; i++) {
+        float acc[2][4] = {{0}};
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+#pragma unroll
+            for (int ks = 0; ks < KS; ks++) {
+                unsigned a[4];
+                ldmatrix(a, from + ks * 2 * T::PLANE +
+                                ((2 * i + tap / 3) * T::PITCH + tap % 3) * PIXEL);
+                mma_bf16(acc[0], a, b[tap * KS + ks].x, b[tap * KS + ks].y);
+                mma_bf16(acc[1], a, b[tap * KS + ks].z, b[tap * KS + ks].w);
+            }
+        done(i, acc);
+    }
+}
+
+/* ---- sums ---- */
+
+/* N of COUNT numbers of each lane, summed over the lanes that differ in the bits LOW .. LOW N / 2; each of those
+ * lanes ends with one of the numbers, in x[0], whose index is returned. */
+template <int N, int LOW, int COUNT>
+static __device__ __forceinline__ int spread_sum(float (&x)[COUNT])
+{
+    if constexpr (N == 1) {
+        return 0;
+    } else {
+        const int HALF = N / 2, BIT = LOW * HALF;
+        bool upper = threadIdx.x & BIT;
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            float give = upper ? x[i] : x[i + HALF], have = upper ? x[i + HALF] : x[i];
+            x[i] = have + __shfl_xor_sync(~0u, give, BIT);
+        }
+        return (upper ? HALF : 0) + spread_sum<HALF, LOW>(x);
+    }
+}
+
+#endif

@@ -1,0 +1,286 @@
+/* Kernels on the CPU, to check the convolutions where there is no GPU: a block's threads are fibres that take turns
+ * at barriers and at instructions of a whole warp, one block after another. Included before a .cu file, in place
+ * of conv3_mma.cuh. The order of the turns is drawn, so that a missing barrier shows. */
+#ifndef TESTS_CONV3_BLOCK_H
+#define TESTS_CONV3_BLOCK_H
+
+#define DRO_CUDA_CONV3_MMA_CUH /* below */
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __shared__
+#undef __launch_bounds__
+#undef __grid_constant__
+#undef __align__
+#define __global__
+#define __device__
+#define __host__
+#define __shared__
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n)
+
+enum { WARP = 32, MOST = 1024, STACK = 65536, SHARED = 232448 };
+
+static dim3 threadIdx, blockIdx, gridDim, blockDim;
+alignas(1024) static char room[SHARED]; /* the block's shared memory */
+static size_t room_used;
+
+struct fibre {
+    ucontext_t context;
+    std::vector<char> stack;
+    bool done;
+};
+
+static std::vector<fibre> fibres;
+static std::function<void()> body;
+static ucontext_t scheduler;
+static int current, left, waiting;        /* threads: which, not ended, at the block's barrier */
+static int warp_waiting[MOST / WARP];     /* at the warp's */
+static long turn, warp_turn[MOST / WARP]; /* barriers passed */
+
+static void take_turns()
+{
+    int me = current;
+    swapcontext(&fibres[(size_t)me].context, &scheduler);
+    current = me;
+    threadIdx.x = (unsigned)me;
+}
+
+static void __syncthreads()
+{
+    long now = turn;
+    if (++waiting == left)
+        waiting = 0, turn++;
+    while (turn == now)
+        take_turns();
+}
+
+static void sync_warp()
+{
+    int w = current / WARP;
+    long now = warp_turn[w];
+    if (++warp_waiting[w] == WARP)
+        warp_waiting[w] = 0, warp_turn[w]++;
+    while (warp_turn[w] == now)
+        take_turns();
+}
+
+static void run_fibre()
+{
+    body();
+    fibres[(size_t)current].done = true;
+    left--;
+    if (waiting && waiting == left)
+        waiting = 0, turn++;
+    swapcontext(&fibres[(size_t)current].context, &scheduler);
+}
+
+static void run_block(int threads)
+{
+    fibres.resize((size_t)threads);
+    left = threads, waiting = 0;
+    for (fibre &f : fibres) {
+        f.stack.resize(STACK);
+        f.done = false;
+        getcontext(&f.context);
+        f.context.uc_stack.ss_sp = f.stack.data();
+        f.context.uc_stack.ss_size = STACK;
+        f.context.uc_link = &scheduler;
+        makecontext(&f.context, run_fibre, 0);
+    }
+    while (left > 0) {
+        int from = rand();
+        for (int k = 0; k < threads; k++) {
+            current = (int)(((unsigned)k * 37u + (unsigned)from) % (unsigned)threads);
+            threadIdx.x = (unsigned)current;
+            if (!fibres[(size_t)current].done)
+                swapcontext(&scheduler, &fibres[(size_t)current].context);
+        }
+    }
+}
+
+static void wrong(const char *what)
+{
+    printf("%s\n", what);
+    exit(1);
+}
+
+template <class KERNEL, class... MORE>
+static int run_grid(const cudaLaunchConfig_t *how, KERNEL kernel, MORE... more)
+{
+    gridDim = how->gridDim, blockDim = how->blockDim, room_used = how->dynamicSmemBytes;
+    if (room_used > SHARED)
+        wrong("more shared memory than there is");
+    for (unsigned i = 0; i < gridDim.x * gridDim.y * gridDim.z; i++) {
+        blockIdx = dim3(i % gridDim.x, i / gridDim.x % gridDim.y, i / gridDim.x / gridDim.y);
+        memset(room, 0x7f, sizeof room);
+        body = [&] { kernel(more...); };
+        run_block((int)blockDim.x);
+        for (size_t k = room_used; k < SHARED; k++)
+            if (room[k] != 0x7f)
+                wrong("a write behind the shared memory");
+    }
+    return 0;
+}
+
+/* ---- the runtime: a GPU of 8 multiprocessors with two blocks on each ---- */
+
+static int set_to(int *to, int value)
+{
+    *to = value;
+    return 0;
+}
+
+#define cudaLaunchKernelEx                                     run_grid
+#define cudaFuncSetAttribute(...)                              ((void)0)
+#define cudaGetDevice(to)                                      ((void)0)
+#define cudaDeviceGetAttribute(to, ...)                        set_to(to, 8)
+#define cudaOccupancyMaxActiveBlocksPerMultiprocessor(to, ...) set_to(to, 2)
+
+/* ---- instructions ---- */
+
+static unsigned exchange[MOST / WARP][WARP][6];
+
+template <class T> static T from_lane(T x, int lane)
+{
+    unsigned(&all)[WARP][6] = exchange[current / WARP];
+    memcpy(all[current % WARP], &x, sizeof x);
+    sync_warp();
+    memcpy(&x, all[lane], sizeof x);
+    sync_warp();
+    return x;
+}
+
+#define __shfl_sync(mask, x, lane)     from_lane(x, (int)(lane))
+#define __shfl_xor_sync(mask, x, bits) from_lane(x, (current % WARP) ^ (int)(bits))
+
+static inline float bits_float(unsigned u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static inline float low_of(unsigned w)
+{
+    return bits_float(w << 16);
+}
+
+static inline float high_of(unsigned w)
+{
+    return bits_float(w & 0xffff0000u);
+}
+
+static inline unsigned pack2(float x, float y)
+{
+    const float f[2] = {x, y};
+    unsigned u[2];
+    memcpy(u, f, sizeof u);
+    for (unsigned &w : u)
+        w = (w + 0x7fff + (w >> 16 & 1)) >> 16;
+    return u[0] | u[1] << 16;
+}
+
+static inline unsigned pack2_relu(float x, float y)
+{
+    return pack2(x < 0 ? 0 : x, y < 0 ? 0 : y);
+}
+
+static inline unsigned positive2(unsigned x)
+{
+    return (low_of(x) > 0 ? 0xffffu : 0) | (high_of(x) > 0 ? 0xffff0000u : 0);
+}
+
+static inline int this_thread()
+{
+    return (int)threadIdx.x;
+}
+
+static inline unsigned shared_address(const void *p)
+{
+    return (unsigned)((const char *)p - room);
+}
+
+static void load_matrices(unsigned (&r)[4], unsigned address, bool turned)
+{
+    unsigned(&all)[WARP][6] = exchange[current / WARP];
+    int lane = current % WARP;
+    if (address % 16 || address + 16 > room_used)
+        wrong("a matrix outside of the shared memory");
+    all[lane][0] = address;
+    sync_warp();
+    for (int m = 0; m < 4; m++) {
+        unsigned short half[2];
+        for (int k = 0; k < 2; k++) {
+            int row = turned ? lane % 4 * 2 + k : lane / 4,
+                col = turned ? lane / 4 : lane % 4 * 2 + k;
+            memcpy(&half[k], room + all[m * 8 + row][0] + col * 2, 2);
+        }
+        r[m] = half[0] | (unsigned)half[1] << 16;
+    }
+    sync_warp();
+}
+
+static inline void ldmatrix(unsigned (&r)[4], unsigned address)
+{
+    load_matrices(r, address, false);
+}
+
+static inline void ldmatrix_turned(unsigned (&r)[4], unsigned address)
+{
+    load_matrices(r, address, true);
+}
+
+static inline void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    unsigned(&all)[WARP][6] = exchange[current / WARP];
+    int lane = current % WARP;
+    const unsigned mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    memcpy(all[lane], mine, sizeof mine);
+    sync_warp();
+    for (int e = 0; e < 4; e++) {
+        int row = lane / 4 + e / 2 * 8, col = lane % 4 * 2 + e % 2;
+        for (int k = 0; k < 16; k++) {
+            unsigned x = all[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2];
+            unsigned y = all[col * 4 + k % 8 / 2][4 + k / 8];
+            d[e] += (k % 2 ? high_of(x) : low_of(x)) * (k % 2 ? high_of(y) : low_of(y));
+        }
+    }
+    sync_warp();
+}
+
+static inline double atomicAdd(double *to, double x)
+{
+    double old = *to;
+    *to += x;
+    return old;
+}
+
+static inline void cudaGridDependencySynchronize() {}
+
+static inline void cudaTriggerProgrammaticLaunchCompletion() {}
+
+static inline double inverse_root(double x)
+{
+    return 1 / sqrt(x);
+}
+
+#define rsqrt inverse_root
+
+using std::isnan;
+
+#endif
