@@ -281,11 +281,76 @@ static void test_run(void **state)
     assert_true(fabs(accuracy("cuda", "bf16") - cpu) < 0.08);
 }
 
+static bool stop_after(void *user, const dro_train_progress *p)
+{
+    int *left = user;
+    return p->step > 0 && !p->evaluating && --*left <= 0;
+}
+
+/* Twice the same, and once stopped in the middle and resumed: the same weights, bit for bit. */
+static void train_once(const char *folder, const char *steps, bool resume, float *w, size_t *dim)
+{
+    dro_context *ctx = check_context("cuda", 2);
+    dro_train *train = NULL;
+    OK(ctx, dro_train_create(ctx, &train));
+    const char *set[][2] = {{"data", "synth:glyphs,n=600,test=100,classes=4,size=32"},
+                            {"model", "resnet20"},
+                            {"optimizer", "recover"},
+                            {"batch", "64"},
+                            {"steps", "24"},
+                            {"eval_every", "1"},
+                            {"precision", "bf16"},
+                            {"deterministic", "yes"}};
+    for (size_t k = 0; k < sizeof set / sizeof set[0]; k++)
+        OK(ctx, dro_train_set(train, set[k][0], set[k][1]));
+    int left = atoi(steps);
+    dro_train_watch watch = {.user = &left, .step = stop_after};
+    OK(ctx, dro_train_run(train, folder, resume, &watch));
+    if (w) {
+        dro_net *net = NULL;
+        dro_model_shape shape = {3, 32, 32, 4};
+        char path[256];
+        snprintf(path, sizeof path, "%s/weights.safetensors", folder);
+        OK(ctx, dro_net_model(ctx, "resnet20", &shape, &net));
+        OK(ctx, dro_net_ready(net));
+        OK(ctx, dro_net_load(net, path, NULL));
+        *dim = dro_net_dim(net);
+        memcpy(w, dro_net_weights(net), *dim * sizeof *w);
+        dro_net_destroy(net);
+    }
+    dro_train_destroy(train);
+    dro_context_destroy(ctx);
+}
+
+static void test_deterministic(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/dro-cuda-XXXXXX", folder[64];
+    float *w[3];
+    size_t dim = 0;
+    assert_non_null(mkdtemp(dir));
+    for (int k = 0; k < 3; k++) {
+        w[k] = malloc(400000 * sizeof *w[k]);
+        assert_non_null(w[k]);
+        snprintf(folder, sizeof folder, "%s/%d", dir, k);
+        if (k == 2)
+            train_once(folder, "11", false, NULL, NULL);
+        train_once(folder, "1000", k == 2, w[k], &dim);
+    }
+    assert_memory_equal(w[0], w[1], dim * sizeof(float));
+    assert_memory_equal(w[0], w[2], dim * sizeof(float));
+    for (int k = 0; k < 3; k++)
+        free(w[k]);
+    snprintf(folder, sizeof folder, "rm -rf %s", dir);
+    assert_int_equal(system(folder), 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_images), cmocka_unit_test(test_queue),
                                        cmocka_unit_test(test_queue_refuses),
-                                       cmocka_unit_test(test_run)};
+                                       cmocka_unit_test(test_run),
+                                       cmocka_unit_test(test_deterministic)};
     dro_context *ctx;
     if (dro_context_create("cuda", 1, &ctx) != DRO_OK) {
         const char *why = dro_backend_missing("cuda");

@@ -73,6 +73,7 @@ typedef struct dro__graph {
     dro__net_loss loss;
     float smoothing, gamma;
     dro__precision precision;
+    bool deterministic;  /* nothing may depend on what is measured or on who else is there */
     const float *adjust; /* (outputs) what the logit-adjusted loss adds to the logits, or NULL */
 } dro__graph;
 

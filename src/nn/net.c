@@ -27,6 +27,9 @@ const dro__param dro__params_net[] = {
     {{"precision", DRO_PARAM_CHOICE, "tf32", 0, 0, "tf32|fp32|bf16",
       "how a GPU multiplies; weights and sums are float in all of them"},
      FIELD(precision)},
+    {{"deterministic", DRO_PARAM_CHOICE, "no", 0, 0, "no|yes",
+      "on a GPU: the same bits in every run, at some cost in time"},
+     FIELD(deterministic)},
     {{0}, 0},
 };
 
@@ -236,6 +239,7 @@ static dro_status settle_loss(dro_net *net)
     g->smoothing = (float)net->set.smoothing;
     g->gamma = (float)net->set.gamma;
     g->precision = (dro__precision)net->set.precision;
+    g->deterministic = net->set.deterministic;
     if (g->heads[1] == g->heads[0])
         return dro__fail(net->ctx, DRO_ERR_ARGUMENT, "the auxiliary head is the output itself");
     if (g->heads[1] >= 0 && (size_t)g->nodes[g->heads[1]].channels != outputs)

@@ -318,7 +318,7 @@ dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, co
         return DRO_OK;
     if (exact || shape->kind != DRO__DNN_WEIGHT)
         count = keep_plain(list, count);
-    if (exact || operations(shape) < LARGE)
+    if (exact || net->graph->deterministic || operations(shape) < LARGE)
         count = keep_first(list, count);
     if (net->plan_count == net->plan_room) {
         int room = net->plan_room ? 2 * net->plan_room : 64;

@@ -32,7 +32,7 @@ dro__conv3 dro__conv3_of(const dro__cuda_network *net, const dro__gprogram *p, c
     const dro__gtail *tail = &p->tails[out->tail];
     dro__conv3 c = {.parts = net->parts,
                     .bf16 = net->bf16,
-                    .share = dro__networks_alive() > 1 ? 2 : 1,
+                    .share = !net->graph->deterministic && dro__networks_alive() > 1 ? 2 : 1,
                     .in = in->stored,
                     .real_in = in->extent.channels,
                     .out = out->extent.channels,
