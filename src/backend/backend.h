@@ -54,6 +54,9 @@ typedef struct dro__backend {
 
     void *(*alloc)(size_t count, size_t size); /* zeroed; NULL when there is none */
     void (*free)(void *memory);
+    /* (optional) Host memory that the backend copies from at full speed and without the host. */
+    void *(*host_alloc)(size_t bytes);
+    void (*host_free)(void *memory);
     void (*copy_in)(void *to, const void *host_from, size_t bytes);
     void (*copy_out)(void *host_to, const void *from, size_t bytes);
 

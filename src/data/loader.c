@@ -4,6 +4,7 @@
  * head + ahead. The ring has three slots more, so a delivered batch is still whole when two more have
  * been drawn. A request elsewhere waits for the readers to finish and sends them there. */
 #include "augment.h"
+#include "backend.h"
 #include "image_files.h"
 
 #include <dro/loader.h>
@@ -276,24 +277,40 @@ dro_status dro_loader_gather(dro_loader *l, const int64_t *ids, size_t count, dr
 
 /* ---- life ---- */
 
+static float *make_pixels(const dro_loader *l, size_t count)
+{
+    const dro__backend *be = l->data->ctx->backend;
+    return be->host_alloc ? be->host_alloc(count * sizeof(float))
+                          : dro__alloc(count, sizeof(float));
+}
+
+static void free_pixels(const dro_loader *l, float *pixels)
+{
+    const dro__backend *be = l->data->ctx->backend;
+    if (be->host_alloc)
+        be->host_free(pixels);
+    else
+        dro__free(pixels);
+}
+
 static bool make_slot(const dro_loader *l, slot *s)
 {
     size_t batch = l->options.batch;
     s->ids = dro__alloc(batch, sizeof *s->ids);
     s->labels = dro__alloc(batch, sizeof *s->labels);
     s->groups = dro__alloc(batch, sizeof *s->groups);
-    s->pixels = l->image ? dro__alloc(batch * l->image, sizeof *s->pixels) : NULL;
+    s->pixels = l->image ? make_pixels(l, batch * l->image) : NULL;
     s->cuts = l->options.cuts ? dro__alloc(batch, sizeof *s->cuts) : NULL;
     return s->ids && s->labels && s->groups && (s->pixels || !l->image) &&
            (s->cuts || !l->options.cuts);
 }
 
-static void free_slot(slot *s)
+static void free_slot(const dro_loader *l, slot *s)
 {
     dro__free(s->ids);
     dro__free(s->labels);
     dro__free(s->groups);
-    dro__free(s->pixels);
+    free_pixels(l, s->pixels);
     dro__free(s->cuts);
 }
 
@@ -376,9 +393,9 @@ void dro_loader_destroy(dro_loader *l)
     for (int k = 0; k < l->running; k++)
         pthread_join(l->threads[k], NULL);
     for (size_t k = 0; l->slots && k < l->slot_count; k++)
-        free_slot(&l->slots[k]);
+        free_slot(l, &l->slots[k]);
     for (int k = 0; k < GATHER_SLOTS; k++)
-        free_slot(&l->gathered[k]);
+        free_slot(l, &l->gathered[k]);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->done);
