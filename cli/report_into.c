@@ -175,7 +175,7 @@ static int place(const char *where, const char *table)
 
 int cli_report_into(dro_report *report, const char *where, const char *words)
 {
-    const char *parts[COLUMNS];
+    static const char *parts[COLUMNS]; /* the texts live as long as the program */
     column columns[COLUMNS];
     char *table = NULL;
     size_t size = 0;
