@@ -5,6 +5,8 @@
 
 #include <dnnl.h>
 #include <omp.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 
 enum { COUNTS = 8, ARGS = 4, WAYS = 3 }; /* chunk sizes kept; arguments; forward, data, weights */
@@ -100,11 +102,17 @@ dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **out)
     return DRO_OK;
 }
 
+/* oneDNN's product points its stack pointer at a buffer of its own while it runs: a signal handler on the ordinary
+ * stack would then be given the heap to write on. So none is called meanwhile. */
 void dro__onednn_product(bool flip_a, bool flip_b, size_t m, size_t n, size_t k, const float *a,
                          const float *b, float *c, size_t row_a, size_t row_b, size_t row_c)
 {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     dnnl_sgemm(flip_a ? 'T' : 'N', flip_b ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k,
                1, a, (dnnl_dim_t)row_a, b, (dnnl_dim_t)row_b, 0, c, (dnnl_dim_t)row_c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* ---- a convolution's primitives ---- */
