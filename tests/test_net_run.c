@@ -78,8 +78,8 @@ static void check_losses(dro_context *ctx)
                -log(e[1] / sum), 1e-6);
     check_near("smoothing", loss_of(ctx, "cross-entropy", "smoothing", "0.3", 0, NULL),
                -0.7 * log(e[0] / sum) - 0.1 * log(e[0] * e[1] * e[2] / (sum * sum * sum)), 1e-6);
-    check_near("focal", loss_of(ctx, "focal", "gamma", "2", 2, NULL), -(1 - p) * (1 - p) * log(p),
-               1e-6);
+    check_near("focal", loss_of(ctx, "focal", "focal_gamma", "2", 2, NULL),
+               -(1 - p) * (1 - p) * log(p), 1e-6);
     check_near("logit-adjusted", loss_of(ctx, "logit-adjusted", NULL, NULL, 2, NULL),
                -log(0.1 * e[2] / tilted), 1e-6);
     check_near("squared", loss_of(ctx, "squared", NULL, NULL, 0, NULL), (4 + 0.25) / 2, 1e-6);

@@ -79,7 +79,7 @@ static void test_storm(void **state)
     for (size_t i = 0; i < 2 * BATCH; i++)
         labels[i] = (int32_t)(i % 5);
     static const char *const models[] = {"mlp:64,32", "glyphnet", "resnet20", "resnet18"};
-    static const int steps[] = {400, 150, 15, 3};
+    static const int steps[] = {400, 150, 15, 2};
     for (int m = 0; m < 4; m++)
         for (int threads = 1; threads <= 2; threads++) {
             caught = 0;

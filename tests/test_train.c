@@ -311,8 +311,8 @@ static void test_predictor(void **state)
 static void test_predictor_loss(void **state)
 {
     (void)state;
-    static const char *const losses[] = {"loss=focal gamma=3.5", "loss=logit-adjusted tau=0.7",
-                                         "smoothing=0.1"};
+    static const char *const losses[] = {"loss=focal focal_gamma=3.5",
+                                         "loss=logit-adjusted tau=0.7", "smoothing=0.1"};
     char path[320], settings[128];
     dro_predictor *p;
     const dro_metrics *m;
@@ -403,14 +403,58 @@ static void test_progressive(void **state)
     dro_train_destroy(t);
 }
 
+/* A name means one thing: a setting goes to the run, to the network or to the optimiser by its name alone. */
+static void test_names_are_unique(void **state)
+{
+    (void)state;
+    dro_param a, b;
+    for (int o = 0; dro_optimizer_name(o); o++)
+        for (int i = 0; dro_optimizer_param(dro_optimizer_name(o), i, &a) == DRO_OK; i++) {
+            for (int k = 0; dro_net_param(k, &b) == DRO_OK; k++)
+                assert_string_not_equal(a.name, b.name);
+        }
+    for (int i = 0; dro_train_param(i, &a) == DRO_OK; i++)
+        for (int k = 0; dro_net_param(k, &b) == DRO_OK; k++)
+            assert_string_not_equal(a.name, b.name);
+}
+
+/* Every optimiser's run goes on from where it was stopped. */
+static bool stop_at_once(void *user, const dro_train_progress *p)
+{
+    (void)user;
+    return p->step >= 3;
+}
+
+static void test_every_optimizer_resumes(void **state)
+{
+    (void)state;
+    char folder[300];
+    for (int o = 0; dro_optimizer_name(o); o++) {
+        dro_train *run;
+        dro_train_watch watch = {.step = stop_at_once};
+        clear("every");
+        snprintf(folder, sizeof folder, "%s/every", dir);
+        OK(ctx, dro_train_create(ctx, &run));
+        set_all(run,
+                "data=synth:glyphs,n=80,test=20,size=12,classes=3 model=linear batch=10 epochs=1");
+        OK(ctx, dro_train_set(run, "optimizer", dro_optimizer_name(o)));
+        OK(ctx, dro_train_set(run, "eta", "0.001"));
+        OK(ctx, dro_train_run(run, folder, false, &watch));
+        OK(ctx, dro_train_run(run, folder, true, NULL));
+        assert_int_equal(dro_train_ended(run), DRO_TRAIN_DONE);
+        dro_train_destroy(run);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_metrics_three),  cmocka_unit_test(test_metrics_groups),
-    cmocka_unit_test(test_metrics_absent), cmocka_unit_test(test_resume_sgd),
-    cmocka_unit_test(test_resume_all),     cmocka_unit_test(test_resume_refuses),
-    cmocka_unit_test(test_divergence),     cmocka_unit_test(test_patience_and_time),
-    cmocka_unit_test(test_predictor),      cmocka_unit_test(test_progressive),
-    cmocka_unit_test(test_resume_recover), cmocka_unit_test(test_events_gone),
-    cmocka_unit_test(test_resume_frozen),  cmocka_unit_test(test_predictor_loss),
+    cmocka_unit_test(test_names_are_unique), cmocka_unit_test(test_every_optimizer_resumes),
+    cmocka_unit_test(test_metrics_three),    cmocka_unit_test(test_metrics_groups),
+    cmocka_unit_test(test_metrics_absent),   cmocka_unit_test(test_resume_sgd),
+    cmocka_unit_test(test_resume_all),       cmocka_unit_test(test_resume_refuses),
+    cmocka_unit_test(test_divergence),       cmocka_unit_test(test_patience_and_time),
+    cmocka_unit_test(test_predictor),        cmocka_unit_test(test_progressive),
+    cmocka_unit_test(test_resume_recover),   cmocka_unit_test(test_events_gone),
+    cmocka_unit_test(test_resume_frozen),    cmocka_unit_test(test_predictor_loss),
 };
 
 int main(int argc, char **argv)

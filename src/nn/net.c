@@ -20,7 +20,7 @@ const dro__param dro__params_net[] = {
     {{"smoothing", DRO_PARAM_REAL, "0", 0, 1, NULL,
       "label smoothing of cross-entropy and logit-adjusted"},
      FIELD(smoothing)},
-    {{"gamma", DRO_PARAM_REAL, "2", 0, 100, NULL, "focal: the power of 1 - p"}, FIELD(gamma)},
+    {{"focal_gamma", DRO_PARAM_REAL, "2", 0, 100, NULL, "focal: the power of 1 - p"}, FIELD(gamma)},
     {{"tau", DRO_PARAM_REAL, "1", 0, 100, NULL,
       "logit-adjusted: how many times log(prior) is added to the logits"},
      FIELD(tau)},

@@ -115,7 +115,7 @@ typedef struct dro__task {
 
 /* What a weights file says about itself. */
 typedef struct dro__weights_about {
-    char model[DRO__TEXT_MAX], loss[64], loss_settings[128]; /* "gamma=2 tau=1" */
+    char model[DRO__TEXT_MAX], loss[64], loss_settings[128]; /* "focal_gamma=2 tau=1" */
     double *prior; /* (classes) of the logit-adjusted loss, or NULL */
     dro_model_shape shape;
     bool sparse, regression, has_normal;

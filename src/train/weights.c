@@ -1,7 +1,7 @@
 /* Weights files that know their model: what is needed to use them is in the file's metadata.
  *
  *   dro.model, dro.shape "3,32,32,10", dro.classes (a JSON list), dro.scale and dro.shift (of pixels),
- *   dro.loss, dro.loss_settings "smoothing=0,gamma=2,tau=1", dro.prior (a JSON list, with the logit-adjusted loss),
+ *   dro.loss, dro.loss_settings "smoothing=0,focal_gamma=2,tau=1", dro.prior (a JSON list, with the logit-adjusted loss),
  *   dro.encoding: how cells of a table became features (src/data/csv_keep.c),
  *   dro.kind: "network", or "rows" for the linear model on sparse rows, whose tensor is fc.weight (features) */
 #include "report_buffer.h"
@@ -39,9 +39,9 @@ static void loss_name(const dro__task *t, char *text, size_t size)
         snprintf(text, size, "%s", t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic");
 }
 
-static const char *const loss_settings[] = {"smoothing", "gamma", "tau"};
+static const char *const loss_settings[] = {"smoothing", "focal_gamma", "tau"};
 
-/* "smoothing=0,gamma=2,tau=1" */
+/* "smoothing=0,focal_gamma=2,tau=1" */
 static void loss_settings_text(const dro__task *t, char *text, size_t size)
 {
     const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};

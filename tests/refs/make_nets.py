@@ -194,11 +194,11 @@ def loss(kind, value, z, labels):
 CASES = [
     ("resnet20", "cross-entropy", "-", 0, "-", (4,)),
     ("resnet20", "cross-entropy", "smoothing", 0.1, "-", (4, 3)),
-    ("resnet20", "focal", "gamma", 2, "layer3.2.*,linear.*", (4, 3)),
+    ("resnet20", "focal", "focal_gamma", 2, "layer3.2.*,linear.*", (4, 3)),
     ("branches", "cross-entropy", "-", 0, "-", (4,)),
     ("branches", "cross-entropy", "-", 0, "-", (4, 3)),
     ("branches", "cross-entropy", "smoothing", 0.1, "-", (4, 3)),
-    ("branches", "focal", "gamma", 1.5, "-", (4, 3)),
+    ("branches", "focal", "focal_gamma", 1.5, "-", (4, 3)),
     ("branches", "logit-adjusted", "tau", 1.25, "-", (4, 3)),
     ("branches", "squared", "-", 0, "-", (4, 3)),
     ("branches", "logistic", "-", 0, "-", (4, 3)),
