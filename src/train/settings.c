@@ -174,10 +174,10 @@ static const choice for_nets[] = {
  * because a long memory cost accuracy (CIFAR-10, 120 epochs: docs/results.md); a guard that a small lambda needs at
  * eta 1 and a gentle one does not notice. */
 static const choice for_images[] = {
-    {"recover", "eta", "1"},   {"cover", "eta", "1"},          {"recover", "lambda", "20"},
-    {"cover", "lambda", "20"}, {"recover", "a_rule", "fixed"}, {"cover", "a_rule", "fixed"},
+    {NULL, "lambda", "20"},    {NULL, "weight_decay", "5e-4"}, {"recover", "eta", "1"},
+    {"cover", "eta", "1"},     {"recover", "a_rule", "fixed"}, {"cover", "a_rule", "fixed"},
     {"recover", "a", "0.9"},   {"cover", "a", "0.9"},          {"recover", "guard", "0.5"},
-    {"cover", "guard", "0.5"}, {NULL, "weight_decay", "5e-4"},
+    {"cover", "guard", "0.5"},
 };
 
 double dro__default_of(const dro_train *t, const char *optimizer, const char *name)
@@ -192,8 +192,8 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
             dro__number_double(p.fallback, &value);
     for (int l = 0; l < 2; l++)
         for (size_t k = 0; k < counts[l]; k++)
-            if (strcmp(lists[l][k].name, name) == 0 && lists[l][k].optimizer &&
-                strcmp(lists[l][k].optimizer, optimizer) == 0)
+            if (strcmp(lists[l][k].name, name) == 0 &&
+                (!lists[l][k].optimizer || strcmp(lists[l][k].optimizer, optimizer) == 0))
                 dro__number_double(lists[l][k].value, &value);
     return value;
 }
