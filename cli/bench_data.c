@@ -150,7 +150,6 @@ static void report_text(const cli_args *args, const dro_data *data, const outcom
         printf("bare      %.0f examples/s decoded and resized on one thread; batches reach %.0f %% "
                "of it per thread\n",
                o->bare, 100 * f->speed / (o->bare * o->threads));
-    printf("%s\n", cli_cpu());
 }
 
 static int report(const cli_args *args, const dro_data *data, const dro_data_info *info,
@@ -186,6 +185,8 @@ static int run(const cli_args *args)
     o.batch = (size_t)cli_integer(args, "batch");
     if (!status && (int64_t)o.batch > info.examples[DRO_TRAIN])
         o.batch = (size_t)info.examples[DRO_TRAIN];
+    if (!status)
+        cli_begin(args);
     if (images)
         status = drive(data, &info, args, &o);
     else

@@ -253,6 +253,8 @@ static int run(const cli_args *args)
     b->features = (size_t)cli_integer(args, "features");
     b->sklearn[0] = b->sklearn[1] = NAN;
     int half = (int)(cli_integer(args, "repeats") + 1) / 2;
+    if (b->ctx)
+        cli_begin(args);
     cli_progress("making %zu rows", b->rows);
     int status = b->ctx ? prepare(b) : 1;
     if (status == 0)

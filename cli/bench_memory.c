@@ -346,6 +346,7 @@ static int run(const cli_args *args)
     p.results = calloc((size_t)(p.count * p.sizes), sizeof *p.results);
     if (!p.results)
         return cli_fail("bench memory: no memory for the results");
+    cli_begin(args);
     p.idle_mib = measure_apart(args, NULL, 0).peak_mib;
     for (int i = 0; i < p.count * p.sizes; i++) {
         const char *name = p.names[i / p.sizes];

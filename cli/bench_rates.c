@@ -396,6 +396,7 @@ static int run(const cli_args *args)
     if (!problem || !results)
         return cli_fail("no memory for the problems");
     json_t *rows = json_array();
+    cli_begin(args);
     for (int kind = RATES_PL; kind <= RATES_NONCONVEX; kind++) {
         plan p = {.problem = problem,
                   .samples = cli_real(args, "samples"),

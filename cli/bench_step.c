@@ -187,7 +187,6 @@ static int report(const cli_args *args, subject *s, double *ms, int count, doubl
         printf("%.0f %% of the %.0f GFLOP/s that this machine does at its best, ", 100 * share,
                peak * 1e-9);
     printf("%.0f MiB at most\n", peak_mib);
-    printf("%s\n", cli_cpu());
     return 0;
 }
 
@@ -236,6 +235,8 @@ static int run(const cli_args *args)
         return wrong;
     }
     dro_status status = prepare(&s, args, &shape);
+    if (status == DRO_OK)
+        cli_begin(args);
     if (status == DRO_OK && !cli_json(args))
         printf("%s, %s, batch %lld, backend %s, %d threads\n", cli_text(args, "model"),
                cli_text(args, "optimizer"), cli_integer(args, "batch"), dro_context_backend(s.ctx),

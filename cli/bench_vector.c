@@ -46,6 +46,7 @@ static int run(const cli_args *args)
     dro_context *ctx = cli_context(args);
     if (!ctx)
         return 1;
+    cli_begin(args);
     cli_progress("measuring vector operations ...");
     dro_status status =
         dro_bench_vector(ctx, (size_t)cli_integer(args, "length"), (int)cli_integer(args, "rounds"),

@@ -91,6 +91,14 @@ json_t *cli_text_json(const char *text)
     return made ? made : json_string("(not UTF-8)");
 }
 
+void cli_begin(const cli_args *args)
+{
+    if (cli_json(args))
+        return;
+    printf("%s on %s\n", cli_name(args), cli_cpu());
+    fflush(stdout);
+}
+
 int cli_emit(json_t *document)
 {
     if (!document)
