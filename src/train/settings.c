@@ -165,9 +165,8 @@ typedef struct choice {
 /* For networks: as in the experiments, with warm-up and a step / 10 at one half and three quarters. RECOVER
  * has no momentum: its eta is ten times that of SGD with momentum 0.9. */
 static const choice for_nets[] = {
-    {NULL, "eta_schedule", "step"}, {NULL, "stages", "0.5,0.75"}, {NULL, "warmup", "0.04"},
-    {"sgd", "eta", "0.1"},          {"absgd", "eta", "0.1"},      {"recover", "eta", "0.5"},
-    {"cover", "eta", "0.5"},
+    {NULL, "eta_schedule", "step"}, {NULL, "stages", "0.5,0.75"}, {"sgd", "eta", "0.1"},
+    {"absgd", "eta", "0.1"},        {"recover", "eta", "0.5"},    {"cover", "eta", "0.5"},
 };
 
 /* For images, besides: a gentle lambda, because single hard images are often the unlearnable ones; a close to 1,
@@ -221,11 +220,22 @@ static dro_status set_defaults(dro_train *t, const choice *list, size_t count)
     return DRO_OK;
 }
 
+/* A hundred steps, but at least a 25th and at most a quarter of them all; a stream has no end. */
+static dro_status set_warmup(dro_train *t)
+{
+    char text[40];
+    double share = t->steps ? fmin(fmax(100 / (double)t->steps, 0.04), 0.25) : 0;
+    snprintf(text, sizeof text, "%.6f", share);
+    return t->steps ? set_default(t, "warmup", text) : DRO_OK;
+}
+
 dro_status dro__make_optimizer(dro_train *t)
 {
     dro_optimizer_destroy(t->opt);
     t->opt = NULL;
     DRO_TRY(dro_optimizer_create(t->ctx, t->set.optimizer, &t->task.problem, &t->opt));
+    if (t->task.net)
+        DRO_TRY(set_warmup(t));
     if (t->task.net)
         DRO_TRY(set_defaults(t, for_nets, sizeof for_nets / sizeof for_nets[0]));
     if (t->task.images)
