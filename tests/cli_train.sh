@@ -121,13 +121,36 @@ cmp stream/weights.safetensors stream2/weights.safetensors || fail "a pipe and a
 run 0 train --resume --out stream2 --json
 run 0 eval --weights stream/weights.safetensors --data libsvm:rows
 has "AUROC"
+rows() { # the folder's result has so many, learned from and predicted
+    grep -q "^  \"examples\": $2,\$" "$1/result.json" || fail "$what: not all $2 rows were learned from"
+    grep -q "^    \"examples\": $2,\$" "$1/result.json" || fail "$what: not all $2 rows were predicted"
+}
+for n in 7 50 123; do # the last batch is as long as there are rows
+    head -n $n rows | "$dro" train --data libsvm:-,features=2 --progressive --batch 50 --out "last$n" >out 2>err ||
+        fail "dro train --progressive, $n rows"
+    what="dro train --progressive, $n rows"
+    silent err
+    rows "last$n" $n
+    ! grep -q nan out || fail "$what: nan"
+done
+awk 'BEGIN { print "x,y,kind"; for (i = 0; i < 333; i++) { x = sin(i * i); print x "," (i % 2 ? "a" : "b") "," (x > 0.3 ? "yes" : "no") } }' >stream.csv
+"$dro" train --data csv:-,label=kind --progressive --batch 50 --out stream4 <stream.csv >out 2>err ||
+    fail "dro train --progressive, csv:-"
+what="dro train --progressive, csv:-"
+silent err
+has "yes"
+rows stream4 333
+run 0 train --data csv:stream.csv,label=3 --progressive --batch 50 --out stream5 --json
+cmp stream4/weights.safetensors stream5/weights.safetensors || fail "$what: a pipe and a file differ"
+run 0 eval --weights stream4/weights.safetensors --data csv:stream.csv,label=kind
+has "AUROC"
 yes '+1 1:0.5' | "$dro" train --data libsvm:-,features=2 --progressive --max-time 1s --threads 1 --out endless >out 2>err ||
     fail "a stream with --max-time: not status 0"
 what="dro train --progressive --max-time"
 has "stopped: the time of --max-time is over"
 grep -q '"ended": "time"' endless/result.json || fail "$what: result.json does not say so"
 mkfifo pipe
-{ cat rows; exec sleep 20; } >pipe &
+{ cat rows; printf '+1 1:0.25 2:1\n-1 1:'; exec sleep 20; } >pipe & # ends within a line
 feeder=$!
 "$dro" train --data libsvm:-,features=2 --progressive --batch 50 --out stream3 <pipe >out 2>err &
 pid=$!
@@ -136,7 +159,8 @@ sleep 0.3
 kill -TERM $pid
 wait $pid || fail "a stream that is stopped by SIGTERM: not status 0"
 kill $feeder 2>/dev/null
-grep -q '"examples": 900' stream3/result.json || fail "a stream that is stopped by SIGTERM: rows were lost"
+what="a stream that is stopped by SIGTERM"
+rows stream3 901
 
 # ---- errors ----
 printf 'age,place\n1,here\n' >rows.csv

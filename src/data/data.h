@@ -11,6 +11,7 @@
 #include "base.h"
 
 #include <dro/data.h>
+#include <dro/stream.h>
 
 /* ---- growing arrays ---- */
 
@@ -101,6 +102,11 @@ dro_status dro__holdout(dro_data *data);
 /* dro_data_open for a model: given is the `encoding` of its training data, or NULL. Formats without one do not
  * look at it. */
 dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data);
+
+/* dro_stream_open for a model: in the order of the input unless the SPEC has shuffle=, and with `encoding`. */
+dro_status dro__stream_for_model(dro_context *ctx, const char *spec, dro_stream **stream);
+/* The stream's SPEC, format, features and encoding; it holds no examples. */
+const dro_data *dro__stream_data(const dro_stream *stream);
 
 /* One more bad image, described by `text`. True when skip_bad still tolerates it. */
 bool dro__tolerate(dro_data *data, const char *text);

@@ -18,6 +18,8 @@ typedef struct dro__rows_class {
     dro_status (*next)(dro__rows *rows, bool *got);
     void (*close)(dro__rows *rows); /* frees state; called after a failed open too */
     uint64_t (*memory)(const dro__rows *rows);
+    /* (optional) Right after open: how the features are made, into data.encoding. */
+    dro_status (*keep)(dro__rows *rows);
 } dro__rows_class;
 
 struct dro__rows {

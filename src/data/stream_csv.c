@@ -279,6 +279,12 @@ static void close_rows(dro__rows *r)
     dro__free(s);
 }
 
+static dro_status keep(dro__rows *r)
+{
+    const source *s = r->state;
+    return dro__csv_keep(&s->learned, &s->form, &s->columns, false, &r->data.encoding);
+}
+
 static uint64_t memory_of(const dro__rows *r)
 {
     const source *s = r->state;
@@ -298,4 +304,5 @@ const dro__rows_class dro__rows_csv = {
     .open = open_rows,
     .next = next_row,
     .close = close_rows,
-    .memory = memory_of};
+    .memory = memory_of,
+    .keep = keep};
