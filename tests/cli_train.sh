@@ -150,17 +150,29 @@ what="dro train --progressive --max-time"
 has "stopped: the time of --max-time is over"
 grep -q '"ended": "time"' endless/result.json || fail "$what: result.json does not say so"
 mkfifo pipe
-{ cat rows; printf '+1 1:0.25 2:1\n-1 1:'; exec sleep 20; } >pipe & # ends within a line
-feeder=$!
-"$dro" train --data libsvm:-,features=2 --progressive --batch 50 --out stream3 <pipe >out 2>err &
-pid=$!
-while [ ! -s stream3/last.ckpt ]; do sleep 0.05; done
-sleep 0.3
-kill -TERM $pid
-wait $pid || fail "a stream that is stopped by SIGTERM: not status 0"
-kill $feeder 2>/dev/null
-what="a stream that is stopped by SIGTERM"
-rows stream3 901
+awk -F, '{ print $3 "," $2 "," $1 }' stream.csv >turned.csv
+cut_off() { # SPEC FILE ROWS MORE: a pipe that is silent after FILE and MORE, which ends within a line
+    rm -rf stream3
+    what="a stream that is stopped by SIGTERM, $1"
+    { cat "$2"; printf "$4"; exec sleep 20; } >pipe &
+    feeder=$!
+    "$dro" train --data "$1" --progressive --batch 50 --out stream3 <pipe >out 2>err &
+    pid=$!
+    while [ ! -s stream3/last.ckpt ]; do sleep 0.05; done
+    sleep 0.3
+    kill -TERM $pid
+    wait $pid || fail "$what: not status 0"
+    kill $feeder 2>/dev/null
+    rows stream3 "$3"
+}
+cut_off libsvm:-,features=2 rows 901 '+1 1:0.25 2:1\n-1 1:0.2'
+cut_off libsvm:-,features=2 rows 901 '+1 1:0.25 2:1\n-1 1:'
+cut_off libsvm:-,features=2,shuffle=20 rows 901 '+1 1:0.25 2:1\n-1 1:0.2'
+cut_off csv:-,label=kind,learn=100 turned.csv 334 'yes,a,0.25\nno,b,0.2'
+printf '+1 1:0.25 2:1\n-1 1:0.2' | "$dro" train --data libsvm:-,features=2 --progressive --out stream6 >out 2>err ||
+    fail "dro train --progressive, no newline at the end"
+what="dro train --progressive, no newline at the end"
+rows stream6 2
 
 # ---- errors ----
 printf 'age,place\n1,here\n' >rows.csv

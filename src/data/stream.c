@@ -41,6 +41,7 @@ struct dro_stream {
     size_t made, held, slot_room, limit;
     uint64_t blocks; /* bytes */
     uint64_t seed, seen, drawn;
+    uint64_t unfinished; /* the number of the row whose line lacks its newline, from 1 on; or 0 */
 
     batch ring[RING];
     unsigned turn;
@@ -110,6 +111,7 @@ static dro_status fill(dro_stream *s)
         to->count = (uint32_t)count;
         to->y = s->from.row.targets[0];
         to->position = (int64_t)s->seen++;
+        s->unfinished = s->from.unfinished ? s->seen : 0;
         s->held++;
     }
     return DRO_OK;
@@ -307,6 +309,11 @@ void dro_stream_close(dro_stream *s)
 const dro_data *dro__stream_data(const dro_stream *s)
 {
     return &s->from.data;
+}
+
+bool dro__stream_unfinished(const dro_stream *s, int64_t position)
+{
+    return s->unfinished == (uint64_t)position + 1;
 }
 
 size_t dro_stream_features(const dro_stream *s)

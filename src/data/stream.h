@@ -28,8 +28,9 @@ struct dro__rows {
     dro__input *input;
     const char *name; /* of the input, for errors */
     dro__table row;
-    int64_t lines;  /* read so far */
-    size_t longest; /* line */
+    int64_t lines;   /* read so far */
+    size_t longest;  /* line */
+    bool unfinished; /* `row` is of a last line that lacks its newline */
     void *state;
     const char *const *classes; /* (class_count) names, or NULL */
     int32_t class_count;

@@ -257,6 +257,8 @@ static dro_status next_row(dro__rows *r, bool *got)
     DRO_TRY(dro__csv_encode_row(csv, &s->form.missing, &s->columns, row, &s->cell, NULL, &r->row,
                                 &count));
     s->sent += csv == &s->learned;
+    bool last = csv == &s->row ? s->lines.line == s->lines.end : s->sent == csv->rows;
+    r->unfinished = last && dro__input_unfinished(r->input);
     r->row.starts[1] = (int64_t)count;
     r->row.n = 1;
     return DRO_OK;

@@ -61,11 +61,10 @@ static dro_status keep_row(dro_train *t, kept *k, const dro_rows *row)
     return DRO_OK;
 }
 
-/* Standard input is ended by whoever asked to stop, perhaps within a line. */
-static bool is_end(const dro_train *t, dro_status status)
+/* Standard input is ended by whoever asked to stop, perhaps within a line: that one is not taken. */
+static bool was_stopped(const dro_train *t)
 {
-    return status == DRO_ERR_END ||
-           (status == DRO_ERR_DATA && t->stream->is_stdin && dro__tell(t, NULL));
+    return t->stream->is_stdin && dro__tell(t, NULL);
 }
 
 /* Up to s->batch rows: fewer at the end of the input. One at a time, so that none of those is lost. */
@@ -77,9 +76,11 @@ static dro_status read_rows(dro_train *t, kept *k)
     k->count = k->entries = 0;
     while (k->count < s->batch) {
         dro_status status = dro_stream_next(s->stream, 1, &row);
-        if (is_end(t, status))
+        if (status == DRO_ERR_END || (status == DRO_ERR_DATA && was_stopped(t)))
             return k->count ? DRO_OK : DRO_ERR_END;
         DRO_TRY(status);
+        if (dro__stream_unfinished(s->stream, row.positions[0]) && was_stopped(t))
+            continue;
         DRO_TRY(keep_row(t, k, &row));
     }
     return DRO_OK;
