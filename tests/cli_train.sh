@@ -121,22 +121,58 @@ cmp stream/weights.safetensors stream2/weights.safetensors || fail "a pipe and a
 run 0 train --resume --out stream2 --json
 run 0 eval --weights stream/weights.safetensors --data libsvm:rows
 has "AUROC"
+rows() { # the folder's result has so many, learned from and predicted
+    grep -q "^  \"examples\": $2,\$" "$1/result.json" || fail "$what: not all $2 rows were learned from"
+    grep -q "^    \"examples\": $2,\$" "$1/result.json" || fail "$what: not all $2 rows were predicted"
+}
+for n in 7 50 123; do # the last batch is as long as there are rows
+    head -n $n rows | "$dro" train --data libsvm:-,features=2 --progressive --batch 50 --out "last$n" >out 2>err ||
+        fail "dro train --progressive, $n rows"
+    what="dro train --progressive, $n rows"
+    silent err
+    rows "last$n" $n
+    ! grep -q nan out || fail "$what: nan"
+done
+awk 'BEGIN { print "x,y,kind"; for (i = 0; i < 333; i++) { x = sin(i * i); print x "," (i % 2 ? "a" : "b") "," (x > 0.3 ? "yes" : "no") } }' >stream.csv
+"$dro" train --data csv:-,label=kind --progressive --batch 50 --out stream4 <stream.csv >out 2>err ||
+    fail "dro train --progressive, csv:-"
+what="dro train --progressive, csv:-"
+silent err
+has "yes"
+rows stream4 333
+run 0 train --data csv:stream.csv,label=3 --progressive --batch 50 --out stream5 --json
+cmp stream4/weights.safetensors stream5/weights.safetensors || fail "$what: a pipe and a file differ"
+run 0 eval --weights stream4/weights.safetensors --data csv:stream.csv,label=kind
+has "AUROC"
 yes '+1 1:0.5' | "$dro" train --data libsvm:-,features=2 --progressive --max-time 1s --threads 1 --out endless >out 2>err ||
     fail "a stream with --max-time: not status 0"
 what="dro train --progressive --max-time"
 has "stopped: the time of --max-time is over"
 grep -q '"ended": "time"' endless/result.json || fail "$what: result.json does not say so"
 mkfifo pipe
-{ cat rows; exec sleep 20; } >pipe &
-feeder=$!
-"$dro" train --data libsvm:-,features=2 --progressive --batch 50 --out stream3 <pipe >out 2>err &
-pid=$!
-while [ ! -s stream3/last.ckpt ]; do sleep 0.05; done
-sleep 0.3
-kill -TERM $pid
-wait $pid || fail "a stream that is stopped by SIGTERM: not status 0"
-kill $feeder 2>/dev/null
-grep -q '"examples": 900' stream3/result.json || fail "a stream that is stopped by SIGTERM: rows were lost"
+awk -F, '{ print $3 "," $2 "," $1 }' stream.csv >turned.csv
+cut_off() { # SPEC FILE ROWS MORE: a pipe that is silent after FILE and MORE, which ends within a line
+    rm -rf stream3
+    what="a stream that is stopped by SIGTERM, $1"
+    { cat "$2"; printf "$4"; exec sleep 20; } >pipe &
+    feeder=$!
+    "$dro" train --data "$1" --progressive --batch 50 --out stream3 <pipe >out 2>err &
+    pid=$!
+    while [ ! -s stream3/last.ckpt ]; do sleep 0.05; done
+    sleep 0.3
+    kill -TERM $pid
+    wait $pid || fail "$what: not status 0"
+    kill $feeder 2>/dev/null
+    rows stream3 "$3"
+}
+cut_off libsvm:-,features=2 rows 901 '+1 1:0.25 2:1\n-1 1:0.2'
+cut_off libsvm:-,features=2 rows 901 '+1 1:0.25 2:1\n-1 1:'
+cut_off libsvm:-,features=2,shuffle=20 rows 901 '+1 1:0.25 2:1\n-1 1:0.2'
+cut_off csv:-,label=kind,learn=100 turned.csv 334 'yes,a,0.25\nno,b,0.2'
+printf '+1 1:0.25 2:1\n-1 1:0.2' | "$dro" train --data libsvm:-,features=2 --progressive --out stream6 >out 2>err ||
+    fail "dro train --progressive, no newline at the end"
+what="dro train --progressive, no newline at the end"
+rows stream6 2
 
 # ---- errors ----
 printf 'age,place\n1,here\n' >rows.csv

@@ -333,76 +333,6 @@ static void test_predictor_loss(void **state)
     }
 }
 
-/* ---- a stream ---- */
-
-/* Rows of two classes; with `gap`, one of them cannot be read. */
-static void write_rows(const char *name, int count, int gap)
-{
-    FILE *f = fopen(in_dir(name), "w");
-    assert_non_null(f);
-    for (int i = 0; i < count; i++) {
-        double x = cos(3.7 * i), y = sin(1.3 * i * i);
-        fprintf(f, "%s 1:%.5f 3:%.5f 5:1\n",
-                i == gap            ? "what"
-                : x + 0.3 * y > 0.2 ? "+1"
-                                    : "-1",
-                x, y);
-    }
-    fclose(f);
-}
-
-static dro_train *make_stream(const char *file, const char *more)
-{
-    dro_train *t;
-    char settings[400];
-    OK(ctx, dro_train_create(ctx, &t));
-    snprintf(settings, sizeof settings,
-             "data=libsvm:%s,features=5 progressive=yes batch=16 report_every=48 %s", in_dir(file),
-             more);
-    set_all(t, settings);
-    return t;
-}
-
-static dro_status run_stream(const char *file, const char *name, bool resume, uint64_t stop)
-{
-    char folder[300];
-    stopper s = {.at = stop};
-    dro_train_watch watch = watch_of(&s);
-    dro_train *t = make_stream(file, "optimizer=recover eta=0.5");
-    snprintf(folder, sizeof folder, "%s/%s", dir, name);
-    dro_status status = dro_train_run(t, folder, resume, &watch);
-    dro_train_destroy(t);
-    return status;
-}
-
-static void test_progressive(void **state)
-{
-    (void)state;
-    size_t size;
-    write_rows("rows", 400, -1);
-    clear("whole");
-    OK(ctx, run_stream("rows", "whole", false, UINT64_MAX));
-    char *metrics = slurp("whole", "metrics.jsonl", &size);
-    assert_non_null(strstr(metrics, "\"window\""));
-    dro__free(metrics);
-    for (uint64_t k = 0; k < 24; k += 3) {
-        clear("parts");
-        OK(ctx, run_stream("rows", "parts", false, k));
-        dro__free(slurp("parts", "result.json", &size));
-        OK(ctx, run_stream("rows", "parts", true, UINT64_MAX));
-        same_file("whole", "parts", "weights.safetensors");
-        same_file("whole", "parts", "metrics.jsonl");
-        same_file("whole", "parts", DRO__EVENTS_NAME);
-    }
-    write_rows("rows", 400, 200);
-    clear("parts");
-    FAILS(ctx, run_stream("rows", "parts", false, UINT64_MAX), DRO_ERR_DATA, "line 201");
-    dro__free(slurp("parts", "last.ckpt", &size));
-    dro_train *t = make_stream("rows", "model=mlp");
-    FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_UNSUPPORTED, "expected linear");
-    dro_train_destroy(t);
-}
-
 /* A name means one thing: a setting goes to the run, to the network or to the optimiser by its name alone. */
 static void test_names_are_unique(void **state)
 {
@@ -452,9 +382,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_metrics_absent),   cmocka_unit_test(test_resume_sgd),
     cmocka_unit_test(test_resume_all),       cmocka_unit_test(test_resume_refuses),
     cmocka_unit_test(test_divergence),       cmocka_unit_test(test_patience_and_time),
-    cmocka_unit_test(test_predictor),        cmocka_unit_test(test_progressive),
-    cmocka_unit_test(test_resume_recover),   cmocka_unit_test(test_events_gone),
-    cmocka_unit_test(test_resume_frozen),    cmocka_unit_test(test_predictor_loss),
+    cmocka_unit_test(test_predictor),        cmocka_unit_test(test_resume_recover),
+    cmocka_unit_test(test_events_gone),      cmocka_unit_test(test_resume_frozen),
+    cmocka_unit_test(test_predictor_loss),
 };
 
 int main(int argc, char **argv)

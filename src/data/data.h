@@ -11,6 +11,7 @@
 #include "base.h"
 
 #include <dro/data.h>
+#include <dro/stream.h>
 
 /* ---- growing arrays ---- */
 
@@ -102,6 +103,13 @@ dro_status dro__holdout(dro_data *data);
  * look at it. */
 dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data);
 
+/* dro_stream_open for a model: in the order of the input unless the SPEC has shuffle=, and with `encoding`. */
+dro_status dro__stream_for_model(dro_context *ctx, const char *spec, dro_stream **stream);
+/* The stream's SPEC, format, features and encoding; it holds no examples. */
+const dro_data *dro__stream_data(const dro_stream *stream);
+/* Whether a row's line is the last and lacks its newline: it may have been cut off. */
+bool dro__stream_unfinished(const dro_stream *stream, int64_t position);
+
 /* One more bad image, described by `text`. True when skip_bad still tolerates it. */
 bool dro__tolerate(dro_data *data, const char *text);
 
@@ -149,6 +157,8 @@ dro_status dro__input_all(dro__input *input, uint64_t limit, char **bytes, size_
  * (added to the last one when it is missing); *begin == *end at the end. The caller may write into the
  * window. A line longer than 64 MiB is refused. */
 dro_status dro__input_lines(dro__input *input, char **begin, char **end);
+/* The last line lacks its newline, and has been given out. */
+bool dro__input_unfinished(const dro__input *input);
 
 /* DIR/NAME as a path that is freed with dro__free; name may be "". */
 dro_status dro__path_join(dro_context *ctx, const char *dir, const char *name, char **path);

@@ -61,6 +61,7 @@ struct dro__input {
 
     char *window; /* lines: [taken, used) is the part that was not handed out */
     size_t room, taken, used;
+    bool unfinished; /* the last line had no newline */
 };
 
 /* ---- the bytes as the file has them ---- */
@@ -454,6 +455,11 @@ static dro_status make_room(dro__input *in)
     return dro__grow(in->ctx, (void **)&in->window, &in->room, in->room * 2, 1);
 }
 
+bool dro__input_unfinished(const dro__input *in)
+{
+    return in->unfinished;
+}
+
 dro_status dro__input_lines(dro__input *in, char **begin_, char **end_)
 {
     size_t got, stop = 0;
@@ -465,7 +471,7 @@ dro_status dro__input_lines(dro__input *in, char **begin_, char **end_)
         size_t old = in->used;
         in->used += got;
         if (got == 0 && in->used > 0)
-            in->window[in->used++] = '\n';
+            in->window[in->used++] = '\n', in->unfinished = true;
         char *last = memrchr(in->window + old, '\n', in->used - old);
         stop = last ? (size_t)(last - in->window) + 1 : 0;
         if (stop == 0 && in->used > LINE_MAX_BYTES)

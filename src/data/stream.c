@@ -41,6 +41,7 @@ struct dro_stream {
     size_t made, held, slot_room, limit;
     uint64_t blocks; /* bytes */
     uint64_t seed, seen, drawn;
+    uint64_t unfinished; /* the number of the row whose line lacks its newline, from 1 on; or 0 */
 
     batch ring[RING];
     unsigned turn;
@@ -110,6 +111,7 @@ static dro_status fill(dro_stream *s)
         to->count = (uint32_t)count;
         to->y = s->from.row.targets[0];
         to->position = (int64_t)s->seen++;
+        s->unfinished = s->from.unfinished ? s->seen : 0;
         s->held++;
     }
     return DRO_OK;
@@ -211,7 +213,7 @@ dro_status dro__rows_choose(const dro__rows *r, const char *name, const char *co
     return DRO_OK;
 }
 
-static dro_status read_options(dro_stream *s)
+static dro_status read_options(dro_stream *s, int64_t usual)
 {
     static const char *const whole[] = {"imratio", "longtail", "holdout", "skip_bad"};
     const dro_data *d = &s->from.data;
@@ -220,14 +222,14 @@ static dro_status read_options(dro_stream *s)
         if (dro__option(d, whole[k]))
             return dro__fail(d->ctx, DRO_ERR_UNSUPPORTED,
                              "%s= needs the whole data set, which a stream never has", whole[k]);
-    DRO_TRY(dro__option_integer(d, "shuffle", SHUFFLE_DEFAULT, 0, SHUFFLE_MAX, &shuffle));
+    DRO_TRY(dro__option_integer(d, "shuffle", usual, 0, SHUFFLE_MAX, &shuffle));
     DRO_TRY(dro__option_integer(d, "seed", 1, 0, INT64_MAX, &seed));
     s->limit = shuffle > 0 ? (size_t)shuffle : 1;
     s->seed = (uint64_t)seed;
     return DRO_OK;
 }
 
-static dro_status open_stream(dro_stream *s, const char *spec)
+static dro_status open_stream(dro_stream *s, const char *spec, int64_t shuffle)
 {
     static const dro__rows_class *const kinds[] = {&dro__rows_libsvm, &dro__rows_csv};
     dro__rows *r = &s->from;
@@ -243,13 +245,14 @@ static dro_status open_stream(dro_stream *s, const char *spec)
     r->data.format = &r->kind->format;
     DRO_TRY(dro__spec_parse(&r->data, spec));
     r->data.kind = DRO_DATA_STREAM;
-    DRO_TRY(read_options(s));
+    DRO_TRY(read_options(s, shuffle));
     DRO_TRY(dro__input_open(r->data.ctx, r->data.spec.path, &r->input));
     r->name = dro__input_name(r->input);
     return r->kind->open(r);
 }
 
-dro_status dro_stream_open(dro_context *ctx, const char *spec, dro_stream **stream)
+static dro_status make_stream(dro_context *ctx, const char *spec, int64_t shuffle,
+                              dro_stream **stream)
 {
     if (!ctx || !stream)
         return DRO_ERR_ARGUMENT;
@@ -261,12 +264,24 @@ dro_status dro_stream_open(dro_context *ctx, const char *spec, dro_stream **stre
     if (!s)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a stream");
     s->from.data.ctx = ctx;
-    dro_status status = open_stream(s, spec);
+    dro_status status = open_stream(s, spec, shuffle);
     if (status != DRO_OK)
         dro_stream_close(s);
     else
         *stream = s;
     return status;
+}
+
+dro_status dro_stream_open(dro_context *ctx, const char *spec, dro_stream **stream)
+{
+    return make_stream(ctx, spec, SHUFFLE_DEFAULT, stream);
+}
+
+dro_status dro__stream_for_model(dro_context *ctx, const char *spec, dro_stream **stream)
+{
+    DRO_TRY(make_stream(ctx, spec, 0, stream));
+    dro__rows *r = &(*stream)->from;
+    return r->kind->keep ? r->kind->keep(r) : DRO_OK;
 }
 
 void dro_stream_close(dro_stream *s)
@@ -281,6 +296,7 @@ void dro_stream_close(dro_stream *s)
         dro__free(b->columns), dro__free(b->values);
     }
     dro__free(s->slots);
+    dro__free(s->from.data.encoding);
     if (s->from.kind)
         s->from.kind->close(&s->from);
     dro__table_free(&s->from.row);
@@ -289,6 +305,16 @@ void dro_stream_close(dro_stream *s)
 }
 
 /* ---- asking ---- */
+
+const dro_data *dro__stream_data(const dro_stream *s)
+{
+    return &s->from.data;
+}
+
+bool dro__stream_unfinished(const dro_stream *s, int64_t position)
+{
+    return s->unfinished == (uint64_t)position + 1;
+}
 
 size_t dro_stream_features(const dro_stream *s)
 {

@@ -18,6 +18,8 @@ typedef struct dro__rows_class {
     dro_status (*next)(dro__rows *rows, bool *got);
     void (*close)(dro__rows *rows); /* frees state; called after a failed open too */
     uint64_t (*memory)(const dro__rows *rows);
+    /* (optional) Right after open: how the features are made, into data.encoding. */
+    dro_status (*keep)(dro__rows *rows);
 } dro__rows_class;
 
 struct dro__rows {
@@ -26,8 +28,9 @@ struct dro__rows {
     dro__input *input;
     const char *name; /* of the input, for errors */
     dro__table row;
-    int64_t lines;  /* read so far */
-    size_t longest; /* line */
+    int64_t lines;   /* read so far */
+    size_t longest;  /* line */
+    bool unfinished; /* `row` is of a last line that lacks its newline */
     void *state;
     const char *const *classes; /* (class_count) names, or NULL */
     int32_t class_count;

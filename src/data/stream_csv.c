@@ -257,6 +257,8 @@ static dro_status next_row(dro__rows *r, bool *got)
     DRO_TRY(dro__csv_encode_row(csv, &s->form.missing, &s->columns, row, &s->cell, NULL, &r->row,
                                 &count));
     s->sent += csv == &s->learned;
+    bool last = csv == &s->row ? s->lines.line == s->lines.end : s->sent == csv->rows;
+    r->unfinished = last && dro__input_unfinished(r->input);
     r->row.starts[1] = (int64_t)count;
     r->row.n = 1;
     return DRO_OK;
@@ -279,6 +281,12 @@ static void close_rows(dro__rows *r)
     dro__free(s);
 }
 
+static dro_status keep(dro__rows *r)
+{
+    const source *s = r->state;
+    return dro__csv_keep(&s->learned, &s->form, &s->columns, false, &r->data.encoding);
+}
+
 static uint64_t memory_of(const dro__rows *r)
 {
     const source *s = r->state;
@@ -298,4 +306,5 @@ const dro__rows_class dro__rows_csv = {
     .open = open_rows,
     .next = next_row,
     .close = close_rows,
-    .memory = memory_of};
+    .memory = memory_of,
+    .keep = keep};

@@ -91,6 +91,7 @@ static dro_status next_row(dro__rows *r, bool *got)
         DRO_TRY(status);
         s->line = next;
     }
+    r->unfinished = s->line == s->end && dro__input_unfinished(r->input);
     return s->sign ? two_classes(r, s, r->row.targets) : DRO_OK;
 }
 

@@ -85,7 +85,9 @@ dro_status dro__draw_again(dro_optimizer *o, uint64_t position, size_t count, dr
     if (!library_draws(o)) {
         dro_status status =
             (o->is_composite ? o->composite.draw : o->problem.draw)(user, position, count, batch);
-        if (status == DRO_OK && batch->count != count)
+        bool stream = o->n == 0 && !o->queue; /* its last batch may have fewer */
+        bool fewer = stream && batch->count > 0 && batch->count < count;
+        if (status == DRO_OK && batch->count != count && !fewer)
             return dro__fail(o->ctx, DRO_ERR_CALLBACK, "draw gave %zu examples instead of %zu",
                              batch->count, count);
         if (status != DRO_OK && status != DRO_ERR_END)
@@ -108,8 +110,18 @@ dro_status dro__draw_next(dro_optimizer *o, size_t count, dro_batch *batch)
         return dro__fail(o->ctx, status, "the stream ended at example %llu",
                          (unsigned long long)o->run.position);
     DRO_TRY(status);
-    o->run.position += count;
-    o->run.examples += count;
+    o->run.position += batch->count;
+    o->run.examples += batch->count;
+    return DRO_OK;
+}
+
+dro_status dro__draw_whole(dro_optimizer *o, size_t count, dro_batch *batch)
+{
+    DRO_TRY(dro__draw_next(o, count, batch));
+    if (batch->count != count)
+        return dro__fail(o->ctx, DRO_ERR_END,
+                         "the stream ended within a big batch, at example %llu",
+                         (unsigned long long)o->run.position);
     return DRO_OK;
 }
 

@@ -195,8 +195,10 @@ static inline dro__settings *dro__settings_of(const dro_optimizer *o)
 
 /* The most examples one draw may ask for; called once in start(). */
 dro_status dro__slots_create(dro_optimizer *o, size_t most);
-/* The next `count` examples; advances run.position and run.examples. */
+/* The next `count` examples, fewer at the end of a stream; advances run.position and run.examples. */
 dro_status dro__draw_next(dro_optimizer *o, size_t count, dro_batch *batch);
+/* All of them, or DRO_ERR_END: a part of a big batch, whose size is known beforehand. */
+dro_status dro__draw_whole(dro_optimizer *o, size_t count, dro_batch *batch);
 /* The same batch again, from its position; counts nothing. */
 dro_status dro__draw_again(dro_optimizer *o, uint64_t position, size_t count, dro_batch *batch);
 dro_status dro__gather(dro_optimizer *o, const int64_t *ids, size_t count, dro_batch *batch);

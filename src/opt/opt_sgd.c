@@ -75,11 +75,11 @@ static dro_status step(dro_optimizer *o)
 {
     const settings *set = o->settings;
     state *s = o->state;
-    size_t b = (size_t)set->common.batch;
     dro_batch batch;
     if (o->queue)
         return queue_step(o);
-    DRO_TRY(dro__draw_next(o, b, &batch));
+    DRO_TRY(dro__draw_next(o, (size_t)set->common.batch, &batch));
+    size_t b = batch.count;
     DRO_TRY(dro__forward(o, o->w, &batch, 1, s->losses));
     double loss = 0;
     for (size_t i = 0; i < b; i++) {

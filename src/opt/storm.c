@@ -314,7 +314,7 @@ dro_status dro__storm_step_big(dro_optimizer *o, dro__storm *s, size_t total, si
     o->ctx->backend->fused(o->ctx->pool, &zero);
     for (size_t size; (size = dro__big_next(o, &left));) {
         dro_batch part;
-        DRO_TRY(dro__draw_next(o, size, &part));
+        DRO_TRY(dro__draw_whole(o, size, &part));
         DRO_TRY(dro__tilt_count(o, &s->tilt, &part));
         DRO_TRY(dro__forward(o, o->w, &part, 1, s->losses));
         dro__tilt_big_chunk(o, &s->tilt, &part, s->losses, (double)total, s->coef);

@@ -130,7 +130,7 @@ dro_status dro__composite_step_big(dro_optimizer *o, dro__storm *s, size_t total
     size_t left = total;
     DRO_TRY(dro__big_size(o, &total));
     for (size_t chunk; (chunk = dro__big_next(o, &left));) {
-        DRO_TRY(dro__draw_next(o, chunk, &part));
+        DRO_TRY(dro__draw_whole(o, chunk, &part));
         DRO_TRY(dro__evaluate(o, o->w, &part, 1, s->g_values, &s->g_new));
         double weight = (double)part.count / (double)total;
         for (size_t j = 0; j < inner; j++)

@@ -18,6 +18,18 @@ struct dro_predictor {
 
 /* ---- opening ---- */
 
+/* The place of a name among the model's, or -1. A stream knows labels by value: +1 is 1. */
+static int32_t find_name(const dro__weights_about *about, const char *name)
+{
+    for (int plus = 0; plus < 2; plus++)
+        for (int32_t j = 0; j < about->classes; j++) {
+            const char *other = about->names[j];
+            if (strcmp(name + (plus && *name == '+'), other + (plus && *other == '+')) == 0)
+                return j;
+        }
+    return -1;
+}
+
 /* The data's classes by name among the model's. */
 static dro_status map_labels(dro_predictor *p)
 {
@@ -27,10 +39,7 @@ static dro_status map_labels(dro_predictor *p)
     if (!map)
         return dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory for %d classes", info->classes);
     for (int32_t k = 0; k < info->classes; k++) {
-        map[k] = -1;
-        for (int32_t j = 0; j < p->about.classes && map[k] < 0; j++)
-            if (strcmp(info->class_names[k], p->about.names[j]) == 0)
-                map[k] = j;
+        map[k] = find_name(&p->about, info->class_names[k]);
         if (map[k] < 0 && !p->unknown[0])
             snprintf(p->unknown, sizeof p->unknown, "%.120s", info->class_names[k]);
         same = same && map[k] == k;

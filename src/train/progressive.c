@@ -3,12 +3,9 @@
  *
  * The last batches are kept, and go into the checkpoint: an optimiser that looks ahead has predicted a batch that
  * it has yet to learn from. A file is read again up to where the run was; standard input goes on with what
- * comes. */
+ * comes. The last batch of the input is as long as there are rows: it is predicted and learned from too. */
 #include "train.h"
 
-#include <dro/stream.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct kept { /* one batch */
@@ -16,13 +13,15 @@ typedef struct kept { /* one batch */
     int64_t *starts, *ids;
     int32_t *columns, *classes;
     float *values, *y;
-    uint64_t room; /* of columns and values */
+    size_t column_room, value_room;
 } kept;
 
 struct dro__stream_run {
     dro_stream *stream;
     bool is_stdin;
     size_t batch;
+    const char *names[2]; /* of the classes, borrowed from the stream */
+    uint64_t columns;     /* a checksum of how they were encoded */
     kept ring[DRO__RING];
     uint64_t next; /* position of the next new batch */
     dro__measure all, window;
@@ -41,29 +40,48 @@ static dro__rows rows_of(const dro_train *t, const kept *k)
 
 /* ---- the problem ---- */
 
-static dro_status keep_rows(dro_train *t, kept *k, const dro_rows *rows)
+static dro_status make_room(dro_train *t, kept *k, size_t entries)
 {
-    uint64_t entries = (uint64_t)rows->starts[rows->count];
-    if (entries > k->room) {
-        dro__free(k->columns);
-        dro__free(k->values);
-        k->room = entries + entries / 2;
-        k->columns = dro__alloc(k->room, sizeof *k->columns);
-        k->values = dro__alloc(k->room, sizeof *k->values);
-        if (!k->columns || !k->values) {
-            k->room = k->count = 0;
-            return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a batch");
-        }
-    }
-    k->count = rows->count;
-    k->entries = entries;
-    memcpy(k->starts, rows->starts, (rows->count + 1) * sizeof *k->starts);
-    memcpy(k->columns, rows->columns, entries * sizeof *k->columns);
-    memcpy(k->values, rows->values, entries * sizeof *k->values);
-    memcpy(k->y, rows->y, rows->count * sizeof *k->y);
-    for (size_t i = 0; i < rows->count; i++) {
-        k->classes[i] = k->y[i] > 0;
-        k->ids[i] = (int64_t)(k->position + i);
+    DRO_TRY(dro__grow(t->ctx, (void **)&k->columns, &k->column_room, entries, sizeof *k->columns));
+    return dro__grow(t->ctx, (void **)&k->values, &k->value_room, entries, sizeof *k->values);
+}
+
+static dro_status keep_row(dro_train *t, kept *k, const dro_rows *row)
+{
+    size_t i = k->count++, start = k->entries, count = (size_t)row->starts[1];
+    DRO_TRY(make_room(t, k, start + count));
+    memcpy(k->columns + start, row->columns, count * sizeof *k->columns);
+    memcpy(k->values + start, row->values, count * sizeof *k->values);
+    k->entries += count;
+    k->starts[0] = 0;
+    k->starts[i + 1] = (int64_t)k->entries;
+    k->classes[i] = row->y[0] > 0;
+    k->y[i] = t->task.regression ? row->y[0] : k->classes[i] ? 1 : -1;
+    k->ids[i] = (int64_t)(k->position + i);
+    return DRO_OK;
+}
+
+/* Standard input is ended by whoever asked to stop, perhaps within a line: that one is not taken. */
+static bool was_stopped(const dro_train *t)
+{
+    return t->stream->is_stdin && dro__tell(t, NULL);
+}
+
+/* Up to s->batch rows: fewer at the end of the input. One at a time, so that none of those is lost. */
+static dro_status read_rows(dro_train *t, kept *k)
+{
+    stream_run *s = t->stream;
+    dro_rows row;
+    k->position = s->next;
+    k->count = k->entries = 0;
+    while (k->count < s->batch) {
+        dro_status status = dro_stream_next(s->stream, 1, &row);
+        if (status == DRO_ERR_END || (status == DRO_ERR_DATA && was_stopped(t)))
+            return k->count ? DRO_OK : DRO_ERR_END;
+        DRO_TRY(status);
+        if (dro__stream_unfinished(s->stream, row.positions[0]) && was_stopped(t))
+            continue;
+        DRO_TRY(keep_row(t, k, &row));
     }
     return DRO_OK;
 }
@@ -85,6 +103,15 @@ static void predict(dro_train *t, const kept *k)
     dro__measure_add(&s->window, k->count, logits, k->classes, s->losses, NULL);
 }
 
+static kept *oldest(stream_run *s)
+{
+    kept *k = s->ring;
+    for (int i = 1; i < DRO__RING; i++)
+        if (s->ring[i].position + s->ring[i].count < k->position + k->count)
+            k = &s->ring[i];
+    return k;
+}
+
 static dro_status next_batch(dro_train *t, uint64_t position, size_t count, dro_batch *batch)
 {
     stream_run *s = t->stream;
@@ -98,16 +125,17 @@ static dro_status next_batch(dro_train *t, uint64_t position, size_t count, dro_
                          "ascpg, absgd or sgd",
                          t->set.optimizer, count, s->batch);
     if (!k) {
-        dro_rows rows;
-        DRO_TRY(dro_stream_next(s->stream, count, &rows));
-        k = &s->ring[position / count % DRO__RING];
-        k->position = position;
-        DRO_TRY(keep_rows(t, k, &rows));
+        k = oldest(s);
+        dro_status status = read_rows(t, k);
+        if (status != DRO_OK) {
+            k->position = k->count = k->entries = 0;
+            return status;
+        }
         predict(t, k);
-        s->next = position + count;
+        s->next += k->count;
     }
     *batch = (dro_batch){.position = position,
-                         .count = count,
+                         .count = k->count,
                          .ids = k->ids,
                          .classes = t->task.regression ? NULL : k->classes,
                          .handle = k};
@@ -198,37 +226,48 @@ static bool make_buffers(stream_run *s)
     return fine;
 }
 
+/* The names of the classes; a stream of 0 and 1 knows that once a row had a 0. */
+static void take_names(stream_run *s)
+{
+    for (int k = 0; k < 2; k++)
+        s->names[k] = dro_stream_class(s->stream, k);
+}
+
 static dro_status open_stream(dro_train *t)
 {
-    char spec[DRO__TEXT_MAX + 32];
     stream_run *s = t->stream;
-    bool shuffled = strstr(t->set.data, "shuffle=") != NULL;
-    strcpy(spec, t->set.data);
-    if (!shuffled)
-        strcat(spec, ",shuffle=0"); /* in the order in which they come */
-    s->is_stdin = strncmp(spec, "libsvm:-", 8) == 0 && (spec[8] == ',' || !spec[8]);
-    return dro_stream_open(t->ctx, spec, &s->stream);
+    DRO_TRY(dro__stream_for_model(t->ctx, t->set.data, &s->stream));
+    s->is_stdin = strcmp(dro__stream_data(s->stream)->spec.path, "-") == 0;
+    const char *encoding = dro__stream_data(s->stream)->encoding;
+    s->columns = encoding ? dro__checksum(0, encoding, strlen(encoding)) : 0;
+    take_names(s);
+    if (s->names[0] && (!s->names[1] || dro_stream_class(s->stream, 2)))
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s has %s: the model of a stream tells two classes apart "
+                         "(positive=LABEL takes one against the others)",
+                         t->set.data, s->names[1] ? "more than two classes" : "one class");
+    return DRO_OK;
 }
 
 /* A task without a data set: the linear model on rows. */
 static void fill_task(dro_train *t)
 {
-    static const char *const names[] = {"-1", "+1"};
+    const dro_data *data = dro__stream_data(t->stream->stream);
     dro__task *task = &t->task;
-    const char *features = strstr(t->set.data, "features=");
     task->ctx = t->ctx;
     strcpy(task->model, "linear");
     task->sparse = true;
-    task->regression = strstr(t->set.data, "target=real") || strstr(t->set.data, "labels=written");
+    task->regression = !t->stream->names[0];
+    task->encoding = data->encoding;
     task->row_loss = task->regression ? DRO__LOSS_SQUARED : DRO__LOSS_LOGISTIC;
     task->outputs = task->regression ? 1 : 2;
-    task->dim = features ? (size_t)strtoull(features + 9, NULL, 10) : 0;
+    task->dim = dro_stream_features(t->stream->stream);
     task->batch = t->set.batch ? (size_t)t->set.batch : 128;
-    task->info = (dro_data_info){.format = "libsvm",
+    task->info = (dro_data_info){.format = data->format->name,
                                  .kind = DRO_DATA_STREAM,
                                  .features = task->dim,
                                  .classes = task->regression ? 0 : 2,
-                                 .class_names = names,
+                                 .class_names = t->stream->names,
                                  .examples = {-1, 0, 0}};
     task->problem = (dro_problem){.user = t,
                                   .dim = task->dim,
@@ -293,23 +332,17 @@ static void archive_measure(dro__archive *ar, dro__measure *m)
     dro__archive_bytes(ar, m->truth, (size_t)m->room * sizeof *m->truth);
 }
 
-static void archive_kept(dro__archive *ar, kept *k, size_t batch)
+static void archive_kept(dro_train *t, dro__archive *ar, kept *k)
 {
     uint64_t entries = k->entries;
+    size_t batch = t->stream->batch;
     DRO__ARCHIVE(ar, k->position);
     DRO__ARCHIVE(ar, k->count);
     DRO__ARCHIVE(ar, entries);
     if (ar->mode == DRO__ARCHIVE_LOAD && !ar->failed) {
-        if (entries > ar->size / 8 || k->count > batch) {
+        if (entries > ar->size / 8 || k->count > batch || make_room(t, k, entries) != DRO_OK) {
             ar->failed = true;
             return;
-        }
-        if (entries > k->room) {
-            dro__free(k->columns), dro__free(k->values);
-            k->columns = dro__alloc(entries, sizeof *k->columns);
-            k->values = dro__alloc(entries, sizeof *k->values);
-            k->room = entries;
-            ar->failed = !k->columns || !k->values;
         }
         k->entries = entries;
     }
@@ -321,26 +354,28 @@ static void archive_kept(dro__archive *ar, kept *k, size_t batch)
     dro__archive_bytes(ar, k->values, entries * sizeof *k->values);
 }
 
-static void walk(stream_run *s, dro__archive *ar)
+static void walk(dro_train *t, dro__archive *ar)
 {
+    stream_run *s = t->stream;
+    DRO__ARCHIVE(ar, s->columns);
     DRO__ARCHIVE(ar, s->next);
     DRO__ARCHIVE(ar, s->reported);
     archive_measure(ar, &s->all);
     archive_measure(ar, &s->window);
     for (int i = 0; i < DRO__RING; i++)
-        archive_kept(ar, &s->ring[i], s->batch);
+        archive_kept(t, ar, &s->ring[i]);
 }
 
 dro_status dro__stream_save(dro_train *t, void **bytes, size_t *size)
 {
     dro__archive ar = {.mode = DRO__ARCHIVE_MEASURE};
-    walk(t->stream, &ar);
+    walk(t, &ar);
     *size = ar.used;
     *bytes = dro__alloc(ar.used, 1);
     if (!*bytes)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a checkpoint");
     ar = (dro__archive){.mode = DRO__ARCHIVE_SAVE, .bytes = *bytes, .size = *size};
-    walk(t->stream, &ar);
+    walk(t, &ar);
     return DRO_OK;
 }
 
@@ -348,14 +383,22 @@ dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
 {
     stream_run *s = t->stream;
     dro__archive ar = {.mode = DRO__ARCHIVE_LOAD, .bytes = bytes, .size = size};
-    walk(s, &ar);
+    uint64_t columns = s->columns;
+    walk(t, &ar);
     if (ar.failed || ar.used != size)
         return dro__fail(t->ctx, DRO_ERR_FORMAT, "the checkpoint contradicts itself");
+    if (columns != s->columns)
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "%s: its first rows, which say how columns become features, are not those "
+                         "that the run began with: resume with the same rows, or begin anew",
+                         t->set.data);
     if (s->reported == s->next)
         begin(t, &s->window);
     dro_rows rows;
-    for (uint64_t at = 0; !s->is_stdin && at < s->next; at += s->batch) { /* where the run was */
-        dro_status status = dro_stream_next(s->stream, s->batch, &rows);
+    for (uint64_t left = s->is_stdin ? 0 : s->next; left > 0;
+         left -= rows.count) { /* where it was */
+        size_t count = left < s->batch ? (size_t)left : s->batch;
+        dro_status status = dro_stream_next(s->stream, count, &rows);
         if (status == DRO_ERR_END)
             return dro__fail(t->ctx, DRO_ERR_DATA, "%s is shorter than it was", t->set.data);
         DRO_TRY(status);
@@ -374,6 +417,7 @@ static dro_status fill_record(dro_train *t)
                             .wall = dro__wall(t),
                             .has_test = true,
                             .has_window = true};
+    take_names(s);
     DRO_TRY(dro_optimizer_info(t->opt, &r->info));
     dro__record_weights(t, &s->window);
     DRO_TRY(dro__measure_finish(t->ctx, &s->all, 0));
@@ -415,7 +459,7 @@ static dro_status learn(dro_train *t)
         double start = dro__clock();
         dro_status status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
         t->progress.seconds += dro__clock() - start;
-        if (status == DRO_ERR_END || (status == DRO_ERR_DATA && stop))
+        if (status == DRO_ERR_END)
             t->ended = DRO_TRAIN_DONE;
         else
             DRO_TRY(status);

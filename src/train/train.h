@@ -90,6 +90,7 @@ typedef struct dro__task {
     dro_linear *linear; /* instead of net, for sparse */
     dro__loss_kind row_loss;
     float *y[DRO_SPLITS]; /* sparse: labels as -1 and 1 */
+    const char *encoding; /* of the columns of a stream, borrowed; or NULL */
 
     dro__shelf shelf[DRO_SPLITS];
     dro_loader *loader;     /* of the training images */

@@ -103,9 +103,10 @@ static dro_status save(dro__task *t, const char *path, const char *classes, cons
         pairs[used++] = "dro.shift";
         pairs[used++] = shift;
     }
-    if (t->data && t->data->encoding) {
+    const char *encoding = t->data ? t->data->encoding : t->encoding;
+    if (encoding) {
         pairs[used++] = "dro.encoding";
-        pairs[used++] = t->data->encoding;
+        pairs[used++] = encoding;
     }
     if (t->net)
         return dro_net_save_with(t->net, path, pairs);

@@ -1,0 +1,251 @@
+/* Runs over a stream: exact resuming, the last rows, tables, paths that look like options. */
+#include "train_runs.h"
+
+#include <math.h>
+
+#define SIGNS "libsvm:%s,features=5"
+
+/* Rows of two classes; with `gap`, one of them cannot be read. */
+static void write_rows(const char *name, int count, int gap)
+{
+    FILE *f = fopen(in_dir(name), "w");
+    assert_non_null(f);
+    for (int i = 0; i < count; i++) {
+        double x = cos(3.7 * i), y = sin(1.3 * i * i);
+        fprintf(f, "%s 1:%.5f 3:%.5f 5:1\n",
+                i == gap            ? "what"
+                : x + 0.3 * y > 0.2 ? "+1"
+                                    : "-1",
+                x, y);
+    }
+    fclose(f);
+}
+
+static void write_table(const char *name, int count)
+{
+    static const char *const places[] = {"here", "there", "far away"};
+    FILE *f = fopen(in_dir(name), "w");
+    assert_non_null(f);
+    fprintf(f, "size,place,kind\n");
+    for (int i = 0; i < count; i++)
+        fprintf(f, "%.3f,%s,%s\n", 50 + 20 * cos(3.7 * i), places[i % 3],
+                cos(3.7 * i) > 0.2 ? "large" : "small");
+    fclose(f);
+}
+
+static dro_train *make_stream(const char *spec, const char *file, const char *more)
+{
+    dro_train *t;
+    char data[400], settings[500];
+    OK(ctx, dro_train_create(ctx, &t));
+    snprintf(data, sizeof data, spec, in_dir(file));
+    snprintf(settings, sizeof settings, "data=%s progressive=yes batch=16 report_every=48 %s", data,
+             more);
+    set_all(t, settings);
+    return t;
+}
+
+/* record (optional): the last one. */
+static dro_status run_stream(const char *spec, const char *file, const char *more, const char *name,
+                             bool resume, uint64_t stop, dro_train_record *record)
+{
+    char folder[300];
+    stopper s = {.at = stop};
+    dro_train_watch watch = watch_of(&s);
+    dro_train *t = make_stream(spec, file, more);
+    snprintf(folder, sizeof folder, "%s/%s", dir, name);
+    dro_status status = dro_train_run(t, folder, resume, &watch);
+    if (record && status == DRO_OK)
+        *record = *dro_train_last(t);
+    dro_train_destroy(t);
+    return status;
+}
+
+/* Stopped before any step and resumed, a run ends as the whole one did: with every row. */
+static void resumes(const char *spec, const char *file, const char *more, int count)
+{
+    size_t size;
+    dro_train_record r = {0};
+    clear("whole");
+    OK(ctx, run_stream(spec, file, more, "whole", false, UINT64_MAX, &r));
+    assert_int_equal(r.test.examples, count);
+    assert_int_equal(r.info.examples, count);
+    assert_int_equal(r.info.step, (count + 15) / 16);
+    char *metrics = slurp("whole", "metrics.jsonl", &size);
+    assert_non_null(strstr(metrics, "\"window\""));
+    dro__free(metrics);
+    for (uint64_t k = 0; k <= r.info.step; k += k + 3 < r.info.step ? 3 : 1) {
+        clear("parts");
+        OK(ctx, run_stream(spec, file, more, "parts", false, k, NULL));
+        dro__free(slurp("parts", "result.json", &size));
+        OK(ctx, run_stream(spec, file, more, "parts", true, UINT64_MAX, NULL));
+        same_file("whole", "parts", "weights.safetensors");
+        same_file("whole", "parts", "metrics.jsonl");
+        same_file("whole", "parts", DRO__EVENTS_NAME);
+    }
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = {"recover eta=0.5", "cover", "ascpg", "absgd", "sgd"};
+    write_rows("rows", 400, -1);
+    resumes(SIGNS, "rows", "optimizer=recover eta=0.5", 400);
+    for (size_t k = 0; k < sizeof optimizers / sizeof optimizers[0]; k++) {
+        char more[64];
+        snprintf(more, sizeof more, "optimizer=%s", optimizers[k]);
+        write_rows("rows", 409, -1);
+        resumes(SIGNS, "rows", more, 409);
+        write_rows("rows", 5, -1);
+        resumes(SIGNS, "rows", more, 5);
+        strcat(more, " batch=5"); /* a short batch is learned from as one of its size */
+        clear("parts");
+        OK(ctx, run_stream(SIGNS, "rows", more, "parts", false, UINT64_MAX, NULL));
+        same_file("whole", "parts", "weights.safetensors");
+    }
+}
+
+/* The last rows change the weights, and a file that has grown goes on behind them. */
+static void test_last_rows(void **state)
+{
+    (void)state;
+    dro_train_record r = {0};
+    size_t size, short_size;
+    const char *more = "optimizer=sgd eta=0.5 warmup=0";
+    clear("whole");
+    clear("parts");
+    write_rows("rows", 96, -1);
+    OK(ctx, run_stream(SIGNS, "rows", more, "whole", false, UINT64_MAX, NULL));
+    write_rows("rows", 103, -1);
+    OK(ctx, run_stream(SIGNS, "rows", more, "parts", false, UINT64_MAX, NULL));
+    char *w = slurp("whole", "weights.safetensors", &size);
+    char *longer = slurp("parts", "weights.safetensors", &short_size);
+    assert_true(size != short_size || memcmp(w, longer, size) != 0);
+    dro__free(w), dro__free(longer);
+    for (int more_rows = 150; more_rows <= 300; more_rows += 150) {
+        write_rows("rows", more_rows, -1);
+        OK(ctx, run_stream(SIGNS, "rows", more, "parts", true, UINT64_MAX, &r));
+        assert_int_equal(r.test.examples, more_rows);
+        assert_int_equal(r.info.examples, more_rows);
+    }
+    write_rows("rows", 200, -1);
+    FAILS(ctx, run_stream(SIGNS, "rows", more, "parts", true, UINT64_MAX, NULL), DRO_ERR_DATA,
+          "shorter than it was");
+}
+
+static void test_refuses(void **state)
+{
+    (void)state;
+    size_t size;
+    write_rows("rows", 400, 200);
+    clear("parts");
+    FAILS(ctx, run_stream(SIGNS, "rows", "", "parts", false, UINT64_MAX, NULL), DRO_ERR_DATA,
+          "line 201");
+    dro__free(slurp("parts", "last.ckpt", &size));
+    dro_train *t = make_stream(SIGNS, "rows", "model=mlp");
+    FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_UNSUPPORTED, "expected linear");
+    dro_train_destroy(t);
+    t = make_stream("libsvm:%s,features=4", "rows", "");
+    FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_DATA,
+          "line 1: index of '5:1': expected at most 4, as features=4 says");
+    dro_train_destroy(t);
+    write_table("table", 60);
+    t = make_stream("csv:%s,label=place,labels=classes", "table", "");
+    FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_UNSUPPORTED, "more than two classes");
+    dro_train_destroy(t);
+}
+
+/* What a file is called says nothing of how it is read. */
+static void test_path_is_no_option(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"features=1", "target=real", "labels=written", "shuffle=99",
+                                        "features=1;target=real;shuffle=99"};
+    write_rows("rows", 100, -1);
+    clear("whole");
+    OK(ctx, run_stream(SIGNS, "rows", "", "whole", false, UINT64_MAX, NULL));
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+        write_rows(names[k], 100, -1);
+        clear("parts");
+        OK(ctx, run_stream(SIGNS, names[k], "", "parts", false, UINT64_MAX, NULL));
+        same_file("whole", "parts", "weights.safetensors");
+        same_file("whole", "parts", "metrics.jsonl");
+    }
+    clear("parts");
+    OK(ctx, run_stream(SIGNS ",shuffle=99", "rows", "", "parts", false, UINT64_MAX, NULL));
+    size_t a, b;
+    char *x = slurp("whole", "weights.safetensors", &a);
+    char *y = slurp("parts", "weights.safetensors", &b);
+    assert_true(a != b || memcmp(x, y, a) != 0); /* in another order: another result */
+    dro__free(x), dro__free(y);
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    const char *more = "optimizer=recover eta=0.5";
+    char path[300], data[300];
+    dro_predictor *p;
+    const dro_metrics *m;
+    write_table("table", 409);
+    resumes("csv:%s,label=kind,learn=50", "table", more, 409);
+    resumes("csv:%s,label=kind,labels=classes", "table", more, 409);
+    resumes("csv:%s,label=size,target=real", "table", "optimizer=sgd eta=0.0001", 409);
+    resumes("csv:%s,label=place,positive=here", "table", more, 409);
+    clear("whole");
+    OK(ctx, run_stream("csv:%s,label=3", "table", more, "whole", false, UINT64_MAX, NULL));
+    snprintf(path, sizeof path, "%s/whole/weights.safetensors", dir);
+    write_table("other", 30); /* read as the model was trained, not by its own means */
+    snprintf(data, sizeof data, "csv:%s,label=kind", in_dir("other"));
+    OK(ctx, dro_predictor_open(ctx, path, data, &p));
+    OK(ctx, dro_predictor_evaluate(p, DRO_TRAIN, &m));
+    assert_int_equal(m->examples, 30);
+    assert_true(m->accuracy > 0.9);
+    dro_predictor_close(p);
+    FILE *f = fopen(in_dir("table"), "w"); /* other first rows, other features */
+    assert_non_null(f);
+    fprintf(f, "size,place,kind\n1,here,large\n2,there,small\n3,far away,small\n");
+    fclose(f);
+    FAILS(ctx, run_stream("csv:%s,label=3", "table", more, "whole", true, UINT64_MAX, NULL),
+          DRO_ERR_DATA, "are not those that the run began with");
+}
+
+/* Labels 0 and 1, and 1 without its sign: the weights know the classes of the rows they came from. */
+static void test_names(void **state)
+{
+    (void)state;
+    static const char *const signs[][2] = {{"-1", "1"}, {"-1", "+1"}, {"0", "1"}};
+    char path[300], data[300];
+    dro_predictor *p;
+    const dro_metrics *m;
+    for (int k = 0; k < 3; k++) {
+        FILE *f = fopen(in_dir("rows"), "w");
+        assert_non_null(f);
+        for (int i = 0; i < 100; i++)
+            fprintf(f, "%s 1:%d 2:1\n", signs[k][i % 3 == 0], i % 3 == 0 ? 1 : -1);
+        fclose(f);
+        clear("whole");
+        OK(ctx, run_stream("libsvm:%s,features=2", "rows", "optimizer=sgd", "whole", false,
+                           UINT64_MAX, NULL));
+        snprintf(path, sizeof path, "%s/whole/weights.safetensors", dir);
+        snprintf(data, sizeof data, "libsvm:%s", in_dir("rows"));
+        OK(ctx, dro_predictor_open(ctx, path, data, &p));
+        OK(ctx, dro_predictor_evaluate(p, DRO_TRAIN, &m));
+        assert_int_equal(m->examples, 100);
+        assert_true(m->accuracy == 1);
+        dro_predictor_close(p);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_resume),  cmocka_unit_test(test_last_rows),
+    cmocka_unit_test(test_refuses), cmocka_unit_test(test_path_is_no_option),
+    cmocka_unit_test(test_table),   cmocka_unit_test(test_names),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, setup_train, teardown);
+}
