@@ -148,9 +148,9 @@ static void show_result(const cli_runs *runs, const cli_one *one)
         test = json_object_get(result, "train");
     cli_progress(NULL);
     printf("%s:", one->name);
-    if (one->state == CLI_DIVERGED)
+    if (one->state == CLI_DIVERGED) { /* the checkpoint's figures are no results */
         printf(" %s", one->note);
-    if (json_is_number(json_object_get(test, "accuracy"))) {
+    } else if (json_is_number(json_object_get(test, "accuracy"))) {
         show_share("accuracy", test);
         show_share("balanced_accuracy", test);
         show_share("worst_class_accuracy", test);
@@ -297,7 +297,9 @@ int cli_runs_train(cli_runs *runs)
     for (int k = 0; k < runs->count; k++) {
         cli_one *one = &runs->list[k];
         one->earlier = has_result(runs, one);
-        one->state = one->earlier ? CLI_DONE : CLI_WAITING;
+        one->state = !one->earlier                  ? CLI_WAITING
+                     : cli_runs_diverged(runs, one) ? CLI_DIVERGED
+                                                    : CLI_DONE;
         one->share = one->earlier ? 1 : 0;
     }
     cli_stop_on_signals(false);

@@ -339,6 +339,7 @@ static bool place_trial(dro_report *report, const difference *d, dro__trial *t)
     }
     m->runs++;
     m->unfinished += !t->finished;
+    m->diverged += t->diverged;
     return true;
 }
 

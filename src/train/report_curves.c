@@ -51,11 +51,13 @@ typedef struct curves {
 static bool mean_of(curves *c, int32_t method)
 {
     size_t count = 0;
+    const dro_report_method *m = &c->report->methods[method];
     dro__curve *own = dro__alloc(c->report->trial_count + 1, sizeof *own);
     if (!own)
         return false;
     for (size_t k = 0; k < c->report->trial_count; k++)
-        if (c->report->trials[k]->method == method)
+        if (c->report->trials[k]->method == method &&
+            (!c->report->trials[k]->diverged || m->diverged == m->runs))
             own[count++] = c->trials[k]; /* borrowed */
     bool fine = dro__curve_mean(own, count, &c->means[method]);
     dro__free(own);

@@ -79,7 +79,8 @@ static void fact(dro__buffer *out, const dro_report *report, const char *label, 
 static void examples(dro__buffer *out, const dro_report *report)
 {
     char text[DRO__NUMBER];
-    if (is_same(report, DRO_MEASURE_EXAMPLES) && report->method_count)
+    if (is_same(report, DRO_MEASURE_EXAMPLES) && report->method_count &&
+        report->methods[0].measures[DRO_MEASURE_EXAMPLES].count)
         dro__buffer_print(
             out, "<li><span>examples seen</span> %s</li>",
             dro__show_count(text, report->methods[0].measures[DRO_MEASURE_EXAMPLES].mean));
@@ -236,6 +237,8 @@ static void table_row(dro__buffer *out, const dro_report *report, int32_t m)
     dro__buffer_print(out, "</th><td role=\"cell\" data-l=\"Runs\"><span>%d", method->runs);
     if (method->unfinished)
         dro__buffer_print(out, "<small> (%d not ended)</small>", method->unfinished);
+    if (method->diverged)
+        dro__buffer_print(out, "<small> (%d diverged)</small>", method->diverged);
     dro__buffer_add(out, "</span></td>");
     for (int k = 0; k < DRO_MEASURES; k++)
         if (is_known(report, k)) {
@@ -270,14 +273,18 @@ static void table(dro__buffer *out, const dro_report *report)
 
 void dro__page_results(dro__buffer *out, const dro_report *report)
 {
-    bool known = false, errors = false;
+    bool known = false, errors = false, diverged = false;
     for (int k = 0; k < DRO_MEASURES; k++)
         known = known || is_known(report, k);
-    for (int32_t m = 0; m < report->method_count; m++)
-        errors = errors || report->methods[m].runs > 1;
+    for (int32_t m = 0; m < report->method_count; m++) {
+        errors = errors || report->methods[m].runs - report->methods[m].diverged > 1;
+        diverged = diverged || report->methods[m].diverged;
+    }
     dro__buffer_add(out, "<section id=\"results\"><h2>Results</h2>\n");
     if (!known)
-        dro__buffer_add(out, "<p class=\"lead\">There is no evaluation yet.</p>\n");
+        dro__buffer_print(out, "<p class=\"lead\">%s</p>\n",
+                          diverged ? "All runs diverged: there are no results."
+                                   : "There is no evaluation yet.");
     else
         dro__buffer_print(out, "<p class=\"lead\">At the end of training, on the test set%s%s",
                           errors ? "; mean \xc2\xb1 standard error over the runs" : "",
