@@ -151,10 +151,27 @@ static dro_status check_settings(dro_train *t)
     return DRO_OK;
 }
 
+/* In words of the data's: the optimiser knows a problem only. */
+static dro_status check_tilt(dro_train *t)
+{
+    char tilt[64];
+    if (!dro__optimizer_has(t->set.optimizer, "tilt"))
+        return DRO_OK;
+    DRO_TRY(dro_optimizer_get(t->opt, "tilt", tilt, sizeof tilt));
+    if (strcmp(tilt, "group") == 0 && !t->task.problem.groups)
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "tilt=group: the data has no groups: add group=COLUMN to --data");
+    if (strcmp(tilt, "class") == 0 && !t->task.problem.classes)
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "tilt=class: the data has no classes: use tilt=example");
+    return DRO_OK;
+}
+
 dro_status dro__run_begin(dro_train *t)
 {
     const float *w0 = t->task.net ? dro_net_weights(t->task.net) : NULL;
     DRO_TRY(dro__make_optimizer(t));
+    DRO_TRY(check_tilt(t));
     return dro_optimizer_start(t->opt, w0);
 }
 
@@ -364,6 +381,8 @@ static dro_status train(dro_train *t)
             t->steps = t->opt->run.step;
         else
             DRO_TRY(status);
+        if (status == DRO_ERR_END && t->progress.evaluated_step == t->steps)
+            continue; /* it had ended before */
         if (t->opt->run.step >= evaluation_step(t, t->progress.evaluated + 1) ||
             t->opt->run.step >= t->steps)
             DRO_TRY(assess(t));
