@@ -448,12 +448,13 @@ static int take_flag(const cli_args *args, const char *command, dro_train *train
         value = cli_given(args, flag, k); /* the last one counts */
     if (strcmp(flag, "reg") == 0)
         return take_reg(command, train, value);
-    bool counts = strcmp(flag, "batch") == 0 || strcmp(flag, "epochs") == 0 ||
-                  strcmp(flag, "steps") == 0;
+    bool counts =
+        strcmp(flag, "batch") == 0 || strcmp(flag, "epochs") == 0 || strcmp(flag, "steps") == 0;
     if (counts && strtod(value, NULL) == 0 && strspn(value, "+-0.") == strlen(value))
-        return cli_usage("%s: --%s %s: expected a whole number from 1 on; without --%s it is chosen "
-                         "for the data",
-                         command, flag, value, flag);
+        return cli_usage(
+            "%s: --%s %s: expected a whole number from 1 on; without --%s it is chosen "
+            "for the data",
+            command, flag, value, flag);
     snprintf(name, sizeof name, "%s", strcmp(flag, "lr") == 0 ? "eta" : flag);
     for (char *c = name; *c; c++)
         *c = *c == '-' ? '_' : *c;
