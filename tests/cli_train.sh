@@ -211,7 +211,7 @@ same train_errors.txt
 # ---- resuming what is not there, or is over ----
 run 0 train $small --out fresh --resume
 has "no checkpoint in fresh: beginning"
-run 0 train $small --optimizer cover --set output=random --out drawn
+run 0 train $small --optimizer sgd --seed 2 --set output=random --out drawn
 lines=$(wc -l <drawn/metrics.jsonl)
 for again in 1 2; do
     run 0 train --resume --out drawn
@@ -228,6 +228,20 @@ grep -q '"ended": "diverged"' far/result.json || fail "$what: result.json does n
 run 0 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 \
     --on-divergence=halve --out halved
 has "back to step 0 with eta 500000" err
+# A checkpoint that is bad already is left for the start, and a run from there is as one with that step.
+far="$small --model linear --optimizer sgd --set warmup=0"
+run 0 train $far --lr 1024 --on-divergence halve --set checkpoint_every=0 --out returned
+grep -q "back to step [1-9]" err || fail "$what: no checkpoint that was bad"
+grep -o "back to step [0-9]*" err | uniq -c | awk '$5 > 0 && $1 > 2 { bad = 1 } END { exit bad }' ||
+    fail "$what: back to a bad checkpoint more than twice"
+tail -n 1 err | grep -q "back to step 0" || fail "$what: not back to the start"
+run 0 train $far --lr "$(sed -n '$s/.*eta //p' err)" --out straight
+cmp returned/weights.safetensors straight/weights.safetensors || fail "from the start again: other weights"
+cut -d, -f1-4 returned/metrics.jsonl >returned.steps
+cut -d, -f1-4 straight/metrics.jsonl | cmp - returned.steps || fail "from the start again: other metrics"
+# One that is bad at its end has diverged, though no batch could tell.
+run 1 train $far --epochs 1 --batch 120 --lr 1024 --out ended
+has "diverged at step 1: the loss on the training set is" err
 
 # ---- signals ----
 stopped() {
