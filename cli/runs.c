@@ -141,11 +141,11 @@ static void show_share(const char *name, const json_t *test)
 
 static void show_result(const cli_runs *runs, const cli_one *one)
 {
-    json_t *result = cli_runs_result(runs, one), *test = json_object_get(result, "test");
-    if (!json_is_object(test))
-        test = json_object_get(result, "holdout");
-    if (!json_is_object(test))
-        test = json_object_get(result, "train");
+    static const char *const splits[] = {"test", "holdout", "train"};
+    json_t *result = cli_runs_result(runs, one), *test = NULL;
+    int of = -1;
+    while (!json_is_object(test) && ++of < 3)
+        test = json_object_get(result, splits[of]);
     cli_progress(NULL);
     printf("%s:", one->name);
     if (one->state == CLI_DIVERGED) { /* the checkpoint's figures are no results */
@@ -155,7 +155,7 @@ static void show_result(const cli_runs *runs, const cli_one *one)
         show_share("balanced_accuracy", test);
         show_share("worst_class_accuracy", test);
     } else if (json_is_number(json_object_get(test, "loss"))) {
-        printf("  test loss %.4g", json_number_value(json_object_get(test, "loss")));
+        printf("  %s loss %.4g", splits[of], json_number_value(json_object_get(test, "loss")));
     }
     printf("  %.1f s  (%d of %d)\n", json_number_value(json_object_get(result, "seconds")),
            count_of(runs, CLI_DONE, CLI_DIVERGED), runs->count);

@@ -75,6 +75,13 @@ run 0 compare --data csv:table.csv,label=y,group=place,holdout=0.2 --steps 2 --s
 has "worst group %"
 has "untested/sgd-seed1: there is no test set: figures are of the holdout set"
 grep -q "^sgd  *1  *[0-9]" out || { fail "$what: no figures"; cat out; }
+for text in "on the holdout set" "Measured on the holdout set" "Holdout accuracy over time" "Holdout loss" \
+    "Holdout accuracy of each class" "Of the holdout examples"; do
+    grep -q "$text" untested/report.html || fail "the page does not say: $text"
+done
+if grep -v "there is no test set" untested/report.html | grep -q "[Tt]est \(set\|accuracy\|loss\)"; then
+    fail "the page speaks of a test set that is not there"
+fi
 
 # ---- stopped and killed ----
 long="--data synth:glyphs,n=120,test=30,size=12,classes=3 --epochs 60 --batch 20 --threads 2 --jobs 2 --seeds 1"

@@ -88,6 +88,9 @@ void dro__report_note(dro_report *report, const char *format, ...)
 /* Groups the runs into methods and works out their statistics. */
 dro_status dro__report_prepare(dro_report *report);
 dro_status dro__report_memory(dro_report *report);
+enum { DRO__TITLE = 200 };
+/* A text that names the test set ("Test accuracy"), with the set that the figures are of in its place. */
+const char *dro__report_title(const dro_report *report, const char *text, char out[DRO__TITLE]);
 
 /* ---- report_stats.c ---- */
 
