@@ -83,7 +83,7 @@ static void take_line(cli_one *one, const char *line)
         if (one->share == 0) /* a run that goes on has its beginning behind it */
             one->before = fmax(0, (epoch - 1) / epochs);
         one->share = fmin(1, epoch / epochs);
-        snprintf(one->about, sizeof one->about, "epoch %.4g/%.0f%.*s", epoch, epochs,
+        snprintf(one->about, sizeof one->about, "epoch %.4g/%.6g%.*s", epoch, epochs,
                  accuracy ? (int)strcspn(accuracy, "%") : 0, accuracy ? accuracy + 1 : "");
     } else if (strncmp(line, "dro: ", 5) == 0) {
         snprintf(one->note, sizeof one->note, "%s", line + 5);

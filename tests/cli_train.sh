@@ -73,6 +73,11 @@ done
 [ "$(wc -l <p.jsonl)" -eq 30 ] || fail "predict: not 30 rows in p.jsonl"
 [ "$(head -n 1 p.json)" = "[" ] || fail "predict: p.json is no list"
 [ "$(wc -c <p.npy)" -eq $((128 + 30 * 3 * 4)) ] || fail "predict: not 30 x 3 floats in p.npy"
+"$dro" predict --weights one/weights.safetensors --data synth:glyphs,n=9,test=4000,size=12,classes=3 2>err | head -n 1 >out
+what="dro predict | head"
+has "dro: cannot write to standard output: Broken pipe" err
+run 0 train --data synth:glyphs,n=120,test=30,size=12,classes=3 --batch 20 --steps 3 --out short
+has "epoch 0.5/0.5 "
 printf 'P6 16 16 255\n' >image.ppm
 head -c 768 /dev/urandom >>image.ppm
 run 0 predict --weights one/weights.safetensors image.ppm image.ppm
