@@ -6,7 +6,7 @@
 /* The arms of --optimizers: named as these, without settings of their own. */
 static int plain_arms(const cli_runs *runs, const char *given, cli_arm *arms, int *count)
 {
-    const char *optimizers[CLI_ARMS]; /* copies that live as long as the program */
+    static const char *optimizers[CLI_ARMS]; /* copies that live as long as the program */
     *count = cli_runs_split(given, optimizers, CLI_ARMS);
     if (*count < 1)
         return cli_usage("compare: --optimizers %s: expected names with commas between them, as in "

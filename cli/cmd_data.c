@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *size_text(char out[32], double bytes)
+{
+    bool large = bytes >= 1e5;
+    snprintf(out, 32, "%.1f %s", bytes / (large ? 1e6 : 1e3), large ? "MB" : "kB");
+    return out;
+}
+
 static const char *const split_names[DRO_SPLITS] = {"train", "test", "holdout"};
 
 static json_t *split_json(const dro_data_info *info, int s)
@@ -76,8 +83,9 @@ static void print_shape(const dro_data_info *info)
     for (int s = 0; s < DRO_SPLITS; s++)
         if (info->examples[s] || s != DRO_HOLDOUT)
             printf("%-8s %lld examples\n", split_names[s], (long long)info->examples[s]);
-    printf("read     %.1f MB, %.1f MB in memory\n", (double)info->bytes_read / 1e6,
-           (double)info->memory / 1e6);
+    char read[32], memory[32];
+    printf("read     %s, %s in memory\n", size_text(read, (double)info->bytes_read),
+           size_text(memory, (double)info->memory));
     for (int32_t k = 0; k < info->groups && k < 20; k++) {
         char name[64];
         snprintf(name, sizeof name, "%s", info->group_names[k]);
@@ -165,8 +173,9 @@ static int report_stream(const cli_args *args, const dro_stream *stream, const p
     printf("a stream of rows, %zu features\n", dro_stream_features(stream));
     printf("train    %lld examples, mean of y %g\n", (long long)p->rows,
            p->rows ? p->sum / (double)p->rows : 0);
-    printf("read     %.1f MB, %.1f MB in memory at most\n", (double)dro_stream_bytes(stream) / 1e6,
-           (double)p->memory / 1e6);
+    char read[32], memory[32];
+    printf("read     %s, %s in memory at most\n", size_text(read, (double)dro_stream_bytes(stream)),
+           size_text(memory, (double)p->memory));
     if (p->classes == 0)
         return 0;
     printf("\n");

@@ -187,12 +187,12 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
 static int open_output(const cli_args *args, output *o)
 {
     const char *out = cli_text(args, "out"), *word = cli_text(args, "format");
-    size_t n = out ? strlen(out) : 0;
-    if (!word && n > 4 && strcmp(out + n - 4, ".npy") == 0)
-        word = "npy";
-    else if (!word && n > 6 && strcmp(out + n - 6, ".jsonl") == 0)
-        word = "jsonl";
-    else if (!word)
+    const char *dot = out ? strrchr(out, '.') : NULL;
+    static const char *const endings[] = {".csv", ".jsonl", ".json", ".npy"};
+    for (size_t k = 0; !word && dot && k < sizeof endings / sizeof endings[0]; k++)
+        if (strcmp(dot, endings[k]) == 0)
+            word = endings[k] + 1;
+    if (!word)
         word = cli_json(args) ? "json" : "csv";
     o->format = strcmp(word, "csv") == 0     ? CSV
                 : strcmp(word, "jsonl") == 0 ? JSONL

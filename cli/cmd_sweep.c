@@ -62,7 +62,9 @@ static void collect(cli_sweep *sweep, const cli_runs *runs)
     for (int k = 0; k < sweep->count; k++) {
         double values[CLI_SWEEP_SHOWN][1000];
         for (int i = 0; i < sweep->seeds; i++) {
-            json_t *result = cli_runs_result(runs, &runs->list[k * sweep->seeds + i]);
+            const cli_one *one = &runs->list[k * sweep->seeds + i];
+            /* the figures of one that diverged are its checkpoint's, no results */
+            json_t *result = one->state == CLI_DIVERGED ? NULL : cli_runs_result(runs, one);
             const char *by = dro_measure_name(sweep->by);
             values[CLI_SWEEP_HOLDOUT][i] = measure_of(result, "holdout", by);
             values[CLI_SWEEP_TEST][i] = measure_of(result, "test", by);

@@ -26,6 +26,16 @@ static bool own_config(const cli_args *args, const char *folder, char *path)
     return cli_flag(args, "resume") && stat(path, &about) == 0;
 }
 
+static bool has_checkpoint(const char *folder)
+{
+    struct stat about;
+    char path[PATH_SIZE + 16];
+    snprintf(path, sizeof path, "%s/last.ckpt", folder);
+    bool found = stat(path, &about) == 0;
+    snprintf(path, sizeof path, "%s/previous.ckpt", folder);
+    return found || stat(path, &about) == 0;
+}
+
 /* --best: which weights are in best.safetensors. */
 static void show_best(const dro_train *train, const char *folder)
 {
@@ -114,6 +124,8 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
     dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
     if (!cli_json(args)) {
         int threads = dro_context_threads(ctx);
+        if (cli_flag(args, "resume") && !has_checkpoint(folder))
+            printf("no checkpoint in %s: beginning\n", folder);
         printf("%s %s with %s, backend %s, %d thread%s, into %s\n",
                config ? "going on with" : "training on", data, optimizer, dro_context_backend(ctx),
                threads, threads == 1 ? "" : "s", folder);
@@ -128,11 +140,34 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
     return finish(args, ctx, train, status, folder, &show);
 }
 
+static const cli_option options[] = {
+    CLI_TRAIN_TEXT("optimizer", "NAME", "an optimiser of `dro list optimizers` (default recover)"),
+    CLI_TRAIN_TEXT("out", "DIR", "the run's folder (default dro-run, dro-run-2, ...)"),
+    {"progressive", CLI_FLAG, NULL, NULL, 0, 0,
+     "a stream: predict each batch before learning from it"},
+    CLI_TRAIN_TEXT("report-every", "N", "a stream: examples between two lines (default 10000)"),
+    {"resume", CLI_FLAG, NULL, NULL, 0, 0, "go on from the newest checkpoint in the folder"},
+    CLI_TRAIN_OPTIONS,
+    CLI_OPTIONS_END,
+};
+
+/* Whether anything was given that says what to run. */
+static bool has_settings(const cli_args *args)
+{
+    for (const cli_option *o = options; o->name; o++)
+        if (strcmp(o->name, "out") != 0 && strcmp(o->name, "resume") != 0 &&
+            cli_given(args, o->name, 0))
+            return true;
+    return false;
+}
+
 static int run(const cli_args *args)
 {
     static char folder[PATH_SIZE], config[PATH_SIZE + 16];
     choose_folder(args, folder);
     bool own = own_config(args, folder, config);
+    if (cli_flag(args, "resume") && !own && !has_settings(args))
+        return cli_fail("nothing to resume in %s: it has no config.json", folder);
     dro_context *ctx = cli_train_context(args, own ? config : cli_text(args, "config"));
     dro_train *train = NULL;
     if (!ctx)
@@ -146,17 +181,6 @@ static int run(const cli_args *args)
     dro_context_destroy(ctx);
     return status;
 }
-
-static const cli_option options[] = {
-    CLI_TRAIN_TEXT("optimizer", "NAME", "an optimiser of `dro list optimizers` (default recover)"),
-    CLI_TRAIN_TEXT("out", "DIR", "the run's folder (default dro-run, dro-run-2, ...)"),
-    {"progressive", CLI_FLAG, NULL, NULL, 0, 0,
-     "a stream: predict each batch before learning from it"},
-    CLI_TRAIN_TEXT("report-every", "N", "a stream: examples between two lines (default 10000)"),
-    {"resume", CLI_FLAG, NULL, NULL, 0, 0, "go on from the newest checkpoint in the folder"},
-    CLI_TRAIN_OPTIONS,
-    CLI_OPTIONS_END,
-};
 
 const cli_command cmd_train = {
     .name = "train",

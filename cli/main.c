@@ -61,6 +61,20 @@ static int unknown(const char *word)
     return cli_usage("no command '%s': 'dro --help' lists them", word);
 }
 
+/* help COMMAND, help bench NAME: as COMMAND --help. */
+static int help_on(int argc, char **argv)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%.30s %.30s", argv[2], argc > 3 ? argv[3] : "");
+    const cli_command *command = argc > 3 ? find(cli_benches, name) : NULL;
+    if (!command)
+        command = find(cli_commands, argv[2]);
+    if (!command)
+        return unknown(argv[2]);
+    cli_help(stdout, command);
+    return 0;
+}
+
 static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
@@ -68,6 +82,8 @@ static int dispatch(int argc, char **argv)
         return 2;
     }
     const char *word = argv[1];
+    if (strcmp(word, "help") == 0 && argc > 2)
+        return help_on(argc, argv);
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         help(stdout);
         return 0;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,14 @@ void cli_progress(const char *format, ...)
 
 /* ---- stdout ---- */
 
+/* The reason of a write that failed earlier is lost but for a pipe's, which shows it. */
+static const char *why_broken(void)
+{
+    struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&end, 1, 0) > 0 && (end.revents & POLLERR) ? strerror(EPIPE)
+                                                           : "an earlier write failed";
+}
+
 int cli_finish(int status)
 {
     static bool reported;
@@ -76,8 +85,7 @@ int cli_finish(int status)
     if (reported)
         return 1;
     reported = true;
-    return cli_fail("cannot write to standard output: %s",
-                    errno ? strerror(errno) : "an earlier write failed");
+    return cli_fail("cannot write to standard output: %s", errno ? strerror(errno) : why_broken());
 }
 
 json_t *cli_number(double value)

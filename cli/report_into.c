@@ -95,7 +95,10 @@ static int print_table(FILE *out, dro_report *report, const column *columns, int
     int status = 0;
     print_head(out, columns, count);
     for (int32_t i = 0; status == 0 && dro_report_method_get(report, i, &m) == DRO_OK; i++) {
-        fprintf(out, "| %s | %d |", m.name, (int)m.runs);
+        fprintf(out, "| %s | %d", m.name, (int)m.runs);
+        if (m.diverged)
+            fprintf(out, " (%d diverged)", (int)m.diverged);
+        fputs(" |", out);
         for (int k = 0; k < count && status == 0; k++)
             status = print_cell(out, report, i, &m, &columns[k]);
         fputs("\n", out);

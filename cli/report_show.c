@@ -14,8 +14,9 @@ static json_t *method_json(const dro_report_method *m)
                                 json_pack("{s:o, s:o, s:i}", "mean", cli_number(s->mean), "error",
                                           cli_number(s->error), "count", (int)s->count));
     }
-    return json_pack("{s:o, s:i, s:i, s:o}", "method", cli_text_json(m->name), "runs", (int)m->runs,
-                     "unfinished", (int)m->unfinished, "measures", measures);
+    return json_pack("{s:o, s:i, s:i, s:i, s:o}", "method", cli_text_json(m->name), "runs",
+                     (int)m->runs, "unfinished", (int)m->unfinished, "diverged", (int)m->diverged,
+                     "measures", measures);
 }
 
 json_t *cli_report_methods(dro_report *report)
@@ -98,7 +99,10 @@ void cli_report_table(dro_report *report)
     cli_table *table = cli_table_create(count + 2, headers);
     for (int32_t k = 0; dro_report_method_get(report, k, &m) == DRO_OK; k++) {
         cli_table_cell(table, "%s", m.name);
-        cli_table_cell(table, "%d", (int)m.runs);
+        if (m.diverged)
+            cli_table_cell(table, "%d (%d diverged)", (int)m.runs, (int)m.diverged);
+        else
+            cli_table_cell(table, "%d", (int)m.runs);
         for (int i = 0; i < count; i++)
             cli_report_cell(table, &m.measures[shown[i]], shown[i]);
     }

@@ -83,7 +83,7 @@ static void take_line(cli_one *one, const char *line)
         if (one->share == 0) /* a run that goes on has its beginning behind it */
             one->before = fmax(0, (epoch - 1) / epochs);
         one->share = fmin(1, epoch / epochs);
-        snprintf(one->about, sizeof one->about, "epoch %.4g/%.0f%.*s", epoch, epochs,
+        snprintf(one->about, sizeof one->about, "epoch %.4g/%.6g%.*s", epoch, epochs,
                  accuracy ? (int)strcspn(accuracy, "%") : 0, accuracy ? accuracy + 1 : "");
     } else if (strncmp(line, "dro: ", 5) == 0) {
         snprintf(one->note, sizeof one->note, "%s", line + 5);
@@ -141,21 +141,21 @@ static void show_share(const char *name, const json_t *test)
 
 static void show_result(const cli_runs *runs, const cli_one *one)
 {
-    json_t *result = cli_runs_result(runs, one), *test = json_object_get(result, "test");
-    if (!json_is_object(test))
-        test = json_object_get(result, "holdout");
-    if (!json_is_object(test))
-        test = json_object_get(result, "train");
+    static const char *const splits[] = {"test", "holdout", "train"};
+    json_t *result = cli_runs_result(runs, one), *test = NULL;
+    int of = -1;
+    while (!json_is_object(test) && ++of < 3)
+        test = json_object_get(result, splits[of]);
     cli_progress(NULL);
     printf("%s:", one->name);
-    if (one->state == CLI_DIVERGED)
+    if (one->state == CLI_DIVERGED) { /* the checkpoint's figures are no results */
         printf(" %s", one->note);
-    if (json_is_number(json_object_get(test, "accuracy"))) {
+    } else if (json_is_number(json_object_get(test, "accuracy"))) {
         show_share("accuracy", test);
         show_share("balanced_accuracy", test);
         show_share("worst_class_accuracy", test);
     } else if (json_is_number(json_object_get(test, "loss"))) {
-        printf("  test loss %.4g", json_number_value(json_object_get(test, "loss")));
+        printf("  %s loss %.4g", splits[of], json_number_value(json_object_get(test, "loss")));
     }
     printf("  %.1f s  (%d of %d)\n", json_number_value(json_object_get(result, "seconds")),
            count_of(runs, CLI_DONE, CLI_DIVERGED), runs->count);
@@ -297,7 +297,9 @@ int cli_runs_train(cli_runs *runs)
     for (int k = 0; k < runs->count; k++) {
         cli_one *one = &runs->list[k];
         one->earlier = has_result(runs, one);
-        one->state = one->earlier ? CLI_DONE : CLI_WAITING;
+        one->state = !one->earlier                  ? CLI_WAITING
+                     : cli_runs_diverged(runs, one) ? CLI_DIVERGED
+                                                    : CLI_DONE;
         one->share = one->earlier ? 1 : 0;
     }
     cli_stop_on_signals(false);

@@ -98,6 +98,8 @@ int cli_thread_end(cli_one *one);
 int cli_runs_write(const cli_runs *runs, const char *name, json_t *document);
 /* result.json of a run, or NULL. */
 json_t *cli_runs_result(const cli_runs *runs, const cli_one *one);
+/* Whether its result says that it diverged. */
+bool cli_runs_diverged(const cli_runs *runs, const cli_one *one);
 /* All of them as a report with its page in the folder; NULL after a line. path gets the page's place. */
 dro_report *cli_runs_report(const cli_runs *runs, char *path, size_t size);
 /* [{"run": ..., "folder": ..., "state": ...}] */

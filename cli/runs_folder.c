@@ -160,6 +160,15 @@ json_t *cli_runs_result(const cli_runs *runs, const cli_one *one)
     return json_load_file(path, 0, NULL);
 }
 
+bool cli_runs_diverged(const cli_runs *runs, const cli_one *one)
+{
+    json_t *result = cli_runs_result(runs, one);
+    const char *ended = json_string_value(json_object_get(result, "ended"));
+    bool diverged = ended && strcmp(ended, "diverged") == 0;
+    json_decref(result);
+    return diverged;
+}
+
 json_t *cli_runs_json(const cli_runs *runs)
 {
     static const char *const states[] = {"waiting",  "running", "done",

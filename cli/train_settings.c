@@ -2,9 +2,11 @@
 #include "train.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- names ---- */
 
@@ -269,6 +271,20 @@ static void cut_comment(char *line)
     }
 }
 
+/* [optimizer_settings] and [network_settings] are there for the eye: names are enough. */
+static int check_table(const char *table, const char *path, int number)
+{
+    size_t n = strlen(table);
+    if (table[n - 1] != ']')
+        return path ? cli_fail("%s: line %d: %s: expected ] at the end", path, number, table) : 1;
+    if (strcmp(table, "[optimizer_settings]") == 0 || strcmp(table, "[network_settings]") == 0)
+        return 0;
+    return path ? cli_fail("%s: line %d: no table %s: there are [optimizer_settings] and "
+                           "[network_settings]; the run's own settings stand above them",
+                           path, number, table)
+                : 1;
+}
+
 /* The next setting of the file, its name as a setting's; 0, -1 at the end, or the exit status after a line
  * (without one if path is NULL). */
 static int next_toml(FILE *file, const char *path, int *number, char *line, size_t size,
@@ -279,6 +295,8 @@ static int next_toml(FILE *file, const char *path, int *number, char *line, size
         cut_comment(line);
         *name = trim(line);
         char *equals = strchr(*name, '=');
+        if (**name == '[' && check_table(*name, path, *number))
+            return 1;
         if (!**name || **name == '[')
             continue;
         if (!equals)
@@ -327,10 +345,15 @@ static int take_toml(const char *command, dro_train *train, const char *path, FI
 
 int cli_train_config(const char *command, dro_train *train, const char *path, const char *optimizer)
 {
+    struct stat about;
+    if (stat(path, &about) != 0)
+        return cli_fail("%s: cannot read the settings: %s", path, strerror(errno));
+    if (S_ISDIR(about.st_mode))
+        return cli_fail("%s: is a folder: expected a file, as in %s/config.json", path, path);
     if (is_toml(path)) {
         FILE *file = fopen(path, "r");
         if (!file)
-            return cli_fail("cannot read %s", path);
+            return cli_fail("%s: cannot read the settings: %s", path, strerror(errno));
         int status = take_toml(command, train, path, file, optimizer);
         fclose(file);
         return status;
@@ -425,6 +448,13 @@ static int take_flag(const cli_args *args, const char *command, dro_train *train
         value = cli_given(args, flag, k); /* the last one counts */
     if (strcmp(flag, "reg") == 0)
         return take_reg(command, train, value);
+    bool counts =
+        strcmp(flag, "batch") == 0 || strcmp(flag, "epochs") == 0 || strcmp(flag, "steps") == 0;
+    if (counts && strtod(value, NULL) == 0 && strspn(value, "+-0.") == strlen(value))
+        return cli_usage(
+            "%s: --%s %s: expected a whole number from 1 on; without --%s it is chosen "
+            "for the data",
+            command, flag, value, flag);
     snprintf(name, sizeof name, "%s", strcmp(flag, "lr") == 0 ? "eta" : flag);
     for (char *c = name; *c; c++)
         *c = *c == '-' ? '_' : *c;
@@ -454,6 +484,10 @@ int cli_train_settings(const cli_args *args, dro_train *train)
     int status = 0;
     if (config)
         status = cli_train_config(command, train, config, cli_given(args, "optimizer", 0));
+    if (status == 0 && cli_given(args, "epochs", 0) && cli_given(args, "steps", 0))
+        status = cli_usage("%s: --epochs and --steps exclude each other", command);
+    if (status == 0 && cli_given(args, "epochs", 0)) /* wins over a file's steps */
+        status = set(command, train, "steps", "0");
     for (size_t k = 0; k < sizeof flags / sizeof flags[0] && status == 0; k++)
         status = take_flag(args, command, train, flags[k]);
     if (status == 0)

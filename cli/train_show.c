@@ -67,12 +67,12 @@ static void show_live(const cli_show *show, const dro_train_progress *p)
                  100 * show->accuracy, 100 * show->worst);
     const char *on = p->evaluating ? p->evaluating : "";
     if (wide)
-        cli_progress("epoch %.2f/%.0f  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective "
+        cli_progress("epoch %.2f/%.6g  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective "
                      "%.2f%s%s",
                      p->epoch, p->epochs, p->examples_per_s, left, p->loss, p->objective, test,
                      p->effective, *on ? "  evaluating " : "", on);
     else
-        cli_progress("%.1f/%.0f  %.0f/s  %s left  loss %.3f  F %.3f%s  ess %.2f%s%s", p->epoch,
+        cli_progress("%.1f/%.6g  %.0f/s  %s left  loss %.3f  F %.3f%s  ess %.2f%s%s", p->epoch,
                      p->epochs, p->examples_per_s, left, p->loss, p->objective, test, p->effective,
                      *on ? "  " : "", on);
 }
@@ -116,7 +116,7 @@ static void on_evaluated(void *user, const dro_train_record *r)
     char left[32];
     double done = (double)r->info.step;
     time_text(left, sizeof left, r->wall / done * ((double)r->steps - done));
-    fprintf(to, "epoch %.6g/%.0f  %.0f examples/s  %s left  loss %.3f", r->epoch, r->epochs,
+    fprintf(to, "epoch %.6g/%.6g  %.0f examples/s  %s left  loss %.3f", r->epoch, r->epochs,
             (double)r->info.examples / r->seconds, left, r->info.loss);
     if (r->has_train)
         fprintf(to, "  F %.3f", r->train.objective);

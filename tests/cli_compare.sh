@@ -75,6 +75,13 @@ run 0 compare --data csv:table.csv,label=y,group=place,holdout=0.2 --steps 2 --s
 has "worst group %"
 has "untested/sgd-seed1: there is no test set: figures are of the holdout set"
 grep -q "^sgd  *1  *[0-9]" out || { fail "$what: no figures"; cat out; }
+for text in "on the holdout set" "Measured on the holdout set" "Holdout accuracy over time" "Holdout loss" \
+    "Holdout accuracy of each class" "Of the holdout examples"; do
+    grep -q "$text" untested/report.html || fail "the page does not say: $text"
+done
+if grep -v "there is no test set" untested/report.html | grep -q "[Tt]est \(set\|accuracy\|loss\)"; then
+    fail "the page speaks of a test set that is not there"
+fi
 
 # ---- stopped and killed ----
 long="--data synth:glyphs,n=120,test=30,size=12,classes=3 --epochs 60 --batch 20 --threads 2 --jobs 2 --seeds 1"
@@ -114,6 +121,15 @@ done
 # ---- one that diverges does not stop the others ----
 run 0 compare $small --seeds 1 --out far --set sgd.eta=1e6 --set sgd.warmup=0
 grep -q "^sgd-seed1: .*diverged at step" out || { fail "no word about a run that diverged"; cat out; }
+grep -q "^sgd  *1 (1 diverged)  *-  *-  *-  *-  *-$" out || { fail "$what: figures of a run that diverged"; cat out; }
+has "far/sgd-seed1: diverged: its figures are left out"
+grep -q "<small> (1 diverged)</small>" far/report.html || fail "the page does not say that a run diverged"
+run 0 compare $small --seeds 1 --out far --set sgd.eta=1e6 --set sgd.warmup=0 --json
+json
+has '"state": "diverged"'
+has '"diverged": 1'
+run 0 compare $small --seeds 1 --out gone --optimizers sgd --set sgd.eta=1e6 --set sgd.warmup=0
+grep -q "All runs diverged: there are no results." gone/report.html || fail "a page of nothing but divergence"
 [ -s far/recover-seed1/result.json ] || fail "a run that diverged stopped the other"
 
 # ---- errors ----

@@ -119,7 +119,7 @@ done
 printf 'P5 2 2' >"$work/pictures/train/a/3.pgm"
 printf 'P5 2 2' >"$work/pictures/test/b/5.pgm"
 pictures="images:$work/pictures,skip_bad=2"
-train="train --model mlp --size 8 --steps 4 --batch 15 --epochs 1"
+train="train --model mlp --size 8 --steps 4 --batch 15"
 run 0 $train --data "$pictures" --out "$work/run" --json
 json
 has '"skipped": ['

@@ -12,6 +12,7 @@ wrong() {
     cat "$work/err" >>"$work/all"
 }
 wrong lst
+wrong help lst
 wrong nonsense
 wrong list
 wrong list optimisers
@@ -44,6 +45,14 @@ same errors.txt
 
 run 2 list optimizers --backend nonsense
 has "--backend nonsense: expected auto or what this build has" err
+
+# help COMMAND is COMMAND --help.
+for command in train "bench memory"; do
+    run 0 $command --help
+    cp "$work/out" "$work/help"
+    run 0 help $command
+    cmp "$work/out" "$work/help" || fail "$what: not $command --help"
+done
 
 # Without a word: what there is, on stderr.
 run 2

@@ -64,14 +64,20 @@ shape
 same eval.txt
 run 0 eval --weights one/weights.safetensors --data synth:glyphs,n=120,test=30,size=12,classes=3 --json
 json
-for format in csv jsonl npy; do
+for format in csv jsonl json npy; do
     run 0 predict --weights one/weights.safetensors --out "p.$format" \
         --data synth:glyphs,n=120,test=30,size=12,classes=3
     silent out
 done
 [ "$(wc -l <p.csv)" -eq 31 ] || fail "predict: not 30 rows and a header in p.csv"
 [ "$(wc -l <p.jsonl)" -eq 30 ] || fail "predict: not 30 rows in p.jsonl"
+[ "$(head -n 1 p.json)" = "[" ] || fail "predict: p.json is no list"
 [ "$(wc -c <p.npy)" -eq $((128 + 30 * 3 * 4)) ] || fail "predict: not 30 x 3 floats in p.npy"
+"$dro" predict --weights one/weights.safetensors --data synth:glyphs,n=9,test=4000,size=12,classes=3 2>err | head -n 1 >out
+what="dro predict | head"
+has "dro: cannot write to standard output: Broken pipe" err
+run 0 train --data synth:glyphs,n=120,test=30,size=12,classes=3 --batch 20 --steps 3 --out short
+has "epoch 0.5/0.5 "
 printf 'P6 16 16 255\n' >image.ppm
 head -c 768 /dev/urandom >>image.ppm
 run 0 predict --weights one/weights.safetensors image.ppm image.ppm
@@ -192,6 +198,9 @@ wrong 2 train --epochs many
 wrong 2 train --lr abc
 wrong 2 train --set tilt=all
 wrong 2 train --epochs -1
+wrong 2 train --batch 0
+wrong 2 train --steps 0
+wrong 2 train --epochs 2 --steps 3
 wrong 2 train --max-time soon
 wrong 2 train --optimizer sgd --lambda 5
 wrong 2 train --best nonsense
@@ -208,6 +217,10 @@ printf '\nlambda = many\n' >value.toml
 wrong 2 train --config value.toml
 printf 'epochs\n' >name.toml
 wrong 1 train --config name.toml
+printf 'epochs = 2\n[optimizer_settings\nlambda = 3\n' >open.toml
+wrong 1 train --config open.toml
+printf 'epochs = 2\n\n[set]\nlambda = 3\n' >table.toml
+wrong 1 train --config table.toml
 wrong 2 eval --data synth:glyphs
 wrong 1 eval --json --weights one/result.json --data synth:glyphs
 wrong 1 eval --json --weights missing.safetensors --data synth:glyphs
@@ -223,6 +236,9 @@ wrong 1 train --json --model nonsense --out six
 wrong 1 train --json --batch 6000 --out six
 wrong 1 train --json --out run.toml/below
 wrong 1 train --json --out one --resume --lr 7
+wrong 1 train --json --tilt group --out six
+wrong 1 train --resume --out nowhere
+wrong 1 train --config one
 wrong 1 train --json --patience 3 --out six
 wrong 1 train --json --data synth:glyphs,n=200,holdout=0.1 --best auroc --out six
 wrong 1 eval --json --weights table/weights.safetensors --data csv:other.csv
@@ -232,6 +248,16 @@ wrong 1 train --json --progressive --data libsvm:rows --out six
 wrong 1 train --json --progressive --data libsvm:rows,features=1 --out six
 cp all out
 same train_errors.txt
+
+# ---- resuming what is not there, or is over ----
+run 0 train $small --out fresh --resume
+has "no checkpoint in fresh: beginning"
+run 0 train $small --optimizer sgd --seed 2 --set output=random --out drawn
+lines=$(wc -l <drawn/metrics.jsonl)
+for again in 1 2; do
+    run 0 train --resume --out drawn
+    [ "$(wc -l <drawn/metrics.jsonl)" -eq "$lines" ] || fail "$what: more lines in metrics.jsonl than before"
+done
 
 # ---- a run that diverges ----
 run 1 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 --out far
@@ -243,6 +269,20 @@ grep -q '"ended": "diverged"' far/result.json || fail "$what: result.json does n
 run 0 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 \
     --on-divergence=halve --out halved
 has "back to step 0 with eta 500000" err
+# A checkpoint that is bad already is left for the start, and a run from there is as one with that step.
+far="$small --model linear --optimizer sgd --set warmup=0"
+run 0 train $far --lr 1024 --on-divergence halve --set checkpoint_every=0 --out returned
+grep -q "back to step [1-9]" err || fail "$what: no checkpoint that was bad"
+grep -o "back to step [0-9]*" err | uniq -c | awk '$5 > 0 && $1 > 2 { bad = 1 } END { exit bad }' ||
+    fail "$what: back to a bad checkpoint more than twice"
+tail -n 1 err | grep -q "back to step 0" || fail "$what: not back to the start"
+run 0 train $far --lr "$(sed -n '$s/.*eta //p' err)" --out straight
+cmp returned/weights.safetensors straight/weights.safetensors || fail "from the start again: other weights"
+cut -d, -f1-4 returned/metrics.jsonl >returned.steps
+cut -d, -f1-4 straight/metrics.jsonl | cmp - returned.steps || fail "from the start again: other metrics"
+# One that is bad at its end has diverged, though no batch could tell.
+run 1 train $far --epochs 1 --batch 120 --lr 1024 --out ended
+has "diverged at step 1: the loss on the training set is" err
 
 # ---- signals ----
 stopped() {

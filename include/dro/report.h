@@ -60,6 +60,7 @@ typedef struct dro_report_method {
     const char *name;   /* the optimiser, and the settings in which its methods differ */
     int32_t runs;       /* how many */
     int32_t unfinished; /* of them without a result.json; their last evaluation counts */
+    int32_t diverged;   /* of them; their figures do not count */
     dro_statistic measures[DRO_MEASURES];
 } dro_report_method;
 

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE /* versionsort */
 #include "report.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -113,6 +114,34 @@ const char *dro_report_objective(const dro_report *report)
         one = text ? text : one;
     }
     return one;
+}
+
+/* The set that all figures are of, as an adjective. */
+static const char *set_of(const dro_report *report)
+{
+    const char *one = NULL;
+    for (size_t k = 0; k < report->trial_count; k++) {
+        const char *split = report->trials[k]->diverged ? NULL : report->trials[k]->split;
+        if (split && one && strcmp(one, split) != 0)
+            return "evaluated"; /* not the same set: remarks tell which */
+        one = split ? split : one;
+    }
+    return !one || strcmp(one, "test") == 0 ? "test" : strcmp(one, "train") == 0 ? "training" : one;
+}
+
+const char *dro__report_title(const dro_report *report, const char *text, char out[DRO__TITLE])
+{
+    const char *set = set_of(report), *at = strstr(text, "est ");
+    bool named = at && at > text && (at[-1] == 't' || at[-1] == 'T');
+    if (!named) {
+        snprintf(out, DRO__TITLE, "%s", text);
+        return out;
+    }
+    int before = (int)(at - 1 - text);
+    snprintf(out, DRO__TITLE, "%.*s%s%s", before, text, set, at + 3);
+    if (at[-1] == 'T')
+        out[before] = (char)toupper(set[0]);
+    return out;
 }
 
 int32_t dro_report_runs(const dro_report *report)
@@ -339,6 +368,7 @@ static bool place_trial(dro_report *report, const difference *d, dro__trial *t)
     }
     m->runs++;
     m->unfinished += !t->finished;
+    m->diverged += t->diverged;
     return true;
 }
 

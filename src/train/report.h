@@ -50,7 +50,7 @@ typedef struct dro__trial {
     dro__evaluation *evaluations; /* (evaluation_count) in order */
     size_t evaluation_count;
     double measures[DRO_MEASURES];
-    bool finished;
+    bool finished, diverged;
     int32_t name_count;   /* of class_names */
     char **class_names;   /* NULL: not known */
     int32_t class_count;  /* of per_class */
@@ -88,10 +88,15 @@ void dro__report_note(dro_report *report, const char *format, ...)
 /* Groups the runs into methods and works out their statistics. */
 dro_status dro__report_prepare(dro_report *report);
 dro_status dro__report_memory(dro_report *report);
+enum { DRO__TITLE = 200 };
+/* A text that names the test set ("Test accuracy"), with the set that the figures are of in its place. */
+const char *dro__report_title(const dro_report *report, const char *text, char out[DRO__TITLE]);
 
 /* ---- report_stats.c ---- */
 
 dro_statistic dro__statistic(const double *values, size_t count); /* of those that are finite */
+/* The mean accuracy of rare classes and of the others, where there are rare ones. */
+void dro__trial_rare(dro__trial *t);
 
 /* Points with increasing x; all finite. */
 typedef struct dro__curve {

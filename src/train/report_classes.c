@@ -99,11 +99,13 @@ static void draw_bars(const bars *b, dro__plot *plot, double top)
     plot->height = bottom + 28;
 }
 
+static const char per_class[] = "Test accuracy of each class";
+
 static void tabulate_bars(const bars *b, dro__buffer *out)
 {
     const char *headers[] = {"Class", "Training examples", "Method", "Accuracy"};
-    char name[300], count[DRO__NUMBER], value[DRO__NUMBER];
-    dro__table_open(out, "Test accuracy of each class", headers, 4);
+    char name[300], count[DRO__NUMBER], value[DRO__NUMBER], title[DRO__TITLE];
+    dro__table_open(out, dro__report_title(b->report, per_class, title), headers, 4);
     for (int32_t row = 0; row < b->rows; row++)
         for (int32_t m = 0; m < b->shown; m++) {
             row_name(b, row, name, sizeof name);
@@ -126,12 +128,13 @@ static void choose_heights(bars *b)
 
 static void add_bars(dro__figures *f, bars *b)
 {
+    char title[DRO__TITLE];
+    dro__report_title(b->report, per_class, title);
     choose_heights(b);
-    dro__figure *figure =
-        dro__figure_add(f, DRO__SECTION_CLASSES, "per-class", "Test accuracy of each class");
+    dro__figure *figure = dro__figure_add(f, DRO__SECTION_CLASSES, "per-class", title);
     if (!figure)
         return;
-    dro__plot_about(&figure->plot, "Test accuracy of each class%s%s%s.",
+    dro__plot_about(&figure->plot, "%s%s%s%s.", title,
                     b->counts ? ", the most frequent in training first" : "",
                     b->per > 1 ? "; neighbours are put together" : "",
                     b->shown < b->report->method_count ? "; the first methods only" : "");
@@ -277,7 +280,7 @@ static bool short_names(const matrix *m)
 
 static void add_matrix(dro__figures *f, matrix *m, int32_t method)
 {
-    char id[80];
+    char id[80], title[DRO__TITLE];
     dro__figure_id(f->report, "confusion", method, id);
     dro__figure *figure =
         dro__figure_add(f, DRO__SECTION_CONFUSION, id, dro__figure_title(f, "Confusion", method));
@@ -291,8 +294,9 @@ static void add_matrix(dro__figures *f, matrix *m, int32_t method)
     m->top = dro__figure_top(f, &figure->plot, false) + 34;
     m->names = short_names(m);
     dro__plot_about(&figure->plot,
-                    "Of the test examples of each class (row), the share taken for "
-                    "each class (column), in percent%s.",
+                    "%s of each class (row), the share taken for each class (column), in "
+                    "percent%s.",
+                    dro__report_title(f->report, "Of the test examples", title),
                     m->per > 1 ? "; neighbours are put together" : "");
     draw_names(m, &figure->plot);
     for (int32_t i = 0; i < m->rows; i++)

@@ -51,11 +51,13 @@ typedef struct curves {
 static bool mean_of(curves *c, int32_t method)
 {
     size_t count = 0;
+    const dro_report_method *m = &c->report->methods[method];
     dro__curve *own = dro__alloc(c->report->trial_count + 1, sizeof *own);
     if (!own)
         return false;
     for (size_t k = 0; k < c->report->trial_count; k++)
-        if (c->report->trials[k]->method == method)
+        if (c->report->trials[k]->method == method &&
+            (!c->report->trials[k]->diverged || m->diverged == m->runs))
             own[count++] = c->trials[k]; /* borrowed */
     bool fine = dro__curve_mean(own, count, &c->means[method]);
     dro__free(own);
@@ -121,7 +123,7 @@ static const char *place_text(const curves *c, double x, char out[DRO__NUMBER])
 static void describe(const curves *c, dro__plot *plot)
 {
     dro__buffer text = {0};
-    char value[DRO__NUMBER];
+    char value[DRO__NUMBER], what[DRO__TITLE];
     int named = 0;
     for (int32_t m = 0; m < c->report->method_count && named < NAMED_MOST; m++) {
         const dro__curve *mean = &c->means[m];
@@ -130,7 +132,7 @@ static void describe(const curves *c, dro__plot *plot)
                               c->report->methods[m].name,
                               value_text(c, mean->y[mean->count - 1], value));
     }
-    dro__plot_about(plot, "%s against %s.%s%s", c->kind->what,
+    dro__plot_about(plot, "%s against %s.%s%s", dro__report_title(c->report, c->kind->what, what),
                     c->kind->x == DRO__COLUMN_SECONDS ? "seconds of training"
                                                       : "training examples seen",
                     text.failed || !text.bytes ? "" : text.bytes, named ? "." : "");
@@ -141,7 +143,8 @@ static void tabulate(const curves *c, dro__buffer *out)
 {
     const char *const headers[] = {"Method",
                                    c->kind->x == DRO__COLUMN_SECONDS ? "Time" : "Examples", "Mean"};
-    dro__table_open(out, c->kind->title, headers, 3);
+    char title[DRO__TITLE];
+    dro__table_open(out, dro__report_title(c->report, c->kind->title, title), headers, 3);
     for (int32_t m = 0; m < c->report->method_count; m++) {
         const dro__curve *mean = &c->means[m];
         size_t rows = mean->count < ROWS_MOST ? mean->count : ROWS_MOST;
@@ -212,7 +215,9 @@ static void draw_means(curves *c, dro__plot *plot)
 
 static void draw(dro__figures *f, curves *c)
 {
-    dro__figure *figure = dro__figure_add(f, c->kind->section, c->kind->id, c->kind->title);
+    char title[DRO__TITLE];
+    dro__figure *figure = dro__figure_add(f, c->kind->section, c->kind->id,
+                                          dro__report_title(c->report, c->kind->title, title));
     if (!figure)
         return;
     dro__plot *plot = &figure->plot;

@@ -20,12 +20,15 @@ static void run_row(dro__buffer *out, const dro_report *report, const dro__trial
     }
     dro__buffer_add(out, "</strong><code>");
     dro__buffer_escape(out, t->path);
-    dro__buffer_print(out,
-                      "</code><span>accuracy %s%%, balanced %s%%, %s, %zu evaluation%s%s</span>"
-                      "</li>\n",
-                      dro__show_share(a, t->measures[DRO_MEASURE_ACCURACY]),
-                      dro__show_share(b, t->measures[DRO_MEASURE_BALANCED]),
-                      dro__show_time(c, t->measures[DRO_MEASURE_SECONDS]), t->evaluation_count,
+    dro__buffer_add(out, "</code><span>");
+    if (t->diverged)
+        dro__buffer_add(out, "diverged");
+    else
+        dro__buffer_print(out, "accuracy %s%%, balanced %s%%, %s",
+                          dro__show_share(a, t->measures[DRO_MEASURE_ACCURACY]),
+                          dro__show_share(b, t->measures[DRO_MEASURE_BALANCED]),
+                          dro__show_time(c, t->measures[DRO_MEASURE_SECONDS]));
+    dro__buffer_print(out, ", %zu evaluation%s%s</span></li>\n", t->evaluation_count,
                       t->evaluation_count == 1 ? "" : "s", t->finished ? "" : ", not ended");
 }
 

@@ -79,7 +79,8 @@ static void fact(dro__buffer *out, const dro_report *report, const char *label, 
 static void examples(dro__buffer *out, const dro_report *report)
 {
     char text[DRO__NUMBER];
-    if (is_same(report, DRO_MEASURE_EXAMPLES) && report->method_count)
+    if (is_same(report, DRO_MEASURE_EXAMPLES) && report->method_count &&
+        report->methods[0].measures[DRO_MEASURE_EXAMPLES].count)
         dro__buffer_print(
             out, "<li><span>examples seen</span> %s</li>",
             dro__show_count(text, report->methods[0].measures[DRO_MEASURE_EXAMPLES].mean));
@@ -214,10 +215,12 @@ static double best_of(const dro_report *report, int measure)
 
 static void tiles(dro__buffer *out, const dro_report *report)
 {
+    char title[DRO__TITLE];
     dro__buffer_add(out, "<dl class=\"tiles\">");
     for (int k = 0; k < DRO_MEASURES; k++)
         if (is_known(report, k)) {
-            dro__buffer_print(out, "<div><dt>%s</dt><dd>", measures[k].title);
+            dro__buffer_print(out, "<div><dt>%s</dt><dd>",
+                              dro__report_title(report, measures[k].title, title));
             print_statistic(out, k, &report->methods[0].measures[k]);
             dro__buffer_print(out, "%s</dd></div>",
                               strcmp(measures[k].unit, "%") == 0 ? "<small>\xe2\x80\x89%</small>"
@@ -229,6 +232,7 @@ static void tiles(dro__buffer *out, const dro_report *report)
 static void table_row(dro__buffer *out, const dro_report *report, int32_t m)
 {
     const dro_report_method *method = &report->methods[m];
+    char title[DRO__TITLE];
     dro__buffer_print(out, "<tr role=\"row\" data-s=\"%d\"><th scope=\"row\" role=\"rowheader\">",
                       m);
     dro__page_swatch(out, m);
@@ -236,12 +240,15 @@ static void table_row(dro__buffer *out, const dro_report *report, int32_t m)
     dro__buffer_print(out, "</th><td role=\"cell\" data-l=\"Runs\"><span>%d", method->runs);
     if (method->unfinished)
         dro__buffer_print(out, "<small> (%d not ended)</small>", method->unfinished);
+    if (method->diverged)
+        dro__buffer_print(out, "<small> (%d diverged)</small>", method->diverged);
     dro__buffer_add(out, "</span></td>");
     for (int k = 0; k < DRO_MEASURES; k++)
         if (is_known(report, k)) {
             const dro_statistic *s = &method->measures[k];
             bool percent = strcmp(measures[k].unit, "%") == 0;
-            dro__buffer_print(out, "<td role=\"cell\" data-l=\"%s%s\"%s>", measures[k].title,
+            dro__buffer_print(out, "<td role=\"cell\" data-l=\"%s%s\"%s>",
+                              dro__report_title(report, measures[k].title, title),
                               percent ? ", %" : "",
                               s->count && s->mean == best_of(report, k) ? " class=\"best\"" : "");
             print_statistic(out, k, s);
@@ -252,6 +259,7 @@ static void table_row(dro__buffer *out, const dro_report *report, int32_t m)
 
 static void table(dro__buffer *out, const dro_report *report)
 {
+    char title[DRO__TITLE];
     dro__buffer_add(
         out,
         "<div class=\"scroll\"><table class=\"results\" role=\"table\"><thead role=\"rowgroup\">"
@@ -260,7 +268,7 @@ static void table(dro__buffer *out, const dro_report *report)
     for (int k = 0; k < DRO_MEASURES; k++)
         if (is_known(report, k))
             dro__buffer_print(out, "<th scope=\"col\" role=\"columnheader\">%s%s</th>",
-                              measures[k].title,
+                              dro__report_title(report, measures[k].title, title),
                               strcmp(measures[k].unit, "%") == 0 ? ",\xc2\xa0%" : "");
     dro__buffer_add(out, "</tr></thead><tbody role=\"rowgroup\">\n");
     for (int32_t m = 0; m < report->method_count; m++)
@@ -270,16 +278,22 @@ static void table(dro__buffer *out, const dro_report *report)
 
 void dro__page_results(dro__buffer *out, const dro_report *report)
 {
-    bool known = false, errors = false;
+    bool known = false, errors = false, diverged = false;
+    char set[DRO__TITLE];
     for (int k = 0; k < DRO_MEASURES; k++)
         known = known || is_known(report, k);
-    for (int32_t m = 0; m < report->method_count; m++)
-        errors = errors || report->methods[m].runs > 1;
+    for (int32_t m = 0; m < report->method_count; m++) {
+        errors = errors || report->methods[m].runs - report->methods[m].diverged > 1;
+        diverged = diverged || report->methods[m].diverged;
+    }
     dro__buffer_add(out, "<section id=\"results\"><h2>Results</h2>\n");
     if (!known)
-        dro__buffer_add(out, "<p class=\"lead\">There is no evaluation yet.</p>\n");
+        dro__buffer_print(out, "<p class=\"lead\">%s</p>\n",
+                          diverged ? "All runs diverged: there are no results."
+                                   : "There is no evaluation yet.");
     else
-        dro__buffer_print(out, "<p class=\"lead\">At the end of training, on the test set%s%s",
+        dro__buffer_print(out, "<p class=\"lead\">At the end of training, %s%s%s",
+                          dro__report_title(report, "on the test set", set),
                           errors ? "; mean \xc2\xb1 standard error over the runs" : "",
                           report->method_count > 1 ? ". The best of each column is bold." : ".");
     if (known && dro_report_objective(report)) {

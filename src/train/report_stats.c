@@ -48,6 +48,23 @@ dro_status dro_report_reach(dro_report *report, int32_t index, double objective,
     return DRO_OK;
 }
 
+void dro__trial_rare(dro__trial *t)
+{
+    double most = 0, sum[2] = {0}, count[2] = {0};
+    for (int32_t k = 0; t->counts && k < t->count_count; k++)
+        most = fmax(most, t->counts[k]);
+    for (int32_t k = 0; t->counts && t->count_count == t->class_count && k < t->class_count; k++)
+        if (isfinite(t->per_class[k])) {
+            int rare = t->counts[k] < most / 2;
+            sum[rare] += t->per_class[k];
+            count[rare]++;
+        }
+    if (count[0] == 0 || count[1] == 0)
+        return;
+    t->measures[DRO_MEASURE_FREQUENT] = sum[0] / count[0];
+    t->measures[DRO_MEASURE_RARE] = sum[1] / count[1];
+}
+
 /* ---- curves ---- */
 
 void dro__curve_free(dro__curve *curve)
@@ -169,7 +186,8 @@ static void mean_per_class(const dro_report *report, int32_t method, dro__class_
         double sum = 0, known = 0;
         for (size_t k = 0; k < report->trial_count; k++) {
             const dro__trial *t = report->trials[k];
-            if (t->method == method && t->class_count == c->count && isfinite(t->per_class[i]))
+            if (t->method == method && !t->diverged && t->class_count == c->count &&
+                isfinite(t->per_class[i]))
                 sum += t->per_class[i], known++;
         }
         c->per_class[i] = known ? sum / known : NAN;
@@ -181,7 +199,7 @@ static bool add_confusions(const dro_report *report, int32_t method, dro__class_
     size_t n = (size_t)c->count;
     for (size_t k = 0; k < report->trial_count; k++) {
         const dro__trial *t = report->trials[k];
-        if (t->method != method || t->matrix_count != c->count)
+        if (t->method != method || t->diverged || t->matrix_count != c->count)
             continue;
         if (!c->confusion && !(c->confusion = dro__alloc(n * n, sizeof *c->confusion)))
             return false;
@@ -203,7 +221,7 @@ bool dro__class_table_of(const dro_report *report, int32_t method, dro__class_ta
     *c = (dro__class_table){0};
     for (size_t k = 0; k < report->trial_count && !c->count; k++) {
         const dro__trial *t = report->trials[k];
-        if (t->method == method)
+        if (t->method == method && !t->diverged)
             c->count = t->per_class ? t->class_count : t->matrix_count;
     }
     if (!c->count)

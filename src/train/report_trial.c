@@ -359,34 +359,26 @@ static void take_objective(dro__trial *t, const json_t *result)
     t->objective = dro__copy_text(text);
 }
 
-/* The mean accuracy of rare classes and of the others, where there are rare ones. */
-static void measure_rare(dro__trial *t)
+static void forget_measures(dro__trial *t)
 {
-    double most = 0, sum[2] = {0}, count[2] = {0};
-    for (int32_t k = 0; t->counts && k < t->count_count; k++)
-        most = fmax(most, t->counts[k]);
-    for (int32_t k = 0; t->counts && t->count_count == t->class_count && k < t->class_count; k++)
-        if (isfinite(t->per_class[k])) {
-            int rare = t->counts[k] < most / 2;
-            sum[rare] += t->per_class[k];
-            count[rare]++;
-        }
-    if (count[0] == 0 || count[1] == 0)
-        return;
-    t->measures[DRO_MEASURE_FREQUENT] = sum[0] / count[0];
-    t->measures[DRO_MEASURE_RARE] = sum[1] / count[1];
+    for (int k = 0; k < DRO_MEASURES; k++)
+        t->measures[k] = NAN;
 }
 
 static void take_result(dro__trial *t, const json_t *result)
 {
+    const char *ended = json_string_value(dro__json_at(result, "ended"));
     t->finished = true;
+    t->diverged = ended && strcmp(ended, "diverged") == 0;
     dro__json_set_text(&t->optimizer, result, "optimizer");
     dro__json_set_text(&t->model, result, "model");
     dro__json_set_text(&t->backend, result, "backend");
     dro__json_set_text(&t->seed, result, "seed");
     take_figures(t, result, true);
     take_objective(t, result);
-    measure_rare(t);
+    dro__trial_rare(t);
+    if (t->diverged) /* these are its checkpoint's */
+        forget_measures(t);
     set_names(t, dro__json_at(result, "classes"));
 }
 
@@ -435,8 +427,7 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
         dro__trial_destroy(t);
         return dro__report_memory(report);
     }
-    for (int k = 0; k < DRO_MEASURES; k++)
-        t->measures[k] = NAN;
+    forget_measures(t);
     json_t *config = read_object(report, t, "config.json");
     if (config)
         take_config(t, config);
@@ -468,7 +459,9 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
         dro__report_note(report,
                          "%s: no result.json: the run has not ended; its last evaluation %s",
                          folder, t->evaluation_count ? "counts" : "is missing, too");
-    if (t->split && strcmp(t->split, "test") != 0)
+    if (t->diverged)
+        dro__report_note(report, "%s: diverged: its figures are left out", folder);
+    else if (t->split && strcmp(t->split, "test") != 0)
         dro__report_note(report, "%s: there is no test set: figures are of the %s set", folder,
                          t->split);
     *trial = t;

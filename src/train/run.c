@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Without epochs: 15, or more of few examples, for some 600 steps. */
-enum { EPOCHS = 15, EPOCHS_MOST = 100, STEPS = 600, EXPLODED = 20, HALVINGS_MOST = 40 };
+enum { EPOCHS = 15, EPOCHS_MOST = 100, STEPS = 600 };
 
 double dro__clock(void)
 {
@@ -67,7 +67,8 @@ static void close_run(dro_train *t)
     t->config = t->result = t->identity = NULL;
     t->opt = NULL;
     t->open = t->have_record = false;
-    t->told = 0;
+    t->told = t->returns = 0;
+    t->returned_to = 0;
     t->ended = DRO_TRAIN_NOT_ENDED;
     t->progress = (dro__progress){0};
 }
@@ -151,10 +152,27 @@ static dro_status check_settings(dro_train *t)
     return DRO_OK;
 }
 
+/* In words of the data's: the optimiser knows a problem only. */
+static dro_status check_tilt(dro_train *t)
+{
+    char tilt[64];
+    if (!dro__optimizer_has(t->set.optimizer, "tilt"))
+        return DRO_OK;
+    DRO_TRY(dro_optimizer_get(t->opt, "tilt", tilt, sizeof tilt));
+    if (strcmp(tilt, "group") == 0 && !t->task.problem.groups)
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "tilt=group: the data has no groups: add group=COLUMN to --data");
+    if (strcmp(tilt, "class") == 0 && !t->task.problem.classes)
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "tilt=class: the data has no classes: use tilt=example");
+    return DRO_OK;
+}
+
 dro_status dro__run_begin(dro_train *t)
 {
     const float *w0 = t->task.net ? dro_net_weights(t->task.net) : NULL;
     DRO_TRY(dro__make_optimizer(t));
+    DRO_TRY(check_tilt(t));
     return dro_optimizer_start(t->opt, w0);
 }
 
@@ -240,66 +258,15 @@ static uint64_t evaluation_step(const dro_train *t, uint64_t k)
     return at < (double)k ? k : (uint64_t)at;
 }
 
-/* Whether the last batch's loss says that the run has gone astray. */
-static bool exploded(dro_train *t)
-{
-    dro__progress *p = &t->progress;
-    double loss = t->opt->run.loss;
-    if (t->opt->run.step == 1) {
-        double chance = t->task.info.classes ? log((double)t->task.info.classes) : 0;
-        p->first_loss = fmax(fmax(loss, chance), 1e-6);
-        p->smooth_loss = loss;
-    }
-    p->smooth_loss += 0.1 * (loss - p->smooth_loss);
-    return !(p->smooth_loss <= EXPLODED * p->first_loss);
-}
-
-static dro_status give_up(dro_train *t, uint64_t step, double eta, const char *why, bool found)
-{
-    double usual = dro__default_of(t, t->set.optimizer, "eta");
-    char kept[64] = "";
-    if (found)
-        snprintf(kept, sizeof kept, "; weights.safetensors has those of step %llu",
-                 (unsigned long long)t->opt->run.step);
-    t->ended = DRO_TRAIN_DIVERGED;
-    return dro__fail(t->ctx, DRO_ERR_NUMBER,
-                     "diverged at step %llu: %s%s. Try a smaller step (--lr %g), %smore warm-up "
-                     "(--set warmup=0.1)%s",
-                     (unsigned long long)step, why, kept, eta > 4 * usual ? usual : eta / 4,
-                     t->opt->cls->robust ? "a larger --lambda, " : "",
-                     t->set.on_divergence ? "" : ", or --on-divergence halve");
-}
-
-/* Back to the last checkpoint, which is good: with half the step, or for good. */
-static dro_status astray(dro_train *t)
-{
-    char why[DRO__ERROR_SIZE / 2];
-    snprintf(why, sizeof why, "%.200s", t->ctx->error);
-    uint64_t step = t->opt->run.step;
-    double eta = dro__settings_of(t->opt)->eta.value;
-    bool found = false;
-    if (t->folder)
-        DRO_TRY(dro__run_load(t, &found)); /* another optimiser from here on */
-    if (t->set.on_divergence != DRO__DIVERGENCE_HALVE || !found ||
-        t->progress.halvings >= HALVINGS_MOST)
-        return give_up(t, step, eta, why, found);
-    t->progress.halvings++;
-    dro__settings_of(t->opt)->eta.value = eta / 2;
-    dro__note(t, "diverged at step %llu (%s): back to step %llu with eta %g",
-              (unsigned long long)step, why, (unsigned long long)t->opt->run.step, eta / 2);
-    return dro__run_save(t);
-}
-
 /* One step, with the clock of training running. */
 static dro_status step(dro_train *t)
 {
     double start = dro__clock();
     dro_status status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
     t->progress.seconds += dro__clock() - start;
-    if (status == DRO_OK && exploded(t))
-        status = dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss is %.3g after %.3g at first",
-                           t->progress.smooth_loss, t->progress.first_loss);
-    return status == DRO_ERR_NUMBER ? astray(t) : status;
+    if (status == DRO_OK)
+        status = dro__watch_step(t);
+    return status == DRO_ERR_NUMBER ? dro__astray(t) : status;
 }
 
 static bool impatient(const dro_train *t)
@@ -325,13 +292,9 @@ static dro_status assess(dro_train *t)
 {
     dro_status status = settle(t);
     if (status != DRO_OK)
-        return status == DRO_ERR_NUMBER ? astray(t) : status;
+        return status == DRO_ERR_NUMBER ? dro__astray(t) : status;
     DRO_TRY(dro__run_evaluate(t));
-    if (!isfinite(t->evaluation.record.test.loss) && t->evaluation.record.has_test) {
-        dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss on the test set is not finite");
-        return astray(t);
-    }
-    return dro__run_save(t);
+    return dro__watch_record(t) == DRO_OK ? dro__run_save(t) : dro__astray(t);
 }
 
 /* The images that skip_bad has passed over since the last time. */
@@ -364,6 +327,10 @@ static dro_status train(dro_train *t)
             t->steps = t->opt->run.step;
         else
             DRO_TRY(status);
+        if (status == DRO_ERR_END && t->progress.evaluated_step == t->steps) {
+            t->have_record = false; /* evaluated, but not as the last one */
+            continue;
+        }
         if (t->opt->run.step >= evaluation_step(t, t->progress.evaluated + 1) ||
             t->opt->run.step >= t->steps)
             DRO_TRY(assess(t));

@@ -10,6 +10,7 @@
  *   telemetry.c   records for TensorBoard;  events.c: as the bytes of its files
  *   weights.c     weights files that know their model;  predictor.c: using them
  *   run.c         the loop;  assess.c: its evaluations;  resume.c: its checkpoints
+ *   divergence.c  runs that go astray, and their way back
  *   progressive.c the loop over a stream */
 #ifndef DRO_TRAIN_INTERNAL_H
 #define DRO_TRAIN_INTERNAL_H
@@ -341,6 +342,8 @@ struct dro_train {
     dro_train_end ended;
     bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
     int told;                         /* notes of the data */
+    uint64_t returned_to; /* divergence.c: the step of the checkpoint that was gone back to last, */
+    int returns;          /* and how often in a row */
     char *config, *result, *identity;
     struct dro__stream_run *stream; /* progressive */
 };
@@ -368,6 +371,15 @@ dro_status dro__run_write_line(dro_train *t);
 /* A new metrics.jsonl and a new event file; both cut to where the checkpoint was. */
 dro_status dro__run_begin_files(dro_train *t);
 dro_status dro__run_cut_files(dro_train *t);
+
+/* ---- divergence.c ---- */
+
+/* DRO_ERR_NUMBER: the last batch's loss, or those of the last evaluation, say that the run has gone astray. */
+dro_status dro__watch_step(dro_train *t);
+dro_status dro__watch_record(dro_train *t);
+/* After a DRO_ERR_NUMBER: back to the last checkpoint, or to the start when that one is bad, with half the
+ * step; or the end of the run. */
+dro_status dro__astray(dro_train *t);
 
 /* ---- progressive.c ---- */
 

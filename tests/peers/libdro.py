@@ -28,13 +28,13 @@ class Examples(c.Structure):
 
 class LoaderOptions(c.Structure):
     _fields_ = [("batch", c.c_size_t), ("threads", c.c_int), ("seed", c.c_uint64), ("shuffle", c.c_bool),
-                ("augment", c.c_bool), ("size", c.c_int32), ("ahead", c.c_int32)]
+                ("augment", c.c_bool), ("cuts", c.c_bool), ("size", c.c_int32), ("ahead", c.c_int32)]
 
 
 class Loaded(c.Structure):
     _fields_ = [("position", c.c_uint64), ("count", c.c_size_t), ("ids", c.POINTER(c.c_int64)),
                 ("labels", c.POINTER(c.c_int32)), ("groups", c.POINTER(c.c_int32)),
-                ("pixels", c.POINTER(c.c_float))]
+                ("pixels", c.POINTER(c.c_float)), ("cuts", c.c_void_p)]
 
 
 lib = c.CDLL(os.path.join(os.path.dirname(os.path.abspath(os.environ["DRO"])), "libdro.so"))
