@@ -266,11 +266,12 @@ static int run(const cli_args *args)
     dro_predictor *p = NULL;
     if (!ctx)
         return 1;
-    cli_progress("reading %s", named ? "the images" : data);
+    cli_reading(named ? "the images" : data);
     int status = named ? write_list(args, list) : 0;
     snprintf(spec, sizeof spec, "list:%s,root=/", list);
     if (status == 0 && dro_predictor_open(ctx, weights, named ? spec : data, &p) != DRO_OK)
         status = cli_fail("%s", dro_context_error(ctx));
+    cli_read();
     if (status == 0)
         status = predict_to(args, ctx, p, named);
     if (named)
