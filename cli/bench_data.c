@@ -49,7 +49,9 @@ static dro_status measure(dro_loader *loader, const cli_args *args, bool files, 
     uint64_t position = 0, count = 0;
     dro_loaded batch;
     dro_status status = DRO_OK;
-    for (int k = 0; !status && k < 4; k++, position += o->batch) /* fill the ring first */
+    int ring =
+        2 * o->threads + 4; /* every place of it is touched for the first time before that counts */
+    for (int k = 0; !status && k < ring; k++, position += o->batch)
         status = dro_loader_draw(loader, position, &batch);
     double before = dro_loader_waited(loader);
     status = status ? status : loop(loader, o->batch, 0, budget, &position, &o->seconds, &count);
