@@ -1,4 +1,4 @@
-/* A step's own kernels (step.cu): what was drawn comes in, losses become weights, gradients become a move. */
+/* A step's own kernels (step_weigh.cu, step_move.cu): what was drawn comes in, losses become weights, gradients become a move. */
 #ifndef DRO_CUDA_STEP_H
 #define DRO_CUDA_STEP_H
 
