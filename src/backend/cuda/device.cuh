@@ -225,4 +225,31 @@ static __device__ __forceinline__ double block_sum(double x, double *room)
     return x;
 }
 
+/* The same, and the largest, in all of the threads. */
+static __device__ __forceinline__ double all_sum(double x)
+{
+    __shared__ double room[32], total;
+    x = block_sum(x, room);
+    if (threadIdx.x == 0)
+        total = x;
+    __syncthreads();
+    x = total;
+    __syncthreads();
+    return x;
+}
+
+static __device__ __forceinline__ double all_max(double x)
+{
+    __shared__ double room[32];
+    for (int o = 16; o; o >>= 1)
+        x = fmax(x, __shfl_xor_sync(~0u, x, o));
+    if (threadIdx.x % 32 == 0)
+        room[threadIdx.x / 32] = x;
+    __syncthreads();
+    for (unsigned k = 0; k < blockDim.x / 32; k++)
+        x = fmax(x, room[k]);
+    __syncthreads();
+    return x;
+}
+
 #endif

@@ -3,33 +3,6 @@
 
 enum { LOSS_THREADS = 128, CROSS_ENTROPY = 0, FOCAL, LOGIT_ADJUSTED, SQUARED, LOGISTIC };
 
-/* The sum over the block's threads, in all of them. */
-static __device__ double all_sum(double x)
-{
-    __shared__ double room[LOSS_THREADS / 32], total;
-    x = block_sum(x, room);
-    if (threadIdx.x == 0)
-        total = x;
-    __syncthreads();
-    x = total;
-    __syncthreads();
-    return x;
-}
-
-static __device__ double all_max(double x)
-{
-    __shared__ double room[LOSS_THREADS / 32];
-    for (int o = 16; o; o >>= 1)
-        x = fmax(x, __shfl_xor_sync(~0u, x, o));
-    if (threadIdx.x % 32 == 0)
-        room[threadIdx.x / 32] = x;
-    __syncthreads();
-    for (unsigned k = 0; k < blockDim.x / 32; k++)
-        x = fmax(x, room[k]);
-    __syncthreads();
-    return x;
-}
-
 #define EACH(j) for (int j = threadIdx.x; j < a.outputs; j += blockDim.x)
 
 static __device__ double log_sum_exp(const dro__loss_args &a, const float *z, const float *adjust)

@@ -22,34 +22,6 @@ extern "C" void dro__gpu_step_take(cudaStream_t s, const dro__gpu_step *k)
     take_kernel<<<1, THREADS, 0, s>>>(*k);
 }
 
-/* ---- sums over the one block that weighs, in all of its threads ---- */
-
-static __device__ double all_sum(double x)
-{
-    __shared__ double room[THREADS / 32], total;
-    x = block_sum(x, room);
-    ONE
-        total = x;
-    __syncthreads();
-    x = total;
-    __syncthreads();
-    return x;
-}
-
-static __device__ double all_max(double x)
-{
-    __shared__ double room[THREADS / 32];
-    for (int o = 16; o; o >>= 1)
-        x = fmax(x, __shfl_xor_sync(~0u, x, o));
-    if (threadIdx.x % 32 == 0)
-        room[threadIdx.x / 32] = x;
-    __syncthreads();
-    for (int k = 0; k < THREADS / 32; k++)
-        x = fmax(x, room[k]);
-    __syncthreads();
-    return x;
-}
-
 /* ---- examples ---- */
 
 static __device__ double inverse(const dro__gpu_ticket &t)
