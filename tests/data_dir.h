@@ -103,8 +103,10 @@ static inline dro_data *opened(const char *spec, dro_examples *train, dro_exampl
 {
     dro_data *data;
     dro_status status = dro_data_open(ctx, spec, &data);
-    if (status == DRO_ERR_UNSUPPORTED && strstr(dro_context_error(ctx), "built without"))
+    if (status == DRO_ERR_UNSUPPORTED && strstr(dro_context_error(ctx), "built without")) {
+        print_message("skipped: %s\n", dro_context_error(ctx));
         skip();
+    }
     if (status != DRO_OK)
         fail_msg("%s: %s", spec, dro_context_error(ctx));
     OK(ctx, dro_data_examples(data, DRO_TRAIN, train));

@@ -10,8 +10,10 @@
 static inline void need_json(void)
 {
     dro_status status = dro__safetensors_write(ctx, in_dir("probe"), NULL, 0, NULL);
-    if (status == DRO_ERR_UNSUPPORTED && strstr(dro_context_error(ctx), "libjansson-dev"))
+    if (status == DRO_ERR_UNSUPPORTED && strstr(dro_context_error(ctx), "libjansson-dev")) {
+        print_message("skipped: %s\n", dro_context_error(ctx));
         skip();
+    }
     OK(ctx, status);
     remove_file("probe");
 }
