@@ -5,6 +5,7 @@
 #   --data DIR           the folder of the data (full): that of the CIFAR-10 binaries, or of the tables
 #   --out DIR            where runs go (default build/experiments/SCALE)
 #   --backend NAME       as for dro (default auto)
+#   --precision WORD     as for dro (default bf16 with --backend cuda)
 #   --jobs N             runs at the same time (default 1)
 #   --seeds N            of the final runs (default 5 at full scale, 2 at small)
 #   --arms "A B ..."     only these arms
@@ -12,7 +13,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 : "${DRO:=$here/../build/dro}" "${SCALE:=small}" "${DATA:=}" "${OUT:=}" "${BACKEND:=auto}" "${JOBS:=1}"
-: "${SEEDS:=}" "${ARMS:=}"
+: "${SEEDS:=}" "${ARMS:=}" "${PRECISION:=}"
 while [ $# -gt 0 ]; do
     [ $# -gt 1 ] || { echo "$0: $1 needs a value" >&2; exit 2; }
     case $1 in
@@ -20,6 +21,7 @@ while [ $# -gt 0 ]; do
     --data) DATA=$2 ;;
     --out) OUT=$2 ;;
     --backend) BACKEND=$2 ;;
+    --precision) PRECISION=$2 ;;
     --jobs) JOBS=$2 ;;
     --seeds) SEEDS=$2 ;;
     --arms) ARMS=$2 ;;
@@ -44,7 +46,8 @@ esac
 : "${OUT:=$here/../build/experiments/$SCALE}"
 
 # The runs of all scripts: one machine's share of flags.
-common="--backend $BACKEND --jobs $JOBS"
+[ "$BACKEND" = cuda ] && : "${PRECISION:=bf16}"
+common="--backend $BACKEND --jobs $JOBS${PRECISION:+ --precision $PRECISION}"
 
 # spec RATIO: CIFAR-10 of which the first five classes keep the last RATIO of their images, or made-up images.
 spec() {

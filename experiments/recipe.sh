@@ -7,18 +7,16 @@ la=loss=logit-adjusted
 late="switch_step=0.75 switch_tilt=class"
 add sgd sgd
 add sgd+la sgd $la
-add sgd+la-tau=1.5 sgd $la tau=1.5
 add recover+la recover $la
 add recover+la-lambda=100 recover $la lambda=100
-add recover+la-eta=0.5 recover $la eta=0.5
 add recover+la-tau=1.5 recover $la tau=1.5
+add recover+la-tau=2 recover $la tau=2
+add recover+la-wd=1e-3 recover $la weight_decay=1e-3
+add recover+la-tau=1.5-wd=1e-3 recover $la tau=1.5 weight_decay=1e-3
 add recover+la+late-class=1 recover $la $late switch_lambda=1
-add recover+la+late-class=0.3 recover $la $late switch_lambda=0.3
+add recover+la+late-class=3 recover $la $late switch_lambda=3
 add recover+la+late-shares=1 recover $la $late switch_lambda=1 group_prior=data
-add recover+la+late-shares=0.3 recover $la $late switch_lambda=0.3 group_prior=data
-add recover+late-class=0.5 recover switch_step=0.5 switch_tilt=class switch_lambda=0.5
-add recipe recover recipe=imbalanced
-SEEDS=${FINAL_SEEDS:-$(length 3 2)}
+SEEDS=${FINAL_SEEDS:-2}
 for ratio in ${RATIOS:-0.1}; do
     compare recipe/"$ratio" --data "$(spec "$ratio"),holdout=0.2" --model "$(model resnet20)" \
         --batch "$(size)" --epochs "$(length 120 15)" --eval-every 20 --set eval_train=last

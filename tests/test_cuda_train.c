@@ -10,6 +10,7 @@
 #include <dro/net.h>
 #include <dro/train.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +282,43 @@ static void test_run(void **state)
     assert_true(fabs(accuracy("cuda", "bf16") - cpu) < 0.08);
 }
 
+/* Runs that begin and end while others train: none disturbs another. */
+static void *short_runs(void *user)
+{
+    dro_context *ctx = NULL;
+    bool *ok = user;
+    *ok = true;
+    for (int k = 0; k < 6 && *ok; k++) {
+        dro_train *train = NULL;
+        *ok = dro_context_create("cuda", 1, &ctx) == DRO_OK &&
+              dro_train_create(ctx, &train) == DRO_OK &&
+              dro_train_set(train, "data", "synth:glyphs,n=300,test=40,classes=4,size=16") ==
+                  DRO_OK &&
+              dro_train_set(train, "epochs", "2") == DRO_OK &&
+              dro_train_run(train, NULL, false, NULL) == DRO_OK;
+        if (!*ok)
+            printf("  %s\n", ctx ? dro_context_error(ctx) : "no context");
+        dro_train_destroy(train);
+        dro_context_destroy(ctx);
+        ctx = NULL;
+    }
+    return NULL;
+}
+
+static void test_runs_at_once(void **state)
+{
+    enum { THREADS = 6 };
+    pthread_t threads[THREADS];
+    bool ok[THREADS];
+    (void)state;
+    for (int k = 0; k < THREADS; k++)
+        assert_int_equal(pthread_create(&threads[k], NULL, short_runs, &ok[k]), 0);
+    for (int k = 0; k < THREADS; k++)
+        pthread_join(threads[k], NULL);
+    for (int k = 0; k < THREADS; k++)
+        assert_true(ok[k]);
+}
+
 static bool stop_after(void *user, const dro_train_progress *p)
 {
     int *left = user;
@@ -347,10 +385,10 @@ static void test_deterministic(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_images), cmocka_unit_test(test_queue),
-                                       cmocka_unit_test(test_queue_refuses),
-                                       cmocka_unit_test(test_run),
-                                       cmocka_unit_test(test_deterministic)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_images),        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_queue_refuses), cmocka_unit_test(test_run),
+        cmocka_unit_test(test_runs_at_once),  cmocka_unit_test(test_deterministic)};
     dro_context *ctx;
     if (dro_context_create("cuda", 1, &ctx) != DRO_OK) {
         const char *why = dro_backend_missing("cuda");

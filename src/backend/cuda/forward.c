@@ -26,13 +26,21 @@ dro__norm_source dro__norm_source_of(const dro__cuda_network *net, const dro__gt
     return s;
 }
 
+/* Of how many parts of the GPU a network takes one. Four for many: fewer blocks do more each, which costs less than
+ * it delays when others run beside. */
+static int share_of(const dro__cuda_network *net)
+{
+    int alive = dro__networks_alive();
+    return net->graph->deterministic || alive < 2 ? 1 : alive < 4 ? 2 : 4;
+}
+
 dro__conv3 dro__conv3_of(const dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op)
 {
     const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
     const dro__gtail *tail = &p->tails[out->tail];
     dro__conv3 c = {.parts = net->parts,
                     .bf16 = net->bf16,
-                    .share = !net->graph->deterministic && dro__networks_alive() > 1 ? 2 : 1,
+                    .share = share_of(net),
                     .in = in->stored,
                     .real_in = in->extent.channels,
                     .out = out->extent.channels,

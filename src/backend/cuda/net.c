@@ -49,7 +49,7 @@ static void destroy(void *live)
     cudaStreamSynchronize(DRO__STREAM);
     forget(net);
     dro__line_close(net);
-    dro__library_close(net);
+    dro__net_end_libraries(net);
     for (int k = 0; k < 2; k++)
         dro__gprogram_destroy(&net->program[k]);
     for (int32_t i = 0; i < net->graph->count; i++) {
@@ -335,6 +335,17 @@ void dro__net_walk(dro__cuda_network *net, dro__gprogram *p, dro__walk body, cud
     body(net, p);
 }
 
+typedef struct pass {
+    dro__gprogram *p;
+    dro__walk body;
+} pass;
+
+static void walk_pass(dro__cuda_network *net, const void *what)
+{
+    const pass *now = what;
+    dro__net_walk(net, now->p, now->body, net->side);
+}
+
 /* Runs a pass: queued the first time, recorded the second, replayed from then on. */
 static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, bool *ran,
                       cudaGraphExec_t *recorded)
@@ -348,13 +359,8 @@ static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, 
         return DRO_OK;
     }
     if (!*recorded) {
-        cudaGraph_t graph = NULL;
-        DRO__CUDA(net->ctx, cudaStreamBeginCapture(net->side, cudaStreamCaptureModeThreadLocal));
-        dro__net_walk(net, p, body, net->side);
-        DRO__CUDA(net->ctx, cudaStreamEndCapture(net->side, &graph));
-        cudaError_t error = cudaGraphInstantiate(recorded, graph, 0);
-        cudaGraphDestroy(graph);
-        DRO__CUDA(net->ctx, error);
+        pass what = {p, body};
+        DRO_TRY(dro__net_record(net, walk_pass, &what, recorded));
     }
     return dro__cuda_check(net->ctx, cudaGraphLaunch(*recorded, DRO__STREAM), "cudaGraphLaunch");
 }

@@ -177,6 +177,11 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p);
 dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_net_batch *parts,
                             int count);
 typedef void (*dro__walk)(dro__cuda_network *net, dro__gprogram *p);
+/* Records what `queue` puts on net->side; and dro__library_close, which no recording survives, between recordings. */
+typedef void (*dro__queuer)(dro__cuda_network *net, const void *what);
+dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void *what,
+                           cudaGraphExec_t *recorded);
+void dro__net_end_libraries(dro__cuda_network *net);
 void dro__net_walk(dro__cuda_network *net, dro__gprogram *p, dro__walk body, cudaStream_t stream);
 
 /* queue.c */

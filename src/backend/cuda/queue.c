@@ -207,15 +207,10 @@ static shape *shape_of(struct dro__line *line, const dro__parts *parts)
     return s;
 }
 
-static dro_status record(dro__cuda_network *net, shape *s)
+static void walk_beside(dro__cuda_network *net, const void *what)
 {
-    cudaGraph_t graph = NULL;
-    DRO__CUDA(net->ctx, cudaStreamBeginCapture(net->side, cudaStreamCaptureModeThreadLocal));
+    (void)what;
     walk_step(net, net->side);
-    DRO__CUDA(net->ctx, cudaStreamEndCapture(net->side, &graph));
-    cudaError_t error = cudaGraphInstantiate(&s->graph, graph, 0);
-    cudaGraphDestroy(graph);
-    return dro__cuda_check(net->ctx, error, "cudaGraphInstantiate");
 }
 
 static bool same_images(const dro_net_images *a, const dro_net_images *b, int channels)
@@ -234,7 +229,7 @@ static dro_status launch(dro__cuda_network *net, const dro_net_images *images)
     }
     shape *s = shape_of(line, &net->parts);
     if (!s->graph && s->ran)
-        DRO_TRY(record(net, s));
+        DRO_TRY(dro__net_record(net, walk_beside, NULL, &s->graph));
     if (s->graph)
         return dro__cuda_check(net->ctx, cudaGraphLaunch(s->graph, DRO__STREAM), "cudaGraphLaunch");
     walk_step(net, DRO__STREAM);
