@@ -201,16 +201,18 @@ static int list_recipes(const cli_args *args)
     if (cli_json(args)) {
         json_t *list = json_array();
         for (int i = 0; dro_recipe_setting(i, &r) == DRO_OK; i++)
-            json_array_append_new(list, json_pack("{s:s, s:s?, s:s, s:s, s:s}", "recipe", r.recipe,
-                                                  "optimizer", r.optimizer, "name", r.name, "value",
-                                                  r.value, "why", r.why));
+            json_array_append_new(list,
+                                  json_pack("{s:s, s:s?, s:s?, s:s, s:s, s:s}", "recipe", r.recipe,
+                                            "optimizer", r.optimizer, "data", r.data, "name",
+                                            r.name, "value", r.value, "why", r.why));
         return cli_emit(list);
     }
     const char *const headers[] = {"recipe", "for", "sets", "why"};
     cli_table *table = cli_table_create(4, headers);
     for (int i = 0; dro_recipe_setting(i, &r) == DRO_OK; i++) {
         cli_table_cell(table, "%s", r.recipe);
-        cli_table_cell(table, "%s", r.optimizer ? r.optimizer : "all");
+        cli_table_cell(table, "%s%s%s", r.optimizer ? r.optimizer : "all", r.data ? ", " : "",
+                       r.data ? r.data : "");
         cli_table_cell(table, "%s=%s", r.name, r.value);
         cli_table_cell(table, "%s", r.why);
     }

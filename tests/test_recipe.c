@@ -47,6 +47,25 @@ static void test_what_is_given_wins(void **state)
     assert_true(says("loss", "focal") && says("lambda", "3") && says("eta", "0.05"));
 }
 
+static void test_tables_are_not_images(void **state)
+{
+    (void)state;
+    run_of("optimizer=sgd recipe=imbalanced");
+    assert_true(says("tau", "1.5") && says("weight_decay", "1e-3"));
+    char path[sizeof dir + 16], settings[sizeof path + 80];
+    snprintf(path, sizeof path, "%s/table.csv", dir);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 64; i++)
+        fprintf(file, "%d,%d,%s\n", i % 7, i % 5, i % 4 ? "often" : "seldom");
+    fclose(file);
+    snprintf(settings, sizeof settings,
+             "optimizer=sgd recipe=imbalanced data=csv:%s,label=2,holdout=0.25", path);
+    run_of(settings);
+    unlink(path);
+    assert_true(says("loss", "logit-adjusted") && says("tau", "1") && says("weight_decay", "0"));
+}
+
 static void test_each_optimiser_has_its_own(void **state)
 {
     (void)state;
@@ -59,6 +78,7 @@ static void test_each_optimiser_has_its_own(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_setting_is_heard),
     cmocka_unit_test(test_what_is_given_wins),
+    cmocka_unit_test(test_tables_are_not_images),
     cmocka_unit_test(test_each_optimiser_has_its_own),
 };
 

@@ -91,6 +91,7 @@ DRO_API dro_status dro_train_param(int index, dro_param *param);
 typedef struct dro_recipe {
     const char *recipe;
     const char *optimizer; /* NULL: for every one that has the parameter, and for the network */
+    const char *data;      /* "images", or NULL: for all */
     const char *name, *value, *why;
 } dro_recipe;
 

@@ -5,9 +5,13 @@
 #include <string.h>
 
 static const dro_recipe settings[] = {
-    {"imbalanced", NULL, "loss", "logit-adjusted",
+    {"imbalanced", NULL, NULL, "loss", "logit-adjusted",
      "the loss knows how rare each class is, so the model need not"},
-    {"imbalanced", "recover", "lambda", "20",
+    {"imbalanced", NULL, "images", "tau", "1.5",
+     "a network that fits its training images needs more of it than one that cannot"},
+    {"imbalanced", NULL, "images", "weight_decay", "1e-3",
+     "few images of a class are soon learned by heart"},
+    {"imbalanced", "recover", NULL, "lambda", "20",
      "gentle: a hard tilt over examples on top would count the rare ones twice"},
 };
 
@@ -29,7 +33,8 @@ dro_status dro__recipe_apply(const dro_train *t,
     dro_train_get(t, "recipe", chosen, sizeof chosen);
     for (int k = 0; k < COUNT; k++)
         if (strcmp(settings[k].recipe, chosen) == 0 &&
-            (!settings[k].optimizer || strcmp(settings[k].optimizer, t->set.optimizer) == 0))
+            (!settings[k].optimizer || strcmp(settings[k].optimizer, t->set.optimizer) == 0) &&
+            (!settings[k].data || t->task.images))
             DRO_TRY(set(user, settings[k].name, settings[k].value));
     return DRO_OK;
 }
