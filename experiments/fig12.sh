@@ -47,6 +47,6 @@ tune pg-smd2 "$@" --lambda 5 --grid eta=$grid --grid dual_eta=1e-5,1e-4,1e-3 \
 tune pes-sgda "$@" --lambda 5 --grid eta=$grid --grid dual_eta=1e-5,1e-4,1e-3 \
     --grid stage_steps=$((5 * pass)),$((10 * pass)),$((30 * pass)),$((60 * pass))
 tune sgd "$@" --grid eta=0.01..0.5
-common="--backend $BACKEND --jobs ${FINAL_JOBS:-1}"
+common="--backend $BACKEND --jobs ${FINAL_JOBS:-1}${PRECISION:+ --precision $PRECISION}"
 SEEDS=${FINAL_SEEDS:-$(length 3 2)}
 compare $at/final "$@" $all --set eval_train=yes --on-divergence halve # the batch is that of each config: RCIVR's is tuned

@@ -8,7 +8,7 @@ data=$(spec 0.1) at=fig3_finetune
 last=$(if [ "$SCALE" = full ]; then echo 'layer3.2.*,linear.*'; else echo 'conv4.*,bn4.*,fc.*'; fi)
 base=$OUT/$at/pretrained
 [ -s "$base/result.json" ] ||
-    "$DRO" train --backend "$BACKEND" --resume --data "$data" --model "$(model resnet20)" --batch "$(size)" --optimizer sgd \
+    "$DRO" train --backend "$BACKEND" ${PRECISION:+--precision $PRECISION} --resume --data "$data" --model "$(model resnet20)" --batch "$(size)" --optimizer sgd \
         --epochs "$(length 90 8)" --eval-every 10 --set eval_train=last --out "$base"
 
 set -- --data "$data" --model "$(model resnet20)" --batch "$(size)" \
