@@ -72,16 +72,21 @@ static int show_end(cli_runs *runs)
     if (!report)
         return 1;
     int status = 0;
+    double rate = cli_runs_rate(runs);
     if (cli_json(runs->args)) {
-        status = cli_emit(json_pack("{s:o, s:o, s:o, s:o}", "html", cli_text_json(page), "runs",
-                                    cli_runs_json(runs), "methods", cli_report_methods(report),
-                                    "notes", cli_report_notes(report)));
+        status = cli_emit(json_pack("{s:o, s:o, s:o, s:o, s:o}", "html", cli_text_json(page),
+                                    "runs", cli_runs_json(runs), "methods",
+                                    cli_report_methods(report), "notes", cli_report_notes(report),
+                                    "examples_per_s", rate > 0 ? json_real(rate) : json_null()));
     } else {
         printf("\n");
         cli_report_table(report);
         for (int32_t k = 0; (note = dro_report_note(report, k)); k++)
             printf("%s%s\n", k ? "" : "\n", note);
-        printf("\nreport  %s\n", page);
+        printf("\n");
+        if (runs->jobs > 1 && rate > 0)
+            printf("speed   %.0f examples/s, all runs together\n", rate);
+        printf("report  %s\n", page);
     }
     dro_report_destroy(report);
     return status;

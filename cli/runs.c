@@ -312,6 +312,7 @@ int cli_runs_train(cli_runs *runs)
         listen(runs);
     } while (count_of(runs, CLI_RUNNING, CLI_RUNNING) > 0 ||
              (!cli_stopped() && !failed(runs) && count_of(runs, CLI_WAITING, CLI_WAITING) > 0));
+    runs->ended = cli_seconds();
     int ended = finish(runs);
     return status ? status : ended;
 }

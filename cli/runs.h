@@ -41,7 +41,7 @@ typedef struct cli_runs {
     dro_train *train; /* the settings that all share, checked */
     int lock, jobs, threads, count, room;
     cli_one *list;
-    double began;
+    double began, ended; /* the running of them, in cli_seconds() */
 } cli_runs;
 
 /* The flags of a command that makes many runs, before its own. */
@@ -98,6 +98,8 @@ int cli_thread_end(cli_one *one);
 int cli_runs_write(const cli_runs *runs, const char *name, json_t *document);
 /* result.json of a run, or NULL. */
 json_t *cli_runs_result(const cli_runs *runs, const cli_one *one);
+/* Examples per second of all runs that this command made from beginning to end, together; 0: there are none. */
+double cli_runs_rate(const cli_runs *runs);
 /* Whether its result says that it diverged. */
 bool cli_runs_diverged(const cli_runs *runs, const cli_one *one);
 /* All of them as a report with its page in the folder; NULL after a line. path gets the page's place. */

@@ -160,6 +160,20 @@ json_t *cli_runs_result(const cli_runs *runs, const cli_one *one)
     return json_load_file(path, 0, NULL);
 }
 
+double cli_runs_rate(const cli_runs *runs)
+{
+    double examples = 0;
+    for (int k = 0; k < runs->count; k++) {
+        const cli_one *one = &runs->list[k];
+        if (one->earlier || one->before > 0)
+            continue;
+        json_t *result = cli_runs_result(runs, one);
+        examples += json_number_value(json_object_get(result, "examples"));
+        json_decref(result);
+    }
+    return runs->ended > runs->began ? examples / (runs->ended - runs->began) : 0;
+}
+
 bool cli_runs_diverged(const cli_runs *runs, const cli_one *one)
 {
     json_t *result = cli_runs_result(runs, one);

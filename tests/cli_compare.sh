@@ -32,8 +32,12 @@ json
 has '"earlier": true'
 [ "$before" = "$(ls -l --time-style=full-iso all/*/* 2>/dev/null || ls -lT all/*/*)" ] ||
     fail "finished runs are run again"
+has '"examples_per_s": null'
 run 0 compare $small --threads 4 --seeds 2 --out two --lambda 5 --set recover.eta=0.3 --jobs 2 --json
 json
+grep -q '"examples_per_s": [1-9]' out || fail "--json: no speed of all runs together"
+run 0 compare $small --threads 4 --seeds 2 --out three --jobs 2
+grep -q '^speed   [1-9][0-9]* examples/s, all runs together' out || fail "no speed of all runs together"
 for name in sgd-seed1 recover-seed1 sgd-seed2 recover-seed2; do
     cmp all/$name/weights.safetensors two/$name/weights.safetensors || fail "two runs of $name differ"
 done
