@@ -30,9 +30,19 @@ static void send(dro_net *net, const float *statistics)
     be->copy_in(net->memory.statistics, statistics, net->graph.statistics_size * sizeof(float));
 }
 
+/* A single layer is a convex model: it begins at 0, where its losses are those of a guess whatever the features. */
+static bool begins_at_zero(const dro_net *net)
+{
+    size_t matrices = 0;
+    for (size_t k = 0; k < net->tensor_count; k++)
+        matrices += net->tensors[k].rank > 1;
+    return matrices == 1;
+}
+
 dro_status dro_net_init(dro_net *net, uint64_t seed)
 {
     DRO_TRY(need_ready(net));
+    bool zero = begins_at_zero(net);
     float *statistics = dro__alloc(net->graph.statistics_size + 1, sizeof *statistics);
     if (!statistics)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the running statistics");
@@ -44,8 +54,9 @@ dro_status dro_net_init(dro_net *net, uint64_t seed)
             strcmp(what, "running_var") == 0 || (t->rank == 1 && strcmp(what, "weight") == 0);
         double fan = (double)(t->shape[1] * t->shape[2] * t->shape[3]), spread = sqrt(2 / fan);
         for (size_t j = 0; j < t->count; j++)
-            to[j] =
-                t->rank > 1 ? (float)(spread * dro__random_normal(seed, STREAM_INIT + k, j)) : one;
+            to[j] = t->rank == 1 ? (float)one
+                    : zero       ? 0
+                                 : (float)(spread * dro__random_normal(seed, STREAM_INIT + k, j));
     }
     send(net, statistics);
     net->seed = seed;

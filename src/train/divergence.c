@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* EXPLODED: times the first loss. RETURNS_MOST: to one checkpoint; after them it is taken for a bad one. */
-enum { EXPLODED = 20, HALVINGS_MOST = 40, RETURNS_MOST = 2 };
+/* EXPLODED: times the first loss. RETURNS_MOST: to one checkpoint; after them it is taken for a bad one. SETTLED: steps
+ * after which the running statistics of batch norms are those of the data. */
+enum { EXPLODED = 20, HALVINGS_MOST = 40, RETURNS_MOST = 2, SETTLED = 50 };
 
 dro_status dro__watch_step(dro_train *t)
 {
@@ -32,10 +33,11 @@ dro_status dro__watch_record(dro_train *t)
     const dro_metrics *m = r->has_train ? &r->train : r->has_test ? &r->test : &r->holdout;
     bool any = r->has_train || r->has_test || r->has_holdout;
     bool last = t->opt->run.step >= t->steps || t->ended != DRO_TRAIN_NOT_ENDED;
+    bool settled = t->opt->run.step >= SETTLED || dro__task_statistics(&t->task) == 0;
     double first = t->progress.first_loss;
     if (r->has_test && !isfinite(r->test.loss))
         return dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss on the test set is not finite");
-    if (!any || !last || !t->task.info.classes || t->opt->run.step == 0 ||
+    if (!any || !last || !settled || !t->task.info.classes || t->opt->run.step == 0 ||
         m->loss <= EXPLODED * first)
         return DRO_OK;
     return dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss on the %s set is %.3g after %.3g at first",

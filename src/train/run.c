@@ -176,6 +176,22 @@ dro_status dro__run_begin(dro_train *t)
     return dro_optimizer_start(t->opt, w0);
 }
 
+static void tell_large(const dro_train *t)
+{
+    char given[40];
+    double divisor = dro__step_divisor(t);
+    if (divisor <= 1)
+        return;
+    if (dro_train_get(t, "eta", given, sizeof given) == DRO_OK)
+        dro__note(t, "the features are large (root mean square %.3g): scale them to about 1",
+                  sqrt(t->task.square));
+    else
+        dro__note(t,
+                  "the features are large (root mean square %.3g): the step is divided by %.3g; "
+                  "scale them to about 1 to train faster, or use csv:, which does",
+                  sqrt(t->task.square), divisor);
+}
+
 static dro_status open_data(dro_train *t)
 {
     const dro__train_settings *s = &t->set;
@@ -209,6 +225,7 @@ static dro_status open_run(dro_train *t)
     DRO_TRY(t->set.progressive ? dro__stream_open(t) : open_data(t));
     t->open = true;
     DRO_TRY(dro__run_begin(t));
+    tell_large(t);
     DRO_TRY(make_vectors(t));
     DRO_TRY(dro__evaluation_create(&t->task, &t->evaluation));
     t->config = dro__config_text(t);

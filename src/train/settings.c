@@ -229,6 +229,13 @@ static dro_status set_warmup(dro_train *t)
     return t->steps ? set_default(t, "warmup", text) : DRO_OK;
 }
 
+/* The usual steps are for features of about 1: those of larger ones are shorter by the square. */
+double dro__step_divisor(const dro_train *t)
+{
+    enum { LARGE = 4 };
+    return t->task.square > LARGE ? t->task.square : 1;
+}
+
 dro_status dro__make_optimizer(dro_train *t)
 {
     dro_optimizer_destroy(t->opt);
@@ -241,6 +248,7 @@ dro_status dro__make_optimizer(dro_train *t)
     if (t->task.images)
         DRO_TRY(set_defaults(t, for_images, sizeof for_images / sizeof for_images[0]));
     DRO_TRY(dro__recipe_apply(t, set_default, t));
+    dro__settings_of(t->opt)->eta.value /= dro__step_divisor(t);
     for (size_t k = 0; k < t->extra_count; k++)
         if (!dro__net_has(t->extras[k].name))
             DRO_TRY(dro_optimizer_set(t->opt, t->extras[k].name, t->extras[k].value));

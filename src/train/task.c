@@ -102,6 +102,20 @@ static dro_status count_shares(dro__task *t)
     return DRO_OK;
 }
 
+/* How large the values of the rows are; 0 are the features that a row does not have. */
+static double mean_square(const dro__task *t)
+{
+    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    const float *values = e->starts ? e->values : e->x;
+    int64_t count = e->starts ? e->starts[e->count] : e->count * (int64_t)t->info.features;
+    double sum = 0, some = 0;
+    for (int64_t i = 0; values && i < count; i++) {
+        sum += (double)values[i] * values[i];
+        some += values[i] != 0;
+    }
+    return some > 0 ? sum / some : 0;
+}
+
 /* ---- the network ---- */
 
 static dro_status make_net(dro__task *t, const dro__model_choice *c)
@@ -157,6 +171,7 @@ static dro_status open_task(dro__task *t, const dro__model_choice *c)
     for (int s = 0; s < DRO_SPLITS; s++)
         DRO_TRY(dro__feed_shelf(t, (dro_split)s, c));
     DRO_TRY(count_shares(t));
+    t->square = c->train ? mean_square(t) : 0;
     DRO_TRY(t->sparse ? dro__sparse_open(t, c) : make_net(t, c));
     return c->train ? make_problem(t, c) : DRO_OK;
 }

@@ -56,6 +56,8 @@ dro_status dro__recipe_apply(const dro_train *t,
                              dro_status (*set)(void *user, const char *name, const char *value),
                              void *user);
 /* Sets the recipe's and what the user gave for the network; for the optimiser, after the run's defaults. */
+/* By how much the step is divided where none is given, because the features are large; 1: by nothing. */
+double dro__step_divisor(const dro_train *t);
 dro_status dro__apply_net(const dro_train *t, dro_net *net);
 
 /* ---- task.c ---- */
@@ -86,6 +88,7 @@ typedef struct dro__task {
     char why
         [DRO__ERROR_SIZE]; /* what was wrong in a callback: the optimiser tells only that it failed */
     double *class_share, *group_share;
+    double square; /* of rows: the mean square of the values that are not 0 */
 
     dro_net *net;
     dro_linear *linear; /* instead of net, for sparse */

@@ -1,0 +1,96 @@
+/* Features of any size: the same rows times a factor train as well, and a run says so; a network's first steps are not
+ * taken for a divergence. */
+#include "train_runs.h"
+
+#include <math.h>
+
+/* Two classes that a plane separates, eight features of about `size`. */
+static void write_rows(const char *path, double size)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (uint64_t i = 0; i < 600; i++) {
+        double z = 0, x[8];
+        for (uint64_t j = 0; j < 8; j++) {
+            x[j] = dro__random_normal(1, i, j);
+            z += x[j] * ((double)(j % 3) - 1);
+        }
+        fprintf(file, "%s", z > 0 ? "+1" : "-1");
+        for (int j = 0; j < 8; j++)
+            fprintf(file, " %d:%.6g", j + 1, size * x[j]);
+        fprintf(file, "\n");
+    }
+    fclose(file);
+}
+
+static double loss_of(const char *optimizer, double size, const char *more, bool *told)
+{
+    char path[sizeof dir + 16], settings[sizeof path + 200];
+    stopper s = {.at = UINT64_MAX};
+    snprintf(path, sizeof path, "%s/rows", dir);
+    write_rows(path, size);
+    snprintf(settings, sizeof settings, "optimizer=%s data=libsvm:%s best=none steps=400%s",
+             optimizer, path, more);
+    clear("run");
+    OK(ctx, run_to(settings, "run", false, UINT64_MAX, &s));
+    *told = strstr(s.note, "features are large") != NULL;
+    double loss = NAN;
+    size_t length;
+    char *result = slurp("run", "result.json", &length);
+    for (size_t i = 0; i + 8 < length && isnan(loss); i++) /* the first one is the training set's */
+        if (strncmp(result + i, "\"loss\": ", 8) == 0)
+            loss = atof(result + i + 8);
+    dro__free(result);
+    unlink(path);
+    return loss;
+}
+
+static void test_factors(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = {"recover", "sgd", "absgd"};
+    for (int k = 0; k < 3; k++) {
+        bool told;
+        double plain = loss_of(optimizers[k], 1, "", &told);
+        assert_false(told);
+        assert_true(plain < 0.3);
+        for (double size = 100; size < 1e7; size *= 100) {
+            double large = loss_of(optimizers[k], size, "", &told);
+            printf("  %s: %.3g times as large: loss %.4f after %.4f\n", optimizers[k], size, large,
+                   plain);
+            assert_true(told);
+            assert_true(large < 0.4);
+        }
+    }
+}
+
+static void test_given_step(void **state)
+{
+    (void)state;
+    bool told;
+    double loss = loss_of("sgd", 100, " eta=1e-5", &told);
+    assert_true(told);
+    assert_true(loss < 0.6);
+}
+
+static void test_few_steps(void **state)
+{
+    (void)state;
+    clear("run");
+    OK(ctx, run_to("data=synth:glyphs,n=400,test=40,size=16,classes=4 model=resnet20 batch=64 "
+                   "steps=3 best=none",
+                   "run", false, UINT64_MAX, NULL));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_factors),
+    cmocka_unit_test(test_given_step),
+    cmocka_unit_test(test_few_steps),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, setup_train, teardown);
+}
