@@ -166,16 +166,23 @@ static void draw_class(const int64_t *members, int64_t count, double share, uint
         aside[members[dro__permute((uint64_t)count, key, (uint64_t)i)]] = true;
 }
 
-static void draw_all(const dro_data *d, double share, uint64_t seed, int64_t *members, bool *aside)
+/* The examples in the order of their classes: counted, then placed. starts is (classes + 1) zeros. */
+static void draw_all(const dro_data *d, double share, uint64_t seed, int64_t *starts,
+                     int64_t *members, bool *aside)
 {
     const dro__table *t = &d->split[DRO_TRAIN];
-    for (int32_t k = 0; k < (d->classes ? d->classes : 1); k++) {
-        int64_t count = 0;
-        for (int64_t i = 0; i < t->n; i++)
-            if (!t->labels || t->labels[i] == k)
-                members[count++] = i;
+    int32_t classes = d->classes ? d->classes : 1;
+    const int32_t *labels = d->classes ? t->labels : NULL;
+    for (int64_t i = 0; i < t->n; i++)
+        starts[(labels ? labels[i] : 0) + 1]++;
+    for (int32_t k = 0; k < classes; k++)
+        starts[k + 1] += starts[k];
+    for (int64_t i = 0; i < t->n; i++)
+        members[starts[labels ? labels[i] : 0]++] = i; /* starts[k] ends where class k does */
+    for (int32_t k = 0; k < classes; k++) {
+        int64_t first = k ? starts[k - 1] : 0, count = starts[k] - first;
         if (count)
-            draw_class(members, count, share, seed, k, aside);
+            draw_class(members + first, count, share, seed, k, aside);
     }
 }
 
@@ -189,14 +196,15 @@ dro_status dro__holdout(dro_data *d)
     if (w.holdout == 0 || t->n <= 0)
         return DRO_OK;
     int64_t *ids = dro__alloc((size_t)t->n, sizeof *ids),
-            *members = dro__alloc((size_t)t->n, sizeof *members);
+            *members = dro__alloc((size_t)t->n, sizeof *members),
+            *starts = dro__alloc((size_t)d->classes + 2, sizeof *starts);
     bool *aside = dro__alloc((size_t)t->n, sizeof *aside);
     dro_status status = DRO_OK;
-    if (!ids || !members || !aside) {
+    if (!ids || !members || !starts || !aside) {
         status = dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %lld examples", (long long)t->n);
     } else {
         int64_t out = 0, in = 0;
-        draw_all(d, w.holdout, (uint64_t)seed, members, aside);
+        draw_all(d, w.holdout, (uint64_t)seed, starts, members, aside);
         for (int64_t i = 0; i < t->n; i++)
             if (aside[i])
                 ids[out++] = i;
@@ -209,6 +217,7 @@ dro_status dro__holdout(dro_data *d)
     }
     dro__free(ids);
     dro__free(members);
+    dro__free(starts);
     dro__free(aside);
     return status;
 }
