@@ -83,11 +83,32 @@ static void test_many_classes(void **state)
     remove(path);
 }
 
+/* As longtail=exp: a class that would be empty is an error, and the ratio that it names works. */
+static void test_empty_classes(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("ref", 1);
+    dro_data *data;
+    FAILS(ctx, dro_data_open(ctx, "synth:glyphs,n=300,test=10,size=8,imratio=0.03", &data),
+          DRO_ERR_RANGE,
+          "imratio=0.03: class 0 would keep nothing of its 30 examples: expected 0.033334 or more");
+    FAILS(ctx, dro_data_open(ctx, "synth:glyphs,n=300,test=10,size=8,imratio=0", &data),
+          DRO_ERR_RANGE, "imratio=0: class 0 would keep nothing");
+    assert_int_equal(
+        dro_data_open(ctx, "synth:glyphs,n=300,test=10,size=8,imratio=0.033334", &data), DRO_OK);
+    dro_data_info info;
+    assert_int_equal(dro_data_info_get(data, &info), DRO_OK);
+    assert_int_equal(info.counts[DRO_TRAIN][0], 1);
+    dro_data_close(data);
+    dro_context_destroy(ctx);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_draw),
         cmocka_unit_test(test_many_classes),
+        cmocka_unit_test(test_empty_classes),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -2,7 +2,7 @@
  *
  *   imratio=R          of each of the first half of the classes (floor(C/2)) the LAST floor(R count)
  *                      examples in file order are kept, of the others all; the test set is untouched
- *                      (the COVER paper's experiments)
+ *                      (the COVER paper's experiments). A class that would keep nothing is refused.
  *   longtail=exp:R     the k-th largest class keeps floor(m R^(-k/(C-1))): the largest is R times the
  *                      smallest
  *   longtail=pareto:P  the k-th largest class keeps floor(m (1 - k/C)^P), and one at least
@@ -104,17 +104,33 @@ static dro_status plan_tail(const dro_data *d, const wish *w, ranked *order, int
     return DRO_OK;
 }
 
+/* imratio=: an error names the ratio at which each class that has examples keeps one. */
+static dro_status plan_ratio(const dro_data *d, const wish *w, int64_t *keep)
+{
+    const int64_t *counts = d->counts[DRO_TRAIN];
+    int32_t smallest = -1;
+    for (int32_t k = 0; w->ratio >= 0 && k < d->classes / 2; k++) {
+        keep[k] = floor_up(w->ratio * (double)counts[k]);
+        if (counts[k] > 0 && keep[k] < 1 && (smallest < 0 || counts[k] < counts[smallest]))
+            smallest = k;
+    }
+    if (smallest < 0)
+        return DRO_OK;
+    return dro__fail(d->ctx, DRO_ERR_RANGE,
+                     "imratio=%g: class %.60s would keep nothing of its %lld examples: expected "
+                     "%g or more",
+                     w->ratio, d->class_names[smallest], (long long)counts[smallest],
+                     ceil(1e6 / (double)counts[smallest]) / 1e6);
+}
+
 /* How many examples each class keeps. */
 static dro_status plan(const dro_data *d, int64_t *keep)
 {
     wish w;
     DRO_TRY(read_wish(d, &w));
-    const int64_t *counts = d->counts[DRO_TRAIN];
-    for (int32_t k = 0; k < d->classes; k++)
-        keep[k] =
-            w.ratio >= 0 && k < d->classes / 2 ? floor_up(w.ratio * (double)counts[k]) : counts[k];
+    memcpy(keep, d->counts[DRO_TRAIN], (size_t)d->classes * sizeof *keep);
     if (!w.tail)
-        return DRO_OK;
+        return plan_ratio(d, &w, keep);
     ranked *order = dro__alloc((size_t)d->classes, sizeof *order);
     dro_status status =
         order ? plan_tail(d, &w, order, keep)
