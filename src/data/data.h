@@ -73,6 +73,8 @@ struct dro_data {
     int64_t *counts[DRO_SPLITS];
     const char **paths[DRO_SPLITS]; /* made on demand */
     uint64_t bytes_read;
+    int64_t widest; /* libsvm: the line with the highest index, of the split's file; 0: none */
+    dro_split widest_in;
     void *state;       /* of the format, between open and release */
     const char *given; /* while it is opened: how a model's training data was encoded, or NULL */
     char *encoding;    /* how the features were made, for a model to keep; or NULL */
