@@ -18,6 +18,9 @@
 /* Room for at least `count` elements of `size`; the new part is not set. Limits that a file may not
  * exceed are the caller's to check. */
 dro_status dro__grow(dro_context *ctx, void **array, size_t *room, size_t count, size_t size);
+/* The same for what a file holds: an error names it. */
+dro_status dro__grow_file(dro_context *ctx, const char *name, void **array, size_t *room,
+                          size_t count, size_t size);
 
 /* Bytes of memory that this process can have: the machine's, or what `ulimit -v` leaves of it. */
 uint64_t dro__machine_memory(void);
@@ -153,6 +156,8 @@ dro_status dro__input_exact(dro__input *input, void *bytes, size_t size, const c
 const char *dro__input_name(const dro__input *input);
 uint64_t dro__input_offset(const dro__input *input);  /* bytes delivered */
 uint64_t dro__input_fetched(const dro__input *input); /* bytes read from the file itself */
+/* Bytes of a plain file or of plain memory; 0: packed, or not known. */
+uint64_t dro__input_plain_size(const dro__input *input);
 /* The whole rest into memory (zero terminated), refused beyond limit. Freed with dro__free. */
 dro_status dro__input_all(dro__input *input, uint64_t limit, char **bytes, size_t *size);
 /* Text: a window of whole lines. *begin .. *end (exclusive) holds at least one line, each ended by '\n'
