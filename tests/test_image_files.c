@@ -3,6 +3,8 @@
 #include "data.h"
 #include "image_files.h"
 
+#include <dro/loader.h>
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -272,6 +274,28 @@ static void test_list(void **state)
     dro_data_close(data);
 }
 
+/* A pipe that nobody writes into is not waited for, whoever reads it. */
+static void test_pipe(void **state)
+{
+    const place *p = *state;
+    dro_data *data;
+    dro_loader *loader;
+    dro_loaded batch;
+    dro_loader_options o = dro_loader_options_default();
+    put_text(p, "l.txt", "pipe.jpg 0\n");
+    assert_int_equal(mkfifo(in_place(p, "pipe.jpg"), 0666), 0);
+    alarm(60);
+    refused(p, "list:%/l.txt,root=%,size=4", DRO_ERR_FILE,
+            "pipe.jpg: is not a regular file: expected an image (line 1 of ");
+    OK(p->ctx, open_spec(p, "list:%/l.txt,root=%", &data));
+    o.batch = 1;
+    OK(p->ctx, dro_loader_create(data, DRO_TRAIN, &o, &loader));
+    FAILS(p->ctx, dro_loader_draw(loader, 0, &batch), DRO_ERR_FILE, "is not a regular file");
+    alarm(0);
+    dro_loader_destroy(loader);
+    dro_data_close(data);
+}
+
 static void test_bad_lists(void **state)
 {
     const place *p = *state;
@@ -444,7 +468,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_folders),     TEST(test_splits),    TEST(test_class_called_train),
     TEST(test_bad_folders), TEST(test_loading),   TEST(test_planes),
     TEST(test_list),        TEST(test_bad_lists), TEST(test_inat),
-    TEST(test_bad_inat),    TEST(test_shared),
+    TEST(test_bad_inat),    TEST(test_shared),    TEST(test_pipe),
 };
 
 CHECK_MAIN(tests)

@@ -73,15 +73,12 @@ static double now(void)
 static dro_status read_image(dro_loader *l, dro_context *ctx, int64_t id, dro__image *image)
 {
     const char *path = l->table->text + l->table->places[id];
-    dro__input *input = NULL;
     char *bytes = NULL;
     size_t size;
-    dro_status status = dro__input_open(ctx, path, &input);
-    if (status == DRO_OK)
-        status = dro__input_all(input, DRO__IMAGE_FILE_MAX, &bytes, &size);
+    uint64_t fetched;
+    dro_status status = dro__files_read(ctx, path, &bytes, &size, &fetched);
     if (status == DRO_OK)
         status = dro__image_decode(ctx, path, bytes, size, 3, image);
-    dro__input_close(input);
     dro__free(bytes);
     return dro__files_blame(l->data, ctx, l->table, id, status);
 }
