@@ -39,6 +39,18 @@ has '"counts": [
       1
     ]'
 
+# What was read otherwise than may be meant is told, by training too, and once.
+awk 'BEGIN { print "age,y"; for (i = 0; i < 40; i++) print i "," (i % 2); print "n.a.,1" }' >"$work/mixed.csv"
+run 0 data "csv:$work/mixed.csv,label=y"
+silent err
+has "note     column 'age': 40 of 41 values are numbers, but line 42 has 'n.a.'"
+run 0 data "csv:$work/mixed.csv,label=y" --json
+json
+has '"notes": ['
+has "missing=n.a. takes this text for a missing number"
+run 0 train --data "csv:$work/mixed.csv,label=y" --epochs 2 --out "$work/noted"
+[ "$(grep -c "^dro: note: column 'age': 40 of 41" "$work/err")" -eq 1 ] || fail "train: not told, or not once"
+
 # From stdin, plain and packed.
 run_from() {
     from=$1

@@ -85,6 +85,10 @@ DRO_API dro_status dro_data_examples(const dro_data *data, dro_split split, dro_
 /* What was passed over because of skip_bad, one line each with the file and the reason: the i-th, or NULL
  * past the last. Borrowed until close. A loader adds to it while it draws. */
 DRO_API const char *dro_data_note(const dro_data *data, int index);
+/* What was read otherwise than its owner may think, and is no error: a column of numbers that one text
+ * makes categorical, files in a folder that are no images. The i-th, or NULL past the last. Borrowed until
+ * close. */
+DRO_API const char *dro_data_remark(const dro_data *data, int index);
 
 /* The formats: name, what follows the colon, one line; NULL past the last. */
 DRO_API const char *dro_format_name(int index);

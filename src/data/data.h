@@ -63,6 +63,11 @@ typedef struct dro__spec {
     const char *names[DRO__OPTIONS_MAX], *values[DRO__OPTIONS_MAX];
 } dro__spec;
 
+typedef struct dro__notes {
+    char **texts;
+    size_t count, room;
+} dro__notes;
+
 struct dro_data {
     dro_context *ctx;
     const struct dro__format *format;
@@ -78,12 +83,12 @@ struct dro_data {
     uint64_t bytes_read;
     int64_t widest; /* libsvm: the line with the highest index, of the split's file; 0: none */
     dro_split widest_in;
-    void *state;       /* of the format, between open and release */
-    const char *given; /* while it is opened: how a model's training data was encoded, or NULL */
-    char *encoding;    /* how the features were made, for a model to keep; or NULL */
-    bool unlabelled;   /* labels and targets are zeros: there were none */
-    char **notes;      /* (note_count) what was skipped and why; under a lock of data.c */
-    size_t note_count, note_room;
+    void *state;        /* of the format, between open and release */
+    const char *given;  /* while it is opened: how a model's training data was encoded, or NULL */
+    char *encoding;     /* how the features were made, for a model to keep; or NULL */
+    bool unlabelled;    /* labels and targets are zeros: there were none */
+    dro__notes skipped; /* images and why; under a lock of notes.c */
+    dro__notes remarks;
 };
 
 typedef struct dro__format {
@@ -115,8 +120,15 @@ const dro_data *dro__stream_data(const dro_stream *stream);
 /* Whether a row's line is the last and lacks its newline: it may have been cut off. */
 bool dro__stream_unfinished(const dro_stream *stream, int64_t position);
 
+/* ---- notes.c ---- */
+
 /* One more bad image, described by `text`. True when skip_bad still tolerates it. */
 bool dro__tolerate(dro_data *data, const char *text);
+int32_t dro__skipped(const dro_data *data);
+/* One line more for dro_data_remark(). */
+dro_status dro__remark(dro_data *data, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void dro__notes_free(dro__notes *notes);
 
 /* Cuts format:path,option=value,... into the words of d->spec; finds d->format, unless it is set. */
 dro_status dro__spec_parse(dro_data *d, const char *text);
