@@ -5,6 +5,7 @@
  * been drawn. A request elsewhere waits for the readers to finish and sends them there. */
 #include "augment.h"
 #include "backend.h"
+#include "image.h"
 #include "image_files.h"
 
 #include <dro/loader.h>
@@ -160,7 +161,8 @@ static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t 
         if (!is_bad(status) || !dro__tolerate(l->data, ctx->error))
             return status;
     }
-    return status;
+    return dro__fail(ctx, DRO_ERR_DATA, "%s: none of %lld images could be read",
+                     dro__path_tail(l->data->spec.path), (long long)t->n);
 }
 
 static void fill_batch(dro_loader *l, dro_context *ctx, slot *s, uint64_t batch)
