@@ -290,10 +290,8 @@ static void test_remarks(void **state)
     for (size_t k = 0; k < sizeof files / sizeof files[0]; k++)
         put_pgm(p, files[k], 1, 2);
     OK(p->ctx, open_spec(p, "images:%", &data));
-    for (int k = 0; k < 3; k++) {
-        assert_non_null(dro_data_remark(data, k));
+    for (int k = 0; k < 3; k++)
         assert_non_null(strstr(dro_data_remark(data, k), remarks[k]));
-    }
     assert_non_null(strstr(dro_data_remark(data, 1), "train/a/w.webp): expected .jpg"));
     assert_non_null(strstr(dro_data_remark(data, 2), "train/3.pgm): expected each"));
     assert_null(dro_data_remark(data, 3));
