@@ -59,4 +59,14 @@ head -c 40000 /dev/zero | tr '\000' '\001' >stl/train_y.bin
 head -c 99 /dev/zero | gzip >stl/train_X.bin.gz
 within 400000 "train_X.bin.gz: takes more than 204 MB, half of the memory" data stl10:stl
 
+# Images in memory, made up or read from files.
+within 400000 "10000000 images of 64 x 64: expected at most 16666, which take half of the memory" \
+    data synth:glyphs,n=10000000,size=64
+mkdir -p pictures/a pictures/b
+for k in 1 2 3; do
+    for class in a b; do printf 'P5 2 2 255\n1234' >pictures/$class/$k.pgm; done
+done
+within 400000 "pictures: 6 images of 4096 x 4096 take more than half of the memory there is: leave out size=" \
+    data images:pictures,size=4096
+
 finish

@@ -198,10 +198,10 @@ static dro_status load_table(dro_data *d, dro__table *t)
     if (n == 0)
         return DRO_OK;
     if (__builtin_mul_overflow((uint64_t)n, (uint64_t)image_bytes, &bytes) ||
-        bytes > dro__machine_memory())
+        bytes > dro__machine_memory() / 2)
         return dro__fail(d->ctx, DRO_ERR_MEMORY,
-                         "%s: %zu images of %d x %d do not fit into memory: leave out size= to "
-                         "read them from their files",
+                         "%s: %zu images of %d x %d take more than half of the memory there is: "
+                         "leave out size= to read them from their files",
                          dro__path_tail(d->spec.path), n, d->width, d->height);
     loader l = {.data = d, .table = t, .statuses = dro__alloc(n, 1)};
     t->pixels = dro__alloc(n, image_bytes);
