@@ -40,13 +40,13 @@ static json_t *name_json(const char *name)
     return text ? text : json_string("(not UTF-8)");
 }
 
-/* One text for each image that skip_bad passed over: its file and the reason. */
-static json_t *skipped_json(const dro_data *data)
+/* dro_data_note: the images that skip_bad passed over, or dro_data_remark. */
+static json_t *texts_json(const dro_data *data, const char *(*text)(const dro_data *, int))
 {
-    json_t *notes = json_array();
-    for (int k = 0; dro_data_note(data, k); k++)
-        json_array_append_new(notes, name_json(dro_data_note(data, k)));
-    return notes;
+    json_t *list = json_array();
+    for (int k = 0; text(data, k); k++)
+        json_array_append_new(list, name_json(text(data, k)));
+    return list;
 }
 
 static int print_json(const dro_data *data, const dro_data_info *info)
@@ -56,12 +56,12 @@ static int print_json(const dro_data *data, const dro_data_info *info)
         json_array_append_new(names, name_json(info->class_names[k]));
     for (int32_t k = 0; k < info->groups; k++)
         json_array_append_new(groups, name_json(info->group_names[k]));
-    json_t *document =
-        json_pack("{s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "format", info->format,
-                  "shape", shape_json(info), "sparse", info->kind == DRO_DATA_SPARSE, "classes",
-                  names, "groups", groups, "train", split_json(info, DRO_TRAIN), "test",
-                  split_json(info, DRO_TEST), "bytes_read", (json_int_t)info->bytes_read, "memory",
-                  (json_int_t)info->memory, "skipped", skipped_json(data));
+    json_t *document = json_pack(
+        "{s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "format", info->format, "shape",
+        shape_json(info), "sparse", info->kind == DRO_DATA_SPARSE, "classes", names, "groups",
+        groups, "train", split_json(info, DRO_TRAIN), "test", split_json(info, DRO_TEST),
+        "bytes_read", (json_int_t)info->bytes_read, "memory", (json_int_t)info->memory, "skipped",
+        texts_json(data, dro_data_note), "notes", texts_json(data, dro_data_remark));
     if (info->examples[DRO_HOLDOUT])
         json_object_set_new(document, "holdout", split_json(info, DRO_HOLDOUT));
     return cli_emit(document);
@@ -229,6 +229,8 @@ static int run(const cli_args *args)
         print_shape(&info);
         for (int k = 0; dro_data_note(data, k); k++)
             printf("skipped  %s\n", dro_data_note(data, k));
+        for (int k = 0; dro_data_remark(data, k); k++)
+            printf("note     %s\n", dro_data_remark(data, k));
         print_classes(&info, cli_integer(args, "classes"));
     }
     dro_data_close(data);

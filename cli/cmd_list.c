@@ -98,30 +98,93 @@ static int list_optimizers(const cli_args *args)
     return 0;
 }
 
-/* A list of names with one line each. */
-static int list_pairs(const cli_args *args, const char *what, const char *(*name)(int),
-                      const char *(*usage)(int), const char *(*summary)(int))
+static int list_backends(const cli_args *args)
 {
     if (cli_word(args, 1))
-        return cli_usage("list: one word too many, '%s': usage: dro list %ss", cli_word(args, 1),
-                         what);
+        return cli_usage("list: one word too many, '%s': usage: dro list backends",
+                         cli_word(args, 1));
     if (cli_json(args)) {
         json_t *list = json_array();
-        for (int i = 0; name(i); i++) {
-            json_t *row = json_pack("{s:s, s:s}", "name", name(i), "summary", summary(i));
-            if (usage)
-                json_object_set_new(row, "usage", json_string(usage(i)));
-            json_array_append_new(list, row);
-        }
+        for (int i = 0; dro_backend_name(i); i++)
+            json_array_append_new(list, json_pack("{s:s, s:s}", "name", dro_backend_name(i),
+                                                  "summary", dro_backend_summary(i)));
         return cli_emit(list);
     }
-    const char *const headers[] = {what, "what it is"};
+    const char *const headers[] = {"backend", "what it is"};
     cli_table *table = cli_table_create(2, headers);
-    for (int i = 0; name(i); i++) {
-        cli_table_cell(table, "%s%s%s", name(i), usage ? ":" : "", usage ? usage(i) : "");
-        cli_table_cell(table, "%s", summary(i));
+    for (int i = 0; dro_backend_name(i); i++) {
+        cli_table_cell(table, "%s", dro_backend_name(i));
+        cli_table_cell(table, "%s", dro_backend_summary(i));
     }
     cli_table_print(table);
+    return 0;
+}
+
+/* ---- formats ---- */
+
+enum { INDENT = 10, WIDTH = 100 };
+
+static json_t *format_json(int index)
+{
+    return json_pack("{s:s, s:s, s:s}", "name", dro_format_name(index), "summary",
+                     dro_format_summary(index), "usage", dro_format_usage(index));
+}
+
+/* name:usage in lines of at most WIDTH; they break before an option in brackets, or before "or". */
+static void print_usage(int index, int indent)
+{
+    const char *rest = dro_format_usage(index);
+    int column = printf("%*s%s:", indent, "", dro_format_name(index));
+    while (*rest) {
+        size_t length = 1;
+        while (rest[length] && rest[length] != '[' && strncmp(rest + length, " or ", 4) != 0)
+            length++;
+        if (column + (int)length > WIDTH) {
+            column = printf("\n%*s", indent + 4, "") - 1;
+            rest += *rest == ' ';
+        }
+        column += printf("%.*s", (int)length, rest);
+        rest += length;
+    }
+    printf("\n");
+}
+
+static int list_format(const cli_args *args, const char *wanted)
+{
+    const char *names[CLI_NAMES];
+    int count = 0;
+    for (; count < CLI_NAMES && dro_format_name(count); count++) {
+        names[count] = dro_format_name(count);
+        if (strcmp(names[count], wanted) != 0)
+            continue;
+        if (cli_json(args))
+            return cli_emit(json_pack("[o]", format_json(count)));
+        printf("%s\n\n", dro_format_summary(count));
+        print_usage(count, 0);
+        printf("\n'dro data --help' lists the options of every format.\n");
+        return 0;
+    }
+    const char *nearest = cli_nearest(wanted, names, count);
+    if (nearest)
+        return cli_usage("list: no format '%s': did you mean '%s'?", wanted, nearest);
+    return cli_usage("list: no format '%s': 'dro list formats' lists them", wanted);
+}
+
+static int list_formats(const cli_args *args)
+{
+    if (cli_word(args, 1))
+        return list_format(args, cli_word(args, 1));
+    json_t *list = json_array();
+    for (int i = 0; dro_format_name(i); i++) {
+        json_array_append_new(list, format_json(i));
+        if (cli_json(args))
+            continue;
+        printf("%s%-*s%s\n", i ? "\n" : "", INDENT, dro_format_name(i), dro_format_summary(i));
+        print_usage(i, INDENT);
+    }
+    if (cli_json(args))
+        return cli_emit(list);
+    json_decref(list);
     return 0;
 }
 
@@ -232,9 +295,9 @@ static int run(const cli_args *args)
     if (strcmp(word, words[1]) == 0)
         return list_models(args);
     if (strcmp(word, words[2]) == 0)
-        return list_pairs(args, "backend", dro_backend_name, NULL, dro_backend_summary);
+        return list_backends(args);
     if (strcmp(word, words[3]) == 0)
-        return list_pairs(args, "format", dro_format_name, dro_format_usage, dro_format_summary);
+        return list_formats(args);
     if (strcmp(word, words[4]) == 0)
         return list_recipes(args);
     const char *nearest = cli_nearest(word, words, 5);
@@ -247,13 +310,14 @@ static int run(const cli_args *args)
 
 const cli_command cmd_list = {
     .name = "list",
-    .usage = "optimizers [NAME] | models | backends | formats | recipes",
+    .usage = "optimizers [NAME] | models | backends | formats [NAME] | recipes",
     .summary = "the optimisers, the parameters of one of them, models, backends, formats, recipes",
     .details = "dro list optimizers        every optimiser in one line\n"
                "dro list optimizers NAME   its parameters: defaults, what is allowed, meaning\n"
                "dro list models            the networks: parameters, multiply-adds of one example\n"
                "dro list backends          the backends of this build, fastest first\n"
                "dro list formats           the formats of data, and their options\n"
+               "dro list formats NAME      one of them\n"
                "dro list recipes           what --recipe NAME sets, and why",
     .most = 2,
     .words = "optimizers models formats backends recipes",

@@ -39,6 +39,18 @@ has '"counts": [
       1
     ]'
 
+# What was read otherwise than may be meant is told, by training too, and once.
+awk 'BEGIN { print "age,y"; for (i = 0; i < 40; i++) print i "," (i % 2); print "n.a.,1" }' >"$work/mixed.csv"
+run 0 data "csv:$work/mixed.csv,label=y"
+silent err
+has "note     column 'age': 40 of 41 values are numbers, but line 42 has 'n.a.'"
+run 0 data "csv:$work/mixed.csv,label=y" --json
+json
+has '"notes": ['
+has "missing=n.a. takes this text for a missing number"
+run 0 train --data "csv:$work/mixed.csv,label=y" --epochs 2 --out "$work/noted"
+[ "$(grep -c "^dro: note: column 'age': 40 of 41" "$work/err")" -eq 1 ] || fail "train: not told, or not once"
+
 # From stdin, plain and packed.
 run_from() {
     from=$1
@@ -79,6 +91,11 @@ mkdir "$work/none"
 wrong nonsense:x "no format 'nonsense'"
 wrong "csv:$work/ragged,label=2" "line 2: 1 cells: expected 2"
 wrong "csv:$work/t.csv,label=z" "expected one of age town y"
+printf '39,Rome,no\n40,Oslo,yes\n' >"$work/nameless"
+wrong "csv:$work/nameless,label=income" "no column label=income: expected one of 39 Rome no, which the first \
+row has (it was taken for the names), or a column's number from 1 to 3"
+wrong "csv:$work/nameless,label=-1" "it was taken for the names), or a column's number from 1 to 3"
+wrong "csv:$work/nameless,label=9" "expected a number from 1 to 3 (there is no header)"
 wrong "csv:$work/t.csv,label=y,imratio=2" "imratio=2: expected a number from 0 to 1"
 wrong "libsvm:$work/nan" "line 2: value of '2:nan': expected a finite number"
 wrong "libsvm:$work/empty" "has no rows"
@@ -106,6 +123,13 @@ if (ulimit -v 400000 && "$dro" --version >/dev/null 2>&1); then
 else
     echo "left out: this build does not run in 400 MB"
 fi
+
+# A folder in which no image can be read is told as such, whichever way they are read.
+mkdir -p "$work/broken/a" "$work/broken/b"
+for name in a/1 a/2 b/1; do printf 'P5 2 2' >"$work/broken/$name.pgm"; done
+wrong "images:$work/broken,skip_bad=9,size=8" "broken: none of 3 images could be read"
+run 1 bench data "images:$work/broken,skip_bad=9" --time 0.1
+has "broken: none of 3 images could be read" err
 
 # skip_bad: each image is told, in every command; what was passed over is in no figure.
 for k in 0 1 2 3 4 5 6 7; do

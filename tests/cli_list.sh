@@ -50,6 +50,23 @@ run 0 list recipes --json
 json
 has '"recipe": "imbalanced"'
 
+run 0 list formats
+same list_formats.txt
+silent err
+[ "$(awk '{ if (length > most) most = length } END { print most }' "$work/out")" -le 100 ] ||
+    fail "list formats: a line of more than 100 characters"
+run 0 list formats --json
+json
+has '"name": "cifar100"'
+run 0 list formats csv
+same list_formats_csv.txt
+run 0 list formats csv --json
+json
+has '"name": "csv"'
+if grep -q cifar "$work/out"; then fail "list formats csv --json: more than one"; fi
+run 2 list formats libsvn
+has "list: no format 'libsvn': did you mean 'libsvm'?" err
+
 run 0 list backends
 has "plain C"
 run 0 list backends --json

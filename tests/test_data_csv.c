@@ -381,14 +381,51 @@ static void test_shared_adult(void **state)
     dro_data_close(data);
 }
 
+/* One text among numbers is categorical as ever, and is told; true categories are not, nor is the label. */
+static void test_csv_text_among_numbers(void **state)
+{
+    (void)state;
+    char text[1024] = "age,town,y\n";
+    static const struct {
+        const char *options, *remark;
+    } cases[] = {
+        {",label=y",
+         "column 'age': 29 of 30 values are numbers, but line 31 has 'n.a.': categorical, "
+         "with 31 features; missing=n.a. takes this text for a missing number"},
+        {",label=y,missing=none",
+         "column 'age': 29 of 30 values are numbers, but line 31 has 'n.a.': categorical, "
+         "with 31 features; mend the file if it is meant to be numeric"},
+        {",label=y,missing=n.a.", NULL},
+    };
+    dro_examples train, test;
+    for (int i = 0; i < 29; i++)
+        snprintf(text + strlen(text), 64, "%d,%s,%s\n", i, i % 7 ? "b" : "9", i == 3 ? "a" : "1");
+    strcat(text, "n.a.,b,1\n");
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        dro_data *data = opened(spec_for("csv", text, cases[k].options), &train, &test);
+        if (cases[k].remark)
+            assert_string_equal(dro_data_remark(data, 0), cases[k].remark);
+        assert_null(dro_data_remark(data, cases[k].remark ? 1 : 0));
+        dro_data_close(data);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    TEST(test_csv_cells),          TEST(test_csv_scikit),
-    TEST(test_csv_forms),          TEST(test_csv_values),
-    TEST(test_csv_groups),         TEST(test_csv_real),
-    TEST(test_csv_header_twice),   TEST(test_csv_header_order),
-    TEST(test_csv_endless),        TEST(test_csv_nan),
-    TEST(test_csv_wide),           TEST(test_csv_bad),
-    TEST(test_csv_holdout_unseen), TEST(test_csv_holdout_kinds),
+    TEST(test_csv_cells),
+    TEST(test_csv_scikit),
+    TEST(test_csv_forms),
+    TEST(test_csv_values),
+    TEST(test_csv_groups),
+    TEST(test_csv_real),
+    TEST(test_csv_header_twice),
+    TEST(test_csv_header_order),
+    TEST(test_csv_endless),
+    TEST(test_csv_nan),
+    TEST(test_csv_wide),
+    TEST(test_csv_bad),
+    TEST(test_csv_text_among_numbers),
+    TEST(test_csv_holdout_unseen),
+    TEST(test_csv_holdout_kinds),
     TEST(test_shared_adult),
 };
 

@@ -3,6 +3,8 @@
 #include "data.h"
 #include "image_files.h"
 
+#include <dro/loader.h>
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -224,7 +226,7 @@ static void test_loading(void **state)
     put_text(p, "b/5.pgm", "");
     refused(p, "images:%,size=2,skip_bad=1", DRO_ERR_DATA, "b/5.pgm: is empty");
     OK(p->ctx, open_spec(p, "images:%,size=2,skip_bad=2,channels=1", &data));
-    assert_int_equal(data->note_count, 2);
+    assert_int_equal(data->skipped.count, 2);
     dro_data_close(data);
 }
 
@@ -269,6 +271,52 @@ static void test_list(void **state)
     put_text(p, "few.txt", "x.jpg 1\n"); /* a test set with fewer classes */
     OK(p->ctx, open_spec(p, "list:%/l.txt,root=%/root,test=%/few.txt", &data));
     assert_int_equal(data->classes, 3);
+    dro_data_close(data);
+}
+
+/* What lies there and is not read is told. */
+static void test_remarks(void **state)
+{
+    const place *p = *state;
+    static const char *const remarks[] = {
+        "1 folder beside train and test is not read (val)",
+        "2 files in the folders of classes are not read (",
+        "1 image beside the folders of classes is not read (",
+    };
+    static const char *const files[] = {"train/a/1.pgm",    "train/a/w.webp",  "train/b/in/2.pgm",
+                                        "train/b/in/x.bmp", "train/b/.hidden", "train/3.pgm",
+                                        "train/README",     "test/a/4.pgm",    "val/a/5.pgm"};
+    dro_data *data;
+    for (size_t k = 0; k < sizeof files / sizeof files[0]; k++)
+        put_pgm(p, files[k], 1, 2);
+    OK(p->ctx, open_spec(p, "images:%", &data));
+    for (int k = 0; k < 3; k++)
+        assert_non_null(strstr(dro_data_remark(data, k), remarks[k]));
+    assert_non_null(strstr(dro_data_remark(data, 1), "train/a/w.webp): expected .jpg"));
+    assert_non_null(strstr(dro_data_remark(data, 2), "train/3.pgm): expected each"));
+    assert_null(dro_data_remark(data, 3));
+    dro_data_close(data);
+}
+
+/* A pipe that nobody writes into is not waited for, whoever reads it. */
+static void test_pipe(void **state)
+{
+    const place *p = *state;
+    dro_data *data;
+    dro_loader *loader;
+    dro_loaded batch;
+    dro_loader_options o = dro_loader_options_default();
+    put_text(p, "l.txt", "pipe.jpg 0\n");
+    assert_int_equal(mkfifo(in_place(p, "pipe.jpg"), 0666), 0);
+    alarm(60);
+    refused(p, "list:%/l.txt,root=%,size=4", DRO_ERR_FILE,
+            "pipe.jpg: is not a regular file: expected an image (line 1 of ");
+    OK(p->ctx, open_spec(p, "list:%/l.txt,root=%", &data));
+    o.batch = 1;
+    OK(p->ctx, dro_loader_create(data, DRO_TRAIN, &o, &loader));
+    FAILS(p->ctx, dro_loader_draw(loader, 0, &batch), DRO_ERR_FILE, "is not a regular file");
+    alarm(0);
+    dro_loader_destroy(loader);
     dro_data_close(data);
 }
 
@@ -444,7 +492,8 @@ static const struct CMUnitTest tests[] = {
     TEST(test_folders),     TEST(test_splits),    TEST(test_class_called_train),
     TEST(test_bad_folders), TEST(test_loading),   TEST(test_planes),
     TEST(test_list),        TEST(test_bad_lists), TEST(test_inat),
-    TEST(test_bad_inat),    TEST(test_shared),
+    TEST(test_bad_inat),    TEST(test_shared),    TEST(test_pipe),
+    TEST(test_remarks),
 };
 
 CHECK_MAIN(tests)

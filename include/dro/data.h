@@ -6,7 +6,8 @@
  *
  * A SPEC is format:path[,option=value...]; a comma in a path or a value is written \, (backslash, comma).
  * dro_format_name() lists the formats. Options that every format takes:
- *     imratio=R             of each of the first half of the classes only the last R of its examples
+ *     imratio=R             of each of the first half of the classes only the last R of its examples.
+ *                           An R that would empty a class is refused
  *     longtail=exp:R        the k-th largest of C classes keeps m R^(-k/(C-1)), rounded down: the largest is R
  *                           times the smallest. m is as large as the classes allow, so on a balanced set
  *                           the first class keeps all it has. An R that would empty a class is refused
@@ -17,7 +18,7 @@
  * An error names the file, the record or line in it, and what was expected.
  *
  * Memory is bounded whatever a file says. A line of text has at most 64 MiB, and so has a CSV row of many
- * lines; a text file may take half of the memory there is (of what `ulimit -v` allows, if that is less), JSON
+ * lines; any file may take half of the memory there is (of what `ulimit -v` allows, if that is less), JSON
  * has at most a 32nd of it, and 256 MiB; an image file has at most 64 MiB, an image 2^26 pixels, and all images that are being decoded,
  * on however many threads, 2^27 pixels, some 2 GB. */
 #ifndef DRO_DATA_H
@@ -85,6 +86,10 @@ DRO_API dro_status dro_data_examples(const dro_data *data, dro_split split, dro_
 /* What was passed over because of skip_bad, one line each with the file and the reason: the i-th, or NULL
  * past the last. Borrowed until close. A loader adds to it while it draws. */
 DRO_API const char *dro_data_note(const dro_data *data, int index);
+/* What was read otherwise than its owner may think, and is no error: a column of numbers that one text
+ * makes categorical, files in a folder that are no images. The i-th, or NULL past the last. Borrowed until
+ * close. */
+DRO_API const char *dro_data_remark(const dro_data *data, int index);
 
 /* The formats: name, what follows the colon, one line; NULL past the last. */
 DRO_API const char *dro_format_name(int index);

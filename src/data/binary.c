@@ -9,17 +9,37 @@ enum { NAMES_BYTES_MAX = 1 << 16 };
 
 /* ---- growing tables ---- */
 
+static dro_status fits(dro_context *ctx, const dro__shelf *shelf, const dro__input *input,
+                       uint64_t count)
+{
+    const dro__table *t = shelf->table;
+    return dro__fits(ctx, dro__input_name(input),
+                     count * (shelf->image + sizeof *t->labels + sizeof *t->records));
+}
+
 dro_status dro__shelf_room(dro_context *ctx, dro__shelf *shelf, const dro__input *input,
                            uint64_t more)
 {
     dro__table *t = shelf->table;
+    const char *name = dro__input_name(input);
     size_t count = (size_t)t->n + (size_t)more;
     if (more > DRO__BINARY_MAX || count > DRO__BINARY_MAX / shelf->image)
         return dro__fail(ctx, DRO_ERR_DATA, "%s: more than %llu bytes of images: expected no more",
-                         dro__input_name(input), (unsigned long long)DRO__BINARY_MAX);
-    DRO_TRY(dro__grow(ctx, (void **)&t->labels, &shelf->rooms[0], count, sizeof *t->labels));
-    DRO_TRY(dro__grow(ctx, (void **)&t->records, &shelf->rooms[1], count, sizeof *t->records));
-    return dro__grow(ctx, (void **)&t->pixels, &shelf->rooms[2], count * shelf->image, 1);
+                         name, (unsigned long long)DRO__BINARY_MAX);
+    DRO_TRY(fits(ctx, shelf, input, count));
+    void **arrays[] = {(void **)&t->labels, (void **)&t->records, (void **)&t->pixels};
+    const size_t sizes[] = {sizeof *t->labels, sizeof *t->records, 1};
+    for (int k = 0; k < 3; k++)
+        DRO_TRY(dro__grow_file(ctx, name, arrays[k], &shelf->rooms[k],
+                               k < 2 ? count : count * shelf->image, sizes[k]));
+    return DRO_OK;
+}
+
+dro_status dro__shelf_promised(dro_context *ctx, const dro__shelf *shelf, const dro__input *input,
+                               uint64_t count)
+{
+    uint64_t plain = dro__input_plain_size(input);
+    return plain && plain / shelf->image < count ? DRO_OK : fits(ctx, shelf, input, count);
 }
 
 void dro__shelf_add(dro__shelf *shelf, size_t count)

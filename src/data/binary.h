@@ -16,9 +16,14 @@ typedef struct dro__shelf {
     size_t rooms[3]; /* of labels and records in examples, of pixels in bytes */
 } dro__shelf;
 
-/* Room for `more` examples after the table's n; input is named in the error. */
+/* Room for `more` examples after the table's n, within half of the memory there is; input is named in the
+ * error. */
 dro_status dro__shelf_room(dro_context *ctx, dro__shelf *shelf, const dro__input *input,
                            uint64_t more);
+/* Before `count` examples are read, which a header or the labels promise: an error if they do not fit. Of a
+ * plain file that is too short for them, its own error says more. */
+dro_status dro__shelf_promised(dro_context *ctx, const dro__shelf *shelf, const dro__input *input,
+                               uint64_t count);
 /* Counts `count` examples that were written behind the table's n, and numbers them. */
 void dro__shelf_add(dro__shelf *shelf, size_t count);
 

@@ -99,6 +99,7 @@ typedef struct dro__column {
     int64_t count;
     double mean, squares; /* of the numbers; squares: sum of squared deviations, then 1 / sd */
     int64_t odd_row;      /* the first row with a number that is not finite, or -1 */
+    int64_t numbers, texts, text_row; /* of the whole file; the first row with a text, or -1 */
     dro__names categories;
     int32_t *rank; /* (categories) */
     size_t feature, features;
@@ -114,6 +115,8 @@ typedef struct dro__columns {
  * all of them; `left_out` is no feature. */
 dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size_t left_out,
                           const int64_t *rows, int64_t count, dro__columns *columns);
+/* A cell; slow. */
+const char *dro__csv_cell(const dro__csv *csv, int64_t row, size_t column);
 void dro__columns_free(dro__columns *columns);
 uint64_t dro__columns_bytes(const dro__columns *columns);
 /* Fills x, or starts, columns and values, of a table whose records (rising) are rows of the file. */

@@ -88,7 +88,7 @@ static bool is_infinite_word(const char *cell)
     return strcasecmp(cell, "inf") == 0 || strcasecmp(cell, "infinity") == 0;
 }
 
-/* Is it a number, so far? */
+/* Is it a number? One that is not makes the column categorical. */
 static void look_at(dro__column *c, const char *cell, int64_t row)
 {
     double value;
@@ -96,8 +96,12 @@ static void look_at(dro__column *c, const char *cell, int64_t row)
     bool infinite = end ? *end == '\0' && !isfinite(value) : is_infinite_word(cell);
     if (infinite && c->odd_row < 0)
         c->odd_row = row;
-    if (!infinite && (!end || *end))
-        c->numeric = false;
+    bool text = !infinite && (!end || *end);
+    if (text && c->numeric)
+        c->text_row = row;
+    c->numeric = c->numeric && !text;
+    c->texts += text;
+    c->numbers += !text;
 }
 
 static dro_status find_kinds(const dro__csv *csv, const dro__missing *missing, dro__columns *cols)
@@ -109,7 +113,7 @@ static dro_status find_kinds(const dro__csv *csv, const dro__missing *missing, d
             bool gone = !c->left_out && dro__csv_missing(missing, cell);
             if (gone && missing->refuse)
                 return dro__csv_bad_cell(csv, i, k, cell, "a value, as missing=refuse says");
-            if (!gone && !c->left_out && c->numeric)
+            if (!gone && !c->left_out)
                 look_at(c, cell, i);
         }
     return DRO_OK;
@@ -121,6 +125,14 @@ static const char *walk(const dro__csv *csv, const char *cell, int64_t from, int
     for (; from < to; from++)
         for (size_t k = 0; k < csv->columns; k++)
             cell = dro__csv_next(cell);
+    return cell;
+}
+
+const char *dro__csv_cell(const dro__csv *csv, int64_t row, size_t column)
+{
+    const char *cell = walk(csv, csv->cells, 0, row);
+    for (size_t k = 0; k < column; k++)
+        cell = dro__csv_next(cell);
     return cell;
 }
 
@@ -191,7 +203,7 @@ dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size
     cols->count = csv->columns;
     for (size_t k = 0; k < cols->count; k++) {
         cols->at[k].numeric = true;
-        cols->at[k].odd_row = -1;
+        cols->at[k].odd_row = cols->at[k].text_row = -1;
         cols->at[k].left_out = k == left_out;
     }
     DRO_TRY(find_kinds(csv, missing, cols));

@@ -108,15 +108,20 @@ static dro_status no_column(const dro__csv *csv, const char *option, const char 
     char all[256];
     size_t used = 0;
     const char *cell = csv->header;
-    for (size_t k = 0; cell && k < csv->columns && used < sizeof all - 1; k++) {
+    if (!cell)
+        return dro__fail(csv->ctx, DRO_ERR_NAME,
+                         "%s: no column %s=%.40s: expected a number from 1 to %zu (there is no "
+                         "header)",
+                         csv->name, option, text, csv->columns);
+    for (size_t k = 0; k < csv->columns && used < sizeof all - 1; k++) {
         used += (size_t)snprintf(all + used, sizeof all - used, " %.40s", cell);
         cell = dro__csv_next(cell);
     }
-    if (!cell)
-        snprintf(all, sizeof all, " a number from 1 to %zu (there is no header)", csv->columns);
-    return dro__fail(csv->ctx, DRO_ERR_NAME, "%s: no column %s=%.40s: expected%s%s%s", csv->name,
-                     option, text, csv->header ? " one of" : "", all,
-                     used >= sizeof all - 1 ? " ..." : "");
+    return dro__fail(csv->ctx, DRO_ERR_NAME,
+                     "%s: no column %s=%.40s: expected one of%s%s, which the first row has (it was "
+                     "taken for the names), or a column's number from 1 to %zu",
+                     csv->name, option, text, all, used >= sizeof all - 1 ? " ..." : "",
+                     csv->columns);
 }
 
 /* By name first: a header may hold numbers. */

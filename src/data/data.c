@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <pthread.h>
 #include <string.h>
 
 static const dro__format *const formats[] = {
@@ -318,56 +317,6 @@ dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given,
     return DRO_OK;
 }
 
-/* A text names its file, so the same text is the same image, seen by another loader. */
-static bool noted(const dro_data *d, const char *text)
-{
-    for (size_t k = 0; k < d->note_count; k++)
-        if (strcmp(d->notes[k], text) == 0)
-            return true;
-    return false;
-}
-
-/* Readers of several loaders come here. */
-static pthread_mutex_t notes_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static bool tolerate(dro_data *d, const char *text)
-{
-    int64_t most;
-    if (noted(d, text))
-        return true;
-    if (dro__option_integer(d, "skip_bad", 0, 0, INT32_MAX, &most) != DRO_OK ||
-        (int64_t)d->note_count >= most)
-        return false;
-    size_t size = strlen(text) + 1;
-    char *copy = dro__alloc(size, 1);
-    if (!copy || dro__grow(d->ctx, (void **)&d->notes, &d->note_room, d->note_count + 1,
-                           sizeof *d->notes) != DRO_OK) {
-        dro__free(copy);
-        return false;
-    }
-    memcpy(copy, text, size);
-    d->notes[d->note_count++] = copy;
-    return true;
-}
-
-bool dro__tolerate(dro_data *d, const char *text)
-{
-    pthread_mutex_lock(&notes_lock);
-    bool result = tolerate(d, text);
-    pthread_mutex_unlock(&notes_lock);
-    return result;
-}
-
-const char *dro_data_note(const dro_data *d, int index)
-{
-    if (!d || index < 0)
-        return NULL;
-    pthread_mutex_lock(&notes_lock);
-    const char *note = (size_t)index < d->note_count ? d->notes[index] : NULL;
-    pthread_mutex_unlock(&notes_lock);
-    return note;
-}
-
 static void free_names(char **names, int32_t count)
 {
     for (int32_t k = 0; names && k < count; k++)
@@ -384,7 +333,8 @@ void dro_data_close(dro_data *d)
         dro__free(d->counts[s]);
         dro__free(d->paths[s]);
     }
-    free_names(d->notes, (int32_t)d->note_count);
+    dro__notes_free(&d->skipped);
+    dro__notes_free(&d->remarks);
     dro__free(d->encoding);
     free_names(d->class_names, d->classes);
     free_names(d->group_names, d->groups);
@@ -405,10 +355,8 @@ dro_status dro_data_info_get(const dro_data *d, dro_data_info *info)
                             .class_names = (const char *const *)d->class_names,
                             .groups = d->groups,
                             .group_names = (const char *const *)d->group_names,
-                            .bytes_read = d->bytes_read};
-    pthread_mutex_lock(&notes_lock);
-    info->skipped = (int32_t)d->note_count;
-    pthread_mutex_unlock(&notes_lock);
+                            .bytes_read = d->bytes_read,
+                            .skipped = dro__skipped(d)};
     for (int s = 0; s < DRO_SPLITS; s++) {
         info->examples[s] = d->split[s].n;
         info->counts[s] = d->split[s].n ? d->counts[s] : NULL;

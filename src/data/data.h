@@ -18,6 +18,9 @@
 /* Room for at least `count` elements of `size`; the new part is not set. Limits that a file may not
  * exceed are the caller's to check. */
 dro_status dro__grow(dro_context *ctx, void **array, size_t *room, size_t count, size_t size);
+/* The same for what a file holds: an error names it. */
+dro_status dro__grow_file(dro_context *ctx, const char *name, void **array, size_t *room,
+                          size_t count, size_t size);
 
 /* Bytes of memory that this process can have: the machine's, or what `ulimit -v` leaves of it. */
 uint64_t dro__machine_memory(void);
@@ -60,6 +63,11 @@ typedef struct dro__spec {
     const char *names[DRO__OPTIONS_MAX], *values[DRO__OPTIONS_MAX];
 } dro__spec;
 
+typedef struct dro__notes {
+    char **texts;
+    size_t count, room;
+} dro__notes;
+
 struct dro_data {
     dro_context *ctx;
     const struct dro__format *format;
@@ -73,12 +81,14 @@ struct dro_data {
     int64_t *counts[DRO_SPLITS];
     const char **paths[DRO_SPLITS]; /* made on demand */
     uint64_t bytes_read;
-    void *state;       /* of the format, between open and release */
-    const char *given; /* while it is opened: how a model's training data was encoded, or NULL */
-    char *encoding;    /* how the features were made, for a model to keep; or NULL */
-    bool unlabelled;   /* labels and targets are zeros: there were none */
-    char **notes;      /* (note_count) what was skipped and why; under a lock of data.c */
-    size_t note_count, note_room;
+    int64_t widest; /* libsvm: the line with the highest index, of the split's file; 0: none */
+    dro_split widest_in;
+    void *state;        /* of the format, between open and release */
+    const char *given;  /* while it is opened: how a model's training data was encoded, or NULL */
+    char *encoding;     /* how the features were made, for a model to keep; or NULL */
+    bool unlabelled;    /* labels and targets are zeros: there were none */
+    dro__notes skipped; /* images and why; under a lock of notes.c */
+    dro__notes remarks;
 };
 
 typedef struct dro__format {
@@ -110,8 +120,15 @@ const dro_data *dro__stream_data(const dro_stream *stream);
 /* Whether a row's line is the last and lacks its newline: it may have been cut off. */
 bool dro__stream_unfinished(const dro_stream *stream, int64_t position);
 
+/* ---- notes.c ---- */
+
 /* One more bad image, described by `text`. True when skip_bad still tolerates it. */
 bool dro__tolerate(dro_data *data, const char *text);
+int32_t dro__skipped(const dro_data *data);
+/* One line more for dro_data_remark(). */
+dro_status dro__remark(dro_data *data, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void dro__notes_free(dro__notes *notes);
 
 /* Cuts format:path,option=value,... into the words of d->spec; finds d->format, unless it is set. */
 dro_status dro__spec_parse(dro_data *d, const char *text);
@@ -151,6 +168,8 @@ dro_status dro__input_exact(dro__input *input, void *bytes, size_t size, const c
 const char *dro__input_name(const dro__input *input);
 uint64_t dro__input_offset(const dro__input *input);  /* bytes delivered */
 uint64_t dro__input_fetched(const dro__input *input); /* bytes read from the file itself */
+/* Bytes of a plain file or of plain memory; 0: packed, or not known. */
+uint64_t dro__input_plain_size(const dro__input *input);
 /* The whole rest into memory (zero terminated), refused beyond limit. Freed with dro__free. */
 dro_status dro__input_all(dro__input *input, uint64_t limit, char **bytes, size_t *size);
 /* Text: a window of whole lines. *begin .. *end (exclusive) holds at least one line, each ended by '\n'

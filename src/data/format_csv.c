@@ -190,6 +190,28 @@ static dro_status open_csv(dro_data *d)
     return read_all(r);
 }
 
+/* A text among numbers makes a column categorical, whether it is meant or not. */
+static dro_status remark_texts(const reader *r)
+{
+    bool given = r->form.missing.also != NULL;
+    for (size_t k = 0; k < r->columns.count; k++) {
+        const dro__column *c = &r->columns.at[k];
+        char name[64];
+        if (c->left_out || c->numeric || c->numbers < 9 * c->texts)
+            continue;
+        const char *cell = dro__csv_cell(&r->train, c->text_row, k);
+        DRO_TRY(dro__remark(
+            r->d,
+            "%s: %lld of %lld values are numbers, but line %lld has '%.40s': "
+            "categorical, with %zu features; %s%.40s%s",
+            dro__csv_column_name(&r->train, k, name, sizeof name), (long long)c->numbers,
+            (long long)(c->numbers + c->texts), dro__csv_line(&r->train, c->text_row), cell,
+            c->features, given ? "mend the file if it is meant to be numeric" : "missing=",
+            given ? "" : cell, given ? "" : " takes this text for a missing number"));
+    }
+    return DRO_OK;
+}
+
 static dro_status settle_csv(dro_data *d)
 {
     reader *r = d->state;
@@ -199,6 +221,8 @@ static dro_status settle_csv(dro_data *d)
     else
         DRO_TRY(dro__csv_learn(&r->train, &r->form.missing, r->form.label, train->records, train->n,
                                &r->columns));
+    if (!d->given)
+        DRO_TRY(remark_texts(r));
     bool dense = d->given ? r->kept.dense : choose_dense(r);
     if (!d->given)
         DRO_TRY(dro__csv_keep(&r->train, &r->form, &r->columns, dense, &d->encoding));

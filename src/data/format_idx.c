@@ -97,6 +97,7 @@ dro_status dro__idx_read(dro_context *ctx, dro__input *images, dro__input *label
                          (unsigned long long)shape->count, dro__input_name(images));
     dro__shelf shelf = {.table = table};
     shelf.image = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
+    DRO_TRY(dro__shelf_promised(ctx, &shelf, images, count));
     size_t chunk = shelf.image < CHUNK_BYTES ? CHUNK_BYTES / shelf.image : 1;
     uint8_t *scratch = dro__alloc(shape->channels > 1 ? shelf.image : 1, 1);
     dro_status status = scratch ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");

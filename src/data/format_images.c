@@ -3,23 +3,34 @@
  *
  * Classes are the folders in the order of their names, images the files in them in the order of theirs,
  * so that records do not depend on the file system. The images in folders inside of a class belong to it
- * too and come after its own. Links are followed. Hidden files and folders, and other files, are passed over. DIR/train counts as a split only if there are folders in it, and so does
+ * too and come after its own. Links are followed. Hidden files and folders are passed over; so are other files,
+ * images beside the folders of the classes, and folders beside train and test, which a remark counts. DIR/train counts as a split only if there are folders in it, and so does
  * DIR/test: a class may be called train, and ImageNet's test has no classes. */
 #include "image_files.h"
 #include "image.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 
-/* The names in a folder that are folders themselves, or image files; sorted. */
+/* The names in a folder that are folders themselves, or image files; sorted. And of the other files those
+ * that may be missed: beside folders the images, beside images all. */
 typedef struct listing {
     char **names;
     size_t count, room;
+    int64_t missed;
+    char first[256]; /* of the missed, in the order of names */
 } listing;
+
+/* Of all folders of classes, for the remarks; the data's state while it is opened. */
+typedef struct tally {
+    int64_t inside, beside;
+    char first_inside[512], first_beside[512];
+} tally;
 
 static void listing_free(listing *l)
 {
@@ -72,17 +83,32 @@ static dro_status add_name(dro_context *ctx, listing *l, const char *name)
     return DRO_OK;
 }
 
+/* One that was not listed: is it a file that may be missed? */
+static dro_status miss(dro_context *ctx, const char *path, DIR *dir, const struct dirent *entry,
+                       bool folders, listing *l)
+{
+    bool folder = false;
+    if (folders && !is_image(entry->d_name))
+        return DRO_OK;
+    DRO_TRY(is_kind(ctx, path, dir, entry, true, &folder));
+    if (folder)
+        return DRO_OK;
+    if (l->missed++ == 0 || strcmp(entry->d_name, l->first) < 0)
+        snprintf(l->first, sizeof l->first, "%s", entry->d_name);
+    return DRO_OK;
+}
+
 static dro_status list_entries(dro_context *ctx, const char *path, DIR *dir, bool folders,
                                listing *l)
 {
     const struct dirent *entry;
-    bool is;
     while (errno = 0, (entry = readdir(dir))) {
-        if (entry->d_name[0] == '.' || (!folders && !is_image(entry->d_name)))
+        bool is = folders || is_image(entry->d_name);
+        if (entry->d_name[0] == '.')
             continue;
-        DRO_TRY(is_kind(ctx, path, dir, entry, folders, &is));
         if (is)
-            DRO_TRY(add_name(ctx, l, entry->d_name));
+            DRO_TRY(is_kind(ctx, path, dir, entry, folders, &is));
+        DRO_TRY(is ? add_name(ctx, l, entry->d_name) : miss(ctx, path, dir, entry, folders, l));
     }
     if (errno)
         return dro__fail(ctx, DRO_ERR_FILE, "%s: cannot read the folder: %s", dro__path_tail(path),
@@ -104,6 +130,13 @@ static dro_status list(dro_context *ctx, const char *path, bool folders, listing
     else if (l->count)
         qsort(l->names, l->count, sizeof *l->names, by_name);
     return status;
+}
+
+static void count_missed(const listing *l, const char *path, int64_t *count, char first[512])
+{
+    if (l->missed && *count == 0)
+        snprintf(first, 512, "%s/%s", dro__path_tail(path), l->first);
+    *count += l->missed;
 }
 
 /* ---- classes ---- */
@@ -152,6 +185,8 @@ static dro_status add_folder(dro_data *d, folder *f, dro__files *files, int32_t 
     for (size_t k = 0; k < images.count && status == DRO_OK; k++)
         status = dro__files_add(d->ctx, files, f->path, images.names[k], strlen(images.names[k]),
                                 files->table->n, label);
+    tally *seen = d->state;
+    count_missed(&images, f->path, &seen->inside, seen->first_inside);
     listing_free(&images);
     if (status == DRO_OK)
         status = list(d->ctx, f->path, true, &folders);
@@ -186,6 +221,8 @@ static dro_status add_class(dro_data *d, const char *dir, const char *path, dro_
 static dro_status add_classes(dro_data *d, const char *dir, const listing *folders, dro_split split)
 {
     dro__files files = {.table = &d->split[split]};
+    tally *seen = d->state;
+    count_missed(folders, dir, &seen->beside, seen->first_beside);
     for (size_t k = 0; k < folders->count; k++) {
         int32_t label = class_of(d, folders->names[k]);
         char *path;
@@ -245,33 +282,75 @@ static dro_status find_split(dro_data *d, const listing *top, const char *name, 
     return status;
 }
 
+/* The folders beside train and test (or NULL). */
+static dro_status remark_folders(dro_data *d, const listing *top, const char *test)
+{
+    const char *first = NULL;
+    int64_t count = 0;
+    for (size_t k = 0; k < top->count; k++) {
+        const char *name = top->names[k];
+        if (strcmp(name, "train") == 0 || (test && strcmp(name, test) == 0))
+            continue;
+        first = count++ ? first : name;
+    }
+    if (count == 0)
+        return DRO_OK;
+    return dro__remark(d, "%lld folder%s beside train%s%s %s not read (%.200s)", (long long)count,
+                       count == 1 ? "" : "s", test ? " and " : "", test ? test : "",
+                       count == 1 ? "is" : "are", first);
+}
+
 static dro_status open_splits(dro_data *d, const listing *top, const char *train, listing *folders)
 {
     static const char *const names[] = {"test", "val", "validation"};
+    const char *test = NULL;
     char *path = NULL;
     listing tested = {0};
     DRO_TRY(add_train(d, train, folders));
-    for (size_t k = 0; k < sizeof names / sizeof names[0] && !path; k++)
+    for (size_t k = 0; k < sizeof names / sizeof names[0] && !path; k++) {
         DRO_TRY(find_split(d, top, names[k], &path, &tested));
-    if (!path)
-        return DRO_OK;
-    dro_status status = add_classes(d, path, &tested, DRO_TEST);
+        test = path ? names[k] : NULL;
+    }
+    dro_status status = path ? add_classes(d, path, &tested, DRO_TEST) : DRO_OK;
     dro__free(path);
     listing_free(&tested);
-    return status;
+    return status == DRO_OK ? remark_folders(d, top, test) : status;
+}
+
+static dro_status remark_missed(dro_data *d, const tally *seen)
+{
+    if (seen->inside)
+        DRO_TRY(
+            dro__remark(d,
+                        "%lld file%s in the folders of classes %s not read (%s): expected .jpg, "
+                        ".jpeg, .png, .ppm, .pgm or .pnm",
+                        (long long)seen->inside, seen->inside == 1 ? "" : "s",
+                        seen->inside == 1 ? "is" : "are", seen->first_inside));
+    if (seen->beside)
+        DRO_TRY(dro__remark(d,
+                            "%lld image%s beside the folders of classes %s not read (%s): expected "
+                            "each in the folder of its class",
+                            (long long)seen->beside, seen->beside == 1 ? "" : "s",
+                            seen->beside == 1 ? "is" : "are", seen->first_beside));
+    return DRO_OK;
 }
 
 static dro_status open_images(dro_data *d)
 {
     listing top = {0}, folders = {0};
+    tally seen = {0};
     char *train = NULL;
     DRO_TRY(list(d->ctx, d->spec.path, true, &top));
+    d->state = &seen;
     dro_status status = find_split(d, &top, "train", &train, &folders);
     if (status == DRO_OK)
         status = train ? open_splits(d, &top, train, &folders) : add_train(d, d->spec.path, &top);
     dro__free(train);
     listing_free(&folders);
     listing_free(&top);
+    if (status == DRO_OK)
+        status = remark_missed(d, &seen);
+    d->state = NULL;
     return status == DRO_OK ? dro__files_open(d) : status;
 }
 

@@ -225,7 +225,10 @@ static dro_status read_pairs(dro__libsvm *r, const char **at, int64_t *place)
         columns[k++] = (int32_t)(last = column);
         p = end;
     }
-    r->features = last >= r->features ? (int32_t)last + 1 : r->features;
+    if (last >= r->features) {
+        r->features = (int32_t)last + 1;
+        r->widest = r->lines + 1;
+    }
     *place = k;
     *at = p;
     return DRO_OK;
@@ -378,7 +381,10 @@ static dro_status read_both(dro_data *d, dro__libsvm *r, const char *test)
                               .features = r->features};
         DRO_TRY(read_file(d, test, &second));
         r->features = second.features;
+        d->widest_in = second.widest ? DRO_TEST : DRO_TRAIN;
+        r->widest = second.widest ? second.widest : r->widest;
     }
+    d->widest = r->limit ? 0 : r->widest;
     d->kind = DRO_DATA_SPARSE;
     d->features = r->limit ? (size_t)r->limit : (size_t)r->features;
     if (d->features == 0)

@@ -54,7 +54,13 @@ static dro_status open_npz(origin *o, const char *path)
     dro__input *input;
     size_t size;
     DRO_TRY(dro__input_open(o->data->ctx, path, &input));
-    dro_status status = dro__input_all(input, DRO__BINARY_MAX, &o->bytes, &size);
+    uint64_t most = dro__machine_memory() / 2;
+    dro_status status = dro__fits(o->data->ctx, path, dro__input_plain_size(input));
+    if (status == DRO_OK)
+        status = dro__input_all(input, most < DRO__BINARY_MAX ? most : DRO__BINARY_MAX, &o->bytes,
+                                &size);
+    if (status != DRO_OK) /* packed, or a pipe: only here is it known to be too large */
+        dro__fits(o->data->ctx, path, dro__input_offset(input));
     if (status == DRO_OK)
         status = dro__npz_open(o->data->ctx, dro__input_name(input), o->bytes, size, &o->npz);
     dro__folder_close(o->data, input);
@@ -181,17 +187,21 @@ static dro_status read_images(array *a, look *l, dro__table *table)
     return DRO_OK;
 }
 
-static dro_status read_array(array *a, look *l, dro__table *table)
+static dro_status check_array(const array *a)
 {
     const dro__npy *head = &a->head;
     bool bytes = head->kind == 'u' && head->size == 1;
     if (head->dims != 2 && !(bytes && (head->dims == 3 || head->dims == 4)))
         return wrong_shape(a, "rows (n, d), or images of type uint8 (n, h, w) or (n, h, w, c)");
-    if (head->count == 0)
-        return wrong_shape(a, "no dimension of 0");
+    return head->count == 0 ? wrong_shape(a, "no dimension of 0") : DRO_OK;
+}
+
+static dro_status read_array(array *a, look *l, dro__table *table)
+{
+    DRO_TRY(check_array(a));
     *l = (look){0};
-    table->n = (int64_t)head->shape[0];
-    return head->dims == 2 ? read_rows(a, l, table) : read_images(a, l, table);
+    table->n = (int64_t)a->head.shape[0];
+    return a->head.dims == 2 ? read_rows(a, l, table) : read_images(a, l, table);
 }
 
 static dro_status read_x(const origin *o, int which, look *l, dro__table *table)
@@ -205,23 +215,25 @@ static dro_status read_x(const origin *o, int which, look *l, dro__table *table)
 
 /* ---- labels and groups ---- */
 
+static dro_status check_column(const array *a, uint64_t n)
+{
+    const dro__npy *head = &a->head;
+    char text[64];
+    snprintf(text, sizeof text, "(%llu), a number for each example", (unsigned long long)n);
+    bool column = head->dims == 1 || (head->dims == 2 && head->shape[1] == 1);
+    return column && head->shape[0] == n ? DRO_OK : wrong_shape(a, text);
+}
+
 /* n numbers of any type: as integers, or with `real` as floats. */
 static dro_status read_column(const origin *o, int which, const dro__table *table,
                               int64_t **integers, float **floats)
 {
     array a;
-    char text[64];
     DRO_TRY(open_array(o, o->names[which], &a));
-    const dro__npy *head = &a.head;
-    bool column = head->dims == 1 || (head->dims == 2 && head->shape[1] == 1);
-    dro_status status = DRO_OK;
-    snprintf(text, sizeof text, "(%lld), a number for each example", (long long)table->n);
-    if (!column || head->shape[0] != (uint64_t)table->n)
-        status = wrong_shape(&a, text);
-    else if (floats)
-        status = dro__npy_floats(a.source, head, floats);
-    else
-        status = dro__npy_integers(a.source, head, integers);
+    dro_status status = check_column(&a, (uint64_t)table->n);
+    if (status == DRO_OK)
+        status = floats ? dro__npy_floats(a.source, &a.head, floats)
+                        : dro__npy_integers(a.source, &a.head, integers);
     close_array(o, &a);
     return status;
 }
@@ -341,10 +353,41 @@ static dro_status read_labels(const origin *o)
     return DRO_OK;
 }
 
+static dro_status compare_heads(const origin *o, const array *x, int column)
+{
+    array y;
+    DRO_TRY(check_array(x));
+    if (dro__npy_too_short(x->source, &x->head))
+        return DRO_OK;
+    DRO_TRY(open_array(o, o->names[column], &y));
+    dro_status status = check_column(&y, x->head.shape[0]);
+    close_array(o, &y);
+    return status;
+}
+
+/* Whether there is a label for each row, where two headers tell it before anything large is read. */
+static dro_status compare_counts(const origin *o, int rows, int column)
+{
+    uint64_t read = o->data->bytes_read; /* what is read twice counts once */
+    struct stat about;
+    array x;
+    for (int k = 0; k < 2 && !o->npz; k++)
+        if (stat(o->names[k ? column : rows], &about) != 0 || !S_ISREG(about.st_mode))
+            return DRO_OK; /* it can be opened once, if at all */
+    DRO_TRY(open_array(o, o->names[rows], &x));
+    dro_status status = compare_heads(o, &x, column);
+    close_array(o, &x);
+    o->data->bytes_read = read;
+    return status;
+}
+
 static dro_status read_all(const origin *o)
 {
     dro_data *d = o->data;
     look a, b;
+    DRO_TRY(compare_counts(o, X, Y));
+    if (o->names[TEST_X])
+        DRO_TRY(compare_counts(o, TEST_X, TEST_Y));
     DRO_TRY(read_x(o, X, &a, &d->split[DRO_TRAIN]));
     b = a;
     if (o->names[TEST_X])

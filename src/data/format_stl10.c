@@ -29,6 +29,7 @@ static dro_status read_images(dro_context *ctx, dro__input *images, dro__input *
     uint8_t image[IMAGE];
     size_t got;
     dro__shelf shelf = {.table = table, .image = IMAGE};
+    DRO_TRY(dro__shelf_promised(ctx, &shelf, images, count));
     DRO_TRY(dro__shelf_room(ctx, &shelf, images, size / IMAGE < count ? size / IMAGE : count));
     for (size_t k = 0; k < count; k++) {
         if (bytes[k] < 1 || bytes[k] > CLASSES)

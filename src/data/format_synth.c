@@ -178,6 +178,12 @@ static dro_status make_split(dro_data *d, int split, int64_t n, uint64_t seed, d
 {
     dro__table *t = &d->split[split];
     size_t bytes = (size_t)d->height * (size_t)d->width * 3;
+    uint64_t most = dro__machine_memory() / 2;
+    if ((uint64_t)n > most / bytes)
+        return dro__fail(d->ctx, DRO_ERR_MEMORY,
+                         "%lld images of %d x %d: expected at most %llu, which take half of the "
+                         "memory there is",
+                         (long long)n, d->width, d->height, (unsigned long long)(most / bytes));
     t->labels = dro__alloc((size_t)n, sizeof *t->labels);
     t->pixels = dro__alloc((size_t)n, bytes);
     if (!t->labels || !t->pixels)

@@ -117,10 +117,15 @@ static dro_status fit(dro_context *ctx, const dro__image *image, int32_t side, u
     return status;
 }
 
-static dro_status read_bytes(dro_context *ctx, const char *path, char **bytes, size_t *size,
-                             uint64_t *fetched)
+dro_status dro__files_read(dro_context *ctx, const char *path, char **bytes, size_t *size,
+                           uint64_t *fetched)
 {
     dro__input *input;
+    struct stat about;
+    /* A pipe or a device would keep its reader waiting, or never end. */
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode))
+        return dro__fail(ctx, DRO_ERR_FILE, "%s: is not a regular file: expected an image",
+                         dro__path_tail(path));
     DRO_TRY(dro__input_open(ctx, path, &input));
     dro_status status = dro__input_all(input, DRO__IMAGE_FILE_MAX, bytes, size);
     *fetched = dro__input_fetched(input);
@@ -136,7 +141,7 @@ static dro_status load_file(loader *l, dro_context *ctx, size_t i)
     uint64_t fetched;
     char *bytes;
     dro__image image;
-    DRO_TRY(read_bytes(ctx, path, &bytes, &size, &fetched));
+    DRO_TRY(dro__files_read(ctx, path, &bytes, &size, &fetched));
     atomic_fetch_add(&l->bytes, fetched);
     dro_status status = dro__image_decode(ctx, path, bytes, size, d->channels, &image);
     dro__free(bytes);
@@ -193,10 +198,10 @@ static dro_status load_table(dro_data *d, dro__table *t)
     if (n == 0)
         return DRO_OK;
     if (__builtin_mul_overflow((uint64_t)n, (uint64_t)image_bytes, &bytes) ||
-        bytes > dro__machine_memory())
+        bytes > dro__machine_memory() / 2)
         return dro__fail(d->ctx, DRO_ERR_MEMORY,
-                         "%s: %zu images of %d x %d do not fit into memory: leave out size= to "
-                         "read them from their files",
+                         "%s: %zu images of %d x %d take more than half of the memory there is: "
+                         "leave out size= to read them from their files",
                          dro__path_tail(d->spec.path), n, d->width, d->height);
     loader l = {.data = d, .table = t, .statuses = dro__alloc(n, 1)};
     t->pixels = dro__alloc(n, image_bytes);

@@ -20,6 +20,10 @@ dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *dir, 
 /* Why a path out of a file may not be used below a root ("is absolute", ...), or NULL. */
 const char *dro__path_refused(const char *path, size_t length);
 
+/* All bytes of an image's file, freed with dro__free; *fetched of them are read from the disk. */
+dro_status dro__files_read(dro_context *ctx, const char *path, char **bytes, size_t *size,
+                           uint64_t *fetched);
+
 /* The option root=, a folder that is there. */
 dro_status dro__files_root(const dro_data *data, const char **root);
 /* After a failure with image i of a table: adds to the error where the list names it. Returns status. */

@@ -2,7 +2,7 @@
  *
  *   imratio=R          of each of the first half of the classes (floor(C/2)) the LAST floor(R count)
  *                      examples in file order are kept, of the others all; the test set is untouched
- *                      (the COVER paper's experiments)
+ *                      (the COVER paper's experiments). A class that would keep nothing is refused.
  *   longtail=exp:R     the k-th largest class keeps floor(m R^(-k/(C-1))): the largest is R times the
  *                      smallest
  *   longtail=pareto:P  the k-th largest class keeps floor(m (1 - k/C)^P), and one at least
@@ -104,17 +104,33 @@ static dro_status plan_tail(const dro_data *d, const wish *w, ranked *order, int
     return DRO_OK;
 }
 
+/* imratio=: an error names the ratio at which each class that has examples keeps one. */
+static dro_status plan_ratio(const dro_data *d, const wish *w, int64_t *keep)
+{
+    const int64_t *counts = d->counts[DRO_TRAIN];
+    int32_t smallest = -1;
+    for (int32_t k = 0; w->ratio >= 0 && k < d->classes / 2; k++) {
+        keep[k] = floor_up(w->ratio * (double)counts[k]);
+        if (counts[k] > 0 && keep[k] < 1 && (smallest < 0 || counts[k] < counts[smallest]))
+            smallest = k;
+    }
+    if (smallest < 0)
+        return DRO_OK;
+    return dro__fail(d->ctx, DRO_ERR_RANGE,
+                     "imratio=%g: class %.60s would keep nothing of its %lld examples: expected "
+                     "%g or more",
+                     w->ratio, d->class_names[smallest], (long long)counts[smallest],
+                     ceil(1e6 / (double)counts[smallest]) / 1e6);
+}
+
 /* How many examples each class keeps. */
 static dro_status plan(const dro_data *d, int64_t *keep)
 {
     wish w;
     DRO_TRY(read_wish(d, &w));
-    const int64_t *counts = d->counts[DRO_TRAIN];
-    for (int32_t k = 0; k < d->classes; k++)
-        keep[k] =
-            w.ratio >= 0 && k < d->classes / 2 ? floor_up(w.ratio * (double)counts[k]) : counts[k];
+    memcpy(keep, d->counts[DRO_TRAIN], (size_t)d->classes * sizeof *keep);
     if (!w.tail)
-        return DRO_OK;
+        return plan_ratio(d, &w, keep);
     ranked *order = dro__alloc((size_t)d->classes, sizeof *order);
     dro_status status =
         order ? plan_tail(d, &w, order, keep)
@@ -166,16 +182,23 @@ static void draw_class(const int64_t *members, int64_t count, double share, uint
         aside[members[dro__permute((uint64_t)count, key, (uint64_t)i)]] = true;
 }
 
-static void draw_all(const dro_data *d, double share, uint64_t seed, int64_t *members, bool *aside)
+/* The examples in the order of their classes: counted, then placed. starts is (classes + 1) zeros. */
+static void draw_all(const dro_data *d, double share, uint64_t seed, int64_t *starts,
+                     int64_t *members, bool *aside)
 {
     const dro__table *t = &d->split[DRO_TRAIN];
-    for (int32_t k = 0; k < (d->classes ? d->classes : 1); k++) {
-        int64_t count = 0;
-        for (int64_t i = 0; i < t->n; i++)
-            if (!t->labels || t->labels[i] == k)
-                members[count++] = i;
+    int32_t classes = d->classes ? d->classes : 1;
+    const int32_t *labels = d->classes ? t->labels : NULL;
+    for (int64_t i = 0; i < t->n; i++)
+        starts[(labels ? labels[i] : 0) + 1]++;
+    for (int32_t k = 0; k < classes; k++)
+        starts[k + 1] += starts[k];
+    for (int64_t i = 0; i < t->n; i++)
+        members[starts[labels ? labels[i] : 0]++] = i; /* starts[k] ends where class k does */
+    for (int32_t k = 0; k < classes; k++) {
+        int64_t first = k ? starts[k - 1] : 0, count = starts[k] - first;
         if (count)
-            draw_class(members, count, share, seed, k, aside);
+            draw_class(members + first, count, share, seed, k, aside);
     }
 }
 
@@ -189,14 +212,15 @@ dro_status dro__holdout(dro_data *d)
     if (w.holdout == 0 || t->n <= 0)
         return DRO_OK;
     int64_t *ids = dro__alloc((size_t)t->n, sizeof *ids),
-            *members = dro__alloc((size_t)t->n, sizeof *members);
+            *members = dro__alloc((size_t)t->n, sizeof *members),
+            *starts = dro__alloc((size_t)d->classes + 2, sizeof *starts);
     bool *aside = dro__alloc((size_t)t->n, sizeof *aside);
     dro_status status = DRO_OK;
-    if (!ids || !members || !aside) {
+    if (!ids || !members || !starts || !aside) {
         status = dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %lld examples", (long long)t->n);
     } else {
         int64_t out = 0, in = 0;
-        draw_all(d, w.holdout, (uint64_t)seed, members, aside);
+        draw_all(d, w.holdout, (uint64_t)seed, starts, members, aside);
         for (int64_t i = 0; i < t->n; i++)
             if (aside[i])
                 ids[out++] = i;
@@ -209,6 +233,7 @@ dro_status dro__holdout(dro_data *d)
     }
     dro__free(ids);
     dro__free(members);
+    dro__free(starts);
     dro__free(aside);
     return status;
 }

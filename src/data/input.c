@@ -402,14 +402,20 @@ uint64_t dro__input_fetched(const dro__input *in)
     return in->fetched;
 }
 
+uint64_t dro__input_plain_size(const dro__input *in)
+{
+    return in->packing == PLAIN ? in->hint : 0;
+}
+
 static dro_status all(dro__input *in, uint64_t limit, char **bytes, size_t *room, size_t *used)
 {
     size_t got;
     uint64_t first = in->hint < limit ? in->hint + 1 : limit;
-    DRO_TRY(dro__grow(in->ctx, (void **)bytes, room, first < WINDOW_MIN ? WINDOW_MIN : first, 1));
+    DRO_TRY(dro__grow_file(in->ctx, in->name, (void **)bytes, room,
+                           first < WINDOW_MIN ? WINDOW_MIN : first, 1));
     for (;;) {
         if (*used + 1 >= *room) /* one byte stays free for the zero */
-            DRO_TRY(dro__grow(in->ctx, (void **)bytes, room, *room + *room / 2, 1));
+            DRO_TRY(dro__grow_file(in->ctx, in->name, (void **)bytes, room, *room + *room / 2, 1));
         DRO_TRY(some(in, *bytes + *used, *room - 1 - *used, &got));
         *used += got;
         in->offset += got;
@@ -443,8 +449,8 @@ static dro_status make_room(dro__input *in)
 {
     if (!in->window) {
         uint64_t first = in->hint > 0 && in->hint < WINDOW_FIRST ? in->hint + 2 : WINDOW_FIRST;
-        return dro__grow(in->ctx, (void **)&in->window, &in->room,
-                         first < WINDOW_MIN ? WINDOW_MIN : (size_t)first, 1);
+        return dro__grow_file(in->ctx, in->name, (void **)&in->window, &in->room,
+                              first < WINDOW_MIN ? WINDOW_MIN : (size_t)first, 1);
     }
     if (in->taken > 0)
         memmove(in->window, in->window + in->taken, in->used - in->taken);
@@ -452,7 +458,7 @@ static dro_status make_room(dro__input *in)
     in->taken = 0;
     if (in->used + 1 < in->room)
         return DRO_OK;
-    return dro__grow(in->ctx, (void **)&in->window, &in->room, in->room * 2, 1);
+    return dro__grow_file(in->ctx, in->name, (void **)&in->window, &in->room, in->room * 2, 1);
 }
 
 bool dro__input_unfinished(const dro__input *in)

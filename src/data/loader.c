@@ -5,6 +5,7 @@
  * been drawn. A request elsewhere waits for the readers to finish and sends them there. */
 #include "augment.h"
 #include "backend.h"
+#include "image.h"
 #include "image_files.h"
 
 #include <dro/loader.h>
@@ -73,15 +74,12 @@ static double now(void)
 static dro_status read_image(dro_loader *l, dro_context *ctx, int64_t id, dro__image *image)
 {
     const char *path = l->table->text + l->table->places[id];
-    dro__input *input = NULL;
     char *bytes = NULL;
     size_t size;
-    dro_status status = dro__input_open(ctx, path, &input);
-    if (status == DRO_OK)
-        status = dro__input_all(input, DRO__IMAGE_FILE_MAX, &bytes, &size);
+    uint64_t fetched;
+    dro_status status = dro__files_read(ctx, path, &bytes, &size, &fetched);
     if (status == DRO_OK)
         status = dro__image_decode(ctx, path, bytes, size, 3, image);
-    dro__input_close(input);
     dro__free(bytes);
     return dro__files_blame(l->data, ctx, l->table, id, status);
 }
@@ -163,7 +161,8 @@ static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t 
         if (!is_bad(status) || !dro__tolerate(l->data, ctx->error))
             return status;
     }
-    return status;
+    return dro__fail(ctx, DRO_ERR_DATA, "%s: none of %lld images could be read",
+                     dro__path_tail(l->data->spec.path), (long long)t->n);
 }
 
 static void fill_batch(dro_loader *l, dro_context *ctx, slot *s, uint64_t batch)

@@ -366,13 +366,27 @@ static dro_status reorder(const dro__npy_source *s, const dro__npy *head, size_t
     return DRO_OK;
 }
 
+bool dro__npy_too_short(const dro__npy_source *s, const dro__npy *head)
+{
+    return s->plain && s->plain / (uint64_t)head->size < head->count;
+}
+
+/* Before it is read. count is at most 2^34. */
+static dro_status fits(const dro__npy_source *s, const dro__npy *head, size_t element)
+{
+    uint64_t copies = head->fortran && head->dims > 1 ? 2 : 1;
+    return dro__npy_too_short(s, head) ? DRO_OK
+                                       : dro__fits(s->ctx, s->name, copies * element * head->count);
+}
+
 static dro_status read_values(dro__npy_source *s, const dro__npy *head, size_t element,
                               convert *to_values, void **values)
 {
     uint8_t chunk[CHUNK];
     size_t room = 0, size = (size_t)head->size, most = CHUNK / size, got;
     uint64_t likely = s->guess / size < head->count ? s->guess / size : head->count;
-    DRO_TRY(dro__grow(s->ctx, values, &room, likely, element));
+    DRO_TRY(fits(s, head, element));
+    DRO_TRY(dro__grow_file(s->ctx, s->name, values, &room, likely, element));
     for (uint64_t done = 0; done < head->count;) {
         uint64_t left = head->count - done;
         size_t count = left < most ? (size_t)left : most;
@@ -381,7 +395,7 @@ static dro_status read_values(dro__npy_source *s, const dro__npy *head, size_t e
             return dro__fail(s->ctx, DRO_ERR_DATA, "%s: ends after %llu values: expected %llu",
                              s->name, (unsigned long long)(done + got / size),
                              (unsigned long long)head->count);
-        DRO_TRY(dro__grow(s->ctx, values, &room, done + count, element));
+        DRO_TRY(dro__grow_file(s->ctx, s->name, values, &room, done + count, element));
         DRO_TRY(to_values(s, head, chunk, done, count, (char *)*values + done * element));
         done += count;
     }
@@ -436,5 +450,6 @@ dro__npy_source dro__npy_input(dro_context *ctx, dro__input *input, uint64_t gue
                              .read = read_input,
                              .from = input,
                              .guess = guess,
-                             .size = UINT64_MAX};
+                             .size = UINT64_MAX,
+                             .plain = dro__input_plain_size(input)};
 }

@@ -23,6 +23,16 @@ dro_status dro__grow(dro_context *ctx, void **array, size_t *room, size_t count,
     return DRO_OK;
 }
 
+dro_status dro__grow_file(dro_context *ctx, const char *name, void **array, size_t *room,
+                          size_t count, size_t size)
+{
+    dro_status status = dro__grow(ctx, array, room, count, size);
+    if (status != DRO_OK)
+        dro__fail(ctx, status, "%s: no memory for %zu x %zu bytes: expected a file that fits", name,
+                  count, size);
+    return status;
+}
+
 uint64_t dro__machine_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);

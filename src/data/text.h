@@ -42,6 +42,7 @@ typedef struct dro__libsvm {
     int32_t limit;    /* features may not exceed it, 0: no limit */
     bool skip_qid;    /* read past qid:N, which is an error otherwise */
     int32_t features; /* the largest seen, so far */
+    int64_t widest;   /* the line with the largest, 0: none */
     int64_t lines;    /* before the window */
     size_t label_room, target_room, start_room, column_room, value_room;
 } dro__libsvm;

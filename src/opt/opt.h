@@ -116,6 +116,7 @@ typedef struct dro__optimizer_class {
     const char *name, *summary;
     const dro__param *tables[DRO__TABLE_MAX];
     size_t settings_size, state_size;
+    size_t vectors; /* as long as w that a run on a problem holds at most, w being one */
     bool composite; /* takes general compositional problems */
     bool robust;    /* has the tilt's settings */
     bool groups;    /* takes tilt=class and tilt=group */
@@ -186,6 +187,9 @@ static inline dro__settings *dro__settings_of(const dro_optimizer *o)
 {
     return (dro__settings *)o->settings;
 }
+
+/* The class's `vectors`; 0: there is none of this name. */
+size_t dro__optimizer_vectors(const char *name);
 
 #define OPTIMIZER(name) extern const dro__optimizer_class dro__optimizer_##name;
 #include "optimizers.def"

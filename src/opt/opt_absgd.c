@@ -91,6 +91,7 @@ const dro__optimizer_class dro__optimizer_absgd = {
     .tables = {dro__params_common, dro__params_tilt, own},
     .settings_size = sizeof(settings),
     .state_size = sizeof(state),
+    .vectors = 3,
     .robust = true,
     .groups = true,
     .start = start,

@@ -213,6 +213,7 @@ const dro__optimizer_class dro__optimizer_ascpg = {
     .tables = {dro__params_common, dro__params_tilt, own},
     .settings_size = sizeof(settings),
     .state_size = sizeof(state),
+    .vectors = 5,
     .composite = true,
     .robust = true,
     .groups = true,

@@ -110,6 +110,7 @@ const dro__optimizer_class dro__optimizer_civr = {
     .tables = {dro__params_common, dro__params_tilt, own},
     .settings_size = sizeof(dro__civr_settings),
     .state_size = sizeof(dro__civr),
+    .vectors = 5,
     .composite = true,
     .robust = true,
     .groups = true,

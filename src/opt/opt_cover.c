@@ -75,6 +75,7 @@ const dro__optimizer_class dro__optimizer_cover = {
     .tables = {dro__params_common, dro__params_tilt, dro__params_storm, own},
     .settings_size = sizeof(dro__settings),
     .state_size = sizeof(dro__storm),
+    .vectors = 5,
     .composite = true,
     .robust = true,
     .groups = true,

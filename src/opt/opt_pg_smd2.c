@@ -103,6 +103,7 @@ const dro__optimizer_class dro__optimizer_pg_smd2 = {
     .tables = {dro__params_common, dro__params_tilt, own},
     .settings_size = sizeof(dro__pd_settings),
     .state_size = sizeof(dro__pd),
+    .vectors = 6,
     .robust = true,
     .needs_n = true,
     .start = start,

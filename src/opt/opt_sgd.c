@@ -123,6 +123,7 @@ const dro__optimizer_class dro__optimizer_sgd = {
     .tables = {dro__params_common, own},
     .settings_size = sizeof(settings),
     .state_size = sizeof(state),
+    .vectors = 3,
     .start = start,
     .stop = stop,
     .step = step,

@@ -54,6 +54,7 @@ const dro__optimizer_class dro__optimizer_stoc_agda = {
     .tables = {dro__params_common, dro__params_tilt, own},
     .settings_size = sizeof(dro__pd_settings),
     .state_size = sizeof(dro__pd),
+    .vectors = 3,
     .robust = true,
     .needs_n = true,
     .start = start,

@@ -22,6 +22,12 @@ static const dro__optimizer_class *find_class(const char *name)
     return NULL;
 }
 
+size_t dro__optimizer_vectors(const char *name)
+{
+    const dro__optimizer_class *cls = find_class(name);
+    return cls ? cls->vectors : 0;
+}
+
 const char *dro_optimizer_name(int index)
 {
     return index >= 0 && index < CLASS_COUNT ? classes[index]->name : NULL;

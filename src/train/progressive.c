@@ -291,6 +291,8 @@ dro_status dro__stream_open(dro_train *t)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a stream");
     DRO_TRY(open_stream(t)); /* says what is wrong with the SPEC */
     fill_task(t);
+    dro__model_choice choice = {.data = t->set.data, .train = true, .settings = t};
+    DRO_TRY(dro__model_fits(&t->task, &choice, t->task.dim));
     t->stream->batch = t->task.batch;
     t->steps = (uint64_t)t->set.steps;
     int32_t classes = t->task.info.classes;

@@ -205,6 +205,8 @@ static dro_status open_data(dro_train *t)
                                 .train_only = s->train_only,
                                 .settings = t};
     DRO_TRY(dro__task_open(t->ctx, &choice, &t->task));
+    for (int k = 0; dro_data_remark(t->task.data, k); k++)
+        dro__note(t, "note: %s", dro_data_remark(t->task.data, k));
     DRO_TRY(check_settings(t));
     uint64_t per_epoch = t->task.epoch_steps, usual = (STEPS + per_epoch - 1) / per_epoch;
     usual = usual < EPOCHS ? EPOCHS : usual > EPOCHS_MOST ? EPOCHS_MOST : usual;

@@ -27,6 +27,7 @@ dro_status dro__sparse_open(dro__task *t, const dro__model_choice *c)
 {
     const char *loss;
     DRO_TRY(choose_loss(t, c, &loss));
+    DRO_TRY(dro__model_fits(t, c, t->width));
     for (int s = 0; s < DRO_SPLITS; s++) {
         const dro_examples *e = &t->shelf[s].examples;
         t->y[s] = dro__alloc((size_t)e->count + 1, sizeof(float));

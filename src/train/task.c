@@ -116,11 +116,48 @@ static double mean_square(const dro__task *t)
     return some > 0 ? sum / some : 0;
 }
 
+/* ---- memory ---- */
+
+/* Vectors as long as w: with a device, the optimiser's are there. The other half of the memory is for the
+ * data, for what a network computes, and for the copies that a checkpoint is written from. */
+static uint64_t vectors_of(const dro__task *t, const dro__model_choice *c)
+{
+    uint64_t net = !t->sparse;
+    if (!c->train)
+        return net + 2; /* a predictor's, and the copy that it is read into */
+    bool device = t->ctx->backend->host_alloc != NULL;
+    const dro__train_settings *s = &c->settings->set;
+    return net + 1 + (s->best != 0) + (device ? 0 : dro__optimizer_vectors(s->optimizer));
+}
+
+dro_status dro__model_fits(const dro__task *t, const dro__model_choice *c, size_t parameters)
+{
+    const dro_data_info *i = &t->info;
+    uint64_t most = dro__machine_memory() / 2, vectors = vectors_of(t, c), bytes;
+    char rows[64] = "", widest[80] = "";
+    if (__builtin_mul_overflow(sizeof(float) * vectors, (uint64_t)parameters, &bytes))
+        bytes = UINT64_MAX;
+    if (bytes <= most)
+        return DRO_OK;
+    if (!t->images)
+        snprintf(rows, sizeof rows, " for %zu features", i->features);
+    if (t->data && t->data->widest)
+        snprintf(widest, sizeof widest, " (line %lld of the %s file has the highest index)",
+                 (long long)t->data->widest, t->data->widest_in == DRO_TEST ? "test" : "training");
+    return dro__fail(t->ctx, DRO_ERR_MEMORY,
+                     "%.200s: the model %.40s has %zu weights%s, and %llu vectors of them take "
+                     "%llu MB: expected at most %llu MB, half of the memory there is%s",
+                     c->data, t->model, parameters, rows, (unsigned long long)vectors,
+                     (unsigned long long)(bytes / 1000000), (unsigned long long)(most / 1000000),
+                     widest);
+}
+
 /* ---- the network ---- */
 
 static dro_status make_net(dro__task *t, const dro__model_choice *c)
 {
     DRO_TRY(dro_net_model(t->ctx, t->model, &t->shape, &t->net));
+    DRO_TRY(dro__model_fits(t, c, dro_net_parameters(t->net)));
     if (t->regression)
         DRO_TRY(dro_net_set(t->net, "loss", "squared"));
     if (c->about)

@@ -145,6 +145,10 @@ typedef struct dro__model_choice {
     const dro__weights_about *about; /* whose loss is meant, or NULL */
 } dro__model_choice;
 
+/* Before the weights are made: an error if they and what training keeps beside them are more than half of
+ * the memory there is. */
+dro_status dro__model_fits(const dro__task *task, const dro__model_choice *choice,
+                           size_t parameters);
 dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro__task *task);
 void dro__task_close(dro__task *task);
 /* Logits (count, outputs) and losses (count), either may be NULL, of examples first .. first + count - 1;
