@@ -182,6 +182,38 @@ static void test_resume_frozen(void **state)
     same_run("whole", "parts");
 }
 
+static bool stop_in_evaluation(void *user, const dro_train_progress *p)
+{
+    int *left = user;
+    return p->evaluating && --*left == 0;
+}
+
+/* A run that was stopped within an evaluation, at each place of each, ends as the one that was not. */
+static void test_resume_evaluation(void **state)
+{
+    (void)state;
+    const char *settings = "optimizer=sgd model=mlp:4 eta=0.02";
+    char folder[300];
+    snprintf(folder, sizeof folder, "%s/parts", dir);
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+    int stops = 0;
+    for (bool stopped = true; stopped; stops += stopped) {
+        int left = stops + 1;
+        dro_train_watch watch = {.user = &left, .step = stop_in_evaluation};
+        dro_train *t = make(settings);
+        clear("parts");
+        OK(ctx, dro_train_run(t, folder, false, &watch));
+        stopped = dro_train_ended(t) == DRO_TRAIN_INTERRUPTED;
+        assert_true(stopped == (left == 0));
+        assert_true(stopped == !dro_train_last(t));
+        dro_train_destroy(t);
+        OK(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL));
+        same_run("whole", "parts");
+    }
+    assert_true(stops >= 12); /* four evaluations of three splits */
+}
+
 /* Without the event file, which is a copy of what metrics.jsonl has, a run goes on all the same. */
 static void test_events_gone(void **state)
 {
@@ -384,7 +416,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_divergence),       cmocka_unit_test(test_patience_and_time),
     cmocka_unit_test(test_predictor),        cmocka_unit_test(test_resume_recover),
     cmocka_unit_test(test_events_gone),      cmocka_unit_test(test_resume_frozen),
-    cmocka_unit_test(test_predictor_loss),
+    cmocka_unit_test(test_predictor_loss),   cmocka_unit_test(test_resume_evaluation),
 };
 
 int main(int argc, char **argv)

@@ -8,14 +8,17 @@
 #include <time.h>
 
 typedef struct polling {
-    const dro_train *t;
+    dro_train *t;
     const char *split;
 } polling;
 
-static void poll(void *user)
+static bool poll(void *user)
 {
     const polling *p = user;
-    dro__tell(p->t, p->split);
+    bool stop = dro__tell(p->t, p->split);
+    if (stop)
+        p->t->ended = DRO_TRAIN_INTERRUPTED;
+    return stop;
 }
 
 dro__robust dro__objective_of(const dro_train *t)
@@ -65,10 +68,12 @@ void dro__record_weights(dro_train *t, const dro__measure *over)
     }
 }
 
+/* Stopped on the way, which ended then says, there is no record. */
 static dro_status fill_record(dro_train *t, bool with_train)
 {
     static const char *const names[] = {"train", "test", "holdout"};
     dro_train_record *r = &t->evaluation.record;
+    t->have_record = false;
     *r = (dro_train_record){.steps = t->steps,
                             .epochs = dro__epoch_of(t, t->steps),
                             .seconds = t->progress.seconds,
@@ -83,6 +88,8 @@ static dro_status fill_record(dro_train *t, bool with_train)
         if (!*has[s])
             continue;
         DRO_TRY(evaluate(t, (dro_split)s, names[s]));
+        if (t->ended == DRO_TRAIN_INTERRUPTED)
+            return DRO_OK;
         *to[s] = t->evaluation.splits[s].figures;
     }
     dro__record_weights(t, r->has_train ? &t->evaluation.splits[DRO_TRAIN] : NULL);
@@ -135,6 +142,8 @@ dro_status dro__run_evaluate(dro_train *t)
 {
     bool last = t->opt->run.step >= t->steps || t->ended != DRO_TRAIN_NOT_ENDED;
     DRO_TRY(fill_record(t, t->set.eval_train == 0 || (t->set.eval_train == 2 && last)));
+    if (!t->have_record)
+        return DRO_OK;
     dro__progress *p = &t->progress;
     p->evaluated++;
     p->evaluated_step = t->opt->run.step;

@@ -294,6 +294,8 @@ static dro_status assess(dro_train *t)
     if (status != DRO_OK)
         return status == DRO_ERR_NUMBER ? dro__astray(t) : status;
     DRO_TRY(dro__run_evaluate(t));
+    if (!t->have_record)
+        return DRO_OK;
     return dro__watch_record(t) == DRO_OK ? dro__run_save(t) : dro__astray(t);
 }
 
@@ -304,10 +306,20 @@ static void tell_skipped(dro_train *t)
         dro__note(t, "skipped %s", note);
 }
 
+/* Whether an evaluation is to take place now: after a step, or because a stop cut it off. */
+static bool due(const dro_train *t)
+{
+    uint64_t step = t->opt->run.step;
+    return step != t->progress.evaluated_step &&
+           (step >= t->steps || step >= evaluation_step(t, t->progress.evaluated + 1));
+}
+
 /* Whether the run is over, before the next step is taken. */
 static bool over(dro_train *t)
 {
     tell_skipped(t);
+    if (t->ended != DRO_TRAIN_NOT_ENDED)
+        return true;
     if (t->opt->run.step >= t->steps)
         t->ended = DRO_TRAIN_DONE;
     else if (impatient(t))
@@ -322,7 +334,7 @@ static bool over(dro_train *t)
 static dro_status train(dro_train *t)
 {
     while (!over(t)) {
-        dro_status status = step(t);
+        dro_status status = due(t) ? DRO_OK : step(t);
         if (status == DRO_ERR_END) /* output=random: the drawn number of steps */
             t->steps = t->opt->run.step;
         else
@@ -331,15 +343,14 @@ static dro_status train(dro_train *t)
             t->have_record = false; /* evaluated, but not as the last one */
             continue;
         }
-        if (t->opt->run.step >= evaluation_step(t, t->progress.evaluated + 1) ||
-            t->opt->run.step >= t->steps)
+        if (due(t))
             DRO_TRY(assess(t));
         else if (dro__clock() - t->saved_at > t->set.checkpoint_every)
             DRO_TRY(dro__run_save(t));
     }
-    if (t->ended == DRO_TRAIN_INTERRUPTED)
-        return dro__run_save(t);
-    return t->progress.evaluated_step == t->opt->run.step ? DRO_OK : assess(t);
+    if (t->ended != DRO_TRAIN_INTERRUPTED && t->progress.evaluated_step != t->opt->run.step)
+        DRO_TRY(assess(t));
+    return t->ended == DRO_TRAIN_INTERRUPTED ? dro__run_save(t) : DRO_OK;
 }
 
 /* ---- the end ---- */
@@ -351,6 +362,8 @@ dro_status dro__run_finish(dro_train *t)
         DRO_TRY(dro_net_statistics(t->task.net, t->statistics));
     if (!t->have_record) /* resumed after the last step */
         DRO_TRY(dro__run_record(t));
+    if (!t->have_record)
+        return DRO_OK;
     dro__free(t->result);
     t->result = dro__result_text(t);
     if (!t->result)
@@ -410,6 +423,8 @@ static dro_status run(dro_train *t, bool resume)
         memcpy(why, t->ctx->error, sizeof why);
         t->have_record = t->have_record && t->evaluation.record.info.step == t->opt->run.step;
         DRO_TRY(dro__run_finish(t));
+        if (t->ended == DRO_TRAIN_INTERRUPTED)
+            return DRO_OK; /* resumed, it diverges again */
         return dro__fail(t->ctx, status, "%s", why);
     }
     if (status != DRO_OK || (t->ended == DRO_TRAIN_INTERRUPTED && !t->stream))

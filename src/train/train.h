@@ -232,9 +232,9 @@ typedef struct dro__evaluation {
 
 dro_status dro__evaluation_create(dro__task *task, dro__evaluation *e);
 void dro__evaluation_free(dro__evaluation *e);
-/* One split. poll (optional) is called now and then. */
+/* One split. poll (optional) is called now and then; when it returns true there are no figures. */
 dro_status dro__evaluate_split(dro__task *task, dro__evaluation *e, dro_split split, const float *w,
-                               double r, void (*poll)(void *user), void *user);
+                               double r, bool (*poll)(void *user), void *user);
 
 /* ---- disk.c ---- */
 
@@ -365,6 +365,7 @@ dro_status dro__make_optimizer(dro_train *t);
 dro_status dro__run_save(dro_train *t);
 dro_status dro__run_load(dro_train *t, bool *found);
 dro_status dro__run_finish(dro_train *t);
+/* Both leave have_record false when the watch stops them. */
 dro_status dro__run_evaluate(dro_train *t);
 /* Writes evaluation.record as a line of metrics.jsonl and as an event, and tells it. */
 dro_status dro__run_write_line(dro_train *t);
