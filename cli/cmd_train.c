@@ -135,7 +135,10 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
     dro_train_watch watch = cli_show_watch(&show);
     char progressive[8];
     dro_train_get(train, "progressive", progressive, sizeof progressive);
-    cli_stop_on_signals(strcmp(progressive, "yes") == 0);
+    bool stream = strcmp(progressive, "yes") == 0;
+    if (!stream)
+        cli_stop_at_once();
+    cli_stop_on_signals(stream);
     dro_status status = dro_train_run(train, folder, cli_flag(args, "resume"), &watch);
     return finish(args, ctx, train, status, folder, &show);
 }

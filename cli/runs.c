@@ -211,10 +211,10 @@ static void end(const cli_runs *runs, cli_one *one)
     if (!WIFEXITED(status) && !cli_stopped())
         snprintf(one->note, sizeof one->note, "the process was ended by signal %d (%s)",
                  WTERMSIG(status), strsignal(WTERMSIG(status)));
-    one->state = one->status && diverged                                         ? CLI_DIVERGED
-                 : WIFEXITED(status) && one->status == 0                         ? CLI_DONE
-                 : cli_stopped() || strncmp(one->note, "stopped after", 13) == 0 ? CLI_STOPPED
-                                                                                 : CLI_FAILED;
+    one->state = one->status && diverged                                   ? CLI_DIVERGED
+                 : WIFEXITED(status) && one->status == 0                   ? CLI_DONE
+                 : cli_stopped() || strncmp(one->note, "stopped ", 8) == 0 ? CLI_STOPPED
+                                                                           : CLI_FAILED;
     if (one->state == CLI_DONE && !has_result(runs, one))
         one->state = CLI_FAILED;
     if ((one->state == CLI_DONE || one->state == CLI_DIVERGED) && !cli_json(runs->args))

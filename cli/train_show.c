@@ -11,12 +11,18 @@
 
 static volatile sig_atomic_t caught;
 
-static volatile sig_atomic_t ends_stdin;
+static volatile sig_atomic_t ends_stdin, at_once;
 
 static void on_signal(int number)
 {
     if (caught && number == SIGINT)
         _exit(130);
+    if (at_once) {
+        static const char text[] = "dro: stopped before the first step: there is nothing to save\n";
+        ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+        (void)ignored;
+        _exit(1);
+    }
     caught = number;
     if (ends_stdin) { /* a read that waits for a pipe sees the end instead */
         int nothing = open("/dev/null", O_RDONLY);
@@ -28,10 +34,18 @@ static void on_signal(int number)
 void cli_stop_on_signals(bool ends_input)
 {
     ends_stdin = ends_input;
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = on_signal}, before;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, NULL, &before);
+    if (before.sa_handler != SIG_IGN) /* nohup */
+        sigaction(SIGHUP, &action, NULL);
+}
+
+void cli_stop_at_once(void)
+{
+    at_once = 1;
 }
 
 int cli_stopped(void)
@@ -81,6 +95,7 @@ static bool on_step(void *user, const dro_train_progress *p)
 {
     cli_show *show = user;
     double now = cli_seconds();
+    at_once = 0;
     show->step = p->step;
     if (!show->quiet && !show->to && isatty(STDERR_FILENO) && now - show->last > 0.2 &&
         p->step > 0) {

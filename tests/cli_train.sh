@@ -285,9 +285,11 @@ run 1 train $far --epochs 1 --batch 120 --lr 1024 --out ended
 has "diverged at step 1: the loss on the training set is" err
 
 # ---- signals ----
+default= # a caller's nohup is not what is tested
+! env --default-signal=HUP true 2>/dev/null || default="env --default-signal=HUP"
 stopped() {
     rm -rf stopped
-    "$dro" train $small --epochs 2000 --out stopped >out 2>err &
+    $default "$dro" train $small --epochs 2000 --out stopped >out 2>err &
     pid=$!
     while [ ! -s stopped/last.ckpt ]; do sleep 0.05; done
     sleep 0.3
@@ -301,6 +303,27 @@ stopped() {
 }
 stopped TERM
 stopped INT
+stopped HUP
+(trap '' HUP; exec "$dro" train $small --epochs 2000 --out nohup >out 2>err) &
+pid=$!
+while [ ! -s nohup/last.ckpt ]; do sleep 0.05; done
+kill -HUP $pid
+sleep 0.5
+kill -TERM $pid 2>/dev/null || fail "dro train under nohup: stopped by SIGHUP"
+wait $pid
+# While the data is read there is nothing to save: at once.
+"$dro" train --data synth:glyphs,n=400000 --out reading >out 2>err &
+pid=$!
+sleep 0.5
+begin=$(date +%s)
+kill -TERM $pid
+wait $pid
+status=$?
+what="dro train, SIGTERM while data is read"
+[ $status -eq 1 ] || fail "$what: exit status $status instead of 1"
+[ $(($(date +%s) - begin)) -le 3 ] || fail "$what: answered after more than three seconds"
+has "dro: stopped before the first step: there is nothing to save" err
+[ ! -e reading ] || fail "$what: a folder is left"
 
 # ---- killed at random moments ----
 random() { od -An -N2 -tu2 /dev/urandom | tr -d ' '; }
