@@ -234,6 +234,42 @@ static void test_events_gone(void **state)
     dro__free(events);
 }
 
+/* Lines of metrics.jsonl that somebody has taken away stay lost: the others, and the run, do not suffer. */
+static void test_metrics_gone(void **state)
+{
+    (void)state;
+    const char *settings = "optimizer=sgd model=mlp:4";
+    char path[320];
+    snprintf(path, sizeof path, "%s/parts/metrics.jsonl", dir);
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+    for (int cut = 0; cut < 2; cut++) {
+        stopper s;
+        size_t size;
+        clear("parts");
+        OK(ctx, run_to(settings, "parts", false, 15, NULL)); /* three lines */
+        char *old = slurp("parts", "metrics.jsonl", &size);
+        size_t first = strcspn(old, "\n") + 1;
+        dro__free(old);
+        assert_int_equal(cut ? truncate(path, (off_t)first + 20) : unlink(path), 0);
+        OK(ctx, run_to(settings, "parts", true, 16, &s));
+        assert_int_equal(s.notes, 1);
+        assert_non_null(strstr(s.note, cut ? "shorter than the checkpoint says" : "is gone"));
+        assert_non_null(strstr(s.note, cut ? "but for the first 1;" : "but for the first 0;"));
+        assert_true(cut || access(path, F_OK) != 0); /* no empty file */
+        OK(ctx, run_to(settings, "parts", true, UINT64_MAX, &s));
+        assert_int_equal(s.notes, 0);
+        same_file("whole", "parts", "weights.safetensors");
+        char *text = slurp("parts", "metrics.jsonl", &size);
+        int lines = 0;
+        for (char *c = text; (c = strchr(c, '\n')); c++)
+            lines++;
+        assert_int_equal(lines, cut ? 2 : 1);
+        assert_non_null(strstr(text, "\"step\":20,"));
+        dro__free(text);
+    }
+}
+
 /* What may not change between the parts of a run, and what may not be overwritten. */
 static void test_resume_refuses(void **state)
 {
@@ -417,6 +453,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_predictor),        cmocka_unit_test(test_resume_recover),
     cmocka_unit_test(test_events_gone),      cmocka_unit_test(test_resume_frozen),
     cmocka_unit_test(test_predictor_loss),   cmocka_unit_test(test_resume_evaluation),
+    cmocka_unit_test(test_metrics_gone),
 };
 
 int main(int argc, char **argv)

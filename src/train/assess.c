@@ -185,12 +185,33 @@ dro_status dro__run_begin_files(dro_train *t)
     return begin_events(t);
 }
 
+/* Somebody has taken lines away: the run does not need them, and goes on after those that are whole. */
+static dro_status mend_metrics(dro_train *t)
+{
+    char *text = NULL, why[DRO__ERROR_SIZE];
+    size_t size, whole = 0;
+    unsigned long long lines = 0;
+    memcpy(why, t->ctx->error, sizeof why);
+    DRO_TRY(dro__file_read(t->ctx, t->folder, "metrics.jsonl", &text, &size));
+    for (size_t k = 0; k < size; k++)
+        if (text[k] == '\n') {
+            whole = k + 1;
+            lines++;
+        }
+    dro__free(text);
+    dro__note(t, "%s: its lines are lost but for the first %llu; the run goes on after those", why,
+              lines);
+    t->progress.metrics_bytes = whole;
+    return whole ? dro__file_append(t->ctx, t->folder, "metrics.jsonl", whole, "", 0) : DRO_OK;
+}
+
 dro_status dro__run_cut_files(dro_train *t)
 {
     const dro__progress *p = &t->progress;
-    DRO_TRY(dro__file_append(t->ctx, t->folder, "metrics.jsonl", p->metrics_bytes, "", 0));
     dro_status status =
-        dro__file_append(t->ctx, t->folder, DRO__EVENTS_NAME, p->events_bytes, "", 0);
+        dro__file_append(t->ctx, t->folder, "metrics.jsonl", p->metrics_bytes, "", 0);
+    DRO_TRY(status == DRO_ERR_FORMAT ? mend_metrics(t) : status);
+    status = dro__file_append(t->ctx, t->folder, DRO__EVENTS_NAME, p->events_bytes, "", 0);
     if (status != DRO_ERR_FORMAT)
         return status;
     /* A copy of what metrics.jsonl has, which may have been taken away: no reason not to go on. */

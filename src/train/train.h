@@ -258,7 +258,8 @@ dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock);
  * the old file is renamed to folder/keep first. Whatever fails, a whole old file is there. */
 dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *name,
                              const char *keep, const void *bytes, size_t size);
-/* Appends at `offset`, cutting off what was behind it; then brings it to the disk. */
+/* Appends at `offset`, cutting off what was behind it; then brings it to the disk. DRO_ERR_FORMAT: the file is
+ * shorter than that, or gone. */
 dro_status dro__file_append(dro_context *ctx, const char *folder, const char *name, uint64_t offset,
                             const void *bytes, size_t size);
 /* All of it, freed with dro__free. *bytes is NULL when there is no such file. */
