@@ -154,22 +154,13 @@ static const cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-/* Whether anything was given that says what to run. */
-static bool has_settings(const cli_args *args)
-{
-    for (const cli_option *o = options; o->name; o++)
-        if (strcmp(o->name, "out") != 0 && strcmp(o->name, "resume") != 0 &&
-            cli_given(args, o->name, 0))
-            return true;
-    return false;
-}
-
 static int run(const cli_args *args)
 {
     static char folder[PATH_SIZE], config[PATH_SIZE + 16];
     choose_folder(args, folder);
     bool own = own_config(args, folder, config);
-    if (cli_flag(args, "resume") && !own && !has_settings(args))
+    if (cli_flag(args, "resume") && !own && !cli_given(args, "data", 0) &&
+        !cli_given(args, "config", 0))
         return cli_fail("nothing to resume in %s: it has no config.json", folder);
     dro_context *ctx = cli_train_context(args, own ? config : cli_text(args, "config"));
     dro_train *train = NULL;

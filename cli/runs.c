@@ -52,6 +52,13 @@ static int spawn(cli_one *one, char **words)
     return 0;
 }
 
+static bool has_file(const cli_runs *runs, const cli_one *one, const char *name)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/%s/%s", runs->folder, one->name, name);
+    return access(path, R_OK) == 0;
+}
+
 static int start(const cli_runs *runs, cli_one *one)
 {
     char out[4400], threads[40], *words[WORDS + 8];
@@ -68,7 +75,8 @@ static int start(const cli_runs *runs, cli_one *one)
     if (threads_share)
         return cli_thread_start(runs, one, (int)count - 2, words + 2);
     words[count++] = out;
-    words[count++] = (char *)"--resume";
+    if (has_file(runs, one, "config.json"))
+        words[count++] = (char *)"--resume";
     words[count] = NULL;
     return spawn(one, words);
 }
@@ -109,13 +117,6 @@ static bool take_bytes(cli_one *one)
     if (one->used + 1 == sizeof one->line) /* a line that is too long: its beginning is enough */
         one->used = 0;
     return true;
-}
-
-static bool has_result(const cli_runs *runs, const cli_one *one)
-{
-    char path[4400];
-    snprintf(path, sizeof path, "%s/%s/result.json", runs->folder, one->name);
-    return access(path, R_OK) == 0;
 }
 
 /* ---- what is shown ---- */
@@ -215,7 +216,7 @@ static void end(const cli_runs *runs, cli_one *one)
                  : WIFEXITED(status) && one->status == 0                   ? CLI_DONE
                  : cli_stopped() || strncmp(one->note, "stopped ", 8) == 0 ? CLI_STOPPED
                                                                            : CLI_FAILED;
-    if (one->state == CLI_DONE && !has_result(runs, one))
+    if (one->state == CLI_DONE && !has_file(runs, one, "result.json"))
         one->state = CLI_FAILED;
     if ((one->state == CLI_DONE || one->state == CLI_DIVERGED) && !cli_json(runs->args))
         show_result(runs, one);
@@ -296,7 +297,7 @@ int cli_runs_train(cli_runs *runs)
         shown = cli_seconds();
     for (int k = 0; k < runs->count; k++) {
         cli_one *one = &runs->list[k];
-        one->earlier = has_result(runs, one);
+        one->earlier = has_file(runs, one, "result.json");
         one->state = !one->earlier                  ? CLI_WAITING
                      : cli_runs_diverged(runs, one) ? CLI_DIVERGED
                                                     : CLI_DONE;

@@ -238,6 +238,7 @@ wrong 1 train --json --out run.toml/below
 wrong 1 train --json --out one --resume --lr 7
 wrong 1 train --json --tilt group --out six
 wrong 1 train --resume --out nowhere
+wrong 1 train --resume --out nowhere --max-time 2s
 wrong 1 train --config one
 wrong 1 train --json --patience 3 --out six
 wrong 1 train --json --data synth:glyphs,n=200,holdout=0.1 --best auroc --out six
