@@ -270,7 +270,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
         return 0;
     }
     status = command->run(&args);
-    cli_progress(NULL);
+    cli_ready();
     return status;
 }
 

@@ -172,6 +172,8 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
             else
                 (o->format == CSV ? csv_row : json_row)(o, first + (int64_t)i, row, p, best);
         }
+        if (o->to == stdout)
+            cli_ready();
         if (fflush(o->to) != 0 || ferror(o->to)) /* a full disk, or nobody who reads */
             status = o->to == stdout ? cli_finish(1) : cannot_write(o->name);
         cli_progress("%lld of %lld", (long long)first + (long long)some, (long long)count);
@@ -266,12 +268,13 @@ static int run(const cli_args *args)
     dro_predictor *p = NULL;
     if (!ctx)
         return 1;
-    cli_reading(named ? "the images" : data);
+    cli_busy("reading %s", named ? "the images" : data);
     int status = named ? write_list(args, list) : 0;
     snprintf(spec, sizeof spec, "list:%s,root=/", list);
     if (status == 0 && dro_predictor_open(ctx, weights, named ? spec : data, &p) != DRO_OK)
         status = cli_fail("%s", dro_context_error(ctx));
-    cli_read();
+    cli_ready();
+    cli_busy("predicting");
     if (status == 0)
         status = predict_to(args, ctx, p, named);
     if (named)

@@ -131,6 +131,8 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
                threads, threads == 1 ? "" : "s", folder);
         fflush(stdout);
     }
+    if (cli_json(args))
+        cli_busy("training on %s with %s, into %s", data, optimizer, folder);
     cli_show show = {.quiet = cli_json(args)};
     dro_train_watch watch = cli_show_watch(&show);
     char progressive[8];

@@ -303,6 +303,9 @@ int cli_runs_train(cli_runs *runs)
                                                     : CLI_DONE;
         one->share = one->earlier ? 1 : 0;
     }
+    if (cli_json(runs->args))
+        cli_busy("training %d runs, into %s", count_of(runs, CLI_WAITING, CLI_WAITING),
+                 runs->folder);
     cli_stop_on_signals(false);
     runs->began = cli_seconds();
     int status = 0;
