@@ -1,7 +1,7 @@
 #!/bin/sh
 # dro train, eval and predict: help, success and error paths to the letter; runs that are stopped, killed at
 # random moments and resumed end with the same weights. $1: the program. DRO_KILLS=N: how many times a
-# run is killed (20 if not given).
+# run is killed (200 if not given).
 . "$(dirname "$0")/expected/check.sh"
 expected=$(cd "$expected" && pwd)
 dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
@@ -328,7 +328,7 @@ has "dro: stopped before the first step: there is nothing to save" err
 
 # ---- killed at random moments ----
 random() { od -An -N2 -tu2 /dev/urandom | tr -d ' '; }
-kills=${DRO_KILLS:-20}
+kills=${DRO_KILLS:-200}
 begin=$(date +%s%N)
 run 0 train $small --set checkpoint_every=0 --out whole
 took=$((($(date +%s%N) - begin) / 1000000))
