@@ -84,6 +84,10 @@ run 0 predict --weights one/weights.safetensors image.ppm image.ppm
 has "path,class,probability,p:0,p:1,p:2"
 [ "$(wc -l <"$work/out")" -eq 3 ] || fail "predict: not one row for each image"
 
+echo text >text
+run 1 predict --weights one/weights.safetensors text
+has "text: expected a JPEG, PNG, PPM or PGM image" err
+! grep -q "line 1 of" err || fail "$what: speaks of a list that nobody has written"
 run 0 predict --weights one/weights.safetensors --json --logits \
     --data synth:glyphs,n=120,test=30,size=12,classes=3
 json
@@ -227,6 +231,12 @@ wrong 1 eval --json --weights missing.safetensors --data synth:glyphs
 wrong 1 eval --json --weights one/weights.safetensors --data synth:glyphs
 wrong 2 eval --json --weights one/weights.safetensors --data synth:glyphs,size=12 --split all
 wrong 2 predict --weights one/weights.safetensors
+wrong 2 predict image.ppm
+wrong 1 predict --weights one/weights.safetensors image.ppm --out ./one/weights.safetensors
+wrong 1 predict --weights one/weights.safetensors image.ppm --out image.ppm
+wrong 1 predict --weights table/weights.safetensors --data csv:table.csv --out table.csv
+cp table.csv 'a,b.csv'
+wrong 1 predict --weights table/weights.safetensors --data 'csv:a\,b.csv,label=y' --out a,b.csv
 wrong 1 predict --weights one/weights.safetensors missing.png
 wrong 2 predict --weights one/weights.safetensors --data synth:glyphs,size=12,n=9 --format xml
 wrong 1 train --json --out one
