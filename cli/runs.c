@@ -85,13 +85,14 @@ static int start(const cli_runs *runs, cli_one *one)
 
 static void take_line(cli_one *one, const char *line)
 {
-    double epoch, epochs;
-    if (sscanf(line, "epoch %lf/%lf", &epoch, &epochs) == 2 && epochs > 0) {
+    double epoch, epochs; /* or steps */
+    char unit[8];
+    if (sscanf(line, "%7[a-z] %lf/%lf", unit, &epoch, &epochs) == 3 && epochs > 0) {
         const char *accuracy = strstr(line, "  accuracy ");
         if (one->share == 0) /* a run that goes on has its beginning behind it */
             one->before = fmax(0, (epoch - 1) / epochs);
         one->share = fmin(1, epoch / epochs);
-        snprintf(one->about, sizeof one->about, "epoch %.4g/%.6g%.*s", epoch, epochs,
+        snprintf(one->about, sizeof one->about, "%s %.4g/%.6g%.*s", unit, epoch, epochs,
                  accuracy ? (int)strcspn(accuracy, "%") : 0, accuracy ? accuracy + 1 : "");
     } else if (strncmp(line, "dro: ", 5) == 0) {
         snprintf(one->note, sizeof one->note, "%s", line + 5);

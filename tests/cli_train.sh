@@ -55,6 +55,8 @@ grep -q '"eta": 0.5' toml1/config.json || fail "a .toml's lr is not heard"
 run 0 train --config small.toml --lr 0.25 --threads 2 --out toml2
 has "2 threads"
 grep -q '"eta": 0.25' toml2/config.json || fail "the command line does not win over a .toml"
+run 0 train --data synth:glyphs,n=120,test=30,size=12,classes=4 --steps 2 --init one/weights.safetensors --out other
+has "one/weights.safetensors is for another number of classes: fc.weight, fc.bias are drawn anew" err
 run 0 train --config one/config.json --optimizer sgd --lr 0.05 --out five --json
 has '"optimizer": "sgd"'
 has '"eta": 0.05'
@@ -77,7 +79,7 @@ done
 what="dro predict | head"
 has "dro: cannot write to standard output: Broken pipe" err
 run 0 train --data synth:glyphs,n=120,test=30,size=12,classes=3 --batch 20 --steps 3 --out short
-has "epoch 0.5/0.5 "
+has "step 3/3 "
 printf 'P6 16 16 255\n' >image.ppm
 head -c 768 /dev/urandom >>image.ppm
 run 0 predict --weights one/weights.safetensors image.ppm image.ppm
@@ -196,6 +198,7 @@ wrong() {
     cat err >>all
 }
 wrong 2 train --optimizer recovr
+wrong 2 train --optimizer SGD
 wrong 2 train --set lamda=1
 wrong 2 train --set lambda
 wrong 2 train --epochs many
@@ -215,6 +218,8 @@ printf '[1, 2]\n' >list.json
 wrong 1 train --config list.json
 printf '{"optimizer": "sgd", "lr": 0.1}\n' >lr.json
 wrong 1 train --config lr.json
+printf '{"optimizer": "sgd", "backend": "abacus"}\n' >backend.json
+wrong 1 train --config backend.json
 printf 'epochs = 2\nlamda = 3\n' >wrong.toml
 wrong 2 train --config wrong.toml
 printf '\nlambda = many\n' >value.toml
@@ -251,6 +256,7 @@ wrong 1 train --resume --out nowhere
 wrong 1 train --resume --out nowhere --max-time 2s
 wrong 1 train --config one
 wrong 1 train --json --patience 3 --out six
+wrong 1 train --json --data synth:glyphs,n=100,holdout=0.001 --best accuracy --out six
 wrong 1 train --json --data synth:glyphs,n=200,holdout=0.1 --best auroc --out six
 wrong 1 eval --json --weights table/weights.safetensors --data csv:other.csv
 wrong 1 predict --weights table/weights.safetensors --data csv:rows.csv

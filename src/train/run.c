@@ -132,7 +132,11 @@ static dro_status check_settings(dro_train *t)
     const dro__train_settings *s = &t->set;
     if ((s->best || s->patience) && t->task.info.examples[DRO_HOLDOUT] == 0)
         return dro__fail(t->ctx, DRO_ERR_DATA,
-                         "best and patience need examples that are set aside: write %s,holdout=0.1",
+                         strstr(s->data, "holdout=")
+                             ? "best and patience need examples that are set aside, and %s sets "
+                               "none aside: write a larger share, as in holdout=0.1"
+                             : "best and patience need examples that are set aside: write "
+                               "%s,holdout=0.1",
                          s->data);
     if (s->patience && !s->best)
         return dro__fail(t->ctx, DRO_ERR_STATE,
@@ -176,6 +180,27 @@ dro_status dro__run_begin(dro_train *t)
     return dro_optimizer_start(t->opt, w0);
 }
 
+/* Weights of a file; those of a classifier with another number of outputs stay as they were drawn. */
+static dro_status load_init(dro_train *t)
+{
+    const dro_net *net = t->task.net;
+    size_t kept = 0, used = 0, listed = 0;
+    char names[256] = "";
+    DRO_TRY(dro_net_load(t->task.net, t->set.init, &kept));
+    for (size_t k = 0; k < net->tensor_count && used < sizeof names; k++) {
+        const dro__net_tensor *one = &net->tensors[k];
+        if (one->node != net->graph.heads[0] && one->node != net->graph.heads[1])
+            continue;
+        listed++;
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                 one->name);
+    }
+    if (kept)
+        dro__note(t, "%s is for another number of classes: %s%s are drawn anew", t->set.init,
+                  kept < listed ? "some of " : "", names);
+    return DRO_OK;
+}
+
 static dro_status open_data(dro_train *t)
 {
     const dro__train_settings *s = &t->set;
@@ -197,7 +222,7 @@ static dro_status open_data(dro_train *t)
     if (*s->init && t->going_on && !dro__task_frozen(&t->task, NULL))
         return DRO_OK; /* the checkpoint has all of it */
     if (*s->init && t->task.net)
-        return dro_net_load(t->task.net, s->init, NULL);
+        return load_init(t);
     if (*s->init)
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
                          "init: the linear model on sparse rows begins at zero");
