@@ -26,14 +26,18 @@ static bool own_config(const cli_args *args, const char *folder, char *path)
     return cli_flag(args, "resume") && stat(path, &about) == 0;
 }
 
-static bool has_checkpoint(const char *folder)
+/* Whether --resume finds neither a checkpoint nor the result of a run that has ended. */
+static bool is_beginning(const char *folder)
 {
+    static const char *const names[] = {"last.ckpt", "previous.ckpt", "result.json"};
     struct stat about;
     char path[PATH_SIZE + 16];
-    snprintf(path, sizeof path, "%s/last.ckpt", folder);
-    bool found = stat(path, &about) == 0;
-    snprintf(path, sizeof path, "%s/previous.ckpt", folder);
-    return found || stat(path, &about) == 0;
+    for (int k = 0; k < 3; k++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[k]);
+        if (stat(path, &about) == 0)
+            return false;
+    }
+    return true;
 }
 
 /* --best: which weights are in best.safetensors. */
@@ -124,7 +128,7 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
     dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
     if (!cli_json(args)) {
         int threads = dro_context_threads(ctx);
-        if (cli_flag(args, "resume") && !has_checkpoint(folder))
+        if (cli_flag(args, "resume") && is_beginning(folder))
             printf("no checkpoint in %s: beginning\n", folder);
         printf("%s %s with %s, backend %s, %d thread%s, into %s\n",
                config ? "going on with" : "training on", data, optimizer, dro_context_backend(ctx),

@@ -276,6 +276,16 @@ for again in 1 2; do
     [ "$(wc -l <drawn/metrics.jsonl)" -eq "$lines" ] || fail "$what: more lines in metrics.jsonl than before"
 done
 
+cp -r one over
+rm over/*.ckpt
+for more in "" --json; do
+    run 1 train --resume --out over $more
+    has "dro: over: the run has ended, with a result.json, and its checkpoints are gone" err
+    [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
+done
+cmp one/weights.safetensors over/weights.safetensors || fail "$what: trained over the result"
+cmp one/metrics.jsonl over/metrics.jsonl || fail "$what: the metrics are written over"
+
 # ---- a run that diverges ----
 run 1 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 --out far
 [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
