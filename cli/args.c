@@ -1,10 +1,12 @@
 /* Arguments: one parser and one help printer for all commands, from their tables of options. */
 #include "cli.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MAX_OPTIONS = 48, MAX_WORDS = 4096, MAX_GIVEN = 256 };
 
@@ -93,7 +95,7 @@ static bool parse_real(const char *text, double *value)
     return end != text && *end == '\0' && isfinite(*value);
 }
 
-/* Letters that must change to turn a into b. */
+/* Letters that must change to turn a into b, large or small. */
 static int distance(const char *a, const char *b)
 {
     enum { MOST = 40 };
@@ -106,7 +108,7 @@ static int distance(const char *a, const char *b)
         int corner = row[0];
         row[0] = i + 1;
         for (int j = 0; j < n; j++) {
-            int change = corner + (a[i] != b[j]);
+            int change = corner + (tolower((unsigned char)a[i]) != tolower((unsigned char)b[j]));
             int other = 1 + (row[j] < row[j + 1] ? row[j] : row[j + 1]);
             corner = row[j + 1];
             row[j + 1] = change < other ? change : other;
@@ -121,8 +123,8 @@ const char *cli_nearest(const char *word, const char *const *names, int count)
     int best = (int)strlen(word) < 4 ? 2 : 4;
     for (int i = 0; i < count; i++) {
         int d = distance(word, names[i]);
-        if (strlen(word) > 1 && strncmp(word, names[i], strlen(word)) == 0)
-            d = 1; /* the beginning of a name */
+        if (strlen(word) > 1 && strncasecmp(word, names[i], strlen(word)) == 0)
+            d = d ? 1 : 0; /* the beginning of a name */
         if (d < best)
             best = d, nearest = names[i];
     }
@@ -270,7 +272,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
         return 0;
     }
     status = command->run(&args);
-    cli_progress(NULL);
+    cli_ready();
     return status;
 }
 

@@ -180,9 +180,9 @@ static int run(const cli_args *args)
         return 1;
     o.threads = dro_context_threads(ctx);
     double start = cli_seconds();
-    cli_reading(cli_word(args, 0));
+    cli_busy("reading %s", cli_word(args, 0));
     dro_status status = dro_data_open(ctx, cli_word(args, 0), &data);
-    cli_read();
+    cli_ready();
     o.open_seconds = cli_seconds() - start;
     status = status ? status : dro_data_info_get(data, &info);
     bool images = !status && (info.kind == DRO_DATA_PIXELS || info.kind == DRO_DATA_FILES);

@@ -76,11 +76,11 @@ int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A progress line on stderr when that is a terminal; NULL clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_progress_width(void); /* letters that fit on it */
-/* patience.c: what is being read, as a progress line or, elsewhere and after a while, a line on stderr; and the end
- * of that. */
-void cli_reading(const char *text);
-void cli_read(void);
-/* A first line for what takes a while: the command and the machine; nothing with --json. */
+/* patience.c: what goes on in silence, as a progress line or, elsewhere and after a while, one line on stderr; and
+ * the end of that. */
+void cli_busy(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cli_ready(void);
+/* A first line for what takes a while: the command and the machine; with --json by cli_busy. */
 void cli_begin(const cli_args *args);
 /* Prints one JSON document on stdout and releases it; returns 0, or 1 if stdout failed. */
 int cli_emit(json_t *document);

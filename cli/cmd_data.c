@@ -193,11 +193,11 @@ static int run_stream(const cli_args *args, dro_context *ctx)
 {
     dro_stream *stream = NULL;
     passage p = {0};
-    cli_reading(cli_word(args, 0));
+    cli_busy("reading %s", cli_word(args, 0));
     dro_status status = dro_stream_open(ctx, cli_word(args, 0), &stream);
     if (status == DRO_OK)
         status = pass_through(stream, &p);
-    cli_read();
+    cli_ready();
     int code =
         status == DRO_OK ? report_stream(args, stream, &p) : cli_fail("%s", dro_context_error(ctx));
     free(p.counts);
@@ -216,11 +216,11 @@ static int run(const cli_args *args)
     if (cli_flag(args, "stream"))
         return run_stream(args, ctx);
     int status = 0;
-    cli_reading(cli_word(args, 0));
+    cli_busy("reading %s", cli_word(args, 0));
     dro_status opened = dro_data_open(ctx, cli_word(args, 0), &data);
     if (opened == DRO_OK)
         opened = dro_data_info_get(data, &info);
-    cli_read();
+    cli_ready();
     if (opened != DRO_OK) {
         status = cli_fail("%s", dro_context_error(ctx));
     } else if (cli_json(args)) {

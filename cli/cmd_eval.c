@@ -117,6 +117,8 @@ static int run(const cli_args *args)
         return 1;
     if (!cli_json(args))
         printf("evaluating %s on %s\n\n", weights, data);
+    else
+        cli_busy("evaluating %s on %s", weights, data);
     fflush(stdout);
     cli_progress("reading %s", data);
     int status = dro_predictor_open(ctx, weights, data, &p) == DRO_OK

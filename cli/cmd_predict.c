@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CHUNK = 256 };
@@ -142,6 +143,21 @@ static void npy_row(const output *o, const float *logits, const double *p)
 
 /* ---- the loop ---- */
 
+static char list[] = "/tmp/dro-predict-XXXXXX"; /* of the images named on the command line */
+
+/* The error, without the "(line 1 of LIST)" that no user has written. */
+static int failed(const dro_context *ctx)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "%s", dro_context_error(ctx));
+    char *at = strstr(text, list);
+    while (at && at > text && *at != '(')
+        at--;
+    if (at && at > text)
+        at[-1] = '\0';
+    return cli_fail("%s", text);
+}
+
 static int cannot_write(const char *name)
 {
     return cli_fail("cannot write to %s: %s", name, strerror(errno));
@@ -160,7 +176,7 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
     for (int64_t first = 0; first < count && status == 0; first += CHUNK) {
         size_t some = count - first < CHUNK ? (size_t)(count - first) : CHUNK;
         if (dro_predictor_logits(o->p, split, first, some, logits, NULL) != DRO_OK)
-            status = cli_fail("%s", dro_context_error(ctx));
+            status = failed(ctx);
         for (size_t i = 0; i < some && status == 0; i++) {
             const float *row = logits + i * (size_t)columns;
             int32_t best = 0;
@@ -172,6 +188,8 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
             else
                 (o->format == CSV ? csv_row : json_row)(o, first + (int64_t)i, row, p, best);
         }
+        if (o->to == stdout)
+            cli_ready();
         if (fflush(o->to) != 0 || ferror(o->to)) /* a full disk, or nobody who reads */
             status = o->to == stdout ? cli_finish(1) : cannot_write(o->name);
         cli_progress("%lld of %lld", (long long)first + (long long)some, (long long)count);
@@ -182,6 +200,45 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
     free(p);
     cli_progress(NULL);
     return status;
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    struct stat one, other;
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && S_ISREG(one.st_mode) &&
+           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+/* Whether a file is named in a SPEC: its path, or an option's value. */
+static bool in_spec(const char *spec, const char *path)
+{
+    char part[4096];
+    size_t used = 0;
+    for (const char *c = spec ? spec : "";; c++) {
+        bool start = (*c == ':' && c == strchr(spec, ':')) || *c == '=';
+        if (!*c || *c == ',' || start) {
+            part[used] = '\0';
+            if (same_file(part, path))
+                return true;
+            used = 0;
+        } else if (used + 1 < sizeof part) {
+            c += *c == '\\' && c[1] == ',';
+            part[used++] = *c;
+        }
+        if (!*c)
+            return false;
+    }
+}
+
+/* --out must not be a file that is read. */
+static int check_out(const cli_args *args)
+{
+    const char *out = cli_text(args, "out");
+    bool read = out && (same_file(cli_text(args, "weights"), out) || //
+                        in_spec(cli_text(args, "data"), out));
+    for (int i = 0; out && cli_word(args, i); i++)
+        read = read || same_file(cli_word(args, i), out);
+    return read ? cli_fail("%s is read: write the predictions to another file", out) : 0;
 }
 
 static int open_output(const cli_args *args, output *o)
@@ -220,7 +277,7 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
         return status;
     dro_examples examples;
     if (dro_predictor_examples(p, split, &examples) != DRO_OK)
-        return cli_fail("%s", dro_context_error(ctx));
+        return failed(ctx);
     o.paths = examples.paths;
     o.records = examples.records;
     status = predict(ctx, &o, split, examples.count);
@@ -234,9 +291,9 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
 }
 
 /* Images named on the command line, as a list that is deleted again. */
-static int write_list(const cli_args *args, char *path)
+static int write_list(const cli_args *args)
 {
-    int fd = mkstemp(path);
+    int fd = mkstemp(list);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (!file)
         return cli_fail("cannot write a temporary file in /tmp");
@@ -254,24 +311,28 @@ static int write_list(const cli_args *args, char *path)
 
 static int run(const cli_args *args)
 {
-    char list[] = "/tmp/dro-predict-XXXXXX", spec[256];
+    char spec[256];
     const char *weights = cli_text(args, "weights"), *data = cli_text(args, "data");
     bool named = cli_word(args, 0) != NULL;
     if (!weights || (!data && !named))
-        return cli_usage("predict: --%s is missing: usage: dro predict --weights FILE --data SPEC",
-                         weights ? "data" : "weights");
+        return cli_usage("predict: %s missing: usage: dro predict --weights FILE (--data SPEC | "
+                         "IMAGE...)",
+                         weights ? "--data or an image is" : "--weights is");
     if (data && named)
         return cli_usage("predict: --data and images on the command line: give one of them");
+    if (check_out(args))
+        return 1;
     dro_context *ctx = cli_context(args);
     dro_predictor *p = NULL;
     if (!ctx)
         return 1;
-    cli_reading(named ? "the images" : data);
-    int status = named ? write_list(args, list) : 0;
+    cli_busy("reading %s", named ? "the images" : data);
+    int status = named ? write_list(args) : 0;
     snprintf(spec, sizeof spec, "list:%s,root=/", list);
     if (status == 0 && dro_predictor_open(ctx, weights, named ? spec : data, &p) != DRO_OK)
-        status = cli_fail("%s", dro_context_error(ctx));
-    cli_read();
+        status = failed(ctx);
+    cli_ready();
+    cli_busy("predicting");
     if (status == 0)
         status = predict_to(args, ctx, p, named);
     if (named)

@@ -74,6 +74,7 @@ static int run(const cli_args *args)
         return 1;
     if (!w.html)
         w.html = default_out(args, path, sizeof path);
+    cli_busy("reading %s%s", cli_word(args, 0), cli_word(args, 1) ? " and others" : "");
     if (dro_report_create(ctx, &report) != DRO_OK || write_all(report, args, &w) != DRO_OK)
         status = cli_fail("%s", dro_context_error(ctx));
     else if (cli_text(args, "into") &&

@@ -26,14 +26,18 @@ static bool own_config(const cli_args *args, const char *folder, char *path)
     return cli_flag(args, "resume") && stat(path, &about) == 0;
 }
 
-static bool has_checkpoint(const char *folder)
+/* Whether --resume finds neither a checkpoint nor the result of a run that has ended. */
+static bool is_beginning(const char *folder)
 {
+    static const char *const names[] = {"last.ckpt", "previous.ckpt", "result.json"};
     struct stat about;
     char path[PATH_SIZE + 16];
-    snprintf(path, sizeof path, "%s/last.ckpt", folder);
-    bool found = stat(path, &about) == 0;
-    snprintf(path, sizeof path, "%s/previous.ckpt", folder);
-    return found || stat(path, &about) == 0;
+    for (int k = 0; k < 3; k++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[k]);
+        if (stat(path, &about) == 0)
+            return false;
+    }
+    return true;
 }
 
 /* --best: which weights are in best.safetensors. */
@@ -124,18 +128,23 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
     dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
     if (!cli_json(args)) {
         int threads = dro_context_threads(ctx);
-        if (cli_flag(args, "resume") && !has_checkpoint(folder))
+        if (cli_flag(args, "resume") && is_beginning(folder))
             printf("no checkpoint in %s: beginning\n", folder);
         printf("%s %s with %s, backend %s, %d thread%s, into %s\n",
                config ? "going on with" : "training on", data, optimizer, dro_context_backend(ctx),
                threads, threads == 1 ? "" : "s", folder);
         fflush(stdout);
     }
+    if (cli_json(args))
+        cli_busy("training on %s with %s, into %s", data, optimizer, folder);
     cli_show show = {.quiet = cli_json(args)};
     dro_train_watch watch = cli_show_watch(&show);
     char progressive[8];
     dro_train_get(train, "progressive", progressive, sizeof progressive);
-    cli_stop_on_signals(strcmp(progressive, "yes") == 0);
+    bool stream = strcmp(progressive, "yes") == 0;
+    if (!stream)
+        cli_stop_at_once();
+    cli_stop_on_signals(stream);
     dro_status status = dro_train_run(train, folder, cli_flag(args, "resume"), &watch);
     return finish(args, ctx, train, status, folder, &show);
 }
@@ -151,22 +160,13 @@ static const cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-/* Whether anything was given that says what to run. */
-static bool has_settings(const cli_args *args)
-{
-    for (const cli_option *o = options; o->name; o++)
-        if (strcmp(o->name, "out") != 0 && strcmp(o->name, "resume") != 0 &&
-            cli_given(args, o->name, 0))
-            return true;
-    return false;
-}
-
 static int run(const cli_args *args)
 {
     static char folder[PATH_SIZE], config[PATH_SIZE + 16];
     choose_folder(args, folder);
     bool own = own_config(args, folder, config);
-    if (cli_flag(args, "resume") && !own && !has_settings(args))
+    if (cli_flag(args, "resume") && !own && !cli_given(args, "data", 0) &&
+        !cli_given(args, "config", 0))
         return cli_fail("nothing to resume in %s: it has no config.json", folder);
     dro_context *ctx = cli_train_context(args, own ? config : cli_text(args, "config"));
     dro_train *train = NULL;

@@ -101,8 +101,10 @@ json_t *cli_text_json(const char *text)
 
 void cli_begin(const cli_args *args)
 {
-    if (cli_json(args))
+    if (cli_json(args)) {
+        cli_busy("%s on %s", cli_name(args), cli_cpu());
         return;
+    }
     printf("%s on %s\n", cli_name(args), cli_cpu());
     fflush(stdout);
 }
@@ -111,6 +113,7 @@ int cli_emit(json_t *document)
 {
     if (!document)
         return cli_fail("no memory for the JSON document");
+    cli_ready();
     int failed = json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     json_decref(document);
     fputc('\n', stdout);

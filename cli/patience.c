@@ -1,9 +1,10 @@
-/* What a command does while data is read: at once on a terminal; elsewhere one line on stderr, if it takes longer than
- * a person waits in silence (DRO_PATIENCE seconds, 0.7). */
+/* What a command does while it has nothing to print: at once on a terminal; elsewhere one line on stderr, if it takes
+ * longer than a person waits in silence (DRO_PATIENCE seconds, 0.7). */
 #define _GNU_SOURCE
 #include "cli.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char what[300];
 static bool silent; /* nothing has been said and the work goes on */
+static bool said;   /* a command says it once */
 
 static void *speak_up(void *unused)
 {
@@ -20,28 +22,31 @@ static void *speak_up(void *unused)
     nanosleep(&time, NULL);
     pthread_mutex_lock(&lock);
     if (silent)
-        fprintf(stderr, "reading %s\n", what);
+        fprintf(stderr, "%s\n", what);
+    said = said || silent;
     silent = false;
     pthread_mutex_unlock(&lock);
     return unused;
 }
 
-void cli_reading(const char *text)
+void cli_busy(const char *format, ...)
 {
     pthread_t thread;
-    if (isatty(STDERR_FILENO)) {
-        cli_progress("reading %s", text);
-        return;
-    }
+    va_list list;
     pthread_mutex_lock(&lock);
-    snprintf(what, sizeof what, "%s", text);
-    silent = pthread_create(&thread, NULL, speak_up, NULL) == 0;
-    if (silent)
+    va_start(list, format);
+    vsnprintf(what, sizeof what, format, list);
+    va_end(list);
+    if (isatty(STDERR_FILENO))
+        cli_progress("%s", what);
+    else if (!said && !silent && pthread_create(&thread, NULL, speak_up, NULL) == 0) {
         pthread_detach(thread);
+        silent = true;
+    }
     pthread_mutex_unlock(&lock);
 }
 
-void cli_read(void)
+void cli_ready(void)
 {
     cli_progress(NULL);
     pthread_mutex_lock(&lock);

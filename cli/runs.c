@@ -52,6 +52,13 @@ static int spawn(cli_one *one, char **words)
     return 0;
 }
 
+static bool has_file(const cli_runs *runs, const cli_one *one, const char *name)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/%s/%s", runs->folder, one->name, name);
+    return access(path, R_OK) == 0;
+}
+
 static int start(const cli_runs *runs, cli_one *one)
 {
     char out[4400], threads[40], *words[WORDS + 8];
@@ -68,7 +75,8 @@ static int start(const cli_runs *runs, cli_one *one)
     if (threads_share)
         return cli_thread_start(runs, one, (int)count - 2, words + 2);
     words[count++] = out;
-    words[count++] = (char *)"--resume";
+    if (has_file(runs, one, "config.json"))
+        words[count++] = (char *)"--resume";
     words[count] = NULL;
     return spawn(one, words);
 }
@@ -77,13 +85,14 @@ static int start(const cli_runs *runs, cli_one *one)
 
 static void take_line(cli_one *one, const char *line)
 {
-    double epoch, epochs;
-    if (sscanf(line, "epoch %lf/%lf", &epoch, &epochs) == 2 && epochs > 0) {
+    double epoch, epochs; /* or steps */
+    char unit[8];
+    if (sscanf(line, "%7[a-z] %lf/%lf", unit, &epoch, &epochs) == 3 && epochs > 0) {
         const char *accuracy = strstr(line, "  accuracy ");
         if (one->share == 0) /* a run that goes on has its beginning behind it */
             one->before = fmax(0, (epoch - 1) / epochs);
         one->share = fmin(1, epoch / epochs);
-        snprintf(one->about, sizeof one->about, "epoch %.4g/%.6g%.*s", epoch, epochs,
+        snprintf(one->about, sizeof one->about, "%s %.4g/%.6g%.*s", unit, epoch, epochs,
                  accuracy ? (int)strcspn(accuracy, "%") : 0, accuracy ? accuracy + 1 : "");
     } else if (strncmp(line, "dro: ", 5) == 0) {
         snprintf(one->note, sizeof one->note, "%s", line + 5);
@@ -109,13 +118,6 @@ static bool take_bytes(cli_one *one)
     if (one->used + 1 == sizeof one->line) /* a line that is too long: its beginning is enough */
         one->used = 0;
     return true;
-}
-
-static bool has_result(const cli_runs *runs, const cli_one *one)
-{
-    char path[4400];
-    snprintf(path, sizeof path, "%s/%s/result.json", runs->folder, one->name);
-    return access(path, R_OK) == 0;
 }
 
 /* ---- what is shown ---- */
@@ -211,11 +213,11 @@ static void end(const cli_runs *runs, cli_one *one)
     if (!WIFEXITED(status) && !cli_stopped())
         snprintf(one->note, sizeof one->note, "the process was ended by signal %d (%s)",
                  WTERMSIG(status), strsignal(WTERMSIG(status)));
-    one->state = one->status && diverged                                         ? CLI_DIVERGED
-                 : WIFEXITED(status) && one->status == 0                         ? CLI_DONE
-                 : cli_stopped() || strncmp(one->note, "stopped after", 13) == 0 ? CLI_STOPPED
-                                                                                 : CLI_FAILED;
-    if (one->state == CLI_DONE && !has_result(runs, one))
+    one->state = one->status && diverged                                   ? CLI_DIVERGED
+                 : WIFEXITED(status) && one->status == 0                   ? CLI_DONE
+                 : cli_stopped() || strncmp(one->note, "stopped ", 8) == 0 ? CLI_STOPPED
+                                                                           : CLI_FAILED;
+    if (one->state == CLI_DONE && !has_file(runs, one, "result.json"))
         one->state = CLI_FAILED;
     if ((one->state == CLI_DONE || one->state == CLI_DIVERGED) && !cli_json(runs->args))
         show_result(runs, one);
@@ -296,12 +298,15 @@ int cli_runs_train(cli_runs *runs)
         shown = cli_seconds();
     for (int k = 0; k < runs->count; k++) {
         cli_one *one = &runs->list[k];
-        one->earlier = has_result(runs, one);
+        one->earlier = has_file(runs, one, "result.json");
         one->state = !one->earlier                  ? CLI_WAITING
                      : cli_runs_diverged(runs, one) ? CLI_DIVERGED
                                                     : CLI_DONE;
         one->share = one->earlier ? 1 : 0;
     }
+    if (cli_json(runs->args))
+        cli_busy("training %d runs, into %s", count_of(runs, CLI_WAITING, CLI_WAITING),
+                 runs->folder);
     cli_stop_on_signals(false);
     runs->began = cli_seconds();
     int status = 0;

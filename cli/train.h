@@ -65,9 +65,11 @@ typedef struct cli_show {
     bool evaluated;
 } cli_show;
 dro_train_watch cli_show_watch(cli_show *show);
-/* SIGINT and SIGTERM stop the run at the next step; a second SIGINT ends the program. */
+/* SIGINT, SIGTERM and SIGHUP stop the run at the next step; a second SIGINT ends the program. */
 void cli_stop_on_signals(bool ends_input); /* ends_input: and end standard input */
-int cli_stopped(void);                     /* the signal, or 0 */
+/* Until the run's first step, while its data is read, they end the program. */
+void cli_stop_at_once(void);
+int cli_stopped(void); /* the signal, or 0 */
 
 /* --split of a command, or the test set (training set if there is none); 0 or the exit status. */
 /* A line on stderr for each image that skip_bad passed over. */

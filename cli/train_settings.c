@@ -401,12 +401,13 @@ dro_context *cli_train_context(const cli_args *args, const char *config)
                         : (int)json_integer_value(json_object_get(document, "threads"));
     dro_context *ctx = NULL;
     dro_status status = dro_context_create(backend ? backend : theirs, count, &ctx);
+    const char *name = backend ? backend : theirs ? theirs : "auto";
     if (status != DRO_OK)
-        cli_fail("the backend %s cannot be used: %s",
-                 backend  ? backend
-                 : theirs ? theirs
-                          : "auto",
-                 dro_status_text(status));
+        cli_fail("the backend %s cannot be used: %s%s", name,
+                 status == DRO_ERR_DEVICE ? dro_backend_missing(name)
+                 : status == DRO_ERR_NAME ? "this build does not have it"
+                                          : dro_status_text(status),
+                 backend ? "" : ": --backend auto takes the fastest that works here");
     json_decref(document);
     context_of = ctx;
     return ctx;

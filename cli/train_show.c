@@ -11,12 +11,18 @@
 
 static volatile sig_atomic_t caught;
 
-static volatile sig_atomic_t ends_stdin;
+static volatile sig_atomic_t ends_stdin, at_once;
 
 static void on_signal(int number)
 {
     if (caught && number == SIGINT)
         _exit(130);
+    if (at_once) {
+        static const char text[] = "dro: stopped before the first step: there is nothing to save\n";
+        ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+        (void)ignored;
+        _exit(1);
+    }
     caught = number;
     if (ends_stdin) { /* a read that waits for a pipe sees the end instead */
         int nothing = open("/dev/null", O_RDONLY);
@@ -28,10 +34,18 @@ static void on_signal(int number)
 void cli_stop_on_signals(bool ends_input)
 {
     ends_stdin = ends_input;
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = on_signal}, before;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, NULL, &before);
+    if (before.sa_handler != SIG_IGN) /* nohup */
+        sigaction(SIGHUP, &action, NULL);
+}
+
+void cli_stop_at_once(void)
+{
+    at_once = 1;
 }
 
 int cli_stopped(void)
@@ -54,33 +68,50 @@ static void time_text(char *text, size_t size, double seconds)
                  floor(fmod(seconds, 3600) / 60));
 }
 
+/* How far a run is: in epochs, or in steps where it has less than one epoch. live: of a width that stays. */
+static char *place_text(char *text, size_t size, uint64_t step, uint64_t steps, double epoch,
+                        double epochs, bool live)
+{
+    int digits = epochs < 1000 ? 4 : 9;
+    if (steps == 0) /* a stream */
+        snprintf(text, size, "step %llu", (unsigned long long)step);
+    else if (epochs < 1)
+        snprintf(text, size, "step %llu/%llu", (unsigned long long)step, (unsigned long long)steps);
+    else if (live)
+        snprintf(text, size, "epoch %.2f/%.*g", epoch, digits, epochs);
+    else
+        snprintf(text, size, "epoch %.*g/%.*g", digits, epoch, digits, epochs);
+    return text;
+}
+
 /* All of it on one line; in fewer letters where the terminal is narrow. */
 static void show_live(const cli_show *show, const dro_train_progress *p)
 {
     enum { WIDE = 125 };
     bool wide = cli_progress_width() >= WIDE;
-    char left[32], test[64] = "";
+    char left[32], place[64], test[64] = "";
     time_text(left, sizeof left, p->left);
+    place_text(place, sizeof place, p->step, p->steps, p->epoch, p->epochs, true);
     if (show->evaluated)
         snprintf(test, sizeof test,
                  wide ? "  accuracy %.1f %%  worst class %.1f %%" : "  acc %.1f%%  worst %.1f%%",
                  100 * show->accuracy, 100 * show->worst);
     const char *on = p->evaluating ? p->evaluating : "";
     if (wide)
-        cli_progress("epoch %.2f/%.6g  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective "
-                     "%.2f%s%s",
-                     p->epoch, p->epochs, p->examples_per_s, left, p->loss, p->objective, test,
-                     p->effective, *on ? "  evaluating " : "", on);
+        cli_progress("%s  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective %.2f%s%s", place,
+                     p->examples_per_s, left, p->loss, p->objective, test, p->effective,
+                     *on ? "  evaluating " : "", on);
     else
-        cli_progress("%.1f/%.6g  %.0f/s  %s left  loss %.3f  F %.3f%s  ess %.2f%s%s", p->epoch,
-                     p->epochs, p->examples_per_s, left, p->loss, p->objective, test, p->effective,
-                     *on ? "  " : "", on);
+        cli_progress("%s  %.0f/s  %s left  loss %.3f  F %.3f%s  ess %.2f%s%s",
+                     strchr(place, ' ') + 1, p->examples_per_s, left, p->loss, p->objective, test,
+                     p->effective, *on ? "  " : "", on);
 }
 
 static bool on_step(void *user, const dro_train_progress *p)
 {
     cli_show *show = user;
     double now = cli_seconds();
+    at_once = 0;
     show->step = p->step;
     if (!show->quiet && !show->to && isatty(STDERR_FILENO) && now - show->last > 0.2 &&
         p->step > 0) {
@@ -113,10 +144,11 @@ static void on_evaluated(void *user, const dro_train_record *r)
         fflush(to);
         return;
     }
-    char left[32];
+    char left[32], place[64];
     double done = (double)r->info.step;
     time_text(left, sizeof left, r->wall / done * ((double)r->steps - done));
-    fprintf(to, "epoch %.6g/%.6g  %.0f examples/s  %s left  loss %.3f", r->epoch, r->epochs,
+    fprintf(to, "%s  %.0f examples/s  %s left  loss %.3f",
+            place_text(place, sizeof place, r->info.step, r->steps, r->epoch, r->epochs, false),
             (double)r->info.examples / r->seconds, left, r->info.loss);
     if (r->has_train)
         fprintf(to, "  F %.3f", r->train.objective);

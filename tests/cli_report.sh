@@ -138,6 +138,9 @@ wrong 1 damaged
 wrong 1 compare nothing
 wrong 1 compare --out missing/report.html
 wrong 1 compare --svg file
+cp -r hostile/run own
+wrong 1 own --out own/metrics.jsonl
+cmp -s own/metrics.jsonl hostile/run/metrics.jsonl || fail "$what: the metrics are written over"
 cp errors out
 same report_errors.txt
 

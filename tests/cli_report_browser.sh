@@ -48,6 +48,8 @@ function shown(e) { return getComputedStyle(e).display != 'none'; }
 function say(name, value) { said.push(name + '=' + value); }
 say('width', d.documentElement.scrollWidth <= innerWidth ? 'fits' : d.documentElement.scrollWidth);
 say('window', innerWidth);
+var box = d.querySelector('.scroll');
+say('table', box.scrollWidth <= box.clientWidth ? 'fits' : box.scrollWidth);
 say('dark', matchMedia('(prefers-color-scheme: dark)').matches);
 say('paper', getComputedStyle(d.body).backgroundColor);
 say('lines', lines.length);
@@ -65,18 +67,18 @@ parent.postMessage(said.join(' '), '*');
 </script>
 </body></html>
 END
-for width in 390 1200; do
+for width in 375 1280; do
     for scheme in 0 1; do
         cat >"$work/frame.html" <<END
 <!DOCTYPE html><meta name="color-scheme" content="light dark"><pre id="said"></pre>
 <script>onmessage = function (e) { document.getElementById('said').textContent = e.data }</script>
 <iframe src="probe.html" style="width:${width}px;height:800px;border:0"></iframe>
 END
-        browse 1400 $scheme "$work/frame.html"
+        browse 1500 $scheme "$work/frame.html"
         quiet "probe"
         paper='rgb(250, 249, 246)' dark=false
         if [ $scheme -eq 0 ]; then paper='rgb(20, 23, 26)' dark=true; fi
-        dom_has "width=fits window=$width dark=$dark paper=$paper lines=3 drawn=true hidden=true,false again=true tip=true" \
+        dom_has "width=fits window=$width table=fits dark=$dark paper=$paper lines=3 drawn=true hidden=true,false again=true tip=true" \
             "width $width, scheme $scheme ($(grep -o '<pre id="said">.*' "$work/dom"))"
     done
 done

@@ -1,7 +1,7 @@
 #!/bin/sh
 # dro train, eval and predict: help, success and error paths to the letter; runs that are stopped, killed at
 # random moments and resumed end with the same weights. $1: the program. DRO_KILLS=N: how many times a
-# run is killed (20 if not given).
+# run is killed (200 if not given).
 . "$(dirname "$0")/expected/check.sh"
 expected=$(cd "$expected" && pwd)
 dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
@@ -55,6 +55,8 @@ grep -q '"eta": 0.5' toml1/config.json || fail "a .toml's lr is not heard"
 run 0 train --config small.toml --lr 0.25 --threads 2 --out toml2
 has "2 threads"
 grep -q '"eta": 0.25' toml2/config.json || fail "the command line does not win over a .toml"
+run 0 train --data synth:glyphs,n=120,test=30,size=12,classes=4 --steps 2 --init one/weights.safetensors --out other
+has "one/weights.safetensors is for another number of classes: fc.weight, fc.bias are drawn anew" err
 run 0 train --config one/config.json --optimizer sgd --lr 0.05 --out five --json
 has '"optimizer": "sgd"'
 has '"eta": 0.05'
@@ -77,13 +79,17 @@ done
 what="dro predict | head"
 has "dro: cannot write to standard output: Broken pipe" err
 run 0 train --data synth:glyphs,n=120,test=30,size=12,classes=3 --batch 20 --steps 3 --out short
-has "epoch 0.5/0.5 "
+has "step 3/3 "
 printf 'P6 16 16 255\n' >image.ppm
 head -c 768 /dev/urandom >>image.ppm
 run 0 predict --weights one/weights.safetensors image.ppm image.ppm
 has "path,class,probability,p:0,p:1,p:2"
 [ "$(wc -l <"$work/out")" -eq 3 ] || fail "predict: not one row for each image"
 
+echo text >text
+run 1 predict --weights one/weights.safetensors text
+has "text: expected a JPEG, PNG, PPM or PGM image" err
+! grep -q "line 1 of" err || fail "$what: speaks of a list that nobody has written"
 run 0 predict --weights one/weights.safetensors --json --logits \
     --data synth:glyphs,n=120,test=30,size=12,classes=3
 json
@@ -192,6 +198,7 @@ wrong() {
     cat err >>all
 }
 wrong 2 train --optimizer recovr
+wrong 2 train --optimizer SGD
 wrong 2 train --set lamda=1
 wrong 2 train --set lambda
 wrong 2 train --epochs many
@@ -211,6 +218,8 @@ printf '[1, 2]\n' >list.json
 wrong 1 train --config list.json
 printf '{"optimizer": "sgd", "lr": 0.1}\n' >lr.json
 wrong 1 train --config lr.json
+printf '{"optimizer": "sgd", "backend": "abacus"}\n' >backend.json
+wrong 1 train --config backend.json
 printf 'epochs = 2\nlamda = 3\n' >wrong.toml
 wrong 2 train --config wrong.toml
 printf '\nlambda = many\n' >value.toml
@@ -227,6 +236,12 @@ wrong 1 eval --json --weights missing.safetensors --data synth:glyphs
 wrong 1 eval --json --weights one/weights.safetensors --data synth:glyphs
 wrong 2 eval --json --weights one/weights.safetensors --data synth:glyphs,size=12 --split all
 wrong 2 predict --weights one/weights.safetensors
+wrong 2 predict image.ppm
+wrong 1 predict --weights one/weights.safetensors image.ppm --out ./one/weights.safetensors
+wrong 1 predict --weights one/weights.safetensors image.ppm --out image.ppm
+wrong 1 predict --weights table/weights.safetensors --data csv:table.csv --out table.csv
+cp table.csv 'a,b.csv'
+wrong 1 predict --weights table/weights.safetensors --data 'csv:a\,b.csv,label=y' --out a,b.csv
 wrong 1 predict --weights one/weights.safetensors missing.png
 wrong 2 predict --weights one/weights.safetensors --data synth:glyphs,size=12,n=9 --format xml
 wrong 1 train --json --out one
@@ -238,8 +253,10 @@ wrong 1 train --json --out run.toml/below
 wrong 1 train --json --out one --resume --lr 7
 wrong 1 train --json --tilt group --out six
 wrong 1 train --resume --out nowhere
+wrong 1 train --resume --out nowhere --max-time 2s
 wrong 1 train --config one
 wrong 1 train --json --patience 3 --out six
+wrong 1 train --json --data synth:glyphs,n=100,holdout=0.001 --best accuracy --out six
 wrong 1 train --json --data synth:glyphs,n=200,holdout=0.1 --best auroc --out six
 wrong 1 eval --json --weights table/weights.safetensors --data csv:other.csv
 wrong 1 predict --weights table/weights.safetensors --data csv:rows.csv
@@ -258,6 +275,16 @@ for again in 1 2; do
     run 0 train --resume --out drawn
     [ "$(wc -l <drawn/metrics.jsonl)" -eq "$lines" ] || fail "$what: more lines in metrics.jsonl than before"
 done
+
+cp -r one over
+rm over/*.ckpt
+for more in "" --json; do
+    run 1 train --resume --out over $more
+    has "dro: over: the run has ended, with a result.json, and its checkpoints are gone" err
+    [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
+done
+cmp one/weights.safetensors over/weights.safetensors || fail "$what: trained over the result"
+cmp one/metrics.jsonl over/metrics.jsonl || fail "$what: the metrics are written over"
 
 # ---- a run that diverges ----
 run 1 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 --out far
@@ -285,9 +312,11 @@ run 1 train $far --epochs 1 --batch 120 --lr 1024 --out ended
 has "diverged at step 1: the loss on the training set is" err
 
 # ---- signals ----
+default= # a caller's nohup is not what is tested
+! env --default-signal=HUP true 2>/dev/null || default="env --default-signal=HUP"
 stopped() {
     rm -rf stopped
-    "$dro" train $small --epochs 2000 --out stopped >out 2>err &
+    $default "$dro" train $small --epochs 2000 --out stopped >out 2>err &
     pid=$!
     while [ ! -s stopped/last.ckpt ]; do sleep 0.05; done
     sleep 0.3
@@ -301,10 +330,31 @@ stopped() {
 }
 stopped TERM
 stopped INT
+stopped HUP
+(trap '' HUP; exec "$dro" train $small --epochs 2000 --out nohup >out 2>err) &
+pid=$!
+while [ ! -s nohup/last.ckpt ]; do sleep 0.05; done
+kill -HUP $pid
+sleep 0.5
+kill -TERM $pid 2>/dev/null || fail "dro train under nohup: stopped by SIGHUP"
+wait $pid
+# While the data is read there is nothing to save: at once.
+"$dro" train --data synth:glyphs,n=400000 --out reading >out 2>err &
+pid=$!
+sleep 0.5
+begin=$(date +%s)
+kill -TERM $pid
+wait $pid
+status=$?
+what="dro train, SIGTERM while data is read"
+[ $status -eq 1 ] || fail "$what: exit status $status instead of 1"
+[ $(($(date +%s) - begin)) -le 3 ] || fail "$what: answered after more than three seconds"
+has "dro: stopped before the first step: there is nothing to save" err
+[ ! -e reading ] || fail "$what: a folder is left"
 
 # ---- killed at random moments ----
 random() { od -An -N2 -tu2 /dev/urandom | tr -d ' '; }
-kills=${DRO_KILLS:-20}
+kills=${DRO_KILLS:-200}
 begin=$(date +%s%N)
 run 0 train $small --set checkpoint_every=0 --out whole
 took=$((($(date +%s%N) - begin) / 1000000))

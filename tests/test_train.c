@@ -182,6 +182,38 @@ static void test_resume_frozen(void **state)
     same_run("whole", "parts");
 }
 
+static bool stop_in_evaluation(void *user, const dro_train_progress *p)
+{
+    int *left = user;
+    return p->evaluating && --*left == 0;
+}
+
+/* A run that was stopped within an evaluation, at each place of each, ends as the one that was not. */
+static void test_resume_evaluation(void **state)
+{
+    (void)state;
+    const char *settings = "optimizer=sgd model=mlp:4 eta=0.02";
+    char folder[300];
+    snprintf(folder, sizeof folder, "%s/parts", dir);
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+    int stops = 0;
+    for (bool stopped = true; stopped; stops += stopped) {
+        int left = stops + 1;
+        dro_train_watch watch = {.user = &left, .step = stop_in_evaluation};
+        dro_train *t = make(settings);
+        clear("parts");
+        OK(ctx, dro_train_run(t, folder, false, &watch));
+        stopped = dro_train_ended(t) == DRO_TRAIN_INTERRUPTED;
+        assert_true(stopped == (left == 0));
+        assert_true(stopped == !dro_train_last(t));
+        dro_train_destroy(t);
+        OK(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL));
+        same_run("whole", "parts");
+    }
+    assert_true(stops >= 12); /* four evaluations of three splits */
+}
+
 /* Without the event file, which is a copy of what metrics.jsonl has, a run goes on all the same. */
 static void test_events_gone(void **state)
 {
@@ -200,6 +232,42 @@ static void test_events_gone(void **state)
     without_event_times(events, size); /* walks it to its end */
     assert_true(size > 400);
     dro__free(events);
+}
+
+/* Lines of metrics.jsonl that somebody has taken away stay lost: the others, and the run, do not suffer. */
+static void test_metrics_gone(void **state)
+{
+    (void)state;
+    const char *settings = "optimizer=sgd model=mlp:4";
+    char path[320];
+    snprintf(path, sizeof path, "%s/parts/metrics.jsonl", dir);
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+    for (int cut = 0; cut < 2; cut++) {
+        stopper s;
+        size_t size;
+        clear("parts");
+        OK(ctx, run_to(settings, "parts", false, 15, NULL)); /* three lines */
+        char *old = slurp("parts", "metrics.jsonl", &size);
+        size_t first = strcspn(old, "\n") + 1;
+        dro__free(old);
+        assert_int_equal(cut ? truncate(path, (off_t)first + 20) : unlink(path), 0);
+        OK(ctx, run_to(settings, "parts", true, 16, &s));
+        assert_int_equal(s.notes, 1);
+        assert_non_null(strstr(s.note, cut ? "shorter than the checkpoint says" : "is gone"));
+        assert_non_null(strstr(s.note, cut ? "but for the first 1;" : "but for the first 0;"));
+        assert_true(cut || access(path, F_OK) != 0); /* no empty file */
+        OK(ctx, run_to(settings, "parts", true, UINT64_MAX, &s));
+        assert_int_equal(s.notes, 0);
+        same_file("whole", "parts", "weights.safetensors");
+        char *text = slurp("parts", "metrics.jsonl", &size);
+        int lines = 0;
+        for (char *c = text; (c = strchr(c, '\n')); c++)
+            lines++;
+        assert_int_equal(lines, cut ? 2 : 1);
+        assert_non_null(strstr(text, "\"step\":20,"));
+        dro__free(text);
+    }
 }
 
 /* What may not change between the parts of a run, and what may not be overwritten. */
@@ -384,7 +452,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_divergence),       cmocka_unit_test(test_patience_and_time),
     cmocka_unit_test(test_predictor),        cmocka_unit_test(test_resume_recover),
     cmocka_unit_test(test_events_gone),      cmocka_unit_test(test_resume_frozen),
-    cmocka_unit_test(test_predictor_loss),
+    cmocka_unit_test(test_predictor_loss),   cmocka_unit_test(test_resume_evaluation),
+    cmocka_unit_test(test_metrics_gone),
 };
 
 int main(int argc, char **argv)

@@ -108,7 +108,8 @@ typedef struct dro_train_progress {
 
 typedef struct dro_train_watch {
     void *user;
-    /* (optional) True: write a checkpoint and stop. */
+    /* (optional) True: write a checkpoint and stop. An evaluation that is stopped gives no figures; a
+     * run that is resumed does it first. */
     bool (*step)(void *user, const dro_train_progress *progress);
     void (*evaluated)(void *user, const dro_train_record *record); /* (optional) */
     /* (optional) One line about something that was mended or decided on the way. */

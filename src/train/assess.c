@@ -8,14 +8,17 @@
 #include <time.h>
 
 typedef struct polling {
-    const dro_train *t;
+    dro_train *t;
     const char *split;
 } polling;
 
-static void poll(void *user)
+static bool poll(void *user)
 {
     const polling *p = user;
-    dro__tell(p->t, p->split);
+    bool stop = dro__tell(p->t, p->split);
+    if (stop)
+        p->t->ended = DRO_TRAIN_INTERRUPTED;
+    return stop;
 }
 
 dro__robust dro__objective_of(const dro_train *t)
@@ -65,10 +68,12 @@ void dro__record_weights(dro_train *t, const dro__measure *over)
     }
 }
 
+/* Stopped on the way, which ended then says, there is no record. */
 static dro_status fill_record(dro_train *t, bool with_train)
 {
     static const char *const names[] = {"train", "test", "holdout"};
     dro_train_record *r = &t->evaluation.record;
+    t->have_record = false;
     *r = (dro_train_record){.steps = t->steps,
                             .epochs = dro__epoch_of(t, t->steps),
                             .seconds = t->progress.seconds,
@@ -83,6 +88,8 @@ static dro_status fill_record(dro_train *t, bool with_train)
         if (!*has[s])
             continue;
         DRO_TRY(evaluate(t, (dro_split)s, names[s]));
+        if (t->ended == DRO_TRAIN_INTERRUPTED)
+            return DRO_OK;
         *to[s] = t->evaluation.splits[s].figures;
     }
     dro__record_weights(t, r->has_train ? &t->evaluation.splits[DRO_TRAIN] : NULL);
@@ -135,6 +142,8 @@ dro_status dro__run_evaluate(dro_train *t)
 {
     bool last = t->opt->run.step >= t->steps || t->ended != DRO_TRAIN_NOT_ENDED;
     DRO_TRY(fill_record(t, t->set.eval_train == 0 || (t->set.eval_train == 2 && last)));
+    if (!t->have_record)
+        return DRO_OK;
     dro__progress *p = &t->progress;
     p->evaluated++;
     p->evaluated_step = t->opt->run.step;
@@ -176,12 +185,33 @@ dro_status dro__run_begin_files(dro_train *t)
     return begin_events(t);
 }
 
+/* Somebody has taken lines away: the run does not need them, and goes on after those that are whole. */
+static dro_status mend_metrics(dro_train *t)
+{
+    char *text = NULL, why[DRO__ERROR_SIZE];
+    size_t size, whole = 0;
+    unsigned long long lines = 0;
+    memcpy(why, t->ctx->error, sizeof why);
+    DRO_TRY(dro__file_read(t->ctx, t->folder, "metrics.jsonl", &text, &size));
+    for (size_t k = 0; k < size; k++)
+        if (text[k] == '\n') {
+            whole = k + 1;
+            lines++;
+        }
+    dro__free(text);
+    dro__note(t, "%s: its lines are lost but for the first %llu; the run goes on after those", why,
+              lines);
+    t->progress.metrics_bytes = whole;
+    return whole ? dro__file_append(t->ctx, t->folder, "metrics.jsonl", whole, "", 0) : DRO_OK;
+}
+
 dro_status dro__run_cut_files(dro_train *t)
 {
     const dro__progress *p = &t->progress;
-    DRO_TRY(dro__file_append(t->ctx, t->folder, "metrics.jsonl", p->metrics_bytes, "", 0));
     dro_status status =
-        dro__file_append(t->ctx, t->folder, DRO__EVENTS_NAME, p->events_bytes, "", 0);
+        dro__file_append(t->ctx, t->folder, "metrics.jsonl", p->metrics_bytes, "", 0);
+    DRO_TRY(status == DRO_ERR_FORMAT ? mend_metrics(t) : status);
+    status = dro__file_append(t->ctx, t->folder, DRO__EVENTS_NAME, p->events_bytes, "", 0);
     if (status != DRO_ERR_FORMAT)
         return status;
     /* A copy of what metrics.jsonl has, which may have been taken away: no reason not to go on. */

@@ -141,7 +141,9 @@ dro_status dro__file_append(dro_context *ctx, const char *folder, const char *na
     char path[PATH_SIZE];
     struct stat about;
     DRO_TRY(join(ctx, folder, name, path));
-    int fd = dro__disk.open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    int fd = dro__disk.open(path, O_WRONLY | (offset ? 0 : O_CREAT) | O_CLOEXEC, 0666);
+    if (fd < 0 && offset && errno == ENOENT)
+        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is gone", path);
     if (fd < 0)
         return cannot(ctx, "open", path);
     dro_status status = DRO_OK;

@@ -33,7 +33,7 @@ void dro__evaluation_free(dro__evaluation *e)
 }
 
 dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
-                               double r, void (*poll)(void *user), void *user)
+                               double r, bool (*poll)(void *user), void *user)
 {
     dro__measure *m = &e->splits[split];
     const int32_t *groups = t->shelf[split].examples.groups;
@@ -50,8 +50,8 @@ dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split
                              labels ? labels + i : NULL, e->losses + i,
                              groups ? groups + first + i : NULL);
         }
-        if (poll)
-            poll(user);
+        if (poll && poll(user))
+            return DRO_OK;
     }
     return dro__measure_finish(t->ctx, m, r);
 }

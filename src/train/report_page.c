@@ -2,7 +2,9 @@
 #include "report_page.h"
 
 #include <dro/version.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const struct {
     dro__section sections[2];
@@ -116,8 +118,32 @@ static void page(dro__buffer *out, const dro_report *report, const dro__figures 
     dro__buffer_add(out, "</body>\n</html>\n");
 }
 
+/* The page may lie in a run's folder, but not in the place of one of its files. */
+static dro_status check_path(const dro_report *report, const char *path)
+{
+    static const char *const names[] = {"config.json",         "metrics.jsonl",    "result.json",
+                                        "weights.safetensors", "best.safetensors", "last.ckpt",
+                                        "previous.ckpt"};
+    struct stat page, other;
+    if (stat(path, &page) != 0)
+        return DRO_OK;
+    for (size_t k = 0; k < report->trial_count; k++)
+        for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
+            char name[4400];
+            snprintf(name, sizeof name, "%s/%s", report->trials[k]->path, names[n]);
+            if (stat(name, &other) == 0 && other.st_dev == page.st_dev &&
+                other.st_ino == page.st_ino)
+                return dro__fail(report->ctx, DRO_ERR_FILE,
+                                 "%s is a file of the run: write the page to another, as in "
+                                 "report.html",
+                                 path);
+        }
+    return DRO_OK;
+}
+
 dro_status dro_report_html(dro_report *report, const char *path)
 {
+    DRO_TRY(check_path(report, path));
     dro__figures figures;
     dro__buffer out = {0};
     dro_status status = dro__figures_make(report, false, &figures);

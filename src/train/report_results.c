@@ -259,12 +259,16 @@ static void table_row(dro__buffer *out, const dro_report *report, int32_t m)
 
 static void table(dro__buffer *out, const dro_report *report)
 {
+    enum { MANY = 6 }; /* more do not fit a window with the errors beside the means: below */
     char title[DRO__TITLE];
-    dro__buffer_add(
-        out,
-        "<div class=\"scroll\"><table class=\"results\" role=\"table\"><thead role=\"rowgroup\">"
-        "<tr role=\"row\"><th scope=\"col\" role=\"columnheader\">Method</th>"
-        "<th scope=\"col\" role=\"columnheader\">Runs</th>");
+    int count = 0;
+    for (int k = 0; k < DRO_MEASURES; k++)
+        count += is_known(report, k);
+    dro__buffer_print(out,
+                      "<div class=\"scroll\"><table class=\"results%s\" role=\"table\"><thead "
+                      "role=\"rowgroup\"><tr role=\"row\"><th scope=\"col\" role=\"columnheader\">"
+                      "Method</th><th scope=\"col\" role=\"columnheader\">Runs</th>",
+                      count > MANY ? " many" : "");
     for (int k = 0; k < DRO_MEASURES; k++)
         if (is_known(report, k))
             dro__buffer_print(out, "<th scope=\"col\" role=\"columnheader\">%s%s</th>",

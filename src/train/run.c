@@ -132,7 +132,11 @@ static dro_status check_settings(dro_train *t)
     const dro__train_settings *s = &t->set;
     if ((s->best || s->patience) && t->task.info.examples[DRO_HOLDOUT] == 0)
         return dro__fail(t->ctx, DRO_ERR_DATA,
-                         "best and patience need examples that are set aside: write %s,holdout=0.1",
+                         strstr(s->data, "holdout=")
+                             ? "best and patience need examples that are set aside, and %s sets "
+                               "none aside: write a larger share, as in holdout=0.1"
+                             : "best and patience need examples that are set aside: write "
+                               "%s,holdout=0.1",
                          s->data);
     if (s->patience && !s->best)
         return dro__fail(t->ctx, DRO_ERR_STATE,
@@ -176,20 +180,25 @@ dro_status dro__run_begin(dro_train *t)
     return dro_optimizer_start(t->opt, w0);
 }
 
-static void tell_large(const dro_train *t)
+/* Weights of a file; those of a classifier with another number of outputs stay as they were drawn. */
+static dro_status load_init(dro_train *t)
 {
-    char given[40];
-    double divisor = dro__step_divisor(t);
-    if (divisor <= 1)
-        return;
-    if (dro_train_get(t, "eta", given, sizeof given) == DRO_OK)
-        dro__note(t, "the features are large (root mean square %.3g): scale them to about 1",
-                  sqrt(t->task.square));
-    else
-        dro__note(t,
-                  "the features are large (root mean square %.3g): the step is divided by %.3g; "
-                  "scale them to about 1 to train faster, or use csv:, which does",
-                  sqrt(t->task.square), divisor);
+    const dro_net *net = t->task.net;
+    size_t kept = 0, used = 0, listed = 0;
+    char names[256] = "";
+    DRO_TRY(dro_net_load(t->task.net, t->set.init, &kept));
+    for (size_t k = 0; k < net->tensor_count && used < sizeof names; k++) {
+        const dro__net_tensor *one = &net->tensors[k];
+        if (one->node != net->graph.heads[0] && one->node != net->graph.heads[1])
+            continue;
+        listed++;
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                 one->name);
+    }
+    if (kept)
+        dro__note(t, "%s is for another number of classes: %s%s are drawn anew", t->set.init,
+                  kept < listed ? "some of " : "", names);
+    return DRO_OK;
 }
 
 static dro_status open_data(dro_train *t)
@@ -215,7 +224,7 @@ static dro_status open_data(dro_train *t)
     if (*s->init && t->going_on && !dro__task_frozen(&t->task, NULL))
         return DRO_OK; /* the checkpoint has all of it */
     if (*s->init && t->task.net)
-        return dro_net_load(t->task.net, s->init, NULL);
+        return load_init(t);
     if (*s->init)
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
                          "init: the linear model on sparse rows begins at zero");
@@ -227,7 +236,7 @@ static dro_status open_run(dro_train *t)
     DRO_TRY(t->set.progressive ? dro__stream_open(t) : open_data(t));
     t->open = true;
     DRO_TRY(dro__run_begin(t));
-    tell_large(t);
+    dro__tell_step(t);
     DRO_TRY(make_vectors(t));
     DRO_TRY(dro__evaluation_create(&t->task, &t->evaluation));
     t->config = dro__config_text(t);
@@ -313,6 +322,8 @@ static dro_status assess(dro_train *t)
     if (status != DRO_OK)
         return status == DRO_ERR_NUMBER ? dro__astray(t) : status;
     DRO_TRY(dro__run_evaluate(t));
+    if (!t->have_record)
+        return DRO_OK;
     return dro__watch_record(t) == DRO_OK ? dro__run_save(t) : dro__astray(t);
 }
 
@@ -323,10 +334,20 @@ static void tell_skipped(dro_train *t)
         dro__note(t, "skipped %s", note);
 }
 
+/* Whether an evaluation is to take place now: after a step, or because a stop cut it off. */
+static bool due(const dro_train *t)
+{
+    uint64_t step = t->opt->run.step;
+    return step != t->progress.evaluated_step &&
+           (step >= t->steps || step >= evaluation_step(t, t->progress.evaluated + 1));
+}
+
 /* Whether the run is over, before the next step is taken. */
 static bool over(dro_train *t)
 {
     tell_skipped(t);
+    if (t->ended != DRO_TRAIN_NOT_ENDED)
+        return true;
     if (t->opt->run.step >= t->steps)
         t->ended = DRO_TRAIN_DONE;
     else if (impatient(t))
@@ -341,7 +362,7 @@ static bool over(dro_train *t)
 static dro_status train(dro_train *t)
 {
     while (!over(t)) {
-        dro_status status = step(t);
+        dro_status status = due(t) ? DRO_OK : step(t);
         if (status == DRO_ERR_END) /* output=random: the drawn number of steps */
             t->steps = t->opt->run.step;
         else
@@ -350,15 +371,14 @@ static dro_status train(dro_train *t)
             t->have_record = false; /* evaluated, but not as the last one */
             continue;
         }
-        if (t->opt->run.step >= evaluation_step(t, t->progress.evaluated + 1) ||
-            t->opt->run.step >= t->steps)
+        if (due(t))
             DRO_TRY(assess(t));
         else if (dro__clock() - t->saved_at > t->set.checkpoint_every)
             DRO_TRY(dro__run_save(t));
     }
-    if (t->ended == DRO_TRAIN_INTERRUPTED)
-        return dro__run_save(t);
-    return t->progress.evaluated_step == t->opt->run.step ? DRO_OK : assess(t);
+    if (t->ended != DRO_TRAIN_INTERRUPTED && t->progress.evaluated_step != t->opt->run.step)
+        DRO_TRY(assess(t));
+    return t->ended == DRO_TRAIN_INTERRUPTED ? dro__run_save(t) : DRO_OK;
 }
 
 /* ---- the end ---- */
@@ -370,6 +390,8 @@ dro_status dro__run_finish(dro_train *t)
         DRO_TRY(dro_net_statistics(t->task.net, t->statistics));
     if (!t->have_record) /* resumed after the last step */
         DRO_TRY(dro__run_record(t));
+    if (!t->have_record)
+        return DRO_OK;
     dro__free(t->result);
     t->result = dro__result_text(t);
     if (!t->result)
@@ -387,9 +409,15 @@ static dro_status check_folder(const dro_train *t, bool resume)
 {
     char *old = NULL;
     size_t size;
-    if (t->folder && !resume)
-        DRO_TRY(dro__file_read(t->ctx, t->folder, "config.json", &old, &size));
+    const char *sign = resume ? "result.json" : "config.json";
+    if (t->folder && (!resume || !dro__checkpoint_there(t->folder)))
+        DRO_TRY(dro__file_read(t->ctx, t->folder, sign, &old, &size));
     dro__free(old);
+    if (old && resume)
+        return dro__fail(t->ctx, DRO_ERR_FILE,
+                         "%s: the run has ended, with a result.json, and its checkpoints are gone: "
+                         "there is nothing to go on from; choose another folder to run it again",
+                         t->folder);
     if (old)
         return dro__fail(t->ctx, DRO_ERR_FILE,
                          "%s holds a run already: go on with --resume, or choose another folder",
@@ -429,6 +457,8 @@ static dro_status run(dro_train *t, bool resume)
         memcpy(why, t->ctx->error, sizeof why);
         t->have_record = t->have_record && t->evaluation.record.info.step == t->opt->run.step;
         DRO_TRY(dro__run_finish(t));
+        if (t->ended == DRO_TRAIN_INTERRUPTED)
+            return DRO_OK; /* resumed, it diverges again */
         return dro__fail(t->ctx, status, "%s", why);
     }
     if (status != DRO_OK || (t->ended == DRO_TRAIN_INTERRUPTED && !t->stream))

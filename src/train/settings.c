@@ -230,10 +230,26 @@ static dro_status set_warmup(dro_train *t)
 }
 
 /* The usual steps are for features of about 1: those of larger ones are shorter by the square. */
-double dro__step_divisor(const dro_train *t)
+static double step_divisor(const dro_train *t)
 {
     enum { LARGE = 4 };
     return t->task.square > LARGE ? t->task.square : 1;
+}
+
+void dro__tell_step(const dro_train *t)
+{
+    char given[40];
+    double divisor = step_divisor(t);
+    if (divisor <= 1)
+        return;
+    if (dro_train_get(t, "eta", given, sizeof given) == DRO_OK)
+        dro__note(t, "the features are large (root mean square %.3g): scale them to about 1",
+                  sqrt(t->task.square));
+    else
+        dro__note(t,
+                  "the features are large (root mean square %.3g): the step is divided by %.3g; "
+                  "scale them to about 1 to train faster, or use csv:, which does",
+                  sqrt(t->task.square), divisor);
 }
 
 dro_status dro__make_optimizer(dro_train *t)
@@ -248,7 +264,7 @@ dro_status dro__make_optimizer(dro_train *t)
     if (t->task.images)
         DRO_TRY(set_defaults(t, for_images, sizeof for_images / sizeof for_images[0]));
     DRO_TRY(dro__recipe_apply(t, set_default, t));
-    dro__settings_of(t->opt)->eta.value /= dro__step_divisor(t);
+    dro__settings_of(t->opt)->eta.value /= step_divisor(t);
     for (size_t k = 0; k < t->extra_count; k++)
         if (!dro__net_has(t->extras[k].name))
             DRO_TRY(dro_optimizer_set(t->opt, t->extras[k].name, t->extras[k].value));

@@ -56,8 +56,8 @@ dro_status dro__recipe_apply(const dro_train *t,
                              dro_status (*set)(void *user, const char *name, const char *value),
                              void *user);
 /* Sets the recipe's and what the user gave for the network; for the optimiser, after the run's defaults. */
-/* By how much the step is divided where none is given, because the features are large; 1: by nothing. */
-double dro__step_divisor(const dro_train *t);
+/* Says so where the features are so large that the usual step is divided. */
+void dro__tell_step(const dro_train *t);
 dro_status dro__apply_net(const dro_train *t, dro_net *net);
 
 /* ---- task.c ---- */
@@ -239,9 +239,9 @@ typedef struct dro__evaluation {
 
 dro_status dro__evaluation_create(dro__task *task, dro__evaluation *e);
 void dro__evaluation_free(dro__evaluation *e);
-/* One split. poll (optional) is called now and then. */
+/* One split. poll (optional) is called now and then; when it returns true there are no figures. */
 dro_status dro__evaluate_split(dro__task *task, dro__evaluation *e, dro_split split, const float *w,
-                               double r, void (*poll)(void *user), void *user);
+                               double r, bool (*poll)(void *user), void *user);
 
 /* ---- disk.c ---- */
 
@@ -265,7 +265,8 @@ dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock);
  * the old file is renamed to folder/keep first. Whatever fails, a whole old file is there. */
 dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *name,
                              const char *keep, const void *bytes, size_t size);
-/* Appends at `offset`, cutting off what was behind it; then brings it to the disk. */
+/* Appends at `offset`, cutting off what was behind it; then brings it to the disk. DRO_ERR_FORMAT: the file is
+ * shorter than that, or gone. */
 dro_status dro__file_append(dro_context *ctx, const char *folder, const char *name, uint64_t offset,
                             const void *bytes, size_t size);
 /* All of it, freed with dro__free. *bytes is NULL when there is no such file. */
@@ -372,6 +373,7 @@ dro_status dro__make_optimizer(dro_train *t);
 dro_status dro__run_save(dro_train *t);
 dro_status dro__run_load(dro_train *t, bool *found);
 dro_status dro__run_finish(dro_train *t);
+/* Both leave have_record false when the watch stops them. */
 dro_status dro__run_evaluate(dro_train *t);
 /* Writes evaluation.record as a line of metrics.jsonl and as an event, and tells it. */
 dro_status dro__run_write_line(dro_train *t);
