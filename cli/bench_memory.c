@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -163,6 +164,17 @@ static void measure(const cli_args *args, const char *name, int64_t n, result *o
     dro_context_destroy(ctx);
 }
 
+/* Says once what it does, where nothing else is printed: without the thread of cli_busy. */
+static void wait_for(int end, const cli_args *args)
+{
+    static bool told;
+    struct pollfd one = {.fd = end, .events = POLLIN};
+    if (told || !cli_json(args) || poll(&one, 1, (int)(1000 * cli_patience())) != 0)
+        return;
+    fprintf(stderr, "%s on %s\n", cli_name(args), cli_cpu());
+    told = true;
+}
+
 /* Runs it in a child; name NULL: a child that makes a context and nothing else. */
 static result measure_apart(const cli_args *args, const char *name, int64_t n)
 {
@@ -180,6 +192,7 @@ static result measure_apart(const cli_args *args, const char *name, int64_t n)
     }
     close(ends[1]);
     if (child > 0) {
+        wait_for(ends[0], args);
         ssize_t got = read(ends[0], &r, sizeof r);
         while (waitpid(child, &how, 0) < 0 && errno == EINTR)
             ;
@@ -346,7 +359,8 @@ static int run(const cli_args *args)
     p.results = calloc((size_t)(p.count * p.sizes), sizeof *p.results);
     if (!p.results)
         return cli_fail("bench memory: no memory for the results");
-    cli_begin(args);
+    if (!cli_json(args))
+        cli_begin(args);
     p.idle_mib = measure_apart(args, NULL, 0).peak_mib;
     for (int i = 0; i < p.count * p.sizes; i++) {
         const char *name = p.names[i / p.sizes];

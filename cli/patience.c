@@ -14,10 +14,15 @@ static char what[300];
 static bool silent; /* nothing has been said and the work goes on */
 static bool said;   /* a command says it once */
 
-static void *speak_up(void *unused)
+double cli_patience(void)
 {
     const char *given = getenv("DRO_PATIENCE");
-    double seconds = given ? atof(given) : 0.7;
+    return given ? atof(given) : 0.7;
+}
+
+static void *speak_up(void *unused)
+{
+    double seconds = cli_patience();
     struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     nanosleep(&time, NULL);
     pthread_mutex_lock(&lock);
