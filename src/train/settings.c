@@ -252,11 +252,34 @@ void dro__tell_step(const dro_train *t)
                   sqrt(t->task.square), divisor);
 }
 
+/* An epoch is as many examples for every optimiser, also for those that do not draw a batch in each step. */
+static void set_length(dro_train *t)
+{
+    uint64_t each = t->task.epoch_steps, batch = t->task.batch;
+    if (t->set.steps || !each)
+        return;
+    uint64_t epochs = t->steps / each;
+    uint64_t examples = epochs * ((uint64_t)t->task.info.examples[DRO_TRAIN] / batch) * batch;
+    each = dro__steps_for(t->opt, examples) / epochs;
+    t->task.epoch_steps = each ? each : 1;
+    t->steps = epochs * t->task.epoch_steps;
+}
+
+/* RCIVR's batches grow up to a pass over the data. */
+static dro_status set_largest(dro_train *t)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%lld", (long long)t->task.info.examples[DRO_TRAIN]);
+    return set_default(t, "big_most", text);
+}
+
 dro_status dro__make_optimizer(dro_train *t)
 {
     dro_optimizer_destroy(t->opt);
     t->opt = NULL;
     DRO_TRY(dro_optimizer_create(t->ctx, t->set.optimizer, &t->task.problem, &t->opt));
+    if (t->task.info.examples[DRO_TRAIN] > 0)
+        DRO_TRY(set_largest(t));
     if (t->task.net)
         DRO_TRY(set_warmup(t));
     if (t->task.net)
@@ -270,5 +293,6 @@ dro_status dro__make_optimizer(dro_train *t)
             DRO_TRY(dro_optimizer_set(t->opt, t->extras[k].name, t->extras[k].value));
     DRO_TRY(dro_optimizer_set_real(t->opt, "seed", (double)t->set.seed));
     DRO_TRY(dro_optimizer_set_real(t->opt, "batch", (double)t->task.batch));
+    set_length(t);
     return dro_optimizer_set_real(t->opt, "steps", (double)t->steps);
 }
