@@ -43,7 +43,7 @@ write() {
     reach=$(cat "$results/fig12/reach" 2>/dev/null || echo 0.5)
     table fig12 "objective,examples:$reach,seconds:$reach,accuracy,seconds" "$results/fig12/cifar10/final"
     for ratio in 0.02 0.05 0.1 0.2; do
-        table "table2 $ratio" $rare,seconds "$results/table2/$ratio/final"
+        table "table2 $ratio" $rare "$results/table2/$ratio/final"
     done
     figure table2/0.1/final per-class
     table fig3_lambda $rare,objective "$results/fig3_lambda/0.1"
