@@ -265,12 +265,54 @@ static void set_length(dro_train *t)
     t->steps = epochs * t->task.epoch_steps;
 }
 
-/* RCIVR's batches grow up to a pass over the data. */
-static dro_status set_largest(dro_train *t)
+static dro_status set_default_real(dro_train *t, const char *name, double value)
 {
     char text[40];
-    snprintf(text, sizeof text, "%lld", (long long)t->task.info.examples[DRO_TRAIN]);
-    return set_default(t, "big_most", text);
+    snprintf(text, sizeof text, "%.6g", value);
+    return set_default(t, name, text);
+}
+
+/* What depends on the number of examples. RCIVR's batches grow up to a pass over the data. The methods with a p for
+ * each example move it by dual_eta n/b times its loss, p being about 1/n: so that one visit changes it by a
+ * third of itself, whether it is added to or (PG-SMD2) multiplied. */
+static dro_status set_by_count(dro_train *t)
+{
+    double n = (double)t->task.info.examples[DRO_TRAIN], share = 0.3 * (double)t->task.batch / n;
+    bool multiplied = strcmp(t->set.optimizer, "pg-smd2") == 0;
+    if (n == 0) /* a stream */
+        return DRO_OK;
+    DRO_TRY(set_default_real(t, "big_most", n));
+    return set_default_real(t, "dual_eta", multiplied ? share : share / n);
+}
+
+/* And what depends on the number of steps, for networks: stages, and how soon Stoc-AGDA's steps get small. */
+static dro_status set_by_steps(dro_train *t)
+{
+    double steps = (double)t->steps;
+    DRO_TRY(set_default_real(t, "stage_steps", fmax(1, round(steps / 10))));
+    DRO_TRY(set_default_real(t, "tau1", steps / 2));
+    return set_default_real(t, "tau2", steps / 2);
+}
+
+static bool is_given(const dro_train *t, const char *name)
+{
+    char text[40];
+    return dro_train_get(t, name, text, sizeof text) == DRO_OK;
+}
+
+/* A small lambda over examples comes last. From the beginning it chases the few images that are hardest before the
+ * network knows any, with steps that the guard must keep short; as the end of a gentle one it costs nothing
+ * (docs/results.md, lambda). */
+static dro_status set_lambda_warmup(dro_train *t)
+{
+    enum { GENTLE = 20 };
+    const dro__settings *s = dro__settings_of(t->opt);
+    bool ours = strcmp(t->set.optimizer, "recover") == 0 || strcmp(t->set.optimizer, "cover") == 0;
+    bool small = s->tilt == DRO__TILT_EXAMPLE && s->lambda.value < GENTLE;
+    if (!ours || !small || !t->task.images || !t->steps || is_given(t, "lambda_warmup") ||
+        is_given(t, "lambda_schedule"))
+        return DRO_OK;
+    return set_default(t, "lambda_warmup", "0.75");
 }
 
 dro_status dro__make_optimizer(dro_train *t)
@@ -278,8 +320,9 @@ dro_status dro__make_optimizer(dro_train *t)
     dro_optimizer_destroy(t->opt);
     t->opt = NULL;
     DRO_TRY(dro_optimizer_create(t->ctx, t->set.optimizer, &t->task.problem, &t->opt));
-    if (t->task.info.examples[DRO_TRAIN] > 0)
-        DRO_TRY(set_largest(t));
+    DRO_TRY(set_by_count(t));
+    if (t->task.net && t->steps)
+        DRO_TRY(set_by_steps(t));
     if (t->task.net)
         DRO_TRY(set_warmup(t));
     if (t->task.net)
@@ -291,6 +334,7 @@ dro_status dro__make_optimizer(dro_train *t)
     for (size_t k = 0; k < t->extra_count; k++)
         if (!dro__net_has(t->extras[k].name))
             DRO_TRY(dro_optimizer_set(t->opt, t->extras[k].name, t->extras[k].value));
+    DRO_TRY(set_lambda_warmup(t));
     DRO_TRY(dro_optimizer_set_real(t->opt, "seed", (double)t->set.seed));
     DRO_TRY(dro_optimizer_set_real(t->opt, "batch", (double)t->task.batch));
     set_length(t);
