@@ -61,7 +61,7 @@ sanitize-cuda: ## every layer and a queue of steps on the GPU under compute-sani
 	@sh scripts/deps.sh test
 	@$(QUIET) "configure (cuda)" cmake --preset cuda
 	@sh scripts/has-cuda.sh cuda
-	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS) --target test_cuda test_cuda_train
+	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS)
 	@sh scripts/sanitize-cuda.sh build-cuda/tests
 
 fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another number)

@@ -15,13 +15,16 @@ if ! command -v compute-sanitizer >/dev/null; then
 fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-check() { # TOOL PROGRAM TEST
-    begin=$(date +%s)
-    timeout 600 compute-sanitizer --tool "$1" --error-exitcode 9 "$tests/$2" "$3" >"$log" 2>&1 &&
-        grep -q '\[  PASSED  \] [1-9]' "$log" || { cat "$log"; echo "FAILED: $1 $2 $3" >&2; exit 1; }
-    echo "$1 $2 $3: $(sed -n 's/^=* \(.*SUMMARY: .*\)/\1/p' "$log" | tail -n 1) ($(($(date +%s) - begin)) s)"
+check() { # TOOL TEST
+    source=$(grep -l "cmocka_unit_test($2)" "$(dirname "$0")"/../tests/test_cuda*.c) ||
+        { echo "FAILED: there is no test $2" >&2; exit 1; }
+    program=$(basename "$source" .c) begin=$(date +%s)
+    timeout 600 compute-sanitizer --tool "$1" --error-exitcode 9 "$tests/$program" "$2" >"$log" 2>&1 &&
+        grep -q '\[  PASSED  \] [1-9]' "$log" || { cat "$log"; echo "FAILED: $1 $program $2" >&2; exit 1; }
+    echo "$1 $2: $(sed -n 's/^=* \(.*SUMMARY: .*\)/\1/p' "$log" | tail -n 1) ($(($(date +%s) - begin)) s)"
 }
 for tool in memcheck racecheck; do
-    for test in test_layers_bf16 test_layers_tf32; do check $tool test_cuda $test; done
-    for test in test_images test_queue test_queue_refuses; do check $tool test_cuda_train $test; done
+    for test in test_layers_bf16 test_layers_tf32 test_images test_queue test_queue_refuses; do
+        check $tool $test
+    done
 done
