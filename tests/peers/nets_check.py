@@ -32,6 +32,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 import torchvision
 
+from cifar_resnet import CifarResNet
+
 LIMIT = 1e-3
 # model: channels, height, width, outputs, examples of part 0 and part 1
 SHAPES = {"resnet20": (3, 32, 32, 10, 8, 5), "resnet50": (3, 64, 64, 10, 6, 5),
@@ -39,40 +41,6 @@ SHAPES = {"resnet20": (3, 32, 32, 10, 8, 5), "resnet50": (3, 64, 64, 10, 6, 5),
 SEEDS = 8
 STEPS, BATCH, DISTINCT = 100, 16, 5
 SMALL = (3, 16, 16, 10)  # of the steps
-
-
-# ---- the CIFAR ResNet, which torchvision does not have ----
-
-class Block(nn.Module):
-    def __init__(self, before, channels):
-        super().__init__()
-        self.stride = 1 if before == channels else 2
-        self.pad = (channels - before) // 2
-        self.conv1 = nn.Conv2d(before, channels, 3, self.stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
-
-    def forward(self, x):
-        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        if self.stride > 1:
-            x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.pad, self.pad))
-        return F.relu(y + x)
-
-
-class ResNet20(nn.Module):
-    def __init__(self, channels, outputs):
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = nn.Sequential(Block(16, 16), Block(16, 16), Block(16, 16))
-        self.layer2 = nn.Sequential(Block(16, 32), Block(32, 32), Block(32, 32))
-        self.layer3 = nn.Sequential(Block(32, 64), Block(64, 64), Block(64, 64))
-        self.linear = nn.Linear(64, outputs)
-
-    def forward(self, x):
-        x = F.relu(self.bn1(self.conv1(x)))
-        return self.linear(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
 
 
 class Masked(nn.Module):
@@ -85,7 +53,7 @@ class Masked(nn.Module):
 
 def make(name, channels, outputs):
     if name == "resnet20":
-        return ResNet20(channels, outputs)
+        return CifarResNet(3, channels, outputs)
     if name == "resnet50":
         return torchvision.models.resnet50(weights=None, num_classes=outputs)
     model = torchvision.models.inception_v3(weights=None, num_classes=outputs, aux_logits=True,
@@ -114,8 +82,8 @@ def away_from_kinks(model, x):
         if t.dim() != 1 or layer + ".running_var" not in model.state_dict():
             continue
         starts = "downsample" in layer or layer == "bn1" or (
-            isinstance(model, ResNet20) and layer.endswith(".0.bn2"))
-        adds = layer.endswith("bn2" if isinstance(model, ResNet20) else "bn3")
+            isinstance(model, CifarResNet) and layer.endswith(".0.bn2"))
+        adds = layer.endswith("bn2" if isinstance(model, CifarResNet) else "bn3")
         if adds and not starts and what == "weight":
             t.mul_(0.3)
         elif what == "bias" and (starts or not adds):

@@ -21,9 +21,10 @@ import sys
 import time
 
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
 import torchvision
+
+from cifar_resnet import CifarResNet
 
 NETWORKS = {  # image, classes, batch
     "resnet20": (32, 10, 128),
@@ -35,41 +36,9 @@ LARGE = 100  # images of so many pixels and more
 DEVICE = "cuda"
 
 
-# ---- the CIFAR ResNets, which torchvision does not have (shortcuts of kind A) ----
-
-class Block(nn.Module):
-    def __init__(self, before, channels):
-        super().__init__()
-        self.stride = 1 if before == channels else 2
-        self.pad = (channels - before) // 2
-        self.conv1 = nn.Conv2d(before, channels, 3, self.stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
-
-    def forward(self, x):
-        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        if self.stride > 1:
-            x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.pad, self.pad))
-        return F.relu(y + x)
-
-
-class SmallResNet(nn.Module):
-    def __init__(self, blocks, outputs):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        widths = [16] * (blocks + 1) + [32] * blocks + [64] * blocks
-        self.layers = nn.Sequential(*(Block(a, b) for a, b in zip(widths, widths[1:])))
-        self.linear = nn.Linear(64, outputs)
-
-    def forward(self, x):
-        return self.linear(self.layers(F.relu(self.bn1(self.conv1(x)))).mean((2, 3)))
-
-
 def network(name):
     if name in ("resnet20", "resnet32"):
-        return SmallResNet((int(name[6:]) - 2) // 6, NETWORKS[name][1])
+        return CifarResNet((int(name[6:]) - 2) // 6, 3, NETWORKS[name][1])
     more = dict(aux_logits=False, init_weights=False) if name == "inception_v3" else {}
     return getattr(torchvision.models, name)(weights=None, **more)
 
