@@ -136,12 +136,18 @@ static void dispatch(cudaStream_t s, const dro__conv3 *k, bool sum)
 
 extern "C" void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *k)
 {
-    dispatch(s, k, false);
+    if (k->bands)
+        dro__gpu_conv3_bands_back(s, k);
+    else
+        dispatch(s, k, false);
 }
 
 extern "C" void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *k)
 {
-    dispatch(s, k, true);
+    if (k->bands)
+        dro__gpu_conv3_bands_sum(s, k);
+    else
+        dispatch(s, k, true);
 }
 
 extern "C" size_t dro__gpu_conv3_partial(int in, int out)

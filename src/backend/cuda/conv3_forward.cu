@@ -181,6 +181,8 @@ extern "C" void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)
 {
     if (!k->bf16)
         dro__gpu_conv3_tf32_forward(s, k);
+    else if (k->bands)
+        dro__gpu_conv3_bands_forward(s, k);
     else if (k->in == 16 && k->out == 16)
         launch<16, 16, 1>(s, k);
     else if (k->in == 16)

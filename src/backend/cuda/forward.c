@@ -56,6 +56,8 @@ dro__conv3 dro__conv3_of(const dro__cuda_network *net, const dro__gprogram *p, c
                     .sums = tail->deferred ? tail->numbers.sums : NULL,
                     .norm = tail->norm != NULL,
                     .numbers = tail->numbers};
+    c.bands = net->bf16 && 
+              dro__gpu_conv3_by_bands(c.in, c.out, c.stride, (int)c.height, (int)c.width);
     if (in->tail >= 0) {
         const dro__gtail *before = &p->tails[in->tail];
         c.x_numbers = before->numbers;

@@ -159,7 +159,8 @@ typedef enum dro__pack_kind {
     DRO__PACK_FOLDED, /* the same for a folded image, fold.cu */
     DRO__PACK_TAPS, /* tf32: (kernel, out, in), and behind it for the data gradient (kernel turned, in, out) */
     /* bfloat16, 3 x 3: the same two, as the tensor cores take them (dro__conv3_weight_at) */
-    DRO__PACK_PRODUCTS
+    DRO__PACK_PRODUCTS,
+    DRO__PACK_BANDS /* and as warp groups do (dro__conv3_band_at) */
 } dro__pack_kind;
 
 typedef struct dro__packing {

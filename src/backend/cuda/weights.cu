@@ -25,7 +25,7 @@ static __device__ __forceinline__ int unfolded(const dro__packing &t, int c, int
 /* Whether there is a second copy, for the data gradient. */
 static __device__ __forceinline__ bool twice(const dro__packing &t)
 {
-    return t.kind == DRO__PACK_TAPS || t.kind == DRO__PACK_PRODUCTS;
+    return t.kind == DRO__PACK_TAPS || t.kind == DRO__PACK_PRODUCTS || t.kind == DRO__PACK_BANDS;
 }
 
 /* All taps of one pair of channels. second: what the data gradient reads, the taps turned. */
@@ -48,6 +48,9 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
         else if (t.kind == DRO__PACK_PRODUCTS)
             to = second ? size * t.taps + dro__conv3_weight_at(c, o, t.taps - 1 - k, t.out)
                         : dro__conv3_weight_at(o, c, k, t.stored_in);
+        else if (t.kind == DRO__PACK_BANDS)
+            to = second ? size * t.taps + dro__conv3_band_at(c, o, t.taps - 1 - k, t.out)
+                        : dro__conv3_band_at(o, c, k, t.out);
         write_at(t.to, to, rounded(t, x));
     }
 }
