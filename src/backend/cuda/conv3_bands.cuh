@@ -49,7 +49,6 @@ struct band_shape {
     static const int IMAGE = SIDE * BAND_ROW, WEIGHTS = TAPS * C * GN * 2; /* bytes */
     typedef bands<C / 8, SIDE> all;  /* of all channels */
     typedef bands<GN / 8, SIDE> own; /* of the group's */
-    static const int OWN_ROW = own::CHUNKS * 16; /* bytes of a row of the group's channels */
 };
 
 /* ---- which thread has what ---- */
@@ -141,19 +140,10 @@ static __device__ __forceinline__ void copy_rows(gate *g, char *raw, const char 
               copy_bytes<S>(row));
 }
 
-/* The group's channels of a tile's own rows; by the first warp. */
-template <class S>
-static __device__ __forceinline__ void copy_own(gate *g, char *raw, const char *image, int row,
-                                                int group)
+/* Its own rows alone. */
+static __device__ __forceinline__ void copy_own(gate *g, char *raw, const char *image, int row)
 {
-    if (S::GROUPS == 1) {
-        if (threadIdx.x == 0)
-            gate_copy(g, raw, image + row * BAND_ROW, OWN_ROWS * BAND_ROW);
-        return;
-    }
-    for (int i = threadIdx.x; i < OWN_ROWS * S::SIDE; i += 32)
-        gate_copy(g, raw + i * S::GN * 2, image + row * BAND_ROW + i * S::CHANNELS * 2 + group * S::GN * 2,
-                  S::GN * 2);
+    gate_copy(g, raw, image + row * BAND_ROW, OWN_ROWS * BAND_ROW);
 }
 
 /* A group's weights; which: 0 forward, 1 for the data gradient. */
@@ -167,16 +157,16 @@ static __device__ __forceinline__ void copy_weights(gate *g, char *room, const d
 
 /* ---- bands ---- */
 
-/* A tile in bands, of what was copied: u, and v where the mode has two. HALO: whether the copies have the rows above
- * and below. Own rows go to `keep` too, the place of the tile's first pixel in memory, unless NULL. */
-template <class S, class T, int HALO, int MODE>
+/* A tile in bands, of what was copied: u, and v where the mode has two, from the first of T's channels on. Own rows go to
+ * `keep` too, the place of the tile's first pixel in memory, unless NULL. */
+template <class S, class T, int MODE>
 static __device__ __forceinline__ void make_bands(char *tile, const char *u, const char *v,
                                                   const maker<MODE> &m, int row, char *keep)
 {
     const int PASSES = (ALL_ROWS * T::CHUNKS + S::THREADS - 1) / S::THREADS;
     const int EACH = S::THREADS / T::CHUNKS; /* rows of a pass */
     int i = threadIdx.x % T::CHUNKS, line = threadIdx.x / T::CHUNKS;
-    int from = (T::column_of(i) * T::CH + T::plane_of(i)) * 16;
+    int from = T::column_of(i) * S::CHANNELS * 2 + T::plane_of(i) * 16;
     char *to = tile + T::plane_of(i) * T::PLANE + (T::column_of(i) + 1) * PIXEL + line * T::BAND;
 #pragma unroll
     for (int pass = 0; pass < PASSES; pass++, line += EACH) {
@@ -184,7 +174,7 @@ static __device__ __forceinline__ void make_bands(char *tile, const char *u, con
             break;
         uint4 w = make_uint4(0, 0, 0, 0);
         if ((unsigned)(row + line - 1) < (unsigned)S::SIDE) {
-            int at = (line - 1 + HALO) * T::CHUNKS * 16 + from;
+            int at = (line - 1 + S::HALO) * BAND_ROW + from;
             w = *(const uint4 *)(u + at);
             w = m.make(w, MODE >= SCALED_PLUS ? *(const uint4 *)(v + at) : w);
             if (keep && line >= 1 && line <= OWN_ROWS)

@@ -15,13 +15,12 @@ struct back_bands : band_shape<C> {
     static const int ROUND = C == 16 ? 2 : 1, ROUNDS = B::OWN / ROUND; /* patches at a time */
     static const int SUMMED = C == 64 ? 5 : 3;          /* products of a warp group for each 16 pixels */
     static const int STEPS = OWN_ROWS * B::SIDE / 16;   /* of a tile: 16 pixels each */
-    static const int X_HALO = B::GROUPS == 1 && B::HALO; /* whether the input's copy has more rows */
     static const int X = B::all::BYTES, WEIGHTS_AT = X + B::own::BYTES;
     static const int RAW_G = WEIGHTS_AT + B::WEIGHTS, RAW_Z = RAW_G + B::RAW_ROWS * BAND_ROW;
     static const int RAW_X = RAW_Z + B::RAW_ROWS * BAND_ROW;
-    static const int RAW_ADD = RAW_X + (OWN_ROWS + 2 * X_HALO) * B::OWN_ROW;
-    static const int RAW_XZ = RAW_ADD + OWN_ROWS * B::OWN_ROW;
-    static const int GATES = RAW_XZ + OWN_ROWS * B::OWN_ROW, COEF = GATES + 8 * GATE_COUNT;
+    static const int RAW_ADD = RAW_X + B::RAW_ROWS * BAND_ROW;
+    static const int RAW_XZ = RAW_ADD + OWN_ROWS * BAND_ROW;
+    static const int GATES = RAW_XZ + OWN_ROWS * BAND_ROW, COEF = GATES + 8 * GATE_COUNT;
     static const int SUMS = COEF + 5 * C * 4, BYTES = SUMS + B::THREADS / 32 * 2 * B::GN * 4;
     static const int EACH = B::TEAMS * SUMMED * B::GN / 8 * 128; /* float4s of a block's gradient */
     static const int BLOCKS = C == 16 ? 3 : 2;
@@ -29,14 +28,12 @@ struct back_bands : band_shape<C> {
 
 /* ---- reading ---- */
 
-/* The copies of a tile: of the slope, of the input, and of what dx is made with. By the first warp. */
+/* The copies of a tile: of the slope, of the input, and of what dx is made with. By the first thread. */
 template <class S>
 static __device__ __forceinline__ void begin_slope(const dro__conv3 &k, char *room,
                                                    const band_share<S> &t)
 {
     gate *g = (gate *)(room + S::GATES) + SLOPES;
-    if (threadIdx.x)
-        return;
     gate_expect(g, copy_bytes<S>(t.row()) * (k.norm ? 2 : 1));
     copy_rows<S>(g, room + S::RAW_G, t.image(k.g), t.row());
     if (k.norm)
@@ -45,29 +42,24 @@ static __device__ __forceinline__ void begin_slope(const dro__conv3 &k, char *ro
 
 template <class S>
 static __device__ __forceinline__ void begin_input(const dro__conv3 &k, char *room,
-                                                   const band_share<S> &t, int group)
+                                                   const band_share<S> &t)
 {
     gate *g = (gate *)(room + S::GATES) + INPUTS;
-    if (threadIdx.x == 0)
-        gate_expect(g, S::GROUPS == 1 ? copy_bytes<S>(t.row()) : OWN_ROWS * S::OWN_ROW);
-    if (S::GROUPS > 1)
-        copy_own<S>(g, room + S::RAW_X, t.image(k.x), t.row(), group);
-    else if (threadIdx.x == 0)
-        copy_rows<S>(g, room + S::RAW_X, t.image(k.x), t.row());
+    gate_expect(g, copy_bytes<S>(t.row()));
+    copy_rows<S>(g, room + S::RAW_X, t.image(k.x), t.row());
 }
 
 template <class S>
 static __device__ __forceinline__ void begin_others(const dro__conv3 &k, char *room,
-                                                    const band_share<S> &t, int group)
+                                                    const band_share<S> &t)
 {
     gate *g = (gate *)(room + S::GATES) + OTHERS;
     bool z = k.close && !k.lazy;
-    if (threadIdx.x == 0)
-        gate_expect(g, (unsigned)(OWN_ROWS * S::OWN_ROW * ((k.add != NULL) + z)));
+    gate_expect(g, (unsigned)(OWN_ROWS * BAND_ROW * ((k.add != NULL) + z)));
     if (k.add)
-        copy_own<S>(g, room + S::RAW_ADD, t.image(k.add), t.row(), group);
+        copy_own(g, room + S::RAW_ADD, t.image(k.add), t.row());
     if (z)
-        copy_own<S>(g, room + S::RAW_XZ, t.image(k.x_z), t.row(), group);
+        copy_own(g, room + S::RAW_XZ, t.image(k.x_z), t.row());
 }
 
 template <class S, int MODE>
@@ -76,7 +68,7 @@ static __device__ __forceinline__ void make_slope(char *room, const band_share<S
     typedef typename S::all T;
     maker<MODE> m((const float *)(room + S::COEF), S::CHANNELS,
                   T::plane_of(threadIdx.x % T::CHUNKS) * 8, false);
-    make_bands<S, T, S::HALO>(room, room + S::RAW_G, room + S::RAW_Z, m, t.row(), NULL);
+    make_bands<S, T>(room, room + S::RAW_G, room + S::RAW_Z, m, t.row(), NULL);
 }
 
 template <class S, int MODE>
@@ -86,7 +78,7 @@ static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *roo
     typedef typename S::own T;
     maker<MODE> m((const float *)(room + S::COEF) + 3 * S::CHANNELS, S::CHANNELS,
                   group * S::GN + T::plane_of(threadIdx.x % T::CHUNKS) * 8, k.x_relu);
-    make_bands<S, T, S::X_HALO>(room + S::X, room + S::RAW_X, NULL, m, t.row(), NULL);
+    make_bands<S, T>(room + S::X, room + S::RAW_X + group * S::GN * 2, NULL, m, t.row(), NULL);
 }
 
 template <class S>
@@ -111,38 +103,52 @@ static __device__ __forceinline__ void make_tiles(const dro__conv3 &k, char *roo
 /* ---- the weight gradient ---- */
 
 /* The products of a warp group over some steps of 16 pixels. For 16 and 32 channels the rows are the input's channels,
- * of four rows of pixels or (a warp group has one half) of two, and the three products are the taps of a row. For 64
- * they are the slope's, and the products are taps, five in one warp group and four in the other. */
+ * of four rows of pixels or (a warp group has one half) of two, and the three products are the taps of a row. */
+template <class S>
+static __device__ __forceinline__ void row_products(float (&acc)[S::SUMMED][S::GN / 2],
+                                                    const char *room, int from)
+{
+    typedef typename S::all Z;
+    typedef typename S::own X;
+    const int PER = S::STEPS / S::ROUNDS, ROW = S::SIDE / 16;
+    matrix x = matrix_at(shared_address(room + S::X) + team_of_thread<S>() * 2 * X::BAND, 128, X::PLANE);
+    matrix z = matrix_at(shared_address(room) + Z::BAND + PIXEL, 128, Z::PLANE);
+#pragma unroll
+    for (int i = 0; i < PER * S::SUMMED; i++) {
+        int n = i % S::SUMMED, step = from + i / S::SUMMED, at = step % ROW * 16 * PIXEL;
+        product<1>(acc[n], moved(x, step / ROW * X::BAND + at + n * PIXEL),
+                   moved(z, step / ROW * Z::BAND + at), 1);
+    }
+}
+
+/* For 64 channels they are the slope's, a step is two rows of pixels, and the products are taps: five in one warp group
+ * and four in the other. */
+template <class S, int TEAM>
+static __device__ __forceinline__ void tap_products(float (&acc)[S::SUMMED][S::GN / 2], const char *room)
+{
+    typedef typename S::all Z;
+    typedef typename S::own X;
+    matrix x = matrix_at(shared_address(room + S::X), X::BAND, X::PLANE);
+    matrix z = matrix_at(shared_address(room) + Z::BAND + PIXEL, Z::BAND, Z::PLANE);
+#pragma unroll
+    for (int i = 0; i < S::STEPS * S::SUMMED; i++) {
+        int step = i / S::SUMMED, n = i % S::SUMMED, tap = TEAM * S::SUMMED + n;
+        if (tap < TAPS)
+            product<1>(acc[n], moved(z, step * 2 * Z::BAND),
+                       moved(x, (step * 2 + tap / 3) * X::BAND + tap % 3 * PIXEL), 1);
+    }
+}
+
 template <class S>
 static __device__ __forceinline__ void weight_products(float (&acc)[S::SUMMED][S::GN / 2],
                                                        const char *room, int from)
 {
-    typedef typename S::all Z;
-    typedef typename S::own X;
-    const int PER = S::STEPS / S::ROUNDS, ROW = S::SIDE >= 16 ? S::SIDE / 16 : 1;
-    const int next_x = S::SIDE == 8 ? X::BAND : 128, next_z = S::SIDE == 8 ? Z::BAND : 128;
-    int team = team_of_thread<S>();
-    matrix x = matrix_at(shared_address(room + S::X), next_x, X::PLANE);
-    matrix z = matrix_at(shared_address(room) + Z::BAND + PIXEL, next_z, Z::PLANE);
-#pragma unroll
-    for (int i = 0; i < PER; i++) {
-        int step = from + i;
-        if constexpr (S::SIDE == 8) { /* two rows */
-            matrix a = moved(z, step * 2 * Z::BAND), b = moved(x, step * 2 * X::BAND);
-#pragma unroll
-            for (int n = 0; n < S::SUMMED; n++) {
-                int tap = team * S::SUMMED + n < TAPS ? team * S::SUMMED + n : 0;
-                product<1>(acc[n], a, moved(b, tap / 3 * X::BAND + tap % 3 * PIXEL), 1);
-            }
-        } else {
-            int row = step / ROW, at = step % ROW * 16 * PIXEL;
-            matrix a = moved(x, (row + 2 * team) * X::BAND + at);
-            matrix b = moved(z, row * Z::BAND + at);
-#pragma unroll
-            for (int n = 0; n < S::SUMMED; n++)
-                product<1>(acc[n], moved(a, n * PIXEL), b, 1);
-        }
-    }
+    if constexpr (S::SIDE > 8)
+        row_products<S>(acc, room, from);
+    else if (team_of_thread<S>())
+        tap_products<S, 1>(acc, room);
+    else
+        tap_products<S, 0>(acc, room);
 }
 
 /* Which weight a number of the gradient belongs to; tap 9 or more: none. */
@@ -216,14 +222,7 @@ static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int bloc
 
 /* ---- the data gradient ---- */
 
-/* Where a thread's first pixel of a patch is in a copy of own rows, and its mask in the bands of the input. */
-template <class S>
-static __device__ __forceinline__ int copied_at(int patch)
-{
-    return row_of_thread() * S::OWN_ROW +
-           ((patch + column_of_thread()) * S::GN + channel_of_thread<S>()) * 2;
-}
-
+/* Where the mask of a thread's first pixel of a patch is: in the bands of the input. */
 template <class S>
 static __device__ __forceinline__ int mask_at(int patch)
 {
@@ -236,19 +235,19 @@ static __device__ __forceinline__ int mask_at(int patch)
 /* dx of a patch, and the sums of g and g z. */
 template <class S>
 static __device__ __forceinline__ void finish_patch(const dro__conv3 &k, const char *room, char *dx,
-                                                    int patch, const float (&acc)[S::N / 2],
+                                                    int patch, int group, const float (&acc)[S::N / 2],
                                                     float (&sums)[2 * S::HAS])
 {
-    const char *add = room + S::RAW_ADD + copied_at<S>(patch), *mask_from = room + mask_at<S>(patch);
-    const char *z_from = room + copied_at<S>(patch) +
-                         (k.lazy ? S::RAW_X + S::X_HALO * S::OWN_ROW : S::RAW_XZ);
+    const char *mask_from = room + mask_at<S>(patch), *copied = room + pixel_at<S>(0, patch, group);
+    const char *add = copied + S::RAW_ADD;
+    const char *z_from = copied + (k.lazy ? S::RAW_X + S::HALO * BAND_ROW : S::RAW_XZ);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         words<S::HAS> g, mask, old, z;
         if (k.add)
-            old.read(add + h * S::OWN_ROW);
+            old.read(add + h * BAND_ROW);
         if (k.close)
-            z.read(z_from + h * S::OWN_ROW), mask.read(mask_from + h * S::own::BAND);
+            z.read(z_from + h * BAND_ROW), mask.read(mask_from + h * S::own::BAND);
 #pragma unroll
         for (int i = 0; i < S::HAS / 2; i++) {
             float x = acc[4 * i + 2 * h], y = acc[4 * i + 2 * h + 1];
@@ -301,12 +300,12 @@ static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, co
     clear_bands<S, typename S::own>(room + S::X);
     __syncthreads();
     cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
-    if (threadIdx.x < 32 && t.at < t.end) {
+    if (threadIdx.x == 0 && t.at < t.end) {
         show_to_copies();
         begin_slope<S>(k, room, t);
-        begin_input<S>(k, room, t, group);
+        begin_input<S>(k, room, t);
         if (DATA)
-            begin_others<S>(k, room, t, group);
+            begin_others<S>(k, room, t);
     }
     float *coef = (float *)(room + S::COEF);
     slope_coefficients(k, part, coef, S::THREADS, blockIdx.x == 0 && group == 0);
@@ -343,7 +342,8 @@ static __device__ __forceinline__ void rounds(const dro__conv3 &k, const char *r
         for (int i = 0; DATA && i < S::ROUND; i++) {
             int patch = patch_at<S>(r * S::ROUND + i);
             settle(d[i]);
-            finish_patch<S>(k, room, dx + pixel_at<S>(t.row(), patch, group), patch, d[i], sums);
+            finish_patch<S>(k, room, dx + pixel_at<S>(t.row(), patch, group), patch, group, d[i],
+                            sums);
         }
     }
     products_wait<0>();
@@ -368,18 +368,18 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     for (int turn = 0; t.at < t.end; turn++) {
         make_tiles<S>(k, room, t, group, turn);
         band_share<S> now = t;
-        bool more = ++t.at < t.end && threadIdx.x < 32;
+        bool more = ++t.at < t.end && threadIdx.x == 0;
         if (more) {
             begin_slope<S>(k, room, t);
             if (!DATA || !k.lazy)
-                begin_input<S>(k, room, t, group);
+                begin_input<S>(k, room, t);
         }
         rounds<S, DATA, WEIGHT>(k, room, now, group, turn, acc, sums);
         __syncthreads();
         if (more && DATA) {
             if (k.lazy) /* until now its copy was z */
-                begin_input<S>(k, room, t, group);
-            begin_others<S>(k, room, t, group);
+                begin_input<S>(k, room, t);
+            begin_others<S>(k, room, t);
         }
     }
     cudaTriggerProgrammaticLaunchCompletion();

@@ -32,7 +32,7 @@ static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *roo
     maker<MODE> m((const float *)(room + S::COEF), S::CHANNELS,
                   T::plane_of(threadIdx.x % T::CHUNKS) * 8, k.x_relu);
     char *keep = k.x_fill && group == 0 ? (char *)t.image(k.x_fill) + t.row() * BAND_ROW : NULL;
-    make_bands<S, T, S::HALO>(room, room + S::RAW, room + S::MORE, m, t.row(), keep);
+    make_bands<S, T>(room, room + S::RAW, room + S::MORE, m, t.row(), keep);
 }
 
 /* A patch to memory, and its moments. */
