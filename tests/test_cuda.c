@@ -6,6 +6,12 @@
 
 #include <time.h>
 
+#ifdef DRO_WITH_CUDA /* as in backend/cuda/conv3.h, which needs CUDA's own headers */
+int dro__gpu_conv3_bands_fit(int in, int out, int stride, int height, int width);
+#else
+#define dro__gpu_conv3_bands_fit(in, out, stride, height, width) 0
+#endif
+
 static float *floats(size_t n, uint64_t stream)
 {
     float *x = malloc((n + 1) * sizeof *x);
@@ -200,6 +206,50 @@ static void test_models_bf16(void **state)
     models(&precisions[2]);
 }
 
+/* ---- beside other networks ---- */
+
+/* Of four networks each takes a quarter of the GPU, and convolutions go by bands. The biases are lifted: gradients are
+ * well conditioned then, and the bounds can be tight. */
+static void test_models_bf16_shared(void **state)
+{
+    (void)state;
+    static const bounds lifted = {"bf16", 3e-2, 1e-1};
+    static const size_t counts[] = {6, 5}, more[] = {30, 3}; /* more: a block has several tiles */
+    subject s = {.model = "resnet20", .shape = {3, 32, 32, 10}, .lift = 3};
+    company others = {0};
+    keep_company(&others, COMPANY);
+    compare("resnet20 beside three", s, counts, 1, &lifted);
+    compare("resnet20 beside three", s, counts, 2, &lifted);
+    compare("resnet20 beside three", s, more, 2, &lifted);
+    s.model = "resnet32";
+    compare("resnet32 beside three", s, counts, 2, &lifted);
+    keep_company(&others, 0);
+}
+
+/* Which kernels there were is seen in the last bits of the gradients: by rows they are the same for a whole GPU and a
+ * half of it as long as a block has one tile, as in a batch this small; by bands they are others. */
+static void test_shares_bf16(void **state)
+{
+    (void)state;
+    static const int beside[] = {0, 1, COMPANY};
+    static const size_t counts[] = {4};
+    subject s = {.model = "resnet20", .shape = {3, 32, 32, 10}, .precision = "bf16", .lift = 3};
+    company others = {0};
+    outcome x[3];
+    for (int k = 0; k < 3; k++) {
+        keep_company(&others, beside[k]);
+        x[k] = run_once("cuda", 1, &s, counts, 1, 5);
+    }
+    keep_company(&others, 0);
+    size_t bytes = x[0].dim * sizeof(float);
+    bool bands = dro__gpu_conv3_bands_fit(16, 16, 1, 32, 32);
+    print_message("by bands beside three networks: %s\n", bands ? "yes" : "not on this GPU");
+    assert_memory_equal(x[0].grads[0], x[1].grads[0], bytes);
+    assert_int_equal(memcmp(x[0].grads[0], x[2].grads[0], bytes) != 0, bands);
+    for (int k = 0; k < 3; k++)
+        outcome_free(&x[k]);
+}
+
 /* ---- trajectories ---- */
 
 enum { IMAGES = 64, STEPS = 100 };
@@ -329,6 +379,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_models_tf32),
     cmocka_unit_test(test_layers_bf16),
     cmocka_unit_test(test_models_bf16),
+    cmocka_unit_test(test_models_bf16_shared),
+    cmocka_unit_test(test_shares_bf16),
     cmocka_unit_test(test_trajectory_sgd),
     cmocka_unit_test(test_trajectory_recover),
     cmocka_unit_test(test_optimizers),

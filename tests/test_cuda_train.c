@@ -1,6 +1,6 @@
 /* Training on a GPU: the images that live there are the loader's, and a run goes as it does on the CPU. Skipped
  * (77) where there is no GPU. */
-#include "check.h"
+#include "nets.h"
 
 #include "augment.h"
 #include "backend.h"
@@ -72,7 +72,12 @@ static void test_images(void **state)
 
 /* ---- steps that are not waited for, against the same steps taken one by one ---- */
 
-enum { SIDE = 16, EXAMPLES = 400, IMAGE = 3 * SIDE * SIDE };
+typedef struct kind {
+    const char *model, *precision;
+    int32_t side, examples;
+} kind;
+
+static const kind exact = {"glyphnet", "fp32", 16, 400}, narrow = {"resnet20", "bf16", 32, 32};
 
 typedef struct run {
     dro_context *ctx;
@@ -108,23 +113,26 @@ static dro_status give_labels(void *user, const int64_t *ids, size_t count, int3
     return DRO_OK;
 }
 
-static void start_run(run *r, bool queued, const char *optimizer, const char *settings,
-                      const float *from)
+static void start_run(run *r, const kind *k, bool queued, const char *optimizer,
+                      const char *settings, const float *from)
 {
     *r = (run){.ctx = check_context("cuda", 1)};
-    dro_model_shape shape = {3, SIDE, SIDE, 4};
-    dro_net_source source = {.user = r, .fetch = fetch, .labels = give_labels, .n = EXAMPLES};
+    dro_model_shape shape = {3, k->side, k->side, 4};
+    size_t image = 3 * (size_t)k->side * (size_t)k->side;
+    char text[256], *rest = NULL;
+    snprintf(text, sizeof text, "synth:glyphs,n=%d,test=8,classes=4,size=%d", k->examples, k->side);
+    dro_net_source source = {.user = r, .fetch = fetch, .labels = give_labels, .n = k->examples};
     dro_problem problem;
-    OK(r->ctx, dro_data_open(r->ctx, "synth:glyphs,n=400,test=8,classes=4,size=16", &r->data));
+    OK(r->ctx, dro_data_open(r->ctx, text, &r->data));
     OK(r->ctx, dro_data_examples(r->data, DRO_TRAIN, &r->e));
     r->normal = dro__normal_of(r->data);
-    OK(r->ctx, dro_net_images_create(r->ctx, r->e.pixels, EXAMPLES * IMAGE, r->normal.scale,
-                                     r->normal.shift, &r->there));
-    for (int64_t i = 0; i < EXAMPLES; i++)
-        r->share[r->e.labels[i]] += 1.0 / EXAMPLES;
+    OK(r->ctx, dro_net_images_create(r->ctx, r->e.pixels, (size_t)k->examples * image,
+                                     r->normal.scale, r->normal.shift, &r->there));
+    for (int64_t i = 0; i < k->examples; i++)
+        r->share[r->e.labels[i]] += 1.0 / k->examples;
     source.classes = 4, source.class_share = r->share, source.images = true;
-    OK(r->ctx, dro_net_model(r->ctx, "glyphnet", &shape, &r->net));
-    OK(r->ctx, dro_net_set(r->net, "precision", "fp32"));
+    OK(r->ctx, dro_net_model(r->ctx, k->model, &shape, &r->net));
+    OK(r->ctx, dro_net_set(r->net, "precision", k->precision));
     OK(r->ctx, dro_net_ready(r->net));
     OK(r->ctx, dro_net_init(r->net, 3));
     OK(r->ctx, dro_net_problem(r->net, &source, &problem));
@@ -133,7 +141,6 @@ static void start_run(run *r, bool queued, const char *optimizer, const char *se
         problem.queue = NULL;
     OK(r->ctx, dro_optimizer_create(r->ctx, optimizer, &problem, &r->opt));
     OK(r->ctx, dro_optimizer_set(r->opt, "batch", "32"));
-    char text[256], *rest = NULL;
     snprintf(text, sizeof text, "%s", settings);
     for (char *pair = strtok_r(text, " ", &rest); pair; pair = strtok_r(NULL, " ", &rest)) {
         char *value = strchr(pair, '=');
@@ -163,8 +170,8 @@ static void compare(const char *optimizer, const char *settings, double toleranc
     enum { STEPS = 40 };
     run a, b;
     dro_info x, y;
-    start_run(&a, true, optimizer, settings, NULL);
-    start_run(&b, false, optimizer, settings, NULL);
+    start_run(&a, &exact, true, optimizer, settings, NULL);
+    start_run(&b, &exact, false, optimizer, settings, NULL);
     size_t dim = dro_net_dim(a.net), statistics = dro_net_statistics_count(a.net);
     float *u = malloc((dim + statistics) * sizeof *u), *v = malloc((dim + statistics) * sizeof *v);
     assert_true(u && v);
@@ -223,14 +230,14 @@ static void test_queue_refuses(void **state)
     (void)state;
     run a;
     dro_info info;
-    start_run(&a, true, "recover", "eta=0.1 lambda=5 warmup=0", NULL);
+    start_run(&a, &exact, true, "recover", "eta=0.1 lambda=5 warmup=0", NULL);
     size_t dim = dro_net_dim(a.net);
     float *w = malloc(dim * sizeof *w), *after = malloc(dim * sizeof *after);
     assert_true(w && after);
     for (size_t i = 0; i < dim; i++)
         w[i] = i % 2 ? 3e38f : -3e38f;
     end_run(&a);
-    start_run(&a, true, "recover", "eta=0.1 lambda=5 warmup=0", w);
+    start_run(&a, &exact, true, "recover", "eta=0.1 lambda=5 warmup=0", w);
     dro_status status = DRO_OK;
     int queued = 0;
     while (status == DRO_OK && queued < 20) {
@@ -249,6 +256,52 @@ static void test_queue_refuses(void **state)
     OK(a.ctx, dro_optimizer_skip(a.opt));
     free(w), free(after);
     end_run(&a);
+}
+
+/* The losses of a run, looked at every few steps; visited: other networks come and go meanwhile, so that its share of the
+ * GPU is a quarter, a half, all of it and a quarter again. */
+enum { STAGE = 8, LOOK = 4, VISITED = 4 * STAGE / LOOK };
+
+static void visited_run(bool queued, bool visited, const char *optimizer, const char *settings,
+                        double *losses)
+{
+    static const int beside[] = {COMPANY, 1, 0, COMPANY};
+    run r;
+    dro_info info;
+    company others = {0};
+    start_run(&r, &narrow, queued, optimizer, settings, NULL);
+    for (int k = 0; k < VISITED; k++) {
+        if (visited && k * LOOK % STAGE == 0)
+            keep_company(&others, beside[k * LOOK / STAGE]);
+        take_steps(&r, LOOK);
+        OK(r.ctx, dro_optimizer_info(r.opt, &info));
+        losses[k] = info.loss;
+    }
+    if (visited)
+        keep_company(&others, 0);
+    end_run(&r);
+}
+
+/* Other kernels with weights in another order take over in the middle of a run, and it learns what it learns alone: the
+ * same images in every step, so that the losses fall fast and rounding stays small (0.01 in floats, with weights that
+ * begin 0.004 apart), where the wrong order would throw them back. */
+static void test_visited(void **state)
+{
+    (void)state;
+    static const char *const optimizers[][2] = {{"sgd", "eta=0.02 momentum=0"},
+                                                {"recover", "eta=0.02 lambda=5 warmup=0"}};
+    for (int k = 0; k < 4; k++) {
+        double alone[VISITED], beside[VISITED], worst = 0;
+        const char *const *o = optimizers[k / 2];
+        visited_run(k % 2, false, o[0], o[1], alone);
+        visited_run(k % 2, true, o[0], o[1], beside);
+        for (int i = 0; i < VISITED; i++)
+            worst = fmax(worst, fabs(beside[i] - alone[i]));
+        printf("  %s%s: loss %.4f to %.4f, off by %.1e at most\n", o[0], k % 2 ? ", queued" : "",
+               alone[0], alone[VISITED - 1], worst);
+        assert_true(alone[VISITED - 1] < 0.5 * alone[0]);
+        assert_true(worst < 0.05);
+    }
 }
 
 static double accuracy(const char *backend, const char *precision)
@@ -387,8 +440,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_images),        cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_queue_refuses), cmocka_unit_test(test_run),
-        cmocka_unit_test(test_runs_at_once),  cmocka_unit_test(test_deterministic)};
+        cmocka_unit_test(test_queue_refuses), cmocka_unit_test(test_visited),
+        cmocka_unit_test(test_run),           cmocka_unit_test(test_runs_at_once),
+        cmocka_unit_test(test_deterministic)};
     dro_context *ctx;
     if (dro_context_create("cuda", 1, &ctx) != DRO_OK) {
         const char *why = dro_backend_missing("cuda");

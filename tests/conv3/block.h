@@ -147,11 +147,13 @@ static int set_to(int *to, int value)
     return 0;
 }
 
-#define cudaLaunchKernelEx                                     run_grid
-#define cudaFuncSetAttribute(...)                              ((void)0)
-#define cudaGetDevice(to)                                      ((void)0)
+#define cudaLaunchKernelEx        run_grid
+#define cudaFuncSetAttribute(...) ((void)0)
+#define cudaGetDevice(to)         ((void)0)
 #define cudaDeviceGetAttribute(to, which, of)                                                      \
-    set_to(to, which == cudaDevAttrComputeCapabilityMajor ? 9 : 8)
+    set_to(to, which == cudaDevAttrComputeCapabilityMajor   ? 9                                    \
+               : which == cudaDevAttrComputeCapabilityMinor ? 0                                    \
+                                                            : 8)
 #define cudaOccupancyMaxActiveBlocksPerMultiprocessor(to, ...) set_to(to, 2)
 
 /* ---- instructions ---- */
@@ -342,8 +344,7 @@ static float element(matrix m, int turned, int i, int k)
     return bits_float((unsigned)half << 16);
 }
 
-template <int TURNED, int COUNT>
-static void product(float (&d)[COUNT], matrix a, matrix b, int add)
+template <int TURNED, int COUNT> static void product(float (&d)[COUNT], matrix a, matrix b, int add)
 {
     int lane = current % WARP, warp = current / WARP % 4;
     for (int n = 0; n < COUNT; n++) {
@@ -360,13 +361,9 @@ static inline void products_begin() {}
 
 static inline void products_end() {}
 
-template <int LEFT> static inline void products_wait()
-{
-}
+template <int LEFT> static inline void products_wait() {}
 
-template <int COUNT> static inline void settle(float (&)[COUNT])
-{
-}
+template <int COUNT> static inline void settle(float (&)[COUNT]) {}
 
 static inline double atomicAdd(double *to, double x)
 {

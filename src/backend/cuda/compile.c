@@ -274,7 +274,11 @@ static dro_status emit(compiler *c, int32_t i, const dro__gtail *found)
     if (node->op == DRO__OP_MAX_POOL && (int64_t)k->kernel[0] * k->kernel[1] > UINT16_MAX)
         return dro__fail(c->net->ctx, DRO_ERR_UNSUPPORTED, "a max pool of %d x %d is too large",
                          (int)k->kernel[0], (int)k->kernel[1]);
-    op->own = node->op == DRO__OP_CONV && fits_conv3(c, node, c->out->values[inputs[0]].stored);
+    const dro__gvalue *in = &c->out->values[inputs[0]];
+    op->own = node->op == DRO__OP_CONV && fits_conv3(c, node, in->stored);
+    op->bands = op->own && c->net->bf16 &&
+                dro__gpu_conv3_bands_fit(in->stored, node->channels, k->stride[0],
+                                         in->extent.height, in->extent.width);
     return chain ? make_tail(c, op, found) : DRO_OK;
 }
 

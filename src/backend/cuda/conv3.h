@@ -18,7 +18,7 @@ typedef struct dro__conv3 {
     int out_height, out_width; /* of the output */
     const void *weights;       /* DRO__PACK_TAPS, or in bfloat16 DRO__PACK_PRODUCTS or _BANDS */
     int share; /* of how many parts of the GPU a kernel takes one, so that other networks' run beside it */
-    int bands; /* done by warp groups (DRO__PACK_BANDS), see dro__gpu_conv3_by_bands */
+    int bands; /* done by warp groups, the weights DRO__PACK_BANDS; see dro__gpu_conv3_bands_fit */
     int early; /* the kernel queued before is one of these: this one may begin while that one ends */
 
     /* the input: as it is, or (lazy) worked out of the z of its tail and the residual, which may be NULL */
@@ -92,7 +92,7 @@ void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *c);
 void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *c);
 
 /* The same by warp groups, where the GPU has them and the shape is one of theirs. */
-int dro__gpu_conv3_by_bands(int in, int out, int stride, int height, int width);
+int dro__gpu_conv3_bands_fit(int in, int out, int stride, int height, int width);
 void dro__gpu_conv3_bands_forward(cudaStream_t s, const dro__conv3 *c);
 void dro__gpu_conv3_bands_back(cudaStream_t s, const dro__conv3 *c);
 void dro__gpu_conv3_bands_sum(cudaStream_t s, const dro__conv3 *c);

@@ -160,14 +160,13 @@ extern "C" void dro__gpu_conv3_bands_forward(cudaStream_t s, const dro__conv3 *k
         launch<64>(s, k);
 }
 
-extern "C" int dro__gpu_conv3_by_bands(int in, int out, int stride, int height, int width)
+/* The instructions are those of compute capability 9.0, not of later ones: elsewhere the kernels are empty. */
+extern "C" int dro__gpu_conv3_bands_fit(int in, int out, int stride, int height, int width)
 {
-    static int major = 0;
-    int device = 0;
-    if (!major) {
-        cudaGetDevice(&device);
-        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    }
-    return major == 9 && stride == 1 && in == out && (in == 16 || in == 32 || in == 64) &&
+    int device = 0, major = 0, minor = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    return major == 9 && minor == 0 && stride == 1 && in == out && (in == 16 || in == 32 || in == 64) &&
            height == 512 / in && width == 512 / in;
 }

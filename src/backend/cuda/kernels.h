@@ -165,6 +165,7 @@ typedef enum dro__pack_kind {
 
 typedef struct dro__packing {
     dro__pack_kind kind;
+    int bands;                         /* it is DRO__PACK_BANDS in a call that goes by bands */
     int out, in, taps;                 /* in, out: of the parameters */
     int stored_in;                     /* as packed, the rest 0 */
     int kernel[2], folded[2], lead[2]; /* folded: see fold.cu; taps are of the folded kernel */
@@ -172,8 +173,8 @@ typedef struct dro__packing {
     dro__typed to;
 } dro__packing;
 
-/* table: (count) in device memory; largest: the most pairs of channels of one of them. */
-void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest);
+/* table: (count) in device memory; largest: the most pairs of channels of one of them; bands: the call goes by bands. */
+void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest, int bands);
 /* Gradients the other way: of each, `to`, as packed, into `from`, as the parameters are. */
 void dro__gpu_unpack(cudaStream_t s, int count, const dro__packing *table);
 

@@ -1,7 +1,8 @@
 /* A network of the cuda backend: life, what crosses between host and GPU, and recorded passes.
  *
  * A pass is queued directly the first time a shape of call is seen and recorded the second time, so that the
- * libraries have loaded what they need. Everything a recorded pass touches is at a fixed place: w and the
+ * libraries have loaded what they need. How much of the GPU the call takes is part of its shape: other networks come
+ * and go, and the next call is then another recording. Everything a recorded pass touches is at a fixed place: w and the
  * examples are copied in before it, gradients copied out after it. */
 #include "net.h"
 
@@ -260,6 +261,7 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
 {
     size_t total = 0;
     net->parts = (dro__parts){.count = count};
+    net->share = dro__share_of(net);
     net->has_targets = false;
     for (int k = 0; k < count; k++) {
         total += parts[k].count;
@@ -313,7 +315,7 @@ static dro__recording *recording_of(dro__cuda_network *net, bool training)
 {
     for (int k = 0; k < DRO__RECORDINGS; k++) {
         dro__recording *r = &net->recordings[k];
-        if (r->used && r->training == training &&
+        if (r->used && r->training == training && r->share == net->share &&
             memcmp(&r->parts, &net->parts, sizeof r->parts) == 0)
             return r;
     }
@@ -322,7 +324,8 @@ static dro__recording *recording_of(dro__cuda_network *net, bool training)
         cudaGraphExecDestroy(r->forward);
     if (r->backward)
         cudaGraphExecDestroy(r->backward);
-    *r = (dro__recording){.used = true, .training = training, .parts = net->parts};
+    *r = (dro__recording){
+        .used = true, .training = training, .share = net->share, .parts = net->parts};
     return r;
 }
 

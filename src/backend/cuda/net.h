@@ -61,6 +61,7 @@ typedef struct dro__gop {
     int input_count;
     int32_t in[DRO__NODE_INPUTS];
     bool back, own, folded; /* own: a convolution of conv3.h; folded: of a folded image */
+    bool bands;             /* own, and one that can go by bands */
     dro_window window; /* as the convolution sees it; a fold: of the convolution that reads it */
 } dro__gop;
 
@@ -106,6 +107,7 @@ typedef struct dro__gprogram {
 /* A recorded pass. */
 typedef struct dro__recording {
     bool used, training, ran, ran_back;
+    int share;
     dro__parts parts;
     cudaGraphExec_t forward, backward;
 } dro__recording;
@@ -154,6 +156,7 @@ typedef struct dro__cuda_network {
     /* the call in progress */
     cudaStream_t stream;
     dro__parts parts;
+    int share;                  /* of how many parts of the GPU it takes one */
     int forked;                 /* weight gradients queued beside the rest */
     int turns;                  /* of them, how many by dro__gpu_conv3_back */
     bool pending, failed, busy; /* busy: a backward pass may still run */
@@ -169,7 +172,9 @@ int dro__networks_alive(void);
 /* place.c: gives the values memory for so many examples. */
 dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room);
 
-/* forward.c, backward.c: queue the whole pass on net->stream for net->parts */
+/* forward.c: the share that a call which begins now has, by the networks there are. */
+int dro__share_of(const dro__cuda_network *net);
+/* forward.c, backward.c: queue the whole pass on net->stream for net->parts and net->share */
 void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p);
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p);
 

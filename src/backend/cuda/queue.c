@@ -2,16 +2,17 @@
  * one recorded graph from the images to the new weights.
  *
  * There are DRO__TICKETS tickets; the host waits only when all of them are in use. A graph is recorded for each shape
- * of step (two parts, and one at the end) when it is seen for the second time, as the other passes are. */
+ * of step (two parts, and one at the end; net->share) when it is seen for the second time, as the other passes are. */
 #include "net.h"
 #include "step.h"
 
 #include <string.h>
 
-enum { SHAPES = 4 };
+enum { SHAPES = 8 }; /* the shares are three, and each may have a step of one and of two parts */
 
 typedef struct shape {
     bool used, ran;
+    int share;
     dro__parts parts;
     cudaGraphExec_t graph;
 } shape;
@@ -195,15 +196,18 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     net->losses = losses, net->coef = coef, net->labels = labels, net->keys = keys;
 }
 
-static shape *shape_of(struct dro__line *line, const dro__parts *parts)
+static shape *shape_of(struct dro__line *line, const dro__cuda_network *net)
 {
-    for (int k = 0; k < SHAPES; k++)
-        if (line->shapes[k].used && memcmp(&line->shapes[k].parts, parts, sizeof *parts) == 0)
-            return &line->shapes[k];
+    for (int k = 0; k < SHAPES; k++) {
+        shape *s = &line->shapes[k];
+        if (s->used && s->share == net->share &&
+            memcmp(&s->parts, &net->parts, sizeof s->parts) == 0)
+            return s;
+    }
     shape *s = &line->shapes[line->next_shape++ % SHAPES];
     if (s->graph)
         cudaGraphExecDestroy(s->graph);
-    *s = (shape){.used = true, .parts = *parts};
+    *s = (shape){.used = true, .share = net->share, .parts = net->parts};
     return s;
 }
 
@@ -227,7 +231,7 @@ static dro_status launch(dro__cuda_network *net, const dro_net_images *images)
         dro__line_forget(line);
         line->seen = *images;
     }
-    shape *s = shape_of(line, &net->parts);
+    shape *s = shape_of(line, net);
     if (!s->graph && s->ran)
         DRO_TRY(dro__net_record(net, walk_beside, NULL, &s->graph));
     if (s->graph)

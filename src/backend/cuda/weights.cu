@@ -62,9 +62,11 @@ static __device__ __forceinline__ bool plain(const dro__packing &t)
            t.in % 8 == 0;
 }
 
-static __global__ void pack_kernel(const dro__packing *table)
+static __global__ void pack_kernel(const dro__packing *table, int bands)
 {
     dro__packing t = table[blockIdx.y];
+    if (bands && t.bands)
+        t.kind = DRO__PACK_BANDS;
     unsigned pairs = t.out * t.stored_in, count = pairs * (twice(t) ? 2 : 1);
     if (plain(t) && (size_t)t.from % 16 == 0) {
         for (unsigned i = FIRST; i < pairs / 8; i += STEP) {
@@ -78,11 +80,12 @@ static __global__ void pack_kernel(const dro__packing *table)
         pack_pair(t, i < pairs ? i : i - pairs, i >= pairs);
 }
 
-extern "C" void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest)
+extern "C" void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest,
+                              int bands)
 {
     unsigned blocks = blocks_for(largest), most = 128;
     if (count)
-        pack_kernel<<<dim3(blocks < most ? blocks : most, count), THREADS, 0, s>>>(table);
+        pack_kernel<<<dim3(blocks < most ? blocks : most, count), THREADS, 0, s>>>(table, bands);
 }
 
 /* One parameter's gradient: i counts (out, in, kernel). */
