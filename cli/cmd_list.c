@@ -30,18 +30,87 @@ static json_t *param_json(const dro_param *p)
                      choice ? choices_json(p->choices) : json_null(), "meaning", p->meaning);
 }
 
+/* ---- things with a name and a summary ---- */
+
+typedef struct listed {
+    const char *kind, *word; /* what one is called, and the word that lists them */
+    const char *(*name)(int index), *(*summary)(int index);
+    json_t *(*json)(int index);
+    void (*print)(int index); /* all about one, below its summary */
+} listed;
+
+static int emit_all(const listed *l)
+{
+    json_t *list = json_array();
+    for (int i = 0; l->name(i); i++)
+        json_array_append_new(list, l->json(i));
+    return cli_emit(list);
+}
+
+static int print_all(const listed *l, const char *header)
+{
+    const char *const headers[] = {header, "what it is"};
+    cli_table *table = cli_table_create(2, headers);
+    for (int i = 0; l->name(i); i++) {
+        cli_table_cell(table, "%s", l->name(i));
+        cli_table_cell(table, "%s", l->summary(i));
+    }
+    cli_table_print(table);
+    return 0;
+}
+
+static int list_one(const cli_args *args, const listed *l, const char *wanted)
+{
+    const char *names[CLI_NAMES];
+    int count = 0;
+    for (; count < CLI_NAMES && l->name(count); count++) {
+        names[count] = l->name(count);
+        if (strcmp(names[count], wanted) != 0)
+            continue;
+        if (cli_json(args))
+            return cli_emit(json_pack("[o]", l->json(count)));
+        printf("%s\n\n", l->summary(count));
+        l->print(count);
+        return 0;
+    }
+    const char *nearest = cli_nearest(wanted, names, count);
+    if (nearest)
+        return cli_usage("list: no %s '%s': did you mean '%s'?", l->kind, wanted, nearest);
+    return cli_usage("list: no %s '%s': 'dro list %s' lists them", l->kind, wanted, l->word);
+}
+
+/* ---- optimisers ---- */
+
+/* The next default of dro train, from *index on, that is for this optimiser. */
+static bool next_default(const char *optimizer, int *index, dro_default *d)
+{
+    dro_param p;
+    while (dro_train_default((*index)++, d) == DRO_OK) {
+        if (d->optimizer && strcmp(d->optimizer, optimizer) != 0)
+            continue;
+        for (int i = 0; dro_optimizer_param(optimizer, i, &p) == DRO_OK; i++)
+            if (strcmp(p.name, d->name) == 0)
+                return true;
+    }
+    return false;
+}
+
 static json_t *optimizer_json(int index)
 {
     const char *name = dro_optimizer_name(index);
-    json_t *params = json_array();
+    json_t *params = json_array(), *defaults = json_array();
     dro_param p;
+    dro_default d;
     for (int i = 0; dro_optimizer_param(name, i, &p) == DRO_OK; i++)
         json_array_append_new(params, param_json(&p));
-    return json_pack("{s:s, s:s, s:o}", "name", name, "summary", dro_optimizer_summary(index),
-                     "params", params);
+    for (int i = 0; next_default(name, &i, &d);)
+        json_array_append_new(defaults, json_pack("{s:s?, s:s, s:s, s:s}", "data", d.data, "name",
+                                                  d.name, "value", d.value, "why", d.why));
+    return json_pack("{s:s, s:s, s:o, s:o}", "name", name, "summary", dro_optimizer_summary(index),
+                     "params", params, "train", defaults);
 }
 
-static int print_params(const char *name)
+static void print_params(const char *name)
 {
     const char *const headers[] = {"parameter", "default", "allowed", "meaning"};
     cli_table *table = cli_table_create(4, headers);
@@ -57,67 +126,53 @@ static int print_params(const char *name)
         cli_table_cell(table, "%s", p.meaning);
     }
     cli_table_print(table);
-    return 0;
 }
 
-static int list_optimizer(const cli_args *args, const char *wanted)
+static void print_optimizer(int index)
 {
-    const char *names[CLI_NAMES];
-    int count = cli_optimizers(names);
-    for (int i = 0; i < count; i++) {
-        if (strcmp(names[i], wanted) != 0)
-            continue;
-        if (cli_json(args))
-            return cli_emit(json_pack("[o]", optimizer_json(i)));
-        printf("%s\n\n", dro_optimizer_summary(i));
-        return print_params(wanted);
+    const char *const headers[] = {"for", "parameter", "value", "why"};
+    const char *name = dro_optimizer_name(index);
+    dro_default d;
+    print_params(name);
+    printf("\ndro train uses, unless told otherwise:\n\n");
+    cli_table *table = cli_table_create(4, headers);
+    for (int i = 0; next_default(name, &i, &d);) {
+        cli_table_cell(table, "%s", d.data ? d.data : "all");
+        cli_table_cell(table, "%s", d.name);
+        cli_table_cell(table, "%s", d.value);
+        cli_table_cell(table, "%s", d.why);
     }
-    const char *nearest = cli_nearest(wanted, names, count);
-    if (nearest)
-        return cli_usage("list: no optimiser '%s': did you mean '%s'?", wanted, nearest);
-    return cli_usage("list: no optimiser '%s': 'dro list optimizers' lists them", wanted);
+    cli_table_print(table);
+    printf("\nOf two lines for one parameter the lower counts. Networks: all models but the linear "
+           "one\non a stream or on sparse rows of many features.\n");
 }
+
+static const listed optimizers = {"optimiser",           "optimizers",   dro_optimizer_name,
+                                  dro_optimizer_summary, optimizer_json, print_optimizer};
 
 static int list_optimizers(const cli_args *args)
 {
     if (cli_word(args, 1))
-        return list_optimizer(args, cli_word(args, 1));
-    if (cli_json(args)) {
-        json_t *list = json_array();
-        for (int i = 0; dro_optimizer_name(i); i++)
-            json_array_append_new(list, optimizer_json(i));
-        return cli_emit(list);
-    }
-    const char *const headers[] = {"optimizer", "what it is"};
-    cli_table *table = cli_table_create(2, headers);
-    for (int i = 0; dro_optimizer_name(i); i++) {
-        cli_table_cell(table, "%s", dro_optimizer_name(i));
-        cli_table_cell(table, "%s", dro_optimizer_summary(i));
-    }
-    cli_table_print(table);
-    return 0;
+        return list_one(args, &optimizers, cli_word(args, 1));
+    return cli_json(args) ? emit_all(&optimizers) : print_all(&optimizers, "optimizer");
+}
+
+/* ---- backends ---- */
+
+static json_t *backend_json(int index)
+{
+    return json_pack("{s:s, s:s}", "name", dro_backend_name(index), "summary",
+                     dro_backend_summary(index));
 }
 
 static int list_backends(const cli_args *args)
 {
+    static const listed backends = {"backend",           "backends",   dro_backend_name,
+                                    dro_backend_summary, backend_json, NULL};
     if (cli_word(args, 1))
         return cli_usage("list: one word too many, '%s': usage: dro list backends",
                          cli_word(args, 1));
-    if (cli_json(args)) {
-        json_t *list = json_array();
-        for (int i = 0; dro_backend_name(i); i++)
-            json_array_append_new(list, json_pack("{s:s, s:s}", "name", dro_backend_name(i),
-                                                  "summary", dro_backend_summary(i)));
-        return cli_emit(list);
-    }
-    const char *const headers[] = {"backend", "what it is"};
-    cli_table *table = cli_table_create(2, headers);
-    for (int i = 0; dro_backend_name(i); i++) {
-        cli_table_cell(table, "%s", dro_backend_name(i));
-        cli_table_cell(table, "%s", dro_backend_summary(i));
-    }
-    cli_table_print(table);
-    return 0;
+    return cli_json(args) ? emit_all(&backends) : print_all(&backends, "backend");
 }
 
 /* ---- formats ---- */
@@ -149,42 +204,24 @@ static void print_usage(int index, int indent)
     printf("\n");
 }
 
-static int list_format(const cli_args *args, const char *wanted)
+static void print_format(int index)
 {
-    const char *names[CLI_NAMES];
-    int count = 0;
-    for (; count < CLI_NAMES && dro_format_name(count); count++) {
-        names[count] = dro_format_name(count);
-        if (strcmp(names[count], wanted) != 0)
-            continue;
-        if (cli_json(args))
-            return cli_emit(json_pack("[o]", format_json(count)));
-        printf("%s\n\n", dro_format_summary(count));
-        print_usage(count, 0);
-        printf("\n'dro data --help' lists the options of every format.\n");
-        return 0;
-    }
-    const char *nearest = cli_nearest(wanted, names, count);
-    if (nearest)
-        return cli_usage("list: no format '%s': did you mean '%s'?", wanted, nearest);
-    return cli_usage("list: no format '%s': 'dro list formats' lists them", wanted);
+    print_usage(index, 0);
+    printf("\n'dro data --help' lists the options of every format.\n");
 }
 
 static int list_formats(const cli_args *args)
 {
+    static const listed formats = {"format",           "formats",   dro_format_name,
+                                   dro_format_summary, format_json, print_format};
     if (cli_word(args, 1))
-        return list_format(args, cli_word(args, 1));
-    json_t *list = json_array();
+        return list_one(args, &formats, cli_word(args, 1));
+    if (cli_json(args))
+        return emit_all(&formats);
     for (int i = 0; dro_format_name(i); i++) {
-        json_array_append_new(list, format_json(i));
-        if (cli_json(args))
-            continue;
         printf("%s%-*s%s\n", i ? "\n" : "", INDENT, dro_format_name(i), dro_format_summary(i));
         print_usage(i, INDENT);
     }
-    if (cli_json(args))
-        return cli_emit(list);
-    json_decref(list);
     return 0;
 }
 
@@ -312,13 +349,15 @@ const cli_command cmd_list = {
     .name = "list",
     .usage = "optimizers [NAME] | models | backends | formats [NAME] | recipes",
     .summary = "the optimisers, the parameters of one of them, models, backends, formats, recipes",
-    .details = "dro list optimizers        every optimiser in one line\n"
-               "dro list optimizers NAME   its parameters: defaults, what is allowed, meaning\n"
-               "dro list models            the networks: parameters, multiply-adds of one example\n"
-               "dro list backends          the backends of this build, fastest first\n"
-               "dro list formats           the formats of data, and their options\n"
-               "dro list formats NAME      one of them\n"
-               "dro list recipes           what --recipe NAME sets, and why",
+    .details =
+        "dro list optimizers        every optimiser in one line\n"
+        "dro list optimizers NAME   its parameters: defaults, what is allowed, meaning; what\n"
+        "                           dro train uses instead\n"
+        "dro list models            the networks: parameters, multiply-adds of one example\n"
+        "dro list backends          the backends of this build, fastest first\n"
+        "dro list formats           the formats of data, and their options\n"
+        "dro list formats NAME      one of them\n"
+        "dro list recipes           what --recipe NAME sets, and why",
     .most = 2,
     .words = "optimizers models formats backends recipes",
     .run = run,

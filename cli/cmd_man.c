@@ -86,10 +86,11 @@ static void print_more(FILE *to, const cli_command *c)
 
 static void print_end(FILE *to, const char *others)
 {
-    fprintf(to,
-            ".SH EXIT STATUS\n0 success, 2 wrong usage, 1 everything else, with one line on "
-            "standard error.\n.SH SEE ALSO\n%s\n",
-            others);
+    fprintf(
+        to,
+        ".SH EXIT STATUS\n0 success, 2 wrong usage, 3 a sweep in which every setting diverged, 1 "
+        "everything else, with one line on standard error.\n.SH SEE ALSO\n%s\n",
+        others);
 }
 
 static void print_command(FILE *to, const cli_command *c)

@@ -157,6 +157,21 @@ static json_t *settings_json(const cli_sweep *sweep, int best)
     return list;
 }
 
+/* The exit status when none is chosen, after a line: one of its own if a run of every setting diverged. */
+static int none_chosen(const cli_sweep *sweep, const cli_runs *runs)
+{
+    for (int k = 0; k < sweep->count; k++) {
+        bool diverged = false;
+        for (int i = 0; i < sweep->seeds; i++)
+            diverged = diverged || runs->list[k * sweep->seeds + i].state == CLI_DIVERGED;
+        if (!diverged)
+            return cli_fail("no setting has a %s on the holdout: none is chosen",
+                            dro_measure_name(sweep->by));
+    }
+    cli_fail("every setting diverged, none is chosen: try smaller step sizes");
+    return CLI_SWEEP_NONE;
+}
+
 static int show_end(cli_sweep *sweep, cli_runs *runs)
 {
     char page[4400];
@@ -168,15 +183,16 @@ static int show_end(cli_sweep *sweep, cli_runs *runs)
     dro_report_destroy(report);
     if (!report)
         return 1;
-    if (cli_json(runs->args))
-        return cli_emit(json_pack("{s:o, s:s, s:o, s:o}", "html", cli_text_json(page), "by",
-                                  dro_measure_name(sweep->by), "settings",
-                                  settings_json(sweep, best), "runs", cli_runs_json(runs)));
+    if (cli_json(runs->args)) {
+        status = cli_emit(json_pack("{s:o, s:s, s:o, s:o}", "html", cli_text_json(page), "by",
+                                    dro_measure_name(sweep->by), "settings",
+                                    settings_json(sweep, best), "runs", cli_runs_json(runs)));
+        return status || best >= 0 ? status : none_chosen(sweep, runs);
+    }
     printf("\n");
     print_table(sweep, best);
     if (best < 0)
-        return cli_fail("no setting has a %s on the holdout: none is chosen",
-                        dro_measure_name(sweep->by));
+        return none_chosen(sweep, runs);
     printf("\n* chosen by %s on the holdout: `dro train --config %s/best.json` runs it again\n",
            dro_measure_name(sweep->by), runs->folder);
     printf("report  %s\n", page);
@@ -239,7 +255,8 @@ const cli_command cmd_sweep = {
         "positive numbers is drawn evenly in its logarithm). The best is chosen on examples that\n"
         "are set aside (holdout=0.1 is added to SPEC where it has none), never on the test set;\n"
         "the table shows both. DIR gets best.json, for `dro train --config`, and report.html.\n"
-        "Stopped or killed, the same command goes on: what is done is not run again.",
+        "Stopped or killed, the same command goes on: what is done is not run again.\n"
+        "Exit status 3: all was run and every setting diverged, so that none is chosen.",
     .options = options,
     .run = run,
 };

@@ -30,7 +30,7 @@ static void help(FILE *to)
     cli_help_list(to, cli_benches, 0);
     fputs("\n`dro COMMAND --help` tells more about one of them, `dro --version` the version.\n"
           "Every command takes --json, --backend and --threads. Exit status: 0 success, 2 wrong\n"
-          "usage, 1 everything else.\n",
+          "usage, 3 a sweep in which every setting diverged, 1 everything else.\n",
           to);
 }
 

@@ -8,6 +8,8 @@ enum { CLI_AXES = 16, CLI_VALUES = 256, CLI_SETTINGS = 10000 };
 
 enum { CLI_SWEEP_HOLDOUT, CLI_SWEEP_TEST, CLI_SWEEP_WORST, CLI_SWEEP_SECONDS, CLI_SWEEP_SHOWN };
 
+enum { CLI_SWEEP_NONE = 3 }; /* the exit status when every setting diverged */
+
 /* One --grid: a list of values, or a range. */
 typedef struct cli_axis {
     char name[64];

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What the paper has not: the tilt over classes, losses that know how rare a class is, late switches, and each of
 # them under RECOVER and under SGD with momentum. absgd with tilt=none is SGD; with tilt=class and a lambda
-# that is too large to tilt anything it weighs every class alike.
+# that is too large to tilt anything it weighs every class alike. sgd+recipe is the recipe's loss and weight decay.
 . "$(dirname "$0")/lib.sh"
 
 for ratio in ${RATIOS:-0.1}; do
@@ -19,6 +19,7 @@ for ratio in ${RATIOS:-0.1}; do
     add recover+la recover loss=logit-adjusted
     add recover+la+late-class recover loss=logit-adjusted switch_step=0.75 switch_tilt=class switch_lambda=1
     add recipe recover recipe=imbalanced
+    add sgd+recipe sgd recipe=imbalanced
     compare beyond/"$ratio" --data "$(spec "$ratio")" --model "$(model resnet20)" --batch "$(size)" \
         --epochs "$(length 120 15)" --eval-every 10 --set eval_train=last
 done

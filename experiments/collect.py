@@ -1,8 +1,9 @@
 """Copies what the documents need of an experiment's runs: collect.py FROM TO, folders (experiments/collect.sh).
 
 Of every run result.json, without the confusion matrix and with files named without their folders, in one line; of
-every sweep best.json, what the holdout chose. With --curves also metrics.jsonl, as far as figures use it. The
-runs of sweeps themselves (folders tune-*) stay behind."""
+every sweep best.json, what the holdout chose, and scores.json, what it chose from: the settings in which its runs
+differ and the figure of each on the holdout. With --curves also metrics.jsonl, as far as figures use it. The runs of
+sweeps themselves (folders tune-*) stay behind; where they are gone there is no scores.json."""
 import json
 import os
 import re
@@ -31,6 +32,28 @@ def point(line):
     return kept
 
 
+def flat(settings):
+    """A run's settings with those of its optimiser and its network in one."""
+    together = {k: v for k, v in settings.items() if not isinstance(v, dict)}
+    for part in settings.values():
+        together.update(part if isinstance(part, dict) else {})
+    return together
+
+
+def scores(folder, by):
+    """Of a sweep's folder: the runs' settings, as far as they differ, and `by` on the holdout, or "diverged"."""
+    runs = []
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name, "result.json")
+        if os.path.isfile(path):
+            with open(path) as f:
+                runs.append(json.load(f))
+    settings = [flat(r["settings"]) for r in runs]
+    differ = [k for k in (settings[0] if runs else ()) if any(s[k] != settings[0][k] for s in settings)]
+    figures = ["diverged" if r["ended"] == "diverged" else r["holdout"][by] for r in runs]
+    return [{**{k: s[k] for k in differ}, by: figure} for s, figure in zip(settings, figures)]
+
+
 def write(path, values):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w") as f:
@@ -45,7 +68,11 @@ def copy(source, target, curves):
         for name in ("best.json", "result.json"):
             if name in files and (name == "best.json" or not tuning):
                 with open(os.path.join(folder, name)) as f:
-                    write(os.path.join(to, name), [plain(json.load(f))])
+                    value = json.load(f)
+                write(os.path.join(to, name), [plain(value)])
+                tried = scores(folder, value["sweep"]["by"]) if name == "best.json" else []
+                if tried:
+                    write(os.path.join(to, "scores.json"), [tried])
         if curves and "metrics.jsonl" in files and not tuning:
             with open(os.path.join(folder, "metrics.jsonl")) as f:
                 write(os.path.join(to, "metrics.jsonl"), [point(line) for line in f])

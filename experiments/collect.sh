@@ -14,22 +14,45 @@ copy() {
     "${PYTHON:-python3}" "$here/collect.py" "$OUT/$1" "$docs/results/$1" $curves
 }
 
-# table NAME COLUMNS FOLDER...: the place <!-- NAME --> of results.md
+# place NAME: what stands at <!-- NAME --> of results.md becomes $work/text
+place() {
+    awk -v mark="<!-- $1 -->" -v text="$work/text" '
+        $0 == "<!-- end -->" { inside = 0 }
+        !inside
+        $0 == mark { inside = found = 1; while ((getline line <text) > 0) print line }
+        END { exit inside || !found }' "$to" >"$work/document" || {
+        echo "$to: no line <!-- $1 --> with a line <!-- end --> after it" >&2
+        exit 1
+    }
+    cp "$work/document" "$to"
+}
+# table NAME COLUMNS FOLDER...: the place <!-- NAME -->; NAME begins with that of the script
 table() {
     name=$1 columns=$2
     shift 2
     for folder; do
-        [ -d "$folder" ] || return 0
+        [ -d "$folder" ] && continue
+        echo "Not run yet at full scale: \`sh experiments/${name%% *}.sh --scale full --data DIR\`." >"$work/text"
+        place "$name"
+        return
     done
     "$DRO" report "$@" --out "$work/page.html" --into "$to#$name" --columns "$columns" >/dev/null
 }
-# figure FOLDER PLOT: PLOT.svg beside the results
-figure() {
-    [ -d "$results/$1" ] || return 0
-    "$DRO" report "$results/$1" --out "$work/page.html" --svg "$work/svg" >/dev/null
-    beside=$(dirname "$to")/results/$1
-    mkdir -p "$beside"
-    cp "$work/svg/$2.svg" "$beside/$2.svg"
+# figures NAME FOLDER CAPTION PLOT...: PLOT.svg beside the results, shown at <!-- NAME figures -->; nothing without them
+figures() {
+    name=$1 folder=$2 caption=$3
+    shift 3
+    : >"$work/text"
+    if [ -d "$results/$folder" ]; then
+        "$DRO" report "$results/$folder" --out "$work/page.html" --svg "$work/svg" >/dev/null
+        mkdir -p "$(dirname "$to")/results/$folder"
+        for plot; do
+            cp "$work/svg/$plot.svg" "$(dirname "$to")/results/$folder/"
+            echo "![$plot](results/$folder/$plot.svg)"
+        done >"$work/text"
+        printf '\n%s\n' "$caption" >>"$work/text"
+    fi
+    place "$name figures"
 }
 
 write() {
@@ -37,19 +60,18 @@ write() {
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     rare=accuracy,rare_accuracy,frequent_accuracy,worst_class_accuracy
-    for plot in accuracy-seconds accuracy-examples objective-seconds objective-examples; do
-        figure fig12/cifar10/final $plot
-    done
     reach=$(cat "$results/fig12/reach" 2>/dev/null || echo 0.5)
     table fig12 "objective,examples:$reach,seconds:$reach,accuracy,seconds" "$results/fig12/cifar10/final"
+    figures fig12 fig12/cifar10/final "Test accuracy, and F on the training set, against seconds and against examples." \
+        accuracy-seconds accuracy-examples objective-seconds objective-examples
     for ratio in 0.02 0.05 0.1 0.2; do
-        table "table2 $ratio" $rare,seconds "$results/table2/$ratio/final"
+        table "table2 $ratio" $rare "$results/table2/$ratio/final"
     done
-    figure table2/0.1/final per-class
+    figures "table2 0.1" table2/0.1/final "Test accuracy of each class at imratio 0.1." per-class
     table fig3_lambda $rare,objective "$results/fig3_lambda/0.1"
     table fig3_finetune $rare "$results/fig3_finetune/final"
     table beyond $rare "$results/beyond/0.1"
-    figure beyond/0.1 per-class
+    figures beyond beyond/0.1 "Test accuracy of each class, by method." per-class
     for set in a9a adult mammography; do
         table "tabular $set" balanced_accuracy,worst_group_accuracy,auroc,accuracy "$results/tabular/$set"
     done

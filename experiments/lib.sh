@@ -7,41 +7,60 @@
 #   --backend NAME       as for dro (default auto)
 #   --precision WORD     as for dro (default bf16 with --backend cuda)
 #   --jobs N             runs at the same time (default 1)
-#   --seeds N            of the final runs (default 5 at full scale, 2 at small)
+#   --seeds N            of the final runs (default 5 at full scale, 2 at small, 1 at tiny, or what the script says)
 #   --arms "A B ..."     only these arms
+#   --help               this
 # The same words in capitals in the environment do the same. What is finished is not run again.
+#
+# A script may say before it sources this: seeds, its own default at the three scales ("5 2 1"), and on, the
+# default of its --on, if it has one.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 : "${DRO:=$here/../build/dro}" "${SCALE:=small}" "${DATA:=}" "${OUT:=}" "${BACKEND:=auto}" "${JOBS:=1}"
-: "${SEEDS:=}" "${ARMS:=}" "${PRECISION:=}"
+: "${SEEDS:=}" "${ARMS:=}" "${PRECISION:=}" "${seeds:=5 2 1}" "${on:=}" "${ON:=$on}"
+
+wrong() {
+    echo "$0: $*" >&2
+    exit 2
+}
+# The head of the script, and the options above.
+help() {
+    sed -n '/^#!/d; /^#/!q; s/^# \{0,1\}//p' "$0"
+    echo
+    sed -n '/^#   --/,/^#$/ s/^# \{0,1\}//p' "$here/lib.sh"
+    exit 0
+}
 while [ $# -gt 0 ]; do
-    [ $# -gt 1 ] || { echo "$0: $1 needs a value" >&2; exit 2; }
-    case $1 in
-    --scale) SCALE=$2 ;;
-    --data) DATA=$2 ;;
-    --out) OUT=$2 ;;
-    --backend) BACKEND=$2 ;;
-    --precision) PRECISION=$2 ;;
-    --jobs) JOBS=$2 ;;
-    --seeds) SEEDS=$2 ;;
-    --arms) ARMS=$2 ;;
-    --on) ON=$2 ;;
-    *)
-        echo "$0: unknown option '$1': experiments/lib.sh lists them" >&2
-        exit 2
-        ;;
+    [ "$1" != --help ] || help
+    [ $# -gt 1 ] || wrong "$1 needs a value"
+    case $1-$on in
+    --scale-*) SCALE=$2 ;;
+    --data-*) DATA=$2 ;;
+    --out-*) OUT=$2 ;;
+    --backend-*) BACKEND=$2 ;;
+    --precision-*) PRECISION=$2 ;;
+    --jobs-*) JOBS=$2 ;;
+    --seeds-*) SEEDS=$2 ;;
+    --arms-*) ARMS=$2 ;;
+    --on-?*) ON=$2 ;;
+    *) wrong "unknown option '$1': --help lists them" ;;
     esac
     shift 2
 done
 case $SCALE in
-tiny) : "${SEEDS:=1}" ;;
-small) : "${SEEDS:=2}" ;;
-full)
-    : "${SEEDS:=5}"
-    [ -n "$DATA" ] || { echo "$0: --scale full needs the data: --data DIR" >&2; exit 2; }
-    ;;
-*) echo "$0: --scale $SCALE: expected tiny, small or full" >&2; exit 2 ;;
+full) [ -n "$DATA" ] || wrong "--scale full needs the data: --data DIR" ;;
+small) seeds=${seeds#* } ;;
+tiny) seeds=${seeds##* } ;;
+*) wrong "--scale $SCALE: expected tiny, small or full" ;;
 esac
+: "${SEEDS:=${seeds%% *}}"
+# whole NAME VALUE: a number of runs.
+whole() {
+    case $2 in '' | 0* | *[!0-9]* | ????*) wrong "$1 $2: expected a whole number from 1 to 999" ;; esac
+}
+whole --seeds "$SEEDS"
+whole --jobs "$JOBS"
+ARMS=$(echo $ARMS)
 [ -x "$DRO" ] || { echo "$0: no program $DRO: run make, or set DRO" >&2; exit 1; }
 : "${OUT:=$here/../build/experiments/$SCALE}"
 
@@ -64,11 +83,20 @@ size() { if [ "$SCALE" = full ]; then echo 128; else echo 32; fi; }
 model() { if [ "$SCALE" = full ]; then echo "$1"; else echo glyphnet; fi; }
 
 # wanted ARM: whether --arms names it, or nothing.
+known=
 wanted() {
+    case "$known " in *" $1 "*) ;; *) known="$known $1" ;; esac
     [ -z "$ARMS" ] && return 0
     case " $ARMS " in *" $1 "*) return 0 ;; esac
     return 1
 }
+# At the end of a script: a name in --arms that is no arm is a mistake.
+check_arms() {
+    for arm in $ARMS; do
+        case "$known " in *" $arm "*) ;; *) wrong "--arms: no arm '$arm', only$known" ;; esac
+    done
+}
+trap '[ $? -ne 0 ] || check_arms' EXIT
 
 # add ARM OPTIMISER SETTING=VALUE ...: one arm of the next `compare`, if it is wanted. Settings hold no spaces.
 arms=

@@ -6,12 +6,17 @@
 # --data is the folder with a9a, a9a.t, adult-train.csv, adult-test.csv and mammography.csv.
 . "$(dirname "$0")/lib.sh"
 
-[ -n "$DATA" ] || { echo "$0: needs the tables: --data DIR" >&2; exit 2; }
+[ -n "$DATA" ] || wrong "needs the tables: --data DIR"
+: "${PYTHON:=python3}" "${SETS:=a9a adult mammography}"
+case $PYTHON in */*) PYTHON=$(cd "$(dirname "$PYTHON")" && pwd)/$(basename "$PYTHON") ;; esac
+"$PYTHON" -c 'import numpy, sklearn' 2>/dev/null || {
+    echo "$0: $PYTHON has no numpy or scikit-learn: make test-peers, then PYTHON=build-peers/venv/bin/python" >&2
+    exit 1
+}
 DATA=$(cd "$DATA" && pwd)
 mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd)
 DRO=$(cd "$(dirname "$DRO")" && pwd)/$(basename "$DRO")
 export OMP_NUM_THREADS=1 # many small fits
-: "${PYTHON:=python3}" "${SETS:=a9a adult mammography}"
 eta=0.03,0.1,0.3 # of SGD with momentum 0.9; RECOVER has none and takes ten times as much
 etas=0.3,1,3
 lambda=0.3,1,5
@@ -45,6 +50,7 @@ for set in $SETS; do
             data=csv:train.csv,label=7,test=test.csv folder=$tmp/split$seed
             [ -s "$folder/test.csv" ] || "$PYTHON" "$here/tabular.py" split "$DATA/mammography.csv" "$folder" $seed
             ;;
+        *) wrong "SETS: no set '$set', only a9a, adult and mammography" ;;
         esac
         cd "$folder"
         echo "$set, seed $seed"

@@ -22,6 +22,61 @@ done
 grep -q '"train":{"objective":' "$OUT/fig12/cifar10/final/recover-seed1/metrics.jsonl" ||
     fail "fig12.sh: no F over the training set"
 
+# A method of which every setting diverges is left out; any other error of its sweep is the script's.
+sweeps() { # STATUS: a program that is dro, but whose sweep ends with STATUS
+    printf '#!/bin/sh\n[ "$1" != sweep ] || exit %s\nexec "%s" "$@"\n' "$1" "$DRO" >"$work/sweeps"
+    chmod +x "$work/sweeps"
+}
+sweeps 3
+DRO=$work/sweeps sh "$top/experiments/fig12.sh" --scale tiny >"$work/log" 2>&1 || fail "fig12.sh, all diverged: status $?"
+[ "$(grep -c 'every setting diverged: it is left out' "$work/log")" -eq 8 ] || fail "fig12.sh: not all are left out"
+sweeps 1
+DRO=$work/sweeps sh "$top/experiments/fig12.sh" --scale tiny >"$work/log" 2>&1
+[ $? -eq 1 ] || fail "fig12.sh, an error of dro sweep: not status 1"
+for wrong in "--backend nonsense" "--precision foo"; do
+    sh "$top/experiments/fig12.sh" --scale tiny $wrong >"$work/log" 2>&1 && fail "fig12.sh $wrong: no error"
+    if grep "left out" "$work/log"; then fail "fig12.sh $wrong: taken for divergence"; fi
+done
+
+# What the holdout chose from is kept beside what it chose.
+if command -v python3 >/dev/null 2>&1; then
+    python3 "$top/experiments/collect.py" "$OUT/table2" "$work/kept" || fail "collect.py: status $?"
+    (cd "$work/kept/0.1/tune-sgd" && python3 - <<'END') || fail "scores.json is not what best.json was chosen from"
+import json
+best, scores = (json.load(open(name + ".json")) for name in ("best", "scores"))
+by = best["sweep"]["by"]
+assert len(scores) == 6 and all(sorted(s) == sorted(["eta", "weight_decay", by]) for s in scores), scores
+top = max(scores, key=lambda s: s[by])
+assert top[by] == best["sweep"]["holdout"], (top, best["sweep"])
+END
+    # From runs to the document: a table and four figures of fig12, nothing of what was not run.
+    python3 "$top/experiments/collect.py" "$OUT/fig12" "$work/results/fig12" --curves || fail "collect.py: status $?"
+    mkdir "$work/docs" && cp "$top/docs/results.md" "$work/docs"
+    RESULTS=$work/results sh "$top/experiments/collect.sh" write "$work/docs" || fail "collect.sh write: status $?"
+    grep -q "^| recover-fixed | 1 |" "$work/docs/results.md" || fail "collect.sh write: no table of fig12"
+    [ "$(grep -c '^!\[.*(results/fig12/cifar10/final/.*\.svg)$' "$work/docs/results.md")" -eq 4 ] ||
+        fail "collect.sh write: not four figures of fig12"
+    [ "$(find "$work/docs" -name '*.svg' -size +0 | wc -l)" -eq 4 ] || fail "collect.sh write: not the figures that it shows"
+    "$dro" sweep --data synth:glyphs,n=200,test=30,size=12,classes=3 --epochs 1 --batch 20 --optimizer sgd \
+        --grid eta=1e8,0.1 --out "$work/far/tune-sgd" >"$work/log" 2>&1 || fail "sweep: status $?"
+    python3 "$top/experiments/collect.py" "$work/far" "$work/kept" || fail "collect.py: status $?"
+    grep -q '{"eta":100000000,"balanced_accuracy":"diverged"}' "$work/kept/tune-sgd/scores.json" ||
+        fail "scores.json does not say that a run diverged"
+    rm -r "$work/far/tune-sgd"/*-seed1
+    python3 "$top/experiments/collect.py" "$work/far" "$work/gone" || fail "collect.py without runs: status $?"
+    [ ! -e "$work/gone/tune-sgd/scores.json" ] || fail "scores.json of runs that are gone"
+fi
+
+# Seeds: a script's own number, or the one that is asked for.
+for script in stability first recipe fig12; do
+    arm=sgd
+    [ $script != stability ] || arm=lambda=5-eta=1
+    sh "$top/experiments/$script.sh" --scale tiny --arms $arm --seeds 2 --out "$work/two" >"$work/log" 2>&1 ||
+        fail "$script.sh --seeds 2: status $?"
+    [ "$(find "$work/two/$script" -path "*/$arm-seed2/result.json" ! -path '*/tune-*' | wc -l)" -eq 1 ] ||
+        fail "$script.sh --seeds 2: no second seed"
+done
+
 # Only some arms; more of them later, in the same folder.
 OUT=$work/some
 sh "$top/experiments/table2.sh" --scale tiny --arms "sgd recipe" >"$work/log" 2>&1 || fail "--arms: status $?"
@@ -29,9 +84,36 @@ sh "$top/experiments/table2.sh" --scale tiny --arms "sgd recipe" >"$work/log" 2>
 sh "$top/experiments/table2.sh" --scale tiny --arms "recover" >"$work/log" 2>&1 || fail "--arms later: status $?"
 [ -s "$OUT/table2/0.1/final/recover-seed1/result.json" ] || fail "--arms later: no result"
 
-for wrong in "--scale huge" "--scale full" "--nonsense 1" "--scale"; do
-    if sh "$top/experiments/table2.sh" $wrong >"$work/log" 2>&1; then fail "table2.sh $wrong: no error"; fi
-    [ "$(wc -l <"$work/log")" -eq 1 ] || { fail "table2.sh $wrong: not one line"; cat "$work/log"; }
+# A name that is no arm, alone or beside one that is.
+sh "$top/experiments/table2.sh" --scale tiny --arms "sgd recpie" --out "$work/typo" >"$work/log" 2>&1
+[ $? -eq 2 ] || fail "--arms with a mistake: not status 2"
+tail -1 "$work/log" | grep -q "no arm 'recpie', only sgd recover sgd+recipe recipe$" || fail "--arms: not the arms there are"
+
+refused() { # SCRIPT arguments...
+    script=$1
+    shift
+    sh "$top/experiments/$script.sh" "$@" >"$work/log" 2>&1
+    [ $? -eq 2 ] || fail "$script.sh $*: not status 2"
+    [ "$(wc -l <"$work/log")" -eq 1 ] || { fail "$script.sh $*: not one line"; cat "$work/log"; }
+}
+for wrong in "--scale huge" "--scale full" "--nonsense 1" "--scale" "--seeds x" "--seeds 0" "--seeds 1000" "--jobs 0" \
+    "--jobs -1" "--arms nothing" "--on cifar10"; do
+    refused table2 --scale tiny $wrong
 done
+refused fig12 --scale tiny --on mars
+refused fig12 --scale full --data . --on mars
+
+for script in "$top"/experiments/*.sh; do
+    case $script in */lib.sh | */collect.sh) continue ;; esac
+    sh "$script" --help >"$work/log" 2>&1 || fail "$script --help: status $?"
+    [ "# $(head -1 "$work/log")" = "$(sed -n 2p "$script")" ] || fail "$script --help: not its own words"
+    grep -q '^  --seeds N' "$work/log" || fail "$script --help: no options"
+done
+sh "$top/experiments/fig12.sh" --help | grep -q '^  --on cifar10' || fail "fig12.sh --help: no --on"
+
+# Without scikit-learn nothing is begun.
+PYTHON=false sh "$top/experiments/tabular.sh" --scale tiny --data "$work" --out "$work/tables" >"$work/log" 2>&1
+[ $? -eq 1 ] && [ "$(wc -l <"$work/log")" -eq 1 ] && [ ! -e "$work/tables" ] ||
+    { fail "tabular.sh without scikit-learn: not one line before anything"; cat "$work/log"; }
 
 finish

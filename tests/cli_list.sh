@@ -26,7 +26,7 @@ silent err
 run 0 list optimizers sgd
 same list_optimizers_sgd.txt
 run 0 list optimizers recover
-has "lambda_warmup"
+same list_optimizers_recover.txt
 run 0 list optimizers sgd --json
 same list_optimizers_sgd.json
 json

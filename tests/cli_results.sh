@@ -1,6 +1,6 @@
 #!/bin/sh
-# docs/results.md and its figures are what docs/results gives; `dro report --into` changes nothing else. $1: the
-# program.
+# docs/results.md, its figures and the table of README.md are what docs/results gives; `dro report --into` changes
+# nothing else. $1: the program.
 . "$(dirname "$0")/expected/check.sh"
 expected=$(cd "$expected" && pwd)
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -9,16 +9,21 @@ cd "$work" || exit 1
 
 # ---- the document as it is checked in ----
 mkdir docs
-cp "$top/docs/results.md" docs/
+# from places that are empty: each is written, or it does not stay as it was
+awk '/^<!-- end -->$/ { inside = 0 } !inside; /^<!-- / && !/^<!-- end -->$/ { inside = 1 }' \
+    "$top/docs/results.md" >docs/results.md
 DRO=$dro sh "$top/experiments/collect.sh" write docs || fail "collect.sh write: status $?"
 diff "$top/docs/results.md" docs/results.md || fail "docs/results.md is not what docs/results gives"
-find docs/results -name '*.svg' 2>/dev/null >figures
+cp docs/results.md once.md
+DRO=$dro sh "$top/experiments/collect.sh" write docs || fail "collect.sh write again: status $?"
+cmp once.md docs/results.md || fail "collect.sh write again: results.md changes"
+find docs/results -name '*.svg' | sort >figures
+(cd "$top" && find docs/results -name '*.svg' | sort) | diff figures - || fail "not the figures that docs/results gives"
 while read -r figure; do
     cmp "$figure" "$top/$figure" || fail "$figure is not what docs/results gives"
 done <figures
-for figure in $(sed -n 's/^!\[.*(\(.*\.svg\))$/\1/p' docs/results.md); do
-    [ -s "$top/docs/$figure" ] || fail "docs/results.md shows $figure, which is not there"
-done
+sed -n 's/^!\[.*(\(.*\.svg\))$/docs\/\1/p' docs/results.md | sort | diff figures - ||
+    fail "results.md does not show its figures"
 # A result that is changed is seen.
 cp -r "$top/docs/results" changed
 cp -r docs other
@@ -26,6 +31,42 @@ first=$(find changed -name result.json | sort | head -1)
 sed 's/"accuracy":0\.[0-9]/"accuracy":0.0/g' "$first" >one.json && mv one.json "$first"
 DRO=$dro RESULTS=$work/changed sh "$top/experiments/collect.sh" write other
 if cmp -s docs/results.md other/results.md; then fail "a changed $first changes nothing in results.md"; fi
+
+# So is one that is missing: its place says how to make it.
+rm -r changed/stability changed/beyond
+DRO=$dro RESULTS=$work/changed sh "$top/experiments/collect.sh" write other
+grep -qF 'Not run yet at full scale: `sh experiments/stability.sh --scale full --data DIR`.' other/results.md ||
+    fail "results.md does not say that stability is not run"
+if grep "lambda=0.5-eta=0.1\|beyond/0.1/per-class.svg" other/results.md; then fail "results that are not there"; fi
+# A document without the place stays as it is.
+grep -v "^<!-- beyond figures" docs/results.md >other/results.md
+cp other/results.md without.md
+DRO=$dro sh "$top/experiments/collect.sh" write other 2>err && fail "no error without a place"
+has "no line <!-- beyond figures --> with a line <!-- end --> after it" err
+cmp without.md other/results.md || fail "a document without the place is changed"
+
+# ---- what the document says beside its tables ----
+# README.md's table has the figures of Table 2 with one decimal.
+awk -F ' *[|] *' '
+    function short(cell, v) { split(cell, v, " "); return sprintf("%.1f ± %.1f", v[1], v[3]) }
+    /^<!-- / && share { print "| " share " | " sgd " | " recipe " |"; share = "" }
+    /^<!-- table2 [0-9.]+ -->$/ { split($0, word, " "); share = word[3]; sgd = recipe = "" }
+    $2 == "sgd" { sgd = short($4) }
+    $2 == "recipe" { recipe = short($4) }' docs/results.md >rows
+[ -s rows ] || fail "no rows of Table 2"
+sed -n '/^| share kept | SGD | `--recipe imbalanced` |$/,/^$/ s/^| [0-9].*/&/p' "$top/README.md" | diff rows - ||
+    fail "README.md's table is not that of docs/results.md"
+# A table with fewer seeds than the script's own number comes with its command.
+awk -F ' *[|] *' '
+    /^<!-- end -->$/ && runs { print script, runs }
+    /^<!-- / { split($0, word, " "); script = word[2]; runs = 0 }
+    $3 + 0 > runs { runs = $3 + 0 }' docs/results.md >seeds
+[ -s seeds ] || fail "no tables"
+while read -r script runs; do
+    own=$(sed -n 's/^seeds="\([0-9]*\) .*/\1/p' "$top/experiments/$script.sh")
+    [ "$runs" -ge "${own:-5}" ] || grep -q "experiments/$script.sh .*--seeds $runs\b" docs/results.md ||
+        fail "results.md: $script has $runs seeds of ${own:-5} and no command with --seeds $runs"
+done <seeds
 
 # ---- a table in a document ----
 for seed in 1 2; do

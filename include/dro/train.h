@@ -98,6 +98,21 @@ typedef struct dro_recipe {
 /* The i-th setting of all recipes, or DRO_ERR_END. */
 DRO_API dro_status dro_recipe_setting(int index, dro_recipe *setting);
 
+/* What a run uses for a parameter of its optimiser where neither the user nor a recipe says otherwise, and which is
+ * not the optimiser's own default (dro_optimizer_param()). */
+typedef struct dro_default {
+    const char *optimizer; /* NULL: for every one that has the parameter */
+    /* "networks": all models but the linear one on a stream and on sparse rows of many features; "images", which
+     * come after it; "tables"; NULL: for all */
+    const char *data;
+    const char *name;
+    const char *value; /* or a rule in words, as in "steps / 2" */
+    const char *why;
+} dro_default;
+
+/* The i-th of them all, or DRO_ERR_END; of two for the same parameter the later one is used. */
+DRO_API dro_status dro_train_default(int index, dro_default *setting);
+
 /* Once per step, and while a split is evaluated. */
 typedef struct dro_train_progress {
     uint64_t step, steps;

@@ -128,6 +128,8 @@ typedef struct dro__optimizer_class {
     void (*stop)(dro_optimizer *o);
     /* One update of w. Vectors are written last, when nothing can fail any more. */
     dro_status (*step)(dro_optimizer *o);
+    /* (optional) The steps that draw so many examples, where that is not one batch each. */
+    uint64_t (*steps_for)(const dro_optimizer *o, uint64_t examples);
     /* (optional) Forget the batch that is waiting; it was refused. */
     void (*drop)(dro_optimizer *o);
     /* Walks over all of the state but o->run and o->w. */
@@ -188,6 +190,8 @@ static inline dro__settings *dro__settings_of(const dro_optimizer *o)
     return (dro__settings *)o->settings;
 }
 
+/* The steps that draw so many examples. */
+uint64_t dro__steps_for(const dro_optimizer *o, uint64_t examples);
 /* The class's `vectors`; 0: there is none of this name. */
 size_t dro__optimizer_vectors(const char *name);
 

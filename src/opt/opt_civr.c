@@ -54,6 +54,23 @@ dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set)
     return DRO_OK;
 }
 
+uint64_t dro__civr_steps_with(const dro_optimizer *o, uint64_t examples,
+                              size_t (*big_of)(const dro__civr_settings *set, uint64_t stage))
+{
+    const dro__civr_settings *set = o->settings;
+    uint64_t steps = 0;
+    for (uint64_t stage = 0; examples > 0; stage++) {
+        size_t big = big_of(set, stage), batch = inner_batch(o, set, big);
+        uint64_t inner = set->inner ? (uint64_t)set->inner : root(big);
+        examples -= examples < big ? examples : big;
+        uint64_t more = (examples + batch - 1) / batch;
+        more = more < inner - 1 ? more : inner - 1;
+        examples -= examples < more * batch ? examples : more * batch;
+        steps += 1 + more;
+    }
+    return steps;
+}
+
 dro_status dro__civr_check(dro_optimizer *o)
 {
     return dro__check_parts(o, 2);
@@ -74,6 +91,17 @@ void dro__civr_stop(dro_optimizer *o)
 static dro_status step(dro_optimizer *o)
 {
     return dro__civr_step_with(o, o->settings);
+}
+
+static size_t big_of(const dro__civr_settings *set, uint64_t stage)
+{
+    (void)stage;
+    return (size_t)set->big;
+}
+
+static uint64_t steps_for(const dro_optimizer *o, uint64_t examples)
+{
+    return dro__civr_steps_with(o, examples, big_of);
 }
 
 void dro__civr_drop(dro_optimizer *o)
@@ -118,6 +146,7 @@ const dro__optimizer_class dro__optimizer_civr = {
     .start = start,
     .stop = dro__civr_stop,
     .step = step,
+    .steps_for = steps_for,
     .drop = dro__civr_drop,
     .archive = dro__civr_archive,
 };

@@ -5,7 +5,8 @@
  *   restart k: `passes` stages of CIVR with big batches of B_k = big * big_growth^k
  *
  * Deviations: a restart begins at the last iterate (the original takes a random one); the big batch
- * never exceeds 2^40 examples. batch = 0 and inner = 0 follow ceil(sqrt(B_k)). */
+ * never exceeds big_most, or 2^40 examples (`dro train` gives the number of training examples: a big batch that is
+ * a whole pass has nothing to gain from growing). batch = 0 and inner = 0 follow ceil(sqrt(B_k)). */
 #include "civr.h"
 
 #include <math.h>
@@ -19,14 +20,24 @@ static dro_status start(dro_optimizer *o)
     return dro__civr_start_with(o, set, (size_t)LARGEST_BIG);
 }
 
+static size_t big_of(const dro__civr_settings *set, uint64_t stage)
+{
+    double restarts = (double)(stage / (uint64_t)set->passes);
+    double big = nearbyint((double)set->big * pow(set->growth, restarts));
+    return (size_t)fmin(big, set->most ? (double)set->most : LARGEST_BIG);
+}
+
 static dro_status step(dro_optimizer *o)
 {
     const dro__civr_settings *set = o->settings;
     dro__civr *s = o->state;
-    double restarts = (double)(s->stages / (uint64_t)set->passes);
-    double big = nearbyint((double)set->big * pow(set->growth, restarts));
-    s->big = (size_t)fmin(big, LARGEST_BIG);
+    s->big = big_of(set, s->stages);
     return dro__civr_step_with(o, set);
+}
+
+static uint64_t steps_for(const dro_optimizer *o, uint64_t examples)
+{
+    return dro__civr_steps_with(o, examples, big_of);
 }
 
 static const dro__param own[] = {
@@ -38,6 +49,8 @@ static const dro__param own[] = {
                  "steps in a stage, 0: ceil(sqrt(big))"),
     DRO__REAL("big_growth", growth, dro__civr_settings, "10", 1, 1e6,
               "big is multiplied by it at a restart"),
+    DRO__INTEGER("big_most", most, dro__civr_settings, "0", 0, 1e12,
+                 "big does not grow beyond it, 0: no limit"),
     DRO__INTEGER("passes", passes, dro__civr_settings, "1", 1, 1e12, "stages between restarts"),
     DRO__PARAMS_END,
 };
@@ -56,6 +69,7 @@ const dro__optimizer_class dro__optimizer_rcivr = {
     .start = start,
     .stop = dro__civr_stop,
     .step = step,
+    .steps_for = steps_for,
     .drop = dro__civr_drop,
     .archive = dro__civr_archive,
 };

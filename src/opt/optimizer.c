@@ -28,6 +28,12 @@ size_t dro__optimizer_vectors(const char *name)
     return cls ? cls->vectors : 0;
 }
 
+uint64_t dro__steps_for(const dro_optimizer *o, uint64_t examples)
+{
+    return o->cls->steps_for ? o->cls->steps_for(o, examples)
+                             : examples / (uint64_t)dro__settings_of(o)->batch;
+}
+
 const char *dro_optimizer_name(int index)
 {
     return index >= 0 && index < CLASS_COUNT ? classes[index]->name : NULL;

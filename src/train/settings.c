@@ -158,45 +158,6 @@ dro_status dro__apply_net(const dro_train *t, dro_net *net)
 
 /* ---- the optimiser ---- */
 
-typedef struct choice {
-    const char *optimizer, *name, *value; /* optimizer NULL: all that have the parameter */
-} choice;
-
-/* For networks: as in the experiments, with warm-up and a step / 10 at one half and three quarters. RECOVER
- * has no momentum: its eta is ten times that of SGD with momentum 0.9. */
-static const choice for_nets[] = {
-    {NULL, "eta_schedule", "step"}, {NULL, "stages", "0.5,0.75"}, {"sgd", "eta", "0.1"},
-    {"absgd", "eta", "0.1"},        {"recover", "eta", "0.5"},    {"cover", "eta", "0.5"},
-};
-
-/* For images, besides: a gentle lambda, because single hard images are often the unlearnable ones; a close to 1,
- * because a long memory cost accuracy (CIFAR-10, 120 epochs: docs/results.md); a guard that a small lambda needs at
- * eta 1 and a gentle one does not notice. */
-static const choice for_images[] = {
-    {NULL, "lambda", "20"},    {NULL, "weight_decay", "5e-4"}, {"recover", "eta", "1"},
-    {"cover", "eta", "1"},     {"recover", "a_rule", "fixed"}, {"cover", "a_rule", "fixed"},
-    {"recover", "a", "0.9"},   {"cover", "a", "0.9"},          {"recover", "guard", "0.5"},
-    {"cover", "guard", "0.5"},
-};
-
-double dro__default_of(const dro_train *t, const char *optimizer, const char *name)
-{
-    const choice *lists[] = {for_nets, for_images};
-    size_t counts[] = {t->task.net ? sizeof for_nets / sizeof for_nets[0] : 0,
-                       t->task.images ? sizeof for_images / sizeof for_images[0] : 0};
-    double value = NAN;
-    dro_param p;
-    for (int i = 0; dro_optimizer_param(optimizer, i, &p) == DRO_OK; i++)
-        if (strcmp(p.name, name) == 0)
-            dro__number_double(p.fallback, &value);
-    for (int l = 0; l < 2; l++)
-        for (size_t k = 0; k < counts[l]; k++)
-            if (strcmp(lists[l][k].name, name) == 0 &&
-                (!lists[l][k].optimizer || strcmp(lists[l][k].optimizer, optimizer) == 0))
-                dro__number_double(lists[l][k].value, &value);
-    return value;
-}
-
 double dro__report_lambda(const dro_train *t)
 {
     if (t->set.report_lambda > 0)
@@ -212,44 +173,17 @@ static dro_status set_default(void *user, const char *name, const char *value)
     return dro_optimizer_set(t->opt, name, value);
 }
 
-static dro_status set_defaults(dro_train *t, const choice *list, size_t count)
+/* An epoch is as many examples for every optimiser, also for those that do not draw a batch in each step. */
+static void set_length(dro_train *t)
 {
-    for (size_t k = 0; k < count; k++)
-        if (!list[k].optimizer || strcmp(list[k].optimizer, t->set.optimizer) == 0)
-            DRO_TRY(set_default(t, list[k].name, list[k].value));
-    return DRO_OK;
-}
-
-/* A hundred steps, but at least a 25th and at most a quarter of them all; a stream has no end. */
-static dro_status set_warmup(dro_train *t)
-{
-    char text[40];
-    double share = t->steps ? fmin(fmax(100 / (double)t->steps, 0.04), 0.25) : 0;
-    snprintf(text, sizeof text, "%.6f", share);
-    return t->steps ? set_default(t, "warmup", text) : DRO_OK;
-}
-
-/* The usual steps are for features of about 1: those of larger ones are shorter by the square. */
-static double step_divisor(const dro_train *t)
-{
-    enum { LARGE = 4 };
-    return t->task.square > LARGE ? t->task.square : 1;
-}
-
-void dro__tell_step(const dro_train *t)
-{
-    char given[40];
-    double divisor = step_divisor(t);
-    if (divisor <= 1)
+    uint64_t each = t->task.epoch_steps, batch = t->task.batch;
+    if (t->set.steps || !each)
         return;
-    if (dro_train_get(t, "eta", given, sizeof given) == DRO_OK)
-        dro__note(t, "the features are large (root mean square %.3g): scale them to about 1",
-                  sqrt(t->task.square));
-    else
-        dro__note(t,
-                  "the features are large (root mean square %.3g): the step is divided by %.3g; "
-                  "scale them to about 1 to train faster, or use csv:, which does",
-                  sqrt(t->task.square), divisor);
+    uint64_t epochs = t->steps / each;
+    uint64_t examples = epochs * ((uint64_t)t->task.info.examples[DRO_TRAIN] / batch) * batch;
+    each = dro__steps_for(t->opt, examples) / epochs;
+    t->task.epoch_steps = each ? each : 1;
+    t->steps = epochs * t->task.epoch_steps;
 }
 
 dro_status dro__make_optimizer(dro_train *t)
@@ -257,18 +191,13 @@ dro_status dro__make_optimizer(dro_train *t)
     dro_optimizer_destroy(t->opt);
     t->opt = NULL;
     DRO_TRY(dro_optimizer_create(t->ctx, t->set.optimizer, &t->task.problem, &t->opt));
-    if (t->task.net)
-        DRO_TRY(set_warmup(t));
-    if (t->task.net)
-        DRO_TRY(set_defaults(t, for_nets, sizeof for_nets / sizeof for_nets[0]));
-    if (t->task.images)
-        DRO_TRY(set_defaults(t, for_images, sizeof for_images / sizeof for_images[0]));
+    DRO_TRY(dro__apply_defaults(t, false));
     DRO_TRY(dro__recipe_apply(t, set_default, t));
-    dro__settings_of(t->opt)->eta.value /= step_divisor(t);
     for (size_t k = 0; k < t->extra_count; k++)
         if (!dro__net_has(t->extras[k].name))
             DRO_TRY(dro_optimizer_set(t->opt, t->extras[k].name, t->extras[k].value));
+    DRO_TRY(dro__apply_defaults(t, true));
     DRO_TRY(dro_optimizer_set_real(t->opt, "seed", (double)t->set.seed));
-    DRO_TRY(dro_optimizer_set_real(t->opt, "batch", (double)t->task.batch));
+    set_length(t);
     return dro_optimizer_set_real(t->opt, "steps", (double)t->steps);
 }

@@ -1,6 +1,7 @@
 /* train: where data, models and optimisers meet. Sees every other room.
  *
  *   settings.c    the run's described parameters, and the names that go on to network and optimiser
+ *   defaults.c    what the optimiser gets where nothing is given;  recipe.c: settings that go together
  *   task.c        a data set and a model as a problem to train and a function to evaluate
  *   feed.c        examples as batches: images through the loader, rows from memory
  *   sparse.c      the linear model on sparse rows with many features
@@ -47,17 +48,19 @@ typedef struct dro__extra {
 /* Whether the run, the network or the optimiser has a parameter of this name. */
 bool dro__net_has(const char *name);
 bool dro__optimizer_has(const char *optimizer, const char *name);
+/* defaults.c: sets the run's defaults for its optimiser; then, late, those that depend on what the user gave. */
+dro_status dro__apply_defaults(dro_train *t, bool late);
 /* The default of an optimiser's parameter in this run; NaN: it has none. */
 double dro__default_of(const dro_train *t, const char *optimizer, const char *name);
+/* Says so where the features are so large that the usual step is divided. */
+void dro__tell_step(const dro_train *t);
 /* The lambda of the F that is reported, NaN: the optimiser's. */
 double dro__report_lambda(const dro_train *t);
 /* recipe.c: hands the settings of the run's recipe that are for its optimiser, or for all, to `set`. */
 dro_status dro__recipe_apply(const dro_train *t,
                              dro_status (*set)(void *user, const char *name, const char *value),
                              void *user);
-/* Sets the recipe's and what the user gave for the network; for the optimiser, after the run's defaults. */
-/* Says so where the features are so large that the usual step is divided. */
-void dro__tell_step(const dro_train *t);
+/* Sets the recipe's and what the user gave for the network. */
 dro_status dro__apply_net(const dro_train *t, dro_net *net);
 
 /* ---- task.c ---- */

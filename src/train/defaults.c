@@ -1,0 +1,198 @@
+/* What a run uses for its optimiser where nothing is given. One table: a run is set by it, and dro_train_default() and
+ * `dro list optimizers NAME` show it. docs/results.md says what was measured. */
+#include "text.h"
+#include "train.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct row {
+    double (*rule)(const dro_train *t); /* what the value says in words, NaN: not here; or NULL */
+    bool late; /* after what is given, on which it depends; not if it is itself given */
+    dro_default about;
+} row;
+
+static bool is_given(const dro_train *t, const char *name)
+{
+    char text[40];
+    return dro_train_get(t, name, text, sizeof text) == DRO_OK;
+}
+
+/* ---- rules ---- */
+
+static double batch_of(const dro_train *t)
+{
+    return (double)t->task.batch;
+}
+
+/* A stream has no number of examples and of steps: the optimiser's own defaults stay. */
+static double examples_of(const dro_train *t)
+{
+    int64_t n = t->task.info.examples[DRO_TRAIN];
+    return n ? (double)n : NAN;
+}
+
+/* The methods with a p for each example move it by dual_eta n/b times its loss, p being about 1/n: so that one
+ * visit changes it by a third of itself, whether it is multiplied (PG-SMD2) or added to. */
+static double dual_times(const dro_train *t)
+{
+    return 0.3 * (double)t->task.batch / examples_of(t);
+}
+
+static double dual_plus(const dro_train *t)
+{
+    return dual_times(t) / examples_of(t);
+}
+
+static double tenth_of_steps(const dro_train *t)
+{
+    return t->steps ? fmax(1, round((double)t->steps / 10)) : NAN;
+}
+
+static double half_of_steps(const dro_train *t)
+{
+    return t->steps ? (double)t->steps / 2 : NAN;
+}
+
+static double warmup_of(const dro_train *t)
+{
+    double share = fmin(fmax(100 / (double)t->steps, 0.04), 0.25);
+    return t->steps ? round(1e6 * share) / 1e6 : NAN;
+}
+
+static double lambda_warmup_of(const dro_train *t)
+{
+    enum { GENTLE = 20 };
+    const dro__settings *s = dro__settings_of(t->opt);
+    bool small = s->tilt == DRO__TILT_EXAMPLE && s->lambda.value < GENTLE;
+    return small && t->steps && !is_given(t, "lambda_schedule") ? 0.75 : NAN;
+}
+
+static double step_divisor(const dro_train *t)
+{
+    enum { LARGE = 4 };
+    return t->task.square > LARGE ? t->task.square : 1;
+}
+
+static double eta_of(const dro_train *t)
+{
+    return dro__settings_of(t->opt)->eta.value / step_divisor(t);
+}
+
+/* ---- the table: a later row hides an earlier one ---- */
+
+#define ROW(rule, ...)                                                                             \
+    {                                                                                              \
+        rule, false,                                                                               \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+#define LATE(rule, ...)                                                                            \
+    {                                                                                              \
+        rule, true,                                                                                \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+#define OURS(row, rule, ...) row(rule, "cover", __VA_ARGS__), row(rule, "recover", __VA_ARGS__)
+
+static const char visit[] = "a visit changes the weight of an example by about a third";
+
+static const row rows[] = {
+    ROW(batch_of, NULL, NULL, "batch", "128, or examples / 8 if that is less",
+        "eight steps or more in an epoch"),
+    ROW(dual_plus, "stoc-agda", NULL, "dual_eta", "0.3 batch / examples^2", visit),
+    ROW(dual_plus, "pes-sgda", NULL, "dual_eta", "0.3 batch / examples^2", visit),
+    ROW(dual_times, "pg-smd2", NULL, "dual_eta", "0.3 batch / examples", visit),
+    ROW(examples_of, "rcivr", NULL, "big_most", "examples",
+        "a big batch is at most a pass over the data"),
+    ROW(tenth_of_steps, NULL, "networks", "stage_steps", "steps / 10",
+        "the first stage is a tenth of the run"),
+    ROW(half_of_steps, NULL, "networks", "tau1", "steps / 2", "halfway eta is half"),
+    ROW(half_of_steps, NULL, "networks", "tau2", "steps / 2", "halfway dual_eta is half"),
+    ROW(warmup_of, NULL, "networks", "warmup", "100 / steps, from 0.04 to 0.25",
+        "new weights do not bear long steps"),
+    ROW(NULL, NULL, "networks", "eta_schedule", "step", "shorter steps in each stage"),
+    ROW(NULL, NULL, "networks", "stages", "0.5,0.75", "as in the experiments"),
+    OURS(ROW, NULL, "networks", "eta", "0.5", "no momentum: five times that of SGD with 0.9"),
+    ROW(NULL, NULL, "images", "lambda", "20",
+        "gentle: single hard images are often the unlearnable ones"),
+    ROW(NULL, NULL, "images", "weight_decay", "5e-4", "usual for networks on images"),
+    OURS(ROW, NULL, "images", "eta", "1", "no momentum: ten times that of SGD with 0.9"),
+    OURS(ROW, NULL, "images", "a_rule", "fixed", "a as in the next line"),
+    OURS(ROW, NULL, "images", "a", "0.9", "a longer memory ended at a higher F on CIFAR-10"),
+    OURS(ROW, NULL, "images", "guard", "0.5",
+         "a small lambda needs it at eta 1, a gentle one does not notice"),
+    OURS(LATE, lambda_warmup_of, "images", "lambda_warmup", "0.75 where lambda is below 20",
+         "over examples it comes last: at first it would chase the hardest only"),
+    LATE(eta_of, NULL, "tables", "eta", "eta / mean square of features",
+         "where that is above 4: the steps are for features of about 1"),
+};
+
+enum { COUNT = sizeof rows / sizeof rows[0] };
+
+dro_status dro_train_default(int index, dro_default *setting)
+{
+    if (index < 0 || index >= COUNT || !setting)
+        return index < 0 || index >= COUNT ? DRO_ERR_END : DRO_ERR_ARGUMENT;
+    *setting = rows[index].about;
+    return DRO_OK;
+}
+
+static bool is_for(const dro_default *d, const dro_train *t, const char *optimizer)
+{
+    bool images = t->task.images;
+    bool data = !d->data                           ? true
+                : strcmp(d->data, "networks") == 0 ? t->task.net != NULL
+                : strcmp(d->data, "images") == 0   ? images
+                                                   : !images;
+    return data && (!d->optimizer || strcmp(d->optimizer, optimizer) == 0);
+}
+
+static dro_status apply(dro_train *t, const row *r)
+{
+    if (!r->rule)
+        return dro_optimizer_set(t->opt, r->about.name, r->about.value);
+    double value = r->rule(t);
+    return isnan(value) ? DRO_OK : dro_optimizer_set_real(t->opt, r->about.name, value);
+}
+
+dro_status dro__apply_defaults(dro_train *t, bool late)
+{
+    const char *optimizer = t->set.optimizer;
+    for (const row *r = rows; r < rows + COUNT; r++)
+        if (r->late == late && is_for(&r->about, t, optimizer) &&
+            dro__optimizer_has(optimizer, r->about.name) &&
+            !(r->late && is_given(t, r->about.name)))
+            DRO_TRY(apply(t, r));
+    return DRO_OK;
+}
+
+double dro__default_of(const dro_train *t, const char *optimizer, const char *name)
+{
+    double value = NAN;
+    dro_param p;
+    for (int i = 0; dro_optimizer_param(optimizer, i, &p) == DRO_OK; i++)
+        if (strcmp(p.name, name) == 0)
+            dro__number_double(p.fallback, &value);
+    for (const row *r = rows; r < rows + COUNT; r++)
+        if (!r->rule && strcmp(r->about.name, name) == 0 && is_for(&r->about, t, optimizer))
+            dro__number_double(r->about.value, &value);
+    return value;
+}
+
+void dro__tell_step(const dro_train *t)
+{
+    double divisor = step_divisor(t);
+    if (divisor <= 1)
+        return;
+    if (is_given(t, "eta"))
+        dro__note(t, "the features are large (root mean square %.3g): scale them to about 1",
+                  sqrt(t->task.square));
+    else
+        dro__note(t,
+                  "the features are large (root mean square %.3g): the step is divided by %.3g; "
+                  "scale them to about 1 to train faster, or use csv:, which does",
+                  sqrt(t->task.square), divisor);
+}

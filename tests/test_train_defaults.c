@@ -1,0 +1,216 @@
+/* What dro_train_default() lists is what a run has: every parameter of every optimiser in config.json is the last
+ * default that is listed for it, or the optimiser's own. */
+#include "train_runs.h"
+
+#include <math.h>
+
+typedef struct facts {
+    const char *settings;
+    bool images, net;
+    double examples, batch, steps, square, lambda; /* lambda 0: not given */
+} facts;
+
+static const facts images = {"steps=20", true, true, 161, 20, 20, 0, 0};
+
+/* Rows of two features; sparse rows are those of many. */
+static void write_table(const char *name, int rows, double size, int last)
+{
+    char path[sizeof dir + 32];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < rows; i++)
+        fprintf(file, "%s 1:%g %d:%g\n", i % 3 ? "+1" : "-1", i % 3 ? size : -size, last,
+                i % 2 ? size : -size);
+    fclose(file);
+}
+
+/* The listed rules; `usual` is what the parameter is without them. NaN: no rule, a value. */
+static double by_rule(const char *words, const facts *f, double usual)
+{
+    double steps = f->steps, n = f->examples;
+    if (strcmp(words, "128, or examples / 8 if that is less") == 0)
+        return fmin(128, floor(n / 8));
+    if (strcmp(words, "0.3 batch / examples^2") == 0)
+        return 0.3 * f->batch / (n * n);
+    if (strcmp(words, "0.3 batch / examples") == 0)
+        return 0.3 * f->batch / n;
+    if (strcmp(words, "examples") == 0)
+        return n;
+    if (strcmp(words, "steps / 10") == 0)
+        return steps / 10;
+    if (strcmp(words, "steps / 2") == 0)
+        return steps / 2;
+    if (strcmp(words, "100 / steps, from 0.04 to 0.25") == 0)
+        return fmax(0.04, fmin(0.25, 100 / steps));
+    if (strcmp(words, "0.75 where lambda is below 20") == 0)
+        return f->lambda > 0 && f->lambda < 20 ? 0.75 : usual;
+    if (strcmp(words, "eta / mean square of features") == 0)
+        return f->square > 4 ? usual / f->square : usual;
+    return NAN;
+}
+
+static bool is_for(const dro_default *d, const facts *f, const char *optimizer)
+{
+    if (d->optimizer && strcmp(d->optimizer, optimizer) != 0)
+        return false;
+    if (!d->data)
+        return true;
+    if (strcmp(d->data, "networks") == 0)
+        return f->net;
+    assert_true(strcmp(d->data, "images") == 0 || strcmp(d->data, "tables") == 0);
+    return (strcmp(d->data, "images") == 0) == f->images;
+}
+
+/* What the lists say that the run has. */
+static void listed_value(const dro_param *p, const facts *f, const char *optimizer, char *text,
+                         size_t size)
+{
+    dro_default d;
+    snprintf(text, size, "%s", p->fallback);
+    for (int k = 0; dro_train_default(k, &d) == DRO_OK; k++) {
+        if (strcmp(d.name, p->name) != 0 || !is_for(&d, f, optimizer))
+            continue;
+        double value = by_rule(d.value, f, atof(text));
+        if (isnan(value))
+            snprintf(text, size, "%s", d.value);
+        else
+            snprintf(text, size, "%.17g", value);
+    }
+    if (f->lambda > 0 && strcmp(p->name, "lambda") == 0)
+        snprintf(text, size, "%.17g", f->lambda);
+}
+
+/* The value of a name in config.json, without quotation marks. */
+static void value_in(const char *config, const char *name, char *text, size_t size)
+{
+    char key[80];
+    snprintf(key, sizeof key, "\"%s\": ", name);
+    const char *at = strstr(config, key);
+    if (!at)
+        fail_msg("config.json has no %s", name);
+    at += strlen(key);
+    bool quoted = *at == '"';
+    at += quoted;
+    snprintf(text, size, "%.*s", (int)strcspn(at, quoted ? "\"" : ",\n"), at);
+}
+
+static bool same_value(const char *a, const char *b)
+{
+    char *end_a, *end_b;
+    double x = strtod(a, &end_a), y = strtod(b, &end_b);
+    if (*a && *b && !*end_a && !*end_b)
+        return fabs(x - y) <= 2e-5 * fabs(x); /* a warm-up has six places */
+    return strcmp(a, b) == 0;
+}
+
+static void check_run(const char *optimizer, const facts *f)
+{
+    char settings[400], listed[160], has[160];
+    size_t size;
+    snprintf(settings, sizeof settings, "optimizer=%s batch=0 eval_every=1e6 best=none %s",
+             optimizer, f->settings);
+    clear("run");
+    OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));
+    char *config = slurp("run", "config.json", &size);
+    dro_param p;
+    for (int i = 0; dro_optimizer_param(optimizer, i, &p) == DRO_OK; i++) {
+        if (strcmp(p.name, "steps") == 0 || strcmp(p.name, "seed") == 0)
+            continue;
+        listed_value(&p, f, optimizer, listed, sizeof listed);
+        value_in(config, p.name, has, sizeof has);
+        if (!same_value(listed, has))
+            fail_msg("%s, %s: %s is listed as %s, a run has %s", optimizer, f->settings, p.name,
+                     listed, has);
+    }
+    dro__free(config);
+}
+
+static void check_all(const facts *f)
+{
+    for (int k = 0; dro_optimizer_name(k); k++)
+        check_run(dro_optimizer_name(k), f);
+}
+
+static void test_images(void **state)
+{
+    (void)state;
+    check_all(&images);
+}
+
+static void test_lambda(void **state)
+{
+    (void)state;
+    static const char *const ours[] = {"recover", "cover"};
+    for (int k = 0; k < 2; k++) {
+        facts f = images;
+        f.settings = "steps=20 lambda=1";
+        f.lambda = 1;
+        check_run(ours[k], &f);
+        f.settings = "steps=20 lambda=20";
+        f.lambda = 20;
+        check_run(ours[k], &f);
+    }
+}
+
+static void test_tables(void **state)
+{
+    (void)state;
+    char settings[sizeof dir + 80];
+    facts f = {settings, false, true, 1600, 128, 1000, 1, 0};
+    write_table("rows", 1600, 1, 2);
+    snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=1000", dir);
+    check_all(&f);
+    f.steps = 5000;
+    snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=5000", dir);
+    check_run("sgd", &f);
+    f = (facts){settings, false, true, 80, 10, 20, 9, 0};
+    write_table("rows", 80, 3, 2);
+    snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=20", dir);
+    check_all(&f);
+}
+
+/* Not a network: the library's own defaults, but for what the number of examples says. */
+static void test_sparse(void **state)
+{
+    (void)state;
+    char settings[sizeof dir + 80];
+    facts f = {settings, false, false, 80, 10, 20, 1, 0};
+    write_table("rows", 80, 1, 5000);
+    snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=20", dir);
+    check_all(&f);
+}
+
+static void test_ends(void **state)
+{
+    (void)state;
+    dro_default d;
+    dro_param p;
+    int count = 0;
+    for (; dro_train_default(count, &d) == DRO_OK; count++) {
+        bool found = false;
+        for (int k = 0; dro_optimizer_name(k); k++)
+            for (int i = 0; dro_optimizer_param(dro_optimizer_name(k), i, &p) == DRO_OK; i++)
+                found |= strcmp(p.name, d.name) == 0 &&
+                         (!d.optimizer || strcmp(d.optimizer, dro_optimizer_name(k)) == 0);
+        if (!found)
+            fail_msg("no optimiser has %s", d.name);
+        assert_true(*d.value && *d.why);
+    }
+    assert_true(count > 0);
+    assert_int_equal(dro_train_default(-1, &d), DRO_ERR_END);
+    assert_int_equal(dro_train_default(count, &d), DRO_ERR_END);
+    assert_int_equal(dro_train_default(0, NULL), DRO_ERR_ARGUMENT);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_images), cmocka_unit_test(test_lambda), cmocka_unit_test(test_tables),
+    cmocka_unit_test(test_sparse), cmocka_unit_test(test_ends),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, setup_train, teardown);
+}
