@@ -274,14 +274,14 @@ dro_status dro_optimizer_step(dro_optimizer *o)
         return dro__fail(o->ctx, DRO_ERR_END, "all %llu planned steps are done",
                          (unsigned long long)o->ends);
     DRO_TRY(dro__device_begin(o));
-    dro__run before = o->run;
+    o->before = o->run;
     memcpy(o->backup, o->state, o->cls->state_size);
     o->refused = o->sweeping = false;
     dro__begin_step(o);
     dro_status status = o->cls->step(o);
     o->failed = status != DRO_OK;
     if (o->failed) {
-        o->run = before;
+        o->run = o->before;
         memcpy(o->state, o->backup, o->cls->state_size);
         return status;
     }

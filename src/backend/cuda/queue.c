@@ -63,9 +63,12 @@ void dro__line_close(dro__cuda_network *net)
     cudaStreamSynchronize(DRO__STREAM);
     dro__line_forget(line);
     dro__gpu_step *k = &line->step;
-    void *there[] = {k->state, k->groups,  k->shares,  k->turn,       k->ticket,
-                     k->cuts,  k->labels,  k->keys,    k->group_of,   k->losses,
-                     k->coef,  k->partial, k->counter, k->old_losses, k->first};
+    void *there[] = {k->state,        k->groups,        k->shares,
+                     k->turn,         k->ticket,        k->cuts,
+                     k->labels,       k->keys,          k->group_of,
+                     k->losses,       k->coef,          k->partial,
+                     k->counter,      k->old_losses,    k->first,
+                     k->state_before, k->groups_before, k->old_losses_before};
     const void *shared[] = {k->news,          k->tickets,       k->ticket_cuts,
                             k->ticket_labels, k->ticket_groups, k->ticket_keys};
     for (size_t i = 0; i < sizeof there / sizeof there[0]; i++)
@@ -120,6 +123,9 @@ static dro_status line_open(void *live, const dro__step_plan *plan)
     k->losses = device(line, k->room, sizeof(float));
     k->coef = device(line, k->room, sizeof(float));
     k->old_losses = device(line, plan->batch, sizeof(float));
+    k->state_before = device(line, 1, sizeof *k->state);
+    k->groups_before = device(line, rooms, sizeof *k->groups);
+    k->old_losses_before = device(line, plan->batch, sizeof(float));
     k->partial = device(line, DRO__GPU_BLOCKS * 3, sizeof(double));
     k->counter = device(line, 1, sizeof *k->counter);
     k->first = device(line, 1, sizeof *k->first);

@@ -36,6 +36,10 @@ typedef struct dro__gpu_step {
     int32_t *labels, *group_of;
     uint64_t *keys;
     float *losses, *coef, *old_losses;
+    /* as they were before the weighing: put back when a gradient is refused */
+    dro__step_state *state_before;
+    dro__group *groups_before;
+    float *old_losses_before;
     const float *grads[2];
     float *statistics;
     const float *taken;
