@@ -240,9 +240,12 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
         status = dro__vector(o, o->dim, &o->w);
     if (status == DRO_OK)
         status = o->cls->start(o);
+    if (status == DRO_OK && w0)
+        status = dro__copy_in(o->ctx, o->w, w0, o->dim * sizeof *w0);
     if (status != DRO_OK) { /* as if it had not been called */
         o->cls->stop(o);
         memset(o->state, 0, o->cls->state_size);
+        o->queue = NULL;
         for (int k = 0; k < DRO__SLOTS; k++) {
             dro__free(o->slot_ids[k]);
             dro__free(o->slot_classes[k]);
@@ -257,8 +260,6 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
         o->block_count = 0;
         return status;
     }
-    if (w0)
-        o->ctx->backend->copy_in(o->w, w0, o->dim * sizeof *w0);
     dro__clock_start(o);
     o->started = true;
     return DRO_OK;
@@ -315,8 +316,7 @@ dro_status dro_optimizer_weights(const dro_optimizer *o, float *w)
         return DRO_ERR_ARGUMENT;
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
-    o->ctx->backend->copy_out(w, o->w, o->dim * sizeof *w);
-    return DRO_OK;
+    return dro__copy_out(o->ctx, w, o->w, o->dim * sizeof *w);
 }
 
 const float *dro_optimizer_w(const dro_optimizer *o)
@@ -439,6 +439,7 @@ dro_status dro_optimizer_save(const dro_optimizer *o, void *buffer, size_t size)
                        .bytes = bytes + sizeof h,
                        .size = needed - sizeof h - sizeof(uint64_t)};
     walk((dro_optimizer *)o, &ar);
+    DRO_TRY(ar.status);
     uint64_t sum = dro__checksum(0, bytes, needed - sizeof sum);
     memcpy(bytes + needed - sizeof sum, &sum, sizeof sum);
     return DRO_OK;
@@ -484,6 +485,7 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
                        .bytes = (unsigned char *)buffer + sizeof h,
                        .size = needed - sizeof h - sizeof sum};
     walk(o, &ar);
+    DRO_TRY(ar.status);
     if (ar.failed) /* the checksum was right and the contents are not: somebody wrote this */
         return dro__fail(o->ctx, DRO_ERR_FORMAT,
                          "the state contradicts itself; the optimiser is to be destroyed");

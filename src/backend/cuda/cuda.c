@@ -92,10 +92,21 @@ bool dro__cuda_is_device(const void *pointer)
     return about.type == cudaMemoryTypeDevice;
 }
 
-void dro__cuda_copy(void *to, const void *from, size_t bytes)
+cudaError_t dro__cuda_copy(void *to, const void *from, size_t bytes)
 {
-    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, DRO__STREAM);
-    cudaStreamSynchronize(DRO__STREAM);
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, DRO__STREAM);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(DRO__STREAM);
+    return error;
+}
+
+static const char *copy(void *to, const void *from, size_t bytes)
+{
+    cudaError_t error = dro__cuda_copy(to, from, bytes);
+    if (error == cudaSuccess)
+        return NULL;
+    cudaGetLastError(); /* it is told here */
+    return cudaGetErrorString(error);
 }
 
 /* ---- vectors ---- */
@@ -156,9 +167,9 @@ static void fused(dro__pool *pool, dro__fused *f)
     dro__gpu_fused_pass(DRO__STREAM, &g);
     if (!g.norms)
         return;
-    cudaStreamSynchronize(DRO__STREAM);
+    bool done = cudaStreamSynchronize(DRO__STREAM) == cudaSuccess;
     for (int m = 0; m < f->norms; m++)
-        f->norm[m] = s->result[m];
+        f->norm[m] = done ? s->result[m] : HUGE_VAL;
 }
 
 static int64_t first_bad(dro__pool *pool, size_t n, const float *x)
@@ -202,12 +213,11 @@ static void rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
                      const float *w, float *margins)
 {
     float *here = dro__alloc(rows->features, sizeof *here);
-    for (size_t i = 0; !here && i < count; i++)
-        margins[i] = NAN;
-    if (!here)
-        return;
-    dro__cuda_copy(here, w, rows->features * sizeof *here);
-    dro__backend_ref.rows_dot(pool, rows, ids, count, here, margins);
+    if (here && dro__cuda_copy(here, w, rows->features * sizeof *here) == cudaSuccess)
+        dro__backend_ref.rows_dot(pool, rows, ids, count, here, margins);
+    else
+        for (size_t i = 0; i < count; i++)
+            margins[i] = NAN; /* refused */
     dro__free(here);
 }
 
@@ -242,8 +252,8 @@ const dro__backend dro__backend_cuda = {
     .free = dro__cuda_free,
     .host_alloc = dro__cuda_host_alloc,
     .host_free = dro__cuda_host_free,
-    .copy_in = dro__cuda_copy,
-    .copy_out = dro__cuda_copy,
+    .copy_in = copy,
+    .copy_out = copy,
     .fused = fused,
     .first_bad = first_bad,
     .block_shrink = block_shrink,

@@ -18,7 +18,7 @@ void dro__cuda_free(void *memory);
 /* Whether a pointer is the device's own memory. */
 bool dro__cuda_is_device(const void *pointer);
 /* Either way; waits. */
-void dro__cuda_copy(void *to, const void *from, size_t bytes);
+cudaError_t dro__cuda_copy(void *to, const void *from, size_t bytes);
 /* Memory that both sides see, not zeroed; freed with dro__cuda_host_free. */
 void *dro__cuda_host_alloc(size_t bytes);
 void dro__cuda_host_free(void *memory);

@@ -17,6 +17,11 @@ static void note(dro__cuda_network *net, bool ok)
     net->failed = net->failed || !ok;
 }
 
+dro_status dro__net_refused(dro__cuda_network *net)
+{
+    return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuDNN or cuBLAS refused a layer");
+}
+
 dro_status dro__library_open(dro__cuda_network *net)
 {
     DNN(net, cudnnCreate(&net->dnn));

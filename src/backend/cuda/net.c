@@ -357,7 +357,7 @@ static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, 
         dro__net_walk(net, p, body, DRO__STREAM);
         DRO__CUDA(net->ctx, cudaGetLastError());
         if (net->failed)
-            return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuDNN or cuBLAS refused a layer");
+            return dro__net_refused(net);
         *ran = true;
         return DRO_OK;
     }

@@ -202,6 +202,7 @@ bool dro__dnn_execute(cudnnHandle_t handle, const dro__dnn_plan *p, const void *
 void dro__dnn_close(dro__cuda_network *net);
 
 /* library.c and dnn.c: cuDNN and cuBLAS; a failure in a pass is kept in net->failed */
+dro_status dro__net_refused(dro__cuda_network *net); /* net->failed as an error */
 dro_status dro__library_open(dro__cuda_network *net);
 void dro__library_close(dro__cuda_network *net);
 /* A larger block when the old one is too small. */

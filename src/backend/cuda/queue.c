@@ -245,7 +245,7 @@ static dro_status launch(dro__cuda_network *net, const dro_net_images *images)
     walk_step(net, DRO__STREAM);
     s->ran = true;
     if (net->failed)
-        return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuDNN or cuBLAS refused a layer");
+        return dro__net_refused(net);
     return dro__cuda_check(net->ctx, cudaGetLastError(), "a step");
 }
 
@@ -287,11 +287,12 @@ static dro_status pull(void *live, dro__step_state *state, dro__group *groups, f
     const dro__gpu_step *k = &net->line->step;
     size_t rooms = (size_t)k->plan.group_room;
     DRO_TRY(settled(net));
-    dro__cuda_copy(state, k->state, sizeof *state);
+    DRO__CUDA(net->ctx, dro__cuda_copy(state, k->state, sizeof *state));
     if (rooms)
-        dro__cuda_copy(groups, k->groups, rooms * sizeof *groups);
+        DRO__CUDA(net->ctx, dro__cuda_copy(groups, k->groups, rooms * sizeof *groups));
     if (old_losses)
-        dro__cuda_copy(old_losses, k->old_losses, k->plan.batch * sizeof(float));
+        DRO__CUDA(net->ctx,
+                  dro__cuda_copy(old_losses, k->old_losses, k->plan.batch * sizeof(float)));
     return settled(net);
 }
 
@@ -303,13 +304,15 @@ static dro_status push(void *live, const dro__step_state *state, const dro__grou
     size_t rooms = (size_t)k->plan.group_room;
     DRO_TRY(settled(net));
     memcpy(k->news, state, sizeof *state);
-    dro__cuda_copy(k->state, state, sizeof *state);
+    DRO__CUDA(net->ctx, dro__cuda_copy(k->state, state, sizeof *state));
     if (rooms)
-        dro__cuda_copy(k->groups, groups, rooms * sizeof *groups);
+        DRO__CUDA(net->ctx, dro__cuda_copy(k->groups, groups, rooms * sizeof *groups));
     if (shares)
-        dro__cuda_copy(k->shares, shares, (size_t)share_count * sizeof *shares);
+        DRO__CUDA(net->ctx,
+                  dro__cuda_copy(k->shares, shares, (size_t)share_count * sizeof *shares));
     if (old_losses)
-        dro__cuda_copy(k->old_losses, old_losses, k->plan.batch * sizeof(float));
+        DRO__CUDA(net->ctx,
+                  dro__cuda_copy(k->old_losses, old_losses, k->plan.batch * sizeof(float)));
     return settled(net);
 }
 
