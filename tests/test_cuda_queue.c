@@ -8,6 +8,7 @@
 #include <dro/dro.h>
 #include <dro/net.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -323,6 +324,78 @@ static void test_refused_gradient(void **state)
     refused_and_skipped(&two, classes);
 }
 
+/* ---- a run that goes from thread to thread ---- */
+
+enum { RELAY = 10 };
+
+typedef struct relay {
+    run r;
+    float *w[2], *statistics; /* w: after RELAY steps and after twice as many */
+    dro_status status;
+    pthread_barrier_t gate;
+} relay;
+
+/* The first steps, and the last look: both while the other thread's steps may still be under way. */
+static void *begin_and_end(void *user)
+{
+    relay *k = user;
+    for (int i = 0; i < RELAY && k->status == DRO_OK; i++)
+        k->status = dro_optimizer_step(k->r.opt);
+    pthread_barrier_wait(&k->gate);
+    pthread_barrier_wait(&k->gate);
+    if (k->status == DRO_OK)
+        k->status = dro_optimizer_weights(k->r.opt, k->w[1]);
+    return NULL;
+}
+
+static void run_relay(relay *k, bool threads)
+{
+    pthread_t other;
+    *k = (relay){.status = DRO_OK};
+    start_run(&k->r, &exact, true, "recover", "eta=0.004 lambda=5 warmup=0", NULL);
+    size_t dim = dro_net_dim(k->r.net);
+    for (int i = 0; i < 2; i++)
+        k->w[i] = malloc(dim * sizeof(float));
+    k->statistics = malloc(dro_net_statistics_count(k->r.net) * sizeof(float));
+    assert_true(k->w[0] && k->w[1] && k->statistics);
+    if (threads) {
+        assert_int_equal(pthread_barrier_init(&k->gate, NULL, 2), 0);
+        assert_int_equal(pthread_create(&other, NULL, begin_and_end, k), 0);
+        pthread_barrier_wait(&k->gate);
+    } else {
+        take_steps(&k->r, RELAY);
+    }
+    OK(k->r.ctx, dro_net_statistics(k->r.net, k->statistics));
+    OK(k->r.ctx, dro_optimizer_weights(k->r.opt, k->w[0]));
+    take_steps(&k->r, RELAY);
+    if (threads) {
+        pthread_barrier_wait(&k->gate);
+        pthread_join(other, NULL);
+        pthread_barrier_destroy(&k->gate);
+    } else {
+        k->status = dro_optimizer_weights(k->r.opt, k->w[1]);
+    }
+    OK(k->r.ctx, k->status);
+}
+
+/* One thread queues steps and another reads, queues more, and the first reads: what one thread alone gets. */
+static void test_threads_in_turn(void **state)
+{
+    (void)state;
+    relay one, two;
+    run_relay(&one, false);
+    run_relay(&two, true);
+    size_t dim = dro_net_dim(one.r.net), count = dro_net_statistics_count(one.r.net);
+    assert_memory_equal(one.statistics, two.statistics, count * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        assert_memory_equal(one.w[i], two.w[i], dim * sizeof(float));
+        free(one.w[i]), free(two.w[i]);
+    }
+    free(one.statistics), free(two.statistics);
+    end_run(&one.r);
+    end_run(&two.r);
+}
+
 /* ---- other networks come and go ---- */
 
 /* The losses of a run, looked at every few steps; visited: other networks come and go meanwhile, so that its share of the
@@ -375,7 +448,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_queue), cmocka_unit_test(test_queue_refuses),
-        cmocka_unit_test(test_refused_gradient), cmocka_unit_test(test_visited)};
+        cmocka_unit_test(test_refused_gradient), cmocka_unit_test(test_threads_in_turn),
+        cmocka_unit_test(test_visited)};
     dro_context *ctx;
     if (dro_context_create("cuda", 1, &ctx) != DRO_OK) {
         const char *why = dro_backend_missing("cuda");

@@ -22,9 +22,17 @@ static dro_status need_ready(const dro_net *net)
     return DRO_OK;
 }
 
+/* Steps that are still under way on a device read and move the statistics. */
+static dro_status wait_for_steps(const dro_net *net)
+{
+    const dro__net_queue *queue = net->ctx->backend->net->queue;
+    return queue ? queue->wait(net->live) : DRO_OK;
+}
+
 /* The host's frozen parameters and the given statistics into the backend's memory. */
 static dro_status send(dro_net *net, const float *statistics)
 {
+    DRO_TRY(wait_for_steps(net));
     DRO_TRY(dro__copy_in(net->ctx, (void *)net->memory.frozen, net->frozen,
                          net->graph.frozen_size * sizeof(float)));
     return dro__copy_in(net->ctx, net->memory.statistics, statistics,
@@ -141,6 +149,7 @@ dro_status dro_net_statistics(const dro_net *net, float *statistics)
     DRO_TRY(need_ready(net));
     if (!statistics)
         return DRO_ERR_ARGUMENT;
+    DRO_TRY(wait_for_steps(net));
     return dro__copy_out(net->ctx, statistics, net->memory.statistics,
                          net->graph.statistics_size * sizeof(float));
 }

@@ -111,6 +111,11 @@ static void rewind_run(dro_optimizer *o, const dro__step_state *s)
                  (unsigned long long)p->position);
 }
 
+dro_status dro__device_wait(const dro_optimizer *o)
+{
+    return o->away ? o->queue->wait(o->queue->user) : DRO_OK;
+}
+
 dro_status dro__device_settle(dro_optimizer *o)
 {
     dro__step_state state;

@@ -255,6 +255,8 @@ dro_status dro__device_step(dro_optimizer *o, const dro_batch *parts, int count,
                             const dro__step_ticket *ticket);
 /* What the step that was just queued began with. */
 void dro__device_trail(dro_optimizer *o, const dro__trail *before);
+/* Waits until the steps that were queued are done; w is then as they left it. */
+dro_status dro__device_wait(const dro_optimizer *o);
 /* Waits until the state is here. */
 dro_status dro__device_settle(dro_optimizer *o);
 void dro__device_tell(dro_optimizer *o, const dro__step_state *state); /* into o->run */

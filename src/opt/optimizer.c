@@ -143,6 +143,7 @@ void dro_optimizer_destroy(dro_optimizer *o)
 {
     if (!o)
         return;
+    dro__device_wait(o); /* steps under way write to its vectors */
     if (o->state)
         o->cls->stop(o);
     for (int k = 0; k < DRO__SLOTS; k++) {
@@ -316,17 +317,18 @@ dro_status dro_optimizer_weights(const dro_optimizer *o, float *w)
         return DRO_ERR_ARGUMENT;
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    DRO_TRY(dro__device_wait(o));
     return dro__copy_out(o->ctx, w, o->w, o->dim * sizeof *w);
 }
 
 const float *dro_optimizer_w(const dro_optimizer *o)
 {
-    return o ? o->w : NULL;
+    return o && dro__device_wait(o) == DRO_OK ? o->w : NULL;
 }
 
 double dro_optimizer_regulariser(const dro_optimizer *o, const float *w)
 {
-    return o && w ? dro__reg_value(o, w) : 0;
+    return !o || !w ? 0 : dro__device_wait(o) == DRO_OK ? dro__reg_value(o, w) : NAN;
 }
 
 dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)

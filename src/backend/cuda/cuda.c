@@ -165,10 +165,8 @@ static void fused(dro__pool *pool, dro__fused *f)
     if (s)
         g.partial = s->partial, g.counter = s->counter, g.result = s->result;
     dro__gpu_fused_pass(DRO__STREAM, &g);
-    if (!g.norms)
-        return;
     bool done = cudaStreamSynchronize(DRO__STREAM) == cudaSuccess;
-    for (int m = 0; m < f->norms; m++)
+    for (int m = 0; m < g.norms; m++)
         f->norm[m] = done ? s->result[m] : HUGE_VAL;
 }
 

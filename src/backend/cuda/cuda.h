@@ -1,5 +1,6 @@
 /* The cuda backend: one NVIDIA GPU of compute capability 9.0 or later. Everything is queued on the calling
- * thread's own stream; a call waits only when it returns numbers. */
+ * thread's own stream and waited for before the call returns, so that objects may go from thread to thread. Only
+ * queue.c leaves steps behind, each with an event that whoever comes next waits for. */
 #ifndef DRO_CUDA_H
 #define DRO_CUDA_H
 

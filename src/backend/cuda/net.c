@@ -47,7 +47,7 @@ static void destroy(void *live)
     dro__cuda_network *net = live;
     if (!net)
         return;
-    cudaStreamSynchronize(DRO__STREAM);
+    dro__line_wait(net);
     forget(net);
     dro__line_close(net);
     dro__net_end_libraries(net);
@@ -270,6 +270,9 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
         net->parts.first[k + 1] = (int)total;
         net->has_targets = net->has_targets || (parts[k].targets && (int)net->graph->loss >= 3);
     }
+    DRO_TRY(dro__line_follow(net));
+    if (total > net->row_room || total > p->room) /* memory and recordings that steps may use go */
+        DRO_TRY(dro__line_wait(net));
     DRO_TRY(rows_grow(net, total));
     if (total > p->room)
         forget(net);
@@ -370,17 +373,16 @@ static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, 
 
 static dro_status wait(dro__cuda_network *net)
 {
-    net->busy = false;
     return dro__cuda_check(net->ctx, cudaStreamSynchronize(DRO__STREAM), "a pass on the GPU");
 }
 
 /* Small arrays between memory that both sides see and wherever the caller's is. */
-static void hand(void *to, const void *from, size_t bytes)
+static dro_status hand(dro__cuda_network *net, void *to, const void *from, size_t bytes)
 {
     if (dro__cuda_is_device(to) || dro__cuda_is_device(from))
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, DRO__STREAM);
-    else
-        memcpy(to, from, bytes);
+        return dro__cuda_check(net->ctx, dro__cuda_copy(to, from, bytes), "a copy");
+    memcpy(to, from, bytes);
+    return DRO_OK;
 }
 
 /* ---- the contract ---- */
@@ -390,14 +392,12 @@ static dro_status forward(void *live, const float *w, const dro_net_batch *parts
 {
     dro__cuda_network *net = live;
     net->pending = false;
-    if (net->busy)
-        DRO_TRY(wait(net));
     DRO_TRY(begin(net, &net->program[1], w, parts, part_count));
     dro__recording *r = recording_of(net, true);
     DRO_TRY(run(net, &net->program[1], dro__gprogram_forward, &r->ran, &r->forward));
     DRO_TRY(wait(net));
     size_t bytes = (size_t)dro__call_size(net) * sizeof(float);
-    hand(losses, net->losses, bytes);
+    DRO_TRY(hand(net, losses, net->losses, bytes));
     net->pending = true;
     return DRO_OK;
 }
@@ -407,28 +407,21 @@ static dro_status backward(void *live, const float *w, const float *coef, float 
     dro__cuda_network *net = live;
     (void)w; /* the forward's copy */
     size_t rows = (size_t)dro__call_size(net), bytes = net->graph->dim * sizeof(float);
-    if (net->busy)
-        DRO_TRY(wait(net));
-    hand(net->coef, coef, rows * sizeof(float));
-    net->busy = true;
+    DRO_TRY(hand(net, net->coef, coef, rows * sizeof(float)));
     dro__recording *r = recording_of(net, true);
     DRO_TRY(run(net, &net->program[1], dro__gprogram_backward, &r->ran_back, &r->backward));
-    bool host = false;
-    for (int k = 0; k < net->parts.count; k++) {
-        host = host || !dro__cuda_is_device(grads[k]);
+    for (int k = 0; k < net->parts.count; k++)
         DRO__CUDA(net->ctx,
                   cudaMemcpyAsync(grads[k], net->grads[k], bytes, cudaMemcpyDefault, DRO__STREAM));
-    }
-    return host ? wait(net) : DRO_OK;
+    return wait(net);
 }
 
 static void accept(void *live)
 {
     dro__cuda_network *net = live;
     if (net->pending)
-        cudaMemcpyAsync(net->memory.statistics, net->taken,
-                        net->graph->statistics_size * sizeof(float), cudaMemcpyDeviceToDevice,
-                        DRO__STREAM);
+        dro__cuda_copy(net->memory.statistics, net->taken,
+                       net->graph->statistics_size * sizeof(float));
     net->pending = false;
 }
 
@@ -438,8 +431,6 @@ static dro_status evaluate(void *live, const float *w, const dro_net_batch *batc
     dro__cuda_network *net = live;
     dro__gprogram *p = &net->program[0];
     net->pending = false;
-    if (net->busy)
-        DRO_TRY(wait(net));
     DRO_TRY(begin(net, p, w, batch, 1));
     if (!batch->labels) /* losses are worked out all the same */
         memset(net->labels, 0, batch->count * sizeof *net->labels);
@@ -452,7 +443,7 @@ static dro_status evaluate(void *live, const float *w, const dro_net_batch *batc
                                   cudaMemcpyDefault, DRO__STREAM));
     DRO_TRY(wait(net));
     if (losses)
-        hand(losses, net->losses, batch->count * sizeof(float));
+        DRO_TRY(hand(net, losses, net->losses, batch->count * sizeof(float)));
     return DRO_OK;
 }
 

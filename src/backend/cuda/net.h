@@ -156,12 +156,12 @@ typedef struct dro__cuda_network {
     /* the call in progress */
     cudaStream_t stream;
     dro__parts parts;
-    int share;                  /* of how many parts of the GPU it takes one */
-    int forked;                 /* weight gradients queued beside the rest */
-    int turns;                  /* of them, how many by dro__gpu_conv3_back */
-    bool pending, failed, busy; /* busy: a backward pass may still run */
-    struct dro__line *line;     /* queue.c: steps that are not waited for, or NULL */
-    bool chained;               /* the last kernel of the stream was one of conv3.h */
+    int share;  /* of how many parts of the GPU it takes one */
+    int forked; /* weight gradients queued beside the rest */
+    int turns;  /* of them, how many by dro__gpu_conv3_back */
+    bool pending, failed;
+    struct dro__line *line; /* queue.c: steps that are not waited for, or NULL */
+    bool chained;           /* the last kernel of the stream was one of conv3.h */
 } dro__cuda_network;
 
 /* compile.c */
@@ -189,7 +189,10 @@ dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void
 void dro__net_end_libraries(dro__cuda_network *net);
 void dro__net_walk(dro__cuda_network *net, dro__gprogram *p, dro__walk body, cudaStream_t stream);
 
-/* queue.c */
+/* queue.c. Steps may have been queued by another thread, on another stream: what this one queues comes behind them; or
+ * it waits for them. */
+dro_status dro__line_follow(dro__cuda_network *net);
+dro_status dro__line_wait(dro__cuda_network *net);
 void dro__line_close(dro__cuda_network *net);
 void dro__line_forget(struct dro__line *line); /* what was recorded; NULL is fine */
 extern const dro__net_queue dro__cuda_queue;

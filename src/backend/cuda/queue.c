@@ -28,6 +28,30 @@ struct dro__line {
     bool ok;
 };
 
+/* ---- waiting ---- */
+
+/* What the last step that was queued ends with; NULL: there was none. */
+static cudaEvent_t last_of(const struct dro__line *line)
+{
+    return line && line->begun ? line->done[(line->begun - 1) % DRO__TICKETS] : NULL;
+}
+
+dro_status dro__line_follow(dro__cuda_network *net)
+{
+    cudaEvent_t last = last_of(net->line);
+    return last ? dro__cuda_check(net->ctx, cudaStreamWaitEvent(DRO__STREAM, last, 0),
+                                  "cudaStreamWaitEvent")
+                : DRO_OK;
+}
+
+dro_status dro__line_wait(dro__cuda_network *net)
+{
+    cudaEvent_t last = last_of(net->line);
+    if (last)
+        DRO_TRY(dro__cuda_check(net->ctx, cudaEventSynchronize(last), "a queue of steps"));
+    return dro__cuda_check(net->ctx, cudaStreamSynchronize(DRO__STREAM), "a queue of steps");
+}
+
 /* ---- memory ---- */
 
 static void *device(struct dro__line *line, size_t count, size_t size)
@@ -60,7 +84,7 @@ void dro__line_close(dro__cuda_network *net)
     struct dro__line *line = net->line;
     if (!line)
         return;
-    cudaStreamSynchronize(DRO__STREAM);
+    dro__line_wait(net);
     dro__line_forget(line);
     dro__gpu_step *k = &line->step;
     void *there[] = {k->state,        k->groups,        k->shares,
@@ -136,7 +160,7 @@ static dro_status line_open(void *live, const dro__step_plan *plan)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
     }
     cudaMemsetAsync(k->first, 0xff, sizeof *k->first, DRO__STREAM);
-    return DRO_OK;
+    return dro__line_wait(net);
 }
 
 /* ---- a step ---- */
@@ -198,7 +222,8 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     bool failed = net->failed;
     dro__net_walk(net, p, dro__gprogram_backward, stream);
     net->failed = net->failed || failed;
-    dro__gpu_step_move(stream, &k);
+    if (!net->failed) /* w does not move by a gradient that lacks a layer */
+        dro__gpu_step_move(stream, &k);
     net->losses = losses, net->coef = coef, net->labels = labels, net->keys = keys;
 }
 
@@ -234,6 +259,7 @@ static dro_status launch(dro__cuda_network *net, const dro_net_images *images)
 {
     struct dro__line *line = net->line;
     if (!line->seen.bytes || !same_images(&line->seen, images, net->graph->nodes[0].channels)) {
+        DRO_TRY(dro__line_wait(net));
         dro__line_forget(line);
         line->seen = *images;
     }
@@ -276,9 +302,9 @@ static void news(void *live, dro__step_state *state)
     memcpy(state, net->line->step.news, sizeof *state);
 }
 
-static dro_status settled(dro__cuda_network *net)
+static dro_status wait(void *live)
 {
-    return dro__cuda_check(net->ctx, cudaStreamSynchronize(DRO__STREAM), "a queue of steps");
+    return dro__line_wait(live);
 }
 
 static dro_status pull(void *live, dro__step_state *state, dro__group *groups, float *old_losses)
@@ -286,14 +312,14 @@ static dro_status pull(void *live, dro__step_state *state, dro__group *groups, f
     dro__cuda_network *net = live;
     const dro__gpu_step *k = &net->line->step;
     size_t rooms = (size_t)k->plan.group_room;
-    DRO_TRY(settled(net));
+    DRO_TRY(dro__line_wait(net));
     DRO__CUDA(net->ctx, dro__cuda_copy(state, k->state, sizeof *state));
     if (rooms)
         DRO__CUDA(net->ctx, dro__cuda_copy(groups, k->groups, rooms * sizeof *groups));
     if (old_losses)
         DRO__CUDA(net->ctx,
                   dro__cuda_copy(old_losses, k->old_losses, k->plan.batch * sizeof(float)));
-    return settled(net);
+    return DRO_OK;
 }
 
 static dro_status push(void *live, const dro__step_state *state, const dro__group *groups,
@@ -302,7 +328,7 @@ static dro_status push(void *live, const dro__step_state *state, const dro__grou
     dro__cuda_network *net = live;
     const dro__gpu_step *k = &net->line->step;
     size_t rooms = (size_t)k->plan.group_room;
-    DRO_TRY(settled(net));
+    DRO_TRY(dro__line_wait(net));
     memcpy(k->news, state, sizeof *state);
     DRO__CUDA(net->ctx, dro__cuda_copy(k->state, state, sizeof *state));
     if (rooms)
@@ -313,8 +339,8 @@ static dro_status push(void *live, const dro__step_state *state, const dro__grou
     if (old_losses)
         DRO__CUDA(net->ctx,
                   dro__cuda_copy(k->old_losses, old_losses, k->plan.batch * sizeof(float)));
-    return settled(net);
+    return DRO_OK;
 }
 
 const dro__net_queue dro__cuda_queue = {
-    .open = line_open, .step = line_step, .news = news, .pull = pull, .push = push};
+    .open = line_open, .step = line_step, .news = news, .wait = wait, .pull = pull, .push = push};
