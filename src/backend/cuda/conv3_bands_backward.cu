@@ -375,6 +375,8 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
                 begin_input<S>(k, room, t);
         }
         rounds<S, DATA, WEIGHT>(k, room, now, group, turn, acc, sums);
+        if (DATA) /* what was read of the copies comes before the next ones, which another unit writes */
+            show_to_products();
         __syncthreads();
         if (more && DATA) {
             if (k.lazy) /* until now its copy was z */
@@ -395,19 +397,17 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
 template <class S>
 static int blocks_of(const dro__conv3 *k)
 {
-    static int resident = 0; /* found once for each kernel */
-    if (!resident)
-        resident = blocks_at_once((const void *)back_kernel<S, true, true>, S::THREADS, S::BYTES);
+    static const int resident = /* once for each kernel, whichever thread comes first */
+        blocks_at_once((const void *)back_kernel<S, true, true>, S::THREADS, S::BYTES);
     return band_blocks<S>(k, resident < PLACE / 4 / S::EACH ? resident : PLACE / 4 / S::EACH);
 }
 
 template <class S, bool DATA, bool WEIGHT>
 static void launch_back(cudaStream_t s, const dro__conv3 *k)
 {
-    static bool told = false; /* of its shared memory */
-    if (!told)
+    static const int told = /* of its shared memory, once */
         blocks_at_once((const void *)back_kernel<S, DATA, WEIGHT>, S::THREADS, S::BYTES);
-    told = true;
+    (void)told;
     queue(s, back_kernel<S, DATA, WEIGHT>, dim3(blocks_of<S>(k), S::GROUPS, k->parts.count),
           S::THREADS, S::BYTES, k->early, *k);
 }
