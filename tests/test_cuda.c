@@ -371,6 +371,47 @@ static void test_optimizers(void **state)
                    false, 1e-2);
 }
 
+/* More examples in a call than a grid has rows: what four images give, over and over. */
+static void pooled(dro_net *net)
+{
+    dro_node x = dro_net_linear(net, "in", dro_net_global_pool(net, dro_net_input(net)), 8);
+    dro_net_output(net, dro_net_linear(net, "out", x, 3));
+}
+
+static void test_large_batch(void **state)
+{
+    (void)state;
+    enum { COUNT = 70000, KINDS = 4, IMAGE = 3 * 4 * 4 };
+    const float scale[] = {0.01f, 0.02f, 0.01f}, shift[] = {-1, -2, -1};
+    uint8_t pixels[KINDS * IMAGE];
+    subject s = {.build = pooled, .shape = {3, 4, 4, 3}, .precision = "fp32"};
+    dro_context *ctx = check_context("cuda", 1);
+    dro_net *net = make(ctx, &s);
+    dro_net_images there;
+    int32_t *labels = malloc(COUNT * sizeof *labels);
+    int64_t *ids = malloc(COUNT * sizeof *ids);
+    float *losses = malloc(COUNT * sizeof *losses);
+    float *grad = malloc(dro_net_dim(net) * sizeof *grad), *grads[] = {grad};
+    for (int i = 0; i < KINDS * IMAGE; i++)
+        pixels[i] = (uint8_t)(i * 37 % 251);
+    for (int i = 0; i < COUNT; i++)
+        ids[i] = i % KINDS, labels[i] = i % KINDS % 3;
+    OK(ctx, dro_net_images_create(ctx, pixels, sizeof pixels, scale, shift, &there));
+    dro_net_batch batch = {.count = COUNT, .images = &there, .ids = ids, .labels = labels};
+    OK(ctx, dro_net_forward(net, dro_net_weights(net), &batch, 1, losses));
+    for (int i = 0; i < COUNT; i++)
+        assert_true(isfinite(losses[i]) && losses[i] == losses[i % KINDS]);
+    assert_true(losses[0] != losses[1] && losses[0] != losses[3]);
+    for (int i = 0; i < COUNT; i++)
+        losses[i] = 1.0f / COUNT; /* now the coefficients */
+    OK(ctx, dro_net_backward(net, dro_net_weights(net), losses, grads));
+    assert_true(isfinite(grad[0]) && grad[0] != 0);
+    free(labels), free(ids), free(losses), free(grad);
+    dro_net_images_free(ctx, &there);
+    dro_net_destroy(net);
+    dro_context_destroy(ctx);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_vectors),
     cmocka_unit_test(test_layers_fp32),
@@ -384,6 +425,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_trajectory_sgd),
     cmocka_unit_test(test_trajectory_recover),
     cmocka_unit_test(test_optimizers),
+    cmocka_unit_test(test_large_batch),
 };
 
 int main(int argc, char **argv)
