@@ -400,7 +400,7 @@ static void test_large_batch(void **state)
     dro_net_batch batch = {.count = COUNT, .images = &there, .ids = ids, .labels = labels};
     OK(ctx, dro_net_forward(net, dro_net_weights(net), &batch, 1, losses));
     for (int i = 0; i < COUNT; i++)
-        assert_true(isfinite(losses[i]) && losses[i] == losses[i % KINDS]);
+        assert_true(fabsf(losses[i] - losses[i % KINDS]) < 1e-5f); /* false for NaN too */
     assert_true(losses[0] != losses[1] && losses[0] != losses[3]);
     for (int i = 0; i < COUNT; i++)
         losses[i] = 1.0f / COUNT; /* now the coefficients */

@@ -21,6 +21,7 @@ struct dro__line {
     dro__gpu_step step;
     const dro_net_images *images;
     dro_net_images seen; /* what the recorded graphs read */
+    dro__step_state heard;
     uint64_t begun;
     cudaEvent_t done[DRO__TICKETS];
     shape shapes[SHAPES];
@@ -296,10 +297,18 @@ static dro_status line_step(void *live, const dro_net_batch *parts, int count,
 
 /* ---- the state ---- */
 
+/* Where the device is just writing, what was heard before is news enough. */
 static void news(void *live, dro__step_state *state)
 {
     const dro__cuda_network *net = live;
-    memcpy(state, net->line->step.news, sizeof *state);
+    struct dro__line *line = net->line;
+    const dro__gpu_news *from = line->step.news;
+    uint64_t ended = __atomic_load_n(&from->ended, __ATOMIC_ACQUIRE);
+    *state = from->state;
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    if (__atomic_load_n(&from->begun, __ATOMIC_RELAXED) == ended)
+        line->heard = *state;
+    *state = line->heard;
 }
 
 static dro_status wait(void *live)
@@ -329,7 +338,7 @@ static dro_status push(void *live, const dro__step_state *state, const dro__grou
     const dro__gpu_step *k = &net->line->step;
     size_t rooms = (size_t)k->plan.group_room;
     DRO_TRY(dro__line_wait(net));
-    memcpy(k->news, state, sizeof *state);
+    k->news->state = net->line->heard = *state;
     DRO__CUDA(net->ctx, dro__cuda_copy(k->state, state, sizeof *state));
     if (rooms)
         DRO__CUDA(net->ctx, dro__cuda_copy(k->groups, groups, rooms * sizeof *groups));

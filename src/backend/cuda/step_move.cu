@@ -152,6 +152,17 @@ static __device__ void observe(const dro__gpu_step &k, double eta, const double 
     s->observed = 1;
 }
 
+/* By one thread. */
+static __device__ void publish(const dro__gpu_step &k, uint64_t number)
+{
+    volatile dro__gpu_news *news = k.news;
+    news->begun = number;
+    __threadfence_system();
+    k.news->state = *k.state;
+    __threadfence_system();
+    news->ended = number;
+}
+
 static __global__ void move_kernel(const __grid_constant__ dro__gpu_step k)
 {
     __shared__ double room[THREADS / 32];
@@ -183,8 +194,7 @@ static __global__ void move_kernel(const __grid_constant__ dro__gpu_step k)
                 observe(k, eta, norm);
             s->done++;
         }
-        *k.news = *s;
-        ++*k.turn;
+        publish(k, ++*k.turn);
     }
 }
 
