@@ -237,16 +237,23 @@ static void take_labels(dro__cuda_network *net, const dro_net_batch *part, size_
                                                  : (float)((size_t)part->labels[i] == j);
 }
 
+dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram *p,
+                               const dro_net_images *images)
+{
+    const dro__node *input = &net->graph->nodes[0];
+    dro__gpu_images k = {.bytes = images->bytes,
+                         .e = {input->channels, input->height, input->width},
+                         .stored = p->values[0].stored};
+    for (int c = 0; c < input->channels; c++)
+        k.scale[c] = images->scale[c], k.shift[c] = images->shift[c];
+    return k;
+}
+
 /* The input of a part whose images are on the GPU. */
 static void take_images(dro__cuda_network *net, const dro__gprogram *p, const dro_net_batch *part,
                         size_t first)
 {
-    const dro__node *input = &net->graph->nodes[0];
-    dro__gpu_images k = {.bytes = part->images->bytes,
-                         .e = {input->channels, input->height, input->width},
-                         .stored = p->values[0].stored};
-    for (int c = 0; c < input->channels; c++)
-        k.scale[c] = part->images->scale[c], k.shift[c] = part->images->shift[c];
+    dro__gpu_images k = dro__images_of(net, p, part->images);
     for (size_t i = 0; i < part->count; i++) {
         dro_cut cut = part->cuts ? part->cuts[i] : (dro_cut){0};
         net->cuts[first + i] =

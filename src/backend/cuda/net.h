@@ -178,6 +178,9 @@ int dro__share_of(const dro__cuda_network *net);
 void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p);
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p);
 
+/* net.c: images as a kernel is told of them, their scale and shift copied */
+dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram *p,
+                               const dro_net_images *images);
 /* net.c: room and algorithms for a call of these parts; a pass queued on a stream. */
 dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_net_batch *parts,
                             int count);

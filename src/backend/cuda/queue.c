@@ -19,8 +19,7 @@ typedef struct shape {
 
 struct dro__line {
     dro__gpu_step step;
-    const dro_net_images *images;
-    dro_net_images seen; /* what the recorded graphs read */
+    dro__gpu_images seen; /* what the recorded graphs read; compared as bytes */
     dro__step_state heard;
     uint64_t begun;
     cudaEvent_t done[DRO__TICKETS];
@@ -202,20 +201,14 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     struct dro__line *line = net->line;
     dro__gpu_step k = line->step;
     dro__gprogram *p = &net->program[1];
-    const dro__node *input = &net->graph->nodes[0];
     for (int i = 0; i < net->parts.count; i++)
         k.counts[i] = net->parts.first[i + 1] - net->parts.first[i];
-    dro__gpu_images images = {.bytes = line->seen.bytes,
-                              .e = {input->channels, input->height, input->width},
-                              .stored = p->values[0].stored};
-    for (int c = 0; c < input->channels; c++)
-        images.scale[c] = line->seen.scale[c], images.shift[c] = line->seen.shift[c];
     float *losses = net->losses, *coef = net->coef;
     int32_t *labels = net->labels;
     uint64_t *keys = net->keys;
     net->losses = k.losses, net->coef = k.coef, net->labels = k.labels, net->keys = k.keys;
     dro__gpu_step_take(stream, &k);
-    dro__gpu_images_pass(stream, &images, k.cuts, 0, dro__call_size(net),
+    dro__gpu_images_pass(stream, &line->seen, k.cuts, 0, dro__call_size(net),
                          dro__typed_of(&p->values[0], p->values[0].data));
     cudaMemcpyAsync(net->w, k.plan.w, k.plan.dim * sizeof(float), cudaMemcpyDeviceToDevice, stream);
     dro__net_walk(net, p, dro__gprogram_forward, stream);
@@ -249,20 +242,14 @@ static void walk_beside(dro__cuda_network *net, const void *what)
     walk_step(net, net->side);
 }
 
-static bool same_images(const dro_net_images *a, const dro_net_images *b, int channels)
-{
-    return a->bytes == b->bytes &&
-           memcmp(a->scale, b->scale, (size_t)channels * sizeof(float)) == 0 &&
-           memcmp(a->shift, b->shift, (size_t)channels * sizeof(float)) == 0;
-}
-
 static dro_status launch(dro__cuda_network *net, const dro_net_images *images)
 {
     struct dro__line *line = net->line;
-    if (!line->seen.bytes || !same_images(&line->seen, images, net->graph->nodes[0].channels)) {
+    dro__gpu_images now = dro__images_of(net, &net->program[1], images);
+    if (memcmp(&line->seen, &now, sizeof now) != 0) {
         DRO_TRY(dro__line_wait(net));
         dro__line_forget(line);
-        line->seen = *images;
+        line->seen = now;
     }
     shape *s = shape_of(line, net);
     if (!s->graph && s->ran)
@@ -286,6 +273,11 @@ static dro_status line_step(void *live, const dro_net_batch *parts, int count,
     DRO_TRY(dro__net_prepare(net, &net->program[1], parts, count));
     if (net->has_targets)
         return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED, "a queued step with real-valued targets");
+    for (int k = 0; k < count; k++)
+        if (!parts[k].images || parts[k].images->bytes != parts[0].images->bytes)
+            return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
+                             "a queued step takes all its examples from the same images in the "
+                             "GPU's memory");
     if (line->begun >= DRO__TICKETS)
         DRO__CUDA(net->ctx, cudaEventSynchronize(line->done[slot]));
     write_ticket(line, parts, count, ticket);
