@@ -43,7 +43,8 @@ typedef struct dro__numbers {
         room; /* DRO__TAIL_ROOM bytes, 0 before, of one stream: what the blocks of a kernel gather */
 } dro__numbers;
 
-enum { DRO__TAIL_ROOM = 2 << 20 };
+/* The room holds for norms of so many channels. */
+enum { DRO__TAIL_ROOM = 2 << 20, DRO__TAIL_CHANNELS = 1 << 15 };
 
 /* What a batch norm's numbers are made of. Pointers are NULL where there is none. */
 typedef struct dro__norm_source {
