@@ -5,6 +5,7 @@
 #include "cuda.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,28 +112,76 @@ static const char *copy(void *to, const void *from, size_t bytes)
 
 /* ---- vectors ---- */
 
-/* Room for what a pass returns; each thread has its own, as it has its own stream. */
+/* Room for what a pass returns. A thread has its own, as it has its own stream, and leaves it to others when it ends. */
 typedef struct scratch {
     double *partial;
     unsigned *counter;
     unsigned long long *first;
     double *result; /* seen by both sides */
+    struct scratch *next;
 } scratch;
+
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+static scratch *idle; /* of threads that have ended */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t mine;
+
+static void leave(void *user)
+{
+    scratch *s = user;
+    pthread_mutex_lock(&idle_lock);
+    s->next = idle;
+    idle = s;
+    pthread_mutex_unlock(&idle_lock);
+}
+
+static void make_key(void)
+{
+    pthread_key_create(&mine, leave);
+}
+
+static void scratch_free(scratch *s)
+{
+    dro__cuda_free(s->partial);
+    dro__cuda_free(s->counter);
+    dro__cuda_free(s->first);
+    dro__cuda_host_free(s->result);
+    dro__free(s);
+}
+
+static scratch *scratch_create(void)
+{
+    scratch *s = dro__alloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->partial = dro__cuda_alloc(DRO__GPU_BLOCKS * DRO__GPU_NORM, sizeof *s->partial);
+    s->counter = dro__cuda_alloc(1, sizeof *s->counter);
+    s->first = dro__cuda_alloc(1, sizeof *s->first);
+    s->result = dro__cuda_host_alloc(DRO__GPU_NORM * sizeof *s->result);
+    if (s->partial && s->counter && s->first && s->result &&
+        cudaMemsetAsync(s->first, 0xff, sizeof *s->first, DRO__STREAM) == cudaSuccess &&
+        cudaStreamSynchronize(DRO__STREAM) == cudaSuccess)
+        return s;
+    scratch_free(s);
+    return NULL;
+}
 
 static scratch *scratch_of_thread(void)
 {
-    static _Thread_local scratch s;
-    if (s.result)
-        return &s;
-    s.partial = dro__cuda_alloc(DRO__GPU_BLOCKS * DRO__GPU_NORM, sizeof *s.partial);
-    s.counter = dro__cuda_alloc(1, sizeof *s.counter);
-    s.first = dro__cuda_alloc(1, sizeof *s.first);
-    double *result = dro__cuda_host_alloc(DRO__GPU_NORM * sizeof *result);
-    if (!s.partial || !s.counter || !s.first || !result)
+    pthread_once(&once, make_key);
+    scratch *s = pthread_getspecific(mine);
+    if (s)
+        return s;
+    pthread_mutex_lock(&idle_lock);
+    s = idle;
+    idle = s ? s->next : NULL;
+    pthread_mutex_unlock(&idle_lock);
+    s = s ? s : scratch_create();
+    if (s && pthread_setspecific(mine, s) != 0) {
+        leave(s);
         return NULL;
-    cudaMemsetAsync(s.first, 0xff, sizeof *s.first, DRO__STREAM);
-    s.result = result;
-    return &s;
+    }
+    return s;
 }
 
 static void fused(dro__pool *pool, dro__fused *f)
