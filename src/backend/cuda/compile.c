@@ -420,7 +420,7 @@ static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
             dro__numbers *n = &p->tails[k].numbers;
             if (n->channels > DRO__TAIL_CHANNELS)
                 return dro__fail(net->ctx, DRO_ERR_RANGE,
-                                 "a layer of %d channels: a GPU takes %d before a batch norm",
+                                 "a layer of %d channels: the cuda backend takes %d at most",
                                  n->channels, (int)DRO__TAIL_CHANNELS);
             if (pass)
                 n->sums = p->sums + count, n->back = p->back + count, n->room = p->tail_room;
