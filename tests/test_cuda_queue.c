@@ -102,6 +102,7 @@ static void start_run(run *r, const kind *k, bool queued, const char *optimizer,
     source.classes = 4, source.class_share = r->share, source.images = true;
     OK(r->ctx, dro_net_model(r->ctx, k->model, &shape, &r->net));
     OK(r->ctx, dro_net_set(r->net, "precision", k->precision));
+    OK(r->ctx, dro_net_set(r->net, "deterministic", k == &narrow ? "no" : "yes"));
     OK(r->ctx, dro_net_ready(r->net));
     OK(r->ctx, dro_net_init(r->net, 3));
     if (k->odd[0])
