@@ -1,25 +1,35 @@
 # A short front for CMake: `make help` lists what it does. It writes only under build*/, except
 # `make install` (PREFIX, DESTDIR) and `make format` (the sources).
-# JOBS: how many compilers and tests run at the same time.
+# JOBS: how many compilers and tests run at the same time. PRESET: which build is meant (cpu, into build/; cuda, into
+# build-cuda/). PYTHON: one with PyTorch, for bench-cuda.
 PREFIX ?= /usr/local
 JOBS ?= 2
+PRESET ?= cpu
+PYTHON ?= python3
+BUILD = $(if $(filter cpu,$(PRESET)),build,build-$(PRESET))
 VENV = build-peers/venv
 QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all demo test test-cuda test-peers bench-peers fuzz install asan format format-check clean help
+.PHONY: all cuda demo test test-cuda sanitize-cuda test-peers bench-peers bench-cuda fuzz install asan format \
+  format-check clean help
 
-all: ## check the dependencies, configure and build into build/
+all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
 	@sh scripts/deps.sh build
-	@cmake --preset cpu
-	@cmake --build --preset cpu -j $(JOBS)
+	@cmake --preset $(PRESET)
+	@sh scripts/has-cuda.sh $(PRESET)
+	@cmake --build --preset $(PRESET) -j $(JOBS)
 
-demo: ## build the program and run its demonstration
+cuda: ## the same for an NVIDIA GPU, into build-cuda/; needs nvcc and cuDNN, no GPU
+	@$(MAKE) all PRESET=cuda
+
+demo: ## build the program and run its demonstration (PRESET=cuda: on the GPU)
 	@sh scripts/deps.sh build
-	@$(QUIET) "configure" cmake --preset cpu
-	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli
-	@sh scripts/demo.sh
+	@$(QUIET) "configure" cmake --preset $(PRESET)
+	@sh scripts/has-cuda.sh $(PRESET)
+	@$(QUIET) "build" cmake --build --preset $(PRESET) -j $(JOBS) --target dro_cli
+	@BUILD=$(BUILD) sh scripts/demo.sh
 
 test: ## all tests, the fast ones again under the sanitizers, and the formatting
 	@sh scripts/deps.sh test
@@ -29,7 +39,9 @@ test: ## all tests, the fast ones again under the sanitizers, and the formatting
 	@$(QUIET) "configure (sanitizers)" cmake --preset asan
 	@$(QUIET) "build (sanitizers)" cmake --build --preset asan -j $(JOBS)
 	@$(QUIET) "test (sanitizers, fast)" ctest --preset asan -j $(JOBS) -L fast
-	@if command -v nvcc >/dev/null 2>&1; then $(MAKE) --no-print-directory test-cuda; fi
+	@$(QUIET) "configure (cuda)" cmake --preset cuda
+	@if sh scripts/has-cuda.sh cuda 2>/dev/null; then $(MAKE) test-cuda; \
+	  else echo "cuda: NOT COMPILED AND NOT TESTED here: the line above says what is missing"; fi
 	@sh scripts/format.sh check
 
 asan: ## all tests under the address and undefined-behaviour sanitizers
@@ -41,8 +53,16 @@ asan: ## all tests under the address and undefined-behaviour sanitizers
 test-cuda: ## the cuda backend against the reference; needs nvcc, and an NVIDIA GPU for most of it
 	@sh scripts/deps.sh test
 	@$(QUIET) "configure (cuda)" cmake --preset cuda
+	@sh scripts/has-cuda.sh cuda
 	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS)
-	@$(QUIET) "test (cuda)" ctest --preset cuda -R "test_cuda|test_conv3"
+	@sh scripts/test-cuda.sh
+
+sanitize-cuda: ## every layer and a queue of steps on the GPU under compute-sanitizer
+	@sh scripts/deps.sh test
+	@$(QUIET) "configure (cuda)" cmake --preset cuda
+	@sh scripts/has-cuda.sh cuda
+	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS)
+	@sh scripts/sanitize-cuda.sh build-cuda/tests
 
 fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another number)
 	@sh scripts/deps.sh test
@@ -54,14 +74,21 @@ test-peers: all $(VENV)/.done ## compare with the Python libraries of tests/peer
 bench-peers: all $(VENV)/.done ## a training step against PyTorch's, interleaved
 	@$(VENV)/bin/python tests/peers/step_speed.py build/dro
 
+bench-cuda: ## the times of docs/gpu-notes.md on this GPU (ONLY=steps, runs or torch; PYTHON=one with PyTorch)
+	@sh scripts/deps.sh build
+	@$(QUIET) "configure (cuda)" cmake --preset cuda
+	@sh scripts/has-cuda.sh cuda
+	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS) --target dro_cli peer_cuda_step peer_cuda_runs
+	@PYTHON="$(PYTHON)" sh tests/peers/bench_cuda.sh $(if $(ONLY),--only $(ONLY)) build-cuda
+
 $(VENV)/.done: tests/peers/requirements.txt
 	@sh scripts/deps.sh peers
 	@python3 -m venv $(VENV)
 	@$(QUIET) "pip install" $(VENV)/bin/python -m pip install -r tests/peers/requirements.txt
 	@touch $@
 
-install: all ## install under PREFIX (default /usr/local), staged in DESTDIR
-	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(abspath $(PREFIX))"
+install: all ## install under PREFIX (default /usr/local), staged in DESTDIR; PRESET=cuda: with the cuda backend
+	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(abspath $(PREFIX))"
 
 format: ## rewrite the tracked .c and .h files in the project's style
 	@sh scripts/format.sh fix

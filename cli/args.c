@@ -24,7 +24,7 @@ struct cli_args {
 };
 
 static const cli_option common[] = {
-    {"backend", CLI_TEXT, "NAME", "auto", 0, 0, "ref, cpu or auto: the fastest that works"},
+    {"backend", CLI_TEXT, "NAME", "auto", 0, 0, "one of `dro list backends`, or auto: the fastest"},
     {"threads", CLI_INTEGER, "N", NULL, 1, 4096, "threads to use; all when not given"},
     {"json", CLI_FLAG, NULL, NULL, 0, 0, "print one JSON document instead of text"},
     {"help", CLI_FLAG, NULL, NULL, 0, 0, "print this"},
@@ -169,8 +169,8 @@ static int check_backend(const cli_command *command, const char *value)
         size_t used = strlen(all);
         snprintf(all + used, sizeof all - used, "%s%s", used ? ", " : "", name);
     }
-    return cli_usage("%s: --backend %s: expected auto or what this build has, %s", command->name,
-                     value, all);
+    return cli_usage("%s: --backend %s: expected auto or what this build has, %s%s", command->name,
+                     value, all, strcmp(value, "cuda") ? "" : " (`make cuda` builds it with cuda)");
 }
 
 static int check_value(const cli_command *command, const cli_option *option, const char *value)
@@ -328,14 +328,31 @@ const char *cli_word(const cli_args *args, int index)
     return index >= 0 && index < args->word_count ? args->words[index] : NULL;
 }
 
+void cli_backend_fail(const char *backend, dro_status status)
+{
+    const char *name, *why = dro_backend_missing(backend);
+    char text[200];
+    snprintf(text, sizeof text, "%s", why ? why : dro_status_text(status));
+    for (int i = 0; (name = dro_backend_name(i)); i++)
+        if (!dro_backend_missing(name))
+            break;
+    if (status == DRO_ERR_DEVICE && name)
+        cli_fail("the backend %s cannot be used: %s: --backend %s works here", backend, text, name);
+    else if (status == DRO_ERR_NAME)
+        cli_fail("the backend %s cannot be used: this build does not have it: --backend auto takes "
+                 "the fastest that works here",
+                 backend);
+    else
+        cli_fail("the backend %s cannot be used: %s", backend, text);
+}
+
 dro_context *cli_context(const cli_args *args)
 {
     dro_context *ctx = NULL;
     const char *backend = cli_text(args, "backend");
     dro_status status = dro_context_create(backend, (int)cli_integer(args, "threads"), &ctx);
     if (status != DRO_OK)
-        cli_fail("the backend %s cannot be used: %s", backend,
-                 status == DRO_ERR_DEVICE ? dro_backend_missing(backend) : dro_status_text(status));
+        cli_backend_fail(backend, status);
     return ctx;
 }
 

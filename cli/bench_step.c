@@ -181,7 +181,9 @@ static int report(const cli_args *args, subject *s, double *ms, int count, doubl
             "ms_min", ms[0], "ms_max", ms[count - 1], "examples_per_s", batch / (median * 1e-3),
             "peak_gflops", cli_number(gpu ? NAN : peak * 1e-9), "share_of_peak", cli_number(share),
             "peak_mib", peak_mib));
-    printf("%.2f ms per step (%.2f to %.2f)\n", median, ms[0], ms[count - 1]);
+    int digits = median < 10 ? 3 : 2;
+    printf("%.*f ms per step (%.*f to %.*f)\n", digits, median, digits, ms[0], digits,
+           ms[count - 1]);
     printf("%.0f examples/s, ", batch / (median * 1e-3));
     if (!gpu)
         printf("%.0f %% of the %.0f GFLOP/s that this machine does at its best, ", 100 * share,

@@ -63,6 +63,8 @@ const cli_option *cli_option_at(const cli_command *command, int index);
 
 /* A context by --backend and --threads, or NULL after a clear line (the caller returns 1). */
 dro_context *cli_context(const cli_args *args);
+/* That line: why no context of this backend could be made, and which backend works here. */
+void cli_backend_fail(const char *backend, dro_status status);
 
 /* Checks --precision, which only a GPU heeds; 0 or the exit status after a line. */
 int cli_precision(const cli_args *args, const dro_context *ctx);

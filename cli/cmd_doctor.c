@@ -134,7 +134,9 @@ static void tell_gpu(checkup *c)
         tell(c, "GPU", "none seen", NULL);
     else
         tell(c, "GPU", *line ? line : "/dev/nvidia0",
-             has_backend("cuda") ? NULL : "this build does not use it: it has no cuda backend");
+             has_backend("cuda") ? NULL
+                                 : "this build does not use it: `make cuda` builds one with the "
+                                   "cuda backend, `make install PRESET=cuda` installs it");
 }
 
 static void tell_folder(checkup *c)
@@ -169,17 +171,16 @@ static void tell_backends(checkup *c)
 {
     const char *name;
     for (int i = 0; (name = dro_backend_name(i)); i++) {
-        char what[80], text[300];
-        dro_context *ctx = NULL;
-        dro_status status = dro_context_create(name, 1, &ctx);
-        dro_context_destroy(ctx);
+        char what[80], text[400];
+        const char *why = dro_backend_missing(name);
         snprintf(what, sizeof what, "backend %s", name);
-        snprintf(text, sizeof text, "%s (%s)", status == DRO_OK ? "works" : dro_status_text(status),
-                 dro_backend_summary(i));
+        snprintf(text, sizeof text, "%s%s (%s)", why ? "cannot be used here: " : "works",
+                 why ? why : "", dro_backend_summary(i));
         tell(c, what, text,
-             status == DRO_OK                ? NULL
-             : strncmp(name, "cuda", 4) == 0 ? "check the driver with nvidia-smi"
-                                             : "build again on this machine");
+             !why                        ? NULL
+             : strcmp(name, "cuda") == 0 ? "`nvidia-smi` shows the GPU and its driver; the other "
+                                           "backends do without"
+                                         : "build again on this machine");
     }
     if (!has_backend("cpu"))
         tell(c, "backend cpu", "not in this build", "build with -DDRO_CPU=ON");

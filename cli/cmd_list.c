@@ -161,8 +161,24 @@ static int list_optimizers(const cli_args *args)
 
 static json_t *backend_json(int index)
 {
-    return json_pack("{s:s, s:s}", "name", dro_backend_name(index), "summary",
-                     dro_backend_summary(index));
+    const char *name = dro_backend_name(index), *why = dro_backend_missing(name);
+    return json_pack("{s:s, s:s, s:b, s:s?}", "name", name, "summary", dro_backend_summary(index),
+                     "works", !why, "missing", why);
+}
+
+static int print_backends(void)
+{
+    static const char *const headers[] = {"backend", "what it is"};
+    cli_table *table = cli_table_create(2, headers);
+    const char *name;
+    for (int i = 0; (name = dro_backend_name(i)); i++) {
+        const char *why = dro_backend_missing(name);
+        cli_table_cell(table, "%s", name);
+        cli_table_cell(table, "%s%s%s", dro_backend_summary(i),
+                       why ? "; cannot be used here: " : "", why ? why : "");
+    }
+    cli_table_print(table);
+    return 0;
 }
 
 static int list_backends(const cli_args *args)
@@ -172,7 +188,7 @@ static int list_backends(const cli_args *args)
     if (cli_word(args, 1))
         return cli_usage("list: one word too many, '%s': usage: dro list backends",
                          cli_word(args, 1));
-    return cli_json(args) ? emit_all(&backends) : print_all(&backends, "backend");
+    return cli_json(args) ? emit_all(&backends) : print_backends();
 }
 
 /* ---- formats ---- */

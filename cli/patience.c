@@ -13,6 +13,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char what[300];
 static bool silent; /* nothing has been said and the work goes on */
 static bool said;   /* a command says it once */
+static double patience;
 
 double cli_patience(void)
 {
@@ -22,7 +23,9 @@ double cli_patience(void)
 
 static void *speak_up(void *unused)
 {
-    double seconds = cli_patience();
+    pthread_mutex_lock(&lock);
+    double seconds = patience;
+    pthread_mutex_unlock(&lock);
     struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     nanosleep(&time, NULL);
     pthread_mutex_lock(&lock);
@@ -39,6 +42,8 @@ void cli_busy(const char *format, ...)
     pthread_t thread;
     va_list list;
     pthread_mutex_lock(&lock);
+    patience =
+        cli_patience(); /* here: the thread must not read what others may set, the environment */
     va_start(list, format);
     vsnprintf(what, sizeof what, format, list);
     va_end(list);

@@ -90,6 +90,8 @@ int cli_arms_read(const cli_runs *runs, cli_arm *arms, int room, int *count);
  * else the exit status after a line. */
 int cli_runs_go(cli_runs *runs);
 int cli_runs_train(cli_runs *runs); /* the last part of it, when the folder is ready */
+/* Before the first context of a command whose runs may be threads. */
+void cli_thread_ready(void);
 /* A run in a thread: started with its words; asked to stop; and, once its pipe is closed, its exit status. */
 int cli_thread_start(const cli_runs *runs, cli_one *one, int argc, char **words);
 void cli_thread_stop(cli_one *one);

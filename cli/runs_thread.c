@@ -21,6 +21,14 @@ struct cli_thread {
     int status;
 };
 
+/* A process has 8 queues to the GPU's hardware unless it asks for more (32 at most), and streams beyond that share
+ * one: their kernels then wait for each other's. CUDA reads this when it begins, so it is set before the first
+ * context asks whether there is a GPU; a user's own value stays. */
+void cli_thread_ready(void)
+{
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 static void release(struct cli_thread *t)
 {
     if (t->show.to)

@@ -403,11 +403,7 @@ dro_context *cli_train_context(const cli_args *args, const char *config)
     dro_status status = dro_context_create(backend ? backend : theirs, count, &ctx);
     const char *name = backend ? backend : theirs ? theirs : "auto";
     if (status != DRO_OK)
-        cli_fail("the backend %s cannot be used: %s%s", name,
-                 status == DRO_ERR_DEVICE ? dro_backend_missing(name)
-                 : status == DRO_ERR_NAME ? "this build does not have it"
-                                          : dro_status_text(status),
-                 backend ? "" : ": --backend auto takes the fastest that works here");
+        cli_backend_fail(name, status);
     json_decref(document);
     context_of = ctx;
     return ctx;

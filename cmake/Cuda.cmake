@@ -1,13 +1,28 @@
 # The cuda backend: nvcc, the CUDA runtime (static), cuBLAS and cuDNN. Switches DRO_CUDA off, with one line, when
-# one of them is missing. Machine code for compute capability 9.0, and PTX for later ones.
+# one of them is missing (`make cuda` then stops). Machine code for compute capability 9.0, and PTX for later ones.
+find_program(cuda_nvcc nvcc HINTS /usr/local/cuda/bin NO_CACHE)
+if(cuda_nvcc AND NOT DEFINED ENV{CUDACXX})
+  set(ENV{CUDACXX} ${cuda_nvcc}) # NVIDIA's packages do not put it in PATH
+endif()
 check_language(CUDA)
 find_package(CUDAToolkit QUIET)
 find_path(DRO_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(DRO_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR})
 find_library(DRO_CUBLAS_LIBRARY NAMES cublas HINTS ${CUDAToolkit_LIBRARY_DIR})
-if(NOT CMAKE_CUDA_COMPILER OR NOT CUDAToolkit_FOUND OR NOT DRO_CUDNN_INCLUDE OR NOT DRO_CUDNN_LIBRARY
-   OR NOT DRO_CUBLAS_LIBRARY)
-  message(STATUS "libdro: nvcc, cuBLAS or cuDNN not found: no cuda backend")
+set(cuda_missing)
+if(NOT CMAKE_CUDA_COMPILER OR NOT CUDAToolkit_FOUND)
+  list(APPEND cuda_missing "nvcc (cuda-toolkit-13-0, PATH or CUDACXX)")
+endif()
+if(NOT DRO_CUBLAS_LIBRARY)
+  list(APPEND cuda_missing "cuBLAS (libcublas-dev-13-0)")
+endif()
+if(NOT DRO_CUDNN_INCLUDE OR NOT DRO_CUDNN_LIBRARY)
+  list(APPEND cuda_missing "cuDNN 9 (cudnn9-cuda-13; CMAKE_PREFIX_PATH names its folder elsewhere)")
+endif()
+list(JOIN cuda_missing ", " cuda_missing)
+set(DRO_CUDA_MISSING "${cuda_missing}" CACHE INTERNAL "what the cuda backend lacks")
+if(cuda_missing)
+  message(STATUS "libdro: no cuda backend: not found, under the names of NVIDIA's packages: ${cuda_missing}")
   set(DRO_CUDA OFF)
   return()
 endif()
@@ -24,4 +39,5 @@ get_filename_component(cudnn_dir ${DRO_CUDNN_LIBRARY} DIRECTORY)
 get_filename_component(cublas_dir ${DRO_CUBLAS_LIBRARY} DIRECTORY)
 link_directories(${CUDAToolkit_LIBRARY_DIR} ${cudnn_dir} ${cublas_dir})
 list(APPEND CMAKE_BUILD_RPATH ${cudnn_dir} ${cublas_dir})
+list(APPEND CMAKE_INSTALL_RPATH ${cudnn_dir} ${cublas_dir}) # often no folder of the system's
 list(APPEND dro_libs cudnn cublas cudart_static stdc++ dl rt)

@@ -73,5 +73,17 @@ has "plain C"
 run 0 list backends --json
 json
 has '"name": "ref"'
+has '"works": true'
+# A backend that is not in this build, or does not work here: the line names the way out.
+run 0 list backends
+if ! grep -q '^cuda' "$work/out"; then
+    run 2 list models --backend cuda
+    has '`make cuda` builds it with cuda' err
+elif grep -q '^cuda .*; cannot be used here: ' "$work/out"; then
+    run 1 list models --backend cuda
+    has " works here" err
+    run 0 doctor
+    grep -q '^backend cuda  cannot be used here: .*nvidia-smi' "$work/out" || fail "doctor does not say why"
+fi
 
 finish

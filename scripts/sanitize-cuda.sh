@@ -1,0 +1,30 @@
+#!/bin/sh
+# sanitize-cuda.sh FOLDER: the tests of the cuda backend in FOLDER under compute-sanitizer: memcheck and racecheck over
+# every layer in bf16 and tf32, images that are cut on the GPU, and queues of steps. Fails at the first error. Exit
+# status 77 where there is no GPU. Writes one temporary file.
+set -eu
+tests=$1
+PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
+if [ ! -e /dev/nvidia0 ]; then
+    echo "sanitize-cuda: skipped: no NVIDIA GPU on this machine" >&2
+    exit 77
+fi
+if ! command -v compute-sanitizer >/dev/null; then
+    echo "sanitize-cuda: no compute-sanitizer: NVIDIA's package cuda-sanitizer-13-0, or its folder in PATH" >&2
+    exit 1
+fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+check() { # TOOL TEST
+    source=$(grep -l "cmocka_unit_test($2)" "$(dirname "$0")"/../tests/test_cuda*.c) ||
+        { echo "FAILED: there is no test $2" >&2; exit 1; }
+    program=$(basename "$source" .c) begin=$(date +%s)
+    timeout 600 compute-sanitizer --tool "$1" --error-exitcode 9 "$tests/$program" "$2" >"$log" 2>&1 &&
+        grep -q '\[  PASSED  \] [1-9]' "$log" || { cat "$log"; echo "FAILED: $1 $program $2" >&2; exit 1; }
+    echo "$1 $2: $(sed -n 's/^=* \(.*SUMMARY: .*\)/\1/p' "$log" | tail -n 1) ($(($(date +%s) - begin)) s)"
+}
+for tool in memcheck racecheck; do
+    for test in test_layers_bf16 test_layers_tf32 test_images test_queue test_queue_refuses; do
+        check $tool $test
+    done
+done

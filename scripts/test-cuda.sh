@@ -1,0 +1,18 @@
+#!/bin/sh
+# Runs the tests of the cuda backend in build-cuda/, one at a time. On a machine with an NVIDIA GPU none may be skipped;
+# on one without it says that what needs a GPU was. Writes one temporary file.
+set -eu
+cd "$(dirname "$0")/.."
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+ctest --preset cuda -R '^(test_cuda|test_conv3|cli_cuda)' >"$log" 2>&1 ||
+    { cat "$log"; echo "FAILED: test (cuda)" >&2; exit 1; }
+echo "test (cuda): $(sed -n 's/^\([0-9]*% tests passed.*\)/\1/p' "$log")"
+skipped=$(sed -n 's/^ *[0-9]*\/[0-9]* Test .*: \([^ ]*\) .*Skipped.*/\1/p' "$log" | paste -s -d ' ')
+if [ -z "$skipped" ]; then exit 0; fi
+if [ -e /dev/nvidia0 ]; then
+    cat "$log"
+    echo "FAILED: test (cuda): there is a GPU (/dev/nvidia0), and it was not used: skipped $skipped" >&2
+    exit 1
+fi
+echo "  NO GPU HERE: compiled only; everything that needs one was skipped: $skipped"
