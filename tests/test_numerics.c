@@ -380,10 +380,10 @@ static void test_largest_cap(void **state)
 static void check_tilt(const dro__backend *be)
 {
     static const size_t sizes[] = {1, 15, 16, 17, 511, 513};
-    static const double scales[] = {0, 1e-3, 1, 100, 1e3}, shifts[] = {-5, 0, 3, 700, 1e7};
-    for (int k = 0; k < 25 * 6; k++) {
+    static const double scales[] = {0, 1e-3, 1, 100, 1e3, 1e20}, shifts[] = {-5, 0, 3, 700, 1e7};
+    for (int k = 0; k < 30 * 6; k++) {
         size_t n = sizes[k % 6];
-        double scale = scales[k / 6 % 5], log_u = shifts[k / 30], cap = k % 2 ? 10 : 30;
+        double scale = scales[k / 6 % 6], log_u = shifts[k / 36], cap = k % 2 ? 10 : 30;
         float x[513], coef[513];
         uint64_t caps = 7, beyond = 7;
         long double mean = 0;

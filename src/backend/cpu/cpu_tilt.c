@@ -40,7 +40,7 @@ DRO__KERNEL double tilt_kernel(size_t n, const float *losses, double scale, doub
 #pragma omp simd reduction(+ : sum, beyond)
     for (size_t i = 0; i < n; i++) {
         double x = (double)losses[i] * scale - log_u;
-        double over = x > cap ? x - cap : 0, slope = exp_double(x - over);
+        double over = x > cap ? x - cap : 0, slope = exp_double(x > cap ? cap : x);
         beyond += x > cap ? 1 : 0;
         sum += slope * (1 + over);
         coef[i] = (float)(slope * share);

@@ -36,7 +36,7 @@ static __device__ double relative(const dro__gpu_step &k, int n, const float *lo
     double mean = 0, caps = 0;
     EACH (i, n) {
         double x = (double)losses[i] * scale - log_u;
-        double over = x > k.plan.cap ? x - k.plan.cap : 0, slope = exp(x - over);
+        double over = x > k.plan.cap ? x - k.plan.cap : 0, slope = exp(x > k.plan.cap ? k.plan.cap : x);
         caps += x > k.plan.cap;
         mean += slope * (1 + over);
         coef[i] = (float)(slope / n);

@@ -79,7 +79,7 @@ static double tilt(size_t n, const float *losses, double scale, double log_u, do
     double mean = 0;
     for (size_t i = 0; i < n; i++) {
         double x = (double)losses[i] * scale - log_u;
-        double over = x > cap ? x - cap : 0, slope = exp(x - over);
+        double over = x > cap ? x - cap : 0, slope = exp(x > cap ? cap : x);
         *caps += x > cap;
         mean += slope * (1 + over);
         coef[i] = (float)(slope / (double)n);
