@@ -1,7 +1,7 @@
 /* Plans for convolutions through cuDNN's graph interface. Values are (examples, height, width, channels), weights
  * (out, kernel, in). For each shape the library names engines that might do it; those that repeat their bits and
- * add up in floats are tried, and the fastest on this GPU is kept as the shape's plan. Small shapes take the
- * first, and so does fp32, which is for checking: its numbers do not depend on a measurement. */
+ * add up in floats are tried, and the fastest on this GPU is kept as the shape's plan (dnn_choice.c: by all networks
+ * of the process). Small shapes take the first, and so does fp32, which is for checking: its numbers do not depend on a measurement. */
 #include "net.h"
 
 #include <string.h>
@@ -264,22 +264,34 @@ static void drop_from(dro__dnn_plan *list, int first, int count)
         drop(&list[k].plan);
 }
 
-/* The best of a list, the others go; on failure all of them. */
-static dro_status choose(dro__cuda_network *net, dro__dnn_plan *list, int count, const void *x,
-                         const void *w, const void *z)
+/* The place of the fastest of a list. */
+static dro_status measure(dro__cuda_network *net, const dro__dnn_plan *list, int count,
+                          const void *x, const void *w, const void *z, int *best)
 {
-    int best = 0;
     float least = -1;
-    for (int k = 0; count > 1 && k < count; k++) {
-        dro_status status =
-            dro__dnn_grow(net, &net->workspace, &net->workspace_size, list[k].workspace);
+    *best = 0;
+    for (int k = 0; k < count; k++) {
+        DRO_TRY(dro__dnn_grow(net, &net->workspace, &net->workspace_size, list[k].workspace));
+        float ms = time_of(net, &list[k], x, w, z);
+        if (ms >= 0 && (least < 0 || ms < least))
+            least = ms, *best = k;
+    }
+    return DRO_OK;
+}
+
+/* The best of a list, the others go; on failure all of them. */
+static dro_status choose(dro__cuda_network *net, const dro__dnn_shape *shape, dro__dnn_plan *list,
+                         int count, const void *x, const void *w, const void *z)
+{
+    int best = count > 1 ? dro__dnn_chosen(net, shape) : 0;
+    if (best < 0 || best >= count) {
+        dro_status status = measure(net, list, count, x, w, z, &best);
         if (status != DRO_OK) {
             drop_from(list, 0, count);
             return status;
         }
-        float ms = time_of(net, &list[k], x, w, z);
-        if (ms >= 0 && (least < 0 || ms < least))
-            least = ms, best = k;
+        int agreed = dro__dnn_choose(net, shape, best);
+        best = agreed < count ? agreed : best;
     }
     dro__dnn_plan kept = list[best];
     list[best] = list[0];
@@ -343,7 +355,7 @@ dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, co
         drop_from(list, 1, count);
         count = 1;
     }
-    DRO_TRY(choose(net, list, count, x, w, z));
+    DRO_TRY(choose(net, shape, list, count, x, w, z));
     list[0].shape = *shape;
     net->plans[net->plan_count] = list[0];
     *index = net->plan_count++;

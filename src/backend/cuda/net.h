@@ -200,6 +200,10 @@ void dro__line_close(dro__cuda_network *net);
 void dro__line_forget(struct dro__line *line); /* what was recorded; NULL is fine */
 extern const dro__net_queue dro__cuda_queue;
 
+/* dnn_choice.c: the place of the plan that another network found to be the fastest, -1: none has yet; and what all
+ * agree on when this one has found `place`. */
+int dro__dnn_chosen(const dro__cuda_network *net, const dro__dnn_shape *shape);
+int dro__dnn_choose(const dro__cuda_network *net, const dro__dnn_shape *shape, int place);
 /* dnn_plan.c: the plan of a shape, found again or chosen by running it on x, w and z; -1: there is none */
 dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, const void *x,
                          const void *w, const void *z, int *index);
