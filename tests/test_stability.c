@@ -22,7 +22,8 @@ static void follow(void *user, const dro_train_record *r)
     t->worst = isfinite(f) ? fmax(t->worst, f) : INFINITY;
 }
 
-static trace train(const char *lambda, const char *eta, const char *warmup)
+/* The default of what is NULL. */
+static trace train(const char *tilt, const char *lambda, const char *eta, const char *warmup)
 {
     trace t = {.worst = -INFINITY};
     dro_train_watch watch = {.user = &t, .evaluated = follow};
@@ -32,7 +33,9 @@ static trace train(const char *lambda, const char *eta, const char *warmup)
     set_all(run,
             "data=" IMAGES " model=glyphnet optimizer=recover batch=32 epochs=10 eval_every=1");
     OK(ctx, dro_train_set(run, "lambda", lambda));
-    OK(ctx, dro_train_set(run, "eta", eta));
+    OK(ctx, dro_train_set(run, "tilt", tilt));
+    if (eta)
+        OK(ctx, dro_train_set(run, "eta", eta));
     OK(ctx, dro_train_set(run, "report_lambda", lambda));
     if (warmup)
         OK(ctx, dro_train_set(run, "lambda_warmup", warmup));
@@ -53,7 +56,7 @@ static void check_grid(const char *warmup, double share)
     double guess = log(5); /* F of a network that knows nothing */
     for (int k = 0; k < 7; k++)
         for (int i = 0; i < 3; i++) {
-            trace t = train(lambdas[k], etas[i], warmup);
+            trace t = train("example", lambdas[k], etas[i], warmup);
             print_message("lambda %-4s eta %-4s F %.3f, then %.3f (at most %.3f)\n", lambdas[k],
                           etas[i], t.first, t.last, t.worst);
             assert_int_equal(t.count, 10);
@@ -75,9 +78,24 @@ static void test_fixed_lambda_is_stable(void **state)
     check_grid("0", 0.8);
 }
 
+/* Over classes, with the default step, which is shorter the rarer a class is. */
+static void test_classes_are_stable(void **state)
+{
+    (void)state;
+    static const char *const lambdas[] = {"0.3", "1", "10", "1e6"};
+    for (int k = 0; k < 4; k++) {
+        trace t = train("class", lambdas[k], NULL, NULL);
+        print_message("classes, lambda %-4s F %.3f, then %.3f (at most %.3f)\n", lambdas[k],
+                      t.first, t.last, t.worst);
+        assert_true(isfinite(t.worst));
+        assert_true(t.last < 0.8 * log(5));
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_default_recover_is_stable),
     cmocka_unit_test(test_fixed_lambda_is_stable),
+    cmocka_unit_test(test_classes_are_stable),
 };
 
 int main(int argc, char **argv)

@@ -8,9 +8,10 @@ typedef struct facts {
     const char *settings;
     bool images, net;
     double examples, batch, steps, square, lambda; /* lambda 0: not given */
+    double rarity;                                 /* 0: the tilt is not over classes */
 } facts;
 
-static const facts images = {"steps=20", true, true, 161, 20, 20, 0, 0};
+static const facts images = {"steps=20", true, true, 161, 20, 20, 0, 0, 0};
 
 /* Rows of two features; sparse rows are those of many. */
 static void write_table(const char *name, int rows, double size, int last)
@@ -45,6 +46,8 @@ static double by_rule(const char *words, const facts *f, double usual)
         return fmax(0.04, fmin(0.25, 100 / steps));
     if (strcmp(words, "0.75 where lambda is below 20") == 0)
         return f->lambda > 0 && f->lambda < 20 ? 0.75 : usual;
+    if (strcmp(words, "eta max(batch, 32) / (32 r)") == 0)
+        return f->rarity > 0 ? usual * fmin(1, fmax(f->batch, 32) / (32 * f->rarity)) : usual;
     if (strcmp(words, "eta / mean square of features") == 0)
         return f->square > 4 ? usual / f->square : usual;
     return NAN;
@@ -79,6 +82,10 @@ static void listed_value(const dro_param *p, const facts *f, const char *optimiz
     }
     if (f->lambda > 0 && strcmp(p->name, "lambda") == 0)
         snprintf(text, size, "%.17g", f->lambda);
+    if (f->rarity > 0 && strcmp(p->name, "tilt") == 0)
+        snprintf(text, size, "class");
+    if (f->rarity > 0 && strcmp(p->name, "batch") == 0)
+        snprintf(text, size, "%g", f->batch);
 }
 
 /* The value of a name in config.json, without quotation marks. */
@@ -153,18 +160,36 @@ static void test_lambda(void **state)
     }
 }
 
+/* 11 examples of the first class, 110 of the second. */
+static void test_classes(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"recover", "cover", "absgd"};
+    facts f = images;
+    f.examples = 121, f.batch = 15;
+    f.rarity = (121.0 / 11 + 121.0 / 110) / 4;
+    f.settings =
+        "steps=20 tilt=class data=synth:glyphs,n=220,test=30,size=12,classes=2,imratio=0.1";
+    for (int k = 0; k < 3; k++)
+        check_run(methods[k], &f);
+    f.batch = 100; /* enough for such classes */
+    f.settings = "steps=20 tilt=class batch=100 "
+                 "data=synth:glyphs,n=220,test=30,size=12,classes=2,imratio=0.1";
+    check_run("recover", &f);
+}
+
 static void test_tables(void **state)
 {
     (void)state;
     char settings[sizeof dir + 80];
-    facts f = {settings, false, true, 1600, 128, 1000, 1, 0};
+    facts f = {settings, false, true, 1600, 128, 1000, 1, 0, 0};
     write_table("rows", 1600, 1, 2);
     snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=1000", dir);
     check_all(&f);
     f.steps = 5000;
     snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=5000", dir);
     check_run("sgd", &f);
-    f = (facts){settings, false, true, 80, 10, 20, 9, 0};
+    f = (facts){settings, false, true, 80, 10, 20, 9, 0, 0};
     write_table("rows", 80, 3, 2);
     snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=20", dir);
     check_all(&f);
@@ -175,7 +200,7 @@ static void test_sparse(void **state)
 {
     (void)state;
     char settings[sizeof dir + 80];
-    facts f = {settings, false, false, 80, 10, 20, 1, 0};
+    facts f = {settings, false, false, 80, 10, 20, 1, 0, 0};
     write_table("rows", 80, 1, 5000);
     snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=20", dir);
     check_all(&f);
@@ -204,8 +229,8 @@ static void test_ends(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_images), cmocka_unit_test(test_lambda), cmocka_unit_test(test_tables),
-    cmocka_unit_test(test_sparse), cmocka_unit_test(test_ends),
+    cmocka_unit_test(test_images), cmocka_unit_test(test_lambda), cmocka_unit_test(test_classes),
+    cmocka_unit_test(test_tables), cmocka_unit_test(test_sparse), cmocka_unit_test(test_ends),
 };
 
 int main(int argc, char **argv)

@@ -64,8 +64,19 @@ static double lambda_warmup_of(const dro_train *t)
 {
     enum { GENTLE = 20 };
     const dro__settings *s = dro__settings_of(t->opt);
-    bool small = s->tilt == DRO__TILT_EXAMPLE && s->lambda.value < GENTLE;
+    bool small = s->tilt != DRO__TILT_NONE && s->lambda.value < GENTLE;
     return small && t->steps && !is_given(t, "lambda_schedule") ? 0.75 : NAN;
+}
+
+/* Examples of rare classes weigh as much more as they are rarer: the variance of a batch's gradient grows by the mean of
+ * 1 / (classes share), and steps that a batch of 32 bears on even classes kill a network there. */
+static double class_eta_of(const dro_train *t)
+{
+    const dro__settings *s = dro__settings_of(t->opt);
+    double classes = t->task.info.classes, rarity = 0, batch = fmax(32, (double)t->task.batch);
+    for (int32_t c = 0; c < t->task.info.classes; c++)
+        rarity += t->task.class_share[c] > 0 ? 1 / (classes * classes * t->task.class_share[c]) : 0;
+    return s->tilt == DRO__TILT_CLASS ? s->eta.value * fmin(1, batch / (32 * rarity)) : NAN;
 }
 
 static double step_divisor(const dro_train *t)
@@ -99,6 +110,9 @@ static double eta_of(const dro_train *t)
 
 static const char visit[] = "a visit changes the weight of an example by about a third";
 
+static const char rare[] =
+    "tilt=class, where less; r: the mean over classes of 1 / (classes share)";
+
 static const row rows[] = {
     ROW(batch_of, NULL, NULL, "batch", "128, or examples / 8 if that is less",
         "eight steps or more in an epoch"),
@@ -125,7 +139,9 @@ static const row rows[] = {
     OURS(ROW, NULL, "images", "guard", "0.5",
          "a small lambda needs it at eta 1, a gentle one does not notice"),
     OURS(LATE, lambda_warmup_of, "images", "lambda_warmup", "0.75 where lambda is below 20",
-         "over examples it comes last: at first it would chase the hardest only"),
+         "a small one comes last: at first it would chase the hardest only"),
+    OURS(LATE, class_eta_of, "images", "eta", "eta max(batch, 32) / (32 r)", rare),
+    LATE(class_eta_of, "absgd", "images", "eta", "eta max(batch, 32) / (32 r)", rare),
     LATE(eta_of, NULL, "tables", "eta", "eta / mean square of features",
          "where that is above 4: the steps are for features of about 1"),
 };
