@@ -27,13 +27,14 @@ if(cuda_missing)
   return()
 endif()
 
-set(CMAKE_CUDA_ARCHITECTURES 90)
+set(CMAKE_CUDA_ARCHITECTURES 90a-real 90-virtual) # a: with the instructions of warp groups
 enable_language(CUDA)
 file(GLOB cuda_sources CONFIGURE_DEPENDS src/backend/cuda/*.c src/backend/cuda/*.cu)
 target_sources(room_backend PRIVATE ${cuda_sources})
 target_compile_definitions(room_backend PRIVATE DRO_WITH_CUDA=1)
 target_include_directories(room_backend SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${DRO_CUDNN_INCLUDE})
-set_target_properties(room_backend PROPERTIES CUDA_VISIBILITY_PRESET hidden CUDA_ARCHITECTURES 90)
+set_target_properties(room_backend PROPERTIES CUDA_VISIBILITY_PRESET hidden
+  CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
 get_filename_component(cudnn_dir ${DRO_CUDNN_LIBRARY} DIRECTORY)
 get_filename_component(cublas_dir ${DRO_CUBLAS_LIBRARY} DIRECTORY)
 link_directories(${CUDAToolkit_LIBRARY_DIR} ${cudnn_dir} ${cublas_dir})

@@ -13,4 +13,5 @@ target_compile_options(dro_flags INTERFACE
   $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wvla>
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
   $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
-  $<$<AND:$<BOOL:${DRO_WERROR}>,$<NOT:$<COMPILE_LANGUAGE:CUDA>>>:-Werror>)
+  $<$<AND:$<BOOL:${DRO_WERROR}>,$<NOT:$<COMPILE_LANGUAGE:CUDA>>>:-Werror>
+  $<$<AND:$<BOOL:${DRO_WERROR}>,$<COMPILE_LANGUAGE:CUDA>>:-Werror=all-warnings>)

@@ -113,6 +113,34 @@ static inline void outcome_free(outcome *o)
     free(o->grads[0]), free(o->grads[1]);
 }
 
+/* Other networks on a GPU, of which each takes a part then. */
+enum { COMPANY = 3 };
+
+typedef struct company {
+    dro_context *ctx;
+    dro_net *nets[COMPANY];
+} company;
+
+/* From now on there are so many. */
+static inline void keep_company(company *c, int count)
+{
+    subject s = {.model = "linear", .shape = {4, 1, 1, 2}};
+    if (!c->ctx)
+        c->ctx = check_context("cuda", 1);
+    for (int k = 0; k < COMPANY; k++) {
+        if (k < count && !c->nets[k]) {
+            c->nets[k] = make(c->ctx, &s);
+        } else if (k >= count) {
+            dro_net_destroy(c->nets[k]);
+            c->nets[k] = NULL;
+        }
+    }
+    if (count > 0)
+        return;
+    dro_context_destroy(c->ctx);
+    c->ctx = NULL;
+}
+
 /* |a - b| / |b| */
 static inline double distance(size_t n, const float *a, const float *b)
 {

@@ -9,14 +9,18 @@ typedef struct bounds {
     double forward, gradient;
 } bounds;
 
-/* tf32 keeps 11 bits of a factor, bf16 8; gradients go through every layer twice. */
+/* tf32 keeps 11 bits of a factor, bf16 8; gradients go through every layer twice. Measured on an H200, over all models:
+ * tf32 2e-3 and 1e-2, bf16 6e-2 and 5e-2. */
 static const bounds precisions[] = {
-    {"fp32", 1e-4, 1e-4}, {"tf32", 1e-2, 2e-1}, {"bf16", 6e-2, 6e-1}};
+    {"fp32", 1e-4, 1e-4}, {"tf32", 5e-3, 4e-2}, {"bf16", 1e-1, 2e-1}};
 enum { PRECISIONS = sizeof precisions / sizeof precisions[0] };
 
 static const char *only;
 
-static bool check(const char *name, const bounds *b, const outcome *x, const outcome *y)
+enum { WRONG, TIED, RIGHT };
+
+/* TIED: only a gradient is off, in a precision in which that may be a tie. */
+static int check(const char *name, const bounds *b, const outcome *x, const outcome *y)
 {
     double off[] = {distance(y->total, x->losses, y->losses),
                     distance(y->total, x->eval_losses, y->eval_losses),
@@ -24,33 +28,40 @@ static bool check(const char *name, const bounds *b, const outcome *x, const out
                     distance(y->statistics, x->running, y->running),
                     distance(y->dim, x->grads[0], y->grads[0]),
                     distance(y->dim, x->grads[1], y->grads[1])};
-    bool good = true;
+    bool forward = true, gradient = true;
     print_message("%s, %s: losses %.1e %.1e, logits %.1e, statistics %.1e, gradients %.1e %.1e\n",
                   name, b->precision, off[0], off[1], off[2], off[3], off[4], off[5]);
-    for (int k = 0; k < 6; k++)
-        good = good && off[k] < (k < 4 ? b->forward : b->gradient);
-    return good;
+    for (int k = 0; k < 4; k++)
+        forward = forward && off[k] < b->forward;
+    for (int k = 4; k < 6; k++)
+        gradient = gradient && off[k] < b->gradient;
+    bool forgiven = strcmp(b->precision, "bf16") != 0;
+    return forward && gradient ? RIGHT : forward && forgiven ? TIED : WRONG;
 }
 
-static bool right_on(const char *name, subject s, const size_t *counts, uint64_t seed)
+/* The worst of all precisions on the same images. */
+static int right_on(const char *name, subject s, const size_t *counts, uint64_t seed)
 {
     outcome x[PRECISIONS];
-    bool good = true;
+    int worst = RIGHT;
     for (int k = 0; k < PRECISIONS; k++) {
         s.precision = precisions[k].precision;
         x[k] = run_once("cuda", 1, &s, counts, 2, seed);
     }
     outcome y = run_once("ref", 1, &s, counts, 2, seed);
     for (int k = 0; k < PRECISIONS; k++) {
-        good = check(name, &precisions[k], &x[k], &y) && good;
+        int found = check(name, &precisions[k], &x[k], &y);
+        worst = found < worst ? found : worst;
         outcome_free(&x[k]);
     }
     outcome_free(&y);
-    return good;
+    return worst;
 }
 
 /* An input of a ReLU that is zero up to rounding, or a tie in a max pool, may fall on either side, and one such flip
- * moves a gradient by 1e-3; so images on which it happens are replaced, twice at most. Inception at 139 has 134,000
+ * moves a gradient by 1e-3; so images on which it happens are replaced, twice at most. Nothing else is tried again: an
+ * error that comes and goes, a race, would pass sooner or later. A flip moves neither what the forward pass gives nor,
+ * by as much as its bound, a gradient in bf16; and the images that pass do so in every precision. Inception at 139 has 134,000
  * outputs of max pools per image, about one tie within 1e-6 per seed: its three seeds were searched for, and have no
  * tie and no zero within 5e-6 (in double; they hold for these counts and this side only). */
 static bool model_is_right(int index)
@@ -60,11 +71,12 @@ static bool model_is_right(int index)
     subject s = {
         .model = dro_model_name(index), .shape = {usual.channels, side, side, 6}, .lift = 3};
     static const uint64_t seeds[2][3] = {{5, 6, 7}, {11, 968, 993}};
-    bool inception = side == 139, good = false;
+    bool inception = side == 139;
+    int found = TIED;
     size_t counts[] = {inception ? 3 : 4, inception ? 2 : 3};
-    for (int k = 0; k < 3 && !good; k++)
-        good = right_on(s.model, s, counts, seeds[inception][k]);
-    return good;
+    for (int k = 0; k < 3 && found == TIED; k++)
+        found = right_on(s.model, s, counts, seeds[inception][k]);
+    return found == RIGHT;
 }
 
 static void test_every_model(void **state)

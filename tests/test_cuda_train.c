@@ -1,6 +1,6 @@
 /* Training on a GPU: the images that live there are the loader's, and a run goes as it does on the CPU. Skipped
  * (77) where there is no GPU. */
-#include "check.h"
+#include "nets.h"
 
 #include "augment.h"
 #include "backend.h"
@@ -68,187 +68,6 @@ static void test_images(void **state)
     dro_loader_destroy(cutter);
     dro_data_close(data);
     dro_context_destroy(ctx);
-}
-
-/* ---- steps that are not waited for, against the same steps taken one by one ---- */
-
-enum { SIDE = 16, EXAMPLES = 400, IMAGE = 3 * SIDE * SIDE };
-
-typedef struct run {
-    dro_context *ctx;
-    dro_data *data;
-    dro_examples e;
-    dro__normal normal;
-    dro_net_images there;
-    double share[4];
-    dro_net *net;
-    dro_optimizer *opt;
-    int32_t labels[2][64];
-    int turn;
-} run;
-
-static dro_status fetch(void *user, const dro_batch *batch, dro_net_batch *out)
-{
-    run *r = user;
-    int32_t *labels = r->labels[r->turn++ % 2];
-    for (size_t i = 0; i < batch->count; i++)
-        labels[i] = r->e.labels[batch->ids[i]];
-    *out = (dro_net_batch){
-        .count = batch->count, .images = &r->there, .ids = batch->ids, .labels = labels};
-    return DRO_OK;
-}
-
-static dro_status give_labels(void *user, const int64_t *ids, size_t count, int32_t *classes,
-                              int32_t *groups)
-{
-    const run *r = user;
-    (void)groups;
-    for (size_t i = 0; classes && i < count; i++)
-        classes[i] = r->e.labels[ids[i]];
-    return DRO_OK;
-}
-
-static void start_run(run *r, bool queued, const char *optimizer, const char *settings,
-                      const float *from)
-{
-    *r = (run){.ctx = check_context("cuda", 1)};
-    dro_model_shape shape = {3, SIDE, SIDE, 4};
-    dro_net_source source = {.user = r, .fetch = fetch, .labels = give_labels, .n = EXAMPLES};
-    dro_problem problem;
-    OK(r->ctx, dro_data_open(r->ctx, "synth:glyphs,n=400,test=8,classes=4,size=16", &r->data));
-    OK(r->ctx, dro_data_examples(r->data, DRO_TRAIN, &r->e));
-    r->normal = dro__normal_of(r->data);
-    OK(r->ctx, dro_net_images_create(r->ctx, r->e.pixels, EXAMPLES * IMAGE, r->normal.scale,
-                                     r->normal.shift, &r->there));
-    for (int64_t i = 0; i < EXAMPLES; i++)
-        r->share[r->e.labels[i]] += 1.0 / EXAMPLES;
-    source.classes = 4, source.class_share = r->share, source.images = true;
-    OK(r->ctx, dro_net_model(r->ctx, "glyphnet", &shape, &r->net));
-    OK(r->ctx, dro_net_set(r->net, "precision", "fp32"));
-    OK(r->ctx, dro_net_ready(r->net));
-    OK(r->ctx, dro_net_init(r->net, 3));
-    OK(r->ctx, dro_net_problem(r->net, &source, &problem));
-    assert_non_null(problem.queue);
-    if (!queued)
-        problem.queue = NULL;
-    OK(r->ctx, dro_optimizer_create(r->ctx, optimizer, &problem, &r->opt));
-    OK(r->ctx, dro_optimizer_set(r->opt, "batch", "32"));
-    char text[256], *rest = NULL;
-    snprintf(text, sizeof text, "%s", settings);
-    for (char *pair = strtok_r(text, " ", &rest); pair; pair = strtok_r(NULL, " ", &rest)) {
-        char *value = strchr(pair, '=');
-        *value++ = '\0';
-        OK(r->ctx, dro_optimizer_set(r->opt, pair, value));
-    }
-    OK(r->ctx, dro_optimizer_start(r->opt, from ? from : dro_net_weights(r->net)));
-}
-
-static void end_run(run *r)
-{
-    dro_optimizer_destroy(r->opt);
-    dro_net_destroy(r->net);
-    dro_net_images_free(r->ctx, &r->there);
-    dro_data_close(r->data);
-    dro_context_destroy(r->ctx);
-}
-
-static void take_steps(run *r, int count)
-{
-    for (int k = 0; k < count; k++)
-        OK(r->ctx, dro_optimizer_step(r->opt));
-}
-
-static void compare(const char *optimizer, const char *settings, double tolerance)
-{
-    enum { STEPS = 40 };
-    run a, b;
-    dro_info x, y;
-    start_run(&a, true, optimizer, settings, NULL);
-    start_run(&b, false, optimizer, settings, NULL);
-    size_t dim = dro_net_dim(a.net), statistics = dro_net_statistics_count(a.net);
-    float *u = malloc((dim + statistics) * sizeof *u), *v = malloc((dim + statistics) * sizeof *v);
-    assert_true(u && v);
-    take_steps(&a, 23); /* then somebody looks, and it goes on */
-    OK(a.ctx, dro_optimizer_info(a.opt, &x));
-    take_steps(&b, 23);
-    OK(b.ctx, dro_optimizer_info(b.opt, &y));
-    assert_true(fabs(x.log_u - y.log_u) < 1e-3 && fabs(x.eta - y.eta) <= 1e-3 * y.eta);
-    size_t size = dro_optimizer_state_size(a.opt);
-    void *state = malloc(size);
-    OK(a.ctx, dro_optimizer_save(a.opt, state, size));
-    take_steps(&a, 3); /* these are undone */
-    OK(a.ctx, dro_optimizer_load(a.opt, state, size));
-    take_steps(&a, STEPS - 23);
-    take_steps(&b, STEPS - 23);
-    OK(a.ctx, dro_optimizer_info(a.opt, &x));
-    OK(b.ctx, dro_optimizer_info(b.opt, &y));
-    assert_int_equal(x.step, y.step);
-    assert_int_equal(x.examples, y.examples);
-    assert_int_equal(x.caps, y.caps);
-    assert_int_equal(x.fresh_starts, y.fresh_starts);
-    OK(a.ctx, dro_optimizer_weights(a.opt, u));
-    OK(b.ctx, dro_optimizer_weights(b.opt, v));
-    double off = 0, all = 0;
-    for (size_t i = 0; i < dim; i++) {
-        off += ((double)u[i] - (double)v[i]) * ((double)u[i] - (double)v[i]);
-        all += (double)v[i] * (double)v[i];
-    }
-    off = sqrt(off / all);
-    printf("  %s %s: %.1e away after %d steps, loss %.4f and %.4f, a %.3f and %.3f\n", optimizer,
-           settings, off, STEPS, x.loss, y.loss, x.a, y.a);
-    assert_true(off < tolerance);
-    free(u), free(v), free(state);
-    end_run(&a);
-    end_run(&b);
-}
-
-static void test_queue(void **state)
-{
-    (void)state;
-    /* gentle ones: the recursion and larger steps amplify rounding, on any backend */
-    compare("sgd", "eta=0.002", 5e-4);
-    compare("sgd", "eta=0.002 nesterov=yes weight_decay=0.001 reg=l1 reg_strength=0.0001", 5e-4);
-    compare("recover", "eta=0.004 lambda=5 warmup=10", 5e-3);
-    compare("recover", "eta=0.004 lambda=0.5 warmup=10 weight_decay=0.0005", 5e-3);
-    compare("recover", "eta=0.004 tilt=none a_rule=fixed a=0.5 warmup=0", 5e-3);
-    compare("recover", "eta=0.004 tilt=class lambda=1 warmup=10", 5e-3);
-    compare("recover", "eta=0.004 tilt=class a_rule=fixed a=0.3 group_prior=data warmup=0", 5e-3);
-    compare("recover", "eta=0.004 lambda=5 switch_step=30 switch_tilt=class warmup=0", 5e-3);
-    compare("cover", "eta=0.004 lambda=2 a_rule=eta2 a_c=1000 guard=0 cap=1 reg=l2 warmup=5", 5e-3);
-}
-
-/* A number that is not finite: found late, and nothing has happened. */
-static void test_queue_refuses(void **state)
-{
-    (void)state;
-    run a;
-    dro_info info;
-    start_run(&a, true, "recover", "eta=0.1 lambda=5 warmup=0", NULL);
-    size_t dim = dro_net_dim(a.net);
-    float *w = malloc(dim * sizeof *w), *after = malloc(dim * sizeof *after);
-    assert_true(w && after);
-    for (size_t i = 0; i < dim; i++)
-        w[i] = i % 2 ? 3e38f : -3e38f;
-    end_run(&a);
-    start_run(&a, true, "recover", "eta=0.1 lambda=5 warmup=0", w);
-    dro_status status = DRO_OK;
-    int queued = 0;
-    while (status == DRO_OK && queued < 20) {
-        status = dro_optimizer_step(a.opt);
-        queued += status == DRO_OK;
-    }
-    assert_int_equal(status, DRO_ERR_NUMBER);
-    assert_in_range(queued, 1, 6);
-    printf("  after %d: %s\n", queued, dro_context_error(a.ctx));
-    assert_non_null(strstr(dro_context_error(a.ctx), "at step 0"));
-    OK(a.ctx, dro_optimizer_info(a.opt, &info));
-    assert_int_equal(info.step, 0);
-    assert_int_equal(info.examples, 0);
-    OK(a.ctx, dro_optimizer_weights(a.opt, after));
-    assert_memory_equal(w, after, dim * sizeof *w);
-    OK(a.ctx, dro_optimizer_skip(a.opt));
-    free(w), free(after);
-    end_run(&a);
 }
 
 static double accuracy(const char *backend, const char *precision)
@@ -385,10 +204,9 @@ static void test_deterministic(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_images),        cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_queue_refuses), cmocka_unit_test(test_run),
-        cmocka_unit_test(test_runs_at_once),  cmocka_unit_test(test_deterministic)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_images), cmocka_unit_test(test_run),
+                                       cmocka_unit_test(test_runs_at_once),
+                                       cmocka_unit_test(test_deterministic)};
     dro_context *ctx;
     if (dro_context_create("cuda", 1, &ctx) != DRO_OK) {
         const char *why = dro_backend_missing("cuda");

@@ -147,7 +147,8 @@ typedef struct dro_net_images {
     const uint8_t *bytes;
     const float *scale, *shift;
 } dro_net_images;
-/* Takes them there, on a GPU backend; scale and shift are borrowed. Elsewhere DRO_ERR_UNSUPPORTED. */
+/* Takes them there, on a GPU backend; scale and shift are borrowed until free, and read with every batch. Elsewhere
+ * DRO_ERR_UNSUPPORTED. */
 DRO_API dro_status dro_net_images_create(dro_context *ctx, const uint8_t *pixels, size_t bytes,
                                          const float *scale, const float *shift,
                                          dro_net_images *images);

@@ -90,6 +90,24 @@ const char *dro_context_backend(const dro_context *ctx)
     return ctx ? ctx->backend->name : NULL;
 }
 
+static dro_status copied(dro_context *ctx, const char *trouble)
+{
+    if (!trouble)
+        return DRO_OK;
+    return dro__fail(ctx, DRO_ERR_DEVICE, "a copy to or from the memory of %s: %s",
+                     ctx->backend->name, trouble);
+}
+
+dro_status dro__copy_in(dro_context *ctx, void *to, const void *host_from, size_t bytes)
+{
+    return copied(ctx, ctx->backend->copy_in(to, host_from, bytes));
+}
+
+dro_status dro__copy_out(dro_context *ctx, void *host_to, const void *from, size_t bytes)
+{
+    return copied(ctx, ctx->backend->copy_out(host_to, from, bytes));
+}
+
 double dro__norm2(const dro_context *ctx, size_t n, double c0, const float *x, double c1,
                   const float *y)
 {

@@ -57,8 +57,9 @@ typedef struct dro__backend {
     /* (optional) Host memory that the backend copies from at full speed and without the host. */
     void *(*host_alloc)(size_t bytes);
     void (*host_free)(void *memory);
-    void (*copy_in)(void *to, const void *host_from, size_t bytes);
-    void (*copy_out)(void *host_to, const void *from, size_t bytes);
+    /* NULL, or why it could not, in words that stay. */
+    const char *(*copy_in)(void *to, const void *host_from, size_t bytes);
+    const char *(*copy_out)(void *host_to, const void *from, size_t bytes);
 
     void (*fused)(dro__pool *pool, dro__fused *f);
     /* The first index whose value is NaN or infinite, -1 if there is none. */
@@ -93,6 +94,10 @@ typedef struct dro__backend {
 #define BACKEND(name) extern const dro__backend dro__backend_##name;
 #include "backends.def"
 #undef BACKEND
+
+/* Copies whose failure is told. */
+dro_status dro__copy_in(dro_context *ctx, void *to, const void *host_from, size_t bytes);
+dro_status dro__copy_out(dro_context *ctx, void *host_to, const void *from, size_t bytes);
 
 /* Squared norm of a combination c0*x + c1*y (y may be NULL), through fused. */
 double dro__norm2(const dro_context *ctx, size_t n, double c0, const float *x, double c1,

@@ -74,6 +74,8 @@ typedef struct dro__queue {
                        const dro__step_ticket *ticket);
     /* As it was some steps ago; does not wait. */
     void (*news)(void *user, dro__step_state *state);
+    /* For all steps, whichever thread queued them. */
+    dro_status (*wait)(void *user);
     /* Both wait. groups: (group_room); old_losses: (batch) of the waiting batch at its old point, or NULL; shares:
      * (share_count) of what the tilt is over, or NULL. */
     dro_status (*pull)(void *user, dro__step_state *state, dro__group *groups, float *old_losses);

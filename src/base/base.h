@@ -103,7 +103,8 @@ typedef struct dro__archive {
     dro__archive_mode mode;
     unsigned char *bytes; /* SAVE: written, LOAD: read */
     size_t size, used;
-    bool failed; /* ran past the end */
+    bool failed;       /* ran past the end, or a copy failed: */
+    dro_status status; /* of that */
 } dro__archive;
 
 void dro__archive_bytes(dro__archive *ar, void *data, size_t size);

@@ -14,7 +14,11 @@ dro_status dro_net_images_create(dro_context *ctx, const uint8_t *pixels, size_t
     uint8_t *there = be->alloc(bytes, 1);
     if (!there)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for images of %zu bytes", bytes);
-    be->copy_in(there, pixels, bytes);
+    dro_status status = dro__copy_in(ctx, there, pixels, bytes);
+    if (status != DRO_OK) {
+        be->free(there);
+        return status;
+    }
     *images = (dro_net_images){there, scale, shift};
     return DRO_OK;
 }

@@ -116,6 +116,12 @@ static void queue_news(void *user, dro__step_state *state)
     queue_of(net)->news(net->live, state);
 }
 
+static dro_status queue_wait(void *user)
+{
+    dro_net *net = user;
+    return queue_of(net)->wait(net->live);
+}
+
 static dro_status queue_pull(void *user, dro__step_state *state, dro__group *groups,
                              float *old_losses)
 {
@@ -141,6 +147,7 @@ dro_status dro_net_problem(dro_net *net, const dro_net_source *source, dro_probl
                               .open = queue_open,
                               .step = queue_step,
                               .news = queue_news,
+                              .wait = queue_wait,
                               .pull = queue_pull,
                               .push = queue_push};
     bool queued = source->images && queue_of(net) && net->graph.loss < DRO__NET_SQUARED;

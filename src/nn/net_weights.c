@@ -22,12 +22,21 @@ static dro_status need_ready(const dro_net *net)
     return DRO_OK;
 }
 
-/* The host's frozen parameters and the given statistics into the backend's memory. */
-static void send(dro_net *net, const float *statistics)
+/* Steps that are still under way on a device read and move the statistics. */
+static dro_status wait_for_steps(const dro_net *net)
 {
-    const dro__backend *be = net->ctx->backend;
-    be->copy_in((void *)net->memory.frozen, net->frozen, net->graph.frozen_size * sizeof(float));
-    be->copy_in(net->memory.statistics, statistics, net->graph.statistics_size * sizeof(float));
+    const dro__net_queue *queue = net->ctx->backend->net->queue;
+    return queue ? queue->wait(net->live) : DRO_OK;
+}
+
+/* The host's frozen parameters and the given statistics into the backend's memory. */
+static dro_status send(dro_net *net, const float *statistics)
+{
+    DRO_TRY(wait_for_steps(net));
+    DRO_TRY(dro__copy_in(net->ctx, (void *)net->memory.frozen, net->frozen,
+                         net->graph.frozen_size * sizeof(float)));
+    return dro__copy_in(net->ctx, net->memory.statistics, statistics,
+                        net->graph.statistics_size * sizeof(float));
 }
 
 /* A single layer is a convex model: it begins at 0, where its losses are those of a guess whatever the features. */
@@ -58,10 +67,10 @@ dro_status dro_net_init(dro_net *net, uint64_t seed)
                     : zero       ? 0
                                  : (float)(spread * dro__random_normal(seed, STREAM_INIT + k, j));
     }
-    send(net, statistics);
+    dro_status status = send(net, statistics);
     net->seed = seed;
     dro__free(statistics);
-    return DRO_OK;
+    return status;
 }
 
 size_t dro_net_dim(const dro_net *net)
@@ -140,9 +149,9 @@ dro_status dro_net_statistics(const dro_net *net, float *statistics)
     DRO_TRY(need_ready(net));
     if (!statistics)
         return DRO_ERR_ARGUMENT;
-    net->ctx->backend->copy_out(statistics, net->memory.statistics,
-                                net->graph.statistics_size * sizeof(float));
-    return DRO_OK;
+    DRO_TRY(wait_for_steps(net));
+    return dro__copy_out(net->ctx, statistics, net->memory.statistics,
+                         net->graph.statistics_size * sizeof(float));
 }
 
 dro_status dro_net_set_statistics(dro_net *net, const float *statistics)
@@ -150,8 +159,7 @@ dro_status dro_net_set_statistics(dro_net *net, const float *statistics)
     DRO_TRY(need_ready(net));
     if (!statistics)
         return DRO_ERR_ARGUMENT;
-    send(net, statistics);
-    return DRO_OK;
+    return send(net, statistics);
 }
 
 size_t dro_net_tensor_count(const dro_net *net)

@@ -68,6 +68,21 @@ void dro__device_tell(dro_optimizer *o, const dro__step_state *s)
     r->fresh_starts = s->fresh_starts;
 }
 
+dro__step_state dro__device_told(const dro_optimizer *o)
+{
+    const dro__run *r = &o->before;
+    return (dro__step_state){.eta = r->eta,
+                             .lambda = r->lambda,
+                             .a = r->a,
+                             .loss = r->loss,
+                             .log_u = r->log_u,
+                             .largest_weight = r->largest_weight,
+                             .effective = r->effective,
+                             .caps = r->caps,
+                             .floors = r->floors,
+                             .fresh_starts = r->fresh_starts};
+}
+
 /* The run goes back to before the step that was refused; the next step() says so. */
 static void rewind_run(dro_optimizer *o, const dro__step_state *s)
 {
@@ -94,6 +109,11 @@ static void rewind_run(dro_optimizer *o, const dro__step_state *s)
                  "is refused, nothing has changed",
                  (long long)s->refused_index, s->refused_value, (unsigned long long)step, p->count,
                  (unsigned long long)p->position);
+}
+
+dro_status dro__device_wait(const dro_optimizer *o)
+{
+    return o->away ? o->queue->wait(o->queue->user) : DRO_OK;
 }
 
 dro_status dro__device_settle(dro_optimizer *o)

@@ -271,7 +271,7 @@ static dro_status check_gradient(dro_optimizer *o, const dro_batch *batch, const
     int64_t bad = o->ctx->backend->first_bad(o->ctx->pool, n, grad);
     if (bad < 0)
         return DRO_OK;
-    float value;
+    float value = NAN; /* where it cannot be read */
     o->ctx->backend->copy_out(&value, grad + bad, sizeof value);
     dro__fail(o->ctx, DRO_ERR_NUMBER,
               "gradient entry %lld is %g at step %llu (batch of %zu at position %llu): the step is "
@@ -361,10 +361,10 @@ void dro__archive_vector(dro_optimizer *o, dro__archive *ar, float *vector, size
             ar->failed = true;
             return;
         }
-        if (ar->mode == DRO__ARCHIVE_SAVE)
-            o->ctx->backend->copy_out(ar->bytes + ar->used, vector, bytes);
-        else
-            o->ctx->backend->copy_in(vector, ar->bytes + ar->used, bytes);
+        ar->status = ar->mode == DRO__ARCHIVE_SAVE
+                         ? dro__copy_out(o->ctx, ar->bytes + ar->used, vector, bytes)
+                         : dro__copy_in(o->ctx, vector, ar->bytes + ar->used, bytes);
+        ar->failed = ar->status != DRO_OK;
     }
     ar->used += bytes;
 }

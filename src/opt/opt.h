@@ -154,9 +154,9 @@ struct dro_optimizer {
     void *settings; /* begins with dro__settings */
     void *state, *backup;
     bool started;
-    dro__run run;
-    float *w;      /* (dim) backend memory */
-    uint64_t ends; /* the planned number of steps after drawing tau, UINT64_MAX: no end */
+    dro__run run, before; /* before: as it was before the present step */
+    float *w;             /* (dim) backend memory */
+    uint64_t ends;        /* the planned number of steps after drawing tau, UINT64_MAX: no end */
     uint64_t boundaries[DRO__LIST_MAX]; /* the step at which each stage ends */
     int boundary_count;
     int64_t *blocks; /* group lasso: (block_count + 1) offsets */
@@ -255,9 +255,13 @@ dro_status dro__device_step(dro_optimizer *o, const dro_batch *parts, int count,
                             const dro__step_ticket *ticket);
 /* What the step that was just queued began with. */
 void dro__device_trail(dro_optimizer *o, const dro__trail *before);
+/* Waits until the steps that were queued are done; w is then as they left it. */
+dro_status dro__device_wait(const dro_optimizer *o);
 /* Waits until the state is here. */
 dro_status dro__device_settle(dro_optimizer *o);
 void dro__device_tell(dro_optimizer *o, const dro__step_state *state); /* into o->run */
+/* The other way: a state that tells what the run knew before the present step, for push. */
+dro__step_state dro__device_told(const dro_optimizer *o);
 
 /* ---- schedule.c ---- */
 

@@ -45,8 +45,8 @@ static void stop(dro_optimizer *o)
 
 static dro_status push(dro_optimizer *o)
 {
-    dro__step_state none = {0};
-    return o->queue->push(o->queue->user, &none, NULL, NULL, NULL, 0);
+    dro__step_state told = dro__device_told(o);
+    return o->queue->push(o->queue->user, &told, NULL, NULL, NULL, 0);
 }
 
 static dro_status pull(dro_optimizer *o, dro__step_state *now)
@@ -61,7 +61,7 @@ static void rewind_step(dro_optimizer *o, const dro__trail *trail)
 
 static dro_status queue_step(dro_optimizer *o)
 {
-    dro__trail before = {.run = o->run};
+    dro__trail before = {.run = o->before};
     dro__step_ticket ticket = {.eta = o->run.eta};
     dro_batch batch;
     DRO_TRY(dro__draw_next(o, (size_t)dro__settings_of(o)->batch, &batch));

@@ -143,6 +143,7 @@ void dro_optimizer_destroy(dro_optimizer *o)
 {
     if (!o)
         return;
+    dro__device_wait(o); /* steps under way write to its vectors */
     if (o->state)
         o->cls->stop(o);
     for (int k = 0; k < DRO__SLOTS; k++) {
@@ -240,9 +241,12 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
         status = dro__vector(o, o->dim, &o->w);
     if (status == DRO_OK)
         status = o->cls->start(o);
+    if (status == DRO_OK && w0)
+        status = dro__copy_in(o->ctx, o->w, w0, o->dim * sizeof *w0);
     if (status != DRO_OK) { /* as if it had not been called */
         o->cls->stop(o);
         memset(o->state, 0, o->cls->state_size);
+        o->queue = NULL;
         for (int k = 0; k < DRO__SLOTS; k++) {
             dro__free(o->slot_ids[k]);
             dro__free(o->slot_classes[k]);
@@ -257,8 +261,6 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
         o->block_count = 0;
         return status;
     }
-    if (w0)
-        o->ctx->backend->copy_in(o->w, w0, o->dim * sizeof *w0);
     dro__clock_start(o);
     o->started = true;
     return DRO_OK;
@@ -274,14 +276,14 @@ dro_status dro_optimizer_step(dro_optimizer *o)
         return dro__fail(o->ctx, DRO_ERR_END, "all %llu planned steps are done",
                          (unsigned long long)o->ends);
     DRO_TRY(dro__device_begin(o));
-    dro__run before = o->run;
+    o->before = o->run;
     memcpy(o->backup, o->state, o->cls->state_size);
     o->refused = o->sweeping = false;
     dro__begin_step(o);
     dro_status status = o->cls->step(o);
     o->failed = status != DRO_OK;
     if (o->failed) {
-        o->run = before;
+        o->run = o->before;
         memcpy(o->state, o->backup, o->cls->state_size);
         return status;
     }
@@ -315,18 +317,18 @@ dro_status dro_optimizer_weights(const dro_optimizer *o, float *w)
         return DRO_ERR_ARGUMENT;
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
-    o->ctx->backend->copy_out(w, o->w, o->dim * sizeof *w);
-    return DRO_OK;
+    DRO_TRY(dro__device_wait(o));
+    return dro__copy_out(o->ctx, w, o->w, o->dim * sizeof *w);
 }
 
 const float *dro_optimizer_w(const dro_optimizer *o)
 {
-    return o ? o->w : NULL;
+    return o && dro__device_wait(o) == DRO_OK ? o->w : NULL;
 }
 
 double dro_optimizer_regulariser(const dro_optimizer *o, const float *w)
 {
-    return o && w ? dro__reg_value(o, w) : 0;
+    return !o || !w ? 0 : dro__device_wait(o) == DRO_OK ? dro__reg_value(o, w) : NAN;
 }
 
 dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
@@ -439,6 +441,7 @@ dro_status dro_optimizer_save(const dro_optimizer *o, void *buffer, size_t size)
                        .bytes = bytes + sizeof h,
                        .size = needed - sizeof h - sizeof(uint64_t)};
     walk((dro_optimizer *)o, &ar);
+    DRO_TRY(ar.status);
     uint64_t sum = dro__checksum(0, bytes, needed - sizeof sum);
     memcpy(bytes + needed - sizeof sum, &sum, sizeof sum);
     return DRO_OK;
@@ -484,6 +487,7 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
                        .bytes = (unsigned char *)buffer + sizeof h,
                        .size = needed - sizeof h - sizeof sum};
     walk(o, &ar);
+    DRO_TRY(ar.status);
     if (ar.failed) /* the checksum was right and the contents are not: somebody wrote this */
         return dro__fail(o->ctx, DRO_ERR_FORMAT,
                          "the state contradicts itself; the optimiser is to be destroyed");

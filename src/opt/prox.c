@@ -99,9 +99,10 @@ double dro__reg_value(const dro_optimizer *o, const float *there)
 {
     const dro__settings *set = dro__settings_of(o);
     float *w = dro__alloc(o->dim, sizeof *w); /* there: the backend's memory */
-    if (!w)
+    if (!w || o->ctx->backend->copy_out(w, there, o->dim * sizeof *w)) {
+        dro__free(w);
         return NAN;
-    o->ctx->backend->copy_out(w, there, o->dim * sizeof *w);
+    }
     double l1 = 0, l2 = 0, groups = 0;
     for (size_t i = 0; i < o->dim; i++) {
         l1 += fabs((double)w[i]);

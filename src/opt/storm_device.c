@@ -37,29 +37,26 @@ dro_status dro__storm_push(dro_optimizer *o)
 {
     const dro__storm *s = o->state;
     const dro__tilt *t = &s->tilt;
-    const dro__run *r = &o->run;
     const double *shares;
     int32_t count = group_count(o, dro__level(o), &shares);
-    dro__step_state state = {.level = (int32_t)t->level,
-                             .have = t->have,
-                             .fresh = t->fresh,
-                             .observed = s->observed,
-                             .group_count = t->group_count,
-                             .log_u = t->log_u,
-                             .mean_old = t->mean_old,
-                             .gain = t->gain,
-                             .keep = t->keep,
-                             .spread = s->spread,
-                             .change = s->change,
-                             .noise = s->noise,
-                             .eta_before = s->eta_before,
-                             .lambda_before = s->lambda_before,
-                             .pace = s->pace,
-                             .square = s->square,
-                             .fall = s->fall,
-                             .caps = r->caps,
-                             .floors = r->floors,
-                             .fresh_starts = r->fresh_starts};
+    dro__step_state state = dro__device_told(o);
+    state.level = (int32_t)t->level;
+    state.have = t->have;
+    state.fresh = t->fresh;
+    state.observed = s->observed;
+    state.group_count = t->group_count;
+    state.log_u = t->log_u;
+    state.mean_old = t->mean_old;
+    state.gain = t->gain;
+    state.keep = t->keep;
+    state.spread = s->spread;
+    state.change = s->change;
+    state.noise = s->noise;
+    state.eta_before = s->eta_before;
+    state.lambda_before = s->lambda_before;
+    state.pace = s->pace;
+    state.square = s->square;
+    state.fall = s->fall;
     return o->queue->push(o->queue->user, &state, t->groups, s->old_losses, shares, count);
 }
 
@@ -115,7 +112,7 @@ dro_status dro__storm_queue_step(dro_optimizer *o, dro__storm *s, size_t batch, 
 {
     const dro__settings *set = dro__settings_of(o);
     dro__tilt_level level = dro__level(o);
-    dro__trail before = {.run = o->run, .waits = s->waits};
+    dro__trail before = {.run = o->before, .waits = s->waits};
     const double *shares;
     dro_batch parts[2];
     bool drawn;

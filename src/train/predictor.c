@@ -93,7 +93,7 @@ static dro_status load(dro_predictor *p, const char *path)
         status = load_rows(p, path, host);
     }
     if (status == DRO_OK)
-        be->copy_in(p->w, host, p->task.dim * sizeof(float));
+        status = dro__copy_in(p->ctx, p->w, host, p->task.dim * sizeof(float));
     dro__free(host);
     return status;
 }

@@ -5,6 +5,8 @@
 #define TESTS_CONV3_BLOCK_H
 
 #define DRO_CUDA_CONV3_MMA_CUH /* below */
+#define DRO_CUDA_CONV3_GROUP_CUH
+#define DRO_WARP_GROUPS 1
 
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
@@ -145,10 +147,13 @@ static int set_to(int *to, int value)
     return 0;
 }
 
-#define cudaLaunchKernelEx                                     run_grid
-#define cudaFuncSetAttribute(...)                              ((void)0)
-#define cudaGetDevice(to)                                      ((void)0)
-#define cudaDeviceGetAttribute(to, ...)                        set_to(to, 8)
+#define cudaLaunchKernelEx        run_grid
+#define cudaFuncSetAttribute(...) ((void)0)
+#define cudaGetDevice(to)         ((void)0)
+#define cudaDeviceGetAttribute(to, which, of)                                                      \
+    set_to(to, which == cudaDevAttrComputeCapabilityMajor   ? 9                                    \
+               : which == cudaDevAttrComputeCapabilityMinor ? 0                                    \
+                                                            : 8)
 #define cudaOccupancyMaxActiveBlocksPerMultiprocessor(to, ...) set_to(to, 2)
 
 /* ---- instructions ---- */
@@ -262,6 +267,103 @@ static inline void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, 
     }
     sync_warp();
 }
+
+/* ---- copies: done when they begin; a gate counts, as the machine's does ---- */
+
+struct gate {
+    short turns, expected; /* passed; announced in this turn */
+    int bytes;             /* still to come */
+};
+
+static inline void gate_open(gate *g)
+{
+    *g = {0, 0, 0};
+}
+
+static void gate_count(gate *g, int bytes)
+{
+    g->bytes += bytes;
+    if (g->expected && g->bytes == 0)
+        g->turns++, g->expected = 0;
+}
+
+static inline void gate_expect(gate *g, unsigned bytes)
+{
+    if (g->expected)
+        wrong("a gate is expected to open twice in a turn");
+    g->expected = 1;
+    gate_count(g, (int)bytes);
+}
+
+static inline void gate_copy(gate *g, void *to, const void *from, unsigned bytes)
+{
+    if (shared_address(to) % 16 || (size_t)from % 16 || bytes % 16 || bytes == 0 ||
+        shared_address(to) + bytes > room_used)
+        wrong("a copy that is not aligned, or outside of the shared memory");
+    memcpy(to, from, bytes);
+    gate_count(g, -(int)bytes);
+}
+
+static inline void gate_wait(gate *g, int turn)
+{
+    while (g->turns <= turn)
+        take_turns();
+}
+
+static inline void gates_ready() {}
+
+static inline void show_to_copies() {}
+
+/* ---- products of a warp group: here each thread works out its own numbers, at once ---- */
+
+typedef unsigned long long matrix;
+
+static inline matrix matrix_at(unsigned address, unsigned next_k, unsigned next)
+{
+    if (address % 16 || next_k % 16 || next % 16)
+        wrong("a matrix that is not aligned");
+    return (matrix)(address >> 4) | (matrix)(next_k >> 4) << 16 | (matrix)(next >> 4) << 32;
+}
+
+static inline matrix moved(matrix m, unsigned bytes)
+{
+    return m + (bytes >> 4);
+}
+
+/* Row or column i of a matrix, at k of the summed dimension. */
+static float element(matrix m, int turned, int i, int k)
+{
+    unsigned at = (unsigned)(m & 0x3fff) << 4, next_k = (unsigned)(m >> 16 & 0x3fff) << 4;
+    unsigned next = (unsigned)(m >> 32 & 0x3fff) << 4;
+    at += (unsigned)(k / 8) * next_k + (unsigned)(i / 8) * next +
+          (unsigned)(turned ? k % 8 * 16 + i % 8 * 2 : i % 8 * 16 + k % 8 * 2);
+    if (at + 2 > room_used)
+        wrong("a product of what is outside of the shared memory");
+    unsigned short half;
+    memcpy(&half, room + at, 2);
+    return bits_float((unsigned)half << 16);
+}
+
+template <int TURNED, int COUNT> static void product(float (&d)[COUNT], matrix a, matrix b, int add)
+{
+    int lane = current % WARP, warp = current / WARP % 4;
+    for (int n = 0; n < COUNT; n++) {
+        int row = warp * 16 + lane / 4 + n / 2 % 2 * 8, col = n / 4 * 8 + lane % 4 * 2 + n % 2;
+        d[n] = add ? d[n] : 0;
+        for (int k = 0; k < 16; k++)
+            d[n] += element(a, TURNED, row, k) * element(b, TURNED, col, k);
+    }
+}
+
+static inline void show_to_products() {}
+
+static inline void products_begin() {}
+
+static inline void products_end() {}
+
+template <int LEFT> static inline void products_wait() {}
+
+template <int COUNT> static inline void settle(float (&)[COUNT]) {}
 
 static inline double atomicAdd(double *to, double x)
 {

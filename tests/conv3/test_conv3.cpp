@@ -104,6 +104,8 @@ struct tail {
 struct layer {
     int in, out, stride, height, width, first, second; /* examples of both parts */
     bool lazy, residual, wants, close, add, relu, norm, trained;
+    bool bands; /* by warp groups */
+    int share;  /* 0: 1 */
 };
 
 struct run {
@@ -155,12 +157,16 @@ run::run(const layer &l_)
       ws((size_t)l.in * l.out * 9), x(draw(xs)), add(draw(xs)), residual(draw(xs)), packed(2 * ws), z(zs),
       kept(xs), g(draw(zs)), before(l.lazy ? x : draw(xs)), dx(xs), w(ws), tx(l.in), tz(l.out), input(xs), k()
 {
+    k.bands = l.bands;
+    if (l.bands && !dro__gpu_conv3_bands_fit(l.in, l.out, l.stride, l.height, l.width))
+        printf("  this is no shape for warp groups\n"), failures++;
     for (int i = 0; i < (int)ws; i++) {
         unsigned tap = i % 9, c = i / 9 % l.in, o = i / 9 / l.in;
         unsigned short h = narrow(uniform(-.2, .2));
         w[i] = (float)wide(h);
-        packed[dro__conv3_weight_at(o, c, tap, l.in)] = h;
-        packed[ws + dro__conv3_weight_at(c, o, 8 - tap, l.out)] = h;
+        packed[k.bands ? dro__conv3_band_at(o, c, tap, l.in) : dro__conv3_weight_at(o, c, tap, l.in)] = h;
+        packed[ws + (k.bands ? dro__conv3_band_at(c, o, 8 - tap, l.out)
+                             : dro__conv3_weight_at(c, o, 8 - tap, l.out))] = h;
     }
     for (size_t i = 0; i < xs; i++) {
         int c = (int)(i % l.in), at = part((int)(i / (xs / n))) * l.in + c;
@@ -172,7 +178,7 @@ run::run(const layer &l_)
         input[i] = v;
     }
     k.parts = {l.second ? 2 : 1, {0, l.first, n}};
-    k.bf16 = k.share = 1;
+    k.bf16 = 1, k.share = l.share ? l.share : 1;
     k.in = l.in, k.out = l.out, k.stride = l.stride;
     k.height = l.height, k.width = l.width, k.out_height = oh, k.out_width = ow;
     k.weights = packed.data(), k.x = x.data(), k.z = z.data(), k.x_z = before.data();
@@ -256,13 +262,21 @@ void run::backward()
 
 int main()
 {
-    /* in, out, stride, height, width, examples | lazy, residual, wants, close, add, relu, norm, trained */
+    /* in, out, stride, height, width, examples | lazy, residual, wants, close, add, relu, norm, trained, bands, share */
     static const layer layers[] = {
         {16, 16, 1, 32, 32, 2, 1, true, false, true, true, true, true, true, true},
         {32, 32, 1, 16, 16, 2, 3, true, false, true, true, false, true, true, true},
         {64, 64, 1, 8, 8, 2, 3, true, false, true, true, true, true, true, true},
         {16, 32, 2, 32, 32, 2, 1, false, false, true, true, true, true, true, true},
         {32, 64, 2, 16, 16, 2, 1, false, false, true, true, false, true, true, true},
+        {32, 32, 1, 16, 16, 5, 3, true, true, true, true, true, true, true, true, false, 2},
+        {16, 16, 1, 32, 32, 2, 1, true, false, true, true, true, true, true, true, true},
+        {32, 32, 1, 16, 16, 2, 3, true, false, true, true, false, true, true, true, true},
+        {64, 64, 1, 8, 8, 2, 3, true, false, true, true, true, true, true, true, true},
+        {16, 16, 1, 32, 32, 9, 0, false, false, false, false, false, false, false, true, true, 4},
+        {32, 32, 1, 16, 16, 1, 1, true, true, true, true, true, true, false, false, true, 4},
+        {64, 64, 1, 8, 8, 41, 0, true, true, true, false, false, true, true, true, true, 4},
+        {32, 32, 1, 16, 16, 7, 6, true, false, true, true, false, true, true, true, true, 4},
         {16, 16, 1, 28, 40, 1, 0, false, false, true, false, false, true, false, true},
         {16, 16, 1, 20, 20, 1, 1, true, true, true, false, false, true, false, true},
         {32, 32, 1, 11, 21, 1, 0, true, false, true, true, false, false, true, false},
@@ -274,7 +288,8 @@ int main()
         {32, 64, 2, 20, 20, 2, 1, true, true, true, true, true, true, true, true},
     };
     for (const layer &l : layers) {
-        printf("%d to %d channels, stride %d, %d x %d\n", l.in, l.out, l.stride, l.height, l.width);
+        printf("%d to %d channels, stride %d, %d x %d%s\n", l.in, l.out, l.stride, l.height, l.width,
+               l.bands ? ", by warp groups" : "");
         run r(l);
         r.forward();
         r.backward();

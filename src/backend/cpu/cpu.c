@@ -9,9 +9,10 @@ static bool works(void)
     return true;
 }
 
-static void copy(void *to, const void *from, size_t bytes)
+static const char *copy(void *to, const void *from, size_t bytes)
 {
     memcpy(to, from, bytes);
+    return NULL;
 }
 
 void dro__cpu_for(dro__pool *pool, size_t work, size_t count, void (*body)(void *task, size_t k),

@@ -274,7 +274,11 @@ static dro_status emit(compiler *c, int32_t i, const dro__gtail *found)
     if (node->op == DRO__OP_MAX_POOL && (int64_t)k->kernel[0] * k->kernel[1] > UINT16_MAX)
         return dro__fail(c->net->ctx, DRO_ERR_UNSUPPORTED, "a max pool of %d x %d is too large",
                          (int)k->kernel[0], (int)k->kernel[1]);
-    op->own = node->op == DRO__OP_CONV && fits_conv3(c, node, c->out->values[inputs[0]].stored);
+    const dro__gvalue *in = &c->out->values[inputs[0]];
+    op->own = node->op == DRO__OP_CONV && fits_conv3(c, node, in->stored);
+    op->bands = op->own && c->net->bf16 &&
+                dro__gpu_conv3_bands_fit(in->stored, node->channels, k->stride[0],
+                                         in->extent.height, in->extent.width);
     return chain ? make_tail(c, op, found) : DRO_OK;
 }
 
@@ -410,11 +414,14 @@ static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
     p->tail_room = dro__cuda_alloc(DRO__TAIL_ROOM, 1);
     if (!p->tail_room)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
-    cudaMemset(p->tail_room, 0, DRO__TAIL_ROOM);
     for (int pass = 0; pass < 2; pass++) {
         count = 0;
         for (int32_t k = 0; k < p->tail_count; k++) {
             dro__numbers *n = &p->tails[k].numbers;
+            if (n->channels > DRO__TAIL_CHANNELS)
+                return dro__fail(net->ctx, DRO_ERR_RANGE,
+                                 "a layer of %d channels: the cuda backend takes %d at most",
+                                 n->channels, (int)DRO__TAIL_CHANNELS);
             if (pass)
                 n->sums = p->sums + count, n->back = p->back + count, n->room = p->tail_room;
             count += 2 * 2 * DRO__PARTS * (size_t)n->channels; /* each sum is two numbers */
@@ -480,9 +487,8 @@ dro_status dro__gprogram_create(dro__cuda_network *net, bool training)
 void dro__gprogram_destroy(dro__gprogram *p)
 {
     atomic_fetch_sub(&alive, p->counted ? 1 : 0);
-    for (int32_t k = 0; p->tails && k < p->tail_count; k++) {
+    for (int32_t k = 0; p->tails && k < p->tail_count; k++)
         dro__cuda_free(p->tails[k].numbers.mean); /* the first of its arrays */
-    }
     dro__cuda_free(p->sums);
     dro__cuda_free(p->tail_room);
     dro__free(p->values);

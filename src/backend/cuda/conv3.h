@@ -16,8 +16,9 @@ typedef struct dro__conv3 {
     int in, out, stride;
     int height, width;         /* of the input */
     int out_height, out_width; /* of the output */
-    const void *weights;       /* DRO__PACK_TAPS, or in bfloat16 DRO__PACK_PRODUCTS */
+    const void *weights;       /* DRO__PACK_TAPS, or in bfloat16 DRO__PACK_PRODUCTS or _BANDS */
     int share; /* of how many parts of the GPU a kernel takes one, so that other networks' run beside it */
+    int bands; /* done by warp groups, the weights DRO__PACK_BANDS; see dro__gpu_conv3_bands_fit */
     int early; /* the kernel queued before is one of these: this one may begin while that one ends */
 
     /* the input: as it is, or (lazy) worked out of the z of its tail and the residual, which may be NULL */
@@ -69,6 +70,19 @@ __host__ __device__
            k % 2;
 }
 
+/* DRO__PACK_BANDS: where weight (n, k, tap) is, of as many n as k: (n / g, tap, k / 8, n % g, k % 8), for g = 32 or all n
+ * if fewer, in the order in which a thread that has every fourth pair of columns has neighbours. */
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    static inline size_t
+    dro__conv3_band_at(unsigned n, unsigned k, unsigned tap, unsigned count)
+{
+    unsigned g = count < 32 ? count : 32, each = g / 4, i = n % g % each;
+    unsigned at = i / 2 * 8 + n % g / each * 2 + i % 2;
+    return ((((size_t)(n / g) * 9 + tap) * (count / 8) + k / 8) * g + at) * 8 + k % 8;
+}
+
 int dro__gpu_conv3_fits(int in, int out, int stride);
 size_t dro__gpu_conv3_partial(int in, int out);
 void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *c);
@@ -76,6 +90,12 @@ void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *c);
 /* bfloat16: dx (unless NULL) and the weight gradient by block; and the sum over the blocks, later. */
 void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *c);
 void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *c);
+
+/* The same by warp groups, where the GPU has them and the shape is one of theirs. */
+int dro__gpu_conv3_bands_fit(int in, int out, int stride, int height, int width);
+void dro__gpu_conv3_bands_forward(cudaStream_t s, const dro__conv3 *c);
+void dro__gpu_conv3_bands_back(cudaStream_t s, const dro__conv3 *c);
+void dro__gpu_conv3_bands_sum(cudaStream_t s, const dro__conv3 *c);
 
 /* tf32 */
 size_t dro__gpu_conv3_tf32_partial(int in, int out);

@@ -7,7 +7,7 @@
 enum { WARPS = 8, THREADS_BACK = 32 * WARPS, SLOTS = 5, LANE_NUMBERS = SLOTS * 8 };
 enum { ROLE = SLOTS * 2 * 32 /* float4s that a warp has of a weight gradient */ };
 enum { BACK_BLOCKS = 264 }; /* of all parts together, at most */
-enum { PLACE = BACK_BLOCKS * 8 * ROLE * 4 /* floats that they write */ };
+enum { PLACE = BACK_BLOCKS * 3072 * 4 /* floats that they write, at most */ };
 
 /* CI channels became CO. TH x TW pixels of the slope at a time. */
 template <int CI, int CO, int STRIDE_, bool EXACT_>

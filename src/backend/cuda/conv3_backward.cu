@@ -83,9 +83,8 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
 template <class S>
 static int blocks_of(const dro__conv3 *k)
 {
-    static int resident = 0; /* found once for each kernel */
-    if (!resident)
-        resident = blocks_at_once((const void *)back_kernel<S>, THREADS_BACK, S::BYTES);
+    static const int resident = /* once for each kernel, whichever thread comes first */
+        blocks_at_once((const void *)back_kernel<S>, THREADS_BACK, S::BYTES);
     int all = resident < BACK_BLOCKS ? resident : BACK_BLOCKS, most = 1;
     int each = all / (k->parts.count * S::GROUPS * k->share);
     for (int p = 0; p < k->parts.count; p++) {
@@ -136,12 +135,18 @@ static void dispatch(cudaStream_t s, const dro__conv3 *k, bool sum)
 
 extern "C" void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *k)
 {
-    dispatch(s, k, false);
+    if (k->bands)
+        dro__gpu_conv3_bands_back(s, k);
+    else
+        dispatch(s, k, false);
 }
 
 extern "C" void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *k)
 {
-    dispatch(s, k, true);
+    if (k->bands)
+        dro__gpu_conv3_bands_sum(s, k);
+    else
+        dispatch(s, k, true);
 }
 
 extern "C" size_t dro__gpu_conv3_partial(int in, int out)

@@ -154,9 +154,8 @@ template <class S>
 static void launch_as(cudaStream_t s, const dro__conv3 *k)
 {
     auto kernel = forward_kernel<S>;
-    static int resident = 0; /* found once for each kernel */
-    if (!resident)
-        resident = blocks_at_once((const void *)kernel, S::THREADS, S::BYTES);
+    static const int resident = /* once for each kernel, whichever thread comes first */
+        blocks_at_once((const void *)kernel, S::THREADS, S::BYTES);
     int most = 1, each = resident / (k->parts.count * k->share);
     for (int p = 0; p < k->parts.count; p++) {
         int count = (k->parts.first[p + 1] - k->parts.first[p]) *
@@ -181,6 +180,8 @@ extern "C" void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)
 {
     if (!k->bf16)
         dro__gpu_conv3_tf32_forward(s, k);
+    else if (k->bands)
+        dro__gpu_conv3_bands_forward(s, k);
     else if (k->in == 16 && k->out == 16)
         launch<16, 16, 1>(s, k);
     else if (k->in == 16)

@@ -5,6 +5,7 @@
 #include "cuda.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -92,36 +93,95 @@ bool dro__cuda_is_device(const void *pointer)
     return about.type == cudaMemoryTypeDevice;
 }
 
-void dro__cuda_copy(void *to, const void *from, size_t bytes)
+cudaError_t dro__cuda_copy(void *to, const void *from, size_t bytes)
 {
-    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, DRO__STREAM);
-    cudaStreamSynchronize(DRO__STREAM);
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, DRO__STREAM);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(DRO__STREAM);
+    return error;
+}
+
+static const char *copy(void *to, const void *from, size_t bytes)
+{
+    cudaError_t error = dro__cuda_copy(to, from, bytes);
+    if (error == cudaSuccess)
+        return NULL;
+    cudaGetLastError(); /* it is told here */
+    return cudaGetErrorString(error);
 }
 
 /* ---- vectors ---- */
 
-/* Room for what a pass returns; each thread has its own, as it has its own stream. */
+/* Room for what a pass returns. A thread has its own, as it has its own stream, and leaves it to others when it ends. */
 typedef struct scratch {
     double *partial;
     unsigned *counter;
     unsigned long long *first;
     double *result; /* seen by both sides */
+    struct scratch *next;
 } scratch;
+
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+static scratch *idle; /* of threads that have ended */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t mine;
+
+static void leave(void *user)
+{
+    scratch *s = user;
+    pthread_mutex_lock(&idle_lock);
+    s->next = idle;
+    idle = s;
+    pthread_mutex_unlock(&idle_lock);
+}
+
+static void make_key(void)
+{
+    pthread_key_create(&mine, leave);
+}
+
+static void scratch_free(scratch *s)
+{
+    dro__cuda_free(s->partial);
+    dro__cuda_free(s->counter);
+    dro__cuda_free(s->first);
+    dro__cuda_host_free(s->result);
+    dro__free(s);
+}
+
+static scratch *scratch_create(void)
+{
+    scratch *s = dro__alloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->partial = dro__cuda_alloc(DRO__GPU_BLOCKS * DRO__GPU_NORM, sizeof *s->partial);
+    s->counter = dro__cuda_alloc(1, sizeof *s->counter);
+    s->first = dro__cuda_alloc(1, sizeof *s->first);
+    s->result = dro__cuda_host_alloc(DRO__GPU_NORM * sizeof *s->result);
+    if (s->partial && s->counter && s->first && s->result &&
+        cudaMemsetAsync(s->first, 0xff, sizeof *s->first, DRO__STREAM) == cudaSuccess &&
+        cudaStreamSynchronize(DRO__STREAM) == cudaSuccess)
+        return s;
+    scratch_free(s);
+    return NULL;
+}
 
 static scratch *scratch_of_thread(void)
 {
-    static _Thread_local scratch s;
-    if (s.result)
-        return &s;
-    s.partial = dro__cuda_alloc(DRO__GPU_BLOCKS * DRO__GPU_NORM, sizeof *s.partial);
-    s.counter = dro__cuda_alloc(1, sizeof *s.counter);
-    s.first = dro__cuda_alloc(1, sizeof *s.first);
-    double *result = dro__cuda_host_alloc(DRO__GPU_NORM * sizeof *result);
-    if (!s.partial || !s.counter || !s.first || !result)
+    pthread_once(&once, make_key);
+    scratch *s = pthread_getspecific(mine);
+    if (s)
+        return s;
+    pthread_mutex_lock(&idle_lock);
+    s = idle;
+    idle = s ? s->next : NULL;
+    pthread_mutex_unlock(&idle_lock);
+    s = s ? s : scratch_create();
+    if (s && pthread_setspecific(mine, s) != 0) {
+        leave(s);
         return NULL;
-    cudaMemsetAsync(s.first, 0xff, sizeof *s.first, DRO__STREAM);
-    s.result = result;
-    return &s;
+    }
+    return s;
 }
 
 static void fused(dro__pool *pool, dro__fused *f)
@@ -154,11 +214,9 @@ static void fused(dro__pool *pool, dro__fused *f)
     if (s)
         g.partial = s->partial, g.counter = s->counter, g.result = s->result;
     dro__gpu_fused_pass(DRO__STREAM, &g);
-    if (!g.norms)
-        return;
-    cudaStreamSynchronize(DRO__STREAM);
-    for (int m = 0; m < f->norms; m++)
-        f->norm[m] = s->result[m];
+    bool done = cudaStreamSynchronize(DRO__STREAM) == cudaSuccess;
+    for (int m = 0; m < g.norms; m++)
+        f->norm[m] = done ? s->result[m] : HUGE_VAL;
 }
 
 static int64_t first_bad(dro__pool *pool, size_t n, const float *x)
@@ -202,12 +260,11 @@ static void rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
                      const float *w, float *margins)
 {
     float *here = dro__alloc(rows->features, sizeof *here);
-    for (size_t i = 0; !here && i < count; i++)
-        margins[i] = NAN;
-    if (!here)
-        return;
-    dro__cuda_copy(here, w, rows->features * sizeof *here);
-    dro__backend_ref.rows_dot(pool, rows, ids, count, here, margins);
+    if (here && dro__cuda_copy(here, w, rows->features * sizeof *here) == cudaSuccess)
+        dro__backend_ref.rows_dot(pool, rows, ids, count, here, margins);
+    else
+        for (size_t i = 0; i < count; i++)
+            margins[i] = NAN; /* refused */
     dro__free(here);
 }
 
@@ -242,8 +299,8 @@ const dro__backend dro__backend_cuda = {
     .free = dro__cuda_free,
     .host_alloc = dro__cuda_host_alloc,
     .host_free = dro__cuda_host_free,
-    .copy_in = dro__cuda_copy,
-    .copy_out = dro__cuda_copy,
+    .copy_in = copy,
+    .copy_out = copy,
     .fused = fused,
     .first_bad = first_bad,
     .block_shrink = block_shrink,

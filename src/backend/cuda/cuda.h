@@ -1,5 +1,6 @@
 /* The cuda backend: one NVIDIA GPU of compute capability 9.0 or later. Everything is queued on the calling
- * thread's own stream; a call waits only when it returns numbers. */
+ * thread's own stream and waited for before the call returns, so that objects may go from thread to thread. Only
+ * queue.c leaves steps behind, each with an event that whoever comes next waits for. */
 #ifndef DRO_CUDA_H
 #define DRO_CUDA_H
 
@@ -18,7 +19,7 @@ void dro__cuda_free(void *memory);
 /* Whether a pointer is the device's own memory. */
 bool dro__cuda_is_device(const void *pointer);
 /* Either way; waits. */
-void dro__cuda_copy(void *to, const void *from, size_t bytes);
+cudaError_t dro__cuda_copy(void *to, const void *from, size_t bytes);
 /* Memory that both sides see, not zeroed; freed with dro__cuda_host_free. */
 void *dro__cuda_host_alloc(size_t bytes);
 void dro__cuda_host_free(void *memory);

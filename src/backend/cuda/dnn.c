@@ -104,8 +104,11 @@ static dro_status make_unpackings(dro__cuda_network *net, const dro__gprogram *p
     if (net->unpackings)
         cudaMemcpy(net->unpackings, table, count * sizeof *table, cudaMemcpyHostToDevice);
     dro__free(table);
-    return net->unpackings ? DRO_OK
-                           : dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+    if (net->unpackings)
+        return DRO_OK;
+    dro__cuda_free(net->dw); /* it is made anew when the call is tried again */
+    net->dw = NULL;
+    return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
 }
 
 static dro_status prepare_weight(dro__cuda_network *net, const dro__gop *op, const dro__gvalue *in,

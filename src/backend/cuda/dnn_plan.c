@@ -1,7 +1,7 @@
 /* Plans for convolutions through cuDNN's graph interface. Values are (examples, height, width, channels), weights
  * (out, kernel, in). For each shape the library names engines that might do it; those that repeat their bits and
- * add up in floats are tried, and the fastest on this GPU is kept as the shape's plan. Small shapes take the
- * first, and so does fp32, which is for checking: its numbers do not depend on a measurement. */
+ * add up in floats are tried, and the fastest on this GPU is kept as the shape's plan (dnn_choice.c: by all networks
+ * of the process). Small shapes take the first, and so does fp32, which is for checking: its numbers do not depend on a measurement. */
 #include "net.h"
 
 #include <string.h>
@@ -258,29 +258,45 @@ static double operations(const dro__dnn_shape *s)
            s->kernel[1];
 }
 
-static int keep_first(dro__dnn_plan *list, int count)
+static void drop_from(dro__dnn_plan *list, int first, int count)
 {
-    for (int k = 1; k < count; k++)
+    for (int k = first; k < count; k++)
         drop(&list[k].plan);
-    return 1;
 }
 
-/* The best of a list, the others go. */
-static dro_status choose(dro__cuda_network *net, dro__dnn_plan *list, int count, const void *x,
-                         const void *w, const void *z)
+/* The place of the fastest of a list. */
+static dro_status measure(dro__cuda_network *net, const dro__dnn_plan *list, int count,
+                          const void *x, const void *w, const void *z, int *best)
 {
-    int best = 0;
     float least = -1;
-    for (int k = 0; count > 1 && k < count; k++) {
+    *best = 0;
+    for (int k = 0; k < count; k++) {
         DRO_TRY(dro__dnn_grow(net, &net->workspace, &net->workspace_size, list[k].workspace));
         float ms = time_of(net, &list[k], x, w, z);
         if (ms >= 0 && (least < 0 || ms < least))
-            least = ms, best = k;
+            least = ms, *best = k;
+    }
+    return DRO_OK;
+}
+
+/* The best of a list, the others go; on failure all of them. */
+static dro_status choose(dro__cuda_network *net, const dro__dnn_shape *shape, dro__dnn_plan *list,
+                         int count, const void *x, const void *w, const void *z)
+{
+    int best = count > 1 ? dro__dnn_chosen(net, shape) : 0;
+    if (best < 0 || best >= count) {
+        dro_status status = measure(net, list, count, x, w, z, &best);
+        if (status != DRO_OK) {
+            drop_from(list, 0, count);
+            return status;
+        }
+        int agreed = dro__dnn_choose(net, shape, best);
+        best = agreed < count ? agreed : best;
     }
     dro__dnn_plan kept = list[best];
     list[best] = list[0];
     list[0] = kept;
-    keep_first(list, count);
+    drop_from(list, 1, count);
     return DRO_OK;
 }
 
@@ -300,6 +316,22 @@ static int keep_plain(dro__dnn_plan *list, int count)
     return kept;
 }
 
+static dro_status make_room(dro__cuda_network *net)
+{
+    if (net->plan_count < net->plan_room)
+        return DRO_OK;
+    int room = net->plan_room ? 2 * net->plan_room : 64;
+    dro__dnn_plan *more = dro__alloc((size_t)room, sizeof *more);
+    if (!more)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a network");
+    if (net->plans)
+        memcpy(more, net->plans, (size_t)net->plan_count * sizeof *more);
+    dro__free(net->plans);
+    net->plans = more;
+    net->plan_room = room;
+    return DRO_OK;
+}
+
 dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, const void *x,
                          const void *w, const void *z, int *index)
 {
@@ -307,35 +339,27 @@ dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, co
     for (*index = 0; *index < net->plan_count; (*index)++)
         if (memcmp(&net->plans[*index].shape, shape, sizeof *shape) == 0)
             return DRO_OK;
+    *index = -1;
+    DRO_TRY(make_room(net));
     descriptor graph = graph_of(net, shape);
     bool exact = net->graph->precision == DRO__FP32;
     int count = graph ? plans_of(net, graph, CUDNN_HEUR_MODE_A, list) : 0;
     if (graph && !count)
         count = plans_of(net, graph, CUDNN_HEUR_MODE_FALLBACK, list);
     drop(&graph);
-    *index = -1;
     if (!count)
         return DRO_OK;
     if (exact || shape->kind != DRO__DNN_WEIGHT)
         count = keep_plain(list, count);
-    if (exact || net->graph->deterministic || operations(shape) < LARGE)
-        count = keep_first(list, count);
-    if (net->plan_count == net->plan_room) {
-        int room = net->plan_room ? 2 * net->plan_room : 64;
-        dro__dnn_plan *more = dro__alloc((size_t)room, sizeof *more);
-        if (!more)
-            return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a network");
-        if (net->plans)
-            memcpy(more, net->plans, (size_t)net->plan_count * sizeof *more);
-        dro__free(net->plans);
-        net->plans = more;
-        net->plan_room = room;
+    if (exact || net->graph->deterministic || operations(shape) < LARGE) {
+        drop_from(list, 1, count);
+        count = 1;
     }
-    dro_status status = choose(net, list, count, x, w, z);
+    DRO_TRY(choose(net, shape, list, count, x, w, z));
     list[0].shape = *shape;
     net->plans[net->plan_count] = list[0];
     *index = net->plan_count++;
-    return status;
+    return DRO_OK;
 }
 
 void dro__dnn_close(dro__cuda_network *net)

@@ -26,12 +26,22 @@ dro__norm_source dro__norm_source_of(const dro__cuda_network *net, const dro__gt
     return s;
 }
 
-/* Of how many parts of the GPU a network takes one. Four for many: fewer blocks do more each, which costs less than
- * it delays when others run beside. */
-static int share_of(const dro__cuda_network *net)
+enum { MANY = 4 };
+
+/* Four for many: fewer blocks do more each, which costs less than it delays when others run beside. */
+int dro__share_of(const dro__cuda_network *net)
 {
     int alive = dro__networks_alive();
-    return net->graph->deterministic || alive < 2 ? 1 : alive < 4 ? 2 : 4;
+    bool whole = net->graph->deterministic || !net->bf16; /* tf32 kernels take what there is */
+    return whole || alive < 2 ? 1 : alive < MANY ? 2 : MANY;
+}
+
+/* Which kernels do a call's convolutions of bfloat16, where both fit: those by bands make eight networks an eighth
+ * faster, those by rows a network that is alone. The two want the weights in different orders; a call has one share from
+ * its packing to its last slope, so it reads what it has packed. */
+static bool by_bands(const dro__cuda_network *net)
+{
+    return net->share >= MANY;
 }
 
 dro__conv3 dro__conv3_of(const dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op)
@@ -40,7 +50,8 @@ dro__conv3 dro__conv3_of(const dro__cuda_network *net, const dro__gprogram *p, c
     const dro__gtail *tail = &p->tails[out->tail];
     dro__conv3 c = {.parts = net->parts,
                     .bf16 = net->bf16,
-                    .share = share_of(net),
+                    .share = net->share,
+                    .bands = op->bands && by_bands(net),
                     .in = in->stored,
                     .real_in = in->extent.channels,
                     .out = out->extent.channels,
@@ -238,7 +249,7 @@ void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p)
 {
     cudaStream_t s = net->stream;
     net->chained = false;
-    dro__gpu_pack(s, net->packing_count, net->packings, net->packing_largest);
+    dro__gpu_pack(s, net->packing_count, net->packings, net->packing_largest, by_bands(net));
     cudaMemsetAsync(p->sums, 0, p->sums_bytes, s);
     if (p->training)
         cudaMemcpyAsync(net->taken, net->memory.statistics,

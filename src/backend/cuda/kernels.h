@@ -43,7 +43,8 @@ typedef struct dro__numbers {
         room; /* DRO__TAIL_ROOM bytes, 0 before, of one stream: what the blocks of a kernel gather */
 } dro__numbers;
 
-enum { DRO__TAIL_ROOM = 2 << 20 };
+/* The room holds for norms of so many channels. */
+enum { DRO__TAIL_ROOM = 2 << 20, DRO__TAIL_CHANNELS = 1 << 15 };
 
 /* What a batch norm's numbers are made of. Pointers are NULL where there is none. */
 typedef struct dro__norm_source {
@@ -159,11 +160,13 @@ typedef enum dro__pack_kind {
     DRO__PACK_FOLDED, /* the same for a folded image, fold.cu */
     DRO__PACK_TAPS, /* tf32: (kernel, out, in), and behind it for the data gradient (kernel turned, in, out) */
     /* bfloat16, 3 x 3: the same two, as the tensor cores take them (dro__conv3_weight_at) */
-    DRO__PACK_PRODUCTS
+    DRO__PACK_PRODUCTS,
+    DRO__PACK_BANDS /* and as warp groups do (dro__conv3_band_at) */
 } dro__pack_kind;
 
 typedef struct dro__packing {
     dro__pack_kind kind;
+    int bands;                         /* it is DRO__PACK_BANDS in a call that goes by bands */
     int out, in, taps;                 /* in, out: of the parameters */
     int stored_in;                     /* as packed, the rest 0 */
     int kernel[2], folded[2], lead[2]; /* folded: see fold.cu; taps are of the folded kernel */
@@ -171,8 +174,8 @@ typedef struct dro__packing {
     dro__typed to;
 } dro__packing;
 
-/* table: (count) in device memory; largest: the most pairs of channels of one of them. */
-void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest);
+/* table: (count) in device memory; largest: the most pairs of channels of one of them; bands: the call goes by bands. */
+void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest, int bands);
 /* Gradients the other way: of each, `to`, as packed, into `from`, as the parameters are. */
 void dro__gpu_unpack(cudaStream_t s, int count, const dro__packing *table);
 

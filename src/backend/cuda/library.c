@@ -17,6 +17,11 @@ static void note(dro__cuda_network *net, bool ok)
     net->failed = net->failed || !ok;
 }
 
+dro_status dro__net_refused(dro__cuda_network *net)
+{
+    return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuDNN or cuBLAS refused a layer");
+}
+
 dro_status dro__library_open(dro__cuda_network *net)
 {
     DNN(net, cudnnCreate(&net->dnn));
@@ -51,6 +56,7 @@ dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *
     dro__packing t = {.kind = op->own      ? own
                               : op->folded ? DRO__PACK_FOLDED
                                            : DRO__PACK_CUDNN,
+                      .bands = op->bands,
                       .out = node->channels,
                       .in = op->folded ? in->extent.channels / 4 : in->extent.channels,
                       .stored_in = in->stored,

@@ -1,7 +1,8 @@
 /* A network of the cuda backend: life, what crosses between host and GPU, and recorded passes.
  *
  * A pass is queued directly the first time a shape of call is seen and recorded the second time, so that the
- * libraries have loaded what they need. Everything a recorded pass touches is at a fixed place: w and the
+ * libraries have loaded what they need. How much of the GPU the call takes is part of its shape: other networks come
+ * and go, and the next call is then another recording. Everything a recorded pass touches is at a fixed place: w and the
  * examples are copied in before it, gradients copied out after it. */
 #include "net.h"
 
@@ -46,7 +47,7 @@ static void destroy(void *live)
     dro__cuda_network *net = live;
     if (!net)
         return;
-    cudaStreamSynchronize(DRO__STREAM);
+    dro__line_wait(net);
     forget(net);
     dro__line_close(net);
     dro__net_end_libraries(net);
@@ -236,16 +237,23 @@ static void take_labels(dro__cuda_network *net, const dro_net_batch *part, size_
                                                  : (float)((size_t)part->labels[i] == j);
 }
 
+dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram *p,
+                               const dro_net_images *images)
+{
+    const dro__node *input = &net->graph->nodes[0];
+    dro__gpu_images k = {.bytes = images->bytes,
+                         .e = {input->channels, input->height, input->width},
+                         .stored = p->values[0].stored};
+    for (int c = 0; c < input->channels; c++)
+        k.scale[c] = images->scale[c], k.shift[c] = images->shift[c];
+    return k;
+}
+
 /* The input of a part whose images are on the GPU. */
 static void take_images(dro__cuda_network *net, const dro__gprogram *p, const dro_net_batch *part,
                         size_t first)
 {
-    const dro__node *input = &net->graph->nodes[0];
-    dro__gpu_images k = {.bytes = part->images->bytes,
-                         .e = {input->channels, input->height, input->width},
-                         .stored = p->values[0].stored};
-    for (int c = 0; c < input->channels; c++)
-        k.scale[c] = part->images->scale[c], k.shift[c] = part->images->shift[c];
+    dro__gpu_images k = dro__images_of(net, p, part->images);
     for (size_t i = 0; i < part->count; i++) {
         dro_cut cut = part->cuts ? part->cuts[i] : (dro_cut){0};
         net->cuts[first + i] =
@@ -260,6 +268,7 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
 {
     size_t total = 0;
     net->parts = (dro__parts){.count = count};
+    net->share = dro__share_of(net);
     net->has_targets = false;
     for (int k = 0; k < count; k++) {
         total += parts[k].count;
@@ -268,6 +277,9 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
         net->parts.first[k + 1] = (int)total;
         net->has_targets = net->has_targets || (parts[k].targets && (int)net->graph->loss >= 3);
     }
+    DRO_TRY(dro__line_follow(net));
+    if (total > net->row_room || total > p->room) /* memory and recordings that steps may use go */
+        DRO_TRY(dro__line_wait(net));
     DRO_TRY(rows_grow(net, total));
     if (total > p->room)
         forget(net);
@@ -313,7 +325,7 @@ static dro__recording *recording_of(dro__cuda_network *net, bool training)
 {
     for (int k = 0; k < DRO__RECORDINGS; k++) {
         dro__recording *r = &net->recordings[k];
-        if (r->used && r->training == training &&
+        if (r->used && r->training == training && r->share == net->share &&
             memcmp(&r->parts, &net->parts, sizeof r->parts) == 0)
             return r;
     }
@@ -322,7 +334,8 @@ static dro__recording *recording_of(dro__cuda_network *net, bool training)
         cudaGraphExecDestroy(r->forward);
     if (r->backward)
         cudaGraphExecDestroy(r->backward);
-    *r = (dro__recording){.used = true, .training = training, .parts = net->parts};
+    *r = (dro__recording){
+        .used = true, .training = training, .share = net->share, .parts = net->parts};
     return r;
 }
 
@@ -354,7 +367,7 @@ static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, 
         dro__net_walk(net, p, body, DRO__STREAM);
         DRO__CUDA(net->ctx, cudaGetLastError());
         if (net->failed)
-            return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuDNN or cuBLAS refused a layer");
+            return dro__net_refused(net);
         *ran = true;
         return DRO_OK;
     }
@@ -367,17 +380,16 @@ static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, 
 
 static dro_status wait(dro__cuda_network *net)
 {
-    net->busy = false;
     return dro__cuda_check(net->ctx, cudaStreamSynchronize(DRO__STREAM), "a pass on the GPU");
 }
 
 /* Small arrays between memory that both sides see and wherever the caller's is. */
-static void hand(void *to, const void *from, size_t bytes)
+static dro_status hand(dro__cuda_network *net, void *to, const void *from, size_t bytes)
 {
     if (dro__cuda_is_device(to) || dro__cuda_is_device(from))
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, DRO__STREAM);
-    else
-        memcpy(to, from, bytes);
+        return dro__cuda_check(net->ctx, dro__cuda_copy(to, from, bytes), "a copy");
+    memcpy(to, from, bytes);
+    return DRO_OK;
 }
 
 /* ---- the contract ---- */
@@ -387,14 +399,12 @@ static dro_status forward(void *live, const float *w, const dro_net_batch *parts
 {
     dro__cuda_network *net = live;
     net->pending = false;
-    if (net->busy)
-        DRO_TRY(wait(net));
     DRO_TRY(begin(net, &net->program[1], w, parts, part_count));
     dro__recording *r = recording_of(net, true);
     DRO_TRY(run(net, &net->program[1], dro__gprogram_forward, &r->ran, &r->forward));
     DRO_TRY(wait(net));
     size_t bytes = (size_t)dro__call_size(net) * sizeof(float);
-    hand(losses, net->losses, bytes);
+    DRO_TRY(hand(net, losses, net->losses, bytes));
     net->pending = true;
     return DRO_OK;
 }
@@ -404,28 +414,21 @@ static dro_status backward(void *live, const float *w, const float *coef, float 
     dro__cuda_network *net = live;
     (void)w; /* the forward's copy */
     size_t rows = (size_t)dro__call_size(net), bytes = net->graph->dim * sizeof(float);
-    if (net->busy)
-        DRO_TRY(wait(net));
-    hand(net->coef, coef, rows * sizeof(float));
-    net->busy = true;
+    DRO_TRY(hand(net, net->coef, coef, rows * sizeof(float)));
     dro__recording *r = recording_of(net, true);
     DRO_TRY(run(net, &net->program[1], dro__gprogram_backward, &r->ran_back, &r->backward));
-    bool host = false;
-    for (int k = 0; k < net->parts.count; k++) {
-        host = host || !dro__cuda_is_device(grads[k]);
+    for (int k = 0; k < net->parts.count; k++)
         DRO__CUDA(net->ctx,
                   cudaMemcpyAsync(grads[k], net->grads[k], bytes, cudaMemcpyDefault, DRO__STREAM));
-    }
-    return host ? wait(net) : DRO_OK;
+    return wait(net);
 }
 
 static void accept(void *live)
 {
     dro__cuda_network *net = live;
     if (net->pending)
-        cudaMemcpyAsync(net->memory.statistics, net->taken,
-                        net->graph->statistics_size * sizeof(float), cudaMemcpyDeviceToDevice,
-                        DRO__STREAM);
+        dro__cuda_copy(net->memory.statistics, net->taken,
+                       net->graph->statistics_size * sizeof(float));
     net->pending = false;
 }
 
@@ -435,8 +438,6 @@ static dro_status evaluate(void *live, const float *w, const dro_net_batch *batc
     dro__cuda_network *net = live;
     dro__gprogram *p = &net->program[0];
     net->pending = false;
-    if (net->busy)
-        DRO_TRY(wait(net));
     DRO_TRY(begin(net, p, w, batch, 1));
     if (!batch->labels) /* losses are worked out all the same */
         memset(net->labels, 0, batch->count * sizeof *net->labels);
@@ -449,7 +450,7 @@ static dro_status evaluate(void *live, const float *w, const dro_net_batch *batc
                                   cudaMemcpyDefault, DRO__STREAM));
     DRO_TRY(wait(net));
     if (losses)
-        hand(losses, net->losses, batch->count * sizeof(float));
+        DRO_TRY(hand(net, losses, net->losses, batch->count * sizeof(float)));
     return DRO_OK;
 }
 

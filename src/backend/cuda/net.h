@@ -61,6 +61,7 @@ typedef struct dro__gop {
     int input_count;
     int32_t in[DRO__NODE_INPUTS];
     bool back, own, folded; /* own: a convolution of conv3.h; folded: of a folded image */
+    bool bands;             /* own, and one that can go by bands */
     dro_window window; /* as the convolution sees it; a fold: of the convolution that reads it */
 } dro__gop;
 
@@ -106,6 +107,7 @@ typedef struct dro__gprogram {
 /* A recorded pass. */
 typedef struct dro__recording {
     bool used, training, ran, ran_back;
+    int share;
     dro__parts parts;
     cudaGraphExec_t forward, backward;
 } dro__recording;
@@ -154,11 +156,12 @@ typedef struct dro__cuda_network {
     /* the call in progress */
     cudaStream_t stream;
     dro__parts parts;
-    int forked;                 /* weight gradients queued beside the rest */
-    int turns;                  /* of them, how many by dro__gpu_conv3_back */
-    bool pending, failed, busy; /* busy: a backward pass may still run */
-    struct dro__line *line;     /* queue.c: steps that are not waited for, or NULL */
-    bool chained;               /* the last kernel of the stream was one of conv3.h */
+    int share;  /* of how many parts of the GPU it takes one */
+    int forked; /* weight gradients queued beside the rest */
+    int turns;  /* of them, how many by dro__gpu_conv3_back */
+    bool pending, failed;
+    struct dro__line *line; /* queue.c: steps that are not waited for, or NULL */
+    bool chained;           /* the last kernel of the stream was one of conv3.h */
 } dro__cuda_network;
 
 /* compile.c */
@@ -169,10 +172,15 @@ int dro__networks_alive(void);
 /* place.c: gives the values memory for so many examples. */
 dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room);
 
-/* forward.c, backward.c: queue the whole pass on net->stream for net->parts */
+/* forward.c: the share that a call which begins now has, by the networks there are. */
+int dro__share_of(const dro__cuda_network *net);
+/* forward.c, backward.c: queue the whole pass on net->stream for net->parts and net->share */
 void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p);
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p);
 
+/* net.c: images as a kernel is told of them, their scale and shift copied */
+dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram *p,
+                               const dro_net_images *images);
 /* net.c: room and algorithms for a call of these parts; a pass queued on a stream. */
 dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_net_batch *parts,
                             int count);
@@ -184,11 +192,18 @@ dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void
 void dro__net_end_libraries(dro__cuda_network *net);
 void dro__net_walk(dro__cuda_network *net, dro__gprogram *p, dro__walk body, cudaStream_t stream);
 
-/* queue.c */
+/* queue.c. Steps may have been queued by another thread, on another stream: what this one queues comes behind them; or
+ * it waits for them. */
+dro_status dro__line_follow(dro__cuda_network *net);
+dro_status dro__line_wait(dro__cuda_network *net);
 void dro__line_close(dro__cuda_network *net);
 void dro__line_forget(struct dro__line *line); /* what was recorded; NULL is fine */
 extern const dro__net_queue dro__cuda_queue;
 
+/* dnn_choice.c: the place of the plan that another network found to be the fastest, -1: none has yet; and what all
+ * agree on when this one has found `place`. */
+int dro__dnn_chosen(const dro__cuda_network *net, const dro__dnn_shape *shape);
+int dro__dnn_choose(const dro__cuda_network *net, const dro__dnn_shape *shape, int place);
 /* dnn_plan.c: the plan of a shape, found again or chosen by running it on x, w and z; -1: there is none */
 dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, const void *x,
                          const void *w, const void *z, int *index);
@@ -197,6 +212,7 @@ bool dro__dnn_execute(cudnnHandle_t handle, const dro__dnn_plan *p, const void *
 void dro__dnn_close(dro__cuda_network *net);
 
 /* library.c and dnn.c: cuDNN and cuBLAS; a failure in a pass is kept in net->failed */
+dro_status dro__net_refused(dro__cuda_network *net); /* net->failed as an error */
 dro_status dro__library_open(dro__cuda_network *net);
 void dro__library_close(dro__cuda_network *net);
 /* A larger block when the old one is too small. */

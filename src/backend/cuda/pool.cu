@@ -203,8 +203,8 @@ static __global__ void __launch_bounds__(THREADS)
     enum { V = W::V };
     __shared__ float room[THREADS * V];
     int area = in.height * in.width, tall = THREADS / wide, row = threadIdx.x / wide;
-    int lane = threadIdx.x % wide, c = (blockIdx.x * wide + lane) * V;
-    size_t n = blockIdx.y;
+    int lane = threadIdx.x % wide, c = (blockIdx.y * wide + lane) * V;
+    size_t n = blockIdx.x; /* examples may be more than blockIdx.y goes to */
     float sum[V] = {0}, v[V];
     if (row < tall && c < in.channels)
 #pragma unroll 4
@@ -236,7 +236,7 @@ extern "C" void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro_
 #define GLOBAL(W)                                                                                  \
     do {                                                                                           \
         sharing sh = share<W>(1, in.channels, 1, 1);                                               \
-        global_pool_kernel<W><<<dim3(sh.tiles, n), THREADS, 0, s>>>(in, sh.wide, x, y);            \
+        global_pool_kernel<W><<<dim3(n, sh.tiles), THREADS, 0, s>>>(in, sh.wide, x, y);            \
     } while (0)
     if (x.bf16 && in.channels % eights::V == 0 && in_words(x, 1))
         GLOBAL(eights);

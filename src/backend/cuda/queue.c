@@ -2,30 +2,55 @@
  * one recorded graph from the images to the new weights.
  *
  * There are DRO__TICKETS tickets; the host waits only when all of them are in use. A graph is recorded for each shape
- * of step (two parts, and one at the end) when it is seen for the second time, as the other passes are. */
+ * of step (two parts, and one at the end; net->share) when it is seen for the second time, as the other passes are. */
 #include "net.h"
 #include "step.h"
 
 #include <string.h>
 
-enum { SHAPES = 4 };
+enum { SHAPES = 8 }; /* the shares are three, and each may have a step of one and of two parts */
 
 typedef struct shape {
     bool used, ran;
+    int share;
     dro__parts parts;
     cudaGraphExec_t graph;
 } shape;
 
 struct dro__line {
     dro__gpu_step step;
-    const dro_net_images *images;
-    dro_net_images seen; /* what the recorded graphs read */
+    dro__gpu_images seen; /* what the recorded graphs read; compared as bytes */
+    dro__step_state heard;
     uint64_t begun;
     cudaEvent_t done[DRO__TICKETS];
     shape shapes[SHAPES];
     int next_shape;
     bool ok;
 };
+
+/* ---- waiting ---- */
+
+/* What the last step that was queued ends with; NULL: there was none. */
+static cudaEvent_t last_of(const struct dro__line *line)
+{
+    return line && line->begun ? line->done[(line->begun - 1) % DRO__TICKETS] : NULL;
+}
+
+dro_status dro__line_follow(dro__cuda_network *net)
+{
+    cudaEvent_t last = last_of(net->line);
+    return last ? dro__cuda_check(net->ctx, cudaStreamWaitEvent(DRO__STREAM, last, 0),
+                                  "cudaStreamWaitEvent")
+                : DRO_OK;
+}
+
+dro_status dro__line_wait(dro__cuda_network *net)
+{
+    cudaEvent_t last = last_of(net->line);
+    if (last)
+        DRO_TRY(dro__cuda_check(net->ctx, cudaEventSynchronize(last), "a queue of steps"));
+    return dro__cuda_check(net->ctx, cudaStreamSynchronize(DRO__STREAM), "a queue of steps");
+}
 
 /* ---- memory ---- */
 
@@ -59,12 +84,15 @@ void dro__line_close(dro__cuda_network *net)
     struct dro__line *line = net->line;
     if (!line)
         return;
-    cudaStreamSynchronize(DRO__STREAM);
+    dro__line_wait(net);
     dro__line_forget(line);
     dro__gpu_step *k = &line->step;
-    void *there[] = {k->state, k->groups,  k->shares,  k->turn,       k->ticket,
-                     k->cuts,  k->labels,  k->keys,    k->group_of,   k->losses,
-                     k->coef,  k->partial, k->counter, k->old_losses, k->first};
+    void *there[] = {k->state,        k->groups,        k->shares,
+                     k->turn,         k->ticket,        k->cuts,
+                     k->labels,       k->keys,          k->group_of,
+                     k->losses,       k->coef,          k->partial,
+                     k->counter,      k->old_losses,    k->first,
+                     k->state_before, k->groups_before, k->old_losses_before};
     const void *shared[] = {k->news,          k->tickets,       k->ticket_cuts,
                             k->ticket_labels, k->ticket_groups, k->ticket_keys};
     for (size_t i = 0; i < sizeof there / sizeof there[0]; i++)
@@ -119,6 +147,9 @@ static dro_status line_open(void *live, const dro__step_plan *plan)
     k->losses = device(line, k->room, sizeof(float));
     k->coef = device(line, k->room, sizeof(float));
     k->old_losses = device(line, plan->batch, sizeof(float));
+    k->state_before = device(line, 1, sizeof *k->state);
+    k->groups_before = device(line, rooms, sizeof *k->groups);
+    k->old_losses_before = device(line, plan->batch, sizeof(float));
     k->partial = device(line, DRO__GPU_BLOCKS * 3, sizeof(double));
     k->counter = device(line, 1, sizeof *k->counter);
     k->first = device(line, 1, sizeof *k->first);
@@ -129,7 +160,7 @@ static dro_status line_open(void *live, const dro__step_plan *plan)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
     }
     cudaMemsetAsync(k->first, 0xff, sizeof *k->first, DRO__STREAM);
-    return DRO_OK;
+    return dro__line_wait(net);
 }
 
 /* ---- a step ---- */
@@ -170,20 +201,14 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     struct dro__line *line = net->line;
     dro__gpu_step k = line->step;
     dro__gprogram *p = &net->program[1];
-    const dro__node *input = &net->graph->nodes[0];
     for (int i = 0; i < net->parts.count; i++)
         k.counts[i] = net->parts.first[i + 1] - net->parts.first[i];
-    dro__gpu_images images = {.bytes = line->seen.bytes,
-                              .e = {input->channels, input->height, input->width},
-                              .stored = p->values[0].stored};
-    for (int c = 0; c < input->channels; c++)
-        images.scale[c] = line->seen.scale[c], images.shift[c] = line->seen.shift[c];
     float *losses = net->losses, *coef = net->coef;
     int32_t *labels = net->labels;
     uint64_t *keys = net->keys;
     net->losses = k.losses, net->coef = k.coef, net->labels = k.labels, net->keys = k.keys;
     dro__gpu_step_take(stream, &k);
-    dro__gpu_images_pass(stream, &images, k.cuts, 0, dro__call_size(net),
+    dro__gpu_images_pass(stream, &line->seen, k.cuts, 0, dro__call_size(net),
                          dro__typed_of(&p->values[0], p->values[0].data));
     cudaMemcpyAsync(net->w, k.plan.w, k.plan.dim * sizeof(float), cudaMemcpyDeviceToDevice, stream);
     dro__net_walk(net, p, dro__gprogram_forward, stream);
@@ -191,19 +216,23 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     bool failed = net->failed;
     dro__net_walk(net, p, dro__gprogram_backward, stream);
     net->failed = net->failed || failed;
-    dro__gpu_step_move(stream, &k);
+    if (!net->failed) /* w does not move by a gradient that lacks a layer */
+        dro__gpu_step_move(stream, &k);
     net->losses = losses, net->coef = coef, net->labels = labels, net->keys = keys;
 }
 
-static shape *shape_of(struct dro__line *line, const dro__parts *parts)
+static shape *shape_of(struct dro__line *line, const dro__cuda_network *net)
 {
-    for (int k = 0; k < SHAPES; k++)
-        if (line->shapes[k].used && memcmp(&line->shapes[k].parts, parts, sizeof *parts) == 0)
-            return &line->shapes[k];
+    for (int k = 0; k < SHAPES; k++) {
+        shape *s = &line->shapes[k];
+        if (s->used && s->share == net->share &&
+            memcmp(&s->parts, &net->parts, sizeof s->parts) == 0)
+            return s;
+    }
     shape *s = &line->shapes[line->next_shape++ % SHAPES];
     if (s->graph)
         cudaGraphExecDestroy(s->graph);
-    *s = (shape){.used = true, .parts = *parts};
+    *s = (shape){.used = true, .share = net->share, .parts = net->parts};
     return s;
 }
 
@@ -213,21 +242,16 @@ static void walk_beside(dro__cuda_network *net, const void *what)
     walk_step(net, net->side);
 }
 
-static bool same_images(const dro_net_images *a, const dro_net_images *b, int channels)
-{
-    return a->bytes == b->bytes &&
-           memcmp(a->scale, b->scale, (size_t)channels * sizeof(float)) == 0 &&
-           memcmp(a->shift, b->shift, (size_t)channels * sizeof(float)) == 0;
-}
-
 static dro_status launch(dro__cuda_network *net, const dro_net_images *images)
 {
     struct dro__line *line = net->line;
-    if (!line->seen.bytes || !same_images(&line->seen, images, net->graph->nodes[0].channels)) {
+    dro__gpu_images now = dro__images_of(net, &net->program[1], images);
+    if (memcmp(&line->seen, &now, sizeof now) != 0) {
+        DRO_TRY(dro__line_wait(net));
         dro__line_forget(line);
-        line->seen = *images;
+        line->seen = now;
     }
-    shape *s = shape_of(line, &net->parts);
+    shape *s = shape_of(line, net);
     if (!s->graph && s->ran)
         DRO_TRY(dro__net_record(net, walk_beside, NULL, &s->graph));
     if (s->graph)
@@ -235,7 +259,7 @@ static dro_status launch(dro__cuda_network *net, const dro_net_images *images)
     walk_step(net, DRO__STREAM);
     s->ran = true;
     if (net->failed)
-        return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuDNN or cuBLAS refused a layer");
+        return dro__net_refused(net);
     return dro__cuda_check(net->ctx, cudaGetLastError(), "a step");
 }
 
@@ -249,6 +273,11 @@ static dro_status line_step(void *live, const dro_net_batch *parts, int count,
     DRO_TRY(dro__net_prepare(net, &net->program[1], parts, count));
     if (net->has_targets)
         return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED, "a queued step with real-valued targets");
+    for (int k = 0; k < count; k++)
+        if (!parts[k].images || parts[k].images->bytes != parts[0].images->bytes)
+            return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
+                             "a queued step takes all its examples from the same images in the "
+                             "GPU's memory");
     if (line->begun >= DRO__TICKETS)
         DRO__CUDA(net->ctx, cudaEventSynchronize(line->done[slot]));
     write_ticket(line, parts, count, ticket);
@@ -260,15 +289,23 @@ static dro_status line_step(void *live, const dro_net_batch *parts, int count,
 
 /* ---- the state ---- */
 
+/* Where the device is just writing, what was heard before is news enough. */
 static void news(void *live, dro__step_state *state)
 {
     const dro__cuda_network *net = live;
-    memcpy(state, net->line->step.news, sizeof *state);
+    struct dro__line *line = net->line;
+    const dro__gpu_news *from = line->step.news;
+    uint64_t ended = __atomic_load_n(&from->ended, __ATOMIC_ACQUIRE);
+    *state = from->state;
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    if (__atomic_load_n(&from->begun, __ATOMIC_RELAXED) == ended)
+        line->heard = *state;
+    *state = line->heard;
 }
 
-static dro_status settled(dro__cuda_network *net)
+static dro_status wait(void *live)
 {
-    return dro__cuda_check(net->ctx, cudaStreamSynchronize(DRO__STREAM), "a queue of steps");
+    return dro__line_wait(live);
 }
 
 static dro_status pull(void *live, dro__step_state *state, dro__group *groups, float *old_losses)
@@ -276,13 +313,14 @@ static dro_status pull(void *live, dro__step_state *state, dro__group *groups, f
     dro__cuda_network *net = live;
     const dro__gpu_step *k = &net->line->step;
     size_t rooms = (size_t)k->plan.group_room;
-    DRO_TRY(settled(net));
-    dro__cuda_copy(state, k->state, sizeof *state);
+    DRO_TRY(dro__line_wait(net));
+    DRO__CUDA(net->ctx, dro__cuda_copy(state, k->state, sizeof *state));
     if (rooms)
-        dro__cuda_copy(groups, k->groups, rooms * sizeof *groups);
+        DRO__CUDA(net->ctx, dro__cuda_copy(groups, k->groups, rooms * sizeof *groups));
     if (old_losses)
-        dro__cuda_copy(old_losses, k->old_losses, k->plan.batch * sizeof(float));
-    return settled(net);
+        DRO__CUDA(net->ctx,
+                  dro__cuda_copy(old_losses, k->old_losses, k->plan.batch * sizeof(float)));
+    return DRO_OK;
 }
 
 static dro_status push(void *live, const dro__step_state *state, const dro__group *groups,
@@ -291,17 +329,19 @@ static dro_status push(void *live, const dro__step_state *state, const dro__grou
     dro__cuda_network *net = live;
     const dro__gpu_step *k = &net->line->step;
     size_t rooms = (size_t)k->plan.group_room;
-    DRO_TRY(settled(net));
-    memcpy(k->news, state, sizeof *state);
-    dro__cuda_copy(k->state, state, sizeof *state);
+    DRO_TRY(dro__line_wait(net));
+    k->news->state = net->line->heard = *state;
+    DRO__CUDA(net->ctx, dro__cuda_copy(k->state, state, sizeof *state));
     if (rooms)
-        dro__cuda_copy(k->groups, groups, rooms * sizeof *groups);
+        DRO__CUDA(net->ctx, dro__cuda_copy(k->groups, groups, rooms * sizeof *groups));
     if (shares)
-        dro__cuda_copy(k->shares, shares, (size_t)share_count * sizeof *shares);
+        DRO__CUDA(net->ctx,
+                  dro__cuda_copy(k->shares, shares, (size_t)share_count * sizeof *shares));
     if (old_losses)
-        dro__cuda_copy(k->old_losses, old_losses, k->plan.batch * sizeof(float));
-    return settled(net);
+        DRO__CUDA(net->ctx,
+                  dro__cuda_copy(k->old_losses, old_losses, k->plan.batch * sizeof(float)));
+    return DRO_OK;
 }
 
 const dro__net_queue dro__cuda_queue = {
-    .open = line_open, .step = line_step, .news = news, .pull = pull, .push = push};
+    .open = line_open, .step = line_step, .news = news, .wait = wait, .pull = pull, .push = push};

@@ -21,10 +21,13 @@ dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void
             error = cudaStreamEndCapture(net->side, &graph);
         }
         pthread_mutex_unlock(&recording);
-        if (error == cudaSuccess)
+        bool whole = error != cudaSuccess || !net->failed; /* a disturbed one is tried again */
+        if (error == cudaSuccess && whole)
             error = cudaGraphInstantiate(recorded, graph, 0);
         if (graph)
             cudaGraphDestroy(graph);
+        if (!whole) /* it would be replayed without the layer for ever */
+            return dro__net_refused(net);
         if (error != cudaSuccess)
             cudaGetLastError(); /* said below, or tried again */
     }

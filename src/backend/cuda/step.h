@@ -17,13 +17,21 @@ typedef struct dro__gpu_ticket {
     int32_t level, drawn, group_count, pad;
 } dro__gpu_ticket;
 
+/* The state as the host may read it while steps run. The numbers are those of the step: the first is written before the
+ * state and the second after it, so that where they differ the state is half written. */
+typedef struct dro__gpu_news {
+    uint64_t begun, ended;
+    dro__step_state state;
+} dro__gpu_news;
+
 /* Pointers are the device's memory unless said otherwise. */
 typedef struct dro__gpu_step {
     dro__step_plan plan;
-    dro__step_state *state, *news; /* news: memory that both see */
-    dro__group *groups;            /* (group_room) */
-    double *shares;                /* (group_room) */
-    uint64_t *turn;                /* steps begun */
+    dro__step_state *state;
+    dro__gpu_news *news; /* memory that both see */
+    dro__group *groups;  /* (group_room) */
+    double *shares;      /* (group_room) */
+    uint64_t *turn;      /* steps begun */
     /* tickets, (DRO__TICKETS) of each, in memory that both see; room examples in each */
     const dro__gpu_ticket *tickets;
     const dro__gpu_cut *ticket_cuts;
@@ -36,6 +44,10 @@ typedef struct dro__gpu_step {
     int32_t *labels, *group_of;
     uint64_t *keys;
     float *losses, *coef, *old_losses;
+    /* as they were before the weighing: put back when a gradient is refused */
+    dro__step_state *state_before;
+    dro__group *groups_before;
+    float *old_losses_before;
     const float *grads[2];
     float *statistics;
     const float *taken;

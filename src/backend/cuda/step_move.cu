@@ -26,6 +26,23 @@ static __device__ double gathered(const dro__gpu_step &k, int m)
     return block_sum(x, room);
 }
 
+/* The first bad entry of a gradient refuses the step, and the estimator is again what it was before the step. */
+static __device__ void refuse(const dro__gpu_step &k, unsigned long long found)
+{
+    EACH (g, k.plan.group_room)
+        k.groups[g] = k.groups_before[g];
+    EACH (i, (int)k.plan.batch)
+        k.old_losses[i] = k.old_losses_before[i];
+    ONE {
+        dro__step_state *s = k.state;
+        *s = *k.state_before;
+        s->refused = DRO__REFUSED_GRADIENT;
+        s->refused_part = (int)(found >> 62);
+        s->refused_index = (int64_t)(found & ~(3ull << 62));
+        s->refused_value = (double)k.grads[s->refused_part][s->refused_index];
+    }
+}
+
 /* Gradients that are not finite refuse the step; and |G1|^2, for an estimator that starts afresh. */
 static __global__ void check_kernel(const __grid_constant__ dro__gpu_step k)
 {
@@ -52,17 +69,15 @@ static __global__ void check_kernel(const __grid_constant__ dro__gpu_step k)
     if (!come_last(k))
         return;
     square = gathered(k, 0);
+    __shared__ unsigned long long first;
     ONE {
-        found = atomicExch(k.first, ~0ull);
+        first = atomicExch(k.first, ~0ull);
         if (s->fresh)
             s->square = square;
-        if (found != ~0ull) {
-            s->refused = DRO__REFUSED_GRADIENT;
-            s->refused_part = (int)(found >> 62);
-            s->refused_index = (int64_t)(found & ~(3ull << 62));
-            s->refused_value = (double)k.grads[s->refused_part][s->refused_index];
-        }
     }
+    __syncthreads();
+    if (first != ~0ull)
+        refuse(k, first);
 }
 
 static __device__ double prox(const dro__step_plan &p, double x, double eta)
@@ -137,6 +152,17 @@ static __device__ void observe(const dro__gpu_step &k, double eta, const double 
     s->observed = 1;
 }
 
+/* By one thread. */
+static __device__ void publish(const dro__gpu_step &k, uint64_t number)
+{
+    volatile dro__gpu_news *news = k.news;
+    news->begun = number;
+    __threadfence_system();
+    k.news->state = *k.state;
+    __threadfence_system();
+    news->ended = number;
+}
+
 static __global__ void move_kernel(const __grid_constant__ dro__gpu_step k)
 {
     __shared__ double room[THREADS / 32];
@@ -168,8 +194,7 @@ static __global__ void move_kernel(const __grid_constant__ dro__gpu_step k)
                 observe(k, eta, norm);
             s->done++;
         }
-        *k.news = *s;
-        ++*k.turn;
+        publish(k, ++*k.turn);
     }
 }
 

@@ -346,6 +346,18 @@ static __device__ void weigh_storm(const dro__gpu_step &k)
         k.old_losses[i] = k.losses[first + i];
 }
 
+/* The gradients are not known yet: what the weighing writes may have to be taken back (step_move.cu). */
+static __device__ void keep_before(const dro__gpu_step &k)
+{
+    EACH (g, k.plan.group_room)
+        k.groups_before[g] = k.groups[g];
+    EACH (i, (int)k.plan.batch)
+        k.old_losses_before[i] = k.old_losses[i];
+    ONE
+        *k.state_before = *k.state;
+    __syncthreads();
+}
+
 static __global__ void weigh_kernel(const __grid_constant__ dro__gpu_step k)
 {
     if (k.state->refused || refuse_losses(k)) {
@@ -353,6 +365,7 @@ static __global__ void weigh_kernel(const __grid_constant__ dro__gpu_step k)
             k.coef[i] = 0;
         return;
     }
+    keep_before(k);
     if (k.plan.kind == DRO__STEP_STORM) {
         weigh_storm(k);
         return;

@@ -63,6 +63,13 @@ extern "C" void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int a
 
 enum { SUM_BLOCKS = 132 * 2, COUNTERS = 2048, GROUP = 16 }; /* as many blocks as run at once */
 
+/* The widest norm has this many blocks side by side, of two parts, with two counters and a row of sums each; narrower
+ * ones have fewer than two rows for each of SUM_BLOCKS. */
+enum { WIDEST_TILES = 2 * DRO__TAIL_CHANNELS / 128, ROW_BYTES = 2 * THREADS * 4 };
+static_assert(2 * WIDEST_TILES <= COUNTERS && COUNTERS * 4 + WIDEST_TILES * ROW_BYTES <= DRO__TAIL_ROOM &&
+                  COUNTERS * 4 + 2 * SUM_BLOCKS * ROW_BYTES <= DRO__TAIL_ROOM,
+              "room for what the blocks gather");
+
 /* Whether this block is the last of so many to come here; then it sees what the others wrote. */
 static __device__ bool last_of(unsigned *counter, unsigned blocks)
 {

@@ -25,7 +25,7 @@ static __device__ __forceinline__ int unfolded(const dro__packing &t, int c, int
 /* Whether there is a second copy, for the data gradient. */
 static __device__ __forceinline__ bool twice(const dro__packing &t)
 {
-    return t.kind == DRO__PACK_TAPS || t.kind == DRO__PACK_PRODUCTS;
+    return t.kind == DRO__PACK_TAPS || t.kind == DRO__PACK_PRODUCTS || t.kind == DRO__PACK_BANDS;
 }
 
 /* All taps of one pair of channels. second: what the data gradient reads, the taps turned. */
@@ -48,6 +48,9 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
         else if (t.kind == DRO__PACK_PRODUCTS)
             to = second ? size * t.taps + dro__conv3_weight_at(c, o, t.taps - 1 - k, t.out)
                         : dro__conv3_weight_at(o, c, k, t.stored_in);
+        else if (t.kind == DRO__PACK_BANDS)
+            to = second ? size * t.taps + dro__conv3_band_at(c, o, t.taps - 1 - k, t.out)
+                        : dro__conv3_band_at(o, c, k, t.out);
         write_at(t.to, to, rounded(t, x));
     }
 }
@@ -59,9 +62,11 @@ static __device__ __forceinline__ bool plain(const dro__packing &t)
            t.in % 8 == 0;
 }
 
-static __global__ void pack_kernel(const dro__packing *table)
+static __global__ void pack_kernel(const dro__packing *table, int bands)
 {
     dro__packing t = table[blockIdx.y];
+    if (bands && t.bands)
+        t.kind = DRO__PACK_BANDS;
     unsigned pairs = t.out * t.stored_in, count = pairs * (twice(t) ? 2 : 1);
     if (plain(t) && (size_t)t.from % 16 == 0) {
         for (unsigned i = FIRST; i < pairs / 8; i += STEP) {
@@ -75,11 +80,12 @@ static __global__ void pack_kernel(const dro__packing *table)
         pack_pair(t, i < pairs ? i : i - pairs, i >= pairs);
 }
 
-extern "C" void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest)
+extern "C" void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest,
+                              int bands)
 {
     unsigned blocks = blocks_for(largest), most = 128;
     if (count)
-        pack_kernel<<<dim3(blocks < most ? blocks : most, count), THREADS, 0, s>>>(table);
+        pack_kernel<<<dim3(blocks < most ? blocks : most, count), THREADS, 0, s>>>(table, bands);
 }
 
 /* One parameter's gradient: i counts (out, in, kernel). */

@@ -10,9 +10,10 @@ static bool works(void)
     return true;
 }
 
-static void copy(void *to, const void *from, size_t bytes)
+static const char *copy(void *to, const void *from, size_t bytes)
 {
     memcpy(to, from, bytes);
+    return NULL;
 }
 
 static double combine(const dro__fused *f, const double *coef, size_t i)

@@ -1,0 +1,274 @@
+/* What the convolutions by warp groups share: bfloat16, a stride of 1, and 16 channels of 32 x 32 pixels, 32 of
+ * 16 x 16 or 64 of 8 x 8, which is what a network for CIFAR consists of. A row of pixels has 1024 bytes in all three.
+ *
+ * A block goes over tiles of eight rows of an image. What it reads of them arrives as it is in memory, by copies that
+ * begin while the tile before is worked on; the threads make of it what is multiplied, and put that into bands: row
+ * after row, each of planes of eight channels, 16 bytes a pixel. So a matrix of eight neighbouring pixels by eight
+ * channels is 128 bytes in one piece from whichever pixel on, and the next one is as far away along a plane, to the
+ * next plane and to the next row. Hence
+ *   - forward, and for the data gradient, 64 rows of a product are a patch of 8 x 8 pixels, moved by the tap;
+ *   - for the weight gradient the pixels are summed over, and 64 rows are the channels, or, where there are fewer, the
+ *     channels of several rows: several taps at once. */
+#ifndef DRO_CUDA_CONV3_BANDS_CUH
+#define DRO_CUDA_CONV3_BANDS_CUH
+
+#include "conv3_group.cuh"
+#include "conv3_rows.cuh"
+
+enum { BAND_ROW = 1024 /* bytes of a row of pixels */, OWN_ROWS = 8, ALL_ROWS = OWN_ROWS + 2 };
+
+/* CH planes, the rows of a tile with the one above and the one below, COLS columns and one on each side. */
+template <int CH_, int COLS_>
+struct bands {
+    static const int CH = CH_, COLS = COLS_, SIZE = (COLS + 2) * PIXEL, CHUNKS = CH * COLS;
+    static const int APART = 128 / (CH < 4 ? CH : 4);
+    static const int PLANE = SIZE + ((APART - SIZE) % 128 + 128) % 128, BAND = CH * PLANE;
+    static const int BYTES = ALL_ROWS * BAND;
+
+    /* Which 16 bytes of a row are the i-th that threads take: of eight neighbours no two are in one bank, neither in
+     * memory's order, (column, plane), nor in the bands. */
+    static __device__ __forceinline__ int plane_of(int i)
+    {
+        return CH == 8 ? i % 4 + (i / 4 ^ i / 8) % 2 * 4 : i % CH;
+    }
+    static __device__ __forceinline__ int column_of(int i)
+    {
+        return CH == 8 ? i / 16 * 2 + i / 4 % 2 : i / CH;
+    }
+};
+
+/* The shapes for C channels. A block has a group of GN of them; its warp groups share the patches of a tile, or
+ * (64 channels, one patch) the group's channels. */
+template <int C>
+struct band_shape {
+    static const int CHANNELS = C, SIDE = 512 / C, TILES = SIDE / OWN_ROWS, KS = C / 16;
+    static const int HALO = TILES > 1, RAW_ROWS = OWN_ROWS + 2 * HALO;
+    static const int TEAMS = C == 16 ? 1 : 2, THREADS = 128 * TEAMS, SPLIT = C == 64 ? 2 : 1;
+    static const int GN = C == 16 ? 16 : 32, GROUPS = C / GN, N = GN / SPLIT, HAS = N / 4;
+    static const int OWN = SIDE / 8 * SPLIT / TEAMS; /* patches of a warp group in a tile */
+    static const int IMAGE = SIDE * BAND_ROW, WEIGHTS = TAPS * C * GN * 2; /* bytes */
+    typedef bands<C / 8, SIDE> all;  /* of all channels */
+    typedef bands<GN / 8, SIDE> own; /* of the group's */
+};
+
+/* ---- which thread has what ---- */
+
+/* The warp group of a thread, known to be that of its whole warp. */
+template <class S>
+static __device__ __forceinline__ int team_of_thread()
+{
+    return S::TEAMS == 1 ? 0 : __shfl_sync(~0u, (int)threadIdx.x / 128, 0);
+}
+
+/* The first column of a warp group's i-th patch. */
+template <class S>
+static __device__ __forceinline__ int patch_at(int i)
+{
+    return ((S::SPLIT == 1 ? team_of_thread<S>() * S::OWN : 0) + i) * 8;
+}
+
+/* The first of a thread's channels, in the group; its first pixel's row and column in a patch. */
+template <class S>
+static __device__ __forceinline__ int channel_of_thread()
+{
+    int fourth = threadIdx.x % 4;
+    return S::SPLIT == 1 ? fourth * S::HAS : fourth * 8 + (int)threadIdx.x / 128 * 4;
+}
+
+static __device__ __forceinline__ int row_of_thread()
+{
+    return threadIdx.x / 32 % 4 * 2;
+}
+
+static __device__ __forceinline__ int column_of_thread()
+{
+    return threadIdx.x % 32 / 4;
+}
+
+/* ---- a block's share of a part ---- */
+
+template <class S>
+struct band_share {
+    int at, end, first;
+
+    __device__ __forceinline__ band_share(const dro__conv3 &k, int part) : first(k.parts.first[part])
+    {
+        int count = (k.parts.first[part + 1] - first) * S::TILES;
+        at = (int)((long long)count * blockIdx.x / gridDim.x);
+        end = (int)((long long)count * (blockIdx.x + 1) / gridDim.x);
+    }
+    __device__ __forceinline__ int row() const
+    {
+        return at % S::TILES * OWN_ROWS;
+    }
+    __device__ __forceinline__ const char *image(const void *all) const
+    {
+        return (const char *)all + (size_t)(first + at / S::TILES) * S::IMAGE;
+    }
+};
+
+/* Blocks of each part and group, of so many in all: each has the same number of tiles, or one less. */
+template <class S>
+static int band_blocks(const dro__conv3 *k, int all)
+{
+    int most = 1, each = all / (k->parts.count * S::GROUPS * k->share);
+    for (int p = 0; p < k->parts.count; p++) {
+        int count = (k->parts.first[p + 1] - k->parts.first[p]) * S::TILES;
+        most = count > most ? count : most;
+    }
+    each = each > 0 ? each : 1;
+    int turns = (most + each - 1) / each;
+    return (most + turns - 1) / turns;
+}
+
+/* ---- copies ---- */
+
+/* The rows of a tile, all channels, with those above and below that there are; by one thread. */
+template <class S>
+static __device__ __forceinline__ unsigned copy_bytes(int row)
+{
+    int from = S::HALO && row ? row - 1 : row;
+    int to = S::HALO && row + OWN_ROWS < S::SIDE ? row + OWN_ROWS + 1 : row + OWN_ROWS;
+    return (unsigned)(to - from) * BAND_ROW;
+}
+
+template <class S>
+static __device__ __forceinline__ void copy_rows(gate *g, char *raw, const char *image, int row)
+{
+    int from = S::HALO && row ? row - 1 : row;
+    gate_copy(g, raw + (from - row + S::HALO) * BAND_ROW, image + from * BAND_ROW,
+              copy_bytes<S>(row));
+}
+
+/* Its own rows alone. */
+static __device__ __forceinline__ void copy_own(gate *g, char *raw, const char *image, int row)
+{
+    gate_copy(g, raw, image + row * BAND_ROW, OWN_ROWS * BAND_ROW);
+}
+
+/* A group's weights; which: 0 forward, 1 for the data gradient. */
+template <class S>
+static __device__ __forceinline__ void copy_weights(gate *g, char *room, const dro__conv3 &k, int which,
+                                                    int group)
+{
+    gate_expect(g, S::WEIGHTS);
+    gate_copy(g, room, (const char *)k.weights + (which * S::GROUPS + group) * S::WEIGHTS, S::WEIGHTS);
+}
+
+/* ---- bands ---- */
+
+/* A tile in bands, of what was copied: u, and v where the mode has two, from the first of T's channels on. Own rows go to
+ * `keep` too, the place of the tile's first pixel in memory, unless NULL. */
+template <class S, class T, int MODE>
+static __device__ __forceinline__ void make_bands(char *tile, const char *u, const char *v,
+                                                  const maker<MODE> &m, int row, char *keep)
+{
+    const int PASSES = (ALL_ROWS * T::CHUNKS + S::THREADS - 1) / S::THREADS;
+    const int EACH = S::THREADS / T::CHUNKS; /* rows of a pass */
+    int i = threadIdx.x % T::CHUNKS, line = threadIdx.x / T::CHUNKS;
+    int from = T::column_of(i) * S::CHANNELS * 2 + T::plane_of(i) * 16;
+    char *to = tile + T::plane_of(i) * T::PLANE + (T::column_of(i) + 1) * PIXEL + line * T::BAND;
+#pragma unroll
+    for (int pass = 0; pass < PASSES; pass++, line += EACH) {
+        if ((pass + 1) * EACH > ALL_ROWS && line >= ALL_ROWS)
+            break;
+        uint4 w = make_uint4(0, 0, 0, 0);
+        if ((unsigned)(row + line - 1) < (unsigned)S::SIDE) {
+            int at = (line - 1 + S::HALO) * BAND_ROW + from;
+            w = *(const uint4 *)(u + at);
+            w = m.make(w, MODE >= SCALED_PLUS ? *(const uint4 *)(v + at) : w);
+            if (keep && line >= 1 && line <= OWN_ROWS)
+                *(uint4 *)(keep + (line - 1) * BAND_ROW + from) = w;
+        }
+        *(uint4 *)(to + pass * EACH * T::BAND) = w;
+    }
+}
+
+/* The columns beside the image are 0, once. */
+template <class S, class T>
+static __device__ __forceinline__ void clear_bands(char *tile)
+{
+    for (int i = threadIdx.x; i < ALL_ROWS * T::CH * 2; i += S::THREADS)
+        *(uint4 *)(tile + i / 2 * T::PLANE + i % 2 * (T::COLS + 1) * PIXEL) = make_uint4(0, 0, 0, 0);
+}
+
+/* ---- products ---- */
+
+/* The products of a patch with all taps. */
+template <class S>
+static __device__ __forceinline__ void patch_products(float (&acc)[S::N / 2], const char *tile,
+                                                      const char *weights, int patch)
+{
+    typedef typename S::all T;
+    matrix a = matrix_at(shared_address(tile) + patch * PIXEL, T::PLANE, T::BAND);
+    matrix b = matrix_at(shared_address(weights) + (S::SPLIT == 1 ? 0 : team_of_thread<S>() * 256),
+                         S::GN * PIXEL, 128);
+#pragma unroll
+    for (int i = 0; i < TAPS * S::KS; i++) {
+        int tap = i / S::KS, ks = i % S::KS;
+        product<0>(acc, moved(a, tap / 3 * T::BAND + tap % 3 * PIXEL + 2 * ks * T::PLANE),
+                   moved(b, i * 2 * S::GN * PIXEL), i);
+    }
+}
+
+/* The channels of a thread. */
+template <int HAS>
+struct words {
+    unsigned w[HAS / 2];
+
+    __device__ __forceinline__ void read(const void *from)
+    {
+        if (HAS == 4) {
+            uint2 u = *(const uint2 *)from;
+            w[0] = u.x, w[1] = u.y;
+        } else {
+            uint4 u = *(const uint4 *)from;
+            w[0] = u.x, w[1] = u.y, w[HAS / 2 - 2] = u.z, w[HAS / 2 - 1] = u.w;
+        }
+    }
+    __device__ __forceinline__ void write(void *to) const
+    {
+        if (HAS == 4)
+            *(uint2 *)to = make_uint2(w[0], w[1]);
+        else
+            *(uint4 *)to = make_uint4(w[0], w[1], w[HAS / 2 - 2], w[HAS / 2 - 1]);
+    }
+};
+
+/* A thread's first pixel of a patch in memory, from the image's beginning; the second is BAND_ROW further. */
+template <class S>
+static __device__ __forceinline__ int pixel_at(int row, int patch, int group)
+{
+    return (row + row_of_thread()) * BAND_ROW +
+           ((patch + column_of_thread()) * S::CHANNELS + group * S::GN + channel_of_thread<S>()) * 2;
+}
+
+/* ---- sums ---- */
+
+/* Two sums of each of a thread's channels, over the warp's pixels, into room: (2, GN) of each warp. */
+template <class S>
+static __device__ __forceinline__ void gather_sums(float *room, float (&sums)[2 * S::HAS])
+{
+    float *to = room + threadIdx.x / 32 * 2 * S::GN + channel_of_thread<S>();
+#pragma unroll
+    for (int i = 0; i < 2 * S::HAS; i += 8) {
+        float(&eight)[8] = *(float(*)[8])(sums + i);
+        int n = i + spread_sum<8, 4>(eight);
+        to[n / S::HAS * S::GN + n % S::HAS] = eight[0];
+    }
+    __syncthreads();
+}
+
+/* The i-th of (2, GN), over the warps that have it. */
+template <class S>
+static __device__ __forceinline__ double gathered(const float *room, int i)
+{
+    const int WARPS_EACH = S::THREADS / 32 / S::SPLIT;
+    int first = S::SPLIT == 1 ? 0 : i % 8 / 4 * 4;
+    double sum = 0;
+    for (int w = 0; w < WARPS_EACH; w++)
+        sum += (double)room[(first + w) * 2 * S::GN + i];
+    return sum;
+}
+
+#endif

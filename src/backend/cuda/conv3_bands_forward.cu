@@ -1,0 +1,171 @@
+/* Forward by warp groups: z goes to memory straight from the products, and its moments stay in registers until the block
+ * ends. */
+#include "conv3_bands.cuh"
+
+template <int C>
+struct forward_bands : band_shape<C> {
+    typedef band_shape<C> B;
+    static const int WEIGHTS_AT = B::all::BYTES, RAW = WEIGHTS_AT + B::WEIGHTS;
+    static const int MORE = RAW + B::RAW_ROWS * BAND_ROW, GATES = MORE + B::RAW_ROWS * BAND_ROW;
+    static const int COEF = GATES + 16, SUMS = COEF + 2 * C * 4;
+    static const int BYTES = SUMS + B::THREADS / 32 * 2 * B::GN * 4;
+    static const int BLOCKS = C == 16 ? 5 : 3;
+};
+
+/* The copies of a tile's input, by the first thread. */
+template <class S>
+static __device__ __forceinline__ void begin_input(const dro__conv3 &k, char *room,
+                                                   const band_share<S> &t)
+{
+    gate *g = (gate *)(room + S::GATES);
+    gate_expect(g, copy_bytes<S>(t.row()) * (k.x_residual ? 2 : 1));
+    copy_rows<S>(g, room + S::RAW, t.image(k.x), t.row());
+    if (k.x_residual)
+        copy_rows<S>(g, room + S::MORE, t.image(k.x_residual), t.row());
+}
+
+template <class S, int MODE>
+static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *room,
+                                                  const band_share<S> &t, int group)
+{
+    typedef typename S::all T;
+    maker<MODE> m((const float *)(room + S::COEF), S::CHANNELS,
+                  T::plane_of(threadIdx.x % T::CHUNKS) * 8, k.x_relu);
+    char *keep = k.x_fill && group == 0 ? (char *)t.image(k.x_fill) + t.row() * BAND_ROW : NULL;
+    make_bands<S, T>(room, room + S::RAW, room + S::MORE, m, t.row(), keep);
+}
+
+/* A patch to memory, and its moments. */
+template <class S>
+static __device__ __forceinline__ void write_patch(char *z, const float (&acc)[S::N / 2],
+                                                   float (&sums)[2 * S::HAS])
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        words<S::HAS> w;
+#pragma unroll
+        for (int i = 0; i < S::HAS; i += 2) {
+            float x = acc[2 * i + 2 * h], y = acc[2 * i + 2 * h + 1];
+            w.w[i / 2] = pack2(x, y);
+            sums[i] += x, sums[i + 1] += y;
+            sums[S::HAS + i] += x * x, sums[S::HAS + i + 1] += y * y;
+        }
+        w.write(z + h * BAND_ROW);
+    }
+}
+
+/* All patches of a warp group, the products of one beside the writing of the one before. */
+template <class S>
+static __device__ __forceinline__ void all_patches(const dro__conv3 &k, const char *room,
+                                                   const band_share<S> &t, int group,
+                                                   float (&sums)[2 * S::HAS])
+{
+    const char *weights = room + S::WEIGHTS_AT;
+    float acc[2][S::N / 2];
+    char *z = (char *)t.image(k.z);
+    products_begin();
+    patch_products<S>(acc[0], room, weights, patch_at<S>(0));
+    products_end();
+#pragma unroll
+    for (int i = 0; i < S::OWN; i++) {
+        if (i + 1 < S::OWN) {
+            products_begin();
+            patch_products<S>(acc[(i + 1) % 2], room, weights, patch_at<S>(i + 1));
+            products_end();
+            products_wait<1>();
+        } else {
+            products_wait<0>();
+        }
+        settle(acc[i % 2]);
+        write_patch<S>(z + pixel_at<S>(t.row(), patch_at<S>(i), group), acc[i % 2], sums);
+    }
+}
+
+template <class S>
+static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, int part, int group,
+                                             const band_share<S> &t)
+{
+    gate *gates = (gate *)(room + S::GATES);
+    if (threadIdx.x == 0) {
+        gate_open(&gates[0]), gate_open(&gates[1]);
+        gates_ready();
+        copy_weights<S>(&gates[1], room + S::WEIGHTS_AT, k, 0, group);
+    }
+    clear_bands<S, typename S::all>(room);
+    cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
+    if (threadIdx.x == 0 && t.at < t.end) {
+        show_to_copies();
+        begin_input<S>(k, room, t);
+    }
+    input_coefficients(k, part, (float *)(room + S::COEF), S::THREADS);
+    __syncthreads();
+    gate_wait(&gates[1], 0);
+}
+
+template <class S>
+static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
+    forward_kernel(const __grid_constant__ dro__conv3 k)
+{
+#ifdef DRO_WARP_GROUPS
+    extern __shared__ __align__(128) char room[];
+    int part = blockIdx.y, group = blockIdx.z;
+    band_share<S> t(k, part);
+    float sums[2 * S::HAS] = {0};
+    start<S>(k, room, part, group, t);
+    for (int turn = 0; t.at < t.end; turn++) {
+        gate_wait((gate *)(room + S::GATES), turn);
+        if (!k.lazy)
+            make_input<S, AS_IS>(k, room, t, group);
+        else if (!k.x_residual)
+            make_input<S, SCALED>(k, room, t, group);
+        else
+            make_input<S, SCALED_PLUS>(k, room, t, group);
+        show_to_products();
+        __syncthreads();
+        band_share<S> now = t;
+        if (++t.at < t.end && threadIdx.x == 0)
+            begin_input<S>(k, room, t);
+        all_patches<S>(k, room, now, group, sums);
+        __syncthreads();
+    }
+    cudaTriggerProgrammaticLaunchCompletion();
+    if (!k.sums)
+        return;
+    float *all = (float *)(room + S::SUMS);
+    gather_sums<S>(all, sums);
+    for (int i = threadIdx.x; i < 2 * S::GN; i += S::THREADS)
+        add_sum(&k.sums[(2 * part + i / S::GN) * S::CHANNELS + group * S::GN + i % S::GN], S::CHANNELS,
+                gathered<S>(all, i));
+#endif
+}
+
+template <int C>
+static void launch(cudaStream_t s, const dro__conv3 *k)
+{
+    typedef forward_bands<C> S;
+    static const int resident = /* once for each kernel, whichever thread comes first */
+        blocks_at_once((const void *)forward_kernel<S>, S::THREADS, S::BYTES);
+    queue(s, forward_kernel<S>, dim3(band_blocks<S>(k, resident), k->parts.count, S::GROUPS), S::THREADS,
+          S::BYTES, k->early, *k);
+}
+
+extern "C" void dro__gpu_conv3_bands_forward(cudaStream_t s, const dro__conv3 *k)
+{
+    if (k->out == 16)
+        launch<16>(s, k);
+    else if (k->out == 32)
+        launch<32>(s, k);
+    else
+        launch<64>(s, k);
+}
+
+/* The instructions are those of compute capability 9.0, not of later ones: elsewhere the kernels are empty. */
+extern "C" int dro__gpu_conv3_bands_fit(int in, int out, int stride, int height, int width)
+{
+    int device = 0, major = 0, minor = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    return major == 9 && minor == 0 && stride == 1 && in == out && (in == 16 || in == 32 || in == 64) &&
+           height == 512 / in && width == 512 / in;
+}

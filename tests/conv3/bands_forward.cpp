@@ -1,0 +1,3 @@
+#include "block.h"
+
+#include "conv3_bands_forward.cu"
