@@ -416,7 +416,8 @@ static void test_names_are_unique(void **state)
             assert_string_not_equal(a.name, b.name);
 }
 
-/* Every optimiser's run goes on from where it was stopped. */
+/* Every optimiser's run goes on from where it was stopped, by default settings of which some depend on the number of
+ * steps. */
 static bool stop_at_once(void *user, const dro_train_progress *p)
 {
     (void)user;
@@ -434,7 +435,7 @@ static void test_every_optimizer_resumes(void **state)
         snprintf(folder, sizeof folder, "%s/every", dir);
         OK(ctx, dro_train_create(ctx, &run));
         set_all(run,
-                "data=synth:glyphs,n=80,test=20,size=12,classes=3 model=linear batch=10 epochs=1");
+                "data=synth:glyphs,n=80,test=20,size=8,classes=3 model=mlp:4 batch=2 epochs=12");
         OK(ctx, dro_train_set(run, "optimizer", dro_optimizer_name(o)));
         OK(ctx, dro_train_set(run, "eta", "0.001"));
         OK(ctx, dro_train_run(run, folder, false, &watch));

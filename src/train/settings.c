@@ -173,20 +173,22 @@ static dro_status set_default(void *user, const char *name, const char *value)
     return dro_optimizer_set(t->opt, name, value);
 }
 
-/* An epoch is as many examples for every optimiser, also for those that do not draw a batch in each step. */
-static void set_length(dro_train *t)
+/* An epoch is as many examples for every optimiser, also for those that do not draw a batch in each step. Returns
+ * whether that changed the number of steps, which some defaults are made of. */
+static bool set_length(dro_train *t)
 {
-    uint64_t each = t->task.epoch_steps, batch = t->task.batch;
+    uint64_t each = t->task.epoch_steps, batch = t->task.batch, before = t->steps;
     if (t->set.steps || !each)
-        return;
+        return false;
     uint64_t epochs = t->steps / each;
     uint64_t examples = epochs * ((uint64_t)t->task.info.examples[DRO_TRAIN] / batch) * batch;
     each = dro__steps_for(t->opt, examples) / epochs;
     t->task.epoch_steps = each ? each : 1;
     t->steps = epochs * t->task.epoch_steps;
+    return t->steps != before;
 }
 
-dro_status dro__make_optimizer(dro_train *t)
+static dro_status make_optimizer(dro_train *t)
 {
     dro_optimizer_destroy(t->opt);
     t->opt = NULL;
@@ -197,7 +199,13 @@ dro_status dro__make_optimizer(dro_train *t)
         if (!dro__net_has(t->extras[k].name))
             DRO_TRY(dro_optimizer_set(t->opt, t->extras[k].name, t->extras[k].value));
     DRO_TRY(dro__apply_defaults(t, true));
-    DRO_TRY(dro_optimizer_set_real(t->opt, "seed", (double)t->set.seed));
-    set_length(t);
+    return dro_optimizer_set_real(t->opt, "seed", (double)t->set.seed);
+}
+
+dro_status dro__make_optimizer(dro_train *t)
+{
+    DRO_TRY(make_optimizer(t));
+    if (set_length(t))
+        DRO_TRY(make_optimizer(t));
     return dro_optimizer_set_real(t->opt, "steps", (double)t->steps);
 }
