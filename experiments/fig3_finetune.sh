@@ -2,18 +2,22 @@
 # Figure 3, right: from one pretrained network the last block and the classifier are trained on, with
 # cross-entropy and focal loss under SGD and DRO under RECOVER. CIFAR-10 stands in for ImageNet-LT; with the
 # images, list:ImageNet_LT_train.txt,root=DIR and resnet50 take its place. Settings are chosen on a holdout.
+# PRETRAIN and EPOCHS in the environment: other lengths than 90 and 30 epochs (a CPU has them shorter).
 . "$(dirname "$0")/lib.sh"
 
 data=$(spec 0.1) at=fig3_finetune
 last=$(if [ "$SCALE" = full ]; then echo 'layer3.2.*,linear.*'; else echo 'conv4.*,bn4.*,fc.*'; fi)
 base=$OUT/$at/pretrained
+: "${PRETRAIN:=$(length 90 8)}" "${EPOCHS:=$(length 30 5)}"
+whole PRETRAIN "$PRETRAIN"
+whole EPOCHS "$EPOCHS"
 [ -s "$base/result.json" ] ||
     "$DRO" train --backend "$BACKEND" ${PRECISION:+--precision $PRECISION} --resume --data "$data" --model "$(model resnet20)" --batch "$(size)" --optimizer sgd \
-        --epochs "$(length 90 8)" --eval-every 10 --set eval_train=last --out "$base"
+        --epochs "$PRETRAIN" --eval-every 10 --set eval_train=last --out "$base"
 
 set -- --data "$data" --model "$(model resnet20)" --batch "$(size)" \
     --init "$base/weights.safetensors" --train-only "$last" \
-    --epochs "$(length 30 5)" --eval-every 10 --set eval_train=last
+    --epochs "$EPOCHS" --eval-every 10 --set eval_train=last
 for loss in cross-entropy focal logit-adjusted; do
     sweep sgd+$loss $at/tune-sgd+$loss sgd "$@" --loss $loss --grid eta=0.01,0.05,0.1,0.5
     add sgd+$loss sgd config=$OUT/$at/tune-sgd+$loss/best.json
