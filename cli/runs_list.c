@@ -287,8 +287,9 @@ void cli_runs_same_objective(cli_runs *runs)
     bool level = tilt && strcmp(tilt, "none") != 0;
     for (int k = 0; k < runs->count; k++) {
         json_t *words = runs->list[k].words;
-        add_default(words, lambda ? "report_lambda" : "report_like",
-                    lambda ? lambda : first->optimizer);
+        if (!word_value(&runs->list[k], "report_lambda"))
+            add_default(words, lambda ? "report_lambda" : "report_like",
+                        lambda ? lambda : first->optimizer);
         add_default(words, "report_tilt", level ? tilt : "example");
     }
 }

@@ -21,5 +21,5 @@ for ratio in ${RATIOS:-0.1}; do
     add recipe recover recipe=imbalanced
     add sgd+recipe sgd recipe=imbalanced
     compare beyond/"$ratio" --data "$(spec "$ratio")" --model "$(model resnet20)" --batch "$(size)" \
-        --epochs "$(length 120 15)" --eval-every 10 --set eval_train=last
+        --epochs "$(length 120 15)" --eval-every 10 --set eval_train=last --set report_lambda=20 --set report_tilt=example
 done

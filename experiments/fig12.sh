@@ -3,11 +3,12 @@
 # examples. Each is tuned on a holdout by F there: twelve random settings from the paper's grids at a fifth of the
 # length, the best rerun in full. Three of the grids are not the paper's, which would hold no setting that works:
 # RCIVR's steps go down to 0.001 (from 0.1 on it diverged); the dual steps of Stoc-AGDA and PES-SGDA are for the
-# unbiased gradient of p, n/b times an example's (from 1e-5 on all of p soon sits on a few examples). RECOVER has the
-# warm-up of lambda that is its default; recover-fixed is the paper's, lambda 5 from the first step on. An epoch is as
-# many examples for each of them, RCIVR's big batches counted, which grow up to a pass. A run that is shown has the
-# machine to itself (--jobs 1), or seconds would mean nothing; one that diverges goes back and takes half the step.
-# Three seeds of them.
+# unbiased gradient of p, n/b times an example's (from 1e-5 on all of p soon sits on a few examples). Stoc-AGDA's eta
+# is its first step, beta1 / tau1 of the paper; PG-SMD2's stages, of which the paper names none, are 1, 5 or 10
+# passes. RECOVER has the warm-up of lambda that is its default; recover-fixed is the paper's, lambda 5 from the first
+# step on. An epoch is as many examples for each of them, RCIVR's big batches counted, which grow up to a pass. A run
+# that is shown has the machine to itself (--jobs 1), or seconds would mean nothing; one that diverges goes back and
+# takes half the step. Three seeds of them.
 #   --on cifar10|cifar100|stl10|inat   the data (default cifar10); --data is the folder of its files
 seeds="3 2 1" on=cifar10
 . "$(dirname "$0")/lib.sh"

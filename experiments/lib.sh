@@ -12,8 +12,8 @@
 #   --help               this
 # The same words in capitals in the environment do the same. What is finished is not run again.
 #
-# A script may say before it sources this: seeds, its own default at the three scales ("5 2 1"), and on, the
-# default of its --on, if it has one.
+# A script may say before it sources this: seeds, its own default at the three scales ("5 2 1"); on, the default of
+# its --on, if it has one; rehearsal=no (below).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 : "${DRO:=$here/../build/dro}" "${SCALE:=small}" "${DATA:=}" "${OUT:=}" "${BACKEND:=auto}" "${JOBS:=1}"
@@ -90,13 +90,18 @@ wanted() {
     case " $ARMS " in *" $1 "*) return 0 ;; esac
     return 1
 }
-# At the end of a script: a name in --arms that is no arm is a mistake.
+# A name in --arms that is no arm is a mistake, which the end of a script knows. So as not to run for hours before, a
+# script is gone through with a program that does nothing first (but one that says rehearsal=no before it sources this).
 check_arms() {
     for arm in $ARMS; do
         case "$known " in *" $arm "*) ;; *) wrong "--arms: no arm '$arm', only$known" ;; esac
     done
 }
 trap '[ $? -ne 0 ] || check_arms' EXIT
+if [ -n "$ARMS" ] && [ "${rehearsal:-yes}" = yes ] && [ -z "${REHEARSAL:-}" ]; then
+    export SCALE DATA OUT BACKEND JOBS SEEDS ARMS PRECISION ON
+    REHEARSAL=1 DRO=/bin/true sh "$0" >/dev/null || { trap - EXIT; exit 2; }
+fi
 
 # add ARM OPTIMISER SETTING=VALUE ...: one arm of the next `compare`, if it is wanted. Settings hold no spaces.
 arms=

@@ -19,5 +19,5 @@ for ratio in ${RATIOS:-0.02 0.05 0.1 0.2}; do
     add sgd+recipe sgd recipe=imbalanced
     add recover recover config=$OUT/$at/tune-recover/best.json
     add recipe recover recipe=imbalanced ${RECIPE:-}
-    compare $at/final "$@" --epochs "$epochs"
+    compare $at/final "$@" --epochs "$epochs" --set report_lambda=20 --set report_tilt=example # F, whichever arms there are
 done

@@ -4,6 +4,7 @@
 # arm chooses its settings by balanced accuracy on a holdout, anew for every seed: the seed draws the holdout
 # and, of mammography, which has no test set, the test set too. The small scale has fewer seeds and epochs.
 # --data is the folder with a9a, a9a.t, adult-train.csv, adult-test.csv and mammography.csv.
+rehearsal=no # it works on files that the program makes
 . "$(dirname "$0")/lib.sh"
 
 [ -n "$DATA" ] || wrong "needs the tables: --data DIR"
@@ -13,6 +14,9 @@ case $PYTHON in */*) PYTHON=$(cd "$(dirname "$PYTHON")" && pwd)/$(basename "$PYT
     echo "$0: $PYTHON has no numpy or scikit-learn: make test-peers, then PYTHON=build-peers/venv/bin/python" >&2
     exit 1
 }
+for file in a9a adult-train.csv mammography.csv; do
+    [ -s "$DATA/$file" ] || wrong "--data $DATA: no file $file there"
+done
 DATA=$(cd "$DATA" && pwd)
 mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd)
 DRO=$(cd "$(dirname "$DRO")" && pwd)/$(basename "$DRO")
