@@ -397,17 +397,17 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
 template <class S>
 static int blocks_of(const dro__conv3 *k)
 {
-    static const int resident = /* once for each kernel, whichever thread comes first */
-        blocks_at_once((const void *)back_kernel<S, true, true>, S::THREADS, S::BYTES);
+    static std::atomic<int> known;
+    int resident =
+        blocks_at_once(&known, (const void *)back_kernel<S, true, true>, S::THREADS, S::BYTES);
     return band_blocks<S>(k, resident < PLACE / 4 / S::EACH ? resident : PLACE / 4 / S::EACH);
 }
 
 template <class S, bool DATA, bool WEIGHT>
 static void launch_back(cudaStream_t s, const dro__conv3 *k)
 {
-    static const int told = /* of its shared memory, once */
-        blocks_at_once((const void *)back_kernel<S, DATA, WEIGHT>, S::THREADS, S::BYTES);
-    (void)told;
+    static std::atomic<int> known;
+    blocks_at_once(&known, (const void *)back_kernel<S, DATA, WEIGHT>, S::THREADS, S::BYTES);
     queue(s, back_kernel<S, DATA, WEIGHT>, dim3(blocks_of<S>(k), S::GROUPS, k->parts.count),
           S::THREADS, S::BYTES, k->early, *k);
 }
