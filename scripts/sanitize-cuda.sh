@@ -1,7 +1,7 @@
 #!/bin/sh
-# sanitize-cuda.sh FOLDER: the tests of the cuda backend in FOLDER under compute-sanitizer: memcheck and racecheck over
-# every layer in each precision, networks that share the GPU, images that are cut on the GPU, and queues of steps. Fails at the first error. Exit
-# status 77 where there is no GPU. Writes one temporary file.
+# sanitize-cuda.sh FOLDER: the tests of the cuda backend in FOLDER under compute-sanitizer: memcheck and racecheck
+# over every layer in each precision, networks that share the GPU, images that are cut on the GPU, and queues of
+# steps. Fails at the first error. Exit status 77 where there is no GPU. Writes one temporary file.
 set -eu
 tests=$1
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
