@@ -136,7 +136,13 @@ static dro_optimizer *start(dro_context *ctx, toy *t, late *q, const char *name,
     p.class_share = half;
     if (q) {
         *q = (late){.problem = p};
-        q->queue = (dro__queue){q, open, step, news, wait, pull, push};
+        q->queue = (dro__queue){.user = q,
+                                .open = open,
+                                .step = step,
+                                .news = news,
+                                .wait = wait,
+                                .pull = pull,
+                                .push = push};
         p.queue = &q->queue;
     }
     OK(ctx, dro_optimizer_create(ctx, name, &p, &opt));
