@@ -15,5 +15,11 @@ if [ $status -ne 0 ]; then
 fi
 summary=$(sed -n 's/^\([0-9]*% tests passed.*\)/: \1/p' "$log")
 echo "$label$summary"
-sed -n -e 's/^-- \(libdro: .*\)/  \1/p' -e 's/^ *[0-9]*\/[0-9]* Test .*: \([^ ]*\) .*Skipped.*/  skipped: \1/p' \
-    -e '/ warning: /p' "$log"
+sed -n -e 's/^-- \(libdro: .*\)/  \1/p' -e '/ warning: /p' "$log"
+# Of ctest: each test that was skipped, and what it said of that (its line "skipped: ...").
+folder=$(sed -n 's/^Test project //p' "$log")
+for test in $(sed -n 's/^ *[0-9]*\/[0-9]* Test .*: \([^ ]*\) .*Skipped.*/\1/p' "$log"); do
+    why=$(sed -n "/^[0-9]*\/[0-9]* Testing: $test\$/,/^<end of output>/ s/^skipped: //p" \
+        "$folder/Testing/Temporary/LastTest.log" 2>/dev/null | head -1)
+    echo "  skipped: $test: ${why:-it does not say why}"
+done

@@ -16,7 +16,7 @@ within() {
     has "$part" err
 }
 if ! (ulimit -v 400000 && "$dro" --version >/dev/null 2>&1); then
-    echo "left out: this build does not run in 400 MB"
+    echo "skipped: this build does not run in 400 MB"
     exit 77
 fi
 

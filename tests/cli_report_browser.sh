@@ -7,7 +7,7 @@ browser=
 for name in chromium chromium-browser google-chrome; do
     if command -v $name >/dev/null 2>&1; then browser=$name && break; fi
 done
-[ -n "$browser" ] || { echo "no chromium: skipped"; exit 77; }
+[ -n "$browser" ] || { echo "skipped: no chromium"; exit 77; }
 
 # browse WIDTH SCHEME PAGE: the DOM goes to $work/dom, the log to $work/log. SCHEME: 0 dark, 1 light.
 browse() {
@@ -21,7 +21,7 @@ quiet() {
     if grep -E 'CONSOLE|Refused|Uncaught' "$work/log"; then fail "$1: the console is not silent"; fi
 }
 
-browse 1200 1 /dev/null || { echo "chromium does not run here: skipped"; tail -3 "$work/log"; exit 77; }
+browse 1200 1 /dev/null || { echo "skipped: chromium does not run here"; tail -3 "$work/log"; exit 77; }
 
 for optimizer in sgd recover absgd; do
     for seed in 0 1; do sh "$tests/make_runs.sh" "$work/runs/$optimizer-seed$seed" $optimizer $seed 12; done

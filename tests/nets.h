@@ -5,6 +5,19 @@
 
 #include "check.h"
 
+/* For main(): 77, after a line that says why, where the cuda backend does not work; else 0. */
+static inline int without_gpu(void)
+{
+    dro_context *ctx;
+    if (dro_context_create("cuda", 1, &ctx) == DRO_OK) {
+        dro_context_destroy(ctx);
+        return 0;
+    }
+    const char *why = dro_backend_missing("cuda");
+    printf("skipped: %s\n", why ? why : "this build has no cuda backend");
+    return 77;
+}
+
 static inline double noise(uint64_t *state)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;

@@ -98,13 +98,8 @@ static const struct CMUnitTest tests[] = {
 
 int main(int argc, char **argv)
 {
-    dro_context *ctx;
-    if (dro_context_create("cuda", 1, &ctx) != DRO_OK) {
-        const char *why = dro_backend_missing("cuda");
-        printf("skipped: %s\n", why ? why : "this build has no cuda backend");
+    if (without_gpu())
         return 77;
-    }
-    dro_context_destroy(ctx);
     only = argc > 1 ? argv[1] : NULL;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

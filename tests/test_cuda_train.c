@@ -207,13 +207,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_images), cmocka_unit_test(test_run),
                                        cmocka_unit_test(test_runs_at_once),
                                        cmocka_unit_test(test_deterministic)};
-    dro_context *ctx;
-    if (dro_context_create("cuda", 1, &ctx) != DRO_OK) {
-        const char *why = dro_backend_missing("cuda");
-        printf("skipped: %s\n", why ? why : "this build has no cuda backend");
+    if (without_gpu())
         return 77;
-    }
-    dro_context_destroy(ctx);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

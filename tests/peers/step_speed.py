@@ -14,45 +14,14 @@ JEMALLOC = ("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "/usr/lib/libjemalloc.
 
 def worker(kind, variant, blocks, batch, threads):
     """A process that runs three steps whenever it is told to, and prints the milliseconds of one."""
-    import torch, torch.nn as nn, torch.nn.functional as F
+    import torch, torch.nn.functional as F
+    import torch_updates
+    from cifar_resnet import CifarResNet
 
     torch.set_num_threads(threads)
 
-    class Block(nn.Module):
-        def __init__(self, cin, cout, stride):
-            super().__init__()
-            self.conv1 = nn.Conv2d(cin, cout, 3, stride, 1, bias=False)
-            self.bn1 = nn.BatchNorm2d(cout)
-            self.conv2 = nn.Conv2d(cout, cout, 3, 1, 1, bias=False)
-            self.bn2 = nn.BatchNorm2d(cout)
-            self.grow = cout - cin
-
-        def forward(self, x):
-            y = F.relu(self.bn1(self.conv1(x)))
-            y = self.bn2(self.conv2(y))
-            if self.grow > 0:
-                half = self.grow // 2
-                x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, half, half))
-            return F.relu(y + x)
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-            self.bn1 = nn.BatchNorm2d(16)
-            layers, cin = [], 16
-            for cout in (16, 32, 64):
-                for j in range(blocks):
-                    layers.append(Block(cin, cout, 2 if j == 0 and cout > 16 else 1))
-                    cin = cout
-            self.layers = nn.Sequential(*layers)
-            self.linear = nn.Linear(64, 10)
-
-        def forward(self, x):
-            return self.linear(self.layers(F.relu(self.bn1(self.conv1(x)))).mean((2, 3)))
-
     x, y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
-    new, old = Net(), Net()
+    new, old = (CifarResNet(blocks, 3, 10) for _ in range(2))
     if "cl" in variant:
         new, old = (m.to(memory_format=torch.channels_last) for m in (new, old))
         x = x.to(memory_format=torch.channels_last)
@@ -66,12 +35,7 @@ def worker(kind, variant, blocks, batch, threads):
     v = [torch.zeros_like(p) for p in w]
 
     def sgd():
-        g = torch.autograd.grad(F.cross_entropy(new(x), y), w)
-        with torch.no_grad():
-            torch._foreach_mul_(v, 0.9)
-            torch._foreach_add_(v, list(g))
-            torch._foreach_add_(v, w, alpha=2e-4)
-            torch._foreach_add_(w, v, alpha=-0.01)
+        torch_updates.sgd(w, v, torch.autograd.grad(F.cross_entropy(new(x), y), w), lr=0.01, wd=2e-4)
 
     def side(net, params):
         g = torch.exp(F.cross_entropy(net(x), y, reduction="none") / 5).mean()
@@ -79,18 +43,8 @@ def worker(kind, variant, blocks, batch, threads):
 
     u = torch.ones(())
 
-    def recover(a=0.5):
-        g0, grad0 = side(old, w_old)
-        g1, grad1 = side(new, w)
-        with torch.no_grad():
-            u.copy_((g1 + (1 - a) * (u - g0)).clamp(min=1.0))
-            torch._foreach_sub_(v, grad0)
-            torch._foreach_mul_(v, 1 - a)
-            torch._foreach_add_(v, grad1)
-            torch._foreach_copy_(w_old, w)
-            d = torch._foreach_div(v, u)
-            torch._foreach_add_(d, w, alpha=2e-4)
-            torch._foreach_add_(w, d, alpha=-0.01)
+    def recover():
+        torch_updates.recover(w, w_old, v, u, side(old, w_old), side(new, w), a=0.5, lr=0.01, wd=2e-4)
 
     def evaluate():
         with torch.inference_mode():

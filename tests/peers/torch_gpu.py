@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 import torchvision
 
+import torch_updates
 from cifar_resnet import CifarResNet
 
 NETWORKS = {  # image, classes, batch
@@ -63,29 +64,14 @@ def make_steps(name, batch, variant, lam=5.0, a=0.5, lr=0.01, wd=2e-4):
             return f(x).float()
 
     def sgd():
-        grads = torch.autograd.grad(F.cross_entropy(logits(f_new), y), w_new)
-        with torch.no_grad():
-            torch._foreach_mul_(v, 0.9)
-            torch._foreach_add_(v, list(grads))
-            torch._foreach_add_(v, w_new, alpha=wd)
-            torch._foreach_add_(w_new, v, alpha=-lr)
+        torch_updates.sgd(w_new, v, torch.autograd.grad(F.cross_entropy(logits(f_new), y), w_new), lr, wd)
 
     def evaluate(f, w):
         g = torch.exp(F.cross_entropy(logits(f), y, reduction="none") / lam).mean()
         return g.detach(), list(torch.autograd.grad(g * lam, w))
 
     def recover():
-        g0, grad0 = evaluate(f_old, w_old)
-        g1, grad1 = evaluate(f_new, w_new)
-        with torch.no_grad():
-            u.copy_((g1 + (1 - a) * (u - g0)).clamp(min=1.0))
-            torch._foreach_sub_(v, grad0)
-            torch._foreach_mul_(v, 1 - a)
-            torch._foreach_add_(v, grad1)
-            torch._foreach_copy_(w_old, w_new)
-            d = torch._foreach_div(v, u)
-            torch._foreach_add_(d, w_new, alpha=wd)
-            torch._foreach_add_(w_new, d, alpha=-lr)
+        torch_updates.recover(w_new, w_old, v, u, evaluate(f_old, w_old), evaluate(f_new, w_new), a, lr, wd)
 
     return {"sgd": sgd, "recover": recover}
 
