@@ -249,10 +249,9 @@ static void test_deterministic(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_images), cmocka_unit_test(test_sent),
- cmocka_unit_test(test_run),
-                                       cmocka_unit_test(test_runs_at_once),
-                                       cmocka_unit_test(test_deterministic)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_images), cmocka_unit_test(test_sent), cmocka_unit_test(test_run),
+        cmocka_unit_test(test_runs_at_once), cmocka_unit_test(test_deterministic)};
     if (without_gpu())
         return 77;
     if (argc > 1)

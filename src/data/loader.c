@@ -166,7 +166,7 @@ static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t 
 }
 
 /* By whoever has filled the slot, so that a reader copies while the GPU works on another batch. */
-static dro_status send(const dro_loader *l, dro_context *ctx, const slot *s, size_t count)
+static dro_status send_there(const dro_loader *l, dro_context *ctx, const slot *s, size_t count)
 {
     return s->there ? dro__copy_in(ctx, s->there, s->pixels, count * l->image * sizeof(float))
                     : DRO_OK;
@@ -184,7 +184,7 @@ static void fill_batch(dro_loader *l, dro_context *ctx, slot *s, uint64_t batch)
                                  l->options.augment ? &luck : NULL);
     }
     if (s->status == DRO_OK)
-        s->status = send(l, ctx, s, l->options.batch);
+        s->status = send_there(l, ctx, s, l->options.batch);
     if (s->status != DRO_OK)
         memcpy(s->error, ctx->error, sizeof s->error);
 }
@@ -279,7 +279,7 @@ dro_status dro_loader_gather(dro_loader *l, const int64_t *ids, size_t count, dr
                              (long long)ids[i], (long long)l->table->n - 1);
         DRO_TRY(fill_example(l, l->data->ctx, s, i, ids[i], NULL));
     }
-    DRO_TRY(send(l, l->data->ctx, s, count));
+    DRO_TRY(send_there(l, l->data->ctx, s, count));
     deliver(l, s, UINT64_MAX, count, batch);
     return DRO_OK;
 }
@@ -310,7 +310,8 @@ static bool make_slot(const dro_loader *l, slot *s)
     s->labels = dro__alloc(batch, sizeof *s->labels);
     s->groups = dro__alloc(batch, sizeof *s->groups);
     s->pixels = l->image ? make_pixels(l, batch * l->image) : NULL;
-    if (l->image && l->options.sent && be->host_alloc) /* without room: as if it were not asked for */
+    if (l->image && l->options.sent &&
+        be->host_alloc) /* without room: as if it were not asked for */
         s->there = be->alloc(batch * l->image, sizeof(float));
     s->cuts = l->options.cuts ? dro__alloc(batch, sizeof *s->cuts) : NULL;
     return s->ids && s->labels && s->groups && (s->pixels || !l->image) &&

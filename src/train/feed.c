@@ -88,8 +88,8 @@ static void hand_out(const dro_loaded *from, dro_batch *batch)
 }
 
 /* `count` examples of a loaded batch, from `first` on, to place `at` of a slot of the ring. */
-static dro_status copy_part(dro__task *t, unsigned slot, size_t at, const dro_loaded *from, size_t first,
-                      size_t count)
+static dro_status copy_part(dro__task *t, unsigned slot, size_t at, const dro_loaded *from,
+                            size_t first, size_t count)
 {
     size_t image = image_size(t);
     if (from->cuts)
