@@ -238,7 +238,7 @@ static const cli_option options[] = {
     {"optimizer", CLI_TEXT, "NAME", "recover", 0, 0, "one of `dro list optimizers`"},
     CLI_TRAIN_TEXT("grid", "NAME=A,B,...", "values to try; repeatable: all combinations"),
     {"random", CLI_INTEGER, "N", NULL, 1, 10000,
-     "N random settings instead; --grid NAME=LOW..HIGH is a range"},
+     "N settings spread at random instead; --grid NAME=LOW..HIGH is a range"},
     CLI_TRAIN_TEXT("by", "MEASURE", "of the holdout (default balanced_accuracy)"),
     {"out", CLI_TEXT, "DIR", "dro-sweep", 0, 0, "the folder of all runs and of the report"},
     CLI_RUNS_OPTIONS("1"),

@@ -73,12 +73,23 @@ static int read_axis(cli_sweep *sweep, const cli_runs *runs, const char *optimiz
 
 /* ---- the settings ---- */
 
-static double unit(uint64_t seed, uint64_t setting, uint64_t axis)
+static double unit(uint64_t seed, uint64_t axis)
 {
-    uint64_t x = ((seed * 0x2545f4914f6cdd1du + setting) * 64 + axis + 1) * 0x9e3779b97f4a7c15u;
+    uint64_t x = (seed * 64 + axis + 1) * 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return (double)((x ^ (x >> 31)) >> 11) * 0x1p-53;
+}
+
+/* Where a setting lies on an axis, from 0 to 1: random for the first, from which the others go on around the axis in
+ * strides of the square root of a prime (Richtmyer's sequence). Few settings lie evenly then, on each axis and together,
+ * where few draws crowd in a corner. */
+static double place(uint64_t seed, int setting, int axis)
+{
+    static const int primes[CLI_AXES] = {2,  3,  5,  7,  11, 13, 17, 19,
+                                         23, 29, 31, 37, 41, 43, 47, 53};
+    double u = unit(seed, (uint64_t)axis) + setting * sqrt(primes[axis]);
+    return u - floor(u);
 }
 
 /* A value with three figures, or a whole one where the parameter needs it. */
@@ -110,7 +121,7 @@ static void fill(cli_sweep *sweep, const char *optimizer, uint64_t seed, bool ra
             const cli_axis *axis = &sweep->axes[i];
             char *pair = sweep->settings[k].pairs[i];
             if (random) {
-                draw(axis, optimizer, unit(seed, (uint64_t)k, (uint64_t)i), pair);
+                draw(axis, optimizer, place(seed, k, i), pair);
             } else {
                 snprintf(pair, 128, "%s=%s", axis->name, axis->values[rest % axis->count]);
                 rest /= axis->count;

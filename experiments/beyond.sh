@@ -7,6 +7,7 @@
 for ratio in ${RATIOS:-0.1}; do
     add sgd sgd
     add sgd+weights absgd tilt=class lambda=1e6
+    add sgd+class absgd tilt=class lambda=1
     add sgd+late-weights absgd tilt=none switch_step=0.75 switch_tilt=class switch_lambda=1e6
     add sgd+late-class absgd tilt=none switch_step=0.5 switch_tilt=class switch_lambda=0.5
     add sgd+la sgd loss=logit-adjusted

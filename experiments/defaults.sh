@@ -1,12 +1,14 @@
 #!/bin/sh
-# What RECOVER's defaults should be for networks: a, the step size, the guard, against SGD with momentum at three
+# What RECOVER's defaults should be for networks: a, the step size and its schedule, the guard, against SGD with momentum at three
 # step sizes. On the plain loss, so that nothing but the optimiser differs.
 . "$(dirname "$0")/lib.sh"
 
 for eta in 0.05 0.1 0.2; do
     add sgd-eta=$eta sgd eta=$eta
 done
+add sgd-cosine sgd eta_schedule=cosine
 add recover recover
+add recover-cosine recover eta_schedule=cosine
 add recover-eta=0.5 recover eta=0.5
 add recover-eta=2 recover eta=2
 add recover-a=0.9 recover a_rule=fixed a=0.9

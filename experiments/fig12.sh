@@ -5,10 +5,12 @@
 # RCIVR's steps go down to 0.001 (from 0.1 on it diverged); the dual steps of Stoc-AGDA and PES-SGDA are for the
 # unbiased gradient of p, n/b times an example's (from 1e-5 on all of p soon sits on a few examples). Stoc-AGDA's eta
 # is its first step, beta1 / tau1 of the paper; PG-SMD2's stages, of which the paper names none, are 1, 5 or 10
-# passes. RECOVER has the warm-up of lambda that is its default; recover-fixed is the paper's, lambda 5 from the first
-# step on. An epoch is as many examples for each of them, RCIVR's big batches counted, which grow up to a pass. A run
-# that is shown has the machine to itself (--jobs 1), or seconds would mean nothing; one that diverges goes back and
-# takes half the step. Three seeds of them.
+# passes. The step is that of each method, and for the five whether it also becomes a tenth after a half of the run
+# and a hundredth after three quarters, as RECOVER's and SGD's does (eta_schedule), is tuned too. RECOVER has the
+# warm-up of lambda that is its default; recover-fixed is the paper's, lambda 5 from the first step on. An epoch is as
+# many examples for each of them, RCIVR's big batches counted, which grow up to a pass. A run that is shown has the
+# machine to itself (--jobs 1), or seconds would mean nothing; one that diverges goes back and takes half the step.
+# Three seeds of them.
 #   --on cifar10|cifar100|stl10|inat   the data (default cifar10); --data is the folder of its files
 seeds="3 2 1" on=cifar10
 . "$(dirname "$0")/lib.sh"
@@ -47,13 +49,14 @@ tune() {
 }
 tune recover recover "$@" --lambda 5 --grid eta=$grid --grid a=$grid
 tune recover-fixed recover "$@" --lambda 5 --set lambda_warmup=0 --grid eta=$grid --grid a=$grid
-tune rcivr rcivr "$@" --lambda 5 --grid eta=0.001..1 --grid batch=32,64,128 --grid big=32,64,128
-tune ascpg ascpg "$@" --lambda 5 --grid eta=0.01..1 --grid eta_power=0.1..0.9 --grid beta_power=0.1..0.9
-tune stoc-agda stoc-agda "$@" --lambda 5 --grid eta=0.01..10 --grid tau1=1,10,100,500,1000 \
+own=eta_schedule=constant,step
+tune rcivr rcivr "$@" --lambda 5 --grid $own --grid eta=0.001..1 --grid batch=32,64,128 --grid big=32,64,128
+tune ascpg ascpg "$@" --lambda 5 --grid $own --grid eta=0.01..1 --grid eta_power=0.1..0.9 --grid beta_power=0.1..0.9
+tune stoc-agda stoc-agda "$@" --lambda 5 --grid $own --grid eta=0.01..10 --grid tau1=1,10,100,500,1000 \
     --grid dual_eta=1e-9..1e-5 --grid tau2=1,10,100,500,1000
-tune pg-smd2 pg-smd2 "$@" --lambda 5 --grid eta=$grid --grid dual_eta=1e-5,1e-4,1e-3 \
+tune pg-smd2 pg-smd2 "$@" --lambda 5 --grid $own --grid eta=$grid --grid dual_eta=1e-5,1e-4,1e-3 \
     --grid stage_steps=$pass,$((5 * pass)),$((10 * pass))
-tune pes-sgda pes-sgda "$@" --lambda 5 --grid eta=$grid --grid dual_eta=1e-9..1e-5 \
+tune pes-sgda pes-sgda "$@" --lambda 5 --grid $own --grid eta=$grid --grid dual_eta=1e-9..1e-5 \
     --grid stage_steps=$((5 * pass)),$((10 * pass)),$((30 * pass)),$((60 * pass))
 tune sgd sgd "$@" --grid eta=0.01..0.5
 common="--backend $BACKEND --jobs $FINAL_JOBS${PRECISION:+ --precision $PRECISION}"

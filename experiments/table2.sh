@@ -2,7 +2,7 @@
 # Table 2: SGD with momentum against RECOVER on CIFAR-10 with imratio 0.02, 0.05, 0.1 and 0.2, and what the recipe
 # adds. SGD and RECOVER are tuned alike for each imratio: six settings on a holdout, at a third of the length, three
 # seeds where the holdout has few images of a rare class; five seeds with the best. The recipe is not tuned: recipe.sh
-# chose it, once. sgd+recipe is its loss and its weight decay under SGD: what RECOVER adds to them is the difference.
+# chose it, once, nor is recover-default. sgd+recipe is its loss and its weight decay under SGD: what RECOVER adds to them is the difference.
 # TRIES in the environment: so many seeds for the tuning of every imratio.
 . "$(dirname "$0")/lib.sh"
 
@@ -18,6 +18,7 @@ for ratio in ${RATIOS:-0.02 0.05 0.1 0.2}; do
     add sgd sgd config=$OUT/$at/tune-sgd/best.json
     add sgd+recipe sgd recipe=imbalanced
     add recover recover config=$OUT/$at/tune-recover/best.json
+    add recover-default recover
     add recipe recover recipe=imbalanced ${RECIPE:-}
     compare $at/final "$@" --epochs "$epochs" --set report_lambda=20 --set report_tilt=example # F, whichever arms there are
 done

@@ -18,7 +18,7 @@ for script in table2 fig12; do
     [ "$before" = "$(find "$OUT/$script" -name result.json -exec ls -l --time-style=full-iso {} +)" ] ||
         fail "$script.sh runs again what is finished"
 done
-[ "$(find "$OUT/table2/0.1/final" -name result.json | wc -l)" -eq 4 ] || fail "table2.sh: not four arms"
+[ "$(find "$OUT/table2/0.1/final" -name result.json | wc -l)" -eq 5 ] || fail "table2.sh: not five arms"
 grep -q '"train":{"objective":' "$OUT/fig12/cifar10/final/recover-seed1/metrics.jsonl" ||
     fail "fig12.sh: no F over the training set"
 
@@ -87,7 +87,7 @@ sh "$top/experiments/table2.sh" --scale tiny --arms "sgd recover" >"$work/log" 2
 # A name that is no arm, alone or beside one that is: told before anything is run.
 sh "$top/experiments/table2.sh" --scale tiny --arms "sgd recpie" --out "$work/typo" >"$work/log" 2>&1
 [ $? -eq 2 ] || fail "--arms with a mistake: not status 2"
-tail -1 "$work/log" | grep -q "no arm 'recpie', only sgd recover sgd+recipe recipe$" || fail "--arms: not the arms there are"
+tail -1 "$work/log" | grep -q "no arm 'recpie', only sgd recover sgd+recipe recover-default recipe$" || fail "--arms: not the arms there are"
 [ ! -e "$work/typo" ] || fail "--arms with a mistake: something was run"
 
 refused() { # SCRIPT arguments...

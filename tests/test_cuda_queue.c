@@ -33,6 +33,7 @@ typedef struct run {
     double share[4];
     int64_t odd[2];
     dro_net *net;
+    dro_problem problem;
     dro_optimizer *opt;
     int32_t labels[2][64];
     int turn;
@@ -91,7 +92,6 @@ static void start_run(run *r, const kind *k, bool queued, const char *optimizer,
     char text[256], *rest = NULL;
     snprintf(text, sizeof text, "synth:glyphs,n=%d,test=8,classes=4,size=%d", k->examples, k->side);
     dro_net_source source = {.user = r, .fetch = fetch, .labels = give_labels, .n = k->examples};
-    dro_problem problem;
     OK(r->ctx, dro_data_open(r->ctx, text, &r->data));
     OK(r->ctx, dro_data_examples(r->data, DRO_TRAIN, &r->e));
     r->normal = dro__normal_of(r->data);
@@ -107,11 +107,11 @@ static void start_run(run *r, const kind *k, bool queued, const char *optimizer,
     OK(r->ctx, dro_net_init(r->net, 3));
     if (k->odd[0])
         spoil(r);
-    OK(r->ctx, dro_net_problem(r->net, &source, &problem));
-    assert_non_null(problem.queue);
+    OK(r->ctx, dro_net_problem(r->net, &source, &r->problem));
+    assert_non_null(r->problem.queue);
     if (!queued)
-        problem.queue = NULL;
-    OK(r->ctx, dro_optimizer_create(r->ctx, optimizer, &problem, &r->opt));
+        r->problem.queue = NULL;
+    OK(r->ctx, dro_optimizer_create(r->ctx, optimizer, &r->problem, &r->opt));
     OK(r->ctx, dro_optimizer_set(r->opt, "batch", "32"));
     snprintf(text, sizeof text, "%s", settings);
     for (char *pair = strtok_r(text, " ", &rest); pair; pair = strtok_r(NULL, " ", &rest)) {
@@ -397,6 +397,36 @@ static void test_threads_in_turn(void **state)
     end_run(&two.r);
 }
 
+/* A network has one queue: the optimiser that lost it says so and changes nothing of the other's, also when that one is
+ * gone. */
+static void test_one_at_a_time(void **state)
+{
+    (void)state;
+    run r;
+    dro_optimizer *other;
+    dro_info info;
+    start_run(&r, &exact, true, "sgd", "eta=0.004", NULL);
+    size_t dim = dro_net_dim(r.net);
+    float *before = malloc(dim * sizeof *before), *after = malloc(dim * sizeof *after);
+    assert_true(before && after);
+    take_steps(&r, 5);
+    OK(r.ctx, dro_optimizer_create(r.ctx, "recover", &r.problem, &other));
+    OK(r.ctx, dro_optimizer_set(other, "batch", "32"));
+    OK(r.ctx, dro_optimizer_start(other, dro_net_weights(r.net)));
+    OK(r.ctx, dro_optimizer_step(other));
+    OK(r.ctx, dro_optimizer_weights(other, before));
+    assert_int_equal(dro_optimizer_step(r.opt), DRO_ERR_STATE);
+    assert_non_null(strstr(dro_context_error(r.ctx), "another optimiser was started"));
+    OK(r.ctx, dro_optimizer_weights(other, after));
+    assert_memory_equal(before, after, dim * sizeof *before);
+    OK(r.ctx, dro_optimizer_step(other));
+    OK(r.ctx, dro_optimizer_info(other, &info));
+    dro_optimizer_destroy(other);
+    assert_int_equal(dro_optimizer_step(r.opt), DRO_ERR_STATE);
+    free(before), free(after);
+    end_run(&r);
+}
+
 /* ---- other networks come and go ---- */
 
 /* The losses of a run, looked at every few steps; visited: other networks come and go meanwhile, so that its share of the
@@ -447,10 +477,12 @@ static void test_visited(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_queue), cmocka_unit_test(test_queue_refuses),
-        cmocka_unit_test(test_refused_gradient), cmocka_unit_test(test_threads_in_turn),
-        cmocka_unit_test(test_visited)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_queue),
+                                       cmocka_unit_test(test_queue_refuses),
+                                       cmocka_unit_test(test_refused_gradient),
+                                       cmocka_unit_test(test_threads_in_turn),
+                                       cmocka_unit_test(test_one_at_a_time),
+                                       cmocka_unit_test(test_visited)};
     if (without_gpu())
         return 77;
     if (argc > 1)

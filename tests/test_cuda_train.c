@@ -14,12 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static dro_loader *make_loader(dro_context *ctx, dro_data *data, bool cuts)
+static dro_loader *make_loader(dro_context *ctx, dro_data *data, bool cuts, bool sent)
 {
     dro_loader_options o = dro_loader_options_default();
     dro_loader *loader = NULL;
-    o.batch = 300, o.augment = true, o.cuts = cuts;
+    o.batch = 300, o.augment = true, o.cuts = cuts, o.sent = sent;
     if (dro_loader_create(data, DRO_TRAIN, &o, &loader) != DRO_OK)
         fail_msg("%s", dro_context_error(ctx));
     return loader;
@@ -37,7 +38,8 @@ static void test_images(void **state)
     dro_loaded made, told;
     assert_int_equal(dro_data_open(ctx, "synth:glyphs,n=1000,test=10,size=24", &data), DRO_OK);
     assert_int_equal(dro_data_examples(data, DRO_TRAIN, &e), DRO_OK);
-    dro_loader *loader = make_loader(ctx, data, false), *cutter = make_loader(ctx, data, true);
+    dro_loader *loader = make_loader(ctx, data, false, false);
+    dro_loader *cutter = make_loader(ctx, data, true, false);
     size_t image = 3 * 24 * 24;
     assert_int_equal(dro_loader_draw(loader, COUNT, &made), DRO_OK);
     assert_int_equal(dro_loader_draw(cutter, COUNT, &told), DRO_OK);
@@ -66,6 +68,49 @@ static void test_images(void **state)
     dro_net_destroy(net);
     dro_loader_destroy(loader);
     dro_loader_destroy(cutter);
+    dro_data_close(data);
+    dro_context_destroy(ctx);
+}
+
+/* The kernel refuses to read what is not the host's memory. */
+static bool on_host(const void *memory)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    bool read = write(ends[1], memory, 4) == 4;
+    close(ends[0]);
+    close(ends[1]);
+    return read;
+}
+
+/* What the readers copied to the GPU is what they made, at every place of the ring and gathered. */
+static void test_sent(void **state)
+{
+    (void)state;
+    enum { BATCH = 300, IMAGE = 3 * 24 * 24 };
+    dro_context *ctx = check_context("cuda", 3);
+    dro_data *data = NULL;
+    OK(ctx, dro_data_open(ctx, "synth:glyphs,n=1000,test=10,size=24", &data));
+    dro_loader *here = make_loader(ctx, data, false, false);
+    dro_loader *there = make_loader(ctx, data, false, true);
+    float *back = calloc(BATCH * IMAGE, sizeof *back);
+    dro_loaded a, b;
+    for (uint64_t k = 0; k < 24; k++) {
+        size_t bytes = BATCH * IMAGE * sizeof *back;
+        OK(ctx, dro_loader_draw(here, k * BATCH, &a));
+        OK(ctx, dro_loader_draw(there, k * BATCH, &b));
+        assert_true(on_host(a.pixels) && !on_host(b.pixels));
+        OK(ctx, dro__copy_out(ctx, back, b.pixels, bytes));
+        assert_memory_equal(back, a.pixels, bytes);
+        assert_memory_equal(a.ids, b.ids, BATCH * sizeof *a.ids);
+    }
+    OK(ctx, dro_loader_gather(here, a.ids, 7, &a));
+    OK(ctx, dro_loader_gather(there, a.ids, 7, &b));
+    OK(ctx, dro__copy_out(ctx, back, b.pixels, 7 * IMAGE * sizeof *back));
+    assert_memory_equal(back, a.pixels, 7 * IMAGE * sizeof *back);
+    free(back);
+    dro_loader_destroy(here);
+    dro_loader_destroy(there);
     dro_data_close(data);
     dro_context_destroy(ctx);
 }
@@ -204,9 +249,9 @@ static void test_deterministic(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_images), cmocka_unit_test(test_run),
-                                       cmocka_unit_test(test_runs_at_once),
-                                       cmocka_unit_test(test_deterministic)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_images), cmocka_unit_test(test_sent), cmocka_unit_test(test_run),
+        cmocka_unit_test(test_runs_at_once), cmocka_unit_test(test_deterministic)};
     if (without_gpu())
         return 77;
     if (argc > 1)

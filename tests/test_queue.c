@@ -61,6 +61,11 @@ static void take_one(late *q, const one *s)
     q->state.done++;
 }
 
+static const float *owner(void *user)
+{
+    return ((late *)user)->plan.w;
+}
+
 static dro_status wait(void *user)
 {
     late *q = user;
@@ -140,6 +145,7 @@ static dro_optimizer *start(dro_context *ctx, toy *t, late *q, const char *name,
                                 .open = open,
                                 .step = step,
                                 .news = news,
+                                .owner = owner,
                                 .wait = wait,
                                 .pull = pull,
                                 .push = push};
@@ -273,6 +279,30 @@ static void there_and_back(const char *settings)
     dro_context_destroy(ctx);
 }
 
+/* Who was started last has the queue; the other says so, and what it had there is lost. */
+static void test_one_at_a_time(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("ref", 1);
+    toy t = {0};
+    late q;
+    dro_optimizer *first = start(ctx, &t, &q, "sgd", sgd), *second;
+    OK(ctx, dro_optimizer_step(first));
+    dro_problem p = q.problem;
+    p.queue = &q.queue;
+    OK(ctx, dro_optimizer_create(ctx, "sgd", &p, &second));
+    check_set(ctx, second, sgd);
+    OK(ctx, dro_optimizer_start(second, w0));
+    OK(ctx, dro_optimizer_step(second));
+    FAILS(ctx, dro_optimizer_step(first), DRO_ERR_STATE, "another optimiser was started");
+    dro_info info;
+    FAILS(ctx, dro_optimizer_info(first, &info), DRO_ERR_STATE, "another optimiser was started");
+    dro_optimizer_destroy(first);
+    OK(ctx, dro_optimizer_step(second));
+    dro_optimizer_destroy(second);
+    dro_context_destroy(ctx);
+}
+
 static void test_there_and_back(void **state)
 {
     (void)state;
@@ -284,6 +314,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_same),
     cmocka_unit_test(test_refused),
     cmocka_unit_test(test_there_and_back),
+    cmocka_unit_test(test_one_at_a_time),
 };
 
 CHECK_MAIN(tests)

@@ -29,6 +29,7 @@ typedef struct dro_loader_options {
     bool cuts;   /* small images: how each is to be cut instead of its pixels (dro_loaded.cuts) */
     int32_t size;  /* images in files: the side of the square they become; 0: 224 */
     int32_t ahead; /* batches kept ready; 0: two per thread */
+    bool sent;     /* pixels in the memory of the context's backend, where the readers copy them */
 } dro_loader_options;
 
 DRO_API dro_loader_options dro_loader_options_default(void);

@@ -95,6 +95,7 @@ typedef struct dro__net_queue {
     dro_status (*step)(void *net, const dro_net_batch *parts, int part_count,
                        const dro__step_ticket *ticket);
     void (*news)(void *net, dro__step_state *state);
+    const float *(*owner)(void *net);
     dro_status (*wait)(void *net);
     dro_status (*pull)(void *net, dro__step_state *state, dro__group *groups, float *old_losses);
     dro_status (*push)(void *net, const dro__step_state *state, const dro__group *groups,

@@ -74,6 +74,8 @@ typedef struct dro__queue {
                        const dro__step_ticket *ticket);
     /* As it was some steps ago; does not wait. */
     void (*news)(void *user, dro__step_state *state);
+    /* The w of the plan that is open, NULL: none is. A problem has one queue, and who opened it last has it. */
+    const float *(*owner)(void *user);
     /* For all steps, whichever thread queued them. */
     dro_status (*wait)(void *user);
     /* Both wait. groups: (group_room); old_losses: (batch) of the waiting batch at its old point, or NULL; shares:

@@ -25,7 +25,7 @@ typedef struct slot {
     char error[DRO__ERROR_SIZE];
     int64_t *ids;
     int32_t *labels, *groups;
-    float *pixels;
+    float *pixels, *there; /* there: the same in the backend's memory, or NULL */
     dro_cut *cuts;
 } slot;
 
@@ -165,6 +165,13 @@ static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t 
                      dro__path_tail(l->data->spec.path), (long long)t->n);
 }
 
+/* By whoever has filled the slot, so that a reader copies while the GPU works on another batch. */
+static dro_status send_there(const dro_loader *l, dro_context *ctx, const slot *s, size_t count)
+{
+    return s->there ? dro__copy_in(ctx, s->there, s->pixels, count * l->image * sizeof(float))
+                    : DRO_OK;
+}
+
 static void fill_batch(dro_loader *l, dro_context *ctx, slot *s, uint64_t batch)
 {
     uint64_t epoch = batch / l->batches, first = batch % l->batches * l->options.batch;
@@ -176,6 +183,8 @@ static void fill_batch(dro_loader *l, dro_context *ctx, slot *s, uint64_t batch)
         s->status = fill_example(l, ctx, s, i, example_at(l, epoch, place),
                                  l->options.augment ? &luck : NULL);
     }
+    if (s->status == DRO_OK)
+        s->status = send_there(l, ctx, s, l->options.batch);
     if (s->status != DRO_OK)
         memcpy(s->error, ctx->error, sizeof s->error);
 }
@@ -216,7 +225,7 @@ static void deliver(const dro_loader *l, const slot *s, uint64_t position, size_
                           .ids = s->ids,
                           .labels = l->table->labels ? s->labels : NULL,
                           .groups = l->table->groups ? s->groups : NULL,
-                          .pixels = s->pixels,
+                          .pixels = s->there ? s->there : s->pixels,
                           .cuts = s->cuts};
 }
 
@@ -270,6 +279,7 @@ dro_status dro_loader_gather(dro_loader *l, const int64_t *ids, size_t count, dr
                              (long long)ids[i], (long long)l->table->n - 1);
         DRO_TRY(fill_example(l, l->data->ctx, s, i, ids[i], NULL));
     }
+    DRO_TRY(send_there(l, l->data->ctx, s, count));
     deliver(l, s, UINT64_MAX, count, batch);
     return DRO_OK;
 }
@@ -294,11 +304,15 @@ static void free_pixels(const dro_loader *l, float *pixels)
 
 static bool make_slot(const dro_loader *l, slot *s)
 {
+    const dro__backend *be = l->data->ctx->backend;
     size_t batch = l->options.batch;
     s->ids = dro__alloc(batch, sizeof *s->ids);
     s->labels = dro__alloc(batch, sizeof *s->labels);
     s->groups = dro__alloc(batch, sizeof *s->groups);
     s->pixels = l->image ? make_pixels(l, batch * l->image) : NULL;
+    if (l->image && l->options.sent &&
+        be->host_alloc) /* without room: as if it were not asked for */
+        s->there = be->alloc(batch * l->image, sizeof(float));
     s->cuts = l->options.cuts ? dro__alloc(batch, sizeof *s->cuts) : NULL;
     return s->ids && s->labels && s->groups && (s->pixels || !l->image) &&
            (s->cuts || !l->options.cuts);
@@ -310,6 +324,8 @@ static void free_slot(const dro_loader *l, slot *s)
     dro__free(s->labels);
     dro__free(s->groups);
     free_pixels(l, s->pixels);
+    if (s->there)
+        l->data->ctx->backend->free(s->there);
     dro__free(s->cuts);
 }
 

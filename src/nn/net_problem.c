@@ -116,6 +116,12 @@ static void queue_news(void *user, dro__step_state *state)
     queue_of(net)->news(net->live, state);
 }
 
+static const float *queue_owner(void *user)
+{
+    const dro_net *net = user;
+    return queue_of(net)->owner(net->live);
+}
+
 static dro_status queue_wait(void *user)
 {
     dro_net *net = user;
@@ -147,6 +153,7 @@ dro_status dro_net_problem(dro_net *net, const dro_net_source *source, dro_probl
                               .open = queue_open,
                               .step = queue_step,
                               .news = queue_news,
+                              .owner = queue_owner,
                               .wait = queue_wait,
                               .pull = queue_pull,
                               .push = queue_push};

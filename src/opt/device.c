@@ -33,10 +33,24 @@ void dro__device_open(dro_optimizer *o, const dro__step_plan *own)
         o->queue = queue;
 }
 
+static bool is_mine(const dro_optimizer *o)
+{
+    return o->queue->owner(o->queue->user) == o->w;
+}
+
+static dro_status check_mine(const dro_optimizer *o)
+{
+    return is_mine(o) ? DRO_OK
+                      : dro__fail(o->ctx, DRO_ERR_STATE,
+                                  "another optimiser was started on this network, which took its "
+                                  "place on the device: one at a time");
+}
+
 dro_status dro__device_step(dro_optimizer *o, const dro_batch *parts, int count,
                             const dro__step_ticket *ticket)
 {
     const dro__queue *q = o->queue;
+    DRO_TRY(check_mine(o));
     if (!o->away) {
         DRO_TRY(o->cls->push(o));
         o->away = true;
@@ -113,7 +127,7 @@ static void rewind_run(dro_optimizer *o, const dro__step_state *s)
 
 dro_status dro__device_wait(const dro_optimizer *o)
 {
-    return o->away ? o->queue->wait(o->queue->user) : DRO_OK;
+    return o->away && is_mine(o) ? o->queue->wait(o->queue->user) : DRO_OK;
 }
 
 dro_status dro__device_settle(dro_optimizer *o)
@@ -121,6 +135,7 @@ dro_status dro__device_settle(dro_optimizer *o)
     dro__step_state state;
     if (!o->away)
         return DRO_OK;
+    DRO_TRY(check_mine(o));
     DRO_TRY(o->cls->pull(o, &state));
     o->away = false;
     if (state.refused)
@@ -139,6 +154,7 @@ dro_status dro__device_begin(dro_optimizer *o)
 {
     dro__step_state news;
     if (o->away) {
+        DRO_TRY(check_mine(o));
         o->queue->news(o->queue->user, &news);
         bool changes = o->cls->robust && (uint64_t)dro__level(o) != o->run.level;
         if (news.refused || changes) /* another level has other groups: they begin on the host */

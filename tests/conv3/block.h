@@ -148,7 +148,7 @@ static int set_to(int *to, int value)
 }
 
 #define cudaLaunchKernelEx        run_grid
-#define cudaFuncSetAttribute(...) ((void)0)
+#define cudaFuncSetAttribute(...) cudaSuccess
 #define cudaGetDevice(to)         ((void)0)
 #define cudaDeviceGetAttribute(to, which, of)                                                      \
     set_to(to, which == cudaDevAttrComputeCapabilityMajor   ? 9                                    \

@@ -28,7 +28,8 @@ class Examples(c.Structure):
 
 class LoaderOptions(c.Structure):
     _fields_ = [("batch", c.c_size_t), ("threads", c.c_int), ("seed", c.c_uint64), ("shuffle", c.c_bool),
-                ("augment", c.c_bool), ("cuts", c.c_bool), ("size", c.c_int32), ("ahead", c.c_int32)]
+                ("augment", c.c_bool), ("cuts", c.c_bool), ("size", c.c_int32), ("ahead", c.c_int32),
+                ("sent", c.c_bool)]
 
 
 class Loaded(c.Structure):

@@ -91,4 +91,31 @@ static __device__ __forceinline__ void end_tiles(const dro__conv3 &k, char *room
         make_input<S, AS_IS>(k, room, xa, example, in, group);
 }
 
+/* The sum over blocks of the four numbers that each left at `from`, `size` apart, by 32 x 8 threads; true for the
+ * first 32, which have it. room: (8, 32) numbers of shared memory. */
+enum { SUM_LANES = 32, SUM_SHARES = 8 };
+
+static __device__ bool sum_of_blocks(const float4 *from, int size, int blocks, char *room,
+                                     float x[4])
+{
+    float4(*rest)[SUM_LANES] = (float4(*)[SUM_LANES])room;
+    int lane = threadIdx.x % SUM_LANES, share = threadIdx.x / SUM_LANES;
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 4
+    for (int b = share; b < blocks; b += SUM_SHARES) {
+        float4 f = from[(size_t)b * size];
+        sum.x += f.x, sum.y += f.y, sum.z += f.z, sum.w += f.w;
+    }
+    rest[share][lane] = sum;
+    __syncthreads();
+    if (share)
+        return false;
+    for (int y = 1; y < SUM_SHARES; y++) {
+        float4 f = rest[y][lane];
+        sum.x += f.x, sum.y += f.y, sum.z += f.z, sum.w += f.w;
+    }
+    x[0] = sum.x, x[1] = sum.y, x[2] = sum.z, x[3] = sum.w;
+    return true;
+}
+
 #endif

@@ -129,32 +129,18 @@ static __device__ __forceinline__ void write_block(const dro__conv3 &k, float (&
 /* grads (out, real_in, taps) = the sums over blocks; 8 threads share the blocks of a float4. */
 static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int blocks)
 {
-    enum { NUMBERS = 32, SHARE = 8 };
     extern __shared__ __align__(128) char room[];
-    float4(*rest)[NUMBERS] = (float4(*)[NUMBERS])room;
-    int size = k.out / 16 * 2 * ROLE, lane = threadIdx.x % NUMBERS, share = threadIdx.x / NUMBERS;
-    int role = blockIdx.x * NUMBERS / ROLE, slot = blockIdx.x % (ROLE / 32) / 2;
+    int size = k.out / 16 * 2 * ROLE, lane = threadIdx.x % SUM_LANES;
+    int role = blockIdx.x * SUM_LANES / ROLE, slot = blockIdx.x % (ROLE / 32) / 2;
     int n = blockIdx.x % 2, group = blockIdx.y, part = blockIdx.z;
     if (role % 2 && slot == SLOTS - 1)
         return; /* half 1 has one slot less */
     const float4 *from = (const float4 *)(k.partial + (size_t)k.turn * PLACE) +
                          (size_t)(part * gridDim.y + group) * blocks * size +
-                         blockIdx.x * NUMBERS + lane;
-    float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 4
-    for (int b = share; b < blocks; b += SHARE) {
-        float4 f = from[(size_t)b * size];
-        sum.x += f.x, sum.y += f.y, sum.z += f.z, sum.w += f.w;
-    }
-    rest[share][lane] = sum;
-    __syncthreads();
-    if (share)
+                         blockIdx.x * SUM_LANES + lane;
+    float x[4];
+    if (!sum_of_blocks(from, size, blocks, room, x))
         return;
-    for (int y = 1; y < SHARE; y++) {
-        float4 f = rest[y][lane];
-        sum.x += f.x, sum.y += f.y, sum.z += f.z, sum.w += f.w;
-    }
-    const float x[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         int in = group * 16 + lane / 4 + e / 2 * 8;

@@ -83,8 +83,9 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
 template <class S>
 static int blocks_of(const dro__conv3 *k)
 {
-    static const int resident = /* once for each kernel, whichever thread comes first */
-        blocks_at_once((const void *)back_kernel<S>, THREADS_BACK, S::BYTES);
+    static std::atomic<int> known;
+    int resident =
+        blocks_at_once(&known, (const void *)back_kernel<S>, THREADS_BACK, S::BYTES);
     int all = resident < BACK_BLOCKS ? resident : BACK_BLOCKS, most = 1;
     int each = all / (k->parts.count * S::GROUPS * k->share);
     for (int p = 0; p < k->parts.count; p++) {

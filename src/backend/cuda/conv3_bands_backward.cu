@@ -185,32 +185,18 @@ static __device__ __forceinline__ void write_block(const dro__conv3 &k,
 template <class S>
 static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int blocks)
 {
-    enum { NUMBERS = 32, SHARE = 8 };
     extern __shared__ __align__(128) char room[];
-    float4(*rest)[NUMBERS] = (float4(*)[NUMBERS])room;
-    int lane = threadIdx.x % NUMBERS, share = threadIdx.x / NUMBERS;
+    int lane = threadIdx.x % SUM_LANES;
     int warp = blockIdx.x % 4, j = blockIdx.x / 4 % (S::GN / 8), n = blockIdx.x / 4 / (S::GN / 8);
     int group = blockIdx.y, part = blockIdx.z;
     if (weight_of<S>(n / S::SUMMED, n % S::SUMMED, warp * 16, 0, 0).tap >= TAPS)
         return;
     const float4 *from = (const float4 *)(k.partial + (size_t)k.turn * PLACE) +
                          (size_t)(part * S::GROUPS + group) * blocks * S::EACH +
-                         blockIdx.x * NUMBERS + lane;
-    float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 4
-    for (int b = share; b < blocks; b += SHARE) {
-        float4 f = from[(size_t)b * S::EACH];
-        sum.x += f.x, sum.y += f.y, sum.z += f.z, sum.w += f.w;
-    }
-    rest[share][lane] = sum;
-    __syncthreads();
-    if (share)
+                         blockIdx.x * SUM_LANES + lane;
+    float x[4];
+    if (!sum_of_blocks(from, S::EACH, blocks, room, x))
         return;
-    for (int y = 1; y < SHARE; y++) {
-        float4 f = rest[y][lane];
-        sum.x += f.x, sum.y += f.y, sum.z += f.z, sum.w += f.w;
-    }
-    const float x[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         weight_place p = weight_of<S>(n / S::SUMMED, n % S::SUMMED, warp * 16 + lane / 4 + e / 2 * 8,
@@ -397,17 +383,17 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
 template <class S>
 static int blocks_of(const dro__conv3 *k)
 {
-    static const int resident = /* once for each kernel, whichever thread comes first */
-        blocks_at_once((const void *)back_kernel<S, true, true>, S::THREADS, S::BYTES);
+    static std::atomic<int> known;
+    int resident =
+        blocks_at_once(&known, (const void *)back_kernel<S, true, true>, S::THREADS, S::BYTES);
     return band_blocks<S>(k, resident < PLACE / 4 / S::EACH ? resident : PLACE / 4 / S::EACH);
 }
 
 template <class S, bool DATA, bool WEIGHT>
 static void launch_back(cudaStream_t s, const dro__conv3 *k)
 {
-    static const int told = /* of its shared memory, once */
-        blocks_at_once((const void *)back_kernel<S, DATA, WEIGHT>, S::THREADS, S::BYTES);
-    (void)told;
+    static std::atomic<int> known;
+    blocks_at_once(&known, (const void *)back_kernel<S, DATA, WEIGHT>, S::THREADS, S::BYTES);
     queue(s, back_kernel<S, DATA, WEIGHT>, dim3(blocks_of<S>(k), S::GROUPS, k->parts.count),
           S::THREADS, S::BYTES, k->early, *k);
 }

@@ -143,8 +143,9 @@ template <int C>
 static void launch(cudaStream_t s, const dro__conv3 *k)
 {
     typedef forward_bands<C> S;
-    static const int resident = /* once for each kernel, whichever thread comes first */
-        blocks_at_once((const void *)forward_kernel<S>, S::THREADS, S::BYTES);
+    static std::atomic<int> known;
+    int resident =
+        blocks_at_once(&known, (const void *)forward_kernel<S>, S::THREADS, S::BYTES);
     queue(s, forward_kernel<S>, dim3(band_blocks<S>(k, resident), k->parts.count, S::GROUPS), S::THREADS,
           S::BYTES, k->early, *k);
 }

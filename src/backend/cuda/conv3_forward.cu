@@ -154,8 +154,9 @@ template <class S>
 static void launch_as(cudaStream_t s, const dro__conv3 *k)
 {
     auto kernel = forward_kernel<S>;
-    static const int resident = /* once for each kernel, whichever thread comes first */
-        blocks_at_once((const void *)kernel, S::THREADS, S::BYTES);
+    static std::atomic<int> known;
+    int resident =
+        blocks_at_once(&known, (const void *)kernel, S::THREADS, S::BYTES);
     int most = 1, each = resident / (k->parts.count * k->share);
     for (int p = 0; p < k->parts.count; p++) {
         int count = (k->parts.first[p + 1] - k->parts.first[p]) *

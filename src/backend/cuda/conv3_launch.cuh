@@ -2,17 +2,26 @@
 #ifndef DRO_CUDA_CONV3_LAUNCH_CUH
 #define DRO_CUDA_CONV3_LAUNCH_CUH
 
+#include <atomic>
 #include <cuda_runtime_api.h>
 
-/* How many blocks of a kernel the GPU holds at a time. */
-static int blocks_at_once(const void *kernel, int threads, int bytes)
+/* How many blocks of a kernel the GPU holds at a time; tells it of the kernel's shared memory. `known` remembers that
+ * from the first time on that it went well: one that did not, without memory for the kernel, is an error of its launch,
+ * and the next launch may do better. */
+static int blocks_at_once(std::atomic<int> *known, const void *kernel, int threads, int bytes)
 {
-    int each = 0, processors = 1, device = 0;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    int each = 0, processors = 1, device = 0, blocks = known->load();
+    if (blocks > 0)
+        return blocks;
+    bool told = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) ==
+                cudaSuccess;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, bytes);
-    return (each > 0 ? each : 1) * processors;
+    blocks = (each > 0 ? each : 1) * processors;
+    if (told && each > 0)
+        known->store(blocks);
+    return blocks;
 }
 
 /* Queues a kernel; early: it may begin while the one before ends. */

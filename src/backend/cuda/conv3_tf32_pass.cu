@@ -286,8 +286,9 @@ static void launch(cudaStream_t s, const dro__conv3 *k)
         most = tiles > most ? tiles : most;
     }
     auto kernel = pass_kernel<K, N, TILE, STRIDE, BACK>;
-    static const int resident = /* once for each kernel, whichever thread comes first */
-        blocks_at_once((const void *)kernel, CONV_THREADS, S::BYTES);
+    static std::atomic<int> known;
+    int resident =
+        blocks_at_once(&known, (const void *)kernel, CONV_THREADS, S::BYTES);
     int each = resident / k->parts.count;
     queue(s, kernel, dim3(most < each ? most : each, k->parts.count), CONV_THREADS, S::BYTES,
           k->early, *k);

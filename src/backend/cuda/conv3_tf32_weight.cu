@@ -192,8 +192,9 @@ static void launch(cudaStream_t s, const dro__conv3 *k)
 {
     typedef weight_shape<CI, CO, TILE, STRIDE> S;
     auto kernel = weight_kernel<CI, CO, TILE, STRIDE>;
-    static const int resident = /* once for each kernel, whichever thread comes first */
-        blocks_at_once((const void *)kernel, CONV_THREADS, S::BYTES);
+    static std::atomic<int> known;
+    int resident =
+        blocks_at_once(&known, (const void *)kernel, CONV_THREADS, S::BYTES);
     int most = CI == 64 ? WEIGHT_BLOCKS / 4 : CI * CO >= 1024 ? WEIGHT_BLOCKS / 2 : WEIGHT_BLOCKS;
     int blocks = (resident < most ? resident : most) / k->parts.count;
     kernel<<<dim3(blocks, k->parts.count), CONV_THREADS, S::BYTES, s>>>(*k);

@@ -264,12 +264,12 @@ static void drop_from(dro__dnn_plan *list, int first, int count)
         drop(&list[k].plan);
 }
 
-/* The place of the fastest of a list. */
+/* The place of the fastest of a list; -1: none could be timed. */
 static dro_status measure(dro__cuda_network *net, const dro__dnn_plan *list, int count,
                           const void *x, const void *w, const void *z, int *best)
 {
     float least = -1;
-    *best = 0;
+    *best = -1;
     for (int k = 0; k < count; k++) {
         DRO_TRY(dro__dnn_grow(net, &net->workspace, &net->workspace_size, list[k].workspace));
         float ms = time_of(net, &list[k], x, w, z);
@@ -290,7 +290,7 @@ static dro_status choose(dro__cuda_network *net, const dro__dnn_shape *shape, dr
             drop_from(list, 0, count);
             return status;
         }
-        int agreed = dro__dnn_choose(net, shape, best);
+        int agreed = best < 0 ? 0 : dro__dnn_choose(net, shape, best); /* a failure is not kept */
         best = agreed < count ? agreed : best;
     }
     dro__dnn_plan kept = list[best];

@@ -215,7 +215,7 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     dro__gpu_step_weigh(stream, &k);
     bool failed = net->failed;
     dro__net_walk(net, p, dro__gprogram_backward, stream);
-    net->failed = net->failed || failed;
+    net->failed = net->failed || failed || cudaPeekAtLastError() != cudaSuccess;
     if (!net->failed) /* w does not move by a gradient that lacks a layer */
         dro__gpu_step_move(stream, &k);
     net->losses = losses, net->coef = coef, net->labels = labels, net->keys = keys;
@@ -234,6 +234,40 @@ static shape *shape_of(struct dro__line *line, const dro__cuda_network *net)
         cudaGraphExecDestroy(s->graph);
     *s = (shape){.used = true, .share = net->share, .parts = net->parts};
     return s;
+}
+
+/* The state to its copies, or back: by copying alone, which also works where there was no room for a kernel. */
+static cudaError_t keep(const struct dro__line *line, bool back)
+{
+    const dro__gpu_step *k = &line->step;
+    size_t groups = (size_t)k->plan.group_room * sizeof *k->groups;
+    void *of[] = {k->state, k->groups, k->old_losses};
+    void *kept[] = {k->state_before, k->groups_before, k->old_losses_before};
+    size_t sizes[] = {sizeof *k->state, groups, k->plan.batch * sizeof(float)};
+    cudaError_t error = cudaSuccess;
+    for (int i = 0; i < 3 && error == cudaSuccess; i++)
+        error = cudaMemcpyAsync(back ? of[i] : kept[i], back ? kept[i] : of[i], sizes[i],
+                                cudaMemcpyDeviceToDevice, DRO__STREAM);
+    if (back && error == cudaSuccess)
+        error = cudaMemcpyAsync(k->turn, &line->begun, sizeof line->begun, cudaMemcpyHostToDevice,
+                                DRO__STREAM);
+    return error;
+}
+
+/* A step that is not recorded yet. One that cannot be queued whole does not move w, and leaves the state as it was. */
+static dro_status walk_once(dro__cuda_network *net, shape *s)
+{
+    DRO__CUDA(net->ctx, keep(net->line, false));
+    walk_step(net, DRO__STREAM);
+    cudaError_t error = cudaGetLastError();
+    s->ran = error == cudaSuccess && !net->failed;
+    if (s->ran)
+        return DRO_OK;
+    dro_status status =
+        error != cudaSuccess ? dro__cuda_check(net->ctx, error, "a step") : dro__net_refused(net);
+    if (keep(net->line, true) == cudaSuccess)
+        cudaStreamSynchronize(DRO__STREAM);
+    return status;
 }
 
 static void walk_beside(dro__cuda_network *net, const void *what)
@@ -256,11 +290,7 @@ static dro_status launch(dro__cuda_network *net, const dro_net_images *images)
         DRO_TRY(dro__net_record(net, walk_beside, NULL, &s->graph));
     if (s->graph)
         return dro__cuda_check(net->ctx, cudaGraphLaunch(s->graph, DRO__STREAM), "cudaGraphLaunch");
-    walk_step(net, DRO__STREAM);
-    s->ran = true;
-    if (net->failed)
-        return dro__net_refused(net);
-    return dro__cuda_check(net->ctx, cudaGetLastError(), "a step");
+    return walk_once(net, s);
 }
 
 static dro_status line_step(void *live, const dro_net_batch *parts, int count,
@@ -303,6 +333,12 @@ static void news(void *live, dro__step_state *state)
     *state = line->heard;
 }
 
+static const float *owner(void *live)
+{
+    const dro__cuda_network *net = live;
+    return net->line ? net->line->step.plan.w : NULL;
+}
+
 static dro_status wait(void *live)
 {
     return dro__line_wait(live);
@@ -343,5 +379,10 @@ static dro_status push(void *live, const dro__step_state *state, const dro__grou
     return DRO_OK;
 }
 
-const dro__net_queue dro__cuda_queue = {
-    .open = line_open, .step = line_step, .news = news, .wait = wait, .pull = pull, .push = push};
+const dro__net_queue dro__cuda_queue = {.open = line_open,
+                                        .step = line_step,
+                                        .news = news,
+                                        .owner = owner,
+                                        .wait = wait,
+                                        .pull = pull,
+                                        .push = push};

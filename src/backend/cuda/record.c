@@ -18,6 +18,7 @@ dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void
         error = cudaStreamBeginCapture(net->side, cudaStreamCaptureModeThreadLocal);
         if (error == cudaSuccess) {
             queue(net, what);
+            net->failed = net->failed || cudaPeekAtLastError() != cudaSuccess;
             error = cudaStreamEndCapture(net->side, &graph);
         }
         pthread_mutex_unlock(&recording);
@@ -26,8 +27,11 @@ dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void
             error = cudaGraphInstantiate(recorded, graph, 0);
         if (graph)
             cudaGraphDestroy(graph);
-        if (!whole) /* it would be replayed without the layer for ever */
-            return dro__net_refused(net);
+        if (!whole) { /* it would be replayed without the layer for ever */
+            error = cudaGetLastError();
+            return error == cudaSuccess ? dro__net_refused(net)
+                                        : dro__cuda_check(net->ctx, error, "a recording");
+        }
         if (error != cudaSuccess)
             cudaGetLastError(); /* said below, or tried again */
     }
