@@ -356,6 +356,16 @@ dro_context *cli_context(const cli_args *args)
     return ctx;
 }
 
+/* Why --backend cuda is no cure here, NULL when it is one. */
+static const char *without_cuda(void)
+{
+    const char *name;
+    for (int i = 0; (name = dro_backend_name(i)); i++)
+        if (strcmp(name, "cuda") == 0)
+            return dro_backend_missing(name);
+    return "this build does not have it";
+}
+
 int cli_precision(const cli_args *args, const dro_context *ctx)
 {
     const char *word = cli_text(args, "precision"), *command = cli_name(args);
@@ -364,10 +374,14 @@ int cli_precision(const cli_args *args, const dro_context *ctx)
         return 0;
     if (!lower)
         return cli_usage("%s: --precision %s: expected fp32, tf32 or bf16", command, word);
-    if (strcmp(dro_context_backend(ctx), "cuda") != 0)
-        return cli_usage(
-            "%s: --precision %s: the backend %s computes in fp32: leave it out, or use "
-            "--backend cuda",
-            command, word, dro_context_backend(ctx));
-    return 0;
+    const char *backend = dro_context_backend(ctx), *why = without_cuda();
+    if (strcmp(backend, "cuda") == 0)
+        return 0;
+    if (why)
+        return cli_usage("%s: --precision %s: the backend %s computes in fp32: leave it out (%s is "
+                         "for cuda, which cannot be used here: %s)",
+                         command, word, backend, word, why);
+    return cli_usage("%s: --precision %s: the backend %s computes in fp32: leave it out, or use "
+                     "--backend cuda",
+                     command, word, backend);
 }

@@ -156,7 +156,11 @@ static void on_evaluated(void *user, const dro_train_record *r)
         fprintf(to, "  accuracy %.1f %%  worst class %.1f %%", 100 * m->accuracy,
                 100 * m->worst_class_accuracy);
     else if (m->examples) /* without: nothing was evaluated */
-        fprintf(to, "  %s loss %.4g", r->has_test ? "test" : r->has_holdout ? "holdout" : "train", m->loss);
+        fprintf(to, "  %s loss %.4g",
+                r->has_test      ? "test"
+                : r->has_holdout ? "holdout"
+                                 : "train",
+                m->loss);
     fprintf(to, "  effective %.2f\n", r->info.effective);
     fflush(to);
 }

@@ -1,12 +1,12 @@
 #!/bin/sh
 # sanitize-cuda.sh FOLDER: the tests of the cuda backend in FOLDER under compute-sanitizer: memcheck and racecheck
-# over every layer in each precision, networks that share the GPU, images that are cut on the GPU, and queues of
-# steps. Fails at the first error. Exit status 77 where there is no GPU. Writes one temporary file.
+# over every layer in each precision, networks that share the GPU, images that are cut on the GPU or copied there by
+# readers, and queues of steps. Fails at the first error. Exit status 77 where there is no GPU. Writes one temporary file.
 set -eu
 tests=$1
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
 if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
-    echo "sanitize-cuda: skipped: no NVIDIA GPU on this machine" >&2
+    echo "sanitize-cuda: skipped: no NVIDIA GPU on this machine (/dev/nvidia*): run it where there is one" >&2
     exit 77
 fi
 if ! command -v compute-sanitizer >/dev/null; then
@@ -24,7 +24,8 @@ check() { # TOOL TEST
     echo "$1 $2: $(sed -n 's/^=* \(.*SUMMARY: .*\)/\1/p' "$log" | tail -n 1) ($(($(date +%s) - begin)) s)"
 }
 for tool in memcheck racecheck; do
-    for test in test_layers_fp32 test_layers_bf16 test_layers_tf32 test_shares_bf16 test_images test_queue test_queue_refuses; do
+    for test in test_layers_fp32 test_layers_bf16 test_layers_tf32 test_shares_bf16 test_images test_sent test_queue \
+        test_queue_refuses test_one_at_a_time; do
         check $tool $test
     done
 done

@@ -99,14 +99,15 @@ static void test_sent(void **state)
         size_t bytes = BATCH * IMAGE * sizeof *back;
         OK(ctx, dro_loader_draw(here, k * BATCH, &a));
         OK(ctx, dro_loader_draw(there, k * BATCH, &b));
-        assert_true(on_host(a.pixels) && !on_host(b.pixels));
-        OK(ctx, dro__copy_out(ctx, back, b.pixels, bytes));
+        assert_null(a.there);
+        assert_true(on_host(b.pixels) && !on_host(b.there));
+        OK(ctx, dro__copy_out(ctx, back, b.there, bytes));
         assert_memory_equal(back, a.pixels, bytes);
         assert_memory_equal(a.ids, b.ids, BATCH * sizeof *a.ids);
     }
     OK(ctx, dro_loader_gather(here, a.ids, 7, &a));
     OK(ctx, dro_loader_gather(there, a.ids, 7, &b));
-    OK(ctx, dro__copy_out(ctx, back, b.pixels, 7 * IMAGE * sizeof *back));
+    OK(ctx, dro__copy_out(ctx, back, b.there, 7 * IMAGE * sizeof *back));
     assert_memory_equal(back, a.pixels, 7 * IMAGE * sizeof *back);
     free(back);
     dro_loader_destroy(here);

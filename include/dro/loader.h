@@ -29,7 +29,7 @@ typedef struct dro_loader_options {
     bool cuts;   /* small images: how each is to be cut instead of its pixels (dro_loaded.cuts) */
     int32_t size;  /* images in files: the side of the square they become; 0: 224 */
     int32_t ahead; /* batches kept ready; 0: two per thread */
-    bool sent;     /* pixels in the memory of the context's backend, where the readers copy them */
+    bool sent;     /* the readers also copy the pixels to the backend's memory (dro_loaded.there) */
 } dro_loader_options;
 
 DRO_API dro_loader_options dro_loader_options_default(void);
@@ -40,7 +40,7 @@ typedef struct dro_cut {
     int8_t down, right, mirror;
 } dro_cut;
 
-/* A batch, valid until the third draw or gather after it. Rows of tables are not copied: they are at
+/* A batch, valid until the third draw or gather after it, or a draw of a batch that is not the next. Rows of tables are not copied: they are at
  * ids[i] of dro_data_examples(). */
 typedef struct dro_loaded {
     uint64_t position;
@@ -50,6 +50,8 @@ typedef struct dro_loaded {
     const int32_t *groups; /* (count) or NULL */
     const float *pixels;   /* (count, channels, height, width), normalised; NULL for rows */
     const dro_cut *cuts;   /* (count) with options.cuts */
+    const float
+        *there; /* pixels in the GPU's memory, with options.sent; NULL without a GPU or room */
 } dro_loaded;
 
 DRO_API dro_status dro_loader_create(dro_data *data, dro_split split,

@@ -15,6 +15,7 @@
 #include <time.h>
 
 enum { STREAM_ORDER = 0x6c64, STREAM_LUCK = 0x6c75, GATHER_SLOTS = 3 };
+#define SENT_MOST ((size_t)4 << 30) /* bytes that all batches may take of the backend's memory */
 
 typedef enum slot_state { EMPTY, FILLING, READY } slot_state;
 
@@ -225,7 +226,8 @@ static void deliver(const dro_loader *l, const slot *s, uint64_t position, size_
                           .ids = s->ids,
                           .labels = l->table->labels ? s->labels : NULL,
                           .groups = l->table->groups ? s->groups : NULL,
-                          .pixels = s->there ? s->there : s->pixels,
+                          .pixels = s->pixels,
+                          .there = s->there,
                           .cuts = s->cuts};
 }
 
@@ -257,10 +259,12 @@ dro_status dro_loader_draw(dro_loader *l, uint64_t position, dro_loaded *batch)
         pthread_cond_wait(&l->done, &l->lock);
     l->waited += now() - start;
     dro_status status = s->status;
-    if (status != DRO_OK)
-        dro__fail(l->data->ctx, status, "%s", s->error);
-    else
+    if (status == DRO_OK) {
         deliver(l, s, position, l->options.batch, batch);
+    } else {
+        dro__fail(l->data->ctx, status, "%s", s->error);
+        s->state = EMPTY; /* asked for again, it is tried again */
+    }
     pthread_mutex_unlock(&l->lock);
     return status;
 }
@@ -302,20 +306,44 @@ static void free_pixels(const dro_loader *l, float *pixels)
         dro__free(pixels);
 }
 
+static slot *slot_at(dro_loader *l, size_t k)
+{
+    return k < l->slot_count ? &l->slots[k] : &l->gathered[k - l->slot_count];
+}
+
+static void free_there(const dro_loader *l, slot *s)
+{
+    if (s->there)
+        l->data->ctx->backend->free(s->there);
+    s->there = NULL;
+}
+
 static bool make_slot(const dro_loader *l, slot *s)
 {
-    const dro__backend *be = l->data->ctx->backend;
     size_t batch = l->options.batch;
     s->ids = dro__alloc(batch, sizeof *s->ids);
     s->labels = dro__alloc(batch, sizeof *s->labels);
     s->groups = dro__alloc(batch, sizeof *s->groups);
     s->pixels = l->image ? make_pixels(l, batch * l->image) : NULL;
-    if (l->image && l->options.sent &&
-        be->host_alloc) /* without room: as if it were not asked for */
-        s->there = be->alloc(batch * l->image, sizeof(float));
     s->cuts = l->options.cuts ? dro__alloc(batch, sizeof *s->cuts) : NULL;
     return s->ids && s->labels && s->groups && (s->pixels || !l->image) &&
            (s->cuts || !l->options.cuts);
+}
+
+/* All batches in the backend's memory or, where there is no room, none of them. */
+static void make_there(dro_loader *l)
+{
+    const dro__backend *be = l->data->ctx->backend;
+    size_t count = l->slot_count + GATHER_SLOTS, batch = l->options.batch * l->image;
+    bool complete =
+        batch && l->options.sent && be->host_alloc && batch <= SENT_MOST / sizeof(float) / count;
+    for (size_t k = 0; complete && k < count; k++) {
+        slot *s = slot_at(l, k);
+        s->there = be->alloc(batch, sizeof(float));
+        complete = s->there != NULL;
+    }
+    for (size_t k = 0; !complete && k < count; k++)
+        free_there(l, slot_at(l, k));
 }
 
 static void free_slot(const dro_loader *l, slot *s)
@@ -324,8 +352,7 @@ static void free_slot(const dro_loader *l, slot *s)
     dro__free(s->labels);
     dro__free(s->groups);
     free_pixels(l, s->pixels);
-    if (s->there)
-        l->data->ctx->backend->free(s->there);
+    free_there(l, s);
     dro__free(s->cuts);
 }
 
@@ -357,10 +384,10 @@ static dro_status prepare(dro_loader *l)
     l->slot_count = (size_t)l->options.ahead + GATHER_SLOTS + 1;
     l->slots = dro__alloc(l->slot_count, sizeof *l->slots);
     bool complete = l->slots != NULL;
-    for (size_t k = 0; complete && k < l->slot_count; k++)
-        complete = make_slot(l, &l->slots[k]);
-    for (int k = 0; complete && k < GATHER_SLOTS; k++)
-        complete = make_slot(l, &l->gathered[k]);
+    for (size_t k = 0; complete && k < l->slot_count + GATHER_SLOTS; k++)
+        complete = make_slot(l, slot_at(l, k));
+    if (complete)
+        make_there(l);
     return complete ? DRO_OK
                     : dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %zu batches of %zu",
                                 l->slot_count, l->options.batch);
@@ -407,10 +434,8 @@ void dro_loader_destroy(dro_loader *l)
     pthread_mutex_unlock(&l->lock);
     for (int k = 0; k < l->running; k++)
         pthread_join(l->threads[k], NULL);
-    for (size_t k = 0; l->slots && k < l->slot_count; k++)
-        free_slot(l, &l->slots[k]);
-    for (int k = 0; k < GATHER_SLOTS; k++)
-        free_slot(l, &l->gathered[k]);
+    for (size_t k = 0; l->slots && k < l->slot_count + GATHER_SLOTS; k++)
+        free_slot(l, slot_at(l, k));
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->done);

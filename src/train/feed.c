@@ -84,25 +84,25 @@ static void hand_out(const dro_loaded *from, dro_batch *batch)
     batch->ids = from->ids;
     batch->classes = from->labels;
     batch->groups = from->groups;
-    batch->handle = from->cuts ? (void *)from->cuts : (void *)from->pixels;
+    const float *pixels = from->there ? from->there : from->pixels;
+    batch->handle = from->cuts ? (void *)from->cuts : (void *)pixels;
 }
 
 /* `count` examples of a loaded batch, from `first` on, to place `at` of a slot of the ring. */
-static dro_status copy_part(dro__task *t, unsigned slot, size_t at, const dro_loaded *from,
-                            size_t first, size_t count)
+static void copy_part(dro__task *t, unsigned slot, size_t at, const dro_loaded *from, size_t first,
+                      size_t count)
 {
     size_t image = image_size(t);
     if (from->cuts)
         memcpy(t->ring_cuts[slot] + at, from->cuts + first, count * sizeof(dro_cut));
     else
-        DRO_TRY(dro__copy_out(t->ctx, t->ring[slot] + at * image, from->pixels + first * image,
-                              count * image * sizeof(float)));
+        memcpy(t->ring[slot] + at * image, from->pixels + first * image,
+               count * image * sizeof(float));
     memcpy(t->ring_ids[slot] + at, from->ids + first, count * sizeof(int64_t));
     if (from->labels)
         memcpy(t->ring_labels[slot] + at, from->labels + first, count * sizeof(int32_t));
     if (from->groups)
         memcpy(t->ring_groups[slot] + at, from->groups + first, count * sizeof(int32_t));
-    return DRO_OK;
 }
 
 static void hand_out_slot(const dro__task *t, unsigned slot, size_t count, const dro_loaded *like,
@@ -142,7 +142,7 @@ static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro
         size_t first = (size_t)((position + done) % t->batch), some = t->batch - first;
         some = some < count - done ? some : count - done;
         DRO_TRY(dro_loader_draw(t->loader, position + done - first, &loaded));
-        DRO_TRY(copy_part(t, slot, done, &loaded, first, some));
+        copy_part(t, slot, done, &loaded, first, some);
         done += some;
     }
     hand_out_slot(t, slot, count, &loaded, batch);
@@ -162,7 +162,7 @@ static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro
     for (size_t done = 0; done < count;) {
         size_t some = t->batch < count - done ? t->batch : count - done;
         DRO_TRY(dro_loader_gather(t->loader, ids + done, some, &loaded));
-        DRO_TRY(copy_part(t, slot, done, &loaded, 0, some));
+        copy_part(t, slot, done, &loaded, 0, some);
         done += some;
     }
     hand_out_slot(t, slot, count, &loaded, batch);

@@ -81,7 +81,12 @@ rates() { # MODEL OPTIMIZER COUNTS [WORDS...]
     echo "| $model $optimizer${*:+, $*} |$line"
 }
 
-"$step" resnet20 sgd bf16 8 1 >"$said" 2>&1 || { status=$?; cat "$said" >&2; exit $status; }
+"$step" resnet20 sgd bf16 8 1 >"$said" 2>&1 || {
+    status=$?
+    [ $status -ne 77 ] || echo "bench_cuda: run it where there is a GPU" >>"$said"
+    cat "$said" >&2
+    exit $status
+}
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || :
 git -C "$(dirname "$0")" describe --always --dirty 2>/dev/null || :
 

@@ -35,7 +35,7 @@ class LoaderOptions(c.Structure):
 class Loaded(c.Structure):
     _fields_ = [("position", c.c_uint64), ("count", c.c_size_t), ("ids", c.POINTER(c.c_int64)),
                 ("labels", c.POINTER(c.c_int32)), ("groups", c.POINTER(c.c_int32)),
-                ("pixels", c.POINTER(c.c_float)), ("cuts", c.c_void_p)]
+                ("pixels", c.POINTER(c.c_float)), ("cuts", c.c_void_p), ("there", c.c_void_p)]
 
 
 lib = c.CDLL(os.path.join(os.path.dirname(os.path.abspath(os.environ["DRO"])), "libdro.so"))

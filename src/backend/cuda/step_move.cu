@@ -203,5 +203,6 @@ extern "C" void dro__gpu_step_move(cudaStream_t s, const dro__gpu_step *k)
     unsigned blocks = blocks_for(k->plan.dim), most = DRO__GPU_BLOCKS;
     blocks = blocks < most ? blocks : most;
     check_kernel<<<blocks, THREADS, 0, s>>>(*k);
-    move_kernel<<<blocks, THREADS, 0, s>>>(*k);
+    if (cudaPeekAtLastError() == cudaSuccess) /* what was not checked does not move */
+        move_kernel<<<blocks, THREADS, 0, s>>>(*k);
 }
