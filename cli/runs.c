@@ -299,6 +299,12 @@ int cli_runs_train(cli_runs *runs)
     for (int k = 0; k < runs->count; k++) {
         cli_one *one = &runs->list[k];
         one->earlier = has_file(runs, one, "result.json");
+        json_t *result = one->earlier ? cli_runs_result(runs, one) : NULL;
+        if (one->earlier && !json_is_object(result))
+            return cli_fail("%s/%s/result.json cannot be read: remove that folder, and the same "
+                            "command runs it again",
+                            runs->folder, one->name);
+        json_decref(result);
         one->state = !one->earlier                  ? CLI_WAITING
                      : cli_runs_diverged(runs, one) ? CLI_DIVERGED
                                                     : CLI_DONE;

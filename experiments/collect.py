@@ -32,6 +32,14 @@ def point(line):
     return kept
 
 
+def read(path):
+    with open(path) as f:
+        try:
+            return json.load(f)
+        except ValueError as error:
+            sys.exit(f"{path}: {error}: remove that run's folder and run its script again")
+
+
 def flat(settings):
     """A run's settings with those of its optimiser and its network in one."""
     together = {k: v for k, v in settings.items() if not isinstance(v, dict)}
@@ -46,8 +54,7 @@ def scores(folder, by):
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name, "result.json")
         if os.path.isfile(path):
-            with open(path) as f:
-                runs.append(json.load(f))
+            runs.append(read(path))
     settings = [flat(r["settings"]) for r in runs]
     differ = [k for k in (settings[0] if runs else ()) if any(s[k] != settings[0][k] for s in settings)]
     figures = ["diverged" if r["ended"] == "diverged" else r["holdout"][by] for r in runs]
@@ -67,8 +74,7 @@ def copy(source, target, curves):
         tuning = "/tune-" in folder + "/"
         for name in ("best.json", "result.json"):
             if name in files and (name == "best.json" or not tuning):
-                with open(os.path.join(folder, name)) as f:
-                    value = json.load(f)
+                value = read(os.path.join(folder, name))
                 write(os.path.join(to, name), [plain(value)])
                 tried = scores(folder, value["sweep"]["by"]) if name == "best.json" else []
                 if tried:

@@ -1,7 +1,8 @@
 #!/bin/sh
 # From runs to documents.
 #   collect.sh copy NAME...    what the documents need of experiments (table2, fig12, ...): from OUT, where the
-#                              scripts of this folder left it (default build/experiments/full), to docs/results
+#                              scripts of this folder left it (default build/experiments/full), to docs/results;
+#                              NAME=FOLDER to another folder there (fig3_finetune=fig3_finetune-short)
 #   collect.sh write [DOCS]    the tables and figures of DOCS/results.md (default docs) from docs/results alone (or RESULTS)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,7 +12,7 @@ docs=$here/../docs
 copy() {
     curves=
     case $1 in fig12*) curves=--curves ;; esac
-    "${PYTHON:-python3}" "$here/collect.py" "$OUT/$1" "$docs/results/$1" $curves
+    "${PYTHON:-python3}" "$here/collect.py" "$OUT/${1%%=*}" "$docs/results/${1#*=}" $curves
 }
 
 # place NAME: what stands at <!-- NAME --> of results.md becomes $work/text
@@ -87,7 +88,12 @@ write() {
 case ${1:-} in
 copy)
     shift
-    for name; do copy "$name"; done
+    [ $# -gt 0 ] || { echo "collect.sh copy: which experiments? NAME... of $OUT" >&2; exit 2; }
+    for name; do
+        [ -d "$OUT/${name%%=*}" ] ||
+            { echo "collect.sh copy $name: there is no folder $OUT/${name%%=*}: run its script, or set OUT" >&2; exit 1; }
+        copy "$name"
+    done
     ;;
 write)
     shift

@@ -11,6 +11,8 @@ base=$OUT/$at/pretrained
 : "${PRETRAIN:=$(length 90 8)}" "${EPOCHS:=$(length 30 5)}"
 whole PRETRAIN "$PRETRAIN"
 whole EPOCHS "$EPOCHS"
+was=$(sed -n 's/.*"epochs": *\([0-9]*\).*/\1/p' "$base/config.json" 2>/dev/null | head -n 1)
+[ "${was:-$PRETRAIN}" = "$PRETRAIN" ] || wrong "$base was trained for $was epochs: PRETRAIN=$was, or another --out"
 [ -s "$base/result.json" ] ||
     "$DRO" train --backend "$BACKEND" ${PRECISION:+--precision $PRECISION} --resume --data "$data" --model "$(model resnet20)" --batch "$(size)" --optimizer sgd \
         --epochs "$PRETRAIN" --eval-every 10 --set eval_train=last --out "$base"

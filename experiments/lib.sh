@@ -31,7 +31,11 @@ help() {
     exit 0
 }
 while [ $# -gt 0 ]; do
-    [ "$1" != --help ] || help
+    case $1-$on in
+    --help-* | -h-*) help ;;
+    --scale-* | --data-* | --out-* | --backend-* | --precision-* | --jobs-* | --seeds-* | --arms-* | --on-?*) ;;
+    *) wrong "unknown option '$1': --help lists them" ;;
+    esac
     [ $# -gt 1 ] || wrong "$1 needs a value"
     case $1-$on in
     --scale-*) SCALE=$2 ;;
@@ -43,7 +47,6 @@ while [ $# -gt 0 ]; do
     --seeds-*) SEEDS=$2 ;;
     --arms-*) ARMS=$2 ;;
     --on-?*) ON=$2 ;;
-    *) wrong "unknown option '$1': --help lists them" ;;
     esac
     shift 2
 done
@@ -63,6 +66,12 @@ whole --jobs "$JOBS"
 ARMS=$(echo $ARMS)
 [ -x "$DRO" ] || { echo "$0: no program $DRO: run make, or set DRO" >&2; exit 1; }
 : "${OUT:=$here/../build/experiments/$SCALE}"
+for folder in "$OUT" "$DATA"; do # they become parts of settings
+    case $folder in *[[:space:],]*) wrong "'$folder': a folder without spaces and commas is needed" ;; esac
+done
+for ratio in ${RATIOS:-}; do
+    case $ratio in *[!0-9.]* | *.*.* | .) wrong "RATIOS '$ratio': expected numbers such as 0.1" ;; esac
+done
 
 # The runs of all scripts: one machine's share of flags.
 [ "$BACKEND" = cuda ] && : "${PRECISION:=bf16}"

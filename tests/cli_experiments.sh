@@ -22,6 +22,28 @@ done
 grep -q '"train":{"objective":' "$OUT/fig12/cifar10/final/recover-seed1/metrics.jsonl" ||
     fail "fig12.sh: no F over the training set"
 
+# Mistakes are found before anything runs, each with a line that names it; a result that cannot be read is not passed over.
+mistake() { # PART COMMAND...: status 2 and PART on the last line
+    part=$1
+    shift
+    "$@" >"$work/log" 2>&1
+    [ $? -eq 2 ] && tail -n 1 "$work/log" | grep -qF -- "$part" || { fail "$*: no '$part'"; cat "$work/log"; }
+}
+mistake "unknown option '--scale=tiny'" sh "$top/experiments/table2.sh" --scale=tiny
+mistake "unknown option 'extra'" sh "$top/experiments/table2.sh" extra
+mistake "--scale needs a value" sh "$top/experiments/table2.sh" --scale
+mistake "without spaces" sh "$top/experiments/table2.sh" --scale tiny --out "$work/a b"
+mistake "RATIOS 'x'" env RATIOS="0.1 x" sh "$top/experiments/table2.sh" --scale tiny
+mistake "was trained for 1 epochs: PRETRAIN=1" env PRETRAIN=3 sh "$top/experiments/fig3_finetune.sh" --scale tiny
+mistake "which experiments?" sh "$top/experiments/collect.sh" copy
+one=$OUT/table2/0.1/final/recipe-seed1/result.json
+cp "$one" "$work/whole"
+echo '{"half":' >"$one"
+sh "$top/experiments/table2.sh" --scale tiny >"$work/log" 2>&1 && fail "table2.sh, a broken result.json: no error"
+tail -n 1 "$work/log" | grep -q "recipe-seed1/result.json cannot be read: remove that folder" ||
+    { fail "table2.sh, a broken result.json"; cat "$work/log"; }
+cp "$work/whole" "$one"
+
 # A method of which every setting diverges is left out; any other error of its sweep is the script's.
 sweeps() { # STATUS: a program that is dro, but whose sweep ends with STATUS
     printf '#!/bin/sh\n[ "$1" != sweep ] || exit %s\nexec "%s" "$@"\n' "$1" "$DRO" >"$work/sweeps"
