@@ -130,14 +130,15 @@ static void test_schedules(void **state)
 /* ---- planned lengths ---- */
 
 /* Steps until the end, and in lengths[] how many were taken with each eta. */
-static int run_length(dro_context *ctx, const char *settings, int64_t seed, int *lengths)
+static int run_length(dro_context *ctx, const char *name, const char *settings, int64_t seed,
+                      int *lengths)
 {
     toy t = {0};
     dro_problem p = toy_problem(&t);
     dro_optimizer *opt;
     dro_info info;
     int steps = 0;
-    OK(ctx, dro_optimizer_create(ctx, "recover", &p, &opt));
+    OK(ctx, dro_optimizer_create(ctx, name, &p, &opt));
     check_set(ctx, opt, "eta=0.001 warmup=0 eta_schedule=step stage_factor=10 ?guard=0 batch=2");
     check_set(ctx, opt, settings);
     OK(ctx, dro_optimizer_set_real(opt, "seed", (double)seed));
@@ -156,22 +157,24 @@ static void test_planned_steps(void **state)
 {
     (void)state;
     static const struct {
-        const char *settings;
+        const char *name, *settings;
         int lengths[3];
     } cases[] = {
-        {"steps=50 stages=", {50}},
-        {"steps=50 stages=20", {20, 30}},
-        {"steps=50 stages=20,90", {20, 30}},
-        {"steps=50 stages=50,60", {50}},
-        {"steps=50", {25, 12, 13}},
-        {"steps=1", {1}},
-        {"steps=2", {1, 1}},
-        {"steps=50 stages=0,10", {10, 40}},
+        {"recover", "steps=50 stages=", {50}},
+        {"recover", "steps=50 stages=20", {20, 30}},
+        {"recover", "steps=50 stages=20,90", {20, 30}},
+        {"recover", "steps=50 stages=50,60", {50}},
+        {"recover", "steps=50", {25, 12, 13}},
+        {"recover", "steps=1", {1}},
+        {"recover", "steps=2", {1, 1}},
+        {"recover", "steps=50 stages=0,10", {10, 40}},
+        {"pes-sgda", "steps=50 eta_schedule=constant stage_steps=7", {7, 43}},
+        {"pes-sgda", "steps=50 eta_schedule=constant stage_steps=0.1", {5, 45}},
     };
     dro_context *ctx = check_context("auto", 1);
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         int lengths[8] = {0};
-        run_length(ctx, cases[k].settings, 1, lengths);
+        run_length(ctx, cases[k].name, cases[k].settings, 1, lengths);
         for (int s = 0; s < 3; s++)
             if (lengths[s] != cases[k].lengths[s])
                 fail_msg("%s: stages of %d %d %d steps", cases[k].settings, lengths[0], lengths[1],
@@ -190,9 +193,9 @@ static void test_output_random(void **state)
     dro_context *ctx = check_context("auto", 1);
     for (int seed = 0; seed < SEEDS; seed++) {
         int lengths[8] = {0}, again[8] = {0};
-        run_length(ctx, "steps=100 stages=40,70 output=random", seed, lengths);
+        run_length(ctx, "recover", "steps=100 stages=40,70 output=random", seed, lengths);
         if (seed < 5)
-            run_length(ctx, "steps=100 stages=40,70 output=random", seed, again);
+            run_length(ctx, "recover", "steps=100 stages=40,70 output=random", seed, again);
         for (int s = 0; s < 3; s++) {
             assert_true(lengths[s] >= 1 && lengths[s] <= planned[s]);
             assert_true(seed >= 5 || lengths[s] == again[s]);
@@ -331,6 +334,8 @@ static void test_contradictions(void **state)
         {"cover", "a_rule=fixed a_warmup=0.5", "steps", DRO_ERR_RANGE},
         {"sgd", "stages=90,60", "stages must rise: 60 after 90", DRO_ERR_RANGE},
         {"sgd", "reg=box reg_low=2 reg_high=1", "reg_low 2 is above reg_high 1", DRO_ERR_RANGE},
+        {"pes-sgda", "stage_steps=0.5", "stage_steps 0.5 is a share of steps: set steps",
+         DRO_ERR_RANGE},
         {"stoc-agda", "tilt=class", "over examples only", DRO_ERR_UNSUPPORTED},
         {"pg-smd2", "tilt=none", "over examples only", DRO_ERR_UNSUPPORTED},
         {"pes-sgda", "switch_step=5 switch_tilt=group", "over examples only", DRO_ERR_UNSUPPORTED},

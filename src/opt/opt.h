@@ -269,6 +269,8 @@ dro__step_state dro__device_told(const dro_optimizer *o);
 void dro__clock_start(dro_optimizer *o);
 /* The value of a schedule at step t; power 2 for a, 1 otherwise (a goes as eta^2). */
 double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t t, int power);
+/* A number of steps; below 1 it is a share of those planned. */
+double dro__as_steps(const dro__settings *set, double value);
 double dro__eta(const dro_optimizer *o);    /* of the present step */
 double dro__lambda(const dro_optimizer *o); /* with the switch-over */
 dro__tilt_level dro__level(const dro_optimizer *o);

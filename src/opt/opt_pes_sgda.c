@@ -46,7 +46,7 @@ static dro_status step(dro_optimizer *o)
     const dro__pd_settings *set = o->settings;
     dro__pd *s = o->state;
     double scale = pow(set->growth, (double)s->stage);
-    bool stage_ends = (double)s->within + 1 >= (double)set->stage_steps * scale;
+    bool stage_ends = (double)s->within + 1 >= dro__pd_stage(o) * scale;
     dro_batch batch, dual;
     o->run.eta /= scale;
     DRO_TRY(dro__pd_gradient(o, s, &batch));
@@ -74,8 +74,8 @@ static dro_status step(dro_optimizer *o)
 }
 
 static const dro__param own[] = {
-    DRO__INTEGER("stage_steps", stage_steps, dro__pd_settings, "100", 1, 1e12,
-                 "steps of the first stage"),
+    DRO__REAL("stage_steps", stage_steps, dro__pd_settings, "100", 1e-9, 1e12,
+              "steps of the first stage; below 1, a share of steps"),
     DRO__REAL("stage_growth", growth, dro__pd_settings, "10", 1, 1e6,
               "stages get longer and steps smaller by this factor"),
     DRO__REAL("gamma", gamma, dro__pd_settings, "0.1", 0, 1e9, "of gamma/2 |w - w_stage|^2"),

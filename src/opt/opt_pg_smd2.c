@@ -54,7 +54,7 @@ static dro_status step(dro_optimizer *o)
     const dro__pd_settings *set = o->settings;
     dro__pd *s = o->state;
     double k = (double)s->stage + 1;
-    bool stage_ends = (double)s->within + 1 >= (double)set->stage_steps * k;
+    bool stage_ends = (double)s->within + 1 >= dro__pd_stage(o) * k;
     dro_batch batch, dual;
     o->run.eta /= k;
     DRO_TRY(dro__pd_gradient(o, s, &batch));
@@ -89,8 +89,8 @@ static dro_status step(dro_optimizer *o)
 }
 
 static const dro__param own[] = {
-    DRO__INTEGER("stage_steps", stage_steps, dro__pd_settings, "100", 1, 1e12,
-                 "steps of the first stage; stage k has k+1 times as many"),
+    DRO__REAL("stage_steps", stage_steps, dro__pd_settings, "100", 1e-9, 1e12,
+              "steps of the first stage; stage k has k+1 times as many; below 1, a share of steps"),
     DRO__REAL("gamma", gamma, dro__pd_settings, "0.1", 0, 1e9, "of gamma/2 |w - w_stage|^2"),
     DRO__PD_DUAL_ETA,
     DRO__PD_SAMPLING,

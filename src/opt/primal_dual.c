@@ -6,10 +6,20 @@
 
 enum { STREAM_DUAL = 0x6475 };
 
+double dro__pd_stage(const dro_optimizer *o)
+{
+    const dro__pd_settings *set = o->settings;
+    return fmax(1, dro__as_steps(&set->common, set->stage_steps));
+}
+
 dro_status dro__pd_create(dro_optimizer *o, dro__pd *s, unsigned extras)
 {
     size_t batch = (size_t)dro__settings_of(o)->batch, n = (size_t)o->n;
     size_t chunk = dro__chunk(o, n), largest = batch > chunk ? batch : chunk;
+    const dro__pd_settings *set = o->settings;
+    if ((extras & DRO__PD_STAGED) && set->stage_steps < 1 && set->common.steps == 0)
+        return dro__fail(o->ctx, DRO_ERR_RANGE, "stage_steps %g is a share of steps: set steps",
+                         set->stage_steps);
     DRO_TRY(dro__dual_create(o->ctx, o->n, &s->p));
     DRO_TRY(dro__slots_create(o, largest));
     DRO_TRY(dro__vector(o, o->dim, &s->grad));

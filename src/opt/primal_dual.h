@@ -7,8 +7,7 @@
 
 typedef struct dro__pd_settings {
     dro__settings common;
-    double dual_eta, delta, gamma, tau1, tau2, growth;
-    int64_t stage_steps;
+    double dual_eta, delta, gamma, tau1, tau2, growth, stage_steps;
     int32_t sampling;
 } dro__pd_settings;
 
@@ -29,7 +28,8 @@ typedef struct dro__pd {
 enum { DRO__PD_STAGED = 1, DRO__PD_ALL_LOSSES = 2, DRO__PD_P_MEAN = 4 };
 
 dro_status dro__pd_create(dro_optimizer *o, dro__pd *s, unsigned extras);
-void dro__pd_stop(dro_optimizer *o); /* o->state is a dro__pd */
+double dro__pd_stage(const dro_optimizer *o); /* steps of the first stage */
+void dro__pd_stop(dro_optimizer *o);          /* o->state is a dro__pd */
 void dro__pd_drop(dro_optimizer *o);
 void dro__pd_archive(dro_optimizer *o, dro__archive *ar);
 

@@ -26,7 +26,7 @@
 enum { CONSTANT, POLY, STEP, THEORY, COSINE };
 enum { STREAM_TAU = 0x7a75 };
 
-static double as_steps(const dro__settings *set, double value)
+double dro__as_steps(const dro__settings *set, double value)
 {
     return value > 0 && value < 1 ? floor(value * (double)set->steps) : value;
 }
@@ -46,7 +46,7 @@ void dro__clock_start(dro_optimizer *o)
     double planned = 0, at = 0;
     o->boundary_count = 0;
     for (int k = 0; k < set->stages.count; k++) {
-        double end = as_steps(set, set->stages.values[k]);
+        double end = dro__as_steps(set, set->stages.values[k]);
         if (end <= planned || (set->steps && end >= (double)set->steps))
             continue;
         at += drawn(set, k, end - planned);
@@ -104,7 +104,7 @@ double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t
     default:
         break;
     }
-    double warmup = as_steps(set, s->warmup);
+    double warmup = dro__as_steps(set, s->warmup);
     if (time < warmup)
         value = s->start + (value - s->start) * fmin(1, (time + 1) / warmup);
     return value;
@@ -118,7 +118,7 @@ double dro__eta(const dro_optimizer *o)
 static bool switched(const dro_optimizer *o)
 {
     const dro__settings *set = dro__settings_of(o);
-    return set->switch_step > 0 && (double)o->run.step >= as_steps(set, set->switch_step);
+    return set->switch_step > 0 && (double)o->run.step >= dro__as_steps(set, set->switch_step);
 }
 
 double dro__lambda(const dro_optimizer *o)

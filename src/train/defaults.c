@@ -44,11 +44,6 @@ static double dual_plus(const dro_train *t)
     return dual_times(t) / examples_of(t);
 }
 
-static double tenth_of_steps(const dro_train *t)
-{
-    return t->steps ? fmax(1, round((double)t->steps / 10)) : NAN;
-}
-
 static double half_of_steps(const dro_train *t)
 {
     return t->steps ? (double)t->steps / 2 : NAN;
@@ -121,8 +116,7 @@ static const row rows[] = {
     ROW(dual_times, "pg-smd2", NULL, "dual_eta", "0.3 batch / examples", visit),
     ROW(examples_of, "rcivr", NULL, "big_most", "examples",
         "a big batch is at most a pass over the data"),
-    ROW(tenth_of_steps, NULL, "networks", "stage_steps", "steps / 10",
-        "the first stage is a tenth of the run"),
+    ROW(NULL, NULL, "networks", "stage_steps", "0.1", "the first stage is a tenth of the run"),
     ROW(half_of_steps, NULL, "networks", "tau1", "steps / 2", "halfway eta is half"),
     ROW(half_of_steps, NULL, "networks", "tau2", "steps / 2", "halfway dual_eta is half"),
     ROW(warmup_of, NULL, "networks", "warmup", "100 / steps, from 0.04 to 0.25",
