@@ -30,7 +30,7 @@ typedef struct subject {
     const char *model; /* or NULL and build */
     builder build;
     dro_model_shape shape;
-    const char *loss, *trained, *precision;
+    const char *loss, *trained, *precision, *convolutions;
     float lift; /* added to every bias: fewer inputs of ReLUs are near zero */
 } subject;
 
@@ -52,6 +52,8 @@ static inline dro_net *make(dro_context *ctx, const subject *s)
         OK(ctx, dro_net_set(net, "loss", s->loss));
     if (s->precision)
         OK(ctx, dro_net_set(net, "precision", s->precision));
+    if (s->convolutions)
+        OK(ctx, dro_net_set(net, "convolutions", s->convolutions));
     if (s->loss && strcmp(s->loss, "logit-adjusted") == 0) {
         double share[64];
         for (int j = 0; j < s->shape.outputs; j++)

@@ -208,6 +208,17 @@ static void test_models_bf16(void **state)
     models(&precisions[2]);
 }
 
+/* The same network with none of our own convolutions. */
+static void test_models_cudnn(void **state)
+{
+    (void)state;
+    static const bounds lifted[] = {{"tf32", 5e-3, 4e-2}, {"bf16", 3e-2, 1e-1}};
+    static const size_t counts[] = {6, 5};
+    subject s = {.model = "resnet20", .shape = {3, 32, 32, 10}, .lift = 3, .convolutions = "cudnn"};
+    for (int k = 0; k < 2; k++)
+        compare("resnet20 by cuDNN", s, counts, 2, &lifted[k]);
+}
+
 /* ---- beside other networks ---- */
 
 /* Of four networks each takes a quarter of the GPU, and convolutions go by bands. The biases are lifted: gradients are
@@ -422,6 +433,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_models_tf32),
     cmocka_unit_test(test_layers_bf16),
     cmocka_unit_test(test_models_bf16),
+    cmocka_unit_test(test_models_cudnn),
     cmocka_unit_test(test_models_bf16_shared),
     cmocka_unit_test(test_shares_bf16),
     cmocka_unit_test(test_trajectory_sgd),

@@ -74,6 +74,7 @@ typedef struct dro__graph {
     float smoothing, gamma;
     dro__precision precision;
     bool deterministic;  /* nothing may depend on what is measured or on who else is there */
+    bool only_cudnn;     /* no convolution is our own */
     const float *adjust; /* (outputs) what the logit-adjusted loss adds to the logits, or NULL */
 } dro__graph;
 

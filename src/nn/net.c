@@ -30,6 +30,9 @@ const dro__param dro__params_net[] = {
     {{"deterministic", DRO_PARAM_CHOICE, "no", 0, 0, "no|yes",
       "on a GPU: the same bits in every run, at some cost in time"},
      FIELD(deterministic)},
+    {{"convolutions", DRO_PARAM_CHOICE, "own", 0, 0, "own|cudnn",
+      "on a GPU: our own kernels where they fit (small images), or cuDNN's for all"},
+     FIELD(convolutions)},
     {{0}, 0},
 };
 
@@ -240,6 +243,7 @@ static dro_status settle_loss(dro_net *net)
     g->gamma = (float)net->set.gamma;
     g->precision = (dro__precision)net->set.precision;
     g->deterministic = net->set.deterministic;
+    g->only_cudnn = net->set.convolutions;
     if (g->heads[1] == g->heads[0])
         return dro__fail(net->ctx, DRO_ERR_ARGUMENT, "the auxiliary head is the output itself");
     if (g->heads[1] >= 0 && (size_t)g->nodes[g->heads[1]].channels != outputs)

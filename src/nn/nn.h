@@ -38,7 +38,7 @@ struct dro_net {
 
     /* settings: params.c's table writes here */
     struct dro__net_settings {
-        int32_t loss, precision, deterministic;
+        int32_t loss, precision, deterministic, convolutions;
         double smoothing, gamma, tau;
     } set;
     double *prior; /* (prior_count) or NULL */

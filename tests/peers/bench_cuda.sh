@@ -101,6 +101,17 @@ if wanted steps; then
     for model in resnet50 inception_v3; do
         row $model bf16 64 30 deterministic
     done
+    printf '\nWho convolves, milliseconds per step, SGD / RECOVER (peer_cuda_step):\n\n'
+    echo "| | batch | precision | own kernels | cuDNN's |"
+    echo "| --- | --- | --- | --- | --- |"
+    for model in resnet20 resnet32; do
+        for batch in 32 128 512; do
+            for precision in bf16 tf32; do
+                own=$(peer $model $precision $batch 100)
+                echo "| $model | $batch | $precision | $own | $(peer $model $precision $batch 100 cudnn) |"
+            done
+        done
+    done
 fi
 if wanted runs; then
     printf '\nSeveral runs at once, bf16, batch 128, steps per second of all (peer_cuda_runs):\n\n'

@@ -2,7 +2,7 @@
  *
  * Steps are those of `dro train`: the images are bytes on the GPU and a step is queued, not waited for. With the word
  * `host` they are floats on the GPU, and the host drives each step: forward, wait, the tilt, backward, wait, the move.
- * With `deterministic` the network is set so (include/dro/net.h). */
+ * With `deterministic` the network is set so (include/dro/net.h), with `cudnn` no convolution is our own. */
 #ifndef DRO_CUDA_PEER_H
 #define DRO_CUDA_PEER_H
 
@@ -22,7 +22,7 @@ typedef struct peer {
     const char *model, *optimizer, *precision;
     size_t batch;
     int steps;
-    bool host, deterministic;
+    bool host, deterministic, cudnn;
     dro_context *ctx;
     dro_net *net;
     dro_optimizer *opt;
@@ -65,6 +65,8 @@ static bool peer_read(peer *p, int argc, char **argv, int more)
             p->host = true;
         else if (strcmp(argv[k], "deterministic") == 0)
             p->deterministic = true;
+        else if (strcmp(argv[k], "cudnn") == 0)
+            p->cudnn = true;
         else
             return false;
     return p->batch > 0 && p->steps > 0;
@@ -73,8 +75,9 @@ static bool peer_read(peer *p, int argc, char **argv, int more)
 /* "resnet20 recover bf16 batch 128, host-driven, deterministic" */
 static void peer_name(const peer *p, char text[200])
 {
-    snprintf(text, 200, "%s %s %s batch %zu, %s%s", p->model, p->optimizer, p->precision, p->batch,
-             p->host ? "host-driven" : "queued", p->deterministic ? ", deterministic" : "");
+    snprintf(text, 200, "%s %s %s batch %zu, %s%s%s", p->model, p->optimizer, p->precision,
+             p->batch, p->host ? "host-driven" : "queued",
+             p->deterministic ? ", deterministic" : "", p->cudnn ? ", cuDNN's convolutions" : "");
 }
 
 static dro_status peer_draw(void *user, uint64_t position, size_t count, dro_batch *batch)
@@ -166,6 +169,7 @@ static dro_status peer_open(peer *p)
     DRO_TRY(dro_net_model(p->ctx, p->model, &shape, &p->net));
     DRO_TRY(dro_net_set(p->net, "precision", p->precision));
     DRO_TRY(dro_net_set(p->net, "deterministic", p->deterministic ? "yes" : "no"));
+    DRO_TRY(dro_net_set(p->net, "convolutions", p->cudnn ? "cudnn" : "own"));
     DRO_TRY(dro_net_ready(p->net));
     DRO_TRY(dro_net_init(p->net, 1));
     DRO_TRY(dro_net_problem(p->net, &source, &problem));

@@ -1,4 +1,4 @@
-/* cuda_runs MODEL OPTIMIZER PRECISION BATCH STEPS RUNS [host] [deterministic]: several training runs at once on one GPU,
+/* cuda_runs MODEL OPTIMIZER PRECISION BATCH STEPS RUNS [host] [deterministic] [cudnn]: several training runs at once on one GPU,
  * each in a thread with a context, a network and a stream of its own, as `dro compare --jobs` has them; milliseconds per
  * step of each and steps per second of all. cuda_peer.h says what the words mean. Exit status 77 where there is no GPU. */
 #define _GNU_SOURCE
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     if (runs < 1 || runs > RUNS || !peer_read(&p, argc, argv, 1)) {
         fprintf(stderr,
                 "usage: cuda_runs MODEL OPTIMIZER PRECISION BATCH STEPS RUNS [host] "
-                "[deterministic] (RUNS: 1 to %d)\n",
+                "[deterministic] [cudnn] (RUNS: 1 to %d)\n",
                 RUNS);
         return 2;
     }

@@ -1,6 +1,6 @@
-/* cuda_step MODEL OPTIMIZER PRECISION BATCH STEPS [host] [deterministic]: milliseconds per training step on a GPU, the
- * images, of the size that is usual for the model, in its memory; then those of the passes alone. cuda_peer.h says what
- * the words mean. Exit status 77 where there is no GPU. */
+/* cuda_step MODEL OPTIMIZER PRECISION BATCH STEPS [host] [deterministic] [cudnn]: milliseconds per training step on a
+ * GPU, the images, of the size that is usual for the model, in its memory; then those of the passes alone. cuda_peer.h
+ * says what the words mean. Exit status 77 where there is no GPU. */
 #define _GNU_SOURCE
 #include "cuda_peer.h"
 
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
         return PEER_SKIPPED;
     if (!peer_read(&p, argc, argv, 0)) {
         fprintf(stderr, "usage: cuda_step MODEL OPTIMIZER PRECISION BATCH STEPS [host] "
-                        "[deterministic]\n");
+                        "[deterministic] [cudnn]\n");
         return 2;
     }
     double *ms = malloc((size_t)p.steps * sizeof *ms);

@@ -154,8 +154,8 @@ static bool fits_conv3(const compiler *c, const dro__node *node, int in)
 {
     const dro_window *k = &node->window;
     const dro__node *from = &c->graph->nodes[node->inputs[0]];
-    return c->graph->precision != DRO__FP32 && k->kernel[0] == 3 && k->kernel[1] == 3 &&
-           k->pad[0] == 1 && k->pad[1] == 1 && k->stride[0] == k->stride[1] &&
+    return c->graph->precision != DRO__FP32 && !c->graph->only_cudnn && k->kernel[0] == 3 &&
+           k->kernel[1] == 3 && k->pad[0] == 1 && k->pad[1] == 1 && k->stride[0] == k->stride[1] &&
            from->height * from->width <= OWN_AREA &&
            dro__gpu_conv3_fits(in, node->channels, k->stride[0]);
 }
