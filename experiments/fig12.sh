@@ -6,8 +6,8 @@
 # and PES-SGDA are for the unbiased gradient of p, n/b times an example's (from 1e-5 on all of p soon sits on a few
 # examples), PG-SMD2's go down to 1e-6. Stoc-AGDA's eta is its first step, beta1 / tau1 of the paper. The first stages
 # of PES-SGDA, and of PG-SMD2, for which the paper names none, are shares of the run, the same in the tuning and in full.
-# The step is that of each method, and for the five whether it also becomes a tenth after a half of the run and a
-# hundredth after three quarters, as RECOVER's and SGD's does (eta_schedule), is tuned too. RECOVER has the warm-up of
+# The step is that of each method, and for every one it is tuned whether it also becomes a tenth after a half of the run
+# and a hundredth after three quarters, goes down along a cosine, or neither (eta_schedule). RECOVER has the warm-up of
 # lambda that is its default; recover-fixed is the paper's, lambda 5 from the first step on. An epoch is as many examples
 # for each of them, RCIVR's big batches counted, which grow up to nearly a pass. A run that is shown has the machine to
 # itself (--jobs 1), or seconds would mean nothing; one that diverges goes back and takes half the step. Three seeds of
@@ -32,7 +32,7 @@ whole FINAL_JOBS "$FINAL_JOBS"
 at=fig12/$ON
 few="--epochs $(length 24 3)" all="--epochs $(length 120 12) --eval-every $(length 3 1)"
 settings=$(length 24 3)
-grid=0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1
+grid=0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1 course=eta_schedule=constant,step,cosine
 set -- --data "$data" --model "$net" $side --set report_lambda=5
 
 # tune ARM OPTIMISER grids...; dro sweep says with status 3 that every setting diverged
@@ -40,7 +40,7 @@ tune() {
     name=$1 method=$2
     shift 2
     sweep "$name" $at/tune-"$name" "$method" $few --batch $batch --set eval_train=no --eval-every 100 --by objective \
-        --random "$settings" "$@" || {
+        --random "$settings" --grid $course "$@" || {
         status=$?
         [ $status -eq 3 ] || exit $status
         echo "$name: every setting diverged: it is left out" >&2
@@ -50,14 +50,13 @@ tune() {
 }
 tune recover recover "$@" --lambda 5 --grid eta=$grid --grid a=$grid
 tune recover-fixed recover "$@" --lambda 5 --set lambda_warmup=0 --grid eta=$grid --grid a=$grid
-own=eta_schedule=constant,step
-tune rcivr rcivr "$@" --lambda 5 --grid $own --grid eta=0.001..1 --grid batch=32,64,128 --grid big=32,64,128
-tune ascpg ascpg "$@" --lambda 5 --grid $own --grid eta=0.01..1 --grid eta_power=0.1..0.9 --grid beta_power=0.1..0.9
-tune stoc-agda stoc-agda "$@" --lambda 5 --grid $own --grid eta=0.01..10 --grid tau1=1,10,100,500,1000 \
+tune rcivr rcivr "$@" --lambda 5 --grid eta=0.001..1 --grid batch=32,64,128 --grid big=32,64,128
+tune ascpg ascpg "$@" --lambda 5 --grid eta=0.01..1 --grid eta_power=0.1..0.9 --grid beta_power=0.1..0.9
+tune stoc-agda stoc-agda "$@" --lambda 5 --grid eta=0.01..10 --grid tau1=1,10,100,500,1000 \
     --grid dual_eta=1e-9..1e-5 --grid tau2=1,10,100,500,1000
-tune pg-smd2 pg-smd2 "$@" --lambda 5 --grid $own --grid eta=$grid --grid dual_eta=1e-6..1e-3 \
+tune pg-smd2 pg-smd2 "$@" --lambda 5 --grid eta=$grid --grid dual_eta=1e-6..1e-3 \
     --grid stage_steps=0.008,0.04,0.08
-tune pes-sgda pes-sgda "$@" --lambda 5 --grid $own --grid eta=0.01..1 --grid dual_eta=1e-9..1e-5 \
+tune pes-sgda pes-sgda "$@" --lambda 5 --grid eta=0.01..1 --grid dual_eta=1e-9..1e-5 \
     --grid stage_steps=0.04,0.08,0.25,0.5
 tune sgd sgd "$@" --grid eta=0.01..0.5
 common="--backend $BACKEND --jobs $FINAL_JOBS${PRECISION:+ --precision $PRECISION}"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # sanitize-cuda.sh FOLDER: the tests of the cuda backend in FOLDER under compute-sanitizer: memcheck and racecheck
 # over every layer in each precision, networks that share the GPU, images that are cut on the GPU or copied there by
-# readers, and queues of steps. Fails at the first error. Exit status 77 where there is no GPU. Writes one temporary file.
+# readers, and queues of steps. Fails at the first error. Exit status 77 where there is no GPU. TOOLS=memcheck: only
+# that one. Writes one temporary file.
 set -eu
 tests=$1
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
@@ -23,7 +24,7 @@ check() { # TOOL TEST
         grep -q '\[  PASSED  \] [1-9]' "$log" || { cat "$log"; echo "FAILED: $1 $program $2" >&2; exit 1; }
     echo "$1 $2: $(sed -n 's/^=* \(.*SUMMARY: .*\)/\1/p' "$log" | tail -n 1) ($(($(date +%s) - begin)) s)"
 }
-for tool in memcheck racecheck; do
+for tool in ${TOOLS:-memcheck racecheck}; do
     for test in test_layers_fp32 test_layers_bf16 test_layers_tf32 test_shares_bf16 test_images test_sent test_queue \
         test_queue_refuses test_one_at_a_time; do
         check $tool $test
