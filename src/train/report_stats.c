@@ -26,8 +26,22 @@ dro_statistic dro__statistic(const double *values, size_t count)
     return s;
 }
 
-dro_status dro_report_reach(dro_report *report, int32_t index, double objective, dro_measure by,
-                            dro_statistic *reach)
+/* The first evaluation with F at most `objective`, and at all after it with `stay`; as many as there are: none. */
+static size_t first_at(const dro__trial *t, double objective, bool stay)
+{
+    size_t first = t->evaluation_count;
+    for (size_t i = t->evaluation_count; i-- > 0;) {
+        double f = t->evaluations[i].values[DRO__COLUMN_OBJECTIVE];
+        if (f <= objective)
+            first = i;
+        else if (stay && !isnan(f))
+            break;
+    }
+    return first;
+}
+
+dro_status dro_report_reach(dro_report *report, int32_t index, double objective, bool stay,
+                            dro_measure by, dro_statistic *reach)
 {
     dro__column x = by == DRO_MEASURE_SECONDS ? DRO__COLUMN_SECONDS : DRO__COLUMN_EXAMPLES;
     size_t count = 0;
@@ -37,11 +51,9 @@ dro_status dro_report_reach(dro_report *report, int32_t index, double objective,
         return dro__report_memory(report);
     for (size_t k = 0; k < report->trial_count; k++) {
         const dro__trial *t = report->trials[k];
-        for (size_t i = 0; t->method == index && i < t->evaluation_count; i++)
-            if (t->evaluations[i].values[DRO__COLUMN_OBJECTIVE] <= objective) {
-                values[count++] = t->evaluations[i].values[x];
-                break;
-            }
+        size_t first = t->method == index ? first_at(t, objective, stay) : t->evaluation_count;
+        if (first < t->evaluation_count)
+            values[count++] = t->evaluations[first].values[x];
     }
     *reach = dro__statistic(values, count);
     dro__free(values);
