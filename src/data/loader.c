@@ -451,9 +451,9 @@ uint64_t dro_loader_epoch(const dro_loader *l)
 
 void dro_loader_shape(const dro_loader *l, int32_t *channels, int32_t *height, int32_t *width)
 {
-    *channels = l->image ? l->channels : 0;
-    *height = l->image ? l->height : 0;
-    *width = l->image ? l->width : 0;
+    *channels = l && l->image ? l->channels : 0;
+    *height = l && l->image ? l->height : 0;
+    *width = l && l->image ? l->width : 0;
 }
 
 double dro_loader_waited(const dro_loader *l)

@@ -121,9 +121,10 @@ static dro_status open_predictor(dro_predictor *p, const char *weights, const ch
 dro_status dro_predictor_open(dro_context *ctx, const char *weights, const char *spec,
                               dro_predictor **predictor)
 {
+    if (predictor)
+        *predictor = NULL;
     if (!ctx || !weights || !spec || !predictor)
         return DRO_ERR_ARGUMENT;
-    *predictor = NULL;
     dro_predictor *p = dro__alloc(1, sizeof *p);
     if (!p)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a predictor");
@@ -192,6 +193,10 @@ dro_status dro_predictor_logits(dro_predictor *p, dro_split split, int64_t first
 {
     if (!p || !logits || split < 0 || split >= DRO_SPLITS || first < 0)
         return DRO_ERR_ARGUMENT;
+    int64_t there = p->task.shelf[split].examples.count;
+    if (first > there || count > (uint64_t)(there - first))
+        return dro__fail(p->ctx, DRO_ERR_RANGE, "%zu examples from %lld on: there are %lld", count,
+                         (long long)first, (long long)there);
     size_t step = p->task.shelf[split].batch;
     for (size_t done = 0; done < count;) {
         size_t some = count - done < step ? count - done : step;
@@ -221,8 +226,8 @@ dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_m
         return dro__fail(p->ctx, DRO_ERR_DATA,
                          "the data has a class '%s', which the model does not know", p->unknown);
     if (!p->measured) {
-        p->task.info.classes = p->about.classes; /* figures are over the model's classes */
-        DRO_TRY(dro__evaluation_create(&p->task, &p->evaluation));
+        /* figures are over the model's classes */
+        DRO_TRY(dro__evaluation_create(&p->task, p->about.classes, &p->evaluation));
         p->measured = true;
     }
     dro__measure_reset(&p->evaluation.splits[split], &dro__mean_loss);

@@ -45,7 +45,12 @@ dro_status dro_report_reach(dro_report *report, int32_t index, double objective,
 {
     dro__column x = by == DRO_MEASURE_SECONDS ? DRO__COLUMN_SECONDS : DRO__COLUMN_EXAMPLES;
     size_t count = 0;
+    if (!report || !reach || (by != DRO_MEASURE_SECONDS && by != DRO_MEASURE_EXAMPLES))
+        return DRO_ERR_ARGUMENT;
     DRO_TRY(dro__report_prepare(report));
+    if (index < 0 || index >= report->method_count)
+        return dro__fail(report->ctx, DRO_ERR_END, "method %d: there are %d", index,
+                         report->method_count);
     double *values = dro__alloc(report->trial_count + 1, sizeof *values);
     if (!values)
         return dro__report_memory(report);

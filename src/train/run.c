@@ -238,7 +238,7 @@ static dro_status open_run(dro_train *t)
     DRO_TRY(dro__run_begin(t));
     dro__tell_step(t);
     DRO_TRY(make_vectors(t));
-    DRO_TRY(dro__evaluation_create(&t->task, &t->evaluation));
+    DRO_TRY(dro__evaluation_create(&t->task, t->task.info.classes, &t->evaluation));
     t->config = dro__config_text(t);
     t->identity = dro__identity_text(t);
     return t->config && t->identity

@@ -240,7 +240,7 @@ typedef struct dro__evaluation {
     dro_train_record record;
 } dro__evaluation;
 
-dro_status dro__evaluation_create(dro__task *task, dro__evaluation *e);
+dro_status dro__evaluation_create(dro__task *task, int32_t classes, dro__evaluation *e);
 void dro__evaluation_free(dro__evaluation *e);
 /* One split. poll (optional) is called now and then; when it returns true there are no figures. */
 dro_status dro__evaluate_split(dro__task *task, dro__evaluation *e, dro_split split, const float *w,
