@@ -214,11 +214,6 @@ static dro_status load_table(dro_data *d, dro__table *t)
         status = drop_bad(&l, d);
     }
     dro__free(l.statuses);
-    dro__free(t->places);
-    dro__free(t->text);
-    t->places = NULL;
-    t->text = NULL;
-    t->text_size = 0;
     return status;
 }
 

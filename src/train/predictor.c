@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { SPEC_MOST = 8192 };
+
 struct dro_predictor {
     dro_context *ctx;
     dro__task task;
@@ -98,11 +100,33 @@ static dro_status load(dro_predictor *p, const char *path)
     return status;
 }
 
+/* Images in files are taken as those were that the model was trained on: whole, as size= does it, or cut from the middle
+ * of the enlarged picture. */
+static dro_status taken_alike(const dro_predictor *p, const char *spec, char text[SPEC_MOST])
+{
+    const dro__weights_about *a = &p->about;
+    bool files = strncmp(spec, "images:", 7) == 0 || strncmp(spec, "list:", 5) == 0 ||
+                 strncmp(spec, "inat:", 5) == 0;
+    bool sized = strstr(spec, ",size=") != NULL;
+    if (files && sized && a->files)
+        return dro__fail(p->ctx, DRO_ERR_ARGUMENT,
+                         "the model was trained on images cut from their files: leave out size=");
+    int length = snprintf(text, SPEC_MOST, "%s", spec);
+    if (files && !sized && a->arrays && a->shape.height == a->shape.width)
+        length =
+            snprintf(text, SPEC_MOST, "%s,size=%d%s", spec, a->shape.height,
+                     a->shape.channels == 1 && !strstr(spec, ",channels=") ? ",channels=1" : "");
+    return length < SPEC_MOST ? DRO_OK
+                              : dro__fail(p->ctx, DRO_ERR_ARGUMENT, "the data's name is too long");
+}
+
 static dro_status open_predictor(dro_predictor *p, const char *weights, const char *spec)
 {
+    char data[SPEC_MOST];
     DRO_TRY(dro__weights_about_read(p->ctx, weights, &p->about));
+    DRO_TRY(taken_alike(p, spec, data));
     const dro__weights_about *a = &p->about;
-    dro__model_choice choice = {.data = spec,
+    dro__model_choice choice = {.data = data,
                                 .model = a->model,
                                 .shape = a->shape,
                                 .rows = a->sparse,
