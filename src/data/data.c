@@ -280,6 +280,17 @@ static dro_status finish(dro_data *d)
     return DRO_OK;
 }
 
+/* Is it the encoding of another format? A model of csv may see libsvm rows. */
+static bool of_another(const dro__format *format, const char *encoding)
+{
+    size_t length = strcspn(encoding, " ");
+    for (int k = 0; k < FORMAT_COUNT; k++)
+        if (formats[k] != format && strlen(formats[k]->name) == length &&
+            memcmp(formats[k]->name, encoding, length) == 0)
+            return true;
+    return false;
+}
+
 /* ---- public ---- */
 
 dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
@@ -300,6 +311,8 @@ dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given,
     d->ctx = ctx;
     d->given = given;
     dro_status status = dro__spec_parse(d, spec);
+    if (status == DRO_OK && given && of_another(d->format, given))
+        d->given = NULL;
     if (status == DRO_OK)
         status = check_options(d);
     if (status == DRO_OK)
