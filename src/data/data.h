@@ -86,11 +86,12 @@ struct dro_data {
     uint64_t bytes_read;
     int64_t widest; /* libsvm: the line with the highest index, of the split's file; 0: none */
     dro_split widest_in;
-    void *state;        /* of the format, between open and release */
-    const char *given;  /* while it is opened: how a model's training data was encoded, or NULL */
-    char *encoding;     /* how the features were made, for a model to keep; or NULL */
-    bool unlabelled;    /* labels and targets are zeros: there were none */
-    dro__notes skipped; /* images and why; under a lock of notes.c */
+    void *state;       /* of the format, between open and release */
+    const char *given; /* while it is opened: how a model's training data was encoded, or NULL */
+    char *encoding;    /* how the features were made, for a model to keep; or NULL */
+    const char *untrained; /* the remark that says why a class has no training example, or NULL */
+    bool unlabelled;       /* labels and targets are zeros: there were none */
+    dro__notes skipped;    /* images and why; under a lock of notes.c */
     dro__notes remarks;
 };
 
@@ -132,7 +133,8 @@ bool dro__stream_unfinished(const dro_stream *stream, int64_t position);
  * its text otherwise. */
 dro_status dro__pass_over(dro_data *data, dro_context *ctx, const dro__table *table, int64_t i,
                           dro_status status);
-/* What training asks of data beyond that it can be read: an error if a class has lost all its training images. */
+/* What training asks of data beyond that it can be read: an error if a class has no training image, or
+ * has lost all of them. */
 dro_status dro__trainable(const dro_data *data);
 int32_t dro__skipped(const dro_data *data);
 /* One line more for dro_data_remark(). */

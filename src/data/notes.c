@@ -109,6 +109,8 @@ dro_status dro__trainable(const dro_data *d)
     pthread_mutex_lock(&lock);
     int32_t gone = d->emptied - 1;
     pthread_mutex_unlock(&lock);
+    if (d->untrained)
+        return dro__fail(d->ctx, DRO_ERR_DATA, "%s", d->untrained);
     if (gone < 0)
         return DRO_OK;
     return dro__fail(d->ctx, DRO_ERR_DATA,
