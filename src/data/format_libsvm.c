@@ -1,9 +1,9 @@
 /* libsvm text: `label index:value index:value ...  # comment`, one example per line.
  *
- * Indices rise along a line and count from 1 (base=0: from 0); a model keeps which. The label is a number; equal numbers are
- * one class, whatever their spelling, and classes are sorted by value. target=real keeps the numbers
- * themselves. Without test=, the file FILE.t beside FILE is the test split, as the LIBSVM collection
- * names it. A test label that training does not have is an error (classes= lists all of them).
+ * Indices rise along a line and count from 1 (base=0: from 0); a model keeps which. The label is a number;
+ * equal numbers are one class, whatever their spelling, and classes are sorted by value. target=real keeps
+ * the numbers themselves. Without test=, the file FILE.t beside FILE is the test split, as the LIBSVM
+ * collection names it. A test label that training does not have is an error (classes= lists all of them).
  * Values are correctly rounded floats; zeros that are written are kept. */
 #include "text.h"
 
