@@ -362,6 +362,7 @@ static bool over(dro_train *t)
 static dro_status train(dro_train *t)
 {
     while (!over(t)) {
+        DRO_TRY(dro__trainable(t->task.data)); /* the loader may have lost a class */
         dro_status status = due(t) ? DRO_OK : step(t);
         if (status == DRO_ERR_END) /* output=random: the drawn number of steps */
             t->steps = t->opt->run.step;
@@ -452,6 +453,8 @@ static dro_status run(dro_train *t, bool resume)
     DRO_TRY(open_folder(t, resume));
     dro_status status = t->stream ? dro__stream_train(t) : train(t);
     tell_skipped(t);
+    if (status == DRO_OK && !t->stream)
+        status = dro__trainable(t->task.data);
     if (t->ended == DRO_TRAIN_DIVERGED && t->folder && !t->stream) { /* back at the checkpoint */
         char why[DRO__ERROR_SIZE];
         memcpy(why, t->ctx->error, sizeof why);

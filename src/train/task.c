@@ -30,6 +30,8 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
         return dro__fail(t->ctx, DRO_ERR_DATA, "%s: there are no training examples", c->data);
     if (info->classes == 1 && c->train)
         return dro__fail(t->ctx, DRO_ERR_DATA, "%s: all examples are of one class", c->data);
+    if (c->train)
+        DRO_TRY(dro__trainable(t->data));
     if (t->sparse && strcmp(t->model, "linear") != 0)
         return dro__fail(
             t->ctx, DRO_ERR_UNSUPPORTED,
