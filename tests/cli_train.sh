@@ -61,6 +61,15 @@ run 0 train --config one/config.json --optimizer sgd --lr 0.05 --out five --json
 has '"optimizer": "sgd"'
 has '"eta": 0.05'
 
+# A strength of 0 that somebody has written is one; a file's regulariser can be taken off.
+short="--data synth:glyphs,n=120,test=30,size=12,classes=3 --batch 20 --steps 3 --threads 2 --json"
+run 0 train $short --reg l1:0 --out zero
+run 0 train --config zero/config.json --out zero2 --json
+run 0 train --config zero/config.json --set reg_strength=0.1 --out strong --json
+run 0 train --config strong/config.json --reg none --out off --json
+cmp zero/weights.safetensors off/weights.safetensors || fail "--reg none does not take it off"
+! cmp -s zero/weights.safetensors strong/weights.safetensors || fail "--set reg_strength=0.1 does nothing"
+
 run 0 eval --weights one/weights.safetensors --data synth:glyphs,n=120,test=30,size=12,classes=3
 shape
 same eval.txt
@@ -210,6 +219,12 @@ wrong 2 train --steps 0
 wrong 2 train --epochs 2 --steps 3
 wrong 2 train --max-time soon
 wrong 2 train --optimizer sgd --lambda 5
+wrong 2 train --reg l1
+wrong 2 train --set reg=group
+wrong 2 train --set reg_strength=5
+wrong 2 train --config one/config.json --reg l2
+wrong 2 train --config one/config.json --set reg_strength=5
+wrong 2 train --reg box:3
 wrong 2 train --best nonsense
 wrong 2 train --precision fp64
 wrong 2 train --backend cpu --precision bf16
