@@ -276,13 +276,23 @@ static void listen(const cli_runs *runs)
             end(runs, whose[k]);
 }
 
+/* Its line, in which one run's way on is that of all. */
+static int tell_failure(const cli_one *one)
+{
+    const char *way = strstr(one->note, ", then --resume");
+    int length = way ? (int)(way - one->note) : (int)strlen(one->note);
+    cli_fail("%s: %.*s%s", one->name, length, one->note,
+             way ? ", then give the same command again" : "");
+    return one->status ? one->status : 1;
+}
+
 static int finish(const cli_runs *runs)
 {
     const cli_one *wrong = failed(runs);
     int done = count_of(runs, CLI_DONE, CLI_DIVERGED);
     cli_progress(NULL);
     if (wrong && *wrong->note)
-        return cli_fail("%s: %s", wrong->name, wrong->note), wrong->status ? wrong->status : 1;
+        return tell_failure(wrong);
     if (wrong)
         return 1;
     if (done == runs->count)

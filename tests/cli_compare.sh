@@ -139,6 +139,17 @@ for signal in TERM INT KILL; do
     done
 done
 
+# ---- a disk that is full (a limit on the size of files stands for it): the same command goes on ----
+(ulimit -f 16; exec "$dro" compare $small --seeds 1 --out full) >out 2>err
+status=$?
+what="compare with ulimit -f"
+[ $status -eq 1 ] || fail "$what: status $status"
+[ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
+has "dro: sgd-seed1: cannot write full/sgd-seed1/last.ckpt.tmp: File too large: raise \`ulimit -f\`, then give the same command again" err
+run 0 compare $small --seeds 1 --out full --json
+run 0 compare $small --seeds 1 --out roomy --json
+cmp full/sgd-seed1/weights.safetensors roomy/sgd-seed1/weights.safetensors || fail "$what: other weights"
+
 # ---- one that diverges does not stop the others ----
 run 0 compare $small --seeds 1 --out far --set sgd.eta=1e6 --set sgd.warmup=0
 grep -q "^sgd-seed1: .*diverged at step" out || { fail "no word about a run that diverged"; cat out; }

@@ -326,6 +326,16 @@ cut -d, -f1-4 straight/metrics.jsonl | cmp - returned.steps || fail "from the st
 run 1 train $far --epochs 1 --batch 120 --lr 1024 --out ended
 has "diverged at step 1: the loss on the training set is" err
 
+# ---- a file that may not grow ----
+(ulimit -f 16; exec "$dro" train $small --out narrow) >out 2>err
+status=$?
+what="dro train with ulimit -f"
+[ $status -eq 1 ] || fail "$what: status $status"
+[ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
+has "dro: cannot write narrow/last.ckpt.tmp: File too large: raise \`ulimit -f\`, then --resume" err
+run 0 train --resume --out narrow
+cmp one/weights.safetensors narrow/weights.safetensors || fail "$what: other weights"
+
 # ---- signals ----
 default= # a caller's nohup is not what is tested
 ! env --default-signal=HUP true 2>/dev/null || default="env --default-signal=HUP"

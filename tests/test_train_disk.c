@@ -157,7 +157,7 @@ static void test_disk_run(void **state)
             break;
         failures += status == DRO_ERR_FILE;
         if (status == DRO_ERR_FILE)
-            assert_non_null(strstr(dro_context_error(ctx), "No space left"));
+            assert_non_null(strstr(dro_context_error(ctx), "No space left on device: make room, "));
         OK(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL));
         same_run("whole", "parts");
     }
