@@ -146,6 +146,14 @@ rows() { # the folder's result has so many, learned from and predicted
     grep -q "^  \"examples\": $2,\$" "$1/result.json" || fail "$what: not all $2 rows were learned from"
     grep -q "^    \"examples\": $2,\$" "$1/result.json" || fail "$what: not all $2 rows were predicted"
 }
+# A pipe that goes on where the checkpoint says so.
+head -n 600 rows | "$dro" train --data libsvm:-,features=2 --progressive --batch 50 --threads 1 --out piped >out 2>err ||
+    fail "dro train --progressive, the first rows"
+tail -n +601 rows | "$dro" train --resume --out piped >out 2>err || fail "dro train --resume, the other rows"
+what="dro train --resume with a pipe"
+has "dro: standard input is to begin with row 601 of the stream" err
+has "dro: going on after step " err
+rows piped 900
 for n in 7 50 123; do # the last batch is as long as there are rows
     head -n $n rows | "$dro" train --data libsvm:-,features=2 --progressive --batch 50 --out "last$n" >out 2>err ||
         fail "dro train --progressive, $n rows"
@@ -283,7 +291,10 @@ same train_errors.txt
 
 # ---- resuming what is not there, or is over ----
 run 0 train $small --out fresh --resume
-has "no checkpoint in fresh: beginning"
+has "no checkpoint in fresh: beginning at step 0"
+silent err
+run 0 train --resume --out fresh # it is at its end
+silent err
 run 0 train $small --optimizer sgd --seed 2 --set output=random --out drawn
 lines=$(wc -l <drawn/metrics.jsonl)
 for again in 1 2; do
@@ -311,6 +322,10 @@ grep -q '"ended": "diverged"' far/result.json || fail "$what: result.json does n
 run 0 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 \
     --on-divergence=halve --out halved
 has "back to step 0 with eta 500000" err
+run 0 train --resume --out far --on-divergence halve
+has "dro: going on after step 0 (0 examples)" err
+cmp far/weights.safetensors halved/weights.safetensors || fail "$what: not as one that halves from the start"
+grep -q '"ended": "done"' far/result.json || fail "$what: result.json does not say so"
 # A checkpoint that is bad already is left for the start, and a run from there is as one with that step.
 far="$small --model linear --optimizer sgd --set warmup=0"
 run 0 train $far --lr 1024 --on-divergence halve --set checkpoint_every=0 --out returned

@@ -38,6 +38,7 @@ static void test_damage(void **state)
         OK(ctx, run_to(settings, "parts", true, UINT64_MAX, &s));
         assert_int_equal(s.notes, 1);
         assert_non_null(strstr(s.note, "last.ckpt"));
+        assert_true(s.went_on && s.step > 0 && s.step <= 15 && s.examples == 16 * s.step);
         same_run("whole", "parts");
     }
     clear("parts");

@@ -405,6 +405,9 @@ dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
             return dro__fail(t->ctx, DRO_ERR_DATA, "%s is shorter than it was", t->set.data);
         DRO_TRY(status);
     }
+    if (s->is_stdin)
+        dro__note(t, "standard input is to begin with row %llu of the stream",
+                  (unsigned long long)s->next + 1);
     return DRO_OK;
 }
 
