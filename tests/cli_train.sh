@@ -169,6 +169,12 @@ what="dro train --progressive, csv:-"
 silent err
 has "yes"
 rows stream4 333
+head -n 201 stream.csv | "$dro" train --data csv:-,label=kind,learn=99 --progressive --batch 50 --out again >out 2>err ||
+    fail "dro train --progressive, csv:-, the first rows"
+"$dro" train --resume --out again <stream.csv >out 2>err || fail "dro train --resume, csv:-, all rows again"
+what="dro train --resume, csv:-"
+has "dro: standard input is to begin with row 1 of the stream" err
+rows again 333 # those that were learned from are passed over
 run 0 train --data csv:stream.csv,label=3 --progressive --batch 50 --out stream5 --json
 cmp stream4/weights.safetensors stream5/weights.safetensors || fail "$what: a pipe and a file differ"
 run 0 eval --weights stream4/weights.safetensors --data csv:stream.csv,label=kind
