@@ -262,6 +262,7 @@ wrong 1 train --config table.toml
 wrong 2 eval --data synth:glyphs
 wrong 1 eval --json --weights one/result.json --data synth:glyphs
 wrong 1 eval --json --weights missing.safetensors --data synth:glyphs
+wrong 1 eval --json --weights one --data synth:glyphs
 wrong 1 eval --json --weights one/weights.safetensors --data synth:glyphs
 wrong 2 eval --json --weights one/weights.safetensors --data synth:glyphs,size=12 --split all
 wrong 2 predict --weights one/weights.safetensors
