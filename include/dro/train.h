@@ -128,7 +128,7 @@ typedef struct dro_train_watch {
      * run that is resumed does it first. */
     bool (*step)(void *user, const dro_train_progress *progress);
     void (*evaluated)(void *user, const dro_train_record *record); /* (optional) */
-    /* (optional) One line about something that was mended or decided on the way. */
+    /* (optional) One line about something that was mended or decided on the way, or where a run goes on. */
     void (*note)(void *user, const char *text);
 } dro_train_watch;
 

@@ -2,8 +2,8 @@
  * linear on sparse rows (logistic or squared loss), memory does not grow, and there need be no end.
  *
  * The last batches are kept, and go into the checkpoint: an optimiser that looks ahead has predicted a batch that
- * it has yet to learn from. A file is read again up to where the run was; standard input goes on with what
- * comes. The last batch of the input is as long as there are rows: it is predicted and learned from too. */
+ * it has yet to learn from. A file, or a table from standard input, is read again up to where the run was; other
+ * standard input goes on with what comes. The last batch of the input is as long as there are rows: it is predicted and learned from too. */
 #include "train.h"
 
 #include <string.h>
@@ -397,14 +397,17 @@ dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
     if (s->reported == s->next)
         begin(t, &s->window);
     dro_rows rows;
-    for (uint64_t left = s->is_stdin ? 0 : s->next; left > 0;
-         left -= rows.count) { /* where it was */
+    bool again = !s->is_stdin || columns; /* a table's first rows say how it is read */
+    for (uint64_t left = again ? s->next : 0; left > 0; left -= rows.count) { /* where it was */
         size_t count = left < s->batch ? (size_t)left : s->batch;
         dro_status status = dro_stream_next(s->stream, count, &rows);
         if (status == DRO_ERR_END)
             return dro__fail(t->ctx, DRO_ERR_DATA, "%s is shorter than it was", t->set.data);
         DRO_TRY(status);
     }
+    if (s->is_stdin)
+        dro__note(t, "standard input is to begin with row %llu of the stream",
+                  again ? 1 : (unsigned long long)s->next + 1);
     return DRO_OK;
 }
 

@@ -437,6 +437,10 @@ static dro_status open_folder(dro_train *t, bool resume)
     if (resume)
         DRO_TRY(dro__run_load(t, &found));
     t->before = t->progress.wall;
+    const dro__run *r = &t->opt->run;
+    if (found && (t->stream || r->step < t->steps))
+        dro__note(t, "going on after step %llu (%llu examples)", (unsigned long long)r->step,
+                  (unsigned long long)r->examples);
     if (found)
         return DRO_OK;
     DRO_TRY(
