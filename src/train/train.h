@@ -290,7 +290,6 @@ typedef struct dro__progress {
     uint64_t halvings;
     uint64_t have_best, best_step, since_best;
     double best, best_epoch;
-    uint64_t stream_rows; /* progressive: rows learned from */
 } dro__progress;
 
 typedef struct dro__saved {
