@@ -48,7 +48,7 @@ static int make_list(cli_runs *runs, const cli_arm *arms, int count, int seeds)
                 return 1;
         }
     cli_runs_same_objective(runs);
-    return 0;
+    return cli_runs_settle(runs);
 }
 
 static void show_start(const cli_runs *runs, const cli_arm *arms, int count, int seeds)
@@ -64,30 +64,43 @@ static void show_start(const cli_runs *runs, const cli_arm *arms, int count, int
     fflush(stdout);
 }
 
-static int show_end(cli_runs *runs)
+/* What the report has to say, and which settings make the comparison one of more than the optimisers. */
+static json_t *all_notes(const cli_runs *runs, dro_report *report, const cli_arm *arms, int count)
+{
+    static const char *const names[] = {"model", "batch", "epochs", "steps"};
+    char text[1024];
+    json_t *list = cli_report_notes(report);
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        if (cli_arms_differ(runs, arms, count, names[k], text, sizeof text))
+            json_array_append_new(list, cli_text_json(text));
+    return list;
+}
+
+static int show_end(cli_runs *runs, const cli_arm *arms, int count)
 {
     char page[4400];
-    const char *note;
     dro_report *report = cli_runs_report(runs, page, sizeof page);
     if (!report)
         return 1;
     int status = 0;
     double rate = cli_runs_rate(runs);
+    json_t *notes = all_notes(runs, report, arms, count);
     if (cli_json(runs->args)) {
-        status = cli_emit(json_pack("{s:o, s:o, s:o, s:o, s:o}", "html", cli_text_json(page),
-                                    "runs", cli_runs_json(runs), "methods",
-                                    cli_report_methods(report), "notes", cli_report_notes(report),
-                                    "examples_per_s", rate > 0 ? json_real(rate) : json_null()));
+        status =
+            cli_emit(json_pack("{s:o, s:o, s:o, s:O, s:o}", "html", cli_text_json(page), "runs",
+                               cli_runs_json(runs), "methods", cli_report_methods(report), "notes",
+                               notes, "examples_per_s", rate > 0 ? json_real(rate) : json_null()));
     } else {
         printf("\n");
         cli_report_table(report);
-        for (int32_t k = 0; (note = dro_report_note(report, k)); k++)
-            printf("%s%s\n", k ? "" : "\n", note);
+        for (size_t k = 0; k < json_array_size(notes); k++)
+            printf("%s%s\n", k ? "" : "\n", json_string_value(json_array_get(notes, k)));
         printf("\n");
         if (runs->jobs > 1 && rate > 0)
             printf("speed   %.0f examples/s, all runs together\n", rate);
         printf("report  %s\n", page);
     }
+    json_decref(notes);
     dro_report_destroy(report);
     return status;
 }
@@ -106,7 +119,7 @@ static int run(const cli_args *args)
         status = cli_runs_go(&runs);
     }
     if (status == 0)
-        status = show_end(&runs);
+        status = show_end(&runs, arms, count);
     cli_runs_close(&runs);
     return status;
 }

@@ -94,7 +94,7 @@ static const cli_option options[] = {
     {"into", CLI_TEXT, "FILE#NAME", NULL, 0, 0,
      "also put the table, in Markdown, between <!-- NAME --> and <!-- end -->"},
     {"columns", CLI_TEXT, "A,B,...", "accuracy,balanced_accuracy,worst_class_accuracy,seconds", 0,
-     0, "of --into: measures, examples:F or seconds:F until F is reached"},
+     0, "of --into: measures, examples:F or seconds:F until F is reached, F:stay for good"},
     CLI_OPTIONS_END,
 };
 

@@ -37,7 +37,7 @@ static int make_list(cli_sweep *sweep, cli_runs *runs, const char *optimizer, co
                 return 1;
         }
     }
-    return 0;
+    return cli_runs_settle(runs);
 }
 
 /* The data, with examples set aside if it has none. */

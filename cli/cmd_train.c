@@ -129,7 +129,7 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
     if (!cli_json(args)) {
         int threads = dro_context_threads(ctx);
         if (cli_flag(args, "resume") && is_beginning(folder))
-            printf("no checkpoint in %s: beginning\n", folder);
+            printf("no checkpoint in %s: beginning at step 0\n", folder);
         printf("%s %s with %s, backend %s, %d thread%s, into %s\n",
                config ? "going on with" : "training on", data, optimizer, dro_context_backend(ctx),
                threads, threads == 1 ? "" : "s", folder);

@@ -53,10 +53,13 @@ static int check_pair(const cli_runs *runs, const cli_arm *arm, const char *pair
         return cli_usage("compare: --arm '%s': %s has no parameter '%s': 'dro list optimizers %s' "
                          "lists them",
                          arm->name, arm->optimizer, name, arm->optimizer);
-    if (strcmp(name, "config") == 0 || strcmp(name, "optimizer") == 0 || strcmp(name, "seed") == 0)
-        return strcmp(name, "config") == 0
-                   ? 0
-                   : cli_usage("compare: --arm '%s': %s is not an arm's to set", arm->name, name);
+    if (strcmp(name, "config") == 0)
+        return 0;
+    if (strcmp(name, "optimizer") == 0)
+        return cli_usage("compare: --arm '%s': %s is not an arm's to set", arm->name, name);
+    if (strcmp(name, "data") == 0 || strcmp(name, "seed") == 0)
+        return cli_usage("compare: --arm '%s': %s is the same for all: give --%s instead",
+                         arm->name, name, name);
     return cli_runs_value(runs, arm->optimizer, name, equals + 1);
 }
 
@@ -85,4 +88,38 @@ int cli_arms_read(const cli_runs *runs, cli_arm *arms, int room, int *count)
         for (int i = 0; i < arms[k].count && status == 0; i++)
             status = check_pair(runs, &arms[k], arms[k].pairs[i]);
     return status;
+}
+
+/* ---- what is not the same for all ---- */
+
+/* A setting of an arm's first run, as text; "" where it is not known. */
+static void setting_of(const cli_runs *runs, int arm, const char *name, char text[80])
+{
+    char path[4700];
+    snprintf(path, sizeof path, "%s/%s/config.json", runs->folder, runs->list[arm].name);
+    json_t *config = json_load_file(path, 0, NULL);
+    const json_t *value = json_object_get(config, name);
+    text[0] = '\0';
+    if (json_is_string(value))
+        snprintf(text, 80, "%s", json_string_value(value));
+    else if (json_is_number(value))
+        snprintf(text, 80, "%.15g", json_number_value(value));
+    json_decref(config);
+}
+
+bool cli_arms_differ(const cli_runs *runs, const cli_arm *arms, int count, const char *name,
+                     char *text, size_t size)
+{
+    char first[80], value[80];
+    bool differ = false;
+    size_t used = (size_t)snprintf(text, size, "note: %s is not the same for all:", name);
+    setting_of(runs, 0, name, first);
+    for (int k = 0; k < count; k++) {
+        setting_of(runs, k, name, value);
+        differ = differ || strcmp(value, first) != 0;
+        if (used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s %s %s", k ? "," : "",
+                                     arms[k].name, *value ? value : "unknown");
+    }
+    return differ;
 }

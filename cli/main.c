@@ -123,5 +123,6 @@ int main(int argc, char **argv)
 {
     follow_parent();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, and reported as one */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file that grows beyond `ulimit -f` */
     return cli_finish(dispatch(argc, argv));
 }

@@ -13,6 +13,7 @@ typedef struct column {
     const char *word;
     dro_measure measure; /* of its values */
     double reach;        /* not NaN: what it took until F was at most this */
+    bool stay;           /* for good */
 } column;
 
 /* ---- which columns ---- */
@@ -28,11 +29,13 @@ static int read_column(const char *word, column *c)
         if (strcmp(dro_measure_name((dro_measure)k), name) == 0) {
             bool pace = k == DRO_MEASURE_SECONDS || k == DRO_MEASURE_EXAMPLES;
             c->measure = (dro_measure)k;
-            if (!colon || (pace && end != colon + 1 && !*end && isfinite(c->reach)))
+            bool there = colon && pace && end != colon + 1 && isfinite(c->reach);
+            c->stay = there && strcmp(end, ":stay") == 0;
+            if (!colon || (there && (c->stay || !*end)))
                 return 0;
         }
     return cli_usage("report: --columns %s: expected measures as in accuracy,rare_accuracy, or "
-                     "examples:F and seconds:F: until F is reached",
+                     "examples:F and seconds:F: until F is reached, examples:F:stay: for good",
                      word);
 }
 
@@ -57,7 +60,8 @@ static int print_cell(FILE *out, dro_report *report, int32_t index, const dro_re
                       const column *c)
 {
     dro_statistic s = m->measures[c->measure];
-    if (!isnan(c->reach) && dro_report_reach(report, index, c->reach, c->measure, &s) != DRO_OK)
+    if (!isnan(c->reach) &&
+        dro_report_reach(report, index, c->reach, c->stay, c->measure, &s) != DRO_OK)
         return cli_fail("no memory for the report");
     fputs(" ", out);
     if (s.count)
@@ -79,9 +83,9 @@ static void print_head(FILE *out, const column *columns, int count)
             fprintf(out, " %s%s%s |", dro_measure_title(columns[k].measure), *unit ? " " : "",
                     unit);
         else
-            fprintf(out, " %s until F \xe2\x89\xa4 %g |",
+            fprintf(out, " %s until F \xe2\x89\xa4 %g%s |",
                     columns[k].measure == DRO_MEASURE_SECONDS ? "seconds" : "examples",
-                    columns[k].reach);
+                    columns[k].reach, columns[k].stay ? " for good" : "");
     }
     fputs("\n| --- | ---: |", out);
     for (int k = 0; k < count; k++)

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WORDS = 300, QUIET = 60 }; /* QUIET: seconds after which a plain line says where all is */
+enum { QUIET = 60 }; /* seconds after which a plain line says where all is */
 
 /* ---- starting one ---- */
 
@@ -61,14 +61,14 @@ static bool has_file(const cli_runs *runs, const cli_one *one, const char *name)
 
 static int start(const cli_runs *runs, cli_one *one)
 {
-    char out[4400], threads[40], *words[WORDS + 8];
+    char out[4400], threads[40], *words[CLI_WORDS + 8];
     size_t count = 0;
     snprintf(out, sizeof out, "--out=%s/%s", runs->folder, one->name);
     snprintf(threads, sizeof threads, "--threads=%d", runs->threads);
     bool threads_share = strcmp(dro_context_backend(runs->ctx), "cuda") == 0;
     words[count++] = (char *)"dro";
     words[count++] = (char *)"train";
-    for (size_t k = 0; k < json_array_size(one->words) && count < WORDS; k++)
+    for (size_t k = 0; k < json_array_size(one->words) && count < CLI_WORDS; k++)
         words[count++] = (char *)json_string_value(json_array_get(one->words, k));
     words[count++] = threads;
     words[count] = NULL;
@@ -276,13 +276,23 @@ static void listen(const cli_runs *runs)
             end(runs, whose[k]);
 }
 
+/* Its line, in which one run's way on is that of all. */
+static int tell_failure(const cli_one *one)
+{
+    const char *way = strstr(one->note, ", then --resume");
+    int length = way ? (int)(way - one->note) : (int)strlen(one->note);
+    cli_fail("%s: %.*s%s", one->name, length, one->note,
+             way ? ", then give the same command again" : "");
+    return one->status ? one->status : 1;
+}
+
 static int finish(const cli_runs *runs)
 {
     const cli_one *wrong = failed(runs);
     int done = count_of(runs, CLI_DONE, CLI_DIVERGED);
     cli_progress(NULL);
     if (wrong && *wrong->note)
-        return cli_fail("%s: %s", wrong->name, wrong->note), wrong->status ? wrong->status : 1;
+        return tell_failure(wrong);
     if (wrong)
         return 1;
     if (done == runs->count)

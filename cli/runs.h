@@ -64,6 +64,11 @@ cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, l
                       const char *data, const char *const *own, int count);
 /* All runs report the same F: the objective of the first one that is robust. */
 void cli_runs_same_objective(cli_runs *runs);
+/* The settings of each as its `dro train` will take them, checked before anything is started: they are right, and all
+ * on the same data, which is that of runs->train then. */
+int cli_runs_settle(cli_runs *runs);
+enum { CLI_WORDS = 300 }; /* of one run */
+extern const cli_option cli_one_options[];
 /* Whether the run, the network or the optimiser has this parameter. */
 bool cli_runs_knows(const char *optimizer, const char *name);
 /* Whether a parameter may have this value; the network's are checked when the run begins. */
@@ -83,6 +88,10 @@ typedef struct cli_arm {
 
 /* Those of the command line, checked; *count 0: none was given. */
 int cli_arms_read(const cli_runs *runs, cli_arm *arms, int room, int *count);
+
+/* Whether the arms' runs, the first of the list, had different values of a setting; text: a line that says so. */
+bool cli_arms_differ(const cli_runs *runs, const cli_arm *arms, int count, const char *name,
+                     char *text, size_t size);
 
 /* ---- running it ---- */
 

@@ -330,3 +330,62 @@ cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, l
             add_word(one->words, "set", own[k]);
     return one;
 }
+
+/* ---- what each will be ---- */
+
+/* `dro train` as one of many is given it. */
+const cli_option cli_one_options[] = {CLI_TRAIN_TEXT("optimizer", "NAME", "the optimiser"),
+                                      CLI_TRAIN_OPTIONS, CLI_OPTIONS_END};
+
+/* The command's parser hands its arguments to `settle`; this is where it finds the run. */
+static dro_train *settling;
+
+static int settle(const cli_args *args)
+{
+    return cli_train_settings(args, settling);
+}
+
+static bool is_stdin(const char *data)
+{
+    const char *path = strchr(data, ':');
+    return path && path[1] == '-' && (path[2] == '\0' || path[2] == ',');
+}
+
+/* The data of the first run is that of all. */
+static int check_data(cli_runs *runs, const cli_one *one, const dro_train *train)
+{
+    char data[4096], all[4096];
+    const char *command = cli_name(runs->args);
+    dro_train_get(train, "data", data, sizeof data);
+    if (is_stdin(data))
+        return cli_usage("%s: %s: every run reads the data, which standard input gives once: put "
+                         "it into a file",
+                         command, data);
+    if (one == runs->list)
+        return cli_train_set(command, runs->train, "data", data);
+    dro_train_get(runs->train, "data", all, sizeof all);
+    return strcmp(data, all) == 0
+               ? 0
+               : cli_usage("%s: %s would be on %s and %s on %s: give --data, which is for all",
+                           command, runs->list[0].name, all, one->name, data);
+}
+
+int cli_runs_settle(cli_runs *runs)
+{
+    const cli_command command = {
+        .name = cli_name(runs->args), .options = cli_one_options, .run = settle};
+    int status = 0;
+    for (int k = 0; k < runs->count && status == 0; k++) {
+        const cli_one *one = &runs->list[k];
+        char *words[CLI_WORDS];
+        int count = 0;
+        for (size_t i = 0; i < json_array_size(one->words) && count < CLI_WORDS; i++)
+            words[count++] = (char *)json_string_value(json_array_get(one->words, i));
+        if (dro_train_create(runs->ctx, &settling) != DRO_OK)
+            return cli_fail("%s", dro_context_error(runs->ctx));
+        status = cli_run(&command, count, words);
+        status = status ? status : check_data(runs, one, settling);
+        dro_train_destroy(settling);
+    }
+    return status;
+}

@@ -88,9 +88,8 @@ static int begin(struct cli_thread *t, cli_one *one)
 
 int cli_thread_start(const cli_runs *runs, cli_one *one, int argc, char **words)
 {
-    static const cli_option options[] = {CLI_TRAIN_TEXT("optimizer", "NAME", "the optimiser"),
-                                         CLI_TRAIN_OPTIONS, CLI_OPTIONS_END};
-    static const cli_command command = {.name = "train", .options = options, .run = prepare};
+    static const cli_command command = {
+        .name = "train", .options = cli_one_options, .run = prepare};
     struct cli_thread *t = calloc(1, sizeof *t);
     if (!t)
         return cli_fail("no memory for a run");

@@ -8,7 +8,7 @@
 
 /* ---- the axes ---- */
 
-/* "0.1..10" */
+/* "0.1..10"; whether it is one, not whether its ends are in order. */
 static bool read_range(const char *text, cli_axis *axis)
 {
     const char *dots = strstr(text, "..");
@@ -19,7 +19,7 @@ static bool read_range(const char *text, cli_axis *axis)
     axis->low = strtod(low, &end);
     axis->high = strtod(dots + 2, &last);
     return *end == '\0' && last != dots + 2 && *last == '\0' && isfinite(axis->low) &&
-           isfinite(axis->high) && axis->low < axis->high;
+           isfinite(axis->high);
 }
 
 static int check_name(const cli_sweep *sweep, const char *optimizer, const char *name)
@@ -54,6 +54,8 @@ static int read_axis(cli_sweep *sweep, const cli_runs *runs, const char *optimiz
     if (status)
         return status;
     bool range = read_range(text + length + 1, axis);
+    if (range && axis->low >= axis->high)
+        return cli_usage("sweep: --grid %s: expected LOW..HIGH, the smaller end first", text);
     if (range && !cli_text(runs->args, "random"))
         return cli_usage("sweep: --grid %s: a range needs --random N", text);
     axis->count = range ? 0 : cli_runs_split(text + length + 1, axis->values, CLI_VALUES);

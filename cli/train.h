@@ -54,6 +54,11 @@ dro_context *cli_train_context(const cli_args *args, const char *config);
 /* Names that neither the run, the network nor the optimiser has are wrong usage. */
 int cli_train_check(const char *command, const dro_train *train, const char *name);
 
+/* --reg NAME[:STRENGTH] (train_reg.c). */
+int cli_reg_take(const char *command, dro_train *train, const char *value);
+/* A regulariser without a strength, or a strength without a regulariser, does nothing: wrong usage. */
+int cli_reg_check(const cli_args *args, const dro_train *train);
+
 /* What a run shows: a live line on a terminal, plain lines otherwise. */
 typedef struct cli_show {
     bool quiet;

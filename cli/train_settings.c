@@ -422,18 +422,6 @@ static int take_set(const char *command, dro_train *train, const char *pair)
     return status ? status : set(command, train, name, equals + 1);
 }
 
-static int take_reg(const char *command, dro_train *train, const char *value)
-{
-    char name[64];
-    const char *colon = strchr(value, ':');
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(value, ":"), value);
-    int status = set(command, train, "reg", name);
-    if (status || !colon)
-        return status;
-    const char *strength = strcmp(name, "ball") == 0 ? "reg_radius" : "reg_strength";
-    return set(command, train, strength, colon + 1);
-}
-
 /* The setting that a flag stands for: its name with _, but for a few. */
 static int take_flag(const cli_args *args, const char *command, dro_train *train, const char *flag)
 {
@@ -444,7 +432,7 @@ static int take_flag(const cli_args *args, const char *command, dro_train *train
     for (int k = 0; cli_given(args, flag, k); k++)
         value = cli_given(args, flag, k); /* the last one counts */
     if (strcmp(flag, "reg") == 0)
-        return take_reg(command, train, value);
+        return cli_reg_take(command, train, value);
     bool counts =
         strcmp(flag, "batch") == 0 || strcmp(flag, "epochs") == 0 || strcmp(flag, "steps") == 0;
     if (counts && strtod(value, NULL) == 0 && strspn(value, "+-0.") == strlen(value))
@@ -491,5 +479,5 @@ int cli_train_settings(const cli_args *args, dro_train *train)
         status = take_precision(args, command, train);
     for (int k = 0; status == 0 && cli_given(args, "set", k); k++)
         status = take_set(command, train, cli_given(args, "set", k));
-    return status;
+    return status ? status : cli_reg_check(args, train);
 }

@@ -59,6 +59,23 @@ grep -q '"eta": 0.29999' arms/chosen-seed1/config.json || fail "config= of an ar
 grep -q '"lambda": 7' arms/chosen-seed1/config.json || fail "an arm's setting does not win over its config"
 cmp all/sgd-seed1/weights.safetensors arms/plain-seed1/weights.safetensors || fail "an arm is not its optimiser"
 
+# Without --data the arms' files say on which, all on one; what else they say is told where it differs.
+glyphs=synth:glyphs,n=120,test=30,size=12,classes=3
+run 0 train --data $glyphs --steps 1 --batch 40 --model mlp --out other --json
+run 0 compare --arm 'a: sgd' --arm 'b: recover config=other/config.json' --data $glyphs --steps 1 --batch 20 \
+    --seeds 1 --out model
+grep -q '^note: model is not the same for all: a [a-z0-9-]*, b mlp$' out || { fail "$what: no word of the model"; cat out; }
+[ "$(grep -c '^note: ' out)" -eq 1 ] || fail "$what: a note of what is the same"
+run 0 compare --arm 'a: sgd batch=30' --arm 'b: recover config=other/config.json' --data $glyphs --model mlp \
+    --steps 1 --seeds 1 --out batch --json
+json
+has '"note: batch is not the same for all: a 30, b 40"'
+if grep -q "note: model" out; then fail "$what: a note of what is the same"; fi
+run 0 compare --arm 'a: recover config=other/config.json' --arm 'b: recover config=other/config.json lambda=3' \
+    --seeds 1 --out theirs
+has "comparing a,b on $glyphs:"
+if grep -q "^note: " out; then fail "$what: a note of what is the same"; fi
+
 # The same weights and the same first batch: the loss before the first step is the same.
 run 0 compare --data synth:glyphs,n=120,test=30,size=12,classes=3 --steps 1 --batch 20 --seeds 1 \
     --optimizers sgd,recover,absgd --out first --json
@@ -122,6 +139,17 @@ for signal in TERM INT KILL; do
     done
 done
 
+# ---- a disk that is full (a limit on the size of files stands for it): the same command goes on ----
+(ulimit -f 16; exec "$dro" compare $small --seeds 1 --out full) >out 2>err
+status=$?
+what="compare with ulimit -f"
+[ $status -eq 1 ] || fail "$what: status $status"
+[ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
+has "dro: sgd-seed1: cannot write full/sgd-seed1/last.ckpt.tmp: File too large: raise \`ulimit -f\`, then give the same command again" err
+run 0 compare $small --seeds 1 --out full --json
+run 0 compare $small --seeds 1 --out roomy --json
+cmp full/sgd-seed1/weights.safetensors roomy/sgd-seed1/weights.safetensors || fail "$what: other weights"
+
 # ---- one that diverges does not stop the others ----
 run 0 compare $small --seeds 1 --out far --set sgd.eta=1e6 --set sgd.warmup=0
 grep -q "^sgd-seed1: .*diverged at step" out || { fail "no word about a run that diverged"; cat out; }
@@ -171,6 +199,12 @@ wrong 2 compare --arm 'a: sgd lambda=1'
 wrong 2 compare --arm 'a: sgd eta'
 wrong 2 compare --arm 'a: sgd eta=-1'
 wrong 2 compare --arm 'a: sgd seed=3'
+wrong 2 compare --arm 'a: sgd data=synth:glyphs'
+wrong 2 compare --arm 'a: sgd' --arm 'b: recover config=other/config.json' --out early
+wrong 2 compare --set recover.data=synth:glyphs,n=100 --out early
+wrong 2 compare --reg l1 --out early
+wrong 2 compare --arm 'a: sgd reg_strength=3' --out early
+wrong 2 compare --data libsvm:-,features=3 --out early
 wrong 2 compare --arm 'a: sgd' --optimizers sgd
 wrong 2 compare --recipe soup
 wrong 1 compare --arm 'a: sgd config=missing.json'
@@ -182,5 +216,6 @@ wrong 1 compare --json --data synth:nothing --out none
 wrong 1 compare --json --out all --epochs 2
 cp all.txt out
 same compare_errors.txt
+[ ! -e early ] || fail "a mistake is told after a folder was made"
 
 finish

@@ -170,6 +170,36 @@ has "dro: skipped " err
 has "a loop with steps of 50 ms would wait "
 run 1 $train --data "images:$work/pictures,skip_bad=1" --out "$work/run1"
 has "dro: skipped " err
+has "pgm: byte 6: " err
+has "(skip_bad=1 tolerates no more)" err
+
+# A class that loses all of its images is never trained without.
+mkdir -p "$work/pictures/train/c"
+printf 'P5 2 2' >"$work/pictures/train/c/0.pgm"
+printf 'P5 2 2' >"$work/pictures/train/c/1.pgm"
+for way in skip_bad=9 skip_bad=9,size=8; do
+    run 1 $train --data "images:$work/pictures,$way" --out "$work/run3"
+    has "pictures: class 'c': none of its training images could be read: expected one at least" err
+    rm -rf "$work/run3"
+done
+run 1 $train --data "images:$work/pictures" --out "$work/run3"
+has "(skip_bad=N goes on without it)" err
+rm -r "$work/pictures/train/c"
+for k in 0 1 2 3 4 5 6 7; do printf 'P5 2 2' >"$work/pictures/test/b/$k.pgm"; done
+run 0 eval --weights "$work/run/weights.safetensors" --data "images:$work/pictures,skip_bad=9"
+has "; no image of class 'b' is left in the test set" err
+
+# A model keeps from where the columns were counted: rows without index 0 are not shifted.
+for k in 1 2 3 4 5 6 7 8; do printf '0 0:1 1:1\n1 0:1 2:1\n0 1:1\n1 2:1\n'; done >"$work/from0"
+grep -v ' 0:' "$work/from0" >"$work/slice"
+for way in "" --progressive; do
+    rm -rf "$work/run0"
+    run 0 train --data "libsvm:$work/from0,base=0${way:+,features=3}" --steps 40 --batch 8 --out "$work/run0" $way
+    run 0 eval --weights "$work/run0/weights.safetensors" --data "libsvm:$work/slice" --json
+    has '"accuracy": 1'
+    run 1 eval --weights "$work/run0/weights.safetensors" --data "libsvm:$work/slice,base=1"
+    has "base=1: the model was trained with base=0" err
+done
 run 0 bench data "libsvm:$work/signs" --json
 json
 has '"threads": 1'

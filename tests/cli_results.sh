@@ -82,15 +82,17 @@ J
     cat >runs/sgd-seed$seed/metrics.jsonl <<J
 {"step": 1, "examples": 100, "seconds": 1, "train": {"objective": 0.9}}
 {"step": 2, "examples": 200, "seconds": 2, "train": {"objective": 0.$((3 + seed))}}
+{"step": 3, "examples": 300, "seconds": 3, "train": {"objective": 0.6}}
+{"step": 4, "examples": 400, "seconds": 4, "train": {"objective": 0.5}}
 J
 done
 printf 'before\n<!-- other -->\nkept\n<!-- end -->\n<!-- here -->\nold\n<!-- end -->\nafter\n' >doc.md
 run 0 report runs --out page.html --into doc.md#here \
-    --columns accuracy,rare_accuracy,frequent_accuracy,seconds,examples:0.45,seconds:1
+    --columns accuracy,rare_accuracy,frequent_accuracy,seconds,examples:0.45,seconds:1,examples:0.55:stay,seconds:0.45:stay
 cp doc.md out
 same report_into.txt
 run 0 report runs --out page.html --into doc.md#here \
-    --columns accuracy,rare_accuracy,frequent_accuracy,seconds,examples:0.45,seconds:1
+    --columns accuracy,rare_accuracy,frequent_accuracy,seconds,examples:0.45,seconds:1,examples:0.55:stay,seconds:0.45:stay
 cmp -s doc.md "$expected/report_into.txt" || fail "a second time something changes"
 run 1 report runs --out page.html --into doc.md#nowhere
 has "no line <!-- nowhere -->" err
@@ -98,6 +100,8 @@ run 1 report runs --out page.html --into missing.md#here
 run 2 report runs --out page.html --into doc.md
 run 2 report runs --out page.html --into doc.md#here --columns accurcy
 run 2 report runs --out page.html --into doc.md#here --columns accuracy:1
+run 2 report runs --out page.html --into doc.md#here --columns examples:0.5:go
+run 2 report runs --out page.html --into doc.md#here --columns accuracy:0.5:stay
 run 2 report runs --out page.html --into doc.md#here --columns ,
 
 finish

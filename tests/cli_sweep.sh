@@ -57,6 +57,8 @@ run 0 sweep --data synth:glyphs,n=200,test=30,size=12,classes=3,holdout=0.2 --st
     --grid lambda=5 --out own --json
 grep -q 'holdout=0.2",' own/lambda=5-seed1/config.json || fail "the holdout of the SPEC is not kept"
 
+run 0 sweep $small --reg l2 --grid reg_strength=0,1e-4 --out strengths --json # 0 is one of them
+
 # ---- none is chosen: a status of its own only if every setting diverged ----
 run 3 sweep $small --optimizer sgd --grid eta=1e7,1e8 --out far
 has "every setting diverged, none is chosen" err
@@ -101,6 +103,8 @@ wrong 2 sweep --grid lambda=9..1 --random 3
 wrong 2 sweep --grid lambda=1 --grid lambda=2
 wrong 2 sweep --grid seed=1,2
 wrong 2 sweep --grid epochs=1,-2
+wrong 2 sweep --grid reg_strength=0,1e-4 --out early
+wrong 2 sweep --grid lambda=1,2 --data csv:-,label=y --out early
 wrong 2 sweep --grid lambda=1 --by accurcy
 wrong 2 sweep --grid lambda=1 --by seconds
 wrong 2 sweep --grid lambda=1 --random 0
@@ -108,5 +112,6 @@ wrong 1 sweep --grid lambda=1,2 --json --data synth:nothing --out none
 wrong 1 sweep --grid lambda=2,30 --json --out cut
 cp all.txt out
 same sweep_errors.txt
+[ ! -e early ] || fail "a mistake is told after a folder was made"
 
 finish

@@ -61,6 +61,15 @@ run 0 train --config one/config.json --optimizer sgd --lr 0.05 --out five --json
 has '"optimizer": "sgd"'
 has '"eta": 0.05'
 
+# A strength of 0 that somebody has written is one; a file's regulariser can be taken off.
+short="--data synth:glyphs,n=120,test=30,size=12,classes=3 --batch 20 --steps 3 --threads 2 --json"
+run 0 train $short --reg l1:0 --out zero
+run 0 train --config zero/config.json --out zero2 --json
+run 0 train --config zero/config.json --set reg_strength=0.1 --out strong --json
+run 0 train --config strong/config.json --reg none --out off --json
+cmp zero/weights.safetensors off/weights.safetensors || fail "--reg none does not take it off"
+! cmp -s zero/weights.safetensors strong/weights.safetensors || fail "--set reg_strength=0.1 does nothing"
+
 run 0 eval --weights one/weights.safetensors --data synth:glyphs,n=120,test=30,size=12,classes=3
 shape
 same eval.txt
@@ -137,6 +146,14 @@ rows() { # the folder's result has so many, learned from and predicted
     grep -q "^  \"examples\": $2,\$" "$1/result.json" || fail "$what: not all $2 rows were learned from"
     grep -q "^    \"examples\": $2,\$" "$1/result.json" || fail "$what: not all $2 rows were predicted"
 }
+# A pipe that goes on where the checkpoint says so.
+head -n 600 rows | "$dro" train --data libsvm:-,features=2 --progressive --batch 50 --threads 1 --out piped >out 2>err ||
+    fail "dro train --progressive, the first rows"
+tail -n +601 rows | "$dro" train --resume --out piped >out 2>err || fail "dro train --resume, the other rows"
+what="dro train --resume with a pipe"
+has "dro: standard input is to begin with row 601 of the stream" err
+has "dro: going on after step " err
+rows piped 900
 for n in 7 50 123; do # the last batch is as long as there are rows
     head -n $n rows | "$dro" train --data libsvm:-,features=2 --progressive --batch 50 --out "last$n" >out 2>err ||
         fail "dro train --progressive, $n rows"
@@ -152,6 +169,12 @@ what="dro train --progressive, csv:-"
 silent err
 has "yes"
 rows stream4 333
+head -n 201 stream.csv | "$dro" train --data csv:-,label=kind,learn=99 --progressive --batch 50 --out again >out 2>err ||
+    fail "dro train --progressive, csv:-, the first rows"
+"$dro" train --resume --out again <stream.csv >out 2>err || fail "dro train --resume, csv:-, all rows again"
+what="dro train --resume, csv:-"
+has "dro: standard input is to begin with row 1 of the stream" err
+rows again 333 # those that were learned from are passed over
 run 0 train --data csv:stream.csv,label=3 --progressive --batch 50 --out stream5 --json
 cmp stream4/weights.safetensors stream5/weights.safetensors || fail "$what: a pipe and a file differ"
 run 0 eval --weights stream4/weights.safetensors --data csv:stream.csv,label=kind
@@ -210,6 +233,12 @@ wrong 2 train --steps 0
 wrong 2 train --epochs 2 --steps 3
 wrong 2 train --max-time soon
 wrong 2 train --optimizer sgd --lambda 5
+wrong 2 train --reg l1
+wrong 2 train --set reg=group
+wrong 2 train --set reg_strength=5
+wrong 2 train --config one/config.json --reg l2
+wrong 2 train --config one/config.json --set reg_strength=5
+wrong 2 train --reg box:3
 wrong 2 train --best nonsense
 wrong 2 train --precision fp64
 wrong 2 train --backend cpu --precision bf16
@@ -233,6 +262,7 @@ wrong 1 train --config table.toml
 wrong 2 eval --data synth:glyphs
 wrong 1 eval --json --weights one/result.json --data synth:glyphs
 wrong 1 eval --json --weights missing.safetensors --data synth:glyphs
+wrong 1 eval --json --weights one --data synth:glyphs
 wrong 1 eval --json --weights one/weights.safetensors --data synth:glyphs
 wrong 2 eval --json --weights one/weights.safetensors --data synth:glyphs,size=12 --split all
 wrong 2 predict --weights one/weights.safetensors
@@ -268,7 +298,10 @@ same train_errors.txt
 
 # ---- resuming what is not there, or is over ----
 run 0 train $small --out fresh --resume
-has "no checkpoint in fresh: beginning"
+has "no checkpoint in fresh: beginning at step 0"
+silent err
+run 0 train --resume --out fresh # it is at its end
+silent err
 run 0 train $small --optimizer sgd --seed 2 --set output=random --out drawn
 lines=$(wc -l <drawn/metrics.jsonl)
 for again in 1 2; do
@@ -296,6 +329,10 @@ grep -q '"ended": "diverged"' far/result.json || fail "$what: result.json does n
 run 0 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 \
     --on-divergence=halve --out halved
 has "back to step 0 with eta 500000" err
+run 0 train --resume --out far --on-divergence halve
+has "dro: going on after step 0 (0 examples)" err
+cmp far/weights.safetensors halved/weights.safetensors || fail "$what: not as one that halves from the start"
+grep -q '"ended": "done"' far/result.json || fail "$what: result.json does not say so"
 # A checkpoint that is bad already is left for the start, and a run from there is as one with that step.
 far="$small --model linear --optimizer sgd --set warmup=0"
 run 0 train $far --lr 1024 --on-divergence halve --set checkpoint_every=0 --out returned
@@ -310,6 +347,16 @@ cut -d, -f1-4 straight/metrics.jsonl | cmp - returned.steps || fail "from the st
 # One that is bad at its end has diverged, though no batch could tell.
 run 1 train $far --epochs 1 --batch 120 --lr 1024 --out ended
 has "diverged at step 1: the loss on the training set is" err
+
+# ---- a file that may not grow ----
+(ulimit -f 16; exec "$dro" train $small --out narrow) >out 2>err
+status=$?
+what="dro train with ulimit -f"
+[ $status -eq 1 ] || fail "$what: status $status"
+[ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
+has "dro: cannot write narrow/last.ckpt.tmp: File too large: raise \`ulimit -f\`, then --resume" err
+run 0 train --resume --out narrow
+cmp one/weights.safetensors narrow/weights.safetensors || fail "$what: other weights"
 
 # ---- signals ----
 default= # a caller's nohup is not what is tested

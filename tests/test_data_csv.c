@@ -220,6 +220,18 @@ static void test_csv_real(void **state)
     assert_true(train.targets[0] == 0.1f && train.targets[1] == -3e4f);
     assert_int_equal(info_of(data).classes, 0);
     dro_data_close(data);
+    /* Forgotten: numbers that do not come back are no classes. */
+    refuses(spec_for("csv", "p,t\n1,3\n2,-3.5\n3,0.1\n4,0.1\n", ",label=t"), DRO_ERR_DATA, "line 3",
+            "'-3.5': expected classes, but 4 rows have 3 different numbers (target=real");
+    static const char *const classes[] = {"p,t\n1,1\n2,2\n3,3\n", "p,t\n1,0.5\n2,1.5\n",
+                                          "p,t\n1,0.5\n2,1.5\n3,a\n",
+                                          "p,t\n1,.5\n2,1\n3,2\n4,.5\n5,1\n6,2\n"};
+    for (size_t k = 0; k < sizeof classes / sizeof classes[0]; k++) {
+        OK(ctx, dro_data_open(ctx, spec_for("csv", classes[k], ",label=t"), &data));
+        dro_data_close(data);
+    }
+    refuses(spec_for("csv", "1,2\n3,4\n", ",label="), DRO_ERR_ARGUMENT, "label=: expected a column",
+            "its number from 1");
     refuses(spec_for("csv", "1,2\n3,?\n", ",label=2,target=real"), DRO_ERR_DATA,
             "line 2: column 2: '?'", "finite number");
 }

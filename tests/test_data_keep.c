@@ -1,4 +1,4 @@
-/* data: the encoding of a CSV file kept as a text, and other files read by it. */
+/* data: the encoding of a file kept as a text, and other files read by it. */
 #include "data_text.h"
 
 #define TRAIN "a,job,y\n1,cook,p\n3,n%c o,q\n5,cook,q\n,?,p\n"
@@ -86,6 +86,46 @@ static void test_keep_plain(void **state)
     free(kept);
 }
 
+/* What training refuses, the model refuses. */
+static void test_keep_refuse(void **state)
+{
+    (void)state;
+    dro_data *data;
+    char *kept = encoding_of("a,y\n1,p\n2,q\n", ",label=y,missing=refuse");
+    FAILS(ctx, open_kept("a,y\n1,p\n,q\n", "", kept, &data), DRO_ERR_DATA, "missing=refuse says");
+    OK(ctx, open_kept("a,y\n1,p\n,q\n", ",missing=none", kept, &data)); /* it may say otherwise */
+    dro_data_close(data);
+    free(kept);
+}
+
+/* Rows without index 0 are read from 0 on when the model's were. */
+static void test_keep_libsvm(void **state)
+{
+    (void)state;
+    static const char *const kept[] = {"libsvm 1 base=0", "libsvm 1 base=1"};
+    static const char *const options[] = {",base=0", ",base=1"};
+    dro_data *data;
+    for (int base = 0; base < 2; base++) {
+        OK(ctx, dro_data_open(ctx, spec_for("libsvm", "0 1:5\n1 2:1\n", options[base]), &data));
+        assert_string_equal(data->encoding, kept[base]);
+        dro_data_close(data);
+        OK(ctx, dro__data_open(ctx, spec_for("libsvm", "0 1:5\n1 2:1\n", ""), kept[base], &data));
+        assert_int_equal(data->split[DRO_TRAIN].columns[0], 1 - base);
+        dro_data_close(data);
+        const char *spec = spec_for("libsvm", "0 1:5\n", options[1 - base]);
+        FAILS(ctx, dro__data_open(ctx, spec, kept[base], &data), DRO_ERR_ARGUMENT,
+              base ? "base=0: the model was trained with base=1"
+                   : "base=1: the model was trained with base=0");
+    }
+    FAILS(ctx, dro__data_open(ctx, spec_for("libsvm", "0 1:5\n", ""), "libsvm 1 base=2", &data),
+          DRO_ERR_DATA, "is damaged: expected libsvm 1 base=0");
+    /* Another format's says nothing. */
+    OK(ctx, dro__data_open(ctx, spec_for("libsvm", "0 1:5\n", ""), "csv 1 2 0", &data));
+    dro_data_close(data);
+    OK(ctx, open_kept("a,y\n1,p\n2,q\n", ",label=y", kept[0], &data));
+    dro_data_close(data);
+}
+
 /* Cut anywhere, or with any byte changed, it is refused or still an encoding; nothing else happens. */
 static void test_keep_damage(void **state)
 {
@@ -114,6 +154,8 @@ static void test_keep_damage(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_keep_csv, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_plain, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_keep_refuse, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_keep_libsvm, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_damage, setup, teardown),
 };
 

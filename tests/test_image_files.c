@@ -227,6 +227,13 @@ static void test_loading(void **state)
     refused(p, "images:%,size=2,skip_bad=1", DRO_ERR_DATA, "b/5.pgm: is empty");
     OK(p->ctx, open_spec(p, "images:%,size=2,skip_bad=2,channels=1", &data));
     assert_int_equal(data->skipped.count, 2);
+    OK(p->ctx, dro__trainable(data));
+    dro_data_close(data);
+    put_text(p, "b/4.pgm", "P5"); /* the last of its class */
+    OK(p->ctx, open_spec(p, "images:%,size=2,skip_bad=3", &data));
+    assert_non_null(strstr(dro_data_note(data, 2), "; no image of class 'b' is left in the train"));
+    assert_int_equal(dro__trainable(data), DRO_ERR_DATA);
+    assert_non_null(strstr(dro_context_error(p->ctx), "class 'b': none of its training images"));
     dro_data_close(data);
 }
 
@@ -252,26 +259,45 @@ static void test_list(void **state)
     static const char *const names[] = {"root/a/1.jpg", "root/a b/2.jpg", "root/..c/3.jpg"};
     put_text(p, "l.txt",
              "\xef\xbb\xbf"
-             "a/1.jpg 0\n\na b/2.jpg\t 2 \r\n..c/3.jpg 2");
-    put_text(p, "t.txt", "x.jpg 4\n");
+             "a/1.jpg 0\n\na b/2.jpg\t 1 \r\n..c/3.jpg 1");
+    put_text(p, "t.txt", "x.jpg 1\n");
     mkdir(in_place(p, "root"), 0777);
     OK(p->ctx, open_spec(p, "list:%/l.txt,root=%/root,test=%/t.txt", &data));
     OK(p->ctx, dro_data_info_get(data, &info));
-    assert_int_equal(info.classes, 5);
-    assert_string_equal(info.class_names[4], "4");
+    assert_int_equal(info.classes, 2);
+    assert_string_equal(info.class_names[1], "1");
     assert_int_equal(info.examples[DRO_TRAIN], 3);
-    assert_int_equal(info.counts[DRO_TRAIN][2], 2);
-    assert_int_equal(info.counts[DRO_TEST][4], 1);
+    assert_int_equal(info.counts[DRO_TRAIN][1], 2);
+    assert_int_equal(info.counts[DRO_TEST][1], 1);
     check_paths(p, data, DRO_TRAIN, names);
     for (int k = 0; k < 3; k++) /* lines, from 0 on: the second is blank */
         assert_int_equal(data->split[DRO_TRAIN].records[k], k + (k > 0));
     /* Label, record, place and path of each of the four images. */
     assert_int_equal(info.memory, 4 * (4 + 8 + 8 + strlen(p->dir) + 7) + 7 + 9 + 9 + 5);
     dro_data_close(data);
-    put_text(p, "few.txt", "x.jpg 1\n"); /* a test set with fewer classes */
+    put_text(p, "few.txt", "x.jpg 0\n"); /* a test set with fewer classes */
     OK(p->ctx, open_spec(p, "list:%/l.txt,root=%/root,test=%/few.txt", &data));
-    assert_int_equal(data->classes, 3);
+    assert_int_equal(data->classes, 2);
+    OK(p->ctx, dro__trainable(data));
     dro_data_close(data);
+}
+
+/* A class without a training example can be read, for a model that knows it, and not trained. */
+static void test_list_gaps(void **state)
+{
+    const place *p = *state;
+    dro_data *data;
+    put_text(p, "l.txt", "a.jpg 0\nb.jpg 999999\nc.jpg 2\n");
+    put_text(p, "t.txt", "x.jpg 0\n\ny.jpg 1\n");
+    OK(p->ctx, open_spec(p, "list:%/l.txt,root=%", &data));
+    assert_non_null(strstr(dro_data_remark(data, 0), "l.txt: line 2: label 999999, but no line has "
+                                                     "label 1: expected all from 0 on"));
+    FAILS(p->ctx, dro__trainable(data), DRO_ERR_DATA, "l.txt: line 2: label 999999");
+    dro_data_close(data);
+    refused(p, "list:%/l.txt,root=%,test=%/t.txt", DRO_ERR_DATA,
+            "t.txt: line 3: label 1: expected one that the training file has");
+    put_text(p, "t.txt", "x.jpg 1000000\n");
+    refused(p, "list:%/l.txt,root=%,test=%/t.txt", DRO_ERR_DATA, "t.txt: line 1: the label is ab");
 }
 
 /* What lies there and is not read is told. */
@@ -491,9 +517,9 @@ static void test_shared(void **state)
 static const struct CMUnitTest tests[] = {
     TEST(test_folders),     TEST(test_splits),    TEST(test_class_called_train),
     TEST(test_bad_folders), TEST(test_loading),   TEST(test_planes),
-    TEST(test_list),        TEST(test_bad_lists), TEST(test_inat),
-    TEST(test_bad_inat),    TEST(test_shared),    TEST(test_pipe),
-    TEST(test_remarks),
+    TEST(test_list),        TEST(test_list_gaps), TEST(test_bad_lists),
+    TEST(test_inat),        TEST(test_bad_inat),  TEST(test_shared),
+    TEST(test_pipe),        TEST(test_remarks),
 };
 
 CHECK_MAIN(tests)

@@ -259,6 +259,7 @@ static void test_metrics_gone(void **state)
         assert_true(cut || access(path, F_OK) != 0); /* no empty file */
         OK(ctx, run_to(settings, "parts", true, UINT64_MAX, &s));
         assert_int_equal(s.notes, 0);
+        assert_true(s.went_on && s.step == 16 && s.examples == 16 * 16);
         same_file("whole", "parts", "weights.safetensors");
         char *text = slurp("parts", "metrics.jsonl", &size);
         int lines = 0;
@@ -303,7 +304,14 @@ static void test_divergence(void **state)
     char halving[256];
     snprintf(halving, sizeof halving, "%s on_divergence=halve eta=200", settings);
     OK(ctx, run_to(halving, "parts", false, UINT64_MAX, &s));
-    assert_true(s.notes > 2);
+    assert_true(s.notes > 2 && !s.went_on);
+    clear(
+        "whole"); /* one that has stopped goes on with halving as if it had been told so at first */
+    snprintf(halving, sizeof halving, "%s eta=200", settings);
+    FAILS(ctx, run_to(halving, "whole", false, UINT64_MAX, NULL), DRO_ERR_NUMBER, "halve");
+    snprintf(halving, sizeof halving, "%s on_divergence=halve eta=200", settings);
+    OK(ctx, run_to(halving, "whole", true, UINT64_MAX, NULL));
+    same_file("parts", "whole", "weights.safetensors");
     unsigned long long back = 99;
     assert_non_null(strstr(s.note, "back to step "));
     assert_int_equal(sscanf(strstr(s.note, "back to step "), "back to step %llu with eta", &back),

@@ -38,6 +38,7 @@ static void test_damage(void **state)
         OK(ctx, run_to(settings, "parts", true, UINT64_MAX, &s));
         assert_int_equal(s.notes, 1);
         assert_non_null(strstr(s.note, "last.ckpt"));
+        assert_true(s.went_on && s.step > 0 && s.step <= 15 && s.examples == 16 * s.step);
         same_run("whole", "parts");
     }
     clear("parts");
@@ -157,7 +158,7 @@ static void test_disk_run(void **state)
             break;
         failures += status == DRO_ERR_FILE;
         if (status == DRO_ERR_FILE)
-            assert_non_null(strstr(dro_context_error(ctx), "No space left"));
+            assert_non_null(strstr(dro_context_error(ctx), "No space left on device: make room, "));
         OK(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL));
         same_run("whole", "parts");
     }

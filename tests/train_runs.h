@@ -19,9 +19,11 @@ static inline int setup_train(void **state)
 #define DATA "synth:glyphs,n=200,test=30,size=12,classes=3,holdout=0.2"
 
 typedef struct stopper {
-    uint64_t at; /* stop before this step */
-    int notes, evaluations;
+    uint64_t at;            /* stop before this step */
+    int notes, evaluations; /* notes: without the one that says where a run goes on */
     char note[512];
+    unsigned long long step, examples; /* where it went on */
+    bool went_on;
 } stopper;
 
 static inline bool stop_at(void *user, const dro_train_progress *p)
@@ -33,6 +35,10 @@ static inline bool stop_at(void *user, const dro_train_progress *p)
 static inline void count_note(void *user, const char *text)
 {
     stopper *s = user;
+    if (sscanf(text, "going on after step %llu (%llu examples)", &s->step, &s->examples) == 2) {
+        s->went_on = true;
+        return;
+    }
     s->notes++;
     snprintf(s->note, sizeof s->note, "%s", text);
 }

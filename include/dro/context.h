@@ -16,7 +16,8 @@ typedef struct dro_context dro_context;
 /* backend: "ref" (plain C, the truth), "cpu" (threads and SIMD) or "auto" / NULL (the fastest that
  * works), or "cuda" (an NVIDIA GPU) where it was built. threads: 0 takes all processors that the process may
  * use. On failure *ctx is NULL and there is no error text: the code says all (DRO_ERR_NAME: no such backend
- * in this build; DRO_ERR_DEVICE: it does not work on this machine, dro_backend_missing() says why). */
+ * in this build; DRO_ERR_RANGE: threads below 0 or above 4096; DRO_ERR_DEVICE: it does not work on this machine,
+ * dro_backend_missing() says why). */
 DRO_API dro_status dro_context_create(const char *backend, int threads, dro_context **ctx);
 DRO_API void dro_context_destroy(dro_context *ctx); /* NULL is fine */
 

@@ -79,7 +79,7 @@ typedef struct dro_examples {
     const int64_t *starts;  /* DRO_DATA_SPARSE: (count + 1) */
     const int32_t *columns;
     const float *values;
-    const char *const *paths; /* DRO_DATA_FILES: (count) */
+    const char *const *paths; /* of images in files: (count) */
 } dro_examples;
 DRO_API dro_status dro_data_examples(const dro_data *data, dro_split split, dro_examples *out);
 

@@ -62,7 +62,8 @@ DRO_API dro_status dro_loader_draw(dro_loader *loader, uint64_t position, dro_lo
 /* Given examples, without augmentation; at most the batch size of them. */
 DRO_API dro_status dro_loader_gather(dro_loader *loader, const int64_t *ids, size_t count,
                                      dro_loaded *batch);
-/* Examples in an epoch (whole batches), the shape of a batch's images, what was waited for so far. */
+/* Examples in an epoch (whole batches), the shape of a batch's pixels (zeros where it has none: rows, cuts), what was
+ * waited for so far. */
 DRO_API uint64_t dro_loader_epoch(const dro_loader *loader);
 DRO_API void dro_loader_shape(const dro_loader *loader, int32_t *channels, int32_t *height,
                               int32_t *width);

@@ -91,8 +91,8 @@ DRO_API dro_model_shape dro_model_usual(int index);
 
 /* ---- choose, before dro_net_ready() ---- */
 
-/* "loss" (cross-entropy, focal, logit-adjusted, squared, logistic), "smoothing", "focal_gamma", "tau", and
- * "precision" (of a GPU: tf32, fp32, bf16): dro_net_param() lists them. */
+/* "loss" (cross-entropy, focal, logit-adjusted, squared, logistic), "smoothing", "focal_gamma", "tau",
+ * and of a GPU "precision" (tf32, fp32, bf16) and "deterministic": dro_net_param() lists them. */
 DRO_API dro_status dro_net_set(dro_net *net, const char *name, const char *value);
 DRO_API dro_status dro_net_param(int index, dro_param *param); /* DRO_ERR_END past the last */
 /* The classes' shares of the training data, (outputs), for the logit-adjusted loss; copied. */
@@ -107,7 +107,8 @@ DRO_API dro_status dro_net_ready(dro_net *net);
 
 /* ---- weights ---- */
 
-/* Kaiming normal (fan in), zero biases, gamma 1, beta 0; from the seed alone. */
+/* Kaiming normal (fan in), zero biases, gamma 1, beta 0; from the seed alone. A network with one matrix is convex
+ * in it and begins at 0. */
 DRO_API dro_status dro_net_init(dro_net *net, uint64_t seed);
 DRO_API size_t dro_net_dim(const dro_net *net);             /* trained parameters */
 DRO_API size_t dro_net_parameters(const dro_net *net);      /* all of them */
@@ -120,7 +121,8 @@ DRO_API dro_status dro_net_set_weights(dro_net *net, const float *w);
 DRO_API size_t dro_net_statistics_count(const dro_net *net);
 DRO_API dro_status dro_net_statistics(const dro_net *net, float *statistics);
 DRO_API dro_status dro_net_set_statistics(dro_net *net, const float *statistics);
-/* The i-th tensor by name: its shape, and where it is: in w from `offset`, or frozen (offset -1). */
+/* The i-th tensor by name: its shape, and where it is: in w from `offset`, or not in w (offset -1): frozen, or a running
+ * statistic. DRO_ERR_ARGUMENT past the last. */
 typedef struct dro_tensor {
     const char *name;
     int rank;
@@ -160,7 +162,7 @@ typedef struct dro_net_batch {
     size_t count;
     const float *x;        /* (count, channels, height, width) */
     const int32_t *labels; /* (count), or NULL when there are targets */
-    const float *targets;  /* (count, outputs), for the squared loss; else NULL */
+    const float *targets;  /* (count, outputs), for the squared and the logistic loss; else NULL */
     const uint64_t *keys;  /* (count) what dropout draws its masks from; NULL: 0, 1, 2, ... */
     const dro_net_images *images; /* instead of x, on a GPU backend */
     const int64_t *ids;           /* (count) of images */
@@ -168,8 +170,8 @@ typedef struct dro_net_batch {
 } dro_net_batch;
 
 /* The contract of dro/problem.h, for whoever writes their own dro_problem. A backward follows a forward
- * with the same w; the parts' arrays are borrowed until then. Every array may be host memory or the
- * backend's. */
+ * with the same w; the parts' arrays are borrowed until then. w, losses, coef and grads may be host memory or the
+ * backend's; of the parts see dro_net_batch. */
 DRO_API dro_status dro_net_forward(dro_net *net, const float *w, const dro_net_batch *parts,
                                    int part_count, float *losses);
 DRO_API dro_status dro_net_backward(dro_net *net, const float *w, const float *coef,

@@ -59,12 +59,13 @@ typedef struct dro_info {
     uint64_t examples;     /* examples drawn */
     uint64_t evaluations;  /* times an example's loss or gradient was computed */
     double eta, lambda, a; /* of the last step; a is 0 where the method has none */
-    double loss;           /* mean loss of the last batch at the last w */
+    double loss;           /* mean loss of the last batch, at the w that it was evaluated at */
     double log_u;          /* the estimator of log E exp(loss/lambda) */
-    double objective;      /* the method's running estimate of F at that w, r(w) included */
-    double regulariser;    /* r(w) there */
+    double
+        objective; /* the running estimate of F, r(w) included; with a dual p: the mean loss and r(w) */
+    double regulariser;    /* r(w), after the step */
     double largest_weight; /* largest weight of one example, as a multiple of the mean */
-    double effective;      /* effective sample size / batch, in (0, 1] */
+    double effective;      /* effective sample size / batch, in (0, 1]; 0 before the first step */
     uint64_t caps;         /* exponents that were continued by the tangent */
     uint64_t floors;       /* estimators that fell below the floor */
     uint64_t fresh_starts; /* estimators started afresh, the first one not counted */
@@ -79,7 +80,7 @@ DRO_API size_t dro_optimizer_state_size(const dro_optimizer *opt);
 DRO_API dro_status dro_optimizer_save(const dro_optimizer *opt, void *buffer, size_t size);
 DRO_API dro_status dro_optimizer_load(dro_optimizer *opt, const void *buffer, size_t size);
 
-/* r(w) of the optimiser's regulariser, in double, for w in host memory. */
+/* r(w) of the optimiser's regulariser, in double, for w in host memory; reg=group after start only (NaN before). */
 DRO_API double dro_optimizer_regulariser(const dro_optimizer *opt, const float *w);
 
 /* The described parameters, for help texts and checks. */

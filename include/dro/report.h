@@ -76,9 +76,9 @@ DRO_API int32_t dro_report_runs(const dro_report *report);
 DRO_API dro_status dro_report_method_get(dro_report *report, int32_t index,
                                          dro_report_method *method);
 /* How many examples or seconds (`by`) the i-th method took until F over the training set was at most
- * `objective`, over the runs that came there. Evaluations are all that is known: the first that is there
- * counts. */
-DRO_API dro_status dro_report_reach(dro_report *report, int32_t index, double objective,
+ * `objective`, with `stay` for good, over the runs that came there. Evaluations are all that is known: the
+ * first that is there counts. */
+DRO_API dro_status dro_report_reach(dro_report *report, int32_t index, double objective, bool stay,
                                     dro_measure by, dro_statistic *reach);
 /* The i-th remark on what was read (a damaged line, a run that was cut short), or NULL past the last. */
 DRO_API const char *dro_report_note(const dro_report *report, int32_t index);

@@ -80,7 +80,7 @@ DRO_API size_t dro_stream_features(const dro_stream *stream);
 DRO_API const char *dro_stream_class(const dro_stream *stream, int index);
 /* The next count rows. DRO_ERR_END, now and ever after, when fewer than that are left: those are
  * dropped, and the error text says how many (count = 1 loses none). An error in the data names the file
- * and the line; after it the stream is of no more use. */
+ * and the line, an input without any row is one; after it the stream is of no more use. */
 DRO_API dro_status dro_stream_next(dro_stream *stream, size_t count, dro_rows *rows);
 /* Rows read from the input so far, those in the buffer included: all of them after DRO_ERR_END. */
 DRO_API uint64_t dro_stream_seen(const dro_stream *stream);

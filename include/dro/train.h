@@ -80,7 +80,8 @@ typedef struct dro_train_record {
 
 DRO_API dro_status dro_train_create(dro_context *ctx, dro_train **train);
 DRO_API void dro_train_destroy(dro_train *train); /* NULL is fine */
-/* Own parameters are checked at once, the network's and the optimiser's when the run begins. */
+/* Own parameters are checked at once, as far as they are not names (data, model, optimizer); those, the network's and
+ * the optimiser's settings when the run begins. */
 DRO_API dro_status dro_train_set(dro_train *train, const char *name, const char *value);
 /* The present value as text, cut to size; the optimiser's and network's only if they were set. */
 DRO_API dro_status dro_train_get(const dro_train *train, const char *name, char *text, size_t size);
@@ -127,7 +128,7 @@ typedef struct dro_train_watch {
      * run that is resumed does it first. */
     bool (*step)(void *user, const dro_train_progress *progress);
     void (*evaluated)(void *user, const dro_train_record *record); /* (optional) */
-    /* (optional) One line about something that was mended or decided on the way. */
+    /* (optional) One line about something that was mended or decided on the way, or where a run goes on. */
     void (*note)(void *user, const char *text);
 } dro_train_watch;
 
@@ -175,8 +176,8 @@ dro_predictor_loss(const dro_predictor *predictor); /* that it was trained with 
 DRO_API int32_t dro_predictor_classes(const dro_predictor *predictor);
 DRO_API const char *dro_predictor_class_name(const dro_predictor *predictor, int32_t index);
 /* Logits of examples first .. first + count - 1 of a split, (count, outputs); truth (count), optional: the
- * label among the model's classes, -1 for a real-valued target. count is at most 1024. A model with one output and
- * two classes gives 0 and its margin. */
+ * label among the model's classes, -1 for a real-valued target. DRO_ERR_RANGE beyond the split. A model with one output and two
+ * classes gives 0 and its margin. */
 DRO_API dro_status dro_predictor_logits(dro_predictor *predictor, dro_split split, int64_t first,
                                         size_t count, float *logits, int32_t *truth);
 /* The examples of a split: paths of images, places in the source. Borrowed until close. */

@@ -40,11 +40,14 @@ static dro_status read_separator(const dro_data *d, char *separator)
 dro_status dro__csv_form_read(const dro_data *d, dro__csv_form *f)
 {
     const char *header = dro__option(d, "header"), *target = dro__option(d, "target");
-    const char *missing = dro__option(d, "missing");
+    const char *missing = dro__option(d, "missing"), *label = dro__option(d, "label");
     f->header = NONE;
-    if (!dro__option(d, "label") && !f->kept)
+    if (!label && !f->kept)
         return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
                          "csv: expected label=COLUMN, a name of the header or a number from 1");
+    if (label && !*label)
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
+                         "label=: expected a column, its name in the header or its number from 1");
     if (header && strcmp(header, "yes") == 0)
         f->header = f->stated = 1;
     else if (header && strcmp(header, "no") == 0)

@@ -94,7 +94,7 @@ static dro_status put_all(writer *w, const dro__csv *csv, const dro__csv_form *f
              csv->header ? "header" : "plain", form->real ? "real" : "classes",
              dense ? "dense" : "sparse");
     put(w, head);
-    put_text(w, form->missing.also ? form->missing.also : "");
+    put_text(w, form->missing.refuse ? "refuse" : form->missing.also ? form->missing.also : "");
     for (size_t k = 0; k < cols->count; k++) {
         DRO_TRY(put_column(w, csv, &cols->at[k], name ? name : ""));
         name = name ? dro__csv_next(name) : NULL;

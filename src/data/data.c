@@ -248,7 +248,7 @@ static dro_status default_names(dro_data *d)
     return d->class_names ? DRO_OK : dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for class names");
 }
 
-static dro_status count_split(dro_data *d, int split)
+dro_status dro__count_split(dro_data *d, int split)
 {
     const dro__table *t = &d->split[split];
     if (d->classes == 0 || !t->labels)
@@ -269,15 +269,26 @@ static dro_status finish(dro_data *d)
     DRO_TRY(check_labels(d, &d->split[DRO_TEST], "test"));
     DRO_TRY(number_records(d, &d->split[DRO_TRAIN]));
     DRO_TRY(number_records(d, &d->split[DRO_TEST]));
-    DRO_TRY(count_split(d, DRO_TRAIN));
+    DRO_TRY(dro__count_split(d, DRO_TRAIN));
     DRO_TRY(dro__imbalance(d));
-    DRO_TRY(count_split(d, DRO_TRAIN));
+    DRO_TRY(dro__count_split(d, DRO_TRAIN));
     DRO_TRY(dro__holdout(d));
     if (d->format->settle)
         DRO_TRY(d->format->settle(d));
     for (int s = 0; s < DRO_SPLITS; s++)
-        DRO_TRY(count_split(d, s));
+        DRO_TRY(dro__count_split(d, s));
     return DRO_OK;
+}
+
+/* Is it the encoding of another format? A model of csv may see libsvm rows. */
+static bool of_another(const dro__format *format, const char *encoding)
+{
+    size_t length = strcspn(encoding, " ");
+    for (int k = 0; k < FORMAT_COUNT; k++)
+        if (formats[k] != format && strlen(formats[k]->name) == length &&
+            memcmp(formats[k]->name, encoding, length) == 0)
+            return true;
+    return false;
 }
 
 /* ---- public ---- */
@@ -300,6 +311,8 @@ dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given,
     d->ctx = ctx;
     d->given = given;
     dro_status status = dro__spec_parse(d, spec);
+    if (status == DRO_OK && given && of_another(d->format, given))
+        d->given = NULL;
     if (status == DRO_OK)
         status = check_options(d);
     if (status == DRO_OK)
@@ -331,6 +344,7 @@ void dro_data_close(dro_data *d)
     for (int s = 0; s < DRO_SPLITS; s++) {
         dro__table_free(&d->split[s]);
         dro__free(d->counts[s]);
+        dro__free(d->lost[s]);
         dro__free(d->paths[s]);
     }
     dro__notes_free(&d->skipped);

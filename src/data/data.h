@@ -79,15 +79,19 @@ struct dro_data {
     char **class_names, **group_names; /* each its own allocation */
     dro__table split[DRO_SPLITS];
     int64_t *counts[DRO_SPLITS];
+    int64_t *lost
+        [DRO_SPLITS]; /* (classes) images that skip_bad passed over, or NULL; under a lock of notes.c */
+    int32_t emptied; /* 1 + a class that has lost all its training images, or 0; under that lock */
     const char **paths[DRO_SPLITS]; /* made on demand */
     uint64_t bytes_read;
     int64_t widest; /* libsvm: the line with the highest index, of the split's file; 0: none */
     dro_split widest_in;
-    void *state;        /* of the format, between open and release */
-    const char *given;  /* while it is opened: how a model's training data was encoded, or NULL */
-    char *encoding;     /* how the features were made, for a model to keep; or NULL */
-    bool unlabelled;    /* labels and targets are zeros: there were none */
-    dro__notes skipped; /* images and why; under a lock of notes.c */
+    void *state;       /* of the format, between open and release */
+    const char *given; /* while it is opened: how a model's training data was encoded, or NULL */
+    char *encoding;    /* how the features were made, for a model to keep; or NULL */
+    const char *untrained; /* the remark that says why a class has no training example, or NULL */
+    bool unlabelled;       /* labels and targets are zeros: there were none */
+    dro__notes skipped;    /* images and why; under a lock of notes.c */
     dro__notes remarks;
 };
 
@@ -109,6 +113,9 @@ dro_status dro__imbalance_check(const dro_data *data); /* before anything is rea
 dro_status dro__imbalance(dro_data *data);
 dro_status dro__holdout(dro_data *data);
 
+/* Examples of each class in a split, into counts. */
+dro_status dro__count_split(dro_data *data, int split);
+
 /* dro_data_open for a model: given is the `encoding` of its training data, or NULL. Formats without one do not
  * look at it. */
 dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data);
@@ -122,8 +129,13 @@ bool dro__stream_unfinished(const dro_stream *stream, int64_t position);
 
 /* ---- notes.c ---- */
 
-/* One more bad image, described by `text`. True when skip_bad still tolerates it. */
-bool dro__tolerate(dro_data *data, const char *text);
+/* After a failure with image i of a table, told in ctx: DRO_OK when skip_bad tolerates it, the failure with the cure in
+ * its text otherwise. */
+dro_status dro__pass_over(dro_data *data, dro_context *ctx, const dro__table *table, int64_t i,
+                          dro_status status);
+/* What training asks of data beyond that it can be read: an error if a class has no training image, or
+ * has lost all of them. */
+dro_status dro__trainable(const dro_data *data);
 int32_t dro__skipped(const dro_data *data);
 /* One line more for dro_data_remark(). */
 dro_status dro__remark(dro_data *data, const char *format, ...)

@@ -69,6 +69,34 @@ static dro_status read_names(const reader *r, const dro__csv *csv, size_t column
     return DRO_OK;
 }
 
+/* Numbers, most of them different and not all of them whole, are no classes: target=real was forgotten. */
+static dro_status check_classes(const reader *r)
+{
+    const dro__csv *csv = &r->train;
+    const dro__names *names = &r->classes;
+    char expected[128];
+    size_t broken = SIZE_MAX;
+    if (names->count <= 2 || 2 * names->count <= (size_t)csv->rows)
+        return DRO_OK;
+    for (size_t k = 0; k < names->count; k++) {
+        double value;
+        const char *end = dro__number_double(names->names[k], &value);
+        if (!end || *end)
+            return DRO_OK;
+        if (broken == SIZE_MAX && value != floor(value))
+            broken = k;
+    }
+    if (broken == SIZE_MAX)
+        return DRO_OK;
+    int64_t row = 0;
+    while (r->d->split[DRO_TRAIN].labels[row] != (int32_t)broken)
+        row++;
+    snprintf(expected, sizeof expected,
+             "classes, but %lld rows have %zu different numbers (target=real reads real targets)",
+             (long long)csv->rows, names->count);
+    return dro__csv_bad_cell(csv, row, r->form.label, names->names[broken], expected);
+}
+
 static dro_status read_targets(const reader *r, const dro__csv *csv, float *targets)
 {
     const char *cell = csv->cells;
@@ -172,6 +200,8 @@ static dro_status read_all(reader *r)
         DRO_TRY(dro__csv_form_match(&r->form, &r->train, &r->test));
     d->unlabelled = r->form.label == DRO__CSV_NO_COLUMN;
     DRO_TRY(read_split(r, &r->train, &d->split[DRO_TRAIN]));
+    if (!d->given)
+        DRO_TRY(check_classes(r));
     if (test)
         DRO_TRY(read_split(r, &r->test, &d->split[DRO_TEST]));
     if (!r->form.real)

@@ -1,9 +1,9 @@
 /* libsvm text: `label index:value index:value ...  # comment`, one example per line.
  *
- * Indices rise along a line and count from 1 (base=0: from 0). The label is a number; equal numbers are
- * one class, whatever their spelling, and classes are sorted by value. target=real keeps the numbers
- * themselves. Without test=, the file FILE.t beside FILE is the test split, as the LIBSVM collection
- * names it. A test label that training does not have is an error (classes= lists all of them).
+ * Indices rise along a line and count from 1 (base=0: from 0); a model keeps which. The label is a number;
+ * equal numbers are one class, whatever their spelling, and classes are sorted by value. target=real keeps
+ * the numbers themselves. Without test=, the file FILE.t beside FILE is the test split, as the LIBSVM
+ * collection names it. A test label that training does not have is an error (classes= lists all of them).
  * Values are correctly rounded floats; zeros that are written are kept. */
 #include "text.h"
 
@@ -259,6 +259,32 @@ dro_status dro__libsvm_rows(dro__libsvm *r, const char *begin, const char *end)
     return DRO_OK;
 }
 
+/* ---- what a model keeps ---- */
+
+dro_status dro__libsvm_base(dro_data *d, int32_t *base)
+{
+    static const char *const kept[] = {"libsvm 1 base=0", "libsvm 1 base=1"};
+    int64_t value, model = d->given ? strcmp(d->given, kept[1]) == 0 : 1;
+    if (d->given && strcmp(d->given, kept[model]) != 0)
+        return dro__fail(d->ctx, DRO_ERR_DATA,
+                         "the encoding in the weights file is damaged: expected %s or %s", kept[0],
+                         kept[1]);
+    DRO_TRY(dro__option_integer(d, "base", model, 0, 1, &value));
+    if (d->given && value != model)
+        return dro__fail(
+            d->ctx, DRO_ERR_ARGUMENT,
+            "base=%d: the model was trained with base=%d: expected the same, or no base=",
+            (int)value, (int)model);
+    *base = (int32_t)value;
+    if (d->given)
+        return DRO_OK;
+    d->encoding = dro__alloc(strlen(kept[value]) + 1, 1);
+    if (!d->encoding)
+        return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    strcpy(d->encoding, kept[value]);
+    return DRO_OK;
+}
+
 /* ---- the format ---- */
 
 static dro_status read_file(dro_data *d, const char *path, dro__libsvm *r)
@@ -407,15 +433,14 @@ static dro_status open_libsvm(dro_data *d)
 {
     dro__classes classes = {0};
     dro__libsvm reader = {.ctx = d->ctx};
-    int64_t base, limit;
+    int64_t limit;
     bool real;
     char *test;
     DRO_TRY(choose(d, "target", "real", &real));
     DRO_TRY(choose(d, "qid", "ignore", &reader.skip_qid));
-    DRO_TRY(dro__option_integer(d, "base", 1, 0, 1, &base));
+    DRO_TRY(dro__libsvm_base(d, &reader.base));
     DRO_TRY(dro__option_integer(d, "features", 0, 1, INT32_MAX - 1, &limit));
     DRO_TRY(test_path(d, &test));
-    reader.base = (int32_t)base;
     reader.limit = (int32_t)limit;
     reader.classes = real ? NULL : &classes;
     dro_status status = read_both(d, &reader, test);

@@ -1,7 +1,8 @@
 /* list:FILE,root=DIR: a text file of `path label` lines, as ImageNet-LT and Places-LT are given.
  *
  * The label is the last word of a line, a whole number from 0; the path is what stands before it and may
- * hold spaces. There are as many classes as the largest label says. The images are not looked at. A path
+ * hold spaces. There are as many classes as the largest label says; each needs a line of the training file, for
+ * training only, as a model may see a part of them. The images are not looked at. A path
  * may not leave the root by itself; a link in the root may, as whoever made the folder wanted it so. */
 #include "image_files.h"
 #include "image.h"
@@ -15,7 +16,9 @@ typedef struct lines {
     const char *name, *root;
     dro__files files;
     int64_t line;
-    int32_t most; /* largest label */
+    int32_t most;      /* largest label */
+    int64_t most_line; /* the first with it */
+    bool test;
 } lines;
 
 static bool is_space(char c)
@@ -58,7 +61,14 @@ static dro_status add_line(lines *l, const char *p, const char *end)
     if (why)
         return dro__fail(l->data->ctx, DRO_ERR_DATA, "%s: line %lld: the path '%.*s' %s", l->name,
                          (long long)l->line, (int)(stop - p < 100 ? stop - p : 100), p, why);
-    l->most = label > l->most ? label : l->most;
+    if (l->test && (label >= l->data->classes || l->data->counts[DRO_TRAIN][label] == 0))
+        return dro__fail(l->data->ctx, DRO_ERR_DATA,
+                         "%s: line %lld: label %d: expected one that the training file has",
+                         l->name, (long long)l->line, label);
+    if (label > l->most) {
+        l->most = label;
+        l->most_line = l->line;
+    }
     return dro__files_add(l->data->ctx, &l->files, l->root, p, (size_t)(stop - p), l->line - 1,
                           label);
 }
@@ -83,19 +93,37 @@ static dro_status read_lines(lines *l, dro__input *input)
     }
 }
 
+/* Training is read: which labels does it have? */
+static dro_status close_labels(const lines *l)
+{
+    dro_data *d = l->data;
+    int32_t k = 0;
+    d->classes = l->most + 1;
+    DRO_TRY(dro__count_split(d, DRO_TRAIN));
+    while (k < d->classes && d->counts[DRO_TRAIN][k] > 0)
+        k++;
+    if (k == d->classes)
+        return DRO_OK;
+    DRO_TRY(dro__remark(d,
+                        "%s: line %lld: label %d, but no line has label %d: expected all from 0 on",
+                        l->name, (long long)l->most_line, l->most, k));
+    d->untrained = d->remarks.texts[d->remarks.count - 1];
+    return DRO_OK;
+}
+
 dro_status dro__list_read(dro_data *d, dro__input *input, const char *root, dro_split split)
 {
     lines l = {.data = d,
                .name = dro__path_tail(dro__input_name(input)),
                .root = root,
                .files = {.table = &d->split[split]},
-               .most = d->classes - 1};
+               .most = -1,
+               .test = split == DRO_TEST};
     DRO_TRY(read_lines(&l, input));
     if (d->split[split].n == 0)
         return dro__fail(d->ctx, DRO_ERR_DATA, "%s: is empty: expected lines of `path label`",
                          l.name);
-    d->classes = l.most + 1;
-    return DRO_OK;
+    return l.test ? DRO_OK : close_labels(&l);
 }
 
 static dro_status read_file(dro_data *d, const char *path, const char *root, dro_split split)

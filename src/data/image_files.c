@@ -175,11 +175,10 @@ static dro_status drop_bad(loader *l, dro_data *d)
     for (int64_t i = 0; i < n && status == DRO_OK; i++) {
         if (l->statuses[i] != DRO_OK) /* once more, for its text */
             status = load_one(l, d->ctx, (size_t)i);
-        bool bad = status == DRO_ERR_DATA || status == DRO_ERR_FILE;
         if (status == DRO_OK)
             keep[kept++] = i;
-        else if (bad && dro__tolerate(d, d->ctx->error))
-            status = DRO_OK;
+        else
+            status = dro__pass_over(d, d->ctx, l->table, i, status);
     }
     if (status == DRO_OK && kept == 0)
         status = dro__fail(d->ctx, DRO_ERR_DATA, "%s: none of %lld images could be read",
@@ -208,17 +207,14 @@ static dro_status load_table(dro_data *d, dro__table *t)
     dro_status status;
     if (!t->pixels || !l.statuses)
         status = dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %zu images", n);
-    else {
+    else
+        status = dro__count_split(d, (int)(t - d->split)); /* for what each class loses */
+    if (status == DRO_OK) {
         dro__pool_run(d->ctx->pool, n, load_body, &l);
         d->bytes_read += l.bytes;
         status = drop_bad(&l, d);
     }
     dro__free(l.statuses);
-    dro__free(t->places);
-    dro__free(t->text);
-    t->places = NULL;
-    t->text = NULL;
-    t->text_size = 0;
     return status;
 }
 

@@ -100,11 +100,6 @@ static dro_status load_file(dro_loader *l, dro_context *ctx, int64_t id, dro__lu
     return status;
 }
 
-static bool is_bad(dro_status status)
-{
-    return status == DRO_ERR_DATA || status == DRO_ERR_FILE;
-}
-
 dro_status dro_loader_bare(dro_loader *l, double seconds, double *examples_per_s)
 {
     if (!l || !examples_per_s)
@@ -124,8 +119,7 @@ dro_status dro_loader_bare(dro_loader *l, double seconds, double *examples_per_s
             status = dro__image_resize(ctx, &image, 0, 0, image.width, image.height,
                                        l->options.size, l->options.size, out);
         count += status == DRO_OK;
-        if (is_bad(status) && dro__tolerate(l->data, ctx->error))
-            status = DRO_OK;
+        status = dro__pass_over(l->data, ctx, l->table, k % l->table->n, status);
         dro__image_free(&image);
     }
     dro__free(out);
@@ -159,8 +153,9 @@ static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t 
             s->cuts[i] = dro__cut_of(luck ? &again : NULL);
         status = l->image ? load_image(l, ctx, id, luck ? &again : NULL, s->pixels + i * l->image)
                           : DRO_OK;
-        if (!is_bad(status) || !dro__tolerate(l->data, ctx->error))
-            return status;
+        if (status == DRO_OK)
+            return DRO_OK;
+        DRO_TRY(dro__pass_over(l->data, ctx, t, id, status));
     }
     return dro__fail(ctx, DRO_ERR_DATA, "%s: none of %lld images could be read",
                      dro__path_tail(l->data->spec.path), (long long)t->n);
@@ -451,9 +446,9 @@ uint64_t dro_loader_epoch(const dro_loader *l)
 
 void dro_loader_shape(const dro_loader *l, int32_t *channels, int32_t *height, int32_t *width)
 {
-    *channels = l->image ? l->channels : 0;
-    *height = l->image ? l->height : 0;
-    *width = l->image ? l->width : 0;
+    *channels = l && l->image ? l->channels : 0;
+    *height = l && l->image ? l->height : 0;
+    *width = l && l->image ? l->width : 0;
 }
 
 double dro_loader_waited(const dro_loader *l)

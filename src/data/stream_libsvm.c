@@ -17,7 +17,8 @@ static dro_status read_options(dro__rows *r, source *s)
                              *const kinds[] = {"sign", "written", NULL};
     dro_data *d = &r->data;
     int labels, real, qid;
-    int64_t base, features;
+    int64_t features;
+    int32_t base;
     if (!dro__option(d, "features"))
         return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
                          "no features= in the SPEC of a stream: expected the number of columns, as "
@@ -27,7 +28,7 @@ static dro_status read_options(dro__rows *r, source *s)
     DRO_TRY(dro__rows_choose(r, "qid", ignores, &qid));
     if (real && labels == 1)
         return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "target=real and labels=sign: expected one");
-    DRO_TRY(dro__option_integer(d, "base", 1, 0, 1, &base));
+    DRO_TRY(dro__libsvm_base(d, &base));
     DRO_TRY(dro__option_integer(d, "features", 0, 1, INT32_MAX - 1, &features));
     d->features = (size_t)features;
     s->sign = !real && labels != 2;
@@ -38,7 +39,7 @@ static dro_status read_options(dro__rows *r, source *s)
     s->reader = (dro__libsvm){.ctx = d->ctx,
                               .name = r->name,
                               .table = &r->row,
-                              .base = (int32_t)base,
+                              .base = base,
                               .limit = (int32_t)features,
                               .skip_qid = qid != 0};
     return DRO_OK;

@@ -47,6 +47,10 @@ typedef struct dro__libsvm {
     size_t label_room, target_room, start_room, column_room, value_room;
 } dro__libsvm;
 
+/* The option base=; without it, that of the model that the data is read for, or 1. Another than the model's is an
+ * error. Where the data is for no model, its encoding says base: "libsvm 1 base=0". */
+dro_status dro__libsvm_base(dro_data *data, int32_t *base);
+
 /* begin .. end as dro__input_lines gives them. */
 dro_status dro__libsvm_rows(dro__libsvm *reader, const char *begin, const char *end);
 

@@ -88,6 +88,8 @@ static dro_status changeable(dro_net *net)
 dro_status dro_net_set(dro_net *net, const char *name, const char *value)
 {
     DRO_TRY(changeable(net));
+    if (!name || !value)
+        return dro__fail(net->ctx, DRO_ERR_ARGUMENT, "a setting needs a name and a value");
     return dro__params_set(net->ctx, tables, &net->set, "the network", name, value);
 }
 

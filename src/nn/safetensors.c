@@ -105,6 +105,9 @@ static dro_status open_file(dro__safetensors *f)
     if (f->fd < 0 || fstat(f->fd, &about) != 0)
         return dro__tensor_fail(f->ctx, DRO_ERR_FILE, f->name, NULL, "cannot open: %s",
                                 strerror(errno));
+    if (S_ISDIR(about.st_mode))
+        return dro__tensor_fail(f->ctx, DRO_ERR_FILE, f->name, NULL,
+                                "a folder: expected a file, as in %s/weights.safetensors", f->name);
     if (!S_ISREG(about.st_mode))
         return dro__tensor_fail(f->ctx, DRO_ERR_FILE, f->name, NULL,
                                 "not a regular file: expected one");

@@ -60,6 +60,12 @@ static void fill_ids(const dro_optimizer *o, uint64_t position, size_t count, in
     }
 }
 
+/* What a callback's failure is: not the end of anything. */
+static dro_status of_callback(dro_status status)
+{
+    return status > 0 || status == DRO_ERR_END ? DRO_ERR_CALLBACK : status;
+}
+
 /* Fills in classes and groups of a batch whose ids are in a slot. */
 static dro_status label_slot(dro_optimizer *o, int slot, dro_batch *batch)
 {
@@ -72,8 +78,7 @@ static dro_status label_slot(dro_optimizer *o, int slot, dro_batch *batch)
     batch->groups = groups;
     dro_status status = p->labels(p->user, batch->ids, batch->count, classes, groups);
     if (status != DRO_OK)
-        return dro__fail(o->ctx, status > 0 ? DRO_ERR_CALLBACK : status,
-                         "the problem's labels callback failed");
+        return dro__fail(o->ctx, of_callback(status), "the problem's labels callback failed");
     return DRO_OK;
 }
 
@@ -138,8 +143,7 @@ dro_status dro__gather(dro_optimizer *o, const int64_t *ids, size_t count, dro_b
                 o->cls->name);
         dro_status status = o->problem.gather(o->problem.user, ids, count, batch);
         if (status != DRO_OK)
-            return dro__fail(o->ctx, status > 0 ? DRO_ERR_CALLBACK : status,
-                             "the problem's gather callback failed");
+            return dro__fail(o->ctx, of_callback(status), "the problem's gather callback failed");
         if (batch->count != count)
             return dro__fail(o->ctx, DRO_ERR_CALLBACK, "gather gave %zu examples instead of %zu",
                              batch->count, count);
@@ -227,8 +231,7 @@ size_t dro__big_next(dro_optimizer *o, size_t *left)
 static dro_status callback_failed(dro_optimizer *o, dro_status status, const char *what,
                                   const dro_batch *batch)
 {
-    if (status > 0 || status == DRO_ERR_END)
-        status = DRO_ERR_CALLBACK;
+    status = of_callback(status);
     if (batch)
         dro__refuse(o, batch);
     return dro__fail(o->ctx, status, "the problem's %s callback failed at step %llu: %s", what,

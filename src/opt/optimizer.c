@@ -50,8 +50,8 @@ dro_status dro_optimizer_param(const char *optimizer, int index, dro_param *para
     if (!cls)
         return DRO_ERR_NAME;
     const dro__param *row = index >= 0 ? dro__param_at(cls->tables, index) : NULL;
-    if (!row)
-        return DRO_ERR_END;
+    if (!row || !param)
+        return row ? DRO_ERR_ARGUMENT : DRO_ERR_END;
     *param = row->about;
     return DRO_OK;
 }
@@ -113,6 +113,7 @@ dro_status dro_optimizer_create(dro_context *ctx, const char *name, const dro_pr
 {
     if (!ctx || !opt)
         return DRO_ERR_ARGUMENT;
+    *opt = NULL;
     if (!problem || !problem->forward || !problem->backward || problem->n < 0)
         return dro__fail(ctx, DRO_ERR_ARGUMENT,
                          "a problem needs forward and backward, and n >= 0 (0: a stream)");
@@ -127,6 +128,7 @@ dro_status dro_optimizer_create_composite(dro_context *ctx, const char *name,
 {
     if (!ctx || !opt)
         return DRO_ERR_ARGUMENT;
+    *opt = NULL;
     if (!composite || !composite->evaluate || !composite->outer || composite->inner == 0 ||
         composite->n < 0)
         return dro__fail(ctx, DRO_ERR_ARGUMENT,

@@ -123,7 +123,7 @@ double dro__reg_value(const dro_optimizer *o, const float *there)
     case DRO__REG_ELASTIC:
         return set->reg_strength * (set->reg_ratio * l1 + (1 - set->reg_ratio) * l2 / 2);
     case DRO__REG_GROUP:
-        return set->reg_strength * groups;
+        return o->blocks ? set->reg_strength * groups : NAN; /* start() makes the blocks */
     default:
         return 0; /* none; box and ball are 0 where w can be */
     }

@@ -3,9 +3,9 @@
 
 #include <math.h>
 
-dro_status dro__evaluation_create(dro__task *t, dro__evaluation *e)
+dro_status dro__evaluation_create(dro__task *t, int32_t classes, dro__evaluation *e)
 {
-    int32_t classes = t->info.classes, groups = t->info.groups;
+    int32_t groups = t->info.groups;
     *e = (dro__evaluation){0};
     e->logits = dro__alloc(DRO__EVAL_MOST * t->outputs, sizeof(float));
     e->losses = dro__alloc(DRO__EVAL_MOST, sizeof(float));

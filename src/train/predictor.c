@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { SPEC_MOST = 8192 };
+
 struct dro_predictor {
     dro_context *ctx;
     dro__task task;
@@ -98,11 +100,33 @@ static dro_status load(dro_predictor *p, const char *path)
     return status;
 }
 
+/* Images in files are taken as those were that the model was trained on: whole, as size= does it, or cut from the middle
+ * of the enlarged picture. */
+static dro_status taken_alike(const dro_predictor *p, const char *spec, char text[SPEC_MOST])
+{
+    const dro__weights_about *a = &p->about;
+    bool files = strncmp(spec, "images:", 7) == 0 || strncmp(spec, "list:", 5) == 0 ||
+                 strncmp(spec, "inat:", 5) == 0;
+    bool sized = strstr(spec, ",size=") != NULL;
+    if (files && sized && a->files)
+        return dro__fail(p->ctx, DRO_ERR_ARGUMENT,
+                         "the model was trained on images cut from their files: leave out size=");
+    int length = snprintf(text, SPEC_MOST, "%s", spec);
+    if (files && !sized && a->arrays && a->shape.height == a->shape.width)
+        length =
+            snprintf(text, SPEC_MOST, "%s,size=%d%s", spec, a->shape.height,
+                     a->shape.channels == 1 && !strstr(spec, ",channels=") ? ",channels=1" : "");
+    return length < SPEC_MOST ? DRO_OK
+                              : dro__fail(p->ctx, DRO_ERR_ARGUMENT, "the data's name is too long");
+}
+
 static dro_status open_predictor(dro_predictor *p, const char *weights, const char *spec)
 {
+    char data[SPEC_MOST];
     DRO_TRY(dro__weights_about_read(p->ctx, weights, &p->about));
+    DRO_TRY(taken_alike(p, spec, data));
     const dro__weights_about *a = &p->about;
-    dro__model_choice choice = {.data = spec,
+    dro__model_choice choice = {.data = data,
                                 .model = a->model,
                                 .shape = a->shape,
                                 .rows = a->sparse,
@@ -121,9 +145,10 @@ static dro_status open_predictor(dro_predictor *p, const char *weights, const ch
 dro_status dro_predictor_open(dro_context *ctx, const char *weights, const char *spec,
                               dro_predictor **predictor)
 {
+    if (predictor)
+        *predictor = NULL;
     if (!ctx || !weights || !spec || !predictor)
         return DRO_ERR_ARGUMENT;
-    *predictor = NULL;
     dro_predictor *p = dro__alloc(1, sizeof *p);
     if (!p)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a predictor");
@@ -192,6 +217,10 @@ dro_status dro_predictor_logits(dro_predictor *p, dro_split split, int64_t first
 {
     if (!p || !logits || split < 0 || split >= DRO_SPLITS || first < 0)
         return DRO_ERR_ARGUMENT;
+    int64_t there = p->task.shelf[split].examples.count;
+    if (first > there || count > (uint64_t)(there - first))
+        return dro__fail(p->ctx, DRO_ERR_RANGE, "%zu examples from %lld on: there are %lld", count,
+                         (long long)first, (long long)there);
     size_t step = p->task.shelf[split].batch;
     for (size_t done = 0; done < count;) {
         size_t some = count - done < step ? count - done : step;
@@ -221,8 +250,8 @@ dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_m
         return dro__fail(p->ctx, DRO_ERR_DATA,
                          "the data has a class '%s', which the model does not know", p->unknown);
     if (!p->measured) {
-        p->task.info.classes = p->about.classes; /* figures are over the model's classes */
-        DRO_TRY(dro__evaluation_create(&p->task, &p->evaluation));
+        /* figures are over the model's classes */
+        DRO_TRY(dro__evaluation_create(&p->task, p->about.classes, &p->evaluation));
         p->measured = true;
     }
     dro__measure_reset(&p->evaluation.splits[split], &dro__mean_loss);

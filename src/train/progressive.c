@@ -2,8 +2,8 @@
  * linear on sparse rows (logistic or squared loss), memory does not grow, and there need be no end.
  *
  * The last batches are kept, and go into the checkpoint: an optimiser that looks ahead has predicted a batch that
- * it has yet to learn from. A file is read again up to where the run was; standard input goes on with what
- * comes. The last batch of the input is as long as there are rows: it is predicted and learned from too. */
+ * it has yet to learn from. A file, or a table from standard input, is read again up to where the run was; other standard
+ * input goes on with what comes. The last batch is as long as there are rows: it is predicted and learned from too. */
 #include "train.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct kept { /* one batch */
     size_t column_room, value_room;
 } kept;
 
-struct dro__stream_run {
+typedef struct dro__stream_run {
     dro_stream *stream;
     bool is_stdin;
     size_t batch;
@@ -28,9 +28,7 @@ struct dro__stream_run {
     uint64_t reported;                                  /* examples at the last line */
     float *margins, *slopes, *scaled, *logits, *losses; /* two batches long */
     int64_t *order;                                     /* 0, 1, 2, ... */
-};
-
-typedef struct dro__stream_run stream_run;
+} stream_run;
 
 static dro__rows rows_of(const dro_train *t, const kept *k)
 {
@@ -239,7 +237,8 @@ static dro_status open_stream(dro_train *t)
     DRO_TRY(dro__stream_for_model(t->ctx, t->set.data, &s->stream));
     s->is_stdin = strcmp(dro__stream_data(s->stream)->spec.path, "-") == 0;
     const char *encoding = dro__stream_data(s->stream)->encoding;
-    s->columns = encoding ? dro__checksum(0, encoding, strlen(encoding)) : 0;
+    bool learned = encoding && strncmp(encoding, "csv ", 4) == 0; /* from the first rows */
+    s->columns = learned ? dro__checksum(0, encoding, strlen(encoding)) : 0;
     take_names(s);
     if (s->names[0] && (!s->names[1] || dro_stream_class(s->stream, 2)))
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
@@ -397,14 +396,17 @@ dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
     if (s->reported == s->next)
         begin(t, &s->window);
     dro_rows rows;
-    for (uint64_t left = s->is_stdin ? 0 : s->next; left > 0;
-         left -= rows.count) { /* where it was */
+    bool again = !s->is_stdin || columns; /* a table's first rows say how it is read */
+    for (uint64_t left = again ? s->next : 0; left > 0; left -= rows.count) { /* where it was */
         size_t count = left < s->batch ? (size_t)left : s->batch;
         dro_status status = dro_stream_next(s->stream, count, &rows);
         if (status == DRO_ERR_END)
             return dro__fail(t->ctx, DRO_ERR_DATA, "%s is shorter than it was", t->set.data);
         DRO_TRY(status);
     }
+    if (s->is_stdin)
+        dro__note(t, "standard input is to begin with row %llu of the stream",
+                  again ? 1 : (unsigned long long)s->next + 1);
     return DRO_OK;
 }
 

@@ -36,6 +36,10 @@ static void make_printable(char *text)
 
 dro_status dro_report_create(dro_context *ctx, dro_report **report)
 {
+    if (report)
+        *report = NULL;
+    if (!ctx || !report)
+        return DRO_ERR_ARGUMENT;
     if (!(*report = dro__alloc(1, sizeof **report)))
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a report");
     (*report)->ctx = ctx;
@@ -101,13 +105,13 @@ void dro__report_note(dro_report *report, const char *format, ...)
 
 const char *dro_report_note(const dro_report *report, int32_t index)
 {
-    return index >= 0 && (size_t)index < report->note_count ? report->notes[index] : NULL;
+    return report && index >= 0 && (size_t)index < report->note_count ? report->notes[index] : NULL;
 }
 
 const char *dro_report_objective(const dro_report *report)
 {
     const char *one = NULL;
-    for (size_t k = 0; k < report->trial_count; k++) {
+    for (size_t k = 0; report && k < report->trial_count; k++) {
         const char *text = report->trials[k]->objective;
         if (text && one && strcmp(one, text) != 0)
             return "not the same function in all runs";
@@ -146,7 +150,7 @@ const char *dro__report_title(const dro_report *report, const char *text, char o
 
 int32_t dro_report_runs(const dro_report *report)
 {
-    return (int32_t)report->trial_count;
+    return report ? (int32_t)report->trial_count : 0;
 }
 
 /* ---- finding runs ---- */
@@ -249,6 +253,8 @@ dro_status dro_report_add(dro_report *report, const char *folder)
 {
     char path[PATH_MOST];
     int found = 0;
+    if (!report || !folder)
+        return DRO_ERR_ARGUMENT;
     size_t trials = report->trial_count, notes = report->note_count;
     DRO_TRY(check_folder(report, folder));
     snprintf(path, sizeof path, "%s", folder);
@@ -415,6 +421,8 @@ dro_status dro__report_prepare(dro_report *report)
 
 dro_status dro_report_method_get(dro_report *report, int32_t index, dro_report_method *method)
 {
+    if (!report || !method)
+        return DRO_ERR_ARGUMENT;
     DRO_TRY(dro__report_prepare(report));
     if (index < 0 || index >= report->method_count)
         return dro__fail(report->ctx, DRO_ERR_END, "method %d: there are %d", index,

@@ -144,6 +144,8 @@ static dro_status write_all(dro_report *report, const char *folder, bool png, in
 {
     enum { PNG_SCALE = 3 };
     dro__figures figures;
+    if (!report || !folder)
+        return DRO_ERR_ARGUMENT;
     dro_status status = dro__figures_make(report, true, &figures);
     if (status == DRO_OK)
         status = make_folder(report->ctx, folder);

@@ -143,6 +143,8 @@ static dro_status check_path(const dro_report *report, const char *path)
 
 dro_status dro_report_html(dro_report *report, const char *path)
 {
+    if (!report || !path)
+        return DRO_ERR_ARGUMENT;
     DRO_TRY(check_path(report, path));
     dro__figures figures;
     dro__buffer out = {0};

@@ -26,22 +26,39 @@ dro_statistic dro__statistic(const double *values, size_t count)
     return s;
 }
 
-dro_status dro_report_reach(dro_report *report, int32_t index, double objective, dro_measure by,
-                            dro_statistic *reach)
+/* The first evaluation with F at most `objective`, and at all after it with `stay`; as many as there are: none. */
+static size_t first_at(const dro__trial *t, double objective, bool stay)
+{
+    size_t first = t->evaluation_count;
+    for (size_t i = t->evaluation_count; i-- > 0;) {
+        double f = t->evaluations[i].values[DRO__COLUMN_OBJECTIVE];
+        if (f <= objective)
+            first = i;
+        else if (stay && !isnan(f))
+            break;
+    }
+    return first;
+}
+
+dro_status dro_report_reach(dro_report *report, int32_t index, double objective, bool stay,
+                            dro_measure by, dro_statistic *reach)
 {
     dro__column x = by == DRO_MEASURE_SECONDS ? DRO__COLUMN_SECONDS : DRO__COLUMN_EXAMPLES;
     size_t count = 0;
+    if (!report || !reach || (by != DRO_MEASURE_SECONDS && by != DRO_MEASURE_EXAMPLES))
+        return DRO_ERR_ARGUMENT;
     DRO_TRY(dro__report_prepare(report));
+    if (index < 0 || index >= report->method_count)
+        return dro__fail(report->ctx, DRO_ERR_END, "method %d: there are %d", index,
+                         report->method_count);
     double *values = dro__alloc(report->trial_count + 1, sizeof *values);
     if (!values)
         return dro__report_memory(report);
     for (size_t k = 0; k < report->trial_count; k++) {
         const dro__trial *t = report->trials[k];
-        for (size_t i = 0; t->method == index && i < t->evaluation_count; i++)
-            if (t->evaluations[i].values[DRO__COLUMN_OBJECTIVE] <= objective) {
-                values[count++] = t->evaluations[i].values[x];
-                break;
-            }
+        size_t first = t->method == index ? first_at(t, objective, stay) : t->evaluation_count;
+        if (first < t->evaluation_count)
+            values[count++] = t->evaluations[first].values[x];
     }
     *reach = dro__statistic(values, count);
     dro__free(values);

@@ -7,7 +7,8 @@ bool dro__resident_take(dro__task *t, dro_split split)
     const dro_examples *e = &shelf->examples;
     size_t bytes = (size_t)e->count * (size_t)t->shape.channels * (size_t)t->shape.height *
                    (size_t)t->shape.width;
-    if (!e->pixels || e->count < 1 || e->count > INT32_MAX ||
+    const struct dro__net_backend *backend = t->ctx->backend->net;
+    if (!backend || !backend->images || !e->pixels || e->count < 1 || e->count > INT32_MAX ||
         t->shape.channels > DRO__IMAGE_COLOURS)
         return false;
     return dro_net_images_create(t->ctx, e->pixels, bytes, t->normal.scale, t->normal.shift,

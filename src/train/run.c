@@ -238,7 +238,7 @@ static dro_status open_run(dro_train *t)
     DRO_TRY(dro__run_begin(t));
     dro__tell_step(t);
     DRO_TRY(make_vectors(t));
-    DRO_TRY(dro__evaluation_create(&t->task, &t->evaluation));
+    DRO_TRY(dro__evaluation_create(&t->task, t->task.info.classes, &t->evaluation));
     t->config = dro__config_text(t);
     t->identity = dro__identity_text(t);
     return t->config && t->identity
@@ -362,6 +362,7 @@ static bool over(dro_train *t)
 static dro_status train(dro_train *t)
 {
     while (!over(t)) {
+        DRO_TRY(dro__trainable(t->task.data)); /* the loader may have lost a class */
         dro_status status = due(t) ? DRO_OK : step(t);
         if (status == DRO_ERR_END) /* output=random: the drawn number of steps */
             t->steps = t->opt->run.step;
@@ -436,6 +437,10 @@ static dro_status open_folder(dro_train *t, bool resume)
     if (resume)
         DRO_TRY(dro__run_load(t, &found));
     t->before = t->progress.wall;
+    const dro__run *r = &t->opt->run;
+    if (found && (t->stream || r->step < t->steps))
+        dro__note(t, "going on after step %llu (%llu examples)", (unsigned long long)r->step,
+                  (unsigned long long)r->examples);
     if (found)
         return DRO_OK;
     DRO_TRY(
@@ -452,6 +457,8 @@ static dro_status run(dro_train *t, bool resume)
     DRO_TRY(open_folder(t, resume));
     dro_status status = t->stream ? dro__stream_train(t) : train(t);
     tell_skipped(t);
+    if (status == DRO_OK && !t->stream)
+        status = dro__trainable(t->task.data);
     if (t->ended == DRO_TRAIN_DIVERGED && t->folder && !t->stream) { /* back at the checkpoint */
         char why[DRO__ERROR_SIZE];
         memcpy(why, t->ctx->error, sizeof why);

@@ -30,6 +30,8 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
         return dro__fail(t->ctx, DRO_ERR_DATA, "%s: there are no training examples", c->data);
     if (info->classes == 1 && c->train)
         return dro__fail(t->ctx, DRO_ERR_DATA, "%s: all examples are of one class", c->data);
+    if (c->train)
+        DRO_TRY(dro__trainable(t->data));
     if (t->sparse && strcmp(t->model, "linear") != 0)
         return dro__fail(
             t->ctx, DRO_ERR_UNSUPPORTED,
@@ -200,6 +202,11 @@ static dro_status open_task(dro__task *t, const dro__model_choice *c)
     t->regression = t->info.classes == 0;
     choose_model(t, c);
     DRO_TRY(check_data(t, c));
+    if (c->train && c->size && t->info.kind != DRO_DATA_FILES)
+        return dro__fail(t->ctx, DRO_ERR_ARGUMENT,
+                         "size %d: it is for images that stay in their files; %s", (int)c->size,
+                         t->images ? "these are arrays (size=N of the data makes them so)"
+                                   : "the data has none");
     if (t->images)
         t->normal = t->own_normal = dro__normal_of(t->data);
     t->shape = c->shape.channels ? c->shape : shape_of(t, c);

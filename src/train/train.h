@@ -127,6 +127,8 @@ typedef struct dro__weights_about {
     double *prior; /* (classes) of the logit-adjusted loss, or NULL */
     dro_model_shape shape;
     bool sparse, regression, has_normal;
+    bool files,
+        arrays; /* images: cut from their files, or arrays (also what size= makes of files); neither: not known */
     dro__normal normal;
     char **names;
     int32_t classes;
@@ -240,7 +242,7 @@ typedef struct dro__evaluation {
     dro_train_record record;
 } dro__evaluation;
 
-dro_status dro__evaluation_create(dro__task *task, dro__evaluation *e);
+dro_status dro__evaluation_create(dro__task *task, int32_t classes, dro__evaluation *e);
 void dro__evaluation_free(dro__evaluation *e);
 /* One split. poll (optional) is called now and then; when it returns true there are no figures. */
 dro_status dro__evaluate_split(dro__task *task, dro__evaluation *e, dro_split split, const float *w,
@@ -288,7 +290,6 @@ typedef struct dro__progress {
     uint64_t halvings;
     uint64_t have_best, best_step, since_best;
     double best, best_epoch;
-    uint64_t stream_rows; /* progressive: rows learned from */
 } dro__progress;
 
 typedef struct dro__saved {

@@ -2,7 +2,7 @@
  *
  *   dro.model, dro.shape "3,32,32,10", dro.classes (a JSON list), dro.scale and dro.shift (of pixels),
  *   dro.loss, dro.loss_settings "smoothing=0,focal_gamma=2,tau=1", dro.prior (a JSON list, with the logit-adjusted loss),
- *   dro.encoding: how cells of a table became features (src/data/csv_keep.c),
+ *   dro.encoding: how cells of a table became features (src/data/csv_keep.c), from where libsvm's columns are counted,
  *   dro.kind: "network", or "rows" for the linear model on sparse rows, whose tensor is fc.weight (features) */
 #include "report_buffer.h"
 #include "safetensors.h"
@@ -102,6 +102,8 @@ static dro_status save(dro__task *t, const char *path, const char *classes, cons
         pairs[used++] = scale;
         pairs[used++] = "dro.shift";
         pairs[used++] = shift;
+        pairs[used++] = "dro.images";
+        pairs[used++] = t->info.kind == DRO_DATA_FILES ? "files" : "arrays";
     }
     const char *encoding = t->data ? t->data->encoding : t->encoding;
     if (encoding) {
@@ -249,6 +251,7 @@ static dro_status read_about(dro_context *ctx, const char *path, const dro__safe
     const char *classes = dro__safetensors_metadata(file, "dro.classes");
     const char *encoding = dro__safetensors_metadata(file, "dro.encoding");
     const char *settings = dro__safetensors_metadata(file, "dro.loss_settings");
+    const char *images = dro__safetensors_metadata(file, "dro.images");
     dro_model_shape *s = &about->shape;
     if (!model || !shape || !kind || !classes ||
         sscanf(shape, "%d,%d,%d,%d", &s->channels, &s->height, &s->width, &s->outputs) != 4)
@@ -258,6 +261,8 @@ static dro_status read_about(dro_context *ctx, const char *path, const dro__safe
     snprintf(about->model, sizeof about->model, "%s", model);
     snprintf(about->loss, sizeof about->loss, "%s", loss ? loss : "cross-entropy");
     about->sparse = strcmp(kind, "rows") == 0;
+    about->files = images && strcmp(images, "files") == 0;
+    about->arrays = images && strcmp(images, "arrays") == 0;
     about->has_normal =
         read_three(dro__safetensors_metadata(file, "dro.scale"), about->normal.scale) &&
         read_three(dro__safetensors_metadata(file, "dro.shift"), about->normal.shift);
