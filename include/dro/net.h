@@ -92,7 +92,7 @@ DRO_API dro_model_shape dro_model_usual(int index);
 /* ---- choose, before dro_net_ready() ---- */
 
 /* "loss" (cross-entropy, focal, logit-adjusted, squared, logistic), "smoothing", "focal_gamma", "tau",
- * and of a GPU "precision" (tf32, fp32, bf16) and "deterministic": dro_net_param() lists them. */
+ * and of a GPU "precision" (tf32, fp32, bf16), "deterministic" and "convolutions": dro_net_param() lists them. */
 DRO_API dro_status dro_net_set(dro_net *net, const char *name, const char *value);
 DRO_API dro_status dro_net_param(int index, dro_param *param); /* DRO_ERR_END past the last */
 /* The classes' shares of the training data, (outputs), for the logit-adjusted loss; copied. */
