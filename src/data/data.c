@@ -300,7 +300,7 @@ dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
 
 bool dro__names_files(const char *spec)
 {
-    for (size_t k = 0; k < sizeof formats / sizeof formats[0]; k++) {
+    for (int k = 0; k < FORMAT_COUNT; k++) {
         size_t length = strlen(formats[k]->name);
         if (strncmp(spec, formats[k]->name, length) == 0 && spec[length] == ':')
             return formats[k]->files;
