@@ -1,6 +1,6 @@
 /* A model sees images in files as it saw those that it was trained on: its logits of files are those of the arrays that
  * they hold, whichever of the two it was trained on, in grey too. Writes one temporary folder. */
-#include "check.h"
+#include "train_runs.h"
 
 #include <dro/dro.h>
 #include <dro/train.h>
@@ -12,17 +12,19 @@
 
 enum { SIDE = 12, EACH = 12, CLASSES = 2 };
 
-static char folder[] = "/tmp/dro_alike_XXXXXX";
-
 /* Class 0 has a bright line at its upper edge, class 1 at its lower one: what is cut away shows. */
-static void write_images(void)
+static int begin(void **state)
 {
     char path[200];
+    if (setup_train(state))
+        return -1;
+    snprintf(path, sizeof path, "%s/images", dir);
+    mkdir(path, 0777);
     for (int k = 0; k < CLASSES; k++) {
-        snprintf(path, sizeof path, "%s/images/%d", folder, k);
+        snprintf(path, sizeof path, "%s/images/%d", dir, k);
         mkdir(path, 0777);
         for (int i = 0; i < EACH; i++) {
-            snprintf(path, sizeof path, "%s/images/%d/%02d.pgm", folder, k, i);
+            snprintf(path, sizeof path, "%s/images/%d/%02d.pgm", dir, k, i);
             FILE *file = fopen(path, "wb");
             fprintf(file, "P5 %d %d 255\n", SIDE, SIDE);
             for (int p = 0; p < SIDE * SIDE; p++)
@@ -30,15 +32,16 @@ static void write_images(void)
             fclose(file);
         }
     }
+    return 0;
 }
 
-static const char *train(dro_context *ctx, const char *name, const char *options, const char *size)
+static const char *train(const char *name, const char *options, const char *size)
 {
     static char path[200];
     char spec[200];
     dro_train *run;
-    snprintf(spec, sizeof spec, "images:%s/images%s", folder, options);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(spec, sizeof spec, "images:%s/images%s", dir, options);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
     OK(ctx, dro_train_create(ctx, &run));
     OK(ctx, dro_train_set(run, "data", spec));
     OK(ctx, dro_train_set(run, "model", "glyphnet"));
@@ -50,12 +53,12 @@ static const char *train(dro_context *ctx, const char *name, const char *options
     return path;
 }
 
-static void logits_of(dro_context *ctx, const char *weights, const char *options, float *logits)
+static void logits_of(const char *weights, const char *options, float *logits)
 {
     char spec[200];
     dro_predictor *p;
     dro_examples e;
-    snprintf(spec, sizeof spec, "images:%s/images%s", folder, options);
+    snprintf(spec, sizeof spec, "images:%s/images%s", dir, options);
     OK(ctx, dro_predictor_open(ctx, weights, spec, &p));
     OK(ctx, dro_predictor_examples(p, DRO_TRAIN, &e));
     assert_int_equal(e.count, CLASSES * EACH);
@@ -67,39 +70,34 @@ static void logits_of(dro_context *ctx, const char *weights, const char *options
 static void test_arrays(void **state)
 {
     (void)state;
-    dro_context *ctx = check_context("auto", 1);
     static const char *const options[] = {",size=12", ",size=12,channels=1"};
     for (int k = 0; k < 2; k++) {
         float given[CLASSES * EACH * CLASSES], plain[CLASSES * EACH * CLASSES];
-        const char *weights = train(ctx, k ? "grey" : "colour", options[k], "0");
-        logits_of(ctx, weights, options[k], given);
-        logits_of(ctx, weights, "", plain);
+        const char *weights = train(k ? "grey" : "colour", options[k], "0");
+        logits_of(weights, options[k], given);
+        logits_of(weights, "", plain);
         assert_memory_equal(given, plain, sizeof given);
     }
-    dro_context_destroy(ctx);
 }
 
 static void test_files(void **state)
 {
     (void)state;
-    dro_context *ctx = check_context("auto", 1);
     char spec[200];
     dro_predictor *p;
     float logits[CLASSES * EACH * CLASSES];
-    const char *weights = train(ctx, "files", "", "12");
-    logits_of(ctx, weights, "", logits);
-    snprintf(spec, sizeof spec, "images:%s/images,size=12", folder);
+    const char *weights = train("files", "", "12");
+    logits_of(weights, "", logits);
+    snprintf(spec, sizeof spec, "images:%s/images,size=12", dir);
     FAILS(ctx, dro_predictor_open(ctx, weights, spec, &p), DRO_ERR_ARGUMENT, "leave out size=");
-    dro_context_destroy(ctx);
 }
 
 static void test_size_twice(void **state)
 {
     (void)state;
-    dro_context *ctx = check_context("auto", 1);
     char spec[200];
     dro_train *run;
-    snprintf(spec, sizeof spec, "images:%s/images,size=12", folder);
+    snprintf(spec, sizeof spec, "images:%s/images,size=12", dir);
     OK(ctx, dro_train_create(ctx, &run));
     OK(ctx, dro_train_set(run, "data", spec));
     OK(ctx, dro_train_set(run, "size", "24"));
@@ -107,27 +105,6 @@ static void test_size_twice(void **state)
     OK(ctx, dro_train_set(run, "data", "synth:glyphs,n=60,test=10"));
     FAILS(ctx, dro_train_run(run, NULL, false, NULL), DRO_ERR_ARGUMENT, "these are arrays");
     dro_train_destroy(run);
-    dro_context_destroy(ctx);
-}
-
-static int begin(void **state)
-{
-    (void)state;
-    char path[200];
-    if (!mkdtemp(folder))
-        return 1;
-    snprintf(path, sizeof path, "%s/images", folder);
-    mkdir(path, 0777);
-    write_images();
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    char command[100];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
 }
 
 int main(void)
@@ -137,5 +114,5 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_size_twice),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, begin, teardown);
 }

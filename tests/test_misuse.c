@@ -1,6 +1,6 @@
 /* What the library answers to calls that make no sense: a status, not a crash, and nothing that was handed out changes.
  * Writes one temporary folder. */
-#include "check.h"
+#include "train_runs.h"
 
 #include <dro/dro.h>
 #include <dro/loader.h>
@@ -14,13 +14,11 @@
 
 #define GLYPHS "synth:glyphs,n=200,test=50,size=12,classes="
 
-static char folder[] = "/tmp/dro_misuse_XXXXXX";
-
-static const char *trained(dro_context *ctx, const char *name, const char *spec)
+static const char *trained(const char *name, const char *spec)
 {
     static char path[100];
     dro_train *train;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
     OK(ctx, dro_train_create(ctx, &train));
     OK(ctx, dro_train_set(train, "data", spec));
     OK(ctx, dro_train_set(train, "epochs", "1"));
@@ -34,17 +32,13 @@ static const char *trained(dro_context *ctx, const char *name, const char *spec)
 static void test_predictor(void **state)
 {
     (void)state;
-    dro_context *ctx = check_context("auto", 1);
-    const char *weights = trained(ctx, "five", GLYPHS "5");
-    dro_context_destroy(ctx);
-    ctx = check_context("auto", 1); /* nothing has failed here */
-    dro_predictor *p = (dro_predictor *)folder;
+    const char *weights = trained("five", GLYPHS "5");
+    dro_predictor *p = (dro_predictor *)dir;
     float logits[5 * 60];
     int32_t truth[60];
     assert_int_equal(dro_predictor_open(ctx, NULL, GLYPHS "3", &p), DRO_ERR_ARGUMENT);
     assert_null(p);
     OK(ctx, dro_predictor_open(ctx, weights, GLYPHS "3", &p));
-    assert_string_equal(dro_context_error(ctx), "");
     const dro_data_info *data = dro_predictor_data(p);
     const dro_metrics *m;
     OK(ctx, dro_predictor_logits(p, DRO_TEST, 40, 10, logits, truth));
@@ -59,22 +53,20 @@ static void test_predictor(void **state)
     assert_int_equal(m->classes, 5);
     assert_int_equal(data->classes, 3);
     dro_predictor_close(p);
-    dro_context_destroy(ctx);
 }
 
 /* The same of rows that stay sparse. */
 static void test_sparse_predictor(void **state)
 {
     (void)state;
-    dro_context *ctx = check_context("auto", 1);
     char path[100], spec[140];
-    snprintf(path, sizeof path, "%s/wide", folder);
+    snprintf(path, sizeof path, "%s/wide", dir);
     FILE *file = fopen(path, "w");
     for (int i = 0; i < 60; i++)
         fprintf(file, "%d %d:1 9000:0.5\n", i % 2 ? 1 : -1, i + 1);
     fclose(file);
     snprintf(spec, sizeof spec, "libsvm:%s", path);
-    const char *weights = trained(ctx, "sparse", spec);
+    const char *weights = trained("sparse", spec);
     dro_predictor *p;
     float logits[2 * 60];
     OK(ctx, dro_predictor_open(ctx, weights, spec, &p));
@@ -82,15 +74,13 @@ static void test_sparse_predictor(void **state)
     FAILS(ctx, dro_predictor_logits(p, DRO_TRAIN, 59, 3, logits, NULL), DRO_ERR_RANGE, "are 60");
     FAILS(ctx, dro_predictor_logits(p, DRO_HOLDOUT, 0, 1, logits, NULL), DRO_ERR_RANGE, "are 0");
     dro_predictor_close(p);
-    dro_context_destroy(ctx);
 }
 
 static void test_report(void **state)
 {
     (void)state;
-    dro_context *ctx = check_context("auto", 1);
     char path[100];
-    dro_report *r = (dro_report *)folder;
+    dro_report *r = (dro_report *)dir;
     dro_report_method m;
     dro_statistic s;
     assert_int_equal(dro_report_create(NULL, &r), DRO_ERR_ARGUMENT);
@@ -104,7 +94,7 @@ static void test_report(void **state)
     assert_int_equal(dro_report_add(r, NULL), DRO_ERR_ARGUMENT);
     assert_int_equal(dro_report_html(r, NULL), DRO_ERR_ARGUMENT);
     assert_int_equal(dro_report_svg(r, NULL, NULL), DRO_ERR_ARGUMENT);
-    snprintf(path, sizeof path, "%s/five", folder);
+    snprintf(path, sizeof path, "%s/five", dir);
     OK(ctx, dro_report_add(r, path));
     assert_int_equal(dro_report_method_get(r, 0, NULL), DRO_ERR_ARGUMENT);
     OK(ctx, dro_report_reach(r, 0, 1e9, false, DRO_MEASURE_EXAMPLES, &s));
@@ -115,7 +105,6 @@ static void test_report(void **state)
     assert_int_equal(dro_report_reach(r, 0, 1, false, DRO_MEASURE_SECONDS, NULL), DRO_ERR_ARGUMENT);
     assert_int_equal(dro_report_reach(r, 99, 1, false, DRO_MEASURE_SECONDS, &s), DRO_ERR_END);
     dro_report_destroy(r);
-    dro_context_destroy(ctx);
 }
 
 static dro_status ends(void *user, const int64_t *ids, size_t count, int32_t *c, int32_t *g)
@@ -128,10 +117,9 @@ static dro_status ends(void *user, const int64_t *ids, size_t count, int32_t *c,
 static void test_optimizer(void **state)
 {
     (void)state;
-    dro_context *ctx = check_context("auto", 1);
     toy t = {0};
     dro_problem p = toy_problem(&t);
-    dro_optimizer *opt = (dro_optimizer *)folder;
+    dro_optimizer *opt = (dro_optimizer *)dir;
     const float w[TOY_DIM] = {3};
     assert_int_equal(dro_optimizer_param("sgd", 0, NULL), DRO_ERR_ARGUMENT);
     assert_int_equal(dro_optimizer_create(ctx, "sgd", NULL, &opt), DRO_ERR_ARGUMENT);
@@ -144,13 +132,11 @@ static void test_optimizer(void **state)
     assert_true(dro_optimizer_regulariser(opt, w) == 3);
     FAILS(ctx, dro_optimizer_step(opt), DRO_ERR_CALLBACK, "labels callback failed");
     dro_optimizer_destroy(opt);
-    dro_context_destroy(ctx);
 }
 
 static void test_rest(void **state)
 {
     (void)state;
-    dro_context *ctx = check_context("auto", 1);
     dro_model_shape shape = {3, 1, 1, 2};
     dro_net *net;
     int32_t c = 1, h = 1, w = 1;
@@ -160,21 +146,6 @@ static void test_rest(void **state)
     dro_net_destroy(net);
     dro_loader_shape(NULL, &c, &h, &w);
     assert_int_equal(c + h + w, 0);
-    dro_context_destroy(ctx);
-}
-
-static int begin(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    char command[100];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
 }
 
 int main(void)
@@ -184,5 +155,5 @@ int main(void)
         cmocka_unit_test(test_report),    cmocka_unit_test(test_optimizer),
         cmocka_unit_test(test_rest),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, setup_train, teardown);
 }

@@ -40,8 +40,8 @@ typedef struct dro_cut {
     int8_t down, right, mirror;
 } dro_cut;
 
-/* A batch, valid until the third draw or gather after it, or a draw of a batch that is not the next. Rows of tables are not copied: they are at
- * ids[i] of dro_data_examples(). */
+/* A batch, valid until the third draw or gather after it, or a draw of a batch that is not the next. Rows of
+ * tables are not copied: they are at ids[i] of dro_data_examples(). */
 typedef struct dro_loaded {
     uint64_t position;
     size_t count;
@@ -50,8 +50,7 @@ typedef struct dro_loaded {
     const int32_t *groups; /* (count) or NULL */
     const float *pixels;   /* (count, channels, height, width), normalised; NULL for rows */
     const dro_cut *cuts;   /* (count) with options.cuts */
-    const float
-        *there; /* pixels in the GPU's memory, with options.sent; NULL without a GPU or room */
+    const float *there;    /* with options.sent: the same on the GPU; NULL without one, or room */
 } dro_loaded;
 
 DRO_API dro_status dro_loader_create(dro_data *data, dro_split split,

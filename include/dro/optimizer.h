@@ -61,9 +61,8 @@ typedef struct dro_info {
     double eta, lambda, a; /* of the last step; a is 0 where the method has none */
     double loss;           /* mean loss of the last batch, at the w that it was evaluated at */
     double log_u;          /* the estimator of log E exp(loss/lambda) */
-    double
-        objective; /* the running estimate of F, r(w) included; with a dual p: the mean loss and r(w) */
-    double regulariser;    /* r(w), after the step */
+    double objective;   /* running estimate of F with r(w); with a dual p: the mean loss and r(w) */
+    double regulariser; /* r(w), after the step */
     double largest_weight; /* largest weight of one example, as a multiple of the mean */
     double effective;      /* effective sample size / batch, in (0, 1]; 0 before the first step */
     uint64_t caps;         /* exponents that were continued by the tangent */

@@ -176,8 +176,8 @@ dro_predictor_loss(const dro_predictor *predictor); /* that it was trained with 
 DRO_API int32_t dro_predictor_classes(const dro_predictor *predictor);
 DRO_API const char *dro_predictor_class_name(const dro_predictor *predictor, int32_t index);
 /* Logits of examples first .. first + count - 1 of a split, (count, outputs); truth (count), optional: the
- * label among the model's classes, -1 for a real-valued target. DRO_ERR_RANGE beyond the split. A model with one output and two
- * classes gives 0 and its margin. */
+ * label among the model's classes, -1 for a real-valued target. DRO_ERR_RANGE beyond the split. A model with
+ * one output and two classes gives 0 and its margin. */
 DRO_API dro_status dro_predictor_logits(dro_predictor *predictor, dro_split split, int64_t first,
                                         size_t count, float *logits, int32_t *truth);
 /* The examples of a split: paths of images, places in the source. Borrowed until close. */

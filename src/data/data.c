@@ -298,6 +298,16 @@ dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
     return dro__data_open(ctx, spec, NULL, data);
 }
 
+bool dro__names_files(const char *spec)
+{
+    for (int k = 0; k < FORMAT_COUNT; k++) {
+        size_t length = strlen(formats[k]->name);
+        if (strncmp(spec, formats[k]->name, length) == 0 && spec[length] == ':')
+            return formats[k]->files;
+    }
+    return false;
+}
+
 dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data)
 {
     if (!ctx || !data)

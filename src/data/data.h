@@ -89,6 +89,7 @@ struct dro_data {
     void *state;       /* of the format, between open and release */
     const char *given; /* while it is opened: how a model's training data was encoded, or NULL */
     char *encoding;    /* how the features were made, for a model to keep; or NULL */
+    bool learned;      /* a stream's encoding, from its first rows */
     const char *untrained; /* the remark that says why a class has no training example, or NULL */
     bool unlabelled;       /* labels and targets are zeros: there were none */
     dro__notes skipped;    /* images and why; under a lock of notes.c */
@@ -99,6 +100,7 @@ typedef struct dro__format {
     const char *name, *usage, *summary;
     const char *const *options; /* names of its own options, NULL terminated; or NULL */
     bool folder;                /* the path is one: not stdin */
+    bool files;                 /* of images, by dro__files_open() */
     const char *record;         /* (optional) what a record is called in errors about its image */
     /* Fills kind, shape, classes, class_names (optional: numbers otherwise) and split[0], split[1]. */
     dro_status (*open)(dro_data *data);
@@ -115,6 +117,9 @@ dro_status dro__holdout(dro_data *data);
 
 /* Examples of each class in a split, into counts. */
 dro_status dro__count_split(dro_data *data, int split);
+
+/* Whether a SPEC is of images in files. */
+bool dro__names_files(const char *spec);
 
 /* dro_data_open for a model: given is the `encoding` of its training data, or NULL. Formats without one do not
  * look at it. */

@@ -361,5 +361,6 @@ const dro__format dro__format_images = {
     .usage = "DIR[,channels=1|3][,size=N]",
     .summary = "a folder of images (JPEG, PNG, PPM, PGM) for each class, or train and test of such",
     .options = options,
+    .files = true,
     .folder = true,
     .open = open_images};

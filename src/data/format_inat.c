@@ -359,4 +359,5 @@ const dro__format dro__format_inat = {
     .usage = "FILE.json,root=DIR[,test=FILE2.json][,channels=1|3][,size=N]",
     .summary = "images named by COCO-style JSON (iNaturalist 2018 and 2019)",
     .options = options,
+    .files = true,
     .open = open_inat};

@@ -153,5 +153,6 @@ const dro__format dro__format_list = {
     .usage = "FILE,root=DIR[,test=FILE2][,channels=1|3][,size=N]",
     .summary = "images named by lines of `path label` (ImageNet-LT, Places-LT)",
     .options = options,
+    .files = true,
     .record = "line",
     .open = open_list};

@@ -284,6 +284,7 @@ static void close_rows(dro__rows *r)
 static dro_status keep(dro__rows *r)
 {
     const source *s = r->state;
+    r->data.learned = true;
     return dro__csv_keep(&s->learned, &s->form, &s->columns, false, &r->data.encoding);
 }
 

@@ -105,8 +105,7 @@ static dro_status load(dro_predictor *p, const char *path)
 static dro_status taken_alike(const dro_predictor *p, const char *spec, char text[SPEC_MOST])
 {
     const dro__weights_about *a = &p->about;
-    bool files = strncmp(spec, "images:", 7) == 0 || strncmp(spec, "list:", 5) == 0 ||
-                 strncmp(spec, "inat:", 5) == 0;
+    bool files = dro__names_files(spec);
     bool sized = strstr(spec, ",size=") != NULL;
     if (files && sized && a->files)
         return dro__fail(p->ctx, DRO_ERR_ARGUMENT,

@@ -236,9 +236,8 @@ static dro_status open_stream(dro_train *t)
     stream_run *s = t->stream;
     DRO_TRY(dro__stream_for_model(t->ctx, t->set.data, &s->stream));
     s->is_stdin = strcmp(dro__stream_data(s->stream)->spec.path, "-") == 0;
-    const char *encoding = dro__stream_data(s->stream)->encoding;
-    bool learned = encoding && strncmp(encoding, "csv ", 4) == 0; /* from the first rows */
-    s->columns = learned ? dro__checksum(0, encoding, strlen(encoding)) : 0;
+    const dro_data *data = dro__stream_data(s->stream);
+    s->columns = data->learned ? dro__checksum(0, data->encoding, strlen(data->encoding)) : 0;
     take_names(s);
     if (s->names[0] && (!s->names[1] || dro_stream_class(s->stream, 2)))
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,

@@ -127,8 +127,7 @@ typedef struct dro__weights_about {
     double *prior; /* (classes) of the logit-adjusted loss, or NULL */
     dro_model_shape shape;
     bool sparse, regression, has_normal;
-    bool files,
-        arrays; /* images: cut from their files, or arrays (also what size= makes of files); neither: not known */
+    bool files, arrays; /* images: cut from files, or arrays (size= makes them too); or not known */
     dro__normal normal;
     char **names;
     int32_t classes;

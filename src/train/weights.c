@@ -1,6 +1,7 @@
 /* Weights files that know their model: what is needed to use them is in the file's metadata.
  *
  *   dro.model, dro.shape "3,32,32,10", dro.classes (a JSON list), dro.scale and dro.shift (of pixels),
+ *   dro.images: "files", cut from the middle of each, or "arrays",
  *   dro.loss, dro.loss_settings "smoothing=0,focal_gamma=2,tau=1", dro.prior (a JSON list, with the logit-adjusted loss),
  *   dro.encoding: how cells of a table became features (src/data/csv_keep.c), from where libsvm's columns are counted,
  *   dro.kind: "network", or "rows" for the linear model on sparse rows, whose tensor is fc.weight (features) */
