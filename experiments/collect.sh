@@ -67,7 +67,6 @@ write() {
     done
     table fig12 "objective$reach,accuracy,seconds" "$results/fig12/cifar10/final"
     table "fig12 stay" "${stay#,}" "$results/fig12/cifar10/final"
-    table "fig12 first" "objective$reach,accuracy,seconds" "$results/fig12-first/cifar10/final"
     figures fig12 fig12/cifar10/final "Test accuracy, and F on the training set, against seconds and against examples." \
         accuracy-seconds accuracy-examples objective-seconds objective-examples
     for ratio in 0.02 0.05 0.1 0.2; do
