@@ -39,13 +39,16 @@ table() {
     done
     "$DRO" report "$@" --out "$work/page.html" --into "$to#$name" --columns "$columns" >/dev/null
 }
-# figures NAME FOLDER CAPTION PLOT...: PLOT.svg beside the results, shown at <!-- NAME figures -->; nothing without them
+# figures NAME FOLDER CAPTION PLOT...: PLOT.svg beside the results, shown at <!-- NAME figures -->; nothing without them.
+# arms: of which arms, all without it
 figures() {
     name=$1 folder=$2 caption=$3
     shift 3
     : >"$work/text"
     if [ -d "$results/$folder" ]; then
-        "$DRO" report "$results/$folder" --out "$work/page.html" --svg "$work/svg" >/dev/null
+        runs=$results/$folder
+        [ -z "${arms:-}" ] || runs=$(for arm in $arms; do echo "$results/$folder/$arm-seed"*; done)
+        "$DRO" report $runs --out "$work/page.html" --svg "$work/svg" >/dev/null
         mkdir -p "$(dirname "$to")/results/$folder"
         for plot; do
             cp "$work/svg/$plot.svg" "$(dirname "$to")/results/$folder/"
@@ -77,7 +80,9 @@ write() {
     table fig3_finetune $rare "$results/fig3_finetune/final"
     table "fig3_finetune short" $rare "$results/fig3_finetune-short/final"
     table beyond $rare "$results/beyond/0.1"
-    figures beyond beyond/0.1 "Test accuracy of each class, by method." per-class
+    arms="sgd recover sgd+weights recover+weights sgd+la recover+la sgd+recipe recipe"
+    figures beyond beyond/0.1 "Test accuracy of each class: no tilt, class weights, logit-adjusted loss, the recipe." per-class
+    arms=
     for set in a9a adult mammography; do
         table "tabular $set" balanced_accuracy,worst_group_accuracy,auroc,accuracy "$results/tabular/$set"
     done

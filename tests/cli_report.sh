@@ -114,6 +114,20 @@ xml hsvg/*.svg
 run 0 report hostile --json
 json
 
+# More methods than bars in a row: the figure says so and names those that it shows, its table has all.
+for method in 1 2 3 4 5 6 7 8 9; do
+    mkdir -p many/m$method-seed1
+    cat >many/m$method-seed1/result.json <<J
+{"optimizer": "sgd", "seed": 1, "test": {"accuracy": 0.5, "per_class": [0.$method, 0.5]}, "class_counts": [1, 2],
+ "settings": {"optimizer": "sgd", "label": "m$method", "seed": 1}}
+J
+done
+run 0 report many --svg msvg
+has "Test accuracy of each class: the first 8 of 9 methods" msvg/per-class.svg
+has ">m8<" msvg/per-class.svg
+if grep -q ">m9<" msvg/per-class.svg; then fail "a method without a bar is named"; fi
+grep -q "<td>m9</td>" many/report.html || fail "the table of the bars lacks a method"
+
 # ---- errors ----
 mkdir nothing damaged
 echo text >file

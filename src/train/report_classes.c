@@ -107,7 +107,7 @@ static void tabulate_bars(const bars *b, dro__buffer *out)
     char name[300], count[DRO__NUMBER], value[DRO__NUMBER], title[DRO__TITLE];
     dro__table_open(out, dro__report_title(b->report, per_class, title), headers, 4);
     for (int32_t row = 0; row < b->rows; row++)
-        for (int32_t m = 0; m < b->shown; m++) {
+        for (int32_t m = 0; m < b->report->method_count; m++) {
             row_name(b, row, name, sizeof name);
             dro__show_count(count, b->counts ? row_count(b, row) : (double)NAN);
             dro__show_share(value, row_value(b, m, row));
@@ -129,16 +129,19 @@ static void choose_heights(bars *b)
 static void add_bars(dro__figures *f, bars *b)
 {
     char title[DRO__TITLE];
-    dro__report_title(b->report, per_class, title);
+    size_t size = strlen(dro__report_title(b->report, per_class, title));
+    if (b->shown < b->report->method_count)
+        snprintf(title + size, sizeof title - size, ": the first %d of %d methods", b->shown,
+                 b->report->method_count);
     choose_heights(b);
     dro__figure *figure = dro__figure_add(f, DRO__SECTION_CLASSES, "per-class", title);
     if (!figure)
         return;
-    dro__plot_about(&figure->plot, "%s%s%s%s.", title,
+    dro__plot_about(&figure->plot, "%s%s%s.", title,
                     b->counts ? ", the most frequent in training first" : "",
-                    b->per > 1 ? "; neighbours are put together" : "",
-                    b->shown < b->report->method_count ? "; the first methods only" : "");
-    draw_bars(b, &figure->plot, dro__figure_top(f, &figure->plot, true) + (b->counts ? 16 : 4));
+                    b->per > 1 ? "; neighbours are put together" : "");
+    double top = dro__figure_top(f, &figure->plot, b->shown);
+    draw_bars(b, &figure->plot, top + (b->counts ? 16 : 4));
     tabulate_bars(b, &figure->table);
 }
 
@@ -291,7 +294,7 @@ static void add_matrix(dro__figures *f, matrix *m, int32_t method)
     m->rows = (m->classes->count + m->per - 1) / m->per;
     m->left = 112;
     m->cell = fmin(56, (DRO__PLOT_WIDTH - 8 - m->left) / m->rows);
-    m->top = dro__figure_top(f, &figure->plot, false) + 34;
+    m->top = dro__figure_top(f, &figure->plot, 0) + 34;
     m->names = short_names(m);
     dro__plot_about(&figure->plot,
                     "%s of each class (row), the share taken for each class (column), in "

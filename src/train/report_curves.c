@@ -221,7 +221,7 @@ static void draw(dro__figures *f, curves *c)
     if (!figure)
         return;
     dro__plot *plot = &figure->plot;
-    double top = dro__figure_top(f, plot, true) + 12;
+    double top = dro__figure_top(f, plot, f->report->method_count) + 12;
     bool time = c->kind->x == DRO__COLUMN_SECONDS;
     plot->height = top + 240;
     c->x.from = 50, c->x.to = DRO__PLOT_WIDTH - 14;

@@ -44,14 +44,13 @@ void dro__figure_id(const dro_report *report, const char *what, int32_t method, 
     dro__buffer_free(&slug);
 }
 
-double dro__figure_top(dro__figures *f, dro__plot *plot, bool names)
+double dro__figure_top(dro__figures *f, dro__plot *plot, int32_t names)
 {
     const char *list[24];
     int32_t count = 0;
     if (!f->alone)
         return 0;
-    for (; names && f->report->method_count > 1 && count < f->report->method_count && count < 24;
-         count++)
+    for (; f->report->method_count > 1 && count < names && count < 24; count++)
         list[count] = f->report->methods[count].name;
     return dro__plot_heading(plot, list, count);
 }

@@ -43,8 +43,8 @@ dro__figure *dro__figure_add(dro__figures *figures, dro__section section, const 
 const char *dro__figure_title(dro__figures *figures, const char *what, int32_t method);
 /* "what-method" as an id. */
 void dro__figure_id(const dro_report *report, const char *what, int32_t method, char out[80]);
-/* The heading of a plot that stands alone; returns where to begin. */
-double dro__figure_top(dro__figures *figures, dro__plot *plot, bool names);
+/* The heading of a plot that stands alone, with so many of the methods' names; returns where to begin. */
+double dro__figure_top(dro__figures *figures, dro__plot *plot, int32_t names);
 
 void dro__figures_curves(dro__figures *figures, dro__section section);
 void dro__figures_bars(dro__figures *figures);

@@ -163,7 +163,7 @@ static void add_map(dro__figures *f, const shares *s, int32_t method, double lar
         return;
     dro__plot *plot = &figure->plot;
     figure->method = method;
-    double top = dro__figure_top(f, plot, false) + 8, left = 112;
+    double top = dro__figure_top(f, plot, 0) + 8, left = 112;
     double high = fmin(18, 420.0 / s->rows), bottom = top + s->rows * high;
     dro__plot_about(plot,
                     "Share of the weight that each class had in training, from the first "
