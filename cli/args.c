@@ -366,22 +366,22 @@ static const char *without_cuda(void)
     return "this build does not have it";
 }
 
-int cli_precision(const cli_args *args, const dro_context *ctx)
+int cli_precision(const char *command, const char *option, const char *word,
+                  const dro_context *ctx)
 {
-    const char *word = cli_text(args, "precision"), *command = cli_name(args);
     bool lower = word && (strcmp(word, "tf32") == 0 || strcmp(word, "bf16") == 0);
     if (!word || strcmp(word, "fp32") == 0)
         return 0;
     if (!lower)
-        return cli_usage("%s: --precision %s: expected fp32, tf32 or bf16", command, word);
+        return cli_usage("%s: %s%s: expected fp32, tf32 or bf16", command, option, word);
     const char *backend = dro_context_backend(ctx), *why = without_cuda();
     if (strcmp(backend, "cuda") == 0)
         return 0;
     if (why)
-        return cli_usage("%s: --precision %s: the backend %s computes in fp32: leave it out (%s is "
+        return cli_usage("%s: %s%s: the backend %s computes in fp32: leave it out (%s is "
                          "for cuda, which cannot be used here: %s)",
-                         command, word, backend, word, why);
-    return cli_usage("%s: --precision %s: the backend %s computes in fp32: leave it out, or use "
+                         command, option, word, backend, word, why);
+    return cli_usage("%s: %s%s: the backend %s computes in fp32: leave it out, or use "
                      "--backend cuda",
-                     command, word, backend);
+                     command, option, word, backend);
 }

@@ -231,7 +231,7 @@ static int run(const cli_args *args)
     dro_model_shape shape = shape_of(args);
     if (!s.ctx)
         return 1;
-    int wrong = cli_precision(args, s.ctx);
+    int wrong = cli_precision(cli_name(args), "--precision ", cli_text(args, "precision"), s.ctx);
     if (wrong) {
         dro_context_destroy(s.ctx);
         return wrong;

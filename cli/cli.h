@@ -67,7 +67,8 @@ dro_context *cli_context(const cli_args *args);
 void cli_backend_fail(const char *backend, dro_status status);
 
 /* Checks --precision, which only a GPU heeds; 0 or the exit status after a line. */
-int cli_precision(const cli_args *args, const dro_context *ctx);
+int cli_precision(const char *command, const char *option, const char *word,
+                  const dro_context *ctx);
 
 /* ---- output ---- */
 

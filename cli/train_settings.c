@@ -419,6 +419,8 @@ static int take_set(const char *command, dro_train *train, const char *pair)
         return cli_usage("%s: --set %s: expected --set NAME=VALUE", command, pair);
     snprintf(name, sizeof name, "%.*s", (int)(equals - pair), pair);
     int status = cli_train_check(command, train, name);
+    if (status == 0 && strcmp(name, "precision") == 0)
+        status = cli_precision(command, "--set precision=", equals + 1, context_of);
     return status ? status : set(command, train, name, equals + 1);
 }
 
@@ -454,7 +456,7 @@ static int take_flag(const cli_args *args, const char *command, dro_train *train
 static int take_precision(const cli_args *args, const char *command, dro_train *train)
 {
     const char *word = cli_text(args, "precision");
-    int status = cli_precision(args, context_of);
+    int status = cli_precision(command, "--precision ", word, context_of);
     return status || !word ? status : set(command, train, "precision", word);
 }
 
