@@ -426,9 +426,10 @@ static dro_status backward(void *live, const float *w, const float *coef, float 
 static void accept(void *live)
 {
     dro__cuda_network *net = live;
-    if (net->pending)
-        dro__cuda_copy(net->memory.statistics, net->taken,
-                       net->graph->statistics_size * sizeof(float));
+    size_t size = net->graph->statistics_size;
+    if (net->pending &&
+        dro__cuda_copy(net->memory.statistics, net->taken, size * sizeof(float)) != cudaSuccess)
+        dro__cuda_poison(net->memory.statistics, size);
     net->pending = false;
 }
 
