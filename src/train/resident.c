@@ -1,5 +1,13 @@
-/* Small images that live in the backend's memory as bytes; the network takes its batches out of them there. */
+/* Small images that live in the backend's memory as bytes; the network takes its batches out of them there. They may
+ * have half of the memory that is free: the network, which is made later, needs some too. */
 #include "train.h"
+
+static bool takes_half(const dro__backend *backend, size_t bytes)
+{
+    void *twice = backend->alloc(bytes, 2);
+    backend->free(twice);
+    return twice != NULL;
+}
 
 bool dro__resident_take(dro__task *t, dro_split split)
 {
@@ -9,7 +17,7 @@ bool dro__resident_take(dro__task *t, dro_split split)
                    (size_t)t->shape.width;
     const struct dro__net_backend *backend = t->ctx->backend->net;
     if (!backend || !backend->images || !e->pixels || e->count < 1 || e->count > INT32_MAX ||
-        t->shape.channels > DRO__IMAGE_COLOURS)
+        t->shape.channels > DRO__IMAGE_COLOURS || !takes_half(t->ctx->backend, bytes))
         return false;
     return dro_net_images_create(t->ctx, e->pixels, bytes, t->normal.scale, t->normal.shift,
                                  &shelf->there) == DRO_OK;

@@ -57,9 +57,12 @@ void *dro__cuda_alloc(size_t count, size_t size)
         cudaGetLastError();
         return NULL;
     }
-    cudaMemsetAsync(memory, 0, bytes, DRO__STREAM);
-    cudaStreamSynchronize(DRO__STREAM);
-    return memory;
+    if (cudaMemsetAsync(memory, 0, bytes, DRO__STREAM) == cudaSuccess &&
+        cudaStreamSynchronize(DRO__STREAM) == cudaSuccess)
+        return memory;
+    cudaFree(memory);
+    cudaGetLastError();
+    return NULL;
 }
 
 void dro__cuda_free(void *memory)
@@ -99,6 +102,13 @@ cudaError_t dro__cuda_copy(void *to, const void *from, size_t bytes)
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(DRO__STREAM);
     return error;
+}
+
+void dro__cuda_poison(float *x, size_t n)
+{
+    if (cudaMemsetAsync(x, 0xff, n * sizeof *x, DRO__STREAM) == cudaSuccess)
+        cudaStreamSynchronize(DRO__STREAM);
+    cudaGetLastError(); /* the numbers tell it */
 }
 
 static const char *copy(void *to, const void *from, size_t bytes)
@@ -184,6 +194,13 @@ static scratch *scratch_of_thread(void)
     return s;
 }
 
+/* Whether the kernel that was just queued was taken, and ended well. */
+static bool ended(void)
+{
+    bool taken = cudaGetLastError() == cudaSuccess;
+    return cudaStreamSynchronize(DRO__STREAM) == cudaSuccess && taken;
+}
+
 static void fused(dro__pool *pool, dro__fused *f)
 {
     (void)pool;
@@ -213,10 +230,15 @@ static void fused(dro__pool *pool, dro__fused *f)
     }
     if (s)
         g.partial = s->partial, g.counter = s->counter, g.result = s->result;
+    for (int m = 0; m < g.norms; m++)
+        s->result[m] = HUGE_VAL; /* unless the pass says otherwise */
+    cudaGetLastError();          /* what went wrong before is not this pass's */
     dro__gpu_fused_pass(DRO__STREAM, &g);
-    bool done = cudaStreamSynchronize(DRO__STREAM) == cudaSuccess;
+    bool done = ended();
     for (int m = 0; m < g.norms; m++)
         f->norm[m] = done ? s->result[m] : HUGE_VAL;
+    for (int j = 0; j < g.outputs && !done; j++)
+        dro__cuda_poison(f->out[j], f->n);
 }
 
 static int64_t first_bad(dro__pool *pool, size_t n, const float *x)
@@ -240,11 +262,15 @@ static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size
 {
     (void)pool;
     int64_t *there = dro__cuda_alloc(blocks + 1, sizeof *there);
-    if (!there)
-        return;
-    dro__cuda_copy(there, offsets, (blocks + 1) * sizeof *there);
-    dro__gpu_block_shrink(DRO__STREAM, x, there, blocks, threshold);
-    cudaStreamSynchronize(DRO__STREAM);
+    bool done =
+        there && dro__cuda_copy(there, offsets, (blocks + 1) * sizeof *there) == cudaSuccess;
+    if (done) {
+        cudaGetLastError(); /* what went wrong before is not this pass's */
+        dro__gpu_block_shrink(DRO__STREAM, x, there, blocks, threshold);
+        done = ended();
+    }
+    if (!done)
+        dro__cuda_poison(x + offsets[0], (size_t)(offsets[blocks] - offsets[0]));
     dro__cuda_free(there);
 }
 
@@ -275,12 +301,10 @@ static void rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
           *both[2] = {here, here + rows->features};
     if (here)
         dro__backend_ref.rows_sum(pool, rows, ids, counts, parts, coef, both);
-    for (int k = 0; k < parts; k++) {
-        if (here)
-            dro__cuda_copy(grads[k], both[k], rows->features * sizeof *here);
-        else
-            cudaMemset(grads[k], 0xff, rows->features * sizeof *here); /* NaN: refused */
-    }
+    for (int k = 0; k < parts; k++)
+        if (!here ||
+            dro__cuda_copy(grads[k], both[k], rows->features * sizeof *here) != cudaSuccess)
+            dro__cuda_poison(grads[k], rows->features);
     dro__free(here);
 }
 

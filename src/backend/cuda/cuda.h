@@ -20,6 +20,9 @@ void dro__cuda_free(void *memory);
 bool dro__cuda_is_device(const void *pointer);
 /* Either way; waits. */
 cudaError_t dro__cuda_copy(void *to, const void *from, size_t bytes);
+/* Makes NaN of what could not be computed or copied, where there is no status to return: whoever reads it next refuses
+ * it. */
+void dro__cuda_poison(float *x, size_t n);
 /* Memory that both sides see, not zeroed; freed with dro__cuda_host_free. */
 void *dro__cuda_host_alloc(size_t bytes);
 void dro__cuda_host_free(void *memory);

@@ -13,7 +13,10 @@ dro_status dro__dnn_grow(dro__cuda_network *net, void **block, size_t *size, siz
     if (need <= *size)
         return DRO_OK;
     need = need > 2 * *size ? need : 2 * *size;
-    void *larger = net->retired_count < RETIRED ? dro__cuda_alloc(need, 1) : NULL;
+    if (net->retired_count == RETIRED)
+        return dro__fail(net->ctx, DRO_ERR_STATE,
+                         "cuDNN's memory has grown %d times: make the network anew", (int)RETIRED);
+    void *larger = dro__cuda_alloc(need, 1);
     if (!larger)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
     if (*block)

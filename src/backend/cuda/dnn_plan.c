@@ -232,23 +232,25 @@ bool dro__dnn_execute(cudnnHandle_t handle, const dro__dnn_plan *p, const void *
 
 /* Milliseconds of one run, negative when it fails. */
 static float time_of(dro__cuda_network *net, const dro__dnn_plan *p, const void *x, const void *w,
-                     const void *z)
+                     const void *z, void *workspace)
 {
-    cudaEvent_t from, to;
+    cudaEvent_t from = NULL, to = NULL;
     float ms = -1;
-    cudaEventCreate(&from);
-    cudaEventCreate(&to);
-    bool good = ok(cudnnSetStream(net->dnn, DRO__STREAM)) &&
-                dro__dnn_execute(net->dnn, p, x, w, z, net->workspace);
-    cudaEventRecord(from, DRO__STREAM);
+    bool good = cudaEventCreate(&from) == cudaSuccess && cudaEventCreate(&to) == cudaSuccess &&
+                ok(cudnnSetStream(net->dnn, DRO__STREAM)) &&
+                dro__dnn_execute(net->dnn, p, x, w, z, workspace) &&
+                cudaEventRecord(from, DRO__STREAM) == cudaSuccess;
     for (int k = 0; good && k < TRIES; k++)
-        good = dro__dnn_execute(net->dnn, p, x, w, z, net->workspace);
-    cudaEventRecord(to, DRO__STREAM);
-    if (cudaEventSynchronize(to) != cudaSuccess || !good ||
+        good = dro__dnn_execute(net->dnn, p, x, w, z, workspace);
+    good = good && cudaEventRecord(to, DRO__STREAM) == cudaSuccess;
+    if (cudaStreamSynchronize(DRO__STREAM) != cudaSuccess || !good ||
         cudaEventElapsedTime(&ms, from, to) != cudaSuccess)
         ms = -1;
-    cudaEventDestroy(from);
-    cudaEventDestroy(to);
+    if (from)
+        cudaEventDestroy(from);
+    if (to)
+        cudaEventDestroy(to);
+    cudaGetLastError(); /* a plan that fails is left out */
     return ms / TRIES;
 }
 
@@ -264,32 +266,32 @@ static void drop_from(dro__dnn_plan *list, int first, int count)
         drop(&list[k].plan);
 }
 
-/* The place of the fastest of a list; -1: none could be timed. */
-static dro_status measure(dro__cuda_network *net, const dro__dnn_plan *list, int count,
-                          const void *x, const void *w, const void *z, int *best)
+/* The place of the fastest of a list, each in the memory that it will have; -1: none could be timed. */
+static int measure(dro__cuda_network *net, const dro__dnn_shape *shape, const dro__dnn_plan *list,
+                   int count, const void *x, const void *w, const void *z)
 {
+    bool beside = shape->kind == DRO__DNN_WEIGHT;
+    void **block = beside ? &net->beside_workspace : &net->workspace;
+    size_t *size = beside ? &net->beside_size : &net->workspace_size;
     float least = -1;
-    *best = -1;
+    int best = -1;
     for (int k = 0; k < count; k++) {
-        DRO_TRY(dro__dnn_grow(net, &net->workspace, &net->workspace_size, list[k].workspace));
-        float ms = time_of(net, &list[k], x, w, z);
+        if (dro__dnn_grow(net, block, size, list[k].workspace) != DRO_OK)
+            continue; /* another may want less */
+        float ms = time_of(net, &list[k], x, w, z, *block);
         if (ms >= 0 && (least < 0 || ms < least))
-            least = ms, *best = k;
+            least = ms, best = k;
     }
-    return DRO_OK;
+    return best;
 }
 
-/* The best of a list, the others go; on failure all of them. */
-static dro_status choose(dro__cuda_network *net, const dro__dnn_shape *shape, dro__dnn_plan *list,
-                         int count, const void *x, const void *w, const void *z)
+/* The best of a list, the others go. */
+static void choose(dro__cuda_network *net, const dro__dnn_shape *shape, dro__dnn_plan *list,
+                   int count, const void *x, const void *w, const void *z)
 {
     int best = count > 1 ? dro__dnn_chosen(net, shape) : 0;
     if (best < 0 || best >= count) {
-        dro_status status = measure(net, list, count, x, w, z, &best);
-        if (status != DRO_OK) {
-            drop_from(list, 0, count);
-            return status;
-        }
+        best = measure(net, shape, list, count, x, w, z);
         int agreed = best < 0 ? 0 : dro__dnn_choose(net, shape, best); /* a failure is not kept */
         best = agreed < count ? agreed : best;
     }
@@ -297,7 +299,6 @@ static dro_status choose(dro__cuda_network *net, const dro__dnn_shape *shape, dr
     list[best] = list[0];
     list[0] = kept;
     drop_from(list, 1, count);
-    return DRO_OK;
 }
 
 /* Only the plans that want the least memory: Winograd engines, which lose digits, need much for what they transform
@@ -355,7 +356,7 @@ dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, co
         drop_from(list, 1, count);
         count = 1;
     }
-    DRO_TRY(choose(net, shape, list, count, x, w, z));
+    choose(net, shape, list, count, x, w, z);
     list[0].shape = *shape;
     net->plans[net->plan_count] = list[0];
     *index = net->plan_count++;

@@ -27,8 +27,12 @@ dro_status dro__library_open(dro__cuda_network *net)
     DNN(net, cudnnCreate(&net->dnn));
     DNN(net, cudnnCreate(&net->beside_dnn));
     net->blas_room = dro__cuda_alloc(BLAS_ROOM, 1);
-    if (cublasCreate(&net->blas) != CUBLAS_STATUS_SUCCESS || !net->blas_room)
-        return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuBLAS cannot start");
+    cublasStatus_t status = net->blas_room ? cublasCreate(&net->blas) : CUBLAS_STATUS_ALLOC_FAILED;
+    if (status == CUBLAS_STATUS_ALLOC_FAILED)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuBLAS cannot start: %s",
+                         cublasGetStatusString(status));
     cublasSetWorkspace(net->blas, net->blas_room, BLAS_ROOM);
     cublasSetMathMode(net->blas, net->graph->precision == DRO__FP32 ? CUBLAS_DEFAULT_MATH
                                                                     : CUBLAS_TF32_TENSOR_OP_MATH);

@@ -297,6 +297,7 @@ static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w
     const dro__node *input = &net->graph->nodes[0];
     size_t size = dro__node_size(input), first = 0;
     DRO_TRY(dro__net_prepare(net, p, parts, count));
+    cudaGetLastError(); /* what went wrong before is not this call's */
     DRO__CUDA(net->ctx, cudaMemcpyAsync(net->w, w, net->graph->dim * sizeof(float),
                                         cudaMemcpyDefault, DRO__STREAM));
     dro__extent e = {input->channels, input->height, input->width};
@@ -316,7 +317,7 @@ static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w
         dro__gpu_input(DRO__STREAM, (int)first, (int)parts[k].count, e, p->values[0].stored, x,
                        dro__typed_of(&p->values[0], p->values[0].data));
     }
-    return DRO_OK;
+    return dro__cuda_check(net->ctx, cudaGetLastError(), "a batch on the GPU");
 }
 
 /* ---- recorded passes ---- */
@@ -378,9 +379,14 @@ static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, 
     return dro__cuda_check(net->ctx, cudaGraphLaunch(*recorded, DRO__STREAM), "cudaGraphLaunch");
 }
 
-static dro_status wait(dro__cuda_network *net)
+/* Waits for what was queued, all of it or not: it uses the caller's memory. */
+static dro_status wait(dro__cuda_network *net, dro_status queued)
 {
-    return dro__cuda_check(net->ctx, cudaStreamSynchronize(DRO__STREAM), "a pass on the GPU");
+    cudaError_t error = cudaStreamSynchronize(DRO__STREAM);
+    if (queued == DRO_OK)
+        return dro__cuda_check(net->ctx, error, "a pass on the GPU");
+    cudaGetLastError(); /* the first error has been told */
+    return queued;
 }
 
 /* Small arrays between memory that both sides see and wherever the caller's is. */
@@ -394,18 +400,34 @@ static dro_status hand(dro__cuda_network *net, void *to, const void *from, size_
 
 /* ---- the contract ---- */
 
+static dro_status queue_forward(dro__cuda_network *net, const float *w, const dro_net_batch *parts,
+                                int count)
+{
+    DRO_TRY(begin(net, &net->program[1], w, parts, count));
+    dro__recording *r = recording_of(net, true);
+    return run(net, &net->program[1], dro__gprogram_forward, &r->ran, &r->forward);
+}
+
 static dro_status forward(void *live, const float *w, const dro_net_batch *parts, int part_count,
                           float *losses)
 {
     dro__cuda_network *net = live;
     net->pending = false;
-    DRO_TRY(begin(net, &net->program[1], w, parts, part_count));
-    dro__recording *r = recording_of(net, true);
-    DRO_TRY(run(net, &net->program[1], dro__gprogram_forward, &r->ran, &r->forward));
-    DRO_TRY(wait(net));
+    DRO_TRY(wait(net, queue_forward(net, w, parts, part_count)));
     size_t bytes = (size_t)dro__call_size(net) * sizeof(float);
     DRO_TRY(hand(net, losses, net->losses, bytes));
     net->pending = true;
+    return DRO_OK;
+}
+
+static dro_status queue_backward(dro__cuda_network *net, float *const *grads)
+{
+    size_t bytes = net->graph->dim * sizeof(float);
+    dro__recording *r = recording_of(net, true);
+    DRO_TRY(run(net, &net->program[1], dro__gprogram_backward, &r->ran_back, &r->backward));
+    for (int k = 0; k < net->parts.count; k++)
+        DRO__CUDA(net->ctx,
+                  cudaMemcpyAsync(grads[k], net->grads[k], bytes, cudaMemcpyDefault, DRO__STREAM));
     return DRO_OK;
 }
 
@@ -413,31 +435,24 @@ static dro_status backward(void *live, const float *w, const float *coef, float 
 {
     dro__cuda_network *net = live;
     (void)w; /* the forward's copy */
-    size_t rows = (size_t)dro__call_size(net), bytes = net->graph->dim * sizeof(float);
-    DRO_TRY(hand(net, net->coef, coef, rows * sizeof(float)));
-    dro__recording *r = recording_of(net, true);
-    DRO_TRY(run(net, &net->program[1], dro__gprogram_backward, &r->ran_back, &r->backward));
-    for (int k = 0; k < net->parts.count; k++)
-        DRO__CUDA(net->ctx,
-                  cudaMemcpyAsync(grads[k], net->grads[k], bytes, cudaMemcpyDefault, DRO__STREAM));
-    return wait(net);
+    DRO_TRY(hand(net, net->coef, coef, (size_t)dro__call_size(net) * sizeof(float)));
+    return wait(net, queue_backward(net, grads));
 }
 
 static void accept(void *live)
 {
     dro__cuda_network *net = live;
-    if (net->pending)
-        dro__cuda_copy(net->memory.statistics, net->taken,
-                       net->graph->statistics_size * sizeof(float));
+    size_t size = net->graph->statistics_size;
+    if (net->pending &&
+        dro__cuda_copy(net->memory.statistics, net->taken, size * sizeof(float)) != cudaSuccess)
+        dro__cuda_poison(net->memory.statistics, size);
     net->pending = false;
 }
 
-static dro_status evaluate(void *live, const float *w, const dro_net_batch *batch, float *logits,
-                           float *losses)
+static dro_status queue_evaluation(dro__cuda_network *net, const float *w,
+                                   const dro_net_batch *batch, float *logits)
 {
-    dro__cuda_network *net = live;
     dro__gprogram *p = &net->program[0];
-    net->pending = false;
     DRO_TRY(begin(net, p, w, batch, 1));
     if (!batch->labels) /* losses are worked out all the same */
         memset(net->labels, 0, batch->count * sizeof *net->labels);
@@ -448,7 +463,15 @@ static dro_status evaluate(void *live, const float *w, const dro_net_batch *batc
         DRO__CUDA(net->ctx,
                   cudaMemcpyAsync(logits, head->data, batch->count * head->size * sizeof(float),
                                   cudaMemcpyDefault, DRO__STREAM));
-    DRO_TRY(wait(net));
+    return DRO_OK;
+}
+
+static dro_status evaluate(void *live, const float *w, const dro_net_batch *batch, float *logits,
+                           float *losses)
+{
+    dro__cuda_network *net = live;
+    net->pending = false;
+    DRO_TRY(wait(net, queue_evaluation(net, w, batch, logits)));
     if (losses)
         DRO_TRY(hand(net, losses, net->losses, batch->count * sizeof(float)));
     return DRO_OK;

@@ -313,8 +313,12 @@ static dro_status line_step(void *live, const dro_net_batch *parts, int count,
     write_ticket(line, parts, count, ticket);
     DRO_TRY(launch(net, parts[0].images));
     line->begun++;
-    return dro__cuda_check(net->ctx, cudaEventRecord(line->done[slot], DRO__STREAM),
-                           "cudaEventRecord");
+    cudaError_t error = cudaEventRecord(line->done[slot], DRO__STREAM);
+    if (error != cudaSuccess) { /* nobody can wait for the step by its event: here, then */
+        cudaGetLastError();
+        error = cudaStreamSynchronize(DRO__STREAM);
+    }
+    return dro__cuda_check(net->ctx, error, "a step");
 }
 
 /* ---- the state ---- */
