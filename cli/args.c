@@ -366,8 +366,7 @@ static const char *without_cuda(void)
     return "this build does not have it";
 }
 
-int cli_precision(const char *command, const char *option, const char *word,
-                  const dro_context *ctx)
+int cli_precision(const char *command, const char *option, const char *word, const dro_context *ctx)
 {
     bool lower = word && (strcmp(word, "tf32") == 0 || strcmp(word, "bf16") == 0);
     if (!word || strcmp(word, "fp32") == 0)

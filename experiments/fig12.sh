@@ -2,7 +2,7 @@
 # Figures 1 and 2: seven methods on one DRO objective, lambda 5: test accuracy and F against seconds and against
 # examples. Each is tuned on a holdout by F there: 24 random settings from the paper's grids at a fifth of the length,
 # the best rerun in full. Some of the grids are not the paper's, which would hold no setting that works, or the best at
-# their end: RCIVR's steps go down to 0.001 (from 0.1 on it diverged), PES-SGDA's to 0.01; the dual steps of Stoc-AGDA
+# their end: RCIVR's steps go down to 0.001 (above 0.03 most diverged), PES-SGDA's to 0.01; the dual steps of Stoc-AGDA
 # and PES-SGDA are for the unbiased gradient of p, n/b times an example's (from 1e-5 on all of p soon sits on a few
 # examples), PG-SMD2's go down to 1e-6. Stoc-AGDA's eta is its first step, beta1 / tau1 of the paper. The first stages
 # of PES-SGDA, and of PG-SMD2, for which the paper names none, are shares of the run, the same in the tuning and in full.

@@ -124,6 +124,7 @@ for wrong in "--scale huge" "--scale full" "--nonsense 1" "--scale" "--seeds x" 
     refused table2 --scale tiny $wrong
 done
 refused fig12 --scale tiny --on mars
+refused fig3_finetune --scale tiny --on mars
 refused fig12 --scale full --data . --on mars
 
 for script in "$top"/experiments/*.sh; do
