@@ -1,7 +1,7 @@
 #!/bin/sh
 # sanitize-cuda.sh FOLDER: the tests of the cuda backend in FOLDER under compute-sanitizer: memcheck and racecheck
-# over every layer in each precision, networks that share the GPU, images that are cut on the GPU or copied there by
-# readers, and queues of steps. Fails at the first error. Exit status 77 where there is no GPU. TOOLS=memcheck: only
+# over every layer in each precision, our own convolutions, networks that share the GPU, images that are cut on the GPU
+# or copied there by readers, and queues of steps. Fails at the first error. Exit status 77 where there is no GPU. TOOLS=memcheck: only
 # that one, TESTS="test_sent test_queue": only those. Writes two temporary files.
 set -eu
 tests=$1
@@ -35,8 +35,9 @@ check() { # TOOL TEST
     echo "$1 $2: $found$whose ($(($(date +%s) - begin)) s)"
 }
 for tool in ${TOOLS:-memcheck racecheck}; do
-    for test in ${TESTS:-test_layers_fp32 test_layers_bf16 test_layers_tf32 test_shares_bf16 test_images test_sent \
-        test_queue test_queue_refuses test_one_at_a_time}; do
+    for test in ${TESTS:-test_layers_fp32 test_layers_bf16 test_layers_tf32 test_own_tf32 test_own_bf16 \
+        test_models_bf16_shared test_images test_sent test_queue_short test_queue_refuses test_one_at_a_time \
+        test_visited}; do
         check $tool $test
     done
 done

@@ -33,6 +33,24 @@ run 0 compare $common --seeds 3 --jobs 4 --threads 4 --out four --json
 [ "$(grep -c '"earlier": true' out)" -eq 4 ] || fail "a seed more: not four runs kept"
 [ -s four/recover-seed3/result.json ] || fail "a seed more: no result"
 
+# Convolutions that cuDNN does, large enough for its plans to be chosen by time in another mode: two processes give the
+# same weights, and so does one that is stopped in the middle and goes on.
+wide="--model glyphnet $data"
+[ "$backend" != cuda ] || wide="--model resnet18 --data synth:glyphs,n=512,test=64,size=64,classes=4 --precision bf16"
+wide="$wide --batch 64 --steps 160 --optimizer recover --eval-every 10 --backend $backend --set deterministic=yes"
+run 0 train $wide --out first
+run 0 train $wide --out second
+cmp first/weights.safetensors second/weights.safetensors || fail "$what: not the same twice"
+"$dro" train $wide --out third >out 2>err &
+for turn in 1 2 3 4 5 6 7 8 9 10; do
+    sleep 0.3
+    [ ! -s third/metrics.jsonl ] || break
+done
+kill -INT $! 2>/dev/null && wait $!
+[ -s third/result.json ] && echo "the third run was not stopped in time"
+run 0 train $wide --out third --resume
+cmp first/weights.safetensors third/weights.safetensors || fail "$what: stopped and resumed it is another"
+
 # Weights that a GPU trained are those of any backend.
 run 0 eval --weights one/recover-seed1/weights.safetensors $data --backend $backend
 run 0 eval --weights one/recover-seed1/weights.safetensors $data --backend ref

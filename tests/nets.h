@@ -32,6 +32,7 @@ typedef struct subject {
     dro_model_shape shape;
     const char *loss, *trained, *precision, *convolutions;
     float lift; /* added to every bias: fewer inputs of ReLUs are near zero */
+    int passes; /* the last of so many counts, 0: of one; a GPU queues the first, records the second and replays it */
 } subject;
 
 typedef struct outcome {
@@ -110,8 +111,10 @@ static inline outcome run_once(const char *backend, int threads, const subject *
                               {.count = parts > 1 ? counts[1] : 0,
                                .x = x + counts[0] * size,
                                .labels = labels + counts[0]}};
-    OK(ctx, dro_net_forward(net, w, batch, parts, o.losses));
-    OK(ctx, dro_net_backward(net, w, coef, o.grads));
+    for (int pass = 0; pass == 0 || pass < s->passes; pass++) {
+        OK(ctx, dro_net_forward(net, w, batch, parts, o.losses));
+        OK(ctx, dro_net_backward(net, w, coef, o.grads));
+    }
     dro_net_accept(net);
     OK(ctx, dro_net_statistics(net, o.running));
     dro_net_batch all = {.count = o.total, .x = x, .labels = labels};

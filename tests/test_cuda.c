@@ -117,11 +117,14 @@ typedef struct bounds {
 static const bounds precisions[] = {
     {"fp32", 1e-4, 1e-4}, {"tf32", 1e-2, 4e-1}, {"bf16", 6e-2, 9e-1}};
 
-static void compare(const char *name, subject s, const size_t *counts, int parts, const bounds *b)
+/* Against the reference, or against fp32 on the GPU. */
+static void compare_to(const char *other, const char *name, subject s, const size_t *counts,
+                       int parts, const bounds *b)
 {
     s.precision = b->precision;
-    outcome x = run_once("cuda", 1, &s, counts, parts, 5),
-            y = run_once("ref", 1, &s, counts, parts, 5);
+    outcome x = run_once("cuda", 1, &s, counts, parts, 5);
+    s.precision = "fp32", s.passes = 1;
+    outcome y = run_once(other, 1, &s, counts, parts, 5);
     double off[6] = {distance(y.total, x.losses, y.losses),
                      distance(y.total * y.outputs, x.logits, y.logits),
                      distance(y.total, x.eval_losses, y.eval_losses),
@@ -137,6 +140,11 @@ static void compare(const char *name, subject s, const size_t *counts, int parts
                      off[k]);
     outcome_free(&x);
     outcome_free(&y);
+}
+
+static void compare(const char *name, subject s, const size_t *counts, int parts, const bounds *b)
+{
+    compare_to("ref", name, s, counts, parts, b);
 }
 
 static void every_layer(const bounds *b)
@@ -208,11 +216,46 @@ static void test_models_bf16(void **state)
     models(&precisions[2]);
 }
 
+/* With biases lifted gradients are well conditioned, and the bounds can be tight. */
+static const bounds lifted[] = {{"tf32", 5e-3, 4e-2}, {"bf16", 3e-2, 1e-1}};
+
+/* Our own convolutions at the sizes they are for, with so many images that a block has several tiles, replayed: against
+ * the reference on a few images, against fp32 on the same GPU on many. */
+static void own_kernels(const bounds *b)
+{
+    static const size_t few[] = {6, 5}, many[] = {384, 200};
+    subject s = {.model = "resnet20", .shape = {3, 32, 32, 10}, .lift = 3, .passes = 3};
+    compare("resnet20, replayed", s, few, 2, b);
+    compare_to("cuda", "resnet20, many images", s, many, 2, b);
+    compare_to("cuda", "resnet20, many images", s, many, 1, b);
+}
+
+static void test_own_tf32(void **state)
+{
+    (void)state;
+    own_kernels(&lifted[0]);
+}
+
+static void test_own_bf16(void **state)
+{
+    (void)state;
+    own_kernels(&lifted[1]);
+}
+
+/* Shapes that are large enough for cuDNN's plans to be chosen by time. */
+static void test_plans(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {40, 24};
+    subject s = {.model = "resnet18", .shape = {3, 64, 64, 10}, .lift = 3, .passes = 3};
+    for (int k = 0; k < 2; k++)
+        compare_to("cuda", "resnet18, plans by time", s, counts, 2, &lifted[k]);
+}
+
 /* The same network with none of our own convolutions. */
 static void test_models_cudnn(void **state)
 {
     (void)state;
-    static const bounds lifted[] = {{"tf32", 5e-3, 4e-2}, {"bf16", 3e-2, 1e-1}};
     static const size_t counts[] = {6, 5};
     subject s = {.model = "resnet20", .shape = {3, 32, 32, 10}, .lift = 3, .convolutions = "cudnn"};
     for (int k = 0; k < 2; k++)
@@ -221,21 +264,19 @@ static void test_models_cudnn(void **state)
 
 /* ---- beside other networks ---- */
 
-/* Of four networks each takes a quarter of the GPU, and convolutions go by bands. The biases are lifted: gradients are
- * well conditioned then, and the bounds can be tight. */
+/* Of four networks each takes a quarter of the GPU, and convolutions go by bands. */
 static void test_models_bf16_shared(void **state)
 {
     (void)state;
-    static const bounds lifted = {"bf16", 3e-2, 1e-1};
     static const size_t counts[] = {6, 5}, more[] = {30, 3}; /* more: a block has several tiles */
     subject s = {.model = "resnet20", .shape = {3, 32, 32, 10}, .lift = 3};
     company others = {0};
     keep_company(&others, COMPANY);
-    compare("resnet20 beside three", s, counts, 1, &lifted);
-    compare("resnet20 beside three", s, counts, 2, &lifted);
-    compare("resnet20 beside three", s, more, 2, &lifted);
+    compare("resnet20 beside three", s, counts, 1, &lifted[1]);
+    compare("resnet20 beside three", s, counts, 2, &lifted[1]);
+    compare("resnet20 beside three", s, more, 2, &lifted[1]);
     s.model = "resnet32";
-    compare("resnet32 beside three", s, counts, 2, &lifted);
+    compare("resnet32 beside three", s, counts, 2, &lifted[1]);
     keep_company(&others, 0);
 }
 
@@ -433,6 +474,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_models_tf32),
     cmocka_unit_test(test_layers_bf16),
     cmocka_unit_test(test_models_bf16),
+    cmocka_unit_test(test_own_tf32),
+    cmocka_unit_test(test_own_bf16),
+    cmocka_unit_test(test_plans),
     cmocka_unit_test(test_models_cudnn),
     cmocka_unit_test(test_models_bf16_shared),
     cmocka_unit_test(test_shares_bf16),
