@@ -58,6 +58,7 @@ test-cuda: ## the cuda backend against the reference; needs nvcc, and an NVIDIA 
 	@sh scripts/test-cuda.sh
 
 sanitize-cuda: ## every layer and a queue of steps on the GPU under compute-sanitizer
+	@sh scripts/has-gpu.sh sanitize-cuda
 	@sh scripts/deps.sh test
 	@$(QUIET) "configure (cuda)" cmake --preset cuda
 	@sh scripts/has-cuda.sh cuda
@@ -75,6 +76,7 @@ bench-peers: all $(VENV)/.done ## a training step against PyTorch's, interleaved
 	@$(VENV)/bin/python tests/peers/step_speed.py build/dro
 
 bench-cuda: ## the times of docs/gpu-notes.md on this GPU (ONLY=steps, runs or torch; PYTHON=one with PyTorch)
+	@sh scripts/has-gpu.sh bench-cuda
 	@sh scripts/deps.sh build
 	@$(QUIET) "configure (cuda)" cmake --preset cuda
 	@sh scripts/has-cuda.sh cuda

@@ -111,6 +111,18 @@ static int finish(const cli_args *args, dro_context *ctx, const dro_train *train
     return cli_emit(result);
 }
 
+/* With what it is computed, and why not with the fastest backend of this build. */
+static const char *machine(const cli_args *args, const dro_context *ctx, char *out, size_t size)
+{
+    const char *fastest = dro_backend_name(0), *why = dro_backend_missing(fastest);
+    int threads = dro_context_threads(ctx);
+    bool tell = why && !cli_given(args, "backend", 0);
+    snprintf(out, size, "backend %s%s%s%s%s%s, %d thread%s", dro_context_backend(ctx),
+             tell ? " (not " : "", tell ? fastest : "", tell ? ": " : "", tell ? why : "",
+             tell ? ")" : "", threads, threads == 1 ? "" : "s");
+    return out;
+}
+
 static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, const char *folder,
                     const char *config)
 {
@@ -127,12 +139,11 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
     dro_train_get(train, "data", data, sizeof data);
     dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
     if (!cli_json(args)) {
-        int threads = dro_context_threads(ctx);
+        char with[400];
         if (cli_flag(args, "resume") && is_beginning(folder))
             printf("no checkpoint in %s: beginning at step 0\n", folder);
-        printf("%s %s with %s, backend %s, %d thread%s, into %s\n",
-               config ? "going on with" : "training on", data, optimizer, dro_context_backend(ctx),
-               threads, threads == 1 ? "" : "s", folder);
+        printf("%s %s with %s, %s, into %s\n", config ? "going on with" : "training on", data,
+               optimizer, machine(args, ctx, with, sizeof with), folder);
         fflush(stdout);
     }
     if (cli_json(args))

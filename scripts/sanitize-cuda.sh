@@ -6,10 +6,7 @@
 set -eu
 tests=$1
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
-if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
-    echo "sanitize-cuda: skipped: no NVIDIA GPU on this machine (/dev/nvidia*): run it where there is one" >&2
-    exit 77
-fi
+sh "$(dirname "$0")/has-gpu.sh" sanitize-cuda
 if ! command -v compute-sanitizer >/dev/null; then
     echo "sanitize-cuda: no compute-sanitizer: NVIDIA's package cuda-sanitizer-13-0, or its folder in PATH" >&2
     exit 1
