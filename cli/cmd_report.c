@@ -27,7 +27,8 @@ static int print_text(dro_report *report, const written *w)
         printf("%s%s\n", k ? "" : "\n", note);
     printf("\nreport  %s\n", w->html);
     if (w->svg)
-        printf("plots   %s (%d SVG files)\n", w->svg, (int)w->svg_count);
+        printf("plots   %s (%d SVG file%s)\n", w->svg, (int)w->svg_count,
+               w->svg_count == 1 ? "" : "s");
     if (w->png)
         printf("plots   %s (%d PNG files)\n", w->png, (int)w->png_count);
     return 0;

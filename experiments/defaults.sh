@@ -1,6 +1,6 @@
 #!/bin/sh
-# What RECOVER's defaults should be for networks: a, the step size and its schedule, the guard, against SGD with momentum at three
-# step sizes. On the plain loss, so that nothing but the optimiser differs.
+# What RECOVER's defaults should be for networks: a, the step size and its schedule, lambda, the guard, against SGD with
+# momentum at three step sizes and with the cosine. On the plain loss, so that nothing but the optimiser differs.
 . "$(dirname "$0")/lib.sh"
 
 for eta in 0.05 0.1 0.2; do

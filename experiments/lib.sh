@@ -10,6 +10,8 @@
 #   --seeds N            of the final runs (default 5 at full scale, 2 at small, 1 at tiny, or what the script says)
 #   --arms "A B ..."     only these arms
 #   --help               this
+#   DRO=PROGRAM, RATIOS="0.05 0.1" in the environment: another program than build/dro; the imratios of table2.sh,
+#                        beyond.sh, recipe.sh and fig3_lambda.sh
 # The same words in capitals in the environment do the same. What is finished is not run again.
 #
 # A script may say before it sources this: seeds, its own default at the three scales ("5 2 1"); on, the default of

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Table 2: SGD with momentum against RECOVER on CIFAR-10 with imratio 0.02, 0.05, 0.1 and 0.2, and what the recipe
 # adds. SGD and RECOVER are tuned alike for each imratio: six settings on a holdout, at a third of the length, three
-# seeds where the holdout has few images of a rare class; five seeds with the best. The recipe is not tuned: recipe.sh
-# chose it, once, nor is recover-default. sgd+recipe is its loss and its weight decay under SGD: what RECOVER adds to them is the difference.
+# seeds where the holdout has few images of a rare class; five seeds with the best. Neither the recipe, which recipe.sh
+# chose once, nor recover-default is tuned. sgd+recipe is the recipe's loss and weight decay under SGD: what RECOVER adds to
+# them is the difference.
 # TRIES in the environment: so many seeds for the tuning of every imratio.
 . "$(dirname "$0")/lib.sh"
 

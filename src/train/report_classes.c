@@ -131,7 +131,7 @@ static void add_bars(dro__figures *f, bars *b)
     char title[DRO__TITLE];
     size_t size = strlen(dro__report_title(b->report, per_class, title));
     if (b->shown < b->report->method_count)
-        snprintf(title + size, sizeof title - size, ": the first %d of %d methods", b->shown,
+        snprintf(title + size, sizeof title - size, ", %d of %d methods", b->shown,
                  b->report->method_count);
     choose_heights(b);
     dro__figure *figure = dro__figure_add(f, DRO__SECTION_CLASSES, "per-class", title);
