@@ -34,9 +34,9 @@ linear() {
     [ ! -s "$to/$name-seed$seed/predict.csv" ] || return 0
     "$DRO" sweep $common --threads 1 --optimizer "$optimizer" --data "$data,holdout=0.2,seed=$seed" --seed $seed \
         --epochs "$tune" --eval-every 100 --grid eta=$([ "$optimizer" = sgd ] && echo $eta || echo $etas) \
-        --out "$tmp/$name-$seed" "$@" >/dev/null
+        --out "$to/tune-$name-seed$seed" "$@" >/dev/null
     "$DRO" compare --threads 1 --data "$data" --epochs "$epochs" --eval-every 100 --seed $seed --seeds 1 --out "$to" \
-        --arm "$name: $optimizer config=$tmp/$name-$seed/best.json" >/dev/null
+        --arm "$name: $optimizer config=$to/tune-$name-seed$seed/best.json" >/dev/null
     "$DRO" predict --weights "$to/$name-seed$seed/weights.safetensors" --data "$data" \
         --out "$to/$name-seed$seed/predict.csv"
 }
