@@ -175,6 +175,9 @@ wrong() {
     cat err >>all.txt
 }
 wrong 2 compare --optimizers sgd,recovr
+wrong 2 compare --set tau=x
+wrong 2 compare --arm 'a: sgd' --arm 'b: sgd loss=fokal'
+wrong 2 sweep --grid tau=1,x
 wrong 2 compare --optimizers nonsense
 wrong 2 compare --optimizers sgd,sgd
 wrong 2 compare --optimizers sgd,,recover

@@ -243,6 +243,8 @@ wrong 2 train --best nonsense
 wrong 2 train --precision fp64
 wrong 2 train --backend cpu --precision bf16
 wrong 2 train --backend cpu --set precision=bf16
+wrong 2 train --set deterministic=maybe
+wrong 2 train --loss fokal
 wrong 1 train --config missing.json
 printf '[1, 2]\n' >list.json
 wrong 1 train --config list.json

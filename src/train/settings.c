@@ -122,6 +122,8 @@ dro_status dro_train_set(dro_train *t, const char *name, const char *value)
         return DRO_ERR_ARGUMENT;
     if (dro__param_find(dro__train_tables, name))
         return dro__params_set(t->ctx, dro__train_tables, &t->set, "train", name, value);
+    if (dro__net_has(name))
+        DRO_TRY(dro__net_value(t->ctx, name, value));
     return set_extra(t, name, value);
 }
 
