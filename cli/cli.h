@@ -66,7 +66,8 @@ dro_context *cli_context(const cli_args *args);
 /* That line: why no context of this backend could be made, and which backend works here. */
 void cli_backend_fail(const char *backend, dro_status status);
 
-/* Checks --precision, which only a GPU heeds; 0 or the exit status after a line. */
+/* Checks a precision, which only a GPU heeds, given as `option` and the word (NULL: none); 0 or the exit status after a
+ * line. */
 int cli_precision(const char *command, const char *option, const char *word,
                   const dro_context *ctx);
 

@@ -19,6 +19,11 @@ static int print_json(dro_report *report, const written *w)
                               "notes", cli_report_notes(report)));
 }
 
+static void print_plots(const char *folder, int count, const char *kind)
+{
+    printf("plots   %s (%d %s file%s)\n", folder, count, kind, count == 1 ? "" : "s");
+}
+
 static int print_text(dro_report *report, const written *w)
 {
     const char *note;
@@ -27,10 +32,9 @@ static int print_text(dro_report *report, const written *w)
         printf("%s%s\n", k ? "" : "\n", note);
     printf("\nreport  %s\n", w->html);
     if (w->svg)
-        printf("plots   %s (%d SVG file%s)\n", w->svg, (int)w->svg_count,
-               w->svg_count == 1 ? "" : "s");
+        print_plots(w->svg, (int)w->svg_count, "SVG");
     if (w->png)
-        printf("plots   %s (%d PNG files)\n", w->png, (int)w->png_count);
+        print_plots(w->png, (int)w->png_count, "PNG");
     return 0;
 }
 

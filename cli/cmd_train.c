@@ -115,11 +115,12 @@ static int finish(const cli_args *args, dro_context *ctx, const dro_train *train
 static const char *machine(const cli_args *args, const dro_context *ctx, char *out, size_t size)
 {
     const char *fastest = dro_backend_name(0), *why = dro_backend_missing(fastest);
+    char instead[300] = "";
     int threads = dro_context_threads(ctx);
-    bool tell = why && !cli_given(args, "backend", 0);
-    snprintf(out, size, "backend %s%s%s%s%s%s, %d thread%s", dro_context_backend(ctx),
-             tell ? " (not " : "", tell ? fastest : "", tell ? ": " : "", tell ? why : "",
-             tell ? ")" : "", threads, threads == 1 ? "" : "s");
+    if (why && !cli_given(args, "backend", 0))
+        snprintf(instead, sizeof instead, " (not %s: %s)", fastest, why);
+    snprintf(out, size, "backend %s%s, %d thread%s", dro_context_backend(ctx), instead, threads,
+             threads == 1 ? "" : "s");
     return out;
 }
 

@@ -71,7 +71,7 @@ enum { CLI_WORDS = 300 }; /* of one run */
 extern const cli_option cli_one_options[];
 /* Whether the run, the network or the optimiser has this parameter. */
 bool cli_runs_knows(const char *optimizer, const char *name);
-/* Whether a parameter may have this value; the network's are checked when the run begins. */
+/* Whether a parameter may have this value; the network's are checked by cli_runs_settle(). */
 int cli_runs_value(const cli_runs *runs, const char *optimizer, const char *name,
                    const char *value);
 /* Commas to an array of texts that live as long as the program; -1: none, or more than room. */

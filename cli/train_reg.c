@@ -4,12 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_strength(const char *reg)
-{
-    return strcmp(reg, "l2") == 0 || strcmp(reg, "l1") == 0 || strcmp(reg, "elastic") == 0 ||
-           strcmp(reg, "group") == 0;
-}
-
 int cli_reg_take(const char *command, dro_train *train, const char *value)
 {
     char name[64];
@@ -20,7 +14,7 @@ int cli_reg_take(const char *command, dro_train *train, const char *value)
         return status;
     if (strcmp(name, "ball") == 0)
         return cli_train_set(command, train, "reg_radius", colon + 1);
-    if (!has_strength(name))
+    if (!dro_regulariser_has_strength(name))
         return cli_usage("%s: --reg %s: %s has no strength: --reg %s%s", command, value, name, name,
                          strcmp(name, "box") ? "" : ", with --set reg_low=A --set reg_high=B");
     return cli_train_set(command, train, "reg_strength", colon + 1);
@@ -48,11 +42,11 @@ int cli_reg_check(const cli_args *args, const dro_train *train)
     bool named_here = flag || is_set(args, "reg");
     bool given_here = is_set(args, "reg_strength") || (flag && strchr(flag, ':'));
     bool zero = strtod(strength, NULL) == 0;
-    if (has_strength(reg) && (!given || (zero && named_here && !given_here)))
+    if (dro_regulariser_has_strength(reg) && (!given || (zero && named_here && !given_here)))
         return cli_usage("%s: the regulariser %s does nothing without a strength: --reg %s:1e-5, "
                          "say",
                          cli_name(args), reg, reg);
-    if (!has_strength(reg) && !zero && !named_here && (given_here || !named))
+    if (!dro_regulariser_has_strength(reg) && !zero && !named_here && (given_here || !named))
         return cli_usage("%s: reg_strength=%s does nothing without a regulariser: --reg l2:%s, say",
                          cli_name(args), strength, strength);
     return 0;

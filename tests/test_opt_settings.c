@@ -259,6 +259,9 @@ static void check_prox(dro_context *ctx, const char *settings, const int64_t *bl
     }
     double r = reg_value(settings, w, blocks, count);
     check_near(settings, dro_optimizer_regulariser(opt, dro_optimizer_w(opt)), r, 1e-5);
+    char name[16];
+    assert_int_equal(sscanf(settings, "reg=%15s", name), 1);
+    assert_int_equal(dro_regulariser_has_strength(name), r > 0);
     best += eta * r;
     for (uint64_t k = 0; k < 20000; k++) {
         double value = 0, scale = pow(10, check_uniform(95, k, -4, 0));

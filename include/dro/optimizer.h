@@ -18,6 +18,7 @@
 
 #include <dro/context.h>
 #include <dro/problem.h>
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -81,6 +82,8 @@ DRO_API dro_status dro_optimizer_load(dro_optimizer *opt, const void *buffer, si
 
 /* r(w) of the optimiser's regulariser, in double, for w in host memory; reg=group after start only (NaN before). */
 DRO_API double dro_optimizer_regulariser(const dro_optimizer *opt, const float *w);
+/* Whether the regulariser of this name (a value of "reg") is as strong as "reg_strength" says: at 0 it does nothing. */
+DRO_API bool dro_regulariser_has_strength(const char *name);
 
 /* The described parameters, for help texts and checks. */
 typedef enum dro_param_kind {

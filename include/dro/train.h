@@ -80,8 +80,8 @@ typedef struct dro_train_record {
 
 DRO_API dro_status dro_train_create(dro_context *ctx, dro_train **train);
 DRO_API void dro_train_destroy(dro_train *train); /* NULL is fine */
-/* Own parameters are checked at once, as far as they are not names (data, model, optimizer); those, the network's and
- * the optimiser's settings when the run begins. */
+/* Own parameters and the network's are checked at once, as far as they are not names (data, model, optimizer); those
+ * and the optimiser's settings when the run begins. */
 DRO_API dro_status dro_train_set(dro_train *train, const char *name, const char *value);
 /* The present value as text, cut to size; the optimiser's and network's only if they were set. */
 DRO_API dro_status dro_train_get(const dro_train *train, const char *name, char *text, size_t size);

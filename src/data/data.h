@@ -79,9 +79,8 @@ struct dro_data {
     char **class_names, **group_names; /* each its own allocation */
     dro__table split[DRO_SPLITS];
     int64_t *counts[DRO_SPLITS];
-    int64_t *lost
-        [DRO_SPLITS]; /* (classes) images that skip_bad passed over, or NULL; under a lock of notes.c */
-    int32_t emptied; /* 1 + a class that has lost all its training images, or 0; under that lock */
+    int64_t *lost[DRO_SPLITS]; /* (classes) images passed over, or NULL; under a lock of notes.c */
+    _Atomic int32_t emptied;   /* 1 + a class that has lost all its training images, or 0 */
     const char **paths[DRO_SPLITS]; /* made on demand */
     uint64_t bytes_read;
     int64_t widest; /* libsvm: the line with the highest index, of the split's file; 0: none */

@@ -106,9 +106,7 @@ dro_status dro__pass_over(dro_data *d, dro_context *ctx, const dro__table *t, in
 dro_status dro__trainable(const dro_data *d)
 {
     char number[16];
-    pthread_mutex_lock(&lock);
     int32_t gone = d->emptied - 1;
-    pthread_mutex_unlock(&lock);
     if (d->untrained)
         return dro__fail(d->ctx, DRO_ERR_DATA, "%s", d->untrained);
     if (gone < 0)

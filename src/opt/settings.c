@@ -1,6 +1,8 @@
 /* The described parameters that several optimisers share. */
 #include "opt.h"
 
+#include <string.h>
+
 #define S         dro__settings
 #define SCHEDULES "constant|poly|step|theory|cosine"
 
@@ -83,3 +85,12 @@ const dro__param dro__params_storm[] = {
                 "two batches at one point (same iterates, faster), or one batch at two points"),
     DRO__PARAMS_END,
 };
+
+bool dro_regulariser_has_strength(const char *name)
+{
+    static const char *const those[] = {"l2", "l1", "elastic", "group"};
+    for (size_t k = 0; name && k < sizeof those / sizeof those[0]; k++)
+        if (strcmp(name, those[k]) == 0)
+            return true;
+    return false;
+}
