@@ -2,9 +2,10 @@
 
     python3 table.py kernels.csv [STEPS]
 
-A step begins with a pack_kernel that comes from a graph; the table is of the last STEPS of them (20): how often a
-kernel runs in a step, microseconds a step and each, and at the end how long a step lasts, how much of it some
-kernel runs, and the sum of all kernels (more than that when they run side by side).
+A queued step begins with a take_kernel that comes from a graph, and one that the host drives (where there are no
+others) with a pack_kernel; the table is of the last STEPS of them (20): how often a kernel runs in a step, microseconds
+a step and each, and at the end how long a step lasts, how much of it some kernel runs, and the sum of all kernels (more
+than that when they run side by side).
 """
 import re
 import sys
@@ -15,7 +16,9 @@ for line in open(sys.argv[1]):
     rows.append((int(start), int(end), int(graph), name))
 rows.sort()
 steps = int(sys.argv[2]) if len(sys.argv) > 2 else 20
-marks = [r[0] for r in rows if r[2] and "pack_kernel" in r[3] and "unpack" not in r[3]]
+marks = [r[0] for r in rows if r[2] and "take_kernel" in r[3]]
+if not marks:
+    marks = [r[0] for r in rows if r[2] and "pack_kernel" in r[3] and "unpack" not in r[3]]
 marks = marks[-steps - 1:]
 steps = len(marks) - 1
 rows = [r for r in rows if marks[0] <= r[0] < marks[-1]]
