@@ -1,8 +1,8 @@
 #!/bin/sh
 # sanitize-cuda.sh FOLDER: the tests of the cuda backend in FOLDER under compute-sanitizer: memcheck and racecheck
 # over every layer in each precision, our own convolutions, networks that share the GPU, images that are cut on the GPU
-# or copied there by readers, and queues of steps. Fails at the first error. Exit status 77 where there is no GPU. TOOLS=memcheck: only
-# that one, TESTS="test_sent test_queue": only those. Writes two temporary files.
+# or copied there by readers, and queues of steps. Fails at the first error. Exit status 77 where there is no GPU.
+# TOOLS=memcheck: only that one, TESTS="test_sent test_queue": only those. Writes two temporary files.
 set -eu
 tests=$1
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
@@ -32,9 +32,11 @@ check() { # TOOL TEST
     echo "$1 $2: $found$whose ($(($(date +%s) - begin)) s)"
 }
 for tool in ${TOOLS:-memcheck racecheck}; do
-    for test in ${TESTS:-test_layers_fp32 test_layers_bf16 test_layers_tf32 test_own_tf32 test_own_bf16 \
-        test_models_bf16_shared test_images test_sent test_queue_short test_queue_refuses test_one_at_a_time \
-        test_visited}; do
+    long=test_visited # with kernels that the others have
+    [ $tool != racecheck ] || long=
+    for test in ${TESTS:-test_layers_fp32 test_layers_bf16 test_layers_tf32 test_repeats_tf32 \
+        test_repeats_bf16 test_models_bf16_shared test_images test_sent test_queue_short test_queue_refuses \
+        test_one_at_a_time $long}; do
         check $tool $test
     done
 done

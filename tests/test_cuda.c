@@ -242,6 +242,32 @@ static void test_own_bf16(void **state)
     own_kernels(&lifted[1]);
 }
 
+/* Two networks one after another make the same bits, of so many images that a block has several tiles. Short, for
+ * compute-sanitizer. */
+static void repeats(const char *precision)
+{
+    static const size_t counts[] = {150, 72};
+    subject s = {.model = "resnet20", .shape = {3, 32, 32, 10}, .precision = precision, .lift = 3};
+    outcome first = run_once("cuda", 1, &s, counts, 2, 5),
+            second = run_once("cuda", 1, &s, counts, 2, 5);
+    for (int k = 0; k < 2; k++)
+        assert_memory_equal(first.grads[k], second.grads[k], first.dim * sizeof(float));
+    outcome_free(&first);
+    outcome_free(&second);
+}
+
+static void test_repeats_tf32(void **state)
+{
+    (void)state;
+    repeats("tf32");
+}
+
+static void test_repeats_bf16(void **state)
+{
+    (void)state;
+    repeats("bf16");
+}
+
 /* Shapes that are large enough for cuDNN's plans to be chosen by time. */
 static void test_plans(void **state)
 {
@@ -476,6 +502,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_models_bf16),
     cmocka_unit_test(test_own_tf32),
     cmocka_unit_test(test_own_bf16),
+    cmocka_unit_test(test_repeats_tf32),
+    cmocka_unit_test(test_repeats_bf16),
     cmocka_unit_test(test_plans),
     cmocka_unit_test(test_models_cudnn),
     cmocka_unit_test(test_models_bf16_shared),

@@ -152,11 +152,20 @@ static void back_bf16(dro__cuda_network *net, dro__conv3 *c)
     dro__gpu_conv3_sum(net->other[0], c);
 }
 
+static void sum_tf32(dro__cuda_network *net)
+{
+    dro__gpu_conv3_tf32_sum(net->other[0], &net->sums);
+    net->sums = (dro__conv3_sums){0};
+}
+
+/* The weight gradient beside the rest; those of DRO__CONV3_SUMS convolutions are summed over blocks at once. */
 static void back_tf32(dro__cuda_network *net, const dro__conv3 *c)
 {
     if (c->partial) {
-        int beside = branch_off(net);
-        dro__gpu_conv3_tf32_weight(net->other[beside], c);
+        branch_off(net);
+        dro__gpu_conv3_tf32_weight(net->other[0], c, &net->sums);
+        if (net->sums.count == DRO__CONV3_SUMS)
+            sum_tf32(net);
     }
     if (c->dx)
         dro__gpu_conv3_tf32_data(net->stream, c);
@@ -351,6 +360,7 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
     net->forked = net->turns = net->written = net->unpacked = 0;
+    net->sums = (dro__conv3_sums){0};
     net->chained = false;
     cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
     for (int32_t i = 0; i < p->value_count; i++) {
@@ -370,6 +380,8 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
             net->chained = net->chained && p->ops[i].own;
             back_op(net, p, &p->ops[i]);
         }
+    if (net->sums.count)
+        sum_tf32(net);
     if (net->written > net->unpacked)
         dro__dnn_hand_on(net, net->other[0]);
     for (int k = 0; k < DRO__BESIDE && k < net->forked; k++) {

@@ -54,7 +54,18 @@ typedef struct dro__conv3 {
     float *grads[2];
 } dro__conv3;
 
-enum { DRO__CONV3_TURNS = 4 };
+enum { DRO__CONV3_TURNS = 4, DRO__CONV3_SUMS = 2 };
+
+/* tf32: weight gradients that are still to be summed over the blocks that made them. */
+typedef struct dro__conv3_sums {
+    int parts, count;
+    size_t used; /* floats of dro__conv3.partial */
+    struct {
+        const float *from; /* (parts, blocks, 9, in, out) */
+        int blocks, in, out, real_in;
+        float *grads[2];
+    } of[DRO__CONV3_SUMS];
+} dro__conv3_sums;
 
 /* DRO__PACK_PRODUCTS: where weight (n, k, tap) is, of k_count channels that are summed over: (n / 16, tap, k / 16,
  * lane, 2, 2) pairs of k. Lane q, t has k = 2 t and 2 t + 8, and n = q / 2 * 4 + q % 2 and two more. */
@@ -101,7 +112,9 @@ void dro__gpu_conv3_bands_sum(cudaStream_t s, const dro__conv3 *c);
 size_t dro__gpu_conv3_tf32_partial(int in, int out);
 void dro__gpu_conv3_tf32_forward(cudaStream_t s, const dro__conv3 *c);
 void dro__gpu_conv3_tf32_data(cudaStream_t s, const dro__conv3 *c);
-void dro__gpu_conv3_tf32_weight(cudaStream_t s, const dro__conv3 *c);
+/* Puts what is to be summed, by dro__gpu_conv3_tf32_sum, behind what is in `sums` (fewer than DRO__CONV3_SUMS). */
+void dro__gpu_conv3_tf32_weight(cudaStream_t s, const dro__conv3 *c, dro__conv3_sums *sums);
+void dro__gpu_conv3_tf32_sum(cudaStream_t s, const dro__conv3_sums *sums);
 
 #ifdef __cplusplus
 }

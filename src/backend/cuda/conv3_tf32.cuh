@@ -13,6 +13,20 @@
 
 enum { TAPS = 9, PAD_BYTES = 16, WARPS = 8, CONV_THREADS = 32 * WARPS };
 
+/* The side of the images that a convolution with so many channels of output mostly makes: in the kernels for those
+ * (EXACT) it is known to the compiler. */
+static constexpr int side_of(int out)
+{
+    return out == 16 ? 32 : out == 32 ? 16 : 8;
+}
+
+static inline bool exact(const dro__conv3 *k)
+{
+    int side = side_of(k->out);
+    return k->out_height == side && k->out_width == side && k->height == side * k->stride &&
+           k->width == side * k->stride;
+}
+
 static __device__ __forceinline__ unsigned to_tf32(float x)
 {
     unsigned r;
@@ -144,6 +158,7 @@ template <int C, int WIDE, int SPREAD>
 struct tile_of {
     static const int PARTS = C / 8, UNIT = 32, ROW = C * 4 + PAD_BYTES;
     static const int COLS = WIDE * PARTS, ROWS = CONV_THREADS / COLS, STRIDE = SPREAD;
+    static const int PASSES = (WIDE + ROWS - 1) / ROWS;
     static const int RAW_BYTES = WIDE * COLS * UNIT;
 
     int first, col, part; /* row of the first pass (WIDE: none), column, eight channels */
@@ -162,13 +177,10 @@ struct tile_of {
     __device__ __forceinline__ bool find(const image &m, int i, unsigned &at) const
     {
         int r = m.row + i, c = m.col + col;
-        bool inside = r >= 0 && c >= 0;
-        if (SPREAD == 2) {
-            inside = inside && !((r | c) & 1);
-            r >>= 1, c >>= 1;
-        }
+        bool there = SPREAD == 1 || !((r | c) & 1);
+        r >>= SPREAD - 1, c >>= SPREAD - 1;
         at = (unsigned)(r * m.width + c) * C + part * 8;
-        return inside && r < m.height && c < m.width;
+        return there && (unsigned)r < (unsigned)m.height && (unsigned)c < (unsigned)m.width;
     }
 
     /* What eight channels become, into the tile; and into `fill` where the pixel is one of the INNER ones of
@@ -225,9 +237,11 @@ struct tile_of {
                                           const image &m) const
     {
         unsigned to = shared_address(raw) + raw_at;
-        for (int i = first; i < WIDE; i += ROWS, to += ROWS * COLS * UNIT) {
+#pragma unroll
+        for (int pass = 0; pass < PASSES; pass++, to += ROWS * COLS * UNIT) {
             unsigned at;
-            if (!find(m, i, at))
+            int i = first + pass * ROWS;
+            if (i >= WIDE || !find(m, i, at))
                 continue;
 #pragma unroll
             for (int k = 0; k < UNIT; k += 16) {
@@ -247,15 +261,19 @@ struct tile_of {
                                             const image &m, float *fill) const
     {
         raw += raw_at, to += tile_at;
-        for (int i = first; i < WIDE; i += ROWS, raw += ROWS * COLS * UNIT, to += ROWS * WIDE * ROW) {
+#pragma unroll
+        for (int pass = 0; pass < PASSES; pass++) {
             raw8 u, v;
             unsigned at;
+            int i = first + pass * ROWS;
             bool inside = find(m, i, at);
+            if (i >= WIDE)
+                continue;
             if (inside)
-                u.load(raw);
+                u.load(raw + pass * ROWS * COLS * UNIT);
             if (inside && r.two)
-                v.load(raw + RAW_BYTES);
-            put<INNER>(to, r, i, at, inside, u, v, fill);
+                v.load(raw + pass * ROWS * COLS * UNIT + RAW_BYTES);
+            put<INNER>(to + pass * ROWS * WIDE * ROW, r, i, at, inside, u, v, fill);
         }
     }
 };

@@ -6,6 +6,7 @@
 /* K channels are summed over, N come out; TILE x TILE pixels at a time. */
 template <int K, int N, int TILE, int STRIDE, bool BACK>
 struct shape {
+    static const int Z_SIDE = side_of(BACK ? K : N), X_SIDE = Z_SIDE * STRIDE; /* of exact images */
     static const int READ = BACK ? 1 : STRIDE, SPREAD = BACK ? STRIDE : 1;
     static const int WIDE = (TILE - 1) * READ + 3; /* pixels of the input tile */
     static const int ROW = K * 4 + PAD_BYTES;
@@ -74,20 +75,21 @@ multiply(float (&acc)[shape<K, N, TILE, STRIDE, BACK>::MT]
 
 /* The data gradient of a tile, eight channels of a pixel at a time: what was there already, the mask of the ReLU
  * before it, and the sums that its batch norm needs. */
-template <int N, int TILE>
-static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *stage, int row,
-                                                   int col, size_t image, const float *coef,
-                                                   float (&sums)[2][8])
+template <int N, int TILE, bool EXACT>
+static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *stage,
+                                                   const spot &s, int height, int width,
+                                                   const float *coef, float (&sums)[2][8])
 {
+    size_t image = (size_t)s.example * height * width * N;
     const int PARTS = N / 8, EACH = CONV_THREADS / PARTS, STAGE = N * 4 + PAD_BYTES;
     int first = threadIdx.x % PARTS * 8;
 #pragma unroll
     for (int turn = 0; turn < TILE * TILE / EACH; turn++) {
         int pixel = threadIdx.x / PARTS + turn * EACH;
-        int r = row + pixel / TILE, c = col + pixel % TILE;
-        if (r >= k.height || c >= k.width)
+        int r = s.row + pixel / TILE, c = s.col + pixel % TILE;
+        if (!EXACT && (r >= height || c >= width))
             continue;
-        size_t at = image + (size_t)(r * k.width + c) * N + first;
+        size_t at = image + (size_t)(r * width + c) * N + first;
         float x[8], y[8], z[8];
         read8((const float *)(stage + pixel * STAGE) + first, x);
         if (k.add) {
@@ -165,7 +167,7 @@ static __device__ void flush_sums(float *room, float (&sums)[2][NT * 2], double 
 }
 
 /* Forward: the products as they are, into z, and their sums. Backward: into the stage that finish_tile reads. */
-template <int K, int N, int TILE, int STRIDE, bool BACK>
+template <int K, int N, int TILE, int STRIDE, bool BACK, bool EXACT>
 static __device__ __forceinline__ void
 write_tile(const dro__conv3 &k,
            const float (&acc)[shape<K, N, TILE, STRIDE, BACK>::MT]
@@ -188,7 +190,7 @@ write_tile(const dro__conv3 &k,
                 float x = acc[m][n][half * 2], y = acc[m][n][half * 2 + 1];
                 if (BACK) {
                     *(float2 *)(stage + pixel * S::STAGE + (first + n * 8) * 4) = make_float2(x, y);
-                } else if (row < height && col < width) {
+                } else if (EXACT || (row < height && col < width)) {
                     *(float2 *)((float *)k.z + to + n * 8) = make_float2(x, y);
                     sums[0][n * 2] += x, sums[0][n * 2 + 1] += y;
                     sums[1][n * 2] += x * x, sums[1][n * 2 + 1] += y * y;
@@ -210,7 +212,7 @@ static __device__ __forceinline__ void close_coef(const dro__conv3 &k, int part,
     }
 }
 
-template <int K, int N, int TILE, int STRIDE, bool BACK>
+template <int K, int N, int TILE, int STRIDE, bool BACK, bool EXACT>
 static __global__ void __launch_bounds__(CONV_THREADS, shape<K, N, TILE, STRIDE, BACK>::BLOCKS)
     pass_kernel(const __grid_constant__ dro__conv3 k)
 {
@@ -218,8 +220,10 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<K, N, TILE, STRIDE,
     extern __shared__ __align__(128) char room[];
     char *tile = room, *weights = room + S::TILE_BYTES, *raw = room + S::PLAIN_BYTES;
     int part = blockIdx.y;
-    int height = BACK ? k.height : k.out_height, width = BACK ? k.width : k.out_width;
-    int in_height = BACK ? k.out_height : k.height, in_width = BACK ? k.out_width : k.width;
+    const int x_height = EXACT ? S::X_SIDE : k.height, x_width = EXACT ? S::X_SIDE : k.width;
+    const int z_height = EXACT ? S::Z_SIDE : k.out_height, z_width = EXACT ? S::Z_SIDE : k.out_width;
+    const int height = BACK ? x_height : z_height, width = BACK ? x_width : z_width;
+    const int in_height = BACK ? z_height : x_height, in_width = BACK ? z_width : x_width;
     int down = (height + TILE - 1) / TILE, across = (width + TILE - 1) / TILE;
     int tiles = (k.parts.first[part + 1] - k.parts.first[part]) * down * across;
     const float *u = (const float *)(BACK ? k.g : k.x), *v = (const float *)(BACK ? k.z : k.x_residual);
@@ -262,12 +266,11 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<K, N, TILE, STRIDE,
         multiply<K, N, TILE, STRIDE, BACK>(acc, shared_address(tile), shared_address(weights));
         if (BACK)
             __syncthreads(); /* the result takes the input's place */
-        write_tile<K, N, TILE, STRIDE, BACK>(k, acc, tile, s, height, width, sums);
+        write_tile<K, N, TILE, STRIDE, BACK, EXACT>(k, acc, tile, s, height, width, sums);
         if (!BACK)
             continue;
         __syncthreads();
-        finish_tile<N, TILE>(k, tile, s.row, s.col, (size_t)s.example * height * width * N, coef,
-                                eights);
+        finish_tile<N, TILE, EXACT>(k, tile, s, height, width, coef, eights);
     }
     if (BACK && k.close)
         flush_eights<N>((float *)tile, eights, k.x_numbers.back + 2 * part * N);
@@ -275,8 +278,8 @@ static __global__ void __launch_bounds__(CONV_THREADS, shape<K, N, TILE, STRIDE,
         flush_sums<N, S::NT, S::ACROSS>(sum_room, sums, k.sums + 2 * part * N);
 }
 
-template <int K, int N, int TILE, int STRIDE, bool BACK>
-static void launch(cudaStream_t s, const dro__conv3 *k)
+template <int K, int N, int TILE, int STRIDE, bool BACK, bool EXACT>
+static void launch_as(cudaStream_t s, const dro__conv3 *k)
 {
     typedef shape<K, N, TILE, STRIDE, BACK> S;
     int height = BACK ? k->height : k->out_height, width = BACK ? k->width : k->out_width, most = 0;
@@ -285,13 +288,22 @@ static void launch(cudaStream_t s, const dro__conv3 *k)
                     ((width + TILE - 1) / TILE);
         most = tiles > most ? tiles : most;
     }
-    auto kernel = pass_kernel<K, N, TILE, STRIDE, BACK>;
+    auto kernel = pass_kernel<K, N, TILE, STRIDE, BACK, EXACT>;
     static std::atomic<int> known;
     int resident =
         blocks_at_once(&known, (const void *)kernel, CONV_THREADS, S::BYTES);
     int each = resident / k->parts.count;
     queue(s, kernel, dim3(most < each ? most : each, k->parts.count), CONV_THREADS, S::BYTES,
           k->early, *k);
+}
+
+template <int K, int N, int TILE, int STRIDE, bool BACK>
+static void launch(cudaStream_t s, const dro__conv3 *k)
+{
+    if (exact(k))
+        launch_as<K, N, TILE, STRIDE, BACK, true>(s, k);
+    else
+        launch_as<K, N, TILE, STRIDE, BACK, false>(s, k);
 }
 
 template <bool BACK>

@@ -3,10 +3,11 @@
  * pixels. Blocks write their sums one after another, and a second kernel adds them up in that order. */
 #include "conv3_tf32.cuh"
 
-enum { WEIGHT_BLOCKS = 264 }; /* of all parts together, at most */
+enum { MOST_BLOCKS = 264 };
 
 template <int CI, int CO, int TILE, int STRIDE>
 struct weight_shape {
+    static const int SIDE = side_of(CO); /* of exact images */
     static const int WIDE = (TILE - 1) * STRIDE + 3;
     static const int ROW_X = CI * 4 + PAD_BYTES, ROW_Z = CO * 4 + PAD_BYTES;
     static const int WM = CI / 16, NT = CI == 64 ? 4 : 2, WN = CO / 8 / NT, WK = WARPS / (WM * WN);
@@ -113,7 +114,7 @@ write_block(const dro__conv3 &k,
                     make_float2(acc[tap][n][e], acc[tap][n][e + 1]);
 }
 
-template <int CI, int CO, int TILE, int STRIDE>
+template <int CI, int CO, int TILE, int STRIDE, bool EXACT>
 static __global__ void
     __launch_bounds__(CONV_THREADS, weight_shape<CI, CO, TILE, STRIDE>::BLOCKS)
     weight_kernel(const __grid_constant__ dro__conv3 k)
@@ -122,7 +123,9 @@ static __global__ void
     extern __shared__ __align__(128) char room[];
     char *x = room, *z = room + S::X_BYTES;
     int part = blockIdx.y;
-    int down = (k.out_height + TILE - 1) / TILE, across = (k.out_width + TILE - 1) / TILE;
+    const int height = EXACT ? S::SIDE * STRIDE : k.height, width = EXACT ? S::SIDE * STRIDE : k.width;
+    const int out_height = EXACT ? S::SIDE : k.out_height, out_width = EXACT ? S::SIDE : k.out_width;
+    int down = (out_height + TILE - 1) / TILE, across = (out_width + TILE - 1) / TILE;
     int tiles = (k.parts.first[part + 1] - k.parts.first[part]) * down * across;
     reader rx, rz;
     float *coef = (float *)(room + S::TILES);
@@ -131,13 +134,12 @@ static __global__ void
     float acc[TAPS][S::NT][4] = {{{0}}};
     typename S::x_tiles x_tile;
     typename S::z_tiles z_tile;
-    size_t in_size = (size_t)k.height * k.width * CI;
-    size_t out_size = (size_t)k.out_height * k.out_width * CO;
+    size_t in_size = (size_t)height * width * CI, out_size = (size_t)out_height * out_width * CO;
     char *raw = room + S::PLAIN_BYTES, *raw_z = raw + S::x_tiles::RAW_BYTES;
     for (int t = (int)blockIdx.x - (S::AHEAD ? gridDim.x : 0); t < tiles; t += gridDim.x) {
         spot s = spot_of(t < 0 ? 0 : t, k.parts.first[part], down, across, TILE);
-        image mx = {k.height, k.width, s.row * STRIDE - 1, s.col * STRIDE - 1};
-        image mz = {k.out_height, k.out_width, s.row, s.col};
+        image mx = {height, width, s.row * STRIDE - 1, s.col * STRIDE - 1};
+        image mz = {out_height, out_width, s.row, s.col};
         if (S::AHEAD)
             fetch_wait();
         __syncthreads();
@@ -166,62 +168,90 @@ static __global__ void
     write_block<CI, CO, TILE, STRIDE>(k, acc, room);
 }
 
-/* grad (out, real_in, taps) = the sum over blocks of (taps, in, out); 8 threads share the blocks of a number. */
-static __global__ void weight_sum_kernel(const __grid_constant__ dro__conv3 k, int blocks)
+/* grad (out, real_in, taps) = the sum over blocks of (taps, in, out), of one weight gradient after another; 8 threads
+ * share the blocks of a number. */
+enum { NUMBERS = 32, SHARE = 8 };
+
+static __global__ void weight_sum_kernel(const __grid_constant__ dro__conv3_sums k)
 {
-    enum { NUMBERS = 32, SHARE = 8 };
     __shared__ float room[SHARE][NUMBERS];
-    int size = TAPS * k.in * k.out, i = blockIdx.x * NUMBERS + threadIdx.x, part = blockIdx.y;
-    const float *from = k.partial + (size_t)part * blocks * size + i;
+    int which = 0, block = blockIdx.x, part = blockIdx.y;
+    while (block >= TAPS * k.of[which].in * k.of[which].out / NUMBERS)
+        block -= TAPS * k.of[which].in * k.of[which].out / NUMBERS, which++;
+    const auto &one = k.of[which];
+    int size = TAPS * one.in * one.out, i = block * NUMBERS + threadIdx.x;
+    const float *from = one.from + (size_t)part * one.blocks * size + i;
     float sum = 0;
 #pragma unroll 8
-    for (int b = threadIdx.y; b < blocks; b += SHARE)
+    for (int b = threadIdx.y; b < one.blocks; b += SHARE)
         sum += from[(size_t)b * size];
     room[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
-    int out = i % k.out, in = i / k.out % k.in, tap = i / k.out / k.in;
-    if (threadIdx.y || in >= k.real_in)
+    int out = i % one.out, in = i / one.out % one.in, tap = i / one.out / one.in;
+    if (threadIdx.y || in >= one.real_in)
         return;
     for (int y = 1; y < SHARE; y++)
         sum += room[y][threadIdx.x];
-    k.grads[part][(out * k.real_in + in) * TAPS + tap] = sum;
+    one.grads[part][(out * one.real_in + in) * TAPS + tap] = sum;
+}
+
+/* ---- launches ---- */
+
+/* Of all parts together, at most: more numbers to a block's place, fewer blocks. */
+static int most_blocks(int in, int out)
+{
+    return in == 64 ? MOST_BLOCKS / 4 : in * out >= 1024 ? MOST_BLOCKS / 2 : MOST_BLOCKS;
+}
+
+/* Returns the blocks of each part. */
+template <int CI, int CO, int TILE, int STRIDE, bool EXACT>
+static int launch_as(cudaStream_t s, const dro__conv3 *k)
+{
+    typedef weight_shape<CI, CO, TILE, STRIDE> S;
+    auto kernel = weight_kernel<CI, CO, TILE, STRIDE, EXACT>;
+    static std::atomic<int> known;
+    int resident = blocks_at_once(&known, (const void *)kernel, CONV_THREADS, S::BYTES);
+    int most = most_blocks(CI, CO), blocks = (resident < most ? resident : most) / k->parts.count;
+    kernel<<<dim3(blocks, k->parts.count), CONV_THREADS, S::BYTES, s>>>(*k);
+    return blocks;
 }
 
 template <int CI, int CO, int TILE, int STRIDE>
-static void launch(cudaStream_t s, const dro__conv3 *k)
+static int launch(cudaStream_t s, const dro__conv3 *k)
 {
-    typedef weight_shape<CI, CO, TILE, STRIDE> S;
-    auto kernel = weight_kernel<CI, CO, TILE, STRIDE>;
-    static std::atomic<int> known;
-    int resident =
-        blocks_at_once(&known, (const void *)kernel, CONV_THREADS, S::BYTES);
-    int most = CI == 64 ? WEIGHT_BLOCKS / 4 : CI * CO >= 1024 ? WEIGHT_BLOCKS / 2 : WEIGHT_BLOCKS;
-    int blocks = (resident < most ? resident : most) / k->parts.count;
-    kernel<<<dim3(blocks, k->parts.count), CONV_THREADS, S::BYTES, s>>>(*k);
-    weight_sum_kernel<<<dim3(TAPS * CI * CO / 32, k->parts.count), dim3(32, 8), 0, s>>>(*k,
-                                                                                       blocks);
+    return exact(k) ? launch_as<CI, CO, TILE, STRIDE, true>(s, k)
+                    : launch_as<CI, CO, TILE, STRIDE, false>(s, k);
 }
 
-static void dispatch(cudaStream_t s, const dro__conv3 *k)
+static int dispatch(cudaStream_t s, const dro__conv3 *k)
 {
-    if (k->in == 16 && k->out == 16)
-        launch<16, 16, 16, 1>(s, k);
-    else if (k->in == 16)
-        launch<16, 32, 16, 2>(s, k);
-    else if (k->in == 32 && k->out == 32)
-        launch<32, 32, 16, 1>(s, k);
-    else if (k->in == 32)
-        launch<32, 64, 8, 2>(s, k);
-    else
-        launch<64, 64, 8, 1>(s, k);
+    if (k->in == 16)
+        return k->out == 16 ? launch<16, 16, 16, 1>(s, k) : launch<16, 32, 16, 2>(s, k);
+    if (k->in == 32)
+        return k->out == 32 ? launch<32, 32, 16, 1>(s, k) : launch<32, 64, 8, 2>(s, k);
+    return launch<64, 64, 8, 1>(s, k);
 }
 
-extern "C" void dro__gpu_conv3_tf32_weight(cudaStream_t s, const dro__conv3 *k)
+extern "C" void dro__gpu_conv3_tf32_weight(cudaStream_t s, const dro__conv3 *k, dro__conv3_sums *sums)
 {
-    dispatch(s, k);
+    dro__conv3 here = *k;
+    here.partial += sums->used;
+    int blocks = dispatch(s, &here), parts = k->parts.count;
+    sums->parts = parts;
+    sums->used += (size_t)parts * blocks * TAPS * k->in * k->out;
+    sums->of[sums->count++] = {here.partial,    blocks, k->in, k->out, k->real_in,
+                               {k->grads[0], k->grads[1]}};
+}
+
+extern "C" void dro__gpu_conv3_tf32_sum(cudaStream_t s, const dro__conv3_sums *sums)
+{
+    int blocks = 0;
+    for (int k = 0; k < sums->count; k++)
+        blocks += TAPS * sums->of[k].in * sums->of[k].out / NUMBERS;
+    weight_sum_kernel<<<dim3(blocks, sums->parts), dim3(NUMBERS, SHARE), 0, s>>>(*sums);
 }
 
 extern "C" size_t dro__gpu_conv3_tf32_partial(int in, int out)
 {
-    return (size_t)WEIGHT_BLOCKS * TAPS * in * out;
+    return (size_t)DRO__CONV3_SUMS * most_blocks(in, out) * TAPS * in * out;
 }

@@ -156,9 +156,10 @@ typedef struct dro__cuda_network {
     /* the call in progress */
     cudaStream_t stream;
     dro__parts parts;
-    int share;  /* of how many parts of the GPU it takes one */
-    int forked; /* weight gradients queued beside the rest */
-    int turns;  /* of them, how many by dro__gpu_conv3_back */
+    int share;            /* of how many parts of the GPU it takes one */
+    int forked;           /* weight gradients queued beside the rest */
+    int turns;            /* of them, how many by dro__gpu_conv3_back */
+    dro__conv3_sums sums; /* of them, those in tf32 that are still to be summed */
     bool pending, failed;
     struct dro__line *line; /* queue.c: steps that are not waited for, or NULL */
     bool chained;           /* the last kernel of the stream was one of conv3.h */
