@@ -104,13 +104,16 @@ static dro_status make_unpackings(dro__cuda_network *net, const dro__gprogram *p
     }
     net->unpackings = net->dw ? dro__cuda_alloc(count, sizeof *table) : NULL;
     net->unpacking_count = (int)(count / DRO__PARTS);
+    cudaError_t error = cudaSuccess;
     if (net->unpackings)
-        cudaMemcpy(net->unpackings, table, count * sizeof *table, cudaMemcpyHostToDevice);
+        error = cudaMemcpy(net->unpackings, table, count * sizeof *table, cudaMemcpyHostToDevice);
     dro__free(table);
-    if (net->unpackings)
+    if (net->unpackings && error == cudaSuccess)
         return DRO_OK;
-    dro__cuda_free(net->dw); /* it is made anew when the call is tried again */
-    net->dw = NULL;
+    dro__cuda_free(net->dw); /* they are made anew when the call is tried again */
+    dro__cuda_free(net->unpackings);
+    net->dw = NULL, net->unpackings = NULL;
+    DRO__CUDA(net->ctx, error);
     return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
 }
 

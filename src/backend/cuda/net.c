@@ -109,11 +109,13 @@ static dro_status make_packings(dro__cuda_network *net)
         net->partial[k] = dro__cuda_alloc(partial, sizeof(float));
         ok = net->partial[k] != NULL;
     }
-    if (net->packings)
-        cudaMemcpy(net->packings, table, bytes, cudaMemcpyHostToDevice);
+    ok = ok && net->packings;
+    cudaError_t error = cudaSuccess;
+    if (ok)
+        error = cudaMemcpy(net->packings, table, bytes, cudaMemcpyHostToDevice);
     dro__free(table);
-    return net->packings && ok ? DRO_OK
-                               : dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
+    return ok ? dro__cuda_check(net->ctx, error, "the packing of weights")
+              : dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
 }
 
 /* Constants of the graph. */
@@ -129,15 +131,17 @@ static dro_status make_constants(dro__cuda_network *net)
         float *to = net->scales[i] = dro__cuda_alloc(2 * bytes, 1);
         if (!to)
             return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
-        cudaMemcpy(to, node->scale, bytes, cudaMemcpyHostToDevice);
-        cudaMemcpy(to + node->channels, node->shift, bytes, cudaMemcpyHostToDevice);
+        DRO__CUDA(net->ctx, cudaMemcpy(to, node->scale, bytes, cudaMemcpyHostToDevice));
+        DRO__CUDA(net->ctx,
+                  cudaMemcpy(to + node->channels, node->shift, bytes, cudaMemcpyHostToDevice));
     }
     if (!g->adjust)
         return DRO_OK;
     net->adjust = dro__cuda_alloc(outputs, sizeof(float));
     if (!net->adjust)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
-    cudaMemcpy(net->adjust, g->adjust, outputs * sizeof(float), cudaMemcpyHostToDevice);
+    DRO__CUDA(net->ctx,
+              cudaMemcpy(net->adjust, g->adjust, outputs * sizeof(float), cudaMemcpyHostToDevice));
     return DRO_OK;
 }
 
