@@ -85,11 +85,12 @@ void dro__fused_step(dro_optimizer *o, dro__fused *f, int which, double eta)
     if (set->reg == DRO__REG_GROUP)
         be->block_shrink(o->ctx->pool, w, o->blocks, o->block_count, eta * set->reg_strength);
     if (set->reg == DRO__REG_BALL) {
+        /* A norm that is no number, or that could not be had, is refused with w. */
         double norm = sqrt(dro__norm2(o->ctx, f->n, 1, w, 0, NULL));
-        if (norm > set->reg_radius) {
+        if (!(norm <= set->reg_radius)) {
             dro__fused scale = {
                 .n = f->n, .inputs = 1, .outputs = 1, .in = {w}, .out = {w}, .prox_out = -1};
-            scale.coef[0][0] = set->reg_radius / norm;
+            scale.coef[0][0] = isfinite(norm) ? set->reg_radius / norm : NAN;
             be->fused(o->ctx->pool, &scale);
         }
     }
