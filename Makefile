@@ -76,6 +76,8 @@ bench-peers: all $(VENV)/.done ## a training step against PyTorch's, interleaved
 	@$(VENV)/bin/python tests/peers/step_speed.py build/dro
 
 bench-cuda: ## the times of docs/gpu-notes.md on this GPU (ONLY=steps, runs or torch; PYTHON=one with PyTorch)
+	@case "$(ONLY)" in ''|steps|runs|torch) ;; *) \
+	    echo "bench-cuda: ONLY=$(ONLY): expected steps, runs or torch" >&2; exit 2 ;; esac
 	@sh scripts/has-gpu.sh bench-cuda
 	@sh scripts/deps.sh build
 	@$(QUIET) "configure (cuda)" cmake --preset cuda

@@ -337,13 +337,13 @@ void cli_backend_fail(const char *backend, dro_status status)
         if (!dro_backend_missing(name))
             break;
     if (status == DRO_ERR_DEVICE && name)
-        cli_fail("the backend %s cannot be used: %s: --backend %s works here", backend, text, name);
+        cli_fail("--backend %s cannot be used: %s: --backend %s works here", backend, text, name);
     else if (status == DRO_ERR_NAME)
-        cli_fail("the backend %s cannot be used: this build does not have it: --backend auto takes "
+        cli_fail("--backend %s cannot be used: this build does not have it: --backend auto takes "
                  "the fastest that works here",
                  backend);
     else
-        cli_fail("the backend %s cannot be used: %s", backend, text);
+        cli_fail("--backend %s cannot be used: %s", backend, text);
 }
 
 dro_context *cli_context(const cli_args *args)

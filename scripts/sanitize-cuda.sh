@@ -4,6 +4,7 @@
 # or copied there by readers, and queues of steps. Fails at the first error. Exit status 77 where there is no GPU.
 # TOOLS=memcheck: only that one, TESTS="test_sent test_queue": only those. Writes two temporary files.
 set -eu
+[ $# -eq 1 ] || { echo "usage: sanitize-cuda.sh FOLDER (that of the built tests)" >&2; exit 2; }
 tests=$1
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
 sh "$(dirname "$0")/has-gpu.sh" sanitize-cuda

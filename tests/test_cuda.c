@@ -332,7 +332,7 @@ static void test_shares_bf16(void **state)
 
 /* ---- trajectories ---- */
 
-enum { IMAGES = 64, STEPS = 100 };
+enum { IMAGES = 64, STEPS = 100, EARLY = 15 }; /* early: before rounding has grown */
 
 typedef struct images {
     dro_model_shape shape;
@@ -413,17 +413,21 @@ static float *train(const char *backend, const char *model, const char *optimize
 static void trajectory(const char *model, const char *optimizer, const char *settings, bool learns,
                        double tolerance)
 {
-    double a[STEPS], b[STEPS], worst = 0;
+    double a[STEPS], b[STEPS], worst = 0, early = 0;
     size_t dim;
     float *x = train("cuda", model, optimizer, settings, a, &dim);
     float *y = train("ref", model, optimizer, settings, b, &dim);
-    for (int t = 0; t < STEPS; t++)
+    for (int t = 0; t < STEPS; t++) {
         worst = fmax(worst, fabs(a[t] - b[t]));
+        early = t < EARLY ? worst : early;
+    }
     double off = distance(dim, x, y);
-    print_message("%s %s, %d steps: loss %.4f to %.4f, losses off by %.1e, w by %.1e\n", optimizer,
-                  model, STEPS, b[0], b[STEPS - 1], worst, off);
+    print_message(
+        "%s %s, %d steps: loss %.4f to %.4f, losses off by %.1e, %.1e in the first %d, w by "
+        "%.1e\n",
+        optimizer, model, STEPS, b[0], b[STEPS - 1], worst, early, EARLY, off);
     assert_true(!learns || b[STEPS - 1] < 0.7 * b[0]);
-    assert_true(off < tolerance && worst < 5 * tolerance);
+    assert_true(off < tolerance && worst < 5 * tolerance && early < 1e-3);
     free(x), free(y);
 }
 
@@ -433,7 +437,8 @@ static void test_trajectory_sgd(void **state)
     trajectory("resnet20", "sgd", "batch=8 eta=0.02 seed=1", true, 1e-3);
 }
 
-/* The recursion amplifies rounding: the cpu backend, too, ends 9e-3 away from the reference. */
+/* The recursion amplifies rounding: the cpu backend, too, ends 7e-3 to 9e-3 away from the reference; after 15 steps it
+ * is 1e-5. */
 static void test_trajectory_recover(void **state)
 {
     (void)state;
@@ -508,10 +513,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_models_cudnn),
     cmocka_unit_test(test_models_bf16_shared),
     cmocka_unit_test(test_shares_bf16),
+    cmocka_unit_test(test_large_batch),
+    cmocka_unit_test(test_optimizers),
     cmocka_unit_test(test_trajectory_sgd),
     cmocka_unit_test(test_trajectory_recover),
-    cmocka_unit_test(test_optimizers),
-    cmocka_unit_test(test_large_batch),
 };
 
 int main(int argc, char **argv)

@@ -66,8 +66,6 @@ int main(int argc, char **argv)
     pthread_barrier_t start;
     peer p;
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* as cli/runs_thread.c does, which says why */
-    if (!peer_gpu("cuda_runs"))
-        return PEER_SKIPPED;
     int runs = argc > 6 ? atoi(argv[6]) : 0;
     if (runs < 1 || runs > RUNS || !peer_read(&p, argc, argv, 1)) {
         fprintf(stderr,
@@ -76,6 +74,8 @@ int main(int argc, char **argv)
                 RUNS);
         return 2;
     }
+    if (!peer_gpu("cuda_runs"))
+        return PEER_SKIPPED;
     pthread_barrier_init(&start, NULL, (unsigned)runs);
     for (int k = 0; k < runs; k++) {
         jobs[k] = (job){.p = p, .start = &start};

@@ -20,7 +20,7 @@ static const char *missing(void)
         error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
     cudaGetLastError(); /* forget it */
     if (error == cudaErrorInsufficientDriver || error == cudaErrorStubLibrary)
-        return "no NVIDIA driver that is new enough for CUDA 13";
+        return "no NVIDIA driver, or one older than CUDA 13 needs (580)";
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
         return "no NVIDIA GPU on this machine";
     if (error != cudaSuccess) {

@@ -35,13 +35,14 @@ static void queue(cudaStream_t s, const dro__gpu_images *k, const dro__gpu_cut *
                   int count, dro__typed to)
 {
     int across = (k->e.height * k->e.width * (k->stored / W::V) + THREADS - 1) / THREADS;
-    dim3 grid((unsigned)count, (unsigned)across);
+    dim3 grid((unsigned)count, (unsigned)(across < 65535 ? across : 65535));
     images_kernel<W><<<grid, THREADS, 0, s>>>(*k, cuts, first, to);
 }
 
 extern "C" void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k,
                                      const dro__gpu_cut *cuts, int first, int count, dro__typed to)
 {
+    dense(&to, k->stored);
     if (to.bf16 && in_words(to, 1))
         queue<eights>(s, k, cuts, first, count, to);
     else if (in_words(to, 0))
