@@ -1,7 +1,8 @@
 /* Kernels on the CPU, to check the convolutions where there is no GPU: a block's threads are fibres that take turns
  * at barriers and at instructions of a whole warp, one block after another. Included before a .cu file, in place
- * of conv3_mma.cuh and conv3_group.cuh. The order of the turns is drawn, so that a missing barrier shows, and so is
- * whether a copy in the background is done at once or when it is waited for. */
+ * of conv3_mma.cuh and conv3_group.cuh. So that a missing barrier shows, a warp that is drawn goes on until it can no
+ * more, far ahead of the others; and it is drawn whether a copy in the background is done at once or when it is waited
+ * for. */
 #ifndef TESTS_CONV3_BLOCK_H
 #define TESTS_CONV3_BLOCK_H
 
@@ -52,6 +53,7 @@ struct fibre {
     ucontext_t context;
     std::vector<char> stack;
     std::vector<copy> copies; /* in the background */
+    long behind;              /* waits at the block's barrier while so many are passed */
     bool done;
 };
 
@@ -61,6 +63,7 @@ inline ucontext_t scheduler;
 inline int current, left, waiting;        /* threads: which, not ended, at the block's barrier */
 inline int warp_waiting[MOST / WARP];     /* at the warp's */
 inline long turn, warp_turn[MOST / WARP]; /* barriers passed */
+inline long moves;                        /* these, and threads ended */
 
 static void take_turns()
 {
@@ -73,8 +76,9 @@ static void take_turns()
 static void __syncthreads()
 {
     long now = turn;
+    fibres[(size_t)current].behind = now;
     if (++waiting == left)
-        waiting = 0, turn++;
+        waiting = 0, turn++, moves++;
     while (turn == now)
         take_turns();
 }
@@ -84,7 +88,7 @@ static void sync_warp()
     int w = current / WARP;
     long now = warp_turn[w];
     if (++warp_waiting[w] == WARP)
-        warp_waiting[w] = 0, warp_turn[w]++;
+        warp_waiting[w] = 0, warp_turn[w]++, moves++;
     while (warp_turn[w] == now)
         take_turns();
 }
@@ -101,7 +105,7 @@ static void run_fibre()
     if (!fibres[(size_t)current].copies.empty())
         wrong("a copy that is not waited for");
     fibres[(size_t)current].done = true;
-    left--;
+    left--, moves++;
     if (waiting && waiting == left)
         waiting = 0, turn++;
     swapcontext(&fibres[(size_t)current].context, &scheduler);
@@ -113,7 +117,7 @@ static void run_block(int threads)
     left = threads, waiting = 0;
     for (fibre &f : fibres) {
         f.stack.resize(STACK);
-        f.done = false;
+        f.done = false, f.behind = -1;
         getcontext(&f.context);
         f.context.uc_stack.ss_sp = f.stack.data();
         f.context.uc_stack.ss_size = STACK;
@@ -121,13 +125,18 @@ static void run_block(int threads)
         makecontext(&f.context, run_fibre, 0);
     }
     while (left > 0) {
-        int from = rand();
-        for (int k = 0; k < threads; k++) {
-            current = (int)(((unsigned)k * 37u + (unsigned)from) % (unsigned)threads);
-            threadIdx.x = (unsigned)current;
-            if (!fibres[(size_t)current].done)
-                swapcontext(&scheduler, &fibres[(size_t)current].context);
-        }
+        int warp = rand() % (threads / WARP), from = rand() % WARP;
+        long before;
+        do {
+            before = moves;
+            for (int k = 0; k < WARP; k++) {
+                current = warp * WARP + (k + from) % WARP;
+                threadIdx.x = (unsigned)current;
+                fibre &f = fibres[(size_t)current];
+                if (!f.done && f.behind != turn)
+                    swapcontext(&scheduler, &f.context);
+            }
+        } while (moves != before);
     }
 }
 

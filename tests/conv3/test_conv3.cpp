@@ -417,6 +417,7 @@ int main()
         {16, 32, 2, 31, 32, 1, 1, true, false, true, true, false, true, true, true},
         {32, 64, 2, 16, 15, 1, 1, false, false, true, true, true, true, true, true},
     };
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     run_all<bf16>(layers);
     run_all<tf32>(layers);
     return failures != 0;
