@@ -1,6 +1,8 @@
 /* Kernels on the CPU, to check the convolutions where there is no GPU: a block's threads are fibres that take turns
  * at barriers and at instructions of a whole warp, one block after another. Included before a .cu file, in place
- * of conv3_mma.cuh. The order of the turns is drawn, so that a missing barrier shows. */
+ * of conv3_mma.cuh and conv3_group.cuh. So that a missing barrier shows, a warp that is drawn goes on until it can no
+ * more, far ahead of the others; and it is drawn whether a copy in the background is done at once or when it is waited
+ * for. */
 #ifndef TESTS_CONV3_BLOCK_H
 #define TESTS_CONV3_BLOCK_H
 
@@ -37,22 +39,31 @@
 
 enum { WARP = 32, MOST = 1024, STACK = 65536, SHARED = 232448 };
 
-static dim3 threadIdx, blockIdx, gridDim, blockDim;
-alignas(1024) static char room[SHARED]; /* the block's shared memory */
-static size_t room_used;
+/* Not static: functions of a header that several .cu files include are one function. */
+inline dim3 threadIdx, blockIdx, gridDim, blockDim;
+alignas(1024) inline char room[SHARED]; /* the block's shared memory */
+inline size_t room_used;
+
+struct copy {
+    unsigned to; /* in the room */
+    const void *from;
+};
 
 struct fibre {
     ucontext_t context;
     std::vector<char> stack;
+    std::vector<copy> copies; /* in the background */
+    long behind;              /* waits at the block's barrier while so many are passed */
     bool done;
 };
 
-static std::vector<fibre> fibres;
-static std::function<void()> body;
-static ucontext_t scheduler;
-static int current, left, waiting;        /* threads: which, not ended, at the block's barrier */
-static int warp_waiting[MOST / WARP];     /* at the warp's */
-static long turn, warp_turn[MOST / WARP]; /* barriers passed */
+inline std::vector<fibre> fibres;
+inline std::function<void()> body;
+inline ucontext_t scheduler;
+inline int current, left, waiting;        /* threads: which, not ended, at the block's barrier */
+inline int warp_waiting[MOST / WARP];     /* at the warp's */
+inline long turn, warp_turn[MOST / WARP]; /* barriers passed */
+inline long moves;                        /* these, and threads ended */
 
 static void take_turns()
 {
@@ -65,8 +76,9 @@ static void take_turns()
 static void __syncthreads()
 {
     long now = turn;
+    fibres[(size_t)current].behind = now;
     if (++waiting == left)
-        waiting = 0, turn++;
+        waiting = 0, turn++, moves++;
     while (turn == now)
         take_turns();
 }
@@ -76,16 +88,24 @@ static void sync_warp()
     int w = current / WARP;
     long now = warp_turn[w];
     if (++warp_waiting[w] == WARP)
-        warp_waiting[w] = 0, warp_turn[w]++;
+        warp_waiting[w] = 0, warp_turn[w]++, moves++;
     while (warp_turn[w] == now)
         take_turns();
+}
+
+static void wrong(const char *what)
+{
+    printf("%s\n", what);
+    exit(1);
 }
 
 static void run_fibre()
 {
     body();
+    if (!fibres[(size_t)current].copies.empty())
+        wrong("a copy that is not waited for");
     fibres[(size_t)current].done = true;
-    left--;
+    left--, moves++;
     if (waiting && waiting == left)
         waiting = 0, turn++;
     swapcontext(&fibres[(size_t)current].context, &scheduler);
@@ -97,7 +117,7 @@ static void run_block(int threads)
     left = threads, waiting = 0;
     for (fibre &f : fibres) {
         f.stack.resize(STACK);
-        f.done = false;
+        f.done = false, f.behind = -1;
         getcontext(&f.context);
         f.context.uc_stack.ss_sp = f.stack.data();
         f.context.uc_stack.ss_size = STACK;
@@ -105,20 +125,19 @@ static void run_block(int threads)
         makecontext(&f.context, run_fibre, 0);
     }
     while (left > 0) {
-        int from = rand();
-        for (int k = 0; k < threads; k++) {
-            current = (int)(((unsigned)k * 37u + (unsigned)from) % (unsigned)threads);
-            threadIdx.x = (unsigned)current;
-            if (!fibres[(size_t)current].done)
-                swapcontext(&scheduler, &fibres[(size_t)current].context);
-        }
+        int warp = rand() % (threads / WARP), from = rand() % WARP;
+        long before;
+        do {
+            before = moves;
+            for (int k = 0; k < WARP; k++) {
+                current = warp * WARP + (k + from) % WARP;
+                threadIdx.x = (unsigned)current;
+                fibre &f = fibres[(size_t)current];
+                if (!f.done && f.behind != turn)
+                    swapcontext(&scheduler, &f.context);
+            }
+        } while (moves != before);
     }
-}
-
-static void wrong(const char *what)
-{
-    printf("%s\n", what);
-    exit(1);
 }
 
 template <class KERNEL, class... MORE>
@@ -139,7 +158,11 @@ static int run_grid(const cudaLaunchConfig_t *how, KERNEL kernel, MORE... more)
     return 0;
 }
 
-/* ---- the runtime: a GPU of 8 multiprocessors with two blocks on each ---- */
+/* ---- the runtime: a GPU of so many multiprocessors with two blocks on each ---- */
+
+#ifndef PROCESSORS
+#define PROCESSORS 8
+#endif
 
 static int set_to(int *to, int value)
 {
@@ -153,20 +176,26 @@ static int set_to(int *to, int value)
 #define cudaDeviceGetAttribute(to, which, of)                                                      \
     set_to(to, which == cudaDevAttrComputeCapabilityMajor   ? 9                                    \
                : which == cudaDevAttrComputeCapabilityMinor ? 0                                    \
-                                                            : 8)
+                                                            : PROCESSORS)
 #define cudaOccupancyMaxActiveBlocksPerMultiprocessor(to, ...) set_to(to, 2)
 
 /* ---- instructions ---- */
 
-static unsigned exchange[MOST / WARP][WARP][6];
+/* Where the threads of a warp leave what the others read behind the warp's next barrier: two places in turn, so that
+ * nobody writes where somebody still reads. */
+inline unsigned (&exchange())[WARP][6]
+{
+    static unsigned all[MOST / WARP][2][WARP][6];
+    int w = current / WARP;
+    return all[w][warp_turn[w] % 2];
+}
 
 template <class T> static T from_lane(T x, int lane)
 {
-    unsigned(&all)[WARP][6] = exchange[current / WARP];
+    unsigned(&all)[WARP][6] = exchange();
     memcpy(all[current % WARP], &x, sizeof x);
     sync_warp();
     memcpy(&x, all[lane], sizeof x);
-    sync_warp();
     return x;
 }
 
@@ -179,6 +208,16 @@ static inline float bits_float(unsigned u)
     memcpy(&f, &u, sizeof f);
     return f;
 }
+
+static inline unsigned float_bits(float f)
+{
+    unsigned u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+#define __uint_as_float bits_float
+#define __float_as_uint float_bits
 
 static inline float low_of(unsigned w)
 {
@@ -210,6 +249,16 @@ static inline unsigned positive2(unsigned x)
     return (low_of(x) > 0 ? 0xffffu : 0) | (high_of(x) > 0 ? 0xffff0000u : 0);
 }
 
+static inline unsigned to_tf32(float x)
+{
+    return (float_bits(x) + 0x1000) & ~0x1fffu;
+}
+
+static inline float relu_of(float x)
+{
+    return x < 0 ? 0 : x;
+}
+
 static inline int this_thread()
 {
     return (int)threadIdx.x;
@@ -222,7 +271,7 @@ static inline unsigned shared_address(const void *p)
 
 static void load_matrices(unsigned (&r)[4], unsigned address, bool turned)
 {
-    unsigned(&all)[WARP][6] = exchange[current / WARP];
+    unsigned(&all)[WARP][6] = exchange();
     int lane = current % WARP;
     if (address % 16 || address + 16 > room_used)
         wrong("a matrix outside of the shared memory");
@@ -237,7 +286,6 @@ static void load_matrices(unsigned (&r)[4], unsigned address, bool turned)
         }
         r[m] = half[0] | (unsigned)half[1] << 16;
     }
-    sync_warp();
 }
 
 static inline void ldmatrix(unsigned (&r)[4], unsigned address)
@@ -252,7 +300,7 @@ static inline void ldmatrix_turned(unsigned (&r)[4], unsigned address)
 
 static inline void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
 {
-    unsigned(&all)[WARP][6] = exchange[current / WARP];
+    unsigned(&all)[WARP][6] = exchange();
     int lane = current % WARP;
     const unsigned mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
     memcpy(all[lane], mine, sizeof mine);
@@ -265,10 +313,45 @@ static inline void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, 
             d[e] += (k % 2 ? high_of(x) : low_of(x)) * (k % 2 ? high_of(y) : low_of(y));
         }
     }
-    sync_warp();
 }
 
-/* ---- copies: done when they begin; a gate counts, as the machine's does ---- */
+/* What a float has beyond tf32 is cut off. */
+static inline void mma_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    unsigned(&all)[WARP][6] = exchange();
+    int lane = current % WARP;
+    const unsigned mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    for (int i = 0; i < 6; i++)
+        all[lane][i] = mine[i] & ~0x1fffu;
+    sync_warp();
+    for (int e = 0; e < 4; e++) {
+        int row = lane / 4 + e / 2 * 8, col = lane % 4 * 2 + e % 2;
+        for (int k = 0; k < 8; k++)
+            d[e] += bits_float(all[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) *
+                    bits_float(all[col * 4 + k % 4][4 + k / 4]);
+    }
+}
+
+/* ---- copies of one thread ---- */
+
+static inline void fetch16(unsigned to, const void *from)
+{
+    if (to % 16 || (size_t)from % 16 || to + 16 > room_used)
+        wrong("a copy that is not aligned, or outside of the shared memory");
+    if (rand() % 2)
+        memcpy(room + to, from, 16);
+    else
+        fibres[(size_t)current].copies.push_back({to, from});
+}
+
+static inline void fetch_wait()
+{
+    for (const copy &c : fibres[(size_t)current].copies)
+        memcpy(room + c.to, c.from, 16);
+    fibres[(size_t)current].copies.clear();
+}
+
+/* ---- copies with a gate: done when they begin; a gate counts, as the machine's does ---- */
 
 struct gate {
     short turns, expected; /* passed; announced in this turn */

@@ -1,24 +1,16 @@
-/* The bfloat16 convolutions of the cuda backend on the CPU (block.h), against sums written out: forward, both
- * gradients, and what they do on the way. */
+/* The convolutions of the cuda backend, bfloat16 and tf32, on the CPU (block.h), against sums written out: forward,
+ * both gradients, and what they do on the way. */
 #include "conv3.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <vector>
 
 typedef std::vector<double> numbers;
-typedef std::vector<unsigned short> halves;
-
-extern "C" void dro__gpu_conv3_tf32_forward(cudaStream_t, const dro__conv3 *)
-{
-}
-
-extern "C" size_t dro__gpu_conv3_tf32_partial(int, int)
-{
-    return 0;
-}
 
 static int failures;
 
@@ -27,44 +19,123 @@ static double uniform(double low, double high)
     return low + (high - low) * rand() / RAND_MAX;
 }
 
-static unsigned short narrow(double x)
+/* ---- what differs between the precisions: a value in memory, what is multiplied of it, how far off a result may be,
+ * where weight (n, k, tap) is, and how gradients are taken; `sum` ends those of the last SUMS layers ---- */
+
+static unsigned bits(double x)
 {
     float f = (float)x;
     unsigned u;
     memcpy(&u, &f, sizeof u);
-    return (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+    return u;
 }
 
-static double wide(unsigned short h)
+static double number(unsigned u)
 {
-    unsigned u = (unsigned)h << 16;
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
 }
 
-static halves draw(size_t n)
+struct bf16 {
+    typedef unsigned short value;
+    enum { BF16 = 1, SUMS = 1 };
+    static constexpr double OFF = 6e-3;
+    static constexpr const char *NAME = "bf16";
+
+    static value narrow(double x)
+    {
+        unsigned u = bits(x);
+        return (value)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+    }
+    static double wide(value h)
+    {
+        return number((unsigned)h << 16);
+    }
+    static double multiplied(double x)
+    {
+        return wide(narrow(x));
+    }
+    static size_t weight_at(bool bands, unsigned n, unsigned k, unsigned tap, unsigned, unsigned k_count)
+    {
+        return bands ? dro__conv3_band_at(n, k, tap, k_count) : dro__conv3_weight_at(n, k, tap, k_count);
+    }
+    static void back(const dro__conv3 *k)
+    {
+        dro__gpu_conv3_back(NULL, k);
+        if (k->partial)
+            dro__gpu_conv3_sum(NULL, k);
+    }
+    static void sum()
+    {
+    }
+};
+
+struct tf32 {
+    typedef float value;
+    enum { BF16 = 0, SUMS = DRO__CONV3_SUMS };
+    static constexpr double OFF = 5e-5;
+    static constexpr const char *NAME = "tf32";
+    static dro__conv3_sums sums;
+
+    static value narrow(double x)
+    {
+        return (value)x;
+    }
+    static double wide(value x)
+    {
+        return x;
+    }
+    static double multiplied(double x)
+    {
+        return number((bits(x) + 0x1000) & ~0x1fffu);
+    }
+    static size_t weight_at(bool, unsigned n, unsigned k, unsigned tap, unsigned n_count, unsigned k_count)
+    {
+        return ((size_t)tap * n_count + n) * k_count + k;
+    }
+    static void back(const dro__conv3 *k)
+    {
+        if (k->partial)
+            dro__gpu_conv3_tf32_weight(NULL, k, &sums);
+        if (k->dx)
+            dro__gpu_conv3_tf32_data(NULL, k);
+    }
+    static void sum()
+    {
+        if (sums.count)
+            dro__gpu_conv3_tf32_sum(NULL, &sums);
+        sums = dro__conv3_sums();
+    }
+};
+
+dro__conv3_sums tf32::sums;
+
+template <class P>
+static std::vector<typename P::value> draw(size_t n)
 {
-    halves x(n);
-    for (unsigned short &h : x)
-        h = narrow(uniform(-1, 1));
+    std::vector<typename P::value> x(n);
+    for (typename P::value &v : x)
+        v = P::narrow(uniform(-1, 1));
     return x;
 }
 
-static numbers widened(const halves &x)
+template <class P>
+static numbers widened(const std::vector<typename P::value> &x)
 {
     numbers y(x.size());
     for (size_t i = 0; i < x.size(); i++)
-        y[i] = wide(x[i]);
+        y[i] = P::wide(x[i]);
     return y;
 }
 
+template <class P>
 static void check(const char *what, const numbers &is, const numbers &should)
 {
     double off = 0, norm = 0;
     for (size_t i = 0; i < should.size(); i++)
         off += pow(is[i] - should[i], 2), norm += pow(should[i], 2);
-    if (sqrt(off) < 6e-3 * sqrt(norm))
+    if (sqrt(off) < P::OFF * sqrt(norm))
         return;
     printf("  %s is off by %.1e\n", what, sqrt(off / norm));
     failures++;
@@ -108,14 +179,17 @@ struct layer {
     int share;  /* 0: 1 */
 };
 
+template <class P>
 struct run {
+    typedef std::vector<typename P::value> values;
     layer l;
     int oh, ow, n;
     size_t xs, zs, ws;
-    halves x, add, residual, packed, z, kept, g, before, dx;
-    std::vector<float> w, partial, grads[2];
+    values x, add, residual, packed, z, kept, g, before, dx;
+    std::vector<float> w, grads[2];
     tail tx, tz;
-    numbers input; /* what is multiplied */
+    numbers made, input; /* what the tail before makes, and what is multiplied */
+    numbers to_w[2];     /* what the weight gradients should be */
     dro__conv3 k;
 
     explicit run(const layer &l);
@@ -136,8 +210,7 @@ struct run {
         return e >= l.first;
     }
     /* f(example, row and column of z, tap, row and column of x) for all that meet */
-    template <class F>
-    void each(F f) const
+    template <class F> void each(F f) const
     {
         for (int i = 0; i < n * oh * ow * 9; i++) {
             int tap = i % 9, x_ = i / 9 % ow, y = i / 9 / ow % oh, e = i / 9 / ow / oh;
@@ -146,39 +219,26 @@ struct run {
                 f(e, y, x_, tap, r, c);
         }
     }
+    void make_weights();
+    void make_input();
     void forward();
-    void backward();
+    void backward(std::vector<float> &partial);
     void check_data(numbers &should);
+    void check_weights();
 };
 
-run::run(const layer &l_)
+template <class P>
+run<P>::run(const layer &l_)
     : l(l_), oh((l.height - 1) / l.stride + 1), ow((l.width - 1) / l.stride + 1), n(l.first + l.second),
       xs((size_t)n * l.height * l.width * l.in), zs((size_t)n * oh * ow * l.out),
-      ws((size_t)l.in * l.out * 9), x(draw(xs)), add(draw(xs)), residual(draw(xs)), packed(2 * ws), z(zs),
-      kept(xs), g(draw(zs)), before(l.lazy ? x : draw(xs)), dx(xs), w(ws), tx(l.in), tz(l.out), input(xs), k()
+      ws((size_t)l.in * l.out * 9), x(draw<P>(xs)), add(draw<P>(xs)), residual(draw<P>(xs)), packed(2 * ws), z(zs),
+      kept(xs), g(draw<P>(zs)), dx(xs), w(ws), tx(l.in), tz(l.out), made(xs), input(xs), k()
 {
-    k.bands = l.bands;
-    if (l.bands && !dro__gpu_conv3_bands_fit(l.in, l.out, l.stride, l.height, l.width))
-        printf("  this is no shape for warp groups\n"), failures++;
-    for (int i = 0; i < (int)ws; i++) {
-        unsigned tap = i % 9, c = i / 9 % l.in, o = i / 9 / l.in;
-        unsigned short h = narrow(uniform(-.2, .2));
-        w[i] = (float)wide(h);
-        packed[k.bands ? dro__conv3_band_at(o, c, tap, l.in) : dro__conv3_weight_at(o, c, tap, l.in)] = h;
-        packed[ws + (k.bands ? dro__conv3_band_at(c, o, 8 - tap, l.out)
-                             : dro__conv3_weight_at(c, o, 8 - tap, l.out))] = h;
-    }
-    for (size_t i = 0; i < xs; i++) {
-        int c = (int)(i % l.in), at = part((int)(i / (xs / n))) * l.in + c;
-        double v = wide(x[i]);
-        if (l.lazy) {
-            v = (v - tx.n.mean[at]) * tx.n.scale[at] + tx.n.shift[at] + (l.residual ? wide(residual[i]) : 0);
-            v = wide(narrow(l.relu && v < 0 ? 0 : v));
-        }
-        input[i] = v;
-    }
+    make_weights();
+    make_input();
+    before = l.lazy ? x : draw<P>(xs);
     k.parts = {l.second ? 2 : 1, {0, l.first, n}};
-    k.bf16 = 1, k.share = l.share ? l.share : 1;
+    k.bf16 = P::BF16, k.bands = l.bands, k.share = l.share ? l.share : 1;
     k.in = l.in, k.out = l.out, k.stride = l.stride;
     k.height = l.height, k.width = l.width, k.out_height = oh, k.out_width = ow;
     k.weights = packed.data(), k.x = x.data(), k.z = z.data(), k.x_z = before.data();
@@ -186,7 +246,37 @@ run::run(const layer &l_)
     k.x_numbers = tx.n, k.numbers = tz.n, k.sums = tz.n.sums;
 }
 
-void run::forward()
+template <class P>
+void run<P>::make_weights()
+{
+    for (int i = 0; i < (int)ws; i++) {
+        unsigned tap = i % 9, c = i / 9 % l.in, o = i / 9 / l.in;
+        w[i] = (float)P::multiplied(uniform(-.2, .2));
+        packed[P::weight_at(l.bands, o, c, tap, l.out, l.in)] = P::narrow(w[i]);
+        packed[ws + P::weight_at(l.bands, c, o, 8 - tap, l.in, l.out)] = P::narrow(w[i]);
+    }
+}
+
+/* Nothing is so close to 0 that rounding decides what a ReLU does. */
+template <class P>
+void run<P>::make_input()
+{
+    for (size_t i = 0; i < xs; i++) {
+        int at = part((int)(i / (xs / n))) * l.in + (int)(i % l.in);
+        double v = P::wide(x[i]), more = l.residual ? P::wide(residual[i]) : 0;
+        while (l.lazy) {
+            v = (P::wide(x[i]) - tx.n.mean[at]) * tx.n.scale[at] + tx.n.shift[at] + more;
+            if (fabs(v) > 1e-5)
+                break;
+            x[i] = P::narrow(uniform(-1, 1));
+        }
+        made[i] = P::wide(P::narrow(l.lazy && l.relu && v < 0 ? 0 : v));
+        input[i] = P::multiplied(made[i]);
+    }
+}
+
+template <class P>
+void run<P>::forward()
 {
     numbers should(zs), sums(4 * (size_t)l.out);
     k.x_residual = l.residual ? residual.data() : NULL;
@@ -201,50 +291,59 @@ void run::forward()
         size_t at = (size_t)part((int)(i / (zs / n))) * 2 * l.out + i % l.out;
         sums[at] += should[i], sums[at + l.out] += should[i] * should[i];
     }
-    check("z", widened(z), should);
-    check("its sums", tz.total(tz.n.sums), sums);
+    check<P>("z", widened<P>(z), should);
+    check<P>("its sums", tz.total(tz.n.sums), sums);
     if (l.residual)
-        check("what is kept", widened(kept), input);
+        check<P>("what is kept", widened<P>(kept), made);
     if (l.residual) /* from now on it is read as it was kept */
         k.x = kept.data(), k.lazy = 0, k.x_residual = k.x_fill = NULL;
 }
 
 /* dx and the sums of the tail before. */
-void run::check_data(numbers &should)
+template <class P>
+void run<P>::check_data(numbers &should)
 {
     numbers sums(4 * (size_t)l.in);
     for (size_t i = 0; i < xs; i++) {
         int p = part((int)(i / (xs / n))), c = (int)(i % l.in);
-        should[i] += l.add ? wide(add[i]) : 0;
-        if (l.close && l.relu && !(input[i] > 0))
+        should[i] += l.add ? P::wide(add[i]) : 0;
+        if (l.close && l.relu && !(made[i] > 0))
             should[i] = 0;
         sums[(size_t)2 * p * l.in + c] += should[i];
-        sums[(size_t)(2 * p + 1) * l.in + c] += should[i] * (wide(before[i]) - tx.n.mean[p * l.in + c]);
+        sums[(size_t)(2 * p + 1) * l.in + c] += should[i] * (P::wide(before[i]) - tx.n.mean[p * l.in + c]);
     }
-    check("dx", widened(dx), should);
+    check<P>("dx", widened<P>(dx), should);
     if (l.close)
-        check("its sums", tx.total(tx.n.back), sums);
+        check<P>("its sums", tx.total(tx.n.back), sums);
 }
 
-void run::backward()
+template <class P>
+void run<P>::check_weights()
 {
-    numbers slope(zs), to_x(xs), to_w[2] = {numbers(ws), numbers(ws)};
+    char what[80];
+    snprintf(what, sizeof what, "dw of %d to %d channels, %d x %d", l.in, l.out, l.height, l.width);
+    for (int p = 0; l.trained && p < k.parts.count; p++)
+        check<P>(what, numbers(grads[p].begin(), grads[p].end()), to_w[p]);
+}
+
+template <class P>
+void run<P>::backward(std::vector<float> &partial)
+{
+    numbers slope(zs), to_x(xs);
     for (size_t i = 0; i < zs; i++) {
         int at = part((int)(i / (zs / n))) * l.out + (int)(i % l.out);
-        double v = wide(g[i]);
+        double v = P::wide(g[i]);
         if (l.norm)
-            v = tz.n.p[at] * v + tz.n.q[at] * (wide(z[i]) - tz.n.mean[at]) + tz.n.r[at];
-        slope[i] = wide(narrow(v));
+            v = tz.n.p[at] * v + tz.n.q[at] * (P::wide(z[i]) - tz.n.mean[at]) + tz.n.r[at];
+        slope[i] = P::multiplied(v);
     }
-    partial.resize(dro__gpu_conv3_partial(l.in, l.out));
     k.g = g.data(), k.real_in = l.in == 16 ? 3 : l.in, k.turn = DRO__CONV3_TURNS - 1;
     k.add = l.add ? add.data() : NULL, k.dx = l.wants ? dx.data() : NULL, k.close = l.close;
+    k.y = l.relu && !k.lazy ? k.x : NULL;
     k.partial = l.trained ? partial.data() : NULL;
     for (int p = 0; p < 2; p++)
-        grads[p].resize(ws), k.grads[p] = grads[p].data();
-    dro__gpu_conv3_back(NULL, &k);
-    if (l.trained)
-        dro__gpu_conv3_sum(NULL, &k);
+        to_w[p].resize(ws), grads[p].resize(ws), k.grads[p] = grads[p].data();
+    P::back(&k);
     each([&](int e, int y, int x_, int tap, int r, int c) {
         for (int o = 0; o < l.out; o++)
             for (int i = 0; i < l.in; i++) {
@@ -256,8 +355,35 @@ void run::backward()
     });
     if (l.wants)
         check_data(to_x);
-    for (int p = 0; l.trained && p < k.parts.count; p++)
-        check("dw", numbers(grads[p].begin(), grads[p].end()), to_w[p]);
+}
+
+/* One layer after another; their weight gradients are looked at when they are summed, some at a time. */
+template <class P, size_t COUNT>
+static void run_all(const layer (&layers)[COUNT])
+{
+    std::list<run<P>> last; /* to be summed */
+    std::vector<float> partial(dro__gpu_conv3_partial(64, 64), NAN);
+    auto sum = [&] {
+        P::sum();
+        for (run<P> &r : last)
+            r.check_weights();
+        last.clear();
+        std::fill(partial.begin(), partial.end(), NAN);
+    };
+    for (const layer &l : layers) {
+        if (l.bands && !P::BF16)
+            continue;
+        if (last.size() == P::SUMS || (!last.empty() && !last.back().l.second != !l.second))
+            sum(); /* those of as many parts go together */
+        printf("%d to %d channels, stride %d, %d x %d, %s%s\n", l.in, l.out, l.stride, l.height, l.width, P::NAME,
+               l.bands ? " by warp groups" : "");
+        if (l.bands && !dro__gpu_conv3_bands_fit(l.in, l.out, l.stride, l.height, l.width))
+            printf("  this is no shape for warp groups\n"), failures++;
+        last.emplace_back(l);
+        last.back().forward();
+        last.back().backward(partial);
+    }
+    sum();
 }
 
 int main()
@@ -277,6 +403,8 @@ int main()
         {32, 32, 1, 16, 16, 1, 1, true, true, true, true, true, true, false, false, true, 4},
         {64, 64, 1, 8, 8, 41, 0, true, true, true, false, false, true, true, true, true, 4},
         {32, 32, 1, 16, 16, 7, 6, true, false, true, true, false, true, true, true, true, 4},
+        {16, 16, 1, 32, 32, 1, 2, true, true, true, true, false, true, false, true},
+        {64, 64, 1, 8, 8, 3, 0, false, false, true, false, true, false, false, true},
         {16, 16, 1, 28, 40, 1, 0, false, false, true, false, false, true, false, true},
         {16, 16, 1, 20, 20, 1, 1, true, true, true, false, false, true, false, true},
         {32, 32, 1, 11, 21, 1, 0, true, false, true, true, false, false, true, false},
@@ -286,13 +414,11 @@ int main()
         {16, 32, 2, 40, 40, 1, 0, true, false, true, true, true, true, true, true},
         {32, 64, 2, 9, 20, 2, 1, true, false, true, true, true, true, true, true},
         {32, 64, 2, 20, 20, 2, 1, true, true, true, true, true, true, true, true},
+        {16, 32, 2, 31, 32, 1, 1, true, false, true, true, false, true, true, true},
+        {32, 64, 2, 16, 15, 1, 1, false, false, true, true, true, true, true, true},
     };
-    for (const layer &l : layers) {
-        printf("%d to %d channels, stride %d, %d x %d%s\n", l.in, l.out, l.stride, l.height, l.width,
-               l.bands ? ", by warp groups" : "");
-        run r(l);
-        r.forward();
-        r.backward();
-    }
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+    run_all<bf16>(layers);
+    run_all<tf32>(layers);
     return failures != 0;
 }

@@ -1,4 +1,5 @@
-/* The tensor cores and packed bfloat16, as functions: the only machine instructions written out by hand. */
+/* The tensor cores, what they take, and copies in the background, as functions: machine instructions, written out by
+ * hand only here and, for warp groups, in conv3_group.cuh. On a CPU tests/conv3/block.h takes their place. */
 #ifndef DRO_CUDA_CONV3_MMA_CUH
 #define DRO_CUDA_CONV3_MMA_CUH
 
@@ -42,6 +43,33 @@ static __device__ __forceinline__ void mma_tf32(float (&d)[4], const unsigned (&
                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* What the tensor cores take of a float: rounded to the nearest, ties away from 0. */
+static __device__ __forceinline__ unsigned to_tf32(float x)
+{
+    unsigned r;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+    return r;
+}
+
+/* ReLU that lets NaN through. */
+static __device__ __forceinline__ float relu_of(float x)
+{
+    asm("max.NaN.f32 %0, %0, 0f00000000;" : "+f"(x));
+    return x;
+}
+
+/* 16 bytes into shared memory, in the background: there for this thread after fetch_wait, for others after a barrier
+ * behind that. Both addresses are multiples of 16. */
+static __device__ __forceinline__ void fetch16(unsigned to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
+}
+
+static __device__ __forceinline__ void fetch_wait()
+{
+    asm volatile("cp.async.commit_group;\n\tcp.async.wait_group 0;" ::: "memory");
 }
 
 /* threadIdx.x, of which the compiler knows nothing: what is made of it is made where it is used and takes no

@@ -27,13 +27,6 @@ static inline bool exact(const dro__conv3 *k)
            k->width == side * k->stride;
 }
 
-static __device__ __forceinline__ unsigned to_tf32(float x)
-{
-    unsigned r;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
-    return r;
-}
-
 /* ---- eight channels as they are in memory ---- */
 
 struct raw8 {
@@ -232,7 +225,7 @@ struct tile_of {
         }
     }
 
-    /* From memory into `raw`, in the background; the second value RAW_BYTES behind. */
+    /* From memory into `raw`, in the background, until fetch_wait; the second value RAW_BYTES behind. */
     __device__ __forceinline__ void fetch(char *raw, const reader &r, const float *u, const float *v,
                                           const image &m) const
     {
@@ -245,12 +238,9 @@ struct tile_of {
                 continue;
 #pragma unroll
             for (int k = 0; k < UNIT; k += 16) {
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + k),
-                             "l"((const char *)(u + at) + k));
+                fetch16(to + k, (const char *)(u + at) + k);
                 if (r.two)
-                    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + k +
-                                                                                   RAW_BYTES),
-                                 "l"((const char *)(v + at) + k));
+                    fetch16(to + k + RAW_BYTES, (const char *)(v + at) + k);
             }
         }
     }
@@ -277,10 +267,5 @@ struct tile_of {
         }
     }
 };
-
-static __device__ __forceinline__ void fetch_wait()
-{
-    asm volatile("cp.async.commit_group;\n\tcp.async.wait_group 0;" ::: "memory");
-}
 
 #endif

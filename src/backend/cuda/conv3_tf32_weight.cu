@@ -174,24 +174,26 @@ enum { NUMBERS = 32, SHARE = 8 };
 
 static __global__ void weight_sum_kernel(const __grid_constant__ dro__conv3_sums k)
 {
-    __shared__ float room[SHARE][NUMBERS];
+    extern __shared__ __align__(128) char room[];
+    float(*rest)[NUMBERS] = (float(*)[NUMBERS])room;
+    int number = threadIdx.x % NUMBERS, share = threadIdx.x / NUMBERS;
     int which = 0, block = blockIdx.x, part = blockIdx.y;
     while (block >= TAPS * k.of[which].in * k.of[which].out / NUMBERS)
         block -= TAPS * k.of[which].in * k.of[which].out / NUMBERS, which++;
     const auto &one = k.of[which];
-    int size = TAPS * one.in * one.out, i = block * NUMBERS + threadIdx.x;
+    int size = TAPS * one.in * one.out, i = block * NUMBERS + number;
     const float *from = one.from + (size_t)part * one.blocks * size + i;
     float sum = 0;
 #pragma unroll 8
-    for (int b = threadIdx.y; b < one.blocks; b += SHARE)
+    for (int b = share; b < one.blocks; b += SHARE)
         sum += from[(size_t)b * size];
-    room[threadIdx.y][threadIdx.x] = sum;
+    rest[share][number] = sum;
     __syncthreads();
     int out = i % one.out, in = i / one.out % one.in, tap = i / one.out / one.in;
-    if (threadIdx.y || in >= one.real_in)
+    if (share || in >= one.real_in)
         return;
     for (int y = 1; y < SHARE; y++)
-        sum += room[y][threadIdx.x];
+        sum += rest[y][number];
     one.grads[part][(out * one.real_in + in) * TAPS + tap] = sum;
 }
 
@@ -212,7 +214,7 @@ static int launch_as(cudaStream_t s, const dro__conv3 *k)
     static std::atomic<int> known;
     int resident = blocks_at_once(&known, (const void *)kernel, CONV_THREADS, S::BYTES);
     int most = most_blocks(CI, CO), blocks = (resident < most ? resident : most) / k->parts.count;
-    kernel<<<dim3(blocks, k->parts.count), CONV_THREADS, S::BYTES, s>>>(*k);
+    queue(s, kernel, dim3(blocks, k->parts.count), CONV_THREADS, S::BYTES, 0, *k);
     return blocks;
 }
 
@@ -248,7 +250,8 @@ extern "C" void dro__gpu_conv3_tf32_sum(cudaStream_t s, const dro__conv3_sums *s
     int blocks = 0;
     for (int k = 0; k < sums->count; k++)
         blocks += TAPS * sums->of[k].in * sums->of[k].out / NUMBERS;
-    weight_sum_kernel<<<dim3(blocks, sums->parts), dim3(NUMBERS, SHARE), 0, s>>>(*sums);
+    queue(s, weight_sum_kernel, dim3(blocks, sums->parts), NUMBERS * SHARE,
+          NUMBERS * SHARE * (int)sizeof(float), 0, *sums);
 }
 
 extern "C" size_t dro__gpu_conv3_tf32_partial(int in, int out)

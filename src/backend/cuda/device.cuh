@@ -202,13 +202,6 @@ static __device__ __forceinline__ walk walk_part(const dro__parts &parts, int ar
                          channels, wide);
 }
 
-/* ReLU that lets NaN through. */
-static __device__ __forceinline__ float relu_of(float x)
-{
-    asm("max.NaN.f32 %0, %0, 0f00000000;" : "+f"(x));
-    return x;
-}
-
 /* The sum over the block's threads, in thread 0; `room` holds a double for each warp. */
 static __device__ __forceinline__ double block_sum(double x, double *room)
 {

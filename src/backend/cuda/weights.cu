@@ -1,16 +1,12 @@
 /* Weights: from w, (out, in, taps) floats, into what the convolutions read, for all of them at once; and a
  * gradient the other way. */
 #include "conv3.h"
+#include "conv3_mma.cuh"
 #include "device.cuh"
 
 static __device__ __forceinline__ float rounded(const dro__packing &t, float x)
 {
-    if (t.kind == DRO__PACK_TAPS) {
-        unsigned r;
-        asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
-        x = __uint_as_float(r);
-    }
-    return x;
+    return t.kind == DRO__PACK_TAPS ? __uint_as_float(to_tf32(x)) : x;
 }
 
 /* Where the parameter of tap k and folded channel c is among (in, kernel), -1: nowhere. */
