@@ -220,7 +220,7 @@ static void test_models_bf16(void **state)
 static const bounds lifted[] = {{"tf32", 5e-3, 4e-2}, {"bf16", 3e-2, 1e-1}};
 
 /* Our own convolutions at the sizes they are for, with so many images that a block has several tiles, replayed: against
- * the reference on a few images, against fp32 on the same GPU on many. */
+ * the reference on a few images, against fp32 on the same GPU on many; and where some are frozen. */
 static void own_kernels(const bounds *b)
 {
     static const size_t few[] = {6, 5}, many[] = {384, 200};
@@ -228,6 +228,10 @@ static void own_kernels(const bounds *b)
     compare("resnet20, replayed", s, few, 2, b);
     compare_to("cuda", "resnet20, many images", s, many, 2, b);
     compare_to("cuda", "resnet20, many images", s, many, 1, b);
+    s.trained = "layer3.2.conv2.*,layer3.2.bn2.*,linear.*";
+    compare("resnet20, one convolution trained", s, few, 2, b);
+    s.trained = "layer2.*";
+    compare("resnet20, frozen on both sides", s, few, 2, b);
 }
 
 static void test_own_tf32(void **state)

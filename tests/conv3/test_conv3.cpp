@@ -362,7 +362,7 @@ template <class P, size_t COUNT>
 static void run_all(const layer (&layers)[COUNT])
 {
     std::list<run<P>> last; /* to be summed */
-    std::vector<float> partial(dro__gpu_conv3_partial(64, 64), NAN);
+    std::vector<float> partial(P::BF16 ? dro__gpu_conv3_partial() : dro__gpu_conv3_tf32_partial(64, 64), NAN);
     auto sum = [&] {
         P::sum();
         for (run<P> &r : last)

@@ -117,13 +117,12 @@ static void pass(dro__cuda_network *net, dro__gprogram *p, int32_t value, dro__t
 
 /* ---- convolutions ---- */
 
-/* A stream for a weight gradient, from here on beside the rest. */
-static int branch_off(dro__cuda_network *net)
+/* What is queued on net->beside next comes behind all that was queued on net->stream. */
+static void branch_off(dro__cuda_network *net)
 {
-    int beside = net->forked++ % DRO__BESIDE;
+    net->forked = true;
     cudaEventRecord(net->fork, net->stream);
-    cudaStreamWaitEvent(net->other[beside], net->fork, 0);
-    return beside;
+    cudaStreamWaitEvent(net->beside, net->fork, 0);
 }
 
 /* Both gradients at once; the sum over blocks beside the rest. Four convolutions in a row have places of their own
@@ -139,22 +138,21 @@ static void back_bf16(dro__cuda_network *net, dro__conv3 *c)
             c->early = 0;
         }
         c->turn = n % DRO__CONV3_TURNS;
-        net->turns++, net->forked++;
+        net->turns++;
     }
     dro__gpu_conv3_back(net->stream, c);
     net->chained = true;
     if (!c->partial)
         return;
     if (n % WAIT == WAIT - 1)
-        cudaEventRecord(net->join, net->other[0]);
-    cudaEventRecord(net->fork, net->stream);
-    cudaStreamWaitEvent(net->other[0], net->fork, 0);
-    dro__gpu_conv3_sum(net->other[0], c);
+        cudaEventRecord(net->join, net->beside);
+    branch_off(net);
+    dro__gpu_conv3_sum(net->beside, c);
 }
 
 static void sum_tf32(dro__cuda_network *net)
 {
-    dro__gpu_conv3_tf32_sum(net->other[0], &net->sums);
+    dro__gpu_conv3_tf32_sum(net->beside, &net->sums);
     net->sums = (dro__conv3_sums){0};
 }
 
@@ -163,7 +161,7 @@ static void back_tf32(dro__cuda_network *net, const dro__conv3 *c)
 {
     if (c->partial) {
         branch_off(net);
-        dro__gpu_conv3_tf32_weight(net->other[0], c, &net->sums);
+        dro__gpu_conv3_tf32_weight(net->beside, c, &net->sums);
         if (net->sums.count == DRO__CONV3_SUMS)
             sum_tf32(net);
     }
@@ -182,7 +180,7 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     if (!op->node->frozen) {
         for (int k = 0; k < net->parts.count; k++)
             c.grads[k] = net->grads[k] + op->node->weight;
-        c.partial = net->partial[0];
+        c.partial = net->partial;
     }
     if (in->wants) {
         c.add = in->slope.p;
@@ -226,8 +224,10 @@ static void back_dnn(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
 {
     dro__gvalue *in = &p->values[op->in[0]];
     const void *dz = slope_of_z(net, p, op);
-    if (!op->node->frozen)
-        dro__dnn_weight(net, p, op, net->other[branch_off(net)], in->data, dz);
+    if (!op->node->frozen) {
+        branch_off(net);
+        dro__dnn_weight(net, p, op, net->beside, in->data, dz);
+    }
     if (!in->wants)
         return;
     bool here = in->slope.p && in->slope.p == in->grad, add = here && dro__dnn_adds(net, op);
@@ -359,7 +359,8 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
 
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
-    net->forked = net->turns = net->written = net->unpacked = 0;
+    net->turns = net->written = net->unpacked = 0;
+    net->forked = false;
     net->sums = (dro__conv3_sums){0};
     net->chained = false;
     cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
@@ -383,9 +384,9 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
     if (net->sums.count)
         sum_tf32(net);
     if (net->written > net->unpacked)
-        dro__dnn_hand_on(net, net->other[0]);
-    for (int k = 0; k < DRO__BESIDE && k < net->forked; k++) {
-        cudaEventRecord(net->join, net->other[k]);
+        dro__dnn_hand_on(net, net->beside);
+    if (net->forked) {
+        cudaEventRecord(net->join, net->beside);
         cudaStreamWaitEvent(net->stream, net->join, 0);
     }
 }

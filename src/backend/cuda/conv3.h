@@ -49,8 +49,9 @@ typedef struct dro__conv3 {
 
     /* weight gradient, (out, real_in, 9) by part */
     int real_in;
-    float *partial; /* dro__gpu_conv3_partial() floats; NULL: not wanted */
-    int turn;       /* bfloat16: which of the DRO__CONV3_TURNS places of partial */
+    float
+        *partial; /* room by block, dro__gpu_conv3_partial() or _tf32_partial(); NULL: not wanted */
+    int turn;     /* bfloat16: which of the DRO__CONV3_TURNS places of partial */
     float *grads[2];
 } dro__conv3;
 
@@ -95,10 +96,10 @@ __host__ __device__
 }
 
 int dro__gpu_conv3_fits(int in, int out, int stride);
-size_t dro__gpu_conv3_partial(int in, int out);
 void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *c);
 
-/* bfloat16: dx (unless NULL) and the weight gradient by block; and the sum over the blocks, later. */
+/* bfloat16: dx (unless NULL) and the weight gradient by block; and the sum over the blocks, later. Floats of room. */
+size_t dro__gpu_conv3_partial(void);
 void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *c);
 void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *c);
 
@@ -108,7 +109,7 @@ void dro__gpu_conv3_bands_forward(cudaStream_t s, const dro__conv3 *c);
 void dro__gpu_conv3_bands_back(cudaStream_t s, const dro__conv3 *c);
 void dro__gpu_conv3_bands_sum(cudaStream_t s, const dro__conv3 *c);
 
-/* tf32 */
+/* tf32. Floats of room for DRO__CONV3_SUMS such convolutions. */
 size_t dro__gpu_conv3_tf32_partial(int in, int out);
 void dro__gpu_conv3_tf32_forward(cudaStream_t s, const dro__conv3 *c);
 void dro__gpu_conv3_tf32_data(cudaStream_t s, const dro__conv3 *c);

@@ -60,17 +60,14 @@ static void destroy(void *live)
             dro__cuda_free(net->scales[i]);
     }
     void *device[] = {net->packings, net->w,         net->grads[0], net->grads[1], net->taken,
-                      net->adjust,   net->workspace, net->scratch,  net->dw};
+                      net->adjust,   net->workspace, net->scratch,  net->dw,       net->partial};
     for (size_t k = 0; k < sizeof device / sizeof device[0]; k++)
         dro__cuda_free(device[k]);
     rows_free(net);
     if (net->side)
         cudaStreamDestroy(net->side);
-    for (int k = 0; k < DRO__BESIDE; k++) {
-        if (net->other[k])
-            cudaStreamDestroy(net->other[k]);
-        dro__cuda_free(net->partial[k]);
-    }
+    if (net->beside)
+        cudaStreamDestroy(net->beside);
     if (net->fork)
         cudaEventDestroy(net->fork);
     if (net->join)
@@ -98,18 +95,17 @@ static dro_status make_packings(dro__cuda_network *net)
         net->packed[op->index] = t.to.p;
         size_t pairs = size / (size_t)t.taps;
         net->packing_largest = pairs > net->packing_largest ? pairs : net->packing_largest;
-        size_t floats = op->own ? dro__gpu_conv3_partial(t.stored_in, t.out) : 0;
+        size_t floats = !op->own    ? 0
+                        : net->bf16 ? dro__gpu_conv3_partial()
+                                    : dro__gpu_conv3_tf32_partial(t.stored_in, t.out);
         partial = floats > partial ? floats : partial;
         table[net->packing_count++] = t;
         ok = t.to.p != NULL;
     }
     size_t bytes = (size_t)net->packing_count * sizeof *table;
     net->packings = ok ? dro__cuda_alloc(bytes, 1) : NULL;
-    for (int k = 0; ok && k < DRO__BESIDE; k++) {
-        net->partial[k] = dro__cuda_alloc(partial, sizeof(float));
-        ok = net->partial[k] != NULL;
-    }
-    ok = ok && net->packings;
+    net->partial = ok ? dro__cuda_alloc(partial, sizeof(float)) : NULL;
+    ok = net->packings && net->partial;
     cudaError_t error = cudaSuccess;
     if (ok)
         error = cudaMemcpy(net->packings, table, bytes, cudaMemcpyHostToDevice);
@@ -162,9 +158,7 @@ static dro_status start(dro__cuda_network *net)
     int low = 0, high = 0;
     DRO__CUDA(net->ctx, cudaDeviceGetStreamPriorityRange(&low, &high));
     DRO__CUDA(net->ctx, cudaStreamCreateWithPriority(&net->side, cudaStreamNonBlocking, high));
-    for (int k = 0; k < DRO__BESIDE; k++)
-        DRO__CUDA(net->ctx,
-                  cudaStreamCreateWithPriority(&net->other[k], cudaStreamNonBlocking, low));
+    DRO__CUDA(net->ctx, cudaStreamCreateWithPriority(&net->beside, cudaStreamNonBlocking, low));
     DRO__CUDA(net->ctx, cudaEventCreateWithFlags(&net->fork, cudaEventDisableTiming));
     DRO__CUDA(net->ctx, cudaEventCreateWithFlags(&net->join, cudaEventDisableTiming));
     DRO_TRY(dro__library_open(net));

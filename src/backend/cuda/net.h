@@ -112,7 +112,7 @@ typedef struct dro__recording {
     cudaGraphExec_t forward, backward;
 } dro__recording;
 
-enum { DRO__RECORDINGS = 8, DRO__BESIDE = 1 };
+enum { DRO__RECORDINGS = 8 };
 
 typedef struct dro__cuda_network {
     dro_context *ctx;
@@ -123,7 +123,7 @@ typedef struct dro__cuda_network {
     dro__dnn_plan *plans;
     int plan_count, plan_room;
     cublasHandle_t blas;
-    cudaStream_t side, other[DRO__BESIDE]; /* records; weight gradients beside the rest */
+    cudaStream_t side, beside; /* records; weight gradients beside the rest */
     cudaEvent_t fork, join;
     void *blas_room;
     dro__gconv *convs; /* (graph count), those that cuDNN does */
@@ -142,7 +142,7 @@ typedef struct dro__cuda_network {
     void *beside_workspace, *retired[64];   /* retired: outgrown blocks */
     size_t workspace_size, scratch_size, beside_size;
     int retired_count;
-    float *partial[DRO__BESIDE]; /* weight gradients of our own convolutions, by block */
+    float *partial; /* weight gradients of our own convolutions, by block */
     /* by example, room_rows of them: what the host hands over and reads */
     size_t rows, row_room;
     float *x;                  /* device (rows, input) */
@@ -157,9 +157,9 @@ typedef struct dro__cuda_network {
     cudaStream_t stream;
     dro__parts parts;
     int share;            /* of how many parts of the GPU it takes one */
-    int forked;           /* weight gradients queued beside the rest */
-    int turns;            /* of them, how many by dro__gpu_conv3_back */
-    dro__conv3_sums sums; /* of them, those in tf32 that are still to be summed */
+    bool forked;          /* something is queued beside the rest */
+    int turns;            /* weight gradients by dro__gpu_conv3_back so far */
+    dro__conv3_sums sums; /* those in tf32 that are still to be summed */
     bool pending, failed;
     struct dro__line *line; /* queue.c: steps that are not waited for, or NULL */
     bool chained;           /* the last kernel of the stream was one of conv3.h */
