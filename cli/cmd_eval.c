@@ -80,8 +80,10 @@ int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split)
     return cli_usage("%s: --split %s: expected train, test or holdout", cli_name(args), word);
 }
 
-void cli_tell_skipped(const dro_predictor *p)
+void cli_tell_notes(const dro_predictor *p)
 {
+    for (int k = 0; dro_predictor_remark(p, k); k++)
+        fprintf(stderr, "dro: note: %s\n", dro_predictor_remark(p, k));
     for (int k = 0; dro_predictor_note(p, k); k++)
         fprintf(stderr, "dro: skipped %s\n", dro_predictor_note(p, k));
 }
@@ -100,7 +102,7 @@ static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
     cli_progress(NULL);
     if (cli_json(args))
         return cli_emit(metrics_json(p, m, words[split]));
-    cli_tell_skipped(p);
+    cli_tell_notes(p);
     show(p, m, words[split]);
     return 0;
 }

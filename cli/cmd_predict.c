@@ -282,7 +282,7 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
     o.records = examples.records;
     status = predict(ctx, &o, split, examples.count);
     if (!cli_json(args))
-        cli_tell_skipped(p);
+        cli_tell_notes(p);
     if (o.to == stdout)
         return cli_finish(status);
     if (fclose(o.to) != 0 && status == 0)

@@ -76,9 +76,9 @@ void cli_stop_on_signals(bool ends_input); /* ends_input: and end standard input
 void cli_stop_at_once(void);
 int cli_stopped(void); /* the signal, or 0 */
 
+/* A line on stderr for each remark on the data, and for each image that skip_bad passed over. */
+void cli_tell_notes(const dro_predictor *predictor);
 /* --split of a command, or the test set (training set if there is none); 0 or the exit status. */
-/* A line on stderr for each image that skip_bad passed over. */
-void cli_tell_skipped(const dro_predictor *predictor);
 int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split);
 /* The per-class table of a measured split. */
 void cli_show_classes(const dro_metrics *m, const dro_data_info *info, bool train_counts);

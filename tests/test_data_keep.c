@@ -119,8 +119,10 @@ static void test_keep_libsvm(void **state)
     }
     FAILS(ctx, dro__data_open(ctx, spec_for("libsvm", "0 1:5\n", ""), "libsvm 1 base=2", &data),
           DRO_ERR_DATA, "is damaged: expected libsvm 1 base=0");
-    /* Another format's says nothing. */
+    /* Another format's is not used, and that is told where it matters. */
     OK(ctx, dro__data_open(ctx, spec_for("libsvm", "0 1:5\n", ""), "csv 1 2 0", &data));
+    assert_int_equal(data->remarks.count, 1);
+    assert_non_null(strstr(data->remarks.texts[0], "taken as they are"));
     dro_data_close(data);
     OK(ctx, open_kept("a,y\n1,p\n2,q\n", ",label=y", kept[0], &data));
     dro_data_close(data);

@@ -2,6 +2,8 @@
  * compared with what NumPy makes of it; headers and archives that are wrong. */
 #include "data_dir.h"
 
+#include "data.h"
+
 #define NPZ "npy:" REFS
 
 /* Every type, byte order and memory order, against NumPy's own conversion. */
@@ -29,6 +31,30 @@ static void test_npy_types(void **state)
         }
     assert_int_equal(types, 12);
     fclose(f);
+}
+
+/* A model may be asked about rows without labels; nothing is trained on them. */
+static void test_npy_unlabelled(void **state)
+{
+    (void)state;
+    static const char both[] = NPZ "v1.npy,test=" REFS "v1.npy,test_labels=" REFS "y.npy";
+    static const char none[] = "no labels: expected labels=FILE.npy";
+    dro_data *data;
+    FAILS(ctx, dro_data_open(ctx, NPZ "v1.npy", &data), DRO_ERR_ARGUMENT, none);
+    FAILS(ctx, dro__data_open(ctx, both, "", &data), DRO_ERR_ARGUMENT, none);
+    OK(ctx, dro__data_open(ctx, NPZ "v1.npy", "", &data));
+    assert_true(data->unlabelled && data->classes == 1);
+    assert_string_equal(data->class_names[0], "?");
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(data->split[DRO_TRAIN].labels[i], 0);
+    dro_data_close(data);
+    OK(ctx, dro__data_open(ctx, NPZ "v1.npy,target=real", "", &data));
+    assert_true(data->unlabelled && data->classes == 0);
+    assert_true(data->split[DRO_TRAIN].targets[2] == 0);
+    dro_data_close(data);
+    OK(ctx, dro__data_open(ctx, NPZ "v1.npy,labels=" REFS "y.npy", "", &data));
+    assert_true(!data->unlabelled && data->classes == 3);
+    dro_data_close(data);
 }
 
 static void test_npy_versions(void **state)
@@ -303,10 +329,17 @@ static void test_npz_cut(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_npy_types),      TEST(test_npy_versions), TEST(test_npy_images),
-    TEST(test_npy_labels),     TEST(test_npz),          TEST(test_npy_values_bad),
-    TEST(test_npy_header_bad), TEST(test_npy_file_bad), TEST(test_npz_bad),
+    TEST(test_npy_types),
+    TEST(test_npy_versions),
+    TEST(test_npy_images),
+    TEST(test_npy_labels),
+    TEST(test_npz),
+    TEST(test_npy_values_bad),
+    TEST(test_npy_header_bad),
+    TEST(test_npy_file_bad),
+    TEST(test_npz_bad),
     TEST(test_npz_cut),
+    TEST(test_npy_unlabelled),
 };
 
 CHECK_MAIN(tests)

@@ -169,6 +169,8 @@ DRO_API const dro_data_info *dro_predictor_data(const dro_predictor *predictor);
 /* As dro_data_note(): the images that skip_bad has passed over so far. They are in no figure, and their
  * logits are NaN. */
 DRO_API const char *dro_predictor_note(const dro_predictor *predictor, int index);
+/* As dro_data_remark(). */
+DRO_API const char *dro_predictor_remark(const dro_predictor *predictor, int index);
 DRO_API const char *dro_predictor_model(const dro_predictor *predictor);
 DRO_API const char *
 dro_predictor_loss(const dro_predictor *predictor); /* that it was trained with */

@@ -280,7 +280,7 @@ static dro_status finish(dro_data *d)
     return DRO_OK;
 }
 
-/* Is it the encoding of another format? A model of csv may see libsvm rows. */
+/* Is it the encoding of another format? A model of csv may see rows of libsvm, encoded already. */
 static bool of_another(const dro__format *format, const char *encoding)
 {
     size_t length = strcspn(encoding, " ");
@@ -319,10 +319,15 @@ dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given,
     if (!d)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a data set");
     d->ctx = ctx;
-    d->given = given;
+    d->for_model = given != NULL;
     dro_status status = dro__spec_parse(d, spec);
-    if (status == DRO_OK && given && of_another(d->format, given))
-        d->given = NULL;
+    bool another = status == DRO_OK && given && of_another(d->format, given);
+    if (status == DRO_OK && given && *given && !another)
+        d->given = given;
+    if (another && strncmp(given, "csv ", 4) == 0)
+        status = dro__remark(
+            d, "the model was trained on csv, whose columns are standardised and one-hot: these "
+               "rows are taken as they are");
     if (status == DRO_OK)
         status = check_options(d);
     if (status == DRO_OK)

@@ -87,6 +87,7 @@ struct dro_data {
     dro_split widest_in;
     void *state;       /* of the format, between open and release */
     const char *given; /* while it is opened: how a model's training data was encoded, or NULL */
+    bool for_model;    /* opened to ask one, so that labels may be missing */
     char *encoding;    /* how the features were made, for a model to keep; or NULL */
     bool learned;      /* a stream's encoding, from its first rows */
     const char *untrained; /* the remark that says why a class has no training example, or NULL */
@@ -120,8 +121,8 @@ dro_status dro__count_split(dro_data *data, int split);
 /* Whether a SPEC is of images in files. */
 bool dro__names_files(const char *spec);
 
-/* dro_data_open for a model: given is the `encoding` of its training data, or NULL. Formats without one do not
- * look at it. */
+/* dro_data_open for a model: given is the `encoding` of its training data, "" if that had none; NULL: for no model.
+ * Formats without one do not look at it. */
 dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data);
 
 /* dro_stream_open for a model: in the order of the input unless the SPEC has shuffle=, and with `encoding`. */

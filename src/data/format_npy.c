@@ -91,7 +91,7 @@ static dro_status choose_names(origin *o)
     if (!o->names[X])
         return dro__fail(ctx, DRO_ERR_DATA, "%s: no array x_train, x, X or data: expected x=NAME",
                          path);
-    if (!o->names[Y])
+    if (!o->names[Y] && (!o->data->for_model || o->names[TEST_X]))
         return dro__fail(ctx, DRO_ERR_ARGUMENT, "%s: no labels: expected labels=%s", path,
                          npz                      ? "NAME, or an array y_train, y or labels"
                          : strcmp(path, "-") == 0 ? "FILE.npy (an .npz cannot come from stdin)"
@@ -332,6 +332,29 @@ static dro_status read_numbers(const origin *o, int first, int second, int32_t *
     return status;
 }
 
+/* Zeros for all, of a class that no model knows. */
+static dro_status without_labels(dro_data *d, bool real)
+{
+    dro__table *train = &d->split[DRO_TRAIN];
+    size_t n = (size_t)train->n;
+    char *name = NULL;
+    d->unlabelled = true;
+    if (real) {
+        train->targets = dro__alloc(n, sizeof *train->targets);
+    } else {
+        train->labels = dro__alloc(n, sizeof *train->labels);
+        d->class_names = dro__alloc(1, sizeof *d->class_names);
+        name = dro__alloc(2, 1);
+    }
+    if (name && d->class_names)
+        name[0] = '?', d->class_names[0] = name, d->classes = 1;
+    else
+        dro__free(name);
+    if (real ? !train->targets : !train->labels || !d->classes)
+        return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %zu labels", n);
+    return DRO_OK;
+}
+
 static dro_status read_labels(const origin *o)
 {
     dro_data *d = o->data;
@@ -342,6 +365,8 @@ static dro_status read_labels(const origin *o)
     int32_t **groups[2] = {&train->groups, &test->groups};
     if (target && !real && strcmp(target, "class") != 0)
         return dro__fail(d->ctx, DRO_ERR_RANGE, "target=%.40s: expected class or real", target);
+    if (!o->names[Y])
+        return without_labels(d, real);
     if (real)
         DRO_TRY(read_column(o, Y, train, NULL, &train->targets));
     if (real && o->names[TEST_Y])
@@ -385,7 +410,8 @@ static dro_status read_all(const origin *o)
 {
     dro_data *d = o->data;
     look a, b;
-    DRO_TRY(compare_counts(o, X, Y));
+    if (o->names[Y])
+        DRO_TRY(compare_counts(o, X, Y));
     if (o->names[TEST_X])
         DRO_TRY(compare_counts(o, TEST_X, TEST_Y));
     DRO_TRY(read_x(o, X, &a, &d->split[DRO_TRAIN]));

@@ -130,7 +130,7 @@ static dro_status open_predictor(dro_predictor *p, const char *weights, const ch
                                 .shape = a->shape,
                                 .rows = a->sparse,
                                 .size = a->shape.height,
-                                .encoding = a->encoding,
+                                .encoding = a->encoding ? a->encoding : "",
                                 .about = a};
     DRO_TRY(dro__task_open(p->ctx, &choice, &p->task));
     DRO_TRY(check_target(p, weights));
@@ -211,6 +211,11 @@ const char *dro_predictor_note(const dro_predictor *p, int index)
     return p ? dro_data_note(p->task.data, index) : NULL;
 }
 
+const char *dro_predictor_remark(const dro_predictor *p, int index)
+{
+    return p ? dro_data_remark(p->task.data, index) : NULL;
+}
+
 dro_status dro_predictor_logits(dro_predictor *p, dro_split split, int64_t first, size_t count,
                                 float *logits, int32_t *truth)
 {
@@ -244,7 +249,8 @@ dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_m
         return dro__fail(p->ctx, DRO_ERR_DATA, "the data has no examples there");
     if (p->task.data->unlabelled)
         return dro__fail(p->ctx, DRO_ERR_DATA,
-                         "the data has no labels to compare with: name their column, label=COLUMN");
+                         "the data has no labels to compare with: name them, label=COLUMN in csv, "
+                         "labels=FILE in npy");
     if (p->unknown[0])
         return dro__fail(p->ctx, DRO_ERR_DATA,
                          "the data has a class '%s', which the model does not know", p->unknown);

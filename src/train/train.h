@@ -145,7 +145,7 @@ typedef struct dro__model_choice {
     const char *train_only;
     dro_model_shape shape;           /* of a weights file; channels 0: by the data */
     const dro_train *settings;       /* the network's parameters, or NULL */
-    const char *encoding;            /* of a weights file, or NULL */
+    const char *encoding;            /* of a weights file, "" if it has none; NULL: of no file */
     const dro__weights_about *about; /* whose loss is meant, or NULL */
 } dro__model_choice;
 
