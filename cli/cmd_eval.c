@@ -20,6 +20,15 @@ static void put_groups(json_t *o, const dro_data_info *info, const dro_metrics *
     json_decref(names);
 }
 
+/* dro_predictor_note: the images that skip_bad passed over, or dro_predictor_remark. */
+static json_t *texts(const dro_predictor *p, const char *(*text)(const dro_predictor *, int))
+{
+    json_t *all = json_array();
+    for (int k = 0; text(p, k); k++)
+        json_array_append_new(all, cli_text_json(text(p, k)));
+    return all;
+}
+
 static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const char *split)
 {
     json_t *per_class = json_array(), *confusion = json_array(), *names = json_array();
@@ -31,9 +40,6 @@ static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const 
             json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
         json_array_append_new(confusion, row);
     }
-    json_t *skipped = json_array();
-    for (int k = 0; dro_predictor_note(p, k); k++)
-        json_array_append_new(skipped, cli_text_json(dro_predictor_note(p, k)));
     json_t *o = json_pack(
         "{s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "loss_name",
         dro_predictor_loss(p), "model", dro_predictor_model(p), "split", split, "examples",
@@ -42,8 +48,10 @@ static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const 
         cli_number(m->worst_class_accuracy), "macro_f1", cli_number(m->macro_f1), "auroc",
         cli_number(m->auroc), "calibration_error", cli_number(m->calibration_error), "per_class",
         per_class, "confusion", confusion, "classes", names);
-    if (o)
-        json_object_set_new(o, "skipped", skipped);
+    if (o) {
+        json_object_set_new(o, "skipped", texts(p, dro_predictor_note));
+        json_object_set_new(o, "notes", texts(p, dro_predictor_remark));
+    }
     put_groups(o, dro_predictor_data(p), m);
     return o;
 }

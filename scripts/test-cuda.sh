@@ -10,9 +10,9 @@ ctest --preset cuda -R '^(test_cuda|test_conv3|cli_cuda)' >"$log" 2>&1 ||
 echo "test (cuda): $(sed -n 's/^\([0-9]*% tests passed.*\)/\1/p' "$log")"
 skipped=$(sed -n 's/^ *[0-9]*\/[0-9]* Test .*: \([^ ]*\) .*Skipped.*/\1/p' "$log" | paste -s -d ' ')
 if [ -z "$skipped" ]; then exit 0; fi
-if ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
+if sh scripts/has-gpu.sh test-cuda 2>/dev/null; then
     cat "$log"
-    echo "FAILED: test (cuda): there is a GPU (/dev/nvidia*), and it was not used: skipped $skipped" >&2
+    echo "FAILED: test (cuda): there is a GPU, and it was not used: skipped $skipped" >&2
     exit 1
 fi
 echo "  NO GPU HERE: compiled only; everything that needs one was skipped: $skipped"

@@ -29,7 +29,7 @@ static void rows(const char *text, const char *options, const char *kept, const 
     OK(ctx, dro_data_examples(data, DRO_TRAIN, &e));
     assert_int_equal(e.count, count);
     assert_int_equal(info_of(data).features, 5);
-    assert_int_equal(data->unlabelled, unlabelled);
+    assert_int_equal(data->unlabelled != NULL, unlabelled);
     for (int64_t k = 0; k < 5 * count; k++)
         assert_true(fabsf(e.x[k] - expected[k]) < 1e-6f);
     dro_data_close(data);
@@ -81,7 +81,7 @@ static void test_keep_plain(void **state)
     assert_true(e.targets[0] == 9 && e.x[0] == 2 && e.x[2] == 1 && e.x[4] == 0 && e.x[5] == 1);
     dro_data_close(data);
     OK(ctx, open_kept("5,none\n", "", kept, &data));
-    assert_true(data->unlabelled);
+    assert_string_equal(data->unlabelled, "label=COLUMN");
     dro_data_close(data);
     free(kept);
 }
@@ -125,6 +125,8 @@ static void test_keep_libsvm(void **state)
     assert_non_null(strstr(data->remarks.texts[0], "taken as they are"));
     dro_data_close(data);
     OK(ctx, open_kept("a,y\n1,p\n2,q\n", ",label=y", kept[0], &data));
+    assert_int_equal(data->remarks.count, 1);
+    assert_non_null(strstr(data->remarks.texts[0], "keeps no encoding of csv"));
     dro_data_close(data);
 }
 

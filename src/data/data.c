@@ -280,15 +280,34 @@ static dro_status finish(dro_data *d)
     return DRO_OK;
 }
 
-/* Is it the encoding of another format? A model of csv may see rows of libsvm, encoded already. */
-static bool of_another(const dro__format *format, const char *encoding)
+/* The format that an encoding is of, or NULL. */
+static const dro__format *format_of(const char *encoding)
 {
     size_t length = strcspn(encoding, " ");
     for (int k = 0; k < FORMAT_COUNT; k++)
-        if (formats[k] != format && strlen(formats[k]->name) == length &&
-            memcmp(formats[k]->name, encoding, length) == 0)
-            return true;
-    return false;
+        if (strlen(formats[k]->name) == length && memcmp(formats[k]->name, encoding, length) == 0)
+            return formats[k];
+    return NULL;
+}
+
+/* Takes the encoding of a model's training data. That of another format is passed over: a model of csv may see rows of
+ * libsvm, encoded already. */
+static dro_status take_encoding(dro_data *d, const char *given)
+{
+    if (!given)
+        return DRO_OK;
+    const dro__format *of = format_of(given);
+    bool same =
+        *given && (!of || of == d->format); /* one of no format is damaged: the format says so */
+    d->for_model = true;
+    d->given = same ? given : NULL;
+    if (!same && d->format->encodes)
+        return dro__remark(d, "the model keeps no encoding of %s: %s, here by these rows alone",
+                           d->format->name, d->format->encodes);
+    if (!same && of && of->encodes)
+        return dro__remark(d, "the model was trained on %s (%s): these rows are taken as they are",
+                           of->name, of->encodes);
+    return DRO_OK;
 }
 
 /* ---- public ---- */
@@ -319,15 +338,9 @@ dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given,
     if (!d)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a data set");
     d->ctx = ctx;
-    d->for_model = given != NULL;
     dro_status status = dro__spec_parse(d, spec);
-    bool another = status == DRO_OK && given && of_another(d->format, given);
-    if (status == DRO_OK && given && *given && !another)
-        d->given = given;
-    if (another && strncmp(given, "csv ", 4) == 0)
-        status = dro__remark(
-            d, "the model was trained on csv, whose columns are standardised and one-hot: these "
-               "rows are taken as they are");
+    if (status == DRO_OK)
+        status = take_encoding(d, given);
     if (status == DRO_OK)
         status = check_options(d);
     if (status == DRO_OK)

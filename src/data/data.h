@@ -90,9 +90,9 @@ struct dro_data {
     bool for_model;    /* opened to ask one, so that labels may be missing */
     char *encoding;    /* how the features were made, for a model to keep; or NULL */
     bool learned;      /* a stream's encoding, from its first rows */
-    const char *untrained; /* the remark that says why a class has no training example, or NULL */
-    bool unlabelled;       /* labels and targets are zeros: there were none */
-    dro__notes skipped;    /* images and why; under a lock of notes.c */
+    const char *untrained;  /* the remark that says why a class has no training example, or NULL */
+    const char *unlabelled; /* how labels are named, where there are none and all are 0; or NULL */
+    dro__notes skipped;     /* images and why; under a lock of notes.c */
     dro__notes remarks;
 };
 
@@ -102,6 +102,7 @@ typedef struct dro__format {
     bool folder;                /* the path is one: not stdin */
     bool files;                 /* of images, by dro__files_open() */
     const char *record;         /* (optional) what a record is called in errors about its image */
+    const char *encodes;        /* (optional) what becomes of its columns, which a model keeps */
     /* Fills kind, shape, classes, class_names (optional: numbers otherwise) and split[0], split[1]. */
     dro_status (*open)(dro_data *data);
     /* (optional) After imbalance and holdout: what must not see more than training's rows. The splits

@@ -198,7 +198,7 @@ static dro_status read_all(reader *r)
     DRO_TRY(dro__csv_form_fit(d, &r->form, &r->train));
     if (test)
         DRO_TRY(dro__csv_form_match(&r->form, &r->train, &r->test));
-    d->unlabelled = r->form.label == DRO__CSV_NO_COLUMN;
+    d->unlabelled = r->form.label == DRO__CSV_NO_COLUMN ? "label=COLUMN" : NULL;
     DRO_TRY(read_split(r, &r->train, &d->split[DRO_TRAIN]));
     if (!d->given)
         DRO_TRY(check_classes(r));
@@ -288,6 +288,7 @@ const dro__format dro__format_csv = {
     .usage = "FILE,label=COLUMN[,test=FILE][,group=COLUMN][,header=yes|no|auto][,sep=tab]"
              "[,missing=TEXT|refuse][,target=real]",
     .summary = "a table: numeric columns standardised, others one-hot",
+    .encodes = "columns are standardised or one-hot",
     .options = options,
     .open = open_csv,
     .settle = settle_csv,

@@ -338,7 +338,7 @@ static dro_status without_labels(dro_data *d, bool real)
     dro__table *train = &d->split[DRO_TRAIN];
     size_t n = (size_t)train->n;
     char *name = NULL;
-    d->unlabelled = true;
+    d->unlabelled = "labels=FILE.npy, of an .npz labels=NAME";
     if (real) {
         train->targets = dro__alloc(n, sizeof *train->targets);
     } else {

@@ -249,8 +249,8 @@ dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_m
         return dro__fail(p->ctx, DRO_ERR_DATA, "the data has no examples there");
     if (p->task.data->unlabelled)
         return dro__fail(p->ctx, DRO_ERR_DATA,
-                         "the data has no labels to compare with: name them, label=COLUMN in csv, "
-                         "labels=FILE in npy");
+                         "the data has no labels to compare with: name them, %s",
+                         p->task.data->unlabelled);
     if (p->unknown[0])
         return dro__fail(p->ctx, DRO_ERR_DATA,
                          "the data has a class '%s', which the model does not know", p->unknown);

@@ -49,9 +49,8 @@ typedef struct dro__conv3 {
 
     /* weight gradient, (out, real_in, 9) by part */
     int real_in;
-    float
-        *partial; /* room by block, dro__gpu_conv3_partial() or _tf32_partial(); NULL: not wanted */
-    int turn;     /* bfloat16: which of the DRO__CONV3_TURNS places of partial */
+    float *partial; /* dro__gpu_conv3_partial() or _tf32_partial() floats; NULL: not wanted */
+    int turn;       /* bfloat16: which of the DRO__CONV3_TURNS places of partial */
     float *grads[2];
 } dro__conv3;
 

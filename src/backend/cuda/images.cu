@@ -31,8 +31,8 @@ static __global__ void images_kernel(dro__gpu_images k, const dro__gpu_cut *cuts
 }
 
 template <typename W>
-static void queue(cudaStream_t s, const dro__gpu_images *k, const dro__gpu_cut *cuts, int first,
-                  int count, dro__typed to)
+static void launch(cudaStream_t s, const dro__gpu_images *k, const dro__gpu_cut *cuts, int first,
+                   int count, dro__typed to)
 {
     int across = (k->e.height * k->e.width * (k->stored / W::V) + THREADS - 1) / THREADS;
     dim3 grid((unsigned)count, (unsigned)(across < 65535 ? across : 65535));
@@ -44,9 +44,9 @@ extern "C" void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k,
 {
     dense(&to, k->stored);
     if (to.bf16 && in_words(to, 1))
-        queue<eights>(s, k, cuts, first, count, to);
+        launch<eights>(s, k, cuts, first, count, to);
     else if (in_words(to, 0))
-        queue<fours>(s, k, cuts, first, count, to);
+        launch<fours>(s, k, cuts, first, count, to);
     else
-        queue<ones>(s, k, cuts, first, count, to);
+        launch<ones>(s, k, cuts, first, count, to);
 }
