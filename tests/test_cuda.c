@@ -336,7 +336,7 @@ static void test_shares_bf16(void **state)
 
 /* ---- trajectories ---- */
 
-enum { IMAGES = 64, STEPS = 100, EARLY = 15 }; /* early: before rounding has grown */
+enum { IMAGES = 64, STEPS = 100 };
 
 typedef struct images {
     dro_model_shape shape;
@@ -377,8 +377,8 @@ static images make_images(dro_model_shape shape)
     return im;
 }
 
-/* w and the losses after each of the steps. */
-static float *train(const char *backend, const char *model, const char *optimizer,
+/* How far w has moved, and the losses after each of the steps. */
+static float *train(const char *backend, const char *model, float by, const char *optimizer,
                     const char *settings, double *losses, size_t *dim)
 {
     dro_context *ctx = check_context(backend, 1);
@@ -396,57 +396,60 @@ static float *train(const char *backend, const char *model, const char *optimize
     problem.max_batch = IMAGES;
     OK(ctx, dro_optimizer_create(ctx, optimizer, &problem, &opt));
     check_set(ctx, opt, settings);
-    OK(ctx, dro_optimizer_start(opt, dro_net_weights(net)));
+    *dim = dro_net_dim(net);
+    float *w = malloc(*dim * sizeof *w), *from = malloc(*dim * sizeof *from);
+    memcpy(from, dro_net_weights(net), *dim * sizeof *from);
+    lift(net, by, from);
+    OK(ctx, dro_optimizer_start(opt, from));
     for (int t = 0; t < STEPS; t++) {
         OK(ctx, dro_optimizer_step(opt));
         OK(ctx, dro_optimizer_info(opt, &info));
         losses[t] = info.loss;
     }
-    *dim = dro_net_dim(net);
-    float *w = malloc(*dim * sizeof *w);
     OK(ctx, dro_optimizer_weights(opt, w));
+    for (size_t j = 0; j < *dim; j++)
+        w[j] -= from[j];
     dro_optimizer_destroy(opt);
     dro_net_destroy(net);
     dro_context_destroy(ctx);
-    free(im.x), free(im.labels);
+    free(im.x), free(im.labels), free(from);
     for (int k = 0; k < 4; k++)
         free(im.rows[k]);
     return w;
 }
 
-static void trajectory(const char *model, const char *optimizer, const char *settings, bool learns,
-                       double tolerance)
+/* The last loss as a share of the first. Losses are off relative to 1 + the loss: some that start badly are in the
+ * hundreds. */
+static double trajectory(const char *model, float by, const char *optimizer, const char *settings,
+                         double tolerance)
 {
-    double a[STEPS], b[STEPS], worst = 0, early = 0;
+    double a[STEPS], b[STEPS], worst = 0;
     size_t dim;
-    float *x = train("cuda", model, optimizer, settings, a, &dim);
-    float *y = train("ref", model, optimizer, settings, b, &dim);
-    for (int t = 0; t < STEPS; t++) {
-        worst = fmax(worst, fabs(a[t] - b[t]));
-        early = t < EARLY ? worst : early;
-    }
+    float *x = train("cuda", model, by, optimizer, settings, a, &dim);
+    float *y = train("ref", model, by, optimizer, settings, b, &dim);
+    for (int t = 0; t < STEPS; t++)
+        worst = fmax(worst, fabs(a[t] - b[t]) / (1 + b[t]));
     double off = distance(dim, x, y);
-    print_message(
-        "%s %s, %d steps: loss %.4f to %.4f, losses off by %.1e, %.1e in the first %d, w by "
-        "%.1e\n",
-        optimizer, model, STEPS, b[0], b[STEPS - 1], worst, early, EARLY, off);
-    assert_true(!learns || b[STEPS - 1] < 0.7 * b[0]);
-    assert_true(off < tolerance && worst < 5 * tolerance && early < 1e-3);
+    print_message("%s %s, %d steps: loss %.4f to %.4f, losses off by %.1e, w by %.1e\n", optimizer,
+                  model, STEPS, b[0], b[STEPS - 1], worst, off);
+    assert_true(off < tolerance && worst < tolerance);
     free(x), free(y);
+    return b[STEPS - 1] / b[0];
 }
 
+/* With biases lifted: an input of a ReLU that is zero up to rounding falls on either side, and from the first that does
+ * the run goes elsewhere (RECOVER, one backend, a last digit of w: losses 1e-2 away after 20 steps). */
 static void test_trajectory_sgd(void **state)
 {
     (void)state;
-    trajectory("resnet20", "sgd", "batch=8 eta=0.02 seed=1", true, 1e-3);
+    assert_true(trajectory("resnet20", 3, "sgd", "batch=8 eta=0.00003 seed=1", 1e-4) < 0.7);
 }
 
-/* The recursion amplifies rounding: the cpu backend, too, ends 7e-3 to 9e-3 away from the reference; after 15 steps it
- * is 1e-5. */
 static void test_trajectory_recover(void **state)
 {
     (void)state;
-    trajectory("resnet20", "recover", "batch=8 eta=0.005 seed=1 lambda=5 warmup=10", true, 3e-2);
+    static const char settings[] = "batch=8 eta=0.005 seed=1 lambda=5 warmup=10";
+    assert_true(trajectory("resnet20", 3, "recover", settings, 1e-4) < 0.7);
 }
 
 /* Every optimiser takes its steps with w in the GPU's memory. */
@@ -454,10 +457,10 @@ static void test_optimizers(void **state)
 {
     (void)state;
     for (int k = 0; dro_optimizer_name(k); k++)
-        trajectory("mlp:16", dro_optimizer_name(k),
+        trajectory("mlp:16", 0, dro_optimizer_name(k),
                    "batch=8 eta=0.1 seed=5 ?lambda=5 ?warmup=0 ?big=20 ?inner=4 "
                    "?big_growth=1.1 ?stage_steps=50 ?dual_eta=0.0001",
-                   false, 1e-2);
+                   1e-3);
 }
 
 /* More examples in a call than a grid has rows: what four images give, over and over. */
