@@ -3,5 +3,6 @@
 #define DRO__BACKEND_LIBRARIES_H
 
 const char *dro__onednn_version(void);
+const char *dro__cudnn_version(void);
 
 #endif

@@ -17,11 +17,19 @@ static const struct {
     {"libjpeg", dro__jpeg_version, "JPEG images", "libjpeg62-turbo-dev"},
     {"libpng", dro__png_version, "PNG images and plots", "libpng-dev"},
     {"jansson", dro__jansson_version, "runs, reports, weights files", "libjansson-dev"},
+    {"cuDNN", dro__cudnn_version, "networks on the cuda backend", "cudnn9-cuda-13"},
 };
+
+/* A build without the cuda backend does not miss the last. */
+static int count(void)
+{
+    int all = (int)(sizeof libraries / sizeof libraries[0]);
+    return dro__cudnn_version() ? all : all - 1;
+}
 
 dro_status dro_library_get(int index, dro_library *library)
 {
-    if (index < 0 || index >= (int)(sizeof libraries / sizeof libraries[0]))
+    if (index < 0 || index >= count())
         return DRO_ERR_END;
     if (!library)
         return DRO_ERR_ARGUMENT;
