@@ -63,7 +63,7 @@ sanitize-cuda: ## every layer and a queue of steps on the GPU under compute-sani
 	@$(QUIET) "configure (cuda)" cmake --preset cuda
 	@sh scripts/has-cuda.sh cuda
 	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS)
-	@sh scripts/sanitize-cuda.sh build-cuda/tests
+	@JOBS=$(JOBS) sh scripts/sanitize-cuda.sh build-cuda/tests
 
 fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another number)
 	@sh scripts/deps.sh test
