@@ -163,8 +163,13 @@ static void test_objective(void **state)
             OK(ctx, dro_linear_objective(model, w, lambdas[l], &value));
             check_near("objective", value, top + lambdas[l] * log(sum), 1e-5 * top);
         }
-        OK(ctx, dro_linear_objective(model, w, HUGE_VAL, &value));
-        check_near("mean loss", value, mean, 1e-5 * mean);
+        double whole;
+        OK(ctx, dro_linear_objective(model, w, HUGE_VAL, &whole));
+        check_near("mean loss", whole, mean, 1e-5 * mean);
+        for (double large = 1e9; large < 1e16; large *= 1e3) {
+            OK(ctx, dro_linear_objective(model, w, large, &value));
+            check_near("objective, nearly the mean", value, whole, 1e-6 * whole);
+        }
         assert_int_equal(dro_linear_objective(model, w, 0, &value), DRO_ERR_RANGE);
         assert_int_equal(dro_linear_objective(model, w, (double)NAN, &value), DRO_ERR_RANGE);
         assert_int_equal(dro_linear_objective(model, NULL, 1, &value), DRO_ERR_ARGUMENT);
@@ -258,6 +263,42 @@ static void test_training(void **state)
     }
 }
 
+/* A moving average: after lambda has jumped or while it falls, w goes on from where it is. */
+static void test_moving_lambda(void **state)
+{
+    (void)state;
+    static const char *const moves[] = {"switch_step=100 switch_lambda=0.1",
+                                        "switch_step=100 switch_lambda=2",
+                                        "steps=200 lambda=0.5 lambda_start=20 lambda_warmup=150"};
+    dro_context *ctx = check_context("ref", 1);
+    dro_linear_data data = table("logistic", false);
+    dro_linear *model;
+    dro_problem p;
+    OK(ctx, dro_linear_create(ctx, &data, &model));
+    OK(ctx, dro_linear_problem(model, &p));
+    for (int k = 0; k < 3; k++) {
+        double before, after = 0, worst = 0;
+        dro_optimizer *opt;
+        OK(ctx, dro_optimizer_create(ctx, "ascpg", &p, &opt));
+        check_set(ctx, opt, "lambda=20 eta=0.05 batch=20");
+        check_set(ctx, opt, moves[k]);
+        OK(ctx, dro_optimizer_start(opt, w));
+        for (int t = 0; t < 99; t++)
+            OK(ctx, dro_optimizer_step(opt));
+        OK(ctx, dro_linear_objective(model, dro_optimizer_w(opt), HUGE_VAL, &before));
+        for (int t = 99; t < 200; t++) {
+            OK(ctx, dro_optimizer_step(opt));
+            OK(ctx, dro_linear_objective(model, dro_optimizer_w(opt), HUGE_VAL, &after));
+            worst = fmax(worst, after);
+        }
+        print_message("%s: loss %.3f, then %.3f, at most %.3f\n", moves[k], before, after, worst);
+        assert_true(worst < 1.5 * before);
+        dro_optimizer_destroy(opt);
+    }
+    dro_linear_destroy(model);
+    dro_context_destroy(ctx);
+}
+
 /* ---- what is refused ---- */
 
 static void refuse(dro_context *ctx, const dro_linear_data *data, dro_status status,
@@ -311,7 +352,8 @@ static void test_checks(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_gradient),       cmocka_unit_test(test_objective),
     cmocka_unit_test(test_objective_many), cmocka_unit_test(test_problem),
-    cmocka_unit_test(test_training),       cmocka_unit_test(test_checks),
+    cmocka_unit_test(test_training),       cmocka_unit_test(test_moving_lambda),
+    cmocka_unit_test(test_checks),
 };
 
 CHECK_MAIN(tests)

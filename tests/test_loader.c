@@ -303,6 +303,13 @@ static void test_longtail(void **state)
     snprintf(spec, sizeof spec, "libsvm:%s,longtail=exp:1000", path);
     FAILS(ctx, dro_data_open(ctx, spec, &data), DRO_ERR_RANGE,
           "class 0 would keep nothing: expected R of at most 400");
+    static const int two_small[3] = {100, 2, 2};
+    static const int64_t one[3] = {4, 2, 1};
+    write_classes(path, two_small, 3); /* what the second can give goes down with R */
+    snprintf(spec, sizeof spec, "libsvm:%s,longtail=exp:100", path);
+    FAILS(ctx, dro_data_open(ctx, spec, &data), DRO_ERR_RANGE, "expected R of at most 4");
+    snprintf(spec, sizeof spec, "libsvm:%s,longtail=exp:4", path);
+    check_counts(spec, DRO_TRAIN, one);
     dro_context_destroy(ctx);
     remove(path);
 }

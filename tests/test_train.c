@@ -73,6 +73,16 @@ static void test_metrics_groups(void **state)
     dro__measure_add(&m, 4, logits, labels, losses, groups);
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 2 * log((exp(2 / 2.0) + exp(1.25 / 2)) / 2));
+    over.lambda = 1e12; /* nearly the mean of the classes, 2 and 1.25 */
+    dro__measure_reset(&m, &over);
+    dro__measure_add(&m, 4, logits, labels, losses, groups);
+    OK(ctx, dro__measure_finish(ctx, &m, 0));
+    near(m.figures.objective, 1.625);
+    over.level = DRO__TILT_EXAMPLE;
+    dro__measure_reset(&m, &over);
+    dro__measure_add(&m, 4, logits, labels, losses, groups);
+    OK(ctx, dro__measure_finish(ctx, &m, 0));
+    near(m.figures.objective, 1.625);
     dro__measure_reset(&m, &dro__mean_loss);
     dro__measure_add(&m, 4, logits, labels, losses, groups);
     OK(ctx, dro__measure_finish(ctx, &m, 0));

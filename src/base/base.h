@@ -50,6 +50,17 @@ uint64_t dro__random_below(uint64_t seed, uint64_t stream, uint64_t counter, uin
 /* Where `index` goes in a pseudo-random permutation of 0..n-1 chosen by key; O(1) memory. */
 uint64_t dro__permute(uint64_t n, uint64_t key, uint64_t index);
 
+/* ---- lambda log mean exp(x / lambda), x by x ---- */
+
+/* To be right for a large lambda too, where all exponentials are nearly 1, `less` has what they lack of it. */
+typedef struct dro__tilted {
+    double top, sum, less,
+        mass; /* largest x; sums of w exp((x - top)/lambda), of w (exp(..) - 1), of w */
+} dro__tilted;
+
+void dro__tilted_add(dro__tilted *t, double lambda, double x, double w); /* begin with {0} */
+double dro__tilted_mean(const dro__tilted *t, double lambda);
+
 /* ---- threads ---- */
 
 typedef struct dro__pool dro__pool;

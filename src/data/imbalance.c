@@ -79,26 +79,45 @@ static int64_t floor_up(double value)
     return (int64_t)floor(value * (1 + 1e-12));
 }
 
-/* The profile of longtail= over the classes that have examples. */
-static dro_status plan_tail(const dro_data *d, const wish *w, ranked *order, int64_t *keep)
+/* How many the largest class keeps, so that no class needs more than it has. */
+static double most_kept(const wish *w, const ranked *order, int32_t classes)
 {
-    int32_t classes = 0;
     double most = INFINITY;
-    for (int32_t k = 0; k < d->classes; k++)
-        if (d->counts[DRO_TRAIN][k] > 0)
-            order[classes++] = (ranked){d->counts[DRO_TRAIN][k], k};
-    qsort(order, (size_t)classes, sizeof *order, by_size);
     for (int32_t k = 0; k < classes; k++)
         most = fmin(most, (double)order[k].count / share_of(w, k, classes));
     if (w->tail == 'e' && most < (double)order[0].count && most >= w->value)
         most = w->value * (double)floor_up(most / w->value); /* the smallest is whole */
+    return most;
+}
+
+/* The largest whole R with which every class keeps one. */
+static double largest_ratio(wish w, const ranked *order, int32_t classes)
+{
+    double most = most_kept(&w, order, classes);
+    while (w.value > 1 && floor_up(most * share_of(&w, classes - 1, classes)) < 1) {
+        w.value = fmax(1, fmin(floor(most), ceil(w.value) - 1));
+        most = most_kept(&w, order, classes);
+    }
+    return w.value;
+}
+
+/* The profile of longtail= over the classes that have examples. */
+static dro_status plan_tail(const dro_data *d, const wish *w, ranked *order, int64_t *keep)
+{
+    int32_t classes = 0;
+    for (int32_t k = 0; k < d->classes; k++)
+        if (d->counts[DRO_TRAIN][k] > 0)
+            order[classes++] = (ranked){d->counts[DRO_TRAIN][k], k};
+    qsort(order, (size_t)classes, sizeof *order, by_size);
+    double most = most_kept(w, order, classes);
     for (int32_t k = 0; k < classes; k++) {
         int64_t wanted = floor_up(most * share_of(w, k, classes));
         if (wanted < 1 && w->tail == 'e')
             return dro__fail(d->ctx, DRO_ERR_RANGE,
                              "longtail=exp:%g: class %.60s would keep nothing: expected R of at "
-                             "most %.0f, what the largest class keeps",
-                             w->value, d->class_names[order[k].class], floor(most));
+                             "most %.0f",
+                             w->value, d->class_names[order[k].class],
+                             largest_ratio(*w, order, classes));
         keep[order[k].class] = wanted < 1 ? 1 : wanted;
     }
     return DRO_OK;

@@ -186,7 +186,8 @@ dro_status dro_linear_objective(dro_linear *m, const float *w, double lambda, do
     if (!(lambda > 0))
         return dro__fail(m->ctx, DRO_ERR_RANGE, "lambda is %g: expected more than 0", lambda);
     DRO_TRY(make_room(m, OBJECTIVE_BATCH));
-    double top = -HUGE_VAL, sum = 0, mean = 0;
+    dro__tilted tilted = {0};
+    double mean = 0;
     for (int64_t at = 0; at < m->data.n; at += OBJECTIVE_BATCH) {
         int64_t left = m->data.n - at;
         dro_batch batch = {.count = (size_t)(left < OBJECTIVE_BATCH ? left : OBJECTIVE_BATCH),
@@ -195,18 +196,11 @@ dro_status dro_linear_objective(dro_linear *m, const float *w, double lambda, do
             m->rows_in_order[i] = at + (int64_t)i;
         DRO_TRY(forward(m, w, &batch, 1, m->losses));
         for (size_t i = 0; i < batch.count; i++) {
-            double x = (double)m->losses[i] / lambda;
             mean += (double)m->losses[i];
-            if (x > top) {
-                sum = sum * exp(top - x) + 1;
-                top = x;
-            } else {
-                sum += exp(x - top);
-            }
+            dro__tilted_add(&tilted, lambda, (double)m->losses[i], 1);
         }
     }
-    double n = (double)m->data.n;
-    double result = isinf(lambda) ? mean / n : lambda * (top + log(sum / n));
+    double result = isinf(lambda) ? mean / (double)m->data.n : dro__tilted_mean(&tilted, lambda);
     if (!isfinite(result))
         return dro__fail(m->ctx, DRO_ERR_NUMBER,
                          "the objective is %g: w or the rows are not finite", result);

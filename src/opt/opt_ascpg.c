@@ -6,8 +6,8 @@
  *   y' = (1-beta) y + beta g(z; D')                    D' is the next step's batch: one draw per step
  *   eta = eta/t^eta_power,   beta = min(1, beta_scale eta/t^beta_power),   t = 1, 2, ...
  *
- * Deviations: y in log form with the cap of tilt.c; with tilt=class or group, y is the mean loss of
- * each group and q weighs (tilt.h). The first batch sets y at w[0]. */
+ * Deviations: y in log form with the cap of tilt.c, carried over when lambda moves; with tilt=class or
+ * group, y is the mean loss of each group and q weighs (tilt.h). The first batch sets y at w[0]. */
 #include "tilt.h"
 
 #include <math.h>

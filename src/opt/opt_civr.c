@@ -7,7 +7,7 @@
  *   with batches S of ceil(sqrt(B)) (or `batch`), tau = ceil(sqrt(B)) (or `inner`).
  *
  * That is COVER's recursion with a = 0 between fresh starts over B examples, and so it runs on the same
- * estimator (storm.c), in log form for KL-DRO, with its cap and its guard.
+ * estimator (storm.c), in log form for KL-DRO, with its cap.
  *
  * Deviations: batches S are evaluated one step ahead at the point that is being left (the iterates are
  * the same); the last iterate is the output unless output=random. */

@@ -134,6 +134,7 @@ void dro__tilt_archive(dro__tilt *t, dro__archive *ar)
     dro__archive_flag(ar, &t->fresh);
     DRO__ARCHIVE(ar, t->log_u);
     DRO__ARCHIVE(ar, t->mean_old);
+    DRO__ARCHIVE(ar, t->lambda);
     DRO__ARCHIVE(ar, t->gain);
     DRO__ARCHIVE(ar, t->keep);
     DRO__ARCHIVE(ar, t->counted);
@@ -405,6 +406,22 @@ double dro__tilt_movement(dro_optimizer *o, const dro__tilt *t, const dro_batch 
 
 /* ---- moving average ---- */
 
+/* When lambda has moved, the average carries over as the value of the objective, lambda log u; where a batch says that
+ * this is far from right, after a jump, it begins again with the batch. */
+static void carry_over(dro_optimizer *o, dro__tilt *t, size_t n, const float *losses)
+{
+    double lambda = o->run.lambda;
+    if (t->have && t->lambda != lambda) {
+        double now = log_mean_exp(n, losses, inverse(t, lambda));
+        t->log_u *= t->lambda / lambda;
+        if (!(fabs(now - t->log_u) <= log(CEILING))) {
+            t->log_u = now;
+            o->run.fresh_starts++;
+        }
+    }
+    t->lambda = lambda;
+}
+
 void dro__tilt_average(dro_optimizer *o, dro__tilt *t, const dro_batch *batch, const float *losses,
                        double beta)
 {
@@ -414,6 +431,7 @@ void dro__tilt_average(dro_optimizer *o, dro__tilt *t, const dro_batch *batch, c
         refresh_q(o, t);
     } else {
         double now = log_mean_exp(batch->count, losses, inverse(t, o->run.lambda));
+        carry_over(o, t, batch->count, losses);
         if (!t->have || beta >= 1) {
             t->log_u = now;
         } else {
@@ -427,10 +445,12 @@ void dro__tilt_average(dro_optimizer *o, dro__tilt *t, const dro_batch *batch, c
 void dro__tilt_weigh(dro_optimizer *o, dro__tilt *t, const dro_batch *batch, const float *losses,
                      float *coef)
 {
-    if (by_group(t))
+    if (by_group(t)) {
         group_coef(t, batch, false, coef);
-    else
+    } else {
+        carry_over(o, t, batch->count, losses);
         relative(o, batch->count, losses, inverse(t, o->run.lambda), t->log_u, coef);
+    }
     report(o, t, batch->count, losses, coef);
 }
 

@@ -12,6 +12,7 @@ typedef struct dro__tilt {
     dro__tilt_level level;
     bool have; /* there is an estimate */
     double log_u, mean_old;
+    double lambda; /* of a moving average's log_u */
     /* what the last update asks of the direction: d <- gain * (G1 + keep * (d - G0)) */
     double gain, keep;
     bool fresh;

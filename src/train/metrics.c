@@ -68,8 +68,9 @@ void dro__measure_reset(dro__measure *m, const dro__robust *robust)
     size_t c = (size_t)m->figures.classes, g = (size_t)m->figures.groups;
     m->robust = *robust;
     m->figures.examples = 0;
-    m->loss_sum = m->sum = 0;
-    m->top = m->class_top = -HUGE_VAL;
+    m->loss_sum = 0;
+    m->tilted = (dro__tilted){0};
+    m->class_top = -HUGE_VAL;
     memset(m->counts, 0, c * sizeof *m->counts);
     memset(m->confusion, 0, c * c * sizeof *m->confusion);
     memset(m->class_loss, 0, c * sizeof *m->class_loss);
@@ -80,18 +81,6 @@ void dro__measure_reset(dro__measure *m, const dro__robust *robust)
     memset(m->bin_sum, 0, sizeof m->bin_sum);
     memset(m->bin_hits, 0, sizeof m->bin_hits);
     memset(m->bin_n, 0, sizeof m->bin_n);
-}
-
-static void add_loss(dro__measure *m, double loss)
-{
-    double x = loss / m->robust.lambda;
-    m->loss_sum += loss;
-    if (x > m->top) {
-        m->sum = m->sum * exp(m->top - x) + 1;
-        m->top = x;
-    } else {
-        m->sum += exp(x - m->top);
-    }
 }
 
 static void add_class_loss(dro__measure *m, double loss, int32_t label)
@@ -139,8 +128,10 @@ void dro__measure_add(dro__measure *m, size_t count, const float *logits, const 
     for (size_t i = 0; i < count; i++) {
         bool labelled = classes && labels, hit = false;
         int32_t g = groups && m->figures.groups ? groups[i] : -1;
-        if (losses)
-            add_loss(m, (double)losses[i]);
+        if (losses) {
+            m->loss_sum += (double)losses[i];
+            dro__tilted_add(&m->tilted, m->robust.lambda, (double)losses[i], 1);
+        }
         if (losses && labelled)
             add_class_loss(m, (double)losses[i], labels[i]);
         if (labelled && logits)
@@ -245,30 +236,23 @@ static void by_group(dro__measure *m)
 static double over_groups(const dro__measure *m, const double *loss, const int64_t *count,
                           int32_t groups)
 {
-    double n = (double)m->figures.examples, lambda = m->robust.lambda, top = -HUGE_VAL, sum = 0;
-    int32_t present = 0;
-    for (int32_t g = 0; g < groups; g++)
-        if (count[g]) {
-            present++;
-            top = fmax(top, loss[g] / (double)count[g] / lambda);
-        }
+    dro__tilted t = {0};
     for (int32_t g = 0; g < groups; g++)
         if (count[g])
-            sum += (m->robust.uniform ? 1.0 / present : (double)count[g] / n) *
-                   exp(loss[g] / (double)count[g] / lambda - top);
-    return lambda * (top + log(sum));
+            dro__tilted_add(&t, m->robust.lambda, loss[g] / (double)count[g],
+                            m->robust.uniform ? 1 : (double)count[g]);
+    return dro__tilted_mean(&t, m->robust.lambda);
 }
 
 static double objective(const dro__measure *m)
 {
-    double n = (double)m->figures.examples;
     if (isinf(m->robust.lambda))
-        return m->loss_sum / n;
+        return m->loss_sum / (double)m->figures.examples;
     if (m->robust.level == DRO__TILT_CLASS && m->figures.classes)
         return over_groups(m, m->class_loss, m->counts, m->figures.classes);
     if (m->robust.level == DRO__TILT_GROUP && m->figures.groups)
         return over_groups(m, m->group_loss, m->group_count, m->figures.groups);
-    return m->robust.lambda * (m->top + log(m->sum / n));
+    return dro__tilted_mean(&m->tilted, m->robust.lambda);
 }
 
 bool dro__measure_class_weights(const dro__measure *m, double *shares)

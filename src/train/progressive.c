@@ -318,8 +318,7 @@ static void archive_measure(dro__archive *ar, dro__measure *m)
     DRO__ARCHIVE(ar, m->robust.weight_lambda);
     DRO__ARCHIVE(ar, m->robust.level);
     DRO__ARCHIVE(ar, m->robust.uniform);
-    DRO__ARCHIVE(ar, m->top);
-    DRO__ARCHIVE(ar, m->sum);
+    DRO__ARCHIVE(ar, m->tilted);
     DRO__ARCHIVE(ar, m->class_top);
     dro__archive_bytes(ar, m->class_loss, c * sizeof *m->class_loss);
     dro__archive_bytes(ar, m->class_sum, c * sizeof *m->class_sum);

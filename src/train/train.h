@@ -210,8 +210,9 @@ typedef struct dro__measure {
     float *scores; /* two classes: logit difference of each example, for auroc */
     int8_t *truth;
     int64_t room;
-    double loss_sum, top, sum; /* losses: sum; log-sum-exp of loss / lambda */
-    double class_top;          /* of class_sum */
+    double loss_sum;
+    dro__tilted tilted; /* losses */
+    double class_top;   /* of class_sum */
     double *per_group, *group_loss;
     int64_t *group_count, *group_hits;
     double bin_sum[DRO__BINS]; /* of probabilities */

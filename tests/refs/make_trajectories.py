@@ -278,7 +278,7 @@ def mean_of(weights, gradients):
 
 class Examples:
     def __init__(self, run, level):
-        self.run, self.flat, self.log_u = run, level == "none", None
+        self.run, self.flat, self.log_u, self.lam = run, level == "none", None, None
 
     def x(self, losses, lam):
         return 0 * losses if self.flat else losses / lam
@@ -310,14 +310,26 @@ class Examples:
         c = self.run.slope(x - self.before) if self.before is not None else np.exp(x - self.log_u)
         return (c * (self.x(now[0], lam) - self.x(old[0], lam)) ** 2).sum() / c.sum()
 
+    def carry_over(self, losses, lam):
+        """A moving average when lambda has moved: lambda log u stays, unless the batch is far from it."""
+        if self.log_u is not None and self.lam != lam:
+            new = log_mean_exp(self.x(losses, lam))
+            self.log_u *= self.lam / lam
+            if abs(new - self.log_u) > math.log(10):
+                self.log_u = new
+                self.run.fresh_starts += 1
+        self.lam = lam
+
     def move(self, ids, losses, lam, rate):
         new = log_mean_exp(self.x(losses, lam))
+        self.carry_over(losses, lam)
         if self.log_u is None or rate == 1:
             self.log_u = new
         else:
             self.log_u = np.logaddexp(math.log(1 - rate) + self.log_u, math.log(rate) + new)
 
     def direction(self, ids, now, lam):
+        self.carry_over(now[0], lam)
         return mean_of(self.run.slope(self.x(now[0], lam) - self.log_u), now[1])
 
 
