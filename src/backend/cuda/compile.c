@@ -171,7 +171,7 @@ static bool folds(const compiler *c, const dro__node *node)
 }
 
 /* How many channels a value of few of them should have in memory: 16 when only our own convolutions read it, 16
- * bytes when only others do. */
+ * bytes when only others do. Asked of all readers, those too that a program leaves out: both have the same weights. */
 static int padded(const compiler *c, int32_t value)
 {
     enum { OWN = 16, WORD = 16 };
@@ -179,7 +179,7 @@ static int padded(const compiler *c, int32_t value)
     int word = WORD / (c->net->bf16 ? 2 : 4), wanted = OWN;
     for (int32_t i = 0; i < c->graph->count; i++) {
         const dro__node *node = &c->graph->nodes[i];
-        for (int k = 0; c->needed[i] && k < node->input_count; k++) {
+        for (int k = 0; k < node->input_count; k++) {
             if (node->inputs[k] != value)
                 continue;
             int to = node->op == DRO__OP_AFFINE           ? padded(c, i)
@@ -386,6 +386,8 @@ static bool may_be_slice(const dro__gprogram *p, const dro__gop *op)
     if (v->tail < 0)
         return op->node->op == DRO__OP_MAX_POOL || op->node->op == DRO__OP_AVG_POOL;
     const dro__gtail *tail = &p->tails[v->tail]; /* its z lies elsewhere */
+    if (tail->residual >= 0 && !tail->relu)      /* the slope goes on to the residual as it is */
+        return false;
     return tail->norm || tail->relu || tail->residual >= 0 || tail->conv->has_bias;
 }
 

@@ -30,6 +30,12 @@ static __device__ __forceinline__ void write_at(const dro__typed &v, size_t i, f
 #define FIRST ((size_t)blockIdx.x * blockDim.x + threadIdx.x)
 #define STEP ((size_t)gridDim.x * blockDim.x)
 
+/* In 32 bits where that is enough. */
+static __device__ __forceinline__ size_t divided(size_t i, int by)
+{
+    return i >> 32 ? i / (unsigned)by : (unsigned)i / (unsigned)by;
+}
+
 static inline unsigned blocks_for(size_t count)
 {
     size_t blocks = (count + THREADS - 1) / THREADS, most = 132 * 16;

@@ -10,9 +10,9 @@ static __global__ void fold_kernel(size_t count, dro__extent in, dro__typed x, i
 {
     unsigned groups = y.stride / W::V;
     for (size_t i = FIRST; i < count; i += STEP) {
-        unsigned pixel = (unsigned)(i / groups), first = (unsigned)(i % groups) * W::V;
-        unsigned col = pixel % out.width, line = pixel / out.width, row = line % out.height;
-        size_t n = line / out.height;
+        size_t pixel = divided(i, groups), line = divided(pixel, out.width), n = divided(line, out.height);
+        unsigned first = (unsigned)(i - pixel * groups) * W::V;
+        unsigned col = (unsigned)(pixel - line * out.width), row = (unsigned)(line - n * out.height);
         float v[W::V];
 #pragma unroll
         for (int k = 0; k < W::V; k++) {
@@ -21,7 +21,7 @@ static __global__ void fold_kernel(size_t count, dro__extent in, dro__typed x, i
             bool there = shift < 4 && r >= 0 && r < in.height && s >= 0 && s < in.width;
             v[k] = there ? read_at(x, ((n * in.height + r) * in.width + s) * x.stride + c) : 0;
         }
-        W::store(y, (size_t)pixel * y.stride + first, v);
+        W::store(y, pixel * y.stride + first, v);
     }
 }
 

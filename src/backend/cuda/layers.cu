@@ -55,11 +55,11 @@ static __global__ void input_kernel(size_t count, size_t first, dro__extent e, c
 static __global__ void input_few_kernel(size_t count, size_t first, dro__extent e, int stored,
                                         const float *x, dro__typed y)
 {
-    unsigned area = e.height * e.width;
+    int area = e.height * e.width;
     for (size_t i = FIRST; i < count; i += STEP) {
-        unsigned n = (unsigned)i / area, p = (unsigned)i % area;
+        size_t n = divided(i, area), p = i - n * area;
         for (int c = 0; c < stored; c++) {
-            float v = c < e.channels ? x[((size_t)n * e.channels + c) * area + p] : 0;
+            float v = c < e.channels ? x[(n * e.channels + c) * area + p] : 0;
             write_at(y, (first * area + i) * stored + c, v);
         }
     }
@@ -70,13 +70,13 @@ template <typename W, int S>
 static __global__ void input_pixels_kernel(size_t count, size_t first, dro__extent e,
                                            const float *x, dro__typed y)
 {
-    unsigned area = e.height * e.width;
+    int area = e.height * e.width;
     for (size_t i = FIRST; i < count; i += STEP) {
-        unsigned n = (unsigned)i / area, p = (unsigned)i % area;
+        size_t n = divided(i, area), p = i - n * area;
         float v[S];
 #pragma unroll
         for (int c = 0; c < S; c++)
-            v[c] = c < e.channels ? x[((size_t)n * e.channels + c) * area + p] : 0;
+            v[c] = c < e.channels ? x[(n * e.channels + c) * area + p] : 0;
 #pragma unroll
         for (int c = 0; c < S; c += W::V)
             W::store(y, (first * area + i) * S + c, v + c);

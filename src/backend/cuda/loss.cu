@@ -34,7 +34,8 @@ static __device__ double cross_entropy(const dro__loss_args &a, int label, const
 static __device__ double focal(const dro__loss_args &a, int label, const float *z, float *slopes)
 {
     double log_sum = log_sum_exp(a, z, NULL), gamma = (double)a.gamma, others = 0;
-    double log_p = (double)z[label] - log_sum, p = exp(log_p);
+    bool known = (unsigned)label < (unsigned)a.outputs; /* nobody has checked it where only logits are wanted */
+    double log_p = known ? (double)z[label] - log_sum : 0, p = exp(log_p);
     EACH (j)
         others += j == label ? 0 : exp((double)z[j] - log_sum);
     double rest = all_sum(others), power = pow(rest, gamma);

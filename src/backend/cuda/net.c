@@ -285,6 +285,7 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
     for (int32_t i = 0; i < p->op_count; i++)
         if (p->ops[i].node && p->ops[i].node->op == DRO__OP_CONV && !p->ops[i].own)
             DRO_TRY(dro__dnn_prepare(net, p, &p->ops[i]));
+    cudaGetLastError(); /* what went wrong before is not this call's */
     return DRO_OK;
 }
 
@@ -295,7 +296,6 @@ static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w
     const dro__node *input = &net->graph->nodes[0];
     size_t size = dro__node_size(input), first = 0;
     DRO_TRY(dro__net_prepare(net, p, parts, count));
-    cudaGetLastError(); /* what went wrong before is not this call's */
     DRO__CUDA(net->ctx, cudaMemcpyAsync(net->w, w, net->graph->dim * sizeof(float),
                                         cudaMemcpyDefault, DRO__STREAM));
     dro__extent e = {input->channels, input->height, input->width};
@@ -324,8 +324,8 @@ static dro__recording *recording_of(dro__cuda_network *net, bool training)
 {
     for (int k = 0; k < DRO__RECORDINGS; k++) {
         dro__recording *r = &net->recordings[k];
-        if (r->used && r->training == training && r->share == net->share &&
-            memcmp(&r->parts, &net->parts, sizeof r->parts) == 0)
+        if (r->used && r->training == training && r->targets == net->has_targets &&
+            r->share == net->share && memcmp(&r->parts, &net->parts, sizeof r->parts) == 0)
             return r;
     }
     dro__recording *r = &net->recordings[net->next_recording++ % DRO__RECORDINGS];
@@ -333,8 +333,11 @@ static dro__recording *recording_of(dro__cuda_network *net, bool training)
         cudaGraphExecDestroy(r->forward);
     if (r->backward)
         cudaGraphExecDestroy(r->backward);
-    *r = (dro__recording){
-        .used = true, .training = training, .share = net->share, .parts = net->parts};
+    *r = (dro__recording){.used = true,
+                          .training = training,
+                          .targets = net->has_targets,
+                          .share = net->share,
+                          .parts = net->parts};
     return r;
 }
 

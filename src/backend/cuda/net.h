@@ -106,7 +106,7 @@ typedef struct dro__gprogram {
 
 /* A recorded pass. */
 typedef struct dro__recording {
-    bool used, training, ran, ran_back;
+    bool used, training, targets, ran, ran_back;
     int share;
     dro__parts parts;
     cudaGraphExec_t forward, backward;

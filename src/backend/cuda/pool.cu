@@ -13,9 +13,9 @@ struct pixel {
 static __device__ __forceinline__ pixel pixel_of(size_t i, const dro__extent &e)
 {
     pixel p;
-    size_t rows = i >> 32 ? i / e.width : (unsigned)i / (unsigned)e.width;
+    size_t rows = divided(i, e.width);
     p.c = (int)(i - rows * e.width);
-    p.n = rows >> 32 ? rows / e.height : (unsigned)rows / (unsigned)e.height;
+    p.n = divided(rows, e.height);
     p.r = (int)(rows - p.n * e.height);
     return p;
 }
