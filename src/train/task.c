@@ -38,7 +38,7 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
             "model %s on sparse rows of %zu features: expected at most %d features, or "
             "the model linear",
             t->model, info->features, DENSE_MOST);
-    if (t->sparse && info->classes != 2 && info->classes != 0)
+    if (c->train && t->sparse && info->classes != 2 && info->classes != 0)
         return dro__fail(
             t->ctx, DRO_ERR_UNSUPPORTED,
             "sparse rows of %zu features with %d classes: expected two classes, a real "
@@ -288,7 +288,7 @@ dro_status dro__task_evaluate(dro__task *t, dro_split split, int64_t first, size
 {
     *labels = labels_of(t, split, first, count);
     if (t->sparse)
-        return dro__sparse_evaluate(t, split, first, count, w, logits, losses);
+        return dro__sparse_evaluate(t, split, first, count, w, *labels, logits, losses);
     dro_net_batch batch = {0};
     DRO_TRY(dro__feed_batch(t, split, first, count, &batch));
     if (*labels)

@@ -186,8 +186,10 @@ void dro__feed_close(dro__task *task);
 /* ---- sparse.c ---- */
 
 dro_status dro__sparse_open(dro__task *task, const dro__model_choice *choice);
+/* labels: the model's classes (count), NULL for a real target. */
 dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
-                                const float *w, float *logits, float *losses);
+                                const float *w, const int32_t *labels, float *logits,
+                                float *losses);
 
 /* ---- metrics.c ---- */
 
