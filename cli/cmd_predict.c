@@ -26,17 +26,6 @@ typedef struct output {
 
 /* ---- formats ---- */
 
-static void softmax(const float *logits, int32_t n, double *p)
-{
-    double top = -HUGE_VAL, sum = 0;
-    for (int32_t k = 0; k < n; k++)
-        top = fmax(top, (double)logits[k]);
-    for (int32_t k = 0; k < n; k++)
-        sum += p[k] = exp((double)logits[k] - top);
-    for (int32_t k = 0; k < n; k++)
-        p[k] /= sum;
-}
-
 static void csv_text(FILE *to, const char *text)
 {
     if (!strpbrk(text, ",\"\n\r")) {
@@ -180,7 +169,8 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
         for (size_t i = 0; i < some && status == 0; i++) {
             const float *row = logits + i * (size_t)columns;
             int32_t best = 0;
-            softmax(row, columns, p);
+            if (!o->real)
+                dro_predictor_probabilities(o->p, 1, row, p);
             for (int32_t k = 1; k < columns; k++)
                 best = row[k] > row[best] ? k : best;
             if (o->format == NPY)
@@ -358,7 +348,10 @@ const cli_command cmd_predict = {
     .summary = "what trained weights say about examples or images",
     .details =
         "One row per example: its class, the probability of that class, and the probability\n"
-        "(or logit) of every class. Rows come as they are worked out.",
+        "(or logit) of every class. Rows come as they are worked out.\n"
+        "Probabilities are those of the loss: a softmax; with logistic the sigmoids of the "
+        "outputs,\n"
+        "with squared the outputs themselves, at least 0, both made to sum to 1.",
     .options = options,
     .most = 4096,
     .run = run,

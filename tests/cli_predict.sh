@@ -5,6 +5,11 @@
 dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
 cd "$work" || exit 1
 
+# Checks in Python, where there is one.
+python() {
+    ! command -v python3 >/dev/null 2>&1 || python3 -c "$1"
+}
+
 # ---- tables ----
 awk 'BEGIN { srand(3); print "age,job,y"
     for (i = 0; i < 400; i++) { a = rand(); j = int(3 * rand()); u = rand()
@@ -32,13 +37,12 @@ for kind in whole stream; do
     run 0 eval --weights $w --data csv:table.csv --json
     mv out whole.json
     run 0 eval --weights $w --data csv:yes.csv --json
-    python3 -c 'import json
+    python 'import json, math
 a, b = json.load(open("whole.json")), json.load(open("out"))
 assert a["classes"] == b["classes"] == ["no", "yes"]
 assert a["per_class"][1] == b["per_class"][1] == b["accuracy"] and b["confusion"][0] == [0, 0]
 assert a["confusion"][1] == b["confusion"][1]
 p = [float(l.split(",")[4]) for l in open("p.csv").readlines()[1:]]
-import math
 loss = -sum(map(math.log, p)) / len(p)
 assert abs(loss - b["loss"]) < 1e-3, (loss, b["loss"])' || fail "$kind: wrong figures of one class"
 
@@ -60,5 +64,44 @@ head -n 2 all.csv | cmp - p.csv || fail "libsvm: another prediction of one row"
 grep '^+1' rows >plus
 run 0 eval --weights svm/weights.safetensors --data libsvm:plus --json
 has '"-1",'
+
+# ---- probabilities ----
+# Classes are drawn with known log-odds: the predicted ones, of whichever loss, must follow them with a slope of 1.
+awk 'BEGIN { srand(7); print "x,z,y"
+    for (i = 0; i < 4000; i++) { x = 2 * rand() - 1; z = 2 * rand() - 1
+        print x "," z "," (rand() < 1 / (1 + exp(-(2 * x + z + 0.5))) ? "b" : "a") } }' >odds.csv
+for loss in cross-entropy logistic squared; do
+    run 0 train --data csv:odds.csv,label=y --optimizer sgd --lr 0.05 --loss $loss --epochs 12 --batch 50 --threads 2 \
+        --out $loss --json
+    run 0 predict --weights $loss/weights.safetensors --data csv:odds.csv --out p.csv
+    run 0 eval --weights $loss/weights.safetensors --data csv:odds.csv --json
+    python 'import json, math
+rows = [l.split(",") for l in open("odds.csv").read().split()[1:]]
+said = [[float(v) for v in l.split(",")[3:]] for l in open("p.csv").read().split()[1:]]
+assert all(abs(sum(p) - 1) < 2e-6 and min(p) >= 0 for p in said)
+odds = [2 * float(r[0]) + float(r[1]) + 0.5 for r in rows]
+mine = [math.log(max(p[1], 1e-4) / max(p[0], 1e-4)) for p in said]
+m, n = sum(odds) / len(odds), sum(mine) / len(mine)
+slope = sum((o - m) * (q - n) for o, q in zip(odds, mine)) / sum((o - m) ** 2 for o in odds)
+bins = [[0, 0] for _ in range(15)]
+for r, p in zip(rows, said):
+    k = min(max(math.ceil(max(p) * 15) - 1, 0), 14)
+    bins[k][0] += (r[2] == "b") == (p[1] > p[0])
+    bins[k][1] += max(p)
+error = sum(abs(h - p) for h, p in bins) / len(rows)
+told = json.load(open("out"))["calibration_error"]
+# the squared loss is linear in the probability, not in the log-odds
+low, high = (0.9, 1.1) if "'$loss'" != "squared" else (0.8, 1.5)
+assert low < slope < high and told < 0.04 and abs(told - error) < 1e-3, (slope, told, error)' ||
+        fail "$loss: probabilities that are not those of the loss"
+done
+# One output that tells two classes apart.
+run 0 train --data libsvm:rows,features=5000 --optimizer sgd --lr 0.05 --loss squared --epochs 5 --threads 2 --out signs --json
+run 0 predict --weights signs/weights.safetensors --data libsvm:rows --out p.csv
+run 0 predict --weights signs/weights.safetensors --data libsvm:rows --logits --out z.csv
+python 'for l, z in zip(open("p.csv").read().split()[1:], open("z.csv").read().split()[1:]):
+    p, z = [float(v) for v in l.split(",")[3:]], float(z.split(",")[4])
+    assert abs(p[1] - min(max((1 + z) / 2, 0), 1)) < 2e-6 and abs(sum(p) - 1) < 2e-6' ||
+    fail "squared on sparse rows: other probabilities than (1 + z)/2"
 
 finish

@@ -252,6 +252,23 @@ dro_status dro_predictor_logits(dro_predictor *p, dro_split split, int64_t first
     return DRO_OK;
 }
 
+dro_status dro_predictor_probabilities(const dro_predictor *p, size_t count, const float *logits,
+                                       double *probabilities)
+{
+    if (!p || !logits || !probabilities || p->about.classes < 1)
+        return DRO_ERR_ARGUMENT;
+    int32_t classes = p->about.classes;
+    for (size_t i = 0; i < count; i++) {
+        const float *row = logits + i * (size_t)classes;
+        int32_t best = 0;
+        for (int32_t k = 1; k < classes; k++)
+            best = row[k] > row[best] ? k : best;
+        dro__probability(dro__link_of(&p->task), row, classes, best,
+                         probabilities + i * (size_t)classes);
+    }
+    return DRO_OK;
+}
+
 dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_metrics **metrics)
 {
     if (!p || !metrics || split < 0 || split >= DRO_SPLITS)
