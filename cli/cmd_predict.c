@@ -299,6 +299,21 @@ static int write_list(const cli_args *args)
     return fclose(file) == 0 ? 0 : cli_fail("cannot write a temporary file in /tmp");
 }
 
+/* A table among the images. */
+static int check_words(const cli_args *args)
+{
+    static const char *const tables[][2] = {
+        {".csv", "csv"}, {".tsv", "csv"}, {".npy", "npy"}, {".npz", "npy"}, {".libsvm", "libsvm"}};
+    for (int i = 0; cli_word(args, i); i++) {
+        const char *word = cli_word(args, i), *dot = strrchr(word, '.');
+        for (size_t k = 0; dot && k < sizeof tables / sizeof tables[0]; k++)
+            if (strcmp(dot, tables[k][0]) == 0)
+                return cli_usage("predict: %s is no image: expected --data %s:%s", word,
+                                 tables[k][1], word);
+    }
+    return 0;
+}
+
 static int run(const cli_args *args)
 {
     char spec[256];
@@ -310,8 +325,9 @@ static int run(const cli_args *args)
                          weights ? "--data or an image is" : "--weights is");
     if (data && named)
         return cli_usage("predict: --data and images on the command line: give one of them");
-    if (check_out(args))
-        return 1;
+    int wrong = check_words(args);
+    if (wrong || check_out(args))
+        return wrong ? wrong : 1;
     dro_context *ctx = cli_context(args);
     dro_predictor *p = NULL;
     if (!ctx)

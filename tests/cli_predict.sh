@@ -104,4 +104,37 @@ python 'for l, z in zip(open("p.csv").read().split()[1:], open("z.csv").read().s
     assert abs(p[1] - min(max((1 + z) / 2, 0), 1)) < 2e-6 and abs(sum(p) - 1) < 2e-6' ||
     fail "squared on sparse rows: other probabilities than (1 + z)/2"
 
+# ---- what eval calls the rows ----
+run 0 eval --weights whole/weights.safetensors --data csv:table.csv
+grep -q "^data  *accuracy" out || fail "eval: rows that nobody called training are called so"
+run 0 eval --weights whole/weights.safetensors --data csv:table.csv --json
+has '"split": "data"'
+run 0 eval --weights whole/weights.safetensors --data csv:table.csv --split train
+grep -q "^train  *accuracy" out || fail "eval: --split train is not called so"
+run 0 eval --weights whole/weights.safetensors --data csv:table.csv,test=order.csv
+grep -q "^test  *accuracy" out || fail "eval: a test part is not called so"
+
+# ---- the wrong way round ----
+run 2 predict --weights whole/weights.safetensors row.csv
+has "row.csv is no image: expected --data csv:row.csv" err
+printf 'P3 1 1 255 1 2 3\n' >image.ppm
+run 1 predict --weights whole/weights.safetensors image.ppm
+has "the weights are for rows of 5 features, the data has images" err
+run 1 eval --weights whole/weights.safetensors --data synth:glyphs
+has "the weights are for rows of 5 features, the data has images" err
+run 1 predict --weights whole/weights.safetensors --data libsvm:rows
+has "the weights are for rows of 5 features, the data has rows of 9 features" err
+run 1 predict --weights svm/weights.safetensors --data csv:row.csv
+has "csv: the weights were not trained on csv and know no columns" err
+run 1 predict --weights whole/result.json --data csv:row.csv
+has "whole/result.json: not a safetensors file" err
+run 1 predict --weights whole/weights.safetensors --data row.csv
+has "no format 'row.csv' (a SPEC is format:path): expected csv:row.csv" err
+run 1 data some/rows.csv.gz,label=y
+has "expected csv:some/rows.csv.gz,label=y" err
+run 1 data npz:d.npz
+has "no format 'npz' (a SPEC is format:path): expected npy:d.npz" err
+run 1 data nothing:d
+has "no format 'nothing' (a SPEC is format:path); expected one of cifar10" err
+
 finish
