@@ -27,6 +27,8 @@ for kind in whole stream; do
     run 0 predict --weights $w --data csv:table.csv --out all.csv
     run 0 predict --weights $w --data csv:unlabelled.csv --out p.csv
     cmp all.csv p.csv || fail "$kind: other predictions without labels"
+    run 0 predict --weights $w --data csv:order.csv --out p.csv
+    cmp all.csv p.csv || fail "$kind: other predictions where columns stand in another order"
     run 0 predict --weights $w --data csv:row.csv --out p.csv
     head -n 2 all.csv | cmp - p.csv || fail "$kind: another prediction of one row"
     "$dro" predict --weights $w --data csv:- <row.csv | cmp - p.csv || fail "$kind: another one from stdin"
