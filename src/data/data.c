@@ -36,6 +36,11 @@ const char *dro_format_summary(int index)
     return index >= 0 && index < FORMAT_COUNT ? formats[index]->summary : NULL;
 }
 
+const char *dro_format_details(int index)
+{
+    return index >= 0 && index < FORMAT_COUNT ? formats[index]->details : NULL;
+}
+
 /* ---- the SPEC ---- */
 
 static bool takes_option(const dro__format *format, const char *name)
