@@ -48,14 +48,14 @@ typedef struct dro_metrics {
     double worst_class_accuracy; /* the smallest of them */
     double worst_group_accuracy; /* the smallest of the groups' */
     double macro_f1;
-    double auroc;                /* two classes */
-    double calibration_error;    /* expected, over 15 bins of the largest probability */
-    double objective;            /* F = lambda log mean exp(loss/lambda) + r(w) over this split */
-    const double *per_class;     /* (classes) accuracy, NaN for a class without examples */
-    const int64_t *counts;       /* (classes) */
-    const int64_t *confusion;    /* (classes, classes): row the truth, column the prediction */
-    int32_t groups;              /* 0: the data has none */
-    const double *per_group;     /* (groups) accuracy, NaN for a group without examples */
+    double auroc;             /* two classes */
+    double calibration_error; /* expected, over 15 bins of the largest probability (of the loss) */
+    double objective;         /* F = lambda log mean exp(loss/lambda) + r(w) over this split */
+    const double *per_class;  /* (classes) accuracy, NaN for a class without examples */
+    const int64_t *counts;    /* (classes) */
+    const int64_t *confusion; /* (classes, classes): row the truth, column the prediction */
+    int32_t groups;           /* 0: the data has none */
+    const double *per_group;  /* (groups) accuracy, NaN for a group without examples */
     const int64_t *group_counts; /* (groups) */
 } dro_metrics;
 
