@@ -101,17 +101,22 @@ static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
     static const char *const words[DRO_SPLITS] = {"train", "test", "holdout"};
     dro_split split;
     const dro_metrics *m;
-    int status = cli_split(args, dro_predictor_data(p), &split);
+    const dro_data_info *info = dro_predictor_data(p);
+    int status = cli_split(args, info, &split);
     if (status)
         return status;
+    /* one part that nobody has named: nothing says that it was trained on */
+    bool whole =
+        !cli_text(args, "split") && !info->examples[DRO_TEST] && !info->examples[DRO_HOLDOUT];
+    const char *name = whole ? "data" : words[split];
     cli_progress("evaluating");
     if (dro_predictor_evaluate(p, split, &m) != DRO_OK)
         return cli_fail("%s", dro_context_error(ctx));
     cli_progress(NULL);
     if (cli_json(args))
-        return cli_emit(metrics_json(p, m, words[split]));
+        return cli_emit(metrics_json(p, m, name));
     cli_tell_notes(p);
-    show(p, m, words[split]);
+    show(p, m, name);
     return 0;
 }
 

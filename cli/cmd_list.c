@@ -197,8 +197,9 @@ enum { INDENT = 10, WIDTH = 100 };
 
 static json_t *format_json(int index)
 {
-    return json_pack("{s:s, s:s, s:s}", "name", dro_format_name(index), "summary",
-                     dro_format_summary(index), "usage", dro_format_usage(index));
+    return json_pack("{s:s, s:s, s:s, s:s?}", "name", dro_format_name(index), "summary",
+                     dro_format_summary(index), "usage", dro_format_usage(index), "details",
+                     dro_format_details(index));
 }
 
 /* name:usage in lines of at most WIDTH; they break before an option in brackets, or before "or". */
@@ -223,7 +224,9 @@ static void print_usage(int index, int indent)
 static void print_format(int index)
 {
     print_usage(index, 0);
-    printf("\n'dro data --help' lists the options of every format.\n");
+    if (dro_format_details(index))
+        printf("\n%s\n", dro_format_details(index));
+    printf("\n'dro data --help' lists the options that all formats have.\n");
 }
 
 static int list_formats(const cli_args *args)

@@ -26,17 +26,6 @@ typedef struct output {
 
 /* ---- formats ---- */
 
-static void softmax(const float *logits, int32_t n, double *p)
-{
-    double top = -HUGE_VAL, sum = 0;
-    for (int32_t k = 0; k < n; k++)
-        top = fmax(top, (double)logits[k]);
-    for (int32_t k = 0; k < n; k++)
-        sum += p[k] = exp((double)logits[k] - top);
-    for (int32_t k = 0; k < n; k++)
-        p[k] /= sum;
-}
-
 static void csv_text(FILE *to, const char *text)
 {
     if (!strpbrk(text, ",\"\n\r")) {
@@ -180,7 +169,8 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
         for (size_t i = 0; i < some && status == 0; i++) {
             const float *row = logits + i * (size_t)columns;
             int32_t best = 0;
-            softmax(row, columns, p);
+            if (!o->real)
+                dro_predictor_probabilities(o->p, 1, row, p);
             for (int32_t k = 1; k < columns; k++)
                 best = row[k] > row[best] ? k : best;
             if (o->format == NPY)
@@ -309,6 +299,21 @@ static int write_list(const cli_args *args)
     return fclose(file) == 0 ? 0 : cli_fail("cannot write a temporary file in /tmp");
 }
 
+/* A table among the images. */
+static int check_words(const cli_args *args)
+{
+    static const char *const tables[][2] = {
+        {".csv", "csv"}, {".tsv", "csv"}, {".npy", "npy"}, {".npz", "npy"}, {".libsvm", "libsvm"}};
+    for (int i = 0; cli_word(args, i); i++) {
+        const char *word = cli_word(args, i), *dot = strrchr(word, '.');
+        for (size_t k = 0; dot && k < sizeof tables / sizeof tables[0]; k++)
+            if (strcmp(dot, tables[k][0]) == 0)
+                return cli_usage("predict: %s is no image: expected --data %s:%s", word,
+                                 tables[k][1], word);
+    }
+    return 0;
+}
+
 static int run(const cli_args *args)
 {
     char spec[256];
@@ -320,8 +325,9 @@ static int run(const cli_args *args)
                          weights ? "--data or an image is" : "--weights is");
     if (data && named)
         return cli_usage("predict: --data and images on the command line: give one of them");
-    if (check_out(args))
-        return 1;
+    int wrong = check_words(args);
+    if (wrong || check_out(args))
+        return wrong ? wrong : 1;
     dro_context *ctx = cli_context(args);
     dro_predictor *p = NULL;
     if (!ctx)
@@ -358,7 +364,10 @@ const cli_command cmd_predict = {
     .summary = "what trained weights say about examples or images",
     .details =
         "One row per example: its class, the probability of that class, and the probability\n"
-        "(or logit) of every class. Rows come as they are worked out.",
+        "(or logit) of every class. Rows come as they are worked out.\n"
+        "Probabilities are those of the loss: a softmax; with logistic the sigmoids of the "
+        "outputs,\n"
+        "with squared the outputs themselves, at least 0, both made to sum to 1.",
     .options = options,
     .most = 4096,
     .run = run,

@@ -1,4 +1,5 @@
-/* A network of one's own, trained by RECOVER on images in memory: four stripes patterns, the last of them rare. */
+/* A network of one's own, trained by RECOVER on images in memory: four stripes patterns, the last of them rare.
+ * Build: cc network.c $(pkg-config --cflags --libs libdro) */
 #include <dro/dro.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,8 @@
  *
  * Inside the square is an expectation, so a plain stochastic gradient is biased; g(w) in R^S holds the
  * S residuals and f is the mean of their squares. With one feature per state the residual can be zero
- * and the answer is known: V = (I - gamma P)^-1 R. CIVR or RECOVER see sampled transitions only. */
+ * and the answer is known: V = (I - gamma P)^-1 R. CIVR or RECOVER see sampled transitions only.
+ * Build: cc policy.c $(pkg-config --cflags --libs libdro) -lm */
 #include <dro/dro.h>
 #include <math.h>
 #include <stdio.h>

@@ -422,6 +422,41 @@ static void test_csv_text_among_numbers(void **state)
     }
 }
 
+/* A text in nearly every row, and what to do about it; the number that stands for a missing one as a SPEC has it. */
+static void test_csv_many_texts(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows, values;
+        const char *form, *first, *remark;
+    } cases[] = {
+        {100, 100, "user%d,%d,%s\n", NULL,
+         "column 'id': 100 different texts in 100 rows, such as 'user0': categorical, with 101 "
+         "features; take the column out of the file if it is an id"},
+        {104, 52, "user%d,%d,%s\n", NULL, NULL},
+        {50, 50, "user%d,%d,%s\n", NULL, NULL},
+        {104, 52, "\"-%d,5\",%d,%s\n", NULL,
+         "column 'id': 52 different texts in 104 rows, such as '-0,5': categorical, with 53 "
+         "features; write numbers with a decimal point if it is meant to be numeric"},
+        {30, 30, "%d,%d,%s\n", "\"1,234\",0,p\n",
+         "column 'id': 30 of 31 values are numbers, but line 2 has '1,234': categorical, with 32 "
+         "features; missing=1\\,234 takes this text for a missing number"},
+    };
+    dro_examples train, test;
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        char text[4096] = "id,x,y\n";
+        strcat(text, cases[k].first ? cases[k].first : "");
+        for (int i = 0; i < cases[k].rows; i++)
+            snprintf(text + strlen(text), 64, cases[k].form, i % cases[k].values, i,
+                     i % 3 ? "p" : "q");
+        dro_data *data = opened(spec_for("csv", text, ",label=y"), &train, &test);
+        if (cases[k].remark)
+            assert_string_equal(dro_data_remark(data, 0), cases[k].remark);
+        assert_null(dro_data_remark(data, cases[k].remark ? 1 : 0));
+        dro_data_close(data);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     TEST(test_csv_cells),
     TEST(test_csv_scikit),
@@ -436,6 +471,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_csv_wide),
     TEST(test_csv_bad),
     TEST(test_csv_text_among_numbers),
+    TEST(test_csv_many_texts),
     TEST(test_csv_holdout_unseen),
     TEST(test_csv_holdout_kinds),
     TEST(test_shared_adult),

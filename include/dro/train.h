@@ -48,14 +48,14 @@ typedef struct dro_metrics {
     double worst_class_accuracy; /* the smallest of them */
     double worst_group_accuracy; /* the smallest of the groups' */
     double macro_f1;
-    double auroc;                /* two classes */
-    double calibration_error;    /* expected, over 15 bins of the largest probability */
-    double objective;            /* F = lambda log mean exp(loss/lambda) + r(w) over this split */
-    const double *per_class;     /* (classes) accuracy, NaN for a class without examples */
-    const int64_t *counts;       /* (classes) */
-    const int64_t *confusion;    /* (classes, classes): row the truth, column the prediction */
-    int32_t groups;              /* 0: the data has none */
-    const double *per_group;     /* (groups) accuracy, NaN for a group without examples */
+    double auroc;             /* two classes */
+    double calibration_error; /* expected, over 15 bins of the largest probability (of the loss) */
+    double objective;         /* F = lambda log mean exp(loss/lambda) + r(w) over this split */
+    const double *per_class;  /* (classes) accuracy, NaN for a class without examples */
+    const int64_t *counts;    /* (classes) */
+    const int64_t *confusion; /* (classes, classes): row the truth, column the prediction */
+    int32_t groups;           /* 0: the data has none */
+    const double *per_group;  /* (groups) accuracy, NaN for a group without examples */
     const int64_t *group_counts; /* (groups) */
 } dro_metrics;
 
@@ -182,6 +182,11 @@ DRO_API const char *dro_predictor_class_name(const dro_predictor *predictor, int
  * one output and two classes gives 0 and its margin. */
 DRO_API dro_status dro_predictor_logits(dro_predictor *predictor, dro_split split, int64_t first,
                                         size_t count, float *logits, int32_t *truth);
+/* The classes' probabilities, (count, classes), of logits (count, classes), as the loss that the model was trained
+ * with has it: a softmax; of the logistic loss each output's sigmoid, normalised; of the squared loss the outputs
+ * themselves, at least 0, normalised. NaN where a logit is. */
+DRO_API dro_status dro_predictor_probabilities(const dro_predictor *predictor, size_t count,
+                                               const float *logits, double *probabilities);
 /* The examples of a split: paths of images, places in the source. Borrowed until close. */
 DRO_API dro_status dro_predictor_examples(const dro_predictor *predictor, dro_split split,
                                           dro_examples *examples);

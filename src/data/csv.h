@@ -108,6 +108,7 @@ typedef struct dro__column {
 typedef struct dro__columns {
     size_t count, features;
     dro__column *at;
+    bool mixed;         /* features do not rise from column to column */
     const char *number; /* what is expected of a numeric column, for errors */
 } dro__columns;
 
@@ -123,7 +124,7 @@ uint64_t dro__columns_bytes(const dro__columns *columns);
 dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
                            const dro__columns *columns, bool dense, dro__table *table);
 
-/* One row into sparse columns and values, of which *count are written already, or into x if that is not
+/* One row into sparse columns (as they come, rising unless the columns are mixed) and values, of which *count are written already, or into x if that is not
  * NULL. *cell is its first cell, then that of the next row. */
 dro_status dro__csv_encode_row(const dro__csv *csv, const dro__missing *missing,
                                const dro__columns *columns, int64_t row, const char **cell,

@@ -320,18 +320,49 @@ dro_status dro__csv_encode_row(const dro__csv *csv, const dro__missing *missing,
     return DRO_OK;
 }
 
+typedef struct entry {
+    int32_t column;
+    float value;
+} entry;
+
+static int by_column(const void *a, const void *b)
+{
+    int32_t x = ((const entry *)a)->column, y = ((const entry *)b)->column;
+    return (x > y) - (x < y);
+}
+
+/* The entries from `first` on, rising. */
+static void sort_row(dro__table *t, size_t first, size_t end, entry *room)
+{
+    for (size_t k = first; k < end; k++)
+        room[k - first] = (entry){t->columns[k], t->values[k]};
+    qsort(room, end - first, sizeof *room, by_column);
+    for (size_t k = first; k < end; k++) {
+        t->columns[k] = room[k - first].column;
+        t->values[k] = room[k - first].value;
+    }
+}
+
 dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
                            const dro__columns *cols, bool dense, dro__table *t)
 {
     const char *cell = csv->cells;
     size_t count = 0;
     DRO_TRY(make_room(csv, cols, dense, t));
-    for (int64_t i = 0; i < t->n; i++) {
+    entry *room = cols->mixed && !dense ? dro__alloc(cols->count, sizeof *room) : NULL;
+    if (cols->mixed && !dense && !room)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "%s: no memory to sort its columns", csv->name);
+    dro_status status = DRO_OK;
+    for (int64_t i = 0; i < t->n && status == DRO_OK; i++) {
         float *x = dense ? t->x + (size_t)i * cols->features : NULL;
+        size_t first = count;
         cell = walk(csv, cell, i > 0 ? t->records[i - 1] + 1 : 0, t->records[i]);
-        DRO_TRY(dro__csv_encode_row(csv, missing, cols, t->records[i], &cell, x, t, &count));
+        status = dro__csv_encode_row(csv, missing, cols, t->records[i], &cell, x, t, &count);
+        if (status == DRO_OK && room)
+            sort_row(t, first, count, room);
         if (!dense)
             t->starts[i + 1] = (int64_t)count;
     }
-    return DRO_OK;
+    dro__free(room);
+    return status;
 }

@@ -42,6 +42,11 @@ dro_status dro__csv_form_read(const dro_data *d, dro__csv_form *f)
     const char *header = dro__option(d, "header"), *target = dro__option(d, "target");
     const char *missing = dro__option(d, "missing"), *label = dro__option(d, "label");
     f->header = NONE;
+    if (!label && !f->kept && d->for_model)
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
+                         "csv: the weights were not trained on csv and know no columns: expected "
+                         "data of the format that they were trained on (with label=COLUMN columns "
+                         "become features by these rows alone)");
     if (!label && !f->kept)
         return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
                          "csv: expected label=COLUMN, a name of the header or a number from 1");

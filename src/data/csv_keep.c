@@ -347,12 +347,14 @@ dro_status dro__csv_kept_fit(dro__kept *kept, const dro__csv *csv, size_t label,
         if (at == DRO__CSV_NO_COLUMN || at == label)
             return dro__fail(csv->ctx, DRO_ERR_DATA,
                              "%s: no column %s, which the model was trained on", csv->name, name);
-        if (!cols->at[at].left_out || (!kept->dense && at < before))
+        if (!cols->at[at].left_out)
             return dro__fail(csv->ctx, DRO_ERR_DATA,
-                             "%s: column %s is not where the model was trained on it", csv->name,
-                             name);
+                             "%s: column %s: the model was trained on several of this name: "
+                             "expected them all",
+                             csv->name, name);
         cols->at[at] = kept->columns.at[k];
         kept->columns.at[k] = (dro__column){.left_out = true}; /* it has moved */
+        cols->mixed = cols->mixed || at < before;
         before = at;
     }
     return DRO_OK;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const dro__format *const formats[] = {
 #define FORMAT(name) &dro__format_##name,
@@ -35,6 +36,11 @@ const char *dro_format_summary(int index)
     return index >= 0 && index < FORMAT_COUNT ? formats[index]->summary : NULL;
 }
 
+const char *dro_format_details(int index)
+{
+    return index >= 0 && index < FORMAT_COUNT ? formats[index]->details : NULL;
+}
+
 /* ---- the SPEC ---- */
 
 static bool takes_option(const dro__format *format, const char *name)
@@ -61,10 +67,32 @@ static dro_status unknown_option(dro_data *d, const char *name)
                      name, all);
 }
 
-static dro_status find_format(dro_data *d, const char *name, size_t length)
+/* The format of a path by its ending (whatever it is packed with), or of a word that is none; NULL: not known. */
+static const char *likely_format(const char *text, size_t length)
+{
+    static const char *const known[][2] = {
+        {"csv", "csv"},       {"tsv", "csv"},    {"npy", "npy"},        {"npz", "npy"},
+        {"libsvm", "libsvm"}, {"svm", "libsvm"}, {"svmlight", "libsvm"}};
+    static const char *const packed[] = {".gz", ".zst"};
+    for (size_t k = 0; k < sizeof packed / sizeof packed[0]; k++) {
+        size_t size = strlen(packed[k]);
+        length -= length > size && memcmp(text + length - size, packed[k], size) == 0 ? size : 0;
+    }
+    for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
+        size_t size = strlen(known[k][0]);
+        if (length >= size && strncasecmp(text + length - size, known[k][0], size) == 0 &&
+            (length == size || text[length - size - 1] == '.'))
+            return known[k][1];
+    }
+    return NULL;
+}
+
+/* The format before the colon. Without one the text is a path, up to its options. */
+static dro_status find_format(dro_data *d, const char *name, const char *colon)
 {
     char all[256];
-    size_t used = 0;
+    size_t used = 0, length = colon ? (size_t)(colon - name) : strcspn(name, ",");
+    const char *likely = likely_format(name, length);
     for (int k = 0; k < FORMAT_COUNT; k++) {
         if (strlen(formats[k]->name) == length && memcmp(formats[k]->name, name, length) == 0) {
             d->format = formats[k];
@@ -73,6 +101,10 @@ static dro_status find_format(dro_data *d, const char *name, size_t length)
         if (used < sizeof all)
             used += (size_t)snprintf(all + used, sizeof all - used, " %s", formats[k]->name);
     }
+    if (likely)
+        return dro__fail(d->ctx, DRO_ERR_NAME,
+                         "no format '%.*s' (a SPEC is format:path): expected %s:%.200s",
+                         (int)(length < 60 ? length : 60), name, likely, colon ? colon + 1 : name);
     return dro__fail(d->ctx, DRO_ERR_NAME,
                      "no format '%.*s' (a SPEC is format:path); expected one of%s",
                      (int)(length < 60 ? length : 60), name, all);
@@ -114,7 +146,7 @@ dro_status dro__spec_parse(dro_data *d, const char *text)
         return dro__fail(d->ctx, DRO_ERR_RANGE, "the SPEC is longer than %zu characters",
                          sizeof spec->text - 1);
     if (!d->format)
-        DRO_TRY(find_format(d, text, colon ? (size_t)(colon - text) : length));
+        DRO_TRY(find_format(d, text, colon));
     if (!colon)
         return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "%s: expected %s:%s", text, d->format->name,
                          d->format->usage);

@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DENSE_MAX = 4096 };
+enum { DENSE_MAX = 4096, VALUES_MANY = 50 };
 
 typedef struct reader {
     dro_data *d;
@@ -220,24 +220,76 @@ static dro_status open_csv(dro_data *d)
     return read_all(r);
 }
 
+/* A text as it is written in a SPEC. */
+static const char *in_spec(const char *text, char out[96])
+{
+    size_t used = 0;
+    for (; *text && used < 80; text++) {
+        if (*text == ',')
+            out[used++] = '\\';
+        out[used++] = *text;
+    }
+    out[used] = '\0';
+    return out;
+}
+
 /* A text among numbers makes a column categorical, whether it is meant or not. */
-static dro_status remark_texts(const reader *r)
+static dro_status remark_text(const reader *r, const dro__column *c, const char *name,
+                              const char *cell)
 {
     bool given = r->form.missing.also != NULL;
+    char text[96];
+    return dro__remark(r->d,
+                       "%s: %lld of %lld values are numbers, but line %lld has '%.40s': "
+                       "categorical, with %zu features; %s%s%s",
+                       name, (long long)c->numbers, (long long)(c->numbers + c->texts),
+                       dro__csv_line(&r->train, c->text_row), cell, c->features,
+                       given ? "mend the file if it is meant to be numeric" : "missing=",
+                       given ? "" : in_spec(cell, text),
+                       given ? "" : " takes this text for a missing number");
+}
+
+/* Is it a number but for its decimal comma? */
+static bool has_decimal_comma(const char *cell)
+{
+    char text[64];
+    double value;
+    size_t length = strlen(cell), comma = strcspn(cell, ",");
+    if (comma == length || length >= sizeof text)
+        return false;
+    memcpy(text, cell, length + 1);
+    text[comma] = '.';
+    const char *end = dro__number_double(text, &value);
+    return end && !*end;
+}
+
+/* Texts of which there are nearly as many as rows say little of a new row. */
+static dro_status remark_values(const reader *r, const dro__column *c, const char *name,
+                                const char *cell)
+{
+    size_t values = c->categories.count, rows = (size_t)r->d->split[DRO_TRAIN].n;
+    bool comma = has_decimal_comma(cell);
+    if (values <= VALUES_MANY || (!comma && 2 * values <= rows))
+        return DRO_OK;
+    return dro__remark(
+        r->d,
+        "%s: %zu different texts in %zu rows, such as '%.40s': categorical, with %zu "
+        "features; %s",
+        name, values, rows, cell, c->features,
+        comma ? "write numbers with a decimal point if it is meant to be numeric"
+              : "take the column out of the file if it is an id");
+}
+
+static dro_status remark_columns(const reader *r)
+{
     for (size_t k = 0; k < r->columns.count; k++) {
         const dro__column *c = &r->columns.at[k];
         char name[64];
-        if (c->left_out || c->numeric || c->numbers < 9 * c->texts)
+        if (c->left_out || c->numeric)
             continue;
         const char *cell = dro__csv_cell(&r->train, c->text_row, k);
-        DRO_TRY(dro__remark(
-            r->d,
-            "%s: %lld of %lld values are numbers, but line %lld has '%.40s': "
-            "categorical, with %zu features; %s%.40s%s",
-            dro__csv_column_name(&r->train, k, name, sizeof name), (long long)c->numbers,
-            (long long)(c->numbers + c->texts), dro__csv_line(&r->train, c->text_row), cell,
-            c->features, given ? "mend the file if it is meant to be numeric" : "missing=",
-            given ? "" : cell, given ? "" : " takes this text for a missing number"));
+        dro__csv_column_name(&r->train, k, name, sizeof name);
+        DRO_TRY((c->numbers >= 9 * c->texts ? remark_text : remark_values)(r, c, name, cell));
     }
     return DRO_OK;
 }
@@ -252,7 +304,7 @@ static dro_status settle_csv(dro_data *d)
         DRO_TRY(dro__csv_learn(&r->train, &r->form.missing, r->form.label, train->records, train->n,
                                &r->columns));
     if (!d->given)
-        DRO_TRY(remark_texts(r));
+        DRO_TRY(remark_columns(r));
     bool dense = d->given ? r->kept.dense : choose_dense(r);
     if (!d->given)
         DRO_TRY(dro__csv_keep(&r->train, &r->form, &r->columns, dense, &d->encoding));
@@ -288,6 +340,27 @@ const dro__format dro__format_csv = {
     .usage = "FILE,label=COLUMN[,test=FILE][,group=COLUMN][,header=yes|no|auto][,sep=tab]"
              "[,missing=TEXT|refuse][,target=real]",
     .summary = "a table: numeric columns standardised, others one-hot",
+    .details =
+        "label=COLUMN    its name in the header, or its number from 1\n"
+        "test=FILE       with a header its columns are found by name, in any order. Its labels are "
+        "those of\n"
+        "                training; a '.' at the end of one is dropped where that makes it so (the "
+        "census\n"
+        "                files). dro eval and dro predict read their files in the same way.\n"
+        "group=COLUMN    gives each row its group, and stays a feature\n"
+        "sep=            comma, semicolon, tab, pipe or one of ;|:!~^&%$#@*/; if not given, that "
+        "of\n"
+        "                , ; tab | which the first line has most of\n"
+        "missing=TEXT    one more text for a missing value. Empty and blank cells, ?, NA and nan "
+        "(letters of\n"
+        "                any case) always are; NULL, None, n/a, - and . are not. A missing number "
+        "becomes\n"
+        "                the column's mean, a missing text a category of its own. missing=refuse: "
+        "an error\n"
+        "target=real     the label is a number to predict\n"
+        "A column is numeric if all its cells are numbers, with a decimal point, or missing; a "
+        "comma in a\n"
+        "value is written \\, as in missing=1\\,234.",
     .encodes = "columns are standardised or one-hot",
     .options = options,
     .open = open_csv,

@@ -54,13 +54,19 @@ static inline uint64_t little(const unsigned char *bytes, int size)
 static dro_status read_header(dro__safetensors *f)
 {
     enum { START = 8 };
-    unsigned char start[START];
+    unsigned char start[START], first = 0;
     if (f->size < START)
         return dro__tensor_fail(f->ctx, DRO_ERR_DATA, f->name, NULL,
                                 "has %d bytes: expected 8 for the length of the header",
                                 (int)f->size);
     DRO_TRY(fetch(f, NULL, 0, start, START));
     uint64_t size = little(start, START), rest = f->size - START;
+    if (rest > 0)
+        DRO_TRY(fetch(f, NULL, START, &first, 1));
+    if ((size > DRO__SAFETENSORS_HEADER || size > rest) && first != '{')
+        return dro__tensor_fail(f->ctx, DRO_ERR_DATA, f->name, NULL,
+                                "not a safetensors file: expected weights, as in "
+                                "weights.safetensors of a run");
     if (size > DRO__SAFETENSORS_HEADER)
         return dro__tensor_fail(f->ctx, DRO_ERR_DATA, f->name, NULL,
                                 "a header of %llu bytes: expected at most %d",

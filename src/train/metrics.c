@@ -3,7 +3,8 @@
  * balanced accuracy  the mean of the classes' accuracies (classes without examples are left out)
  * macro F1           the mean of 2 tp / (2 tp + fp + fn) over the classes that occur, in truth or prediction
  * AUROC              the share of pairs (one of each class) in the right order, ties counting half
- * calibration error  sum over 15 equal bins of the largest probability of (n_b/n) |accuracy_b - mean_b|
+ * calibration error  sum over 15 equal bins of the largest probability of (n_b/n) |accuracy_b - mean_b|; the
+ *                    probabilities are those of the loss (probabilities.c)
  * objective          lambda log mean exp(loss/lambda), or lambda log sum_g prior_g exp(L_g/lambda) with
  *                    L_g the mean loss of class or group g; plus r(w)
  * class weights      the share of the examples of a class in sum exp(loss/lambda) */
@@ -100,13 +101,10 @@ static void add_class_loss(dro__measure *m, double loss, int32_t label)
 static bool add_logits(dro__measure *m, const float *logits, int32_t label)
 {
     int32_t classes = m->figures.classes, best = 0;
-    double sum = 0;
     for (int32_t k = 1; k < classes; k++)
         if (logits[k] > logits[best])
             best = k;
-    for (int32_t k = 0; k < classes; k++)
-        sum += exp((double)logits[k] - (double)logits[best]);
-    double p = 1 / sum; /* of the prediction */
+    double p = dro__probability(m->link, logits, classes, best, NULL); /* of the prediction */
     int bin = (int)ceil(p * DRO__BINS) - 1;
     bin = bin < 0 ? 0 : bin >= DRO__BINS ? DRO__BINS - 1 : bin;
     m->bin_sum[bin] += p;

@@ -20,28 +20,39 @@ struct dro_predictor {
 
 /* ---- opening ---- */
 
-/* The place of a name among the model's, or -1. A stream knows labels by value: +1 is 1. */
-static int32_t find_name(const dro__weights_about *about, const char *name)
+/* The place of a name of this length among the model's, or -1. A stream knows labels by value: +1 is 1. */
+static int32_t find_exact(const dro__weights_about *about, const char *name, size_t length)
 {
-    for (int plus = 0; plus < 2; plus++)
+    for (size_t plus = 0; plus < 2; plus++)
         for (int32_t j = 0; j < about->classes; j++) {
-            const char *other = about->names[j];
-            if (strcmp(name + (plus && *name == '+'), other + (plus && *other == '+')) == 0)
+            const char *other = about->names[j] + (plus && about->names[j][0] == '+');
+            size_t skip = plus && *name == '+';
+            if (strlen(other) == length - skip && memcmp(name + skip, other, length - skip) == 0)
                 return j;
         }
     return -1;
+}
+
+/* A '.' at the end of a table's label is dropped where that makes it a known one, as in a file of test=. */
+static int32_t find_name(const dro__weights_about *about, const char *name, bool table)
+{
+    size_t length = strlen(name);
+    int32_t at = find_exact(about, name, length);
+    return at < 0 && table && length > 1 && name[length - 1] == '.'
+               ? find_exact(about, name, length - 1)
+               : at;
 }
 
 /* The data's classes by name among the model's. */
 static dro_status map_labels(dro_predictor *p)
 {
     const dro_data_info *info = &p->task.info;
-    bool same = info->classes == p->about.classes;
+    bool same = info->classes == p->about.classes, table = strcmp(info->format, "csv") == 0;
     int32_t *map = dro__alloc((size_t)info->classes + 1, sizeof *map);
     if (!map)
         return dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory for %d classes", info->classes);
     for (int32_t k = 0; k < info->classes; k++) {
-        map[k] = find_name(&p->about, info->class_names[k]);
+        map[k] = find_name(&p->about, info->class_names[k], table);
         if (map[k] < 0 && !p->unknown[0])
             snprintf(p->unknown, sizeof p->unknown, "%.120s", info->class_names[k]);
         same = same && map[k] == k;
@@ -237,6 +248,23 @@ dro_status dro_predictor_logits(dro_predictor *p, dro_split split, int64_t first
             if (p->task.unread[i / p->task.outputs])
                 logits[done * p->task.outputs + i] = NAN;
         done += some;
+    }
+    return DRO_OK;
+}
+
+dro_status dro_predictor_probabilities(const dro_predictor *p, size_t count, const float *logits,
+                                       double *probabilities)
+{
+    if (!p || !logits || !probabilities || p->about.classes < 1)
+        return DRO_ERR_ARGUMENT;
+    int32_t classes = p->about.classes;
+    for (size_t i = 0; i < count; i++) {
+        const float *row = logits + i * (size_t)classes;
+        int32_t best = 0;
+        for (int32_t k = 1; k < classes; k++)
+            best = row[k] > row[best] ? k : best;
+        dro__probability(dro__link_of(&p->task), row, classes, best,
+                         probabilities + i * (size_t)classes);
     }
     return DRO_OK;
 }

@@ -56,19 +56,21 @@ dro_status dro__sparse_open(dro__task *t, const dro__model_choice *c)
 }
 
 dro_status dro__sparse_evaluate(dro__task *t, dro_split split, int64_t first, size_t count,
-                                const float *w, float *logits, float *losses)
+                                const float *w, const int32_t *labels, float *logits, float *losses)
 {
     const dro_examples *e = &t->shelf[split].examples;
     const dro__backend *be = t->ctx->backend;
     dro__rows rows = {
         .features = t->dim, .starts = e->starts, .columns = e->columns, .values = e->values};
     int64_t ids[DRO__EVAL_MOST] = {0};
-    float margins[DRO__EVAL_MOST];
-    for (size_t i = 0; i < count; i++)
+    float margins[DRO__EVAL_MOST], y[DRO__EVAL_MOST];
+    for (size_t i = 0; i < count; i++) {
         ids[i] = first + (int64_t)i;
+        y[i] = !labels ? t->y[split][ids[i]] : labels[i] == 1 ? 1.0f : -1.0f;
+    }
     be->rows_dot(t->ctx->pool, &rows, ids, count, w, margins);
     if (losses)
-        be->loss(t->ctx->pool, t->row_loss, count, margins, t->y[split] + first, losses, NULL);
+        be->loss(t->ctx->pool, t->row_loss, count, margins, y, losses, NULL);
     for (size_t i = 0; logits && i < count; i++) {
         if (t->outputs == 2)
             logits[2 * i] = 0;

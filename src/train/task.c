@@ -38,7 +38,7 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
             "model %s on sparse rows of %zu features: expected at most %d features, or "
             "the model linear",
             t->model, info->features, DENSE_MOST);
-    if (t->sparse && info->classes != 2 && info->classes != 0)
+    if (c->train && t->sparse && info->classes != 2 && info->classes != 0)
         return dro__fail(
             t->ctx, DRO_ERR_UNSUPPORTED,
             "sparse rows of %zu features with %d classes: expected two classes, a real "
@@ -55,24 +55,31 @@ static dro_status check_shape(const dro__task *t, const dro__model_choice *c)
     if (s->channels == 0)
         return DRO_OK;
     bool rows = i->kind == DRO_DATA_DENSE || i->kind == DRO_DATA_SPARSE, flat = s->height == 1;
+    bool of_rows = flat && s->width == 1 && !(c->about && (c->about->files || c->about->arrays));
     size_t width = (size_t)s->channels;
+    char weights[80];
+    if (of_rows)
+        snprintf(weights, sizeof weights, "rows of %d features", s->channels);
+    else
+        snprintf(weights, sizeof weights, "images of %d x %d x %d", s->channels, s->height,
+                 s->width);
     if (rows &&
         (!flat || i->features > width || (i->kind == DRO_DATA_DENSE && i->features != width)))
         return dro__fail(t->ctx, DRO_ERR_DATA,
-                         "the weights are for examples of %d x %d x %d, the data has rows of %zu "
-                         "features",
-                         s->channels, s->height, s->width, i->features);
+                         "the weights are for %s, the data has rows of %zu features", weights,
+                         i->features);
+    if (!rows && of_rows)
+        return dro__fail(t->ctx, DRO_ERR_DATA, "the weights are for %s, the data has images",
+                         weights);
     if (i->kind == DRO_DATA_PIXELS &&
         (i->channels != s->channels || i->height != s->height || i->width != s->width))
-        return dro__fail(t->ctx, DRO_ERR_DATA,
-                         "the weights are for images of %d x %d x %d, the data has %d x %d x %d",
-                         s->channels, s->height, s->width, i->channels, i->height, i->width);
+        return dro__fail(t->ctx, DRO_ERR_DATA, "the weights are for %s, the data has %d x %d x %d",
+                         weights, i->channels, i->height, i->width);
     if (i->kind == DRO_DATA_FILES && (s->channels != 3 || s->height != s->width))
-        return dro__fail(
-            t->ctx, DRO_ERR_UNSUPPORTED,
-            "the weights are for images of %d x %d x %d: images in files become square "
-            "and of three channels",
-            s->channels, s->height, s->width);
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "the weights are for %s: images in files become square and of three "
+                         "channels",
+                         weights);
     return DRO_OK;
 }
 
@@ -288,7 +295,7 @@ dro_status dro__task_evaluate(dro__task *t, dro_split split, int64_t first, size
 {
     *labels = labels_of(t, split, first, count);
     if (t->sparse)
-        return dro__sparse_evaluate(t, split, first, count, w, logits, losses);
+        return dro__sparse_evaluate(t, split, first, count, w, *labels, logits, losses);
     dro_net_batch batch = {0};
     DRO_TRY(dro__feed_batch(t, split, first, count, &batch));
     if (*labels)

@@ -5,7 +5,7 @@
  *   task.c        a data set and a model as a problem to train and a function to evaluate
  *   feed.c        examples as batches: images through the loader, rows from memory
  *   sparse.c      the linear model on sparse rows with many features
- *   metrics.c     figures from logits;  evaluate.c: over a split
+ *   metrics.c     figures from logits;  probabilities.c: of the classes;  evaluate.c: over a split
  *   disk.c        files that are there whole or not at all;  checkpoint.c: what a run needs to go on
  *   record.c      config.json, metrics.jsonl, result.json
  *   telemetry.c   records for TensorBoard;  events.c: as the bytes of its files
@@ -186,8 +186,25 @@ void dro__feed_close(dro__task *task);
 /* ---- sparse.c ---- */
 
 dro_status dro__sparse_open(dro__task *task, const dro__model_choice *choice);
+/* labels: the model's classes (count), NULL for a real target. */
 dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
-                                const float *w, float *logits, float *losses);
+                                const float *w, const int32_t *labels, float *logits,
+                                float *losses);
+
+/* ---- probabilities.c ---- */
+
+/* How outputs become probabilities. SIGNS: one output, trained to be -1 or 1. */
+typedef enum dro__link {
+    DRO__LINK_SOFTMAX,
+    DRO__LINK_LOGISTIC,
+    DRO__LINK_SQUARED,
+    DRO__LINK_SIGNS
+} dro__link;
+
+dro__link dro__link_of(const dro__task *task);
+/* That of the class with the largest output, `best`; all (classes), optional: of every class. */
+double dro__probability(dro__link link, const float *logits, int32_t classes, int32_t best,
+                        double *all);
 
 /* ---- metrics.c ---- */
 
@@ -205,6 +222,7 @@ extern const dro__robust dro__mean_loss;
 typedef struct dro__measure {
     dro_metrics figures; /* points into the arrays below */
     dro__robust robust;
+    dro__link link;                             /* softmax, where nothing else is set */
     double *per_class, *class_loss, *class_sum; /* (classes): sums of losses, of exp(loss/lambda) */
     int64_t *counts, *confusion;
     float *scores; /* two classes: logit difference of each example, for auroc */

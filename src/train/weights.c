@@ -268,6 +268,12 @@ static dro_status read_about(dro_context *ctx, const char *path, const dro__safe
         read_three(dro__safetensors_metadata(file, "dro.scale"), about->normal.scale) &&
         read_three(dro__safetensors_metadata(file, "dro.shift"), about->normal.shift);
     DRO_TRY(read_names(ctx, path, classes, about));
+    if (s->outputs != (about->classes ? about->classes : 1) || (about->sparse && s->outputs > 2))
+        return dro__fail(
+            ctx, DRO_ERR_DATA,
+            "%s: its metadata has %d outputs and the names of %d classes: expected one "
+            "output each%s",
+            path, s->outputs, about->classes, about->sparse ? ", at most 2" : "");
     DRO_TRY(read_prior(ctx, path, dro__safetensors_metadata(file, "dro.prior"), about));
     snprintf(about->loss_settings, sizeof about->loss_settings, "%s", settings ? settings : "");
     about->regression = about->classes == 0;
