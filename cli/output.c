@@ -1,4 +1,5 @@
 /* Output: errors, progress, tables, JSON and the clock. The only file that knows about terminals. */
+#define _GNU_SOURCE
 #include "cli.h"
 
 #include <errno.h>
@@ -15,12 +16,23 @@
 
 static bool progress_shown;
 
+/* One line, whatever was typed: control characters are shown as ?, and of a very long one the middle is left out. */
 static void say(const char *format, va_list list)
 {
+    enum { MOST = 2000, HEAD = 500, TAIL = 300 };
+    char *text = NULL;
+    int size = vasprintf(&text, format, list);
     cli_progress(NULL);
     fputs("dro: ", stderr);
-    vfprintf(stderr, format, list);
+    for (int i = 0; i < size; i++) {
+        bool left_out = size > MOST && i >= HEAD && i < size - TAIL;
+        if (left_out && i == HEAD)
+            fputs(" ... ", stderr);
+        if (!left_out)
+            fputc((unsigned char)text[i] < 32 || text[i] == 127 ? '?' : text[i], stderr);
+    }
     fputc('\n', stderr);
+    free(text);
 }
 
 int cli_fail(const char *format, ...)

@@ -134,6 +134,66 @@ static void test_optimizer(void **state)
     dro_optimizer_destroy(opt);
 }
 
+/* A callback that begins again what called it. */
+static dro_optimizer *inner;
+static dro_status answer;
+
+static dro_status steps_again(void *user, const int64_t *ids, size_t count, int32_t *c, int32_t *g)
+{
+    (void)user, (void)ids, (void)g;
+    answer = dro_optimizer_step(inner);
+    for (size_t i = 0; c && i < count; i++)
+        c[i] = 0;
+    return DRO_OK;
+}
+
+static bool runs_again(void *user, const dro_train_progress *progress)
+{
+    (void)progress;
+    answer = dro_train_run(user, NULL, false, NULL);
+    return false;
+}
+
+static void test_again(void **state)
+{
+    (void)state;
+    toy t = {0};
+    dro_problem p = toy_problem(&t);
+    dro_train *train;
+    char path[100];
+    p.labels = steps_again;
+    OK(ctx, dro_optimizer_create(ctx, "recover", &p, &inner));
+    check_set(ctx, inner, "tilt=class batch=2");
+    OK(ctx, dro_optimizer_start(inner, NULL));
+    OK(ctx, dro_optimizer_step(inner));
+    assert_int_equal(answer, DRO_ERR_STATE);
+    dro_optimizer_destroy(inner);
+    answer = DRO_OK;
+    OK(ctx, dro_train_create(ctx, &train));
+    OK(ctx, dro_train_set(train, "data", GLYPHS "3"));
+    OK(ctx, dro_train_set(train, "epochs", "1"));
+    dro_train_watch watch = {.user = train, .step = runs_again};
+    snprintf(path, sizeof path, "%s/again", dir);
+    OK(ctx, dro_train_run(train, path, false, &watch));
+    assert_int_equal(answer, DRO_ERR_STATE);
+    strcat(path, "/result.json");
+    assert_int_equal(access(path, R_OK), 0);
+    dro_train_destroy(train);
+}
+
+/* As many examples as can be counted. */
+static void test_many(void **state)
+{
+    (void)state;
+    toy t = {0};
+    dro_problem p = toy_problem(&t);
+    dro_optimizer *opt;
+    p.n = INT64_MAX;
+    OK(ctx, dro_optimizer_create(ctx, "stoc-agda", &p, &opt));
+    assert_int_equal(dro_optimizer_start(opt, NULL), DRO_ERR_MEMORY);
+    dro_optimizer_destroy(opt);
+}
+
 static void test_rest(void **state)
 {
     (void)state;
@@ -146,6 +206,7 @@ static void test_rest(void **state)
     dro_net_destroy(net);
     dro_loader_shape(NULL, &c, &h, &w);
     assert_int_equal(c + h + w, 0);
+    dro_loader_shape(NULL, NULL, NULL, NULL);
 }
 
 int main(void)
@@ -153,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_predictor), cmocka_unit_test(test_sparse_predictor),
         cmocka_unit_test(test_report),    cmocka_unit_test(test_optimizer),
+        cmocka_unit_test(test_again),     cmocka_unit_test(test_many),
         cmocka_unit_test(test_rest),
     };
     return cmocka_run_group_tests(tests, setup_train, teardown);

@@ -123,7 +123,7 @@ static dro_status assign(dro_context *ctx, const dro__param *row, void *settings
     case DRO_PARAM_CHOICE: {
         int index = find_choice(about->choices, value);
         if (index < 0)
-            return dro__fail(ctx, DRO_ERR_RANGE, "%s: %s=%s: expected one of %s", owner,
+            return dro__fail(ctx, DRO_ERR_RANGE, "%s: %s=%.60s: expected one of %s", owner,
                              about->name, value, about->choices);
         *(int32_t *)field = index;
         return DRO_OK;
@@ -131,13 +131,13 @@ static dro_status assign(dro_context *ctx, const dro__param *row, void *settings
     case DRO_PARAM_LIST:
         if (!parse_list(about, value, field))
             return dro__fail(ctx, DRO_ERR_RANGE,
-                             "%s: %s=%s: expected up to %d numbers from %g to %g, as in 60,90",
+                             "%s: %s=%.60s: expected up to %d numbers from %g to %g, as in 60,90",
                              owner, about->name, value, DRO__LIST_MAX, about->low, about->high);
         return DRO_OK;
     case DRO_PARAM_INTEGER:
         if (!parse_real(value, &real) || !in_range(about, real) || real != floor(real))
             return dro__fail(ctx, DRO_ERR_RANGE,
-                             "%s: %s=%s: expected a whole number from %.15g to %.15g", owner,
+                             "%s: %s=%.60s: expected a whole number from %.15g to %.15g", owner,
                              about->name, value, about->low, about->high);
         *(int64_t *)field = (int64_t)real;
         return DRO_OK;
@@ -151,7 +151,7 @@ static dro_status assign(dro_context *ctx, const dro__param *row, void *settings
         break;
     }
     if (!parse_real(value, &real) || !in_range(about, real))
-        return dro__fail(ctx, DRO_ERR_RANGE, "%s: %s=%s: expected a number from %g to %g", owner,
+        return dro__fail(ctx, DRO_ERR_RANGE, "%s: %s=%.60s: expected a number from %g to %g", owner,
                          about->name, value, about->low, about->high);
     *(double *)field = real;
     return DRO_OK;

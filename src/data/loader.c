@@ -446,9 +446,12 @@ uint64_t dro_loader_epoch(const dro_loader *l)
 
 void dro_loader_shape(const dro_loader *l, int32_t *channels, int32_t *height, int32_t *width)
 {
-    *channels = l && l->image ? l->channels : 0;
-    *height = l && l->image ? l->height : 0;
-    *width = l && l->image ? l->width : 0;
+    if (channels)
+        *channels = l && l->image ? l->channels : 0;
+    if (height)
+        *height = l && l->image ? l->height : 0;
+    if (width)
+        *width = l && l->image ? l->width : 0;
 }
 
 double dro_loader_waited(const dro_loader *l)

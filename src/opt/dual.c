@@ -125,7 +125,7 @@ dro_status dro__dual_create(dro_context *ctx, int64_t n, dro__dual **dual)
     if (!t)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the dual variable");
     t->n = n;
-    t->blocks = (n + BLOCK - 1) / BLOCK;
+    t->blocks = n / BLOCK + (n % BLOCK != 0);
     for (t->leaves = 1; t->leaves < t->blocks;)
         t->leaves *= 2;
     t->values = dro__alloc((size_t)n, sizeof *t->values);

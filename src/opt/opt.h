@@ -153,10 +153,10 @@ struct dro_optimizer {
     int64_t n;
     void *settings; /* begins with dro__settings */
     void *state, *backup;
-    bool started;
-    dro__run run, before; /* before: as it was before the present step */
-    float *w;             /* (dim) backend memory */
-    uint64_t ends;        /* the planned number of steps after drawing tau, UINT64_MAX: no end */
+    bool started, stepping; /* stepping: a callback of the problem is running */
+    dro__run run, before;   /* before: as it was before the present step */
+    float *w;               /* (dim) backend memory */
+    uint64_t ends;          /* the planned number of steps after drawing tau, UINT64_MAX: no end */
     uint64_t boundaries[DRO__LIST_MAX]; /* the step at which each stage ends */
     int boundary_count;
     int64_t *blocks; /* group lasso: (block_count + 1) offsets */

@@ -274,6 +274,8 @@ dro_status dro_optimizer_step(dro_optimizer *o)
         return DRO_ERR_ARGUMENT;
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    if (o->stepping)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "a step is under way: a callback cannot take one");
     if (o->run.step >= o->ends)
         return dro__fail(o->ctx, DRO_ERR_END, "all %llu planned steps are done",
                          (unsigned long long)o->ends);
@@ -282,7 +284,9 @@ dro_status dro_optimizer_step(dro_optimizer *o)
     memcpy(o->backup, o->state, o->cls->state_size);
     o->refused = o->sweeping = false;
     dro__begin_step(o);
+    o->stepping = true;
     dro_status status = o->cls->step(o);
+    o->stepping = false;
     o->failed = status != DRO_OK;
     if (o->failed) {
         o->run = o->before;

@@ -16,7 +16,7 @@ typedef struct header {
 
 static const char MAGIC[8] = "drockpt";
 
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 
 static void walk(dro__archive *ar, dro__saved *s, const header *h)
 {
@@ -72,13 +72,7 @@ void dro__saved_free(dro__saved *s)
 
 bool dro__checkpoint_there(const char *folder)
 {
-    char path[4400];
-    static const char *const names[] = {"last.ckpt", "previous.ckpt"};
-    for (int k = 0; k < 2; k++)
-        if (snprintf(path, sizeof path, "%s/%s", folder, names[k]) < (int)sizeof path &&
-            access(path, R_OK) == 0)
-            return true;
-    return false;
+    return dro__file_there(folder, "last.ckpt") || dro__file_there(folder, "previous.ckpt");
 }
 
 /* Whether the sizes in the header make up the file; none of them is trusted before that. */
@@ -105,8 +99,8 @@ static dro_status parse(dro_context *ctx, const char *name, const char *bytes, s
     if (memcmp(h.magic, MAGIC, sizeof h.magic) != 0 || h.version != VERSION)
         return dro__fail(ctx, DRO_ERR_FORMAT, "%s is no checkpoint of this version", name);
     if (h.size != size)
-        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is cut off: %zu of %llu bytes", name, size,
-                         (unsigned long long)h.size);
+        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is %s: %zu of %llu bytes", name,
+                         size < h.size ? "cut off" : "too long", size, (unsigned long long)h.size);
     memcpy(&sum, bytes + size - sizeof sum, sizeof sum);
     if (sum != dro__checksum(0, bytes, size - sizeof sum))
         return dro__fail(ctx, DRO_ERR_FORMAT, "%s is damaged: its checksum is wrong", name);
@@ -145,11 +139,12 @@ dro_status dro__checkpoint_read(dro_context *ctx, const char *folder, dro__saved
     for (int k = 0; k < 2; k++) {
         char *bytes;
         size_t size;
-        DRO_TRY(dro__file_read(ctx, folder, names[k], &bytes, &size));
-        if (!bytes)
+        dro_status status = dro__file_read(ctx, folder, names[k], &bytes, &size);
+        if (status == DRO_OK && !bytes)
             continue;
         any = true;
-        dro_status status = parse(ctx, names[k], bytes, size, saved);
+        if (status == DRO_OK)
+            status = parse(ctx, names[k], bytes, size, saved);
         dro__free(bytes);
         if (status == DRO_ERR_MEMORY)
             return status;

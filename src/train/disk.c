@@ -60,10 +60,23 @@ dro_status dro__folder_make(dro_context *ctx, const char *folder)
     return DRO_OK;
 }
 
-dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock)
+/* A file that was being written when a process was killed: NAME.tmp or, with numbers, NAME.12-3.tmp. */
+static bool is_left_over(const char *file)
 {
     static const char *const ours[] = {"last.ckpt.", "weights.safetensors.", "best.safetensors.",
                                        "config.json.", "result.json."};
+    for (size_t k = 0; k < sizeof ours / sizeof ours[0]; k++) {
+        size_t n = strlen(ours[k]);
+        if (strncmp(file, ours[k], n) != 0)
+            continue;
+        size_t numbers = strspn(file + n, "0123456789-");
+        return strcmp(file + n + numbers, numbers ? ".tmp" : "tmp") == 0;
+    }
+    return false;
+}
+
+dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock)
+{
     *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*lock < 0)
         return cannot(ctx, "open the folder", folder);
@@ -73,13 +86,9 @@ dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock)
         return dro__fail(ctx, DRO_ERR_FILE, "%s: another process is training there", folder);
     }
     DIR *list = opendir(folder);
-    for (struct dirent *file; list && (file = readdir(list));) {
-        size_t n = strlen(file->d_name);
-        for (size_t k = 0; k < sizeof ours / sizeof ours[0]; k++)
-            if (strncmp(file->d_name, ours[k], strlen(ours[k])) == 0 && n > 4 &&
-                strcmp(file->d_name + n - 4, ".tmp") == 0)
-                unlinkat(*lock, file->d_name, 0);
-    }
+    for (struct dirent *file; list && (file = readdir(list));)
+        if (is_left_over(file->d_name))
+            unlinkat(*lock, file->d_name, 0);
     if (list)
         closedir(list);
     return DRO_OK;
@@ -161,6 +170,13 @@ dro_status dro__file_append(dro_context *ctx, const char *folder, const char *na
     return status;
 }
 
+bool dro__file_there(const char *folder, const char *name)
+{
+    char path[PATH_SIZE];
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < PATH_SIZE &&
+           access(path, F_OK) == 0;
+}
+
 dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name, char **bytes,
                           size_t *size)
 {
@@ -169,10 +185,15 @@ dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name
     *bytes = NULL;
     *size = 0;
     DRO_TRY(join(ctx, folder, name, path));
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd =
+        open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* not to wait for who writes to a pipe */
+    if (fd < 0 && errno == ENOTDIR)
+        return dro__fail(ctx, DRO_ERR_FILE, "%s is not a folder: choose another one", folder);
     if (fd < 0)
         return errno == ENOENT ? DRO_OK : cannot(ctx, "open", path);
     dro_status status = fstat(fd, &about) == 0 ? DRO_OK : cannot(ctx, "read", path);
+    if (status == DRO_OK && !S_ISREG(about.st_mode))
+        status = dro__fail(ctx, DRO_ERR_FORMAT, "%s is not a regular file: expected one", path);
     size_t all = status == DRO_OK ? (size_t)about.st_size : 0, done = 0;
     char *memory = dro__alloc(all + 1, 1);
     if (!memory)

@@ -9,13 +9,32 @@
  * after which the running statistics of batch norms are those of the data. */
 enum { EXPLODED = 20, HALVINGS_MOST = 40, RETURNS_MOST = 2, SETTLED = 50 };
 
+/* The loss of a batch that is predicted no better than by a constant: of real targets that of the worst batch, with the
+ * one that is farthest from their mean in it. A first batch may have none of the targets that count. */
+static double constant_loss(const dro_train *t)
+{
+    dro_examples e;
+    if (t->task.info.classes)
+        return log((double)t->task.info.classes);
+    if (!t->task.data || dro_data_examples(t->task.data, DRO_TRAIN, &e) != DRO_OK || !e.targets)
+        return 0;
+    double mean = 0, square = 0, farthest = 0;
+    for (int64_t i = 0; i < e.count; i++)
+        mean += (double)e.targets[i] / (double)e.count;
+    for (int64_t i = 0; i < e.count; i++) {
+        double off = (double)e.targets[i] - mean;
+        square += off * off / (double)e.count;
+        farthest = fmax(farthest, off * off);
+    }
+    return fmax(square, farthest / (double)t->task.batch) / 2;
+}
+
 dro_status dro__watch_step(dro_train *t)
 {
     dro__progress *p = &t->progress;
     double loss = t->opt->run.loss;
     if (t->opt->run.step == 1) {
-        double chance = t->task.info.classes ? log((double)t->task.info.classes) : 0;
-        p->first_loss = fmax(fmax(loss, chance), 1e-6);
+        p->first_loss = fmax(fmax(loss, constant_loss(t)), 1e-6);
         p->smooth_loss = loss;
     }
     p->smooth_loss += 0.1 * (loss - p->smooth_loss);
@@ -79,9 +98,10 @@ static dro_status start_over(dro_train *t)
 static bool is_bad(dro_train *t)
 {
     uint64_t step = t->opt->run.step;
-    t->returns = step == t->returned_to ? t->returns + 1 : 1;
-    t->returned_to = step;
-    return step > 0 && t->returns > RETURNS_MOST;
+    dro__progress *p = &t->progress;
+    p->returns = step == p->returned_to ? p->returns + 1 : 1;
+    p->returned_to = step;
+    return step > 0 && p->returns > RETURNS_MOST;
 }
 
 dro_status dro__astray(dro_train *t)
@@ -97,10 +117,8 @@ dro_status dro__astray(dro_train *t)
     if (t->set.on_divergence != DRO__DIVERGENCE_HALVE || !found || over ||
         t->progress.halvings >= HALVINGS_MOST)
         return give_up(t, step, eta, why, found);
-    if (is_bad(t)) {
+    if (is_bad(t))
         DRO_TRY(start_over(t));
-        t->returns = 0;
-    }
     t->progress.halvings++;
     dro__settings_of(t->opt)->eta.value = eta / 2;
     dro__note(t, "diverged at step %llu (%s): back to step %llu with eta %g",

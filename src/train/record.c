@@ -159,6 +159,39 @@ static void add_lines(json_t *object, char *out, size_t size, size_t *used)
     }
 }
 
+/* At most so many bytes, in pieces that are evenly spread. */
+static uint64_t sum_some(uint64_t sum, const void *data, size_t size)
+{
+    enum { PIECE = 4096, PIECES = 4096 };
+    if (!data || size <= (size_t)PIECE * PIECES)
+        return data ? dro__checksum(sum, data, size) : sum;
+    for (size_t k = 0; k < PIECES; k++)
+        sum = dro__checksum(sum, (const char *)data + (size - PIECE) / (PIECES - 1) * k, PIECE);
+    return sum;
+}
+
+/* Of what a run learns from; 0 where it is not in memory, as streams and files of images. */
+static uint64_t sum_of_examples(const dro__task *task)
+{
+    const dro_data_info *i = &task->info;
+    dro_examples e;
+    uint64_t sum = 0;
+    if (!task->data || i->examples[DRO_TRAIN] < 0 ||
+        dro_data_examples(task->data, DRO_TRAIN, &e) != DRO_OK)
+        return 0;
+    size_t n = (size_t)e.count, entries = e.starts ? (size_t)e.starts[n] : 0;
+    size_t image = (size_t)i->channels * (size_t)i->height * (size_t)i->width;
+    for (int32_t k = 0; k < i->classes; k++)
+        sum = dro__checksum(sum, i->class_names[k], strlen(i->class_names[k]) + 1);
+    sum = sum_some(sum, e.labels, n * sizeof *e.labels);
+    sum = sum_some(sum, e.targets, n * sizeof *e.targets);
+    sum = sum_some(sum, e.groups, n * sizeof *e.groups);
+    sum = sum_some(sum, e.pixels, n * image);
+    sum = sum_some(sum, e.x, n * i->features * sizeof *e.x);
+    sum = sum_some(sum, e.columns, entries * sizeof *e.columns);
+    return sum_some(sum, e.values, entries * sizeof *e.values);
+}
+
 char *dro__identity_text(const dro_train *t)
 {
     json_t *config = config_json(t);
@@ -167,6 +200,8 @@ char *dro__identity_text(const dro_train *t)
     put(config, "training examples", json_integer(i->examples[DRO_TRAIN]));
     put(config, "classes", json_integer(i->classes));
     put(config, "weights", json_integer((json_int_t)t->task.dim));
+    put(config, "checksum of the training examples",
+        json_integer((json_int_t)sum_of_examples(&t->task)));
     if (dro__task_frozen(&t->task, &sum))
         put(config, "checksum of the weights that do not train", json_integer((json_int_t)sum));
     size_t size = 0, used = 0;

@@ -6,10 +6,12 @@
 #include "report.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void dro__trial_destroy(dro__trial *t)
@@ -269,6 +271,20 @@ static void say_lines(dro_report *report, const dro__trial *t, const lines *l)
                          l->damaged == 1 ? "" : " first");
 }
 
+/* Pipes and devices have no end. */
+static FILE *open_file(const char *path)
+{
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode))
+        return fdopen(fd, "rb");
+    close(fd);
+    errno = EINVAL; /* as good as any */
+    return NULL;
+}
+
 static dro_status read_metrics(dro_report *report, dro__trial *t)
 {
     char path[4200], *line = NULL;
@@ -277,7 +293,7 @@ static dro_status read_metrics(dro_report *report, dro__trial *t)
     lines l = {0};
     bool fine = true;
     snprintf(path, sizeof path, "%s/metrics.jsonl", t->path);
-    FILE *file = fopen(path, "rb");
+    FILE *file = open_file(path);
     if (!file) {
         if (errno != ENOENT)
             dro__report_note(report, "%s: cannot read it: %s", path, strerror(errno));
@@ -304,7 +320,7 @@ static bool read_text(const char *path, dro__buffer *text)
 {
     char block[1 << 14];
     size_t size;
-    FILE *file = fopen(path, "rb");
+    FILE *file = open_file(path);
     while (file && (size = fread(block, 1, sizeof block, file)) > 0)
         dro__buffer_bytes(text, block, size);
     bool fine = file && !ferror(file) && !text->failed;

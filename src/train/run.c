@@ -67,8 +67,7 @@ static void close_run(dro_train *t)
     t->config = t->result = t->identity = NULL;
     t->opt = NULL;
     t->open = t->have_record = false;
-    t->told = t->returns = 0;
-    t->returned_to = 0;
+    t->told = 0;
     t->ended = DRO_TRAIN_NOT_ENDED;
     t->progress = (dro__progress){0};
 }
@@ -406,6 +405,20 @@ dro_status dro__run_finish(dro_train *t)
     return dro__file_replace(t->ctx, t->folder, "result.json", NULL, t->result, strlen(t->result));
 }
 
+/* Files with the names of a run's in a folder that holds none are somebody's. */
+static dro_status check_files(const dro_train *t)
+{
+    static const char *const names[] = {"weights.safetensors", "best.safetensors", "result.json",
+                                        "last.ckpt", "previous.ckpt"};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        if (dro__file_there(t->folder, names[k]))
+            return dro__fail(t->ctx, DRO_ERR_FILE,
+                             "%s has a file %s and no config.json: a run there would overwrite it; "
+                             "choose another folder",
+                             t->folder, names[k]);
+    return DRO_OK;
+}
+
 static dro_status check_folder(const dro_train *t, bool resume)
 {
     char *old = NULL;
@@ -423,7 +436,7 @@ static dro_status check_folder(const dro_train *t, bool resume)
         return dro__fail(t->ctx, DRO_ERR_FILE,
                          "%s holds a run already: go on with --resume, or choose another folder",
                          t->folder);
-    return DRO_OK;
+    return t->folder && !resume ? check_files(t) : DRO_OK;
 }
 
 static dro_status open_folder(dro_train *t, bool resume)
@@ -478,9 +491,13 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
 {
     if (!t)
         return DRO_ERR_ARGUMENT;
+    if (t->running)
+        return dro__fail(t->ctx, DRO_ERR_STATE,
+                         "this run is under way: a callback cannot start it");
     if (!dro__json_works())
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "this build of libdro has no jansson");
     close_run(t);
+    t->running = true;
     t->folder = folder;
     t->lock = -1;
     t->watch = watch ? *watch : (dro_train_watch){0};
@@ -490,5 +507,6 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     if (t->lock >= 0)
         close(t->lock);
     t->lock = -1;
+    t->running = false;
     return status;
 }

@@ -292,6 +292,7 @@ dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *n
  * shorter than that, or gone. */
 dro_status dro__file_append(dro_context *ctx, const char *folder, const char *name, uint64_t offset,
                             const void *bytes, size_t size);
+bool dro__file_there(const char *folder, const char *name);
 /* All of it, freed with dro__free. *bytes is NULL when there is no such file. */
 dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name, char **bytes,
                           size_t *size);
@@ -306,6 +307,8 @@ typedef struct dro__progress {
     double seconds, wall;
     double first_loss, smooth_loss; /* of batches, to see divergence */
     uint64_t halvings;
+    uint64_t returned_to,
+        returns; /* the step of the checkpoint gone back to last, how often in a row */
     uint64_t have_best, best_step, since_best;
     double best, best_epoch;
 } dro__progress;
@@ -366,14 +369,13 @@ struct dro_train {
     uint64_t steps;
     const char *folder;
     int lock; /* of the folder, while a run goes on; -1 */
+    bool running;
     dro_train_watch watch;
     double began, before; /* the clock when this process began, and the wall time before it */
     double saved_at;      /* the clock at the last checkpoint */
     dro_train_end ended;
     bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
     int told;                         /* notes of the data */
-    uint64_t returned_to; /* divergence.c: the step of the checkpoint that was gone back to last, */
-    int returns;          /* and how often in a row */
     char *config, *result, *identity;
     struct dro__stream_run *stream; /* progressive */
 };

@@ -1,0 +1,72 @@
+#!/bin/sh
+# What must not happen: files of somebody else that a run overwrites, data that changes under a run, messages of many
+# lines, pipes that are waited for, and real targets that are mostly 0 taken for a run that diverges. $1: the program.
+. "$(dirname "$0")/expected/check.sh"
+dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
+cd "$work" || exit 1
+data="--data synth:glyphs,n=200,test=20,size=8,classes=3 --model mlp:8"
+one_line() { [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line: $(cat err)"; }
+
+# Somebody's weights stay, and names that only look like those of temporary files.
+run 0 train $data --epochs 1 --out first
+mkdir init
+cp first/weights.safetensors init/
+echo mine >init/notes.txt
+run 1 train $data --epochs 1 --init init/weights.safetensors --out init
+grep -q 'init has a file weights.safetensors and no config.json' err || fail "$what: $(cat err)"
+cmp first/weights.safetensors init/weights.safetensors || fail "the user's weights are gone"
+mkdir kept
+touch kept/last.ckpt.notes.tmp kept/weights.safetensors.old.tmp kept/last.ckpt.tmp kept/weights.safetensors.12-3.tmp
+run 0 train $data --epochs 1 --out kept
+[ -e kept/last.ckpt.notes.tmp ] && [ -e kept/weights.safetensors.old.tmp ] || fail "files of somebody else are removed"
+[ ! -e kept/last.ckpt.tmp ] && [ ! -e kept/weights.safetensors.12-3.tmp ] || fail "what a killed run left is there"
+
+# Another table under the same name.
+table() { # FACTOR
+    awk -v f="$1" 'BEGIN { srand(3); print "a,b,y"; for (i = 0; i < 300; i++) { x = rand(); print x * f "," rand() "," (x > 0.5 ? "p" : "q") } }'
+}
+table 1 >t.csv
+run 0 train --data csv:t.csv,label=y --epochs 2 --out changed
+table 2 >t.csv
+run 1 train --resume --out changed
+grep -q 'checksum of the training examples' err || fail "$what: $(cat err)"
+table 1 >t.csv
+run 0 train --resume --out changed
+
+# Pipes and devices in a run's folder.
+mkfifo first/last.ckpt.pipe
+rm first/metrics.jsonl
+mkfifo first/metrics.jsonl
+timeout 20 "$dro" report first --out page.html >out 2>err
+[ $? -ne 124 ] || fail "report waits for a pipe"
+rm first/metrics.jsonl
+ln -s /dev/zero first/metrics.jsonl
+timeout 20 "$dro" report first --out page.html >out 2>err
+[ $? -ne 124 ] || fail "report reads a device to its end"
+touch file
+run 1 train $data --epochs 1 --out file
+grep -q 'file is not a folder' err || fail "$what: $(cat err)"
+
+# One line, whatever is typed.
+run 2 train --threads "$(printf '5\n6')"
+one_line
+run 2 train --optimizer "$(printf 'a\nb\033[31m')"
+one_line
+! grep -q "$(printf '\033')" err || fail "$what: an escape character is printed"
+run 2 train --epochs "$(printf '9%.0s' $(seq 5000))"
+what="an option of 5000 digits"
+one_line
+grep -q 'expected' err || fail "$what: the cure is cut off"
+
+# Real targets of which few are not 0.
+awk 'BEGIN { srand(5); print "a,b,claim"; for (i = 0; i < 3000; i++) print rand() "," rand() "," (rand() < 0.005 ? 50 * rand() : 0) }' >claims.csv
+for seed in 1 2 3 4; do
+    for optimizer in sgd recover; do
+        run 0 train --data csv:claims.csv,label=claim,target=real --optimizer $optimizer --seed $seed --epochs 2 --out claims-$optimizer-$seed
+    done
+done
+run 0 train --data csv:claims.csv,label=claim,target=real --optimizer sgd --lr 0 --seed 2 --epochs 1 --out still
+run 1 train --data csv:claims.csv,label=claim,target=real --optimizer sgd --lr 1e6 --seed 2 --epochs 2 --out wild
+grep -q 'diverged' err || fail "$what: $(cat err)"
+
+finish
