@@ -113,6 +113,13 @@ aim "lambda 6 over classes" --arm 'a: recover tilt=none switch_step=0.5 switch_t
 aim "lambda 9 over classes" --optimizers sgd,recover --lambda 2 --config nine.toml
 aim "lambda 8 over examples" --optimizers sgd,recover --lambda 2 --set report_lambda=8
 
+# The loss and the regulariser of F are each run's own, and it says so where they differ.
+aim "lambda 20 over examples, with each run's own loss and regulariser: not the same function in all runs" \
+    --arm 'a: sgd' --arm 'b: recover loss=focal reg=l2 reg_strength=1e-3'
+grep -q "each run&#39;s own loss and regulariser: not the same" aim/report.html || fail "$what: not on the page"
+aim "lambda 20 over examples" --arm 'a: sgd' --arm 'b: recover weight_decay=0.1 focal_gamma=3'
+grep -q "^F.* over examples$" out || { fail "$what: F is said to differ"; cat out; }
+
 # Without a test set the figures are of the holdout, and it says so.
 run 0 compare --data csv:table.csv,label=y,group=place,holdout=0.2 --steps 2 --seeds 1 --optimizers sgd --out untested
 has "worst group %"
