@@ -47,8 +47,8 @@ static int make_list(cli_runs *runs, const cli_arm *arms, int count, int seeds)
                               arms[i].count))
                 return 1;
         }
-    cli_runs_same_objective(runs);
-    return cli_runs_settle(runs);
+    int status = cli_runs_same_objective(runs);
+    return status ? status : cli_runs_settle(runs);
 }
 
 static void show_start(const cli_runs *runs, const cli_arm *arms, int count, int seeds)
@@ -146,9 +146,11 @@ const cli_command cmd_compare = {
         "for\n"
         "one of them. With --arm 'NAME: OPTIMISER SETTING=VALUE ...' an optimiser can take part\n"
         "several times; config=FILE takes the settings that a sweep chose. The table is mean +-\n"
-        "standard error over the seeds, on the test set; F is the same function for all, that of\n"
-        "the first robust optimiser. DIR gets report.html. Stopped or killed, the same command\n"
-        "goes on: what is done is not run again.",
+        "standard error over the seeds, on the test set; F, of the training set, has the lambda "
+        "and\n"
+        "tilt of the first robust optimiser for all, and each run's own loss and regulariser. DIR\n"
+        "gets report.html. Stopped or killed, the same command goes on: what is done is not run\n"
+        "again.",
     .options = options,
     .run = run,
 };

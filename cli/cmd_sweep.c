@@ -37,7 +37,8 @@ static int make_list(cli_sweep *sweep, cli_runs *runs, const char *optimizer, co
                 return 1;
         }
     }
-    return cli_runs_settle(runs);
+    int status = sweep->by == DRO_MEASURE_OBJECTIVE ? cli_runs_same_objective(runs) : 0;
+    return status ? status : cli_runs_settle(runs);
 }
 
 /* The data, with examples set aside if it has none. */
@@ -172,6 +173,31 @@ static int none_chosen(const cli_sweep *sweep, const cli_runs *runs)
     return CLI_SWEEP_NONE;
 }
 
+/* objective: which function F is, where it is what the best is chosen by; or NULL. */
+static int show_all(const cli_sweep *sweep, const cli_runs *runs, int best, const char *page,
+                    const char *objective)
+{
+    if (cli_json(runs->args)) {
+        json_t *all = json_pack("{s:o, s:s, s:o, s:o}", "html", cli_text_json(page), "by",
+                                dro_measure_name(sweep->by), "settings", settings_json(sweep, best),
+                                "runs", cli_runs_json(runs));
+        if (objective)
+            json_object_set_new(all, "F", cli_text_json(objective));
+        int status = cli_emit(all);
+        return status || best >= 0 ? status : none_chosen(sweep, runs);
+    }
+    printf("\n");
+    print_table(sweep, best);
+    if (objective)
+        printf("\nobjective is F, of every setting: %s\n", objective);
+    if (best < 0)
+        return none_chosen(sweep, runs);
+    printf("\n* chosen by %s on the holdout: `dro train --config %s/best.json` runs it again\n",
+           dro_measure_name(sweep->by), runs->folder);
+    printf("report  %s\n", page);
+    return 0;
+}
+
 static int show_end(cli_sweep *sweep, cli_runs *runs)
 {
     char page[4400];
@@ -180,23 +206,12 @@ static int show_end(cli_sweep *sweep, cli_runs *runs)
     if (best >= 0)
         status = write_best(sweep, runs, best);
     dro_report *report = status ? NULL : cli_runs_report(runs, page, sizeof page);
-    dro_report_destroy(report);
     if (!report)
         return 1;
-    if (cli_json(runs->args)) {
-        status = cli_emit(json_pack("{s:o, s:s, s:o, s:o}", "html", cli_text_json(page), "by",
-                                    dro_measure_name(sweep->by), "settings",
-                                    settings_json(sweep, best), "runs", cli_runs_json(runs)));
-        return status || best >= 0 ? status : none_chosen(sweep, runs);
-    }
-    printf("\n");
-    print_table(sweep, best);
-    if (best < 0)
-        return none_chosen(sweep, runs);
-    printf("\n* chosen by %s on the holdout: `dro train --config %s/best.json` runs it again\n",
-           dro_measure_name(sweep->by), runs->folder);
-    printf("report  %s\n", page);
-    return 0;
+    bool by_objective = sweep->by == DRO_MEASURE_OBJECTIVE;
+    status = show_all(sweep, runs, best, page, by_objective ? dro_report_objective(report) : NULL);
+    dro_report_destroy(report);
+    return status;
 }
 
 /* ---- the command ---- */
@@ -254,7 +269,11 @@ const cli_command cmd_sweep = {
         "Tries every combination of the --grid values, or N drawn at random (a range LOW..HIGH of\n"
         "positive numbers is drawn evenly in its logarithm). The best is chosen on examples that\n"
         "are set aside (holdout=0.1 is added to SPEC where it has none), never on the test set;\n"
-        "the table shows both. DIR gets best.json, for `dro train --config`, and report.html.\n"
+        "the table shows both. With --by objective every setting is measured with one F, that of\n"
+        "the first robust one (or --set report_lambda=X); a grid of losses or regularisers, which "
+        "F\n"
+        "is made of, needs another measure. DIR gets best.json, for `dro train --config`, and\n"
+        "report.html.\n"
         "Stopped or killed, the same command goes on: what is done is not run again.\n"
         "Exit status 3: all was run and every setting diverged, so that none is chosen.",
     .options = options,

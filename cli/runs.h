@@ -62,8 +62,11 @@ int cli_runs_check(const cli_runs *runs, const char *const *optimizers, int coun
  * NULL: no memory, after a line. */
 cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, long long seed,
                       const char *data, const char *const *own, int count);
-/* All runs report the same F: the objective of the first one that is robust. */
-void cli_runs_same_objective(cli_runs *runs);
+/* All runs report F with the same lambda and tilt (runs_objective.c): those that the first robust one ends with, by its
+ * settings, its files or its recipe. */
+int cli_runs_same_objective(cli_runs *runs);
+/* The settings of one as its `dro train` will take them; dro_train_destroy() them. */
+int cli_runs_take(const cli_runs *runs, const cli_one *one, dro_train **train);
 /* The settings of each as its `dro train` will take them, checked before anything is started: they are right, and all
  * on the same data, which is that of runs->train then. */
 int cli_runs_settle(cli_runs *runs);

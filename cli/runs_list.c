@@ -237,63 +237,6 @@ static void add_flags(json_t *words, const cli_args *args, const char *optimizer
                 add_word(words, "set", value + (*one ? strlen(one) + 1 : 0));
 }
 
-/* A setting that was not given. */
-static void add_default(json_t *words, const char *name, const char *value)
-{
-    char pair[256];
-    size_t index, length = strlen("--set=") + strlen(name) + 1;
-    json_t *word;
-    snprintf(pair, sizeof pair, "--set=%s=", name);
-    json_array_foreach(words, index, word)
-    {
-        if (strncmp(json_string_value(word), pair, length) == 0)
-            return;
-    }
-    snprintf(pair, sizeof pair, "%s=%s", name, value);
-    add_word(words, "set", pair);
-}
-
-/* The value of a setting in a run's words, or NULL. */
-static const char *word_value(const cli_one *one, const char *name)
-{
-    char flag[80], set[80];
-    const char *found = NULL;
-    size_t index;
-    json_t *word;
-    snprintf(flag, sizeof flag, "--%s=", name);
-    snprintf(set, sizeof set, "--set=%s=", name);
-    json_array_foreach(one->words, index, word)
-    {
-        const char *text = json_string_value(word);
-        for (int k = 0; k < 2; k++) {
-            const char *prefix = k ? set : flag;
-            if (text && strncmp(text, prefix, strlen(prefix)) == 0)
-                found = text + strlen(prefix);
-        }
-    }
-    return found;
-}
-
-/* What F is for: the first robust method's objective. */
-void cli_runs_same_objective(cli_runs *runs)
-{
-    const cli_one *first = NULL;
-    for (int k = 0; k < runs->count && !first; k++)
-        if (cli_runs_knows(runs->list[k].optimizer, "lambda"))
-            first = &runs->list[k];
-    if (!first)
-        return;
-    const char *lambda = word_value(first, "lambda"), *tilt = word_value(first, "tilt");
-    bool level = tilt && strcmp(tilt, "none") != 0;
-    for (int k = 0; k < runs->count; k++) {
-        json_t *words = runs->list[k].words;
-        if (!word_value(&runs->list[k], "report_lambda"))
-            add_default(words, lambda ? "report_lambda" : "report_like",
-                        lambda ? lambda : first->optimizer);
-        add_default(words, "report_tilt", level ? tilt : "example");
-    }
-}
-
 cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, long long seed,
                       const char *data, const char *const *own, int count)
 {
@@ -370,22 +313,33 @@ static int check_data(cli_runs *runs, const cli_one *one, const dro_train *train
                            command, runs->list[0].name, all, one->name, data);
 }
 
-int cli_runs_settle(cli_runs *runs)
+int cli_runs_take(const cli_runs *runs, const cli_one *one, dro_train **train)
 {
     const cli_command command = {
         .name = cli_name(runs->args), .options = cli_one_options, .run = settle};
+    char *words[CLI_WORDS];
+    int count = 0;
+    for (size_t i = 0; i < json_array_size(one->words) && count < CLI_WORDS; i++)
+        words[count++] = (char *)json_string_value(json_array_get(one->words, i));
+    if (dro_train_create(runs->ctx, &settling) != DRO_OK)
+        return cli_fail("%s", dro_context_error(runs->ctx));
+    int status = cli_run(&command, count, words);
+    *train = settling;
+    if (status)
+        dro_train_destroy(settling);
+    return status;
+}
+
+int cli_runs_settle(cli_runs *runs)
+{
     int status = 0;
     for (int k = 0; k < runs->count && status == 0; k++) {
-        const cli_one *one = &runs->list[k];
-        char *words[CLI_WORDS];
-        int count = 0;
-        for (size_t i = 0; i < json_array_size(one->words) && count < CLI_WORDS; i++)
-            words[count++] = (char *)json_string_value(json_array_get(one->words, i));
-        if (dro_train_create(runs->ctx, &settling) != DRO_OK)
-            return cli_fail("%s", dro_context_error(runs->ctx));
-        status = cli_run(&command, count, words);
-        status = status ? status : check_data(runs, one, settling);
-        dro_train_destroy(settling);
+        dro_train *train;
+        status = cli_runs_take(runs, &runs->list[k], &train);
+        if (status)
+            return status;
+        status = check_data(runs, &runs->list[k], train);
+        dro_train_destroy(train);
     }
     return status;
 }

@@ -178,6 +178,25 @@ static int read_measure(cli_sweep *sweep, const char *wanted)
     return cli_usage("sweep: --by %s: expected one of %s", wanted, all);
 }
 
+/* A measure by which the settings cannot be told apart because each has its own: F is made of the loss, the
+ * regulariser and the prior. A recipe or a file may set them. */
+static int check_measure(const cli_sweep *sweep)
+{
+    static const char *const names[] = {"loss",        "smoothing",    "focal_gamma", "tau",
+                                        "recipe",      "config",       "reg",         "reg_ratio",
+                                        "reg_block",   "reg_strength", "group_prior", "report_like",
+                                        "report_tilt", "report_lambda"};
+    enum { COUNT = sizeof names / sizeof names[0], OF_LOSS = 6 };
+    bool loss = sweep->by == DRO_MEASURE_LOSS, objective = sweep->by == DRO_MEASURE_OBJECTIVE;
+    for (int k = 0; (loss || objective) && k < sweep->axis_count; k++)
+        for (int i = 0; i < (loss ? OF_LOSS : COUNT); i++)
+            if (strcmp(sweep->axes[k].name, names[i]) == 0 && sweep->axes[k].count != 1)
+                return cli_usage("sweep: --by %s: it is not the same function for each %s of "
+                                 "--grid: choose by another measure, as in --by balanced_accuracy",
+                                 dro_measure_name(sweep->by), names[i]);
+    return 0;
+}
+
 int cli_sweep_read(cli_sweep *sweep, const cli_runs *runs, const char *optimizer)
 {
     const char *by = cli_text(runs->args, "by"), *random = cli_text(runs->args, "random");
@@ -185,6 +204,7 @@ int cli_sweep_read(cli_sweep *sweep, const cli_runs *runs, const char *optimizer
     int status = read_measure(sweep, by ? by : "balanced_accuracy");
     for (int k = 0; status == 0 && cli_given(runs->args, "grid", k); k++)
         status = read_axis(sweep, runs, optimizer, cli_given(runs->args, "grid", k));
+    status = status ? status : check_measure(sweep);
     if (status)
         return status;
     if (sweep->axis_count == 0)

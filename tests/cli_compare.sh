@@ -90,8 +90,37 @@ run 0 compare --data synth:glyphs,n=120,test=30,size=12,classes=3 --steps 1 --ba
     --optimizers sgd,recover --set recover.lambda=3 --set recover.tilt=class --out tilted
 has "F, on the training set: lambda 3 over classes"
 
-# Without a test set the figures are of the holdout, and it says so.
+# Also where a recipe or a file says it; one without a tilt is not robust.
+aim() {
+    want=$1
+    shift
+    rm -rf aim
+    run 0 compare --data $glyphs --steps 1 --batch 20 --seeds 1 --out aim "$@"
+    has "F, on the training set: $want"
+}
+echo '{"optimizer": "recover", "report_lambda": 3, "optimizer_settings": {"lambda": 7, "tilt": "class"}}' >seven.json
+echo '{"optimizer": "recover", "report_lambda": 3}' >three.json
+printf 'report_lambda = 9\nreport_tilt = "class"\n' >nine.toml
 awk 'BEGIN { print "a,place,y"; for (i = 0; i < 90; i++) print sin(i) "," i % 2 "," (i % 3 ? "p" : "q") }' >table.csv
+rm -rf aim
+run 0 compare --data csv:table.csv,label=y --steps 2 --seeds 1 --recipe imbalanced --out aim
+has "F, on the training set: lambda 20 over examples" # without it, on a table, 1
+aim "lambda 7 over classes" --arm 'a: sgd' --arm 'b: recover config=seven.json'
+aim "lambda 20 over examples" --arm 'a: sgd' --arm 'b: recover config=three.json'
+aim "lambda 4 over examples" --arm 'a: recover tilt=none lambda=3' --arm 'b: recover lambda=4'
+aim "the mean loss" --arm 'a: recover tilt=none lambda=3' --arm 'b: sgd'
+aim "lambda 6 over classes" --arm 'a: recover tilt=none switch_step=0.5 switch_tilt=class switch_lambda=6' --arm 'b: sgd'
+aim "lambda 9 over classes" --optimizers sgd,recover --lambda 2 --config nine.toml
+aim "lambda 8 over examples" --optimizers sgd,recover --lambda 2 --set report_lambda=8
+
+# The loss and the regulariser of F are each run's own, and it says so where they differ.
+aim "lambda 20 over examples, with each run's own loss and regulariser: not the same function in all runs" \
+    --arm 'a: sgd' --arm 'b: recover loss=focal reg=l2 reg_strength=1e-3'
+grep -q "each run&#39;s own loss and regulariser: not the same" aim/report.html || fail "$what: not on the page"
+aim "lambda 20 over examples" --arm 'a: sgd' --arm 'b: recover weight_decay=0.1 focal_gamma=3'
+grep -q "^F.* over examples$" out || { fail "$what: F is said to differ"; cat out; }
+
+# Without a test set the figures are of the holdout, and it says so.
 run 0 compare --data csv:table.csv,label=y,group=place,holdout=0.2 --steps 2 --seeds 1 --optimizers sgd --out untested
 has "worst group %"
 has "untested/sgd-seed1: there is no test set: figures are of the holdout set"

@@ -59,6 +59,23 @@ grep -q 'holdout=0.2",' own/lambda=5-seed1/config.json || fail "the holdout of t
 
 run 0 sweep $small --reg l2 --grid reg_strength=0,1e-4 --out strengths --json # 0 is one of them
 
+# ---- by objective: one F for all settings, that of the first robust one; weights that stand still are as good ----
+standing="--data synth:glyphs,n=200,test=30,size=12,classes=3 --model mlp:8 --steps 5 --batch 20 --threads 2 --lr 0"
+run 0 sweep $standing --grid lambda=0.3,5,100 --by objective --out aims
+has "objective is F, of every setting: lambda 0.3 over examples"
+[ "$(grep -c "^[* ] *lambda=" out)" -eq 3 ] || fail "$what: not three settings"
+[ "$(sed -n 's/^[* ] *lambda=[^ ]*  *\([^ ]*\) .*/\1/p' out | sort -u | wc -l)" -eq 1 ] ||
+    { fail "$what: F is not the same function for all"; cat out; }
+run 0 sweep $standing --grid tilt=none,class,example --by objective --out tilts --json
+json
+has '"F": "lambda 20 over classes"'
+[ "$(grep -h '"over"' tilts/*/result.json | sort -u)" = '    "over": "classes"' ] || fail "$what: F over several things"
+run 0 sweep $standing --grid lambda=0.3,5 --by objective --set report_lambda=5 --out told
+has "objective is F, of every setting: lambda 5 over examples"
+run 0 sweep $standing --grid loss=focal --grid lambda=1,2 --by objective --out one --json # one loss for all
+run 0 sweep $standing --grid lambda=0.3,5 --out plain # by another measure each has its own
+if grep -q "report_lambda\|report_like" plain/plan.json; then fail "$what: F is made the same"; fi
+
 # ---- none is chosen: a status of its own only if every setting diverged ----
 run 3 sweep $small --optimizer sgd --grid eta=1e7,1e8 --out far
 has "every setting diverged, none is chosen" err
@@ -108,6 +125,11 @@ wrong 2 sweep --grid lambda=1,2 --data csv:-,label=y --out early
 wrong 2 sweep --grid lambda=1 --by accurcy
 wrong 2 sweep --grid lambda=1 --by seconds
 wrong 2 sweep --grid lambda=1 --random 0
+wrong 2 sweep --grid loss=cross-entropy,focal --by objective --out early
+wrong 2 sweep --grid focal_gamma=1..3 --random 2 --by loss --out early
+wrong 2 sweep --grid recipe=none,imbalanced --by objective --out early
+wrong 2 sweep --reg l2 --grid lambda=1,2 --grid reg_strength=0,1e-4 --by objective --out early
+wrong 2 sweep --grid group_prior=uniform,data --by objective --out early
 wrong 1 sweep --grid lambda=1,2 --json --data synth:nothing --out none
 wrong 1 sweep --grid lambda=2,30 --json --out cut
 cp all.txt out

@@ -424,13 +424,63 @@ static void many_methods(void **state)
     dro_report_destroy(report);
 }
 
+/* Two runs, of which one has other settings: which function F is. */
+static void objective(const char *over, const char *optimizer, const char *network,
+                      const char *wanted)
+{
+    static int number;
+    char name[40], path[80], text[600];
+    snprintf(name, sizeof name, "pair%d", number++);
+    folder(name);
+    for (int k = 0; k < 2; k++) {
+        snprintf(path, sizeof path, "%s/m%d", name, k);
+        folder(path);
+        snprintf(path, sizeof path, "%s/m%d/result.json", name, k);
+        snprintf(text, sizeof text,
+                 "{\"train\": {\"objective\": %d.5}, \"test\": {\"accuracy\": 0.%d}, \"F\": "
+                 "{\"lambda\": 2, \"over\": \"%s\"}, \"settings\": {\"optimizer\": \"m%d\", "
+                 "\"optimizer_settings\": {%s}, \"network_settings\": {%s}}}",
+                 k + 1, 5 + k, over, k, k ? optimizer : "\"reg\": \"none\"",
+                 k ? network : "\"loss\": \"cross-entropy\", \"tau\": 1");
+        text_file(path, text);
+    }
+    dro_report *report = report_of(name);
+    assert_string_equal(dro_report_objective(report), wanted);
+    OK(ctx, dro_report_html(report, in_dir("objective.html")));
+    char *page = slurp("objective.html");
+    assert_int_equal(strstr(page, "data-l=\"F (training)\" class=\"best\"") != NULL,
+                     !strstr(wanted, "not the same"));
+    free(page);
+    dro_report_destroy(report);
+}
+
+static void objectives(void **state)
+{
+    (void)state;
+    dro_report *report;
+    OK(ctx, dro_report_create(ctx, &report));
+    assert_null(dro_report_objective(report));
+    dro_report_destroy(report);
+    objective("examples", "", "", "lambda 2 over examples");
+    objective("examples", "\"group_prior\": \"data\", \"reg\": \"ball\", \"weight_decay\": 1",
+              "\"loss\": \"cross-entropy\", \"tau\": 3", "lambda 2 over examples");
+    objective("examples", "\"reg\": \"l2\", \"reg_strength\": 0", "", "lambda 2 over examples");
+#define OWN(what) ", with each run's own " what ": not the same function in all runs"
+    objective("examples", "", "\"loss\": \"focal\"", "lambda 2 over examples" OWN("loss"));
+    objective("examples", "", "\"smoothing\": 0.1", "lambda 2 over examples" OWN("loss"));
+    objective("examples", "\"reg\": \"l2\", \"reg_strength\": 10", "",
+              "lambda 2 over examples" OWN("regulariser"));
+    objective("groups", "\"group_prior\": \"data\"", "\"loss\": \"logit-adjusted\"",
+              "lambda 2 over groups" OWN("loss and prior"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
     TEST(statistics),    TEST(mean_curves),  TEST(thin_curves),  TEST(scales),
     TEST(shown_numbers), TEST(escaping),     TEST(drawing),      TEST(letters),
     TEST(damaged_lines), TEST(wrong_kinds),  TEST(not_a_number), TEST(refusals),
-    TEST(methods),       TEST(many_classes), TEST(many_methods),
+    TEST(methods),       TEST(many_classes), TEST(many_methods), TEST(objectives),
 };
 
 CHECK_MAIN(tests)

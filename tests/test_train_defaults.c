@@ -228,9 +228,75 @@ static void test_ends(void **state)
     assert_int_equal(dro_train_default(0, NULL), DRO_ERR_ARGUMENT);
 }
 
+/* ---- best=objective where lambda and the tilt move ---- */
+
+typedef struct values {
+    int count;
+    double held[16], train[16];
+} values;
+
+static void keep_values(void *user, const dro_train_record *r)
+{
+    values *v = user;
+    assert_true(v->count < 16);
+    v->held[v->count] = r->holdout.objective;
+    v->train[v->count++] = r->train.objective;
+}
+
+/* F at every evaluation of a run whose weights stand still. */
+static values still(const char *settings, char *result, size_t size)
+{
+    values v = {0};
+    dro_train_watch watch = {.user = &v, .evaluated = keep_values};
+    dro_train *t = make("optimizer=recover model=mlp:8 eta=0 lambda=0.5");
+    set_all(t, settings);
+    OK(ctx, dro_train_run(t, NULL, false, &watch));
+    assert_true(v.count >= 3);
+    snprintf(result, size, "%s", dro_train_result(t));
+    dro_train_destroy(t);
+    return v;
+}
+
+/* Weights that stand still are as good at every evaluation, by the F that the run ends with. */
+static void test_best_objective(void **state)
+{
+    static const char *const moves[][3] = {
+        {"", "report_lambda=0.5", "\"lambda\": 0.5,"}, /* a small one comes last by default */
+        {"lambda_schedule=cosine lambda_end=3", "report_lambda=3", "\"lambda\": 3.0,"},
+        {"switch_step=0.6 switch_lambda=4 switch_tilt=class", "report_lambda=4 report_tilt=class",
+         "\"over\": \"classes\""},
+        {"output=random", NULL, "\"lambda\": "}, /* it ends where it was drawn to */
+        {"report_lambda=7", "report_lambda=7", "\"lambda\": 7.0,"},
+    };
+    (void)state;
+    for (size_t k = 0; k < sizeof moves / sizeof moves[0]; k++) {
+        char settings[200], result[1 << 15];
+        snprintf(settings, sizeof settings, "%s best=none", moves[k][0]);
+        values own = still(settings, result, sizeof result);
+        bool moved = false;
+        for (int i = 1; i < own.count; i++)
+            moved = moved || own.held[i] != own.held[0];
+        assert_int_equal(moved, !strstr(moves[k][0], "report_lambda"));
+        snprintf(settings, sizeof settings, "%s best=objective", moves[k][0]);
+        values best = still(settings, result, sizeof result);
+        for (int i = 1; i < best.count; i++)
+            if (best.held[i] != best.held[0] || best.train[i] != best.train[0])
+                fail_msg("%s: F %.9g, then %.9g", moves[k][0], best.held[0], best.held[i]);
+        assert_non_null(strstr(strstr(result, "\"F\""), moves[k][2]));
+        assert_true(best.held[0] == own.held[own.count - 1]);
+        if (!moves[k][1])
+            continue;
+        snprintf(settings, sizeof settings, "%s best=none", moves[k][1]);
+        values wanted = still(settings, result, sizeof result);
+        assert_true(best.held[0] == wanted.held[0] && best.train[0] == wanted.train[0]);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_images), cmocka_unit_test(test_lambda), cmocka_unit_test(test_classes),
-    cmocka_unit_test(test_tables), cmocka_unit_test(test_sparse), cmocka_unit_test(test_ends),
+    cmocka_unit_test(test_images),         cmocka_unit_test(test_lambda),
+    cmocka_unit_test(test_classes),        cmocka_unit_test(test_tables),
+    cmocka_unit_test(test_sparse),         cmocka_unit_test(test_ends),
+    cmocka_unit_test(test_best_objective),
 };
 
 int main(int argc, char **argv)

@@ -83,7 +83,8 @@ DRO_API dro_status dro_report_reach(dro_report *report, int32_t index, double ob
 /* The i-th remark on what was read (a damaged line, a run that was cut short), or NULL past the last. */
 DRO_API const char *dro_report_note(const dro_report *report, int32_t index);
 
-/* Which function F is, "lambda 20 over examples", or that the runs do not agree; NULL: not known. */
+/* Which function F is, "lambda 20 over examples", or that it is not the same in all runs: they differ in lambda, tilt,
+ * loss, regulariser or prior. NULL: not known. */
 DRO_API const char *dro_report_objective(const dro_report *report);
 
 /* One page that needs nothing else. Replaced as a whole, or not at all. */

@@ -274,6 +274,8 @@ double dro__as_steps(const dro__settings *set, double value);
 double dro__eta(const dro_optimizer *o);    /* of the present step */
 double dro__lambda(const dro_optimizer *o); /* with the switch-over */
 dro__tilt_level dro__level(const dro_optimizer *o);
+double dro__lambda_at(const dro_optimizer *o, uint64_t t); /* of step t */
+dro__tilt_level dro__level_at(const dro_optimizer *o, uint64_t t);
 int dro__stage(const dro_optimizer *o, uint64_t t); /* how many stages ended before step t */
 bool dro__last_step(const dro_optimizer *o);
 

@@ -115,26 +115,36 @@ double dro__eta(const dro_optimizer *o)
     return dro__schedule_at(o, &dro__settings_of(o)->eta, o->run.step, 1);
 }
 
-static bool switched(const dro_optimizer *o)
+static bool switched(const dro_optimizer *o, uint64_t t)
 {
     const dro__settings *set = dro__settings_of(o);
-    return set->switch_step > 0 && (double)o->run.step >= dro__as_steps(set, set->switch_step);
+    return set->switch_step > 0 && (double)t >= dro__as_steps(set, set->switch_step);
+}
+
+double dro__lambda_at(const dro_optimizer *o, uint64_t t)
+{
+    const dro__settings *set = dro__settings_of(o);
+    if (switched(o, t) && set->switch_lambda > 0)
+        return set->switch_lambda;
+    return dro__schedule_at(o, &set->lambda, t, 1);
+}
+
+dro__tilt_level dro__level_at(const dro_optimizer *o, uint64_t t)
+{
+    const dro__settings *set = dro__settings_of(o);
+    if (switched(o, t) && set->switch_tilt)
+        return (dro__tilt_level)(set->switch_tilt - 1);
+    return (dro__tilt_level)set->tilt;
 }
 
 double dro__lambda(const dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
-    if (switched(o) && set->switch_lambda > 0)
-        return set->switch_lambda;
-    return dro__schedule_at(o, &set->lambda, o->run.step, 1);
+    return dro__lambda_at(o, o->run.step);
 }
 
 dro__tilt_level dro__level(const dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
-    if (switched(o) && set->switch_tilt)
-        return (dro__tilt_level)(set->switch_tilt - 1);
-    return (dro__tilt_level)set->tilt;
+    return dro__level_at(o, o->run.step);
 }
 
 bool dro__last_step(const dro_optimizer *o)

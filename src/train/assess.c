@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { BEST_LOSS = 7, BEST_OBJECTIVE = 9 }; /* of the setting `best`, in its order */
+
 typedef struct polling {
     dro_train *t;
     const char *split;
@@ -21,6 +23,15 @@ static bool poll(void *user)
     return stop;
 }
 
+/* Those who choose the best weights by F compare its values: it is that of the last step from the beginning on, also
+ * where lambda and the tilt move. */
+static void as_at_the_end(const dro_train *t, dro__robust *r)
+{
+    uint64_t end = t->opt->ends < t->steps ? t->opt->ends : t->steps, last = end ? end - 1 : 0;
+    r->level = (int32_t)dro__level_at(t->opt, last);
+    r->lambda = r->level == DRO__TILT_NONE ? INFINITY : dro__lambda_at(t->opt, last);
+}
+
 dro__robust dro__objective_of(const dro_train *t)
 {
     const dro__settings *s = dro__settings_of(t->opt);
@@ -31,6 +42,8 @@ dro__robust dro__objective_of(const dro_train *t)
         r.uniform = s->group_prior == 0;
         if (r.level != DRO__TILT_NONE)
             r.lambda = r.weight_lambda = run->step ? run->lambda : dro__lambda(t->opt);
+        if (t->set.best == BEST_OBJECTIVE)
+            as_at_the_end(t, &r);
     }
     double lambda = dro__report_lambda(t);
     if (isfinite(lambda))
@@ -109,7 +122,7 @@ static double measure_of(const dro_metrics *m, int32_t which, double *sign)
                              m->loss,
                              m->calibration_error,
                              m->objective};
-    *sign = which >= 7 ? -1 : 1; /* the last ones are better when they are small */
+    *sign = which >= BEST_LOSS ? -1 : 1; /* the last ones are better when they are small */
     return values[which];
 }
 

@@ -108,18 +108,6 @@ const char *dro_report_note(const dro_report *report, int32_t index)
     return report && index >= 0 && (size_t)index < report->note_count ? report->notes[index] : NULL;
 }
 
-const char *dro_report_objective(const dro_report *report)
-{
-    const char *one = NULL;
-    for (size_t k = 0; report && k < report->trial_count; k++) {
-        const char *text = report->trials[k]->objective;
-        if (text && one && strcmp(one, text) != 0)
-            return "not the same function in all runs";
-        one = text ? text : one;
-    }
-    return one;
-}
-
 /* The set that all figures are of, as an adjective. */
 static const char *set_of(const dro_report *report)
 {
@@ -272,6 +260,7 @@ dro_status dro_report_add(dro_report *report, const char *folder)
         return status;
     }
     forget_methods(report);
+    dro__report_find_objective(report);
     return DRO_OK;
 }
 

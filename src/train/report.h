@@ -1,6 +1,7 @@
 /* A report inside: the runs that were read, the methods they make, curves and means. Reading is in
- * report_trial.c, finding runs and grouping them in report.c, statistics in report_stats.c; figures are
- * made in report_curves.c and report_classes.c, the page in report_page.c and report_sections.c. */
+ * report_trial.c, finding runs and grouping them in report.c, which F they have in report_objective.c, statistics in
+ * report_stats.c; figures are made in report_curves.c and report_classes.c, the page in report_page.c and
+ * report_sections.c. */
 #ifndef DRO_TRAIN_REPORT_H
 #define DRO_TRAIN_REPORT_H
 
@@ -70,6 +71,8 @@ struct dro_report {
     size_t note_count, note_room;
     dro_report_method *methods; /* remade by dro__report_prepare(), NULL: to be made */
     int32_t method_count;
+    char objective[400]; /* which function F is, "": not known */
+    bool same_objective; /* in all runs */
 };
 
 /* ---- report_trial.c ---- */
@@ -91,6 +94,11 @@ dro_status dro__report_memory(dro_report *report);
 enum { DRO__TITLE = 200 };
 /* A text that names the test set ("Test accuracy"), with the set that the figures are of in its place. */
 const char *dro__report_title(const dro_report *report, const char *text, char out[DRO__TITLE]);
+
+/* ---- report_objective.c ---- */
+
+/* Which function F is in the runs that were read. */
+void dro__report_find_objective(dro_report *report);
 
 /* ---- report_stats.c ---- */
 

@@ -205,6 +205,8 @@ static double best_of(const dro_report *report, int measure)
     double best = NAN;
     if (report->method_count < 2 || measures[measure].better == 0 || is_same(report, measure))
         return NAN;
+    if (measure == DRO_MEASURE_OBJECTIVE && !report->same_objective)
+        return NAN;
     for (int32_t m = 0; m < report->method_count; m++) {
         double mean = report->methods[m].measures[measure].mean;
         if (isfinite(mean) && !((mean - best) * measures[measure].better <= 0))

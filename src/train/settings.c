@@ -32,7 +32,8 @@ static const dro__param own[] = {
     DRO__CHOICE("best", best, S, "none",
                 "none|accuracy|balanced_accuracy|worst_class_accuracy|worst_group_accuracy|"
                 "macro_f1|auroc|loss|calibration_error|objective",
-                "the holdout's measure by which the best weights are kept"),
+                "the holdout's measure by which the best weights are kept; objective: F, in all of "
+                "the run that of its last step"),
     DRO__INTEGER("patience", patience, S, "0", 0, 1e9,
                  "stop after so many evaluations without a better one; 0: never"),
     DRO__REAL("max_time", max_time, S, "0", 0, 1e9, "stop after so many seconds; 0: never"),

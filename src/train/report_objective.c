@@ -1,0 +1,120 @@
+/* Which function F is in the runs of a report: its lambda and what it is over, which a comparison makes the same, and
+ * the loss, the regulariser and the prior that it is made of, which are each run's own. */
+#include "report.h"
+
+#include <dro/net.h>
+#include <dro/optimizer.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY = 200 };
+
+static const char unlike[] = "not the same function in all runs";
+
+static const char *setting(const dro__trial *t, const char *part, const char *name,
+                           const char *fallback)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s.%s", part, name);
+    const char *value = dro__trial_setting(t, path);
+    return value ? value : fallback;
+}
+
+/* A setting of the network, or its default: config.json of a model that is none has only what was given. */
+static const char *of_network(const dro__trial *t, const char *name)
+{
+    dro_param p;
+    const char *fallback = "";
+    for (int k = 0; dro_net_param(k, &p) == DRO_OK; k++)
+        if (strcmp(p.name, name) == 0)
+            fallback = p.fallback;
+    return setting(t, "network_settings", name, fallback);
+}
+
+/* Each of these writes a part of F, with those settings only that have a say in it. */
+static void loss_of(const dro__trial *t, char key[KEY])
+{
+    const char *loss = of_network(t, "loss");
+    bool adjusted = strcmp(loss, "logit-adjusted") == 0;
+    snprintf(key, KEY, "%.40s %.40s %.40s %.40s", loss,
+             adjusted || strcmp(loss, "cross-entropy") == 0 ? of_network(t, "smoothing") : "",
+             strcmp(loss, "focal") == 0 ? of_network(t, "focal_gamma") : "",
+             adjusted ? of_network(t, "tau") : "");
+}
+
+static const char *of_optimizer(const dro__trial *t, const char *name)
+{
+    return setting(t, "optimizer_settings", name, "");
+}
+
+/* A box and a ball add nothing to F inside of them, where the weights are. */
+static void regulariser_of(const dro__trial *t, char key[KEY])
+{
+    const char *reg = of_optimizer(t, "reg"), *strength = of_optimizer(t, "reg_strength");
+    bool none = !dro_regulariser_has_strength(reg) || strtod(strength, NULL) == 0;
+    *key = '\0';
+    if (!none)
+        snprintf(key, KEY, "%.40s %.40s %.40s %.40s", reg, strength,
+                 strcmp(reg, "elastic") == 0 ? of_optimizer(t, "reg_ratio") : "",
+                 strcmp(reg, "group") == 0 ? of_optimizer(t, "reg_block") : "");
+}
+
+static void prior_of(const dro__trial *t, char key[KEY])
+{
+    bool over = strstr(t->objective, "over classes") || strstr(t->objective, "over groups");
+    snprintf(key, KEY, "%.40s",
+             over ? setting(t, "optimizer_settings", "group_prior", "uniform") : "");
+}
+
+/* Whether the runs that tell their settings differ in a part. */
+static bool differ(const dro_report *report, void (*part)(const dro__trial *, char[KEY]))
+{
+    char first[KEY], key[KEY];
+    bool any = false;
+    for (size_t k = 0; k < report->trial_count; k++) {
+        const dro__trial *t = report->trials[k];
+        if (!t->objective || !t->setting_count)
+            continue;
+        part(t, any ? key : first);
+        if (any && strcmp(key, first) != 0)
+            return true;
+        any = true;
+    }
+    return false;
+}
+
+void dro__report_find_objective(dro_report *report)
+{
+    static const struct {
+        const char *name;
+        void (*part)(const dro__trial *, char[KEY]);
+    } parts[] = {{"loss", loss_of}, {"regulariser", regulariser_of}, {"prior", prior_of}};
+    const char *one = NULL;
+    char own[80] = "";
+    bool same = true;
+    report->objective[0] = '\0';
+    for (size_t k = 0; k < report->trial_count; k++) {
+        const char *text = report->trials[k]->objective;
+        same = same && (!text || !one || strcmp(one, text) == 0);
+        one = text ? text : one;
+    }
+    for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
+        if (differ(report, parts[k].part)) {
+            size_t used = strlen(own);
+            snprintf(own + used, sizeof own - used, "%s%s", used ? " and " : "", parts[k].name);
+        }
+    report->same_objective = same && !*own;
+    if (one && !same)
+        snprintf(report->objective, sizeof report->objective, "%s", unlike);
+    else if (one && *own)
+        snprintf(report->objective, sizeof report->objective, "%.200s, with each run's own %s: %s",
+                 one, own, unlike);
+    else if (one)
+        snprintf(report->objective, sizeof report->objective, "%.200s", one);
+}
+
+const char *dro_report_objective(const dro_report *report)
+{
+    return report && *report->objective ? report->objective : NULL;
+}
