@@ -45,7 +45,7 @@ if ! command -v compute-sanitizer >/dev/null; then
     exit 1
 fi
 for tool in ${TOOLS:-racecheck memcheck}; do # the slower one first
-    plain="test_images test_visited" # what they add to the others has no shared memory
+    plain="test_images test_visited test_targets test_second_head" # what they add has no shared memory
     [ $tool != racecheck ] || plain=
     for test in ${TESTS:-test_repeats_tf32 test_repeats_bf16 test_layers_fp32 test_layers_bf16 test_layers_tf32 \
         test_models_bf16_shared test_queue_short test_queue_refuses test_one_at_a_time test_sent $plain}; do
