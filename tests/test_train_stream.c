@@ -237,10 +237,89 @@ static void test_names(void **state)
     }
 }
 
+/* ---- the loss of rows, on a stream and on many sparse features: what is trained, or an error ---- */
+
+static dro_status train_rows(bool stream, bool real, const char *more, dro_metrics *test)
+{
+    char settings[400];
+    snprintf(settings, sizeof settings, "data=libsvm:%s%s%s %s batch=16 optimizer=sgd %s",
+             in_dir("wide"), stream ? ",features=5000" : "", real ? ",target=real" : "",
+             stream ? "progressive=yes" : "steps=20", more);
+    dro_train *t;
+    OK(ctx, dro_train_create(ctx, &t));
+    set_all(t, settings);
+    dro_status status = dro_train_run(t, NULL, false, NULL);
+    if (status == DRO_OK)
+        *test = stream ? dro_train_last(t)->test : dro_train_last(t)->train;
+    dro_train_destroy(t);
+    return status;
+}
+
+static void write_wide(bool real)
+{
+    FILE *f = fopen(in_dir("wide"), "w");
+    assert_non_null(f);
+    for (int i = 0; i < 200; i++) {
+        double x = cos(3.7 * i);
+        fprintf(f, real ? "%.3f 1:%.5f 5000:1\n" : "%+.0f 1:%.5f 5000:1\n",
+                real         ? 0.5 * x
+                : i % 10 < 3 ? 1.0
+                             : -1.0,
+                x);
+    }
+    fclose(f);
+}
+
+static void test_loss(void **state)
+{
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"loss=focal", "loss focal on %s: expected logistic or squared"},
+        {"loss=logit-adjusted", "loss logit-adjusted on %s: expected logistic or squared"},
+        {"recipe=imbalanced", "recipe imbalanced on %s: its loss, logit-adjusted, is not there: "
+                              "use tilt=class with recover instead, or set loss=logistic"},
+        {"recipe=imbalanced loss=focal", "loss focal on %s: expected logistic or squared"},
+        {"smoothing=0.3", "smoothing=0.3 on %s: the loss there, logistic, has no smoothing"},
+        {"tau=3", "tau=3 on %s: the loss there, logistic, has no tau: leave it out"},
+        {"loss=squared focal_gamma=1", "focal_gamma=1 on %s: the loss there, squared, has no"},
+    };
+    dro_metrics plain = {0}, other = {0};
+    char text[300];
+    write_wide(false);
+    for (int stream = 0; stream < 2; stream++) {
+        const char *place = stream ? "a stream" : "sparse rows of 5000 features";
+        for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++) {
+            snprintf(text, sizeof text, "%.*s%s%s", (int)strcspn(wrong[k][1], "%"), wrong[k][1],
+                     place, strstr(wrong[k][1], "%s") + 2);
+            FAILS(ctx, train_rows(stream, false, wrong[k][0], &other), DRO_ERR_UNSUPPORTED, text);
+        }
+        OK(ctx, train_rows(stream, false, "", &plain));
+        OK(ctx, train_rows(stream, false, "loss=cross-entropy tau=1.0 smoothing=0", &other));
+        assert_true(other.loss == plain.loss);
+        OK(ctx, train_rows(stream, false, "loss=logistic recipe=imbalanced", &other));
+        assert_true(other.loss == plain.loss);
+        OK(ctx, train_rows(stream, false, "loss=squared", &other));
+        assert_true(fabs(other.loss - plain.loss) > 0.05);
+    }
+    write_wide(true);
+    for (int stream = 0; stream < 2; stream++) {
+        FAILS(ctx, train_rows(stream, true, "loss=logistic", &other), DRO_ERR_UNSUPPORTED,
+              "with a real target: expected squared");
+        FAILS(ctx, train_rows(stream, true, "loss=cross-entropy", &other), DRO_ERR_UNSUPPORTED,
+              "with a real target: expected squared");
+        FAILS(ctx, train_rows(stream, true, "recipe=imbalanced", &other), DRO_ERR_UNSUPPORTED,
+              "is for classes: leave the recipe out");
+        OK(ctx, train_rows(stream, true, "", &plain));
+        OK(ctx, train_rows(stream, true, "loss=squared", &other));
+        assert_true(other.loss == plain.loss);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_resume),  cmocka_unit_test(test_last_rows),
     cmocka_unit_test(test_refuses), cmocka_unit_test(test_path_is_no_option),
     cmocka_unit_test(test_table),   cmocka_unit_test(test_names),
+    cmocka_unit_test(test_loss),
 };
 
 int main(int argc, char **argv)

@@ -257,7 +257,6 @@ static void fill_task(dro_train *t)
     task->sparse = true;
     task->regression = !t->stream->names[0];
     task->encoding = data->encoding;
-    task->row_loss = task->regression ? DRO__LOSS_SQUARED : DRO__LOSS_LOGISTIC;
     task->outputs = task->regression ? 1 : 2;
     task->dim = dro_stream_features(t->stream->stream);
     task->batch = t->set.batch ? (size_t)t->set.batch : 128;
@@ -290,6 +289,7 @@ dro_status dro__stream_open(dro_train *t)
     DRO_TRY(open_stream(t)); /* says what is wrong with the SPEC */
     fill_task(t);
     dro__model_choice choice = {.data = t->set.data, .train = true, .settings = t};
+    DRO_TRY(dro__row_loss(&t->task, &choice));
     DRO_TRY(dro__model_fits(&t->task, &choice, t->task.dim));
     t->stream->batch = t->task.batch;
     t->steps = (uint64_t)t->set.steps;
