@@ -1,5 +1,8 @@
-/* Runs over a stream: exact resuming, the last rows, tables, paths that look like options. */
+/* Runs over a stream: exact resuming, the last rows, tables, paths that look like options; its loss
+ * and its F. */
 #include "train_runs.h"
+
+#include "safetensors.h"
 
 #include <math.h>
 
@@ -91,6 +94,9 @@ static void test_resume(void **state)
     static const char *const optimizers[] = {"recover eta=0.5", "cover", "ascpg", "absgd", "sgd"};
     write_rows("rows", 400, -1);
     resumes(SIGNS, "rows", "optimizer=recover eta=0.5", 400);
+    resumes(SIGNS, "rows", /* its lines name the F of the whole and of the window */
+            "lambda=100 switch_step=8 switch_lambda=0.5 switch_tilt=class reg=l1 reg_strength=0.01",
+            400);
     for (size_t k = 0; k < sizeof optimizers / sizeof optimizers[0]; k++) {
         char more[64];
         snprintf(more, sizeof more, "optimizer=%s", optimizers[k]);
@@ -315,11 +321,114 @@ static void test_loss(void **state)
     }
 }
 
+/* ---- F ---- */
+
+/* The last record of a run over "rows", and its result.json; note: what was said, or "". */
+static dro_train_record streamed(const char *more, char *note, char **result)
+{
+    size_t size;
+    char folder[300];
+    stopper s = {.at = UINT64_MAX};
+    dro_train_watch watch = watch_of(&s);
+    clear("parts");
+    dro_train *t = make_stream(SIGNS, "rows", more);
+    snprintf(folder, sizeof folder, "%s/parts", dir);
+    OK(ctx, dro_train_run(t, folder, false, &watch));
+    dro_train_record record = *dro_train_last(t);
+    dro_train_destroy(t);
+    strcpy(note, s.note);
+    *result = slurp("parts", "result.json", &size);
+    return record;
+}
+
+/* What result.json calls F, that of the whole or of the window. */
+static void says(const char *result, bool window, const char *lambda, const char *over)
+{
+    char text[200];
+    const char *at = window ? strstr(strstr(result, "\"window\": {"), "    \"F\": {")
+                            : strstr(result, "\n  \"F\": {");
+    snprintf(text, sizeof text, "\"lambda\": %s,", lambda);
+    assert_non_null(at);
+    const char *end = strchr(at, '}'), *found = strstr(at, text);
+    if (!found || found > end)
+        fail_msg("not %s in %.200s", text, at);
+    snprintf(text, sizeof text, "\"over\": \"%s\"", over);
+    found = strstr(at, text);
+    if (!found || found > end)
+        fail_msg("not %s in %.200s", text, at);
+}
+
+/* What F is called is what it is: where lambda or tilt change, that of the beginning. */
+static void test_objective_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *settings, *same; /* the same run, with the named objective asked for */
+        const char *lambda, *window_lambda, *over, *window_over;
+        bool told;
+    } runs[] = {
+        {"lambda=100", "lambda=100 report_lambda=100", "100.0", "100.0", "examples", "examples",
+         false},
+        {"lambda=100 switch_step=24 switch_lambda=0.5",
+         "lambda=100 switch_step=24 switch_lambda=0.5 report_lambda=100", "100.0", "100.0",
+         "examples", "examples", true},
+        {"lambda=100 switch_step=8 switch_lambda=0.5",
+         "lambda=100 switch_step=8 switch_lambda=0.5 report_lambda=100", "100.0", "0.5", "examples",
+         "examples", true},
+        {"lambda=2 switch_step=8 switch_tilt=class",
+         "lambda=2 switch_step=8 switch_tilt=class report_lambda=2 report_tilt=example", "2.0",
+         "2.0", "examples", "classes", true},
+        {"steps=25 lambda=2 lambda_warmup=0.4 lambda_start=12",
+         "steps=25 lambda=2 lambda_warmup=0.4 lambda_start=12 report_lambda=11", "11.0", "2.0",
+         "examples", "examples", true},
+    };
+    char note[512], other[512], *result;
+    write_rows("rows", 400, -1);
+    for (size_t k = 0; k < sizeof runs / sizeof runs[0]; k++) {
+        double f = streamed(runs[k].settings, note, &result).test.objective;
+        says(result, false, runs[k].lambda, runs[k].over);
+        says(result, true, runs[k].window_lambda, runs[k].window_over);
+        assert_true((strstr(note, "F is that of the first step, lambda ") != NULL) == runs[k].told);
+        dro__free(result);
+        double asked = streamed(runs[k].same, other, &result).test.objective;
+        assert_string_equal(other, "");
+        dro__free(result);
+        assert_true(f == asked);
+    }
+}
+
+/* F has r(w), at the weights that the run ends with. */
+static void test_objective_has_r(void **state)
+{
+    (void)state;
+    char note[512], path[300], *result;
+    float w[5];
+    write_rows("rows", 400, -1);
+    dro_train_record r = streamed("optimizer=sgd reg=l1 reg_strength=0.05", note, &result);
+    dro__free(result);
+    snprintf(path, sizeof path, "%s/parts/weights.safetensors", dir);
+    dro__safetensors *file;
+    OK(ctx, dro__safetensors_open(ctx, path, &file));
+    OK(ctx, dro__safetensors_read(file, 0, w, 5));
+    dro__safetensors_close(file);
+    double sum = 0;
+    for (int i = 0; i < 5; i++)
+        sum += fabs((double)w[i]);
+    assert_true(sum > 0.1);
+    assert_float_equal(r.test.objective, r.test.loss + 0.05 * sum, 1e-9);
+    assert_float_equal(r.window.objective, r.window.loss + 0.05 * sum, 1e-9);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_resume),  cmocka_unit_test(test_last_rows),
-    cmocka_unit_test(test_refuses), cmocka_unit_test(test_path_is_no_option),
-    cmocka_unit_test(test_table),   cmocka_unit_test(test_names),
+    cmocka_unit_test(test_resume),
+    cmocka_unit_test(test_last_rows),
+    cmocka_unit_test(test_refuses),
+    cmocka_unit_test(test_path_is_no_option),
+    cmocka_unit_test(test_table),
+    cmocka_unit_test(test_names),
     cmocka_unit_test(test_loss),
+    cmocka_unit_test(test_objective_is_named),
+    cmocka_unit_test(test_objective_has_r),
 };
 
 int main(int argc, char **argv)

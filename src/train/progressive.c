@@ -422,10 +422,11 @@ static dro_status fill_record(dro_train *t)
     take_names(s);
     DRO_TRY(dro_optimizer_info(t->opt, &r->info));
     dro__record_weights(t, &s->window);
-    DRO_TRY(dro__measure_finish(t->ctx, &s->all, 0));
-    DRO_TRY(dro__measure_finish(t->ctx, &s->window, 0));
-    r->test = s->all.figures;
-    r->window = s->window.figures;
+    double reg = dro_optimizer_regulariser(t->opt, dro_optimizer_w(t->opt));
+    DRO_TRY(dro__measure_finish(t->ctx, &s->all, reg));
+    DRO_TRY(dro__measure_finish(t->ctx, &s->window, reg));
+    r->test = s->all.figures, t->evaluation.of_test = s->all.robust;
+    r->window = s->window.figures, t->evaluation.of_window = s->window.robust;
     t->have_record = true;
     return DRO_OK;
 }
@@ -492,5 +493,6 @@ dro_status dro__stream_train(dro_train *t)
     bool new = t->stream->next > t->stream->reported;
     bool over = t->ended == DRO_TRAIN_DONE || t->ended == DRO_TRAIN_TIME;
     DRO_TRY(over && new ? report(t) : fill_record(t));
+    dro__tell_objective(t, &t->stream->all.robust);
     return dro__run_save(t);
 }

@@ -262,6 +262,7 @@ typedef struct dro__evaluation {
     float *logits, *losses; /* (DRO__EVAL_MOST, outputs), (DRO__EVAL_MOST) */
     dro__measure splits[DRO_SPLITS];
     double *class_weights, *group_weights; /* (classes), (groups) */
+    dro__robust of_test, of_window;        /* a stream's: which objectives those figures are of */
     dro_train_record record;
 } dro__evaluation;
 
@@ -394,6 +395,9 @@ dro_status dro__run_begin(dro_train *t);                    /* a fresh optimiser
 dro_status dro__run_record(dro_train *t);                   /* evaluates, writes nothing */
 /* The objective that F is reported for. */
 dro__robust dro__objective_of(const dro_train *t);
+/* Says so where what was measured is no longer that one. */
+void dro__tell_objective(const dro_train *t, const dro__robust *measured);
+const char *dro__level_text(const dro__robust *robust); /* "examples", "classes" or "groups" */
 /* The record's class_weights and group_weights; over: what the classes' are counted over, or NULL. */
 void dro__record_weights(dro_train *t, const dro__measure *over);
 void dro__note(const dro_train *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
