@@ -321,6 +321,24 @@ static void test_loss(void **state)
     }
 }
 
+/* Probabilities follow the loss: rows that the squared one fits are as sure as they should be. */
+static void test_squared_is_calibrated(void **state)
+{
+    (void)state;
+    dro_train_record r = {0};
+    FILE *f = fopen(in_dir("rows"), "w");
+    assert_non_null(f);
+    for (int i = 0; i < 1000; i++)
+        fprintf(f, "%s 1:%d\n", i % 3 ? "+1" : "-1", i % 3 ? 1 : -1);
+    fclose(f);
+    clear("whole");
+    OK(ctx, run_stream("libsvm:%s,features=1", "rows",
+                       "optimizer=sgd loss=squared momentum=0 eta=0.2 warmup=0", "whole", false,
+                       UINT64_MAX, &r));
+    assert_true(r.window.loss < 1e-4 && r.window.accuracy == 1);
+    assert_true(r.window.calibration_error < 0.02);
+}
+
 /* ---- F ---- */
 
 /* The last record of a run over "rows", and its result.json; note: what was said, or "". */
@@ -427,6 +445,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_table),
     cmocka_unit_test(test_names),
     cmocka_unit_test(test_loss),
+    cmocka_unit_test(test_squared_is_calibrated),
     cmocka_unit_test(test_objective_is_named),
     cmocka_unit_test(test_objective_has_r),
 };
