@@ -295,6 +295,9 @@ wrong 1 eval --json --weights table/weights.safetensors --data csv:other.csv
 wrong 1 predict --weights table/weights.safetensors --data csv:rows.csv
 wrong 1 train --json --progressive --out six
 wrong 1 train --json --progressive --data libsvm:rows --out six
+wrong 1 train --json --progressive --data libsvm:rows,features=2 --loss focal --out six
+wrong 1 train --json --progressive --data libsvm:rows,features=2 --recipe imbalanced --out six
+wrong 1 train --json --progressive --data libsvm:rows,features=2 --set tau=3 --out six
 wrong 1 train --json --progressive --data libsvm:rows,features=1 --out six
 cp all out
 same train_errors.txt

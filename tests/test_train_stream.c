@@ -1,5 +1,8 @@
-/* Runs over a stream: exact resuming, the last rows, tables, paths that look like options. */
+/* Runs over a stream: exact resuming, the last rows, tables, paths that look like options; its loss
+ * and its F. */
 #include "train_runs.h"
+
+#include "safetensors.h"
 
 #include <math.h>
 
@@ -91,6 +94,9 @@ static void test_resume(void **state)
     static const char *const optimizers[] = {"recover eta=0.5", "cover", "ascpg", "absgd", "sgd"};
     write_rows("rows", 400, -1);
     resumes(SIGNS, "rows", "optimizer=recover eta=0.5", 400);
+    resumes(SIGNS, "rows", /* its lines name the F of the whole and of the window */
+            "lambda=100 switch_step=8 switch_lambda=0.5 switch_tilt=class reg=l1 reg_strength=0.01",
+            400);
     for (size_t k = 0; k < sizeof optimizers / sizeof optimizers[0]; k++) {
         char more[64];
         snprintf(more, sizeof more, "optimizer=%s", optimizers[k]);
@@ -237,10 +243,211 @@ static void test_names(void **state)
     }
 }
 
+/* ---- the loss of rows, on a stream and on many sparse features: what is trained, or an error ---- */
+
+static dro_status train_rows(bool stream, bool real, const char *more, dro_metrics *test)
+{
+    char settings[400];
+    snprintf(settings, sizeof settings, "data=libsvm:%s%s%s %s batch=16 optimizer=sgd %s",
+             in_dir("wide"), stream ? ",features=5000" : "", real ? ",target=real" : "",
+             stream ? "progressive=yes" : "steps=20", more);
+    dro_train *t;
+    OK(ctx, dro_train_create(ctx, &t));
+    set_all(t, settings);
+    dro_status status = dro_train_run(t, NULL, false, NULL);
+    if (status == DRO_OK)
+        *test = stream ? dro_train_last(t)->test : dro_train_last(t)->train;
+    dro_train_destroy(t);
+    return status;
+}
+
+static void write_wide(bool real)
+{
+    FILE *f = fopen(in_dir("wide"), "w");
+    assert_non_null(f);
+    for (int i = 0; i < 200; i++) {
+        double x = cos(3.7 * i);
+        fprintf(f, real ? "%.3f 1:%.5f 5000:1\n" : "%+.0f 1:%.5f 5000:1\n",
+                real         ? 0.5 * x
+                : i % 10 < 3 ? 1.0
+                             : -1.0,
+                x);
+    }
+    fclose(f);
+}
+
+static void test_loss(void **state)
+{
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"loss=focal", "loss focal on %s: expected logistic or squared"},
+        {"loss=logit-adjusted", "loss logit-adjusted on %s: expected logistic or squared"},
+        {"recipe=imbalanced", "recipe imbalanced on %s: its loss, logit-adjusted, is not there: "
+                              "use tilt=class with recover instead, or set loss=logistic"},
+        {"recipe=imbalanced loss=focal", "loss focal on %s: expected logistic or squared"},
+        {"smoothing=0.3", "smoothing=0.3 on %s: the loss there, logistic, has no smoothing"},
+        {"tau=3", "tau=3 on %s: the loss there, logistic, has no tau: leave it out"},
+        {"loss=squared focal_gamma=1", "focal_gamma=1 on %s: the loss there, squared, has no"},
+    };
+    dro_metrics plain = {0}, other = {0};
+    char text[300];
+    write_wide(false);
+    for (int stream = 0; stream < 2; stream++) {
+        const char *place = stream ? "a stream" : "sparse rows of 5000 features";
+        for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++) {
+            snprintf(text, sizeof text, "%.*s%s%s", (int)strcspn(wrong[k][1], "%"), wrong[k][1],
+                     place, strstr(wrong[k][1], "%s") + 2);
+            FAILS(ctx, train_rows(stream, false, wrong[k][0], &other), DRO_ERR_UNSUPPORTED, text);
+        }
+        OK(ctx, train_rows(stream, false, "", &plain));
+        OK(ctx, train_rows(stream, false, "loss=cross-entropy tau=1.0 smoothing=0", &other));
+        assert_true(other.loss == plain.loss);
+        OK(ctx, train_rows(stream, false, "loss=logistic recipe=imbalanced", &other));
+        assert_true(other.loss == plain.loss);
+        OK(ctx, train_rows(stream, false, "loss=squared", &other));
+        assert_true(fabs(other.loss - plain.loss) > 0.05);
+    }
+    write_wide(true);
+    for (int stream = 0; stream < 2; stream++) {
+        FAILS(ctx, train_rows(stream, true, "loss=logistic", &other), DRO_ERR_UNSUPPORTED,
+              "with a real target: expected squared");
+        FAILS(ctx, train_rows(stream, true, "loss=cross-entropy", &other), DRO_ERR_UNSUPPORTED,
+              "with a real target: expected squared");
+        FAILS(ctx, train_rows(stream, true, "recipe=imbalanced", &other), DRO_ERR_UNSUPPORTED,
+              "is for classes: leave the recipe out");
+        OK(ctx, train_rows(stream, true, "", &plain));
+        OK(ctx, train_rows(stream, true, "loss=squared", &other));
+        assert_true(other.loss == plain.loss);
+    }
+}
+
+/* Probabilities follow the loss: rows that the squared one fits are as sure as they should be. */
+static void test_squared_is_calibrated(void **state)
+{
+    (void)state;
+    dro_train_record r = {0};
+    FILE *f = fopen(in_dir("rows"), "w");
+    assert_non_null(f);
+    for (int i = 0; i < 1000; i++)
+        fprintf(f, "%s 1:%d\n", i % 3 ? "+1" : "-1", i % 3 ? 1 : -1);
+    fclose(f);
+    clear("whole");
+    OK(ctx, run_stream("libsvm:%s,features=1", "rows",
+                       "optimizer=sgd loss=squared momentum=0 eta=0.2 warmup=0", "whole", false,
+                       UINT64_MAX, &r));
+    assert_true(r.window.loss < 1e-4 && r.window.accuracy == 1);
+    assert_true(r.window.calibration_error < 0.02);
+}
+
+/* ---- F ---- */
+
+/* The last record of a run over "rows", and its result.json; note: what was said, or "". */
+static dro_train_record streamed(const char *more, char *note, char **result)
+{
+    size_t size;
+    char folder[300];
+    stopper s = {.at = UINT64_MAX};
+    dro_train_watch watch = watch_of(&s);
+    clear("parts");
+    dro_train *t = make_stream(SIGNS, "rows", more);
+    snprintf(folder, sizeof folder, "%s/parts", dir);
+    OK(ctx, dro_train_run(t, folder, false, &watch));
+    dro_train_record record = *dro_train_last(t);
+    dro_train_destroy(t);
+    strcpy(note, s.note);
+    *result = slurp("parts", "result.json", &size);
+    return record;
+}
+
+/* What result.json calls F, that of the whole or of the window. */
+static void says(const char *result, bool window, const char *lambda, const char *over)
+{
+    char text[200];
+    const char *at = window ? strstr(strstr(result, "\"window\": {"), "    \"F\": {")
+                            : strstr(result, "\n  \"F\": {");
+    snprintf(text, sizeof text, "\"lambda\": %s,", lambda);
+    assert_non_null(at);
+    const char *end = strchr(at, '}'), *found = strstr(at, text);
+    if (!found || found > end)
+        fail_msg("not %s in %.200s", text, at);
+    snprintf(text, sizeof text, "\"over\": \"%s\"", over);
+    found = strstr(at, text);
+    if (!found || found > end)
+        fail_msg("not %s in %.200s", text, at);
+}
+
+/* What F is called is what it is: where lambda or tilt change, that of the beginning. */
+static void test_objective_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *settings, *same; /* the same run, with the named objective asked for */
+        const char *lambda, *window_lambda, *over, *window_over;
+        bool told;
+    } runs[] = {
+        {"lambda=100", "lambda=100 report_lambda=100", "100.0", "100.0", "examples", "examples",
+         false},
+        {"lambda=100 switch_step=24 switch_lambda=0.5",
+         "lambda=100 switch_step=24 switch_lambda=0.5 report_lambda=100", "100.0", "100.0",
+         "examples", "examples", true},
+        {"lambda=100 switch_step=8 switch_lambda=0.5",
+         "lambda=100 switch_step=8 switch_lambda=0.5 report_lambda=100", "100.0", "0.5", "examples",
+         "examples", true},
+        {"lambda=2 switch_step=8 switch_tilt=class",
+         "lambda=2 switch_step=8 switch_tilt=class report_lambda=2 report_tilt=example", "2.0",
+         "2.0", "examples", "classes", true},
+        {"steps=25 lambda=2 lambda_warmup=0.4 lambda_start=12",
+         "steps=25 lambda=2 lambda_warmup=0.4 lambda_start=12 report_lambda=11", "11.0", "2.0",
+         "examples", "examples", true},
+    };
+    char note[512], other[512], *result;
+    write_rows("rows", 400, -1);
+    for (size_t k = 0; k < sizeof runs / sizeof runs[0]; k++) {
+        double f = streamed(runs[k].settings, note, &result).test.objective;
+        says(result, false, runs[k].lambda, runs[k].over);
+        says(result, true, runs[k].window_lambda, runs[k].window_over);
+        assert_true((strstr(note, "F is that of the first step, lambda ") != NULL) == runs[k].told);
+        dro__free(result);
+        double asked = streamed(runs[k].same, other, &result).test.objective;
+        assert_string_equal(other, "");
+        dro__free(result);
+        assert_true(f == asked);
+    }
+}
+
+/* F has r(w), at the weights that the run ends with. */
+static void test_objective_has_r(void **state)
+{
+    (void)state;
+    char note[512], path[300], *result;
+    float w[5];
+    write_rows("rows", 400, -1);
+    dro_train_record r = streamed("optimizer=sgd reg=l1 reg_strength=0.05", note, &result);
+    dro__free(result);
+    snprintf(path, sizeof path, "%s/parts/weights.safetensors", dir);
+    dro__safetensors *file;
+    OK(ctx, dro__safetensors_open(ctx, path, &file));
+    OK(ctx, dro__safetensors_read(file, 0, w, 5));
+    dro__safetensors_close(file);
+    double sum = 0;
+    for (int i = 0; i < 5; i++)
+        sum += fabs((double)w[i]);
+    assert_true(sum > 0.1);
+    assert_float_equal(r.test.objective, r.test.loss + 0.05 * sum, 1e-9);
+    assert_float_equal(r.window.objective, r.window.loss + 0.05 * sum, 1e-9);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_resume),  cmocka_unit_test(test_last_rows),
-    cmocka_unit_test(test_refuses), cmocka_unit_test(test_path_is_no_option),
-    cmocka_unit_test(test_table),   cmocka_unit_test(test_names),
+    cmocka_unit_test(test_resume),
+    cmocka_unit_test(test_last_rows),
+    cmocka_unit_test(test_refuses),
+    cmocka_unit_test(test_path_is_no_option),
+    cmocka_unit_test(test_table),
+    cmocka_unit_test(test_names),
+    cmocka_unit_test(test_loss),
+    cmocka_unit_test(test_squared_is_calibrated),
+    cmocka_unit_test(test_objective_is_named),
+    cmocka_unit_test(test_objective_has_r),
 };
 
 int main(int argc, char **argv)

@@ -72,7 +72,8 @@ typedef struct dro_train_record {
     bool has_train, has_test, has_holdout, has_window;
     dro_metrics train, test, holdout;
     /* a stream: test is of all examples so far, each predicted before it was learned from, and window of
-     * those since the last record */
+     * those since the last record. Each objective has the lambda and tilt with which its measurement began, and r(w)
+     * of the present w; metrics.jsonl and result.json name both */
     dro_metrics window;
 } dro_train_record;
 

@@ -99,6 +99,8 @@ void dro__fused_step(dro_optimizer *o, dro__fused *f, int which, double eta)
 double dro__reg_value(const dro_optimizer *o, const float *there)
 {
     const dro__settings *set = dro__settings_of(o);
+    if (set->reg == DRO__REG_NONE)
+        return 0;
     float *w = dro__alloc(o->dim, sizeof *w); /* there: the backend's memory */
     if (!w || o->ctx->backend->copy_out(w, there, o->dim * sizeof *w)) {
         dro__free(w);
@@ -126,6 +128,6 @@ double dro__reg_value(const dro_optimizer *o, const float *there)
     case DRO__REG_GROUP:
         return o->blocks ? set->reg_strength * groups : NAN; /* start() makes the blocks */
     default:
-        return 0; /* none; box and ball are 0 where w can be */
+        return 0; /* box and ball are 0 where w can be */
     }
 }

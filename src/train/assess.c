@@ -4,6 +4,7 @@
 #include "train.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -51,6 +52,34 @@ dro__robust dro__objective_of(const dro_train *t)
     if (t->set.report_tilt)
         r.level = DRO__TILT_EXAMPLE + t->set.report_tilt - 1;
     return r;
+}
+
+const char *dro__level_text(const dro__robust *r)
+{
+    return r->level == DRO__TILT_CLASS   ? "classes"
+           : r->level == DRO__TILT_GROUP ? "groups"
+                                         : "examples";
+}
+
+static void name_objective(const dro__robust *r, char text[64])
+{
+    if (isfinite(r->lambda))
+        snprintf(text, 64, "lambda %.6g over %s", r->lambda, dro__level_text(r));
+    else
+        snprintf(text, 64, "the mean loss");
+}
+
+void dro__tell_objective(const dro_train *t, const dro__robust *measured)
+{
+    char was[64], is[64];
+    dro__robust now = dro__objective_of(t);
+    name_objective(measured, was);
+    name_objective(&now, is);
+    if (strcmp(was, is) != 0)
+        dro__note(t,
+                  "F is that of the first step, %s; the last step has %s: report_lambda and "
+                  "report_tilt choose one for the whole stream",
+                  was, is);
 }
 
 static dro_status evaluate(dro_train *t, dro_split split, const char *name)

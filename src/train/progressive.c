@@ -257,7 +257,6 @@ static void fill_task(dro_train *t)
     task->sparse = true;
     task->regression = !t->stream->names[0];
     task->encoding = data->encoding;
-    task->row_loss = task->regression ? DRO__LOSS_SQUARED : DRO__LOSS_LOGISTIC;
     task->outputs = task->regression ? 1 : 2;
     task->dim = dro_stream_features(t->stream->stream);
     task->batch = t->set.batch ? (size_t)t->set.batch : 128;
@@ -290,6 +289,7 @@ dro_status dro__stream_open(dro_train *t)
     DRO_TRY(open_stream(t)); /* says what is wrong with the SPEC */
     fill_task(t);
     dro__model_choice choice = {.data = t->set.data, .train = true, .settings = t};
+    DRO_TRY(dro__row_loss(&t->task, &choice));
     DRO_TRY(dro__model_fits(&t->task, &choice, t->task.dim));
     t->stream->batch = t->task.batch;
     t->steps = (uint64_t)t->set.steps;
@@ -297,6 +297,7 @@ dro_status dro__stream_open(dro_train *t)
     DRO_TRY(dro__measure_create(t->ctx, classes, 0, 0, &t->stream->all));
     DRO_TRY(dro__measure_create(t->ctx, classes, t->set.report_every + (int64_t)t->task.batch, 0,
                                 &t->stream->window));
+    t->stream->all.link = t->stream->window.link = dro__link_of(&t->task);
     return make_buffers(t->stream) ? DRO_OK
                                    : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches");
 }
@@ -422,10 +423,11 @@ static dro_status fill_record(dro_train *t)
     take_names(s);
     DRO_TRY(dro_optimizer_info(t->opt, &r->info));
     dro__record_weights(t, &s->window);
-    DRO_TRY(dro__measure_finish(t->ctx, &s->all, 0));
-    DRO_TRY(dro__measure_finish(t->ctx, &s->window, 0));
-    r->test = s->all.figures;
-    r->window = s->window.figures;
+    double reg = dro_optimizer_regulariser(t->opt, dro_optimizer_w(t->opt));
+    DRO_TRY(dro__measure_finish(t->ctx, &s->all, reg));
+    DRO_TRY(dro__measure_finish(t->ctx, &s->window, reg));
+    r->test = s->all.figures, t->evaluation.of_test = s->all.robust;
+    r->window = s->window.figures, t->evaluation.of_window = s->window.robust;
     t->have_record = true;
     return DRO_OK;
 }
@@ -492,5 +494,6 @@ dro_status dro__stream_train(dro_train *t)
     bool new = t->stream->next > t->stream->reported;
     bool over = t->ended == DRO_TRAIN_DONE || t->ended == DRO_TRAIN_TIME;
     DRO_TRY(over && new ? report(t) : fill_record(t));
+    dro__tell_objective(t, &t->stream->all.robust);
     return dro__run_save(t);
 }

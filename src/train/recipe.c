@@ -6,7 +6,8 @@
 
 static const dro_recipe settings[] = {
     {"imbalanced", NULL, NULL, "loss", "logit-adjusted",
-     "the loss knows how rare each class is, so the model need not"},
+     "the loss knows how rare each class is, so the model need not; refused where there is none: "
+     "streams, more than 4096 sparse features"},
     {"imbalanced", NULL, "images", "tau", "1.5",
      "a network that fits its training images needs more of it than one that cannot"},
     {"imbalanced", NULL, "images", "weight_decay", "1e-3",

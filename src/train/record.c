@@ -270,14 +270,33 @@ static json_t *train_json(const dro_metrics *m)
                      number(m->worst_class_accuracy));
 }
 
-static void put_splits(json_t *o, const dro_train_record *r, bool confusion)
+/* Which function `objective` is: lambda null for the mean loss. */
+static json_t *objective_json(const dro__robust *r)
 {
+    return json_pack("{s:o, s:s}", "lambda", number(r->lambda), "over", dro__level_text(r));
+}
+
+/* Where lambda or tilt change, the two measurements of a stream began with different ones. */
+static json_t *streamed_json(const dro_metrics *m, bool confusion, const dro__robust *of)
+{
+    json_t *o = split_json(m, confusion);
+    put(o, "F", objective_json(of));
+    return o;
+}
+
+static void put_splits(json_t *o, const dro_train *t, bool confusion)
+{
+    const dro__evaluation *e = &t->evaluation;
+    const dro_train_record *r = &e->record;
     put(o, "train", r->has_train ? train_json(&r->train) : json_null());
-    put(o, "test", r->has_test ? split_json(&r->test, confusion) : json_null());
+    put(o, "test",
+        r->has_window ? streamed_json(&r->test, confusion, &e->of_test)
+        : r->has_test ? split_json(&r->test, confusion)
+                      : json_null());
     if (r->has_holdout)
         put(o, "holdout", split_json(&r->holdout, confusion));
     if (r->has_window)
-        put(o, "window", split_json(&r->window, confusion));
+        put(o, "window", streamed_json(&r->window, confusion, &e->of_window));
 }
 
 char *dro__metrics_text(const dro_train *t)
@@ -307,7 +326,7 @@ char *dro__metrics_text(const dro_train *t)
     if (t->task.info.groups)
         put(o, "group_weights",
             r->group_weights ? list_json(r->group_weights, t->task.info.groups) : NULL);
-    put_splits(o, r, t->task.info.classes <= CONFUSION_MOST);
+    put_splits(o, t, t->task.info.classes <= CONFUSION_MOST);
     return dump(o, true);
 }
 
@@ -326,16 +345,6 @@ static json_t *best_json(const dro_train *t)
     dro_train_get(t, "best", measure, sizeof measure);
     return json_pack("{s:s, s:o, s:I, s:o}", "measure", measure, "value", number(p->best), "step",
                      (json_int_t)p->best_step, "epoch", number(p->best_epoch));
-}
-
-/* Which function `objective` is: lambda null for the mean loss. */
-static json_t *objective_json(const dro_train *t)
-{
-    dro__robust r = dro__objective_of(t);
-    return json_pack("{s:o, s:s}", "lambda", number(r.lambda), "over",
-                     r.level == DRO__TILT_CLASS   ? "classes"
-                     : r.level == DRO__TILT_GROUP ? "groups"
-                                                  : "examples");
 }
 
 char *dro__result_text(const dro_train *t)
@@ -358,8 +367,9 @@ char *dro__result_text(const dro_train *t)
     put(o, "wall", number(r->wall));
     put(o, "parameters", json_integer((json_int_t)t->task.dim));
     put(o, "halvings", json_integer((json_int_t)t->progress.halvings));
-    put_splits(o, r, info->classes <= 1000);
-    put(o, "F", objective_json(t));
+    put_splits(o, t, info->classes <= 1000);
+    dro__robust of = t->stream ? t->evaluation.of_test : dro__objective_of(t);
+    put(o, "F", objective_json(&of));
     put(o, "best", best_json(t));
     for (int32_t k = 0; k < info->classes; k++) {
         json_array_append_new(names, text(info->class_names[k]));

@@ -1,32 +1,98 @@
 /* The linear model on sparse rows of many features: dro_linear trains it, the backend's rows_dot evaluates.
- * One weight per feature and no bias; two classes (logistic loss) or a real target (squared loss). */
+ * One weight per feature and no bias; two classes (logistic or squared loss) or a real target (squared loss). */
+#include "text.h"
 #include "train.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static dro_status choose_loss(dro__task *t, const dro__model_choice *c, const char **loss)
+/* ---- the loss: for a stream too ---- */
+
+/* Where it is that the model is the linear one on rows. */
+static void name_place(const dro__task *t, char *text, size_t size)
 {
-    char name[64] = "";
-    if (c->about)
-        snprintf(name, sizeof name, "%s", c->about->loss);
-    if (c->settings && dro_train_get(c->settings, "loss", name, sizeof name) != DRO_OK)
-        name[0] = '\0';
-    *loss = t->regression ? "squared" : "logistic";
-    if (strcmp(name, "squared") == 0)
-        *loss = "squared";
-    else if (name[0] && strcmp(name, "logistic") != 0 && strcmp(name, "cross-entropy") != 0)
-        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                         "loss %s on sparse rows of %zu features: expected logistic or squared",
-                         name, t->info.features);
-    t->row_loss = strcmp(*loss, "squared") == 0 ? DRO__LOSS_SQUARED : DRO__LOSS_LOGISTIC;
+    int used = t->info.kind == DRO_DATA_STREAM
+                   ? snprintf(text, size, "a stream")
+                   : snprintf(text, size, "sparse rows of %zu features", t->info.features);
+    if (t->regression)
+        snprintf(text + used, size - (size_t)used, " with a real target");
+}
+
+static dro_status take_loss(void *user, const char *name, const char *value)
+{
+    if (strcmp(name, "loss") == 0)
+        snprintf(user, DRO__LOSS_SIZE, "%s", value);
     return DRO_OK;
 }
 
+/* A recipe that would do nothing here, or half of what it is for. */
+static dro_status refuse_recipe(const dro__task *t, const dro__model_choice *c, const char *place,
+                                const char *loss)
+{
+    char recipe[32];
+    dro_train_get(c->settings, "recipe", recipe, sizeof recipe);
+    if (t->regression)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "recipe %s on %s: its loss, %s, is for classes: leave the recipe out",
+                         recipe, place, loss);
+    return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                     "recipe %s on %s: its loss, %s, is not there: use tilt=class with recover "
+                     "instead, or set loss=logistic to take only what else the recipe sets",
+                     recipe, place, loss);
+}
+
+/* Settings of losses that rows have not: at their defaults they are part of every network's config.json. */
+static dro_status check_loss_settings(const dro__task *t, const dro__model_choice *c,
+                                      const char *place)
+{
+    dro_param p;
+    char text[64];
+    double value, usual;
+    for (int i = 0; dro_net_param(i, &p) == DRO_OK; i++) {
+        bool of_loss = false;
+        for (int k = 0; k < DRO__LOSS_SETTINGS; k++)
+            of_loss = of_loss || strcmp(dro__loss_settings[k], p.name) == 0;
+        if (!of_loss || dro_train_get(c->settings, p.name, text, sizeof text) != DRO_OK)
+            continue;
+        if (!dro__number_double(text, &value) || !dro__number_double(p.fallback, &usual) ||
+            value != usual)
+            return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                             "%s=%s on %s: the loss there, %s, has no %s: leave it out", p.name,
+                             text, place, t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic",
+                             p.name);
+    }
+    return DRO_OK;
+}
+
+dro_status dro__row_loss(dro__task *t, const dro__model_choice *c)
+{
+    char given[DRO__LOSS_SIZE] = "", name[DRO__LOSS_SIZE] = "", place[100];
+    name_place(t, place, sizeof place);
+    if (c->about)
+        snprintf(name, sizeof name, "%s", c->about->loss);
+    if (c->settings) {
+        DRO_TRY(dro__recipe_apply(c->settings, take_loss, name));
+        if (dro_train_get(c->settings, "loss", given, sizeof given) == DRO_OK)
+            snprintf(name, sizeof name, "%s", given);
+    }
+    bool squared = name[0] ? strcmp(name, "squared") == 0 : t->regression;
+    /* of two classes, with the logits 0 and <x, w>, cross-entropy is the logistic loss */
+    bool logistic = !t->regression && (!name[0] || strcmp(name, "logistic") == 0 ||
+                                       strcmp(name, "cross-entropy") == 0);
+    if (!squared && !logistic && c->settings && !given[0])
+        return refuse_recipe(t, c, place, name);
+    if (!squared && !logistic)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "loss %s on %s: expected %s", name, place,
+                         t->regression ? "squared" : "logistic or squared");
+    t->row_loss = squared ? DRO__LOSS_SQUARED : DRO__LOSS_LOGISTIC;
+    return c->settings ? check_loss_settings(t, c, place) : DRO_OK;
+}
+
+/* ---- the model ---- */
+
 dro_status dro__sparse_open(dro__task *t, const dro__model_choice *c)
 {
-    const char *loss;
-    DRO_TRY(choose_loss(t, c, &loss));
+    DRO_TRY(dro__row_loss(t, c));
     DRO_TRY(dro__model_fits(t, c, t->width));
     for (int s = 0; s < DRO_SPLITS; s++) {
         const dro_examples *e = &t->shelf[s].examples;
@@ -51,7 +117,7 @@ dro_status dro__sparse_open(dro__task *t, const dro__model_choice *c)
     data.y = t->y[DRO_TRAIN];
     data.groups = e->groups;
     data.group_count = t->info.groups;
-    data.loss = loss;
+    data.loss = t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic";
     return dro_linear_create(t->ctx, &data, &t->linear);
 }
 

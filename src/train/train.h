@@ -121,9 +121,11 @@ typedef struct dro__task {
         [DRO__EVAL_MOST]; /* of the last batch: images passed over by skip_bad, no results of theirs */
 } dro__task;
 
+enum { DRO__LOSS_SIZE = 64 }; /* of its name */
+
 /* What a weights file says about itself. */
 typedef struct dro__weights_about {
-    char model[DRO__TEXT_MAX], loss[64], loss_settings[128]; /* "focal_gamma=2 tau=1" */
+    char model[DRO__TEXT_MAX], loss[DRO__LOSS_SIZE], loss_settings[128]; /* "focal_gamma=2 tau=1" */
     double *prior; /* (classes) of the logit-adjusted loss, or NULL */
     dro_model_shape shape;
     bool sparse, regression, has_normal;
@@ -185,6 +187,9 @@ void dro__feed_close(dro__task *task);
 
 /* ---- sparse.c ---- */
 
+/* The linear model on rows, of a stream or sparse: sets row_loss by what was given and the recipe. An error where that
+ * is a loss, or a setting of one, that the rows have not. */
+dro_status dro__row_loss(dro__task *task, const dro__model_choice *choice);
 dro_status dro__sparse_open(dro__task *task, const dro__model_choice *choice);
 /* labels: the model's classes (count), NULL for a real target. */
 dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
@@ -257,6 +262,7 @@ typedef struct dro__evaluation {
     float *logits, *losses; /* (DRO__EVAL_MOST, outputs), (DRO__EVAL_MOST) */
     dro__measure splits[DRO_SPLITS];
     double *class_weights, *group_weights; /* (classes), (groups) */
+    dro__robust of_test, of_window;        /* a stream's: which objectives those figures are of */
     dro_train_record record;
 } dro__evaluation;
 
@@ -344,6 +350,8 @@ char *dro__classes_text(const dro_data_info *info); /* a JSON list */
 
 /* ---- weights.c ---- */
 
+enum { DRO__LOSS_SETTINGS = 3 };
+extern const char *const dro__loss_settings[DRO__LOSS_SETTINGS]; /* of a network's losses */
 /* The task's weights (dim) and the network's statistics to a file with its metadata. */
 dro_status dro__weights_save(dro__task *task, const char *folder, const char *name, const float *w,
                              const float *statistics);
@@ -389,6 +397,9 @@ dro_status dro__run_begin(dro_train *t);                    /* a fresh optimiser
 dro_status dro__run_record(dro_train *t);                   /* evaluates, writes nothing */
 /* The objective that F is reported for. */
 dro__robust dro__objective_of(const dro_train *t);
+/* Says so where what was measured is no longer that one. */
+void dro__tell_objective(const dro_train *t, const dro__robust *measured);
+const char *dro__level_text(const dro__robust *robust); /* "examples", "classes" or "groups" */
 /* The record's class_weights and group_weights; over: what the classes' are counted over, or NULL. */
 void dro__record_weights(dro_train *t, const dro__measure *over);
 void dro__note(const dro_train *t, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -40,7 +40,7 @@ static void loss_name(const dro__task *t, char *text, size_t size)
         snprintf(text, size, "%s", t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic");
 }
 
-static const char *const loss_settings[] = {"smoothing", "focal_gamma", "tau"};
+const char *const dro__loss_settings[DRO__LOSS_SETTINGS] = {"smoothing", "focal_gamma", "tau"};
 
 /* "smoothing=0,focal_gamma=2,tau=1" */
 static void loss_settings_text(const dro__task *t, char *text, size_t size)
@@ -49,11 +49,11 @@ static void loss_settings_text(const dro__task *t, char *text, size_t size)
     char value[64];
     size_t used = 0;
     *text = '\0';
-    for (size_t k = 0; k < sizeof loss_settings / sizeof loss_settings[0] && used < size; k++) {
-        dro__params_print(dro__param_find(tables, loss_settings[k]), &t->net->set, value,
+    for (size_t k = 0; k < DRO__LOSS_SETTINGS && used < size; k++) {
+        dro__params_print(dro__param_find(tables, dro__loss_settings[k]), &t->net->set, value,
                           sizeof value);
         used += (size_t)snprintf(text + used, size - used, "%s%s=%s", k ? "," : "",
-                                 loss_settings[k], value);
+                                 dro__loss_settings[k], value);
     }
 }
 
@@ -163,8 +163,8 @@ dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net)
         char *value = strchr(word, '=');
         if (value)
             *value++ = '\0';
-        for (size_t k = 0; value && k < sizeof loss_settings / sizeof loss_settings[0]; k++)
-            if (strcmp(word, loss_settings[k]) == 0)
+        for (size_t k = 0; value && k < DRO__LOSS_SETTINGS; k++)
+            if (strcmp(word, dro__loss_settings[k]) == 0)
                 DRO_TRY(dro_net_set(net, word, value));
     }
     return about->prior ? dro_net_prior(net, about->prior, (size_t)about->classes) : DRO_OK;
