@@ -107,7 +107,8 @@ typedef struct dro__curve {
 void dro__curve_free(dro__curve *curve);
 /* One run's curve; empty when it has none. False: no memory. */
 bool dro__curve_of(const dro__trial *trial, dro__column x, dro__column y, dro__curve *curve);
-/* The mean of some curves where all of them are, at every x that one of them has. */
+/* The mean place and the mean value of some curves at equal shares of their evaluations: runs of a method
+ * evaluate equally often, and take different times. It ends at the mean of their last values. */
 bool dro__curve_mean(const dro__curve *curves, size_t count, dro__curve *mean);
 /* At most `most` points that keep the extremes. */
 void dro__curve_thin(dro__curve *curve, size_t most);
