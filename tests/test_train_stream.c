@@ -155,6 +155,40 @@ static void test_refuses(void **state)
     dro_train_destroy(t);
 }
 
+/* A run that has learned nothing is no run: its folder takes the next one, and keeps what was not the run's. */
+static void test_nothing_learned(void **state)
+{
+    (void)state;
+    size_t size;
+    char path[400];
+    write_rows("bad", 40, 3);
+    write_rows("none", 0, -1);
+    write_rows("rows", 40, -1);
+    clear("parts");
+    FAILS(ctx, run_stream(SIGNS, "bad", "", "parts", false, UINT64_MAX, NULL), DRO_ERR_DATA,
+          "line 4");
+    assert_int_not_equal(access(in_dir("parts"), F_OK), 0);
+    assert_int_equal(mkdir(in_dir("parts"), 0777), 0);
+    write_file("parts/mine", "text", 4);
+    FAILS(ctx, run_stream(SIGNS, "none", "", "parts", false, UINT64_MAX, NULL), DRO_ERR_DATA,
+          "has no rows");
+    OK(ctx, run_stream(SIGNS, "rows", "", "parts", false, UINT64_MAX, NULL));
+    dro__free(slurp("parts", "mine", &size));
+    dro__free(slurp("parts", "result.json", &size));
+    /* One that has learned something is left alone, also by a try that fails. */
+    FAILS(ctx, run_stream(SIGNS, "bad", "", "parts", false, UINT64_MAX, NULL), DRO_ERR_FILE,
+          "holds a run already");
+    write_rows("late", 40, 30);
+    clear("late_run");
+    FAILS(ctx, run_stream(SIGNS, "late", "", "late_run", false, UINT64_MAX, NULL), DRO_ERR_DATA,
+          "line 31");
+    snprintf(path, sizeof path, "%s", in_dir("late_run/last.ckpt"));
+    assert_int_equal(access(path, F_OK), 0);
+    FAILS(ctx, run_stream(SIGNS, "bad", "", "late_run", true, UINT64_MAX, NULL), DRO_ERR_FORMAT,
+          "the run was made with");
+    assert_int_equal(access(path, F_OK), 0);
+}
+
 /* What a file is called says nothing of how it is read. */
 static void test_path_is_no_option(void **state)
 {
@@ -238,9 +272,10 @@ static void test_names(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_resume),  cmocka_unit_test(test_last_rows),
-    cmocka_unit_test(test_refuses), cmocka_unit_test(test_path_is_no_option),
-    cmocka_unit_test(test_table),   cmocka_unit_test(test_names),
+    cmocka_unit_test(test_resume),          cmocka_unit_test(test_last_rows),
+    cmocka_unit_test(test_refuses),         cmocka_unit_test(test_path_is_no_option),
+    cmocka_unit_test(test_table),           cmocka_unit_test(test_names),
+    cmocka_unit_test(test_nothing_learned),
 };
 
 int main(int argc, char **argv)
