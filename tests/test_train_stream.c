@@ -61,6 +61,22 @@ static dro_status run_stream(const char *spec, const char *file, const char *mor
     return status;
 }
 
+/* result.json counts, of each class, the examples that came. */
+static void check_counts(const char *name, const dro_metrics *m)
+{
+    size_t size;
+    int64_t sum = 0;
+    char *result = slurp(name, "result.json", &size), *at = strstr(result, "\"class_counts\": [");
+    assert_non_null(at);
+    at = strchr(at, '[') + 1;
+    for (int32_t k = 0; k < m->classes; k++, at = strchr(at, ',') + 1) {
+        assert_true(strtoll(at, NULL, 10) > 0);
+        sum += strtoll(at, NULL, 10);
+    }
+    assert_int_equal(sum, m->classes ? m->examples : 0);
+    dro__free(result);
+}
+
 /* Stopped before any step and resumed, a run ends as the whole one did: with every row. */
 static void resumes(const char *spec, const char *file, const char *more, int count)
 {
@@ -73,6 +89,7 @@ static void resumes(const char *spec, const char *file, const char *more, int co
     assert_int_equal(r.info.step, (count + 15) / 16);
     char *metrics = slurp("whole", "metrics.jsonl", &size);
     assert_non_null(strstr(metrics, "\"window\""));
+    check_counts("whole", &r.test);
     dro__free(metrics);
     for (uint64_t k = 0; k <= r.info.step; k += k + 3 < r.info.step ? 3 : 1) {
         clear("parts");

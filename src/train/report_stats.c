@@ -257,6 +257,15 @@ static int by_count(const void *a, const void *b)
     return x->index - y->index;
 }
 
+/* Zeros all over are not known: a stream did not count them once. */
+static bool has_counts(const dro__trial *t, int32_t count)
+{
+    bool any = false;
+    for (int32_t k = 0; t->counts && t->count_count == count && k < count; k++)
+        any = any || t->counts[k] > 0;
+    return any;
+}
+
 bool dro__class_table_order(const dro_report *report, int32_t count, int32_t **order,
                             const double **counts)
 {
@@ -269,7 +278,7 @@ bool dro__class_table_order(const dro_report *report, int32_t count, int32_t **o
         return false;
     }
     for (size_t k = 0; k < report->trial_count && !*counts; k++)
-        if (report->trials[k]->counts && report->trials[k]->count_count == count)
+        if (has_counts(report->trials[k], count))
             *counts = report->trials[k]->counts;
     for (int32_t i = 0; i < count; i++) {
         double known = *counts ? (*counts)[i] : 0;
