@@ -1,5 +1,5 @@
 /* A report inside: the runs that were read, the methods they make, curves and means. Reading is in
- * report_trial.c, finding runs and grouping them in report.c, statistics in report_stats.c; figures are
+ * report_trial.c, finding runs and grouping them in report.c, statistics in report_stats.c, what a sweep adds in report_sweep.c; figures are
  * made in report_curves.c and report_classes.c, the page in report_page.c and report_sections.c. */
 #ifndef DRO_TRAIN_REPORT_H
 #define DRO_TRAIN_REPORT_H
@@ -39,6 +39,15 @@ typedef struct dro__setting {
     char *name, *value;
 } dro__setting;
 
+/* The sweep that a run is part of. */
+typedef struct dro__sweep {
+    int by;       /* the measure that chose */
+    double held;  /* it, on the holdout, NaN: not known */
+    bool chosen;  /* the run has the settings that were chosen */
+    char **names; /* (count) of the settings that were tried, in their order */
+    int32_t count;
+} dro__sweep;
+
 /* A run. */
 typedef struct dro__trial {
     char *path, *real;                        /* as found, and without links */
@@ -60,6 +69,7 @@ typedef struct dro__trial {
     int32_t count_count;  /* of counts */
     double *counts;       /* training examples of each class, NULL: not known */
     int32_t method;
+    dro__sweep *sweep; /* NULL: none */
 } dro__trial;
 
 struct dro_report {
@@ -91,6 +101,25 @@ dro_status dro__report_memory(dro_report *report);
 enum { DRO__TITLE = 200 };
 /* A text that names the test set ("Test accuracy"), with the set that the figures are of in its place. */
 const char *dro__report_title(const dro_report *report, const char *text, char out[DRO__TITLE]);
+
+/* Whether a setting tells runs of one method apart, or does not change what comes out; those of a run with a label may
+ * be tuned. */
+bool dro__setting_personal(const char *name, bool labelled);
+
+/* ---- report_sweep.c ---- */
+
+#if DRO_WITH_JANSSON
+struct json_t;
+/* Of the run in a folder; NULL: none, or no memory. */
+dro__sweep *dro__sweep_read(const char *folder, struct json_t *config, const struct json_t *result);
+#endif
+void dro__sweep_destroy(dro__sweep *sweep); /* NULL is fine */
+/* The measure that chose when all runs are of a sweep, -1: they are not. */
+int dro__report_sweep(const dro_report *report);
+bool dro__sweep_has(const dro__sweep *sweep, const char *name); /* among its names */
+const char *dro__setting_short(const char *name); /* without the group of settings that it is in */
+const char *dro__setting_value(const dro__trial *trial,
+                               const char *name); /* by its short name, or NULL */
 
 /* ---- report_stats.c ---- */
 
