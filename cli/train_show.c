@@ -94,8 +94,9 @@ static void show_live(const cli_show *show, const dro_train_progress *p)
     place_text(place, sizeof place, p->step, p->steps, p->epoch, p->epochs, true);
     if (show->evaluated)
         snprintf(test, sizeof test,
-                 wide ? "  accuracy %.1f %%  worst class %.1f %%" : "  acc %.1f%%  worst %.1f%%",
-                 100 * show->accuracy, 100 * show->worst);
+                 wide ? "  %saccuracy %.1f %%  worst class %.1f %%"
+                      : "  %sacc %.1f%%  worst %.1f%%",
+                 show->of_train ? "train " : "", 100 * show->accuracy, 100 * show->worst);
     const char *on = p->evaluating ? p->evaluating : "";
     if (wide)
         cli_progress("%s  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective %.2f%s%s", place,
@@ -121,6 +122,23 @@ static bool on_step(void *user, const dro_train_progress *p)
     return caught != 0 || (show->stop && atomic_load(show->stop));
 }
 
+/* A line of a stream. */
+static void show_stream(FILE *to, const dro_train_record *r)
+{
+    const dro_metrics *m = &r->test;
+    char auroc[32] = "-";
+    if (isfinite(r->window.auroc))
+        snprintf(auroc, sizeof auroc, "%.4f", r->window.auroc);
+    fprintf(to, "%llu example%s  %.0f examples/s  loss %.4f, lately %.4f",
+            (unsigned long long)m->examples, m->examples == 1 ? "" : "s",
+            (double)m->examples / r->seconds, m->loss, r->window.loss);
+    if (m->classes)
+        fprintf(to, "  accuracy %.2f %%, lately %.2f %%  worst class %.2f %%  AUROC lately %s",
+                100 * m->accuracy, 100 * r->window.accuracy, 100 * m->worst_class_accuracy, auroc);
+    fprintf(to, "\n");
+    fflush(to);
+}
+
 static void on_evaluated(void *user, const dro_train_record *r)
 {
     cli_show *show = user;
@@ -128,20 +146,12 @@ static void on_evaluated(void *user, const dro_train_record *r)
     show->accuracy = m->accuracy;
     show->worst = m->worst_class_accuracy;
     show->evaluated = m->classes > 0;
+    show->of_train = m == &r->train;
     FILE *to = show->to ? show->to : stdout;
     if (show->quiet || (!show->to && isatty(STDERR_FILENO)))
         return;
     if (r->has_window) {
-        fprintf(to, "%llu examples  %.0f examples/s  loss %.4f, lately %.4f",
-                (unsigned long long)m->examples, (double)m->examples / r->seconds, m->loss,
-                r->window.loss);
-        if (m->classes)
-            fprintf(to,
-                    "  accuracy %.2f %%, lately %.2f %%  worst class %.2f %%  AUROC lately %.4f",
-                    100 * m->accuracy, 100 * r->window.accuracy, 100 * m->worst_class_accuracy,
-                    r->window.auroc);
-        fprintf(to, "\n");
-        fflush(to);
+        show_stream(to, r);
         return;
     }
     char left[32], place[64];
@@ -153,8 +163,8 @@ static void on_evaluated(void *user, const dro_train_record *r)
     if (r->has_train)
         fprintf(to, "  F %.3f", r->train.objective);
     if (m->classes)
-        fprintf(to, "  accuracy %.1f %%  worst class %.1f %%", 100 * m->accuracy,
-                100 * m->worst_class_accuracy);
+        fprintf(to, "  %saccuracy %.1f %%  worst class %.1f %%", m == &r->train ? "train " : "",
+                100 * m->accuracy, 100 * m->worst_class_accuracy);
     else if (m->examples) /* without: nothing was evaluated */
         fprintf(to, "  %s loss %.4g",
                 r->has_test      ? "test"
