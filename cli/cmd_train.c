@@ -59,10 +59,10 @@ static void show_train(const dro_train_record *r)
     bool alone = !r->has_test && !r->has_holdout;
     printf("%-8s F %.5f  loss %.5f", "train", r->train.objective, r->train.loss);
     if (r->train.classes)
-        printf("  accuracy %.2f %%", 100 * r->train.accuracy);
+        printf("  accuracy %.2f %%", cli_percent(r->train.accuracy));
     if (r->train.classes && alone)
-        printf("  balanced %.2f %%  worst class %.2f %%", 100 * r->train.balanced_accuracy,
-               100 * r->train.worst_class_accuracy);
+        printf("  balanced %.2f %%  worst class %.2f %%", cli_percent(r->train.balanced_accuracy),
+               cli_percent(r->train.worst_class_accuracy));
     printf("\n");
     if (alone)
         printf("%-8s there is no test set: these figures are of the training data; holdout=0.2 in "

@@ -89,6 +89,11 @@ int cli_finish(int status)
                     reason ? strerror(reason) : "an earlier write failed");
 }
 
+double cli_percent(double share)
+{
+    return fabs(share) < 1e3 ? round(1e11 * share) / 1e9 : 100 * share;
+}
+
 json_t *cli_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();

@@ -139,7 +139,7 @@ static void show_share(const char *name, const json_t *test)
                strcmp(name, "balanced_accuracy") == 0      ? "balanced"
                : strcmp(name, "worst_class_accuracy") == 0 ? "worst class"
                                                            : name,
-               100 * json_number_value(value));
+               cli_percent(json_number_value(value)));
 }
 
 static void show_result(const cli_runs *runs, const cli_one *one)

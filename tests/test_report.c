@@ -152,7 +152,11 @@ static void shown_numbers(void **state)
 {
     char out[DRO__NUMBER];
     (void)state;
+    char other[DRO__NUMBER];
     assert_string_equal(dro__show_share(out, 0.83149), "83.1");
+    for (int k = 5; k < 1000; k += 10) /* ties of "%.1f", and their neighbours */
+        assert_string_equal(dro__show_share(out, nextafter(k / 2000.0, 0)),
+                            dro__show_share(other, nextafter(k / 2000.0, 1)));
     assert_string_equal(dro__show_real(out, NAN), "\xe2\x80\x93");
     assert_string_equal(dro__show_count(out, 1234567), "1\xe2\x80\x89"
                                                        "234\xe2\x80\x89"
