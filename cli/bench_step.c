@@ -186,8 +186,8 @@ static int report(const cli_args *args, subject *s, double *ms, int count, doubl
            ms[count - 1]);
     printf("%.0f examples/s, ", batch / (median * 1e-3));
     if (!gpu)
-        printf("%.0f %% of the %.0f GFLOP/s that this machine does at its best, ", 100 * share,
-               peak * 1e-9);
+        printf("%.0f %% of the %.0f GFLOP/s that this machine does at its best%s, ", 100 * share,
+               peak * 1e-9, share > 1 ? " (counted as the plain algorithm)" : "");
     printf("%.0f MiB at most\n", peak_mib);
     return 0;
 }

@@ -92,6 +92,8 @@ void cli_begin(const cli_args *args);
 int cli_emit(json_t *document);
 
 /* A number, or null when it is not finite: JSON has no NaN. */
+/* A share in per cent, for "%.1f": without the noise of its last bits, so that what is equal looks equal. */
+double cli_percent(double share);
 json_t *cli_number(double value);
 /* A text, or null; what is not UTF-8 has no place in JSON. */
 json_t *cli_text_json(const char *text);

@@ -76,13 +76,14 @@ static void print_shape(const dro_data_info *info)
         printf(", %d x %d, %d channel%s", info->width, info->height, info->channels,
                info->channels == 1 ? "" : "s");
     else if (info->kind != DRO_DATA_FILES)
-        printf(", %zu features", info->features);
+        printf(", %zu feature%s", info->features, info->features == 1 ? "" : "s");
     if (info->classes > 0)
         printf(", %d class%s", info->classes, info->classes == 1 ? "" : "es");
     printf("\n");
     for (int s = 0; s < DRO_SPLITS; s++)
         if (info->examples[s] || s != DRO_HOLDOUT)
-            printf("%-8s %lld examples\n", split_names[s], (long long)info->examples[s]);
+            printf("%-8s %lld example%s\n", split_names[s], (long long)info->examples[s],
+                   info->examples[s] == 1 ? "" : "s");
     char read[32], memory[32];
     printf("read     %s, %s in memory\n", size_text(read, (double)info->bytes_read),
            size_text(memory, (double)info->memory));
@@ -170,8 +171,9 @@ static int report_stream(const cli_args *args, const dro_stream *stream, const p
     static const char *const headers[] = {">class", "name", ">train"};
     if (cli_json(args))
         return stream_json(args, stream, p);
-    printf("a stream of rows, %zu features\n", dro_stream_features(stream));
-    printf("train    %lld examples, mean of y %g\n", (long long)p->rows,
+    size_t features = dro_stream_features(stream);
+    printf("a stream of rows, %zu feature%s\n", features, features == 1 ? "" : "s");
+    printf("train    %lld example%s, mean of y %g\n", (long long)p->rows, p->rows == 1 ? "" : "s",
            p->rows ? p->sum / (double)p->rows : 0);
     char read[32], memory[32];
     printf("read     %s, %s in memory at most\n", size_text(read, (double)dro_stream_bytes(stream)),

@@ -104,9 +104,13 @@ static int write_best(const cli_sweep *sweep, const cli_runs *runs, int best)
     json_t *config = json_load_file(path, 0, NULL);
     if (!config)
         return cli_fail("cannot read %s", path);
+    json_t *names = json_array();
+    for (int k = 0; k < sweep->axis_count; k++)
+        json_array_append_new(names, cli_text_json(sweep->axes[k].name));
     json_object_set_new(config, "sweep",
-                        json_pack("{s:s, s:o, s:o, s:i, s:i}", "by", dro_measure_name(sweep->by),
-                                  "holdout", cli_number(s->shown[CLI_SWEEP_HOLDOUT].mean), "test",
+                        json_pack("{s:s, s:o, s:o, s:o, s:i, s:i}", "by",
+                                  dro_measure_name(sweep->by), "names", names, "holdout",
+                                  cli_number(s->shown[CLI_SWEEP_HOLDOUT].mean), "test",
                                   cli_number(s->shown[CLI_SWEEP_TEST].mean), "settings",
                                   sweep->count, "seeds", sweep->seeds));
     return cli_runs_write(runs, "best.json", config);

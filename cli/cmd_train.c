@@ -53,6 +53,23 @@ static void show_best(const dro_train *train, const char *folder)
     json_decref(result);
 }
 
+/* The training set; without another, that the figures are of it, and how to get others. */
+static void show_train(const dro_train_record *r)
+{
+    bool alone = !r->has_test && !r->has_holdout;
+    printf("%-8s F %.5f  loss %.5f", "train", r->train.objective, r->train.loss);
+    if (r->train.classes)
+        printf("  accuracy %.2f %%", cli_percent(r->train.accuracy));
+    if (r->train.classes && alone)
+        printf("  balanced %.2f %%  worst class %.2f %%", cli_percent(r->train.balanced_accuracy),
+               cli_percent(r->train.worst_class_accuracy));
+    printf("\n");
+    if (alone)
+        printf("%-8s there is no test set: these figures are of the training data; holdout=0.2 in "
+               "--data sets a fifth aside\n",
+               "note");
+}
+
 static void show_end(const dro_train *train, const char *folder)
 {
     static const char *const why[] = {
@@ -74,18 +91,15 @@ static void show_end(const dro_train *train, const char *folder)
     cli_show_classes(m, dro_train_data(train), dro_train_data(train)->counts[DRO_TRAIN] != NULL);
     printf("\n");
     if (r->has_train)
-        printf("%-8s F %.5f  loss %.5f", "train", r->train.objective, r->train.loss);
-    if (r->has_train && r->train.classes)
-        printf("  accuracy %.2f %%", 100 * r->train.accuracy);
-    if (r->has_train)
-        printf("\n");
+        show_train(r);
     if (r->has_test)
         cli_show_metrics("test", &r->test, *loss ? loss : NULL);
     if (r->has_holdout)
         cli_show_metrics("holdout", &r->holdout, *loss ? loss : NULL);
     show_best(train, folder);
-    printf("%-8s %.1f s, %llu steps, %llu examples\n", "time", r->seconds,
-           (unsigned long long)r->info.step, (unsigned long long)r->info.examples);
+    printf("%-8s %.1f s, %llu step%s, %llu example%s\n", "time", r->seconds,
+           (unsigned long long)r->info.step, r->info.step == 1 ? "" : "s",
+           (unsigned long long)r->info.examples, r->info.examples == 1 ? "" : "s");
     printf("%-8s %s/weights.safetensors, result.json, metrics.jsonl, config.json, TensorBoard's "
            "events\n",
            "files", folder);

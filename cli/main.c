@@ -122,7 +122,7 @@ static void follow_parent(void)
 int main(int argc, char **argv)
 {
     follow_parent();
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, and reported as one */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write: status 1 */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that grows beyond `ulimit -f` */
     return cli_finish(dispatch(argc, argv));
 }

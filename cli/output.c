@@ -79,12 +79,11 @@ void cli_progress(const char *format, ...)
 
 /* ---- stdout ---- */
 
-/* The reason of a write that failed earlier is lost but for a pipe's, which shows it. */
-static const char *why_broken(void)
+/* Whoever read has had enough, as `head` has. The reason of a write that failed earlier is lost, but a pipe shows it. */
+static bool is_closed(int reason)
 {
     struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    return poll(&end, 1, 0) > 0 && (end.revents & POLLERR) ? strerror(EPIPE)
-                                                           : "an earlier write failed";
+    return reason == EPIPE || (!reason && poll(&end, 1, 0) > 0 && (end.revents & POLLERR));
 }
 
 int cli_finish(int status)
@@ -94,10 +93,17 @@ int cli_finish(int status)
     bool broken = ferror(stdout) != 0;
     if (fflush(stdout) == 0 && !broken)
         return status;
-    if (reported)
+    int reason = errno;
+    if (reported || is_closed(reason))
         return 1;
     reported = true;
-    return cli_fail("cannot write to standard output: %s", errno ? strerror(errno) : why_broken());
+    return cli_fail("cannot write to standard output: %s",
+                    reason ? strerror(reason) : "an earlier write failed");
+}
+
+double cli_percent(double share)
+{
+    return fabs(share) < 1e3 ? round(1e11 * share) / 1e9 : 100 * share;
 }
 
 json_t *cli_number(double value)

@@ -49,7 +49,7 @@ static void print_value(FILE *out, dro_measure measure, double value, double err
                        : measure == DRO_MEASURE_SECONDS  ? "%.1f"
                        : measure == DRO_MEASURE_EXAMPLES ? "%.0f"
                                                          : "%.4f";
-    fprintf(out, form, factor * value);
+    fprintf(out, form, percent ? cli_percent(value) : value);
     if (isfinite(error)) {
         fputs(" \xc2\xb1 ", out);
         fprintf(out, form, factor * error);

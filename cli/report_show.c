@@ -59,13 +59,14 @@ dro_statistic cli_statistic(const double *values, int count)
 void cli_report_cell(cli_table *table, const dro_statistic *s, dro_measure measure)
 {
     double factor = strcmp(dro_measure_unit(measure), "%") == 0 ? 100 : 1;
+    double mean = factor > 1 ? cli_percent(s->mean) : s->mean;
     if (!s->count)
         cli_table_cell(table, "-");
     else if (isfinite(s->error))
-        cli_table_cell(table, factor > 1 ? "%.1f +- %.1f" : "%.4g +- %.2g", factor * s->mean,
+        cli_table_cell(table, factor > 1 ? "%.1f +- %.1f" : "%.4g +- %.2g", mean,
                        factor * s->error);
     else
-        cli_table_cell(table, factor > 1 ? "%.1f" : "%.4g", factor * s->mean);
+        cli_table_cell(table, factor > 1 ? "%.1f" : "%.4g", mean);
 }
 
 /* Whether a method has a figure of this kind. */

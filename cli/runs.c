@@ -89,6 +89,7 @@ static void take_line(cli_one *one, const char *line)
     char unit[8];
     if (sscanf(line, "%7[a-z] %lf/%lf", unit, &epoch, &epochs) == 3 && epochs > 0) {
         const char *accuracy = strstr(line, "  accuracy ");
+        accuracy = accuracy ? accuracy : strstr(line, "  train accuracy ");
         if (one->share == 0) /* a run that goes on has its beginning behind it */
             one->before = fmax(0, (epoch - 1) / epochs);
         one->share = fmin(1, epoch / epochs);
@@ -138,7 +139,7 @@ static void show_share(const char *name, const json_t *test)
                strcmp(name, "balanced_accuracy") == 0      ? "balanced"
                : strcmp(name, "worst_class_accuracy") == 0 ? "worst class"
                                                            : name,
-               100 * json_number_value(value));
+               cli_percent(json_number_value(value)));
 }
 
 static void show_result(const cli_runs *runs, const cli_one *one)

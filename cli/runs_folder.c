@@ -115,6 +115,10 @@ static int check_plan(const cli_runs *runs, json_t *plan)
 static int make_plan(cli_runs *runs)
 {
     char path[PATH_SIZE];
+    snprintf(path, sizeof path, "%s/config.json", runs->folder);
+    if (access(path, F_OK) == 0)
+        return cli_fail("%s holds a run of `dro train` already: choose another folder with --out",
+                        runs->folder);
     snprintf(path, sizeof path, "%s/plan.json", runs->folder);
     json_t *plan = json_load_file(path, 0, NULL);
     if (!json_is_object(plan)) {

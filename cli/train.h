@@ -67,7 +67,7 @@ typedef struct cli_show {
     double last;       /* when the line was drawn */
     uint64_t step;
     double accuracy, worst;
-    bool evaluated;
+    bool evaluated, of_train; /* of_train: the figures are of the training set */
 } cli_show;
 dro_train_watch cli_show_watch(cli_show *show);
 /* SIGINT, SIGTERM and SIGHUP stop the run at the next step; a second SIGINT ends the program. */

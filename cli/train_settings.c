@@ -424,6 +424,14 @@ static int take_set(const char *command, dro_train *train, const char *pair)
     return status ? status : set(command, train, name, equals + 1);
 }
 
+/* A whole number from 1 on; how large it may be is the setting's to say. */
+static bool is_count(const char *value)
+{
+    char *end;
+    double number = strtod(value, &end);
+    return end != value && !*end && number >= 1 && number == floor(number);
+}
+
 /* The setting that a flag stands for: its name with _, but for a few. */
 static int take_flag(const cli_args *args, const char *command, dro_train *train, const char *flag)
 {
@@ -437,7 +445,7 @@ static int take_flag(const cli_args *args, const char *command, dro_train *train
         return cli_reg_take(command, train, value);
     bool counts =
         strcmp(flag, "batch") == 0 || strcmp(flag, "epochs") == 0 || strcmp(flag, "steps") == 0;
-    if (counts && strtod(value, NULL) == 0 && strspn(value, "+-0.") == strlen(value))
+    if (counts && !is_count(value))
         return cli_usage(
             "%s: --%s %s: expected a whole number from 1 on; without --%s it is chosen "
             "for the data",

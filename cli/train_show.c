@@ -93,9 +93,10 @@ static void show_live(const cli_show *show, const dro_train_progress *p)
     time_text(left, sizeof left, p->left);
     place_text(place, sizeof place, p->step, p->steps, p->epoch, p->epochs, true);
     if (show->evaluated)
-        snprintf(test, sizeof test,
-                 wide ? "  accuracy %.1f %%  worst class %.1f %%" : "  acc %.1f%%  worst %.1f%%",
-                 100 * show->accuracy, 100 * show->worst);
+        snprintf(
+            test, sizeof test,
+            wide ? "  %saccuracy %.1f %%  worst class %.1f %%" : "  %sacc %.1f%%  worst %.1f%%",
+            show->of_train ? "train " : "", cli_percent(show->accuracy), cli_percent(show->worst));
     const char *on = p->evaluating ? p->evaluating : "";
     if (wide)
         cli_progress("%s  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective %.2f%s%s", place,
@@ -121,6 +122,24 @@ static bool on_step(void *user, const dro_train_progress *p)
     return caught != 0 || (show->stop && atomic_load(show->stop));
 }
 
+/* A line of a stream. */
+static void show_stream(FILE *to, const dro_train_record *r)
+{
+    const dro_metrics *m = &r->test;
+    char auroc[32] = "-";
+    if (isfinite(r->window.auroc))
+        snprintf(auroc, sizeof auroc, "%.4f", r->window.auroc);
+    fprintf(to, "%llu example%s  %.0f examples/s  loss %.4f, lately %.4f",
+            (unsigned long long)m->examples, m->examples == 1 ? "" : "s",
+            (double)m->examples / r->seconds, m->loss, r->window.loss);
+    if (m->classes)
+        fprintf(to, "  accuracy %.2f %%, lately %.2f %%  worst class %.2f %%  AUROC lately %s",
+                cli_percent(m->accuracy), cli_percent(r->window.accuracy),
+                cli_percent(m->worst_class_accuracy), auroc);
+    fprintf(to, "\n");
+    fflush(to);
+}
+
 static void on_evaluated(void *user, const dro_train_record *r)
 {
     cli_show *show = user;
@@ -128,20 +147,12 @@ static void on_evaluated(void *user, const dro_train_record *r)
     show->accuracy = m->accuracy;
     show->worst = m->worst_class_accuracy;
     show->evaluated = m->classes > 0;
+    show->of_train = m == &r->train;
     FILE *to = show->to ? show->to : stdout;
     if (show->quiet || (!show->to && isatty(STDERR_FILENO)))
         return;
     if (r->has_window) {
-        fprintf(to, "%llu examples  %.0f examples/s  loss %.4f, lately %.4f",
-                (unsigned long long)m->examples, (double)m->examples / r->seconds, m->loss,
-                r->window.loss);
-        if (m->classes)
-            fprintf(to,
-                    "  accuracy %.2f %%, lately %.2f %%  worst class %.2f %%  AUROC lately %.4f",
-                    100 * m->accuracy, 100 * r->window.accuracy, 100 * m->worst_class_accuracy,
-                    r->window.auroc);
-        fprintf(to, "\n");
-        fflush(to);
+        show_stream(to, r);
         return;
     }
     char left[32], place[64];
@@ -153,8 +164,8 @@ static void on_evaluated(void *user, const dro_train_record *r)
     if (r->has_train)
         fprintf(to, "  F %.3f", r->train.objective);
     if (m->classes)
-        fprintf(to, "  accuracy %.1f %%  worst class %.1f %%", 100 * m->accuracy,
-                100 * m->worst_class_accuracy);
+        fprintf(to, "  %saccuracy %.1f %%  worst class %.1f %%", m == &r->train ? "train " : "",
+                cli_percent(m->accuracy), cli_percent(m->worst_class_accuracy));
     else if (m->examples) /* without: nothing was evaluated */
         fprintf(to, "  %s loss %.4g",
                 r->has_test      ? "test"
@@ -193,10 +204,10 @@ void cli_show_metrics(const char *name, const dro_metrics *m, const char *loss)
         return;
     }
     printf("accuracy %.2f %%  balanced %.2f %%  worst class %.2f %%  macro F1 %.4f",
-           100 * m->accuracy, 100 * m->balanced_accuracy, 100 * m->worst_class_accuracy,
-           m->macro_f1);
+           cli_percent(m->accuracy), cli_percent(m->balanced_accuracy),
+           cli_percent(m->worst_class_accuracy), m->macro_f1);
     if (isfinite(m->worst_group_accuracy))
-        printf("  worst group %.2f %%", 100 * m->worst_group_accuracy);
+        printf("  worst group %.2f %%", cli_percent(m->worst_group_accuracy));
     if (isfinite(m->auroc))
         printf("  AUROC %.4f", m->auroc);
     printf("  calibration error %.4f  %s%sloss %.4f\n", m->calibration_error, of, space, m->loss);
@@ -214,7 +225,7 @@ static void show_groups(const dro_metrics *m, const dro_data_info *info)
         cli_table_cell(t, "%s", info->group_names[k]);
         cli_table_cell(t, "%lld", (long long)m->group_counts[k]);
         if (m->group_counts[k])
-            cli_table_cell(t, "%.1f %%", 100 * m->per_group[k]);
+            cli_table_cell(t, "%.1f %%", cli_percent(m->per_group[k]));
         else
             cli_table_cell(t, "-");
     }
@@ -235,7 +246,7 @@ void cli_show_classes(const dro_metrics *m, const dro_data_info *info, bool trai
         cli_table_cell(t, "%s", k < info->classes ? info->class_names[k] : "");
         cli_table_cell(t, "%lld", (long long)m->counts[k]);
         if (m->counts[k])
-            cli_table_cell(t, "%.1f %%", 100 * m->per_class[k]);
+            cli_table_cell(t, "%.1f %%", cli_percent(m->per_class[k]));
         else
             cli_table_cell(t, "-");
         if (train_counts)

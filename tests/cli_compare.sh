@@ -41,6 +41,11 @@ grep -q '^speed   [1-9][0-9]* examples/s, all runs together' out || fail "no spe
 for name in sgd-seed1 recover-seed1 sgd-seed2 recover-seed2; do
     cmp all/$name/weights.safetensors two/$name/weights.safetensors || fail "two runs of $name differ"
 done
+# The folder of a run of its own is not one of many.
+run 1 compare $small --out all/sgd-seed1
+[ "$(cat err)" = "dro: all/sgd-seed1 holds a run of \`dro train\` already: choose another folder with --out" ] ||
+    fail "$what: $(cat err)"
+[ ! -e all/sgd-seed1/plan.json ] || fail "$what: wrote into the run's folder"
 # A seed more: only that is run.
 run 0 compare $small --seeds 3 --out all --lambda 5 --set recover.eta=0.3 --json
 [ "$(grep -c '"earlier": true' out)" -eq 4 ] || fail "more seeds: not four runs kept"

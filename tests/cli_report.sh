@@ -69,6 +69,18 @@ run 0 report sweep
 has "recover lambda=5 "
 has "recover lambda=20 "
 
+# ---- losses that are not the same function: none of them, nor F, is the best ----
+for seed in 0 1; do make_run losses/a-seed$seed sgd $seed 3; done
+for seed in 0 1; do make_run losses/b-seed$seed recover $seed 3; done
+run 0 report losses
+page=losses/report.html
+page_has "The best of each column is bold."
+bold=$(grep -o 'class="best"' $page | grep -c .)
+sed -i.bak 's/"loss":"softmax"/"loss":"focal"/' losses/b-seed?/config.json
+run 0 report losses
+page_has "but for the loss and F: the methods' losses are not the same function"
+[ "$(grep -o 'class="best"' $page | grep -c .)" -eq $((bold - 2)) ] || fail "other losses are compared"
+
 # ---- what a killed run leaves ----
 make_run killed sgd 3 4
 rm killed/result.json

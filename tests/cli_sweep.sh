@@ -23,6 +23,14 @@ silent err
 grep -q 'holdout=0.1' grid/lambda=1,eta=1-seed2/config.json || fail "no examples are set aside"
 grep -q '"holdout"' grid/lambda=20,eta=0.1-seed1/result.json || fail "the holdout is not measured"
 
+# The page: names as in the table, the figure that chose and no other in bold, and which one it was.
+page=grid/report.html
+for text in "Holdout, balanced accuracy" ">lambda=1 eta=0.1" ">lambda=20 eta=1"; do
+    grep -qF -- "$text" $page || fail "no '$text' in the page"
+done
+[ "$(grep -c '(chosen)</th>.*class="best"' $page)" -eq 1 ] || fail "not one is marked in the page"
+[ "$(grep -o 'class="best"' $page | grep -c .)" -eq 1 ] || fail "a figure of the test set is bold"
+
 # The chosen one has the largest mean on the holdout, whatever the test set says.
 run 0 sweep $small --grid lambda=1,20 --grid eta=0.1,1 --seeds 2 --out grid --json
 json

@@ -66,20 +66,29 @@ static void statistics(void **state)
     assert_true(s.count == 0 && isnan(s.mean) && isnan(s.error));
 }
 
+/* Runs that take different times: the mean is over the k-th evaluations, and ends at the mean of the last. */
 static void mean_curves(void **state)
 {
-    double xa[] = {0, 2, 4}, ya[] = {0, 4, 8}, xb[] = {1, 2, 3}, yb[] = {10, 20, 10};
-    dro__curve both[3] = {{3, xa, ya}, {3, xb, yb}, {0, NULL, NULL}}, mean;
+    double xa[] = {0, 2, 4}, ya[] = {0, 4, 8}, xb[] = {10, 20, 31}, yb[] = {10, 20, 11};
+    double xc[] = {1, 2}, yc[] = {3, 5};
+    dro__curve all[4] = {{3, xa, ya}, {3, xb, yb}, {0, NULL, NULL}, {2, xc, yc}}, mean;
     (void)state;
-    assert_true(dro__curve_mean(both, 3, &mean));
-    assert_int_equal(mean.count, 3); /* from 1 to 3, where both are */
-    for (size_t k = 0; k < 3; k++)
-        assert_true(mean.x[k] == (double)k + 1);
-    check_near("y", mean.y[0], (2 + 10) / 2.0, 1e-15);
-    check_near("y", mean.y[1], (4 + 20) / 2.0, 1e-15);
-    check_near("y", mean.y[2], (6 + 10) / 2.0, 1e-15);
+    assert_true(dro__curve_mean(all, 3, &mean));
+    assert_int_equal(mean.count, 3); /* that their times do not overlap does not matter */
+    for (size_t k = 0; k < 3; k++) {
+        check_near("x", mean.x[k], (xa[k] + xb[k]) / 2, 1e-15);
+        check_near("y", mean.y[k], (ya[k] + yb[k]) / 2, 1e-15);
+    }
     dro__curve_free(&mean);
-    assert_true(dro__curve_mean(both, 0, &mean) && mean.count == 0);
+    assert_true(dro__curve_mean(all, 4, &mean)); /* one that was evaluated less often */
+    assert_int_equal(mean.count, 3);
+    check_near("x", mean.x[1], (2 + 20 + 1.5) / 3, 1e-15);
+    check_near("y", mean.y[1], (4 + 20 + 4) / 3.0, 1e-15);
+    assert_true(mean.x[2] == (4.0 + 31 + 2) / 3 && mean.y[2] == (8.0 + 11 + 5) / 3);
+    dro__curve_free(&mean);
+    assert_true(dro__curve_mean(all + 3, 1, &mean) && mean.count == 2 && mean.y[1] == 5);
+    dro__curve_free(&mean);
+    assert_true(dro__curve_mean(all, 0, &mean) && mean.count == 0);
     dro__curve_free(&mean);
 }
 
@@ -143,7 +152,11 @@ static void shown_numbers(void **state)
 {
     char out[DRO__NUMBER];
     (void)state;
+    char other[DRO__NUMBER];
     assert_string_equal(dro__show_share(out, 0.83149), "83.1");
+    for (int k = 5; k < 1000; k += 10) /* ties of "%.1f", and their neighbours */
+        assert_string_equal(dro__show_share(out, nextafter(k / 2000.0, 0)),
+                            dro__show_share(other, nextafter(k / 2000.0, 1)));
     assert_string_equal(dro__show_real(out, NAN), "\xe2\x80\x93");
     assert_string_equal(dro__show_count(out, 1234567), "1\xe2\x80\x89"
                                                        "234\xe2\x80\x89"

@@ -113,7 +113,7 @@ static void test_disk_checkpoint(void **state)
     int k = 1;
     for (bool failed = true; failed; k++) {
         clear("disk");
-        OK(ctx, dro__folder_make(ctx, folder));
+        OK(ctx, dro__folder_make(ctx, folder, &(bool){false}));
         dro__saved saved = {.settings = settings,
                             .statistics = statistics,
                             .statistics_count = 100,

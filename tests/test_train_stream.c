@@ -64,6 +64,22 @@ static dro_status run_stream(const char *spec, const char *file, const char *mor
     return status;
 }
 
+/* result.json counts, of each class, the examples that came. */
+static void check_counts(const char *name, const dro_metrics *m)
+{
+    size_t size;
+    int64_t sum = 0;
+    char *result = slurp(name, "result.json", &size), *at = strstr(result, "\"class_counts\": [");
+    assert_non_null(at);
+    at = strchr(at, '[') + 1;
+    for (int32_t k = 0; k < m->classes; k++, at = strchr(at, ',') + 1) {
+        assert_true(strtoll(at, NULL, 10) > 0);
+        sum += strtoll(at, NULL, 10);
+    }
+    assert_int_equal(sum, m->classes ? m->examples : 0);
+    dro__free(result);
+}
+
 /* Stopped before any step and resumed, a run ends as the whole one did: with every row. */
 static void resumes(const char *spec, const char *file, const char *more, int count)
 {
@@ -76,6 +92,7 @@ static void resumes(const char *spec, const char *file, const char *more, int co
     assert_int_equal(r.info.step, (count + 15) / 16);
     char *metrics = slurp("whole", "metrics.jsonl", &size);
     assert_non_null(strstr(metrics, "\"window\""));
+    check_counts("whole", &r.test);
     dro__free(metrics);
     for (uint64_t k = 0; k <= r.info.step; k += k + 3 < r.info.step ? 3 : 1) {
         clear("parts");
@@ -159,6 +176,40 @@ static void test_refuses(void **state)
     t = make_stream("csv:%s,label=place,labels=classes", "table", "");
     FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_UNSUPPORTED, "more than two classes");
     dro_train_destroy(t);
+}
+
+/* A run that has learned nothing is no run: its folder takes the next one, and keeps what was not the run's. */
+static void test_nothing_learned(void **state)
+{
+    (void)state;
+    size_t size;
+    char path[400];
+    write_rows("bad", 40, 3);
+    write_rows("none", 0, -1);
+    write_rows("rows", 40, -1);
+    clear("parts");
+    FAILS(ctx, run_stream(SIGNS, "bad", "", "parts", false, UINT64_MAX, NULL), DRO_ERR_DATA,
+          "line 4");
+    assert_int_not_equal(access(in_dir("parts"), F_OK), 0);
+    assert_int_equal(mkdir(in_dir("parts"), 0777), 0);
+    write_file("parts/mine", "text", 4);
+    FAILS(ctx, run_stream(SIGNS, "none", "", "parts", false, UINT64_MAX, NULL), DRO_ERR_DATA,
+          "has no rows");
+    OK(ctx, run_stream(SIGNS, "rows", "", "parts", false, UINT64_MAX, NULL));
+    dro__free(slurp("parts", "mine", &size));
+    dro__free(slurp("parts", "result.json", &size));
+    /* One that has learned something is left alone, also by a try that fails. */
+    FAILS(ctx, run_stream(SIGNS, "bad", "", "parts", false, UINT64_MAX, NULL), DRO_ERR_FILE,
+          "holds a run already");
+    write_rows("late", 40, 30);
+    clear("late_run");
+    FAILS(ctx, run_stream(SIGNS, "late", "", "late_run", false, UINT64_MAX, NULL), DRO_ERR_DATA,
+          "line 31");
+    snprintf(path, sizeof path, "%s", in_dir("late_run/last.ckpt"));
+    assert_int_equal(access(path, F_OK), 0);
+    FAILS(ctx, run_stream(SIGNS, "bad", "", "late_run", true, UINT64_MAX, NULL), DRO_ERR_FORMAT,
+          "the run was made with");
+    assert_int_equal(access(path, F_OK), 0);
 }
 
 /* What a file is called says nothing of how it is read. */
@@ -448,6 +499,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_squared_is_calibrated),
     cmocka_unit_test(test_objective_is_named),
     cmocka_unit_test(test_objective_has_r),
+    cmocka_unit_test(test_nothing_learned),
 };
 
 int main(int argc, char **argv)

@@ -37,7 +37,7 @@ static dro_status join(dro_context *ctx, const char *folder, const char *name, c
     return DRO_OK;
 }
 
-dro_status dro__folder_make(dro_context *ctx, const char *folder)
+dro_status dro__folder_make(dro_context *ctx, const char *folder, bool *made)
 {
     char path[PATH_SIZE];
     struct stat about;
@@ -49,7 +49,8 @@ dro_status dro__folder_make(dro_context *ctx, const char *folder)
             continue;
         char end = *at;
         *at = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        *made = mkdir(path, 0777) == 0;
+        if (!*made && errno != EEXIST)
             return cannot(ctx, "make the folder", path);
         *at = end;
         if (!end)

@@ -488,6 +488,8 @@ dro_status dro__stream_train(dro_train *t)
     if (status != DRO_OK) { /* a line that cannot be read: what was learned is kept */
         char why[DRO__ERROR_SIZE];
         memcpy(why, t->ctx->error, sizeof why);
+        t->begun =
+            t->begun && t->stream->next == 0; /* rows that wait for their step are kept, too */
         DRO_TRY(dro__run_save(t));
         return dro__fail(t->ctx, status, "%s", why);
     }

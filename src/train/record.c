@@ -351,6 +351,8 @@ char *dro__result_text(const dro_train *t)
 {
     const dro_train_record *r = &t->evaluation.record;
     const dro_data_info *info = &t->task.info;
+    /* the training examples of each class; those of a stream are what it has seen */
+    const int64_t *of_class = t->stream ? r->test.counts : info->counts[DRO_TRAIN];
     json_t *o = json_object(), *names = json_array(), *counts = json_array();
     put(o, "optimizer", text(t->set.optimizer));
     put(o, "model", text(t->task.model));
@@ -373,8 +375,7 @@ char *dro__result_text(const dro_train *t)
     put(o, "best", best_json(t));
     for (int32_t k = 0; k < info->classes; k++) {
         json_array_append_new(names, text(info->class_names[k]));
-        json_array_append_new(
-            counts, json_integer(info->counts[DRO_TRAIN] ? info->counts[DRO_TRAIN][k] : 0));
+        json_array_append_new(counts, json_integer(of_class ? of_class[k] : 0));
     }
     put(o, "classes", names);
     put(o, "class_counts", counts);

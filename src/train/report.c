@@ -266,7 +266,7 @@ dro_status dro_report_add(dro_report *report, const char *folder)
 
 /* ---- methods ---- */
 
-static bool is_personal(const char *name, bool labelled)
+bool dro__setting_personal(const char *name, bool labelled)
 {
     const char *dot = strrchr(name, '.');
     if (labelled && (strncmp(name, "optimizer_settings.", 19) == 0 ||
@@ -301,8 +301,8 @@ static void list_differing(difference *d, const dro__trial *a, const dro__trial 
     const char *label = dro__trial_setting(a, "label");
     for (size_t k = 0; k < a->setting_count; k++) {
         const char *name = a->settings[k].name, *its = dro__trial_setting(b, name);
-        if ((its && strcmp(its, a->settings[k].value) == 0) || is_personal(name, label && *label) ||
-            is_listed(d, name))
+        if ((its && strcmp(its, a->settings[k].value) == 0) ||
+            dro__setting_personal(name, label && *label) || is_listed(d, name))
             continue;
         const char **more = realloc(d->names, (d->count + 1) * sizeof *more);
         d->failed = d->failed || !more;
@@ -329,16 +329,30 @@ static difference difference_of(const dro_report *report, const char *optimizer)
     return d;
 }
 
-/* The name of the method that a run belongs to. */
-static char *method_name(const difference *d, const dro__trial *t)
+static void name_setting(dro__buffer *name, const char *setting, const char *value)
+{
+    if (value && name->size < NAME_MOST)
+        dro__buffer_print(name, "%s%s=%.60s", name->size ? " " : "", setting, value);
+}
+
+/* The name of the method that a run belongs to. A sweep's are known by what it tried, as `dro sweep` shows them. */
+static char *method_name(const dro_report *report, const difference *d, const dro__trial *t)
 {
     dro__buffer name = {0};
-    dro__buffer_add(&name, t->optimizer);
-    for (size_t k = 0; k < d->count && name.size < NAME_MOST; k++) {
-        const char *value = dro__trial_setting(t, d->names[k]);
-        if (value)
-            dro__buffer_print(&name, " %s=%.60s", d->names[k], value);
+    int32_t tried = t->sweep ? t->sweep->count : 0;
+    bool alone = tried > 0;
+    for (size_t k = 0; alone && k < report->trial_count; k++)
+        alone = strcmp(report->trials[k]->optimizer, t->optimizer) == 0;
+    dro__buffer_add(&name, alone ? "" : t->optimizer);
+    for (int32_t k = 0; k < tried; k++)
+        name_setting(&name, t->sweep->names[k], dro__setting_value(t, t->sweep->names[k]));
+    for (size_t k = 0; k < d->count; k++) {
+        const char *own = dro__setting_short(d->names[k]);
+        if (!dro__sweep_has(t->sweep, own))
+            name_setting(&name, own, dro__trial_setting(t, d->names[k]));
     }
+    if (name.size == 0)
+        dro__buffer_add(&name, t->optimizer);
     char *copy = name.failed || d->failed ? NULL : dro__copy_text(name.bytes);
     dro__buffer_free(&name);
     if (copy)
@@ -348,7 +362,7 @@ static char *method_name(const difference *d, const dro__trial *t)
 
 static bool place_trial(dro_report *report, const difference *d, dro__trial *t)
 {
-    char *name = method_name(d, t);
+    char *name = method_name(report, d, t);
     if (!name)
         return false;
     for (t->method = 0; t->method < report->method_count; t->method++)

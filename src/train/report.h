@@ -1,7 +1,7 @@
 /* A report inside: the runs that were read, the methods they make, curves and means. Reading is in
  * report_trial.c, finding runs and grouping them in report.c, which F they have in report_objective.c, statistics in
- * report_stats.c; figures are made in report_curves.c and report_classes.c, the page in report_page.c and
- * report_sections.c. */
+ * report_stats.c, what a sweep adds in report_sweep.c; figures are made in report_curves.c and report_classes.c, the
+ * page in report_page.c and report_sections.c. */
 #ifndef DRO_TRAIN_REPORT_H
 #define DRO_TRAIN_REPORT_H
 
@@ -40,6 +40,15 @@ typedef struct dro__setting {
     char *name, *value;
 } dro__setting;
 
+/* The sweep that a run is part of. */
+typedef struct dro__sweep {
+    int by;       /* the measure that chose */
+    double held;  /* it, on the holdout, NaN: not known */
+    bool chosen;  /* the run has the settings that were chosen */
+    char **names; /* (count) of the settings that were tried, in their order */
+    int32_t count;
+} dro__sweep;
+
 /* A run. */
 typedef struct dro__trial {
     char *path, *real;                        /* as found, and without links */
@@ -61,6 +70,7 @@ typedef struct dro__trial {
     int32_t count_count;  /* of counts */
     double *counts;       /* training examples of each class, NULL: not known */
     int32_t method;
+    dro__sweep *sweep; /* NULL: none */
 } dro__trial;
 
 struct dro_report {
@@ -71,8 +81,8 @@ struct dro_report {
     size_t note_count, note_room;
     dro_report_method *methods; /* remade by dro__report_prepare(), NULL: to be made */
     int32_t method_count;
-    char objective[400]; /* which function F is, "": not known */
-    bool same_objective; /* in all runs */
+    char objective[400];            /* which function F is, "": not known */
+    bool same_loss, same_objective; /* the same functions in all runs */
 };
 
 /* ---- report_trial.c ---- */
@@ -100,6 +110,25 @@ const char *dro__report_title(const dro_report *report, const char *text, char o
 /* Which function F is in the runs that were read. */
 void dro__report_find_objective(dro_report *report);
 
+/* Whether a setting tells runs of one method apart, or does not change what comes out; those of a run with a label may
+ * be tuned. */
+bool dro__setting_personal(const char *name, bool labelled);
+
+/* ---- report_sweep.c ---- */
+
+#if DRO_WITH_JANSSON
+struct json_t;
+/* Of the run in a folder; NULL: none, or no memory. */
+dro__sweep *dro__sweep_read(const char *folder, struct json_t *config, const struct json_t *result);
+#endif
+void dro__sweep_destroy(dro__sweep *sweep); /* NULL is fine */
+/* The measure that chose when all runs are of a sweep, -1: they are not. */
+int dro__report_sweep(const dro_report *report);
+bool dro__sweep_has(const dro__sweep *sweep, const char *name); /* among its names */
+const char *dro__setting_short(const char *name); /* without the group of settings that it is in */
+const char *dro__setting_value(const dro__trial *trial,
+                               const char *name); /* by its short name, or NULL */
+
 /* ---- report_stats.c ---- */
 
 dro_statistic dro__statistic(const double *values, size_t count); /* of those that are finite */
@@ -115,7 +144,8 @@ typedef struct dro__curve {
 void dro__curve_free(dro__curve *curve);
 /* One run's curve; empty when it has none. False: no memory. */
 bool dro__curve_of(const dro__trial *trial, dro__column x, dro__column y, dro__curve *curve);
-/* The mean of some curves where all of them are, at every x that one of them has. */
+/* The mean place and the mean value of some curves at equal shares of their evaluations: runs of a method
+ * evaluate equally often, and take different times. It ends at the mean of their last values. */
 bool dro__curve_mean(const dro__curve *curves, size_t count, dro__curve *mean);
 /* At most `most` points that keep the extremes. */
 void dro__curve_thin(dro__curve *curve, size_t most);

@@ -173,7 +173,8 @@ const char *dro__show_share(char out[DRO__NUMBER], double value)
 {
     if (!(fabs(value) < 1e6)) /* not a share: no digits to spare */
         return dro__show_real(out, 100 * value);
-    snprintf(out, DRO__NUMBER, "%.1f", 100 * value);
+    /* without the noise of its last bits: what is equal looks equal */
+    snprintf(out, DRO__NUMBER, "%.1f", round(1e11 * value) / 1e9);
     return out;
 }
 

@@ -62,7 +62,8 @@ static void regulariser_of(const dro__trial *t, char key[KEY])
 
 static void prior_of(const dro__trial *t, char key[KEY])
 {
-    bool over = strstr(t->objective, "over classes") || strstr(t->objective, "over groups");
+    const char *f = t->objective ? t->objective : "";
+    bool over = strstr(f, "over classes") || strstr(f, "over groups");
     snprintf(key, KEY, "%.40s",
              over ? setting(t, "optimizer_settings", "group_prior", "uniform") : "");
 }
@@ -74,7 +75,7 @@ static bool differ(const dro_report *report, void (*part)(const dro__trial *, ch
     bool any = false;
     for (size_t k = 0; k < report->trial_count; k++) {
         const dro__trial *t = report->trials[k];
-        if (!t->objective || !t->setting_count)
+        if (!t->setting_count)
             continue;
         part(t, any ? key : first);
         if (any && strcmp(key, first) != 0)
@@ -105,6 +106,7 @@ void dro__report_find_objective(dro_report *report)
             snprintf(own + used, sizeof own - used, "%s%s", used ? " and " : "", parts[k].name);
         }
     report->same_objective = same && !*own;
+    report->same_loss = !differ(report, loss_of);
     if (one && !same)
         snprintf(report->objective, sizeof report->objective, "%s", unlike);
     else if (one && *own)

@@ -55,7 +55,8 @@ static void figure(dro__buffer *out, const dro__figure *f, bool many)
 
 static void part(dro__buffer *out, const dro__figures *figures, size_t index)
 {
-    static const char thin[] = " Thin lines are single runs, thick ones their mean.";
+    static const char thin[] =
+        " Thin lines are single runs, thick ones their mean at each evaluation.";
     static const char few[] = " Heat maps are of the first methods only.";
     const dro_report *report = figures->report;
     char about[DRO__TITLE];

@@ -1,6 +1,7 @@
 /* The head of a report's page: what was run, remarks, and the results as tiles or as a table. */
 #include "report_page.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -199,13 +200,22 @@ static bool is_known(const dro_report *report, int measure)
     return false;
 }
 
+/* Whether one method can be better than another in a column: in a sweep it is the holdout that tells. */
+static bool is_comparable(const dro_report *report, int measure)
+{
+    if (dro__report_sweep(report) >= 0)
+        return false;
+    return measure == DRO_MEASURE_LOSS        ? report->same_loss
+           : measure == DRO_MEASURE_OBJECTIVE ? report->same_objective
+                                              : true;
+}
+
 /* The best mean of a column, NaN when that means nothing. */
 static double best_of(const dro_report *report, int measure)
 {
     double best = NAN;
-    if (report->method_count < 2 || measures[measure].better == 0 || is_same(report, measure))
-        return NAN;
-    if (measure == DRO_MEASURE_OBJECTIVE && !report->same_objective)
+    if (report->method_count < 2 || measures[measure].better == 0 || is_same(report, measure) ||
+        !is_comparable(report, measure))
         return NAN;
     for (int32_t m = 0; m < report->method_count; m++) {
         double mean = report->methods[m].measures[measure].mean;
@@ -231,20 +241,72 @@ static void tiles(dro__buffer *out, const dro_report *report)
     dro__buffer_add(out, "</dl>\n");
 }
 
+/* ---- a sweep ---- */
+
+static dro_statistic held_of(const dro_report *report, int32_t method)
+{
+    size_t count = 0;
+    double *values = dro__alloc(report->trial_count + 1, sizeof *values);
+    for (size_t k = 0; values && k < report->trial_count; k++)
+        if (report->trials[k]->method == method)
+            values[count++] = report->trials[k]->sweep->held;
+    dro_statistic s = dro__statistic(values, count);
+    dro__free(values);
+    return s;
+}
+
+static bool was_chosen(const dro_report *report, int32_t method)
+{
+    for (size_t k = 0; k < report->trial_count; k++) {
+        const dro__trial *t = report->trials[k];
+        if (t->method == method && t->sweep && t->sweep->chosen)
+            return true;
+    }
+    return false;
+}
+
+/* "Holdout, balanced accuracy, %" */
+static const char *held_title(int by, bool wide, char out[DRO__TITLE])
+{
+    const char *title = strcmp(measures[by].title, "Test loss") == 0 ? "loss" : measures[by].title;
+    bool lower = title[0] && title[1] >= 'a' && title[1] <= 'z';
+    snprintf(out, DRO__TITLE, "Holdout, %c%s%s", lower ? tolower(title[0]) : title[0], title + 1,
+             strcmp(measures[by].unit, "%") != 0 ? ""
+             : wide                              ? ",\xc2\xa0%"
+                                                 : ", %");
+    return out;
+}
+
+static void held_cell(dro__buffer *out, const dro_report *report, int by, int32_t m)
+{
+    char title[DRO__TITLE];
+    dro_statistic s = held_of(report, m);
+    dro__buffer_print(out, "<td role=\"cell\" data-l=\"%s\"%s>", held_title(by, false, title),
+                      was_chosen(report, m) ? " class=\"best\"" : "");
+    print_statistic(out, by, &s);
+    dro__buffer_add(out, "</td>");
+}
+
+/* ---- the table ---- */
+
 static void table_row(dro__buffer *out, const dro_report *report, int32_t m)
 {
     const dro_report_method *method = &report->methods[m];
+    int by = dro__report_sweep(report);
     char title[DRO__TITLE];
     dro__buffer_print(out, "<tr role=\"row\" data-s=\"%d\"><th scope=\"row\" role=\"rowheader\">",
                       m);
     dro__page_swatch(out, m);
     dro__buffer_escape_cut(out, method->name, 80);
+    dro__buffer_add(out, by >= 0 && was_chosen(report, m) ? " (chosen)" : "");
     dro__buffer_print(out, "</th><td role=\"cell\" data-l=\"Runs\"><span>%d", method->runs);
     if (method->unfinished)
         dro__buffer_print(out, "<small> (%d not ended)</small>", method->unfinished);
     if (method->diverged)
         dro__buffer_print(out, "<small> (%d diverged)</small>", method->diverged);
     dro__buffer_add(out, "</span></td>");
+    if (by >= 0)
+        held_cell(out, report, by, m);
     for (int k = 0; k < DRO_MEASURES; k++)
         if (is_known(report, k)) {
             const dro_statistic *s = &method->measures[k];
@@ -263,7 +325,7 @@ static void table(dro__buffer *out, const dro_report *report)
 {
     enum { MANY = 6 }; /* more do not fit a window with the errors beside the means: below */
     char title[DRO__TITLE];
-    int count = 0;
+    int by = dro__report_sweep(report), count = by >= 0;
     for (int k = 0; k < DRO_MEASURES; k++)
         count += is_known(report, k);
     dro__buffer_print(out,
@@ -271,6 +333,9 @@ static void table(dro__buffer *out, const dro_report *report)
                       "role=\"rowgroup\"><tr role=\"row\"><th scope=\"col\" role=\"columnheader\">"
                       "Method</th><th scope=\"col\" role=\"columnheader\">Runs</th>",
                       count > MANY ? " many" : "");
+    if (by >= 0)
+        dro__buffer_print(out, "<th scope=\"col\" role=\"columnheader\">%s</th>",
+                          held_title(by, true, title));
     for (int k = 0; k < DRO_MEASURES; k++)
         if (is_known(report, k))
             dro__buffer_print(out, "<th scope=\"col\" role=\"columnheader\">%s%s</th>",
@@ -280,6 +345,22 @@ static void table(dro__buffer *out, const dro_report *report)
     for (int32_t m = 0; m < report->method_count; m++)
         table_row(out, report, m);
     dro__buffer_add(out, "</tbody></table></div>\n");
+}
+
+/* What is bold, and what is not compared. */
+static const char *bold_text(const dro_report *report)
+{
+    if (report->method_count < 2)
+        return ".";
+    if (dro__report_sweep(report) >= 0)
+        return ". The setting that was chosen has the best figure on the holdout, in bold; nothing "
+               "is "
+               "chosen by the test set.";
+    if (!report->same_loss)
+        return ". The best of each column is bold, but for the loss and F: the methods' losses are "
+               "not the same function.";
+    return report->same_objective ? ". The best of each column is bold."
+                                  : ". The best of each column is bold, but for F.";
 }
 
 void dro__page_results(dro__buffer *out, const dro_report *report)
@@ -301,7 +382,7 @@ void dro__page_results(dro__buffer *out, const dro_report *report)
         dro__buffer_print(out, "<p class=\"lead\">At the end of training, %s%s%s",
                           dro__report_title(report, "on the test set", set),
                           errors ? "; mean \xc2\xb1 standard error over the runs" : "",
-                          report->method_count > 1 ? ". The best of each column is bold." : ".");
+                          bold_text(report));
     if (known && dro_report_objective(report)) {
         dro__buffer_add(out, " F: ");
         dro__buffer_escape(out, dro_report_objective(report));

@@ -108,57 +108,49 @@ bool dro__curve_of(const dro__trial *trial, dro__column x, dro__column y, dro__c
         return false;
     for (size_t k = 0; k < trial->evaluation_count; k++) {
         double at = trial->evaluations[k].values[x], value = trial->evaluations[k].values[y];
-        if (!isfinite(at) || !isfinite(value) || (curve->count && at <= curve->x[curve->count - 1]))
+        if (!isfinite(at) || !isfinite(value) || (curve->count && at < curve->x[curve->count - 1]))
             continue;
+        if (curve->count && at == curve->x[curve->count - 1])
+            curve->count--; /* the later one counts */
         curve->x[curve->count] = at;
         curve->y[curve->count++] = value;
     }
     return true;
 }
 
-/* Between its points; *place moves forward with x. */
-static double curve_at(const dro__curve *c, double x, size_t *place)
+/* At a share of the run, by its evaluations, between which values are put in between. */
+static void curve_at(const dro__curve *c, double share, double *x, double *y)
 {
-    while (*place + 1 < c->count && c->x[*place + 1] <= x)
-        ++*place;
-    size_t k = *place;
-    if (k + 1 >= c->count || x <= c->x[k])
-        return c->y[k];
-    double share = (x - c->x[k]) / (c->x[k + 1] - c->x[k]);
-    return c->y[k] + share * (c->y[k + 1] - c->y[k]);
+    double at = share * (double)(c->count - 1);
+    size_t k = (size_t)at, next = k + 1 < c->count ? k + 1 : k;
+    double part = at - (double)k;
+    *x = (1 - part) * c->x[k] + part * c->x[next];
+    *y = (1 - part) * c->y[k] + part * c->y[next];
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
+/* Sums first and one division, as dro__statistic() has it: both end at the same number. */
 bool dro__curve_mean(const dro__curve *curves, size_t count, dro__curve *mean)
 {
-    double low = -INFINITY, high = INFINITY;
-    size_t all = 0, used = 0, some = 0;
-    for (size_t k = 0; k < count; k++)
-        if (curves[k].count) {
-            some++;
-            all += curves[k].count;
-            low = fmax(low, curves[k].x[0]);
-            high = fmin(high, curves[k].x[curves[k].count - 1]);
-        }
-    if (!curve_room(mean, all))
-        return false;
-    for (size_t k = 0; k < count; k++)
-        for (size_t i = 0; i < curves[k].count; i++)
-            if (curves[k].x[i] >= low && curves[k].x[i] <= high)
-                mean->x[used++] = curves[k].x[i];
-    qsort(mean->x, used, sizeof *mean->x, by_value);
-    for (size_t i = 0; i < used; i++)
-        if (mean->count == 0 || mean->x[i] > mean->x[mean->count - 1])
-            mean->x[mean->count++] = mean->x[i];
+    size_t most = 0, some = 0;
     for (size_t k = 0; k < count; k++) {
-        size_t place = 0;
-        for (size_t i = 0; curves[k].count && i < mean->count; i++)
-            mean->y[i] += curve_at(&curves[k], mean->x[i], &place) / (double)some;
+        most = curves[k].count > most ? curves[k].count : most;
+        some += curves[k].count > 0;
+    }
+    if (!curve_room(mean, most))
+        return false;
+    for (size_t i = 0; i < most; i++) {
+        double x = 0, y = 0, share = i + 1 == most ? 1 : (double)i / (double)(most - 1);
+        for (size_t k = 0; k < count; k++) {
+            double own_x = 0, own_y = 0;
+            if (curves[k].count == most)
+                own_x = curves[k].x[i], own_y = curves[k].y[i];
+            else if (curves[k].count)
+                curve_at(&curves[k], share, &own_x, &own_y);
+            x += own_x, y += own_y;
+        }
+        x /= (double)some, y /= (double)some;
+        if (isfinite(x) && isfinite(y))
+            mean->x[mean->count] = x, mean->y[mean->count++] = y;
     }
     return true;
 }
@@ -265,6 +257,15 @@ static int by_count(const void *a, const void *b)
     return x->index - y->index;
 }
 
+/* Zeros all over are not known: a stream did not count them once. */
+static bool has_counts(const dro__trial *t, int32_t count)
+{
+    bool any = false;
+    for (int32_t k = 0; t->counts && t->count_count == count && k < count; k++)
+        any = any || t->counts[k] > 0;
+    return any;
+}
+
 bool dro__class_table_order(const dro_report *report, int32_t count, int32_t **order,
                             const double **counts)
 {
@@ -277,7 +278,7 @@ bool dro__class_table_order(const dro_report *report, int32_t count, int32_t **o
         return false;
     }
     for (size_t k = 0; k < report->trial_count && !*counts; k++)
-        if (report->trials[k]->counts && report->trials[k]->count_count == count)
+        if (has_counts(report->trials[k], count))
             *counts = report->trials[k]->counts;
     for (int32_t i = 0; i < count; i++) {
         double known = *counts ? (*counts)[i] : 0;

@@ -39,6 +39,7 @@ void dro__trial_destroy(dro__trial *t)
     dro__free(t->backend);
     dro__free(t->seed);
     dro__free(t->objective);
+    dro__sweep_destroy(t->sweep);
     dro__free(t);
 }
 
@@ -454,6 +455,7 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
         take_config(t, settings);
     if (result)
         take_result(t, result);
+    t->sweep = dro__sweep_read(folder, config ? config : settings, t->diverged ? NULL : result);
     if (config)
         set_names(t, dro__json_at(config, "classes"));
     if (status == DRO_OK && !config && !result && t->evaluation_count == 0)

@@ -1,8 +1,10 @@
 /* A run to a checkpoint and back. */
+#include "events.h"
 #include "train.h"
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 double dro__wall(const dro_train *t)
 {
@@ -92,4 +94,17 @@ dro_status dro__run_load(dro_train *t, bool *found)
     dro_status status = take(t, &saved);
     dro__saved_free(&saved);
     return status;
+}
+
+void dro__run_forget(dro_train *t)
+{
+    static const char *const files[] = {"config.json", "metrics.jsonl", DRO__EVENTS_NAME,
+                                        "last.ckpt", "previous.ckpt"};
+    if (!t->begun || t->lock < 0 || !t->opt || t->opt->run.examples > 0 ||
+        t->ended == DRO_TRAIN_DIVERGED) /* that one may be back at its start */
+        return;
+    for (size_t k = 0; k < sizeof files / sizeof files[0]; k++)
+        unlinkat(t->lock, files[k], 0);
+    if (t->made)
+        rmdir(t->folder); /* what else is in it stays, and it with that */
 }

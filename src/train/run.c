@@ -444,9 +444,10 @@ static dro_status open_folder(dro_train *t, bool resume)
     bool found = false;
     if (!t->folder)
         return DRO_OK;
-    DRO_TRY(dro__folder_make(t->ctx, t->folder));
+    DRO_TRY(dro__folder_make(t->ctx, t->folder, &t->made));
     DRO_TRY(dro__folder_lock(t->ctx, t->folder, &t->lock));
     DRO_TRY(check_folder(t, resume)); /* nobody was faster */
+    t->begun = !resume;
     if (resume)
         DRO_TRY(dro__run_load(t, &found));
     t->before = t->progress.wall;
@@ -503,7 +504,10 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     t->watch = watch ? *watch : (dro_train_watch){0};
     t->began = t->saved_at = dro__clock();
     t->before = 0;
+    t->made = t->begun = false;
     dro_status status = run(t, resume);
+    if (status != DRO_OK && status != DRO_ERR_FILE)
+        dro__run_forget(t);
     if (t->lock >= 0)
         close(t->lock);
     t->lock = -1;

@@ -287,7 +287,7 @@ typedef struct dro__disk_calls {
 extern dro__disk_calls dro__disk;
 
 /* Makes the folder, and those above it, where they are missing. */
-dro_status dro__folder_make(dro_context *ctx, const char *folder);
+dro_status dro__folder_make(dro_context *ctx, const char *folder, bool *made);
 /* Keeps other processes out until *lock is closed; takes away what a killed one left half written. */
 dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock);
 /* Replaces folder/name by the bytes: a temporary file, fsync, rename, fsync of the folder. keep (optional):
@@ -383,6 +383,7 @@ struct dro_train {
     double saved_at;      /* the clock at the last checkpoint */
     dro_train_end ended;
     bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
+    bool made, begun;                 /* by this call: the folder, its files */
     int told;                         /* notes of the data */
     char *config, *result, *identity;
     struct dro__stream_run *stream; /* progressive */
@@ -407,6 +408,9 @@ void dro__note(const dro_train *t, const char *format, ...) __attribute__((forma
 dro_status dro__make_optimizer(dro_train *t);
 dro_status dro__run_save(dro_train *t);
 dro_status dro__run_load(dro_train *t, bool *found);
+/* After a failure: a run that this call began and that has not seen an example leaves no files, so that its folder
+ * does not stand in the way of the next try. */
+void dro__run_forget(dro_train *t);
 dro_status dro__run_finish(dro_train *t);
 /* Both leave have_record false when the watch stops them. */
 dro_status dro__run_evaluate(dro_train *t);
