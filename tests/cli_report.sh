@@ -76,7 +76,7 @@ run 0 report losses
 page=losses/report.html
 page_has "The best of each column is bold."
 bold=$(grep -o 'class="best"' $page | grep -c .)
-sed -i.bak 's/"loss":"softmax"/"loss":"focal"/' losses/b-seed?/config.json
+sed -i.bak 's/"loss":"softmax"/"network_settings":{"loss":"focal"}/' losses/b-seed?/config.json
 run 0 report losses
 page_has "but for the loss and F: the methods' losses are not the same function"
 [ "$(grep -o 'class="best"' $page | grep -c .)" -eq $((bold - 2)) ] || fail "other losses are compared"
