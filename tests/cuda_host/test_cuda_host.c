@@ -10,6 +10,7 @@
 #include "stand_ins.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -309,14 +310,25 @@ static void check_seed(uint64_t seed, bool tell)
     dro_context_destroy(ctx);
 }
 
+static volatile uint64_t now;
+
+static void crashed(int signal_number)
+{
+    printf("FAILED: seed %llu ended with signal %d\n", (unsigned long long)now, signal_number);
+    fflush(stdout);
+    _Exit(1);
+}
+
 int main(int argc, char **argv)
 {
+    signal(SIGSEGV, crashed);
+    signal(SIGABRT, crashed);
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0,
              count = argc > 2   ? strtoull(argv[2], NULL, 10)
                      : argc > 1 ? 1
                                 : SEEDS;
-    for (uint64_t seed = first; seed < first + count; seed++)
-        check_seed(seed, argc > 1);
+    for (now = first; now < first + count; now++)
+        check_seed(now, argc > 1);
     printf("%llu networks: %ld convolutions of our own, %ld folded, %ld lazy values, %ld filled by "
            "a reader, %ld slices, %ld residuals; %d failures\n",
            (unsigned long long)count, seen_own, seen_folds, seen_lazy, seen_filled, seen_slices,
