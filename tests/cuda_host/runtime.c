@@ -391,6 +391,10 @@ dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, co
 void dro__dnn_close(dro__cuda_network *net)
 {
     dro__free(net->plans);
+    for (int k = 0; k < net->retired_count; k++)
+        dro__cuda_free(net->retired[k]);
+    dro__cuda_free(net->beside_workspace);
+    dro__cuda_free(net->unpackings);
 }
 
 typedef struct execution {
