@@ -171,7 +171,7 @@ static inline double distance(size_t n, const float *a, const float *b)
 }
 
 /* Every layer, odd sizes, channels that do not fill a block, a residual without a norm, a norm without a
- * convolution, a value read three times, an auxiliary head. */
+ * convolution, a value read many times, a sum without ReLU that only a concatenation reads, an auxiliary head. */
 static inline void zoo(dro_net *net)
 {
     float scale[3] = {0.5f, 2, -1}, shift[3] = {1, 0, 0.25f};
@@ -184,8 +184,9 @@ static inline void zoo(dro_net *net)
     x = dro_net_add(net, y, x); /* no norm */
     dro_node p = dro_net_max_pool(net, x, &three), q = dro_net_avg_pool(net, x, &three);
     dro_node r = dro_net_relu(net, dro_net_norm(net, "cn", dro_net_conv(net, "c", x, 20, 3, 2, 1)));
-    dro_node all[3] = {p, q, r};
-    x = dro_net_concat(net, all, 3);
+    dro_node s = dro_net_norm(net, "sn", dro_net_conv(net, "s", x, 20, 1, 2, 0));
+    dro_node all[4] = {p, q, r, dro_net_add(net, s, dro_net_shortcut(net, x, 20, 2))};
+    x = dro_net_concat(net, all, 4);
     x = dro_net_norm(net, "dn", x); /* no convolution before it */
     dro_node left = dro_net_conv(net, "e", x, 48, 1, 1, 0);
     dro_node right = dro_net_norm(net, "fn", dro_net_conv(net, "f", x, 48, 3, 1, 1));

@@ -1,0 +1,340 @@
+/* The host code of the cuda backend (compile.c, place.c, forward.c, backward.c, net.c, dnn.c, library.c) on the CPU,
+ * with stand-ins for kernels and libraries, against the reference: random networks, in tf32 and fp32, of which the
+ * programs differ (our own convolutions or none); bf16 is left out, its values would be of another type everywhere.
+ * Losses, gradients and running statistics of a call of one part and of one of two, logits and losses of evaluations
+ * behind them, and that both programs of a network have the same convolutions.
+ *
+ * test_cuda_host [SEED [COUNT]]: those networks, and what they are. */
+#include "networks.h"
+#include "nn.h"
+#include "stand_ins.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEEDS = 600, EXAMPLES_MOST = 6, CALLS = 2 };
+
+/* What all backends are given. */
+typedef struct given {
+    size_t count, first; /* examples; of the first part of a call of two */
+    int parts[CALLS];
+    float *w, *x;
+    float coef[EXAMPLES_MOST], targets[EXAMPLES_MOST * OUTPUTS];
+    bool targets_of[2]; /* by part of a call of two */
+    int32_t labels[EXAMPLES_MOST];
+    uint64_t keys[EXAMPLES_MOST];
+} given;
+
+/* What a call gives, and the evaluation behind it. */
+typedef struct outcome {
+    float losses[EXAMPLES_MOST], eval_losses[EXAMPLES_MOST], logits[EXAMPLES_MOST * OUTPUTS];
+    float *grads[2], *running;
+} outcome;
+
+static int failures;
+static long seen_own, seen_lazy, seen_filled, seen_slices, seen_folds, seen_residuals;
+
+static void *room(size_t count, size_t size)
+{
+    void *memory = calloc(count + 1, size);
+    if (!memory)
+        abort();
+    return memory;
+}
+
+static void say_status(const char *what, uint64_t seed, const dro_context *ctx)
+{
+    printf("seed %llu: %s: %s\n", (unsigned long long)seed, what, dro_context_error(ctx));
+    failures++;
+}
+
+static given give(const dro_net *net, drawn *about)
+{
+    uint64_t *s = &about->state;
+    size_t size = (size_t)about->channels * (size_t)about->height * (size_t)about->width;
+    given g = {.count = 4 + (size_t)draw(s, 3), .first = 2};
+    g.first += (size_t)draw(s, (int)g.count - 3);
+    g.parts[0] = 1 + draw(s, 2);
+    g.parts[1] = 3 - g.parts[0];
+    g.w = room(dro_net_dim(net), sizeof *g.w);
+    g.x = room(g.count * size, sizeof *g.x);
+    memcpy(g.w, dro_net_weights(net), dro_net_dim(net) * sizeof *g.w);
+    for (size_t j = 0; j < dro_net_dim(net); j++)
+        g.w[j] += 0.2f * draw_real(s);
+    for (size_t j = 0; j < g.count * size; j++)
+        g.x[j] = 1.5f * draw_real(s);
+    for (size_t i = 0; i < g.count; i++) {
+        g.labels[i] = draw(s, OUTPUTS);
+        g.coef[i] = 0.2f + (float)draw(s, 1000) / 2000;
+        g.keys[i] = (uint64_t)draw(s, 1000000);
+    }
+    for (size_t j = 0; j < g.count * OUTPUTS; j++)
+        g.targets[j] = draw_real(s);
+    g.targets_of[0] = about->targets;
+    g.targets_of[1] = about->targets && draw(s, 2);
+    return g;
+}
+
+/* The parts of a call. */
+static void parts_of(const given *g, const drawn *about, int parts, dro_net_batch *to)
+{
+    size_t size = (size_t)about->channels * (size_t)about->height * (size_t)about->width;
+    for (int k = 0; k < parts; k++) {
+        size_t from = k ? g->first : 0, end = k + 1 == parts ? g->count : g->first;
+        to[k] = (dro_net_batch){.count = end - from,
+                                .x = g->x + from * size,
+                                .labels = g->labels + from,
+                                .targets = g->targets_of[k] ? g->targets + from * OUTPUTS : NULL,
+                                .keys = g->keys + from};
+    }
+}
+
+/* Both calls. What the first one left behind in the values is spoilt. The second evaluation has one example less, or it
+ * would be recorded. */
+static dro_status run(dro_net *net, dro__cuda_network *live, const given *g, const drawn *about,
+                      outcome *out)
+{
+    for (int call = 0; call < CALLS; call++) {
+        outcome *o = &out[call];
+        dro_net_batch parts[2];
+        for (int k = 0; live && k < 2; k++)
+            stand_ins_dirty(live->program[k].memory);
+        for (int k = 0; k < 2; k++)
+            o->grads[k] = room(dro_net_dim(net), sizeof(float));
+        o->running = room(dro_net_statistics_count(net), sizeof(float));
+        parts_of(g, about, g->parts[call], parts);
+        DRO_TRY(dro_net_forward(net, g->w, parts, g->parts[call], o->losses));
+        DRO_TRY(dro_net_backward(net, g->w, g->coef, o->grads));
+        dro_net_accept(net);
+        DRO_TRY(dro_net_statistics(net, o->running));
+        parts_of(g, about, 1, parts);
+        parts[0].count -= (size_t)call;
+        DRO_TRY(dro_net_evaluate(net, g->w, parts, o->logits, o->eval_losses));
+    }
+    return DRO_OK;
+}
+
+static void outcomes_free(outcome *out)
+{
+    for (int call = 0; call < CALLS; call++)
+        free(out[call].grads[0]), free(out[call].grads[1]), free(out[call].running);
+}
+
+/* ---- comparing ---- */
+
+/* |a - b| and |b| */
+static void lengths(size_t n, const float *a, const float *b, double *difference, double *size)
+{
+    *difference = *size = 0;
+    for (size_t i = 0; i < n; i++) {
+        *difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        *size += (double)b[i] * (double)b[i];
+    }
+    *difference = sqrt(*difference);
+    *size = sqrt(*size);
+}
+
+/* Whether a is not b, up to `share` of b's size and what is `least` anyway. */
+static bool off(const char *what, size_t n, const float *a, const float *b, double share,
+                double least)
+{
+    double difference, size;
+    lengths(n, a, b, &difference, &size);
+    if (difference <= share * size + least)
+        return false;
+    printf("  %s: %.3g off, of %.3g\n", what, difference, size);
+    return true;
+}
+
+/* Tensor by tensor, so that a small one counts. */
+static bool gradient_off(const dro_net *net, int part, const float *a, const float *b)
+{
+    double difference, size;
+    bool wrong = false;
+    char what[96];
+    dro_tensor t;
+    lengths(dro_net_dim(net), a, b, &difference, &size);
+    for (size_t k = 0; dro_net_tensor(net, k, &t) == DRO_OK; k++) {
+        size_t count = 1;
+        for (int j = 0; j < t.rank; j++)
+            count *= (size_t)t.shape[j];
+        snprintf(what, sizeof what, "the gradient of %s by part %d", t.name, part);
+        if (t.trained)
+            wrong |= off(what, count, a + t.offset, b + t.offset, 1e-3, 1e-4 * size);
+    }
+    return wrong;
+}
+
+/* Whether a head is above a node. (The reference moves the statistics of the others too.) */
+static bool matters(const dro__graph *g, int32_t node)
+{
+    bool below = node == g->heads[0] || node == g->heads[1];
+    for (int32_t i = node + 1; i < g->count && !below; i++)
+        for (int k = 0; k < g->nodes[i].input_count && !below; k++)
+            below = g->nodes[i].inputs[k] == node && matters(g, i);
+    return below;
+}
+
+static bool statistics_off(const dro_net *net, const float *a, const float *b)
+{
+    bool wrong = false;
+    char what[96];
+    for (size_t k = 0; k < net->tensor_count; k++) {
+        const dro__net_tensor *t = &net->tensors[k];
+        if (t->home != DRO__HOME_STATISTICS || !matters(&net->graph, t->node))
+            continue;
+        snprintf(what, sizeof what, "%s", t->name);
+        wrong |= off(what, t->count, a + t->offset, b + t->offset, 1e-4, 1e-5);
+    }
+    return wrong;
+}
+
+static bool outcome_off(const dro_net *net, const given *g, int call, const outcome *a,
+                        const outcome *b)
+{
+    size_t shown = g->count - (size_t)call;
+    bool wrong = off("losses", g->count, a->losses, b->losses, 1e-4, 1e-5);
+    for (int part = 0; part < g->parts[call]; part++)
+        wrong |= gradient_off(net, part, a->grads[part], b->grads[part]);
+    wrong |= statistics_off(net, a->running, b->running);
+    wrong |= off("logits of the evaluation", shown * OUTPUTS, a->logits, b->logits, 1e-4, 1e-5);
+    wrong |= off("losses of the evaluation", shown, a->eval_losses, b->eval_losses, 1e-4, 1e-5);
+    return wrong;
+}
+
+static const dro__gop *conv_of(const dro__gprogram *p, int32_t index)
+{
+    for (int32_t i = 0; i < p->op_count; i++)
+        if (p->ops[i].node && p->ops[i].node->op == DRO__OP_CONV && p->ops[i].index == index)
+            return &p->ops[i];
+    return NULL;
+}
+
+/* Weights are packed once, as the training program's convolutions read them. */
+static bool programs_differ(const dro__cuda_network *net)
+{
+    bool differ = false;
+    const dro__gprogram *p = &net->program[0], *q = &net->program[1];
+    for (int32_t i = 0; i < p->op_count; i++) {
+        const dro__gop *op = &p->ops[i];
+        if (!op->node || op->node->op != DRO__OP_CONV)
+            continue;
+        const dro__gop *other = conv_of(q, op->index);
+        int stored[2] = {p->values[op->in[0]].stored, other ? q->values[other->in[0]].stored : -1};
+        if (other && op->own == other->own && op->folded == other->folded && stored[0] == stored[1])
+            continue;
+        printf("  node %d of the two programs: own %d and %d, channels in memory %d and %d\n",
+               op->index, op->own, other ? other->own : -1, stored[0], stored[1]);
+        differ = true;
+    }
+    return differ;
+}
+
+/* What the programs made of the networks: a test that no longer meets a case has lost it. */
+static void look(const dro__gprogram *p)
+{
+    for (int32_t i = 0; i < p->op_count; i++) {
+        const dro__gvalue *v = &p->values[p->ops[i].end];
+        seen_own += p->ops[i].own;
+        seen_folds += p->ops[i].folded;
+        seen_lazy += v->lazy;
+        seen_filled += v->filler >= 0;
+        seen_slices += v->whole >= 0;
+        seen_residuals += v->tail >= 0 && p->tails[v->tail].residual >= 0;
+    }
+}
+
+/* One precision; `expected` is the reference's. */
+static void check(uint64_t seed, const char *precision, const given *g, const outcome *expected)
+{
+    dro_context *ctx = NULL;
+    drawn about;
+    outcome got[CALLS] = {{.running = NULL}};
+    bool adds = draw(&(uint64_t){seed * 3 + 1}, 2), late = seed % 2, wrong = false;
+    stand_ins_begin(adds, late);
+    dro_context_create("cuda", 1, &ctx);
+    dro_net *net = draw_network(ctx, seed, precision, &about);
+    if (!net) {
+        say_status(precision, seed, ctx);
+    } else if (run(net, net->live, g, &about, got) != DRO_OK) {
+        say_status(precision, seed, ctx);
+        printf("  %s\n", about.text);
+    } else {
+        const dro__cuda_network *live = net->live;
+        for (int call = 0; call < CALLS; call++)
+            if (outcome_off(net, g, call, &got[call], &expected[call])) {
+                printf("  in a call of %d part%s and the evaluation after it\n", g->parts[call],
+                       g->parts[call] == 1 ? "" : "s");
+                wrong = true;
+            }
+        wrong |= programs_differ(live);
+        look(&live->program[1]);
+    }
+    if (wrong) {
+        failures++;
+        printf("seed %llu, %s%s%s: see above\n  %s\n", (unsigned long long)seed, precision,
+               adds ? ", cuDNN adds" : "", late ? ", late weight gradients" : "", about.text);
+    }
+    outcomes_free(got);
+    dro_net_destroy(net);
+    dro_context_destroy(ctx);
+}
+
+static void check_seed(uint64_t seed, bool tell)
+{
+    dro_context *ctx = NULL;
+    drawn about;
+    outcome expected[CALLS] = {{.running = NULL}};
+    dro_context_create("ref", 1, &ctx);
+    dro_net *net = draw_network(ctx, seed, "tf32", &about);
+    if (!net) {
+        say_status("ref", seed, ctx);
+        dro_context_destroy(ctx);
+        return;
+    }
+    if (tell)
+        printf("seed %llu: %s\n", (unsigned long long)seed, about.text);
+    given g = give(net, &about);
+    if (run(net, NULL, &g, &about, expected) == DRO_OK) {
+        check(seed, "tf32", &g, expected);
+        check(seed, "fp32", &g, expected);
+    } else {
+        say_status("ref", seed, ctx);
+    }
+    outcomes_free(expected);
+    free(g.w), free(g.x);
+    dro_net_destroy(net);
+    dro_context_destroy(ctx);
+}
+
+static volatile uint64_t now;
+
+static void crashed(int signal_number)
+{
+    printf("FAILED: seed %llu ended with signal %d\n", (unsigned long long)now, signal_number);
+    fflush(stdout);
+    _Exit(1);
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGSEGV, crashed);
+    signal(SIGABRT, crashed);
+    uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0,
+             count = argc > 2   ? strtoull(argv[2], NULL, 10)
+                     : argc > 1 ? 1
+                                : SEEDS;
+    for (now = first; now < first + count; now++)
+        check_seed(now, argc > 1);
+    printf("%llu networks: %ld convolutions of our own, %ld folded, %ld lazy values, %ld filled by "
+           "a reader, %ld slices, %ld residuals; %d failures\n",
+           (unsigned long long)count, seen_own, seen_folds, seen_lazy, seen_filled, seen_slices,
+           seen_residuals, failures);
+    bool all = seen_own && seen_folds && seen_lazy && seen_filled && seen_slices && seen_residuals;
+    if (argc == 1 && !all)
+        printf("FAILED: the networks no longer have all of these\n");
+    return failures > 0 || (argc == 1 && !all);
+}
