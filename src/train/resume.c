@@ -6,6 +6,40 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Files with the names of a run's in a folder that holds none are somebody's. */
+static dro_status check_files(const dro_train *t)
+{
+    static const char *const names[] = {"weights.safetensors", "best.safetensors", "result.json",
+                                        "last.ckpt", "previous.ckpt"};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        if (dro__file_there(t->folder, names[k]))
+            return dro__fail(t->ctx, DRO_ERR_FILE,
+                             "%s has a file %s and no config.json: a run there would overwrite it; "
+                             "choose another folder",
+                             t->folder, names[k]);
+    return DRO_OK;
+}
+
+dro_status dro__run_check_folder(const dro_train *t, bool resume)
+{
+    char *old = NULL;
+    size_t size;
+    const char *sign = resume ? "result.json" : "config.json";
+    if (t->folder && (!resume || !dro__checkpoint_there(t->folder)))
+        DRO_TRY(dro__file_read(t->ctx, t->folder, sign, &old, &size));
+    dro__free(old);
+    if (old && resume)
+        return dro__fail(t->ctx, DRO_ERR_FILE,
+                         "%s: the run has ended, with a result.json, and its checkpoints are gone: "
+                         "there is nothing to go on from; choose another folder to run it again",
+                         t->folder);
+    if (old)
+        return dro__fail(t->ctx, DRO_ERR_FILE,
+                         "%s holds a run already: go on with --resume, or choose another folder",
+                         t->folder);
+    return t->folder && !resume ? check_files(t) : DRO_OK;
+}
+
 double dro__wall(const dro_train *t)
 {
     return t->before + dro__clock() - t->began;

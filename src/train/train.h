@@ -10,7 +10,7 @@
  *   record.c      config.json, metrics.jsonl, result.json
  *   telemetry.c   records for TensorBoard;  events.c: as the bytes of its files
  *   weights.c     weights files that know their model;  predictor.c: using them
- *   run.c         the loop;  assess.c: its evaluations;  resume.c: its checkpoints
+ *   run.c         the loop;  assess.c: its evaluations;  resume.c: its folder and checkpoints
  *   divergence.c  runs that go astray, and their way back
  *   progressive.c the loop over a stream */
 #ifndef DRO_TRAIN_INTERNAL_H
@@ -390,6 +390,8 @@ struct dro_train {
 };
 
 double dro__clock(void);
+/* Whether a run may begin, or go on, in its folder. */
+dro_status dro__run_check_folder(const dro_train *t, bool resume);
 double dro__wall(const dro_train *t);
 double dro__epoch_of(const dro_train *t, uint64_t step);
 bool dro__tell(const dro_train *t, const char *evaluating); /* true: stop */
