@@ -120,12 +120,14 @@ static void reach(dro__dual *t, int64_t block)
 
 dro_status dro__dual_create(dro_context *ctx, int64_t n, dro__dual **dual)
 {
-    dro__dual *t = dro__alloc(1, sizeof *t);
+    const int64_t most = (int64_t)1 << 36; /* half a terabyte */
+    dro__dual *t = n <= most ? dro__alloc(1, sizeof *t) : NULL;
     *dual = NULL;
     if (!t)
-        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the dual variable");
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a dual variable of %lld examples",
+                         (long long)n);
     t->n = n;
-    t->blocks = n / BLOCK + (n % BLOCK != 0);
+    t->blocks = (n + BLOCK - 1) / BLOCK;
     for (t->leaves = 1; t->leaves < t->blocks;)
         t->leaves *= 2;
     t->values = dro__alloc((size_t)n, sizeof *t->values);
