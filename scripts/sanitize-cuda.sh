@@ -21,7 +21,8 @@ cudnns() {
     ! grep -qv '_cudnn+0x' "$log.found"
 }
 check() { # TOOL TEST
-    source=$(grep -l "cmocka_unit_test($2)" "$(dirname "$0")"/../tests/test_cuda*.c) ||
+    source=$(grep -l "cmocka_unit_test($2)" "$(dirname "$0")"/../tests/test_cuda*.c \
+        "$(dirname "$0")"/../tests/test_net_calls.c) ||
         { echo "FAILED: there is no test $2" >&2; return 1; }
     program=$(basename "$source" .c) begin=$(date +%s)
     status=0 whose=

@@ -1,5 +1,5 @@
-/* Calls of one network, one after another: what a recorded pass of the cuda backend must not carry over from one to the
- * next, against the reference. Skipped (77) where there is no GPU. */
+/* Calls of one network, one after another: what a backend must not carry over from one to the next (the cuda backend
+ * records its passes), against the reference. On the GPU where there is one, else on the processor. */
 #include "nets.h"
 
 #include <dro/dro.h>
@@ -10,7 +10,7 @@
 enum { COUNT = 8, OUTPUTS = 3, PIXELS = 3 * 8 * 8 };
 
 typedef struct pair {
-    dro_context *ctx[2]; /* cuda, ref */
+    dro_context *ctx[2]; /* auto, ref */
     dro_net *net[2];
     float x[COUNT * PIXELS], targets[COUNT * OUTPUTS];
     int32_t labels[COUNT];
@@ -31,9 +31,10 @@ static void begin(pair *p, const char *loss, const char *precision)
     uint64_t state = 4;
     for (int k = 0; k < 2; k++) {
         s.precision = k ? "fp32" : precision;
-        p->ctx[k] = check_context(k ? "ref" : "cuda", 1);
+        p->ctx[k] = check_context(k ? "ref" : "auto", 1);
         p->net[k] = make(p->ctx[k], &s);
     }
+    print_message("%s, on %s:\n", loss, dro_context_backend(p->ctx[0]));
     for (int i = 0; i < COUNT * PIXELS; i++)
         p->x[i] = (float)noise(&state);
     for (int i = 0; i < COUNT; i++) {
@@ -137,14 +138,8 @@ static void test_second_head(void **state)
     }
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_targets),
-                                       cmocka_unit_test(test_labels),
-                                       cmocka_unit_test(test_second_head)};
-    if (without_gpu())
-        return 77;
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_targets),
+                                          cmocka_unit_test(test_labels),
+                                          cmocka_unit_test(test_second_head)};
+
+CHECK_MAIN(tests)

@@ -1,4 +1,4 @@
-/* Whole trajectories on the cuda backend, in fp32, against the reference. Skipped (77) where there is no GPU. */
+/* Whole trajectories in fp32 against the reference: on the GPU where there is one, else on the processor. */
 #include "nets.h"
 
 #include <dro/dro.h>
@@ -96,14 +96,17 @@ static double trajectory(const char *model, float by, const char *optimizer, con
 {
     double a[STEPS], b[STEPS], worst = 0;
     size_t dim;
-    float *x = train("cuda", model, by, optimizer, settings, a, &dim);
+    float *x = train("auto", model, by, optimizer, settings, a, &dim);
     float *y = train("ref", model, by, optimizer, settings, b, &dim);
     for (int t = 0; t < STEPS; t++)
         worst = fmax(worst, fabs(a[t] - b[t]) / (1 + b[t]));
     double off = distance(dim, x, y);
-    print_message("%s %s, %d steps: loss %.4f to %.4f, losses off by %.1e, w by %.1e\n", optimizer,
-                  model, STEPS, b[0], b[STEPS - 1], worst, off);
+    dro_context *ctx = check_context("auto", 1);
+    print_message("%s: %s %s, %d steps: loss %.4f to %.4f, losses off by %.1e, w by %.1e\n",
+                  dro_context_backend(ctx), optimizer, model, STEPS, b[0], b[STEPS - 1], worst,
+                  off);
     assert_true(off < tolerance && worst < tolerance);
+    dro_context_destroy(ctx);
     free(x), free(y);
     return b[STEPS - 1] / b[0];
 }
@@ -134,14 +137,8 @@ static void test_optimizers(void **state)
                    1e-3);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimizers),
-                                       cmocka_unit_test(test_trajectory_sgd),
-                                       cmocka_unit_test(test_trajectory_recover)};
-    if (without_gpu())
-        return 77;
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimizers),
+                                          cmocka_unit_test(test_trajectory_sgd),
+                                          cmocka_unit_test(test_trajectory_recover)};
+
+CHECK_MAIN(tests)
