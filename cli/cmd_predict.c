@@ -302,14 +302,10 @@ static int write_list(const cli_args *args)
 /* A table among the images. */
 static int check_words(const cli_args *args)
 {
-    static const char *const tables[][2] = {
-        {".csv", "csv"}, {".tsv", "csv"}, {".npy", "npy"}, {".npz", "npy"}, {".libsvm", "libsvm"}};
     for (int i = 0; cli_word(args, i); i++) {
-        const char *word = cli_word(args, i), *dot = strrchr(word, '.');
-        for (size_t k = 0; dot && k < sizeof tables / sizeof tables[0]; k++)
-            if (strcmp(dot, tables[k][0]) == 0)
-                return cli_usage("predict: %s is no image: expected --data %s:%s", word,
-                                 tables[k][1], word);
+        const char *word = cli_word(args, i), *likely = dro_format_likely(word);
+        if (likely)
+            return cli_usage("predict: %s is no image: expected --data %s:%s", word, likely, word);
     }
     return 0;
 }

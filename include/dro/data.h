@@ -95,6 +95,8 @@ DRO_API const char *dro_data_remark(const dro_data *data, int index);
 DRO_API const char *dro_format_name(int index);
 DRO_API const char *dro_format_usage(int index);
 DRO_API const char *dro_format_summary(int index);
+/* The name of the format whose files have names like this one; NULL: not known, or images. */
+DRO_API const char *dro_format_likely(const char *path);
 /* Lines about its options; NULL where there are none. */
 DRO_API const char *dro_format_details(int index);
 

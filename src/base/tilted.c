@@ -11,13 +11,14 @@ void dro__tilted_add(dro__tilted *t, double lambda, double x, double w)
     }
     double apart = (x - t->top) / lambda;
     if (x > t->top) {
-        double fall = exp(-apart);
-        t->sum = t->sum * fall + w;
-        t->less = t->less * fall + t->mass * expm1(-apart);
+        double fall = expm1(-apart);
+        t->sum = t->sum * (1 + fall) + w;
+        t->less = t->less * (1 + fall) + t->mass * fall;
         t->top = x;
     } else {
-        t->sum += w * exp(apart);
-        t->less += w * expm1(apart);
+        double fall = expm1(apart); /* 1 + fall is as good as exp beside a sum of 1 and more */
+        t->sum += w * (1 + fall);
+        t->less += w * fall;
     }
     t->mass += w;
 }

@@ -124,8 +124,8 @@ uint64_t dro__columns_bytes(const dro__columns *columns);
 dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
                            const dro__columns *columns, bool dense, dro__table *table);
 
-/* One row into sparse columns (as they come, rising unless the columns are mixed) and values, of which *count are written already, or into x if that is not
- * NULL. *cell is its first cell, then that of the next row. */
+/* One row into sparse columns (as they come, rising unless the columns are mixed) and values, of which *count are
+ * written already, or into x if that is not NULL. *cell is its first cell, then that of the next row. */
 dro_status dro__csv_encode_row(const dro__csv *csv, const dro__missing *missing,
                                const dro__columns *columns, int64_t row, const char **cell,
                                float *x, dro__table *table, size_t *count);

@@ -70,21 +70,24 @@ static dro_status unknown_option(dro_data *d, const char *name)
 /* The format of a path by its ending (whatever it is packed with), or of a word that is none; NULL: not known. */
 static const char *likely_format(const char *text, size_t length)
 {
-    static const char *const known[][2] = {
-        {"csv", "csv"},       {"tsv", "csv"},    {"npy", "npy"},        {"npz", "npy"},
-        {"libsvm", "libsvm"}, {"svm", "libsvm"}, {"svmlight", "libsvm"}};
     static const char *const packed[] = {".gz", ".zst"};
     for (size_t k = 0; k < sizeof packed / sizeof packed[0]; k++) {
         size_t size = strlen(packed[k]);
         length -= length > size && memcmp(text + length - size, packed[k], size) == 0 ? size : 0;
     }
-    for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
-        size_t size = strlen(known[k][0]);
-        if (length >= size && strncasecmp(text + length - size, known[k][0], size) == 0 &&
-            (length == size || text[length - size - 1] == '.'))
-            return known[k][1];
-    }
+    for (int k = 0; k < FORMAT_COUNT; k++)
+        for (const char *const *e = formats[k]->endings; e && *e; e++) {
+            size_t size = strlen(*e);
+            if (length >= size && strncasecmp(text + length - size, *e, size) == 0 &&
+                (length == size || text[length - size - 1] == '.'))
+                return formats[k]->name;
+        }
     return NULL;
+}
+
+const char *dro_format_likely(const char *path)
+{
+    return path ? likely_format(path, strlen(path)) : NULL;
 }
 
 /* The format before the colon. Without one the text is a path, up to its options. */

@@ -103,6 +103,8 @@ typedef struct dro__format {
     bool files;                 /* of images, by dro__files_open() */
     const char *record;         /* (optional) what a record is called in errors about its image */
     const char *details;        /* (optional) what its options mean, lines of at most 100 */
+    const char *const *endings; /* (optional) of its files' names, NULL terminated: to suggest it */
+    bool dotted;                /* a label may end in a '.' that is none of it */
     const char *encodes;        /* (optional) what becomes of its columns, which a model keeps */
     /* Fills kind, shape, classes, class_names (optional: numbers otherwise) and split[0], split[1]. */
     dro_status (*open)(dro_data *data);

@@ -335,8 +335,12 @@ static void release_csv(dro_data *d)
 static const char *const options[] = {"label", "test",    "group",  "header",
                                       "sep",   "missing", "target", NULL};
 
+static const char *const endings[] = {"csv", "tsv", NULL};
+
 const dro__format dro__format_csv = {
     .name = "csv",
+    .endings = endings,
+    .dotted = true,
     .usage = "FILE,label=COLUMN[,test=FILE][,group=COLUMN][,header=yes|no|auto][,sep=tab]"
              "[,missing=TEXT|refuse][,target=real]",
     .summary = "a table: numeric columns standardised, others one-hot",

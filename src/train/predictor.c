@@ -34,11 +34,11 @@ static int32_t find_exact(const dro__weights_about *about, const char *name, siz
 }
 
 /* A '.' at the end of a table's label is dropped where that makes it a known one, as in a file of test=. */
-static int32_t find_name(const dro__weights_about *about, const char *name, bool table)
+static int32_t find_name(const dro__weights_about *about, const char *name, bool dotted)
 {
     size_t length = strlen(name);
     int32_t at = find_exact(about, name, length);
-    return at < 0 && table && length > 1 && name[length - 1] == '.'
+    return at < 0 && dotted && length > 1 && name[length - 1] == '.'
                ? find_exact(about, name, length - 1)
                : at;
 }
@@ -47,12 +47,12 @@ static int32_t find_name(const dro__weights_about *about, const char *name, bool
 static dro_status map_labels(dro_predictor *p)
 {
     const dro_data_info *info = &p->task.info;
-    bool same = info->classes == p->about.classes, table = strcmp(info->format, "csv") == 0;
+    bool same = info->classes == p->about.classes, dotted = p->task.data->format->dotted;
     int32_t *map = dro__alloc((size_t)info->classes + 1, sizeof *map);
     if (!map)
         return dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory for %d classes", info->classes);
     for (int32_t k = 0; k < info->classes; k++) {
-        map[k] = find_name(&p->about, info->class_names[k], table);
+        map[k] = find_name(&p->about, info->class_names[k], dotted);
         if (map[k] < 0 && !p->unknown[0])
             snprintf(p->unknown, sizeof p->unknown, "%.120s", info->class_names[k]);
         same = same && map[k] == k;
