@@ -298,6 +298,15 @@ static inline void ldmatrix_turned(unsigned (&r)[4], unsigned address)
     load_matrices(r, address, true);
 }
 
+static inline uint2 shared_pair(unsigned address)
+{
+    uint2 u;
+    if (address % 8 || address + 8 > room_used)
+        wrong("two words outside of the shared memory");
+    memcpy(&u, room + address, sizeof u);
+    return u;
+}
+
 static inline void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
 {
     unsigned(&all)[WARP][6] = exchange();

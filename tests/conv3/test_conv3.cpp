@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <list>
 #include <vector>
 
 typedef std::vector<double> numbers;
@@ -19,8 +18,8 @@ static double uniform(double low, double high)
     return low + (high - low) * rand() / RAND_MAX;
 }
 
-/* ---- what differs between the precisions: a value in memory, what is multiplied of it, how far off a result may be,
- * where weight (n, k, tap) is, and how gradients are taken; `sum` ends those of the last SUMS layers ---- */
+/* ---- what differs between the precisions: a value in memory, what is multiplied of it, how far off a result may be
+ * ---- */
 
 static unsigned bits(double x)
 {
@@ -39,7 +38,7 @@ static double number(unsigned u)
 
 struct bf16 {
     typedef unsigned short value;
-    enum { BF16 = 1, SUMS = 1 };
+    enum { BF16 = 1 };
     static constexpr double OFF = 6e-3;
     static constexpr const char *NAME = "bf16";
 
@@ -56,27 +55,13 @@ struct bf16 {
     {
         return wide(narrow(x));
     }
-    static size_t weight_at(bool bands, unsigned n, unsigned k, unsigned tap, unsigned, unsigned k_count)
-    {
-        return bands ? dro__conv3_band_at(n, k, tap, k_count) : dro__conv3_weight_at(n, k, tap, k_count);
-    }
-    static void back(const dro__conv3 *k)
-    {
-        dro__gpu_conv3_back(NULL, k);
-        if (k->partial)
-            dro__gpu_conv3_sum(NULL, k);
-    }
-    static void sum()
-    {
-    }
 };
 
 struct tf32 {
     typedef float value;
-    enum { BF16 = 0, SUMS = DRO__CONV3_SUMS };
+    enum { BF16 = 0 };
     static constexpr double OFF = 5e-5;
     static constexpr const char *NAME = "tf32";
-    static dro__conv3_sums sums;
 
     static value narrow(double x)
     {
@@ -90,26 +75,7 @@ struct tf32 {
     {
         return number((bits(x) + 0x1000) & ~0x1fffu);
     }
-    static size_t weight_at(bool, unsigned n, unsigned k, unsigned tap, unsigned n_count, unsigned k_count)
-    {
-        return ((size_t)tap * n_count + n) * k_count + k;
-    }
-    static void back(const dro__conv3 *k)
-    {
-        if (k->partial)
-            dro__gpu_conv3_tf32_weight(NULL, k, &sums);
-        if (k->dx)
-            dro__gpu_conv3_tf32_data(NULL, k);
-    }
-    static void sum()
-    {
-        if (sums.count)
-            dro__gpu_conv3_tf32_sum(NULL, &sums);
-        sums = dro__conv3_sums();
-    }
 };
-
-dro__conv3_sums tf32::sums;
 
 template <class P>
 static std::vector<typename P::value> draw(size_t n)
@@ -205,6 +171,11 @@ struct run {
     {
         return ((size_t)o * l.in + c) * 9 + tap;
     }
+    size_t weight_at(unsigned n, unsigned k, unsigned tap, unsigned k_count) const
+    {
+        return l.bands ? dro__conv3_band_at(n, k, tap, k_count)
+                       : dro__conv3_weight_at(P::BF16, n, k, tap, k_count);
+    }
     int part(int e) const
     {
         return e >= l.first;
@@ -252,8 +223,8 @@ void run<P>::make_weights()
     for (int i = 0; i < (int)ws; i++) {
         unsigned tap = i % 9, c = i / 9 % l.in, o = i / 9 / l.in;
         w[i] = (float)P::multiplied(uniform(-.2, .2));
-        packed[P::weight_at(l.bands, o, c, tap, l.out, l.in)] = P::narrow(w[i]);
-        packed[ws + P::weight_at(l.bands, c, o, 8 - tap, l.in, l.out)] = P::narrow(w[i]);
+        packed[weight_at(o, c, tap, l.in)] = P::narrow(w[i]);
+        packed[ws + weight_at(c, o, 8 - tap, l.out)] = P::narrow(w[i]);
     }
 }
 
@@ -339,11 +310,12 @@ void run<P>::backward(std::vector<float> &partial)
     }
     k.g = g.data(), k.real_in = l.in == 16 ? 3 : l.in, k.turn = DRO__CONV3_TURNS - 1;
     k.add = l.add ? add.data() : NULL, k.dx = l.wants ? dx.data() : NULL, k.close = l.close;
-    k.y = l.relu && !k.lazy ? k.x : NULL;
     k.partial = l.trained ? partial.data() : NULL;
     for (int p = 0; p < 2; p++)
         to_w[p].resize(ws), grads[p].resize(ws), k.grads[p] = grads[p].data();
-    P::back(&k);
+    dro__gpu_conv3_back(NULL, &k);
+    if (k.partial)
+        dro__gpu_conv3_sum(NULL, &k);
     each([&](int e, int y, int x_, int tap, int r, int c) {
         for (int o = 0; o < l.out; o++)
             for (int i = 0; i < l.in; i++) {
@@ -357,33 +329,23 @@ void run<P>::backward(std::vector<float> &partial)
         check_data(to_x);
 }
 
-/* One layer after another; their weight gradients are looked at when they are summed, some at a time. */
 template <class P, size_t COUNT>
 static void run_all(const layer (&layers)[COUNT])
 {
-    std::list<run<P>> last; /* to be summed */
-    std::vector<float> partial(P::BF16 ? dro__gpu_conv3_partial() : dro__gpu_conv3_tf32_partial(64, 64), NAN);
-    auto sum = [&] {
-        P::sum();
-        for (run<P> &r : last)
-            r.check_weights();
-        last.clear();
-        std::fill(partial.begin(), partial.end(), NAN);
-    };
+    std::vector<float> partial(dro__gpu_conv3_partial());
     for (const layer &l : layers) {
         if (l.bands && !P::BF16)
             continue;
-        if (last.size() == P::SUMS || (!last.empty() && !last.back().l.second != !l.second))
-            sum(); /* those of as many parts go together */
         printf("%d to %d channels, stride %d, %d x %d, %s%s\n", l.in, l.out, l.stride, l.height, l.width, P::NAME,
                l.bands ? " by warp groups" : "");
         if (l.bands && !dro__gpu_conv3_bands_fit(l.in, l.out, l.stride, l.height, l.width))
             printf("  this is no shape for warp groups\n"), failures++;
-        last.emplace_back(l);
-        last.back().forward();
-        last.back().backward(partial);
+        std::fill(partial.begin(), partial.end(), NAN);
+        run<P> r(l);
+        r.forward();
+        r.backward(partial);
+        r.check_weights();
     }
-    sum();
 }
 
 int main()

@@ -1,5 +1,5 @@
-/* Stand-ins for convolutions, cuDNN's and our own (conv3.h), and for what packs their weights. The packed weights of our
- * own are (kernel, out, in); both passes read those, so there is no second copy for the data gradient. */
+/* Stand-ins for convolutions, cuDNN's and our own (conv3.h), and for what packs their weights. Packed weights are
+ * (out, kernel, in), also those of our own; both passes read those, so there is no second copy for the data gradient. */
 #include "stand_ins.h"
 
 #include <stdio.h>
@@ -46,14 +46,13 @@ static size_t out_pixels(const dro__dnn_shape *s)
     return (size_t)s->count * (size_t)s->out_height * (size_t)s->out_width;
 }
 
-/* Where the weights of an output channel and a tap are; own: (kernel, out, in). */
-static size_t weights_at(const dro__dnn_shape *s, bool own, int o, int k)
+/* Where the weights of an output channel and a tap are. */
+static size_t weights_at(const dro__dnn_shape *s, int o, int k)
 {
-    int row = own ? k * s->out + o : o * taps_of(s) + k;
-    return (size_t)row * (size_t)s->in;
+    return (size_t)(o * taps_of(s) + k) * (size_t)s->in;
 }
 
-static void forward(const dro__dnn_shape *s, bool own, const float *x, const float *w, float *z)
+static void forward(const dro__dnn_shape *s, const float *x, const float *w, float *z)
 {
     double *row = doubles((size_t)s->out);
     for (size_t i = 0; i < out_pixels(s); i++) {
@@ -64,7 +63,7 @@ static void forward(const dro__dnn_shape *s, bool own, const float *x, const flo
             if (!reads(s, i, k, &at))
                 continue;
             for (int o = 0; o < s->out; o++) {
-                const float *weights = w + weights_at(s, own, o, k);
+                const float *weights = w + weights_at(s, o, k);
                 for (int c = 0; c < s->in; c++)
                     row[o] += (double)x[at + (size_t)c] * (double)weights[c];
             }
@@ -75,7 +74,7 @@ static void forward(const dro__dnn_shape *s, bool own, const float *x, const flo
     free(row);
 }
 
-static double *data_gradient(const dro__dnn_shape *s, bool own, const float *dz, const float *w)
+static double *data_gradient(const dro__dnn_shape *s, const float *dz, const float *w)
 {
     double *dx = doubles(x_size(s));
     for (size_t i = 0; i < out_pixels(s); i++)
@@ -84,7 +83,7 @@ static double *data_gradient(const dro__dnn_shape *s, bool own, const float *dz,
             if (!reads(s, i, k, &at))
                 continue;
             for (int o = 0; o < s->out; o++) {
-                const float *weights = w + weights_at(s, own, o, k);
+                const float *weights = w + weights_at(s, o, k);
                 double slope = (double)dz[i * (size_t)s->out + (size_t)o];
                 for (int c = 0; c < s->in; c++)
                     dx[at + (size_t)c] += slope * (double)weights[c];
@@ -104,7 +103,7 @@ static double *weight_gradient(const dro__dnn_shape *s, const float *x, const fl
                 continue;
             for (int o = 0; o < s->out; o++) {
                 double slope = (double)dz[i * (size_t)s->out + (size_t)o];
-                double *to = dw + weights_at(s, false, o, k);
+                double *to = dw + weights_at(s, o, k);
                 for (int c = 0; c < s->in; c++)
                     to[c] += slope * (double)x[at + (size_t)c];
             }
@@ -115,11 +114,11 @@ static double *weight_gradient(const dro__dnn_shape *s, const float *x, const fl
 void stand_ins_conv(const dro__dnn_shape *s, float *x, float *w, float *z)
 {
     if (s->kind == DRO__DNN_FORWARD) {
-        forward(s, false, x, w, z);
+        forward(s, x, w, z);
         return;
     }
     bool data = s->kind == DRO__DNN_DATA;
-    double *made = data ? data_gradient(s, false, z, w) : weight_gradient(s, x, z);
+    double *made = data ? data_gradient(s, z, w) : weight_gradient(s, x, z);
     float *to = data ? x : w;
     for (size_t i = 0; i < (data ? x_size(s) : w_size(s)); i++)
         to[i] = (float)(made[i] + (s->add ? (double)to[i] : 0));
@@ -220,7 +219,7 @@ void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)
         float *x = input_of(k, part), *fill = k->x_fill;
         for (size_t i = 0; fill && i < x_size(&shape); i++)
             fill[x_before(k, part) + i] = x[i];
-        forward(&shape, true, x, k->weights, (float *)k->z + z_before(k, part));
+        forward(&shape, x, k->weights, (float *)k->z + z_before(k, part));
         if (k->sums)
             add_moments(k, part);
         free(x);
@@ -228,8 +227,9 @@ void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)
 }
 
 /* A part's dz, from numbers that are there; free() it. */
-static float *slope_of(const dro__conv3 *k, dro__numbers n, int part)
+static float *slope_of(const dro__conv3 *k, int part)
 {
+    dro__numbers n = k->numbers;
     dro__dnn_shape s = shape_of(k, part);
     size_t count = out_pixels(&s) * (size_t)k->out;
     float *dz = malloc((count + 1) * sizeof *dz);
@@ -244,82 +244,21 @@ static float *slope_of(const dro__conv3 *k, dro__numbers n, int part)
     return dz;
 }
 
-/* (in, out): floats that a weight gradient leaves to be summed, as if by one block. */
-static size_t left_by(int in, int out)
+/* What weight gradients leave to be summed, as if by one block: (turns, parts, out, kernel, in). */
+enum { LEFT = 9 * 64 * 64 };
+
+size_t dro__gpu_conv3_partial(void)
 {
-    return 9 * (size_t)in * (size_t)out;
+    return DRO__CONV3_TURNS * DRO__PARTS * LEFT;
 }
 
-size_t dro__gpu_conv3_tf32_partial(int in, int out)
+static float *left_at(const dro__conv3 *k, int part)
 {
-    return DRO__CONV3_SUMS * DRO__PARTS * left_by(in, out);
-}
-
-typedef struct weight_work {
-    dro__conv3 k;
-    float *to; /* (parts, kernel, in, out) */
-} weight_work;
-
-static void weight(const void *what)
-{
-    const weight_work *w = what;
-    const dro__conv3 *k = &w->k;
-    if (k->norm && k->finish) /* and kept */
-        dro__gpu_finish_backward(NULL, k->parts, k->out_height * k->out_width, 1, k->numbers,
-                                 k->norm_grads);
-    for (int part = 0; part < k->parts.count; part++) {
-        dro__dnn_shape s = shape_of(k, part);
-        float *x = input_of(k, part), *dz = slope_of(k, k->numbers, part);
-        double *dw = weight_gradient(&s, x, dz);
-        float *to = w->to + (size_t)part * left_by(k->in, k->out);
-        for (int tap = 0; tap < 9; tap++)
-            for (int c = 0; c < k->in; c++)
-                for (int o = 0; o < k->out; o++)
-                    *to++ = (float)dw[weights_at(&s, false, o, tap) + (size_t)c];
-        free(x), free(dz), free(dw);
-    }
-}
-
-void dro__gpu_conv3_tf32_weight(cudaStream_t s, const dro__conv3 *k, dro__conv3_sums *sums)
-{
-    weight_work w = {*k, k->partial + sums->used};
-    if (sums->count == DRO__CONV3_SUMS)
-        abort();
-    stand_ins_queue(s, weight, &w, sizeof w);
-    sums->parts = k->parts.count;
-    sums->used += (size_t)k->parts.count * left_by(k->in, k->out);
-    sums->of[sums->count].from = w.to;
-    sums->of[sums->count].blocks = 1;
-    sums->of[sums->count].in = k->in;
-    sums->of[sums->count].out = k->out;
-    sums->of[sums->count].real_in = k->real_in;
-    for (int part = 0; part < k->parts.count; part++)
-        sums->of[sums->count].grads[part] = k->grads[part];
-    sums->count++;
-}
-
-static void sum_up(const void *what)
-{
-    const dro__conv3_sums *sums = what;
-    for (int k = 0; k < sums->count; k++)
-        for (int part = 0; part < sums->parts; part++) {
-            int in = sums->of[k].in, out = sums->of[k].out, real_in = sums->of[k].real_in;
-            const float *from = sums->of[k].from + (size_t)part * left_by(in, out);
-            for (int tap = 0; tap < 9; tap++)
-                for (int c = 0; c < real_in; c++)
-                    for (int o = 0; o < out; o++)
-                        sums->of[k].grads[part][(o * real_in + c) * 9 + tap] =
-                            from[(tap * in + c) * out + o];
-        }
-}
-
-void dro__gpu_conv3_tf32_sum(cudaStream_t s, const dro__conv3_sums *sums)
-{
-    stand_ins_queue(s, sum_up, sums, sizeof *sums);
+    return k->partial + (k->turn * DRO__PARTS + part) * LEFT;
 }
 
 /* One part of dx: what was there, the mask, and the sums for the norm before it. */
-static void write_slope(const dro__conv3 *k, int part, const double *made)
+static void write_slope(const dro__conv3 *k, int part, const float *x, const double *made)
 {
     dro__dnn_shape s = shape_of(k, part);
     size_t first = x_before(k, part);
@@ -330,8 +269,7 @@ static void write_slope(const dro__conv3 *k, int part, const double *made)
         float g = (float)(made[i] + add);
         if (k->close) {
             float z = ((const float *)k->x_z)[first + i];
-            float y = k->y ? ((const float *)k->y)[first + i] : tail_of(k->x_numbers, part, c, z);
-            g = k->x_relu && y <= 0 ? 0 : g;
+            g = k->x_relu && x[i] <= 0 ? 0 : g;
             sums[c] += (double)g;
             sums[k->in + c] += (double)g * (double)(z - k->x_numbers.mean[part * k->in + c]);
         }
@@ -339,51 +277,48 @@ static void write_slope(const dro__conv3 *k, int part, const double *made)
     }
 }
 
-/* Numbers that are still to be made are made for this kernel alone: the weight gradient keeps them. */
-void dro__gpu_conv3_tf32_data(cudaStream_t s, const dro__conv3 *k)
+/* One part's weight gradient, to be summed. */
+static void leave(const dro__conv3 *k, int part, const float *x, const float *dz)
 {
-    size_t channels = DRO__PARTS * (size_t)k->out;
-    dro__numbers n = k->numbers;
-    float *room = malloc(2 * channels * sizeof *room);
-    if (!room)
-        abort();
-    if (k->norm && k->finish) {
-        n.q = room, n.r = room + channels;
-        dro__gpu_finish_backward(s, k->parts, k->out_height * k->out_width, 1, n,
-                                 (dro__norm_grads){{0}, {0}, {0}});
-    }
-    for (int part = 0; part < k->parts.count; part++) {
-        dro__dnn_shape shape = shape_of(k, part);
-        float *dz = slope_of(k, n, part);
-        double *made = data_gradient(&shape, true, dz, k->weights);
-        write_slope(k, part, made);
-        free(dz), free(made);
-    }
-    free(room);
-}
-
-static void no_bf16(void)
-{
-    fprintf(stderr, "a kernel for bfloat16 was queued\n");
-    abort();
-}
-
-size_t dro__gpu_conv3_partial(void)
-{
-    no_bf16();
-    return 0;
+    dro__dnn_shape s = shape_of(k, part);
+    double *dw = weight_gradient(&s, x, dz);
+    for (size_t i = 0; i < w_size(&s); i++)
+        left_at(k, part)[i] = (float)dw[i];
+    free(dw);
 }
 
 void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *k)
 {
-    (void)s, (void)k;
-    no_bf16();
+    if (k->norm && k->finish) /* and kept */
+        dro__gpu_finish_backward(s, k->parts, k->out_height * k->out_width, 1, k->numbers,
+                                 k->norm_grads);
+    for (int part = 0; part < k->parts.count; part++) {
+        dro__dnn_shape shape = shape_of(k, part);
+        float *x = input_of(k, part), *dz = slope_of(k, part);
+        double *made = k->dx ? data_gradient(&shape, dz, k->weights) : NULL;
+        if (k->partial)
+            leave(k, part, x, dz);
+        if (k->dx)
+            write_slope(k, part, x, made);
+        free(x), free(dz), free(made);
+    }
+}
+
+static void sum_up(const void *what)
+{
+    const dro__conv3 *k = what;
+    for (int part = 0; part < k->parts.count; part++) {
+        dro__dnn_shape s = shape_of(k, part);
+        for (int o = 0; o < k->out; o++)
+            for (int i = 0; i < 9 * k->real_in; i++) /* channel, tap */
+                k->grads[part][o * 9 * k->real_in + i] =
+                    left_at(k, part)[weights_at(&s, o, i % 9) + (size_t)(i / 9)];
+    }
 }
 
 void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *k)
 {
-    (void)s, (void)k;
-    no_bf16();
+    stand_ins_queue(s, sum_up, k, sizeof *k);
 }
 
 /* ---- weights ---- */
@@ -408,8 +343,7 @@ static int parameter_of(const dro__packing *t, int o, int k, int c)
 
 static int packed_at(const dro__packing *t, int o, int k, int c)
 {
-    int row = t->kind == DRO__PACK_TAPS ? k * t->out + o : o * t->taps + k;
-    return row * t->stored_in + c;
+    return (o * t->taps + k) * t->stored_in + c;
 }
 
 void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest, int bands)

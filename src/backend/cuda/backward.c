@@ -127,7 +127,7 @@ static void branch_off(dro__cuda_network *net)
 
 /* Both gradients at once; the sum over blocks beside the rest. Four convolutions in a row have places of their own
  * for what they leave to be summed, and every third waits for the sums of all but the last two before it. */
-static void back_bf16(dro__cuda_network *net, dro__conv3 *c)
+static void back_at_once(dro__cuda_network *net, dro__conv3 *c)
 {
     enum { WAIT = DRO__CONV3_TURNS - 1 };
     int n = net->turns;
@@ -150,25 +150,6 @@ static void back_bf16(dro__cuda_network *net, dro__conv3 *c)
     dro__gpu_conv3_sum(net->beside, c);
 }
 
-static void sum_tf32(dro__cuda_network *net)
-{
-    dro__gpu_conv3_tf32_sum(net->beside, &net->sums);
-    net->sums = (dro__conv3_sums){0};
-}
-
-/* The weight gradient beside the rest; those of DRO__CONV3_SUMS convolutions are summed over blocks at once. */
-static void back_tf32(dro__cuda_network *net, const dro__conv3 *c)
-{
-    if (c->partial) {
-        branch_off(net);
-        dro__gpu_conv3_tf32_weight(net->beside, c, &net->sums);
-        if (net->sums.count == DRO__CONV3_SUMS)
-            sum_tf32(net);
-    }
-    if (c->dx)
-        dro__gpu_conv3_tf32_data(net->stream, c);
-}
-
 static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
 {
     dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
@@ -186,12 +167,8 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
         c.add = in->slope.p;
         c.dx = in->grad;
         c.close = in->left == 1 && tail && tail->deferred && tail->conv;
-        c.y = tail && tail->relu && !in->lazy ? in->data : NULL;
     }
-    if (net->bf16)
-        back_bf16(net, &c);
-    else
-        back_tf32(net, &c);
+    back_at_once(net, &c);
     if (!in->wants)
         return;
     if (!c.close) {
@@ -361,7 +338,6 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
 {
     net->turns = net->written = net->unpacked = 0;
     net->forked = false;
-    net->sums = (dro__conv3_sums){0};
     net->chained = false;
     cudaMemsetAsync(p->back, 0, p->sums_bytes, net->stream);
     for (int32_t i = 0; i < p->value_count; i++) {
@@ -381,8 +357,6 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
             net->chained = net->chained && p->ops[i].own;
             back_op(net, p, &p->ops[i]);
         }
-    if (net->sums.count)
-        sum_tf32(net);
     if (net->written > net->unpacked)
         dro__dnn_hand_on(net, net->beside);
     if (net->forked) {

@@ -1,4 +1,4 @@
-/* Backward in bfloat16: the shapes of a block, and how it reads. */
+/* Backward by rows: the shapes of a block, and how it reads. */
 #ifndef DRO_CUDA_CONV3_BACK_CUH
 #define DRO_CUDA_CONV3_BACK_CUH
 
@@ -9,23 +9,28 @@ enum { ROLE = SLOTS * 2 * 32 /* float4s that a warp has of a weight gradient */ 
 enum { BACK_BLOCKS = 264 }; /* of all parts together, at most */
 enum { PLACE = BACK_BLOCKS * 3072 * 4 /* floats that they write, at most */ };
 
-/* CI channels became CO. TH x TW pixels of the slope at a time. */
-template <int CI, int CO, int STRIDE_, bool EXACT_>
+/* CI channels became CO. TH x TW pixels of the slope at a time, so that two blocks fit on a multiprocessor. A slice is 16
+ * channels of the slope; DEPTH products of two planes are one of those, and PARTS planes a group of 16 of the input. */
+template <class V_, int CI, int CO, int STRIDE_, bool EXACT_>
 struct back_shape {
+    typedef V_ V;
     static const int IN = CI, OUT = CO, STRIDE = STRIDE_;
     static const bool EXACT = EXACT_;
-    static const int TH = STRIDE == 2 ? 4 : CO == 64 ? 8 : 16, TW = CO == 16 ? 32 : CO == 32 ? 16 : 8;
-    static const int GROUPS = CI / 16, KS = CO / 16, STRIPS = TW >= 16 ? TW / 16 : 1;
+    static const int TH = STRIDE == 2 ? 4 : CO == 64 || V::PER == 4 ? 8 : 16;
+    static const int TW = CO == 16 ? 32 : CO == 32 ? 16 : 8;
+    static const int GROUPS = CI / 16, KS = CO / 16, PARTS = 16 / V::PER, DEPTH = PARTS / 2;
+    static const int STRIPS = TW >= 16 ? TW / 16 : 1;
     static const int ROWS = TW >= 16 ? TH : TH / 2;   /* of 16 pixels */
     static const int R = ROWS * KS * STRIPS / WARPS;  /* a warp's, for the data gradient */
     static const int SHARES = WARPS / 2 / KS;         /* of the pixels, for the weight gradient */
     static const int RW = ROWS * STRIPS / SHARES;
-    typedef tile_of<CO / 8, STRIDE == 1 ? TH + 2 : TH + 1, TW, 2 - STRIDE, 2 - STRIDE, 1> z_tile;
-    typedef tile_of<2, (TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> x_tile;
+    typedef tile_of<V, CO / V::PER, STRIDE == 1 ? TH + 2 : TH + 1, TW, 2 - STRIDE, 2 - STRIDE, 1> z_tile;
+    typedef tile_of<V, PARTS, (TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> x_tile;
     static const int DH = TH * STRIDE, DW = TW * STRIDE, STAGE = DH * DW * 64; /* bytes, of 16 floats */
-    static const int ITEMS = (DH * DW * 2 + THREADS_BACK - 1) / THREADS_BACK;
+    static const int ITEMS = (DH * DW * PARTS + THREADS_BACK - 1) / THREADS_BACK;
     static const int X = z_tile::BYTES, SUM = X + x_tile::BYTES, WEIGHTS = SUM + KS * STAGE;
-    static const int MOMENTS = WEIGHTS + TAPS * KS * 512, COEF = MOMENTS + THREADS_BACK * 64;
+    static const int MOMENTS = WEIGHTS + TAPS * KS * DEPTH * 512;
+    static const int COEF = MOMENTS + THREADS_BACK * 2 * V::PER * 4;
     static const int BYTES = COEF + (3 * CO + 2 * CI) * 4;
     static const int Z_PASSES = column<z_tile, THREADS_BACK>::PASSES, Z_MOST = 3;
     static const int X_PASSES = column<x_tile, THREADS_BACK>::PASSES, X_MOST = 3;
@@ -40,8 +45,9 @@ template <class S>
 static __device__ __forceinline__ void begin_slope(const dro__conv3 &k, typename S::z_ahead &za,
                                                    int example, const place &p)
 {
-    const char *g = image_of(k.g, example, p);
-    za.load(p, 0, g, k.norm ? image_of(k.z, example, p) : g);
+    typedef typename S::V V;
+    const char *g = image_of<V>(k.g, example, p);
+    za.load(p, 0, g, k.norm ? image_of<V>(k.z, example, p) : g);
 }
 
 template <class S, int MODE>
@@ -51,10 +57,12 @@ static __device__ __forceinline__ void make_slope(const dro__conv3 &k, char *roo
                                                   const place &p, const place &in, int group)
 {
     typedef typename S::z_tile T;
-    maker<MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8, false);
-    const char *g = image_of(k.g, example, p), *z = MODE == SLOPE ? image_of(k.z, example, p) : g;
+    typedef typename S::V V;
+    maker<V, MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * V::PER, false);
+    const char *g = image_of<V>(k.g, example, p);
+    const char *z = MODE == SLOPE ? image_of<V>(k.z, example, p) : g;
     za.fill(room, g, z, m, p, 0, NULL, [&] {
-        xa.load(in, group * 16, image_of(k.x, example, in), NULL);
+        xa.load(in, group * 16, image_of<V>(k.x, example, in), NULL);
     });
     if (p.width > T::COLS)
         fill_sides<T, THREADS_BACK>(room, g, z, m, p, 0);
@@ -66,9 +74,10 @@ static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *roo
                                                   const place &p, int group)
 {
     typedef typename S::x_tile T;
-    maker<MODE> m((const float *)(room + S::COEF) + 3 * k.out, p.channels,
-                  group * 16 + threadIdx.x % 2 * 8, k.x_relu);
-    const char *x = image_of(k.x, example, p);
+    typedef typename S::V V;
+    maker<V, MODE> m((const float *)(room + S::COEF) + 3 * k.out, p.channels,
+                     group * 16 + threadIdx.x % T::CH * V::PER, k.x_relu);
+    const char *x = image_of<V>(k.x, example, p);
     xa.fill(room + S::X, x, NULL, m, p, group * 16, NULL, [] {});
     if (p.width > T::COLS)
         fill_sides<T, THREADS_BACK>(room + S::X, x, NULL, m, p, group * 16);

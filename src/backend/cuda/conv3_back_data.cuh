@@ -37,92 +37,97 @@ struct stager {
 };
 
 /* One row of the kernel (er, turned) for the even and the odd columns of dx. */
+template <class V>
 static __device__ __forceinline__ void parity_row(float (&acc)[2][2][4], const unsigned (&here)[4],
                                                   const unsigned (&right)[4], const uint4 *b)
 {
 #pragma unroll
     for (int n = 0; n < 2; n++) {
-        mma_bf16(acc[0][n], here, n ? b[1].z : b[1].x, n ? b[1].w : b[1].y);
-        mma_bf16(acc[1][n], here, n ? b[0].z : b[0].x, n ? b[0].w : b[0].y);
-        mma_bf16(acc[1][n], right, n ? b[2].z : b[2].x, n ? b[2].w : b[2].y);
+        V::multiply(acc[0][n], here, n ? b[1].z : b[1].x, n ? b[1].w : b[1].y);
+        V::multiply(acc[1][n], here, n ? b[0].z : b[0].x, n ? b[0].w : b[0].y);
+        V::multiply(acc[1][n], right, n ? b[2].z : b[2].x, n ? b[2].w : b[2].y);
     }
 }
 
 /* A stride of 2: even rows and columns of dx see one tap, odd ones two. */
-template <int R, class T, class W>
-static __device__ __forceinline__ void parity(unsigned from, const uint4 (&b)[TAPS], const W &w)
+template <class S, class W>
+static __device__ __forceinline__ void parity(unsigned from, const uint4 *weights, const W &w)
 {
-    float odd[2][2][4];
+    typedef typename S::z_tile T;
+    typedef typename S::V V;
+    float acc[2 * S::R][2][2][4] = {{{{0}}}};
 #pragma unroll
-    for (int i = 0; i <= R; i++) {
-        unsigned here[4], right[4];
-        ldmatrix(here, from + i * T::PITCH * PIXEL);
-        ldmatrix(right, from + (i * T::PITCH + 1) * PIXEL);
-        if (i > 0) {
-            parity_row(odd, here, right, b + 6);
-            w.write(2 * i - 1, 0, odd[0]);
-            w.write(2 * i - 1, 1, odd[1]);
+    for (int d = 0; d < S::DEPTH; d++) {
+        uint4 b[TAPS];
+        take_taps(b, weights + d * 32, S::KS * S::DEPTH * 32);
+#pragma unroll
+        for (int i = 0; i <= S::R; i++) {
+            unsigned here[4], right[4];
+            ldmatrix(here, from + 2 * d * T::PLANE + i * T::PITCH * PIXEL);
+            ldmatrix(right, from + 2 * d * T::PLANE + (i * T::PITCH + 1) * PIXEL);
+            if (i > 0)
+                parity_row<V>(acc[2 * i - 1], here, right, b + 6);
+            if (i < S::R)
+                parity_row<V>(acc[2 * i], here, right, b + 3);
+#pragma unroll
+            for (int row = 2 * i - 1; row <= 2 * i; row++)
+                if (d == S::DEPTH - 1 && row >= 0 && row < 2 * S::R)
+                    w.write(row, 0, acc[row][0]), w.write(row, 1, acc[row][1]);
+            if (i < S::R)
+                parity_row<V>(acc[2 * i + 1], here, right, b);
         }
-        if (i == R)
-            break;
-        float even[2][2][4] = {{{0}}};
-        parity_row(even, here, right, b + 3);
-        w.write(2 * i, 0, even[0]);
-        w.write(2 * i, 1, even[1]);
-#pragma unroll
-        for (int j = 0; j < 16; j++)
-            odd[j / 8][j / 4 % 2][j % 4] = 0;
-        parity_row(odd, here, right, b);
     }
 }
 
 /* The warp's share of the products, into the stage. */
-template <class S, int STRIDE>
+template <class S>
 static __device__ __forceinline__ void data_products(char *room)
 {
     typedef typename S::z_tile T;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ks = warp % S::KS;
     int strip = warp / S::KS % S::STRIPS, row = warp / S::KS / S::STRIPS * S::R;
-    const uint4 *weights = (const uint4 *)(room + S::WEIGHTS) + ks * 32 + lane;
-    uint4 b[TAPS];
-#pragma unroll
-    for (int i = 0; i < TAPS; i++)
-        b[i] = weights[i * S::KS * 32];
-    unsigned from = shared_address(room) + (2 * ks + lane / 16) * T::PLANE +
+    const uint4 *weights = (const uint4 *)(room + S::WEIGHTS) + ks * S::DEPTH * 32 + lane;
+    unsigned from = shared_address(room) + (S::PARTS * ks + lane / 16) * T::PLANE +
                     (row * T::PITCH + strip * 16 +
                      lane_pixel<S::TW, T::PITCH, S::TH / 2, 1>(lane % 16)) *
                         PIXEL;
-    stager<S, STRIDE> w = {room + S::SUM + ks * S::STAGE, row * STRIDE, strip * 16 * STRIDE};
-    if constexpr (STRIDE == 1)
+    stager<S, S::STRIDE> w = {room + S::SUM + ks * S::STAGE, row * S::STRIDE, strip * 16 * S::STRIDE};
+    if constexpr (S::STRIDE == 2) {
+        parity<S>(from, weights, w);
+    } else if constexpr (S::DEPTH == 1) {
+        uint4 b[TAPS];
+        take_taps(b, weights, S::KS * 32);
         roll<S::R, 1, T>(from, b, w);
-    else
-        parity<S::R, T>(from, b, w);
+    } else {
+        roll_deep<S::R, S::DEPTH, S::KS * S::DEPTH, T>(from, weights, w);
+    }
 }
 
-/* A thread's way down a tile of dx, eight channels of a column. */
+/* A thread's way down a tile of dx, PER channels of a column. */
 template <class S>
 struct route {
     typedef typename S::x_tile T;
-    static const int EACH = THREADS_BACK / 2 / S::DW;
-    int row, rows;    /* in the tile; of them in the image */
-    int x, low, high; /* in shared memory: the mask, the stage */
+    typedef typename S::V V;
+    static const int EACH = THREADS_BACK / S::PARTS / S::DW;
+    int row, rows;          /* in the tile; of them in the image */
+    int x, stage[V::PER / 4]; /* in shared memory: the mask, four channels each */
     int at, step;
 
     __device__ __forceinline__ route(const place &p, int group)
     {
-        int thread = this_thread(), ch = thread % 2, col = thread / 2 % S::DW;
-        row = thread / 2 / S::DW;
+        int thread = this_thread(), ch = thread % S::PARTS, col = thread / S::PARTS % S::DW;
+        row = thread / S::PARTS / S::DW;
         int left = p.height - p.row;
         rows = p.col + col >= p.width ? 0 : left < S::DH ? left : S::DH;
         x = S::X + ch * T::PLANE + ((row + 1) * T::PITCH + col + 1) * PIXEL;
-        low = S::SUM + stage_at(row * S::DW + col, 2 * ch);
-        high = S::SUM + stage_at(row * S::DW + col, 2 * ch + 1);
-        at = (((p.row + row) * p.width + p.col + col) * p.channels + group * 16 + ch * 8) * 2;
-        step = EACH * p.width * p.channels * 2;
+        for (int i = 0; i < V::PER / 4; i++)
+            stage[i] = S::SUM + stage_at(row * S::DW + col, V::PER / 4 * ch + i);
+        at = (((p.row + row) * p.width + p.col + col) * p.channels + group * 16 + ch * V::PER) * V::SIZE;
+        step = EACH * p.width * p.channels * V::SIZE;
     }
     __device__ __forceinline__ bool here(int i) const
     {
-        return S::EXACT && S::DH * S::DW * 2 % THREADS_BACK == 0 || row + i * EACH < rows;
+        return S::EXACT && S::DH * S::DW * S::PARTS % THREADS_BACK == 0 || row + i * EACH < rows;
     }
 };
 
@@ -135,7 +140,8 @@ struct with {
     template <int FROM, int TO>
     __device__ __forceinline__ void load(const dro__conv3 &k, int example, const place &p, int group)
     {
-        const char *add = image_of(k.add, example, p), *from = image_of(k.x_z, example, p);
+        typedef typename S::V V;
+        const char *add = image_of<V>(k.add, example, p), *from = image_of<V>(k.x_z, example, p);
         route<S> w(p, group);
 #pragma unroll
         for (int i = FROM; i < TO && i < S::ITEMS; i++) {
@@ -153,68 +159,69 @@ struct with {
 template <class S>
 static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *room,
                                                    with<S> &a, int example, const place &p,
-                                                   int group, float (&sums)[16])
+                                                   int group, float (&sums)[2 * S::V::PER])
 {
-    char *dx = (char *)image_of(k.dx, example, p);
+    typedef typename S::V V;
+    char *dx = (char *)image_of<V>(k.dx, example, p);
     route<S> w(p, group);
     a.template load<2, S::ITEMS>(k, example, p, group);
 #pragma unroll
     for (int i = 0; i < S::ITEMS; i++) {
         if (!w.here(i))
             continue;
-        float v[8], o[8];
-        open(a.old[i], v);
+        float v[V::PER], o[V::PER];
+        V::open(a.old[i], v);
 #pragma unroll
-        for (int ks = 0; ks < S::KS; ks++) {
-            const char *from = room + i * (w.EACH * S::DW * 64) + ks * S::STAGE;
-            float4 l = *(const float4 *)(from + w.low), h = *(const float4 *)(from + w.high);
-            v[0] += l.x, v[1] += l.y, v[2] += l.z, v[3] += l.w;
-            v[4] += h.x, v[5] += h.y, v[6] += h.z, v[7] += h.w;
+        for (int q = 0; q < S::KS * V::PER / 4; q++) {
+            int ks = q / (V::PER / 4), four = q % (V::PER / 4);
+            float4 f = *(const float4 *)(room + i * (w.EACH * S::DW * 64) + ks * S::STAGE + w.stage[four]);
+            v[4 * four] += f.x, v[4 * four + 1] += f.y, v[4 * four + 2] += f.z, v[4 * four + 3] += f.w;
         }
-        uint4 g = pack8(v);
-        if (k.close && k.x_relu) {
-            uint4 m = *(const uint4 *)(room + w.x + i * (w.EACH * S::x_tile::PITCH * PIXEL));
-            g.x &= positive2(m.x), g.y &= positive2(m.y);
-            g.z &= positive2(m.z), g.w &= positive2(m.w);
-        }
+        uint4 g = V::close(v);
+        if (k.close && k.x_relu)
+            g = V::masked(g, *(const uint4 *)(room + w.x + i * (w.EACH * S::x_tile::PITCH * PIXEL)));
         *(uint4 *)(dx + (w.at + i * w.step)) = g;
         if (!k.close)
             continue;
-        open(g, v);
-        open(a.z[i], o);
+        V::open(g, v);
+        V::open(a.z[i], o);
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            sums[j] += v[j], sums[8 + j] += v[j] * o[j];
+        for (int j = 0; j < V::PER; j++)
+            sums[j] += v[j], sums[V::PER + j] += v[j] * o[j];
     }
 }
 
-/* A thread's sums between two tiles, so that they take no registers: 16 floats. */
-static __device__ __forceinline__ void put_sums(char *room, const float (&sums)[16])
+/* A thread's sums between two tiles, so that they take no registers. */
+template <int COUNT>
+static __device__ __forceinline__ void put_sums(char *room, const float (&sums)[COUNT])
 {
     float4 *to = (float4 *)room + this_thread();
 #pragma unroll
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < COUNT / 4; i++)
         to[i * THREADS_BACK] =
             make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
 }
 
-static __device__ __forceinline__ void get_sums(const char *room, float (&sums)[16])
+template <int COUNT>
+static __device__ __forceinline__ void get_sums(const char *room, float (&sums)[COUNT])
 {
     const float4 *from = (const float4 *)room + this_thread();
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < COUNT / 4; i++) {
         float4 f = from[i * THREADS_BACK];
         sums[4 * i] = f.x, sums[4 * i + 1] = f.y, sums[4 * i + 2] = f.z, sums[4 * i + 3] = f.w;
     }
 }
 
-/* Adds the block's sums, for eight channels of each lane, to the part's. */
-static __device__ __forceinline__ void flush(const dro__conv3 &k, float *room, float (&sums)[16],
-                                             int part, int group)
+/* Adds the block's sums, for PER channels of each lane, to the part's. */
+template <class S>
+static __device__ __forceinline__ void flush(const dro__conv3 &k, float *room,
+                                             float (&sums)[2 * S::V::PER], int part, int group)
 {
+    const int PER = S::V::PER;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int index = spread_sum<16, 2>(sums);
-    room[warp * 32 + index / 8 * 16 + lane % 2 * 8 + index % 8] = sums[0];
+    int index = spread_sum<2 * PER, S::PARTS>(sums);
+    room[warp * 32 + index / PER * 16 + lane % S::PARTS * PER + index % PER] = sums[0];
     __syncthreads();
     if (warp)
         return;

@@ -11,36 +11,130 @@ static __host__ __device__ __forceinline__ int tap_of(int half, int slot)
     return slot < 3 ? slot * 3 + 2 * half : half ? 7 : (slot - 3) * 3 + 1;
 }
 
-static __device__ __forceinline__ void add_product(float (&acc)[SLOTS][2][4], int slot,
-                                                   const unsigned (&a)[4], const unsigned (&d)[4])
-{
-    mma_bf16(acc[slot][0], a, d[0], d[1]);
-    mma_bf16(acc[slot][1], a, d[2], d[3]);
-}
-
 /* Which slot of a half has row er of its outer (0) or the middle column; -1: none. */
 static __host__ __device__ constexpr int slot_at(int half, int middle, int er)
 {
     return !middle ? er : half ? (er == 2 ? 3 : -1) : (er < 2 ? 3 + er : -1);
 }
 
+/* ---- how a product takes 16 channels of the input as its rows, 16 of the slope as two times 8 columns, and pixels as
+ * what is summed over: where a lane reads in a tile, in bytes from the first of 16 pixels on (a step of several has
+ * some of them), and which channels its four numbers of column group n belong to ---- */
+
+template <class V>
+struct turned;
+
+/* 16 pixels at once; the matrices are turned as they are read. */
+template <>
+struct turned<bf16_values> {
+    typedef bf16_values V;
+    static const int STEPS = 1;
+
+    template <class T, int COLS, int HALF, int STRIDE>
+    static __device__ __forceinline__ int input_at(int lane, int)
+    {
+        int pixel = lane / 16 * 8 + lane % 8;
+        return lane / 8 % 2 * T::PLANE + lane_pixel<COLS, T::PITCH, HALF, STRIDE>(pixel) * PIXEL;
+    }
+    template <class T, int COLS, int HALF>
+    static __device__ __forceinline__ int slope_at(int lane, int, int slice)
+    {
+        int pixel = lane / 8 % 2 * 8 + lane % 8;
+        return (2 * slice + lane / 16) * T::PLANE + lane_pixel<COLS, T::PITCH, HALF, 1>(pixel) * PIXEL;
+    }
+    template <int STRIDE>
+    static __device__ __forceinline__ void input(unsigned (&a)[4], unsigned at)
+    {
+        ldmatrix_turned(a, at);
+    }
+    static __device__ __forceinline__ void slope(unsigned (&d)[4], unsigned at)
+    {
+        ldmatrix_turned(d, at);
+    }
+    static __device__ __forceinline__ int in(int lane, int e)
+    {
+        return lane / 4 + e / 2 * 8;
+    }
+    static __device__ __forceinline__ int out(int lane, int e, int n, int slice, int)
+    {
+        return slice * 16 + n * 8 + lane % 4 * 2 + e % 2;
+    }
+};
+
+/* Eight pixels at a time, of which a lane has two, four apart, with two channels each: those of rows q and q + 8, or of
+ * column q of both groups. So that half a warp meets in no bank, its planes are two whose banks are 64 bytes apart. */
+template <>
+struct turned<tf32_values> {
+    typedef tf32_values V;
+    static const int STEPS = 2;
+
+    /* the plane of row or column q of a slice, of so many planes in all */
+    static __host__ __device__ constexpr int plane(int q, int slice, int planes)
+    {
+        return planes == 4 ? q / 4 + q / 2 % 2 * 2
+                           : slice / 2 * 8 + slice % 2 * 2 + q / 4 + q / 2 % 2 * 4;
+    }
+    template <class T, int COLS, int HALF, int STRIDE>
+    static __device__ __forceinline__ int input_at(int lane, int step)
+    {
+        int q = lane / 4, pixel = lane_pixel<COLS, T::PITCH, HALF, STRIDE>(step * 8 + lane % 4);
+        return plane(q, 0, T::CH) * T::PLANE + pixel * PIXEL + q % 2 * 8;
+    }
+    template <class T, int COLS, int HALF>
+    static __device__ __forceinline__ int slope_at(int lane, int step, int slice)
+    {
+        int q = lane / 4, pixel = lane_pixel<COLS, T::PITCH, HALF, 1>(step * 8 + lane % 4);
+        return plane(q, slice, T::CH) * T::PLANE + pixel * PIXEL + q % 2 * 8;
+    }
+    template <int STRIDE>
+    static __device__ __forceinline__ void input(unsigned (&a)[4], unsigned at)
+    {
+        uint2 u = shared_pair(at), v = shared_pair(at + 4 * STRIDE * PIXEL);
+        a[0] = u.x, a[1] = u.y, a[2] = v.x, a[3] = v.y;
+    }
+    static __device__ __forceinline__ void slope(unsigned (&d)[4], unsigned at)
+    {
+        uint2 u = shared_pair(at), v = shared_pair(at + 4 * PIXEL);
+        d[0] = u.x, d[1] = v.x, d[2] = u.y, d[3] = v.y;
+    }
+    static __device__ __forceinline__ int in(int lane, int e)
+    {
+        int q = lane / 4;
+        return plane(q, 0, 4) * 4 + q % 2 * 2 + e / 2;
+    }
+    static __device__ __forceinline__ int out(int lane, int e, int n, int slice, int planes)
+    {
+        int q = lane % 4 * 2 + e % 2;
+        return plane(q, slice, planes) * 4 + q % 2 * 2 + n;
+    }
+};
+
+template <class V>
+static __device__ __forceinline__ void add_product(float (&acc)[SLOTS][2][4], int slot,
+                                                   const unsigned (&a)[4], const unsigned (&d)[4])
+{
+    V::multiply(acc[slot][0], a, d[0], d[1]);
+    V::multiply(acc[slot][1], a, d[2], d[3]);
+}
+
 template <int HALF, int R, class X, class Z>
 static __device__ __forceinline__ void gather(float (&acc)[SLOTS][2][4], unsigned x, unsigned z)
 {
+    typedef typename X::values V;
     unsigned d[3][4];
 #pragma unroll
     for (int i = 0; i < R + 2; i++) {
         if (i < R)
-            ldmatrix_turned(d[i % 3], z + i * Z::PITCH * PIXEL);
+            turned<V>::slope(d[i % 3], z + i * Z::PITCH * PIXEL);
 #pragma unroll
         for (int middle = 0; middle < 2; middle++) {
             unsigned a[4];
             if (!middle || !HALF || i >= 2)
-                ldmatrix_turned(a, x + (i * X::PITCH + (middle ? 1 : 2 * HALF)) * PIXEL);
+                turned<V>::template input<1>(a, x + (i * X::PITCH + (middle ? 1 : 2 * HALF)) * PIXEL);
 #pragma unroll
             for (int er = 0; er < 3; er++)
                 if (i - er >= 0 && i - er < R && slot_at(HALF, middle, er) >= 0)
-                    add_product(acc, slot_at(HALF, middle, er), a, d[(i - er) % 3]);
+                    add_product<V>(acc, slot_at(HALF, middle, er), a, d[(i - er) % 3]);
         }
     }
 }
@@ -48,48 +142,48 @@ static __device__ __forceinline__ void gather(float (&acc)[SLOTS][2][4], unsigne
 template <int HALF, int R, class X, class Z>
 static __device__ __forceinline__ void gather_skip(float (&acc)[SLOTS][2][4], unsigned x, unsigned z)
 {
+    typedef typename X::values V;
 #pragma unroll
     for (int i = 0; i < R; i++) {
         unsigned d[4];
-        ldmatrix_turned(d, z + i * Z::PITCH * PIXEL);
+        turned<V>::slope(d, z + i * Z::PITCH * PIXEL);
 #pragma unroll
         for (int slot = 0; slot < SLOTS - HALF; slot++) {
             unsigned a[4];
             int tap = tap_of(HALF, slot);
-            ldmatrix_turned(a, x + ((2 * i + tap / 3) * X::PITCH + tap % 3) * PIXEL);
-            add_product(acc, slot, a, d);
+            turned<V>::template input<2>(a, x + ((2 * i + tap / 3) * X::PITCH + tap % 3) * PIXEL);
+            add_product<V>(acc, slot, a, d);
         }
     }
 }
 
-/* A warp's role: its channels of the slope (ks), its half of the taps, its share of the pixels. */
-template <class S, int STRIDE>
+/* A warp's role: its channels of the slope (a slice), its half of the taps, its share of the pixels. */
+template <class S>
 static __device__ __forceinline__ void weight_products(float (&acc)[SLOTS][2][4], const char *room)
 {
     typedef typename S::x_tile X;
     typedef typename S::z_tile Z;
+    typedef turned<typename S::V> W;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int ks = warp / 2 % S::KS, share = warp / 2 / S::KS;
+    int slice = warp / 2 % S::KS, share = warp / 2 / S::KS;
     int strip = share % S::STRIPS, row = share / S::STRIPS * S::RW;
-    int i = lane / 16 * 8 + lane % 8, j = lane / 8 % 2 * 8 + lane % 8; /* pixels of x and of z */
-    unsigned x = shared_address(room + S::X) + lane / 8 % 2 * X::PLANE +
-                 (row * STRIDE * X::PITCH + strip * 16 * STRIDE +
-                  lane_pixel<S::TW, X::PITCH, S::TH / 2, STRIDE>(i)) *
-                     PIXEL;
-    unsigned z = shared_address(room) + (2 * ks + lane / 16) * Z::PLANE +
-                 ((row + Z::TOP) * Z::PITCH + Z::LEFT + strip * 16 +
-                  lane_pixel<S::TW, Z::PITCH, S::TH / 2, 1>(j)) *
-                     PIXEL;
-    if constexpr (STRIDE == 1) {
-        if (warp % 2)
-            gather<1, S::RW, X, Z>(acc, x, z);
-        else
-            gather<0, S::RW, X, Z>(acc, x, z);
-    } else {
-        if (warp % 2)
-            gather_skip<1, S::RW, X, Z>(acc, x, z);
-        else
-            gather_skip<0, S::RW, X, Z>(acc, x, z);
+    unsigned x0 = shared_address(room + S::X) + (row * S::STRIDE * X::PITCH + strip * 16 * S::STRIDE) * PIXEL;
+    unsigned z0 = shared_address(room) + ((row + Z::TOP) * Z::PITCH + Z::LEFT + strip * 16) * PIXEL;
+#pragma unroll
+    for (int step = 0; step < W::STEPS; step++) {
+        unsigned x = x0 + W::template input_at<X, S::TW, S::TH / 2, S::STRIDE>(lane, step);
+        unsigned z = z0 + W::template slope_at<Z, S::TW, S::TH / 2>(lane, step, slice);
+        if constexpr (S::STRIDE == 1) {
+            if (warp % 2)
+                gather<1, S::RW, X, Z>(acc, x, z);
+            else
+                gather<0, S::RW, X, Z>(acc, x, z);
+        } else {
+            if (warp % 2)
+                gather_skip<1, S::RW, X, Z>(acc, x, z);
+            else
+                gather_skip<0, S::RW, X, Z>(acc, x, z);
+        }
     }
 }
 
@@ -127,6 +221,7 @@ static __device__ __forceinline__ void write_block(const dro__conv3 &k, float (&
 }
 
 /* grads (out, real_in, taps) = the sums over blocks; 8 threads share the blocks of a float4. */
+template <class V>
 static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int blocks)
 {
     extern __shared__ __align__(128) char room[];
@@ -143,8 +238,8 @@ static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int bloc
         return;
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-        int in = group * 16 + lane / 4 + e / 2 * 8;
-        int out = role / 2 * 16 + n * 8 + lane % 4 * 2 + e % 2;
+        int in = group * 16 + turned<V>::in(lane, e);
+        int out = turned<V>::out(lane, e, n, role / 2, k.out / V::PER);
         if (in < k.real_in)
             k.grads[part][(out * k.real_in + in) * TAPS + tap_of(role % 2, slot)] = x[e];
     }

@@ -1,4 +1,4 @@
-/* Backward in bfloat16: both gradients of a convolution in one kernel. A block has 16 of the input's channels and
+/* Backward by rows: both gradients of a convolution in one kernel. A block has 16 of the input's channels and
  * walks over tiles of one part. It makes the slope of z (all channels) and the input (its own) in shared memory,
  * and from them
  *   - the data gradient: each warp sums over 16 channels of the slope; what the warps have of a pixel comes
@@ -12,22 +12,22 @@
 template <class S>
 static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, int group, int part)
 {
-    const float nothing[16] = {0};
+    const float nothing[2 * S::V::PER] = {0};
     clear_sides<typename S::z_tile, THREADS_BACK>(room);
     clear_sides<typename S::x_tile, THREADS_BACK>(room + S::X);
     put_sums(room + S::MOMENTS, nothing);
     float *coef = (float *)(room + S::COEF);
     slope_coefficients(k, part, coef, THREADS_BACK, blockIdx.x == 0 && group == 0);
-    input_coefficients(k, part, coef + 3 * k.out, THREADS_BACK);
+    input_coefficients(k, part, coef + 3 * k.out, THREADS_BACK, false);
+    fetch_wait();
     __syncthreads();
 }
 
 template <class S>
 static __device__ __forceinline__ void take_weights(const dro__conv3 &k, char *room, int group)
 {
-    const uint4 *from = (const uint4 *)k.weights + (S::GROUPS + group) * S::KS * TAPS * 32;
-    for (int i = threadIdx.x; i < S::KS * TAPS * 32; i += THREADS_BACK)
-        ((uint4 *)(room + S::WEIGHTS))[i] = from[i];
+    const int EACH = S::KS * S::DEPTH * TAPS * 32;
+    fetch_words(room + S::WEIGHTS, (const uint4 *)k.weights + (S::GROUPS + group) * EACH, EACH, THREADS_BACK);
 }
 
 template <class S>
@@ -43,17 +43,17 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
     typename S::z_ahead za;
     begin_slope<S>(k, za, t.example, t.p);
     start<S>(k, room, group, part);
-    float acc[SLOTS][2][4] = {{{0}}}, sums[16];
+    float acc[SLOTS][2][4] = {{{0}}}, sums[2 * S::V::PER];
     while (t.left > 0) {
         with<S> more;
         end_tiles<S>(k, room, za, t.example, t.p, in, group);
         __syncthreads();
         if (k.dx) {
-            data_products<S, S::STRIDE>(room);
+            data_products<S>(room);
             more.template load<0, 2>(k, t.example, in, group);
         }
         if (k.partial)
-            weight_products<S, S::STRIDE>(acc, room);
+            weight_products<S>(acc, room);
         __syncthreads();
         if (k.dx) {
             get_sums(room + S::MOMENTS, sums);
@@ -70,11 +70,11 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
     cudaTriggerProgrammaticLaunchCompletion();
     __syncthreads();
     if (k.partial)
-        write_block<S>(k, acc, (float4 *)(room + S::SUM), part, group);
+        write_block<S>(k, acc, (float4 *)(room + S::X), part, group);
     if (!k.close)
         return;
     get_sums(room + S::MOMENTS, sums);
-    flush(k, (float *)room, sums, part, group);
+    flush<S>(k, (float *)room, sums, part, group);
 }
 
 /* ---- launches ---- */
@@ -104,50 +104,55 @@ static void launch_as(cudaStream_t s, const dro__conv3 *k, bool sum)
 {
     unsigned blocks = (unsigned)blocks_of<S>(k), parts = (unsigned)k->parts.count;
     if (sum)
-        queue(s, sum_kernel, dim3(S::KS * 2 * ROLE / 32, S::GROUPS, parts), 256,
+        queue(s, sum_kernel<typename S::V>, dim3(S::KS * 2 * ROLE / 32, S::GROUPS, parts), 256,
               8 * 32 * (int)sizeof(float4), 0, *k, (int)blocks);
     else
         queue(s, back_kernel<S>, dim3(blocks, S::GROUPS, parts), THREADS_BACK, S::BYTES, k->early,
               *k);
 }
 
-template <int CI, int CO, int STRIDE>
+template <class V, int CI, int CO, int STRIDE>
 static void launch(cudaStream_t s, const dro__conv3 *k, bool sum)
 {
-    if (exact<back_shape<CI, CO, STRIDE, true>>(k))
-        launch_as<back_shape<CI, CO, STRIDE, true>>(s, k, sum);
+    if (exact<back_shape<V, CI, CO, STRIDE, true>>(k))
+        launch_as<back_shape<V, CI, CO, STRIDE, true>>(s, k, sum);
     else
-        launch_as<back_shape<CI, CO, STRIDE, false>>(s, k, sum);
+        launch_as<back_shape<V, CI, CO, STRIDE, false>>(s, k, sum);
 }
 
+template <class V>
 static void dispatch(cudaStream_t s, const dro__conv3 *k, bool sum)
 {
     if (k->in == 16 && k->out == 16)
-        launch<16, 16, 1>(s, k, sum);
+        launch<V, 16, 16, 1>(s, k, sum);
     else if (k->in == 16)
-        launch<16, 32, 2>(s, k, sum);
+        launch<V, 16, 32, 2>(s, k, sum);
     else if (k->in == 32 && k->out == 32)
-        launch<32, 32, 1>(s, k, sum);
+        launch<V, 32, 32, 1>(s, k, sum);
     else if (k->in == 32)
-        launch<32, 64, 2>(s, k, sum);
+        launch<V, 32, 64, 2>(s, k, sum);
     else
-        launch<64, 64, 1>(s, k, sum);
+        launch<V, 64, 64, 1>(s, k, sum);
 }
 
 extern "C" void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *k)
 {
     if (k->bands)
         dro__gpu_conv3_bands_back(s, k);
+    else if (k->bf16)
+        dispatch<bf16_values>(s, k, false);
     else
-        dispatch(s, k, false);
+        dispatch<tf32_values>(s, k, false);
 }
 
 extern "C" void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *k)
 {
     if (k->bands)
         dro__gpu_conv3_bands_sum(s, k);
+    else if (k->bf16)
+        dispatch<bf16_values>(s, k, true);
     else
-        dispatch(s, k, true);
+        dispatch<tf32_values>(s, k, true);
 }
 
 extern "C" size_t dro__gpu_conv3_partial(void)

@@ -161,7 +161,7 @@ static __device__ __forceinline__ void copy_weights(gate *g, char *room, const d
  * `keep` too, the place of the tile's first pixel in memory, unless NULL. */
 template <class S, class T, int MODE>
 static __device__ __forceinline__ void make_bands(char *tile, const char *u, const char *v,
-                                                  const maker<MODE> &m, int row, char *keep)
+                                                  const maker<bf16_values, MODE> &m, int row, char *keep)
 {
     const int PASSES = (ALL_ROWS * T::CHUNKS + S::THREADS - 1) / S::THREADS;
     const int EACH = S::THREADS / T::CHUNKS; /* rows of a pass */

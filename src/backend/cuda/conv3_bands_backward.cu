@@ -66,7 +66,7 @@ template <class S, int MODE>
 static __device__ __forceinline__ void make_slope(char *room, const band_share<S> &t)
 {
     typedef typename S::all T;
-    maker<MODE> m((const float *)(room + S::COEF), S::CHANNELS,
+    maker<bf16_values, MODE> m((const float *)(room + S::COEF), S::CHANNELS,
                   T::plane_of(threadIdx.x % T::CHUNKS) * 8, false);
     make_bands<S, T>(room, room + S::RAW_G, room + S::RAW_Z, m, t.row(), NULL);
 }
@@ -76,7 +76,7 @@ static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *roo
                                                   const band_share<S> &t, int group)
 {
     typedef typename S::own T;
-    maker<MODE> m((const float *)(room + S::COEF) + 3 * S::CHANNELS, S::CHANNELS,
+    maker<bf16_values, MODE> m((const float *)(room + S::COEF) + 3 * S::CHANNELS, S::CHANNELS,
                   group * S::GN + T::plane_of(threadIdx.x % T::CHUNKS) * 8, k.x_relu);
     make_bands<S, T>(room + S::X, room + S::RAW_X + group * S::GN * 2, NULL, m, t.row(), NULL);
 }
@@ -295,7 +295,7 @@ static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, co
     }
     float *coef = (float *)(room + S::COEF);
     slope_coefficients(k, part, coef, S::THREADS, blockIdx.x == 0 && group == 0);
-    input_coefficients(k, part, coef + 3 * S::CHANNELS, S::THREADS);
+    input_coefficients(k, part, coef + 3 * S::CHANNELS, S::THREADS, false);
     __syncthreads();
     if (DATA)
         gate_wait(&gates[WEIGHS], 0);

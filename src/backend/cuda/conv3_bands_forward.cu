@@ -29,7 +29,7 @@ static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *roo
                                                   const band_share<S> &t, int group)
 {
     typedef typename S::all T;
-    maker<MODE> m((const float *)(room + S::COEF), S::CHANNELS,
+    maker<bf16_values, MODE> m((const float *)(room + S::COEF), S::CHANNELS,
                   T::plane_of(threadIdx.x % T::CHUNKS) * 8, k.x_relu);
     char *keep = k.x_fill && group == 0 ? (char *)t.image(k.x_fill) + t.row() * BAND_ROW : NULL;
     make_bands<S, T>(room, room + S::RAW, room + S::MORE, m, t.row(), keep);
@@ -97,7 +97,7 @@ static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, in
         show_to_copies();
         begin_input<S>(k, room, t);
     }
-    input_coefficients(k, part, (float *)(room + S::COEF), S::THREADS);
+    input_coefficients(k, part, (float *)(room + S::COEF), S::THREADS, blockIdx.x == 0);
     __syncthreads();
     gate_wait(&gates[1], 0);
 }

@@ -1,21 +1,94 @@
-/* Forward in bfloat16. A warp has the weights of 16 output channels in registers and goes down some rows of a
- * tile; z goes to memory straight from the products, and its moments stay in registers until the block ends. */
+/* Forward by rows. A warp makes 16 output channels and goes down some rows of a tile; z goes to memory straight from the
+ * products, and its moments stay in registers until the block ends. The weights are in the warp's registers (bfloat16) or
+ * in the block's shared memory (tf32, twice as large). */
 #include "conv3_rows.cuh"
 
+/* How large a block is, how much of a tile its threads load ahead, and the bytes of weights in shared memory. */
+template <class V, int K, int N, int STRIDE>
+struct forward_size;
+
+template <int K, int N, int STRIDE>
+struct forward_size<bf16_values, K, N, STRIDE> {
+    static const int TH = N == 64 || STRIDE == 2 ? 8 : 16;
+    static const int WARPS = K == 32 && N == 32 ? 8 : 4;
+    static const int BLOCKS = K == 64 || WARPS == 8 ? 2 : K == 32 ? 3 : 4;
+    static const int AHEAD = K == 32 ? 3 : 9, SHARED = 0;
+};
+
+template <int K, int N, int STRIDE>
+struct forward_size<tf32_values, K, N, STRIDE> {
+    static const int TH = N == 16 ? 16 : 8;
+    static const int WARPS = K == 32 && N == 32 ? 4 : 8;
+    static const int BLOCKS = K == 64 ? 1 : 2;
+    static const int AHEAD = 10, SHARED = TAPS * K * N * 4;
+};
+
 /* K channels become N. TH x TW pixels of output at a time; a warp has R rows of 16 pixels. */
-template <int K, int N, int STRIDE_, bool EXACT_>
-struct forward_shape {
+template <class V_, int K, int N, int STRIDE_, bool EXACT_>
+struct forward_shape : forward_size<V_, K, N, STRIDE_> {
+    typedef V_ V;
+    typedef forward_size<V_, K, N, STRIDE_> Z;
     static const int IN = K, OUT = N, STRIDE = STRIDE_;
     static const bool EXACT = EXACT_;
-    static const int TH = N == 64 || STRIDE == 2 ? 8 : 16, TW = N == 16 ? 32 : N == 32 ? 16 : 8;
-    static const int WARPS = K == 32 && N == 32 ? 8 : 4, THREADS = 32 * WARPS, KS = K / 16;
+    static const int TW = N == 16 ? 32 : N == 32 ? 16 : 8;
+    static const int THREADS = 32 * Z::WARPS, KS = K / (2 * V::PER);
     static const int GROUPS = N / 16, STRIPS = TW >= 16 ? TW / 16 : 1;
-    static const int DOWN = WARPS / (GROUPS * STRIPS), R = (TW >= 16 ? TH : TH / 2) / DOWN;
-    static const int BLOCKS = K == 64 || THREADS == 256 ? 2 : K == 32 ? 3 : 4;
-    typedef tile_of<K / 8, (TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> tile;
-    static const int ALL = column<tile, THREADS>::PASSES, AHEAD = K == 32 && ALL > 3 ? 3 : ALL;
-    typedef held<tile, THREADS, AHEAD, false> ahead;
-    static const int COEF = tile::BYTES, SUMS = COEF + 2 * K * 4, BYTES = SUMS + WARPS * 32 * 4;
+    static const int DOWN = Z::WARPS / (GROUPS * STRIPS), R = (TW >= 16 ? Z::TH : Z::TH / 2) / DOWN;
+    typedef tile_of<V, K / V::PER, (Z::TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> tile;
+    static const int ALL = column<tile, THREADS>::PASSES;
+    typedef held<tile, THREADS, ALL < Z::AHEAD ? ALL : Z::AHEAD, false> ahead;
+    static const int COEF = tile::BYTES, SUMS = COEF + 2 * K * 4, WEIGHTS = SUMS + Z::WARPS * 32 * 4;
+    static const int BYTES = WEIGHTS + Z::SHARED;
+};
+
+/* The weights of a warp's channels, the group-th 16. */
+template <class S>
+struct held_weights {
+    uint4 b[TAPS * S::KS];
+
+    __device__ __forceinline__ void begin(char *, const uint4 *packed, int group)
+    {
+#pragma unroll
+        for (int i = 0; i < TAPS * S::KS; i++)
+            b[i] = packed[(group * TAPS * S::KS + i) * 32 + threadIdx.x % 32];
+    }
+    __device__ __forceinline__ void end() {}
+    template <class W>
+    __device__ __forceinline__ void products(const char *, int, unsigned from, W w) const
+    {
+        if constexpr (S::STRIDE == 1)
+            roll<S::R, S::KS, typename S::tile>(from, b, w);
+        else
+            skip<S::R, S::KS, typename S::tile>(from, b, w);
+    }
+};
+
+template <class S>
+struct shared_weights {
+    __device__ __forceinline__ void begin(char *room, const uint4 *packed, int)
+    {
+        fetch_words(room + S::WEIGHTS, packed, S::SHARED / 16, S::THREADS);
+    }
+    __device__ __forceinline__ void end() { fetch_wait(); }
+    template <class W>
+    __device__ __forceinline__ void products(const char *room, int group, unsigned from, W w) const
+    {
+        const uint4 *mine = (const uint4 *)(room + S::WEIGHTS) + group * TAPS * S::KS * 32 + threadIdx.x % 32;
+        if constexpr (S::STRIDE == 1)
+            roll_deep<S::R, S::KS, S::KS, typename S::tile>(from, mine, w);
+        else
+            skip_deep<S::R, S::KS, S::KS, typename S::tile>(from, mine, w);
+    }
+};
+
+template <class S, bool SHARED = (S::SHARED > 0)>
+struct weights_of {
+    typedef held_weights<S> type;
+};
+
+template <class S>
+struct weights_of<S, true> {
+    typedef shared_weights<S> type;
 };
 
 /* Makes the input of a tile. */
@@ -25,9 +98,10 @@ static __device__ __forceinline__ void fill_as(const dro__conv3 &k, char *room,
                                                const place &p)
 {
     typedef typename S::tile T;
-    maker<MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * 8, k.x_relu);
-    const char *u = image_of(k.x, example, p), *v = image_of(k.x_residual, example, p);
-    void *keep = k.x_fill ? (void *)image_of(k.x_fill, example, p) : NULL;
+    typedef typename S::V V;
+    maker<V, MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * V::PER, k.x_relu);
+    const char *u = image_of<V>(k.x, example, p), *v = image_of<V>(k.x_residual, example, p);
+    void *keep = k.x_fill ? (void *)image_of<V>(k.x_fill, example, p) : NULL;
     ahead.fill(room, u, v, m, p, 0, keep, [] {});
     if (p.width > T::COLS)
         fill_sides<T, S::THREADS>(room, u, v, m, p, 0);
@@ -47,8 +121,10 @@ static __device__ __forceinline__ void fill_input(const dro__conv3 &k, char *roo
 }
 
 /* What a lane does with its four channels of two pixels (h) of a row: rows[h] of them are in the image. */
-template <class S, int N>
+template <class S>
 struct writer {
+    typedef typename S::V V;
+    static const int PIXEL_BYTES = S::OUT * V::SIZE;
     char *z; /* the first of its rows */
     float (&sums)[8];
     int rows[2], row_bytes;
@@ -59,8 +135,8 @@ struct writer {
         : sums(to)
     {
         int y = p.row + row, x = p.col + col;
-        row_bytes = p.width * N * 2;
-        z = (char *)image_of(k.z, example, p) + y * row_bytes + (x * N + first) * 2;
+        row_bytes = p.width * PIXEL_BYTES;
+        z = (char *)image_of<V>(k.z, example, p) + y * row_bytes + x * PIXEL_BYTES + first * V::SIZE;
         for (int h = 0; h < 2; h++)
             rows[h] = x + (S::TW == 8 ? 0 : h * 8) < p.width
                           ? p.height - y - (S::TW == 8 ? h * S::TH / 2 : 0)
@@ -73,10 +149,9 @@ struct writer {
             if (!S::EXACT && i >= rows[h])
                 continue;
             char *to = z + row_bytes * (S::TW == 8 ? i + h * S::TH / 2 : i) +
-                       (S::TW == 8 ? 0 : h * 8 * N * 2);
+                       (S::TW == 8 ? 0 : h * 8 * PIXEL_BYTES);
             const float v[4] = {acc[0][2 * h], acc[0][2 * h + 1], acc[1][2 * h], acc[1][2 * h + 1]};
-            *(unsigned long long *)to =
-                (unsigned long long)pack2(v[2], v[3]) << 32 | pack2(v[0], v[1]);
+            V::store4(to, v);
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 sums[j] += v[j], sums[4 + j] += v[j] * v[j];
@@ -85,19 +160,19 @@ struct writer {
 };
 
 /* Adds the block's sums, of z and of z^2 for four channels of each lane, to the part's. */
-template <class S, int N>
+template <class S>
 static __device__ __forceinline__ void flush(float *room, float (&sums)[8], double *to)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int index = spread_sum<8, 4>(sums);
     room[warp * 32 + index / 4 * 16 + lane % 4 * 4 + index % 4] = sums[0];
     __syncthreads();
-    for (int i = threadIdx.x; i < 2 * N; i += S::THREADS) {
-        int c = i % N;
+    for (int i = threadIdx.x; i < 2 * S::OUT; i += S::THREADS) {
+        int c = i % S::OUT;
         double sum = 0;
         for (int w = c / 16; w < S::WARPS; w += S::GROUPS)
-            sum += (double)room[w * 32 + i / N * 16 + c % 16];
-        add_sum(&to[i], N, sum);
+            sum += (double)room[w * 32 + i / S::OUT * 16 + c % 16];
+        add_sum(&to[i], S::OUT, sum);
     }
 }
 
@@ -106,48 +181,43 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     forward_kernel(const __grid_constant__ dro__conv3 k)
 {
     typedef typename S::tile T;
-    const int N = S::OUT, STRIDE = S::STRIDE;
+    typedef typename S::V V;
+    const int STRIDE = S::STRIDE;
     extern __shared__ __align__(128) char room[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = blockIdx.y;
     int group = warp % S::GROUPS, strip = warp / S::GROUPS % S::STRIPS;
     int down = warp / S::GROUPS / S::STRIPS * S::R;
-    uint4 b[TAPS * S::KS];
-    const uint4 *weights = (const uint4 *)k.weights + group * TAPS * S::KS * 32 + lane;
-#pragma unroll
-    for (int i = 0; i < TAPS * S::KS; i++)
-        b[i] = weights[i * 32];
+    typename weights_of<S>::type weights;
+    weights.begin(room, (const uint4 *)k.weights, group);
     cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
     tiles t(k, part, S::TH, S::TW, out_place<S>(k));
     place in = in_place<S>(k, t.p);
     typename S::ahead ahead;
-    ahead.load(in, 0, image_of(k.x, t.example, in), NULL);
+    ahead.load(in, 0, image_of<V>(k.x, t.example, in), NULL);
     clear_sides<T, S::THREADS>(room);
-    input_coefficients(k, part, (float *)(room + S::COEF), S::THREADS);
+    input_coefficients(k, part, (float *)(room + S::COEF), S::THREADS, blockIdx.x == 0);
     float sums[8] = {0};
     unsigned from = shared_address(room) + lane / 16 * T::PLANE +
                     (down * STRIDE * T::PITCH + strip * 16 * STRIDE +
                      lane_pixel<S::TW, T::PITCH, S::TH / 2, STRIDE>(lane % 16)) *
                         PIXEL;
+    weights.end();
     __syncthreads();
     while (t.left > 0) {
         fill_input<S>(k, room, ahead, t.example, in);
         __syncthreads();
-        writer<S, N> w(k, t.example, t.p, down, strip * 16 + lane / 4, group * 16 + lane % 4 * 4,
-                       sums);
-        if constexpr (STRIDE == 1)
-            roll<S::R, S::KS, T>(from, b, w);
-        else
-            skip<S::R, S::KS, T>(from, b, w);
+        writer<S> w(k, t.example, t.p, down, strip * 16 + lane / 4, group * 16 + lane % 4 * 4, sums);
+        weights.products(room, group, from, w);
         t.next(S::TH, S::TW);
         if (t.left <= 0)
             break;
         in = in_place<S>(k, t.p);
-        ahead.load(in, 0, image_of(k.x, t.example, in), NULL);
+        ahead.load(in, 0, image_of<V>(k.x, t.example, in), NULL);
         __syncthreads();
     }
     cudaTriggerProgrammaticLaunchCompletion();
     if (k.sums)
-        flush<S, N>((float *)(room + S::SUMS), sums, k.sums + 2 * part * N);
+        flush<S>((float *)(room + S::SUMS), sums, k.sums + 2 * part * S::OUT);
 }
 
 template <class S>
@@ -164,35 +234,42 @@ static void launch_as(cudaStream_t s, const dro__conv3 *k)
         most = count > most ? count : most;
     }
     each = each > 0 ? each : 1;
-    queue(s, kernel, dim3(most < each ? most : each, k->parts.count), S::THREADS, S::BYTES, k->early,
-          *k);
+    queue(s, kernel, dim3(most < each ? most : each, k->parts.count), S::THREADS, S::BYTES,
+          k->early, *k);
 }
 
-template <int K, int N, int STRIDE>
+template <class V, int K, int N, int STRIDE>
 static void launch(cudaStream_t s, const dro__conv3 *k)
 {
-    if (exact<forward_shape<K, N, STRIDE, true>>(k))
-        launch_as<forward_shape<K, N, STRIDE, true>>(s, k);
+    if (exact<forward_shape<V, K, N, STRIDE, true>>(k))
+        launch_as<forward_shape<V, K, N, STRIDE, true>>(s, k);
     else
-        launch_as<forward_shape<K, N, STRIDE, false>>(s, k);
+        launch_as<forward_shape<V, K, N, STRIDE, false>>(s, k);
+}
+
+template <class V>
+static void dispatch(cudaStream_t s, const dro__conv3 *k)
+{
+    if (k->in == 16 && k->out == 16)
+        launch<V, 16, 16, 1>(s, k);
+    else if (k->in == 16)
+        launch<V, 16, 32, 2>(s, k);
+    else if (k->in == 32 && k->out == 32)
+        launch<V, 32, 32, 1>(s, k);
+    else if (k->in == 32)
+        launch<V, 32, 64, 2>(s, k);
+    else
+        launch<V, 64, 64, 1>(s, k);
 }
 
 extern "C" void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)
 {
-    if (!k->bf16)
-        dro__gpu_conv3_tf32_forward(s, k);
-    else if (k->bands)
+    if (k->bands)
         dro__gpu_conv3_bands_forward(s, k);
-    else if (k->in == 16 && k->out == 16)
-        launch<16, 16, 1>(s, k);
-    else if (k->in == 16)
-        launch<16, 32, 2>(s, k);
-    else if (k->in == 32 && k->out == 32)
-        launch<32, 32, 1>(s, k);
-    else if (k->in == 32)
-        launch<32, 64, 2>(s, k);
+    else if (k->bf16)
+        dispatch<bf16_values>(s, k);
     else
-        launch<64, 64, 1>(s, k);
+        dispatch<tf32_values>(s, k);
 }
 
 extern "C" int dro__gpu_conv3_fits(int in, int out, int stride)

@@ -25,6 +25,14 @@ static __device__ __forceinline__ void ldmatrix_turned(unsigned (&r)[4], unsigne
                  : "r"(address));
 }
 
+/* Two words, at a multiple of 8. */
+static __device__ __forceinline__ uint2 shared_pair(unsigned address)
+{
+    uint2 u;
+    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(u.x), "=r"(u.y) : "r"(address));
+    return u;
+}
+
 /* d (16, 8) += a (16, 16) b (16, 8) */
 static __device__ __forceinline__ void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0,
                                                 unsigned b1)

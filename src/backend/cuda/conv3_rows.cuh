@@ -1,9 +1,9 @@
-/* What the bfloat16 convolutions share.
+/* What the convolutions by rows share.
  *
- * A tile of pixels lies in shared memory by planes of eight channels, 16 bytes a pixel: eight neighbouring pixels
- * of a row are the 128 bytes that one matrix load takes, from whichever pixel on. A thread that fills a tile has
- * eight channels of one column and goes down the rows, so that its coefficients stay in registers and its
- * addresses grow by constants; its first loads are on their way before the coefficients are made, or while the
+ * A tile of pixels lies in shared memory by planes of PER channels, 16 bytes a pixel: eight neighbouring pixels of a
+ * row are the 128 bytes that one matrix load takes, from whichever pixel on. A thread that fills a tile has a plane's
+ * channels of one column and goes down the rows, so that its coefficients stay in registers and its addresses grow by
+ * constants; its first loads are on their way before the coefficients are made, or while the
  * block still finishes the tile before.
  *
  * A product takes 16 pixels: of one row, or, in tiles of eight columns, eight of a row and eight of the row half
@@ -12,23 +12,22 @@
 #ifndef DRO_CUDA_CONV3_ROWS_CUH
 #define DRO_CUDA_CONV3_ROWS_CUH
 
-#include "conv3.h"
 #include "conv3_launch.cuh"
-#include "conv3_mma.cuh"
+#include "conv3_values.cuh"
 #include "tails.cuh"
-
-typedef __nv_bfloat16 bf16;
 
 enum { TAPS = 9, PIXEL = 16 /* bytes */ };
 
 /* ---- tiles ---- */
 
 /* CH planes of ROWS rows: LEFT + COLS + RIGHT pixels, of which COLS are the block's own; the first TOP rows are
- * not. Planes are apart so that the threads of a warp write to different banks. */
-template <int CH_, int ROWS_, int COLS_, int TOP_, int LEFT_, int RIGHT_>
+ * not. Planes are apart so that eight threads beside each other write to different banks. */
+template <class V, int CH_, int ROWS_, int COLS_, int TOP_, int LEFT_, int RIGHT_>
 struct tile_of {
+    typedef V values;
     static const int CH = CH_, ROWS = ROWS_, COLS = COLS_, TOP = TOP_, LEFT = LEFT_, RIGHT = RIGHT_;
-    static const int PITCH = LEFT + COLS + RIGHT, SIZE = ROWS * PITCH * PIXEL, APART = 128 / CH;
+    static const int PITCH = LEFT + COLS + RIGHT, SIZE = ROWS * PITCH * PIXEL;
+    static const int APART = CH < 8 ? 128 / CH : PIXEL;
     static const int PLANE = SIZE + ((APART - SIZE) % 128 + 128) % 128, BYTES = CH * PLANE;
 };
 
@@ -63,9 +62,10 @@ static bool exact(const dro__conv3 *k)
 }
 
 /* Where an example begins. */
+template <class V>
 static __device__ __forceinline__ const char *image_of(const void *all, int example, const place &p)
 {
-    return (const char *)all + (size_t)example * p.height * p.width * p.channels * 2;
+    return (const char *)all + (size_t)example * p.height * p.width * p.channels * V::SIZE;
 }
 
 /* The tiles of a block: an even share of a part's, one after another. */
@@ -98,64 +98,56 @@ struct tiles {
     }
 };
 
-/* Eight channels. */
-static __device__ __forceinline__ void open(const uint4 &w, float *x)
+/* N floats, a multiple of 4, from where they lie in words. */
+template <int N>
+static __device__ __forceinline__ void read_floats(const float *from, float *x)
 {
-    const unsigned u[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        x[2 * i] = low_of(u[i]), x[2 * i + 1] = high_of(u[i]);
+    for (int i = 0; i < N / 4; i++) {
+        float4 f = ((const float4 *)from)[i];
+        x[4 * i] = f.x, x[4 * i + 1] = f.y, x[4 * i + 2] = f.z, x[4 * i + 3] = f.w;
+    }
 }
 
-static __device__ __forceinline__ uint4 pack8(const float *x)
-{
-    return make_uint4(pack2(x[0], x[1]), pack2(x[2], x[3]), pack2(x[4], x[5]), pack2(x[6], x[7]));
-}
-
-static __device__ __forceinline__ uint4 pack8_relu(const float *x)
-{
-    return make_uint4(pack2_relu(x[0], x[1]), pack2_relu(x[2], x[3]), pack2_relu(x[4], x[5]),
-                      pack2_relu(x[6], x[7]));
-}
-
-/* What eight channels in memory become in a tile: u itself, a u + c, a u + c + v, or a u + b v + c. */
+/* What channels in memory become in a tile: u itself, a u + c, a u + c + v, or a u + b v + c. */
 enum { AS_IS, SCALED, SCALED_PLUS, SLOPE };
 
-template <int MODE>
+template <class V, int MODE>
 struct maker {
     bool relu;
-    float a[8], b[8], c[8];
+    float a[V::PER], b[V::PER], c[V::PER];
 
     /* room: (3, channels) a, c, b */
     __device__ __forceinline__ maker(const float *room, int channels, int first, bool relu_)
         : relu(relu_)
     {
         if (MODE != AS_IS)
-            read8(room + first, a), read8(room + channels + first, c);
+            read_floats<V::PER>(room + first, a), read_floats<V::PER>(room + channels + first, c);
         if (MODE == SLOPE)
-            read8(room + 2 * channels + first, b);
+            read_floats<V::PER>(room + 2 * channels + first, b);
     }
     __device__ __forceinline__ uint4 make(const uint4 &u, const uint4 &v) const
     {
         if (MODE == AS_IS)
             return u;
-        float x[8], y[8];
-        open(u, x);
+        float x[V::PER], y[V::PER];
+        V::open(u, x);
 #pragma unroll
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < V::PER; i++)
             x[i] = a[i] * x[i] + c[i];
         if (MODE >= SCALED_PLUS)
-            open(v, y);
+            V::open(v, y);
 #pragma unroll
-        for (int i = 0; MODE >= SCALED_PLUS && i < 8; i++)
+        for (int i = 0; MODE >= SCALED_PLUS && i < V::PER; i++)
             x[i] = MODE == SLOPE ? b[i] * y[i] + x[i] : x[i] + y[i];
-        return MODE != SLOPE && relu ? pack8_relu(x) : pack8(x);
+        return MODE != SLOPE && relu ? V::close_relu(x) : V::close(x);
     }
 };
 
 /* A thread's way down a tile, from channel `first` of the image on. */
 template <class T, int THREADS>
 struct column {
+    typedef typename T::values V;
     static const int EACH = THREADS / (T::CH * T::COLS), DOWN = EACH * T::PITCH * PIXEL;
     static const int PASSES = (T::ROWS + EACH - 1) / EACH;
     int row, y, height; /* in the tile; in the image, 0 high where there is none */
@@ -170,8 +162,8 @@ struct column {
         y = p.row + row - T::TOP;
         height = x < p.width ? p.height : 0;
         to = ch * T::PLANE + (row * T::PITCH + T::LEFT + col) * PIXEL;
-        at = ((y * p.width + x) * p.channels + first + ch * 8) * 2;
-        step = EACH * p.width * p.channels * 2;
+        at = ((y * p.width + x) * p.channels + first + ch * V::PER) * V::SIZE;
+        step = EACH * p.width * p.channels * V::SIZE;
     }
     __device__ __forceinline__ bool ends(int pass) const
     {
@@ -187,6 +179,7 @@ struct column {
 template <class T, int THREADS, int AHEAD, bool TWO>
 struct held {
     typedef column<T, THREADS> C;
+    typedef typename T::values V;
     static const int THEN_AT = C::PASSES < 3 ? C::PASSES - 1 : 2;
     uint4 u[AHEAD], v[TWO ? AHEAD : 1];
 
@@ -214,7 +207,7 @@ struct held {
      * there are registers for other loads: `then` begins them. */
     template <int MODE, class THEN>
     __device__ __forceinline__ void fill(char *tile, const void *from_u, const void *from_v,
-                                         const maker<MODE> &m, const place &p, int first, void *keep,
+                                         const maker<typename T::values, MODE> &m, const place &p, int first, void *keep,
                                          THEN then)
     {
         C c(p, first);
@@ -235,16 +228,17 @@ struct held {
                 if (MODE != SLOPE && keep && line >= T::TOP && line < T::ROWS - T::RIGHT)
                     *(uint4 *)((char *)keep + (c.at + i * c.step)) = w;
             }
-            *(uint4 *)(tile + c.to + i * C::DOWN) = w;
+            *(uint4 *)(tile + c.to + i * C::DOWN) = V::taken(w);
         }
     }
 };
 
 /* The columns that are not the block's own, at once. Those of a tile as wide as the image stay 0. */
 template <class T, int THREADS, int MODE>
-static __device__ void fill_sides(char *tile, const void *u, const void *v, const maker<MODE> &m,
+static __device__ void fill_sides(char *tile, const void *u, const void *v, const maker<typename T::values, MODE> &m,
                                   const place &p, int first)
 {
+    typedef typename T::values V;
     const int SIDES = T::LEFT + T::RIGHT;
 #pragma unroll 1
     for (int i = this_thread(); i < T::ROWS * SIDES * T::CH; i += THREADS) {
@@ -253,20 +247,20 @@ static __device__ void fill_sides(char *tile, const void *u, const void *v, cons
         int y = p.row + row - T::TOP, x = p.col + col - T::LEFT;
         uint4 w = make_uint4(0, 0, 0, 0), more = w;
         if ((unsigned)y < (unsigned)p.height && (unsigned)x < (unsigned)p.width) {
-            int at = ((y * p.width + x) * p.channels + first + ch * 8) * 2;
+            int at = ((y * p.width + x) * p.channels + first + ch * V::PER) * V::SIZE;
             w = *(const uint4 *)((const char *)u + at);
             if (MODE >= SCALED_PLUS)
                 more = *(const uint4 *)((const char *)v + at);
             w = m.make(w, more);
         }
-        *(uint4 *)(tile + ch * T::PLANE + (row * T::PITCH + col) * PIXEL) = w;
+        *(uint4 *)(tile + ch * T::PLANE + (row * T::PITCH + col) * PIXEL) = V::taken(w);
     }
 }
 
 template <class T, int THREADS>
 static __device__ __forceinline__ void clear_sides(char *tile)
 {
-    maker<AS_IS> nothing(NULL, 0, 0, false);
+    maker<typename T::values, AS_IS> nothing(NULL, 0, 0, false);
     place nowhere = {0, 0, 0, 0, 0};
     fill_sides<T, THREADS>(tile, NULL, NULL, nothing, nowhere, 0);
 }
@@ -274,13 +268,13 @@ static __device__ __forceinline__ void clear_sides(char *tile)
 /* ---- coefficients, made by the block's threads: (3, channels) a, c, b ---- */
 
 static __device__ __forceinline__ void input_coefficients(const dro__conv3 &k, int part, float *room,
-                                                          int threads)
+                                                          int threads, bool keep)
 {
 #pragma unroll 1
     for (int i = threadIdx.x; k.lazy && i < k.in; i += threads) {
         int at = part * k.in + i;
         float3 f = k.x_finish ? forward_numbers(k.parts, k.height * k.width, k.x_numbers,
-                                                k.x_source, part, i, blockIdx.x == 0)
+                                                k.x_source, part, i, keep)
                               : make_float3(k.x_numbers.mean[at], k.x_numbers.scale[at],
                                             k.x_numbers.shift[at]);
         room[i] = f.y;
@@ -313,11 +307,12 @@ static __device__ __forceinline__ int lane_pixel(int lane)
     return COLS == 8 ? (lane / 8 * HALF * STRIDE * PITCH) + lane % 8 * STRIDE : lane * STRIDE;
 }
 
-/* R rows of 16 output pixels and 16 channels, from 16 KS channels of input; b: weights of (tap, KS). `done` gets
- * each row. */
+/* R rows of 16 output pixels and 16 channels, from KS times two planes of input; b: weights of (tap, KS), in registers.
+ * `done` gets each row. */
 template <int R, int KS, class T, class DONE>
 static __device__ __forceinline__ void roll(unsigned from, const uint4 (&b)[TAPS * KS], DONE done)
 {
+    typedef typename T::values V;
     float acc[3][2][4];
 #pragma unroll
     for (int i = 0; i < R + 2; i++) {
@@ -335,8 +330,8 @@ static __device__ __forceinline__ void roll(unsigned from, const uint4 (&b)[TAPS
                     if (i - er < 0 || i - er >= R)
                         continue;
                     const uint4 &w = b[(er * 3 + ec) * KS + ks];
-                    mma_bf16(acc[(i - er) % 3][0], a, w.x, w.y);
-                    mma_bf16(acc[(i - er) % 3][1], a, w.z, w.w);
+                    V::multiply(acc[(i - er) % 3][0], a, w.x, w.y);
+                    V::multiply(acc[(i - er) % 3][1], a, w.z, w.w);
                 }
             }
         if (i >= 2)
@@ -348,6 +343,7 @@ static __device__ __forceinline__ void roll(unsigned from, const uint4 (&b)[TAPS
 template <int R, int KS, class T, class DONE>
 static __device__ __forceinline__ void skip(unsigned from, const uint4 (&b)[TAPS * KS], DONE done)
 {
+    typedef typename T::values V;
 #pragma unroll
     for (int i = 0; i < R; i++) {
         float acc[2][4] = {{0}};
@@ -358,11 +354,79 @@ static __device__ __forceinline__ void skip(unsigned from, const uint4 (&b)[TAPS
                 unsigned a[4];
                 ldmatrix(a, from + ks * 2 * T::PLANE +
                                 ((2 * i + tap / 3) * T::PITCH + tap % 3) * PIXEL);
-                mma_bf16(acc[0], a, b[tap * KS + ks].x, b[tap * KS + ks].y);
-                mma_bf16(acc[1], a, b[tap * KS + ks].z, b[tap * KS + ks].w);
+                V::multiply(acc[0], a, b[tap * KS + ks].x, b[tap * KS + ks].y);
+                V::multiply(acc[1], a, b[tap * KS + ks].z, b[tap * KS + ks].w);
             }
         done(i, acc);
     }
+}
+
+/* The weights of a warp's 16 channels for two planes of input: those of the next tap are `apart` further. */
+static __device__ __forceinline__ void take_taps(uint4 (&b)[TAPS], const uint4 *weights, int apart)
+{
+#pragma unroll
+    for (int tap = 0; tap < TAPS; tap++)
+        b[tap] = weights[tap * apart];
+}
+
+/* Both again where there are too many weights for registers: they come out of shared memory, those of two planes at a
+ * time, KS of the ALL that a tap has. */
+template <int R, int KS, int ALL, class T, class DONE>
+static __device__ __forceinline__ void roll_deep(unsigned from, const uint4 *weights, DONE done)
+{
+    typedef typename T::values V;
+    float acc[R][2][4] = {{{0}}};
+#pragma unroll 1
+    for (int ks = 0; ks < KS; ks++, from += 2 * T::PLANE, weights += 32) {
+        uint4 b[TAPS];
+        take_taps(b, weights, ALL * 32);
+#pragma unroll
+        for (int i = 0; i < 3 * (R + 2); i++) {
+            unsigned a[4];
+            int row = i / 3, ec = i % 3;
+            ldmatrix(a, from + (row * T::PITCH + ec) * PIXEL);
+#pragma unroll
+            for (int er = 0; er < 3; er++) {
+                if (row - er < 0 || row - er >= R)
+                    continue;
+                V::multiply(acc[row - er][0], a, b[er * 3 + ec].x, b[er * 3 + ec].y);
+                V::multiply(acc[row - er][1], a, b[er * 3 + ec].z, b[er * 3 + ec].w);
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < R; i++)
+        done(i, acc[i]);
+}
+
+template <int R, int KS, int ALL, class T, class DONE>
+static __device__ __forceinline__ void skip_deep(unsigned from, const uint4 *weights, DONE done)
+{
+    typedef typename T::values V;
+    float acc[R][2][4] = {{{0}}};
+#pragma unroll 1
+    for (int ks = 0; ks < KS; ks++, from += 2 * T::PLANE, weights += 32) {
+        uint4 b[TAPS];
+        take_taps(b, weights, ALL * 32);
+#pragma unroll
+        for (int i = 0; i < R * TAPS; i++) {
+            unsigned a[4];
+            int row = i / TAPS, tap = i % TAPS;
+            ldmatrix(a, from + ((2 * row + tap / 3) * T::PITCH + tap % 3) * PIXEL);
+            V::multiply(acc[row][0], a, b[tap].x, b[tap].y);
+            V::multiply(acc[row][1], a, b[tap].z, b[tap].w);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < R; i++)
+        done(i, acc[i]);
+}
+
+/* 16 bytes at a time into shared memory, in the background. */
+static __device__ __forceinline__ void fetch_words(char *to, const uint4 *from, int count, int threads)
+{
+    for (int i = threadIdx.x; i < count; i += threads)
+        fetch16(shared_address(to) + i * 16, from + i);
 }
 
 /* ---- sums ---- */

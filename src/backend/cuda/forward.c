@@ -32,8 +32,7 @@ enum { MANY = 4 };
 int dro__share_of(const dro__cuda_network *net)
 {
     int alive = dro__networks_alive();
-    bool whole = net->graph->deterministic || !net->bf16; /* tf32 kernels take what there is */
-    return whole || alive < 2 ? 1 : alive < MANY ? 2 : MANY;
+    return net->graph->deterministic || alive < 2 ? 1 : alive < MANY ? 2 : MANY;
 }
 
 /* Which kernels do a call's convolutions of bfloat16, where both fit: those by bands make eight networks an eighth

@@ -158,8 +158,8 @@ void dro__gpu_loss_back(cudaStream_t s, int n, int outputs, const float *coef, c
 typedef enum dro__pack_kind {
     DRO__PACK_CUDNN,  /* (out, kernel, in) */
     DRO__PACK_FOLDED, /* the same for a folded image, fold.cu */
-    DRO__PACK_TAPS, /* tf32: (kernel, out, in), and behind it for the data gradient (kernel turned, in, out) */
-    /* bfloat16, 3 x 3: the same two, as the tensor cores take them (dro__conv3_weight_at) */
+    /* 3 x 3: as the tensor cores take them (dro__conv3_weight_at), and behind it for the data gradient, the kernel
+     * turned, in and out exchanged */
     DRO__PACK_PRODUCTS,
     DRO__PACK_BANDS /* and as warp groups do (dro__conv3_band_at) */
 } dro__pack_kind;

@@ -56,8 +56,7 @@ dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *
 {
     const dro__gvalue *in = &p->values[op->in[0]];
     const dro__node *node = op->node;
-    dro__pack_kind own = net->bf16 ? DRO__PACK_PRODUCTS : DRO__PACK_TAPS;
-    dro__packing t = {.kind = op->own      ? own
+    dro__packing t = {.kind = op->own      ? DRO__PACK_PRODUCTS
                               : op->folded ? DRO__PACK_FOLDED
                                            : DRO__PACK_CUDNN,
                       .bands = op->bands,

@@ -95,10 +95,7 @@ static dro_status make_packings(dro__cuda_network *net)
         net->packed[op->index] = t.to.p;
         size_t pairs = size / (size_t)t.taps;
         net->packing_largest = pairs > net->packing_largest ? pairs : net->packing_largest;
-        size_t floats = !op->own    ? 0
-                        : net->bf16 ? dro__gpu_conv3_partial()
-                                    : dro__gpu_conv3_tf32_partial(t.stored_in, t.out);
-        partial = floats > partial ? floats : partial;
+        partial = op->own ? dro__gpu_conv3_partial() : partial;
         table[net->packing_count++] = t;
         ok = t.to.p != NULL;
     }

@@ -156,10 +156,9 @@ typedef struct dro__cuda_network {
     /* the call in progress */
     cudaStream_t stream;
     dro__parts parts;
-    int share;            /* of how many parts of the GPU it takes one */
-    bool forked;          /* something is queued beside the rest */
-    int turns;            /* weight gradients by dro__gpu_conv3_back so far */
-    dro__conv3_sums sums; /* those in tf32 that are still to be summed */
+    int share;   /* of how many parts of the GPU it takes one */
+    bool forked; /* something is queued beside the rest */
+    int turns;   /* weight gradients by dro__gpu_conv3_back so far */
     bool pending, failed;
     struct dro__line *line; /* queue.c: steps that are not waited for, or NULL */
     bool chained;           /* the last kernel of the stream was one of conv3.h */

@@ -6,7 +6,7 @@
 
 static __device__ __forceinline__ float rounded(const dro__packing &t, float x)
 {
-    return t.kind == DRO__PACK_TAPS ? __uint_as_float(to_tf32(x)) : x;
+    return t.kind == DRO__PACK_PRODUCTS && !t.to.bf16 ? __uint_as_float(to_tf32(x)) : x;
 }
 
 /* Where the parameter of tap k and folded channel c is among (in, kernel), -1: nowhere. */
@@ -21,7 +21,7 @@ static __device__ __forceinline__ int unfolded(const dro__packing &t, int c, int
 /* Whether there is a second copy, for the data gradient. */
 static __device__ __forceinline__ bool twice(const dro__packing &t)
 {
-    return t.kind == DRO__PACK_TAPS || t.kind == DRO__PACK_PRODUCTS || t.kind == DRO__PACK_BANDS;
+    return t.kind == DRO__PACK_PRODUCTS || t.kind == DRO__PACK_BANDS;
 }
 
 /* All taps of one pair of channels. second: what the data gradient reads, the taps turned. */
@@ -38,12 +38,10 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
         } else if (c < (unsigned)t.in) {
             x = t.from[((size_t)o * t.in + c) * t.taps + k];
         }
-        size_t to = size * (second ? 2 * t.taps - 1 - k : k) + pair;
-        if (!twice(t))
-            to = ((size_t)o * t.taps + k) * t.stored_in + c;
-        else if (t.kind == DRO__PACK_PRODUCTS)
-            to = second ? size * t.taps + dro__conv3_weight_at(c, o, t.taps - 1 - k, t.out)
-                        : dro__conv3_weight_at(o, c, k, t.stored_in);
+        size_t to = ((size_t)o * t.taps + k) * t.stored_in + c;
+        if (t.kind == DRO__PACK_PRODUCTS)
+            to = second ? size * t.taps + dro__conv3_weight_at(t.to.bf16, c, o, t.taps - 1 - k, t.out)
+                        : dro__conv3_weight_at(t.to.bf16, o, c, k, t.stored_in);
         else if (t.kind == DRO__PACK_BANDS)
             to = second ? size * t.taps + dro__conv3_band_at(c, o, t.taps - 1 - k, t.out)
                         : dro__conv3_band_at(o, c, k, t.out);

@@ -1,4 +1,0 @@
-#define PROCESSORS 2 /* so that blocks have several tiles */
-#include "block.h"
-
-#include "conv3_tf32_weight.cu"
