@@ -49,7 +49,8 @@ for tool in ${TOOLS:-racecheck memcheck}; do # the slower one first
     plain="test_images test_visited test_targets test_second_head" # what they add has no shared memory
     [ $tool != racecheck ] || plain=
     for test in ${TESTS:-test_repeats_tf32 test_repeats_bf16 test_layers_fp32 test_layers_bf16 test_layers_tf32 \
-        test_models_bf16_shared test_queue_short test_queue_refuses test_one_at_a_time test_sent $plain}; do
+        test_models_tf32_shared test_models_bf16_shared test_queue_short test_queue_refuses test_one_at_a_time test_sent \
+        $plain}; do
         echo "$tool $test"
     done
 done | xargs -P "${JOBS:-1}" -n 2 sh "$0" --one "$tests" ||

@@ -294,20 +294,31 @@ static void test_models_cudnn(void **state)
 
 /* ---- beside other networks ---- */
 
-/* Of four networks each takes a quarter of the GPU, and convolutions go by bands. */
-static void test_models_bf16_shared(void **state)
+/* Of four networks each takes a quarter of the GPU; in bfloat16 convolutions then go by bands. */
+static void check_shared(const bounds *b)
 {
-    (void)state;
     static const size_t counts[] = {6, 5}, more[] = {30, 3}; /* more: a block has several tiles */
     subject s = {.model = "resnet20", .shape = {3, 32, 32, 10}, .lift = 3};
     company others = {0};
     keep_company(&others, COMPANY);
-    compare("resnet20 beside three", s, counts, 1, &lifted[1]);
-    compare("resnet20 beside three", s, counts, 2, &lifted[1]);
-    compare("resnet20 beside three", s, more, 2, &lifted[1]);
+    compare("resnet20 beside three", s, counts, 1, b);
+    compare("resnet20 beside three", s, counts, 2, b);
+    compare("resnet20 beside three", s, more, 2, b);
     s.model = "resnet32";
-    compare("resnet32 beside three", s, counts, 2, &lifted[1]);
+    compare("resnet32 beside three", s, counts, 2, b);
     keep_company(&others, 0);
+}
+
+static void test_models_tf32_shared(void **state)
+{
+    (void)state;
+    check_shared(&lifted[0]);
+}
+
+static void test_models_bf16_shared(void **state)
+{
+    (void)state;
+    check_shared(&lifted[1]);
 }
 
 /* Which kernels there were is seen in the last bits of the gradients: by rows they are the same for a whole GPU and a
@@ -376,14 +387,23 @@ static void test_large_batch(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_vectors),      cmocka_unit_test(test_layers_fp32),
-    cmocka_unit_test(test_models_fp32),  cmocka_unit_test(test_layers_tf32),
-    cmocka_unit_test(test_models_tf32),  cmocka_unit_test(test_layers_bf16),
-    cmocka_unit_test(test_models_bf16),  cmocka_unit_test(test_own_tf32),
-    cmocka_unit_test(test_own_bf16),     cmocka_unit_test(test_repeats_tf32),
-    cmocka_unit_test(test_repeats_bf16), cmocka_unit_test(test_plans),
-    cmocka_unit_test(test_models_cudnn), cmocka_unit_test(test_models_bf16_shared),
-    cmocka_unit_test(test_shares_bf16),  cmocka_unit_test(test_large_batch),
+    cmocka_unit_test(test_vectors),
+    cmocka_unit_test(test_layers_fp32),
+    cmocka_unit_test(test_models_fp32),
+    cmocka_unit_test(test_layers_tf32),
+    cmocka_unit_test(test_models_tf32),
+    cmocka_unit_test(test_layers_bf16),
+    cmocka_unit_test(test_models_bf16),
+    cmocka_unit_test(test_own_tf32),
+    cmocka_unit_test(test_own_bf16),
+    cmocka_unit_test(test_repeats_tf32),
+    cmocka_unit_test(test_repeats_bf16),
+    cmocka_unit_test(test_plans),
+    cmocka_unit_test(test_models_cudnn),
+    cmocka_unit_test(test_models_tf32_shared),
+    cmocka_unit_test(test_models_bf16_shared),
+    cmocka_unit_test(test_shares_bf16),
+    cmocka_unit_test(test_large_batch),
 };
 
 int main(int argc, char **argv)

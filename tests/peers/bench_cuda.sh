@@ -62,23 +62,17 @@ row() { # MODEL PRECISION BATCH STEPS, and words: in what other ways
     done
     echo "$line"
 }
-# Steps per second of all: MODEL OPTIMIZER RUNS [WORDS...]
-rate() {
-    model=$1 optimizer=$2 count=$3
-    shift 3
-    number "steps.s of all" "$runs" "$model" "$optimizer" bf16 128 300 "$count" "$@"
-}
-rates() { # MODEL OPTIMIZER COUNTS [WORDS...]
-    model=$1 optimizer=$2 counts=$3 line=
-    shift 3
+rates() { # MODEL OPTIMIZER PRECISION COUNTS [WORDS...]: steps per second of all, for each count of runs
+    model=$1 optimizer=$2 precision=$3 counts=$4 line=
+    shift 4
     for count in 1 2 4 6 8 12; do
         case " $counts " in
-        *" $count "*) found=$(rate "$model" "$optimizer" $count "$@") ;;
+        *" $count "*) found=$(number "steps.s of all" "$runs" "$model" "$optimizer" "$precision" 128 300 $count "$@") ;;
         *) found= ;;
         esac
         line="$line $found |"
     done
-    echo "| $model $optimizer${*:+, $*} |$line"
+    echo "| $model $optimizer $precision${*:+, $*} |$line"
 }
 
 "$step" resnet20 sgd bf16 8 1 >"$said" 2>&1 || {
@@ -112,15 +106,16 @@ if wanted steps; then
     done
 fi
 if wanted runs; then
-    printf '\nSeveral runs at once, bf16, batch 128, steps per second of all (peer_cuda_runs):\n\n'
+    printf '\nSeveral runs at once, batch 128, steps per second of all (peer_cuda_runs):\n\n'
     echo "| | 1 | 2 | 4 | 6 | 8 | 12 |"
     echo "| --- | --- | --- | --- | --- | --- | --- |"
     for optimizer in sgd recover; do
-        rates resnet20 $optimizer "1 2 4 6 8 12"
-        rates resnet20 $optimizer "1 8" deterministic
+        rates resnet20 $optimizer bf16 "1 2 4 6 8 12"
+        rates resnet20 $optimizer bf16 "1 8" deterministic
+        rates resnet20 $optimizer tf32 "1 2 4 8"
     done
-    rates resnet32 recover "1 8"
-    rates resnet32 recover "1 8" deterministic
+    rates resnet32 recover bf16 "1 8"
+    rates resnet32 recover bf16 "1 8" deterministic
 fi
 if wanted torch; then
     printf '\nBeside PyTorch, bf16, its whole step a graph, rounds interleaved (torch_gpu.py):\n\n'
