@@ -99,7 +99,7 @@ static __device__ __forceinline__ void data_products(char *room)
         take_taps(b, weights, S::KS * 32);
         roll<S::R, 1, T>(from, b, w);
     } else {
-        roll_deep<S::R, S::DEPTH, S::KS * S::DEPTH, T>(from, weights, w);
+        roll_deep<S::R, 1, S::DEPTH, S::KS * S::DEPTH, T>(from, weights, w);
     }
 }
 

@@ -74,10 +74,7 @@ struct shared_weights {
     __device__ __forceinline__ void products(const char *room, int group, unsigned from, W w) const
     {
         const uint4 *mine = (const uint4 *)(room + S::WEIGHTS) + group * TAPS * S::KS * 32 + threadIdx.x % 32;
-        if constexpr (S::STRIDE == 1)
-            roll_deep<S::R, S::KS, S::KS, typename S::tile>(from, mine, w);
-        else
-            skip_deep<S::R, S::KS, S::KS, typename S::tile>(from, mine, w);
+        roll_deep<S::R, S::STRIDE, S::KS, S::KS, typename S::tile>(from, mine, w);
     }
 };
 

@@ -369,9 +369,9 @@ static __device__ __forceinline__ void take_taps(uint4 (&b)[TAPS], const uint4 *
         b[tap] = weights[tap * apart];
 }
 
-/* Both again where there are too many weights for registers: they come out of shared memory, those of two planes at a
+/* Either again where there are too many weights for registers: they come out of shared memory, those of two planes at a
  * time, KS of the ALL that a tap has. */
-template <int R, int KS, int ALL, class T, class DONE>
+template <int R, int STRIDE, int KS, int ALL, class T, class DONE>
 static __device__ __forceinline__ void roll_deep(unsigned from, const uint4 *weights, DONE done)
 {
     typedef typename T::values V;
@@ -381,40 +381,18 @@ static __device__ __forceinline__ void roll_deep(unsigned from, const uint4 *wei
         uint4 b[TAPS];
         take_taps(b, weights, ALL * 32);
 #pragma unroll
-        for (int i = 0; i < 3 * (R + 2); i++) {
+        for (int i = 0; i < 3 * ((R - 1) * STRIDE + 3); i++) {
             unsigned a[4];
             int row = i / 3, ec = i % 3;
             ldmatrix(a, from + (row * T::PITCH + ec) * PIXEL);
 #pragma unroll
             for (int er = 0; er < 3; er++) {
-                if (row - er < 0 || row - er >= R)
+                int down = row - er, to = down / STRIDE;
+                if (down < 0 || down % STRIDE || to >= R)
                     continue;
-                V::multiply(acc[row - er][0], a, b[er * 3 + ec].x, b[er * 3 + ec].y);
-                V::multiply(acc[row - er][1], a, b[er * 3 + ec].z, b[er * 3 + ec].w);
+                V::multiply(acc[to][0], a, b[er * 3 + ec].x, b[er * 3 + ec].y);
+                V::multiply(acc[to][1], a, b[er * 3 + ec].z, b[er * 3 + ec].w);
             }
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < R; i++)
-        done(i, acc[i]);
-}
-
-template <int R, int KS, int ALL, class T, class DONE>
-static __device__ __forceinline__ void skip_deep(unsigned from, const uint4 *weights, DONE done)
-{
-    typedef typename T::values V;
-    float acc[R][2][4] = {{{0}}};
-#pragma unroll 1
-    for (int ks = 0; ks < KS; ks++, from += 2 * T::PLANE, weights += 32) {
-        uint4 b[TAPS];
-        take_taps(b, weights, ALL * 32);
-#pragma unroll
-        for (int i = 0; i < R * TAPS; i++) {
-            unsigned a[4];
-            int row = i / TAPS, tap = i % TAPS;
-            ldmatrix(a, from + ((2 * row + tap / 3) * T::PITCH + tap % 3) * PIXEL);
-            V::multiply(acc[row][0], a, b[tap].x, b[tap].y);
-            V::multiply(acc[row][1], a, b[tap].z, b[tap].w);
         }
     }
 #pragma unroll
