@@ -40,6 +40,7 @@ if [ -n "$one" ]; then
     exit
 fi
 
+[ -x "$tests/test_cuda" ] || { echo "sanitize-cuda: no test_cuda in $tests: \`make cuda\` builds it" >&2; exit 1; }
 sh "$(dirname "$0")/has-gpu.sh" sanitize-cuda
 if ! command -v compute-sanitizer >/dev/null; then
     echo "sanitize-cuda: no compute-sanitizer: NVIDIA's package cuda-sanitizer-13-0, or its folder in PATH" >&2

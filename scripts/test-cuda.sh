@@ -15,4 +15,4 @@ if sh scripts/has-gpu.sh test-cuda 2>/dev/null; then
     echo "FAILED: test (cuda): there is a GPU, and it was not used: skipped $skipped" >&2
     exit 1
 fi
-echo "  NO GPU HERE: compiled only; everything that needs one was skipped: $skipped"
+echo "  NO GPU HERE: everything that needs one was compiled and skipped: $skipped"

@@ -47,7 +47,7 @@ for turn in 1 2 3 4 5 6 7 8 9 10; do
     [ ! -s third/metrics.jsonl ] || break
 done
 kill -INT $! 2>/dev/null && wait $!
-[ -s third/result.json ] && echo "the third run was not stopped in time"
+[ ! -s third/result.json ] || fail "$what: it ended before it could be stopped"
 run 0 train $wide --out third --resume
 cmp first/weights.safetensors third/weights.safetensors || fail "$what: stopped and resumed it is another"
 

@@ -35,9 +35,16 @@ typedef struct subject {
     int passes; /* the last of so many counts, 0: of one; a GPU queues the first, records the second and replays it */
 } subject;
 
+/* The place in w of what a convolution or a linear layer multiplies with. */
+typedef struct piece {
+    char name[64];
+    size_t from, count;
+} piece;
+
 typedef struct outcome {
-    size_t dim, outputs, total, statistics;
+    size_t dim, outputs, total, statistics, piece_count;
     float *losses, *logits, *eval_losses, *grads[2], *running;
+    piece *pieces;
 } outcome;
 
 static inline dro_net *make(dro_context *ctx, const subject *s)
@@ -76,6 +83,21 @@ static inline void lift(const dro_net *net, float by, float *w)
             w[t.offset + j] += by;
 }
 
+static inline void find_pieces(const dro_net *net, outcome *o)
+{
+    dro_tensor t;
+    o->pieces = malloc((dro_net_tensor_count(net) + 1) * sizeof *o->pieces);
+    for (size_t k = 0; dro_net_tensor(net, k, &t) == DRO_OK; k++) {
+        if (!t.trained || t.rank < 2)
+            continue;
+        piece *p = &o->pieces[o->piece_count++];
+        snprintf(p->name, sizeof p->name, "%s", t.name);
+        p->from = (size_t)t.offset, p->count = 1;
+        for (int i = 0; i < t.rank; i++)
+            p->count *= (size_t)t.shape[i];
+    }
+}
+
 static inline outcome run_once(const char *backend, int threads, const subject *s,
                                const size_t *counts, int parts, uint64_t seed)
 {
@@ -86,6 +108,7 @@ static inline outcome run_once(const char *backend, int threads, const subject *
                  .outputs = (size_t)s->shape.outputs,
                  .total = counts[0] + (parts > 1 ? counts[1] : 0),
                  .statistics = dro_net_statistics_count(net)};
+    find_pieces(net, &o);
     size_t size = (size_t)s->shape.channels * (size_t)s->shape.height * (size_t)s->shape.width;
     float *x = malloc(o.total * size * sizeof *x), *coef = malloc(o.total * sizeof *coef);
     float *w = malloc(o.dim * sizeof *w);
@@ -128,7 +151,7 @@ static inline outcome run_once(const char *backend, int threads, const subject *
 static inline void outcome_free(outcome *o)
 {
     free(o->losses), free(o->eval_losses), free(o->logits), free(o->running);
-    free(o->grads[0]), free(o->grads[1]);
+    free(o->grads[0]), free(o->grads[1]), free(o->pieces);
 }
 
 /* Other networks on a GPU, of which each takes a part then. */
@@ -168,6 +191,33 @@ static inline double distance(size_t n, const float *a, const float *b)
         size += (double)b[i] * (double)b[i];
     }
     return size > 0 ? sqrt(difference / size) : sqrt(difference);
+}
+
+static inline double length(size_t n, const float *a)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)a[i];
+    return sqrt(sum);
+}
+
+/* The largest distance of a tensor of the gradient a from the same of b, and whose it is: the whole is mostly the
+ * classifier, and would not miss a convolution. (Norms and biases are left out: before another norm they hardly matter,
+ * and what is left of their gradients is rounding.) */
+static inline double worst_piece(const outcome *x, const float *a, const float *b,
+                                 const char **whose)
+{
+    double all = length(x->dim, b), worst = 0;
+    *whose = "none";
+    for (size_t k = 0; k < x->piece_count; k++) {
+        const piece *p = &x->pieces[k];
+        if (length(p->count, b + p->from) <= 1e-6 * all)
+            continue; /* a norm behind it undoes all that it does */
+        double off = distance(p->count, a + p->from, b + p->from);
+        if (!(off <= worst))
+            worst = off, *whose = p->name;
+    }
+    return worst;
 }
 
 /* Every layer, odd sizes, channels that do not fill a block, a residual without a norm, a norm without a

@@ -174,9 +174,10 @@ static int set_to(int *to, int value)
 #define cudaFuncSetAttribute(...) cudaSuccess
 #define cudaGetDevice(to)         ((void)0)
 #define cudaDeviceGetAttribute(to, which, of)                                                      \
-    set_to(to, which == cudaDevAttrComputeCapabilityMajor   ? 9                                    \
-               : which == cudaDevAttrComputeCapabilityMinor ? 0                                    \
-                                                            : PROCESSORS)
+    set_to(to, which == cudaDevAttrComputeCapabilityMajor         ? 9                              \
+               : which == cudaDevAttrComputeCapabilityMinor       ? 0                              \
+               : which == cudaDevAttrMaxSharedMemoryPerBlockOptin ? SHARED                         \
+                                                                  : PROCESSORS)
 #define cudaOccupancyMaxActiveBlocksPerMultiprocessor(to, ...) set_to(to, 2)
 
 /* ---- instructions ---- */

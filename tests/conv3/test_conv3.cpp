@@ -308,7 +308,7 @@ void run<P>::backward(std::vector<float> &partial)
             v = tz.n.p[at] * v + tz.n.q[at] * (P::wide(z[i]) - tz.n.mean[at]) + tz.n.r[at];
         slope[i] = P::multiplied(v);
     }
-    k.g = g.data(), k.real_in = l.in == 16 ? 3 : l.in, k.turn = DRO__CONV3_TURNS - 1;
+    k.g = g.data(), k.real_in = l.in == 16 && !l.lazy ? 3 : l.in, k.turn = DRO__CONV3_TURNS - 1;
     k.add = l.add ? add.data() : NULL, k.dx = l.wants ? dx.data() : NULL, k.close = l.close;
     k.partial = l.trained ? partial.data() : NULL;
     for (int p = 0; p < 2; p++)

@@ -31,7 +31,9 @@ number() {
     pattern=$1
     shift
     "$@" >"$said" 2>&1 || { status=$?; cat "$said" >&2; exit $status; }
-    sed -n "s/\(.*[: ]\)*\([0-9][0-9.]*\) $pattern.*/\2/p" "$said" | tail -n 1
+    found=$(sed -n "s/\(.*[: ]\)*\([0-9][0-9.]*\) $pattern.*/\2/p" "$said" | tail -n 1)
+    [ -n "$found" ] || { cat "$said" >&2; echo "bench_cuda: no \`$pattern\` in what $1 says" >&2; exit 1; }
+    echo "$found"
 }
 # SGD / RECOVER by `dro bench step` and by peer_cuda_step: MODEL PRECISION BATCH STEPS [WORDS...]
 bench() {
@@ -101,7 +103,8 @@ if wanted steps; then
     for batch in 32 128 512; do
         for precision in bf16 tf32; do
             own=$(peer resnet20 $precision $batch 100)
-            echo "| resnet20 | $batch | $precision | $own | $(peer resnet20 $precision $batch 100 cudnn) |"
+            theirs=$(peer resnet20 $precision $batch 100 cudnn)
+            echo "| resnet20 | $batch | $precision | $own | $theirs |"
         done
     done
 fi

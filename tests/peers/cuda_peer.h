@@ -108,7 +108,9 @@ static dro_status peer_floats(peer *p, const uint8_t *bytes, size_t size)
 {
     size_t some = p->batch * size;
     float *x = malloc(some * sizeof *x);
-    for (int k = 0; x && k < PEER_SOURCES; k++) {
+    if (!x)
+        return DRO_ERR_MEMORY;
+    for (int k = 0; k < PEER_SOURCES; k++) {
         for (size_t j = 0; j < some; j++)
             x[j] = (float)bytes[(size_t)k * some + j] * (4.0f / 255) - 2;
         float *there = p->ctx->backend->alloc(some, sizeof *x);
@@ -120,7 +122,7 @@ static dro_status peer_floats(peer *p, const uint8_t *bytes, size_t size)
         p->batches[k].x = there;
     }
     free(x);
-    return x ? DRO_OK : DRO_ERR_MEMORY;
+    return DRO_OK;
 }
 
 static dro_status peer_images(peer *p, dro_model_shape shape)

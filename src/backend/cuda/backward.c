@@ -177,9 +177,11 @@ static void back_own(dro__cuda_network *net, dro__gprogram *p, const dro__gop *o
     }
     in->left = 0;
     in->slope = target(in);
-    if (!finishes_itself(p, &p->ops[in->op]))
-        dro__gpu_finish_backward(net->stream, net->parts, in->extent.height * in->extent.width,
-                                 tail->deferred, tail->numbers, grads_of(net, tail));
+    if (finishes_itself(p, &p->ops[in->op]))
+        return;
+    net->chained = false;
+    dro__gpu_finish_backward(net->stream, net->parts, in->extent.height * in->extent.width,
+                             tail->deferred, tail->numbers, grads_of(net, tail));
 }
 
 /* dz, in memory that nobody else uses in this pass. */

@@ -84,6 +84,8 @@ __host__ __device__
     return ((((size_t)(n / g) * 9 + tap) * (count / 8) + k / 8) * g + at) * 8 + k % 8;
 }
 
+/* Whether there is one, and the GPU has the shared memory for it. */
+enum { DRO__CONV3_ROOM = 176 * 1024 }; /* bytes, of a block at most */
 int dro__gpu_conv3_fits(int in, int out, int stride);
 void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *c);
 

@@ -83,6 +83,7 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
 template <class S>
 static int blocks_of(const dro__conv3 *k)
 {
+    static_assert(S::BYTES <= DRO__CONV3_ROOM, "more than dro__gpu_conv3_fits asks for");
     static std::atomic<int> known;
     int resident =
         blocks_at_once(&known, (const void *)back_kernel<S>, THREADS_BACK, S::BYTES);

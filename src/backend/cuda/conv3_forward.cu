@@ -220,6 +220,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
 template <class S>
 static void launch_as(cudaStream_t s, const dro__conv3 *k)
 {
+    static_assert(S::BYTES <= DRO__CONV3_ROOM, "more than dro__gpu_conv3_fits asks for");
     auto kernel = forward_kernel<S>;
     static std::atomic<int> known;
     int resident =
@@ -271,6 +272,10 @@ extern "C" void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)
 
 extern "C" int dro__gpu_conv3_fits(int in, int out, int stride)
 {
-    return (stride == 1 && in == out && (in == 16 || in == 32 || in == 64)) ||
-           (stride == 2 && out == 2 * in && (in == 16 || in == 32));
+    int device = 0, room = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return room >= DRO__CONV3_ROOM &&
+           ((stride == 1 && in == out && (in == 16 || in == 32 || in == 64)) ||
+            (stride == 2 && out == 2 * in && (in == 16 || in == 32)));
 }

@@ -4,7 +4,8 @@
  * Copies: one thread expects so many bytes at a gate and begins the copies; everyone waits at the gate. A gate is passed
  * in turns, even and odd.
  *
- * Products: products_begin, products, products_end, and products_wait before their numbers are read or what they read is written to. */
+ * Products: products_begin, products, products_end, and products_wait before their numbers are read or what they read is
+ * written to. */
 #ifndef DRO_CUDA_CONV3_GROUP_CUH
 #define DRO_CUDA_CONV3_GROUP_CUH
 

@@ -7,7 +7,8 @@
 
 /* ---- sums that do not depend on the order in which blocks add to them: a number is cut into a multiple of 2^-18
  * and one of 2^-58, and doubles add multiples exactly while the sums stay below 2^35 and the blocks are fewer than
- * 2^14. Beyond that a sum is rounded as any other, and its last bits depend on the order. The second sums lie behind the first ones of all parts. ---- */
+ * 2^14. Beyond that a sum is rounded as any other, and its last bits depend on the order. The second sums lie behind the
+ * first ones of all parts. ---- */
 
 static __device__ __forceinline__ void add_sum(double *to, int channels, double x)
 {
