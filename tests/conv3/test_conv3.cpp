@@ -107,13 +107,17 @@ static void check(const char *what, const numbers &is, const numbers &should)
     failures++;
 }
 
-/* A batch norm's numbers. */
+static const double EPS = 1e-5, MOMENTUM = 0.1;
+
+/* A batch norm's numbers, and what they are made of. */
 struct tail {
-    std::vector<float> all;
+    std::vector<float> all, gamma, beta, running, taken, slopes[2]; /* slopes: of gamma and beta, by part */
     numbers gathered;
     dro__numbers n;
 
-    explicit tail(int channels) : all(14 * (size_t)channels), gathered(16 * (size_t)channels), n()
+    explicit tail(int channels)
+        : all(14 * (size_t)channels), gamma((size_t)channels), beta(gamma), running(2 * gamma.size()), taken(running),
+          slopes{running, running}, gathered(16 * (size_t)channels), n()
     {
         static const double low[] = {-.3, .8, .5, -.3, .5, -.2, -.2}, high[] = {.3, 1.2, 1.5, .3, 1.5, .2, .2};
         float **to[] = {&n.mean, &n.inverse, &n.scale, &n.shift, &n.p, &n.q, &n.r};
@@ -123,9 +127,47 @@ struct tail {
             for (size_t i = 0; i < each; i++)
                 (*to[k])[i] = (float)uniform(low[k], high[k]);
         }
+        for (int i = 0; i < channels; i++)
+            gamma[i] = (float)uniform(.5, 1.5), beta[i] = (float)uniform(-.3, .3), running[i] = (float)uniform(-1, 1);
+        for (int i = 0; i < 2 * channels; i++) { /* both parts have the same parameters */
+            n.scale[i] = gamma[i % channels] * n.inverse[i];
+            n.shift[i] = beta[i % channels];
+        }
         n.channels = channels;
         n.sums = gathered.data();
         n.back = n.sums + 8 * channels;
+    }
+    /* Only their sums are left of a part's numbers, of so many pixels: the kernel is to make them. */
+    void forget_forward(int part, double count)
+    {
+        for (int c = 0; c < n.channels; c++) {
+            int at = part * n.channels + c;
+            double *to = n.sums + 2 * part * n.channels + c, mean = n.mean[at];
+            to[0] = mean * count;
+            to[n.channels] = (pow(n.inverse[at], -2.0) - EPS + mean * mean) * count;
+            n.mean[at] = n.inverse[at] = n.scale[at] = n.shift[at] = NAN;
+        }
+    }
+    void forget_backward(int part, double count)
+    {
+        for (int c = 0; c < n.channels; c++) {
+            int at = part * n.channels + c;
+            double *to = n.back + 2 * part * n.channels + c, p = n.p[at];
+            to[0] = -n.r[at] * count / p;
+            to[n.channels] = -n.q[at] * count / (p * pow(n.inverse[at], 2.0));
+            n.q[at] = n.r[at] = NAN;
+        }
+    }
+    dro__norm_source source()
+    {
+        return {gamma.data(), beta.data(), NULL, running.data(), taken.data(), (float)EPS, MOMENTUM};
+    }
+    dro__norm_grads grads()
+    {
+        dro__norm_grads g = {};
+        for (int part = 0; part < 2; part++)
+            g.gamma[part] = slopes[part].data(), g.beta[part] = slopes[part].data() + n.channels;
+        return g;
     }
     /* what was added up, both of its numbers */
     numbers total(const double *from) const
@@ -193,7 +235,9 @@ struct run {
     void make_weights();
     void make_input();
     void forward();
+    void forward_once();
     void backward(std::vector<float> &partial);
+    void backward_once();
     void check_data(numbers &should);
     void check_weights();
 };
@@ -246,13 +290,38 @@ void run<P>::make_input()
     }
 }
 
+/* As the first that reads a value: its tail's numbers are still to be made, and to be kept. */
+template <class P>
+void run<P>::forward_once()
+{
+    std::vector<float> all = tx.all;
+    numbers taken(2 * (size_t)l.in);
+    double count = (double)l.first * l.height * l.width;
+    for (int c = 0; c < l.in; c++) {
+        double variance = pow(tx.n.inverse[c], -2.0) - EPS;
+        taken[c] = (1 - MOMENTUM) * tx.running[c] + MOMENTUM * tx.n.mean[c];
+        taken[l.in + c] = (1 - MOMENTUM) * tx.running[l.in + c] + MOMENTUM * variance * count / (count - 1);
+    }
+    k.x_finish = l.lazy, k.x_source = tx.source();
+    for (int p = 0; l.lazy && p < k.parts.count; p++)
+        tx.forget_forward(p, (double)(k.parts.first[p + 1] - k.parts.first[p]) * l.height * l.width);
+    dro__gpu_conv3_forward(NULL, &k);
+    k.x_finish = 0;
+    if (!l.lazy)
+        return;
+    for (int i = 0; i < 2 * l.in; i++) /* which the kernel has made of the scale */
+        all[tx.n.p - tx.n.mean + i] = tx.n.p[i];
+    check<P>("what is kept of the numbers", numbers(tx.all.begin(), tx.all.end()), numbers(all.begin(), all.end()));
+    check<P>("the running statistics", numbers(tx.taken.begin(), tx.taken.end()), taken);
+}
+
 template <class P>
 void run<P>::forward()
 {
     numbers should(zs), sums(4 * (size_t)l.out);
     k.x_residual = l.residual ? residual.data() : NULL;
     k.x_fill = l.residual ? kept.data() : NULL;
-    dro__gpu_conv3_forward(NULL, &k);
+    forward_once();
     each([&](int e, int y, int x_, int tap, int r, int c) {
         for (int o = 0; o < l.out; o++)
             for (int i = 0; i < l.in; i++)
@@ -297,6 +366,31 @@ void run<P>::check_weights()
         check<P>(what, numbers(grads[p].begin(), grads[p].end()), to_w[p]);
 }
 
+/* The numbers of the slope are still to be made where the weights are trained. */
+template <class P>
+void run<P>::backward_once()
+{
+    std::vector<float> all = tz.all;
+    k.finish = l.norm && l.trained, k.norm_grads = tz.grads();
+    for (int p = 0; k.finish && p < k.parts.count; p++)
+        tz.forget_backward(p, (double)(k.parts.first[p + 1] - k.parts.first[p]) * oh * ow);
+    dro__gpu_conv3_back(NULL, &k);
+    if (k.partial)
+        dro__gpu_conv3_sum(NULL, &k);
+    if (!k.finish)
+        return;
+    check<P>("what is kept of the slope's", numbers(tz.all.begin(), tz.all.end()), numbers(all.begin(), all.end()));
+    for (int p = 0; p < k.parts.count; p++) {
+        numbers should(2 * (size_t)l.out);
+        for (int c = 0; c < l.out; c++) {
+            const double *from = tz.n.back + 2 * p * l.out + c;
+            should[c] = from[l.out] * tz.n.inverse[p * l.out + c];
+            should[l.out + c] = from[0];
+        }
+        check<P>("the slopes of gamma and beta", numbers(tz.slopes[p].begin(), tz.slopes[p].end()), should);
+    }
+}
+
 template <class P>
 void run<P>::backward(std::vector<float> &partial)
 {
@@ -313,9 +407,7 @@ void run<P>::backward(std::vector<float> &partial)
     k.partial = l.trained ? partial.data() : NULL;
     for (int p = 0; p < 2; p++)
         to_w[p].resize(ws), grads[p].resize(ws), k.grads[p] = grads[p].data();
-    dro__gpu_conv3_back(NULL, &k);
-    if (k.partial)
-        dro__gpu_conv3_sum(NULL, &k);
+    backward_once();
     each([&](int e, int y, int x_, int tap, int r, int c) {
         for (int o = 0; o < l.out; o++)
             for (int i = 0; i < l.in; i++) {
