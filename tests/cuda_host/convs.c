@@ -74,28 +74,10 @@ static void forward(const dro__dnn_shape *s, const float *x, const float *w, flo
     free(row);
 }
 
-static double *data_gradient(const dro__dnn_shape *s, const float *dz, const float *w)
+/* Adds up both gradients, or one of them (the other NULL): dx needs w, dw needs x. */
+static void gradients(const dro__dnn_shape *s, const float *dz, const float *w, double *dx,
+                      const float *x, double *dw)
 {
-    double *dx = doubles(x_size(s));
-    for (size_t i = 0; i < out_pixels(s); i++)
-        for (int k = 0; k < taps_of(s); k++) {
-            size_t at;
-            if (!reads(s, i, k, &at))
-                continue;
-            for (int o = 0; o < s->out; o++) {
-                const float *weights = w + weights_at(s, o, k);
-                double slope = (double)dz[i * (size_t)s->out + (size_t)o];
-                for (int c = 0; c < s->in; c++)
-                    dx[at + (size_t)c] += slope * (double)weights[c];
-            }
-        }
-    return dx;
-}
-
-/* As cuDNN has weights, (out, kernel, in). */
-static double *weight_gradient(const dro__dnn_shape *s, const float *x, const float *dz)
-{
-    double *dw = doubles(w_size(s));
     for (size_t i = 0; i < out_pixels(s); i++)
         for (int k = 0; k < taps_of(s); k++) {
             size_t at;
@@ -103,12 +85,13 @@ static double *weight_gradient(const dro__dnn_shape *s, const float *x, const fl
                 continue;
             for (int o = 0; o < s->out; o++) {
                 double slope = (double)dz[i * (size_t)s->out + (size_t)o];
-                double *to = dw + weights_at(s, o, k);
-                for (int c = 0; c < s->in; c++)
-                    to[c] += slope * (double)x[at + (size_t)c];
+                size_t weights = weights_at(s, o, k);
+                for (size_t c = 0; dx && c < (size_t)s->in; c++)
+                    dx[at + c] += slope * (double)w[weights + c];
+                for (size_t c = 0; dw && c < (size_t)s->in; c++)
+                    dw[weights + c] += slope * (double)x[at + c];
             }
         }
-    return dw;
 }
 
 void stand_ins_conv(const dro__dnn_shape *s, float *x, float *w, float *z)
@@ -118,9 +101,11 @@ void stand_ins_conv(const dro__dnn_shape *s, float *x, float *w, float *z)
         return;
     }
     bool data = s->kind == DRO__DNN_DATA;
-    double *made = data ? data_gradient(s, z, w) : weight_gradient(s, x, z);
+    size_t count = data ? x_size(s) : w_size(s);
+    double *made = doubles(count);
     float *to = data ? x : w;
-    for (size_t i = 0; i < (data ? x_size(s) : w_size(s)); i++)
+    gradients(s, z, w, data ? made : NULL, x, data ? NULL : made);
+    for (size_t i = 0; i < count; i++)
         to[i] = (float)(made[i] + (s->add ? (double)to[i] : 0));
     free(made);
 }
@@ -277,16 +262,6 @@ static void write_slope(const dro__conv3 *k, int part, const float *x, const dou
     }
 }
 
-/* One part's weight gradient, to be summed. */
-static void leave(const dro__conv3 *k, int part, const float *x, const float *dz)
-{
-    dro__dnn_shape s = shape_of(k, part);
-    double *dw = weight_gradient(&s, x, dz);
-    for (size_t i = 0; i < w_size(&s); i++)
-        left_at(k, part)[i] = (float)dw[i];
-    free(dw);
-}
-
 void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *k)
 {
     if (k->norm && k->finish) /* and kept */
@@ -295,12 +270,14 @@ void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *k)
     for (int part = 0; part < k->parts.count; part++) {
         dro__dnn_shape shape = shape_of(k, part);
         float *x = input_of(k, part), *dz = slope_of(k, part);
-        double *made = k->dx ? data_gradient(&shape, dz, k->weights) : NULL;
-        if (k->partial)
-            leave(k, part, x, dz);
-        if (k->dx)
-            write_slope(k, part, x, made);
-        free(x), free(dz), free(made);
+        double *dx = k->dx ? doubles(x_size(&shape)) : NULL;
+        double *dw = k->partial ? doubles(w_size(&shape)) : NULL;
+        gradients(&shape, dz, k->weights, dx, x, dw);
+        for (size_t i = 0; dw && i < w_size(&shape); i++) /* to be summed */
+            left_at(k, part)[i] = (float)dw[i];
+        if (dx)
+            write_slope(k, part, x, dx);
+        free(x), free(dz), free(dx), free(dw);
     }
 }
 

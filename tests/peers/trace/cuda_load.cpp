@@ -3,7 +3,7 @@
  *     PROGRAM ... & ./cuda_load SECONDS METRIC...
  * One metric after another, SECONDS each, sampled every 20 us: the mean over the samples, and how many they were. Metrics
  * are those of `ncu --query-metrics` that can be sampled, such as dram__throughput.avg.pct_of_peak_sustained_elapsed.
- * It needs the rights to read the counters (root). Exit status 1 when one of the metrics could not be had. */
+ * It needs the rights to read the counters (root). Exit status 1 when one of the metrics could not be had. No test. */
 #include <cuda.h>
 #include <cupti_pmsampling.h>
 #include <cupti_profiler_host.h>
@@ -156,8 +156,8 @@ int main(int argc, char **argv)
     PARAMS(CUpti_Device_GetChipName_Params, chip);
     PARAMS(CUpti_PmSampling_GetCounterAvailability_Params, available);
     if (cuInit(0) != CUDA_SUCCESS || cuDeviceGet(&device, 0) != CUDA_SUCCESS) {
-        fprintf(stderr, "cuda_load: there is no GPU\n");
-        return 77;
+        fprintf(stderr, "cuda_load: no NVIDIA GPU or no driver here: run it where there is one\n");
+        return 1;
     }
     if (failed(cuptiProfilerInitialize(&begin), "profiler") || failed(cuptiDeviceGetChipName(&chip), "chip") ||
         failed(cuptiPmSamplingGetCounterAvailability(&available), "what there is"))
