@@ -8,7 +8,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { BEST_LOSS = 7, BEST_OBJECTIVE = 9 }; /* of the setting `best`, in its order */
+/* The setting `best`. */
+enum {
+    BEST_none,
+#define X(name, sign) BEST_##name,
+    DRO__BEST_LIST(X)
+#undef X
+};
 
 typedef struct polling {
     dro_train *t;
@@ -43,7 +49,7 @@ dro__robust dro__objective_of(const dro_train *t)
         r.uniform = s->group_prior == 0;
         if (r.level != DRO__TILT_NONE)
             r.lambda = r.weight_lambda = run->step ? run->lambda : dro__lambda(t->opt);
-        if (t->set.best == BEST_OBJECTIVE)
+        if (t->set.best == BEST_objective)
             as_at_the_end(t, &r);
     }
     double lambda = dro__report_lambda(t);
@@ -141,18 +147,13 @@ static dro_status fill_record(dro_train *t, bool with_train)
 
 static double measure_of(const dro_metrics *m, int32_t which, double *sign)
 {
-    const double values[] = {0,
-                             m->accuracy,
-                             m->balanced_accuracy,
-                             m->worst_class_accuracy,
-                             m->worst_group_accuracy,
-                             m->macro_f1,
-                             m->auroc,
-                             m->loss,
-                             m->calibration_error,
-                             m->objective};
-    *sign = which >= BEST_LOSS ? -1 : 1; /* the last ones are better when they are small */
-    return values[which];
+    const double values[][2] = {{0, 1},
+#define X(name, sign) {m->name, sign},
+                                DRO__BEST_LIST(X)
+#undef X
+    };
+    *sign = values[which][1];
+    return values[which][0];
 }
 
 static dro_status keep_best(dro_train *t)

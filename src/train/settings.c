@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define BEST_WORD(name, sign) "|" #name
+
 #define S dro__train_settings
 #define TEXT(name, fallback, meaning)                                                              \
     {                                                                                              \
@@ -29,9 +31,7 @@ static const dro__param own[] = {
     DRO__REAL("eval_every", eval_every, S, "1", 1e-6, 1e6, "epochs between evaluations"),
     DRO__CHOICE("eval_train", eval_train, S, "yes", "yes|no|last",
                 "whether F is worked out over the training set at evaluations"),
-    DRO__CHOICE("best", best, S, "none",
-                "none|accuracy|balanced_accuracy|worst_class_accuracy|worst_group_accuracy|"
-                "macro_f1|auroc|loss|calibration_error|objective",
+    DRO__CHOICE("best", best, S, "none", "none" DRO__BEST_LIST(BEST_WORD),
                 "the holdout's measure by which the best weights are kept; objective: F, in all of "
                 "the run that of its last step"),
     DRO__INTEGER("patience", patience, S, "0", 0, 1e9,

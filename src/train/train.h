@@ -30,6 +30,18 @@
 enum { DRO__AUGMENT_AUTO, DRO__AUGMENT_YES, DRO__AUGMENT_NO };
 enum { DRO__DIVERGENCE_STOP, DRO__DIVERGENCE_HALVE };
 
+/* The measures that the best weights can be chosen by: a field of dro_metrics, and 1 if more of it is better, else -1. */
+#define DRO__BEST_LIST(X)                                                                          \
+    X(accuracy, 1)                                                                                 \
+    X(balanced_accuracy, 1)                                                                        \
+    X(worst_class_accuracy, 1)                                                                     \
+    X(worst_group_accuracy, 1)                                                                     \
+    X(macro_f1, 1)                                                                                 \
+    X(auroc, 1)                                                                                    \
+    X(loss, -1)                                                                                    \
+    X(calibration_error, -1)                                                                       \
+    X(objective, -1)
+
 typedef struct dro__train_settings {
     char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
         train_only[DRO__TEXT_MAX], label[DRO__TEXT_MAX], report_like[DRO__TEXT_MAX];
