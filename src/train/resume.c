@@ -27,13 +27,14 @@ dro_status dro__run_check_folder(const dro_train *t, bool resume)
     const char *sign = resume ? "result.json" : "config.json";
     if (t->folder && (!resume || !dro__checkpoint_there(t->folder)))
         DRO_TRY(dro__file_read(t->ctx, t->folder, sign, &old, &size));
+    bool there = old != NULL;
     dro__free(old);
-    if (old && resume)
+    if (there && resume)
         return dro__fail(t->ctx, DRO_ERR_FILE,
                          "%s: the run has ended, with a result.json, and its checkpoints are gone: "
                          "there is nothing to go on from; choose another folder to run it again",
                          t->folder);
-    if (old)
+    if (there)
         return dro__fail(t->ctx, DRO_ERR_FILE,
                          "%s holds a run already: go on with --resume, or choose another folder",
                          t->folder);
