@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-ctest --preset cuda -R '^(test_cuda|test_net_calls|test_net_steps|test_conv3|cli_cuda)' >"$log" 2>&1 ||
+ctest --preset cuda -R '^(test_cuda|example_|test_net_calls|test_net_steps|test_conv3|cli_cuda)' >"$log" 2>&1 ||
     { cat "$log"; echo "FAILED: test (cuda)" >&2; exit 1; }
 echo "test (cuda): $(sed -n 's/^\([0-9]*% tests passed.*\)/\1/p' "$log")"
 skipped=$(sed -n 's/^ *[0-9]*\/[0-9]* Test .*: \([^ ]*\) .*Skipped.*/\1/p' "$log" | paste -s -d ' ')

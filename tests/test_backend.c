@@ -75,160 +75,90 @@ static void test_memory(void **state)
     everywhere(memory, NULL);
 }
 
-/* ---- fused ---- */
+/* ---- moves ---- */
 
-typedef struct pass {
-    int inputs, outputs, norms, prox_out;
-    int alias[DRO__FUSED_OUT]; /* the input that output j overwrites, -1: memory of its own */
-    double coef[DRO__FUSED_OUT][DRO__FUSED_IN], norm_coef[DRO__FUSED_NORM][DRO__FUSED_IN];
-    dro__prox prox;
-    int poisoned; /* an input full of NaN that no coefficient reads, -1: none */
-    bool small;   /* small sizes only */
-} pass;
+/* A move with every vector of its own, none of them zero; the second moment is not negative. */
+typedef struct moving {
+    dro__scalars s;
+    dro__ticket t;
+    dro__step k;
+} moving;
 
-static double prox_of(const dro__prox *p, double x)
+static void make_moving(moving *m, int variant, size_t n)
 {
-    double size = fmax(fabs(x) - p->threshold, 0) * p->scale;
-    return fmin(fmax(x < 0 ? -size : size, p->low), p->high);
-}
-
-/* The combination in double; *scale gets the sum of magnitudes, which bounds the rounding. */
-static double combination(const double *coef, float *const *in, int inputs, size_t i, double *scale)
-{
-    double sum = *scale = 0;
-    for (int k = 0; k < inputs; k++)
-        if (coef[k] != 0) {
-            sum += coef[k] * (double)in[k][i];
-            *scale += fabs(coef[k] * (double)in[k][i]);
-        }
-    return sum;
-}
-
-static void check_outputs(const pass *p, const dro__fused *f, float *const *in, const char *name)
-{
-    double scale;
-    for (int j = 0; j < p->outputs; j++)
-        for (size_t i = 0; i < f->n; i++) {
-            double x = combination(p->coef[j], in, p->inputs, i, &scale);
-            if (j == p->prox_out)
-                x = prox_of(&p->prox, x);
-            if (!(fabs((double)f->out[j][i] - x) <= 6e-7 * scale + 1e-30))
-                fail_msg("%s: n %zu, output %d[%zu] is %.9g, not %.9g", name, f->n, j, i,
-                         (double)f->out[j][i], x);
-        }
-    for (int m = 0; m < p->norms; m++) {
-        double norm = 0, sizes_sum = 0;
-        for (size_t i = 0; i < f->n; i++) {
-            double x = combination(p->norm_coef[m], in, p->inputs, i, &scale);
-            norm += x * x;
-            sizes_sum += scale * scale;
-        }
-        check_near("norm", f->norm[m], norm, 2e-6 * sizes_sum);
+    *m = (moving){.s = {.level = DRO__TILT_EXAMPLE,
+                        .eta = 0.03,
+                        .lambda = 2,
+                        .gain = 1.2,
+                        .keep = variant % 2 ? 0.8 : 0,
+                        .beta = 0.25,
+                        .power1 = 0.81,
+                        .power2 = 0.99},
+                  .t = {.c = {0.5, -2, 0, 1e-3}, .prox_eta = 0.02, .plus = variant % 3 > 0}};
+    m->t.prox = variant % 2;
+    m->k = (dro__step){.plan = {.reg = variant % 6 == DRO__REG_GROUP ? DRO__REG_BALL : variant % 6,
+                                .nesterov = variant % 2,
+                                .reg_strength = 5,
+                                .reg_ratio = 0.3,
+                                .reg_low = -0.25,
+                                .reg_high = 0.5,
+                                .weight_decay = 0.1,
+                                .momentum = 0.9,
+                                .beta2 = 0.99,
+                                .epsilon = 1e-6,
+                                .guard = variant % 4 ? 0.25 : 0},
+                       .ticket = &m->t,
+                       .s = &m->s,
+                       .n = n};
+    m->s.square = variant % 5 ? 30 : 0;
+    for (int r = 0; r < DRO__ROLES; r++) {
+        m->k.v[r] = floats(n, (uint64_t)r);
+        for (size_t i = 0; r == DRO__SECOND && i < n; i++)
+            m->k.v[r][i] = fabsf(m->k.v[r][i]);
     }
+    free(m->k.v[DRO__X + 2]);
+    m->k.v[DRO__X + 2] = NULL; /* an input that combine does not have */
 }
 
-static void fused(const dro__backend *be, int threads, void *argument)
+static void free_moving(moving *m)
 {
-    const pass *p = argument;
+    for (int r = 0; r < DRO__ROLES; r++)
+        free(m->k.v[r]);
+}
+
+static void moves(const dro__backend *be, int threads, void *argument)
+{
+    int variant = *(int *)argument / DRO__MOVE_COUNT;
+    dro__move_kind kind = (dro__move_kind)(*(int *)argument % DRO__MOVE_COUNT);
     same_bytes(threads, "", NULL, 0);
-    for (int s = 0; s < (p->small ? SIZES - 2 : SIZES); s++) {
-        size_t n = sizes[s];
-        float *in[DRO__FUSED_IN], *work[DRO__FUSED_IN], *own[DRO__FUSED_OUT];
-        dro__fused f = {.n = n,
-                        .inputs = p->inputs,
-                        .outputs = p->outputs,
-                        .norms = p->norms,
-                        .prox_out = p->prox_out,
-                        .prox = p->prox,
-                        .norm = {7, 7, 7}};
-        memcpy(f.coef, p->coef, sizeof f.coef);
-        memcpy(f.norm_coef, p->norm_coef, sizeof f.norm_coef);
-        for (int k = 0; k < p->inputs; k++) {
-            in[k] = floats(n, (uint64_t)k);
-            for (size_t i = 0; k == p->poisoned && i < n; i++)
-                in[k][i] = i % 2 ? (float)NAN : (float)INFINITY;
-            work[k] = floats(n, 99);
-            memcpy(work[k], in[k], n * sizeof(float));
-            f.in[k] = work[k];
+    for (int s = 0; s < (variant < 2 ? SIZES : SIZES - 2); s++) {
+        moving truth, m;
+        double expected[DRO__SUMS], sums[DRO__SUMS] = {7, 7, 7};
+        make_moving(&truth, variant, sizes[s]);
+        make_moving(&m, variant, sizes[s]);
+        dro__backend_ref.move(NULL, &truth.k, kind, expected);
+        be->move(pool, &m.k, kind, sums);
+        for (int r = 0; r < DRO__ROLES; r++) {
+            for (size_t i = 0; m.k.v[r] && i < sizes[s]; i++)
+                if (!(fabs((double)m.k.v[r][i] - (double)truth.k.v[r][i]) <= 6e-6))
+                    fail_msg("%s: move %d, variant %d, n %zu: vector %d[%zu] is %.9g, not %.9g",
+                             be->name, (int)kind, variant, sizes[s], r, i, (double)m.k.v[r][i],
+                             (double)truth.k.v[r][i]);
+            if (r == DRO__W || r == DRO__D || r == DRO__OUT)
+                same_bytes(threads, be->name, m.k.v[r], sizes[s] * sizeof(float));
         }
-        for (int j = 0; j < p->outputs; j++) {
-            own[j] = floats(n, 77);
-            f.out[j] = p->alias[j] >= 0 ? work[p->alias[j]] : own[j];
-        }
-        be->fused(pool, &f);
-        check_outputs(p, &f, in, be->name);
-        for (int j = 0; j < p->outputs; j++)
-            same_bytes(threads, be->name, f.out[j], n * sizeof(float));
-        same_bytes(threads, be->name, f.norm, (size_t)p->norms * sizeof(double));
-        for (int k = 0; k < p->inputs; k++)
-            free(in[k]), free(work[k]);
-        for (int j = 0; j < p->outputs; j++)
-            free(own[j]);
+        for (int j = 0; j < DRO__SUMS; j++)
+            check_near("sum", sums[j], expected[j], 4e-6 * (double)sizes[s] + 1e-5);
+        same_bytes(threads, be->name, sums, sizeof sums);
+        free_moving(&truth), free_moving(&m);
     }
 }
 
-#define NO_PROX .prox_out = -1, .prox = {0, 1, -HUGE_VAL, HUGE_VAL}
-
-static void test_fused(void **state)
+static void test_moves(void **state)
 {
     (void)state;
-    pass passes[] = {
-        /* all inputs, outputs and norms, nothing aliased */
-        {6, 3, 2, .alias = {-1, -1, -1}, .poisoned = -1, NO_PROX,
-         .coef = {{1, -2, 0.5, 3, -1e-3, 1e3}, {0, 1, 0, 1, 0, 1}, {-1, 1, -1, 1, -1, 1}},
-         .norm_coef = {{1, -1, 0, 0, 0, 0}, {0, 0, 1, -1, 2, -2}}},
-        /* as cover: d and w overwrite the inputs they are made of */
-        {4, 2, 3, .alias = {2, 3}, .poisoned = -1, NO_PROX,
-         .coef = {{1.1, -0.99, 0.99, 0}, {-0.11, 0.099, -0.099, 0.999}},
-         .norm_coef = {{1, -1, 0, 0}, {0, 1, -1, 0}, {1, -0.9, 0.9, 0}}},
-        /* two outputs exchange the inputs */
-        {2, 2, 1, .alias = {1, 0}, .coef = {{1, 0}, {0, 1}}, .norm_coef = {{1, -1}}, .poisoned = -1,
-         NO_PROX},
-        /* coefficients 0: the input is not read, even where it is overwritten */
-        {3, 2, 1, .alias = {1, -1}, .coef = {{2, 0, -1}, {0.5, 0, 0}}, .norm_coef = {{1, 0, 1}},
-         .poisoned = 1, NO_PROX},
-        /* no coefficient at all: zeros */
-        {1, 1, 0, .alias = {0}, .poisoned = 0, NO_PROX},
-    };
-    for (size_t k = 0; k < sizeof passes / sizeof passes[0]; k++)
-        everywhere(fused, &passes[k]);
-}
-
-static const dro__prox prox_kinds[] = {
-    {0, 1, -HUGE_VAL, HUGE_VAL},
-    {0.3, 1, -HUGE_VAL, HUGE_VAL},
-    {0, 0.75, -HUGE_VAL, HUGE_VAL},
-    {0.2, 0.9, -HUGE_VAL, HUGE_VAL},
-    {0, 1, -0.25, 0.5},
-    {0.1, 0.5, -0.3, HUGE_VAL},
-    {100, 1, -HUGE_VAL, HUGE_VAL},
-    {0, 1, 0.125, 0.125},
-};
-
-/* Any number of inputs, outputs and norms, any output with any proximal map; some outputs overwrite
- * inputs, some coefficients are 0. A backend may have its own loop for each shape. */
-static void test_fused_shapes(void **state)
-{
-    (void)state;
-    enum { SHAPES = DRO__FUSED_IN * (DRO__FUSED_OUT + 1) * (DRO__FUSED_NORM + 1) * 4 };
-    for (int k = 0; k < SHAPES; k++) {
-        pass p = {.inputs = 1 + k % DRO__FUSED_IN, .poisoned = -1, .small = true};
-        p.outputs = k / DRO__FUSED_IN % (DRO__FUSED_OUT + 1);
-        p.norms = k / DRO__FUSED_IN / (DRO__FUSED_OUT + 1) % (DRO__FUSED_NORM + 1);
-        p.prox_out = k * 4 / SHAPES - 1 < p.outputs ? k * 4 / SHAPES - 1 : -1;
-        p.prox = prox_kinds[p.prox_out < 0 ? 0 : k % 8];
-        for (int i = 0; i < DRO__FUSED_IN; i++) {
-            uint64_t at = (uint64_t)(100 * k + 10 * i);
-            for (int j = 0; j < DRO__FUSED_OUT; j++)
-                p.coef[j][i] = check_uniform(17, at + (uint64_t)j, -0.5, 2);
-            for (int m = 0; m < DRO__FUSED_NORM; m++)
-                p.norm_coef[m][i] = check_uniform(18, at + (uint64_t)m, -1, 1);
-            p.coef[i % DRO__FUSED_OUT][(i + k) % DRO__FUSED_IN] = 0;
-        }
-        for (int j = 0; j < p.outputs; j++)
-            p.alias[j] = (j + k) % 3 < p.inputs && k % 2 ? (j + k) % 3 : -1;
-        everywhere(fused, &p);
-    }
+    for (int k = 0; k < 24 * DRO__MOVE_COUNT; k++)
+        everywhere(moves, &k);
 }
 
 /* ---- first_bad ---- */
@@ -495,10 +425,9 @@ static void test_losses(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),       cmocka_unit_test(test_fused),
-    cmocka_unit_test(test_fused_shapes), cmocka_unit_test(test_first_bad),
-    cmocka_unit_test(test_block_shrink), cmocka_unit_test(test_rows),
-    cmocka_unit_test(test_losses),
+    cmocka_unit_test(test_memory),    cmocka_unit_test(test_moves),
+    cmocka_unit_test(test_first_bad), cmocka_unit_test(test_block_shrink),
+    cmocka_unit_test(test_rows),      cmocka_unit_test(test_losses),
 };
 
 CHECK_MAIN(tests)

@@ -289,7 +289,7 @@ static void test_defaults(void **state)
         assert_int_equal(dro_optimizer_param(name, -1, &p), DRO_ERR_END);
         dro_optimizer_destroy(opt);
     }
-    assert_int_equal(optimizers, 10);
+    assert_true(optimizers >= 11);
     dro_param p;
     assert_int_equal(dro_optimizer_param("adam", 0, &p), DRO_ERR_NAME);
     assert_int_equal(dro_optimizer_param(NULL, 0, &p), DRO_ERR_NAME);
@@ -327,7 +327,7 @@ static void test_error_texts(void **state)
           "recover has no parameter 'colour'; it has: eta eta_schedule ");
     dro_optimizer *other;
     FAILS(ctx, dro_optimizer_create(ctx, "adam", &nothing, &other), DRO_ERR_NAME,
-          "no optimiser 'adam': expected one of sgd cover recover ascpg civr");
+          "no optimiser 'adam': expected one of sgd adamw cover recover ascpg civr");
     dro_optimizer_destroy(opt);
     dro_context_destroy(ctx);
 }

@@ -40,39 +40,51 @@ static void same(const char *what, size_t n, const float *a, const float *b, dou
 
 /* ---- vectors ---- */
 
-static void fused_case(dro_context *gpu, size_t n, int variant)
+static void move_case(dro_context *gpu, size_t n, int variant)
 {
     const dro__backend *be = gpu->backend;
-    dro__fused f = {
-        .n = n, .inputs = 1 + variant % 6, .outputs = variant % 4, .norms = variant % 3};
-    dro__fused g;
-    float *here[6], *there[6], *back = floats(n, 9);
-    f.prox_out = f.outputs && variant % 2 ? 0 : -1;
-    f.prox = (dro__prox){0.1 * (variant % 3), 0.9, -1.5, variant % 5 ? HUGE_VAL : 1};
-    for (int k = 0; k < f.inputs; k++) {
-        here[k] = floats(n, (uint64_t)k);
-        there[k] = send(be, here[k], n);
-        for (int j = 0; j < 3; j++) {
-            f.coef[j][k] = (k + j + variant) % 4 ? 0.5 * k - j : 0;
-            f.norm_coef[j][k] = (k + j) % 3 - 1;
-        }
+    dro__move_kind kind = (dro__move_kind)(variant % DRO__MOVE_COUNT);
+    dro__scalars s = {.level = DRO__TILT_EXAMPLE,
+                      .eta = 0.03,
+                      .lambda = 2,
+                      .gain = 1.2,
+                      .keep = 0.8,
+                      .beta = 0.25,
+                      .square = 30,
+                      .power1 = 0.81,
+                      .power2 = 0.99};
+    dro__ticket t = {.c = {0.5, -2, 0, 1e-3}, .prox_eta = 0.02, .plus = variant % 2, .prox = 1};
+    dro__step here = {.plan = {.reg = variant % 6 == DRO__REG_GROUP ? 0 : variant % 6,
+                               .reg_strength = 5,
+                               .reg_ratio = 0.3,
+                               .reg_low = -0.25,
+                               .reg_high = 0.5,
+                               .weight_decay = 0.1,
+                               .momentum = 0.9,
+                               .beta2 = 0.99,
+                               .epsilon = 1e-6,
+                               .guard = 0.25},
+                      .ticket = &t,
+                      .s = &s,
+                      .n = n};
+    dro__step there = here;
+    double sums[2][DRO__SUMS];
+    float *back = floats(n, 9);
+    for (int r = 0; r < DRO__ROLES; r++) {
+        here.v[r] = floats(n, (uint64_t)r);
+        for (size_t i = 0; r == DRO__SECOND && i < n; i++)
+            here.v[r][i] = fabsf(here.v[r][i]);
+        there.v[r] = send(be, here.v[r], n);
     }
-    f.outputs = f.outputs < f.inputs ? f.outputs : f.inputs;
-    g = f;
-    for (int k = 0; k < f.inputs; k++)
-        f.in[k] = here[k], g.in[k] = there[k];
-    for (int j = 0; j < f.outputs; j++) /* outputs overwrite inputs */
-        f.out[j] = here[f.inputs - 1 - j], g.out[j] = there[f.inputs - 1 - j];
-    dro__backend_ref.fused(NULL, &f);
-    be->fused(NULL, &g);
-    for (int j = 0; j < f.outputs; j++) {
-        be->copy_out(back, g.out[j], n * sizeof *back);
-        same("fused", n, back, f.out[j], 1e-7);
+    dro__backend_ref.move(NULL, &here, kind, sums[0]);
+    be->move(NULL, &there, kind, sums[1]);
+    for (int r = 0; r < DRO__ROLES; r++) {
+        be->copy_out(back, there.v[r], n * sizeof *back);
+        same("move", n, back, here.v[r], 1e-7);
+        free(here.v[r]), be->free(there.v[r]);
     }
-    for (int m = 0; m < f.norms; m++)
-        check_near("norm", g.norm[m], f.norm[m], 1e-9 * f.norm[m]);
-    for (int k = 0; k < f.inputs; k++)
-        free(here[k]), be->free(there[k]);
+    for (int m = 0; m < DRO__SUMS; m++)
+        check_near("sum", sums[1][m], sums[0][m], 1e-9 * sums[0][m]);
     free(back);
 }
 
@@ -84,8 +96,8 @@ static void test_vectors(void **state)
     static const size_t sizes[] = {1, 31, 257, 100003};
     for (size_t s = 0; s < 4; s++) {
         size_t n = sizes[s];
-        for (int variant = 0; variant < 24; variant++)
-            fused_case(gpu, n, variant);
+        for (int variant = 0; variant < 6 * DRO__MOVE_COUNT; variant++)
+            move_case(gpu, n, variant);
         float *x = floats(n, 3), *there = send(be, x, n), *back = floats(n, 4);
         assert_int_equal(be->first_bad(NULL, n, there), -1);
         float bad[] = {(float)NAN, INFINITY};

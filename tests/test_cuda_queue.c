@@ -109,9 +109,9 @@ static void start_run(run *r, const kind *k, bool queued, const char *optimizer,
     if (k->odd[0])
         spoil(r);
     OK(r->ctx, dro_net_problem(r->net, &source, &r->problem));
-    assert_non_null(r->problem.queue);
+    assert_non_null(r->problem.async);
     if (!queued)
-        r->problem.queue = NULL;
+        r->problem.async = NULL;
     OK(r->ctx, dro_optimizer_create(r->ctx, optimizer, &r->problem, &r->opt));
     OK(r->ctx, dro_optimizer_set(r->opt, "batch", "32"));
     snprintf(text, sizeof text, "%s", settings);
@@ -184,6 +184,11 @@ static void every_queue(const kind *of, int steps)
     static const char *const kinds[][2] = {
         {"sgd", "eta=0.002"},
         {"sgd", "eta=0.002 nesterov=yes weight_decay=0.001 reg=l1 reg_strength=0.0001"},
+        {"adamw", "eta=0.0005 weight_decay=0.01 epsilon=1e-3"},
+        {"absgd", "eta=0.002 lambda=5 warmup=10"},
+        {"absgd", "eta=0.002 tilt=class lambda=1 warmup=10"},
+        {"ascpg", "eta=0.004 lambda=5"},
+        {"ascpg", "eta=0.004 lambda=5 switch_step=20 switch_tilt=class reg=l2"},
         {"recover", "eta=0.004 lambda=5 warmup=10"},
         {"recover", "eta=0.004 lambda=0.5 warmup=10 weight_decay=0.0005"},
         {"recover", "eta=0.004 tilt=none a_rule=fixed a=0.5 warmup=0"},

@@ -377,30 +377,42 @@ static void test_largest_cap(void **state)
 
 /* ---- the backends' part of it ---- */
 
+/* Coefficients, mean and caps of a batch whose estimate has the given log_u. */
 static void check_tilt(const dro__backend *be)
 {
-    static const size_t sizes[] = {1, 15, 16, 17, 511, 513};
-    static const double scales[] = {0, 1e-3, 1, 100, 1e3, 1e20}, shifts[] = {-5, 0, 3, 700, 1e7};
-    for (int k = 0; k < 30 * 6; k++) {
-        size_t n = sizes[k % 6];
-        double scale = scales[k / 6 % 6], log_u = shifts[k / 36], cap = k % 2 ? 10 : 30;
-        float x[513], coef[513];
-        uint64_t caps = 7, beyond = 7;
+    static const int sizes[] = {1, 15, 16, 17, 511, 513};
+    static const double scales[] = {1e-3, 1, 100, 1e3, 1e20}, shifts[] = {-5, 0, 3, 700, 1e7};
+    for (int k = 0; k < 25 * 6; k++) {
+        int n = sizes[k % 6];
+        double scale = scales[k / 6 % 5], log_u = shifts[k / 30], cap = k % 2 ? 10 : 30;
+        float x[513], coef[513], old[513];
+        dro__ticket ticket = {.lambda = 1 / scale, .level = DRO__TILT_EXAMPLE};
+        dro__scalars s = {
+            .level = DRO__TILT_EXAMPLE, .log_u = log_u, .lambda_before = 1 / scale, .caps = 7};
+        dro__step step = {.plan = {.cap = cap},
+                          .ticket = &ticket,
+                          .s = &s,
+                          .losses = x,
+                          .coef = coef,
+                          .old_losses = old,
+                          .counts = {0, n}};
+        uint64_t beyond = 7;
         long double mean = 0;
-        for (size_t i = 0; i < n; i++)
-            x[i] = (float)check_uniform(55, i, -2, 2) * (i % 5 ? 1 : 5000); /* to 1e4 */
-        double value = be->tilt(n, x, scale, log_u, cap, coef, &caps);
-        for (size_t i = 0; i < n; i++) {
-            double exponent = (double)x[i] * scale - log_u;
+        for (int i = 0; i < n; i++) /* to 1e4 */
+            x[i] = (float)check_uniform(55, (uint64_t)i, -2, 2) * (i % 5 ? 1 : 5000);
+        be->weigh(&step, DRO__PHASE_OLD);
+        for (int i = 0; i < n; i++) {
+            double exponent = (double)x[i] * (1 / ticket.lambda) - log_u;
             long double slope = expl(fminl((long double)exponent, (long double)cap));
             long double over = fmaxl((long double)exponent - (long double)cap, 0);
             mean += slope * (1 + over) / n;
             beyond += exponent > cap;
             check_near("coef", (double)coef[i], (double)(slope / n),
                        (double)(slope / n) * 1e-7 + 1e-44);
+            assert_true(old[i] == x[i]);
         }
-        assert_int_equal(caps, beyond);
-        check_near("mean", value, (double)mean, 1e-13 * (double)mean + 1e-300);
+        assert_int_equal(s.caps, beyond);
+        check_near("mean", s.mean_old, (double)mean, 1e-13 * (double)mean + 1e-300);
     }
 }
 
@@ -452,7 +464,7 @@ static void check_decay(const char *settings)
             dro_info info;
             double decay = 0;
             OK(ctx, dro_optimizer_create(ctx, dro_optimizer_name(k), &p, &opt));
-            check_set(ctx, opt, "eta=0.001 batch=2 ?warmup=0 ?gamma=1e-9 ?big=4");
+            check_set(ctx, opt, "eta=0.001 weight_decay=0 batch=2 ?warmup=0 ?gamma=1e-9 ?big=4");
             check_set(ctx, opt, settings);
             OK(ctx, dro_optimizer_start(opt, w));
             OK(ctx, dro_optimizer_step(opt));

@@ -1,69 +1,112 @@
-/* The host's side of steps that nobody waits for (src/opt/device.c), without a device: a queue that takes SGD's steps
- * late, in plain C, against the same steps taken at once. What test_cuda_queue tests on a GPU, as far as it is the host's:
- * errors that come late, the way back from them, the state there and back again. */
+/* The host's side of asynchronous steps (src/opt/async.c), without a device: a queue that takes
+ * its steps late, by the same phases, against the same steps taken at once. What test_cuda_queue
+ * tests on a GPU, as far as it is the host's: errors that come late, the way back from them, the
+ * state there and back again. */
 #include "check.h"
-#include "storm.h"
+#include "opt.h"
 
 enum { LATE = 4, BATCH = 5, GROUPS = 64 };
 
 typedef struct one {
-    dro_batch batch;
-    int64_t ids[BATCH];
-    double eta;
+    int64_t ids[2][BATCH];
+    int32_t group_of[2 * BATCH];
+    dro_batch parts[2];
+    int count;
+    dro__ticket ticket;
 } one;
 
 /* Steps wait until there are LATE of them, or somebody does. */
 typedef struct late {
-    dro__queue queue;
+    dro__async async;
     dro_problem problem;
-    dro__step_plan plan;
-    dro__step_state state, heard;
+    dro__step k;
+    dro__scalars state, reported;
+    dro__ticket ticket;
     one waiting[LATE];
     int count;
     bool broken; /* no step can be queued */
     dro__group groups[GROUPS];
-    float old_losses[BATCH];
+    double shares[GROUPS];
+    float old_losses[BATCH], losses[2 * BATCH], coef[2 * BATCH];
 } late;
 
-static void refuse(late *q, int what, int64_t index, float value)
+static bool refuse(late *q, int what, int part, int64_t index, float value)
 {
     q->state.refused = what;
+    q->state.refused_part = part;
     q->state.refused_index = index;
     q->state.refused_value = (double)value;
+    return false;
 }
 
+static bool forward(late *q, const float *w, const one *s, int count)
+{
+    assert_int_equal(q->problem.forward(q->problem.user, w, s->parts, count, q->losses), DRO_OK);
+    for (int i = 0; i < count * BATCH; i++)
+        if (!isfinite(q->losses[i]))
+            return refuse(q, DRO__REFUSED_LOSS, i / BATCH, i % BATCH, q->losses[i]);
+    return true;
+}
+
+static bool backward(late *q, const one *s)
+{
+    float *grads[2] = {q->k.v[DRO__G], q->k.v[DRO__NEXT]};
+    assert_int_equal(
+        q->problem.backward(q->problem.user, q->k.v[DRO__W], s->parts, s->count, q->coef, grads),
+        DRO_OK);
+    for (int k = 0; k < s->count; k++)
+        for (int j = 0; j < TOY_DIM; j++)
+            if (!isfinite(grads[k][j]))
+                return refuse(q, DRO__REFUSED_GRADIENT, k, j, grads[k][j]);
+    return true;
+}
+
+/* As a device does it: the state is put back when a gradient is refused. */
 static void take_one(late *q, const one *s)
 {
-    float losses[BATCH], coef[BATCH], grad[TOY_DIM], *grads = grad, *w = q->plan.w, *m = q->plan.d;
-    double sum = 0;
-    assert_int_equal(q->problem.forward(q->problem.user, w, &s->batch, 1, losses), DRO_OK);
-    for (int i = 0; i < BATCH; i++) {
-        if (!isfinite(losses[i])) {
-            refuse(q, DRO__REFUSED_LOSS, i, losses[i]);
+    const dro__backend *be = &dro__backend_ref;
+    dro__step *k = &q->k;
+    late before = *q;
+    double sums[DRO__SUMS];
+    q->ticket = s->ticket;
+    k->group_of = s->group_of;
+    k->counts[0] = BATCH, k->counts[1] = s->count == 2 ? BATCH : 0;
+    if (s->ticket.ahead) {
+        if (!forward(q, k->v[DRO__Z], s, 1))
             return;
-        }
-        sum += (double)losses[i];
-        coef[i] = 1.0f / BATCH;
+        be->weigh(k, k->plan.ahead);
     }
-    assert_int_equal(q->problem.backward(q->problem.user, w, &s->batch, 1, coef, &grads), DRO_OK);
-    for (int j = 0; j < TOY_DIM; j++)
-        if (!isfinite(grad[j])) {
-            refuse(q, DRO__REFUSED_GRADIENT, j, grad[j]);
-            return;
-        }
-    for (int j = 0; j < TOY_DIM; j++) {
-        m[j] = (float)(q->plan.momentum * (double)m[j] + (double)grad[j]);
-        w[j] = (float)((double)w[j] - s->eta * (double)m[j]);
+    bool good = forward(q, k->v[DRO__W], s, s->count);
+    if (good) {
+        be->weigh(k, k->plan.weigh);
+        good = backward(q, s);
     }
-    q->state.eta = s->eta;
-    q->state.loss = sum / BATCH;
-    q->state.largest_weight = q->state.effective = 1;
+    if (!good) {
+        before.state.refused = q->state.refused;
+        before.state.refused_part = q->state.refused_part;
+        before.state.refused_index = q->state.refused_index;
+        before.state.refused_value = q->state.refused_value;
+        q->state = before.state;
+        memcpy(q->groups, before.groups, sizeof q->groups);
+        memcpy(q->old_losses, before.old_losses, sizeof q->old_losses);
+        return;
+    }
+    if (q->state.fresh) {
+        q->ticket.plus = 1;
+        k->v[DRO__X] = k->v[DRO__G];
+        be->move(NULL, k, DRO__MOVE_norm, sums);
+        q->state.square = sums[0];
+    }
+    be->move(NULL, k, k->plan.move, sums);
+    be->settle(k, sums);
+    if (s->count == 2)
+        memcpy(k->v[DRO__OLD], k->v[DRO__NEXT], TOY_DIM * sizeof(float));
     q->state.done++;
 }
 
 static const float *owner(void *user)
 {
-    return ((late *)user)->plan.w;
+    return ((late *)user)->k.v[DRO__W];
 }
 
 static dro_status wait(void *user)
@@ -72,64 +115,97 @@ static dro_status wait(void *user)
     for (int k = 0; k < q->count && !q->state.refused; k++)
         take_one(q, &q->waiting[k]);
     q->count = 0;
-    q->heard = q->state;
+    q->reported = q->state;
     return DRO_OK;
 }
 
-static dro_status open(void *user, const dro__step_plan *plan)
+static dro_status open(void *user, const dro__step *host)
 {
     late *q = user;
-    assert_int_equal(plan->batch, BATCH);
-    assert_true(plan->group_room <= GROUPS);
-    q->plan = *plan;
+    assert_int_equal(host->plan.batch, BATCH);
+    assert_true(host->plan.group_capacity <= GROUPS);
+    q->k = *host;
+    q->k.s = &q->state;
+    q->k.ticket = &q->ticket;
+    q->k.groups = q->groups;
+    q->k.shares = q->shares;
+    q->k.losses = q->losses;
+    q->k.coef = q->coef;
+    q->k.old_losses = q->old_losses;
     return DRO_OK;
 }
 
-static dro_status step(void *user, const dro_batch *parts, int count,
-                       const dro__step_ticket *ticket)
+static dro_status step(void *user, const dro_net_batch *parts, int count, const dro__ticket *ticket,
+                       const int32_t *const *group_of)
 {
     late *q = user;
     if (q->broken)
         return DRO_ERR_DEVICE;
-    assert_int_equal(count, 1);
     if (q->count == LATE)
         wait(q);
     one *s = &q->waiting[q->count++];
-    *s = (one){.batch = *parts, .eta = ticket->eta};
-    memcpy(s->ids, parts->ids, sizeof s->ids);
-    s->batch.ids = s->ids;
+    *s = (one){.count = count, .ticket = *ticket};
+    for (int p = 0; p < count; p++) {
+        assert_int_equal(parts[p].count, BATCH);
+        memcpy(s->ids[p], parts[p].ids, sizeof s->ids[p]);
+        if (group_of[p])
+            memcpy(s->group_of + p * BATCH, group_of[p], BATCH * sizeof *s->group_of);
+        s->parts[p] = (dro_batch){.count = BATCH, .ids = s->ids[p]};
+    }
     return DRO_OK;
 }
 
-static void news(void *user, dro__step_state *state)
+static void news(void *user, dro__scalars *state)
 {
-    *state = ((late *)user)->heard;
+    *state = ((late *)user)->reported;
 }
 
-static dro_status pull(void *user, dro__step_state *state, dro__group *groups, float *old_losses)
+/* The state without what the host alone sets: the groups, the losses and the shares. */
+static void exchange(late *q, const dro__step *host, bool push)
+{
+    size_t groups = (size_t)host->plan.group_capacity * sizeof *host->groups;
+    dro__scalars *s = &q->state;
+    memcpy(push ? s : host->s, push ? host->s : s, sizeof *s);
+    if (groups)
+        memcpy(push ? q->groups : host->groups, push ? host->groups : q->groups, groups);
+    if (host->old_losses)
+        memcpy(push ? q->old_losses : host->old_losses, push ? host->old_losses : q->old_losses,
+               sizeof q->old_losses);
+}
+
+static dro_status pull(void *user, const dro__step *host)
 {
     late *q = user;
     wait(q);
-    *state = q->state;
-    if (groups)
-        memcpy(groups, q->groups, (size_t)q->plan.group_room * sizeof *groups);
-    if (old_losses)
-        memcpy(old_losses, q->old_losses, sizeof q->old_losses);
+    exchange(q, host, false);
     return DRO_OK;
 }
 
-static dro_status push(void *user, const dro__step_state *state, const dro__group *groups,
-                       const float *old_losses, const double *shares, int32_t share_count)
+static dro_status push(void *user, const dro__step *host)
 {
     late *q = user;
-    assert_true(!share_count == !shares);
-    q->state = q->heard = *state;
-    if (groups)
-        memcpy(q->groups, groups, (size_t)q->plan.group_room * sizeof *groups);
-    if (old_losses)
-        memcpy(q->old_losses, old_losses, sizeof q->old_losses);
+    exchange(q, host, true);
+    q->reported = q->state;
+    if (host->shares)
+        memcpy(q->shares, host->shares, (size_t)host->ticket->group_count * sizeof *host->shares);
     return DRO_OK;
 }
+
+static dro_status fetch(void *user, const dro_batch *parts, int count, dro_net_batch *fetched)
+{
+    (void)user;
+    for (int k = 0; k < count; k++)
+        fetched[k] = (dro_net_batch){.count = parts[k].count, .ids = parts[k].ids};
+    return DRO_OK;
+}
+
+static const dro__queue queue = {.open = open,
+                                 .step = step,
+                                 .news = news,
+                                 .owner = owner,
+                                 .wait = wait,
+                                 .pull = pull,
+                                 .push = push};
 
 /* q NULL: every step at once. */
 static dro_optimizer *start(dro_context *ctx, toy *t, late *q, const char *name,
@@ -141,20 +217,13 @@ static dro_optimizer *start(dro_context *ctx, toy *t, late *q, const char *name,
     p.class_share = half;
     if (q) {
         *q = (late){.problem = p};
-        q->queue = (dro__queue){.user = q,
-                                .open = open,
-                                .step = step,
-                                .news = news,
-                                .owner = owner,
-                                .wait = wait,
-                                .pull = pull,
-                                .push = push};
-        p.queue = &q->queue;
+        q->async = (dro__async){.queue = &queue, .net = q, .user = q, .fetch = fetch};
+        p.async = &q->async;
     }
     OK(ctx, dro_optimizer_create(ctx, name, &p, &opt));
     check_set(ctx, opt, settings);
     OK(ctx, dro_optimizer_start(opt, w0));
-    assert_true(!opt->queue == !q);
+    assert_true(!opt->async == !q);
     return opt;
 }
 
@@ -193,21 +262,39 @@ static void compare(dro_context *ctx, const dro_optimizer *a, const dro_optimize
     check_near("loss", ia.loss, ib.loss, 1e-5);
     assert_int_equal(ia.step, ib.step);
     assert_int_equal(ia.examples, ib.examples);
+    assert_int_equal(ia.evaluations, ib.evaluations);
+    check_near("log_u", ia.log_u, ib.log_u, 1e-5);
 }
 
 static const char sgd[] = "eta=0.05 momentum=0.9 batch=5 steps=40 eta_schedule=cosine";
 
+/* Every optimiser whose steps can be asynchronous. */
+static const struct {
+    const char *name, *settings;
+} all[] = {
+    {"sgd", sgd},
+    {"adamw", "eta=0.02 batch=5 steps=40 eta_schedule=cosine reg=l1 reg_strength=0.01"},
+    {"absgd", "eta=0.05 lambda=2 batch=5 steps=40"},
+    {"absgd", "eta=0.05 lambda=2 tilt=class batch=5 steps=40"},
+    {"cover", "eta=0.05 lambda=1 batch=5 steps=40 a_rule=fixed a=0.3"},
+    {"recover", "eta=0.05 lambda=1 batch=5 steps=40 weight_decay=0.01"},
+    {"recover", "eta=0.05 lambda=1 tilt=class batch=5 steps=40"},
+    {"ascpg", "eta=0.1 lambda=2 batch=5 steps=40"},
+    {"ascpg", "eta=0.1 lambda=2 tilt=class switch_step=20 switch_tilt=example batch=5 steps=40"},
+};
+
+enum { ALL = sizeof all / sizeof all[0] };
+
 /* Late steps are the same steps, also when somebody looks, saves and goes on in between. */
-static void test_same(void **state)
+static void check_same(const char *name, const char *settings)
 {
-    (void)state;
     dro_context *ctx = check_context("ref", 1);
     toy t = {0};
     late q, q2;
     uint64_t none[20];
-    dro_optimizer *plain = start(ctx, &t, NULL, "sgd", sgd);
-    dro_optimizer *queued = start(ctx, &t, &q, "sgd", sgd);
-    dro_optimizer *other = start(ctx, &t, &q2, "sgd", sgd);
+    dro_optimizer *plain = start(ctx, &t, NULL, name, settings);
+    dro_optimizer *queued = start(ctx, &t, &q, name, settings);
+    dro_optimizer *other = start(ctx, &t, &q2, name, settings);
     for (int k = 0; k < 14; k++) {
         OK(ctx, dro_optimizer_step(plain));
         OK(ctx, dro_optimizer_step(queued));
@@ -229,18 +316,26 @@ static void test_same(void **state)
     dro_context_destroy(ctx);
 }
 
-/* What is refused is told some steps late, at the same place, and the run is as if it had been told at once. */
+static void test_same(void **state)
+{
+    (void)state;
+    for (int k = 0; k < ALL; k++)
+        check_same(all[k].name, all[k].settings);
+}
+
+/* What is refused is reported some steps late, at the same place, and the run is as if it had
+ * been reported at once. */
 static void test_refused(void **state)
 {
     (void)state;
     static const toy_fault faults[] = {TOY_LOSS_NAN, TOY_LOSS_INF, TOY_GRADIENT_NAN};
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 3 * ALL; k++) {
         dro_context *ctx = check_context("ref", 1);
-        toy t = {.fault = faults[k], .modulus = TOY_N, .rest = 13};
+        toy t = {.fault = faults[k % 3], .modulus = TOY_N, .rest = 13};
         late q;
         uint64_t at[2][20];
-        dro_optimizer *plain = start(ctx, &t, NULL, "sgd", sgd);
-        dro_optimizer *queued = start(ctx, &t, &q, "sgd", sgd);
+        dro_optimizer *plain = start(ctx, &t, NULL, all[k / 3].name, all[k / 3].settings);
+        dro_optimizer *queued = start(ctx, &t, &q, all[k / 3].name, all[k / 3].settings);
         int count = run_to_end(ctx, plain, 40, at[0]);
         assert_true(count > 1); /* once in each pass */
         assert_int_equal(run_to_end(ctx, queued, 40, at[1]), count);
@@ -251,7 +346,8 @@ static void test_refused(void **state)
     }
 }
 
-/* A step that cannot be queued is an error and changes nothing: RECOVER's whole state has been to the device and back. */
+/* A step that cannot be queued is an error and changes nothing: RECOVER's whole state has been to
+ * the device and back. */
 static void there_and_back(const char *settings)
 {
     dro_context *ctx = check_context("ref", 1);
@@ -268,8 +364,8 @@ static void there_and_back(const char *settings)
     assert_int_equal(dro_optimizer_step(queued), DRO_ERR_DEVICE);
     assert_true(queued->away);
     /* What is here is not what counts now. */
-    memset(((dro__storm *)queued->state)->old_losses, 0xff, sizeof q.old_losses);
-    ((dro__storm *)queued->state)->tilt.log_u = 99;
+    memset(queued->k.old_losses, 0xff, sizeof q.old_losses);
+    queued->s.log_u = 99;
     unsigned char *after = check_save(ctx, queued, &again);
     assert_false(queued->away);
     assert_int_equal(size, again);
@@ -289,7 +385,7 @@ static void test_one_at_a_time(void **state)
     dro_optimizer *first = start(ctx, &t, &q, "sgd", sgd), *second;
     OK(ctx, dro_optimizer_step(first));
     dro_problem p = q.problem;
-    p.queue = &q.queue;
+    p.async = &q.async;
     OK(ctx, dro_optimizer_create(ctx, "sgd", &p, &second));
     check_set(ctx, second, sgd);
     OK(ctx, dro_optimizer_start(second, w0));

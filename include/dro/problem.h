@@ -5,13 +5,15 @@
  *
  * A call may carry one or two PARTS: two batches evaluated at the same w, one gradient per part
  * (COVER needs the next batch at the present point as well). losses and coef list the examples of
- * part 0, then those of part 1. losses and coef are host memory; w and grads are in the memory of the
- * context's backend, which for "ref" and "cpu" is host memory too.
+ * part 0, then those of part 1. All of these are host memory: on a backend with memory of its own
+ * ("cuda") the library copies w and the gradients, unless `memory` says that the callbacks take
+ * the backend's.
  *
- * An EXAMPLE is known by its id in 0..n-1, or on a stream by its running number. The order in which
- * examples are drawn is addressed by POSITION: the k-th example ever drawn. The same position must
- * give the same examples (and, where there is augmentation, the same pixels); that is what makes
- * runs repeatable and resumable. Leave `draw` NULL and the library draws ids itself. */
+ * An EXAMPLE is known by its id in 0..n-1, or on a stream by its running number. The order in
+ * which examples are drawn is addressed by POSITION: the k-th example ever drawn. The same
+ * position must give the same examples (and, where there is augmentation, the same pixels); that
+ * is what makes runs repeatable and resumable. Leave `draw` NULL and the library draws ids
+ * itself. */
 #ifndef DRO_PROBLEM_H
 #define DRO_PROBLEM_H
 
@@ -32,6 +34,12 @@ typedef struct dro_batch {
     void *handle;           /* the problem's own, NULL when the library draws */
 } dro_batch;
 
+/* Where the callbacks of a problem find w and leave gradients. */
+typedef enum dro_memory {
+    DRO_MEMORY_HOST,   /* ordinary memory */
+    DRO_MEMORY_BACKEND /* the memory of the context's backend: device pointers on "cuda" */
+} dro_memory;
+
 typedef struct dro_problem {
     void *user; /* passed to every callback */
     size_t dim; /* d: the number of weights */
@@ -43,9 +51,9 @@ typedef struct dro_problem {
     dro_status (*backward)(void *user, const float *w, const dro_batch *parts, int part_count,
                            const float *coef, float *const *grads);
 
-    /* (optional) The examples at `position` .. `position + count - 1` of the training order. A batch
-     * stays valid until the third draw or gather after it. DRO_ERR_END ends a stream; its last batch (n = 0)
-     * may have fewer examples than asked for, but one at least. */
+    /* (optional) The examples at `position` .. `position + count - 1` of the training order. A
+     * batch stays valid until the third draw or gather after it. DRO_ERR_END ends a stream; its
+     * last batch (n = 0) may have fewer examples than asked for, but one at least. */
     dro_status (*draw)(void *user, uint64_t position, size_t count, dro_batch *batch);
     /* (optional) Given examples, for the methods that sample by p. Not needed when draw is NULL. */
     dro_status (*gather)(void *user, const int64_t *ids, size_t count, dro_batch *batch);
@@ -54,8 +62,8 @@ typedef struct dro_problem {
     dro_status (*labels)(void *user, const int64_t *ids, size_t count, int32_t *classes,
                          int32_t *groups);
 
-    /* (optional) A step was taken: what its last forward saw in part 0 may be kept (batch norm's running
-     * statistics). Not called for a refused step. */
+    /* (optional) A step was taken: what its last forward saw in part 0 may be kept (batch norm's
+     * running statistics). Not called for a refused step. */
     void (*accept)(void *user);
 
     int32_t classes;             /* how many classes there are, 0: not told */
@@ -66,8 +74,8 @@ typedef struct dro_problem {
                                     the group lasso; else reg_block equal ones */
     size_t param_block_count;
     size_t max_batch; /* (optional) most examples in one forward call, parts together; 0: any */
-    const struct dro__queue
-        *queue; /* the library's own: steps on a device that is not waited for */
+    dro_memory memory;
+    const struct dro__async *async; /* the library's own: asynchronous steps */
 } dro_problem;
 
 /* The general compositional problem  min_w  f( E g_z(w) ) + r(w),  g_z(w) in R^p. */
@@ -87,6 +95,7 @@ typedef struct dro_composite {
     dro_status (*draw)(void *user, uint64_t position, size_t count,
                        dro_batch *batch); /* optional */
     size_t max_batch;                     /* optional */
+    dro_memory memory;
 } dro_composite;
 
 #ifdef __cplusplus

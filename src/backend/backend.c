@@ -108,12 +108,11 @@ dro_status dro__copy_out(dro_context *ctx, void *host_to, const void *from, size
     return copied(ctx, ctx->backend->copy_out(host_to, from, bytes));
 }
 
-double dro__norm2(const dro_context *ctx, size_t n, double c0, const float *x, double c1,
-                  const float *y)
+double dro__norm2(const dro_context *ctx, size_t n, const float *x)
 {
-    dro__fused f = {.n = n, .inputs = y ? 2 : 1, .norms = 1, .in = {x, y}, .prox_out = -1};
-    f.norm_coef[0][0] = c0;
-    f.norm_coef[0][1] = c1;
-    ctx->backend->fused(ctx->pool, &f);
-    return f.norm[0];
+    double sums[DRO__SUMS];
+    dro__step k = {.n = n};
+    k.v[DRO__X] = (float *)x;
+    ctx->backend->move(ctx->pool, &k, DRO__MOVE_norm, sums);
+    return sums[0];
 }

@@ -97,66 +97,62 @@ dro_status dro_bench_read(dro_context *ctx, const float *x, size_t length, doubl
     return DRO_OK;
 }
 
-/* ---- the operations, in the optimisers' shapes ---- */
+/* ---- the moves of the optimisers ---- */
 
-static void run_fused(bench *b, dro__fused *f)
+static void run_move(bench *b, dro__move_kind kind, int32_t reg)
 {
-    f->n = b->length;
-    b->ctx->backend->fused(b->ctx->pool, f);
-    b->sink = f->norm[0];
+    dro__scalars s = {.eta = 0.01, .gain = 1, .keep = 0.9, .beta = 0.5};
+    dro__ticket t = {.c = {0.9, 0.1}};
+    double sums[DRO__SUMS];
+    dro__step k = {.plan = {.momentum = 0.9,
+                            .beta2 = 0.999,
+                            .epsilon = 1e-8,
+                            .weight_decay = 1e-4,
+                            .reg = reg,
+                            .reg_strength = 1e-2},
+                   .ticket = &t,
+                   .s = &s,
+                   .n = b->length,
+                   .v = {[DRO__W] = b->w,
+                         [DRO__G] = b->g_new,
+                         [DRO__OLD] = b->g_old,
+                         [DRO__D] = b->d,
+                         [DRO__SECOND] = b->out,
+                         [DRO__OUT] = b->out,
+                         [DRO__X] = b->g_new,
+                         [DRO__X + 1] = b->g_old}};
+    b->ctx->backend->move(b->ctx->pool, &k, kind, sums);
+    b->sink = sums[0];
 }
 
 static void run_sgd(bench *b)
 {
-    dro__fused f = {.inputs = 3,
-                    .outputs = 2,
-                    .in = {b->g_new, b->d, b->w},
-                    .out = {b->d, b->w},
-                    .coef = {{1, 0.9, 1e-4}, {-0.01, -0.009, 1 - 1e-6}},
-                    .prox_out = -1};
-    run_fused(b, &f);
+    run_move(b, DRO__MOVE_momentum, DRO__REG_NONE);
+}
+
+static void run_adamw(bench *b)
+{
+    run_move(b, DRO__MOVE_adamw, DRO__REG_NONE);
 }
 
 static void run_recover(bench *b)
 {
-    dro__fused f = {.inputs = 4,
-                    .outputs = 2,
-                    .norms = 3,
-                    .in = {b->g_new, b->g_old, b->d, b->w},
-                    .out = {b->d, b->w},
-                    .coef = {{1, -0.9, 0.9, 0}, {-0.01, 0.009, -0.009, 1}},
-                    .norm_coef = {{1, -0.9, 0.9, 0}, {1, -1, 0, 0}, {0, 1, -1, 0}},
-                    .prox_out = -1};
-    run_fused(b, &f);
+    run_move(b, DRO__MOVE_storm, DRO__REG_NONE);
 }
 
 static void run_axpby(bench *b)
 {
-    dro__fused f = {.inputs = 2,
-                    .outputs = 1,
-                    .in = {b->g_new, b->g_old},
-                    .out = {b->out},
-                    .coef = {{0.9, 0.1}},
-                    .prox_out = -1};
-    run_fused(b, &f);
+    run_move(b, DRO__MOVE_combine, DRO__REG_NONE);
 }
 
 static void run_l1(bench *b)
 {
-    dro__fused f = {.inputs = 2,
-                    .outputs = 1,
-                    .in = {b->g_new, b->w},
-                    .out = {b->w},
-                    .coef = {{-0.01, 1}},
-                    .prox_out = 0,
-                    .prox = DRO__PROX_NONE};
-    f.prox.threshold = 1e-4;
-    run_fused(b, &f);
+    run_move(b, DRO__MOVE_storm, DRO__REG_L1);
 }
 
 static void run_norm(bench *b)
 {
-    b->sink = dro__norm2(b->ctx, b->length, 1, b->w, 0, NULL);
+    b->sink = dro__norm2(b->ctx, b->length, b->w);
 }
 
 static void run_first_bad(bench *b)
@@ -177,9 +173,10 @@ static const struct operation {
 } operations[] = {
     {"triad: a = b + s c", 3, run_triad},
     {"sgd step: 3 in, 2 out in place", 5, run_sgd},
+    {"adamw step: 4 in, 3 out in place", 7, run_adamw},
     {"recover step: 4 in, 2 out in place, 3 norms", 6, run_recover},
     {"axpby: 2 in, 1 out", 3, run_axpby},
-    {"l1 step: 2 in, 1 out in place", 3, run_l1},
+    {"recover step with l1", 6, run_l1},
     {"norm: 1 in", 1, run_norm},
     {"first_bad: 1 in", 1, run_first_bad},
     {"block_shrink: 1 in place, blocks of 64", 2, run_block_shrink},

@@ -12,8 +12,6 @@
 #define DRO_GRAPH_H
 
 #include "backend.h"
-#include "queue.h"
-
 #include <dro/net.h>
 
 typedef enum dro__op {
@@ -90,24 +88,11 @@ typedef struct dro__net_memory {
     float *statistics;
 } dro__net_memory;
 
-/* (queue.h) The same with the parts of a batch fetched; `net` is what create gave. */
-typedef struct dro__net_queue {
-    dro_status (*open)(void *net, const dro__step_plan *plan);
-    dro_status (*step)(void *net, const dro_net_batch *parts, int part_count,
-                       const dro__step_ticket *ticket);
-    void (*news)(void *net, dro__step_state *state);
-    const float *(*owner)(void *net);
-    dro_status (*wait)(void *net);
-    dro_status (*pull)(void *net, dro__step_state *state, dro__group *groups, float *old_losses);
-    dro_status (*push)(void *net, const dro__step_state *state, const dro__group *groups,
-                       const float *old_losses, const double *shares, int32_t share_count);
-} dro__net_queue;
-
 enum { DRO__IMAGE_COLOURS = 3 }; /* most channels of images in the backend's memory */
 
 typedef struct dro__net_backend {
-    bool images;                 /* takes dro_net_batch.images */
-    const dro__net_queue *queue; /* (optional) steps that are not waited for, of such batches */
+    bool images;             /* takes dro_net_batch.images */
+    const dro__queue *queue; /* (optional) asynchronous steps of such batches (step.h) */
     /* Borrows the graph and the memory until destroy. */
     dro_status (*create)(dro_context *ctx, const dro__graph *graph, const dro__net_memory *memory,
                          void **net);

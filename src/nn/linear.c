@@ -175,6 +175,7 @@ dro_status dro_linear_problem(dro_linear *m, dro_problem *problem)
         .classes = two_classes ? 2 : 0,
         .class_share = two_classes ? m->share : NULL,
         .groups = m->data.groups ? m->data.group_count : 0,
+        .memory = DRO_MEMORY_BACKEND,
     };
     return DRO_OK;
 }

@@ -86,60 +86,13 @@ static dro_status labels(void *user, const int64_t *ids, size_t count, int32_t *
     return net->source.labels(net->source.user, ids, count, classes, groups);
 }
 
-/* ---- steps that are not waited for ---- */
-
-static const dro__net_queue *queue_of(const dro_net *net)
-{
-    return net->ctx->backend->net->queue;
-}
-
-static dro_status queue_open(void *user, const dro__step_plan *plan)
+static dro_status fetch_async(void *user, const dro_batch *parts, int part_count,
+                              dro_net_batch *fetched)
 {
     dro_net *net = user;
-    return queue_of(net)->open(net->live, plan);
-}
-
-static dro_status queue_step(void *user, const dro_batch *parts, int part_count,
-                             const dro__step_ticket *ticket)
-{
-    dro_net *net = user;
-    dro_net_batch fetched[DRO__PARTS] = {{0}};
     DRO_TRY(fetch(net, parts, part_count, fetched));
-    DRO_TRY(dro__net_check(net, fetched, part_count));
     net->forwarded = false;
-    return queue_of(net)->step(net->live, fetched, part_count, ticket);
-}
-
-static void queue_news(void *user, dro__step_state *state)
-{
-    dro_net *net = user;
-    queue_of(net)->news(net->live, state);
-}
-
-static const float *queue_owner(void *user)
-{
-    const dro_net *net = user;
-    return queue_of(net)->owner(net->live);
-}
-
-static dro_status queue_wait(void *user)
-{
-    dro_net *net = user;
-    return queue_of(net)->wait(net->live);
-}
-
-static dro_status queue_pull(void *user, dro__step_state *state, dro__group *groups,
-                             float *old_losses)
-{
-    dro_net *net = user;
-    return queue_of(net)->pull(net->live, state, groups, old_losses);
-}
-
-static dro_status queue_push(void *user, const dro__step_state *state, const dro__group *groups,
-                             const float *old_losses, const double *shares, int32_t share_count)
-{
-    dro_net *net = user;
-    return queue_of(net)->push(net->live, state, groups, old_losses, shares, share_count);
+    return dro__net_check(net, fetched, part_count);
 }
 
 dro_status dro_net_problem(dro_net *net, const dro_net_source *source, dro_problem *problem)
@@ -149,15 +102,9 @@ dro_status dro_net_problem(dro_net *net, const dro_net_source *source, dro_probl
     if (!net->ready)
         return dro__fail(net->ctx, DRO_ERR_STATE, "call dro_net_ready first");
     net->source = *source;
-    net->queue = (dro__queue){.user = net,
-                              .open = queue_open,
-                              .step = queue_step,
-                              .news = queue_news,
-                              .owner = queue_owner,
-                              .wait = queue_wait,
-                              .pull = queue_pull,
-                              .push = queue_push};
-    bool queued = source->images && queue_of(net) && net->graph.loss < DRO__NET_SQUARED;
+    const dro__queue *queue = net->ctx->backend->net->queue;
+    net->async = (dro__async){.queue = queue, .net = net->live, .user = net, .fetch = fetch_async};
+    bool queued = source->images && queue && net->graph.loss < DRO__NET_SQUARED;
     *problem = (dro_problem){
         .user = net,
         .dim = net->graph.dim,
@@ -172,7 +119,8 @@ dro_status dro_net_problem(dro_net *net, const dro_net_source *source, dro_probl
         .groups = source->groups,
         .class_share = source->class_share,
         .group_share = source->group_share,
-        .queue = queued ? &net->queue : NULL,
+        .memory = DRO_MEMORY_BACKEND,
+        .async = queued ? &net->async : NULL,
     };
     return DRO_OK;
 }

@@ -25,7 +25,7 @@ static dro_status need_ready(const dro_net *net)
 /* Steps that are still under way on a device read and move the statistics. */
 static dro_status wait_for_steps(const dro_net *net)
 {
-    const dro__net_queue *queue = net->ctx->backend->net->queue;
+    const dro__queue *queue = net->ctx->backend->net->queue;
     return queue ? queue->wait(net->live) : DRO_OK;
 }
 

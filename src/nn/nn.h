@@ -53,7 +53,7 @@ struct dro_net {
     bool forwarded;          /* the backend holds a forward's values */
 
     dro_net_source source;
-    dro__queue queue;           /* of the problem, where the backend has one */
+    dro__async async;           /* of the problem, where the backend has asynchronous steps */
     uint64_t *keys[DRO__PARTS]; /* of the parts of a problem's call */
     size_t key_room;
 };

@@ -11,21 +11,14 @@ typedef struct dro__civr_settings {
     int64_t passes, most;
 } dro__civr_settings;
 
-typedef struct dro__civr {
-    dro__storm storm;
-    size_t big;
-    uint64_t within, stages; /* steps in this stage, stages so far */
-} dro__civr;
-
 dro_status dro__civr_check(dro_optimizer *o);
 dro_status dro__civr_start_with(dro_optimizer *o, const dro__civr_settings *set,
                                 size_t largest_big);
-/* A step with s->big examples at a stage's start. */
+/* A step with run.big examples at a stage's start. */
 dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set);
 /* The steps that draw so many examples, where stage k begins with big_of(set, k) of them. */
 uint64_t dro__civr_steps_with(const dro_optimizer *o, uint64_t examples,
                               size_t (*big_of)(const dro__civr_settings *set, uint64_t stage));
-void dro__civr_stop(dro_optimizer *o);
 void dro__civr_drop(dro_optimizer *o);
 void dro__civr_archive(dro_optimizer *o, dro__archive *ar);
 

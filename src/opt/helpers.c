@@ -90,7 +90,7 @@ dro_status dro__draw_again(dro_optimizer *o, uint64_t position, size_t count, dr
     if (!library_draws(o)) {
         dro_status status =
             (o->is_composite ? o->composite.draw : o->problem.draw)(user, position, count, batch);
-        bool stream = o->n == 0 && !o->queue; /* its last batch may have fewer */
+        bool stream = o->n == 0 && !o->async; /* its last batch may have fewer */
         bool fewer = stream && batch->count > 0 && batch->count < count;
         if (status == DRO_OK && batch->count != count && !fewer)
             return dro__fail(o->ctx, DRO_ERR_CALLBACK, "draw gave %zu examples instead of %zu",
@@ -246,9 +246,56 @@ static int64_t first_bad_loss(size_t n, const float *losses)
     return -1;
 }
 
+/* ---- callbacks that see host memory on a backend that has its own ---- */
+
+static bool copies(const dro_optimizer *o)
+{
+    int memory = o->is_composite ? o->composite.memory : o->problem.memory;
+    return memory == DRO_MEMORY_HOST && !o->ctx->backend->on_host;
+}
+
+static size_t gradient_size(const dro_optimizer *o)
+{
+    return o->is_composite ? o->composite.inner * o->dim : o->dim;
+}
+
+/* *w becomes a copy in host memory. */
+static dro_status borrow_w(dro_optimizer *o, const float **w)
+{
+    if (!copies(o))
+        return DRO_OK;
+    if (!o->host_w)
+        DRO_TRY(dro__array(o, o->dim, sizeof(float), 0, &o->host_w));
+    DRO_TRY(dro__copy_out(o->ctx, o->host_w, *w, o->dim * sizeof **w));
+    *w = o->host_w;
+    return DRO_OK;
+}
+
+/* Where a callback writes its gradients, and from there to where they belong. */
+static dro_status borrow_grads(dro_optimizer *o, int count, float *const *grads, float **to)
+{
+    for (int k = 0; k < count; k++) {
+        to[k] = grads[k];
+        if (!copies(o))
+            continue;
+        if (!o->host_grads[k])
+            DRO_TRY(dro__array(o, gradient_size(o), sizeof(float), 0, &o->host_grads[k]));
+        to[k] = o->host_grads[k];
+    }
+    return DRO_OK;
+}
+
+static dro_status return_grads(dro_optimizer *o, int count, float *const *grads)
+{
+    for (int k = 0; k < count && copies(o); k++)
+        DRO_TRY(dro__copy_in(o->ctx, grads[k], o->host_grads[k], gradient_size(o) * sizeof(float)));
+    return DRO_OK;
+}
+
 dro_status dro__forward(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
                         float *losses)
 {
+    DRO_TRY(borrow_w(o, &w));
     dro_status status = o->problem.forward(o->problem.user, w, parts, count, losses);
     if (status != DRO_OK)
         return callback_failed(o, status, "forward", parts);
@@ -287,9 +334,13 @@ static dro_status check_gradient(dro_optimizer *o, const dro_batch *batch, const
 dro_status dro__backward(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
                          const float *coef, float *const *grads)
 {
-    dro_status status = o->problem.backward(o->problem.user, w, parts, count, coef, grads);
+    float *to[2];
+    DRO_TRY(borrow_w(o, &w));
+    DRO_TRY(borrow_grads(o, count, grads, to));
+    dro_status status = o->problem.backward(o->problem.user, w, parts, count, coef, to);
     if (status != DRO_OK)
         return callback_failed(o, status, "backward", parts);
+    DRO_TRY(return_grads(o, count, grads));
     for (int k = 0; k < count; k++)
         DRO_TRY(check_gradient(o, &parts[k], grads[k], o->dim));
     return DRO_OK;
@@ -299,9 +350,15 @@ dro_status dro__evaluate(dro_optimizer *o, const float *w, const dro_batch *part
                          double *g, float *const *jacobian)
 {
     const dro_composite *c = &o->composite;
-    dro_status status = c->evaluate(c->user, w, parts, count, g, jacobian);
+    float *to[2];
+    DRO_TRY(borrow_w(o, &w));
+    if (jacobian)
+        DRO_TRY(borrow_grads(o, count, jacobian, to));
+    dro_status status = c->evaluate(c->user, w, parts, count, g, jacobian ? to : NULL);
     if (status != DRO_OK)
         return callback_failed(o, status, "evaluate", parts);
+    if (jacobian)
+        DRO_TRY(return_grads(o, count, jacobian));
     for (int k = 0; k < count; k++) {
         for (size_t j = 0; j < c->inner; j++) {
             if (isfinite(g[(size_t)k * c->inner + j]))
@@ -334,31 +391,71 @@ dro_status dro__outer(dro_optimizer *o, const double *u, double *value, double *
 
 /* ---- memory ---- */
 
-dro_status dro__vector(dro_optimizer *o, size_t n, float **vector)
+static dro_status add_row(dro_optimizer *o, void **data, size_t bytes, dro__row row)
 {
-    *vector = o->ctx->backend->alloc(n, sizeof(float));
-    if (!*vector)
-        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for a vector of %zu floats", n);
+    if (o->row_count == DRO__ROWS || !*data || (row.undone && !row.before)) {
+        if (*data && row.on_host)
+            dro__free(*data);
+        else if (*data)
+            o->ctx->backend->free(*data);
+        dro__free(row.before);
+        *data = NULL;
+        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for a vector of %zu bytes", bytes);
+    }
+    row.data = data;
+    row.bytes = bytes;
+    o->rows[o->row_count++] = row;
     return DRO_OK;
 }
 
-dro_status dro__host_vector(dro_optimizer *o, size_t n, float **vector)
+dro_status dro__vector(dro_optimizer *o, size_t n, bool saved, float **vector)
 {
-    *vector = dro__alloc(n, sizeof(float));
-    if (!*vector)
-        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for %zu numbers", n);
-    return DRO_OK;
+    *vector = o->ctx->backend->alloc(n, sizeof **vector);
+    return add_row(o, (void **)vector, n * sizeof **vector, (dro__row){.saved = saved});
 }
 
-void dro__vector_free(dro_optimizer *o, float *vector)
+dro_status dro__array(dro_optimizer *o, size_t n, size_t size, unsigned flags, void *array)
 {
-    if (vector)
-        o->ctx->backend->free(vector);
+    dro__row row = {.on_host = true, .saved = flags & DRO__SAVED, .undone = flags & DRO__UNDONE};
+    void **data = array;
+    *data = dro__alloc(n, size);
+    row.before = row.undone ? dro__alloc(n, size) : NULL;
+    return add_row(o, data, n * size, row);
 }
 
-void dro__archive_vector(dro_optimizer *o, dro__archive *ar, float *vector, size_t n)
+dro_status dro__losses_create(dro_optimizer *o, size_t most)
 {
-    size_t bytes = n * sizeof *vector;
+    DRO_TRY(dro__array(o, most, sizeof(float), 0, &o->k.losses));
+    return dro__array(o, most, sizeof(float), 0, &o->k.coef);
+}
+
+void dro__rows_free(dro_optimizer *o)
+{
+    for (int r = 0; r < o->row_count; r++) {
+        dro__row *row = &o->rows[r];
+        (row->on_host ? dro__free : o->ctx->backend->free)(*row->data);
+        dro__free(row->before);
+        *row->data = NULL;
+    }
+    o->row_count = 0;
+}
+
+void dro__rows_keep(dro_optimizer *o)
+{
+    for (int r = 0; r < o->row_count; r++)
+        if (o->rows[r].undone)
+            memcpy(o->rows[r].before, *o->rows[r].data, o->rows[r].bytes);
+}
+
+void dro__rows_undo(dro_optimizer *o)
+{
+    for (int r = 0; r < o->row_count; r++)
+        if (o->rows[r].undone)
+            memcpy(*o->rows[r].data, o->rows[r].before, o->rows[r].bytes);
+}
+
+static void archive_vector(dro_optimizer *o, dro__archive *ar, float *vector, size_t bytes)
+{
     if (ar->mode != DRO__ARCHIVE_MEASURE) {
         if (ar->failed || bytes > ar->size - ar->used) {
             ar->failed = true;
@@ -370,4 +467,15 @@ void dro__archive_vector(dro_optimizer *o, dro__archive *ar, float *vector, size
         ar->failed = ar->status != DRO_OK;
     }
     ar->used += bytes;
+}
+
+void dro__rows_archive(dro_optimizer *o, dro__archive *ar)
+{
+    for (int r = 0; r < o->row_count; r++) {
+        const dro__row *row = &o->rows[r];
+        if (row->saved && row->on_host)
+            dro__archive_bytes(ar, *row->data, row->bytes);
+        else if (row->saved)
+            archive_vector(o, ar, *row->data, row->bytes);
+    }
 }

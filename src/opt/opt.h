@@ -1,35 +1,24 @@
-/* opt: the optimisers, written once over backend vectors. Sees base and backend only.
+/* opt: the optimisers. Sees base and backend only.
  *
  * An optimiser is one file opt_NAME.c that defines `dro__optimizer_NAME` and one line in
- * optimizers.def. Its settings struct begins with dro__settings, its state struct is plain data and
- * pointers: before a step it is copied, and when the step fails the copy is put back. That, and the
- * rule that vectors are written only after every number has been checked, is why a refused step
- * leaves no trace. */
+ * optimizers.def. Its arithmetic is phases (backend/step.h), which the backends run: the losses
+ * of a batch become coefficients, elements of vectors move, scalars settle. Here is what the host
+ * does: settings, schedules, draws, calls of the problem, and the state.
+ *
+ * The state is two structs of plain data (dro__run, which the host alone changes, and
+ * dro__scalars, which the phases change) and a table of rows (vectors and arrays). Saving and
+ * loading, rolling back a step and sending the state to a device walk these and nothing else. A
+ * refused step leaves no trace: structs and small rows are copied before a step and put back;
+ * vectors are written only after every number has been checked. */
 #ifndef DRO_OPT_H
 #define DRO_OPT_H
 
 #include "backend.h"
-#include "queue.h"
 
 /* ---- settings shared by the optimisers; the tables are in settings.c ---- */
 
-typedef enum dro__tilt_level {
-    DRO__TILT_NONE,
-    DRO__TILT_EXAMPLE,
-    DRO__TILT_CLASS,
-    DRO__TILT_GROUP
-} dro__tilt_level;
+typedef int32_t dro__tilt_level; /* DRO__TILT_NONE ... */
 
-enum {
-    DRO__REG_NONE,
-    DRO__REG_L2,
-    DRO__REG_L1,
-    DRO__REG_ELASTIC,
-    DRO__REG_GROUP,
-    DRO__REG_BOX,
-    DRO__REG_BALL
-};
-enum { DRO__A_AUTO, DRO__A_FIXED, DRO__A_ETA2 };
 enum { DRO__ORDER_SHUFFLE, DRO__ORDER_UNIFORM, DRO__ORDER_SEQUENTIAL };
 enum { DRO__FORM_ONE_PASS, DRO__FORM_TWO_POINT };
 enum { DRO__SAMPLE_BY_P, DRO__SAMPLE_UNIFORM };
@@ -90,57 +79,61 @@ extern const dro__param dro__params_storm[];  /* cover, recover */
 
 /* ---- the optimiser ---- */
 
-/* What every run counts; saved with the state and put back when a step fails. */
+/* What the host counts; saved with the state and put back when a step fails. Plain data that
+ * begins as zeros. */
 typedef struct dro__run {
     uint64_t step, examples, evaluations, position, draws;
-    double eta, lambda, a, loss, log_u, largest_weight, effective;
-    uint64_t caps, floors, fresh_starts;
-    uint64_t level; /* of the tilt */
+    uint64_t waits; /* 1: a batch waits that was evaluated at the old point already */
+    uint64_t waiting_position, waiting_count;
+    uint64_t within, stages,
+        big; /* methods in stages: steps in this one, stages so far; civr: its big batch */
+    uint64_t drawn, p_terms, keep_p; /* primal-dual methods (primal_dual.h) */
 } dro__run;
 
-/* What a step on a device began with, for those that may still be under way (backend/queue.h). */
-enum { DRO__TRAIL = 8 };
+/* A vector in the backend's memory, or an array in the host's. */
+typedef struct dro__row {
+    void **data; /* where the pointer is: two rows may trade theirs */
+    size_t bytes;
+    bool on_host, saved,
+        undone;   /* saved: part of the state, else scratch; undone: by a refused step */
+    void *before; /* undone: (bytes) as it was before the present step */
+} dro__row;
 
-typedef struct dro__trail_part {
-    uint64_t position;
-    size_t count;
-} dro__trail_part;
+/* What an asynchronous step began with, for those that may still be under way. */
+enum { DRO__TRAIL = 8 };
 
 typedef struct dro__trail {
     dro__run run;
-    bool waits; /* a batch had been seen at the old point already: parts[0] */
-    dro__trail_part parts[2];
+    uint64_t positions[2], counts[2]; /* of the parts */
 } dro__trail;
 
 typedef struct dro__optimizer_class {
     const char *name, *summary;
     const dro__param *tables[DRO__TABLE_MAX];
-    size_t settings_size, state_size;
+    size_t settings_size;
     size_t vectors; /* as long as w that a run on a problem holds at most, w being one */
     bool composite; /* takes general compositional problems */
     bool robust;    /* has the tilt's settings */
     bool groups;    /* takes tilt=class and tilt=group */
     bool needs_n;   /* keeps something per example */
+    bool async;     /* its steps can be asynchronous */
 
     /* (optional) Checks settings against each other, before anything is allocated. */
     dro_status (*check)(dro_optimizer *o);
-    dro_status (*start)(dro_optimizer *o); /* allocates; on failure stop() is called */
-    void (*stop)(dro_optimizer *o);
+    /* Fills o->plan, makes the rows. */
+    dro_status (*start)(dro_optimizer *o);
+    void (*stop)(dro_optimizer *o); /* (optional) frees what is not a row */
     /* One update of w. Vectors are written last, when nothing can fail any more. */
     dro_status (*step)(dro_optimizer *o);
     /* (optional) The steps that draw so many examples, where that is not one batch each. */
     uint64_t (*steps_for)(const dro_optimizer *o, uint64_t examples);
     /* (optional) Forget the batch that is waiting; it was refused. */
     void (*drop)(dro_optimizer *o);
-    /* Walks over all of the state but o->run and o->w. */
+    /* (optional) Walks over what is neither o->run, o->s nor a row, and checks what was loaded. */
     void (*archive)(dro_optimizer *o, dro__archive *ar);
-    /* (optional, device.c) The state to the device and back; and back to before a step that was refused there. */
-    dro_status (*push)(dro_optimizer *o);
-    dro_status (*pull)(dro_optimizer *o, dro__step_state *state);
-    void (*rewind)(dro_optimizer *o, const dro__trail *trail);
 } dro__optimizer_class;
 
-enum { DRO__SLOTS = 3, DRO__HOLES = 64 };
+enum { DRO__SLOTS = 3, DRO__HOLES = 64, DRO__ROWS = 24 };
 #define DRO__GATHERED UINT64_MAX /* the position of a batch that was gathered by id */
 
 struct dro_optimizer {
@@ -151,12 +144,20 @@ struct dro_optimizer {
     bool is_composite;
     size_t dim;
     int64_t n;
-    void *settings; /* begins with dro__settings */
-    void *state, *backup;
+    void *settings;         /* begins with dro__settings */
     bool started, stepping; /* stepping: a callback of the problem is running */
-    dro__run run, before;   /* before: as it was before the present step */
-    float *w;               /* (dim) backend memory */
-    uint64_t ends;          /* the planned number of steps after drawing tau, UINT64_MAX: no end */
+    /* the state */
+    dro__run run, run_before; /* before: as it was before the present step */
+    dro__scalars s, s_before;
+    dro__row rows[DRO__ROWS];
+    int row_count;
+    void *extra; /* what an optimiser has beside rows */
+    /* what the phases see; its vectors, groups and losses are rows */
+    dro__step k;
+    dro__ticket ticket;
+    int32_t *group_of; /* (2 * slot_size) */
+    float *w_old;      /* form=two-point: (dim) */
+    uint64_t ends;     /* the planned number of steps after drawing tau, UINT64_MAX: no end */
     uint64_t boundaries[DRO__LIST_MAX]; /* the step at which each stage ends */
     int boundary_count;
     int64_t *blocks; /* group lasso: (block_count + 1) offsets */
@@ -165,7 +166,9 @@ struct dro_optimizer {
     size_t slot_size;
     int64_t *slot_ids[DRO__SLOTS];
     int32_t *slot_classes[DRO__SLOTS], *slot_groups[DRO__SLOTS];
-    bool failed; /* the last step failed: batches in flight must be drawn again */
+    dro_batch waiting; /* the batch that waits, */
+    bool live;         /* if it can be used; otherwise it is drawn again */
+    bool failed;       /* the last step failed: batches in flight must be drawn again */
     /* the batch that was refused */
     bool refused;
     bool sweeping; /* it was one of many in a big batch, or in a pass over all examples */
@@ -173,12 +176,17 @@ struct dro_optimizer {
     size_t refused_count;
     /* batches that skip() has taken out of the big batch of the step to come */
     uint64_t hole[DRO__HOLES];
-    size_t hole_size[DRO__HOLES], big,
-        fine; /* fine: chunks of this size, 0: as large as they may be */
+    size_t hole_size[DRO__HOLES], big;
+    size_t fine; /* chunks of this size, 0: as large as they may be */
     int holes;
-    /* steps on a device (device.c): the state is there; steps since it went; an error that came late */
-    const dro__queue *queue; /* NULL: steps are taken here */
+    /* callbacks that see host memory on a backend that has its own: copies of w and of two
+     * gradients */
+    float *host_w, *host_grads[2];
+    /* asynchronous steps (async.c): the state is on the device; steps since it went; an error
+     * that came late */
+    const dro__async *async; /* NULL: steps are driven by the host */
     bool away;
+    dro__tilt_level pushed_level;
     uint64_t queued;
     dro__trail trail[DRO__TRAIL];
     dro_status late;
@@ -203,15 +211,17 @@ size_t dro__optimizer_vectors(const char *name);
 
 /* The most examples one draw may ask for; called once in start(). */
 dro_status dro__slots_create(dro_optimizer *o, size_t most);
-/* The next `count` examples, fewer at the end of a stream; advances run.position and run.examples. */
+/* The next `count` examples, fewer at the end of a stream; advances run.position and
+ * run.examples. */
 dro_status dro__draw_next(dro_optimizer *o, size_t count, dro_batch *batch);
 /* All of them, or DRO_ERR_END: a part of a big batch, whose size is known beforehand. */
 dro_status dro__draw_whole(dro_optimizer *o, size_t count, dro_batch *batch);
 /* The same batch again, from its position; counts nothing. */
 dro_status dro__draw_again(dro_optimizer *o, uint64_t position, size_t count, dro_batch *batch);
 dro_status dro__gather(dro_optimizer *o, const int64_t *ids, size_t count, dro_batch *batch);
-/* A big batch of `total` examples from here on: how many are left without those that skip() took out,
- * and the next chunk of the *left examples still to come (0: none), which passes over the holes. */
+/* A big batch of `total` examples from here on: how many are left without those that skip() took
+ * out, and the next chunk of the *left examples still to come (0: none), which passes over the
+ * holes. */
 dro_status dro__big_size(dro_optimizer *o, size_t *total);
 size_t dro__big_next(dro_optimizer *o, size_t *left);
 /* Takes the refused chunk out, or first makes chunks finer. */
@@ -229,39 +239,74 @@ dro_status dro__refuse(dro_optimizer *o, const dro_batch *batch);
 /* f and f'(u), refused when not finite. */
 dro_status dro__outer(dro_optimizer *o, const double *u, double *value, double *gradient);
 
-dro_status dro__vector(dro_optimizer *o, size_t n, float **vector); /* in the backend's memory */
-/* Losses and coefficients: host memory on every backend; dro__free. */
-dro_status dro__host_vector(dro_optimizer *o, size_t n, float **vector);
-void dro__vector_free(dro_optimizer *o, float *vector);
-void dro__archive_vector(dro_optimizer *o, dro__archive *ar, float *vector, size_t n);
+/* A row of the table: a vector of n floats in the backend's memory, or n elements of `size` bytes
+ * in the host's; zeros. saved: part of the state. undone: put back when a step is refused (arrays
+ * of the host only). */
+dro_status dro__vector(dro_optimizer *o, size_t n, bool saved, float **vector);
+dro_status dro__array(dro_optimizer *o, size_t n, size_t size, unsigned flags, void *array);
+enum { DRO__SAVED = 1, DRO__UNDONE = 2 };
+void dro__rows_free(dro_optimizer *o);
+void dro__rows_keep(dro_optimizer *o); /* before a step */
+void dro__rows_undo(dro_optimizer *o); /* it was refused */
+void dro__rows_archive(dro_optimizer *o, dro__archive *ar);
+/* Losses and coefficients of at most `most` examples. */
+dro_status dro__losses_create(dro_optimizer *o, size_t most);
 /* The most examples one call may take: what the problem allows, or 4096. */
 size_t dro__chunk(const dro_optimizer *o, size_t want);
 /* Whether `parts` batches fit into one call; says what to do when they do not. */
 dro_status dro__check_parts(dro_optimizer *o, size_t parts);
 
-/* A pass in which out[which] becomes the new w:  prox( sum of its coefficients ), the step being
- * eta. Handles every regulariser. */
-void dro__fused_step(dro_optimizer *o, dro__fused *f, int which, double eta);
-dro_status dro__reg_create(dro_optimizer *o); /* (in prox.c) checks, block offsets */
+/* ---- step.c: the phases, driven by the host or handed to the device ---- */
+
+/* The whole of a step of o->k.plan over parts that were drawn. */
+dro_status dro__take_step(dro_optimizer *o, const dro_batch *parts, int count);
+/* Its end, from gradients that were checked. */
+void dro__finish_step(dro_optimizer *o);
+/* A step of one batch, and what it needs: slots, losses, groups, the gradient. */
+dro_status dro__plain_step(dro_optimizer *o);
+dro_status dro__plain_start(dro_optimizer *o, dro__phase weigh, dro__move_kind move);
+void dro__trade(float **a, float **b);
+/* One phase over losses: the parts it is about, whose classes or groups are checked. */
+dro_status dro__weigh(dro_optimizer *o, dro__phase phase, const dro_batch *parts, int count);
+/* out = prox( plus x[0] + sum of c[k] x[k] ); prox: with r(w), for a step of eta. */
+typedef struct dro__combination {
+    float *out;
+    const float *x[DRO__INPUTS];
+    double c[DRO__INPUTS], eta;
+    bool plus, prox;
+} dro__combination;
+void dro__combine(dro_optimizer *o, const dro__combination *c);
+/* w - eta (direction + weight_decay w), with r(w), into `to`. */
+void dro__descend(dro_optimizer *o, const float *direction, float *to);
+
+dro_status dro__reg_create(dro_optimizer *o); /* (prox.c) checks, block offsets */
+/* The part of r(w) that is not elementwise, in place. */
+void dro__reg_blocks(dro_optimizer *o, float *w, double eta);
 double dro__reg_value(const dro_optimizer *o, const float *w);
 
-/* ---- device.c ---- */
+/* ---- tilt.c: the levels of the tilt ---- */
 
-/* At the end of start(): from now on steps may go to the problem's queue, if it has one that can. */
-void dro__device_open(dro_optimizer *o, const dro__step_plan *own);
-/* Before anything of a step: an error of an earlier one, and the state back here when it must be. */
-dro_status dro__device_begin(dro_optimizer *o);
-dro_status dro__device_step(dro_optimizer *o, const dro_batch *parts, int count,
-                            const dro__step_ticket *ticket);
-/* What the step that was just queued began with. */
-void dro__device_trail(dro_optimizer *o, const dro__trail *before);
+/* Checks what the settings ask of the problem; makes the groups. */
+dro_status dro__tilt_create(dro_optimizer *o);
+/* Fills in what the ticket says of the level of this step. */
+void dro__tilt_ticket(dro_optimizer *o);
+/* The class or group of each example of a part, checked; NULL where the tilt is over examples. */
+dro_status dro__tilt_labels(dro_optimizer *o, const dro_batch *batch, const int32_t **labels);
+/* q of the groups, at most count; how many there are, 0 when the tilt is not over groups. */
+size_t dro__tilt_weights(const dro_optimizer *o, double *q, size_t count);
+
+/* ---- async.c ---- */
+
+/* At the end of start(): from now on steps may go to the device, if the problem and the plan are
+ * such. */
+void dro__async_open(dro_optimizer *o);
+/* Before anything of a step: the error of an earlier one; the state back here where that is needed. */
+dro_status dro__async_begin(dro_optimizer *o);
+dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count);
 /* Waits until the steps that were queued are done; w is then as they left it. */
-dro_status dro__device_wait(const dro_optimizer *o);
+dro_status dro__async_wait(const dro_optimizer *o);
 /* Waits until the state is here. */
-dro_status dro__device_settle(dro_optimizer *o);
-void dro__device_tell(dro_optimizer *o, const dro__step_state *state); /* into o->run */
-/* The other way: a state that tells what the run knew before the present step, for push. */
-dro__step_state dro__device_told(const dro_optimizer *o);
+dro_status dro__async_settle(dro_optimizer *o);
 
 /* ---- schedule.c ---- */
 
@@ -279,7 +324,7 @@ dro__tilt_level dro__level_at(const dro_optimizer *o, uint64_t t);
 int dro__stage(const dro_optimizer *o, uint64_t t); /* how many stages ended before step t */
 bool dro__last_step(const dro_optimizer *o);
 
-/* Reads eta and lambda for this step into run. */
+/* Reads the schedules for this step into the ticket. */
 void dro__begin_step(dro_optimizer *o);
 
 #endif

@@ -1,14 +1,18 @@
-/* ASC-PG: accelerated stochastic compositional proximal gradient.
- * Wang, Liu, Fang: "Accelerating Stochastic Composition Optimization", JMLR 2017, Algorithm 1.
+/* ASC-PG: accelerated stochastic compositional proximal gradient. Wang, Liu, Fang: "Accelerating
+ * Stochastic Composition Optimization", JMLR 2017, Algorithm 1.
  *
  *   w' = prox(w - eta J(w;D)^T f'(y))
- *   z  = (1 - 1/beta) w + w'/beta                      the extrapolated point
- *   y' = (1-beta) y + beta g(z; D')                    D' is the next step's batch: one draw per step
+ *   z  = (1 - 1/beta) w + w'/beta                 the extrapolated point
+ *   y' = (1-beta) y + beta g(z; D')               D' is the next step's batch: one draw per step
  *   eta = eta/t^eta_power,   beta = min(1, beta_scale eta/t^beta_power),   t = 1, 2, ...
  *
- * Deviations: y in log form with the cap of tilt.c, carried over when lambda moves; with tilt=class or
- * group, y is the mean loss of each group and q weighs (tilt.h). The first batch sets y at w[0]. */
-#include "tilt.h"
+ * The average takes in D' at the beginning of the step that uses it, when all that can fail comes
+ * before anything moves; the iterates are the same.
+ *
+ * Deviations: y in log form with the cap of weigh.h, carried over when lambda moves; with
+ * tilt=class or group, y is the mean loss of each group and q weighs. The first batch sets y at
+ * w[0]. */
+#include "storm.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,186 +22,63 @@ typedef struct settings {
     double eta_power, beta_power, beta_scale;
 } settings;
 
+/* Compositional problems. */
 typedef struct state {
-    dro__tilt tilt;
-    float *grad;                       /* (dim), or the Jacobian (inner, dim) */
-    float *w_next, *z;                 /* (dim) */
-    float *direction;                  /* (dim), compositional only */
-    float *losses, *coef;              /* (batch) */
-    double *y, *y_working, *g, *slope; /* (inner), compositional only */
-    bool have, waits, live;
-    dro_batch waiting;
-    uint64_t waiting_position, waiting_count;
+    double *y, *g, *slope; /* (inner) */
+    float *jacobian;       /* (inner, dim) */
 } state;
 
 static dro_status start(dro_optimizer *o)
 {
-    state *s = o->state;
-    size_t batch = (size_t)dro__settings_of(o)->batch;
-    size_t inner = o->is_composite ? o->composite.inner : 1;
-    DRO_TRY(dro__tilt_create(o, &s->tilt));
-    DRO_TRY(dro__slots_create(o, batch));
-    DRO_TRY(dro__vector(o, inner * o->dim, &s->grad));
-    DRO_TRY(dro__vector(o, o->dim, &s->w_next));
-    DRO_TRY(dro__vector(o, o->dim, &s->z));
-    DRO_TRY(dro__vector(o, o->dim, &s->direction));
-    DRO_TRY(dro__host_vector(o, batch, &s->losses));
-    DRO_TRY(dro__host_vector(o, batch, &s->coef));
-    s->y = dro__alloc(4 * inner, sizeof(double));
-    if (!s->y)
-        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for y of size %zu", inner);
-    s->y_working = s->y + inner;
-    s->g = s->y + 2 * inner;
-    s->slope = s->y + 3 * inner;
-    return DRO_OK;
-}
-
-static void stop(dro_optimizer *o)
-{
-    state *s = o->state;
-    float *vectors[] = {s->grad, s->w_next, s->z, s->direction};
-    for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++)
-        dro__vector_free(o, vectors[k]);
-    dro__free(s->losses);
-    dro__free(s->coef);
-    dro__free(s->y < s->y_working ? s->y : s->y_working);
-    dro__tilt_destroy(&s->tilt);
-}
-
-/* The gradient of the batch at w, weighed by y, into *direction. */
-static dro_status tilted_gradient(dro_optimizer *o, const dro_batch *batch, float **direction)
-{
-    state *s = o->state;
-    bool restarted;
-    DRO_TRY(dro__forward(o, o->w, batch, 1, s->losses));
-    DRO_TRY(dro__tilt_begin(o, &s->tilt, &restarted));
-    if (!s->tilt.have || !s->waits)
-        DRO_TRY(dro__tilt_count(o, &s->tilt, batch));
-    if (!s->tilt.have)
-        dro__tilt_average(o, &s->tilt, batch, s->losses, 1);
-    dro__tilt_weigh(o, &s->tilt, batch, s->losses, s->coef);
-    *direction = s->grad;
-    return dro__backward(o, o->w, batch, 1, s->coef, &s->grad);
-}
-
-static dro_status composite_gradient(dro_optimizer *o, const dro_batch *batch, float **direction)
-{
-    state *s = o->state;
-    size_t inner = o->composite.inner;
-    DRO_TRY(dro__evaluate(o, o->w, batch, 1, s->g, &s->grad));
-    memcpy(s->y_working, s->have ? s->y : s->g, inner * sizeof *s->g);
-    DRO_TRY(dro__outer(o, s->y_working, &o->run.loss, s->slope));
-    for (size_t j = 0; j < inner; j++) {
-        dro__fused f = {.n = o->dim,
-                        .inputs = 2,
-                        .outputs = 1,
-                        .prox_out = -1,
-                        .in = {s->grad + j * o->dim, s->direction},
-                        .out = {s->direction}};
-        f.coef[0][0] = s->slope[j];
-        f.coef[0][1] = j > 0;
-        o->ctx->backend->fused(o->ctx->pool, &f);
-    }
-    *direction = s->direction;
-    return DRO_OK;
-}
-
-/* y' from the next batch at z. */
-static dro_status follow(dro_optimizer *o, const dro_batch *next, double beta)
-{
-    state *s = o->state;
-    if (!o->is_composite) {
-        DRO_TRY(dro__forward(o, s->z, next, 1, s->losses));
-        DRO_TRY(dro__tilt_count(o, &s->tilt, next));
-        dro__tilt_average(o, &s->tilt, next, s->losses, beta);
+    o->k.plan.ahead = DRO__PHASE_AHEAD;
+    DRO_TRY(dro__plain_start(o, DRO__PHASE_FOLLOW, DRO__MOVE_ascpg));
+    DRO_TRY(dro__vector(o, o->dim, true, &o->k.v[DRO__Z]));
+    if (!o->is_composite)
         return DRO_OK;
-    }
-    DRO_TRY(dro__evaluate(o, s->z, next, 1, s->g, NULL));
-    for (size_t j = 0; j < o->composite.inner; j++)
-        s->y_working[j] = (1 - beta) * s->y_working[j] + beta * s->g[j];
-    return DRO_OK;
+    size_t inner = o->composite.inner;
+    state *s = o->extra = dro__alloc(1, sizeof *s);
+    if (!s)
+        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for a compositional problem");
+    DRO_TRY(dro__array(o, inner, sizeof(double), DRO__SAVED | DRO__UNDONE, &s->y));
+    DRO_TRY(dro__array(o, inner, sizeof(double), 0, &s->g));
+    DRO_TRY(dro__array(o, inner, sizeof(double), 0, &s->slope));
+    return dro__vector(o, inner * o->dim, false, &s->jacobian);
 }
 
-static void move(dro_optimizer *o, const float *direction, double beta)
+static dro_status composite_step(dro_optimizer *o, const dro_batch *batch)
 {
-    state *s = o->state;
-    dro__fused step = {
-        .n = o->dim, .inputs = 2, .outputs = 1, .in = {direction, o->w}, .out = {s->w_next}};
-    step.coef[0][0] = -o->run.eta;
-    step.coef[0][1] = 1 - o->run.eta * dro__settings_of(o)->weight_decay;
-    dro__fused_step(o, &step, 0, o->run.eta);
-    dro__fused ahead = {.n = o->dim,
-                        .inputs = 2,
-                        .outputs = 1,
-                        .in = {s->w_next, o->w},
-                        .out = {s->z},
-                        .prox_out = -1};
-    ahead.coef[0][0] = 1 / beta;
-    ahead.coef[0][1] = 1 - 1 / beta;
-    o->ctx->backend->fused(o->ctx->pool, &ahead);
+    state *s = o->extra;
+    dro__step *k = &o->k;
+    size_t inner = o->composite.inner;
+    if (o->s.have) {
+        DRO_TRY(dro__evaluate(o, k->v[DRO__Z], batch, 1, s->g, NULL));
+        for (size_t j = 0; j < inner; j++)
+            s->y[j] = (1 - o->s.beta) * s->y[j] + o->s.beta * s->g[j];
+    }
+    DRO_TRY(dro__evaluate(o, k->v[DRO__W], batch, 1, s->g, &s->jacobian));
+    if (!o->s.have)
+        memcpy(s->y, s->g, inner * sizeof *s->y);
+    DRO_TRY(dro__outer(o, s->y, &o->s.loss, s->slope));
+    o->s.have = 1;
+    o->s.eta = o->ticket.eta;
+    o->s.lambda = o->ticket.lambda;
+    o->s.beta = o->s.a = o->ticket.beta;
+    dro__composite_contract(o, s->slope, s->jacobian, k->v[DRO__G]);
+    dro__finish_step(o);
+    return DRO_OK;
 }
 
 static dro_status step(dro_optimizer *o)
 {
     const settings *set = o->settings;
-    state *s = o->state;
-    size_t b = (size_t)set->common.batch;
     double t = (double)o->run.step + 1;
     double beta = fmin(1, set->beta_scale * set->common.eta.value / pow(t, set->beta_power));
-    dro_batch batch, next;
-    float *direction;
-    beta = fmax(beta, 1e-12);
-    o->run.eta /= pow(t, set->eta_power);
-    if (!s->waits)
-        DRO_TRY(dro__draw_next(o, b, &batch));
-    else if (!s->live || o->failed)
-        DRO_TRY(dro__draw_again(o, s->waiting_position, s->waiting_count, &batch));
-    else
-        batch = s->waiting;
-    DRO_TRY((o->is_composite ? composite_gradient : tilted_gradient)(o, &batch, &direction));
-    move(o, direction, beta);
-    dro_status more = dro__last_step(o) ? DRO_ERR_END : dro__draw_next(o, b, &next);
-    if (more == DRO_OK)
-        DRO_TRY(follow(o, &next, beta));
-    else if (more != DRO_ERR_END)
-        return more;
-
-    float *w = o->w;
-    o->w = s->w_next;
-    s->w_next = w;
-    double *y = s->y;
-    s->y = s->y_working;
-    s->y_working = y;
-    s->have = true;
-    s->waits = s->live = more == DRO_OK;
-    if (s->waits) {
-        s->waiting = next;
-        s->waiting_position = next.position;
-        s->waiting_count = next.count;
-    }
-    o->run.a = beta;
-    return DRO_OK;
-}
-
-static void drop(dro_optimizer *o)
-{
-    ((state *)o->state)->waits = false;
-}
-
-static void archive(dro_optimizer *o, dro__archive *ar)
-{
-    state *s = o->state;
-    dro__tilt_archive(&s->tilt, ar);
-    dro__archive_flag(ar, &s->have);
-    dro__archive_flag(ar, &s->waits);
-    DRO__ARCHIVE(ar, s->waiting_position);
-    DRO__ARCHIVE(ar, s->waiting_count);
-    if (o->is_composite)
-        dro__archive_bytes(ar, s->y, o->composite.inner * sizeof *s->y);
-    if (ar->mode == DRO__ARCHIVE_LOAD) {
-        s->live = false;
-        ar->failed = ar->failed || s->waiting_count > o->slot_size;
-    }
+    dro_batch batch;
+    o->ticket.beta = fmax(beta, 1e-12);
+    o->ticket.eta /= pow(t, set->eta_power);
+    o->ticket.ahead = o->run.step > 0;
+    DRO_TRY(dro__draw_next(o, (size_t)set->common.batch, &batch));
+    return o->is_composite ? composite_step(o, &batch) : dro__take_step(o, &batch, 1);
 }
 
 static const dro__param own[] = {
@@ -212,14 +93,11 @@ const dro__optimizer_class dro__optimizer_ascpg = {
     .summary = "ASC-PG: a moving average of g at an extrapolated point",
     .tables = {dro__params_common, dro__params_tilt, own},
     .settings_size = sizeof(settings),
-    .state_size = sizeof(state),
-    .vectors = 5,
+    .vectors = 3,
     .composite = true,
     .robust = true,
     .groups = true,
+    .async = true,
     .start = start,
-    .stop = stop,
     .step = step,
-    .drop = drop,
-    .archive = archive,
 };

@@ -31,26 +31,26 @@ static size_t inner_batch(const dro_optimizer *o, const dro__civr_settings *set,
 
 dro_status dro__civr_start_with(dro_optimizer *o, const dro__civr_settings *set, size_t largest_big)
 {
-    dro__civr *s = o->state;
     size_t batch = inner_batch(o, set, largest_big), chunk = dro__chunk(o, largest_big);
-    s->big = (size_t)set->big;
-    return dro__storm_create(o, &s->storm, batch > chunk ? batch : chunk, false);
+    o->run.big = (uint64_t)set->big;
+    o->k.plan.a_rule = DRO__A_FIXED; /* at 0 */
+    return dro__storm_create(o, batch > chunk ? batch : chunk, false);
 }
 
 dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set)
 {
-    dro__civr *s = o->state;
-    size_t inner = set->inner ? (size_t)set->inner : root(s->big);
-    size_t batch = inner_batch(o, set, s->big);
-    bool stage_ends = s->within + 1 >= inner;
+    dro__run *r = &o->run;
+    size_t inner = set->inner ? (size_t)set->inner : root(r->big);
+    size_t batch = inner_batch(o, set, r->big);
+    bool stage_ends = r->within + 1 >= inner;
     size_t next = stage_ends || dro__last_step(o) ? 0 : batch;
     /* Without the batch that was to wait (dropped, or the stream had ended): begin the stage again. */
-    if (s->within == 0 || !s->storm.waits)
-        DRO_TRY(dro__storm_step_big(o, &s->storm, s->big, next));
+    if (r->within == 0 || !r->waits)
+        DRO_TRY(dro__storm_step_big(o, r->big, next));
     else
-        DRO_TRY(dro__storm_step(o, &s->storm, 0, batch, next));
-    s->within = stage_ends ? 0 : s->within + 1;
-    s->stages += stage_ends;
+        DRO_TRY(dro__storm_step(o, batch, next));
+    r->within = stage_ends ? 0 : r->within + 1;
+    r->stages += stage_ends;
     return DRO_OK;
 }
 
@@ -82,12 +82,6 @@ static dro_status start(dro_optimizer *o)
     return dro__civr_start_with(o, set, (size_t)set->big);
 }
 
-void dro__civr_stop(dro_optimizer *o)
-{
-    dro__civr *s = o->state;
-    dro__storm_destroy(o, &s->storm);
-}
-
 static dro_status step(dro_optimizer *o)
 {
     return dro__civr_step_with(o, o->settings);
@@ -106,21 +100,16 @@ static uint64_t steps_for(const dro_optimizer *o, uint64_t examples)
 
 void dro__civr_drop(dro_optimizer *o)
 {
-    dro__civr *s = o->state;
-    dro__storm_drop(&s->storm);
-    s->within = 0;
+    dro__storm_drop(o);
+    o->run.within = 0;
 }
 
+/* Batches must fit into what was allocated. */
 void dro__civr_archive(dro_optimizer *o, dro__archive *ar)
 {
-    dro__civr *s = o->state;
-    DRO__ARCHIVE(ar, s->within);
-    DRO__ARCHIVE(ar, s->stages);
-    DRO__ARCHIVE(ar, s->big);
-    dro__storm_archive(o, &s->storm, ar, false);
-    if (ar->mode == DRO__ARCHIVE_LOAD) /* batches must fit into what was allocated */
-        ar->failed = ar->failed || dro__chunk(o, s->big) > o->slot_size ||
-                     inner_batch(o, o->settings, s->big) > o->slot_size;
+    if (ar->mode == DRO__ARCHIVE_LOAD)
+        ar->failed = ar->failed || o->run.big == 0 || dro__chunk(o, o->run.big) > o->slot_size ||
+                     inner_batch(o, o->settings, o->run.big) > o->slot_size;
 }
 
 static const dro__param own[] = {
@@ -137,14 +126,12 @@ const dro__optimizer_class dro__optimizer_civr = {
     .summary = "CIVR: variance reduction from big batches at every stage",
     .tables = {dro__params_common, dro__params_tilt, own},
     .settings_size = sizeof(dro__civr_settings),
-    .state_size = sizeof(dro__civr),
     .vectors = 5,
     .composite = true,
     .robust = true,
     .groups = true,
     .check = dro__civr_check,
     .start = start,
-    .stop = dro__civr_stop,
     .step = step,
     .steps_for = steps_for,
     .drop = dro__civr_drop,

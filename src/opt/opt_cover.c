@@ -6,7 +6,7 @@
  *   u' = g(w'; z') + (1-a)(u - g(w; z'))
  *   v' = J(w'; z') + (1-a)(v - J(w; z'))
  *
- * for KL-DRO g = exp(loss/lambda), f = lambda log, kept as log_u and d = v/u (tilt.c).
+ * for KL-DRO g = exp(loss/lambda), f = lambda log, kept as log_u and d = v/u (backend/weigh.h).
  *
  * Deviations:
  *  - z is a batch, not one example.
@@ -15,7 +15,7 @@
  *  - exp beyond a cap continues as its tangent; an estimator that leaves [0.1, 10] of itself in one
  *    step starts afresh. Both are counted.
  *  - a = c eta^2 is a_rule=eta2, with the eta of the step just taken (the proofs' index). The default is
- *    automatic (storm.c), because with a small fixed a the recursion can run away.
+ *    automatic (weigh.h), because with a small fixed a the recursion can run away.
  *  - Output is the last iterate; output=random draws tau first and stops there.
  *  - The default eta follows Theorem 1: eta / (1 + t/poly_start)^(1/3). */
 #include "storm.h"
@@ -28,37 +28,16 @@ dro_status dro__cover_check(dro_optimizer *o)
 dro_status dro__cover_start(dro_optimizer *o)
 {
     const dro__settings *set = dro__settings_of(o);
-    DRO_TRY(dro__storm_create(o, o->state, (size_t)set->batch, set->form == DRO__FORM_TWO_POINT));
-    dro__storm_open(o, o->state);
-    return DRO_OK;
-}
-
-void dro__cover_stop(dro_optimizer *o)
-{
-    dro__storm_destroy(o, o->state);
+    return dro__storm_create(o, (size_t)set->batch, set->form == DRO__FORM_TWO_POINT);
 }
 
 dro_status dro__cover_step(dro_optimizer *o)
 {
     const dro__settings *set = dro__settings_of(o);
-    dro__storm *s = o->state;
-    size_t batch = (size_t)set->batch, next = dro__last_step(o) ? 0 : batch;
-    if (o->queue)
-        return dro__storm_queue_step(o, s, batch, next);
-    double a = dro__storm_a(o, s);
+    size_t batch = (size_t)set->batch;
     if (set->form == DRO__FORM_TWO_POINT)
-        return dro__storm_step_two_point(o, s, a, batch);
-    return dro__storm_step(o, s, a, batch, next);
-}
-
-void dro__cover_drop(dro_optimizer *o)
-{
-    dro__storm_drop(o->state);
-}
-
-void dro__cover_archive(dro_optimizer *o, dro__archive *ar)
-{
-    dro__storm_archive(o, o->state, ar, dro__settings_of(o)->form == DRO__FORM_TWO_POINT);
+        return dro__storm_step_two_point(o, batch);
+    return dro__storm_step(o, batch, dro__last_step(o) ? 0 : batch);
 }
 
 static const dro__param own[] = {
@@ -74,18 +53,13 @@ const dro__optimizer_class dro__optimizer_cover = {
     .summary = "COVER: recursive variance reduction, polynomially decreasing steps",
     .tables = {dro__params_common, dro__params_tilt, dro__params_storm, own},
     .settings_size = sizeof(dro__settings),
-    .state_size = sizeof(dro__storm),
     .vectors = 5,
     .composite = true,
     .robust = true,
     .groups = true,
+    .async = true,
     .check = dro__cover_check,
     .start = dro__cover_start,
-    .stop = dro__cover_stop,
     .step = dro__cover_step,
-    .drop = dro__cover_drop,
-    .archive = dro__cover_archive,
-    .push = dro__storm_push,
-    .pull = dro__storm_pull,
-    .rewind = dro__storm_rewind,
+    .drop = dro__storm_drop,
 };

@@ -16,7 +16,7 @@
 
 static dro_status start(dro_optimizer *o)
 {
-    return dro__pd_create(o, o->state, DRO__PD_STAGED | DRO__PD_P_MEAN);
+    return dro__pd_create(o, DRO__PD_STAGED | DRO__PD_P_MEAN);
 }
 
 static void add_to_mean(dro_optimizer *o, dro__pd *s)
@@ -24,7 +24,7 @@ static void add_to_mean(dro_optimizer *o, dro__pd *s)
     const double *p = dro__dual_values(s->p);
     for (int64_t i = 0; i < o->n; i++)
         s->p_sum[i] += p[i];
-    s->p_terms++;
+    o->run.p_terms++;
 }
 
 /* w and p from the means; the next stage begins. */
@@ -32,41 +32,38 @@ static void end_stage(dro_optimizer *o, dro__pd *s)
 {
     double *p = dro__dual_values(s->p);
     for (int64_t i = 0; i < o->n; i++)
-        p[i] = s->p_sum[i] / (double)s->p_terms;
+        p[i] = s->p_sum[i] / (double)o->run.p_terms;
     dro__dual_rebuild(s->p);
     memset(s->p_sum, 0, (size_t)o->n * sizeof *s->p_sum);
-    o->ctx->backend->copy_in(o->w, s->mean, o->dim * sizeof *o->w);
-    s->p_terms = 0;
-    s->within = 0;
-    s->stage++;
+    o->ctx->backend->copy_in(o->k.v[DRO__W], s->mean, o->dim * sizeof(float));
+    o->run.p_terms = 0;
+    o->run.within = 0;
+    o->run.stages++;
 }
 
 static dro_status step(dro_optimizer *o)
 {
     const dro__pd_settings *set = o->settings;
-    dro__pd *s = o->state;
-    double scale = pow(set->growth, (double)s->stage);
-    bool stage_ends = (double)s->within + 1 >= dro__pd_stage(o) * scale;
+    dro__pd *s = o->extra;
+    double scale = pow(set->growth, (double)o->run.stages);
+    bool stage_ends = (double)o->run.within + 1 >= dro__pd_stage(o) * scale;
     dro_batch batch, dual;
-    o->run.eta /= scale;
+    o->ticket.eta /= scale;
     DRO_TRY(dro__pd_gradient(o, s, &batch));
     DRO_TRY(dro__pd_dual_batch(o, &batch, &dual));
-    float *losses = s->losses;
+    float *losses = o->k.losses;
     if (set->sampling == DRO__SAMPLE_BY_P) {
         losses = s->dual_losses;
-        DRO_TRY(dro__forward(o, o->w, &dual, 1, losses));
+        DRO_TRY(dro__forward(o, o->k.v[DRO__W], &dual, 1, losses));
     }
-    dro__pd_staged_move(o, s, o->run.eta);
+    dro__pd_staged_move(o, s, o->ticket.eta);
 
     dro__pd_ascend(o, s, &dual, losses, set->dual_eta / scale);
-    float *w = o->w, *mean = s->mean;
-    s->mean = s->mean_next;
-    s->mean_next = mean;
-    o->w = s->w_next;
-    s->w_next = w;
-    s->within++;
+    dro__trade(&s->mean, &s->mean_next);
+    dro__trade(&o->k.v[DRO__W], &s->w_next);
+    o->run.within++;
     int64_t every = o->n / (64 * set->common.batch);
-    if (stage_ends || every <= 1 || s->within % (uint64_t)every == 0)
+    if (stage_ends || every <= 1 || o->run.within % (uint64_t)every == 0)
         add_to_mean(o, s);
     if (stage_ends)
         end_stage(o, s);
@@ -90,7 +87,6 @@ const dro__optimizer_class dro__optimizer_pes_sgda = {
     .summary = "PES-SGDA: proximal stages of simultaneous descent and ascent; O(n) memory",
     .tables = {dro__params_common, dro__params_tilt, own},
     .settings_size = sizeof(dro__pd_settings),
-    .state_size = sizeof(dro__pd),
     .vectors = 6,
     .robust = true,
     .needs_n = true,

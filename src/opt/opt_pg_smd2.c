@@ -16,7 +16,7 @@
 
 static dro_status start(dro_optimizer *o)
 {
-    return dro__pd_create(o, o->state, DRO__PD_STAGED | DRO__PD_ALL_LOSSES);
+    return dro__pd_create(o, DRO__PD_STAGED | DRO__PD_ALL_LOSSES);
 }
 
 /* Every loss at the mean. */
@@ -43,7 +43,7 @@ static void reset_p(dro_optimizer *o, dro__pd *s)
     for (int64_t i = 0; i < o->n; i++)
         top = fmax(top, (double)s->all_losses[i]);
     for (int64_t i = 0; i < o->n; i++)
-        sum += p[i] = fmax(exp(((double)s->all_losses[i] - top) / o->run.lambda), 1e-280);
+        sum += p[i] = fmax(exp(((double)s->all_losses[i] - top) / o->s.lambda), 1e-280);
     for (int64_t i = 0; i < o->n; i++)
         p[i] /= sum;
     dro__dual_rebuild(s->p);
@@ -52,20 +52,20 @@ static void reset_p(dro_optimizer *o, dro__pd *s)
 static dro_status step(dro_optimizer *o)
 {
     const dro__pd_settings *set = o->settings;
-    dro__pd *s = o->state;
-    double k = (double)s->stage + 1;
-    bool stage_ends = (double)s->within + 1 >= dro__pd_stage(o) * k;
+    dro__pd *s = o->extra;
+    double k = (double)o->run.stages + 1;
+    bool stage_ends = (double)o->run.within + 1 >= dro__pd_stage(o) * k;
     dro_batch batch, dual;
-    o->run.eta /= k;
+    o->ticket.eta /= k;
     DRO_TRY(dro__pd_gradient(o, s, &batch));
     DRO_TRY(dro__pd_dual_batch(o, &batch, &dual));
-    float *losses = s->losses;
+    float *losses = o->k.losses;
     if (set->sampling == DRO__SAMPLE_BY_P) {
         losses = s->dual_losses;
-        DRO_TRY(dro__forward(o, o->w, &dual, 1, losses));
+        DRO_TRY(dro__forward(o, o->k.v[DRO__W], &dual, 1, losses));
     }
-    dro__pd_staged_move(o, s, o->run.eta);
-    bool reset = stage_ends && !s->keep_p;
+    dro__pd_staged_move(o, s, o->ticket.eta);
+    bool reset = stage_ends && !o->run.keep_p;
     if (reset)
         DRO_TRY(evaluate_all(o, s));
 
@@ -73,17 +73,14 @@ static dro_status step(dro_optimizer *o)
         reset_p(o, s);
     else
         dro__pd_ascend_entropic(o, s, &dual, losses, set->dual_eta / k);
-    float *w = o->w, *mean = s->mean;
-    s->mean = s->mean_next;
-    s->mean_next = mean;
-    o->w = s->w_next;
-    s->w_next = w;
-    s->within++;
+    dro__trade(&s->mean, &s->mean_next);
+    dro__trade(&o->k.v[DRO__W], &s->w_next);
+    o->run.within++;
     if (stage_ends) {
-        o->ctx->backend->copy_in(o->w, s->mean, o->dim * sizeof *o->w);
-        s->within = 0;
-        s->keep_p = false;
-        s->stage++;
+        o->ctx->backend->copy_in(o->k.v[DRO__W], s->mean, o->dim * sizeof(float));
+        o->run.within = 0;
+        o->run.keep_p = 0;
+        o->run.stages++;
     }
     return DRO_OK;
 }
@@ -102,7 +99,6 @@ const dro__optimizer_class dro__optimizer_pg_smd2 = {
     .summary = "PG-SMD2: proximally guided stages, mirror ascent in p; O(n) memory",
     .tables = {dro__params_common, dro__params_tilt, own},
     .settings_size = sizeof(dro__pd_settings),
-    .state_size = sizeof(dro__pd),
     .vectors = 6,
     .robust = true,
     .needs_n = true,

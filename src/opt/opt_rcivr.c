@@ -30,8 +30,7 @@ static size_t big_of(const dro__civr_settings *set, uint64_t stage)
 static dro_status step(dro_optimizer *o)
 {
     const dro__civr_settings *set = o->settings;
-    dro__civr *s = o->state;
-    s->big = big_of(set, s->stages);
+    o->run.big = big_of(set, o->run.stages);
     return dro__civr_step_with(o, set);
 }
 
@@ -60,14 +59,12 @@ const dro__optimizer_class dro__optimizer_rcivr = {
     .summary = "RCIVR: CIVR restarted with ten times larger big batches",
     .tables = {dro__params_common, dro__params_tilt, own},
     .settings_size = sizeof(dro__civr_settings),
-    .state_size = sizeof(dro__civr),
     .vectors = 5,
     .composite = true,
     .robust = true,
     .groups = true,
     .check = dro__civr_check,
     .start = start,
-    .stop = dro__civr_stop,
     .step = step,
     .steps_for = steps_for,
     .drop = dro__civr_drop,

@@ -7,7 +7,7 @@
  * A stage hands on w and the estimators u and v, so a restart is nothing but a smaller eta: no new
  * estimate, no large batch. The stages are schedules (schedule.c): `step` divides eta at the steps
  * named by `stages` (the paper's experiments), `theory` is Theorem 2. The recursion, its deviations and
- * the automatic a are COVER's (opt_cover.c, storm.c).
+ * the automatic a are COVER's (opt_cover.c, backend/weigh.h).
  *
  * output=random makes every stage end at a random step, as Algorithm 1 returns a random iterate. */
 #include "storm.h"
@@ -27,18 +27,13 @@ const dro__optimizer_class dro__optimizer_recover = {
     .summary = "RECOVER: COVER in stages that carry over w, u and v; the method of choice",
     .tables = {dro__params_common, dro__params_tilt, dro__params_storm, own},
     .settings_size = sizeof(dro__settings),
-    .state_size = sizeof(dro__storm),
     .vectors = 5,
     .composite = true,
     .robust = true,
     .groups = true,
+    .async = true,
     .check = dro__cover_check,
     .start = dro__cover_start,
-    .stop = dro__cover_stop,
     .step = dro__cover_step,
-    .drop = dro__cover_drop,
-    .archive = dro__cover_archive,
-    .push = dro__storm_push,
-    .pull = dro__storm_pull,
-    .rewind = dro__storm_rewind,
+    .drop = dro__storm_drop,
 };

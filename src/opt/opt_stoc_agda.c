@@ -12,29 +12,23 @@
 
 static dro_status start(dro_optimizer *o)
 {
-    return dro__pd_create(o, o->state, 0);
+    return dro__pd_create(o, 0);
 }
 
 static dro_status step(dro_optimizer *o)
 {
     const dro__pd_settings *set = o->settings;
-    dro__pd *s = o->state;
+    dro__pd *s = o->extra;
     double t = (double)o->run.step, dual_eta = set->dual_eta / (1 + t / set->tau2);
     dro_batch batch, dual;
-    o->run.eta /= 1 + t / set->tau1;
+    o->ticket.eta /= 1 + t / set->tau1;
     DRO_TRY(dro__pd_gradient(o, s, &batch));
-    dro__fused f = {
-        .n = o->dim, .inputs = 2, .outputs = 1, .in = {s->grad, o->w}, .out = {s->w_next}};
-    f.coef[0][0] = -o->run.eta;
-    f.coef[0][1] = 1 - o->run.eta * set->common.weight_decay;
-    dro__fused_step(o, &f, 0, o->run.eta);
+    dro__descend(o, o->k.v[DRO__G], s->w_next);
     DRO_TRY(dro__pd_dual_batch(o, &batch, &dual));
     DRO_TRY(dro__forward(o, s->w_next, &dual, 1, s->dual_losses));
 
     dro__pd_ascend(o, s, &dual, s->dual_losses, dual_eta);
-    float *w = o->w;
-    o->w = s->w_next;
-    s->w_next = w;
+    dro__trade(&o->k.v[DRO__W], &s->w_next);
     return DRO_OK;
 }
 
@@ -53,7 +47,6 @@ const dro__optimizer_class dro__optimizer_stoc_agda = {
     .summary = "Stoc-AGDA: alternating descent in w, ascent in p; O(n) memory",
     .tables = {dro__params_common, dro__params_tilt, own},
     .settings_size = sizeof(dro__pd_settings),
-    .state_size = sizeof(dro__pd),
     .vectors = 3,
     .robust = true,
     .needs_n = true,

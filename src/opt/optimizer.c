@@ -1,6 +1,6 @@
-/* The public face of the optimisers: life, settings, steps that leave no trace when they fail, and the
- * state as a flat buffer. */
-#include "tilt.h"
+/* The public face of the optimisers: life, settings, steps that leave no trace when they fail,
+ * and the state as a flat buffer. */
+#include "opt.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -92,13 +92,8 @@ static dro_status create(dro_context *ctx, const char *name, bool composite, siz
     o->dim = dim;
     o->is_composite = composite;
     o->settings = dro__alloc(1, cls->settings_size);
-    o->state = dro__alloc(1, cls->state_size);
-    o->backup = dro__alloc(1, cls->state_size);
-    if (!o->settings || !o->state || !o->backup) {
-        dro_optimizer_destroy(o);
-        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an optimiser");
-    }
-    dro_status status = dro__params_reset(ctx, cls->tables, o->settings);
+    dro_status status = !o->settings ? dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an optimiser")
+                                     : dro__params_reset(ctx, cls->tables, o->settings);
     if (status != DRO_OK) {
         dro_optimizer_destroy(o);
         return status;
@@ -141,23 +136,35 @@ dro_status dro_optimizer_create_composite(dro_context *ctx, const char *name,
     return DRO_OK;
 }
 
-void dro_optimizer_destroy(dro_optimizer *o)
+/* Everything that start() made. */
+static void unstart(dro_optimizer *o)
 {
-    if (!o)
-        return;
-    dro__device_wait(o); /* steps under way write to its vectors */
-    if (o->state)
+    if (o->cls->stop)
         o->cls->stop(o);
+    dro__rows_free(o);
+    dro__free(o->extra); /* after its rows */
+    o->extra = NULL;
     for (int k = 0; k < DRO__SLOTS; k++) {
         dro__free(o->slot_ids[k]);
         dro__free(o->slot_classes[k]);
         dro__free(o->slot_groups[k]);
+        o->slot_ids[k] = NULL;
+        o->slot_classes[k] = o->slot_groups[k] = NULL;
     }
-    dro__vector_free(o, o->w);
     dro__free(o->blocks);
+    o->blocks = NULL;
+    o->block_count = 0;
+    o->async = NULL;
+    o->k = (dro__step){0};
+}
+
+void dro_optimizer_destroy(dro_optimizer *o)
+{
+    if (!o)
+        return;
+    dro__async_wait(o); /* steps under way write to its vectors */
+    unstart(o);
     dro__free(o->settings);
-    dro__free(o->state);
-    dro__free(o->backup);
     dro__free(o);
 }
 
@@ -228,6 +235,27 @@ static dro_status check(dro_optimizer *o)
 
 /* ---- steps ---- */
 
+/* What all optimisers put into the plan; start() adds its own. */
+static void make_plan(dro_optimizer *o)
+{
+    const dro__settings *set = dro__settings_of(o);
+    o->k = (dro__step){.ticket = &o->ticket, .s = &o->s, .n = o->dim};
+    o->k.plan = (dro__plan){.dim = o->dim,
+                            .batch = (size_t)set->batch,
+                            .reg = set->reg,
+                            .reg_strength = set->reg_strength,
+                            .reg_ratio = set->reg_ratio,
+                            .reg_low = set->reg_low,
+                            .reg_high = set->reg_high,
+                            .weight_decay = set->weight_decay,
+                            .group_prior = set->group_prior,
+                            .a_rule = set->a_rule,
+                            .a_c = set->a_c,
+                            .a_min = set->a_min,
+                            .guard = set->guard,
+                            .cap = set->cap};
+}
+
 dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
 {
     if (!o)
@@ -238,31 +266,19 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
     for (size_t i = 0; w0 && i < o->dim; i++)
         if (!isfinite(w0[i]))
             return dro__fail(o->ctx, DRO_ERR_NUMBER, "w0[%zu] is %g", i, (double)w0[i]);
+    make_plan(o);
     dro_status status = dro__reg_create(o);
     if (status == DRO_OK)
-        status = dro__vector(o, o->dim, &o->w);
+        status = dro__vector(o, o->dim, true, &o->k.v[DRO__W]);
     if (status == DRO_OK)
         status = o->cls->start(o);
     if (status == DRO_OK && w0)
-        status = dro__copy_in(o->ctx, o->w, w0, o->dim * sizeof *w0);
+        status = dro__copy_in(o->ctx, o->k.v[DRO__W], w0, o->dim * sizeof *w0);
     if (status != DRO_OK) { /* as if it had not been called */
-        o->cls->stop(o);
-        memset(o->state, 0, o->cls->state_size);
-        o->queue = NULL;
-        for (int k = 0; k < DRO__SLOTS; k++) {
-            dro__free(o->slot_ids[k]);
-            dro__free(o->slot_classes[k]);
-            dro__free(o->slot_groups[k]);
-            o->slot_ids[k] = NULL;
-            o->slot_classes[k] = o->slot_groups[k] = NULL;
-        }
-        dro__vector_free(o, o->w);
-        o->w = NULL;
-        dro__free(o->blocks);
-        o->blocks = NULL;
-        o->block_count = 0;
+        unstart(o);
         return status;
     }
+    dro__async_open(o);
     dro__clock_start(o);
     o->started = true;
     return DRO_OK;
@@ -279,9 +295,10 @@ dro_status dro_optimizer_step(dro_optimizer *o)
     if (o->run.step >= o->ends)
         return dro__fail(o->ctx, DRO_ERR_END, "all %llu planned steps are done",
                          (unsigned long long)o->ends);
-    DRO_TRY(dro__device_begin(o));
-    o->before = o->run;
-    memcpy(o->backup, o->state, o->cls->state_size);
+    DRO_TRY(dro__async_begin(o));
+    o->run_before = o->run;
+    o->s_before = o->s;
+    dro__rows_keep(o);
     o->refused = o->sweeping = false;
     dro__begin_step(o);
     o->stepping = true;
@@ -289,8 +306,9 @@ dro_status dro_optimizer_step(dro_optimizer *o)
     o->stepping = false;
     o->failed = status != DRO_OK;
     if (o->failed) {
-        o->run = o->before;
-        memcpy(o->state, o->backup, o->cls->state_size);
+        o->run = o->run_before;
+        o->s = o->s_before;
+        dro__rows_undo(o);
         return status;
     }
     if (!o->is_composite && o->problem.accept)
@@ -323,18 +341,18 @@ dro_status dro_optimizer_weights(const dro_optimizer *o, float *w)
         return DRO_ERR_ARGUMENT;
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
-    DRO_TRY(dro__device_wait(o));
-    return dro__copy_out(o->ctx, w, o->w, o->dim * sizeof *w);
+    DRO_TRY(dro__async_wait(o));
+    return dro__copy_out(o->ctx, w, o->k.v[DRO__W], o->dim * sizeof *w);
 }
 
 const float *dro_optimizer_w(const dro_optimizer *o)
 {
-    return o && dro__device_wait(o) == DRO_OK ? o->w : NULL;
+    return o && dro__async_wait(o) == DRO_OK ? o->k.v[DRO__W] : NULL;
 }
 
 double dro_optimizer_regulariser(const dro_optimizer *o, const float *w)
 {
-    return !o || !w ? 0 : dro__device_wait(o) == DRO_OK ? dro__reg_value(o, w) : NAN;
+    return !o || !w ? 0 : dro__async_wait(o) == DRO_OK ? dro__reg_value(o, w) : NAN;
 }
 
 dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
@@ -343,27 +361,28 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
         return DRO_ERR_ARGUMENT;
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
-    DRO_TRY(dro__device_settle((dro_optimizer *)o));
+    DRO_TRY(dro__async_settle((dro_optimizer *)o));
     const dro__run *r = &o->run;
+    const dro__scalars *s = &o->s;
     bool estimates = o->cls->robust && !o->cls->needs_n && !o->is_composite;
-    double reg = dro__settings_of(o)->reg ? dro__reg_value(o, o->w) : 0;
-    bool tilted = estimates && r->level != DRO__TILT_NONE;
+    double reg = dro__settings_of(o)->reg ? dro__reg_value(o, o->k.v[DRO__W]) : 0;
+    bool tilted = estimates && s->level != DRO__TILT_NONE;
     *info = (dro_info){
         .step = r->step,
         .examples = r->examples,
         .evaluations = r->evaluations,
-        .eta = r->eta,
-        .lambda = r->lambda,
-        .a = r->a,
-        .loss = r->loss,
-        .log_u = r->log_u,
-        .objective = (tilted ? r->lambda * r->log_u : r->loss) + reg,
+        .eta = s->eta,
+        .lambda = s->lambda,
+        .a = s->a,
+        .loss = s->loss,
+        .log_u = s->log_u,
+        .objective = (tilted ? s->lambda * s->log_u : s->loss) + reg,
         .regulariser = reg,
-        .largest_weight = r->largest_weight,
-        .effective = r->effective,
-        .caps = r->caps,
-        .floors = r->floors,
-        .fresh_starts = r->fresh_starts,
+        .largest_weight = s->largest_weight,
+        .effective = s->effective,
+        .caps = s->caps,
+        .floors = s->floors,
+        .fresh_starts = s->fresh_starts,
     };
     return DRO_OK;
 }
@@ -372,9 +391,9 @@ size_t dro_optimizer_group_weights(const dro_optimizer *o, double *q, size_t cou
 {
     if (!o || !o->started || !o->cls->groups || o->is_composite)
         return 0;
-    if (dro__device_settle((dro_optimizer *)o) != DRO_OK)
+    if (dro__async_settle((dro_optimizer *)o) != DRO_OK)
         return 0;
-    return dro__tilt_weights(o->state, q, count); /* their states begin with the tilt */
+    return dro__tilt_weights(o, q, count);
 }
 
 /* ---- state ---- */
@@ -403,7 +422,7 @@ static uint64_t settings_checksum(const dro_optimizer *o)
 static header make_header(const dro_optimizer *o)
 {
     header h = {.magic = "drostat",
-                .version = 1,
+                .version = 2, /* 1: before the state was two structs and a table */
                 .dim = o->dim,
                 .n = o->n,
                 .settings = settings_checksum(o),
@@ -413,11 +432,52 @@ static header make_header(const dro_optimizer *o)
     return h;
 }
 
+static bool is_flag(uint64_t x)
+{
+    return x <= 1;
+}
+
+static bool is_positive(double x) /* or 0 */
+{
+    return x >= 0 && isfinite(x);
+}
+
+/* What no run can have left behind; a state with a right checksum may still be forged. */
+static bool valid(const dro_optimizer *o, const dro__run *r, const dro__scalars *s)
+{
+    double positive[] = {s->spread,       s->change, s->noise, s->eta_before,     s->lambda_before,
+                         s->pace,         s->square, s->eta,   s->lambda,         s->a,
+                         s->log_u_lambda, s->gain,   s->keep,  s->largest_weight, s->effective};
+    double shares[] = {s->keep, s->a, s->power1, s->power2, s->beta};
+    double any[] = {s->log_u, s->mean_old, s->fall, s->loss};
+    bool good = is_flag(r->waits) && is_flag(r->keep_p) && r->waiting_count <= o->slot_size;
+    good = good && is_flag((uint64_t)s->have) && is_flag((uint64_t)s->fresh) &&
+           is_flag((uint64_t)s->observed) && s->refused == 0 && s->refused_part == 0;
+    good = good && s->level >= DRO__TILT_NONE && s->level <= DRO__TILT_GROUP;
+    good = good && s->group_count >= 0 && s->group_count <= o->k.plan.group_capacity;
+    for (size_t k = 0; k < sizeof positive / sizeof positive[0]; k++)
+        good = good && is_positive(positive[k]);
+    for (size_t k = 0; k < sizeof shares / sizeof shares[0]; k++)
+        good = good && shares[k] >= 0 && shares[k] <= 1;
+    for (size_t k = 0; k < sizeof any / sizeof any[0]; k++)
+        good = good && isfinite(any[k]);
+    return good;
+}
+
 static void walk(dro_optimizer *o, dro__archive *ar)
 {
-    DRO__ARCHIVE(ar, o->run);
-    dro__archive_vector(o, ar, o->w, o->dim);
-    o->cls->archive(o, ar);
+    dro__run run = o->run;
+    dro__scalars s = o->s;
+    DRO__ARCHIVE(ar, run);
+    DRO__ARCHIVE(ar, s);
+    ar->failed = ar->failed || (ar->mode == DRO__ARCHIVE_LOAD && !valid(o, &run, &s));
+    if (!ar->failed) {
+        o->run = run;
+        o->s = s;
+    }
+    dro__rows_archive(o, ar);
+    if (o->cls->archive)
+        o->cls->archive(o, ar);
 }
 
 size_t dro_optimizer_state_size(const dro_optimizer *o)
@@ -435,7 +495,7 @@ dro_status dro_optimizer_save(const dro_optimizer *o, void *buffer, size_t size)
         return DRO_ERR_ARGUMENT;
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
-    DRO_TRY(dro__device_settle((dro_optimizer *)o));
+    DRO_TRY(dro__async_settle((dro_optimizer *)o));
     size_t needed = dro_optimizer_state_size(o);
     if (size < needed)
         return dro__fail(o->ctx, DRO_ERR_RANGE, "the buffer has %zu bytes, the state needs %zu",
@@ -459,7 +519,7 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
         return DRO_ERR_ARGUMENT;
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
-    DRO_TRY(dro__device_settle(o));
+    DRO_TRY(dro__async_settle(o));
     o->late = DRO_OK;
     header mine = make_header(o), h;
     size_t needed = dro_optimizer_state_size(o);
@@ -467,8 +527,13 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
         return dro__fail(o->ctx, DRO_ERR_FORMAT, "a saved state has at least %zu bytes, not %zu",
                          sizeof h, size);
     memcpy(&h, buffer, sizeof h);
-    if (memcmp(h.magic, mine.magic, sizeof h.magic) != 0 || h.version != mine.version)
-        return dro__fail(o->ctx, DRO_ERR_FORMAT, "this is not a saved state of this version");
+    if (memcmp(h.magic, mine.magic, sizeof h.magic) != 0)
+        return dro__fail(o->ctx, DRO_ERR_FORMAT, "this is not a saved state of an optimiser");
+    if (h.version != mine.version)
+        return dro__fail(o->ctx, DRO_ERR_FORMAT,
+                         "the state was saved by another version of libdro (layout %llu, this is "
+                         "%llu): finish the run with that version, or start anew",
+                         (unsigned long long)h.version, (unsigned long long)mine.version);
     h.optimizer[sizeof h.optimizer - 1] = '\0';
     if (strcmp(h.optimizer, mine.optimizer) != 0)
         return dro__fail(o->ctx, DRO_ERR_FORMAT, "the state was saved by %s, this is %s",
@@ -497,7 +562,7 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
     if (ar.failed) /* the checksum was right and the contents are not: somebody wrote this */
         return dro__fail(o->ctx, DRO_ERR_FORMAT,
                          "the state contradicts itself; the optimiser is to be destroyed");
-    o->failed = o->refused = false;
+    o->failed = o->refused = o->live = false;
     o->holes = 0;
     o->fine = 0;
     return DRO_OK;

@@ -12,7 +12,7 @@ double dro__pd_stage(const dro_optimizer *o)
     return fmax(1, dro__as_steps(&set->common, set->stage_steps));
 }
 
-dro_status dro__pd_create(dro_optimizer *o, dro__pd *s, unsigned extras)
+dro_status dro__pd_create(dro_optimizer *o, unsigned extras)
 {
     size_t batch = (size_t)dro__settings_of(o)->batch, n = (size_t)o->n;
     size_t chunk = dro__chunk(o, n), largest = batch > chunk ? batch : chunk;
@@ -20,72 +20,48 @@ dro_status dro__pd_create(dro_optimizer *o, dro__pd *s, unsigned extras)
     if ((extras & DRO__PD_STAGED) && set->stage_steps < 1 && set->common.steps == 0)
         return dro__fail(o->ctx, DRO_ERR_RANGE, "stage_steps %g is a share of steps: set steps",
                          set->stage_steps);
+    dro__pd *s = o->extra = dro__alloc(1, sizeof *s);
+    if (!s)
+        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for a primal-dual method");
     DRO_TRY(dro__dual_create(o->ctx, o->n, &s->p));
     DRO_TRY(dro__slots_create(o, largest));
-    DRO_TRY(dro__vector(o, o->dim, &s->grad));
-    DRO_TRY(dro__vector(o, o->dim, &s->w_next));
+    DRO_TRY(dro__vector(o, o->dim, false, &o->k.v[DRO__G]));
+    DRO_TRY(dro__vector(o, o->dim, false, &s->w_next));
     if (extras & DRO__PD_STAGED) {
-        DRO_TRY(dro__vector(o, o->dim, &s->w_ref));
-        DRO_TRY(dro__vector(o, o->dim, &s->mean));
-        DRO_TRY(dro__vector(o, o->dim, &s->mean_next));
+        DRO_TRY(dro__vector(o, o->dim, true, &s->w_ref));
+        DRO_TRY(dro__vector(o, o->dim, true, &s->mean));
+        DRO_TRY(dro__vector(o, o->dim, false, &s->mean_next));
     }
-    DRO_TRY(dro__host_vector(o, largest, &s->losses));
-    DRO_TRY(dro__host_vector(o, largest, &s->dual_losses));
-    DRO_TRY(dro__host_vector(o, largest, &s->coef));
-    s->ids = dro__alloc(largest, sizeof *s->ids);
-    s->before = dro__alloc(largest, sizeof *s->before);
+    DRO_TRY(dro__losses_create(o, largest));
+    DRO_TRY(dro__array(o, largest, sizeof(float), 0, &s->dual_losses));
+    DRO_TRY(dro__array(o, largest, sizeof(int64_t), 0, &s->ids));
+    DRO_TRY(dro__array(o, largest, sizeof(double), 0, &s->before));
     if (extras & DRO__PD_ALL_LOSSES)
-        s->all_losses = dro__alloc(n, sizeof *s->all_losses);
+        DRO_TRY(dro__array(o, n, sizeof(float), 0, &s->all_losses));
     if (extras & DRO__PD_P_MEAN)
-        s->p_sum = dro__alloc(n, sizeof *s->p_sum);
-    if (!s->ids || !s->before || ((extras & DRO__PD_ALL_LOSSES) && !s->all_losses) ||
-        ((extras & DRO__PD_P_MEAN) && !s->p_sum))
-        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for %zu examples", n);
+        DRO_TRY(dro__array(o, n, sizeof(double), DRO__SAVED, &s->p_sum));
     return DRO_OK;
 }
 
 void dro__pd_stop(dro_optimizer *o)
 {
-    dro__pd *s = o->state;
-    float *vectors[] = {s->grad, s->w_next, s->w_ref, s->mean, s->mean_next};
-    for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++)
-        dro__vector_free(o, vectors[k]);
-    dro__dual_destroy(s->p);
-    dro__free(s->losses);
-    dro__free(s->dual_losses);
-    dro__free(s->coef);
-    dro__free(s->ids);
-    dro__free(s->before);
-    dro__free(s->all_losses);
-    dro__free(s->p_sum);
+    dro__pd *s = o->extra;
+    if (s)
+        dro__dual_destroy(s->p);
 }
 
 void dro__pd_drop(dro_optimizer *o)
 {
-    dro__pd *s = o->state;
     if (o->sweeping)
-        s->keep_p = true;
+        o->run.keep_p = 1;
     else
-        s->drawn += (uint64_t)dro__settings_of(o)->batch;
+        o->run.drawn += (uint64_t)dro__settings_of(o)->batch;
 }
 
 void dro__pd_archive(dro_optimizer *o, dro__archive *ar)
 {
-    dro__pd *s = o->state;
-    DRO__ARCHIVE(ar, s->drawn);
-    DRO__ARCHIVE(ar, s->stage);
-    DRO__ARCHIVE(ar, s->within);
-    DRO__ARCHIVE(ar, s->p_terms);
-    dro__archive_flag(ar, &s->keep_p);
+    dro__pd *s = o->extra;
     dro__dual_archive(s->p, ar);
-    if (s->w_ref) {
-        /* at the start of a stage w itself is the reference, and w_ref scratch */
-        bool scratch = ar->mode == DRO__ARCHIVE_SAVE && s->within == 0;
-        dro__archive_vector(o, ar, scratch ? o->w : s->w_ref, o->dim);
-        dro__archive_vector(o, ar, s->mean, o->dim);
-    }
-    if (s->p_sum)
-        dro__archive_bytes(ar, s->p_sum, (size_t)o->n * sizeof *s->p_sum);
 }
 
 /* ---- gradients ---- */
@@ -113,30 +89,33 @@ dro_status dro__pd_gradient(dro_optimizer *o, dro__pd *s, dro_batch *batch)
     const dro__pd_settings *set = o->settings;
     size_t b = (size_t)set->common.batch;
     bool by_p = set->sampling == DRO__SAMPLE_BY_P;
+    dro__step *k = &o->k;
+    o->s.eta = o->ticket.eta;
+    o->s.lambda = o->ticket.lambda;
     if (by_p) {
         for (size_t i = 0; i < b; i++)
             s->ids[i] = dro__dual_find(
-                s->p, dro__random_unit((uint64_t)set->common.seed, STREAM_DUAL, s->drawn++));
+                s->p, dro__random_unit((uint64_t)set->common.seed, STREAM_DUAL, o->run.drawn++));
         DRO_TRY(dro__gather(o, s->ids, b, batch));
         o->run.examples += b;
     } else {
         DRO_TRY(dro__draw_next(o, b, batch));
         DRO_TRY(check_ids(o, batch));
     }
-    DRO_TRY(dro__forward(o, o->w, batch, 1, s->losses));
+    DRO_TRY(dro__forward(o, k->v[DRO__W], batch, 1, k->losses));
     double loss = 0, top = 0, sum = 0, squares = 0;
     for (size_t i = 0; i < b; i++) {
         double c = by_p ? 1 : (double)o->n * weight(o, s, batch->ids[i]);
-        s->coef[i] = (float)(c / (double)b);
-        loss += (double)s->losses[i];
+        k->coef[i] = (float)(c / (double)b);
+        loss += (double)k->losses[i];
         top = fmax(top, c);
         sum += c;
         squares += c * c;
     }
-    o->run.loss = loss / (double)b;
-    o->run.largest_weight = top * (double)b / sum;
-    o->run.effective = sum * sum / (squares * (double)b);
-    return dro__backward(o, o->w, batch, 1, s->coef, &s->grad);
+    o->s.loss = loss / (double)b;
+    o->s.largest_weight = top * (double)b / sum;
+    o->s.effective = sum * sum / (squares * (double)b);
+    return dro__backward(o, k->v[DRO__W], batch, 1, k->coef, &k->v[DRO__G]);
 }
 
 dro_status dro__pd_dual_batch(dro_optimizer *o, const dro_batch *batch, dro_batch *dual)
@@ -154,7 +133,7 @@ dro_status dro__pd_dual_batch(dro_optimizer *o, const dro_batch *batch, dro_batc
 static double change(const dro_optimizer *o, double p, double loss, double step, size_t b)
 {
     double n = (double)o->n;
-    return step * n * (loss - o->run.lambda * (log(n * p) + 1)) / (double)b;
+    return step * n * (loss - o->s.lambda * (log(n * p) + 1)) / (double)b;
 }
 
 void dro__pd_ascend(dro_optimizer *o, dro__pd *s, const dro_batch *batch, const float *losses,
@@ -180,7 +159,7 @@ void dro__pd_ascend_entropic(dro_optimizer *o, dro__pd *s, const dro_batch *batc
     for (size_t i = 0; i < batch->count; i++) {
         int64_t id = batch->ids[i];
         double x = change(o, s->before[i], (double)losses[i], step, batch->count);
-        o->run.caps += fabs(x) > cap;
+        o->s.caps += fabs(x) > cap;
         x = fmin(fmax(x, -cap), cap);
         dro__dual_set(s->p, id, fmax(dro__dual_get(s->p, id) * exp(x), 1e-280));
     }
@@ -196,31 +175,17 @@ void dro__pd_ascend_entropic(dro_optimizer *o, dro__pd *s, const dro_batch *batc
 void dro__pd_staged_move(dro_optimizer *o, dro__pd *s, double eta)
 {
     const dro__pd_settings *set = o->settings;
-    double shrink = 1 / (1 + eta * set->gamma);
-    dro__fused f = {.n = o->dim,
-                    .inputs = 3,
-                    .outputs = 1,
-                    .in = {s->grad, o->w, s->w_ref},
-                    .out = {s->w_next}};
-    f.coef[0][0] = -eta * shrink;
-    f.coef[0][1] = (1 - eta * set->common.weight_decay) * shrink;
-    f.coef[0][2] = eta * set->gamma * shrink;
-    if (s->within == 0) { /* the stage begins here: w itself is the reference */
-        f.coef[0][1] += f.coef[0][2];
-        f.coef[0][2] = 0;
-        f.outputs = 2;
-        f.out[1] = s->w_ref;
-        f.coef[1][1] = 1;
-    }
-    dro__fused_step(o, &f, 0, eta * shrink);
-    dro__fused mean = {.n = o->dim,
-                       .inputs = 2,
-                       .outputs = 1,
-                       .in = {s->w_next, s->mean},
-                       .out = {s->mean_next},
-                       .prox_out = -1};
-    double k = (double)s->within + 1;
-    mean.coef[0][0] = 1 / k;
-    mean.coef[0][1] = 1 - 1 / k;
-    o->ctx->backend->fused(o->ctx->pool, &mean);
+    float *w = o->k.v[DRO__W];
+    double shrink = 1 / (1 + eta * set->gamma), pull = eta * set->gamma * shrink;
+    double k = (double)o->run.within + 1;
+    bool begins = o->run.within == 0; /* the stage begins here: w itself is the reference */
+    dro__combination c = {.out = s->w_next, .eta = eta * shrink, .plus = true, .prox = true};
+    c.x[0] = w, c.c[0] = (1 - eta * set->common.weight_decay) * shrink - 1 + (begins ? pull : 0);
+    c.x[1] = o->k.v[DRO__G], c.c[1] = -eta * shrink;
+    c.x[2] = begins ? NULL : s->w_ref, c.c[2] = pull;
+    dro__combine(o, &c);
+    if (begins)
+        dro__combine(o, &(dro__combination){.out = s->w_ref, .x = {w}, .plus = true});
+    dro__combine(o, &(dro__combination){
+                        .out = s->mean_next, .x = {s->mean, s->w_next}, .c = {1 - 1 / k, 1 / k}});
 }

@@ -11,29 +11,27 @@ typedef struct dro__pd_settings {
     int32_t sampling;
 } dro__pd_settings;
 
+/* o->extra */
 typedef struct dro__pd {
     dro__dual *p;
-    float *grad, *w_next;               /* (dim) */
-    float *w_ref, *mean, *mean_next;    /* (dim): staged methods */
-    float *losses, *dual_losses, *coef; /* (batch) */
-    int64_t *ids;                       /* (batch) drawn by p */
-    double *before;                     /* (batch) p of the sampled examples */
-    float *all_losses;                  /* (n): pg-smd2 */
-    double *p_sum;                      /* (n): pes-sgda */
-    uint64_t drawn, stage, within, p_terms;
-    bool
-        keep_p; /* pg-smd2: this stage ends without the exact maximiser, an example of it was refused */
+    float *w_next;                   /* (dim) */
+    float *w_ref, *mean, *mean_next; /* (dim): staged methods */
+    float *dual_losses;              /* (batch) */
+    int64_t *ids;                    /* (batch) drawn by p */
+    double *before;                  /* (batch) p of the sampled examples */
+    float *all_losses;               /* (n): pg-smd2 */
+    double *p_sum;                   /* (n): pes-sgda */
 } dro__pd;
 
 enum { DRO__PD_STAGED = 1, DRO__PD_ALL_LOSSES = 2, DRO__PD_P_MEAN = 4 };
 
-dro_status dro__pd_create(dro_optimizer *o, dro__pd *s, unsigned extras);
+dro_status dro__pd_create(dro_optimizer *o, unsigned extras);
 double dro__pd_stage(const dro_optimizer *o); /* steps of the first stage */
-void dro__pd_stop(dro_optimizer *o);          /* o->state is a dro__pd */
+void dro__pd_stop(dro_optimizer *o);
 void dro__pd_drop(dro_optimizer *o);
 void dro__pd_archive(dro_optimizer *o, dro__archive *ar);
 
-/* Draws the batch for w (by p, or in order), evaluates it at w, and leaves the gradient in s->grad. */
+/* Draws the batch for w (by p, or in order), evaluates it at w, and leaves the gradient in G. */
 dro_status dro__pd_gradient(dro_optimizer *o, dro__pd *s, dro_batch *batch);
 /* The examples for the step in p: `batch` itself, or with sampling=p a fresh uniform draw. */
 dro_status dro__pd_dual_batch(dro_optimizer *o, const dro_batch *batch, dro_batch *dual);

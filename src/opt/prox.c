@@ -1,13 +1,9 @@
-/* Regularisers r(w) through their proximal operators  prox(x) = argmin_w |w - x|^2 / 2 + eta r(w):
+/* Regularisers r(w). The elementwise ones are part of a move (backend/moves.h); here are those that are not,
  *
- *   l2       s/2 |w|^2                    x / (1 + eta s)
- *   l1       s |w|_1                      soft(x, eta s)
- *   elastic  s (q |w|_1 + (1-q)/2 |w|^2)  soft(x, eta s q) / (1 + eta s (1-q))
  *   group    s sum_B |w_B|                x_B max(0, 1 - eta s / |x_B|)
- *   box      low <= w <= high             clip
  *   ball     |w| <= radius                x min(1, radius / |x|)
  *
- * The elementwise ones happen inside the pass that makes the step. */
+ * and the values of all. */
 #include "opt.h"
 
 #include <math.h>
@@ -38,71 +34,30 @@ dro_status dro__reg_create(dro_optimizer *o)
     return DRO_OK;
 }
 
-static dro__prox elementwise(const dro__settings *set, double eta)
-{
-    double s = eta * set->reg_strength, q = set->reg_ratio;
-    dro__prox p = DRO__PROX_NONE;
-    switch (set->reg) {
-    case DRO__REG_L2:
-        p.scale = 1 / (1 + s);
-        break;
-    case DRO__REG_L1:
-        p.threshold = s;
-        break;
-    case DRO__REG_ELASTIC:
-        p.threshold = s * q;
-        p.scale = 1 / (1 + s * (1 - q));
-        break;
-    case DRO__REG_BOX:
-        p.low = set->reg_low;
-        p.high = set->reg_high;
-        break;
-    default:
-        break;
-    }
-    return p;
-}
-
-void dro__fused_step(dro_optimizer *o, dro__fused *f, int which, double eta)
+void dro__reg_blocks(dro_optimizer *o, float *w, double eta)
 {
     const dro__settings *set = dro__settings_of(o);
     const dro__backend *be = o->ctx->backend;
-    bool inside = set->reg == DRO__REG_L2 || set->reg == DRO__REG_L1 ||
-                  set->reg == DRO__REG_ELASTIC || set->reg == DRO__REG_BOX;
-    /* 1 - eta * weight_decay: next to 1 a float is too coarse, so w enters twice, 1 * w - small * w. */
-    for (int k = 0, inputs = f->inputs; k < inputs && f->inputs < DRO__FUSED_IN; k++) {
-        double rest = f->coef[which][k] - 1;
-        if (rest == 0 || fabs(rest) > 0.01)
-            continue;
-        f->in[f->inputs] = f->in[k];
-        f->coef[which][k] = 1;
-        f->coef[which][f->inputs++] = rest;
-    }
-    f->prox_out = inside ? which : -1;
-    f->prox = elementwise(set, eta);
-    be->fused(o->ctx->pool, f);
-    float *w = f->out[which];
     if (set->reg == DRO__REG_GROUP)
         be->block_shrink(o->ctx->pool, w, o->blocks, o->block_count, eta * set->reg_strength);
-    if (set->reg == DRO__REG_BALL) {
-        /* A norm that is no number, or that could not be had, is refused with w. */
-        double norm = sqrt(dro__norm2(o->ctx, f->n, 1, w, 0, NULL));
-        if (!(norm <= set->reg_radius)) {
-            dro__fused scale = {
-                .n = f->n, .inputs = 1, .outputs = 1, .in = {w}, .out = {w}, .prox_out = -1};
-            scale.coef[0][0] = isfinite(norm) ? set->reg_radius / norm : NAN;
-            be->fused(o->ctx->pool, &scale);
-        }
-    }
+    if (set->reg != DRO__REG_BALL)
+        return;
+    /* A norm that is no number, or that could not be had, is refused with w. */
+    double norm = sqrt(dro__norm2(o->ctx, o->dim, w));
+    if (norm <= set->reg_radius)
+        return;
+    dro__combination scale = {.out = w, .x = {w}};
+    scale.c[0] = isfinite(norm) ? set->reg_radius / norm : NAN;
+    dro__combine(o, &scale);
 }
 
-double dro__reg_value(const dro_optimizer *o, const float *there)
+double dro__reg_value(const dro_optimizer *o, const float *of)
 {
     const dro__settings *set = dro__settings_of(o);
     if (set->reg == DRO__REG_NONE)
         return 0;
-    float *w = dro__alloc(o->dim, sizeof *w); /* there: the backend's memory */
-    if (!w || o->ctx->backend->copy_out(w, there, o->dim * sizeof *w)) {
+    float *w = dro__alloc(o->dim, sizeof *w);
+    if (!w || o->ctx->backend->copy_out(w, of, o->dim * sizeof *w)) {
         dro__free(w);
         return NAN;
     }

@@ -133,8 +133,8 @@ dro__tilt_level dro__level_at(const dro_optimizer *o, uint64_t t)
 {
     const dro__settings *set = dro__settings_of(o);
     if (switched(o, t) && set->switch_tilt)
-        return (dro__tilt_level)(set->switch_tilt - 1);
-    return (dro__tilt_level)set->tilt;
+        return set->switch_tilt - 1;
+    return set->tilt;
 }
 
 double dro__lambda(const dro_optimizer *o)
@@ -154,9 +154,14 @@ bool dro__last_step(const dro_optimizer *o)
 
 void dro__begin_step(dro_optimizer *o)
 {
-    o->run.eta = dro__eta(o);
-    if (o->cls->robust) {
-        o->run.lambda = dro__lambda(o);
-        o->run.level = (uint64_t)dro__level(o);
-    }
+    const dro__settings *set = dro__settings_of(o);
+    o->ticket = (dro__ticket){.eta = dro__eta(o)};
+    if (!o->cls->robust)
+        return;
+    o->ticket.lambda = dro__lambda(o);
+    o->ticket.a = dro__schedule_at(o, &set->a, o->run.step, 2);
+    if (o->is_composite)
+        o->ticket.level = dro__level(o);
+    else
+        dro__tilt_ticket(o);
 }

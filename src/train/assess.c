@@ -42,13 +42,12 @@ static void as_at_the_end(const dro_train *t, dro__robust *r)
 dro__robust dro__objective_of(const dro_train *t)
 {
     const dro__settings *s = dro__settings_of(t->opt);
-    const dro__run *run = &t->opt->run;
     dro__robust r = dro__mean_loss;
     if (t->opt->cls->robust) {
         r.level = (int32_t)dro__level(t->opt);
         r.uniform = s->group_prior == 0;
         if (r.level != DRO__TILT_NONE)
-            r.lambda = r.weight_lambda = run->step ? run->lambda : dro__lambda(t->opt);
+            r.lambda = r.weight_lambda = t->opt->run.step ? t->opt->s.lambda : dro__lambda(t->opt);
         if (t->set.best == BEST_objective)
             as_at_the_end(t, &r);
     }

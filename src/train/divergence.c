@@ -32,7 +32,7 @@ static double constant_loss(const dro_train *t)
 dro_status dro__watch_step(dro_train *t)
 {
     dro__progress *p = &t->progress;
-    double loss = t->opt->run.loss;
+    double loss = t->opt->s.loss;
     if (t->opt->run.step == 1) {
         p->first_loss = fmax(fmax(loss, constant_loss(t)), 1e-6);
         p->smooth_loss = loss;

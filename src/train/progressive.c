@@ -271,7 +271,8 @@ static void fill_task(dro_train *t)
                                   .forward = forward,
                                   .backward = backward,
                                   .draw = draw,
-                                  .classes = task->info.classes};
+                                  .classes = task->info.classes,
+                                  .memory = DRO_MEMORY_BACKEND};
 }
 
 dro_status dro__stream_open(dro_train *t)
@@ -467,7 +468,7 @@ static dro_status learn(dro_train *t)
             t->ended = DRO_TRAIN_DONE;
         else
             DRO_TRY(status);
-        t->progress.smooth_loss = t->opt->run.loss;
+        t->progress.smooth_loss = t->opt->s.loss;
         if (s->next >= s->reported + (uint64_t)t->set.report_every)
             DRO_TRY(line(t));
         if (dro__clock() - t->saved_at > t->set.checkpoint_every)

@@ -255,8 +255,9 @@ double dro__epoch_of(const dro_train *t, uint64_t step)
 static dro_train_progress progress_of(const dro_train *t, const char *evaluating)
 {
     const dro__run *r = &t->opt->run;
+    const dro__scalars *s = &t->opt->s;
     double per_step = r->step ? t->progress.seconds / (double)r->step : NAN;
-    bool tilted = t->opt->cls->robust && !t->opt->cls->needs_n && r->level != DRO__TILT_NONE;
+    bool tilted = t->opt->cls->robust && !t->opt->cls->needs_n && s->level != DRO__TILT_NONE;
     return (dro_train_progress){
         .step = r->step,
         .steps = t->steps,
@@ -266,8 +267,8 @@ static dro_train_progress progress_of(const dro_train *t, const char *evaluating
         .left = t->steps ? per_step * (double)(t->steps - r->step) : NAN,
         .examples_per_s = (double)t->task.batch / per_step,
         .loss = t->progress.smooth_loss,
-        .objective = tilted ? r->lambda * r->log_u : r->loss,
-        .effective = r->effective,
+        .objective = tilted ? s->lambda * s->log_u : s->loss,
+        .effective = s->effective,
         .evaluating = evaluating,
     };
 }
@@ -310,9 +311,9 @@ bool dro__late(const dro_train *t)
 static dro_status settle(dro_train *t)
 {
     double start = dro__clock();
-    dro_status status = dro__device_settle(t->opt);
+    dro_status status = dro__async_settle(t->opt);
     t->progress.seconds += dro__clock() - start;
-    return status == DRO_OK ? dro__device_begin(t->opt) : status;
+    return status == DRO_OK ? dro__async_begin(t->opt) : status;
 }
 
 static dro_status assess(dro_train *t)

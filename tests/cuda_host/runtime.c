@@ -252,7 +252,7 @@ static dro_status no_steps(void *net)
     return DRO_OK;
 }
 
-const dro__net_queue dro__cuda_queue = {.wait = no_steps};
+const dro__queue dro__cuda_queue = {.wait = no_steps};
 
 static bool works_here(void)
 {

@@ -520,6 +520,18 @@ def sgd(run):
         yield w, None
 
 
+def adamw(run):
+    s, w, m, v = run.s, run.w0, 0, 0
+    for t in itertools.count():
+        _, gradients = run.full(w, run.draw(s.batch))
+        g = gradients.mean(0)
+        m = s.beta1 * m + (1 - s.beta1) * g
+        v = s.beta2 * v + (1 - s.beta2) * g * g
+        scaled = m / (1 - s.beta1 ** (t + 1)) / (np.sqrt(v / (1 - s.beta2 ** (t + 1))) + s.epsilon)
+        w = run.prox(w - run.eta(t) * (scaled + s.weight_decay * w), run.eta(t))
+        yield w, None
+
+
 def cover(run):
     b, w, rule, guard = run.s.batch, run.w0, WeightOfNew(run), Guard(run)
     z, old = run.draw(b), None
@@ -548,17 +560,17 @@ def cover(run):
 
 def ascpg(run):
     s, w, est = run.s, run.w0, estimator(run, run.s.tilt)
-    z = run.draw(s.batch)
-    now = run.full(w, z)
-    est.move(z, now[0], run.lam(0), 1)
     for t in itertools.count():
+        z = run.draw(s.batch)
+        if t:
+            est.move(z, run.losses(point, z), run.lam(t - 1), beta)
+        now = run.full(w, z)
+        if t == 0:
+            est.move(z, now[0], run.lam(0), 1)
         eta = run.eta(t) / (t + 1) ** s.eta_power
         beta = min(1, s.beta_scale * s.eta / (t + 1) ** s.beta_power)
-        now = now if t == 0 else run.full(w, z)
         new, log_u = run.step(w, est.direction(z, now, run.lam(t)), eta), est.log_u
-        point = run.rounding((1 - 1 / beta) * w + new / beta)
-        z, w = run.draw(s.batch), new
-        est.move(z, run.losses(point, z), run.lam(t), beta)
+        point, w = run.rounding((1 - 1 / beta) * w + new / beta), new
         yield w, log_u
 
 
@@ -685,7 +697,7 @@ def pes_sgda(run):
             yield w, None
 
 
-METHODS = {"sgd": sgd, "cover": cover, "recover": cover, "ascpg": ascpg, "civr": civr,
+METHODS = {"sgd": sgd, "adamw": adamw, "cover": cover, "recover": cover, "ascpg": ascpg, "civr": civr,
            "rcivr": civr, "absgd": absgd, "stoc-agda": stoc_agda, "pg-smd2": pg_smd2,
            "pes-sgda": pes_sgda}
 
@@ -697,11 +709,12 @@ COMMON = "eta eta_schedule warmup batch order seed"
 ROBUST = COMMON + " lambda lambda_schedule lambda_warmup cap"
 TILTED = ROBUST + " tilt group_prior"
 STORM = TILTED + " a_rule a a_schedule a_warmup a_decay a_min guard"
-ALWAYS = {"sgd": COMMON, "cover": STORM, "recover": STORM, "ascpg": TILTED, "civr": TILTED,
+ALWAYS = {"sgd": COMMON, "adamw": COMMON, "cover": STORM, "recover": STORM, "ascpg": TILTED, "civr": TILTED,
           "rcivr": TILTED, "absgd": TILTED, "stoc-agda": ROBUST, "pg-smd2": ROBUST,
           "pes-sgda": ROBUST}
 OWN = {  # settings of one optimiser, unless the case says otherwise
     "sgd": dict(momentum=0.9, nesterov="no"),
+    "adamw": dict(beta1=0.9, beta2=0.999, epsilon=1e-3, weight_decay=0.01),
     "ascpg": dict(eta_power=0.5, beta_power=0.4, beta_scale=2),
     "civr": dict(big=64, inner=0, batch=0),
     "rcivr": dict(big=16, big_growth=2, passes=2, batch=0),
@@ -735,6 +748,9 @@ def cases():
     yield Case("sgd", convex, "nesterov", eta=0.05, nesterov="yes", weight_decay=0.02)
     yield Case("sgd", nonconvex, "nesterov", eta=0.02, nesterov="yes", momentum=0.8, seed=5)
     yield Case("sgd", convex, "no-momentum", eta=0.4, momentum=0, seed=3)
+    yield Case("adamw", convex, eta=0.02)
+    yield Case("adamw", nonconvex, eta=0.01, beta1=0.8, beta2=0.95, weight_decay=0.1, reg="l1",
+               reg_strength=0.02)
     yield Case("cover", convex, eta=0.2, a_rule="auto")
     yield Case("cover", nonconvex, eta=0.1, a_rule="auto", lam=2)
     yield Case("recover", convex, eta=0.2, a_rule="fixed", a=0.3, lam=0.5)

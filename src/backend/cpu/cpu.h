@@ -21,12 +21,12 @@ enum { DRO__PARALLEL_MIN = 131072 };
 void dro__cpu_for(dro__pool *pool, size_t work, size_t count, void (*body)(void *task, size_t k),
                   void *task);
 
-void dro__cpu_fused(dro__pool *pool, dro__fused *f);
+void dro__cpu_weigh(const dro__step *k, dro__phase phase);
+void dro__cpu_move(dro__pool *pool, const dro__step *k, dro__move_kind kind, double *sums);
+void dro__cpu_settle(const dro__step *k, const double *sums);
 int64_t dro__cpu_first_bad(dro__pool *pool, size_t n, const float *x);
 void dro__cpu_block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size_t blocks,
                            double threshold);
-double dro__cpu_tilt(size_t n, const float *losses, double scale, double log_u, double cap,
-                     float *coef, uint64_t *caps);
 void dro__cpu_rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
                        const float *w, float *margins);
 void dro__cpu_rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *ids,

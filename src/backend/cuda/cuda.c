@@ -3,6 +3,7 @@
  * Losses, coefficients, margins and the rows of a table are host memory, as they are on every backend, so
  * the operations on them are the reference's; w and everything as long as w is the GPU's. */
 #include "cuda.h"
+#include "step_kernels.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -164,10 +165,10 @@ static scratch *scratch_create(void)
     scratch *s = dro__alloc(1, sizeof *s);
     if (!s)
         return NULL;
-    s->partial = dro__cuda_alloc(DRO__GPU_BLOCKS * DRO__GPU_NORM, sizeof *s->partial);
+    s->partial = dro__cuda_alloc(DRO__GPU_BLOCKS * DRO__SUMS, sizeof *s->partial);
     s->counter = dro__cuda_alloc(1, sizeof *s->counter);
     s->first = dro__cuda_alloc(1, sizeof *s->first);
-    s->result = dro__cuda_host_alloc(DRO__GPU_NORM * sizeof *s->result);
+    s->result = dro__cuda_host_alloc(DRO__SUMS * sizeof *s->result);
     if (s->partial && s->counter && s->first && s->result &&
         cudaMemsetAsync(s->first, 0xff, sizeof *s->first, DRO__STREAM) == cudaSuccess &&
         cudaStreamSynchronize(DRO__STREAM) == cudaSuccess)
@@ -201,44 +202,42 @@ static bool ended(void)
     return cudaStreamSynchronize(DRO__STREAM) == cudaSuccess && taken;
 }
 
-static void fused(dro__pool *pool, dro__fused *f)
+/* The vectors that a move writes are poisoned where it could not be done. */
+static void move(dro__pool *pool, const dro__step *k, dro__move_kind kind, double *sums)
 {
     (void)pool;
     scratch *s = scratch_of_thread();
-    dro__gpu_fused g = {.n = f->n,
-                        .inputs = f->inputs,
-                        .outputs = f->outputs,
-                        .norms = s ? f->norms : 0,
-                        .prox_out = f->prox_out,
-                        .threshold = f->prox.threshold,
-                        .scale = f->prox.scale,
-                        .low = f->prox.low,
-                        .high = f->prox.high};
-    for (int m = 0; m < DRO__FUSED_NORM; m++)
-        f->norm[m] = s ? 0 : HUGE_VAL; /* no memory: a norm that stops whoever reads it */
-    if (f->n == 0)
+    for (int m = 0; m < DRO__SUMS; m++)
+        sums[m] = s ? 0 : HUGE_VAL; /* no memory: a sum that stops whoever reads it */
+    if (k->n == 0)
         return;
-    memcpy(g.in, f->in, sizeof g.in);
-    memcpy(g.out, f->out, sizeof g.out);
-    memcpy(g.coef, f->coef, sizeof g.coef);
-    memcpy(g.norm_coef, f->norm_coef, sizeof g.norm_coef);
-    for (int k = 0; k < f->inputs; k++) {
-        for (int j = 0; j < f->outputs; j++)
-            g.used[k] |= f->coef[j][k] != 0;
-        for (int m = 0; m < f->norms; m++)
-            g.used[k] |= f->norm_coef[m][k] != 0;
+    dro__gpu_sums meet = {0};
+    if (s) {
+        meet = (dro__gpu_sums){s->partial, s->counter, s->result};
+        for (int m = 0; m < DRO__SUMS; m++)
+            s->result[m] = HUGE_VAL; /* unless the pass says otherwise */
     }
-    if (s)
-        g.partial = s->partial, g.counter = s->counter, g.result = s->result;
-    for (int m = 0; m < g.norms; m++)
-        s->result[m] = HUGE_VAL; /* unless the pass says otherwise */
-    cudaGetLastError();          /* what went wrong before is not this pass's */
-    dro__gpu_fused_pass(DRO__STREAM, &g);
+    cudaGetLastError(); /* what went wrong before is not this pass's */
+    dro__gpu_move(DRO__STREAM, k, kind, dro__move_has_prox(k, kind), &meet);
     bool done = ended();
-    for (int m = 0; m < g.norms; m++)
-        f->norm[m] = done ? s->result[m] : HUGE_VAL;
-    for (int j = 0; j < g.outputs && !done; j++)
-        dro__cuda_poison(f->out[j], f->n);
+    for (int m = 0; m < DRO__SUMS && s; m++)
+        sums[m] = done ? s->result[m] : HUGE_VAL;
+    static const dro__role written[] = {DRO__W, DRO__D, DRO__SECOND, DRO__Z, DRO__OUT};
+    for (size_t r = 0; r < sizeof written / sizeof written[0] && !done && kind != DRO__MOVE_norm;
+         r++)
+        if (k->v[written[r]])
+            dro__cuda_poison(k->v[written[r]], k->n);
+}
+
+/* Losses and scalars are the host's. */
+static void weigh(const dro__step *k, dro__phase phase)
+{
+    dro__backend_ref.weigh(k, phase);
+}
+
+static void settle(const dro__step *k, const double *sums)
+{
+    dro__backend_ref.settle(k, sums);
 }
 
 static int64_t first_bad(dro__pool *pool, size_t n, const float *x)
@@ -272,12 +271,6 @@ static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size
     if (!done)
         dro__cuda_poison(x + offsets[0], (size_t)(offsets[blocks] - offsets[0]));
     dro__cuda_free(there);
-}
-
-static double tilt(size_t n, const float *losses, double scale, double log_u, double cap,
-                   float *coef, uint64_t *caps)
-{
-    return dro__backend_ref.tilt(n, losses, scale, log_u, cap, coef, caps);
 }
 
 /* ---- linear models: their rows are in host memory, and reading them is all the work there is ---- */
@@ -325,10 +318,11 @@ const dro__backend dro__backend_cuda = {
     .host_free = dro__cuda_host_free,
     .copy_in = copy,
     .copy_out = copy,
-    .fused = fused,
+    .weigh = weigh,
+    .move = move,
+    .settle = settle,
     .first_bad = first_bad,
     .block_shrink = block_shrink,
-    .tilt = tilt,
     .rows_dot = rows_dot,
     .rows_sum = rows_sum,
     .loss = loss,

@@ -208,22 +208,8 @@ void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k, const dro__g
 
 /* ---- vector.cu ---- */
 
-enum { DRO__GPU_IN = 6, DRO__GPU_OUT = 3, DRO__GPU_NORM = 3, DRO__GPU_BLOCKS = 528 };
+enum { DRO__GPU_BLOCKS = 528 }; /* at most, where sums of a grid meet */
 
-typedef struct dro__gpu_fused {
-    size_t n;
-    int inputs, outputs, norms, prox_out;
-    int used[DRO__GPU_IN];
-    const float *in[DRO__GPU_IN];
-    float *out[DRO__GPU_OUT];
-    double coef[DRO__GPU_OUT][DRO__GPU_IN], norm_coef[DRO__GPU_NORM][DRO__GPU_IN];
-    double threshold, scale, low, high;
-    double *partial;   /* (blocks, norms) device */
-    unsigned *counter; /* device, 0 */
-    double *result;    /* (norms) memory that both see */
-} dro__gpu_fused;
-
-void dro__gpu_fused_pass(cudaStream_t s, const dro__gpu_fused *f);
 /* *first (device, all ones) the lowest bad index; the last block moves it to *result. */
 void dro__gpu_first_bad(cudaStream_t s, size_t n, const float *x, unsigned long long *first,
                         unsigned *counter, unsigned long long *result);

@@ -160,7 +160,7 @@ typedef struct dro__cuda_network {
     bool forked; /* something is queued beside the rest */
     int turns;   /* weight gradients by dro__gpu_conv3_back so far */
     bool pending, failed;
-    struct dro__line *line; /* queue.c: steps that are not waited for, or NULL */
+    struct dro__line *line; /* queue.c: asynchronous steps, or NULL */
     bool chained;           /* the last kernel of the stream was one of conv3.h */
 } dro__cuda_network;
 
@@ -198,7 +198,7 @@ dro_status dro__line_follow(dro__cuda_network *net);
 dro_status dro__line_wait(dro__cuda_network *net);
 void dro__line_close(dro__cuda_network *net);
 void dro__line_forget(struct dro__line *line); /* what was recorded; NULL is fine */
-extern const dro__net_queue dro__cuda_queue;
+extern const dro__queue dro__cuda_queue;
 
 /* dnn_choice.c: the place of the plan that another network found to be the fastest, -1: none has yet; and what all
  * agree on when this one has found `place`. */

@@ -1,17 +1,18 @@
-/* Steps of a network that nobody waits for (../queue.h): what a step needs is written on a ticket, the step itself is
- * one recorded graph from the images to the new weights.
+/* Asynchronous steps of a network (../step.h): what a step needs is written on a ticket, the step
+ * itself is one recorded graph from the images to the new weights.
  *
- * There are DRO__TICKETS tickets; the host waits only when all of them are in use. A graph is recorded for each shape
- * of step (two parts, and one at the end; net->share) when it is seen for the second time, as the other passes are. */
+ * There are DRO__TICKETS tickets; the host waits only when all of them are in use. A graph is
+ * recorded for each shape of step (its parts, whether it looks ahead, net->share) when it is seen
+ * for the second time, as the other passes are. */
 #include "net.h"
-#include "step.h"
+#include "step_kernels.h"
 
 #include <string.h>
 
-enum { SHAPES = 8 }; /* the shares are three, and each may have a step of one and of two parts */
+enum { SHAPES = 8 }; /* the shares are three, and each may have steps of two shapes */
 
 typedef struct shape {
-    bool used, ran;
+    bool used, ran, ahead;
     int share;
     dro__parts parts;
     cudaGraphExec_t graph;
@@ -19,9 +20,10 @@ typedef struct shape {
 
 struct dro__line {
     dro__gpu_step step;
-    dro__gpu_images seen; /* what the recorded graphs read; compared as bytes */
-    dro__step_state heard;
+    dro__gpu_images seen;  /* what the recorded graphs read; compared as bytes */
+    dro__scalars reported; /* the last that were whole */
     uint64_t begun;
+    bool ahead; /* of the present step */
     cudaEvent_t done[DRO__TICKETS];
     shape shapes[SHAPES];
     int next_shape;
@@ -87,12 +89,11 @@ void dro__line_close(dro__cuda_network *net)
     dro__line_wait(net);
     dro__line_forget(line);
     dro__gpu_step *k = &line->step;
-    void *there[] = {k->state,        k->groups,        k->shares,
-                     k->turn,         k->ticket,        k->cuts,
-                     k->labels,       k->keys,          k->group_of,
-                     k->losses,       k->coef,          k->partial,
-                     k->counter,      k->old_losses,    k->first,
-                     k->state_before, k->groups_before, k->old_losses_before};
+    void *there[] = {k->k.s,           k->k.groups,         k->k.losses, k->k.coef,
+                     k->k.old_losses,  (void *)k->k.shares, k->turn,     k->ticket,
+                     k->cuts,          k->labels,           k->keys,     k->group_of,
+                     k->sums.partial,  k->sums.counter,     k->first,    k->s_before,
+                     k->groups_before, k->old_losses_before};
     const void *shared[] = {k->news,          k->tickets,       k->ticket_cuts,
                             k->ticket_labels, k->ticket_groups, k->ticket_keys};
     for (size_t i = 0; i < sizeof there / sizeof there[0]; i++)
@@ -109,20 +110,20 @@ void dro__line_close(dro__cuda_network *net)
 static void make_tickets(struct dro__line *line)
 {
     dro__gpu_step *k = &line->step;
-    size_t all = DRO__TICKETS * k->room;
+    size_t all = DRO__TICKETS * k->capacity;
     k->tickets = both(line, DRO__TICKETS, sizeof *k->tickets);
     k->ticket_cuts = both(line, all, sizeof *k->cuts);
     k->ticket_labels = both(line, all, sizeof *k->labels);
     k->ticket_groups = both(line, all, sizeof *k->group_of);
     k->ticket_keys = both(line, all, sizeof *k->keys);
     k->ticket = device(line, 1, sizeof *k->ticket);
-    k->cuts = device(line, k->room, sizeof *k->cuts);
-    k->labels = device(line, k->room, sizeof *k->labels);
-    k->group_of = device(line, k->room, sizeof *k->group_of);
-    k->keys = device(line, k->room, sizeof *k->keys);
+    k->cuts = device(line, k->capacity, sizeof *k->cuts);
+    k->labels = device(line, k->capacity, sizeof *k->labels);
+    k->group_of = device(line, k->capacity, sizeof *k->group_of);
+    k->keys = device(line, k->capacity, sizeof *k->keys);
 }
 
-static dro_status line_open(void *live, const dro__step_plan *plan)
+static dro_status line_open(void *live, const dro__step *host)
 {
     dro__cuda_network *net = live;
     dro__line_close(net);
@@ -130,57 +131,54 @@ static dro_status line_open(void *live, const dro__step_plan *plan)
     if (!line)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a queue of steps");
     line->ok = true;
-    dro__gpu_step *k = &line->step;
-    size_t rooms = (size_t)plan->group_room;
-    *k = (dro__gpu_step){.plan = *plan,
-                         .room = 2 * plan->batch,
+    dro__gpu_step *g = &line->step;
+    size_t groups = (size_t)host->plan.group_capacity, batch = host->plan.batch;
+    *g = (dro__gpu_step){.k = *host,
+                         .capacity = 2 * batch,
                          .statistics = net->memory.statistics,
                          .taken = net->taken,
-                         .statistics_size = net->graph->statistics_size,
-                         .grads = {net->grads[0], net->grads[1]}};
+                         .statistics_size = net->graph->statistics_size};
     make_tickets(line);
-    k->state = device(line, 1, sizeof *k->state);
-    k->news = both(line, 1, sizeof *k->news);
-    k->groups = device(line, rooms, sizeof *k->groups);
-    k->shares = device(line, rooms, sizeof *k->shares);
-    k->turn = device(line, 1, sizeof *k->turn);
-    k->losses = device(line, k->room, sizeof(float));
-    k->coef = device(line, k->room, sizeof(float));
-    k->old_losses = device(line, plan->batch, sizeof(float));
-    k->state_before = device(line, 1, sizeof *k->state);
-    k->groups_before = device(line, rooms, sizeof *k->groups);
-    k->old_losses_before = device(line, plan->batch, sizeof(float));
-    k->partial = device(line, DRO__GPU_BLOCKS * 3, sizeof(double));
-    k->counter = device(line, 1, sizeof *k->counter);
-    k->first = device(line, 1, sizeof *k->first);
+    g->k.v[DRO__G] = net->grads[0];
+    g->k.v[DRO__NEXT] = net->grads[1];
+    g->k.ticket = g->ticket;
+    g->k.group_of = g->group_of;
+    g->k.s = device(line, 1, sizeof *g->k.s);
+    g->k.groups = device(line, groups, sizeof *g->k.groups);
+    g->k.shares = device(line, groups, sizeof *g->k.shares);
+    g->k.losses = device(line, g->capacity, sizeof(float));
+    g->k.coef = device(line, g->capacity, sizeof(float));
+    g->k.old_losses = device(line, batch, sizeof(float));
+    g->s_before = device(line, 1, sizeof *g->s_before);
+    g->groups_before = device(line, groups, sizeof *g->groups_before);
+    g->old_losses_before = device(line, batch, sizeof(float));
+    g->news = both(line, 1, sizeof *g->news);
+    g->turn = device(line, 1, sizeof *g->turn);
+    g->sums.partial = device(line, DRO__GPU_BLOCKS * DRO__SUMS, sizeof(double));
+    g->sums.counter = device(line, 1, sizeof *g->sums.counter);
+    g->first = device(line, 1, sizeof *g->first);
     for (int i = 0; i < DRO__TICKETS && line->ok; i++)
         line->ok = cudaEventCreateWithFlags(&line->done[i], cudaEventDisableTiming) == cudaSuccess;
     if (!line->ok) {
         dro__line_close(net);
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
     }
-    cudaMemsetAsync(k->first, 0xff, sizeof *k->first, DRO__STREAM);
+    cudaMemsetAsync(g->first, 0xff, sizeof *g->first, DRO__STREAM);
     return dro__line_wait(net);
 }
 
 /* ---- a step ---- */
 
 static void write_ticket(struct dro__line *line, const dro_net_batch *parts, int count,
-                         const dro__step_ticket *t)
+                         const dro__ticket *ticket, const int32_t *const *group_of)
 {
-    dro__gpu_step *k = &line->step;
-    size_t slot = line->begun % DRO__TICKETS, at = slot * k->room;
-    dro__gpu_ticket *head = (dro__gpu_ticket *)k->tickets + slot;
-    dro__gpu_cut *cuts = (dro__gpu_cut *)k->ticket_cuts + at;
-    int32_t *labels = (int32_t *)k->ticket_labels + at;
-    int32_t *groups = (int32_t *)k->ticket_groups + at;
-    uint64_t *keys = (uint64_t *)k->ticket_keys + at;
-    *head = (dro__gpu_ticket){.eta = t->eta,
-                              .lambda = t->lambda,
-                              .a = t->a,
-                              .level = t->level,
-                              .drawn = t->drawn,
-                              .group_count = t->group_count};
+    dro__gpu_step *g = &line->step;
+    size_t slot = line->begun % DRO__TICKETS, at = slot * g->capacity;
+    dro__gpu_cut *cuts = (dro__gpu_cut *)g->ticket_cuts + at;
+    int32_t *labels = (int32_t *)g->ticket_labels + at;
+    int32_t *groups = (int32_t *)g->ticket_groups + at;
+    uint64_t *keys = (uint64_t *)g->ticket_keys + at;
+    ((dro__ticket *)g->tickets)[slot] = *ticket;
     for (int p = 0; p < count; p++) {
         const dro_net_batch *b = &parts[p];
         for (size_t i = 0; i < b->count; i++) {
@@ -189,35 +187,49 @@ static void write_ticket(struct dro__line *line, const dro_net_batch *parts, int
             keys[i] = b->keys ? b->keys[i] : i;
         }
         memcpy(labels, b->labels, b->count * sizeof *labels);
-        if (t->groups[p])
-            memcpy(groups, t->groups[p], b->count * sizeof *groups);
+        if (group_of[p])
+            memcpy(groups, group_of[p], b->count * sizeof *groups);
         cuts += b->count, keys += b->count, labels += b->count, groups += b->count;
     }
 }
 
-/* Queues the whole step on a stream. The arrays of the plain passes give way to the queue's own meanwhile. */
+/* One forward pass of the step at `w`. */
+static void walk_forward(dro__cuda_network *net, const dro__gpu_step *g, const float *w,
+                         cudaStream_t stream)
+{
+    dro__gprogram *p = &net->program[1];
+    dro__gpu_images_pass(stream, &net->line->seen, g->cuts, 0, dro__call_size(net),
+                         dro__typed_of(&p->values[0], p->values[0].data));
+    cudaMemcpyAsync(net->w, w, g->k.plan.dim * sizeof *w, cudaMemcpyDeviceToDevice, stream);
+    dro__net_walk(net, p, dro__gprogram_forward, stream);
+}
+
+/* Queues the whole step on a stream. The arrays of the plain passes give way to the queue's own
+ * meanwhile. */
 static void walk_step(dro__cuda_network *net, cudaStream_t stream)
 {
     struct dro__line *line = net->line;
-    dro__gpu_step k = line->step;
-    dro__gprogram *p = &net->program[1];
+    dro__gpu_step g = line->step;
     for (int i = 0; i < net->parts.count; i++)
-        k.counts[i] = net->parts.first[i + 1] - net->parts.first[i];
+        g.k.counts[i] = net->parts.first[i + 1] - net->parts.first[i];
     float *losses = net->losses, *coef = net->coef;
     int32_t *labels = net->labels;
     uint64_t *keys = net->keys;
-    net->losses = k.losses, net->coef = k.coef, net->labels = k.labels, net->keys = k.keys;
-    dro__gpu_step_take(stream, &k);
-    dro__gpu_images_pass(stream, &line->seen, k.cuts, 0, dro__call_size(net),
-                         dro__typed_of(&p->values[0], p->values[0].data));
-    cudaMemcpyAsync(net->w, k.plan.w, k.plan.dim * sizeof(float), cudaMemcpyDeviceToDevice, stream);
-    dro__net_walk(net, p, dro__gprogram_forward, stream);
-    dro__gpu_step_weigh(stream, &k);
-    bool failed = net->failed;
-    dro__net_walk(net, p, dro__gprogram_backward, stream);
+    bool failed = false;
+    net->losses = g.k.losses, net->coef = g.k.coef, net->labels = g.labels, net->keys = g.keys;
+    dro__gpu_step_take(stream, &g);
+    if (line->ahead) {
+        walk_forward(net, &g, g.k.v[DRO__Z], stream);
+        failed = net->failed;
+        dro__gpu_step_weigh(stream, &g, g.k.plan.ahead, 1);
+    }
+    walk_forward(net, &g, g.k.v[DRO__W], stream);
+    dro__gpu_step_weigh(stream, &g, g.k.plan.weigh, !line->ahead);
+    failed = failed || net->failed;
+    dro__net_walk(net, &net->program[1], dro__gprogram_backward, stream);
     net->failed = net->failed || failed || cudaPeekAtLastError() != cudaSuccess;
     if (!net->failed) /* w does not move by a gradient that lacks a layer */
-        dro__gpu_step_move(stream, &k);
+        dro__gpu_step_move(stream, &g);
     net->losses = losses, net->coef = coef, net->labels = labels, net->keys = keys;
 }
 
@@ -225,36 +237,38 @@ static shape *shape_of(struct dro__line *line, const dro__cuda_network *net)
 {
     for (int k = 0; k < SHAPES; k++) {
         shape *s = &line->shapes[k];
-        if (s->used && s->share == net->share &&
+        if (s->used && s->share == net->share && s->ahead == line->ahead &&
             memcmp(&s->parts, &net->parts, sizeof s->parts) == 0)
             return s;
     }
     shape *s = &line->shapes[line->next_shape++ % SHAPES];
     if (s->graph)
         cudaGraphExecDestroy(s->graph);
-    *s = (shape){.used = true, .share = net->share, .parts = net->parts};
+    *s = (shape){.used = true, .ahead = line->ahead, .share = net->share, .parts = net->parts};
     return s;
 }
 
-/* The state to its copies, or back: by copying alone, which also works where there was no room for a kernel. */
+/* The state to its copies, or back: by copying alone, which also works where there was no room
+ * for a kernel. */
 static cudaError_t keep(const struct dro__line *line, bool back)
 {
-    const dro__gpu_step *k = &line->step;
-    size_t groups = (size_t)k->plan.group_room * sizeof *k->groups;
-    void *of[] = {k->state, k->groups, k->old_losses};
-    void *kept[] = {k->state_before, k->groups_before, k->old_losses_before};
-    size_t sizes[] = {sizeof *k->state, groups, k->plan.batch * sizeof(float)};
+    const dro__gpu_step *g = &line->step;
+    void *of[] = {g->k.s, g->k.groups, g->k.old_losses};
+    void *kept[] = {g->s_before, g->groups_before, g->old_losses_before};
+    size_t sizes[] = {sizeof *g->k.s, (size_t)g->k.plan.group_capacity * sizeof *g->k.groups,
+                      g->k.plan.batch * sizeof(float)};
     cudaError_t error = cudaSuccess;
     for (int i = 0; i < 3 && error == cudaSuccess; i++)
         error = cudaMemcpyAsync(back ? of[i] : kept[i], back ? kept[i] : of[i], sizes[i],
                                 cudaMemcpyDeviceToDevice, DRO__STREAM);
     if (back && error == cudaSuccess)
-        error = cudaMemcpyAsync(k->turn, &line->begun, sizeof line->begun, cudaMemcpyHostToDevice,
+        error = cudaMemcpyAsync(g->turn, &line->begun, sizeof line->begun, cudaMemcpyHostToDevice,
                                 DRO__STREAM);
     return error;
 }
 
-/* A step that is not recorded yet. One that cannot be queued whole does not move w, and leaves the state as it was. */
+/* A step that is not recorded yet. One that cannot be queued whole does not move w, and leaves
+ * the state as it was. */
 static dro_status walk_once(dro__cuda_network *net, shape *s)
 {
     DRO__CUDA(net->ctx, keep(net->line, false));
@@ -294,7 +308,7 @@ static dro_status launch(dro__cuda_network *net, const dro_net_images *images)
 }
 
 static dro_status line_step(void *live, const dro_net_batch *parts, int count,
-                            const dro__step_ticket *ticket)
+                            const dro__ticket *ticket, const int32_t *const *group_of)
 {
     dro__cuda_network *net = live;
     struct dro__line *line = net->line;
@@ -310,7 +324,8 @@ static dro_status line_step(void *live, const dro_net_batch *parts, int count,
                              "GPU's memory");
     if (line->begun >= DRO__TICKETS)
         DRO__CUDA(net->ctx, cudaEventSynchronize(line->done[slot]));
-    write_ticket(line, parts, count, ticket);
+    line->ahead = ticket->ahead;
+    write_ticket(line, parts, count, ticket, group_of);
     DRO_TRY(launch(net, parts[0].images));
     line->begun++;
     cudaError_t error = cudaEventRecord(line->done[slot], DRO__STREAM);
@@ -323,24 +338,24 @@ static dro_status line_step(void *live, const dro_net_batch *parts, int count,
 
 /* ---- the state ---- */
 
-/* Where the device is just writing, what was heard before is news enough. */
-static void news(void *live, dro__step_state *state)
+/* Where the device is just writing, the last scalars that were whole. */
+static void news(void *live, dro__scalars *to)
 {
     const dro__cuda_network *net = live;
     struct dro__line *line = net->line;
     const dro__gpu_news *from = line->step.news;
     uint64_t ended = __atomic_load_n(&from->ended, __ATOMIC_ACQUIRE);
-    *state = from->state;
+    *to = from->s;
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     if (__atomic_load_n(&from->begun, __ATOMIC_RELAXED) == ended)
-        line->heard = *state;
-    *state = line->heard;
+        line->reported = *to;
+    *to = line->reported;
 }
 
 static const float *owner(void *live)
 {
     const dro__cuda_network *net = live;
-    return net->line ? net->line->step.plan.w : NULL;
+    return net->line ? net->line->step.k.v[DRO__W] : NULL;
 }
 
 static dro_status wait(void *live)
@@ -348,45 +363,43 @@ static dro_status wait(void *live)
     return dro__line_wait(live);
 }
 
-static dro_status pull(void *live, dro__step_state *state, dro__group *groups, float *old_losses)
+/* Scalars, groups and losses, to the device or back. */
+static dro_status exchange(dro__cuda_network *net, const dro__step *host, bool push)
 {
-    dro__cuda_network *net = live;
-    const dro__gpu_step *k = &net->line->step;
-    size_t rooms = (size_t)k->plan.group_room;
+    const dro__step *k = &net->line->step.k;
+    size_t groups = (size_t)k->plan.group_capacity * sizeof *k->groups;
+    void *here[] = {host->s, host->groups, host->old_losses};
+    void *there[] = {k->s, k->groups, k->old_losses};
+    size_t sizes[] = {sizeof *k->s, groups, k->plan.batch * sizeof(float)};
     DRO_TRY(dro__line_wait(net));
-    DRO__CUDA(net->ctx, dro__cuda_copy(state, k->state, sizeof *state));
-    if (rooms)
-        DRO__CUDA(net->ctx, dro__cuda_copy(groups, k->groups, rooms * sizeof *groups));
-    if (old_losses)
-        DRO__CUDA(net->ctx,
-                  dro__cuda_copy(old_losses, k->old_losses, k->plan.batch * sizeof(float)));
+    for (int i = 0; i < 3; i++)
+        if (here[i] && sizes[i])
+            DRO__CUDA(net->ctx, dro__cuda_copy(push ? there[i] : here[i], push ? here[i] : there[i],
+                                               sizes[i]));
     return DRO_OK;
 }
 
-static dro_status push(void *live, const dro__step_state *state, const dro__group *groups,
-                       const float *old_losses, const double *shares, int32_t share_count)
+static dro_status pull(void *live, const dro__step *host)
+{
+    return exchange(live, host, false);
+}
+
+static dro_status push(void *live, const dro__step *host)
 {
     dro__cuda_network *net = live;
-    const dro__gpu_step *k = &net->line->step;
-    size_t rooms = (size_t)k->plan.group_room;
-    DRO_TRY(dro__line_wait(net));
-    k->news->state = net->line->heard = *state;
-    DRO__CUDA(net->ctx, dro__cuda_copy(k->state, state, sizeof *state));
-    if (rooms)
-        DRO__CUDA(net->ctx, dro__cuda_copy(k->groups, groups, rooms * sizeof *groups));
-    if (shares)
-        DRO__CUDA(net->ctx,
-                  dro__cuda_copy(k->shares, shares, (size_t)share_count * sizeof *shares));
-    if (old_losses)
-        DRO__CUDA(net->ctx,
-                  dro__cuda_copy(k->old_losses, old_losses, k->plan.batch * sizeof(float)));
+    struct dro__line *line = net->line;
+    DRO_TRY(exchange(net, host, true));
+    line->step.news->s = line->reported = *host->s;
+    if (host->shares)
+        DRO__CUDA(net->ctx, dro__cuda_copy((void *)line->step.k.shares, host->shares,
+                                           (size_t)host->ticket->group_count * sizeof(double)));
     return DRO_OK;
 }
 
-const dro__net_queue dro__cuda_queue = {.open = line_open,
-                                        .step = line_step,
-                                        .news = news,
-                                        .owner = owner,
-                                        .wait = wait,
-                                        .pull = pull,
-                                        .push = push};
+const dro__queue dro__cuda_queue = {.open = line_open,
+                                    .step = line_step,
+                                    .news = news,
+                                    .owner = owner,
+                                    .wait = wait,
+                                    .pull = pull,
+                                    .push = push};

@@ -16,36 +16,47 @@ static const char *copy(void *to, const void *from, size_t bytes)
     return NULL;
 }
 
-static double combine(const dro__fused *f, const double *coef, size_t i)
+/* ---- steps: the team is one thread, in double ---- */
+
+#define FN                   static
+#define EACH(i, n)           for (int i = 0; i < (n); i++)
+#define EACH_SUM(i, n, a, b) EACH(i, n)
+#define ONE
+#define SYNC()        ((void)0)
+#define ALL_SUM(x)    (x)
+#define ALL_MAX(x)    (x)
+#define EXP(x)        exp(x)
+#define ROOT(x)       sqrt(x)
+#define ALONE         1
+#define DRO__NO_GROUP ((dro__group){0})
+typedef double real;
+/* clang-format off */
+#include "weigh.h"
+#include "moves.h"
+/* clang-format on */
+
+static void weigh(const dro__step *k, dro__phase phase)
 {
-    double sum = 0;
-    for (int k = 0; k < f->inputs; k++)
-        if (coef[k] != 0)
-            sum += coef[k] * (double)f->in[k][i];
-    return sum;
+    run_phase(k, phase);
 }
 
-static double prox(const dro__prox *p, double x)
-{
-    double size = fabs(x) - p->threshold;
-    x = (size > 0 ? copysign(size, x) : 0) * p->scale;
-    return x < p->low ? p->low : x > p->high ? p->high : x;
-}
-
-static void fused(dro__pool *pool, dro__fused *f)
+static void move(dro__pool *pool, const dro__step *k, dro__move_kind kind, double *sums)
 {
     (void)pool;
-    memset(f->norm, 0, sizeof f->norm);
-    for (size_t i = 0; i < f->n; i++) {
-        double out[DRO__FUSED_OUT];
-        for (int m = 0; m < f->norms; m++) {
-            double x = combine(f, f->norm_coef[m], i);
-            f->norm[m] += x * x;
-        }
-        for (int j = 0; j < f->outputs; j++)
-            out[j] = combine(f, f->coef[j], i);
-        for (int j = 0; j < f->outputs; j++)
-            f->out[j][i] = (float)(j == f->prox_out ? prox(&f->prox, out[j]) : out[j]);
+    coefs c = {0};
+    int reg = dro__move_has_prox(k, kind);
+    memset(sums, 0, DRO__SUMS * sizeof *sums);
+    switch (kind) {
+#define MOVE(name)                                                                                 \
+    case DRO__MOVE_##name:                                                                         \
+        prepare_##name(k, &c);                                                                     \
+        for (size_t i = 0; i < k->n; i++)                                                          \
+            each_##name(k->v, &c, i, reg, sums);                                                   \
+        break;
+        DRO__MOVES(MOVE)
+#undef MOVE
+    default:
+        break;
     }
 }
 
@@ -71,20 +82,6 @@ static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size
         for (int64_t i = offsets[k]; i < offsets[k + 1]; i++)
             x[i] = (float)(scale * (double)x[i]);
     }
-}
-
-static double tilt(size_t n, const float *losses, double scale, double log_u, double cap,
-                   float *coef, uint64_t *caps)
-{
-    double mean = 0;
-    for (size_t i = 0; i < n; i++) {
-        double x = (double)losses[i] * scale - log_u;
-        double over = x > cap ? x - cap : 0, slope = exp(x > cap ? cap : x);
-        *caps += x > cap;
-        mean += slope * (1 + over);
-        coef[i] = (float)(slope / (double)n);
-    }
-    return mean / (double)n;
 }
 
 static void rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
@@ -149,14 +146,16 @@ const dro__backend dro__backend_ref = {
     .name = "ref",
     .summary = "plain C, one thread: the truth the others are tested against",
     .works = works,
+    .on_host = true,
     .alloc = dro__alloc,
     .free = dro__free,
     .copy_in = copy,
     .copy_out = copy,
-    .fused = fused,
+    .weigh = weigh,
+    .settle = settle,
+    .move = move,
     .first_bad = first_bad,
     .block_shrink = block_shrink,
-    .tilt = tilt,
     .rows_dot = rows_dot,
     .rows_sum = rows_sum,
     .loss = loss,

@@ -1,0 +1,338 @@
+/* A step on the GPU: the phases of ../weigh.h by one block, the moves of ../moves.h by a grid, in
+ * double. */
+#include "device.cuh"
+#include "step_kernels.h"
+
+#define FN static __device__ __forceinline__
+#define EACH(i, n) for (int i = threadIdx.x; i < (n); i += THREADS)
+#define EACH_SUM(i, n, a, b) EACH (i, n)
+#define ONE if (threadIdx.x == 0)
+#define SYNC() __syncthreads()
+#define ALL_SUM(x) all_sum(x)
+#define ALL_MAX(x) all_max(x)
+#define EXP(x) exp(x)
+#define ROOT(x) sqrt(x)
+#define ALONE 0
+#define DRO__NO_GROUP dro__group()
+typedef double real;
+/* clang-format off */
+#include "../weigh.h"
+#include "../moves.h"
+/* clang-format on */
+
+/* ---- what was drawn ---- */
+
+static __global__ void take_kernel(const __grid_constant__ dro__gpu_step g)
+{
+    size_t slot = *g.turn % DRO__TICKETS, from = slot * g.capacity;
+    int count = g.k.counts[0] + g.k.counts[1];
+    EACH (i, count) {
+        g.cuts[i] = g.ticket_cuts[from + i];
+        g.labels[i] = g.ticket_labels[from + i];
+        g.group_of[i] = g.ticket_groups[from + i];
+        g.keys[i] = g.ticket_keys[from + i];
+    }
+    ONE
+        *g.ticket = g.tickets[slot];
+}
+
+extern "C" void dro__gpu_step_take(cudaStream_t s, const dro__gpu_step *g)
+{
+    take_kernel<<<1, THREADS, 0, s>>>(*g);
+}
+
+/* ---- what a refused step puts back ---- */
+
+static __device__ void copy_state(const dro__gpu_step &g, bool back)
+{
+    const dro__step &k = g.k;
+    EACH (i, k.plan.group_capacity) {
+        dro__group *of = &k.groups[i], *kept = &g.groups_before[i];
+        *(back ? of : kept) = *(back ? kept : of);
+    }
+    EACH (i, (int)k.plan.batch) {
+        float *of = &k.old_losses[i], *kept = &g.old_losses_before[i];
+        *(back ? of : kept) = *(back ? kept : of);
+    }
+    ONE
+        *(back ? k.s : g.s_before) = *(back ? g.s_before : k.s);
+    __syncthreads();
+}
+
+/* By one thread, after the state was put back. */
+static __device__ void refuse(const dro__gpu_step &g, int what, int part, int64_t index,
+                              float value)
+{
+    dro__scalars *s = g.k.s;
+    s->refused = what;
+    s->refused_part = part;
+    s->refused_index = index;
+    s->refused_value = (double)value;
+}
+
+/* ---- losses ---- */
+
+/* A loss that is not finite refuses the step. */
+static __device__ bool refuse_losses(const dro__gpu_step &g, int count, bool first)
+{
+    __shared__ int found;
+    ONE
+        found = INT_MAX;
+    __syncthreads();
+    EACH (i, count)
+        if (!isfinite(g.k.losses[i]))
+            atomicMin(&found, i);
+    __syncthreads();
+    if (found == INT_MAX)
+        return false;
+    if (!first)
+        copy_state(g, true);
+    ONE {
+        int part = found >= g.k.counts[0];
+        refuse(g, DRO__REFUSED_LOSS, part, found - part * g.k.counts[0], g.k.losses[found]);
+    }
+    return true;
+}
+
+static __global__ void weigh_kernel(const __grid_constant__ dro__gpu_step g, dro__phase phase,
+                                    bool first)
+{
+    int count = g.k.counts[0] + (phase == DRO__PHASE_AHEAD ? 0 : g.k.counts[1]);
+    if (g.k.s->refused || refuse_losses(g, count, first)) {
+        EACH (i, count)
+            g.k.coef[i] = 0;
+        return;
+    }
+    if (first) /* the gradients are not known yet: what is written here may have to be put back */
+        copy_state(g, false);
+    run_phase(&g.k, phase);
+}
+
+extern "C" void dro__gpu_step_weigh(cudaStream_t s, const dro__gpu_step *g, dro__phase phase,
+                                    int first)
+{
+    weigh_kernel<<<1, THREADS, 0, s>>>(*g, phase, first);
+}
+
+/* ---- sums over a grid ---- */
+
+/* Whether this block is the last to come; the sums of all blocks are then in the partials. */
+static __device__ bool come_last(unsigned *counter)
+{
+    __shared__ bool last;
+    ONE {
+        __threadfence();
+        last = atomicAdd(counter, 1) == gridDim.x - 1;
+        if (last)
+            *counter = 0;
+    }
+    __syncthreads();
+    if (last)
+        __threadfence();
+    return last;
+}
+
+static __device__ void put_sums(const dro__gpu_sums &to, const double *sum)
+{
+    __shared__ double scratch[THREADS / 32];
+    for (int m = 0; m < DRO__SUMS; m++) {
+        double x = block_sum(sum[m], scratch);
+        ONE
+            to.partial[blockIdx.x * DRO__SUMS + m] = x;
+    }
+}
+
+static __device__ double gathered(const dro__gpu_sums &from, int m)
+{
+    __shared__ double scratch[THREADS / 32];
+    double x = 0;
+    for (unsigned b = threadIdx.x; b < gridDim.x; b += THREADS)
+        x += ((volatile double *)from.partial)[b * DRO__SUMS + m];
+    return block_sum(x, scratch);
+}
+
+/* ---- gradients ---- */
+
+/* Gradients that are not finite refuse the step. Also |G1|^2, for a fresh start. */
+static __global__ void check_kernel(const __grid_constant__ dro__gpu_step g)
+{
+    const dro__step &k = g.k;
+    if (k.s->refused)
+        return;
+    double sum[DRO__SUMS] = {0};
+    unsigned long long found = ~0ull;
+    for (int p = 0; p < 2 && k.counts[p]; p++) {
+        const float *grad = k.v[p ? DRO__NEXT : DRO__G];
+        for (size_t i = FIRST; i < k.plan.dim; i += STEP) {
+            float x = grad[i];
+            if (!isfinite(x)) {
+                unsigned long long key = (unsigned long long)p << 62 | i;
+                found = key < found ? key : found;
+            }
+            sum[0] += p == 0 ? (double)x * (double)x : 0;
+        }
+    }
+    if (found != ~0ull)
+        atomicMin(g.first, found);
+    put_sums(g.sums, sum);
+    if (!come_last(g.sums.counter))
+        return;
+    double square = gathered(g.sums, 0);
+    __shared__ unsigned long long first;
+    ONE {
+        first = atomicExch(g.first, ~0ull);
+        if (k.s->fresh)
+            k.s->square = square;
+    }
+    __syncthreads();
+    if (first == ~0ull)
+        return;
+    copy_state(g, true);
+    ONE {
+        int part = (int)(first >> 62);
+        int64_t index = (int64_t)(first & ~(3ull << 62));
+        refuse(g, DRO__REFUSED_GRADIENT, part, index, k.v[part ? DRO__NEXT : DRO__G][index]);
+    }
+}
+
+/* ---- moves ---- */
+
+/* By one thread. */
+static __device__ void publish(const dro__gpu_step &g, uint64_t number)
+{
+    volatile dro__gpu_news *news = g.news;
+    news->begun = number;
+    __threadfence_system();
+    g.news->s = *g.k.s;
+    __threadfence_system();
+    news->ended = number;
+}
+
+/* The end of an asynchronous step, by the last block. */
+static __device__ void finish(const dro__gpu_step &g, bool refused)
+{
+    double sum[DRO__SUMS];
+    for (int m = 0; m < DRO__SUMS; m++)
+        sum[m] = gathered(g.sums, m);
+    ONE {
+        if (!refused) {
+            settle(&g.k, sum);
+            g.k.s->done++;
+        }
+        publish(g, ++*g.turn);
+    }
+}
+
+/* What one move is to the grids below. */
+#define MOVE(name)                                                                                 \
+    struct move_##name {                                                                           \
+        static __device__ void prepare(const dro__step *k, coefs *c) { prepare_##name(k, c); }     \
+        static __device__ void each(float *const *v, const coefs *c, size_t i, int reg, real *sum) \
+        {                                                                                          \
+            each_##name(v, c, i, reg, sum);                                                        \
+        }                                                                                          \
+    };
+DRO__MOVES(MOVE)
+#undef MOVE
+
+template <class M, bool reg> static __device__ void run_move(const dro__step &k, double *sum)
+{
+    coefs c = {};
+    M::prepare(&k, &c);
+    for (size_t i = FIRST; i < k.n; i += STEP)
+        M::each(k.v, &c, i, reg, sum);
+}
+
+template <class M> static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g)
+{
+    const dro__step &k = g.k;
+    double sum[DRO__SUMS] = {0};
+    bool refused = k.s->refused;
+    if (!refused) {
+        if (k.plan.reg)
+            run_move<M, true>(k, sum);
+        else
+            run_move<M, false>(k, sum);
+        for (size_t i = FIRST; k.counts[1] && i < k.n; i += STEP)
+            k.v[DRO__OLD][i] = k.v[DRO__NEXT][i]; /* it is the old one of the next step */
+        for (size_t i = FIRST; i < g.statistics_size; i += STEP)
+            g.statistics[i] = g.taken[i];
+    }
+    put_sums(g.sums, sum);
+    if (come_last(g.sums.counter))
+        finish(g, refused);
+}
+
+typedef struct host_move {
+    dro__step k;
+    dro__scalars s;
+    dro__ticket ticket;
+    dro__gpu_sums sums;
+    bool reg;
+} host_move;
+
+template <class M> static __global__ void host_kernel(const __grid_constant__ host_move h)
+{
+    double sum[DRO__SUMS] = {0};
+    dro__step k = h.k;
+    k.s = (dro__scalars *)&h.s; /* a move reads it alone */
+    k.ticket = &h.ticket;
+    if (h.reg)
+        run_move<M, true>(k, sum);
+    else
+        run_move<M, false>(k, sum);
+    if (!h.sums.result)
+        return;
+    put_sums(h.sums, sum);
+    if (!come_last(h.sums.counter))
+        return;
+    for (int m = 0; m < DRO__SUMS; m++) {
+        double x = gathered(h.sums, m);
+        ONE
+            h.sums.result[m] = x;
+    }
+}
+
+static unsigned blocks_of(size_t n)
+{
+    unsigned blocks = blocks_for(n), most = DRO__GPU_BLOCKS;
+    return blocks < most ? blocks : most;
+}
+
+extern "C" void dro__gpu_step_move(cudaStream_t s, const dro__gpu_step *g)
+{
+    unsigned blocks = blocks_of(g->k.plan.dim);
+    check_kernel<<<blocks, THREADS, 0, s>>>(*g);
+    if (cudaPeekAtLastError() != cudaSuccess) /* what was not checked does not move */
+        return;
+    switch (g->k.plan.move) {
+#define MOVE(name)                                                                                 \
+    case DRO__MOVE_##name:                                                                         \
+        step_kernel<move_##name><<<blocks, THREADS, 0, s>>>(*g);                                   \
+        break;
+        DRO__MOVES(MOVE)
+#undef MOVE
+    default:
+        break;
+    }
+}
+
+extern "C" void dro__gpu_move(cudaStream_t s, const dro__step *host, dro__move_kind kind, int reg,
+                              const dro__gpu_sums *sums)
+{
+    host_move h = {*host, {}, {}, *sums, reg != 0};
+    if (host->s)
+        h.s = *host->s;
+    if (host->ticket)
+        h.ticket = *host->ticket;
+    switch (kind) {
+#define MOVE(name)                                                                                 \
+    case DRO__MOVE_##name:                                                                         \
+        host_kernel<move_##name><<<blocks_of(host->n), THREADS, 0, s>>>(h);                        \
+        break;
+        DRO__MOVES(MOVE)
+#undef MOVE
+    default:
+        break;
+    }
+}
