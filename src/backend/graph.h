@@ -29,7 +29,11 @@ typedef enum dro__op {
     DRO__OP_LINEAR,
     DRO__OP_DROPOUT,
     DRO__OP_SHORTCUT,
-    DRO__OP_COUNT
+    DRO__OP_COUNT,
+    /* not in a graph: what a backend's program has besides (lower.h) */
+    DRO__OP_CONVERT = DRO__OP_COUNT,
+    DRO__OP_FOLD, /* two by two pixels become one of four times the channels: see cuda/fold.cu */
+    DRO__OP_ALL
 } dro__op;
 
 enum { DRO__NODE_INPUTS = 8, DRO__HEADS = 2, DRO__PARTS = 2 };
@@ -42,6 +46,7 @@ typedef struct dro__node {
     dro_window window;               /* conv, pools; shortcut: its stride */
     float eps;                       /* norm */
     float rate;                      /* dropout */
+    float cap;                       /* relu: its largest value, or INFINITY */
     const float *scale, *shift;      /* affine: (channels) */
     bool has_bias;
     bool frozen;     /* where its parameters are, and that they have no gradient */

@@ -253,6 +253,7 @@ dro_node dro_net_relu(dro_net *net, dro_node x)
     if (!usable(net, x))
         return -1;
     dro__node node = follow(net, DRO__OP_RELU, x);
+    node.cap = INFINITY;
     return append(net, &node);
 }
 
