@@ -49,6 +49,22 @@ static void net_conv(dro_net *net, dro_node x, int32_t outputs)
     finish(net, x, outputs);
 }
 
+static void net_depthwise(dro_net *net, dro_node x, int32_t outputs)
+{
+    const dro_window wide = {{2, 3}, {1, 2}, {1, 0}}, strided = {{3, 3}, {2, 2}, {1, 1}};
+    x = dro_net_depthwise(net, "wide", dro_net_conv(net, "conv", x, 3, 1, 1, 0), &wide, true);
+    x = dro_net_depthwise(net, "strided", x, &strided, false);
+    finish(net, x, outputs);
+}
+
+/* Some values are below 0, some above 6. */
+static void net_relu6(dro_net *net, dro_node x, int32_t outputs)
+{
+    const float scale[] = {8, -12}, shift[] = {1, 3};
+    x = dro_net_affine(net, dro_net_conv(net, "conv", x, 2, 3, 1, 1), scale, shift);
+    finish(net, dro_net_relu6(net, x), outputs);
+}
+
 static void net_norm(dro_net *net, dro_node x, int32_t outputs)
 {
     x = dro_net_norm_eps(net, "bn0", dro_net_conv(net, "conv", x, 3, 3, 1, 1), 0.01f);
@@ -127,6 +143,8 @@ static void net_auxiliary(dro_net *net, dro_node x, int32_t outputs)
 
 static const net_case cases[] = {
     {.name = "conv", .shape = IMAGE, .build = net_conv},
+    {.name = "depthwise", .shape = IMAGE, .build = net_depthwise},
+    {.name = "relu6", .shape = IMAGE, .build = net_relu6},
     {.name = "norm", .shape = IMAGE, .build = net_norm},
     {.name = "norm of rows", .shape = ROWS(3), .build = net_norm_of_rows},
     {.name = "max pool", .shape = IMAGE, .build = net_max_pool},
@@ -140,6 +158,7 @@ static const net_case cases[] = {
     {.name = "frozen between", .shape = IMAGE, .build = net_auxiliary, .train = "conv1.*,fc.*"},
     {.name = "frozen norm", .shape = IMAGE, .build = net_norm, .train = "conv.*,bn1.*"},
     {.name = "frozen branch", .shape = IMAGE, .build = net_branches, .train = "three.*"},
+    {.name = "frozen depthwise", .shape = IMAGE, .build = net_depthwise, .train = "conv.*,fc.*"},
     {.name = "frozen linear", .shape = IMAGE, .build = net_dropout, .train = "conv.*"},
     {"smoothing", ROWS(4), net_plain, "cross-entropy", "smoothing", "0.1", NULL, false},
     {"focal", ROWS(4), net_plain, "focal", "focal_gamma", "1.5", NULL, false},

@@ -149,8 +149,8 @@ static int resolve(const dro__program *p, const dro__node *node, int form)
 
 static dro_status add_tail(dro__program *p, const dro__operation *op, const chain *c)
 {
-    dro__tail *tail = (dro__tail *)((char *)p->tails +
-                                    (size_t)p->tail_count * p->lowering->tail_size);
+    dro__tail *tail =
+        (dro__tail *)((char *)p->tails + (size_t)p->tail_count * p->lowering->tail_size);
     bool conv = op->op != DRO__OP_NORM;
     *tail = (dro__tail){.conv = conv ? op->node : NULL,
                         .norm = c->norm,

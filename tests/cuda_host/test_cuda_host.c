@@ -35,7 +35,8 @@ typedef struct outcome {
 } outcome;
 
 static int failures;
-static long seen_own, seen_lazy, seen_filled, seen_slices, seen_folds, seen_residuals;
+static long seen_own, seen_lazy, seen_filled, seen_slices, seen_folds, seen_residuals, seen_deep,
+    seen_caps;
 
 static void *room(size_t count, size_t size)
 {
@@ -223,7 +224,8 @@ static bool programs_differ(const dro__cuda_network *net)
         if (op->base.op != DRO__OP_CONV)
             continue;
         const dro__gop *other = conv_of(q, op->base.index);
-        int stored[2] = {p->values[op->base.in[0].value].stored, other ? q->values[other->base.in[0].value].stored : -1};
+        int stored[2] = {p->values[op->base.in[0].value].stored,
+                         other ? q->values[other->base.in[0].value].stored : -1};
         if (other && op->own == other->own && op->folded == other->folded && stored[0] == stored[1])
             continue;
         printf("  node %d of the two programs: own %d and %d, channels in memory %d and %d\n",
@@ -239,6 +241,8 @@ static void look(const dro__gprogram *p)
     for (int32_t i = 0; i < p->base.operation_count; i++) {
         const dro__gvalue *v = &p->values[p->ops[i].base.end];
         seen_own += p->ops[i].own;
+        seen_deep += p->ops[i].base.op == DRO__OP_DEPTHWISE;
+        seen_caps += v->base.tail >= 0 && !dro__conv3_knows(&p->tails[v->base.tail]);
         seen_folds += p->ops[i].folded;
         seen_lazy += v->lazy;
         seen_filled += v->filler >= 0;
@@ -330,10 +334,11 @@ int main(int argc, char **argv)
     for (now = first; now < first + count; now++)
         check_seed(now, argc > 1);
     printf("%llu networks: %ld convolutions of our own, %ld folded, %ld lazy values, %ld filled by "
-           "a reader, %ld slices, %ld residuals; %d failures\n",
+           "a reader, %ld slices, %ld residuals, %ld depthwise, %ld ReLU6; %d failures\n",
            (unsigned long long)count, seen_own, seen_folds, seen_lazy, seen_filled, seen_slices,
-           seen_residuals, failures);
-    bool all = seen_own && seen_folds && seen_lazy && seen_filled && seen_slices && seen_residuals;
+           seen_residuals, seen_deep, seen_caps, failures);
+    bool all = seen_own && seen_folds && seen_lazy && seen_filled && seen_slices &&
+               seen_residuals && seen_deep && seen_caps;
     if (argc == 1 && !all)
         printf("FAILED: the networks no longer have all of these\n");
     return failures > 0 || (argc == 1 && !all);

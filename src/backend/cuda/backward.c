@@ -49,7 +49,8 @@ static dro__typed z_of(const dro__gprogram *p, const dro__gvalue *v)
     const dro__gtail *tail = &p->tails[v->base.tail];
     if (!tail->base.deferred)
         return none;
-    return tail->base.source < 0 ? dro__typed_of(v, tail->z) : dro__data_of(p, &p->values[tail->base.source]);
+    return tail->base.source < 0 ? dro__typed_of(v, tail->z)
+                                 : dro__data_of(p, &p->values[tail->base.source]);
 }
 
 /* Somebody has written a value's slope; the last one closes it. `more` belongs to it too. */
@@ -118,7 +119,7 @@ void dro__slope_pass(const dro__gcall *c, int32_t value, dro__typed slope)
 /* ---- convolutions ---- */
 
 /* What is queued on net->beside next comes behind all that was queued on net->stream. */
-static void branch_off(dro__cuda_network *net)
+void dro__branch_off(dro__cuda_network *net)
 {
     net->forked = true;
     cudaEventRecord(net->fork, net->stream);
@@ -146,7 +147,7 @@ static void back_at_once(dro__cuda_network *net, dro__conv3 *c)
         return;
     if (n % WAIT == WAIT - 1)
         cudaEventRecord(net->join, net->beside);
-    branch_off(net);
+    dro__branch_off(net);
     dro__gpu_conv3_sum(net->beside, c);
 }
 
@@ -189,12 +190,11 @@ static void back_own(const dro__gcall *call)
 }
 
 /* dz of a convolution, in memory that nobody else uses in this pass. */
-static void *slope_of_z(const dro__gcall *c)
+void *dro__slope_of_z(const dro__gcall *c)
 {
     const dro__gvalue *out = c->out;
     const dro__gtail *tail = &c->p->tails[out->base.tail];
-    bool as_it_is =
-        !tail->base.norm && c->dy.bf16 == out->base.form && c->dy.stride == out->stored;
+    bool as_it_is = !tail->base.norm && c->dy.bf16 == out->base.form && c->dy.stride == out->stored;
     if (as_it_is)
         return c->dy.p;
     dro__typed dz = dro__typed_of(out, tail->base.residual < 0 ? out->grad : tail->dz);
@@ -206,9 +206,9 @@ static void *slope_of_z(const dro__gcall *c)
 static void back_dnn(const dro__gcall *c)
 {
     dro__gvalue *in = c->in;
-    const void *dz = slope_of_z(c);
+    const void *dz = dro__slope_of_z(c);
     if (!c->op->base.node->frozen) {
-        branch_off(c->net);
+        dro__branch_off(c->net);
         dro__dnn_weight(c->net, c->p, c->op, c->net->beside, in->data, dz);
     }
     if (!in->base.wants)
@@ -220,7 +220,7 @@ static void back_dnn(const dro__gcall *c)
                        here ? dro__typed_of(in, add ? NULL : dx) : c->add);
 }
 
-static void pass_to_residual(const dro__gcall *c)
+void dro__slope_to_residual(const dro__gcall *c)
 {
     if (c->op->base.residual.value >= 0)
         dro__slope_pass(c, c->op->base.residual.value, c->out->slope);
@@ -232,7 +232,7 @@ void dro__gconv_backward(const dro__gcall *c)
         back_own(c);
     else
         back_dnn(c);
-    pass_to_residual(c);
+    dro__slope_to_residual(c);
 }
 
 void dro__gnorm_backward(const dro__gcall *c)
@@ -243,7 +243,7 @@ void dro__gnorm_backward(const dro__gcall *c)
                        c->dx);
         written(c, c->in);
     }
-    pass_to_residual(c);
+    dro__slope_to_residual(c);
 }
 
 /* ---- the whole ---- */

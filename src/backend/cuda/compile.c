@@ -24,8 +24,8 @@ static bool fits_conv3(const dro__graph *g, const dro__node *node, int in)
 {
     const dro_window *k = &node->window;
     const dro__node *from = &g->nodes[node->inputs[0]];
-    return g->precision != DRO__FP32 && !g->only_cudnn && k->kernel[0] == 3 &&
-           k->kernel[1] == 3 && k->pad[0] == 1 && k->pad[1] == 1 && k->stride[0] == k->stride[1] &&
+    return g->precision != DRO__FP32 && !g->only_cudnn && k->kernel[0] == 3 && k->kernel[1] == 3 &&
+           k->pad[0] == 1 && k->pad[1] == 1 && k->stride[0] == k->stride[1] &&
            from->height * from->width <= OWN_AREA &&
            dro__gpu_conv3_fits(in, node->channels, k->stride[0]);
 }
@@ -176,9 +176,11 @@ static bool may_be_slice(const dro__gprogram *p, const dro__gop *op)
     if (v->base.tail < 0)
         return dro__gpu_layers[op->base.op].strided;
     const dro__gtail *tail = &p->tails[v->base.tail]; /* its z lies elsewhere */
-    if (tail->base.residual >= 0 && tail->base.cap == 0) /* the slope goes on to the residual as it is */
+    if (tail->base.residual >= 0 &&
+        tail->base.cap == 0) /* the slope goes on to the residual as it is */
         return false;
-    return tail->base.norm || tail->base.cap > 0 || tail->base.residual >= 0 || tail->base.conv->has_bias;
+    return tail->base.norm || tail->base.cap > 0 || tail->base.residual >= 0 ||
+           tail->base.conv->has_bias;
 }
 
 /* What only a concatenation reads is written where it will be. */
@@ -190,7 +192,8 @@ static void find_slices(dro__gprogram *p)
             continue;
         for (int k = 0, at = 0; k < op->base.input_count; k++) {
             dro__gvalue *v = &p->values[op->base.in[k].value];
-            if (v->base.readers == 1 && v->base.maker >= 0 && v->base.form == p->values[op->base.end].base.form &&
+            if (v->base.readers == 1 && v->base.maker >= 0 &&
+                v->base.form == p->values[op->base.end].base.form &&
                 v->stored == v->extent.channels && may_be_slice(p, &p->ops[v->base.maker]))
                 v->whole = op->base.end, v->at = at;
             at += v->extent.channels;

@@ -138,6 +138,23 @@ void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro__typed x, d
 void dro__gpu_global_pool_back(cudaStream_t s, int n, dro__extent in, dro__typed dy, dro__typed add,
                                dro__typed dx);
 
+/* ---- depthwise.cu ---- */
+
+typedef struct dro__depthwise {
+    dro__parts parts;
+    dro__extent in, out;
+    dro__gpu_window k;
+    const float *w; /* (channels, kernel) */
+} dro__depthwise;
+
+void dro__gpu_depthwise(cudaStream_t s, const dro__depthwise *d, dro__typed x, dro__typed z);
+void dro__gpu_depthwise_data(cudaStream_t s, const dro__depthwise *d, dro__typed dz, dro__typed add,
+                             dro__typed dx);
+/* grads: by part. partial: so many floats. */
+size_t dro__gpu_depthwise_partial(const dro__depthwise *d);
+void dro__gpu_depthwise_weight(cudaStream_t s, const dro__depthwise *d, dro__typed x, dro__typed dz,
+                               float *partial, float *const *grads);
+
 /* ---- loss.cu ---- */
 
 typedef struct dro__loss_args {

@@ -27,9 +27,9 @@ static size_t elements(const dro__gcall *c)
     return (size_t)c->n * c->in->size;
 }
 
-static dro__gpu_window window_of(const dro__gcall *c)
+static dro__gpu_window window_of(const dro__gop *op)
 {
-    const dro_window *w = &c->op->base.node->window;
+    const dro_window *w = &op->base.node->window;
     return (dro__gpu_window){
         {w->kernel[0], w->kernel[1]}, {w->stride[0], w->stride[1]}, {w->pad[0], w->pad[1]}};
 }
@@ -179,18 +179,18 @@ static dro_status max_pool_make(dro__gprogram *p, dro__gop *op)
 
 static void max_pool(const dro__gcall *c)
 {
-    dro__gpu_max_pool(c->stream, c->n, c->in->extent, c->out->extent, window_of(c), c->x, c->y,
+    dro__gpu_max_pool(c->stream, c->n, c->in->extent, c->out->extent, window_of(c->op), c->x, c->y,
                       c->out->chosen);
 }
 
 static void avg_pool(const dro__gcall *c)
 {
-    dro__gpu_avg_pool(c->stream, c->n, c->in->extent, c->out->extent, window_of(c), c->x, c->y);
+    dro__gpu_avg_pool(c->stream, c->n, c->in->extent, c->out->extent, window_of(c->op), c->x, c->y);
 }
 
 static void pool_slope(const dro__gcall *c)
 {
-    dro__gpu_pool_back(c->stream, c->n, c->in->extent, c->out->extent, window_of(c),
+    dro__gpu_pool_back(c->stream, c->n, c->in->extent, c->out->extent, window_of(c->op),
                        c->out->chosen, c->dy, c->add, c->dx);
 }
 
@@ -204,12 +204,61 @@ static void global_pool_slope(const dro__gcall *c)
     dro__gpu_global_pool_back(c->stream, c->n, c->in->extent, c->dy, c->add, c->dx);
 }
 
+/* ---- depthwise convolutions ---- */
+
+static dro__depthwise depthwise_of(const dro__cuda_network *net, const dro__gprogram *p,
+                                   const dro__gop *op)
+{
+    const dro__node *node = op->base.node;
+    return (dro__depthwise){.parts = net->parts,
+                            .in = p->values[op->base.in[0].value].extent,
+                            .out = p->values[op->base.end].extent,
+                            .k = window_of(op),
+                            .w = dro__parameters(net, node, node->weight)};
+}
+
+static dro_status depthwise_prepare(dro__cuda_network *net, const dro__gprogram *p,
+                                    const dro__gop *op)
+{
+    dro__depthwise d = depthwise_of(net, p, op);
+    return dro__dnn_grow(net, &net->beside_workspace, &net->beside_size,
+                         op->base.back ? dro__gpu_depthwise_partial(&d) * sizeof(float) : 0);
+}
+
+static void depthwise(const dro__gcall *c)
+{
+    dro__depthwise d = depthwise_of(c->net, c->p, c->op);
+    dro__gpu_depthwise(c->stream, &d, c->x,
+                       dro__typed_of(c->out, c->p->tails[c->out->base.tail].z));
+    dro__gtail_forward(c);
+}
+
+static void depthwise_backward(const dro__gcall *c)
+{
+    dro__depthwise d = depthwise_of(c->net, c->p, c->op);
+    const dro__node *node = c->op->base.node;
+    dro__typed dz = dro__typed_of(c->out, dro__slope_of_z(c));
+    float *grads[DRO__PARTS];
+    for (int k = 0; k < DRO__PARTS; k++)
+        grads[k] = c->net->grads[k] + node->weight;
+    if (!node->frozen) {
+        dro__branch_off(c->net);
+        dro__gpu_depthwise_weight(c->net->beside, &d, c->x, dz, c->net->beside_workspace, grads);
+    }
+    if (c->in->base.wants) {
+        dro__gpu_depthwise_data(c->stream, &d, dz, c->add, c->dx);
+        dro__slope_written(c, c->op->base.in[0].value, none);
+    }
+    dro__slope_to_residual(c);
+}
+
 /* ---- the table ---- */
 
-#define ANY     DRO__FORM_ANY
-#define COMMON  DRO__FORM_COMMON
-#define FLOATS  DRO__FLOATS
-#define CONVS   DRO__BF16_VALUES /* what convolutions read and write; floats in a network without bfloat16 */
+#define ANY    DRO__FORM_ANY
+#define COMMON DRO__FORM_COMMON
+#define FLOATS DRO__FLOATS
+#define CONVS                                                                                      \
+    DRO__BF16_VALUES /* what convolutions read and write; floats in a network without bfloat16 */
 
 const dro__gpu_layer dro__gpu_layers[DRO__OP_ALL] = {
     [DRO__OP_INPUT] = {.traits = {ANY, CONVS}},
@@ -223,6 +272,10 @@ const dro__gpu_layer dro__gpu_layers[DRO__OP_ALL] = {
                       .prepare = dro__dnn_prepare,
                       .forward = dro__gconv_forward,
                       .backward = dro__gconv_backward},
+    [DRO__OP_DEPTHWISE] = {.traits = {CONVS, CONVS, .tail = true},
+                           .prepare = depthwise_prepare,
+                           .forward = depthwise,
+                           .backward = depthwise_backward},
     [DRO__OP_NORM] = {.traits = {ANY, COMMON, .tail = true},
                       .forward = dro__gtail_forward,
                       .backward = dro__gnorm_backward},

@@ -163,8 +163,8 @@ typedef struct dro__gcall {
     const dro__gop *op;
     dro__gvalue *in, *out; /* its first input and its value */
     cudaStream_t stream;
-    int n;                 /* examples */
-    dro__typed x, y;       /* of in and out */
+    int n;                  /* examples */
+    dro__typed x, y;        /* of in and out */
     dro__typed dy, add, dx; /* slopes: of out; of in so far, may be none; of in */
 } dro__gcall;
 
@@ -178,7 +178,7 @@ typedef struct dro__gpu_layer {
     /* (optional) before the passes of a call */
     dro_status (*prepare)(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
     void (*forward)(const dro__gcall *c);
-    void (*slope)(const dro__gcall *c); /* dx = add + what dy gives, when in wants it; or ... */
+    void (*slope)(const dro__gcall *c);    /* dx = add + what dy gives, when in wants it; or ... */
     void (*backward)(const dro__gcall *c); /* ... all of its backward pass */
 } dro__gpu_layer;
 
@@ -197,6 +197,11 @@ void dro__gnorm_backward(const dro__gcall *c);
  * slope is passed on to it as it is. */
 void dro__slope_written(const dro__gcall *c, int32_t value, dro__typed more);
 void dro__slope_pass(const dro__gcall *c, int32_t value, dro__typed slope);
+/* Of an operation with a tail: dz, in memory that nobody else uses in this pass; and its residual gets its slope. */
+void *dro__slope_of_z(const dro__gcall *c);
+void dro__slope_to_residual(const dro__gcall *c);
+/* What is queued on net->beside next comes behind all that was queued on net->stream. */
+void dro__branch_off(dro__cuda_network *net);
 
 /* forward.c: the share that a call which begins now has, by the networks there are. */
 int dro__share_of(const dro__cuda_network *net);

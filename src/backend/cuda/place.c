@@ -29,7 +29,8 @@ static size_t lay_out(dro__gprogram *p, size_t room, char *base)
         tail->z = tail->base.deferred || apart ? take(base, &used, bytes) : v->data;
         tail->dz = back && tail->base.residual >= 0 && !op->own ? take(base, &used, bytes) : NULL;
     }
-    for (int32_t i = p->base.operation_count - 1; base && i >= 0; i--) { /* slices: a whole before its parts */
+    for (int32_t i = p->base.operation_count - 1; base && i >= 0;
+         i--) { /* slices: a whole before its parts */
         dro__gvalue *v = &p->values[p->ops[i].base.end];
         if (v->whole >= 0)
             v->data = (char *)p->values[v->whole].data + (size_t)v->at * (v->base.form ? 2 : 4);

@@ -83,11 +83,22 @@ static double tap(const view *v, tap_kind kind, double w, int32_t ky, int32_t kx
     return sum;
 }
 
+/* How many channels an output channel reads, and the first of them. */
+static int32_t channels_read(const view *v)
+{
+    return v->in->channels / v->node->groups;
+}
+
+static size_t first_read(const view *v, int32_t o)
+{
+    return (size_t)(o / (v->node->channels / v->node->groups) * channels_read(v));
+}
+
 /* Weights of one output channel. */
 static size_t kernel_size(const view *v)
 {
     const dro_window *k = &v->node->window;
-    return (size_t)v->in->channels * (size_t)k->kernel[0] * (size_t)k->kernel[1];
+    return (size_t)channels_read(v) * (size_t)k->kernel[0] * (size_t)k->kernel[1];
 }
 
 static void conv_forward(const view *v)
@@ -98,13 +109,14 @@ static void conv_forward(const view *v)
     for (size_t n = 0; n < v->count; n++)
         for (int32_t o = 0; o < v->node->channels; o++) {
             const float *w = v->w + (size_t)o * kernel_size(v);
+            const real *x = v->x + n * v->in_size + first_read(v, o) * in_area;
             for (size_t p = 0; p < area; p++)
                 v->s->plane[p] = v->b ? (double)v->b[o] : 0;
-            for (int32_t i = 0; i < v->in->channels; i++)
+            for (int32_t i = 0; i < channels_read(v); i++)
                 for (int32_t ky = 0; ky < k->kernel[0]; ky++)
                     for (int32_t kx = 0; kx < k->kernel[1]; kx++)
-                        tap(v, TAP_FORWARD, (double)*w++, ky, kx,
-                            v->x + n * v->in_size + (size_t)i * in_area, NULL, v->s->plane, NULL);
+                        tap(v, TAP_FORWARD, (double)*w++, ky, kx, x + (size_t)i * in_area, NULL,
+                            v->s->plane, NULL);
             for (size_t p = 0; p < area; p++)
                 v->y[n * v->size + (size_t)o * area + p] = (real)v->s->plane[p];
         }
@@ -121,10 +133,10 @@ static void conv_backward(const view *v)
             const real *dy = v->dy + n * v->size + (size_t)o * area;
             for (size_t p = 0; v->db && p < area; p++)
                 v->db[o] += (double)dy[p];
-            for (int32_t i = 0; i < v->in->channels; i++)
+            for (int32_t i = 0; i < channels_read(v); i++)
                 for (int32_t ky = 0; ky < k->kernel[0]; ky++)
                     for (int32_t kx = 0; kx < k->kernel[1]; kx++, at++) {
-                        size_t from = n * v->in_size + (size_t)i * in_area;
+                        size_t from = n * v->in_size + (first_read(v, o) + (size_t)i) * in_area;
                         if (v->dw)
                             v->dw[at] += tap(v, TAP_WEIGHT, 0, ky, kx, v->x + from, NULL, NULL, dy);
                         if (v->dx)
@@ -444,14 +456,21 @@ static void flatten(const view *v, bool backward)
 
 /* ---- the two entrances ---- */
 
-/* The first three may be called with dx NULL: they have parameters of their own. */
+/* The first four may be called with dx NULL: they have parameters of their own. */
 static void (*const layers[DRO__OP_COUNT])(const view *v, bool backward) = {
-    [DRO__OP_CONV] = conv,         [DRO__OP_NORM] = norm,
-    [DRO__OP_LINEAR] = linear,     [DRO__OP_MAX_POOL] = max_pool,
-    [DRO__OP_AVG_POOL] = avg_pool, [DRO__OP_GLOBAL_POOL] = global_pool,
-    [DRO__OP_ADD] = add,           [DRO__OP_CONCAT] = concat,
-    [DRO__OP_SHORTCUT] = shortcut, [DRO__OP_AFFINE] = affine,
-    [DRO__OP_RELU] = relu,         [DRO__OP_DROPOUT] = dropout,
+    [DRO__OP_CONV] = conv,
+    [DRO__OP_DEPTHWISE] = conv,
+    [DRO__OP_NORM] = norm,
+    [DRO__OP_LINEAR] = linear,
+    [DRO__OP_MAX_POOL] = max_pool,
+    [DRO__OP_AVG_POOL] = avg_pool,
+    [DRO__OP_GLOBAL_POOL] = global_pool,
+    [DRO__OP_ADD] = add,
+    [DRO__OP_CONCAT] = concat,
+    [DRO__OP_SHORTCUT] = shortcut,
+    [DRO__OP_AFFINE] = affine,
+    [DRO__OP_RELU] = relu,
+    [DRO__OP_DROPOUT] = dropout,
     [DRO__OP_FLATTEN] = flatten,
 };
 

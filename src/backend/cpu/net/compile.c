@@ -65,7 +65,8 @@ static void size_chunks(const dro__cpu_network *net, dro__cpu_program *p)
         for (int k = 0; k < op->base.input_count; k++)
             floats += p->values[op->base.in[k].value].size;
         if (op->conv)
-            weights = (size_t)op->conv->shape.in * (size_t)op->conv->shape.out *
+            weights = (size_t)op->conv->shape.out *
+                      (size_t)(op->conv->shape.in / op->conv->shape.groups) *
                       (size_t)(op->base.node->window.kernel[0] * op->base.node->window.kernel[1]);
         size_t target = CACHE / sizeof(float);
         target = weights > target ? weights : target; /* large weights are read once per chunk */

@@ -17,14 +17,16 @@ dro_status dro__conv_make(dro__cpu_program *p, dro__cpu_op *op)
                              .out = node->channels,
                              .height = p->values[op->base.end].base.height,
                              .width = p->values[op->base.end].base.width,
+                             .groups = node->groups,
                              .window = node->window,
                              .plain = in->form == DRO__PLAIN,
                              .data = in->wants,
                              .weight = !node->frozen};
     dro__conv **conv = &net->convs[op->base.index]; /* both programs have the same */
+    bool own = node->groups == 1 && dro__conv_winograd_fits(&shape);
     if (!*conv)
-        DRO_TRY(dro__conv_winograd_fits(&shape) ? dro__conv_winograd(net->ctx, &shape, conv)
-                                                : dro__onednn_conv(net->library, &shape, conv));
+        DRO_TRY(own ? dro__conv_winograd(net->ctx, &shape, conv)
+                    : dro__onednn_conv(net->library, &shape, conv));
     op->conv = *conv;
     return DRO_OK;
 }
