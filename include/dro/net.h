@@ -52,10 +52,14 @@ DRO_API dro_node dro_net_conv(dro_net *net, const char *name, dro_node x, int32_
                               int32_t kernel, int32_t stride, int32_t pad); /* no bias */
 DRO_API dro_node dro_net_conv_window(dro_net *net, const char *name, dro_node x, int32_t channels,
                                      const dro_window *window, bool bias);
+/* Each channel with a kernel of its own: PyTorch's Conv2d with as many groups as channels. */
+DRO_API dro_node dro_net_depthwise(dro_net *net, const char *name, dro_node x,
+                                   const dro_window *window, bool bias);
 DRO_API dro_node dro_net_norm(dro_net *net, const char *name,
                               dro_node x); /* batch norm, eps 1e-5 */
 DRO_API dro_node dro_net_norm_eps(dro_net *net, const char *name, dro_node x, float eps);
 DRO_API dro_node dro_net_relu(dro_net *net, dro_node x);
+DRO_API dro_node dro_net_relu6(dro_net *net, dro_node x); /* at most 6 */
 DRO_API dro_node dro_net_max_pool(dro_net *net, dro_node x, const dro_window *window);
 DRO_API dro_node dro_net_avg_pool(dro_net *net, dro_node x,
                                   const dro_window *window);    /* padding counts */

@@ -82,19 +82,21 @@ void dro__gpu_affine(cudaStream_t s, int n, dro__extent e, const float *scale, c
     }
 }
 
-void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, dro__typed y)
+void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed y)
 {
     (void)s;
     for (size_t i = 0; i < count; i++)
-        floats(y)[i] = floats(x)[i] <= 0 ? 0 : floats(x)[i];
+        floats(y)[i] = fminf(fmaxf(floats(x)[i], 0), cap);
 }
 
-void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, dro__typed dy, dro__typed add,
-                        dro__typed dx)
+void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed dy,
+                        dro__typed add, dro__typed dx)
 {
     (void)s;
-    for (size_t i = 0; i < count; i++)
-        floats(dx)[i] = (floats(x)[i] <= 0 ? 0 : floats(dy)[i]) + or_0(add, i);
+    for (size_t i = 0; i < count; i++) {
+        bool open = floats(x)[i] > 0 && floats(x)[i] < cap;
+        floats(dx)[i] = (open ? floats(dy)[i] : 0) + or_0(add, i);
+    }
 }
 
 void dro__gpu_dropout(cudaStream_t s, int n, dro__extent e, float rate, int layer,
