@@ -93,12 +93,6 @@ dro_status dro_net_set(dro_net *net, const char *name, const char *value)
     return dro__params_set(net->ctx, tables, &net->set, "the network", name, value);
 }
 
-dro_status dro__net_value(dro_context *ctx, const char *name, const char *value)
-{
-    struct dro__net_settings nowhere;
-    return dro__params_set(ctx, tables, &nowhere, "the network", name, value);
-}
-
 dro_status dro_net_param(int index, dro_param *param)
 {
     const dro__param *row = index < 0 ? NULL : dro__param_at(tables, index);
