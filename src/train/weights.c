@@ -5,7 +5,7 @@
  *   dro.loss, dro.loss_settings "smoothing=0,focal_gamma=2,tau=1", dro.prior (a JSON list, with the logit-adjusted loss),
  *   dro.encoding: how cells of a table became features (src/data/csv_keep.c), from where libsvm's columns are counted,
  *   dro.kind: "network", or "rows" for the linear model on sparse rows, whose tensor is fc.weight (features) */
-#include "report_buffer.h"
+#include "buffer.h"
 #include "safetensors.h"
 #include "train.h"
 
