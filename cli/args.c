@@ -52,7 +52,7 @@ static struct {
 /* What it means, and the words it may be where there is room for them. */
 static void describe(const dro_param *p, char *text, size_t size)
 {
-    enum { WIDTH = 76 };
+    enum { WIDTH = 92 };
     bool words = p->kind == DRO_PARAM_CHOICE && value_name(p) &&
                  strlen(p->meaning) + strlen(p->choices) < WIDTH;
     snprintf(text, size, "%s%s%s", p->meaning, words ? "; " : "", words ? p->choices : "");

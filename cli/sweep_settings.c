@@ -197,18 +197,23 @@ static int read_measure(cli_sweep *sweep, const char *wanted)
  * regulariser and the prior. A recipe or a file may set them. */
 static int check_measure(const cli_sweep *sweep)
 {
-    static const char *const names[] = {"loss",        "smoothing",    "focal_gamma", "tau",
-                                        "recipe",      "config",       "reg",         "reg_ratio",
-                                        "reg_block",   "reg_strength", "group_prior", "report_like",
-                                        "report_tilt", "report_lambda"};
-    enum { COUNT = sizeof names / sizeof names[0], OF_LOSS = 6 };
+    static const char *const of_loss[] = {"loss", "recipe", "config"};
+    static const char *const of_f[] = {"reg",          "reg_ratio",    "reg_block",
+                                       "reg_strength", "group_prior",  "report_like",
+                                       "report_tilt",  "report_lambda"};
     bool loss = sweep->by == DRO_MEASURE_LOSS, objective = sweep->by == DRO_MEASURE_OBJECTIVE;
-    for (int k = 0; (loss || objective) && k < sweep->axis_count; k++)
-        for (int i = 0; i < (loss ? OF_LOSS : COUNT); i++)
-            if (strcmp(sweep->axes[k].name, names[i]) == 0 && sweep->axes[k].count != 1)
-                return cli_usage("sweep: --by %s: it is not the same function for each %s of "
-                                 "--grid: choose by another measure, as in --by balanced_accuracy",
-                                 dro_measure_name(sweep->by), names[i]);
+    for (int k = 0; (loss || objective) && k < sweep->axis_count; k++) {
+        const char *name = sweep->axes[k].name;
+        bool changes = dro_loss_has(NULL, name);
+        for (size_t i = 0; i < sizeof of_loss / sizeof of_loss[0]; i++)
+            changes = changes || strcmp(name, of_loss[i]) == 0;
+        for (size_t i = 0; i < sizeof of_f / sizeof of_f[0] && objective; i++)
+            changes = changes || strcmp(name, of_f[i]) == 0;
+        if (changes && sweep->axes[k].count != 1)
+            return cli_usage("sweep: --by %s: it is not the same function for each %s of --grid: "
+                             "choose by another measure, as in --by balanced_accuracy",
+                             dro_measure_name(sweep->by), name);
+    }
     return 0;
 }
 

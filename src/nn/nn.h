@@ -39,11 +39,11 @@ struct dro_net {
     /* settings: params.c's table writes here */
     struct dro__net_settings {
         int32_t loss, precision, deterministic, convolutions;
-        double smoothing, gamma, tau;
+        double loss_set[DRO__LOSS_SETTING_COUNT];
     } set;
     double *prior; /* (prior_count) or NULL */
     size_t prior_count;
-    float *adjust; /* (outputs), in host memory */
+    float *constants; /* (outputs) of the loss, in host memory */
 
     /* after ready */
     float *weights, *frozen; /* host: what was initialised, loaded or set */

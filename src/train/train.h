@@ -148,8 +148,8 @@ enum { DRO__LOSS_SIZE = 64 }; /* of its name */
 
 /* What a weights file says about itself. */
 typedef struct dro__weights_about {
-    char model[DRO__TEXT_MAX], loss[DRO__LOSS_SIZE], loss_settings[128]; /* "focal_gamma=2 tau=1" */
-    double *prior; /* (classes) of the logit-adjusted loss, or NULL */
+    char model[DRO__TEXT_MAX], loss[DRO__LOSS_SIZE], loss_settings[256]; /* "tau=1,..." */
+    double *prior; /* (classes) of a loss that needs it, or NULL */
     dro_model_shape shape;
     bool sparse, regression, has_normal;
     bool files, arrays; /* images: cut from files, or arrays (size= makes them too); or not known */
@@ -220,14 +220,6 @@ dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first,
                                 float *losses);
 
 /* ---- probabilities.c ---- */
-
-/* How outputs become probabilities. SIGNS: one output, trained to be -1 or 1. */
-typedef enum dro__link {
-    DRO__LINK_SOFTMAX,
-    DRO__LINK_LOGISTIC,
-    DRO__LINK_SQUARED,
-    DRO__LINK_SIGNS
-} dro__link;
 
 dro__link dro__link_of(const dro__task *task);
 /* That of the class with the largest output, `best`; all (classes), optional: of every class. */
@@ -373,8 +365,6 @@ char *dro__classes_text(const dro_data_info *info); /* a JSON list */
 
 /* ---- weights.c ---- */
 
-enum { DRO__LOSS_SETTINGS = 3 };
-extern const char *const dro__loss_settings[DRO__LOSS_SETTINGS]; /* of a network's losses */
 /* The task's weights (dim) and the network's statistics to a file with its metadata. */
 dro_status dro__weights_save(dro__task *task, const char *folder, const char *name, const float *w,
                              const float *statistics);
