@@ -345,12 +345,13 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    CLI_TRAIN_TEXT("weights", "FILE", "weights that dro train wrote"),
-    CLI_TRAIN_TEXT("data", "SPEC", "format:path[,option=value...]"),
-    CLI_TRAIN_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
+    CLI_OPTION_TEXT("weights", "FILE", "weights that dro train wrote"),
+    CLI_OPTION_TEXT("data", "SPEC", "format:path[,option=value...]"),
+    CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
     {"logits", CLI_FLAG, NULL, NULL, 0, 0, "logits instead of probabilities"},
-    CLI_TRAIN_TEXT("out", "FILE", "where to; standard output if not given"),
-    CLI_TRAIN_TEXT("format", "NAME", "csv, jsonl, json or npy (default by --out's ending, or csv)"),
+    CLI_OPTION_TEXT("out", "FILE", "where to; standard output if not given"),
+    CLI_OPTION_TEXT("format", "NAME",
+                    "csv, jsonl, json or npy (default by --out's ending, or csv)"),
     CLI_OPTIONS_END,
 };
 

@@ -60,7 +60,7 @@ try dro bench mem
 try dro bench memory --ma
 try dro train --config ru
 END
-    echo text >run.toml
+    echo text >run.json
     bash try.bash >out 2>&1
     same completion.txt
 fi

@@ -62,7 +62,7 @@ static inline dro_net *make(dro_context *ctx, const subject *s)
         OK(ctx, dro_net_set(net, "precision", s->precision));
     if (s->convolutions)
         OK(ctx, dro_net_set(net, "convolutions", s->convolutions));
-    if (s->loss && strcmp(s->loss, "logit-adjusted") == 0) {
+    if (s->loss) {
         double share[64];
         for (int j = 0; j < s->shape.outputs; j++)
             share[j] = 1.0 / (1 + j);

@@ -165,6 +165,7 @@ static const net_case cases[] = {
     {"focal 0", ROWS(2), net_plain, "focal", "focal_gamma", "0", NULL, false},
     {"logit-adjusted", ROWS(4), net_plain, "logit-adjusted", "tau", "1.25", NULL, false},
     {"adjusted and smooth", ROWS(4), net_plain, "logit-adjusted", "smoothing", "0.2", NULL, false},
+    {"ldam", ROWS(4), net_plain, "ldam", "ldam_margin", "1.5", NULL, false},
     {"squared, labels", ROWS(3), net_plain, "squared", NULL, NULL, NULL, false},
     {"squared, targets", ROWS(3), net_plain, "squared", NULL, NULL, NULL, true},
     {"squared, one output", ROWS(1), net_plain, "squared", NULL, NULL, NULL, true},
@@ -184,7 +185,7 @@ static dro_net *make(dro_context *ctx, const net_case *c)
         OK(ctx, dro_net_set(net, "loss", c->loss));
     if (c->set)
         OK(ctx, dro_net_set(net, c->set, c->value));
-    if (c->loss && strcmp(c->loss, "logit-adjusted") == 0)
+    if (c->shape.outputs == 4)
         OK(ctx, dro_net_prior(net, share, (size_t)c->shape.outputs));
     if (c->train)
         OK(ctx, dro_net_train_only(net, c->train));

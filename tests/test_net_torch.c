@@ -212,7 +212,7 @@ static void begin(torch_case *c, char **words)
     OK(c->ctx, dro_net_set(c->net, "loss", words[2]));
     if (strcmp(words[3], "-") != 0)
         OK(c->ctx, dro_net_set(c->net, words[3], words[4]));
-    if (strcmp(words[2], "logit-adjusted") == 0)
+    if (strcmp(words[2], "logit-adjusted") == 0 || strcmp(words[2], "ldam") == 0)
         OK(c->ctx, dro_net_prior(c->net, share, 5));
     if (strcmp(words[5], "-") != 0)
         OK(c->ctx, dro_net_train_only(c->net, words[5]));

@@ -115,7 +115,7 @@ static void check_run(const char *optimizer, const facts *f)
 {
     char settings[400], listed[160], has[160];
     size_t size;
-    snprintf(settings, sizeof settings, "optimizer=%s batch=0 eval_every=1e6 best=none %s",
+    snprintf(settings, sizeof settings, "optimizer=%s batch= eval_every=1e6 best=none %s",
              optimizer, f->settings);
     clear("run");
     OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));

@@ -17,6 +17,7 @@
 #define DRO_OPTIMIZER_H
 
 #include <dro/context.h>
+#include <dro/param.h>
 #include <dro/problem.h>
 #include <stdbool.h>
 
@@ -84,24 +85,6 @@ DRO_API dro_status dro_optimizer_load(dro_optimizer *opt, const void *buffer, si
 DRO_API double dro_optimizer_regulariser(const dro_optimizer *opt, const float *w);
 /* Whether the regulariser of this name (a value of "reg") is as strong as "reg_strength" says: at 0 it does nothing. */
 DRO_API bool dro_regulariser_has_strength(const char *name);
-
-/* The described parameters, for help texts and checks. */
-typedef enum dro_param_kind {
-    DRO_PARAM_REAL,
-    DRO_PARAM_INTEGER,
-    DRO_PARAM_CHOICE,
-    DRO_PARAM_LIST, /* up to 16 reals, written 60,90 */
-    DRO_PARAM_TEXT  /* any text of up to 4095 bytes */
-} dro_param_kind;
-
-typedef struct dro_param {
-    const char *name;
-    dro_param_kind kind;
-    const char *fallback; /* the default, as text */
-    double low, high;     /* bounds, both allowed; of each element for a list */
-    const char *choices;  /* DRO_PARAM_CHOICE: the words, separated by | */
-    const char *meaning;  /* one line */
-} dro_param;
 
 /* The i-th optimiser's name and one-line summary, NULL past the last. */
 DRO_API const char *dro_optimizer_name(int index);

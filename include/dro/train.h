@@ -10,9 +10,7 @@
  *     const dro_train_record *last = dro_train_last(train);
  *     dro_train_destroy(train);
  *
- * One flat list of names: those of dro_train_param() first, then the network's (dro_net_param()), then
- * the optimiser's (dro_optimizer_param()). What is not set follows from the data, the model and the
- * optimiser.
+ * The settings are one list of names (dro/settings.h).
  *
  * The folder holds
  *     config.json          everything needed to run it again; written first
@@ -29,6 +27,7 @@
 #include <dro/data.h>
 #include <dro/net.h>
 #include <dro/optimizer.h>
+#include <dro/settings.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -81,13 +80,11 @@ typedef struct dro_train_record {
 
 DRO_API dro_status dro_train_create(dro_context *ctx, dro_train **train);
 DRO_API void dro_train_destroy(dro_train *train); /* NULL is fine */
-/* Own parameters and the network's are checked at once, as far as they are not names (data, model, optimizer); those
- * and the optimiser's settings when the run begins. */
+/* The settings of the next run, as of dro_settings_set() and dro_settings_get(). Not while a run is under way. */
 DRO_API dro_status dro_train_set(dro_train *train, const char *name, const char *value);
-/* The present value as text, cut to size; the optimiser's and network's only if they were set. */
 DRO_API dro_status dro_train_get(const dro_train *train, const char *name, char *text, size_t size);
-/* The run's own parameters: the i-th, or DRO_ERR_END. */
-DRO_API dro_status dro_train_param(int index, dro_param *param);
+/* All of them at once, copied. */
+DRO_API dro_status dro_train_use(dro_train *train, const dro_settings *settings);
 
 /* What a recipe ("recipe" of a run) sets where nothing else is given. */
 typedef struct dro_recipe {

@@ -12,6 +12,8 @@
 #define DRO_GRAPH_H
 
 #include "backend.h"
+#include "losses.h"
+
 #include <dro/net.h>
 
 typedef enum dro__op {
@@ -58,14 +60,6 @@ typedef struct dro__node {
     bool grad;       /* a trained parameter is here or below: the backward pass reaches it */
 } dro__node;
 
-typedef enum dro__net_loss {
-    DRO__NET_CROSS_ENTROPY,
-    DRO__NET_FOCAL,
-    DRO__NET_LOGIT_ADJUSTED,
-    DRO__NET_SQUARED,
-    DRO__NET_LOGISTIC
-} dro__net_loss;
-
 /* How a GPU multiplies; the other backends compute in float throughout. */
 typedef enum dro__precision { DRO__TF32, DRO__FP32, DRO__BF16 } dro__precision;
 
@@ -76,11 +70,11 @@ typedef struct dro__graph {
     float auxiliary_weight;
     size_t dim, frozen_size, statistics_size;
     dro__net_loss loss;
-    float smoothing, gamma;
+    float loss_set[DRO__LOSS_SETTING_COUNT]; /* its settings */
     dro__precision precision;
-    bool deterministic;  /* nothing may depend on what is measured or on who else is there */
-    bool only_cudnn;     /* no convolution is our own */
-    const float *adjust; /* (outputs) what the logit-adjusted loss adds to the logits, or NULL */
+    bool deterministic;     /* nothing may depend on what is measured or on who else is there */
+    bool only_cudnn;        /* no convolution is our own */
+    const float *constants; /* (outputs) of the loss, a number for each class, or NULL */
 } dro__graph;
 
 /* Elements of a node's output per example. */

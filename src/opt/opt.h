@@ -14,6 +14,7 @@
 #define DRO_OPT_H
 
 #include "backend.h"
+#include <dro/optimizer.h>
 
 /* ---- settings shared by the optimisers; the tables are in settings.c ---- */
 
@@ -202,6 +203,10 @@ static inline dro__settings *dro__settings_of(const dro_optimizer *o)
 uint64_t dro__steps_for(const dro_optimizer *o, uint64_t examples);
 /* The class's `vectors`; 0: there is none of this name. */
 size_t dro__optimizer_vectors(const char *name);
+/* Its tables of parameters, NULL if there is no such optimiser. */
+const dro__param *const *dro__optimizer_tables(const char *name);
+/* Before start: all settings at their defaults again. */
+dro_status dro__optimizer_reset(dro_optimizer *o);
 
 #define OPTIMIZER(name) extern const dro__optimizer_class dro__optimizer_##name;
 #include "optimizers.def"

@@ -22,6 +22,12 @@ static const dro__optimizer_class *find_class(const char *name)
     return NULL;
 }
 
+const dro__param *const *dro__optimizer_tables(const char *name)
+{
+    const dro__optimizer_class *cls = find_class(name);
+    return cls ? cls->tables : NULL;
+}
+
 size_t dro__optimizer_vectors(const char *name)
 {
     const dro__optimizer_class *cls = find_class(name);
@@ -68,6 +74,13 @@ static void list_names(char *text, size_t size, bool composite_only)
                                      classes[i]->name);
 }
 
+dro_status dro__optimizer_reset(dro_optimizer *o)
+{
+    DRO_TRY(dro__params_reset(o->ctx, o->cls->tables, o->settings));
+    dro__settings_of(o)->a.start = 1; /* a warms up from 1, eta from 0 */
+    return DRO_OK;
+}
+
 static dro_status create(dro_context *ctx, const char *name, bool composite, size_t dim,
                          dro_optimizer **opt)
 {
@@ -93,12 +106,11 @@ static dro_status create(dro_context *ctx, const char *name, bool composite, siz
     o->is_composite = composite;
     o->settings = dro__alloc(1, cls->settings_size);
     dro_status status = !o->settings ? dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an optimiser")
-                                     : dro__params_reset(ctx, cls->tables, o->settings);
+                                     : dro__optimizer_reset(o);
     if (status != DRO_OK) {
         dro_optimizer_destroy(o);
         return status;
     }
-    dro__settings_of(o)->a.start = 1; /* a warms up from 1, eta from 0 */
     *opt = o;
     return DRO_OK;
 }

@@ -206,3 +206,61 @@ void dro__tell_step(const dro_train *t)
                   "scale them to about 1 to train faster, or use csv:, which does",
                   sqrt(t->task.square), divisor);
 }
+
+/* ---- the optimiser of a run ---- */
+
+double dro__report_lambda(const dro_train *t)
+{
+    if (t->set.report_lambda > 0)
+        return t->set.report_lambda;
+    return *t->set.report_like ? dro__default_of(t, t->set.report_like, "lambda") : NAN;
+}
+
+static dro_status set_recipe(void *user, const char *name, const char *value)
+{
+    dro_train *t = user;
+    if (!dro__optimizer_has(t->set.optimizer, name))
+        return DRO_OK;
+    return dro_optimizer_set(t->opt, name, value);
+}
+
+/* An epoch is as many examples for every optimiser, also for those that do not draw a batch in each step. Returns
+ * whether that changed the number of steps, which some defaults are made of. */
+static bool set_length(dro_train *t)
+{
+    uint64_t each = t->task.epoch_steps, batch = t->task.batch, before = t->steps;
+    if (t->set.steps || !each)
+        return false;
+    uint64_t epochs = t->steps / each;
+    uint64_t examples = epochs * ((uint64_t)t->task.info.examples[DRO_TRAIN] / batch) * batch;
+    each = dro__steps_for(t->opt, examples) / epochs;
+    t->task.epoch_steps = each ? each : 1;
+    t->steps = epochs * t->task.epoch_steps;
+    return t->steps != before;
+}
+
+/* The run's defaults, the recipe's, and what the user gave, over the optimiser's own. */
+static dro_status set_all(dro_train *t)
+{
+    const dro_settings *s = t->settings;
+    DRO_TRY(dro__optimizer_reset(t->opt));
+    DRO_TRY(dro__apply_defaults(t, false));
+    DRO_TRY(dro__recipe_apply(t, set_recipe, t));
+    for (size_t k = 0; k < s->count; k++)
+        if (!dro__param_find(dro__train_tables, s->items[k].name) &&
+            !dro__net_has(s->items[k].name))
+            DRO_TRY(dro_optimizer_set(t->opt, s->items[k].name, s->items[k].value));
+    DRO_TRY(dro__apply_defaults(t, true));
+    return dro_optimizer_set_real(t->opt, "seed", (double)t->set.seed);
+}
+
+dro_status dro__make_optimizer(dro_train *t)
+{
+    dro_optimizer_destroy(t->opt);
+    t->opt = NULL;
+    DRO_TRY(dro_optimizer_create(t->ctx, t->set.optimizer, &t->task.problem, &t->opt));
+    DRO_TRY(set_all(t));
+    if (set_length(t))
+        DRO_TRY(set_all(t));
+    return dro_optimizer_set_real(t->opt, "steps", (double)t->steps);
+}

@@ -75,11 +75,11 @@ static dro_status give_up(dro_train *t, uint64_t step, double eta, const char *w
                  (unsigned long long)t->opt->run.step);
     t->ended = DRO_TRAIN_DIVERGED;
     return dro__fail(t->ctx, DRO_ERR_NUMBER,
-                     "diverged at step %llu: %s%s. Try a smaller step (--lr %g), %smore warm-up "
-                     "(--set warmup=0.1)%s",
+                     "diverged at step %llu: %s%s. Try a smaller step (eta=%g), %smore warm-up "
+                     "(warmup=0.1)%s",
                      (unsigned long long)step, why, kept, eta > 4 * usual ? usual : eta / 4,
-                     t->opt->cls->robust ? "a larger --lambda, " : "",
-                     t->set.on_divergence ? "" : ", or --on-divergence halve");
+                     t->opt->cls->robust ? "a larger lambda, " : "",
+                     t->set.on_divergence ? "" : ", or on_divergence=halve");
 }
 
 /* The run as it was before its first step. */

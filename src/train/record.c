@@ -57,7 +57,7 @@ static json_t *value_json(const dro_param *about, const char *value)
 {
     if (about->kind == DRO_PARAM_INTEGER)
         return json_integer(strtoll(value, NULL, 10));
-    if (about->kind == DRO_PARAM_REAL) {
+    if (about->kind == DRO_PARAM_REAL || about->kind == DRO_PARAM_TIME) {
         json_t *parsed = json_loads(value, JSON_DECODE_ANY, NULL); /* reads a point in any locale */
         return parsed ? parsed : text(value);
     }
@@ -99,9 +99,10 @@ static json_t *network_json(const dro_train *t)
         dro__params_print(row, &t->task.net->set, value, sizeof value);
         put(object, row->about.name, value_json(&row->about, value));
     }
-    for (size_t k = 0; !t->task.net && k < t->extra_count; k++)
-        if (dro__net_has(t->extras[k].name))
-            put(object, t->extras[k].name, text(t->extras[k].value));
+    const dro_settings *s = t->settings;
+    for (size_t k = 0; !t->task.net && k < s->count; k++)
+        if (dro__net_has(s->items[k].name))
+            put(object, s->items[k].name, text(s->items[k].value));
     return object;
 }
 

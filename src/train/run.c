@@ -41,7 +41,7 @@ dro_status dro_train_create(dro_context *ctx, dro_train **train)
     if (!t)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a run");
     t->ctx = ctx;
-    dro_status status = dro__params_reset(ctx, dro__train_tables, &t->set);
+    dro_status status = dro_settings_create(ctx, &t->settings);
     if (status != DRO_OK) {
         dro_train_destroy(t);
         return status;
@@ -77,11 +77,7 @@ void dro_train_destroy(dro_train *t)
     if (!t)
         return;
     close_run(t);
-    for (size_t k = 0; k < t->extra_count; k++) {
-        dro__free(t->extras[k].name);
-        dro__free(t->extras[k].value);
-    }
-    dro__free(t->extras);
+    dro_settings_destroy(t->settings);
     dro__free(t);
 }
 
@@ -164,7 +160,7 @@ static dro_status check_tilt(dro_train *t)
     DRO_TRY(dro_optimizer_get(t->opt, "tilt", tilt, sizeof tilt));
     if (strcmp(tilt, "group") == 0 && !t->task.problem.groups)
         return dro__fail(t->ctx, DRO_ERR_DATA,
-                         "tilt=group: the data has no groups: add group=COLUMN to --data");
+                         "tilt=group: the data has no groups: add group=COLUMN to the data's SPEC");
     if (strcmp(tilt, "class") == 0 && !t->task.problem.classes)
         return dro__fail(t->ctx, DRO_ERR_DATA,
                          "tilt=class: the data has no classes: use tilt=example");
@@ -464,7 +460,9 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
                          "this run is under way: a callback cannot start it");
     if (!dro__json_works())
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "this build of libdro has no jansson");
+    DRO_TRY(dro_settings_check(t->settings));
     close_run(t);
+    DRO_TRY(dro__settings_parse(t->settings, &t->set));
     t->running = true;
     t->folder = folder;
     t->lock = -1;

@@ -50,7 +50,7 @@ static dro_status check_loss_settings(const dro__task *t, const dro__model_choic
     double value, usual;
     for (int i = 0; dro_net_param(i, &p) == DRO_OK; i++) {
         bool of_loss = false;
-        for (int k = 0; k < DRO__LOSS_SETTINGS; k++)
+        for (int k = 0; k < DRO__LOSS_SETTING_COUNT; k++)
             of_loss = of_loss || strcmp(dro__loss_settings[k], p.name) == 0;
         if (!of_loss || dro_train_get(c->settings, p.name, text, sizeof text) != DRO_OK)
             continue;

@@ -1,6 +1,6 @@
 /* train: where data, models and optimisers meet. Sees every other room.
  *
- *   settings.c    the run's described parameters, and the names that go on to network and optimiser
+ *   settings.c    the settings of a run: their table, and the value that holds them
  *   defaults.c    what the optimiser gets where nothing is given;  recipe.c: settings that go together
  *   task.c        a data set and a model as a problem to train and a function to evaluate
  *   feed.c        examples as batches: images through the loader, rows from memory
@@ -52,10 +52,21 @@ typedef struct dro__train_settings {
 
 extern const dro__param *const dro__train_tables[DRO__TABLE_MAX];
 
-/* What was set for the network or the optimiser, in order; a later one hides an earlier one. */
-typedef struct dro__extra {
-    char *name, *value;
-} dro__extra;
+/* One setting that was given. */
+typedef struct dro__given {
+    const char *name; /* of its table */
+    char *value;
+} dro__given;
+
+struct dro_settings {
+    dro_context *ctx;
+    dro__given *items; /* all that was given, in order, each name once */
+    size_t count, capacity;
+};
+
+dro_status dro__settings_assign(dro_settings *to, const dro_settings *from);
+/* The run's own, those that were not given at their defaults. */
+dro_status dro__settings_parse(const dro_settings *settings, dro__train_settings *out);
 
 /* Whether the run, the network or the optimiser has a parameter of this name. */
 bool dro__net_has(const char *name);
@@ -137,8 +148,8 @@ enum { DRO__LOSS_SIZE = 64 }; /* of its name */
 
 /* What a weights file says about itself. */
 typedef struct dro__weights_about {
-    char model[DRO__TEXT_MAX], loss[DRO__LOSS_SIZE], loss_settings[128]; /* "focal_gamma=2 tau=1" */
-    double *prior; /* (classes) of the logit-adjusted loss, or NULL */
+    char model[DRO__TEXT_MAX], loss[DRO__LOSS_SIZE], loss_settings[256]; /* "tau=1,..." */
+    double *prior; /* (classes) of a loss that needs it, or NULL */
     dro_model_shape shape;
     bool sparse, regression, has_normal;
     bool files, arrays; /* images: cut from files, or arrays (size= makes them too); or not known */
@@ -209,14 +220,6 @@ dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first,
                                 float *losses);
 
 /* ---- probabilities.c ---- */
-
-/* How outputs become probabilities. SIGNS: one output, trained to be -1 or 1. */
-typedef enum dro__link {
-    DRO__LINK_SOFTMAX,
-    DRO__LINK_LOGISTIC,
-    DRO__LINK_SQUARED,
-    DRO__LINK_SIGNS
-} dro__link;
 
 dro__link dro__link_of(const dro__task *task);
 /* That of the class with the largest output, `best`; all (classes), optional: of every class. */
@@ -362,8 +365,6 @@ char *dro__classes_text(const dro_data_info *info); /* a JSON list */
 
 /* ---- weights.c ---- */
 
-enum { DRO__LOSS_SETTINGS = 3 };
-extern const char *const dro__loss_settings[DRO__LOSS_SETTINGS]; /* of a network's losses */
 /* The task's weights (dim) and the network's statistics to a file with its metadata. */
 dro_status dro__weights_save(dro__task *task, const char *folder, const char *name, const float *w,
                              const float *statistics);
@@ -376,9 +377,8 @@ dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net);
 
 struct dro_train {
     dro_context *ctx;
-    dro__train_settings set;
-    dro__extra *extras;
-    size_t extra_count, extra_room;
+    dro_settings *settings;  /* of the next run, or of the one under way */
+    dro__train_settings set; /* the run's own of them, since it began */
 
     /* of the run */
     dro__task task;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static float *floats(dro__typed v)
 {
@@ -324,10 +325,8 @@ void dro__gpu_loss(cudaStream_t s, int n, dro__loss_args a, const float *logits,
 {
     (void)s;
     enum { MOST = 64 };
-    dro__graph g = {.loss = (dro__net_loss)a.kind,
-                    .smoothing = a.smoothing,
-                    .gamma = a.gamma,
-                    .adjust = a.adjust};
+    dro__graph g = {.loss = (dro__net_loss)a.kind, .constants = a.constants};
+    memcpy(g.loss_set, a.set, sizeof g.loss_set);
     dro_net_batch batch = {.count = (size_t)n, .labels = a.labels, .targets = a.targets};
     double z[MOST], slope[MOST];
     if (a.outputs > MOST)

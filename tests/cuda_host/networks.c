@@ -332,16 +332,13 @@ static dro_status freeze(draft *d)
 
 static dro_status settle(draft *d, const char *precision, drawn *about)
 {
-    static const char *const losses[] = {"cross-entropy", "focal", "logit-adjusted", "squared",
-                                         "logistic"};
     static const double share[OUTPUTS] = {0.4, 0.3, 0.15, 0.1, 0.05};
-    int loss = any(d, 5);
-    about->targets = loss >= 3 && any(d, 2);
-    say(d, " %s%s", losses[loss], about->targets ? " of targets" : "");
-    DRO_TRY(dro_net_set(d->net, "loss", losses[loss]));
+    int loss = any(d, DRO__NET_LOSSES);
+    about->targets = dro__net_losses[loss].of == DRO__OF_TARGETS && any(d, 2);
+    say(d, " %s%s", dro_loss_name(loss), about->targets ? " of targets" : "");
+    DRO_TRY(dro_net_set(d->net, "loss", dro_loss_name(loss)));
     DRO_TRY(dro_net_set(d->net, "precision", precision));
-    if (loss == 2)
-        DRO_TRY(dro_net_prior(d->net, share, OUTPUTS));
+    DRO_TRY(dro_net_prior(d->net, share, OUTPUTS));
     DRO_TRY(freeze(d));
     DRO_TRY(dro_net_ready(d->net));
     return dro_net_init(d->net, 7);

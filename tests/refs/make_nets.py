@@ -198,6 +198,9 @@ def loss(kind, value, z, labels):
         return (1 - torch.exp(-ce)) ** value * ce
     if kind == "logit-adjusted":
         return F.cross_entropy(z + value * torch.log(torch.tensor(SHARES)), labels, reduction="none")
+    if kind == "ldam":
+        shares = torch.tensor(SHARES)
+        return F.cross_entropy(z - hot * value * (shares.min() / shares) ** 0.25, labels, reduction="none")
     if kind == "squared":
         return ((z - hot) ** 2).sum(1) / 2
     assert kind == "logistic"
@@ -214,6 +217,7 @@ CASES = [
     ("branches", "cross-entropy", "smoothing", 0.1, "-", (4, 3)),
     ("branches", "focal", "focal_gamma", 1.5, "-", (4, 3)),
     ("branches", "logit-adjusted", "tau", 1.25, "-", (4, 3)),
+    ("branches", "ldam", "ldam_margin", 1.5, "-", (4, 3)),
     ("branches", "squared", "-", 0, "-", (4, 3)),
     ("branches", "logistic", "-", 0, "-", (4, 3)),
     ("branches", "cross-entropy", "-", 0, "b1.*,d2.*,fc.*", (4, 3)),

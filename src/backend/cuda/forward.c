@@ -1,6 +1,8 @@
 /* The forward pass: queues every operation of a program. */
 #include "net.h"
 
+#include <string.h>
+
 static const dro__typed none = {NULL, 0, 0};
 
 dro__norm_source dro__norm_source_of(const dro__cuda_network *net, const dro__gtail *tail)
@@ -139,12 +141,11 @@ static void run_heads(dro__cuda_network *net, const dro__gprogram *p)
         const dro__gvalue *v = &p->values[p->base.heads[h]];
         dro__loss_args a = {.kind = (int)g->loss,
                             .outputs = v->extent.channels,
-                            .smoothing = g->smoothing,
-                            .gamma = g->gamma,
                             .weight = h ? g->auxiliary_weight : 1,
-                            .adjust = net->adjust,
+                            .constants = net->constants,
                             .labels = net->labels,
                             .targets = net->has_targets ? net->targets : NULL};
+        memcpy(a.set, g->loss_set, sizeof a.set);
         dro__gpu_loss(net->stream, dro__call_size(net), a, v->data, h > 0, net->losses,
                       net->slopes[h]);
     }

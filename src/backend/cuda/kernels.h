@@ -5,6 +5,8 @@
 #ifndef DRO_CUDA_KERNELS_H
 #define DRO_CUDA_KERNELS_H
 
+#include "losses.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -159,10 +161,11 @@ void dro__gpu_depthwise_weight(cudaStream_t s, const dro__depthwise *d, dro__typ
 
 typedef struct dro__loss_args {
     int kind, outputs; /* dro__net_loss */
-    float smoothing, gamma, weight;
-    const float *adjust;   /* (outputs) or NULL */
-    const int32_t *labels; /* (examples) or NULL */
-    const float *targets;  /* (examples, outputs) or NULL */
+    float weight;
+    float set[DRO__LOSS_SETTING_COUNT];
+    const float *constants; /* (outputs) or NULL */
+    const int32_t *labels;  /* (examples) or NULL */
+    const float *targets;   /* (examples, outputs) or NULL */
 } dro__loss_args;
 
 /* losses (+)= weight * loss; slopes (examples, outputs) of the loss by the logits, times weight. */

@@ -59,8 +59,8 @@ static void destroy(void *live)
         if (net->scales)
             dro__cuda_free(net->scales[i]);
     }
-    void *device[] = {net->packings, net->w,         net->grads[0], net->grads[1], net->taken,
-                      net->adjust,   net->workspace, net->scratch,  net->dw,       net->partial};
+    void *device[] = {net->packings,  net->w,         net->grads[0], net->grads[1], net->taken,
+                      net->constants, net->workspace, net->scratch,  net->dw,       net->partial};
     for (size_t k = 0; k < sizeof device / sizeof device[0]; k++)
         dro__cuda_free(device[k]);
     rows_free(net);
@@ -128,13 +128,13 @@ static dro_status make_constants(dro__cuda_network *net)
         DRO__CUDA(net->ctx,
                   cudaMemcpy(to + node->channels, node->shift, bytes, cudaMemcpyHostToDevice));
     }
-    if (!g->adjust)
+    if (!g->constants)
         return DRO_OK;
-    net->adjust = dro__cuda_alloc(outputs, sizeof(float));
-    if (!net->adjust)
+    net->constants = dro__cuda_alloc(outputs, sizeof(float));
+    if (!net->constants)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
-    DRO__CUDA(net->ctx,
-              cudaMemcpy(net->adjust, g->adjust, outputs * sizeof(float), cudaMemcpyHostToDevice));
+    DRO__CUDA(net->ctx, cudaMemcpy(net->constants, g->constants, outputs * sizeof(float),
+                                   cudaMemcpyHostToDevice));
     return DRO_OK;
 }
 

@@ -119,7 +119,7 @@ typedef struct dro__cuda_network {
     dro__gprogram program[2]; /* evaluation, training */
     dro__recording recordings[DRO__RECORDINGS];
     int next_recording;
-    float *w, *grads[DRO__PARTS], *taken, *adjust;
+    float *w, *grads[DRO__PARTS], *taken, *constants;
     void *workspace, *scratch, *dw; /* cuDNN's; a slope on its way; all that is in dro__gconv.dw */
     dro__packing *unpackings; /* device (parts, those with a dw), the last operation's first */
     int unpacking_count, written, unpacked; /* by part: in all; of this pass so far */
