@@ -16,6 +16,9 @@ mkdir "$work/refs"
 cp "$here/refs/make_trajectories.py" "$work/refs/"
 "$PYTHON" "$work/refs/make_trajectories.py"
 "$PYTHON" "$here/peers/compare.py" "$here/refs/trajectories.txt" "$work/refs/trajectories.txt"
+echo "worst-case weights: SciPy against the checked-in reference"
+"$PYTHON" "$here/refs/make_objectives.py" > "$work/objectives.txt"
+"$PYTHON" "$here/peers/compare.py" "$here/refs/objectives.txt" "$work/objectives.txt" 1e-8
 echo "trajectories: PyTorch against the checked-in reference"
 "$PYTHON" "$here/peers/torch_check.py"
 
