@@ -10,16 +10,23 @@ typedef struct worst {
     double q[MOST];
 } worst;
 
-static worst weigh(const char *text, size_t n, const double *losses, const double *prior)
+static worst weigh_smoothly(const char *text, double smoothing, size_t n, const double *losses,
+                            const double *prior)
 {
     dro_context *ctx = check_context("ref", 1);
     dro__objective o;
     worst w;
     OK(ctx, dro__objective_parse(ctx, text, &o));
+    o.smoothing = smoothing;
     dro__objective_weigh(&o, n, losses, prior, w.q, &w.at);
     dro__worst_case_measure(&o, n, prior, w.q, &w.at);
     dro_context_destroy(ctx);
     return w;
+}
+
+static worst weigh(const char *text, size_t n, const double *losses, const double *prior)
+{
+    return weigh_smoothly(text, 0, n, losses, prior);
 }
 
 static void read_numbers(FILE *file, size_t n, double *to)
@@ -139,6 +146,41 @@ static void test_limits(void **state)
     }
 }
 
+/* A smoothed value is as near as promised, its gradient is its weights, also where all losses are equal. */
+static void test_smoothing(void **state)
+{
+    (void)state;
+    enum { N = 20 };
+    static const char *const kinds[] = {"cvar:0.25", "chi2:0.6", "kl-radius:0.3"};
+    for (int spread = 0; spread < 3; spread++)
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            const double h = 1e-6, smoothing = 0.1;
+            double losses[N], sum = 0, off;
+            dro__objective o = {.kind = k == 0   ? DRO__OBJECTIVE_CVAR
+                                        : k == 1 ? DRO__OBJECTIVE_CHI2
+                                                 : DRO__OBJECTIVE_KL_RADIUS,
+                                .argument = atof(strchr(kinds[k], ':') + 1),
+                                .smoothing = smoothing};
+            for (size_t i = 0; i < N; i++)
+                losses[i] = 1 + 0.2 * spread * spread * check_uniform(8, i, 0, 1);
+            worst w = weigh_smoothly(kinds[k], smoothing, N, losses, NULL);
+            off = w.at.value - weigh(kinds[k], N, losses, NULL).at.value;
+            assert_true((k ? off : -off) >= -1e-12 &&
+                        fabs(off) <= dro__objective_slack(&o) + 1e-12);
+            for (size_t i = 0; i < N; i++) {
+                double was = losses[i];
+                losses[i] = was + h;
+                double up = weigh_smoothly(kinds[k], smoothing, N, losses, NULL).at.value;
+                losses[i] = was - h;
+                double down = weigh_smoothly(kinds[k], smoothing, N, losses, NULL).at.value;
+                losses[i] = was;
+                check_near(kinds[k], (up - down) / (2 * h), w.q[i], 1e-6);
+                sum += w.q[i];
+            }
+            check_near(kinds[k], sum, 1, 1e-12);
+        }
+}
+
 /* Large lambda: the mean and half of the variance over lambda. */
 static void test_large_lambda(void **state)
 {
@@ -157,7 +199,8 @@ static void test_names(void **state)
     OK(ctx, dro__objective_parse(ctx, "cvar:0.1", &o));
     assert_int_equal(o.kind, DRO__OBJECTIVE_CVAR);
     assert_true(o.argument == 0.1);
-    static const char *const unknown[] = {"kl", "mean:1", "", "entropy:1", ":", "klklklklklklklklkl:1"};
+    static const char *const unknown[] = {"kl",        "mean:1", "",
+                                          "entropy:1", ":",      "klklklklklklklklkl:1"};
     for (size_t k = 0; k < sizeof unknown / sizeof unknown[0]; k++)
         FAILS(ctx, dro__objective_parse(ctx, unknown[k], &o), DRO_ERR_NAME, "kl-radius:RHO");
     static const char *const wrong[] = {"kl:0", "cvar:0", "cvar:1.5", "chi2:-1", "kl-radius:nan"};
@@ -170,7 +213,8 @@ static void test_names(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_references),   cmocka_unit_test(test_gradient),
     cmocka_unit_test(test_radius),       cmocka_unit_test(test_limits),
-    cmocka_unit_test(test_large_lambda), cmocka_unit_test(test_names),
+    cmocka_unit_test(test_large_lambda), cmocka_unit_test(test_smoothing),
+    cmocka_unit_test(test_names),
 };
 
 CHECK_MAIN(tests)

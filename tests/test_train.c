@@ -18,7 +18,7 @@ static void test_metrics_three(void **state)
     const int32_t labels[] = {0, 0, 1, 0, 2, 2};
     const float losses[] = {0.5f, 1, 0.25f, 2, 0.75f, 1.5f};
     dro__measure m;
-    dro__robust robust = {0.5, 0.5, DRO__TILT_EXAMPLE, true};
+    dro__robust robust = {0.5, 0.5, DRO__TILT_EXAMPLE, true, {0}};
     OK(ctx, dro__measure_create(ctx, 3, 6, 0, &m));
     dro__measure_reset(&m, &robust);
     dro__measure_add(&m, 4, logits, labels, losses, NULL);
@@ -47,7 +47,7 @@ static void test_metrics_groups(void **state)
     (void)state;
     const float logits[] = {1, 0, 1, 0, 0, 1, 1, 0}, losses[] = {1, 3, 0.5f, 2};
     const int32_t labels[] = {0, 0, 1, 1}, groups[] = {0, 0, 2, 0};
-    dro__robust over = {2, 1, DRO__TILT_GROUP, true};
+    dro__robust over = {2, 1, DRO__TILT_GROUP, true, {0}};
     double shares[2];
     dro__measure m;
     OK(ctx, dro__measure_create(ctx, 2, 4, 3, &m));
@@ -145,10 +145,10 @@ static void test_resume_sgd(void **state)
 static void test_resume_all(void **state)
 {
     (void)state;
-    for (int i = 0; dro_optimizer_name(i); i++) {
+    for (int i = 0; check_optimizer(i); i++) {
         char settings[128];
         snprintf(settings, sizeof settings, "optimizer=%s model=mlp:4 eta=0.001",
-                 dro_optimizer_name(i));
+                 check_optimizer(i));
         clear("whole");
         clear("parts");
         OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
@@ -431,7 +431,7 @@ static void test_every_optimizer_resumes(void **state)
 {
     (void)state;
     char folder[300];
-    for (int o = 0; dro_optimizer_name(o); o++) {
+    for (int o = 0; check_optimizer(o); o++) {
         dro_train *run;
         dro_train_watch watch = {.step = stop_at_once};
         clear("every");
@@ -439,7 +439,7 @@ static void test_every_optimizer_resumes(void **state)
         OK(ctx, dro_train_create(ctx, &run));
         set_all(run,
                 "data=synth:glyphs,n=80,test=20,size=8,classes=3 model=mlp:4 batch=2 epochs=12");
-        OK(ctx, dro_train_set(run, "optimizer", dro_optimizer_name(o)));
+        OK(ctx, dro_train_set(run, "optimizer", check_optimizer(o)));
         OK(ctx, dro_train_set(run, "eta", "0.001"));
         OK(ctx, dro_train_run(run, folder, false, &watch));
         OK(ctx, dro_train_run(run, folder, true, NULL));

@@ -135,8 +135,8 @@ static void check_run(const char *optimizer, const facts *f)
 
 static void check_all(const facts *f)
 {
-    for (int k = 0; dro_optimizer_name(k); k++)
-        check_run(dro_optimizer_name(k), f);
+    for (int k = 0; check_optimizer(k); k++)
+        check_run(check_optimizer(k), f);
 }
 
 static void test_images(void **state)

@@ -96,14 +96,14 @@ static void test_epochs(void **state)
     char path[sizeof dir + 16], settings[sizeof dir + 200];
     snprintf(path, sizeof path, "%s/rows", dir);
     write_rows(path, 1);
-    for (int k = 0; dro_optimizer_name(k); k++) {
+    for (int k = 0; check_optimizer(k); k++) {
         snprintf(settings, sizeof settings,
                  "optimizer=%s data=libsvm:%s/rows best=none batch=20 steps= epochs=40",
-                 dro_optimizer_name(k), dir);
+                 check_optimizer(k), dir);
         clear("run");
         OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));
         double examples = result_of("\"examples\": "), epochs = result_of("\"epochs\": ");
-        printf("  %s: %.0f examples in %.0f steps\n", dro_optimizer_name(k), examples,
+        printf("  %s: %.0f examples in %.0f steps\n", check_optimizer(k), examples,
                result_of("\"step\": "));
         assert_true(epochs == 40);
         assert_true(fabs(examples - 24000) <= 1024 + 40 * 20);

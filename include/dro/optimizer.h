@@ -46,7 +46,8 @@ DRO_API dro_status dro_optimizer_get(const dro_optimizer *opt, const char *name,
 
 /* w0 is (dim); NULL starts at zero. */
 DRO_API dro_status dro_optimizer_start(dro_optimizer *opt, const float *w0);
-/* One update of w. DRO_ERR_END: the stream or the planned number of steps is over. */
+/* One update of w. DRO_ERR_END: the stream or the planned number of steps is over, or lbfgs or newton has the
+ * minimum. */
 DRO_API dro_status dro_optimizer_step(dro_optimizer *opt);
 /* After a refused step: drop the batch that was refused. */
 DRO_API dro_status dro_optimizer_skip(dro_optimizer *opt);
@@ -70,6 +71,8 @@ typedef struct dro_info {
     uint64_t caps;         /* exponents that were continued by the tangent */
     uint64_t floors;       /* estimators that fell below the floor */
     uint64_t fresh_starts; /* estimators started afresh, the first one not counted */
+    double gradient_norm;  /* lbfgs, newton: of F, over all examples, at w; else NaN */
+    double gap; /* lbfgs, newton with l2 or elastic: F(w) - min F is at most this; else NaN */
 } dro_info;
 DRO_API dro_status dro_optimizer_info(const dro_optimizer *opt, dro_info *info);
 /* Weights q of the classes or groups (tilt=class, group): copies at most count, gives how many. */

@@ -48,6 +48,21 @@ dro_status dro__objective_parse(dro_context *ctx, const char *text, dro__objecti
     return DRO_OK;
 }
 
+void dro__objective_print(const dro__objective *o, char *text, size_t size)
+{
+    if (o->kind == DRO__OBJECTIVE_MEAN)
+        snprintf(text, size, "mean");
+    else
+        snprintf(text, size, "%s:%.10g", arguments[o->kind - DRO__OBJECTIVE_KL].about.name,
+                 o->argument);
+}
+
+double dro__objective_slack(const dro__objective *o)
+{
+    bool cvar = o->kind == DRO__OBJECTIVE_CVAR;
+    return o->smoothing * (cvar ? (1 / o->argument - 1) / 2 : o->argument);
+}
+
 /* ---- sums ---- */
 
 typedef struct sample {
@@ -124,10 +139,18 @@ static void weigh_kl(const sample *s, double lambda, dro__worst_case *worst)
     worst->lambda = lambda;
 }
 
-static void weigh_radius(const sample *s, double rho, dro__worst_case *worst)
+static void weigh_radius(const sample *s, double rho, double least, dro__worst_case *worst)
 {
     enum { PASSES = 200 };
     double top = mass_from(s, s->high), range = s->high - s->low, mean = 0, spread = 0;
+    if (least > 0) { /* is the multiplier above it? */
+        weigh_kl(s, least, worst);
+        dro__worst_case_measure(&(dro__objective){0}, s->n, s->prior, s->q, worst);
+        worst->value += least * rho;
+        worst->smoothed = worst->divergence <= rho;
+        if (worst->smoothed)
+            return;
+    }
     worst->lambda = 0;
     if (range == 0 || rho >= -log(top)) {
         take_top(s, worst);
@@ -154,6 +177,37 @@ static void weigh_radius(const sample *s, double rho, dro__worst_case *worst)
 }
 
 /* ---- cvar ---- */
+
+/* q_i = p_i clip((loss_i - eta) / tau, 0, most): the worst case with a penalty of tau/2 sum_i p_i (q_i/p_i - 1)^2. eta by Newton's method for the sum, which is made of straight
+ * pieces and falls, inside of a bracket. */
+static void weigh_squares(const sample *s, double most, double tau, dro__worst_case *worst)
+{
+    enum { PASSES = 200 };
+    double low = s->low - tau * fmin(most, 1), high = s->high, eta = s->high - tau, sum = 0;
+    double square = 0, mean = 0;
+    for (int pass = 0; pass < PASSES; pass++) {
+        double slope = 0;
+        sum = 0;
+        for (size_t i = 0; i < s->n; i++) {
+            double ratio = (s->losses[i] - eta) / tau, p = prior_of(s, i);
+            slope += ratio > 0 && ratio < most ? p / tau : 0;
+            s->q[i] = p * fmin(fmax(ratio, 0), most);
+            sum += s->q[i];
+        }
+        *(sum > 1 ? &low : &high) = eta;
+        double next = slope > 0 ? eta + (sum - 1) / slope : NAN;
+        if (fabs(sum - 1) < 1e-15 || high - low < 1e-15 * fmax(tau, fabs(eta)))
+            break;
+        eta = next > low && next < high ? next : (low + high) / 2;
+    }
+    for (size_t i = 0; i < s->n; i++) {
+        s->q[i] /= sum;
+        mean += s->q[i] * s->losses[i];
+        square += s->q[i] > 0 ? s->q[i] * s->q[i] / prior_of(s, i) : 0;
+    }
+    worst->value = mean - tau / 2 * (square - 1);
+    worst->eta = eta;
+}
 
 /* Doubles as integers in the same order, and back. */
 static int64_t order_of(double x)
@@ -202,9 +256,18 @@ static void weigh_cvar(const sample *s, double alpha, dro__worst_case *worst)
 
 /* ---- chi-square ---- */
 
-static void weigh_chi2(const sample *s, double rho, dro__worst_case *worst)
+static void weigh_chi2(const sample *s, double rho, double least, dro__worst_case *worst)
 {
     double c = 1 + 2 * rho, eta = -HUGE_VAL, sum = 0;
+    if (least > 0) { /* is the multiplier above it? */
+        weigh_squares(s, HUGE_VAL, least, worst);
+        dro__worst_case_measure(&(dro__objective){.kind = DRO__OBJECTIVE_CHI2}, s->n, s->prior,
+                                s->q, worst);
+        worst->value += least * rho;
+        worst->smoothed = worst->divergence <= rho;
+        if (worst->smoothed)
+            return;
+    }
     worst->eta = s->high;
     if (s->low == s->high || mass_from(s, s->high) * c >= 1) {
         take_top(s, worst);
@@ -262,13 +325,17 @@ void dro__objective_weigh(const dro__objective *o, size_t n, const double *losse
         weigh_kl(&s, o->argument, worst);
         break;
     case DRO__OBJECTIVE_KL_RADIUS:
-        weigh_radius(&s, o->argument, worst);
+        weigh_radius(&s, o->argument, o->smoothing, worst);
         break;
     case DRO__OBJECTIVE_CVAR:
-        weigh_cvar(&s, o->argument, worst);
+        worst->smoothed = o->smoothing > 0 && o->argument < 1;
+        if (worst->smoothed)
+            weigh_squares(&s, 1 / o->argument, o->smoothing, worst);
+        else
+            weigh_cvar(&s, o->argument, worst);
         break;
     case DRO__OBJECTIVE_CHI2:
-        weigh_chi2(&s, o->argument, worst);
+        weigh_chi2(&s, o->argument, o->smoothing, worst);
         break;
     }
 }
@@ -278,10 +345,64 @@ void dro__worst_case_measure(const dro__objective *o, size_t n, const double *pr
 {
     double kl = 0, square = 0;
     for (size_t i = 0; i < n; i++) {
-        double p = prior ? prior[i] : 1 / (double)n, ratio = weights[i] / p;
-        kl += weights[i] > 0 ? weights[i] * log(ratio) : 0;
-        square += weights[i] * ratio;
+        double p = prior ? prior[i] : 1 / (double)n;
+        if (!(weights[i] > 0))
+            continue;
+        kl += weights[i] * log(weights[i] / p);
+        square += weights[i] * weights[i] / p;
     }
     worst->divergence = o->kind == DRO__OBJECTIVE_CHI2 ? (square - 1) / 2 : kl;
     worst->effective = 1 / square;
+}
+
+/* ---- groups ---- */
+
+dro_status dro__groups_create(dro_context *ctx, dro__groups *g, size_t n, const int32_t *of,
+                              int32_t count, bool uniform)
+{
+    *g = (dro__groups){.n = n, .count = count, .of = of};
+    g->mean = dro__alloc((size_t)count, sizeof(double));
+    g->prior = dro__alloc((size_t)count, sizeof(double));
+    g->q = dro__alloc((size_t)count, sizeof(double));
+    g->sizes = dro__alloc((size_t)count, sizeof(int64_t));
+    if (!g->mean || !g->prior || !g->q || !g->sizes) {
+        dro__groups_free(g);
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for %d groups", count);
+    }
+    int32_t present = 0;
+    for (size_t i = 0; i < n; i++)
+        present += g->sizes[of[i]]++ == 0;
+    for (int32_t k = 0; k < count; k++)
+        if (g->sizes[k])
+            g->prior[k] = uniform ? 1 / (double)present : (double)g->sizes[k] / (double)n;
+    return DRO_OK;
+}
+
+void dro__groups_free(dro__groups *g)
+{
+    dro__free(g->mean);
+    dro__free(g->prior);
+    dro__free(g->q);
+    dro__free(g->sizes);
+    *g = (dro__groups){0};
+}
+
+void dro__objective_weigh_groups(const dro__objective *o, dro__groups *g, const double *losses,
+                                 double *weights, dro__worst_case *worst)
+{
+    size_t count = (size_t)g->count;
+    double least = HUGE_VAL;
+    memset(g->mean, 0, count * sizeof *g->mean);
+    for (size_t i = 0; i < g->n; i++)
+        g->mean[g->of[i]] += losses[i];
+    for (size_t k = 0; k < count; k++)
+        if (g->sizes[k]) {
+            g->mean[k] /= (double)g->sizes[k];
+            least = fmin(least, g->mean[k]);
+        }
+    for (size_t k = 0; k < count; k++)
+        g->mean[k] = g->sizes[k] ? g->mean[k] : least;
+    dro__objective_weigh(o, count, g->mean, g->prior, g->q, worst);
+    for (size_t i = 0; i < g->n; i++)
+        weights[i] = g->q[g->of[i]] / (double)g->sizes[g->of[i]];
 }

@@ -34,6 +34,12 @@ size_t dro__optimizer_vectors(const char *name)
     return cls ? cls->vectors : 0;
 }
 
+bool dro__optimizer_exact(const char *name)
+{
+    const dro__optimizer_class *cls = find_class(name);
+    return cls && cls->exact;
+}
+
 uint64_t dro__steps_for(const dro_optimizer *o, uint64_t examples)
 {
     return o->cls->steps_for ? o->cls->steps_for(o, examples)
@@ -388,13 +394,15 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
         .a = s->a,
         .loss = s->loss,
         .log_u = s->log_u,
-        .objective = (tilted ? s->lambda * s->log_u : s->loss) + reg,
+        .objective = o->cls->exact ? r->value : (tilted ? s->lambda * s->log_u : s->loss) + reg,
         .regulariser = reg,
         .largest_weight = s->largest_weight,
         .effective = s->effective,
         .caps = s->caps,
         .floors = s->floors,
         .fresh_starts = s->fresh_starts,
+        .gradient_norm = o->cls->exact ? r->gradient : NAN,
+        .gap = o->cls->exact ? r->gap : NAN,
     };
     return DRO_OK;
 }
@@ -405,6 +413,8 @@ size_t dro_optimizer_group_weights(const dro_optimizer *o, double *q, size_t cou
         return 0;
     if (dro__async_settle((dro_optimizer *)o) != DRO_OK)
         return 0;
+    if (o->cls->weights)
+        return o->cls->weights(o, q, count);
     return dro__tilt_weights(o, q, count);
 }
 

@@ -195,7 +195,7 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
 void dro__tell_step(const dro_train *t)
 {
     double divisor = step_divisor(t);
-    if (divisor <= 1)
+    if (divisor <= 1 || !dro__optimizer_has(t->set.optimizer, "eta"))
         return;
     if (is_given(t, "eta"))
         dro__note(t, "the features are large (root mean square %.3g): scale them to about 1",

@@ -10,6 +10,8 @@
 
 /* Without epochs: 15, or more of few examples, for some 600 steps. */
 enum { EPOCHS = 15, EPOCHS_MOST = 100, STEPS = 600 };
+/* The exact solvers: an epoch is a step, and most runs end by themselves long before. */
+enum { EXACT_EPOCHS = 2000, EXACT_EVERY = 100 };
 
 double dro__clock(void)
 {
@@ -214,6 +216,7 @@ static dro_status open_data(dro_train *t)
     DRO_TRY(check_settings(t));
     uint64_t per_epoch = t->task.epoch_steps, usual = (STEPS + per_epoch - 1) / per_epoch;
     usual = usual < EPOCHS ? EPOCHS : usual > EPOCHS_MOST ? EPOCHS_MOST : usual;
+    usual = dro__optimizer_exact(s->optimizer) ? EXACT_EPOCHS : usual;
     t->steps =
         s->steps ? (uint64_t)s->steps : (s->epochs ? (uint64_t)s->epochs : usual) * per_epoch;
     if (*s->init && t->going_on && !dro__task_frozen(&t->task, NULL))
@@ -278,7 +281,8 @@ bool dro__tell(const dro_train *t, const char *evaluating)
 /* The step after which evaluation number k (from 1 on) takes place. */
 static uint64_t evaluation_step(const dro_train *t, uint64_t k)
 {
-    double at = round((double)k * t->set.eval_every * (double)t->task.epoch_steps);
+    double every = t->set.eval_every * (t->opt->cls->exact ? EXACT_EVERY : 1);
+    double at = round((double)k * every * (double)t->task.epoch_steps);
     return at < (double)k ? k : (uint64_t)at;
 }
 
@@ -360,7 +364,9 @@ static dro_status train(dro_train *t)
     while (!over(t)) {
         DRO_TRY(dro__trainable(t->task.data)); /* the loader may have lost a class */
         dro_status status = due(t) ? DRO_OK : step(t);
-        if (status == DRO_ERR_END) /* output=random: the drawn number of steps */
+        if (status == DRO_ERR_END && t->opt->cls->exact)
+            dro__note(t, "%s", t->ctx->error);
+        if (status == DRO_ERR_END) /* output=random: the drawn number of steps; or the minimum */
             t->steps = t->opt->run.step;
         else
             DRO_TRY(status);

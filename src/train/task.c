@@ -183,6 +183,24 @@ static dro_status make_net(dro__task *t, const dro__model_choice *c)
     return dro_net_init(t->net, c->seed);
 }
 
+/* A linear network on rows can be solved exactly. */
+static void offer_full(dro__task *t)
+{
+    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    if (t->images || !dro__full_rows_net(&t->net->graph, &t->full))
+        return;
+    t->full.ctx = t->ctx;
+    t->full.n = e->count;
+    t->full.rows = (dro__rows){.features = t->width,
+                               .x = e->x,
+                               .starts = e->starts,
+                               .columns = e->columns,
+                               .values = e->values};
+    t->full.all = (dro_net_batch){.labels = e->labels, .targets = e->labels ? NULL : e->targets};
+    dro__full_rows_open(&t->full);
+    t->problem.full = &t->full.full;
+}
+
 static dro_status make_problem(dro__task *t, const dro__model_choice *c)
 {
     int64_t n = t->info.examples[DRO_TRAIN];
@@ -197,6 +215,7 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
     dro_net_source source = {0};
     DRO_TRY(dro__feed_training(t, c, &source));
     DRO_TRY(dro_net_problem(t->net, &source, &t->problem));
+    offer_full(t);
     t->problem.max_batch = t->ring_room > 2 * t->batch ? t->ring_room : 2 * t->batch;
     return DRO_OK;
 }
@@ -241,6 +260,7 @@ void dro__task_close(dro__task *t)
     dro__feed_close(t);
     dro_net_destroy(t->net);
     dro_linear_destroy(t->linear);
+    dro__full_rows_close(&t->full);
     for (int s = 0; s < DRO_SPLITS; s++)
         dro__free(t->y[s]);
     dro__free(t->class_share);

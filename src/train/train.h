@@ -18,7 +18,9 @@
 
 #include "augment.h"
 #include "data.h"
+#include "full_rows.h"
 #include "nn.h"
+#include "objective.h"
 #include "opt.h"
 
 #include <dro/linear.h>
@@ -117,7 +119,8 @@ typedef struct dro__task {
     double square; /* of rows: the mean square of the values that are not 0 */
 
     dro_net *net;
-    dro_linear *linear; /* instead of net, for sparse */
+    dro_linear *linear;  /* instead of net, for sparse */
+    dro__full_rows full; /* of a linear net on rows */
     dro__loss_kind row_loss;
     float *y[DRO_SPLITS]; /* sparse: labels as -1 and 1 */
     const char *encoding; /* of the columns of a stream, borrowed; or NULL */
@@ -236,6 +239,7 @@ typedef struct dro__robust {
     double weight_lambda; /* of the classes' shares of the weight */
     int32_t level;        /* DRO__TILT_EXAMPLE, _CLASS or _GROUP */
     bool uniform;         /* the prior of classes or groups */
+    dro__objective other; /* kl-radius, cvar or chi2 instead of kl with lambda; mean: no */
 } dro__robust;
 extern const dro__robust dro__mean_loss;
 
@@ -248,6 +252,8 @@ typedef struct dro__measure {
     float *scores; /* two classes: logit difference of each example, for auroc */
     int8_t *truth;
     int64_t room;
+    float *losses; /* (losses_room) of the examples, for objectives that need them all */
+    int64_t losses_room;
     double loss_sum;
     dro__tilted tilted; /* losses */
     double class_top;   /* of class_sum */
