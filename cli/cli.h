@@ -125,6 +125,12 @@ void cli_table_cell(cli_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void cli_table_print(cli_table *table);
 
+/* files.c: a cell of a table, in quotation marks where it needs them. */
+void cli_csv_text(FILE *to, char separator, const char *text);
+bool cli_same_file(const char *a, const char *b);
+/* Whether a file is named in a SPEC: its path, or an option's value. */
+bool cli_spec_reads(const char *spec, const char *path);
+
 double cli_seconds(void);                     /* a steady clock */
 double cli_median(double *values, int count); /* sorts them */
 const char *cli_cpu(void); /* the processor's name, for what a figure was measured on */

@@ -188,6 +188,33 @@ DRO_API dro_status dro_predictor_probabilities(const dro_predictor *predictor, s
 /* The examples of a split: paths of images, places in the source. Borrowed until close. */
 DRO_API dro_status dro_predictor_examples(const dro_predictor *predictor, dro_split split,
                                           dro_examples *examples);
+/* The worst-case distribution of a robust objective over the examples of a split, and what has its weight. Arrays of
+ * examples are in the order of the split. */
+typedef struct dro_explanation {
+    double value;      /* of the objective, without r(w) */
+    double mean_loss;  /* of the same examples */
+    double lambda;     /* kl, kl-radius: of the tilt; 0: only the largest losses count; else NaN */
+    double eta;        /* cvar, chi2: losses below it have no weight; else NaN */
+    double divergence; /* KL(q|p), for chi2 E(q/p - 1)^2 / 2 */
+    double effective;  /* effective sample size / examples (or classes, or groups), in (0, 1] */
+    int64_t examples;
+    const double *losses;  /* (examples) as trained with; NaN: an image that skip_bad passed over */
+    const double *weights; /* (examples) sum 1 */
+    const int32_t *labels; /* (examples) among the model's classes; -1: a real-valued target */
+    const int32_t *predictions; /* (examples) the class with the largest output */
+    const float *outputs;       /* (examples) the first output: that of a real-valued target */
+    const int32_t *groups;      /* (examples) or NULL */
+    const int64_t *order; /* (examples) from the largest weight to the smallest, then by loss */
+    int32_t classes, group_count;
+    const double *class_shares, *class_weights; /* (classes) of the examples and of the weight */
+    const double *group_shares, *group_weights; /* (group_count) */
+} dro_explanation;
+
+/* objective: "kl:LAMBDA", "kl-radius:RHO", "cvar:ALPHA", "chi2:RHO" or "mean". over: "examples", or "classes" or
+ * "groups", of which all that occur have the same share of the prior. Borrowed until the next call. */
+DRO_API dro_status dro_predictor_explain(dro_predictor *predictor, dro_split split,
+                                         const char *objective, const char *over,
+                                         const dro_explanation **explanation);
 /* How good it is on a split; borrowed until the next call. */
 DRO_API dro_status dro_predictor_evaluate(dro_predictor *predictor, dro_split split,
                                           const dro_metrics **metrics);
