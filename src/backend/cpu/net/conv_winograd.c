@@ -17,8 +17,8 @@ bool dro__conv_winograd_fits(const dro__conv_shape *s, int block)
     const dro_window *k = &s->window;
     bool three = k->kernel[0] == 3 && k->kernel[1] == 3 && k->pad[0] == 1 && k->pad[1] == 1;
     bool stride = k->stride[0] == k->stride[1] && (k->stride[0] == 1 || k->stride[0] == 2);
-    return three && stride && s->groups == 1 && !s->plain && s->in % block == 0 && s->out % block == 0 &&
-           dro__simd_for(block);
+    return three && stride && s->groups == 1 && !s->plain && s->in % block == 0 &&
+           s->out % block == 0 && dro__simd_for(block);
 }
 
 static void destroy(dro__conv *base)

@@ -14,8 +14,9 @@ typedef struct sizes {
     size_t in, out;    /* blocks */
     size_t tall, wide; /* the padded input */
     size_t taps;
-    size_t band_in, band_out; /* blocks of x that a block of z depends on at most, and the reverse */
-    bool copied;              /* the input needs padding or blocks */
+    size_t band_in,
+        band_out; /* blocks of x that a block of z depends on at most, and the reverse */
+    bool copied;  /* the input needs padding or blocks */
 } sizes;
 
 /* The first of `band` blocks of the `from` channels that the groups of block `to` have, and one past the last. */
@@ -253,7 +254,8 @@ static void backward(const dro__conv_shape *s, size_t n, const float *dz, const 
                 for (size_t y = 0; y < height; y++) {
                     size_t ky = tap / (size_t)k->kernel[1], kx = tap % (size_t)k->kernel[1];
                     size_t line = i * z.tall + y * (size_t)k->stride[0] + ky;
-                    pixels(&r, width, dz + band_at(s, i, z.band_out, true) * r.block + y * width * LANES,
+                    pixels(&r, width,
+                           dz + band_at(s, i, z.band_out, true) * r.block + y * width * LANES,
                            w + (i * z.band_out * z.taps + tap) * SQUARE,
                            sum + line * row + kx * LANES);
                 }
