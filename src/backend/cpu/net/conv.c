@@ -23,9 +23,9 @@ dro_status dro__conv_make(dro__cpu_program *p, dro__cpu_op *op)
                              .data = in->wants,
                              .weight = !node->frozen};
     dro__conv **conv = &net->convs[op->base.index]; /* both programs have the same */
-    bool own = node->groups == 1 && dro__conv_winograd_fits(&shape);
+    bool own = dro__conv_winograd_fits(&shape, net->block);
     if (!*conv)
-        DRO_TRY(own ? dro__conv_winograd(net->ctx, &shape, conv)
+        DRO_TRY(own ? dro__conv_winograd(net->ctx, &shape, net->block, conv)
                     : dro__onednn_conv(net->library, &shape, conv));
     op->conv = *conv;
     return DRO_OK;

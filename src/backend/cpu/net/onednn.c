@@ -1,6 +1,8 @@
 /* oneDNN's C API, version 2.6: convolutions and matrix products. */
 #include "onednn.h"
 
+#include "../isa.h"
+#include "conv_direct.h"
 #include "kernels.h"
 
 #include <dnnl.h>
@@ -50,8 +52,18 @@ static dro_status failed(dro__onednn *library, const char *what, dnnl_status_t s
 
 /* ---- the library ---- */
 
+static void set_limit(void)
+{
+    static const dnnl_cpu_isa_t isas[] = {
+        [DRO__ISA_BASE] = dnnl_cpu_isa_sse41, [DRO__ISA_AVX2] = dnnl_cpu_isa_avx2};
+    if (dro__cpu_isa() < DRO__ISA_AVX512)
+        dnnl_set_max_cpu_isa(isas[dro__cpu_isa()]); /* refused only when it was used before */
+}
+
 int dro__onednn_block(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_limit);
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? 16 : 8;
 }
@@ -419,6 +431,8 @@ dro_status dro__onednn_conv(dro__onednn *library, const dro__conv_shape *shape, 
                                           .data = conv_data,
                                           .slope = conv_slope,
                                           .slope_out = conv_slope_out};
+    if (dro__cpu_isa() == DRO__ISA_BASE) /* with SSE alone its gradients are not vectorised */
+        return dro__conv_direct(library->ctx, shape, dro__simd_best(), out);
     convolution *conv = dro__alloc(1, sizeof *conv);
     if (!conv)
         return dro__fail(library->ctx, DRO_ERR_MEMORY, "no memory for a convolution");
