@@ -298,14 +298,15 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    CLI_TRAIN_TEXT("weights", "FILE", "weights that dro train wrote"),
-    CLI_TRAIN_TEXT("data", "SPEC", "format:path[,option=value...]"),
-    CLI_TRAIN_TEXT("objective", "NAME:X", "kl:LAMBDA, kl-radius:RHO, cvar:ALPHA, chi2:RHO or mean"),
+    CLI_OPTION_TEXT("weights", "FILE", "weights that dro train wrote"),
+    CLI_OPTION_TEXT("data", "SPEC", "format:path[,option=value...]"),
+    CLI_OPTION_TEXT("objective", "NAME:X",
+                    "kl:LAMBDA, kl-radius:RHO, cvar:ALPHA, chi2:RHO or mean"),
     {"over", CLI_TEXT, "WHAT", "examples", 0, 0,
      "what it is robust over: examples, classes, groups"},
-    CLI_TRAIN_TEXT("split", "NAME", "train, test or holdout (default train)"),
+    CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default train)"),
     {"top", CLI_INTEGER, "N", "20", 0, 1e9, "examples of the largest weight that are shown"},
-    CLI_TRAIN_TEXT("out", "FILE", "all examples, by weight, as .csv, .tsv or .json"),
+    CLI_OPTION_TEXT("out", "FILE", "all examples, by weight, as .csv, .tsv or .json"),
     CLI_OPTIONS_END,
 };
 

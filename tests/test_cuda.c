@@ -70,7 +70,7 @@ static void move_case(dro_context *gpu, size_t n, int variant)
     dro__step there = here;
     double sums[2][DRO__SUMS];
     float *back = floats(n, 9);
-    for (int r = 0; r < DRO__ROLES; r++) {
+    for (int r = 0; r < DRO__VECTOR_ROLES; r++) {
         here.v[r] = floats(n, (uint64_t)r);
         for (size_t i = 0; r == DRO__SECOND && i < n; i++)
             here.v[r][i] = fabsf(here.v[r][i]);
@@ -78,7 +78,7 @@ static void move_case(dro_context *gpu, size_t n, int variant)
     }
     dro__backend_ref.move(NULL, &here, kind, sums[0]);
     be->move(NULL, &there, kind, sums[1]);
-    for (int r = 0; r < DRO__ROLES; r++) {
+    for (int r = 0; r < DRO__VECTOR_ROLES; r++) {
         be->copy_out(back, there.v[r], n * sizeof *back);
         same("move", n, back, here.v[r], r == DRO__Z ? 1e-6 : 1e-7); /* z is extrapolated */
         free(here.v[r]), be->free(there.v[r]);

@@ -5,7 +5,7 @@
 #include "check.h"
 #undef create
 
-#define DRO__REAL               double
+#define DRO__REF_REAL           double
 #define dro__ref_net            dro__ref_net_double
 #define dro__ref_layer_forward  dro__ref_double_layer_forward
 #define dro__ref_layer_backward dro__ref_double_layer_backward

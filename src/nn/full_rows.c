@@ -66,7 +66,8 @@ static inline double logistic(double m, double *slope)
 static double loss_of(const dro__full_rows *f, int64_t i, const double *z, double *slopes)
 {
     const dro__graph *g = &f->loss;
-    if (g->loss == DRO__NET_CROSS_ENTROPY && f->outputs == 2 && g->smoothing == 0) {
+    if (g->loss == DRO__NET_CROSS_ENTROPY && f->outputs == 2 &&
+        g->loss_set[DRO__SET_smoothing] == 0) {
         int32_t label = f->all.labels[i];
         double loss = logistic(z[label] - z[!label], &slopes[label]);
         slopes[!label] = -slopes[label];
@@ -237,7 +238,7 @@ static double curvature(const dro__full_rows *f, int64_t i, size_t a, size_t b)
         return a == b;
     if (f->loss.loss == DRO__NET_LOGISTIC)
         return a == b ? fabs(s[a]) * (1 - fabs(s[a])) : 0;
-    double smoothing = (double)f->loss.smoothing;
+    double smoothing = (double)f->loss.loss_set[DRO__SET_smoothing];
     for (int k = 0; k < 2; k++) /* slope = p - target */
         share[k] = s[which[k]] + smoothing / (double)f->outputs +
                    ((size_t)f->all.labels[i] == which[k] ? 1 - smoothing : 0);

@@ -317,8 +317,8 @@ static void report(dro_optimizer *o, double gradient)
     o->s.loss = s->mean;
     bool kl = s->objective.kind == DRO__OBJECTIVE_KL;
     o->s.level = o->ticket.level;
-    o->s.lambda = kl || s->objective.kind == DRO__OBJECTIVE_KL_RADIUS ? s->worst.lambda
-                                                                      : o->ticket.lambda;
+    o->s.lambda =
+        kl || s->objective.kind == DRO__OBJECTIVE_KL_RADIUS ? s->worst.lambda : o->ticket.lambda;
     o->s.log_u = kl ? s->worst.value / s->worst.lambda : 0;
     o->s.largest_weight = largest * (double)o->n;
     o->s.effective = 1 / (square * (double)o->n);

@@ -34,7 +34,7 @@ static const dro__param own[] = {
     DRO__INTEGER("batch", batch, S, "", 1, 1e9,
                  "examples in a batch; if not given 128, fewer for small data sets"),
     DRO__INTEGER("seed", seed, S, "1", 0, 9e15, "seed of every random choice"),
-    DRO__REAL("eval_every", eval_every, S, "1", 1e-6, 1e6, 
+    DRO__REAL("eval_every", eval_every, S, "1", 1e-6, 1e6,
               "epochs between evaluations; lbfgs and newton: hundreds of steps"),
     DRO__CHOICE("eval_train", eval_train, S, "yes", "yes|no|last",
                 "whether evaluations compute F over the training set"),
