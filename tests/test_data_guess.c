@@ -9,9 +9,9 @@ static void test_full(void **state)
     static const struct {
         const char *name, *text, *format;
     } files[] = {
-        {"people.csv", "x,y\n1,a\n", "csv"},  {"PEOPLE.TSV", "x\ty\n1\ta\n", "csv"},
-        {"table", "x;y\n1;a\n", "csv"},       {"rows", "+1 3:0.5 7:1\n", "libsvm"},
-        {"rows.svm", "1 1:1\n", "libsvm"},    {"array", "\x93NUMPY\x01", "npy"},
+        {"people.csv", "x,y\n1,a\n", "csv"},    {"PEOPLE.TSV", "x\ty\n1\ta\n", "csv"},
+        {"table", "x;y\n1;a\n", "csv"},         {"rows", "+1 3:0.5 7:1\n", "libsvm"},
+        {"rows.svm", "1 1:1\n", "libsvm"},      {"array", "\x93NUMPY\x01", "npy"},
         {"words", "nothing to see here", NULL}, {"empty", "", NULL},
     };
     char full[DRO__SPEC_MAX], spec[512], expected[600];

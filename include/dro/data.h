@@ -16,9 +16,9 @@
  *     holdout=SHARE         set examples aside, the same share of every class
  *     seed=N                of the holdout
  *     scale=WORD            tables: columns brought to one scale, learned from training's rows. robust: each column by
- *                           its mean and standard deviation, of values cut at its fences, and what is more than 5
- *                           deviations away grows as a logarithm; standard: without fences and logarithm; none: as
- *                           they are. Sparse columns are divided and not centred. csv is robust if nothing is given;
+ *                           its mean and standard deviation, of values cut at its fences, and what is more than 3
+ *                           deviations away is compressed to less than 6; standard: without either; none: as they
+ *                           are. Sparse columns are divided and not centred. csv is robust if nothing is given;
  *                           npy and libsvm are left as they are here, and are robust when a run reads them
  *     skip_bad=N            tolerate that many unreadable images; dro_data_note() names each
  * An error names the file, the record or line in it, and what was expected.

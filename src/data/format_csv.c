@@ -381,9 +381,10 @@ const dro__format dro__format_csv = {
         "                not separated by commas\n"
         "scale=          of numeric columns. robust (if not given): mean and standard deviation of "
         "values cut\n"
-        "                at the column's fences, and beyond 5 deviations the logarithm; standard: "
-        "without\n"
-        "                either; none: numbers as they are\n"
+        "                at the column's fences; more than 3 deviations are compressed to less "
+        "than 6; "
+        "standard:\n"
+        "                neither; none: numbers as they are\n"
         "A column is numeric if all its cells are numbers or missing; a comma in a value is "
         "written \\, as\n"
         "in missing=1\\,234.",

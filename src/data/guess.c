@@ -10,10 +10,10 @@
 
 /* Files that only one format has in its folder. */
 static const char *const marks[][2] = {
-    {"data_batch_1.bin", "cifar10"},       {"cifar-10-batches-bin/data_batch_1.bin", "cifar10"},
-    {"fine_label_names.txt", "cifar100"},  {"train_X.bin", "stl10"},
-    {"train-images-idx3-ubyte", "idx"},    {"train-images-idx3-ubyte.gz", "idx"},
-    {"train-images.idx3-ubyte", "idx"},    {"train-images.idx3-ubyte.gz", "idx"},
+    {"data_batch_1.bin", "cifar10"},      {"cifar-10-batches-bin/data_batch_1.bin", "cifar10"},
+    {"fine_label_names.txt", "cifar100"}, {"train_X.bin", "stl10"},
+    {"train-images-idx3-ubyte", "idx"},   {"train-images-idx3-ubyte.gz", "idx"},
+    {"train-images.idx3-ubyte", "idx"},   {"train-images.idx3-ubyte.gz", "idx"},
 };
 
 static bool has(const char *folder, const char *name)

@@ -11,8 +11,8 @@ enum { SAMPLES_MOST = 1 << 22, COLUMNS_MOST = 1 << 25 };
 
 double dro__limited(double x)
 {
-    double beyond = fabs(x) - DRO__LIMIT;
-    return beyond > 0 ? copysign(DRO__LIMIT + log1p(beyond), x) : x;
+    double size = fabs(x);
+    return size > DRO__LIMIT ? copysign(DRO__LIMIT * (2 - DRO__LIMIT / size), x) : x;
 }
 
 /* ---- outliers ---- */
@@ -102,9 +102,8 @@ static dro_status learn_dense(dro_context *ctx, const dro__table *t, dro__scalin
     }
     for (int64_t i = 0; i < t->n; i++)
         for (size_t k = 0; k < d; k++)
-            dro__spread_add(&spreads[k],
-                            fmin(fmax((double)t->x[(size_t)i * d + k], fences[2 * k]),
-                                 fences[2 * k + 1]));
+            dro__spread_add(&spreads[k], fmin(fmax((double)t->x[(size_t)i * d + k], fences[2 * k]),
+                                              fences[2 * k + 1]));
     for (size_t k = 0; k < d; k++) {
         s->centre[k] = (float)spreads[k].mean;
         s->factor[k] = (float)dro__spread_scale(&spreads[k]);

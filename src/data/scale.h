@@ -3,8 +3,8 @@
  * A column is centred on its mean and divided by its standard deviation, both of values cut at the column's fences: the
  * 5 % and 95 % quantiles q of its values (of those that differ from the most common one, where that is nearly all),
  * moved outwards by their distance. A normal column has nothing beyond them; in a column with a heavy tail they keep a
- * few values from setting the scale of all others. What is then more than DRO__LIMIT from 0 grows as a logarithm only
- * (dro__limited): order is kept, and no value can dominate a linear model. A constant column becomes 0.
+ * few values from setting the scale of all others. What is then more than DRO__LIMIT from 0 is compressed to less
+ * than twice that (dro__limited): order is kept, and no value can dominate a linear model. A constant column becomes 0.
  *
  * Sparse columns are divided and not centred, so zeros stay zeros: by the root of the mean square over all rows, a
  * value of the usual size counted once more. A rare feature is thus scaled up. */
@@ -13,7 +13,7 @@
 
 #include "data.h"
 
-#define DRO__LIMIT 5.0
+#define DRO__LIMIT 3.0
 
 enum { DRO__SAMPLE_MOST = 4096 }; /* values of a column that its fences come from */
 
@@ -21,7 +21,7 @@ enum { DRO__SAMPLE_MOST = 4096 }; /* values of a column that its fences come fro
 int64_t dro__sample_step(int64_t rows, size_t columns);
 size_t dro__sample_most(int64_t rows, size_t columns);
 
-/* x up to the limit, beyond it the limit plus the logarithm of what is more. */
+/* x up to the limit L, beyond it L (2 - L/|x|) with the sign of x: smooth, rising, below 2 L. */
 double dro__limited(double x);
 
 /* The range beyond which values are outliers; sorts the values. Without any, or if all are alike: everything. */

@@ -72,8 +72,8 @@ dro_status dro__scale_keep(dro_context *ctx, const dro__scale *s, char **text)
 
 static dro_status damaged(dro_context *ctx, const char *expected)
 {
-    return dro__fail(ctx, DRO_ERR_DATA,
-                     "the encoding in the weights file is damaged: expected %s", expected);
+    return dro__fail(ctx, DRO_ERR_DATA, "the encoding in the weights file is damaged: expected %s",
+                     expected);
 }
 
 /* A finite number after `before`. */
