@@ -67,6 +67,6 @@ dro_status dro__rows_prepare(dro_data *data);
 /* The general part of an encoding: the lines after the format's own. */
 const char *dro__rows_kept(const char *encoding);
 /* Adds those lines to the data's encoding; bias: the column of the constant feature, 0: none. */
-dro_status dro__rows_keep(dro_data *data, const dro__scale *scale, size_t bias);
+dro_status dro__rows_note(dro_data *data, const dro__scale *scale, size_t bias);
 
 #endif

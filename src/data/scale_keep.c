@@ -156,7 +156,7 @@ static size_t kept_bias(const char *kept)
     return kept ? (size_t)strtoull(kept + 5, NULL, 10) : 0;
 }
 
-dro_status dro__rows_keep(dro_data *d, const dro__scale *s, size_t bias)
+dro_status dro__rows_note(dro_data *d, const dro__scale *s, size_t bias)
 {
     char *line, last[NUMBER] = "";
     DRO_TRY(dro__scale_keep(d->ctx, s, &line));
@@ -278,7 +278,7 @@ static dro_status prepare_training(dro_data *d, bool own)
     for (int s = 0; s < DRO_SPLITS; s++)
         dro__scale_table(&scale, &d->split[s]);
     bool bias = d->for_training && d->kind == DRO_DATA_SPARSE && d->features > DRO__DENSE_MOST;
-    dro_status status = dro__rows_keep(d, &scale, bias ? d->features : 0);
+    dro_status status = dro__rows_note(d, &scale, bias ? d->features : 0);
     dro__scale_free(&scale);
     return status == DRO_OK && bias ? add_bias(d, d->features) : status;
 }

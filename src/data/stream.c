@@ -379,7 +379,7 @@ dro_status dro__stream_for_model(dro_context *ctx, const char *spec, dro_stream 
     dro_stream *s = *stream;
     dro__rows *r = &s->from;
     DRO_TRY(r->kind->keep ? r->kind->keep(r) : learn_scale(s));
-    DRO_TRY(dro__rows_keep(&r->data, &s->scale, r->data.features));
+    DRO_TRY(dro__rows_note(&r->data, &s->scale, r->data.features));
     r->data.features++;
     s->bias = true;
     return DRO_OK;

@@ -110,7 +110,7 @@ static dro_status count_shares(dro__task *t)
 }
 
 /* How large the values of the rows are; 0 are the features that a row does not have. */
-static double mean_square(const dro__task *t)
+static double mean_square(dro__task *t)
 {
     const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
     const float *values = e->starts ? e->values : e->x;
@@ -120,6 +120,7 @@ static double mean_square(const dro__task *t)
         sum += (double)values[i] * values[i];
         some += values[i] != 0;
     }
+    t->norm = e->count > 0 && values ? sum / (double)e->count : 0;
     return some > 0 ? sum / some : 0;
 }
 
