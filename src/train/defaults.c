@@ -74,10 +74,20 @@ static double class_eta_of(const dro_train *t)
     return s->tilt == DRO__TILT_CLASS ? s->eta.value * fmin(1, batch / (32 * rarity)) : NAN;
 }
 
+/* Of tables: gentle, and relative to what the loss is before anything is learned. */
+static double lambda_of(const dro_train *t)
+{
+    enum { GENTLE = 20 };
+    double loss = dro__constant_loss(t);
+    return !t->task.images && loss > 0 && isfinite(loss) ? GENTLE * loss : NAN;
+}
+
+/* A step along one row changes that row's output by eta |x|^2: rows of many features, or of large ones, bear short
+ * steps only. */
 static double step_divisor(const dro_train *t)
 {
-    enum { LARGE = 4 };
-    return t->task.square > LARGE ? t->task.square : 1;
+    enum { LARGE = 4, NORM = 500 };
+    return fmax(t->task.square > LARGE ? t->task.square : 1, t->task.norm / NORM);
 }
 
 static double eta_of(const dro_train *t)
@@ -124,6 +134,8 @@ static const row rows[] = {
     ROW(NULL, NULL, "networks", "eta_schedule", "step", "shorter steps in each stage"),
     ROW(NULL, NULL, "networks", "stages", "0.5,0.75", "as in the experiments"),
     OURS(ROW, NULL, "networks", "eta", "0.5", "no momentum: five times that of SGD with 0.9"),
+    ROW(lambda_of, NULL, "tables", "lambda", "20 times the loss of a constant: 20 log(classes)",
+        "gentle: probabilities stay those of the mean loss; a smaller lambda is more robust"),
     ROW(NULL, NULL, "images", "lambda", "20",
         "gentle: single hard images are often the unlearnable ones"),
     ROW(NULL, NULL, "images", "weight_decay", "5e-4", "usual for networks on images"),
@@ -136,8 +148,8 @@ static const row rows[] = {
          "a small one comes last: at first it would chase the hardest only"),
     OURS(LATE, class_eta_of, "images", "eta", "eta max(batch, 32) / (32 r)", rare),
     LATE(class_eta_of, "absgd", "images", "eta", "eta max(batch, 32) / (32 r)", rare),
-    LATE(eta_of, NULL, "tables", "eta", "eta / mean square of features",
-         "where that is above 4: the steps are for features of about 1"),
+    LATE(eta_of, NULL, "tables", "eta", "eta / max(s, |x|^2 / 500)",
+         "s: the mean square of features, where above 4; |x|^2: that of a row"),
 };
 
 enum { COUNT = sizeof rows / sizeof rows[0] };
@@ -187,15 +199,20 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
         if (strcmp(p.name, name) == 0)
             dro__number_double(p.fallback, &value);
     for (const row *r = rows; r < rows + COUNT; r++)
-        if (!r->rule && strcmp(r->about.name, name) == 0 && is_for(&r->about, t, optimizer))
-            dro__number_double(r->about.value, &value);
+        if (!r->late && strcmp(r->about.name, name) == 0 && is_for(&r->about, t, optimizer)) {
+            double ruled = r->rule ? r->rule(t) : NAN;
+            if (!r->rule)
+                dro__number_double(r->about.value, &value);
+            value = isnan(ruled) ? value : ruled;
+        }
     return value;
 }
 
 void dro__tell_step(const dro_train *t)
 {
     double divisor = step_divisor(t);
-    if (divisor <= 1 || !dro__optimizer_has(t->set.optimizer, "eta"))
+    if (divisor <= 1 || t->task.square <= 4 || /* many features need no word */
+        !dro__optimizer_has(t->set.optimizer, "eta"))
         return;
     if (is_given(t, "eta"))
         dro__note(t, "the features are large (root mean square %.3g): scale them to about 1",

@@ -122,9 +122,10 @@ static dro_status taken_alike(const dro_predictor *p, const char *spec, char tex
 
 static dro_status open_predictor(dro_predictor *p, const char *weights, const char *spec)
 {
-    char data[SPEC_MOST];
+    char data[SPEC_MOST], full[DRO__SPEC_MAX];
     DRO_TRY(dro__weights_about_read(p->ctx, weights, &p->about));
-    DRO_TRY(taken_alike(p, spec, data));
+    DRO_TRY(dro__spec_full(p->ctx, spec, full));
+    DRO_TRY(taken_alike(p, full, data));
     const dro__weights_about *a = &p->about;
     dro__model_choice choice = {.data = data,
                                 .model = a->model,

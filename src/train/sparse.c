@@ -11,9 +11,9 @@
 /* Where it is that the model is the linear one on rows. */
 static void name_place(const dro__task *t, char *text, size_t size)
 {
-    int used = t->info.kind == DRO_DATA_STREAM
-                   ? snprintf(text, size, "a stream")
-                   : snprintf(text, size, "sparse rows of %zu features", t->info.features);
+    int used = t->info.kind == DRO_DATA_STREAM ? snprintf(text, size, "a stream")
+                                               : snprintf(text, size, "sparse rows of %zu features",
+                                                          t->info.features - (t->data->bias != 0));
     if (t->regression)
         snprintf(text + used, size - (size_t)used, " with a real target");
 }

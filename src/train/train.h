@@ -81,6 +81,8 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
 void dro__tell_step(const dro_train *t);
 /* The lambda of the F that is reported, NaN: the optimiser's. */
 double dro__report_lambda(const dro_train *t);
+/* The loss of a model that predicts the same for every example: log(classes), or half the variance of real targets. */
+double dro__constant_loss(const dro_train *t);
 /* recipe.c: hands the settings of the run's recipe that are for its optimiser, or for all, to `set`. */
 dro_status dro__recipe_apply(const dro_train *t,
                              dro_status (*set)(void *user, const char *name, const char *value),
@@ -117,6 +119,7 @@ typedef struct dro__task {
         [DRO__ERROR_SIZE]; /* what was wrong in a callback: the optimiser tells only that it failed */
     double *class_share, *group_share;
     double square; /* of rows: the mean square of the values that are not 0 */
+    double norm;   /* of rows: the mean of |x|^2 */
 
     dro_net *net;
     dro_linear *linear;  /* instead of net, for sparse */
