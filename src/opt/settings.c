@@ -87,6 +87,19 @@ const dro__param dro__params_storm[] = {
     DRO__PARAMS_END,
 };
 
+const dro__param dro__params_scale[] = {
+    DRO__CHOICE("precondition", precondition, S, "none", "none|rms|adam",
+                "divide the step by the root of the gradient's second moment; adam: with momentum"),
+    DRO__REAL("momentum", momentum, S, "0", 0, 0.9999,
+              "of the direction; precondition=adam: 0.9 unless given"),
+    DRO__REAL("beta2", beta2, S, "0", 0, 0.999999,
+              "decay of the second moment; 0: a memory that grows with the run"),
+    DRO__REAL("epsilon", epsilon, S, "1e-8", 0, 1, "added to the root of the second moment"),
+    DRO__REAL("longest", longest, S, "1", 0, 1e9,
+              "a scaled step is at most so long (root mean square, before eta); 0: no limit"),
+    DRO__PARAMS_END,
+};
+
 bool dro_regulariser_has_strength(const char *name)
 {
     static const char *const those[] = {"l2", "l1", "elastic", "group"};
