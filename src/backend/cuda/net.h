@@ -163,9 +163,7 @@ typedef struct dro__gcall {
     const dro__gop *op;
     dro__gvalue *in, *out; /* its first input and its value */
     cudaStream_t stream;
-    int n;                  /* examples */
-    dro__typed x, y;        /* of in and out */
-    dro__typed dy, add, dx; /* slopes: of out; of in so far, may be none; of in */
+    dro__layer_pass k;
 } dro__gcall;
 
 /* What an operation is to this backend. */
@@ -177,9 +175,9 @@ typedef struct dro__gpu_layer {
     dro_status (*make)(dro__gprogram *p, dro__gop *op); /* (optional) when it is compiled */
     /* (optional) before the passes of a call */
     dro_status (*prepare)(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
+    dro__layer_kernel *kernel, *slope; /* the two passes of a layer of one input, or ... */
     void (*forward)(const dro__gcall *c);
-    void (*slope)(const dro__gcall *c);    /* dx = add + what dy gives, when in wants it; or ... */
-    void (*backward)(const dro__gcall *c); /* ... all of its backward pass */
+    void (*backward)(const dro__gcall *c); /* ... what else is to be done */
 } dro__gpu_layer;
 
 extern const dro__gpu_layer dro__gpu_layers[DRO__OP_ALL]; /* layers.c */
