@@ -59,9 +59,11 @@ DRO__KERNEL void weigh_kernel(const dro__step *k, dro__phase phase)
     run_phase(k, phase);
 }
 
+DRO__EACH_ISA(void, weigh, (const dro__step *k, dro__phase phase), (k, phase))
+
 void dro__cpu_weigh(const dro__step *k, dro__phase phase)
 {
-    weigh_kernel(k, phase);
+    weigh(k, phase);
 }
 
 void dro__cpu_settle(const dro__step *k, const double *sums)
@@ -89,7 +91,8 @@ typedef void (*block_kernel)(const coefs *c, float *const *v, size_t n, double *
     }
 
 #define KERNEL(name, which, reg)                                                                   \
-    DRO__KERNEL void name##_##which(const coefs *c, float *const *v, size_t n, double *sums)       \
+    DRO__KERNEL void name##_##which##_kernel(const coefs *c, float *const *v, size_t n,            \
+                                             double *sums)                                         \
     {                                                                                              \
         float sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;                                              \
         LOOP(name, reg)                                                                            \
@@ -97,7 +100,9 @@ typedef void (*block_kernel)(const coefs *c, float *const *v, size_t n, double *
         sums[1] += (double)sum1;                                                                   \
         sums[2] += (double)sum2;                                                                   \
         sums[3] += (double)sum3;                                                                   \
-    }
+    }                                                                                              \
+    DRO__EACH_ISA(void, name##_##which, (const coefs *c, float *const *v, size_t n, double *sums), \
+                  (c, v, n, sums))
 #define MOVE(name) KERNEL(name, plain, 0) KERNEL(name, prox, 1)
 DRO__MOVES(MOVE)
 #undef MOVE

@@ -1,8 +1,8 @@
 /* oneDNN's C API, version 2.6: convolutions and matrix products. */
 #include "onednn.h"
 
-#include "../isa.h"
 #include "conv_direct.h"
+#include "isa.h"
 #include "kernels.h"
 
 #include <dnnl.h>
