@@ -110,7 +110,7 @@ int cli_emit(json_t *document);
 /* A share in per cent, for "%.1f": without the noise of its last bits, so that what is equal looks equal. */
 double cli_percent(double share);
 json_t *cli_number(double value);
-/* A text, or null; what is not UTF-8 has no place in JSON. */
+/* A text, or null; in one that is not UTF-8 the bytes beyond ASCII become \xNN. */
 json_t *cli_text_json(const char *text);
 
 /* Texts that come from files: bytes that would steer a terminal become '?'. Returns text. */

@@ -40,6 +40,15 @@ dro_status dro__fail(dro_context *ctx, dro_status status, const char *format, ..
 void *dro__alloc(size_t count, size_t size);
 void dro__free(void *pointer);
 
+/* ---- UTF-8 ---- */
+
+/* Bytes of the letter at text, 0 if it is not UTF-8 (or the end). */
+int dro__utf8_length(const char *text);
+/* The first byte that is not UTF-8, or NULL. */
+const char *dro__utf8_wrong(const char *text, size_t size);
+/* A copy in UTF-8: other bytes become \xNN. NULL when there is no memory; dro__free() it. */
+char *dro__utf8_show(const char *text);
+
 /* ---- random numbers: a value is a pure function of (seed, stream, counter) ---- */
 
 uint64_t dro__random(uint64_t seed, uint64_t stream, uint64_t counter);

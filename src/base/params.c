@@ -220,6 +220,8 @@ static bool parse(const dro_param *about, const char *value, void *field)
     case DRO_PARAM_TEXT:
         if (strlen(value) >= DRO__TEXT_MAX)
             return false;
+        if (dro__utf8_wrong(value, strlen(value))) /* config.json could not hold it */
+            return false;
         memcpy(field, value, strlen(value) + 1);
         return true;
     case DRO_PARAM_INTEGER:

@@ -22,11 +22,13 @@ static json_t *number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* A name that is not UTF-8 has no place in JSON. */
+/* A path may not be UTF-8; names are refused where they are read. */
 static json_t *text(const char *value)
 {
-    json_t *string = json_string(value);
-    return string ? string : json_string("(not UTF-8)");
+    char *shown = dro__utf8_wrong(value, strlen(value)) ? dro__utf8_show(value) : NULL;
+    json_t *string = json_string(shown ? shown : value);
+    dro__free(shown);
+    return string;
 }
 
 static void put(json_t *object, const char *key, json_t *value)
