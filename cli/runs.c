@@ -80,6 +80,7 @@ static int start(const cli_runs *runs, cli_one *one)
 {
     char out[4400], threads[40], backend[80];
     const char *name = dro_context_backend(runs->ctx);
+    cli_runs_await(runs, one);
     if (strcmp(name, "cuda") == 0)
         return cli_thread_start(runs, one);
     snprintf(out, sizeof out, "--out=%s/%s", runs->folder, one->name);
@@ -233,6 +234,8 @@ static void end(const cli_runs *runs, cli_one *one)
                  : WIFEXITED(status) && one->status == 0                   ? CLI_DONE
                  : cli_stopped() || strncmp(one->note, "stopped ", 8) == 0 ? CLI_STOPPED
                                                                            : CLI_FAILED;
+    if (one->state == CLI_FAILED && strstr(one->note, "another process is training there"))
+        one->state = CLI_WAITING; /* it came between: start() waits for it */
     if (one->state == CLI_DONE && !has_file(runs, one, "result.json"))
         one->state = CLI_FAILED;
     if ((one->state == CLI_DONE || one->state == CLI_DIVERGED) && !cli_json(runs->args))
