@@ -10,7 +10,7 @@
 
 /* Loops over pixels are compiled for several instruction sets; the first one that fits is taken. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
-    !defined(__SANITIZE_ADDRESS__)
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define KERNEL __attribute__((target_clones("arch=x86-64-v3", "default"))) static
 #else
 #define KERNEL static

@@ -7,7 +7,7 @@
 /* Kernels are plain loops over a range, compiled for several instruction sets and chosen once when
  * the program is loaded. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
-    !defined(__SANITIZE_ADDRESS__)
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define DRO__KERNEL                                                                                \
     __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
 #else
