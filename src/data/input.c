@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #if DRO_WITH_ZLIB
 #include <zlib.h>
@@ -26,7 +27,8 @@ enum {
     WINDOW_FIRST = 1 << 21,
     WINDOW_MIN = 1 << 12,
     LINE_MAX_BYTES = 1 << 26,
-    UTF8_MOST = 3, /* bytes that a letter of Windows-1252 becomes */
+    PIPE_MOMENTS = 150, /* of 20 ms */
+    UTF8_MOST = 3,      /* bytes that a letter of Windows-1252 becomes */
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
     PACKED_SIZE = 1 << 9, /* inputs are small there: several blocks each, and no large window */
     ZSTD_WINDOW_LOG = 13
@@ -269,10 +271,32 @@ static dro_status peek(dro__input *in)
     return begin(in);
 }
 
+/* A pipe with a name, opened without waiting: if nobody writes to it for a while, nobody is going to. */
+static dro_status await_writer(dro__input *in)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    for (int k = 0; k < PIPE_MOMENTS; k++) {
+        ssize_t count =
+            read(in->fd, in->peek, 1); /* 0: no writer; EAGAIN: one that is silent yet */
+        if (count > 0)
+            in->raw_left = in->fetched = 1;
+        if (count < 0 && errno != EAGAIN && errno != EINTR)
+            return dro__fail(in->ctx, DRO_ERR_FILE, "%s: cannot read: %s", in->name,
+                             strerror(errno));
+        if (count != 0)
+            return DRO_OK;
+        nanosleep(&moment, NULL);
+    }
+    return dro__fail(in->ctx, DRO_ERR_FILE,
+                     "%s: is a pipe that nobody writes to: expected a file, or its writer first",
+                     in->name);
+}
+
 static dro_status open_file(dro__input *in, const char *path)
 {
     struct stat about;
-    in->fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    bool is_stdin = strcmp(path, "-") == 0;
+    in->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (in->fd < 0)
         return dro__fail(in->ctx, DRO_ERR_FILE, "%s: cannot open: %s", in->name, strerror(errno));
     if (fstat(in->fd, &about) != 0)
@@ -280,6 +304,10 @@ static dro_status open_file(dro__input *in, const char *path)
     if (S_ISDIR(about.st_mode))
         return dro__fail(in->ctx, DRO_ERR_FILE, "%s: is a directory: expected a file", in->name);
     in->hint = S_ISREG(about.st_mode) && about.st_size > 0 ? (uint64_t)about.st_size : 0;
+    if (!is_stdin && S_ISFIFO(about.st_mode))
+        DRO_TRY(await_writer(in));
+    if (!is_stdin && fcntl(in->fd, F_SETFL, 0) != 0) /* reading waits */
+        return dro__fail(in->ctx, DRO_ERR_FILE, "%s: cannot read: %s", in->name, strerror(errno));
     return peek(in);
 }
 
