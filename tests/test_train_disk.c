@@ -53,7 +53,8 @@ static void test_damage(void **state)
 static void test_disk_checkpoint(void **state)
 {
     (void)state;
-    char folder[300], note[DRO__ERROR_SIZE], settings[] = "a=1\n", blob[3000] = "state";
+    char folder[300], note[DRO__ERROR_SIZE], settings[] = "a=1\n", machine[] = "none",
+                                             blob[3000] = "state";
     float statistics[100] = {1};
     snprintf(folder, sizeof folder, "%s/disk", dir);
     int k = 1;
@@ -61,6 +62,7 @@ static void test_disk_checkpoint(void **state)
         clear("disk");
         OK(ctx, dro__folder_make(ctx, folder, &(bool){false}));
         dro__saved saved = {.settings = settings,
+                            .machine = machine,
                             .statistics = statistics,
                             .statistics_count = 100,
                             .state = blob,
@@ -121,10 +123,38 @@ static void test_disk_folder(void **state)
     dro_train_destroy(t);
 }
 
+/* Another number of threads, or another backend, is told; the same machine is not. */
+static void test_other_machine(void **state)
+{
+    (void)state;
+    const char *settings = "optimizer=sgd model=mlp:2 eta=0.02 best=none";
+    dro_context *usual = ctx, *other = check_context(NULL, 2), *plain = check_context("ref", 1);
+    stopper s;
+    clear("moved");
+    OK(ctx, run_to(settings, "moved", false, 5, NULL));
+    OK(ctx, run_to(settings, "moved", true, 8, &s));
+    assert_int_equal(s.notes, 0);
+    ctx = other;
+    OK(ctx, run_to(settings, "moved", true, 11, &s));
+    assert_int_equal(s.notes, 1);
+    assert_non_null(strstr(s.note, "threads=1 "));
+    assert_non_null(strstr(s.note, "goes on with backend="));
+    assert_non_null(strstr(s.note, "threads=2 "));
+    ctx = plain;
+    OK(ctx, run_to(settings, "moved", true, UINT64_MAX, &s));
+    assert_int_equal(s.notes, 1);
+    assert_non_null(strstr(s.note, "backend=ref threads=1"));
+    ctx = other; /* it has ended: nothing goes on */
+    OK(ctx, run_to(settings, "moved", true, UINT64_MAX, &s));
+    assert_int_equal(s.notes, 0);
+    ctx = usual;
+    dro_context_destroy(other);
+    dro_context_destroy(plain);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_damage),
-    cmocka_unit_test(test_disk_checkpoint),
-    cmocka_unit_test(test_disk_run),
+    cmocka_unit_test(test_other_machine),   cmocka_unit_test(test_damage),
+    cmocka_unit_test(test_disk_checkpoint), cmocka_unit_test(test_disk_run),
     cmocka_unit_test(test_disk_folder),
 };
 

@@ -40,6 +40,9 @@ dro_status dro__fail(dro_context *ctx, dro_status status, const char *format, ..
 void *dro__alloc(size_t count, size_t size);
 void dro__free(void *pointer);
 
+/* The processor's instructions as far as results depend on them: "x86-64-v4", "x86-64-v3", "x86-64", or "other". */
+const char *dro__instructions(void);
+
 /* ---- UTF-8 ---- */
 
 /* Bytes of the letter at text, 0 if it is not UTF-8 (or the end). */

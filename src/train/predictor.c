@@ -90,9 +90,10 @@ static dro_status load_rows(dro_predictor *p, const char *path, float *w)
     dro__safetensors *file;
     DRO_TRY(dro__safetensors_open(p->ctx, path, &file));
     int64_t at = dro__safetensors_find(file, "fc.weight");
-    dro_status status =
-        at < 0 ? dro__fail(p->ctx, DRO_ERR_DATA, "%s: tensor 'fc.weight' is missing", path)
-               : dro__safetensors_read(file, (size_t)at, w, p->task.dim);
+    dro_status status = dro__safetensors_check(file);
+    if (status == DRO_OK)
+        status = at < 0 ? dro__fail(p->ctx, DRO_ERR_DATA, "%s: tensor 'fc.weight' is missing", path)
+                        : dro__safetensors_read(file, (size_t)at, w, p->task.dim);
     dro__safetensors_close(file);
     return status;
 }
