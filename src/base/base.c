@@ -55,7 +55,24 @@ int dro_context_threads(const dro_context *ctx)
     return ctx ? ctx->threads : 0;
 }
 
-void *dro__alloc(size_t count, size_t size)
+static _Thread_local bool ran_out;
+
+void dro__memory_watch(void)
+{
+    ran_out = false;
+}
+
+bool dro__memory_ran_out(void)
+{
+    return ran_out;
+}
+
+void dro__memory_lost(void)
+{
+    ran_out = true;
+}
+
+static void *allocate(size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes))
@@ -73,6 +90,14 @@ void *dro__alloc(size_t count, size_t size)
 #endif
     if (pointer)
         memset(pointer, 0, bytes);
+    return pointer;
+}
+
+void *dro__alloc(size_t count, size_t size)
+{
+    void *pointer = allocate(count, size);
+    if (!pointer)
+        ran_out = true;
     return pointer;
 }
 

@@ -397,7 +397,12 @@ dro_status dro__tensor_header_parse(dro__tensor_header *h, const char *text, siz
 {
     if (!(h->texts = dro__alloc(size, 1)))
         return dro__tensor_fail(h->ctx, DRO_ERR_MEMORY, h->name, NULL, "no memory for its header");
-    DRO_TRY(parse(h, text, size));
+    dro__json_watch();
+    dro_status status = parse(h, text, size);
+    if (dro__memory_ran_out()) /* jansson would go on with less */
+        status =
+            dro__tensor_fail(h->ctx, DRO_ERR_MEMORY, h->name, NULL, "no memory for its header");
+    DRO_TRY(status);
     DRO_TRY(arrange(h));
     return check_places(h, bytes);
 }

@@ -298,7 +298,10 @@ dro_status dro__safetensors_write(dro_context *ctx, const char *path, const dro_
                                   size_t count, const char *const *metadata)
 {
     writer w = {.ctx = ctx, .path = path, .tensors = tensors, .count = count};
+    dro__json_watch();
     dro_status status = make_header(&w, metadata);
+    if (dro__memory_ran_out())
+        status = no_memory(&w);
     if (status == DRO_OK)
         status = write_file(&w);
     dro__free(w.header);
