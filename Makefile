@@ -13,7 +13,7 @@ QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all cuda demo test test-cuda sanitize-cuda test-peers bench-peers bench-cuda fuzz install asan tsan format \
+.PHONY: all cuda demo test test-cuda sanitize-cuda test-peers bench-peers bench-cuda fuzz install asan tsan faults format \
   format-check clean help
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
@@ -50,6 +50,12 @@ asan: ## all tests under the address and undefined-behaviour sanitizers
 	@$(QUIET) "configure (sanitizers)" cmake --preset asan
 	@$(QUIET) "build (sanitizers)" cmake --build --preset asan -j $(JOBS)
 	@$(QUIET) "test (sanitizers)" ctest --preset asan -j $(JOBS)
+
+faults: ## every command of the program with each of its calls failing in turn (LIMIT=N: N of each kind)
+	@sh scripts/deps.sh test
+	@$(QUIET) "configure" cmake --preset cpu
+	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli faults fault_shim
+	@build/tests/faults build/dro build/tests/libfault_shim.so $(or $(LIMIT),0) $(CASES)
 
 tsan: ## the tests that use several threads under the thread sanitizer
 	@sh scripts/deps.sh test

@@ -120,8 +120,13 @@ static void take_line(cli_one *one, const char *line)
 static bool take_bytes(cli_one *one)
 {
     ssize_t size = read(one->pipe, one->line + one->used, sizeof one->line - 1 - one->used);
+    if (size < 0 && (errno == EINTR || errno == EAGAIN))
+        return true;
+    if (size < 0) {
+        snprintf(one->note, sizeof one->note, "what it says cannot be read: %s", strerror(errno));
+    }
     if (size <= 0)
-        return size < 0 && (errno == EINTR || errno == EAGAIN);
+        return false;
     one->used += (size_t)size;
     one->line[one->used] = '\0';
     char *begin = one->line, *end;
@@ -313,7 +318,7 @@ static int finish(const cli_runs *runs)
     if (wrong && *wrong->note)
         return tell_failure(wrong);
     if (wrong)
-        return 1;
+        return cli_fail("%s: ended with status %d and did not say why", wrong->name, wrong->status);
     if (done == runs->count)
         return 0;
     return cli_fail("stopped: %d of %d runs are done: the same command goes on", done, runs->count);

@@ -30,6 +30,8 @@ static bool reserve(dro__buffer *buffer, size_t more)
     size_t room = 2 * (buffer->size + more) + 256;
     char *bytes = realloc(buffer->bytes, room);
     buffer->failed = !bytes;
+    if (!bytes)
+        dro__memory_lost();
     if (bytes) {
         buffer->bytes = bytes;
         buffer->room = room;
