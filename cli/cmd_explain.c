@@ -226,18 +226,19 @@ static int write_out(const explained *x, const char *out)
     if (!json && !tabs && !(dot && strcmp(dot, ".csv") == 0))
         return cli_usage("explain: --out %s: expected a name that ends in .csv, .tsv or .json",
                          out);
-    FILE *to = fopen(out, "wb");
-    bool fine = to != NULL;
-    if (fine && json) {
+    cli_file file;
+    int status = cli_file_open(&file, out);
+    if (status)
+        return status;
+    if (json) {
         json_t *all = document(x, x->e->examples);
-        fine = all && json_dumpf(all, to, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0;
+        if (json_dumpf(all, file.to, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) != 0)
+            status = cli_fail("cannot write to %s: %s", out, strerror(errno));
         json_decref(all);
-    } else if (fine) {
-        write_rows(x, to, tabs ? '\t' : ',');
+    } else {
+        write_rows(x, file.to, tabs ? '\t' : ',');
     }
-    fine = fine && !ferror(to);
-    fine = to && fclose(to) == 0 && fine;
-    return fine ? 0 : cli_fail("cannot write to %s: %s", out, strerror(errno));
+    return cli_file_close(&file, status);
 }
 
 static int explain(const cli_args *args, dro_context *ctx, dro_predictor *p)

@@ -94,6 +94,9 @@ bool cli_arms_differ(const cli_runs *runs, const cli_arm *arms, int count, const
  * else the exit status after a line. */
 int cli_runs_go(cli_runs *runs);
 int cli_runs_train(cli_runs *runs); /* the last part of it, when the folder is ready */
+/* Of a comparison that was killed a moment ago, a run may still be writing its last checkpoint: it is waited for, with
+ * a line. */
+void cli_runs_await(const cli_runs *runs, const cli_one *one);
 /* Before the first context of a command whose runs may be threads. */
 void cli_thread_ready(void);
 /* A run in a thread: started; asked to stop; and, once its pipe is closed, its exit status. */
