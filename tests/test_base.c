@@ -327,7 +327,7 @@ static void test_error_texts(void **state)
           "recover has no parameter 'colour'; it has: eta eta_schedule ");
     dro_optimizer *other;
     FAILS(ctx, dro_optimizer_create(ctx, "adam", &nothing, &other), DRO_ERR_NAME,
-          "no optimiser 'adam': expected one of sgd adamw cover recover ascpg civr");
+          "no optimiser 'adam': expected one of sgd adamw cover recover scent ascpg civr");
     dro_optimizer_destroy(opt);
     dro_context_destroy(ctx);
 }

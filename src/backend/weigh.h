@@ -711,7 +711,7 @@ FN void settle_moments(const dro__step *k, const double *sums)
     share = guard > 0 && fall * share > guard ? guard / fall : share;
     s->eta *= share;
     s->fall = fall * share;
-    s->square = sums[0];
+    s->square = fmax(sums[0], 0.0);
     s->power1 = (s->moments ? s->power1 : 1) * k->plan.momentum;
     s->power2 = (s->moments ? s->power2 : 1) * second_decay(k);
     s->moments++;

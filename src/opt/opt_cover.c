@@ -22,7 +22,13 @@
 
 dro_status dro__cover_check(dro_optimizer *o)
 {
-    return dro__check_parts(o, dro__settings_of(o)->form == DRO__FORM_TWO_POINT ? 1 : 2);
+    const dro__settings *set = dro__settings_of(o);
+    if (o->is_composite && (set->precondition || set->momentum > 0))
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s: momentum and precondition are for the tilted loss, not for general "
+                         "compositional problems",
+                         o->cls->name);
+    return dro__check_parts(o, set->form == DRO__FORM_TWO_POINT ? 1 : 2);
 }
 
 dro_status dro__cover_start(dro_optimizer *o)
