@@ -222,6 +222,15 @@ typedef struct dro_explanation {
 DRO_API dro_status dro_predictor_explain(dro_predictor *predictor, dro_split split,
                                          const char *objective, const char *over,
                                          const dro_explanation **explanation);
+/* A small picture of an image example. */
+enum { DRO_THUMBNAIL_SIDE = 96 };
+typedef struct dro_thumbnail {
+    int32_t width, height; /* at most DRO_THUMBNAIL_SIDE; smaller images are as they are */
+    uint8_t rgb[DRO_THUMBNAIL_SIDE * DRO_THUMBNAIL_SIDE * 3]; /* (height, width, 3) */
+} dro_thumbnail;
+/* DRO_ERR_UNSUPPORTED: the data has no images. */
+DRO_API dro_status dro_predictor_thumbnail(const dro_predictor *predictor, dro_split split,
+                                           int64_t index, dro_thumbnail *thumbnail);
 /* How good it is on a split; borrowed until the next call, so for one thread at a time. */
 DRO_API dro_status dro_predictor_evaluate(dro_predictor *predictor, dro_split split,
                                           const dro_metrics **metrics);
