@@ -133,7 +133,8 @@ static void affine(cudaStream_t s, const dro__layer_pass *k, const float *shift,
     size_t count = (size_t)k->n * k->in.height * k->in.width * stored;
     x.stride = y.stride = add.stride = 8; /* one row of elements */
 #define AFFINE(W) RUN(affine_kernel<W>, count / W::V, channels, stored, k->scale, shift, x, add, y)
-    WIDEST(AFFINE, count, y.bf16, in_words(x, y.bf16) && in_words(y, y.bf16) && in_words(add, y.bf16));
+    WIDEST(AFFINE, count, y.bf16,
+           in_words(x, y.bf16) && in_words(y, y.bf16) && in_words(add, y.bf16));
 }
 
 extern "C" void dro__gpu_affine(cudaStream_t s, const dro__layer_pass *k)
@@ -219,7 +220,8 @@ static __global__ void dropout_kernel(size_t count, dro__extent e, float rate, u
     }
 }
 
-static void dropout(cudaStream_t s, const dro__layer_pass *k, dro__typed x, dro__typed add, dro__typed y)
+static void dropout(cudaStream_t s, const dro__layer_pass *k, dro__typed x, dro__typed add,
+                    dro__typed y)
 {
     uint64_t stream = 0x64726f70 + ((uint64_t)(uint32_t)k->layer << 32); /* as net_loss.c */
     RUN(dropout_kernel, k->n * SIZE(k->in), k->in, k->rate, stream, k->keys, x, add, y);
@@ -281,15 +283,16 @@ static __global__ void shortcut_kernel(size_t count, dro__extent in, dro__extent
     }
 }
 
-static void shortcut(cudaStream_t s, const dro__layer_pass *k, bool back, dro__typed x, dro__typed add,
-                     dro__typed y)
+static void shortcut(cudaStream_t s, const dro__layer_pass *k, bool back, dro__typed x,
+                     dro__typed add, dro__typed y)
 {
     size_t count = k->n * SIZE(back ? k->in : k->out);
     int before = (k->out.channels - k->in.channels) / 2, all = k->in.channels | before;
     x.stride = y.stride = add.stride = 8; /* one row of elements */
 #define SHORTCUT(W)                                                                                \
     RUN(shortcut_kernel<W>, count / W::V, k->in, k->out, k->k.stride[0], back, x, add, y)
-    WIDEST(SHORTCUT, all, y.bf16, in_words(x, y.bf16) && in_words(y, y.bf16) && in_words(add, y.bf16));
+    WIDEST(SHORTCUT, all, y.bf16,
+           in_words(x, y.bf16) && in_words(y, y.bf16) && in_words(add, y.bf16));
 }
 
 extern "C" void dro__gpu_shortcut(cudaStream_t s, const dro__layer_pass *k)

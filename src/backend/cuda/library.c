@@ -1,7 +1,7 @@
 /* The libraries: their life, and matrix products through cuBLAS. */
 #include "net.h"
 
-enum { BLAS_ROOM = 8 << 20 };
+enum { BLAS_SCRATCH = 8 << 20 };
 
 static dro_status dnn_check(dro__cuda_network *net, cudnnStatus_t status, const char *what)
 {
@@ -26,14 +26,15 @@ dro_status dro__library_open(dro__cuda_network *net)
 {
     DNN(net, cudnnCreate(&net->dnn));
     DNN(net, cudnnCreate(&net->beside_dnn));
-    net->blas_room = dro__cuda_alloc(BLAS_ROOM, 1);
-    cublasStatus_t status = net->blas_room ? cublasCreate(&net->blas) : CUBLAS_STATUS_ALLOC_FAILED;
+    net->blas_scratch = dro__cuda_alloc(BLAS_SCRATCH, 1);
+    cublasStatus_t status =
+        net->blas_scratch ? cublasCreate(&net->blas) : CUBLAS_STATUS_ALLOC_FAILED;
     if (status == CUBLAS_STATUS_ALLOC_FAILED)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
     if (status != CUBLAS_STATUS_SUCCESS)
         return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuBLAS cannot start: %s",
                          cublasGetStatusString(status));
-    cublasSetWorkspace(net->blas, net->blas_room, BLAS_ROOM);
+    cublasSetWorkspace(net->blas, net->blas_scratch, BLAS_SCRATCH);
     cublasSetMathMode(net->blas, net->graph->precision == DRO__FP32 ? CUBLAS_DEFAULT_MATH
                                                                     : CUBLAS_TF32_TENSOR_OP_MATH);
     return DRO_OK;
@@ -48,7 +49,7 @@ void dro__library_close(dro__cuda_network *net)
         cudnnDestroy(net->dnn);
     if (net->beside_dnn)
         cudnnDestroy(net->beside_dnn);
-    dro__cuda_free(net->blas_room);
+    dro__cuda_free(net->blas_scratch);
 }
 
 dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *p,
