@@ -4,12 +4,13 @@
 #include <string.h>
 
 #define S         dro__settings
-#define SCHEDULES "constant|poly|step|theory|cosine"
+#define SCHEDULES "constant|poly|step|theory|cosine|auto"
 
 const dro__param dro__params_common[] = {
     DRO__REAL("eta", eta.value, S, "0.1", 0, 1e9, "step size, also called lr"),
     DRO__CHOICE("eta_schedule", eta.kind, S, "constant", SCHEDULES,
-                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2)"),
+                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
+                "cosine where steps is set, else poly"),
     DRO__REAL("eta_end", eta.end, S, "0", 0, 1e9, "cosine: eta at the last step"),
     DRO__REAL("warmup", eta.warmup, S, "0", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
