@@ -99,7 +99,8 @@ static double scaled_eta_of(const dro_train *t)
 static double eta_of(const dro_train *t)
 {
     const dro__settings *s = dro__settings_of(t->opt);
-    return s->precondition ? NAN : s->eta.value / step_divisor(t); /* which has its own scale */
+    double by = step_divisor(t); /* a scaled step is of w, not of the gradient */
+    return s->eta.value / (s->precondition ? sqrt(by) : by);
 }
 
 /* ---- the table: a later row hides an earlier one ---- */
@@ -165,8 +166,8 @@ static const row rows[] = {
          "a small one comes last: at first it would chase the hardest only"),
     OURS(LATE, class_eta_of, "images", "eta", "eta max(batch, 32) / (32 r)", rare),
     LATE(class_eta_of, "absgd", "images", "eta", "eta max(batch, 32) / (32 r)", rare),
-    LATE(eta_of, NULL, "tables", "eta", "eta / max(s, |x|^2 / 500), where precondition=none",
-         "s: the mean square of features, where above 4; |x|^2: that of a row"),
+    LATE(eta_of, NULL, "tables", "eta", "eta / max(s, |x|^2 / 500), or its root",
+         "s: the mean square of features, where above 4; |x|^2: of a row; root: with precondition"),
 };
 
 enum { COUNT = sizeof rows / sizeof rows[0] };
