@@ -51,8 +51,8 @@ int cli_file_open(cli_file *file, const char *path)
     if (!file->target)
         file->target = strdup(path);
     bool beside = stat(path, &about) != 0 || S_ISREG(about.st_mode);
-    if (!file->target || (beside && asprintf(&file->part, "%s.%ld.tmp", file->target,
-                                             (long)getpid()) < 0)) {
+    if (!file->target ||
+        (beside && asprintf(&file->part, "%s.%ld.tmp", file->target, (long)getpid()) < 0)) {
         free(file->target);
         return cli_fail("no memory for the name of %s", path);
     }

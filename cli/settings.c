@@ -33,8 +33,9 @@ json_t *cli_config_load(const char *path)
     else if (!json_is_object(document))
         cli_fail("%s: expected settings: a run's config.json, or another JSON object", path);
     else if (json_object_size(document) == 0) /* built-in defaults are not what is meant */
-        cli_fail("%s: has no settings: expected at least one, as in {\"data\": \"csv:FILE,label=y\"}",
-                 path);
+        cli_fail(
+            "%s: has no settings: expected at least one, as in {\"data\": \"csv:FILE,label=y\"}",
+            path);
     if (json_object_size(document) > 0)
         return document;
     json_decref(document);

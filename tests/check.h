@@ -290,8 +290,8 @@ typedef struct instance {
 } instance;
 
 static const char *const variants[] = {
-    "", "form=two-point", "sampling=p", "tilt=group", "output=random", "reg=group",
-    "precondition=adam"};
+    "",          "form=two-point",   "sampling=p", "tilt=group", "output=random",
+    "reg=group", "precondition=adam"};
 static const char quick[] = "batch=8 eta=0.02 seed=5 steps=60 ?lambda=3 ?warmup=0 ?big=20 ?inner=4 "
                             "?big_growth=1.3 ?stage_steps=5 ?dual_eta=0.001 reg_strength=0.01";
 

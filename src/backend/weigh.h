@@ -524,6 +524,36 @@ FN void weigh_average(const dro__step *k)
     weigh_by_estimate(k, k->counts[0]);
 }
 
+/* Weights by the estimate from before this batch: an average that includes the batch is biased when the batch is
+ * small, because an example of large weight then divides by itself. A batch whose mean weight is above `heaviest` is
+ * scaled down to that, so that no batch runs away with the estimate. */
+FN void weigh_before(const dro__step *k)
+{
+    dro__scalars *s = k->s;
+    int n = k->counts[0];
+    double most = k->plan.heaviest, gamma = k->plan.gamma;
+    begin(k);
+    if (!s->have || by_group(k)) {
+        int first = !s->have;
+        average(k, n, first ? 1 : gamma, k->ticket->lambda);
+        weigh_by_estimate(k, n);
+        return;
+    }
+    carry_over(k, n, k->ticket->lambda);
+    double mean = relative(k, 0, n, inverse(k, k->ticket->lambda), s->log_u);
+    double share = most > 0 && mean > most ? most / mean : 1;
+    EACH(i, n)
+    k->coef[i] = (float)(share * (double)k->coef[i]);
+    SYNC();
+    report(k, n);
+    ONE
+    {
+        s->log_u += log(1 - gamma + gamma * share * mean);
+        s->fresh_starts += share < 1 ? 1 : 0;
+    }
+    SYNC();
+}
+
 FN void weigh_ahead(const dro__step *k)
 {
     begin(k);
@@ -633,6 +663,9 @@ FN void run_phase(const dro__step *k, dro__phase phase)
     case DRO__PHASE_AVERAGE:
         weigh_average(k);
         break;
+    case DRO__PHASE_BEFORE:
+        weigh_before(k);
+        break;
     case DRO__PHASE_AHEAD:
         weigh_ahead(k);
         break;
@@ -697,7 +730,7 @@ FN double limited_eta(const dro__step *k)
 FN double second_decay(const dro__step *k)
 {
     double t = (double)k->s->moments + 1;
-    return k->plan.beta2 > 0 ? k->plan.beta2 : 1 - pow(t, -0.8);
+    return k->plan.beta2 > 0 ? k->plan.beta2 : 1 - pow(t, -0.9);
 }
 
 /* eta for a step p along which the moments were taken (moves.h): p is no longer than `longest` (root mean square), and
@@ -709,6 +742,11 @@ FN void settle_moments(const dro__step *k, const double *sums)
     double fall = s->level == DRO__TILT_NONE ? 0 : s->eta * fmax(sums[0], 0.0) / s->lambda;
     double share = k->plan.longest > 0 && size > k->plan.longest ? k->plan.longest / size : 1;
     share = guard > 0 && fall * share > guard ? guard / fall : share;
+    if (k->plan.move == DRO__MOVE_moments && guard > 0 && s->level != DRO__TILT_NONE) {
+        /* Without a batch at two points the change of loss/lambda is predicted. */
+        double change = s->eta * sqrt(k->counts[0] * sums[1]) / s->lambda;
+        share = change * share > 1 ? 1 / change : share;
+    }
     s->eta *= share;
     s->fall = fall * share;
     s->square = fmax(sums[0], 0.0);

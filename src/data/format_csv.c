@@ -344,9 +344,9 @@ static void release_csv(dro_data *d)
     d->state = NULL;
 }
 
-static const char *const options[] = {"label",       "test",    "group",  "header",
-                                      "sep",         "missing", "target", "drop",
-                                      "categorical", "decimal", "scale",  "encoding", NULL};
+static const char *const options[] = {"label",   "test",     "group", "header",      "sep",
+                                      "missing", "target",   "drop",  "categorical", "decimal",
+                                      "scale",   "encoding", NULL};
 
 static const char *const endings[] = {"csv", "tsv", NULL};
 

@@ -297,8 +297,8 @@ static uint64_t memory_of(const dro__rows *r)
     return bytes + s->encoding;
 }
 
-static const char *const options[] = {"label",   "learn",  "shuffle",     "labels", "positive",
-                                      "sep",     "header", "missing",     "target", "drop",
+static const char *const options[] = {"label",   "learn",  "shuffle",     "labels",   "positive",
+                                      "sep",     "header", "missing",     "target",   "drop",
                                       "decimal", "scale",  "categorical", "encoding", NULL};
 
 const dro__rows_class dro__rows_csv = {

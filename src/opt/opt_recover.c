@@ -13,7 +13,8 @@
 #include "storm.h"
 
 static const dro__param own[] = {
-    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "step", "constant|poly|step|theory|cosine|auto",
+    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "step",
+                "constant|poly|step|theory|cosine|auto",
                 "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
                 "cosine where steps is set, else poly"),
     DRO__REAL("warmup", eta.warmup, dro__settings, "100", 0, 1e15,

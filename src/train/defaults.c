@@ -144,7 +144,7 @@ static const row rows[] = {
     ROW(NULL, NULL, "networks", "eta_schedule", "cosine", "ends at a lower F than stages"),
     ROW(NULL, NULL, "networks", "stages", "0.5,0.75", "as in the experiments"),
     OURS(ROW, NULL, "networks", "eta", "0.5", "no momentum: five times that of SGD with 0.9"),
-    OURS(ROW, NULL, "tables", "precondition", "adam", scale_free),
+    OURS(ROW, NULL, "tables", "precondition", "rms", scale_free),
     OURS(ROW, scaled_eta_of, "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
     ROW(scaled_eta_of, "scent", "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
     OURS(ROW, NULL, "tables", "eta_schedule", "auto", "ends at a lower F than stages"),

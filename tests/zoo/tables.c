@@ -41,13 +41,14 @@ typedef struct table {
     const char *name, *about;
     int n;
     block blocks[BLOCKS];
-    double positive;    /* share of the second class; 0: half */
-    double noise;       /* share of labels that are random */
-    double strength;    /* of the score, 0: 2 */
-    int classes;        /* 0: 2 */
-    const char *format; /* csv, comma (semicolons and decimal commas), plain (no header), npy or libsvm */
-    bool sorted;        /* by class */
-    const char *also;   /* compare besides the linear model: mlp, recipe */
+    double positive; /* share of the second class; 0: half */
+    double noise;    /* share of labels that are random */
+    double strength; /* of the score, 0: 2 */
+    int classes;     /* 0: 2 */
+    const char
+        *format; /* csv, comma (semicolons and decimal commas), plain (no header), npy or libsvm */
+    bool sorted; /* by class */
+    const char *also; /* compare besides the linear model: mlp, recipe */
 } table;
 
 static const table tables[] = {
@@ -55,15 +56,22 @@ static const table tables[] = {
     {"forty", "40 rows", 40, {{NORMAL, 5, 0}}, 0},
     {"narrow", "one column", 500, {{NORMAL, 1, 0}}, 0},
     {"short-wide", "60 rows, 200 columns", 60, {{NORMAL, 20, 0}, {NOISE, 180, 0}}, 0},
-    {"heavy", "Cauchy columns, 22 % positive", 8000, {{CAUCHY, 15, 0}, {NORMAL, 8, 0}}, 0.22,
+    {"heavy",
+     "Cauchy columns, 22 % positive",
+     8000,
+     {{CAUCHY, 15, 0}, {NORMAL, 8, 0}},
+     0.22,
      .also = "mlp recipe"},
     {"heavy-linear", "t(2) columns that decide as they are", 8000, {{STUDENT, 10, 0}}, 0.3},
     {"outliers", "one value in 200 is far out", 4000, {{OUTLIER, 12, 0}}, 0.3, .also = "mlp"},
     {"lognormal", "exp(2 z)", 4000, {{LOGNORMAL, 10, 0}}, 0.3},
     {"decades", "scales over 12 decades", 3000, {{DECADE, 13, 0}}, 0, .also = "mlp"},
     {"offset", "means of a million, deviations of one", 3000, {{OFFSET, 8, 0}}, 0},
-    {"constant", "constant and duplicate columns", 2000,
-     {{NORMAL, 6, 0}, {CONSTANT, 3, 0}, {NORMAL, 1, 0}, {DUPLICATE, 6, 0}}, 0},
+    {"constant",
+     "constant and duplicate columns",
+     2000,
+     {{NORMAL, 6, 0}, {CONSTANT, 3, 0}, {NORMAL, 1, 0}, {DUPLICATE, 6, 0}},
+     0},
     {"collinear", "columns that are sums of others", 3000, {{NORMAL, 6, 0}, {COLLINEAR, 6, 0}}, 0},
     {"rare-bits", "300 rare binary columns, 3 % positive", 20000, {{RARE, 300, 0}}, 0.03},
     {"counts", "Poisson counts", 4000, {{COUNT, 10, 0}}, 0.3},
@@ -77,12 +85,25 @@ static const table tables[] = {
     {"million", "a million rows", 1000000, {{NORMAL, 5, 0}}, 0},
     {"wide", "10,000 columns", 1000, {{NORMAL, 50, 0}, {NOISE, 9950, 0}}, 0, 0, 6, .format = "npy"},
     {"words", "10,000 sparse columns", 4000, {{WORD, 10000, 40}}, 0.3, 0, 3, .format = "libsvm"},
-    {"npy-decades", "a NumPy array over 12 decades", 3000, {{DECADE, 13, 0}}, 0, .format = "npy",
+    {"npy-decades",
+     "a NumPy array over 12 decades",
+     3000,
+     {{DECADE, 13, 0}},
+     0,
+     .format = "npy",
      .also = "mlp"},
-    {"libsvm-dense", "LIBSVM rows without zeros, heavy", 4000, {{CAUCHY, 6, 0}, {DECADE, 6, 0}},
-     0.3, .format = "libsvm"},
-    {"categories", "categories of 8 values and numbers", 4000,
-     {{NORMAL, 4, 0}, {CATEGORY, 3, 8}}, 0.3, .also = "mlp"},
+    {"libsvm-dense",
+     "LIBSVM rows without zeros, heavy",
+     4000,
+     {{CAUCHY, 6, 0}, {DECADE, 6, 0}},
+     0.3,
+     .format = "libsvm"},
+    {"categories",
+     "categories of 8 values and numbers",
+     4000,
+     {{NORMAL, 4, 0}, {CATEGORY, 3, 8}},
+     0.3,
+     .also = "mlp"},
     {"many-values", "categories of 500 values", 8000, {{NORMAL, 3, 0}, {CATEGORY, 2, 500}}, 0.3},
     {"identity", "a column that is an id", 1000, {{NORMAL, 6, 0}, {IDENTITY, 1, 0}}, 0},
     {"groups", "a rare group in which all is reversed", 6000, {{NORMAL, 6, 0}, {FLIP, 1, 2}}, 0},
@@ -92,7 +113,13 @@ static const table tables[] = {
     {"ten", "ten classes", 4000, {{NORMAL, 12, 0}}, .strength = 3, .classes = 10, .also = "mlp"},
     {"hundred", "a hundred classes", 8000, {{NORMAL, 20, 0}}, .strength = 6, .classes = 100},
     {"pairs", "products of columns decide", 4000, {{PAIR, 4, 0}}, 0, 0, 3, .also = "mlp"},
-    {"ring", "the distance from the centre decides", 3000, {{RADIUS, 2, 0}}, 0, 0, 4,
+    {"ring",
+     "the distance from the centre decides",
+     3000,
+     {{RADIUS, 2, 0}},
+     0,
+     0,
+     4,
      .also = "mlp"},
 };
 
@@ -157,30 +184,42 @@ static double value_of(const maker *m, int c, kind k, int levels, const double *
     double z = zoo_normal(r), u;
     *part = is_idle(k) ? 0 : z;
     switch (k) {
-    case CAUCHY: return tan(3.141592653589793 * (0.5 * erfc(-z * 0.7071067811865476) - 0.5));
+    case CAUCHY:
+        return tan(3.141592653589793 * (0.5 * erfc(-z * 0.7071067811865476) - 0.5));
     case STUDENT:
         u = z / sqrt(-log(zoo_uniform(r)));
         *part = u / 2;
         return u;
-    case LOGNORMAL: return exp(2 * z);
-    case OUTLIER: return zoo_uniform(r) < 0.005 ? 300 * zoo_normal(r) : z;
-    case DECADE: return z * pow(10, c % 13 - 6);
-    case OFFSET: return 1e6 + z;
-    case CONSTANT: return 3.25;
-    case DUPLICATE: return row[c - 1];
-    case COLLINEAR: return row[c - 1] + row[c - 2] + 1e-3 * z;
+    case LOGNORMAL:
+        return exp(2 * z);
+    case OUTLIER:
+        return zoo_uniform(r) < 0.005 ? 300 * zoo_normal(r) : z;
+    case DECADE:
+        return z * pow(10, c % 13 - 6);
+    case OFFSET:
+        return 1e6 + z;
+    case CONSTANT:
+        return 3.25;
+    case DUPLICATE:
+        return row[c - 1];
+    case COLLINEAR:
+        return row[c - 1] + row[c - 2] + 1e-3 * z;
     case RARE:
         u = zoo_uniform(r) < m->rarity[c];
         *part = 3 * u;
         return u;
-    case COUNT: return poisson(r, exp(z));
-    case GAP: return zoo_uniform(r) < 0.3 ? NAN : z;
+    case COUNT:
+        return poisson(r, exp(z));
+    case GAP:
+        return zoo_uniform(r) < 0.3 ? NAN : z;
     case CATEGORY:
         u = floor(levels * pow(zoo_uniform(r), 2)); /* small numbers are frequent */
         *part = m->effects[c * LEVELS_MOST + (int)u];
         return u;
-    case FLIP: return zoo_uniform(r) < 0.1;
-    default: return z;
+    case FLIP:
+        return zoo_uniform(r) < 0.1;
+    default:
+        return z;
     }
 }
 
@@ -308,7 +347,10 @@ static files open_files(const maker *m, const char *folder, bool test, int64_t n
     files f = {.format = m->t->format ? m->t->format : "csv"};
     bool npy = is(f.format, "npy"), svm = is(f.format, "libsvm");
     char name[32], shape[64];
-    snprintf(name, sizeof name, "%s.%s", test ? "test" : "train", npy ? "npy" : svm ? "svm" : "csv");
+    snprintf(name, sizeof name, "%s.%s", test ? "test" : "train",
+             npy   ? "npy"
+             : svm ? "svm"
+                   : "csv");
     f.own = zoo_create(folder, name);
     if (npy) {
         f.labels = zoo_create(folder, test ? "test_y.npy" : "train_y.npy");

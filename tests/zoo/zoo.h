@@ -32,7 +32,8 @@ void zoo_npy(FILE *file, const char *type, const char *shape);
 
 /* ---- the two kinds ---- */
 
-int zoo_table(const char *name, uint64_t seed, const char *folder);  /* 0: there is none of this name */
+int zoo_table(const char *name, uint64_t seed,
+              const char *folder); /* 0: there is none of this name */
 int zoo_images(const char *name, uint64_t seed, const char *folder);
 void zoo_list_tables(void);
 void zoo_list_images(void);
