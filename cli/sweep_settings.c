@@ -167,7 +167,7 @@ static void drop_doubles(cli_sweep *sweep)
 static int read_measure(cli_sweep *sweep, const char *wanted)
 {
     static const int better[] = {
-#define X(code, name, title, direction, unit) direction,
+#define X(name, code, title, better, unit, meaning) better,
         DRO_MEASURE_LIST(X)
 #undef X
     };

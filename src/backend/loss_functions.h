@@ -27,12 +27,12 @@ static inline double all_max(double x)
 
 /* An example, but for its logits (outputs). */
 typedef struct dro__loss_example {
-    int outputs,
-        label;        /* label: -1 where there is none; not checked where only logits are wanted */
-    const float *set; /* (DRO__LOSS_SETTING_COUNT) */
+    int outputs;
+    int label;              /* -1: none; it is not checked where only logits are wanted */
+    const float *set;       /* (DRO__LOSS_SETTING_COUNT) */
     const float *constants; /* (outputs) of the classes, or NULL */
-    const float
-        *targets;  /* (outputs) or NULL: 1 for the label, else 0; of one output the label itself */
+    /* (outputs), or NULL: 1 for the label and 0 for the others; of one output the label itself */
+    const float *targets;
     double weight; /* of the slopes */
 } dro__loss_example;
 
@@ -115,9 +115,9 @@ DRO__LOSS_CALL dro__loss_focal(const dro__loss_example *l, const dro__loss_real 
     double power = pow(rest, gamma), ratio = rest > 0 ? log_p / rest : -1; /* -1 at p = 1 */
     /* d loss / d log p, over which the softmax's slope is (one-hot - p) */
     double slope = -power + gamma * power * p * ratio;
-    EACH_OUTPUT(j)
-    slopes[j] =
-        (dro__loss_real)(l->weight * slope * ((j == l->label) - exp((double)z[j] - log_sum)));
+    EACH_OUTPUT (j)
+        slopes[j] =
+            (dro__loss_real)(l->weight * slope * ((j == l->label) - exp((double)z[j] - log_sum)));
     return -power * log_p;
 }
 

@@ -48,9 +48,12 @@ dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split
         for (size_t i = 0, end; i < count; i = end + 1) { /* runs of examples that were read */
             for (end = i; end < count && !t->unread[end]; end++)
                 ;
-            dro__measure_add(m, end - i, t->regression ? NULL : e->logits + i * t->outputs,
-                             labels ? labels + i : NULL, e->losses + i,
-                             groups ? groups + first + i : NULL);
+            dro__measure_add(
+                m, &(dro__measured){.count = end - i,
+                                    .logits = t->regression ? NULL : e->logits + i * t->outputs,
+                                    .labels = labels ? labels + i : NULL,
+                                    .losses = e->losses + i,
+                                    .groups = groups ? groups + first + i : NULL});
         }
         if (poll && poll(user))
             return DRO_OK;
