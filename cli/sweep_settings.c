@@ -113,11 +113,8 @@ static double place(uint64_t seed, int setting, int axis)
 /* A value with three figures, or a whole one where the parameter needs it. */
 static void draw(const cli_axis *axis, double u, char pair[128])
 {
-    dro_setting s;
-    bool whole = false, log_scale = axis->low > 0;
-    for (int i = 0; dro_setting_at(i, &s) == DRO_OK; i++)
-        whole =
-            whole || (strcmp(s.param.name, axis->name) == 0 && s.param.kind == DRO_PARAM_INTEGER);
+    const dro_setting *s = cli_setting(axis->name);
+    bool whole = s && s->param.kind == DRO_PARAM_INTEGER, log_scale = axis->low > 0;
     if (axis->count) {
         snprintf(pair, 128, "%s=%s", axis->name, axis->values[(int)(u * axis->count)]);
         return;

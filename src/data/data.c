@@ -175,6 +175,8 @@ dro_status dro__spec_parse(dro_data *d, const char *given)
     DRO_TRY(dro__spec_full(d->ctx, given, text));
     const char *colon = strchr(text, ':');
     size_t length = strlen(text);
+    if (!d->format && strncmp(text, "arrays:", 7) == 0)
+        d->format = &dro__format_arrays;
     if (!d->format)
         DRO_TRY(find_format(d, text, colon));
     if (!colon)
@@ -515,6 +517,7 @@ dro_status dro_data_examples(const dro_data *data, dro_split split, dro_examples
                           .labels = t->labels,
                           .targets = t->targets,
                           .groups = t->groups,
+                          .weights = t->weights,
                           .records = t->records,
                           .pixels = t->pixels,
                           .x = t->x,

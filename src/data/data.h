@@ -34,6 +34,7 @@ typedef struct dro__table {
     int32_t *labels;  /* (n) */
     float *targets;   /* (n) real-valued target instead of labels */
     int32_t *groups;  /* (n) or NULL */
+    float *weights;   /* (n) of the examples, or NULL: all 1 */
     int64_t *records; /* (n) place in the source */
     uint8_t *pixels;  /* (n, channels * height * width), planes R G B */
     float *x;         /* (n, features) */
@@ -251,6 +252,7 @@ dro_status dro__image_resize(dro_context *ctx, const dro__image *image, double l
                              double right, double bottom, int32_t width, int32_t height,
                              uint8_t *out);
 
+extern const dro__format dro__format_arrays; /* of the library's users, not in the list */
 #define FORMAT(name) extern const dro__format dro__format_##name;
 #include "formats.def"
 #undef FORMAT
