@@ -52,7 +52,8 @@ static void test_metrics_weights(void **state)
     const float losses[] = {0.5f, 1, 0.25f, 2, 0.75f, 1.5f, 9}, weights[] = {1, 2, 1, 2, 1, 1, 0};
     dro__measure one, two;
     for (int level = DRO__TILT_EXAMPLE; level <= DRO__TILT_GROUP; level++) {
-        dro__robust robust = {0.5, 0.5, level, false};
+        dro__robust robust = {
+            .lambda = 0.5, .weight_lambda = 0.5, .level = level, .uniform = false};
         double a[3], b[3];
         OK(ctx, dro__measure_create(ctx, 3, 8, 2, &one));
         OK(ctx, dro__measure_create(ctx, 3, 8, 2, &two));

@@ -50,11 +50,11 @@ DRO__LOSS_CALL log_sum_exp(const dro__loss_example *l, const dro__loss_real *z, 
                            const float *margin)
 {
     double top = -HUGE_VAL, sum = 0;
-    EACH_OUTPUT(j)
-    top = fmax(top, shifted(l, z, j, added, margin));
+    EACH_OUTPUT (j)
+        top = fmax(top, shifted(l, z, j, added, margin));
     top = all_max(top);
-    EACH_OUTPUT(j)
-    sum += exp(shifted(l, z, j, added, margin) - top);
+    EACH_OUTPUT (j)
+        sum += exp(shifted(l, z, j, added, margin) - top);
     return top + log(all_sum(sum));
 }
 
@@ -65,8 +65,7 @@ DRO__LOSS_CALL entropy(const dro__loss_example *l, const dro__loss_real *z, dro_
 {
     double log_sum = log_sum_exp(l, z, added, margin), rest = smoothing / (double)l->outputs;
     double loss = 0;
-    EACH_OUTPUT(j)
-    {
+    EACH_OUTPUT (j) {
         double x = shifted(l, z, j, added, margin);
         double target = rest + (j == l->label ? 1 - smoothing : 0);
         if (target > 0)
@@ -104,8 +103,7 @@ DRO__LOSS_CALL dro__loss_focal(const dro__loss_example *l, const dro__loss_real 
 {
     double gamma = (double)l->set[DRO__SET_focal_gamma], others = 0, own = 0;
     double log_sum = log_sum_exp(l, z, NULL, NULL);
-    EACH_OUTPUT(j)
-    {
+    EACH_OUTPUT (j) {
         others += j == l->label ? 0 : exp((double)z[j] - log_sum);
         own += j == l->label ? (double)z[j] - log_sum : 0;
     }
@@ -132,8 +130,7 @@ DRO__LOSS_CALL dro__loss_squared(const dro__loss_example *l, const dro__loss_rea
                                  dro__loss_real *slopes)
 {
     double loss = 0;
-    EACH_OUTPUT(j)
-    {
+    EACH_OUTPUT (j) {
         double slope = (double)z[j] - target_of(l, j);
         loss += slope * slope / 2;
         slopes[j] = (dro__loss_real)(l->weight * slope);
@@ -146,8 +143,7 @@ DRO__LOSS_CALL dro__loss_logistic(const dro__loss_example *l, const dro__loss_re
                                   dro__loss_real *slopes)
 {
     double loss = 0;
-    EACH_OUTPUT(j)
-    {
+    EACH_OUTPUT (j) {
         double y = target_of(l, j) > 0.5 ? 1 : -1, margin = y * (double)z[j];
         loss += margin > 0 ? log1p(exp(-margin)) : log1p(exp(margin)) - margin;
         slopes[j] = (dro__loss_real)(l->weight * -y / (1 + exp(margin)));

@@ -44,8 +44,8 @@ typedef enum dro__phase {
 /* The elementwise moves (moves.h). */
 #define DRO__MOVES(X)                                                                              \
     X(none)                                                                                        \
-    X(momentum) X(storm) X(estimate) X(adamw) X(ascpg) X(moments) X(storm_moments) X(scaled)       \
-        X(combine) X(norm)
+    X(momentum)                                                                                    \
+    X(storm) X(estimate) X(adamw) X(ascpg) X(moments) X(storm_moments) X(scaled) X(combine) X(norm)
 
 typedef enum dro__move_kind {
 #define DRO__MOVE_KIND(name) DRO__MOVE_##name,

@@ -79,10 +79,9 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
 
 void dro__measure_free(dro__measure *m)
 {
-    void *all[] = {m->per_class, m->class_precision, m->counts,    m->confusion,
-                   m->classes,   m->groups,          m->scores,    m->truth,
-                   m->weights,   m->probabilities,   m->per_group, m->group_count,
-                   m->losses};
+    void *all[] = {m->per_class, m->class_precision, m->counts, m->confusion, m->classes,
+                   m->groups,    m->scores,          m->truth,  m->weights,   m->probabilities,
+                   m->per_group, m->group_count,     m->losses};
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
         dro__free(all[k]);
     *m = (dro__measure){0};
