@@ -18,6 +18,11 @@ static const dro__format *const formats[] = {
 
 enum { FORMAT_COUNT = sizeof formats / sizeof formats[0] };
 
+const dro__format *dro__format_at(int index)
+{
+    return index >= 0 && index < FORMAT_COUNT ? formats[index] : NULL;
+}
+
 static const char *const common_options[] = {"imratio", "longtail", "holdout", "seed", "skip_bad"};
 
 enum { COMMON_COUNT = sizeof common_options / sizeof common_options[0] };

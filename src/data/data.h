@@ -120,7 +120,11 @@ typedef struct dro__format {
      * have labels, groups and records already, the format fills in the rest. */
     dro_status (*settle)(dro_data *data);
     void (*release)(dro_data *data); /* (optional) frees state; called once, after a failure too */
+    const struct dro__rows_class *stream; /* (optional) its rows one by one (stream.h) */
 } dro__format;
+
+/* The i-th format of the list, NULL past the last. */
+const dro__format *dro__format_at(int index);
 
 /* imbalance.c: what the options imratio, longtail and holdout ask for. */
 dro_status dro__imbalance_check(const dro_data *data); /* before anything is read */
