@@ -13,6 +13,7 @@
 #include <dro/data.h>
 #include <dro/linear.h>
 #include <dro/loader.h>
+#include <dro/metrics.h>
 #include <dro/net.h>
 #include <dro/optimizer.h>
 #include <dro/param.h>

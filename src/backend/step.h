@@ -42,11 +42,11 @@ typedef enum dro__phase {
 } dro__phase;
 
 /* The elementwise moves (moves.h). */
+/* clang-format off */
 #define DRO__MOVES(X)                                                                              \
-    X(none)                                                                                        \
-    X(momentum)                                                                                    \
-    X(storm) X(estimate) X(adamw) X(ascpg) X(moments) X(storm_moments) X(scaled) X(combine)        \
-        X(norm)
+    X(none) X(momentum) X(storm) X(estimate) X(adamw) X(ascpg) X(moments) X(storm_moments)         \
+    X(scaled) X(combine) X(norm)
+/* clang-format on */
 
 typedef enum dro__move_kind {
 #define DRO__MOVE_KIND(name) DRO__MOVE_##name,

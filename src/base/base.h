@@ -28,6 +28,8 @@ struct dro_context {
     int threads;
     struct dro__pool *pool; /* NULL for one thread */
     char error[DRO__ERROR_SIZE];
+    void *lent; /* arrays that are data (src/data/format_arrays.c), and what frees the list */
+    void (*lent_free)(void *list);
 };
 
 /* Writes the error text and returns status, so that a failure is one line: return dro__fail(...). */

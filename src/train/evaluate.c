@@ -39,6 +39,7 @@ dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split
 {
     dro__measure *m = &e->splits[split];
     const int32_t *groups = t->shelf[split].examples.groups;
+    const float *weights = t->shelf[split].examples.weights;
     int64_t n = t->info.examples[split];
     size_t step = t->shelf[split].batch;
     for (int64_t first = 0; first < n; first += (int64_t)step) {
@@ -48,9 +49,13 @@ dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split
         for (size_t i = 0, end; i < count; i = end + 1) { /* runs of examples that were read */
             for (end = i; end < count && !t->unread[end]; end++)
                 ;
-            dro__measure_add(m, end - i, t->regression ? NULL : e->logits + i * t->outputs,
-                             labels ? labels + i : NULL, e->losses + i,
-                             groups ? groups + first + i : NULL);
+            dro__measure_add(
+                m, &(dro__measured){.count = end - i,
+                                    .logits = t->regression ? NULL : e->logits + i * t->outputs,
+                                    .labels = labels ? labels + i : NULL,
+                                    .losses = e->losses + i,
+                                    .groups = groups ? groups + first + i : NULL,
+                                    .weights = weights ? weights + first + i : NULL});
         }
         if (poll && poll(user))
             return DRO_OK;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BEST_WORD(name, sign) "|" #name
+#define BEST_WORD(name, code, title, better, unit, meaning) "|" #name
 
 #define S dro__train_settings
 #define TEXT(name, value, fallback, meaning)                                                       \
@@ -38,7 +38,7 @@ static const dro__param own[] = {
               "epochs between evaluations; lbfgs and newton: hundreds of steps"),
     DRO__CHOICE("eval_train", eval_train, S, "yes", "yes|no|last",
                 "whether evaluations compute F over the training set"),
-    DRO__CHOICE("best", best, S, "none", "none" DRO__BEST_LIST(BEST_WORD),
+    DRO__CHOICE("best", best, S, "none", "none" DRO_METRIC_LIST(BEST_WORD),
                 "the measure of the holdout by which the best weights are kept"),
     DRO__INTEGER("patience", patience, S, "0", 0, 1e9,
                  "stop after so many evaluations without a better one; 0: never"),
