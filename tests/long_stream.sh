@@ -21,14 +21,13 @@ feed() {
 }
 feed | "$dro" train --progressive --data libsvm:-,features=3 --batch 512 --report-every "$every" --threads 1 --out run \
     >out 2>err &
-sleep 0.5
-pid=$(pgrep -f "$dro train --progressive --data libsvm:-" | head -n 1)
+pid=$! # of the last of the pipe
 first=0 last=0
-while [ -r "/proc/$pid/status" ]; do
-    now=$(sed -n 's/^VmRSS: *\([0-9]*\) kB/\1/p' "/proc/$pid/status" 2>/dev/null)
-    lines=$(wc -l <run/metrics.jsonl 2>/dev/null || echo 0)
+while kill -0 "$pid" 2>/dev/null; do
+    now=$(sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$pid/status" 2>/dev/null)
+    lines=$(grep -c . run/metrics.jsonl 2>/dev/null)
     [ -n "$now" ] && last=$now
-    [ "$lines" -ge 5 ] && [ "$first" -eq 0 ] && first=$last
+    [ "${lines:-0}" -ge 5 ] && [ "$first" -eq 0 ] && first=$last
     sleep 0.2
 done
 wait
