@@ -13,7 +13,7 @@ QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all cuda demo test test-cuda sanitize-cuda test-peers bench-peers bench-cuda fuzz install asan tsan faults format \
+.PHONY: all cuda demo test test-cuda sanitize-cuda test-peers bench-peers bench-cuda fuzz install asan tsan faults kills long-stream lint coverage format \
   format-check clean help
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
@@ -56,6 +56,25 @@ faults: ## every command of the program with each of its calls failing in turn (
 	@$(QUIET) "configure" cmake --preset cpu
 	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli faults fault_shim
 	@build/tests/faults build/dro build/tests/libfault_shim.so $(or $(LIMIT),0) $(CASES)
+
+kills: ## runs that are killed at COUNT random moments (1000) end as if they had not been
+	@$(MAKE) all
+	@sh tests/kills.sh build/dro $(or $(COUNT),1000)
+
+long-stream: ## a stream of ROWS rows (100 million): memory and loss stay where they are
+	@$(MAKE) all
+	@sh tests/long_stream.sh build/dro $(or $(ROWS),100000000)
+
+lint: ## cppcheck, clang-tidy and gcc -fanalyzer over src and cli (TOOLS=cppcheck tidy analyzer)
+	@JOBS=$(JOBS) sh scripts/lint.sh
+
+coverage: ## the branches that the tests take, folder by folder
+	@sh scripts/deps.sh test
+	@$(QUIET) "configure (coverage)" cmake --preset coverage
+	@$(QUIET) "build (coverage)" cmake --build --preset coverage -j $(JOBS)
+	@find build-coverage -name '*.gcda' -delete
+	@$(QUIET) "test (coverage)" ctest --preset coverage -j $(JOBS)
+	@sh scripts/coverage.sh
 
 tsan: ## the tests that use several threads under the thread sanitizer
 	@sh scripts/deps.sh test
@@ -122,7 +141,7 @@ format-check: ## say which tracked .c and .h files are not in the project's styl
 	@sh scripts/format.sh check
 
 clean: ## remove every build folder
-	@rm -rf build build-ref build-asan build-tsan build-coverage build-cuda build-peers build-fuzz
+	@rm -rf build build-ref build-asan build-tsan build-coverage build-lint build-cuda build-peers build-fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | \

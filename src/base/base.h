@@ -50,9 +50,6 @@ void dro__memory_lost(void);
 void dro__json_watch(void);
 void dro__json_free(char *text); /* of json_dumps() */
 
-/* The processor's instructions as far as results depend on them: "x86-64-v4", "x86-64-v3", "x86-64", or "other". */
-const char *dro__instructions(void);
-
 /* ---- UTF-8 ---- */
 
 /* Bytes of the letter at text, 0 if it is not UTF-8 (or the end). */
