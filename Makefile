@@ -13,7 +13,8 @@ QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all cuda demo test test-cuda sanitize-cuda test-peers bench-peers bench-cuda fuzz install asan tsan faults kills long-stream lint coverage format \
+.PHONY: all cuda demo test test-arm test-hidden test-cuda sanitize-cuda test-peers bench-peers \
+  bench-cuda fuzz install asan tsan faults kills long-stream lint coverage zoo format \
   format-check clean help
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
@@ -82,6 +83,20 @@ tsan: ## the tests that use several threads under the thread sanitizer
 	@$(QUIET) "build (thread sanitizer)" cmake --build --preset tsan -j $(JOBS)
 	@$(QUIET) "test (thread sanitizer)" ctest --preset tsan -j $(JOBS) -L threads
 
+test-arm: ## cross-compile for ARM64 and run the fast tests under qemu-user
+	@sh scripts/deps.sh build
+	@sh scripts/deps.sh arm
+	@$(QUIET) "configure" cmake --preset cpu
+	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli
+	@$(QUIET) "configure (ARM64)" cmake --preset arm
+	@$(QUIET) "build (ARM64)" cmake --build --preset arm -j $(JOBS)
+	@$(QUIET) "a run from here resumes there" sh scripts/test-arm.sh build/dro build-arm/emulated/dro
+	@$(QUIET) "test (ARM64, fast)" ctest --preset arm -j $(JOBS) -L fast $(if $(ONLY),-R '$(ONLY)')
+
+test-hidden: ## build and test with each optional library hidden, one at a time (ONLY=zstd: that one)
+	@sh scripts/deps.sh test
+	@JOBS=$(JOBS) sh scripts/hidden.sh $(ONLY)
+
 test-cuda: ## the cuda backend against the reference; needs nvcc, and an NVIDIA GPU for most of it
 	@sh scripts/deps.sh test
 	@$(QUIET) "configure (cuda)" cmake --preset cuda
@@ -141,7 +156,8 @@ format-check: ## say which tracked .c and .h files are not in the project's styl
 	@sh scripts/format.sh check
 
 clean: ## remove every build folder
-	@rm -rf build build-ref build-asan build-tsan build-coverage build-lint build-cuda build-peers build-fuzz
+	@rm -rf build build-arm build-hidden build-ref build-asan build-tsan build-coverage build-lint \
+	  build-cuda build-peers build-fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | \

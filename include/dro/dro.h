@@ -11,6 +11,7 @@
 #include <dro/bench.h>
 #include <dro/context.h>
 #include <dro/data.h>
+#include <dro/export.h>
 #include <dro/linear.h>
 #include <dro/loader.h>
 #include <dro/metrics.h>
