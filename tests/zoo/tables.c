@@ -80,7 +80,7 @@ static const table tables[] = {
      "constant and duplicate columns",
      2000,
      {{NORMAL, 6, 0}, {CONSTANT, 3, 0}, {NORMAL, 1, 0}, {DUPLICATE, 6, 0}},
-     0},
+     .also = NULL},
     {"collinear",
      "columns that are sums of others",
      3000,
