@@ -8,6 +8,7 @@ PRESET ?= cpu
 PYTHON ?= python3
 BUILD = $(if $(filter cpu,$(PRESET)),build,build-$(PRESET))
 VENV = build-peers/venv
+ZOO_VENV = build-peers/zoo
 EXACT_VENV = build-peers/exact-venv
 QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
@@ -120,6 +121,10 @@ test-peers: all $(VENV)/.done $(EXACT_VENV)/.done ## compare with the Python lib
 	@PYTHON="$(CURDIR)/$(VENV)/bin/python" EXACT_PYTHON="$(CURDIR)/$(EXACT_VENV)/bin/python" DRO="$(CURDIR)/build/dro" \
 	  sh tests/peers/run.sh
 
+zoo: all $(ZOO_VENV)/.done ## the defaults on some 40 awkward data sets beside scikit-learn (ONLY=plain,heavy or tables; SEEDS=10)
+	@OMP_NUM_THREADS=1 $(ZOO_VENV)/bin/python tests/zoo/zoo.py build/dro build/tests/zoo --only "$(ONLY)" \
+	  --seeds $(or $(SEEDS),10) --jobs $(JOBS)
+
 bench-peers: all $(VENV)/.done ## a training step against PyTorch's, interleaved
 	@$(VENV)/bin/python tests/peers/step_speed.py build/dro
 
@@ -144,6 +149,12 @@ $(EXACT_VENV)/.done: tests/peers/exact_requirements.txt
 	@python3 -m venv $(EXACT_VENV)
 	@$(QUIET) "pip install" $(EXACT_VENV)/bin/python -m pip install -r tests/peers/exact_requirements.txt
 	@$(QUIET) "pip install dro" $(EXACT_VENV)/bin/python -m pip install --no-deps dro==0.4.3
+	@touch $@
+
+$(ZOO_VENV)/.done: tests/peers/requirements.txt
+	@sh scripts/deps.sh peers
+	@python3 -m venv $(ZOO_VENV)
+	@$(QUIET) "pip install" $(ZOO_VENV)/bin/python -m pip install scikit-learn
 	@touch $@
 
 install: all ## install under PREFIX (default /usr/local), staged in DESTDIR; PRESET=cuda: with the cuda backend

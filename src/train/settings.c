@@ -22,7 +22,8 @@
 static const dro__param own[] = {
     TEXT(data, "SPEC", "synth:glyphs", "the data: format:path[,option=value...]"),
     TEXT(model, "NAME", "", "a model of `dro list models`; if not given, one that suits the data"),
-    TEXT(optimizer, "NAME", "recover", "an optimiser of `dro list optimizers`"),
+    TEXT(optimizer, "NAME", "recover",
+         "an optimiser of `dro list optimizers`; if not given, lbfgs for linear models of tables"),
     DRO__CHOICE("recipe", recipe, S, "none", "none|imbalanced",
                 "settings that go together, for all that is not given: `dro list recipes`"),
     TEXT(label, "TEXT", "", "what reports call the run; if not given, its optimiser"),

@@ -69,6 +69,9 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
 void dro__tell_step(const dro_train *t);
 /* The lambda of the F that is reported, NaN: the optimiser's. */
 double dro__report_lambda(const dro_train *t);
+/* The optimiser of a run that names none: recover, and for the linear model on rows in memory lbfgs, where the loss is
+ * convex and nothing was given that lbfgs does not have. */
+void dro__choose_optimizer(dro_train *t);
 /* The loss of a model that predicts the same for every example: log(classes), or half the variance of real targets. */
 double dro__constant_loss(const dro_train *t);
 /* recipe.c: hands the settings of the run's recipe that are for its optimiser, or for all, to `set`. */
@@ -163,7 +166,7 @@ typedef struct dro__model_choice {
     bool rows;  /* the linear model on sparse rows, however many features */
     const char *train_only;
     dro_model_shape shape;           /* of a weights file; channels 0: by the data */
-    const dro_train *settings;       /* the network's parameters, or NULL */
+    dro_train *settings;             /* of the run, or NULL */
     const char *encoding;            /* of a weights file, "" if it has none; NULL: of no file */
     const dro__weights_about *about; /* whose loss is meant, or NULL */
 } dro__model_choice;
