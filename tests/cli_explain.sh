@@ -51,7 +51,7 @@ has "divergence 0.2," out
 # The F that a run reports for an objective is the value that explain works out at its weights.
 for objective in kl:0.7 kl-radius:0.1 cvar:0.2 chi2:0.5; do
     for over in example class; do
-        run 0 train --data $data --model linear --optimizer lbfgs --set objective=$objective --tilt $over --out f --json
+        run 0 train --data $data --model linear --optimizer lbfgs --set reg=none --set objective=$objective --tilt $over --out f --json
         f=$(grep -A1 '"train": {' out | sed -n 's/.*"objective": \([0-9.e-]*\).*/\1/p')
         [ $over = class ] && over=classe
         run 0 explain --weights f/weights.safetensors --data $data --objective $objective --over ${over}s --json
