@@ -63,6 +63,14 @@ say('again', shown(lines[0]));
 var mark = d.querySelector('#per-class rect[data-t]');
 mark.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: 100, clientY: 100}));
 say('tip', d.getElementById('tip').textContent == mark.dataset.t && shown(d.getElementById('tip')));
+var head = d.querySelectorAll('.results thead th')[2], body = d.querySelector('.results tbody');
+function column() { return Array.prototype.map.call(body.rows, function (r) {
+  return Number(r.cells[2].querySelector('[data-v]').dataset.v); }); }
+function falls(v) { return v.every(function (x, k) { return k == 0 || v[k - 1] >= x; }); }
+head.click();
+var down = falls(column()) + ',' + head.getAttribute('aria-sort');
+head.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', bubbles: true}));
+say('sort', down + ',' + falls(column().reverse()) + ',' + head.getAttribute('aria-sort'));
 parent.postMessage(said.join(' '), '*');
 </script>
 </body></html>
@@ -78,7 +86,7 @@ END
         quiet "probe"
         paper='rgb(250, 249, 246)' dark=false
         if [ $scheme -eq 0 ]; then paper='rgb(20, 23, 26)' dark=true; fi
-        dom_has "width=fits window=$width table=fits dark=$dark paper=$paper lines=3 drawn=true hidden=true,false again=true tip=true" \
+        dom_has "width=fits window=$width table=fits dark=$dark paper=$paper lines=3 drawn=true hidden=true,false again=true tip=true sort=true,descending,true,ascending" \
             "width $width, scheme $scheme ($(grep -o '<pre id="said">.*' "$work/dom"))"
     done
 done

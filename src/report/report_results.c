@@ -180,7 +180,10 @@ static void print_error(dro__buffer *out, int measure, const dro_statistic *s)
 
 static void print_statistic(dro__buffer *out, int measure, const dro_statistic *s)
 {
-    dro__buffer_add(out, "<span>");
+    if (isfinite(s->mean))
+        dro__buffer_print(out, "<span data-v=\"%.9g\">", s->mean);
+    else
+        dro__buffer_add(out, "<span>");
     print_value(out, measure, s->mean);
     if (isfinite(s->error) && s->error < 1e9 && measure != DRO_MEASURE_EXAMPLES)
         print_error(out, measure, s);

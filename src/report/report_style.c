@@ -1,9 +1,9 @@
-/* The style sheet and the script of a report's page. The script shows and hides methods and shows what is
- * pointed at; without it everything is there to read. The page's policy lets this script run and no
+/* The style sheet and the script of a report's page. The script shows and hides methods, shows what is
+ * pointed at and sorts tables by the column whose header is clicked; without it everything is there to read. The page's policy lets this script run and no
  * other: SCRIPT_HASH is its SHA-256, which tests/cli_report.sh works out again. */
 #include "report_page.h"
 
-#define SCRIPT_HASH "sha256-/PEftzkuMYf4ZDRmAJ65bYGacZRaHjupsXkxThRfofE="
+#define SCRIPT_HASH "sha256-mvqbwoxCUXnWPiZZ2Luf/5tHUS1pY1V9mr/rVpE7SlU="
 
 static const char script[] =
     "(function(){var d=document,t=d.getElementById('tip');\n"
@@ -13,7 +13,21 @@ static const char script[] =
     "t.textContent=p.dataset.t;\n"
     "t.style.left=Math.max(8,Math.min(e.clientX+14,innerWidth-t.offsetWidth-8))+'px';\n"
     "t.style.top=(e.clientY+(e.clientY>innerHeight-90?-44:18))+'px'}\n"
-    "d.addEventListener('pointermove',tip);d.addEventListener('pointerdown',tip)})();";
+    "d.addEventListener('pointermove',tip);d.addEventListener('pointerdown',tip);\n"
+    "function val(r,i){var c=r.cells[i],v=c&&c.querySelector('[data-v]');\n"
+    "var x=v?v.dataset.v:c?c.textContent.trim():'',n=Number(x.replace(/\\s/g,''));\n"
+    "return x===''||isNaN(n)?x:n}\n"
+    "function sort(e){var h=e.target.closest('thead th');if(!h)return;\n"
+    "var i=h.cellIndex,b=h.closest('table').tBodies[0];\n"
+    "var up=h.getAttribute('aria-sort')=='descending';\n"
+    "h.parentNode.querySelectorAll('th').forEach(function(o){o.removeAttribute('aria-sort')});\n"
+    "h.setAttribute('aria-sort',up?'ascending':'descending');\n"
+    "Array.prototype.slice.call(b.rows).sort(function(p,q){var x=val(p,i),y=val(q,i),\n"
+    "n=typeof x=='number'&&typeof y=='number'?x-y:String(x).localeCompare(String(y));\n"
+    "return up?n:-n}).forEach(function(r){b.appendChild(r)})}\n"
+    "d.addEventListener('click',sort);\n"
+    "d.addEventListener('keydown',function(e){if(e.key=='Enter')sort(e)});\n"
+    "d.querySelectorAll('thead th').forEach(function(h){h.tabIndex=0})})();";
 
 static const char layout[] =
     "*{box-sizing:border-box}\n"
@@ -54,6 +68,8 @@ static const char layout[] =
     "th,td{padding:9px 10px;text-align:right;border-bottom:1px solid var(--line);vertical-align:"
     "baseline;font-weight:400}\n"
     "th:first-child,td:first-child{text-align:left;padding-left:0}\n"
+    "thead th{cursor:pointer}th[aria-sort]:after{content:'\\2009\\2193'}"
+    "th[aria-sort=ascending]:after{content:'\\2009\\2191'}\n"
     "thead th{color:var(--mut);font-size:13.5px;line-height:1.3;vertical-align:bottom}\n"
     ".results{font-size:15px}.results tbody "
     "th{font-weight:600;min-width:120px;padding-left:19px;text-indent:-19px}\n"
