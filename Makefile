@@ -15,7 +15,7 @@ MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
 .PHONY: all cuda demo test test-arm test-hidden test-cuda sanitize-cuda test-peers bench-peers \
-  bench-cuda fuzz install asan tsan faults kills long-stream lint coverage zoo format \
+  bench-cuda fuzz deb install asan tsan faults kills long-stream lint coverage zoo format \
   format-check clean help
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
@@ -160,6 +160,10 @@ $(ZOO_VENV)/.done: tests/peers/requirements.txt
 install: all ## install under PREFIX (default /usr/local), staged in DESTDIR; PRESET=cuda: with the cuda backend
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(abspath $(PREFIX))"
 
+deb: ## Debian packages libdro0, libdro-dev and dro, into build-deb/
+	@sh scripts/deps.sh build
+	@JOBS=$(JOBS) sh scripts/deb.sh
+
 format: ## rewrite the tracked .c and .h files in the project's style
 	@sh scripts/format.sh fix
 
@@ -167,8 +171,8 @@ format-check: ## say which tracked .c and .h files are not in the project's styl
 	@sh scripts/format.sh check
 
 clean: ## remove every build folder
-	@rm -rf build build-arm build-hidden build-ref build-asan build-tsan build-coverage build-lint \
-	  build-cuda build-peers build-fuzz
+	@rm -rf build build-arm build-deb build-hidden build-ref build-asan build-tsan build-coverage \
+	  build-lint build-cuda build-peers build-fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | \

@@ -327,7 +327,7 @@ static dro_status set_regulariser(dro_settings *s, const dro__param *row, const 
                          strcmp(name, "box") ? "" : ", with reg_low=A and reg_high=B");
     else if (none || strtod(strength, NULL) == 0)
         DRO_TRY(forget(s, "reg_strength"));
-    return none ? forget(s, "reg") : keep(s, "reg", name);
+    return keep(s, "reg", name);
 }
 
 dro_status dro_settings_set(dro_settings *s, const char *name, const char *value)
@@ -397,6 +397,8 @@ static void list_owners(const char *name, char *text, size_t size)
 static dro_status check_regulariser(const dro_settings *s)
 {
     const dro__given *reg = find_item(s, "reg"), *strength = find_item(s, "reg_strength");
+    if (reg && strcmp(reg->value, "none") == 0)
+        reg = NULL;
     if (reg && dro_regulariser_has_strength(reg->value) && !strength)
         return dro__fail(s->ctx, DRO_ERR_RANGE,
                          "the regulariser %s does nothing without a strength: write reg=%s:1e-5, "
