@@ -150,8 +150,8 @@ const char *dro__rows_kept(const char *encoding)
 static size_t kept_bias(const char *kept)
 {
     while (kept && strncmp(kept, "bias ", 5) != 0) {
-        kept = strchr(kept, '\n');
-        kept += kept != NULL;
+        const char *end = strchr(kept, '\n');
+        kept = end ? end + 1 : NULL;
     }
     return kept ? (size_t)strtoull(kept + 5, NULL, 10) : 0;
 }

@@ -35,7 +35,7 @@ static const struct kase {
      "train --data csv:t.csv,label=y,holdout=0.2 --steps 4 --batch 16 --threads 1 "
      "--best accuracy --eval-every 0.5 --out run",
      "--resume"},
-    {"images", "", "train " IMAGES " --model mlp:4 --steps 3 --out run", "--resume"},
+    {"images", "", "train " IMAGES " --model mlp:4 --lr 0.01 --steps 3 --out run", "--resume"},
     {"network", "", "train " IMAGES " --model resnet20 --steps 3 --out run", "--resume"},
     {"stream", "",
      "train --progressive --data libsvm:s.svm,features=3 --batch 16 "
