@@ -423,11 +423,41 @@ static void test_glyphs(void **state)
     dro_context_destroy(ctx);
 }
 
+/* Of the ways in which images are changed each can be left out; small images are moved by an eighth of their side. */
+static void test_ways(void **state)
+{
+    (void)state;
+    static const unsigned ways[] = {DRO_AUGMENT_CROP, DRO_AUGMENT_FLIP, 0};
+    dro_context *ctx = check_context("ref", 1);
+    dro_data *data = open_data(ctx, GLYPHS);
+    for (int k = 0; k < 3; k++) {
+        dro_loader_options o = dro_loader_options_default();
+        o.batch = 64, o.augment = o.cuts = true, o.ways = ways[k];
+        dro_loader *loader;
+        dro_loaded batch;
+        assert_int_equal(dro_loader_create(data, DRO_TRAIN, &o, &loader), DRO_OK);
+        assert_int_equal(dro_loader_draw(loader, 0, &batch), DRO_OK);
+        int mirrored = 0, moved = 0, most = 0;
+        for (size_t i = 0; i < 64; i++) {
+            dro_cut cut = batch.cuts[i];
+            mirrored += cut.mirror, moved += cut.down != 0 || cut.right != 0;
+            most = abs(cut.down) > most ? abs(cut.down) : most;
+        }
+        assert_true((mirrored > 0) == (ways[k] != DRO_AUGMENT_CROP));
+        assert_true((moved > 0) == (ways[k] != DRO_AUGMENT_FLIP));
+        assert_true(most <= 2); /* 16 pixels */
+        dro_loader_destroy(loader);
+    }
+    dro_data_close(data);
+    dro_context_destroy(ctx);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_and_restarts),
         cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_ways),
         cmocka_unit_test(test_any_order),
         cmocka_unit_test(test_epochs_and_gather),
         cmocka_unit_test(test_imbalance),

@@ -19,17 +19,25 @@ extern "C" {
 
 typedef struct dro_loader dro_loader;
 
+/* How images are changed. Small ones are moved by up to 4 pixels, or an eighth of the shorter side, and have no jitter;
+ * of large ones a random part is resized. */
+typedef enum dro_augment_way {
+    DRO_AUGMENT_CROP = 1,
+    DRO_AUGMENT_FLIP = 2,  /* left to right, half of them */
+    DRO_AUGMENT_JITTER = 4 /* brightness, contrast, saturation */
+} dro_augment_way;
+
 typedef struct dro_loader_options {
     size_t batch;
     int threads; /* readers; 0: as many as the context has */
     uint64_t seed;
-    bool shuffle; /* a new random order every epoch; otherwise in order */
-    bool
-        augment; /* small images: pad 4, crop, flip; large ones: random resized crop, flip, colour */
-    bool cuts;   /* small images: how each is to be cut instead of its pixels (dro_loaded.cuts) */
+    bool shuffle;  /* a new random order every epoch; otherwise in order */
+    bool augment;  /* training images are changed at random, in the ways of `ways` */
+    bool cuts;     /* small images: how each is to be cut instead of its pixels (dro_loaded.cuts) */
     int32_t size;  /* images in files: the side of the square they become; 0: 224 */
     int32_t ahead; /* batches kept ready; 0: two per thread */
     bool sent;     /* the readers also copy the pixels to the backend's memory (dro_loaded.there) */
+    unsigned ways; /* of dro_augment_way; 0: all */
 } dro_loader_options;
 
 DRO_API dro_loader_options dro_loader_options_default(void);

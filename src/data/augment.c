@@ -96,9 +96,12 @@ dro_cut dro__cut_of(dro__luck *luck)
 {
     dro_cut cut = {0};
     if (luck) {
-        cut.down = (int8_t)((int32_t)(draw(luck) * 9) - 4);
-        cut.right = (int8_t)((int32_t)(draw(luck) * 9) - 4);
-        cut.mirror = draw(luck) < 0.5;
+        int32_t reach = luck->reach ? luck->reach : 4, places = 2 * reach + 1;
+        cut.down = (int8_t)((int32_t)(draw(luck) * places) - reach);
+        cut.right = (int8_t)((int32_t)(draw(luck) * places) - reach);
+        cut.mirror = draw(luck) < 0.5 && !(luck->without & DRO_AUGMENT_FLIP);
+        if (luck->without & DRO_AUGMENT_CROP)
+            cut.down = cut.right = 0;
     }
     return cut;
 }
@@ -193,11 +196,15 @@ dro_status dro__augment_large(dro_context *ctx, const dro__normal *normal, const
                               int32_t size, dro__luck *luck, uint8_t *scratch, float *out)
 {
     box b = luck ? random_box(image, luck) : centre_box(image, size);
+    if (luck && luck->without & DRO_AUGMENT_CROP)
+        b = centre_box(image, size);
     size_t plane = (size_t)size * (size_t)size;
     DRO_TRY(dro__image_resize(ctx, image, b.left, b.top, b.left + b.width, b.top + b.height, size,
                               size, scratch));
-    bool mirror = luck && draw(luck) < 0.5;
-    colour k = luck ? random_colour(scratch, plane, luck) : (colour){1, 0, 0};
+    bool mirror = luck && draw(luck) < 0.5 && !(luck->without & DRO_AUGMENT_FLIP);
+    colour k = {1, 0, 0};
+    if (luck && !(luck->without & DRO_AUGMENT_JITTER))
+        k = random_colour(scratch, plane, luck);
     for (int32_t y = 0; y < size; y++) {
         size_t at = (size_t)y * (size_t)size;
         float *rows[3] = {out + at, out + plane + at, out + 2 * plane + at};

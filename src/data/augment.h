@@ -19,6 +19,9 @@ dro__normal dro__normal_of(const dro_data *data);
 /* Random numbers of one image: the k-th is a pure function of (seed, stream, k). */
 typedef struct dro__luck {
     uint64_t seed, stream, counter;
+    unsigned
+        without; /* ways of dro_augment_way that are left out; numbers are drawn for them all the same */
+    int32_t reach; /* pixels that a small image is moved by, at most; 0: 4 */
 } dro__luck;
 
 /* The cut of a small image; luck NULL: none. */

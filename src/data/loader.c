@@ -168,6 +168,13 @@ static dro_status send_there(const dro_loader *l, dro_context *ctx, const slot *
                     : DRO_OK;
 }
 
+/* An eighth of the shorter side, from 1 to 4. */
+static int32_t reach_of(const dro_data *d)
+{
+    int32_t side = (d->height < d->width ? d->height : d->width) / 8;
+    return side < 1 ? 1 : side > 4 ? 4 : side;
+}
+
 static void fill_batch(dro_loader *l, dro_context *ctx, slot *s, uint64_t batch)
 {
     uint64_t epoch = batch / l->batches, first = batch % l->batches * l->options.batch;
@@ -175,7 +182,9 @@ static void fill_batch(dro_loader *l, dro_context *ctx, slot *s, uint64_t batch)
     for (size_t i = 0; i < l->options.batch && s->status == DRO_OK; i++) {
         uint64_t place = first + i;
         dro__luck luck = {.seed = dro__random(l->options.seed, STREAM_LUCK, epoch),
-                          .stream = place};
+                          .stream = place,
+                          .without = l->options.ways ? ~l->options.ways : 0,
+                          .reach = reach_of(l->data)};
         s->status = fill_example(l, ctx, s, i, example_at(l, epoch, place),
                                  l->options.augment ? &luck : NULL);
     }

@@ -192,10 +192,52 @@ static dro_status fetch_images(void *user, const dro_batch *batch, dro_net_batch
 
 /* ---- training ---- */
 
-static bool augments(const dro__task *t, int32_t choice)
+static bool is_one_of(const char *word, size_t length, const char *const *list)
 {
-    bool characters = strcmp(t->info.format, "synth") == 0 || strcmp(t->info.format, "idx") == 0;
-    return choice == DRO__AUGMENT_YES || (choice == DRO__AUGMENT_AUTO && !characters);
+    for (; *list; list++)
+        if (strlen(*list) == length && memcmp(word, *list, length) == 0)
+            return true;
+    return false;
+}
+
+/* auto: no mirror image of a character, and of nothing that is not known to bear it: a mirrored sign is another one. */
+static unsigned usual_ways(const dro__task *t)
+{
+    static const char *const characters[] = {"synth", "idx", NULL};
+    static const char *const photographs[] = {"cifar10", "cifar100", "stl10", "inat", NULL};
+    const char *format = t->info.format;
+    if (is_one_of(format, strlen(format), characters))
+        return 0;
+    return is_one_of(format, strlen(format), photographs) ? DRO__AUGMENT_ALL : DRO_AUGMENT_CROP;
+}
+
+dro_status dro__augment_ways(const dro__task *t, const char *text, unsigned *ways)
+{
+    static const struct {
+        const char *word;
+        unsigned ways;
+    } words[] = {{"none", 0},
+                 {"no", 0},
+                 {"all", DRO__AUGMENT_ALL},
+                 {"yes", DRO__AUGMENT_ALL},
+                 {"crop", DRO_AUGMENT_CROP},
+                 {"flip", DRO_AUGMENT_FLIP},
+                 {"jitter", DRO_AUGMENT_JITTER}};
+    *ways = 0;
+    for (const char *p = text; p && *p;) {
+        size_t length = strcspn(p, ",+"), k = 0;
+        bool usual = length == 4 && memcmp(p, "auto", 4) == 0;
+        while (!usual && k < sizeof words / sizeof words[0] &&
+               (strlen(words[k].word) != length || memcmp(words[k].word, p, length) != 0))
+            k++;
+        if (k == sizeof words / sizeof words[0])
+            return dro__fail(t->ctx, DRO_ERR_RANGE,
+                             "augment=%.60s: expected auto, none, all, or some of crop,flip,jitter",
+                             text);
+        *ways |= usual ? usual_ways(t) : words[k].ways;
+        p += length + (p[length] != '\0');
+    }
+    return DRO_OK;
 }
 
 static dro_status open_loader(dro__task *t, const dro__model_choice *c)
@@ -203,7 +245,8 @@ static dro_status open_loader(dro__task *t, const dro__model_choice *c)
     dro_loader_options o = dro_loader_options_default();
     o.batch = t->batch;
     o.seed = c->seed;
-    o.augment = augments(t, c->augment);
+    DRO_TRY(dro__augment_ways(t, c->augment, &o.ways));
+    o.augment = o.ways != 0;
     o.size = t->info.kind == DRO_DATA_FILES ? t->shape.height : 0;
     o.cuts = t->shelf[DRO_TRAIN].there.bytes != NULL;
     o.threads = o.cuts ? 1 : 0;

@@ -29,15 +29,15 @@
 
 /* ---- settings.c ---- */
 
-enum { DRO__AUGMENT_AUTO, DRO__AUGMENT_YES, DRO__AUGMENT_NO };
 enum { DRO__DIVERGENCE_STOP, DRO__DIVERGENCE_HALVE };
 
 typedef struct dro__train_settings {
     char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
-        train_only[DRO__TEXT_MAX], label[DRO__TEXT_MAX], report_like[DRO__TEXT_MAX];
+        train_only[DRO__TEXT_MAX], augment[DRO__TEXT_MAX], label[DRO__TEXT_MAX],
+        report_like[DRO__TEXT_MAX];
     int64_t epochs, steps, batch, seed, size, patience, report_every;
     double eval_every, max_time, checkpoint_every, report_lambda;
-    int32_t best, eval_train, augment, on_divergence, progressive, report_tilt, recipe;
+    int32_t best, eval_train, on_divergence, progressive, report_tilt, recipe;
 } dro__train_settings;
 
 extern const dro__param *const dro__train_tables[DRO__TABLE_MAX];
@@ -161,9 +161,10 @@ typedef struct dro__model_choice {
     const char *data, *model; /* model "": by the data */
     size_t batch;             /* 0: by the data; not used without training */
     uint64_t seed;
-    int32_t size, augment;
-    bool train; /* prepare for training too */
-    bool rows;  /* the linear model on sparse rows, however many features */
+    int32_t size;
+    const char *augment; /* the setting; NULL: none */
+    bool train;          /* prepare for training too */
+    bool rows;           /* the linear model on sparse rows, however many features */
     const char *train_only;
     dro_model_shape shape;           /* of a weights file; channels 0: by the data */
     dro_train *settings;             /* of the run, or NULL */
@@ -198,6 +199,9 @@ void dro__resident_close(dro__task *task);
 
 /* ---- feed.c ---- */
 
+enum { DRO__AUGMENT_ALL = DRO_AUGMENT_CROP | DRO_AUGMENT_FLIP | DRO_AUGMENT_JITTER };
+/* What the setting `augment` means for this data. */
+dro_status dro__augment_ways(const dro__task *task, const char *text, unsigned *ways);
 dro_status dro__feed_training(dro__task *task, const dro__model_choice *choice,
                               dro_net_source *source);
 dro_status dro__feed_shelf(dro__task *task, dro_split split, const dro__model_choice *choice);
