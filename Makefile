@@ -94,7 +94,7 @@ test-arm: ## cross-compile for ARM64 and run the fast tests under qemu-user
 	@$(QUIET) "a run from here resumes there" sh scripts/test-arm.sh build/dro build-arm/emulated/dro
 	@$(QUIET) "test (ARM64, fast)" ctest --preset arm -j $(JOBS) -L fast $(if $(ONLY),-R '$(ONLY)')
 
-test-hidden: ## build and test with each optional library hidden, one at a time (ONLY=zstd: that one)
+test-hidden: ## build and test with each optional library hidden, one at a time (ONLY=libzstd: that one)
 	@sh scripts/deps.sh test
 	@JOBS=$(JOBS) sh scripts/hidden.sh $(ONLY)
 
