@@ -1,0 +1,23 @@
+"""libdro: train models that do not ignore the rare and the hard.
+
+    run = libdro.train(data=(X, y), model="linear", optimizer="recover", lam=1)
+    libdro.load("run").predict(X)
+    libdro.minimize(forward, backward, w0, n, lam=0.1)      # a loss and a gradient of one's own
+    libdro.sklearn.DROClassifier, libdro.torch.Tilt          # imported when they are asked for"""
+from ._arrays import Arrays
+from ._lib import ERRORS, HOLDOUT, TEST, TRAIN, DroError
+from ._minimize import Minimum, minimize
+from ._model import Model, load
+from ._train import Run, train
+
+globals().update({kind.__name__: kind for kind in ERRORS.values()})
+
+__all__ = ["Arrays", "DroError", "HOLDOUT", "Minimum", "Model", "Run", "TEST", "TRAIN", "load",
+           "minimize", "train"] + [kind.__name__ for kind in ERRORS.values()]
+
+
+def __getattr__(name):
+    if name in ("sklearn", "torch"):
+        import importlib
+        return importlib.import_module("." + name, __name__)
+    raise AttributeError(f"module 'libdro' has no attribute {name!r}")

@@ -1,0 +1,242 @@
+"""The C library through ctypes: loading it, its structures, its errors as exceptions.
+
+The library is the file libdro.so beside this one; the environment's DRO_LIBRARY names another."""
+import ctypes as c
+import os
+
+import numpy as np
+
+_here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libdro.so")
+_file = os.environ.get("DRO_LIBRARY") or _here
+try:
+    lib = c.CDLL(_file)
+except OSError as error:
+    raise ImportError(f"libdro: the C library does not load: {error}. Install the wheel, or let "
+                      "DRO_LIBRARY name the libdro.so of a build") from error
+
+TRAIN, TEST, HOLDOUT = 0, 1, 2
+OK, ERR_CALLBACK, ERR_END = 0, -9, -10
+
+
+# ---- errors ----
+
+class DroError(Exception):
+    """The library refused or failed; the text says what would be right. `code` is dro_status."""
+
+    code = 0
+
+
+def _error(name, code, *bases):
+    return type(name, (DroError,) + bases, {"code": code, "__module__": "libdro"})
+
+
+ERRORS = {kind.code: kind for kind in (
+    _error("ArgumentError", -1, ValueError),
+    _error("UnknownNameError", -2, ValueError),
+    _error("RangeError", -3, ValueError),
+    _error("OutOfMemoryError", -4, MemoryError),
+    _error("StateError", -5, RuntimeError),
+    _error("UnsupportedError", -6, NotImplementedError),
+    _error("NumberError", -7, ArithmeticError),
+    _error("FormatError", -8, ValueError),
+    _error("CallbackError", -9, RuntimeError),
+    _error("EndError", -10, RuntimeError),
+    _error("DataError", -11, ValueError),
+    _error("FileError", -12, OSError),
+    _error("DeviceError", -13, RuntimeError),
+)}
+
+
+def raise_status(status, text):
+    text = text or lib.dro_status_text(status).decode()
+    raise ERRORS.get(status, DroError)(text)
+
+
+# ---- structures of the headers ----
+
+class Param(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("kind", c.c_int), ("fallback", c.c_char_p),
+                ("low", c.c_double), ("high", c.c_double), ("choices", c.c_char_p),
+                ("meaning", c.c_char_p)]
+
+
+class Setting(c.Structure):
+    _fields_ = [("param", Param), ("owner", c.c_int), ("common", c.c_bool)]
+
+
+class ArraysStruct(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("count", c.c_int64), ("x", c.c_void_p),
+                ("features", c.c_size_t), ("pixels", c.c_void_p), ("channels", c.c_int32),
+                ("height", c.c_int32), ("width", c.c_int32), ("labels", c.c_void_p),
+                ("classes", c.c_int32), ("targets", c.c_void_p), ("groups", c.c_void_p),
+                ("weights", c.c_void_p)]
+
+
+class DataInfo(c.Structure):
+    _fields_ = [("format", c.c_char_p), ("kind", c.c_int), ("channels", c.c_int32),
+                ("height", c.c_int32), ("width", c.c_int32), ("features", c.c_size_t),
+                ("classes", c.c_int32), ("class_names", c.POINTER(c.c_char_p)),
+                ("groups", c.c_int32), ("group_names", c.POINTER(c.c_char_p)),
+                ("examples", c.c_int64 * 3)]  # the rest is not read
+
+
+class Batch(c.Structure):
+    _fields_ = [("position", c.c_uint64), ("count", c.c_size_t), ("ids", c.POINTER(c.c_int64)),
+                ("classes", c.c_void_p), ("groups", c.c_void_p), ("handle", c.c_void_p)]
+
+
+_float_p = c.POINTER(c.c_float)
+Forward = c.CFUNCTYPE(c.c_int, c.c_void_p, _float_p, c.POINTER(Batch), c.c_int, _float_p)
+Backward = c.CFUNCTYPE(c.c_int, c.c_void_p, _float_p, c.POINTER(Batch), c.c_int, _float_p,
+                       c.POINTER(_float_p))
+Labels = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(c.c_int64), c.c_size_t,
+                     c.POINTER(c.c_int32), c.POINTER(c.c_int32))
+
+
+class Problem(c.Structure):
+    _fields_ = [("user", c.c_void_p), ("dim", c.c_size_t), ("n", c.c_int64),
+                ("forward", Forward), ("backward", Backward), ("draw", c.c_void_p),
+                ("gather", c.c_void_p), ("labels", Labels), ("accept", c.c_void_p),
+                ("classes", c.c_int32), ("groups", c.c_int32), ("class_share", c.c_void_p),
+                ("group_share", c.c_void_p), ("param_blocks", c.c_void_p),
+                ("param_block_count", c.c_size_t), ("max_batch", c.c_size_t),
+                ("memory", c.c_int), ("async_", c.c_void_p), ("full", c.c_void_p)]
+
+
+class Info(c.Structure):
+    _fields_ = [("step", c.c_uint64), ("examples", c.c_uint64), ("evaluations", c.c_uint64),
+                ("eta", c.c_double), ("lambda", c.c_double), ("a", c.c_double),
+                ("loss", c.c_double), ("log_u", c.c_double), ("objective", c.c_double),
+                ("regulariser", c.c_double), ("largest_weight", c.c_double),
+                ("effective", c.c_double), ("caps", c.c_uint64), ("floors", c.c_uint64),
+                ("fresh_starts", c.c_uint64), ("gradient_norm", c.c_double), ("gap", c.c_double)]
+
+    def as_dict(self):
+        return {name: getattr(self, name) for name, _ in self._fields_}
+
+
+class Progress(c.Structure):
+    _fields_ = [("step", c.c_uint64), ("steps", c.c_uint64), ("epoch", c.c_double),
+                ("epochs", c.c_double), ("seconds", c.c_double), ("left", c.c_double),
+                ("examples_per_s", c.c_double), ("loss", c.c_double), ("objective", c.c_double),
+                ("effective", c.c_double), ("evaluating", c.c_char_p)]
+
+
+WatchStep = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(Progress))
+WatchNote = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
+
+
+class Watch(c.Structure):
+    _fields_ = [("user", c.c_void_p), ("step", WatchStep), ("evaluated", c.c_void_p),
+                ("note", WatchNote)]
+
+
+# ---- functions: what each takes; those that give no status are named below ----
+
+_p, _s, _n, _pp = c.c_void_p, c.c_char_p, c.c_size_t, c.POINTER(c.c_void_p)
+_ARGUMENTS = {
+    "dro_context_create": [_s, c.c_int, _pp],
+    "dro_context_destroy": [_p],
+    "dro_context_error": [_p],
+    "dro_backend_missing": [_s],
+    "dro_status_text": [c.c_int],
+    "dro_setting_at": [c.c_int, c.POINTER(Setting)],
+    "dro_setting_name": [_s],
+    "dro_arrays_lend": [_p, _s, c.POINTER(ArraysStruct), c.POINTER(ArraysStruct)],
+    "dro_train_create": [_p, _pp],
+    "dro_train_destroy": [_p],
+    "dro_train_set": [_p, _s, _s],
+    "dro_train_run": [_p, _s, c.c_bool, c.POINTER(Watch)],
+    "dro_train_result": [_p],
+    "dro_train_config": [_p],
+    "dro_train_ended": [_p],
+    "dro_predictor_open": [_p, _s, _s, _pp],
+    "dro_predictor_close": [_p],
+    "dro_predictor_error": [],
+    "dro_predictor_data": [_p],
+    "dro_predictor_classes": [_p],
+    "dro_predictor_class_name": [_p, c.c_int32],
+    "dro_predictor_logits": [_p, c.c_int, c.c_int64, _n, _p, _p],
+    "dro_predictor_probabilities": [_p, _n, _p, _p],
+    "dro_optimizer_create": [_p, _s, c.POINTER(Problem), _pp],
+    "dro_optimizer_destroy": [_p],
+    "dro_optimizer_set": [_p, _s, _s],
+    "dro_optimizer_start": [_p, _p],
+    "dro_optimizer_step": [_p],
+    "dro_optimizer_weights": [_p, _p],
+    "dro_optimizer_info": [_p, c.POINTER(Info)],
+}
+_TEXTS = ("dro_context_error", "dro_backend_missing", "dro_status_text", "dro_setting_name",
+          "dro_train_result", "dro_train_config", "dro_predictor_error",
+          "dro_predictor_class_name")
+for _name, _types in _ARGUMENTS.items():
+    getattr(lib, _name).argtypes = _types
+    getattr(lib, _name).restype = c.c_char_p if _name in _TEXTS else c.c_int
+for _name in ("dro_context_destroy", "dro_train_destroy", "dro_predictor_close",
+              "dro_optimizer_destroy"):
+    getattr(lib, _name).restype = None
+lib.dro_predictor_data.restype = c.POINTER(DataInfo)
+
+
+# ---- what all doors use ----
+
+class Context:
+    """A context of the library, for one call or one object; `with` destroys it and what it holds."""
+
+    def __init__(self, backend="auto", threads=0):
+        self.handle, self._owned = c.c_void_p(), []
+        status = lib.dro_context_create(backend.encode(), threads, c.byref(self.handle))
+        if status != OK:
+            missing = lib.dro_backend_missing(backend.encode())
+            raise_status(status, missing.decode() if missing else
+                         f"backend={backend!r}, threads={threads}: "
+                         + lib.dro_status_text(status).decode())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for destroy, handle in reversed(self._owned):
+            destroy(handle)
+        lib.dro_context_destroy(self.handle)
+        self.handle, self._owned = None, []
+
+    def check(self, status):
+        if status != OK:
+            raise_status(status, lib.dro_context_error(self.handle).decode(errors="replace"))
+
+    def create(self, function, destroy, *arguments):
+        """Calls function(context, *arguments, &handle); the handle goes before the context does."""
+        handle = c.c_void_p()
+        self.check(function(self.handle, *arguments, c.byref(handle)))
+        self._owned.append((destroy, handle))
+        return handle
+
+
+def pointer(array):
+    return None if array is None else array.ctypes.data
+
+
+def settings_table():
+    """All settings as the library describes them: (name, default, choices, meaning, owner)."""
+    setting, index = Setting(), 0
+    while lib.dro_setting_at(index, c.byref(setting)) == OK:
+        p = setting.param
+        yield (p.name.decode(), (p.fallback or b"").decode(), (p.choices or b"").decode(),
+               (p.meaning or b"").decode(), setting.owner)
+        index += 1
+
+
+def setting_name(name):
+    """lambda is a word of Python's: lam and lambda_ are the same setting."""
+    return "lambda" if name in ("lam", "lambda_") else name
+
+
+def setting_text(value):
+    if isinstance(value, (bool, np.bool_)):
+        return b"yes" if value else b"no"
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return ",".join(setting_text(v).decode() for v in value).encode()
+    if isinstance(value, (float, np.floating)):
+        return repr(float(value)).encode()
+    return os.fspath(value).encode() if isinstance(value, os.PathLike) else str(value).encode()

@@ -1,0 +1,129 @@
+"""One's own loss and gradient in NumPy, minimised by the library's optimisers."""
+import ctypes as c
+
+import numpy as np
+
+from ._lib import (ERR_CALLBACK, ERR_END, OK, Backward, Context, Forward, Info, Labels, Problem,
+                   lib, pointer, setting_name, setting_text)
+
+
+class Minimum:
+    """`w`, the weights (float32), and `info`, a dictionary of what the optimiser saw last."""
+
+    def __init__(self, w, info):
+        self.w, self.info = w, info
+
+    def __repr__(self):
+        return f"Minimum(step={self.info['step']}, objective={self.info['objective']:.6g})"
+
+
+def _exactly(name, value, shape):
+    value = np.asarray(value, dtype=np.float32)
+    if value.shape != shape:
+        raise ValueError(f"{name} returned shape {value.shape}: expected {shape}")
+    return value
+
+
+class _Callbacks:
+    """The functions as the library calls them. The first exception is kept, and ends the step."""
+
+    def __init__(self, forward, backward, dim, members):
+        self.functions, self.dim, self.members, self.error = (forward, backward), dim, members, None
+
+    def _guard(self, call):
+        try:
+            call()
+            return OK
+        except BaseException as error:
+            self.error = self.error or error
+            return ERR_CALLBACK
+
+    def _parts(self, w, parts, count):
+        """w as an array, and (ids, first, end) of each part."""
+        first, found = 0, []
+        for k in range(count):
+            size = parts[k].count
+            found.append((np.ctypeslib.as_array(parts[k].ids, (size,)).copy(), first, first + size))
+            first += size
+        return np.ctypeslib.as_array(w, (self.dim,)).copy(), found
+
+    def forward(self, _, w, parts, count, losses):
+        def call():
+            point, found = self._parts(w, parts, count)
+            out = np.ctypeslib.as_array(losses, (found[-1][2],))
+            for ids, first, end in found:
+                out[first:end] = _exactly("forward", self.functions[0](point, ids), (len(ids),))
+        return self._guard(call)
+
+    def backward(self, _, w, parts, count, coef, grads):
+        def call():
+            point, found = self._parts(w, parts, count)
+            given = np.ctypeslib.as_array(coef, (found[-1][2],))
+            for k, (ids, first, end) in enumerate(found):
+                gradient = self.functions[1](point, ids, given[first:end].copy())
+                np.ctypeslib.as_array(grads[k], (self.dim,))[:] = _exactly(
+                    "backward", gradient, (self.dim,))
+        return self._guard(call)
+
+    def labels(self, _, ids, count, classes, groups):
+        def call():
+            at = np.ctypeslib.as_array(ids, (count,))
+            for out, values in zip((classes, groups), self.members):
+                if out and values is not None:
+                    np.ctypeslib.as_array(out, (count,))[:] = values[at]
+        return self._guard(call)
+
+
+def _members(name, values, n):
+    if values is None:
+        return None
+    values = np.asarray(values)
+    if values.shape != (n,) or values.dtype.kind not in "iu" or (n and values.min() < 0):
+        raise ValueError(f"{name}: expected {n} integers from 0 on")
+    return values.astype(np.int32)
+
+
+def minimize(forward, backward, w0, n, optimizer="recover", *, steps=1000, classes=None,
+             groups=None, callback=None, backend="auto", threads=0, **settings):
+    """Minimises lambda log E exp(loss/lambda) + r(w) over n examples of one's own.
+
+    forward(w, ids) gives the losses of these examples, (len(ids),); backward(w, ids, coef) the
+    gradient sum_i coef[i] d loss_i / dw, (len(w0),). ids are numbers in 0 .. n-1.
+    classes, groups: the class and the group of each example, for tilt="class" and tilt="group".
+    callback: called with a dictionary after each step; True ends the run.
+    settings: those of the optimiser (`dro list optimizers recover`); lam or lambda_ for lambda.
+
+    Returns a Minimum. An exception in a function ends the run and is raised."""
+    w = np.array(w0, dtype=np.float32)
+    if w.ndim != 1 or not w.size:
+        raise ValueError(f"w0 has shape {w.shape}: expected one axis with one weight at least")
+    members = _members("classes", classes, n), _members("groups", groups, n)
+    calls = _Callbacks(forward, backward, w.size, members)
+    problem = Problem(dim=w.size, n=n, forward=Forward(calls.forward),
+                      backward=Backward(calls.backward), labels=Labels(calls.labels))
+    problem.classes, problem.groups = (0 if m is None else int(m.max()) + 1 for m in members)
+    info = Info()
+    with Context(backend, threads) as ctx:
+        opt = ctx.create(lib.dro_optimizer_create, lib.dro_optimizer_destroy, optimizer.encode(),
+                         c.byref(problem))
+
+        def check(status):
+            if calls.error is not None:
+                raise calls.error
+            ctx.check(status)
+
+        for name, value in dict(settings, steps=steps).items():
+            check(lib.dro_optimizer_set(opt, setting_name(name).encode(), setting_text(value)))
+        check(lib.dro_optimizer_start(opt, pointer(w)))
+        while True:
+            status = lib.dro_optimizer_step(opt)
+            if status == ERR_END:
+                break
+            check(status)
+            if callback:
+                check(lib.dro_optimizer_info(opt, c.byref(info)))
+                if callback(info.as_dict()):
+                    break
+        check(lib.dro_optimizer_weights(opt, pointer(w)))
+        check(lib.dro_optimizer_info(opt, c.byref(info)))
+    return Minimum(w, info.as_dict())
