@@ -133,13 +133,16 @@ static const char *machine(const cli_args *args, const dro_context *ctx, char *o
     int threads = dro_context_threads(ctx);
     if (why && !cli_given(args, "backend", 0))
         snprintf(instead, sizeof instead, " (not %s: %s)", fastest, why);
-    snprintf(out, size, "backend %s%s, %d thread%s", dro_context_backend(ctx), instead, threads,
-             threads == 1 ? "" : "s");
+    char ranks[32] = "";
+    if (dro_comm_started(NULL, NULL) > 1)
+        snprintf(ranks, sizeof ranks, "%d ranks of ", dro_comm_started(NULL, NULL));
+    snprintf(out, size, "backend %s%s, %s%d thread%s", dro_context_backend(ctx), instead, ranks,
+             threads, threads == 1 ? "" : "s");
     return out;
 }
 
-static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, const char *folder,
-                    const char *config)
+static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dro_comm *comm,
+                    const char *folder, const char *config)
 {
     char data[4096], optimizer[4096];
     int wrong =
@@ -163,7 +166,7 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
     }
     if (cli_json(args))
         cli_busy("training on %s with %s, into %s", data, optimizer, folder);
-    cli_show show = {.quiet = cli_json(args)};
+    cli_show show = {.quiet = cli_json(args) || dro_comm_rank(comm) > 0};
     dro_train_watch watch = cli_show_watch(&show);
     char progressive[8];
     dro_train_get(train, "progressive", progressive, sizeof progressive);
@@ -172,6 +175,7 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
         cli_stop_at_once();
     cli_stop_on_signals(stream);
     dro_status status = dro_train_run(train, folder, cli_flag(args, "resume"), &watch);
+    cli_mute(!dro_comm_speaks(comm));
     return finish(args, ctx, train, status, folder, &show);
 }
 
@@ -186,24 +190,39 @@ static const cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
+static int train_with(const cli_args *args, dro_context *ctx, const char *folder,
+                      const char *config)
+{
+    dro_comm *comm = NULL;
+    dro_train *train = NULL;
+    int status = 1;
+    if (dro_comm_open(ctx, &comm) != DRO_OK || dro_train_create(ctx, &train) != DRO_OK ||
+        dro_train_ranks(train, comm) != DRO_OK)
+        cli_fail("%s", dro_context_error(ctx));
+    else
+        status = train_in(args, ctx, train, comm, folder, config);
+    dro_train_destroy(train);
+    if (status != 0)
+        dro_comm_fail(comm, "it has ended");
+    dro_comm_close(comm);
+    return status;
+}
+
 static int run(const cli_args *args)
 {
     static char folder[PATH_SIZE], config[PATH_SIZE + 16];
+    int rank;
+    dro_comm_started(&rank, NULL);
+    cli_mute(rank > 0);
     choose_folder(args, folder);
     bool own = own_config(args, folder, config);
     if (cli_flag(args, "resume") && !own && !cli_given(args, "data", 0) &&
         !cli_given(args, "config", 0))
         return cli_fail("nothing to resume in %s: it has no config.json", folder);
     dro_context *ctx = cli_train_context(args, own ? config : cli_text(args, "config"));
-    dro_train *train = NULL;
     if (!ctx)
         return 1;
-    int status = 1;
-    if (dro_train_create(ctx, &train) == DRO_OK)
-        status = train_in(args, ctx, train, folder, own ? config : NULL);
-    else
-        cli_fail("%s", dro_context_error(ctx));
-    dro_train_destroy(train);
+    int status = train_with(args, ctx, folder, own ? config : NULL);
     dro_context_destroy(ctx);
     return status;
 }

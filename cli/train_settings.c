@@ -1,12 +1,15 @@
 /* Settings of a run: flags, --set, and config files (an earlier run's config.json, or a small TOML). */
+#define _GNU_SOURCE
 #include "train.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- names ---- */
 
@@ -392,6 +395,17 @@ static json_t *machine_of(const char *path)
     return found;
 }
 
+/* Ranks that share all processors of a machine share them out; those that were bound to some have their own. */
+static int threads_of_rank(void)
+{
+    int local, ranks = dro_comm_started(NULL, &local);
+    long all = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t own;
+    if (ranks == 1 || sched_getaffinity(0, sizeof own, &own) != 0 || CPU_COUNT(&own) < all)
+        return 0;
+    return all / local > 1 ? (int)(all / local) : 1;
+}
+
 dro_context *cli_train_context(const cli_args *args, const char *config)
 {
     json_t *document = config ? machine_of(config) : NULL;
@@ -399,6 +413,8 @@ dro_context *cli_train_context(const cli_args *args, const char *config)
     const char *theirs = json_string_value(json_object_get(document, "backend"));
     int count = threads ? (int)cli_integer(args, "threads")
                         : (int)json_integer_value(json_object_get(document, "threads"));
+    if (!threads && dro_comm_started(NULL, NULL) > 1)
+        count = threads_of_rank();
     dro_context *ctx = NULL;
     dro_status status = dro_context_create(backend ? backend : theirs, count, &ctx);
     const char *name = backend ? backend : theirs ? theirs : "auto";

@@ -26,6 +26,9 @@ extern "C" {
 
 typedef struct dro_comm dro_comm;
 
+/* What mpirun or srun says about this process, before it has joined: how many ranks were started (1: none), which one
+ * this is, and how many are on this machine (each may be NULL). */
+DRO_API int dro_comm_started(int *rank, int *local);
 /* Joins the ranks that mpirun or srun has started together with this process; *comm is NULL when it was started
  * alone. Once per process. ctx gets the error texts and must live longer. */
 DRO_API dro_status dro_comm_open(dro_context *ctx, dro_comm **comm);

@@ -40,6 +40,7 @@ struct dro_comm {
     char (*hosts)[DRO__HOST_SIZE]; /* (size) */
     dro__watch *watch;
     bool broken; /* a rank is gone: nothing more is sent */
+    char why[DRO__ERROR_SIZE];
     dro_comm_traffic traffic;
     unsigned wants, decided; /* DRO__WANT_...: of this rank, and of all at the last forward */
     uint64_t calls;          /* gathers so far, to see that all ranks are at the same one */
@@ -50,10 +51,13 @@ struct dro_comm {
 };
 
 /* What a rank may ask all others for; sent with the next gather, so that all do it after the same step. */
-enum { DRO__WANT_STOP = 1, DRO__WANT_SAVE = 2 };
+enum { DRO__WANT_STOP = 1, DRO__WANT_TIME = 2, DRO__WANT_SAVE = 4 };
 
 /* Joins ranks over an engine that is at hand: dro_comm_open() without the module. */
 dro_status dro__comm_join(dro_context *ctx, const dro__engine *engine, dro_comm **comm);
+
+/* A checksum of the file that this code is in: of the library, or of a program that holds it. */
+uint64_t dro__comm_build(void);
 
 /* Collective calls: all ranks make them in the same order. DRO_ERR_STATE with a text when a rank is gone. */
 
@@ -89,7 +93,7 @@ dro_status dro__comm_mean(dro_comm *comm, float *values, size_t count);
 
 /* Merges `from` into `into`: the lower of two neighbours in the tree. */
 typedef void (*dro__merge)(double *into, const double *from, size_t count);
-/* The same of a few doubles with any merge; the number of ranks must be a power of two. */
+/* The same of a few doubles with any merge; any number of ranks. */
 dro_status dro__comm_merge(dro_comm *comm, double *values, size_t count, dro__merge merge);
 
 /* ---- spread.c ---- */
@@ -103,6 +107,7 @@ typedef struct dro__spread_options {
     struct dro__team *team;       /* of those that run side by side, or NULL: one after the other */
     /* (optional) Examples first .. first + count - 1 of a batch that mine->draw or gather gave. */
     void (*cut)(void *user, const dro_batch *batch, size_t first, size_t count, dro_batch *part);
+    void *cut_user;
     bool together; /* every slice must have an example: they meet in their batch norms */
 } dro__spread_options;
 

@@ -14,16 +14,29 @@
 
 /* ---- the module ---- */
 
-/* How many processes the starter of this one has started; 1 where it says nothing. */
-static int started_ranks(void)
+/* The first of these variables that is there, as a number. */
+static int number_of(const char *const *names, int usual)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
-    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
-        const char *value = getenv(names[k]);
-        if (value && atoi(value) > 1)
-            return atoi(value);
-    }
-    return 1;
+    for (; *names; names++)
+        if (getenv(*names))
+            return atoi(getenv(*names));
+    return usual;
+}
+
+int dro_comm_started(int *rank, int *local)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS",
+                                        NULL};
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
+    static const char *const locals[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                         "SLURM_TASKS_PER_NODE", NULL};
+    int size = getenv("DRO_ALONE") ? 1 : number_of(sizes, 1); /* a child of a rank is none */
+    size = size > 1 ? size : 1;
+    if (rank)
+        *rank = size > 1 ? number_of(ranks, 0) : 0;
+    if (local)
+        *local = size > 1 ? number_of(locals, 1) : 1;
+    return size;
 }
 
 static const char module_name[] = "libdro_mpi.so";
@@ -52,6 +65,25 @@ static void *open_module(char *why, size_t size)
     return module;
 }
 
+uint64_t dro__comm_build(void)
+{
+    enum { SOME = 1 << 16 };
+    Dl_info self;
+    uint64_t sum = 0;
+    FILE *file = dladdr((const void *)&module_name, &self) ? fopen("/proc/self/exe", "rb") : NULL;
+    if (file && strstr(self.dli_fname, "libdro")) { /* not in the program itself */
+        fclose(file);
+        file = fopen(self.dli_fname, "rb");
+    }
+    char *bytes = dro__alloc(SOME, 1);
+    for (size_t got; file && bytes && (got = fread(bytes, 1, SOME, file)) > 0;)
+        sum = dro__checksum(sum, bytes, got);
+    if (file)
+        fclose(file);
+    dro__free(bytes);
+    return sum;
+}
+
 static dro_status take_engine(dro_context *ctx, void *module, const dro__engine **engine)
 {
     *engine = dlsym(module, DRO__ENGINE_SYMBOL);
@@ -66,7 +98,7 @@ dro_status dro_comm_open(dro_context *ctx, dro_comm **comm)
     if (!ctx || !comm)
         return DRO_ERR_ARGUMENT;
     *comm = NULL;
-    int ranks = started_ranks();
+    int ranks = dro_comm_started(NULL, NULL);
     char why[DRO__ERROR_SIZE / 2] = "";
     if (ranks == 1)
         return DRO_OK;
@@ -167,6 +199,7 @@ void dro_comm_fail(dro_comm *c, const char *text)
     if (!c || c->broken)
         return;
     c->broken = true;
+    snprintf(c->why, sizeof c->why, "%s", text);
     dro__watch_tell(c->watch, text);
 }
 
@@ -190,15 +223,16 @@ static dro_status gone(dro_comm *c)
         if (!dro__watch_failed(c->watch, text))
             snprintf(text, sizeof text, "%s failed", c->engine->name);
     }
+    memcpy(c->why, text, sizeof c->why);
     return dro__fail(c->ctx, DRO_ERR_STATE, "%s", text);
 }
 
 /* Spins, then lets others run, then sleeps a little: ranks may be more than processors. */
 static void pause_a_little(int turn)
 {
-    enum { SPIN = 200, YIELD = 20000 };
+    enum { SPIN = 200, YIELD = 1000 };
     if (turn > YIELD)
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     else if (turn > SPIN)
         sched_yield();
 }
@@ -207,7 +241,7 @@ static void pause_a_little(int turn)
 static dro_status wait(dro_comm *c, int started)
 {
     if (c->broken)
-        return dro__fail(c->ctx, DRO_ERR_STATE, "a rank is gone");
+        return dro__fail(c->ctx, DRO_ERR_STATE, "%s", c->why);
     if (started != 0)
         return gone(c);
     double start = now();

@@ -103,7 +103,7 @@ static dro_status cut(const dro_spread *s, const dro_batch *b, size_t first, siz
     if (count == d->mine.count)
         *part = d->mine;
     else if (s->options.cut)
-        s->options.cut(s->mine.user, &d->mine, first - own_first, count, part);
+        s->options.cut(s->options.cut_user, &d->mine, first - own_first, count, part);
     else
         return dro__fail(s->ctx, DRO_ERR_UNSUPPORTED, "this problem's batches cannot be cut");
     return DRO_OK;

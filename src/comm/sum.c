@@ -99,10 +99,21 @@ dro_status dro__comm_mean(dro_comm *c, float *values, size_t count)
 dro_status dro__comm_merge(dro_comm *c, double *values, size_t count, dro__merge merge)
 {
     size_t bytes = count * sizeof *values;
-    for (int d = 1; c && d < c->size; d *= 2) {
-        double *other = dro__comm_buffer(c, bytes);
-        if (!other)
-            return dro__fail(c->ctx, DRO_ERR_MEMORY, "no memory for %zu numbers", count);
+    if (!c || c->size == 1)
+        return DRO_OK;
+    int ranks = largest_power(c->size), beyond = c->size - ranks;
+    double *other = dro__comm_buffer(c, bytes);
+    if (!other)
+        return dro__fail(c->ctx, DRO_ERR_MEMORY, "no memory for %zu numbers", count);
+    if (c->rank >= ranks) {
+        DRO_TRY(dro__comm_exchange(c, c->rank - ranks, values, bytes, NULL, 0));
+        return dro__comm_exchange(c, c->rank - ranks, NULL, 0, values, bytes);
+    }
+    if (c->rank < beyond) {
+        DRO_TRY(dro__comm_exchange(c, c->rank + ranks, NULL, 0, other, bytes));
+        merge(values, other, count);
+    }
+    for (int d = 1; d < ranks; d *= 2) {
         DRO_TRY(dro__comm_exchange(c, c->rank ^ d, values, bytes, other, bytes));
         if (c->rank & d) { /* the lower one comes first */
             merge(other, values, count);
@@ -111,5 +122,7 @@ dro_status dro__comm_merge(dro_comm *c, double *values, size_t count, dro__merge
             merge(values, other, count);
         }
     }
+    if (c->rank < beyond)
+        DRO_TRY(dro__comm_exchange(c, c->rank + ranks, values, bytes, NULL, 0));
     return DRO_OK;
 }

@@ -98,25 +98,55 @@ static void add_class_loss(dro__measure *m, double loss, int32_t label)
 }
 
 /* Whether the prediction is right. */
-static bool add_logits(dro__measure *m, const float *logits, int32_t label)
+static bool add_prediction(dro__measure *m, const dro__digest *d, int32_t label)
+{
+    int bin = (int)ceil(d->p * DRO__BINS) - 1;
+    bin = bin < 0 ? 0 : bin >= DRO__BINS ? DRO__BINS - 1 : bin;
+    m->bin_sum[bin] += d->p;
+    m->bin_n[bin]++;
+    m->bin_hits[bin] += d->best == label;
+    m->counts[label]++;
+    m->confusion[(size_t)label * (size_t)m->figures.classes + (size_t)d->best]++;
+    if (m->figures.examples < m->room) {
+        m->scores[m->figures.examples] = d->score;
+        m->truth[m->figures.examples] = (int8_t)label;
+    }
+    return d->best == label;
+}
+
+void dro__measure_digest(const dro__measure *m, const float *logits, const float *loss,
+                         dro__digest *d)
 {
     int32_t classes = m->figures.classes, best = 0;
+    *d = (dro__digest){.best = -1, .read = 1, .loss = loss ? *loss : 0};
+    if (!classes || !logits)
+        return;
     for (int32_t k = 1; k < classes; k++)
         if (logits[k] > logits[best])
             best = k;
-    double p = dro__probability(m->link, logits, classes, best, NULL); /* of the prediction */
-    int bin = (int)ceil(p * DRO__BINS) - 1;
-    bin = bin < 0 ? 0 : bin >= DRO__BINS ? DRO__BINS - 1 : bin;
-    m->bin_sum[bin] += p;
-    m->bin_n[bin]++;
-    m->bin_hits[bin] += best == label;
-    m->counts[label]++;
-    m->confusion[(size_t)label * (size_t)classes + (size_t)best]++;
-    if (m->figures.examples < m->room) {
-        m->scores[m->figures.examples] = logits[1] - logits[0];
-        m->truth[m->figures.examples] = (int8_t)label;
+    d->best = best;
+    d->p = dro__probability(m->link, logits, classes, best, NULL);
+    d->score = classes > 1 ? logits[1] - logits[0] : 0;
+}
+
+void dro__measure_take(dro__measure *m, const dro__digest *d, int32_t label, int32_t group,
+                       bool has_loss)
+{
+    bool labelled = m->figures.classes && label >= 0, hit = false;
+    if (has_loss) {
+        m->loss_sum += (double)d->loss;
+        dro__tilted_add(&m->tilted, m->robust.lambda, (double)d->loss, 1);
     }
-    return best == label;
+    if (has_loss && labelled)
+        add_class_loss(m, (double)d->loss, label);
+    if (labelled && d->best >= 0)
+        hit = add_prediction(m, d, label);
+    if (group >= 0 && m->figures.groups) {
+        m->group_count[group]++;
+        m->group_hits[group] += hit;
+        m->group_loss[group] += has_loss ? (double)d->loss : 0;
+    }
+    m->figures.examples++;
 }
 
 void dro__measure_add(dro__measure *m, size_t count, const float *logits, const int32_t *labels,
@@ -124,22 +154,10 @@ void dro__measure_add(dro__measure *m, size_t count, const float *logits, const 
 {
     size_t classes = (size_t)m->figures.classes;
     for (size_t i = 0; i < count; i++) {
-        bool labelled = classes && labels, hit = false;
-        int32_t g = groups && m->figures.groups ? groups[i] : -1;
-        if (losses) {
-            m->loss_sum += (double)losses[i];
-            dro__tilted_add(&m->tilted, m->robust.lambda, (double)losses[i], 1);
-        }
-        if (losses && labelled)
-            add_class_loss(m, (double)losses[i], labels[i]);
-        if (labelled && logits)
-            hit = add_logits(m, logits + i * classes, labels[i]);
-        if (g >= 0) {
-            m->group_count[g]++;
-            m->group_hits[g] += hit;
-            m->group_loss[g] += losses ? (double)losses[i] : 0;
-        }
-        m->figures.examples++;
+        dro__digest d;
+        dro__measure_digest(m, logits && labels ? logits + i * classes : NULL,
+                            losses ? losses + i : NULL, &d);
+        dro__measure_take(m, &d, labels ? labels[i] : -1, groups ? groups[i] : -1, losses != NULL);
     }
 }
 

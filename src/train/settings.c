@@ -49,6 +49,11 @@ static const dro__param own[] = {
     TEXT(report_like, "", "with report_lambda 0: that optimiser's default lambda instead"),
     DRO__CHOICE("report_tilt", report_tilt, S, "own", "own|example|class|group",
                 "what the F that is reported is robust over; own: the optimiser's"),
+    DRO__CHOICE(
+        "exact", exact, S, "no", "no|yes",
+        "the same bytes on 1, 2, 4 and 8 ranks and any number of threads (backends cpu, ref)"),
+    DRO__CHOICE("sync_norm", sync_norm, S, "no", "no|yes",
+                "several ranks: batch norm over all of them; exact=yes implies it"),
     DRO__CHOICE("progressive", progressive, S, "no", "no|yes",
                 "a stream: predict each batch before learning from it"),
     DRO__INTEGER("report_every", report_every, S, "10000", 1, 1e15,
