@@ -56,7 +56,7 @@ struct dro__watch {
     int peer_count;
     struct pollfd *polled;
     pthread_t thread;
-    bool running;
+    bool running, slept;
     pid_t parent; /* mpirun, or who it has sent */
     int wake[2];  /* a pipe: something to send, or to leave */
     pthread_mutex_t lock;
@@ -104,7 +104,7 @@ static void lost(dro__watch *w, peer *p, const char *why)
     if (atomic_load(&w->failed) || atomic_load(&w->leaving))
         return;
     snprintf(end.text, sizeof end.text, "rank %d on %s: %s", p->rank, w->comm->hosts[p->rank], why);
-    if (p->rank == 0)
+    if (p->rank == 0 && !w->slept)
         atomic_store(&w->alone, true);
     note(w, end.text);
     send_all(w, &end);
@@ -156,41 +156,55 @@ static void judge(dro__watch *w, int64_t now)
             lost(w, &w->peers[k], why);
 }
 
-static void listen_once(dro__watch *w)
+static void wait_for_frames(dro__watch *w)
 {
+    char nothing[16];
     for (int k = 0; k < w->peer_count; k++)
         w->polled[k] = (struct pollfd){.fd = w->peers[k].fd, .events = POLLIN};
     w->polled[w->peer_count] = (struct pollfd){.fd = w->wake[0], .events = POLLIN};
     poll(w->polled, (nfds_t)w->peer_count + 1, BEAT_MS);
-    for (int k = 0; k < w->peer_count; k++)
-        if (w->peers[k].fd >= 0 && w->polled[k].revents)
-            hear(w, &w->peers[k]);
-    char nothing[16];
     (void)!read(w->wake[0], nothing, sizeof nothing);
+}
+
+/* This process itself was asleep. Perhaps all were: then they get their time again. Otherwise the others have given
+ * it up, and it is not the one to say so. */
+static void wake_up(dro__watch *w, int64_t now, int64_t slept)
+{
+    if (slept < SILENCE_MS / 2)
+        return;
+    w->slept = slept >= SILENCE_MS;
+    for (int k = 0; k < w->peer_count; k++)
+        w->peers[k].heard = now;
+}
+
+static void send_frames(dro__watch *w, int64_t *sent)
+{
+    frame beat = {.kind = FRAME_BEAT, .rank = w->comm->rank};
+    pthread_mutex_lock(&w->lock);
+    frame out = w->out;
+    w->out.kind = 0;
+    pthread_mutex_unlock(&w->lock);
+    if (out.kind)
+        send_all(w, &out);
+    if (now_ms() - *sent < BEAT_MS / 2)
+        return;
+    send_all(w, &beat);
+    *sent = now_ms();
 }
 
 static void *run(void *arg)
 {
     dro__watch *w = arg;
-    frame beat = {.kind = FRAME_BEAT, .rank = w->comm->rank};
     int64_t last = now_ms(), sent = 0;
     while (!atomic_load(&w->leaving)) {
-        pthread_mutex_lock(&w->lock);
-        frame out = w->out;
-        w->out.kind = 0;
-        pthread_mutex_unlock(&w->lock);
-        if (out.kind)
-            send_all(w, &out);
-        if (now_ms() - sent >= BEAT_MS / 2) {
-            send_all(w, &beat);
-            sent = now_ms();
-        }
-        listen_once(w);
+        send_frames(w, &sent);
+        wait_for_frames(w);
         int64_t now = now_ms();
-        /* This process itself was asleep, perhaps all of them: the others get their time again. */
-        for (int k = 0; now - last > 4 * BEAT_MS && k < w->peer_count; k++)
-            w->peers[k].heard = now;
+        wake_up(w, now, now - last);
         last = now;
+        for (int k = 0; k < w->peer_count; k++)
+            if (w->peers[k].fd >= 0 && w->polled[k].revents)
+                hear(w, &w->peers[k]);
         judge(w, now);
         if (getppid() != w->parent)
             note(w, "mpirun, or whatever has started the ranks, is gone");
