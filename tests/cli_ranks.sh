@@ -3,15 +3,7 @@
 # after a kill and a resume with another number; ranks that differ are refused; a rank that is killed or stopped ends
 # all of them within 10 s, with one line that names it, and leaves a whole folder. $1: the program.
 dro=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
-command -v mpirun >/dev/null 2>&1 || { echo "skipped: there is no mpirun (openmpi-bin)"; exit 77; }
-[ -e "$(dirname "$dro")/libdro_mpi.so" ] || { echo "skipped: libdro_mpi.so is not built (libopenmpi-dev)"; exit 77; }
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
-export ASAN_OPTIONS=detect_leaks=0 DRO_JOIN_SECONDS=30 # MPI's own leaks
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-fail() { echo "FAIL: $*" >&2; [ -f log ] && tail -30 log >&2; exit 1; }
-ranks() { n=$1; shift; mpirun --oversubscribe -n "$n" "$@"; }
+. "$(dirname "$0")/ranks.sh"
 
 images="--data synth:glyphs,n=96,test=24,size=12,classes=3 --epochs 1"
 i=0
@@ -77,16 +69,11 @@ grep -q 'exact=yes: expected 1, 2, 4 or 8 ranks, not 3' log || fail "exact=yes w
 # ---- faults ----
 long="$images --model resnet20 --batch 24 --set exact=yes --set checkpoint_every=0 --epochs 6 --threads 1"
 "$dro" train $long --out right >log 2>&1 || fail "the run itself"
-children() { tr ' ' '\n' <"/proc/$1/task/$1/children"; }
-gone() { # a process: perhaps nobody has asked for its exit status yet
-    case $(cut -d' ' -f3 "/proc/$1/stat" 2>/dev/null) in '' | Z) return 0 ;; *) return 1 ;; esac
-}
 fault() { # signal, rank, ranks to resume with
     rm -rf broken
     mpirun --oversubscribe -n 2 "$dro" train $long --out broken >log 2>&1 &
     starter=$!
-    tries=0
-    until [ -s broken/previous.ckpt ] || [ $tries -gt 300 ]; do sleep 0.1; tries=$((tries + 1)); done
+    until_file broken/previous.ckpt
     victim=$(children $starter | sed -n "$(($2 + 1))p")
     kill -"$1" "$victim" || fail "$1: rank $2 is not there"
     began=$(date +%s)
@@ -107,8 +94,7 @@ fault STOP 1 2 "no sign of life"
 rm -rf broken
 mpirun --oversubscribe -n 2 "$dro" train $long --out broken >log 2>&1 &
 starter=$!
-tries=0
-until [ -s broken/previous.ckpt ] || [ $tries -gt 300 ]; do sleep 0.1; tries=$((tries + 1)); done
+until_file broken/previous.ckpt
 victims=$(children $starter)
 kill -INT $starter
 wait $starter

@@ -39,6 +39,7 @@ struct dro_comm {
     int rank, size;
     char (*hosts)[DRO__HOST_SIZE]; /* (size) */
     dro__watch *watch;
+    bool joined; /* all ranks have been there, and are watched */
     bool broken; /* a rank is gone: nothing more is sent */
     char why[DRO__ERROR_SIZE];
     dro_comm_traffic traffic;
@@ -56,6 +57,8 @@ enum { DRO__WANT_STOP = 1, DRO__WANT_TIME = 2, DRO__WANT_SAVE = 4 };
 /* Joins ranks over an engine that is at hand: dro_comm_open() without the module. */
 dro_status dro__comm_join(dro_context *ctx, const dro__engine *engine, dro_comm **comm);
 
+/* How long the others may take to start: 60 s, or DRO_JOIN_SECONDS of the environment. */
+int dro__join_seconds(void);
 /* A checksum of the file that this code is in: of the library, or of a program that holds it. */
 uint64_t dro__comm_build(void);
 

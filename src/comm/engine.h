@@ -15,8 +15,8 @@ enum { DRO__ENGINE_VERSION = 1 };
 typedef struct dro__engine {
     int version;
     const char *name;
-    /* Joins the other ranks. 0, or the reason why not in `text`. */
-    int (*open)(int *rank, int *size, char *text, size_t text_size);
+    /* Joins the other ranks, which must be there within `seconds`. 0, or the reason why not in `text`. */
+    int (*open)(int seconds, int *rank, int *size, char *text, size_t text_size);
     void (*close)(void); /* all ranks together */
 
     /* 0, or negative when it cannot be started. */

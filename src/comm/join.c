@@ -116,6 +116,13 @@ dro_status dro_comm_open(dro_context *ctx, dro_comm **comm)
 
 /* ---- life ---- */
 
+int dro__join_seconds(void)
+{
+    enum { USUAL = 60 };
+    const char *given = getenv("DRO_JOIN_SECONDS");
+    return given && atoi(given) > 0 ? atoi(given) : USUAL;
+}
+
 static dro_status gather_hosts(dro_comm *c)
 {
     char host[DRO__HOST_SIZE] = "?";
@@ -143,12 +150,13 @@ dro_status dro__comm_join(dro_context *ctx, const dro__engine *engine, dro_comm 
     c->ctx = ctx;
     c->engine = engine;
     dro_status status = DRO_OK;
-    if (engine->open(&c->rank, &c->size, why, sizeof why) != 0)
+    if (engine->open(dro__join_seconds(), &c->rank, &c->size, why, sizeof why) != 0)
         status = dro__fail(ctx, DRO_ERR_UNSUPPORTED, "%s: %s", engine->name, why);
     if (status == DRO_OK)
         status = gather_hosts(c);
     if (status == DRO_OK)
         status = dro__watch_open(c, &c->watch);
+    c->joined = status == DRO_OK;
     if (status != DRO_OK) {
         c->broken = true;
         dro_comm_close(c);
@@ -227,6 +235,14 @@ static dro_status gone(dro_comm *c)
     return dro__fail(c->ctx, DRO_ERR_STATE, "%s", text);
 }
 
+static dro_status late(dro_comm *c)
+{
+    c->broken = true;
+    snprintf(c->why, sizeof c->why, "the other ranks did not join within %d s",
+             dro__join_seconds());
+    return dro__fail(c->ctx, DRO_ERR_STATE, "%s", c->why);
+}
+
 /* Spins, then lets others run, then sleeps a little: ranks may be more than processors. */
 static void pause_a_little(int turn)
 {
@@ -246,8 +262,10 @@ static dro_status wait(dro_comm *c, int started)
         return gone(c);
     double start = now();
     for (int turn = 0, done; (done = c->engine->test()) != 1; turn++) {
-        if (done < 0 || (c->watch && dro__watch_failed(c->watch, NULL)))
+        if (done < 0 || (c->joined && dro__watch_failed(c->watch, NULL)))
             return gone(c);
+        if (!c->joined && now() - start > dro__join_seconds())
+            return late(c);
         pause_a_little(turn);
     }
     c->traffic.seconds += now() - start;

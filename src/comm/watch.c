@@ -24,7 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BEAT_MS = 500, SILENCE_MS = 5000, CONNECT_MS = 3000, JOIN_MS = 20000, PLACES = 16 };
+enum { BEAT_MS = 500, SILENCE_MS = 4000, LINGER_MS = 2500 };
+enum { CONNECT_MS = 3000, PLACES = 16 };
 
 enum { FRAME_BEAT = 1, FRAME_END, FRAME_QUIT };
 
@@ -61,7 +62,7 @@ struct dro__watch {
     int wake[2];  /* a pipe: something to send, or to leave */
     pthread_mutex_t lock;
     frame out; /* to be sent; kind 0: nothing */
-    atomic_bool failed, leaving, alone;
+    atomic_bool failed, leaving, alone, silent;
     char text[DRO__ERROR_SIZE];
 };
 
@@ -152,8 +153,10 @@ static void judge(dro__watch *w, int64_t now)
     snprintf(why, sizeof why, "no sign of life for %d s: it was stopped, or its network is down",
              SILENCE_MS / 1000);
     for (int k = 0; k < w->peer_count; k++)
-        if (w->peers[k].fd >= 0 && now - w->peers[k].heard > SILENCE_MS)
+        if (w->peers[k].fd >= 0 && now - w->peers[k].heard > SILENCE_MS) {
+            atomic_store(&w->silent, true);
             lost(w, &w->peers[k], why);
+        }
 }
 
 static void wait_for_frames(dro__watch *w)
@@ -275,7 +278,7 @@ typedef struct greeting {
 static dro_status take_all(dro__watch *w, const meeting *m, int listener)
 {
     dro_comm *c = w->comm;
-    int64_t until = now_ms() + JOIN_MS;
+    int64_t until = now_ms() + 1000 * dro__join_seconds();
     for (int found = 0; found < c->size - 1;) {
         struct pollfd p = {.fd = listener, .events = POLLIN};
         int64_t left = until - now_ms();
@@ -395,6 +398,12 @@ void dro__watch_close(dro__watch *w, bool clean)
 {
     if (!w)
         return;
+    /* A machine that cannot be reached: mpirun should notice that by itself (TCP's keepalive) before it must tell that
+     * machine that its ranks end, for then it would wait. */
+    if (!clean && atomic_load(&w->silent))
+        nanosleep(
+            &(struct timespec){.tv_sec = LINGER_MS / 1000, .tv_nsec = LINGER_MS % 1000 * 1000000},
+            NULL);
     frame quit = {.kind = FRAME_QUIT, .rank = w->comm->rank};
     atomic_store(&w->leaving, true);
     if (w->running) {

@@ -4,7 +4,6 @@
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,56 +11,73 @@ static MPI_Comm world = MPI_COMM_NULL;
 static MPI_Request requests[2];
 static int pending;
 
-/* ---- joining ---- */
+/* ---- joining and leaving ---- */
 
-/* MPI_Init waits for all ranks, and nothing can call it back: a rank that was stopped or cut off before it came
- * there would keep the others for ever. */
-enum { JOIN_SECONDS = 60 };
+/* MPI_Init and MPI_Finalize wait for all ranks, and nothing can call them back: a rank that was stopped or cut off
+ * before it came there would keep the others for ever. */
+enum { LEAVE_SECONDS = 8 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t joined = PTHREAD_COND_INITIALIZER;
-static int is_joined;
+typedef struct deadline {
+    pthread_mutex_t lock;
+    pthread_cond_t met;
+    pthread_t thread;
+    int seconds, is_met, watched;
+    const char *what;
+} deadline;
 
-static void *give_up(void *arg)
+static void *watch_deadline(void *arg)
 {
-    const char *given = getenv("DRO_JOIN_SECONDS");
-    int seconds = given && atoi(given) > 0 ? atoi(given) : JOIN_SECONDS, late = 0;
+    deadline *d = arg;
     struct timespec until;
+    int late = 0;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += seconds;
-    pthread_mutex_lock(&lock);
-    while (!is_joined && !late)
-        late = pthread_cond_timedwait(&joined, &lock, &until);
-    if (!is_joined) {
-        fprintf(stderr, "dro: process %d: the other ranks did not join within %d s\n",
-                (int)getpid(), seconds);
+    until.tv_sec += d->seconds;
+    pthread_mutex_lock(&d->lock);
+    while (!d->is_met && !late)
+        late = pthread_cond_timedwait(&d->met, &d->lock, &until);
+    if (!d->is_met) {
+        fprintf(stderr, "dro: process %d: the other ranks did not %s within %d s\n", (int)getpid(),
+                d->what, d->seconds);
         _exit(1);
     }
-    pthread_mutex_unlock(&lock);
-    return arg;
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
 }
 
-static int join(void)
+static void deadline_begin(deadline *d, const char *what, int seconds)
+{
+    *d = (deadline){.what = what, .seconds = seconds};
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->met, NULL);
+    d->watched = pthread_create(&d->thread, NULL, watch_deadline, d) == 0;
+}
+
+static void deadline_end(deadline *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->is_met = 1;
+    pthread_cond_signal(&d->met);
+    pthread_mutex_unlock(&d->lock);
+    if (d->watched)
+        pthread_join(d->thread, NULL);
+}
+
+static int join(int seconds)
 {
     int provided, already = 0;
+    deadline d;
     MPI_Initialized(&already);
     if (already)
         return 0;
-    pthread_t watchdog;
-    int watched = pthread_create(&watchdog, NULL, give_up, NULL) == 0;
+    deadline_begin(&d, "join", seconds);
     int failed = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
-    pthread_mutex_lock(&lock);
-    is_joined = 1;
-    pthread_cond_signal(&joined);
-    pthread_mutex_unlock(&lock);
-    if (watched)
-        pthread_join(watchdog, NULL);
+    deadline_end(&d);
     return failed || provided < MPI_THREAD_SERIALIZED;
 }
 
-static int engine_open(int *rank, int *size, char *text, size_t text_size)
+static int engine_open(int seconds, int *rank, int *size, char *text, size_t text_size)
 {
-    if (join()) {
+    if (join(seconds)) {
         snprintf(text, text_size, "MPI_Init_thread failed, or serves one thread only");
         return -1;
     }
@@ -78,9 +94,13 @@ static int engine_open(int *rank, int *size, char *text, size_t text_size)
 static void engine_close(void)
 {
     int done = 0;
+    deadline d;
     MPI_Finalized(&done);
-    if (!done)
-        MPI_Finalize();
+    if (done)
+        return;
+    deadline_begin(&d, "leave", LEAVE_SECONDS);
+    MPI_Finalize();
+    deadline_end(&d);
 }
 
 /* ---- operations ---- */
