@@ -40,6 +40,7 @@ struct dro_spread {
     dro_context *ctx;
     dro_problem mine;
     dro__spread_options options;
+    bool device; /* gradients are in the backend's memory, which is not the host's */
     int rank, ranks, all_slices, own_slices;
     slice *slices; /* (own_slices) */
     size_t capacity;
@@ -54,7 +55,7 @@ struct dro_spread {
     const float *w;
     float *const *grads;
     int call_parts;
-    bool back;
+    bool back, empty[PARTS]; /* no example of the part is this rank's (its last slice's) */
 };
 
 /* ---- slices ---- */
@@ -479,40 +480,35 @@ static void add_shards(const dro_spread *s, int part, float *to)
 }
 
 /* Slices without examples of a part have no gradient there. */
-static dro_status clear_empty(const dro_spread *s, float *const *grads)
+static void clear_empty(dro_spread *s, float *const *grads)
 {
     for (int k = 0; k < s->own_slices; k++)
         for (int p = 0; p < s->call_parts; p++) {
             const slice *one = &s->slices[k];
-            bool has = (one->part_count > 0 && one->index[0] == p) ||
-                       (one->part_count > 1 && one->index[1] == p);
-            if (has)
-                continue;
-            if (s->options.shards) {
-                memset(one->grads[p], 0, s->mine.dim * sizeof(float));
-                continue;
-            }
-            dro__fused zero = {.n = s->mine.dim, .outputs = 1, .out = {grads[p]}, .prox_out = -1};
-            s->ctx->backend->fused(s->ctx->pool, &zero);
+            float *grad = s->options.shards ? one->grads[p] : grads[p];
+            s->empty[p] = !(one->part_count > 0 && one->index[0] == p) &&
+                          !(one->part_count > 1 && one->index[1] == p);
+            if (s->empty[p] && !s->device)
+                memset(grad, 0, s->mine.dim * sizeof *grad);
         }
-    return DRO_OK;
 }
 
-static dro_status sum_ranks(dro_spread *s, float *grad)
+static dro_status sum_ranks(dro_spread *s, int part, float *grad)
 {
     dro_comm *c = s->comm;
     size_t dim = s->mine.dim, bytes = dim * sizeof *grad;
     if (!c || c->size == 1)
         return DRO_OK;
     s->of_comm = true;
-    if (!s->ctx->backend->host_alloc)
+    if (!s->device)
         return dro__comm_sum(c, grad, dim);
-    size_t capacity = c->staging_capacity;
-    if (!grow((void **)&c->staging, &capacity, bytes))
-        return dro__fail(s->ctx, DRO_ERR_MEMORY, "no memory for a gradient of %zu", dim);
-    c->staging_capacity = capacity;
     s->of_comm = false;
-    DRO_TRY(dro__copy_out(s->ctx, c->staging, grad, bytes));
+    if (!grow((void **)&c->staging, &c->staging_capacity, bytes))
+        return dro__fail(s->ctx, DRO_ERR_MEMORY, "no memory for a gradient of %zu", dim);
+    if (s->empty[part])
+        memset(c->staging, 0, bytes);
+    else
+        DRO_TRY(dro__copy_out(s->ctx, c->staging, grad, bytes));
     s->of_comm = true;
     DRO_TRY(dro__comm_sum(c, c->staging, dim));
     s->of_comm = false;
@@ -523,12 +519,12 @@ static dro_status differentiate(dro_spread *s, const dro_batch *parts, const flo
                                 float *const *grads)
 {
     place_coef(s, parts, coef);
-    DRO_TRY(clear_empty(s, grads));
+    clear_empty(s, grads);
     DRO_TRY(run(s));
     for (int p = 0; p < s->call_parts; p++) {
         if (s->options.shards)
             add_shards(s, p, grads[p]);
-        DRO_TRY(sum_ranks(s, grads[p]));
+        DRO_TRY(sum_ranks(s, p, grads[p]));
     }
     return DRO_OK;
 }
@@ -594,7 +590,7 @@ static dro_status check(const dro_spread *s)
                          "a stream is not cut into slices: every rank reads its own rows");
     if (!shards)
         return DRO_OK;
-    if (s->ctx->backend->host_alloc)
+    if (s->device)
         return dro__fail(s->ctx, DRO_ERR_UNSUPPORTED,
                          "exact sums are those of the backends cpu and ref");
     if (shards % ranks || (ranks & (ranks - 1)))
@@ -616,6 +612,7 @@ dro_status dro__spread_create(dro_comm *comm, dro_context *ctx, const dro_proble
     s->ctx = ctx;
     s->mine = *mine;
     s->options = *options;
+    s->device = mine->memory == DRO_MEMORY_BACKEND && ctx->backend->host_alloc;
     s->rank = dro_comm_rank(comm);
     s->ranks = dro_comm_size(comm);
     s->all_slices = options->shards ? options->shards : s->ranks;
@@ -635,7 +632,7 @@ dro_status dro__spread_create(dro_comm *comm, dro_context *ctx, const dro_proble
     problem->gather = mine->gather ? gather : NULL;
     problem->labels = mine->labels ? labels : NULL;
     problem->accept = mine->accept ? accept : NULL;
-    problem->queue = NULL; /* steps are taken from the host */
+    problem->async = NULL; /* steps are taken from the host */
     *spread = s;
     return DRO_OK;
 }
