@@ -23,6 +23,11 @@ void cli_mute(bool mute)
     muted = mute;
 }
 
+bool cli_muted(void)
+{
+    return muted;
+}
+
 /* One line, whatever was typed: control characters are shown as ?, and of a very long one the middle is left out. */
 static void say(const char *format, va_list list)
 {

@@ -48,6 +48,16 @@ awk -v a="$(loss alone)" -v b="$(loss three)" 'BEGIN { d = a - b; exit !(a > 0 &
 ranks 2 "$dro" train $images --batch 24 --set sync_norm=yes --threads 1 --out synced >log 2>&1 || fail "sync_norm"
 [ "$(grep -c '^files' log)" -eq 1 ] || fail "not one rank prints"
 
+# ---- whole runs, shared out ----
+ranks 2 "$dro" compare $table --batch 8 --optimizers sgd,recover --seeds 2 --out shared >log 2>&1 || fail "compare"
+for name in sgd-seed1 sgd-seed2 recover-seed1 recover-seed2; do
+    [ -s "shared/$name/result.json" ] || fail "compare on 2 ranks: no run $name"
+done
+[ -s shared/report.html ] && [ "$(grep -c '^report' log)" -eq 1 ] || fail "compare on 2 ranks: not one report"
+ranks 2 "$dro" sweep $table --batch 8 --optimizer sgd --grid eta=0.1,0.01 --seeds 1 --out swept >log 2>&1 ||
+    fail "sweep"
+[ -s swept/best.json ] || fail "sweep on 2 ranks: nothing was chosen"
+
 # ---- refusals ----
 refused() { # text, then a shell command for rank 1
     ranks 2 sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then '"$2"'; else exec "$0" "$@"; fi' "$dro" train $table \

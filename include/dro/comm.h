@@ -41,6 +41,9 @@ DRO_API void dro_comm_fail(dro_comm *comm, const char *text);
 /* Whether this rank is the one to print: rank 0, or when that is gone the first that is left. */
 DRO_API bool dro_comm_speaks(const dro_comm *comm);
 
+/* Waits until all ranks have come here; *largest (optional) becomes the largest of theirs. */
+DRO_API dro_status dro_comm_meet(dro_comm *comm, int *largest);
+
 /* What has been sent by this rank, and waited for. */
 typedef struct dro_comm_traffic {
     uint64_t messages, bytes;

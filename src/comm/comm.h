@@ -28,7 +28,7 @@ void dro__watch_close(dro__watch *watch, bool clean);
 bool dro__watch_failed(dro__watch *watch, char text[DRO__ERROR_SIZE]);
 /* Tells the others, as far as they can be reached, that this rank ends, and why. */
 void dro__watch_tell(dro__watch *watch, const char *text);
-bool dro__watch_alone(dro__watch *watch); /* rank 0 is the one that is gone */
+bool dro__watch_speaks(dro__watch *watch); /* though it is not rank 0, which is gone or busy */
 
 /* ---- join.c ---- */
 

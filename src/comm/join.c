@@ -199,7 +199,7 @@ dro_comm_traffic dro_comm_traffic_get(const dro_comm *c)
 
 bool dro_comm_speaks(const dro_comm *c)
 {
-    return !c || c->rank == 0 || (c->rank == 1 && dro__watch_alone(c->watch));
+    return !c || c->rank == 0 || dro__watch_speaks(c->watch);
 }
 
 void dro_comm_fail(dro_comm *c, const char *text)
@@ -207,8 +207,14 @@ void dro_comm_fail(dro_comm *c, const char *text)
     if (!c || c->broken)
         return;
     c->broken = true;
-    snprintf(c->why, sizeof c->why, "%s", text);
-    dro__watch_tell(c->watch, text);
+    bool named = strncmp(text, "rank ", 5) == 0; /* a failure that all ranks have agreed on */
+    if (named)
+        snprintf(c->why, sizeof c->why, "%s", text);
+    else
+        snprintf(c->why, sizeof c->why, "rank %d on %s: %.400s", c->rank, c->hosts[c->rank], text);
+    dro__watch_tell(c->watch, c->why);
+    if (dro__watch_speaks(c->watch))
+        dro__fail(c->ctx, DRO_ERR_STATE, "%s", c->why);
 }
 
 /* ---- waiting ---- */
@@ -246,8 +252,10 @@ static dro_status late(dro_comm *c)
 /* Spins, then lets others run, then sleeps a little: ranks may be more than processors. */
 static void pause_a_little(int turn)
 {
-    enum { SPIN = 200, YIELD = 1000 };
-    if (turn > YIELD)
+    enum { SPIN = 200, YIELD = 1000, LONG = 50000 };
+    if (turn > LONG) /* seconds: others may be at work for hours */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    else if (turn > YIELD)
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     else if (turn > SPIN)
         sched_yield();
@@ -390,6 +398,21 @@ dro_status dro__comm_agree(dro_comm *c, dro_status status)
         dro__free(all);
     dro__free(sizes);
     return agreed;
+}
+
+static void take_larger(double *into, const double *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        into[i] = from[i] > into[i] ? from[i] : into[i];
+}
+
+dro_status dro_comm_meet(dro_comm *c, int *largest)
+{
+    double value = largest ? *largest : 0;
+    DRO_TRY(dro__comm_merge(c, &value, 1, take_larger));
+    if (largest)
+        *largest = (int)value;
+    return DRO_OK;
 }
 
 dro_status dro__comm_share_text(dro_comm *c, char **text)

@@ -62,7 +62,9 @@ struct dro__watch {
     int wake[2];  /* a pipe: something to send, or to leave */
     pthread_mutex_t lock;
     frame out; /* to be sent; kind 0: nothing */
-    atomic_bool failed, leaving, alone, silent;
+    atomic_bool failed, leaving, silent;
+    atomic_bool first_left; /* rank 0 has closed its connection, or is gone */
+    atomic_bool speaks;     /* rank 0 is not there to say what has happened */
     char text[DRO__ERROR_SIZE];
 };
 
@@ -97,16 +99,23 @@ static void send_all(const dro__watch *w, const frame *f)
         send_frame(&w->peers[k], f);
 }
 
+static void leave(dro__watch *w, peer *p)
+{
+    close(p->fd);
+    p->fd = -1;
+    if (p->rank == 0)
+        atomic_store(&w->first_left, true);
+}
+
 static void lost(dro__watch *w, peer *p, const char *why)
 {
     frame end = {.kind = FRAME_END, .rank = w->comm->rank};
-    close(p->fd);
-    p->fd = -1;
+    leave(w, p);
     if (atomic_load(&w->failed) || atomic_load(&w->leaving))
         return;
     snprintf(end.text, sizeof end.text, "rank %d on %s: %s", p->rank, w->comm->hosts[p->rank], why);
-    if (p->rank == 0 && !w->slept)
-        atomic_store(&w->alone, true);
+    if (p->rank == 0 && !w->slept && w->comm->rank == 1)
+        atomic_store(&w->speaks, true);
     note(w, end.text);
     send_all(w, &end);
 }
@@ -116,8 +125,7 @@ static void take_frame(dro__watch *w, peer *p)
     frame *f = &p->in;
     f->text[sizeof f->text - 1] = '\0';
     if (f->kind == FRAME_QUIT) {
-        close(p->fd);
-        p->fd = -1;
+        leave(w, p);
     } else if (f->kind == FRAME_END && !atomic_load(&w->failed)) {
         note(w, f->text);
         if (w->comm->rank == 0)
@@ -184,11 +192,10 @@ static void send_frames(dro__watch *w, int64_t *sent)
 {
     frame beat = {.kind = FRAME_BEAT, .rank = w->comm->rank};
     pthread_mutex_lock(&w->lock);
-    frame out = w->out;
+    if (w->out.kind)
+        send_all(w, &w->out);
     w->out.kind = 0;
     pthread_mutex_unlock(&w->lock);
-    if (out.kind)
-        send_all(w, &out);
     if (now_ms() - *sent < BEAT_MS / 2)
         return;
     send_all(w, &beat);
@@ -371,6 +378,16 @@ static dro_status meet(dro__watch *w)
 
 /* ---- life ---- */
 
+/* After a failure: rank 0 says what it was, and closes its connection. A rank that ended before would have mpirun end
+ * rank 0 in the middle of that. */
+static bool wait_for_first(dro__watch *w)
+{
+    enum { TRIES = 200 };
+    for (int k = 0; w->comm->rank > 0 && k < TRIES && !atomic_load(&w->first_left); k++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    return w->comm->rank == 0 || atomic_load(&w->first_left);
+}
+
 dro_status dro__watch_open(dro_comm *c, dro__watch **watch)
 {
     dro__watch *w = dro__alloc(1, sizeof *w);
@@ -405,6 +422,8 @@ void dro__watch_close(dro__watch *w, bool clean)
             &(struct timespec){.tv_sec = LINGER_MS / 1000, .tv_nsec = LINGER_MS % 1000 * 1000000},
             NULL);
     frame quit = {.kind = FRAME_QUIT, .rank = w->comm->rank};
+    if (!clean && w->running && !atomic_load(&w->speaks))
+        wait_for_first(w);
     atomic_store(&w->leaving, true);
     if (w->running) {
         wake(w);
@@ -435,9 +454,9 @@ bool dro__watch_failed(dro__watch *w, char text[DRO__ERROR_SIZE])
     return true;
 }
 
-bool dro__watch_alone(dro__watch *w)
+bool dro__watch_speaks(dro__watch *w)
 {
-    return w && atomic_load(&w->alone);
+    return w && atomic_load(&w->speaks);
 }
 
 void dro__watch_tell(dro__watch *w, const char *text)
@@ -449,8 +468,7 @@ void dro__watch_tell(dro__watch *w, const char *text)
              text);
     pthread_mutex_unlock(&w->lock);
     wake(w);
-    /* until it is under way: this process may end at once */
-    for (int k = 0; k < 100; k++) {
+    for (int k = 0; k < 100; k++) { /* until it is under way: this process may end at once */
         pthread_mutex_lock(&w->lock);
         bool sent = w->out.kind == 0;
         pthread_mutex_unlock(&w->lock);
@@ -458,4 +476,7 @@ void dro__watch_tell(dro__watch *w, const char *text)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     }
+    /* and rank 0 has said it; else this rank must */
+    if (!wait_for_first(w))
+        atomic_store(&w->speaks, true);
 }
