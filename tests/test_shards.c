@@ -14,8 +14,8 @@ static dro_status fetch(void *user, const dro_batch *batch, dro_net_batch *out)
 {
     (void)user;
     size_t first = (size_t)batch->position;
-    *out = (dro_net_batch){
-        .count = batch->count, .x = x + first * PIXELS, .labels = labels + first};
+    *out =
+        (dro_net_batch){.count = batch->count, .x = x + first * PIXELS, .labels = labels + first};
     return DRO_OK;
 }
 
@@ -155,8 +155,7 @@ static void test_threads(void **state)
         assert_memory_equal(one.losses, many.losses, sizeof one.losses);
         for (int k = 0; k < 2; k++)
             assert_memory_equal(one.grads[k], many.grads[k], one.dim * sizeof(float));
-        assert_memory_equal(one.statistics, many.statistics,
-                            one.statistics_count * sizeof(float));
+        assert_memory_equal(one.statistics, many.statistics, one.statistics_count * sizeof(float));
         forget(&many);
     }
     forget(&one);
