@@ -8,6 +8,7 @@ PRESET ?= cpu
 PYTHON ?= python3
 BUILD = $(if $(filter cpu,$(PRESET)),build,build-$(PRESET))
 VENV = build-peers/venv
+EXACT_VENV = build-peers/exact-venv
 QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
@@ -73,8 +74,9 @@ faults-mpi: all ## ranks of a run killed (KILLS=200), stopped (STOPS=50) and cut
 	@sh scripts/deps.sh test
 	@KILLS="$(KILLS)" STOPS="$(STOPS)" LINKS="$(LINKS)" sh scripts/faults-mpi.sh build/dro
 
-test-peers: all $(VENV)/.done ## compare with the Python libraries of tests/peers
-	@PYTHON="$(CURDIR)/$(VENV)/bin/python" DRO="$(CURDIR)/build/dro" sh tests/peers/run.sh
+test-peers: all $(VENV)/.done $(EXACT_VENV)/.done ## compare with the Python libraries of tests/peers
+	@PYTHON="$(CURDIR)/$(VENV)/bin/python" EXACT_PYTHON="$(CURDIR)/$(EXACT_VENV)/bin/python" DRO="$(CURDIR)/build/dro" \
+	  sh tests/peers/run.sh
 
 bench-peers: all $(VENV)/.done ## a training step against PyTorch's, interleaved
 	@$(VENV)/bin/python tests/peers/step_speed.py build/dro
@@ -93,6 +95,13 @@ $(VENV)/.done: tests/peers/requirements.txt
 	@sh scripts/deps.sh peers
 	@python3 -m venv $(VENV)
 	@$(QUIET) "pip install" $(VENV)/bin/python -m pip install -r tests/peers/requirements.txt
+	@touch $@
+
+$(EXACT_VENV)/.done: tests/peers/exact_requirements.txt
+	@sh scripts/deps.sh peers
+	@python3 -m venv $(EXACT_VENV)
+	@$(QUIET) "pip install" $(EXACT_VENV)/bin/python -m pip install -r tests/peers/exact_requirements.txt
+	@$(QUIET) "pip install dro" $(EXACT_VENV)/bin/python -m pip install --no-deps dro==0.4.3
 	@touch $@
 
 install: all ## install under PREFIX (default /usr/local), staged in DESTDIR; PRESET=cuda: with the cuda backend

@@ -1,14 +1,12 @@
 /* Arguments: one parser and one help printer for all commands, from their tables of options. */
 #include "cli.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-enum { MAX_OPTIONS = 48, MAX_WORDS = 4096, MAX_GIVEN = 256 };
+enum { MAX_OPTIONS = 256, MAX_SETTINGS = 200, MAX_WORDS = 4096, MAX_GIVEN = 256 };
 
 struct cli_args {
     const cli_command *command;
@@ -31,12 +29,85 @@ static const cli_option common[] = {
     CLI_OPTIONS_END,
 };
 
+/* How help names the value of a setting; NULL: it is a switch, on or off. */
+static const char *value_name(const dro_param *p)
+{
+    static const char *const names[] = {
+        [DRO_PARAM_REAL] = "X",       [DRO_PARAM_INTEGER] = "N", [DRO_PARAM_CHOICE] = "WORD",
+        [DRO_PARAM_LIST] = "X,X,...", [DRO_PARAM_TIME] = "T",
+    };
+    if (p->kind == DRO_PARAM_TEXT)
+        return p->choices;
+    return p->kind == DRO_PARAM_CHOICE && strcmp(p->choices, "no|yes") == 0 ? NULL : names[p->kind];
+}
+
+/* The settings of a run as options: the library's list, made into a table when it is first asked for. */
+static struct {
+    cli_option list[MAX_SETTINGS];
+    char names[MAX_SETTINGS][40], meanings[MAX_SETTINGS][200];
+    bool rare[MAX_SETTINGS];
+    int count;
+} settings;
+
+/* What it means, and the words it may be where there is room for them. */
+static void describe(const dro_param *p, char *text, size_t size)
+{
+    enum { WIDTH = 92 };
+    bool words = p->kind == DRO_PARAM_CHOICE && value_name(p) &&
+                 strlen(p->meaning) + strlen(p->choices) < WIDTH;
+    snprintf(text, size, "%s%s%s", p->meaning, words ? "; " : "", words ? p->choices : "");
+}
+
+static const cli_option *setting_option(int index)
+{
+    dro_setting s;
+    int k = settings.count;
+    for (; k <= index && k < MAX_SETTINGS && dro_setting_at(k, &s) == DRO_OK; k++) {
+        const char *value = value_name(&s.param), *usual = s.param.fallback;
+        bool shown = *usual && value && s.owner == DRO_SETTING_RUN;
+        snprintf(settings.names[k], sizeof settings.names[k], "%s", s.param.name);
+        for (char *c = settings.names[k]; *c; c++)
+            *c = *c == '_' ? '-' : *c;
+        settings.list[k] = (cli_option){.name = settings.names[k],
+                                        .kind = value ? CLI_TEXT : CLI_SWITCH,
+                                        .value = value,
+                                        .fallback = shown ? usual : NULL,
+                                        .meaning = settings.meanings[k]};
+        describe(&s.param, settings.meanings[k], sizeof settings.meanings[k]);
+        settings.rare[k] = !s.common;
+    }
+    settings.count = k;
+    return index < k ? &settings.list[index] : NULL;
+}
+
+bool cli_option_rare(const cli_option *option)
+{
+    for (int k = 0; k < settings.count; k++)
+        if (option == &settings.list[k])
+            return settings.rare[k];
+    return false;
+}
+
+/* Whether the command has the name otherwise than as a setting, or not at all. */
+static bool is_hidden(const cli_command *command, const char *name)
+{
+    if (command->without && strcmp(command->without, name) == 0)
+        return true;
+    for (const cli_option *own = command->options; own && own->name; own++)
+        if (strcmp(own->name, name) == 0)
+            return true;
+    return false;
+}
+
 const cli_option *cli_option_at(const cli_command *command, int index)
 {
-    const cli_option *own = command->options;
-    for (; own && own->name; own++)
+    const cli_option *option = command->options;
+    for (; option && option->name; option++)
         if (index-- == 0)
-            return own;
+            return option;
+    for (int k = 0; command->settings && (option = setting_option(k)); k++)
+        if (!is_hidden(command, option->name) && index-- == 0)
+            return option;
     return common[index].name ? &common[index] : NULL;
 }
 
@@ -47,6 +118,21 @@ static int option_find(const cli_command *command, const char *name, size_t leng
         if (strlen(option->name) == length && memcmp(option->name, name, length) == 0)
             return i;
     return -1;
+}
+
+/* Also by another name of a setting: --lr is --eta. */
+static int option_given(const cli_command *command, const char *name, size_t length)
+{
+    char word[64];
+    int index = option_find(command, name, length);
+    snprintf(word, sizeof word, "%.*s", (int)length, name);
+    const char *setting = command->settings ? dro_setting_name(word) : NULL;
+    if (index >= 0 || !setting)
+        return index;
+    snprintf(word, sizeof word, "%s", setting);
+    for (char *c = word; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    return option_find(command, word, strlen(word));
 }
 
 /* ---- help ---- */
@@ -76,13 +162,17 @@ void cli_help(FILE *to, const cli_command *command)
     fprintf(to, "\noptions:\n");
     for (int i = 0; i < MAX_OPTIONS && (option = cli_option_at(command, i)); i++) {
         char left[64];
+        if (cli_option_rare(option))
+            continue;
         snprintf(left, sizeof left, "--%s%s%s", option->name, option->value ? " " : "",
                  option->value ? option->value : "");
-        fprintf(to, "  %-18s %s", left, option->meaning);
+        fprintf(to, "  %-*s %s", command->settings ? 20 : 18, left, option->meaning);
         if (option->fallback)
             fprintf(to, " (default %s)", option->fallback);
         fputc('\n', to);
     }
+    if (command->settings)
+        fputs("Every other setting is an option too: `dro list settings` shows them all.\n", to);
 }
 
 /* ---- numbers and names ---- */
@@ -93,42 +183,6 @@ static bool parse_real(const char *text, double *value)
     errno = 0;
     *value = strtod(text, &end);
     return end != text && *end == '\0' && isfinite(*value);
-}
-
-/* Letters that must change to turn a into b, large or small. */
-static int distance(const char *a, const char *b)
-{
-    enum { MOST = 40 };
-    int row[MOST + 1], n = (int)strlen(b);
-    if (n > MOST || strlen(a) > MOST)
-        return MOST;
-    for (int j = 0; j <= n; j++)
-        row[j] = j;
-    for (int i = 0; a[i]; i++) {
-        int corner = row[0];
-        row[0] = i + 1;
-        for (int j = 0; j < n; j++) {
-            int change = corner + (tolower((unsigned char)a[i]) != tolower((unsigned char)b[j]));
-            int other = 1 + (row[j] < row[j + 1] ? row[j] : row[j + 1]);
-            corner = row[j + 1];
-            row[j + 1] = change < other ? change : other;
-        }
-    }
-    return row[n];
-}
-
-const char *cli_nearest(const char *word, const char *const *names, int count)
-{
-    const char *nearest = NULL;
-    int best = (int)strlen(word) < 4 ? 2 : 4;
-    for (int i = 0; i < count; i++) {
-        int d = distance(word, names[i]);
-        if (strlen(word) > 1 && strncasecmp(word, names[i], strlen(word)) == 0)
-            d = d ? 1 : 0; /* the beginning of a name */
-        if (d < best)
-            best = d, nearest = names[i];
-    }
-    return nearest;
 }
 
 int cli_optimizers(const char *names[CLI_NAMES])
@@ -150,7 +204,7 @@ static int unknown_option(const cli_command *command, const char *given, size_t 
     for (; count < MAX_OPTIONS && (option = cli_option_at(command, count)); count++)
         names[count] = option->name;
     snprintf(word, sizeof word, "%.*s", (int)(length > 40 ? 40 : length), given);
-    const char *nearest = *word ? cli_nearest(word, names, count) : NULL;
+    const char *nearest = *word ? dro_nearest(word, names, count) : NULL;
     if (nearest)
         return cli_usage("%s: no option --%s: did you mean --%s?", command->name, word, nearest);
     return cli_usage("%s: no option --%s: 'dro %s --help' lists them", command->name, word,
@@ -178,6 +232,7 @@ static int check_value(const cli_command *command, const cli_option *option, con
     double real;
     switch (option->kind) {
     case CLI_FLAG:
+    case CLI_SWITCH:
         return 0;
     case CLI_TEXT:
         return strcmp(option->name, "backend") == 0 ? check_backend(command, value) : 0;
@@ -208,7 +263,7 @@ static int parse_option(cli_args *args, int argc, char **argv, int *at)
                          argv[*at]);
     size_t length = strcspn(given, "=");
     const char *value = given[length] == '=' ? given + length + 1 : NULL;
-    int index = option_find(command, given, length);
+    int index = option_given(command, given, length);
     if (index < 0)
         return unknown_option(command, given, length);
     const cli_option *option = cli_option_at(command, index);
@@ -216,6 +271,8 @@ static int parse_option(cli_args *args, int argc, char **argv, int *at)
         return cli_usage("%s: --%s takes no value", command->name, option->name);
     if (option->kind == CLI_FLAG) {
         value = "";
+    } else if (option->kind == CLI_SWITCH) {
+        value = value ? value : "yes";
     } else if (!value) {
         if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0)
             return cli_usage("%s: --%s needs a value: --%s %s", command->name, option->name,
@@ -294,6 +351,14 @@ const char *cli_given(const cli_args *args, const char *name, int k)
         if (args->given[i].index == index && k-- == 0)
             return args->given[i].value;
     return NULL;
+}
+
+const char *cli_given_at(const cli_args *args, int k, const char **value)
+{
+    if (k >= args->given_count)
+        return NULL;
+    *value = args->given[k].value;
+    return cli_option_at(args->command, args->given[k].index)->name;
 }
 
 double cli_real(const cli_args *args, const char *name)

@@ -335,7 +335,7 @@ static int choose(const char *list, plan *p)
         snprintf(word, sizeof word, "%.*s", (int)(length < 39 ? length : 39), list);
         for (int i = 0; i < count; i++)
             found = strcmp(all[i], word) == 0 ? i : found;
-        const char *nearest = cli_nearest(word, all, count);
+        const char *nearest = dro_nearest(word, all, count);
         if (found < 0 && nearest)
             return cli_usage("bench memory: no optimiser '%s': did you mean '%s'?", word, nearest);
         if (found < 0 || p->count == CLI_NAMES)

@@ -10,7 +10,8 @@
 
 /* ---- arguments: one parser for all; the help texts come from the same tables ---- */
 
-typedef enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_REAL, CLI_INTEGER } cli_kind;
+/* A switch is yes without a value, and takes one as in --name=no. */
+typedef enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_REAL, CLI_INTEGER, CLI_SWITCH } cli_kind;
 
 typedef struct cli_option {
     const char *name; /* without the dashes */
@@ -20,6 +21,16 @@ typedef struct cli_option {
     double low, high;     /* bounds of a number */
     const char *meaning;
 } cli_option;
+
+/* An option with a text, and one without a value. */
+#define CLI_OPTION_TEXT(name, value, meaning)                                                      \
+    {                                                                                              \
+        name, CLI_TEXT, value, NULL, 0, 0, meaning                                                 \
+    }
+#define CLI_OPTION_FLAG(name, meaning)                                                             \
+    {                                                                                              \
+        name, CLI_FLAG, NULL, NULL, 0, 0, meaning                                                  \
+    }
 
 #define CLI_OPTIONS_END                                                                            \
     {                                                                                              \
@@ -34,6 +45,8 @@ typedef struct cli_command {
     const char *summary;       /* one line */
     const char *details;       /* more lines for --help, or NULL */
     const cli_option *options; /* --json, --help, --backend and --threads come by themselves */
+    bool settings;             /* it has the settings of a run as options, too, */
+    const char *without;       /* (optional) but for this one */
     int least, most;           /* how many words without dashes it takes */
     int (*run)(const cli_args *args);
     void (*more)(FILE *to); /* (optional) prints more of --help, after details */
@@ -45,6 +58,8 @@ typedef struct cli_command {
 const char *cli_text(const cli_args *args, const char *name);
 const char *cli_given(const cli_args *args, const char *name,
                       int k); /* its k-th value, NULL past the last */
+/* The name of the k-th option that was given, in order, and its value; NULL past the last. */
+const char *cli_given_at(const cli_args *args, int k, const char **value);
 double cli_real(const cli_args *args, const char *name);
 long long cli_integer(const cli_args *args, const char *name);
 bool cli_flag(const cli_args *args, const char *name);
@@ -52,14 +67,14 @@ bool cli_json(const cli_args *args);
 const char *cli_name(const cli_args *args);            /* of the command */
 const char *cli_word(const cli_args *args, int index); /* the i-th word, or NULL */
 
-/* The nearest of names[0..count) to a word, or NULL when none is near. */
-const char *cli_nearest(const char *word, const char *const *names, int count);
-/* The optimisers' names, for cli_nearest and lists; returns how many. */
+/* The optimisers' names, for dro_nearest and lists; returns how many. */
 enum { CLI_NAMES = 64 };
 int cli_optimizers(const char *names[CLI_NAMES]);
 
 /* The i-th option of a command, its own first, then those of all; NULL past the last. */
 const cli_option *cli_option_at(const cli_command *command, int index);
+/* Whether it is a setting that --help and the manual page leave to `dro list settings`. */
+bool cli_option_rare(const cli_option *option);
 
 /* A context by --backend and --threads, or NULL after a clear line (the caller returns 1). */
 dro_context *cli_context(const cli_args *args);
@@ -112,6 +127,12 @@ cli_table *cli_table_create(int columns, const char *const *headers);
 void cli_table_cell(cli_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void cli_table_print(cli_table *table);
+
+/* files.c: a cell of a table, in quotation marks where it needs them. */
+void cli_csv_text(FILE *to, char separator, const char *text);
+bool cli_same_file(const char *a, const char *b);
+/* Whether a file is named in a SPEC: its path, or an option's value. */
+bool cli_spec_reads(const char *spec, const char *path);
 
 double cli_seconds(void);                     /* a steady clock */
 double cli_median(double *values, int count); /* sorts them */

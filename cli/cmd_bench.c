@@ -37,7 +37,7 @@ static int run(const cli_args *args)
         names[count] = cli_benches[count]->name + SKIP;
         snprintf(all + used, sizeof all - used, "%s%s", used ? ", " : "", names[count]);
     }
-    const char *nearest = cli_nearest(word, names, count);
+    const char *nearest = dro_nearest(word, names, count);
     if (nearest)
         return cli_usage("bench: no benchmark '%s': did you mean '%s'?", word, nearest);
     return cli_usage("bench: no benchmark '%s': expected one of %s", word, all);

@@ -36,25 +36,18 @@ static int read_arms(const cli_runs *runs, cli_arm *arms, int *count)
 
 static int make_list(cli_runs *runs, const cli_arm *arms, int count, int seeds)
 {
-    char name[200], first[32];
-    dro_train_get(runs->train, "seed", first, sizeof first);
-    long long seed = 0;
-    sscanf(first, "%lld", &seed);
+    int status = 0;
     for (int k = 0; k < seeds; k++) /* seed by seed: a comparison that is stopped is even */
-        for (int i = 0; i < count; i++) {
-            snprintf(name, sizeof name, "%.150s-seed%lld", arms[i].name, seed + k);
-            if (!cli_runs_add(runs, name, arms[i].optimizer, seed + k, NULL, arms[i].pairs,
-                              arms[i].count))
-                return 1;
-        }
-    int status = cli_runs_same_objective(runs);
+        for (int i = 0; i < count && status == 0; i++)
+            status = cli_runs_add(runs, &arms[i], k);
+    status = status ? status : cli_runs_same_objective(runs);
     return status ? status : cli_runs_settle(runs);
 }
 
 static void show_start(const cli_runs *runs, const cli_arm *arms, int count, int seeds)
 {
     char data[4096];
-    dro_train_get(runs->train, "data", data, sizeof data);
+    dro_settings_get(runs->list[0].settings, "data", data, sizeof data);
     printf("comparing ");
     for (int k = 0; k < count; k++)
         printf("%s%s", k ? "," : "", arms[k].name);
@@ -126,11 +119,11 @@ static int run(const cli_args *args)
 
 static const cli_option options[] = {
     {"optimizers", CLI_TEXT, "A,B,...", "sgd,recover", 0, 0, "those of `dro list optimizers`"},
-    CLI_TRAIN_TEXT("arm", "TEXT",
-                   "'NAME: OPTIMISER SETTING=VALUE ...' instead of --optimizers; repeatable"),
+    CLI_OPTION_TEXT("arm", "TEXT",
+                    "'NAME: OPTIMISER SETTING=VALUE ...' instead of --optimizers; repeatable"),
     {"out", CLI_TEXT, "DIR", "dro-compare", 0, 0, "the folder of all runs and of the report"},
     CLI_RUNS_OPTIONS("3"),
-    CLI_TRAIN_OPTIONS,
+    CLI_SETTINGS_OPTIONS,
     CLI_OPTIONS_END,
 };
 
@@ -152,5 +145,7 @@ const cli_command cmd_compare = {
         "gets report.html. Stopped or killed, the same command goes on: what is done is not run\n"
         "again.",
     .options = options,
+    .settings = true,
+    .without = "optimizer",
     .run = run,
 };

@@ -27,23 +27,13 @@ static bool print_choices(const dro_param *p, const char *name)
     return true;
 }
 
-static bool print_param(const char *option)
+static void print_setting(const char *option)
 {
-    char name[64];
-    dro_param p;
-    snprintf(name, sizeof name, "%s", option);
-    for (char *c = name; *c; c++)
-        *c = *c == '-' ? '_' : *c;
-    for (int i = 0; dro_train_param(i, &p) == DRO_OK; i++)
-        if (print_choices(&p, name))
-            return true;
-    for (int i = 0; dro_net_param(i, &p) == DRO_OK; i++)
-        if (print_choices(&p, name))
-            return true;
-    for (int i = 0; dro_optimizer_param("recover", i, &p) == DRO_OK; i++)
-        if (print_choices(&p, name))
-            return true;
-    return false;
+    dro_setting s;
+    const char *name = dro_setting_name(option);
+    for (int i = 0; name && dro_setting_at(i, &s) == DRO_OK; i++)
+        if (print_choices(&s.param, name))
+            return;
 }
 
 /* The words that an option's value may be; nothing when they are not known. */
@@ -61,7 +51,7 @@ static void print_values(const cli_option *o)
         for (int k = 0; k < DRO_MEASURE_SECONDS; k++)
             printf("%s%s", k ? " " : "", dro_measure_name((dro_measure)k));
     else
-        print_param(o->name);
+        print_setting(o->name);
 }
 
 typedef enum value_kind { VALUE_NONE, VALUE_FILE, VALUE_FOLDER, VALUE_WORDS } value_kind;

@@ -55,27 +55,17 @@ static void tell_cores(checkup *c)
 
 static void tell_instructions(checkup *c)
 {
-    char text[200] = "";
-#if defined(__x86_64__) || defined(__i386__)
-#define SEEN(name)                                                                                 \
-    if (__builtin_cpu_supports(name))                                                              \
-    strcat(strcat(text, *text ? " " : ""), name)
-    SEEN("sse4.2");
-    SEEN("avx");
-    SEEN("avx2");
-    SEEN("fma");
-    SEEN("avx512f");
-    SEEN("avx512bw");
-    SEEN("avx512vl");
-    SEEN("avx512vnni");
-    SEEN("avx512bf16");
-#undef SEEN
-    tell(c, "instructions", *text ? text : "none of sse4.2, avx, avx2, fma, avx512",
-         __builtin_cpu_supports("avx2") ? NULL : "networks are slow without avx2");
-#else
-    strcpy(text, "not x86");
-    tell(c, "instructions", text, NULL);
-#endif
+    char text[300];
+    const char *wrong = NULL, *used = dro_cpu_instructions(&wrong), *limit = getenv("DRO_CPU");
+    bool limited = used && !wrong && limit && *limit;
+    snprintf(text, sizeof text, "%s%s%s", used ? used : "those of the compiler",
+             limited ? ", limited by DRO_CPU=" : "", limited ? limit : "");
+    if (wrong)
+        tell(c, "instructions", text, "DRO_CPU is not avx512, avx2 or sse and was ignored");
+    else
+        tell(c, "instructions", text,
+             used && strcmp(used, "sse") == 0 && !limited ? "networks are slow without avx2"
+                                                          : NULL);
 }
 
 static double meminfo(const char *name)

@@ -145,9 +145,9 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    CLI_TRAIN_TEXT("weights", "FILE", "weights that dro train wrote"),
-    CLI_TRAIN_TEXT("data", "SPEC", "format:path[,option=value...]"),
-    CLI_TRAIN_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
+    CLI_OPTION_TEXT("weights", "FILE", "weights that dro train wrote"),
+    CLI_OPTION_TEXT("data", "SPEC", "format:path[,option=value...]"),
+    CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
     CLI_OPTIONS_END,
 };
 

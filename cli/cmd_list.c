@@ -7,7 +7,7 @@
 
 static const char *const kinds[] = {
     [DRO_PARAM_REAL] = "real", [DRO_PARAM_INTEGER] = "integer", [DRO_PARAM_CHOICE] = "choice",
-    [DRO_PARAM_LIST] = "list", [DRO_PARAM_TEXT] = "text",
+    [DRO_PARAM_LIST] = "list", [DRO_PARAM_TEXT] = "text",       [DRO_PARAM_TIME] = "time",
 };
 
 static json_t *choices_json(const char *choices)
@@ -23,11 +23,12 @@ static json_t *choices_json(const char *choices)
 
 static json_t *param_json(const dro_param *p)
 {
-    bool choice = p->kind == DRO_PARAM_CHOICE;
+    bool choice = p->kind == DRO_PARAM_CHOICE || p->kind == DRO_PARAM_TEXT;
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s}", "name", p->name, "kind", kinds[p->kind],
                      "default", p->fallback, "low", choice ? json_null() : cli_number(p->low),
                      "high", choice ? json_null() : cli_number(p->high), "choices",
-                     choice ? choices_json(p->choices) : json_null(), "meaning", p->meaning);
+                     p->kind == DRO_PARAM_CHOICE ? choices_json(p->choices) : json_null(),
+                     "meaning", p->meaning);
 }
 
 /* ---- things with a name and a summary ---- */
@@ -73,7 +74,7 @@ static int list_one(const cli_args *args, const listed *l, const char *wanted)
         l->print(count);
         return 0;
     }
-    const char *nearest = cli_nearest(wanted, names, count);
+    const char *nearest = dro_nearest(wanted, names, count);
     if (nearest)
         return cli_usage("list: no %s '%s': did you mean '%s'?", l->kind, wanted, nearest);
     return cli_usage("list: no %s '%s': 'dro list %s' lists them", l->kind, wanted, l->word);
@@ -110,6 +111,19 @@ static json_t *optimizer_json(int index)
                      "params", params, "train", defaults);
 }
 
+static void print_allowed(cli_table *table, const dro_param *p)
+{
+    if (p->kind == DRO_PARAM_CHOICE)
+        cli_table_cell(table, "%s", p->choices);
+    else if (p->kind == DRO_PARAM_TEXT)
+        cli_table_cell(table, "a text (%s)", p->choices);
+    else if (p->kind == DRO_PARAM_TIME)
+        cli_table_cell(table, "a time, as in 90s, 30m, 2h");
+    else
+        cli_table_cell(table, "%s%g to %g", p->kind == DRO_PARAM_LIST ? "list of " : "", p->low,
+                       p->high);
+}
+
 static void print_params(const char *name)
 {
     const char *const headers[] = {"parameter", "default", "allowed", "meaning"};
@@ -118,11 +132,7 @@ static void print_params(const char *name)
     for (int i = 0; dro_optimizer_param(name, i, &p) == DRO_OK; i++) {
         cli_table_cell(table, "%s", p.name);
         cli_table_cell(table, "%s", *p.fallback ? p.fallback : "-");
-        if (p.kind == DRO_PARAM_CHOICE)
-            cli_table_cell(table, "%s", p.choices);
-        else
-            cli_table_cell(table, "%s%g to %g", p.kind == DRO_PARAM_LIST ? "list of " : "", p.low,
-                           p.high);
+        print_allowed(table, &p);
         cli_table_cell(table, "%s", p.meaning);
     }
     cli_table_print(table);
@@ -185,9 +195,6 @@ static int list_backends(const cli_args *args)
 {
     static const listed backends = {"backend",           "backends",   dro_backend_name,
                                     dro_backend_summary, backend_json, NULL};
-    if (cli_word(args, 1))
-        return cli_usage("list: one word too many, '%s': usage: dro list backends",
-                         cli_word(args, 1));
     return cli_json(args) ? emit_all(&backends) : print_backends();
 }
 
@@ -286,9 +293,6 @@ static void model_row(cli_table *table, json_t *list, int index, const dro_net *
 static int list_models(const cli_args *args)
 {
     const char *const headers[] = {"model", ">parameters", ">multiply-adds", "of", "what it is"};
-    if (cli_word(args, 1))
-        return cli_usage("list: one word too many, '%s': usage: dro list models",
-                         cli_word(args, 1));
     dro_context *ctx = cli_context(args);
     if (!ctx)
         return 1;
@@ -314,9 +318,6 @@ static int list_models(const cli_args *args)
 static int list_recipes(const cli_args *args)
 {
     dro_recipe r;
-    if (cli_word(args, 1))
-        return cli_usage("list: one word too many, '%s': usage: dro list recipes",
-                         cli_word(args, 1));
     if (cli_json(args)) {
         json_t *list = json_array();
         for (int i = 0; dro_recipe_setting(i, &r) == DRO_OK; i++)
@@ -339,45 +340,104 @@ static int list_recipes(const cli_args *args)
     return 0;
 }
 
+/* ---- settings ---- */
+
+/* Where a setting applies: to every run, to networks, or to these optimisers. */
+static void print_where(const dro_setting *s, char *text, size_t size)
+{
+    size_t used = 0;
+    int all = 0, have = 0;
+    for (; dro_optimizer_name(all); all++)
+        have += dro_setting_known(dro_optimizer_name(all), s->param.name);
+    if (s->owner != DRO_SETTING_OPTIMIZER || have == all) {
+        snprintf(text, size, "%s",
+                 s->owner == DRO_SETTING_RUN       ? "every run"
+                 : s->owner == DRO_SETTING_NETWORK ? "networks"
+                                                   : "every optimiser");
+        return;
+    }
+    bool few = have <= all / 2;
+    used = (size_t)snprintf(text, size, "%s", few ? "" : "all but");
+    for (int i = 0; i < all && used < size; i++)
+        if (dro_setting_known(dro_optimizer_name(i), s->param.name) == few)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "",
+                                     dro_optimizer_name(i));
+}
+
+static int list_settings(const cli_args *args)
+{
+    const char *const headers[] = {"setting", "default", "allowed", "applies to", "meaning"};
+    json_t *list = cli_json(args) ? json_array() : NULL;
+    cli_table *table = list ? NULL : cli_table_create(5, headers);
+    char where[300];
+    dro_setting s;
+    for (int i = 0; dro_setting_at(i, &s) == DRO_OK; i++) {
+        print_where(&s, where, sizeof where);
+        if (list) {
+            json_t *row = param_json(&s.param);
+            json_object_set_new(row, "applies_to", json_string(where));
+            json_array_append_new(list, row);
+            continue;
+        }
+        cli_table_cell(table, "%s", s.param.name);
+        cli_table_cell(table, "%s", *s.param.fallback ? s.param.fallback : "-");
+        print_allowed(table, &s.param);
+        cli_table_cell(table, "%s", where);
+        cli_table_cell(table, "%s", s.param.meaning);
+    }
+    if (list)
+        return cli_emit(list);
+    cli_table_print(table);
+    printf("\nEach is an option of dro train, compare and sweep (--max-time 30m), a name for --set "
+           "(max_time=30m)\nand a name in config.json. -: chosen for the data. What a run sets "
+           "instead of an optimiser's\ndefault: 'dro list optimizers NAME'.\n");
+    return 0;
+}
+
 static int run(const cli_args *args)
 {
-    static const char *const words[] = {"optimizers", "models", "backends", "formats", "recipes"};
-    const char *word = cli_word(args, 0);
-    if (!word)
-        return cli_usage("list: what? 'dro list optimizers', 'dro list optimizers NAME', 'dro list "
-                         "models', 'dro list backends', 'dro list formats' or 'dro list recipes'");
-    if (strcmp(word, words[0]) == 0)
-        return list_optimizers(args);
-    if (strcmp(word, words[1]) == 0)
-        return list_models(args);
-    if (strcmp(word, words[2]) == 0)
-        return list_backends(args);
-    if (strcmp(word, words[3]) == 0)
-        return list_formats(args);
-    if (strcmp(word, words[4]) == 0)
-        return list_recipes(args);
-    const char *nearest = cli_nearest(word, words, 5);
+    static const struct {
+        const char *word;
+        int (*list)(const cli_args *args);
+        bool one; /* NAME may follow */
+    } lists[] = {{"optimizers", list_optimizers, true}, {"settings", list_settings, false},
+                 {"models", list_models, false},        {"backends", list_backends, false},
+                 {"formats", list_formats, true},       {"recipes", list_recipes, false}};
+    enum { LISTS = sizeof lists / sizeof lists[0] };
+    const char *word = cli_word(args, 0), *names[LISTS];
+    for (int k = 0; k < LISTS; k++) {
+        names[k] = lists[k].word;
+        if (!word || strcmp(word, names[k]) != 0)
+            continue;
+        if (cli_word(args, 1) && !lists[k].one)
+            return cli_usage("list: one word too many, '%s': usage: dro list %s", cli_word(args, 1),
+                             word);
+        return lists[k].list(args);
+    }
+    const char *nearest = word ? dro_nearest(word, names, LISTS) : NULL;
     if (nearest)
         return cli_usage("list: no list '%s': did you mean '%s'?", word, nearest);
-    return cli_usage("list: no list '%s': expected optimizers, models, backends, formats or "
+    return cli_usage("list: %s%s%s expected optimizers, settings, models, backends, formats or "
                      "recipes",
-                     word);
+                     word ? "no list '" : "what?", word ? word : "", word ? "':" : "");
 }
 
 const cli_command cmd_list = {
     .name = "list",
-    .usage = "optimizers [NAME] | models | backends | formats [NAME] | recipes",
-    .summary = "the optimisers, the parameters of one of them, models, backends, formats, recipes",
+    .usage = "optimizers [NAME] | settings | models | backends | formats [NAME] | recipes",
+    .summary = "the optimisers, the settings of a run, models, backends, formats, recipes",
     .details =
         "dro list optimizers        every optimiser in one line\n"
         "dro list optimizers NAME   its parameters: defaults, what is allowed, meaning; what\n"
         "                           dro train uses instead\n"
+        "dro list settings          every setting of a run: default, what is allowed, where it "
+        "applies\n"
         "dro list models            the networks: parameters, multiply-adds of one example\n"
         "dro list backends          the backends of this build, fastest first\n"
         "dro list formats           the formats of data, and their options\n"
         "dro list formats NAME      one of them\n"
         "dro list recipes           what --recipe NAME sets, and why",
     .most = 2,
-    .words = "optimizers models formats backends recipes",
+    .words = "optimizers settings models formats backends recipes",
     .run = run,
 };

@@ -49,6 +49,8 @@ static void print_options(FILE *to, const cli_command *c)
     const cli_option *o;
     fprintf(to, ".SH OPTIONS\n");
     for (int i = 0; (o = cli_option_at(c, i)); i++) {
+        if (cli_option_rare(o))
+            continue;
         fprintf(to, ".TP\n\\fB");
         escape(to, "--");
         escape(to, o->name);

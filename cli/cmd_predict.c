@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CHUNK = 256 };
@@ -26,21 +25,6 @@ typedef struct output {
 
 /* ---- formats ---- */
 
-static void csv_text(FILE *to, const char *text)
-{
-    if (!strpbrk(text, ",\"\n\r")) {
-        fputs(text, to);
-        return;
-    }
-    fputc('"', to);
-    for (; *text; text++) {
-        if (*text == '"')
-            fputc('"', to);
-        fputc(*text, to);
-    }
-    fputc('"', to);
-}
-
 static void csv_header(const output *o)
 {
     fputs(o->paths ? "path" : "example", o->to);
@@ -53,7 +37,7 @@ static void csv_header(const output *o)
         snprintf(name, sizeof name, "%s:%s", o->logits ? "logit" : "p",
                  dro_predictor_class_name(o->p, k));
         fputc(',', o->to);
-        csv_text(o->to, name);
+        cli_csv_text(o->to, ',', name);
     }
     fputc('\n', o->to);
 }
@@ -61,7 +45,7 @@ static void csv_header(const output *o)
 static void csv_row(const output *o, int64_t id, const float *logits, const double *p, int32_t best)
 {
     if (o->paths)
-        csv_text(o->to, o->paths[id]);
+        cli_csv_text(o->to, ',', o->paths[id]);
     else
         fprintf(o->to, "%lld", (long long)o->records[id]);
     if (o->real) {
@@ -69,7 +53,7 @@ static void csv_row(const output *o, int64_t id, const float *logits, const doub
         return;
     }
     fputc(',', o->to);
-    csv_text(o->to, isnan(p[best]) ? "" : dro_predictor_class_name(o->p, best));
+    cli_csv_text(o->to, ',', isnan(p[best]) ? "" : dro_predictor_class_name(o->p, best));
     fprintf(o->to, ",%.6f", p[best]);
     for (int32_t k = 0; k < o->classes; k++)
         fprintf(o->to, o->logits ? ",%.9g" : ",%.6f", o->logits ? (double)logits[k] : p[k]);
@@ -192,42 +176,14 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
     return status;
 }
 
-static bool same_file(const char *a, const char *b)
-{
-    struct stat one, other;
-    return stat(a, &one) == 0 && stat(b, &other) == 0 && S_ISREG(one.st_mode) &&
-           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
-}
-
-/* Whether a file is named in a SPEC: its path, or an option's value. */
-static bool in_spec(const char *spec, const char *path)
-{
-    char part[4096];
-    size_t used = 0;
-    for (const char *c = spec ? spec : "";; c++) {
-        bool start = (*c == ':' && c == strchr(spec, ':')) || *c == '=';
-        if (!*c || *c == ',' || start) {
-            part[used] = '\0';
-            if (same_file(part, path))
-                return true;
-            used = 0;
-        } else if (used + 1 < sizeof part) {
-            c += *c == '\\' && c[1] == ',';
-            part[used++] = *c;
-        }
-        if (!*c)
-            return false;
-    }
-}
-
 /* --out must not be a file that is read. */
 static int check_out(const cli_args *args)
 {
     const char *out = cli_text(args, "out");
-    bool read = out && (same_file(cli_text(args, "weights"), out) || //
-                        in_spec(cli_text(args, "data"), out));
+    bool read = out && (cli_same_file(cli_text(args, "weights"), out) || //
+                        cli_spec_reads(cli_text(args, "data"), out));
     for (int i = 0; out && cli_word(args, i); i++)
-        read = read || same_file(cli_word(args, i), out);
+        read = read || cli_same_file(cli_word(args, i), out);
     return read ? cli_fail("%s is read: write the predictions to another file", out) : 0;
 }
 
@@ -345,12 +301,13 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    CLI_TRAIN_TEXT("weights", "FILE", "weights that dro train wrote"),
-    CLI_TRAIN_TEXT("data", "SPEC", "format:path[,option=value...]"),
-    CLI_TRAIN_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
+    CLI_OPTION_TEXT("weights", "FILE", "weights that dro train wrote"),
+    CLI_OPTION_TEXT("data", "SPEC", "format:path[,option=value...]"),
+    CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
     {"logits", CLI_FLAG, NULL, NULL, 0, 0, "logits instead of probabilities"},
-    CLI_TRAIN_TEXT("out", "FILE", "where to; standard output if not given"),
-    CLI_TRAIN_TEXT("format", "NAME", "csv, jsonl, json or npy (default by --out's ending, or csv)"),
+    CLI_OPTION_TEXT("out", "FILE", "where to; standard output if not given"),
+    CLI_OPTION_TEXT("format", "NAME",
+                    "csv, jsonl, json or npy (default by --out's ending, or csv)"),
     CLI_OPTIONS_END,
 };
 

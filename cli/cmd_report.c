@@ -5,23 +5,18 @@
 
 /* What was written, for the last lines and for --json. */
 typedef struct written {
-    const char *html, *svg, *png;
-    int32_t svg_count, png_count;
+    const char *html, *svg;
+    int32_t svg_count;
 } written;
 
 /* ---- printing ---- */
 
 static int print_json(dro_report *report, const written *w)
 {
-    return cli_emit(json_pack("{s:o, s:o, s:o, s:i, s:o, s:o}", "html", cli_text_json(w->html),
-                              "svg", cli_text_json(w->svg), "png", cli_text_json(w->png), "runs",
-                              (int)dro_report_runs(report), "methods", cli_report_methods(report),
-                              "notes", cli_report_notes(report)));
-}
-
-static void print_plots(const char *folder, int count, const char *kind)
-{
-    printf("plots   %s (%d %s file%s)\n", folder, count, kind, count == 1 ? "" : "s");
+    return cli_emit(json_pack("{s:o, s:o, s:i, s:o, s:o}", "html", cli_text_json(w->html), "svg",
+                              cli_text_json(w->svg), "runs", (int)dro_report_runs(report),
+                              "methods", cli_report_methods(report), "notes",
+                              cli_report_notes(report)));
 }
 
 static int print_text(dro_report *report, const written *w)
@@ -32,9 +27,8 @@ static int print_text(dro_report *report, const written *w)
         printf("%s%s\n", k ? "" : "\n", note);
     printf("\nreport  %s\n", w->html);
     if (w->svg)
-        print_plots(w->svg, (int)w->svg_count, "SVG");
-    if (w->png)
-        print_plots(w->png, (int)w->png_count, "PNG");
+        printf("plots   %s (%d SVG file%s)\n", w->svg, (int)w->svg_count,
+               w->svg_count == 1 ? "" : "s");
     return 0;
 }
 
@@ -62,16 +56,13 @@ static dro_status write_all(dro_report *report, const cli_args *args, written *w
         status = dro_report_html(report, w->html);
     if (status == DRO_OK && w->svg)
         status = dro_report_svg(report, w->svg, &w->svg_count);
-    if (status == DRO_OK && w->png)
-        status = dro_report_png(report, w->png, &w->png_count);
     return status;
 }
 
 static int run(const cli_args *args)
 {
     char path[4096];
-    written w = {
-        .html = cli_text(args, "out"), .svg = cli_text(args, "svg"), .png = cli_text(args, "png")};
+    written w = {.html = cli_text(args, "out"), .svg = cli_text(args, "svg")};
     dro_report *report = NULL;
     dro_context *ctx = cli_context(args);
     int status;
@@ -95,7 +86,6 @@ static int run(const cli_args *args)
 static const cli_option options[] = {
     {"out", CLI_TEXT, "FILE", NULL, 0, 0, "the page; DIR/report.html when not given"},
     {"svg", CLI_TEXT, "FOLDER", NULL, 0, 0, "also write every plot as an SVG file"},
-    {"png", CLI_TEXT, "FOLDER", NULL, 0, 0, "also write every plot as a PNG file"},
     {"into", CLI_TEXT, "FILE#NAME", NULL, 0, 0,
      "also put the table, in Markdown, between <!-- NAME --> and <!-- end -->"},
     {"columns", CLI_TEXT, "A,B,...", "accuracy,balanced_accuracy,worst_class_accuracy,seconds", 0,
@@ -105,7 +95,7 @@ static const cli_option options[] = {
 
 const cli_command cmd_report = {
     .name = "report",
-    .usage = "DIR... [--out FILE.html] [--svg FOLDER] [--png FOLDER] [--json]",
+    .usage = "DIR... [--out FILE.html] [--svg FOLDER] [--json]",
     .summary = "one self-contained page with plots and tables of one run or many",
     .details =
         "DIR is a run folder (metrics.jsonl, result.json, config.json), or a folder that holds "

@@ -20,34 +20,34 @@ static void folder_name(const cli_sweep *sweep, const cli_setting *s, int number
         *c = *c == '/' ? '_' : *c;
 }
 
-static int make_list(cli_sweep *sweep, cli_runs *runs, const char *optimizer, const char *data)
+/* The data of a run, with examples set aside if it has none. */
+static int set_holdout(const cli_runs *runs, const cli_one *one)
 {
-    char folder[200], name[240], text[32];
-    long long seed = 0;
-    dro_train_get(runs->train, "seed", text, sizeof text);
-    sscanf(text, "%lld", &seed);
-    for (int k = 0; k < sweep->count; k++) {
-        const char *pairs[CLI_AXES];
-        for (int i = 0; i < sweep->axis_count; i++)
-            pairs[i] = sweep->settings[k].pairs[i];
-        folder_name(sweep, &sweep->settings[k], k, folder);
-        for (int i = 0; i < sweep->seeds; i++) {
-            snprintf(name, sizeof name, "%s-seed%lld", folder, seed + i);
-            if (!cli_runs_add(runs, name, optimizer, seed + i, data, pairs, sweep->axis_count))
-                return 1;
-        }
-    }
-    int status = sweep->by == DRO_MEASURE_OBJECTIVE ? cli_runs_same_objective(runs) : 0;
-    return status ? status : cli_runs_settle(runs);
+    char given[4096], data[4200];
+    cli_scope scope = {
+        .command = cli_name(runs->args), .ctx = runs->ctx, .settings = one->settings};
+    dro_settings_get(one->settings, "data", given, sizeof given);
+    snprintf(data, sizeof data, "%s,holdout=0.1", given);
+    return strstr(given, ",holdout=") ? 0 : cli_settings_set(&scope, "data", data);
 }
 
-/* The data, with examples set aside if it has none. */
-static const char *with_holdout(const cli_runs *runs, char data[4200])
+static int make_list(cli_sweep *sweep, cli_runs *runs, const char *optimizer)
 {
-    char given[4096];
-    dro_train_get(runs->train, "data", given, sizeof given);
-    snprintf(data, 4200, "%s%s", given, strstr(given, ",holdout=") ? "" : ",holdout=0.1");
-    return data;
+    char folder[200];
+    int status = 0;
+    for (int k = 0; k < sweep->count; k++) {
+        cli_arm arm = {.name = folder, .optimizer = optimizer, .count = sweep->axis_count};
+        for (int i = 0; i < sweep->axis_count; i++)
+            arm.pairs[i] = sweep->settings[k].pairs[i];
+        folder_name(sweep, &sweep->settings[k], k, folder);
+        for (int i = 0; i < sweep->seeds && status == 0; i++) {
+            status = cli_runs_add(runs, &arm, i);
+            status = status ? status : set_holdout(runs, &runs->list[runs->count - 1]);
+        }
+    }
+    if (status == 0 && sweep->by == DRO_MEASURE_OBJECTIVE)
+        status = cli_runs_same_objective(runs);
+    return status ? status : cli_runs_settle(runs);
 }
 
 /* ---- what came out ---- */
@@ -222,12 +222,13 @@ static int show_end(cli_sweep *sweep, cli_runs *runs)
 
 static int go(cli_sweep *sweep, cli_runs *runs, const char *optimizer)
 {
-    char data[4200];
+    char data[4096];
     int status = cli_runs_check(runs, &optimizer, 1);
     status = status ? status : cli_sweep_read(sweep, runs, optimizer);
-    status = status ? status : make_list(sweep, runs, optimizer, with_holdout(runs, data));
+    status = status ? status : make_list(sweep, runs, optimizer);
     if (status)
         return status;
+    dro_settings_get(runs->list[0].settings, "data", data, sizeof data);
     if (!cli_json(runs->args)) {
         printf("sweep of %s on %s: %d setting%s, %d seed%s each, %d run%s at a time with %d "
                "thread%s, into %s\n",
@@ -255,13 +256,13 @@ static int run(const cli_args *args)
 
 static const cli_option options[] = {
     {"optimizer", CLI_TEXT, "NAME", "recover", 0, 0, "one of `dro list optimizers`"},
-    CLI_TRAIN_TEXT("grid", "NAME=A,B,...", "values to try; repeatable: all combinations"),
+    CLI_OPTION_TEXT("grid", "NAME=A,B,...", "values to try; repeatable: all combinations"),
     {"random", CLI_INTEGER, "N", NULL, 1, 10000,
      "N settings spread at random instead; --grid NAME=LOW..HIGH is a range"},
-    CLI_TRAIN_TEXT("by", "MEASURE", "of the holdout (default balanced_accuracy)"),
+    CLI_OPTION_TEXT("by", "MEASURE", "of the holdout (default balanced_accuracy)"),
     {"out", CLI_TEXT, "DIR", "dro-sweep", 0, 0, "the folder of all runs and of the report"},
     CLI_RUNS_OPTIONS("1"),
-    CLI_TRAIN_OPTIONS,
+    CLI_SETTINGS_OPTIONS,
     CLI_OPTIONS_END,
 };
 
@@ -281,5 +282,6 @@ const cli_command cmd_sweep = {
         "Stopped or killed, the same command goes on: what is done is not run again.\n"
         "Exit status 3: all was run and every setting diverged, so that none is chosen.",
     .options = options,
+    .settings = true,
     .run = run,
 };

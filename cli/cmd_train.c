@@ -141,26 +141,33 @@ static const char *machine(const cli_args *args, const dro_context *ctx, char *o
     return out;
 }
 
-static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dro_comm *comm,
-                    const char *folder, const char *config)
+/* The files' settings, those of the run's own folder first, and then those of the command line. */
+static int take_settings(cli_scope *scope, const cli_args *args, const char *own, json_t *config)
 {
-    char data[4096], optimizer[4096];
-    int wrong =
-        config ? cli_train_config("train", train, config, cli_given(args, "optimizer", 0)) : 0;
-    if (wrong == 0)
-        wrong = cli_train_settings(args, train);
-    if (wrong == 0 && cli_flag(args, "progressive") &&
-        dro_train_set(train, "progressive", "yes") != DRO_OK)
-        wrong = cli_fail("%s", dro_context_error(ctx));
-    if (wrong)
-        return wrong;
+    int status = 0;
+    json_t *theirs = own ? cli_config_load(own) : NULL;
+    if (own)
+        status = theirs ? cli_config_take(scope, own, theirs) : 1;
+    json_decref(theirs);
+    if (status == 0 && config)
+        status = cli_config_take(scope, cli_text(args, "config"), config);
+    if (status == 0 && scope->optimizer)
+        status = cli_settings_set(scope, "optimizer", scope->optimizer);
+    status = status ? status : cli_settings_take(scope, args);
+    return status ? status : cli_settings_check(scope);
+}
+
+static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dro_comm *comm,
+                    const char *folder, bool goes_on)
+{
+    char data[4096], optimizer[4096], progressive[8];
     dro_train_get(train, "data", data, sizeof data);
     dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
     if (!cli_json(args)) {
         char with[400];
         if (cli_flag(args, "resume") && is_beginning(folder))
             printf("no checkpoint in %s: beginning at step 0\n", folder);
-        printf("%s %s with %s, %s, into %s\n", config ? "going on with" : "training on", data,
+        printf("%s %s with %s, %s, into %s\n", goes_on ? "going on with" : "training on", data,
                optimizer, machine(args, ctx, with, sizeof with), folder);
         fflush(stdout);
     }
@@ -168,7 +175,6 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dr
         cli_busy("training on %s with %s, into %s", data, optimizer, folder);
     cli_show show = {.quiet = cli_json(args) || dro_comm_rank(comm) > 0};
     dro_train_watch watch = cli_show_watch(&show);
-    char progressive[8];
     dro_train_get(train, "progressive", progressive, sizeof progressive);
     bool stream = strcmp(progressive, "yes") == 0;
     if (!stream)
@@ -180,50 +186,62 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dr
 }
 
 static const cli_option options[] = {
-    CLI_TRAIN_TEXT("optimizer", "NAME", "an optimiser of `dro list optimizers` (default recover)"),
-    CLI_TRAIN_TEXT("out", "DIR", "the run's folder (default dro-run, dro-run-2, ...)"),
-    {"progressive", CLI_FLAG, NULL, NULL, 0, 0,
-     "a stream: predict each batch before learning from it"},
-    CLI_TRAIN_TEXT("report-every", "N", "a stream: examples between two lines (default 10000)"),
-    {"resume", CLI_FLAG, NULL, NULL, 0, 0, "go on from the newest checkpoint in the folder"},
-    CLI_TRAIN_OPTIONS,
+    CLI_OPTION_TEXT("out", "DIR", "the run's folder (default dro-run, dro-run-2, ...)"),
+    CLI_OPTION_FLAG("resume", "go on from the newest checkpoint in the folder"),
+    CLI_SETTINGS_OPTIONS,
     CLI_OPTIONS_END,
 };
 
-static int train_with(const cli_args *args, dro_context *ctx, const char *folder,
-                      const char *config)
+/* config: --config, or NULL; own: the path of the run's own, which goes on, or NULL. */
+static int train(const cli_args *args, const char *folder, const char *own, json_t *config)
 {
-    dro_comm *comm = NULL;
+    json_t *machines = own ? json_load_file(own, 0, NULL) : json_incref(config);
+    dro_context *ctx = cli_config_context(args, machines);
     dro_train *train = NULL;
-    int status = 1;
-    if (dro_comm_open(ctx, &comm) != DRO_OK || dro_train_create(ctx, &train) != DRO_OK ||
-        dro_train_ranks(train, comm) != DRO_OK)
-        cli_fail("%s", dro_context_error(ctx));
-    else
-        status = train_in(args, ctx, train, comm, folder, config);
+    json_decref(machines);
+    if (!ctx)
+        return 1;
+    cli_scope scope = {.command = "train", .ctx = ctx};
+    if (cli_given(args, "optimizer", 0))
+        scope.optimizer = cli_text(args, "optimizer");
+    dro_comm *comm = NULL;
+    dro_status made = dro_comm_open(ctx, &comm);
+    made = made ? made : dro_settings_create(ctx, &scope.settings);
+    int status = made ? 1 : take_settings(&scope, args, own, config);
+    if (status == 0) {
+        made = dro_train_create(ctx, &train);
+        made = made ? made : dro_train_use(train, scope.settings);
+        made = made ? made : dro_train_ranks(train, comm);
+    }
+    if (made != DRO_OK)
+        status = cli_fail("%s", dro_context_error(ctx));
+    if (status == 0)
+        status = train_in(args, ctx, train, comm, folder, own != NULL);
     dro_train_destroy(train);
     if (status != 0)
         dro_comm_fail(comm, "it has ended");
     dro_comm_close(comm);
+    dro_settings_destroy(scope.settings);
+    dro_context_destroy(ctx);
     return status;
 }
 
 static int run(const cli_args *args)
 {
     static char folder[PATH_SIZE], config[PATH_SIZE + 16];
+    const char *file = cli_text(args, "config");
     int rank;
     dro_comm_started(&rank, NULL);
     cli_mute(rank > 0);
     choose_folder(args, folder);
     bool own = own_config(args, folder, config);
-    if (cli_flag(args, "resume") && !own && !cli_given(args, "data", 0) &&
-        !cli_given(args, "config", 0))
+    if (cli_flag(args, "resume") && !own && !cli_given(args, "data", 0) && !file)
         return cli_fail("nothing to resume in %s: it has no config.json", folder);
-    dro_context *ctx = cli_train_context(args, own ? config : cli_text(args, "config"));
-    if (!ctx)
+    json_t *document = file ? cli_config_load(file) : NULL;
+    if (file && !document)
         return 1;
-    int status = train_with(args, ctx, folder, own ? config : NULL);
-    dro_context_destroy(ctx);
+    int status = train(args, folder, own ? config : NULL, document);
+    json_decref(document);
     return status;
 }
 
@@ -237,5 +255,6 @@ const cli_command cmd_train = {
         "event file for TensorBoard and checkpoints. A run that was stopped or killed goes on\n"
         "with --resume --out DIR and ends with the same weights.",
     .options = options,
+    .settings = true,
     .run = run,
 };

@@ -40,27 +40,28 @@ static int split(const char *text, cli_arm *arm)
     return 0;
 }
 
-static int check_pair(const cli_runs *runs, const cli_arm *arm, const char *pair)
+/* What an arm may not set; whether the values are right is seen when its runs are made. */
+static int check_pair(const cli_arm *arm, const char *pair)
 {
     char name[64];
     const char *equals = strchr(pair, '=');
     if (!equals || equals == pair || equals - pair >= (long)sizeof name)
         return cli_usage("compare: --arm '%s': '%s': expected SETTING=VALUE", arm->name, pair);
     snprintf(name, sizeof name, "%.*s", (int)(equals - pair), pair);
-    if (strcmp(name, "config") == 0 && access(equals + 1, R_OK) != 0)
-        return cli_fail("compare: --arm '%s': cannot read %s", arm->name, equals + 1);
-    if (!cli_runs_knows(arm->optimizer, name))
+    if (strcmp(name, "config") == 0)
+        return access(equals + 1, R_OK) == 0
+                   ? 0
+                   : cli_fail("compare: --arm '%s': cannot read %s", arm->name, equals + 1);
+    if (dro_setting_name(name) && !dro_setting_known(arm->optimizer, name))
         return cli_usage("compare: --arm '%s': %s has no parameter '%s': 'dro list optimizers %s' "
                          "lists them",
                          arm->name, arm->optimizer, name, arm->optimizer);
-    if (strcmp(name, "config") == 0)
-        return 0;
     if (strcmp(name, "optimizer") == 0)
         return cli_usage("compare: --arm '%s': %s is not an arm's to set", arm->name, name);
     if (strcmp(name, "data") == 0 || strcmp(name, "seed") == 0)
         return cli_usage("compare: --arm '%s': %s is the same for all: give --%s instead",
                          arm->name, name, name);
-    return cli_runs_value(runs, arm->optimizer, name, equals + 1);
+    return 0;
 }
 
 int cli_arms_read(const cli_runs *runs, cli_arm *arms, int room, int *count)
@@ -86,7 +87,7 @@ int cli_arms_read(const cli_runs *runs, cli_arm *arms, int room, int *count)
         status = cli_runs_check(runs, optimizers, distinct);
     for (int k = 0; k < *count; k++)
         for (int i = 0; i < arms[k].count && status == 0; i++)
-            status = check_pair(runs, &arms[k], arms[k].pairs[i]);
+            status = check_pair(&arms[k], arms[k].pairs[i]);
     return status;
 }
 

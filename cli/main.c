@@ -55,7 +55,7 @@ static int unknown(const char *word)
     for (int i = 0; cli_commands[i]; i++)
         if (!cli_commands[i]->hidden)
             names[count++] = cli_commands[i]->name;
-    const char *nearest = cli_nearest(word, names, count);
+    const char *nearest = dro_nearest(word, names, count);
     if (nearest)
         return cli_usage("no command '%s': did you mean 'dro %s'?", word, nearest);
     return cli_usage("no command '%s': 'dro --help' lists them", word);

@@ -11,6 +11,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,17 +19,17 @@ enum { QUIET = 60 }; /* seconds after which a plain line says where all is */
 
 /* ---- starting one ---- */
 
-static int make_actions(posix_spawn_file_actions_t *actions, int end)
+static int make_actions(posix_spawn_file_actions_t *actions, int input, int end)
 {
     int wrong = posix_spawn_file_actions_init(actions);
     if (!wrong)
-        wrong = posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+        wrong = posix_spawn_file_actions_adddup2(actions, input, STDIN_FILENO);
     if (!wrong)
         wrong = posix_spawn_file_actions_adddup2(actions, end, STDOUT_FILENO);
     return wrong ? wrong : posix_spawn_file_actions_adddup2(actions, end, STDERR_FILENO);
 }
 
-static int spawn(cli_one *one, char **words)
+static int spawn(cli_one *one, int input, char **words)
 {
     int ends[2];
     char parent[32];
@@ -39,7 +40,7 @@ static int spawn(cli_one *one, char **words)
     setenv("DRO_PARENT", parent, 1);         /* main.c: it stops when this program is gone */
     setenv("DRO_ALONE", "1", 1);             /* and is no rank, though this program may be one */
     setenv("OMP_WAIT_POLICY", "passive", 0); /* threads that wait leave their core to others */
-    int wrong = make_actions(&actions, ends[1]);
+    int wrong = make_actions(&actions, input, ends[1]);
     if (!wrong)
         wrong = posix_spawn(&one->pid, "/proc/self/exe", &actions, NULL, words, environ);
     posix_spawn_file_actions_destroy(&actions);
@@ -53,6 +54,22 @@ static int spawn(cli_one *one, char **words)
     return 0;
 }
 
+/* The run's settings as a file in memory, which its process reads as standard input; -1 after a line. */
+static int settings_file(const cli_runs *runs, const cli_one *one)
+{
+    json_t *settings = cli_runs_settings(runs, one);
+    int file = memfd_create("settings", MFD_CLOEXEC);
+    bool fine = file >= 0 && json_dumpfd(settings, file, JSON_INDENT(2)) == 0;
+    fine = fine && lseek(file, 0, SEEK_SET) == 0;
+    json_decref(settings);
+    if (fine)
+        return file;
+    cli_fail("cannot start %s: %s", one->name, strerror(errno));
+    if (file >= 0)
+        close(file);
+    return -1;
+}
+
 static bool has_file(const cli_runs *runs, const cli_one *one, const char *name)
 {
     char path[4400];
@@ -62,24 +79,22 @@ static bool has_file(const cli_runs *runs, const cli_one *one, const char *name)
 
 static int start(const cli_runs *runs, cli_one *one)
 {
-    char out[4400], threads[40], *words[CLI_WORDS + 8];
-    size_t count = 0;
+    char out[4400], threads[40], backend[80];
+    const char *name = dro_context_backend(runs->ctx);
+    if (strcmp(name, "cuda") == 0)
+        return cli_thread_start(runs, one);
     snprintf(out, sizeof out, "--out=%s/%s", runs->folder, one->name);
     snprintf(threads, sizeof threads, "--threads=%d", runs->threads);
-    bool threads_share = strcmp(dro_context_backend(runs->ctx), "cuda") == 0;
-    words[count++] = (char *)"dro";
-    words[count++] = (char *)"train";
-    for (size_t k = 0; k < json_array_size(one->words) && count < CLI_WORDS; k++)
-        words[count++] = (char *)json_string_value(json_array_get(one->words, k));
-    words[count++] = threads;
-    words[count] = NULL;
-    if (threads_share)
-        return cli_thread_start(runs, one, (int)count - 2, words + 2);
-    words[count++] = out;
-    if (has_file(runs, one, "config.json"))
-        words[count++] = (char *)"--resume";
-    words[count] = NULL;
-    return spawn(one, words);
+    snprintf(backend, sizeof backend, "--backend=%s", name);
+    bool begun = has_file(runs, one, "config.json");
+    const char *words[] = {
+        "dro", "train", "--config=-", backend, threads, out, begun ? "--resume" : NULL, NULL};
+    int input = settings_file(runs, one);
+    if (input < 0)
+        return 1;
+    int status = spawn(one, input, (char **)words);
+    close(input);
+    return status;
 }
 
 /* ---- what it says ---- */
@@ -281,7 +296,7 @@ static void listen(const cli_runs *runs)
 /* Its line, in which one run's way on is that of all. */
 static int tell_failure(const cli_one *one)
 {
-    const char *way = strstr(one->note, ", then --resume");
+    const char *way = strstr(one->note, ", then resume");
     int length = way ? (int)(way - one->note) : (int)strlen(one->note);
     cli_fail("%s: %.*s%s", one->name, length, one->note,
              way ? ", then give the same command again" : "");

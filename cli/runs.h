@@ -21,7 +21,7 @@ typedef enum cli_state {
 typedef struct cli_one {
     char *name; /* of its folder, below the folder of all */
     const char *optimizer;
-    json_t *words; /* its arguments of dro train, but for --out, --resume and --threads */
+    dro_settings *settings;
     cli_state state;
     bool earlier;              /* was done before this command began */
     pid_t pid;                 /* its process, or */
@@ -39,7 +39,7 @@ typedef struct cli_runs {
     const cli_args *args;
     const char *folder;
     dro_context *ctx;
-    dro_train *train; /* the settings that all share, checked */
+    json_t *config; /* of --config, or NULL */
     int lock, jobs, threads, count, room;
     dro_comm *comm; /* ranks that share the runs out, or NULL */
     cli_one *list;
@@ -55,41 +55,33 @@ typedef struct cli_runs {
 
 /* ---- making the list: 0 or the exit status after a line ---- */
 
-/* Opens the folder of all (made when the runs begin) and checks the flags that belong to the run itself. */
+/* Names the folder of all (made when the runs begin), reads --config and makes the context. */
 int cli_runs_open(cli_runs *runs, const cli_args *args, const char *folder);
 void cli_runs_close(cli_runs *runs);
-/* Every flag and every --set must mean something to one of the optimisers; "--set NAME.x=1" is for one. */
+/* Every setting that is given must mean something to one of the optimisers; "--set NAME.x=1" is for one. */
 int cli_runs_check(const cli_runs *runs, const char *const *optimizers, int count);
-/* One more, by the flags; the settings `own` ("name=value", count) come last and win. data NULL: as given.
- * NULL: no memory, after a line. */
-cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, long long seed,
-                      const char *data, const char *const *own, int count);
-/* All runs report F with the same lambda and tilt (runs_objective.c): those that the first robust one ends with, by its
- * settings, its files or its recipe. */
-int cli_runs_same_objective(cli_runs *runs);
-/* The settings of one as its `dro train` will take them; dro_train_destroy() them. */
-int cli_runs_take(const cli_runs *runs, const cli_one *one, dro_train **train);
-/* The settings of each as its `dro train` will take them, checked before anything is started: they are right, and all
- * on the same data, which is that of runs->train then. */
-int cli_runs_settle(cli_runs *runs);
-enum { CLI_WORDS = 300 }; /* of one run */
-extern const cli_option cli_one_options[];
-/* Whether the run, the network or the optimiser has this parameter. */
-bool cli_runs_knows(const char *optimizer, const char *name);
-/* Whether a parameter may have this value; the network's are checked by cli_runs_settle(). */
-int cli_runs_value(const cli_runs *runs, const char *optimizer, const char *name,
-                   const char *value);
-/* Commas to an array of texts that live as long as the program; -1: none, or more than room. */
-int cli_runs_split(const char *text, const char **parts, int room);
 
 enum { CLI_ARMS = 64, CLI_ARM_PAIRS = 24 };
 
-/* One --arm of compare (compare_arms.c). */
+/* An optimiser with settings of its own: an --arm of compare, a point of a sweep. */
 typedef struct cli_arm {
     const char *name, *optimizer;
     const char *pairs[CLI_ARM_PAIRS + 1]; /* (count) "name=value"; one more has room */
     int count;
 } cli_arm;
+
+/* One more run of the list, called NAME-seedK: the settings of the command, those of the arm over them, and the
+ * seed-th seed after the first. */
+int cli_runs_add(cli_runs *runs, const cli_arm *arm, int seed);
+/* All runs report F with the same lambda and tilt (runs_objective.c): those that the first robust one ends with, by its
+ * settings, its files or its recipe. */
+int cli_runs_same_objective(cli_runs *runs);
+/* Before anything is started: the settings of each are right, and all are on the same data. */
+int cli_runs_settle(cli_runs *runs);
+/* What was given for a run, as an object of names and texts. */
+json_t *cli_runs_settings(const cli_runs *runs, const cli_one *one);
+/* Commas to an array of texts that live as long as the program; -1: none, or more than room. */
+int cli_runs_split(const char *text, const char **parts, int room);
 
 /* Those of the command line, checked; *count 0: none was given. */
 int cli_arms_read(const cli_runs *runs, cli_arm *arms, int room, int *count);
@@ -108,8 +100,8 @@ int cli_runs_train(cli_runs *runs); /* the last part of it, when the folder is r
 int cli_runs_collect(cli_runs *runs);
 /* Before the first context of a command whose runs may be threads. */
 void cli_thread_ready(void);
-/* A run in a thread: started with its words; asked to stop; and, once its pipe is closed, its exit status. */
-int cli_thread_start(const cli_runs *runs, cli_one *one, int argc, char **words);
+/* A run in a thread: started; asked to stop; and, once its pipe is closed, its exit status. */
+int cli_thread_start(const cli_runs *runs, cli_one *one);
 void cli_thread_stop(cli_one *one);
 int cli_thread_end(cli_one *one);
 /* A file of the folder of all, written whole or not at all. Releases the document. */

@@ -63,24 +63,18 @@ int cli_runs_write(const cli_runs *runs, const char *name, json_t *document)
 
 /* ---- the plan ---- */
 
-static bool holds(const json_t *words, const json_t *word)
+/* A setting that is not the same in both, or NULL; one that the user gave before one that follows from it. */
+static const char *differing(json_t *a, json_t *b)
 {
-    for (size_t k = 0; k < json_array_size(words); k++)
-        if (json_equal(json_array_get(words, k), word))
-            return true;
-    return false;
-}
-
-/* A word that only one of them has, or NULL; one that the user gave before one that follows from it. */
-static const char *differing(const json_t *a, const json_t *b)
-{
-    const char *found = NULL, *follows = "--set=report_";
+    const char *found = NULL, *name, *follows = "report_";
     for (int turn = 0; turn < 2; turn++) {
-        const json_t *one = turn ? b : a, *other = turn ? a : b;
-        for (size_t k = 0; k < json_array_size(one); k++)
-            if (!holds(other, json_array_get(one, k)) &&
+        json_t *one = turn ? b : a, *other = turn ? a : b, *value;
+        json_object_foreach(one, name, value)
+        {
+            if (!json_equal(value, json_object_get(other, name)) &&
                 (!found || strncmp(found, follows, strlen(follows)) == 0))
-                found = json_string_value(json_array_get(one, k));
+                found = name;
+        }
     }
     return found;
 }
@@ -97,17 +91,22 @@ static int check_plan(const cli_runs *runs, json_t *plan)
     for (int k = 0; k < runs->count; k++) {
         const cli_one *one = &runs->list[k];
         json_t *old = json_object_get(plan, one->name);
-        const char *other = old ? differing(one->words, old) : NULL;
         if (!has_run(runs, one))
             continue;
-        if (!old)
+        if (!json_is_object(old))
             return cli_fail("%s/%s holds a run that was not begun by this command: choose another "
                             "folder with --out",
                             runs->folder, one->name);
+        json_t *now = cli_runs_settings(runs, one);
+        const char *other = differing(now, old);
+        int status = 0;
         if (other)
-            return cli_fail("%s/%s holds a run with other settings (at %s): give the same ones, or "
-                            "choose another folder with --out",
-                            runs->folder, one->name, other);
+            status = cli_fail("%s/%s holds a run with other settings (at %s): give the same ones, "
+                              "or choose another folder with --out",
+                              runs->folder, one->name, other);
+        json_decref(now);
+        if (status)
+            return status;
     }
     return 0;
 }
@@ -127,7 +126,7 @@ static int make_plan(cli_runs *runs)
     }
     int status = check_plan(runs, plan);
     for (int k = 0; k < runs->count && status == 0; k++)
-        json_object_set(plan, runs->list[k].name, runs->list[k].words);
+        json_object_set_new(plan, runs->list[k].name, cli_runs_settings(runs, &runs->list[k]));
     if (status == 0)
         return cli_runs_write(runs, "plan.json", plan);
     json_decref(plan);
@@ -176,13 +175,13 @@ int cli_runs_go(cli_runs *runs)
 void cli_runs_close(cli_runs *runs)
 {
     for (int k = 0; k < runs->count; k++) {
-        json_decref(runs->list[k].words);
+        dro_settings_destroy(runs->list[k].settings);
         free(runs->list[k].name);
     }
     free(runs->list);
     if (runs->lock >= 0)
         close(runs->lock);
-    dro_train_destroy(runs->train);
+    json_decref(runs->config);
     dro_context_destroy(runs->ctx);
 }
 

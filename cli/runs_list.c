@@ -1,45 +1,8 @@
-/* The list of many runs: from the flags of the command to the arguments of each `dro train`. */
+/* The list of many runs: from the options of the command to the settings of each run. */
 #include "runs.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static const cli_option flags[] = {CLI_TRAIN_OPTIONS, CLI_OPTIONS_END};
-
-/* ---- names ---- */
-
-static bool listed(dro_status (*param)(int, dro_param *), const char *name)
-{
-    dro_param p;
-    for (int i = 0; param(i, &p) == DRO_OK; i++)
-        if (strcmp(p.name, name) == 0)
-            return true;
-    return false;
-}
-
-/* Parameters that do not depend on the optimiser. */
-static bool is_common(const char *name)
-{
-    return strcmp(name, "config") == 0 || strcmp(name, "precision") == 0 ||
-           listed(dro_train_param, name) || listed(dro_net_param, name);
-}
-
-bool cli_runs_knows(const char *optimizer, const char *name)
-{
-    dro_param p;
-    for (int i = 0; dro_optimizer_param(optimizer, i, &p) == DRO_OK; i++)
-        if (strcmp(p.name, name) == 0)
-            return true;
-    return is_common(name);
-}
-
-/* The parameter that a flag stands for. */
-static void param_of(const char *flag, char name[64])
-{
-    snprintf(name, 64, "%s", strcmp(flag, "lr") == 0 ? "eta" : flag);
-    for (char *c = name; *c; c++)
-        *c = *c == '-' ? '_' : *c;
-}
 
 int cli_runs_split(const char *text, const char **parts, int room)
 {
@@ -56,67 +19,28 @@ int cli_runs_split(const char *text, const char **parts, int room)
     return count;
 }
 
-/* ---- values ---- */
-
-int cli_runs_value(const cli_runs *runs, const char *optimizer, const char *name, const char *value)
-{
-    if (listed(dro_train_param, name))
-        return cli_train_set(cli_name(runs->args), runs->train, name, value);
-    if (is_common(name))
-        return 0;
-    return cli_train_value(cli_name(runs->args), optimizer, name, value);
-}
-
-/* ---- opening ---- */
-
-/* Values of the run's own parameters are checked here, before anything is started. */
-static int check_values(cli_runs *runs)
-{
-    const char *value, *command = cli_name(runs->args), *config = cli_text(runs->args, "config");
-    int status = config ? cli_train_config(command, runs->train, config, "") : 0;
-    for (const cli_option *f = flags; f->name && status == 0; f++) {
-        char name[64];
-        param_of(f->name, name);
-        for (int k = 0; status == 0 && (value = cli_given(runs->args, f->name, k)); k++)
-            if (listed(dro_train_param, name))
-                status = cli_train_set(command, runs->train, name, value);
-    }
-    return status;
-}
-
 int cli_runs_open(cli_runs *runs, const cli_args *args, const char *folder)
 {
+    const char *config = cli_text(args, "config");
     *runs = (cli_runs){.args = args, .folder = folder, .lock = -1};
     runs->began = cli_seconds();
     int rank;
     dro_comm_started(&rank, NULL);
     cli_mute(rank > 0);
     cli_thread_ready();
-    runs->ctx = cli_train_context(args, NULL);
+    runs->config = config ? cli_config_load(config) : NULL;
+    if (config && !runs->config)
+        return 1;
+    runs->ctx = cli_config_context(args, runs->config);
     if (!runs->ctx)
         return 1;
     runs->jobs = (int)cli_integer(args, "jobs");
     runs->threads = dro_context_threads(runs->ctx) / runs->jobs;
     runs->threads = runs->threads < 1 ? 1 : runs->threads;
-    if (dro_train_create(runs->ctx, &runs->train) != DRO_OK)
-        return cli_fail("%s", dro_context_error(runs->ctx));
-    return check_values(runs);
+    return 0;
 }
 
-/* ---- flags for all, and for one ---- */
-
-/* "recover.lambda=5" to name "lambda" and, if it names one, the optimiser. */
-static bool split_set(const char *pair, char optimizer[64], char name[64])
-{
-    size_t length = strcspn(pair, "="), dot = strcspn(pair, ".=");
-    bool dotted = pair[dot] == '.';
-    size_t start = dotted ? dot + 1 : 0;
-    if (!pair[length] || length == start || length - start >= 64 || dot >= 64)
-        return false;
-    snprintf(optimizer, 64, "%.*s", dotted ? (int)dot : 0, pair);
-    snprintf(name, 64, "%.*s", (int)(length - start), pair + start);
-    return true;
-}
+/* ---- options for all, and for one ---- */
 
 static bool among(const char *word, const char *const *list, int count)
 {
@@ -131,119 +55,122 @@ static void join(char *text, size_t size, const char *const *list, int count)
     *text = '\0';
     for (int k = 0; k < count; k++) {
         size_t used = strlen(text);
-        snprintf(text + used, size - used, "%s%s",
-                 k == 0           ? ""
-                 : k + 1 == count ? " and "
-                                  : ", ",
-                 list[k]);
+        const char *between = k + 1 == count ? " and " : ", ";
+        snprintf(text + used, size - used, "%s%s", k ? between : "", list[k]);
     }
 }
 
 static bool meant(const char *name, const char *const *optimizers, int count)
 {
     for (int k = 0; k < count; k++)
-        if (cli_runs_knows(optimizers[k], name))
+        if (dro_setting_known(optimizers[k], name))
             return true;
     return false;
 }
 
-static int check_set(const cli_runs *runs, const char *pair, const char *const *optimizers,
-                     int count)
-{
-    const char *command = cli_name(runs->args), *value = strchr(pair, '=');
-    char one[64], name[64], all[512];
-    join(all, sizeof all, optimizers, count);
-    if (!split_set(pair, one, name))
-        return cli_usage("%s: --set %s: expected NAME=VALUE, or OPTIMISER.NAME=VALUE for one",
-                         command, pair);
-    if (*one && !among(one, optimizers, count))
-        return cli_usage("%s: --set %s: no run is by '%s', only by %s", command, pair, one, all);
-    if (*one && !cli_runs_knows(one, name))
-        return cli_usage("%s: --set %s: %s has no parameter '%s': 'dro list optimizers %s' lists "
-                         "them",
-                         command, pair, one, name, one);
-    if (!*one && !meant(name, optimizers, count))
-        return cli_usage("%s: --set %s: %s %s no parameter '%s'", command, pair, all,
-                         count > 1 ? "have" : "has", name);
-    int status = 0;
-    for (int k = 0; k < count && status == 0; k++)
-        if ((!*one || strcmp(one, optimizers[k]) == 0) && cli_runs_knows(optimizers[k], name))
-            status = cli_runs_value(runs, optimizers[k], name, value + 1);
-    return status;
-}
-
-/* A flag that was given must mean something to one of them, and its value be right for those. */
-static int check_flag(const cli_runs *runs, const char *flag, const char *const *optimizers,
+static int check_pair(const cli_runs *runs, const cli_pair *p, const char *const *optimizers,
                       int count)
 {
-    char name[64], all[512];
-    int status = 0;
-    param_of(flag, name);
+    const char *command = cli_name(runs->args);
+    char all[512];
     join(all, sizeof all, optimizers, count);
-    if (!meant(name, optimizers, count))
-        return cli_usage("%s: --%s: %s %s no %s", cli_name(runs->args), flag, all,
-                         count > 1 ? "have" : "has", name);
-    for (int k = 0; k < count && status == 0; k++)
-        if (strcmp(flag, "reg") != 0 && !is_common(name) && cli_runs_knows(optimizers[k], name))
-            status = cli_runs_value(runs, optimizers[k], name, cli_text(runs->args, flag));
-    return status;
+    if (p->optimizer[0] && !among(p->optimizer, optimizers, count))
+        return cli_usage("%s: %s.%s: no run is by '%s', only by %s", command, p->optimizer, p->name,
+                         p->optimizer, all);
+    if (!dro_setting_name(p->name)) {
+        cli_scope scope = {.command = command, .ctx = runs->ctx};
+        dro_settings_create(runs->ctx, &scope.settings);
+        int status = cli_settings_set(&scope, p->name, p->value); /* says what would be right */
+        dro_settings_destroy(scope.settings);
+        return status;
+    }
+    if (p->optimizer[0] ? dro_setting_known(p->optimizer, p->name)
+                        : meant(p->name, optimizers, count))
+        return 0;
+    return cli_usage("%s: %s %s no parameter '%s'", command, p->optimizer[0] ? p->optimizer : all,
+                     p->optimizer[0] || count == 1 ? "has" : "have", p->name);
 }
 
 int cli_runs_check(const cli_runs *runs, const char *const *optimizers, int count)
 {
     const char *command = cli_name(runs->args), *names[CLI_NAMES];
-    int known = cli_optimizers(names);
+    int known = cli_optimizers(names), status = 0;
     for (int k = 0; k < count; k++)
         if (!among(optimizers[k], names, known)) {
-            const char *nearest = cli_nearest(optimizers[k], names, known);
+            const char *nearest = dro_nearest(optimizers[k], names, known);
             return cli_usage("%s: no optimiser '%s': %s%s%s", command, optimizers[k],
                              nearest ? "did you mean '" : "'dro list optimizers",
                              nearest ? nearest : "", nearest ? "'?" : "' lists them");
         } else if (among(optimizers[k], optimizers, k)) {
             return cli_usage("%s: '%s' is named twice", command, optimizers[k]);
         }
-    int status = 0;
-    for (const cli_option *f = flags; f->name && status == 0; f++)
-        if (strcmp(f->name, "set") != 0 && cli_given(runs->args, f->name, 0))
-            status = check_flag(runs, f->name, optimizers, count);
-    for (int k = 0; status == 0 && cli_given(runs->args, "set", k); k++)
-        status = check_set(runs, cli_given(runs->args, "set", k), optimizers, count);
+    cli_pair p;
+    for (int k = 0; status == 0 && cli_settings_given(runs->args, k, &p, &status); k++)
+        if (status == 0 && p.name[0])
+            status = check_pair(runs, &p, optimizers, count);
     return status;
 }
 
 /* ---- one run ---- */
 
-static void add_word(json_t *words, const char *flag, const char *value)
+/* A file of an arm's own takes the place of --config. What it says of the F that is reported may be another
+ * comparison's. */
+static int take_config(const cli_runs *runs, cli_scope *scope, const char *file)
 {
-    char text[8192];
-    snprintf(text, sizeof text, "--%s=%s", flag, value);
-    json_array_append_new(words, cli_text_json(text));
-}
-
-static void add_flags(json_t *words, const cli_args *args, const char *optimizer)
-{
-    const char *value;
-    char one[64], name[64];
-    if (cli_given(args, "backend", 0))
-        add_word(words, "backend", cli_text(args, "backend"));
-    for (const cli_option *f = flags; f->name; f++) {
-        param_of(f->name, name);
-        if (among(f->name, (const char *const[]){"data", "seed", "set"}, 3) ||
-            !cli_given(args, f->name, 0) || !cli_runs_knows(optimizer, name))
-            continue;
-        add_word(words, f->name, cli_text(args, f->name));
+    static const char *const others[] = {"report_lambda", "report_like", "report_tilt"};
+    json_t *document = file ? cli_config_load(file) : json_incref(runs->config);
+    if (file && !document)
+        return 1;
+    int status = 0;
+    if (document)
+        status = cli_config_take(scope, file ? file : cli_text(runs->args, "config"), document);
+    json_decref(document);
+    for (size_t k = 0; k < sizeof others / sizeof others[0] && document; k++) {
+        char value[64];
+        dro_settings_get(scope->settings, others[k], value, sizeof value);
+        if (file || strcmp(value, "0") == 0 || strcmp(value, "own") == 0)
+            dro_settings_set(scope->settings, others[k], NULL);
     }
-    for (int own = 0; own < 2; own++) /* what is for one wins over what is for all */
-        for (int k = 0; (value = cli_given(args, "set", k)); k++)
-            if (split_set(value, one, name) && (*one != '\0') == own &&
-                (!*one || strcmp(one, optimizer) == 0) && cli_runs_knows(optimizer, name))
-                add_word(words, "set", value + (*one ? strlen(one) + 1 : 0));
+    return status;
 }
 
-cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, long long seed,
-                      const char *data, const char *const *own, int count)
+static const char *config_of(const cli_arm *arm)
 {
-    char number[32];
+    const char *file = NULL;
+    for (int k = 0; k < arm->count; k++)
+        if (strncmp(arm->pairs[k], "config=", 7) == 0)
+            file = arm->pairs[k] + 7;
+    return file;
+}
+
+static int take_arm(cli_scope *scope, const cli_arm *arm)
+{
+    cli_pair p;
+    int status = 0;
+    for (int k = 0; k < arm->count && status == 0; k++) {
+        if (strncmp(arm->pairs[k], "config=", 7) == 0)
+            continue;
+        status = cli_settings_pair(scope->command, arm->pairs[k], &p);
+        status = status ? status : cli_settings_set(scope, p.name, p.value);
+    }
+    return status;
+}
+
+/* The arm's name, and the seed: so many after that of the settings. */
+static int take_seed(cli_scope *scope, cli_one *one, const cli_arm *arm, int k)
+{
+    char text[32], name[300];
+    dro_settings_get(scope->settings, "seed", text, sizeof text);
+    snprintf(text, sizeof text, "%lld", strtoll(text, NULL, 10) + k);
+    snprintf(name, sizeof name, "%.200s-seed%s", arm->name, text);
+    one->name = strdup(name);
+    if (!one->name)
+        return cli_fail("no memory for a run");
+    return cli_settings_set(scope, "seed", text);
+}
+
+static cli_one *grow(cli_runs *runs)
+{
     if (runs->count == runs->room) {
         int room = runs->room ? 2 * runs->room : 64;
         cli_one *more = realloc(runs->list, (size_t)room * sizeof *more);
@@ -254,42 +181,29 @@ cli_one *cli_runs_add(cli_runs *runs, const char *name, const char *optimizer, l
         runs->list = more;
         runs->room = room;
     }
-    cli_one *one = &runs->list[runs->count];
-    *one =
-        (cli_one){.name = strdup(name), .optimizer = optimizer, .words = json_array(), .pipe = -1};
-    if (!one->name || !one->words) {
-        cli_fail("no memory for a run");
-        return NULL;
-    }
-    runs->count++;
-    snprintf(number, sizeof number, "%lld", seed);
-    data = data ? data : cli_text(runs->args, "data");
-    if (data)
-        add_word(one->words, "data", data);
-    add_word(one->words, "optimizer", optimizer);
-    add_word(one->words, "seed", number);
-    add_flags(one->words, runs->args, optimizer);
-    for (int k = 0; k < count; k++)
-        if (strncmp(own[k], "config=", 7) == 0)
-            add_word(one->words, "config", own[k] + 7);
-        else
-            add_word(one->words, "set", own[k]);
+    cli_one *one = &runs->list[runs->count++];
+    *one = (cli_one){.pipe = -1};
     return one;
 }
 
-/* ---- what each will be ---- */
-
-/* `dro train` as one of many is given it. */
-const cli_option cli_one_options[] = {CLI_TRAIN_TEXT("optimizer", "NAME", "the optimiser"),
-                                      CLI_TRAIN_OPTIONS, CLI_OPTIONS_END};
-
-/* The command's parser hands its arguments to `settle`; this is where it finds the run. */
-static dro_train *settling;
-
-static int settle(const cli_args *args)
+int cli_runs_add(cli_runs *runs, const cli_arm *arm, int seed)
 {
-    return cli_train_settings(args, settling);
+    cli_one *one = grow(runs);
+    cli_scope scope = {.command = cli_name(runs->args), .ctx = runs->ctx, .only = arm->optimizer};
+    if (!one)
+        return 1;
+    one->optimizer = arm->optimizer;
+    if (dro_settings_create(runs->ctx, &one->settings) != DRO_OK)
+        return cli_fail("%s", dro_context_error(runs->ctx));
+    scope.settings = one->settings;
+    int status = cli_settings_set(&scope, "optimizer", arm->optimizer);
+    status = status ? status : take_config(runs, &scope, config_of(arm));
+    status = status ? status : cli_settings_take(&scope, runs->args);
+    status = status ? status : take_arm(&scope, arm);
+    return status ? status : take_seed(&scope, one, arm, seed);
 }
+
+/* ---- all of them ---- */
 
 static bool is_stdin(const char *data)
 {
@@ -297,52 +211,35 @@ static bool is_stdin(const char *data)
     return path && path[1] == '-' && (path[2] == '\0' || path[2] == ',');
 }
 
-/* The data of the first run is that of all. */
-static int check_data(cli_runs *runs, const cli_one *one, const dro_train *train)
+int cli_runs_settle(cli_runs *runs)
 {
     char data[4096], all[4096];
     const char *command = cli_name(runs->args);
-    dro_train_get(train, "data", data, sizeof data);
-    if (is_stdin(data))
-        return cli_usage("%s: %s: every run reads the data, which standard input gives once: put "
-                         "it into a file",
-                         command, data);
-    if (one == runs->list)
-        return cli_train_set(command, runs->train, "data", data);
-    dro_train_get(runs->train, "data", all, sizeof all);
-    return strcmp(data, all) == 0
-               ? 0
-               : cli_usage("%s: %s would be on %s and %s on %s: give --data, which is for all",
-                           command, runs->list[0].name, all, one->name, data);
-}
-
-int cli_runs_take(const cli_runs *runs, const cli_one *one, dro_train **train)
-{
-    const cli_command command = {
-        .name = cli_name(runs->args), .options = cli_one_options, .run = settle};
-    char *words[CLI_WORDS];
-    int count = 0;
-    for (size_t i = 0; i < json_array_size(one->words) && count < CLI_WORDS; i++)
-        words[count++] = (char *)json_string_value(json_array_get(one->words, i));
-    if (dro_train_create(runs->ctx, &settling) != DRO_OK)
-        return cli_fail("%s", dro_context_error(runs->ctx));
-    int status = cli_run(&command, count, words);
-    *train = settling;
-    if (status)
-        dro_train_destroy(settling);
-    return status;
-}
-
-int cli_runs_settle(cli_runs *runs)
-{
     int status = 0;
     for (int k = 0; k < runs->count && status == 0; k++) {
-        dro_train *train;
-        status = cli_runs_take(runs, &runs->list[k], &train);
-        if (status)
-            return status;
-        status = check_data(runs, &runs->list[k], train);
-        dro_train_destroy(train);
+        const cli_one *one = &runs->list[k];
+        cli_scope scope = {.command = command, .ctx = runs->ctx, .settings = one->settings};
+        dro_settings_get(runs->list[0].settings, "data", all, sizeof all);
+        dro_settings_get(one->settings, "data", data, sizeof data);
+        status = cli_settings_check(&scope);
+        if (status == 0 && is_stdin(data))
+            status = cli_usage("%s: %s: every run reads the data, which standard input gives once: "
+                               "put it into a file",
+                               command, data);
+        if (status == 0 && strcmp(data, all) != 0)
+            status = cli_usage("%s: %s would be on %s and %s on %s: give --data, which is for all",
+                               command, runs->list[0].name, all, one->name, data);
     }
     return status;
+}
+
+json_t *cli_runs_settings(const cli_runs *runs, const cli_one *one)
+{
+    const char *name, *value;
+    json_t *object = json_object();
+    if (cli_given(runs->args, "backend", 0))
+        json_object_set_new(object, "backend", cli_text_json(cli_text(runs->args, "backend")));
+    for (int k = 0; dro_settings_item(one->settings, k, &name, &value) == DRO_OK; k++)
+        json_object_set_new(object, name, cli_text_json(value));
+    return object;
 }

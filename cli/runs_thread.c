@@ -53,18 +53,17 @@ static void *work(void *user)
     return NULL;
 }
 
-/* The command's parser hands its arguments to `prepare`; this is where it finds the run. */
-static struct cli_thread *preparing;
-
-static int prepare(const cli_args *args)
+static int prepare(struct cli_thread *t, const cli_runs *runs, const cli_one *one)
 {
-    struct cli_thread *t = preparing;
-    t->ctx = cli_train_context(args, cli_text(args, "config"));
-    if (!t->ctx)
+    const char *backend = dro_context_backend(runs->ctx);
+    dro_status status = dro_context_create(backend, runs->threads, &t->ctx);
+    if (status != DRO_OK) {
+        cli_backend_fail(backend, status);
         return 1;
-    if (dro_train_create(t->ctx, &t->train) != DRO_OK)
-        return cli_fail("%s", dro_context_error(t->ctx));
-    return cli_train_settings(args, t->train);
+    }
+    status = dro_train_create(t->ctx, &t->train);
+    status = status ? status : dro_train_use(t->train, one->settings);
+    return status ? cli_fail("%s", dro_context_error(t->ctx)) : 0;
 }
 
 static int begin(struct cli_thread *t, cli_one *one)
@@ -86,17 +85,14 @@ static int begin(struct cli_thread *t, cli_one *one)
     return 0;
 }
 
-int cli_thread_start(const cli_runs *runs, cli_one *one, int argc, char **words)
+int cli_thread_start(const cli_runs *runs, cli_one *one)
 {
-    static const cli_command command = {
-        .name = "train", .options = cli_one_options, .run = prepare};
     struct cli_thread *t = calloc(1, sizeof *t);
     if (!t)
         return cli_fail("no memory for a run");
     t->show.stop = &t->stop;
     snprintf(t->folder, sizeof t->folder, "%s/%s", runs->folder, one->name);
-    preparing = t;
-    int status = cli_run(&command, argc, words);
+    int status = prepare(t, runs, one);
     if (status == 0)
         status = begin(t, one);
     if (status)

@@ -31,11 +31,27 @@ static int check_name(const cli_sweep *sweep, const char *optimizer, const char 
     for (int k = 0; k < sweep->axis_count; k++)
         if (strcmp(sweep->axes[k].name, name) == 0)
             return cli_usage("sweep: --grid %s is given twice", name);
-    if (!cli_runs_knows(optimizer, name))
+    if (strcmp(name, "config") != 0 && dro_setting_name(name) &&
+        !dro_setting_known(optimizer, name))
         return cli_usage("sweep: --grid %s: %s has no parameter '%s': 'dro list optimizers %s' "
                          "lists them",
                          name, optimizer, name, optimizer);
     return 0;
+}
+
+/* Here, because an error in a range is not seen in the values that are drawn from it. */
+static int check_value(const cli_runs *runs, const char *optimizer, const char *name,
+                       const char *value)
+{
+    cli_scope scope = {.command = "sweep", .ctx = runs->ctx};
+    if (strcmp(name, "config") == 0)
+        return 0;
+    if (dro_settings_create(runs->ctx, &scope.settings) != DRO_OK)
+        return cli_fail("%s", dro_context_error(runs->ctx));
+    int status = cli_settings_set(&scope, "optimizer", optimizer);
+    status = status ? status : cli_settings_set(&scope, name, value);
+    dro_settings_destroy(scope.settings);
+    return status;
 }
 
 static int read_axis(cli_sweep *sweep, const cli_runs *runs, const char *optimizer,
@@ -48,8 +64,8 @@ static int read_axis(cli_sweep *sweep, const cli_runs *runs, const char *optimiz
     if (sweep->axis_count == CLI_AXES)
         return cli_usage("sweep: more than %d times --grid", CLI_AXES);
     snprintf(axis->name, sizeof axis->name, "%.*s", (int)length, text);
-    if (strcmp(axis->name, "lr") == 0)
-        strcpy(axis->name, "eta");
+    if (dro_setting_name(axis->name))
+        snprintf(axis->name, sizeof axis->name, "%s", dro_setting_name(axis->name));
     int status = check_name(sweep, optimizer, axis->name);
     if (status)
         return status;
@@ -67,7 +83,7 @@ static int read_axis(cli_sweep *sweep, const cli_runs *runs, const char *optimiz
     for (int k = 0; k < (range ? 2 : axis->count) && status == 0; k++) {
         const char *value = range ? ends[k] : axis->values[k];
         status = strlen(value) > 60 ? cli_usage("sweep: --grid %s: a value is too long", axis->name)
-                                    : cli_runs_value(runs, optimizer, axis->name, value);
+                                    : check_value(runs, optimizer, axis->name, value);
     }
     sweep->axis_count += status == 0;
     return status;
@@ -95,14 +111,13 @@ static double place(uint64_t seed, int setting, int axis)
 }
 
 /* A value with three figures, or a whole one where the parameter needs it. */
-static void draw(const cli_axis *axis, const char *optimizer, double u, char pair[128])
+static void draw(const cli_axis *axis, double u, char pair[128])
 {
-    dro_param p;
+    dro_setting s;
     bool whole = false, log_scale = axis->low > 0;
-    for (int i = 0; dro_optimizer_param(optimizer, i, &p) == DRO_OK; i++)
-        whole = whole || (strcmp(p.name, axis->name) == 0 && p.kind == DRO_PARAM_INTEGER);
-    for (int i = 0; dro_train_param(i, &p) == DRO_OK; i++)
-        whole = whole || (strcmp(p.name, axis->name) == 0 && p.kind == DRO_PARAM_INTEGER);
+    for (int i = 0; dro_setting_at(i, &s) == DRO_OK; i++)
+        whole =
+            whole || (strcmp(s.param.name, axis->name) == 0 && s.param.kind == DRO_PARAM_INTEGER);
     if (axis->count) {
         snprintf(pair, 128, "%s=%s", axis->name, axis->values[(int)(u * axis->count)]);
         return;
@@ -115,7 +130,7 @@ static void draw(const cli_axis *axis, const char *optimizer, double u, char pai
         snprintf(pair, 128, "%s=%.3g", axis->name, value);
 }
 
-static void fill(cli_sweep *sweep, const char *optimizer, uint64_t seed, bool random)
+static void fill(cli_sweep *sweep, uint64_t seed, bool random)
 {
     for (int k = 0; k < sweep->count; k++) {
         int rest = k;
@@ -123,7 +138,7 @@ static void fill(cli_sweep *sweep, const char *optimizer, uint64_t seed, bool ra
             const cli_axis *axis = &sweep->axes[i];
             char *pair = sweep->settings[k].pairs[i];
             if (random) {
-                draw(axis, optimizer, place(seed, k, i), pair);
+                draw(axis, place(seed, k, i), pair);
             } else {
                 snprintf(pair, 128, "%s=%s", axis->name, axis->values[rest % axis->count]);
                 rest /= axis->count;
@@ -172,7 +187,7 @@ static int read_measure(cli_sweep *sweep, const char *wanted)
         snprintf(all + used, sizeof all - used, "%s%s", used ? ", " : "", name);
         names[count++] = name;
     }
-    const char *nearest = cli_nearest(wanted, names, count);
+    const char *nearest = dro_nearest(wanted, names, count);
     if (nearest)
         return cli_usage("sweep: --by %s: did you mean %s?", wanted, nearest);
     return cli_usage("sweep: --by %s: expected one of %s", wanted, all);
@@ -182,25 +197,38 @@ static int read_measure(cli_sweep *sweep, const char *wanted)
  * regulariser and the prior. A recipe or a file may set them. */
 static int check_measure(const cli_sweep *sweep)
 {
-    static const char *const names[] = {"loss",        "smoothing",    "focal_gamma", "tau",
-                                        "recipe",      "config",       "reg",         "reg_ratio",
-                                        "reg_block",   "reg_strength", "group_prior", "report_like",
-                                        "report_tilt", "report_lambda"};
-    enum { COUNT = sizeof names / sizeof names[0], OF_LOSS = 6 };
+    static const char *const of_loss[] = {"loss", "recipe", "config"};
+    static const char *const of_f[] = {"reg",          "reg_ratio",    "reg_block",
+                                       "reg_strength", "group_prior",  "report_like",
+                                       "report_tilt",  "report_lambda"};
     bool loss = sweep->by == DRO_MEASURE_LOSS, objective = sweep->by == DRO_MEASURE_OBJECTIVE;
-    for (int k = 0; (loss || objective) && k < sweep->axis_count; k++)
-        for (int i = 0; i < (loss ? OF_LOSS : COUNT); i++)
-            if (strcmp(sweep->axes[k].name, names[i]) == 0 && sweep->axes[k].count != 1)
-                return cli_usage("sweep: --by %s: it is not the same function for each %s of "
-                                 "--grid: choose by another measure, as in --by balanced_accuracy",
-                                 dro_measure_name(sweep->by), names[i]);
+    for (int k = 0; (loss || objective) && k < sweep->axis_count; k++) {
+        const char *name = sweep->axes[k].name;
+        bool changes = dro_loss_has(NULL, name);
+        for (size_t i = 0; i < sizeof of_loss / sizeof of_loss[0]; i++)
+            changes = changes || strcmp(name, of_loss[i]) == 0;
+        for (size_t i = 0; i < sizeof of_f / sizeof of_f[0] && objective; i++)
+            changes = changes || strcmp(name, of_f[i]) == 0;
+        if (changes && sweep->axes[k].count != 1)
+            return cli_usage("sweep: --by %s: it is not the same function for each %s of --grid: "
+                             "choose by another measure, as in --by balanced_accuracy",
+                             dro_measure_name(sweep->by), name);
+    }
     return 0;
+}
+
+/* Of the command line, of --config, or the default. */
+static uint64_t first_seed(const cli_runs *runs)
+{
+    const json_t *theirs = json_object_get(runs->config, "seed");
+    if (!cli_given(runs->args, "seed", 0) && json_is_integer(theirs))
+        return (uint64_t)json_integer_value(theirs);
+    return strtoull(cli_text(runs->args, "seed"), NULL, 10);
 }
 
 int cli_sweep_read(cli_sweep *sweep, const cli_runs *runs, const char *optimizer)
 {
     const char *by = cli_text(runs->args, "by"), *random = cli_text(runs->args, "random");
-    char seed[32];
     int status = read_measure(sweep, by ? by : "balanced_accuracy");
     for (int k = 0; status == 0 && cli_given(runs->args, "grid", k); k++)
         status = read_axis(sweep, runs, optimizer, cli_given(runs->args, "grid", k));
@@ -219,8 +247,7 @@ int cli_sweep_read(cli_sweep *sweep, const cli_runs *runs, const char *optimizer
     sweep->settings = calloc((size_t)sweep->count, sizeof *sweep->settings);
     if (!sweep->settings)
         return cli_fail("sweep: no memory for %d settings", sweep->count);
-    dro_train_get(runs->train, "seed", seed, sizeof seed);
-    fill(sweep, optimizer, strtoull(seed, NULL, 10), random != NULL);
+    fill(sweep, first_seed(runs), random != NULL);
     drop_doubles(sweep);
     return 0;
 }

@@ -6,58 +6,41 @@
 
 #include <stdatomic.h>
 
-#define CLI_TRAIN_TEXT(name, value, meaning)                                                       \
-    {                                                                                              \
-        name, CLI_TEXT, value, NULL, 0, 0, meaning                                                 \
-    }
+/* The options of every command that trains, besides the settings themselves. */
+#define CLI_SETTINGS_OPTIONS                                                                       \
+    CLI_OPTION_TEXT("set", "NAME=VALUE", "a setting by its name; repeatable"),                     \
+        CLI_OPTION_TEXT("config", "FILE", "settings: a run's config.json, or another JSON object")
 
-/* The flags that mean the same in every command that trains. */
-#define CLI_TRAIN_OPTIONS                                                                          \
-    CLI_TRAIN_TEXT("data", "SPEC", "format:path[,option=value...] (default synth:glyphs)"),        \
-        CLI_TRAIN_TEXT("model", "NAME", "the model; if not given, one that suits the data"),       \
-        CLI_TRAIN_TEXT("epochs", "N", "passes over the data (default 15, more of few)"),           \
-        CLI_TRAIN_TEXT("steps", "N", "steps instead of epochs"),                                   \
-        CLI_TRAIN_TEXT("batch", "N", "examples in a batch (default 128, less on few)"),            \
-        CLI_TRAIN_TEXT("lr", "X", "the step size eta"),                                            \
-        CLI_TRAIN_TEXT("lambda", "X", "robustness: small chases the worst, large is the mean"),    \
-        CLI_TRAIN_TEXT("weight-decay", "X", "added to the gradient, times w"),                     \
-        CLI_TRAIN_TEXT("reg", "NAME:X", "a regulariser and its strength, as in l1:1e-5"),          \
-        CLI_TRAIN_TEXT("tilt", "LEVEL", "what is robust: none, example, class or group"),          \
-        CLI_TRAIN_TEXT("loss", "NAME", "cross-entropy, focal, logit-adjusted, squared, logistic"), \
-        CLI_TRAIN_TEXT("recipe", "NAME", "settings that go together: `dro list recipes`"),         \
-        CLI_TRAIN_TEXT("seed", "N", "of every random choice (default 1)"),                         \
-        CLI_TRAIN_TEXT("init", "FILE", "weights to begin with"),                                   \
-        CLI_TRAIN_TEXT("train-only", "NAMES", "tensors to train, as in layer4.*,fc.*"),            \
-        CLI_TRAIN_TEXT("augment", "WORD", "crop and flip training images: auto, yes, no"),         \
-        CLI_TRAIN_TEXT("size", "N", "side of images in files (default 224)"),                      \
-        CLI_TRAIN_TEXT("eval-every", "E", "epochs between evaluations (default 1)"),               \
-        CLI_TRAIN_TEXT("best", "MEASURE", "keep the best weights by a measure of the holdout"),    \
-        CLI_TRAIN_TEXT("patience", "N", "stop after N evaluations without a better one"),          \
-        CLI_TRAIN_TEXT("max-time", "T", "stop after this time: 90s, 30m, 2h"),                     \
-        CLI_TRAIN_TEXT("on-divergence", "WORD", "stop, or halve: go back with half the step"),     \
-        CLI_TRAIN_TEXT("set", "NAME=VALUE", "any parameter of optimiser or network; repeatable"),  \
-        CLI_TRAIN_TEXT("config", "FILE", "settings: a run's config.json, or a .toml"),             \
-        CLI_TRAIN_TEXT("precision", "WORD", "fp32 (tf32 and bf16 need a GPU)")
+/* ---- settings.c: 0 or the exit status after a line ---- */
 
-/* The settings of --config and of the flags, the command line winning; 0 or the exit status after a line. */
-int cli_train_settings(const cli_args *args, dro_train *train);
-/* Those of a file alone. optimizer: the one that will be used, or NULL: the file's. */
-int cli_train_config(const char *command, dro_train *train, const char *path,
-                     const char *optimizer);
-/* One setting, checked as far as the run itself knows it; 0 or the exit status after a line. */
-int cli_train_set(const char *command, dro_train *train, const char *name, const char *value);
-/* Whether a value is right for a parameter of an optimiser; 0 or the exit status after a line. */
-int cli_train_value(const char *command, const char *optimizer, const char *name,
-                    const char *value);
-/* The backend and threads that a config file names, where the command line does not. */
-dro_context *cli_train_context(const cli_args *args, const char *config);
-/* Names that neither the run, the network nor the optimiser has are wrong usage. */
-int cli_train_check(const char *command, const dro_train *train, const char *name);
+/* Whose settings are taken. */
+typedef struct cli_scope {
+    const char *command; /* for messages */
+    dro_context *ctx;
+    dro_settings *settings;
+    const char *optimizer; /* of the command line, or NULL */
+    /* the optimiser of one run of several: settings that it does not have are passed over; NULL: none are */
+    const char *only;
+} cli_scope;
 
-/* --reg NAME[:STRENGTH] (train_reg.c). */
-int cli_reg_take(const char *command, dro_train *train, const char *value);
-/* A regulariser without a strength, or a strength without a regulariser, does nothing: wrong usage. */
-int cli_reg_check(const cli_args *args, const dro_train *train);
+/* "lambda=5", or "recover.lambda=5" for one of several optimisers. */
+typedef struct cli_pair {
+    char optimizer[64], name[64];
+    const char *value;
+} cli_pair;
+
+/* A file of settings, - for standard input; NULL after a line. */
+json_t *cli_config_load(const char *path);
+int cli_config_take(cli_scope *scope, const char *path, json_t *document);
+/* The context by --backend and --threads, or else as the file (or NULL) says; NULL after a line. */
+dro_context *cli_config_context(const cli_args *args, const json_t *document);
+/* All that the command line gives. */
+int cli_settings_take(cli_scope *scope, const cli_args *args);
+int cli_settings_set(const cli_scope *scope, const char *name, const char *value);
+int cli_settings_pair(const char *command, const char *pair, cli_pair *out);
+/* The k-th option that was given, as a setting, name "" if it is none; false past the last. */
+bool cli_settings_given(const cli_args *args, int k, cli_pair *out, int *status);
+int cli_settings_check(const cli_scope *scope);
 
 /* What a run shows: a live line on a terminal, plain lines otherwise. */
 typedef struct cli_show {

@@ -196,7 +196,7 @@ dro_train_watch cli_show_watch(cli_show *show)
 
 void cli_show_metrics(const char *name, const dro_metrics *m, const char *loss)
 {
-    bool usual = !loss || (strcmp(loss, "focal") != 0 && strcmp(loss, "logit-adjusted") != 0);
+    bool usual = !loss || dro_loss_proper(loss);
     const char *of = usual ? "" : loss, *space = usual ? "" : " ";
     printf("%-8s ", name);
     if (m->classes == 0) {

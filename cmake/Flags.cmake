@@ -15,3 +15,9 @@ target_compile_options(dro_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
   $<$<AND:$<BOOL:${DRO_WERROR}>,$<NOT:$<COMPILE_LANGUAGE:CUDA>>>:-Werror>
   $<$<AND:$<BOOL:${DRO_WERROR}>,$<COMPILE_LANGUAGE:CUDA>>:-Werror=all-warnings>)
+# GCC 12 before 12.3 fails on a loop's fmax or fmin on ARM64 (its bug 108608).
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND CMAKE_C_COMPILER_VERSION VERSION_LESS 12.3 AND
+   CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  target_compile_options(dro_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-fno-builtin-fmax>
+    $<$<COMPILE_LANGUAGE:C>:-fno-builtin-fmin>)
+endif()

@@ -1,6 +1,6 @@
 # dro_room: one object library per room of src/, with an include path that holds include/, the
 # room's own folder and the rooms it may see, so that a wrong include does not compile.
-# dro_library: the library made of all rooms.
+# dro_library: the library made of all rooms and of dro_objects.
 
 # dro_room(NAME [SEES room...] [ALSO subfolder...]) makes the target room_NAME from
 # src/NAME/*.c and src/NAME/subfolder/*.c. A room that has no source yet makes no target.
@@ -30,7 +30,7 @@ endfunction()
 function(dro_library target kind)
   set(objects ${dro_rooms})
   list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:room_\\1>")
-  add_library(${target} ${kind} ${objects})
+  add_library(${target} ${kind} ${objects} ${dro_objects})
   add_library(dro::${target} ALIAS ${target})
   target_include_directories(${target} INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>

@@ -21,7 +21,7 @@ same bench_vector.txt
 run 0 bench vector --length 10000 --rounds 2 --json
 json
 has '"triad_gb_per_s": '
-[ "$(grep -c '"share_of_triad"' "$work/out")" -eq 7 ] || fail "bench vector: not seven rows"
+[ "$(grep -c '"share_of_triad"' "$work/out")" -eq 8 ] || fail "bench vector: not eight rows"
 
 run 0 bench linear --rows 8192 --features 20 --repeats 2 --threads 1 --backend ref \
     --python /nonexistent/python

@@ -105,7 +105,7 @@ aim() {
 }
 echo '{"optimizer": "recover", "report_lambda": 3, "optimizer_settings": {"lambda": 7, "tilt": "class"}}' >seven.json
 echo '{"optimizer": "recover", "report_lambda": 3}' >three.json
-printf 'report_lambda = 9\nreport_tilt = "class"\n' >nine.toml
+echo '{"report_lambda": 9, "report_tilt": "class"}' >nine.json
 awk 'BEGIN { print "a,place,y"; for (i = 0; i < 90; i++) print sin(i) "," i % 2 "," (i % 3 ? "p" : "q") }' >table.csv
 rm -rf aim
 run 0 compare --data csv:table.csv,label=y --steps 2 --seeds 1 --recipe imbalanced --out aim
@@ -115,8 +115,12 @@ aim "lambda 20 over examples" --arm 'a: sgd' --arm 'b: recover config=three.json
 aim "lambda 4 over examples" --arm 'a: recover tilt=none lambda=3' --arm 'b: recover lambda=4'
 aim "the mean loss" --arm 'a: recover tilt=none lambda=3' --arm 'b: sgd'
 aim "lambda 6 over classes" --arm 'a: recover tilt=none switch_step=0.5 switch_tilt=class switch_lambda=6' --arm 'b: sgd'
-aim "lambda 9 over classes" --optimizers sgd,recover --lambda 2 --config nine.toml
+aim "lambda 9 over classes" --optimizers sgd,recover --lambda 2 --config nine.json
 aim "lambda 8 over examples" --optimizers sgd,recover --lambda 2 --set report_lambda=8
+
+run 0 compare --data $glyphs --steps 1 --batch 20 --seeds 1 --out named --arm 'x: sgd lr=0.25' --arm 'y: sgd eta=0.25'
+grep -q '"eta": 0.25' named/x-seed1/config.json || fail "$what: lr of an arm is not eta"
+cmp named/x-seed1/weights.safetensors named/y-seed1/weights.safetensors || fail "$what: lr is not eta"
 
 # The loss and the regulariser of F are each run's own, and it says so where they differ.
 aim "lambda 20 over examples, with each run's own loss and regulariser: not the same function in all runs" \

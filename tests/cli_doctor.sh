@@ -24,6 +24,17 @@ has "works (plain C"
 run 0 doctor --json
 json
 has '"faults"'
+# The instruction set can be limited; a name that is none is reported.
+case $(uname -m) in
+x86_64)
+    export DRO_CPU=sse
+    run 0 doctor
+    has "instructions  sse, limited by DRO_CPU=sse"
+    export DRO_CPU=mmx
+    run 0 doctor
+    has "DRO_CPU is not avx512, avx2 or sse and was ignored"
+    unset DRO_CPU ;;
+esac
 mkdir locked
 if [ "$(id -u)" -ne 0 ]; then
     chmod 500 locked
@@ -60,7 +71,7 @@ try dro bench mem
 try dro bench memory --ma
 try dro train --config ru
 END
-    echo text >run.toml
+    echo text >run.json
     bash try.bash >out 2>&1
     same completion.txt
 fi

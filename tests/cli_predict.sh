@@ -130,8 +130,9 @@ run 1 predict --weights svm/weights.safetensors --data csv:row.csv
 has "csv: the weights were not trained on csv and know no columns" err
 run 1 predict --weights whole/result.json --data csv:row.csv
 has "whole/result.json: not a safetensors file" err
-run 1 predict --weights whole/weights.safetensors --data row.csv
-has "no format 'row.csv' (a SPEC is format:path): expected csv:row.csv" err
+run 0 predict --weights whole/weights.safetensors --data row.csv # what it holds is clear
+run 1 predict --weights whole/weights.safetensors --data no.csv
+has "no format 'no.csv' (a SPEC is format:path): expected csv:no.csv" err
 run 1 data some/rows.csv.gz,label=y
 has "expected csv:some/rows.csv.gz,label=y" err
 run 1 data npz:d.npz

@@ -31,30 +31,27 @@ has '"balanced_accuracy"'
 cmp one/weights.safetensors two/weights.safetensors || fail "two runs alike differ"
 run 0 train --config one/config.json --out three --json
 cmp one/weights.safetensors three/weights.safetensors || fail "config.json does not run it again"
-cat >run.toml <<EOF
-# a run
-data = "synth:glyphs,n=120,test=30,size=12,classes=3"   # made up
-epochs = 2
-batch = 20
-
-[optimizer_settings]
-stages = [0.5, 0.75]
+cat >run.json <<EOF
+{"data": "synth:glyphs,n=120,test=30,size=12,classes=3", "epochs": 2, "batch": 20, "stages": [0.5, 0.75]}
 EOF
-run 0 train --config run.toml --threads 2 --out four --json
-cmp one/weights.safetensors four/weights.safetensors || fail "a .toml does not run it again"
-cat >small.toml <<EOF
-lr = 0.5
-data = "synth:glyphs,n=120,test=30,size=12,classes=3"
-epochs = 1
-threads = 1
-optimizer = "sgd"
+run 0 train --config run.json --threads 2 --out four --json
+cmp one/weights.safetensors four/weights.safetensors || fail "a flat file does not run it again"
+cat >small.json <<EOF
+{"lr": 0.5, "data": "synth:glyphs,n=120,test=30,size=12,classes=3", "epochs": 1, "threads": 1, "optimizer": "sgd"}
 EOF
-run 0 train --config small.toml --out toml1
-has "with sgd, backend cpu, 1 thread, into toml1"
-grep -q '"eta": 0.5' toml1/config.json || fail "a .toml's lr is not heard"
-run 0 train --config small.toml --lr 0.25 --threads 2 --out toml2
+run 0 train --config small.json --out flat1
+has "with sgd, backend cpu, 1 thread, into flat1"
+grep -q '"eta": 0.5' flat1/config.json || fail "a file's lr is not heard"
+run 0 train --config small.json --lr 0.25 --threads 2 --out flat2
 has "2 threads"
-grep -q '"eta": 0.25' toml2/config.json || fail "the command line does not win over a .toml"
+grep -q '"eta": 0.25' flat2/config.json || fail "the command line does not win over a file"
+"$dro" train --config - --out flat3 --json <small.json >out 2>err || fail "--config - does not read standard input"
+cmp flat1/weights.safetensors flat3/weights.safetensors || fail "--config - is not --config FILE"
+# Every setting is an option, by any of its names.
+run 0 train --config small.json --eta 0.25 --eval-train=no --momentum 0 --checkpoint-every 2m --deterministic --out flat4
+for line in '"eta": 0.25' '"eval_train": "no"' '"momentum": 0' '"checkpoint_every": 120' '"deterministic": "yes"'; do
+    grep -q "$line" flat4/config.json || fail "$line is not in config.json"
+done
 run 0 train --data synth:glyphs,n=120,test=30,size=12,classes=4 --steps 2 --init one/weights.safetensors --out other
 has "one/weights.safetensors is for another number of classes: fc.weight, fc.bias are drawn anew" err
 run 0 train --config one/config.json --optimizer sgd --lr 0.05 --out five --json
@@ -259,20 +256,22 @@ wrong 2 train --loss fokal
 wrong 1 train --config missing.json
 printf '[1, 2]\n' >list.json
 wrong 1 train --config list.json
-printf '{"optimizer": "sgd", "lr": 0.1}\n' >lr.json
-wrong 1 train --config lr.json
 printf '{"optimizer": "sgd", "backend": "abacus"}\n' >backend.json
 wrong 1 train --config backend.json
-printf 'epochs = 2\nlamda = 3\n' >wrong.toml
-wrong 2 train --config wrong.toml
-printf '\nlambda = many\n' >value.toml
-wrong 2 train --config value.toml
-printf 'epochs\n' >name.toml
-wrong 1 train --config name.toml
-printf 'epochs = 2\n[optimizer_settings\nlambda = 3\n' >open.toml
-wrong 1 train --config open.toml
-printf 'epochs = 2\n\n[set]\nlambda = 3\n' >table.toml
-wrong 1 train --config table.toml
+printf '{"epochs": 2, "lamda": 3}\n' >wrong.json
+wrong 2 train --config wrong.json
+printf '{"optimizer_settings": {"lambda": "many"}}\n' >value.json
+wrong 2 train --config value.json
+printf '{"optimizer": "sgd", "lambda": 3}\n' >lacks.json
+wrong 2 train --config lacks.json
+printf '{"epochs"\n' >open.json
+wrong 1 train --config open.json
+wrong 2 train --batchsize 3
+wrong 2 train --set batchsize=3
+wrong 2 train --set learning_rate=3
+wrong 2 train --set lrr=3
+wrong 2 train --learning-rate 3
+wrong 2 train --progressive=maybe
 wrong 2 eval --data synth:glyphs
 wrong 1 eval --json --weights one/result.json --data synth:glyphs
 wrong 1 eval --json --weights missing.safetensors --data synth:glyphs
@@ -293,7 +292,7 @@ wrong 1 train --json --data synth:nothing
 wrong 1 train --json --data csv:missing.csv,label=y --out six
 wrong 1 train --json --model nonsense --out six
 wrong 1 train --json --batch 6000 --out six
-wrong 1 train --json --out run.toml/below
+wrong 1 train --json --out run.json/below
 wrong 1 train --json --out one --resume --lr 7
 wrong 1 train --json --tilt group --out six
 wrong 1 train --resume --out nowhere
@@ -340,7 +339,7 @@ cmp one/metrics.jsonl over/metrics.jsonl || fail "$what: the metrics are written
 run 1 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 --out far
 [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
 has "diverged at step" err
-has "; weights.safetensors has those of step 0. Try a smaller step (--lr 0.1), more warm-up" err
+has "; weights.safetensors has those of step 0. Try a smaller step (eta=0.1), more warm-up" err
 [ -s far/weights.safetensors ] || fail "$what: no weights are kept"
 grep -q '"ended": "diverged"' far/result.json || fail "$what: result.json does not say so"
 run 0 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 \
@@ -371,7 +370,7 @@ status=$?
 what="dro train with ulimit -f"
 [ $status -eq 1 ] || fail "$what: status $status"
 [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
-has "dro: cannot write narrow/last.ckpt.tmp: File too large: raise \`ulimit -f\`, then --resume" err
+has "dro: cannot write narrow/last.ckpt.tmp: File too large: raise \`ulimit -f\`, then resume" err
 run 0 train --resume --out narrow
 cmp one/weights.safetensors narrow/weights.safetensors || fail "$what: other weights"
 

@@ -62,7 +62,7 @@ static inline dro_net *make(dro_context *ctx, const subject *s)
         OK(ctx, dro_net_set(net, "precision", s->precision));
     if (s->convolutions)
         OK(ctx, dro_net_set(net, "convolutions", s->convolutions));
-    if (s->loss && strcmp(s->loss, "logit-adjusted") == 0) {
+    if (s->loss) {
         double share[64];
         for (int j = 0; j < s->shape.outputs; j++)
             share[j] = 1.0 / (1 + j);
@@ -221,12 +221,17 @@ static inline double worst_piece(const outcome *x, const float *a, const float *
 }
 
 /* Every layer, odd sizes, channels that do not fill a block, a residual without a norm, a norm without a
- * convolution, a value read many times, a sum without ReLU that only a concatenation reads, an auxiliary head. */
+ * convolution, a value read many times, a sum without ReLU that only a concatenation reads, depthwise
+ * convolutions before and behind ReLU6 and norms, an auxiliary head. */
 static inline void zoo(dro_net *net)
 {
     float scale[3] = {0.5f, 2, -1}, shift[3] = {1, 0, 0.25f};
     dro_window three = {{3, 3}, {2, 2}, {1, 1}}, flat = {{1, 5}, {1, 2}, {0, 2}},
-               two = {{2, 2}, {1, 1}, {1, 1}};
+               two = {{2, 2}, {1, 1}, {1, 1}}, odd = {{2, 3}, {1, 2}, {1, 0}},
+               same = {{3, 3}, {1, 1}, {1, 1}};
+    float six[20]; /* so that some values are above 6 */
+    for (int c = 0; c < 20; c++)
+        six[c] = 6;
     dro_node x = dro_net_affine(net, dro_net_input(net), scale, shift);
     x = dro_net_conv_window(net, "a", x, 10, &flat, true);
     x = dro_net_relu(net, dro_net_norm(net, "an", x));
@@ -237,6 +242,11 @@ static inline void zoo(dro_net *net)
     dro_node s = dro_net_norm(net, "sn", dro_net_conv(net, "s", x, 20, 1, 2, 0));
     dro_node all[4] = {p, q, r, dro_net_add(net, s, dro_net_shortcut(net, x, 20, 2))};
     x = dro_net_concat(net, all, 4);
+    r = dro_net_depthwise(net, "t", dro_net_affine(net, r, six, six), &same, true);
+    r = dro_net_depthwise(net, "u", dro_net_relu6(net, r), &odd, false);
+    s = dro_net_relu6(net, dro_net_affine(net, dro_net_norm(net, "un", r), six, six));
+    r = dro_net_norm(net, "vn", dro_net_depthwise(net, "v", s, &same, false));
+    r = dro_net_global_pool(net, dro_net_relu6(net, dro_net_add(net, s, r)));
     x = dro_net_norm(net, "dn", x); /* no convolution before it */
     dro_node left = dro_net_conv(net, "e", x, 48, 1, 1, 0);
     dro_node right = dro_net_norm(net, "fn", dro_net_conv(net, "f", x, 48, 3, 1, 1));
@@ -246,7 +256,8 @@ static inline void zoo(dro_net *net)
     x = dro_net_add(net, dro_net_shortcut(net, x, 64, 2),
                     dro_net_norm(net, "gn", dro_net_conv(net, "g", x, 64, 3, 2, 1)));
     x = dro_net_relu(net, dro_net_add(net, x, x));
-    x = dro_net_dropout(net, dro_net_global_pool(net, x), 0.3f);
+    dro_node ends[2] = {r, dro_net_global_pool(net, x)};
+    x = dro_net_dropout(net, dro_net_concat(net, ends, 2), 0.3f);
     x = dro_net_relu(net, dro_net_linear(net, "h", x, 24));
     dro_net_output(net, dro_net_linear(net, "out", x, 5));
     dro_net_auxiliary(net, aux, 0.4f);

@@ -73,7 +73,7 @@ static void test_arrays(void **state)
     static const char *const options[] = {",size=12", ",size=12,channels=1"};
     for (int k = 0; k < 2; k++) {
         float given[CLASSES * EACH * CLASSES], plain[CLASSES * EACH * CLASSES];
-        const char *weights = train(k ? "grey" : "colour", options[k], "0");
+        const char *weights = train(k ? "grey" : "colour", options[k], "");
         logits_of(weights, options[k], given);
         logits_of(weights, "", plain);
         assert_memory_equal(given, plain, sizeof given);

@@ -111,7 +111,7 @@ static void make_moving(moving *m, int variant, size_t n)
                        .s = &m->s,
                        .n = n};
     m->s.square = variant % 5 ? 30 : 0;
-    for (int r = 0; r < DRO__ROLES; r++) {
+    for (int r = 0; r < DRO__VECTOR_ROLES; r++) {
         m->k.v[r] = floats(n, (uint64_t)r);
         for (size_t i = 0; r == DRO__SECOND && i < n; i++)
             m->k.v[r][i] = fabsf(m->k.v[r][i]);
@@ -122,7 +122,7 @@ static void make_moving(moving *m, int variant, size_t n)
 
 static void free_moving(moving *m)
 {
-    for (int r = 0; r < DRO__ROLES; r++)
+    for (int r = 0; r < DRO__VECTOR_ROLES; r++)
         free(m->k.v[r]);
 }
 
@@ -138,7 +138,7 @@ static void moves(const dro__backend *be, int threads, void *argument)
         make_moving(&m, variant, sizes[s]);
         dro__backend_ref.move(NULL, &truth.k, kind, expected);
         be->move(pool, &m.k, kind, sums);
-        for (int r = 0; r < DRO__ROLES; r++) {
+        for (int r = 0; r < DRO__VECTOR_ROLES; r++) {
             for (size_t i = 0; m.k.v[r] && i < sizes[s]; i++)
                 if (!(fabs((double)m.k.v[r][i] - (double)truth.k.v[r][i]) <= 6e-6))
                     fail_msg("%s: move %d, variant %d, n %zu: vector %d[%zu] is %.9g, not %.9g",

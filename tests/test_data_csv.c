@@ -35,7 +35,8 @@ static void test_csv_scikit(void **state)
     (void)state;
     dro_examples train, test;
     dro_data *data =
-        opened("csv:" TEXTS "table.csv,label=y,test=" TEXTS "table-test.csv", &train, &test);
+        opened("csv:" TEXTS "table.csv,label=y,scale=standard,test=" TEXTS "table-test.csv", &train,
+               &test);
     assert_int_equal(info_of(data).kind, DRO_DATA_DENSE);
     same_rows(data, &train, TEXTS "table.txt");
     same_rows(data, &test, TEXTS "table-test.txt");
@@ -279,7 +280,8 @@ static void test_csv_bad(void **state)
         {"a,1\nb,2\n", ",label=1,test=%T/short", "short: line 1: 3 cells", "expected 2"},
         {"a,1\nb,2\n", ",label=1,test=%T/text", "text: line 2: column 2: 'x'", "as in training"},
         {"a,1\nb,2\n", ",label=1,test=%T/class", "class: line 1: column 1: 'c.'", "training"},
-        {"a,1\nb,2\n", ",label=1,test=%T/large", "large: line 1: column 2: '1e200'", "finite"},
+        {"a,1\nb,2\n", ",label=1,scale=standard,test=%T/large", "large: line 1: column 2: '1e200'",
+         "finite"},
     };
     write_file("short", "a,1,2\n", 6);
     write_file("text", "a,1\nb,x\n", 8);
@@ -287,7 +289,8 @@ static void test_csv_bad(void **state)
     write_file("large", "a,1e200\n", 8);
     refuses_all("csv", cases, sizeof cases / sizeof cases[0]);
     const char *text = "y,x\na,1\nb,2\n";
-    refuses(spec_for("csv", text, ""), DRO_ERR_ARGUMENT, "label=COLUMN", "from 1");
+    refuses(spec_for("csv", text, ""), DRO_ERR_ARGUMENT, "which column is the label",
+            "label=COLUMN, one of y x");
     refuses(spec_for("csv", text, ",label=z"), DRO_ERR_NAME, "no column label=z", "one of y x");
     refuses(spec_for("csv", text, ",label=9"), DRO_ERR_NAME, "no column label=9", "one of y x");
     refuses(spec_for("csv", text, ",label=0,header=no"), DRO_ERR_NAME, "label=0", "from 1 to 2");
@@ -432,12 +435,12 @@ static void test_csv_many_texts(void **state)
     } cases[] = {
         {100, 100, "user%d,%d,%s\n", NULL,
          "column 'id': 100 different texts in 100 rows, such as 'user0': categorical, with 101 "
-         "features; take the column out of the file if it is an id"},
+         "features; drop= leaves the column out if it is an id"},
         {104, 52, "user%d,%d,%s\n", NULL, NULL},
         {50, 50, "user%d,%d,%s\n", NULL, NULL},
         {104, 52, "\"-%d,5\",%d,%s\n", NULL,
          "column 'id': 52 different texts in 104 rows, such as '-0,5': categorical, with 53 "
-         "features; write numbers with a decimal point if it is meant to be numeric"},
+         "features; decimal=comma reads such numbers"},
         {30, 30, "%d,%d,%s\n", "\"1,234\",0,p\n",
          "column 'id': 30 of 31 values are numbers, but line 2 has '1,234': categorical, with 32 "
          "features; missing=1\\,234 takes this text for a missing number"},

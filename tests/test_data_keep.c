@@ -42,7 +42,7 @@ static void test_keep_csv(void **state)
     (void)state;
     char *kept = encoding_of(TRAIN, ",label=y");
     assert_string_equal(kept, "csv 1 3 2 header classes dense '\n"
-                              "number 'a 3 0.61237243569579447\n"
+                              "limited 'a 3 0.61237243569579447\n"
                               "words 'job missing 2 'cook 'n%25c%20o\n"
                               "label 'y");
     const float same[] = {-2 * S, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2 * S, 1, 0, 0, 0, 0, 0, 0, 1, 0};
@@ -74,7 +74,7 @@ static void test_keep_plain(void **state)
         encoding_of("1.5,2,x\n2.5,4,none\n", ",label=1,header=no,target=real,missing=none");
     assert_string_equal(kept, "csv 1 3 0 plain real dense 'none\n"
                               "label '\n"
-                              "number ' 3 1\n"
+                              "limited ' 3 1\n"
                               "words ' missing 1 'x");
     OK(ctx, open_kept("9,5,none\n7,3,x\n", "", kept, &data));
     OK(ctx, dro_data_examples(data, DRO_TRAIN, &e));

@@ -56,27 +56,10 @@ static void long_tags(void **state)
     dro__buffer_free(&out);
 }
 
-/* Tag 1 + 1 + 1, then the picture: height 2, width 2, colours 2, its bytes 2 + 4. */
-static void picture(void **state)
-{
-    static const unsigned char value[] = {0x0a, 0x11, 0x0a, 0x01, 'c',  0x22, 0x0c,
-                                          0x08, 0x05, 0x10, 0x07, 0x18, 0x03, 0x22,
-                                          0x04, 'p',  'n',  'g',  '!'};
-    char bytes[] = "png!";
-    dro__buffer out = {0}, png = {.bytes = bytes, .size = 4};
-    const dro__summary one = {.tag = "c", .png = &png, .width = 7, .height = 5};
-    (void)state;
-    dro__events_add(&out, 1, 0, &one, 1);
-    assert_int_equal(out.size, 12 + 9 + 2 + 2 + sizeof value + 4);
-    assert_memory_equal(out.bytes + 12 + 9 + 2 + 2, value, sizeof value);
-    dro__buffer_free(&out);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(crc32c, setup, teardown),
     cmocka_unit_test_setup_teardown(known_bytes, setup, teardown),
     cmocka_unit_test_setup_teardown(long_tags, setup, teardown),
-    cmocka_unit_test_setup_teardown(picture, setup, teardown),
 };
 
 CHECK_MAIN(tests)

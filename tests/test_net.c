@@ -259,10 +259,11 @@ static void models(void **state)
         size_t parameters;
         double multiply_adds;
     } known[] = {
-        {"resnet20", 269722, 40.55e6},     {"resnet110", 1727962, 252.89e6},
-        {"resnet18", 11689512, 1.814e9},   {"resnet34", 21797672, 3.664e9},
-        {"resnet50", 25557032, 4.089e9},   {"resnet101", 44549160, 7.801e9},
-        {"resnet152", 60192808, 11.514e9}, {"inception_v3", 27161264, 5.713e9},
+        {"resnet20", 269722, 40.55e6},       {"resnet110", 1727962, 252.89e6},
+        {"resnet18", 11689512, 1.814e9},     {"resnet34", 21797672, 3.664e9},
+        {"resnet50", 25557032, 4.089e9},     {"resnet101", 44549160, 7.801e9},
+        {"resnet152", 60192808, 11.514e9},   {"inception_v3", 27161264, 5.713e9},
+        {"mobilenet_v2", 3504872, 300.77e6},
     };
     size_t found = 0;
     for (int i = 0; dro_model_name(i); i++) {
@@ -295,6 +296,7 @@ static void model_errors(void **state)
         {"resnet21", {3, 32, 32, 10}, DRO_ERR_NAME, "there is no model 'resnet21'"},
         {"", {3, 32, 32, 10}, DRO_ERR_NAME, "there is no model ''"},
         {"resnet50:3", {3, 32, 32, 10}, DRO_ERR_RANGE, "resnet50:3: it takes no numbers"},
+        {"mobilenet_v2:3", {3, 32, 32, 10}, DRO_ERR_RANGE, "it takes no numbers"},
         {"inception_v3:3", {3, 99, 99, 10}, DRO_ERR_RANGE, "it takes no numbers"},
         {"inception_v3", {3, 75, 74, 10}, DRO_ERR_RANGE, "at least 75 x 75, not 75 x 74"},
         {"resnet18", {3, 32, 32, 0}, DRO_ERR_RANGE, "resnet18: 'fc' cannot have 0 outputs"},
@@ -337,6 +339,9 @@ static void model_shapes(void **state)
         {"resnet18", {1, 1, 1, 2}, "layer4.1.bn2.running_var", false},
         {"resnet50", {4, 33, 65, 7}, "layer4.0.downsample.1.bias", false},
         {"resnet20", {1, 28, 28, 10}, "linear.bias", false},
+        {"mobilenet_v2", {1, 1, 5, 2}, "features.1.conv.2.running_mean", false},
+        {"mobilenet_v2", {3, 33, 64, 2}, "features.17.conv.3.bias", false},
+        {"mobilenet_v2", {3, 32, 32, 2}, "features.18.1.weight", false},
         {"inception_v3", {1, 75, 75, 5}, "Mixed_7c.branch3x3dbl_3b.bn.weight", false},
         {"inception_v3", {3, 298, 299, 5}, "Mixed_5b.branch1x1.conv.weight", false},
         {"inception_v3", {1, 299, 299, 5}, "AuxLogits.conv1.bn.running_mean", true},

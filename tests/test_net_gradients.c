@@ -5,7 +5,7 @@
 #include "check.h"
 #undef create
 
-#define DRO__REAL               double
+#define DRO__REF_REAL           double
 #define dro__ref_net            dro__ref_net_double
 #define dro__ref_layer_forward  dro__ref_double_layer_forward
 #define dro__ref_layer_backward dro__ref_double_layer_backward
@@ -36,12 +36,12 @@ static void finish(dro_net *net, dro_node x, int32_t outputs)
     dro_net_output(net, dro_net_linear(net, "fc", x, outputs));
 }
 
-static void plain(dro_net *net, dro_node x, int32_t outputs)
+static void net_plain(dro_net *net, dro_node x, int32_t outputs)
 {
     finish(net, x, outputs);
 }
 
-static void conv(dro_net *net, dro_node x, int32_t outputs)
+static void net_conv(dro_net *net, dro_node x, int32_t outputs)
 {
     const dro_window wide = {{2, 3}, {1, 2}, {1, 0}};
     x = dro_net_conv_window(net, "wide", x, 3, &wide, true);
@@ -49,34 +49,50 @@ static void conv(dro_net *net, dro_node x, int32_t outputs)
     finish(net, x, outputs);
 }
 
-static void norm(dro_net *net, dro_node x, int32_t outputs)
+static void net_depthwise(dro_net *net, dro_node x, int32_t outputs)
+{
+    const dro_window wide = {{2, 3}, {1, 2}, {1, 0}}, strided = {{3, 3}, {2, 2}, {1, 1}};
+    x = dro_net_depthwise(net, "wide", dro_net_conv(net, "conv", x, 3, 1, 1, 0), &wide, true);
+    x = dro_net_depthwise(net, "strided", x, &strided, false);
+    finish(net, x, outputs);
+}
+
+/* Some values are below 0, some above 6. */
+static void net_relu6(dro_net *net, dro_node x, int32_t outputs)
+{
+    const float scale[] = {8, -12}, shift[] = {1, 3};
+    x = dro_net_affine(net, dro_net_conv(net, "conv", x, 2, 3, 1, 1), scale, shift);
+    finish(net, dro_net_relu6(net, x), outputs);
+}
+
+static void net_norm(dro_net *net, dro_node x, int32_t outputs)
 {
     x = dro_net_norm_eps(net, "bn0", dro_net_conv(net, "conv", x, 3, 3, 1, 1), 0.01f);
     x = dro_net_norm(net, "bn1", dro_net_relu(net, x));
     finish(net, dro_net_global_pool(net, x), outputs);
 }
 
-static void norm_of_rows(dro_net *net, dro_node x, int32_t outputs)
+static void net_norm_of_rows(dro_net *net, dro_node x, int32_t outputs)
 {
     x = dro_net_norm(net, "bn", dro_net_linear(net, "hidden", x, 4));
     finish(net, dro_net_relu(net, x), outputs);
 }
 
-static void max_pool(dro_net *net, dro_node x, int32_t outputs)
+static void net_max_pool(dro_net *net, dro_node x, int32_t outputs)
 {
     const dro_window window = {{3, 2}, {2, 1}, {1, 1}};
     x = dro_net_max_pool(net, dro_net_conv(net, "conv", x, 3, 3, 1, 1), &window);
     finish(net, dro_net_flatten(net, x), outputs);
 }
 
-static void avg_pool(dro_net *net, dro_node x, int32_t outputs)
+static void net_avg_pool(dro_net *net, dro_node x, int32_t outputs)
 {
     const dro_window window = {{3, 2}, {1, 2}, {1, 0}};
     x = dro_net_avg_pool(net, dro_net_conv(net, "conv", x, 3, 3, 1, 1), &window);
     finish(net, x, outputs);
 }
 
-static void residual(dro_net *net, dro_node x, int32_t outputs)
+static void net_residual(dro_net *net, dro_node x, int32_t outputs)
 {
     x = dro_net_relu(net, dro_net_conv(net, "conv1", x, 2, 3, 1, 1));
     dro_node y = dro_net_conv(net, "conv2", x, 4, 3, 2, 1);
@@ -85,7 +101,7 @@ static void residual(dro_net *net, dro_node x, int32_t outputs)
     finish(net, dro_net_global_pool(net, x), outputs);
 }
 
-static void branches(dro_net *net, dro_node x, int32_t outputs)
+static void net_branches(dro_net *net, dro_node x, int32_t outputs)
 {
     const dro_window window = {{3, 3}, {1, 1}, {1, 1}};
     dro_node y[3] = {dro_net_conv(net, "one", x, 2, 1, 1, 0), dro_net_avg_pool(net, x, &window)};
@@ -93,21 +109,21 @@ static void branches(dro_net *net, dro_node x, int32_t outputs)
     finish(net, dro_net_concat(net, y, 3), outputs);
 }
 
-static void dropout(dro_net *net, dro_node x, int32_t outputs)
+static void net_dropout(dro_net *net, dro_node x, int32_t outputs)
 {
     x = dro_net_dropout(net, dro_net_conv(net, "conv", x, 3, 3, 1, 1), 0.3f);
     x = dro_net_dropout(net, dro_net_linear(net, "hidden", x, 5), 0.5f);
     finish(net, x, outputs);
 }
 
-static void affine(dro_net *net, dro_node x, int32_t outputs)
+static void net_affine(dro_net *net, dro_node x, int32_t outputs)
 {
     const float scale[] = {0.5f, -2}, shift[] = {0.25f, 1};
     x = dro_net_conv(net, "conv", dro_net_affine(net, x, scale, shift), 2, 3, 1, 1);
     finish(net, dro_net_affine(net, dro_net_relu(net, x), scale, shift), outputs);
 }
 
-static void auxiliary(dro_net *net, dro_node x, int32_t outputs)
+static void net_auxiliary(dro_net *net, dro_node x, int32_t outputs)
 {
     x = dro_net_relu(net, dro_net_norm(net, "bn1", dro_net_conv(net, "conv1", x, 3, 3, 1, 1)));
     dro_net_auxiliary(net, dro_net_linear(net, "second", dro_net_global_pool(net, x), outputs),
@@ -126,33 +142,37 @@ static void auxiliary(dro_net *net, dro_node x, int32_t outputs)
     }
 
 static const net_case cases[] = {
-    {.name = "conv", .shape = IMAGE, .build = conv},
-    {.name = "norm", .shape = IMAGE, .build = norm},
-    {.name = "norm of rows", .shape = ROWS(3), .build = norm_of_rows},
-    {.name = "max pool", .shape = IMAGE, .build = max_pool},
-    {.name = "avg pool", .shape = IMAGE, .build = avg_pool},
-    {.name = "residual", .shape = IMAGE, .build = residual},
-    {.name = "branches", .shape = IMAGE, .build = branches},
-    {.name = "dropout", .shape = IMAGE, .build = dropout},
-    {.name = "affine", .shape = IMAGE, .build = affine},
-    {.name = "auxiliary", .shape = IMAGE, .build = auxiliary},
-    {.name = "frozen below", .shape = IMAGE, .build = auxiliary, .train = "conv2.*,bn2.*,fc.*"},
-    {.name = "frozen between", .shape = IMAGE, .build = auxiliary, .train = "conv1.*,fc.*"},
-    {.name = "frozen norm", .shape = IMAGE, .build = norm, .train = "conv.*,bn1.*"},
-    {.name = "frozen branch", .shape = IMAGE, .build = branches, .train = "three.*"},
-    {.name = "frozen linear", .shape = IMAGE, .build = dropout, .train = "conv.*"},
-    {"smoothing", ROWS(4), plain, "cross-entropy", "smoothing", "0.1", NULL, false},
-    {"focal", ROWS(4), plain, "focal", "focal_gamma", "1.5", NULL, false},
-    {"focal 0", ROWS(2), plain, "focal", "focal_gamma", "0", NULL, false},
-    {"logit-adjusted", ROWS(4), plain, "logit-adjusted", "tau", "1.25", NULL, false},
-    {"adjusted and smooth", ROWS(4), plain, "logit-adjusted", "smoothing", "0.2", NULL, false},
-    {"squared, labels", ROWS(3), plain, "squared", NULL, NULL, NULL, false},
-    {"squared, targets", ROWS(3), plain, "squared", NULL, NULL, NULL, true},
-    {"squared, one output", ROWS(1), plain, "squared", NULL, NULL, NULL, true},
-    {"logistic", ROWS(1), plain, "logistic", NULL, NULL, NULL, false},
-    {"logistic of many", ROWS(3), plain, "logistic", NULL, NULL, NULL, false},
-    {"logistic, targets", ROWS(3), plain, "logistic", NULL, NULL, NULL, true},
-    {.name = "focal in two heads", .shape = IMAGE, .build = auxiliary, .loss = "focal"},
+    {.name = "conv", .shape = IMAGE, .build = net_conv},
+    {.name = "depthwise", .shape = IMAGE, .build = net_depthwise},
+    {.name = "relu6", .shape = IMAGE, .build = net_relu6},
+    {.name = "norm", .shape = IMAGE, .build = net_norm},
+    {.name = "norm of rows", .shape = ROWS(3), .build = net_norm_of_rows},
+    {.name = "max pool", .shape = IMAGE, .build = net_max_pool},
+    {.name = "avg pool", .shape = IMAGE, .build = net_avg_pool},
+    {.name = "residual", .shape = IMAGE, .build = net_residual},
+    {.name = "branches", .shape = IMAGE, .build = net_branches},
+    {.name = "dropout", .shape = IMAGE, .build = net_dropout},
+    {.name = "affine", .shape = IMAGE, .build = net_affine},
+    {.name = "auxiliary", .shape = IMAGE, .build = net_auxiliary},
+    {.name = "frozen below", .shape = IMAGE, .build = net_auxiliary, .train = "conv2.*,bn2.*,fc.*"},
+    {.name = "frozen between", .shape = IMAGE, .build = net_auxiliary, .train = "conv1.*,fc.*"},
+    {.name = "frozen norm", .shape = IMAGE, .build = net_norm, .train = "conv.*,bn1.*"},
+    {.name = "frozen branch", .shape = IMAGE, .build = net_branches, .train = "three.*"},
+    {.name = "frozen depthwise", .shape = IMAGE, .build = net_depthwise, .train = "conv.*,fc.*"},
+    {.name = "frozen linear", .shape = IMAGE, .build = net_dropout, .train = "conv.*"},
+    {"smoothing", ROWS(4), net_plain, "cross-entropy", "smoothing", "0.1", NULL, false},
+    {"focal", ROWS(4), net_plain, "focal", "focal_gamma", "1.5", NULL, false},
+    {"focal 0", ROWS(2), net_plain, "focal", "focal_gamma", "0", NULL, false},
+    {"logit-adjusted", ROWS(4), net_plain, "logit-adjusted", "tau", "1.25", NULL, false},
+    {"adjusted and smooth", ROWS(4), net_plain, "logit-adjusted", "smoothing", "0.2", NULL, false},
+    {"ldam", ROWS(4), net_plain, "ldam", "ldam_margin", "1.5", NULL, false},
+    {"squared, labels", ROWS(3), net_plain, "squared", NULL, NULL, NULL, false},
+    {"squared, targets", ROWS(3), net_plain, "squared", NULL, NULL, NULL, true},
+    {"squared, one output", ROWS(1), net_plain, "squared", NULL, NULL, NULL, true},
+    {"logistic", ROWS(1), net_plain, "logistic", NULL, NULL, NULL, false},
+    {"logistic of many", ROWS(3), net_plain, "logistic", NULL, NULL, NULL, false},
+    {"logistic, targets", ROWS(3), net_plain, "logistic", NULL, NULL, NULL, true},
+    {.name = "focal in two heads", .shape = IMAGE, .build = net_auxiliary, .loss = "focal"},
 };
 
 static dro_net *make(dro_context *ctx, const net_case *c)
@@ -165,7 +185,7 @@ static dro_net *make(dro_context *ctx, const net_case *c)
         OK(ctx, dro_net_set(net, "loss", c->loss));
     if (c->set)
         OK(ctx, dro_net_set(net, c->set, c->value));
-    if (c->loss && strcmp(c->loss, "logit-adjusted") == 0)
+    if (c->shape.outputs == 4)
         OK(ctx, dro_net_prior(net, share, (size_t)c->shape.outputs));
     if (c->train)
         OK(ctx, dro_net_train_only(net, c->train));

@@ -24,7 +24,7 @@ static void settings(void **state)
     int count = 0;
     while (dro_net_param(count, &p) == DRO_OK)
         count++;
-    assert_int_equal(count, 7);
+    assert_int_equal(count, 4 + DRO__LOSS_SETTING_COUNT);
     assert_int_equal(dro_net_param(count, &p), DRO_ERR_END);
     assert_int_equal(dro_net_param(-1, &p), DRO_ERR_END);
     OK(ctx, dro_net_model(ctx, "linear", &shape, &net));
@@ -82,6 +82,10 @@ static void check_losses(dro_context *ctx)
                -(1 - p) * (1 - p) * log(p), 1e-6);
     check_near("logit-adjusted", loss_of(ctx, "logit-adjusted", NULL, NULL, 2, NULL),
                -log(0.1 * e[2] / tilted), 1e-6);
+    double shrunk =
+        exp(-2 - 0.5 * pow(0.1 / 0.2, 0.25)); /* the rarest class has 0.1, this one 0.2 */
+    check_near("ldam", loss_of(ctx, "ldam", NULL, NULL, 1, NULL),
+               -log(shrunk / (e[0] + shrunk + e[2])), 1e-6);
     check_near("squared", loss_of(ctx, "squared", NULL, NULL, 0, NULL), (4 + 0.25) / 2, 1e-6);
     check_near("squared", loss_of(ctx, "squared", NULL, NULL, 0, targets), (0.25 + 4 + 0.25) / 2,
                1e-6);
@@ -104,7 +108,8 @@ static void extreme_logits(void **state)
     const double gammas[] = {0, 0.001, 0.5, 2}, far[] = {700, 40, -40, -1e4};
     for (size_t g = 0; g < 4; g++)
         for (size_t k = 0; k < 4; k++) {
-            dro__graph graph = {.loss = DRO__NET_FOCAL, .gamma = (float)gammas[g]};
+            dro__graph graph = {.loss = DRO__NET_FOCAL};
+            graph.loss_set[DRO__SET_focal_gamma] = (float)gammas[g];
             int32_t label = 0;
             dro_net_batch batch = {.count = 1, .labels = &label};
             double z[2] = {far[k], 0}, slopes[2];

@@ -130,8 +130,8 @@ static void test_trajectory_recover(void **state)
 static void test_optimizers(void **state)
 {
     (void)state;
-    for (int k = 0; dro_optimizer_name(k); k++)
-        trajectory("mlp:16", 0, dro_optimizer_name(k),
+    for (int k = 0; check_optimizer(k); k++)
+        trajectory("mlp:16", 0, check_optimizer(k),
                    "batch=8 eta=0.1 seed=5 ?lambda=5 ?warmup=0 ?big=20 ?inner=4 "
                    "?big_growth=1.1 ?stage_steps=50 ?dual_eta=0.0001",
                    1e-3);

@@ -89,12 +89,40 @@ static void build_branches(dro_net *net)
     dro_net_output(net, dro_net_linear(net, "fc", x, 5));
 }
 
+/* A norm's value times a constant. */
+static dro_node times(dro_net *net, float factor, dro_node x)
+{
+    float scale[20], zero[20] = {0};
+    for (int c = 0; c < 20; c++)
+        scale[c] = factor;
+    return dro_net_affine(net, x, scale, zero);
+}
+
+/* `inverted` in make_nets.py is the same. */
+static void build_inverted(dro_net *net)
+{
+    const dro_window wide = {{2, 5}, {1, 2}, {1, 0}}, three = WINDOW(3, 3, 1, 1, 1),
+                     half = WINDOW(3, 3, 2, 1, 1);
+    dro_node x = unit(net, "stem", dro_net_input(net), 20, half, 1e-5f);
+    x = times(net, 5, dro_net_relu6(net, times(net, 3, x)));
+    dro_node y = dro_net_relu6(net, dro_net_depthwise(net, "deep1", x, &wide, true));
+    y = dro_net_norm(net, "norm1", dro_net_depthwise(net, "deep2", y, &three, false));
+    y = dro_net_relu6(net, y);
+    dro_node z = dro_net_norm(net, "norm2", dro_net_conv(net, "last", y, 20, 1, 1, 0));
+    y = dro_net_depthwise(net, "deep3", dro_net_add(net, y, z), &half, false);
+    y = dro_net_relu6(net, times(net, 4, dro_net_norm(net, "norm3", y)));
+    dro_net_output(net, dro_net_linear(net, "fc", dro_net_global_pool(net, y), 5));
+}
+
 static dro_net *build(dro_context *ctx, const char *name)
 {
     dro_net *net;
     if (strcmp(name, "branches") == 0) {
         OK(ctx, dro_net_create(ctx, 3, 27, 23, &net));
         build_branches(net);
+    } else if (strcmp(name, "inverted") == 0) {
+        OK(ctx, dro_net_create(ctx, 3, 21, 19, &net));
+        build_inverted(net);
     } else {
         dro_model_shape shape = {3, 16, 16, 10};
         OK(ctx, dro_net_model(ctx, name, &shape, &net));
@@ -184,7 +212,7 @@ static void begin(torch_case *c, char **words)
     OK(c->ctx, dro_net_set(c->net, "loss", words[2]));
     if (strcmp(words[3], "-") != 0)
         OK(c->ctx, dro_net_set(c->net, words[3], words[4]));
-    if (strcmp(words[2], "logit-adjusted") == 0)
+    if (strcmp(words[2], "logit-adjusted") == 0 || strcmp(words[2], "ldam") == 0)
         OK(c->ctx, dro_net_prior(c->net, share, 5));
     if (strcmp(words[5], "-") != 0)
         OK(c->ctx, dro_net_train_only(c->net, words[5]));

@@ -459,11 +459,11 @@ static void check_decay(const char *settings)
         w[i] = (float)check_uniform(56, i, 1, 4);
     for (int b = 0; dro_backend_name(b); b++) {
         dro_context *ctx = check_context(dro_backend_name(b), 1);
-        for (int k = 0; dro_optimizer_name(k); k++) {
+        for (int k = 0; check_optimizer(k); k++) {
             dro_optimizer *opt;
             dro_info info;
             double decay = 0;
-            OK(ctx, dro_optimizer_create(ctx, dro_optimizer_name(k), &p, &opt));
+            OK(ctx, dro_optimizer_create(ctx, check_optimizer(k), &p, &opt));
             check_set(ctx, opt, "eta=0.001 weight_decay=0 batch=2 ?warmup=0 ?gamma=1e-9 ?big=4");
             check_set(ctx, opt, settings);
             OK(ctx, dro_optimizer_start(opt, w));
@@ -471,7 +471,7 @@ static void check_decay(const char *settings)
             OK(ctx, dro_optimizer_info(opt, &info));
             for (size_t i = 0; i < WIDE_DIM; i++)
                 decay += (1 - (double)dro_optimizer_w(opt)[i] / (double)w[i]) / WIDE_DIM;
-            check_near(dro_optimizer_name(k), decay / (info.eta * 0.0002), 1, 0.02);
+            check_near(check_optimizer(k), decay / (info.eta * 0.0002), 1, 0.02);
             dro_optimizer_destroy(opt);
         }
         dro_context_destroy(ctx);

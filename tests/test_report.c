@@ -201,61 +201,6 @@ static void escaping(void **state)
     assert_int_equal(dro__utf8_count("a\xc3\xa9\xff"), 3);
 }
 
-/* ---- drawing ---- */
-
-static const uint8_t *pixel(const dro__raster *r, int x, int y)
-{
-    return r->pixels + 3 * ((size_t)y * (size_t)r->width + (size_t)x);
-}
-
-static void drawing(void **state)
-{
-    dro__plot p;
-    dro__raster r;
-    (void)state;
-    dro__plot_init(&p, "p", "title", 50);
-    dro__plot_box(&p, DRO__INK, 10, 10, 5.5, 5, NULL);
-    dro__plot_segment(&p, DRO__SERIES(0), 3, 30, 20, 60, 20);
-    dro__plot_dot(&p, (dro__paint){DRO__ROLE_SERIES, 1, 0.5}, 80, 20, 4, NULL);
-    dro__plot_box(&p, DRO__INK, -1e9, 40, 1e12, 1, NULL); /* far beyond the paper */
-    dro__plot_text(&p, DRO__INK, 100, 30, 20, DRO__LEFT, 5, "HI");
-    assert_true(dro__raster_draw(&p, 2, &r));
-    assert_int_equal(r.width, 2 * DRO__PLOT_WIDTH);
-    assert_int_equal(pixel(&r, 24, 24)[0], 0x1f); /* ink */
-    assert_int_equal(pixel(&r, 18, 24)[0], 0xff); /* paper */
-    assert_int_equal(pixel(&r, 30, 24)[0], 0x1f);
-    assert_int_equal(pixel(&r, 31, 24)[0], 0xff);
-    assert_int_equal(pixel(&r, 90, 40)[2], 0xb2); /* the first method's blue */
-    assert_int_equal(pixel(&r, 160, 40)[0], (0xff + 0xd5 + 1) / 2);
-    assert_int_equal(pixel(&r, 0, 81)[0], 0x1f);
-    assert_int_equal(pixel(&r, r.width - 1, 81)[0], 0x1f);
-    bool inked = false;
-    for (int x = 200; x < 210; x++)
-        inked = inked || pixel(&r, x, 50)[0] < 0x60;
-    assert_true(inked); /* the H's stem */
-    dro__raster_free(&r);
-    dro_status status = dro__plot_png(ctx, &p, 1, in_dir("p.png"));
-    if (status != DRO_ERR_UNSUPPORTED) {
-        OK(ctx, status);
-        char *bytes = slurp("p.png");
-        assert_memory_equal(bytes, "\x89PNG\r\n\x1a\n", 8);
-        free(bytes);
-    }
-    dro__plot_free(&p);
-}
-
-static void letters(void **state)
-{
-    (void)state;
-    double one = dro__font_strokes("m", NULL, NULL), two = dro__font_strokes("mm", NULL, NULL);
-    assert_true(one > 0.5 && two > 1.8 * one && two < 2.3 * one);
-    assert_true(dro__font_strokes("", NULL, NULL) < 0.01);
-    for (int c = 1; c < 256; c++) { /* every byte has some shape */
-        char text[2] = {(char)c, '\0'};
-        assert_true(dro__font_strokes(text, NULL, NULL) > 0);
-    }
-}
-
 /* ---- reading ---- */
 
 #define LINE(step, examples, accuracy)                                                             \
@@ -490,10 +435,10 @@ static void objectives(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(statistics),    TEST(mean_curves),  TEST(thin_curves),  TEST(scales),
-    TEST(shown_numbers), TEST(escaping),     TEST(drawing),      TEST(letters),
-    TEST(damaged_lines), TEST(wrong_kinds),  TEST(not_a_number), TEST(refusals),
-    TEST(methods),       TEST(many_classes), TEST(many_methods), TEST(objectives),
+    TEST(statistics),    TEST(mean_curves), TEST(thin_curves),   TEST(scales),
+    TEST(shown_numbers), TEST(escaping),    TEST(damaged_lines), TEST(wrong_kinds),
+    TEST(not_a_number),  TEST(refusals),    TEST(methods),       TEST(many_classes),
+    TEST(many_methods),  TEST(objectives),
 };
 
 CHECK_MAIN(tests)

@@ -42,8 +42,8 @@ static double loss_of(const char *optimizer, double size, const char *more, bool
     stopper s = {.at = UINT64_MAX};
     snprintf(path, sizeof path, "%s/rows", dir);
     write_rows(path, size);
-    snprintf(settings, sizeof settings, "optimizer=%s data=libsvm:%s best=none steps=400%s",
-             optimizer, path, more);
+    snprintf(settings, sizeof settings,
+             "optimizer=%s data=libsvm:%s,scale=none best=none steps=400%s", optimizer, path, more);
     clear("run");
     OK(ctx, run_to(settings, "run", false, UINT64_MAX, &s));
     *told = strstr(s.note, "features are large") != NULL;
@@ -68,6 +68,23 @@ static void test_factors(void **state)
             assert_true(large < 0.4);
         }
     }
+}
+
+/* A run scales its rows itself: their size does not matter. */
+static void test_scaled(void **state)
+{
+    (void)state;
+    char path[sizeof dir + 16], settings[sizeof dir + 200];
+    snprintf(path, sizeof path, "%s/rows", dir);
+    for (double size = 1e-6; size < 1e7; size *= 1e6) {
+        write_rows(path, size);
+        snprintf(settings, sizeof settings, "optimizer=recover data=libsvm:%s best=none steps=400",
+                 path);
+        clear("run");
+        OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));
+        assert_true(result_of("\"loss\": ") < 0.3);
+    }
+    unlink(path);
 }
 
 static void test_given_step(void **state)
@@ -96,14 +113,14 @@ static void test_epochs(void **state)
     char path[sizeof dir + 16], settings[sizeof dir + 200];
     snprintf(path, sizeof path, "%s/rows", dir);
     write_rows(path, 1);
-    for (int k = 0; dro_optimizer_name(k); k++) {
+    for (int k = 0; check_optimizer(k); k++) {
         snprintf(settings, sizeof settings,
-                 "optimizer=%s data=libsvm:%s/rows best=none batch=20 steps=0 epochs=40",
-                 dro_optimizer_name(k), dir);
+                 "optimizer=%s data=libsvm:%s/rows best=none batch=20 steps= epochs=40",
+                 check_optimizer(k), dir);
         clear("run");
         OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));
         double examples = result_of("\"examples\": "), epochs = result_of("\"epochs\": ");
-        printf("  %s: %.0f examples in %.0f steps\n", dro_optimizer_name(k), examples,
+        printf("  %s: %.0f examples in %.0f steps\n", check_optimizer(k), examples,
                result_of("\"step\": "));
         assert_true(epochs == 40);
         assert_true(fabs(examples - 24000) <= 1024 + 40 * 20);
@@ -112,9 +129,8 @@ static void test_epochs(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_epochs),
-    cmocka_unit_test(test_factors),
-    cmocka_unit_test(test_given_step),
+    cmocka_unit_test(test_epochs),    cmocka_unit_test(test_factors),
+    cmocka_unit_test(test_scaled),    cmocka_unit_test(test_given_step),
     cmocka_unit_test(test_few_steps),
 };
 

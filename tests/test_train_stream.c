@@ -471,17 +471,17 @@ static void test_objective_has_r(void **state)
 {
     (void)state;
     char note[512], path[300], *result;
-    float w[5];
+    float w[6]; /* five features and the bias */
     write_rows("rows", 400, -1);
     dro_train_record r = streamed("optimizer=sgd reg=l1 reg_strength=0.05", note, &result);
     dro__free(result);
     snprintf(path, sizeof path, "%s/parts/weights.safetensors", dir);
     dro__safetensors *file;
     OK(ctx, dro__safetensors_open(ctx, path, &file));
-    OK(ctx, dro__safetensors_read(file, 0, w, 5));
+    OK(ctx, dro__safetensors_read(file, 0, w, 6));
     dro__safetensors_close(file);
     double sum = 0;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         sum += fabs((double)w[i]);
     assert_true(sum > 0.1);
     assert_float_equal(r.test.objective, r.test.loss + 0.05 * sum, 1e-9);

@@ -5,7 +5,8 @@
  *     dro_data_close(data);
  *
  * A SPEC is format:path[,option=value...]; a comma in a path or a value is written \, (backslash, comma).
- * dro_format_name() lists the formats. Options that every format takes:
+ * A file or folder whose content is clear needs no format: people.csv,label=income. dro_format_name() lists the
+ * formats. Options that every format takes:
  *     imratio=R             of each of the first half of the classes only the last R of its examples.
  *                           An R that would empty a class is refused
  *     longtail=exp:R        the k-th largest of C classes keeps m R^(-k/(C-1)), rounded down: the largest is R
@@ -14,6 +15,11 @@
  *     longtail=pareto:P     the same with m (1 - k/C)^P, one example at least
  *     holdout=SHARE         set examples aside, the same share of every class
  *     seed=N                of the holdout
+ *     scale=WORD            tables: columns brought to one scale, learned from training's rows. robust: each column by
+ *                           its mean and standard deviation, of values cut at its fences, and what is more than 3
+ *                           deviations away is compressed to less than 6; standard: without either; none: as they
+ *                           are. Sparse columns are divided and not centred. csv is robust if nothing is given;
+ *                           npy and libsvm are left as they are here, and are robust when a run reads them
  *     skip_bad=N            tolerate that many unreadable images; dro_data_note() names each
  * An error names the file, the record or line in it, and what was expected.
  *

@@ -16,8 +16,10 @@
 #include <dro/loader.h>
 #include <dro/net.h>
 #include <dro/optimizer.h>
+#include <dro/param.h>
 #include <dro/problem.h>
 #include <dro/report.h>
+#include <dro/settings.h>
 #include <dro/status.h>
 #include <dro/stream.h>
 #include <dro/train.h>

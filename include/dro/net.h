@@ -52,10 +52,14 @@ DRO_API dro_node dro_net_conv(dro_net *net, const char *name, dro_node x, int32_
                               int32_t kernel, int32_t stride, int32_t pad); /* no bias */
 DRO_API dro_node dro_net_conv_window(dro_net *net, const char *name, dro_node x, int32_t channels,
                                      const dro_window *window, bool bias);
+/* Each channel with a kernel of its own: PyTorch's Conv2d with as many groups as channels. */
+DRO_API dro_node dro_net_depthwise(dro_net *net, const char *name, dro_node x,
+                                   const dro_window *window, bool bias);
 DRO_API dro_node dro_net_norm(dro_net *net, const char *name,
                               dro_node x); /* batch norm, eps 1e-5 */
 DRO_API dro_node dro_net_norm_eps(dro_net *net, const char *name, dro_node x, float eps);
 DRO_API dro_node dro_net_relu(dro_net *net, dro_node x);
+DRO_API dro_node dro_net_relu6(dro_net *net, dro_node x); /* at most 6 */
 DRO_API dro_node dro_net_max_pool(dro_net *net, dro_node x, const dro_window *window);
 DRO_API dro_node dro_net_avg_pool(dro_net *net, dro_node x,
                                   const dro_window *window);    /* padding counts */
@@ -91,11 +95,17 @@ DRO_API dro_model_shape dro_model_usual(int index);
 
 /* ---- choose, before dro_net_ready() ---- */
 
-/* "loss" (cross-entropy, focal, logit-adjusted, squared, logistic), "smoothing", "focal_gamma", "tau",
- * and of a GPU "precision" (tf32, fp32, bf16), "deterministic" and "convolutions": dro_net_param() lists them. */
+/* "loss" and the settings of losses, and of a GPU "precision", "deterministic" and "convolutions": dro_net_param()
+ * lists them. */
 DRO_API dro_status dro_net_set(dro_net *net, const char *name, const char *value);
 DRO_API dro_status dro_net_param(int index, dro_param *param); /* DRO_ERR_END past the last */
-/* The classes' shares of the training data, (outputs), for the logit-adjusted loss; copied. */
+/* The i-th loss, NULL past the last. */
+DRO_API const char *dro_loss_name(int index);
+/* Whether a setting ("tau") has a say in a loss; loss NULL: in any. */
+DRO_API bool dro_loss_has(const char *loss, const char *setting);
+/* Whether the probabilities that minimise a loss are the true ones. */
+DRO_API bool dro_loss_proper(const char *loss);
+/* The classes' shares of the training data, (outputs), for the losses logit-adjusted and ldam; copied. */
 DRO_API dro_status dro_net_prior(dro_net *net, const double *share, size_t count);
 /* Trains only the tensors whose name matches one of the patterns ("layer4.*,fc.*"); the others are
  * frozen: not in w, no gradient, and their batch norms use the running statistics. Each pattern must

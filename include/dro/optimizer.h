@@ -17,6 +17,7 @@
 #define DRO_OPTIMIZER_H
 
 #include <dro/context.h>
+#include <dro/param.h>
 #include <dro/problem.h>
 #include <stdbool.h>
 
@@ -45,7 +46,8 @@ DRO_API dro_status dro_optimizer_get(const dro_optimizer *opt, const char *name,
 
 /* w0 is (dim); NULL starts at zero. */
 DRO_API dro_status dro_optimizer_start(dro_optimizer *opt, const float *w0);
-/* One update of w. DRO_ERR_END: the stream or the planned number of steps is over. */
+/* One update of w. DRO_ERR_END: the stream or the planned number of steps is over, or lbfgs or newton has the
+ * minimum. */
 DRO_API dro_status dro_optimizer_step(dro_optimizer *opt);
 /* After a refused step: drop the batch that was refused. */
 DRO_API dro_status dro_optimizer_skip(dro_optimizer *opt);
@@ -69,6 +71,8 @@ typedef struct dro_info {
     uint64_t caps;         /* exponents that were continued by the tangent */
     uint64_t floors;       /* estimators that fell below the floor */
     uint64_t fresh_starts; /* estimators started afresh, the first one not counted */
+    double gradient_norm;  /* lbfgs, newton: of F, over all examples, at w; else NaN */
+    double gap; /* lbfgs, newton with l2 or elastic: F(w) - min F is at most this; else NaN */
 } dro_info;
 DRO_API dro_status dro_optimizer_info(const dro_optimizer *opt, dro_info *info);
 /* Weights q of the classes or groups (tilt=class, group): copies at most count, gives how many. */
@@ -84,24 +88,6 @@ DRO_API dro_status dro_optimizer_load(dro_optimizer *opt, const void *buffer, si
 DRO_API double dro_optimizer_regulariser(const dro_optimizer *opt, const float *w);
 /* Whether the regulariser of this name (a value of "reg") is as strong as "reg_strength" says: at 0 it does nothing. */
 DRO_API bool dro_regulariser_has_strength(const char *name);
-
-/* The described parameters, for help texts and checks. */
-typedef enum dro_param_kind {
-    DRO_PARAM_REAL,
-    DRO_PARAM_INTEGER,
-    DRO_PARAM_CHOICE,
-    DRO_PARAM_LIST, /* up to 16 reals, written 60,90 */
-    DRO_PARAM_TEXT  /* any text of up to 4095 bytes */
-} dro_param_kind;
-
-typedef struct dro_param {
-    const char *name;
-    dro_param_kind kind;
-    const char *fallback; /* the default, as text */
-    double low, high;     /* bounds, both allowed; of each element for a list */
-    const char *choices;  /* DRO_PARAM_CHOICE: the words, separated by | */
-    const char *meaning;  /* one line */
-} dro_param;
 
 /* The i-th optimiser's name and one-line summary, NULL past the last. */
 DRO_API const char *dro_optimizer_name(int index);

@@ -76,6 +76,8 @@ typedef struct dro_problem {
     size_t max_batch; /* (optional) most examples in one forward call, parts together; 0: any */
     dro_memory memory;
     const struct dro__async *async; /* the library's own: asynchronous steps */
+    const struct dro__full
+        *full; /* the library's own: all examples in double, for lbfgs and newton */
 } dro_problem;
 
 /* The general compositional problem  min_w  f( E g_z(w) ) + r(w),  g_z(w) in R^p. */

@@ -89,10 +89,8 @@ DRO_API const char *dro_report_objective(const dro_report *report);
 
 /* One page that needs nothing else. Replaced as a whole, or not at all. */
 DRO_API dro_status dro_report_html(dro_report *report, const char *path);
-/* Every plot as a file NAME.svg or NAME.png in a folder, which is made if need be; *count (optional) is
- * how many. PNG: DRO_ERR_UNSUPPORTED when this build has no libpng. */
+/* Every plot as a file NAME.svg in a folder, which is made if need be; *count (optional) is how many. */
 DRO_API dro_status dro_report_svg(dro_report *report, const char *folder, int32_t *count);
-DRO_API dro_status dro_report_png(dro_report *report, const char *folder, int32_t *count);
 
 #ifdef __cplusplus
 }

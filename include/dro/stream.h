@@ -16,6 +16,8 @@
  *     labels=written    y is the number that is written
  *     base=0|1          the first index, 1 if not given
  *     qid=ignore        read past the qid:N of ranking data
+ *     learn=N           when a run reads the stream: columns are scaled by the first N rows, 256 if not given
+ *     scale=            when a run reads the stream: as for a data set
  * csv:
  *     label=COLUMN      a name of the header, or a number from 1: required
  *     learn=N           the encoding (which columns are numbers, their means and deviations, the categories)
@@ -29,7 +31,7 @@
  *     labels=written    y is the number that is written
  *     positive=LABEL    y is 1 for this label and -1 for all others. Refused when the first rows have two
  *                       labels or more and this is none of them
- *     header= sep= missing=    as for a data set
+ *     header= sep= missing= drop= categorical= decimal= scale=    as for a data set
  * Other options need the whole data set and are refused.
  *
  * The shuffle buffer is filled with N rows; then each row that goes out is drawn from it uniformly and

@@ -10,9 +10,7 @@
  *     const dro_train_record *last = dro_train_last(train);
  *     dro_train_destroy(train);
  *
- * One flat list of names: those of dro_train_param() first, then the network's (dro_net_param()), then
- * the optimiser's (dro_optimizer_param()). What is not set follows from the data, the model and the
- * optimiser.
+ * The settings are one list of names (dro/settings.h).
  *
  * The folder holds
  *     config.json          everything needed to run it again; written first
@@ -30,6 +28,7 @@
 #include <dro/comm.h>
 #include <dro/net.h>
 #include <dro/optimizer.h>
+#include <dro/settings.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -82,13 +81,11 @@ typedef struct dro_train_record {
 
 DRO_API dro_status dro_train_create(dro_context *ctx, dro_train **train);
 DRO_API void dro_train_destroy(dro_train *train); /* NULL is fine */
-/* Own parameters and the network's are checked at once, as far as they are not names (data, model, optimizer); those
- * and the optimiser's settings when the run begins. */
+/* The settings of the next run, as of dro_settings_set() and dro_settings_get(). Not while a run is under way. */
 DRO_API dro_status dro_train_set(dro_train *train, const char *name, const char *value);
-/* The present value as text, cut to size; the optimiser's and network's only if they were set. */
 DRO_API dro_status dro_train_get(const dro_train *train, const char *name, char *text, size_t size);
-/* The run's own parameters: the i-th, or DRO_ERR_END. */
-DRO_API dro_status dro_train_param(int index, dro_param *param);
+/* All of them at once, copied. */
+DRO_API dro_status dro_train_use(dro_train *train, const dro_settings *settings);
 
 /* What a recipe ("recipe" of a run) sets where nothing else is given. */
 typedef struct dro_recipe {
@@ -195,6 +192,33 @@ DRO_API dro_status dro_predictor_probabilities(const dro_predictor *predictor, s
 /* The examples of a split: paths of images, places in the source. Borrowed until close. */
 DRO_API dro_status dro_predictor_examples(const dro_predictor *predictor, dro_split split,
                                           dro_examples *examples);
+/* The worst-case distribution of a robust objective over the examples of a split, and what has its weight. Arrays of
+ * examples are in the order of the split. */
+typedef struct dro_explanation {
+    double value;      /* of the objective, without r(w) */
+    double mean_loss;  /* of the same examples */
+    double lambda;     /* kl, kl-radius: of the tilt; 0: only the largest losses count; else NaN */
+    double eta;        /* cvar, chi2: losses below it have no weight; else NaN */
+    double divergence; /* KL(q|p), for chi2 E(q/p - 1)^2 / 2 */
+    double effective;  /* effective sample size / examples (or classes, or groups), in (0, 1] */
+    int64_t examples;
+    const double *losses;  /* (examples) as trained with; NaN: an image that skip_bad passed over */
+    const double *weights; /* (examples) sum 1 */
+    const int32_t *labels; /* (examples) among the model's classes; -1: a real-valued target */
+    const int32_t *predictions; /* (examples) the class with the largest output */
+    const float *outputs;       /* (examples) the first output: that of a real-valued target */
+    const int32_t *groups;      /* (examples) or NULL */
+    const int64_t *order; /* (examples) from the largest weight to the smallest, then by loss */
+    int32_t classes, group_count;
+    const double *class_shares, *class_weights; /* (classes) of the examples and of the weight */
+    const double *group_shares, *group_weights; /* (group_count) */
+} dro_explanation;
+
+/* objective: "kl:LAMBDA", "kl-radius:RHO", "cvar:ALPHA", "chi2:RHO" or "mean". over: "examples", or "classes" or
+ * "groups", of which all that occur have the same share of the prior. Borrowed until the next call. */
+DRO_API dro_status dro_predictor_explain(dro_predictor *predictor, dro_split split,
+                                         const char *objective, const char *over,
+                                         const dro_explanation **explanation);
 /* How good it is on a split; borrowed until the next call. */
 DRO_API dro_status dro_predictor_evaluate(dro_predictor *predictor, dro_split split,
                                           const dro_metrics **metrics);

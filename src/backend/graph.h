@@ -12,12 +12,15 @@
 #define DRO_GRAPH_H
 
 #include "backend.h"
+#include "losses.h"
+
 #include <dro/net.h>
 
 typedef enum dro__op {
     DRO__OP_INPUT,
     DRO__OP_AFFINE,
     DRO__OP_CONV,
+    DRO__OP_DEPTHWISE,
     DRO__OP_NORM,
     DRO__OP_RELU,
     DRO__OP_MAX_POOL,
@@ -29,7 +32,11 @@ typedef enum dro__op {
     DRO__OP_LINEAR,
     DRO__OP_DROPOUT,
     DRO__OP_SHORTCUT,
-    DRO__OP_COUNT
+    DRO__OP_COUNT,
+    /* not in a graph: what a backend's program has besides (lower.h) */
+    DRO__OP_CONVERT = DRO__OP_COUNT,
+    DRO__OP_FOLD, /* two by two pixels become one of four times the channels: see cuda/fold.cu */
+    DRO__OP_ALL
 } dro__op;
 
 enum { DRO__NODE_INPUTS = 8, DRO__HEADS = 2, DRO__PARTS = 2 };
@@ -39,25 +46,19 @@ typedef struct dro__node {
     int input_count;
     int32_t inputs[DRO__NODE_INPUTS];
     int32_t channels, height, width; /* of the output */
-    dro_window window;               /* conv, pools; shortcut: its stride */
-    float eps;                       /* norm */
-    float rate;                      /* dropout */
-    const float *scale, *shift;      /* affine: (channels) */
+    dro_window window;               /* convolutions, pools; shortcut: its stride */
+    int32_t groups; /* convolutions: each reads as many of the input's channels as it makes */
+    float eps;      /* norm */
+    float rate;     /* dropout */
+    float cap;      /* relu: its largest value, or INFINITY */
+    const float *scale, *shift; /* affine: (channels) */
     bool has_bias;
     bool frozen;     /* where its parameters are, and that they have no gradient */
-    int64_t weight;  /* conv, linear: (out, in, kh, kw); norm: gamma. -1: none */
-    int64_t bias;    /* conv, linear: (out); norm: beta. -1: none */
+    int64_t weight;  /* convolutions: (out, in / groups, kh, kw), linear; norm: gamma. -1: none */
+    int64_t bias;    /* convolutions, linear: (out); norm: beta. -1: none */
     int64_t running; /* norm: mean at this offset of the statistics, variance `channels` later */
     bool grad;       /* a trained parameter is here or below: the backward pass reaches it */
 } dro__node;
-
-typedef enum dro__net_loss {
-    DRO__NET_CROSS_ENTROPY,
-    DRO__NET_FOCAL,
-    DRO__NET_LOGIT_ADJUSTED,
-    DRO__NET_SQUARED,
-    DRO__NET_LOGISTIC
-} dro__net_loss;
 
 /* How a GPU multiplies; the other backends compute in float throughout. */
 typedef enum dro__precision { DRO__TF32, DRO__FP32, DRO__BF16 } dro__precision;
@@ -69,11 +70,11 @@ typedef struct dro__graph {
     float auxiliary_weight;
     size_t dim, frozen_size, statistics_size;
     dro__net_loss loss;
-    float smoothing, gamma;
+    float loss_set[DRO__LOSS_SETTING_COUNT]; /* its settings */
     dro__precision precision;
-    bool deterministic;  /* nothing may depend on what is measured or on who else is there */
-    bool only_cudnn;     /* no convolution is our own */
-    const float *adjust; /* (outputs) what the logit-adjusted loss adds to the logits, or NULL */
+    bool deterministic;     /* nothing may depend on what is measured or on who else is there */
+    bool only_cudnn;        /* no convolution is our own */
+    const float *constants; /* (outputs) of the loss, a number for each class, or NULL */
 } dro__graph;
 
 /* Elements of a node's output per example. */

@@ -51,7 +51,7 @@ typedef enum dro__move_kind {
 } dro__move_kind;
 
 /* What a vector is to a move; (dim) each, NULL where a move has no use for it. */
-typedef enum dro__role {
+typedef enum dro__vector_role {
     DRO__W,      /* the weights */
     DRO__G,      /* gradient of part 0 */
     DRO__NEXT,   /* gradient of part 1: of the next batch at the point that is being left */
@@ -62,8 +62,8 @@ typedef enum dro__role {
     DRO__OUT,    /* result of combine */
     DRO__X,      /* inputs of combine: X, X + 1, ... */
     DRO__INPUTS = 4,
-    DRO__ROLES = DRO__X + DRO__INPUTS
-} dro__role;
+    DRO__VECTOR_ROLES = DRO__X + DRO__INPUTS
+} dro__vector_role;
 
 /* One class or group of the tilt. */
 typedef struct dro__group {
@@ -141,7 +141,7 @@ typedef struct dro__step {
     const int32_t *group_of; /* (examples of both parts) where the tilt is over classes or groups */
     float *losses, *coef;    /* (examples of both parts) */
     float *old_losses;       /* (batch) of the waiting batch at its old point */
-    float *v[DRO__ROLES];
+    float *v[DRO__VECTOR_ROLES];
     size_t n;      /* elements of a move */
     int counts[2]; /* examples of the parts, 0: there is none */
 } dro__step;

@@ -5,7 +5,7 @@
 #define DRO_BASE_H
 
 #include <dro/context.h>
-#include <dro/optimizer.h>
+#include <dro/param.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -100,6 +100,12 @@ const dro__param *dro__param_find(const dro__param *const *tables, const char *n
 dro_status dro__params_reset(dro_context *ctx, const dro__param *const *tables, void *settings);
 dro_status dro__params_set(dro_context *ctx, const dro__param *const *tables, void *settings,
                            const char *owner, const char *name, const char *value);
+/* Whether a row allows a value. owner: whose parameter it is, or NULL. */
+dro_status dro__param_check(dro_context *ctx, const dro__param *row, const char *owner,
+                            const char *value);
+/* The same; text gets the value, whole numbers and times as plain numbers. */
+dro_status dro__param_normal(dro_context *ctx, const dro__param *row, const char *owner,
+                             const char *value, char text[DRO__TEXT_MAX]);
 void dro__params_print(const dro__param *row, const void *settings, char *text, size_t size);
 
 /* ---- archive: one walk over the fields serves measuring, saving and loading ---- */

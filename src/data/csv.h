@@ -4,6 +4,7 @@
 #ifndef DRO_DATA_CSV_H
 #define DRO_DATA_CSV_H
 
+#include "scale.h"
 #include "text.h"
 
 enum {
@@ -18,6 +19,7 @@ typedef struct dro__csv {
     char name[208]; /* of the file, for errors */
     char *text;     /* owned */
     size_t used, room;
+    char separator;
     size_t columns; /* as the first row has, from line columns_line on */
     int64_t columns_line;
     const char *header; /* the cells of the header, or NULL */
@@ -71,6 +73,9 @@ bool dro__csv_missing(const dro__missing *missing, const char *cell);
 /* What the options say of a file, and what its first rows show. */
 typedef struct dro__csv_form {
     const struct dro__kept *kept; /* the encoding of a model, or NULL: then a label is needed */
+    dro__scaling scaling;
+    int decimal;          /* DRO__DECIMAL_... */
+    unsigned char *marks; /* (columns) DRO__MARK_..., or NULL: none */
     dro__missing missing;
     char separator; /* 0: guess */
     int header;     /* 1, 0, or -1: guess */
@@ -80,6 +85,14 @@ typedef struct dro__csv_form {
     size_t label, group; /* columns; label DRO__CSV_NO_COLUMN: there is none */
 } dro__csv_form;
 
+enum { DRO__DECIMAL_AUTO, DRO__DECIMAL_POINT, DRO__DECIMAL_COMMA };
+enum { DRO__MARK_DROP = 1, DRO__MARK_CATEGORICAL };
+
+void dro__csv_form_free(dro__csv_form *form);
+/* Whether a number of this file may have a decimal comma: decimal=comma, or cells that are not separated by commas. */
+bool dro__csv_commas(const dro__csv_form *form, const dro__csv *csv);
+/* A cell that is a number and nothing else; comma: it may have a decimal comma. */
+bool dro__csv_number(const char *cell, bool comma, double *value);
 dro_status dro__csv_form_read(const dro_data *data, dro__csv_form *form);
 /* Takes the header off and finds the columns. */
 dro_status dro__csv_form_fit(const dro_data *data, dro__csv_form *form, dro__csv *csv);
@@ -90,15 +103,19 @@ dro_status dro__csv_form_match(const dro__csv_form *form, const dro__csv *first,
 /* ---- csv_encode.c ---- */
 
 /* What the rows of training show of a column. A column is numeric if every cell of the file is a number or
- * missing; then it is one feature, (x - mean) / sd, 0 where missing or where sd is 0. Any other is one indicator per
- * category, in the order of their bytes, one for "missing" if training has that, and one for a category
- * that training did not have. */
+ * missing, and it is not named in categorical=; then it is one feature, (x - centre) * factor and the limit of scale.h,
+ * 0 where missing; with scale=none it is x, the mean where missing. Any other is one indicator per category, in the
+ * order of their bytes, one for "missing" if training has that, and one for a category that training did not have. */
 typedef struct dro__column {
     bool numeric, missing;
-    bool left_out; /* the label */
-    int64_t count;
-    double mean, squares; /* of the numbers; squares: sum of squared deviations, then 1 / sd */
-    int64_t odd_row;      /* the first row with a number that is not finite, or -1 */
+    bool left_out, dropped; /* the label, or a column of drop=; dropped: the latter */
+    bool plain, limited;    /* plain: not scaled */
+    bool commas;            /* numbers may have a decimal comma */
+    dro__spread spread;
+    double centre, factor;
+    double *sample, low, high; /* values that the fences come from; the fences */
+    size_t sampled;
+    int64_t odd_row;                  /* the first row with a number that is not finite, or -1 */
     int64_t numbers, texts, text_row; /* of the whole file; the first row with a text, or -1 */
     dro__names categories;
     int32_t *rank; /* (categories) */
@@ -108,14 +125,16 @@ typedef struct dro__column {
 typedef struct dro__columns {
     size_t count, features;
     dro__column *at;
-    bool mixed;         /* features do not rise from column to column */
+    bool mixed; /* features do not rise from column to column */
+    int64_t
+        *unseen; /* (count) cells of a category that training did not have, or NULL: not counted */
     const char *number; /* what is expected of a numeric column, for errors */
 } dro__columns;
 
 /* Learns the columns from the given rows (rising) of the training file, whether a column is numeric from
- * all of them; `left_out` is no feature. */
-dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size_t left_out,
-                          const int64_t *rows, int64_t count, dro__columns *columns);
+ * all of them; the label and what drop= names are no features. */
+dro_status dro__csv_learn(const dro__csv *csv, const dro__csv_form *form, const int64_t *rows,
+                          int64_t count, dro__columns *columns);
 /* A cell; slow. */
 const char *dro__csv_cell(const dro__csv *csv, int64_t row, size_t column);
 void dro__columns_free(dro__columns *columns);

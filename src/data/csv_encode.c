@@ -1,5 +1,5 @@
-/* Cells into features, by what training shows: numeric columns standardised with the population's
- * standard deviation, all others one indicator per category (csv.h says how). */
+/* Cells into features, by what training shows: numeric columns brought to one scale (scale.h), all others one
+ * indicator per category (csv.h says how). */
 #include "csv.h"
 
 #include <math.h>
@@ -88,15 +88,30 @@ static bool is_infinite_word(const char *cell)
     return strcasecmp(cell, "inf") == 0 || strcasecmp(cell, "infinity") == 0;
 }
 
+bool dro__csv_number(const char *cell, bool comma, double *value)
+{
+    char text[64];
+    const char *end = dro__number_double(cell, value);
+    size_t length = end ? (size_t)(end - cell) : strcspn(cell, ",");
+    if (end && !*end)
+        return true;
+    if (!comma || cell[length] != ',' || strlen(cell) >= sizeof text)
+        return false;
+    strcpy(text, cell);
+    text[length] = '.';
+    end = dro__number_double(text, value);
+    return end && !*end;
+}
+
 /* Is it a number? One that is not makes the column categorical. */
 static void look_at(dro__column *c, const char *cell, int64_t row)
 {
     double value;
-    const char *end = dro__number_double(cell, &value);
-    bool infinite = end ? *end == '\0' && !isfinite(value) : is_infinite_word(cell);
+    bool number = dro__csv_number(cell, c->commas, &value);
+    bool infinite = number ? !isfinite(value) : is_infinite_word(cell);
     if (infinite && c->odd_row < 0)
         c->odd_row = row;
-    bool text = !infinite && (!end || *end);
+    bool text = !infinite && !number;
     if (text && c->numeric)
         c->text_row = row;
     c->numeric = c->numeric && !text;
@@ -136,32 +151,21 @@ const char *dro__csv_cell(const dro__csv *csv, int64_t row, size_t column)
     return cell;
 }
 
-/* Welford's running mean and sum of squared deviations. */
-static void take_number(dro__column *c, const char *cell)
+/* A value of the first pass: of the mean, and every so often of the sample. */
+static void take_number(dro__column *c, const char *cell, bool sample)
 {
     double value;
-    const char *end = dro__number_double(cell, &value);
-    if (!end || !isfinite(value))
+    if (!dro__csv_number(cell, c->commas, &value) || !isfinite(value))
         return;
-    double step = value - c->mean;
-    c->mean += step / (double)++c->count;
-    c->squares += step * (value - c->mean);
+    dro__spread_add(&c->spread, value);
+    if (sample && c->sample)
+        c->sample[c->sampled++] = value;
 }
 
-static dro_status take_cell(const dro__csv *csv, const dro__missing *missing, int64_t row, size_t k,
-                            const char *cell, dro__column *c)
+static dro_status take_cell(const dro__csv *csv, int64_t row, size_t k, const char *cell,
+                            dro__column *c)
 {
     int32_t number;
-    if (c->left_out)
-        return DRO_OK;
-    if (dro__csv_missing(missing, cell)) {
-        c->missing = true;
-        return DRO_OK;
-    }
-    if (c->numeric) {
-        take_number(c, cell);
-        return DRO_OK;
-    }
     DRO_TRY(dro__names_add(csv->ctx, &c->categories, cell, strlen(cell), &number));
     if (number >= DRO__CSV_CATEGORIES_MAX)
         return dro__csv_bad_cell(csv, row, k, cell,
@@ -182,38 +186,107 @@ static dro_status finish_column(const dro__csv *csv, dro__column *c, size_t k)
                          "%s: line %lld: %s: an infinite number: expected finite ones", csv->name,
                          dro__csv_line(csv, c->odd_row),
                          dro__csv_column_name(csv, k, name, sizeof name));
-    double sd = c->count ? sqrt(c->squares / (double)c->count) : 0;
-    if (!isfinite(c->mean) || !isfinite(sd))
+    double sd = sqrt(c->spread.squares);
+    if (!isfinite(c->spread.mean) || !isfinite(sd))
         return dro__fail(csv->ctx, DRO_ERR_DATA,
                          "%s: %s: its numbers are too large to standardise: expected a standard "
                          "deviation below 1e154",
                          csv->name, dro__csv_column_name(csv, k, name, sizeof name));
-    c->squares = sd > 0 && isfinite(1 / sd) ? 1 / sd : 0;
+    c->centre = c->spread.mean;
+    c->factor = dro__spread_scale(&c->spread);
     c->features = 1;
     return DRO_OK;
 }
 
-dro_status dro__csv_learn(const dro__csv *csv, const dro__missing *missing, size_t left_out,
-                          const int64_t *rows, int64_t count, dro__columns *cols)
+/* What is known of the columns before their cells are looked at. */
+static dro_status begin_columns(const dro__csv *csv, const dro__csv_form *form, int64_t count,
+                                dro__columns *cols)
 {
-    const char *cell = csv->cells;
+    size_t most = dro__sample_most(count, csv->columns);
     cols->at = dro__alloc(csv->columns, sizeof *cols->at);
     if (!cols->at)
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
     cols->count = csv->columns;
     for (size_t k = 0; k < cols->count; k++) {
-        cols->at[k].numeric = true;
-        cols->at[k].odd_row = cols->at[k].text_row = -1;
-        cols->at[k].left_out = k == left_out;
+        dro__column *c = &cols->at[k];
+        int mark = form->marks ? form->marks[k] : 0;
+        c->numeric = mark != DRO__MARK_CATEGORICAL;
+        c->odd_row = c->text_row = -1;
+        c->dropped = mark == DRO__MARK_DROP;
+        c->left_out = k == form->label || c->dropped;
+        c->plain = form->scaling == DRO__SCALE_NONE;
+        c->limited = form->scaling == DRO__SCALE_ROBUST;
+        c->commas = dro__csv_commas(form, csv);
     }
-    DRO_TRY(find_kinds(csv, missing, cols));
-    for (int64_t i = 0; i < count; i++) {
-        cell = walk(csv, cell, i > 0 ? rows[i - 1] + 1 : 0, rows[i]);
-        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell))
-            DRO_TRY(take_cell(csv, missing, rows[i], k, cell, &cols->at[k]));
-    }
+    DRO_TRY(find_kinds(csv, &form->missing, cols));
     for (size_t k = 0; k < cols->count; k++) {
         dro__column *c = &cols->at[k];
+        if (c->left_out || !c->numeric || !c->limited)
+            continue;
+        c->sample = dro__alloc(most, sizeof *c->sample);
+        if (!c->sample)
+            return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", cols->count);
+    }
+    return DRO_OK;
+}
+
+/* One pass over the rows: the first takes everything in, the second the numbers again, cut at the fences. */
+static dro_status take_rows(const dro__csv *csv, const dro__csv_form *form, const int64_t *rows,
+                            int64_t count, bool second, dro__columns *cols)
+{
+    const char *cell = csv->cells;
+    int64_t step = dro__sample_step(count, csv->columns);
+    double value;
+    for (int64_t i = 0; i < count; i++) {
+        cell = walk(csv, cell, i > 0 ? rows[i - 1] + 1 : 0, rows[i]);
+        for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
+            dro__column *c = &cols->at[k];
+            bool gone = !c->left_out && dro__csv_missing(&form->missing, cell);
+            c->missing = c->missing || gone;
+            if (c->left_out || gone)
+                continue;
+            if (!c->numeric && !second)
+                DRO_TRY(take_cell(csv, rows[i], k, cell, c));
+            else if (c->numeric && !second)
+                take_number(c, cell, i % step == 0);
+            else if (c->numeric && c->sample && dro__csv_number(cell, c->commas, &value))
+                dro__spread_add(&c->spread, fmin(fmax(value, c->low), c->high));
+        }
+    }
+    return DRO_OK;
+}
+
+/* Whether a column has values beyond its fences; those without need no second pass, and lose their sample. */
+static bool find_outliers(dro__columns *cols)
+{
+    bool any = false;
+    for (size_t k = 0; k < cols->count; k++) {
+        dro__column *c = &cols->at[k];
+        if (!c->sample)
+            continue;
+        dro__fences(c->sample, c->sampled, &c->low, &c->high);
+        if (c->spread.least < c->low || c->spread.most > c->high) {
+            c->spread = (dro__spread){0};
+            any = true;
+            continue;
+        }
+        dro__free(c->sample);
+        c->sample = NULL;
+    }
+    return any;
+}
+
+dro_status dro__csv_learn(const dro__csv *csv, const dro__csv_form *form, const int64_t *rows,
+                          int64_t count, dro__columns *cols)
+{
+    DRO_TRY(begin_columns(csv, form, count, cols));
+    DRO_TRY(take_rows(csv, form, rows, count, false, cols));
+    if (find_outliers(cols))
+        DRO_TRY(take_rows(csv, form, rows, count, true, cols));
+    for (size_t k = 0; k < cols->count; k++) {
+        dro__column *c = &cols->at[k];
+        dro__free(c->sample);
+        c->sample = NULL;
         if (c->left_out)
             continue;
         DRO_TRY(finish_column(csv, c, k));
@@ -231,8 +304,10 @@ void dro__columns_free(dro__columns *cols)
     for (size_t k = 0; k < cols->count; k++) {
         dro__names_free(&cols->at[k].categories);
         dro__free(cols->at[k].rank);
+        dro__free(cols->at[k].sample);
     }
     dro__free(cols->at);
+    dro__free(cols->unseen);
     *cols = (dro__columns){0};
 }
 
@@ -260,21 +335,25 @@ static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
         return dro__csv_bad_cell(csv, row, k, cell, "a value, as missing=refuse says");
     if (c->numeric && !gone) {
         double number;
-        const char *end = dro__number_double(cell, &number);
-        if (!end || *end)
+        if (!dro__csv_number(cell, c->commas, &number))
             return dro__csv_bad_cell(csv, row, k, cell,
                                      cols->number ? cols->number : "a number, as in training");
-        *value = (float)((number - c->mean) * c->squares);
+        number = c->plain ? number : (number - c->centre) * c->factor;
+        *value = (float)(c->limited ? dro__limited(number) : number);
         if (!isfinite(*value))
             return dro__csv_bad_cell(csv, row, k, cell, "a finite number near those of training");
     }
-    if (c->numeric)
+    if (c->numeric) {
+        *value = c->plain && gone ? (float)c->centre : *value;
         return DRO_OK;
+    }
     int32_t known = gone ? -1 : dro__names_find(&c->categories, cell, strlen(cell));
     size_t unseen = c->categories.count + c->missing;
     size_t place = known >= 0 ? (size_t)c->rank[known] : gone ? c->categories.count : unseen;
     *feature += place;
     *value = 1;
+    if (cols->unseen && place == unseen && !(gone && c->missing))
+        cols->unseen[k]++;
     return DRO_OK;
 }
 

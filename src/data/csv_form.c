@@ -37,6 +37,33 @@ static dro_status read_separator(const dro_data *d, char *separator)
     return DRO_OK;
 }
 
+static dro_status read_decimal(const dro_data *d, int *decimal)
+{
+    static const char *const words[] = {"auto", "point", "comma"};
+    const char *value = dro__option(d, "decimal");
+    *decimal = DRO__DECIMAL_AUTO;
+    for (int k = 0; value && k < 3; k++)
+        if (strcmp(value, words[k]) == 0) {
+            *decimal = k;
+            return DRO_OK;
+        }
+    return value ? dro__fail(d->ctx, DRO_ERR_RANGE, "decimal=%.40s: expected point, comma or auto",
+                             value)
+                 : DRO_OK;
+}
+
+bool dro__csv_commas(const dro__csv_form *f, const dro__csv *csv)
+{
+    return f->decimal == DRO__DECIMAL_COMMA ||
+           (f->decimal == DRO__DECIMAL_AUTO && csv->separator != ',');
+}
+
+void dro__csv_form_free(dro__csv_form *f)
+{
+    dro__free(f->marks);
+    f->marks = NULL;
+}
+
 dro_status dro__csv_form_read(const dro_data *d, dro__csv_form *f)
 {
     const char *header = dro__option(d, "header"), *target = dro__option(d, "target");
@@ -47,9 +74,6 @@ dro_status dro__csv_form_read(const dro_data *d, dro__csv_form *f)
                          "csv: the weights were not trained on csv and know no columns: expected "
                          "data of the format that they were trained on (with label=COLUMN columns "
                          "become features by these rows alone)");
-    if (!label && !f->kept)
-        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
-                         "csv: expected label=COLUMN, a name of the header or a number from 1");
     if (label && !*label)
         return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
                          "label=: expected a column, its name in the header or its number from 1");
@@ -66,6 +90,8 @@ dro_status dro__csv_form_read(const dro_data *d, dro__csv_form *f)
     missing = missing || !f->kept || !*f->kept->missing ? missing : f->kept->missing;
     f->missing.refuse = missing && strcmp(missing, "refuse") == 0;
     f->missing.also = f->missing.refuse ? NULL : missing;
+    DRO_TRY(dro__scaling_read(d, &f->scaling));
+    DRO_TRY(read_decimal(d, &f->decimal));
     return read_separator(d, &f->separator);
 }
 
@@ -111,32 +137,54 @@ static dro_status looks_like_header(const dro__csv_form *f, const dro__csv *csv,
     return DRO_OK;
 }
 
+/* The names of the header, as many as fit; false if there is none. */
+static bool list_columns(const dro__csv *csv, char *all, size_t size)
+{
+    size_t used = 0;
+    const char *cell = csv->header;
+    all[0] = '\0';
+    for (size_t k = 0; cell && k < csv->columns; k++, cell = dro__csv_next(cell)) {
+        if (used + strlen(cell) + 6 > size) {
+            snprintf(all + used, size - used, " ...");
+            break;
+        }
+        used += (size_t)snprintf(all + used, size - used, " %.40s", cell);
+    }
+    return cell != NULL || used > 0;
+}
+
+static dro_status no_label(const dro__csv *csv)
+{
+    char all[256];
+    if (list_columns(csv, all, sizeof all))
+        return dro__fail(csv->ctx, DRO_ERR_ARGUMENT,
+                         "%s: which column is the label? Expected label=COLUMN, one of%s",
+                         csv->name, all);
+    return dro__fail(csv->ctx, DRO_ERR_ARGUMENT,
+                     "%s: which column is the label? Expected label=N, a number from 1 to %zu "
+                     "(there is no header; the last one is label=%zu)",
+                     csv->name, csv->columns, csv->columns);
+}
+
 static dro_status no_column(const dro__csv *csv, const char *option, const char *text)
 {
     char all[256];
-    size_t used = 0;
-    const char *cell = csv->header;
-    if (!cell)
+    if (!list_columns(csv, all, sizeof all))
         return dro__fail(csv->ctx, DRO_ERR_NAME,
                          "%s: no column %s=%.40s: expected a number from 1 to %zu (there is no "
                          "header)",
                          csv->name, option, text, csv->columns);
-    for (size_t k = 0; k < csv->columns && used < sizeof all - 1; k++) {
-        used += (size_t)snprintf(all + used, sizeof all - used, " %.40s", cell);
-        cell = dro__csv_next(cell);
-    }
     return dro__fail(csv->ctx, DRO_ERR_NAME,
-                     "%s: no column %s=%.40s: expected one of%s%s, which the first row has (it was "
+                     "%s: no column %s=%.40s: expected one of%s, which the first row has (it was "
                      "taken for the names), or a column's number from 1 to %zu",
-                     csv->name, option, text, all, used >= sizeof all - 1 ? " ..." : "",
-                     csv->columns);
+                     csv->name, option, text, all, csv->columns);
 }
 
 /* By name first: a header may hold numbers. */
-static dro_status find_column(const dro_data *d, const dro__csv *csv, const char *option,
+static dro_status find_column(const dro__csv *csv, const char *option, const char *text,
                               size_t *column)
 {
-    const char *text = dro__option(d, option), *cell = csv->header;
+    const char *cell = csv->header;
     size_t found = 0, number = column_number(text);
     for (size_t k = 0; cell && k < csv->columns; k++, cell = dro__csv_next(cell))
         if (strcmp(cell, text) == 0) {
@@ -155,28 +203,66 @@ static dro_status find_column(const dro_data *d, const dro__csv *csv, const char
     return DRO_OK;
 }
 
+/* drop=A:B and categorical=A:B: columns between colons; a name that has one itself is found as a whole. */
+static dro_status mark_columns(const dro_data *d, dro__csv_form *f, const dro__csv *csv,
+                               const char *option, int mark)
+{
+    const char *list = dro__option(d, option);
+    char name[256];
+    size_t column;
+    if (!list)
+        return DRO_OK;
+    if (!f->marks)
+        f->marks = dro__alloc(csv->columns, 1);
+    if (!f->marks)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
+    for (const char *p = list; *p || p == list;) {
+        size_t length = strcspn(p, ":");
+        const char *whole = csv->header;
+        for (size_t k = 0; p == list && whole && k < csv->columns;
+             k++, whole = dro__csv_next(whole))
+            if (strcmp(whole, list) == 0)
+                length = strlen(list);
+        snprintf(name, sizeof name, "%.*s", (int)(length < 255 ? length : 255), p);
+        DRO_TRY(find_column(csv, option, name, &column));
+        if (column == f->label || (mark == DRO__MARK_DROP && f->grouped && column == f->group))
+            return dro__fail(csv->ctx, DRO_ERR_ARGUMENT, "%s=%.60s: it is the %s", option, name,
+                             column == f->label ? "label" : "group");
+        f->marks[column] = f->marks[column] ? f->marks[column] : (unsigned char)mark;
+        p += length + (p[length] == ':');
+    }
+    return DRO_OK;
+}
+
 dro_status dro__csv_form_fit(const dro_data *d, dro__csv_form *f, dro__csv *csv)
 {
     const char *label = dro__option(d, "label"), *group = dro__option(d, "group");
     if (f->header == NONE && f->kept && !label)
         f->header = f->kept->header;
-    if (f->header == NONE && label[strspn(label, "0")] == '\0')
+    if (f->header == NONE && label && label[strspn(label, "0")] == '\0')
         return dro__fail(csv->ctx, DRO_ERR_ARGUMENT,
                          "label=%s: columns are counted from 1 (header=yes if one is called so)",
                          label);
-    if (f->header == NONE && (column_number(label) == 0 || (group && column_number(group) == 0)))
+    if (f->header == NONE &&
+        ((label && column_number(label) == 0) || (group && column_number(group) == 0)))
         f->header = 1;
     if (f->header == NONE)
         DRO_TRY(looks_like_header(f, csv, &f->header));
     if (f->header)
         dro__csv_take_header(csv);
+    if (!label && !f->kept)
+        return no_label(csv);
     if (label)
-        DRO_TRY(find_column(d, csv, "label", &f->label));
+        DRO_TRY(find_column(csv, "label", label, &f->label));
     else
         f->label = dro__csv_kept_label(f->kept, csv);
     f->grouped = group != NULL;
     if (group)
-        DRO_TRY(find_column(d, csv, "group", &f->group));
+        DRO_TRY(find_column(csv, "group", group, &f->group));
+    if (!f->kept) {
+        DRO_TRY(mark_columns(d, f, csv, "drop", DRO__MARK_DROP));
+        DRO_TRY(mark_columns(d, f, csv, "categorical", DRO__MARK_CATEGORICAL));
+    }
     if (csv->rows == 0)
         return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: has a header and no rows: expected rows",
                          csv->name);

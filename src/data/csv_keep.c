@@ -5,7 +5,8 @@
  *
  *     csv 1 COLUMNS LABEL header|plain classes|real dense|sparse MISSING
  *     label NAME
- *     number NAME MEAN SCALE
+ *     dropped NAME
+ *     limited|number|plain NAME CENTRE FACTOR      (a comma behind the first word: decimal commas are read)
  *     words NAME missing|whole COUNT CATEGORY ...                  (one line for each column)
  *
  * LABEL is the label's column from 0, MISSING the text of missing=, ' without one. With a header the columns
@@ -64,15 +65,26 @@ static void put_categories(writer *w, const dro__column *c, const size_t *order)
         put_text(w, c->categories.names[order[k]]);
 }
 
+static const char *kind_of(const dro__column *c)
+{
+    if (c->left_out)
+        return c->dropped ? "dropped" : "label";
+    if (!c->numeric)
+        return "words";
+    return c->plain ? "plain" : c->limited ? "limited" : "number";
+}
+
 static dro_status put_column(writer *w, const dro__csv *csv, const dro__column *c, const char *name)
 {
-    put(w, c->left_out ? "\nlabel" : c->numeric ? "\nnumber" : "\nwords");
+    put(w, "\n");
+    put(w, kind_of(c));
+    put(w, c->numeric && !c->left_out && c->commas ? "," : "");
     put_text(w, name);
     if (c->left_out)
         return DRO_OK;
     if (c->numeric) {
-        put_number(w, c->mean);
-        put_number(w, c->squares);
+        put_number(w, c->centre);
+        put_number(w, c->factor);
         return DRO_OK;
     }
     size_t *order = dro__alloc(c->categories.count + 1, sizeof *order);
@@ -137,7 +149,7 @@ static dro_status damaged(const words *w, const char *expected)
 }
 
 /* The next word, up to a space or the end of the line. */
-static const char *next(words *w)
+static char *next(words *w)
 {
     w->at += *w->at == ' ' || *w->at == '\n';
     size_t size = strcspn(w->at, " \n");
@@ -227,17 +239,26 @@ static dro_status read_categories(words *w, dro__column *c)
 static dro_status read_column(words *w, dro__kept *kept, size_t k)
 {
     dro__column *c = &kept->columns.at[k];
-    const char *word = *w->at == '\n' ? next(w) : "";
-    c->left_out = strcmp(word, "label") == 0;
-    c->numeric = strcmp(word, "number") == 0;
+    if (*w->at != '\n')
+        return damaged(w, "a line for each column");
+    char *word = next(w);
+    size_t length = strlen(word);
+    c->commas = length && word[length - 1] == ',';
+    word[length - c->commas] = '\0';
+    c->dropped = strcmp(word, "dropped") == 0;
+    c->left_out = c->dropped || strcmp(word, "label") == 0;
+    c->plain = strcmp(word, "plain") == 0;
+    c->limited = strcmp(word, "limited") == 0;
+    c->numeric = c->plain || c->limited || strcmp(word, "number") == 0;
     c->odd_row = -1;
-    if (c->left_out != (k == kept->label) || !(c->left_out || c->numeric || !strcmp(word, "words")))
+    if ((c->left_out && !c->dropped) != (k == kept->label) ||
+        !(c->left_out || c->numeric || !strcmp(word, "words")) || (c->commas && !c->numeric))
         return damaged(w, "label, number or words");
     DRO_TRY(next_text(w));
     DRO_TRY(copy_text(w, &kept->names[k]));
     if (c->numeric) {
-        DRO_TRY(next_number(w, &c->mean));
-        DRO_TRY(next_number(w, &c->squares));
+        DRO_TRY(next_number(w, &c->centre));
+        DRO_TRY(next_number(w, &c->factor));
         c->features = 1;
     } else if (!c->left_out) {
         DRO_TRY(read_categories(w, c));
@@ -340,7 +361,7 @@ dro_status dro__csv_kept_fit(dro__kept *kept, const dro__csv *csv, size_t label,
     for (size_t k = 0; k < cols->count; k++)
         cols->at[k].left_out = true;
     for (size_t k = 0; k < kept->columns.count; k++) {
-        if (k == kept->label)
+        if (kept->columns.at[k].left_out)
             continue;
         size_t at = place(kept, csv, label, k);
         snprintf(name, sizeof name, kept->header ? "'%.40s'" : "%.0s%zu", kept->names[k], k + 1);

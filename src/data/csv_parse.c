@@ -273,6 +273,7 @@ dro_status dro__csv_append(dro__csv_source *s, dro__csv *csv, bool *got)
     *c.end = '\0';
     DRO_TRY(cut_row(&c));
     csv->used = (size_t)(c.to - csv->text);
+    csv->separator = s->separator;
     return DRO_OK;
 }
 

@@ -1,5 +1,6 @@
 /* Opening a data set: the SPEC, the format, then what is the same for all: labels checked, records
  * numbered, imbalance, holdout, what the format does after these, counts. */
+#include "scale.h"
 #include "text.h"
 
 #include <errno.h>
@@ -90,6 +91,46 @@ const char *dro_format_likely(const char *path)
     return path ? likely_format(path, strlen(path)) : NULL;
 }
 
+/* Ends the word at its comma and returns what follows, NULL at the end. `\,` is a comma that is meant. */
+static char *cut_word(char *word)
+{
+    char *to = word;
+    for (; *word && *word != ','; word++) {
+        word += word[0] == '\\' && word[1] == ',';
+        *to++ = *word;
+    }
+    bool more = *word == ',';
+    *to = '\0';
+    return more ? word + 1 : NULL;
+}
+
+static bool names_format(const char *text, size_t length)
+{
+    for (int k = 0; k < FORMAT_COUNT; k++)
+        if (strlen(formats[k]->name) == length && memcmp(formats[k]->name, text, length) == 0)
+            return true;
+    return false;
+}
+
+dro_status dro__spec_full(dro_context *ctx, const char *text, char full[DRO__SPEC_MAX])
+{
+    char path[DRO__SPEC_MAX];
+    const char *colon = strchr(text, ':'), *format = NULL;
+    if (strlen(text) >= sizeof path)
+        return dro__fail(ctx, DRO_ERR_RANGE, "the SPEC is longer than %zu characters",
+                         sizeof path - 1);
+    if (!colon || !names_format(text, (size_t)(colon - text))) {
+        strcpy(path, text);
+        cut_word(path);
+        format = dro__guess_format(ctx, path);
+    }
+    if (snprintf(full, DRO__SPEC_MAX, "%s%s%s", format ? format : "", format ? ":" : "", text) >=
+        DRO__SPEC_MAX)
+        return dro__fail(ctx, DRO_ERR_RANGE, "the SPEC is longer than %d characters",
+                         DRO__SPEC_MAX - 1);
+    return DRO_OK;
+}
+
 /* The format before the colon. Without one the text is a path, up to its options. */
 static dro_status find_format(dro_data *d, const char *name, const char *colon)
 {
@@ -113,19 +154,6 @@ static dro_status find_format(dro_data *d, const char *name, const char *colon)
                      (int)(length < 60 ? length : 60), name, all);
 }
 
-/* Ends the word at its comma and returns what follows, NULL at the end. `\,` is a comma that is meant. */
-static char *cut_word(char *word)
-{
-    char *to = word;
-    for (; *word && *word != ','; word++) {
-        word += word[0] == '\\' && word[1] == ',';
-        *to++ = *word;
-    }
-    bool more = *word == ',';
-    *to = '\0';
-    return more ? word + 1 : NULL;
-}
-
 static dro_status check_names(dro_data *d)
 {
     const dro__spec *spec = &d->spec;
@@ -140,14 +168,13 @@ static dro_status check_names(dro_data *d)
     return DRO_OK;
 }
 
-dro_status dro__spec_parse(dro_data *d, const char *text)
+dro_status dro__spec_parse(dro_data *d, const char *given)
 {
     dro__spec *spec = &d->spec;
+    char text[DRO__SPEC_MAX];
+    DRO_TRY(dro__spec_full(d->ctx, given, text));
     const char *colon = strchr(text, ':');
     size_t length = strlen(text);
-    if (length >= sizeof spec->text)
-        return dro__fail(d->ctx, DRO_ERR_RANGE, "the SPEC is longer than %zu characters",
-                         sizeof spec->text - 1);
     if (!d->format)
         DRO_TRY(find_format(d, text, colon));
     if (!colon)
@@ -310,6 +337,7 @@ static dro_status finish(dro_data *d)
     DRO_TRY(dro__holdout(d));
     if (d->format->settle)
         DRO_TRY(d->format->settle(d));
+    DRO_TRY(dro__rows_prepare(d));
     for (int s = 0; s < DRO_SPLITS; s++)
         DRO_TRY(dro__count_split(d, s));
     return DRO_OK;
@@ -318,7 +346,7 @@ static dro_status finish(dro_data *d)
 /* The format that an encoding is of, or NULL. */
 static const dro__format *format_of(const char *encoding)
 {
-    size_t length = strcspn(encoding, " ");
+    size_t length = strcspn(encoding, " \n");
     for (int k = 0; k < FORMAT_COUNT; k++)
         if (strlen(formats[k]->name) == length && memcmp(formats[k]->name, encoding, length) == 0)
             return formats[k];
@@ -327,15 +355,24 @@ static const dro__format *format_of(const char *encoding)
 
 /* Takes the encoding of a model's training data. That of another format is passed over: a model of csv may see rows of
  * libsvm, encoded already. */
-static dro_status take_encoding(dro_data *d, const char *given)
+static dro_status take_encoding(dro_data *d, const char *given, char **own)
 {
+    *own = NULL;
     if (!given)
         return DRO_OK;
     const dro__format *of = format_of(given);
     bool same =
         *given && (!of || of == d->format); /* one of no format is damaged: the format says so */
+    const char *kept = dro__rows_kept(given);
+    size_t size = kept && kept > given ? (size_t)(kept - given) - 1 : strlen(given);
+    bool alike = same || (of && !of->encodes && !d->format->encodes); /* rows of numbers */
+    *own = dro__alloc(size + 1, 1);
+    if (!*own)
+        return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    memcpy(*own, given, size);
     d->for_model = true;
-    d->given = same ? given : NULL;
+    d->given = same ? *own : NULL;
+    d->kept = alike ? kept : NULL;
     if (!same && d->format->encodes)
         return dro__remark(d, "the model keeps no encoding of %s: %s, here by these rows alone",
                            d->format->name, d->format->encodes);
@@ -362,7 +399,27 @@ bool dro__names_files(const char *spec)
     return false;
 }
 
-dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data)
+static dro_status open_data(dro_data *d, const char *spec, const char *given)
+{
+    char *own = NULL;
+    dro_status status = dro__spec_parse(d, spec);
+    if (status == DRO_OK)
+        status = take_encoding(d, given, &own);
+    if (status == DRO_OK)
+        status = check_options(d);
+    if (status == DRO_OK)
+        status = d->format->open(d);
+    if (status == DRO_OK)
+        status = finish(d);
+    if (d->format && d->format->release)
+        d->format->release(d);
+    dro__free(own);
+    d->given = d->kept = NULL;
+    return status;
+}
+
+static dro_status make_data(dro_context *ctx, const char *spec, const char *given, bool training,
+                            dro_data **data)
 {
     if (!ctx || !data)
         return DRO_ERR_ARGUMENT;
@@ -373,24 +430,23 @@ dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given,
     if (!d)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a data set");
     d->ctx = ctx;
-    dro_status status = dro__spec_parse(d, spec);
-    if (status == DRO_OK)
-        status = take_encoding(d, given);
-    if (status == DRO_OK)
-        status = check_options(d);
-    if (status == DRO_OK)
-        status = d->format->open(d);
-    if (status == DRO_OK)
-        status = finish(d);
-    if (d->format && d->format->release)
-        d->format->release(d);
-    d->given = NULL;
-    if (status != DRO_OK) {
+    d->for_training = training;
+    dro_status status = open_data(d, spec, given);
+    if (status != DRO_OK)
         dro_data_close(d);
-        return status;
-    }
-    *data = d;
-    return DRO_OK;
+    else
+        *data = d;
+    return status;
+}
+
+dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data)
+{
+    return make_data(ctx, spec, given, false, data);
+}
+
+dro_status dro__data_for_training(dro_context *ctx, const char *spec, dro_data **data)
+{
+    return make_data(ctx, spec, NULL, true, data);
 }
 
 static void free_names(char **names, int32_t count)

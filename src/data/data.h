@@ -54,7 +54,11 @@ dro_status dro__table_copy(const dro_data *data, const dro__table *table, const 
 
 /* ---- what a format fills in ---- */
 
-enum { DRO__OPTIONS_MAX = 16, DRO__SPEC_MAX = 4096 };
+enum {
+    DRO__OPTIONS_MAX = 16,
+    DRO__SPEC_MAX = 4096,
+    DRO__DENSE_MOST = 4096 /* features up to which sparse rows are made dense for a network */
+};
 
 typedef struct dro__spec {
     char text[DRO__SPEC_MAX]; /* the SPEC, cut into words */
@@ -87,9 +91,12 @@ struct dro_data {
     dro_split widest_in;
     void *state;       /* of the format, between open and release */
     const char *given; /* while it is opened: how a model's training data was encoded, or NULL */
-    bool for_model;    /* opened to ask one, so that labels may be missing */
-    char *encoding;    /* how the features were made, for a model to keep; or NULL */
-    bool learned;      /* a stream's encoding, from its first rows */
+    const char *kept; /* while it is opened: the part of that which is not the format's (scale.h) */
+    size_t bias;      /* the column of the constant feature, 0: there is none */
+    bool for_training;      /* opened to train a model on it: columns are brought to one scale */
+    bool for_model;         /* opened to ask one, so that labels may be missing */
+    char *encoding;         /* how the features were made, for a model to keep; or NULL */
+    bool learned;           /* a stream's encoding, from its first rows */
     const char *untrained;  /* the remark that says why a class has no training example, or NULL */
     const char *unlabelled; /* how labels are named, where there are none and all are 0; or NULL */
     dro__notes skipped;     /* images and why; under a lock of notes.c */
@@ -128,9 +135,14 @@ bool dro__names_files(const char *spec);
 /* dro_data_open for a model: given is the `encoding` of its training data, "" if that had none; NULL: for no model.
  * Formats without one do not look at it. */
 dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data);
+/* dro_data_open to train a model: rows are brought to one scale (scale.h), which the encoding says. */
+dro_status dro__data_for_training(dro_context *ctx, const char *spec, dro_data **data);
 
-/* dro_stream_open for a model: in the order of the input unless the SPEC has shuffle=, and with `encoding`. */
+/* dro_stream_open for a model: in the order of the input unless the SPEC has shuffle=, with `encoding`, columns at one
+ * scale by the first rows (learn=), and a constant feature behind the others. */
 dro_status dro__stream_for_model(dro_context *ctx, const char *spec, dro_stream **stream);
+/* Rows from here on are scaled as this encoding says, of a stream that went before. */
+dro_status dro__stream_rescale(dro_stream *stream, const char *encoding);
 /* The stream's SPEC, format, features and encoding; it holds no examples. */
 const dro_data *dro__stream_data(const dro_stream *stream);
 /* Whether a row's line is the last and lacks its newline: it may have been cut off. */
@@ -151,6 +163,10 @@ dro_status dro__remark(dro_data *data, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void dro__notes_free(dro__notes *notes);
 
+/* A SPEC with its format: `text` itself, or, where its path is there and what it holds is clear, that format and it. */
+dro_status dro__spec_full(dro_context *ctx, const char *text, char full[DRO__SPEC_MAX]);
+/* guess.c: the format of a file or folder by what it holds; NULL: not known. */
+const char *dro__guess_format(dro_context *ctx, const char *path);
 /* Cuts format:path,option=value,... into the words of d->spec; finds d->format, unless it is set. */
 dro_status dro__spec_parse(dro_data *d, const char *text);
 /* The value of an option, or NULL. */

@@ -1,4 +1,4 @@
-/* Comma-separated values: numeric columns standardised, categorical ones one-hot, both by what training
+/* Comma-separated values: numeric columns brought to one scale, categorical ones one-hot, both by what training
  * saw (csv.h). Dense rows, or sparse ones where features are many.
  *
  * label= names the column of the classes, by name or by its number from 1. Classes are sorted, by value
@@ -104,8 +104,10 @@ static dro_status read_targets(const reader *r, const dro__csv *csv, float *targ
         for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell)) {
             if (k != r->form.label)
                 continue;
-            const char *end = dro__number_float(cell, &targets[i]);
-            if (!end || *end || !isfinite(targets[i]))
+            double value;
+            bool number = dro__csv_number(cell, dro__csv_commas(&r->form, csv), &value);
+            targets[i] = number ? (float)value : NAN;
+            if (!isfinite(targets[i]))
                 return dro__csv_bad_cell(csv, i, k, cell, "a finite number");
         }
     return DRO_OK;
@@ -249,26 +251,13 @@ static dro_status remark_text(const reader *r, const dro__column *c, const char 
                        given ? "" : " takes this text for a missing number");
 }
 
-/* Is it a number but for its decimal comma? */
-static bool has_decimal_comma(const char *cell)
-{
-    char text[64];
-    double value;
-    size_t length = strlen(cell), comma = strcspn(cell, ",");
-    if (comma == length || length >= sizeof text)
-        return false;
-    memcpy(text, cell, length + 1);
-    text[comma] = '.';
-    const char *end = dro__number_double(text, &value);
-    return end && !*end;
-}
-
 /* Texts of which there are nearly as many as rows say little of a new row. */
 static dro_status remark_values(const reader *r, const dro__column *c, const char *name,
                                 const char *cell)
 {
     size_t values = c->categories.count, rows = (size_t)r->d->split[DRO_TRAIN].n;
-    bool comma = has_decimal_comma(cell);
+    double value;
+    bool comma = dro__csv_number(cell, true, &value);
     if (values <= VALUES_MANY || (!comma && 2 * values <= rows))
         return DRO_OK;
     return dro__remark(
@@ -276,8 +265,7 @@ static dro_status remark_values(const reader *r, const dro__column *c, const cha
         "%s: %zu different texts in %zu rows, such as '%.40s': categorical, with %zu "
         "features; %s",
         name, values, rows, cell, c->features,
-        comma ? "write numbers with a decimal point if it is meant to be numeric"
-              : "take the column out of the file if it is an id");
+        comma ? "decimal=comma reads such numbers" : "drop= leaves the column out if it is an id");
 }
 
 static dro_status remark_columns(const reader *r)
@@ -285,12 +273,35 @@ static dro_status remark_columns(const reader *r)
     for (size_t k = 0; k < r->columns.count; k++) {
         const dro__column *c = &r->columns.at[k];
         char name[64];
-        if (c->left_out || c->numeric)
+        if (c->left_out || c->numeric || c->text_row < 0)
             continue;
         const char *cell = dro__csv_cell(&r->train, c->text_row, k);
         dro__csv_column_name(&r->train, k, name, sizeof name);
         DRO_TRY((c->numbers >= 9 * c->texts ? remark_text : remark_values)(r, c, name, cell));
     }
+    return DRO_OK;
+}
+
+/* Cells of categories that training did not have are counted where that is news: in a test set, and for a model. */
+static dro_status encode_split(reader *r, int split, bool dense)
+{
+    dro_data *d = r->d;
+    const dro__csv *csv = split == DRO_TEST ? &r->test : &r->train;
+    dro__columns *cols = &r->columns;
+    char name[64];
+    bool count = split == DRO_TEST || d->given;
+    cols->unseen = count ? dro__alloc(cols->count, sizeof *cols->unseen) : NULL;
+    if (count && !cols->unseen)
+        return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", cols->count);
+    DRO_TRY(dro__csv_encode(csv, &r->form.missing, cols, dense, &d->split[split]));
+    for (size_t k = 0; count && k < cols->count; k++)
+        if (cols->unseen[k] > 0)
+            DRO_TRY(dro__remark(
+                d, "%s: %lld of %lld %srows have a value that training did not have",
+                dro__csv_column_name(csv, k, name, sizeof name), (long long)cols->unseen[k],
+                (long long)d->split[split].n, d->given ? "" : "test "));
+    dro__free(cols->unseen);
+    cols->unseen = NULL;
     return DRO_OK;
 }
 
@@ -301,8 +312,7 @@ static dro_status settle_csv(dro_data *d)
     if (d->given)
         DRO_TRY(dro__csv_kept_fit(&r->kept, &r->train, r->form.label, &r->columns));
     else
-        DRO_TRY(dro__csv_learn(&r->train, &r->form.missing, r->form.label, train->records, train->n,
-                               &r->columns));
+        DRO_TRY(dro__csv_learn(&r->train, &r->form, train->records, train->n, &r->columns));
     if (!d->given)
         DRO_TRY(remark_columns(r));
     bool dense = d->given ? r->kept.dense : choose_dense(r);
@@ -312,8 +322,7 @@ static dro_status settle_csv(dro_data *d)
     d->features = r->columns.features;
     for (int s = 0; s < DRO_SPLITS; s++)
         if (d->split[s].n > 0 || s == DRO_TRAIN)
-            DRO_TRY(dro__csv_encode(s == DRO_TEST ? &r->test : &r->train, &r->form.missing,
-                                    &r->columns, dense, &d->split[s]));
+            DRO_TRY(encode_split(r, s, dense));
     return DRO_OK;
 }
 
@@ -328,12 +337,14 @@ static void release_csv(dro_data *d)
     dro__names_free(&r->groups);
     dro__columns_free(&r->columns);
     dro__csv_kept_free(&r->kept);
+    dro__csv_form_free(&r->form);
     dro__free(r);
     d->state = NULL;
 }
 
-static const char *const options[] = {"label", "test",    "group",  "header",
-                                      "sep",   "missing", "target", NULL};
+static const char *const options[] = {"label",       "test",    "group",  "header",
+                                      "sep",         "missing", "target", "drop",
+                                      "categorical", "decimal", "scale",  NULL};
 
 static const char *const endings[] = {"csv", "tsv", NULL};
 
@@ -342,7 +353,8 @@ const dro__format dro__format_csv = {
     .endings = endings,
     .dotted = true,
     .usage = "FILE,label=COLUMN[,test=FILE][,group=COLUMN][,header=yes|no|auto][,sep=tab]"
-             "[,missing=TEXT|refuse][,target=real]",
+             "[,missing=TEXT|refuse][,target=real][,drop=COLUMN:COLUMN][,categorical=COLUMN:COLUMN]"
+             "[,decimal=comma][,scale=standard|none]",
     .summary = "a table: numeric columns standardised, others one-hot",
     .details =
         "label=COLUMN    its name in the header, or its number from 1\n"
@@ -362,9 +374,20 @@ const dro__format dro__format_csv = {
         "                the column's mean, a missing text a category of its own. missing=refuse: "
         "an error\n"
         "target=real     the label is a number to predict\n"
-        "A column is numeric if all its cells are numbers, with a decimal point, or missing; a "
-        "comma in a\n"
-        "value is written \\, as in missing=1\\,234.",
+        "drop=A:B        columns that are no features, such as an id\n"
+        "categorical=A:B columns of numbers that are names, such as a postcode\n"
+        "decimal=        comma: 3,14 is a number; point: it is a text; if not given, comma where "
+        "cells are\n"
+        "                not separated by commas\n"
+        "scale=          of numeric columns. robust (if not given): mean and standard deviation of "
+        "values cut\n"
+        "                at the column's fences; more than 3 deviations are compressed to less "
+        "than 6; "
+        "standard:\n"
+        "                neither; none: numbers as they are\n"
+        "A column is numeric if all its cells are numbers or missing; a comma in a value is "
+        "written \\, as\n"
+        "in missing=1\\,234.",
     .encodes = "columns are standardised or one-hot",
     .options = options,
     .open = open_csv,

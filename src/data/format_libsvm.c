@@ -449,14 +449,16 @@ static dro_status open_libsvm(dro_data *d)
     return status;
 }
 
-static const char *const options[] = {"test", "features", "base", "classes", "target", "qid", NULL};
+static const char *const options[] = {"test",   "features", "base",  "classes",
+                                      "target", "qid",      "scale", NULL};
 
 static const char *const endings[] = {"libsvm", "svm", "svmlight", NULL};
 
 const dro__format dro__format_libsvm = {
     .name = "libsvm",
     .endings = endings,
-    .usage = "FILE[,test=FILE][,features=D][,base=0|1][,classes=-1:1][,target=real][,qid=ignore]",
+    .usage = "FILE[,test=FILE][,features=D][,base=0|1][,classes=-1:1][,target=real][,qid=ignore]"
+             "[,scale=standard|none]",
     .summary = "sparse rows, `label index:value ...` (FILE.t beside FILE is the test split)",
     .options = options,
     .open = open_libsvm};

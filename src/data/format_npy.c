@@ -446,16 +446,16 @@ static dro_status open_npy(dro_data *data)
     return status;
 }
 
-static const char *const npy_options[] = {"x",           "labels", "test",   "test_labels",
-                                          "test_groups", "groups", "target", NULL};
+static const char *const npy_options[] = {"x",      "labels", "test",  "test_labels", "test_groups",
+                                          "groups", "target", "scale", NULL};
 
 static const char *const endings[] = {"npy", "npz", NULL};
 
 const dro__format dro__format_npy = {
     .name = "npy",
     .endings = endings,
-    .usage = "X.npy,labels=Y.npy[,test=X.npy,test_labels=Y.npy][,groups=G.npy][,target=real] or "
-             "FILE.npz[,x=NAME][,labels=NAME]",
+    .usage = "X.npy,labels=Y.npy[,test=X.npy,test_labels=Y.npy][,groups=G.npy][,target=real]"
+             "[,scale=standard|none] or FILE.npz[,x=NAME][,labels=NAME]",
     .summary = "arrays of NumPy: rows, or images as uint8",
     .options = npy_options,
     .open = open_npy,

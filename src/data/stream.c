@@ -4,6 +4,7 @@
  * twice too large: the buffer is never larger than its rows ask for, whatever came before them. A row
  * goes out from a random place among those held, the last one held takes its place, and the slot that
  * is then free is refilled before the next draw (not sooner, so that a pipe is not waited for early). */
+#include "scale.h"
 #include "stream.h"
 
 #include <stdio.h>
@@ -15,7 +16,10 @@ enum {
     SHUFFLE_MAX = 1 << 28,
     ROW_MAX = 1 << 20,
     RING = 3,
-    WINDOW_FIRST = 1 << 21 /* of dro__input_lines */
+    WINDOW_FIRST = 1 << 21, /* of dro__input_lines */
+    LEARN_DEFAULT = 256,    /* few: a pipe may be slow */
+    LEARN_MAX = 1 << 28,
+    LEARN_BYTES = 1 << 26
 };
 
 typedef struct slot {
@@ -37,6 +41,15 @@ struct dro_stream {
     bool over;
     dro_status failed;
 
+    dro__table first; /* rows that the scale was learned from, until they are sent */
+    size_t start_room, column_room, value_room, target_room;
+    int64_t sent; /* of them */
+    bool first_unfinished;
+    dro_status broken; /* what comes behind them: an error, and its text */
+    char why[DRO__ERROR_SIZE];
+    dro__scale scale;
+    bool bias; /* a constant feature more in every row, the last one */
+
     slot *slots; /* (made), of which the first `held` have a row */
     size_t made, held, slot_room, limit;
     uint64_t blocks; /* bytes */
@@ -47,8 +60,15 @@ struct dro_stream {
     unsigned turn;
 };
 
-/* The next row into from.row; *got is false at the end. */
-static dro_status read_row(dro_stream *s, bool *got)
+typedef struct row {
+    const int32_t *columns;
+    const float *values;
+    size_t count;
+    float y;
+} row;
+
+/* The next row of the input into from.row; *got is false at the end. */
+static dro_status read_input(dro_stream *s, bool *got)
 {
     *got = false;
     if (s->over)
@@ -61,6 +81,73 @@ static dro_status read_row(dro_stream *s, bool *got)
                          s->from.name, (long long)s->from.lines, (long long)s->from.row.starts[1],
                          ROW_MAX);
     return DRO_OK;
+}
+
+/* The next row: one of the first ones, or of the input. */
+static dro_status read_row(dro_stream *s, row *next, bool *got)
+{
+    dro__table *t = &s->first;
+    if (s->sent < t->n) {
+        int64_t start = t->starts[s->sent];
+        *next = (row){t->columns + start, t->values + start,
+                      (size_t)(t->starts[s->sent + 1] - start), t->targets[s->sent]};
+        s->from.unfinished = ++s->sent == t->n && s->first_unfinished;
+        *got = true;
+        return DRO_OK;
+    }
+    dro__table_free(t);
+    s->sent = 0;
+    s->start_room = s->column_room = s->value_room = s->target_room = 0;
+    if (s->broken)
+        return dro__fail(s->from.data.ctx, s->broken, "%s", s->why);
+    DRO_TRY(read_input(s, got));
+    if (*got)
+        *next = (row){s->from.row.columns, s->from.row.values, (size_t)s->from.row.starts[1],
+                      s->from.row.targets[0]};
+    return DRO_OK;
+}
+
+/* ---- the first rows ---- */
+
+static dro_status keep_first(dro_stream *s)
+{
+    dro_context *ctx = s->from.data.ctx;
+    dro__table *t = &s->first;
+    size_t n = (size_t)t->n, count = (size_t)s->from.row.starts[1];
+    DRO_TRY(dro__grow(ctx, (void **)&t->starts, &s->start_room, n + 2, sizeof *t->starts));
+    DRO_TRY(dro__grow(ctx, (void **)&t->targets, &s->target_room, n + 1, sizeof *t->targets));
+    size_t at = n ? (size_t)t->starts[n] : 0;
+    DRO_TRY(dro__grow(ctx, (void **)&t->columns, &s->column_room, at + count, sizeof *t->columns));
+    DRO_TRY(dro__grow(ctx, (void **)&t->values, &s->value_room, at + count, sizeof *t->values));
+    memcpy(t->columns + at, s->from.row.columns, count * sizeof *t->columns);
+    memcpy(t->values + at, s->from.row.values, count * sizeof *t->values);
+    t->starts[0] = 0;
+    t->starts[n + 1] = (int64_t)(at + count);
+    t->targets[n] = s->from.row.targets[0];
+    t->n++;
+    s->first_unfinished = s->from.unfinished;
+    return DRO_OK;
+}
+
+/* How columns without an encoding of their own are scaled, by the first rows. */
+static dro_status learn_scale(dro_stream *s)
+{
+    dro_data *d = &s->from.data;
+    dro__scaling scaling;
+    int64_t learn;
+    bool got = true;
+    DRO_TRY(dro__scaling_read(d, &scaling));
+    DRO_TRY(dro__option_integer(d, "learn", LEARN_DEFAULT, 2, LEARN_MAX, &learn));
+    if (scaling == DRO__SCALE_NONE)
+        return DRO_OK;
+    while (got && !s->broken && s->first.n < learn && s->column_room < LEARN_BYTES / 8) {
+        s->broken = read_input(s, &got); /* told when the rows before it are used up */
+        if (s->broken)
+            memcpy(s->why, d->ctx->error, sizeof s->why);
+        else if (got)
+            DRO_TRY(keep_first(s));
+    }
+    return dro__scale_learn(d->ctx, &s->first, d->features, scaling, &s->scale);
 }
 
 /* ---- the buffer ---- */
@@ -93,8 +180,9 @@ static dro_status fit_block(dro_stream *s, slot *to, size_t count)
 static dro_status fill(dro_stream *s)
 {
     bool got = true;
+    row next = {0};
     while (s->held < s->limit) {
-        DRO_TRY(read_row(s, &got));
+        DRO_TRY(read_row(s, &next, &got));
         if (!got)
             break;
         DRO_TRY(dro__grow(s->from.data.ctx, (void **)&s->slots, &s->slot_room, s->held + 1,
@@ -104,12 +192,17 @@ static dro_status fill(dro_stream *s)
             *to = (slot){0};
             s->made++;
         }
-        size_t count = (size_t)s->from.row.starts[1];
-        DRO_TRY(fit_block(s, to, count));
-        memcpy(to->block, s->from.row.columns, count * sizeof *s->from.row.columns);
-        memcpy(to->block + to->room, s->from.row.values, count * sizeof *s->from.row.values);
-        to->count = (uint32_t)count;
-        to->y = s->from.row.targets[0];
+        DRO_TRY(fit_block(s, to, next.count + s->bias));
+        float *values = (float *)(void *)(to->block + to->room);
+        memcpy(to->block, next.columns, next.count * sizeof *next.columns);
+        memcpy(values, next.values, next.count * sizeof *next.values);
+        dro__scale_row(&s->scale, next.count, to->block, values);
+        if (s->bias) {
+            to->block[next.count] = (int32_t)s->from.data.features - 1;
+            values[next.count] = 1;
+        }
+        to->count = (uint32_t)(next.count + s->bias);
+        to->y = next.y;
         to->position = (int64_t)s->seen++;
         s->unfinished = s->from.unfinished ? s->seen : 0;
         s->held++;
@@ -233,6 +326,9 @@ static dro_status open_stream(dro_stream *s, const char *spec, int64_t shuffle)
 {
     static const dro__rows_class *const kinds[] = {&dro__rows_libsvm, &dro__rows_csv};
     dro__rows *r = &s->from;
+    char full[DRO__SPEC_MAX];
+    DRO_TRY(dro__spec_full(r->data.ctx, spec, full));
+    spec = full;
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         const char *name = kinds[k]->format.name;
         if (strcspn(spec, ":") == strlen(name) && strncmp(spec, name, strlen(name)) == 0)
@@ -280,8 +376,33 @@ dro_status dro_stream_open(dro_context *ctx, const char *spec, dro_stream **stre
 dro_status dro__stream_for_model(dro_context *ctx, const char *spec, dro_stream **stream)
 {
     DRO_TRY(make_stream(ctx, spec, 0, stream));
-    dro__rows *r = &(*stream)->from;
-    return r->kind->keep ? r->kind->keep(r) : DRO_OK;
+    dro_stream *s = *stream;
+    dro__rows *r = &s->from;
+    DRO_TRY(r->kind->keep ? r->kind->keep(r) : learn_scale(s));
+    DRO_TRY(dro__rows_note(&r->data, &s->scale, r->data.features));
+    r->data.features++;
+    s->bias = true;
+    return DRO_OK;
+}
+
+dro_status dro__stream_rescale(dro_stream *s, const char *encoding)
+{
+    const char *kept = dro__rows_kept(encoding);
+    dro_data *d = &s->from.data;
+    dro__scale scale = {0};
+    if (kept && strncmp(kept, "scale ", 6) == 0)
+        DRO_TRY(dro__scale_read(d->ctx, kept, &scale));
+    char *text = dro__alloc(strlen(encoding) + 1, 1);
+    if (!text) {
+        dro__scale_free(&scale);
+        return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    }
+    strcpy(text, encoding);
+    dro__free(d->encoding);
+    d->encoding = text;
+    dro__scale_free(&s->scale);
+    s->scale = scale;
+    return DRO_OK;
 }
 
 void dro_stream_close(dro_stream *s)
@@ -296,6 +417,8 @@ void dro_stream_close(dro_stream *s)
         dro__free(b->columns), dro__free(b->values);
     }
     dro__free(s->slots);
+    dro__table_free(&s->first);
+    dro__scale_free(&s->scale);
     dro__free(s->from.data.encoding);
     if (s->from.kind)
         s->from.kind->close(&s->from);
@@ -342,6 +465,8 @@ uint64_t dro_stream_memory(const dro_stream *s)
         return 0;
     /* The window of lines doubles only when one line fills it. */
     uint64_t line = 2 * s->from.longest + 4, bytes = line > WINDOW_FIRST ? line : WINDOW_FIRST;
+    bytes += (s->column_room + s->value_room + s->target_room + s->scale.features) * sizeof(float) +
+             s->start_room * sizeof(int64_t);
     bytes +=
         sizeof *s + s->blocks + s->slot_room * sizeof *s->slots + s->from.kind->memory(&s->from);
     for (int k = 0; k < RING; k++) {

@@ -163,8 +163,7 @@ static dro_status learn_columns(source *s)
     for (int64_t i = 0; i < csv->rows; i++)
         rows[i] = i;
     s->columns.number = "a number, as in the first rows (learn=N looks at more of them)";
-    dro_status status =
-        dro__csv_learn(csv, &s->form.missing, s->form.label, rows, csv->rows, &s->columns);
+    dro_status status = dro__csv_learn(csv, &s->form, rows, csv->rows, &s->columns);
     dro__free(rows);
     return status;
 }
@@ -211,10 +210,10 @@ static dro_status read_label(const source *s, const dro__csv *csv, int64_t row, 
 {
     size_t length = strlen(cell), k = s->form.label;
     if (s->labels == WRITTEN) {
-        const char *end = dro__number_float(cell, y);
-        return end && !*end && isfinite(*y)
-                   ? DRO_OK
-                   : dro__csv_bad_cell(csv, row, k, cell, "a finite number");
+        double value;
+        bool number = dro__csv_number(cell, dro__csv_commas(&s->form, csv), &value);
+        *y = number ? (float)value : NAN;
+        return isfinite(*y) ? DRO_OK : dro__csv_bad_cell(csv, row, k, cell, "a finite number");
     }
     if (dro__csv_missing(&s->form.missing, cell))
         return dro__csv_bad_cell(csv, row, k, cell, "a label");
@@ -274,6 +273,7 @@ static void close_rows(dro__rows *r)
     dro__csv_free(&s->learned);
     dro__csv_free(&s->row);
     dro__columns_free(&s->columns);
+    dro__csv_form_free(&s->form);
     dro__names_free(&s->classes);
     dro__free(s->rank);
     dro__free(s->sorted);
@@ -296,8 +296,9 @@ static uint64_t memory_of(const dro__rows *r)
     return bytes + s->encoding;
 }
 
-static const char *const options[] = {"label", "learn",  "shuffle", "labels", "positive",
-                                      "sep",   "header", "missing", "target", NULL};
+static const char *const options[] = {"label",   "learn",  "shuffle",     "labels", "positive",
+                                      "sep",     "header", "missing",     "target", "drop",
+                                      "decimal", "scale",  "categorical", NULL};
 
 const dro__rows_class dro__rows_csv = {
     .format = {.name = "csv",

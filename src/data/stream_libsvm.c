@@ -108,8 +108,8 @@ static uint64_t memory_of(const dro__rows *r)
            s->reader.start_room * sizeof(int64_t) + s->reader.target_room * sizeof(float);
 }
 
-static const char *const options[] = {"features", "base", "shuffle", "target",
-                                      "labels",   "qid",  NULL};
+static const char *const options[] = {"features", "base",  "shuffle", "target", "labels",
+                                      "qid",      "learn", "scale",   NULL};
 
 const dro__rows_class dro__rows_libsvm = {
     .format = {.name = "libsvm",

@@ -198,24 +198,43 @@ static bool set_window(dro_net *net, dro__node *node, const dro_window *window)
     return true;
 }
 
+/* A convolution: the node has its channels and groups, and still the size of its input. */
+static dro_node convolve(dro_net *net, const char *name, dro__node *node, const dro_window *window,
+                         bool bias)
+{
+    int64_t channels = node->channels, in = net->graph.nodes[node->inputs[0]].channels;
+    node->has_bias = bias;
+    if (!set_window(net, node, window))
+        return -1;
+    if (channels < 1 || channels > CHANNELS_MAX)
+        return dro__net_wrong(net, DRO_ERR_RANGE, "'%s' cannot have %d channels", name,
+                              node->channels);
+    if (!add_tensor(net, name, "weight", DRO__HOME_WEIGHTS, 4, channels, in / node->groups,
+                    window->kernel[0], window->kernel[1]) ||
+        (bias && !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, channels, 1, 1, 1)))
+        return -1;
+    return append(net, node);
+}
+
 dro_node dro_net_conv_window(dro_net *net, const char *name, dro_node x, int32_t channels,
                              const dro_window *window, bool bias)
 {
     if (!usable(net, x) || !named(net, name))
         return -1;
     dro__node node = follow(net, DRO__OP_CONV, x);
-    int64_t in = node.channels;
     node.channels = channels;
-    node.has_bias = bias;
-    if (!set_window(net, &node, window))
+    node.groups = 1;
+    return convolve(net, name, &node, window, bias);
+}
+
+dro_node dro_net_depthwise(dro_net *net, const char *name, dro_node x, const dro_window *window,
+                           bool bias)
+{
+    if (!usable(net, x) || !named(net, name))
         return -1;
-    if (channels < 1 || channels > CHANNELS_MAX)
-        return dro__net_wrong(net, DRO_ERR_RANGE, "'%s' cannot have %d channels", name, channels);
-    if (!add_tensor(net, name, "weight", DRO__HOME_WEIGHTS, 4, channels, in, window->kernel[0],
-                    window->kernel[1]) ||
-        (bias && !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, channels, 1, 1, 1)))
-        return -1;
-    return append(net, &node);
+    dro__node node = follow(net, DRO__OP_DEPTHWISE, x);
+    node.groups = node.channels;
+    return convolve(net, name, &node, window, bias);
 }
 
 dro_node dro_net_conv(dro_net *net, const char *name, dro_node x, int32_t channels, int32_t kernel,
@@ -248,12 +267,23 @@ dro_node dro_net_norm(dro_net *net, const char *name, dro_node x)
     return dro_net_norm_eps(net, name, x, 1e-5f);
 }
 
-dro_node dro_net_relu(dro_net *net, dro_node x)
+static dro_node relu(dro_net *net, dro_node x, float cap)
 {
     if (!usable(net, x))
         return -1;
     dro__node node = follow(net, DRO__OP_RELU, x);
+    node.cap = cap;
     return append(net, &node);
+}
+
+dro_node dro_net_relu(dro_net *net, dro_node x)
+{
+    return relu(net, x, INFINITY);
+}
+
+dro_node dro_net_relu6(dro_net *net, dro_node x)
+{
+    return relu(net, x, 6);
 }
 
 static dro_node pool(dro_net *net, dro__op op, dro_node x, const dro_window *window)

@@ -1,5 +1,5 @@
 /* Linear models over rows in memory as a problem (dro/linear.h). Everything heavy is the backend's. */
-#include "backend.h"
+#include "full_rows.h"
 
 #include <dro/linear.h>
 #include <math.h>
@@ -18,6 +18,7 @@ struct dro_linear {
     float *losses; /* for dro_linear_objective */
     int64_t *ids;
     int64_t rows_in_order[OBJECTIVE_BATCH];
+    dro__full_rows full;
 };
 
 dro_linear_data dro_linear_data_default(void)
@@ -77,6 +78,16 @@ dro_status dro_linear_create(dro_context *ctx, const dro_linear_data *data, dro_
         positive += data->y[i] > 0;
     m->share[1] = (double)positive / (double)data->n;
     m->share[0] = 1 - m->share[1];
+    dro__net_loss kind = loss == DRO__LOSS_SQUARED ? DRO__NET_SQUARED : DRO__NET_LOGISTIC;
+    m->full = (dro__full_rows){.ctx = ctx,
+                               .rows = m->rows,
+                               .n = data->n,
+                               .all = {.targets = data->y},
+                               .loss = {.loss = kind},
+                               .outputs = 1,
+                               .bias = -1,
+                               .dim = data->features};
+    dro__full_rows_open(&m->full);
     *model = m;
     return DRO_OK;
 }
@@ -96,6 +107,7 @@ void dro_linear_destroy(dro_linear *m)
     if (!m)
         return;
     free_buffers(m);
+    dro__full_rows_close(&m->full);
     dro__free(m);
 }
 
@@ -176,6 +188,7 @@ dro_status dro_linear_problem(dro_linear *m, dro_problem *problem)
         .class_share = two_classes ? m->share : NULL,
         .groups = m->data.groups ? m->data.group_count : 0,
         .memory = DRO_MEMORY_BACKEND,
+        .full = &m->full.full,
     };
     return DRO_OK;
 }

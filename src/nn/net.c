@@ -13,20 +13,19 @@ enum { PATTERNS_SIZE = 4096 };
 
 #define FIELD(field) offsetof(struct dro__net_settings, field)
 
+#define LOSS_WORD(ID, id, name, of, link, settings, constants, proper) "|" name
+#define LOSS_ROW(name, fallback, low, high, meaning)                                               \
+    {{#name, DRO_PARAM_REAL, fallback, low, high, NULL, meaning},                                  \
+     FIELD(loss_set) + DRO__SET_##name * sizeof(double)},
+
 const dro__param dro__params_net[] = {
-    {{"loss", DRO_PARAM_CHOICE, "cross-entropy", 0, 0,
-      "cross-entropy|focal|logit-adjusted|squared|logistic", "the loss of one example"},
+    {{"loss", DRO_PARAM_CHOICE, "cross-entropy", 0, 0, DRO__LOSSES(LOSS_WORD) + 1,
+      "the loss of one example"},
      FIELD(loss)},
-    {{"smoothing", DRO_PARAM_REAL, "0", 0, 1, NULL,
-      "label smoothing of cross-entropy and logit-adjusted"},
-     FIELD(smoothing)},
-    {{"focal_gamma", DRO_PARAM_REAL, "2", 0, 100, NULL, "focal: the power of 1 - p"}, FIELD(gamma)},
-    {{"tau", DRO_PARAM_REAL, "1", 0, 100, NULL,
-      "logit-adjusted: how many times log(prior) is added to the logits"},
-     FIELD(tau)},
-    {{"precision", DRO_PARAM_CHOICE, "tf32", 0, 0, "tf32|fp32|bf16",
-      "how a GPU multiplies; weights and sums are float in all of them"},
-     FIELD(precision)},
+    DRO__LOSS_SETTINGS(LOSS_ROW){
+        {"precision", DRO_PARAM_CHOICE, "tf32", 0, 0, "tf32|fp32|bf16",
+         "how a GPU multiplies; weights and sums are float in all of them"},
+        FIELD(precision)},
     {{"deterministic", DRO_PARAM_CHOICE, "no", 0, 0, "no|yes",
       "on a GPU: the same bits in every run, at some cost in time"},
      FIELD(deterministic)},
@@ -48,12 +47,12 @@ static void free_memory(dro_net *net)
         be->free((void *)net->memory.frozen);
     if (net->memory.statistics)
         be->free(net->memory.statistics);
-    dro__free(net->adjust);
+    dro__free(net->constants);
     dro__free(net->weights);
     dro__free(net->frozen);
     net->live = NULL;
     net->memory = (dro__net_memory){0};
-    net->graph.adjust = net->adjust = net->weights = net->frozen = NULL;
+    net->graph.constants = net->constants = net->weights = net->frozen = NULL;
 }
 
 void dro_net_destroy(dro_net *net)
@@ -100,12 +99,6 @@ dro_status dro_net_set(dro_net *net, const char *name, const char *value)
     return dro__params_set(net->ctx, tables, &net->set, "the network", name, value);
 }
 
-dro_status dro__net_value(dro_context *ctx, const char *name, const char *value)
-{
-    struct dro__net_settings nowhere;
-    return dro__params_set(ctx, tables, &nowhere, "the network", name, value);
-}
-
 dro_status dro_net_param(int index, dro_param *param)
 {
     const dro__param *row = index < 0 ? NULL : dro__param_at(tables, index);
@@ -113,6 +106,34 @@ dro_status dro_net_param(int index, dro_param *param)
         return row ? DRO_ERR_ARGUMENT : DRO_ERR_END;
     *param = row->about;
     return DRO_OK;
+}
+
+const char *dro_loss_name(int index)
+{
+    return index >= 0 && index < DRO__NET_LOSSES ? dro__net_losses[index].name : NULL;
+}
+
+static const dro__loss_about *find_loss(const char *name)
+{
+    for (int i = 0; name && i < DRO__NET_LOSSES; i++)
+        if (strcmp(dro__net_losses[i].name, name) == 0)
+            return &dro__net_losses[i];
+    return NULL;
+}
+
+bool dro_loss_has(const char *loss, const char *setting)
+{
+    const dro__loss_about *about = find_loss(loss);
+    for (int k = 0; setting && k < DRO__LOSS_SETTING_COUNT; k++)
+        if (strcmp(dro__loss_settings[k], setting) == 0)
+            return !loss || (about && (about->settings & (1u << k)));
+    return false;
+}
+
+bool dro_loss_proper(const char *loss)
+{
+    const dro__loss_about *about = find_loss(loss);
+    return about && about->proper;
 }
 
 dro_status dro_net_prior(dro_net *net, const double *share, size_t count)
@@ -249,13 +270,33 @@ static void place(dro_net *net)
     }
 }
 
+/* The loss's number for each class. */
+static dro_status make_constants(dro_net *net, size_t outputs)
+{
+    const dro__loss_about *loss = &dro__net_losses[net->graph.loss];
+    double least = 1;
+    if (!net->prior || net->prior_count != outputs)
+        return dro__fail(net->ctx, DRO_ERR_STATE,
+                         "the loss %s needs the share of each of the %zu classes: dro_net_prior()",
+                         loss->name, outputs);
+    net->constants = dro__alloc(outputs, sizeof *net->constants);
+    if (!net->constants)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the prior");
+    for (size_t j = 0; j < outputs; j++)
+        least = net->prior[j] > 0 ? fmin(least, net->prior[j]) : least;
+    for (size_t j = 0; j < outputs; j++)
+        net->constants[j] = loss->constant(net->set.loss_set, net->prior[j], least);
+    net->graph.constants = net->constants;
+    return DRO_OK;
+}
+
 static dro_status settle_loss(dro_net *net)
 {
     dro__graph *g = &net->graph;
     size_t outputs = (size_t)g->nodes[g->heads[0]].channels;
     g->loss = (dro__net_loss)net->set.loss;
-    g->smoothing = (float)net->set.smoothing;
-    g->gamma = (float)net->set.gamma;
+    for (int k = 0; k < DRO__LOSS_SETTING_COUNT; k++)
+        g->loss_set[k] = (float)net->set.loss_set[k];
     g->precision = (dro__precision)net->set.precision;
     g->deterministic = net->set.deterministic;
     g->only_cudnn = net->set.convolutions;
@@ -264,23 +305,10 @@ static dro_status settle_loss(dro_net *net)
     if (g->heads[1] >= 0 && (size_t)g->nodes[g->heads[1]].channels != outputs)
         return dro__fail(net->ctx, DRO_ERR_RANGE, "the two heads have %zu and %d outputs", outputs,
                          g->nodes[g->heads[1]].channels);
-    if (outputs < 2 && g->loss < DRO__NET_SQUARED)
+    if (outputs < 2 && dro__net_losses[g->loss].of == DRO__OF_CLASS)
         return dro__fail(net->ctx, DRO_ERR_RANGE,
                          "this loss needs at least 2 outputs, the network has 1");
-    if (g->loss != DRO__NET_LOGIT_ADJUSTED)
-        return DRO_OK;
-    if (!net->prior || net->prior_count != outputs)
-        return dro__fail(net->ctx, DRO_ERR_STATE,
-                         "the logit-adjusted loss needs the share of each of the %zu classes: "
-                         "dro_net_prior()",
-                         outputs);
-    net->adjust = dro__alloc(outputs, sizeof *net->adjust);
-    if (!net->adjust)
-        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the prior");
-    for (size_t j = 0; j < outputs; j++) /* a class without examples: as if it had very few */
-        net->adjust[j] = (float)(net->set.tau * log(fmax(net->prior[j], 1e-12)));
-    g->adjust = net->adjust;
-    return DRO_OK;
+    return dro__net_losses[g->loss].constant ? make_constants(net, outputs) : DRO_OK;
 }
 
 static dro_status make_memory(dro_net *net)
@@ -371,7 +399,7 @@ static dro_status check_labels(dro_net *net, const dro_net_batch *parts, int par
 {
     const dro__graph *g = &net->graph;
     int32_t outputs = g->nodes[g->heads[0]].channels, top = outputs > 1 ? outputs : 2;
-    bool any_target = g->loss == DRO__NET_SQUARED || g->loss == DRO__NET_LOGISTIC;
+    bool any_target = dro__net_losses[g->loss].of == DRO__OF_TARGETS;
     for (int k = 0; k < part_count; k++) {
         if (any_target && parts[k].targets)
             continue;

@@ -104,7 +104,7 @@ dro_status dro_net_problem(dro_net *net, const dro_net_source *source, dro_probl
     net->source = *source;
     const dro__queue *queue = net->ctx->backend->net->queue;
     net->async = (dro__async){.queue = queue, .net = net->live, .user = net, .fetch = fetch_async};
-    bool queued = source->images && queue && net->graph.loss < DRO__NET_SQUARED;
+    bool queued = source->images && queue && dro__net_losses[net->graph.loss].of == DRO__OF_CLASS;
     *problem = (dro_problem){
         .user = net,
         .dim = net->graph.dim,

@@ -103,13 +103,11 @@ uint64_t dro_net_multiply_adds(const dro_net *net)
     uint64_t sum = 0;
     if (needed)
         mark(&net->graph, net->graph.heads[0], needed);
-    for (int32_t i = 0; needed && i < net->graph.count; i++) {
-        const dro__node *node = &net->graph.nodes[i], *in = &net->graph.nodes[node->inputs[0]];
-        if (needed[i] && node->op == DRO__OP_CONV)
-            sum += (uint64_t)dro__node_size(node) * (uint64_t)in->channels *
-                   (uint64_t)node->window.kernel[0] * (uint64_t)node->window.kernel[1];
-        else if (needed[i] && node->op == DRO__OP_LINEAR)
-            sum += (uint64_t)node->channels * (uint64_t)in->channels;
+    for (size_t k = 0; needed && k < net->tensor_count; k++) {
+        const dro__net_tensor *t = &net->tensors[k];
+        const dro__node *node = &net->graph.nodes[t->node];
+        if (needed[t->node] && t->rank > 1) /* each weight is used once for each pixel */
+            sum += (uint64_t)t->count * (uint64_t)node->height * (uint64_t)node->width;
     }
     dro__free(needed);
     return sum;

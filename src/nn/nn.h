@@ -39,11 +39,11 @@ struct dro_net {
     /* settings: params.c's table writes here */
     struct dro__net_settings {
         int32_t loss, precision, deterministic, convolutions;
-        double smoothing, gamma, tau;
+        double loss_set[DRO__LOSS_SETTING_COUNT];
     } set;
     double *prior; /* (prior_count) or NULL */
     size_t prior_count;
-    float *adjust; /* (outputs), in host memory */
+    float *constants; /* (outputs) of the loss, in host memory */
 
     /* after ready */
     float *weights, *frozen; /* host: what was initialised, loaded or set */
@@ -70,8 +70,6 @@ dro_status dro__net_twin(dro_net *net, dro_context *ctx, dro_net **twin);
 
 /* Parts of a call: there, of the right kind, with labels in range. */
 dro_status dro__net_check(dro_net *net, const dro_net_batch *parts, int part_count);
-/* Whether dro_net_set() would take a value, before there is a network. */
-dro_status dro__net_value(dro_context *ctx, const char *name, const char *value);
 
 extern const dro__param dro__params_net[];
 

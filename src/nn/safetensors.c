@@ -133,7 +133,7 @@ static dro_status finish(dro__safetensors *f, dro_status status, dro__safetensor
 
 dro_status dro__safetensors_open(dro_context *ctx, const char *path, dro__safetensors **file)
 {
-    dro__safetensors *f;
+    dro__safetensors *f = NULL;
     *file = NULL;
     DRO_TRY(create(ctx, path, &f));
     return finish(f, open_file(f), file);
@@ -142,7 +142,7 @@ dro_status dro__safetensors_open(dro_context *ctx, const char *path, dro__safete
 dro_status dro__safetensors_memory(dro_context *ctx, const char *name, const void *bytes,
                                    size_t size, dro__safetensors **file)
 {
-    dro__safetensors *f;
+    dro__safetensors *f = NULL;
     *file = NULL;
     DRO_TRY(create(ctx, name, &f));
     f->memory = bytes;

@@ -14,6 +14,9 @@
 #define DRO_OPT_H
 
 #include "backend.h"
+#include "full.h"
+
+#include <dro/optimizer.h>
 
 /* ---- settings shared by the optimisers; the tables are in settings.c ---- */
 
@@ -88,6 +91,7 @@ typedef struct dro__run {
     uint64_t within, stages,
         big; /* methods in stages: steps in this one, stages so far; civr: its big batch */
     uint64_t drawn, p_terms, keep_p; /* primal-dual methods (primal_dual.h) */
+    double value, gradient, gap;     /* of the exact solvers: F and how near it is to the minimum */
 } dro__run;
 
 /* A vector in the backend's memory, or an array in the host's. */
@@ -117,6 +121,7 @@ typedef struct dro__optimizer_class {
     bool groups;    /* takes tilt=class and tilt=group */
     bool needs_n;   /* keeps something per example */
     bool async;     /* its steps can be asynchronous */
+    bool exact;     /* a step is over all examples, and the method ends by itself */
 
     /* (optional) Checks settings against each other, before anything is allocated. */
     dro_status (*check)(dro_optimizer *o);
@@ -131,6 +136,8 @@ typedef struct dro__optimizer_class {
     void (*drop)(dro_optimizer *o);
     /* (optional) Walks over what is neither o->run, o->s nor a row, and checks what was loaded. */
     void (*archive)(dro_optimizer *o, dro__archive *ar);
+    /* (optional) Weights of the classes or groups, where the phases do not have them. */
+    size_t (*weights)(const dro_optimizer *o, double *q, size_t count);
 } dro__optimizer_class;
 
 enum { DRO__SLOTS = 3, DRO__HOLES = 64, DRO__ROWS = 24 };
@@ -202,6 +209,11 @@ static inline dro__settings *dro__settings_of(const dro_optimizer *o)
 uint64_t dro__steps_for(const dro_optimizer *o, uint64_t examples);
 /* The class's `vectors`; 0: there is none of this name. */
 size_t dro__optimizer_vectors(const char *name);
+/* Its tables of parameters, NULL if there is no such optimiser. */
+const dro__param *const *dro__optimizer_tables(const char *name);
+/* Before start: all settings at their defaults again. */
+dro_status dro__optimizer_reset(dro_optimizer *o);
+bool dro__optimizer_exact(const char *name); /* the class's `exact` */
 
 #define OPTIMIZER(name) extern const dro__optimizer_class dro__optimizer_##name;
 #include "optimizers.def"

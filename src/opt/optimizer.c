@@ -22,10 +22,22 @@ static const dro__optimizer_class *find_class(const char *name)
     return NULL;
 }
 
+const dro__param *const *dro__optimizer_tables(const char *name)
+{
+    const dro__optimizer_class *cls = find_class(name);
+    return cls ? cls->tables : NULL;
+}
+
 size_t dro__optimizer_vectors(const char *name)
 {
     const dro__optimizer_class *cls = find_class(name);
     return cls ? cls->vectors : 0;
+}
+
+bool dro__optimizer_exact(const char *name)
+{
+    const dro__optimizer_class *cls = find_class(name);
+    return cls && cls->exact;
 }
 
 uint64_t dro__steps_for(const dro_optimizer *o, uint64_t examples)
@@ -68,6 +80,13 @@ static void list_names(char *text, size_t size, bool composite_only)
                                      classes[i]->name);
 }
 
+dro_status dro__optimizer_reset(dro_optimizer *o)
+{
+    DRO_TRY(dro__params_reset(o->ctx, o->cls->tables, o->settings));
+    dro__settings_of(o)->a.start = 1; /* a warms up from 1, eta from 0 */
+    return DRO_OK;
+}
+
 static dro_status create(dro_context *ctx, const char *name, bool composite, size_t dim,
                          dro_optimizer **opt)
 {
@@ -93,12 +112,11 @@ static dro_status create(dro_context *ctx, const char *name, bool composite, siz
     o->is_composite = composite;
     o->settings = dro__alloc(1, cls->settings_size);
     dro_status status = !o->settings ? dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an optimiser")
-                                     : dro__params_reset(ctx, cls->tables, o->settings);
+                                     : dro__optimizer_reset(o);
     if (status != DRO_OK) {
         dro_optimizer_destroy(o);
         return status;
     }
-    dro__settings_of(o)->a.start = 1; /* a warms up from 1, eta from 0 */
     *opt = o;
     return DRO_OK;
 }
@@ -376,13 +394,15 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
         .a = s->a,
         .loss = s->loss,
         .log_u = s->log_u,
-        .objective = (tilted ? s->lambda * s->log_u : s->loss) + reg,
+        .objective = o->cls->exact ? r->value : (tilted ? s->lambda * s->log_u : s->loss) + reg,
         .regulariser = reg,
         .largest_weight = s->largest_weight,
         .effective = s->effective,
         .caps = s->caps,
         .floors = s->floors,
         .fresh_starts = s->fresh_starts,
+        .gradient_norm = o->cls->exact ? r->gradient : NAN,
+        .gap = o->cls->exact ? r->gap : NAN,
     };
     return DRO_OK;
 }
@@ -393,6 +413,8 @@ size_t dro_optimizer_group_weights(const dro_optimizer *o, double *q, size_t cou
         return 0;
     if (dro__async_settle((dro_optimizer *)o) != DRO_OK)
         return 0;
+    if (o->cls->weights)
+        return o->cls->weights(o, q, count);
     return dro__tilt_weights(o, q, count);
 }
 

@@ -7,7 +7,7 @@
 #define SCHEDULES "constant|poly|step|theory|cosine"
 
 const dro__param dro__params_common[] = {
-    DRO__REAL("eta", eta.value, S, "0.1", 0, 1e9, "step size"),
+    DRO__REAL("eta", eta.value, S, "0.1", 0, 1e9, "step size, also called lr"),
     DRO__CHOICE("eta_schedule", eta.kind, S, "constant", SCHEDULES,
                 "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2)"),
     DRO__REAL("eta_end", eta.end, S, "0", 0, 1e9, "cosine: eta at the last step"),
@@ -30,7 +30,7 @@ const dro__param dro__params_common[] = {
     DRO__INTEGER("seed", seed, S, "1", 0, 9e15, "of every random choice"),
     DRO__REAL("weight_decay", weight_decay, S, "0", 0, 1e6, "added to the gradient, times w"),
     DRO__CHOICE("reg", reg, S, "none", "none|l2|l1|elastic|group|box|ball",
-                "regulariser r(w), through its proximal operator"),
+                "regulariser r(w), through its proximal operator; a run also takes l1:1e-5"),
     DRO__REAL("reg_strength", reg_strength, S, "0", 0, 1e12,
               "of l2 (s/2 |w|^2), l1, elastic, group"),
     DRO__REAL("reg_ratio", reg_ratio, S, "0.5", 0, 1, "elastic: the share of l1"),
@@ -46,8 +46,9 @@ const dro__param dro__params_common[] = {
 #define LEVELS "none|example|class|group"
 
 const dro__param dro__params_tilt[] = {
-    DRO__REAL("lambda", lambda.value, S, "1", 1e-9, 1e12,
-              "robustness: small chases the worst, large is the plain mean"),
+    DRO__REAL(
+        "lambda", lambda.value, S, "1", 1e-9, 1e12,
+        "robustness: smaller values emphasise high losses, larger ones approach the mean loss"),
     DRO__CHOICE("lambda_schedule", lambda.kind, S, "constant", SCHEDULES, "how lambda moves"),
     DRO__REAL("lambda_end", lambda.end, S, "1", 1e-9, 1e12, "cosine: lambda at the last step"),
     DRO__REAL("lambda_start", lambda.start, S, "100", 1e-9, 1e12, "warm-up: the first lambda"),

@@ -4,6 +4,7 @@
 #include "data_libraries.h"
 #include "libraries.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 static const struct {
@@ -20,20 +21,33 @@ static const struct {
     {"cuDNN", dro__cudnn_version, "networks on the cuda backend", "cudnn9-cuda-13"},
 };
 
-/* A build without the cuda backend does not miss the last. */
-static int count(void)
+/* What a build without it does not miss: oneDNN where it is never used, cuDNN without the cuda backend. */
+static bool missed(int index)
 {
-    int all = (int)(sizeof libraries / sizeof libraries[0]);
-    return dro__cudnn_version() ? all : all - 1;
+#if !defined(__x86_64__)
+    if (libraries[index].version == dro__onednn_version)
+        return false;
+#endif
+    return libraries[index].version != dro__cudnn_version || dro__cudnn_version();
 }
 
 dro_status dro_library_get(int index, dro_library *library)
 {
-    if (index < 0 || index >= count())
+    int all = (int)(sizeof libraries / sizeof libraries[0]), at = 0;
+    for (int left = index; at < all && (left > 0 || !missed(at)); at++)
+        left -= missed(at);
+    if (index < 0 || at >= all)
         return DRO_ERR_END;
     if (!library)
         return DRO_ERR_ARGUMENT;
-    *library = (dro_library){libraries[index].name, libraries[index].version(),
-                             libraries[index].purpose, libraries[index].package};
+    *library = (dro_library){libraries[at].name, libraries[at].version(), libraries[at].purpose,
+                             libraries[at].package};
     return DRO_OK;
+}
+
+const char *dro_cpu_instructions(const char **wrong)
+{
+    if (wrong)
+        *wrong = dro__instructions_wrong();
+    return dro__instructions();
 }

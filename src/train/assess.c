@@ -39,6 +39,17 @@ static void as_at_the_end(const dro_train *t, dro__robust *r)
     r->lambda = r->level == DRO__TILT_NONE ? INFINITY : dro__lambda_at(t->opt, last);
 }
 
+/* The optimiser's setting `objective`; kl where there is none, whose lambda the optimiser tells. */
+static dro__objective named_objective(const dro_train *t)
+{
+    char text[64];
+    dro__objective o = {.kind = DRO__OBJECTIVE_KL};
+    if (dro__optimizer_has(t->set.optimizer, "objective") &&
+        dro_optimizer_get(t->opt, "objective", text, sizeof text) == DRO_OK && *text)
+        dro__objective_parse(t->ctx, text, &o);
+    return o;
+}
+
 dro__robust dro__objective_of(const dro_train *t)
 {
     const dro__settings *s = dro__settings_of(t->opt);
@@ -51,9 +62,16 @@ dro__robust dro__objective_of(const dro_train *t)
         if (t->set.best == BEST_objective)
             as_at_the_end(t, &r);
     }
+    dro__objective named = named_objective(t);
+    if (named.kind == DRO__OBJECTIVE_MEAN)
+        r.lambda = INFINITY;
+    else if (named.kind != DRO__OBJECTIVE_KL && isfinite(r.lambda))
+        r.other = named;
     double lambda = dro__report_lambda(t);
-    if (isfinite(lambda))
+    if (isfinite(lambda)) {
         r.lambda = lambda;
+        r.other = (dro__objective){0};
+    }
     if (t->set.report_tilt)
         r.level = DRO__TILT_EXAMPLE + t->set.report_tilt - 1;
     return r;
@@ -68,7 +86,11 @@ const char *dro__level_text(const dro__robust *r)
 
 static void name_objective(const dro__robust *r, char text[64])
 {
-    if (isfinite(r->lambda))
+    char name[40];
+    dro__objective_print(&r->other, name, sizeof name);
+    if (r->other.kind != DRO__OBJECTIVE_MEAN)
+        snprintf(text, 64, "%s over %s", name, dro__level_text(r));
+    else if (isfinite(r->lambda))
         snprintf(text, 64, "lambda %.6g over %s", r->lambda, dro__level_text(r));
     else
         snprintf(text, 64, "the mean loss");

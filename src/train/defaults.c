@@ -74,10 +74,20 @@ static double class_eta_of(const dro_train *t)
     return s->tilt == DRO__TILT_CLASS ? s->eta.value * fmin(1, batch / (32 * rarity)) : NAN;
 }
 
+/* Of tables: gentle, and relative to what the loss is before anything is learned. */
+static double lambda_of(const dro_train *t)
+{
+    enum { GENTLE = 20 };
+    double loss = dro__constant_loss(t);
+    return !t->task.images && loss > 0 && isfinite(loss) ? GENTLE * loss : NAN;
+}
+
+/* A step along one row changes that row's output by eta |x|^2: rows of many features, or of large ones, bear short
+ * steps only. */
 static double step_divisor(const dro_train *t)
 {
-    enum { LARGE = 4 };
-    return t->task.square > LARGE ? t->task.square : 1;
+    enum { LARGE = 4, NORM = 500 };
+    return fmax(t->task.square > LARGE ? t->task.square : 1, t->task.norm / NORM);
 }
 
 static double eta_of(const dro_train *t)
@@ -124,6 +134,8 @@ static const row rows[] = {
     ROW(NULL, NULL, "networks", "eta_schedule", "step", "shorter steps in each stage"),
     ROW(NULL, NULL, "networks", "stages", "0.5,0.75", "as in the experiments"),
     OURS(ROW, NULL, "networks", "eta", "0.5", "no momentum: five times that of SGD with 0.9"),
+    ROW(lambda_of, NULL, "tables", "lambda", "20 times the loss of a constant: 20 log(classes)",
+        "gentle: probabilities stay those of the mean loss; a smaller lambda is more robust"),
     ROW(NULL, NULL, "images", "lambda", "20",
         "gentle: single hard images are often the unlearnable ones"),
     ROW(NULL, NULL, "images", "weight_decay", "5e-4", "usual for networks on images"),
@@ -136,8 +148,8 @@ static const row rows[] = {
          "a small one comes last: at first it would chase the hardest only"),
     OURS(LATE, class_eta_of, "images", "eta", "eta max(batch, 32) / (32 r)", rare),
     LATE(class_eta_of, "absgd", "images", "eta", "eta max(batch, 32) / (32 r)", rare),
-    LATE(eta_of, NULL, "tables", "eta", "eta / mean square of features",
-         "where that is above 4: the steps are for features of about 1"),
+    LATE(eta_of, NULL, "tables", "eta", "eta / max(s, |x|^2 / 500)",
+         "s: the mean square of features, where above 4; |x|^2: that of a row"),
 };
 
 enum { COUNT = sizeof rows / sizeof rows[0] };
@@ -187,15 +199,20 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
         if (strcmp(p.name, name) == 0)
             dro__number_double(p.fallback, &value);
     for (const row *r = rows; r < rows + COUNT; r++)
-        if (!r->rule && strcmp(r->about.name, name) == 0 && is_for(&r->about, t, optimizer))
-            dro__number_double(r->about.value, &value);
+        if (!r->late && strcmp(r->about.name, name) == 0 && is_for(&r->about, t, optimizer)) {
+            double ruled = r->rule ? r->rule(t) : NAN;
+            if (!r->rule)
+                dro__number_double(r->about.value, &value);
+            value = isnan(ruled) ? value : ruled;
+        }
     return value;
 }
 
 void dro__tell_step(const dro_train *t)
 {
     double divisor = step_divisor(t);
-    if (divisor <= 1)
+    if (divisor <= 1 || t->task.square <= 4 || /* many features need no word */
+        !dro__optimizer_has(t->set.optimizer, "eta"))
         return;
     if (is_given(t, "eta"))
         dro__note(t, "the features are large (root mean square %.3g): scale them to about 1",
@@ -205,4 +222,62 @@ void dro__tell_step(const dro_train *t)
                   "the features are large (root mean square %.3g): the step is divided by %.3g; "
                   "scale them to about 1 to train faster, or use csv:, which does",
                   sqrt(t->task.square), divisor);
+}
+
+/* ---- the optimiser of a run ---- */
+
+double dro__report_lambda(const dro_train *t)
+{
+    if (t->set.report_lambda > 0)
+        return t->set.report_lambda;
+    return *t->set.report_like ? dro__default_of(t, t->set.report_like, "lambda") : NAN;
+}
+
+static dro_status set_recipe(void *user, const char *name, const char *value)
+{
+    dro_train *t = user;
+    if (!dro__optimizer_has(t->set.optimizer, name))
+        return DRO_OK;
+    return dro_optimizer_set(t->opt, name, value);
+}
+
+/* An epoch is as many examples for every optimiser, also for those that do not draw a batch in each step. Returns
+ * whether that changed the number of steps, which some defaults are made of. */
+static bool set_length(dro_train *t)
+{
+    uint64_t each = t->task.epoch_steps, batch = t->task.batch, before = t->steps;
+    if (t->set.steps || !each)
+        return false;
+    uint64_t epochs = t->steps / each;
+    uint64_t examples = epochs * ((uint64_t)t->task.info.examples[DRO_TRAIN] / batch) * batch;
+    each = dro__steps_for(t->opt, examples) / epochs;
+    t->task.epoch_steps = each ? each : 1;
+    t->steps = epochs * t->task.epoch_steps;
+    return t->steps != before;
+}
+
+/* The run's defaults, the recipe's, and what the user gave, over the optimiser's own. */
+static dro_status set_all(dro_train *t)
+{
+    const dro_settings *s = t->settings;
+    DRO_TRY(dro__optimizer_reset(t->opt));
+    DRO_TRY(dro__apply_defaults(t, false));
+    DRO_TRY(dro__recipe_apply(t, set_recipe, t));
+    for (size_t k = 0; k < s->count; k++)
+        if (!dro__param_find(dro__train_tables, s->items[k].name) &&
+            !dro__net_has(s->items[k].name))
+            DRO_TRY(dro_optimizer_set(t->opt, s->items[k].name, s->items[k].value));
+    DRO_TRY(dro__apply_defaults(t, true));
+    return dro_optimizer_set_real(t->opt, "seed", (double)t->set.seed);
+}
+
+dro_status dro__make_optimizer(dro_train *t)
+{
+    dro_optimizer_destroy(t->opt);
+    t->opt = NULL;
+    DRO_TRY(dro_optimizer_create(t->ctx, t->set.optimizer, &t->task.problem, &t->opt));
+    DRO_TRY(set_all(t));
+    if (set_length(t))
+        DRO_TRY(set_all(t));
+    return dro_optimizer_set_real(t->opt, "steps", (double)t->steps);
 }

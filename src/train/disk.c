@@ -23,9 +23,9 @@ dro__disk_calls dro__disk = {
 
 static dro_status cannot(dro_context *ctx, const char *what, const char *path)
 {
-    const char *cure = errno == ENOSPC || errno == EDQUOT  ? ": make room, then --resume"
-                       : errno == EFBIG                    ? ": raise `ulimit -f`, then --resume"
-                       : errno == EACCES || errno == EROFS ? ": choose another folder with --out"
+    const char *cure = errno == ENOSPC || errno == EDQUOT  ? ": make room, then resume"
+                       : errno == EFBIG                    ? ": raise `ulimit -f`, then resume"
+                       : errno == EACCES || errno == EROFS ? ": choose another folder"
                                                            : "";
     return dro__fail(ctx, DRO_ERR_FILE, "cannot %s %s: %s%s", what, path, strerror(errno), cure);
 }

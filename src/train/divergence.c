@@ -9,23 +9,42 @@
  * after which the running statistics of batch norms are those of the data. */
 enum { EXPLODED = 20, HALVINGS_MOST = 40, RETURNS_MOST = 2, SETTLED = 50 };
 
+/* Real targets: their variance, and the square of the one that is farthest from their mean. */
+static void spread_of_targets(const dro_examples *e, double *square, double *farthest)
+{
+    double mean = 0;
+    *square = *farthest = 0;
+    for (int64_t i = 0; i < e->count; i++)
+        mean += (double)e->targets[i] / (double)e->count;
+    for (int64_t i = 0; i < e->count; i++) {
+        double off = (double)e->targets[i] - mean;
+        *square += off * off / (double)e->count;
+        *farthest = fmax(*farthest, off * off);
+    }
+}
+
+double dro__constant_loss(const dro_train *t)
+{
+    dro_examples e;
+    double square, farthest;
+    if (t->task.info.classes)
+        return log((double)t->task.info.classes);
+    if (!t->task.data || dro_data_examples(t->task.data, DRO_TRAIN, &e) != DRO_OK || !e.targets)
+        return 0;
+    spread_of_targets(&e, &square, &farthest);
+    return square / 2;
+}
+
 /* The loss of a batch that is predicted no better than by a constant: of real targets that of the worst batch, with the
  * one that is farthest from their mean in it. A first batch may have none of the targets that count. */
 static double constant_loss(const dro_train *t)
 {
     dro_examples e;
-    if (t->task.info.classes)
-        return log((double)t->task.info.classes);
-    if (!t->task.data || dro_data_examples(t->task.data, DRO_TRAIN, &e) != DRO_OK || !e.targets)
-        return 0;
-    double mean = 0, square = 0, farthest = 0;
-    for (int64_t i = 0; i < e.count; i++)
-        mean += (double)e.targets[i] / (double)e.count;
-    for (int64_t i = 0; i < e.count; i++) {
-        double off = (double)e.targets[i] - mean;
-        square += off * off / (double)e.count;
-        farthest = fmax(farthest, off * off);
-    }
+    double square, farthest;
+    if (t->task.info.classes || !t->task.data ||
+        dro_data_examples(t->task.data, DRO_TRAIN, &e) != DRO_OK || !e.targets)
+        return dro__constant_loss(t);
+    spread_of_targets(&e, &square, &farthest);
     return fmax(square, farthest / (double)t->task.batch) / 2;
 }
 
@@ -75,11 +94,11 @@ static dro_status give_up(dro_train *t, uint64_t step, double eta, const char *w
                  (unsigned long long)t->opt->run.step);
     t->ended = DRO_TRAIN_DIVERGED;
     return dro__fail(t->ctx, DRO_ERR_NUMBER,
-                     "diverged at step %llu: %s%s. Try a smaller step (--lr %g), %smore warm-up "
-                     "(--set warmup=0.1)%s",
+                     "diverged at step %llu: %s%s. Try a smaller step (eta=%g), %smore warm-up "
+                     "(warmup=0.1)%s",
                      (unsigned long long)step, why, kept, eta > 4 * usual ? usual : eta / 4,
-                     t->opt->cls->robust ? "a larger --lambda, " : "",
-                     t->set.on_divergence ? "" : ", or --on-divergence halve");
+                     t->opt->cls->robust ? "a larger lambda, " : "",
+                     t->set.on_divergence ? "" : ", or on_divergence=halve");
 }
 
 /* The run as it was before its first step. */

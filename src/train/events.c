@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { WIRE_VARINT = 0, WIRE_DOUBLE = 1, WIRE_BYTES = 2, WIRE_FLOAT = 5, RGB = 3 };
+enum { WIRE_VARINT = 0, WIRE_DOUBLE = 1, WIRE_BYTES = 2, WIRE_FLOAT = 5 };
 
 uint32_t dro__crc32c(const void *bytes, size_t size)
 {
@@ -72,21 +72,13 @@ static void put_message(dro__buffer *out, int field, dro__buffer *inside)
 
 static void put_value(dro__buffer *out, const dro__summary *s)
 {
-    dro__buffer value = {0}, image = {0};
+    dro__buffer value = {0};
     float number = (float)s->value;
     uint32_t bits;
     put_bytes(&value, 1, s->tag, strlen(s->tag));
-    if (s->png) {
-        put_integer(&image, 1, s->height);
-        put_integer(&image, 2, s->width);
-        put_integer(&image, 3, RGB);
-        put_bytes(&image, 4, s->png->bytes, s->png->size);
-        put_message(&value, 4, &image);
-    } else {
-        memcpy(&bits, &number, sizeof bits);
-        put_key(&value, 2, WIRE_FLOAT);
-        put_little(&value, bits, 4);
-    }
+    memcpy(&bits, &number, sizeof bits);
+    put_key(&value, 2, WIRE_FLOAT);
+    put_little(&value, bits, 4);
     put_message(out, 1, &value);
 }
 

@@ -1,4 +1,4 @@
-/* TensorBoard event files, as bytes: values and images of a run, for those who look at curves there.
+/* TensorBoard event files, as bytes: values of a run, for those who look at curves there.
  *
  *     dro__buffer out = {0};
  *     dro__events_begin(&out);                                              // a new file only
@@ -8,16 +8,14 @@
 #ifndef DRO_EVENTS_H
 #define DRO_EVENTS_H
 
-#include "report_buffer.h"
+#include "buffer.h"
 
 /* TensorBoard takes every file whose name contains "tfevents". */
 #define DRO__EVENTS_NAME "events.out.tfevents.dro"
 
 typedef struct dro__summary {
-    const char *tag;        /* "test/accuracy"; the part before the slash is the heading */
-    double value;           /* stored as a float; NaN and infinities are kept */
-    const dro__buffer *png; /* (optional) a picture instead of the value */
-    int32_t width, height;  /* of the picture */
+    const char *tag; /* "test/accuracy"; the part before the slash is the heading */
+    double value;    /* stored as a float; NaN and infinities are kept */
 } dro__summary;
 
 /* The record that says what the file is. */

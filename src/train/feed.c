@@ -258,7 +258,10 @@ dro_status dro__feed_training(dro__task *t, const dro__model_choice *c, dro_net_
     }
     source->fetch = fetch_rows;
     source->labels = row_labels;
-    return make_ring(t, t->batch > 4096 ? t->batch : 4096, t->width);
+    size_t most = t->batch > 4096 ? t->batch : 4096;
+    bool exact =
+        c->settings && dro__optimizer_exact(c->settings->set.optimizer); /* none is drawn */
+    return make_ring(t, exact ? 1 : most, t->width);
 }
 
 /* ---- evaluation ---- */

@@ -5,7 +5,8 @@
  * AUROC              the share of pairs (one of each class) in the right order, ties counting half
  * calibration error  sum over 15 equal bins of the largest probability of (n_b/n) |accuracy_b - mean_b|; the
  *                    probabilities are those of the loss (probabilities.c)
- * objective          lambda log mean exp(loss/lambda), or lambda log sum_g prior_g exp(L_g/lambda) with
+ * objective          by its name (opt/objective.h); kl:
+ *                    lambda log mean exp(loss/lambda), or lambda log sum_g prior_g exp(L_g/lambda) with
  *                    L_g the mean loss of class or group g; plus r(w)
  * class weights      the share of the examples of a class in sum exp(loss/lambda) */
 #include "train.h"
@@ -18,7 +19,8 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
                                dro__measure *m)
 {
     size_t c = (size_t)(classes > 0 ? classes : 1), g = (size_t)groups + 1;
-    *m = (dro__measure){.room = classes == 2 && examples > 0 ? examples : 0};
+    *m = (dro__measure){.room = classes == 2 && examples > 0 ? examples : 0,
+                        .losses_room = examples > 0 ? examples : 0};
     m->figures.classes = classes;
     m->figures.groups = groups;
     m->per_class = dro__alloc(c, sizeof *m->per_class);
@@ -28,13 +30,14 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
     m->class_sum = dro__alloc(c, sizeof *m->class_sum);
     m->scores = dro__alloc((size_t)m->room, sizeof *m->scores);
     m->truth = dro__alloc((size_t)m->room, sizeof *m->truth);
+    m->losses = dro__alloc((size_t)m->losses_room, sizeof *m->losses);
     m->per_group = dro__alloc(g, sizeof *m->per_group);
     m->group_loss = dro__alloc(g, sizeof *m->group_loss);
     m->group_count = dro__alloc(g, sizeof *m->group_count);
     m->group_hits = dro__alloc(g, sizeof *m->group_hits);
     if (!m->per_class || !m->counts || !m->confusion || !m->class_loss || !m->class_sum ||
-        !m->scores || !m->truth || !m->per_group || !m->group_loss || !m->group_count ||
-        !m->group_hits) {
+        !m->scores || !m->truth || !m->losses || !m->per_group || !m->group_loss ||
+        !m->group_count || !m->group_hits) {
         dro__measure_free(m);
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the figures of %d classes", classes);
     }
@@ -53,9 +56,9 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
 
 void dro__measure_free(dro__measure *m)
 {
-    void *all[] = {m->per_class,  m->counts,      m->confusion, m->class_loss,
-                   m->class_sum,  m->scores,      m->truth,     m->per_group,
-                   m->group_loss, m->group_count, m->group_hits};
+    void *all[] = {m->per_class,  m->counts,      m->confusion,  m->class_loss,
+                   m->class_sum,  m->scores,      m->truth,      m->per_group,
+                   m->group_loss, m->group_count, m->group_hits, m->losses};
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
         dro__free(all[k]);
     *m = (dro__measure){0};
@@ -135,6 +138,8 @@ void dro__measure_take(dro__measure *m, const dro__digest *d, int32_t label, int
     bool labelled = m->figures.classes && label >= 0, hit = false;
     if (has_loss) {
         m->loss_sum += (double)d->loss;
+        if (m->figures.examples < m->losses_room)
+            m->losses[m->figures.examples] = d->loss;
         dro__tilted_add(&m->tilted, m->robust.lambda, (double)d->loss, 1);
     }
     if (has_loss && labelled)
@@ -260,8 +265,39 @@ static double over_groups(const dro__measure *m, const double *loss, const int64
     return dro__tilted_mean(&t, m->robust.lambda);
 }
 
+/* kl-radius, cvar or chi2 of the examples' losses, or of the mean losses of classes or groups. */
+static double other_objective(const dro__measure *m)
+{
+    bool classes = m->robust.level == DRO__TILT_CLASS, groups = m->robust.level == DRO__TILT_GROUP;
+    const double *sums = classes ? m->class_loss : m->group_loss;
+    const int64_t *counts = classes ? m->counts : m->group_count;
+    size_t all = (size_t)(classes ? m->figures.classes : m->figures.groups), n = 0;
+    if (!classes && !groups)
+        all = (size_t)m->figures.examples;
+    dro__worst_case worst = {.value = NAN};
+    double *memory = dro__alloc(3 * all, sizeof *memory);
+    double *losses = memory, *prior = memory + all, *weights = memory + 2 * all, total = 0;
+    if (!memory || (!classes && !groups && m->figures.examples > m->losses_room))
+        all = 0;
+    for (size_t k = 0; k < all; k++) {
+        double count = classes || groups ? (double)counts[k] : 1;
+        if (count == 0)
+            continue;
+        losses[n] = classes || groups ? sums[k] / count : (double)m->losses[k];
+        total += prior[n++] = m->robust.uniform ? 1 : count;
+    }
+    for (size_t k = 0; k < n; k++)
+        prior[k] /= total;
+    if (n)
+        dro__objective_weigh(&m->robust.other, n, losses, prior, weights, &worst);
+    dro__free(memory);
+    return worst.value;
+}
+
 static double objective(const dro__measure *m)
 {
+    if (m->robust.other.kind != DRO__OBJECTIVE_MEAN)
+        return other_objective(m);
     if (isinf(m->robust.lambda))
         return m->loss_sum / (double)m->figures.examples;
     if (m->robust.level == DRO__TILT_CLASS && m->figures.classes)
@@ -274,6 +310,8 @@ static double objective(const dro__measure *m)
 bool dro__measure_class_weights(const dro__measure *m, double *shares)
 {
     double all = 0;
+    if (m->robust.other.kind != DRO__OBJECTIVE_MEAN)
+        return false; /* the sums are of kl's weights */
     for (int32_t k = 0; k < m->figures.classes; k++)
         all += m->class_sum[k];
     for (int32_t k = 0; k < m->figures.classes; k++)

@@ -1,22 +1,12 @@
 /* Using a trained model: a weights file that knows its model, and the data that it is to see. */
+#include "predictor.h"
 #include "safetensors.h"
-#include "train.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { SPEC_MOST = 8192 };
-
-struct dro_predictor {
-    dro_context *ctx;
-    dro__task task;
-    dro__weights_about about;
-    dro__evaluation evaluation;
-    bool measured;     /* the evaluation's memory is there */
-    float *w;          /* in the backend's memory */
-    char unknown[128]; /* a class of the data that the model does not know, or "" */
-};
 
 /* ---- opening ---- */
 
@@ -132,9 +122,10 @@ static dro_status taken_alike(const dro_predictor *p, const char *spec, char tex
 
 static dro_status open_predictor(dro_predictor *p, const char *weights, const char *spec)
 {
-    char data[SPEC_MOST];
+    char data[SPEC_MOST], full[DRO__SPEC_MAX];
     DRO_TRY(dro__weights_about_read(p->ctx, weights, &p->about));
-    DRO_TRY(taken_alike(p, spec, data));
+    DRO_TRY(dro__spec_full(p->ctx, spec, full));
+    DRO_TRY(taken_alike(p, full, data));
     const dro__weights_about *a = &p->about;
     dro__model_choice choice = {.data = data,
                                 .model = a->model,
@@ -180,6 +171,7 @@ void dro_predictor_close(dro_predictor *p)
         p->ctx->backend->free(p->w);
     if (p->measured)
         dro__evaluation_free(&p->evaluation);
+    dro__explanation_free(p);
     dro__task_close(&p->task);
     dro__weights_about_free(&p->about);
     dro__free(p);
@@ -269,10 +261,8 @@ dro_status dro_predictor_probabilities(const dro_predictor *p, size_t count, con
     return DRO_OK;
 }
 
-dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_metrics **metrics)
+dro_status dro__predictor_labelled(dro_predictor *p, dro_split split)
 {
-    if (!p || !metrics || split < 0 || split >= DRO_SPLITS)
-        return DRO_ERR_ARGUMENT;
     if (p->task.info.examples[split] <= 0)
         return dro__fail(p->ctx, DRO_ERR_DATA, "the data has no examples there");
     if (p->task.data->unlabelled)
@@ -282,6 +272,14 @@ dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_m
     if (p->unknown[0])
         return dro__fail(p->ctx, DRO_ERR_DATA,
                          "the data has a class '%s', which the model does not know", p->unknown);
+    return DRO_OK;
+}
+
+dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_metrics **metrics)
+{
+    if (!p || !metrics || split < 0 || split >= DRO_SPLITS)
+        return DRO_ERR_ARGUMENT;
+    DRO_TRY(dro__predictor_labelled(p, split));
     if (!p->measured) {
         /* figures are over the model's classes */
         DRO_TRY(dro__evaluation_create(&p->task, p->about.classes, &p->evaluation));

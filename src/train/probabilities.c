@@ -1,6 +1,6 @@
 /* The probabilities of the classes, by the loss that made the outputs z:
  *
- * cross-entropy, focal, logit-adjusted   softmax: exp z_k, normalised
+ * cross-entropy and its kin              softmax: exp z_k, normalised
  * logistic                               each output is a sigmoid of its class against the others: 1/(1 + exp -z_k),
  *                                        normalised. Two outputs that say the same (z_0 = -z_1) give the sigmoid of one.
  * squared                                an output estimates the probability itself: max(z_k, 0), normalised; all
@@ -15,9 +15,7 @@ dro__link dro__link_of(const dro__task *t)
 {
     if (!t->net)
         return t->row_loss == DRO__LOSS_SQUARED ? DRO__LINK_SIGNS : DRO__LINK_SOFTMAX;
-    return t->net->graph.loss == DRO__NET_LOGISTIC  ? DRO__LINK_LOGISTIC
-           : t->net->graph.loss == DRO__NET_SQUARED ? DRO__LINK_SQUARED
-                                                    : DRO__LINK_SOFTMAX;
+    return dro__net_losses[t->net->graph.loss].link;
 }
 
 static double log_sigmoid(double z)

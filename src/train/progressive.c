@@ -355,9 +355,29 @@ static void archive_kept(dro_train *t, dro__archive *ar, kept *k)
     dro__archive_bytes(ar, k->values, entries * sizeof *k->values);
 }
 
+/* How columns are scaled. Standard input that goes on from where it was cannot be learned from again. */
+static void archive_encoding(dro_train *t, dro__archive *ar)
+{
+    stream_run *s = t->stream;
+    const dro_data *data = dro__stream_data(s->stream);
+    uint64_t size = data->encoding && !data->learned ? strlen(data->encoding) : 0;
+    DRO__ARCHIVE(ar, size);
+    bool load = ar->mode == DRO__ARCHIVE_LOAD;
+    if (size == 0 || (load && (ar->failed || size > ar->size)))
+        return;
+    char *text = load ? dro__alloc(size + 1, 1) : data->encoding;
+    if (text)
+        dro__archive_bytes(ar, text, size);
+    if (!text || (load && s->is_stdin && dro__stream_rescale(s->stream, text) != DRO_OK))
+        ar->failed = true;
+    if (load)
+        dro__free(text);
+}
+
 static void walk(dro_train *t, dro__archive *ar)
 {
     stream_run *s = t->stream;
+    archive_encoding(t, ar);
     DRO__ARCHIVE(ar, s->columns);
     DRO__ARCHIVE(ar, s->next);
     DRO__ARCHIVE(ar, s->reported);
@@ -395,6 +415,7 @@ dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
                          t->set.data);
     if (s->reported == s->next)
         begin(t, &s->window);
+    t->task.encoding = dro__stream_data(s->stream)->encoding;
     dro_rows rows;
     bool again = !s->is_stdin || columns; /* a table's first rows say how it is read */
     for (uint64_t left = again ? s->next : 0; left > 0; left -= rows.count) { /* where it was */

@@ -57,7 +57,7 @@ static json_t *value_json(const dro_param *about, const char *value)
 {
     if (about->kind == DRO_PARAM_INTEGER)
         return json_integer(strtoll(value, NULL, 10));
-    if (about->kind == DRO_PARAM_REAL) {
+    if (about->kind == DRO_PARAM_REAL || about->kind == DRO_PARAM_TIME) {
         json_t *parsed = json_loads(value, JSON_DECODE_ANY, NULL); /* reads a point in any locale */
         return parsed ? parsed : text(value);
     }
@@ -99,9 +99,10 @@ static json_t *network_json(const dro_train *t)
         dro__params_print(row, &t->task.net->set, value, sizeof value);
         put(object, row->about.name, value_json(&row->about, value));
     }
-    for (size_t k = 0; !t->task.net && k < t->extra_count; k++)
-        if (dro__net_has(t->extras[k].name))
-            put(object, t->extras[k].name, text(t->extras[k].value));
+    const dro_settings *s = t->settings;
+    for (size_t k = 0; !t->task.net && k < s->count; k++)
+        if (dro__net_has(s->items[k].name))
+            put(object, s->items[k].name, text(s->items[k].value));
     return object;
 }
 
@@ -273,7 +274,14 @@ static json_t *train_json(const dro_metrics *m)
 /* Which function `objective` is: lambda null for the mean loss. */
 static json_t *objective_json(const dro__robust *r)
 {
-    return json_pack("{s:o, s:s}", "lambda", number(r->lambda), "over", dro__level_text(r));
+    char name[40];
+    bool other = r->other.kind != DRO__OBJECTIVE_MEAN;
+    json_t *o = json_pack("{s:o, s:s}", "lambda", other ? json_null() : number(r->lambda), "over",
+                          dro__level_text(r));
+    dro__objective_print(&r->other, name, sizeof name);
+    if (other)
+        put(o, "objective", json_string(name));
+    return o;
 }
 
 /* Where lambda or tilt change, the two measurements of a stream began with different ones. */
@@ -299,6 +307,16 @@ static void put_splits(json_t *o, const dro_train *t, bool confusion)
         put(o, "window", streamed_json(&r->window, confusion, &e->of_window));
 }
 
+/* How near an exact solver is to the minimum. */
+static void put_certificate(json_t *o, const dro_train *t)
+{
+    const dro_info *i = &t->evaluation.record.info;
+    if (!t->opt->cls->exact)
+        return;
+    put(o, "gradient_norm", number(i->gradient_norm));
+    put(o, "gap", number(i->gap));
+}
+
 char *dro__metrics_text(const dro_train *t)
 {
     const dro_train_record *r = &t->evaluation.record;
@@ -321,6 +339,7 @@ char *dro__metrics_text(const dro_train *t)
     put(o, "caps", json_integer((json_int_t)i->caps));
     put(o, "floors", json_integer((json_int_t)i->floors));
     put(o, "fresh_starts", json_integer((json_int_t)i->fresh_starts));
+    put_certificate(o, t);
     put(o, "class_weights",
         r->class_weights ? list_json(r->class_weights, t->task.info.classes) : NULL);
     if (t->task.info.groups)
@@ -379,6 +398,7 @@ char *dro__result_text(const dro_train *t)
     put(o, "seconds", number(r->seconds));
     put(o, "wall", number(r->wall));
     put(o, "parameters", json_integer((json_int_t)t->task.dim));
+    put_certificate(o, t);
     put(o, "halvings", json_integer((json_int_t)t->progress.halvings));
     put_splits(o, t, info->classes <= 1000);
     dro__robust of = t->stream ? t->evaluation.of_test : dro__objective_of(t);

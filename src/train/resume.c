@@ -36,8 +36,7 @@ dro_status dro__run_check_folder(const dro_train *t, bool resume)
                          t->folder);
     if (there)
         return dro__fail(t->ctx, DRO_ERR_FILE,
-                         "%s holds a run already: go on with --resume, or choose another folder",
-                         t->folder);
+                         "%s holds a run already: resume it, or choose another folder", t->folder);
     return t->folder && !resume ? check_files(t) : DRO_OK;
 }
 

@@ -10,6 +10,8 @@
 
 /* Without epochs: 15, or more of few examples, for some 600 steps. */
 enum { EPOCHS = 15, EPOCHS_MOST = 100, STEPS = 600 };
+/* The exact solvers: an epoch is a step, and most runs end by themselves long before. */
+enum { EXACT_EPOCHS = 2000, EXACT_EVERY = 100 };
 
 double dro__clock(void)
 {
@@ -41,7 +43,7 @@ dro_status dro_train_create(dro_context *ctx, dro_train **train)
     if (!t)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a run");
     t->ctx = ctx;
-    dro_status status = dro__params_reset(ctx, dro__train_tables, &t->set);
+    dro_status status = dro_settings_create(ctx, &t->settings);
     if (status != DRO_OK) {
         dro_train_destroy(t);
         return status;
@@ -77,11 +79,7 @@ void dro_train_destroy(dro_train *t)
     if (!t)
         return;
     close_run(t);
-    for (size_t k = 0; k < t->extra_count; k++) {
-        dro__free(t->extras[k].name);
-        dro__free(t->extras[k].value);
-    }
-    dro__free(t->extras);
+    dro_settings_destroy(t->settings);
     dro__free(t);
 }
 
@@ -172,7 +170,7 @@ static dro_status check_tilt(dro_train *t)
     DRO_TRY(dro_optimizer_get(t->opt, "tilt", tilt, sizeof tilt));
     if (strcmp(tilt, "group") == 0 && !t->task.problem.groups)
         return dro__fail(t->ctx, DRO_ERR_DATA,
-                         "tilt=group: the data has no groups: add group=COLUMN to --data");
+                         "tilt=group: the data has no groups: add group=COLUMN to the data's SPEC");
     if (strcmp(tilt, "class") == 0 && !t->task.problem.classes)
         return dro__fail(t->ctx, DRO_ERR_DATA,
                          "tilt=class: the data has no classes: use tilt=example");
@@ -229,6 +227,7 @@ static dro_status open_data(dro_train *t)
     DRO_TRY(check_settings(t));
     uint64_t per_epoch = t->task.epoch_steps, usual = (STEPS + per_epoch - 1) / per_epoch;
     usual = usual < EPOCHS ? EPOCHS : usual > EPOCHS_MOST ? EPOCHS_MOST : usual;
+    usual = dro__optimizer_exact(s->optimizer) ? EXACT_EPOCHS : usual;
     t->steps =
         s->steps ? (uint64_t)s->steps : (s->epochs ? (uint64_t)s->epochs : usual) * per_epoch;
     if (*s->init && t->going_on && !dro__task_frozen(&t->task, NULL))
@@ -293,7 +292,8 @@ bool dro__tell(const dro_train *t, const char *evaluating)
 /* The step after which evaluation number k (from 1 on) takes place. */
 static uint64_t evaluation_step(const dro_train *t, uint64_t k)
 {
-    double at = round((double)k * t->set.eval_every * (double)t->task.epoch_steps);
+    double every = t->set.eval_every * (t->opt->cls->exact ? EXACT_EVERY : 1);
+    double at = round((double)k * every * (double)t->task.epoch_steps);
     return at < (double)k ? k : (uint64_t)at;
 }
 
@@ -400,7 +400,9 @@ static dro_status train(dro_train *t)
     while (!over(t)) {
         DRO_TRY(dro__trainable(t->task.data)); /* the loader may have lost a class */
         dro_status status = due(t) ? DRO_OK : step(t);
-        if (status == DRO_ERR_END) /* output=random: the drawn number of steps */
+        if (status == DRO_ERR_END && t->opt->cls->exact)
+            dro__note(t, "%s", t->ctx->error);
+        if (status == DRO_ERR_END) /* output=random: the drawn number of steps; or the minimum */
             t->steps = t->opt->run.step;
         else
             DRO_TRY(status);
@@ -511,7 +513,9 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
                          "this run is under way: a callback cannot start it");
     if (!dro__json_works())
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "this build of libdro has no jansson");
+    DRO_TRY(dro_settings_check(t->settings));
     close_run(t);
+    DRO_TRY(dro__settings_parse(t->settings, &t->set));
     t->running = true;
     t->folder = folder;
     t->lock = -1;

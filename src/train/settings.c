@@ -1,153 +1,461 @@
-/* The run's described parameters. Every other name goes on to the network or the optimiser. */
+/* The settings of a run: the run's own rows, and one value over all rows, those of networks and optimisers too. */
 #include "text.h"
 #include "train.h"
 
-#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BEST_WORD(name, sign) "|" #name
 
 #define S dro__train_settings
-#define TEXT(name, fallback, meaning)                                                              \
+#define TEXT(name, value, fallback, meaning)                                                       \
     {                                                                                              \
-        {#name, DRO_PARAM_TEXT, fallback, 0, 0, NULL, meaning}, offsetof(S, name)                  \
+        {#name, DRO_PARAM_TEXT, fallback, 0, 0, value, meaning}, offsetof(S, name)                 \
+    }
+#define TIME(name, fallback, meaning)                                                              \
+    {                                                                                              \
+        {#name, DRO_PARAM_TIME, fallback, 0, 1e9, NULL, meaning}, offsetof(S, name)                \
     }
 
+/* One row is all of a setting: help, lists, completions, manual pages and config.json follow from it. */
 static const dro__param own[] = {
-    TEXT(data, "synth:glyphs", "the data's SPEC, format:path[,option=value...]"),
-    TEXT(model, "", "the model; if not given, one that suits the data"),
-    TEXT(optimizer, "recover", "the optimiser"),
+    TEXT(data, "SPEC", "synth:glyphs", "the data: format:path[,option=value...]"),
+    TEXT(model, "NAME", "", "a model of `dro list models`; if not given, one that suits the data"),
+    TEXT(optimizer, "NAME", "recover", "an optimiser of `dro list optimizers`"),
     DRO__CHOICE("recipe", recipe, S, "none", "none|imbalanced",
-                "settings that go together, under those that are given; dro_recipe_setting()"),
-    TEXT(label, "", "what reports call the run; if not given, its optimiser"),
-    TEXT(init, "", "a weights file to begin with"),
-    TEXT(train_only, "", "patterns of tensors to train, as in layer4.*,fc.*; all if not given"),
-    DRO__INTEGER("epochs", epochs, S, "0", 0, 1e6,
-                 "passes over the data; 0: 15, more of few examples"),
-    DRO__INTEGER("steps", steps, S, "0", 0, 1e15, "steps instead of epochs"),
-    DRO__INTEGER("batch", batch, S, "0", 0, 1e9, "examples in a batch; 0: 128, less on few"),
-    DRO__INTEGER("seed", seed, S, "1", 0, 9e15, "of every random choice"),
-    DRO__REAL("eval_every", eval_every, S, "1", 1e-6, 1e6, "epochs between evaluations"),
+                "settings that go together, for all that is not given: `dro list recipes`"),
+    TEXT(label, "TEXT", "", "what reports call the run; if not given, its optimiser"),
+    TEXT(init, "FILE", "", "a weights file to begin with"),
+    TEXT(train_only, "NAMES", "", "tensors to train, as in layer4.*,fc.*; all if not given"),
+    DRO__INTEGER("epochs", epochs, S, "", 1, 1e6,
+                 "passes over the data; if not given 15, more for small data sets"),
+    DRO__INTEGER("steps", steps, S, "", 1, 1e15, "number of steps, instead of epochs"),
+    DRO__INTEGER("batch", batch, S, "", 1, 1e9,
+                 "examples in a batch; if not given 128, fewer for small data sets"),
+    DRO__INTEGER("seed", seed, S, "1", 0, 9e15, "seed of every random choice"),
+    DRO__REAL("eval_every", eval_every, S, "1", 1e-6, 1e6,
+              "epochs between evaluations; lbfgs and newton: hundreds of steps"),
     DRO__CHOICE("eval_train", eval_train, S, "yes", "yes|no|last",
-                "whether F is worked out over the training set at evaluations"),
+                "whether evaluations compute F over the training set"),
     DRO__CHOICE("best", best, S, "none", "none" DRO__BEST_LIST(BEST_WORD),
-                "the holdout's measure by which the best weights are kept; objective: F, in all of "
-                "the run that of its last step"),
+                "the measure of the holdout by which the best weights are kept"),
     DRO__INTEGER("patience", patience, S, "0", 0, 1e9,
                  "stop after so many evaluations without a better one; 0: never"),
-    DRO__REAL("max_time", max_time, S, "0", 0, 1e9, "stop after so many seconds; 0: never"),
-    DRO__REAL("checkpoint_every", checkpoint_every, S, "60", 0, 1e9,
-              "seconds between checkpoints, besides those at evaluations"),
+    TIME(max_time, "0", "stop after this time, as in 30m; 0: never"),
+    TIME(checkpoint_every, "60", "time between checkpoints, besides those at evaluations"),
     DRO__CHOICE("on_divergence", on_divergence, S, "stop", "stop|halve",
                 "halve: go back to the last checkpoint with half the step"),
     DRO__CHOICE("augment", augment, S, "auto", "auto|yes|no",
                 "crop and flip training images; auto: not those of characters"),
-    DRO__INTEGER("size", size, S, "0", 0, 4096, "side of images in files; 0: 224"),
+    DRO__INTEGER("size", size, S, "", 1, 4096, "side of images in files; if not given 224"),
     DRO__REAL("report_lambda", report_lambda, S, "0", 0, 1e12,
-              "the lambda of the F that is reported; 0: the optimiser's"),
-    TEXT(report_like, "", "with report_lambda 0: that optimiser's default lambda instead"),
+              "lambda of the F that is reported; 0: the optimiser's"),
+    TEXT(report_like, "NAME", "",
+         "with report_lambda 0: report F with that optimiser's default lambda"),
     DRO__CHOICE("report_tilt", report_tilt, S, "own", "own|example|class|group",
-                "what the F that is reported is robust over; own: the optimiser's"),
-    DRO__CHOICE(
-        "exact", exact, S, "no", "no|yes",
-        "the same bytes on 1, 2, 4 and 8 ranks and any number of threads (backends cpu, ref)"),
+                "what the reported F is robust over; own: as the optimiser"),
+    DRO__CHOICE("exact", exact, S, "no", "no|yes",
+                "the same bytes on 1, 2, 4 and 8 ranks and any number of threads (cpu, ref)"),
     DRO__CHOICE("sync_norm", sync_norm, S, "no", "no|yes",
                 "several ranks: batch norm over all of them; exact=yes implies it"),
     DRO__CHOICE("progressive", progressive, S, "no", "no|yes",
                 "a stream: predict each batch before learning from it"),
     DRO__INTEGER("report_every", report_every, S, "10000", 1, 1e15,
-                 "progressive: examples between two lines"),
+                 "a stream: examples between two lines"),
     DRO__PARAMS_END,
 };
 
 const dro__param *const dro__train_tables[DRO__TABLE_MAX] = {own};
+static const dro__param *const network_tables[DRO__TABLE_MAX] = {dro__params_net};
 
-dro_status dro_train_param(int index, dro_param *param)
+/* ---- all rows ---- */
+
+/* The settings of optimisers and networks that a short help shows, next to the run's own. */
+static const char *const common[] = {"eta",  "lambda", "weight_decay", "reg",
+                                     "tilt", "loss",   "precision",    "deterministic"};
+
+static bool is_common(const char *name)
 {
-    const dro__param *row = index < 0 ? NULL : dro__param_at(dro__train_tables, index);
-    if (!row || !param)
-        return row ? DRO_ERR_ARGUMENT : DRO_ERR_END;
-    *param = row->about;
-    return DRO_OK;
+    for (size_t k = 0; k < sizeof common / sizeof common[0]; k++)
+        if (strcmp(common[k], name) == 0)
+            return true;
+    return false;
 }
 
 bool dro__net_has(const char *name)
 {
-    dro_param p;
-    for (int i = 0; dro_net_param(i, &p) == DRO_OK; i++)
-        if (strcmp(p.name, name) == 0)
-            return true;
-    return false;
+    return dro__param_find(network_tables, name) != NULL;
 }
 
 bool dro__optimizer_has(const char *optimizer, const char *name)
 {
-    dro_param p;
-    for (int i = 0; dro_optimizer_param(optimizer, i, &p) == DRO_OK; i++)
-        if (strcmp(p.name, name) == 0)
-            return true;
-    return false;
+    const dro__param *const *tables = dro__optimizer_tables(optimizer);
+    return tables && dro__param_find(tables, name);
 }
 
-static char *copy_text(const char *text)
+/* The row of a name: the run's, the network's, that of this optimiser, or of the first that has it. */
+static const dro__param *find_row(const char *optimizer, const char *name)
 {
-    size_t size = strlen(text) + 1;
-    char *copy = dro__alloc(size, 1);
-    if (copy)
-        memcpy(copy, text, size);
-    return copy;
+    const dro__param *row = dro__param_find(dro__train_tables, name);
+    row = row ? row : dro__param_find(network_tables, name);
+    if (!row && dro__optimizer_has(optimizer, name))
+        row = dro__param_find(dro__optimizer_tables(optimizer), name);
+    for (int i = 0; !row && dro_optimizer_name(i); i++)
+        row = dro__param_find(dro__optimizer_tables(dro_optimizer_name(i)), name);
+    return row;
 }
 
-static dro_status set_extra(dro_train *t, const char *name, const char *value)
+static dro_status found(const dro__param *row, dro_setting_owner owner, dro_setting *setting)
 {
-    char *copy = copy_text(value);
-    for (size_t k = 0; copy && k < t->extra_count; k++)
-        if (strcmp(t->extras[k].name, name) == 0) {
-            dro__free(t->extras[k].value);
-            t->extras[k].value = copy;
-            return DRO_OK;
-        }
-    if (!copy || dro__grow(t->ctx, (void **)&t->extras, &t->extra_room, t->extra_count + 1,
-                           sizeof *t->extras) != DRO_OK) {
-        dro__free(copy);
-        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a setting");
-    }
-    char *own_name = copy_text(name);
-    if (!own_name) {
-        dro__free(copy);
-        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a setting");
-    }
-    t->extras[t->extra_count++] = (dro__extra){own_name, copy};
+    *setting =
+        (dro_setting){row->about, owner, owner == DRO_SETTING_RUN || is_common(row->about.name)};
     return DRO_OK;
 }
 
+/* Whether a table before those of optimiser number k has the name. */
+static bool is_earlier(const char *name, int k)
+{
+    bool has = dro__param_find(dro__train_tables, name) || dro__net_has(name);
+    while (!has && k-- > 0)
+        has = dro__optimizer_has(dro_optimizer_name(k), name);
+    return has;
+}
+
+dro_status dro_setting_at(int index, dro_setting *setting)
+{
+    const dro__param *row;
+    if (index < 0 || !setting)
+        return DRO_ERR_ARGUMENT;
+    for (int i = 0; (row = dro__param_at(dro__train_tables, i)); i++)
+        if (index-- == 0)
+            return found(row, DRO_SETTING_RUN, setting);
+    for (int i = 0; (row = dro__param_at(network_tables, i)); i++)
+        if (index-- == 0)
+            return found(row, DRO_SETTING_NETWORK, setting);
+    for (int k = 0; dro_optimizer_name(k); k++)
+        for (int i = 0; (row = dro__param_at(dro__optimizer_tables(dro_optimizer_name(k)), i)); i++)
+            if (!is_earlier(row->about.name, k) && index-- == 0)
+                return found(row, DRO_SETTING_OPTIMIZER, setting);
+    return DRO_ERR_END;
+}
+
+enum { NAME_SIZE = 64, NAMES_MOST = 256 };
+
+const char *dro_setting_name(const char *name)
+{
+    char text[NAME_SIZE];
+    snprintf(text, sizeof text, "%s", name ? name : "");
+    for (char *c = text; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    const dro__param *row = find_row("", text);
+    return row ? row->about.name : NULL;
+}
+
+bool dro_setting_known(const char *optimizer, const char *name)
+{
+    name = dro_setting_name(name);
+    return name && optimizer &&
+           (dro__param_find(dro__train_tables, name) || dro__net_has(name) ||
+            dro__optimizer_has(optimizer, name));
+}
+
+static dro_status refuse_name(dro_context *ctx, const char *name)
+{
+    dro_setting setting;
+    const char *names[NAMES_MOST];
+    int count = 0;
+    for (; count < NAMES_MOST && dro_setting_at(count, &setting) == DRO_OK; count++)
+        names[count] = setting.param.name;
+    const char *nearest = dro_nearest(name, names, count);
+    if (nearest)
+        return dro__fail(ctx, DRO_ERR_NAME, "no setting '%.60s': did you mean '%s'?", name,
+                         nearest);
+    return dro__fail(ctx, DRO_ERR_NAME, "no setting '%.60s': `dro list settings` lists them", name);
+}
+
+/* ---- the value ---- */
+
+dro_status dro_settings_create(dro_context *ctx, dro_settings **settings)
+{
+    if (!ctx || !settings)
+        return DRO_ERR_ARGUMENT;
+    *settings = NULL;
+    dro_settings *s = dro__alloc(1, sizeof *s);
+    if (!s)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for settings");
+    s->ctx = ctx;
+    *settings = s;
+    return DRO_OK;
+}
+
+void dro_settings_destroy(dro_settings *s)
+{
+    for (size_t k = 0; s && k < s->count; k++)
+        free(s->items[k].value);
+    if (s)
+        dro__free(s->items);
+    dro__free(s);
+}
+
+static dro__given *find_item(const dro_settings *s, const char *name)
+{
+    for (size_t k = 0; k < s->count; k++)
+        if (strcmp(s->items[k].name, name) == 0)
+            return &s->items[k];
+    return NULL;
+}
+
+/* name: of a table. */
+static dro_status keep(dro_settings *s, const char *name, const char *value)
+{
+    dro__given *item = find_item(s, name);
+    char *copy = strdup(value);
+    if (!copy || (!item && dro__grow(s->ctx, (void **)&s->items, &s->capacity, s->count + 1,
+                                     sizeof *s->items) != DRO_OK)) {
+        free(copy);
+        return dro__fail(s->ctx, DRO_ERR_MEMORY, "no memory for a setting");
+    }
+    if (item)
+        free(item->value);
+    else
+        s->items[s->count++].name = name;
+    item = item ? item : &s->items[s->count - 1];
+    item->value = copy;
+    return DRO_OK;
+}
+
+static dro_status forget(dro_settings *s, const char *name)
+{
+    dro__given *item = find_item(s, name);
+    if (item) {
+        free(item->value);
+        s->count--;
+        memmove(item, item + 1, (size_t)(s->items + s->count - item) * sizeof *item);
+    }
+    return DRO_OK;
+}
+
+static const char *optimizer_of(const dro_settings *s)
+{
+    const dro__given *item = find_item(s, "optimizer");
+    return item ? item->value : dro__param_find(dro__train_tables, "optimizer")->about.fallback;
+}
+
+dro_status dro__settings_parse(const dro_settings *s, dro__train_settings *out)
+{
+    DRO_TRY(dro__params_reset(s->ctx, dro__train_tables, out));
+    for (size_t k = 0; k < s->count; k++)
+        if (dro__param_find(dro__train_tables, s->items[k].name))
+            DRO_TRY(dro__params_set(s->ctx, dro__train_tables, out, NULL, s->items[k].name,
+                                    s->items[k].value));
+    return DRO_OK;
+}
+
+dro_status dro__settings_assign(dro_settings *to, const dro_settings *from)
+{
+    dro_settings fresh = {.ctx = to->ctx};
+    dro_status status = DRO_OK;
+    for (size_t k = 0; k < from->count && status == DRO_OK; k++)
+        status = keep(&fresh, from->items[k].name, from->items[k].value);
+    dro_settings *old = status == DRO_OK ? to : &fresh;
+    for (size_t k = 0; k < old->count; k++)
+        free(old->items[k].value);
+    dro__free(old->items);
+    if (status == DRO_OK)
+        *to = fresh;
+    return status;
+}
+
+dro_status dro_settings_copy(const dro_settings *settings, dro_settings **copy)
+{
+    if (!settings || !copy)
+        return DRO_ERR_ARGUMENT;
+    DRO_TRY(dro_settings_create(settings->ctx, copy));
+    dro_status status = dro__settings_assign(*copy, settings);
+    if (status != DRO_OK) {
+        dro_settings_destroy(*copy);
+        *copy = NULL;
+    }
+    return status;
+}
+
+/* ---- setting one ---- */
+
+static dro_status check_optimizer(dro_context *ctx, const char *name)
+{
+    const char *names[NAMES_MOST];
+    int count = 0;
+    while (count < NAMES_MOST && (names[count] = dro_optimizer_name(count)))
+        count++;
+    if (dro__optimizer_tables(name))
+        return DRO_OK;
+    const char *nearest = dro_nearest(name, names, count);
+    if (nearest)
+        return dro__fail(ctx, DRO_ERR_NAME, "no optimiser '%.60s': did you mean '%s'?", name,
+                         nearest);
+    return dro__fail(ctx, DRO_ERR_NAME, "no optimiser '%.60s': `dro list optimizers` lists them",
+                     name);
+}
+
+static dro_status set_row(dro_settings *s, const dro__param *row, const char *value)
+{
+    const char *name = row->about.name, *optimizer = optimizer_of(s);
+    char text[DRO__TEXT_MAX];
+    bool theirs = !dro__param_find(dro__train_tables, name) && !dro__net_has(name) &&
+                  dro__optimizer_has(optimizer, name);
+    if (strcmp(name, "optimizer") == 0)
+        DRO_TRY(check_optimizer(s->ctx, value));
+    DRO_TRY(dro__param_normal(s->ctx, row, theirs ? optimizer : NULL, value, text));
+    return keep(s, name, text);
+}
+
+/* NAME or NAME:STRENGTH. none takes a strength back, and any other one takes a strength of 0 back: a file that names
+ * both describes a run without a regulariser. */
+static dro_status set_regulariser(dro_settings *s, const dro__param *row, const char *value)
+{
+    char name[NAME_SIZE], strength[NAME_SIZE] = "1";
+    const char *colon = strchr(value, ':');
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(value, ":"), value);
+    DRO_TRY(dro__param_check(s->ctx, row, NULL, name));
+    bool none = strcmp(name, "none") == 0;
+    dro_settings_get(s, "reg_strength", strength, sizeof strength);
+    if (colon && strcmp(name, "ball") == 0)
+        DRO_TRY(dro_settings_set(s, "reg_radius", colon + 1));
+    else if (colon && dro_regulariser_has_strength(name))
+        DRO_TRY(dro_settings_set(s, "reg_strength", colon + 1));
+    else if (colon)
+        return dro__fail(s->ctx, DRO_ERR_RANGE, "reg=%.60s: %s has no strength: write reg=%s%s",
+                         value, name, name,
+                         strcmp(name, "box") ? "" : ", with reg_low=A and reg_high=B");
+    else if (none || strtod(strength, NULL) == 0)
+        DRO_TRY(forget(s, "reg_strength"));
+    return none ? forget(s, "reg") : keep(s, "reg", name);
+}
+
+dro_status dro_settings_set(dro_settings *s, const char *name, const char *value)
+{
+    if (!s || !name)
+        return DRO_ERR_ARGUMENT;
+    if (!dro_setting_name(name))
+        return refuse_name(s->ctx, name);
+    name = dro_setting_name(name);
+    const dro__param *row = find_row(optimizer_of(s), name);
+    if (!value)
+        return forget(s, name);
+    if (strcmp(name, "reg") == 0)
+        return set_regulariser(s, row, value);
+    if (strcmp(name, "epochs") == 0 && *value)
+        DRO_TRY(forget(s, "steps"));
+    if (!*value && !*row->about.fallback && row->about.kind == DRO_PARAM_INTEGER)
+        return forget(s, name);
+    return set_row(s, row, value);
+}
+
+dro_status dro_settings_get(const dro_settings *s, const char *name, char *text, size_t size)
+{
+    if (!s || !name || !text || size == 0)
+        return DRO_ERR_ARGUMENT;
+    if (!dro_setting_name(name))
+        return refuse_name(s->ctx, name);
+    name = dro_setting_name(name);
+    const dro__param *row = dro__param_find(dro__train_tables, name);
+    const dro__given *item = find_item(s, name);
+    if (!row && !item)
+        return dro__fail(s->ctx, DRO_ERR_NAME, "'%.60s' was not set", name);
+    snprintf(text, size, "%s", item ? item->value : row->about.fallback);
+    return DRO_OK;
+}
+
+bool dro_settings_given(const dro_settings *s, const char *name)
+{
+    return s && dro_setting_name(name) && find_item(s, dro_setting_name(name));
+}
+
+dro_status dro_settings_item(const dro_settings *s, int index, const char **name,
+                             const char **value)
+{
+    if (!s || index < 0 || !name || !value)
+        return DRO_ERR_ARGUMENT;
+    if ((size_t)index >= s->count)
+        return DRO_ERR_END;
+    *name = s->items[index].name;
+    *value = s->items[index].value;
+    return DRO_OK;
+}
+
+/* ---- all together ---- */
+
+/* "; cover, recover and ascpg have it" */
+static void list_owners(const char *name, char *text, size_t size)
+{
+    size_t used = 0;
+    for (int i = 0; dro_optimizer_name(i) && used < size; i++)
+        if (dro__optimizer_has(dro_optimizer_name(i), name))
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
+                                     dro_optimizer_name(i));
+}
+
+/* A regulariser without a strength, or a strength without a regulariser, does nothing. */
+static dro_status check_regulariser(const dro_settings *s)
+{
+    const dro__given *reg = find_item(s, "reg"), *strength = find_item(s, "reg_strength");
+    if (reg && dro_regulariser_has_strength(reg->value) && !strength)
+        return dro__fail(s->ctx, DRO_ERR_RANGE,
+                         "the regulariser %s does nothing without a strength: write reg=%s:1e-5, "
+                         "say",
+                         reg->value, reg->value);
+    if (strength && strtod(strength->value, NULL) != 0 && !reg)
+        return dro__fail(s->ctx, DRO_ERR_RANGE,
+                         "reg_strength=%s does nothing without a regulariser: write reg=l2:%s, say",
+                         strength->value, strength->value);
+    return DRO_OK;
+}
+
+dro_status dro_settings_check(const dro_settings *s)
+{
+    if (!s)
+        return DRO_ERR_ARGUMENT;
+    const char *optimizer = optimizer_of(s);
+    const dro__param *const *tables = dro__optimizer_tables(optimizer);
+    for (size_t k = 0; k < s->count; k++) {
+        const char *name = s->items[k].name;
+        char owners[200];
+        if (dro__param_find(dro__train_tables, name) || dro__net_has(name))
+            continue;
+        const dro__param *row = dro__param_find(tables, name);
+        list_owners(name, owners, sizeof owners);
+        if (!row)
+            return dro__fail(s->ctx, DRO_ERR_NAME, "%s has no parameter '%s', only %s", optimizer,
+                             name, owners);
+        DRO_TRY(dro__param_check(s->ctx, row, optimizer, s->items[k].value));
+    }
+    return check_regulariser(s);
+}
+
+/* ---- a run's ---- */
+
 dro_status dro_train_set(dro_train *t, const char *name, const char *value)
 {
-    if (!t || !name || !value)
+    if (!t || !value)
         return DRO_ERR_ARGUMENT;
-    if (dro__param_find(dro__train_tables, name))
-        return dro__params_set(t->ctx, dro__train_tables, &t->set, "train", name, value);
-    if (dro__net_has(name))
-        DRO_TRY(dro__net_value(t->ctx, name, value));
-    return set_extra(t, name, value);
+    if (t->running)
+        return dro__fail(t->ctx, DRO_ERR_STATE, "this run is under way: its settings are fixed");
+    return dro_settings_set(t->settings, name, value);
 }
 
 dro_status dro_train_get(const dro_train *t, const char *name, char *text, size_t size)
 {
-    if (!t || !name || !text || size == 0)
+    return t ? dro_settings_get(t->settings, name, text, size) : DRO_ERR_ARGUMENT;
+}
+
+dro_status dro_train_use(dro_train *t, const dro_settings *settings)
+{
+    if (!t || !settings)
         return DRO_ERR_ARGUMENT;
-    const dro__param *row = dro__param_find(dro__train_tables, name);
-    if (row) {
-        dro__params_print(row, &t->set, text, size);
-        return DRO_OK;
-    }
-    for (size_t k = 0; k < t->extra_count; k++)
-        if (strcmp(t->extras[k].name, name) == 0) {
-            snprintf(text, size, "%s", t->extras[k].value);
-            return DRO_OK;
-        }
-    return dro__fail(t->ctx, DRO_ERR_NAME, "'%.60s' was not set", name);
+    if (t->running)
+        return dro__fail(t->ctx, DRO_ERR_STATE, "this run is under way: its settings are fixed");
+    return dro__settings_assign(t->settings, settings);
 }
 
 static dro_status set_net(void *net, const char *name, const char *value)
@@ -157,63 +465,9 @@ static dro_status set_net(void *net, const char *name, const char *value)
 
 dro_status dro__apply_net(const dro_train *t, dro_net *net)
 {
+    const dro_settings *s = t->settings;
     DRO_TRY(dro__recipe_apply(t, set_net, net));
-    for (size_t k = 0; k < t->extra_count; k++)
-        if (dro__net_has(t->extras[k].name))
-            DRO_TRY(dro_net_set(net, t->extras[k].name, t->extras[k].value));
+    for (size_t k = 0; k < s->count; k++)
+        DRO_TRY(set_net(net, s->items[k].name, s->items[k].value));
     return DRO_OK;
-}
-
-/* ---- the optimiser ---- */
-
-double dro__report_lambda(const dro_train *t)
-{
-    if (t->set.report_lambda > 0)
-        return t->set.report_lambda;
-    return *t->set.report_like ? dro__default_of(t, t->set.report_like, "lambda") : NAN;
-}
-
-static dro_status set_default(void *user, const char *name, const char *value)
-{
-    dro_train *t = user;
-    if (!dro__optimizer_has(t->set.optimizer, name))
-        return DRO_OK;
-    return dro_optimizer_set(t->opt, name, value);
-}
-
-/* An epoch is as many examples for every optimiser, also for those that do not draw a batch in each step. Returns
- * whether that changed the number of steps, which some defaults are made of. */
-static bool set_length(dro_train *t)
-{
-    uint64_t each = t->task.epoch_steps, batch = t->task.batch, before = t->steps;
-    if (t->set.steps || !each)
-        return false;
-    uint64_t epochs = t->steps / each;
-    uint64_t examples = epochs * ((uint64_t)t->task.info.examples[DRO_TRAIN] / batch) * batch;
-    each = dro__steps_for(t->opt, examples) / epochs;
-    t->task.epoch_steps = each ? each : 1;
-    t->steps = epochs * t->task.epoch_steps;
-    return t->steps != before;
-}
-
-static dro_status make_optimizer(dro_train *t)
-{
-    dro_optimizer_destroy(t->opt);
-    t->opt = NULL;
-    DRO_TRY(dro_optimizer_create(t->ctx, t->set.optimizer, &t->task.problem, &t->opt));
-    DRO_TRY(dro__apply_defaults(t, false));
-    DRO_TRY(dro__recipe_apply(t, set_default, t));
-    for (size_t k = 0; k < t->extra_count; k++)
-        if (!dro__net_has(t->extras[k].name))
-            DRO_TRY(dro_optimizer_set(t->opt, t->extras[k].name, t->extras[k].value));
-    DRO_TRY(dro__apply_defaults(t, true));
-    return dro_optimizer_set_real(t->opt, "seed", (double)t->set.seed);
-}
-
-dro_status dro__make_optimizer(dro_train *t)
-{
-    DRO_TRY(make_optimizer(t));
-    if (set_length(t))
-        DRO_TRY(make_optimizer(t));
-    return dro_optimizer_set_real(t->opt, "steps", (double)t->steps);
 }

@@ -11,9 +11,9 @@
 /* Where it is that the model is the linear one on rows. */
 static void name_place(const dro__task *t, char *text, size_t size)
 {
-    int used = t->info.kind == DRO_DATA_STREAM
-                   ? snprintf(text, size, "a stream")
-                   : snprintf(text, size, "sparse rows of %zu features", t->info.features);
+    int used = t->info.kind == DRO_DATA_STREAM ? snprintf(text, size, "a stream")
+                                               : snprintf(text, size, "sparse rows of %zu features",
+                                                          t->info.features - (t->data->bias != 0));
     if (t->regression)
         snprintf(text + used, size - (size_t)used, " with a real target");
 }
@@ -50,7 +50,7 @@ static dro_status check_loss_settings(const dro__task *t, const dro__model_choic
     double value, usual;
     for (int i = 0; dro_net_param(i, &p) == DRO_OK; i++) {
         bool of_loss = false;
-        for (int k = 0; k < DRO__LOSS_SETTINGS; k++)
+        for (int k = 0; k < DRO__LOSS_SETTING_COUNT; k++)
             of_loss = of_loss || strcmp(dro__loss_settings[k], p.name) == 0;
         if (!of_loss || dro_train_get(c->settings, p.name, text, sizeof text) != DRO_OK)
             continue;

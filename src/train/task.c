@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DENSE_MOST = 4096 }; /* features up to which sparse rows are made dense for a network */
-
 /* ---- which model ---- */
 
 static void choose_model(dro__task *t, const dro__model_choice *c)
@@ -20,7 +18,7 @@ static void choose_model(dro__task *t, const dro__model_choice *c)
     else if (!*name)
         name = "linear";
     snprintf(t->model, sizeof t->model, "%s", name);
-    t->sparse = t->info.kind == DRO_DATA_SPARSE && (t->info.features > DENSE_MOST || c->rows);
+    t->sparse = t->info.kind == DRO_DATA_SPARSE && (t->info.features > DRO__DENSE_MOST || c->rows);
 }
 
 static dro_status check_data(dro__task *t, const dro__model_choice *c)
@@ -37,13 +35,13 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
             t->ctx, DRO_ERR_UNSUPPORTED,
             "model %s on sparse rows of %zu features: expected at most %d features, or "
             "the model linear",
-            t->model, info->features, DENSE_MOST);
+            t->model, info->features, DRO__DENSE_MOST);
     if (c->train && t->sparse && info->classes != 2 && info->classes != 0)
         return dro__fail(
             t->ctx, DRO_ERR_UNSUPPORTED,
             "sparse rows of %zu features with %d classes: expected two classes, a real "
             "target, or at most %d features",
-            info->features, info->classes, DENSE_MOST);
+            info->features, info->classes, DRO__DENSE_MOST);
     return DRO_OK;
 }
 
@@ -112,7 +110,7 @@ static dro_status count_shares(dro__task *t)
 }
 
 /* How large the values of the rows are; 0 are the features that a row does not have. */
-static double mean_square(const dro__task *t)
+static double mean_square(dro__task *t)
 {
     const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
     const float *values = e->starts ? e->values : e->x;
@@ -122,6 +120,7 @@ static double mean_square(const dro__task *t)
         sum += (double)values[i] * values[i];
         some += values[i] != 0;
     }
+    t->norm = e->count > 0 && values ? sum / (double)e->count : 0;
     return some > 0 ? sum / some : 0;
 }
 
@@ -149,7 +148,8 @@ dro_status dro__model_fits(const dro__task *t, const dro__model_choice *c, size_
     if (bytes <= most)
         return DRO_OK;
     if (!t->images)
-        snprintf(rows, sizeof rows, " for %zu features", i->features);
+        snprintf(rows, sizeof rows, " for %zu features",
+                 i->features - (t->data && t->data->bias != 0));
     if (t->data && t->data->widest)
         snprintf(widest, sizeof widest, " (line %lld of the %s file has the highest index)",
                  (long long)t->data->widest, t->data->widest_in == DRO_TEST ? "test" : "training");
@@ -183,6 +183,24 @@ static dro_status make_net(dro__task *t, const dro__model_choice *c)
     return dro_net_init(t->net, c->seed);
 }
 
+/* A linear network on rows can be solved exactly. */
+static void offer_full(dro__task *t)
+{
+    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    if (t->images || !dro__full_rows_net(&t->net->graph, &t->full))
+        return;
+    t->full.ctx = t->ctx;
+    t->full.n = e->count;
+    t->full.rows = (dro__rows){.features = t->width,
+                               .x = e->x,
+                               .starts = e->starts,
+                               .columns = e->columns,
+                               .values = e->values};
+    t->full.all = (dro_net_batch){.labels = e->labels, .targets = e->labels ? NULL : e->targets};
+    dro__full_rows_open(&t->full);
+    t->problem.full = &t->full.full;
+}
+
 static dro_status make_problem(dro__task *t, const dro__model_choice *c)
 {
     int64_t n = t->info.examples[DRO_TRAIN];
@@ -199,13 +217,15 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
     dro_net_source source = {0};
     DRO_TRY(dro__feed_training(t, c, &source));
     DRO_TRY(dro_net_problem(t->net, &source, &t->problem));
+    offer_full(t);
     t->problem.max_batch = t->ring_room > 2 * t->batch ? t->ring_room : 2 * t->batch;
     return dro__ranks_open(t, c);
 }
 
 static dro_status open_task(dro__task *t, const dro__model_choice *c)
 {
-    DRO_TRY(dro__data_open(t->ctx, c->data, c->encoding, &t->data));
+    DRO_TRY(c->train ? dro__data_for_training(t->ctx, c->data, &t->data)
+                     : dro__data_open(t->ctx, c->data, c->encoding, &t->data));
     DRO_TRY(dro_data_info_get(t->data, &t->info));
     t->images = t->info.kind == DRO_DATA_PIXELS || t->info.kind == DRO_DATA_FILES;
     t->regression = t->info.classes == 0;
@@ -244,6 +264,7 @@ void dro__task_close(dro__task *t)
     dro__feed_close(t);
     dro_net_destroy(t->net);
     dro_linear_destroy(t->linear);
+    dro__full_rows_close(&t->full);
     for (int s = 0; s < DRO_SPLITS; s++)
         dro__free(t->y[s]);
     dro__free(t->class_share);

@@ -1,6 +1,6 @@
 /* train: where data, models and optimisers meet. Sees every other room.
  *
- *   settings.c    the run's described parameters, and the names that go on to network and optimiser
+ *   settings.c    the settings of a run: their table, and the value that holds them
  *   defaults.c    what the optimiser gets where nothing is given;  recipe.c: settings that go together
  *   task.c        a data set and a model as a problem to train and a function to evaluate
  *   feed.c        examples as batches: images through the loader, rows from memory
@@ -20,7 +20,9 @@
 #include "augment.h"
 #include "comm.h"
 #include "data.h"
+#include "full_rows.h"
 #include "nn.h"
+#include "objective.h"
 #include "opt.h"
 
 #include <dro/linear.h>
@@ -55,10 +57,21 @@ typedef struct dro__train_settings {
 
 extern const dro__param *const dro__train_tables[DRO__TABLE_MAX];
 
-/* What was set for the network or the optimiser, in order; a later one hides an earlier one. */
-typedef struct dro__extra {
-    char *name, *value;
-} dro__extra;
+/* One setting that was given. */
+typedef struct dro__given {
+    const char *name; /* of its table */
+    char *value;
+} dro__given;
+
+struct dro_settings {
+    dro_context *ctx;
+    dro__given *items; /* all that was given, in order, each name once */
+    size_t count, capacity;
+};
+
+dro_status dro__settings_assign(dro_settings *to, const dro_settings *from);
+/* The run's own, those that were not given at their defaults. */
+dro_status dro__settings_parse(const dro_settings *settings, dro__train_settings *out);
 
 /* Whether the run, the network or the optimiser has a parameter of this name. */
 bool dro__net_has(const char *name);
@@ -71,6 +84,8 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
 void dro__tell_step(const dro_train *t);
 /* The lambda of the F that is reported, NaN: the optimiser's. */
 double dro__report_lambda(const dro_train *t);
+/* The loss of a model that predicts the same for every example: log(classes), or half the variance of real targets. */
+double dro__constant_loss(const dro_train *t);
 /* recipe.c: hands the settings of the run's recipe that are for its optimiser, or for all, to `set`. */
 dro_status dro__recipe_apply(const dro_train *t,
                              dro_status (*set)(void *user, const char *name, const char *value),
@@ -110,9 +125,11 @@ typedef struct dro__task {
         [DRO__ERROR_SIZE]; /* what was wrong in a callback: the optimiser tells only that it failed */
     double *class_share, *group_share;
     double square; /* of rows: the mean square of the values that are not 0 */
+    double norm;   /* of rows: the mean of |x|^2 */
 
     dro_net *net;
-    dro_linear *linear; /* instead of net, for sparse */
+    dro_linear *linear;  /* instead of net, for sparse */
+    dro__full_rows full; /* of a linear net on rows */
     dro__loss_kind row_loss;
     float *y[DRO_SPLITS]; /* sparse: labels as -1 and 1 */
     const char *encoding; /* of the columns of a stream, borrowed; or NULL */
@@ -143,8 +160,8 @@ enum { DRO__LOSS_SIZE = 64 }; /* of its name */
 
 /* What a weights file says about itself. */
 typedef struct dro__weights_about {
-    char model[DRO__TEXT_MAX], loss[DRO__LOSS_SIZE], loss_settings[128]; /* "focal_gamma=2 tau=1" */
-    double *prior; /* (classes) of the logit-adjusted loss, or NULL */
+    char model[DRO__TEXT_MAX], loss[DRO__LOSS_SIZE], loss_settings[256]; /* "tau=1,..." */
+    double *prior; /* (classes) of a loss that needs it, or NULL */
     dro_model_shape shape;
     bool sparse, regression, has_normal;
     bool files, arrays; /* images: cut from files, or arrays (size= makes them too); or not known */
@@ -249,14 +266,6 @@ dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first,
 
 /* ---- probabilities.c ---- */
 
-/* How outputs become probabilities. SIGNS: one output, trained to be -1 or 1. */
-typedef enum dro__link {
-    DRO__LINK_SOFTMAX,
-    DRO__LINK_LOGISTIC,
-    DRO__LINK_SQUARED,
-    DRO__LINK_SIGNS
-} dro__link;
-
 dro__link dro__link_of(const dro__task *task);
 /* That of the class with the largest output, `best`; all (classes), optional: of every class. */
 double dro__probability(dro__link link, const float *logits, int32_t classes, int32_t best,
@@ -272,6 +281,7 @@ typedef struct dro__robust {
     double weight_lambda; /* of the classes' shares of the weight */
     int32_t level;        /* DRO__TILT_EXAMPLE, _CLASS or _GROUP */
     bool uniform;         /* the prior of classes or groups */
+    dro__objective other; /* kl-radius, cvar or chi2 instead of kl with lambda; mean: no */
 } dro__robust;
 extern const dro__robust dro__mean_loss;
 
@@ -284,6 +294,8 @@ typedef struct dro__measure {
     float *scores; /* two classes: logit difference of each example, for auroc */
     int8_t *truth;
     int64_t room;
+    float *losses; /* (losses_room) of the examples, for objectives that need them all */
+    int64_t losses_room;
     double loss_sum;
     dro__tilted tilted; /* losses */
     double class_top;   /* of class_sum */
@@ -428,8 +440,6 @@ char *dro__classes_text(const dro_data_info *info); /* a JSON list */
 
 /* ---- weights.c ---- */
 
-enum { DRO__LOSS_SETTINGS = 3 };
-extern const char *const dro__loss_settings[DRO__LOSS_SETTINGS]; /* of a network's losses */
 /* The task's weights (dim) and the network's statistics to a file with its metadata. */
 dro_status dro__weights_save(dro__task *task, const char *folder, const char *name, const float *w,
                              const float *statistics);
@@ -442,10 +452,9 @@ dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net);
 
 struct dro_train {
     dro_context *ctx;
-    dro_comm *comm; /* borrowed, or NULL */
-    dro__train_settings set;
-    dro__extra *extras;
-    size_t extra_count, extra_room;
+    dro_comm *comm;          /* borrowed, or NULL */
+    dro_settings *settings;  /* of the next run, or of the one under way */
+    dro__train_settings set; /* the run's own of them, since it began */
 
     /* of the run */
     dro__task task;

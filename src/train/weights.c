@@ -2,10 +2,10 @@
  *
  *   dro.model, dro.shape "3,32,32,10", dro.classes (a JSON list), dro.scale and dro.shift (of pixels),
  *   dro.images: "files", cut from the middle of each, or "arrays",
- *   dro.loss, dro.loss_settings "smoothing=0,focal_gamma=2,tau=1", dro.prior (a JSON list, with the logit-adjusted loss),
+ *   dro.loss, dro.loss_settings "smoothing=0,focal_gamma=2,tau=1", dro.prior (a JSON list, where the loss needs it),
  *   dro.encoding: how cells of a table became features (src/data/csv_keep.c), from where libsvm's columns are counted,
  *   dro.kind: "network", or "rows" for the linear model on sparse rows, whose tensor is fc.weight (features) */
-#include "report_buffer.h"
+#include "buffer.h"
 #include "safetensors.h"
 #include "train.h"
 
@@ -40,7 +40,13 @@ static void loss_name(const dro__task *t, char *text, size_t size)
         snprintf(text, size, "%s", t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic");
 }
 
-const char *const dro__loss_settings[DRO__LOSS_SETTINGS] = {"smoothing", "focal_gamma", "tau"};
+static bool needs_prior(const char *loss)
+{
+    for (int k = 0; k < DRO__NET_LOSSES; k++)
+        if (strcmp(dro__net_losses[k].name, loss) == 0)
+            return dro__net_losses[k].constant != NULL;
+    return false;
+}
 
 /* "smoothing=0,focal_gamma=2,tau=1" */
 static void loss_settings_text(const dro__task *t, char *text, size_t size)
@@ -49,7 +55,7 @@ static void loss_settings_text(const dro__task *t, char *text, size_t size)
     char value[64];
     size_t used = 0;
     *text = '\0';
-    for (size_t k = 0; k < DRO__LOSS_SETTINGS && used < size; k++) {
+    for (size_t k = 0; k < DRO__LOSS_SETTING_COUNT && used < size; k++) {
         dro__params_print(dro__param_find(tables, dro__loss_settings[k]), &t->net->set, value,
                           sizeof value);
         used += (size_t)snprintf(text + used, size - used, "%s%s=%s", k ? "," : "",
@@ -79,7 +85,7 @@ static char *prior_text(const dro__task *t)
 static dro_status save(dro__task *t, const char *path, const char *classes, const char *prior,
                        const float *w)
 {
-    char shape[64], loss[64], scale[64], shift[64], settings[128];
+    char shape[64], loss[64], scale[64], shift[64], settings[256];
     const char *pairs[2 * PAIRS + 1] = {
         "format",   "pt", "dro.model",   t->model, "dro.shape", shape,
         "dro.loss", loss, "dro.classes", classes,  "dro.kind",  t->net ? "network" : "rows"};
@@ -130,7 +136,7 @@ dro_status dro__weights_save(dro__task *t, const char *folder, const char *name,
     dro_status status = DRO_OK;
     char name_of_loss[64], *prior = NULL;
     loss_name(t, name_of_loss, sizeof name_of_loss);
-    if (strcmp(name_of_loss, "logit-adjusted") == 0 && !(prior = prior_text(t)))
+    if (needs_prior(name_of_loss) && !(prior = prior_text(t)))
         status = dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the classes' shares");
     float *now = t->net ? dro__alloc(dro__task_statistics(t) + 1, sizeof(float)) : NULL;
     if (t->net && !now)
@@ -163,7 +169,7 @@ dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net)
         char *value = strchr(word, '=');
         if (value)
             *value++ = '\0';
-        for (size_t k = 0; value && k < DRO__LOSS_SETTINGS; k++)
+        for (size_t k = 0; value && k < DRO__LOSS_SETTING_COUNT; k++)
             if (strcmp(word, dro__loss_settings[k]) == 0)
                 DRO_TRY(dro_net_set(net, word, value));
     }
@@ -211,7 +217,7 @@ static dro_status read_prior(dro_context *ctx, const char *path, const char *lis
 {
     json_t *shares = list ? json_loads(list, 0, NULL) : NULL;
     if (!list) {
-        if (strcmp(about->loss, "logit-adjusted") == 0)
+        if (needs_prior(about->loss))
             strcpy(about->loss, "cross-entropy");
         return DRO_OK;
     }

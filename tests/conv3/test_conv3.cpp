@@ -12,6 +12,7 @@
 typedef std::vector<double> numbers;
 
 static int failures;
+int check_depthwise(); /* depthwise.cpp */
 
 static double uniform(double low, double high)
 {
@@ -474,5 +475,5 @@ int main()
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     run_all<bf16>(layers);
     run_all<tf32>(layers);
-    return failures != 0;
+    return failures + check_depthwise() != 0;
 }

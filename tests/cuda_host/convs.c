@@ -298,6 +298,104 @@ void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *k)
     stand_ins_queue(s, sum_up, k, sizeof *k);
 }
 
+/* ---- depthwise ---- */
+
+/* Of so many examples. */
+static dro__dnn_shape deep_shape(const dro__depthwise *d, int count)
+{
+    const dro__gpu_window *k = &d->k;
+    return (dro__dnn_shape){.count = count,
+                            .in = d->in.channels,
+                            .height = d->in.height,
+                            .width = d->in.width,
+                            .out = d->out.channels,
+                            .out_height = d->out.height,
+                            .out_width = d->out.width,
+                            .kernel = {k->kernel[0], k->kernel[1]},
+                            .stride = {k->stride[0], k->stride[1]},
+                            .pad = {k->pad[0], k->pad[1]}};
+}
+
+/* Of z, x and w one is NULL: its sums, from the other two. */
+static void deep_sums(const dro__dnn_shape *s, const float *z, const float *x, const float *w,
+                      double *sums)
+{
+    size_t channels = (size_t)s->in, taps = (size_t)taps_of(s);
+    for (size_t i = 0, at; i < out_pixels(s); i++)
+        for (size_t k = 0; k < taps; k++) {
+            if (!reads(s, i, (int)k, &at))
+                continue;
+            for (size_t c = 0; c < channels; c++)
+                if (!z)
+                    sums[i * channels + c] += (double)w[c * taps + k] * (double)x[at + c];
+                else if (!x)
+                    sums[at + c] += (double)w[c * taps + k] * (double)z[i * channels + c];
+                else
+                    sums[c * taps + k] += (double)z[i * channels + c] * (double)x[at + c];
+        }
+}
+
+void dro__gpu_depthwise(cudaStream_t s, const dro__depthwise *d, dro__typed x, dro__typed z)
+{
+    (void)s;
+    dro__dnn_shape shape = deep_shape(d, d->parts.first[d->parts.count]);
+    size_t count = out_pixels(&shape) * (size_t)shape.out;
+    double *sums = doubles(count);
+    deep_sums(&shape, NULL, x.p, d->w, sums);
+    for (size_t i = 0; i < count; i++)
+        ((float *)z.p)[i] = (float)sums[i];
+    free(sums);
+}
+
+void dro__gpu_depthwise_data(cudaStream_t s, const dro__depthwise *d, dro__typed dz, dro__typed add,
+                             dro__typed dx)
+{
+    (void)s;
+    dro__dnn_shape shape = deep_shape(d, d->parts.first[d->parts.count]);
+    double *sums = doubles(x_size(&shape));
+    deep_sums(&shape, dz.p, NULL, d->w, sums);
+    for (size_t i = 0; i < x_size(&shape); i++)
+        ((float *)dx.p)[i] = (float)(sums[i] + (add.p ? (double)((float *)add.p)[i] : 0));
+    free(sums);
+}
+
+size_t dro__gpu_depthwise_partial(const dro__depthwise *d)
+{
+    (void)d;
+    return 1;
+}
+
+typedef struct deep_work {
+    dro__depthwise d;
+    const float *x, *dz;
+    float *partial, *grads[DRO__PARTS];
+} deep_work;
+
+static void deep_weights(const void *what)
+{
+    const deep_work *k = what;
+    *k->partial = 0;
+    for (int part = 0; part < k->d.parts.count; part++) {
+        int first = k->d.parts.first[part];
+        dro__dnn_shape before = deep_shape(&k->d, first),
+                       s = deep_shape(&k->d, k->d.parts.first[part + 1] - first);
+        size_t count = (size_t)s.in * (size_t)taps_of(&s);
+        double *sums = doubles(count);
+        deep_sums(&s, k->dz + out_pixels(&before) * (size_t)s.out, k->x + x_size(&before), NULL,
+                  sums);
+        for (size_t i = 0; i < count; i++)
+            k->grads[part][i] = (float)sums[i];
+        free(sums);
+    }
+}
+
+void dro__gpu_depthwise_weight(cudaStream_t s, const dro__depthwise *d, dro__typed x, dro__typed dz,
+                               float *partial, float *const *grads)
+{
+    deep_work k = {*d, x.p, dz.p, partial, {grads[0], grads[1]}};
+    stand_ins_queue(s, deep_weights, &k, sizeof k);
+}
+
 /* ---- weights ---- */
 
 /* Where the parameter of tap k and folded channel c is among (in, kernel), -1: nowhere. */

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static float *floats(dro__typed v)
 {
@@ -82,19 +83,21 @@ void dro__gpu_affine(cudaStream_t s, int n, dro__extent e, const float *scale, c
     }
 }
 
-void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, dro__typed y)
+void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed y)
 {
     (void)s;
     for (size_t i = 0; i < count; i++)
-        floats(y)[i] = floats(x)[i] <= 0 ? 0 : floats(x)[i];
+        floats(y)[i] = fminf(fmaxf(floats(x)[i], 0), cap);
 }
 
-void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, dro__typed dy, dro__typed add,
-                        dro__typed dx)
+void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed dy,
+                        dro__typed add, dro__typed dx)
 {
     (void)s;
-    for (size_t i = 0; i < count; i++)
-        floats(dx)[i] = (floats(x)[i] <= 0 ? 0 : floats(dy)[i]) + or_0(add, i);
+    for (size_t i = 0; i < count; i++) {
+        bool open = floats(x)[i] > 0 && floats(x)[i] < cap;
+        floats(dx)[i] = (open ? floats(dy)[i] : 0) + or_0(add, i);
+    }
 }
 
 void dro__gpu_dropout(cudaStream_t s, int n, dro__extent e, float rate, int layer,
@@ -322,10 +325,8 @@ void dro__gpu_loss(cudaStream_t s, int n, dro__loss_args a, const float *logits,
 {
     (void)s;
     enum { MOST = 64 };
-    dro__graph g = {.loss = (dro__net_loss)a.kind,
-                    .smoothing = a.smoothing,
-                    .gamma = a.gamma,
-                    .adjust = a.adjust};
+    dro__graph g = {.loss = (dro__net_loss)a.kind, .constants = a.constants};
+    memcpy(g.loss_set, a.set, sizeof g.loss_set);
     dro_net_batch batch = {.count = (size_t)n, .labels = a.labels, .targets = a.targets};
     double z[MOST], slope[MOST];
     if (a.outputs > MOST)

@@ -102,6 +102,14 @@ static void add_earlier(draft *d, value *v)
     }
 }
 
+/* ReLU or ReLU6. */
+static void activate(draft *d, value *v)
+{
+    bool six = any(d, 2);
+    say(d, six ? "+relu6" : "+relu");
+    v->node = six ? dro_net_relu6(d->net, v->node) : dro_net_relu(d->net, v->node);
+}
+
 /* A convolution, mostly of sizes that our own kernels take, and what may follow it. */
 static void conv(draft *d)
 {
@@ -128,10 +136,35 @@ static void conv(draft *d)
     }
     if (!any(d, 3))
         add_earlier(d, &v);
+    if (any(d, 2))
+        activate(d, &v);
+    keep(d, v);
+}
+
+/* A depthwise convolution; most of what ReLU6 gets has been made large. */
+static void depthwise(draft *d)
+{
+    enum { MOST = 64 };
+    int from = pick(d), side = any(d, 3) ? 3 : 1 + any(d, 5);
+    value v = use(d, from);
+    bool bias = any(d, 2);
+    float scale[MOST], shift[MOST] = {0};
+    dro_window w = {{side, 3}, {1 + any(d, 2), 1 + any(d, 2)}, {side / 2, 1}};
+    for (int c = 0; c < v.channels; c++)
+        scale[c] = 1 + (float)any(d, 8);
+    say(d, " %d=depthwise(affine(%d),%dx3/%d,%d%s)", d->count, from, side, w.stride[0], w.stride[1],
+        bias ? ",bias" : "");
+    v.node = dro_net_affine(d->net, v.node, scale, shift);
+    v.node = dro_net_depthwise(d->net, new_name(d, "deep"), v.node, &w, bias);
+    shrink(&v, &w);
     if (any(d, 2)) {
-        say(d, "+relu");
-        v.node = dro_net_relu(d->net, v.node);
+        say(d, "+norm");
+        v.node = dro_net_norm(d->net, new_name(d, "norm"), v.node);
     }
+    if (!any(d, 3))
+        add_earlier(d, &v);
+    if (any(d, 4))
+        activate(d, &v);
     keep(d, v);
 }
 
@@ -148,8 +181,8 @@ static void relu(draft *d)
 {
     int from = pick(d);
     value v = use(d, from);
-    say(d, " %d=relu(%d)", d->count, from);
-    v.node = dro_net_relu(d->net, v.node);
+    say(d, " %d=(%d)", d->count, from);
+    activate(d, &v);
     keep(d, v);
 }
 
@@ -299,16 +332,13 @@ static dro_status freeze(draft *d)
 
 static dro_status settle(draft *d, const char *precision, drawn *about)
 {
-    static const char *const losses[] = {"cross-entropy", "focal", "logit-adjusted", "squared",
-                                         "logistic"};
     static const double share[OUTPUTS] = {0.4, 0.3, 0.15, 0.1, 0.05};
-    int loss = any(d, 5);
-    about->targets = loss >= 3 && any(d, 2);
-    say(d, " %s%s", losses[loss], about->targets ? " of targets" : "");
-    DRO_TRY(dro_net_set(d->net, "loss", losses[loss]));
+    int loss = any(d, DRO__NET_LOSSES);
+    about->targets = dro__net_losses[loss].of == DRO__OF_TARGETS && any(d, 2);
+    say(d, " %s%s", dro_loss_name(loss), about->targets ? " of targets" : "");
+    DRO_TRY(dro_net_set(d->net, "loss", dro_loss_name(loss)));
     DRO_TRY(dro_net_set(d->net, "precision", precision));
-    if (loss == 2)
-        DRO_TRY(dro_net_prior(d->net, share, OUTPUTS));
+    DRO_TRY(dro_net_prior(d->net, share, OUTPUTS));
     DRO_TRY(freeze(d));
     DRO_TRY(dro_net_ready(d->net));
     return dro_net_init(d->net, 7);
@@ -316,9 +346,9 @@ static dro_status settle(draft *d, const char *precision, drawn *about)
 
 dro_net *draw_network(dro_context *ctx, uint64_t seed, const char *precision, drawn *about)
 {
-    static void (*const layers[])(draft * d) = {conv, conv,    conv,     conv,  conv,   conv,
-                                                norm, relu,    add,      add,   concat, concat,
-                                                pool, dropout, shortcut, affine};
+    static void (*const layers[])(draft * d) = {
+        conv, conv, conv, conv,   conv,   conv, depthwise, depthwise, depthwise, norm,
+        relu, add,  add,  concat, concat, pool, dropout,   shortcut,  affine};
     enum { KINDS = sizeof layers / sizeof layers[0], FEWEST = 4, MORE = 9 };
     *about = (drawn){.state = seed * 77777 + 1};
     draft d = {.state = &about->state, .text = about->text};

@@ -15,6 +15,12 @@ static double or_0(dro__typed v, size_t i, int channels, int c)
     return v.p ? (double)*at(v, i, channels, c) : 0;
 }
 
+/* Whether a ReLU of this value holds back its slope. */
+static bool closed(double value, float cap)
+{
+    return cap > 0 && (value <= 0 || value >= (double)cap);
+}
+
 static size_t first_pixel(dro__parts parts, int part, int area)
 {
     return (size_t)parts.first[part] * (size_t)area;
@@ -123,7 +129,7 @@ void dro__gpu_moments(cudaStream_t s, dro__parts parts, dro__extent e, dro__type
 }
 
 void dro__gpu_apply(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z, dro__numbers n,
-                    dro__typed residual, int relu, dro__typed y)
+                    dro__typed residual, float cap, dro__typed y)
 {
     (void)s;
     int area = e.height * e.width;
@@ -133,7 +139,7 @@ void dro__gpu_apply(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed 
                 int k = part * n.channels + c;
                 float x = (*at(z, i, e.channels, c) - n.mean[k]) * n.scale[k] + n.shift[k];
                 x += (float)or_0(residual, i, e.channels, c);
-                *at(y, i, e.channels, c) = relu && x <= 0 ? 0 : x;
+                *at(y, i, e.channels, c) = cap > 0 ? fminf(fmaxf(x, 0), cap) : x;
             }
 }
 
@@ -152,7 +158,7 @@ void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e, const dro__
                 double off = or_0(k->z, i, channels, c) - (double)n.mean[of];
                 double open = k->y.p ? (double)*at(k->y, i, channels, c)
                                      : off * (double)n.scale[of] + (double)n.shift[of];
-                x = k->relu && open <= 0 ? 0 : x;
+                x = closed(open, k->cap) ? 0 : x;
                 sum += x;
                 dot += x * off;
                 if (k->g.p)
@@ -165,7 +171,7 @@ void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e, const dro__
 }
 
 void dro__gpu_slope(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed g, dro__typed z,
-                    int relu, dro__numbers n, dro__typed add, dro__typed dz)
+                    float cap, dro__numbers n, dro__typed add, dro__typed dz)
 {
     (void)s;
     int area = e.height * e.width;
@@ -174,8 +180,8 @@ void dro__gpu_slope(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed 
             for (int c = 0; c < e.channels; c++) {
                 int k = part * n.channels + c;
                 double off = z.p ? (double)(*at(z, i, e.channels, c) - n.mean[k]) : 0;
-                bool shut = relu && off * (double)n.scale[k] + (double)n.shift[k] <= 0;
-                double x = shut ? 0 : (double)*at(g, i, e.channels, c);
+                double value = off * (double)n.scale[k] + (double)n.shift[k];
+                double x = closed(value, cap) ? 0 : (double)*at(g, i, e.channels, c);
                 x = (double)n.p[k] * x + (double)n.q[k] * off + (double)n.r[k];
                 *at(dz, i, e.channels, c) = (float)(x + or_0(add, i, e.channels, c));
             }

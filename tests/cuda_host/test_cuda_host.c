@@ -35,7 +35,8 @@ typedef struct outcome {
 } outcome;
 
 static int failures;
-static long seen_own, seen_lazy, seen_filled, seen_slices, seen_folds, seen_residuals;
+static long seen_own, seen_lazy, seen_filled, seen_slices, seen_folds, seen_residuals, seen_deep,
+    seen_caps;
 
 static void *room(size_t count, size_t size)
 {
@@ -207,8 +208,8 @@ static bool outcome_off(const dro_net *net, const given *g, int call, const outc
 
 static const dro__gop *conv_of(const dro__gprogram *p, int32_t index)
 {
-    for (int32_t i = 0; i < p->op_count; i++)
-        if (p->ops[i].node && p->ops[i].node->op == DRO__OP_CONV && p->ops[i].index == index)
+    for (int32_t i = 0; i < p->base.operation_count; i++)
+        if (p->ops[i].base.op == DRO__OP_CONV && p->ops[i].base.index == index)
             return &p->ops[i];
     return NULL;
 }
@@ -218,16 +219,17 @@ static bool programs_differ(const dro__cuda_network *net)
 {
     bool differ = false;
     const dro__gprogram *p = &net->program[0], *q = &net->program[1];
-    for (int32_t i = 0; i < p->op_count; i++) {
+    for (int32_t i = 0; i < p->base.operation_count; i++) {
         const dro__gop *op = &p->ops[i];
-        if (!op->node || op->node->op != DRO__OP_CONV)
+        if (op->base.op != DRO__OP_CONV)
             continue;
-        const dro__gop *other = conv_of(q, op->index);
-        int stored[2] = {p->values[op->in[0]].stored, other ? q->values[other->in[0]].stored : -1};
+        const dro__gop *other = conv_of(q, op->base.index);
+        int stored[2] = {p->values[op->base.in[0].value].stored,
+                         other ? q->values[other->base.in[0].value].stored : -1};
         if (other && op->own == other->own && op->folded == other->folded && stored[0] == stored[1])
             continue;
         printf("  node %d of the two programs: own %d and %d, channels in memory %d and %d\n",
-               op->index, op->own, other ? other->own : -1, stored[0], stored[1]);
+               op->base.index, op->own, other ? other->own : -1, stored[0], stored[1]);
         differ = true;
     }
     return differ;
@@ -236,14 +238,16 @@ static bool programs_differ(const dro__cuda_network *net)
 /* What the programs made of the networks: a test that no longer meets a case has lost it. */
 static void look(const dro__gprogram *p)
 {
-    for (int32_t i = 0; i < p->op_count; i++) {
-        const dro__gvalue *v = &p->values[p->ops[i].end];
+    for (int32_t i = 0; i < p->base.operation_count; i++) {
+        const dro__gvalue *v = &p->values[p->ops[i].base.end];
         seen_own += p->ops[i].own;
+        seen_deep += p->ops[i].base.op == DRO__OP_DEPTHWISE;
+        seen_caps += v->base.tail >= 0 && !dro__conv3_knows(&p->tails[v->base.tail]);
         seen_folds += p->ops[i].folded;
         seen_lazy += v->lazy;
         seen_filled += v->filler >= 0;
         seen_slices += v->whole >= 0;
-        seen_residuals += v->tail >= 0 && p->tails[v->tail].residual >= 0;
+        seen_residuals += v->base.tail >= 0 && p->tails[v->base.tail].base.residual >= 0;
     }
 }
 
@@ -330,10 +334,11 @@ int main(int argc, char **argv)
     for (now = first; now < first + count; now++)
         check_seed(now, argc > 1);
     printf("%llu networks: %ld convolutions of our own, %ld folded, %ld lazy values, %ld filled by "
-           "a reader, %ld slices, %ld residuals; %d failures\n",
+           "a reader, %ld slices, %ld residuals, %ld depthwise, %ld ReLU6; %d failures\n",
            (unsigned long long)count, seen_own, seen_folds, seen_lazy, seen_filled, seen_slices,
-           seen_residuals, failures);
-    bool all = seen_own && seen_folds && seen_lazy && seen_filled && seen_slices && seen_residuals;
+           seen_residuals, seen_deep, seen_caps, failures);
+    bool all = seen_own && seen_folds && seen_lazy && seen_filled && seen_slices &&
+               seen_residuals && seen_deep && seen_caps;
     if (argc == 1 && !all)
         printf("FAILED: the networks no longer have all of these\n");
     return failures > 0 || (argc == 1 && !all);

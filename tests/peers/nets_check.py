@@ -3,7 +3,8 @@
 
 usage: nets_check.py NET_DUMP BACKEND [NAME...]
 
-NET_DUMP is the program made of net_dump.c, NAME one or more of resnet20, resnet50, inception_v3 (gradients),
+NET_DUMP is the program made of net_dump.c, NAME one or more of resnet20, resnet50, inception_v3, mobilenet_v2
+(gradients),
 sgd, recover (100 steps of resnet20); all of them when none is given.
 
 Gradients: evaluation's logits and losses, training's losses, every parameter's gradient and every norm's
@@ -37,7 +38,7 @@ from cifar_resnet import CifarResNet
 LIMIT = 1e-3
 # model: channels, height, width, outputs, examples of part 0 and part 1
 SHAPES = {"resnet20": (3, 32, 32, 10, 8, 5), "resnet50": (3, 64, 64, 10, 6, 5),
-          "inception_v3": (3, 299, 299, 10, 2, 2)}
+          "inception_v3": (3, 299, 299, 10, 2, 2), "mobilenet_v2": (3, 96, 96, 10, 6, 5)}
 SEEDS = 8
 STEPS, BATCH, DISTINCT = 100, 16, 5
 SMALL = (3, 16, 16, 10)  # of the steps
@@ -56,6 +57,10 @@ def make(name, channels, outputs):
         return CifarResNet(3, channels, outputs)
     if name == "resnet50":
         return torchvision.models.resnet50(weights=None, num_classes=outputs)
+    if name == "mobilenet_v2":
+        model = torchvision.models.mobilenet_v2(weights=None, num_classes=outputs)
+        model.classifier[0] = model.dropout = Masked()
+        return model
     model = torchvision.models.inception_v3(weights=None, num_classes=outputs, aux_logits=True,
                                             transform_input=True, init_weights=False)
     model.dropout = Masked()
@@ -76,8 +81,13 @@ def randomise(model):
 def away_from_kinks(model, x):
     """Shifts: of four channels three are open in (almost) every pixel, one is closed. Where a residual
     stream begins, all are open; the norms that add to it are small. The running statistics become
-    those of x, as in a trained network."""
-    for name, t in model.state_dict().items():
+    those of x, as in a trained network. Before a ReLU6 a channel is narrow and below 0, between 0 and 6 or above."""
+    for norm in [m[i - 1] for m in model.modules() if isinstance(m, nn.Sequential)
+                 for i in range(len(m)) if isinstance(m[i], nn.ReLU6)]:
+        norm.weight.data.mul_(0.4)
+        where = torch.rand_like(norm.bias)
+        norm.bias.data.add_(torch.where(where < 0.7, 3.0, torch.where(where < 0.85, -3.0, 9.0)))
+    for name, t in [] if isinstance(model, torchvision.models.MobileNetV2) else model.state_dict().items():
         layer, what = name.rsplit(".", 1)
         if t.dim() != 1 or layer + ".running_var" not in model.state_dict():
             continue
@@ -92,7 +102,8 @@ def away_from_kinks(model, x):
     for m in norms:
         m.momentum = 1
     if hasattr(model, "dropout"):
-        model.dropout.mask = torch.ones(len(x), 2048)
+        last = [m for m in model.modules() if isinstance(m, nn.Linear)][-1]
+        model.dropout.mask = torch.ones(len(x), last.in_features)
     with torch.no_grad():
         model.train()(x)
     for m in norms:

@@ -3,8 +3,8 @@
 # one, reruns some of it with PyTorch, exchanges weights files with safetensors, has event files read by
 # TensorBoard, compares the networks with torchvision's, reads images, arrays and tables with Pillow, NumPy
 # and scikit-learn and with libdro, computes a run's figures with scikit-learn, solves KL-DRO on a9a with
-# SciPy, and runs the benchmark against scikit-learn. Run by `make test-peers` with $PYTHON and $DRO. Writes
-# only under a temporary folder.
+# SciPy and with the package `dro`, and runs the benchmark against scikit-learn. Run by `make test-peers` with
+# $PYTHON, $EXACT_PYTHON and $DRO. Writes only under a temporary folder.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -16,6 +16,12 @@ mkdir "$work/refs"
 cp "$here/refs/make_trajectories.py" "$work/refs/"
 "$PYTHON" "$work/refs/make_trajectories.py"
 "$PYTHON" "$here/peers/compare.py" "$here/refs/trajectories.txt" "$work/refs/trajectories.txt"
+echo "worst-case weights: SciPy against the checked-in reference"
+"$PYTHON" "$here/refs/make_objectives.py" > "$work/objectives.txt"
+"$PYTHON" "$here/peers/compare.py" "$here/refs/objectives.txt" "$work/objectives.txt" 1e-8
+echo "exact minima: SciPy against the checked-in reference"
+"$PYTHON" "$here/refs/make_exact.py" > "$work/exact.txt"
+"$PYTHON" "$here/peers/compare.py" "$here/refs/exact.txt" "$work/exact.txt" 1e-8
 echo "trajectories: PyTorch against the checked-in reference"
 "$PYTHON" "$here/peers/torch_check.py"
 
@@ -56,6 +62,8 @@ if [ -f "$a9a" ]; then
   echo "a9a: SciPy's L-BFGS against the checked-in optimum"
   "$PYTHON" "$here/refs/make_a9a.py" "$a9a" > "$work/a9a.txt"
   "$PYTHON" "$here/peers/compare.py" "$here/refs/a9a.txt" "$work/a9a.txt" 1e-6 2
+  echo "a9a: the exact minimum, with SciPy and with the package dro in the same run"
+  "$EXACT_PYTHON" "$here/peers/exact_check.py" "$DRO" "$a9a"
 else
   echo "a9a: skipped, the data is not beside this checkout"
 fi

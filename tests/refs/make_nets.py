@@ -99,11 +99,14 @@ class Run:
     def __init__(self, tensors, training, keys):
         self.t, self.training, self.keys, self.running = tensors, training, keys, {}
 
-    def conv(self, name, x, channels, kernel, stride=1, pad=0, bias=False):
+    def conv(self, name, x, channels, kernel, stride=1, pad=0, bias=False, groups=1):
         kernel = kernel if isinstance(kernel, tuple) else (kernel, kernel)
-        w = self.t(name + ".weight", channels, x.shape[1], *kernel)
+        w = self.t(name + ".weight", channels, x.shape[1] // groups, *kernel)
         b = self.t(name + ".bias", channels) if bias else None
-        return F.conv2d(x, w, b, stride, pad)
+        return F.conv2d(x, w, b, stride, pad, groups=groups)
+
+    def depthwise(self, name, x, kernel, stride=1, pad=0, bias=False):
+        return self.conv(name, x, x.shape[1], kernel, stride, pad, bias, x.shape[1])
 
     def norm(self, name, x, eps=1e-5):
         c = x.shape[1]
@@ -169,7 +172,18 @@ def branches(r, x):
     return r.linear("fc", x, 5), aux
 
 
-NETS = {"resnet20": (resnet20, (3, 16, 16), 10, 0), "branches": (branches, (3, 27, 23), 5, 0.4)}
+def inverted(r, x):
+    """Depthwise convolutions and ReLU6: build_inverted in tests/test_net_torch.c is the same."""
+    x = 5 * F.relu6(3 * r.unit("stem", x, 20, 3, 2, 1))
+    y = F.relu6(r.depthwise("deep1", x, (2, 5), (1, 2), (1, 0), bias=True))
+    y = F.relu6(r.norm("norm1", r.depthwise("deep2", y, 3, 1, 1)))
+    z = r.norm("norm2", r.conv("last", y, 20, 1))
+    y = F.relu6(4 * r.norm("norm3", r.depthwise("deep3", y + z, 3, 2, 1)))
+    return r.linear("fc", y.mean((2, 3)), 5), None
+
+
+NETS = {"resnet20": (resnet20, (3, 16, 16), 10, 0), "branches": (branches, (3, 27, 23), 5, 0.4),
+        "inverted": (inverted, (3, 21, 19), 5, 0)}
 SHARES = [0.4, 0.3, 0.15, 0.1, 0.05]
 
 
@@ -184,6 +198,9 @@ def loss(kind, value, z, labels):
         return (1 - torch.exp(-ce)) ** value * ce
     if kind == "logit-adjusted":
         return F.cross_entropy(z + value * torch.log(torch.tensor(SHARES)), labels, reduction="none")
+    if kind == "ldam":
+        shares = torch.tensor(SHARES)
+        return F.cross_entropy(z - hot * value * (shares.min() / shares) ** 0.25, labels, reduction="none")
     if kind == "squared":
         return ((z - hot) ** 2).sum(1) / 2
     assert kind == "logistic"
@@ -200,10 +217,13 @@ CASES = [
     ("branches", "cross-entropy", "smoothing", 0.1, "-", (4, 3)),
     ("branches", "focal", "focal_gamma", 1.5, "-", (4, 3)),
     ("branches", "logit-adjusted", "tau", 1.25, "-", (4, 3)),
+    ("branches", "ldam", "ldam_margin", 1.5, "-", (4, 3)),
     ("branches", "squared", "-", 0, "-", (4, 3)),
     ("branches", "logistic", "-", 0, "-", (4, 3)),
     ("branches", "cross-entropy", "-", 0, "b1.*,d2.*,fc.*", (4, 3)),
     ("branches", "cross-entropy", "-", 0, "aux.*,a.*", (4,)),
+    ("inverted", "cross-entropy", "-", 0, "-", (4, 3)),
+    ("inverted", "cross-entropy", "-", 0, "deep1.*,norm2.*,fc.*", (4,)),
 ]
 
 

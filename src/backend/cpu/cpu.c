@@ -38,9 +38,5 @@ const dro__backend dro__backend_cpu = {
     .rows_dot = dro__cpu_rows_dot,
     .rows_sum = dro__cpu_rows_sum,
     .loss = dro__cpu_loss,
-#ifdef DRO_WITH_ONEDNN
     .net = &dro__cpu_net,
-#else
-    .net = &dro__ref_net,
-#endif
 };

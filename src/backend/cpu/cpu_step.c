@@ -115,8 +115,8 @@ static void move_slot(void *arg, size_t slot)
     double *sums = task->partial[slot];
     memset(sums, 0, DRO__SUMS * sizeof *sums);
     for (size_t at = slot * task->per_slot * CHUNK; at < MIN(n, end * CHUNK); at += BLOCK) {
-        float *v[DRO__ROLES];
-        for (int r = 0; r < DRO__ROLES; r++)
+        float *v[DRO__VECTOR_ROLES];
+        for (int r = 0; r < DRO__VECTOR_ROLES; r++)
             v[r] = task->k->v[r] ? task->k->v[r] + at : NULL;
         task->kernel(&task->c, v, MIN(n - at, (size_t)BLOCK), sums);
     }

@@ -26,6 +26,18 @@ static __device__ __forceinline__ void write_at(const dro__typed &v, size_t i, f
         ((float *)v.p)[i] = x;
 }
 
+/* ReLU, from 0 to cap (0: none), and whether it holds back a slope; NaN goes through. */
+static __device__ __forceinline__ float clipped(float x, float cap)
+{
+    x = (cap > 0) & (x <= 0) ? 0 : x;
+    return (cap > 0) & (x > cap) ? cap : x;
+}
+
+static __device__ __forceinline__ bool closed(float x, float cap)
+{
+    return (cap > 0) & ((x <= 0) | (x >= cap));
+}
+
 /* for (size_t i = FIRST; i < count; i += STEP) */
 #define FIRST ((size_t)blockIdx.x * blockDim.x + threadIdx.x)
 #define STEP ((size_t)gridDim.x * blockDim.x)

@@ -46,25 +46,25 @@ static dro_status must(dro__cuda_network *net, const dro__gop *op, int plan)
 {
     if (plan >= 0)
         return DRO_OK;
-    const dro_window *w = &op->node->window;
+    const dro_window *w = &op->base.node->window;
     return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
                      "cuDNN cannot do a convolution of %d x %d with stride %d to %d channels",
                      (int)w->kernel[0], (int)w->kernel[1], (int)w->stride[0],
-                     (int)op->node->channels);
+                     (int)op->base.node->channels);
 }
 
 static dro_status prepare_data(dro__cuda_network *net, const dro__gop *op, const dro__gvalue *in,
                                const dro__gvalue *out, const void *z)
 {
-    dro__gconv *c = &net->convs[op->index];
+    dro__gconv *c = &net->convs[op->base.index];
     dro__dnn_shape s = shape_of(op, in, out, DRO__DNN_DATA, c->counts[0]);
-    const void *w = net->packed[op->index];
+    const void *w = net->packed[op->base.index];
     DRO_TRY(dro__dnn_find(net, &s, in->grad, w, z, &c->data));
     DRO_TRY(must(net, op, c->data));
     DRO_TRY(
         dro__dnn_grow(net, &net->workspace, &net->workspace_size, net->plans[c->data].workspace));
     c->data_add = -1;
-    if (in->writers < 2)
+    if (in->base.writers < 2)
         return DRO_OK;
     s.add = 1;
     DRO_TRY(dro__dnn_find(net, &s, in->grad, w, z, &c->data_add));
@@ -82,19 +82,19 @@ static dro_status make_unpackings(dro__cuda_network *net, const dro__gprogram *p
     size_t used = 0, element = net->bf16 ? 2 : 4, count = 0;
     if (net->unpackings)
         return DRO_OK;
-    dro__packing *table = dro__alloc(DRO__PARTS * (size_t)p->op_count, sizeof *table);
+    dro__packing *table = dro__alloc(DRO__PARTS * (size_t)p->base.operation_count, sizeof *table);
     for (int pass = 0; table && pass < 2; pass++) { /* first it is counted */
         used = count = 0;
         for (int part = 0; part < DRO__PARTS; part++)
-            for (int32_t i = p->op_count - 1; i >= 0; i--) {
+            for (int32_t i = p->base.operation_count - 1; i >= 0; i--) {
                 const dro__gop *op = &p->ops[i];
-                if (!op->back || !op->node || op->node->op != DRO__OP_CONV || op->own ||
-                    op->node->frozen)
+                if (!op->base.back || !dro__gpu_layers[op->base.op].packs || op->own ||
+                    op->base.node->frozen)
                     continue;
                 dro__packing t = dro__packing_of(net, p, op);
-                t.from = net->grads[part] + op->node->weight;
+                t.from = net->grads[part] + op->base.node->weight;
                 t.to = (dro__typed){(char *)net->dw + used * element, net->bf16, 0};
-                net->convs[op->index].dw[part] = t.to.p;
+                net->convs[op->base.index].dw[part] = t.to.p;
                 table[count++] = t;
                 used += ((size_t)t.out * (size_t)t.stored_in * (size_t)t.taps + ALIGN - 1) / ALIGN *
                         ALIGN;
@@ -120,7 +120,7 @@ static dro_status make_unpackings(dro__cuda_network *net, const dro__gprogram *p
 static dro_status prepare_weight(dro__cuda_network *net, const dro__gop *op, const dro__gvalue *in,
                                  const dro__gvalue *out, const void *z)
 {
-    dro__gconv *c = &net->convs[op->index];
+    dro__gconv *c = &net->convs[op->base.index];
     for (int k = 0; k < net->parts.count; k++) {
         dro__dnn_shape s = shape_of(op, in, out, DRO__DNN_WEIGHT, c->counts[k + 1]);
         DRO_TRY(dro__dnn_find(net, &s, in->data, c->dw[k], z, &c->weight[k]));
@@ -133,30 +133,32 @@ static dro_status prepare_weight(dro__cuda_network *net, const dro__gop *op, con
 
 dro_status dro__dnn_prepare(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op)
 {
-    dro__gconv *c = &net->convs[op->index];
-    const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
-    const void *z = p->tails[out->tail].z;
+    dro__gconv *c = &net->convs[op->base.index];
+    const dro__gvalue *in = &p->values[op->base.in[0].value], *out = &p->values[op->base.end];
+    const void *z = p->tails[out->base.tail].z;
     int total = dro__call_size(net), parts[2] = {total, 0};
-    if (p->training)
+    if (op->own)
+        return DRO_OK;
+    if (p->base.training)
         for (int k = 0; k < net->parts.count; k++)
             parts[k] = net->parts.first[k + 1] - net->parts.first[k];
-    if (c->ready == 1 + p->training && c->counts[0] == total && c->counts[1] == parts[0] &&
+    if (c->ready == 1 + p->base.training && c->counts[0] == total && c->counts[1] == parts[0] &&
         c->counts[2] == parts[1])
         return DRO_OK;
     c->counts[0] = total, c->counts[1] = parts[0], c->counts[2] = parts[1];
     c->ready = 0;
     dro__dnn_shape s = shape_of(op, in, out, DRO__DNN_FORWARD, total);
-    DRO_TRY(dro__dnn_find(net, &s, in->data, net->packed[op->index], z, &c->forward));
+    DRO_TRY(dro__dnn_find(net, &s, in->data, net->packed[op->base.index], z, &c->forward));
     DRO_TRY(must(net, op, c->forward));
     DRO_TRY(dro__dnn_grow(net, &net->workspace, &net->workspace_size,
                           net->plans[c->forward].workspace));
-    if (op->back && in->wants)
+    if (op->base.back && in->base.wants)
         DRO_TRY(prepare_data(net, op, in, out, z));
-    if (op->back && !op->node->frozen) {
+    if (op->base.back && !op->base.node->frozen) {
         DRO_TRY(make_unpackings(net, p));
         DRO_TRY(prepare_weight(net, op, in, out, z));
     }
-    c->ready = 1 + p->training;
+    c->ready = 1 + p->base.training;
     return DRO_OK;
 }
 
@@ -168,20 +170,20 @@ static void note(dro__cuda_network *net, bool done)
 
 void dro__dnn_forward(dro__cuda_network *net, const dro__gop *op, const void *x, void *z)
 {
-    note(net, dro__dnn_execute(net->dnn, &net->plans[net->convs[op->index].forward], x,
-                               net->packed[op->index], z, net->workspace));
+    note(net, dro__dnn_execute(net->dnn, &net->plans[net->convs[op->base.index].forward], x,
+                               net->packed[op->base.index], z, net->workspace));
 }
 
 bool dro__dnn_adds(const dro__cuda_network *net, const dro__gop *op)
 {
-    return net->convs[op->index].data_add >= 0;
+    return net->convs[op->base.index].data_add >= 0;
 }
 
 void dro__dnn_data(dro__cuda_network *net, const dro__gop *op, const void *dz, void *dx, bool add)
 {
-    const dro__gconv *c = &net->convs[op->index];
+    const dro__gconv *c = &net->convs[op->base.index];
     note(net, dro__dnn_execute(net->dnn, &net->plans[add ? c->data_add : c->data], dx,
-                               net->packed[op->index], dz, net->workspace));
+                               net->packed[op->base.index], dz, net->workspace));
 }
 
 void dro__dnn_hand_on(dro__cuda_network *net, cudaStream_t stream)
@@ -195,8 +197,8 @@ void dro__dnn_hand_on(dro__cuda_network *net, cudaStream_t stream)
 void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
                      cudaStream_t stream, const void *x, const void *dz)
 {
-    const dro__gconv *c = &net->convs[op->index];
-    const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
+    const dro__gconv *c = &net->convs[op->base.index];
+    const dro__gvalue *in = &p->values[op->base.in[0].value], *out = &p->values[op->base.end];
     size_t element = net->bf16 ? 2 : 4;
     note(net, cudnnSetStream(net->beside_dnn, stream) == CUDNN_STATUS_SUCCESS);
     for (int k = 0; k < net->parts.count; k++) {

@@ -5,6 +5,8 @@
 #ifndef DRO_CUDA_KERNELS_H
 #define DRO_CUDA_KERNELS_H
 
+#include "losses.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -69,15 +71,15 @@ void dro__gpu_moments(cudaStream_t s, dro__parts parts, dro__extent e, dro__type
 /* The same from sums that are there already. */
 void dro__gpu_finish_forward(cudaStream_t s, dro__parts parts, int area, dro__numbers n,
                              dro__norm_source from);
-/* y = act((z - mean) * scale + shift + residual) */
+/* y = act((z - mean) * scale + shift + residual): from 0 to cap, or, when cap is 0, as it is */
 void dro__gpu_apply(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z, dro__numbers n,
-                    dro__typed residual, int relu, dro__typed y);
+                    dro__typed residual, float cap, dro__typed y);
 
 /* Closes a slope: g = slope + more where the ReLU was open; the sums of g and of g (z - mean), and what follows from
  * them. Values may be none; g none: it is not kept. */
 typedef struct dro__closing {
     dro__typed slope, more, y, z, g;
-    int relu;   /* open where y > 0, or, without y, where the tail of z is */
+    float cap;  /* above 0: a ReLU, open where 0 < y < cap, or, without y, where the tail of z is */
     int finish; /* the numbers are made here and not by a reader */
     int batch;  /* the statistics were the batch's */
     dro__norm_grads grads;
@@ -87,9 +89,9 @@ void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e, const dro__
 /* The same from sums that are there already. */
 void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int area, int batch, dro__numbers n,
                               dro__norm_grads grads);
-/* dz = p g + q (z - mean) + r + add, g only where the tail of z is open (relu); z, add may be none. */
+/* dz = p g + q (z - mean) + r + add, g only where the tail of z is open (cap above 0); z, add may be none. */
 void dro__gpu_slope(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed g, dro__typed z,
-                    int relu, dro__numbers n, dro__typed add, dro__typed dz);
+                    float cap, dro__numbers n, dro__typed add, dro__typed dz);
 
 /* ---- layers.cu: y from x; and dx = add + what dy gives, add may be none ---- */
 
@@ -98,9 +100,10 @@ void dro__gpu_input(cudaStream_t s, int first, int count, dro__extent e, int sto
                     dro__typed y);
 void dro__gpu_affine(cudaStream_t s, int n, dro__extent e, const float *scale, const float *shift,
                      dro__typed x, dro__typed add, dro__typed y);
-void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, dro__typed y);
-void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, dro__typed dy, dro__typed add,
-                        dro__typed dx);
+/* From 0 to cap. */
+void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed y);
+void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed dy,
+                        dro__typed add, dro__typed dx);
 /* keys: (examples). In both directions y = scale * x + add. */
 void dro__gpu_dropout(cudaStream_t s, int n, dro__extent e, float rate, int layer,
                       const uint64_t *keys, dro__typed x, dro__typed add, dro__typed y);
@@ -137,14 +140,32 @@ void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro__typed x, d
 void dro__gpu_global_pool_back(cudaStream_t s, int n, dro__extent in, dro__typed dy, dro__typed add,
                                dro__typed dx);
 
+/* ---- depthwise.cu ---- */
+
+typedef struct dro__depthwise {
+    dro__parts parts;
+    dro__extent in, out;
+    dro__gpu_window k;
+    const float *w; /* (channels, kernel) */
+} dro__depthwise;
+
+void dro__gpu_depthwise(cudaStream_t s, const dro__depthwise *d, dro__typed x, dro__typed z);
+void dro__gpu_depthwise_data(cudaStream_t s, const dro__depthwise *d, dro__typed dz, dro__typed add,
+                             dro__typed dx);
+/* grads: by part. partial: so many floats. */
+size_t dro__gpu_depthwise_partial(const dro__depthwise *d);
+void dro__gpu_depthwise_weight(cudaStream_t s, const dro__depthwise *d, dro__typed x, dro__typed dz,
+                               float *partial, float *const *grads);
+
 /* ---- loss.cu ---- */
 
 typedef struct dro__loss_args {
     int kind, outputs; /* dro__net_loss */
-    float smoothing, gamma, weight;
-    const float *adjust;   /* (outputs) or NULL */
-    const int32_t *labels; /* (examples) or NULL */
-    const float *targets;  /* (examples, outputs) or NULL */
+    float weight;
+    float set[DRO__LOSS_SETTING_COUNT];
+    const float *constants; /* (outputs) or NULL */
+    const int32_t *labels;  /* (examples) or NULL */
+    const float *targets;   /* (examples, outputs) or NULL */
 } dro__loss_args;
 
 /* losses (+)= weight * loss; slopes (examples, outputs) of the loss by the logits, times weight. */

@@ -139,30 +139,28 @@ extern "C" void dro__gpu_affine(cudaStream_t s, int n, dro__extent e, const floa
         RUN(affine_kernel<ones>, count, e.channels, stored, scale, shift, x, add, y);
 }
 
-static __global__ void relu_kernel(size_t count, dro__typed x, dro__typed y)
-{
-    for (size_t i = FIRST; i < count; i += STEP) {
-        float v = read_at(x, i);
-        write_at(y, i, v <= 0 ? 0 : v);
-    }
-}
-
-extern "C" void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, dro__typed y)
-{
-    RUN(relu_kernel, count, x, y);
-}
-
-static __global__ void relu_back_kernel(size_t count, dro__typed x, dro__typed dy, dro__typed add,
-                                        dro__typed dx)
+static __global__ void relu_kernel(size_t count, dro__typed x, float cap, dro__typed y)
 {
     for (size_t i = FIRST; i < count; i += STEP)
-        write_at(dx, i, (read_at(x, i) <= 0 ? 0 : read_at(dy, i)) + read_or_0(add, i));
+        write_at(y, i, clipped(read_at(x, i), cap));
 }
 
-extern "C" void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, dro__typed dy,
-                                   dro__typed add, dro__typed dx)
+extern "C" void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed y)
 {
-    RUN(relu_back_kernel, count, x, dy, add, dx);
+    RUN(relu_kernel, count, x, cap, y);
+}
+
+static __global__ void relu_back_kernel(size_t count, dro__typed x, float cap, dro__typed dy,
+                                        dro__typed add, dro__typed dx)
+{
+    for (size_t i = FIRST; i < count; i += STEP)
+        write_at(dx, i, (closed(read_at(x, i), cap) ? 0 : read_at(dy, i)) + read_or_0(add, i));
+}
+
+extern "C" void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, float cap,
+                                   dro__typed dy, dro__typed add, dro__typed dx)
+{
+    RUN(relu_back_kernel, count, x, cap, dy, add, dx);
 }
 
 template <typename W>

@@ -54,8 +54,8 @@ void dro__library_close(dro__cuda_network *net)
 dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *p,
                              const dro__gop *op)
 {
-    const dro__gvalue *in = &p->values[op->in[0]];
-    const dro__node *node = op->node;
+    const dro__gvalue *in = &p->values[op->base.in[0].value];
+    const dro__node *node = op->base.node;
     dro__packing t = {.kind = op->own      ? DRO__PACK_PRODUCTS
                               : op->folded ? DRO__PACK_FOLDED
                                            : DRO__PACK_CUDNN,
@@ -75,38 +75,48 @@ dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *
 
 /* ---- linear layers, always in floats: y (n, out) = x (n, in) w^T + b ---- */
 
-void dro__blas_linear_forward(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op)
+void dro__blas_linear_forward(const dro__gcall *c)
 {
-    const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
-    int n = dro__call_size(net), i = (int)in->size, o = (int)out->size;
-    float one = 1;
-    const float *w = dro__parameters(net, op->node, op->node->weight);
-    dro__gpu_rows_bias(net->stream, n, o, dro__parameters(net, op->node, op->node->bias),
-                       out->data);
-    note(net, cublasSgemm(net->blas, CUBLAS_OP_T, CUBLAS_OP_N, o, n, i, &one, w, i, in->data, i,
-                          &one, out->data, o) == CUBLAS_STATUS_SUCCESS);
+    const dro__node *node = c->op->base.node;
+    int i = (int)c->in->size, o = (int)c->out->size;
+    float one = 1, *y = c->y.p;
+    const float *w = dro__parameters(c->net, node, node->weight);
+    dro__gpu_rows_bias(c->stream, c->n, o, dro__parameters(c->net, node, node->bias), y);
+    note(c->net, cublasSgemm(c->net->blas, CUBLAS_OP_T, CUBLAS_OP_N, o, c->n, i, &one, w, i, c->x.p,
+                             i, &one, y, o) == CUBLAS_STATUS_SUCCESS);
 }
 
-void dro__blas_linear_back(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op,
-                           const float *dy, float *dx)
+static void linear_weights(const dro__gcall *c)
 {
-    const dro__gvalue *in = &p->values[op->in[0]], *out = &p->values[op->end];
-    const dro__node *node = op->node;
-    int n = dro__call_size(net), i = (int)in->size, o = (int)out->size;
-    float one = 1, zero = 0, *sums[2];
-    const float *w = dro__parameters(net, node, node->weight);
-    for (int k = 0; !node->frozen && k < net->parts.count; k++) {
+    dro__cuda_network *net = c->net;
+    const dro__node *node = c->op->base.node;
+    const float *x = c->x.p, *dy = c->dy.p;
+    int i = (int)c->in->size, o = (int)c->out->size;
+    float one = 1, zero = 0, *sums[DRO__PARTS];
+    for (int k = 0; k < net->parts.count; k++) {
         size_t first = (size_t)net->parts.first[k];
         int count = net->parts.first[k + 1] - net->parts.first[k];
         note(net, cublasSgemm(net->blas, CUBLAS_OP_N, CUBLAS_OP_T, i, o, count, &one,
-                              (const float *)in->data + first * in->size, i, dy + first * out->size,
-                              o, &zero, net->grads[k] + node->weight, i) == CUBLAS_STATUS_SUCCESS);
+                              x + first * c->in->size, i, dy + first * c->out->size, o, &zero,
+                              net->grads[k] + node->weight, i) == CUBLAS_STATUS_SUCCESS);
         sums[k] = net->grads[k] + node->bias;
     }
-    if (!node->frozen && node->bias >= 0)
-        dro__gpu_columns(net->stream, net->parts, o, dy, sums);
-    if (dx)
-        note(net,
-             cublasSgemm(net->blas, CUBLAS_OP_N, CUBLAS_OP_N, i, n, o, &one, w, i, dy, o,
-                         in->slope.p == in->grad ? &one : &zero, dx, i) == CUBLAS_STATUS_SUCCESS);
+    if (node->bias >= 0)
+        dro__gpu_columns(c->stream, net->parts, o, dy, sums);
+}
+
+void dro__blas_linear_backward(const dro__gcall *c)
+{
+    const dro__node *node = c->op->base.node;
+    int i = (int)c->in->size, o = (int)c->out->size;
+    bool here = c->add.p == c->dx.p; /* it is added to what is there */
+    float one = 1, share = here ? 1 : 0;
+    if (!node->frozen)
+        linear_weights(c);
+    if (!c->in->base.wants)
+        return;
+    note(c->net, cublasSgemm(c->net->blas, CUBLAS_OP_N, CUBLAS_OP_N, i, c->n, o, &one,
+                             dro__parameters(c->net, node, node->weight), i, c->dy.p, o, &share,
+                             c->dx.p, i) == CUBLAS_STATUS_SUCCESS);
+    dro__slope_written(c, c->op->base.in[0].value, here ? (dro__typed){NULL, 0, 0} : c->add);
 }

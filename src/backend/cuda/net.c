@@ -59,8 +59,8 @@ static void destroy(void *live)
         if (net->scales)
             dro__cuda_free(net->scales[i]);
     }
-    void *device[] = {net->packings, net->w,         net->grads[0], net->grads[1], net->taken,
-                      net->adjust,   net->workspace, net->scratch,  net->dw,       net->partial};
+    void *device[] = {net->packings,  net->w,         net->grads[0], net->grads[1], net->taken,
+                      net->constants, net->workspace, net->scratch,  net->dw,       net->partial};
     for (size_t k = 0; k < sizeof device / sizeof device[0]; k++)
         dro__cuda_free(device[k]);
     rows_free(net);
@@ -82,17 +82,17 @@ static void destroy(void *live)
 static dro_status make_packings(dro__cuda_network *net)
 {
     const dro__gprogram *p = &net->program[1];
-    dro__packing *table = dro__alloc((size_t)p->op_count, sizeof *table);
+    dro__packing *table = dro__alloc((size_t)p->base.operation_count, sizeof *table);
     size_t partial = 0;
     bool ok = table != NULL;
-    for (int32_t i = 0; ok && i < p->op_count; i++) {
+    for (int32_t i = 0; ok && i < p->base.operation_count; i++) {
         const dro__gop *op = &p->ops[i];
-        if (!op->node || op->node->op != DRO__OP_CONV)
+        if (!dro__gpu_layers[op->base.op].packs)
             continue;
         dro__packing t = dro__packing_of(net, p, op);
         size_t size = (size_t)t.out * (size_t)t.stored_in * (size_t)t.taps * (op->own ? 2 : 1);
         t.to = (dro__typed){dro__cuda_alloc(size, net->bf16 ? 2 : 4), net->bf16, 0};
-        net->packed[op->index] = t.to.p;
+        net->packed[op->base.index] = t.to.p;
         size_t pairs = size / (size_t)t.taps;
         net->packing_largest = pairs > net->packing_largest ? pairs : net->packing_largest;
         partial = op->own ? dro__gpu_conv3_partial() : partial;
@@ -119,7 +119,7 @@ static dro_status make_constants(dro__cuda_network *net)
     for (int32_t i = 0; i < g->count; i++) {
         const dro__node *node = &g->nodes[i];
         size_t bytes = (size_t)node->channels * sizeof(float);
-        if (node->op != DRO__OP_AFFINE)
+        if (!node->scale)
             continue;
         float *to = net->scales[i] = dro__cuda_alloc(2 * bytes, 1);
         if (!to)
@@ -128,13 +128,13 @@ static dro_status make_constants(dro__cuda_network *net)
         DRO__CUDA(net->ctx,
                   cudaMemcpy(to + node->channels, node->shift, bytes, cudaMemcpyHostToDevice));
     }
-    if (!g->adjust)
+    if (!g->constants)
         return DRO_OK;
-    net->adjust = dro__cuda_alloc(outputs, sizeof(float));
-    if (!net->adjust)
+    net->constants = dro__cuda_alloc(outputs, sizeof(float));
+    if (!net->constants)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
-    DRO__CUDA(net->ctx,
-              cudaMemcpy(net->adjust, g->adjust, outputs * sizeof(float), cudaMemcpyHostToDevice));
+    DRO__CUDA(net->ctx, cudaMemcpy(net->constants, g->constants, outputs * sizeof(float),
+                                   cudaMemcpyHostToDevice));
     return DRO_OK;
 }
 
@@ -279,9 +279,9 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
     if (total > p->room)
         forget(net);
     DRO_TRY(dro__gprogram_place(net, p, total));
-    for (int32_t i = 0; i < p->op_count; i++)
-        if (p->ops[i].node && p->ops[i].node->op == DRO__OP_CONV && !p->ops[i].own)
-            DRO_TRY(dro__dnn_prepare(net, p, &p->ops[i]));
+    for (int32_t i = 0; i < p->base.operation_count; i++)
+        if (dro__gpu_layers[p->ops[i].base.op].prepare)
+            DRO_TRY(dro__gpu_layers[p->ops[i].base.op].prepare(net, p, &p->ops[i]));
     cudaGetLastError(); /* what went wrong before is not this call's */
     return DRO_OK;
 }
@@ -456,7 +456,7 @@ static dro_status queue_evaluation(dro__cuda_network *net, const float *w,
         memset(net->labels, 0, batch->count * sizeof *net->labels);
     dro__recording *r = recording_of(net, false);
     DRO_TRY(run(net, p, dro__gprogram_forward, &r->ran, &r->forward));
-    const dro__gvalue *head = &p->values[p->heads[0]];
+    const dro__gvalue *head = &p->values[p->base.heads[0]];
     if (logits)
         DRO__CUDA(net->ctx,
                   cudaMemcpyAsync(logits, head->data, batch->count * head->size * sizeof(float),

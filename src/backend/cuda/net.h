@@ -14,54 +14,41 @@
 
 #include "conv3.h"
 #include "cuda.h"
+#include "lower.h"
 
 #include <cublas_v2.h>
 #include <cudnn.h>
+#include <math.h>
+
+enum { DRO__FLOATS, DRO__BF16_VALUES }; /* forms */
 
 typedef struct dro__gvalue {
+    dro__value base;
     dro__extent extent;
     int stored;    /* channels in memory: more than there are for an input that is padded */
     int32_t whole; /* the concatenation that it is a slice of, from channel `at` on; -1: none */
     int at;
     size_t size;
-    bool bf16, wants; /* wants: something trained is below, so it has a slope */
-    int32_t tail;     /* the tail that makes it, -1 */
-    int32_t op;       /* the operation that makes it, -1 */
     bool lazy;
-    int32_t filler; /* the operation that keeps it while reading it, -1: it is kept before */
-    int32_t readers;
+    int32_t filler;    /* the operation that keeps it while reading it, -1: it is kept before */
     void *data, *grad; /* (room, size); a slice's data is inside the whole's */
     uint16_t *chosen;  /* (room, size) of a max pool: which element was the largest */
     /* while the backward pass is walked */
-    int32_t writers, left; /* who write its slope, in all and still to come */
-    dro__typed slope;      /* what has come together so far; none: nothing */
+    int32_t left;     /* who write its slope and are still to come */
+    dro__typed slope; /* what has come together so far; none: nothing */
 } dro__gvalue;
 
 typedef struct dro__gtail {
-    const dro__node *conv, *norm; /* either may be NULL */
-    bool relu, deferred;          /* deferred: the moments are the batch's */
-    int32_t residual, source;     /* values, -1; source: what z is when there is no convolution */
-    void *z;                      /* the convolution's output; the value itself where it may be */
+    dro__tail base;
+    void *z;  /* the convolution's output; the value itself where it may be */
     void *dz; /* its slope, where the value's slope is passed on to a residual */
     dro__numbers numbers;
 } dro__gtail;
 
-typedef enum dro__gkind {
-    DRO__RUN_NODE,
-    DRO__RUN_CONVERT,
-    DRO__RUN_FLATTEN,
-    DRO__RUN_FOLD /* two by two pixels become one of four times the channels: see fold.cu */
-} dro__gkind;
-
 typedef struct dro__gop {
-    dro__gkind kind;
-    int32_t index;         /* of the graph's node */
-    const dro__node *node; /* NULL unless DRO__RUN_NODE */
-    int32_t end;           /* the value it makes */
-    int input_count;
-    int32_t in[DRO__NODE_INPUTS];
-    bool back, own, folded; /* own: a convolution of conv3.h; folded: of a folded image */
-    bool bands;             /* own, and one that can go by bands */
+    dro__operation base;
+    bool own, folded;  /* own: a convolution of conv3.h; folded: of a folded image */
+    bool bands;        /* own, and one that can go by bands */
     dro_window window; /* as the convolution sees it; a fold: of the convolution that reads it */
 } dro__gop;
 
@@ -89,14 +76,11 @@ typedef struct dro__gconv {
 } dro__gconv;
 
 typedef struct dro__gprogram {
-    bool training, counted; /* counted: among dro__networks_alive() */
-    dro__gvalue *values;
-    int32_t value_count;
+    dro__program base;
+    bool counted;        /* among dro__networks_alive() */
+    dro__gvalue *values; /* the base's arrays */
     dro__gtail *tails;
-    int32_t tail_count;
     dro__gop *ops;
-    int32_t op_count;
-    int32_t heads[DRO__HEADS];
     size_t room; /* examples */
     void *memory;
     double *sums, *back; /* of all tails: what the two passes gather */
@@ -135,7 +119,7 @@ typedef struct dro__cuda_network {
     dro__gprogram program[2]; /* evaluation, training */
     dro__recording recordings[DRO__RECORDINGS];
     int next_recording;
-    float *w, *grads[DRO__PARTS], *taken, *adjust;
+    float *w, *grads[DRO__PARTS], *taken, *constants;
     void *workspace, *scratch, *dw; /* cuDNN's; a slope on its way; all that is in dro__gconv.dw */
     dro__packing *unpackings; /* device (parts, those with a dw), the last operation's first */
     int unpacking_count, written, unpacked; /* by part: in all; of this pass so far */
@@ -171,6 +155,53 @@ void dro__gprogram_destroy(dro__gprogram *p);
 int dro__networks_alive(void);
 /* place.c: gives the values memory for so many examples. */
 dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room);
+
+/* An operation of a pass, and what its kernels are given. */
+typedef struct dro__gcall {
+    dro__cuda_network *net;
+    dro__gprogram *p;
+    const dro__gop *op;
+    dro__gvalue *in, *out; /* its first input and its value */
+    cudaStream_t stream;
+    int n;                  /* examples */
+    dro__typed x, y;        /* of in and out */
+    dro__typed dy, add, dx; /* slopes: of out; of in so far, may be none; of in */
+} dro__gcall;
+
+/* What an operation is to this backend. */
+typedef struct dro__gpu_layer {
+    dro__traits traits;
+    bool packs;   /* its weights are packed for it (weights.cu) */
+    bool strided; /* it can write its value with a stride, and read its slope so */
+    bool chooses; /* it keeps which element of a window it took */
+    dro_status (*make)(dro__gprogram *p, dro__gop *op); /* (optional) when it is compiled */
+    /* (optional) before the passes of a call */
+    dro_status (*prepare)(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
+    void (*forward)(const dro__gcall *c);
+    void (*slope)(const dro__gcall *c);    /* dx = add + what dy gives, when in wants it; or ... */
+    void (*backward)(const dro__gcall *c); /* ... all of its backward pass */
+} dro__gpu_layer;
+
+extern const dro__gpu_layer dro__gpu_layers[DRO__OP_ALL]; /* layers.c */
+
+dro__gcall dro__gcall_of(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op);
+
+/* compile.c, forward.c, backward.c: convolutions and norms as layers */
+dro_status dro__gconv_make(dro__gprogram *p, dro__gop *op);
+void dro__gconv_forward(const dro__gcall *c);
+void dro__gconv_backward(const dro__gcall *c);
+void dro__gtail_forward(const dro__gcall *c); /* from z to the value */
+void dro__gnorm_backward(const dro__gcall *c);
+
+/* backward.c: the slope of a value is in its place, but `more`, which may be none, is still to be added; or another
+ * slope is passed on to it as it is. */
+void dro__slope_written(const dro__gcall *c, int32_t value, dro__typed more);
+void dro__slope_pass(const dro__gcall *c, int32_t value, dro__typed slope);
+/* Of an operation with a tail: dz, in memory that nobody else uses in this pass; and its residual gets its slope. */
+void *dro__slope_of_z(const dro__gcall *c);
+void dro__slope_to_residual(const dro__gcall *c);
+/* What is queued on net->beside next comes behind all that was queued on net->stream. */
+void dro__branch_off(dro__cuda_network *net);
 
 /* forward.c: the share that a call which begins now has, by the networks there are. */
 int dro__share_of(const dro__cuda_network *net);
@@ -227,9 +258,8 @@ void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__
                      cudaStream_t stream, const void *x, const void *dz);
 /* Hands on the weight gradients that cuDNN has written and nobody has handed on. */
 void dro__dnn_hand_on(dro__cuda_network *net, cudaStream_t stream);
-void dro__blas_linear_forward(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
-void dro__blas_linear_back(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op,
-                           const float *dy, float *dx);
+void dro__blas_linear_forward(const dro__gcall *c);
+void dro__blas_linear_backward(const dro__gcall *c);
 
 /* library.c: how the weights of a convolution are packed, `to` apart. */
 dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *p,
@@ -240,13 +270,14 @@ dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *
 /* Memory of a value's shape. */
 static inline dro__typed dro__typed_of(const dro__gvalue *v, void *memory)
 {
-    return (dro__typed){memory, v->bf16, v->stored};
+    return (dro__typed){memory, v->base.form, v->stored};
 }
 
 /* The value itself, which may be a slice. */
 static inline dro__typed dro__data_of(const dro__gprogram *p, const dro__gvalue *v)
 {
-    return (dro__typed){v->data, v->bf16, v->whole < 0 ? v->stored : p->values[v->whole].stored};
+    return (dro__typed){v->data, v->base.form,
+                        v->whole < 0 ? v->stored : p->values[v->whole].stored};
 }
 
 static inline const float *dro__parameters(const dro__cuda_network *net, const dro__node *node,
@@ -259,6 +290,12 @@ static inline const float *dro__parameters(const dro__cuda_network *net, const d
 static inline int dro__call_size(const dro__cuda_network *net)
 {
     return net->parts.first[net->parts.count];
+}
+
+/* Whether a convolution of conv3.h can work out a tail: its ReLU has no cap. */
+static inline bool dro__conv3_knows(const dro__gtail *tail)
+{
+    return tail->base.cap == 0 || isinf(tail->base.cap);
 }
 
 /* What a conv3 operation is told of its shapes, input and tail. */

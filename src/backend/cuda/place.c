@@ -13,26 +13,27 @@ static void *take(char *base, size_t *used, size_t bytes)
 static size_t lay_out(dro__gprogram *p, size_t room, char *base)
 {
     size_t used = 0;
-    for (int32_t i = -1; i < p->op_count; i++) {
+    for (int32_t i = -1; i < p->base.operation_count; i++) {
         const dro__gop *op = i < 0 ? NULL : &p->ops[i];
-        dro__gvalue *v = &p->values[op ? op->end : 0]; /* the input first */
-        dro__gtail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
-        size_t bytes = room * v->size * (v->bf16 ? 2 : 4);
+        dro__gvalue *v = &p->values[op ? op->base.end : 0]; /* the input first */
+        dro__gtail *tail = v->base.tail < 0 ? NULL : &p->tails[v->base.tail];
+        size_t bytes = room * v->size * (v->base.form ? 2 : 4);
         bool apart = v->lazy || v->whole >= 0; /* the value is elsewhere, if it is at all */
-        bool back = op && op->back && v->wants;
+        bool back = op && op->base.back && v->base.wants;
         v->data = apart ? NULL : take(base, &used, bytes);
-        v->grad = p->training && v->wants ? take(base, &used, bytes) : NULL;
-        if (back && op->node && op->node->op == DRO__OP_MAX_POOL)
+        v->grad = p->base.training && v->base.wants ? take(base, &used, bytes) : NULL;
+        if (back && dro__gpu_layers[op->base.op].chooses)
             v->chosen = take(base, &used, room * v->size * sizeof *v->chosen);
-        if (!tail || !tail->conv)
+        if (!tail || !tail->base.conv)
             continue;
-        tail->z = tail->deferred || apart ? take(base, &used, bytes) : v->data;
-        tail->dz = back && tail->residual >= 0 && !op->own ? take(base, &used, bytes) : NULL;
+        tail->z = tail->base.deferred || apart ? take(base, &used, bytes) : v->data;
+        tail->dz = back && tail->base.residual >= 0 && !op->own ? take(base, &used, bytes) : NULL;
     }
-    for (int32_t i = p->op_count - 1; base && i >= 0; i--) { /* slices: a whole before its parts */
-        dro__gvalue *v = &p->values[p->ops[i].end];
+    for (int32_t i = p->base.operation_count - 1; base && i >= 0;
+         i--) { /* slices: a whole before its parts */
+        dro__gvalue *v = &p->values[p->ops[i].base.end];
         if (v->whole >= 0)
-            v->data = (char *)p->values[v->whole].data + (size_t)v->at * (v->bf16 ? 2 : 4);
+            v->data = (char *)p->values[v->whole].data + (size_t)v->at * (v->base.form ? 2 : 4);
     }
     return used;
 }

@@ -294,7 +294,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
                 off[v] -= mean[v];
                 if (LIGHT || !k.y.p)
                     open[v] = off[v] * scale[v] + shift[v];
-                x[v] = k.relu & (open[v] <= 0) ? 0 : x[v];
+                x[v] = closed(open[v], k.cap) ? 0 : x[v];
                 sum[v] += (typename W::sum)x[v];
                 dot[v] += (typename W::sum)x[v] * (typename W::sum)off[v];
             }
@@ -342,7 +342,7 @@ enum { APPLY_BLOCKS = 132 * 6, SLOPE_BLOCKS = 132 * 4 }; /* twice as many as run
 template <typename W>
 static __global__ void __launch_bounds__(THREADS, 3)
     apply_kernel(dro__parts parts, int area, int wide, dro__typed z, dro__numbers n,
-                 dro__typed residual, int relu, dro__typed y)
+                 dro__typed residual, float cap, dro__typed y)
 {
     enum { V = W::V, DEEP = 2 };
     walk w = walk_part<W>(parts, area, n.channels, wide);
@@ -374,8 +374,7 @@ static __global__ void __launch_bounds__(THREADS, 3)
                 W::open(more[d], r);
 #pragma unroll
             for (int v = 0; v < V; v++) {
-                x[v] = (x[v] - mean[v]) * scale[v] + shift[v] + r[v];
-                x[v] = relu & (x[v] <= 0) ? 0 : x[v];
+                x[v] = clipped((x[v] - mean[v]) * scale[v] + shift[v] + r[v], cap);
             }
             W::store(y, i * y.stride + w.c, x);
         }
@@ -383,7 +382,7 @@ static __global__ void __launch_bounds__(THREADS, 3)
 }
 
 extern "C" void dro__gpu_apply(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z,
-                               dro__numbers n, dro__typed residual, int relu, dro__typed y)
+                               dro__numbers n, dro__typed residual, float cap, dro__typed y)
 {
     int area = e.height * e.width;
     dense(&z, e.channels);
@@ -394,14 +393,14 @@ extern "C" void dro__gpu_apply(cudaStream_t s, dro__parts parts, dro__extent e, 
     do {                                                                                           \
         sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, APPLY_BLOCKS);        \
         apply_kernel<W><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, z, n, residual,  \
-                                                            relu, y);                              \
+                                                            cap, y);                               \
     } while (0)
     WIDEST(APPLY, n.channels, y.bf16, fits);
 }
 
 template <typename W>
 static __global__ void __launch_bounds__(THREADS, 2)
-    slope_kernel(dro__parts parts, int area, int wide, dro__typed g, dro__typed z, int relu,
+    slope_kernel(dro__parts parts, int area, int wide, dro__typed g, dro__typed z, float cap,
                  dro__numbers n, dro__typed add, dro__typed dz)
 {
     enum { V = W::V, DEEP = 2 };
@@ -443,8 +442,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
             for (int v = 0; v < V; v++) {
                 off[v] -= mean[v];
-                bool shut = relu & (off[v] * scale[v] + shift[v] <= 0);
-                x[v] = shut ? 0 : x[v];
+                x[v] = closed(off[v] * scale[v] + shift[v], cap) ? 0 : x[v];
                 x[v] = scale[v] * x[v] + r[v] + q[v] * off[v] + more_of[v];
             }
             W::store(dz, i * dz.stride + w.c, x);
@@ -453,7 +451,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
 }
 
 extern "C" void dro__gpu_slope(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed g,
-                               dro__typed z, int relu, dro__numbers n, dro__typed add,
+                               dro__typed z, float cap, dro__numbers n, dro__typed add,
                                dro__typed dz)
 {
     int area = e.height * e.width;
@@ -466,7 +464,7 @@ extern "C" void dro__gpu_slope(cudaStream_t s, dro__parts parts, dro__extent e, 
 #define SLOPE(W)                                                                                   \
     do {                                                                                           \
         sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, SLOPE_BLOCKS);        \
-        slope_kernel<W><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, g, z, relu, n,   \
+        slope_kernel<W><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, g, z, cap, n,    \
                                                             add, dz);                              \
     } while (0)
     WIDEST(SLOPE, n.channels, dz.bf16, fits);

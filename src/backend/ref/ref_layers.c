@@ -83,11 +83,22 @@ static double tap(const view *v, tap_kind kind, double w, int32_t ky, int32_t kx
     return sum;
 }
 
+/* How many channels an output channel reads, and the first of them. */
+static int32_t channels_read(const view *v)
+{
+    return v->in->channels / v->node->groups;
+}
+
+static size_t first_read(const view *v, int32_t o)
+{
+    return (size_t)(o / (v->node->channels / v->node->groups) * channels_read(v));
+}
+
 /* Weights of one output channel. */
 static size_t kernel_size(const view *v)
 {
     const dro_window *k = &v->node->window;
-    return (size_t)v->in->channels * (size_t)k->kernel[0] * (size_t)k->kernel[1];
+    return (size_t)channels_read(v) * (size_t)k->kernel[0] * (size_t)k->kernel[1];
 }
 
 static void conv_forward(const view *v)
@@ -98,13 +109,14 @@ static void conv_forward(const view *v)
     for (size_t n = 0; n < v->count; n++)
         for (int32_t o = 0; o < v->node->channels; o++) {
             const float *w = v->w + (size_t)o * kernel_size(v);
+            const real *x = v->x + n * v->in_size + first_read(v, o) * in_area;
             for (size_t p = 0; p < area; p++)
                 v->s->plane[p] = v->b ? (double)v->b[o] : 0;
-            for (int32_t i = 0; i < v->in->channels; i++)
+            for (int32_t i = 0; i < channels_read(v); i++)
                 for (int32_t ky = 0; ky < k->kernel[0]; ky++)
                     for (int32_t kx = 0; kx < k->kernel[1]; kx++)
-                        tap(v, TAP_FORWARD, (double)*w++, ky, kx,
-                            v->x + n * v->in_size + (size_t)i * in_area, NULL, v->s->plane, NULL);
+                        tap(v, TAP_FORWARD, (double)*w++, ky, kx, x + (size_t)i * in_area, NULL,
+                            v->s->plane, NULL);
             for (size_t p = 0; p < area; p++)
                 v->y[n * v->size + (size_t)o * area + p] = (real)v->s->plane[p];
         }
@@ -121,10 +133,10 @@ static void conv_backward(const view *v)
             const real *dy = v->dy + n * v->size + (size_t)o * area;
             for (size_t p = 0; v->db && p < area; p++)
                 v->db[o] += (double)dy[p];
-            for (int32_t i = 0; i < v->in->channels; i++)
+            for (int32_t i = 0; i < channels_read(v); i++)
                 for (int32_t ky = 0; ky < k->kernel[0]; ky++)
                     for (int32_t kx = 0; kx < k->kernel[1]; kx++, at++) {
-                        size_t from = n * v->in_size + (size_t)i * in_area;
+                        size_t from = n * v->in_size + (first_read(v, o) + (size_t)i) * in_area;
                         if (v->dw)
                             v->dw[at] += tap(v, TAP_WEIGHT, 0, ky, kx, v->x + from, NULL, NULL, dy);
                         if (v->dx)
@@ -132,6 +144,14 @@ static void conv_backward(const view *v)
                                 dy);
                     }
         }
+}
+
+static void conv(const view *v, bool backward)
+{
+    if (backward)
+        conv_backward(v);
+    else
+        conv_forward(v);
 }
 
 /* ---- linear ---- */
@@ -161,6 +181,14 @@ static void linear_backward(const view *v)
                     v->dx[n * v->in_size + i] += (real)(dy * (double)v->w[o * v->in_size + i]);
             }
         }
+}
+
+static void linear(const view *v, bool backward)
+{
+    if (backward)
+        linear_backward(v);
+    else
+        linear_forward(v);
 }
 
 /* ---- batch norm: y = gamma (x - mean) / sqrt(var + eps) + beta ---- */
@@ -271,13 +299,21 @@ static void norm_backward(const view *v)
     }
 }
 
+static void norm(const view *v, bool backward)
+{
+    if (backward)
+        norm_backward(v);
+    else
+        norm_forward(v);
+}
+
 /* ---- pooling ---- */
 
 /* One output of a pooling: forward gives the value; backward (dx not NULL) spreads dy. */
-static double pool_one(const view *v, const real *x, real *dx, int32_t r, int32_t c, double dy)
+static double pool_one(const view *v, bool max, const real *x, real *dx, size_t p, double dy)
 {
     const dro_window *k = &v->node->window;
-    bool max = v->node->op == DRO__OP_MAX_POOL;
+    int32_t r = (int32_t)p / v->node->width, c = (int32_t)p % v->node->width;
     double best = -HUGE_VAL, sum = 0, share = 1.0 / ((double)k->kernel[0] * (double)k->kernel[1]);
     int64_t best_at = -1;
     for (int32_t ky = 0; ky < k->kernel[0]; ky++)
@@ -299,20 +335,28 @@ static double pool_one(const view *v, const real *x, real *dx, int32_t r, int32_
     return max ? best : sum * share;
 }
 
-static void pool(const view *v, bool backward)
+static void pool(const view *v, bool max, bool backward)
 {
     size_t area = (size_t)v->node->height * (size_t)v->node->width;
     size_t in_area = (size_t)v->in->height * (size_t)v->in->width;
     for (size_t plane = 0; plane < v->count * (size_t)v->node->channels; plane++)
         for (size_t p = 0; p < area; p++) {
-            int32_t r = (int32_t)(p / (size_t)v->node->width),
-                    c = (int32_t)(p % (size_t)v->node->width);
             real *dx = backward ? v->dx + plane * in_area : NULL;
             double dy = backward ? (double)v->dy[plane * area + p] : 0;
-            double y = pool_one(v, v->x + plane * in_area, dx, r, c, dy);
+            double y = pool_one(v, max, v->x + plane * in_area, dx, p, dy);
             if (!backward)
                 v->y[plane * area + p] = (real)y;
         }
+}
+
+static void max_pool(const view *v, bool backward)
+{
+    pool(v, true, backward);
+}
+
+static void avg_pool(const view *v, bool backward)
+{
+    pool(v, false, backward);
 }
 
 static void global_pool(const view *v, bool backward)
@@ -384,72 +428,80 @@ static void shortcut(const view *v, bool backward)
     }
 }
 
-/* Layers whose j-th output depends on the j-th input alone: y = factor * x + offset. */
-static void elementwise(const view *v, bool backward)
+static void affine(const view *v, bool backward)
 {
     size_t area = (size_t)v->node->height * (size_t)v->node->width;
-    for (size_t n = 0; n < v->count; n++) {
-        const dro_net_batch *part = &v->s->parts[v->part];
-        uint64_t key = part->keys ? part->keys[n] : n;
-        for (size_t e = 0; e < v->size; e++) {
-            size_t j = n * v->size + e;
-            double factor = 1, offset = 0;
-            if (v->node->op == DRO__OP_RELU)
-                factor = v->x[j] > 0 || isnan((double)v->x[j]);
-            else if (v->node->op == DRO__OP_DROPOUT && v->s->training)
-                factor = (double)dro__dropout_scale(v->node, v->index, key, e);
-            else if (v->node->op == DRO__OP_AFFINE)
-                factor = (double)v->node->scale[e / area],
-                offset = (double)v->node->shift[e / area];
-            if (backward)
-                v->dx[j] += (real)(factor * (double)v->dy[j]);
-            else
-                v->y[j] = (real)(factor * (double)v->x[j] + offset);
-        }
+    for (size_t j = 0; j < v->count * v->size; j++) {
+        size_t c = j % v->size / area;
+        double factor = (double)v->node->scale[c], offset = (double)v->node->shift[c];
+        if (backward)
+            v->dx[j] += (real)(factor * (double)v->dy[j]);
+        else
+            v->y[j] = (real)(factor * (double)v->x[j] + offset);
     }
+}
+
+static void dropout(const view *v, bool backward)
+{
+    const uint64_t *keys = v->s->parts[v->part].keys;
+    for (size_t j = 0; j < v->count * v->size; j++) {
+        size_t n = j / v->size;
+        double factor = 1;
+        if (v->s->training)
+            factor = (double)dro__dropout_scale(v->node, v->index, keys ? keys[n] : n, j % v->size);
+        if (backward)
+            v->dx[j] += (real)(factor * (double)v->dy[j]);
+        else
+            v->y[j] = (real)(factor * (double)v->x[j]);
+    }
+}
+
+/* From 0 to cap; NaN stays. */
+static void relu(const view *v, bool backward)
+{
+    for (size_t j = 0; j < v->count * v->size; j++) {
+        double x = (double)v->x[j], cap = (double)v->node->cap;
+        bool closed = x <= 0 || x >= cap;
+        if (backward)
+            v->dx[j] += closed ? 0 : v->dy[j];
+        else
+            v->y[j] = closed ? (real)(x <= 0 ? 0 : cap) : v->x[j];
+    }
+}
+
+static void flatten(const view *v, bool backward)
+{
+    for (size_t j = 0; j < v->count * v->size; j++)
+        if (backward)
+            v->dx[j] += v->dy[j];
+        else
+            v->y[j] = v->x[j];
 }
 
 /* ---- the two entrances ---- */
 
+/* The first four may be called with dx NULL: they have parameters of their own. */
+static void (*const layers[DRO__OP_COUNT])(const view *v, bool backward) = {
+    [DRO__OP_CONV] = conv,
+    [DRO__OP_DEPTHWISE] = conv,
+    [DRO__OP_NORM] = norm,
+    [DRO__OP_LINEAR] = linear,
+    [DRO__OP_MAX_POOL] = max_pool,
+    [DRO__OP_AVG_POOL] = avg_pool,
+    [DRO__OP_GLOBAL_POOL] = global_pool,
+    [DRO__OP_ADD] = add,
+    [DRO__OP_CONCAT] = concat,
+    [DRO__OP_SHORTCUT] = shortcut,
+    [DRO__OP_AFFINE] = affine,
+    [DRO__OP_RELU] = relu,
+    [DRO__OP_DROPOUT] = dropout,
+    [DRO__OP_FLATTEN] = flatten,
+};
+
 void dro__ref_layer_forward(dro__ref_state *s, int32_t index, int part, size_t first, size_t count)
 {
     view v = look(s, index, part, first, count);
-    switch (v.node->op) {
-    case DRO__OP_CONV:
-        conv_forward(&v);
-        return;
-    case DRO__OP_LINEAR:
-        linear_forward(&v);
-        return;
-    case DRO__OP_NORM:
-        norm_forward(&v);
-        return;
-    case DRO__OP_MAX_POOL:
-    case DRO__OP_AVG_POOL:
-        pool(&v, false);
-        return;
-    case DRO__OP_GLOBAL_POOL:
-        global_pool(&v, false);
-        return;
-    case DRO__OP_ADD:
-        add(&v, false);
-        return;
-    case DRO__OP_CONCAT:
-        concat(&v, false);
-        return;
-    case DRO__OP_SHORTCUT:
-        shortcut(&v, false);
-        return;
-    case DRO__OP_INPUT:
-    case DRO__OP_COUNT:
-        return;
-    case DRO__OP_AFFINE:
-    case DRO__OP_RELU:
-    case DRO__OP_DROPOUT:
-    case DRO__OP_FLATTEN:
-        elementwise(&v, false);
-        return;
-    }
+    layers[v.node->op](&v, false);
 }
 
 void dro__ref_layer_backward(dro__ref_state *s, int32_t index, int part, size_t first, size_t count,
@@ -460,40 +512,5 @@ void dro__ref_layer_backward(dro__ref_state *s, int32_t index, int part, size_t 
         v.dw = v.w ? grad + v.node->weight : NULL;
         v.db = v.b ? grad + v.node->bias : NULL;
     }
-    switch (v.node->op) { /* the first three have parameters, or none of their inputs is trained */
-    case DRO__OP_CONV:
-        conv_backward(&v);
-        return;
-    case DRO__OP_LINEAR:
-        linear_backward(&v);
-        return;
-    case DRO__OP_NORM:
-        norm_backward(&v);
-        return;
-    case DRO__OP_MAX_POOL:
-    case DRO__OP_AVG_POOL:
-        pool(&v, true);
-        return;
-    case DRO__OP_GLOBAL_POOL:
-        global_pool(&v, true);
-        return;
-    case DRO__OP_ADD:
-        add(&v, true);
-        return;
-    case DRO__OP_CONCAT:
-        concat(&v, true);
-        return;
-    case DRO__OP_SHORTCUT:
-        shortcut(&v, true);
-        return;
-    case DRO__OP_INPUT:
-    case DRO__OP_COUNT:
-        return;
-    case DRO__OP_AFFINE:
-    case DRO__OP_RELU:
-    case DRO__OP_DROPOUT:
-    case DRO__OP_FLATTEN:
-        elementwise(&v, true);
-        return;
-    }
+    layers[v.node->op](&v, true);
 }

@@ -1,15 +1,15 @@
 /* The reference network: plain loops over plain arrays (examples, channels, height, width), every value
  * kept. Sums are formed in double, but for slopes, which add up where they are. A test compiles the same
- * files with DRO__REAL double to compare the gradients with finite differences. */
+ * files with DRO__REF_REAL double to compare the gradients with finite differences. */
 #ifndef DRO_REF_NET_H
 #define DRO_REF_NET_H
 
 #include "graph.h"
 
-#ifndef DRO__REAL
-#define DRO__REAL float
+#ifndef DRO__REF_REAL
+#define DRO__REF_REAL float
 #endif
-typedef DRO__REAL dro__real;
+typedef DRO__REF_REAL dro__real;
 
 typedef struct dro__ref_state {
     dro_context *ctx;

@@ -2,14 +2,14 @@
  *
  * It is made once and then run on chunks of examples by several lanes at the same time, each with one
  * thread, its own scratch memory and its own sum of gradients. Values are blocked (examples, blocks, height,
- * width, B) except a plain first input; weights and their gradients go in and out as (out, in, kh, kw). */
+ * width, B) except a plain first input; weights and their gradients go in and out as (out, in / groups, kh, kw). */
 #ifndef DRO_CPU_NET_CONV_H
 #define DRO_CPU_NET_CONV_H
 
 #include "graph.h"
 
 typedef struct dro__conv_shape {
-    int32_t in, in_height, in_width, out, height, width;
+    int32_t in, in_height, in_width, out, height, width, groups;
     dro_window window;
     bool plain;        /* the input is not blocked */
     bool data, weight; /* which gradients will be asked for */

@@ -4,7 +4,9 @@
 
 #include "conv.h"
 
-bool dro__conv_winograd_fits(const dro__conv_shape *shape); /* the shape, and this machine */
-dro_status dro__conv_winograd(dro_context *ctx, const dro__conv_shape *shape, dro__conv **conv);
+/* Whether there are kernels for the shape and for blocks of `block` channels on this machine. */
+bool dro__conv_winograd_fits(const dro__conv_shape *shape, int block);
+dro_status dro__conv_winograd(dro_context *ctx, const dro__conv_shape *shape, int block,
+                              dro__conv **conv);
 
 #endif

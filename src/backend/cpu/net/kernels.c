@@ -17,16 +17,30 @@ enum { WIDEST = 16 };
             call8;                                                                                 \
     } while (0)
 
+/* ReLU that ends at cap; NaN stays. */
+INLINE float clip(float x, float cap)
+{
+    x = x < 0 ? 0 : x;
+    return x > cap ? cap : x;
+}
+
+/* Whether a ReLU of this value lets a slope through. */
+INLINE bool open_at(float y, float cap)
+{
+    return (y > 0) & (y < cap);
+}
+
 /* ---- apply ---- */
 
-INLINE void apply_body(const dro__chunk *c, const float *z, const float *mean, const float *scale,
-                       const float *shift, const float *residual, bool relu, float *y, int B)
+INLINE void apply_body(const dro__chunk *c, const float *z, const float *residual, bool relu,
+                       float *y, int B)
 {
+    const float cap = c->cap;
     for (size_t n = 0; n < c->count; n++)
         for (size_t b = 0; b < c->blocks; b++) {
             size_t at = (n * c->blocks + b) * c->area * (size_t)B;
-            const float *m = mean + b * (size_t)B, *s = scale + b * (size_t)B,
-                        *t = shift + b * (size_t)B;
+            const float *m = c->mean + b * (size_t)B, *s = c->scale + b * (size_t)B,
+                        *t = c->shift + b * (size_t)B;
             const float *from = z + at, *more = residual ? residual + at : NULL;
             float *to = y + at;
             for (size_t p = 0; p < c->area; p++, from += B, to += B, more += more ? B : 0)
@@ -34,35 +48,31 @@ INLINE void apply_body(const dro__chunk *c, const float *z, const float *mean, c
                 for (int l = 0; l < B; l++) {
                     float v = (from[l] - m[l]) * s[l] + t[l];
                     v = more ? v + more[l] : v;
-                    to[l] = relu ? (v < 0 ? 0 : v) : v;
+                    to[l] = relu ? clip(v, cap) : v;
                 }
         }
 }
 
-INLINE void apply_cases(const dro__chunk *c, const float *z, const float *mean, const float *scale,
-                        const float *shift, const float *residual, bool relu, float *y, int B)
+INLINE void apply_cases(const dro__chunk *c, const float *z, const float *residual, float *y, int B)
 {
-    if (residual && relu)
-        apply_body(c, z, mean, scale, shift, residual, true, y, B);
+    if (residual && c->cap > 0)
+        apply_body(c, z, residual, true, y, B);
     else if (residual)
-        apply_body(c, z, mean, scale, shift, residual, false, y, B);
-    else if (relu)
-        apply_body(c, z, mean, scale, shift, NULL, true, y, B);
+        apply_body(c, z, residual, false, y, B);
+    else if (c->cap > 0)
+        apply_body(c, z, NULL, true, y, B);
     else
-        apply_body(c, z, mean, scale, shift, NULL, false, y, B);
+        apply_body(c, z, NULL, false, y, B);
 }
 
-DRO__KERNEL void apply(const dro__chunk *c, const float *z, const float *mean, const float *scale,
-                       const float *shift, const float *residual, bool relu, float *y)
+DRO__KERNEL void apply(const dro__chunk *c, const float *z, const float *residual, float *y)
 {
-    DISPATCH(c, apply_cases(c, z, mean, scale, shift, residual, relu, y, 8),
-             apply_cases(c, z, mean, scale, shift, residual, relu, y, 16));
+    DISPATCH(c, apply_cases(c, z, residual, y, 8), apply_cases(c, z, residual, y, 16));
 }
 
-void dro__chunk_apply(const dro__chunk *c, const float *z, const float *mean, const float *scale,
-                      const float *shift, const float *residual, bool relu, float *y)
+void dro__chunk_apply(const dro__chunk *c, const float *z, const float *residual, float *y)
 {
-    apply(c, z, mean, scale, shift, residual, relu, y);
+    apply(c, z, residual, y);
 }
 
 /* ---- moments ---- */
@@ -133,34 +143,33 @@ void dro__chunk_moments(const dro__chunk *c, const float *z, double *moments, do
 
 /* ---- close ---- */
 
-/* One channel block of one example. */
-INLINE void close_block(size_t area, float *g, const float *y, const float *z, const float *m,
-                        const float *s, const float *t, bool relu, bool dot, float *sums, int B)
+/* One block of channels, from ch on, of one example, which is at `at`. */
+INLINE void close_block(const dro__chunk *c, size_t at, size_t ch, float *g, const float *y,
+                        const float *z, bool relu, bool dot, float *sums, int B)
 {
-    float a[2][WIDEST] = {{0}}, d[2][WIDEST] = {{0}};
-    for (size_t p = 0; p < area; p++) {
-        float *to = g + p * (size_t)B;
+    const float *m = c->mean + ch, *s = c->scale + ch, *t = c->shift + ch, cap = c->cap;
+    float a[WIDEST] = {0}, d[WIDEST] = {0};
+    for (size_t p = 0; p < c->area; p++, at += (size_t)B) {
+        float *to = g + at;
 #pragma omp simd
         for (int l = 0; l < B; l++) {
-            size_t at = p * (size_t)B + (size_t)l;
-            float off = dot || (relu && !y) ? z[at] - m[l] : 0;
+            float off = dot || (relu && !y) ? z[at + (size_t)l] - m[l] : 0;
             float v = to[l];
             if (relu)
-                v = (y ? y[at] : off * s[l] + t[l]) > 0 ? v : 0;
+                v = open_at(y ? y[at + (size_t)l] : off * s[l] + t[l], cap) ? v : 0;
             if (relu)
                 to[l] = v;
-            a[0][l] += v;
-            d[0][l] += dot ? v * off : 0;
+            a[l] += v;
+            d[l] += dot ? v * off : 0;
         }
     }
     for (int l = 0; l < B; l++) {
-        sums[l] = a[0][l] + a[1][l];
-        sums[WIDEST + l] = d[0][l] + d[1][l];
+        sums[l] = a[l];
+        sums[WIDEST + l] = d[l];
     }
 }
 
-INLINE void close_body(const dro__chunk *c, float *g, const float *y, const float *z,
-                       const float *mean, const float *scale, const float *shift, bool relu,
+INLINE void close_body(const dro__chunk *c, float *g, const float *y, const float *z, bool relu,
                        bool dot, double *sums, int B)
 {
     size_t channels = c->blocks * (size_t)B;
@@ -168,8 +177,7 @@ INLINE void close_body(const dro__chunk *c, float *g, const float *y, const floa
         for (size_t b = 0; b < c->blocks; b++) {
             size_t at = (n * c->blocks + b) * c->area * (size_t)B, ch = b * (size_t)B;
             float part[2 * WIDEST];
-            close_block(c->area, g + at, y ? y + at : NULL, z ? z + at : NULL, mean + ch,
-                        scale + ch, shift + ch, relu, dot, part, B);
+            close_block(c, at, ch, g, y, z, relu, dot, part, B);
             for (int l = 0; l < B; l++) {
                 sums[ch + (size_t)l] += (double)part[l];
                 sums[channels + ch + (size_t)l] += (double)part[WIDEST + l];
@@ -177,79 +185,68 @@ INLINE void close_body(const dro__chunk *c, float *g, const float *y, const floa
         }
 }
 
-INLINE void close_cases(const dro__chunk *c, float *g, const float *y, const float *z,
-                        const float *mean, const float *scale, const float *shift, bool relu,
-                        double *sums, int B)
+INLINE void close_cases(const dro__chunk *c, float *g, const float *y, const float *z, double *sums,
+                        int B)
 {
+    bool relu = c->cap > 0;
     if (relu && y && z)
-        close_body(c, g, y, z, mean, scale, shift, true, true, sums, B);
+        close_body(c, g, y, z, true, true, sums, B);
     else if (relu && y)
-        close_body(c, g, y, NULL, mean, scale, shift, true, false, sums, B);
+        close_body(c, g, y, NULL, true, false, sums, B);
     else if (relu)
-        close_body(c, g, NULL, z, mean, scale, shift, true, true, sums, B);
+        close_body(c, g, NULL, z, true, true, sums, B);
     else if (z)
-        close_body(c, g, NULL, z, mean, scale, shift, false, true, sums, B);
+        close_body(c, g, NULL, z, false, true, sums, B);
     else
-        close_body(c, g, NULL, NULL, mean, scale, shift, false, false, sums, B);
+        close_body(c, g, NULL, NULL, false, false, sums, B);
 }
 
 DRO__KERNEL void close_slope(const dro__chunk *c, float *g, const float *y, const float *z,
-                             const float *mean, const float *scale, const float *shift, bool relu,
                              double *sums)
 {
-    DISPATCH(c, close_cases(c, g, y, z, mean, scale, shift, relu, sums, 8),
-             close_cases(c, g, y, z, mean, scale, shift, relu, sums, 16));
+    DISPATCH(c, close_cases(c, g, y, z, sums, 8), close_cases(c, g, y, z, sums, 16));
 }
 
-void dro__chunk_close(const dro__chunk *c, float *g, const float *y, const float *z,
-                      const float *mean, const float *scale, const float *shift, bool relu,
-                      double *sums)
+void dro__chunk_close(const dro__chunk *c, float *g, const float *y, const float *z, double *sums)
 {
-    close_slope(c, g, y, z, mean, scale, shift, relu, sums);
+    close_slope(c, g, y, z, sums);
 }
 
 /* ---- slope ---- */
 
-INLINE void slope_body(const dro__chunk *c, const float *g, const float *z, const float *mean,
-                       const float *p, const float *q, const float *r, float *dz, int B)
+INLINE void slope_body(const dro__chunk *c, const float *g, const float *z, float *dz, int B)
 {
     for (size_t n = 0; n < c->count; n++)
         for (size_t b = 0; b < c->blocks; b++) {
             size_t at = (n * c->blocks + b) * c->area * (size_t)B, ch = b * (size_t)B;
+            const float *m = c->mean + ch, *p = c->p + ch, *q = c->q + ch, *r = c->r + ch;
             const float *from = g + at, *value = z ? z + at : NULL;
             float *to = dz + at;
             for (size_t k = 0; k < c->area; k++, from += B, to += B, value += value ? B : 0)
 #pragma omp simd
                 for (int l = 0; l < B; l++) {
-                    float v = p[ch + (size_t)l] * from[l];
-                    if (value)
-                        v += q[ch + (size_t)l] * (value[l] - mean[ch + (size_t)l]) +
-                             r[ch + (size_t)l];
-                    to[l] = v;
+                    float v = p[l] * from[l];
+                    to[l] = value ? v + (q[l] * (value[l] - m[l]) + r[l]) : v;
                 }
         }
 }
 
-INLINE void slope_cases(const dro__chunk *c, const float *g, const float *z, const float *mean,
-                        const float *p, const float *q, const float *r, float *dz, int B)
+INLINE void slope_cases(const dro__chunk *c, const float *g, const float *z, float *dz, int B)
 {
     if (z)
-        slope_body(c, g, z, mean, p, q, r, dz, B);
+        slope_body(c, g, z, dz, B);
     else
-        slope_body(c, g, NULL, mean, p, q, r, dz, B);
+        slope_body(c, g, NULL, dz, B);
 }
 
-DRO__KERNEL void slope_of(const dro__chunk *c, const float *g, const float *z, const float *mean,
-                          const float *p, const float *q, const float *r, float *dz)
+DRO__KERNEL void slope_of(const dro__chunk *c, const float *g, const float *z, float *dz)
 {
-    DISPATCH(c, slope_cases(c, g, z, mean, p, q, r, dz, 8),
-             slope_cases(c, g, z, mean, p, q, r, dz, 16));
+    DISPATCH(c, slope_cases(c, g, z, dz, 8), slope_cases(c, g, z, dz, 16));
 }
 
-void dro__chunk_slope(const dro__chunk *c, const float *g, const float *z, const float *mean,
-                      const float *p, const float *q, const float *r, float *dz)
+void dro__chunk_slope(const dro__chunk *c, const float *g, const float *z, float *dz)
 {
-    slope_of(c, g, z, mean, p, q, r, dz);
+    slope_of(c, g, z, dz);
 }
 
 /* ---- plain arrays ---- */
@@ -265,24 +262,26 @@ void dro__floats_add(size_t n, float *to, const float *from)
     add(n, to, from);
 }
 
-DRO__KERNEL void relu_of(size_t n, const float *x, float *y)
+DRO__KERNEL void relu_of(size_t n, const float *x, float cap, float *y)
 {
     for (size_t i = 0; i < n; i++)
-        y[i] = x[i] < 0 ? 0 : x[i];
+        y[i] = clip(x[i], cap);
 }
 
-void dro__floats_relu(size_t n, const float *x, float *y)
+void dro__floats_relu(size_t n, const float *x, float cap, float *y)
 {
-    relu_of(n, x, y);
+    relu_of(n, x, cap, y);
 }
 
-DRO__KERNEL void relu_slope(size_t n, const float *y, const float *dy, bool more, float *dx)
+DRO__KERNEL void relu_slope(size_t n, const float *y, const float *dy, float cap, bool more,
+                            float *dx)
 {
     for (size_t i = 0; i < n; i++)
-        dx[i] = (more ? dx[i] : 0) + (y[i] > 0 ? dy[i] : 0);
+        dx[i] = (more ? dx[i] : 0) + (open_at(y[i], cap) ? dy[i] : 0);
 }
 
-void dro__floats_relu_slope(size_t n, const float *y, const float *dy, bool more, float *dx)
+void dro__floats_relu_slope(size_t n, const float *y, const float *dy, float cap, bool more,
+                            float *dx)
 {
-    relu_slope(n, y, dy, more, dx);
+    relu_slope(n, y, dy, cap, more, dx);
 }

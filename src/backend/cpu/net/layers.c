@@ -6,36 +6,36 @@
 #include <string.h>
 
 typedef struct sides {
-    const dro__value *in, *out;
+    const dro__cpu_value *in, *out;
     size_t in_blocks, out_blocks, in_area, out_area, B;
 } sides;
 
 static sides sides_of(const dro__piece *piece)
 {
-    const dro__value *in = &piece->program->values[piece->op->in[0].value];
-    const dro__value *out = &piece->program->values[piece->op->end];
+    const dro__cpu_value *in = &piece->program->values[piece->op->base.in[0].value];
+    const dro__cpu_value *out = &piece->program->values[piece->op->base.end];
     size_t B = (size_t)piece->net->block;
     return (sides){.in = in,
                    .out = out,
-                   .in_blocks = ((size_t)in->channels + B - 1) / B,
-                   .out_blocks = ((size_t)out->channels + B - 1) / B,
-                   .in_area = (size_t)in->height * (size_t)in->width,
-                   .out_area = (size_t)out->height * (size_t)out->width,
+                   .in_blocks = ((size_t)in->base.channels + B - 1) / B,
+                   .out_blocks = ((size_t)out->base.channels + B - 1) / B,
+                   .in_area = (size_t)in->base.height * (size_t)in->base.width,
+                   .out_area = (size_t)out->base.height * (size_t)out->base.width,
                    .B = B};
 }
 
 static float *output(const dro__piece *piece)
 {
-    const dro__value *v = &piece->program->values[piece->op->end];
+    const dro__cpu_value *v = &piece->program->values[piece->op->base.end];
     return dro__value_at(piece->net, piece->program, v->data, v->size, piece->first);
 }
 
 /* The slope of input k to add to, zeroed when nothing is in it yet; NULL when it has none. */
 static float *input_slope(const dro__piece *piece, int k)
 {
-    const dro__use *use = &piece->op->in[k];
-    const dro__value *v = &piece->program->values[use->value];
-    if (!v->wants)
+    const dro__use *use = &piece->op->base.in[k];
+    const dro__cpu_value *v = &piece->program->values[use->value];
+    if (!v->base.wants)
         return NULL;
     float *dx = dro__piece_grad(piece, use->value);
     if (use->first)
@@ -49,15 +49,15 @@ typedef struct taps { /* of one output pixel: rows and columns of the input insi
     size_t r0, r1, c0, c1;
 } taps;
 
-static taps taps_at(const dro_window *k, const dro__value *in, size_t row, size_t col)
+static taps taps_at(const dro_window *k, const dro__cpu_value *in, size_t row, size_t col)
 {
     int64_t r = (int64_t)row * k->stride[0] - k->pad[0],
             c = (int64_t)col * k->stride[1] - k->pad[1];
     int64_t r1 = r + k->kernel[0], c1 = c + k->kernel[1];
     return (taps){.r0 = (size_t)(r < 0 ? 0 : r),
-                  .r1 = (size_t)(r1 > in->height ? in->height : r1),
+                  .r1 = (size_t)(r1 > in->base.height ? in->base.height : r1),
                   .c0 = (size_t)(c < 0 ? 0 : c),
-                  .c1 = (size_t)(c1 > in->width ? in->width : c1)};
+                  .c1 = (size_t)(c1 > in->base.width ? in->base.width : c1)};
 }
 
 /* One plane of B channels forward: the largest of each window, or its mean. */
@@ -66,12 +66,12 @@ pool_plane(const dro_window *k, const sides *s, bool max, const float *x, float 
 {
     float share = 1.0f / (float)(k->kernel[0] * k->kernel[1]);
     for (size_t p = 0; p < s->out_area; p++, y += B) {
-        taps t = taps_at(k, s->in, p / (size_t)s->out->width, p % (size_t)s->out->width);
+        taps t = taps_at(k, s->in, p / (size_t)s->out->base.width, p % (size_t)s->out->base.width);
         for (size_t l = 0; l < B; l++)
             y[l] = max ? -HUGE_VALF : 0;
         for (size_t r = t.r0; r < t.r1; r++)
             for (size_t c = t.c0; c < t.c1; c++) {
-                const float *from = x + (r * (size_t)s->in->width + c) * B;
+                const float *from = x + (r * (size_t)s->in->base.width + c) * B;
                 for (size_t l = 0; l < B; l++)
                     y[l] = max ? (from[l] <= y[l] ? y[l] : from[l]) : y[l] + from[l];
             }
@@ -87,12 +87,12 @@ pool_plane_back(const dro_window *k, const sides *s, bool max, const float *x, c
 {
     float share = 1.0f / (float)(k->kernel[0] * k->kernel[1]), left[16];
     for (size_t p = 0; p < s->out_area; p++, y += B, dy += B) {
-        taps t = taps_at(k, s->in, p / (size_t)s->out->width, p % (size_t)s->out->width);
+        taps t = taps_at(k, s->in, p / (size_t)s->out->base.width, p % (size_t)s->out->base.width);
         for (size_t l = 0; l < B; l++)
             left[l] = max ? dy[l] : dy[l] * share;
         for (size_t r = t.r0; r < t.r1; r++)
             for (size_t c = t.c0; c < t.c1; c++) {
-                size_t at = (r * (size_t)s->in->width + c) * B;
+                size_t at = (r * (size_t)s->in->base.width + c) * B;
                 for (size_t l = 0; l < B; l++) {
                     bool here = !max || x[at + l] == y[l];
                     dx[at + l] += here ? left[l] : 0;
@@ -118,14 +118,25 @@ DRO__KERNEL void pool_run(const dro_window *k, const sides *s, bool max, size_t 
     }
 }
 
-static void pool(const dro__piece *piece, bool back)
+static void pool(const dro__piece *piece, bool max, bool back)
 {
     sides s = sides_of(piece);
     float *dx = back ? input_slope(piece, 0) : NULL;
-    pool_run(&piece->op->node->window, &s, piece->op->node->op == DRO__OP_MAX_POOL,
-             piece->count * s.in_blocks, dro__piece_value(piece, piece->op->in[0].value, 0),
-             output(piece), output(piece), back ? dro__piece_grad(piece, piece->op->end) : NULL,
-             dx);
+    if (back && !dx)
+        return;
+    pool_run(&piece->op->base.node->window, &s, max, piece->count * s.in_blocks,
+             dro__piece_value(piece, piece->op->base.in[0].value, 0), output(piece), output(piece),
+             back ? dro__piece_grad(piece, piece->op->base.end) : NULL, dx);
+}
+
+static void max_pool(const dro__piece *piece, bool back)
+{
+    pool(piece, true, back);
+}
+
+static void avg_pool(const dro__piece *piece, bool back)
+{
+    pool(piece, false, back);
 }
 
 /* The mean of every channel: blocked in, plain out. */
@@ -133,7 +144,7 @@ DRO__KERNEL void global_run(const sides *s, size_t count, const float *x, float 
                             float *dx)
 {
     float share = 1.0f / (float)s->in_area;
-    size_t channels = (size_t)s->out->channels;
+    size_t channels = (size_t)s->out->base.channels;
     for (size_t n = 0; n < count; n++)
         for (size_t b = 0; b < s->in_blocks; b++) {
             size_t at = (n * s->in_blocks + b) * s->in_area * s->B, c0 = b * s->B;
@@ -158,10 +169,10 @@ static void global_pool(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);
     if (back)
-        global_run(&s, piece->count, NULL, NULL, dro__piece_grad(piece, piece->op->end),
+        global_run(&s, piece->count, NULL, NULL, dro__piece_grad(piece, piece->op->base.end),
                    input_slope(piece, 0));
     else
-        global_run(&s, piece->count, dro__piece_value(piece, piece->op->in[0].value, 0),
+        global_run(&s, piece->count, dro__piece_value(piece, piece->op->base.in[0].value, 0),
                    output(piece), NULL, NULL);
 }
 
@@ -194,37 +205,35 @@ static void move_channels(size_t B, size_t first, size_t source, size_t count, f
 static void shortcut(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);
-    size_t before = (size_t)(s.out->channels - s.in->channels) / 2;
-    size_t stride = (size_t)piece->op->node->window.stride[0];
-    float *y = back ? dro__piece_grad(piece, piece->op->end) : output(piece);
-    float *x =
-        back ? input_slope(piece, 0) : (float *)dro__piece_value(piece, piece->op->in[0].value, 0);
+    size_t before = (size_t)(s.out->base.channels - s.in->base.channels) / 2;
+    size_t stride = (size_t)piece->op->base.node->window.stride[0];
+    float *y = back ? dro__piece_grad(piece, piece->op->base.end) : output(piece);
+    float *x = back ? input_slope(piece, 0)
+                    : (float *)dro__piece_value(piece, piece->op->base.in[0].value, 0);
     if (!back)
         memset(y, 0, piece->count * s.out->size * sizeof *y);
     for (size_t n = 0; n < piece->count; n++)
-        move_channels(s.B, before, 0, (size_t)s.in->channels, y + n * s.out->size,
-                      (size_t)s.out->width, s.out_area, x + n * s.in->size, (size_t)s.in->width,
-                      s.in_area, stride, back);
+        move_channels(s.B, before, 0, (size_t)s.in->base.channels, y + n * s.out->size,
+                      (size_t)s.out->base.width, s.out_area, x + n * s.in->size,
+                      (size_t)s.in->base.width, s.in_area, stride, back);
 }
 
 static void concat(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);
-    float *y = back ? dro__piece_grad(piece, piece->op->end) : output(piece);
+    float *y = back ? dro__piece_grad(piece, piece->op->base.end) : output(piece);
     size_t at = 0;
-    if (!back && (size_t)s.out->channels % s.B)
+    if (!back && (size_t)s.out->base.channels % s.B)
         memset(y, 0, piece->count * s.out->size * sizeof *y);
-    for (int k = 0; k < piece->op->input_count; k++) {
-        const dro__value *in = &piece->program->values[piece->op->in[k].value];
+    for (int k = 0; k < piece->op->base.input_count; k++) {
+        const dro__cpu_value *in = &piece->program->values[piece->op->base.in[k].value];
         float *x = back ? input_slope(piece, k)
-                        : (float *)dro__piece_value(piece, piece->op->in[k].value, 0);
+                        : (float *)dro__piece_value(piece, piece->op->base.in[k].value, 0);
         for (size_t n = 0; x && n < piece->count; n++)
-            move_channels(s.B, at, 0, (size_t)in->channels, y + n * s.out->size,
-                          (size_t)s.out->width, s.out_area, x + n * in->size, (size_t)in->width,
-                          s.out_area, 1, back);
-        if (back && x)
-            dro__piece_close(piece, &piece->op->in[k], k);
-        at += (size_t)in->channels;
+            move_channels(s.B, at, 0, (size_t)in->base.channels, y + n * s.out->size,
+                          (size_t)s.out->base.width, s.out_area, x + n * in->size,
+                          (size_t)in->base.width, s.out_area, 1, back);
+        at += (size_t)in->base.channels;
     }
 }
 
@@ -233,25 +242,26 @@ static void concat(const dro__piece *piece, bool back)
 static void linear(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);
-    const dro__node *node = piece->op->node;
+    const dro__node *node = piece->op->base.node;
     size_t in = s.in->size, out = s.out->size;
     const float *w = dro__node_parameters(piece->net, node, node->weight);
     const float *b = dro__node_parameters(piece->net, node, node->bias);
     if (!back) {
         float *y = output(piece);
         dro__onednn_product(false, true, piece->count, out, in,
-                            dro__piece_value(piece, piece->op->in[0].value, 0), w, y, in, in, out);
+                            dro__piece_value(piece, piece->op->base.in[0].value, 0), w, y, in, in,
+                            out);
         for (size_t n = 0; b && n < piece->count; n++)
             dro__floats_add(out, y + n * out, b);
         return;
     }
-    if (!s.in->wants)
+    if (!s.in->base.wants)
         return;
-    bool first = piece->op->in[0].first;
-    float *dx = dro__piece_grad(piece, piece->op->in[0].value),
+    bool first = piece->op->base.in[0].first;
+    float *dx = dro__piece_grad(piece, piece->op->base.in[0].value),
           *to = first ? dx : piece->lane->slots[0];
-    dro__onednn_product(false, false, piece->count, in, out, dro__piece_grad(piece, piece->op->end),
-                        w, to, out, in, in);
+    dro__onednn_product(false, false, piece->count, in, out,
+                        dro__piece_grad(piece, piece->op->base.end), w, to, out, in, in);
     if (!first)
         dro__floats_add(piece->count * in, dx, to);
 }
@@ -259,42 +269,42 @@ static void linear(const dro__piece *piece, bool back)
 /* The weights' gradient needs all examples of a part: each lane takes some of its rows. */
 typedef struct linear_task {
     dro__cpu_network *net;
-    dro__program *program;
-    const dro__run *op;
+    dro__cpu_program *program;
+    const dro__cpu_op *op;
     int part;
 } linear_task;
 
 static void linear_rows(void *arg, size_t lane)
 {
     const linear_task *t = arg;
-    const dro__value *in = &t->program->values[t->op->in[0].value],
-                     *out = &t->program->values[t->op->end];
+    const dro__cpu_value *in = &t->program->values[t->op->base.in[0].value],
+                         *out = &t->program->values[t->op->base.end];
     dro__piece piece = {.net = t->net, .program = t->program, .part = t->part, .op_index = -1};
     piece.first = t->net->first[t->part];
     size_t rows = out->size, from = rows * lane / t->op->lanes,
            to = rows * (lane + 1) / t->op->lanes;
     size_t count = t->net->parts[t->part].count;
-    const float *x = dro__piece_value(&piece, t->op->in[0].value, 0);
-    const float *dy = dro__piece_grad(&piece, t->op->end);
+    const float *x = dro__piece_value(&piece, t->op->base.in[0].value, 0);
+    const float *dy = dro__piece_grad(&piece, t->op->base.end);
     float *grad = t->net->grads[t->part];
     if (from == to)
         return;
     int before = dro__onednn_begin();
     dro__onednn_product(true, false, to - from, in->size, count, dy + from, x,
-                        grad + t->op->node->weight + (int64_t)(from * in->size), rows, in->size,
-                        in->size);
+                        grad + t->op->base.node->weight + (int64_t)(from * in->size), rows,
+                        in->size, in->size);
     dro__onednn_end(before);
-    for (size_t o = from; t->op->node->bias >= 0 && o < to; o++) {
+    for (size_t o = from; t->op->base.node->bias >= 0 && o < to; o++) {
         double sum = 0;
         for (size_t n = 0; n < count; n++)
             sum += (double)dy[n * rows + o];
-        grad[t->op->node->bias + (int64_t)o] = (float)sum;
+        grad[t->op->base.node->bias + (int64_t)o] = (float)sum;
     }
 }
 
-void dro__linear_finish(dro__cpu_network *net, dro__program *program, const dro__run *op)
+static void linear_finish(dro__cpu_network *net, dro__cpu_program *program, const dro__cpu_op *op)
 {
-    if (op->node->frozen)
+    if (op->base.node->frozen)
         return;
     linear_task task = {net, program, op, net->part};
     dro__pool_run(net->ctx->pool, op->lanes, linear_rows, &task);
@@ -305,55 +315,75 @@ void dro__linear_finish(dro__cpu_network *net, dro__program *program, const dro_
 static void relu(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);
-    const dro__use *use = &piece->op->in[0];
+    const dro__use *use = &piece->op->base.in[0];
     size_t n = piece->count * s.out->size;
+    float cap = piece->op->base.node->cap;
     if (!back)
-        dro__floats_relu(n, dro__piece_value(piece, use->value, 0), output(piece));
-    else if (s.in->wants)
-        dro__floats_relu_slope(n, output(piece), dro__piece_grad(piece, piece->op->end),
+        dro__floats_relu(n, dro__piece_value(piece, use->value, 0), cap, output(piece));
+    else if (s.in->base.wants)
+        dro__floats_relu_slope(n, output(piece), dro__piece_grad(piece, piece->op->base.end), cap,
                                !use->first, dro__piece_grad(piece, use->value));
 }
 
 static void add(const dro__piece *piece, bool back)
 {
     size_t n = piece->count * sides_of(piece).out->size;
-    float *y = back ? dro__piece_grad(piece, piece->op->end) : output(piece);
+    float *y = back ? dro__piece_grad(piece, piece->op->base.end) : output(piece);
     for (int k = 0; k < 2; k++) {
         if (back) {
             float *dx = input_slope(piece, k);
             if (!dx)
                 continue;
             dro__floats_add(n, dx, y);
-            dro__piece_close(piece, &piece->op->in[k], k);
         } else if (k == 0) {
-            memcpy(y, dro__piece_value(piece, piece->op->in[0].value, 0), n * sizeof *y);
+            memcpy(y, dro__piece_value(piece, piece->op->base.in[0].value, 0), n * sizeof *y);
         } else {
-            dro__floats_add(n, y, dro__piece_value(piece, piece->op->in[1].value, 0));
+            dro__floats_add(n, y, dro__piece_value(piece, piece->op->base.in[1].value, 0));
         }
     }
 }
 
-/* y = factor * x + offset, plain: affine and dropout. */
-static void scale(const dro__piece *piece, bool back)
+/* Plain values: what is read and written, y NULL when there is nothing to do. */
+typedef struct rows {
+    const float *x;
+    float *y;
+    size_t count, size, area;
+} rows;
+
+static rows rows_of(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);
-    const dro__node *node = piece->op->node;
+    return (rows){.x = back ? dro__piece_grad(piece, piece->op->base.end)
+                            : dro__piece_value(piece, piece->op->base.in[0].value, 0),
+                  .y = back ? input_slope(piece, 0) : output(piece),
+                  .count = piece->count,
+                  .size = s.out->size,
+                  .area = s.out_area};
+}
+
+static void affine(const dro__piece *piece, bool back)
+{
+    rows r = rows_of(piece, back);
+    const dro__node *node = piece->op->base.node;
+    for (size_t j = 0; r.y && j < r.count * r.size; j++) {
+        size_t c = j % r.size / r.area;
+        r.y[j] = node->scale[c] * r.x[j] + (back ? r.y[j] : node->shift[c]);
+    }
+}
+
+static void dropout(const dro__piece *piece, bool back)
+{
+    rows r = rows_of(piece, back);
     const dro_net_batch *part = &piece->net->parts[piece->part];
     size_t begin = piece->first - piece->net->first[piece->part];
-    const float *x = back ? dro__piece_grad(piece, piece->op->end)
-                          : dro__piece_value(piece, piece->op->in[0].value, 0);
-    float *y = back ? input_slope(piece, 0) : output(piece);
-    bool dropout = node->op == DRO__OP_DROPOUT && piece->program->training;
-    for (size_t n = 0; y && n < piece->count; n++) {
+    for (size_t n = 0; r.y && n < r.count; n++) {
         uint64_t key = part->keys ? part->keys[begin + n] : begin + n;
-        for (size_t e = 0; e < s.out->size; e++) {
-            size_t j = n * s.out->size + e, c = e / s.out_area;
-            float factor = 1, offset = 0;
-            if (dropout)
-                factor = dro__dropout_scale(node, piece->op->index, key, e);
-            else if (node->op == DRO__OP_AFFINE)
-                factor = node->scale[c], offset = node->shift[c];
-            y[j] = back ? y[j] + factor * x[j] : factor * x[j] + offset;
+        for (size_t e = 0; e < r.size; e++) {
+            size_t j = n * r.size + e;
+            float factor = 1;
+            if (piece->program->base.training)
+                factor = dro__dropout_scale(piece->op->base.node, piece->op->base.index, key, e);
+            r.y[j] = back ? r.y[j] + factor * r.x[j] : factor * r.x[j];
         }
     }
 }
@@ -362,20 +392,20 @@ static void scale(const dro__piece *piece, bool back)
 static void convert(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);
-    const float *x = back ? NULL : dro__piece_value(piece, piece->op->in[0].value, 0);
+    const float *x = back ? NULL : dro__piece_value(piece, piece->op->base.in[0].value, 0);
     float *dx = back ? input_slope(piece, 0) : NULL;
-    float *y = back ? dro__piece_grad(piece, piece->op->end) : output(piece);
+    float *y = back ? dro__piece_grad(piece, piece->op->base.end) : output(piece);
     if (back && !dx)
         return;
-    if (!back && s.out->blocked)
+    if (!back && s.out->base.form)
         memset(y, 0, piece->count * s.out->size * sizeof *y);
-    size_t channels = (size_t)s.in->channels, area = s.in_area, B = s.B;
+    size_t channels = (size_t)s.in->base.channels, area = s.in_area, B = s.B;
     for (size_t n = 0; n < piece->count; n++)
         for (size_t c = 0; c < channels; c++)
             for (size_t p = 0; p < area; p++) {
                 size_t plain = c * area + p, blocked = (c / B * area + p) * B + c % B;
-                size_t from = n * s.in->size + (s.in->blocked ? blocked : plain);
-                size_t to = n * s.out->size + (s.out->blocked ? blocked : plain);
+                size_t from = n * s.in->size + (s.in->base.form ? blocked : plain);
+                size_t to = n * s.out->size + (s.out->base.form ? blocked : plain);
                 if (back)
                     dx[from] += y[to];
                 else
@@ -387,76 +417,41 @@ static void convert(const dro__piece *piece, bool back)
 static void lone_norm(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);
-    const dro__tail *tail = &piece->program->tails[s.out->tail];
-    const dro__use *use = &piece->op->in[0];
-    if (!back && tail->deferred) {
+    const dro__cpu_tail *tail = &piece->program->tails[s.out->base.tail];
+    const dro__use *use = &piece->op->base.in[0];
+    if (!back && tail->base.deferred) {
         dro__piece_moments(piece, dro__piece_value(piece, use->value, 0));
     } else if (!back) {
-        dro__chunk chunk = dro__chunk_of(piece->net, s.out, piece->count);
-        size_t at = (size_t)piece->part * tail->channels;
-        const float *residual =
-            tail->residual < 0 ? NULL : dro__piece_value(piece, tail->residual, 1);
-        dro__chunk_apply(&chunk, dro__piece_value(piece, use->value, 0), tail->mean + at,
-                         tail->scale + at, tail->shift + at, residual, tail->relu, output(piece));
-    } else if (s.in->wants) {
-        const float *dz = dro__piece_slope(piece, piece->op->end, 2);
+        dro__piece_apply(piece, s.out, dro__piece_value(piece, use->value, 0), 1, output(piece));
+    } else if (s.in->base.wants) {
+        const float *dz = dro__piece_slope(piece, piece->op->base.end, 2);
         dro__floats_add(piece->count * s.in->size, input_slope(piece, 0), dz);
     }
 }
 
-/* ---- the two entrances ---- */
+/* ---- the table ---- */
 
-static void run(const dro__piece *piece, bool back)
-{
-    if (piece->op->kind == DRO__RUN_CONVERT) {
-        convert(piece, back);
-        return;
-    }
-    switch (piece->op->node->op) {
-    case DRO__OP_MAX_POOL:
-    case DRO__OP_AVG_POOL:
-        pool(piece, back);
-        return;
-    case DRO__OP_GLOBAL_POOL:
-        global_pool(piece, back);
-        return;
-    case DRO__OP_SHORTCUT:
-        shortcut(piece, back);
-        return;
-    case DRO__OP_CONCAT:
-        concat(piece, back);
-        return;
-    case DRO__OP_LINEAR:
-        linear(piece, back);
-        return;
-    case DRO__OP_RELU:
-        relu(piece, back);
-        return;
-    case DRO__OP_ADD:
-        add(piece, back);
-        return;
-    case DRO__OP_FLATTEN:
-        convert(piece, back);
-        return;
-    case DRO__OP_NORM:
-        lone_norm(piece, back);
-        return;
-    default:
-        scale(piece, back);
-        return;
-    }
-}
-
-void dro__layer_forward(const dro__piece *piece)
-{
-    run(piece, false);
-}
-
-void dro__layer_backward(const dro__piece *piece)
-{
-    run(piece, true);
-    bool several = piece->op->node &&
-                   (piece->op->node->op == DRO__OP_CONCAT || piece->op->node->op == DRO__OP_ADD);
-    if (!several && piece->program->values[piece->op->in[0].value].wants)
-        dro__piece_close(piece, &piece->op->in[0], 0);
-}
+const dro__cpu_layer dro__cpu_layers[DRO__OP_ALL] = {
+    [DRO__OP_INPUT] = {.traits = {.out = DRO__PLAIN}},
+    [DRO__OP_AFFINE] = {{DRO__PLAIN, DRO__PLAIN}, .run = affine},
+    [DRO__OP_CONV] = {{DRO__BLOCKED, DRO__BLOCKED, .few = 4, .tail = true},
+                      .run = dro__conv_run,
+                      .make = dro__conv_make,
+                      .finish = dro__conv_finish},
+    [DRO__OP_DEPTHWISE] = {{DRO__BLOCKED, DRO__BLOCKED, .tail = true},
+                           .run = dro__conv_run,
+                           .make = dro__conv_make,
+                           .finish = dro__conv_finish},
+    [DRO__OP_NORM] = {{DRO__BLOCKED, DRO__BLOCKED, .tail = true}, .run = lone_norm},
+    [DRO__OP_RELU] = {{DRO__FORM_ANY, DRO__FORM_COMMON}, .run = relu},
+    [DRO__OP_MAX_POOL] = {{DRO__BLOCKED, DRO__BLOCKED}, .run = max_pool},
+    [DRO__OP_AVG_POOL] = {{DRO__BLOCKED, DRO__BLOCKED}, .run = avg_pool},
+    [DRO__OP_GLOBAL_POOL] = {{DRO__BLOCKED, DRO__PLAIN}, .run = global_pool},
+    [DRO__OP_ADD] = {{DRO__FORM_COMMON, DRO__FORM_COMMON}, .run = add},
+    [DRO__OP_CONCAT] = {{DRO__BLOCKED, DRO__BLOCKED}, .run = concat},
+    [DRO__OP_FLATTEN] = {{DRO__FORM_ANY, DRO__PLAIN}, .run = convert},
+    [DRO__OP_LINEAR] = {{DRO__PLAIN, DRO__PLAIN}, .run = linear, .finish = linear_finish},
+    [DRO__OP_DROPOUT] = {{DRO__PLAIN, DRO__PLAIN}, .run = dropout},
+    [DRO__OP_SHORTCUT] = {{DRO__BLOCKED, DRO__BLOCKED}, .run = shortcut},
+    [DRO__OP_CONVERT] = {.run = convert},
+};

@@ -18,57 +18,39 @@
 #define DRO_CPU_NET_H
 
 #include "kernels.h"
+#include "lower.h"
 #include "onednn.h"
 
 #include "../cpu.h"
 
 #include <stdatomic.h>
 
-typedef struct dro__value {
-    bool blocked, wants; /* wants: something trained is below, so it has a slope */
-    int32_t channels, height, width;
-    size_t size;   /* floats per example as stored */
-    int32_t tail;  /* the tail that makes it, -1 */
-    int32_t maker; /* the operation that makes it, -1 for the input */
-    int64_t data;  /* where: floats per example from the arena's start; -1: not kept */
-    int64_t grad;  /* likewise its slope; -1: none */
+enum { DRO__PLAIN, DRO__BLOCKED }; /* forms */
+
+typedef struct dro__cpu_value {
+    dro__value base;
+    size_t size;  /* floats per example as stored */
+    int64_t data; /* where: floats per example from the arena's start; -1: not kept */
+    int64_t grad; /* likewise its slope; -1: none */
     int32_t
         fill; /* deferred tails that are kept: the operation that writes it when it first reads it */
     int32_t alias; /* shares the slope of this value, -1 */
-} dro__value;
+} dro__cpu_value;
 
-typedef struct dro__tail {
-    const dro__node *conv, *norm; /* either may be NULL */
-    bool relu;
-    bool deferred;    /* its moments are the batch's: known only after the whole operation */
-    int32_t residual; /* a value, -1 */
-    int32_t source;   /* the value that z is when there is no convolution, -1 */
-    int64_t z;        /* deferred: where the convolution's output is kept, -1 */
-    size_t channels;  /* padded to blocks */
+typedef struct dro__cpu_tail {
+    dro__tail base;
+    int64_t z;       /* deferred: where the convolution's output is kept, -1 */
+    size_t channels; /* padded to blocks */
     /* (parts, channels) each: y = (z - mean) * scale + shift; dz = p g + q (z - mean) + r */
     float *mean, *inverse, *scale, *shift, *p, *q, *r;
-} dro__tail;
+} dro__cpu_tail;
 
-typedef struct dro__use {
-    int32_t value;    /* -1: none */
-    bool first, last; /* of those that write the value's slope, in the order of the backward pass */
-} dro__use;
-
-typedef enum dro__op_kind { DRO__RUN_NODE, DRO__RUN_CONVERT } dro__op_kind;
-
-typedef struct dro__run {
-    dro__op_kind kind;
-    int32_t index;         /* of the graph's node */
-    const dro__node *node; /* NULL: convert */
-    int32_t end;           /* the value it makes */
-    int input_count;
-    dro__use in[DRO__NODE_INPUTS];
-    dro__use residual;  /* of the tail of `end` */
-    bool back;          /* it takes part in the backward pass */
+typedef struct dro__cpu_op {
+    dro__operation base;
     dro__conv *conv;    /* borrowed from the network */
     size_t chunk, most; /* examples: of a chunk now, and where the cache ends */
     size_t lanes;
-} dro__run;
+} dro__cpu_op;
 
 enum { DRO__SLOTS_PER_LANE = 4, DRO__USES = DRO__NODE_INPUTS + 1 };
 
@@ -88,17 +70,13 @@ typedef struct dro__lane {
     double *row; /* (2, outputs) */
 } dro__lane;
 
-typedef struct dro__program {
-    bool training;
-    dro__value *values;
-    int32_t value_count;
-    dro__tail *tails;
-    int32_t tail_count;
-    dro__run *ops;
-    int32_t op_count;
-    int32_t heads[DRO__HEADS]; /* values */
-    size_t arena;              /* floats per example */
-} dro__program;
+typedef struct dro__cpu_program {
+    dro__program base;
+    dro__cpu_value *values; /* the base's arrays */
+    dro__cpu_tail *tails;
+    dro__cpu_op *ops;
+    size_t arena; /* floats per example */
+} dro__cpu_program;
 
 typedef struct dro__cpu_network {
     dro_context *ctx;
@@ -108,8 +86,8 @@ typedef struct dro__cpu_network {
     int block;
     size_t lane_count;
     dro__lane *lanes;
-    dro__conv **convs;       /* (graph count) */
-    dro__program program[2]; /* evaluation, training */
+    dro__conv **convs;           /* (graph count) */
+    dro__cpu_program program[2]; /* evaluation, training */
     float *arena;
     size_t arena_size;
     size_t channels;     /* the most, padded */
@@ -128,20 +106,20 @@ typedef struct dro__cpu_network {
 } dro__cpu_network;
 
 /* compile.c: the program of a graph. plan.c: where its values are. */
-dro_status dro__program_create(dro__cpu_network *net, bool training);
-void dro__program_destroy(dro__program *program);
-bool dro__program_plan(dro__program *program); /* false: no memory */
+dro_status dro__cpu_program_create(dro__cpu_network *net, bool training);
+void dro__cpu_program_destroy(dro__cpu_program *program);
+bool dro__cpu_program_plan(dro__cpu_program *program); /* false: no memory */
 
 /* room.c: makes the network ready for a call with these parts. */
-dro_status dro__network_room(dro__cpu_network *net, dro__program *program,
+dro_status dro__network_room(dro__cpu_network *net, dro__cpu_program *program,
                              const dro_net_batch *parts, int count);
 void dro__lane_free(dro__lane *lane);
 
 /* A chunk of examples of one part, on one lane. */
 typedef struct dro__piece {
     dro__cpu_network *net;
-    dro__program *program;
-    dro__run *op;
+    dro__cpu_program *program;
+    dro__cpu_op *op;
     int32_t op_index;
     int part;
     size_t first, count; /* examples, counted over all parts */
@@ -151,41 +129,48 @@ typedef struct dro__piece {
 
 /* tails.c */
 const float *dro__piece_value(const dro__piece *piece, int32_t value, int slot);
+/* The value y of a tail from z; a residual that is not kept goes into the slot. */
+void dro__piece_apply(const dro__piece *piece, const dro__cpu_value *v, const float *z, int slot,
+                      float *y);
 float *dro__piece_grad(const dro__piece *piece, int32_t value);
 void dro__piece_close(const dro__piece *piece, const dro__use *use, int use_index);
 /* The slope of z from that of the tail's sum; may be the slope itself. */
 const float *dro__piece_slope(const dro__piece *piece, int32_t value, int slot);
 void dro__piece_moments(const dro__piece *piece, const float *z);
-void dro__tail_forward(dro__cpu_network *net, dro__program *program, dro__run *op);
-void dro__tail_backward(dro__cpu_network *net, dro__program *program, const dro__run *op,
+void dro__tail_forward(dro__cpu_network *net, dro__cpu_program *program, dro__cpu_op *op);
+void dro__tail_backward(dro__cpu_network *net, dro__cpu_program *program, const dro__cpu_op *op,
                         const dro__use *use, int use_index);
 void dro__lane_clear(const dro__cpu_network *net, dro__lane *lane, size_t channels, int use_index);
-void dro__tail_constants(dro__cpu_network *net, dro__tail *tail);
+void dro__tail_constants(dro__cpu_network *net, dro__cpu_tail *tail);
 const float *dro__node_parameters(const dro__cpu_network *net, const dro__node *node,
                                   int64_t offset);
 
-/* layers.c: all but convolutions; layers whose weights' gradient needs all examples do it in finish. */
-void dro__layer_forward(const dro__piece *piece);
-void dro__layer_backward(const dro__piece *piece);
-void dro__linear_finish(dro__cpu_network *net, dro__program *program, const dro__run *op);
+/* What an operation is to this backend. */
+typedef struct dro__cpu_layer {
+    dro__traits traits;
+    /* A chunk of examples. Back: writes its inputs' slopes where it is the first to do so, else adds to them. */
+    void (*run)(const dro__piece *piece, bool back);
+    /* (optional) when it is compiled; and when all chunks of the backward pass have been run: the weights' gradient */
+    dro_status (*make)(dro__cpu_program *program, dro__cpu_op *op);
+    void (*finish)(dro__cpu_network *net, dro__cpu_program *program, const dro__cpu_op *op);
+} dro__cpu_layer;
+
+extern const dro__cpu_layer dro__cpu_layers[DRO__OP_ALL]; /* layers.c */
+
+/* conv.c */
+void dro__conv_run(const dro__piece *piece, bool back);
+dro_status dro__conv_make(dro__cpu_program *program, dro__cpu_op *op);
+void dro__conv_finish(dro__cpu_network *net, dro__cpu_program *program, const dro__cpu_op *op);
+/* Hands all convolutions their weights: for forward, or for the gradient by the input. */
+void dro__conv_take(dro__cpu_network *net, dro__cpu_program *program, bool back);
 
 /* Where an example of the part being run has the value at this place of the plan. Every part has an arena of
  * its own: the plan's times are those of one part. */
-static inline float *dro__value_at(const dro__cpu_network *net, const dro__program *program,
+static inline float *dro__value_at(const dro__cpu_network *net, const dro__cpu_program *program,
                                    int64_t place, size_t size, size_t example)
 {
     size_t first = net->first[net->part], count = net->parts[net->part].count;
     return net->arena + program->arena * first + (size_t)place * count + size * (example - first);
-}
-
-static inline dro__chunk dro__chunk_of(const dro__cpu_network *net, const dro__value *v,
-                                       size_t count)
-{
-    return (dro__chunk){.count = count,
-                        .blocks =
-                            ((size_t)v->channels + (size_t)net->block - 1) / (size_t)net->block,
-                        .area = (size_t)v->height * (size_t)v->width,
-                        .block = net->block};
 }
 
 #endif

@@ -1,6 +1,8 @@
 /* oneDNN's C API, version 2.6: convolutions and matrix products. */
 #include "onednn.h"
 
+#include "../isa.h"
+#include "conv_direct.h"
 #include "kernels.h"
 
 #include <dnnl.h>
@@ -50,8 +52,18 @@ static dro_status failed(dro__onednn *library, const char *what, dnnl_status_t s
 
 /* ---- the library ---- */
 
+static void set_limit(void)
+{
+    static const dnnl_cpu_isa_t isas[] = {
+        [DRO__ISA_BASE] = dnnl_cpu_isa_sse41, [DRO__ISA_AVX2] = dnnl_cpu_isa_avx2};
+    if (dro__cpu_isa() < DRO__ISA_AVX512)
+        dnnl_set_max_cpu_isa(isas[dro__cpu_isa()]); /* refused only when it was used before */
+}
+
 int dro__onednn_block(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_limit);
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? 16 : 8;
 }
@@ -147,6 +159,17 @@ static void conv_destroy(dro__conv *base)
     dro__free(conv);
 }
 
+/* The weights' descriptor: (out, in, kh, kw), or (groups, out, in, kh, kw) with the channels of a group. */
+static dnnl_status_t describe_weights(const dro__conv_shape *s, bool plain, dnnl_memory_desc_t *wei)
+{
+    int32_t kh = s->window.kernel[0], kw = s->window.kernel[1], groups = s->groups;
+    dnnl_dims_t w = {s->out, s->in, kh, kw},
+                grouped = {groups, s->out / groups, s->in / groups, kh, kw};
+    dnnl_format_tag_t tag = groups > 1 ? dnnl_goihw : dnnl_oihw;
+    return dnnl_memory_desc_init_by_tag(wei, groups > 1 ? 5 : 4, groups > 1 ? grouped : w, dnnl_f32,
+                                        plain ? tag : dnnl_format_tag_any);
+}
+
 /* Descriptors of the three tensors for `count` examples; weights in whatever layout is best, or in the one
  * that was chosen. */
 static dnnl_status_t describe(const convolution *conv, size_t count, int way,
@@ -156,7 +179,6 @@ static dnnl_status_t describe(const convolution *conv, size_t count, int way,
     const dro__conv_shape *s = &conv->base.shape;
     dnnl_dims_t in = {(dnnl_dim_t)count, s->in, s->in_height, s->in_width};
     dnnl_dims_t out = {(dnnl_dim_t)count, s->out, s->height, s->width};
-    dnnl_dims_t w = {s->out, s->in, s->window.kernel[0], s->window.kernel[1]};
     dnnl_format_tag_t blocked = dro__onednn_block() == 16 ? dnnl_nChw16c : dnnl_nChw8c;
     dnnl_status_t status =
         dnnl_memory_desc_init_by_tag(src, 4, in, dnnl_f32, s->plain ? dnnl_nchw : blocked);
@@ -165,7 +187,7 @@ static dnnl_status_t describe(const convolution *conv, size_t count, int way,
     if (status == dnnl_success && conv->chosen)
         *wei = conv->layout[way];
     else if (status == dnnl_success)
-        status = dnnl_memory_desc_init_by_tag(wei, 4, w, dnnl_f32, dnnl_format_tag_any);
+        status = describe_weights(s, false, wei);
     return status;
 }
 
@@ -262,10 +284,9 @@ static dnnl_status_t make_way(convolution *conv, size_t count, int way,
 static dnnl_status_t make_reorders(convolution *conv)
 {
     const dro__conv_shape *s = &conv->base.shape;
-    dnnl_dims_t w = {s->out, s->in, s->window.kernel[0], s->window.kernel[1]};
     dnnl_memory_desc_t plain;
     dnnl_engine_t engine = conv->library->engine;
-    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&plain, 4, w, dnnl_f32, dnnl_oihw);
+    dnnl_status_t status = describe_weights(s, true, &plain);
     if (status == dnnl_success)
         status = dnnl_memory_create(&conv->plain, &plain, engine, DNNL_MEMORY_NONE);
     for (int way = 0; status == dnnl_success && way < WAYS; way++) {
@@ -410,6 +431,8 @@ dro_status dro__onednn_conv(dro__onednn *library, const dro__conv_shape *shape, 
                                           .data = conv_data,
                                           .slope = conv_slope,
                                           .slope_out = conv_slope_out};
+    if (dro__cpu_isa() == DRO__ISA_BASE) /* with SSE alone its gradients are not vectorised */
+        return dro__conv_direct(library->ctx, shape, dro__simd_best(), out);
     convolution *conv = dro__alloc(1, sizeof *conv);
     if (!conv)
         return dro__fail(library->ctx, DRO_ERR_MEMORY, "no memory for a convolution");
@@ -418,7 +441,8 @@ dro_status dro__onednn_conv(dro__onednn *library, const dro__conv_shape *shape, 
     conv->library = library;
     const dro_window *k = &shape->window;
     bool three = k->kernel[0] == 3 && k->kernel[1] == 3 && k->stride[0] == 1 && k->stride[1] == 1;
-    bool winograd = three && shape->in >= 32 && shape->out >= 32 && dro__onednn_block() == 16;
+    bool winograd = three && shape->groups == 1 && shape->in >= 32 && shape->out >= 32 &&
+                    dro__onednn_block() == 16;
     for (int way = 0; way < WAYS; way++)
         conv->algorithm[way] = winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
     *out = &conv->base;

@@ -9,38 +9,38 @@ typedef struct span {
     int32_t from, to;
 } span;
 
-static int32_t back_time(const dro__program *p, int32_t op)
+static int32_t back_time(const dro__cpu_program *p, int32_t op)
 {
-    return 2 * p->op_count - op;
+    return 2 * p->base.operation_count - op;
 }
 
-static const dro__tail *tail_of(const dro__program *p, int32_t value)
+static const dro__cpu_tail *tail_of(const dro__cpu_program *p, int32_t value)
 {
-    int32_t tail = p->values[value].tail;
+    int32_t tail = p->values[value].base.tail;
     return tail < 0 ? NULL : &p->tails[tail];
 }
 
-static bool deferred(const dro__program *p, int32_t value)
+static bool deferred(const dro__cpu_program *p, int32_t value)
 {
-    const dro__tail *tail = tail_of(p, value);
-    return tail && tail->deferred;
+    const dro__cpu_tail *tail = tail_of(p, value);
+    return tail && tail->base.deferred;
 }
 
 /* ---- who reads a value ---- */
 
 /* Calls visit for every operation that reads the value: as an input, or as the residual of a tail at the time
  * when that tail is worked out. */
-static void each_reader(const dro__program *p, int32_t value,
-                        void (*visit)(const dro__program *p, int32_t op, bool residual, void *to),
-                        void *to)
+static void
+each_reader(const dro__cpu_program *p, int32_t value,
+            void (*visit)(const dro__cpu_program *p, int32_t op, bool residual, void *to), void *to)
 {
-    for (int32_t i = 0; i < p->op_count; i++) {
-        const dro__run *op = &p->ops[i];
-        for (int k = 0; k < op->input_count; k++)
-            if (op->in[k].value == value)
+    for (int32_t i = 0; i < p->base.operation_count; i++) {
+        const dro__cpu_op *op = &p->ops[i];
+        for (int k = 0; k < op->base.input_count; k++)
+            if (op->base.in[k].value == value)
                 visit(p, i, false, to);
-        if (op->residual.value == value)
-            visit(p, deferred(p, op->end) ? p->values[op->end].fill : i, true, to);
+        if (op->base.residual.value == value)
+            visit(p, deferred(p, op->base.end) ? p->values[op->base.end].fill : i, true, to);
     }
 }
 
@@ -49,10 +49,10 @@ typedef struct reading {
     bool only_conv;
 } reading;
 
-static void note(const dro__program *p, int32_t op, bool residual, void *to)
+static void note(const dro__cpu_program *p, int32_t op, bool residual, void *to)
 {
     reading *r = to;
-    int32_t back = p->ops[op].back ? back_time(p, op) : -1;
+    int32_t back = p->ops[op].base.back ? back_time(p, op) : -1;
     r->first = r->count == 0 || op < r->first ? op : r->first;
     r->last = op > r->last ? op : r->last;
     r->last_back = back > r->last_back ? back : r->last_back;
@@ -60,13 +60,13 @@ static void note(const dro__program *p, int32_t op, bool residual, void *to)
     r->count++;
 }
 
-static reading read_by(const dro__program *p, int32_t value)
+static reading read_by(const dro__cpu_program *p, int32_t value)
 {
     reading r = {.last = -1, .last_back = -1, .only_conv = true};
     each_reader(p, value, note, &r);
     for (int h = 0; h < DRO__HEADS; h++)
-        if (p->heads[h] == value)
-            r.last = p->op_count;
+        if (p->base.heads[h] == value)
+            r.last = p->base.operation_count;
     return r;
 }
 
@@ -80,62 +80,62 @@ static void add(span *spans, size_t *count, int64_t *place, size_t size, int32_t
 }
 
 /* When the first of those who write a value's slope runs. */
-static int32_t slope_starts(const dro__program *p, int32_t value)
+static int32_t slope_starts(const dro__cpu_program *p, int32_t value)
 {
     for (int h = 0; h < DRO__HEADS; h++)
-        if (p->heads[h] == value)
-            return p->op_count;
-    for (int32_t i = p->op_count - 1; i >= 0; i--) {
-        const dro__run *op = &p->ops[i];
-        for (int k = 0; op->back && k < op->input_count; k++)
-            if (op->in[k].value == value)
+        if (p->base.heads[h] == value)
+            return p->base.operation_count;
+    for (int32_t i = p->base.operation_count - 1; i >= 0; i--) {
+        const dro__cpu_op *op = &p->ops[i];
+        for (int k = 0; op->base.back && k < op->base.input_count; k++)
+            if (op->base.in[k].value == value)
                 return back_time(p, i);
-        if (op->back && op->residual.value == value)
+        if (op->base.back && op->base.residual.value == value)
             return back_time(p, i);
     }
-    return 2 * p->op_count;
+    return 2 * p->base.operation_count;
 }
 
 /* A value, its convolution's output and its slope. Values are visited from the last to the first, so that the
  * operations that work out a later tail are known. */
-static void span_value(dro__program *p, int32_t value, span *spans, size_t *count)
+static void span_value(dro__cpu_program *p, int32_t value, span *spans, size_t *count)
 {
-    dro__value *v = &p->values[value];
-    dro__tail *tail = v->tail < 0 ? NULL : &p->tails[v->tail];
-    if (v->maker < 0)
+    dro__cpu_value *v = &p->values[value];
+    dro__cpu_tail *tail = v->base.tail < 0 ? NULL : &p->tails[v->base.tail];
+    if (v->base.maker < 0)
         return;
-    bool back = p->ops[v->maker].back;
+    bool back = p->ops[v->base.maker].base.back;
     reading r = read_by(p, value);
-    int32_t end = back_time(p, v->maker), last = r.last_back > r.last ? r.last_back : r.last;
+    int32_t end = back_time(p, v->base.maker), last = r.last_back > r.last ? r.last_back : r.last;
     bool keep = true;
-    if (tail && tail->deferred) {
+    if (tail && tail->base.deferred) {
         v->fill = r.first;
-        keep = tail->residual >= 0 || r.count != 1 || !r.only_conv;
-        if (tail->conv)
-            add(spans, count, &tail->z, v->size, v->maker, back ? end : last);
+        keep = tail->base.residual >= 0 || r.count != 1 || !r.only_conv;
+        if (tail->base.conv)
+            add(spans, count, &tail->z, v->size, v->base.maker, back ? end : last);
     } else {
-        v->fill = v->maker;
+        v->fill = v->base.maker;
         last = back && end > last ? end : last; /* a layer may look at its own output */
     }
     if (keep)
         add(spans, count, &v->data, v->size, v->fill, last);
-    if (p->training && back && v->wants && v->alias < 0)
+    if (p->base.training && back && v->base.wants && v->alias < 0)
         add(spans, count, &v->grad, v->size, slope_starts(p, value), end);
 }
 
 /* A slope that is shared lives until the value at the end of the row of aliases is done with it. */
-static void stretch_aliases(dro__program *p, span *spans, size_t count)
+static void stretch_aliases(dro__cpu_program *p, span *spans, size_t count)
 {
-    for (int32_t v = 0; v < p->value_count; v++) {
+    for (int32_t v = 0; v < p->base.value_count; v++) {
         int32_t owner = v;
         while (p->values[owner].alias >= 0)
             owner = p->values[owner].alias;
-        if (owner == v || p->values[v].maker < 0)
+        if (owner == v || p->values[v].base.maker < 0)
             continue;
         for (size_t s = 0; s < count; s++)
             if (spans[s].place == &p->values[owner].grad &&
-                spans[s].to < back_time(p, p->values[v].maker))
-                spans[s].to = back_time(p, p->values[v].maker);
+                spans[s].to < back_time(p, p->values[v].base.maker))
+                spans[s].to = back_time(p, p->values[v].base.maker);
     }
 }
 
@@ -168,15 +168,16 @@ static void sort(span *spans, size_t count)
     }
 }
 
-bool dro__program_plan(dro__program *p)
+bool dro__cpu_program_plan(dro__cpu_program *p)
 {
     enum { EACH = 3 };
     size_t count = 0;
-    span *spans = dro__alloc(EACH * (size_t)p->value_count, sizeof *spans);
+    span *spans = dro__alloc(EACH * (size_t)p->base.value_count, sizeof *spans);
     if (!spans)
         return false;
-    for (int32_t i = p->op_count - 1; i >= 0; i--) /* values in the order in which they are made */
-        span_value(p, p->ops[i].end, spans, &count);
+    for (int32_t i = p->base.operation_count - 1; i >= 0;
+         i--) /* values in the order in which they are made */
+        span_value(p, p->ops[i].base.end, spans, &count);
     stretch_aliases(p, spans, count);
     sort(spans, count);
     for (size_t k = 0; k < count; k++) {
@@ -185,7 +186,7 @@ bool dro__program_plan(dro__program *p)
         p->arena = at + spans[k].size > p->arena ? at + spans[k].size : p->arena;
     }
     dro__free(spans);
-    for (int32_t v = 0; v < p->value_count; v++) {
+    for (int32_t v = 0; v < p->base.value_count; v++) {
         int32_t owner = v;
         while (p->values[owner].alias >= 0)
             owner = p->values[owner].alias;

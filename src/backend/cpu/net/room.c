@@ -48,31 +48,31 @@ static dro_status make_lane(dro_context *ctx, dro__lane *lane, const dro__lane_r
 }
 
 /* What an operation needs of each of its lanes. */
-static void need_of(const dro__program *p, const dro__run *op, dro__lane_room *need)
+static void need_of(const dro__cpu_program *p, const dro__cpu_op *op, dro__lane_room *need)
 {
-    size_t most = p->values[op->end].size;
-    for (int k = 0; k < op->input_count; k++)
-        most = larger(most, p->values[op->in[k].value].size);
+    size_t most = p->values[op->base.end].size;
+    for (int k = 0; k < op->base.input_count; k++)
+        most = larger(most, p->values[op->base.in[k].value].size);
     need->slot = larger(need->slot, most * op->chunk);
     if (!op->conv)
         return;
     need->scratch = larger(need->scratch, op->conv->scratch);
-    if (op->back && !op->node->frozen) {
+    if (op->base.back && !op->base.node->frozen) {
         need->sum = larger(need->sum, op->conv->slope_size);
         need->spare = larger(need->spare, op->conv->spare);
     }
 }
 
 /* Convolutions for the chunks that these parts fall into, and the lanes' buffers. */
-static dro_status ready_chunks(dro__cpu_network *net, dro__program *p, const dro_net_batch *parts,
-                               int count)
+static dro_status ready_chunks(dro__cpu_network *net, dro__cpu_program *p,
+                               const dro_net_batch *parts, int count)
 {
     size_t most = parts[0].count, threads = (size_t)dro__pool_threads(net->ctx->pool);
     for (int k = 1; k < count; k++)
         most = larger(most, parts[k].count);
     size_t share = (most + threads - 1) / threads; /* no thread shall be without work */
-    for (int32_t i = 0; i < p->op_count; i++) {
-        dro__run *op = &p->ops[i];
+    for (int32_t i = 0; i < p->base.operation_count; i++) {
+        dro__cpu_op *op = &p->ops[i];
         op->chunk = op->most < share ? op->most : share;
         for (int k = 0; op->conv && k < count; k++) {
             size_t rest = parts[k].count % op->chunk;
@@ -84,7 +84,7 @@ static dro_status ready_chunks(dro__cpu_network *net, dro__program *p, const dro
     }
     for (size_t l = 0; l < net->lane_count; l++) {
         dro__lane_room need = {.slot = 1};
-        for (int32_t i = 0; i < p->op_count; i++)
+        for (int32_t i = 0; i < p->base.operation_count; i++)
             if (l < p->ops[i].lanes)
                 need_of(p, &p->ops[i], &need);
         DRO_TRY(make_lane(net->ctx, &net->lanes[l], &need));
@@ -92,7 +92,7 @@ static dro_status ready_chunks(dro__cpu_network *net, dro__program *p, const dro
     return DRO_OK;
 }
 
-dro_status dro__network_room(dro__cpu_network *net, dro__program *p, const dro_net_batch *parts,
+dro_status dro__network_room(dro__cpu_network *net, dro__cpu_program *p, const dro_net_batch *parts,
                              int count)
 {
     DRO_TRY(ready_chunks(net, p, parts, count));

@@ -10,53 +10,32 @@
  * of a block stay in the L2 cache, one f of them in L1; of the large arrays x, y
  * and u only u is read again for every block.
  */
-#include "winograd.h"
+#include "winograd_parts.h"
 
 #include <string.h>
 
-#include "winograd_parts.h"
-
-bool dro__winograd_works(void)
-{
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-}
-
 /* Scratch holds a row of zero pixels, v and m, with channels apart by `chan`. */
-static size_t chan_of(const dro__winograd_method *m)
+static size_t chan_of(const winograd_method *m)
 {
     return (size_t)m->values * STEP;
 }
 
-static size_t scratch_of(const dro__winograd_method *m, int ci, int co, int w)
+static const winograd_method *method_of(const dro__winograd_shape *s)
 {
-    return (size_t)(ci + co) / LANES * chan_of(m) + (size_t)w * LANES;
+    return s->stride == 1 ? &PART(stride1) : &PART(stride2);
 }
 
-size_t dro__winograd_scratch(int ci, int co, int h, int w)
+static size_t scratch_of(const dro__winograd_shape *s)
 {
-    (void)h;
-    return scratch_of(&dro__winograd_stride1, ci, co, w);
+    return (size_t)(s->ci + s->co) / LANES * chan_of(method_of(s)) + (size_t)s->w * LANES;
 }
 
-size_t dro__winograd2_scratch(int ci, int co, int h, int w)
-{
-    (void)h;
-    return scratch_of(&dro__winograd_stride2, ci, co, w);
-}
-
-size_t dro__winograd_prepared(int ci, int co)
-{
-    return (size_t)MATRICES * ci * co;
-}
-
-/* One tensor of a call: n images (channels/16, h, w, 16), seen as rows x cols
+/* One tensor of a call: n images (channels/LANES, h, w, LANES), seen as rows x cols
  * tiles each, numbered row by row, image after image, and its transform. */
 typedef struct {
     int channels, h, w, rows, cols, tiles;
     float *data;
-    dro__winograd_transform *transform;
+    winograd_transform *transform;
     const float *zeros;
     float *values;
     size_t chan;
@@ -69,11 +48,12 @@ static void transform(const side *s, int first, int count)
     for (int t = 0, each; t < count; t += each) {
         int row = (first + t) / s->cols, tx = (first + t) % s->cols;
         each = s->cols - tx < count - t ? s->cols - tx : count - t;
-        dro__winograd_strip strip = {s->h, s->w, row % s->rows, tx, each, s->zeros};
+        winograd_strip strip = {s->h, s->w, row % s->rows, tx, each, s->zeros};
         float *p = s->data + (size_t)(row / s->rows) * (s->channels / LANES) * plane;
         float *v = s->values + t * LANES;
         for (int c = 0; c < s->channels; c += LANES, p += plane, v += s->chan)
-            s->transform(&strip, p, v);
+            for (int part = 0; part < LANES; part += WIDTH)
+                s->transform(&strip, p + part, v + part);
     }
 }
 
@@ -100,12 +80,12 @@ static range lines_of(const side *s, int first, int count)
 static void fetch(range r, int i)
 {
     for (int k = r.lines * i / MATRICES; k < r.lines * (i + 1) / MATRICES; k++)
-        _mm_prefetch((const char *)(r.from + k * LANES), _MM_HINT_T1);
+        __builtin_prefetch(r.from + k * LANES, 0, 2);
     __asm__ volatile("");
 }
 
 /* Both sides of a call; h x w is the size of the image that counts tiles. */
-static void open_sides(const dro__winograd_method *m, side *a, side *b, int n, int h, int w,
+static void open_sides(const winograd_method *m, side *a, side *b, int n, int h, int w,
                        float *scratch)
 {
     int widest = a->w > b->w ? a->w : b->w;
@@ -119,7 +99,7 @@ static void open_sides(const dro__winograd_method *m, side *a, side *b, int n, i
     b->values = a->values + a->channels / LANES * a->chan;
 }
 
-static void product(const dro__winograd_method *m, const side *a, const side *b, const float *u)
+static void product(const winograd_method *m, const side *a, const side *b, const float *u)
 {
     size_t matrix = (size_t)a->channels * b->channels;
     for (int first = 0; first < a->tiles; first += m->tiles) {
@@ -131,14 +111,14 @@ static void product(const dro__winograd_method *m, const side *a, const side *b,
             fetch(next, i);
             fetch(here, i);
             for (int k = from; k < to; k++)
-                dro__winograd_multiply(count, a->channels, b->channels, a->values + k * STEP,
-                                       u + i * matrix, b->values + k * STEP, a->chan);
+                winograd_multiply(count, a->channels, b->channels, a->values + k * STEP,
+                                  u + i * matrix, b->values + k * STEP, a->chan);
         }
         transform(b, first, count);
     }
 }
 
-static void gradient(const dro__winograd_method *m, const side *a, const side *b, float *acc)
+static void gradient(const winograd_method *m, const side *a, const side *b, float *acc)
 {
     size_t matrix = (size_t)a->channels * b->channels;
     for (int first = 0; first < a->tiles; first += m->tiles) {
@@ -151,129 +131,102 @@ static void gradient(const dro__winograd_method *m, const side *a, const side *b
             int from = m->group[i].first;
             fetch(nexta, i);
             fetch(nextb, i);
-            dro__winograd_accumulate(m->group[i].count, count, a->channels, b->channels,
-                                     a->values + from * STEP, b->values + from * STEP, a->chan,
-                                     acc + i * matrix);
+            winograd_accumulate(m->group[i].count, count, a->channels, b->channels,
+                                a->values + from * STEP, b->values + from * STEP, a->chan,
+                                acc + i * matrix);
         }
     }
 }
 
-void dro__winograd_forward(int n, int ci, int co, int h, int w, const float *x,
-                           const float *prepared, float *y, float *scratch)
+/* The sides of x and of y. */
+static side fine_side(const dro__winograd_shape *s, const float *data, winograd_transform *turn)
 {
-    side a = {.channels = ci, .h = h, .w = w, .data = (float *)x, .transform = dro__winograd_input};
-    side b = {.channels = co, .h = h, .w = w, .data = y, .transform = dro__winograd_output};
-    open_sides(&dro__winograd_stride1, &a, &b, n, h, w, scratch);
-    product(&dro__winograd_stride1, &a, &b, prepared);
+    return (side){
+        .channels = s->ci, .h = s->h, .w = s->w, .data = (float *)data, .transform = turn};
 }
 
-void dro__winograd_weights(int n, int ci, int co, int h, int w, const float *x, const float *dy,
-                           float *acc, float *scratch)
+static side coarse_side(const dro__winograd_shape *s, const float *data, winograd_transform *turn)
 {
-    side a = {.channels = ci, .h = h, .w = w, .data = (float *)x, .transform = dro__winograd_input};
-    side b = {.channels = co, .h = h, .w = w, .data = (float *)dy, .transform = dro__winograd_grad};
-    open_sides(&dro__winograd_stride1, &a, &b, n, h, w, scratch);
-    gradient(&dro__winograd_stride1, &a, &b, acc);
+    int h = (s->h + s->stride - 1) / s->stride, w = (s->w + s->stride - 1) / s->stride;
+    return (side){.channels = s->co, .h = h, .w = w, .data = (float *)data, .transform = turn};
 }
 
-void dro__winograd2_forward(int n, int ci, int co, int h, int w, const float *x,
-                            const float *prepared, float *y, float *scratch)
+static void forward(const dro__winograd_shape *s, int n, const float *x, const float *fwd, float *y,
+                    float *scratch)
 {
-    int oh = (h + 1) / 2, ow = (w + 1) / 2;
-    side a = {
-        .channels = ci, .h = h, .w = w, .data = (float *)x, .transform = dro__winograd2_input};
-    side b = {.channels = co, .h = oh, .w = ow, .data = y, .transform = dro__winograd2_output};
-    open_sides(&dro__winograd_stride2, &a, &b, n, oh, ow, scratch);
-    product(&dro__winograd_stride2, &a, &b, prepared);
+    const winograd_method *m = method_of(s);
+    side a = fine_side(s, x, m->input), b = coarse_side(s, y, m->output);
+    open_sides(m, &a, &b, n, b.h, b.w, scratch);
+    product(m, &a, &b, fwd);
 }
 
-void dro__winograd2_backward(int n, int ci, int co, int h, int w, const float *dy,
-                             const float *prepared, float *dx, float *scratch)
+static void backward(const dro__winograd_shape *s, int n, const float *dy, const float *bwd,
+                     float *dx, float *scratch)
 {
-    int oh = (h + 1) / 2, ow = (w + 1) / 2;
-    side a = {.channels = co,
-              .h = oh,
-              .w = ow,
-              .data = (float *)dy,
-              .transform = dro__winograd2_back_input};
-    side b = {.channels = ci, .h = h, .w = w, .data = dx, .transform = dro__winograd2_back_output};
-    open_sides(&dro__winograd_stride2, &a, &b, n, oh, ow, scratch);
-    product(&dro__winograd_stride2, &a, &b, prepared);
+    const winograd_method *m = method_of(s);
+    side a = coarse_side(s, dy, m->back_input), b = fine_side(s, dx, m->back_output);
+    open_sides(m, &a, &b, n, a.h, a.w, scratch);
+    product(m, &a, &b, bwd);
 }
 
-void dro__winograd2_weights(int n, int ci, int co, int h, int w, const float *x, const float *dy,
-                            float *acc, float *scratch)
+static void weights(const dro__winograd_shape *s, int n, const float *x, const float *dy,
+                    float *acc, float *scratch)
 {
-    int oh = (h + 1) / 2, ow = (w + 1) / 2;
-    side a = {
-        .channels = ci, .h = h, .w = w, .data = (float *)x, .transform = dro__winograd2_input};
-    side b = {
-        .channels = co, .h = oh, .w = ow, .data = (float *)dy, .transform = dro__winograd2_grad};
-    open_sides(&dro__winograd_stride2, &a, &b, n, oh, ow, scratch);
-    gradient(&dro__winograd_stride2, &a, &b, acc);
+    const winograd_method *m = method_of(s);
+    side a = fine_side(s, x, m->input), b = coarse_side(s, dy, m->grad);
+    open_sides(m, &a, &b, n, b.h, b.w, scratch);
+    gradient(m, &a, &b, acc);
 }
 
-/* Where 16 outputs o .. o + 15 of input i lie inside one matrix: groups of
- * `nb` channel blocks, in them (ci, nb * 16). */
+/* Where WIDTH outputs from o on of input i lie inside one matrix: groups of
+ * `nb` vectors, in them (ci, nb * WIDTH). */
 static size_t weight_place(int ci, int co, int i, int o)
 {
-    int width = dro__winograd_group(co) * LANES;
+    int width = winograd_group(co) * WIDTH;
     return (size_t)(o / width) * ci * width + (size_t)i * width + o % width;
 }
 
-typedef void filter_transform(const vec taps[9], float *u, size_t step);
-
 /* ci inputs, co outputs; the 3x3 filter of (i, o) is at oihw + i * si + o * so. */
-AVX512 static void prepare(int ci, int co, const float *oihw, int si, int so, int rotate,
-                           filter_transform *filter, float *u)
+static void prepare_one(int ci, int co, const float *oihw, int si, int so, int rotate,
+                        winograd_filter *filter, float *u)
 {
-    __m512i place = dro__winograd_lanes_times(so);
     for (int i = 0; i < ci; i++)
-        for (int o = 0; o < co; o += LANES) {
+        for (int o = 0; o < co; o += WIDTH) {
             const float *from = oihw + (size_t)i * si + (size_t)o * so;
             vec g[9];
             for (int k = 0; k < 9; k++)
-                g[k] = _mm512_i32gather_ps(place, from + (rotate ? 8 - k : k), 4);
+                for (int l = 0; l < WIDTH; l++)
+                    g[k][l] = from[(size_t)l * so + (rotate ? 8 - k : k)];
             filter(g, u + weight_place(ci, co, i, o), (size_t)ci * co);
         }
 }
 
-void dro__winograd_prepare(int ci, int co, const float *oihw, float *fwd, float *bwd)
+static void prepare(const dro__winograd_shape *s, const float *oihw, float *fwd, float *bwd)
 {
+    int ci = s->ci, co = s->co;
+    winograd_filter *filter = method_of(s)->filter;
     if (fwd)
-        prepare(ci, co, oihw, 9, 9 * ci, 0, dro__winograd_filter, fwd);
-    if (bwd)
-        prepare(co, ci, oihw, 9 * ci, 9, 1, dro__winograd_filter, bwd);
+        prepare_one(ci, co, oihw, 9, 9 * ci, 0, filter, fwd);
+    if (bwd) /* rotated filters, inputs and outputs swapped */
+        prepare_one(co, ci, oihw, 9 * ci, 9, 1, filter, bwd);
 }
 
-void dro__winograd2_prepare(int ci, int co, const float *oihw, float *fwd, float *bwd)
+static void finish(const dro__winograd_shape *s, const float *acc, float *grad)
 {
-    if (fwd)
-        prepare(ci, co, oihw, 9, 9 * ci, 0, dro__winograd2_filter, fwd);
-    if (bwd)
-        prepare(co, ci, oihw, 9 * ci, 9, 1, dro__winograd2_filter, bwd);
-}
-
-typedef void taps_transform(const float *u, size_t step, vec taps[9]);
-
-AVX512 static void finish(int ci, int co, const float *acc, taps_transform *taps, float *grad)
-{
-    __m512i place = dro__winograd_lanes_times(9 * ci);
+    int ci = s->ci, co = s->co;
     for (int i = 0; i < ci; i++)
-        for (int o = 0; o < co; o += LANES) {
+        for (int o = 0; o < co; o += WIDTH) {
             vec g[9];
-            taps(acc + weight_place(ci, co, i, o), (size_t)ci * co, g);
+            method_of(s)->taps(acc + weight_place(ci, co, i, o), (size_t)ci * co, g);
             for (int k = 0; k < 9; k++)
-                _mm512_i32scatter_ps(grad + ((size_t)o * ci + i) * 9 + k, place, g[k], 4);
+                for (int l = 0; l < WIDTH; l++)
+                    grad[((size_t)(o + l) * ci + i) * 9 + k] = g[k][l];
         }
 }
 
-void dro__winograd_weights_finish(int ci, int co, const float *acc, float *grad)
-{
-    finish(ci, co, acc, dro__winograd_filter_grad, grad);
-}
-
-void dro__winograd2_weights_finish(int ci, int co, const float *acc, float *grad)
-{
-    finish(ci, co, acc, dro__winograd2_filter_grad, grad);
-}
+const dro__winograd PART(winograd) = {.scratch = scratch_of,
+                                      .prepare = prepare,
+                                      .forward = forward,
+                                      .backward = backward,
+                                      .weights = weights,
+                                      .finish = finish};

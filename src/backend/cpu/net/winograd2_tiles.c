@@ -24,41 +24,24 @@
 
 enum { ODD = 5, LINE = 9, FINE = 8 }; /* FINE: pixels of x under a tile of y */
 
-/* Values are numbered so that those of one matrix are neighbours. */
-#define ONE(i)                                                                                     \
-    {                                                                                              \
-        i, 1                                                                                       \
-    }
-#define FIVE(i) ONE(i), ONE(i + 1), ONE(i + 2), ONE(i + 3), ONE(i + 4)
-#define FOURS(i)                                                                                   \
-    {i, 4}, {i + 4, 4}, {i + 8, 4}, {i + 12, 4},                                                   \
-    {                                                                                              \
-        i + 16, 4                                                                                  \
-    }
-const dro__winograd_method dro__winograd_stride2 = {
-    .values = LINE * LINE,
-    .tiles = 16,
-    .group = {FIVE(0), FIVE(5), FIVE(10), FIVE(15), FIVE(20), FOURS(25), FOURS(45), {65, 16}},
-};
-
-AVX512_INLINE int place_of(int r, int c)
+INLINE int place_of(int r, int c)
 {
     if (r < ODD)
         return c < ODD ? ODD * r + c : 25 + 4 * r + (c - ODD);
     return c < ODD ? 45 + 4 * c + (r - ODD) : 65 + 4 * (r - ODD) + (c - ODD);
 }
 
-AVX512_INLINE void put(float *v, int r, int c, vec value)
+INLINE void put(float *v, int r, int c, vec value)
 {
-    _mm512_store_ps(v + place_of(r, c) * STEP, value);
+    STORE(v + place_of(r, c) * STEP, value);
 }
 
-AVX512_INLINE vec get(const float *v, int r, int c)
+INLINE vec get(const float *v, int r, int c)
 {
-    return _mm512_load_ps(v + place_of(r, c) * STEP);
+    return LOAD(v + place_of(r, c) * STEP);
 }
 
-static void rows_at(const dro__winograd_strip *s, const float *plane, int y, int count,
+static void rows_at(const winograd_strip *s, const float *plane, int y, int count,
                     const float *row[])
 {
     for (int r = 0; r < count; r++, y++)
@@ -66,15 +49,15 @@ static void rows_at(const dro__winograd_strip *s, const float *plane, int y, int
 }
 
 /* Pixel x of a row; `whole` (a constant) says that x cannot be outside. */
-AVX512_INLINE vec pixel(const float *row, int x, int w, int whole)
+INLINE vec pixel(const float *row, int x, int w, int whole)
 {
     if (!whole && (x < 0 || x >= w))
-        return _mm512_setzero_ps();
-    return _mm512_load_ps(row + (ptrdiff_t)x * LANES);
+        return ZERO;
+    return LOAD(row + (ptrdiff_t)x * LANES);
 }
 
 /* Value k of B^T d. */
-AVX512_INLINE vec input_point(int k, const vec d[ODD])
+INLINE vec input_point(int k, const vec d[ODD])
 {
     vec p = SUB(d[3], d[1]);
     if (k == 0)
@@ -89,17 +72,17 @@ AVX512_INLINE vec input_point(int k, const vec d[ODD])
 }
 
 /* Where odd and even pixels lie: apart in x (step 2), the same in dy (step 1). */
-AVX512_INLINE int odd_at(int step, int k)
+INLINE int odd_at(int step, int k)
 {
     return step * k;
 }
-AVX512_INLINE int even_at(int step, int k)
+INLINE int even_at(int step, int k)
 {
     return step * k + step - 1;
 }
 
 /* Row r of the values, from its 9 (or 5) columns. */
-AVX512_INLINE void input_row(int step, int r, const vec d[LINE], float *v)
+INLINE void input_row(int step, int r, const vec d[LINE], float *v)
 {
     vec odd[ODD];
     UNROLL for (int k = 0; k < ODD; k++) odd[k] = d[odd_at(step, k)];
@@ -108,8 +91,8 @@ AVX512_INLINE void input_row(int step, int r, const vec d[LINE], float *v)
 }
 
 /* Rows ra and rb of the values; both are made of the same pixels. */
-AVX512_INLINE void input_rows(int step, int ra, int rb, const float *const row[LINE], int x, int w,
-                              int whole, float *v)
+INLINE void input_rows(int step, int ra, int rb, const float *const row[LINE], int x, int w,
+                       int whole, float *v)
 {
     int columns = step == 2 ? LINE : ODD;
     vec a[LINE], b[LINE];
@@ -125,8 +108,7 @@ AVX512_INLINE void input_rows(int step, int ra, int rb, const float *const row[L
         input_row(step, rb, b, v);
 }
 
-AVX512_INLINE void input_tile(int step, const float *const row[LINE], int x, int w, int whole,
-                              float *v)
+INLINE void input_tile(int step, const float *const row[LINE], int x, int w, int whole, float *v)
 {
     int columns = step == 2 ? LINE : ODD;
     input_rows(step, 0, 4, row, x, w, whole, v);
@@ -141,7 +123,7 @@ AVX512_INLINE void input_tile(int step, const float *const row[LINE], int x, int
     }
 }
 
-AVX512 void dro__winograd2_input(const dro__winograd_strip *s, float *plane, float *v)
+static void input_transform(const winograd_strip *s, float *plane, float *v)
 {
     const float *row[LINE];
     rows_at(s, plane, s->ty * FINE - 1, LINE, row);
@@ -153,7 +135,7 @@ AVX512 void dro__winograd2_input(const dro__winograd_strip *s, float *plane, flo
             input_tile(2, row, x, s->w, 0, v);
 }
 
-AVX512 void dro__winograd2_back_input(const dro__winograd_strip *s, float *plane, float *v)
+static void back_input_transform(const winograd_strip *s, float *plane, float *v)
 {
     const float *row[LINE]; /* five are used */
     rows_at(s, plane, s->ty * TILE, ODD, row);
@@ -166,7 +148,7 @@ AVX512 void dro__winograd2_back_input(const dro__winograd_strip *s, float *plane
 }
 
 /* Value k of A d, or of the copies. */
-AVX512_INLINE vec grad_point(int k, const vec d[TILE])
+INLINE vec grad_point(int k, const vec d[TILE])
 {
     vec even = ADD(d[0], d[2]), odd = ADD(d[1], d[3]);
     if (k == 0)
@@ -180,7 +162,7 @@ AVX512_INLINE vec grad_point(int k, const vec d[TILE])
     return k == 4 ? d[3] : d[k - ODD];
 }
 
-AVX512_INLINE void grad_tile(const float *const row[TILE], int x, int w, int whole, float *v)
+INLINE void grad_tile(const float *const row[TILE], int x, int w, int whole, float *v)
 {
     UNROLL for (int r = 0; r < LINE; r++)
     {
@@ -195,7 +177,7 @@ AVX512_INLINE void grad_tile(const float *const row[TILE], int x, int w, int who
     }
 }
 
-AVX512 void dro__winograd2_grad(const dro__winograd_strip *s, float *plane, float *v)
+static void grad_transform(const winograd_strip *s, float *plane, float *v)
 {
     const float *row[TILE];
     rows_at(s, plane, s->ty * TILE, TILE, row);
@@ -208,7 +190,7 @@ AVX512 void dro__winograd2_grad(const dro__winograd_strip *s, float *plane, floa
 }
 
 /* A^T m: outputs 0 and 2, or 1 and 3. */
-AVX512_INLINE void output_pair(int odd, const vec m[ODD], vec *a, vec *b)
+INLINE void output_pair(int odd, const vec m[ODD], vec *a, vec *b)
 {
     if (odd) {
         vec d = SUB(m[1], m[2]);
@@ -223,7 +205,7 @@ AVX512_INLINE void output_pair(int odd, const vec m[ODD], vec *a, vec *b)
 
 /* One row of products to 4 pixels of y (step 1) or 8 of dx (step 2), of which
  * `cols` exist. */
-AVX512_INLINE void output_row(int step, const vec m[LINE], int cols, float *y)
+INLINE void output_row(int step, const vec m[LINE], int cols, float *y)
 {
     vec r[TILE];
     output_pair(0, m, &r[0], &r[2]);
@@ -232,19 +214,19 @@ AVX512_INLINE void output_row(int step, const vec m[LINE], int cols, float *y)
     {
         if (step == 1) {
             if (c < cols)
-                _mm512_store_ps(y + c * LANES, ADD(r[c], m[ODD + c]));
+                STORE(y + c * LANES, ADD(r[c], m[ODD + c]));
         } else {
             if (2 * c < cols)
-                _mm512_store_ps(y + 2 * c * LANES, m[ODD + c]);
+                STORE(y + 2 * c * LANES, m[ODD + c]);
             if (2 * c + 1 < cols)
-                _mm512_store_ps(y + (2 * c + 1) * LANES, r[c]);
+                STORE(y + (2 * c + 1) * LANES, r[c]);
         }
     }
 }
 
 /* Rows k and k + 2 of y, or rows 2k + 1 and 2k + 5 of dx, for k = 0 and 1. */
-AVX512_INLINE void output_rows(int step, int k, const float *v, int rows, int cols, float *y,
-                               ptrdiff_t line)
+INLINE void output_rows(int step, int k, const float *v, int rows, int cols, float *y,
+                        ptrdiff_t line)
 {
     vec a[LINE], b[LINE];
     UNROLL for (int c = 0; c < LINE; c++)
@@ -264,22 +246,19 @@ AVX512_INLINE void output_rows(int step, int k, const float *v, int rows, int co
         output_row(step, b, cols, y + second * line);
 }
 
-AVX512_INLINE void output_tile(int step, const float *v, int rows, int cols, float *y,
-                               ptrdiff_t line)
+INLINE void output_tile(int step, const float *v, int rows, int cols, float *y, ptrdiff_t line)
 {
     output_rows(step, 0, v, rows, cols, y, line);
     output_rows(step, 1, v, rows, cols, y, line);
     for (int r = 0; step == 2 && r < 4 && 2 * r < rows; r++) { /* even rows of dx */
         vec m[LINE];
-        UNROLL for (int c = 0; c < ODD; c++) m[c] =
-            _mm512_load_ps(v + (place_of(ODD, c) + r) * STEP);
-        UNROLL for (int c = ODD; c < LINE; c++) m[c] =
-            _mm512_load_ps(v + (place_of(ODD, c) + 4 * r) * STEP);
+        UNROLL for (int c = 0; c < ODD; c++) m[c] = LOAD(v + (place_of(ODD, c) + r) * STEP);
+        UNROLL for (int c = ODD; c < LINE; c++) m[c] = LOAD(v + (place_of(ODD, c) + 4 * r) * STEP);
         output_row(2, m, cols, y + 2 * r * line);
     }
 }
 
-AVX512_INLINE void output_strip(int step, const dro__winograd_strip *s, float *plane, float *v)
+INLINE void output_strip(int step, const winograd_strip *s, float *plane, float *v)
 {
     int side = TILE * step, rows = s->h - s->ty * side, cols = s->w - s->tx * side;
     ptrdiff_t line = (ptrdiff_t)s->w * LANES;
@@ -291,18 +270,18 @@ AVX512_INLINE void output_strip(int step, const dro__winograd_strip *s, float *p
         output_tile(step, v, rows, cols - t * side, y, line);
 }
 
-AVX512 void dro__winograd2_output(const dro__winograd_strip *s, float *plane, float *v)
+static void output_transform(const winograd_strip *s, float *plane, float *v)
 {
     output_strip(1, s, plane, v);
 }
 
-AVX512 void dro__winograd2_back_output(const dro__winograd_strip *s, float *plane, float *v)
+static void back_output_transform(const winograd_strip *s, float *plane, float *v)
 {
     output_strip(2, s, plane, v);
 }
 
 /* G g for both parts of a line of taps, 3 -> 6, and the transposed. */
-AVX512_INLINE void filter_line(vec g0, vec g1, vec g2, vec u[6])
+INLINE void filter_line(vec g0, vec g1, vec g2, vec u[6])
 {
     u[0] = MUL(SET(.5f), g0);
     u[1] = MUL(SET(-.5f), ADD(g0, g2));
@@ -312,7 +291,7 @@ AVX512_INLINE void filter_line(vec g0, vec g1, vec g2, vec u[6])
     u[5] = g1;
 }
 
-AVX512_INLINE void taps_line(const vec u[6], vec *g0, vec *g1, vec *g2)
+INLINE void taps_line(const vec u[6], vec *g0, vec *g1, vec *g2)
 {
     *g0 = FMA(SET(.5f), SUB(u[0], u[1]), MUL(SET(1.f / 6), SUB(u[3], u[2])));
     *g1 = u[5];
@@ -326,7 +305,7 @@ static int matrix_of(int r, int c)
     return 30 + c;
 }
 
-AVX512 void dro__winograd2_filter(const vec taps[9], float *u, size_t step)
+static void filter(const vec taps[9], float *u, size_t step)
 {
     vec half[6][3], r[6];
     for (int c = 0; c < 3; c++) {
@@ -337,19 +316,43 @@ AVX512 void dro__winograd2_filter(const vec taps[9], float *u, size_t step)
     for (int k = 0; k < 6; k++) {
         filter_line(half[k][0], half[k][1], half[k][2], r);
         for (int c = 0; c < 6; c++)
-            _mm512_store_ps(u + matrix_of(k, c) * step, r[c]);
+            STORE(u + matrix_of(k, c) * step, r[c]);
     }
 }
 
-AVX512 void dro__winograd2_filter_grad(const float *u, size_t step, vec taps[9])
+static void filter_taps(const float *u, size_t step, vec taps[9])
 {
     vec half[3][6];
     for (int c = 0; c < 6; c++) {
         vec m[6];
         for (int k = 0; k < 6; k++)
-            m[k] = _mm512_load_ps(u + matrix_of(k, c) * step);
+            m[k] = LOAD(u + matrix_of(k, c) * step);
         taps_line(m, &half[0][c], &half[1][c], &half[2][c]);
     }
     for (int k = 0; k < 3; k++)
         taps_line(half[k], &taps[3 * k], &taps[3 * k + 1], &taps[3 * k + 2]);
 }
+
+/* Values are numbered so that those of one matrix are neighbours. */
+#define ONE(i)                                                                                     \
+    {                                                                                              \
+        i, 1                                                                                       \
+    }
+#define FIVE(i) ONE(i), ONE(i + 1), ONE(i + 2), ONE(i + 3), ONE(i + 4)
+#define FOURS(i)                                                                                   \
+    {i, 4}, {i + 4, 4}, {i + 8, 4}, {i + 12, 4},                                                   \
+    {                                                                                              \
+        i + 16, 4                                                                                  \
+    }
+const winograd_method PART(stride2) = {
+    .values = LINE * LINE,
+    .tiles = 16,
+    .group = {FIVE(0), FIVE(5), FIVE(10), FIVE(15), FIVE(20), FOURS(25), FOURS(45), {65, 16}},
+    .input = input_transform,
+    .grad = grad_transform,
+    .output = output_transform,
+    .back_input = back_input_transform,
+    .back_output = back_output_transform,
+    .filter = filter,
+    .taps = filter_taps,
+};

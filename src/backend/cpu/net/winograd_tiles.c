@@ -15,7 +15,7 @@
  *           0  4  0 -5  0  1                0    0    1
  *
  * Two dimensions apply it to columns, then rows: 36 multiplications for 16
- * outputs instead of 144.  A vector holds 16 channels of a pixel, so every
+ * outputs instead of 144.  A vector holds channels of a pixel, so every
  * transform is plain arithmetic between whole vectors, no shuffles.
  *
  * The gradient of the filter is the transposed formula:
@@ -25,29 +25,18 @@
 
 enum { SIDE = TILE + 2 };
 
-#define ONE(i)                                                                                     \
-    {                                                                                              \
-        i, 1                                                                                       \
-    }
-#define SIX(i) ONE(i), ONE(i + 1), ONE(i + 2), ONE(i + 3), ONE(i + 4), ONE(i + 5)
-const dro__winograd_method dro__winograd_stride1 = {
-    .values = SIDE * SIDE,
-    .tiles = 32,
-    .group = {SIX(0), SIX(6), SIX(12), SIX(18), SIX(24), SIX(30)},
-};
-
-AVX512_INLINE void put(float *tile, int f, vec value)
+INLINE void put(float *tile, int f, vec value)
 {
-    _mm512_store_ps(tile + f * STEP, value);
+    STORE(tile + f * STEP, value);
 }
 
-AVX512_INLINE vec get(const float *tile, int f)
+INLINE vec get(const float *tile, int f)
 {
-    return _mm512_load_ps(tile + f * STEP);
+    return LOAD(tile + f * STEP);
 }
 
 /* Pointers to `count` rows of pixels from row y on; rows outside are zeros. */
-static void rows_at(const dro__winograd_strip *s, const float *plane, int y, int count,
+static void rows_at(const winograd_strip *s, const float *plane, int y, int count,
                     const float *row[])
 {
     for (int r = 0; r < count; r++, y++)
@@ -58,7 +47,7 @@ static void rows_at(const dro__winograd_strip *s, const float *plane, int y, int
  * 12 operations in all.  A pair is named by its first output. */
 typedef enum { PAIR_12 = 1, PAIR_34 = 3, PAIR_05 = 0 } pair;
 
-AVX512_INLINE void input_pair(pair p, const vec d[SIDE], vec *a, vec *b)
+INLINE void input_pair(pair p, const vec d[SIDE], vec *a, vec *b)
 {
     if (p == PAIR_12) {
         vec even = FNMA(SET(4), d[2], d[4]), odd = FNMA(SET(4), d[1], d[3]);
@@ -75,19 +64,18 @@ AVX512_INLINE void input_pair(pair p, const vec d[SIDE], vec *a, vec *b)
 }
 
 /* Two outputs of column x; columns outside the image are zero. */
-AVX512_INLINE void input_column(pair p, const float *const row[SIDE], int x, int inside, vec *a,
-                                vec *b)
+INLINE void input_column(pair p, const float *const row[SIDE], int x, int inside, vec *a, vec *b)
 {
     if (!inside) {
-        *a = *b = _mm512_setzero_ps();
+        *a = *b = ZERO;
         return;
     }
     vec d[SIDE];
-    UNROLL for (int r = 0; r < SIDE; r++) d[r] = _mm512_load_ps(row[r] + (ptrdiff_t)x * LANES);
+    UNROLL for (int r = 0; r < SIDE; r++) d[r] = LOAD(row[r] + (ptrdiff_t)x * LANES);
     input_pair(p, d, a, b);
 }
 
-AVX512_INLINE void input_row(const vec d[SIDE], int first, float *v)
+INLINE void input_row(const vec d[SIDE], int first, float *v)
 {
     vec r[SIDE];
     input_pair(PAIR_12, d, &r[1], &r[2]);
@@ -97,10 +85,9 @@ AVX512_INLINE void input_row(const vec d[SIDE], int first, float *v)
 }
 
 /* Two rows of the result for all tiles of the strip: all six (36 values) would
- * not fit the 32 registers.  Neighbours share two columns, which stay in
+ * not fit the registers.  Neighbours share two columns, which stay in
  * registers from tile to tile. */
-AVX512_INLINE void input_rows(pair p, const dro__winograd_strip *s, const float *const row[SIDE],
-                              float *v)
+INLINE void input_rows(pair p, const winograd_strip *s, const float *const row[SIDE], float *v)
 {
     int first = SIDE * p, second = SIDE * (p == PAIR_05 ? 5 : p + 1);
     int x = s->tx * TILE - 1;
@@ -119,7 +106,7 @@ AVX512_INLINE void input_rows(pair p, const dro__winograd_strip *s, const float 
     }
 }
 
-AVX512 void dro__winograd_input(const dro__winograd_strip *s, float *plane, float *v)
+static void input_transform(const winograd_strip *s, float *plane, float *v)
 {
     const float *row[SIDE];
     rows_at(s, plane, s->ty * TILE - 1, SIDE, row);
@@ -129,7 +116,7 @@ AVX512 void dro__winograd_input(const dro__winograd_strip *s, float *plane, floa
 }
 
 /* A d, 4 values -> 6, again in pairs. */
-AVX512_INLINE void grad_pair(pair p, const vec d[TILE], vec *a, vec *b)
+INLINE void grad_pair(pair p, const vec d[TILE], vec *a, vec *b)
 {
     if (p == PAIR_12) {
         vec even = ADD(d[0], d[2]), odd = ADD(d[1], d[3]);
@@ -145,7 +132,7 @@ AVX512_INLINE void grad_pair(pair p, const vec d[TILE], vec *a, vec *b)
     }
 }
 
-AVX512_INLINE void grad_row(const vec d[TILE], int first, float *v)
+INLINE void grad_row(const vec d[TILE], int first, float *v)
 {
     vec r[SIDE];
     grad_pair(PAIR_12, d, &r[1], &r[2]);
@@ -154,7 +141,7 @@ AVX512_INLINE void grad_row(const vec d[TILE], int first, float *v)
     UNROLL for (int c = 0; c < SIDE; c++) put(v, first + c, r[c]);
 }
 
-AVX512_INLINE void grad_rows(pair p, const float *const row[TILE], int x, int cols, float *v)
+INLINE void grad_rows(pair p, const float *const row[TILE], int x, int cols, float *v)
 {
     int first = SIDE * p, second = SIDE * (p == PAIR_05 ? 5 : p + 1);
     vec a[TILE], b[TILE];
@@ -162,21 +149,21 @@ AVX512_INLINE void grad_rows(pair p, const float *const row[TILE], int x, int co
     {
         vec d[TILE];
         UNROLL for (int r = 0; r < TILE; r++) d[r] =
-            c < cols ? _mm512_load_ps(row[r] + (ptrdiff_t)(x + c) * LANES) : _mm512_setzero_ps();
+            c < cols ? LOAD(row[r] + (ptrdiff_t)(x + c) * LANES) : ZERO;
         grad_pair(p, d, &a[c], &b[c]);
     }
     grad_row(a, first, v);
     grad_row(b, second, v);
 }
 
-AVX512_INLINE void grad_tile(const float *const row[TILE], int x, int cols, float *v)
+INLINE void grad_tile(const float *const row[TILE], int x, int cols, float *v)
 {
     grad_rows(PAIR_12, row, x, cols, v);
     grad_rows(PAIR_34, row, x, cols, v);
     grad_rows(PAIR_05, row, x, cols, v);
 }
 
-AVX512 void dro__winograd_grad(const dro__winograd_strip *s, float *plane, float *v)
+static void grad_transform(const winograd_strip *s, float *plane, float *v)
 {
     const float *row[TILE];
     rows_at(s, plane, s->ty * TILE, TILE, row);
@@ -189,7 +176,7 @@ AVX512 void dro__winograd_grad(const dro__winograd_strip *s, float *plane, float
 }
 
 /* A^T m, 6 values -> 4, as pairs too: outputs 0 and 2, or 1 and 3. */
-AVX512_INLINE void output_pair(int odd, const vec m[SIDE], vec *a, vec *b)
+INLINE void output_pair(int odd, const vec m[SIDE], vec *a, vec *b)
 {
     if (odd) {
         vec d1 = SUB(m[1], m[2]), d2 = SUB(m[3], m[4]);
@@ -202,17 +189,16 @@ AVX512_INLINE void output_pair(int odd, const vec m[SIDE], vec *a, vec *b)
     }
 }
 
-AVX512_INLINE void output_row(const vec m[SIDE], int cols, float *y)
+INLINE void output_row(const vec m[SIDE], int cols, float *y)
 {
     vec r[TILE];
     output_pair(0, m, &r[0], &r[2]);
     output_pair(1, m, &r[1], &r[3]);
-    UNROLL for (int c = 0; c < TILE; c++) if (c < cols) _mm512_store_ps(y + c * LANES, r[c]);
+    UNROLL for (int c = 0; c < TILE; c++) if (c < cols) STORE(y + c * LANES, r[c]);
 }
 
 /* Rows 0 and 2, or 1 and 3, of a tile; only `rows` x `cols` of its pixels exist. */
-AVX512_INLINE void output_rows(int odd, const float *m, int rows, int cols, float *y,
-                               ptrdiff_t line)
+INLINE void output_rows(int odd, const float *m, int rows, int cols, float *y, ptrdiff_t line)
 {
     vec a[SIDE], b[SIDE];
     UNROLL for (int c = 0; c < SIDE; c++)
@@ -227,13 +213,13 @@ AVX512_INLINE void output_rows(int odd, const float *m, int rows, int cols, floa
         output_row(b, cols, y + (odd + 2) * line);
 }
 
-AVX512_INLINE void output_tile(const float *m, int rows, int cols, float *y, ptrdiff_t line)
+INLINE void output_tile(const float *m, int rows, int cols, float *y, ptrdiff_t line)
 {
     output_rows(0, m, rows, cols, y, line);
     output_rows(1, m, rows, cols, y, line);
 }
 
-AVX512 void dro__winograd_output(const dro__winograd_strip *s, float *plane, float *m)
+static void output_transform(const winograd_strip *s, float *plane, float *m)
 {
     int rows = s->h - s->ty * TILE, cols = s->w - s->tx * TILE;
     ptrdiff_t line = (ptrdiff_t)s->w * LANES;
@@ -246,7 +232,7 @@ AVX512 void dro__winograd_output(const dro__winograd_strip *s, float *plane, flo
 }
 
 /* G g: 3 taps -> 6 values, and G^T u: 6 values -> 3 taps. */
-AVX512_INLINE void filter_line(vec g0, vec g1, vec g2, vec u[SIDE])
+INLINE void filter_line(vec g0, vec g1, vec g2, vec u[SIDE])
 {
     vec even = MUL(SET(-1.f / 6), ADD(g0, g2)), odd = MUL(SET(1.f / 6), g1);
     vec even2 = FMA(SET(1.f / 24), g0, MUL(SET(1.f / 6), g2)), odd2 = MUL(SET(1.f / 12), g1);
@@ -258,7 +244,7 @@ AVX512_INLINE void filter_line(vec g0, vec g1, vec g2, vec u[SIDE])
     u[5] = g2;
 }
 
-AVX512_INLINE void taps_line(const vec u[SIDE], vec *g0, vec *g1, vec *g2)
+INLINE void taps_line(const vec u[SIDE], vec *g0, vec *g1, vec *g2)
 {
     vec s = MUL(SET(-1.f / 6), ADD(u[1], u[2])), d = SUB(u[2], u[1]);
     vec s2 = ADD(u[3], u[4]), d2 = SUB(u[3], u[4]);
@@ -267,8 +253,8 @@ AVX512_INLINE void taps_line(const vec u[SIDE], vec *g0, vec *g1, vec *g2)
     *g2 = ADD(FMA(SET(1.f / 6), s2, s), u[5]);
 }
 
-/* Filters of 16 outputs at once; u's values lie `step` floats apart. */
-AVX512 void dro__winograd_filter(const vec taps[9], float *u, size_t step)
+/* Filters of WIDTH outputs at once; u's values lie `step` floats apart. */
+static void filter(const vec taps[9], float *u, size_t step)
 {
     vec half[SIDE][3], r[SIDE];
     for (int c = 0; c < 3; c++) {
@@ -279,19 +265,37 @@ AVX512 void dro__winograd_filter(const vec taps[9], float *u, size_t step)
     for (int k = 0; k < SIDE; k++) {
         filter_line(half[k][0], half[k][1], half[k][2], r);
         for (int c = 0; c < SIDE; c++)
-            _mm512_store_ps(u + (SIDE * k + c) * step, r[c]);
+            STORE(u + (SIDE * k + c) * step, r[c]);
     }
 }
 
-AVX512 void dro__winograd_filter_grad(const float *u, size_t step, vec taps[9])
+static void filter_taps(const float *u, size_t step, vec taps[9])
 {
     vec half[3][SIDE];
     for (int c = 0; c < SIDE; c++) {
         vec m[SIDE];
         for (int k = 0; k < SIDE; k++)
-            m[k] = _mm512_load_ps(u + (SIDE * k + c) * step);
+            m[k] = LOAD(u + (SIDE * k + c) * step);
         taps_line(m, &half[0][c], &half[1][c], &half[2][c]);
     }
     for (int k = 0; k < 3; k++)
         taps_line(half[k], &taps[3 * k], &taps[3 * k + 1], &taps[3 * k + 2]);
 }
+
+#define ONE(i)                                                                                     \
+    {                                                                                              \
+        i, 1                                                                                       \
+    }
+#define SIX(i) ONE(i), ONE(i + 1), ONE(i + 2), ONE(i + 3), ONE(i + 4), ONE(i + 5)
+const winograd_method PART(stride1) = {
+    .values = SIDE * SIDE,
+    .tiles = 32,
+    .group = {SIX(0), SIX(6), SIX(12), SIX(18), SIX(24), SIX(30)},
+    .input = input_transform,
+    .grad = grad_transform,
+    .output = output_transform,
+    .back_input = input_transform,
+    .back_output = output_transform,
+    .filter = filter,
+    .taps = filter_taps,
+};

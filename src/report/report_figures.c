@@ -138,10 +138,8 @@ static dro_status write_svg(dro_context *ctx, const dro__plot *plot, const char 
     return status;
 }
 
-/* Every figure into the folder, as svg or as png. */
-static dro_status write_all(dro_report *report, const char *folder, bool png, int32_t *count)
+dro_status dro_report_svg(dro_report *report, const char *folder, int32_t *count)
 {
-    enum { PNG_SCALE = 3 };
     dro__figures figures;
     if (!report || !folder)
         return DRO_ERR_ARGUMENT;
@@ -151,24 +149,13 @@ static dro_status write_all(dro_report *report, const char *folder, bool png, in
     for (size_t k = 0; status == DRO_OK && k < figures.count; k++) {
         const dro__plot *plot = &figures.items[k].plot;
         dro__buffer path = {0};
-        dro__buffer_print(&path, "%s/%s.%s", folder, plot->id, png ? "png" : "svg");
-        status = path.failed ? dro__report_memory(report)
-                 : png       ? dro__plot_png(report->ctx, plot, PNG_SCALE, path.bytes)
-                             : write_svg(report->ctx, plot, path.bytes);
+        dro__buffer_print(&path, "%s/%s.svg", folder, plot->id);
+        status =
+            path.failed ? dro__report_memory(report) : write_svg(report->ctx, plot, path.bytes);
         dro__buffer_free(&path);
     }
     if (count)
         *count = (int32_t)figures.count;
     dro__figures_free(&figures);
     return status;
-}
-
-dro_status dro_report_svg(dro_report *report, const char *folder, int32_t *count)
-{
-    return write_all(report, folder, false, count);
-}
-
-dro_status dro_report_png(dro_report *report, const char *folder, int32_t *count)
-{
-    return write_all(report, folder, true, count);
 }

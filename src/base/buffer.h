@@ -1,7 +1,7 @@
 /* Text that grows, and what is safe to write into HTML and SVG. A failed allocation is remembered: what
  * follows is dropped, and the one who writes the file looks at `failed`. */
-#ifndef DRO_REPORT_BUFFER_H
-#define DRO_REPORT_BUFFER_H
+#ifndef DRO_BUFFER_H
+#define DRO_BUFFER_H
 
 #include "base.h"
 

@@ -1,11 +1,11 @@
-/* Plots: a list of marks (lines, boxes, dots, texts) that is written as SVG or drawn into a PNG. What a
+/* Plots: a list of marks (lines, boxes, dots, texts) that is written as SVG. What a
  * mark is painted with is a role, not a colour: the page's style sheet knows light and dark.
  *
  * Units are pixels of a small drawing (DRO__PLOT_WIDTH wide); it is scaled to where it is shown. */
 #ifndef DRO_TRAIN_PLOT_H
 #define DRO_TRAIN_PLOT_H
 
-#include "report_buffer.h"
+#include "buffer.h"
 
 enum { DRO__PLOT_WIDTH = 420, DRO__PALETTE = 8 };
 
@@ -120,25 +120,5 @@ extern const dro__theme dro__theme_light, dro__theme_dark;
 void dro__theme_css(dro__buffer *out, const dro__theme *theme);
 /* The SVG element. alone: a file of its own, with its own (light) style. */
 void dro__plot_svg(const dro__plot *plot, dro__buffer *out, bool alone);
-/* A PNG file, `scale` pixels for each unit, on light paper. */
-dro_status dro__plot_png(dro_context *ctx, const dro__plot *plot, int scale, const char *path);
-
-/* ---- drawing (plot_raster.c), and the letters of PNG files (plot_font.c) ---- */
-
-typedef struct dro__raster {
-    int width, height;
-    uint8_t *pixels; /* (height, width, 3) */
-    uint8_t *cover;  /* (height, width) of the mark at hand */
-} dro__raster;
-
-bool dro__raster_draw(const dro__plot *plot, int scale, dro__raster *raster);
-void dro__raster_free(dro__raster *raster);
-/* Its pixels as the bytes of a PNG file; false without libpng, or without memory. */
-bool dro__raster_png(const dro__raster *raster, dro__buffer *out);
-
-/* The strokes of a text as line segments, in units of its size, from (0, 0), y downwards; returns its
- * width. draw may be NULL. */
-double dro__font_strokes(const char *text, void (*draw)(void *to, const double segment[4]),
-                         void *to);
 
 #endif

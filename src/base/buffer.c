@@ -1,5 +1,5 @@
-/* Growing text, escaping, numbers for people, and writing a file as a whole (report_buffer.h). */
-#include "report_buffer.h"
+/* Growing text, escaping, numbers for people, and writing a file as a whole (buffer.h). */
+#include "buffer.h"
 
 #include <errno.h>
 #include <fcntl.h>

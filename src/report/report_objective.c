@@ -36,11 +36,11 @@ static const char *of_network(const dro__trial *t, const char *name)
 static void loss_of(const dro__trial *t, char key[KEY])
 {
     const char *loss = of_network(t, "loss");
-    bool adjusted = strcmp(loss, "logit-adjusted") == 0;
-    snprintf(key, KEY, "%.40s %.40s %.40s %.40s", loss,
-             adjusted || strcmp(loss, "cross-entropy") == 0 ? of_network(t, "smoothing") : "",
-             strcmp(loss, "focal") == 0 ? of_network(t, "focal_gamma") : "",
-             adjusted ? of_network(t, "tau") : "");
+    dro_param p;
+    size_t used = (size_t)snprintf(key, KEY, "%.40s", loss);
+    for (int k = 0; dro_net_param(k, &p) == DRO_OK && used < KEY; k++)
+        if (dro_loss_has(loss, p.name))
+            used += (size_t)snprintf(key + used, KEY - used, " %.40s", of_network(t, p.name));
 }
 
 static const char *of_optimizer(const dro__trial *t, const char *name)

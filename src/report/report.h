@@ -5,7 +5,7 @@
 #ifndef DRO_TRAIN_REPORT_H
 #define DRO_TRAIN_REPORT_H
 
-#include "report_buffer.h"
+#include "buffer.h"
 
 #include <dro/report.h>
 

@@ -1,0 +1,203 @@
+/* The settings of a run: from config files (an earlier run's config.json, or any JSON object of names and values)
+ * and from the command line. */
+#define _GNU_SOURCE
+#include "train.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- config files ---- */
+
+json_t *cli_config_load(const char *path)
+{
+    struct stat about;
+    json_error_t error;
+    bool input = strcmp(path, "-") == 0;
+    if (!input && stat(path, &about) != 0) {
+        cli_fail("%s: cannot read the settings: %s", path, strerror(errno));
+        return NULL;
+    }
+    if (!input && S_ISDIR(about.st_mode)) {
+        cli_fail("%s: is a folder: expected a file, as in %s/config.json", path, path);
+        return NULL;
+    }
+    json_t *document = input ? json_loadf(stdin, 0, &error) : json_load_file(path, 0, &error);
+    if (!document && error.line < 1)
+        cli_fail("%s", error.text);
+    else if (!document)
+        cli_fail("%s: line %d: %s", path, error.line, error.text);
+    else if (!json_is_object(document))
+        cli_fail("%s: expected settings: a run's config.json, or another JSON object", path);
+    if (json_is_object(document))
+        return document;
+    json_decref(document);
+    return NULL;
+}
+
+/* The text of a setting's value; false: an object, an array or nothing. A list is written with commas. */
+static bool value_text(const json_t *value, char *text, size_t size)
+{
+    size_t used = 0, k;
+    json_t *each;
+    if (json_is_string(value))
+        snprintf(text, size, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(text, size, "%lld", (long long)json_integer_value(value));
+    else if (json_is_boolean(value))
+        snprintf(text, size, "%s", json_is_true(value) ? "yes" : "no");
+    else if (json_is_real(value))
+        snprintf(text, size, "%.17g", json_number_value(value));
+    else if (!json_is_array(value))
+        return false;
+    json_array_foreach((json_t *)value, k, each)
+    {
+        if (used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%.17g", k ? "," : "",
+                                     json_number_value(each));
+    }
+    return true;
+}
+
+/* Names in a file that are no settings: of the machine, which cli_config_context() takes, and about the file. */
+static bool is_other(const char *name)
+{
+    return strcmp(name, "backend") == 0 || strcmp(name, "threads") == 0 ||
+           strcmp(name, "version") == 0;
+}
+
+/* A whole number that is chosen for the data where it is not given; files of runs say 0 there. */
+static bool is_chosen(const char *name, const char *value)
+{
+    dro_setting s;
+    const char *usual = dro_setting_name(name);
+    for (int i = 0; usual && strcmp(value, "0") == 0 && dro_setting_at(i, &s) == DRO_OK; i++)
+        if (strcmp(s.param.name, usual) == 0)
+            return s.param.kind == DRO_PARAM_INTEGER && !*s.param.fallback;
+    return false;
+}
+
+static int take_object(cli_scope *scope, const char *path, json_t *object)
+{
+    const char *key;
+    json_t *value;
+    char text[4096];
+    json_object_foreach(object, key, value)
+    {
+        bool skipped = is_other(key) || strcmp(key, "optimizer") == 0;
+        if (skipped || !value_text(value, text, sizeof text) || is_chosen(key, text) ||
+            (scope->only && dro_setting_name(key) && !dro_setting_known(scope->only, key)))
+            continue;
+        if (dro_settings_set(scope->settings, key, text) != DRO_OK)
+            return cli_usage("%s: %s: %s", scope->command, path, dro_context_error(scope->ctx));
+    }
+    return 0;
+}
+
+int cli_config_take(cli_scope *scope, const char *path, json_t *document)
+{
+    const char *theirs = json_string_value(json_object_get(document, "optimizer"));
+    const char *ours = scope->only ? scope->only : scope->optimizer;
+    if (!ours && theirs && dro_settings_set(scope->settings, "optimizer", theirs) != DRO_OK)
+        return cli_usage("%s: %s: %s", scope->command, path, dro_context_error(scope->ctx));
+    int status = take_object(scope, path, document);
+    if (status == 0)
+        status = take_object(scope, path, json_object_get(document, "network_settings"));
+    /* another optimiser than the file's has its own defaults */
+    if (status == 0 && (!ours || (theirs && strcmp(ours, theirs) == 0)))
+        status = take_object(scope, path, json_object_get(document, "optimizer_settings"));
+    return status;
+}
+
+/* Ranks that share all processors of a machine share them out; those that were bound to some have their own. */
+static int threads_of_rank(void)
+{
+    int local, ranks = dro_comm_started(NULL, &local);
+    long all = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t own;
+    if (ranks == 1 || sched_getaffinity(0, sizeof own, &own) != 0 || CPU_COUNT(&own) < all)
+        return 0;
+    return all / local > 1 ? (int)(all / local) : 1;
+}
+
+dro_context *cli_config_context(const cli_args *args, const json_t *document)
+{
+    const char *backend = cli_given(args, "backend", 0), *threads = cli_given(args, "threads", 0);
+    const char *theirs = json_string_value(json_object_get(document, "backend"));
+    int count = threads ? (int)cli_integer(args, "threads")
+                        : (int)json_integer_value(json_object_get(document, "threads"));
+    if (!threads && dro_comm_started(NULL, NULL) > 1)
+        count = threads_of_rank();
+    dro_context *ctx = NULL;
+    dro_status status = dro_context_create(backend ? backend : theirs, count, &ctx);
+    const char *name = backend ? backend : theirs ? theirs : "auto";
+    if (status != DRO_OK)
+        cli_backend_fail(name, status);
+    return ctx;
+}
+
+/* ---- the command line ---- */
+
+int cli_settings_set(const cli_scope *scope, const char *name, const char *value)
+{
+    if (dro_settings_set(scope->settings, name, value) != DRO_OK)
+        return cli_usage("%s: %s", scope->command, dro_context_error(scope->ctx));
+    bool precise = strcmp(name, "precision") == 0; /* a file says what was not used, too */
+    return precise ? cli_precision(scope->command, "precision=", value, scope->ctx) : 0;
+}
+
+int cli_settings_pair(const char *command, const char *pair, cli_pair *out)
+{
+    size_t length = strcspn(pair, "="), dot = strcspn(pair, ".=");
+    size_t start = pair[dot] == '.' ? dot + 1 : 0;
+    if (!pair[length] || length == start || length - start >= sizeof out->name ||
+        dot >= sizeof out->optimizer)
+        return cli_usage("%s: --set %s: expected --set NAME=VALUE", command, pair);
+    snprintf(out->optimizer, sizeof out->optimizer, "%.*s", start ? (int)dot : 0, pair);
+    snprintf(out->name, sizeof out->name, "%.*s", (int)(length - start), pair + start);
+    out->value = pair + length + 1;
+    return 0;
+}
+
+bool cli_settings_given(const cli_args *args, int k, cli_pair *out, int *status)
+{
+    const char *value, *option = cli_given_at(args, k, &value);
+    *status = 0;
+    if (!option)
+        return false;
+    *out = (cli_pair){.value = value};
+    if (strcmp(option, "set") == 0)
+        *status = cli_settings_pair(cli_name(args), value, out);
+    else if (dro_setting_name(option) && strcmp(option, "optimizer") != 0)
+        snprintf(out->name, sizeof out->name, "%s", option);
+    return true;
+}
+
+int cli_settings_take(cli_scope *scope, const cli_args *args)
+{
+    cli_pair p;
+    int status = 0;
+    if (cli_given(args, "epochs", 0) && cli_given(args, "steps", 0))
+        return cli_usage("%s: --epochs and --steps exclude each other", scope->command);
+    for (int own = 0; own < 2; own++) /* what is for one optimiser wins over what is for all */
+        for (int k = 0; status == 0 && cli_settings_given(args, k, &p, &status); k++) {
+            bool for_one = p.optimizer[0] != '\0';
+            bool skipped =
+                scope->only && dro_setting_name(p.name) && !dro_setting_known(scope->only, p.name);
+            if (status || !p.name[0] || for_one != (own == 1) || skipped)
+                continue;
+            if (for_one && (!scope->only || strcmp(scope->only, p.optimizer) != 0))
+                continue;
+            status = cli_settings_set(scope, p.name, p.value);
+        }
+    return status;
+}
+
+int cli_settings_check(const cli_scope *scope)
+{
+    if (dro_settings_check(scope->settings) == DRO_OK)
+        return 0;
+    return cli_usage("%s: %s", scope->command, dro_context_error(scope->ctx));
+}

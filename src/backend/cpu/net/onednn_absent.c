@@ -1,0 +1,50 @@
+/* onednn.h in a build without oneDNN: convolutions and products of our own. */
+#include "onednn.h"
+
+#include "conv_direct.h"
+
+struct dro__onednn {
+    dro_context *ctx;
+};
+
+int dro__onednn_block(void)
+{
+    return dro__simd_best()->block;
+}
+
+int dro__onednn_begin(void)
+{
+    return 0;
+}
+
+void dro__onednn_end(int before)
+{
+    (void)before;
+}
+
+void dro__onednn_destroy(dro__onednn *library)
+{
+    dro__free(library);
+}
+
+dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **library)
+{
+    (void)lanes;
+    *library = dro__alloc(1, sizeof **library);
+    if (!*library)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a network");
+    (*library)->ctx = ctx;
+    return DRO_OK;
+}
+
+void dro__onednn_product(bool flip_a, bool flip_b, size_t m, size_t n, size_t k, const float *a,
+                         const float *b, float *c, size_t row_a, size_t row_b, size_t row_c)
+{
+    dro__simd_best()->product((size_t[]){m, n, k}, &(dro__matrix){a, row_a, flip_a},
+                              &(dro__matrix){b, row_b, flip_b}, c, row_c);
+}
+
+dro_status dro__onednn_conv(dro__onednn *library, const dro__conv_shape *shape, dro__conv **conv)
+{
+    return dro__conv_direct(library->ctx, shape, dro__simd_best(), conv);
+}

@@ -1,0 +1,508 @@
+/* lbfgs and newton: the minimum of the full F for linear models, to the last digits of a double (exact.h).
+ *
+ *   F(w) = lambda log mean exp(loss/lambda) + r(w), over examples, classes or groups; or with kl-radius, cvar or
+ *   chi2 (objective.h) instead; r: l2, l1, elastic
+ *
+ * Those three have kinks, at which minima lie: they are smoothed, less and less, until the value is right up to
+ * dro__objective_slack(). F is that of the smoothed one.
+ * The gradient is that of the worst-case weights q: sum_i q_i grad loss_i. Newton's matrix adds to it
+ * (sum_k q_k g_k g_k' - g g') / lambda, k over what the objective is robust over.
+ *
+ * The certificate. For convex losses F is at least its tangent, so with g the gradient without r(w)
+ *   min F >= F(w) - [ r(w) + r*(-g) + <w, g> ],     r*(v) = sum_j (|v_j| - l1)+^2 / (2 l2)
+ * which is the duality gap; for l2 alone it is |grad F|^2 / (2 l2). */
+#include "exact.h"
+#include "objective.h"
+#include "opt.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct settings {
+    dro__settings common;
+    double tolerance, smoothing;
+    int64_t memory;
+    char objective[DRO__TEXT_MAX];
+} settings;
+
+typedef struct state {
+    dro__exact solver;
+    double *losses, *q;        /* (n) */
+    double *scale;             /* (dim) */
+    int32_t *of;               /* (n) class or group of each example */
+    dro__groups groups;        /* count 0: over examples */
+    dro__objective objective;  /* with the present smoothing */
+    double *group_q, *group_g; /* newton over groups: (n), (dim) */
+    double mean;               /* loss */
+    dro__worst_case worst;
+} state;
+
+enum { NEWTON_MOST = 2000, MEMORY_MOST = 50, MEMORY_LEAST = 5 };
+/* kl-radius, cvar, chi2: solved with this smoothing, then with a tenth of it from there on, ... */
+#define FIRST_SMOOTHING 0.1
+
+static double l1_of(const dro__settings *set)
+{
+    if (set->reg == DRO__REG_L1)
+        return set->reg_strength;
+    return set->reg == DRO__REG_ELASTIC ? set->reg_strength * set->reg_ratio : 0;
+}
+
+static double l2_of(const dro__settings *set)
+{
+    if (set->reg == DRO__REG_L2)
+        return set->reg_strength;
+    return set->reg == DRO__REG_ELASTIC ? set->reg_strength * (1 - set->reg_ratio) : 0;
+}
+
+/* Of the settings: an objective by name, or kl with lambda. */
+static dro_status objective_of(dro_optimizer *o, dro__objective *objective)
+{
+    settings *set = o->settings;
+    *objective = (dro__objective){.kind = DRO__OBJECTIVE_KL, .argument = set->common.lambda.value};
+    if (*set->objective)
+        DRO_TRY(dro__objective_parse(o->ctx, set->objective, objective));
+    if (*set->objective && objective->kind == DRO__OBJECTIVE_KL)
+        set->common.lambda.value = objective->argument;
+    if (objective->kind == DRO__OBJECTIVE_MEAN)
+        set->common.tilt = DRO__TILT_NONE;
+    if (set->common.tilt == DRO__TILT_NONE)
+        *objective = (dro__objective){.kind = DRO__OBJECTIVE_MEAN};
+    if (objective->kind > DRO__OBJECTIVE_KL)
+        objective->smoothing = fmax(set->smoothing, FIRST_SMOOTHING);
+    return DRO_OK;
+}
+
+/* ---- F ---- */
+
+static dro_status value(void *user, const double *w, double *to, double *gradient)
+{
+    dro_optimizer *o = user;
+    state *s = o->extra;
+    double l2 = l2_of(dro__settings_of(o));
+    size_t n = (size_t)o->n;
+    DRO_TRY(o->problem.full->losses(o->problem.full->user, w, s->losses));
+    o->run.evaluations += n;
+    s->mean = 0;
+    for (size_t i = 0; i < n; i++)
+        s->mean += s->losses[i] / (double)n;
+    *to = NAN;
+    if (!isfinite(s->mean)) /* the line search takes a shorter step */
+        return DRO_OK;
+    if (s->groups.count)
+        dro__objective_weigh_groups(&s->objective, &s->groups, s->losses, s->q, &s->worst);
+    else
+        dro__objective_weigh(&s->objective, n, s->losses, NULL, s->q, &s->worst);
+    o->problem.full->gradient(o->problem.full->user, s->q, gradient);
+    double square = 0;
+    for (size_t i = 0; i < o->dim; i++) {
+        square += w[i] * w[i];
+        gradient[i] += l2 * w[i];
+    }
+    *to = s->worst.value + l2 / 2 * square;
+    return DRO_OK;
+}
+
+/* h += a x x', the lower triangle. */
+static void add_outer(size_t dim, double a, const double *x, double *h)
+{
+    for (size_t i = 0; i < dim; i++)
+        for (size_t j = 0; x[i] != 0 && j <= i; j++)
+            h[i * dim + j] += a * x[i] * x[j];
+}
+
+static dro_status hessian(void *user, double *h)
+{
+    dro_optimizer *o = user;
+    state *s = o->extra;
+    const dro__settings *set = dro__settings_of(o);
+    const dro__full *full = o->problem.full;
+    size_t dim = o->dim, n = (size_t)o->n;
+    double bend = s->objective.kind == DRO__OBJECTIVE_KL ? 1 / s->objective.argument : 0;
+    memset(h, 0, dim * dim * sizeof *h);
+    full->hessian(full->user, s->q, s->groups.count ? 0 : bend, h);
+    for (int32_t k = 0; k < s->groups.count; k++) { /* sum_i q_i g_i over a group is q_k g_k */
+        if (!(s->groups.q[k] > 0))
+            continue;
+        for (size_t i = 0; i < n; i++)
+            s->group_q[i] = s->of[i] == k ? s->q[i] : 0;
+        full->gradient(full->user, s->group_q, s->group_g);
+        add_outer(dim, bend / s->groups.q[k], s->group_g, h);
+    }
+    full->gradient(full->user, s->q, s->group_g);
+    add_outer(dim, -bend, s->group_g, h);
+    for (size_t i = 0; i < dim; i++)
+        h[i * dim + i] += l2_of(set);
+    return DRO_OK;
+}
+
+static dro__smooth smooth_of(dro_optimizer *o)
+{
+    const state *s = o->extra;
+    const double worth = 0.01; /* of what the smoothing does */
+    return (dro__smooth){.user = o,
+                         .value = value,
+                         .enough =
+                             s->worst.smoothed ? worth * dro__objective_slack(&s->objective) : 0,
+                         .hessian = hessian,
+                         .l1 = l1_of(dro__settings_of(o)),
+                         .scale = s->scale};
+}
+
+static double gap_of(const dro_optimizer *o)
+{
+    const state *s = o->extra;
+    const dro__settings *set = dro__settings_of(o);
+    double l1 = l1_of(set), l2 = l2_of(set), gap = 0;
+    if (!(l2 > 0) || !o->problem.full->convex)
+        return NAN;
+    for (size_t i = 0; i < o->dim; i++) { /* no term is negative */
+        double w = s->solver.w[i], g = s->solver.g[i] - l2 * w, over = fmax(fabs(g) - l1, 0);
+        gap += fmax(0, l2 / 2 * w * w + l1 * fabs(w) + w * g + over * over / (2 * l2));
+    }
+    return gap;
+}
+
+/* ---- life ---- */
+
+static bool is_newton(const dro_optimizer *o)
+{
+    return o->cls == &dro__optimizer_newton;
+}
+
+static dro_status check(dro_optimizer *o)
+{
+    const dro__settings *set = dro__settings_of(o);
+    const char *name = o->cls->name;
+    if (o->is_composite || !o->problem.full || o->n < 1)
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s solves linear models on rows with a convex loss; this is none: use "
+                         "recover",
+                         name);
+    if (is_newton(o) && o->dim > NEWTON_MOST)
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "newton keeps a matrix of %zu x %zu: expected at most %d weights; use "
+                         "lbfgs",
+                         o->dim, o->dim, NEWTON_MOST);
+    if (is_newton(o) && l1_of(set) > 0)
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "newton: |w|_1 has no second derivatives: use reg=l2, or lbfgs");
+    dro__objective objective;
+    DRO_TRY(objective_of(o, &objective));
+    if (is_newton(o) && objective.kind > DRO__OBJECTIVE_KL)
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "newton: objective=%.40s: expected kl or mean; use lbfgs",
+                         ((const settings *)o->settings)->objective);
+    if (set->tilt >= DRO__TILT_CLASS && !o->problem.labels)
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED, "%s: the problem tells no classes or groups",
+                         name);
+    return DRO_OK;
+}
+
+static dro_status label(dro_optimizer *o)
+{
+    state *s = o->extra;
+    const dro__settings *set = dro__settings_of(o);
+    size_t n = (size_t)o->n;
+    bool classes = set->tilt == DRO__TILT_CLASS;
+    int32_t count = classes ? o->problem.classes : o->problem.groups;
+    if (set->tilt < DRO__TILT_CLASS)
+        return DRO_OK;
+    if (count < 1)
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED, "%s: the problem has no %s", o->cls->name,
+                         classes ? "classes" : "groups");
+    int64_t *ids = dro__alloc(n, sizeof *ids);
+    s->of = dro__alloc(n, sizeof *s->of);
+    dro_status status = ids && s->of ? DRO_OK : dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory");
+    for (size_t i = 0; ids && i < n; i++)
+        ids[i] = (int64_t)i;
+    if (status == DRO_OK)
+        status = o->problem.labels(o->problem.user, ids, n, classes ? s->of : NULL,
+                                   classes ? NULL : s->of);
+    dro__free(ids);
+    for (size_t i = 0; status == DRO_OK && i < n; i++)
+        if (s->of[i] < 0 || s->of[i] >= count)
+            status =
+                dro__fail(o->ctx, DRO_ERR_RANGE, "example %zu is of group %d: expected 0 to %d", i,
+                          s->of[i], count - 1);
+    return status != DRO_OK
+               ? status
+               : dro__groups_create(o->ctx, &s->groups, n, s->of, count, set->group_prior == 0);
+}
+
+/* Many pairs where w is short, few where they would take more than 64 MB. */
+static size_t memory_of(const dro_optimizer *o)
+{
+    const settings *set = o->settings;
+    size_t fits = ((size_t)64 << 20) / (2 * sizeof(double) * o->dim);
+    if (set->memory)
+        return (size_t)set->memory;
+    if (fits < MEMORY_LEAST)
+        return MEMORY_LEAST;
+    return fits < MEMORY_MOST ? fits : MEMORY_MOST;
+}
+
+static dro_status start(dro_optimizer *o)
+{
+    state *s = o->extra = dro__alloc(1, sizeof *s);
+    size_t n = (size_t)o->n;
+    if (!s)
+        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for an optimiser");
+    DRO_TRY(objective_of(o, &s->objective));
+    DRO_TRY(dro__exact_create(o->ctx, &s->solver, o->dim, memory_of(o), is_newton(o)));
+    s->losses = dro__alloc(n, sizeof(double));
+    s->q = dro__alloc(n, sizeof(double));
+    s->scale = dro__alloc(o->dim, sizeof(double));
+    s->group_q = dro__alloc(is_newton(o) ? n : 0, sizeof(double));
+    s->group_g = dro__alloc(o->dim, sizeof(double));
+    if (!s->losses || !s->q || !s->scale || !s->group_q || !s->group_g)
+        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for the losses of %zu examples", n);
+    o->problem.full->scale(o->problem.full->user, s->scale);
+    for (size_t i = 0; i < o->dim; i++)
+        s->scale[i] += l2_of(dro__settings_of(o));
+    return label(o);
+}
+
+static void stop(dro_optimizer *o)
+{
+    state *s = o->extra;
+    if (!s)
+        return;
+    dro__exact_free(&s->solver);
+    dro__groups_free(&s->groups);
+    dro__free(s->losses);
+    dro__free(s->q);
+    dro__free(s->scale);
+    dro__free(s->of);
+    dro__free(s->group_q);
+    dro__free(s->group_g);
+}
+
+/* ---- a step ---- */
+
+static dro_status as_floats(dro_optimizer *o)
+{
+    const state *s = o->extra;
+    float *w = dro__alloc(o->dim, sizeof *w);
+    if (!w)
+        return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for %zu weights", o->dim);
+    for (size_t i = 0; i < o->dim; i++)
+        w[i] = (float)s->solver.w[i];
+    dro_status status = dro__copy_in(o->ctx, o->k.v[DRO__W], w, o->dim * sizeof *w);
+    dro__free(w);
+    return status;
+}
+
+/* The first point is w, which the start has filled. */
+static dro_status begin(dro_optimizer *o)
+{
+    state *s = o->extra;
+    float *w = dro__alloc(o->dim, sizeof *w);
+    dro_status status = w ? dro__copy_out(o->ctx, w, o->k.v[DRO__W], o->dim * sizeof *w)
+                          : dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for %zu weights", o->dim);
+    for (size_t i = 0; status == DRO_OK && i < o->dim; i++)
+        s->solver.w[i] = (double)w[i];
+    dro__free(w);
+    return status;
+}
+
+static void report(dro_optimizer *o, double gradient)
+{
+    state *s = o->extra;
+    double largest = 0, square = 0;
+    for (int64_t i = 0; i < o->n; i++) {
+        largest = fmax(largest, s->q[i]);
+        square += s->q[i] * s->q[i];
+    }
+    o->s.loss = s->mean;
+    bool kl = s->objective.kind == DRO__OBJECTIVE_KL;
+    o->s.level = o->ticket.level;
+    o->s.lambda =
+        kl || s->objective.kind == DRO__OBJECTIVE_KL_RADIUS ? s->worst.lambda : o->ticket.lambda;
+    o->s.log_u = kl ? s->worst.value / s->worst.lambda : 0;
+    o->s.largest_weight = largest * (double)o->n;
+    o->s.effective = 1 / (square * (double)o->n);
+    o->run.value = s->solver.value;
+    o->run.gradient = gradient;
+    o->run.gap = gap_of(o);
+}
+
+/* The next smoothing; false: this was the last. */
+static bool sharpen(dro_optimizer *o)
+{
+    const settings *set = o->settings;
+    state *s = o->extra;
+    double least = set->smoothing;
+    if (!s->worst.smoothed || !(s->objective.smoothing > least))
+        return false;
+    s->objective.smoothing = fmax(least, s->objective.smoothing / 4);
+    s->solver.begun = s->solver.stuck = s->solver.idle = 0;
+    return true;
+}
+
+static dro_status evaluated(dro_optimizer *o, const dro__smooth *f, double *gradient)
+{
+    state *s = o->extra;
+    dro_status status = dro__exact_begin(&s->solver, f);
+    if (status == DRO_ERR_NUMBER)
+        return dro__fail(o->ctx, status, "%s: F is not finite at the first w", o->cls->name);
+    DRO_TRY(status);
+    *gradient = dro__exact_gradient(&s->solver, f);
+    return DRO_OK;
+}
+
+/* At the minimum, as far as this smoothing goes. */
+static bool is_small(const dro_optimizer *o, double gradient)
+{
+    const settings *set = o->settings;
+    return gradient <= set->tolerance || gap_of(o) <= set->tolerance;
+}
+
+static dro_status take_step(dro_optimizer *o)
+{
+    state *s = o->extra;
+    dro__exact *e = &s->solver;
+    dro__smooth f = smooth_of(o);
+    double gradient = NAN;
+    if (!e->evaluations)
+        DRO_TRY(begin(o));
+    for (bool moved = false; !moved;) {
+        DRO_TRY(evaluated(o, &f, &gradient));
+        if (!e->stuck && !is_small(o, gradient)) {
+            DRO_TRY(dro__exact_step(e, &f));
+            moved = e->current;
+        }
+        if (!moved && !sharpen(o))
+            return dro__fail(o->ctx, DRO_ERR_END, "%s: %s after %llu steps: |gradient| %.3g",
+                             o->cls->name,
+                             is_small(o, gradient) ? "the minimum" : "no lower value was found",
+                             (unsigned long long)o->run.step, gradient);
+        f = smooth_of(o);
+    }
+    DRO_TRY(as_floats(o));
+    o->run.examples += (uint64_t)o->n;
+    report(o, dro__exact_gradient(e, &f));
+    return DRO_OK;
+}
+
+static dro_status step(dro_optimizer *o)
+{
+    state *s = o->extra, before = *s;
+    dro_status status = take_step(o);
+    if (status != DRO_OK) /* the vectors of the pairs, and w, are written last */
+        *s = before;
+    return status;
+}
+
+static uint64_t steps_for(const dro_optimizer *o, uint64_t examples)
+{
+    return o->n ? examples / (uint64_t)o->n : 0;
+}
+
+static size_t weights(const dro_optimizer *o, double *q, size_t count)
+{
+    const state *s = o->extra;
+    size_t there = (size_t)s->groups.count;
+    for (size_t k = 0; k < there && k < count; k++)
+        q[k] = s->groups.q[k];
+    return o->run.step ? there : 0;
+}
+
+static void archive(dro_optimizer *o, dro__archive *ar)
+{
+    state *s = o->extra;
+    dro__exact *e = &s->solver;
+    size_t bytes = e->dim * sizeof(double);
+    DRO__ARCHIVE(ar, e->value);
+    DRO__ARCHIVE(ar, e->pairs);
+    DRO__ARCHIVE(ar, e->next);
+    DRO__ARCHIVE(ar, e->evaluations);
+    DRO__ARCHIVE(ar, e->begun);
+    DRO__ARCHIVE(ar, e->stuck);
+    DRO__ARCHIVE(ar, e->idle);
+    DRO__ARCHIVE(ar, s->objective.smoothing);
+    dro__archive_flag(ar, &s->worst.smoothed);
+    dro__archive_bytes(ar, e->w, bytes);
+    dro__archive_bytes(ar, e->g, bytes);
+    if (e->memory) {
+        dro__archive_bytes(ar, e->s, bytes * e->memory);
+        dro__archive_bytes(ar, e->y, bytes * e->memory);
+        dro__archive_bytes(ar, e->curvature, e->memory * sizeof(double));
+    }
+    if (s->groups.count)
+        dro__archive_bytes(ar, s->groups.q, (size_t)s->groups.count * sizeof(double));
+    if (ar->mode != DRO__ARCHIVE_LOAD)
+        return;
+    ar->failed = ar->failed || e->begun > 1 || e->stuck > 1 || e->pairs > e->memory ||
+                 (e->memory && e->next >= e->memory);
+    e->current = false;
+}
+
+/* ---- settings ---- */
+
+#define S dro__settings
+
+static const dro__param own[] = {
+    DRO__REAL("tolerance", tolerance, settings, "1e-8", 0, 1,
+              "ends when |gradient|, or the duality gap where r is l2 or elastic, is at most this"),
+    DRO__INTEGER("steps", common.steps, settings, "0", 0, 1e15, "most iterations, 0: no limit"),
+    DRO__INTEGER("seed", common.seed, settings, "1", 0, 9e15, "not used: nothing is random"),
+    DRO__CHOICE("reg", common.reg, settings, "none", "none|l2|l1|elastic", "regulariser r(w)"),
+    DRO__REAL("reg_strength", common.reg_strength, settings, "0", 0, 1e12,
+              "of l2 (s/2 |w|^2), l1, elastic"),
+    DRO__REAL("reg_ratio", common.reg_ratio, settings, "0.5", 0, 1, "elastic: the share of l1"),
+    DRO__REAL("lambda", common.lambda.value, settings, "1", 1e-9, 1e12,
+              "robustness: smaller values emphasise high losses; larger ones approach the mean"),
+    {{"objective", DRO_PARAM_TEXT, "", 0, 0, NULL,
+      "kl:LAMBDA, kl-radius:RHO, cvar:ALPHA, chi2:RHO or mean; if not given, kl with lambda"},
+     offsetof(settings, objective)},
+    DRO__CHOICE("tilt", common.tilt, settings, "example", "none|example|class|group",
+                "what is robust: single examples or groups"),
+    DRO__CHOICE("group_prior", common.group_prior, settings, "uniform", "uniform|data",
+                "prior of the classes or groups"),
+    DRO__PARAMS_END,
+};
+
+static const dro__param pairs[] = {
+    DRO__REAL("objective_smoothing", smoothing, settings, "1e-5", 1e-12, 1,
+              "s: kl-radius and chi2 are solved up to s rho, cvar up to s (1/alpha - 1) / 2"),
+    DRO__INTEGER("memory", memory, settings, "0", 0, 1000,
+                 "pairs of steps and gradients; 0: 50, fewer where they take more than 64 MB"),
+    DRO__PARAMS_END,
+};
+
+const dro__optimizer_class dro__optimizer_lbfgs = {
+    .name = "lbfgs",
+    .summary = "L-BFGS on the full F, in double: the minimum for linear models",
+    .tables = {own, pairs},
+    .settings_size = sizeof(settings),
+    .vectors = 15 + 4 * MEMORY_LEAST, /* a double is two */
+    .robust = true,
+    .groups = true,
+    .exact = true,
+    .check = check,
+    .start = start,
+    .stop = stop,
+    .step = step,
+    .steps_for = steps_for,
+    .archive = archive,
+    .weights = weights,
+};
+
+const dro__optimizer_class dro__optimizer_newton = {
+    .name = "newton",
+    .summary = "Newton's method on the full F, in double: linear models of few features",
+    .tables = {own},
+    .settings_size = sizeof(settings),
+    .vectors = 15, /* and a matrix */
+    .robust = true,
+    .groups = true,
+    .exact = true,
+    .check = check,
+    .start = start,
+    .stop = stop,
+    .step = step,
+    .steps_for = steps_for,
+    .archive = archive,
+    .weights = weights,
+};

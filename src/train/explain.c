@@ -1,0 +1,255 @@
+/* The worst-case distribution of an objective over the examples of a split (dro_predictor_explain). */
+#include "objective.h"
+#include "predictor.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The same arrays, to be written. */
+typedef struct arrays {
+    double *losses, *weights;
+    int32_t *labels, *predictions;
+    float *outputs;
+    int64_t *order;
+    double *class_shares, *class_weights, *group_shares, *group_weights;
+} arrays;
+
+void dro__explanation_free(dro_predictor *p)
+{
+    dro_explanation *e = &p->explanation;
+    const void *all[] = {e->losses,       e->weights,      e->labels,       e->predictions,
+                         e->outputs,      e->order,        e->class_shares, e->class_weights,
+                         e->group_shares, e->group_weights};
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+        dro__free((void *)all[k]);
+    *e = (dro_explanation){0};
+}
+
+/* All of them in the explanation at once, so that whatever fails is freed with it. */
+static dro_status make_arrays(dro_predictor *p, dro_split split, arrays *a)
+{
+    dro_explanation *e = &p->explanation;
+    const dro_examples *from = &p->task.shelf[split].examples;
+    size_t n = (size_t)from->count, classes = (size_t)p->about.classes;
+    size_t groups = from->groups ? (size_t)p->task.info.groups : 0;
+    *a = (arrays){.losses = dro__alloc(n, sizeof(double)),
+                  .weights = dro__alloc(n, sizeof(double)),
+                  .labels = dro__alloc(n, sizeof(int32_t)),
+                  .predictions = dro__alloc(n, sizeof(int32_t)),
+                  .outputs = dro__alloc(n, sizeof(float)),
+                  .order = dro__alloc(n, sizeof(int64_t)),
+                  .class_shares = dro__alloc(classes, sizeof(double)),
+                  .class_weights = dro__alloc(classes, sizeof(double)),
+                  .group_shares = dro__alloc(groups, sizeof(double)),
+                  .group_weights = dro__alloc(groups, sizeof(double))};
+    *e = (dro_explanation){.examples = from->count,
+                           .losses = a->losses,
+                           .weights = a->weights,
+                           .labels = a->labels,
+                           .predictions = a->predictions,
+                           .outputs = a->outputs,
+                           .groups = from->groups,
+                           .order = a->order,
+                           .classes = p->about.classes,
+                           .group_count = (int32_t)groups,
+                           .class_shares = a->class_shares,
+                           .class_weights = a->class_weights,
+                           .group_shares = a->group_shares,
+                           .group_weights = a->group_weights};
+    bool fine = a->losses && a->weights && a->labels && a->predictions && a->outputs && a->order &&
+                a->class_shares && a->class_weights && a->group_shares && a->group_weights;
+    return fine ? DRO_OK
+                : dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory for the weights of %zu examples", n);
+}
+
+static dro_status evaluate(dro_predictor *p, dro_split split, const arrays *a)
+{
+    dro__task *t = &p->task;
+    int64_t n = p->explanation.examples;
+    size_t step = t->shelf[split].batch, outputs = t->outputs;
+    float *logits = dro__alloc(step * outputs, sizeof *logits);
+    float *losses = dro__alloc(step, sizeof *losses);
+    dro_status status =
+        logits && losses ? DRO_OK : dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory to evaluate");
+    for (int64_t first = 0; first < n && status == DRO_OK; first += (int64_t)step) {
+        size_t count = n - first < (int64_t)step ? (size_t)(n - first) : step;
+        const int32_t *labels;
+        status = dro__task_evaluate(t, split, first, count, p->w, logits, losses, &labels);
+        for (size_t i = 0; status == DRO_OK && i < count; i++) {
+            const float *row = logits + i * outputs;
+            int32_t best = 0;
+            for (size_t k = 1; k < outputs; k++)
+                best = row[k] > row[best] ? (int32_t)k : best;
+            a->losses[first + (int64_t)i] = t->unread[i] ? NAN : (double)losses[i];
+            a->labels[first + (int64_t)i] = labels ? labels[i] : -1;
+            a->predictions[first + (int64_t)i] = best;
+            a->outputs[first + (int64_t)i] = row[0];
+        }
+    }
+    dro__free(logits);
+    dro__free(losses);
+    return status;
+}
+
+/* ---- the weights ---- */
+
+/* Examples that could be read: only those have a loss. */
+typedef struct readable {
+    size_t count;
+    double *losses, *weights;
+    int32_t *of; /* what the objective is over, where that is not examples */
+    int64_t *ids;
+} readable;
+
+static void free_readable(readable *r)
+{
+    dro__free(r->losses);
+    dro__free(r->weights);
+    dro__free(r->of);
+    dro__free(r->ids);
+}
+
+static dro_status collect(const dro_predictor *p, const int32_t *of, readable *r)
+{
+    const dro_explanation *e = &p->explanation;
+    size_t n = (size_t)e->examples;
+    *r = (readable){.losses = dro__alloc(n, sizeof(double)),
+                    .weights = dro__alloc(n, sizeof(double)),
+                    .of = dro__alloc(n, sizeof(int32_t)),
+                    .ids = dro__alloc(n, sizeof(int64_t))};
+    if (!r->losses || !r->weights || !r->of || !r->ids)
+        return dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory for the weights of %zu examples", n);
+    for (int64_t i = 0; i < e->examples; i++) {
+        if (isnan(e->losses[i]))
+            continue;
+        if (!isfinite(e->losses[i]))
+            return dro__fail(p->ctx, DRO_ERR_NUMBER, "the loss of example %lld is infinite",
+                             (long long)i);
+        r->losses[r->count] = e->losses[i];
+        r->of[r->count] = of ? of[i] : 0;
+        r->ids[r->count++] = i;
+    }
+    return r->count ? DRO_OK : dro__fail(p->ctx, DRO_ERR_DATA, "no example has a loss");
+}
+
+static dro_status weigh(dro_predictor *p, const dro__objective *o, const int32_t *of,
+                        int32_t groups, const arrays *a)
+{
+    dro_explanation *e = &p->explanation;
+    readable r = {0};
+    dro__groups g = {0};
+    dro__worst_case worst = {0};
+    dro_status status = collect(p, of, &r);
+    if (status == DRO_OK && of)
+        status = dro__groups_create(p->ctx, &g, r.count, r.of, groups, true);
+    if (status == DRO_OK && of) {
+        dro__objective_weigh_groups(o, &g, r.losses, r.weights, &worst);
+        dro__worst_case_measure(o, (size_t)groups, g.prior, g.q, &worst);
+    } else if (status == DRO_OK) {
+        dro__objective_weigh(o, r.count, r.losses, NULL, r.weights, &worst);
+        dro__worst_case_measure(o, r.count, NULL, r.weights, &worst);
+    }
+    for (size_t i = 0; status == DRO_OK && i < r.count; i++) {
+        a->weights[r.ids[i]] = r.weights[i];
+        e->mean_loss += r.losses[i] / (double)r.count;
+        if (e->classes) {
+            a->class_shares[e->labels[r.ids[i]]] += 1 / (double)r.count;
+            a->class_weights[e->labels[r.ids[i]]] += r.weights[i];
+        }
+        if (e->group_count) {
+            a->group_shares[e->groups[r.ids[i]]] += 1 / (double)r.count;
+            a->group_weights[e->groups[r.ids[i]]] += r.weights[i];
+        }
+    }
+    e->value = worst.value;
+    e->lambda = worst.lambda;
+    e->eta = worst.eta;
+    e->divergence = worst.divergence;
+    e->effective = worst.effective;
+    dro__groups_free(&g);
+    free_readable(&r);
+    return status;
+}
+
+/* ---- the order ---- */
+
+typedef struct ranked {
+    double weight, loss;
+    int64_t id;
+} ranked;
+
+static int heavier(const void *left, const void *right)
+{
+    const ranked *a = left, *b = right;
+    if (a->weight != b->weight)
+        return a->weight > b->weight ? -1 : 1;
+    if (a->loss != b->loss)
+        return a->loss > b->loss ? -1 : 1;
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+static dro_status rank(const dro_predictor *p, const arrays *a)
+{
+    const dro_explanation *e = &p->explanation;
+    ranked *all = dro__alloc((size_t)e->examples, sizeof *all);
+    if (!all)
+        return dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory to sort the examples");
+    for (int64_t i = 0; i < e->examples; i++)
+        all[i] = (ranked){e->weights[i], isnan(e->losses[i]) ? -HUGE_VAL : e->losses[i], i};
+    qsort(all, (size_t)e->examples, sizeof *all, heavier);
+    for (int64_t i = 0; i < e->examples; i++)
+        a->order[i] = all[i].id;
+    dro__free(all);
+    return DRO_OK;
+}
+
+/* ---- the call ---- */
+
+/* What the objective is over: NULL for examples. */
+static dro_status over_what(const dro_predictor *p, const char *over, const int32_t **of,
+                            int32_t *count)
+{
+    const dro_explanation *e = &p->explanation;
+    bool classes = strcmp(over, "classes") == 0, groups = strcmp(over, "groups") == 0;
+    *of = classes ? e->labels : groups ? e->groups : NULL;
+    *count = classes ? e->classes : e->group_count;
+    if (!classes && !groups && strcmp(over, "examples") != 0)
+        return dro__fail(p->ctx, DRO_ERR_NAME, "over '%.40s': expected examples, classes or groups",
+                         over);
+    if ((classes || groups) && *count < 1)
+        return dro__fail(p->ctx, DRO_ERR_DATA, "over %s: the data has no %s%s", over, over,
+                         groups ? ": add group=COLUMN to the data" : "");
+    return DRO_OK;
+}
+
+static dro_status explain(dro_predictor *p, dro_split split, const char *objective,
+                          const char *over)
+{
+    dro__objective o;
+    arrays a;
+    const int32_t *of;
+    int32_t count;
+    DRO_TRY(dro__objective_parse(p->ctx, objective, &o));
+    DRO_TRY(dro__predictor_labelled(p, split));
+    DRO_TRY(make_arrays(p, split, &a));
+    DRO_TRY(over_what(p, over, &of, &count));
+    DRO_TRY(evaluate(p, split, &a));
+    DRO_TRY(weigh(p, &o, of, count, &a));
+    return rank(p, &a);
+}
+
+dro_status dro_predictor_explain(dro_predictor *p, dro_split split, const char *objective,
+                                 const char *over, const dro_explanation **explanation)
+{
+    if (!p || !objective || !over || !explanation || split < 0 || split >= DRO_SPLITS)
+        return DRO_ERR_ARGUMENT;
+    dro__explanation_free(p);
+    dro_status status = explain(p, split, objective, over);
+    if (status != DRO_OK) {
+        dro__explanation_free(p);
+        return status;
+    }
+    *explanation = &p->explanation;
+    return DRO_OK;
+}

@@ -1,0 +1,22 @@
+/* A trained model with the data that it sees: shared by predictor.c and explain.c. */
+#ifndef DRO_PREDICTOR_H
+#define DRO_PREDICTOR_H
+
+#include "train.h"
+
+struct dro_predictor {
+    dro_context *ctx;
+    dro__task task;
+    dro__weights_about about;
+    dro__evaluation evaluation;
+    bool measured;     /* the evaluation's memory is there */
+    float *w;          /* in the backend's memory */
+    char unknown[128]; /* a class of the data that the model does not know, or "" */
+    dro_explanation explanation;
+};
+
+/* An error where the split has no examples, or no labels that the model knows. */
+dro_status dro__predictor_labelled(dro_predictor *p, dro_split split);
+void dro__explanation_free(dro_predictor *p);
+
+#endif

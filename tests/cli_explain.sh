@@ -1,0 +1,85 @@
+#!/bin/sh
+# dro explain: weights of the worst case at trained weights, their shares, files of all three kinds, and labels that were
+# flipped. $1: the program.
+. "$(dirname "$0")/expected/check.sh"
+dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
+cd "$work" || exit 1
+
+# Two features that tell the class; every 25th label is wrong; a group that has nothing to do with it.
+awk 'BEGIN { srand(4); print "a,b,g,y"
+    for (i = 0; i < 500; i++) { a = rand() * 2 - 1; b = rand() * 2 - 1; yes = a + 2 * b > 0
+        if (i % 25 == 7) yes = !yes
+        print a "," b "," (i % 3 ? "big" : "small") "," (yes ? "yes" : "no") } }' >table.csv
+data=csv:table.csv,label=y,group=g
+run 0 train --data $data --model linear --optimizer lbfgs --lambda 5 --out run --json
+w=run/weights.safetensors
+
+# The weights of kl:2 are those of exp(loss / 2), the heaviest first.
+run 0 explain --weights $w --data $data --objective kl:2 --out all.csv
+has "kl:2 over examples of train" out
+[ "$(head -n 1 all.csv)" = "example,label,prediction,loss,weight,times,group" ] || fail "header: $(head -n 1 all.csv)"
+awk -F, 'NR > 1 { loss[NR] = $4; w[NR] = $5; sum += exp($4 / 2); total += $5; n++
+        if (NR > 2 && $5 > last) bad = 1; last = $5
+        if (($5 * 500 - $6) ^ 2 > 1e-6) bad = 2 }
+    END { for (k in loss) if ((w[k] - exp(loss[k] / 2) / sum) ^ 2 > 1e-14) bad = 3
+        if (n != 500 || (total - 1) ^ 2 > 1e-10) bad = 4
+        exit bad }' all.csv || fail "weights of kl:2: $?"
+
+# Most of the 20 examples with wrong labels are at the top, and are predicted otherwise.
+awk -F, 'NR > 1 && NR <= 21 && $1 % 25 == 7 && $2 != $3 { found++ } END { exit found < 15 }' all.csv ||
+    fail "flipped labels are not at the top"
+
+# cvar:0.1: 50 examples with ten times the weight. tsv has the same rows.
+run 0 explain --weights $w --data $data --objective cvar:0.1 --out cvar.csv
+awk -F, 'NR > 1 && $6 > 0 { n++; if (($6 - 10) ^ 2 > 1e-6) bad = 1 } END { exit bad || n != 50 }' cvar.csv ||
+    fail "weights of cvar:0.1"
+run 0 explain --weights $w --data $data --objective cvar:0.1 --out cvar.tsv
+tr '\t' ',' <cvar.tsv | cmp - cvar.csv || fail "tsv is not csv"
+
+# Over groups all the weight of a small cvar is on one of them; --json has --top examples, a .json file all.
+run 0 explain --weights $w --data $data --objective cvar:0.5 --over groups --top 3 --json --out all.json
+for part in '"over": "groups"' '"count": 500' '"weight": 1.0' '"effective": 0.5'; do
+    has "$part" out
+done
+[ "$(grep -c '"times"' out)" -eq 3 ] || fail "--top 3: $(grep -c '"times"' out)"
+[ "$(grep -c '"times"' all.json)" -eq 500 ] || fail "all.json has not all examples"
+run 0 explain --weights $w --data $data --objective chi2:0.5 --over classes
+has "chi2:0.5 over classes" out
+run 0 explain --weights $w --data $data --objective kl-radius:0.2 --top 0
+has "divergence 0.2," out
+
+# The F that a run reports for an objective is the value that explain works out at its weights.
+for objective in kl:0.7 kl-radius:0.1 cvar:0.2 chi2:0.5; do
+    for over in example class; do
+        run 0 train --data $data --model linear --optimizer lbfgs --set objective=$objective --tilt $over --out f --json
+        f=$(grep -A1 '"train": {' out | sed -n 's/.*"objective": \([0-9.e-]*\).*/\1/p')
+        [ $over = class ] && over=classe
+        run 0 explain --weights f/weights.safetensors --data $data --objective $objective --over ${over}s --json
+        value=$(sed -n 's/.*"value": \([0-9.e-]*\).*/\1/p' out)
+        awk "BEGIN { exit !(\"$f\" > 0 && ($f - $value) ^ 2 < 1e-12) }" || fail "$objective over ${over}s: F $f, explained $value"
+        rm -r f
+    done
+done
+
+# A real-valued target has no classes.
+awk -F, 'NR == 1 { print "a,b,z" } NR > 1 { print $1 "," $2 "," 3 * $1 - $2 + (NR == 99) }' table.csv >real.csv
+run 0 train --data csv:real.csv,label=z,target=real --model linear --optimizer newton --lambda 5 --out real --json
+run 0 explain --weights real/weights.safetensors --data csv:real.csv,label=z,target=real --objective kl:1 --top 1
+[ "$(tail -n 1 out | awk '{ print $1 }')" -eq 97 ] || fail "the outlier is not at the top"
+run 1 explain --weights real/weights.safetensors --data csv:real.csv,label=z,target=real --objective kl:1 --over classes
+has "the data has no classes" err
+
+# What is wrong.
+run 2 explain --weights $w --data $data
+has "objective is missing" err
+run 1 explain --weights $w --data $data --objective kl
+has "expected kl:LAMBDA, kl-radius:RHO" err
+run 1 explain --weights $w --data $data --objective cvar:2
+has "objective" err
+run 1 explain --weights $w --data $data --objective kl:1 --over rows
+has "expected examples, classes or groups" err
+run 2 explain --weights $w --data $data --objective kl:1 --out all.txt
+has "csv, .tsv or .json" err
+run 1 explain --weights $w --data $data --objective kl:1 --out table.csv
+has "table.csv is read" err
+finish

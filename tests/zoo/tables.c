@@ -1,0 +1,488 @@
+/* Tables: latent normal numbers z decide the class, and become columns in awkward ways. */
+#include "zoo.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCKS = 4, LEVELS_MOST = 1000, TEST_ROWS = 3000, PILOT_ROWS = 4000 };
+
+typedef enum kind {
+    NONE,
+    NORMAL,
+    CAUCHY,    /* the rank of a Cauchy number decides */
+    STUDENT,   /* a t(2) number decides by itself */
+    LOGNORMAL, /* exp(2 z) */
+    OUTLIER,   /* z, but one in 200 is hundreds away and says nothing */
+    DECADE,    /* scales from 1e-6 to 1e6 */
+    OFFSET,    /* 1e6 + z */
+    CONSTANT,
+    DUPLICATE, /* the column before */
+    COLLINEAR, /* the sum of the two before, nearly */
+    RARE,      /* 0 or 1, one in 30 to one in 1,000 */
+    COUNT,     /* Poisson */
+    GAP,       /* z, three in ten are missing */
+    CATEGORY,
+    IDENTITY, /* a text that no other row has */
+    NOISE,    /* z, which decides nothing */
+    PAIR,     /* products of neighbours decide */
+    RADIUS,   /* the sum of squares decides */
+    WORD,     /* sparse: a few of many columns */
+    FLIP      /* a category, in whose rare second value all others mean the opposite */
+} kind;
+
+typedef struct block {
+    kind kind;
+    int count;
+    int levels; /* of categories; of WORD: entries in a row */
+} block;
+
+typedef struct table {
+    const char *name, *about;
+    int n;
+    block blocks[BLOCKS];
+    double positive; /* share of the second class; 0: half */
+    double noise;    /* share of labels that are random */
+    double strength; /* of the score, 0: 2 */
+    int classes;     /* 0: 2 */
+    const char
+        *format; /* csv, comma (semicolons and decimal commas), plain (no header), npy or libsvm */
+    bool sorted; /* by class */
+    const char *also; /* compare besides the linear model: mlp, recipe */
+} table;
+
+static const table tables[] = {
+    {"plain", "ten normal columns", 2000, {{NORMAL, 10, 0}}, .also = "mlp"},
+    {"forty", "40 rows", 40, {{NORMAL, 5, 0}}, 0},
+    {"narrow", "one column", 500, {{NORMAL, 1, 0}}, 0},
+    {"short-wide", "60 rows, 200 columns", 60, {{NORMAL, 20, 0}, {NOISE, 180, 0}}, 0},
+    {"heavy",
+     "Cauchy columns, 22 % positive",
+     8000,
+     {{CAUCHY, 15, 0}, {NORMAL, 8, 0}},
+     0.22,
+     .also = "mlp recipe"},
+    {"heavy-linear", "t(2) columns that decide as they are", 8000, {{STUDENT, 10, 0}}, 0.3},
+    {"outliers", "one value in 200 is far out", 4000, {{OUTLIER, 12, 0}}, 0.3, .also = "mlp"},
+    {"lognormal", "exp(2 z)", 4000, {{LOGNORMAL, 10, 0}}, 0.3},
+    {"decades", "scales over 12 decades", 3000, {{DECADE, 13, 0}}, 0, .also = "mlp"},
+    {"offset", "means of a million, deviations of one", 3000, {{OFFSET, 8, 0}}, 0},
+    {"constant",
+     "constant and duplicate columns",
+     2000,
+     {{NORMAL, 6, 0}, {CONSTANT, 3, 0}, {NORMAL, 1, 0}, {DUPLICATE, 6, 0}},
+     0},
+    {"collinear", "columns that are sums of others", 3000, {{NORMAL, 6, 0}, {COLLINEAR, 6, 0}}, 0},
+    {"rare-bits", "300 rare binary columns, 3 % positive", 20000, {{RARE, 300, 0}}, 0.03},
+    {"counts", "Poisson counts", 4000, {{COUNT, 10, 0}}, 0.3},
+    {"gaps", "three values in ten are missing", 4000, {{GAP, 10, 0}}, 0},
+    {"noise", "label noise of 10 %", 4000, {{NORMAL, 10, 0}}, 0, 0.1, .also = "mlp"},
+    {"no-signal", "labels that nothing decides", 2000, {{NOISE, 10, 0}}, 0},
+    {"separable", "labels that are nearly certain", 2000, {{NORMAL, 10, 0}}, 0, 0, 40},
+    {"ratio-10", "1 : 10", 5000, {{NORMAL, 10, 0}}, 0.09, .also = "recipe"},
+    {"ratio-100", "1 : 100", 20000, {{NORMAL, 10, 0}}, 0.01, 0, 3, .also = "recipe"},
+    {"ratio-1000", "1 : 1,000", 100000, {{NORMAL, 5, 0}}, 0.001, 0, 3, .also = "recipe"},
+    {"million", "a million rows", 1000000, {{NORMAL, 5, 0}}, 0},
+    {"wide", "10,000 columns", 1000, {{NORMAL, 50, 0}, {NOISE, 9950, 0}}, 0, 0, 6, .format = "npy"},
+    {"words", "10,000 sparse columns", 4000, {{WORD, 10000, 40}}, 0.3, 0, 3, .format = "libsvm"},
+    {"npy-decades",
+     "a NumPy array over 12 decades",
+     3000,
+     {{DECADE, 13, 0}},
+     0,
+     .format = "npy",
+     .also = "mlp"},
+    {"libsvm-dense",
+     "LIBSVM rows without zeros, heavy",
+     4000,
+     {{CAUCHY, 6, 0}, {DECADE, 6, 0}},
+     0.3,
+     .format = "libsvm"},
+    {"categories",
+     "categories of 8 values and numbers",
+     4000,
+     {{NORMAL, 4, 0}, {CATEGORY, 3, 8}},
+     0.3,
+     .also = "mlp"},
+    {"many-values", "categories of 500 values", 8000, {{NORMAL, 3, 0}, {CATEGORY, 2, 500}}, 0.3},
+    {"identity", "a column that is an id", 1000, {{NORMAL, 6, 0}, {IDENTITY, 1, 0}}, 0},
+    {"groups", "a rare group in which all is reversed", 6000, {{NORMAL, 6, 0}, {FLIP, 1, 2}}, 0},
+    {"commas", "semicolons and decimal commas", 2000, {{NORMAL, 8, 0}}, 0, .format = "comma"},
+    {"nameless", "no header", 2000, {{NORMAL, 8, 0}, {CATEGORY, 1, 5}}, 0, .format = "plain"},
+    {"sorted", "rows in the order of their classes", 4000, {{NORMAL, 8, 0}}, 0.3, .sorted = true},
+    {"ten", "ten classes", 4000, {{NORMAL, 12, 0}}, .strength = 3, .classes = 10, .also = "mlp"},
+    {"hundred", "a hundred classes", 8000, {{NORMAL, 20, 0}}, .strength = 6, .classes = 100},
+    {"pairs", "products of columns decide", 4000, {{PAIR, 4, 0}}, 0, 0, 3, .also = "mlp"},
+    {"ring",
+     "the distance from the centre decides",
+     3000,
+     {{RADIUS, 2, 0}},
+     0,
+     0,
+     4,
+     .also = "mlp"},
+};
+
+enum { COUNT_TABLES = sizeof tables / sizeof tables[0] };
+
+/* ---- a table with its weights ---- */
+
+typedef struct maker {
+    const table *t;
+    int columns, classes;
+    double *weights; /* (classes, columns) */
+    double *effects; /* (columns, LEVELS_MOST) */
+    double *rarity;  /* (columns) */
+    double shift;    /* of the score of the second class */
+    double scale;
+    int test_rows; /* more where a class is rare */
+} maker;
+
+static bool is_category(kind k)
+{
+    return k == CATEGORY || k == IDENTITY || k == FLIP;
+}
+
+static bool is_idle(kind k)
+{
+    return k == CONSTANT || k == DUPLICATE || k == COLLINEAR || k == IDENTITY || k == NOISE ||
+           k == FLIP;
+}
+
+static kind kind_of(const table *t, int column, int *levels)
+{
+    const block *b = t->blocks;
+    while (column >= b->count)
+        column -= (b++)->count;
+    *levels = b->levels;
+    return b->kind;
+}
+
+static void *allocate(size_t count, size_t size)
+{
+    void *p = calloc(count, size);
+    if (!p)
+        exit(1);
+    return p;
+}
+
+static double poisson(zoo_random *r, double mean)
+{
+    double limit = exp(-mean), p = 1;
+    int k = -1;
+    do {
+        p *= zoo_uniform(r);
+        k++;
+    } while (p > limit && k < 1000);
+    return k;
+}
+
+/* A column's value, and what it says: *part, of unit variance or so. */
+static double value_of(const maker *m, int c, kind k, int levels, const double *row, zoo_random *r,
+                       double *part)
+{
+    double z = zoo_normal(r), u;
+    *part = is_idle(k) ? 0 : z;
+    switch (k) {
+    case CAUCHY:
+        return tan(3.141592653589793 * (0.5 * erfc(-z * 0.7071067811865476) - 0.5));
+    case STUDENT:
+        u = z / sqrt(-log(zoo_uniform(r)));
+        *part = u / 2;
+        return u;
+    case LOGNORMAL:
+        return exp(2 * z);
+    case OUTLIER:
+        return zoo_uniform(r) < 0.005 ? 300 * zoo_normal(r) : z;
+    case DECADE:
+        return z * pow(10, c % 13 - 6);
+    case OFFSET:
+        return 1e6 + z;
+    case CONSTANT:
+        return 3.25;
+    case DUPLICATE:
+        return row[c - 1];
+    case COLLINEAR:
+        return row[c - 1] + row[c - 2] + 1e-3 * z;
+    case RARE:
+        u = zoo_uniform(r) < m->rarity[c];
+        *part = 3 * u;
+        return u;
+    case COUNT:
+        return poisson(r, exp(z));
+    case GAP:
+        return zoo_uniform(r) < 0.3 ? NAN : z;
+    case CATEGORY:
+        u = floor(levels * pow(zoo_uniform(r), 2)); /* small numbers are frequent */
+        *part = m->effects[c * LEVELS_MOST + (int)u];
+        return u;
+    case FLIP:
+        return zoo_uniform(r) < 0.1;
+    default:
+        return z;
+    }
+}
+
+/* One row of latent and visible numbers; scores are (classes). */
+static void make_row(const maker *m, int64_t number, zoo_random *r, double *row, double *scores)
+{
+    double part, before = 0, sign = 1;
+    memset(scores, 0, (size_t)m->classes * sizeof *scores);
+    for (int c = 0; c < m->columns; c++) {
+        int levels;
+        kind k = kind_of(m->t, c, &levels);
+        row[c] = k == IDENTITY ? (double)number : value_of(m, c, k, levels, row, r, &part);
+        if (k == PAIR)
+            part = c % 2 ? 2 * part * before : part;
+        before = row[c];
+        if (k == RADIUS)
+            part = part * part - 1;
+        if (k == FLIP)
+            sign = row[c] > 0 ? -1 : 1;
+        if (k == PAIR && c % 2 == 0)
+            continue;
+        for (int j = 0; j < m->classes && !is_idle(k); j++)
+            scores[j] += m->weights[j * m->columns + c] * part;
+    }
+    for (int j = 0; j < m->classes; j++)
+        scores[j] = sign * scores[j] * m->scale + (j == 1 ? m->shift : 0);
+}
+
+/* Sparse rows: `levels` words of Zipf's law, each once. */
+static void make_words(const maker *m, zoo_random *r, double *row, double *scores)
+{
+    int words = m->t->blocks[0].levels;
+    memset(row, 0, (size_t)m->columns * sizeof *row);
+    memset(scores, 0, 2 * sizeof *scores);
+    for (int k = 0; k < words; k++) {
+        int c = (int)(exp(log((double)m->columns) * zoo_uniform(r))) - 1;
+        row[c] = 1 + floor(2 * zoo_uniform(r));
+        scores[1] += m->weights[m->columns + c];
+    }
+    scores[1] = scores[1] * m->scale + m->shift;
+}
+
+static void make_one(const maker *m, int64_t number, zoo_random *r, double *row, double *scores)
+{
+    if (m->t->blocks[0].kind == WORD)
+        make_words(m, r, row, scores);
+    else
+        make_row(m, number, r, row, scores);
+}
+
+static int draw_class(const maker *m, zoo_random *r, const double *scores)
+{
+    int best = 0;
+    double top = -INFINITY;
+    for (int j = 0; j < m->classes; j++) { /* Gumbel's trick: softmax of the scores */
+        double s = scores[j] - log(-log(zoo_uniform(r)));
+        if (s > top)
+            top = s, best = j;
+    }
+    return zoo_uniform(r) < m->t->noise ? (int)(zoo_uniform(r) * m->classes) : best;
+}
+
+/* Scores of the wanted strength, and the wanted share of the second class, by a few rows. */
+static void settle(maker *m, uint64_t seed)
+{
+    zoo_random r = zoo_seeded(m->t->name, seed, 2);
+    double *row = allocate((size_t)m->columns, sizeof *row), square = 0, mean = 0;
+    double *scores = allocate((size_t)m->classes, sizeof *scores);
+    double *all = allocate(PILOT_ROWS, sizeof *all);
+    for (int i = 0; i < PILOT_ROWS; i++) {
+        make_one(m, i, &r, row, scores);
+        all[i] = scores[1] - scores[0];
+        double step = all[i] - mean;
+        mean += step / (i + 1);
+        square += step * (all[i] - mean);
+    }
+    double sd = sqrt(square / PILOT_ROWS), strength = m->t->strength ? m->t->strength : 2;
+    m->scale = sd > 0 ? strength / sd : 1;
+    double low = -1e3, high = 1e3, wanted = m->t->positive ? m->t->positive : 0.5;
+    for (int k = 0; k < 100 && m->classes == 2; k++) {
+        double share = 0, middle = (low + high) / 2;
+        for (int i = 0; i < PILOT_ROWS; i++)
+            share += 1 / (1 + exp(-(all[i] * m->scale + middle))) / PILOT_ROWS;
+        *(share > wanted ? &high : &low) = middle;
+    }
+    m->shift = m->classes == 2 ? (low + high) / 2 : 0;
+    free(row), free(scores), free(all);
+}
+
+static maker begin(const table *t, uint64_t seed)
+{
+    maker m = {.t = t, .classes = t->classes ? t->classes : 2, .scale = 1};
+    m.test_rows = t->positive > 0 && t->positive < 0.05 ? 10 * TEST_ROWS : TEST_ROWS;
+    zoo_random r = zoo_seeded(t->name, seed, 1);
+    for (const block *b = t->blocks; b < t->blocks + BLOCKS; b++)
+        m.columns += b->count;
+    m.weights = allocate((size_t)m.classes * (size_t)m.columns, sizeof *m.weights);
+    int listed = m.columns < LEVELS_MOST ? m.columns : 0; /* wide tables have no categories */
+    m.effects = allocate((size_t)listed * LEVELS_MOST + 1, sizeof *m.effects);
+    m.rarity = allocate((size_t)m.columns, sizeof *m.rarity);
+    for (int c = 0; c < m.classes * m.columns; c++)
+        m.weights[c] = zoo_normal(&r);
+    for (int c = 0; c < listed * LEVELS_MOST; c++)
+        m.effects[c] = zoo_normal(&r);
+    for (int c = 0; c < m.columns; c++)
+        m.rarity[c] = pow(10, -1.5 - 1.5 * zoo_uniform(&r));
+    settle(&m, seed);
+    return m;
+}
+
+/* ---- writing ---- */
+
+typedef struct files {
+    FILE *own, *labels, *peer;
+    const char *format;
+} files;
+
+static bool is(const char *format, const char *word)
+{
+    return strcmp(format, word) == 0;
+}
+
+static files open_files(const maker *m, const char *folder, bool test, int64_t n)
+{
+    files f = {.format = m->t->format ? m->t->format : "csv"};
+    bool npy = is(f.format, "npy"), svm = is(f.format, "libsvm");
+    char name[32], shape[64];
+    snprintf(name, sizeof name, "%s.%s", test ? "test" : "train",
+             npy   ? "npy"
+             : svm ? "svm"
+                   : "csv");
+    f.own = zoo_create(folder, name);
+    if (npy) {
+        f.labels = zoo_create(folder, test ? "test_y.npy" : "train_y.npy");
+        snprintf(shape, sizeof shape, "%lld, %d", (long long)n, m->columns);
+        zoo_npy(f.own, "<f4", shape);
+        snprintf(shape, sizeof shape, "%lld", (long long)n);
+        zoo_npy(f.labels, "<i4", shape);
+    } else if (!svm && !is(f.format, "plain")) {
+        for (int c = 0; c < m->columns; c++)
+            fprintf(f.own, "x%d%c", c, is(f.format, "comma") ? ';' : ',');
+        fputs("y\n", f.own);
+    }
+    if (svm)
+        return f; /* scikit-learn reads it itself */
+    f.peer = zoo_create(folder, test ? "peer_test.npy" : "peer_train.npy");
+    snprintf(shape, sizeof shape, "%lld, %d", (long long)n, m->columns + 1);
+    zoo_npy(f.peer, "<f8", shape);
+    return f;
+}
+
+static void write_cell(const maker *m, const files *f, int c, double value)
+{
+    int levels;
+    kind k = kind_of(m->t, c, &levels);
+    bool comma = is(f->format, "comma");
+    char text[64] = "";
+    if (is_category(k))
+        snprintf(text, sizeof text, "v%.0f", value);
+    else if (!isnan(value))
+        snprintf(text, sizeof text, "%.9g", value);
+    for (char *p = text; comma && *p; p++)
+        *p = *p == '.' ? ',' : *p;
+    fprintf(f->own, "%s%c", text, comma ? ';' : ',');
+}
+
+static void write_row(const maker *m, files *f, const double *row, int label)
+{
+    double y = label;
+    if (f->peer) {
+        fwrite(row, sizeof *row, (size_t)m->columns, f->peer);
+        fwrite(&y, sizeof y, 1, f->peer);
+    }
+    if (is(f->format, "libsvm")) {
+        fprintf(f->own, "%d", label);
+        for (int c = 0; c < m->columns; c++)
+            if (row[c] != 0)
+                fprintf(f->own, " %d:%.9g", c + 1, row[c]);
+        fputc('\n', f->own);
+        return;
+    }
+    for (int c = 0; c < m->columns; c++) {
+        float value = (float)row[c];
+        if (f->labels)
+            fwrite(&value, sizeof value, 1, f->own);
+        else
+            write_cell(m, f, c, row[c]);
+    }
+    if (f->labels)
+        fwrite(&label, 4, 1, f->labels);
+    else
+        fprintf(f->own, "%d\n", label);
+}
+
+static void write_split(const maker *m, const char *folder, bool test, uint64_t seed)
+{
+    int64_t n = test ? m->test_rows : m->t->n;
+    double *row = allocate((size_t)m->columns, sizeof *row);
+    double *scores = allocate((size_t)m->classes, sizeof *scores);
+    files f = open_files(m, folder, test, n);
+    int passes = m->t->sorted && !test ? m->classes : 1;
+    for (int pass = 0; pass < passes; pass++) { /* sorted: the same rows, one class at a time */
+        zoo_random r = zoo_seeded(m->t->name, seed, test ? 4 : 3);
+        for (int64_t i = 0; i < n; i++) {
+            make_one(m, (test ? 10000000 : 0) + i, &r, row, scores);
+            int label = draw_class(m, &r, scores);
+            if (i < 2 * m->classes && !test)
+                label = (int)i % m->classes; /* every class is there, twice */
+            if (passes == 1 || label == pass)
+                write_row(m, &f, row, label);
+        }
+    }
+    zoo_close(f.own);
+    if (f.labels)
+        zoo_close(f.labels);
+    if (f.peer)
+        zoo_close(f.peer);
+    free(row), free(scores);
+}
+
+static void write_about(const maker *m, const char *folder)
+{
+    const table *t = m->t;
+    const char *format = t->format ? t->format : "csv";
+    FILE *f = zoo_create(folder, "about.json");
+    char spec[200];
+    if (is(format, "npy"))
+        snprintf(spec, sizeof spec,
+                 "npy:train.npy,labels=train_y.npy,test=test.npy,test_labels=test_y.npy");
+    else if (is(format, "libsvm"))
+        snprintf(spec, sizeof spec, "libsvm:train.svm,test=test.svm");
+    else if (is(format, "plain"))
+        snprintf(spec, sizeof spec, "train.csv,label=%d,test=test.csv", m->columns + 1);
+    else
+        snprintf(spec, sizeof spec, "train.csv,label=y,test=test.csv");
+    fprintf(f, "{\"spec\": \"%s\", \"classes\": %d, \"also\": \"%s\", \"categories\": [", spec,
+            m->classes, t->also ? t->also : "");
+    for (int c = 0, some = 0; c < m->columns; c++) {
+        int levels;
+        if (is_category(kind_of(t, c, &levels)))
+            fprintf(f, "%s%d", some++ ? ", " : "", c);
+    }
+    fputs("]}\n", f);
+    zoo_close(f);
+}
+
+int zoo_table(const char *name, uint64_t seed, const char *folder)
+{
+    for (int k = 0; k < COUNT_TABLES; k++) {
+        if (strcmp(tables[k].name, name) != 0)
+            continue;
+        maker m = begin(&tables[k], seed);
+        write_split(&m, folder, false, seed);
+        write_split(&m, folder, true, seed);
+        write_about(&m, folder);
+        free(m.weights), free(m.effects), free(m.rarity);
+        return 1;
+    }
+    return 0;
+}
+
+void zoo_list_tables(void)
+{
+    for (int k = 0; k < COUNT_TABLES; k++)
+        printf("table %s: %s\n", tables[k].name, tables[k].about);
+}
