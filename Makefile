@@ -13,7 +13,7 @@ QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all cuda demo test faults-mpi test-cuda sanitize-cuda test-peers bench-peers bench-cuda fuzz install asan format \
+.PHONY: all cuda demo test faults-mpi test-cuda sanitize-cuda test-peers bench-peers bench-cuda fuzz install asan tsan faults format \
   format-check clean help
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
@@ -50,6 +50,18 @@ asan: ## all tests under the address and undefined-behaviour sanitizers
 	@$(QUIET) "configure (sanitizers)" cmake --preset asan
 	@$(QUIET) "build (sanitizers)" cmake --build --preset asan -j $(JOBS)
 	@$(QUIET) "test (sanitizers)" ctest --preset asan -j $(JOBS)
+
+faults: ## every command of the program with each of its calls failing in turn (LIMIT=N: N of each kind)
+	@sh scripts/deps.sh test
+	@$(QUIET) "configure" cmake --preset cpu
+	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli faults fault_shim
+	@build/tests/faults build/dro build/tests/libfault_shim.so $(or $(LIMIT),0) $(CASES)
+
+tsan: ## the tests that use several threads under the thread sanitizer
+	@sh scripts/deps.sh test
+	@$(QUIET) "configure (thread sanitizer)" cmake --preset tsan
+	@$(QUIET) "build (thread sanitizer)" cmake --build --preset tsan -j $(JOBS)
+	@$(QUIET) "test (thread sanitizer)" ctest --preset tsan -j $(JOBS) -L threads
 
 test-cuda: ## the cuda backend against the reference; needs nvcc, and an NVIDIA GPU for most of it
 	@sh scripts/deps.sh test
@@ -114,7 +126,7 @@ format-check: ## say which tracked .c and .h files are not in the project's styl
 	@sh scripts/format.sh check
 
 clean: ## remove every build folder
-	@rm -rf build build-ref build-asan build-cuda build-peers build-fuzz
+	@rm -rf build build-ref build-asan build-tsan build-coverage build-cuda build-peers build-fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | \

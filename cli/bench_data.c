@@ -118,10 +118,8 @@ static int report_json(const cli_args *args, const dro_data *data, const dro_dat
                        const outcome *o, const figures *f)
 {
     json_t *skipped = json_array();
-    for (int k = 0; dro_data_note(data, k); k++) {
-        json_t *text = json_string(dro_data_note(data, k));
-        json_array_append_new(skipped, text ? text : json_string("(not UTF-8)"));
-    }
+    for (int k = 0; dro_data_note(data, k); k++)
+        json_array_append_new(skipped, cli_text_json(dro_data_note(data, k)));
     return cli_emit(json_pack(
         "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "machine", cli_cpu(),
         "format", info->format, "threads", o->threads, "examples_per_s", f->speed, "bytes_per_s",

@@ -113,7 +113,7 @@ int cli_emit(json_t *document);
 /* A share in per cent, for "%.1f": without the noise of its last bits, so that what is equal looks equal. */
 double cli_percent(double share);
 json_t *cli_number(double value);
-/* A text, or null; what is not UTF-8 has no place in JSON. */
+/* A text, or null; in one that is not UTF-8 the bytes beyond ASCII become \xNN. */
 json_t *cli_text_json(const char *text);
 
 /* Texts that come from files: bytes that would steer a terminal become '?'. Returns text. */
@@ -128,7 +128,17 @@ void cli_table_cell(cli_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void cli_table_print(cli_table *table);
 
-/* files.c: a cell of a table, in quotation marks where it needs them. */
+/* A file that is written beside its place and put there when it is whole; a pipe or a device is written to. */
+typedef struct cli_file {
+    FILE *to;
+    const char *name;
+    char *target, *part; /* part: what becomes the target; NULL: it is written to */
+} cli_file;
+int cli_file_open(cli_file *file, const char *path); /* 0, or 1 after a line */
+/* status other than 0: leaves everything as it was. Returns status, or 1 after a line. */
+int cli_file_close(cli_file *file, int status);
+/* A cell: quoted where it must be, with ' before what a spreadsheet takes for a formula, and without bytes that would
+ * steer a terminal. */
 void cli_csv_text(FILE *to, char separator, const char *text);
 bool cli_same_file(const char *a, const char *b);
 /* Whether a file is named in a SPEC: its path, or an option's value. */

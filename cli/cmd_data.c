@@ -33,19 +33,12 @@ static json_t *shape_json(const dro_data_info *info)
     return json_pack("[I]", (json_int_t)info->features);
 }
 
-/* A name that is not UTF-8 has no place in JSON. */
-static json_t *name_json(const char *name)
-{
-    json_t *text = json_string(name);
-    return text ? text : json_string("(not UTF-8)");
-}
-
 /* dro_data_note: the images that skip_bad passed over, or dro_data_remark. */
 static json_t *texts_json(const dro_data *data, const char *(*text)(const dro_data *, int))
 {
     json_t *list = json_array();
     for (int k = 0; text(data, k); k++)
-        json_array_append_new(list, name_json(text(data, k)));
+        json_array_append_new(list, cli_text_json(text(data, k)));
     return list;
 }
 
@@ -53,9 +46,9 @@ static int print_json(const dro_data *data, const dro_data_info *info)
 {
     json_t *names = json_array(), *groups = json_array();
     for (int32_t k = 0; k < info->classes; k++)
-        json_array_append_new(names, name_json(info->class_names[k]));
+        json_array_append_new(names, cli_text_json(info->class_names[k]));
     for (int32_t k = 0; k < info->groups; k++)
-        json_array_append_new(groups, name_json(info->group_names[k]));
+        json_array_append_new(groups, cli_text_json(info->group_names[k]));
     json_t *document = json_pack(
         "{s:s, s:o, s:b, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "format", info->format, "shape",
         shape_json(info), "sparse", info->kind == DRO_DATA_SPARSE, "classes", names, "groups",
@@ -154,7 +147,7 @@ static int stream_json(const cli_args *args, const dro_stream *stream, const pas
     json_t *names = json_array(), *counts = json_array();
     const char *spec = cli_word(args, 0);
     for (int k = 0; k < p->classes; k++) {
-        json_array_append_new(names, name_json(dro_stream_class(stream, k)));
+        json_array_append_new(names, cli_text_json(dro_stream_class(stream, k)));
         json_array_append_new(counts, json_integer(p->counts[k]));
     }
     json_t *document = json_pack(

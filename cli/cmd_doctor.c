@@ -57,15 +57,14 @@ static void tell_instructions(checkup *c)
 {
     char text[300];
     const char *wrong = NULL, *used = dro_cpu_instructions(&wrong), *limit = getenv("DRO_CPU");
-    bool limited = used && !wrong && limit && *limit;
-    snprintf(text, sizeof text, "%s%s%s", used ? used : "those of the compiler",
-             limited ? ", limited by DRO_CPU=" : "", limited ? limit : "");
+    bool limited = !wrong && limit && *limit;
+    snprintf(text, sizeof text, "%s%s%s", used, limited ? ", limited by DRO_CPU=" : "",
+             limited ? limit : "");
     if (wrong)
         tell(c, "instructions", text, "DRO_CPU is not avx512, avx2 or sse and was ignored");
     else
         tell(c, "instructions", text,
-             used && strcmp(used, "sse") == 0 && !limited ? "networks are slow without avx2"
-                                                          : NULL);
+             strcmp(used, "sse") == 0 && !limited ? "networks are slow without avx2" : NULL);
 }
 
 static double meminfo(const char *name)

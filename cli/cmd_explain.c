@@ -11,6 +11,9 @@ typedef struct explained {
     dro_examples examples;
     const char *objective, *over, *split;
     long long top; /* examples that are shown */
+    const char *weights;
+    dro_split which;
+    dro_context *ctx;
 } explained;
 
 /* ---- one example ---- */
@@ -222,22 +225,33 @@ static void show(const explained *x)
 static int write_out(const explained *x, const char *out)
 {
     const char *dot = strrchr(out, '.');
+    if (dot && strcmp(dot, ".html") == 0) {
+        dro_explanation_about about = {.objective = x->objective,
+                                       .over = x->over,
+                                       .weights = x->weights,
+                                       .split = x->which,
+                                       .top = x->top};
+        return dro_report_explanation(x->ctx, x->p, x->e, &about, out) == DRO_OK
+                   ? 0
+                   : cli_fail("%s", dro_context_error(x->ctx));
+    }
     bool json = dot && strcmp(dot, ".json") == 0, tabs = dot && strcmp(dot, ".tsv") == 0;
     if (!json && !tabs && !(dot && strcmp(dot, ".csv") == 0))
-        return cli_usage("explain: --out %s: expected a name that ends in .csv, .tsv or .json",
-                         out);
-    FILE *to = fopen(out, "wb");
-    bool fine = to != NULL;
-    if (fine && json) {
+        return cli_usage(
+            "explain: --out %s: expected a name that ends in .csv, .tsv, .json or .html", out);
+    cli_file file;
+    int status = cli_file_open(&file, out);
+    if (status)
+        return status;
+    if (json) {
         json_t *all = document(x, x->e->examples);
-        fine = all && json_dumpf(all, to, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0;
+        if (json_dumpf(all, file.to, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) != 0)
+            status = cli_fail("cannot write to %s: %s", out, strerror(errno));
         json_decref(all);
-    } else if (fine) {
-        write_rows(x, to, tabs ? '\t' : ',');
+    } else {
+        write_rows(x, file.to, tabs ? '\t' : ',');
     }
-    fine = fine && !ferror(to);
-    fine = to && fclose(to) == 0 && fine;
-    return fine ? 0 : cli_fail("cannot write to %s: %s", out, strerror(errno));
+    return cli_file_close(&file, status);
 }
 
 static int explain(const cli_args *args, dro_context *ctx, dro_predictor *p)
@@ -254,6 +268,9 @@ static int explain(const cli_args *args, dro_context *ctx, dro_predictor *p)
                    .objective = cli_text(args, "objective"),
                    .over = cli_text(args, "over"),
                    .split = words[split],
+                   .weights = cli_text(args, "weights"),
+                   .which = split,
+                   .ctx = ctx,
                    .top = cli_integer(args, "top")};
     cli_busy("evaluating");
     if (dro_predictor_explain(p, split, x.objective, x.over, &x.e) != DRO_OK ||
@@ -306,7 +323,8 @@ static const cli_option options[] = {
      "what it is robust over: examples, classes, groups"},
     CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default train)"),
     {"top", CLI_INTEGER, "N", "20", 0, 1e9, "examples of the largest weight that are shown"},
-    CLI_OPTION_TEXT("out", "FILE", "all examples, by weight, as .csv, .tsv or .json"),
+    CLI_OPTION_TEXT("out", "FILE",
+                    "all examples as .csv, .tsv or .json, or a page of the heaviest, .html"),
     CLI_OPTIONS_END,
 };
 

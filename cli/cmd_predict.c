@@ -1,5 +1,5 @@
 /* dro predict: what trained weights say about examples, in the order of the data. */
-#define _GNU_SOURCE /* realpath */
+#define _GNU_SOURCE /* realpath, asprintf */
 #include "train.h"
 
 #include <errno.h>
@@ -15,6 +15,7 @@ typedef enum format { CSV, JSONL, NPY, JSON } format; /* JSON: one list */
 typedef struct output {
     FILE *to;
     const char *name; /* of where it goes */
+    cli_file file;    /* of --out */
     format format;
     bool logits, real; /* real: a real-valued output */
     int32_t classes;
@@ -164,7 +165,9 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
         }
         if (o->to == stdout)
             cli_ready();
-        if (fflush(o->to) != 0 || ferror(o->to)) /* a full disk, or nobody who reads */
+        if (cli_stopped())
+            status = cli_fail("stopped: nothing is written to %s", o->name);
+        else if (fflush(o->to) != 0 || ferror(o->to)) /* a full disk, or nobody who reads */
             status = o->to == stdout ? cli_finish(1) : cannot_write(o->name);
         cli_progress("%lld of %lld", (long long)first + (long long)some, (long long)count);
     }
@@ -204,8 +207,9 @@ static int open_output(const cli_args *args, output *o)
     if (o->format == NPY && strcmp(word, "npy") != 0)
         return cli_usage("predict: --format %s: expected csv, jsonl, json or npy", word);
     o->name = out ? out : "standard output";
-    o->to = out ? fopen(out, "wb") : stdout;
-    return o->to ? 0 : cannot_write(out);
+    int status = out ? cli_file_open(&o->file, out) : 0;
+    o->to = out ? o->file.to : stdout;
+    return status;
 }
 
 static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, bool named)
@@ -222,8 +226,10 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
     if (status)
         return status;
     dro_examples examples;
-    if (dro_predictor_examples(p, split, &examples) != DRO_OK)
-        return failed(ctx);
+    if (dro_predictor_examples(p, split, &examples) != DRO_OK) {
+        status = failed(ctx);
+        return o.to == stdout ? status : cli_file_close(&o.file, status);
+    }
     o.paths = examples.paths;
     o.records = examples.records;
     status = predict(ctx, &o, split, examples.count);
@@ -231,9 +237,7 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
         cli_tell_notes(p);
     if (o.to == stdout)
         return cli_finish(status);
-    if (fclose(o.to) != 0 && status == 0)
-        status = cannot_write(o.name);
-    return status;
+    return cli_file_close(&o.file, status);
 }
 
 /* Images named on the command line, as a list that is deleted again. */
@@ -317,7 +321,9 @@ const cli_command cmd_predict = {
     .summary = "what trained weights say about examples or images",
     .details =
         "One row per example: its class, the probability of that class, and the probability\n"
-        "(or logit) of every class. Rows come as they are worked out.\n"
+        "(or logit) of every class. Rows come as they are worked out; a file of --out is there "
+        "when\n"
+        "it is whole. In csv a name that a spreadsheet would take for a formula begins with '.\n"
         "Probabilities are those of the loss: a softmax; with logistic the sigmoids of the "
         "outputs,\n"
         "with squared the outputs themselves, at least 0, both made to sum to 1.",

@@ -58,7 +58,8 @@ static double measure_of(const json_t *result, const char *split, const char *na
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static void collect(cli_sweep *sweep, const cli_runs *runs)
+/* 0, or 1 after a line: no setting is left out because its result could not be read. */
+static int collect(cli_sweep *sweep, const cli_runs *runs)
 {
     for (int k = 0; k < sweep->count; k++) {
         double values[CLI_SWEEP_SHOWN][1000];
@@ -66,6 +67,8 @@ static void collect(cli_sweep *sweep, const cli_runs *runs)
             const cli_one *one = &runs->list[k * sweep->seeds + i];
             /* the figures of one that diverged are its checkpoint's, no results */
             json_t *result = one->state == CLI_DIVERGED ? NULL : cli_runs_result(runs, one);
+            if (one->state == CLI_DONE && !result)
+                return cli_fail("%s/%s/result.json cannot be read", runs->folder, one->name);
             const char *by = dro_measure_name(sweep->by);
             values[CLI_SWEEP_HOLDOUT][i] = measure_of(result, "holdout", by);
             values[CLI_SWEEP_TEST][i] = measure_of(result, "test", by);
@@ -77,6 +80,7 @@ static void collect(cli_sweep *sweep, const cli_runs *runs)
         for (int i = 0; i < CLI_SWEEP_SHOWN; i++)
             sweep->settings[k].shown[i] = cli_statistic(values[i], sweep->seeds);
     }
+    return 0;
 }
 
 /* The best on the holdout; a setting of which a run is missing cannot be it. -1: none. */
@@ -205,9 +209,8 @@ static int show_all(const cli_sweep *sweep, const cli_runs *runs, int best, cons
 static int show_end(cli_sweep *sweep, cli_runs *runs)
 {
     char page[4400];
-    collect(sweep, runs);
-    int best = choose(sweep), status = 0;
-    if (best >= 0)
+    int status = collect(sweep, runs), best = choose(sweep);
+    if (status == 0 && best >= 0)
         status = write_best(sweep, runs, best);
     dro_report *report = status ? NULL : cli_runs_report(runs, page, sizeof page);
     if (!report)

@@ -195,7 +195,9 @@ static const cli_option options[] = {
 /* config: --config, or NULL; own: the path of the run's own, which goes on, or NULL. */
 static int train(const cli_args *args, const char *folder, const char *own, json_t *config)
 {
-    json_t *machines = own ? json_load_file(own, 0, NULL) : json_incref(config);
+    json_t *machines = own ? cli_config_load(own) : json_incref(config);
+    if (own && !machines) /* not with another number of threads, which it may name */
+        return 1;
     dro_context *ctx = cli_config_context(args, machines);
     dro_train *train = NULL;
     json_decref(machines);

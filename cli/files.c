@@ -1,23 +1,79 @@
-/* Files that commands write: cells of tables, and whether a file is one of those that are read. */
+/* Files that commands write: whole or not at all; cells of tables; whether a file is one of those that are read. */
+#define _GNU_SOURCE /* realpath, asprintf */
 #include "cli.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+/* A spreadsheet takes such a cell for a formula; -1 and +1 are numbers. */
+static bool is_formula(const char *text)
+{
+    char *end;
+    if (!*text || !strchr("=+-@", *text))
+        return false;
+    strtod(text, &end);
+    return end == text || *end;
+}
 
 void cli_csv_text(FILE *to, char separator, const char *text)
 {
     const char special[] = {separator, '"', '\n', '\r', '\0'};
-    if (!strpbrk(text, special)) {
-        fputs(text, to);
-        return;
-    }
-    fputc('"', to);
-    for (; *text; text++) {
-        if (*text == '"')
+    const char *quote = strpbrk(text, special) ? "\"" : "";
+    fprintf(to, "%s%s", quote, is_formula(text) ? "'" : "");
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        bool steers = (*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7f;
+        if (*p == '"')
             fputc('"', to);
-        fputc(*text, to);
+        if (steers)
+            fprintf(to, "\\x%02x", *p);
+        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
+            fprintf(to, "\\x%02x", *++p);
+        else
+            fputc(*p, to);
     }
-    fputc('"', to);
+    fputs(quote, to);
+}
+
+/* ---- whole or not at all ---- */
+
+static int cannot_write(const char *name)
+{
+    return cli_fail("cannot write to %s: %s", name, strerror(errno));
+}
+
+int cli_file_open(cli_file *file, const char *path)
+{
+    struct stat about;
+    *file = (cli_file){.name = path, .target = realpath(path, NULL)}; /* what a link points to */
+    if (!file->target)
+        file->target = strdup(path);
+    bool beside = stat(path, &about) != 0 || S_ISREG(about.st_mode);
+    if (!file->target ||
+        (beside && asprintf(&file->part, "%s.%ld.tmp", file->target, (long)getpid()) < 0)) {
+        free(file->target);
+        return cli_fail("no memory for the name of %s", path);
+    }
+    file->to = fopen(beside ? file->part : path, "wb");
+    return file->to ? 0 : cannot_write(path);
+}
+
+int cli_file_close(cli_file *file, int status)
+{
+    bool fine = status == 0 && fflush(file->to) == 0 && !ferror(file->to) &&
+                (!file->part || fsync(fileno(file->to)) == 0);
+    int wrong = errno;
+    fine = fclose(file->to) == 0 && fine;
+    if (fine && file->part && rename(file->part, file->target) != 0)
+        fine = false, wrong = errno;
+    if (!fine && file->part)
+        unlink(file->part);
+    free(file->target);
+    free(file->part);
+    errno = wrong;
+    return fine || status ? status : cannot_write(file->name);
 }
 
 bool cli_same_file(const char *a, const char *b)

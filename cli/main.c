@@ -119,8 +119,19 @@ static void follow_parent(void)
 #endif
 }
 
+/* Without memory for what is to be printed or planned there is nothing to go on with. */
+static void *memory_or_end(size_t size)
+{
+    void *memory = malloc(size);
+    if (memory || size == 0)
+        return memory;
+    cli_fail("no memory");
+    _exit(1);
+}
+
 int main(int argc, char **argv)
 {
+    json_set_alloc_funcs(memory_or_end, free);
     follow_parent();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write: status 1 */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that grows beyond `ulimit -f` */

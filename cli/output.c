@@ -120,6 +120,16 @@ double cli_percent(double share)
     return fabs(share) < 1e3 ? round(1e11 * share) / 1e9 : 100 * share;
 }
 
+static void *grow(void *memory, size_t size)
+{
+    memory = realloc(memory, size);
+    if (!memory) {
+        cli_fail("no memory for a table");
+        exit(1);
+    }
+    return memory;
+}
+
 json_t *cli_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
@@ -128,7 +138,15 @@ json_t *cli_number(double value)
 json_t *cli_text_json(const char *text)
 {
     json_t *made = text ? json_string(text) : json_null();
-    return made ? made : json_string("(not UTF-8)");
+    if (made)
+        return made;
+    char *shown = grow(NULL, 4 * strlen(text) + 1);
+    size_t used = 0;
+    for (const char *p = text; *p; p++)
+        used += (size_t)sprintf(shown + used, *p & 0x80 ? "\\x%02x" : "%c", (unsigned char)*p);
+    made = json_string(shown);
+    free(shown);
+    return made;
 }
 
 void cli_begin(const cli_args *args)
@@ -168,16 +186,6 @@ struct cli_table {
     char **cells; /* (count), headers first */
     bool *right;  /* (columns) */
 };
-
-static void *grow(void *memory, size_t size)
-{
-    memory = realloc(memory, size);
-    if (!memory) {
-        cli_fail("no memory for a table");
-        exit(1);
-    }
-    return memory;
-}
 
 static void add_cell(cli_table *table, const char *format, va_list list)
 {

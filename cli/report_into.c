@@ -125,6 +125,10 @@ static char *read_all(const char *path)
             text = more;
             room *= 2;
         }
+    if (text && ferror(file)) {
+        free(text);
+        text = NULL;
+    }
     if (text)
         text[size] = '\0';
     if (file)

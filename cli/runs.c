@@ -81,6 +81,7 @@ static int start(const cli_runs *runs, cli_one *one)
 {
     char out[4400], threads[40], backend[80];
     const char *name = dro_context_backend(runs->ctx);
+    cli_runs_await(runs, one);
     if (strcmp(name, "cuda") == 0)
         return cli_thread_start(runs, one);
     snprintf(out, sizeof out, "--out=%s/%s", runs->folder, one->name);
@@ -120,8 +121,13 @@ static void take_line(cli_one *one, const char *line)
 static bool take_bytes(cli_one *one)
 {
     ssize_t size = read(one->pipe, one->line + one->used, sizeof one->line - 1 - one->used);
+    if (size < 0 && (errno == EINTR || errno == EAGAIN))
+        return true;
+    if (size < 0) {
+        snprintf(one->note, sizeof one->note, "what it says cannot be read: %s", strerror(errno));
+    }
     if (size <= 0)
-        return size < 0 && (errno == EINTR || errno == EAGAIN);
+        return false;
     one->used += (size_t)size;
     one->line[one->used] = '\0';
     char *begin = one->line, *end;
@@ -234,6 +240,8 @@ static void end(const cli_runs *runs, cli_one *one)
                  : WIFEXITED(status) && one->status == 0                   ? CLI_DONE
                  : cli_stopped() || strncmp(one->note, "stopped ", 8) == 0 ? CLI_STOPPED
                                                                            : CLI_FAILED;
+    if (one->state == CLI_FAILED && strstr(one->note, "another process is training there"))
+        one->state = CLI_WAITING; /* it came between: start() waits for it */
     if (one->state == CLI_DONE && !has_file(runs, one, "result.json"))
         one->state = CLI_FAILED;
     if ((one->state == CLI_DONE || one->state == CLI_DIVERGED) && !cli_json(runs->args))
@@ -314,7 +322,7 @@ static int finish(const cli_runs *runs)
     if (wrong && *wrong->note)
         return tell_failure(wrong);
     if (wrong)
-        return 1;
+        return cli_fail("%s: ended with status %d and did not say why", wrong->name, wrong->status);
     if (done + elsewhere == runs->count)
         return 0;
     return cli_fail("stopped: %d of %d runs are done: the same command goes on", done, runs->count);

@@ -98,6 +98,9 @@ int cli_runs_go(cli_runs *runs);
 int cli_runs_train(cli_runs *runs); /* the last part of it, when the folder is ready */
 /* Reads how those ended that other ranks have run; the exit status of all. */
 int cli_runs_collect(cli_runs *runs);
+/* Of a comparison that was killed a moment ago, a run may still be writing its last checkpoint: it is waited for, with
+ * a line. */
+void cli_runs_await(const cli_runs *runs, const cli_one *one);
 /* Before the first context of a command whose runs may be threads. */
 void cli_thread_ready(void);
 /* A run in a thread: started; asked to stop; and, once its pipe is closed, its exit status. */

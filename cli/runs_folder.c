@@ -9,9 +9,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { PATH_SIZE = 4352 };
+enum { PATH_SIZE = 4352, AWAIT_NS = 50000000 };
 
 static int make_folder(const char *folder)
 {
@@ -131,6 +132,23 @@ static int make_plan(cli_runs *runs)
         return cli_runs_write(runs, "plan.json", plan);
     json_decref(plan);
     return status;
+}
+
+void cli_runs_await(const cli_runs *runs, const cli_one *one)
+{
+    char path[PATH_SIZE + 300];
+    snprintf(path, sizeof path, "%s/%s", runs->folder, one->name);
+    int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool told = false;
+    while (lock >= 0 && !cli_stopped() && flock(lock, LOCK_EX | LOCK_NB) != 0 &&
+           errno == EWOULDBLOCK) {
+        if (!told)
+            cli_fail("%s: another process is training there: waiting for it", path);
+        told = true;
+        nanosleep(&(struct timespec){.tv_nsec = AWAIT_NS}, NULL);
+    }
+    if (lock >= 0)
+        close(lock);
 }
 
 static int prepare(cli_runs *runs)

@@ -24,6 +24,10 @@ json_t *cli_config_load(const char *path)
         cli_fail("%s: is a folder: expected a file, as in %s/config.json", path, path);
         return NULL;
     }
+    if (!input && !S_ISREG(about.st_mode)) {
+        cli_fail("%s: is a pipe or a device: expected a file, or - for standard input", path);
+        return NULL;
+    }
     json_t *document = input ? json_loadf(stdin, 0, &error) : json_load_file(path, 0, &error);
     if (!document && error.line < 1)
         cli_fail("%s", error.text);
@@ -31,7 +35,11 @@ json_t *cli_config_load(const char *path)
         cli_fail("%s: line %d: %s", path, error.line, error.text);
     else if (!json_is_object(document))
         cli_fail("%s: expected settings: a run's config.json, or another JSON object", path);
-    if (json_is_object(document))
+    else if (json_object_size(document) == 0) /* built-in defaults are not what is meant */
+        cli_fail(
+            "%s: has no settings: expected at least one, as in {\"data\": \"csv:FILE,label=y\"}",
+            path);
+    if (json_object_size(document) > 0)
         return document;
     json_decref(document);
     return NULL;

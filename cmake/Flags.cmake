@@ -21,3 +21,24 @@ if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND CMAKE_C_COMPILER_VERSION VERSION_LESS 
   target_compile_options(dro_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-fno-builtin-fmax>
     $<$<COMPILE_LANGUAGE:C>:-fno-builtin-fmin>)
 endif()
+
+# Hardening: a stack that is written beyond an array, and calls of the C library beyond their buffers, end the program;
+# tables of addresses are read-only once it runs. The linker's part is for the program and the shared library, the
+# compiler's is for optimised builds without sanitizers, which have checks of their own. tests/hardening.sh looks for all
+# of it.
+option(DRO_HARDENING "Stack protector, fortified C library calls, full RELRO, PIE" ON)
+if(CMAKE_C_FLAGS MATCHES "-fsanitize|--coverage" OR CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(DRO_HARDENING OFF)
+endif()
+if(DRO_HARDENING)
+  include(CheckPIESupported)
+  check_pie_supported(LANGUAGES C)
+  target_compile_options(dro_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:C>:-fstack-protector-strong>
+    $<$<COMPILE_LANGUAGE:C>:-fstack-clash-protection>
+    $<$<COMPILE_LANGUAGE:C>:-U_FORTIFY_SOURCE>
+    $<$<COMPILE_LANGUAGE:C>:-D_FORTIFY_SOURCE=2>)
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    set(dro_link_flags -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+  endif()
+endif()

@@ -36,5 +36,6 @@ function(dro_library target kind)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(${target} PRIVATE ${dro_libs})
+  target_link_options(${target} PRIVATE ${dro_link_flags})
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
 endfunction()

@@ -162,12 +162,8 @@ for signal in TERM INT KILL; do
         has "of 2 runs are done: the same command goes on" err
         [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
     fi
-    tries=0 # processes whose parent was killed stop by themselves, with a checkpoint
-    until "$dro" compare $long --out cut --json >out 2>err; do
-        tries=$((tries + 1))
-        [ $tries -lt 20 ] || break
-        sleep 0.2
-    done
+    # At once: processes whose parent was killed stop by themselves, with a checkpoint, and are waited for.
+    "$dro" compare $long --out cut --json >out 2>err || fail "$what, then restarted at once: $(cat err)"
     for name in sgd-seed1 recover-seed1; do
         cmp whole/$name/weights.safetensors cut/$name/weights.safetensors || fail "$what: other weights"
         for folder in whole cut; do
@@ -176,6 +172,14 @@ for signal in TERM INT KILL; do
         cmp whole.metrics cut.metrics || fail "$what: other metrics"
     done
 done
+
+# A run that another process still holds is waited for, with a line.
+mkdir -p held/sgd-seed1
+flock held/sgd-seed1 sleep 1 &
+while flock -n held/sgd-seed1 true; do sleep 0.02; done
+run 0 compare $small --seeds 1 --out held --json
+[ "$(cat err)" = "dro: held/sgd-seed1: another process is training there: waiting for it" ] || fail "$what: $(cat err)"
+wait
 
 # ---- a disk that is full (a limit on the size of files stands for it): the same command goes on ----
 (ulimit -f 16; exec "$dro" compare $small --seeds 1 --out full) >out 2>err

@@ -61,6 +61,19 @@ for objective in kl:0.7 kl-radius:0.1 cvar:0.2 chi2:0.5; do
     done
 done
 
+# A page: rows of a table; images as bitmaps, as many as --top says, with label and prediction.
+run 0 explain --weights $w --data $data --objective kl:2 --top 7 --out page.html
+[ "$(grep -c '<td class="wrong">' page.html)" -eq 7 ] || fail "page.html has not the seven heaviest rows"
+run 0 train --data synth:glyphs,n=120,test=20,size=12,classes=3 --model mlp:4 --steps 5 --out glyphs --json
+run 0 explain --weights glyphs/weights.safetensors --data synth:glyphs,n=120,test=20,size=12,classes=3 \
+    --objective cvar:0.2 --top 9 --out glyphs.html
+[ "$(grep -c '<img alt="" src="data:image/bmp;base64,Qk' glyphs.html)" -eq 9 ] || fail "glyphs.html has not nine images"
+! command -v python3 >/dev/null 2>&1 || python3 -c '
+import base64, re
+bmp = base64.b64decode(re.search(r"base64,([^\"]*)", open("glyphs.html").read()).group(1))
+assert len(bmp) == int.from_bytes(bmp[2:6], "little") == 54 + 12 * 36, len(bmp)
+assert bmp[18] == bmp[22] == 12 and any(bmp[54:])' || fail "not a bitmap"
+
 # A real-valued target has no classes.
 awk -F, 'NR == 1 { print "a,b,z" } NR > 1 { print $1 "," $2 "," 3 * $1 - $2 + (NR == 99) }' table.csv >real.csv
 run 0 train --data csv:real.csv,label=z,target=real --model linear --optimizer newton --lambda 5 --out real --json
@@ -79,7 +92,7 @@ has "objective" err
 run 1 explain --weights $w --data $data --objective kl:1 --over rows
 has "expected examples, classes or groups" err
 run 2 explain --weights $w --data $data --objective kl:1 --out all.txt
-has "csv, .tsv or .json" err
+has "csv, .tsv, .json or .html" err
 run 1 explain --weights $w --data $data --objective kl:1 --out table.csv
 has "table.csv is read" err
 finish

@@ -47,6 +47,55 @@ touch file
 run 1 train $data --epochs 1 --out file
 grep -q 'file is not a folder' err || fail "$what: $(cat err)"
 
+# Pipes that nobody writes to, in the place of every file; one with a writer is read.
+mkfifo pipe
+count=0
+for spec in csv:pipe,label=y npy:pipe,labels=pipe list:pipe,root=. inat:pipe,root=. libsvm:pipe csv:t.csv,label=y,test=pipe; do
+    count=$((count + 1))
+    (timeout 30 "$dro" data "$spec" >/dev/null 2>pipe.err.$count; echo $? >pipe.rc.$count) &
+done
+wait
+for k in $(seq $count); do
+    [ "$(cat pipe.rc.$k)" -eq 1 ] || fail "data from a pipe, case $k: status $(cat pipe.rc.$k)"
+    grep -q 'pipe: is a pipe that nobody writes to' pipe.err.$k || fail "data from a pipe, case $k: $(cat pipe.err.$k)"
+done
+timeout 30 "$dro" train --config pipe --out piped >out 2>err
+[ $? -eq 1 ] || fail "--config pipe: not status 1"
+grep -q 'is a pipe or a device: expected a file' err || fail "--config pipe: $(cat err)"
+cat t.csv >pipe &
+run 0 data csv:pipe,label=y
+wait
+
+# Settings that were cut off are not the built-in ones.
+: >nothing.json
+echo '{}' >empty.json
+run 1 train --config nothing.json --out cut
+run 1 train --config empty.json --out cut
+grep -q "empty.json: has no settings" err || fail "$what: $(cat err)"
+[ ! -e cut ] || fail "$what: trained something"
+
+# Predictions: whole or not at all, no formula for a spreadsheet, no escape character for a terminal.
+awk 'BEGIN { srand(3); print "a,y"; for (i = 0; i < 900; i++) { x = rand(); print x "," (x > 0.5 ? "=1+1" : "\033[31mred") } }' >names.csv
+run 0 train --data csv:names.csv,label=y --epochs 2 --out names
+run 0 predict --weights names/weights.safetensors --data csv:names.csv,label=y
+grep -q "^[0-9]*,'=1+1,0" out && grep -q '^[0-9]*,\\x1b\[31mred,0' out || fail "$what: $(head -3 out)"
+! grep -q "$(printf '\033')" out || fail "$what: an escape character is printed"
+run 0 train --data csv:names.csv,label=a,target=real --epochs 1 --out real
+printf '1 1:1\n-1 1:2\n1 1:3\n-1 1:1\n' >signs.svm
+run 0 train --data libsvm:signs.svm --lr 0.01 --steps 2 --batch 2 --out signs
+run 0 predict --weights signs/weights.safetensors --data libsvm:signs.svm
+! grep -q "'" out || fail "$what: a number is taken for a formula"
+echo old >p.csv
+(ulimit -f 16; exec "$dro" predict --weights names/weights.safetensors --data csv:names.csv,label=y --out p.csv) >out 2>err
+[ $? -eq 1 ] || fail "predict on a full disk: not status 1"
+[ "$(cat p.csv)" = old ] || fail "predict on a full disk: half a file"
+ls | grep -q 'p.csv\..*tmp' && fail "predict on a full disk: $(ls p.csv*)"
+ln -s p.csv link.csv
+run 0 predict --weights names/weights.safetensors --data csv:names.csv,label=y --out link.csv
+[ "$(wc -l <p.csv)" -eq 901 ] && [ -L link.csv ] || fail "$what: the link's file is not written"
+run 0 predict --weights names/weights.safetensors --data csv:names.csv,label=y --out /dev/stdout
+[ "$(wc -l <out)" -eq 901 ] || fail "$what: $(wc -l <out) lines"
+
 # One line, whatever is typed.
 run 2 train --threads "$(printf '5\n6')"
 one_line

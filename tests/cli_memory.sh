@@ -24,8 +24,8 @@ fi
 cd "$work" || exit 1
 printf '1 1:1\n-1 1000000000:1\n' >wide.svm
 printf '1 1:1\n-1 2:1\n' >narrow.svm
-within 400000 "wide.svm: the model linear has 1000000001 weights for 1000000000 features, and 6 vectors \
-of them take 24000 MB: expected at most 204 MB, half of the memory there is (line 2 of the training file \
+within 400000 "wide.svm: the model linear has 1000000001 weights for 1000000000 features, and 8 vectors \
+of them take 32000 MB: expected at most 204 MB, half of the memory there is (line 2 of the training file \
 has the highest index)" train --data libsvm:wide.svm --epochs 1 --out run
 within 400000 "and 4 vectors of them take 16000 MB" train --data libsvm:wide.svm --optimizer sgd --out run
 within 400000 "(line 2 of the test file has the highest index)" \

@@ -327,7 +327,7 @@ static void test_error_texts(void **state)
           "recover has no parameter 'colour'; it has: eta eta_schedule ");
     dro_optimizer *other;
     FAILS(ctx, dro_optimizer_create(ctx, "adam", &nothing, &other), DRO_ERR_NAME,
-          "no optimiser 'adam': expected one of sgd adamw cover recover ascpg civr");
+          "no optimiser 'adam': expected one of sgd adamw cover recover scent ascpg civr");
     dro_optimizer_destroy(opt);
     dro_context_destroy(ctx);
 }
@@ -459,15 +459,55 @@ static void test_checksum(void **state)
     }
 }
 
+static void test_utf8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int wrong; /* where, -1: nowhere */
+        const char *shown;
+    } cases[] = {
+        {"", -1, ""},
+        {"plain text of many letters", -1, "plain text of many letters"},
+        {"caf\xc3\xa9, \xe2\x82\xac, \xf0\x9f\x98\x80, \xf4\x8f\xbf\xbf", -1,
+         "caf\xc3\xa9, \xe2\x82\xac, \xf0\x9f\x98\x80, \xf4\x8f\xbf\xbf"},
+        {"caf\xe9", 3, "caf\\xe9"},
+        {"12345678\xff", 8, "12345678\\xff"},
+        {"\xc0\x80", 0, "\\xc0\\x80"}, /* too long */
+        {"\xe0\x9f\xbf", 0, "\\xe0\\x9f\\xbf"},
+        {"\xf0\x8f\xbf\xbf", 0, "\\xf0\\x8f\\xbf\\xbf"},
+        {"\xed\xa0\x80", 0, "\\xed\\xa0\\x80"},          /* a surrogate */
+        {"\xf4\x90\x80\x80", 0, "\\xf4\\x90\\x80\\x80"}, /* past the last */
+        {"a\xe2\x82", 1, "a\\xe2\\x82"},                 /* cut off */
+        {"\xf5", 0, "\\xf5"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        const char *text = cases[k].text, *wrong = dro__utf8_wrong(text, strlen(text));
+        assert_int_equal(wrong ? wrong - text : -1, cases[k].wrong);
+        char *shown = dro__utf8_show(text);
+        assert_string_equal(shown, cases[k].shown);
+        dro__free(shown);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_status_texts), cmocka_unit_test(test_context),
-    cmocka_unit_test(test_fail_cuts),    cmocka_unit_test(test_alloc),
-    cmocka_unit_test(test_random_unit),  cmocka_unit_test(test_random_streams),
-    cmocka_unit_test(test_random_below), cmocka_unit_test(test_random_normal),
-    cmocka_unit_test(test_permutation),  cmocka_unit_test(test_permutation_uniform),
-    cmocka_unit_test(test_defaults),     cmocka_unit_test(test_error_texts),
-    cmocka_unit_test(test_values),       cmocka_unit_test(test_lists),
-    cmocka_unit_test(test_archive),      cmocka_unit_test(test_checksum),
+    cmocka_unit_test(test_utf8),
+    cmocka_unit_test(test_status_texts),
+    cmocka_unit_test(test_context),
+    cmocka_unit_test(test_fail_cuts),
+    cmocka_unit_test(test_alloc),
+    cmocka_unit_test(test_random_unit),
+    cmocka_unit_test(test_random_streams),
+    cmocka_unit_test(test_random_below),
+    cmocka_unit_test(test_random_normal),
+    cmocka_unit_test(test_permutation),
+    cmocka_unit_test(test_permutation_uniform),
+    cmocka_unit_test(test_defaults),
+    cmocka_unit_test(test_error_texts),
+    cmocka_unit_test(test_values),
+    cmocka_unit_test(test_lists),
+    cmocka_unit_test(test_archive),
+    cmocka_unit_test(test_checksum),
 };
 
 CHECK_MAIN(tests)

@@ -460,7 +460,57 @@ static void test_csv_many_texts(void **state)
     }
 }
 
+/* Latin-1 is refused with its line, or read as what it is; nothing is replaced. */
+static void test_csv_bytes(void **state)
+{
+    (void)state;
+    const char *text = "a,b,y\n1,2,th\xe9\n2,1,caf\xe9\n3,\x80 1\x93,caf\xe9\n";
+    const refusal wrong[] = {
+        {text, ",label=y", "line 2", "byte 0xe9 is not UTF-8: add encoding=latin1"},
+        {"a,y\n1,x\n2,y\n\"1\n\xed\xa0\x80\",x\n", ",label=y", "line 5", "is not UTF-8"},
+        {"a,y\n1,x\n2,\xc3", ",label=y", "line 3", "byte 0xc3 is not UTF-8"},
+    };
+    refuses_all("csv", wrong, sizeof wrong / sizeof wrong[0]);
+    refuses(spec_for("csv", text, ",label=y,encoding=utf7"), DRO_ERR_RANGE, "encoding=utf7",
+            "expected utf8 or latin1");
+    dro_examples train, test;
+    dro_data *data = opened(spec_for("csv", text, ",label=y,encoding=latin1"), &train, &test);
+    dro_data_info info = info_of(data);
+    assert_int_equal(info.classes, 2);
+    assert_string_equal(info.class_names[0], "caf\xc3\xa9");
+    assert_string_equal(info.class_names[1], "th\xc3\xa9");
+    assert_non_null(strstr(data->encoding, "%E2%82%AC%201%E2%80%9C")); /* a category */
+    dro_data_close(data);
+    data = opened(spec_for("csv", "a,y\n1,\xc3\xa9\n2,\xe2\x82\xac\n", ",label=y,encoding=utf8"),
+                  &train, &test);
+    assert_string_equal(info_of(data).class_names[0], "\xc3\xa9");
+    dro_data_close(data);
+}
+
+/* A file of many windows, whose letters become longer on the way. */
+static void test_csv_latin1_long(void **state)
+{
+    (void)state;
+    enum { ROWS = 300000, ROW = 14 };
+    char *text = malloc(4 + ROWS * ROW + 1), *at = text + 4;
+    memcpy(text, "a,y\n", 4);
+    for (int i = 0; i < ROWS; i++)
+        at += sprintf(at, "%06d,\xe9\x80\xfc%c\n", i, 'a' + i % 3);
+    dro_examples train, test;
+    dro_data *data = opened(spec_for("csv", text, ",label=y,encoding=latin1"), &train, &test);
+    assert_int_equal(train.count, ROWS);
+    assert_int_equal(info_of(data).classes, 3);
+    for (int i = 0; i < ROWS; i++)
+        assert_int_equal(train.labels[i], i % 3);
+    assert_string_equal(info_of(data).class_names[2], "\xc3\xa9\xe2\x82\xac\xc3\xbc"
+                                                      "c");
+    dro_data_close(data);
+    free(text);
+}
+
 static const struct CMUnitTest tests[] = {
+    TEST(test_csv_bytes),
+    TEST(test_csv_latin1_long),
     TEST(test_csv_cells),
     TEST(test_csv_scikit),
     TEST(test_csv_forms),

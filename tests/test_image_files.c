@@ -174,6 +174,16 @@ static void test_class_called_train(void **state)
     dro_data_close(data);
 }
 
+/* A name that no JSON can hold is not replaced by another. */
+static void test_folder_bytes(void **state)
+{
+    const place *p = *state;
+    put_pgm(p, "bytes/th\xe9/1.pgm", 0, 1);
+    put_pgm(p, "bytes/caf\xe9/1.pgm", 0, 1);
+    refused(p, "images:%/bytes", DRO_ERR_DATA,
+            "bytes/caf\xe9: the name of this class is not UTF-8: rename the folder");
+}
+
 static void test_bad_folders(void **state)
 {
     const place *p = *state;
@@ -515,11 +525,11 @@ static void test_shared(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_folders),     TEST(test_splits),    TEST(test_class_called_train),
-    TEST(test_bad_folders), TEST(test_loading),   TEST(test_planes),
-    TEST(test_list),        TEST(test_list_gaps), TEST(test_bad_lists),
-    TEST(test_inat),        TEST(test_bad_inat),  TEST(test_shared),
-    TEST(test_pipe),        TEST(test_remarks),
+    TEST(test_folders),      TEST(test_splits),  TEST(test_class_called_train),
+    TEST(test_bad_folders),  TEST(test_loading), TEST(test_planes),
+    TEST(test_folder_bytes), TEST(test_list),    TEST(test_list_gaps),
+    TEST(test_bad_lists),    TEST(test_inat),    TEST(test_bad_inat),
+    TEST(test_shared),       TEST(test_pipe),    TEST(test_remarks),
 };
 
 CHECK_MAIN(tests)

@@ -96,11 +96,11 @@ static void test_layout(void **state)
     static const char *const pairs[] = {"k", "v", NULL};
     static const float values[] = {1, -2};
     static const char expected[] =
-        "{\"__metadata__\":{\"k\":\"v\"},"
+        "{\"__metadata__\":{\"k\":\"v\",\"dro.checksum\":\"34326e10618e4af4\"},"
         "\"a\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]},"
-        "\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[8,12]}}  "
+        "\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[8,12]}}"
         "\0\0\x80\x3f\0\0\0\xc0\0\0\x80\x3f";
-    unsigned char bytes[256];
+    unsigned char bytes[512];
     dro__tensor tensors[] = {{"a", 2, {2, 1}, values}, {"b", 0, {0}, values}};
     need_json();
     OK(ctx, dro__safetensors_write(ctx, in_dir("w"), tensors, 2, pairs));
@@ -112,6 +112,44 @@ static void test_layout(void **state)
     assert_memory_equal(bytes, ((unsigned char[8]){sizeof expected - 1 - 12}), 8);
     assert_memory_equal(bytes + 8, expected, sizeof expected - 1);
     assert_int_equal((size - 12) % 8, 0);
+}
+
+/* A bit that has turned over is noticed, wherever it is in the values. */
+static void test_flipped(void **state)
+{
+    (void)state;
+    static const char *const pairs[] = {"format", "pt", "dro.model", "mlp:4", NULL};
+    static const float values[] = {1, -2, 0.25f, 3e-9f, 7, 0};
+    dro__tensor tensors[] = {{"a", 2, {2, 2}, values}, {"b", 1, {2}, values + 4}};
+    unsigned char bytes[1024];
+    dro__safetensors *file;
+    need_json();
+    OK(ctx, dro__safetensors_write(ctx, in_dir("flip"), tensors, 2, pairs));
+    FILE *f = fopen(in_dir("flip"), "rb");
+    size_t size = fread(bytes, 1, sizeof bytes, f), noticed = 0, read = 0;
+    fclose(f);
+    OK(ctx, dro__safetensors_memory(ctx, "flip", bytes, size, &file));
+    OK(ctx, dro__safetensors_check(file));
+    dro__safetensors_close(file);
+    for (size_t bit = 0; bit < 8 * size; bit++) {
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        if (dro__safetensors_memory(ctx, "flip", bytes, size, &file) == DRO_OK) {
+            bool kept = dro__safetensors_metadata(file, "dro.checksum") != NULL;
+            bool wrong = dro__safetensors_check(file) != DRO_OK;
+            const char *model = dro__safetensors_metadata(file, "dro.model");
+            bool format =
+                model && strcmp(model, "mlp:4") == 0 && dro__safetensors_find(file, "a") >= 0;
+            noticed += wrong;
+            read++;
+            if (kept && !wrong && (bit / 8 >= size - sizeof values || !format))
+                fail_msg("bit %zu of %zu is not noticed", bit, 8 * size);
+            if (wrong)
+                assert_non_null(strstr(dro_context_error(ctx), "is damaged: its checksum is "));
+            dro__safetensors_close(file);
+        }
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+    }
+    assert_true(noticed >= 8 * sizeof values && read > noticed);
 }
 
 /* Names are found, and nothing takes long, among many. */
@@ -268,6 +306,7 @@ static void test_values(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
     cmocka_unit_test_setup_teardown(test_layout, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_flipped, setup, teardown),
     cmocka_unit_test_setup_teardown(test_many, setup, teardown),
     cmocka_unit_test_setup_teardown(test_python, setup, teardown),
     cmocka_unit_test_setup_teardown(test_values, setup, teardown),

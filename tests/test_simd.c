@@ -2,8 +2,8 @@
  * set that this machine has: Winograd's method, the direct one, the matrix product. */
 #include "check.h"
 
-#include "backend/cpu/isa.h"
 #include "backend/cpu/net/simd_kernels.h"
+#include "isa.h"
 
 static int sets(const dro__simd *found[3])
 {

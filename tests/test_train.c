@@ -165,7 +165,6 @@ static void test_resume_frozen(void **state)
 {
     (void)state;
     char path[320], settings[512];
-    uint64_t header;
     clear("begin");
     OK(ctx, run_to("optimizer=sgd model=mlp:8 seed=5", "begin", false, UINT64_MAX, NULL));
     snprintf(path, sizeof path, "%s/begin/weights.safetensors", dir);
@@ -174,12 +173,8 @@ static void test_resume_frozen(void **state)
     resume_at_every_step(settings);
     clear("parts");
     OK(ctx, run_to(settings, "parts", false, 7, NULL));
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    assert_int_equal(fread(&header, sizeof header, 1, f), 1);
-    fseek(f, (long)header + 8 + 100, SEEK_SET); /* the first tensor, which does not train */
-    fputs("?", f);
-    fclose(f);
+    clear("begin"); /* other weights in the same file */
+    OK(ctx, run_to("optimizer=sgd model=mlp:8 seed=6", "begin", false, UINT64_MAX, NULL));
     FAILS(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL), DRO_ERR_FORMAT,
           "weights that do not train");
     *strstr(settings, " train_only") = '\0';

@@ -48,7 +48,9 @@ static double by_rule(const char *words, const facts *f, double usual)
         return f->lambda > 0 && f->lambda < 20 ? 0.75 : usual;
     if (strcmp(words, "eta max(batch, 32) / (32 r)") == 0)
         return f->rarity > 0 ? usual * fmin(1, fmax(f->batch, 32) / (32 * f->rarity)) : usual;
-    if (strcmp(words, "eta / max(s, |x|^2 / 500)") == 0)
+    if (strcmp(words, "0.04, with hidden layers 0.004") == 0)
+        return 0.04;
+    if (strcmp(words, "eta / max(s, |x|^2 / 500), or its root") == 0)
         return f->square > 4 ? usual / f->square : usual;
     if (strcmp(words, "20 times the loss of a constant: 20 log(classes)") == 0)
         return 20 * log(2);
@@ -76,7 +78,11 @@ static void listed_value(const dro_param *p, const facts *f, const char *optimiz
     for (int k = 0; dro_train_default(k, &d) == DRO_OK; k++) {
         if (strcmp(d.name, p->name) != 0 || !is_for(&d, f, optimizer))
             continue;
+        bool ours = strcmp(optimizer, "cover") == 0 || strcmp(optimizer, "recover") == 0 ||
+                    strcmp(optimizer, "scent") == 0;
         double value = by_rule(d.value, f, atof(text));
+        if (ours && strstr(d.value, "or its root"))
+            value = sqrt(value * atof(text)); /* eta / sqrt(x) from eta and eta / x */
         if (isnan(value))
             snprintf(text, size, "%s", d.value);
         else

@@ -1,7 +1,6 @@
 /* Checkpoints that survive damage, and a disk that fails at any call. */
-#include "train_runs.h"
+#include "bad_disk.h"
 
-#include <errno.h>
 #include <fcntl.h>
 
 /* ---- damage ---- */
@@ -50,64 +49,12 @@ static void test_damage(void **state)
 
 /* ---- a disk that fails ---- */
 
-static int calls, fails_at; /* the call that fails, counted over all kinds; 0: none */
-static int how;             /* errno of it */
-static dro__disk_calls real;
-
-static bool failing(void)
-{
-    if (++calls != fails_at)
-        return false;
-    errno = how;
-    return true;
-}
-
-static int bad_open(const char *path, int flags, mode_t mode)
-{
-    return failing() ? -1 : real.open(path, flags, mode);
-}
-
-/* A disk that is full takes half of what it is given before it refuses. */
-static ssize_t bad_write(int fd, const void *bytes, size_t size)
-{
-    if (!failing())
-        return real.write(fd, bytes, size);
-    if (size > 1 && real.write(fd, bytes, size / 2) < 0)
-        return -1;
-    errno = how;
-    return -1;
-}
-
-static int bad_fsync(int fd)
-{
-    return failing() ? -1 : real.fsync(fd);
-}
-
-static int bad_close(int fd)
-{
-    int status = real.close(fd);
-    return failing() ? -1 : status;
-}
-
-static int bad_rename(const char *from, const char *to)
-{
-    return failing() ? -1 : real.rename(from, to);
-}
-
-static void break_disk(int at, int error)
-{
-    calls = 0;
-    fails_at = at;
-    how = error;
-    dro__disk = (dro__disk_calls){bad_open, bad_write, bad_fsync, bad_close, bad_rename};
-}
-
 /* Whatever call fails while checkpoint 2 is written, 1 or 2 is there and whole. */
 static void test_disk_checkpoint(void **state)
 {
     (void)state;
-    real = dro__disk;
-    char folder[300], note[DRO__ERROR_SIZE], settings[] = "a=1\n", blob[3000] = "state";
+    char folder[300], note[DRO__ERROR_SIZE], settings[] = "a=1\n", machine[] = "none",
+                                             blob[3000] = "state";
     float statistics[100] = {1};
     snprintf(folder, sizeof folder, "%s/disk", dir);
     int k = 1;
@@ -115,6 +62,7 @@ static void test_disk_checkpoint(void **state)
         clear("disk");
         OK(ctx, dro__folder_make(ctx, folder, &(bool){false}));
         dro__saved saved = {.settings = settings,
+                            .machine = machine,
                             .statistics = statistics,
                             .statistics_count = 100,
                             .state = blob,
@@ -126,7 +74,7 @@ static void test_disk_checkpoint(void **state)
         break_disk(k, k % 2 ? ENOSPC : EIO);
         saved.progress.evaluated = 2;
         dro_status status = dro__checkpoint_write(ctx, folder, &saved);
-        dro__disk = real;
+        mend_disk();
         failed = calls >= k;
         assert_true(failed == (status == DRO_ERR_FILE) || calls >= k);
         dro__saved back;
@@ -145,7 +93,6 @@ static void test_disk_run(void **state)
 {
     (void)state;
     const char *settings = "optimizer=recover model=mlp:2 eta=0.1 eval_every=1";
-    real = dro__disk;
     clear("whole");
     OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
     int failures = 0;
@@ -153,7 +100,7 @@ static void test_disk_run(void **state)
         clear("parts");
         break_disk(k, ENOSPC);
         dro_status status = run_to(settings, "parts", false, UINT64_MAX, NULL);
-        dro__disk = real;
+        mend_disk();
         if (calls < k)
             break;
         failures += status == DRO_ERR_FILE;
@@ -176,10 +123,38 @@ static void test_disk_folder(void **state)
     dro_train_destroy(t);
 }
 
+/* Another number of threads, or another backend, is told; the same machine is not. */
+static void test_other_machine(void **state)
+{
+    (void)state;
+    const char *settings = "optimizer=sgd model=mlp:2 eta=0.02 best=none";
+    dro_context *usual = ctx, *other = check_context(NULL, 2), *plain = check_context("ref", 1);
+    stopper s;
+    clear("moved");
+    OK(ctx, run_to(settings, "moved", false, 5, NULL));
+    OK(ctx, run_to(settings, "moved", true, 8, &s));
+    assert_int_equal(s.notes, 0);
+    ctx = other;
+    OK(ctx, run_to(settings, "moved", true, 11, &s));
+    assert_int_equal(s.notes, 1);
+    assert_non_null(strstr(s.note, "threads=1 "));
+    assert_non_null(strstr(s.note, "goes on with backend="));
+    assert_non_null(strstr(s.note, "threads=2 "));
+    ctx = plain;
+    OK(ctx, run_to(settings, "moved", true, UINT64_MAX, &s));
+    assert_int_equal(s.notes, 1);
+    assert_non_null(strstr(s.note, "backend=ref threads=1"));
+    ctx = other; /* it has ended: nothing goes on */
+    OK(ctx, run_to(settings, "moved", true, UINT64_MAX, &s));
+    assert_int_equal(s.notes, 0);
+    ctx = usual;
+    dro_context_destroy(other);
+    dro_context_destroy(plain);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_damage),
-    cmocka_unit_test(test_disk_checkpoint),
-    cmocka_unit_test(test_disk_run),
+    cmocka_unit_test(test_other_machine),   cmocka_unit_test(test_damage),
+    cmocka_unit_test(test_disk_checkpoint), cmocka_unit_test(test_disk_run),
     cmocka_unit_test(test_disk_folder),
 };
 

@@ -18,10 +18,9 @@ typedef struct dro_library {
 /* The i-th library, DRO_ERR_END past the last. */
 DRO_API dro_status dro_library_get(int index, dro_library *library);
 
-/* The instruction set that the cpu backend uses, NULL in a build without it: the best that the machine
- * has of avx512, avx2 and sse (x86), neon (ARM) or plain, or less where the environment limits it
- * (DRO_CPU=avx2). *wrong (may be NULL) becomes the value of DRO_CPU when it is none of these, else
- * NULL. */
+/* The instruction set that is used: the best that the machine has of avx512, avx2 and sse (x86), neon
+ * (ARM) or plain, or less where the environment limits it (DRO_CPU=avx2). *wrong (may be NULL)
+ * becomes the value of DRO_CPU when it is none of these, else NULL. */
 DRO_API const char *dro_cpu_instructions(const char **wrong);
 
 #ifdef __cplusplus

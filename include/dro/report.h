@@ -12,6 +12,7 @@
 #define DRO_REPORT_H
 
 #include <dro/context.h>
+#include <dro/train.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -91,6 +92,21 @@ DRO_API const char *dro_report_objective(const dro_report *report);
 DRO_API dro_status dro_report_html(dro_report *report, const char *path);
 /* Every plot as a file NAME.svg in a folder, which is made if need be; *count (optional) is how many. */
 DRO_API dro_status dro_report_svg(dro_report *report, const char *folder, int32_t *count);
+
+/* ---- the worst case of an objective ---- */
+
+/* What an explanation (dro_predictor_explain()) is of. */
+typedef struct dro_explanation_about {
+    const char *objective, *over, *weights; /* weights: the file's name */
+    dro_split split;
+    int64_t top; /* examples on the page */
+} dro_explanation_about;
+
+/* A page about it: shares of the weight, and the examples that carry the most, images as small pictures. Replaced as a
+ * whole, or not at all. */
+DRO_API dro_status dro_report_explanation(dro_context *ctx, const dro_predictor *predictor,
+                                          const dro_explanation *explanation,
+                                          const dro_explanation_about *about, const char *path);
 
 #ifdef __cplusplus
 }

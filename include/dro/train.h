@@ -163,10 +163,17 @@ DRO_API const char *dro_train_result(const dro_train *train);
 typedef struct dro_predictor dro_predictor;
 
 /* Weights that a run has written: the file says which model it is, its classes and how images are
- * normalised. Opened together with the data that it is to see. */
+ * normalised. Opened together with the data that it is to see.
+ *
+ * Several threads may share a predictor: dro_predictor_logits(), _probabilities() and the calls that only say what it
+ * is may be made at the same time. Logits take turns (each call uses all threads of the context); meanwhile nothing
+ * else may use the context, its error text included: ask dro_predictor_error(). */
 DRO_API dro_status dro_predictor_open(dro_context *ctx, const char *weights, const char *spec,
                                       dro_predictor **predictor);
 DRO_API void dro_predictor_close(dro_predictor *predictor); /* NULL is fine */
+/* One line about the calling thread's last failure with a predictor that was open, "" if there was none. Borrowed until
+ * the thread's next failure. */
+DRO_API const char *dro_predictor_error(void);
 DRO_API const dro_data_info *dro_predictor_data(const dro_predictor *predictor);
 /* As dro_data_note(): the images that skip_bad has passed over so far. They are in no figure, and their
  * logits are NaN. */
@@ -219,7 +226,16 @@ typedef struct dro_explanation {
 DRO_API dro_status dro_predictor_explain(dro_predictor *predictor, dro_split split,
                                          const char *objective, const char *over,
                                          const dro_explanation **explanation);
-/* How good it is on a split; borrowed until the next call. */
+/* A small picture of an image example. */
+enum { DRO_THUMBNAIL_SIDE = 96 };
+typedef struct dro_thumbnail {
+    int32_t width, height; /* at most DRO_THUMBNAIL_SIDE; smaller images are as they are */
+    uint8_t rgb[DRO_THUMBNAIL_SIDE * DRO_THUMBNAIL_SIDE * 3]; /* (height, width, 3) */
+} dro_thumbnail;
+/* DRO_ERR_UNSUPPORTED: the data has no images. */
+DRO_API dro_status dro_predictor_thumbnail(const dro_predictor *predictor, dro_split split,
+                                           int64_t index, dro_thumbnail *thumbnail);
+/* How good it is on a split; borrowed until the next call, so for one thread at a time. */
 DRO_API dro_status dro_predictor_evaluate(dro_predictor *predictor, dro_split split,
                                           const dro_metrics **metrics);
 

@@ -1,16 +1,11 @@
 /* Measures vector operations against memory bandwidth (dro/bench.h). Sees base and the backends'
  * table; loops run on the context's threads. */
 #include "backend.h"
+#include "isa.h"
 
 #include <dro/bench.h>
 #include <math.h>
 #include <time.h>
-
-#if DRO_WITH_CPU
-#include "cpu/cpu.h"
-#else
-#define DRO__KERNEL static
-#endif
 
 enum { VECTORS = 5, BLOCK_SIZE = 64 };
 
@@ -31,14 +26,19 @@ static double now(void)
 
 /* ---- the limits ---- */
 
-DRO__KERNEL void triad_range(size_t n, float *restrict a, const float *restrict b,
-                             const float *restrict c, float s)
+DRO__KERNEL void triad_range_kernel(size_t n, float *restrict a, const float *restrict b,
+                                    const float *restrict c, float s)
 {
     for (size_t i = 0; i < n; i++)
         a[i] = b[i] + s * c[i];
 }
 
-DRO__KERNEL double sum_range(size_t n, const float *x)
+DRO__EACH_ISA(void, triad_range,
+              (size_t n, float *restrict a, const float *restrict b, const float *restrict c,
+               float s),
+              (n, a, b, c, s))
+
+DRO__KERNEL double sum_range_kernel(size_t n, const float *x)
 {
     enum { LANES = 64 };
     float part[LANES] = {0};
@@ -53,6 +53,8 @@ DRO__KERNEL double sum_range(size_t n, const float *x)
         sum += (double)part[k];
     return sum;
 }
+
+DRO__EACH_ISA(double, sum_range, (size_t n, const float *x), (n, x))
 
 enum { PIECE = 1 << 16 }; /* floats handed to a kernel at a time */
 

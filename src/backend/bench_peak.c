@@ -1,19 +1,14 @@
 /* The fastest that this machine multiplies and adds floats in registers (dro/bench.h). */
 #include "backend.h"
+#include "isa.h"
 
 #include <dro/bench.h>
 #include <time.h>
 
-#if DRO_WITH_CPU
-#include "cpu/cpu.h"
-#else
-#define DRO__KERNEL static
-#endif
-
 enum { CHAINS = 12, WIDTH = 16, TURNS = 100000, ROUNDS = 9 };
 
 /* Chains of multiply-adds that do not wait for each other, each as wide as the widest vectors. */
-DRO__KERNEL void spin(float *data)
+DRO__KERNEL void spin_kernel(float *data)
 {
     float x[CHAINS][WIDTH], scale = data[0], shift = data[1];
     for (int c = 0; c < CHAINS; c++)
@@ -28,6 +23,8 @@ DRO__KERNEL void spin(float *data)
         for (int l = 0; l < WIDTH; l++)
             data[2] += x[c][l];
 }
+
+DRO__EACH_ISA(void, spin, (float *data), (data))
 
 static void body(void *task, size_t k)
 {

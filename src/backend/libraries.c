@@ -1,4 +1,4 @@
-/* What the backends stand on: versions of libraries, the instruction set. */
+/* Versions of the libraries that the backends use. */
 #include "libraries.h"
 
 #include <stddef.h>
@@ -33,30 +33,6 @@ const char *dro__cudnn_version(void)
 }
 #else
 const char *dro__cudnn_version(void)
-{
-    return NULL;
-}
-#endif
-
-#if DRO_WITH_CPU
-#include "cpu/isa.h"
-
-const char *dro__instructions(void)
-{
-    return dro__cpu_isa_name(dro__cpu_isa());
-}
-
-const char *dro__instructions_wrong(void)
-{
-    return dro__cpu_isa_wrong();
-}
-#else
-const char *dro__instructions(void)
-{
-    return NULL;
-}
-
-const char *dro__instructions_wrong(void)
 {
     return NULL;
 }

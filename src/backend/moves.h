@@ -2,7 +2,7 @@
  * defined `real`, the type in which it computes, and FN, what stands before a function.
  *
  * A move NAME is two functions: prepare_NAME makes coefficients from scalars and settings, once;
- * each_NAME moves element i and may add to three sums. A move more is these two and its name in
+ * each_NAME moves element i and may add to a few sums. A move more is these two and its name in
  * DRO__MOVES (step.h).
  *
  * The regulariser is applied last, through its proximal operator  prox(x) = argmin_w |w - x|^2 /
@@ -21,7 +21,7 @@ typedef struct coefs {
     real low, high;
     real momentum, now, ahead; /* the step is along now * g + ahead * m */
     real gain, keep;
-    real beta2, first, root, epsilon; /* adamw: first and second moment without their bias */
+    real beta2, first, root, epsilon; /* moments, and what takes their bias away */
     real inverse;                     /* asc-pg: 1 / beta */
     real c[DRO__INPUTS], plus;
 } coefs;
@@ -40,18 +40,34 @@ FN void prepare_step(const dro__step *k, double eta, coefs *c)
     c->high = (real)(p->reg == DRO__REG_BOX ? p->reg_high : HUGE_VAL);
 }
 
-FN real prox(const coefs *c, real x)
+/* The proximal operator in the metric of a preconditioner: the step of this element is `scale` times as long. */
+FN real prox_by(const coefs *c, real x, real scale)
 {
-    real size = (x < 0 ? -x : x) - c->threshold;
+    real size = (x < 0 ? -x : x) - c->threshold * scale;
     size = size > 0 ? size : 0;
     real y = x < 0 ? -size : size;
-    y -= y * c->shrink;
+    y -= y * (c->shrink * scale / (1 + c->shrink * (scale - 1)));
     y = y < c->low ? c->low : y;
     return y > c->high ? c->high : y;
 }
 
+FN real prox(const coefs *c, real x)
+{
+    return prox_by(c, x, 1);
+}
+
 #define AT(role)    ((real)v[role][i])
 #define TO(role, x) (v[role][i] = (float)(x))
+
+FN void prepare_none(const dro__step *k, coefs *c)
+{
+    (void)k, (void)c;
+}
+
+FN void each_none(float *const *v, const coefs *c, size_t i, int reg, real *sum)
+{
+    (void)v, (void)c, (void)i, (void)reg, (void)sum;
+}
 
 /* SGD's momentum:  m <- momentum m + g,  w <- prox(w - eta m); Nesterov's: along g + momentum m. */
 FN void prepare_momentum(const dro__step *k, coefs *c)
@@ -132,6 +148,89 @@ FN void each_adamw(float *const *v, const coefs *c, size_t i, int reg, real *sum
     TO(DRO__D, m);
     TO(DRO__SECOND, second);
     TO(DRO__W, reg ? prox(c, x) : x);
+}
+
+/* ---- a direction with momentum and a diagonal preconditioner, in two passes ----
+ *
+ *   m <- beta1 m + (1-beta1) d,   s <- beta2 s + (1-beta2) g^2,   p = (m / c1) / (sqrt(s / c2) + epsilon)
+ *   w <- prox(w - eta (p + decay w))
+ *
+ * d is the direction (COVER's estimate, or the batch's gradient itself), g the gradient of the newest batch, c1 and
+ * c2 take the moments' bias away. Between the passes eta is limited by what p is (settle). Sums: p d, |G1 - G0|^2,
+ * |G0 - d|^2, |p|^2. */
+
+FN void prepare_scale(const dro__step *k, double power1, double power2, coefs *c)
+{
+    c->first = (real)(1 / (1 - power1));
+    c->root = (real)(1 / sqrt(1 - power2));
+    c->epsilon = (real)k->plan.epsilon;
+}
+
+FN void prepare_moments(const dro__step *k, coefs *c)
+{
+    const dro__scalars *s = k->s;
+    double beta2 = second_decay(k), before = s->moments ? 1 : 0;
+    c->momentum = (real)k->plan.momentum;
+    c->beta2 = (real)beta2;
+    prepare_scale(k, (before > 0 ? s->power1 : 1) * k->plan.momentum,
+                  (before > 0 ? s->power2 : 1) * beta2, c);
+}
+
+FN void take_moments(float *const *v, const coefs *c, size_t i, real d, real *sum)
+{
+    real g = AT(DRO__G), p = d;
+    if (v[DRO__M]) {
+        real m = c->momentum * AT(DRO__M) + (1 - c->momentum) * d;
+        TO(DRO__M, m);
+        p = m * c->first;
+    }
+    if (v[DRO__SECOND]) {
+        real second = c->beta2 * AT(DRO__SECOND) + (1 - c->beta2) * g * g;
+        TO(DRO__SECOND, second);
+        p /= ROOT(second) * c->root + c->epsilon;
+    }
+    sum[0] += p * d;
+    sum[3] += p * p;
+}
+
+FN void each_moments(float *const *v, const coefs *c, size_t i, int reg, real *sum)
+{
+    (void)reg;
+    take_moments(v, c, i, AT(DRO__G), sum);
+}
+
+FN void prepare_storm_moments(const dro__step *k, coefs *c)
+{
+    prepare_moments(k, c);
+    prepare_estimate(k, c);
+}
+
+FN void each_storm_moments(float *const *v, const coefs *c, size_t i, int reg, real *sum)
+{
+    (void)reg;
+    real unused[DRO__SUMS] = {0};
+    each_estimate(v, c, i, 0, unused);
+    sum[1] += unused[1];
+    sum[2] += unused[2];
+    take_moments(v, c, i, AT(DRO__D), sum);
+}
+
+/* The second pass: w. Without a first moment the step is along d, or g. */
+FN void prepare_scaled(const dro__step *k, coefs *c)
+{
+    prepare_step(k, k->s->eta, c);
+    prepare_scale(k, k->s->power1, k->s->power2, c);
+}
+
+FN void each_scaled(float *const *v, const coefs *c, size_t i, int reg, real *sum)
+{
+    (void)sum;
+    real w = AT(DRO__W), scale = 1;
+    real p = v[DRO__M] ? c->first * AT(DRO__M) : v[DRO__D] ? AT(DRO__D) : AT(DRO__G);
+    if (v[DRO__SECOND])
+        scale = 1 / (ROOT(AT(DRO__SECOND)) * c->root + c->epsilon);
+    real x = w - c->eta * (p * scale + c->decay * w);
+    TO(DRO__W, reg ? prox_by(c, x, scale) : x);
 }
 
 /* ASC-PG:  w' <- prox(w - eta (g + decay w)),  z = (1 - 1/beta) w + w'/beta. */

@@ -41,7 +41,10 @@ typedef enum dro__phase {
 } dro__phase;
 
 /* The elementwise moves (moves.h). */
-#define DRO__MOVES(X) X(momentum) X(storm) X(estimate) X(adamw) X(ascpg) X(combine) X(norm)
+#define DRO__MOVES(X)                                                                              \
+    X(none)                                                                                        \
+    X(momentum) X(storm) X(estimate) X(adamw) X(ascpg) X(moments) X(storm_moments) X(scaled)       \
+        X(combine) X(norm)
 
 typedef enum dro__move_kind {
 #define DRO__MOVE_KIND(name) DRO__MOVE_##name,
@@ -57,7 +60,8 @@ typedef enum dro__vector_role {
     DRO__NEXT,   /* gradient of part 1: of the next batch at the point that is being left */
     DRO__OLD,    /* gradient of the batch at its old point */
     DRO__D,      /* the direction, or its first moment */
-    DRO__SECOND, /* second moment */
+    DRO__M,      /* first moment of the direction */
+    DRO__SECOND, /* second moment of the gradient */
     DRO__Z,      /* the extrapolated point */
     DRO__OUT,    /* result of combine */
     DRO__X,      /* inputs of combine: X, X + 1, ... */
@@ -96,8 +100,9 @@ typedef struct dro__scalars {
     double pace;   /* mean square change of the log-weights per eta^2 */
     double square; /* |d|^2 of the last step */
     double fall;   /* how much that step should have lowered log_u, to first order */
-    /* moments: powers of their decays; asc-pg: the beta with which z was extrapolated */
+    /* moments: products of their decays, how many there were; asc-pg: the beta of z */
     double power1, power2, beta;
+    uint64_t moments;
     /* what a step reports */
     double eta, lambda, a, loss, largest_weight, effective;
     uint64_t caps, floors, fresh_starts;
@@ -110,12 +115,13 @@ typedef struct dro__scalars {
 /* What stays the same for a run. */
 typedef struct dro__plan {
     dro__phase ahead, weigh;
-    dro__move_kind move;
+    dro__move_kind move, then; /* then: a second pass, after the scalars have settled */
     size_t dim, batch;
     int32_t group_capacity;
     int32_t reg, nesterov, a_rule, group_prior; /* group_prior: 1 the data's shares, 0 all equal */
     double reg_strength, reg_ratio, reg_low, reg_high;
     double weight_decay, momentum, beta2, epsilon, gamma;
+    double longest; /* root mean square of a scaled step, at most */
     double a_c, a_min, guard, cap;
 } dro__plan;
 
@@ -146,7 +152,7 @@ typedef struct dro__step {
     int counts[2]; /* examples of the parts, 0: there is none */
 } dro__step;
 
-enum { DRO__SUMS = 3 }; /* sums over the elements that a move can ask for */
+enum { DRO__SUMS = 4 }; /* sums over the elements that a move can ask for */
 
 #ifndef __CUDACC__
 #include <dro/net.h>

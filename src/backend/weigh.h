@@ -693,9 +693,37 @@ FN double limited_eta(const dro__step *k)
     return fmin(s->eta, guard * s->lambda / s->square);
 }
 
+/* beta2 = 0: a memory that grows with the run. */
+FN double second_decay(const dro__step *k)
+{
+    double t = (double)k->s->moments + 1;
+    return k->plan.beta2 > 0 ? k->plan.beta2 : 1 - pow(t, -0.8);
+}
+
+/* eta for a step p along which the moments were taken (moves.h): p is no longer than `longest` (root mean square), and
+ * log_u does not fall by more than `guard`. */
+FN void settle_moments(const dro__step *k, const double *sums)
+{
+    dro__scalars *s = k->s;
+    double size = sqrt(sums[3] / (double)k->n), guard = k->plan.guard;
+    double fall = s->level == DRO__TILT_NONE ? 0 : s->eta * fmax(sums[0], 0.0) / s->lambda;
+    double share = k->plan.longest > 0 && size > k->plan.longest ? k->plan.longest / size : 1;
+    share = guard > 0 && fall * share > guard ? guard / fall : share;
+    s->eta *= share;
+    s->fall = fall * share;
+    s->square = fmax(sums[0], 0.0);
+    s->power1 = (s->moments ? s->power1 : 1) * k->plan.momentum;
+    s->power2 = (s->moments ? s->power2 : 1) * second_decay(k);
+    s->moments++;
+}
+
 FN void settle(const dro__step *k, const double *sums)
 {
     dro__scalars *s = k->s;
+    if (k->plan.then == DRO__MOVE_scaled)
+        settle_moments(k, sums);
+    if (k->plan.move == DRO__MOVE_storm_moments)
+        observe(s, sums[1], sums[2]);
     if (k->plan.move == DRO__MOVE_storm) {
         s->eta = limited_eta(k);
         s->square = sums[0];

@@ -38,12 +38,41 @@ const char *dro_context_error(const dro_context *ctx)
     return ctx ? ctx->error : "";
 }
 
+const char *dro__instructions(void)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
+        return "x86-64-v4";
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? "x86-64-v3" : "x86-64";
+#else
+    return "other";
+#endif
+}
+
 int dro_context_threads(const dro_context *ctx)
 {
     return ctx ? ctx->threads : 0;
 }
 
-void *dro__alloc(size_t count, size_t size)
+static _Thread_local bool ran_out;
+
+void dro__memory_watch(void)
+{
+    ran_out = false;
+}
+
+bool dro__memory_ran_out(void)
+{
+    return ran_out;
+}
+
+void dro__memory_lost(void)
+{
+    ran_out = true;
+}
+
+static void *allocate(size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes))
@@ -61,6 +90,14 @@ void *dro__alloc(size_t count, size_t size)
 #endif
     if (pointer)
         memset(pointer, 0, bytes);
+    return pointer;
+}
+
+void *dro__alloc(size_t count, size_t size)
+{
+    void *pointer = allocate(count, size);
+    if (!pointer)
+        ran_out = true;
     return pointer;
 }
 

@@ -39,6 +39,26 @@ dro_status dro__fail(dro_context *ctx, dro_status status, const char *format, ..
 /* Zeroed, 64-byte aligned, NULL when there is none or count*size overflows. */
 void *dro__alloc(size_t count, size_t size);
 void dro__free(void *pointer);
+/* For work that goes on with less when memory is missing: begins to watch this thread; says whether an allocation has
+ * failed since; and notes one that was not ours. */
+void dro__memory_watch(void);
+bool dro__memory_ran_out(void);
+void dro__memory_lost(void);
+/* dro__memory_watch() that sees jansson's allocations too. */
+void dro__json_watch(void);
+void dro__json_free(char *text); /* of json_dumps() */
+
+/* The processor's instructions as far as results depend on them: "x86-64-v4", "x86-64-v3", "x86-64", or "other". */
+const char *dro__instructions(void);
+
+/* ---- UTF-8 ---- */
+
+/* Bytes of the letter at text, 0 if it is not UTF-8 (or the end). */
+int dro__utf8_length(const char *text);
+/* The first byte that is not UTF-8, or NULL. */
+const char *dro__utf8_wrong(const char *text, size_t size);
+/* A copy in UTF-8: other bytes become \xNN. NULL when there is no memory; dro__free() it. */
+char *dro__utf8_show(const char *text);
 
 /* ---- random numbers: a value is a pure function of (seed, stream, counter) ---- */
 

@@ -30,6 +30,8 @@ static bool reserve(dro__buffer *buffer, size_t more)
     size_t room = 2 * (buffer->size + more) + 256;
     char *bytes = realloc(buffer->bytes, room);
     buffer->failed = !bytes;
+    if (!bytes)
+        dro__memory_lost();
     if (bytes) {
         buffer->bytes = bytes;
         buffer->room = room;
@@ -74,25 +76,6 @@ char *dro__copy_text(const char *text)
 }
 
 /* ---- letters ---- */
-
-int dro__utf8_length(const char *text)
-{
-    const unsigned char *b = (const unsigned char *)text;
-    int size = b[0] == 0     ? 0
-               : b[0] < 0x80 ? 1
-               : b[0] < 0xc2 ? 0
-               : b[0] < 0xe0 ? 2
-               : b[0] < 0xf0 ? 3
-               : b[0] < 0xf5 ? 4
-                             : 0;
-    for (int k = 1; k < size; k++)
-        if ((b[k] & 0xc0) != 0x80)
-            return 0;
-    if ((b[0] == 0xe0 && b[1] < 0xa0) || (b[0] == 0xed && b[1] > 0x9f) ||
-        (b[0] == 0xf0 && b[1] < 0x90) || (b[0] == 0xf4 && b[1] > 0x8f))
-        return 0; /* too long, a surrogate, past the last */
-    return size;
-}
 
 int dro__utf8_count(const char *text)
 {

@@ -24,8 +24,6 @@ void dro__buffer_escape_cut(dro__buffer *buffer, const char *text, int letters);
 /* Something that looks the same in a file's name and in an id: letters, digits, dashes. */
 void dro__buffer_slug(dro__buffer *buffer, const char *text);
 
-/* Bytes of the letter at text, 0 if it is not UTF-8 (or the end). */
-int dro__utf8_length(const char *text);
 /* How many letters; a byte that is not UTF-8 counts as one. */
 int dro__utf8_count(const char *text);
 

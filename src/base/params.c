@@ -194,7 +194,7 @@ static dro_status refuse(dro_context *ctx, const dro_param *about, const char *o
         snprintf(right, sizeof right, "a time, as in 90s, 30m or 2h");
         break;
     case DRO_PARAM_TEXT:
-        snprintf(right, sizeof right, "at most %d characters", DRO__TEXT_MAX - 1);
+        snprintf(right, sizeof right, "at most %d characters, in UTF-8", DRO__TEXT_MAX - 1);
         break;
     case DRO_PARAM_REAL:
         snprintf(right, sizeof right, "a number from %g to %g", about->low, about->high);
@@ -219,6 +219,8 @@ static bool parse(const dro_param *about, const char *value, void *field)
         return parse_list(about, value, field);
     case DRO_PARAM_TEXT:
         if (strlen(value) >= DRO__TEXT_MAX)
+            return false;
+        if (dro__utf8_wrong(value, strlen(value))) /* config.json could not hold it */
             return false;
         memcpy(field, value, strlen(value) + 1);
         return true;

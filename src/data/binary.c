@@ -120,6 +120,10 @@ static dro_status take_names(dro_data *data, dro__input *input, char *text, int3
             return dro__fail(data->ctx, DRO_ERR_DATA, "%s: line %d: expected %d class names, %s",
                              dro__input_name(input), found + 1, classes,
                              length ? "and no more" : "one on each line");
+        if (dro__utf8_wrong(line, length))
+            return dro__fail(data->ctx, DRO_ERR_DATA,
+                             "%s: line %d: is not UTF-8: save the file as UTF-8",
+                             dro__input_name(input), found + 1);
         data->class_names[found] = dro__alloc(length + 1, 1);
         if (!data->class_names[found])
             return dro__fail(data->ctx, DRO_ERR_MEMORY, "no memory for class names");

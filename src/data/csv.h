@@ -93,6 +93,8 @@ void dro__csv_form_free(dro__csv_form *form);
 bool dro__csv_commas(const dro__csv_form *form, const dro__csv *csv);
 /* A cell that is a number and nothing else; comma: it may have a decimal comma. */
 bool dro__csv_number(const char *cell, bool comma, double *value);
+/* encoding=latin1, for an input that was just opened. */
+dro_status dro__csv_encoding(const dro_data *data, dro__input *input);
 dro_status dro__csv_form_read(const dro_data *data, dro__csv_form *form);
 /* Takes the header off and finds the columns. */
 dro_status dro__csv_form_fit(const dro_data *data, dro__csv_form *form, dro__csv *csv);

@@ -64,6 +64,16 @@ void dro__csv_form_free(dro__csv_form *f)
     f->marks = NULL;
 }
 
+dro_status dro__csv_encoding(const dro_data *d, dro__input *input)
+{
+    const char *value = dro__option(d, "encoding");
+    if (value && strcmp(value, "utf8") != 0 && strcmp(value, "latin1") != 0)
+        return dro__fail(d->ctx, DRO_ERR_RANGE, "encoding=%.40s: expected utf8 or latin1", value);
+    if (value && *value == 'l')
+        dro__input_latin1(input);
+    return DRO_OK;
+}
+
 dro_status dro__csv_form_read(const dro_data *d, dro__csv_form *f)
 {
     const char *header = dro__option(d, "header"), *target = dro__option(d, "target");

@@ -163,6 +163,14 @@ static dro_status refuse_zero(const dro__csv *csv, const char *text, const char 
                      csv->name, (long long)line);
 }
 
+static dro_status refuse_bytes(const dro__csv *csv, const char *wrong, int64_t line)
+{
+    return dro__fail(csv->ctx, DRO_ERR_DATA,
+                     "%s: line %lld: byte 0x%02x is not UTF-8: add encoding=latin1 if the file is "
+                     "in Latin-1, or save it as UTF-8",
+                     csv->name, (long long)line, (unsigned char)*wrong);
+}
+
 /* ---- row by row ---- */
 
 void dro__csv_clear(dro__csv *csv)
@@ -201,6 +209,9 @@ static dro_status take_line(dro__csv_source *s, dro__csv *csv, size_t *size)
     const char *zero = memchr(s->line, '\0', length);
     if (zero)
         return refuse_zero(csv, zero, zero, s->lines + 1);
+    const char *wrong = dro__utf8_wrong(s->line, length);
+    if (wrong)
+        return refuse_bytes(csv, wrong, s->lines + 1);
     if (*size + length > DRO__CSV_ROW_MAX)
         return dro__fail(csv->ctx, DRO_ERR_DATA,
                          "%s: line %lld: a row of more than %d MiB (a quote that never ends?)",

@@ -213,6 +213,8 @@ dro_status dro__input_all(dro__input *input, uint64_t limit, char **bytes, size_
  * (added to the last one when it is missing); *begin == *end at the end. The caller may write into the
  * window. A line longer than 64 MiB is refused. */
 dro_status dro__input_lines(dro__input *input, char **begin, char **end);
+/* Before the first line: the text is in Windows-1252, of which Latin-1 is a part. Lines become UTF-8. */
+void dro__input_latin1(dro__input *input);
 /* The last line lacks its newline, and has been given out. */
 bool dro__input_unfinished(const dro__input *input);
 

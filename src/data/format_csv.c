@@ -172,7 +172,9 @@ static dro_status parse_file(reader *r, const char *path, dro__csv *csv)
     dro__input *input;
     csv->ctx = r->d->ctx;
     DRO_TRY(dro__input_open(csv->ctx, path, &input));
-    dro_status status = dro__csv_parse(csv, input, r->form.separator);
+    dro_status status = dro__csv_encoding(r->d, input);
+    if (status == DRO_OK)
+        status = dro__csv_parse(csv, input, r->form.separator);
     r->d->bytes_read += dro__input_fetched(input);
     dro__input_close(input);
     return status;
@@ -342,9 +344,9 @@ static void release_csv(dro_data *d)
     d->state = NULL;
 }
 
-static const char *const options[] = {"label",       "test",    "group",  "header",
-                                      "sep",         "missing", "target", "drop",
-                                      "categorical", "decimal", "scale",  NULL};
+static const char *const options[] = {"label",   "test",     "group", "header",      "sep",
+                                      "missing", "target",   "drop",  "categorical", "decimal",
+                                      "scale",   "encoding", NULL};
 
 static const char *const endings[] = {"csv", "tsv", NULL};
 
@@ -354,7 +356,7 @@ const dro__format dro__format_csv = {
     .dotted = true,
     .usage = "FILE,label=COLUMN[,test=FILE][,group=COLUMN][,header=yes|no|auto][,sep=tab]"
              "[,missing=TEXT|refuse][,target=real][,drop=COLUMN:COLUMN][,categorical=COLUMN:COLUMN]"
-             "[,decimal=comma][,scale=standard|none]",
+             "[,decimal=comma][,scale=standard|none][,encoding=latin1]",
     .summary = "a table: numeric columns standardised, others one-hot",
     .details =
         "label=COLUMN    its name in the header, or its number from 1\n"
@@ -385,6 +387,7 @@ const dro__format dro__format_csv = {
         "than 6; "
         "standard:\n"
         "                neither; none: numbers as they are\n"
+        "encoding=latin1 the file is in Latin-1 (Windows-1252); if not given, it must be UTF-8\n"
         "A column is numeric if all its cells are numbers or missing; a comma in a value is "
         "written \\, as\n"
         "in missing=1\\,234.",

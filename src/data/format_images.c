@@ -255,6 +255,10 @@ static dro_status add_train(dro_data *d, const char *dir, listing *folders)
         return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %d classes", d->classes);
     for (int32_t k = 0; k < d->classes; k++) {
         size_t size = strlen(folders->names[k]) + 1;
+        if (dro__utf8_wrong(folders->names[k], size))
+            return dro__fail(d->ctx, DRO_ERR_DATA,
+                             "%s/%s: the name of this class is not UTF-8: rename the folder",
+                             dro__path_tail(dir), folders->names[k]);
         d->class_names[k] = dro__alloc(size, 1);
         if (!d->class_names[k])
             return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %d classes", d->classes);

@@ -44,8 +44,11 @@ static dro_status load(dro_context *ctx, dro__input *input, source *s)
     s->name = dro__path_tail(dro__input_name(input));
     uint64_t most = dro__machine_memory() / (2 * SPREAD);
     DRO_TRY(dro__input_all(input, most < BYTES_MAX ? most : BYTES_MAX, &bytes, &size));
+    dro__json_watch();
     s->root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &error);
     dro__free(bytes);
+    if (dro__memory_ran_out())
+        return dro__fail(ctx, DRO_ERR_MEMORY, "%s: no memory to read it", s->name);
     if (!s->root)
         return dro__fail(ctx, DRO_ERR_DATA, "%s: line %d, column %d: not JSON: %.120s", s->name,
                          error.line, error.column, error.text);

@@ -220,9 +220,12 @@ static dro_status open_synth(dro_data *d)
     d->class_names = dro__alloc((size_t)classes, sizeof *d->class_names);
     for (int32_t k = 0; d->class_names && k < d->classes; k++) {
         d->class_names[k] = dro__alloc(2, 1);
-        if (d->class_names[k])
-            d->class_names[k][0] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[k];
+        if (!d->class_names[k])
+            return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for class names");
+        d->class_names[k][0] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[k];
     }
+    if (!d->class_names)
+        return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for class names");
     DRO_TRY(make_split(d, DRO_TRAIN, n, (uint64_t)seed, noise));
     return make_split(d, DRO_TEST, test, (uint64_t)seed, noise);
 }

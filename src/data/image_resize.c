@@ -4,17 +4,10 @@
  * to 8 bits. Pixels just outside of the box take part, as there. Equal to Pillow 11 in every value that
  * was tried; Pillow 13 takes rows first for some shapes, which changes values by one at most. */
 #include "image.h"
+#include "isa.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Loops over pixels are compiled for several instruction sets; the first one that fits is taken. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
-    !defined(__SANITIZE_ADDRESS__)
-#define KERNEL __attribute__((target_clones("arch=x86-64-v3", "default"))) static
-#else
-#define KERNEL static
-#endif
 
 enum { BITS = 22, HALF = 1 << (BITS - 1), BLOCK = 128 };
 
@@ -83,7 +76,8 @@ typedef int32_t quad __attribute__((vector_size(16)));
 
 /* One row of three channels. They are the first three lanes of vectors at any place of a row of integers;
  * the fourth lane is the next pixel's, in the sums too, where the next pixel overwrites it. */
-KERNEL void across_rgb(const uint8_t *in, const axis *a, int32_t *wide, int32_t *sums, uint8_t *out)
+DRO__KERNEL void across_rgb_kernel(const uint8_t *in, const axis *a, int32_t *wide, int32_t *sums,
+                                   uint8_t *out)
 {
     int32_t from = a->first[0], to = a->first[a->size - 1] + a->count[a->size - 1];
     size_t used = (size_t)(to - from) * 3, made = (size_t)a->size * 3;
@@ -103,6 +97,10 @@ KERNEL void across_rgb(const uint8_t *in, const axis *a, int32_t *wide, int32_t 
     for (size_t k = 0; k < made; k++)
         out[k] = to_byte(sums[k]);
 }
+
+DRO__EACH_ISA(void, across_rgb,
+              (const uint8_t *in, const axis *a, int32_t *wide, int32_t *sums, uint8_t *out),
+              (in, a, wide, sums, out))
 
 static void across_grey(const uint8_t *in, const axis *a, uint8_t *out)
 {
@@ -146,7 +144,8 @@ static inline __attribute__((always_inline)) void down_block(const uint8_t *in, 
 }
 
 /* in begins with row `skipped` of the input; row: bytes of a row, in and out. */
-KERNEL void down(const uint8_t *in, int32_t skipped, const axis *a, size_t row, uint8_t *out)
+DRO__KERNEL void down_kernel(const uint8_t *in, int32_t skipped, const axis *a, size_t row,
+                             uint8_t *out)
 {
     for (int32_t i = 0; i < a->size; i++, out += row) {
         const uint8_t *from = in + (size_t)(a->first[i] - skipped) * row;
@@ -157,6 +156,10 @@ KERNEL void down(const uint8_t *in, int32_t skipped, const axis *a, size_t row, 
         down_block(from + x, row, a->count[i], weight, row - x, out + x);
     }
 }
+
+DRO__EACH_ISA(void, down,
+              (const uint8_t *in, int32_t skipped, const axis *a, size_t row, uint8_t *out),
+              (in, skipped, a, row, out))
 
 /* ---- both ---- */
 

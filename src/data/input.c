@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #if DRO_WITH_ZLIB
 #include <zlib.h>
@@ -26,6 +27,8 @@ enum {
     WINDOW_FIRST = 1 << 21,
     WINDOW_MIN = 1 << 12,
     LINE_MAX_BYTES = 1 << 26,
+    PIPE_MOMENTS = 150, /* of 20 ms */
+    UTF8_MOST = 3,      /* bytes that a letter of Windows-1252 becomes */
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
     PACKED_SIZE = 1 << 9, /* inputs are small there: several blocks each, and no large window */
     ZSTD_WINDOW_LOG = 13
@@ -62,6 +65,7 @@ struct dro__input {
     char *window; /* lines: [taken, used) is the part that was not handed out */
     size_t room, taken, used;
     bool unfinished; /* the last line had no newline */
+    bool latin1;     /* lines become UTF-8 on the way into the window */
 };
 
 /* ---- the bytes as the file has them ---- */
@@ -267,10 +271,32 @@ static dro_status peek(dro__input *in)
     return begin(in);
 }
 
+/* A pipe with a name, opened without waiting: if nobody writes to it for a while, nobody is going to. */
+static dro_status await_writer(dro__input *in)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    for (int k = 0; k < PIPE_MOMENTS; k++) {
+        ssize_t count =
+            read(in->fd, in->peek, 1); /* 0: no writer; EAGAIN: one that is silent yet */
+        if (count > 0)
+            in->raw_left = in->fetched = 1;
+        if (count < 0 && errno != EAGAIN && errno != EINTR)
+            return dro__fail(in->ctx, DRO_ERR_FILE, "%s: cannot read: %s", in->name,
+                             strerror(errno));
+        if (count != 0)
+            return DRO_OK;
+        nanosleep(&moment, NULL);
+    }
+    return dro__fail(in->ctx, DRO_ERR_FILE,
+                     "%s: is a pipe that nobody writes to: expected a file, or its writer first",
+                     in->name);
+}
+
 static dro_status open_file(dro__input *in, const char *path)
 {
     struct stat about;
-    in->fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    bool is_stdin = strcmp(path, "-") == 0;
+    in->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (in->fd < 0)
         return dro__fail(in->ctx, DRO_ERR_FILE, "%s: cannot open: %s", in->name, strerror(errno));
     if (fstat(in->fd, &about) != 0)
@@ -278,6 +304,10 @@ static dro_status open_file(dro__input *in, const char *path)
     if (S_ISDIR(about.st_mode))
         return dro__fail(in->ctx, DRO_ERR_FILE, "%s: is a directory: expected a file", in->name);
     in->hint = S_ISREG(about.st_mode) && about.st_size > 0 ? (uint64_t)about.st_size : 0;
+    if (!is_stdin && S_ISFIFO(about.st_mode))
+        DRO_TRY(await_writer(in));
+    if (!is_stdin && fcntl(in->fd, F_SETFL, 0) != 0) /* reading waits */
+        return dro__fail(in->ctx, DRO_ERR_FILE, "%s: cannot read: %s", in->name, strerror(errno));
     return peek(in);
 }
 
@@ -347,7 +377,7 @@ void dro__input_close(dro__input *in)
 /* ---- bytes ---- */
 
 /* At least one byte, unless it is the end or size is 0. */
-static dro_status some(dro__input *in, void *bytes, size_t size, size_t *got)
+static dro_status some(dro__input *in, char *bytes, size_t size, size_t *got)
 {
     *got = 0;
     if (size == 0)
@@ -456,9 +486,43 @@ static dro_status make_room(dro__input *in)
         memmove(in->window, in->window + in->taken, in->used - in->taken);
     in->used -= in->taken;
     in->taken = 0;
-    if (in->used + 1 < in->room)
+    if (in->used + 1 + UTF8_MOST <= in->room)
         return DRO_OK;
     return dro__grow_file(in->ctx, in->name, (void **)&in->window, &in->room, in->room * 2, 1);
+}
+
+void dro__input_latin1(dro__input *in)
+{
+    in->latin1 = true;
+}
+
+/* Unicode of 0x80 to 0x9f, as browsers read them (encoding.spec.whatwg.org); the rest is Latin-1. */
+static unsigned unicode_of(unsigned char byte)
+{
+    static const unsigned short special[32] = {
+        0x20ac, 0x81,   0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160,
+        0x2039, 0x0152, 0x8d,   0x017d, 0x8f,   0x90,   0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
+        0x2013, 0x2014, 0x02dc, 0x2122, 0x0161, 0x203a, 0x0153, 0x9d,   0x017e, 0x0178};
+    return byte >= 0x80 && byte < 0xa0 ? special[byte - 0x80] : byte;
+}
+
+/* Reads a third of the room to its end, and writes the letters of it to its beginning: these never overtake it. */
+static dro_status some_latin1(dro__input *in, char *bytes, size_t size, size_t *got)
+{
+    size_t most = size / UTF8_MOST, count;
+    const unsigned char *from = (unsigned char *)bytes + size - most;
+    char *to = bytes;
+    DRO_TRY(some(in, bytes + size - most, most, &count));
+    for (size_t k = 0; k < count; k++) {
+        unsigned letter = unicode_of(from[k]);
+        if (letter >= 0x800)
+            *to++ = (char)(0xe0 | letter >> 12);
+        if (letter >= 0x80)
+            *to++ = (char)(letter >= 0x800 ? 0x80 | (letter >> 6 & 0x3f) : 0xc0 | letter >> 6);
+        *to++ = (char)(letter >= 0x80 ? 0x80 | (letter & 0x3f) : letter);
+    }
+    *got = (size_t)(to - bytes);
+    return DRO_OK;
 }
 
 bool dro__input_unfinished(const dro__input *in)
@@ -472,7 +536,8 @@ dro_status dro__input_lines(dro__input *in, char **begin_, char **end_)
     do {
         DRO_TRY(make_room(in));
         /* One byte stays free for the newline that the last line may lack. */
-        DRO_TRY(some(in, in->window + in->used, in->room - 1 - in->used, &got));
+        DRO_TRY((in->latin1 ? some_latin1 : some)(in, in->window + in->used,
+                                                  in->room - 1 - in->used, &got));
         in->offset += got;
         size_t old = in->used;
         in->used += got;

@@ -198,7 +198,9 @@ static void fill_batch(dro_loader *l, dro_context *ctx, slot *s)
 static void *reader(void *arg)
 {
     dro_loader *l = arg;
-    dro_context ctx = *l->data->ctx; /* a place for error texts of its own */
+    const dro_context *all = l->data->ctx;
+    /* A place for error texts of its own; that of all may be written at this moment. */
+    dro_context ctx = {.backend = all->backend, .threads = all->threads, .pool = all->pool};
     pthread_mutex_lock(&l->lock);
     while (!l->stop) {
         if (l->next > l->head + (uint64_t)l->options.ahead) {

@@ -179,6 +179,7 @@ static dro_status open_rows(dro__rows *r)
     snprintf(s->learned.name, sizeof s->learned.name, "%s", r->name);
     snprintf(s->row.name, sizeof s->row.name, "%s", r->name);
     DRO_TRY(read_options(r, s, &learn));
+    DRO_TRY(dro__csv_encoding(&r->data, r->input));
     DRO_TRY(read_first(r, s, learn));
     DRO_TRY(keep_header(s));
     DRO_TRY(learn_classes(s));
@@ -296,9 +297,9 @@ static uint64_t memory_of(const dro__rows *r)
     return bytes + s->encoding;
 }
 
-static const char *const options[] = {"label",   "learn",  "shuffle",     "labels", "positive",
-                                      "sep",     "header", "missing",     "target", "drop",
-                                      "decimal", "scale",  "categorical", NULL};
+static const char *const options[] = {"label",   "learn",  "shuffle",     "labels",   "positive",
+                                      "sep",     "header", "missing",     "target",   "drop",
+                                      "decimal", "scale",  "categorical", "encoding", NULL};
 
 const dro__rows_class dro__rows_csv = {
     .format = {.name = "csv",

@@ -39,8 +39,8 @@ dro_status dro_net_create(dro_context *ctx, int32_t channels, int32_t height, in
     const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};
     dro_status status = dro__params_reset(ctx, tables, &made->set);
     if (status == DRO_OK) {
-        made->node_room = 64;
-        made->graph.nodes = dro__alloc((size_t)made->node_room, sizeof *made->graph.nodes);
+        made->node_capacity = 64;
+        made->graph.nodes = dro__alloc((size_t)made->node_capacity, sizeof *made->graph.nodes);
         status =
             made->graph.nodes ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a network");
     }
@@ -107,15 +107,15 @@ static dro_node append(dro_net *net, const dro__node *node)
                               net->graph.count, node->channels, node->height, node->width);
     if (net->graph.count >= NODES_MAX)
         return dro__net_wrong(net, DRO_ERR_RANGE, "more than %d layers", NODES_MAX);
-    if (net->graph.count == net->node_room) {
-        size_t room = 2 * (size_t)net->node_room;
-        dro__node *more = dro__alloc(room, sizeof *more);
+    if (net->graph.count == net->node_capacity) {
+        size_t capacity = 2 * (size_t)net->node_capacity;
+        dro__node *more = dro__alloc(capacity, sizeof *more);
         if (!more)
             return dro__net_wrong(net, DRO_ERR_MEMORY, "no memory for a network");
         memcpy(more, net->graph.nodes, (size_t)net->graph.count * sizeof *more);
         dro__free(net->graph.nodes);
         net->graph.nodes = more;
-        net->node_room = (int32_t)room;
+        net->node_capacity = (int32_t)capacity;
     }
     net->graph.nodes[net->graph.count] = *node;
     return net->graph.count++;
@@ -129,16 +129,16 @@ static bool add_tensor(dro_net *net, const char *layer, const char *what, dro__t
     if (size > TENSOR_MAX)
         return dro__net_wrong(net, DRO_ERR_RANGE, "'%s' would have %.3g parameters", layer, size),
                false;
-    if (net->tensor_count == net->tensor_room) {
-        size_t room = net->tensor_room ? 2 * net->tensor_room : 64;
-        dro__net_tensor *more = dro__alloc(room, sizeof *more);
+    if (net->tensor_count == net->tensor_capacity) {
+        size_t capacity = net->tensor_capacity ? 2 * net->tensor_capacity : 64;
+        dro__net_tensor *more = dro__alloc(capacity, sizeof *more);
         if (!more)
             return dro__net_wrong(net, DRO_ERR_MEMORY, "no memory for a network"), false;
         if (net->tensor_count)
             memcpy(more, net->tensors, net->tensor_count * sizeof *more);
         dro__free(net->tensors);
         net->tensors = more;
-        net->tensor_room = room;
+        net->tensor_capacity = capacity;
     }
     size_t length = strlen(layer) + strlen(what) + 2;
     char *name = dro__alloc(length, 1);
@@ -173,8 +173,8 @@ static bool named(dro_net *net, const char *name)
 /* Output side of a window over an input side; 0 when it does not fit. */
 static int32_t windowed(int32_t in, int32_t kernel, int32_t stride, int32_t pad)
 {
-    int32_t room = in + 2 * pad - kernel;
-    return room < 0 ? 0 : room / stride + 1;
+    int32_t left = in + 2 * pad - kernel;
+    return left < 0 ? 0 : left / stride + 1;
 }
 
 static bool set_window(dro_net *net, dro__node *node, const dro_window *window)

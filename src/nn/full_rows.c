@@ -63,11 +63,16 @@ static inline double logistic(double m, double *slope)
     return (z > 1e-4 ? log(1 + z) : log1p(z)) + (m > 0 ? 0 : -m);
 }
 
+static double smoothing_of(const dro__graph *g)
+{
+    bool smoothed = dro__net_losses[g->loss].settings & DRO__SET(smoothing);
+    return smoothed ? (double)g->loss_set[DRO__SET_smoothing] : 0;
+}
+
 static double loss_of(const dro__full_rows *f, int64_t i, const double *z, double *slopes)
 {
     const dro__graph *g = &f->loss;
-    if (g->loss == DRO__NET_CROSS_ENTROPY && f->outputs == 2 &&
-        g->loss_set[DRO__SET_smoothing] == 0) {
+    if (g->loss == DRO__NET_CROSS_ENTROPY && f->outputs == 2 && smoothing_of(g) == 0) {
         int32_t label = f->all.labels[i];
         double loss = logistic(z[label] - z[!label], &slopes[label]);
         slopes[!label] = -slopes[label];
@@ -238,7 +243,7 @@ static double curvature(const dro__full_rows *f, int64_t i, size_t a, size_t b)
         return a == b;
     if (f->loss.loss == DRO__NET_LOGISTIC)
         return a == b ? fabs(s[a]) * (1 - fabs(s[a])) : 0;
-    double smoothing = (double)f->loss.loss_set[DRO__SET_smoothing];
+    double smoothing = smoothing_of(&f->loss);
     for (int k = 0; k < 2; k++) /* slope = p - target */
         share[k] = s[which[k]] + smoothing / (double)f->outputs +
                    ((size_t)f->all.labels[i] == which[k] ? 1 - smoothing : 0);

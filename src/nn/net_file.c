@@ -29,7 +29,10 @@ static dro_status staged_make(const dro_net *net, staged *s)
     }
     memcpy(s->weights, net->weights, net->graph.dim * sizeof(float));
     memcpy(s->frozen, net->frozen, net->graph.frozen_size * sizeof(float));
-    return dro_net_statistics(net, s->statistics);
+    dro_status status = dro_net_statistics(net, s->statistics);
+    if (status != DRO_OK)
+        staged_free(s);
+    return status;
 }
 
 static float *home_of(const staged *s, const dro__net_tensor *t)
@@ -163,7 +166,9 @@ dro_status dro_net_load(dro_net *net, const char *path, size_t *kept)
     staged s;
     size_t left = 0;
     DRO_TRY(dro__safetensors_open(net->ctx, path, &file));
-    dro_status status = staged_make(net, &s);
+    dro_status status = dro__safetensors_check(file);
+    if (status == DRO_OK)
+        status = staged_make(net, &s);
     if (status == DRO_OK) {
         status = read_all(net, file, path, &s, &left);
         if (status == DRO_OK) {

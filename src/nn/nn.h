@@ -27,9 +27,9 @@ typedef struct dro__net_tensor {
 struct dro_net {
     dro_context *ctx;
     dro__graph graph;
-    int32_t node_room;
+    int32_t node_capacity;
     dro__net_tensor *tensors;
-    size_t tensor_count, tensor_room;
+    size_t tensor_count, tensor_capacity;
     char *trained; /* patterns, or NULL for all */
 
     dro_status failed; /* the first error of the building calls, its text in `error` */

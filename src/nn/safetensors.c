@@ -200,6 +200,41 @@ const char *dro__safetensors_metadata(const dro__safetensors *f, const char *key
     return at ? at->value : NULL;
 }
 
+static dro_status sum_tensor(dro__safetensors *f, const dro__tensor_entry *e, uint64_t *sum)
+{
+    unsigned char block[BLOCK];
+    *sum = dro__tensor_sum(e->info.name, e->info.rank, e->info.shape);
+    for (uint64_t at = e->begin; at < e->end; at += BLOCK) {
+        size_t some = e->end - at < BLOCK ? (size_t)(e->end - at) : BLOCK;
+        DRO_TRY(fetch(f, e->info.name, f->data + at, block, some));
+        *sum = dro__checksum(*sum, block, some);
+    }
+    return DRO_OK;
+}
+
+dro_status dro__safetensors_check(dro__safetensors *f)
+{
+    const dro__tensor_header *h = &f->header;
+    const char *stated = dro__safetensors_metadata(f, DRO__TENSOR_CHECKSUM);
+    uint64_t sum = 0, one;
+    char text[DRO__CHECKSUM_TEXT];
+    if (!stated)
+        return DRO_OK;
+    for (size_t k = 0; k < h->pair_count; k++)
+        sum += dro__tensor_pair_sum(h->pairs[k].key, h->pairs[k].value);
+    for (size_t k = 0; k < h->count; k++) {
+        DRO_TRY(sum_tensor(f, &h->entries[k], &one));
+        sum += one;
+    }
+    dro__tensor_sum_text(sum, text);
+    if (strcmp(text, stated) == 0)
+        return DRO_OK;
+    return dro__tensor_fail(f->ctx, DRO_ERR_DATA, f->name, NULL,
+                            "is damaged: its checksum is %s, not %.40s (a program that changes a "
+                            "tensor should leave out the metadata dro.checksum)",
+                            text, stated);
+}
+
 /* ---- values ---- */
 
 static float half(unsigned bits)

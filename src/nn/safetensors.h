@@ -30,7 +30,7 @@ typedef struct dro__tensor {
 
 /* Writes a temporary file in the same folder, brings it to the disk and renames it: whatever fails, an
  * older file stays as it was. Numbers that are not finite are refused. metadata: key, value, key, value
- * ..., NULL; or NULL. */
+ * ..., NULL; or NULL. With metadata comes one more, dro.checksum, of the tensors and of the keys "dro.*". */
 dro_status dro__safetensors_write(dro_context *ctx, const char *path, const dro__tensor *tensors,
                                   size_t count, const char *const *metadata);
 
@@ -56,6 +56,9 @@ size_t dro__safetensors_count(const dro__safetensors *file);
 const dro__tensor_info *dro__safetensors_tensor(const dro__safetensors *file, size_t index);
 int64_t dro__safetensors_find(const dro__safetensors *file, const char *name);        /* -1: none */
 const char *dro__safetensors_metadata(const dro__safetensors *file, const char *key); /* or NULL */
+
+/* Reads all of the file again where it has a dro.checksum: an error if it has another. */
+dro_status dro__safetensors_check(dro__safetensors *file);
 
 /* All values of a tensor, rounded to nearest where they are not floats; `count` must be its count.
  * Refuses numbers that are not finite in single precision, naming the first. `out` may be partly

@@ -397,7 +397,12 @@ dro_status dro__tensor_header_parse(dro__tensor_header *h, const char *text, siz
 {
     if (!(h->texts = dro__alloc(size, 1)))
         return dro__tensor_fail(h->ctx, DRO_ERR_MEMORY, h->name, NULL, "no memory for its header");
-    DRO_TRY(parse(h, text, size));
+    dro__json_watch();
+    dro_status status = parse(h, text, size);
+    if (dro__memory_ran_out()) /* jansson would go on with less */
+        status =
+            dro__tensor_fail(h->ctx, DRO_ERR_MEMORY, h->name, NULL, "no memory for its header");
+    DRO_TRY(status);
     DRO_TRY(arrange(h));
     return check_places(h, bytes);
 }
@@ -409,4 +414,30 @@ void dro__tensor_header_clear(dro__tensor_header *h)
     dro__free(h->by_name);
     dro__free(h->pairs);
     *h = (dro__tensor_header){0};
+}
+
+/* ---- the checksum ---- */
+
+uint64_t dro__tensor_sum(const char *name, int rank, const int64_t *shape)
+{
+    uint64_t sum = dro__checksum(0, name, strlen(name) + 1);
+    for (int k = 0; k < rank; k++) {
+        unsigned char bytes[8];
+        for (int b = 0; b < 8; b++)
+            bytes[b] = (unsigned char)((uint64_t)shape[k] >> 8 * b);
+        sum = dro__checksum(sum, bytes, sizeof bytes);
+    }
+    return sum;
+}
+
+uint64_t dro__tensor_pair_sum(const char *key, const char *value)
+{
+    if (strncmp(key, "dro.", 4) != 0 || strcmp(key, DRO__TENSOR_CHECKSUM) == 0)
+        return 0;
+    return dro__checksum(dro__checksum(0, key, strlen(key) + 1), value, strlen(value) + 1);
+}
+
+void dro__tensor_sum_text(uint64_t sum, char text[DRO__CHECKSUM_TEXT])
+{
+    snprintf(text, DRO__CHECKSUM_TEXT, "%016llx", (unsigned long long)sum);
 }

@@ -60,6 +60,14 @@ void dro__tensor_header_clear(dro__tensor_header *h);
 bool dro__tensor_measure(const int64_t *shape, int rank, int size, uint64_t *count,
                          uint64_t *bytes);
 
+/* The checksum of a file is the sum of those of its tensors (this, continued over their bytes) and of its keys "dro.*",
+ * in any order. */
+#define DRO__TENSOR_CHECKSUM "dro.checksum"
+enum { DRO__CHECKSUM_TEXT = 17 };
+uint64_t dro__tensor_sum(const char *name, int rank, const int64_t *shape);
+uint64_t dro__tensor_pair_sum(const char *key, const char *value); /* 0: it does not count */
+void dro__tensor_sum_text(uint64_t sum, char text[DRO__CHECKSUM_TEXT]);
+
 /* "FILE: tensor 'NAME': ..." without control characters, shortened where it must be. tensor: or NULL. */
 dro_status dro__tensor_fail(dro_context *ctx, dro_status status, const char *file,
                             const char *tensor, const char *format, ...)

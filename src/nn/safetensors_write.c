@@ -47,6 +47,15 @@ static void put_little(unsigned char *bytes, uint64_t bits, int size)
         bytes[k] = (unsigned char)(bits >> 8 * k);
 }
 
+static void put_floats(unsigned char *bytes, const float *values, size_t count)
+{
+    for (size_t k = 0; k < count; k++) {
+        uint32_t bits;
+        memcpy(&bits, &values[k], sizeof bits);
+        put_little(bytes + k * sizeof bits, bits, sizeof bits);
+    }
+}
+
 /* ---- the header ---- */
 
 #if DRO_WITH_JANSSON
@@ -60,6 +69,8 @@ static dro_status check_tensor(const writer *w, const dro__tensor *t, const json
     uint64_t count;
     if (!t->name || !*t->name || strcmp(t->name, DRO__TENSOR_METADATA) == 0)
         return REFUSE(w, t->name, "a tensor without a name of its own: expected one");
+    if (dro__utf8_wrong(t->name, strlen(t->name)))
+        return REFUSE(w, t->name, "its name is not UTF-8: expected that");
     if (json_object_get(root, t->name))
         return REFUSE(w, t->name, "is there twice: expected every name once");
     if (t->rank < 0 || t->rank > DRO__TENSOR_RANK)
@@ -91,24 +102,45 @@ static dro_status add_tensor(const writer *w, json_t *root, const dro__tensor *t
         return no_memory(w);
     }
     if (json_object_set_new(root, t->name, about) != 0)
-        return REFUSE(w, t->name, "its name is not UTF-8: expected that");
+        return no_memory(w);
     *offset = (uint64_t)end;
     return DRO_OK;
 }
 
+static uint64_t sum_of(const dro__tensor *t)
+{
+    unsigned char block[BLOCK * sizeof(float)];
+    uint64_t count = 0, bytes, sum = dro__tensor_sum(t->name, t->rank, t->shape);
+    dro__tensor_measure(t->shape, t->rank, sizeof(float), &count, &bytes);
+    for (uint64_t first = 0; first < count; first += BLOCK) {
+        size_t some = count - first < BLOCK ? (size_t)(count - first) : BLOCK;
+        put_floats(block, t->data + first, some);
+        sum = dro__checksum(sum, block, some * sizeof(float));
+    }
+    return sum;
+}
+
 static dro_status add_metadata(const writer *w, json_t *root, const char *const *metadata)
 {
-    json_t *pairs = json_object();
-    if (!pairs || json_object_set_new(root, DRO__TENSOR_METADATA, pairs) != 0)
-        return no_memory(w);
+    uint64_t sum = 0;
+    char text[DRO__CHECKSUM_TEXT];
+    json_t *pairs = json_object_get(root, DRO__TENSOR_METADATA);
     for (; *metadata; metadata += 2) {
         if (json_object_get(pairs, metadata[0]))
             return REFUSE(w, NULL, "metadata '%.100s' is there twice: expected every key once",
                           metadata[0]);
-        if (json_object_set_new(pairs, metadata[0], json_string(metadata[1])) != 0)
+        if (dro__utf8_wrong(metadata[0], strlen(metadata[0])) ||
+            dro__utf8_wrong(metadata[1], strlen(metadata[1])))
             return REFUSE(w, NULL, "metadata '%.100s' is not UTF-8: expected that", metadata[0]);
+        if (json_object_set_new(pairs, metadata[0], json_string(metadata[1])) != 0)
+            return no_memory(w);
+        sum += dro__tensor_pair_sum(metadata[0], metadata[1]);
     }
-    return DRO_OK;
+    for (size_t k = 0; k < w->count; k++)
+        sum += sum_of(&w->tensors[k]);
+    dro__tensor_sum_text(sum, text);
+    return json_object_set_new(pairs, DRO__TENSOR_CHECKSUM, json_string(text)) == 0 ? DRO_OK
+                                                                                    : no_memory(w);
 }
 
 static dro_status print_header(writer *w, const json_t *root)
@@ -132,10 +164,13 @@ static dro_status make_header(writer *w, const char *const *metadata)
     uint64_t offset = 0;
     json_t *root = json_object();
     dro_status status = root ? DRO_OK : no_memory(w);
-    if (status == DRO_OK && metadata)
-        status = add_metadata(w, root, metadata);
+    if (status == DRO_OK && metadata && /* which stands first */
+        json_object_set_new(root, DRO__TENSOR_METADATA, json_object()) != 0)
+        status = no_memory(w);
     for (size_t k = 0; k < w->count && status == DRO_OK; k++)
         status = add_tensor(w, root, &w->tensors[k], &offset);
+    if (status == DRO_OK && metadata) /* the checksum is of tensors that are fine */
+        status = add_metadata(w, root, metadata);
     if (status == DRO_OK)
         status = print_header(w, root);
     json_decref(root);
@@ -197,16 +232,13 @@ static dro_status write_tensor(const writer *w, int fd, const dro__tensor *t)
     dro__tensor_measure(t->shape, t->rank, sizeof(float), &count, &bytes);
     for (uint64_t first = 0; first < count; first += BLOCK) {
         size_t some = count - first < BLOCK ? (size_t)(count - first) : BLOCK;
-        for (size_t k = 0; k < some; k++) {
-            uint32_t bits;
+        for (size_t k = 0; k < some; k++)
             if (!isfinite(t->data[first + k]))
                 return dro__tensor_fail(
                     w->ctx, DRO_ERR_NUMBER, w->path, t->name,
                     "value %llu is %g: expected a finite number; nothing is written",
                     (unsigned long long)(first + k), (double)t->data[first + k]);
-            memcpy(&bits, &t->data[first + k], sizeof bits);
-            put_little(block + k * sizeof bits, bits, sizeof bits);
-        }
+        put_floats(block, t->data + first, some);
         DRO_TRY(write_bytes(w, fd, block, some * sizeof(float)));
     }
     return DRO_OK;
@@ -266,7 +298,10 @@ dro_status dro__safetensors_write(dro_context *ctx, const char *path, const dro_
                                   size_t count, const char *const *metadata)
 {
     writer w = {.ctx = ctx, .path = path, .tensors = tensors, .count = count};
+    dro__json_watch();
     dro_status status = make_header(&w, metadata);
+    if (dro__memory_ran_out())
+        status = no_memory(&w);
     if (status == DRO_OK)
         status = write_file(&w);
     dro__free(w.header);

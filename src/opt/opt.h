@@ -23,6 +23,7 @@
 typedef int32_t dro__tilt_level; /* DRO__TILT_NONE ... */
 
 enum { DRO__ORDER_SHUFFLE, DRO__ORDER_UNIFORM, DRO__ORDER_SEQUENTIAL };
+enum { DRO__PRECONDITION_NONE, DRO__PRECONDITION_RMS, DRO__PRECONDITION_ADAM };
 enum { DRO__FORM_ONE_PASS, DRO__FORM_TWO_POINT };
 enum { DRO__SAMPLE_BY_P, DRO__SAMPLE_UNIFORM };
 
@@ -53,11 +54,15 @@ typedef struct dro__settings {
     /* variance reduction */
     int32_t a_rule, form;
     double a_c, a_min, guard;
+    /* momentum and preconditioner */
+    int32_t precondition;
+    double momentum, beta2, epsilon, longest;
 } dro__settings;
 
 extern const dro__param dro__params_common[]; /* every optimiser */
 extern const dro__param dro__params_tilt[];   /* those that solve the robust problem */
 extern const dro__param dro__params_storm[];  /* cover, recover */
+extern const dro__param dro__params_scale[];  /* those with momentum and a preconditioner */
 
 #define DRO__REAL(name, field, type, fallback, low, high, meaning)                                 \
     {                                                                                              \
@@ -277,6 +282,9 @@ void dro__finish_step(dro_optimizer *o);
 /* A step of one batch, and what it needs: slots, losses, groups, the gradient. */
 dro_status dro__plain_step(dro_optimizer *o);
 dro_status dro__plain_start(dro_optimizer *o, dro__phase weigh, dro__move_kind move);
+/* Momentum and preconditioner as the settings ask: `moments`, then the scaled step. Where they ask for
+ * neither, the plan stays as it is. */
+dro_status dro__scale_create(dro_optimizer *o, dro__move_kind moments);
 void dro__trade(float **a, float **b);
 /* One phase over losses: the parts it is about, whose classes or groups are checked. */
 dro_status dro__weigh(dro_optimizer *o, dro__phase phase, const dro_batch *parts, int count);

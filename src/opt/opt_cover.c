@@ -22,7 +22,13 @@
 
 dro_status dro__cover_check(dro_optimizer *o)
 {
-    return dro__check_parts(o, dro__settings_of(o)->form == DRO__FORM_TWO_POINT ? 1 : 2);
+    const dro__settings *set = dro__settings_of(o);
+    if (o->is_composite && (set->precondition || set->momentum > 0))
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s: momentum and precondition are for the tilted loss, not for general "
+                         "compositional problems",
+                         o->cls->name);
+    return dro__check_parts(o, set->form == DRO__FORM_TWO_POINT ? 1 : 2);
 }
 
 dro_status dro__cover_start(dro_optimizer *o)
@@ -41,8 +47,10 @@ dro_status dro__cover_step(dro_optimizer *o)
 }
 
 static const dro__param own[] = {
-    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "poly", "constant|poly|step|theory|cosine",
-                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2)"),
+    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "poly",
+                "constant|poly|step|theory|cosine|auto",
+                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
+                "cosine where steps is set, else poly"),
     DRO__REAL("warmup", eta.warmup, dro__settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
     DRO__PARAMS_END,
@@ -51,9 +59,9 @@ static const dro__param own[] = {
 const dro__optimizer_class dro__optimizer_cover = {
     .name = "cover",
     .summary = "COVER: recursive variance reduction, polynomially decreasing steps",
-    .tables = {dro__params_common, dro__params_tilt, dro__params_storm, own},
+    .tables = {dro__params_common, dro__params_tilt, dro__params_storm, dro__params_scale, own},
     .settings_size = sizeof(dro__settings),
-    .vectors = 5,
+    .vectors = 7,
     .composite = true,
     .robust = true,
     .groups = true,

@@ -13,8 +13,10 @@
 #include "storm.h"
 
 static const dro__param own[] = {
-    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "step", "constant|poly|step|theory|cosine",
-                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2)"),
+    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "step",
+                "constant|poly|step|theory|cosine|auto",
+                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
+                "cosine where steps is set, else poly"),
     DRO__REAL("warmup", eta.warmup, dro__settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
     DRO__LIST("stages", stages, dro__settings, "0.5,0.75", 0, 1e15,
@@ -25,9 +27,9 @@ static const dro__param own[] = {
 const dro__optimizer_class dro__optimizer_recover = {
     .name = "recover",
     .summary = "RECOVER: COVER in stages that carry over w, u and v; the method of choice",
-    .tables = {dro__params_common, dro__params_tilt, dro__params_storm, own},
+    .tables = {dro__params_common, dro__params_tilt, dro__params_storm, dro__params_scale, own},
     .settings_size = sizeof(dro__settings),
-    .vectors = 5,
+    .vectors = 7,
     .composite = true,
     .robust = true,
     .groups = true,

@@ -6,6 +6,7 @@
  *   step      v / factor^k                   k = stages that ended before t
  *   theory    v / 2^(k/2)                    Theorem 2, below
  *   cosine    end + (v - end) (1 + cos(pi t / T)) / 2
+ *   auto      cosine where the number of steps is known, else poly
  *
  * a goes as eta^2, so for it poly and theory take twice the power. Warm-up: for the first `warmup`
  * steps the value is start + (v_t - start) (t + 1) / warmup.
@@ -23,7 +24,7 @@
 
 #include <math.h>
 
-enum { CONSTANT, POLY, STEP, THEORY, COSINE };
+enum { CONSTANT, POLY, STEP, THEORY, COSINE, AUTO };
 enum { STREAM_TAU = 0x7a75 };
 
 double dro__as_steps(const dro__settings *set, double value)
@@ -85,7 +86,8 @@ double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t
 {
     const dro__settings *set = dro__settings_of(o);
     double value = s->value, time = (double)t;
-    switch (s->kind) {
+    int32_t known = set->steps ? COSINE : POLY;
+    switch (s->kind == AUTO ? known : s->kind) {
     case POLY:
         value /= pow(1 + time / set->poly_start, power * set->poly_power);
         break;

@@ -4,12 +4,13 @@
 #include <string.h>
 
 #define S         dro__settings
-#define SCHEDULES "constant|poly|step|theory|cosine"
+#define SCHEDULES "constant|poly|step|theory|cosine|auto"
 
 const dro__param dro__params_common[] = {
     DRO__REAL("eta", eta.value, S, "0.1", 0, 1e9, "step size, also called lr"),
     DRO__CHOICE("eta_schedule", eta.kind, S, "constant", SCHEDULES,
-                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2)"),
+                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
+                "cosine where steps is set, else poly"),
     DRO__REAL("eta_end", eta.end, S, "0", 0, 1e9, "cosine: eta at the last step"),
     DRO__REAL("warmup", eta.warmup, S, "0", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
@@ -84,6 +85,19 @@ const dro__param dro__params_storm[] = {
               "eta is reduced so that no step changes log-weights by more than this (rms), 0: off"),
     DRO__CHOICE("form", form, S, "one-pass", "one-pass|two-point",
                 "two batches at one point (same iterates, faster), or one batch at two points"),
+    DRO__PARAMS_END,
+};
+
+const dro__param dro__params_scale[] = {
+    DRO__CHOICE("precondition", precondition, S, "none", "none|rms|adam",
+                "divide the step by the root of the gradient's second moment; adam: with momentum"),
+    DRO__REAL("momentum", momentum, S, "0", 0, 0.9999,
+              "of the direction; precondition=adam: 0.9 unless given"),
+    DRO__REAL("beta2", beta2, S, "0", 0, 0.999999,
+              "decay of the second moment; 0: a memory that grows with the run"),
+    DRO__REAL("epsilon", epsilon, S, "1e-8", 0, 1, "added to the root of the second moment"),
+    DRO__REAL("longest", longest, S, "1", 0, 1e9,
+              "a scaled step is at most so long (root mean square, before eta); 0: no limit"),
     DRO__PARAMS_END,
 };
 

@@ -67,6 +67,8 @@ void dro__finish_step(dro_optimizer *o)
         o->s.square = dro__norm2(o->ctx, k->n, k->v[DRO__G]);
     o->ctx->backend->move(o->ctx->pool, k, k->plan.move, sums);
     o->ctx->backend->settle(k, sums);
+    if (k->plan.then)
+        o->ctx->backend->move(o->ctx->pool, k, k->plan.then, sums);
     dro__reg_blocks(o, k->v[DRO__W], o->s.eta);
 }
 
@@ -94,6 +96,24 @@ dro_status dro__plain_step(dro_optimizer *o)
     dro_batch batch;
     DRO_TRY(dro__draw_next(o, (size_t)dro__settings_of(o)->batch, &batch));
     return dro__take_step(o, &batch, 1);
+}
+
+dro_status dro__scale_create(dro_optimizer *o, dro__move_kind moments)
+{
+    const dro__settings *set = dro__settings_of(o);
+    dro__plan *p = &o->k.plan;
+    bool adam = set->precondition == DRO__PRECONDITION_ADAM;
+    p->momentum = adam && set->momentum == 0 ? 0.9 : set->momentum;
+    p->beta2 = set->beta2;
+    p->epsilon = set->epsilon;
+    p->longest = set->precondition ? set->longest : 0;
+    if (!set->precondition && p->momentum == 0)
+        return DRO_OK;
+    p->move = moments;
+    p->then = DRO__MOVE_scaled;
+    if (p->momentum > 0)
+        DRO_TRY(dro__vector(o, o->dim, true, &o->k.v[DRO__M]));
+    return set->precondition ? dro__vector(o, o->dim, true, &o->k.v[DRO__SECOND]) : DRO_OK;
 }
 
 dro_status dro__plain_start(dro_optimizer *o, dro__phase weigh, dro__move_kind move)

@@ -26,7 +26,8 @@ dro_status dro__storm_create(dro_optimizer *o, size_t largest, bool two_point)
     if (o->is_composite)
         return dro__composite_create(o);
     DRO_TRY(dro__losses_create(o, 2 * largest));
-    return dro__array(o, largest, sizeof(float), DRO__SAVED | DRO__UNDONE, &k->old_losses);
+    DRO_TRY(dro__array(o, largest, sizeof(float), DRO__SAVED | DRO__UNDONE, &k->old_losses));
+    return dro__scale_create(o, DRO__MOVE_storm_moments);
 }
 
 void dro__storm_drop(dro_optimizer *o)

@@ -93,8 +93,10 @@ void dro__report_note(dro_report *report, const char *format, ...)
     va_end(list);
     if (report->note_count == report->note_room) {
         char **more = realloc(report->notes, (2 * report->note_room + 8) * sizeof *more);
-        if (!more)
+        if (!more) {
+            dro__memory_lost();
             return;
+        }
         report->notes = more;
         report->note_room = 2 * report->note_room + 8;
     }
@@ -154,7 +156,7 @@ static dro_status add_run(dro_report *report, const char *folder)
 {
     dro__trial *trial = NULL;
     char *real = realpath(folder, NULL);
-    dro_status status = DRO_OK;
+    dro_status status = !real && errno == ENOMEM ? dro__report_memory(report) : DRO_OK;
     for (size_t k = 0; real && k < report->trial_count; k++)
         if (report->trials[k]->real && strcmp(report->trials[k]->real, real) == 0) {
             free(real);
@@ -215,9 +217,9 @@ static dro_status scan(dro_report *report, const char *folder, int levels, int *
     }
     free(entries);
     if (status == DRO_OK && *found == before &&
-        (has_file(folder, "result.json") || dro__trial_configured(folder))) {
+        (has_file(folder, "result.json") || dro__trial_configured(report, folder, &status))) {
         ++*found;
-        status = add_run(report, folder);
+        status = status == DRO_OK ? add_run(report, folder) : status;
     }
     return status;
 }
@@ -248,7 +250,10 @@ dro_status dro_report_add(dro_report *report, const char *folder)
     snprintf(path, sizeof path, "%s", folder);
     for (size_t size = strlen(path); size > 1 && path[size - 1] == '/'; size--)
         path[size - 1] = '\0';
+    dro__json_watch(); /* no run is read by halves */
     dro_status status = scan(report, path, LEVELS, &found);
+    if (status == DRO_OK && dro__memory_ran_out())
+        status = dro__report_memory(report);
     if (status == DRO_OK && found == 0)
         status = dro__fail(report->ctx, DRO_ERR_DATA,
                            "%s: is not a run: expected metrics.jsonl or result.json in it, or in "

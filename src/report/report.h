@@ -91,7 +91,7 @@ struct dro_report {
 dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **trial);
 void dro__trial_destroy(dro__trial *trial); /* NULL is fine */
 /* Whether the folder's config.json is that of a run. */
-bool dro__trial_configured(const char *folder);
+bool dro__trial_configured(dro_report *report, const char *folder, dro_status *status);
 const char *dro__trial_setting(const dro__trial *trial, const char *name); /* or NULL */
 
 /* ---- report.c ---- */
@@ -118,8 +118,9 @@ bool dro__setting_personal(const char *name, bool labelled);
 
 #if DRO_WITH_JANSSON
 struct json_t;
-/* Of the run in a folder; NULL: none, or no memory. */
-dro__sweep *dro__sweep_read(const char *folder, struct json_t *config, const struct json_t *result);
+/* By best.json, or NULL; NULL: none, or no memory. */
+dro__sweep *dro__sweep_read(const struct json_t *best, struct json_t *config,
+                            const struct json_t *result);
 #endif
 void dro__sweep_destroy(dro__sweep *sweep); /* NULL is fine */
 /* The measure that chose when all runs are of a sweep, -1: they are not. */

@@ -143,7 +143,10 @@ dro_status dro_report_svg(dro_report *report, const char *folder, int32_t *count
     dro__figures figures;
     if (!report || !folder)
         return DRO_ERR_ARGUMENT;
+    dro__memory_watch(); /* no figure is left out */
     dro_status status = dro__figures_make(report, true, &figures);
+    if (status == DRO_OK && dro__memory_ran_out())
+        status = dro__report_memory(report);
     if (status == DRO_OK)
         status = make_folder(report->ctx, folder);
     for (size_t k = 0; status == DRO_OK && k < figures.count; k++) {

@@ -149,11 +149,13 @@ dro_status dro_report_html(dro_report *report, const char *path)
     DRO_TRY(check_path(report, path));
     dro__figures figures;
     dro__buffer out = {0};
+    dro__memory_watch(); /* no figure is left out */
     dro_status status = dro__figures_make(report, false, &figures);
     if (status == DRO_OK) {
         page(&out, report, &figures);
-        status = out.failed ? dro__report_memory(report)
-                            : dro__write_file(report->ctx, path, out.bytes, out.size);
+        status = out.failed || dro__memory_ran_out()
+                     ? dro__report_memory(report)
+                     : dro__write_file(report->ctx, path, out.bytes, out.size);
     }
     dro__buffer_free(&out);
     dro__figures_free(&figures);

@@ -89,11 +89,9 @@ static bool take_names(dro__sweep *sweep, const json_t *names)
     return true;
 }
 
-dro__sweep *dro__sweep_read(const char *folder, json_t *config, const json_t *result)
+dro__sweep *dro__sweep_read(const json_t *best, json_t *config, const json_t *result)
 {
-    char path[4300], held[100];
-    snprintf(path, sizeof path, "%s/../best.json", folder);
-    json_t *best = json_load_file(path, 0, NULL);
+    char held[100];
     int by = measure_named(json_string_value(dro__json_at(best, "sweep.by")));
     dro__sweep *sweep = by < 0 ? NULL : dro__alloc(1, sizeof *sweep);
     if (sweep && !take_names(sweep, dro__json_at(best, "sweep.names"))) {
@@ -106,7 +104,6 @@ dro__sweep *dro__sweep_read(const char *folder, json_t *config, const json_t *re
         sweep->held = dro__json_number(result, held);
         sweep->chosen = is_chosen(config, best);
     }
-    json_decref(best);
     return sweep;
 }
 #endif

@@ -107,13 +107,14 @@ static void add_setting(dro__trial *t, const char *name, const json_t *value)
         strcat(kept, size > most ? "\xe2\x80\xa6" : "");
         more[t->setting_count++] = (dro__setting){copy, kept};
     } else {
+        dro__memory_lost();
         dro__free(copy);
         dro__free(kept);
     }
     if (json_is_string(value))
         dro__free(text);
     else
-        free(text);
+        dro__json_free(text);
 }
 
 static void add_settings(dro__trial *t, const char *prefix, json_t *object, int depth)
@@ -279,11 +280,27 @@ static FILE *open_file(const char *path)
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return NULL;
-    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode))
-        return fdopen(fd, "rb");
-    close(fd);
-    errno = EINVAL; /* as good as any */
-    return NULL;
+    bool plain = fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+    FILE *file = plain ? fdopen(fd, "rb") : NULL;
+    int wrong = plain ? errno : EINVAL; /* as good as any */
+    if (!file)
+        close(fd);
+    errno = wrong;
+    return file;
+}
+
+/* What is not there, not a file or not for us is left out; a read that fails is no report with a piece missing. */
+static dro_status cannot_read(dro_report *report, const char *path, int wrong)
+{
+    if (wrong == ENOENT)
+        return DRO_OK;
+    if (wrong == ENOMEM)
+        return dro__report_memory(report);
+    if (wrong != EACCES && wrong != EINVAL && wrong != ELOOP && wrong != ENOTDIR)
+        return dro__fail(report->ctx, DRO_ERR_FILE, "%s: cannot read it: %s", path,
+                         strerror(wrong));
+    dro__report_note(report, "%s: cannot read it: %s", path, strerror(wrong));
+    return DRO_OK;
 }
 
 static dro_status read_metrics(dro_report *report, dro__trial *t)
@@ -295,15 +312,13 @@ static dro_status read_metrics(dro_report *report, dro__trial *t)
     bool fine = true;
     snprintf(path, sizeof path, "%s/metrics.jsonl", t->path);
     FILE *file = open_file(path);
-    if (!file) {
-        if (errno != ENOENT)
-            dro__report_note(report, "%s: cannot read it: %s", path, strerror(errno));
-        return DRO_OK;
-    }
+    if (!file)
+        return cannot_read(report, path, errno);
     while (fine && (size = getline(&line, &room, file)) > 0)
         fine = take_line(t, &l, line, (size_t)size);
-    if (ferror(file))
-        dro__report_note(report, "%s: cannot read all of it: %s", path, strerror(errno));
+    dro_status status = DRO_OK;
+    if (fine && !feof(file)) /* a failed read, or no memory for a line */
+        status = cannot_read(report, path, ferror(file) && errno ? errno : ENOMEM);
     fclose(file);
     json_t *last = l.last ? dro__json_line(l.last, l.last_size) : NULL;
     if (last)
@@ -312,37 +327,40 @@ static dro_status read_metrics(dro_report *report, dro__trial *t)
     say_lines(report, t, &l);
     free(l.last);
     free(line);
-    return fine ? DRO_OK : dro__report_memory(report);
+    return fine ? status : dro__report_memory(report);
 }
 
 /* ---- the folder ---- */
 
-static bool read_text(const char *path, dro__buffer *text)
+/* 0, or errno. */
+static int read_text(const char *path, dro__buffer *text)
 {
     char block[1 << 14];
     size_t size;
     FILE *file = open_file(path);
-    while (file && (size = fread(block, 1, sizeof block, file)) > 0)
+    if (!file)
+        return errno;
+    while ((size = fread(block, 1, sizeof block, file)) > 0)
         dro__buffer_bytes(text, block, size);
-    bool fine = file && !ferror(file) && !text->failed;
-    if (file)
-        fclose(file);
-    return fine;
+    int wrong = ferror(file) ? (errno ? errno : EIO) : text->failed ? ENOMEM : 0;
+    fclose(file);
+    return wrong;
 }
 
-/* An object, or NULL: not there, or damaged and noted. */
-static json_t *read_object(dro_report *report, const dro__trial *t, const char *name)
+/* An object, or NULL: not there, or damaged and noted if `tell`; *status: the file could not be read. */
+static json_t *read_object(dro_report *report, const char *folder, const char *name, bool tell,
+                           dro_status *status)
 {
-    char path[4200];
-    json_error_t error = {.text = "cannot read it"};
+    char path[4300];
+    json_error_t error = {0};
     dro__buffer text = {0};
-    snprintf(path, sizeof path, "%s/%s", t->path, name);
-    if (access(path, F_OK) != 0)
-        return NULL;
-    bool read = read_text(path, &text);
-    json_t *object = read && text.size ? dro__json_line(text.bytes, text.size) : NULL;
-    if (!object) {
-        if (read && (object = json_loadb(text.size ? text.bytes : "", text.size, 0, &error)))
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    int wrong = *status == DRO_OK ? read_text(path, &text) : ENOENT;
+    json_t *object = !wrong && text.size ? dro__json_line(text.bytes, text.size) : NULL;
+    if (wrong && *status == DRO_OK)
+        *status = cannot_read(report, path, wrong);
+    if (!object && !wrong && tell) {
+        if ((object = json_loadb(text.size ? text.bytes : "", text.size, 0, &error)))
             snprintf(error.text, sizeof error.text, "not a JSON object");
         dro__report_note(report, "%s: %s: left out", path, error.text);
         json_decref(object);
@@ -426,11 +444,9 @@ static void name_by_folder(dro__trial *t)
     dro__free(copy);
 }
 
-bool dro__trial_configured(const char *folder)
+bool dro__trial_configured(dro_report *report, const char *folder, dro_status *status)
 {
-    char path[4200];
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    json_t *config = json_load_file(path, 0, NULL);
+    json_t *config = read_object(report, folder, "config.json", false, status);
     bool found = json_is_string(dro__json_at(config, "optimizer"));
     json_decref(config);
     return found;
@@ -445,17 +461,20 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
         return dro__report_memory(report);
     }
     forget_measures(t);
-    json_t *config = read_object(report, t, "config.json");
+    dro_status status = DRO_OK;
+    json_t *config = read_object(report, folder, "config.json", true, &status);
     if (config)
         take_config(t, config);
-    dro_status status = read_metrics(report, t);
-    json_t *result = read_object(report, t, "result.json");
+    if (status == DRO_OK)
+        status = read_metrics(report, t);
+    json_t *result = read_object(report, folder, "result.json", true, &status);
+    json_t *best = read_object(report, folder, "../best.json", false, &status);
     json_t *settings = json_object_get(result, "settings");
     if (!config && settings) /* a result that was kept alone */
         take_config(t, settings);
     if (result)
         take_result(t, result);
-    t->sweep = dro__sweep_read(folder, config ? config : settings, t->diverged ? NULL : result);
+    t->sweep = dro__sweep_read(best, config ? config : settings, t->diverged ? NULL : result);
     if (config)
         set_names(t, dro__json_at(config, "classes"));
     if (status == DRO_OK && !config && !result && t->evaluation_count == 0)
@@ -465,6 +484,7 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
                            folder);
     json_decref(config);
     json_decref(result);
+    json_decref(best);
     name_by_label(t);
     name_by_folder(t);
     if (status == DRO_OK && !t->optimizer)
@@ -488,9 +508,9 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
 
 #else
 
-bool dro__trial_configured(const char *folder)
+bool dro__trial_configured(dro_report *report, const char *folder, dro_status *status)
 {
-    (void)folder;
+    (void)report, (void)folder, (void)status;
     return false;
 }
 

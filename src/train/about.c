@@ -2,6 +2,7 @@
 #include <dro/about.h>
 
 #include "data_libraries.h"
+#include "isa.h"
 #include "libraries.h"
 
 #include <stdbool.h>
@@ -48,6 +49,6 @@ dro_status dro_library_get(int index, dro_library *library)
 const char *dro_cpu_instructions(const char **wrong)
 {
     if (wrong)
-        *wrong = dro__instructions_wrong();
-    return dro__instructions();
+        *wrong = dro__cpu_isa_wrong();
+    return dro__cpu_isa_name(dro__cpu_isa());
 }

@@ -296,6 +296,7 @@ dro_status dro__run_write_line(dro_train *t)
 {
     struct timespec now;
     dro__buffer events = {0};
+    const uint64_t before = t->progress.metrics_bytes;
     char *line = dro__metrics_text(t);
     if (!line)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a line of metrics");
@@ -305,7 +306,11 @@ dro_status dro__run_write_line(dro_train *t)
     clock_gettime(CLOCK_REALTIME, &now);
     dro__telemetry(&events, &t->evaluation.record, &t->task.info,
                    (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
-    DRO_TRY(append_events(t, &events));
+    status = append_events(t, &events);
+    if (status != DRO_OK) { /* both, or none: a checkpoint that follows cuts the line off again */
+        t->progress.metrics_bytes = before;
+        return status;
+    }
     if (t->watch.evaluated)
         t->watch.evaluated(t->watch.user, &t->evaluation.record);
     return DRO_OK;

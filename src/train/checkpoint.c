@@ -11,17 +11,18 @@
 typedef struct header {
     char magic[8];
     uint64_t version, size; /* of the whole file */
-    uint64_t settings, state, more, dim, statistics, has_best;
+    uint64_t settings, machine, state, more, dim, statistics, has_best;
 } header;
 
 static const char MAGIC[8] = "drockpt";
 
-enum { VERSION = 3 };
+enum { VERSION = 4 };
 
 static void walk(dro__archive *ar, dro__saved *s, const header *h)
 {
     DRO__ARCHIVE(ar, s->progress);
     dro__archive_bytes(ar, s->settings, h->settings);
+    dro__archive_bytes(ar, s->machine, h->machine);
     dro__archive_bytes(ar, s->statistics, h->statistics * sizeof(float));
     if (h->has_best) {
         dro__archive_bytes(ar, s->best_w, h->dim * sizeof(float));
@@ -37,6 +38,7 @@ dro_status dro__checkpoint_pack(dro_context *ctx, const dro__saved *saved, char 
     dro__saved *s = (dro__saved *)saved; /* walking it to measure and save changes nothing */
     header h = {.version = VERSION,
                 .settings = strlen(s->settings) + 1,
+                .machine = strlen(s->machine) + 1,
                 .state = s->state_size,
                 .more = s->more_size,
                 .dim = s->dim,
@@ -73,6 +75,7 @@ dro_status dro__checkpoint_write(dro_context *ctx, const char *folder, const dro
 void dro__saved_free(dro__saved *s)
 {
     dro__free(s->settings);
+    dro__free(s->machine);
     dro__free(s->statistics);
     dro__free(s->best_w);
     dro__free(s->best_statistics);
@@ -90,12 +93,13 @@ bool dro__checkpoint_there(const char *folder)
 static bool adds_up(const header *h, size_t size)
 {
     uint64_t most = size;
-    if (h->settings == 0 || h->settings > most || h->state > most || h->more > most ||
-        h->dim > most || h->statistics > most || h->has_best > 1)
+    if (h->settings == 0 || h->settings > most || h->machine == 0 || h->machine > most ||
+        h->state > most || h->more > most || h->dim > most || h->statistics > most ||
+        h->has_best > 1)
         return false;
     uint64_t floats = h->statistics + h->has_best * (h->dim + h->statistics);
-    return sizeof *h + sizeof(dro__progress) + h->settings + h->state + h->more + 4 * floats +
-               sizeof(uint64_t) ==
+    return sizeof *h + sizeof(dro__progress) + h->settings + h->machine + h->state + h->more +
+               4 * floats + sizeof(uint64_t) ==
            most;
 }
 
@@ -115,7 +119,9 @@ dro_status dro__checkpoint_unpack(dro_context *ctx, const char *name, const char
     memcpy(&sum, bytes + size - sizeof sum, sizeof sum);
     if (sum != dro__checksum(0, bytes, size - sizeof sum))
         return dro__fail(ctx, DRO_ERR_FORMAT, "%s is damaged: its checksum is wrong", name);
-    if (!adds_up(&h, size) || bytes[sizeof h + sizeof(dro__progress) + h.settings - 1] != '\0')
+    const char *texts = bytes + sizeof h + sizeof(dro__progress);
+    if (!adds_up(&h, size) || texts[h.settings - 1] != '\0' ||
+        texts[h.settings + h.machine - 1] != '\0')
         return dro__fail(ctx, DRO_ERR_FORMAT, "%s contradicts itself", name);
     *s =
         (dro__saved){.dim = h.dim,
@@ -123,12 +129,13 @@ dro_status dro__checkpoint_unpack(dro_context *ctx, const char *name, const char
                      .state_size = h.state,
                      .more_size = h.more,
                      .settings = dro__alloc(h.settings, 1),
+                     .machine = dro__alloc(h.machine, 1),
                      .statistics = dro__alloc(h.statistics, sizeof(float)),
                      .best_w = h.has_best ? dro__alloc(h.dim, sizeof(float)) : NULL,
                      .best_statistics = h.has_best ? dro__alloc(h.statistics, sizeof(float)) : NULL,
                      .state = dro__alloc(h.state, 1),
                      .more = dro__alloc(h.more, 1)};
-    if (!s->settings || !s->statistics || !s->state || !s->more ||
+    if (!s->settings || !s->machine || !s->statistics || !s->state || !s->more ||
         (h.has_best && (!s->best_w || !s->best_statistics))) {
         dro__saved_free(s);
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the checkpoint %s", name);

@@ -90,9 +90,17 @@ static double step_divisor(const dro_train *t)
     return fmax(t->task.square > LARGE ? t->task.square : 1, t->task.norm / NORM);
 }
 
+/* A linear model bears longer steps than the layers below a hidden one. */
+static double scaled_eta_of(const dro_train *t)
+{
+    return strcmp(t->task.model, "linear") == 0 ? 0.04 : 0.004;
+}
+
 static double eta_of(const dro_train *t)
 {
-    return dro__settings_of(t->opt)->eta.value / step_divisor(t);
+    const dro__settings *s = dro__settings_of(t->opt);
+    double by = step_divisor(t); /* a scaled step is of w, not of the gradient */
+    return s->eta.value / (s->precondition ? sqrt(by) : by);
 }
 
 /* ---- the table: a later row hides an earlier one ---- */
@@ -115,6 +123,8 @@ static double eta_of(const dro_train *t)
 
 static const char visit[] = "a visit changes the weight of an example by about a third";
 
+static const char scale_free[] = "one step for features of any scale";
+
 static const char rare[] =
     "tilt=class, where less; r: the mean over classes of 1 / (classes share)";
 
@@ -131,15 +141,23 @@ static const row rows[] = {
     ROW(half_of_steps, NULL, "networks", "tau2", "steps / 2", "halfway dual_eta is half"),
     ROW(warmup_of, NULL, "networks", "warmup", "100 / steps, from 0.04 to 0.25",
         "new weights do not bear long steps"),
-    ROW(NULL, NULL, "networks", "eta_schedule", "step", "shorter steps in each stage"),
+    ROW(NULL, NULL, "networks", "eta_schedule", "cosine", "ends at a lower F than stages"),
     ROW(NULL, NULL, "networks", "stages", "0.5,0.75", "as in the experiments"),
     OURS(ROW, NULL, "networks", "eta", "0.5", "no momentum: five times that of SGD with 0.9"),
+    OURS(ROW, NULL, "tables", "precondition", "adam", scale_free),
+    OURS(ROW, scaled_eta_of, "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
+    ROW(scaled_eta_of, "scent", "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
+    OURS(ROW, NULL, "tables", "eta_schedule", "auto", "ends at a lower F than stages"),
+    ROW(NULL, "scent", NULL, "eta_schedule", "auto", "ends at a lower F than stages"),
     ROW(lambda_of, NULL, "tables", "lambda", "20 times the loss of a constant: 20 log(classes)",
         "gentle: probabilities stay those of the mean loss; a smaller lambda is more robust"),
     ROW(NULL, NULL, "images", "lambda", "20",
         "gentle: single hard images are often the unlearnable ones"),
     ROW(NULL, NULL, "images", "weight_decay", "5e-4", "usual for networks on images"),
     OURS(ROW, NULL, "images", "eta", "1", "no momentum: ten times that of SGD with 0.9"),
+    ROW(NULL, "scent", "images", "precondition", "none", "batch norm scales the layers"),
+    ROW(NULL, "scent", "images", "momentum", "0.9", "usual for networks on images"),
+    ROW(NULL, "scent", "images", "eta", "1", "SGD's 0.1, of a direction that is averaged"),
     OURS(ROW, NULL, "images", "a_rule", "fixed", "a as in the next line"),
     OURS(ROW, NULL, "images", "a", "0.9", "a longer memory ended at a higher F on CIFAR-10"),
     OURS(ROW, NULL, "images", "guard", "0.5",
@@ -148,8 +166,8 @@ static const row rows[] = {
          "a small one comes last: at first it would chase the hardest only"),
     OURS(LATE, class_eta_of, "images", "eta", "eta max(batch, 32) / (32 r)", rare),
     LATE(class_eta_of, "absgd", "images", "eta", "eta max(batch, 32) / (32 r)", rare),
-    LATE(eta_of, NULL, "tables", "eta", "eta / max(s, |x|^2 / 500)",
-         "s: the mean square of features, where above 4; |x|^2: that of a row"),
+    LATE(eta_of, NULL, "tables", "eta", "eta / max(s, |x|^2 / 500), or its root",
+         "s: the mean square of features, where above 4; |x|^2: of a row; root: with precondition"),
 };
 
 enum { COUNT = sizeof rows / sizeof rows[0] };

@@ -1,4 +1,5 @@
 /* The worst-case distribution of an objective over the examples of a split (dro_predictor_explain). */
+#include "image_files.h"
 #include "objective.h"
 #include "predictor.h"
 
@@ -252,4 +253,70 @@ dro_status dro_predictor_explain(dro_predictor *p, dro_split split, const char *
     }
     *explanation = &p->explanation;
     return DRO_OK;
+}
+
+/* ---- pictures ---- */
+
+/* Sizes that fit, in proportion. */
+static void fit(int32_t width, int32_t height, dro_thumbnail *t)
+{
+    int32_t longest = width > height ? width : height, side = DRO_THUMBNAIL_SIDE;
+    t->width = longest <= side ? width : (int32_t)((int64_t)width * side / longest);
+    t->height = longest <= side ? height : (int32_t)((int64_t)height * side / longest);
+    t->width = t->width ? t->width : 1;
+    t->height = t->height ? t->height : 1;
+}
+
+static dro_status shrink(dro_context *ctx, const dro__image *image, dro_thumbnail *t)
+{
+    fit(image->width, image->height, t);
+    return dro__image_resize(ctx, image, 0, 0, image->width, image->height, t->width, t->height,
+                             t->rgb);
+}
+
+/* An array (channels, height, width) as an image of three channels. */
+static dro_status of_array(const dro_predictor *p, const uint8_t *pixels, dro_thumbnail *t)
+{
+    const dro_data_info *i = &p->task.info;
+    size_t plane = (size_t)i->height * (size_t)i->width;
+    dro__image image = {.width = i->width, .height = i->height, .channels = 3};
+    image.pixels = dro__alloc(3 * plane, 1);
+    if (!image.pixels)
+        return dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory for an image");
+    for (size_t at = 0; at < plane; at++)
+        for (size_t c = 0; c < 3; c++)
+            image.pixels[3 * at + c] = pixels[(i->channels == 3 ? c * plane : 0) + at];
+    dro_status status = shrink(p->ctx, &image, t);
+    dro__free(image.pixels);
+    return status;
+}
+
+dro_status dro_predictor_thumbnail(const dro_predictor *p, dro_split split, int64_t index,
+                                   dro_thumbnail *t)
+{
+    if (!p || !t || split < 0 || split >= DRO_SPLITS)
+        return DRO_ERR_ARGUMENT;
+    const dro_data_info *i = &p->task.info;
+    const dro_examples *e = &p->task.shelf[split].examples;
+    if (index < 0 || index >= e->count)
+        return dro__fail(p->ctx, DRO_ERR_RANGE, "example %lld: there are %lld", (long long)index,
+                         (long long)e->count);
+    if (e->pixels)
+        return of_array(p,
+                        e->pixels + (size_t)index * (size_t)i->channels * (size_t)i->height *
+                                        (size_t)i->width,
+                        t);
+    if (!e->paths)
+        return dro__fail(p->ctx, DRO_ERR_UNSUPPORTED, "the data has no images");
+    char *bytes = NULL;
+    size_t size;
+    uint64_t fetched;
+    dro__image image;
+    DRO_TRY(dro__files_read(p->ctx, e->paths[index], &bytes, &size, &fetched));
+    dro_status status = dro__image_decode(p->ctx, e->paths[index], bytes, size, 3, &image);
+    dro__free(bytes);
+    DRO_TRY(status);
+    status = shrink(p->ctx, &image, t);
+    dro__image_free(&image);
+    return status;
 }

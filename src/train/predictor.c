@@ -3,10 +3,27 @@
 #include "safetensors.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { SPEC_MOST = 8192 };
+
+static _Thread_local char last_error[DRO__ERROR_SIZE];
+
+/* The end of a turn: what went wrong is kept for the thread. */
+static dro_status unlock(dro_predictor *p, dro_status status)
+{
+    if (status != DRO_OK)
+        memcpy(last_error, p->ctx->error, sizeof last_error);
+    pthread_mutex_unlock(&p->lock);
+    return status;
+}
+
+const char *dro_predictor_error(void)
+{
+    return last_error;
+}
 
 /* ---- opening ---- */
 
@@ -73,9 +90,10 @@ static dro_status load_rows(dro_predictor *p, const char *path, float *w)
     dro__safetensors *file;
     DRO_TRY(dro__safetensors_open(p->ctx, path, &file));
     int64_t at = dro__safetensors_find(file, "fc.weight");
-    dro_status status =
-        at < 0 ? dro__fail(p->ctx, DRO_ERR_DATA, "%s: tensor 'fc.weight' is missing", path)
-               : dro__safetensors_read(file, (size_t)at, w, p->task.dim);
+    dro_status status = dro__safetensors_check(file);
+    if (status == DRO_OK)
+        status = at < 0 ? dro__fail(p->ctx, DRO_ERR_DATA, "%s: tensor 'fc.weight' is missing", path)
+                        : dro__safetensors_read(file, (size_t)at, w, p->task.dim);
     dro__safetensors_close(file);
     return status;
 }
@@ -154,6 +172,7 @@ dro_status dro_predictor_open(dro_context *ctx, const char *weights, const char 
     if (!p)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a predictor");
     p->ctx = ctx;
+    pthread_mutex_init(&p->lock, NULL);
     dro_status status = open_predictor(p, weights, spec);
     if (status != DRO_OK) {
         dro_predictor_close(p);
@@ -174,6 +193,7 @@ void dro_predictor_close(dro_predictor *p)
     dro__explanation_free(p);
     dro__task_close(&p->task);
     dro__weights_about_free(&p->about);
+    pthread_mutex_destroy(&p->lock);
     dro__free(p);
 }
 
@@ -219,11 +239,9 @@ const char *dro_predictor_remark(const dro_predictor *p, int index)
     return p ? dro_data_remark(p->task.data, index) : NULL;
 }
 
-dro_status dro_predictor_logits(dro_predictor *p, dro_split split, int64_t first, size_t count,
-                                float *logits, int32_t *truth)
+static dro_status logits_of(dro_predictor *p, dro_split split, int64_t first, size_t count,
+                            float *logits, int32_t *truth)
 {
-    if (!p || !logits || split < 0 || split >= DRO_SPLITS || first < 0)
-        return DRO_ERR_ARGUMENT;
     int64_t there = p->task.shelf[split].examples.count;
     if (first > there || count > (uint64_t)(there - first))
         return dro__fail(p->ctx, DRO_ERR_RANGE, "%zu examples from %lld on: there are %lld", count,
@@ -242,6 +260,15 @@ dro_status dro_predictor_logits(dro_predictor *p, dro_split split, int64_t first
         done += some;
     }
     return DRO_OK;
+}
+
+dro_status dro_predictor_logits(dro_predictor *p, dro_split split, int64_t first, size_t count,
+                                float *logits, int32_t *truth)
+{
+    if (!p || !logits || split < 0 || split >= DRO_SPLITS || first < 0)
+        return DRO_ERR_ARGUMENT;
+    pthread_mutex_lock(&p->lock);
+    return unlock(p, logits_of(p, split, first, count, logits, truth));
 }
 
 dro_status dro_predictor_probabilities(const dro_predictor *p, size_t count, const float *logits,
@@ -275,10 +302,8 @@ dro_status dro__predictor_labelled(dro_predictor *p, dro_split split)
     return DRO_OK;
 }
 
-dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_metrics **metrics)
+static dro_status evaluate(dro_predictor *p, dro_split split, const dro_metrics **metrics)
 {
-    if (!p || !metrics || split < 0 || split >= DRO_SPLITS)
-        return DRO_ERR_ARGUMENT;
     DRO_TRY(dro__predictor_labelled(p, split));
     if (!p->measured) {
         /* figures are over the model's classes */
@@ -289,4 +314,12 @@ dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_m
     DRO_TRY(dro__evaluate_split(&p->task, &p->evaluation, split, p->w, 0, NULL));
     *metrics = &p->evaluation.splits[split].figures;
     return DRO_OK;
+}
+
+dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_metrics **metrics)
+{
+    if (!p || !metrics || split < 0 || split >= DRO_SPLITS)
+        return DRO_ERR_ARGUMENT;
+    pthread_mutex_lock(&p->lock);
+    return unlock(p, evaluate(p, split, metrics));
 }

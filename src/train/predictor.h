@@ -2,6 +2,7 @@
 #ifndef DRO_PREDICTOR_H
 #define DRO_PREDICTOR_H
 
+#include <pthread.h>
 #include "train.h"
 
 struct dro_predictor {
@@ -13,6 +14,7 @@ struct dro_predictor {
     float *w;          /* in the backend's memory */
     char unknown[128]; /* a class of the data that the model does not know, or "" */
     dro_explanation explanation;
+    pthread_mutex_t lock; /* of the task, the evaluation and the context's error text */
 };
 
 /* An error where the split has no examples, or no labels that the model knows. */

@@ -26,6 +26,7 @@ typedef struct dro__stream_run {
     uint64_t next; /* position of the next new batch */
     dro__measure all, window;
     uint64_t reported;                                  /* examples at the last line */
+    dro__robust coming;                                 /* what the next window is measured by */
     float *margins, *slopes, *scaled, *logits, *losses; /* two batches long */
     int64_t *order;                                     /* 0, 1, 2, ... */
 } stream_run;
@@ -97,6 +98,8 @@ static void predict(dro_train *t, const kept *k)
         s->logits[2 * i + 1] = s->margins[i];
     }
     const float *logits = t->task.regression ? NULL : s->logits;
+    if (s->reported == s->next) /* after a line: until there are examples, the last window stays */
+        dro__measure_reset(&s->window, &s->coming);
     dro__measure_add(&s->all, k->count, logits, k->classes, s->losses, NULL);
     dro__measure_add(&s->window, k->count, logits, k->classes, s->losses, NULL);
 }
@@ -305,12 +308,6 @@ dro_status dro__stream_open(dro_train *t)
 
 /* ---- checkpoints ---- */
 
-static void begin(const dro_train *t, dro__measure *m)
-{
-    dro__robust robust = dro__objective_of(t);
-    dro__measure_reset(m, &robust);
-}
-
 static void archive_measure(dro__archive *ar, dro__measure *m)
 {
     size_t c = (size_t)m->figures.classes;
@@ -413,8 +410,6 @@ dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
                          "%s: its first rows, which say how columns become features, are not those "
                          "that the run began with: resume with the same rows, or begin anew",
                          t->set.data);
-    if (s->reported == s->next)
-        begin(t, &s->window);
     t->task.encoding = dro__stream_data(s->stream)->encoding;
     dro_rows rows;
     bool again = !s->is_stdin || columns; /* a table's first rows say how it is read */
@@ -454,25 +449,27 @@ static dro_status fill_record(dro_train *t)
     return DRO_OK;
 }
 
+/* What could not be written is not reported: a run that goes on from here writes it first. */
 static dro_status report(dro_train *t)
 {
     DRO_TRY(fill_record(t));
+    DRO_TRY(dro__run_write_line(t));
     t->stream->reported = t->stream->next;
-    return dro__run_write_line(t);
+    return DRO_OK;
 }
 
-/* After a line a new window begins; at the end of the run its figures stay. */
-static dro_status line(dro_train *t)
+static dro_status report_due(dro_train *t)
 {
-    DRO_TRY(report(t));
-    begin(t, &t->stream->window);
-    return DRO_OK;
+    const stream_run *s = t->stream;
+    return s->next >= s->reported + (uint64_t)t->set.report_every ? report(t) : DRO_OK;
 }
 
 static dro_status learn(dro_train *t)
 {
     stream_run *s = t->stream;
+    DRO_TRY(report_due(t));
     while (t->ended == DRO_TRAIN_NOT_ENDED) {
+        s->coming = dro__objective_of(t);
         bool stop = dro__tell(t, NULL);
         if (dro__late(t)) {
             t->ended = DRO_TRAIN_TIME;
@@ -490,8 +487,7 @@ static dro_status learn(dro_train *t)
         else
             DRO_TRY(status);
         t->progress.smooth_loss = t->opt->s.loss;
-        if (s->next >= s->reported + (uint64_t)t->set.report_every)
-            DRO_TRY(line(t));
+        DRO_TRY(report_due(t));
         if (dro__clock() - t->saved_at > t->set.checkpoint_every)
             DRO_TRY(dro__run_save(t));
     }
@@ -501,8 +497,9 @@ static dro_status learn(dro_train *t)
 dro_status dro__stream_train(dro_train *t)
 {
     if (t->stream->next == 0) {
-        begin(t, &t->stream->all);
-        begin(t, &t->stream->window);
+        dro__robust first = dro__objective_of(t);
+        dro__measure_reset(&t->stream->all, &first);
+        dro__measure_reset(&t->stream->window, &first);
     }
     dro_status status = learn(t);
     if (status == DRO_ERR_NUMBER)

@@ -22,16 +22,26 @@ static json_t *number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* A name that is not UTF-8 has no place in JSON. */
+/* A path may not be UTF-8; names are refused where they are read. */
 static json_t *text(const char *value)
 {
-    json_t *string = json_string(value);
-    return string ? string : json_string("(not UTF-8)");
+    char *shown = dro__utf8_wrong(value, strlen(value)) ? dro__utf8_show(value) : NULL;
+    json_t *string = json_string(shown ? shown : value);
+    dro__free(shown);
+    return string;
 }
 
+/* A value that could not be made, or not be put in, is noted: dump() then has no text. */
 static void put(json_t *object, const char *key, json_t *value)
 {
-    json_object_set_new(object, key, value ? value : json_null());
+    if (json_object_set_new(object, key, value) != 0)
+        dro__memory_lost();
+}
+
+static void append(json_t *list, json_t *value)
+{
+    if (json_array_append_new(list, value) != 0)
+        dro__memory_lost();
 }
 
 static char *dump(json_t *document, bool lines)
@@ -45,8 +55,12 @@ static char *dump(json_t *document, bool lines)
         memcpy(copy, made, size);
         copy[size] = '\n';
     }
-    free(made);
+    dro__json_free(made);
     json_decref(document);
+    if (dro__memory_ran_out()) {
+        dro__free(copy);
+        return NULL;
+    }
     return copy;
 }
 
@@ -58,8 +72,9 @@ static json_t *value_json(const dro_param *about, const char *value)
     if (about->kind == DRO_PARAM_INTEGER)
         return json_integer(strtoll(value, NULL, 10));
     if (about->kind == DRO_PARAM_REAL || about->kind == DRO_PARAM_TIME) {
-        json_t *parsed = json_loads(value, JSON_DECODE_ANY, NULL); /* reads a point in any locale */
-        return parsed ? parsed : text(value);
+        bool number = *value && !value[strspn(value, "0123456789.e+-")]; /* no inf, no nan */
+        return number ? json_loads(value, JSON_DECODE_ANY, NULL)         /* a point in any locale */
+                      : text(value);
     }
     return text(value);
 }
@@ -126,6 +141,7 @@ static json_t *config_json(const dro_train *t)
 
 char *dro__config_text(const dro_train *t)
 {
+    dro__json_watch();
     return dump(config_json(t), false);
 }
 
@@ -152,10 +168,12 @@ static void add_lines(json_t *object, char *out, size_t size, size_t *used)
             add_lines(value, out, size, used);
         } else if (!may_change(key)) {
             char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+            if (!shown)
+                dro__memory_lost();
             int count = snprintf(out ? out + *used : NULL, out ? size - *used : 0, "%s=%s\n", key,
                                  shown ? shown : "");
             *used += count > 0 ? (size_t)count : 0;
-            free(shown);
+            dro__json_free(shown);
         }
     }
 }
@@ -195,6 +213,7 @@ static uint64_t sum_of_examples(const dro__task *task)
 
 char *dro__identity_text(const dro_train *t)
 {
+    dro__json_watch();
     json_t *config = config_json(t);
     const dro_data_info *i = &t->task.info;
     uint64_t sum = 0;
@@ -207,18 +226,23 @@ char *dro__identity_text(const dro_train *t)
         put(config, "checksum of the weights that do not train", json_integer((json_int_t)sum));
     size_t size = 0, used = 0;
     add_lines(config, NULL, 0, &size);
-    char *out = dro__alloc(size + 1, 1);
+    char *out = dro__memory_ran_out() ? NULL : dro__alloc(size + 1, 1);
     if (out)
         add_lines(config, out, size + 1, &used);
     json_decref(config);
+    if (dro__memory_ran_out()) {
+        dro__free(out);
+        return NULL;
+    }
     return out;
 }
 
 char *dro__classes_text(const dro_data_info *info)
 {
+    dro__json_watch();
     json_t *list = json_array();
     for (int32_t k = 0; k < info->classes; k++)
-        json_array_append_new(list, text(info->class_names[k]));
+        append(list, text(info->class_names[k]));
     return dump(list, true);
 }
 
@@ -228,7 +252,7 @@ static json_t *list_json(const double *values, int32_t count)
 {
     json_t *list = json_array();
     for (int32_t k = 0; k < count; k++)
-        json_array_append_new(list, number(values[k]));
+        append(list, number(values[k]));
     return list;
 }
 
@@ -251,8 +275,8 @@ static json_t *split_json(const dro_metrics *m, bool confusion)
     for (int32_t k = 0; k < m->classes; k++) {
         json_t *row = json_array();
         for (int32_t j = 0; confusion && j < m->classes; j++)
-            json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
-        json_array_append_new(matrix, row);
+            append(row, json_integer(m->confusion[k * m->classes + j]));
+        append(matrix, row);
     }
     put(o, "per_class", list_json(m->per_class, m->classes));
     if (confusion)
@@ -319,6 +343,7 @@ static void put_certificate(json_t *o, const dro_train *t)
 
 char *dro__metrics_text(const dro_train *t)
 {
+    dro__json_watch();
     const dro_train_record *r = &t->evaluation.record;
     const dro_info *i = &r->info;
     json_t *o = json_object();
@@ -341,10 +366,10 @@ char *dro__metrics_text(const dro_train *t)
     put(o, "fresh_starts", json_integer((json_int_t)i->fresh_starts));
     put_certificate(o, t);
     put(o, "class_weights",
-        r->class_weights ? list_json(r->class_weights, t->task.info.classes) : NULL);
+        r->class_weights ? list_json(r->class_weights, t->task.info.classes) : json_null());
     if (t->task.info.groups)
         put(o, "group_weights",
-            r->group_weights ? list_json(r->group_weights, t->task.info.groups) : NULL);
+            r->group_weights ? list_json(r->group_weights, t->task.info.groups) : json_null());
     put_splits(o, t, t->task.info.classes <= CONFUSION_MOST);
     return dump(o, true);
 }
@@ -377,6 +402,7 @@ static json_t *ranks_json(const dro_comm *comm)
 
 char *dro__result_text(const dro_train *t)
 {
+    dro__json_watch();
     const dro_train_record *r = &t->evaluation.record;
     const dro_data_info *info = &t->task.info;
     /* the training examples of each class; those of a stream are what it has seen */
@@ -405,19 +431,19 @@ char *dro__result_text(const dro_train *t)
     put(o, "F", objective_json(&of));
     put(o, "best", best_json(t));
     for (int32_t k = 0; k < info->classes; k++) {
-        json_array_append_new(names, text(info->class_names[k]));
-        json_array_append_new(counts, json_integer(of_class ? of_class[k] : 0));
+        append(names, text(info->class_names[k]));
+        append(counts, json_integer(of_class ? of_class[k] : 0));
     }
     put(o, "classes", names);
     put(o, "class_counts", counts);
     json_t *skipped = json_array();
     for (int k = 0; dro_data_note(t->task.data, k); k++)
-        json_array_append_new(skipped, text(dro_data_note(t->task.data, k)));
+        append(skipped, text(dro_data_note(t->task.data, k)));
     put(o, "skipped", skipped);
     if (info->groups) {
         json_t *groups = json_array();
         for (int32_t k = 0; k < info->groups; k++)
-            json_array_append_new(groups, text(info->group_names[k]));
+            append(groups, text(info->group_names[k]));
         put(o, "groups", groups);
     }
     put(o, "settings", config_json(t));

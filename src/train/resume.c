@@ -3,6 +3,7 @@
 #include "train.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -45,8 +46,30 @@ double dro__wall(const dro_train *t)
     return t->before + dro__clock() - t->began;
 }
 
+enum { MACHINE_SIZE = 128 };
+
+/* What the last bits of a step's results depend on, besides the settings. */
+static void describe_machine(const dro_train *t, char text[MACHINE_SIZE])
+{
+    snprintf(text, MACHINE_SIZE, "backend=%.40s threads=%d instructions=%s", t->ctx->backend->name,
+             t->ctx->threads, dro__instructions());
+}
+
+static void compare_machine(const dro_train *t, const char *saved)
+{
+    char now[MACHINE_SIZE];
+    describe_machine(t, now);
+    if (strcmp(saved, now) != 0)
+        dro__note(
+            t,
+            "note: the run was made with %.*s and goes on with %s: its weights will differ in "
+            "their last bits from those of a run that was not stopped",
+            MACHINE_SIZE, saved, now);
+}
+
 dro_status dro__run_save(dro_train *t)
 {
+    char machine[MACHINE_SIZE];
     if (!t->folder)
         return DRO_OK;
     DRO_TRY(dro__ranks_average(t));
@@ -54,6 +77,7 @@ dro_status dro__run_save(dro_train *t)
     t->saved_at = dro__clock();
     if (!dro__writes(t))
         return DRO_OK;
+    describe_machine(t, machine);
     t->progress.wall = dro__wall(t);
     size_t size = dro_optimizer_state_size(t->opt);
     void *state = dro__alloc(size, 1);
@@ -64,6 +88,7 @@ dro_status dro__run_save(dro_train *t)
         status = dro_net_statistics(t->task.net, t->statistics);
     dro__saved saved = {.progress = t->progress,
                         .settings = t->identity,
+                        .machine = machine,
                         .statistics = t->statistics,
                         .best_w = t->progress.have_best ? t->best_w : NULL,
                         .best_statistics = t->best_statistics,
@@ -109,6 +134,8 @@ static dro_status take(dro_train *t, const dro__saved *s)
     DRO_TRY(dro__run_begin(t));
     dro__settings_of(t->opt)->eta.value *= pow(0.5, (double)s->progress.halvings);
     DRO_TRY(dro_optimizer_load(t->opt, s->state, s->state_size));
+    if (t->stream || t->opt->run.step < t->steps)
+        compare_machine(t, s->machine);
     if (t->task.net)
         DRO_TRY(dro_net_set_statistics(t->task.net, s->statistics));
     t->progress = s->progress;

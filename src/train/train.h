@@ -404,7 +404,8 @@ typedef struct dro__progress {
 
 typedef struct dro__saved {
     dro__progress progress;
-    char *settings;                               /* what the run was made with */
+    char *settings; /* what the run was made with */
+    char *machine;  /* "backend=cpu threads=2 instructions=x86-64-v4", at the checkpoint */
     float *statistics, *best_w, *best_statistics; /* host memory */
     size_t dim, statistics_count;                 /* best_w: NULL when there is none */
     void *state;                                  /* the optimiser's */

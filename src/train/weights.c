@@ -307,7 +307,10 @@ dro_status dro__weights_about_read(dro_context *ctx, const char *path, dro__weig
     dro__safetensors *file;
     *about = (dro__weights_about){0};
     DRO_TRY(dro__safetensors_open(ctx, path, &file));
+    dro__json_watch();
     dro_status status = read_about(ctx, path, file, about);
+    if (dro__memory_ran_out())
+        status = dro__fail(ctx, DRO_ERR_MEMORY, "%s: no memory to read it", path);
     dro__safetensors_close(file);
     if (status != DRO_OK)
         dro__weights_about_free(about);

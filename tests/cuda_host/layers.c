@@ -71,45 +71,64 @@ void dro__gpu_input(cudaStream_t s, int first, int count, dro__extent e, int sto
 }
 
 /* Padded channels become 0. */
-void dro__gpu_affine(cudaStream_t s, int n, dro__extent e, const float *scale, const float *shift,
-                     dro__typed x, dro__typed add, dro__typed y)
+static void affine(const dro__layer_pass *k, const float *shift, dro__typed x, dro__typed add,
+                   dro__typed y)
 {
-    (void)s;
-    dro__extent wide = {x.stride ? x.stride : e.channels, e.height, e.width};
-    for (size_t i = 0; i < (size_t)n * size_of(wide); i++) {
+    dro__extent wide = {x.stride ? x.stride : k->in.channels, k->in.height, k->in.width};
+    for (size_t i = 0; i < (size_t)k->n * size_of(wide); i++) {
         int c = find(i, wide).channel;
-        float v = c < e.channels ? scale[c] * floats(x)[i] + (shift ? shift[c] : 0) : 0;
+        float v = c < k->in.channels ? k->scale[c] * floats(x)[i] + (shift ? shift[c] : 0) : 0;
         floats(y)[i] = v + or_0(add, i);
     }
 }
 
-void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed y)
+void dro__gpu_affine(cudaStream_t s, const dro__layer_pass *k)
 {
     (void)s;
-    for (size_t i = 0; i < count; i++)
-        floats(y)[i] = fminf(fmaxf(floats(x)[i], 0), cap);
+    affine(k, k->scale + k->in.channels, k->x, (dro__typed){NULL, 0, 0}, k->y);
 }
 
-void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed dy,
-                        dro__typed add, dro__typed dx)
+void dro__gpu_affine_back(cudaStream_t s, const dro__layer_pass *k)
 {
     (void)s;
-    for (size_t i = 0; i < count; i++) {
-        bool open = floats(x)[i] > 0 && floats(x)[i] < cap;
-        floats(dx)[i] = (open ? floats(dy)[i] : 0) + or_0(add, i);
+    affine(k, NULL, k->dy, k->add, k->dx);
+}
+
+void dro__gpu_relu(cudaStream_t s, const dro__layer_pass *k)
+{
+    (void)s;
+    for (size_t i = 0; i < (size_t)k->n * size_of(k->in); i++)
+        floats(k->y)[i] = fminf(fmaxf(floats(k->x)[i], 0), k->cap);
+}
+
+void dro__gpu_relu_back(cudaStream_t s, const dro__layer_pass *k)
+{
+    (void)s;
+    for (size_t i = 0; i < (size_t)k->n * size_of(k->in); i++) {
+        bool open = floats(k->x)[i] > 0 && floats(k->x)[i] < k->cap;
+        floats(k->dx)[i] = (open ? floats(k->dy)[i] : 0) + or_0(k->add, i);
     }
 }
 
-void dro__gpu_dropout(cudaStream_t s, int n, dro__extent e, float rate, int layer,
-                      const uint64_t *keys, dro__typed x, dro__typed add, dro__typed y)
+static float dropped(const dro__layer_pass *k, size_t i)
+{
+    dro__node node = {.rate = k->rate};
+    place p = find(i, k->in);
+    return dro__dropout_scale(&node, k->layer, k->keys[p.n], plain(p, k->in));
+}
+
+void dro__gpu_dropout(cudaStream_t s, const dro__layer_pass *k)
 {
     (void)s;
-    dro__node node = {.rate = rate};
-    for (size_t i = 0; i < (size_t)n * size_of(e); i++) {
-        place p = find(i, e);
-        float scale = dro__dropout_scale(&node, layer, keys[p.n], plain(p, e));
-        floats(y)[i] = scale * floats(x)[i] + or_0(add, i);
-    }
+    for (size_t i = 0; i < (size_t)k->n * size_of(k->in); i++)
+        floats(k->y)[i] = dropped(k, i) * floats(k->x)[i];
+}
+
+void dro__gpu_dropout_back(cudaStream_t s, const dro__layer_pass *k)
+{
+    (void)s;
+    for (size_t i = 0; i < (size_t)k->n * size_of(k->in); i++)
+        floats(k->dx)[i] = dropped(k, i) * floats(k->dy)[i] + or_0(k->add, i);
 }
 
 void dro__gpu_add(cudaStream_t s, size_t count, dro__typed a, dro__typed b, dro__typed y)
@@ -119,69 +138,61 @@ void dro__gpu_add(cudaStream_t s, size_t count, dro__typed a, dro__typed b, dro_
         floats(y)[i] = floats(a)[i] + or_0(b, i);
 }
 
-void dro__gpu_concat(cudaStream_t s, int n, dro__extent part, int whole, int first, dro__typed x,
-                     dro__typed y)
+void dro__gpu_concat(cudaStream_t s, const dro__layer_pass *k, int first, bool back)
 {
     (void)s;
-    for (size_t i = 0; i < (size_t)n * size_of(part); i++) {
-        place p = find(i, part);
-        floats(y)[p.pixel * (size_t)whole + (size_t)(first + p.channel)] = floats(x)[i];
+    for (size_t i = 0; i < (size_t)k->n * size_of(k->in); i++) {
+        place p = find(i, k->in);
+        size_t far = p.pixel * (size_t)k->out.channels + (size_t)(first + p.channel);
+        if (back)
+            floats(k->dx)[i] = floats(k->dy)[far] + or_0(k->add, i);
+        else
+            floats(k->y)[far] = floats(k->x)[i];
     }
 }
 
-void dro__gpu_concat_back(cudaStream_t s, int n, dro__extent part, int whole, int first,
-                          dro__typed dy, dro__typed add, dro__typed dx)
+void dro__gpu_shortcut(cudaStream_t s, const dro__layer_pass *k)
 {
     (void)s;
-    for (size_t i = 0; i < (size_t)n * size_of(part); i++) {
-        place p = find(i, part);
-        float slope = floats(dy)[p.pixel * (size_t)whole + (size_t)(first + p.channel)];
-        floats(dx)[i] = slope + or_0(add, i);
+    int stride = k->k.stride[0];
+    for (size_t i = 0; i < (size_t)k->n * size_of(k->out); i++) {
+        place p = find(i, k->out);
+        int c = p.channel - (k->out.channels - k->in.channels) / 2;
+        size_t from = pixel_at(p.n, p.row * stride, p.col * stride, k->in) * (size_t)k->in.channels;
+        floats(k->y)[i] = c >= 0 && c < k->in.channels ? floats(k->x)[from + (size_t)c] : 0;
     }
 }
 
-void dro__gpu_shortcut(cudaStream_t s, int n, dro__extent in, dro__extent out, int stride,
-                       dro__typed x, dro__typed y)
+void dro__gpu_shortcut_back(cudaStream_t s, const dro__layer_pass *k)
 {
     (void)s;
-    for (size_t i = 0; i < (size_t)n * size_of(out); i++) {
-        place p = find(i, out);
-        int c = p.channel - (out.channels - in.channels) / 2;
-        size_t from = pixel_at(p.n, p.row * stride, p.col * stride, in) * (size_t)in.channels;
-        floats(y)[i] = c >= 0 && c < in.channels ? floats(x)[from + (size_t)c] : 0;
+    int stride = k->k.stride[0];
+    for (size_t i = 0; i < (size_t)k->n * size_of(k->in); i++) {
+        place p = find(i, k->in);
+        int c = p.channel + (k->out.channels - k->in.channels) / 2;
+        bool there = p.row % stride == 0 && p.col % stride == 0 && p.row / stride < k->out.height &&
+                     p.col / stride < k->out.width;
+        size_t from =
+            pixel_at(p.n, p.row / stride, p.col / stride, k->out) * (size_t)k->out.channels;
+        floats(k->dx)[i] = (there ? floats(k->dy)[from + (size_t)c] : 0) + or_0(k->add, i);
     }
 }
 
-void dro__gpu_shortcut_back(cudaStream_t s, int n, dro__extent in, dro__extent out, int stride,
-                            dro__typed dy, dro__typed add, dro__typed dx)
+void dro__gpu_flatten(cudaStream_t s, const dro__layer_pass *k)
 {
     (void)s;
-    for (size_t i = 0; i < (size_t)n * size_of(in); i++) {
-        place p = find(i, in);
-        int c = p.channel + (out.channels - in.channels) / 2;
-        bool there = p.row % stride == 0 && p.col % stride == 0 && p.row / stride < out.height &&
-                     p.col / stride < out.width;
-        size_t from = pixel_at(p.n, p.row / stride, p.col / stride, out) * (size_t)out.channels;
-        floats(dx)[i] = (there ? floats(dy)[from + (size_t)c] : 0) + or_0(add, i);
+    for (size_t i = 0; i < (size_t)k->n * size_of(k->in); i++) {
+        place p = find(i, k->in);
+        floats(k->y)[p.n * size_of(k->in) + plain(p, k->in)] = floats(k->x)[i];
     }
 }
 
-void dro__gpu_flatten(cudaStream_t s, int n, dro__extent e, dro__typed x, dro__typed y)
+void dro__gpu_flatten_back(cudaStream_t s, const dro__layer_pass *k)
 {
     (void)s;
-    for (size_t i = 0; i < (size_t)n * size_of(e); i++) {
-        place p = find(i, e);
-        floats(y)[p.n * size_of(e) + plain(p, e)] = floats(x)[i];
-    }
-}
-
-void dro__gpu_flatten_back(cudaStream_t s, int n, dro__extent e, dro__typed dy, dro__typed add,
-                           dro__typed dx)
-{
-    (void)s;
-    for (size_t i = 0; i < (size_t)n * size_of(e); i++) {
-        place p = find(i, e);
-        floats(dx)[i] = floats(dy)[p.n * size_of(e) + plain(p, e)] + or_0(add, i);
+    for (size_t i = 0; i < (size_t)k->n * size_of(k->in); i++) {
+        place p = find(i, k->in);
+        floats(k->dx)[i] = floats(k->dy)[p.n * size_of(k->in) + plain(p, k->in)] + or_0(k->add, i);
     }
 }
 
@@ -233,10 +244,13 @@ static bool window_pixel(place p, dro__gpu_window k, int j, dro__extent in, size
 }
 
 /* The first of the largest. */
-void dro__gpu_max_pool(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
-                       dro__typed x, dro__typed y, uint16_t *chosen)
+void dro__gpu_max_pool(cudaStream_t s, const dro__layer_pass *l)
 {
     (void)s;
+    dro__extent in = l->in, out = l->out;
+    dro__gpu_window k = l->k;
+    dro__typed x = l->x, y = l->y;
+    int n = l->n;
     for (size_t i = 0, from; i < (size_t)n * size_of(out); i++) {
         place p = find(i, out);
         float best = 0;
@@ -249,15 +263,18 @@ void dro__gpu_max_pool(cudaStream_t s, int n, dro__extent in, dro__extent out, d
                 best = v, which = j;
         }
         *at(y, p.pixel, out, p.channel) = best;
-        if (chosen)
-            chosen[i] = (uint16_t)which;
+        if (l->chosen)
+            l->chosen[i] = (uint16_t)which;
     }
 }
 
-void dro__gpu_avg_pool(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
-                       dro__typed x, dro__typed y)
+void dro__gpu_avg_pool(cudaStream_t s, const dro__layer_pass *l)
 {
     (void)s;
+    dro__extent in = l->in, out = l->out;
+    dro__gpu_window k = l->k;
+    dro__typed x = l->x, y = l->y;
+    int n = l->n;
     int area = k.kernel[0] * k.kernel[1];
     for (size_t i = 0, from; i < (size_t)n * size_of(out); i++) {
         place p = find(i, out);
@@ -269,10 +286,14 @@ void dro__gpu_avg_pool(cudaStream_t s, int n, dro__extent in, dro__extent out, d
     }
 }
 
-void dro__gpu_pool_back(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
-                        const uint16_t *chosen, dro__typed dy, dro__typed add, dro__typed dx)
+void dro__gpu_pool_back(cudaStream_t s, const dro__layer_pass *l)
 {
     (void)s;
+    dro__extent in = l->in, out = l->out;
+    dro__gpu_window k = l->k;
+    dro__typed dy = l->dy, add = l->add, dx = l->dx;
+    const uint16_t *chosen = l->chosen;
+    int n = l->n;
     int area = k.kernel[0] * k.kernel[1];
     double *sums = calloc((size_t)n * size_of(in), sizeof *sums);
     if (!sums)
@@ -292,9 +313,12 @@ void dro__gpu_pool_back(cudaStream_t s, int n, dro__extent in, dro__extent out, 
     free(sums);
 }
 
-void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro__typed x, dro__typed y)
+void dro__gpu_global_pool(cudaStream_t s, const dro__layer_pass *l)
 {
     (void)s;
+    dro__extent in = l->in;
+    dro__typed x = l->x, y = l->y;
+    int n = l->n;
     int area = in.height * in.width;
     for (size_t i = 0; i < (size_t)n * (size_t)in.channels; i++) {
         size_t first = i / (size_t)in.channels * (size_t)area;
@@ -305,10 +329,12 @@ void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro__typed x, d
     }
 }
 
-void dro__gpu_global_pool_back(cudaStream_t s, int n, dro__extent in, dro__typed dy, dro__typed add,
-                               dro__typed dx)
+void dro__gpu_global_pool_back(cudaStream_t s, const dro__layer_pass *l)
 {
     (void)s;
+    dro__extent in = l->in;
+    dro__typed dy = l->dy, add = l->add, dx = l->dx;
+    int n = l->n;
     float area = (float)(in.height * in.width);
     for (size_t i = 0; i < (size_t)n * size_of(in); i++) {
         place p = find(i, in);

@@ -1,6 +1,7 @@
 #include "networks.h"
 
 #include "base.h"
+#include "losses.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -129,6 +129,7 @@ DEFAULTS = dict(
     **{"lambda": 1}, lambda_schedule="constant", lambda_end=1, lambda_start=100, lambda_warmup=0,
     lambda_factor=1, tilt="example", group_prior="uniform", switch_step=0, switch_lambda=0,
     switch_tilt="same", cap=10,
+    precondition="none", momentum=0, beta2=0, epsilon=1e-8, longest=1,
     a_rule="auto", a=0.1, a_schedule="constant", a_end=0, a_warmup=0, a_decay=1, a_c=1, a_min=0,
     guard=0.25)
 
@@ -505,6 +506,32 @@ class WeightOfNew:
         self.noise = noise if first else 0.9 * self.noise + 0.1 * noise
 
 
+class Moments:
+    """Momentum and preconditioner: the scaled step p, and eta as p limits it."""
+    def __init__(self, run):
+        s = self.s = run.s
+        self.run, self.m, self.v, self.c1, self.c2, self.t = run, 0, 0, 1, 1, 0
+        self.b1 = s.momentum or (0.9 if s.precondition == "adam" else 0)
+
+    def take(self, d, g, eta, lam):
+        s = self.s
+        b2, self.t = s.beta2 or 1 - (self.t + 1) ** -0.8, self.t + 1
+        self.m, self.c1 = self.b1 * self.m + (1 - self.b1) * d, self.c1 * self.b1
+        self.v, self.c2 = b2 * self.v + (1 - b2) * g * g, self.c2 * b2
+        self.scale = np.ones_like(d)
+        if s.precondition != "none":
+            self.scale = 1 / (np.sqrt(self.v / (1 - self.c2)) + s.epsilon)
+        self.p = self.m / (1 - self.c1) * self.scale
+        size, fall = math.sqrt((self.p ** 2).mean()), eta * max(self.p @ d, 0) / lam
+        share = s.longest / size if s.precondition != "none" and size > s.longest > 0 else 1
+        share = s.guard / fall if s.guard and fall * share > s.guard else share
+        self.fall = fall * share
+        return eta * share
+
+    def step(self, w, eta):
+        return self.run.prox(w - eta * (self.p + self.s.weight_decay * w), eta * self.scale)
+
+
 # ---- the methods: generators that give (w, log_u) after each step ----
 #
 # log_u is the estimate at the w from which the step was made, like loss and objective in dro_info.
@@ -534,6 +561,7 @@ def adamw(run):
 
 def cover(run):
     b, w, rule, guard = run.s.batch, run.w0, WeightOfNew(run), Guard(run)
+    moments = Moments(run) if run.s.precondition != "none" or run.s.momentum else None
     z, old = run.draw(b), None
     for t in itertools.count():
         now = run.full(w, z)
@@ -548,12 +576,16 @@ def cover(run):
             composite = run.case.problem == "composite"
             moved = None if composite else est.moved(z, now, old, run.lam(t))
         flat = run.case.problem == "composite" or run.level(t) == "none"
-        rule.eta = guard.eta(t, moved, not seen, est.d, flat)
+        rule.eta = guard.eta(t, moved, not seen, est.d, flat or moments)
         rule.fall = 0 if flat else rule.eta * (est.d @ est.d) / run.lam(t)
+        if moments:
+            lam = math.inf if flat else run.lam(t)
+            rule.eta = moments.take(est.d, seen[0] if seen else est.d, rule.eta, lam)
+            rule.fall, guard.before = moments.fall, rule.eta
         if not run.last(t):  # the next batch, at this w
             z = run.draw(b)
             old = run.full(w, z)
-        w = run.step(w, est.d, rule.eta)
+        w = moments.step(w, rule.eta) if moments else run.step(w, est.d, rule.eta)
         run.held = guard.held
         yield w, est.log_u
 
@@ -633,6 +665,18 @@ def project(p, floor):
     return floor + np.maximum(x - shifts[keep], 0)
 
 
+def scent(run):
+    s, w, est, moments = run.s, run.w0, estimator(run, run.s.tilt), Moments(run)
+    for t in itertools.count():
+        z = run.draw(s.batch)
+        now = run.full(w, z)
+        est.move(z, now[0], run.lam(t), s.gamma)
+        g = est.direction(z, now, run.lam(t))
+        eta = moments.take(g, g, run.eta(t), math.inf if s.tilt == "none" else run.lam(t))
+        w = moments.step(w, eta)
+        yield w, est.log_u
+
+
 def stoc_agda(run):
     s, n, w, p = run.s, run.problem.n, run.w0, np.full(run.problem.n, 1 / run.problem.n)
     for t in itertools.count():
@@ -698,7 +742,7 @@ def pes_sgda(run):
 
 
 METHODS = {"sgd": sgd, "adamw": adamw, "cover": cover, "recover": cover, "ascpg": ascpg, "civr": civr,
-           "rcivr": civr, "absgd": absgd, "stoc-agda": stoc_agda, "pg-smd2": pg_smd2,
+           "rcivr": civr, "absgd": absgd, "scent": scent, "stoc-agda": stoc_agda, "pg-smd2": pg_smd2,
            "pes-sgda": pes_sgda}
 
 
@@ -708,9 +752,10 @@ METHODS = {"sgd": sgd, "adamw": adamw, "cover": cover, "recover": cover, "ascpg"
 COMMON = "eta eta_schedule warmup batch order seed"
 ROBUST = COMMON + " lambda lambda_schedule lambda_warmup cap"
 TILTED = ROBUST + " tilt group_prior"
-STORM = TILTED + " a_rule a a_schedule a_warmup a_decay a_min guard"
+STORM = TILTED + " a_rule a a_schedule a_warmup a_decay a_min guard precondition momentum"
+SCALED = TILTED + " guard precondition momentum beta2 longest"
 ALWAYS = {"sgd": COMMON, "adamw": COMMON, "cover": STORM, "recover": STORM, "ascpg": TILTED, "civr": TILTED,
-          "rcivr": TILTED, "absgd": TILTED, "stoc-agda": ROBUST, "pg-smd2": ROBUST,
+          "rcivr": TILTED, "absgd": TILTED, "scent": SCALED, "stoc-agda": ROBUST, "pg-smd2": ROBUST,
           "pes-sgda": ROBUST}
 OWN = {  # settings of one optimiser, unless the case says otherwise
     "sgd": dict(momentum=0.9, nesterov="no"),
@@ -719,6 +764,7 @@ OWN = {  # settings of one optimiser, unless the case says otherwise
     "civr": dict(big=64, inner=0, batch=0),
     "rcivr": dict(big=16, big_growth=2, passes=2, batch=0),
     "absgd": dict(momentum=0.9, gamma=0.1),
+    "scent": dict(gamma=0.1, precondition="adam", epsilon=1e-3),
     "stoc-agda": dict(tau1=100, dual_eta=1e-3, tau2=100, delta=0.01, sampling="uniform"),
     "pg-smd2": dict(stage_steps=25, dual_eta=5e-3, gamma=0.1, sampling="uniform"),
     "pes-sgda": dict(stage_steps=20, stage_growth=3, dual_eta=1e-3, gamma=0.1, delta=0.01,
@@ -763,6 +809,16 @@ def cases():
     yield Case("rcivr", nonconvex, eta=0.1, big=40, big_growth=1.3, passes=5, batch=6)
     yield Case("absgd", convex, eta=0.05)
     yield Case("absgd", nonconvex, eta=0.02, gamma=0.3, momentum=0.8, weight_decay=0.01)
+    yield Case("recover", convex, "rms", eta=0.03, precondition="rms", epsilon=1e-3)
+    yield Case("recover", nonconvex, "adam", eta=0.02, precondition="adam", lam=2, reg="elastic",
+               reg_strength=0.02, epsilon=1e-3, weight_decay=0.01)
+    yield Case("cover", convex, "momentum", eta=0.1, momentum=0.8)
+    yield Case("recover", convex, "class-adam", eta=0.03, precondition="adam", beta2=0.95,
+               epsilon=1e-3, tilt="class", reg="l2", reg_strength=0.05)
+    yield Case("scent", convex, eta=0.03)
+    yield Case("scent", nonconvex, eta=0.02, lam=2, precondition="rms", beta2=0.9, longest=0.5,
+               weight_decay=0.01)
+    yield Case("scent", convex, "momentum", eta=0.2, precondition="none", momentum=0.9, tilt="class")
     for name in ("stoc-agda", "pg-smd2", "pes-sgda"):
         for sampling in ("uniform", "p"):
             yield Case(name, convex, sampling, eta=0.2, sampling=sampling, seed=14)

@@ -3,16 +3,7 @@
 #define DRO_CPU_H
 
 #include "backend.h"
-
-/* Kernels are plain loops over a range, compiled for several instruction sets and chosen once when
- * the program is loaded. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
-    !defined(__SANITIZE_ADDRESS__)
-#define DRO__KERNEL                                                                                \
-    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
-#else
-#define DRO__KERNEL static
-#endif
+#include "isa.h"
 
 /* Below this many floats a second thread costs more than it saves. */
 enum { DRO__PARALLEL_MIN = 131072 };

@@ -93,17 +93,27 @@ static inline __attribute__((always_inline)) void sum_body(const float *x, size_
     }
 /* clang-format on */
 
-DRO__KERNEL void dot_tile(const float *x, size_t features, const int64_t *ids, size_t count,
-                          size_t known, const float *w, size_t first, size_t T, float *out)
+DRO__KERNEL void dot_tile_kernel(const float *x, size_t features, const int64_t *ids, size_t count,
+                                 size_t known, const float *w, size_t first, size_t T, float *out)
 {
     EACH_SIZE(dot_body, x, features, ids, count, known, w, first);
 }
 
-DRO__KERNEL void sum_tile(const float *x, size_t features, const int64_t *ids, size_t count,
-                          const float *coef, size_t first, size_t T, float *out)
+DRO__EACH_ISA(void, dot_tile,
+              (const float *x, size_t features, const int64_t *ids, size_t count, size_t known,
+               const float *w, size_t first, size_t T, float *out),
+              (x, features, ids, count, known, w, first, T, out))
+
+DRO__KERNEL void sum_tile_kernel(const float *x, size_t features, const int64_t *ids, size_t count,
+                                 const float *coef, size_t first, size_t T, float *out)
 {
     EACH_SIZE(sum_body, x, features, ids, count, coef, first);
 }
+
+DRO__EACH_ISA(void, sum_tile,
+              (const float *x, size_t features, const int64_t *ids, size_t count, const float *coef,
+               size_t first, size_t T, float *out),
+              (x, features, ids, count, coef, first, T, out))
 
 static size_t vectors_of(size_t features)
 {
@@ -265,8 +275,9 @@ static inline float log1p_unit(float z)
 }
 
 /* loss log(1 + exp(-m)), m = y margin, as max(-m, 0) + log(1 + exp(-|m|)) */
-DRO__KERNEL void logistic(size_t count, const float *restrict margins, const float *restrict y,
-                          float *restrict losses, float *restrict slopes)
+DRO__KERNEL void logistic_kernel(size_t count, const float *restrict margins,
+                                 const float *restrict y, float *restrict losses,
+                                 float *restrict slopes)
 {
 #pragma omp simd
     for (size_t i = 0; i < count; i++) {
@@ -278,6 +289,11 @@ DRO__KERNEL void logistic(size_t count, const float *restrict margins, const flo
         slopes[i] = -y[i] * share / (1.0f + z);
     }
 }
+
+DRO__EACH_ISA(void, logistic,
+              (size_t count, const float *restrict margins, const float *restrict y,
+               float *restrict losses, float *restrict slopes),
+              (count, margins, y, losses, slopes))
 
 void dro__cpu_loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
                    const float *y, float *losses, float *slopes)

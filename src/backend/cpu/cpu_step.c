@@ -59,9 +59,11 @@ DRO__KERNEL void weigh_kernel(const dro__step *k, dro__phase phase)
     run_phase(k, phase);
 }
 
+DRO__EACH_ISA(void, weigh, (const dro__step *k, dro__phase phase), (k, phase))
+
 void dro__cpu_weigh(const dro__step *k, dro__phase phase)
 {
-    weigh_kernel(k, phase);
+    weigh(k, phase);
 }
 
 void dro__cpu_settle(const dro__step *k, const double *sums)
@@ -78,24 +80,29 @@ enum { SLOTS = 256 };                     /* partial sums: chunks are folded ont
 typedef void (*block_kernel)(const coefs *c, float *const *v, size_t n, double *sums);
 
 #define LOOP(name, reg)                                                                            \
-    PRAGMA(omp simd reduction(+ : sum0, sum1, sum2))                                               \
+    PRAGMA(omp simd reduction(+ : sum0, sum1, sum2, sum3))                                         \
     for (size_t i = 0; i < n; i++) {                                                               \
         float sum[DRO__SUMS] = {0};                                                                \
         each_##name(v, c, i, reg, sum);                                                            \
         sum0 += sum[0];                                                                            \
         sum1 += sum[1];                                                                            \
         sum2 += sum[2];                                                                            \
+        sum3 += sum[3];                                                                            \
     }
 
 #define KERNEL(name, which, reg)                                                                   \
-    DRO__KERNEL void name##_##which(const coefs *c, float *const *v, size_t n, double *sums)       \
+    DRO__KERNEL void name##_##which##_kernel(const coefs *c, float *const *v, size_t n,            \
+                                             double *sums)                                         \
     {                                                                                              \
-        float sum0 = 0, sum1 = 0, sum2 = 0;                                                        \
+        float sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;                                              \
         LOOP(name, reg)                                                                            \
         sums[0] += (double)sum0;                                                                   \
         sums[1] += (double)sum1;                                                                   \
         sums[2] += (double)sum2;                                                                   \
-    }
+        sums[3] += (double)sum3;                                                                   \
+    }                                                                                              \
+    DRO__EACH_ISA(void, name##_##which, (const coefs *c, float *const *v, size_t n, double *sums), \
+                  (c, v, n, sums))
 #define MOVE(name) KERNEL(name, plain, 0) KERNEL(name, prox, 1)
 DRO__MOVES(MOVE)
 #undef MOVE

@@ -11,7 +11,7 @@ enum { LANES = 16, BLOCK = 512 }; /* floats: summed in float */
 enum { CHUNK = 64 * BLOCK };      /* parallel work */
 
 /* NaN and infinity have all exponent bits set: the largest magnitude, as an integer, shows them. */
-DRO__KERNEL bool any_bad(size_t n, const float *x)
+DRO__KERNEL bool any_bad_kernel(size_t n, const float *x)
 {
     typedef int32_t __attribute__((may_alias)) word;
     const word *bits = (const word *)x;
@@ -23,6 +23,8 @@ DRO__KERNEL bool any_bad(size_t n, const float *x)
     }
     return most >= 0x7f800000;
 }
+
+DRO__EACH_ISA(bool, any_bad, (size_t n, const float *x), (n, x))
 
 typedef struct bad_task {
     const float *x;
@@ -60,7 +62,7 @@ typedef struct shrink_task {
 
 enum { SHRINK = 64 }; /* blocks per unit of parallel work */
 
-DRO__KERNEL void shrink_one(float *x, size_t size, float threshold)
+DRO__KERNEL void shrink_one_kernel(float *x, size_t size, float threshold)
 {
     double norm = 0;
     for (size_t at = 0; at < size; at += BLOCK) {
@@ -80,6 +82,8 @@ DRO__KERNEL void shrink_one(float *x, size_t size, float threshold)
     for (size_t i = 0; i < size; i++)
         x[i] *= scale;
 }
+
+DRO__EACH_ISA(void, shrink_one, (float *x, size_t size, float threshold), (x, size, threshold))
 
 static void shrink_blocks(void *arg, size_t c)
 {

@@ -95,7 +95,7 @@ void dro__slope_written(const dro__gcall *c, int32_t value, dro__typed more)
     dro__gvalue *v = &c->p->values[value];
     v->slope = target(v);
     if (more.p && !(v->left == 1 && to_close(c->p, v))) {
-        dro__gpu_add(c->stream, (size_t)c->n * v->size, v->slope, more, v->slope);
+        dro__gpu_add(c->stream, (size_t)c->k.n * v->size, v->slope, more, v->slope);
         more = none;
     }
     wrote(c, v, more);
@@ -112,7 +112,7 @@ void dro__slope_pass(const dro__gcall *c, int32_t value, dro__typed slope)
         return;
     }
     c->net->chained = false;
-    dro__gpu_add(c->stream, (size_t)c->n * v->size, slope, v->slope, target(v));
+    dro__gpu_add(c->stream, (size_t)c->k.n * v->size, slope, v->slope, target(v));
     written(c, v);
 }
 
@@ -159,7 +159,7 @@ static void back_own(const dro__gcall *call)
     dro__gvalue *in = call->in;
     const dro__gtail *tail = in->base.tail < 0 ? NULL : &p->tails[in->base.tail];
     dro__conv3 c = dro__conv3_of(net, p, op);
-    c.g = call->dy.p;
+    c.g = call->k.dy.p;
     c.finish = finishes_itself(p, op);
     c.norm_grads = grads_of(net, &p->tails[call->out->base.tail]);
     if (!op->base.node->frozen) {
@@ -194,11 +194,12 @@ void *dro__slope_of_z(const dro__gcall *c)
 {
     const dro__gvalue *out = c->out;
     const dro__gtail *tail = &c->p->tails[out->base.tail];
-    bool as_it_is = !tail->base.norm && c->dy.bf16 == out->base.form && c->dy.stride == out->stored;
+    bool as_it_is =
+        !tail->base.norm && c->k.dy.bf16 == out->base.form && c->k.dy.stride == out->stored;
     if (as_it_is)
-        return c->dy.p;
+        return c->k.dy.p;
     dro__typed dz = dro__typed_of(out, tail->base.residual < 0 ? out->grad : tail->dz);
-    dro__gpu_slope(c->stream, c->net->parts, out->extent, c->dy, z_of(c->p, out),
+    dro__gpu_slope(c->stream, c->net->parts, out->extent, c->k.dy, z_of(c->p, out),
                    masks_later(c->p, out), tail->numbers, none, dz);
     return dz.p;
 }
@@ -213,11 +214,11 @@ static void back_dnn(const dro__gcall *c)
     }
     if (!in->base.wants)
         return;
-    bool here = c->add.p && c->add.p == in->grad, add = here && dro__dnn_adds(c->net, c->op);
+    bool here = c->k.add.p && c->k.add.p == in->grad, add = here && dro__dnn_adds(c->net, c->op);
     void *dx = here && !add ? c->net->scratch : in->grad;
     dro__dnn_data(c->net, c->op, dz, dx, add);
     dro__slope_written(c, c->op->base.in[0].value,
-                       here ? dro__typed_of(in, add ? NULL : dx) : c->add);
+                       here ? dro__typed_of(in, add ? NULL : dx) : c->k.add);
 }
 
 void dro__slope_to_residual(const dro__gcall *c)
@@ -238,9 +239,9 @@ void dro__gconv_backward(const dro__gcall *c)
 void dro__gnorm_backward(const dro__gcall *c)
 {
     if (c->in->base.wants) {
-        dro__gpu_slope(c->stream, c->net->parts, c->out->extent, c->dy, z_of(c->p, c->out),
-                       masks_later(c->p, c->out), c->p->tails[c->out->base.tail].numbers, c->add,
-                       c->dx);
+        dro__gpu_slope(c->stream, c->net->parts, c->out->extent, c->k.dy, z_of(c->p, c->out),
+                       masks_later(c->p, c->out), c->p->tails[c->out->base.tail].numbers, c->k.add,
+                       c->k.dx);
         written(c, c->in);
     }
     dro__slope_to_residual(c);
@@ -256,7 +257,7 @@ static void back_op(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op
     if (layer->backward) {
         layer->backward(&c);
     } else if (c.in->base.wants) {
-        layer->slope(&c);
+        layer->slope(c.stream, &c.k);
         written(&c, c.in);
     }
 }
@@ -277,7 +278,7 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
             continue;
         dro__gpu_loss_back(net->stream, dro__call_size(net), v->extent.channels, net->coef,
                            net->slopes[h], v->slope, target(v));
-        dro__gcall c = {.net = net, .p = p, .stream = net->stream, .n = dro__call_size(net)};
+        dro__gcall c = {.net = net, .p = p, .stream = net->stream, .k = {.n = dro__call_size(net)}};
         written(&c, v);
     }
     for (int32_t i = p->base.operation_count - 1; i >= 0; i--)

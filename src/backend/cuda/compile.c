@@ -205,8 +205,8 @@ static void find_slices(dro__gprogram *p)
 static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
 {
     size_t count = 0;
-    p->tail_room = dro__cuda_alloc(DRO__TAIL_ROOM, 1);
-    if (!p->tail_room)
+    p->tail_scratch = dro__cuda_alloc(DRO__TAIL_ROOM, 1);
+    if (!p->tail_scratch)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
     for (int pass = 0; pass < 2; pass++) {
         count = 0;
@@ -217,7 +217,7 @@ static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
                                  "a layer of %d channels: the cuda backend takes %d at most",
                                  n->channels, (int)DRO__TAIL_CHANNELS);
             if (pass)
-                n->sums = p->sums + count, n->back = p->back + count, n->room = p->tail_room;
+                n->sums = p->sums + count, n->back = p->back + count, n->room = p->tail_scratch;
             count += 2 * 2 * DRO__PARTS * (size_t)n->channels; /* each sum is two numbers */
         }
         if (pass)
@@ -270,7 +270,7 @@ void dro__gprogram_destroy(dro__gprogram *p)
     for (int32_t k = 0; k < p->base.tail_count; k++)
         dro__cuda_free(p->tails[k].numbers.mean); /* the first of its arrays */
     dro__cuda_free(p->sums);
-    dro__cuda_free(p->tail_room);
+    dro__cuda_free(p->tail_scratch);
     dro__cuda_free(p->memory);
     dro__program_end(&p->base);
 }

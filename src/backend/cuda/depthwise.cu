@@ -6,18 +6,6 @@
 
 enum { DEPTHWISE_BLOCKS = 132 * 6, SUM_BLOCKS = 132 * 2 };
 
-/* Pixel i of (examples, height, width). */
-struct spot {
-    long long n;
-    int r, c;
-};
-
-static __device__ __forceinline__ spot spot_of(size_t i, const dro__extent &e)
-{
-    size_t rows = divided(i, e.width), n = divided(rows, e.height);
-    return {(long long)n, (int)(rows - n * e.height), (int)(i - rows * e.width)};
-}
-
 /* The kernels of V channels: of K x K in registers, or (K = 0) of any size in memory. */
 template <typename W, int K> struct kernels_of {
     float kept[K ? K * K : 1][W::V];
@@ -25,8 +13,8 @@ template <typename W, int K> struct kernels_of {
     int taps, cols;
 
     __device__ __forceinline__ kernels_of(const dro__depthwise &d, int c)
-        : from(d.w + (size_t)c * d.k.kernel[0] * d.k.kernel[1]), taps(d.k.kernel[0] * d.k.kernel[1]),
-          cols(d.k.kernel[1])
+        : from(d.w + (size_t)c * d.k.kernel[0] * d.k.kernel[1]),
+          taps(d.k.kernel[0] * d.k.kernel[1]), cols(d.k.kernel[1])
     {
 #pragma unroll
         for (int k = 0; k < K * K; k++)
@@ -54,7 +42,7 @@ static __global__ void __launch_bounds__(THREADS)
         return;
     kernels_of<W, K> weights(d, w.c);
     for (; w.i < w.to; w.i += w.step) {
-        spot p = spot_of(w.i, near);
+        pixel p = pixel_of(w.i, near);
         float sum[V] = {0}, v[V];
 #pragma unroll
         for (int ky = 0; ky < rows; ky++)
@@ -68,7 +56,7 @@ static __global__ void __launch_bounds__(THREADS)
                 c = FORWARD ? c : c / d.k.stride[1];
                 if ((unsigned)r >= (unsigned)far.height || (unsigned)c >= (unsigned)far.width)
                     continue;
-                size_t at = (size_t)((p.n * far.height + r) * far.width + c);
+                size_t at = (p.n * far.height + r) * far.width + c;
                 W::open(W::load(from, at * from.stride + w.c), v);
 #pragma unroll
                 for (int j = 0; j < V; j++)
@@ -97,20 +85,22 @@ static __global__ void __launch_bounds__(THREADS)
     const int taps = d.k.kernel[0] * d.k.kernel[1], area = d.out.height * d.out.width;
     const int part = blockIdx.z % d.parts.count, only = blockIdx.z / d.parts.count;
     const int tall = THREADS / wide, lane = threadIdx.x % wide;
-    walk w = begin_walk<W>((size_t)d.parts.first[part] * area, (size_t)d.parts.first[part + 1] * area,
-                           d.out.channels, wide);
+    walk w = begin_walk<W>((size_t)d.parts.first[part] * area,
+                           (size_t)d.parts.first[part + 1] * area, d.out.channels, wide);
     real sum[EACH][V] = {{0}};
     for (; w.i < w.to; w.i += w.step) {
-        spot p = spot_of(w.i, d.out);
+        pixel p = pixel_of(w.i, d.out);
         float g[V], v[V];
         W::open(W::load(dz, w.i * dz.stride + w.c), g);
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
-            int tap = K ? k : only, ky = tap / (K ? K : d.k.kernel[1]), kx = tap % (K ? K : d.k.kernel[1]);
-            int r = p.r * d.k.stride[0] - d.k.pad[0] + ky, c = p.c * d.k.stride[1] - d.k.pad[1] + kx;
+            int tap = K ? k : only, ky = tap / (K ? K : d.k.kernel[1]),
+                kx = tap % (K ? K : d.k.kernel[1]);
+            int r = p.r * d.k.stride[0] - d.k.pad[0] + ky,
+                c = p.c * d.k.stride[1] - d.k.pad[1] + kx;
             if ((unsigned)r >= (unsigned)d.in.height || (unsigned)c >= (unsigned)d.in.width)
                 continue;
-            size_t at = (size_t)((p.n * d.in.height + r) * d.in.width + c);
+            size_t at = (p.n * d.in.height + r) * d.in.width + c;
             W::open(W::load(x, at * x.stride + w.c), v);
 #pragma unroll
             for (int j = 0; j < V; j++)
@@ -124,7 +114,8 @@ static __global__ void __launch_bounds__(THREADS)
             for (int j = 0; j < V; j++)
                 shared[(w.row * wide + lane) * V + j] = sum[k][j];
         __syncthreads();
-        float *to = partial + (((size_t)part * gridDim.y + blockIdx.y) * taps + (K ? k : only)) * d.out.channels;
+        float *to = partial + (((size_t)part * gridDim.y + blockIdx.y) * taps + (K ? k : only)) *
+                                  d.out.channels;
         for (int j = threadIdx.x; j < wide * V; j += THREADS) {
             int c = blockIdx.x * wide * V + j;
             double total = 0;
@@ -150,35 +141,35 @@ static __global__ void sum_kernel(dro__depthwise d, int chunks, const float *par
     }
 }
 
-/* Runs a launch for the widest words and the usual kernel. */
-#define WIDEST(call, d, fits, bf16)                                                                \
+/* Kernels of 3 x 3 in the widest words that fit, others one channel at a time. */
+#define DEPTHWISE(call, d, fits, bf16)                                                             \
     do {                                                                                           \
-        bool three = (d).k.kernel[0] == 3 && (d).k.kernel[1] == 3;                                 \
-        if (three && (fits) && (bf16) && (d).in.channels % eights::V == 0)                         \
-            call(eights, 3);                                                                       \
-        else if (three && (fits) && !(bf16) && (d).in.channels % fours::V == 0)                    \
-            call(fours, 3);                                                                        \
+        if ((d).k.kernel[0] != 3 || (d).k.kernel[1] != 3)                                          \
+            call##_AS(ones, 0);                                                                    \
         else                                                                                       \
-            call(ones, 0);                                                                         \
+            WIDEST(call, (d).in.channels, bf16, fits);                                             \
     } while (0)
 
 template <bool FORWARD>
-static void run(cudaStream_t s, const dro__depthwise &d, dro__typed from, dro__typed add, dro__typed to)
+static void run(cudaStream_t s, const dro__depthwise &d, dro__typed from, dro__typed add,
+                dro__typed to)
 {
     const dro__extent &near = FORWARD ? d.out : d.in;
     size_t count = (size_t)d.parts.first[d.parts.count] * near.height * near.width;
     dense(&from, d.in.channels), dense(&add, d.in.channels), dense(&to, d.in.channels);
     bool fits = in_words(from, to.bf16) && in_words(add, to.bf16) && in_words(to, to.bf16);
-#define PASS(W, K)                                                                                 \
+#define PASS(W) PASS_AS(W, 3)
+#define PASS_AS(W, K)                                                                              \
     do {                                                                                           \
         sharing sh = share<W>(count, near.channels, 1, DEPTHWISE_BLOCKS);                          \
         queue(s, depthwise_kernel<W, K, FORWARD>, dim3(sh.tiles, sh.chunks), THREADS, 0, 0, count, \
               sh.wide, d, from, add, to);                                                          \
     } while (0)
-    WIDEST(PASS, d, fits, to.bf16);
+    DEPTHWISE(PASS, d, fits, to.bf16);
 }
 
-extern "C" void dro__gpu_depthwise(cudaStream_t s, const dro__depthwise *d, dro__typed x, dro__typed z)
+extern "C" void dro__gpu_depthwise(cudaStream_t s, const dro__depthwise *d, dro__typed x,
+                                   dro__typed z)
 {
     dro__typed none = {NULL, 0, 0};
     run<true>(s, *d, x, none, z);
@@ -192,7 +183,8 @@ extern "C" void dro__gpu_depthwise_data(cudaStream_t s, const dro__depthwise *d,
 
 extern "C" size_t dro__gpu_depthwise_partial(const dro__depthwise *d)
 {
-    return (size_t)(SUM_BLOCKS + d->parts.count) * d->k.kernel[0] * d->k.kernel[1] * d->out.channels;
+    return (size_t)(SUM_BLOCKS + d->parts.count) * d->k.kernel[0] * d->k.kernel[1] *
+           d->out.channels;
 }
 
 extern "C" void dro__gpu_depthwise_weight(cudaStream_t s, const dro__depthwise *d, dro__typed x,
@@ -203,7 +195,8 @@ extern "C" void dro__gpu_depthwise_weight(cudaStream_t s, const dro__depthwise *
     dense(&x, d->in.channels), dense(&dz, d->in.channels);
     bool fits = in_words(x, x.bf16) && in_words(dz, x.bf16);
     int chunks = 1;
-#define WEIGHT(W, K)                                                                               \
+#define WEIGHT(W) WEIGHT_AS(W, 3)
+#define WEIGHT_AS(W, K)                                                                            \
     do {                                                                                           \
         sharing sh = share<W>(rows, d->out.channels, count, SUM_BLOCKS);                           \
         int bytes = THREADS * W::V * (int)sizeof(W::sum);                                          \
@@ -211,7 +204,7 @@ extern "C" void dro__gpu_depthwise_weight(cudaStream_t s, const dro__depthwise *
         queue(s, weight_kernel<W, K>, dim3(sh.tiles, chunks, count * (K ? 1 : taps)), THREADS,     \
               bytes, 0, sh.wide, *d, x, dz, partial);                                              \
     } while (0)
-    WIDEST(WEIGHT, *d, fits, x.bf16);
-    queue(s, sum_kernel, dim3(blocks_for((size_t)taps * d->out.channels * count)), THREADS, 0, 0, *d,
-          chunks, (const float *)partial, grads[0], count > 1 ? grads[1] : (float *)NULL);
+    DEPTHWISE(WEIGHT, *d, fits, x.bf16);
+    queue(s, sum_kernel, dim3(blocks_for((size_t)taps * d->out.channels * count)), THREADS, 0, 0,
+          *d, chunks, (const float *)partial, grads[0], count > 1 ? grads[1] : (float *)NULL);
 }

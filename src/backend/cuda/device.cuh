@@ -165,6 +165,17 @@ static inline bool in_words(const dro__typed &v, int bf16)
     return !v.p || (v.bf16 == bf16 && v.stride % each == 0 && (size_t)v.p % 16 == 0);
 }
 
+/* Runs a kernel in the widest way that all its values (`fits`) and the number of channels allow. */
+#define WIDEST(call, channels, bf16, fits)                                                         \
+    do {                                                                                           \
+        if ((fits) && (bf16) && (channels) % eights::V == 0)                                       \
+            call(eights);                                                                          \
+        else if ((fits) && !(bf16) && (channels) % fours::V == 0)                                  \
+            call(fours);                                                                           \
+        else                                                                                       \
+            call(ones);                                                                            \
+    } while (0)
+
 /* Rows that lie one after another unless it says otherwise. */
 static inline void dense(dro__typed *v, int channels)
 {
@@ -218,6 +229,18 @@ static __device__ __forceinline__ walk walk_part(const dro__parts &parts, int ar
     int part = blockIdx.z;
     return begin_walk<W>((size_t)parts.first[part] * area, (size_t)parts.first[part + 1] * area,
                          channels, wide);
+}
+
+/* Pixel i of (examples, height, width). */
+struct pixel {
+    size_t n;
+    int r, c;
+};
+
+static __device__ __forceinline__ pixel pixel_of(size_t i, const dro__extent &e)
+{
+    size_t rows = divided(i, e.width), n = divided(rows, e.height);
+    return {n, (int)(rows - n * e.height), (int)(i - rows * e.width)};
 }
 
 /* The sum over the block's threads, in thread 0; `room` holds a double for each warp. */

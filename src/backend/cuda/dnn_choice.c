@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { ROOM = 1024 }; /* shapes; what comes after them is measured anew */
+enum { CAPACITY = 1024 }; /* shapes; what comes after them is measured anew */
 
 typedef struct choice {
     dro__dnn_shape shape;
@@ -14,7 +14,7 @@ typedef struct choice {
 } choice;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static choice choices[ROOM];
+static choice choices[CAPACITY];
 static int count;
 
 static choice question(const dro__cuda_network *net, const dro__dnn_shape *shape)
@@ -24,7 +24,7 @@ static choice question(const dro__cuda_network *net, const dro__dnn_shape *shape
     return c;
 }
 
-/* By whoever has the lock. */
+/* The lock must be held. */
 static choice *find(const choice *c)
 {
     for (int k = 0; k < count; k++)
@@ -38,21 +38,21 @@ int dro__dnn_chosen(const dro__cuda_network *net, const dro__dnn_shape *shape)
 {
     choice c = question(net, shape);
     pthread_mutex_lock(&lock);
-    const choice *there = find(&c);
-    int place = there ? there->place : -1;
+    const choice *known = find(&c);
+    int place = known ? known->place : -1;
     pthread_mutex_unlock(&lock);
     return place;
 }
 
-/* Two networks may have measured at the same time: the first to come has chosen for both. */
+/* Two networks may have measured at the same time: the first choice counts for both. */
 int dro__dnn_choose(const dro__cuda_network *net, const dro__dnn_shape *shape, int place)
 {
     choice c = question(net, shape);
     pthread_mutex_lock(&lock);
-    const choice *there = find(&c);
-    if (there) {
-        place = there->place;
-    } else if (count < ROOM) {
+    const choice *known = find(&c);
+    if (known) {
+        place = known->place;
+    } else if (count < CAPACITY) {
         c.place = place;
         choices[count++] = c;
     }

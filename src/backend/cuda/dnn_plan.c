@@ -317,19 +317,19 @@ static int keep_plain(dro__dnn_plan *list, int count)
     return kept;
 }
 
-static dro_status make_room(dro__cuda_network *net)
+static dro_status reserve_plan(dro__cuda_network *net)
 {
-    if (net->plan_count < net->plan_room)
+    if (net->plan_count < net->plan_capacity)
         return DRO_OK;
-    int room = net->plan_room ? 2 * net->plan_room : 64;
-    dro__dnn_plan *more = dro__alloc((size_t)room, sizeof *more);
+    int capacity = net->plan_capacity ? 2 * net->plan_capacity : 64;
+    dro__dnn_plan *more = dro__alloc((size_t)capacity, sizeof *more);
     if (!more)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a network");
     if (net->plans)
         memcpy(more, net->plans, (size_t)net->plan_count * sizeof *more);
     dro__free(net->plans);
     net->plans = more;
-    net->plan_room = room;
+    net->plan_capacity = capacity;
     return DRO_OK;
 }
 
@@ -341,7 +341,7 @@ dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, co
         if (memcmp(&net->plans[*index].shape, shape, sizeof *shape) == 0)
             return DRO_OK;
     *index = -1;
-    DRO_TRY(make_room(net));
+    DRO_TRY(reserve_plan(net));
     descriptor graph = graph_of(net, shape);
     bool exact = net->graph->precision == DRO__FP32;
     int count = graph ? plans_of(net, graph, CUDNN_HEUR_MODE_A, list) : 0;

@@ -94,7 +94,7 @@ void dro__gtail_forward(const dro__gcall *c)
     dro__cuda_network *net = c->net;
     const dro__gvalue *v = c->out;
     const dro__gtail *tail = &c->p->tails[v->base.tail];
-    dro__typed z = tail->base.source < 0 ? dro__typed_of(v, tail->z) : c->x, residual = none;
+    dro__typed z = tail->base.source < 0 ? dro__typed_of(v, tail->z) : c->k.x, residual = none;
     if (tail->base.deferred) {
         bool later = v->lazy || v->filler >= 0; /* a reader makes the numbers */
         dro__norm_source from = dro__norm_source_of(net, tail);
@@ -115,7 +115,7 @@ void dro__gtail_forward(const dro__gcall *c)
     if (tail->base.residual >= 0)
         residual = dro__data_of(c->p, &c->p->values[tail->base.residual]);
     dro__gpu_apply(c->stream, net->parts, v->extent, z, tail->numbers, residual, tail->base.cap,
-                   c->y);
+                   c->k.y);
 }
 
 void dro__gconv_forward(const dro__gcall *c)
@@ -164,9 +164,13 @@ void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p)
         if (!p->tails[k].base.deferred)
             dro__gpu_constants(s, p->tails[k].numbers, dro__norm_source_of(net, &p->tails[k]));
     for (int32_t i = 0; i < p->base.operation_count; i++) {
+        const dro__gpu_layer *layer = &dro__gpu_layers[p->ops[i].base.op];
         dro__gcall c = dro__gcall_of(net, p, &p->ops[i]);
         net->chained = net->chained && p->ops[i].own;
-        dro__gpu_layers[p->ops[i].base.op].forward(&c);
+        if (layer->forward)
+            layer->forward(&c);
+        else
+            layer->kernel(s, &c.k);
     }
     run_heads(net, p);
 }

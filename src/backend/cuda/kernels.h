@@ -7,6 +7,7 @@
 
 #include "losses.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -93,52 +94,38 @@ void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int area, int ba
 void dro__gpu_slope(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed g, dro__typed z,
                     float cap, dro__numbers n, dro__typed add, dro__typed dz);
 
-/* ---- layers.cu: y from x; and dx = add + what dy gives, add may be none ---- */
+/* ---- layers: y from x; and (back) dx = add + what dy gives, add may be none ---- */
+
+typedef struct dro__layer_pass {
+    int n; /* examples */
+    dro__extent in, out;
+    dro__gpu_window k;
+    dro__typed x, y, dy, add, dx;
+    const float *scale;   /* affine: (2, channels), scale and shift */
+    float cap, rate;      /* of ReLU, of dropout */
+    int layer;            /* dropout: its node */
+    const uint64_t *keys; /* dropout: (examples) */
+    uint16_t *
+        chosen; /* max pool: which of a window's elements it is, of the shape of y, or NULL; NULL back: an average */
+} dro__layer_pass;
+
+typedef void dro__layer_kernel(cudaStream_t s, const dro__layer_pass *k);
+
+/* layers.cu, pool.cu. Flatten: between (height, width, channels) and the parameters' order, (channels, height, width). */
+dro__layer_kernel dro__gpu_affine, dro__gpu_affine_back, dro__gpu_relu, dro__gpu_relu_back,
+    dro__gpu_dropout, dro__gpu_dropout_back, dro__gpu_shortcut, dro__gpu_shortcut_back,
+    dro__gpu_flatten, dro__gpu_flatten_back, dro__gpu_max_pool, dro__gpu_avg_pool,
+    dro__gpu_pool_back, dro__gpu_global_pool, dro__gpu_global_pool_back;
 
 /* x: (examples, channels, height, width) floats of the examples from `first` on; pads channels to `stored`. */
 void dro__gpu_input(cudaStream_t s, int first, int count, dro__extent e, int stored, const float *x,
                     dro__typed y);
-void dro__gpu_affine(cudaStream_t s, int n, dro__extent e, const float *scale, const float *shift,
-                     dro__typed x, dro__typed add, dro__typed y);
-/* From 0 to cap. */
-void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed y);
-void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed dy,
-                        dro__typed add, dro__typed dx);
-/* keys: (examples). In both directions y = scale * x + add. */
-void dro__gpu_dropout(cudaStream_t s, int n, dro__extent e, float rate, int layer,
-                      const uint64_t *keys, dro__typed x, dro__typed add, dro__typed y);
 void dro__gpu_add(cudaStream_t s, size_t count, dro__typed a, dro__typed b, dro__typed y);
-/* Channels of `part` into those of `whole` from `at` on; back the other way. */
-void dro__gpu_concat(cudaStream_t s, int n, dro__extent part, int whole, int at, dro__typed x,
-                     dro__typed y);
-void dro__gpu_concat_back(cudaStream_t s, int n, dro__extent part, int whole, int at, dro__typed dy,
-                          dro__typed add, dro__typed dx);
-void dro__gpu_shortcut(cudaStream_t s, int n, dro__extent in, dro__extent out, int stride,
-                       dro__typed x, dro__typed y);
-void dro__gpu_shortcut_back(cudaStream_t s, int n, dro__extent in, dro__extent out, int stride,
-                            dro__typed dy, dro__typed add, dro__typed dx);
-/* Between (height, width, channels) and the parameters' order (channels, height, width). */
-void dro__gpu_flatten(cudaStream_t s, int n, dro__extent e, dro__typed x, dro__typed y);
-void dro__gpu_flatten_back(cudaStream_t s, int n, dro__extent e, dro__typed dy, dro__typed add,
-                           dro__typed dx);
+/* Channels of `in` into those of `out` from `at` on; back the other way. */
+void dro__gpu_concat(cudaStream_t s, const dro__layer_pass *k, int at, bool back);
 void dro__gpu_rows_bias(cudaStream_t s, int n, int outputs, const float *bias, float *y);
 void dro__gpu_columns(cudaStream_t s, dro__parts parts, int outputs, const float *dy,
                       float *const *sums);
-
-/* ---- pool.cu ---- */
-
-/* chosen: for a largest value, which of the window's elements it is, (examples, height, width, channels) of y;
- * NULL: not kept. */
-void dro__gpu_max_pool(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
-                       dro__typed x, dro__typed y, uint16_t *chosen);
-void dro__gpu_avg_pool(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
-                       dro__typed x, dro__typed y);
-/* chosen NULL: of an average */
-void dro__gpu_pool_back(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
-                        const uint16_t *chosen, dro__typed dy, dro__typed add, dro__typed dx);
-void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro__typed x, dro__typed y);
-void dro__gpu_global_pool_back(cudaStream_t s, int n, dro__extent in, dro__typed dy, dro__typed add,
-                               dro__typed dx);
 
 /* ---- depthwise.cu ---- */
 

@@ -4,29 +4,6 @@
 
 static const dro__typed none = {NULL, 0, 0};
 
-dro__gcall dro__gcall_of(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
-{
-    dro__gvalue *in = &p->values[op->base.in[0].value], *out = &p->values[op->base.end];
-    return (dro__gcall){.net = net,
-                        .p = p,
-                        .op = op,
-                        .in = in,
-                        .out = out,
-                        .stream = net->stream,
-                        .n = dro__call_size(net),
-                        .x = dro__data_of(p, in),
-                        .y = dro__data_of(p, out),
-                        .dy = out->slope,
-                        .add = in->slope,
-                        .dx = dro__typed_of(in, in->grad)};
-}
-
-/* Elements of the first input. */
-static size_t elements(const dro__gcall *c)
-{
-    return (size_t)c->n * c->in->size;
-}
-
 static dro__gpu_window window_of(const dro__gop *op)
 {
     const dro_window *w = &op->base.node->window;
@@ -34,7 +11,31 @@ static dro__gpu_window window_of(const dro__gop *op)
         {w->kernel[0], w->kernel[1]}, {w->stride[0], w->stride[1]}, {w->pad[0], w->pad[1]}};
 }
 
-/* ---- element by element ---- */
+dro__gcall dro__gcall_of(dro__cuda_network *net, dro__gprogram *p, const dro__gop *op)
+{
+    dro__gvalue *in = &p->values[op->base.in[0].value], *out = &p->values[op->base.end];
+    dro__gcall c = {.net = net, .p = p, .op = op, .in = in, .out = out, .stream = net->stream};
+    c.k = (dro__layer_pass){.n = dro__call_size(net),
+                            .in = in->extent,
+                            .out = out->extent,
+                            .x = dro__data_of(p, in),
+                            .y = dro__data_of(p, out),
+                            .dy = out->slope,
+                            .add = in->slope,
+                            .dx = dro__typed_of(in, in->grad),
+                            .layer = op->base.index,
+                            .keys = net->keys,
+                            .chosen = out->chosen};
+    if (op->base.node) {
+        c.k.k = window_of(op);
+        c.k.scale = net->scales[op->base.index];
+        c.k.cap = op->base.node->cap;
+        c.k.rate = p->base.training ? op->base.node->rate : 0;
+    }
+    return c;
+}
+
+/* ---- while a network is compiled ---- */
 
 /* It has as many channels in memory as its input. */
 static dro_status affine_make(dro__gprogram *p, dro__gop *op)
@@ -45,129 +46,6 @@ static dro_status affine_make(dro__gprogram *p, dro__gop *op)
     return DRO_OK;
 }
 
-static void affine(const dro__gcall *c)
-{
-    const float *scale = c->net->scales[c->op->base.index];
-    dro__gpu_affine(c->stream, c->n, c->in->extent, scale, scale + c->in->extent.channels, c->x,
-                    none, c->y);
-}
-
-static void affine_slope(const dro__gcall *c)
-{
-    dro__gpu_affine(c->stream, c->n, c->in->extent, c->net->scales[c->op->base.index], NULL, c->dy,
-                    c->add, c->dx);
-}
-
-static void relu(const dro__gcall *c)
-{
-    dro__gpu_relu(c->stream, elements(c), c->x, c->op->base.node->cap, c->y);
-}
-
-static void relu_slope(const dro__gcall *c)
-{
-    dro__gpu_relu_back(c->stream, elements(c), c->x, c->op->base.node->cap, c->dy, c->add, c->dx);
-}
-
-static void convert(const dro__gcall *c)
-{
-    dro__gpu_add(c->stream, elements(c), c->x, none, c->y);
-}
-
-static void dropout_of(const dro__gcall *c, dro__typed x, dro__typed add, dro__typed y)
-{
-    dro__gpu_dropout(c->stream, c->n, c->in->extent, c->op->base.node->rate, c->op->base.index,
-                     c->net->keys, x, add, y);
-}
-
-static void dropout(const dro__gcall *c)
-{
-    if (c->p->base.training)
-        dropout_of(c, c->x, none, c->y);
-    else
-        convert(c);
-}
-
-static void dropout_slope(const dro__gcall *c)
-{
-    dropout_of(c, c->dy, c->add, c->dx);
-}
-
-static void add(const dro__gcall *c)
-{
-    const dro__gvalue *other = &c->p->values[c->op->base.in[1].value];
-    dro__gpu_add(c->stream, elements(c), c->x, dro__typed_of(other, other->data), c->y);
-}
-
-/* A sum or a conversion: the slope goes on as it is. */
-static void pass_on(const dro__gcall *c)
-{
-    for (int k = 0; k < c->op->base.input_count; k++)
-        dro__slope_pass(c, c->op->base.in[k].value, c->out->slope);
-}
-
-/* ---- moving channels and pixels ---- */
-
-static void concat(const dro__gcall *c)
-{
-    for (int k = 0, at = 0; k < c->op->base.input_count; k++) {
-        const dro__gvalue *in = &c->p->values[c->op->base.in[k].value];
-        if (in->whole < 0)
-            dro__gpu_concat(c->stream, c->n, in->extent, c->out->extent.channels, at,
-                            dro__typed_of(in, in->data), c->y);
-        at += in->extent.channels;
-    }
-}
-
-static void concat_backward(const dro__gcall *c)
-{
-    for (int k = 0, at = 0; k < c->op->base.input_count; k++) {
-        int32_t value = c->op->base.in[k].value;
-        const dro__gvalue *in = &c->p->values[value];
-        int channels = c->out->extent.channels;
-        dro__typed slice = {(char *)c->dy.p + (size_t)at * (in->base.form ? 2 : 4), in->base.form,
-                            channels};
-        if (in->whole >= 0) {
-            dro__slope_pass(c, value, slice);
-        } else if (in->base.wants) {
-            dro__gpu_concat_back(c->stream, c->n, in->extent, channels, at, c->dy, in->slope,
-                                 dro__typed_of(in, in->grad));
-            dro__slope_written(c, value, none);
-        }
-        at += in->extent.channels;
-    }
-}
-
-static void shortcut(const dro__gcall *c)
-{
-    dro__gpu_shortcut(c->stream, c->n, c->in->extent, c->out->extent,
-                      c->op->base.node->window.stride[0], c->x, c->y);
-}
-
-static void shortcut_slope(const dro__gcall *c)
-{
-    dro__gpu_shortcut_back(c->stream, c->n, c->in->extent, c->out->extent,
-                           c->op->base.node->window.stride[0], c->dy, c->add, c->dx);
-}
-
-static void flatten(const dro__gcall *c)
-{
-    dro__gpu_flatten(c->stream, c->n, c->in->extent, c->x, c->y);
-}
-
-static void flatten_slope(const dro__gcall *c)
-{
-    dro__gpu_flatten_back(c->stream, c->n, c->in->extent, c->dy, c->add, c->dx);
-}
-
-static void fold(const dro__gcall *c)
-{
-    const dro_window *w = &c->op->window;
-    int before[2] = {(w->pad[0] + 1) / 2, (w->pad[1] + 1) / 2};
-    dro__gpu_fold(c->stream, c->n, c->in->extent, c->x, before, c->out->extent, c->y);
-}
-
-/* ---- pools ---- */
-
 static dro_status max_pool_make(dro__gprogram *p, dro__gop *op)
 {
     const int32_t *k = op->base.node->window.kernel;
@@ -177,31 +55,66 @@ static dro_status max_pool_make(dro__gprogram *p, dro__gop *op)
                      (int)k[0], (int)k[1]);
 }
 
-static void max_pool(const dro__gcall *c)
+/* ---- layers of several inputs, and what is not in the graph ---- */
+
+static void convert(const dro__gcall *c)
 {
-    dro__gpu_max_pool(c->stream, c->n, c->in->extent, c->out->extent, window_of(c->op), c->x, c->y,
-                      c->out->chosen);
+    dro__gpu_add(c->stream, (size_t)c->k.n * c->in->size, c->k.x, none, c->k.y);
 }
 
-static void avg_pool(const dro__gcall *c)
+static void fold(const dro__gcall *c)
 {
-    dro__gpu_avg_pool(c->stream, c->n, c->in->extent, c->out->extent, window_of(c->op), c->x, c->y);
+    const dro_window *w = &c->op->window;
+    int before[2] = {(w->pad[0] + 1) / 2, (w->pad[1] + 1) / 2};
+    dro__gpu_fold(c->stream, c->k.n, c->k.in, c->k.x, before, c->k.out, c->k.y);
 }
 
-static void pool_slope(const dro__gcall *c)
+static void add(const dro__gcall *c)
 {
-    dro__gpu_pool_back(c->stream, c->n, c->in->extent, c->out->extent, window_of(c->op),
-                       c->out->chosen, c->dy, c->add, c->dx);
+    const dro__gvalue *other = &c->p->values[c->op->base.in[1].value];
+    dro__gpu_add(c->stream, (size_t)c->k.n * c->in->size, c->k.x, dro__typed_of(other, other->data),
+                 c->k.y);
 }
 
-static void global_pool(const dro__gcall *c)
+/* A sum or a conversion: the slope goes on as it is. */
+static void pass_on(const dro__gcall *c)
 {
-    dro__gpu_global_pool(c->stream, c->n, c->in->extent, c->x, c->y);
+    for (int k = 0; k < c->op->base.input_count; k++)
+        dro__slope_pass(c, c->op->base.in[k].value, c->out->slope);
 }
 
-static void global_pool_slope(const dro__gcall *c)
+static void concat(const dro__gcall *c)
 {
-    dro__gpu_global_pool_back(c->stream, c->n, c->in->extent, c->dy, c->add, c->dx);
+    for (int k = 0, at = 0; k < c->op->base.input_count; k++) {
+        const dro__gvalue *in = &c->p->values[c->op->base.in[k].value];
+        dro__layer_pass part = c->k;
+        part.in = in->extent;
+        part.x = dro__typed_of(in, in->data);
+        if (in->whole < 0)
+            dro__gpu_concat(c->stream, &part, at, false);
+        at += in->extent.channels;
+    }
+}
+
+static void concat_backward(const dro__gcall *c)
+{
+    for (int k = 0, at = 0; k < c->op->base.input_count; k++) {
+        int32_t value = c->op->base.in[k].value;
+        const dro__gvalue *in = &c->p->values[value];
+        dro__layer_pass part = c->k;
+        part.in = in->extent;
+        part.add = in->slope;
+        part.dx = dro__typed_of(in, in->grad);
+        dro__typed slice = {(char *)c->k.dy.p + (size_t)at * (in->base.form ? 2 : 4), in->base.form,
+                            c->out->extent.channels};
+        if (in->whole >= 0) {
+            dro__slope_pass(c, value, slice);
+        } else if (in->base.wants) {
+            dro__gpu_concat(c->stream, &part, at, true);
+            dro__slope_written(c, value, none);
+        }
+        at += in->extent.channels;
+    }
 }
 
 /* ---- depthwise convolutions ---- */
@@ -228,7 +141,7 @@ static dro_status depthwise_prepare(dro__cuda_network *net, const dro__gprogram 
 static void depthwise(const dro__gcall *c)
 {
     dro__depthwise d = depthwise_of(c->net, c->p, c->op);
-    dro__gpu_depthwise(c->stream, &d, c->x,
+    dro__gpu_depthwise(c->stream, &d, c->k.x,
                        dro__typed_of(c->out, c->p->tails[c->out->base.tail].z));
     dro__gtail_forward(c);
 }
@@ -243,10 +156,10 @@ static void depthwise_backward(const dro__gcall *c)
         grads[k] = c->net->grads[k] + node->weight;
     if (!node->frozen) {
         dro__branch_off(c->net);
-        dro__gpu_depthwise_weight(c->net->beside, &d, c->x, dz, c->net->beside_workspace, grads);
+        dro__gpu_depthwise_weight(c->net->beside, &d, c->k.x, dz, c->net->beside_workspace, grads);
     }
     if (c->in->base.wants) {
-        dro__gpu_depthwise_data(c->stream, &d, dz, c->add, c->dx);
+        dro__gpu_depthwise_data(c->stream, &d, dz, c->k.add, c->k.dx);
         dro__slope_written(c, c->op->base.in[0].value, none);
     }
     dro__slope_to_residual(c);
@@ -264,8 +177,8 @@ const dro__gpu_layer dro__gpu_layers[DRO__OP_ALL] = {
     [DRO__OP_INPUT] = {.traits = {ANY, CONVS}},
     [DRO__OP_AFFINE] = {.traits = {ANY, COMMON},
                         .make = affine_make,
-                        .forward = affine,
-                        .slope = affine_slope},
+                        .kernel = dro__gpu_affine,
+                        .slope = dro__gpu_affine_back},
     [DRO__OP_CONV] = {.traits = {CONVS, CONVS, .tail = true},
                       .packs = true,
                       .make = dro__gconv_make,
@@ -279,28 +192,36 @@ const dro__gpu_layer dro__gpu_layers[DRO__OP_ALL] = {
     [DRO__OP_NORM] = {.traits = {ANY, COMMON, .tail = true},
                       .forward = dro__gtail_forward,
                       .backward = dro__gnorm_backward},
-    [DRO__OP_RELU] = {.traits = {ANY, COMMON}, .forward = relu, .slope = relu_slope},
+    [DRO__OP_RELU] = {.traits = {ANY, COMMON},
+                      .kernel = dro__gpu_relu,
+                      .slope = dro__gpu_relu_back},
     [DRO__OP_MAX_POOL] = {.traits = {ANY, COMMON},
                           .strided = true,
                           .chooses = true,
                           .make = max_pool_make,
-                          .forward = max_pool,
-                          .slope = pool_slope},
+                          .kernel = dro__gpu_max_pool,
+                          .slope = dro__gpu_pool_back},
     [DRO__OP_AVG_POOL] = {.traits = {ANY, COMMON},
                           .strided = true,
-                          .forward = avg_pool,
-                          .slope = pool_slope},
+                          .kernel = dro__gpu_avg_pool,
+                          .slope = dro__gpu_pool_back},
     [DRO__OP_GLOBAL_POOL] = {.traits = {ANY, FLOATS},
-                             .forward = global_pool,
-                             .slope = global_pool_slope},
+                             .kernel = dro__gpu_global_pool,
+                             .slope = dro__gpu_global_pool_back},
     [DRO__OP_ADD] = {.traits = {ANY, COMMON}, .forward = add, .backward = pass_on},
     [DRO__OP_CONCAT] = {.traits = {ANY, COMMON}, .forward = concat, .backward = concat_backward},
-    [DRO__OP_FLATTEN] = {.traits = {ANY, FLOATS}, .forward = flatten, .slope = flatten_slope},
+    [DRO__OP_FLATTEN] = {.traits = {ANY, FLOATS},
+                         .kernel = dro__gpu_flatten,
+                         .slope = dro__gpu_flatten_back},
     [DRO__OP_LINEAR] = {.traits = {FLOATS, FLOATS},
                         .forward = dro__blas_linear_forward,
                         .backward = dro__blas_linear_backward},
-    [DRO__OP_DROPOUT] = {.traits = {ANY, COMMON}, .forward = dropout, .slope = dropout_slope},
-    [DRO__OP_SHORTCUT] = {.traits = {ANY, COMMON}, .forward = shortcut, .slope = shortcut_slope},
+    [DRO__OP_DROPOUT] = {.traits = {ANY, COMMON},
+                         .kernel = dro__gpu_dropout,
+                         .slope = dro__gpu_dropout_back},
+    [DRO__OP_SHORTCUT] = {.traits = {ANY, COMMON},
+                          .kernel = dro__gpu_shortcut,
+                          .slope = dro__gpu_shortcut_back},
     [DRO__OP_CONVERT] = {.forward = convert, .backward = pass_on},
     [DRO__OP_FOLD] = {.forward = fold},
 };

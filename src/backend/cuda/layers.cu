@@ -5,6 +5,8 @@
 #define SIZE(e) ((size_t)(e).channels * (e).height * (e).width)
 #define RUN(kernel, count, ...) kernel<<<blocks_for(count), THREADS, 0, s>>>(count, __VA_ARGS__)
 
+static const dro__typed none = {NULL, 0, 0};
+
 /* Where element i of (examples, height, width, channels) is. */
 struct place {
     size_t n;
@@ -124,19 +126,25 @@ static __global__ void affine_kernel(size_t count, int channels, int stored, con
     }
 }
 
-extern "C" void dro__gpu_affine(cudaStream_t s, int n, dro__extent e, const float *scale,
-                                const float *shift, dro__typed x, dro__typed add, dro__typed y)
+static void affine(cudaStream_t s, const dro__layer_pass *k, const float *shift, dro__typed x,
+                   dro__typed add, dro__typed y)
 {
-    int stored = x.stride ? x.stride : e.channels;
-    size_t count = (size_t)n * e.height * e.width * stored;
+    int stored = x.stride ? x.stride : k->in.channels, channels = k->in.channels;
+    size_t count = (size_t)k->n * k->in.height * k->in.width * stored;
     x.stride = y.stride = add.stride = 8; /* one row of elements */
-    bool fits = in_words(x, y.bf16) && in_words(y, y.bf16) && in_words(add, y.bf16);
-    if (fits && y.bf16 && count % 8 == 0)
-        RUN(affine_kernel<eights>, count / 8, e.channels, stored, scale, shift, x, add, y);
-    else if (fits && !y.bf16 && count % 4 == 0)
-        RUN(affine_kernel<fours>, count / 4, e.channels, stored, scale, shift, x, add, y);
-    else
-        RUN(affine_kernel<ones>, count, e.channels, stored, scale, shift, x, add, y);
+#define AFFINE(W) RUN(affine_kernel<W>, count / W::V, channels, stored, k->scale, shift, x, add, y)
+    WIDEST(AFFINE, count, y.bf16,
+           in_words(x, y.bf16) && in_words(y, y.bf16) && in_words(add, y.bf16));
+}
+
+extern "C" void dro__gpu_affine(cudaStream_t s, const dro__layer_pass *k)
+{
+    affine(s, k, k->scale + k->in.channels, k->x, none, k->y);
+}
+
+extern "C" void dro__gpu_affine_back(cudaStream_t s, const dro__layer_pass *k)
+{
+    affine(s, k, NULL, k->dy, k->add, k->dx);
 }
 
 static __global__ void relu_kernel(size_t count, dro__typed x, float cap, dro__typed y)
@@ -145,9 +153,9 @@ static __global__ void relu_kernel(size_t count, dro__typed x, float cap, dro__t
         write_at(y, i, clipped(read_at(x, i), cap));
 }
 
-extern "C" void dro__gpu_relu(cudaStream_t s, size_t count, dro__typed x, float cap, dro__typed y)
+extern "C" void dro__gpu_relu(cudaStream_t s, const dro__layer_pass *k)
 {
-    RUN(relu_kernel, count, x, cap, y);
+    RUN(relu_kernel, k->n * SIZE(k->in), k->x, k->cap, k->y);
 }
 
 static __global__ void relu_back_kernel(size_t count, dro__typed x, float cap, dro__typed dy,
@@ -157,10 +165,9 @@ static __global__ void relu_back_kernel(size_t count, dro__typed x, float cap, d
         write_at(dx, i, (closed(read_at(x, i), cap) ? 0 : read_at(dy, i)) + read_or_0(add, i));
 }
 
-extern "C" void dro__gpu_relu_back(cudaStream_t s, size_t count, dro__typed x, float cap,
-                                   dro__typed dy, dro__typed add, dro__typed dx)
+extern "C" void dro__gpu_relu_back(cudaStream_t s, const dro__layer_pass *k)
 {
-    RUN(relu_back_kernel, count, x, cap, dy, add, dx);
+    RUN(relu_back_kernel, k->n * SIZE(k->in), k->x, k->cap, k->dy, k->add, k->dx);
 }
 
 template <typename W>
@@ -181,13 +188,8 @@ static __global__ void add_kernel(size_t count, dro__typed a, dro__typed b, dro_
 extern "C" void dro__gpu_add(cudaStream_t s, size_t count, dro__typed a, dro__typed b, dro__typed y)
 {
     a.stride = b.stride = y.stride = 8; /* one row of elements */
-    bool fits = in_words(a, y.bf16) && in_words(b, y.bf16) && in_words(y, y.bf16);
-    if (fits && y.bf16 && count % 8 == 0)
-        RUN(add_kernel<eights>, count / 8, a, b, y);
-    else if (fits && !y.bf16 && count % 4 == 0)
-        RUN(add_kernel<fours>, count / 4, a, b, y);
-    else
-        RUN(add_kernel<ones>, count, a, b, y);
+#define ADD(W) RUN(add_kernel<W>, count / W::V, a, b, y)
+    WIDEST(ADD, count, y.bf16, in_words(a, y.bf16) && in_words(b, y.bf16) && in_words(y, y.bf16));
 }
 
 /* As dro__random: see src/base/random.c. */
@@ -218,16 +220,26 @@ static __global__ void dropout_kernel(size_t count, dro__extent e, float rate, u
     }
 }
 
-extern "C" void dro__gpu_dropout(cudaStream_t s, int n, dro__extent e, float rate, int layer,
-                                 const uint64_t *keys, dro__typed x, dro__typed add, dro__typed y)
+static void dropout(cudaStream_t s, const dro__layer_pass *k, dro__typed x, dro__typed add,
+                    dro__typed y)
 {
-    uint64_t stream = 0x64726f70 + ((uint64_t)(uint32_t)layer << 32); /* as net_loss.c */
-    RUN(dropout_kernel, n * SIZE(e), e, rate, stream, keys, x, add, y);
+    uint64_t stream = 0x64726f70 + ((uint64_t)(uint32_t)k->layer << 32); /* as net_loss.c */
+    RUN(dropout_kernel, k->n * SIZE(k->in), k->in, k->rate, stream, k->keys, x, add, y);
+}
+
+extern "C" void dro__gpu_dropout(cudaStream_t s, const dro__layer_pass *k)
+{
+    dropout(s, k, k->x, none, k->y);
+}
+
+extern "C" void dro__gpu_dropout_back(cudaStream_t s, const dro__layer_pass *k)
+{
+    dropout(s, k, k->dy, k->add, k->dx);
 }
 
 /* ---- moving channels and pixels ---- */
 
-static __global__ void concat_kernel(size_t count, int channels, int whole, int first, int back,
+static __global__ void concat_kernel(size_t count, int channels, int whole, int first, bool back,
                                      dro__typed x, dro__typed add, dro__typed y)
 {
     for (size_t i = FIRST; i < count; i += STEP) {
@@ -236,106 +248,64 @@ static __global__ void concat_kernel(size_t count, int channels, int whole, int 
     }
 }
 
-extern "C" void dro__gpu_concat(cudaStream_t s, int n, dro__extent part, int whole, int first,
-                                dro__typed x, dro__typed y)
+extern "C" void dro__gpu_concat(cudaStream_t s, const dro__layer_pass *k, int first, bool back)
 {
-    dro__typed none = {NULL, 0};
-    RUN(concat_kernel, n * SIZE(part), part.channels, whole, first, 0, x, none, y);
+    RUN(concat_kernel, k->n * SIZE(k->in), k->in.channels, k->out.channels, first, back,
+        back ? k->dy : k->x, back ? k->add : none, back ? k->dx : k->y);
 }
 
-extern "C" void dro__gpu_concat_back(cudaStream_t s, int n, dro__extent part, int whole, int first,
-                                     dro__typed dy, dro__typed add, dro__typed dx)
-{
-    RUN(concat_kernel, n * SIZE(part), part.channels, whole, first, 1, dy, add, dx);
-}
-
+/* V channels of the output, or (back) of the input, at a time. */
+template <typename W>
 static __global__ void shortcut_kernel(size_t count, dro__extent in, dro__extent out, int stride,
-                                       dro__typed x, dro__typed y)
+                                       bool back, dro__typed x, dro__typed add, dro__typed y)
 {
-    int before = (out.channels - in.channels) / 2;
-    for (size_t i = FIRST; i < count; i += STEP) {
-        place p = find(i, out);
-        int c = p.ch - before;
-        bool inside = c >= 0 && c < in.channels;
-        write_at(y, i, inside ? read_at(x, at(p.n, p.r * stride, p.c * stride, c, in)) : 0);
-    }
-}
-
-/* The same by eights of channels; in: of the output grid when forward, else of the input's. */
-template <typename T>
-static __global__ void shortcut8_kernel(size_t count, dro__extent in, dro__extent out, int stride,
-                                        bool back, const T *x, const T *add, T *y)
-{
+    enum { V = W::V };
     dro__extent near = back ? in : out;
     int before = (out.channels - in.channels) / 2;
-    near.channels /= 8;
+    near.channels /= V;
     for (size_t i = FIRST; i < count; i += STEP) {
-        place p = find_as<unsigned>((unsigned)i, near);
-        int c = p.ch * 8 + (back ? before : -before);
+        place p = find(i, near);
+        int c = p.ch * V + (back ? before : -before);
         bool there = back ? p.r % stride == 0 && p.c % stride == 0 && p.r / stride < out.height &&
                                 p.c / stride < out.width
                           : c >= 0 && c < in.channels;
         size_t from = back ? at(p.n, p.r / stride, p.c / stride, c, out)
                            : at(p.n, p.r * stride, p.c * stride, c, in);
-        float v[8] = {0}, more[8];
+        float v[V] = {0}, more[V] = {0};
         if (there)
-            read8(x + from, v);
-        if (add) {
-            read8(add + i * 8, more);
+            W::open(W::load(x, from), v);
+        if (add.p)
+            W::open(W::load(add, i * V), more);
 #pragma unroll
-            for (int k = 0; k < 8; k++)
-                v[k] += more[k];
-        }
-        write8(y + i * 8, v);
+        for (int k = 0; k < V; k++)
+            v[k] += more[k];
+        W::store(y, i * V, v);
     }
 }
 
-/* Whether eights fit; then it is done. */
-static bool shortcut8(cudaStream_t s, size_t count, dro__extent in, dro__extent out, int stride,
-                      bool back, dro__typed x, dro__typed add, dro__typed y)
+static void shortcut(cudaStream_t s, const dro__layer_pass *k, bool back, dro__typed x,
+                     dro__typed add, dro__typed y)
 {
-    if (in.channels % 8 || (out.channels - in.channels) % 16 || x.bf16 != y.bf16 ||
-        (add.p && add.bf16 != y.bf16) || count >> 32)
-        return false;
-    if (y.bf16)
-        RUN(shortcut8_kernel, count / 8, in, out, stride, back, (const __nv_bfloat16 *)x.p,
-            (const __nv_bfloat16 *)add.p, (__nv_bfloat16 *)y.p);
-    else
-        RUN(shortcut8_kernel, count / 8, in, out, stride, back, (const float *)x.p,
-            (const float *)add.p, (float *)y.p);
-    return true;
+    size_t count = k->n * SIZE(back ? k->in : k->out);
+    int before = (k->out.channels - k->in.channels) / 2, all = k->in.channels | before;
+    x.stride = y.stride = add.stride = 8; /* one row of elements */
+#define SHORTCUT(W)                                                                                \
+    RUN(shortcut_kernel<W>, count / W::V, k->in, k->out, k->k.stride[0], back, x, add, y)
+    WIDEST(SHORTCUT, all, y.bf16,
+           in_words(x, y.bf16) && in_words(y, y.bf16) && in_words(add, y.bf16));
 }
 
-extern "C" void dro__gpu_shortcut(cudaStream_t s, int n, dro__extent in, dro__extent out,
-                                  int stride, dro__typed x, dro__typed y)
+extern "C" void dro__gpu_shortcut(cudaStream_t s, const dro__layer_pass *k)
 {
-    dro__typed none = {NULL, 0};
-    if (!shortcut8(s, n * SIZE(out), in, out, stride, false, x, none, y))
-        RUN(shortcut_kernel, n * SIZE(out), in, out, stride, x, y);
+    shortcut(s, k, false, k->x, none, k->y);
 }
 
-static __global__ void shortcut_back_kernel(size_t count, dro__extent in, dro__extent out,
-                                            int stride, dro__typed dy, dro__typed add,
-                                            dro__typed dx)
+extern "C" void dro__gpu_shortcut_back(cudaStream_t s, const dro__layer_pass *k)
 {
-    int before = (out.channels - in.channels) / 2;
-    for (size_t i = FIRST; i < count; i += STEP) {
-        place p = find(i, in);
-        bool taken = p.r % stride == 0 && p.c % stride == 0 && p.r / stride < out.height &&
-                     p.c / stride < out.width;
-        float g = taken ? read_at(dy, at(p.n, p.r / stride, p.c / stride, p.ch + before, out)) : 0;
-        write_at(dx, i, g + read_or_0(add, i));
-    }
+    shortcut(s, k, true, k->dy, k->add, k->dx);
 }
 
-extern "C" void dro__gpu_shortcut_back(cudaStream_t s, int n, dro__extent in, dro__extent out,
-                                       int stride, dro__typed dy, dro__typed add, dro__typed dx)
-{
-    if (!shortcut8(s, n * SIZE(in), in, out, stride, true, dy, add, dx))
-        RUN(shortcut_back_kernel, n * SIZE(in), in, out, stride, dy, add, dx);
-}
-
-static __global__ void flatten_kernel(size_t count, dro__extent e, int back, dro__typed x,
+static __global__ void flatten_kernel(size_t count, dro__extent e, bool back, dro__typed x,
                                       dro__typed add, dro__typed y)
 {
     for (size_t i = FIRST; i < count; i += STEP) {
@@ -345,16 +315,14 @@ static __global__ void flatten_kernel(size_t count, dro__extent e, int back, dro
     }
 }
 
-extern "C" void dro__gpu_flatten(cudaStream_t s, int n, dro__extent e, dro__typed x, dro__typed y)
+extern "C" void dro__gpu_flatten(cudaStream_t s, const dro__layer_pass *k)
 {
-    dro__typed none = {NULL, 0};
-    RUN(flatten_kernel, n * SIZE(e), e, 0, x, none, y);
+    RUN(flatten_kernel, k->n * SIZE(k->in), k->in, false, k->x, none, k->y);
 }
 
-extern "C" void dro__gpu_flatten_back(cudaStream_t s, int n, dro__extent e, dro__typed dy,
-                                      dro__typed add, dro__typed dx)
+extern "C" void dro__gpu_flatten_back(cudaStream_t s, const dro__layer_pass *k)
 {
-    RUN(flatten_kernel, n * SIZE(e), e, 1, dy, add, dx);
+    RUN(flatten_kernel, k->n * SIZE(k->in), k->in, true, k->dy, k->add, k->dx);
 }
 
 /* ---- linear layers' biases ---- */

@@ -1,7 +1,7 @@
 /* The libraries: their life, and matrix products through cuBLAS. */
 #include "net.h"
 
-enum { BLAS_ROOM = 8 << 20 };
+enum { BLAS_SCRATCH = 8 << 20 };
 
 static dro_status dnn_check(dro__cuda_network *net, cudnnStatus_t status, const char *what)
 {
@@ -26,14 +26,15 @@ dro_status dro__library_open(dro__cuda_network *net)
 {
     DNN(net, cudnnCreate(&net->dnn));
     DNN(net, cudnnCreate(&net->beside_dnn));
-    net->blas_room = dro__cuda_alloc(BLAS_ROOM, 1);
-    cublasStatus_t status = net->blas_room ? cublasCreate(&net->blas) : CUBLAS_STATUS_ALLOC_FAILED;
+    net->blas_scratch = dro__cuda_alloc(BLAS_SCRATCH, 1);
+    cublasStatus_t status =
+        net->blas_scratch ? cublasCreate(&net->blas) : CUBLAS_STATUS_ALLOC_FAILED;
     if (status == CUBLAS_STATUS_ALLOC_FAILED)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
     if (status != CUBLAS_STATUS_SUCCESS)
         return dro__fail(net->ctx, DRO_ERR_DEVICE, "cuBLAS cannot start: %s",
                          cublasGetStatusString(status));
-    cublasSetWorkspace(net->blas, net->blas_room, BLAS_ROOM);
+    cublasSetWorkspace(net->blas, net->blas_scratch, BLAS_SCRATCH);
     cublasSetMathMode(net->blas, net->graph->precision == DRO__FP32 ? CUBLAS_DEFAULT_MATH
                                                                     : CUBLAS_TF32_TENSOR_OP_MATH);
     return DRO_OK;
@@ -48,7 +49,7 @@ void dro__library_close(dro__cuda_network *net)
         cudnnDestroy(net->dnn);
     if (net->beside_dnn)
         cudnnDestroy(net->beside_dnn);
-    dro__cuda_free(net->blas_room);
+    dro__cuda_free(net->blas_scratch);
 }
 
 dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *p,
@@ -79,18 +80,18 @@ void dro__blas_linear_forward(const dro__gcall *c)
 {
     const dro__node *node = c->op->base.node;
     int i = (int)c->in->size, o = (int)c->out->size;
-    float one = 1, *y = c->y.p;
+    float one = 1, *y = c->k.y.p;
     const float *w = dro__parameters(c->net, node, node->weight);
-    dro__gpu_rows_bias(c->stream, c->n, o, dro__parameters(c->net, node, node->bias), y);
-    note(c->net, cublasSgemm(c->net->blas, CUBLAS_OP_T, CUBLAS_OP_N, o, c->n, i, &one, w, i, c->x.p,
-                             i, &one, y, o) == CUBLAS_STATUS_SUCCESS);
+    dro__gpu_rows_bias(c->stream, c->k.n, o, dro__parameters(c->net, node, node->bias), y);
+    note(c->net, cublasSgemm(c->net->blas, CUBLAS_OP_T, CUBLAS_OP_N, o, c->k.n, i, &one, w, i,
+                             c->k.x.p, i, &one, y, o) == CUBLAS_STATUS_SUCCESS);
 }
 
 static void linear_weights(const dro__gcall *c)
 {
     dro__cuda_network *net = c->net;
     const dro__node *node = c->op->base.node;
-    const float *x = c->x.p, *dy = c->dy.p;
+    const float *x = c->k.x.p, *dy = c->k.dy.p;
     int i = (int)c->in->size, o = (int)c->out->size;
     float one = 1, zero = 0, *sums[DRO__PARTS];
     for (int k = 0; k < net->parts.count; k++) {
@@ -109,14 +110,14 @@ void dro__blas_linear_backward(const dro__gcall *c)
 {
     const dro__node *node = c->op->base.node;
     int i = (int)c->in->size, o = (int)c->out->size;
-    bool here = c->add.p == c->dx.p; /* it is added to what is there */
+    bool here = c->k.add.p == c->k.dx.p; /* it is added to what is there */
     float one = 1, share = here ? 1 : 0;
     if (!node->frozen)
         linear_weights(c);
     if (!c->in->base.wants)
         return;
-    note(c->net, cublasSgemm(c->net->blas, CUBLAS_OP_N, CUBLAS_OP_N, i, c->n, o, &one,
-                             dro__parameters(c->net, node, node->weight), i, c->dy.p, o, &share,
-                             c->dx.p, i) == CUBLAS_STATUS_SUCCESS);
-    dro__slope_written(c, c->op->base.in[0].value, here ? (dro__typed){NULL, 0, 0} : c->add);
+    note(c->net, cublasSgemm(c->net->blas, CUBLAS_OP_N, CUBLAS_OP_N, i, c->k.n, o, &one,
+                             dro__parameters(c->net, node, node->weight), i, c->k.dy.p, o, &share,
+                             c->k.dx.p, i) == CUBLAS_STATUS_SUCCESS);
+    dro__slope_written(c, c->op->base.in[0].value, here ? (dro__typed){NULL, 0, 0} : c->k.add);
 }

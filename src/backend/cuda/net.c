@@ -27,7 +27,7 @@ static void rows_free(dro__cuda_network *net)
     net->labels = NULL;
     net->keys = NULL;
     net->cuts = NULL;
-    net->row_room = 0;
+    net->row_capacity = 0;
 }
 
 static void forget(dro__cuda_network *net)
@@ -190,7 +190,7 @@ static dro_status rows_grow(dro__cuda_network *net, size_t rows)
 {
     const dro__graph *g = net->graph;
     size_t outputs = dro__node_size(&g->nodes[g->heads[0]]), input = dro__node_size(&g->nodes[0]);
-    if (rows <= net->row_room)
+    if (rows <= net->row_capacity)
         return DRO_OK;
     forget(net);
     rows_free(net);
@@ -212,7 +212,7 @@ static dro_status rows_grow(dro__cuda_network *net, size_t rows)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory for a batch of %zu",
                          rows);
     }
-    net->row_room = rows;
+    net->row_capacity = rows;
     return DRO_OK;
 }
 
@@ -273,10 +273,11 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
         net->has_targets = net->has_targets || (parts[k].targets && (int)net->graph->loss >= 3);
     }
     DRO_TRY(dro__line_follow(net));
-    if (total > net->row_room || total > p->room) /* memory and recordings that steps may use go */
+    if (total > net->row_capacity ||
+        total > p->capacity) /* memory and recordings that steps may use go */
         DRO_TRY(dro__line_wait(net));
     DRO_TRY(rows_grow(net, total));
-    if (total > p->room)
+    if (total > p->capacity)
         forget(net);
     DRO_TRY(dro__gprogram_place(net, p, total));
     for (int32_t i = 0; i < p->base.operation_count; i++)
@@ -286,7 +287,7 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
     return DRO_OK;
 }
 
-/* Makes everything ready for a call: room, algorithms, the examples and w on the GPU. */
+/* Makes everything ready for a call: memory, algorithms, the examples and w on the GPU. */
 static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w,
                         const dro_net_batch *parts, int count)
 {
@@ -304,10 +305,10 @@ static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w
             continue;
         }
         if (!dro__cuda_is_device(x)) {
-            float *there = net->x + first * size;
-            DRO__CUDA(net->ctx, cudaMemcpyAsync(there, x, parts[k].count * size * sizeof(float),
+            float *device_x = net->x + first * size;
+            DRO__CUDA(net->ctx, cudaMemcpyAsync(device_x, x, parts[k].count * size * sizeof(float),
                                                 cudaMemcpyHostToDevice, DRO__STREAM));
-            x = there;
+            x = device_x;
         }
         dro__gpu_input(DRO__STREAM, (int)first, (int)parts[k].count, e, p->values[0].stored, x,
                        dro__typed_of(&p->values[0], p->values[0].data));
@@ -341,9 +342,10 @@ static dro__recording *recording_of(dro__cuda_network *net, bool training)
 void dro__net_walk(dro__cuda_network *net, dro__gprogram *p, dro__walk body, cudaStream_t stream)
 {
     net->stream = stream;
-    net->failed = cudnnSetStream(net->dnn, stream) != CUDNN_STATUS_SUCCESS ||
-                  cublasSetStream(net->blas, stream) != CUBLAS_STATUS_SUCCESS ||
-                  cublasSetWorkspace(net->blas, net->blas_room, 8 << 20) != CUBLAS_STATUS_SUCCESS;
+    net->failed =
+        cudnnSetStream(net->dnn, stream) != CUDNN_STATUS_SUCCESS ||
+        cublasSetStream(net->blas, stream) != CUBLAS_STATUS_SUCCESS ||
+        cublasSetWorkspace(net->blas, net->blas_scratch, 8 << 20) != CUBLAS_STATUS_SUCCESS;
     body(net, p);
 }
 
@@ -383,7 +385,7 @@ static dro_status wait(dro__cuda_network *net, dro_status queued)
     cudaError_t error = cudaStreamSynchronize(DRO__STREAM);
     if (queued == DRO_OK)
         return dro__cuda_check(net->ctx, error, "a pass on the GPU");
-    cudaGetLastError(); /* the first error has been told */
+    cudaGetLastError(); /* the first error has been reported */
     return queued;
 }
 

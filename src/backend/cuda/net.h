@@ -31,8 +31,8 @@ typedef struct dro__gvalue {
     size_t size;
     bool lazy;
     int32_t filler;    /* the operation that keeps it while reading it, -1: it is kept before */
-    void *data, *grad; /* (room, size); a slice's data is inside the whole's */
-    uint16_t *chosen;  /* (room, size) of a max pool: which element was the largest */
+    void *data, *grad; /* (capacity, size); a slice's data is inside the whole's */
+    uint16_t *chosen;  /* (capacity, size) of a max pool: which element was the largest */
     /* while the backward pass is walked */
     int32_t left;     /* who write its slope and are still to come */
     dro__typed slope; /* what has come together so far; none: nothing */
@@ -81,10 +81,10 @@ typedef struct dro__gprogram {
     dro__gvalue *values; /* the base's arrays */
     dro__gtail *tails;
     dro__gop *ops;
-    size_t room; /* examples */
+    size_t capacity; /* examples */
     void *memory;
     double *sums, *back; /* of all tails: what the two passes gather */
-    void *tail_room;
+    void *tail_scratch;
     size_t sums_bytes;
 } dro__gprogram;
 
@@ -105,11 +105,11 @@ typedef struct dro__cuda_network {
     bool bf16;
     cudnnHandle_t dnn, beside_dnn; /* beside: for weight gradients */
     dro__dnn_plan *plans;
-    int plan_count, plan_room;
+    int plan_count, plan_capacity;
     cublasHandle_t blas;
     cudaStream_t side, beside; /* records; weight gradients beside the rest */
     cudaEvent_t fork, join;
-    void *blas_room;
+    void *blas_scratch;
     dro__gconv *convs; /* (graph count), those that cuDNN does */
     void **packed;     /* (graph count) weights as the convolutions read them */
     dro__packing *packings;
@@ -127,8 +127,8 @@ typedef struct dro__cuda_network {
     size_t workspace_size, scratch_size, beside_size;
     int retired_count;
     float *partial; /* weight gradients of our own convolutions, by block */
-    /* by example, room_rows of them: what the host hands over and reads */
-    size_t rows, row_room;
+    /* by example, row_capacity of them: what the host writes and reads */
+    size_t rows, row_capacity;
     float *x;                  /* device (rows, input) */
     float *losses, *coef;      /* both sides */
     float *targets;            /* both sides (rows, outputs) */
@@ -154,7 +154,7 @@ void dro__gprogram_destroy(dro__gprogram *p);
 /* Networks of this process that can be trained now. */
 int dro__networks_alive(void);
 /* place.c: gives the values memory for so many examples. */
-dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t room);
+dro_status dro__gprogram_place(dro__cuda_network *net, dro__gprogram *p, size_t capacity);
 
 /* An operation of a pass, and what its kernels are given. */
 typedef struct dro__gcall {
@@ -163,9 +163,7 @@ typedef struct dro__gcall {
     const dro__gop *op;
     dro__gvalue *in, *out; /* its first input and its value */
     cudaStream_t stream;
-    int n;                  /* examples */
-    dro__typed x, y;        /* of in and out */
-    dro__typed dy, add, dx; /* slopes: of out; of in so far, may be none; of in */
+    dro__layer_pass k;
 } dro__gcall;
 
 /* What an operation is to this backend. */
@@ -177,9 +175,9 @@ typedef struct dro__gpu_layer {
     dro_status (*make)(dro__gprogram *p, dro__gop *op); /* (optional) when it is compiled */
     /* (optional) before the passes of a call */
     dro_status (*prepare)(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
+    dro__layer_kernel *kernel, *slope; /* the two passes of a layer of one input, or ... */
     void (*forward)(const dro__gcall *c);
-    void (*slope)(const dro__gcall *c);    /* dx = add + what dy gives, when in wants it; or ... */
-    void (*backward)(const dro__gcall *c); /* ... all of its backward pass */
+    void (*backward)(const dro__gcall *c); /* ... what else is to be done */
 } dro__gpu_layer;
 
 extern const dro__gpu_layer dro__gpu_layers[DRO__OP_ALL]; /* layers.c */
@@ -209,10 +207,10 @@ int dro__share_of(const dro__cuda_network *net);
 void dro__gprogram_forward(dro__cuda_network *net, dro__gprogram *p);
 void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p);
 
-/* net.c: images as a kernel is told of them, their scale and shift copied */
+/* net.c: what a kernel needs to know of images, their scale and shift copied */
 dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram *p,
                                const dro_net_images *images);
-/* net.c: room and algorithms for a call of these parts; a pass queued on a stream. */
+/* net.c: memory and algorithms for a call of these parts; a pass queued on a stream. */
 dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_net_batch *parts,
                             int count);
 typedef void (*dro__walk)(dro__cuda_network *net, dro__gprogram *p);
@@ -248,7 +246,7 @@ dro_status dro__library_open(dro__cuda_network *net);
 void dro__library_close(dro__cuda_network *net);
 /* A larger block when the old one is too small. */
 dro_status dro__dnn_grow(dro__cuda_network *net, void **block, size_t *size, size_t need);
-/* Chooses plans for the parts of the call and makes room for them. */
+/* Chooses plans for the parts of the call and reserves their memory. */
 dro_status dro__dnn_prepare(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
 void dro__dnn_forward(dro__cuda_network *net, const dro__gop *op, const void *x, void *z);
 /* Whether the data gradient can be added to what is there. */
@@ -298,7 +296,7 @@ static inline bool dro__conv3_knows(const dro__gtail *tail)
     return tail->base.cap == 0 || isinf(tail->base.cap);
 }
 
-/* What a conv3 operation is told of its shapes, input and tail. */
+/* The arguments of a conv3 operation: shapes, input and tail. */
 dro__conv3 dro__conv3_of(const dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op);
 dro__norm_source dro__norm_source_of(const dro__cuda_network *net, const dro__gtail *tail);
 

@@ -4,22 +4,6 @@
 
 enum { POOL_BLOCKS = 132 * 8 };
 
-/* Pixel i of (examples, height, width). */
-struct pixel {
-    size_t n;
-    int r, c;
-};
-
-static __device__ __forceinline__ pixel pixel_of(size_t i, const dro__extent &e)
-{
-    pixel p;
-    size_t rows = divided(i, e.width);
-    p.c = (int)(i - rows * e.width);
-    p.n = divided(rows, e.height);
-    p.r = (int)(rows - p.n * e.height);
-    return p;
-}
-
 /* ---- windows: K x K with a stride of S, or (K = 0) what k says ---- */
 
 /* Which element of its window each of V channels takes. */
@@ -106,27 +90,26 @@ static __global__ void __launch_bounds__(THREADS)
             count, sh.wide, in, out, k, x, y, chosen);                                             \
     } while (0)
 
-template <bool MAX>
-static void pool(cudaStream_t s, int n, dro__extent in, dro__extent out, dro__gpu_window k,
-                 dro__typed x, dro__typed y, uint16_t *chosen)
+template <bool MAX> static void pool(cudaStream_t s, const dro__layer_pass *p, uint16_t *chosen)
 {
-    size_t count = (size_t)n * out.height * out.width;
+    dro__extent in = p->in, out = p->out;
+    dro__gpu_window k = p->k;
+    dro__typed x = p->x, y = p->y;
+    size_t count = (size_t)p->n * out.height * out.width;
     dense(&x, in.channels);
     dense(&y, out.channels);
     bool fits = in_words(x, y.bf16) && in_words(y, y.bf16);
     BY_WIDTH(POOL, fits, y.bf16, out.channels, k);
 }
 
-extern "C" void dro__gpu_max_pool(cudaStream_t s, int n, dro__extent in, dro__extent out,
-                                  dro__gpu_window k, dro__typed x, dro__typed y, uint16_t *chosen)
+extern "C" void dro__gpu_max_pool(cudaStream_t s, const dro__layer_pass *p)
 {
-    pool<true>(s, n, in, out, k, x, y, chosen);
+    pool<true>(s, p, p->chosen);
 }
 
-extern "C" void dro__gpu_avg_pool(cudaStream_t s, int n, dro__extent in, dro__extent out,
-                                  dro__gpu_window k, dro__typed x, dro__typed y)
+extern "C" void dro__gpu_avg_pool(cudaStream_t s, const dro__layer_pass *p)
 {
-    pool<false>(s, n, in, out, k, x, y, NULL);
+    pool<false>(s, p, NULL);
 }
 
 /* Every window that holds the pixel gives its share. */
@@ -182,11 +165,13 @@ static __global__ void __launch_bounds__(THREADS)
             count, sh.wide, in, out, k, chosen, dy, add, dx);                                      \
     } while (0)
 
-extern "C" void dro__gpu_pool_back(cudaStream_t s, int n, dro__extent in, dro__extent out,
-                                   dro__gpu_window k, const uint16_t *chosen, dro__typed dy,
-                                   dro__typed add, dro__typed dx)
+extern "C" void dro__gpu_pool_back(cudaStream_t s, const dro__layer_pass *p)
 {
-    size_t count = (size_t)n * in.height * in.width;
+    dro__extent in = p->in, out = p->out;
+    dro__gpu_window k = p->k;
+    dro__typed dy = p->dy, add = p->add, dx = p->dx;
+    const uint16_t *chosen = p->chosen;
+    size_t count = (size_t)p->n * in.height * in.width;
     dense(&dy, in.channels);
     dense(&add, in.channels);
     dense(&dx, in.channels);
@@ -229,21 +214,16 @@ static __global__ void __launch_bounds__(THREADS)
         write_at(y, n * in.channels + c + j, sum[j] / (float)area);
 }
 
-extern "C" void dro__gpu_global_pool(cudaStream_t s, int n, dro__extent in, dro__typed x,
-                                     dro__typed y)
+extern "C" void dro__gpu_global_pool(cudaStream_t s, const dro__layer_pass *p)
 {
-    dense(&x, in.channels);
+    dro__typed x = p->x;
+    dense(&x, p->in.channels);
 #define GLOBAL(W)                                                                                  \
     do {                                                                                           \
-        sharing sh = share<W>(1, in.channels, 1, 1);                                               \
-        global_pool_kernel<W><<<dim3(n, sh.tiles), THREADS, 0, s>>>(in, sh.wide, x, y);            \
+        sharing sh = share<W>(1, p->in.channels, 1, 1);                                            \
+        global_pool_kernel<W><<<dim3(p->n, sh.tiles), THREADS, 0, s>>>(p->in, sh.wide, x, p->y);   \
     } while (0)
-    if (x.bf16 && in.channels % eights::V == 0 && in_words(x, 1))
-        GLOBAL(eights);
-    else if (!x.bf16 && in.channels % fours::V == 0 && in_words(x, 0))
-        GLOBAL(fours);
-    else
-        GLOBAL(ones);
+    WIDEST(GLOBAL, p->in.channels, x.bf16, in_words(x, x.bf16));
 }
 
 template <typename W>
@@ -266,23 +246,18 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" void dro__gpu_global_pool_back(cudaStream_t s, int n, dro__extent in, dro__typed dy,
-                                          dro__typed add, dro__typed dx)
+extern "C" void dro__gpu_global_pool_back(cudaStream_t s, const dro__layer_pass *p)
 {
-    size_t count = (size_t)n * in.height * in.width;
+    dro__extent in = p->in;
+    dro__typed add = p->add, dx = p->dx;
+    size_t count = (size_t)p->n * in.height * in.width;
     dense(&add, in.channels);
     dense(&dx, in.channels);
-    bool fits = in_words(add, dx.bf16) && in_words(dx, dx.bf16);
 #define GLOBAL_BACK(W)                                                                             \
     do {                                                                                           \
         sharing sh = share<W>(count, in.channels, 1, POOL_BLOCKS);                                 \
         global_pool_back_kernel<W><<<dim3(sh.tiles, sh.chunks), THREADS, 0, s>>>(                  \
-            count, sh.wide, in, dy, add, dx);                                                      \
+            count, sh.wide, in, p->dy, add, dx);                                                   \
     } while (0)
-    if (fits && dx.bf16 && in.channels % eights::V == 0)
-        GLOBAL_BACK(eights);
-    else if (fits && !dx.bf16 && in.channels % fours::V == 0)
-        GLOBAL_BACK(fours);
-    else
-        GLOBAL_BACK(ones);
+    WIDEST(GLOBAL_BACK, in.channels, dx.bf16, in_words(add, dx.bf16) && in_words(dx, dx.bf16));
 }

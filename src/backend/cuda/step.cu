@@ -208,18 +208,19 @@ static __device__ void publish(const dro__gpu_step &g, uint64_t number)
     news->ended = number;
 }
 
-/* The end of an asynchronous step, by the last block. */
-static __device__ void finish(const dro__gpu_step &g, bool refused)
+/* The end of a pass of an asynchronous step, by the last block. */
+static __device__ void finish(const dro__gpu_step &g, bool refused, bool settles, bool last)
 {
-    double sum[DRO__SUMS];
-    for (int m = 0; m < DRO__SUMS; m++)
+    double sum[DRO__SUMS] = {0};
+    for (int m = 0; settles && m < DRO__SUMS; m++)
         sum[m] = gathered(g.sums, m);
     ONE {
-        if (!refused) {
+        if (!refused && settles)
             settle(&g.k, sum);
+        if (!refused && last)
             g.k.s->done++;
-        }
-        publish(g, ++*g.turn);
+        if (last)
+            publish(g, ++*g.turn);
     }
 }
 
@@ -243,24 +244,30 @@ template <class M, bool reg> static __device__ void run_move(const dro__step &k,
         M::each(k.v, &c, i, reg, sum);
 }
 
-template <class M> static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g)
+/* second: the pass after the scalars have settled */
+template <class M>
+static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g, bool second)
 {
     const dro__step &k = g.k;
     double sum[DRO__SUMS] = {0};
     bool refused = k.s->refused;
+    bool last = g.k.plan.then == DRO__MOVE_none || second;
     if (!refused) {
         if (k.plan.reg)
             run_move<M, true>(k, sum);
         else
             run_move<M, false>(k, sum);
+    }
+    if (!refused && last) {
         for (size_t i = FIRST; k.counts[1] && i < k.n; i += STEP)
             k.v[DRO__OLD][i] = k.v[DRO__NEXT][i]; /* it is the old one of the next step */
         for (size_t i = FIRST; i < g.statistics_size; i += STEP)
             g.statistics[i] = g.taken[i];
     }
-    put_sums(g.sums, sum);
+    if (!second)
+        put_sums(g.sums, sum);
     if (come_last(g.sums.counter))
-        finish(g, refused);
+        finish(g, refused, !second, last);
 }
 
 typedef struct host_move {
@@ -299,22 +306,30 @@ static unsigned blocks_of(size_t n)
     return blocks < most ? blocks : most;
 }
 
-extern "C" void dro__gpu_step_move(cudaStream_t s, const dro__gpu_step *g)
+static void launch_move(cudaStream_t s, const dro__gpu_step *g, dro__move_kind kind, bool second)
 {
     unsigned blocks = blocks_of(g->k.plan.dim);
-    check_kernel<<<blocks, THREADS, 0, s>>>(*g);
-    if (cudaPeekAtLastError() != cudaSuccess) /* what was not checked does not move */
-        return;
-    switch (g->k.plan.move) {
+    switch (kind) {
 #define MOVE(name)                                                                                 \
     case DRO__MOVE_##name:                                                                         \
-        step_kernel<move_##name><<<blocks, THREADS, 0, s>>>(*g);                                   \
+        step_kernel<move_##name><<<blocks, THREADS, 0, s>>>(*g, second);                           \
         break;
         DRO__MOVES(MOVE)
 #undef MOVE
     default:
         break;
     }
+}
+
+extern "C" void dro__gpu_step_move(cudaStream_t s, const dro__gpu_step *g)
+{
+    unsigned blocks = blocks_of(g->k.plan.dim);
+    check_kernel<<<blocks, THREADS, 0, s>>>(*g);
+    if (cudaPeekAtLastError() != cudaSuccess) /* what was not checked does not move */
+        return;
+    launch_move(s, g, g->k.plan.move, false);
+    if (g->k.plan.then && cudaPeekAtLastError() == cudaSuccess)
+        launch_move(s, g, g->k.plan.then, true);
 }
 
 extern "C" void dro__gpu_move(cudaStream_t s, const dro__step *host, dro__move_kind kind, int reg,

@@ -205,17 +205,6 @@ static __global__ void __launch_bounds__(THREADS, 2)
 #define ROWS_OF(parts, area) ((size_t)(area) * (size_t)((parts).first[1] - (parts).first[0]))
 #define GRID(sh, parts)      dim3((sh).tiles, (sh).chunks, (parts).count)
 
-/* Runs a kernel in the widest way that all its values allow. */
-#define WIDEST(call, channels, type, fits)                                                         \
-    do {                                                                                           \
-        if ((fits) && (type) && (channels) % eights::V == 0)                                       \
-            call(eights);                                                                          \
-        else if ((fits) && !(type) && (channels) % fours::V == 0)                                  \
-            call(fours);                                                                           \
-        else                                                                                       \
-            call(ones);                                                                            \
-    } while (0)
-
 extern "C" void dro__gpu_moments(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z,
                                  dro__numbers n, const dro__norm_source *from)
 {

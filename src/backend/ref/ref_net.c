@@ -18,7 +18,7 @@ static void free_arrays(dro__ref_state *s)
         if (s->slope)
             s->slope[i] = NULL;
     }
-    s->room = 0;
+    s->capacity = 0;
 }
 
 static void destroy(void *net)
@@ -75,9 +75,9 @@ static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__n
     return DRO_OK;
 }
 
-static dro_status make_room(dro__ref_state *s, size_t examples)
+static dro_status reserve(dro__ref_state *s, size_t examples)
 {
-    if (examples <= s->room)
+    if (examples <= s->capacity)
         return DRO_OK;
     free_arrays(s);
     for (int32_t i = 0; i < s->graph->count; i++) {
@@ -89,7 +89,7 @@ static dro_status make_room(dro__ref_state *s, size_t examples)
             return dro__fail(s->ctx, DRO_ERR_MEMORY, "no memory for a batch of %zu", examples);
         }
     }
-    s->room = examples;
+    s->capacity = examples;
     return DRO_OK;
 }
 
@@ -100,7 +100,7 @@ static dro_status run(dro__ref_state *s, const float *w, const dro_net_batch *pa
     size_t total = 0, size = dro__node_size(&s->graph->nodes[0]), first = 0;
     for (int k = 0; k < part_count; k++)
         total += parts[k].count;
-    DRO_TRY(make_room(s, total));
+    DRO_TRY(reserve(s, total));
     s->w = w;
     s->training = training;
     s->part_count = part_count;

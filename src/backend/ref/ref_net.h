@@ -15,8 +15,8 @@ typedef struct dro__ref_state {
     dro_context *ctx;
     const dro__graph *graph;
     dro__net_memory memory;
-    size_t room;       /* examples that the arrays hold */
-    dro__real **value; /* (count) arrays of (room, size) */
+    size_t capacity;   /* examples that the arrays hold */
+    dro__real **value; /* (count) arrays of (capacity, size) */
     dro__real **slope; /* (count) gradients of the same shape */
     double *
         *moments;    /* (count) norms: (parts, 2, channels) mean and variance used by the forward */

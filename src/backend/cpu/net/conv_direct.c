@@ -1,7 +1,7 @@
 /* Any convolution, by our own kernels (direct.h); and which set of kernels a machine uses. */
 #include "conv_direct.h"
 
-#include "../isa.h"
+#include "isa.h"
 
 #include <string.h>
 

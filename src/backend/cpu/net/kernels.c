@@ -65,10 +65,13 @@ INLINE void apply_cases(const dro__chunk *c, const float *z, const float *residu
         apply_body(c, z, NULL, false, y, B);
 }
 
-DRO__KERNEL void apply(const dro__chunk *c, const float *z, const float *residual, float *y)
+DRO__KERNEL void apply_kernel(const dro__chunk *c, const float *z, const float *residual, float *y)
 {
     DISPATCH(c, apply_cases(c, z, residual, y, 8), apply_cases(c, z, residual, y, 16));
 }
+
+DRO__EACH_ISA(void, apply, (const dro__chunk *c, const float *z, const float *residual, float *y),
+              (c, z, residual, y))
 
 void dro__chunk_apply(const dro__chunk *c, const float *z, const float *residual, float *y)
 {
@@ -130,10 +133,14 @@ INLINE void moments_body(const dro__chunk *c, const float *z, double *moments, d
     }
 }
 
-DRO__KERNEL void moments_of(const dro__chunk *c, const float *z, double *moments, double seen)
+DRO__KERNEL void moments_of_kernel(const dro__chunk *c, const float *z, double *moments,
+                                   double seen)
 {
     DISPATCH(c, moments_body(c, z, moments, seen, 8), moments_body(c, z, moments, seen, 16));
 }
+
+DRO__EACH_ISA(void, moments_of, (const dro__chunk *c, const float *z, double *moments, double seen),
+              (c, z, moments, seen))
 
 void dro__chunk_moments(const dro__chunk *c, const float *z, double *moments, double *seen)
 {
@@ -201,11 +208,15 @@ INLINE void close_cases(const dro__chunk *c, float *g, const float *y, const flo
         close_body(c, g, NULL, NULL, false, false, sums, B);
 }
 
-DRO__KERNEL void close_slope(const dro__chunk *c, float *g, const float *y, const float *z,
-                             double *sums)
+DRO__KERNEL void close_slope_kernel(const dro__chunk *c, float *g, const float *y, const float *z,
+                                    double *sums)
 {
     DISPATCH(c, close_cases(c, g, y, z, sums, 8), close_cases(c, g, y, z, sums, 16));
 }
+
+DRO__EACH_ISA(void, close_slope,
+              (const dro__chunk *c, float *g, const float *y, const float *z, double *sums),
+              (c, g, y, z, sums))
 
 void dro__chunk_close(const dro__chunk *c, float *g, const float *y, const float *z, double *sums)
 {
@@ -239,10 +250,13 @@ INLINE void slope_cases(const dro__chunk *c, const float *g, const float *z, flo
         slope_body(c, g, NULL, dz, B);
 }
 
-DRO__KERNEL void slope_of(const dro__chunk *c, const float *g, const float *z, float *dz)
+DRO__KERNEL void slope_of_kernel(const dro__chunk *c, const float *g, const float *z, float *dz)
 {
     DISPATCH(c, slope_cases(c, g, z, dz, 8), slope_cases(c, g, z, dz, 16));
 }
+
+DRO__EACH_ISA(void, slope_of, (const dro__chunk *c, const float *g, const float *z, float *dz),
+              (c, g, z, dz))
 
 void dro__chunk_slope(const dro__chunk *c, const float *g, const float *z, float *dz)
 {
@@ -251,34 +265,42 @@ void dro__chunk_slope(const dro__chunk *c, const float *g, const float *z, float
 
 /* ---- plain arrays ---- */
 
-DRO__KERNEL void add(size_t n, float *restrict to, const float *restrict from)
+DRO__KERNEL void add_kernel(size_t n, float *restrict to, const float *restrict from)
 {
     for (size_t i = 0; i < n; i++)
         to[i] += from[i];
 }
+
+DRO__EACH_ISA(void, add, (size_t n, float *restrict to, const float *restrict from), (n, to, from))
 
 void dro__floats_add(size_t n, float *to, const float *from)
 {
     add(n, to, from);
 }
 
-DRO__KERNEL void relu_of(size_t n, const float *x, float cap, float *y)
+DRO__KERNEL void relu_of_kernel(size_t n, const float *x, float cap, float *y)
 {
     for (size_t i = 0; i < n; i++)
         y[i] = clip(x[i], cap);
 }
+
+DRO__EACH_ISA(void, relu_of, (size_t n, const float *x, float cap, float *y), (n, x, cap, y))
 
 void dro__floats_relu(size_t n, const float *x, float cap, float *y)
 {
     relu_of(n, x, cap, y);
 }
 
-DRO__KERNEL void relu_slope(size_t n, const float *y, const float *dy, float cap, bool more,
-                            float *dx)
+DRO__KERNEL void relu_slope_kernel(size_t n, const float *y, const float *dy, float cap, bool more,
+                                   float *dx)
 {
     for (size_t i = 0; i < n; i++)
         dx[i] = (more ? dx[i] : 0) + (open_at(y[i], cap) ? dy[i] : 0);
 }
+
+DRO__EACH_ISA(void, relu_slope,
+              (size_t n, const float *y, const float *dy, float cap, bool more, float *dx),
+              (n, y, dy, cap, more, dx))
 
 void dro__floats_relu_slope(size_t n, const float *y, const float *dy, float cap, bool more,
                             float *dx)

@@ -102,8 +102,9 @@ pool_plane_back(const dro_window *k, const sides *s, bool max, const float *x, c
     }
 }
 
-DRO__KERNEL void pool_run(const dro_window *k, const sides *s, bool max, size_t planes,
-                          const float *x, const float *y, float *to, const float *dy, float *dx)
+DRO__KERNEL void pool_run_kernel(const dro_window *k, const sides *s, bool max, size_t planes,
+                                 const float *x, const float *y, float *to, const float *dy,
+                                 float *dx)
 {
     for (size_t p = 0; p < planes; p++) {
         size_t in = p * s->in_area * s->B, out = p * s->out_area * s->B;
@@ -117,6 +118,11 @@ DRO__KERNEL void pool_run(const dro_window *k, const sides *s, bool max, size_t 
             pool_plane(k, s, max, x + in, to + out, 8);
     }
 }
+
+DRO__EACH_ISA(void, pool_run,
+              (const dro_window *k, const sides *s, bool max, size_t planes, const float *x,
+               const float *y, float *to, const float *dy, float *dx),
+              (k, s, max, planes, x, y, to, dy, dx))
 
 static void pool(const dro__piece *piece, bool max, bool back)
 {
@@ -140,8 +146,8 @@ static void avg_pool(const dro__piece *piece, bool back)
 }
 
 /* The mean of every channel: blocked in, plain out. */
-DRO__KERNEL void global_run(const sides *s, size_t count, const float *x, float *y, const float *dy,
-                            float *dx)
+DRO__KERNEL void global_run_kernel(const sides *s, size_t count, const float *x, float *y,
+                                   const float *dy, float *dx)
 {
     float share = 1.0f / (float)s->in_area;
     size_t channels = (size_t)s->out->base.channels;
@@ -164,6 +170,10 @@ DRO__KERNEL void global_run(const sides *s, size_t count, const float *x, float 
                 y[n * channels + c0 + l] = sum[l] * share;
         }
 }
+
+DRO__EACH_ISA(void, global_run,
+              (const sides *s, size_t count, const float *x, float *y, const float *dy, float *dx),
+              (s, count, x, y, dy, dx))
 
 static void global_pool(const dro__piece *piece, bool back)
 {

@@ -264,7 +264,7 @@ static dro_status begin(dro__cpu_network *net, dro__cpu_program *program, const 
         net->parts[k] = parts[k];
         net->first[k + 1] = net->first[k] + parts[k].count;
     }
-    DRO_TRY(dro__network_room(net, program, parts, part_count));
+    DRO_TRY(dro__network_reserve(net, program, parts, part_count));
     atomic_store(&net->failed, false);
     memcpy(net->taken, net->memory.statistics, net->graph->statistics_size * sizeof *net->taken);
     for (int32_t k = 0; k < program->base.tail_count; k++)

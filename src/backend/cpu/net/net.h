@@ -54,12 +54,12 @@ typedef struct dro__cpu_op {
 
 enum { DRO__SLOTS_PER_LANE = 4, DRO__USES = DRO__NODE_INPUTS + 1 };
 
-typedef struct dro__lane_room { /* sizes in floats, scratch in bytes */
+typedef struct dro__lane_sizes { /* sizes in floats, scratch in bytes */
     size_t slot, sum, spare, scratch;
-} dro__lane_room;
+} dro__lane_sizes;
 
 typedef struct dro__lane {
-    dro__lane_room room;
+    dro__lane_sizes capacity;
     float *slots[DRO__SLOTS_PER_LANE]; /* a chunk each */
     float *sum;                        /* of the chunks' gradients by the weights */
     float *spare;
@@ -110,9 +110,9 @@ dro_status dro__cpu_program_create(dro__cpu_network *net, bool training);
 void dro__cpu_program_destroy(dro__cpu_program *program);
 bool dro__cpu_program_plan(dro__cpu_program *program); /* false: no memory */
 
-/* room.c: makes the network ready for a call with these parts. */
-dro_status dro__network_room(dro__cpu_network *net, dro__cpu_program *program,
-                             const dro_net_batch *parts, int count);
+/* memory.c: makes the network ready for a call with these parts. */
+dro_status dro__network_reserve(dro__cpu_network *net, dro__cpu_program *program,
+                                const dro_net_batch *parts, int count);
 void dro__lane_free(dro__lane *lane);
 
 /* A chunk of examples of one part, on one lane. */

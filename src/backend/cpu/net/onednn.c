@@ -1,8 +1,8 @@
 /* oneDNN's C API, version 2.6: convolutions and matrix products. */
 #include "onednn.h"
 
-#include "../isa.h"
 #include "conv_direct.h"
+#include "isa.h"
 #include "kernels.h"
 
 #include <dnnl.h>
@@ -328,7 +328,7 @@ static dro_status conv_ready(dro__conv *base, size_t count)
         return DRO_OK;
     }
     at = 0;
-    for (int c = 1; c < COUNTS; c++) /* what was not asked for longest makes room */
+    for (int c = 1; c < COUNTS; c++) /* the least recently used is replaced */
         at = conv->asked[c] < conv->asked[at] ? c : at;
     for (int way = 0; way < WAYS; way++)
         primitive_free(conv->library, &conv->ways[at][way]);

@@ -14,44 +14,14 @@ static int32_t back_time(const dro__cpu_program *p, int32_t op)
     return 2 * p->base.operation_count - op;
 }
 
-static const dro__cpu_tail *tail_of(const dro__cpu_program *p, int32_t value)
-{
-    int32_t tail = p->values[value].base.tail;
-    return tail < 0 ? NULL : &p->tails[tail];
-}
-
-static bool deferred(const dro__cpu_program *p, int32_t value)
-{
-    const dro__cpu_tail *tail = tail_of(p, value);
-    return tail && tail->base.deferred;
-}
-
-/* ---- who reads a value ---- */
-
-/* Calls visit for every operation that reads the value: as an input, or as the residual of a tail at the time
- * when that tail is worked out. */
-static void
-each_reader(const dro__cpu_program *p, int32_t value,
-            void (*visit)(const dro__cpu_program *p, int32_t op, bool residual, void *to), void *to)
-{
-    for (int32_t i = 0; i < p->base.operation_count; i++) {
-        const dro__cpu_op *op = &p->ops[i];
-        for (int k = 0; k < op->base.input_count; k++)
-            if (op->base.in[k].value == value)
-                visit(p, i, false, to);
-        if (op->base.residual.value == value)
-            visit(p, deferred(p, op->base.end) ? p->values[op->base.end].fill : i, true, to);
-    }
-}
-
+/* Who reads a value: as an input, or as the residual of a tail at the time when that tail is worked out. */
 typedef struct reading {
     int32_t count, first, last, last_back;
     bool only_conv;
 } reading;
 
-static void note(const dro__cpu_program *p, int32_t op, bool residual, void *to)
+static void note(const dro__cpu_program *p, int32_t op, bool residual, reading *r)
 {
-    reading *r = to;
     int32_t back = p->ops[op].base.back ? back_time(p, op) : -1;
     r->first = r->count == 0 || op < r->first ? op : r->first;
     r->last = op > r->last ? op : r->last;
@@ -63,7 +33,16 @@ static void note(const dro__cpu_program *p, int32_t op, bool residual, void *to)
 static reading read_by(const dro__cpu_program *p, int32_t value)
 {
     reading r = {.last = -1, .last_back = -1, .only_conv = true};
-    each_reader(p, value, note, &r);
+    for (int32_t i = 0; i < p->base.operation_count; i++) {
+        const dro__operation *op = &p->ops[i].base;
+        int32_t tail = p->values[op->end].base.tail;
+        bool later = tail >= 0 && p->tails[tail].base.deferred;
+        for (int k = 0; k < op->input_count; k++)
+            if (op->in[k].value == value)
+                note(p, i, false, &r);
+        if (op->residual.value == value)
+            note(p, later ? p->values[op->end].fill : i, true, &r);
+    }
     for (int h = 0; h < DRO__HEADS; h++)
         if (p->base.heads[h] == value)
             r.last = p->base.operation_count;

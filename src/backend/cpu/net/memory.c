@@ -13,7 +13,7 @@ void dro__lane_free(dro__lane *lane)
     dro__free(lane->scratch);
     lane->sum = lane->spare = NULL;
     lane->scratch = NULL;
-    lane->room = (dro__lane_room){0};
+    lane->capacity = (dro__lane_sizes){0};
 }
 
 static size_t larger(size_t a, size_t b)
@@ -22,33 +22,33 @@ static size_t larger(size_t a, size_t b)
 }
 
 /* A lane's buffers, at least of the given sizes. */
-static dro_status make_lane(dro_context *ctx, dro__lane *lane, const dro__lane_room *need)
+static dro_status make_lane(dro_context *ctx, dro__lane *lane, const dro__lane_sizes *need)
 {
-    dro__lane_room room = lane->room;
-    if (need->slot <= room.slot && need->sum <= room.sum && need->spare <= room.spare &&
-        need->scratch <= room.scratch)
+    dro__lane_sizes capacity = lane->capacity;
+    if (need->slot <= capacity.slot && need->sum <= capacity.sum && need->spare <= capacity.spare &&
+        need->scratch <= capacity.scratch)
         return DRO_OK;
     dro__lane_free(lane);
-    room.slot = larger(room.slot, need->slot);
-    room.sum = larger(room.sum, need->sum);
-    room.spare = larger(room.spare, need->spare);
-    room.scratch = larger(room.scratch, need->scratch);
+    capacity.slot = larger(capacity.slot, need->slot);
+    capacity.sum = larger(capacity.sum, need->sum);
+    capacity.spare = larger(capacity.spare, need->spare);
+    capacity.scratch = larger(capacity.scratch, need->scratch);
     bool ok = true;
     for (int k = 0; k < DRO__SLOTS_PER_LANE; k++)
-        ok = ok && (lane->slots[k] = dro__alloc(room.slot, sizeof(float)));
-    ok = ok && (!room.sum || (lane->sum = dro__alloc(room.sum, sizeof(float))));
-    ok = ok && (!room.spare || (lane->spare = dro__alloc(room.spare, sizeof(float))));
-    ok = ok && (!room.scratch || (lane->scratch = dro__alloc(room.scratch, 1)));
+        ok = ok && (lane->slots[k] = dro__alloc(capacity.slot, sizeof(float)));
+    ok = ok && (!capacity.sum || (lane->sum = dro__alloc(capacity.sum, sizeof(float))));
+    ok = ok && (!capacity.spare || (lane->spare = dro__alloc(capacity.spare, sizeof(float))));
+    ok = ok && (!capacity.scratch || (lane->scratch = dro__alloc(capacity.scratch, 1)));
     if (!ok) {
         dro__lane_free(lane);
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the lanes of a network");
     }
-    lane->room = room;
+    lane->capacity = capacity;
     return DRO_OK;
 }
 
 /* What an operation needs of each of its lanes. */
-static void need_of(const dro__cpu_program *p, const dro__cpu_op *op, dro__lane_room *need)
+static void need_of(const dro__cpu_program *p, const dro__cpu_op *op, dro__lane_sizes *need)
 {
     size_t most = p->values[op->base.end].size;
     for (int k = 0; k < op->base.input_count; k++)
@@ -83,7 +83,7 @@ static dro_status ready_chunks(dro__cpu_network *net, dro__cpu_program *p,
         }
     }
     for (size_t l = 0; l < net->lane_count; l++) {
-        dro__lane_room need = {.slot = 1};
+        dro__lane_sizes need = {.slot = 1};
         for (int32_t i = 0; i < p->base.operation_count; i++)
             if (l < p->ops[i].lanes)
                 need_of(p, &p->ops[i], &need);
@@ -92,8 +92,8 @@ static dro_status ready_chunks(dro__cpu_network *net, dro__cpu_program *p,
     return DRO_OK;
 }
 
-dro_status dro__network_room(dro__cpu_network *net, dro__cpu_program *p, const dro_net_batch *parts,
-                             int count)
+dro_status dro__network_reserve(dro__cpu_network *net, dro__cpu_program *p,
+                                const dro_net_batch *parts, int count)
 {
     DRO_TRY(ready_chunks(net, p, parts, count));
     size_t total = net->first[count];

@@ -1,0 +1,47 @@
+/* The tilt with one evaluation per example: sgd's or AdamW's step on the weights exp(loss/lambda - nu), nu = log u.
+ * After SCENT ("Stochastic Optimization of Compositional Entropic Risk", arXiv 2602.02877).
+ *
+ *   nu <- log( (1-beta) e^nu + beta mean exp(loss/lambda) )
+ *   g   = sum_i exp(loss_i/lambda - nu) / b grad_i
+ *
+ * and g goes through momentum and the preconditioner (backend/moves.h). RECOVER's rival at half the cost: it has no
+ * correction for the moving w, so beta must not be small. */
+#include "opt.h"
+
+typedef struct settings {
+    dro__settings common;
+    double gamma;
+} settings;
+
+static dro_status start(dro_optimizer *o)
+{
+    const settings *set = o->settings;
+    o->k.plan.gamma = set->gamma;
+    DRO_TRY(dro__plain_start(o, DRO__PHASE_AVERAGE, DRO__MOVE_moments));
+    o->k.plan.then = DRO__MOVE_scaled;
+    return dro__scale_create(o, DRO__MOVE_moments);
+}
+
+static const dro__param own[] = {
+    DRO__REAL("gamma", gamma, settings, "0.1", 1e-9, 1, "weight of the newest batch in u"),
+    DRO__REAL("warmup", common.eta.warmup, settings, "100", 0, 1e15,
+              "steps in which eta rises linearly from 0; below 1, a share of steps"),
+    DRO__REAL("guard", common.guard, settings, "0.25", 0, 1e9,
+              "eta is reduced so that no step lowers log_u by more than this, 0: off"),
+    DRO__CHOICE("precondition", common.precondition, settings, "adam", "none|rms|adam",
+                "divide the step by the root of the gradient's second moment; adam: with momentum"),
+    DRO__PARAMS_END,
+};
+
+const dro__optimizer_class dro__optimizer_scent = {
+    .name = "scent",
+    .summary = "the tilt with one evaluation per example, on AdamW's or SGD's step",
+    .tables = {dro__params_common, dro__params_tilt, dro__params_scale, own},
+    .settings_size = sizeof(settings),
+    .vectors = 4,
+    .robust = true,
+    .groups = true,
+    .async = true,
+    .start = start,
+    .step = dro__plain_step,
+};

@@ -1,0 +1,274 @@
+/* faults DRO SHIM LIMIT [CASE...]: every command of the program with its k-th call failing: an allocation, or an open,
+ * read, write, fsync, rename, close, ftruncate, mmap. For every k, or for LIMIT of them spread evenly (0: all).
+ *
+ * What must hold: the program ends by itself, with status 0 or with status 1 or 2 and a line "dro: ..."; with status 0
+ * all files and the output are right; otherwise every file is the old one or the right one, and the same command (of a
+ * run: with --resume) then brings all of them to what they are without a fault. Inside of oneDNN, which aborts when its
+ * memory fails, a crash is counted and is no failure. Writes one temporary folder. Exit status 1 on any failure, 77 where
+ * calls cannot be traced. */
+#define _GNU_SOURCE
+#include "faults.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    WORDS = 40,
+    PATH = 600,
+    LINE = 1200,
+    INSIDE = 123
+}; /* INSIDE: the shim, of a crash in oneDNN */
+
+#define IMAGES                                                                                     \
+    "--data synth:glyphs,n=60,test=12,size=8,classes=3,holdout=0.2 --batch 12 --threads 1"
+
+/* A command, what comes before it, and what repairs it (NULL: the command itself). */
+static const struct kase {
+    const char *name, *before, *command, *again;
+} cases[] = {
+    {"table", "",
+     "train --data csv:t.csv,label=y,holdout=0.2 --steps 4 --batch 16 --threads 1 "
+     "--best accuracy --eval-every 0.5 --out run",
+     "--resume"},
+    {"images", "", "train " IMAGES " --model mlp:4 --steps 3 --out run", "--resume"},
+    {"network", "", "train " IMAGES " --model resnet20 --steps 3 --out run", "--resume"},
+    {"stream", "",
+     "train --progressive --data libsvm:s.svm,features=3 --batch 16 "
+     "--report-every 32 --threads 1 --out run",
+     "--resume"},
+    {"resume",
+     "train --data csv:t.csv,label=y --steps 6 --batch 16 --threads 1 --out run|"
+     "rm run/result.json run/weights.safetensors|mv run/previous.ckpt run/last.ckpt",
+     "train --resume --out run", NULL},
+    {"predict", "train --data csv:t.csv,label=y --steps 2 --batch 16 --out run|cp t.csv p.csv",
+     "predict --weights run/weights.safetensors --data csv:t.csv,label=y --out p.csv", NULL},
+    {"lines", "train --data csv:t.csv,label=y --steps 2 --batch 16 --out run",
+     "predict --weights run/weights.safetensors --data csv:t.csv,label=y --format jsonl", NULL},
+    {"eval", "train --data csv:t.csv,label=y --steps 2 --batch 16 --out run",
+     "eval --weights run/weights.safetensors --data csv:t.csv,label=y --json", NULL},
+    {"compare", "",
+     "compare --data csv:t.csv,label=y --steps 2 --batch 16 --threads 1 --seeds 1 "
+     "--out all --json",
+     NULL},
+    {"sweep", "",
+     "sweep --data csv:t.csv,label=y,holdout=0.3 --optimizer sgd --steps 2 --batch 16 "
+     "--threads 1 --grid eta=0.1,0.2 --out all",
+     NULL},
+    {"report", "train --data csv:t.csv,label=y --steps 3 --batch 16 --out run|cp t.csv page.html",
+     "report run --out page.html", NULL},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+static char top[64], dro[PATH_MAX], shim[PATH_MAX];
+static long limit, tried, crashes_inside;
+static int failures;
+static bool inside; /* the last run crashed in oneDNN */
+
+static const char *place(const char *name)
+{
+    static char paths[8][PATH];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, PATH, "%s/%s", top, name);
+    return path;
+}
+
+static void fail(const char *what, const struct kase *c, fault_kind kind, long at)
+{
+    char line[LINE] = "";
+    FILE *err = fopen(place("err"), "r");
+    if (err && !fgets(line, sizeof line, err))
+        line[0] = '\0';
+    if (err)
+        fclose(err);
+    failures++;
+    printf("FAILED: %s, %s %ld: %s; it said: %s%s", c->name, fault_names[kind], at, what, line,
+           strchr(line, '\n') ? "" : "\n");
+    fflush(stdout);
+}
+
+/* The words of a line into `words`; text is cut. */
+static void split(char *text, const char **words)
+{
+    int count = 0;
+    words[count++] = dro;
+    for (char *rest = text, *word; count < WORDS - 1 && (word = strtok_r(rest, " ", &rest));)
+        words[count++] = word;
+    words[count] = NULL;
+}
+
+static int run(const char *line, const char *more, const char *folder, fault_kind kind, long at,
+               long *calls)
+{
+    char text[LINE];
+    const char *words[WORDS];
+    snprintf(text, sizeof text, "%s %s", line, more ? more : "");
+    split(text, words);
+    fault_run one = {.words = words, .folder = folder, .shim = shim, .kind = kind, .at = at};
+    if (!fault_try(&one)) {
+        puts("skipped: system calls cannot be traced here");
+        folder_remove(top);
+        exit(77);
+    }
+    if (calls)
+        *calls = one.calls;
+    inside = one.inside || (WIFEXITED(one.status) && WEXITSTATUS(one.status) == INSIDE);
+    return one.status;
+}
+
+static void must(int status, const char *what)
+{
+    if (status == 0)
+        return;
+    printf("FAILED: %s: status %d without a fault\n", what, status);
+    exit(2);
+}
+
+static void write_data(void)
+{
+    FILE *table = fopen(place("base/t.csv"), "w"), *rows = fopen(place("base/s.svm"), "w");
+    unsigned state = 7;
+    if (!table || !rows)
+        exit(2);
+    fputs("a,b,town,y\n", table);
+    for (int i = 0; i < 96; i++) {
+        state = state * 1103515245u + 12345u;
+        double a = (double)(state >> 8) / (1 << 24), b = (i * 37 % 96) / 96.0;
+        fprintf(table, "%.4f,%.4f,%s,%s\n", a, b, i % 3 ? "Oslo" : "Rome",
+                a + 0.3 * b > 0.6 ? "yes" : "no");
+        fprintf(rows, "%s 1:%.4f 2:%.4f 3:1\n", a + 0.3 * b > 0.6 ? "+1" : "-1", a, b);
+    }
+    fclose(table);
+    fclose(rows);
+}
+
+/* base: before the command; right: after it. */
+static void prepare(const struct kase *c)
+{
+    char text[LINE], command[PATH_MAX + 2 * LINE];
+    folder_remove(place("base"));
+    folder_remove(place("right"));
+    folder_copy("/nowhere", place("base"));
+    write_data();
+    snprintf(text, sizeof text, "%s", c->before);
+    for (char *rest = text, *line; (line = strtok_r(rest, "|", &rest));) {
+        bool ours = strncmp(line, "train", 5) == 0;
+        snprintf(command, sizeof command, "cd '%s' && '%s' %s >/dev/null", place("base"),
+                 ours ? dro : "env", line);
+        must(system(command), line);
+    }
+    folder_copy(place("base"), place("right"));
+    must(run(c->command, NULL, place("right"), FAULT_MALLOC, 0, NULL), c->command);
+    rename(place("out"), place("right.out"));
+}
+
+static bool said_why(void)
+{
+    char line[LINE];
+    bool said = false;
+    FILE *err = fopen(place("err"), "r");
+    while (err && fgets(line, sizeof line, err))
+        said = said || strncmp(line, "dro: ", 5) == 0;
+    if (err)
+        fclose(err);
+    return said;
+}
+
+static void attempt(const struct kase *c, fault_kind kind, long at)
+{
+    char what[300], text[400];
+    folder_remove(place("now"));
+    folder_copy(place("base"), place("now"));
+    int status = run(c->command, NULL, place("now"), kind, at, NULL);
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    bool crashed = inside;
+    tried++;
+    if (inside && (kind == FAULT_ONEDNN || kind == FAULT_MMAP)) {
+        crashes_inside++;
+    } else if (status == -1) {
+        fail("it hangs", c, kind, at);
+        return;
+    } else if (WIFSIGNALED(status)) {
+        snprintf(text, sizeof text, "signal %d", WTERMSIG(status));
+        fail(text, c, kind, at);
+        return;
+    } else if (code > 2) {
+        snprintf(text, sizeof text, "status %d", code);
+        fail(text, c, kind, at);
+        return;
+    } else if (code == 0) {
+        if (!folder_same(place("now"), place("right"), crashed, what, sizeof what)) {
+            snprintf(text, sizeof text, "status 0, and %s is wrong", what);
+            fail(text, c, kind, at);
+        } else if (strstr(c->command, "--json") && strncmp(c->command, "eval", 4) == 0 &&
+                   !file_same(place("out"), place("right.out"), true)) {
+            fail("status 0, and another output", c, kind, at);
+        } else if (strncmp(c->name, "lines", 5) == 0 &&
+                   !file_same(place("out"), place("right.out"), true)) {
+            fail("status 0, and another output", c, kind, at);
+        }
+        return;
+    } else if (!said_why()) {
+        fail("no line says why", c, kind, at);
+    }
+    if (!folder_fine(place("now"), place("base"), place("right"), what, sizeof what)) {
+        snprintf(text, sizeof text, "status %d, and %s is neither the old one nor the right one",
+                 code, what);
+        fail(text, c, kind, at);
+    }
+    status = run(c->command, c->again, place("now"), FAULT_MALLOC, -1, NULL);
+    if (status != 0) {
+        fail("the same command again fails", c, kind, at);
+    } else if (!folder_same(place("now"), place("right"), crashed, what, sizeof what)) {
+        snprintf(text, sizeof text, "repaired, %s is wrong", what);
+        fail(text, c, kind, at);
+    }
+}
+
+static void campaign(const struct kase *c)
+{
+    prepare(c);
+    printf("faults %s:", c->name);
+    for (int kind = 0; kind < FAULT_KINDS; kind++) {
+        long calls = 0, most = kind == FAULT_ONEDNN && (limit == 0 || limit > 100) ? 100 : limit;
+        folder_remove(place("now"));
+        folder_copy(place("base"), place("now"));
+        run(c->command, NULL, place("now"), (fault_kind)kind, 0, &calls);
+        most = most == 0 || most > calls ? calls : most;
+        for (long k = 0; k < most; k++)
+            attempt(c, (fault_kind)kind, 1 + (long)((double)k * (double)calls / (double)most));
+        printf(" %s %ld/%ld", fault_names[kind], most, calls);
+        fflush(stdout);
+    }
+    puts("");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4 || !realpath(argv[1], dro) || !realpath(argv[2], shim)) {
+        fputs("usage: faults DRO SHIM LIMIT [CASE...]\n", stderr);
+        return 2;
+    }
+    limit = atol(argv[3]);
+    snprintf(top, sizeof top, "%s/dro-faults-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    if (!mkdtemp(top))
+        return 2;
+    setenv("DRO_PATIENCE", "1000", 1);
+    for (int k = 0; k < CASES; k++) {
+        bool wanted = argc == 4;
+        for (int a = 4; a < argc; a++)
+            wanted = wanted || strcmp(argv[a], cases[k].name) == 0;
+        if (wanted)
+            campaign(&cases[k]);
+    }
+    folder_remove(top);
+    printf("faults: %ld calls failed, %ld crashes inside of oneDNN, %d failures\n", tried,
+           crashes_inside, failures);
+    return failures > 0;
+}
