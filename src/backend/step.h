@@ -30,6 +30,7 @@ typedef enum dro__phase {
     DRO__PHASE_NONE,
     DRO__PHASE_MEAN,      /* the mean loss */
     DRO__PHASE_AVERAGE,   /* the tilt by a moving average of the batches */
+    DRO__PHASE_BEFORE,    /* the tilt by an average that has not seen the batch yet */
     DRO__PHASE_AHEAD,     /* asc-pg: the average takes in the batch at the extrapolated point */
     DRO__PHASE_FOLLOW,    /* asc-pg: the tilt by that average */
     DRO__PHASE_STORM,     /* cover: part 0 at the new point, part 1 at the point being left */
@@ -121,7 +122,8 @@ typedef struct dro__plan {
     int32_t reg, nesterov, a_rule, group_prior; /* group_prior: 1 the data's shares, 0 all equal */
     double reg_strength, reg_ratio, reg_low, reg_high;
     double weight_decay, momentum, beta2, epsilon, gamma;
-    double longest; /* root mean square of a scaled step, at most */
+    double longest,
+        heaviest; /* at most: root mean square of a scaled step; mean weight of a batch */
     double a_c, a_min, guard, cap;
 } dro__plan;
 
