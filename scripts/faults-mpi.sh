@@ -43,6 +43,14 @@ goes_on() {
     cmp right/weights.safetensors out/weights.safetensors || fail "$what: other bytes"
 }
 
+until_started() { # mpirun has that many processes; 10 s at most
+    tries=0
+    until [ "$(children "$1" | grep -c .)" -ge "$2" ] || [ $tries -gt 200 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+}
+
 wait_a_little() { # up to 3 s
     random 300
     sleep "$((drawn / 100)).$(printf %02d $((drawn % 100)))"
@@ -57,13 +65,13 @@ signals() { # signal, how often
         count=$((2 << drawn))
         mpirun --oversubscribe -n $count "$dro" train $run --out out >log 2>&1 &
         starter=$!
-        wait_a_little
+        until_started $starter $count
         all=$(children $starter)
+        wait_a_little
         random $count
         victim=$(echo "$all" | sed -n "$((drawn + 1))p")
         what="$1 number $k (rank $drawn of $count, seed $seed)"
-        [ -z "$victim" ] || kill -"$1" "$victim" 2>/dev/null
-        ended $starter $all
+        if kill -"$1" "$victim" 2>/dev/null; then ended $starter $all; else wait $starter; fi
         random 3
         goes_on ranks $((1 << drawn))
     done

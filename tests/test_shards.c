@@ -1,5 +1,6 @@
-/* A network in shards: twins that share weights and running statistics and meet in their batch norms give the losses,
- * gradients and statistics of the whole batch, and the same bits for any number of threads. */
+/* A network in shards: twins that share weights and running statistics and meet in their batch
+ * norms give the losses, gradients and statistics of the whole batch, and the same bits for any
+ * number of threads. */
 #include "check.h"
 #include "comm.h"
 #include "nn.h"
@@ -21,7 +22,8 @@ static dro_status fetch(void *user, const dro_batch *batch, dro_net_batch *out)
 
 static const dro_net_source source = {.fetch = fetch, .n = EXAMPLES};
 
-/* Two norms after convolutions, one of its own, a residual. No ReLU: its input may be 0 up to rounding. */
+/* Two norms after convolutions, one of its own, a residual. No ReLU: its input may be 0 up to
+ * rounding. */
 static dro_net *make_net(dro_context *ctx)
 {
     dro_net *net;

@@ -42,10 +42,11 @@ typedef enum dro__phase {
 } dro__phase;
 
 /* The elementwise moves (moves.h). */
+/* clang-format off */
 #define DRO__MOVES(X)                                                                              \
-    X(none)                                                                                        \
-    X(momentum) X(storm) X(estimate) X(adamw) X(ascpg) X(moments) X(storm_moments) X(scaled)       \
-        X(combine) X(norm)
+    X(none) X(momentum) X(storm) X(estimate) X(adamw) X(ascpg) X(moments) X(storm_moments)         \
+    X(scaled) X(combine) X(norm)
+/* clang-format on */
 
 typedef enum dro__move_kind {
 #define DRO__MOVE_KIND(name) DRO__MOVE_##name,
@@ -53,6 +54,11 @@ typedef enum dro__move_kind {
 #undef DRO__MOVE_KIND
         DRO__MOVE_COUNT
 } dro__move_kind;
+
+/* Whether a move adds to the sums. */
+#define DRO__MOVE_SUMS(kind)                                                                       \
+    ((kind) == DRO__MOVE_storm || (kind) == DRO__MOVE_estimate || (kind) == DRO__MOVE_moments ||   \
+     (kind) == DRO__MOVE_storm_moments || (kind) == DRO__MOVE_norm)
 
 /* What a vector is to a move; (dim) each, NULL where a move has no use for it. */
 typedef enum dro__vector_role {

@@ -1,10 +1,12 @@
-/* comm: ranks, processes that train one model together. Sees base and backend; no optimiser knows about it.
+/* comm: ranks, processes that train one model together. Sees base and backend; no optimiser
+ * knows about it.
  *
  *   engine.h  what moves bytes, in a module of its own;  mpi/mpi.c: on MPI
  *   join.c    whether this process is one of several, and the calls that wait for the others
  *   watch.c   heartbeats: who is gone, and why
  *   sum.c     sums in a fixed binary tree over shards and ranks
- *   spread.c  a dro_problem over all ranks;  team.c: shards of one rank side by side */
+ *   spread.c  a dro_problem over all ranks;  spread_draw.c: its batches
+ *   team.c    shards of one rank side by side */
 #ifndef DRO_COMM_INTERNAL_H
 #define DRO_COMM_INTERNAL_H
 
@@ -51,7 +53,8 @@ struct dro_comm {
     size_t staging_capacity;
 };
 
-/* What a rank may ask all others for; sent with the next gather, so that all do it after the same step. */
+/* What a rank may ask all others for; sent with the next gather, so that all do it after the
+ * same step. */
 enum { DRO__WANT_STOP = 1, DRO__WANT_TIME = 2, DRO__WANT_SAVE = 4 };
 
 /* Joins ranks over an engine that is at hand: dro_comm_open() without the module. */
@@ -62,7 +65,8 @@ int dro__join_seconds(void);
 /* A checksum of the file that this code is in: of the library, or of a program that holds it. */
 uint64_t dro__comm_build(void);
 
-/* Collective calls: all ranks make them in the same order. DRO_ERR_STATE with a text when a rank is gone. */
+/* Collective calls: all ranks make them in the same order. DRO_ERR_STATE with a text when a rank
+ * is gone. */
 
 /* `bytes` of each rank one after the other into all; sizes[r] is what rank r sends. */
 dro_status dro__comm_gather(dro_comm *comm, const void *mine, void *all, const int *sizes);
@@ -83,13 +87,14 @@ typedef struct dro__head {
     uint32_t wants;
 } dro__head;
 dro__head dro__comm_head(dro_comm *comm, dro_status status);
-/* Reads the heads at offsets[r] of `all`: the status of all ranks, `text` that of the failing one's own. */
+/* Reads the heads at offsets[r] of `all`: the status of all ranks, `text` that of the failing
+ * one's own. */
 dro_status dro__comm_heads(dro_comm *comm, const char *all, const int *offsets, const char *text);
 
 /* ---- sum.c ---- */
 
-/* A vector's elements summed over all ranks, the same bits everywhere; for 2, 4, 8 ... ranks in the order of the
- * binary tree over the ranks. */
+/* A vector's elements summed over all ranks, the same bits everywhere; for 2, 4, 8 ... ranks in
+ * the order of the binary tree over the ranks. */
 dro_status dro__comm_sum(dro_comm *comm, float *values, size_t count);
 /* Mean over the ranks, in their order. */
 dro_status dro__comm_mean(dro_comm *comm, float *values, size_t count);
@@ -103,7 +108,8 @@ dro_status dro__comm_merge(dro_comm *comm, double *values, size_t count, dro__me
 
 /* How a problem is spread. */
 typedef struct dro__spread_options {
-    int shards; /* 0: one slice per rank; else so many slices in all, a power of two, summed in a tree */
+    /* 0: one slice per rank; else so many slices in all, a power of two, summed in a tree */
+    int shards;
     /* shards: the problem of each of this rank's, (shards / size) */
     const dro_problem *problems;
     dro_context *const *contexts; /* (optional) theirs, with the texts of their errors */
@@ -132,7 +138,8 @@ dro_status dro__team_create(dro_comm *comm, dro_context *ctx, int count, int thr
 void dro__team_destroy(dro__team *team);
 /* body(task, k) for all shards k; returns when all are done. */
 void dro__team_run(dro__team *team, void (*body)(void *task, int k), void *task);
-/* Called by shard k from a body, by all shards of all ranks: values become those of all. `count` as in dro__merge. */
+/* Called by shard k from a body, by all shards of all ranks: values become those of all. `count`
+ * as in dro__merge. */
 void dro__team_merge(dro__team *team, int k, double *values, size_t count, dro__merge merge);
 bool dro__team_failed(const dro__team *team);
 

@@ -1,62 +1,18 @@
 /* A dro_problem over all ranks.
  *
- * A batch is cut into slices of neighbouring positions: one for each rank, or with `shards` a fixed number of them, of
- * which each rank has its share. forward evaluates this rank's slices and gathers the losses and the status of every
- * rank; backward takes this rank's coefficients and sums the gradients. Where the problem draws, ids, classes and
- * groups are gathered when a batch is drawn: another example may stand in for one that cannot be read.
+ * A batch is cut into slices of neighbouring positions: one for each rank, or with `shards` a
+ * fixed number of them, of which each rank has its share. forward evaluates this rank's slices
+ * and gathers the losses and the status of every rank; backward takes this rank's coefficients
+ * and sums the gradients. Where the problem draws, ids, classes and groups are gathered when a
+ * batch is drawn: another example may stand in for one that cannot be read.
  *
- * With shards the sum is a tree: each shard has a gradient of its own, neighbours are added, then neighbours of those,
- * first on this rank and then over the ranks (sum.c). So the result is the same for every number of ranks and threads.
- * -0 becomes 0 at the leaves: shards without examples count as 0, and -0 + 0 is not -0. */
-#include "comm.h"
+ * With shards the sum is a tree: each shard has a gradient of its own, neighbours are added,
+ * then neighbours of those, first on this rank and then over the ranks (sum.c). So the result is
+ * the same for every number of ranks and threads. -0 becomes 0 at the leaves: shards without
+ * examples count as 0, and -0 + 0 is not -0. */
+#include "spread.h"
 
-#include <stdio.h>
 #include <string.h>
-
-enum { PARTS = 2, RING = 4, NO_LABEL = INT32_MIN };
-
-/* One batch that was drawn: this rank's share, and what is known about all of it. */
-typedef struct drawn {
-    dro_batch mine;
-    size_t count, capacity;
-    int64_t *ids;
-    int32_t *classes, *groups;
-} drawn;
-
-/* One slice of a call. */
-typedef struct slice {
-    const dro_problem *problem;
-    dro_batch parts[PARTS];
-    int part_count;      /* without the empty ones */
-    int index[PARTS];    /* which part each is */
-    float *losses;       /* (most examples of a call) of its parts, one after the other */
-    float *coef;         /* likewise */
-    float *grads[PARTS]; /* (dim) each, with shards */
-    dro_status status;
-} slice;
-
-struct dro_spread {
-    dro_comm *comm; /* NULL: one rank */
-    dro_context *ctx;
-    dro_problem mine;
-    dro__spread_options options;
-    bool device; /* gradients are in the backend's memory, which is not the host's */
-    int rank, ranks, all_slices, own_slices;
-    slice *slices; /* (own_slices) */
-    size_t capacity;
-    drawn ring[RING];
-    unsigned turn;
-    int *sizes, *offsets; /* (ranks) of a gather */
-    char *block, *blocks; /* of this rank, of all */
-    size_t block_capacity, blocks_capacity;
-    char error[DRO__ERROR_SIZE];
-    bool of_comm; /* the text of a failure is in the communicator's context */
-    /* the call in progress */
-    const float *w;
-    float *const *grads;
-    int call_parts;
-    bool back, empty[PARTS]; /* no example of the part is this rank's (its last slice's) */
-};
 
 /* ---- slices ---- */
 
@@ -178,8 +134,7 @@ static dro_status make_blocks(dro_spread *s, size_t all)
     return DRO_OK;
 }
 
-/* The sizes of all ranks' blocks: a head, and `each` bytes for every example of a part. */
-static dro_status lay_out(dro_spread *s, const dro_batch *parts, int part_count, size_t each)
+dro_status dro__spread_lay_out(dro_spread *s, const dro_batch *parts, int part_count, size_t each)
 {
     size_t at = 0;
     for (int r = 0; r < s->ranks; r++) {
@@ -199,7 +154,7 @@ static dro_status lay_out(dro_spread *s, const dro_batch *parts, int part_count,
     return make_blocks(s, at);
 }
 
-static dro_status remember(dro_spread *s, dro_status status)
+dro_status dro__spread_remember(dro_spread *s, dro_status status)
 {
     if (status != DRO_OK && s->of_comm && s->comm->ctx != s->ctx)
         dro__fail(s->ctx, status, "%s", s->comm->ctx->error);
@@ -208,8 +163,9 @@ static dro_status remember(dro_spread *s, dro_status status)
     return status;
 }
 
-/* This rank's block and status to all, theirs into blocks; the first failure of any is that of all. */
-static dro_status gather_blocks(dro_spread *s, dro_status status)
+/* This rank's block and status to all, theirs into blocks; the first failure of any is that of
+ * all. */
+dro_status dro__spread_gather(dro_spread *s, dro_status status)
 {
     if (!s->comm) {
         memcpy(s->blocks, s->block, (size_t)s->sizes[0]);
@@ -229,98 +185,6 @@ static dro_status gather_blocks(dro_spread *s, dro_status status)
 const char *dro__spread_error(const dro_spread *s)
 {
     return s ? s->error : "";
-}
-
-/* ---- drawing ---- */
-
-typedef struct told { /* of one example, as it travels */
-    int64_t id;
-    int32_t class, group;
-} told;
-
-static bool make_drawn(drawn *d, size_t count)
-{
-    if (count <= d->capacity)
-        return true;
-    dro__free(d->ids), dro__free(d->classes), dro__free(d->groups);
-    d->ids = dro__alloc(count, sizeof *d->ids);
-    d->classes = dro__alloc(count, sizeof *d->classes);
-    d->groups = dro__alloc(count, sizeof *d->groups);
-    d->capacity = d->ids && d->classes && d->groups ? count : 0;
-    return d->capacity > 0;
-}
-
-static void tell(const dro_spread *s, const dro_batch *mine, size_t count)
-{
-    told *out = (told *)(void *)(s->block + sizeof(dro__head));
-    for (size_t i = 0; i < count; i++)
-        out[i] = (told){mine->ids ? mine->ids[i] : -1, mine->classes ? mine->classes[i] : NO_LABEL,
-                        mine->groups ? mine->groups[i] : NO_LABEL};
-}
-
-/* What all ranks have told about the batch, into d. */
-static void take_told(const dro_spread *s, drawn *d, dro_batch *batch)
-{
-    size_t at = 0;
-    bool classes = false, groups = false;
-    for (int r = 0; r < s->ranks; r++) {
-        size_t count = ((size_t)s->sizes[r] - sizeof(dro__head)) / sizeof(told);
-        const char *from = s->blocks + s->offsets[r] + sizeof(dro__head);
-        for (size_t i = 0; i < count; i++, at++) {
-            told one;
-            memcpy(&one, from + i * sizeof one, sizeof one);
-            d->ids[at] = one.id;
-            d->classes[at] = one.class;
-            d->groups[at] = one.group;
-            classes = classes || one.class != NO_LABEL;
-            groups = groups || one.group != NO_LABEL;
-        }
-    }
-    batch->ids = d->ids;
-    batch->classes = classes ? d->classes : NULL;
-    batch->groups = groups ? d->groups : NULL;
-}
-
-static dro_status fetch(dro_spread *s, const int64_t *ids, dro_batch *batch)
-{
-    size_t first, end, count = batch->count;
-    drawn *d = &s->ring[s->turn++ % RING];
-    dro__spread_slice(s->comm, s->options.shards, count, &first, &end);
-    d->mine =
-        (dro_batch){.position = ids ? UINT64_MAX : batch->position + first, .count = end - first};
-    DRO_TRY(lay_out(s, batch, 1, sizeof(told)));
-    if (!make_drawn(d, count))
-        return dro__fail(s->ctx, DRO_ERR_MEMORY, "no memory for a batch of %zu", count);
-    dro_status status = DRO_OK;
-    if (end > first && ids)
-        status = s->mine.gather(s->mine.user, ids + first, end - first, &d->mine);
-    else if (end > first)
-        status = s->mine.draw(s->mine.user, batch->position + first, end - first, &d->mine);
-    if (status == DRO_OK && d->mine.count != end - first)
-        status = dro__fail(s->ctx, DRO_ERR_CALLBACK, "draw gave %zu examples instead of %zu",
-                           d->mine.count, end - first);
-    if (end > first)
-        d->mine.position = ids ? UINT64_MAX : batch->position + first;
-    if (status == DRO_OK)
-        tell(s, &d->mine, end - first);
-    batch->handle = d;
-    DRO_TRY(gather_blocks(s, status));
-    take_told(s, d, batch);
-    return DRO_OK;
-}
-
-static dro_status draw(void *user, uint64_t position, size_t count, dro_batch *batch)
-{
-    ((dro_spread *)user)->of_comm = false;
-    *batch = (dro_batch){.position = position, .count = count};
-    return remember(user, fetch(user, NULL, batch));
-}
-
-static dro_status gather(void *user, const int64_t *ids, size_t count, dro_batch *batch)
-{
-    ((dro_spread *)user)->of_comm = false;
-    *batch = (dro_batch){.position = UINT64_MAX, .count = count};
-    return remember(user, fetch(user, ids, batch));
 }
 
 static dro_status labels(void *user, const int64_t *ids, size_t count, int32_t *classes,
@@ -408,7 +272,7 @@ static dro_status evaluate(dro_spread *s, const dro_batch *parts, float *losses)
     size_t total = 0;
     for (int p = 0; p < s->call_parts; p++)
         total += parts[p].count;
-    DRO_TRY(lay_out(s, parts, s->call_parts, sizeof(float)));
+    DRO_TRY(dro__spread_lay_out(s, parts, s->call_parts, sizeof(float)));
     dro_status status = make_slices(s, total);
     for (int k = 0; status == DRO_OK && k < s->own_slices; k++)
         status = fill_slice(s, k, parts, s->call_parts);
@@ -416,7 +280,7 @@ static dro_status evaluate(dro_spread *s, const dro_batch *parts, float *losses)
         status = run(s);
     if (status == DRO_OK)
         place_losses(s);
-    DRO_TRY(gather_blocks(s, status));
+    DRO_TRY(dro__spread_gather(s, status));
     take_losses(s, parts, losses);
     return DRO_OK;
 }
@@ -428,7 +292,7 @@ static dro_status forward(void *user, const float *w, const dro_batch *parts, in
     s->w = w;
     s->back = s->of_comm = false;
     s->call_parts = part_count;
-    return remember(s, evaluate(s, parts, losses));
+    return dro__spread_remember(s, evaluate(s, parts, losses));
 }
 
 /* ---- gradients ---- */
@@ -538,7 +402,7 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
     s->back = true;
     s->grads = grads;
     s->call_parts = part_count;
-    return remember(s, differentiate(s, parts, coef, grads));
+    return dro__spread_remember(s, differentiate(s, parts, coef, grads));
 }
 
 /* ---- life ---- */
@@ -628,8 +492,8 @@ dro_status dro__spread_create(dro_comm *comm, dro_context *ctx, const dro_proble
     problem->user = s;
     problem->forward = forward;
     problem->backward = backward;
-    problem->draw = mine->draw ? draw : NULL;
-    problem->gather = mine->gather ? gather : NULL;
+    problem->draw = mine->draw ? dro__spread_draw : NULL;
+    problem->gather = mine->gather ? dro__spread_given : NULL;
     problem->labels = mine->labels ? labels : NULL;
     problem->accept = mine->accept ? accept : NULL;
     problem->async = NULL; /* steps are taken from the host */

@@ -1,6 +1,6 @@
-/* Shards of one rank side by side. Each has a thread of its own, since they meet within a forward (batch norm needs the
- * moments of all shards); of these as many work at a time as the context has threads. A shard that waits for the
- * others lets another one work. */
+/* Shards of one rank side by side. Each has a thread of its own, since they meet within a
+ * forward (batch norm needs the moments of all shards); of these as many work at a time as the
+ * context has threads. A shard that waits for the others lets another one work. */
 #include "comm.h"
 
 #include <pthread.h>

@@ -1,9 +1,10 @@
 /* Heartbeats of our own, since MPI does not say that a rank is gone: it waits for it.
  *
- * Every rank has one TCP connection to rank 0 and a thread that sends a frame each BEAT and listens. A connection
- * that closes (the process was killed, or crashed) or is silent for SILENCE (it was stopped, or its network is down)
- * means that the rank is gone. Rank 0 tells all others which one and why; when it is rank 0, all notice by
- * themselves. The thread only notes it: whoever waits for the others (join.c) sees the note and fails.
+ * Every rank has one TCP connection to rank 0 and a thread that sends a frame each BEAT and
+ * listens. A connection that closes (the process was killed, or crashed) or is silent for
+ * SILENCE (it was stopped, or its network is down) means that the rank is gone. Rank 0 tells all
+ * others which one and why; when it is rank 0, all notice by themselves. The thread only notes
+ * it: whoever waits for the others (join.c) sees the note and fails.
  *
  * Frames are of one size. A token, known to the ranks alone, begins each connection. */
 #define _GNU_SOURCE
@@ -86,7 +87,8 @@ static void note(dro__watch *w, const char *text)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* A frame goes into the socket's buffer at once; one that does not fit is for a rank that no longer listens. */
+/* A frame goes into the socket's buffer at once; one that does not fit is for a rank that no
+ * longer listens. */
 static void send_frame(const peer *p, const frame *f)
 {
     if (p->fd >= 0)
@@ -177,8 +179,8 @@ static void wait_for_frames(dro__watch *w)
     (void)!read(w->wake[0], nothing, sizeof nothing);
 }
 
-/* This process itself was asleep. Perhaps all were: then they get their time again. Otherwise the others have given
- * it up, and it is not the one to say so. */
+/* This process itself was asleep. Perhaps all were: then they get their time again. Otherwise
+ * the others have given it up, and it is not the one to say so. */
 static void wake_up(dro__watch *w, int64_t now, int64_t slept)
 {
     if (slept < SILENCE_MS / 2)
@@ -378,8 +380,8 @@ static dro_status meet(dro__watch *w)
 
 /* ---- life ---- */
 
-/* After a failure: rank 0 says what it was, and closes its connection. A rank that ended before would have mpirun end
- * rank 0 in the middle of that. */
+/* After a failure: rank 0 says what it was, and closes its connection. A rank that ended before
+ * would have mpirun end rank 0 in the middle of that. */
 static bool wait_for_first(dro__watch *w)
 {
     enum { TRIES = 200 };
@@ -415,8 +417,8 @@ void dro__watch_close(dro__watch *w, bool clean)
 {
     if (!w)
         return;
-    /* A machine that cannot be reached: mpirun should notice that by itself (TCP's keepalive) before it must tell that
-     * machine that its ranks end, for then it would wait. */
+    /* A machine that cannot be reached: mpirun should notice that by itself (TCP's keepalive)
+     * before it must tell that machine that its ranks end, for then it would wait. */
     if (!clean && atomic_load(&w->silent))
         nanosleep(
             &(struct timespec){.tv_sec = LINGER_MS / 1000, .tv_nsec = LINGER_MS % 1000 * 1000000},

@@ -1,8 +1,9 @@
 /* One run on several processes (src/comm), and exact sums over shards of a batch.
  *
- * With exact=yes a batch is cut into DRO__SHARDS shards, each evaluated by a model of its own on one thread. Networks
- * are twins: they share weights and running statistics and meet in their batch norms. What a shard computes then
- * depends neither on the threads nor on the rank that it is on, and the sums are a fixed tree. */
+ * With exact=yes a batch is cut into DRO__SHARDS shards, each evaluated by a model of its own on
+ * one thread. Networks are twins: they share weights and running statistics and meet in their
+ * batch norms. What a shard computes then depends neither on the threads nor on the rank that it
+ * is on, and the sums are a fixed tree. */
 #include "train.h"
 
 #include <dro/version.h>

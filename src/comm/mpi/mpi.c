@@ -13,8 +13,8 @@ static int pending;
 
 /* ---- joining and leaving ---- */
 
-/* MPI_Init and MPI_Finalize wait for all ranks, and nothing can call them back: a rank that was stopped or cut off
- * before it came there would keep the others for ever. */
+/* MPI_Init and MPI_Finalize wait for all ranks, and nothing can call them back: a rank that was
+ * stopped or cut off before it came there would keep the others for ever. */
 enum { LEAVE_SECONDS = 8 };
 
 typedef struct deadline {
