@@ -8,12 +8,14 @@ PRESET ?= cpu
 PYTHON ?= python3
 BUILD = $(if $(filter cpu,$(PRESET)),build,build-$(PRESET))
 VENV = build-peers/venv
+ZOO_VENV = build-peers/zoo
 EXACT_VENV = build-peers/exact-venv
 QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all cuda demo test faults-mpi test-cuda sanitize-cuda test-peers bench-peers bench-cuda fuzz install asan tsan faults format \
+.PHONY: all cuda demo test faults-mpi test-arm test-hidden test-cuda sanitize-cuda test-peers bench-peers \
+  bench-cuda fuzz install asan tsan faults kills long-stream lint coverage zoo format \
   format-check clean help
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
@@ -57,11 +59,44 @@ faults: ## every command of the program with each of its calls failing in turn (
 	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli faults fault_shim
 	@build/tests/faults build/dro build/tests/libfault_shim.so $(or $(LIMIT),0) $(CASES)
 
+kills: ## runs that are killed at COUNT random moments (1000) end as if they had not been
+	@$(MAKE) all
+	@sh tests/kills.sh build/dro $(or $(COUNT),1000)
+
+long-stream: ## a stream of ROWS rows (100 million): memory and loss stay where they are
+	@$(MAKE) all
+	@sh tests/long_stream.sh build/dro $(or $(ROWS),100000000)
+
+lint: ## cppcheck, clang-tidy and gcc -fanalyzer over src and cli (TOOLS=cppcheck tidy analyzer)
+	@JOBS=$(JOBS) sh scripts/lint.sh
+
+coverage: ## the branches that the tests take, folder by folder
+	@sh scripts/deps.sh test
+	@$(QUIET) "configure (coverage)" cmake --preset coverage
+	@$(QUIET) "build (coverage)" cmake --build --preset coverage -j $(JOBS)
+	@find build-coverage -name '*.gcda' -delete
+	@$(QUIET) "test (coverage)" ctest --preset coverage -j $(JOBS)
+	@sh scripts/coverage.sh
+
 tsan: ## the tests that use several threads under the thread sanitizer
 	@sh scripts/deps.sh test
 	@$(QUIET) "configure (thread sanitizer)" cmake --preset tsan
 	@$(QUIET) "build (thread sanitizer)" cmake --build --preset tsan -j $(JOBS)
 	@$(QUIET) "test (thread sanitizer)" ctest --preset tsan -j $(JOBS) -L threads
+
+test-arm: ## cross-compile for ARM64 and run the fast tests under qemu-user
+	@sh scripts/deps.sh build
+	@sh scripts/deps.sh arm
+	@$(QUIET) "configure" cmake --preset cpu
+	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli
+	@$(QUIET) "configure (ARM64)" cmake --preset arm
+	@$(QUIET) "build (ARM64)" cmake --build --preset arm -j $(JOBS)
+	@$(QUIET) "a run from here resumes there" sh scripts/test-arm.sh build/dro build-arm/emulated/dro
+	@$(QUIET) "test (ARM64, fast)" ctest --preset arm -j $(JOBS) -L fast $(if $(ONLY),-R '$(ONLY)')
+
+test-hidden: ## build and test with each optional library hidden, one at a time (ONLY=zstd: that one)
+	@sh scripts/deps.sh test
+	@JOBS=$(JOBS) sh scripts/hidden.sh $(ONLY)
 
 test-cuda: ## the cuda backend against the reference; needs nvcc, and an NVIDIA GPU for most of it
 	@sh scripts/deps.sh test
@@ -90,6 +125,10 @@ test-peers: all $(VENV)/.done $(EXACT_VENV)/.done ## compare with the Python lib
 	@PYTHON="$(CURDIR)/$(VENV)/bin/python" EXACT_PYTHON="$(CURDIR)/$(EXACT_VENV)/bin/python" DRO="$(CURDIR)/build/dro" \
 	  sh tests/peers/run.sh
 
+zoo: all $(ZOO_VENV)/.done ## the defaults on some 40 awkward data sets beside scikit-learn (ONLY=plain,heavy or tables; SEEDS=10)
+	@OMP_NUM_THREADS=1 $(ZOO_VENV)/bin/python tests/zoo/zoo.py build/dro build/tests/zoo --only "$(ONLY)" \
+	  --seeds $(or $(SEEDS),10) --jobs $(JOBS)
+
 bench-peers: all $(VENV)/.done ## a training step against PyTorch's, interleaved
 	@$(VENV)/bin/python tests/peers/step_speed.py build/dro
 
@@ -116,6 +155,12 @@ $(EXACT_VENV)/.done: tests/peers/exact_requirements.txt
 	@$(QUIET) "pip install dro" $(EXACT_VENV)/bin/python -m pip install --no-deps dro==0.4.3
 	@touch $@
 
+$(ZOO_VENV)/.done: tests/peers/requirements.txt
+	@sh scripts/deps.sh peers
+	@python3 -m venv $(ZOO_VENV)
+	@$(QUIET) "pip install" $(ZOO_VENV)/bin/python -m pip install scikit-learn
+	@touch $@
+
 install: all ## install under PREFIX (default /usr/local), staged in DESTDIR; PRESET=cuda: with the cuda backend
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(abspath $(PREFIX))"
 
@@ -126,7 +171,8 @@ format-check: ## say which tracked .c and .h files are not in the project's styl
 	@sh scripts/format.sh check
 
 clean: ## remove every build folder
-	@rm -rf build build-ref build-asan build-tsan build-coverage build-cuda build-peers build-fuzz
+	@rm -rf build build-arm build-hidden build-ref build-asan build-tsan build-coverage build-lint \
+	  build-cuda build-peers build-fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | \

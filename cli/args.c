@@ -45,7 +45,7 @@ static const char *value_name(const dro_param *p)
 static struct {
     cli_option list[MAX_SETTINGS];
     char names[MAX_SETTINGS][40], meanings[MAX_SETTINGS][200];
-    bool rare[MAX_SETTINGS];
+    dro_setting about[MAX_SETTINGS];
     int count;
 } settings;
 
@@ -74,7 +74,7 @@ static const cli_option *setting_option(int index)
                                         .fallback = shown ? usual : NULL,
                                         .meaning = settings.meanings[k]};
         describe(&s.param, settings.meanings[k], sizeof settings.meanings[k]);
-        settings.rare[k] = !s.common;
+        settings.about[k] = s;
     }
     settings.count = k;
     return index < k ? &settings.list[index] : NULL;
@@ -84,8 +84,17 @@ bool cli_option_rare(const cli_option *option)
 {
     for (int k = 0; k < settings.count; k++)
         if (option == &settings.list[k])
-            return settings.rare[k];
+            return !settings.about[k].common;
     return false;
+}
+
+const dro_setting *cli_setting(const char *name)
+{
+    const char *usual = dro_setting_name(name);
+    for (int k = 0; usual && setting_option(k); k++)
+        if (strcmp(settings.about[k].param.name, usual) == 0)
+            return &settings.about[k];
+    return NULL;
 }
 
 /* Whether the command has the name otherwise than as a setting, or not at all. */

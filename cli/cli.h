@@ -73,6 +73,8 @@ int cli_optimizers(const char *names[CLI_NAMES]);
 
 /* The i-th option of a command, its own first, then those of all; NULL past the last. */
 const cli_option *cli_option_at(const cli_command *command, int index);
+/* A setting of a run by any of its names, or NULL. */
+const dro_setting *cli_setting(const char *name);
 /* Whether it is a setting that --help and the manual page leave to `dro list settings`. */
 bool cli_option_rare(const cli_option *option);
 

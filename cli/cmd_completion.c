@@ -17,23 +17,12 @@ static void print_names(const char *(*name)(int), const char *after)
         printf("%s%s%s", i ? " " : "", name(i), after);
 }
 
-/* "a|b|c" with blanks; false if the parameter has no such list. */
-static bool print_choices(const dro_param *p, const char *name)
-{
-    if (strcmp(p->name, name) != 0 || p->kind != DRO_PARAM_CHOICE)
-        return false;
-    for (const char *c = p->choices; *c; c++)
-        putchar(*c == '|' ? ' ' : *c);
-    return true;
-}
-
+/* The words of a setting, with blanks between them. */
 static void print_setting(const char *option)
 {
-    dro_setting s;
-    const char *name = dro_setting_name(option);
-    for (int i = 0; name && dro_setting_at(i, &s) == DRO_OK; i++)
-        if (print_choices(&s.param, name))
-            return;
+    const dro_setting *s = cli_setting(option);
+    for (const char *c = s && s->param.kind == DRO_PARAM_CHOICE ? s->param.choices : ""; *c; c++)
+        putchar(*c == '|' ? ' ' : *c);
 }
 
 /* The words that an option's value may be; nothing when they are not known. */

@@ -40,14 +40,15 @@ static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const 
             json_array_append_new(row, json_integer(m->confusion[k * m->classes + j]));
         json_array_append_new(confusion, row);
     }
-    json_t *o = json_pack(
-        "{s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "loss_name",
-        dro_predictor_loss(p), "model", dro_predictor_model(p), "split", split, "examples",
-        (json_int_t)m->examples, "loss", cli_number(m->loss), "accuracy", cli_number(m->accuracy),
-        "balanced_accuracy", cli_number(m->balanced_accuracy), "worst_class_accuracy",
-        cli_number(m->worst_class_accuracy), "macro_f1", cli_number(m->macro_f1), "auroc",
-        cli_number(m->auroc), "calibration_error", cli_number(m->calibration_error), "per_class",
-        per_class, "confusion", confusion, "classes", names);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "loss_name", dro_predictor_loss(p),
+                          "model", dro_predictor_model(p), "split", split, "examples",
+                          (json_int_t)m->examples, "per_class", per_class, "confusion", confusion,
+                          "classes", names);
+#define X(name, code, title, better, unit, meaning)                                                \
+    json_object_set_new(o, #name, cli_number(m->name));
+    DRO_METRIC_LIST(X)
+#undef X
+    json_object_del(o, "objective"); /* no lambda is known here */
     if (o) {
         json_object_set_new(o, "skipped", texts(p, dro_predictor_note));
         json_object_set_new(o, "notes", texts(p, dro_predictor_remark));

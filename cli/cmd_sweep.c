@@ -8,7 +8,7 @@
 /* ---- the list ---- */
 
 /* A folder's name from settings: "lambda=5,eta=0.1". */
-static void folder_name(const cli_sweep *sweep, const cli_setting *s, int number, char name[200])
+static void folder_name(const cli_sweep *sweep, const cli_candidate *s, int number, char name[200])
 {
     size_t used = 0;
     for (int k = 0; k < sweep->axis_count; k++)
@@ -101,7 +101,7 @@ static int choose(const cli_sweep *sweep)
 /* The settings of the chosen one as a file for `dro train --config`. */
 static int write_best(const cli_sweep *sweep, const cli_runs *runs, int best)
 {
-    const cli_setting *s = &sweep->settings[best];
+    const cli_candidate *s = &sweep->settings[best];
     char path[4700];
     snprintf(path, sizeof path, "%s/%s/config.json", runs->folder,
              runs->list[best * sweep->seeds].name);
@@ -149,7 +149,7 @@ static json_t *settings_json(const cli_sweep *sweep, int best)
     static const char *const names[] = {"holdout", "test", "test_worst_class_accuracy", "seconds"};
     json_t *list = json_array();
     for (int k = 0; k < sweep->count; k++) {
-        const cli_setting *s = &sweep->settings[k];
+        const cli_candidate *s = &sweep->settings[k];
         json_t *row = json_object(), *values = json_object();
         for (int i = 0; i < sweep->axis_count; i++)
             json_object_set_new(values, sweep->axes[i].name,

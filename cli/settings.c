@@ -79,12 +79,9 @@ static bool is_other(const char *name)
 /* A whole number that is chosen for the data where it is not given; files of runs say 0 there. */
 static bool is_chosen(const char *name, const char *value)
 {
-    dro_setting s;
-    const char *usual = dro_setting_name(name);
-    for (int i = 0; usual && strcmp(value, "0") == 0 && dro_setting_at(i, &s) == DRO_OK; i++)
-        if (strcmp(s.param.name, usual) == 0)
-            return s.param.kind == DRO_PARAM_INTEGER && !*s.param.fallback;
-    return false;
+    const dro_setting *s = cli_setting(name);
+    return s && s->param.kind == DRO_PARAM_INTEGER && !*s->param.fallback &&
+           strcmp(value, "0") == 0;
 }
 
 static int take_object(cli_scope *scope, const char *path, json_t *object)

@@ -18,15 +18,15 @@ typedef struct cli_axis {
     double low, high;
 } cli_axis;
 
-typedef struct cli_setting {
+typedef struct cli_candidate {
     char pairs[CLI_AXES][128]; /* "name=value", one for each axis */
     dro_statistic shown[CLI_SWEEP_SHOWN];
-} cli_setting;
+} cli_candidate;
 
 typedef struct cli_sweep {
     cli_axis axes[CLI_AXES];
     int axis_count, seeds, count;
-    cli_setting *settings;
+    cli_candidate *settings;
     dro_measure by;
     int better; /* +1: more of it is better, -1: less */
 } cli_sweep;

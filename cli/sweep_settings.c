@@ -113,11 +113,8 @@ static double place(uint64_t seed, int setting, int axis)
 /* A value with three figures, or a whole one where the parameter needs it. */
 static void draw(const cli_axis *axis, double u, char pair[128])
 {
-    dro_setting s;
-    bool whole = false, log_scale = axis->low > 0;
-    for (int i = 0; dro_setting_at(i, &s) == DRO_OK; i++)
-        whole =
-            whole || (strcmp(s.param.name, axis->name) == 0 && s.param.kind == DRO_PARAM_INTEGER);
+    const dro_setting *s = cli_setting(axis->name);
+    bool whole = s && s->param.kind == DRO_PARAM_INTEGER, log_scale = axis->low > 0;
     if (axis->count) {
         snprintf(pair, 128, "%s=%s", axis->name, axis->values[(int)(u * axis->count)]);
         return;
@@ -167,7 +164,7 @@ static void drop_doubles(cli_sweep *sweep)
 static int read_measure(cli_sweep *sweep, const char *wanted)
 {
     static const int better[] = {
-#define X(code, name, title, direction, unit) direction,
+#define X(name, code, title, better, unit, meaning) better,
         DRO_MEASURE_LIST(X)
 #undef X
     };

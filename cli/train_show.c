@@ -210,6 +210,8 @@ void cli_show_metrics(const char *name, const dro_metrics *m, const char *loss)
         printf("  worst group %.2f %%", cli_percent(m->worst_group_accuracy));
     if (isfinite(m->auroc))
         printf("  AUROC %.4f", m->auroc);
+    if (isfinite(m->average_precision))
+        printf("  average precision %.4f", m->average_precision);
     printf("  calibration error %.4f  %s%sloss %.4f\n", m->calibration_error, of, space, m->loss);
 }
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# deps.sh build|test|peers: makes sure that what building, testing or comparing needs is installed.
+# deps.sh build|test|peers|arm: makes sure that what building, testing, comparing or cross-compiling for ARM64
+# needs is installed.
 # A browser, with which the report is tested, is wished for: without it that test is skipped.
 # Touches nothing when all is there. On Debian it installs the missing packages as root or through
 # sudo, or prints the one line to run and fails; on other systems it names what is missing and goes on.
@@ -20,7 +21,7 @@ package() {
     fi
 }
 
-case ${1:-} in build | test | peers) ;; *) echo "usage: deps.sh build|test|peers" >&2; exit 2 ;; esac
+case ${1:-} in build | test | peers | arm) ;; *) echo "usage: deps.sh build|test|peers|arm" >&2; exit 2 ;; esac
 have cc || tool gcc gcc
 package libc6-dev
 tool make make
@@ -46,6 +47,14 @@ if [ "$1" = peers ]; then
     tool python3 python3
     python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
 fi
+if [ "$1" = arm ]; then
+    tool gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+    tool g++-aarch64-linux-gnu aarch64-linux-gnu-g++
+    tool qemu-user qemu-aarch64
+    for name in libgomp1 libjansson-dev zlib1g-dev libzstd-dev libjpeg62-turbo-dev libpng-dev libcmocka-dev; do
+        package $name:arm64
+    done
+fi
 if [ -z "$missing$wished" ]; then exit 0; fi
 
 if ! have dpkg-query || ! have apt-get; then
@@ -67,6 +76,10 @@ fi
 
 apt() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 "$@" >/dev/null; }
 echo "deps: installing$missing$wished" >&2
+if [ "$1" = arm ] && ! dpkg --print-foreign-architectures | grep -q '^arm64$'; then
+    $sudo dpkg --add-architecture arm64
+    apt update
+fi
 ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || apt update
 # A stale list names files that are gone: refresh it and try once more.
 install() { apt install --no-install-recommends $1 || { apt update && apt install --no-install-recommends $1; }; }

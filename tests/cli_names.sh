@@ -34,6 +34,6 @@ run 0 predict --weights folders/weights.safetensors --data images:pictures,size=
 json
 has 'pictures/plain/\\xe9.pgm'
 run 2 train --data "csv:$(printf 'caf\351').csv,label=y" --epochs 1 --out named
-has "in UTF-8" err
+has "expected at most 4095 characters, in UTF-8" err
 
 finish

@@ -148,7 +148,8 @@ static void moves(const dro__backend *be, int threads, void *argument)
                 same_bytes(threads, be->name, m.k.v[r], sizes[s] * sizeof(float));
         }
         for (int j = 0; j < DRO__SUMS; j++)
-            check_near("sum", sums[j], expected[j], 4e-6 * (double)sizes[s] + 1e-5);
+            check_near("sum", sums[j], expected[j],
+                       4e-6 * ((double)sizes[s] + fabs(expected[j])) + 1e-5);
         same_bytes(threads, be->name, sums, sizeof sums);
         free_moving(&truth), free_moving(&m);
     }

@@ -99,6 +99,7 @@ static void take_one(late *q, const one *s)
     }
     be->move(NULL, k, k->plan.move, sums);
     be->settle(k, sums);
+    be->move(NULL, k, k->plan.then, sums);
     if (s->count == 2)
         memcpy(k->v[DRO__OLD], k->v[DRO__NEXT], TOY_DIM * sizeof(float));
     q->state.done++;
@@ -279,6 +280,9 @@ static const struct {
     {"cover", "eta=0.05 lambda=1 batch=5 steps=40 a_rule=fixed a=0.3"},
     {"recover", "eta=0.05 lambda=1 batch=5 steps=40 weight_decay=0.01"},
     {"recover", "eta=0.05 lambda=1 tilt=class batch=5 steps=40"},
+    {"recover", "eta=0.02 lambda=1 batch=5 steps=40 precondition=rms"},
+    {"scent", "eta=0.02 lambda=1 batch=5 steps=40"},
+    {"scent", "eta=0.05 lambda=1 tilt=class batch=5 steps=40 precondition=none momentum=0.9"},
     {"ascpg", "eta=0.1 lambda=2 batch=5 steps=40"},
     {"ascpg", "eta=0.1 lambda=2 tilt=class switch_step=20 switch_tilt=example batch=5 steps=40"},
 };

@@ -1,5 +1,6 @@
-/* The cpu backend's convolutions and products of our own against plain double-precision ones, for every instruction
- * set that this machine has: Winograd's method, the direct one, the matrix product. */
+/* The cpu backend's convolutions and products of our own against plain double-precision ones, for
+ * every instruction set that this machine has: Winograd's method, the direct one, the matrix
+ * product. */
 #include "check.h"
 
 #include "backend/cpu/net/simd_kernels.h"
@@ -131,8 +132,8 @@ static void convert(size_t n, int channels, size_t area, int block, float *plain
             }
 }
 
-/* The three results of one set of kernels, in blocked tensors. NaNs where nothing may be read before it is
- * written; the gradient by the weights in two chunks, so that the sum must add. */
+/* The three results of one set of kernels, in blocked tensors. NaNs where nothing may be read
+ * before it is written; the gradient by the weights in two chunks, so that the sum must add. */
 typedef struct tensors {
     float *x, *dy, *y, *dx, *dg;
 } tensors;

@@ -21,8 +21,8 @@ static void test_metrics_three(void **state)
     dro__robust robust = {0.5, 0.5, DRO__TILT_EXAMPLE, true, {0}};
     OK(ctx, dro__measure_create(ctx, 3, 6, 0, &m));
     dro__measure_reset(&m, &robust);
-    dro__measure_add(&m, 4, logits, labels, losses, NULL);
-    dro__measure_add(&m, 2, logits + 12, labels + 4, losses + 4, NULL);
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, NULL, NULL});
+    dro__measure_add(&m, &(dro__measured){2, logits + 12, labels + 4, losses + 4, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0.125));
     near(m.figures.loss, 1);
     near(m.figures.accuracy, 4.0 / 6);
@@ -35,10 +35,49 @@ static void test_metrics_three(void **state)
     double sum = exp(1) + exp(2) + exp(0.5) + exp(4) + exp(1.5) + exp(3);
     near(m.figures.objective, 0.5 * log(sum / 6) + 0.125);
     assert_true(isnan(m.figures.auroc));
+    near(m.figures.average_precision, ((1 + 2 / 3.0 + 3 / 4.0) / 3 + 1 + 0.75) / 3);
+    near(m.figures.class_precision[2], 0.75); /* three examples tie */
     /* probabilities of the predictions: three of p1, two of p2, one of p3, each in a bin of its own */
     double p1 = exp(1) / (exp(1) + 2), p2 = exp(2) / (exp(2) + 2), p3 = exp(3) / (exp(3) + 2);
     near(m.figures.calibration_error, (fabs(1 - 3 * p1) + fabs(2 - 2 * p2) + fabs(1 - p3)) / 6);
     dro__measure_free(&m);
+}
+
+/* An example of weight 2 is two examples, one of weight 0 is none. */
+static void test_metrics_weights(void **state)
+{
+    (void)state;
+    const float logits[] = {2, 0, 0, 1, 0, 0, 0, 3, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0, 0, 1, 0};
+    const int32_t labels[] = {0, 0, 1, 0, 2, 2, 2}, groups[] = {0, 1, 1, 0, 0, 1, 1};
+    const float losses[] = {0.5f, 1, 0.25f, 2, 0.75f, 1.5f, 9}, weights[] = {1, 2, 1, 2, 1, 1, 0};
+    dro__measure one, two;
+    for (int level = DRO__TILT_EXAMPLE; level <= DRO__TILT_GROUP; level++) {
+        dro__robust robust = {
+            .lambda = 0.5, .weight_lambda = 0.5, .level = level, .uniform = false};
+        double a[3], b[3];
+        OK(ctx, dro__measure_create(ctx, 3, 8, 2, &one));
+        OK(ctx, dro__measure_create(ctx, 3, 8, 2, &two));
+        dro__measure_reset(&one, &robust);
+        dro__measure_reset(&two, &robust);
+        dro__measure_add(&one, &(dro__measured){7, logits, labels, losses, groups, weights});
+        dro__measure_add(&two, &(dro__measured){6, logits, labels, losses, groups, NULL});
+        dro__measure_add(&two,
+                         &(dro__measured){1, logits + 3, labels + 1, losses + 1, groups + 1, NULL});
+        dro__measure_add(&two,
+                         &(dro__measured){1, logits + 9, labels + 3, losses + 3, groups + 3, NULL});
+        OK(ctx, dro__measure_finish(ctx, &one, 0.5));
+        OK(ctx, dro__measure_finish(ctx, &two, 0.5));
+#define X(name, code, title, better, unit, meaning)                                                \
+    if (!isnan(two.figures.name) || !isnan(one.figures.name))                                      \
+        near(one.figures.name, two.figures.name);
+        DRO_METRIC_LIST(X)
+#undef X
+        assert_true(dro__measure_class_weights(&one, a) && dro__measure_class_weights(&two, b));
+        for (int k = 0; k < 3; k++)
+            near(a[k], b[k]);
+        dro__measure_free(&one);
+        dro__measure_free(&two);
+    }
 }
 
 /* Groups and classes: their accuracies, objectives over them with both priors, their shares of the weight. */
@@ -53,7 +92,7 @@ static void test_metrics_groups(void **state)
     OK(ctx, dro__measure_create(ctx, 2, 4, 3, &m));
     assert_false(dro__measure_class_weights(&m, shares));
     dro__measure_reset(&m, &over);
-    dro__measure_add(&m, 4, logits, labels, losses, groups);
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 2 * log((exp(2 / 2.0) + exp(0.5 / 2.0)) / 2));
     near(m.figures.worst_group_accuracy, 2.0 / 3);
@@ -65,26 +104,26 @@ static void test_metrics_groups(void **state)
     near(shares[0] + shares[1], 1);
     over.uniform = false;
     dro__measure_reset(&m, &over);
-    dro__measure_add(&m, 4, logits, labels, losses, groups);
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 2 * log(0.75 * exp(2 / 2.0) + 0.25 * exp(0.5 / 2.0)));
     over.level = DRO__TILT_CLASS;
     dro__measure_reset(&m, &over);
-    dro__measure_add(&m, 4, logits, labels, losses, groups);
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 2 * log((exp(2 / 2.0) + exp(1.25 / 2)) / 2));
     over.lambda = 1e12; /* nearly the mean of the classes, 2 and 1.25 */
     dro__measure_reset(&m, &over);
-    dro__measure_add(&m, 4, logits, labels, losses, groups);
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 1.625);
     over.level = DRO__TILT_EXAMPLE;
     dro__measure_reset(&m, &over);
-    dro__measure_add(&m, 4, logits, labels, losses, groups);
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 1.625);
     dro__measure_reset(&m, &dro__mean_loss);
-    dro__measure_add(&m, 4, logits, labels, losses, groups);
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 1.625);
     assert_true(dro__measure_class_weights(&m, shares)); /* the shares of the examples */
@@ -104,7 +143,7 @@ static void test_metrics_absent(void **state)
     OK(ctx, dro__measure_create(ctx, 3, 2, 0, &m));
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     assert_true(isnan(m.figures.accuracy) && isnan(m.figures.loss));
-    dro__measure_add(&m, 2, logits, labels, NULL, NULL);
+    dro__measure_add(&m, &(dro__measured){2, logits, labels, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.balanced_accuracy, 0.5);
     near(m.figures.macro_f1, (2.0 / 3 + 0) / 2); /* classes 0 and 1 occur */
@@ -447,6 +486,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_optimizer_resumes),
     cmocka_unit_test(test_metrics_three),
     cmocka_unit_test(test_metrics_groups),
+    cmocka_unit_test(test_metrics_weights),
     cmocka_unit_test(test_metrics_absent),
     cmocka_unit_test(test_resume_sgd),
     cmocka_unit_test(test_resume_all),

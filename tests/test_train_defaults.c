@@ -54,6 +54,8 @@ static double by_rule(const char *words, const facts *f, double usual)
         return f->square > 4 ? usual / f->square : usual;
     if (strcmp(words, "20 times the loss of a constant: 20 log(classes)") == 0)
         return 20 * log(2);
+    if (strcmp(words, "1 / examples, 2 / examples for two classes") == 0)
+        return (f->net ? 2 : 1) / n;
     return NAN;
 }
 

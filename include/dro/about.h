@@ -8,6 +8,9 @@
 extern "C" {
 #endif
 
+/* The version of the library that is running, "0.1.0"; that of the headers is DRO_VERSION_MAJOR and so on. */
+DRO_API const char *dro_version(void);
+
 typedef struct dro_library {
     const char *name;
     const char *version; /* NULL: this build is without it */

@@ -79,6 +79,7 @@ typedef struct dro_examples {
     const int32_t *labels;  /* (count), NULL for a real-valued target */
     const float *targets;   /* (count), for a real-valued target */
     const int32_t *groups;  /* (count) or NULL */
+    const float *weights;   /* (count) of the examples, or NULL: all 1 */
     const int64_t *records; /* (count) which record of the source each one was, in file order */
     const uint8_t *pixels;  /* DRO_DATA_PIXELS: (count, channels, height, width) */
     const float *x;         /* DRO_DATA_DENSE: (count, features) */
@@ -88,6 +89,33 @@ typedef struct dro_examples {
     const char *const *paths; /* of images in files: (count) */
 } dro_examples;
 DRO_API dro_status dro_data_examples(const dro_data *data, dro_split split, dro_examples *out);
+
+/* ---- arrays in memory as data ---- */
+
+/* The examples of a split: rows or images, labels or targets; the others may be NULL. Borrowed. */
+typedef struct dro_arrays {
+    size_t size; /* sizeof(dro_arrays) */
+    int64_t count;
+    const float *x; /* (count, features) */
+    size_t features;
+    const uint8_t *pixels; /* or (count, channels, height, width) */
+    int32_t channels, height, width;
+    const int32_t *labels; /* (count) from 0 on */
+    int32_t classes;       /* 0: one more than the largest label */
+    const float *targets;  /* or (count) real values */
+    const int32_t *groups; /* (count) from 0 on */
+    const float *weights;  /* (count) of the examples, 0 or more */
+} dro_arrays;
+
+/* Makes "arrays:NAME[,option=value...]" a SPEC of this context, for dro_data_open(), for training ("data") and for
+ * prediction. The arrays stay the caller's and must stay until they are lent anew under that name, or given back
+ * (train NULL), or the context is destroyed; what is opened has copies. test may be NULL. */
+DRO_API dro_status dro_arrays_lend(dro_context *ctx, const char *name, const dro_arrays *train,
+                                   const dro_arrays *test);
+/* The same as data at once. options: as behind the comma of a SPEC ("holdout=0.1"), or NULL. */
+DRO_API dro_status dro_data_from_arrays(dro_context *ctx, const dro_arrays *train,
+                                        const dro_arrays *test, const char *options,
+                                        dro_data **data);
 
 /* What was passed over because of skip_bad, one line each with the file and the reason: the i-th, or NULL
  * past the last. Borrowed until close. A loader adds to it while it draws. */

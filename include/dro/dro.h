@@ -12,8 +12,10 @@
 #include <dro/comm.h>
 #include <dro/context.h>
 #include <dro/data.h>
+#include <dro/export.h>
 #include <dro/linear.h>
 #include <dro/loader.h>
+#include <dro/metrics.h>
 #include <dro/net.h>
 #include <dro/optimizer.h>
 #include <dro/param.h>

@@ -206,6 +206,9 @@ typedef struct dro_net_source {
     int32_t classes, groups;
     const double *class_share, *group_share;
     bool images; /* fetch gives images in the backend's memory, never x */
+    /* Most examples that fetch can give in one call, both parts together; 0: any number. Some optimisers ask for more
+     * than a batch: civr and rcivr at a stage's start, those with a weight for every example at the beginning. */
+    size_t max_batch;
 } dro_net_source;
 /* The source is copied; *problem is valid until the network is destroyed. */
 DRO_API dro_status dro_net_problem(dro_net *net, const dro_net_source *source,

@@ -12,6 +12,7 @@
 #define DRO_REPORT_H
 
 #include <dro/context.h>
+#include <dro/metrics.h>
 #include <dro/train.h>
 #include <stdint.h>
 
@@ -21,26 +22,18 @@ extern "C" {
 
 typedef struct dro_report dro_report;
 
-/* Rare classes have fewer training examples than half of the commonest has; their accuracies are averaged.
- * What is tabulated of a run: code, name in files, title, the better direction (+1 more, -1 less), unit. */
+/* What is tabulated of a run: the measures of dro/metrics.h and these; rows as there. Rare classes have fewer training
+ * examples than half of the commonest has. */
 #define DRO_MEASURE_LIST(X)                                                                        \
-    X(DRO_MEASURE_ACCURACY, "accuracy", "Accuracy", 1, "%")                                        \
-    X(DRO_MEASURE_BALANCED, "balanced_accuracy", "Balanced accuracy", 1, "%")                      \
-    X(DRO_MEASURE_WORST, "worst_class_accuracy", "Worst class", 1, "%")                            \
-    X(DRO_MEASURE_WORST_GROUP, "worst_group_accuracy", "Worst group", 1, "%")                      \
-    X(DRO_MEASURE_F1, "macro_f1", "Macro F1", 1, "%")                                              \
-    X(DRO_MEASURE_AUROC, "auroc", "AUROC", 1, "%")                                                 \
-    X(DRO_MEASURE_CALIBRATION, "calibration_error", "Calibration error", -1, "%")                  \
-    X(DRO_MEASURE_LOSS, "loss", "Test loss", -1, "")                                               \
-    X(DRO_MEASURE_OBJECTIVE, "objective", "F (training)", -1, "")                                  \
-    X(DRO_MEASURE_SECONDS, "seconds", "Time", -1, "s")                                             \
-    X(DRO_MEASURE_EXAMPLES, "examples", "Examples", 0, "")                                         \
-    X(DRO_MEASURE_RARE, "rare_accuracy", "Rare classes", 1, "%")                                   \
-    X(DRO_MEASURE_FREQUENT, "frequent_accuracy", "Frequent classes", 1, "%")                       \
-    X(DRO_MEASURE_HOLDOUT, "holdout_balanced_accuracy", "Holdout, balanced", 1, "%")
+    DRO_METRIC_LIST(X)                                                                             \
+    X(seconds, SECONDS, "Time", -1, "s", "of training")                                            \
+    X(examples, EXAMPLES, "Examples", 0, "", "drawn")                                              \
+    X(rare_accuracy, RARE, "Rare classes", 1, "%", "mean of the rare classes' accuracies")         \
+    X(frequent_accuracy, FREQUENT, "Frequent classes", 1, "%", "mean of the others' accuracies")   \
+    X(holdout_balanced_accuracy, HOLDOUT, "Holdout, balanced", 1, "%", "on the holdout")
 
 typedef enum dro_measure {
-#define X(code, name, title, better, unit) code,
+#define X(name, code, title, better, unit, meaning) DRO_MEASURE_##code,
     DRO_MEASURE_LIST(X)
 #undef X
         DRO_MEASURES

@@ -26,6 +26,7 @@
 
 #include <dro/data.h>
 #include <dro/comm.h>
+#include <dro/metrics.h>
 #include <dro/net.h>
 #include <dro/optimizer.h>
 #include <dro/settings.h>
@@ -36,28 +37,7 @@ extern "C" {
 
 typedef struct dro_train dro_train;
 
-/* ---- what is measured ---- */
-
-/* Of one split. What does not apply is NaN, or NULL. Borrowed as the record that it is in. */
-typedef struct dro_metrics {
-    int64_t examples;
-    int32_t classes; /* 0: a real-valued target */
-    double loss;     /* mean, in evaluation mode */
-    double accuracy;
-    double balanced_accuracy;    /* mean of the classes' accuracies */
-    double worst_class_accuracy; /* the smallest of them */
-    double worst_group_accuracy; /* the smallest of the groups' */
-    double macro_f1;
-    double auroc;             /* two classes */
-    double calibration_error; /* expected, over 15 bins of the largest probability (of the loss) */
-    double objective;         /* F = lambda log mean exp(loss/lambda) + r(w) over this split */
-    const double *per_class;  /* (classes) accuracy, NaN for a class without examples */
-    const int64_t *counts;    /* (classes) */
-    const int64_t *confusion; /* (classes, classes): row the truth, column the prediction */
-    int32_t groups;           /* 0: the data has none */
-    const double *per_group;  /* (groups) accuracy, NaN for a group without examples */
-    const int64_t *group_counts; /* (groups) */
-} dro_metrics;
+/* ---- what is measured: dro/metrics.h ---- */
 
 typedef struct dro_train_record {
     uint64_t steps; /* planned */

@@ -82,6 +82,8 @@ void dro_context_destroy(dro_context *ctx)
     if (!ctx)
         return;
     dro__pool_destroy(ctx->pool);
+    if (ctx->lent_free)
+        ctx->lent_free(ctx->lent);
     dro__free(ctx);
 }
 

@@ -27,12 +27,12 @@ static inline double all_max(double x)
 
 /* An example, but for its logits (outputs). */
 typedef struct dro__loss_example {
-    int outputs,
-        label;        /* label: -1 where there is none; not checked where only logits are wanted */
-    const float *set; /* (DRO__LOSS_SETTING_COUNT) */
+    int outputs;
+    int label;              /* -1: none; it is not checked where only logits are wanted */
+    const float *set;       /* (DRO__LOSS_SETTING_COUNT) */
     const float *constants; /* (outputs) of the classes, or NULL */
-    const float
-        *targets;  /* (outputs) or NULL: 1 for the label, else 0; of one output the label itself */
+    /* (outputs), or NULL: 1 for the label and 0 for the others; of one output the label itself */
+    const float *targets;
     double weight; /* of the slopes */
 } dro__loss_example;
 
@@ -50,11 +50,11 @@ DRO__LOSS_CALL log_sum_exp(const dro__loss_example *l, const dro__loss_real *z, 
                            const float *margin)
 {
     double top = -HUGE_VAL, sum = 0;
-    EACH_OUTPUT(j)
-    top = fmax(top, shifted(l, z, j, added, margin));
+    EACH_OUTPUT (j)
+        top = fmax(top, shifted(l, z, j, added, margin));
     top = all_max(top);
-    EACH_OUTPUT(j)
-    sum += exp(shifted(l, z, j, added, margin) - top);
+    EACH_OUTPUT (j)
+        sum += exp(shifted(l, z, j, added, margin) - top);
     return top + log(all_sum(sum));
 }
 
@@ -65,8 +65,7 @@ DRO__LOSS_CALL entropy(const dro__loss_example *l, const dro__loss_real *z, dro_
 {
     double log_sum = log_sum_exp(l, z, added, margin), rest = smoothing / (double)l->outputs;
     double loss = 0;
-    EACH_OUTPUT(j)
-    {
+    EACH_OUTPUT (j) {
         double x = shifted(l, z, j, added, margin);
         double target = rest + (j == l->label ? 1 - smoothing : 0);
         if (target > 0)
@@ -104,8 +103,7 @@ DRO__LOSS_CALL dro__loss_focal(const dro__loss_example *l, const dro__loss_real 
 {
     double gamma = (double)l->set[DRO__SET_focal_gamma], others = 0, own = 0;
     double log_sum = log_sum_exp(l, z, NULL, NULL);
-    EACH_OUTPUT(j)
-    {
+    EACH_OUTPUT (j) {
         others += j == l->label ? 0 : exp((double)z[j] - log_sum);
         own += j == l->label ? (double)z[j] - log_sum : 0;
     }
@@ -115,9 +113,9 @@ DRO__LOSS_CALL dro__loss_focal(const dro__loss_example *l, const dro__loss_real 
     double power = pow(rest, gamma), ratio = rest > 0 ? log_p / rest : -1; /* -1 at p = 1 */
     /* d loss / d log p, over which the softmax's slope is (one-hot - p) */
     double slope = -power + gamma * power * p * ratio;
-    EACH_OUTPUT(j)
-    slopes[j] =
-        (dro__loss_real)(l->weight * slope * ((j == l->label) - exp((double)z[j] - log_sum)));
+    EACH_OUTPUT (j)
+        slopes[j] =
+            (dro__loss_real)(l->weight * slope * ((j == l->label) - exp((double)z[j] - log_sum)));
     return -power * log_p;
 }
 
@@ -132,8 +130,7 @@ DRO__LOSS_CALL dro__loss_squared(const dro__loss_example *l, const dro__loss_rea
                                  dro__loss_real *slopes)
 {
     double loss = 0;
-    EACH_OUTPUT(j)
-    {
+    EACH_OUTPUT (j) {
         double slope = (double)z[j] - target_of(l, j);
         loss += slope * slope / 2;
         slopes[j] = (dro__loss_real)(l->weight * slope);
@@ -146,8 +143,7 @@ DRO__LOSS_CALL dro__loss_logistic(const dro__loss_example *l, const dro__loss_re
                                   dro__loss_real *slopes)
 {
     double loss = 0;
-    EACH_OUTPUT(j)
-    {
+    EACH_OUTPUT (j) {
         double y = target_of(l, j) > 0.5 ? 1 : -1, margin = y * (double)z[j];
         loss += margin > 0 ? log1p(exp(-margin)) : log1p(exp(margin)) - margin;
         slopes[j] = (dro__loss_real)(l->weight * -y / (1 + exp(margin)));

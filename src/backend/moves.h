@@ -193,10 +193,14 @@ FN void take_moments(float *const *v, const coefs *c, size_t i, real d, real *su
     sum[3] += p * p;
 }
 
+/* sum[1]: what the step does to the losses of a batch, |p|^2 in the metric of the second moment. */
 FN void each_moments(float *const *v, const coefs *c, size_t i, int reg, real *sum)
 {
     (void)reg;
-    take_moments(v, c, i, AT(DRO__G), sum);
+    real g = AT(DRO__G), before = sum[3];
+    take_moments(v, c, i, g, sum);
+    real second = v[DRO__SECOND] ? AT(DRO__SECOND) * c->root * c->root : g * g;
+    sum[1] += (sum[3] - before) * second;
 }
 
 FN void prepare_storm_moments(const dro__step *k, coefs *c)

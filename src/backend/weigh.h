@@ -4,7 +4,7 @@
  *   FN              what stands before a function
  *   EACH(i, n)      a loop over 0 .. n-1, shared by the team
  *   EACH_SUM(i, n, a, b)  the same, with two sums that may be taken in any order
- *   ONE             what follows is done by one of the team
+ *   ONE             whether this is the one of the team that writes scalars
  *   SYNC()          everybody has come here, and sees what the others have written
  *   ALL_SUM(x), ALL_MAX(x)  over the team, in a fixed order; the same for everybody
  *   EXP(x)          exp in double
@@ -66,11 +66,11 @@ FN int by_group(const dro__step *k)
 FN double log_mean_exp(const dro__step *k, int first, int n, double scale)
 {
     double top = -HUGE_VAL, sum = 0;
-    EACH(i, n)
-    top = fmax(top, (double)k->losses[first + i]);
+    EACH (i, n)
+        top = fmax(top, (double)k->losses[first + i]);
     top = ALL_MAX(top);
-    EACH(i, n)
-    sum += EXP(((double)k->losses[first + i] - top) * scale);
+    EACH (i, n)
+        sum += EXP(((double)k->losses[first + i] - top) * scale);
     return top * scale + log(ALL_SUM(sum) / n);
 }
 
@@ -80,8 +80,7 @@ FN double relative(const dro__step *k, int first, int n, double scale, double lo
     const float *losses = k->losses + first;
     float *coef = k->coef + first;
     double mean = 0, caps = 0, cap = k->plan.cap;
-    EACH_SUM(i, n, mean, caps)
-    {
+    EACH_SUM (i, n, mean, caps) {
         double x = (double)losses[i] * scale - log_u;
         double over = x > cap ? x - cap : 0, slope = EXP(x > cap ? cap : x);
         caps += x > cap ? 1 : 0;
@@ -90,17 +89,17 @@ FN double relative(const dro__step *k, int first, int n, double scale, double lo
     }
     mean = ALL_SUM(mean) / n;
     caps = ALL_SUM(caps);
-    ONE k->s->caps += (uint64_t)caps;
+    if (ONE)
+        k->s->caps += (uint64_t)caps;
     return mean;
 }
 
 FN void start_afresh(const dro__step *k, int n, double scale)
 {
     double log_u = log_mean_exp(k, 0, n, scale);
-    EACH(i, n)
-    k->coef[i] = (float)(EXP((double)k->losses[i] * scale - log_u) / n);
-    ONE
-    {
+    EACH (i, n)
+        k->coef[i] = (float)(EXP((double)k->losses[i] * scale - log_u) / n);
+    if (ONE) {
         k->s->log_u = log_u;
         k->s->fresh = 1;
         k->s->gain = 1;
@@ -119,15 +118,13 @@ FN void update_examples(const dro__step *k, int n, int have, double a)
     int good = have && ratio >= DRO__FLOOR && ratio <= DRO__CEILING;
     SYNC(); /* all have read the state */
     if (!good) {
-        ONE
-        {
+        if (ONE) {
             s->fresh_starts += have ? 1 : 0;
             s->floors += have && !(ratio >= DRO__FLOOR) ? 1 : 0;
         }
         start_afresh(k, n, scale);
     } else {
-        ONE
-        {
+        if (ONE) {
             s->fresh = 0;
             s->log_u += log(ratio);
             s->gain = 1 / ratio;
@@ -144,8 +141,7 @@ FN void sum_groups(const dro__step *k, int first, int n, int is_new)
 {
     const int32_t *of = k->group_of + first;
     const float *losses = k->losses + first;
-    EACH(g, k->ticket->group_count)
-    {
+    EACH (g, k->ticket->group_count) {
         k->groups[g].sum = 0;
         k->groups[g].count = 0;
         for (int i = 0; !ALONE && i < n; i++)
@@ -158,9 +154,10 @@ FN void sum_groups(const dro__step *k, int first, int n, int is_new)
         k->groups[of[i]].sum += (double)losses[i];
         k->groups[of[i]].count++;
     }
-    EACH(g, k->ticket->group_count)
-    k->groups[g].counted += is_new ? (uint64_t)k->groups[g].count : 0;
-    ONE k->s->counted += is_new ? (uint64_t)n : 0;
+    EACH (g, k->ticket->group_count)
+        k->groups[g].counted += is_new ? (uint64_t)k->groups[g].count : 0;
+    if (ONE)
+        k->s->counted += is_new ? (uint64_t)n : 0;
     SYNC();
 }
 
@@ -180,12 +177,11 @@ FN void refresh_q(const dro__step *k)
 {
     int groups = k->ticket->group_count;
     double scale = inverse(k, k->ticket->lambda), top = -HUGE_VAL, sum = 0, mass = 0;
-    EACH(g, groups)
-    if (k->groups[g].seen)
-        top = fmax(top, k->groups[g].u * scale);
+    EACH (g, groups)
+        if (k->groups[g].seen)
+            top = fmax(top, k->groups[g].u * scale);
     top = ALL_MAX(top);
-    EACH(g, groups)
-    {
+    EACH (g, groups) {
         dro__group *group = &k->groups[g];
         group->q_before = group->q;
         group->q = group->seen ? prior(k, g) * EXP(group->u * scale - top) : 0;
@@ -194,9 +190,10 @@ FN void refresh_q(const dro__step *k)
     }
     sum = ALL_SUM(sum);
     mass = ALL_SUM(mass);
-    EACH(g, groups)
-    k->groups[g].q /= sum;
-    ONE k->s->log_u = top + log(sum / mass);
+    EACH (g, groups)
+        k->groups[g].q /= sum;
+    if (ONE)
+        k->s->log_u = top + log(sum / mass);
     SYNC();
 }
 
@@ -205,8 +202,7 @@ enum { DRO__GROUPS_AVERAGE, DRO__GROUPS_CORRECT, DRO__GROUPS_EXTRAPOLATE };
 /* u of the groups that are present; `a` as in the recursion, 1 replaces. */
 FN void move_groups(const dro__step *k, double a, int kind)
 {
-    EACH(g, k->ticket->group_count)
-    {
+    EACH (g, k->ticket->group_count) {
         dro__group *group = &k->groups[g];
         double steps = (double)++group->away;
         if (!group->count)
@@ -229,8 +225,7 @@ FN void move_groups(const dro__step *k, double a, int kind)
 
 FN void group_coef(const dro__step *k, int first, int n, int before)
 {
-    EACH(i, n)
-    {
+    EACH (i, n) {
         int g = k->group_of[first + i];
         double q = before ? k->groups[g].q_before : k->groups[g].q;
         k->coef[first + i] = (float)(q / (n * share(k, g)));
@@ -241,8 +236,7 @@ FN void group_coef(const dro__step *k, int first, int n, int before)
 FN void update_groups(const dro__step *k, int n, int have, double a)
 {
     dro__scalars *s = k->s;
-    ONE
-    {
+    if (ONE) {
         s->fresh = !have;
         s->gain = 1;
         s->keep = have ? 1 - a : 0;
@@ -257,8 +251,8 @@ FN void update_groups(const dro__step *k, int n, int have, double a)
     move_groups(k, 1, DRO__GROUPS_AVERAGE); /* the first direction is weighed by the batch itself */
     refresh_q(k);
     group_coef(k, 0, n, 0);
-    EACH(g, k->ticket->group_count)
-    k->groups[g].q_before = k->groups[g].q;
+    EACH (g, k->ticket->group_count)
+        k->groups[g].q_before = k->groups[g].q;
     SYNC();
 }
 
@@ -271,8 +265,7 @@ FN int begin(const dro__step *k)
     dro__scalars *s = k->s;
     int changed = s->level != k->ticket->level, lost = changed && s->have;
     SYNC(); /* all have read the state */
-    ONE
-    {
+    if (ONE) {
         s->level = k->ticket->level;
         s->eta = k->ticket->eta;
         s->lambda = k->ticket->lambda;
@@ -283,8 +276,8 @@ FN int begin(const dro__step *k)
         }
     }
     if (changed)
-        EACH(g, k->plan.group_capacity)
-    k->groups[g] = DRO__NO_GROUP;
+        EACH (g, k->plan.group_capacity)
+            k->groups[g] = DRO__NO_GROUP;
     SYNC();
     return lost;
 }
@@ -292,8 +285,7 @@ FN int begin(const dro__step *k)
 FN void report(const dro__step *k, int n)
 {
     double loss = 0, sum = 0, squares = 0, top = 0;
-    EACH(i, n)
-    {
+    EACH (i, n) {
         double c = (double)k->coef[i];
         loss += (double)k->losses[i];
         sum += c;
@@ -304,8 +296,7 @@ FN void report(const dro__step *k, int n)
     sum = ALL_SUM(sum);
     squares = ALL_SUM(squares);
     top = ALL_MAX(top);
-    ONE
-    {
+    if (ONE) {
         k->s->loss = loss / n;
         k->s->largest_weight = sum > 0 ? top * n / sum : 0;
         k->s->effective = squares > 0 ? sum * sum / (squares * n) : 0;
@@ -314,12 +305,18 @@ FN void report(const dro__step *k, int n)
 
 FN void weigh_mean(const dro__step *k)
 {
-    begin(k);
-    EACH(i, k->counts[0])
-    k->coef[i] = 1 / (float)k->counts[0];
-    SYNC();
-    report(k, k->counts[0]);
-    ONE k->s->largest_weight = k->s->effective = 1; /* without rounding */
+    int n = k->counts[0];
+    double loss = 0;
+    EACH (i, n) {
+        k->coef[i] = 1 / (float)n;
+        loss += (double)k->losses[i];
+    }
+    loss = ALL_SUM(loss);
+    if (ONE) {
+        k->s->eta = k->ticket->eta;
+        k->s->loss = loss / n;
+        k->s->largest_weight = k->s->effective = 1;
+    }
 }
 
 /* ---- cover ---- */
@@ -348,8 +345,7 @@ FN double movement(const dro__step *k, int n)
 {
     double scale = inverse(k, k->ticket->lambda), sum = 0, mass = 0;
     if (by_group(k))
-        EACH(g, k->ticket->group_count)
-        {
+        EACH (g, k->ticket->group_count) {
             const dro__group *group = &k->groups[g];
             double q = group->count ? group->q : 0;
             double moved = q > 0 ? (group->sum - group->old_sum) / (double)group->count : 0;
@@ -357,8 +353,7 @@ FN double movement(const dro__step *k, int n)
             mass += q;
         }
     else
-        EACH(i, n)
-        {
+        EACH (i, n) {
             double moved = (double)k->losses[i] - (double)k->old_losses[i], c = (double)k->coef[i];
             sum += c * moved * moved;
             mass += c;
@@ -376,8 +371,7 @@ FN void limit_eta(const dro__step *k, int n, int twice)
     if (guard <= 0)
         return;
     double moved = twice && before > 0 ? movement(k, n) : 0;
-    ONE
-    {
+    if (ONE) {
         if (twice && before > 0) { /* quick to brake, slow to let go */
             double pace = moved / (before * before);
             s->pace = fmax(pace, DRO__MEMORY * s->pace + (1 - DRO__MEMORY) * pace);
@@ -394,8 +388,7 @@ FN void weigh_old(const dro__step *k, double lambda)
     int first = k->counts[0], n = k->counts[1];
     if (by_group(k)) {
         sum_groups(k, first, n, 1);
-        EACH(g, k->ticket->group_count)
-        {
+        EACH (g, k->ticket->group_count) {
             k->groups[g].old_sum = k->groups[g].sum;
             k->groups[g].old_count = k->groups[g].count;
         }
@@ -403,10 +396,11 @@ FN void weigh_old(const dro__step *k, double lambda)
         group_coef(k, first, n, 1);
     } else {
         double mean = relative(k, first, n, inverse(k, lambda), k->s->log_u);
-        ONE k->s->mean_old = mean;
+        if (ONE)
+            k->s->mean_old = mean;
     }
-    EACH(i, n)
-    k->old_losses[i] = k->losses[first + i];
+    EACH (i, n)
+        k->old_losses[i] = k->losses[first + i];
     SYNC();
 }
 
@@ -423,8 +417,7 @@ FN void weigh_storm(const dro__step *k)
     } else {
         update_examples(k, n, have, a);
     }
-    ONE
-    {
+    if (ONE) {
         s->have = 1;
         s->a = s->fresh ? 1 : a;
     }
@@ -443,8 +436,7 @@ FN void weigh_composite(const dro__step *k)
     double a = a_of(k);
     int fresh = !s->have || k->ticket->drawn;
     SYNC(); /* all have read the state */
-    ONE
-    {
+    if (ONE) {
         s->fresh = fresh;
         s->have = 1;
         s->gain = 1;
@@ -464,8 +456,7 @@ FN void carry_over(const dro__step *k, int n, double lambda)
     int moved = s->have && s->log_u_lambda != lambda;
     double now = moved ? log_mean_exp(k, 0, n, inverse(k, lambda)) : 0;
     SYNC(); /* all have read the state */
-    ONE
-    {
+    if (ONE) {
         if (moved) {
             s->log_u *= s->log_u_lambda / lambda;
             if (!(fabs(now - s->log_u) <= log(DRO__CEILING))) {
@@ -489,8 +480,7 @@ FN void average(const dro__step *k, int n, double beta, double lambda)
     } else {
         double now = log_mean_exp(k, 0, n, inverse(k, lambda));
         carry_over(k, n, lambda);
-        ONE
-        {
+        if (ONE) {
             if (!s->have || beta >= 1) {
                 s->log_u = now;
             } else {
@@ -500,7 +490,8 @@ FN void average(const dro__step *k, int n, double beta, double lambda)
         }
     }
     SYNC();
-    ONE s->have = 1;
+    if (ONE)
+        s->have = 1;
     SYNC();
 }
 
@@ -524,6 +515,35 @@ FN void weigh_average(const dro__step *k)
     weigh_by_estimate(k, k->counts[0]);
 }
 
+/* Weights by the estimate from before this batch: an average that includes the batch is biased when the batch is
+ * small, because an example of large weight then divides by itself. A batch whose mean weight is above `heaviest` is
+ * scaled down to that, so that no batch runs away with the estimate. */
+FN void weigh_before(const dro__step *k)
+{
+    dro__scalars *s = k->s;
+    int n = k->counts[0];
+    double most = k->plan.heaviest, gamma = k->plan.gamma;
+    begin(k);
+    if (!s->have || by_group(k)) {
+        int first = !s->have;
+        average(k, n, first ? 1 : gamma, k->ticket->lambda);
+        weigh_by_estimate(k, n);
+        return;
+    }
+    carry_over(k, n, k->ticket->lambda);
+    double mean = relative(k, 0, n, inverse(k, k->ticket->lambda), s->log_u);
+    double share = most > 0 && mean > most ? most / mean : 1;
+    EACH (i, n)
+        k->coef[i] = (float)(share * (double)k->coef[i]);
+    SYNC();
+    report(k, n);
+    if (ONE) {
+        s->log_u += log(1 - gamma + gamma * share * mean);
+        s->fresh_starts += share < 1 ? 1 : 0;
+    }
+    SYNC();
+}
+
 FN void weigh_ahead(const dro__step *k)
 {
     begin(k);
@@ -537,8 +557,7 @@ FN void weigh_follow(const dro__step *k)
     if (!k->s->have)
         average(k, k->counts[0], 1, k->ticket->lambda);
     weigh_by_estimate(k, k->counts[0]);
-    ONE
-    {
+    if (ONE) {
         k->s->beta = k->ticket->beta; /* for the point that the move extrapolates to */
         k->s->a = k->ticket->beta;
     }
@@ -549,10 +568,10 @@ FN void weigh_follow(const dro__step *k)
 FN void big_begin(const dro__step *k)
 {
     begin(k);
-    ONE k->s->mean_old = -HUGE_VAL;
+    if (ONE)
+        k->s->mean_old = -HUGE_VAL;
     if (by_group(k))
-        EACH(g, k->ticket->group_count)
-        {
+        EACH (g, k->ticket->group_count) {
             k->groups[g].old_sum = 0;
             k->groups[g].old_count = 0;
         }
@@ -565,8 +584,7 @@ FN void big_chunk(const dro__step *k)
     int n = k->counts[0];
     if (by_group(k)) {
         sum_groups(k, 0, n, 1);
-        EACH(g, k->ticket->group_count)
-        {
+        EACH (g, k->ticket->group_count) {
             dro__group *group = &k->groups[g];
             group->old_sum += group->sum;
             group->old_count += group->count;
@@ -575,8 +593,7 @@ FN void big_chunk(const dro__step *k)
         }
         SYNC();
         group_coef(k, 0, n, 0);
-        ONE
-        {
+        if (ONE) {
             s->gain = n / k->ticket->total;
             s->keep = 1;
         }
@@ -584,11 +601,10 @@ FN void big_chunk(const dro__step *k)
         double scale = inverse(k, k->ticket->lambda);
         double part = log_mean_exp(k, 0, n, scale) + log((double)n), before = s->mean_old;
         double top = fmax(part, before), sum = top + log(EXP(part - top) + exp(before - top));
-        EACH(i, n)
-        k->coef[i] = (float)EXP((double)k->losses[i] * scale - part);
+        EACH (i, n)
+            k->coef[i] = (float)EXP((double)k->losses[i] * scale - part);
         SYNC();
-        ONE
-        {
+        if (ONE) {
             s->keep = exp(before - sum);
             s->gain = EXP(part - sum);
             s->mean_old = sum;
@@ -602,8 +618,7 @@ FN void big_end(const dro__step *k)
 {
     dro__scalars *s = k->s;
     if (by_group(k)) {
-        EACH(g, k->ticket->group_count)
-        {
+        EACH (g, k->ticket->group_count) {
             k->groups[g].sum = k->groups[g].old_sum;
             k->groups[g].count = k->groups[g].old_count;
         }
@@ -611,10 +626,10 @@ FN void big_end(const dro__step *k)
         move_groups(k, 1, DRO__GROUPS_AVERAGE);
         refresh_q(k);
     } else {
-        ONE s->log_u = s->mean_old - log(k->ticket->total);
+        if (ONE)
+            s->log_u = s->mean_old - log(k->ticket->total);
     }
-    ONE
-    {
+    if (ONE) {
         s->fresh = s->have = 1;
         s->gain = s->a = 1;
         s->keep = s->mean_old = 0;
@@ -632,6 +647,9 @@ FN void run_phase(const dro__step *k, dro__phase phase)
         break;
     case DRO__PHASE_AVERAGE:
         weigh_average(k);
+        break;
+    case DRO__PHASE_BEFORE:
+        weigh_before(k);
         break;
     case DRO__PHASE_AHEAD:
         weigh_ahead(k);
@@ -697,7 +715,7 @@ FN double limited_eta(const dro__step *k)
 FN double second_decay(const dro__step *k)
 {
     double t = (double)k->s->moments + 1;
-    return k->plan.beta2 > 0 ? k->plan.beta2 : 1 - pow(t, -0.8);
+    return k->plan.beta2 > 0 ? k->plan.beta2 : 1 - pow(t, -0.9);
 }
 
 /* eta for a step p along which the moments were taken (moves.h): p is no longer than `longest` (root mean square), and
@@ -709,6 +727,11 @@ FN void settle_moments(const dro__step *k, const double *sums)
     double fall = s->level == DRO__TILT_NONE ? 0 : s->eta * fmax(sums[0], 0.0) / s->lambda;
     double share = k->plan.longest > 0 && size > k->plan.longest ? k->plan.longest / size : 1;
     share = guard > 0 && fall * share > guard ? guard / fall : share;
+    if (k->plan.move == DRO__MOVE_moments && guard > 0 && s->level != DRO__TILT_NONE) {
+        /* Without a batch at two points the change of loss/lambda is predicted. */
+        double change = s->eta * sqrt(k->counts[0] * sums[1]) / s->lambda;
+        share = change * share > 1 ? 1 / change : share;
+    }
     s->eta *= share;
     s->fall = fall * share;
     s->square = fmax(sums[0], 0.0);

@@ -38,18 +38,6 @@ const char *dro_context_error(const dro_context *ctx)
     return ctx ? ctx->error : "";
 }
 
-const char *dro__instructions(void)
-{
-#if defined(__x86_64__) && defined(__GNUC__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
-        return "x86-64-v4";
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? "x86-64-v3" : "x86-64";
-#else
-    return "other";
-#endif
-}
-
 int dro_context_threads(const dro_context *ctx)
 {
     return ctx ? ctx->threads : 0;

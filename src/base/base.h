@@ -28,6 +28,8 @@ struct dro_context {
     int threads;
     struct dro__pool *pool; /* NULL for one thread */
     char error[DRO__ERROR_SIZE];
+    void *lent; /* arrays that are data (src/data/format_arrays.c), and what frees the list */
+    void (*lent_free)(void *list);
 };
 
 /* Writes the error text and returns status, so that a failure is one line: return dro__fail(...). */
@@ -47,9 +49,6 @@ void dro__memory_lost(void);
 /* dro__memory_watch() that sees jansson's allocations too. */
 void dro__json_watch(void);
 void dro__json_free(char *text); /* of json_dumps() */
-
-/* The processor's instructions as far as results depend on them: "x86-64-v4", "x86-64-v3", "x86-64", or "other". */
-const char *dro__instructions(void);
 
 /* ---- UTF-8 ---- */
 

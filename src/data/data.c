@@ -18,6 +18,11 @@ static const dro__format *const formats[] = {
 
 enum { FORMAT_COUNT = sizeof formats / sizeof formats[0] };
 
+const dro__format *dro__format_at(int index)
+{
+    return index >= 0 && index < FORMAT_COUNT ? formats[index] : NULL;
+}
+
 static const char *const common_options[] = {"imratio", "longtail", "holdout", "seed", "skip_bad"};
 
 enum { COMMON_COUNT = sizeof common_options / sizeof common_options[0] };
@@ -175,6 +180,8 @@ dro_status dro__spec_parse(dro_data *d, const char *given)
     DRO_TRY(dro__spec_full(d->ctx, given, text));
     const char *colon = strchr(text, ':');
     size_t length = strlen(text);
+    if (!d->format && strncmp(text, "arrays:", 7) == 0)
+        d->format = &dro__format_arrays;
     if (!d->format)
         DRO_TRY(find_format(d, text, colon));
     if (!colon)
@@ -515,6 +522,7 @@ dro_status dro_data_examples(const dro_data *data, dro_split split, dro_examples
                           .labels = t->labels,
                           .targets = t->targets,
                           .groups = t->groups,
+                          .weights = t->weights,
                           .records = t->records,
                           .pixels = t->pixels,
                           .x = t->x,

@@ -34,6 +34,7 @@ typedef struct dro__table {
     int32_t *labels;  /* (n) */
     float *targets;   /* (n) real-valued target instead of labels */
     int32_t *groups;  /* (n) or NULL */
+    float *weights;   /* (n) of the examples, or NULL: all 1 */
     int64_t *records; /* (n) place in the source */
     uint8_t *pixels;  /* (n, channels * height * width), planes R G B */
     float *x;         /* (n, features) */
@@ -119,7 +120,11 @@ typedef struct dro__format {
      * have labels, groups and records already, the format fills in the rest. */
     dro_status (*settle)(dro_data *data);
     void (*release)(dro_data *data); /* (optional) frees state; called once, after a failure too */
+    const struct dro__rows_class *stream; /* (optional) its rows one by one (stream.h) */
 } dro__format;
+
+/* The i-th format of the list, NULL past the last. */
+const dro__format *dro__format_at(int index);
 
 /* imbalance.c: what the options imratio, longtail and holdout ask for. */
 dro_status dro__imbalance_check(const dro_data *data); /* before anything is read */
@@ -251,6 +256,7 @@ dro_status dro__image_resize(dro_context *ctx, const dro__image *image, double l
                              double right, double bottom, int32_t width, int32_t height,
                              uint8_t *out);
 
+extern const dro__format dro__format_arrays; /* of the library's users, not in the list */
 #define FORMAT(name) extern const dro__format dro__format_##name;
 #include "formats.def"
 #undef FORMAT

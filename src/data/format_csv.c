@@ -13,6 +13,7 @@
  * The encoding is learned when imbalance and holdout have taken their rows out: from those that training
  * will see, and from no others. */
 #include "csv.h"
+#include "stream.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -352,6 +353,7 @@ static const char *const endings[] = {"csv", "tsv", NULL};
 
 const dro__format dro__format_csv = {
     .name = "csv",
+    .stream = &dro__rows_csv,
     .endings = endings,
     .dotted = true,
     .usage = "FILE,label=COLUMN[,test=FILE][,group=COLUMN][,header=yes|no|auto][,sep=tab]"

@@ -6,6 +6,7 @@
  * collection names it. A test label that training does not have is an error (classes= lists all of them).
  * Values are correctly rounded floats; zeros that are written are kept. */
 #include "text.h"
+#include "stream.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -456,6 +457,7 @@ static const char *const endings[] = {"libsvm", "svm", "svmlight", NULL};
 
 const dro__format dro__format_libsvm = {
     .name = "libsvm",
+    .stream = &dro__rows_libsvm,
     .endings = endings,
     .usage = "FILE[,test=FILE][,features=D][,base=0|1][,classes=-1:1][,target=real][,qid=ignore]"
              "[,scale=standard|none]",

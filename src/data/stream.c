@@ -324,20 +324,27 @@ static dro_status read_options(dro_stream *s, int64_t usual)
 
 static dro_status open_stream(dro_stream *s, const char *spec, int64_t shuffle)
 {
-    static const dro__rows_class *const kinds[] = {&dro__rows_libsvm, &dro__rows_csv};
     dro__rows *r = &s->from;
     char full[DRO__SPEC_MAX];
     DRO_TRY(dro__spec_full(r->data.ctx, spec, full));
     spec = full;
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        const char *name = kinds[k]->format.name;
-        if (strcspn(spec, ":") == strlen(name) && strncmp(spec, name, strlen(name)) == 0)
-            r->kind = kinds[k];
+    const dro__format *format;
+    char usages[400];
+    size_t used = 0;
+    for (int k = 0; (format = dro__format_at(k)); k++) {
+        if (!format->stream)
+            continue;
+        if (used < sizeof usages)
+            used +=
+                (size_t)snprintf(usages + used, sizeof usages - used, "%s%s:%s", used ? " or " : "",
+                                 format->name, format->stream->format.usage);
+        if (strcspn(spec, ":") == strlen(format->name) &&
+            strncmp(spec, format->name, strlen(format->name)) == 0)
+            r->kind = format->stream;
     }
     if (!r->kind)
-        return dro__fail(r->data.ctx, DRO_ERR_UNSUPPORTED,
-                         "%.60s: cannot be streamed: expected libsvm:%s or csv:%s", spec,
-                         dro__rows_libsvm.format.usage, dro__rows_csv.format.usage);
+        return dro__fail(r->data.ctx, DRO_ERR_UNSUPPORTED, "%.60s: cannot be streamed: expected %s",
+                         spec, usages);
     r->data.format = &r->kind->format;
     DRO_TRY(dro__spec_parse(&r->data, spec));
     r->data.kind = DRO_DATA_STREAM;

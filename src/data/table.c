@@ -55,8 +55,8 @@ dro_status dro__fits(dro_context *ctx, const char *name, uint64_t bytes)
 
 void dro__table_free(dro__table *t)
 {
-    void *arrays[] = {t->labels, t->targets, t->groups, t->records, t->pixels, t->x,
-                      t->starts, t->columns, t->values, t->text,    t->places};
+    void *arrays[] = {t->labels, t->targets, t->groups,  t->weights, t->records, t->pixels,
+                      t->x,      t->starts,  t->columns, t->values,  t->text,    t->places};
     for (size_t k = 0; k < sizeof arrays / sizeof arrays[0]; k++)
         dro__free(arrays[k]);
     *t = (dro__table){0};
@@ -73,6 +73,7 @@ uint64_t dro__table_bytes(const dro_data *d, const dro__table *t)
     row += t->labels ? sizeof *t->labels : 0;
     row += t->targets ? sizeof *t->targets : 0;
     row += t->groups ? sizeof *t->groups : 0;
+    row += t->weights ? sizeof *t->weights : 0;
     row += t->records ? sizeof *t->records : 0;
     row += t->places ? sizeof *t->places : 0;
     row += t->pixels ? pixel_bytes(d) : 0;
@@ -111,6 +112,7 @@ void dro__table_keep(const dro_data *d, dro__table *t, const int64_t *keep, int6
     compact(t->labels, sizeof *t->labels, keep, count);
     compact(t->targets, sizeof *t->targets, keep, count);
     compact(t->groups, sizeof *t->groups, keep, count);
+    compact(t->weights, sizeof *t->weights, keep, count);
     compact(t->records, sizeof *t->records, keep, count);
     compact(t->places, sizeof *t->places, keep, count);
     compact(t->pixels, pixel_bytes(d), keep, count);
@@ -161,6 +163,7 @@ dro_status dro__table_copy(const dro_data *d, const dro__table *t, const int64_t
     DRO_TRY(copy_rows(ctx, t->labels, sizeof *t->labels, ids, count, (void **)&out->labels));
     DRO_TRY(copy_rows(ctx, t->targets, sizeof *t->targets, ids, count, (void **)&out->targets));
     DRO_TRY(copy_rows(ctx, t->groups, sizeof *t->groups, ids, count, (void **)&out->groups));
+    DRO_TRY(copy_rows(ctx, t->weights, sizeof *t->weights, ids, count, (void **)&out->weights));
     DRO_TRY(copy_rows(ctx, t->records, sizeof *t->records, ids, count, (void **)&out->records));
     DRO_TRY(copy_rows(ctx, t->pixels, pixel_bytes(d), ids, count, (void **)&out->pixels));
     DRO_TRY(copy_rows(ctx, t->x, d->features * sizeof *t->x, ids, count, (void **)&out->x));

@@ -30,8 +30,14 @@ static uint64_t key_of(const dro_net *net, const dro_batch *batch, size_t i)
 static dro_status fetch(dro_net *net, const dro_batch *parts, int part_count,
                         dro_net_batch *fetched)
 {
-    for (int k = 0; k < part_count; k++)
+    size_t total = 0;
+    for (int k = 0; k < part_count; k++) {
+        total += parts[k].count;
         DRO_TRY(make_keys(net, parts[k].count));
+    }
+    if (net->source.max_batch && total > net->source.max_batch)
+        return dro__fail(net->ctx, DRO_ERR_RANGE, "%zu examples in a call, the source takes %zu",
+                         total, net->source.max_batch);
     for (int k = 0; k < part_count; k++) {
         DRO_TRY(net->source.fetch(net->source.user, &parts[k], &fetched[k]));
         if (fetched[k].count != parts[k].count)
@@ -117,6 +123,7 @@ dro_status dro_net_problem(dro_net *net, const dro_net_source *source, dro_probl
         .accept = accept,
         .classes = source->classes,
         .groups = source->groups,
+        .max_batch = source->max_batch,
         .class_share = source->class_share,
         .group_share = source->group_share,
         .memory = DRO_MEMORY_BACKEND,

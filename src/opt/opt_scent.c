@@ -1,29 +1,36 @@
 /* The tilt with one evaluation per example: sgd's or AdamW's step on the weights exp(loss/lambda - nu), nu = log u.
  * After SCENT ("Stochastic Optimization of Compositional Entropic Risk", arXiv 2602.02877).
  *
- *   nu <- log( (1-beta) e^nu + beta mean exp(loss/lambda) )
  *   g   = sum_i exp(loss_i/lambda - nu) / b grad_i
+ *   nu <- nu + log( 1 - gamma + gamma mean exp(loss/lambda - nu) )
  *
  * and g goes through momentum and the preconditioner (backend/moves.h). RECOVER's rival at half the cost: it has no
- * correction for the moving w, so beta must not be small. */
+ * correction for the moving w.
+ *
+ * Deviations: the weights use nu from before the batch, and a batch of mean weight above `heaviest` is scaled down;
+ * SCENT's own rate, gamma = alpha e^nu / (1 + alpha e^nu), was more biased with small batches. tilt=class and
+ * tilt=group track a mean loss per group and weigh by q_g. */
 #include "opt.h"
 
 typedef struct settings {
     dro__settings common;
-    double gamma;
+    double gamma, heaviest;
 } settings;
 
 static dro_status start(dro_optimizer *o)
 {
     const settings *set = o->settings;
     o->k.plan.gamma = set->gamma;
-    DRO_TRY(dro__plain_start(o, DRO__PHASE_AVERAGE, DRO__MOVE_moments));
+    o->k.plan.heaviest = set->heaviest;
+    DRO_TRY(dro__plain_start(o, DRO__PHASE_BEFORE, DRO__MOVE_moments));
     o->k.plan.then = DRO__MOVE_scaled;
     return dro__scale_create(o, DRO__MOVE_moments);
 }
 
 static const dro__param own[] = {
-    DRO__REAL("gamma", gamma, settings, "0.1", 1e-9, 1, "weight of the newest batch in u"),
+    DRO__REAL("gamma", gamma, settings, "0.03", 1e-9, 1, "weight of the newest batch in u"),
+    DRO__REAL("heaviest", heaviest, settings, "30", 0, 1e9,
+              "a batch of a larger mean weight is scaled down to it, and counted; 0: never"),
     DRO__REAL("warmup", common.eta.warmup, settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
     DRO__REAL("guard", common.guard, settings, "0.25", 0, 1e9,

@@ -444,7 +444,7 @@ dro_status dro_report_method_get(dro_report *report, int32_t index, dro_report_m
 static const struct {
     const char *name, *title, *unit;
 } measures[DRO_MEASURES] = {
-#define X(code, name, title, better, unit) {name, title, unit},
+#define X(name, code, title, better, unit, meaning) {#name, title, unit},
     DRO_MEASURE_LIST(X)
 #undef X
 };

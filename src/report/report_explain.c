@@ -47,7 +47,7 @@ static void put32(uint8_t *to, uint32_t value)
 static void bitmap(dro__buffer *out, const dro_thumbnail *t)
 {
     enum { HEAD = 54 };
-    static uint8_t bytes[HEAD + DRO_THUMBNAIL_SIDE * (3 * DRO_THUMBNAIL_SIDE + 3)];
+    uint8_t bytes[HEAD + DRO_THUMBNAIL_SIDE * (3 * DRO_THUMBNAIL_SIDE + 3)];
     size_t row = ((size_t)t->width * 3 + 3) / 4 * 4, size = HEAD + row * (size_t)t->height;
     memset(bytes, 0, size);
     bytes[0] = 'B', bytes[1] = 'M';

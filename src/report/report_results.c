@@ -12,7 +12,7 @@ static const struct {
     const char *title, *unit;
     int better;
 } measures[DRO_MEASURES] = {
-#define X(code, name, title, better, unit) {title, unit, better},
+#define X(name, code, title, better, unit, meaning) {title, unit, better},
     DRO_MEASURE_LIST(X)
 #undef X
 };

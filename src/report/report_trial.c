@@ -201,7 +201,7 @@ static bool add_evaluation(dro__trial *t, const json_t *object)
 static void take_figures(dro__trial *t, const json_t *object, bool final)
 {
     static const char *const names[] = {
-#define X(code, name, title, better, unit) name,
+#define X(name, code, title, better, unit, meaning) #name,
         DRO_MEASURE_LIST(X)
 #undef X
     };

@@ -5,8 +5,17 @@
 #include "isa.h"
 #include "libraries.h"
 
+#include <dro/version.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+#define TEXT(x)         #x
+#define DOTTED(a, b, c) TEXT(a) "." TEXT(b) "." TEXT(c)
+
+const char *dro_version(void)
+{
+    return DOTTED(DRO_VERSION_MAJOR, DRO_VERSION_MINOR, DRO_VERSION_PATCH);
+}
 
 static const struct {
     const char *name;
@@ -17,7 +26,7 @@ static const struct {
     {"zlib", dro__zlib_version, "gzip, compressed .npz", "zlib1g-dev"},
     {"zstd", dro__zstd_version, "zstd files", "libzstd-dev"},
     {"libjpeg", dro__jpeg_version, "JPEG images", "libjpeg62-turbo-dev"},
-    {"libpng", dro__png_version, "PNG images and plots", "libpng-dev"},
+    {"libpng", dro__png_version, "PNG images", "libpng-dev"},
     {"jansson", dro__jansson_version, "runs, reports, weights files", "libjansson-dev"},
     {"cuDNN", dro__cudnn_version, "networks on the cuda backend", "cudnn9-cuda-13"},
 };

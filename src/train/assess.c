@@ -11,8 +11,8 @@
 /* The setting `best`. */
 enum {
     BEST_none,
-#define X(name, sign) BEST_##name,
-    DRO__BEST_LIST(X)
+#define X(name, code, title, better, unit, meaning) BEST_##name,
+    DRO_METRIC_LIST(X)
 #undef X
 };
 
@@ -173,8 +173,8 @@ static dro_status fill_record(dro_train *t, bool with_train)
 static double measure_of(const dro_metrics *m, int32_t which, double *sign)
 {
     const double values[][2] = {{0, 1},
-#define X(name, sign) {m->name, sign},
-                                DRO__BEST_LIST(X)
+#define X(name, code, title, better, unit, meaning) {m->name, better},
+                                DRO_METRIC_LIST(X)
 #undef X
     };
     *sign = values[which][1];

@@ -4,6 +4,7 @@
 #include "train.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct row {
@@ -82,6 +83,13 @@ static double lambda_of(const dro_train *t)
     return !t->task.images && loss > 0 && isfinite(loss) ? GENTLE * loss : NAN;
 }
 
+/* Of the exact solvers: as much as one example more, which is what LogisticRegression and Ridge of scikit-learn have. Two
+ * outputs for two classes share a weight between them, and half of its square is twice as far. */
+static double strength_of(const dro_train *t)
+{
+    return (t->task.net && t->task.outputs == 2 ? 2 : 1) / examples_of(t);
+}
+
 /* A step along one row changes that row's output by eta |x|^2: rows of many features, or of large ones, bear short
  * steps only. */
 static double step_divisor(const dro_train *t)
@@ -144,11 +152,14 @@ static const row rows[] = {
     ROW(NULL, NULL, "networks", "eta_schedule", "cosine", "ends at a lower F than stages"),
     ROW(NULL, NULL, "networks", "stages", "0.5,0.75", "as in the experiments"),
     OURS(ROW, NULL, "networks", "eta", "0.5", "no momentum: five times that of SGD with 0.9"),
-    OURS(ROW, NULL, "tables", "precondition", "adam", scale_free),
+    OURS(ROW, NULL, "tables", "precondition", "rms", scale_free),
     OURS(ROW, scaled_eta_of, "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
     ROW(scaled_eta_of, "scent", "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
     OURS(ROW, NULL, "tables", "eta_schedule", "auto", "ends at a lower F than stages"),
     ROW(NULL, "scent", NULL, "eta_schedule", "auto", "ends at a lower F than stages"),
+    ROW(NULL, "lbfgs", "tables", "reg", "l2", "classes that can be told apart have no minimum"),
+    ROW(strength_of, "lbfgs", "tables", "reg_strength",
+        "1 / examples, 2 / examples for two classes", "as much as one example"),
     ROW(lambda_of, NULL, "tables", "lambda", "20 times the loss of a constant: 20 log(classes)",
         "gentle: probabilities stay those of the mean loss; a smaller lambda is more robust"),
     ROW(NULL, NULL, "images", "lambda", "20",
@@ -243,6 +254,55 @@ void dro__tell_step(const dro_train *t)
 }
 
 /* ---- the optimiser of a run ---- */
+
+/* dro_train_get() knows the run's own settings by their defaults, too. */
+static bool names_optimizer(const dro_train *t)
+{
+    for (size_t k = 0; k < t->settings->count; k++)
+        if (strcmp(t->settings->items[k].name, "optimizer") == 0)
+            return true;
+    return false;
+}
+
+/* Settings of the run that say how a method goes on step by step. */
+static bool is_stepwise(const char *name)
+{
+    static const char *const names[] = {"epochs",   "steps", "batch",      "eval_every",   "best",
+                                        "patience", "init",  "train_only", "on_divergence"};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        if (strcmp(names[k], name) == 0)
+            return true;
+    return false;
+}
+
+/* The linear model on rows, with a convex loss. */
+static bool is_convex(const dro_train *t)
+{
+    static const char *const losses[] = {"cross-entropy", "logit-adjusted", "logistic", "squared"};
+    char loss[64];
+    bool linear = !t->task.images && strcmp(t->task.model, "linear") == 0;
+    if (!linear || dro_train_get(t, "loss", loss, sizeof loss) != DRO_OK)
+        return linear;
+    for (size_t k = 0; k < sizeof losses / sizeof losses[0]; k++)
+        if (strcmp(losses[k], loss) == 0)
+            return true;
+    return false;
+}
+
+void dro__choose_optimizer(dro_train *t)
+{
+    const dro_settings *s = t->settings;
+    bool exact = is_convex(t);
+    if (names_optimizer(t))
+        return;
+    for (size_t k = 0; k < s->count; k++) {
+        const char *name = s->items[k].name;
+        bool own = dro__param_find(dro__train_tables, name) != NULL;
+        bool other = !own && !dro__net_has(name) && !dro__optimizer_has("lbfgs", name);
+        exact = exact && !other && !(own && is_stepwise(name));
+    }
+    snprintf(t->set.optimizer, sizeof t->set.optimizer, exact ? "lbfgs" : "recover");
+}
 
 double dro__report_lambda(const dro_train *t)
 {

@@ -1,8 +1,10 @@
-/* Figures from logits, added up batch by batch.
+/* Figures from logits, added up batch by batch. A measure is a row of DRO_METRIC_LIST and a function of its name below.
  *
  * balanced accuracy  the mean of the classes' accuracies (classes without examples are left out)
  * macro F1           the mean of 2 tp / (2 tp + fp + fn) over the classes that occur, in truth or prediction
  * AUROC              the share of pairs (one of each class) in the right order, ties counting half
+ * average precision  of a class: sum over the thresholds, from the highest on, of (recall gained) times precision. Scores
+ *                    are probabilities of the loss (of two classes the difference of the logits), ties are one threshold
  * calibration error  sum over 15 equal bins of the largest probability of (n_b/n) |accuracy_b - mean_b|; the
  *                    probabilities are those of the loss (probabilities.c)
  * objective          by its name (opt/objective.h); kl:
@@ -15,29 +17,50 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Scores of more than two classes that are kept for the average precision; where there would be more there is none. */
+enum { SCORES_MOST = 1 << 22 };
+
+/* Scores of an example: one number tells two classes apart. */
+static size_t width_of(const dro__measure *m)
+{
+    return m->figures.classes == 2 ? 1 : (size_t)m->figures.classes;
+}
+
+static int64_t capacity_for(int32_t classes, int64_t examples)
+{
+    bool fits = classes == 2 || (classes > 2 && examples <= SCORES_MOST / classes);
+    return fits && examples > 0 ? examples : 0;
+}
+
 dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t examples, int32_t groups,
                                dro__measure *m)
 {
     size_t c = (size_t)(classes > 0 ? classes : 1), g = (size_t)groups + 1;
-    *m = (dro__measure){.room = classes == 2 && examples > 0 ? examples : 0,
-                        .losses_room = examples > 0 ? examples : 0};
+    *m = (dro__measure){.capacity = capacity_for(classes, examples),
+                        .loss_capacity = examples > 0 ? examples : 0};
+    size_t kept = (size_t)m->capacity, all = (size_t)m->loss_capacity;
     m->figures.classes = classes;
     m->figures.groups = groups;
-    m->per_class = dro__alloc(c, sizeof *m->per_class);
-    m->counts = dro__alloc(c, sizeof *m->counts);
-    m->confusion = dro__alloc(c * c, sizeof *m->confusion);
-    m->class_loss = dro__alloc(c, sizeof *m->class_loss);
-    m->class_sum = dro__alloc(c, sizeof *m->class_sum);
-    m->scores = dro__alloc((size_t)m->room, sizeof *m->scores);
-    m->truth = dro__alloc((size_t)m->room, sizeof *m->truth);
-    m->losses = dro__alloc((size_t)m->losses_room, sizeof *m->losses);
-    m->per_group = dro__alloc(g, sizeof *m->per_group);
-    m->group_loss = dro__alloc(g, sizeof *m->group_loss);
-    m->group_count = dro__alloc(g, sizeof *m->group_count);
-    m->group_hits = dro__alloc(g, sizeof *m->group_hits);
-    if (!m->per_class || !m->counts || !m->confusion || !m->class_loss || !m->class_sum ||
-        !m->scores || !m->truth || !m->losses || !m->per_group || !m->group_loss ||
-        !m->group_count || !m->group_hits) {
+    struct {
+        void **block;
+        size_t count, size;
+    } blocks[] = {{(void **)&m->per_class, c, sizeof *m->per_class},
+                  {(void **)&m->class_precision, c, sizeof *m->class_precision},
+                  {(void **)&m->counts, c, sizeof *m->counts},
+                  {(void **)&m->confusion, c * c, sizeof *m->confusion},
+                  {(void **)&m->classes, c, sizeof *m->classes},
+                  {(void **)&m->groups, g, sizeof *m->groups},
+                  {(void **)&m->group_count, g, sizeof *m->group_count},
+                  {(void **)&m->per_group, g, sizeof *m->per_group},
+                  {(void **)&m->scores, kept * width_of(m), sizeof *m->scores},
+                  {(void **)&m->truth, kept, sizeof *m->truth},
+                  {(void **)&m->weights, all, sizeof *m->weights},
+                  {(void **)&m->losses, all, sizeof *m->losses},
+                  {(void **)&m->probabilities, c, sizeof *m->probabilities}};
+    for (size_t k = 0; k < sizeof blocks / sizeof blocks[0]; k++) {
+        *blocks[k].block = dro__alloc(blocks[k].count, blocks[k].size);
+        if (*blocks[k].block)
+            continue;
         dro__measure_free(m);
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the figures of %d classes", classes);
     }
@@ -56,9 +79,9 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
 
 void dro__measure_free(dro__measure *m)
 {
-    void *all[] = {m->per_class,  m->counts,      m->confusion,  m->class_loss,
-                   m->class_sum,  m->scores,      m->truth,      m->per_group,
-                   m->group_loss, m->group_count, m->group_hits, m->losses};
+    void *all[] = {m->per_class, m->class_precision, m->counts, m->confusion, m->classes,
+                   m->groups,    m->scores,          m->truth,  m->weights,   m->probabilities,
+                   m->per_group, m->group_count,     m->losses};
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
         dro__free(all[k]);
     *m = (dro__measure){0};
@@ -72,196 +95,158 @@ void dro__measure_reset(dro__measure *m, const dro__robust *robust)
     size_t c = (size_t)m->figures.classes, g = (size_t)m->figures.groups;
     m->robust = *robust;
     m->figures.examples = 0;
-    m->loss_sum = 0;
+    m->mass = m->loss_sum = 0;
     m->tilted = (dro__tilted){0};
     m->class_top = -HUGE_VAL;
     memset(m->counts, 0, c * sizeof *m->counts);
     memset(m->confusion, 0, c * c * sizeof *m->confusion);
-    memset(m->class_loss, 0, c * sizeof *m->class_loss);
-    memset(m->class_sum, 0, c * sizeof *m->class_sum);
-    memset(m->group_loss, 0, g * sizeof *m->group_loss);
+    memset(m->classes, 0, c * sizeof *m->classes);
+    memset(m->groups, 0, g * sizeof *m->groups);
     memset(m->group_count, 0, g * sizeof *m->group_count);
-    memset(m->group_hits, 0, g * sizeof *m->group_hits);
-    memset(m->bin_sum, 0, sizeof m->bin_sum);
-    memset(m->bin_hits, 0, sizeof m->bin_hits);
-    memset(m->bin_n, 0, sizeof m->bin_n);
+    memset(m->bins, 0, sizeof m->bins);
 }
 
-static void add_class_loss(dro__measure *m, double loss, int32_t label)
+/* ---- adding ---- */
+
+static void add_class_loss(dro__measure *m, double loss, double weight, int32_t label)
 {
     double x = loss / m->robust.weight_lambda;
-    m->class_loss[label] += loss;
+    m->classes[label].loss += weight * loss;
     if (x > m->class_top) {
         double fall = exp(m->class_top - x);
         for (int32_t k = 0; k < m->figures.classes; k++)
-            m->class_sum[k] *= fall;
+            m->classes[k].tilted *= fall;
         m->class_top = x;
     }
-    m->class_sum[label] += exp(x - m->class_top);
+    m->classes[label].tilted += weight * exp(x - m->class_top);
+}
+
+static void keep_scores(dro__measure *m, const float *logits, int32_t label)
+{
+    int64_t at = m->figures.examples;
+    size_t width = width_of(m);
+    if (at >= m->capacity)
+        return;
+    float *to = m->scores + (size_t)at * width;
+    for (size_t k = 0; k < width; k++)
+        to[k] = width == 1 ? logits[1] - logits[0] : (float)m->probabilities[k];
+    m->truth[at] = label;
 }
 
 /* Whether the prediction is right. */
-static bool add_prediction(dro__measure *m, const dro__digest *d, int32_t label)
-{
-    int bin = (int)ceil(d->p * DRO__BINS) - 1;
-    bin = bin < 0 ? 0 : bin >= DRO__BINS ? DRO__BINS - 1 : bin;
-    m->bin_sum[bin] += d->p;
-    m->bin_n[bin]++;
-    m->bin_hits[bin] += d->best == label;
-    m->counts[label]++;
-    m->confusion[(size_t)label * (size_t)m->figures.classes + (size_t)d->best]++;
-    if (m->figures.examples < m->room) {
-        m->scores[m->figures.examples] = d->score;
-        m->truth[m->figures.examples] = (int8_t)label;
-    }
-    return d->best == label;
-}
-
-void dro__measure_digest(const dro__measure *m, const float *logits, const float *loss,
-                         dro__digest *d)
+static bool add_logits(dro__measure *m, const float *logits, int32_t label, double weight)
 {
     int32_t classes = m->figures.classes, best = 0;
-    *d = (dro__digest){.best = -1, .read = 1, .loss = loss ? *loss : 0};
-    if (!classes || !logits)
-        return;
     for (int32_t k = 1; k < classes; k++)
         if (logits[k] > logits[best])
             best = k;
-    d->best = best;
-    d->p = dro__probability(m->link, logits, classes, best, NULL);
-    d->score = classes > 1 ? logits[1] - logits[0] : 0;
+    bool scored = m->figures.examples < m->capacity && width_of(m) > 1;
+    double p = dro__probability(m->link, logits, classes, best, scored ? m->probabilities : NULL);
+    int bin = (int)ceil(p * DRO__BINS) - 1;
+    bin = bin < 0 ? 0 : bin >= DRO__BINS ? DRO__BINS - 1 : bin;
+    m->bins[bin].sum += weight * p;
+    m->bins[bin].right += best == label ? weight : 0;
+    m->counts[label]++;
+    m->confusion[(size_t)label * (size_t)classes + (size_t)best]++;
+    m->classes[label].mass += weight;
+    m->classes[label].right += best == label ? weight : 0;
+    m->classes[best].predicted += weight;
+    keep_scores(m, logits, label);
+    return best == label;
 }
 
-void dro__measure_take(dro__measure *m, const dro__digest *d, int32_t label, int32_t group,
-                       bool has_loss)
-{
-    bool labelled = m->figures.classes && label >= 0, hit = false;
-    if (has_loss) {
-        m->loss_sum += (double)d->loss;
-        if (m->figures.examples < m->losses_room)
-            m->losses[m->figures.examples] = d->loss;
-        dro__tilted_add(&m->tilted, m->robust.lambda, (double)d->loss, 1);
-    }
-    if (has_loss && labelled)
-        add_class_loss(m, (double)d->loss, label);
-    if (labelled && d->best >= 0)
-        hit = add_prediction(m, d, label);
-    if (group >= 0 && m->figures.groups) {
-        m->group_count[group]++;
-        m->group_hits[group] += hit;
-        m->group_loss[group] += has_loss ? (double)d->loss : 0;
-    }
-    m->figures.examples++;
-}
-
-void dro__measure_add(dro__measure *m, size_t count, const float *logits, const int32_t *labels,
-                      const float *losses, const int32_t *groups)
+void dro__measure_add(dro__measure *m, const dro__measured *e)
 {
     size_t classes = (size_t)m->figures.classes;
-    for (size_t i = 0; i < count; i++) {
-        dro__digest d;
-        dro__measure_digest(m, logits && labels ? logits + i * classes : NULL,
-                            losses ? losses + i : NULL, &d);
-        dro__measure_take(m, &d, labels ? labels[i] : -1, groups ? groups[i] : -1, losses != NULL);
+    for (size_t i = 0; i < e->count; i++) {
+        bool labelled = classes && e->labels, hit = false;
+        int32_t g = e->groups && m->figures.groups ? e->groups[i] : -1;
+        double weight = e->weights ? (double)e->weights[i] : 1;
+        double loss = e->losses ? (double)e->losses[i] : 0;
+        m->mass += weight;
+        if (m->figures.examples < m->loss_capacity) {
+            m->losses[m->figures.examples] = (float)loss;
+            m->weights[m->figures.examples] = (float)weight;
+        }
+        if (e->losses) {
+            m->loss_sum += weight * loss;
+            dro__tilted_add(&m->tilted, m->robust.lambda, loss, weight);
+        }
+        if (e->losses && labelled)
+            add_class_loss(m, loss, weight, e->labels[i]);
+        if (labelled && e->logits)
+            hit = add_logits(m, e->logits + i * classes, e->labels[i], weight);
+        if (g >= 0) {
+            m->group_count[g]++;
+            m->groups[g].mass += weight;
+            m->groups[g].right += hit ? weight : 0;
+            m->groups[g].loss += weight * loss;
+        }
+        m->figures.examples++;
     }
 }
 
-/* ---- working out ---- */
+/* ---- scores in order ---- */
 
 typedef struct scored {
-    float score;
-    int8_t truth;
+    float score, weight;
+    bool positive;
 } scored;
 
 static int by_score(const void *a, const void *b)
 {
     float x = ((const scored *)a)->score, y = ((const scored *)b)->score;
-    return (x > y) - (x < y);
+    return (x < y) - (x > y);
 }
 
-static dro_status auroc(dro_context *ctx, dro__measure *m)
+/* Those of a class against the rest, the highest first; of examples without weight there are none. */
+static size_t sort_scores(const dro__measure *m, int32_t class, scored *out)
 {
-    int64_t n = m->figures.examples, positive = m->counts[1];
-    m->figures.auroc = NAN;
-    if (positive == 0 || positive == n || n > m->room)
-        return DRO_OK;
-    scored *s = dro__alloc((size_t)n, sizeof *s);
-    if (!s)
-        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory to sort %lld scores", (long long)n);
-    for (int64_t i = 0; i < n; i++)
-        s[i] = (scored){m->scores[i], m->truth[i]};
-    qsort(s, (size_t)n, sizeof *s, by_score);
-    double ranks = 0; /* of the positive ones, from 1 on, ties sharing their mean */
-    for (int64_t i = 0; i < n;) {
-        int64_t end = i, hits = 0;
-        for (; end < n && s[end].score == s[i].score; end++)
-            hits += s[end].truth;
-        ranks += (double)hits * ((double)(i + end + 1) / 2);
-        i = end;
+    size_t count = 0, width = width_of(m);
+    for (int64_t i = 0; i < m->figures.examples; i++) {
+        float score = m->scores[(size_t)i * width + (width == 1 ? 0 : (size_t) class)];
+        if (m->weights[i] > 0)
+            out[count++] = (scored){width == 1 && class == 0 ? -score : score, m->weights[i],
+                                    m->truth[i] == class};
     }
-    double p = (double)positive;
-    m->figures.auroc = (ranks - p * (p + 1) / 2) / (p * (double)(n - positive));
-    dro__free(s);
-    return DRO_OK;
+    qsort(out, count, sizeof *out, by_score);
+    return count;
 }
 
-static void by_class(dro__measure *m)
+/* One walk down the thresholds gives both: the area under the ROC curve, and the average precision. */
+static void areas(const scored *s, size_t count, double *roc, double *precision)
 {
-    dro_metrics *f = &m->figures;
-    int32_t c = f->classes, present = 0, occurring = 0;
-    int64_t hits = 0;
-    double recall = 0, f1 = 0;
-    f->worst_class_accuracy = NAN;
-    for (int32_t k = 0; k < c; k++) {
-        int64_t right = m->confusion[k * (c + 1)], predicted = 0;
-        for (int32_t j = 0; j < c; j++)
-            predicted += m->confusion[(size_t)j * (size_t)c + (size_t)k];
-        hits += right;
-        m->per_class[k] = m->counts[k] ? (double)right / (double)m->counts[k] : NAN;
-        if (m->counts[k]) {
-            present++;
-            recall += m->per_class[k];
-            f->worst_class_accuracy = fmin(f->worst_class_accuracy, m->per_class[k]);
-        }
-        if (m->counts[k] + predicted) {
-            occurring++;
-            f1 += 2 * (double)right / (double)(m->counts[k] + predicted);
-        }
+    double right = 0, wrong = 0, all = 0, under = 0, average = 0;
+    for (size_t i = 0; i < count; i++)
+        all += s[i].positive ? (double)s[i].weight : 0;
+    for (size_t i = 0, end; i < count; i = end) {
+        double hits = 0, misses = 0;
+        for (end = i; end < count && s[end].score == s[i].score; end++)
+            *(s[end].positive ? &hits : &misses) += (double)s[end].weight;
+        under += misses * (right + hits / 2);
+        right += hits;
+        wrong += misses;
+        average += hits * right / (right + wrong);
     }
-    f->accuracy = (double)hits / (double)f->examples;
-    f->balanced_accuracy = recall / present;
-    f->macro_f1 = f1 / occurring;
+    *roc = all > 0 && wrong > 0 ? under / (all * wrong) : NAN;
+    *precision = all > 0 ? average / all : NAN;
 }
 
-static double calibration(const dro__measure *m)
-{
-    double error = 0;
-    for (int k = 0; k < DRO__BINS; k++)
-        error += fabs((double)m->bin_hits[k] - m->bin_sum[k]);
-    return error / (double)m->figures.examples;
-}
+/* ---- working out: one function for each measure; what does not apply is NaN ---- */
 
-static void by_group(dro__measure *m)
+static double get_loss(dro__measure *m)
 {
-    dro_metrics *f = &m->figures;
-    for (int32_t g = 0; g < f->groups; g++) {
-        m->per_group[g] = f->classes && m->group_count[g]
-                              ? (double)m->group_hits[g] / (double)m->group_count[g]
-                              : NAN;
-        f->worst_group_accuracy =
-            fmin(f->worst_group_accuracy, m->per_group[g]); /* NaN gives way */
-    }
+    return m->loss_sum / m->mass;
 }
 
 /* lambda log sum_g prior_g exp(L_g/lambda) over those that occur. */
-static double over_groups(const dro__measure *m, const double *loss, const int64_t *count,
-                          int32_t groups)
+static double over(const dro__measure *m, const dro__mass *of, int32_t count)
 {
     dro__tilted t = {0};
-    for (int32_t g = 0; g < groups; g++)
-        if (count[g])
-            dro__tilted_add(&t, m->robust.lambda, loss[g] / (double)count[g],
-                            m->robust.uniform ? 1 : (double)count[g]);
+    for (int32_t g = 0; g < count; g++)
+        if (of[g].mass > 0)
+            dro__tilted_add(&t, m->robust.lambda, of[g].loss / of[g].mass,
+                            m->robust.uniform ? 1 : of[g].mass);
     return dro__tilted_mean(&t, m->robust.lambda);
 }
 
@@ -269,22 +254,21 @@ static double over_groups(const dro__measure *m, const double *loss, const int64
 static double other_objective(const dro__measure *m)
 {
     bool classes = m->robust.level == DRO__TILT_CLASS, groups = m->robust.level == DRO__TILT_GROUP;
-    const double *sums = classes ? m->class_loss : m->group_loss;
-    const int64_t *counts = classes ? m->counts : m->group_count;
+    const dro__mass *of = classes ? m->classes : m->groups;
     size_t all = (size_t)(classes ? m->figures.classes : m->figures.groups), n = 0;
     if (!classes && !groups)
         all = (size_t)m->figures.examples;
     dro__worst_case worst = {.value = NAN};
     double *memory = dro__alloc(3 * all, sizeof *memory);
     double *losses = memory, *prior = memory + all, *weights = memory + 2 * all, total = 0;
-    if (!memory || (!classes && !groups && m->figures.examples > m->losses_room))
+    if (!memory || (!classes && !groups && m->figures.examples > m->loss_capacity))
         all = 0;
     for (size_t k = 0; k < all; k++) {
-        double count = classes || groups ? (double)counts[k] : 1;
-        if (count == 0)
+        double mass = classes || groups ? of[k].mass : (double)m->weights[k];
+        if (mass == 0)
             continue;
-        losses[n] = classes || groups ? sums[k] / count : (double)m->losses[k];
-        total += prior[n++] = m->robust.uniform ? 1 : count;
+        losses[n] = classes || groups ? of[k].loss / mass : (double)m->losses[k];
+        total += prior[n++] = m->robust.uniform && (classes || groups) ? 1 : mass;
     }
     for (size_t k = 0; k < n; k++)
         prior[k] /= total;
@@ -294,17 +278,115 @@ static double other_objective(const dro__measure *m)
     return worst.value;
 }
 
-static double objective(const dro__measure *m)
+static double get_objective(dro__measure *m)
 {
     if (m->robust.other.kind != DRO__OBJECTIVE_MEAN)
-        return other_objective(m);
+        return other_objective(m) + m->regulariser;
     if (isinf(m->robust.lambda))
-        return m->loss_sum / (double)m->figures.examples;
+        return m->loss_sum / m->mass + m->regulariser;
     if (m->robust.level == DRO__TILT_CLASS && m->figures.classes)
-        return over_groups(m, m->class_loss, m->counts, m->figures.classes);
+        return over(m, m->classes, m->figures.classes) + m->regulariser;
     if (m->robust.level == DRO__TILT_GROUP && m->figures.groups)
-        return over_groups(m, m->group_loss, m->group_count, m->figures.groups);
-    return dro__tilted_mean(&m->tilted, m->robust.lambda);
+        return over(m, m->groups, m->figures.groups) + m->regulariser;
+    return dro__tilted_mean(&m->tilted, m->robust.lambda) + m->regulariser;
+}
+
+static double get_accuracy(dro__measure *m)
+{
+    double right = 0;
+    for (int32_t k = 0; k < m->figures.classes; k++)
+        right += m->classes[k].right;
+    return m->figures.classes ? right / m->mass : NAN;
+}
+
+/* Fills per_class, which the next one reads. */
+static double get_balanced_accuracy(dro__measure *m)
+{
+    double sum = 0;
+    int32_t present = 0;
+    for (int32_t k = 0; k < m->figures.classes; k++) {
+        const dro__mass *of = &m->classes[k];
+        m->per_class[k] = of->mass > 0 ? of->right / of->mass : NAN;
+        sum += of->mass > 0 ? m->per_class[k] : 0;
+        present += of->mass > 0;
+    }
+    return present ? sum / present : NAN;
+}
+
+static double get_worst_class_accuracy(dro__measure *m)
+{
+    double worst = NAN;
+    for (int32_t k = 0; k < m->figures.classes; k++)
+        worst = fmin(worst, m->per_class[k]); /* NaN gives way */
+    return worst;
+}
+
+static double get_worst_group_accuracy(dro__measure *m)
+{
+    double worst = NAN;
+    for (int32_t g = 0; g < m->figures.groups; g++) {
+        const dro__mass *of = &m->groups[g];
+        m->per_group[g] = m->figures.classes && of->mass > 0 ? of->right / of->mass : NAN;
+        worst = fmin(worst, m->per_group[g]);
+    }
+    return worst;
+}
+
+static double get_macro_f1(dro__measure *m)
+{
+    double sum = 0;
+    int32_t occurring = 0;
+    for (int32_t k = 0; k < m->figures.classes; k++) {
+        const dro__mass *of = &m->classes[k];
+        if (!(of->mass + of->predicted > 0))
+            continue;
+        sum += 2 * of->right / (of->mass + of->predicted);
+        occurring++;
+    }
+    return occurring ? sum / occurring : NAN;
+}
+
+/* Fills class_precision; *roc is of the last class. NaN where the scores were not kept. */
+static double precision_of(dro__measure *m, int32_t first, double *roc)
+{
+    int64_t n = m->figures.examples;
+    double sum = 0;
+    int32_t present = 0;
+    *roc = NAN;
+    if (n == 0 || n > m->capacity || !m->figures.classes)
+        return NAN;
+    scored *s = dro__alloc((size_t)n, sizeof *s);
+    m->failed = m->failed || !s;
+    for (int32_t k = first; s && k < m->figures.classes; k++) {
+        areas(s, sort_scores(m, k, s), roc, &m->class_precision[k]);
+        sum += isnan(m->class_precision[k]) ? 0 : m->class_precision[k];
+        present += !isnan(m->class_precision[k]);
+    }
+    dro__free(s);
+    return present ? sum / present : NAN;
+}
+
+static double get_auroc(dro__measure *m)
+{
+    double roc = NAN;
+    if (m->figures.classes == 2)
+        precision_of(m, 1, &roc);
+    return roc;
+}
+
+static double get_average_precision(dro__measure *m)
+{
+    double roc, mean = precision_of(m, 0, &roc);
+    m->figures.class_precision = isnan(mean) ? NULL : m->class_precision;
+    return mean;
+}
+
+static double get_calibration_error(dro__measure *m)
+{
+    double error = 0;
+    for (int k = 0; k < DRO__BINS; k++)
+        error += fabs(m->bins[k].right - m->bins[k].sum);
+    return m->figures.classes ? error / m->mass : NAN;
 }
 
 bool dro__measure_class_weights(const dro__measure *m, double *shares)
@@ -313,25 +395,22 @@ bool dro__measure_class_weights(const dro__measure *m, double *shares)
     if (m->robust.other.kind != DRO__OBJECTIVE_MEAN)
         return false; /* the sums are of kl's weights */
     for (int32_t k = 0; k < m->figures.classes; k++)
-        all += m->class_sum[k];
+        all += m->classes[k].tilted;
     for (int32_t k = 0; k < m->figures.classes; k++)
-        shares[k] = m->class_sum[k] / all;
+        shares[k] = m->classes[k].tilted / all;
     return all > 0;
 }
 
 dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r)
 {
-    dro_metrics *f = &m->figures;
-    f->accuracy = f->balanced_accuracy = f->worst_class_accuracy = f->macro_f1 = NAN;
-    f->auroc = f->calibration_error = f->loss = f->objective = f->worst_group_accuracy = NAN;
-    if (f->examples == 0)
-        return DRO_OK;
-    f->loss = m->loss_sum / (double)f->examples;
-    f->objective = objective(m) + r;
-    by_group(m);
-    if (f->classes == 0)
-        return DRO_OK;
-    by_class(m);
-    f->calibration_error = calibration(m);
-    return f->classes == 2 ? auroc(ctx, m) : DRO_OK;
+    bool any = m->mass > 0;
+    m->regulariser = r;
+    m->failed = false;
+    m->figures.class_precision = NULL;
+#define X(name, code, title, better, unit, meaning) m->figures.name = any ? get_##name(m) : NAN;
+    DRO_METRIC_LIST(X)
+#undef X
+    return m->failed ? dro__fail(ctx, DRO_ERR_MEMORY, "no memory to sort %lld scores",
+                                 (long long)m->figures.examples)
+                     : DRO_OK;
 }

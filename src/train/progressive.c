@@ -100,8 +100,10 @@ static void predict(dro_train *t, const kept *k)
     const float *logits = t->task.regression ? NULL : s->logits;
     if (s->reported == s->next) /* after a line: until there are examples, the last window stays */
         dro__measure_reset(&s->window, &s->coming);
-    dro__measure_add(&s->all, k->count, logits, k->classes, s->losses, NULL);
-    dro__measure_add(&s->window, k->count, logits, k->classes, s->losses, NULL);
+    dro__measured examples = {
+        .count = k->count, .logits = logits, .labels = k->classes, .losses = s->losses};
+    dro__measure_add(&s->all, &examples);
+    dro__measure_add(&s->window, &examples);
 }
 
 static kept *oldest(stream_run *s)
@@ -317,6 +319,7 @@ static void archive_measure(dro__archive *ar, dro__measure *m)
 {
     size_t c = (size_t)m->figures.classes;
     DRO__ARCHIVE(ar, m->figures.examples);
+    DRO__ARCHIVE(ar, m->mass);
     DRO__ARCHIVE(ar, m->loss_sum);
     DRO__ARCHIVE(ar, m->robust.lambda);
     DRO__ARCHIVE(ar, m->robust.weight_lambda);
@@ -324,15 +327,13 @@ static void archive_measure(dro__archive *ar, dro__measure *m)
     DRO__ARCHIVE(ar, m->robust.uniform);
     DRO__ARCHIVE(ar, m->tilted);
     DRO__ARCHIVE(ar, m->class_top);
-    dro__archive_bytes(ar, m->class_loss, c * sizeof *m->class_loss);
-    dro__archive_bytes(ar, m->class_sum, c * sizeof *m->class_sum);
-    DRO__ARCHIVE(ar, m->bin_sum);
-    DRO__ARCHIVE(ar, m->bin_hits);
-    DRO__ARCHIVE(ar, m->bin_n);
+    dro__archive_bytes(ar, m->classes, c * sizeof *m->classes);
+    DRO__ARCHIVE(ar, m->bins);
     dro__archive_bytes(ar, m->counts, c * sizeof *m->counts);
     dro__archive_bytes(ar, m->confusion, c * c * sizeof *m->confusion);
-    dro__archive_bytes(ar, m->scores, (size_t)m->room * sizeof *m->scores);
-    dro__archive_bytes(ar, m->truth, (size_t)m->room * sizeof *m->truth);
+    dro__archive_bytes(ar, m->scores, (size_t)m->capacity * sizeof *m->scores);
+    dro__archive_bytes(ar, m->truth, (size_t)m->capacity * sizeof *m->truth);
+    dro__archive_bytes(ar, m->weights, (size_t)m->capacity * sizeof *m->weights);
 }
 
 static void archive_kept(dro_train *t, dro__archive *ar, kept *k)

@@ -12,6 +12,9 @@ static const dro_recipe settings[] = {
      "a network that fits its training images needs more of it than one that cannot"},
     {"imbalanced", NULL, "images", "weight_decay", "1e-3",
      "few images of a class are soon learned by heart"},
+    {"imbalanced", "lbfgs", NULL, "loss", "cross-entropy",
+     "where the minimum is found, classes of equal weight do the same without a shift"},
+    {"imbalanced", "lbfgs", NULL, "tilt", "class", "every class weighs the same"},
     {"imbalanced", "recover", NULL, "lambda", "20",
      "gentle: a hard tilt over examples on top would count the rare ones twice"},
 };

@@ -260,18 +260,15 @@ static json_t *split_json(const dro_metrics *m, bool confusion)
 {
     json_t *o = json_object(), *matrix = json_array();
     put(o, "examples", json_integer(m->examples));
-    put(o, "loss", number(m->loss));
-    put(o, "objective", number(m->objective));
-    put(o, "accuracy", number(m->accuracy));
-    put(o, "balanced_accuracy", number(m->balanced_accuracy));
-    put(o, "worst_class_accuracy", number(m->worst_class_accuracy));
-    if (m->groups) {
-        put(o, "worst_group_accuracy", number(m->worst_group_accuracy));
+#define X(name, code, title, better, unit, meaning) put(o, #name, number(m->name));
+    DRO_METRIC_LIST(X)
+#undef X
+    if (m->groups)
         put(o, "per_group", list_json(m->per_group, m->groups));
-    }
-    put(o, "macro_f1", number(m->macro_f1));
-    put(o, "auroc", number(m->auroc));
-    put(o, "calibration_error", number(m->calibration_error));
+    else
+        json_object_del(o, "worst_group_accuracy");
+    if (m->class_precision)
+        put(o, "class_precision", list_json(m->class_precision, m->classes));
     for (int32_t k = 0; k < m->classes; k++) {
         json_t *row = json_array();
         for (int32_t j = 0; confusion && j < m->classes; j++)

@@ -1,5 +1,6 @@
 /* A run to a checkpoint and back. */
 #include "events.h"
+#include "isa.h"
 #include "train.h"
 
 #include <math.h>
@@ -52,7 +53,7 @@ enum { MACHINE_SIZE = 128 };
 static void describe_machine(const dro_train *t, char text[MACHINE_SIZE])
 {
     snprintf(text, MACHINE_SIZE, "backend=%.40s threads=%d instructions=%s", t->ctx->backend->name,
-             t->ctx->threads, dro__instructions());
+             t->ctx->threads, dro__cpu_isa_name(dro__cpu_isa()));
 }
 
 static void compare_machine(const dro_train *t, const char *saved)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BEST_WORD(name, sign) "|" #name
+#define BEST_WORD(name, code, title, better, unit, meaning) "|" #name
 
 #define S dro__train_settings
 #define TEXT(name, value, fallback, meaning)                                                       \
@@ -22,7 +22,8 @@
 static const dro__param own[] = {
     TEXT(data, "SPEC", "synth:glyphs", "the data: format:path[,option=value...]"),
     TEXT(model, "NAME", "", "a model of `dro list models`; if not given, one that suits the data"),
-    TEXT(optimizer, "NAME", "recover", "an optimiser of `dro list optimizers`"),
+    TEXT(optimizer, "NAME", "recover",
+         "an optimiser of `dro list optimizers`; if not given, lbfgs for linear models of tables"),
     DRO__CHOICE("recipe", recipe, S, "none", "none|imbalanced",
                 "settings that go together, for all that is not given: `dro list recipes`"),
     TEXT(label, "TEXT", "", "what reports call the run; if not given, its optimiser"),
@@ -38,7 +39,7 @@ static const dro__param own[] = {
               "epochs between evaluations; lbfgs and newton: hundreds of steps"),
     DRO__CHOICE("eval_train", eval_train, S, "yes", "yes|no|last",
                 "whether evaluations compute F over the training set"),
-    DRO__CHOICE("best", best, S, "none", "none" DRO__BEST_LIST(BEST_WORD),
+    DRO__CHOICE("best", best, S, "none", "none" DRO_METRIC_LIST(BEST_WORD),
                 "the measure of the holdout by which the best weights are kept"),
     DRO__INTEGER("patience", patience, S, "0", 0, 1e9,
                  "stop after so many evaluations without a better one; 0: never"),

@@ -61,17 +61,13 @@ static void add_named(list *l, const char *heading, const char *const *names, co
 static void add_split(list *l, const char *split, const dro_metrics *m, const dro_data_info *info)
 {
     char heading[48];
-    add(l, m->objective, "%s/objective", split);
-    add(l, m->loss, "%s/loss", split);
-    add(l, m->accuracy, "%s/accuracy", split);
-    add(l, m->balanced_accuracy, "%s/balanced_accuracy", split);
-    add(l, m->worst_class_accuracy, "%s/worst_class_accuracy", split);
-    add(l, m->worst_group_accuracy, "%s/worst_group_accuracy", split);
-    add(l, m->macro_f1, "%s/macro_f1", split);
-    add(l, m->auroc, "%s/auroc", split);
-    add(l, m->calibration_error, "%s/calibration_error", split);
+#define X(name, code, title, better, unit, meaning) add(l, m->name, "%s/" #name, split);
+    DRO_METRIC_LIST(X)
+#undef X
     snprintf(heading, sizeof heading, "%s_class_accuracy", split);
     add_named(l, heading, info->class_names, m->per_class, m->classes);
+    snprintf(heading, sizeof heading, "%s_class_precision", split);
+    add_named(l, heading, info->class_names, m->class_precision, m->classes);
     snprintf(heading, sizeof heading, "%s_group_accuracy", split);
     add_named(l, heading, info->group_names, m->per_group, m->groups);
 }
@@ -84,7 +80,7 @@ void dro__telemetry(dro__buffer *out, const dro_train_record *r, const dro_data_
     static const char *const names[] = {"train", "test", "holdout", "window"};
     const bool has[] = {r->has_train, r->has_test, r->has_holdout, r->has_window};
     const dro_metrics *splits[] = {&r->train, &r->test, &r->holdout, &r->window};
-    list l = {.room = 5 * 2 * (NAMED_MOST + 16)};
+    list l = {.room = 5 * 3 * (NAMED_MOST + 16)};
     l.values = dro__alloc(l.room, sizeof *l.values);
     l.tags = dro__alloc(l.room, sizeof *l.tags);
     if (l.values && l.tags) {

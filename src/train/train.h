@@ -34,18 +34,6 @@
 enum { DRO__AUGMENT_AUTO, DRO__AUGMENT_YES, DRO__AUGMENT_NO };
 enum { DRO__DIVERGENCE_STOP, DRO__DIVERGENCE_HALVE };
 
-/* The measures that the best weights can be chosen by: a field of dro_metrics, and 1 if more of it is better, else -1. */
-#define DRO__BEST_LIST(X)                                                                          \
-    X(accuracy, 1)                                                                                 \
-    X(balanced_accuracy, 1)                                                                        \
-    X(worst_class_accuracy, 1)                                                                     \
-    X(worst_group_accuracy, 1)                                                                     \
-    X(macro_f1, 1)                                                                                 \
-    X(auroc, 1)                                                                                    \
-    X(loss, -1)                                                                                    \
-    X(calibration_error, -1)                                                                       \
-    X(objective, -1)
-
 typedef struct dro__train_settings {
     char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
         train_only[DRO__TEXT_MAX], label[DRO__TEXT_MAX], report_like[DRO__TEXT_MAX];
@@ -84,6 +72,9 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
 void dro__tell_step(const dro_train *t);
 /* The lambda of the F that is reported, NaN: the optimiser's. */
 double dro__report_lambda(const dro_train *t);
+/* The optimiser of a run that names none: recover, and for the linear model on rows in memory lbfgs, where the loss is
+ * convex and nothing was given that lbfgs does not have. */
+void dro__choose_optimizer(dro_train *t);
 /* The loss of a model that predicts the same for every example: log(classes), or half the variance of real targets. */
 double dro__constant_loss(const dro_train *t);
 /* recipe.c: hands the settings of the run's recipe that are for its optimiser, or for all, to `set`. */
@@ -181,7 +172,7 @@ typedef struct dro__model_choice {
     bool rows;  /* the linear model on sparse rows, however many features */
     const char *train_only;
     dro_model_shape shape;           /* of a weights file; channels 0: by the data */
-    const dro_train *settings;       /* the network's parameters, or NULL */
+    dro_train *settings;             /* of the run, or NULL */
     const char *encoding;            /* of a weights file, "" if it has none; NULL: of no file */
     const dro__weights_about *about; /* whose loss is meant, or NULL */
     dro_comm *comm;                  /* the ranks that train together, or NULL */
@@ -285,48 +276,53 @@ typedef struct dro__robust {
 } dro__robust;
 extern const dro__robust dro__mean_loss;
 
+/* What is added up for a class or a group; sums are over the examples' weights. */
+typedef struct dro__mass {
+    double mass, right, predicted; /* of all, of those predicted right, of those predicted as it */
+    double loss, tilted;           /* of the losses, of exp(loss/lambda) */
+} dro__mass;
+
 typedef struct dro__measure {
     dro_metrics figures; /* points into the arrays below */
     dro__robust robust;
-    dro__link link;                             /* softmax, where nothing else is set */
-    double *per_class, *class_loss, *class_sum; /* (classes): sums of losses, of exp(loss/lambda) */
-    int64_t *counts, *confusion;
-    float *scores; /* two classes: logit difference of each example, for auroc */
-    int8_t *truth;
-    int64_t room;
-    float *losses; /* (losses_room) of the examples, for objectives that need them all */
-    int64_t losses_room;
-    double loss_sum;
+    dro__link link; /* softmax, where nothing else is set */
+    double *per_class, *class_precision, *per_group;
+    int64_t *counts, *confusion, *group_count;
+    dro__mass *classes, *groups;
+    double mass, loss_sum; /* of all */
+    double regulariser;
     dro__tilted tilted; /* losses */
-    double class_top;   /* of class_sum */
-    double *per_group, *group_loss;
-    int64_t *group_count, *group_hits;
-    double bin_sum[DRO__BINS]; /* of probabilities */
-    int64_t bin_hits[DRO__BINS], bin_n[DRO__BINS];
+    double class_top;   /* of the classes' tilted */
+    struct {
+        double sum, right; /* of probabilities; of predictions that are right */
+    } bins[DRO__BINS];
+    float *losses, *weights; /* (loss_capacity) of the first examples */
+    int64_t loss_capacity;
+    /* the first examples' scores: of two classes the difference of the logits, else each class's probability */
+    int64_t capacity;
+    float *scores;
+    int32_t *truth;
+    double *probabilities; /* (classes) of the example at hand */
+    bool failed;           /* no memory */
 } dro__measure;
+
+/* Examples to be added: logits (count, classes) or NULL for a real-valued target; the others (count), each may be
+ * NULL. */
+typedef struct dro__measured {
+    size_t count;
+    const float *logits;
+    const int32_t *labels;
+    const float *losses;
+    const int32_t *groups;
+    const float *weights; /* NULL: all 1 */
+} dro__measured;
 
 dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t examples, int32_t groups,
                                dro__measure *m);
 void dro__measure_free(dro__measure *m);
 /* Forgets what was added. */
 void dro__measure_reset(dro__measure *m, const dro__robust *robust);
-/* What the figures need to know of one example besides its label and group. */
-typedef struct dro__digest {
-    double p; /* the probability of the prediction */
-    float loss, score;
-    int32_t best; /* the prediction, -1: none */
-    int32_t read; /* 0: an image that skip_bad has passed over */
-} dro__digest;
-/* Examples one by one: of logits and losses, each of which may be NULL; then into the sums, with its label and group
- * or -1. */
-void dro__measure_digest(const dro__measure *m, const float *logits, const float *loss,
-                         dro__digest *digest);
-void dro__measure_take(dro__measure *m, const dro__digest *digest, int32_t label, int32_t group,
-                       bool has_loss);
-/* logits (count, classes) or NULL for a real-valued target; labels, losses and groups (count), each may be
- * NULL. */
-void dro__measure_add(dro__measure *m, size_t count, const float *logits, const int32_t *labels,
-                      const float *losses, const int32_t *groups);
+void dro__measure_add(dro__measure *m, const dro__measured *examples);
 /* The classes' shares of the weight, (classes); false when nothing was added. */
 bool dro__measure_class_weights(const dro__measure *m, double *shares);
 /* Works the figures out; r is the regulariser's part of the objective. */

@@ -127,7 +127,8 @@ def value_arm(path, weights):
 def libdro_arm(dro, name, path):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "run")
-        _, cpu, memory = run([dro, "train", "--data", "libsvm:" + path, "--model", "linear", "--optimizer", name,
+        _, cpu, memory = run([dro, "train", "--data", "libsvm:" + path + ",scale=none",
+                              "--model", "linear", "--optimizer", name,
                               "--lambda", "1", "--threads", "1", "--out", out])
         value = peer_arm(["value", path, os.path.join(out, "weights.safetensors")])["value"]
     return dict(cpu=cpu, memory=memory, value=value)

@@ -37,6 +37,9 @@ net_dump=$(dirname "$DRO")/tests/peer_net_dump
 "$PYTHON" "$here/peers/nets_check.py" "$net_dump" ref resnet20 resnet50 sgd recover
 "$PYTHON" "$here/peers/nets_check.py" "$net_dump" cpu
 
+echo "exported models: onnx's checker and onnxruntime"
+"$PYTHON" "$here/peers/onnx_check.py" "$DRO"
+
 echo "data: NumPy and scikit-learn against the checked-in references"
 for name in binary text; do
   cp "$here/refs/make_$name.py" "$work/refs/"

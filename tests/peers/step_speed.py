@@ -5,7 +5,8 @@
 Every round runs each of PyTorch's variants and ours once, in turn; the medians over the rounds and their
 ratios are printed. PyTorch's variants: `stock` (eager, as one writes it), `best` (the fastest of channels-last,
 TorchScript and both, with jemalloc where it is installed). Steps: sgd (momentum), recover (two evaluations per
-step), eval (no gradients). Nothing is asserted: this is a benchmark.
+step), eval (no gradients). DRO_CPU=avx2 in the environment limits both sides to AVX2. Nothing is asserted: this is
+a benchmark.
 """
 import argparse, json, os, statistics, subprocess, sys, time
 
@@ -65,12 +66,15 @@ def worker(kind, variant, blocks, batch, threads):
 
 class Peer:
     def __init__(self, kind, variant, args):
-        env = dict(os.environ, OMP_NUM_THREADS=str(args.threads), ATEN_CPU_CAPABILITY="avx512")
+        limit = "avx2" if os.environ.get("DRO_CPU") == "avx2" else "avx512"
+        env = dict(os.environ, OMP_NUM_THREADS=str(args.threads), ATEN_CPU_CAPABILITY=limit)
+        if limit == "avx2":
+            env["ONEDNN_MAX_CPU_ISA"] = "AVX2"
         lib = next((p for p in JEMALLOC if os.path.exists(p)), None)
         if variant != "stock" and lib:
             env["LD_PRELOAD"] = lib
             env["MALLOC_CONF"] = "dirty_decay_ms:-1,muzzy_decay_ms:-1"  # else it is slower than without
-        if variant == "stock":
+        if variant == "stock" and limit != "avx2":
             del env["ATEN_CPU_CAPABILITY"]
         command = [sys.executable, os.path.abspath(__file__), "--worker", kind, "--variant", variant, args.dro,
                    "--model", args.model, "--batch", str(args.batch), "--threads", str(args.threads)]

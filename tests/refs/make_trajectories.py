@@ -515,7 +515,7 @@ class Moments:
 
     def take(self, d, g, eta, lam):
         s = self.s
-        b2, self.t = s.beta2 or 1 - (self.t + 1) ** -0.8, self.t + 1
+        b2, self.t = s.beta2 or 1 - (self.t + 1) ** -0.9, self.t + 1
         self.m, self.c1 = self.b1 * self.m + (1 - self.b1) * d, self.c1 * self.b1
         self.v, self.c2 = b2 * self.v + (1 - b2) * g * g, self.c2 * b2
         self.scale = np.ones_like(d)
@@ -525,6 +525,10 @@ class Moments:
         size, fall = math.sqrt((self.p ** 2).mean()), eta * max(self.p @ d, 0) / lam
         share = s.longest / size if s.precondition != "none" and size > s.longest > 0 else 1
         share = s.guard / fall if s.guard and fall * share > s.guard else share
+        if self.run.case.optimizer == "scent" and s.guard and lam < math.inf:
+            second = self.v / (1 - self.c2) if s.precondition != "none" else g * g
+            change = eta * math.sqrt(s.batch * (self.p ** 2 * second).sum()) / lam
+            share = 1 / change if change * share > 1 else share
         self.fall = fall * share
         return eta * share
 
@@ -670,8 +674,13 @@ def scent(run):
     for t in itertools.count():
         z = run.draw(s.batch)
         now = run.full(w, z)
-        est.move(z, now[0], run.lam(t), s.gamma)
-        g = est.direction(z, now, run.lam(t))
+        if t == 0 or s.tilt != "example":
+            est.move(z, now[0], run.lam(t), s.gamma if t else 1)
+            g = est.direction(z, now, run.lam(t))
+        else:  # weights by the estimate before the batch
+            g, mean = est.direction(z, now, run.lam(t)), run.value(now[0] / run.lam(t) - est.log_u).mean()
+            share = min(1, s.heaviest / mean)
+            g, est.log_u = share * g, est.log_u + math.log(1 - s.gamma + s.gamma * share * mean)
         eta = moments.take(g, g, run.eta(t), math.inf if s.tilt == "none" else run.lam(t))
         w = moments.step(w, eta)
         yield w, est.log_u
@@ -764,7 +773,7 @@ OWN = {  # settings of one optimiser, unless the case says otherwise
     "civr": dict(big=64, inner=0, batch=0),
     "rcivr": dict(big=16, big_growth=2, passes=2, batch=0),
     "absgd": dict(momentum=0.9, gamma=0.1),
-    "scent": dict(gamma=0.1, precondition="adam", epsilon=1e-3),
+    "scent": dict(gamma=0.1, heaviest=30, precondition="adam", epsilon=1e-3),
     "stoc-agda": dict(tau1=100, dual_eta=1e-3, tau2=100, delta=0.01, sampling="uniform"),
     "pg-smd2": dict(stage_steps=25, dual_eta=5e-3, gamma=0.1, sampling="uniform"),
     "pes-sgda": dict(stage_steps=20, stage_growth=3, dual_eta=1e-3, gamma=0.1, delta=0.01,
@@ -818,6 +827,7 @@ def cases():
     yield Case("scent", convex, eta=0.03)
     yield Case("scent", nonconvex, eta=0.02, lam=2, precondition="rms", beta2=0.9, longest=0.5,
                weight_decay=0.01)
+    yield Case("scent", convex, "heavy", eta=0.03, lam=0.3, heaviest=1.2, gamma=0.3)
     yield Case("scent", convex, "momentum", eta=0.2, precondition="none", momentum=0.9, tilt="class")
     for name in ("stoc-agda", "pg-smd2", "pes-sgda"):
         for sampling in ("uniform", "p"):

@@ -39,15 +39,15 @@ static inline double exp_double(double x)
 #define PRAGMA(text)         _Pragma(#text)
 #define FN                   static inline __attribute__((always_inline))
 #define EACH(i, n)           for (int i = 0; i < (n); i++)
-#define EACH_SUM(i, n, a, b) PRAGMA(omp simd reduction(+ : a, b)) EACH(i, n)
-#define ONE
-#define SYNC()        ((void)0)
-#define ALL_SUM(x)    (x)
-#define ALL_MAX(x)    (x)
-#define EXP(x)        exp_double(x)
-#define ROOT(x)       sqrtf(x)
-#define ALONE         1
-#define DRO__NO_GROUP ((dro__group){0})
+#define EACH_SUM(i, n, a, b) PRAGMA(omp simd reduction(+ : a, b)) EACH (i, n)
+#define ONE                  1
+#define SYNC()               ((void)0)
+#define ALL_SUM(x)           (x)
+#define ALL_MAX(x)           (x)
+#define EXP(x)               exp_double(x)
+#define ROOT(x)              sqrtf(x)
+#define ALONE                1
+#define DRO__NO_GROUP        ((dro__group){0})
 typedef float real;
 /* clang-format off */
 #include "weigh.h"

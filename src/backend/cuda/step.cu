@@ -3,17 +3,17 @@
 #include "device.cuh"
 #include "step_kernels.h"
 
-#define FN static __device__ __forceinline__
-#define EACH(i, n) for (int i = threadIdx.x; i < (n); i += THREADS)
+#define FN                   static __device__ __forceinline__
+#define EACH(i, n)           for (int i = threadIdx.x; i < (n); i += THREADS)
 #define EACH_SUM(i, n, a, b) EACH (i, n)
-#define ONE if (threadIdx.x == 0)
-#define SYNC() __syncthreads()
-#define ALL_SUM(x) all_sum(x)
-#define ALL_MAX(x) all_max(x)
-#define EXP(x) exp(x)
-#define ROOT(x) sqrt(x)
-#define ALONE 0
-#define DRO__NO_GROUP dro__group()
+#define ONE                  (threadIdx.x == 0)
+#define SYNC()               __syncthreads()
+#define ALL_SUM(x)           all_sum(x)
+#define ALL_MAX(x)           all_max(x)
+#define EXP(x)               exp(x)
+#define ROOT(x)              sqrt(x)
+#define ALONE                0
+#define DRO__NO_GROUP        dro__group()
 typedef double real;
 /* clang-format off */
 #include "../weigh.h"
@@ -32,7 +32,7 @@ static __global__ void take_kernel(const __grid_constant__ dro__gpu_step g)
         g.group_of[i] = g.ticket_groups[from + i];
         g.keys[i] = g.ticket_keys[from + i];
     }
-    ONE
+    if (ONE)
         *g.ticket = g.tickets[slot];
 }
 
@@ -50,11 +50,11 @@ static __device__ void copy_state(const dro__gpu_step &g, bool back)
         dro__group *of = &k.groups[i], *kept = &g.groups_before[i];
         *(back ? of : kept) = *(back ? kept : of);
     }
-    EACH (i, (int)k.plan.batch) {
+    EACH (i, k.plan.weigh == DRO__PHASE_STORM ? (int)k.plan.batch : 0) {
         float *of = &k.old_losses[i], *kept = &g.old_losses_before[i];
         *(back ? of : kept) = *(back ? kept : of);
     }
-    ONE
+    if (ONE)
         *(back ? k.s : g.s_before) = *(back ? g.s_before : k.s);
     __syncthreads();
 }
@@ -76,7 +76,7 @@ static __device__ void refuse(const dro__gpu_step &g, int what, int part, int64_
 static __device__ bool refuse_losses(const dro__gpu_step &g, int count, bool first)
 {
     __shared__ int found;
-    ONE
+    if (ONE)
         found = INT_MAX;
     __syncthreads();
     EACH (i, count)
@@ -87,7 +87,7 @@ static __device__ bool refuse_losses(const dro__gpu_step &g, int count, bool fir
         return false;
     if (!first)
         copy_state(g, true);
-    ONE {
+    if (ONE) {
         int part = found >= g.k.counts[0];
         refuse(g, DRO__REFUSED_LOSS, part, found - part * g.k.counts[0], g.k.losses[found]);
     }
@@ -120,7 +120,7 @@ extern "C" void dro__gpu_step_weigh(cudaStream_t s, const dro__gpu_step *g, dro_
 static __device__ bool come_last(unsigned *counter)
 {
     __shared__ bool last;
-    ONE {
+    if (ONE) {
         __threadfence();
         last = atomicAdd(counter, 1) == gridDim.x - 1;
         if (last)
@@ -137,7 +137,7 @@ static __device__ void put_sums(const dro__gpu_sums &to, const double *sum)
     __shared__ double scratch[THREADS / 32];
     for (int m = 0; m < DRO__SUMS; m++) {
         double x = block_sum(sum[m], scratch);
-        ONE
+        if (ONE)
             to.partial[blockIdx.x * DRO__SUMS + m] = x;
     }
 }
@@ -179,7 +179,7 @@ static __global__ void check_kernel(const __grid_constant__ dro__gpu_step g)
         return;
     double square = gathered(g.sums, 0);
     __shared__ unsigned long long first;
-    ONE {
+    if (ONE) {
         first = atomicExch(g.first, ~0ull);
         if (k.s->fresh)
             k.s->square = square;
@@ -188,7 +188,7 @@ static __global__ void check_kernel(const __grid_constant__ dro__gpu_step g)
     if (first == ~0ull)
         return;
     copy_state(g, true);
-    ONE {
+    if (ONE) {
         int part = (int)(first >> 62);
         int64_t index = (int64_t)(first & ~(3ull << 62));
         refuse(g, DRO__REFUSED_GRADIENT, part, index, k.v[part ? DRO__NEXT : DRO__G][index]);
@@ -209,12 +209,13 @@ static __device__ void publish(const dro__gpu_step &g, uint64_t number)
 }
 
 /* The end of a pass of an asynchronous step, by the last block. */
-static __device__ void finish(const dro__gpu_step &g, bool refused, bool settles, bool last)
+static __device__ void finish(const dro__gpu_step &g, bool refused, bool settles, bool last,
+                              bool summed)
 {
     double sum[DRO__SUMS] = {0};
-    for (int m = 0; settles && m < DRO__SUMS; m++)
+    for (int m = 0; settles && summed && m < DRO__SUMS; m++)
         sum[m] = gathered(g.sums, m);
-    ONE {
+    if (ONE) {
         if (!refused && settles)
             settle(&g.k, sum);
         if (!refused && last)
@@ -226,7 +227,8 @@ static __device__ void finish(const dro__gpu_step &g, bool refused, bool settles
 
 /* What one move is to the grids below. */
 #define MOVE(name)                                                                                 \
-    struct move_##name {                                                                           \
+    struct move_##name {\
+        enum { sums = DRO__MOVE_SUMS(DRO__MOVE_##name) };                                                                           \
         static __device__ void prepare(const dro__step *k, coefs *c) { prepare_##name(k, c); }     \
         static __device__ void each(float *const *v, const coefs *c, size_t i, int reg, real *sum) \
         {                                                                                          \
@@ -264,10 +266,10 @@ static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g, bool
         for (size_t i = FIRST; i < g.statistics_size; i += STEP)
             g.statistics[i] = g.taken[i];
     }
-    if (!second)
+    if (M::sums)
         put_sums(g.sums, sum);
     if (come_last(g.sums.counter))
-        finish(g, refused, !second, last);
+        finish(g, refused, !second, last, M::sums);
 }
 
 typedef struct host_move {
@@ -295,7 +297,7 @@ template <class M> static __global__ void host_kernel(const __grid_constant__ ho
         return;
     for (int m = 0; m < DRO__SUMS; m++) {
         double x = gathered(h.sums, m);
-        ONE
+        if (ONE)
             h.sums.result[m] = x;
     }
 }

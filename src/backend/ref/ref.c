@@ -20,15 +20,15 @@ static const char *copy(void *to, const void *from, size_t bytes)
 
 #define FN                   static
 #define EACH(i, n)           for (int i = 0; i < (n); i++)
-#define EACH_SUM(i, n, a, b) EACH(i, n)
-#define ONE
-#define SYNC()        ((void)0)
-#define ALL_SUM(x)    (x)
-#define ALL_MAX(x)    (x)
-#define EXP(x)        exp(x)
-#define ROOT(x)       sqrt(x)
-#define ALONE         1
-#define DRO__NO_GROUP ((dro__group){0})
+#define EACH_SUM(i, n, a, b) EACH (i, n)
+#define ONE                  1
+#define SYNC()               ((void)0)
+#define ALL_SUM(x)           (x)
+#define ALL_MAX(x)           (x)
+#define EXP(x)               exp(x)
+#define ROOT(x)              sqrt(x)
+#define ALONE                1
+#define DRO__NO_GROUP        ((dro__group){0})
 typedef double real;
 /* clang-format off */
 #include "weigh.h"

@@ -1,5 +1,6 @@
-/* Convolutions with windows of any size, as sums over the window: what is used without oneDNN where Winograd's method
- * does not apply. Values are blocked; padded channels must be zero. Single-threaded; scratch as for winograd.h. */
+/* Convolutions with windows of any size, as sums over the window: what is used without oneDNN where
+ * Winograd's method does not apply. Values are blocked; padded channels must be zero.
+ * Single-threaded; scratch as for winograd.h. */
 #ifndef DRO_CPU_NET_DIRECT_H
 #define DRO_CPU_NET_DIRECT_H
 

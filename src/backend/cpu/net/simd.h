@@ -1,6 +1,7 @@
-/* Vectors for the kernels that are compiled once for each instruction set (cmake/Cpu.cmake: simd_*.c and
- * winograd*.c), with DRO__SIMD as its name: what they export is called dro__NAME_*. The vectors are the compiler's own
- * (vector_size), so that one source serves all; products and sums become fused where the machine can. */
+/* Vectors for the kernels that are compiled once for each instruction set (cmake/Cpu.cmake: the
+ * files simd_NAME.c and winograd*.c), with DRO__SIMD as its name: what they export is called
+ * dro__NAME_*. The vectors are the compiler's own (vector_size), so that one source serves all;
+ * products and sums become fused where the machine can. */
 #ifndef DRO_CPU_NET_SIMD_H
 #define DRO_CPU_NET_SIMD_H
 
@@ -13,8 +14,8 @@
 #define INLINE __attribute__((always_inline)) static inline
 #define UNROLL _Pragma("GCC unroll 32")
 
-/* LANES: channels of a block, which lie side by side in memory. WIDTH: those that one vector holds. REGISTERS: how many
- * vectors the machine holds. */
+/* LANES: channels of a block, which lie side by side in memory. WIDTH: those that one vector holds.
+ * REGISTERS: how many vectors the machine holds. */
 #if defined(__AVX512F__)
 enum { LANES = 16, WIDTH = 16 };
 #define REGISTERS 32

@@ -1,9 +1,10 @@
 /* The kernels of direct.h.
  *
- * An example's input is first copied with its padding, (blocks, tall, wide, LANES), so that no window leaves it. One
- * kernel then serves forward and the gradient by the input: a few neighbouring pixels of one block of channels, in
- * registers, are a sum over blocks, taps and channels. Weights are (to, from, taps, LANES of from, LANES of to),
- * where `from` are only those blocks that the groups of a block `to` can reach (its band); 0 between groups. */
+ * An example's input is first copied with its padding, (blocks, tall, wide, LANES), so that no
+ * window leaves it. One kernel then serves forward and the gradient by the input: a few
+ * neighbouring pixels of one block of channels, in registers, are a sum over blocks, taps and
+ * channels. Weights are (to, from, taps, LANES of from, LANES of to), where `from` are only those
+ * blocks that the groups of a block `to` can reach (its band); 0 between groups. */
 #include "simd.h"
 
 #include <string.h>
@@ -19,7 +20,8 @@ typedef struct sizes {
     bool copied;  /* the input needs padding or blocks */
 } sizes;
 
-/* The first of `band` blocks of the `from` channels that the groups of block `to` have, and one past the last. */
+/* The first of `band` blocks of the `from` channels that the groups of block `to` have, and one
+ * past the last. */
 static size_t reach(size_t groups, size_t from, size_t to, size_t block, size_t *past)
 {
     size_t last = (block + 1) * LANES <= to ? (block + 1) * LANES - 1 : to - 1;
@@ -111,7 +113,8 @@ static void finish(const dro__conv_shape *s, const float *sum, float *oihw)
     reorder(s, oihw, (float *)sum, false, true);
 }
 
-/* One example between its own layout and the padded one. What no window reaches is not copied; back, it is 0. */
+/* One example between its own layout and the padded one. What no window reaches is not copied;
+ * back, it is 0. */
 static void copy_example(const dro__conv_shape *s, const sizes *z, float *x, float *padded,
                          bool back)
 {

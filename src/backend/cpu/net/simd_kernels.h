@@ -5,7 +5,8 @@
 #include "direct.h"
 #include "winograd.h"
 
-/* c (m, n) = a b, row by row: a is (m, k), or (k, m) when flip_a; b (k, n), or (n, k) when flip_b. */
+/* c (m, n) = a b, row by row: a is (m, k), or (k, m) when flip_a; b (k, n), or (n, k) when
+ * flip_b. */
 typedef struct dro__matrix {
     const float *at;
     size_t row; /* the distance between rows */

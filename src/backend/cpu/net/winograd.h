@@ -1,13 +1,12 @@
 /* 3x3, pad 1, stride 1 or 2 float32 convolution for blocked activations.
  *
  * Activations are (n, C/block, H, W, block) floats, C a multiple of the block; weights are plain
- * (o, i, 3, 3).  The method is Winograd's F(4x4, 3x3): winograd.c has the blocking, winograd_tiles.c (stride 1)
- * and winograd2_tiles.c (stride 2) the transforms, winograd_products.c the matrix products.
+ * (o, i, 3, 3).  The method is Winograd's F(4x4, 3x3): winograd.c has the blocking,
+ * winograd_tiles.c (stride 1) and winograd2_tiles.c (stride 2) the transforms,
+ * winograd_products.c the matrix products.
  *
- * Everything is single-threaded and allocates nothing: every thread brings its
- * own scratch, and threads work on different images.  All buffers but the plain
- * weights must be 64-byte aligned.
- */
+ * Everything is single-threaded and allocates nothing: every thread brings its own scratch, and
+ * threads work on different images.  All buffers but the plain weights must be 64-byte aligned. */
 #ifndef DRO_CPU_NET_WINOGRAD_H
 #define DRO_CPU_NET_WINOGRAD_H
 
@@ -30,8 +29,8 @@ static inline size_t dro__winograd_prepared(const dro__winograd_shape *s)
 typedef struct dro__winograd {
     /* Floats of scratch one thread needs for any of the calls below. */
     size_t (*scratch)(const dro__winograd_shape *s);
-    /* Transforms weights once per training step.  `fwd` serves `forward`, `bwd` `backward`.  Either may
-     * be NULL. */
+    /* Transforms weights once per training step.  `fwd` serves `forward`, `bwd` `backward`.
+     * Either may be NULL. */
     void (*prepare)(const dro__winograd_shape *s, const float *oihw, float *fwd, float *bwd);
     void (*forward)(const dro__winograd_shape *s, int n, const float *x, const float *fwd, float *y,
                     float *scratch);

@@ -26,8 +26,8 @@ typedef struct {
     const float *zeros; /* a row of w pixels */
 } winograd_strip;
 
-/* A transform of WIDTH channels of the tiles of a strip of one plane (h, w, LANES), from the plane to
- * `values` or back; `values` is the place of the first tile's first value. */
+/* A transform of WIDTH channels of the tiles of a strip of one plane (h, w, LANES), from the
+ * plane to `values` or back; `values` is the place of the first tile's first value. */
 typedef void winograd_transform(const winograd_strip *s, float *plane, float *values);
 /* WIDTH filters, one per lane, to their elements of u (`step` floats apart), and gradients back. */
 typedef void winograd_filter(const vec taps[9], float *u, size_t step);

@@ -1,12 +1,11 @@
 /* The small matrix products of Winograd's method, one matrix of weights at a time.
  *
  * Zen 4 starts one 512-bit FMA (two of 256 bits) per cycle, which takes 4 cycles, and loads one
- * vector per cycle (two of 256 bits; a broadcast inside a 512-bit FMA is nearly free); a store costs the
- * FMAs more than a cycle.  So a kernel wants many accumulators, fewer loads than
- * FMAs and few stores.  Both kernels hold a block of the result in registers,
- * rows (each a broadcast scalar) times nb vectors of output channels. Of 32 registers: 16x1, 12x2
- * or 6x4 to multiply, 16x1, 8x2 or 4x4 to accumulate; of 16: 12x1 or 6x2, and 8x1 or 4x2.
- */
+ * vector per cycle (two of 256 bits; a broadcast inside a 512-bit FMA is nearly free); a store
+ * costs the FMAs more than a cycle.  So a kernel wants many accumulators, fewer loads than FMAs
+ * and few stores.  Both kernels hold a block of the result in registers, rows (each a broadcast
+ * scalar) times nb vectors of output channels. Of 32 registers: 16x1, 12x2 or 6x4 to multiply,
+ * 16x1, 8x2 or 4x4 to accumulate; of 16: 12x1 or 6x2, and 8x1 or 4x2. */
 #include "winograd_parts.h"
 
 enum { WIDEST = REGISTERS == 32 ? 4 : 2 };

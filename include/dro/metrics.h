@@ -1,0 +1,51 @@
+/* What is measured of a model on a split of the data. */
+#ifndef DRO_METRICS_H
+#define DRO_METRICS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* X(name, CODE, title, better, unit, meaning): one row for each measure. better: 1, more of it is better, or -1. unit "%":
+ * a share of 1. Records, TensorBoard's tags, `best`, reports and `dro sweep --by` follow from this list; what computes
+ * a measure is the function of its name in src/train/metrics.c. */
+#define DRO_METRIC_LIST(X)                                                                         \
+    X(accuracy, ACCURACY, "Accuracy", 1, "%", "examples whose class is predicted")                 \
+    X(balanced_accuracy, BALANCED, "Balanced accuracy", 1, "%", "mean of the classes' accuracies") \
+    X(worst_class_accuracy, WORST, "Worst class", 1, "%",                                          \
+      "the smallest of the classes' accuracies")                                                   \
+    X(worst_group_accuracy, WORST_GROUP, "Worst group", 1, "%",                                    \
+      "the smallest of the groups' accuracies")                                                    \
+    X(macro_f1, F1, "Macro F1", 1, "%", "mean of the classes' F1 scores")                          \
+    X(auroc, AUROC, "AUROC", 1, "%", "two classes: area under the ROC curve")                      \
+    X(average_precision, PRECISION, "Average precision", 1, "%",                                   \
+      "mean over the classes of the area under their precision-recall curves")                     \
+    X(calibration_error, CALIBRATION, "Calibration error", -1, "%",                                \
+      "expected, over 15 bins of the largest probability (of the loss)")                           \
+    X(loss, LOSS, "Test loss", -1, "", "mean loss, in evaluation mode")                            \
+    X(objective, OBJECTIVE, "F (training)", -1, "",                                                \
+      "F = lambda log mean exp(loss/lambda) + r(w) over this split")
+
+/* Of one split. What does not apply is NaN, or NULL. Borrowed as the record that it is in. Examples count by their
+ * weights, where they have some, but for examples, counts and confusion. */
+typedef struct dro_metrics {
+    int64_t examples;
+    int32_t classes; /* 0: a real-valued target */
+    int32_t groups;  /* 0: the data has none */
+#define X(name, code, title, better, unit, meaning) double name;
+    DRO_METRIC_LIST(X)
+#undef X
+    const double *per_class;       /* (classes) accuracy, NaN for a class without examples */
+    const double *class_precision; /* (classes) average precision of each, or NULL */
+    const int64_t *counts;         /* (classes) */
+    const int64_t *confusion;      /* (classes, classes): row the truth, column the prediction */
+    const double *per_group;       /* (groups) accuracy, NaN for a group without examples */
+    const int64_t *group_counts;   /* (groups) */
+} dro_metrics;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,60 @@
+#!/bin/sh
+# lint.sh [FILE.c...]: cppcheck, clang-tidy (bugprone, cert, clang-analyzer) and gcc -fanalyzer over src and cli (without the cuda
+# backend). One line per tool; exit status 1 on any finding, 77 where a tool is missing. Writes build-lint/ only.
+# JOBS: at the same time (1). TOOLS: which (cppcheck tidy analyzer).
+#
+# Switched off, with the reason: checks of style (reserved names, easily swapped parameters, assignments in conditions,
+# narrowing, branches that are alike), the "insecure" calls of Annex K, which glibc does not have, and rand(); nothing of
+# memory, of undefined behaviour or of errors that are not looked at.
+set -u
+cd "$(dirname "$0")/.."
+JOBS=${JOBS:-1}
+TOOLS=${TOOLS:-cppcheck tidy analyzer}
+mkdir -p build-lint
+if [ $# -gt 0 ]; then printf '%s\n' "$@"
+else find src cli -name '*.c' ! -path 'src/backend/cuda/*'; fi | sort >build-lint/sources
+flags="-std=gnu11 -Iinclude -Icli $(find src -type d ! -path 'src/backend/cuda*' | sed 's/^/-I/' | tr '\n' ' ')
+    -DDRO_WITH_CPU=1 -DDRO_WITH_ONEDNN=1 -DDRO_BUILD"
+for pair in ZLIB:zlib ZSTD:libzstd JPEG:libjpeg PNG:libpng JANSSON:jansson; do
+    pkg-config --exists "${pair#*:}" && flags="$flags -DDRO_WITH_${pair%:*}=1"
+done
+failed=0
+tool() { # NAME COMMAND: its findings are in build-lint/NAME.log
+    findings=$(grep -Ec ': (warning|error|style|performance|portability)' "build-lint/$1.log")
+    echo "lint $1: $(wc -l <build-lint/sources) files, $findings findings"
+    [ "$findings" -eq 0 ] && return
+    grep -E ': (warning|error|style|performance|portability)' "build-lint/$1.log" | sort -u | head -40
+    failed=1
+}
+for name in $TOOLS; do
+    case $name in
+    cppcheck)
+        command -v cppcheck >/dev/null || { echo "lint: cppcheck is missing" >&2; exit 77; }
+        # shellcheck disable=SC2086
+        cppcheck -j "$JOBS" --enable=warning,portability --inline-suppr --quiet --std=c11 --error-exitcode=0 \
+            --suppress=missingIncludeSystem --suppress=unknownMacro --suppress=nullPointerOutOfMemory \
+            --suppress=uninitvar:src/train/settings.c --suppress=preprocessorErrorDirective \
+            $(echo $flags | tr ' ' '\n' | grep -E '^-[ID]') --file-list=build-lint/sources >build-lint/cppcheck.log 2>&1
+        tool cppcheck
+        ;;
+    tidy)
+        command -v clang-tidy >/dev/null || { echo "lint: clang-tidy is missing" >&2; exit 77; }
+        checks='-*,bugprone-*,cert-*,clang-analyzer-*,-bugprone-easily-swappable-parameters,-bugprone-narrowing-conversions'
+        checks="$checks,-bugprone-reserved-identifier,-cert-dcl37-c,-cert-dcl51-cpp,-bugprone-assignment-in-if-condition"
+        checks="$checks,-bugprone-branch-clone,-bugprone-implicit-widening-of-multiplication-result,-cert-err33-c"
+        checks="$checks,-clang-analyzer-security.insecureAPI.*,-clang-analyzer-optin.performance.Padding,-cert-msc30-c"
+        checks="$checks,-cert-msc50-cpp,-bugprone-macro-parentheses,-cert-err34-c,-cert-dcl03-c,-bugprone-sizeof-expression"
+        # shellcheck disable=SC2086
+        xargs -P "$JOBS" -I '{}' clang-tidy --quiet --checks="$checks" '{}' -- $(echo $flags) -w \
+            <build-lint/sources >build-lint/tidy.log 2>&1
+        tool tidy
+        ;;
+    analyzer)
+        # shellcheck disable=SC2086
+        xargs -P "$JOBS" -I '{}' ${CC:-gcc} $(echo $flags) -O1 -fopenmp-simd -fanalyzer -Wno-analyzer-malloc-leak \
+            -c '{}' -o /dev/null <build-lint/sources >build-lint/analyzer.log 2>&1
+        tool analyzer
+        ;;
+    esac
+done
+exit $failed

@@ -1,0 +1,163 @@
+/* The encoding of a table's columns (src/data/csv.h) as ONNX operators: a number becomes
+ * (x - centre) * factor, limited, and 0 where it is NaN; a word the place of its category,
+ * one-hot. */
+#include "csv.h"
+#include "onnx.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = 64 };
+
+static const char *one(char out[NAME], const char *what, size_t column)
+{
+    snprintf(out, NAME, "%s.%zu", what, column);
+    return out;
+}
+
+static void scalar(dro__buffer *graph, const char *name, double value)
+{
+    float f = (float)value;
+    dro__onnx_constant(graph, name, DRO__INTS(1, 1), 2, &f);
+}
+
+/* x up to the limit L, beyond it L (2 - L/|x|) with its sign (dro__limited). */
+static void limit(dro__buffer *graph, size_t k, const char *from, const char *to)
+{
+    char size[NAME], within[NAME], ratio[NAME], rest[NAME], sign[NAME], beyond[NAME];
+    dro__onnx_node(graph, "Abs", DRO__NAMES(from), one(size, "size", k), NULL);
+    dro__onnx_node(graph, "LessOrEqual", DRO__NAMES(size, "limit"), one(within, "within", k), NULL);
+    dro__onnx_node(graph, "Div", DRO__NAMES("limit_squared", size), one(ratio, "ratio", k), NULL);
+    dro__onnx_node(graph, "Sub", DRO__NAMES("limit_twice", ratio), one(rest, "rest", k), NULL);
+    dro__onnx_node(graph, "Sign", DRO__NAMES(from), one(sign, "sign", k), NULL);
+    dro__onnx_node(graph, "Mul", DRO__NAMES(sign, rest), one(beyond, "beyond", k), NULL);
+    dro__onnx_node(graph, "Where", DRO__NAMES(within, from, beyond), to, NULL);
+}
+
+/* A column of numbers: (batch, 1), NaN where missing. */
+static void number(dro__buffer *graph, const dro__column *c, const char *input, size_t k,
+                   const char *to)
+{
+    char centre[NAME], factor[NAME], away[NAME], scaled[NAME], cut[NAME], gone[NAME], none[NAME];
+    dro__onnx_input(graph, input, DRO__ONNX_FLOAT, DRO__INTS(1), 1);
+    scalar(graph, one(none, "missing", k), c->plain ? c->centre : 0);
+    const char *value = input;
+    if (!c->plain) {
+        scalar(graph, one(centre, "centre", k), c->centre);
+        scalar(graph, one(factor, "factor", k), c->factor);
+        dro__onnx_node(graph, "Sub", DRO__NAMES(input, centre), one(away, "away", k), NULL);
+        dro__onnx_node(graph, "Mul", DRO__NAMES(away, factor), one(scaled, "scaled", k), NULL);
+        value = scaled;
+    }
+    if (c->limited) {
+        limit(graph, k, value, one(cut, "limited", k));
+        value = cut;
+    }
+    dro__onnx_node(graph, "IsNaN", DRO__NAMES(input), one(gone, "gone", k), NULL);
+    dro__onnx_node(graph, "Where", DRO__NAMES(gone, none, value), to, NULL);
+}
+
+/* The texts of a missing value, in every case of their letters. */
+enum { MISSING = 40, MISSING_SIZE = 8 };
+
+static size_t missing_texts(char out[MISSING][MISSING_SIZE])
+{
+    static const char *const texts[] = {"", "?", "na", "nan", "+nan", "-nan"};
+    size_t count = 0;
+    for (size_t t = 0; t < sizeof texts / sizeof texts[0]; t++) {
+        size_t length = strlen(texts[t]), letters = 0;
+        for (const char *p = texts[t]; *p; p++)
+            letters += *p >= 'a' && *p <= 'z';
+        for (unsigned bits = 0; bits < 1u << letters; bits++, count++) {
+            unsigned left = bits;
+            for (size_t i = 0; i <= length; i++) {
+                bool letter = texts[t][i] >= 'a' && texts[t][i] <= 'z';
+                out[count][i] = (char)(texts[t][i] - (letter && (left & 1) ? 'a' - 'A' : 0));
+                left >>= letter ? 1 : 0;
+            }
+        }
+    }
+    return count;
+}
+
+/* A column of words: (batch, 1). */
+static dro_status words(dro_context *ctx, dro__buffer *graph, const dro__kept *kept, size_t k,
+                        const char *input, const char *to)
+{
+    const dro__column *c = &kept->columns.at[k];
+    char texts[MISSING][MISSING_SIZE], place[NAME], hot[NAME], depth[NAME];
+    size_t gone = missing_texts(texts), known = c->categories.count, count = 0;
+    const char **keys = dro__alloc(known + gone + 1, sizeof *keys);
+    int64_t *values = dro__alloc(known + gone + 1, sizeof *values);
+    if (!keys || !values) {
+        dro__free(keys);
+        dro__free(values);
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the columns");
+    }
+    for (size_t i = 0; i < known; i++, count++)
+        keys[count] = c->categories.names[i], values[count] = c->rank[i];
+    for (size_t i = 0; i < gone; i++, count++)
+        keys[count] = texts[i], values[count] = (int64_t)known;
+    if (kept->missing[0] && strcmp(kept->missing, "refuse") != 0)
+        keys[count] = kept->missing, values[count++] = (int64_t)known;
+    dro__buffer a = {0}, axis = {0}, flat = {0};
+    dro__onnx_texts(&a, "keys_strings", keys, count);
+    dro__onnx_ints(&a, "values_int64s", values, count);
+    dro__onnx_int(&a, "default_int64", (int64_t)(known + c->missing)); /* never seen */
+    dro__onnx_input(graph, input, DRO__ONNX_STRING, DRO__INTS(1), 1);
+    dro__onnx_node(graph, "ml:LabelEncoder", DRO__NAMES(input), one(place, "place", k), &a);
+    dro__onnx_constant_ints(graph, one(depth, "depth", k), DRO__INTS((int64_t)c->features), 1);
+    dro__onnx_int(&axis, "axis", -1);
+    dro__onnx_node(graph, "OneHot", DRO__NAMES(place, depth, "off_on"), one(hot, "hot", k), &axis);
+    dro__onnx_int(&flat, "axis", 1);
+    dro__onnx_node(graph, "Flatten", DRO__NAMES(hot), to, &flat);
+    dro__free(keys);
+    dro__free(values);
+    return DRO_OK;
+}
+
+static dro_status columns(dro_context *ctx, dro__buffer *graph, const dro__kept *kept)
+{
+    size_t count = kept->columns.count, used = 0;
+    char(*names)[NAME] = dro__alloc(count + 1, sizeof *names);
+    const char **list = dro__alloc(count + 1, sizeof *list);
+    dro_status status = names && list ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory");
+    scalar(graph, "limit", DRO__LIMIT);
+    scalar(graph, "limit_twice", 2 * DRO__LIMIT);
+    scalar(graph, "limit_squared", DRO__LIMIT * DRO__LIMIT);
+    dro__onnx_constant(graph, "off_on", DRO__INTS(2), 1, (float[]){0, 1});
+    for (size_t k = 0; status == DRO_OK && k < count; k++) {
+        const dro__column *c = &kept->columns.at[k];
+        char fallback[NAME];
+        const char *input = kept->names[k][0] ? kept->names[k] : one(fallback, "column", k + 1);
+        if (c->left_out)
+            continue;
+        list[used++] = one(names[k], "feature", k);
+        if (c->numeric)
+            number(graph, c, input, k, names[k]);
+        else
+            status = words(ctx, graph, kept, k, input, names[k]);
+    }
+    if (status == DRO_OK) {
+        dro__buffer axis = {0};
+        dro__onnx_int(&axis, "axis", 1);
+        dro__onnx_node(graph, "Concat", list, "features", &axis);
+    }
+    dro__free(names);
+    dro__free(list);
+    return status;
+}
+
+dro_status dro__export_columns(dro_context *ctx, const char *encoding, dro__buffer *graph,
+                               bool *done)
+{
+    dro__kept kept;
+    *done = encoding && strncmp(encoding, "csv ", 4) == 0;
+    if (!*done)
+        return DRO_OK;
+    DRO_TRY(dro__csv_kept_read(ctx, encoding, &kept));
+    dro_status status = columns(ctx, graph, &kept);
+    dro__csv_kept_free(&kept);
+    return status;
+}

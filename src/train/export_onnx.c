@@ -1,0 +1,371 @@
+/* A trained model as ONNX (dro/export.h): the layers of its graph one by one, with what is around
+ * them: normalisation or the columns' encoding before, the loss's probabilities behind. */
+#include "onnx.h"
+#include "scale.h"
+#include "train.h"
+
+#include <dro/export.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = 64 };
+
+typedef struct exporter {
+    dro_context *ctx;
+    const dro__weights_about *about;
+    dro_net *net;
+    float *statistics;
+    bool *needed; /* (nodes) */
+    dro__buffer graph;
+} exporter;
+
+static const char *value(char out[NAME], int32_t node)
+{
+    snprintf(out, NAME, "layer.%d", node);
+    return out;
+}
+
+static void node(exporter *e, const char *op, const char *const *inputs, const char *output)
+{
+    dro__onnx_node(&e->graph, op, inputs, output, NULL);
+}
+
+/* ---- before the network ---- */
+
+/* x * scale + shift by channel, (1, channels, 1, 1). */
+static void affine(exporter *e, const char *from, const char *to, const float *scale,
+                   const float *shift, int64_t channels)
+{
+    char names[3][NAME + 16];
+    static const char *const parts[] = {"scale", "scaled", "shift"};
+    for (int k = 0; k < 3; k++)
+        snprintf(names[k], sizeof names[k], "%s.%s", to, parts[k]);
+    dro__onnx_constant(&e->graph, names[0], DRO__INTS(1, channels, 1, 1), 4, scale);
+    dro__onnx_constant(&e->graph, names[2], DRO__INTS(1, channels, 1, 1), 4, shift);
+    node(e, "Mul", DRO__NAMES(from, names[0]), names[1]);
+    node(e, "Add", DRO__NAMES(names[1], names[2]), to);
+}
+
+/* Rows whose columns were brought to one scale: (x - centre) * factor, limited (scale.h). */
+static dro_status scaled_rows(exporter *e, const char *kept)
+{
+    dro__scale s;
+    dro__buffer *g = &e->graph;
+    DRO_TRY(dro__scale_read(e->ctx, kept, &s));
+    if (!s.dense || s.features != (size_t)e->about->shape.channels) {
+        dro__scale_free(&s);
+        return dro__fail(e->ctx, DRO_ERR_UNSUPPORTED, "the scale of sparse rows is not exported");
+    }
+    const int64_t *shape = DRO__INTS(1, (int64_t)s.features);
+    float limit[] = {DRO__LIMIT, 2 * DRO__LIMIT, DRO__LIMIT * DRO__LIMIT};
+    dro__onnx_constant(g, "centre", shape, 2, s.centre);
+    dro__onnx_constant(g, "factor", shape, 2, s.factor);
+    node(e, "Sub", DRO__NAMES("features", "centre"), "away");
+    node(e, "Mul", DRO__NAMES("away", "factor"), s.limited ? "scaled" : "rows");
+    if (s.limited) {
+        dro__onnx_constant(g, "limit", DRO__INTS(1, 1), 2, &limit[0]);
+        dro__onnx_constant(g, "limit_twice", DRO__INTS(1, 1), 2, &limit[1]);
+        dro__onnx_constant(g, "limit_squared", DRO__INTS(1, 1), 2, &limit[2]);
+        node(e, "Abs", DRO__NAMES("scaled"), "size");
+        node(e, "LessOrEqual", DRO__NAMES("size", "limit"), "within");
+        node(e, "Div", DRO__NAMES("limit_squared", "size"), "ratio");
+        node(e, "Sub", DRO__NAMES("limit_twice", "ratio"), "rest");
+        node(e, "Sign", DRO__NAMES("scaled"), "sign");
+        node(e, "Mul", DRO__NAMES("sign", "rest"), "beyond");
+        node(e, "Where", DRO__NAMES("within", "scaled", "beyond"), "rows");
+    }
+    dro__scale_free(&s);
+    return DRO_OK;
+}
+
+/* The network's input; *name is the value it reads. */
+static dro_status input(exporter *e, const char **name)
+{
+    const dro__weights_about *a = e->about;
+    const dro_model_shape *s = &a->shape;
+    bool columns = false;
+    if (a->has_normal && s->channels <= 3) {
+        dro__onnx_input(&e->graph, "pixels", DRO__ONNX_FLOAT,
+                        DRO__INTS(s->channels, s->height, s->width), 3);
+        affine(e, "pixels", "normalised", a->normal.scale, a->normal.shift, s->channels);
+        *name = "normalised";
+        return DRO_OK;
+    }
+    DRO_TRY(dro__export_columns(e->ctx, a->encoding, &e->graph, &columns));
+    const char *kept = columns ? NULL : dro__rows_kept(a->encoding);
+    *name = kept ? "rows" : "features";
+    if (columns)
+        return DRO_OK;
+    if (s->height == 1 && s->width == 1)
+        dro__onnx_input(&e->graph, "features", DRO__ONNX_FLOAT, DRO__INTS(s->channels), 1);
+    else
+        dro__onnx_input(&e->graph, "features", DRO__ONNX_FLOAT,
+                        DRO__INTS(s->channels, s->height, s->width), 3);
+    return kept ? scaled_rows(e, kept) : DRO_OK;
+}
+
+/* ---- layers ---- */
+
+/* The names of a layer's tensors, which become constants of the graph. */
+enum { WEIGHT, BIAS, MEAN, VARIANCE, TENSORS };
+
+static void tensors(exporter *e, int32_t index, const char *names[TENSORS])
+{
+    static const char *const ends[] = {".weight", ".bias", ".running_mean", ".running_var"};
+    memset(names, 0, TENSORS * sizeof *names);
+    for (size_t k = 0; k < e->net->tensor_count; k++) {
+        const dro__net_tensor *t = &e->net->tensors[k];
+        size_t length = strlen(t->name);
+        for (int w = 0; t->node == index && w < TENSORS; w++) {
+            size_t end = strlen(ends[w]);
+            if (length < end || strcmp(t->name + length - end, ends[w]) != 0)
+                continue;
+            const float *homes[] = {[DRO__HOME_WEIGHTS] = e->net->weights,
+                                    [DRO__HOME_FROZEN] = e->net->frozen,
+                                    [DRO__HOME_STATISTICS] = e->statistics};
+            names[w] = t->name;
+            dro__onnx_constant(&e->graph, t->name, t->shape, t->rank, homes[t->home] + t->offset);
+        }
+    }
+}
+
+static dro__buffer window(const dro__node *n)
+{
+    dro__buffer a = {0};
+    const dro_window *w = &n->window;
+    dro__onnx_ints(&a, "kernel_shape", DRO__INTS(w->kernel[0], w->kernel[1]), 2);
+    dro__onnx_ints(&a, "strides", DRO__INTS(w->stride[0], w->stride[1]), 2);
+    dro__onnx_ints(&a, "pads", DRO__INTS(w->pad[0], w->pad[1], w->pad[0], w->pad[1]), 4);
+    return a;
+}
+
+static void with_weights(exporter *e, int32_t index, const char *x, const char *y)
+{
+    const dro__node *n = &e->net->graph.nodes[index];
+    const char *t[TENSORS];
+    dro__buffer a = {0};
+    char flat[NAME + 16];
+    tensors(e, index, t);
+    if (n->op == DRO__OP_NORM) {
+        dro__onnx_float(&a, "epsilon", n->eps);
+        dro__onnx_node(&e->graph, "BatchNormalization",
+                       DRO__NAMES(x, t[WEIGHT], t[BIAS], t[MEAN], t[VARIANCE]), y, &a);
+    } else if (n->op == DRO__OP_LINEAR) {
+        snprintf(flat, sizeof flat, "%s.flat", y);
+        dro__onnx_int(&a, "axis", 1);
+        dro__onnx_node(&e->graph, "Flatten", DRO__NAMES(x), flat, &a);
+        a = (dro__buffer){0};
+        dro__onnx_int(&a, "transB", 1);
+        dro__onnx_node(&e->graph, "Gemm", DRO__NAMES(flat, t[WEIGHT], t[BIAS]), y, &a);
+    } else {
+        a = window(n);
+        dro__onnx_int(&a, "group", n->groups ? n->groups : 1);
+        dro__onnx_node(&e->graph, "Conv", DRO__NAMES(x, t[WEIGHT], t[BIAS]), y, &a);
+    }
+}
+
+/* Every stride-th pixel, zero channels on both sides. */
+static void shortcut(exporter *e, int32_t index, const char *x, const char *y)
+{
+    const dro__node *n = &e->net->graph.nodes[index];
+    int64_t more = n->channels - e->net->graph.nodes[n->inputs[0]].channels, before = more / 2;
+    static const char *const parts[] = {"from", "to", "axes", "steps", "pads", "fewer"};
+    char names[6][NAME + 16];
+    for (int k = 0; k < 6; k++)
+        snprintf(names[k], sizeof names[k], "%s.%s", y, parts[k]);
+    int64_t stride = n->window.stride[0];
+    dro__onnx_constant_ints(&e->graph, names[0], DRO__INTS(0, 0), 2);
+    dro__onnx_constant_ints(&e->graph, names[1], DRO__INTS(INT32_MAX, INT32_MAX), 2);
+    dro__onnx_constant_ints(&e->graph, names[2], DRO__INTS(2, 3), 2);
+    dro__onnx_constant_ints(&e->graph, names[3], DRO__INTS(stride, stride), 2);
+    dro__onnx_constant_ints(&e->graph, names[4], DRO__INTS(0, before, 0, 0, 0, more - before, 0, 0),
+                            8);
+    node(e, "Slice", DRO__NAMES(x, names[0], names[1], names[2], names[3]), names[5]);
+    node(e, "Pad", DRO__NAMES(names[5], names[4]), y);
+}
+
+static void relu(exporter *e, const dro__node *n, const char *x, const char *y)
+{
+    char low[NAME + 16], high[NAME + 16];
+    if (isinf(n->cap)) {
+        node(e, "Relu", DRO__NAMES(x), y);
+        return;
+    }
+    snprintf(low, sizeof low, "%s.low", y);
+    snprintf(high, sizeof high, "%s.high", y);
+    dro__onnx_constant(&e->graph, low, NULL, 0, &(float){0});
+    dro__onnx_constant(&e->graph, high, NULL, 0, &n->cap);
+    node(e, "Clip", DRO__NAMES(x, low, high), y);
+}
+
+static void pool(exporter *e, const dro__node *n, const char *x, const char *y)
+{
+    dro__buffer a = window(n);
+    if (n->op == DRO__OP_AVG_POOL)
+        dro__onnx_int(&a, "count_include_pad", 1);
+    dro__onnx_node(&e->graph, n->op == DRO__OP_AVG_POOL ? "AveragePool" : "MaxPool", DRO__NAMES(x),
+                   y, &a);
+}
+
+static void concat(exporter *e, const char *const *inputs, const char *y)
+{
+    dro__buffer a = {0};
+    dro__onnx_int(&a, "axis", 1);
+    dro__onnx_node(&e->graph, "Concat", inputs, y, &a);
+}
+
+static void layer(exporter *e, int32_t index, const char *first)
+{
+    const dro__node *n = &e->net->graph.nodes[index];
+    char names[DRO__NODE_INPUTS][NAME], y[NAME];
+    const char *inputs[DRO__NODE_INPUTS + 1] = {NULL};
+    for (int k = 0; k < n->input_count; k++)
+        inputs[k] = n->inputs[k] == 0 ? first : value(names[k], n->inputs[k]);
+    value(y, index);
+    switch (n->op) {
+    case DRO__OP_AFFINE:
+        affine(e, inputs[0], y, n->scale, n->shift, n->channels);
+        break;
+    case DRO__OP_CONV:
+    case DRO__OP_DEPTHWISE:
+    case DRO__OP_NORM:
+    case DRO__OP_LINEAR:
+        with_weights(e, index, inputs[0], y);
+        break;
+    case DRO__OP_RELU:
+        relu(e, n, inputs[0], y);
+        break;
+    case DRO__OP_MAX_POOL:
+    case DRO__OP_AVG_POOL:
+        pool(e, n, inputs[0], y);
+        break;
+    case DRO__OP_CONCAT:
+        concat(e, inputs, y);
+        break;
+    case DRO__OP_SHORTCUT:
+        shortcut(e, index, inputs[0], y);
+        break;
+    default: {
+        static const char *const plain[DRO__OP_COUNT] = {[DRO__OP_GLOBAL_POOL] =
+                                                             "GlobalAveragePool",
+                                                         [DRO__OP_ADD] = "Add",
+                                                         [DRO__OP_FLATTEN] = "Flatten",
+                                                         [DRO__OP_DROPOUT] = "Identity"};
+        node(e, plain[n->op], inputs, y);
+    }
+    }
+}
+
+/* ---- behind the network ---- */
+
+/* What is normalised over the classes: all above 0; alike where none is. */
+static void shares(exporter *e, const char *from)
+{
+    float none = 0, same = 1.0f / (float)e->about->classes;
+    dro__onnx_constant_ints(&e->graph, "classes_axis", DRO__INTS(1), 1);
+    dro__onnx_constant(&e->graph, "nothing", NULL, 0, &none);
+    dro__onnx_constant(&e->graph, "same_share", NULL, 0, &same);
+    node(e, "ReduceSum", DRO__NAMES(from, "classes_axis"), "all_shares");
+    node(e, "Equal", DRO__NAMES("all_shares", "nothing"), "no_share");
+    node(e, "Div", DRO__NAMES(from, "all_shares"), "share");
+    node(e, "Where", DRO__NAMES("no_share", "same_share", "share"), "probabilities");
+}
+
+static void output(exporter *e, const char *logits)
+{
+    const dro__weights_about *a = e->about;
+    dro__buffer axis = {0}, best = {0};
+    if (a->classes == 0) {
+        node(e, "Identity", DRO__NAMES(logits), "value");
+        dro__onnx_output(&e->graph, "value", DRO__ONNX_FLOAT, DRO__INTS(a->shape.outputs), 1);
+        return;
+    }
+    switch (dro__net_losses[e->net->graph.loss].link) {
+    case DRO__LINK_LOGISTIC:
+        node(e, "Sigmoid", DRO__NAMES(logits), "each");
+        shares(e, "each");
+        break;
+    case DRO__LINK_SQUARED:
+        node(e, "Relu", DRO__NAMES(logits), "each");
+        shares(e, "each");
+        break;
+    default:
+        dro__onnx_int(&axis, "axis", 1);
+        dro__onnx_node(&e->graph, "Softmax", DRO__NAMES(logits), "probabilities", &axis);
+    }
+    dro__onnx_int(&best, "axis", 1);
+    dro__onnx_int(&best, "keepdims", 0);
+    dro__onnx_node(&e->graph, "ArgMax", DRO__NAMES(logits), "best", &best);
+    dro__onnx_constant_texts(&e->graph, "class_names", (const char *const *)a->names,
+                             (size_t)a->classes);
+    node(e, "Gather", DRO__NAMES("class_names", "best"), "label");
+    dro__onnx_output(&e->graph, "probabilities", DRO__ONNX_FLOAT, DRO__INTS(a->classes), 1);
+    dro__onnx_output(&e->graph, "label", DRO__ONNX_STRING, NULL, 0);
+}
+
+/* ---- all of it ---- */
+
+static dro_status network(exporter *e)
+{
+    const dro__graph *g = &e->net->graph;
+    const char *first;
+    char logits[NAME];
+    e->needed[g->heads[0]] = true;
+    for (int32_t k = g->count - 1; k >= 0; k--)
+        for (int i = 0; e->needed[k] && i < g->nodes[k].input_count; i++)
+            e->needed[g->nodes[k].inputs[i]] = true;
+    DRO_TRY(input(e, &first));
+    for (int32_t k = 1; k < g->count; k++)
+        if (e->needed[k])
+            layer(e, k, first);
+    output(e, value(logits, g->heads[0]));
+    return DRO_OK;
+}
+
+static dro_status load(exporter *e, const char *weights)
+{
+    const dro__weights_about *a = e->about;
+    if (a->sparse)
+        return dro__fail(e->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s is for sparse rows: only networks are exported", weights);
+    DRO_TRY(dro_net_model(e->ctx, a->model, &a->shape, &e->net));
+    DRO_TRY(dro__weights_loss(a, e->net));
+    DRO_TRY(dro_net_ready(e->net));
+    DRO_TRY(dro_net_load(e->net, weights, NULL));
+    e->statistics = dro__alloc(dro_net_statistics_count(e->net) + 1, sizeof *e->statistics);
+    e->needed = dro__alloc((size_t)e->net->graph.count, sizeof *e->needed);
+    if (!e->statistics || !e->needed)
+        return dro__fail(e->ctx, DRO_ERR_MEMORY, "no memory to export a model");
+    return dro_net_statistics(e->net, e->statistics);
+}
+
+static dro_status export(exporter *e, const char *weights, const char *path)
+{
+    dro__buffer file = {0};
+    DRO_TRY(load(e, weights));
+    DRO_TRY(network(e));
+    dro__onnx_model(&file, &e->graph, e->about->model,
+                    DRO__NAMES("dro.model", e->about->model, "dro.loss", e->about->loss));
+    dro_status status = file.failed
+                            ? dro__fail(e->ctx, DRO_ERR_MEMORY, "no memory to export a model")
+                            : dro__write_file(e->ctx, path, file.bytes, file.size);
+    dro__buffer_free(&file);
+    return status;
+}
+
+dro_status dro_export_onnx(dro_context *ctx, const char *weights, const char *path)
+{
+    dro__weights_about about;
+    if (!ctx || !weights || !path)
+        return DRO_ERR_ARGUMENT;
+    DRO_TRY(dro__weights_about_read(ctx, weights, &about));
+    exporter e = {.ctx = ctx, .about = &about};
+    dro_status status = export(&e, weights, path);
+    dro__buffer_free(&e.graph);
+    dro__free(e.statistics);
+    dro__free(e.needed);
+    dro_net_destroy(e.net);
+    dro__weights_about_free(&about);
+    return status;
+}

@@ -1,0 +1,50 @@
+#!/bin/sh
+# dro export: a model of images and one of a table as ONNX, and what it refuses. What other programs make of the
+# files is compared in tests/peers/onnx_check.py. $1: the program.
+. "$(dirname "$0")/expected/check.sh"
+dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
+expected=$(cd "$expected" && pwd)
+cd "$work" || exit 1
+
+run 0 export --help
+same help_export.txt
+run 2 export --onnx model.onnx
+has "export: --weights is missing" err
+run 2 export --weights model.safetensors
+has "export: --onnx is missing" err
+run 1 export --weights nowhere.safetensors --onnx model.onnx
+has "nowhere.safetensors: cannot open" err
+[ ! -e model.onnx ] || fail "a file without a model"
+
+run 0 train --data synth:glyphs,n=60,test=10,size=12,classes=3 --steps 2 --batch 10 --out run --json
+w=run/weights.safetensors
+run 0 export --weights $w --onnx model.onnx
+has "wrote model.onnx"
+# IR version 8, then the producer; opset 17; the parts that the help names.
+[ "$(od -An -tx1 -N4 model.onnx | tr -d ' ')" = 08081206 ] || fail "not the beginning of an ONNX file"
+strings_of() { tr -c '[:print:]' '\n' <"$1"; }
+for name in pixels probabilities label class_names Softmax Conv conv1.weight libdro; do
+    strings_of model.onnx | grep -q "$name" || fail "model.onnx has no $name"
+done
+# The weights are in it as they are in the other file: as many bytes, and a little more.
+size=$(wc -c <$w) made=$(wc -c <model.onnx)
+[ "$made" -gt $((size - 20000)) ] && [ "$made" -lt $((size + 40000)) ] || fail "model.onnx has $made bytes of $size"
+run 0 export --weights $w --onnx again.onnx --json
+json
+cmp model.onnx again.onnx || fail "the same model gives other bytes"
+run 1 export --weights $w --onnx nowhere/model.onnx
+has "nowhere/model.onnx" err
+
+awk 'BEGIN { print "age,job,y"; for (i = 0; i < 60; i++) print i % 7 "," (i % 3 ? "clerk" : "smith") "," (i % 2 ? "yes" : "no") }' >t.csv
+run 0 train --data csv:t.csv,label=y --model linear --epochs 1 --out table --json
+run 0 export --weights table/weights.safetensors --onnx table.onnx
+for name in age job clerk smith yes LabelEncoder ai.onnx.ml OneHot; do
+    strings_of table.onnx | grep -q "$name" || fail "table.onnx has no $name"
+done
+
+# The linear model on sparse rows is no network.
+awk 'BEGIN { for (i = 0; i < 40; i++) print (i % 2 ? "+1" : "-1"), (i % 5) + 1 ":1", 9000 + i ":1" }' >rows.svm
+run 0 train --data libsvm:rows.svm --epochs 1 --out rows --json
+run 1 export --weights rows/weights.safetensors --onnx rows.onnx
+has "is for sparse rows: only networks are exported" err
+finish

@@ -1,0 +1,61 @@
+#!/bin/sh
+# kills.sh DRO [COUNT]: kills runs at random moments (SIGKILL) and lets them go on, COUNT times in all (1000), over a
+# table, images, a stream, a comparison and a sweep. At the end weights, metrics and results are those of runs that were
+# left alone, but for the times. One line per kind; exit status 1 if anything differs. Writes one temporary folder.
+set -u
+dro=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+each=$((${2:-1000} / 5))
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+awk 'BEGIN { srand(3); print "a,b,y"; for (i = 0; i < 2000; i++) { x = rand(); print x "," rand() "," (x > 0.5 ? "p" : "q") } }' >t.csv
+awk 'BEGIN { srand(4); for (i = 0; i < 60000; i++) { x = rand(); print (x > 0.5 ? "+1" : "-1") " 1:" x " 2:" rand() } }' >s.svm
+failed=0
+
+# plain FOLDER: every file of its runs that must be the same, without times.
+plain() {
+    find "$1" -name weights.safetensors -o -name best.safetensors -o -name metrics.jsonl -o -name result.json |
+        sort | while read -r file; do
+            echo "$file" | sed "s|^$1||"
+            sed -E 's/"(seconds|wall)": ?[^,}]*//g' "$file" | cksum
+        done
+}
+
+# kind NAME RESUME ARGUMENTS...: RESUME is the word that makes the command go on ("" for compare and sweep).
+kind() {
+    name=$1 resume=$2 kills=0
+    shift 2
+    "$dro" "$@" --out whole >/dev/null 2>&1 || { echo "FAILED: $name does not run"; failed=1; return; }
+    plain whole >whole.sums
+    start=$(date +%s%N)
+    "$dro" "$@" --out timed >/dev/null 2>&1
+    length=$((($(date +%s%N) - start) / 1000000)) # ms
+    rm -rf timed
+    while [ $kills -lt $each ]; do
+        rm -rf cut
+        more=
+        for try in 1 2 3 4 5 6 7 8; do
+            "$dro" "$@" $more --out cut >/dev/null 2>err &
+            pid=$!
+            sleep "$(awk -v m=$length -v s="$kills$try" 'BEGIN { srand(s); printf "%.3f", rand() * m / 1000 }')"
+            if kill -9 $pid 2>/dev/null; then kills=$((kills + 1)); fi
+            wait $pid 2>/dev/null
+            [ -z "$resume" ] || [ ! -e cut/config.json ] || more=$resume
+            [ $kills -lt $each ] || break
+        done
+        if ! "$dro" "$@" $more --out cut >/dev/null 2>err; then
+            echo "FAILED: $name after $kills kills: $(cat err)"
+            failed=1
+        fi
+        plain cut >cut.sums
+        cmp -s whole.sums cut.sums || { echo "FAILED: $name after $kills kills: $(diff whole.sums cut.sums | head -2)"; failed=1; }
+    done
+    echo "kills $name: $kills"
+    rm -rf whole cut
+}
+kind table --resume train --data csv:t.csv,label=y,holdout=0.2 --best accuracy --epochs 3 --threads 1
+kind images --resume train --data synth:glyphs,n=300,test=60,size=12,classes=3 --model glyphnet --epochs 2 --threads 1
+kind stream --resume train --data libsvm:s.svm,features=2 --progressive --report-every 5000 --checkpoint-every 0.05 --threads 1
+kind compare '' compare --data csv:t.csv,label=y --epochs 2 --threads 1 --seeds 1
+kind sweep '' sweep --data csv:t.csv,label=y,holdout=0.2 --optimizer sgd --grid eta=0.1,0.2 --epochs 2 --threads 1
+exit $failed

@@ -1,0 +1,140 @@
+/* Arrays in memory as data: opened, trained on, predicted; wrong ones are refused. */
+#include "train_runs.h"
+
+#include <math.h>
+
+enum { N = 60, FEATURES = 2, SIDE = 4 };
+
+static float rows[N][FEATURES], weights[N];
+static uint8_t pixels[N][SIDE * SIDE];
+static int32_t labels[N], groups[N];
+
+static dro_arrays make_rows(void)
+{
+    for (int i = 0; i < N; i++) {
+        labels[i] = i % 3 == 0;
+        groups[i] = i % 2;
+        rows[i][0] = labels[i] ? 1 : -1;
+        rows[i][1] = (float)((i * 7) % 10) / 10;
+        weights[i] = i < N / 2 ? 1 : 0;
+        for (int p = 0; p < SIDE * SIDE; p++)
+            pixels[i][p] = (uint8_t)(labels[i] ? 200 - p : p);
+    }
+    return (dro_arrays){.size = sizeof(dro_arrays),
+                        .count = N,
+                        .x = rows[0],
+                        .features = FEATURES,
+                        .labels = labels,
+                        .groups = groups};
+}
+
+static void test_open(void **state)
+{
+    (void)state;
+    dro_arrays a = make_rows();
+    dro_data *d;
+    dro_data_info info;
+    dro_examples e;
+    a.weights = weights;
+    OK(ctx, dro_data_from_arrays(ctx, &a, NULL, "holdout=0.25", &d));
+    OK(ctx, dro_data_info_get(d, &info));
+    assert_int_equal(info.kind, DRO_DATA_DENSE);
+    assert_int_equal(info.classes, 2);
+    assert_int_equal(info.groups, 2);
+    assert_int_equal(info.examples[DRO_TRAIN] + info.examples[DRO_HOLDOUT], N);
+    assert_int_equal(info.examples[DRO_HOLDOUT], 15);
+    for (int s = 0; s < DRO_SPLITS; s++) { /* rows, labels, groups and weights stay together */
+        OK(ctx, dro_data_examples(d, (dro_split)s, &e));
+        for (int64_t i = 0; i < e.count; i++) {
+            int64_t at = e.records[i];
+            assert_int_equal(e.labels[i], labels[at]);
+            assert_int_equal(e.groups[i], groups[at]);
+            assert_true(e.weights[i] == weights[at]);
+            assert_memory_equal(e.x + i * FEATURES, rows[at], sizeof rows[at]);
+        }
+    }
+    dro_data_close(d);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    dro_arrays a = make_rows(), b;
+    dro_data *d;
+    float bad[N] = {0};
+    b = a, b.size = 8;
+    FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_ARGUMENT, "size = sizeof");
+    b = a, b.pixels = pixels[0];
+    FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_ARGUMENT, "either x or");
+    b = a, b.labels = NULL;
+    FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_ARGUMENT, "either labels");
+    b = a, b.weights = bad;
+    FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_ARGUMENT, "above 0");
+    bad[3] = -1;
+    FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_DATA, "weight 3 is -1");
+    b = a, b.features = 1;
+    FAILS(ctx, dro_data_from_arrays(ctx, &a, &b, NULL, &d), DRO_ERR_ARGUMENT, "same shape");
+    FAILS(ctx, dro_data_from_arrays(ctx, &a, NULL, "nonsense=1", &d), DRO_ERR_NAME, "nonsense");
+    FAILS(ctx, dro_data_open(ctx, "arrays:nobody", &d), DRO_ERR_NAME, "nothing was lent");
+    FAILS(ctx, dro_arrays_lend(ctx, "a,b", &a, NULL), DRO_ERR_ARGUMENT, "without comma");
+}
+
+static dro_status run(const char *settings)
+{
+    dro_train *t = make(settings);
+    char folder[300];
+    clear("arrays");
+    snprintf(folder, sizeof folder, "%s/arrays", dir);
+    dro_status status = dro_train_run(t, folder, false, NULL);
+    dro_train_destroy(t);
+    return status;
+}
+
+/* Training, prediction and metrics without a file of data; of weights only the metrics know. */
+static void test_train(void **state)
+{
+    (void)state;
+    dro_arrays a = make_rows(), images = a;
+    char file[320];
+    dro_predictor *p;
+    const dro_metrics *m;
+    images.x = NULL, images.pixels = pixels[0], images.groups = NULL;
+    images.channels = 1, images.height = images.width = SIDE;
+    OK(ctx, dro_arrays_lend(ctx, "images", &images, NULL));
+    OK(ctx, dro_arrays_lend(ctx, "rows", &a, &a));
+    OK(ctx, run("best=none data=arrays:images model=mlp:4 batch=10 steps=4"));
+    OK(ctx, run("best=none data=arrays:rows model=linear batch=10 steps=30 tilt=group"));
+    snprintf(file, sizeof file, "%s/arrays/weights.safetensors", dir);
+    OK(ctx, dro_predictor_open(ctx, file, "arrays:rows", &p));
+    OK(ctx, dro_predictor_evaluate(p, DRO_TEST, &m));
+    assert_true(fabs(m->accuracy - 1) < 1e-12);
+    assert_int_equal(m->examples, N);
+    dro_predictor_close(p);
+    for (int i = 0; i < N; i++) /* the second half is wrong, and has no weight */
+        labels[i] = i < N / 2 ? labels[i] : 1 - labels[i];
+    a.weights = weights;
+    OK(ctx, dro_arrays_lend(ctx, "rows", &a, &a));
+    OK(ctx, dro_predictor_open(ctx, file, "arrays:rows", &p));
+    OK(ctx, dro_predictor_evaluate(p, DRO_TEST, &m));
+    assert_true(fabs(m->accuracy - 1) < 1e-12);
+    assert_true(fabs(m->average_precision - 1) < 1e-12);
+    dro_predictor_close(p);
+    FAILS(ctx, run("best=none data=arrays:rows model=linear batch=10 steps=3"), DRO_ERR_UNSUPPORTED,
+          "weights, which recover does not take");
+    OK(ctx, dro_arrays_lend(ctx, "rows", NULL, NULL));
+    FAILS(ctx, run("best=none data=arrays:rows model=linear batch=10 steps=3"), DRO_ERR_NAME,
+          "nothing");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_open),
+    cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_train),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, setup_train, teardown);
+}
