@@ -14,8 +14,8 @@ QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all cuda demo test test-arm test-hidden test-cuda sanitize-cuda test-peers bench-peers \
-  bench-cuda fuzz deb install asan tsan faults kills long-stream lint coverage zoo format \
+.PHONY: all cuda demo test faults-mpi test-arm test-hidden test-cuda sanitize-cuda test-peers \
+  bench-peers bench-cuda fuzz deb install asan tsan faults kills long-stream lint coverage zoo format \
   format-check clean help
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
@@ -116,6 +116,10 @@ sanitize-cuda: ## every layer and a queue of steps on the GPU under compute-sani
 fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another number)
 	@sh scripts/deps.sh test
 	@JOBS=$(JOBS) sh scripts/fuzz.sh $(or $(RUNS),10000000)
+
+faults-mpi: all ## ranks of a run killed (KILLS=200), stopped (STOPS=50) and cut off (LINKS=20) at random moments
+	@sh scripts/deps.sh test
+	@KILLS="$(KILLS)" STOPS="$(STOPS)" LINKS="$(LINKS)" sh scripts/faults-mpi.sh build/dro
 
 test-peers: all $(VENV)/.done $(EXACT_VENV)/.done ## compare with the Python libraries of tests/peers
 	@PYTHON="$(CURDIR)/$(VENV)/bin/python" EXACT_PYTHON="$(CURDIR)/$(EXACT_VENV)/bin/python" DRO="$(CURDIR)/build/dro" \

@@ -91,6 +91,9 @@ int cli_precision(const char *command, const char *option, const char *word,
 /* ---- output ---- */
 
 /* "dro: ..." on stderr; returns 1, the exit status, so that a failure is one line. */
+/* Of several ranks one prints: the others' lines, and what they write to standard output, are dropped. */
+void cli_mute(bool mute);
+bool cli_muted(void);
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same for wrong usage; returns 2. */
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -133,8 +133,11 @@ static const char *machine(const cli_args *args, const dro_context *ctx, char *o
     int threads = dro_context_threads(ctx);
     if (why && !cli_given(args, "backend", 0))
         snprintf(instead, sizeof instead, " (not %s: %s)", fastest, why);
-    snprintf(out, size, "backend %s%s, %d thread%s", dro_context_backend(ctx), instead, threads,
-             threads == 1 ? "" : "s");
+    char ranks[32] = "";
+    if (dro_comm_started(NULL, NULL) > 1)
+        snprintf(ranks, sizeof ranks, "%d ranks of ", dro_comm_started(NULL, NULL));
+    snprintf(out, size, "backend %s%s, %s%d thread%s", dro_context_backend(ctx), instead, ranks,
+             threads, threads == 1 ? "" : "s");
     return out;
 }
 
@@ -154,8 +157,8 @@ static int take_settings(cli_scope *scope, const cli_args *args, const char *own
     return status ? status : cli_settings_check(scope);
 }
 
-static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, const char *folder,
-                    bool goes_on)
+static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dro_comm *comm,
+                    const char *folder, bool goes_on)
 {
     char data[4096], optimizer[4096], progressive[8];
     dro_train_get(train, "data", data, sizeof data);
@@ -170,7 +173,7 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
     }
     if (cli_json(args))
         cli_busy("training on %s with %s, into %s", data, optimizer, folder);
-    cli_show show = {.quiet = cli_json(args)};
+    cli_show show = {.quiet = cli_json(args) || dro_comm_rank(comm) > 0};
     dro_train_watch watch = cli_show_watch(&show);
     dro_train_get(train, "progressive", progressive, sizeof progressive);
     bool stream = strcmp(progressive, "yes") == 0;
@@ -178,6 +181,7 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, co
         cli_stop_at_once();
     cli_stop_on_signals(stream);
     dro_status status = dro_train_run(train, folder, cli_flag(args, "resume"), &watch);
+    cli_mute(!dro_comm_speaks(comm));
     return finish(args, ctx, train, status, folder, &show);
 }
 
@@ -202,17 +206,23 @@ static int train(const cli_args *args, const char *folder, const char *own, json
     cli_scope scope = {.command = "train", .ctx = ctx};
     if (cli_given(args, "optimizer", 0))
         scope.optimizer = cli_text(args, "optimizer");
-    dro_status made = dro_settings_create(ctx, &scope.settings);
+    dro_comm *comm = NULL;
+    dro_status made = dro_comm_open(ctx, &comm);
+    made = made ? made : dro_settings_create(ctx, &scope.settings);
     int status = made ? 1 : take_settings(&scope, args, own, config);
     if (status == 0) {
         made = dro_train_create(ctx, &train);
         made = made ? made : dro_train_use(train, scope.settings);
+        made = made ? made : dro_train_ranks(train, comm);
     }
     if (made != DRO_OK)
         status = cli_fail("%s", dro_context_error(ctx));
     if (status == 0)
-        status = train_in(args, ctx, train, folder, own != NULL);
+        status = train_in(args, ctx, train, comm, folder, own != NULL);
     dro_train_destroy(train);
+    if (status != 0)
+        dro_comm_fail(comm, "it has ended");
+    dro_comm_close(comm);
     dro_settings_destroy(scope.settings);
     dro_context_destroy(ctx);
     return status;
@@ -222,6 +232,9 @@ static int run(const cli_args *args)
 {
     static char folder[PATH_SIZE], config[PATH_SIZE + 16];
     const char *file = cli_text(args, "config");
+    int rank;
+    dro_comm_started(&rank, NULL);
+    cli_mute(rank > 0);
     choose_folder(args, folder);
     bool own = own_config(args, folder, config);
     if (cli_flag(args, "resume") && !own && !cli_given(args, "data", 0) && !file)

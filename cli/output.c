@@ -14,13 +14,27 @@
 
 /* ---- stderr ---- */
 
-static bool progress_shown;
+static bool progress_shown, muted;
+
+void cli_mute(bool mute)
+{
+    if (mute && !muted && !freopen("/dev/null", "w", stdout))
+        fclose(stdout);
+    muted = mute;
+}
+
+bool cli_muted(void)
+{
+    return muted;
+}
 
 /* One line, whatever was typed: control characters are shown as ?, and of a very long one the middle is left out. */
 static void say(const char *format, va_list list)
 {
     enum { MOST = 2000, HEAD = 500, TAIL = 300 };
     char *text = NULL;
+    if (muted)
+        return;
     int size = vasprintf(&text, format, list);
     cli_progress(NULL);
     fputs("dro: ", stderr);

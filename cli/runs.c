@@ -38,6 +38,7 @@ static int spawn(cli_one *one, int input, char **words)
         return cli_fail("cannot start %s: %s", one->name, strerror(errno));
     snprintf(parent, sizeof parent, "%lld", (long long)getpid());
     setenv("DRO_PARENT", parent, 1);         /* main.c: it stops when this program is gone */
+    setenv("DRO_ALONE", "1", 1);             /* and is no rank, though this program may be one */
     setenv("OMP_WAIT_POLICY", "passive", 0); /* threads that wait leave their core to others */
     int wrong = make_actions(&actions, input, ends[1]);
     if (!wrong)
@@ -314,14 +315,45 @@ static int finish(const cli_runs *runs)
 {
     const cli_one *wrong = failed(runs);
     int done = count_of(runs, CLI_DONE, CLI_DIVERGED);
+    int elsewhere = count_of(runs, CLI_ELSEWHERE, CLI_ELSEWHERE);
     cli_progress(NULL);
+    if (wrong)
+        cli_mute(false); /* every rank tells of its own */
     if (wrong && *wrong->note)
         return tell_failure(wrong);
     if (wrong)
         return cli_fail("%s: ended with status %d and did not say why", wrong->name, wrong->status);
-    if (done == runs->count)
+    if (done + elsewhere == runs->count)
         return 0;
     return cli_fail("stopped: %d of %d runs are done: the same command goes on", done, runs->count);
+}
+
+/* How a run that was done before, or elsewhere, has ended; the exit status after a line. */
+static int take_result(const cli_runs *runs, cli_one *one)
+{
+    json_t *result = cli_runs_result(runs, one);
+    if (!json_is_object(result))
+        return cli_fail("%s/%s/result.json cannot be read: remove that folder, and the same "
+                        "command runs it again",
+                        runs->folder, one->name);
+    json_decref(result);
+    one->state = cli_runs_diverged(runs, one) ? CLI_DIVERGED : CLI_DONE;
+    one->share = 1;
+    return 0;
+}
+
+int cli_runs_collect(cli_runs *runs)
+{
+    for (int k = 0; k < runs->count; k++) {
+        cli_one *one = &runs->list[k];
+        if (one->state != CLI_ELSEWHERE)
+            continue;
+        one->state = CLI_STOPPED;
+        int wrong = has_file(runs, one, "result.json") ? take_result(runs, one) : 0;
+        if (wrong)
+            return wrong;
+    }
+    return finish(runs);
 }
 
 int cli_runs_train(cli_runs *runs)
@@ -333,16 +365,11 @@ int cli_runs_train(cli_runs *runs)
     for (int k = 0; k < runs->count; k++) {
         cli_one *one = &runs->list[k];
         one->earlier = has_file(runs, one, "result.json");
-        json_t *result = one->earlier ? cli_runs_result(runs, one) : NULL;
-        if (one->earlier && !json_is_object(result))
-            return cli_fail("%s/%s/result.json cannot be read: remove that folder, and the same "
-                            "command runs it again",
-                            runs->folder, one->name);
-        json_decref(result);
-        one->state = !one->earlier                  ? CLI_WAITING
-                     : cli_runs_diverged(runs, one) ? CLI_DIVERGED
-                                                    : CLI_DONE;
-        one->share = one->earlier ? 1 : 0;
+        bool own = k % dro_comm_size(runs->comm) == dro_comm_rank(runs->comm);
+        one->state = own ? CLI_WAITING : CLI_ELSEWHERE;
+        int wrong = one->earlier ? take_result(runs, one) : 0;
+        if (wrong)
+            return wrong;
     }
     if (cli_json(runs->args))
         cli_busy("training %d runs, into %s", count_of(runs, CLI_WAITING, CLI_WAITING),

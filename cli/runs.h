@@ -14,7 +14,8 @@ typedef enum cli_state {
     CLI_DONE, /* there is a result.json */
     CLI_DIVERGED,
     CLI_STOPPED, /* it has a checkpoint */
-    CLI_FAILED
+    CLI_FAILED,
+    CLI_ELSEWHERE /* another rank runs it */
 } cli_state;
 
 typedef struct cli_one {
@@ -40,6 +41,7 @@ typedef struct cli_runs {
     dro_context *ctx;
     json_t *config; /* of --config, or NULL */
     int lock, jobs, threads, count, room;
+    dro_comm *comm; /* ranks that share the runs out, or NULL */
     cli_one *list;
     double began, ended; /* the running of them, in cli_seconds() */
 } cli_runs;
@@ -94,6 +96,8 @@ bool cli_arms_differ(const cli_runs *runs, const cli_arm *arms, int count, const
  * else the exit status after a line. */
 int cli_runs_go(cli_runs *runs);
 int cli_runs_train(cli_runs *runs); /* the last part of it, when the folder is ready */
+/* Reads how those ended that other ranks have run; the exit status of all. */
+int cli_runs_collect(cli_runs *runs);
 /* Of a comparison that was killed a moment ago, a run may still be writing its last checkpoint: it is waited for, with
  * a line. */
 void cli_runs_await(const cli_runs *runs, const cli_one *one);

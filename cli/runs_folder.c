@@ -151,12 +151,43 @@ void cli_runs_await(const cli_runs *runs, const cli_one *one)
         close(lock);
 }
 
-int cli_runs_go(cli_runs *runs)
+static int prepare(cli_runs *runs)
 {
     int status = make_folder(runs->folder);
     status = status ? status : lock_folder(runs);
-    status = status ? status : make_plan(runs);
-    return status ? status : cli_runs_train(runs);
+    return status ? status : make_plan(runs);
+}
+
+/* Every rank runs its share; then rank 0 goes on alone. */
+static int share_out(cli_runs *runs)
+{
+    int rank = dro_comm_rank(runs->comm), status = rank == 0 ? prepare(runs) : 0;
+    if (dro_comm_meet(runs->comm, &status) != DRO_OK)
+        return cli_fail("%s", dro_context_error(runs->ctx));
+    if (status)
+        return status;
+    status = cli_runs_train(runs);
+    if (dro_comm_meet(runs->comm, &status) != DRO_OK)
+        return cli_fail("%s", dro_context_error(runs->ctx));
+    if (rank == 0 && status == 0)
+        status = cli_runs_collect(runs);
+    return status;
+}
+
+int cli_runs_go(cli_runs *runs)
+{
+    if (dro_comm_open(runs->ctx, &runs->comm) != DRO_OK)
+        return cli_fail("%s", dro_context_error(runs->ctx));
+    if (!runs->comm) {
+        int status = prepare(runs);
+        return status ? status : cli_runs_train(runs);
+    }
+    int rank = dro_comm_rank(runs->comm), status = share_out(runs);
+    dro_comm_close(runs->comm);
+    runs->comm = NULL;
+    if (rank > 0)
+        exit(status);
+    return status;
 }
 
 void cli_runs_close(cli_runs *runs)

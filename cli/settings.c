@@ -1,10 +1,13 @@
 /* The settings of a run: from config files (an earlier run's config.json, or any JSON object of names and values)
  * and from the command line. */
+#define _GNU_SOURCE
 #include "train.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- config files ---- */
 
@@ -113,12 +116,25 @@ int cli_config_take(cli_scope *scope, const char *path, json_t *document)
     return status;
 }
 
+/* Ranks that share all processors of a machine share them out; those that were bound to some have their own. */
+static int threads_of_rank(void)
+{
+    int local, ranks = dro_comm_started(NULL, &local);
+    long all = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t own;
+    if (ranks == 1 || sched_getaffinity(0, sizeof own, &own) != 0 || CPU_COUNT(&own) < all)
+        return 0;
+    return all / local > 1 ? (int)(all / local) : 1;
+}
+
 dro_context *cli_config_context(const cli_args *args, const json_t *document)
 {
     const char *backend = cli_given(args, "backend", 0), *threads = cli_given(args, "threads", 0);
     const char *theirs = json_string_value(json_object_get(document, "backend"));
     int count = threads ? (int)cli_integer(args, "threads")
                         : (int)json_integer_value(json_object_get(document, "threads"));
+    if (!threads && dro_comm_started(NULL, NULL) > 1)
+        count = threads_of_rank();
     dro_context *ctx = NULL;
     dro_status status = dro_context_create(backend ? backend : theirs, count, &ctx);
     const char *name = backend ? backend : theirs ? theirs : "auto";

@@ -19,7 +19,7 @@ static void on_signal(int number)
         _exit(130);
     if (at_once) {
         static const char text[] = "dro: stopped before the first step: there is nothing to save\n";
-        ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+        ssize_t ignored = cli_muted() ? 0 : write(STDERR_FILENO, text, sizeof text - 1);
         (void)ignored;
         _exit(1);
     }

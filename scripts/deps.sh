@@ -38,6 +38,8 @@ if [ "$1" = test ]; then
     library libcmocka-dev cmocka
     tool clang clang
     package libclang-rt-14-dev
+    package libopenmpi-dev
+    tool openmpi-bin mpirun
     have clang-format-14 || tool clang-format clang-format
     have chromium || wished=" chromium"
 fi

@@ -9,6 +9,7 @@
 
 #include <dro/about.h>
 #include <dro/bench.h>
+#include <dro/comm.h>
 #include <dro/context.h>
 #include <dro/data.h>
 #include <dro/export.h>

@@ -38,6 +38,7 @@ typedef struct dro_loader_options {
     int32_t ahead; /* batches kept ready; 0: two per thread */
     bool sent;     /* the readers also copy the pixels to the backend's memory (dro_loaded.there) */
     unsigned ways; /* of dro_augment_way; 0: all */
+    size_t first, end; /* of each batch only examples first .. end - 1 are read; 0, 0: all */
 } dro_loader_options;
 
 DRO_API dro_loader_options dro_loader_options_default(void);
@@ -66,6 +67,8 @@ DRO_API dro_status dro_loader_create(dro_data *data, dro_split split,
 DRO_API void dro_loader_destroy(dro_loader *loader); /* NULL is fine */
 /* The batch at a position, a multiple of the batch size. */
 DRO_API dro_status dro_loader_draw(dro_loader *loader, uint64_t position, dro_loaded *batch);
+/* With options.end: the batch at a position with all of its examples, the others read by the caller's thread. */
+DRO_API dro_status dro_loader_complete(dro_loader *loader, uint64_t position, dro_loaded *batch);
 /* Given examples, without augmentation; at most the batch size of them. */
 DRO_API dro_status dro_loader_gather(dro_loader *loader, const int64_t *ids, size_t count,
                                      dro_loaded *batch);

@@ -25,6 +25,7 @@
 #define DRO_TRAIN_H
 
 #include <dro/data.h>
+#include <dro/comm.h>
 #include <dro/metrics.h>
 #include <dro/net.h>
 #include <dro/optimizer.h>
@@ -120,6 +121,9 @@ typedef enum dro_train_end {
     DRO_TRAIN_DIVERGED
 } dro_train_end;
 
+/* The next runs are shared out over these ranks (dro/comm.h), each of which makes the same calls; rank 0 writes the
+ * folder. NULL: this process alone. Borrowed until the last run. A run that fails ends all ranks. */
+DRO_API dro_status dro_train_ranks(dro_train *train, dro_comm *comm);
 /* Trains from the start, or with resume from the newest whole checkpoint in the folder (from the start if
  * there is none). folder NULL: nothing is written. May be called many times, with different settings
  * between. An interrupted run is DRO_OK; a diverged one DRO_ERR_NUMBER. */

@@ -83,16 +83,34 @@ static inline size_t dro__node_size(const dro__node *node)
     return (size_t)node->channels * (size_t)node->height * (size_t)node->width;
 }
 
+/* Batch norm over the batches of several networks that run side by side with the same weights. Each calls `merge` with
+ * its own numbers, in the order of the layers, and goes on with those of all. */
+typedef void (*dro__net_merge)(double *into, const double *from, size_t count);
+typedef struct dro__net_sync {
+    void *user;
+    void (*merge)(void *user, double *values, size_t count, dro__net_merge how); /* NULL: alone */
+} dro__net_sync;
+/* Of n, means (channels), sums of squared deviations (channels). */
+void dro__moments_merge(double *into, const double *from, size_t count);
+void dro__sums_merge(double *into, const double *from, size_t count);
+
 /* What the network keeps in the backend's memory, and lends to it. */
 typedef struct dro__net_memory {
     const float *frozen;
     float *statistics;
+    const dro__net_sync *sync; /* NULL: alone */
 } dro__net_memory;
+
+static inline bool dro__net_synced(const dro__net_memory *memory)
+{
+    return memory->sync && memory->sync->merge;
+}
 
 enum { DRO__IMAGE_COLOURS = 3 }; /* most channels of images in the backend's memory */
 
 typedef struct dro__net_backend {
     bool images;             /* takes dro_net_batch.images */
+    bool syncs;              /* batch norm calls dro__net_sync */
     const dro__queue *queue; /* (optional) asynchronous steps of such batches (step.h) */
     /* Borrows the graph and the memory until destroy. */
     dro_status (*create)(dro_context *ctx, const dro__graph *graph, const dro__net_memory *memory,

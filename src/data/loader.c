@@ -22,6 +22,7 @@ typedef enum slot_state { EMPTY, FILLING, READY } slot_state;
 typedef struct slot {
     slot_state state;
     uint64_t batch; /* its number */
+    bool complete;  /* not only options.first .. options.end - 1 */
     dro_status status;
     char error[DRO__ERROR_SIZE];
     int64_t *ids;
@@ -175,19 +176,26 @@ static int32_t reach_of(const dro_data *d)
     return side < 1 ? 1 : side > 4 ? 4 : side;
 }
 
-static void fill_batch(dro_loader *l, dro_context *ctx, slot *s, uint64_t batch)
+/* Examples from .. end - 1 of a batch. */
+static dro_status fill_range(dro_loader *l, dro_context *ctx, slot *s, size_t from, size_t end)
 {
-    uint64_t epoch = batch / l->batches, first = batch % l->batches * l->options.batch;
-    s->status = DRO_OK;
-    for (size_t i = 0; i < l->options.batch && s->status == DRO_OK; i++) {
+    uint64_t epoch = s->batch / l->batches, first = s->batch % l->batches * l->options.batch;
+    for (size_t i = from; i < end; i++) {
         uint64_t place = first + i;
         dro__luck luck = {.seed = dro__random(l->options.seed, STREAM_LUCK, epoch),
                           .stream = place,
                           .without = l->options.ways ? ~l->options.ways : 0,
                           .reach = reach_of(l->data)};
-        s->status = fill_example(l, ctx, s, i, example_at(l, epoch, place),
-                                 l->options.augment ? &luck : NULL);
+        DRO_TRY(fill_example(l, ctx, s, i, example_at(l, epoch, place),
+                             l->options.augment ? &luck : NULL));
     }
+    return DRO_OK;
+}
+
+static void fill_batch(dro_loader *l, dro_context *ctx, slot *s)
+{
+    s->complete = l->options.end - l->options.first == l->options.batch;
+    s->status = fill_range(l, ctx, s, l->options.first, l->options.end);
     if (s->status == DRO_OK)
         s->status = send_there(l, ctx, s, l->options.batch);
     if (s->status != DRO_OK)
@@ -214,7 +222,7 @@ static void *reader(void *arg)
         s->batch = batch;
         l->filling++;
         pthread_mutex_unlock(&l->lock);
-        fill_batch(l, &ctx, s, batch);
+        fill_batch(l, &ctx, s);
         pthread_mutex_lock(&l->lock);
         s->state = READY;
         l->filling--;
@@ -273,6 +281,20 @@ dro_status dro_loader_draw(dro_loader *l, uint64_t position, dro_loaded *batch)
     }
     pthread_mutex_unlock(&l->lock);
     return status;
+}
+
+dro_status dro_loader_complete(dro_loader *l, uint64_t position, dro_loaded *batch)
+{
+    DRO_TRY(dro_loader_draw(l, position, batch));
+    slot *s = &l->slots[position / l->options.batch % l->slot_count];
+    if (s->complete)
+        return DRO_OK;
+    dro_context *ctx = l->data->ctx;
+    DRO_TRY(fill_range(l, ctx, s, 0, l->options.first));
+    DRO_TRY(fill_range(l, ctx, s, l->options.end, l->options.batch));
+    DRO_TRY(send_there(l, ctx, s, l->options.batch));
+    s->complete = true;
+    return DRO_OK;
 }
 
 dro_status dro_loader_gather(dro_loader *l, const int64_t *ids, size_t count, dro_loaded *batch)
@@ -371,6 +393,10 @@ static dro_status prepare(dro_loader *l)
                          "batch %zu: expected 1 to %lld, the examples there are", l->options.batch,
                          (long long)l->table->n);
     l->batches = (uint64_t)l->table->n / l->options.batch;
+    l->options.end = l->options.end ? l->options.end : l->options.batch;
+    if (l->options.first > l->options.end || l->options.end > l->options.batch)
+        return dro__fail(d->ctx, DRO_ERR_RANGE, "examples %zu to %zu of a batch of %zu",
+                         l->options.first, l->options.end, l->options.batch);
     l->options.size = l->options.size ? l->options.size : 224;
     if (l->options.size < 1 || l->options.size > 4096)
         return dro__fail(d->ctx, DRO_ERR_RANGE, "size %d: expected 1 to 4096", l->options.size);

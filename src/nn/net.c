@@ -59,6 +59,13 @@ void dro_net_destroy(dro_net *net)
 {
     if (!net)
         return;
+    if (net->twin) {
+        net->ctx->backend->net->destroy(net->live);
+        for (int k = 0; k < DRO__PARTS; k++)
+            dro__free(net->keys[k]);
+        dro__free(net);
+        return;
+    }
     free_memory(net);
     for (int32_t i = 0; net->graph.nodes && i < net->graph.count; i++)
         dro__free((void *)net->graph.nodes[i].scale);
@@ -314,7 +321,30 @@ static dro_status make_memory(dro_net *net)
     if (!net->weights || !net->frozen || !net->memory.frozen || !net->memory.statistics)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for %zu parameters",
                          net->graph.dim + net->graph.frozen_size);
+    net->memory.sync = &net->sync;
     return be->net->create(net->ctx, &net->graph, &net->memory, &net->live);
+}
+
+dro_status dro__net_twin(dro_net *net, dro_context *ctx, dro_net **twin)
+{
+    dro_net *made = dro__alloc(1, sizeof *made);
+    if (!made)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a network");
+    *made = *net;
+    made->ctx = ctx;
+    made->twin = true;
+    made->forwarded = false;
+    made->sync = (dro__net_sync){0};
+    made->memory.sync = &made->sync;
+    made->key_room = 0;
+    memset(made->keys, 0, sizeof made->keys);
+    dro_status status = ctx->backend->net->create(ctx, &net->graph, &made->memory, &made->live);
+    if (status != DRO_OK) {
+        dro__free(made);
+        return status;
+    }
+    *twin = made;
+    return DRO_OK;
 }
 
 dro_status dro_net_ready(dro_net *net)

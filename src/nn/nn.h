@@ -48,6 +48,8 @@ struct dro_net {
     /* after ready */
     float *weights, *frozen; /* host: what was initialised, loaded or set */
     dro__net_memory memory;  /* in the backend's memory */
+    dro__net_sync sync;      /* set before a call: batch norm over several networks */
+    bool twin;               /* all but `live` and the keys is borrowed from another */
     void *live;              /* the backend's network */
     uint64_t seed;           /* of init: dropout masks derive from it */
     bool forwarded;          /* the backend holds a forward's values */
@@ -61,6 +63,10 @@ struct dro_net {
 /* Records the first error of the building calls; returns -1, the node of an error. */
 dro_node dro__net_wrong(dro_net *net, dro_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The same network once more, with what another context computes: it shares weights, frozen parameters and running
+ * statistics with `net`, which must live longer. */
+dro_status dro__net_twin(dro_net *net, dro_context *ctx, dro_net **twin);
 
 /* Parts of a call: there, of the right kind, with labels in range. */
 dro_status dro__net_check(dro_net *net, const dro_net_batch *parts, int part_count);

@@ -25,7 +25,7 @@ static bool poll(void *user)
 {
     const polling *p = user;
     bool stop = dro__tell(p->t, p->split);
-    if (stop)
+    if (stop && !p->t->comm) /* else all ranks stop together */
         p->t->ended = DRO_TRAIN_INTERRUPTED;
     return stop;
 }
@@ -114,9 +114,13 @@ static dro_status evaluate(dro_train *t, dro_split split, const char *name)
     dro__evaluation *e = &t->evaluation;
     dro__robust robust = dro__objective_of(t);
     polling p = {t, name};
+    dro__poll now_and_then = {poll, &p, t->comm};
     dro__measure_reset(&e->splits[split], &robust);
-    return dro__evaluate_split(&t->task, e, split, dro_optimizer_w(t->opt),
-                               dro_optimizer_regulariser(t->opt, t->w), poll, &p);
+    DRO_TRY(dro__evaluate_split(&t->task, e, split, dro_optimizer_w(t->opt),
+                                dro_optimizer_regulariser(t->opt, t->w), &now_and_then));
+    if (dro__ranks_decide(t, 0) & DRO__WANT_STOP)
+        t->ended = DRO_TRAIN_INTERRUPTED;
+    return DRO_OK;
 }
 
 void dro__record_weights(dro_train *t, const dro__measure *over)
@@ -196,7 +200,7 @@ static dro_status keep_best(dro_train *t)
     memcpy(t->best_w, t->w, t->task.dim * sizeof(float));
     if (t->task.net)
         DRO_TRY(dro_net_statistics(t->task.net, t->best_statistics));
-    if (!t->folder)
+    if (!dro__writes(t))
         return DRO_OK;
     return dro__weights_save(&t->task, t->folder, "best.safetensors", t->best_w,
                              t->best_statistics);
@@ -205,6 +209,7 @@ static dro_status keep_best(dro_train *t)
 dro_status dro__run_evaluate(dro_train *t)
 {
     bool last = t->opt->run.step >= t->steps || t->ended != DRO_TRAIN_NOT_ENDED;
+    DRO_TRY(dro__ranks_average(t));
     DRO_TRY(fill_record(t, t->set.eval_train == 0 || (t->set.eval_train == 2 && last)));
     if (!t->have_record)
         return DRO_OK;
@@ -220,7 +225,7 @@ dro_status dro__run_evaluate(dro_train *t)
 static dro_status append(dro_train *t, const char *name, uint64_t *length, const char *bytes,
                          size_t size)
 {
-    if (t->folder)
+    if (dro__writes(t))
         DRO_TRY(dro__file_append(t->ctx, t->folder, name, *length, bytes, size));
     *length += size;
     return DRO_OK;
@@ -245,6 +250,8 @@ static dro_status begin_events(dro_train *t)
 
 dro_status dro__run_begin_files(dro_train *t)
 {
+    if (!dro__writes(t))
+        return DRO_OK;
     DRO_TRY(dro__file_append(t->ctx, t->folder, "metrics.jsonl", 0, "", 0));
     return begin_events(t);
 }
@@ -272,6 +279,8 @@ static dro_status mend_metrics(dro_train *t)
 dro_status dro__run_cut_files(dro_train *t)
 {
     const dro__progress *p = &t->progress;
+    if (!dro__writes(t))
+        return DRO_OK;
     dro_status status =
         dro__file_append(t->ctx, t->folder, "metrics.jsonl", p->metrics_bytes, "", 0);
     DRO_TRY(status == DRO_ERR_FORMAT ? mend_metrics(t) : status);

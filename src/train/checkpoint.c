@@ -32,7 +32,8 @@ static void walk(dro__archive *ar, dro__saved *s, const header *h)
     dro__archive_bytes(ar, s->more, h->more);
 }
 
-dro_status dro__checkpoint_write(dro_context *ctx, const char *folder, const dro__saved *saved)
+dro_status dro__checkpoint_pack(dro_context *ctx, const dro__saved *saved, char **out,
+                                size_t *out_size)
 {
     dro__saved *s = (dro__saved *)saved; /* walking it to measure and save changes nothing */
     header h = {.version = VERSION,
@@ -56,7 +57,17 @@ dro_status dro__checkpoint_write(dro_context *ctx, const char *folder, const dro
     walk(&ar, s, &h);
     uint64_t sum = dro__checksum(0, bytes, h.size - sizeof sum);
     memcpy(bytes + h.size - sizeof sum, &sum, sizeof sum);
-    dro_status status = dro__file_replace(ctx, folder, "last.ckpt", "previous.ckpt", bytes, h.size);
+    *out = (char *)bytes;
+    *out_size = h.size;
+    return DRO_OK;
+}
+
+dro_status dro__checkpoint_write(dro_context *ctx, const char *folder, const dro__saved *saved)
+{
+    char *bytes;
+    size_t size;
+    DRO_TRY(dro__checkpoint_pack(ctx, saved, &bytes, &size));
+    dro_status status = dro__file_replace(ctx, folder, "last.ckpt", "previous.ckpt", bytes, size);
     dro__free(bytes);
     return status;
 }
@@ -92,8 +103,8 @@ static bool adds_up(const header *h, size_t size)
            most;
 }
 
-static dro_status parse(dro_context *ctx, const char *name, const char *bytes, size_t size,
-                        dro__saved *s)
+dro_status dro__checkpoint_unpack(dro_context *ctx, const char *name, const char *bytes,
+                                  size_t size, dro__saved *s)
 {
     header h;
     uint64_t sum;
@@ -151,7 +162,7 @@ dro_status dro__checkpoint_read(dro_context *ctx, const char *folder, dro__saved
             continue;
         any = true;
         if (status == DRO_OK)
-            status = parse(ctx, names[k], bytes, size, saved);
+            status = dro__checkpoint_unpack(ctx, names[k], bytes, size, saved);
         dro__free(bytes);
         if (status == DRO_ERR_MEMORY)
             return status;

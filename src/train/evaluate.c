@@ -2,6 +2,7 @@
 #include "train.h"
 
 #include <math.h>
+#include <string.h>
 
 dro_status dro__evaluation_create(dro__task *t, int32_t classes, dro__evaluation *e)
 {
@@ -34,31 +35,178 @@ void dro__evaluation_free(dro__evaluation *e)
     *e = (dro__evaluation){0};
 }
 
-dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
-                               double r, bool (*poll)(void *user), void *user)
+/* Labels of examples first .. first + count - 1, as the model has them; NULL: none. */
+static const int32_t *labels_at(dro__task *t, dro_split split, int64_t first, size_t count)
 {
-    dro__measure *m = &e->splits[split];
-    const int32_t *groups = t->shelf[split].examples.groups;
-    const float *weights = t->shelf[split].examples.weights;
-    int64_t n = t->info.examples[split];
-    size_t step = t->shelf[split].batch;
-    for (int64_t first = 0; first < n; first += (int64_t)step) {
-        size_t count = n - first < (int64_t)step ? (size_t)(n - first) : step;
+    const int32_t *labels = t->shelf[split].examples.labels;
+    if (!labels || !t->label_map)
+        return labels ? labels + first : NULL;
+    for (size_t i = 0; i < count; i++)
+        t->mapped[i] = t->label_map[labels[first + (int64_t)i]];
+    return t->mapped;
+}
+
+/* What was computed of one batch, into the figures; examples that were not read are left out. */
+typedef struct batch_results {
+    int64_t first;
+    size_t count;
+    const float *logits, *losses;
+    const bool *unread;
+} batch_results;
+
+static void take(dro__task *t, dro__evaluation *e, dro_split split, const batch_results *b)
+{
+    const dro_examples *x = &t->shelf[split].examples;
+    const int32_t *labels = labels_at(t, split, b->first, b->count);
+    for (size_t i = 0, end; i < b->count; i = end + 1) { /* runs of examples that were read */
+        for (end = i; end < b->count && !b->unread[end]; end++)
+            ;
+        int64_t at = b->first + (int64_t)i;
+        dro__measure_add(
+            &e->splits[split],
+            &(dro__measured){.count = end - i,
+                             .logits = t->regression ? NULL : b->logits + i * t->outputs,
+                             .labels = labels ? labels + i : NULL,
+                             .losses = b->losses + i,
+                             .groups = x->groups ? x->groups + at : NULL,
+                             .weights = x->weights ? x->weights + at : NULL});
+    }
+}
+
+/* ---- shared out over ranks: a round of batches, of which each rank has neighbouring ones ---- */
+
+enum { ROUND_FLOATS = 1 << 23 };
+
+typedef struct eval_round {
+    int64_t first, end, own_first, own_end; /* examples */
+    size_t each;                            /* bytes that an example takes */
+    int *sizes, *offsets;                   /* (ranks) bytes that each sends */
+    char *mine, *all;
+} eval_round;
+
+/* Where the share of a rank begins, in examples. */
+static int64_t share_at(const eval_round *r, int64_t step, int rank, int ranks)
+{
+    int64_t batches = (r->end - r->first + step - 1) / step;
+    int64_t at = r->first + batches * rank / ranks * step;
+    return at < r->end ? at : r->end;
+}
+
+static void lay_out(eval_round *r, int64_t step, const dro_comm *c)
+{
+    for (int k = 0, at = 0; k < c->size; at += r->sizes[k++]) {
+        int64_t count = share_at(r, step, k + 1, c->size) - share_at(r, step, k, c->size);
+        r->sizes[k] = (int)(sizeof(dro__head) + (size_t)count * r->each);
+        r->offsets[k] = at;
+    }
+    r->own_first = share_at(r, step, c->rank, c->size);
+    r->own_end = share_at(r, step, c->rank + 1, c->size);
+}
+
+/* An example travels as its logits, its loss, and whether it was read. */
+static dro_status own_share(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
+                            const eval_round *r, const dro__poll *poll)
+{
+    int64_t step = (int64_t)t->shelf[split].batch;
+    float *out = (float *)(void *)(r->mine + sizeof(dro__head));
+    const int32_t *labels;
+    for (int64_t at = r->own_first; at < r->own_end; at += step) {
+        size_t count = (size_t)(r->own_end - at < step ? r->own_end - at : step);
+        DRO_TRY(dro__task_evaluate(t, split, at, count, w, e->logits, e->losses, &labels));
+        for (size_t i = 0; i < count; i++, out += t->outputs + 2) {
+            memcpy(out, e->logits + i * t->outputs, t->outputs * sizeof *out);
+            out[t->outputs] = e->losses[i];
+            out[t->outputs + 1] = t->unread[i];
+        }
+        if (poll->ask && poll->ask(poll->user))
+            poll->comm->wants |= DRO__WANT_STOP;
+    }
+    return DRO_OK;
+}
+
+/* All that a rank has sent, batch by batch. */
+static void take_share(dro__task *t, dro__evaluation *e, dro_split split, const float *in,
+                       const int64_t range[2])
+{
+    int64_t step = (int64_t)t->shelf[split].batch;
+    bool unread[DRO__EVAL_MOST];
+    for (int64_t at = range[0]; at < range[1]; at += step) {
+        size_t count = (size_t)(range[1] - at < step ? range[1] - at : step);
+        for (size_t i = 0; i < count; i++, in += t->outputs + 2) {
+            memcpy(e->logits + i * t->outputs, in, t->outputs * sizeof *in);
+            e->losses[i] = in[t->outputs];
+            unread[i] = in[t->outputs + 1] != 0;
+        }
+        take(t, e, split, &(batch_results){at, count, e->logits, e->losses, unread});
+    }
+}
+
+static dro_status run_round(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
+                            eval_round *r, const dro__poll *poll)
+{
+    int64_t step = (int64_t)t->shelf[split].batch;
+    dro_comm *c = poll->comm;
+    char why[DRO__ERROR_SIZE];
+    lay_out(r, step, c);
+    if (r->first == 0)
+        t->shelf[split].start = r->own_first;
+    dro_status status = own_share(t, e, split, w, r, poll);
+    memcpy(why, t->ctx->error, sizeof why);
+    dro__head head = dro__comm_head(c, status);
+    memcpy(r->mine, &head, sizeof head);
+    DRO_TRY(dro__comm_gather(c, r->mine, r->all, r->sizes));
+    DRO_TRY(dro__comm_heads(c, r->all, r->offsets, why));
+    for (int k = 0; k < c->size; k++) {
+        int64_t range[2] = {share_at(r, step, k, c->size), share_at(r, step, k + 1, c->size)};
+        const char *from = r->all + r->offsets[k] + sizeof(dro__head);
+        take_share(t, e, split, (const float *)(const void *)from, range);
+    }
+    return DRO_OK;
+}
+
+static dro_status evaluate_shared(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
+                                  const dro__poll *poll)
+{
+    int64_t n = t->info.examples[split], step = (int64_t)t->shelf[split].batch;
+    size_t ranks = (size_t)poll->comm->size, each = (t->outputs + 2) * sizeof(float);
+    int64_t most = (ROUND_FLOATS / (int64_t)(t->outputs + 2) + step) / step * step;
+    most = most < n ? most : n;
+    size_t bytes = (size_t)most * each;
+    eval_round r = {.each = each,
+                    .sizes = dro__alloc(2 * ranks, sizeof(int)),
+                    .mine = dro__alloc(bytes + sizeof(dro__head), 1),
+                    .all = dro__alloc(bytes + ranks * sizeof(dro__head), 1)};
+    r.offsets = r.sizes ? r.sizes + ranks : NULL;
+    dro_status status = r.sizes && r.mine && r.all
+                            ? DRO_OK
+                            : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory to evaluate");
+    for (; status == DRO_OK && r.first < n; r.first = r.end) {
+        r.end = r.first + most < n ? r.first + most : n;
+        status = run_round(t, e, split, w, &r, poll);
+        if (poll->comm->decided & DRO__WANT_STOP)
+            break;
+    }
+    dro__free(r.sizes);
+    dro__free(r.mine);
+    dro__free(r.all);
+    return status;
+}
+
+dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
+                               double r, const dro__poll *poll)
+{
+    int64_t n = t->info.examples[split], step = (int64_t)t->shelf[split].batch;
+    if (poll && dro_comm_size(poll->comm) > 1) {
+        DRO_TRY(evaluate_shared(t, e, split, w, poll));
+        return dro__measure_finish(t->ctx, &e->splits[split], r);
+    }
+    for (int64_t first = 0; first < n; first += step) {
+        size_t count = (size_t)(n - first < step ? n - first : step);
         const int32_t *labels;
         DRO_TRY(dro__task_evaluate(t, split, first, count, w, e->logits, e->losses, &labels));
-        for (size_t i = 0, end; i < count; i = end + 1) { /* runs of examples that were read */
-            for (end = i; end < count && !t->unread[end]; end++)
-                ;
-            dro__measure_add(
-                m, &(dro__measured){.count = end - i,
-                                    .logits = t->regression ? NULL : e->logits + i * t->outputs,
-                                    .labels = labels ? labels + i : NULL,
-                                    .losses = e->losses + i,
-                                    .groups = groups ? groups + first + i : NULL,
-                                    .weights = weights ? weights + first + i : NULL});
-        }
-        if (poll && poll(user))
+        take(t, e, split, &(batch_results){first, count, e->logits, e->losses, t->unread});
+        if (poll && poll->ask(poll->user))
             return DRO_OK;
     }
-    return dro__measure_finish(t->ctx, m, r);
+    return dro__measure_finish(t->ctx, &e->splits[split], r);
 }

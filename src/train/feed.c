@@ -42,25 +42,32 @@ static void copy_row(const dro__task *t, const dro_examples *e, int64_t id, floa
         to[e->columns[k]] = e->values[k];
 }
 
+void dro__feed_rows(const dro__task *t, const dro_batch *batch, const dro__row_buffer *to,
+                    dro_net_batch *out)
+{
+    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    for (size_t i = 0; i < batch->count; i++) {
+        copy_row(t, e, batch->ids[i], to->x + i * t->width);
+        if (e->labels)
+            to->labels[i] = e->labels[batch->ids[i]];
+        if (e->targets)
+            to->targets[i] = e->targets[batch->ids[i]];
+    }
+    *out = (dro_net_batch){.count = batch->count,
+                           .x = to->x,
+                           .labels = e->labels ? to->labels : NULL,
+                           .targets = e->labels ? NULL : to->targets};
+}
+
 static dro_status fetch_rows(void *user, const dro_batch *batch, dro_net_batch *out)
 {
     dro__task *t = user;
-    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
     unsigned slot = t->turn++ % DRO__RING;
     if (batch->count > t->ring_room)
         return dro__fail(t->ctx, DRO_ERR_RANGE, "a batch of %zu rows: expected at most %zu",
                          batch->count, t->ring_room);
-    for (size_t i = 0; i < batch->count; i++) {
-        copy_row(t, e, batch->ids[i], t->ring[slot] + i * t->width);
-        if (e->labels)
-            t->ring_labels[slot][i] = e->labels[batch->ids[i]];
-        if (e->targets)
-            t->ring_targets[slot][i] = e->targets[batch->ids[i]];
-    }
-    *out = (dro_net_batch){.count = batch->count,
-                           .x = t->ring[slot],
-                           .labels = e->labels ? t->ring_labels[slot] : NULL,
-                           .targets = e->labels ? NULL : t->ring_targets[slot]};
+    dro__row_buffer to = {t->ring[slot], t->ring_targets[slot], t->ring_labels[slot]};
+    dro__feed_rows(t, batch, &to, out);
     return DRO_OK;
 }
 
@@ -128,12 +135,30 @@ static dro_status check_room(dro__task *t, size_t count)
     return make_ring(t, t->ring_room, t->shelf[DRO_TRAIN].there.bytes ? 0 : image_size(t));
 }
 
+void dro__feed_cut(void *user, const dro_batch *batch, size_t first, size_t count, dro_batch *part)
+{
+    const dro__task *t = user;
+    *part = *batch;
+    part->count = count;
+    part->position += batch->position == UINT64_MAX ? 0 : first;
+    part->ids += first;
+    part->classes += batch->classes ? first : 0;
+    part->groups += batch->groups ? first : 0;
+    if (t->shelf[DRO_TRAIN].there.bytes)
+        part->handle = (dro_cut *)batch->handle + first;
+    else
+        part->handle = (float *)batch->handle + first * image_size(t);
+}
+
 static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro_batch *batch)
 {
     dro_loaded loaded = {0};
-    if (position % t->batch == 0 && count == t->batch) {
-        DRO_TRY(dro_loader_draw(t->loader, position, &loaded));
-        hand_out(&loaded, batch);
+    size_t at = (size_t)(position % t->batch);
+    if (at == t->slice_first && count == t->slice_end - t->slice_first) {
+        dro_batch whole = {.position = position - at};
+        DRO_TRY(dro_loader_draw(t->loader, position - at, &loaded));
+        hand_out(&loaded, &whole);
+        dro__feed_cut(t, &whole, at, count, batch);
         return DRO_OK;
     }
     DRO_TRY(check_room(t, count));
@@ -141,7 +166,7 @@ static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro
     for (size_t done = 0; done < count;) {
         size_t first = (size_t)((position + done) % t->batch), some = t->batch - first;
         some = some < count - done ? some : count - done;
-        DRO_TRY(dro_loader_draw(t->loader, position + done - first, &loaded));
+        DRO_TRY(dro_loader_complete(t->loader, position + done - first, &loaded));
         copy_part(t, slot, done, &loaded, first, some);
         done += some;
     }
@@ -251,6 +276,9 @@ static dro_status open_loader(dro__task *t, const dro__model_choice *c)
     o.cuts = t->shelf[DRO_TRAIN].there.bytes != NULL;
     o.threads = o.cuts ? 1 : 0;
     o.sent = true;
+    dro__spread_slice(c->comm, c->shards, t->batch, &t->slice_first, &t->slice_end);
+    o.first = t->slice_first;
+    o.end = t->slice_end;
     return dro_loader_create(t->data, DRO_TRAIN, &o, &t->loader);
 }
 
@@ -362,7 +390,7 @@ static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size
         return DRO_OK;
     }
     if (count == shelf->batch && first % (int64_t)count == 0) {
-        shelf->turn += first == 0; /* whole walks, so that what was read ahead is used */
+        shelf->turn += first == shelf->start; /* whole walks, so that what was read ahead is used */
         uint64_t position = (shelf->turn - 1) * dro_loader_epoch(shelf->loader) + (uint64_t)first;
         DRO_TRY(dro_loader_draw(shelf->loader, position, &loaded));
     } else {

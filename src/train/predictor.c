@@ -311,7 +311,7 @@ static dro_status evaluate(dro_predictor *p, dro_split split, const dro_metrics 
         p->measured = true;
     }
     dro__measure_reset(&p->evaluation.splits[split], &dro__mean_loss);
-    DRO_TRY(dro__evaluate_split(&p->task, &p->evaluation, split, p->w, 0, NULL, NULL));
+    DRO_TRY(dro__evaluate_split(&p->task, &p->evaluation, split, p->w, 0, NULL));
     *metrics = &p->evaluation.splits[split].figures;
     return DRO_OK;
 }

@@ -282,6 +282,11 @@ static void fill_task(dro_train *t)
 
 dro_status dro__stream_open(dro_train *t)
 {
+    if (dro_comm_size(t->comm) > 1 || t->set.exact)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "a stream is read by one process: leave out %s, or read the data as a "
+                         "table",
+                         t->set.exact ? "exact=yes" : "mpirun");
     if (t->set.best || t->set.patience || *t->set.init)
         return dro__fail(
             t->ctx, DRO_ERR_UNSUPPORTED,

@@ -388,6 +388,15 @@ static json_t *best_json(const dro_train *t)
                      (json_int_t)p->best_step, "epoch", number(p->best_epoch));
 }
 
+/* What rank 0 has sent, and waited for. */
+static json_t *ranks_json(const dro_comm *comm)
+{
+    dro_comm_traffic traffic = dro_comm_traffic_get(comm);
+    return json_pack("{s:i, s:I, s:I, s:o}", "count", dro_comm_size(comm), "messages",
+                     (json_int_t)traffic.messages, "bytes", (json_int_t)traffic.bytes, "waited",
+                     number(traffic.seconds));
+}
+
 char *dro__result_text(const dro_train *t)
 {
     dro__json_watch();
@@ -401,6 +410,8 @@ char *dro__result_text(const dro_train *t)
     put(o, "data", text(t->set.data));
     put(o, "backend", text(t->ctx->backend->name));
     put(o, "threads", json_integer(t->ctx->threads));
+    if (dro_comm_size(t->comm) > 1)
+        put(o, "ranks", ranks_json(t->comm));
     put(o, "seed", json_integer(t->set.seed));
     put(o, "ended", text(ends[t->ended]));
     put(o, "step", json_integer((json_int_t)r->info.step));

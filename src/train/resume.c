@@ -73,6 +73,11 @@ dro_status dro__run_save(dro_train *t)
     char machine[MACHINE_SIZE];
     if (!t->folder)
         return DRO_OK;
+    DRO_TRY(dro__ranks_average(t));
+    dro__ranks_done(t, DRO__WANT_SAVE);
+    t->saved_at = dro__clock();
+    if (!dro__writes(t))
+        return DRO_OK;
     describe_machine(t, machine);
     t->progress.wall = dro__wall(t);
     size_t size = dro_optimizer_state_size(t->opt);
@@ -147,8 +152,10 @@ static dro_status take(dro_train *t, const dro__saved *s)
 dro_status dro__run_load(dro_train *t, bool *found)
 {
     dro__saved saved = {0};
-    char note[DRO__ERROR_SIZE];
-    DRO_TRY(dro__checkpoint_read(t->ctx, t->folder, &saved, found, note));
+    char note[DRO__ERROR_SIZE] = "";
+    dro_status read =
+        dro__writes(t) ? dro__checkpoint_read(t->ctx, t->folder, &saved, found, note) : DRO_OK;
+    DRO_TRY(dro__ranks_share_saved(t, &saved, found, read));
     if (!*found)
         return DRO_OK;
     if (note[0])

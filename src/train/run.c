@@ -23,7 +23,7 @@ double dro__clock(void)
 void dro__note(const dro_train *t, const char *format, ...)
 {
     char text[DRO__ERROR_SIZE];
-    if (!t->watch.note)
+    if (!t->watch.note || dro_comm_rank(t->comm) > 0)
         return;
     va_list list;
     va_start(list, format);
@@ -81,6 +81,14 @@ void dro_train_destroy(dro_train *t)
     close_run(t);
     dro_settings_destroy(t->settings);
     dro__free(t);
+}
+
+dro_status dro_train_ranks(dro_train *t, dro_comm *comm)
+{
+    if (!t)
+        return DRO_ERR_ARGUMENT;
+    t->comm = comm;
+    return DRO_OK;
 }
 
 dro_train_end dro_train_ended(const dro_train *t)
@@ -209,7 +217,10 @@ static dro_status open_data(dro_train *t)
                                 .augment = s->augment,
                                 .train = true,
                                 .train_only = s->train_only,
-                                .settings = t};
+                                .settings = t,
+                                .comm = t->comm,
+                                .shards = s->exact ? DRO__SHARDS : 0,
+                                .sync_norm = s->sync_norm};
     DRO_TRY(dro__task_open(t->ctx, &choice, &t->task));
     for (int k = 0; dro_data_remark(t->task.data, k); k++)
         dro__note(t, "note: %s", dro_data_remark(t->task.data, k));
@@ -243,9 +254,9 @@ static dro_status open_run(dro_train *t)
     DRO_TRY(dro__evaluation_create(&t->task, t->task.info.classes, &t->evaluation));
     t->config = dro__config_text(t);
     t->identity = dro__identity_text(t);
-    return t->config && t->identity
-               ? DRO_OK
-               : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the settings");
+    if (!t->config || !t->identity)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the settings");
+    return dro__ranks_compare(t);
 }
 
 /* ---- the loop ---- */
@@ -334,8 +345,12 @@ static dro_status assess(dro_train *t)
 /* The images that skip_bad has passed over since the last time. */
 static void tell_skipped(dro_train *t)
 {
-    for (const char *note; (note = dro_data_note(t->task.data, t->told)); t->told++)
-        dro__note(t, "skipped %s", note);
+    for (const char *note; (note = dro_data_note(t->task.data, t->told)); t->told++) {
+        char text[DRO__ERROR_SIZE];
+        snprintf(text, sizeof text, "skipped %s", note);
+        if (t->watch.note) /* every rank tells what it has passed over */
+            t->watch.note(t->watch.user, text);
+    }
 }
 
 /* Whether an evaluation is to take place now: after a step, or because a stop cut it off. */
@@ -344,6 +359,25 @@ static bool due(const dro_train *t)
     uint64_t step = t->opt->run.step;
     return step != t->progress.evaluated_step &&
            (step >= t->steps || step >= evaluation_step(t, t->progress.evaluated + 1));
+}
+
+static bool save_is_late(const dro_train *t)
+{
+    return t->folder && dro__clock() - t->saved_at > t->set.checkpoint_every;
+}
+
+/* What clocks and signals say on one rank, all do after the same step. */
+static void decide(dro_train *t)
+{
+    bool first = dro_comm_rank(t->comm) == 0;
+    unsigned wants = (dro__tell(t, NULL) ? DRO__WANT_STOP : 0) |
+                     (first && dro__late(t) ? DRO__WANT_TIME : 0) |
+                     (first && save_is_late(t) ? DRO__WANT_SAVE : 0);
+    unsigned decided = dro__ranks_decide(t, wants);
+    if (decided & DRO__WANT_TIME)
+        t->ended = DRO_TRAIN_TIME;
+    else if (decided & DRO__WANT_STOP)
+        t->ended = DRO_TRAIN_INTERRUPTED;
 }
 
 /* Whether the run is over, before the next step is taken. */
@@ -356,10 +390,12 @@ static bool over(dro_train *t)
         t->ended = DRO_TRAIN_DONE;
     else if (impatient(t))
         t->ended = DRO_TRAIN_PATIENCE;
-    else if (dro__late(t))
+    else if (!t->comm && dro__late(t))
         t->ended = DRO_TRAIN_TIME;
-    else if (dro__tell(t, NULL))
+    else if (!t->comm && dro__tell(t, NULL))
         t->ended = DRO_TRAIN_INTERRUPTED;
+    else if (t->comm)
+        decide(t);
     return t->ended != DRO_TRAIN_NOT_ENDED;
 }
 
@@ -380,7 +416,7 @@ static dro_status train(dro_train *t)
         }
         if (due(t))
             DRO_TRY(assess(t));
-        else if (dro__clock() - t->saved_at > t->set.checkpoint_every)
+        else if (t->comm ? dro__ranks_decide(t, 0) & DRO__WANT_SAVE : save_is_late(t))
             DRO_TRY(dro__run_save(t));
     }
     if (t->ended != DRO_TRAIN_INTERRUPTED && t->progress.evaluated_step != t->opt->run.step)
@@ -403,7 +439,7 @@ dro_status dro__run_finish(dro_train *t)
     t->result = dro__result_text(t);
     if (!t->result)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the result");
-    if (!t->folder)
+    if (!dro__writes(t))
         return DRO_OK;
     DRO_TRY(dro__weights_save(&t->task, t->folder, "weights.safetensors", t->w, t->statistics));
     if (t->progress.have_best)
@@ -412,14 +448,21 @@ dro_status dro__run_finish(dro_train *t)
     return dro__file_replace(t->ctx, t->folder, "result.json", NULL, t->result, strlen(t->result));
 }
 
+static dro_status take_folder(dro_train *t, bool resume)
+{
+    if (!dro__writes(t))
+        return DRO_OK;
+    DRO_TRY(dro__folder_make(t->ctx, t->folder, &t->made));
+    DRO_TRY(dro__folder_lock(t->ctx, t->folder, &t->lock));
+    return dro__run_check_folder(t, resume); /* nobody was faster */
+}
+
 static dro_status open_folder(dro_train *t, bool resume)
 {
     bool found = false;
     if (!t->folder)
         return DRO_OK;
-    DRO_TRY(dro__folder_make(t->ctx, t->folder, &t->made));
-    DRO_TRY(dro__folder_lock(t->ctx, t->folder, &t->lock));
-    DRO_TRY(dro__run_check_folder(t, resume)); /* nobody was faster */
+    DRO_TRY(dro__comm_agree(t->comm, take_folder(t, resume)));
     t->begun = !resume;
     if (resume)
         DRO_TRY(dro__run_load(t, &found));
@@ -430,16 +473,20 @@ static dro_status open_folder(dro_train *t, bool resume)
                   (unsigned long long)r->examples);
     if (found)
         return DRO_OK;
-    DRO_TRY(
-        dro__file_replace(t->ctx, t->folder, "config.json", NULL, t->config, strlen(t->config)));
+    if (dro__writes(t))
+        DRO_TRY(dro__file_replace(t->ctx, t->folder, "config.json", NULL, t->config,
+                                  strlen(t->config)));
     DRO_TRY(dro__run_begin_files(t));
     return dro__run_save(t);
 }
 
 static dro_status run(dro_train *t, bool resume)
 {
-    DRO_TRY(dro__run_check_folder(t, resume)); /* before a long time goes into reading data */
-    t->going_on = resume && t->folder && dro__checkpoint_there(t->folder);
+    /* before a long time goes into reading data */
+    DRO_TRY(dro__comm_agree(t->comm, dro__writes(t) ? dro__run_check_folder(t, resume) : DRO_OK));
+    t->going_on = resume && dro__writes(t) && dro__checkpoint_there(t->folder);
+    if (dro_comm_size(t->comm) > 1)
+        DRO_TRY(dro__comm_share(t->comm, &t->going_on, sizeof t->going_on, 0));
     DRO_TRY(open_run(t));
     DRO_TRY(open_folder(t, resume));
     dro_status status = t->stream ? dro__stream_train(t) : train(t);
@@ -477,10 +524,14 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     t->folder = folder;
     t->lock = -1;
     t->watch = watch ? *watch : (dro_train_watch){0};
+    if (dro_comm_rank(t->comm) > 0)
+        t->watch.evaluated = NULL;
     t->began = t->saved_at = dro__clock();
     t->before = 0;
     t->made = t->begun = false;
     dro_status status = run(t, resume);
+    if (status != DRO_OK)
+        dro_comm_fail(t->comm, t->ctx->error);
     if (status != DRO_OK && status != DRO_ERR_FILE)
         dro__run_forget(t);
     if (t->lock >= 0)

@@ -90,6 +90,22 @@ dro_status dro__row_loss(dro__task *t, const dro__model_choice *c)
 
 /* ---- the model ---- */
 
+dro_status dro__sparse_model(const dro__task *t, dro_linear **model)
+{
+    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    dro_linear_data data = dro_linear_data_default();
+    data.n = e->count;
+    data.features = t->info.features;
+    data.starts = e->starts;
+    data.columns = e->columns;
+    data.values = e->values;
+    data.y = t->y[DRO_TRAIN];
+    data.groups = e->groups;
+    data.group_count = t->info.groups;
+    data.loss = t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic";
+    return dro_linear_create(t->ctx, &data, model);
+}
+
 dro_status dro__sparse_open(dro__task *t, const dro__model_choice *c)
 {
     DRO_TRY(dro__row_loss(t, c));
@@ -105,20 +121,7 @@ dro_status dro__sparse_open(dro__task *t, const dro__model_choice *c)
     }
     t->outputs = t->regression ? 1 : 2;
     t->dim = t->width;
-    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
-    if (!c->train)
-        return DRO_OK;
-    dro_linear_data data = dro_linear_data_default();
-    data.n = e->count;
-    data.features = t->info.features;
-    data.starts = e->starts;
-    data.columns = e->columns;
-    data.values = e->values;
-    data.y = t->y[DRO_TRAIN];
-    data.groups = e->groups;
-    data.group_count = t->info.groups;
-    data.loss = t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic";
-    return dro_linear_create(t->ctx, &data, &t->linear);
+    return c->train ? dro__sparse_model(t, &t->linear) : DRO_OK;
 }
 
 dro_status dro__sparse_evaluate(dro__task *t, dro_split split, int64_t first, size_t count,

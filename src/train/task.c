@@ -210,14 +210,16 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
         return dro__fail(t->ctx, DRO_ERR_RANGE, "batch %zu: there are %lld training examples",
                          t->batch, (long long)n);
     t->epoch_steps = (uint64_t)n / t->batch;
-    if (t->sparse)
-        return dro_linear_problem(t->linear, &t->problem);
+    if (t->sparse) {
+        DRO_TRY(dro_linear_problem(t->linear, &t->problem));
+        return dro__ranks_open(t, c);
+    }
     dro_net_source source = {0};
     DRO_TRY(dro__feed_training(t, c, &source));
     DRO_TRY(dro_net_problem(t->net, &source, &t->problem));
     offer_full(t);
     t->problem.max_batch = t->ring_room > 2 * t->batch ? t->ring_room : 2 * t->batch;
-    return DRO_OK;
+    return dro__ranks_open(t, c);
 }
 
 static dro_status open_task(dro__task *t, const dro__model_choice *c)
@@ -260,6 +262,7 @@ dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro
 
 void dro__task_close(dro__task *t)
 {
+    dro__ranks_close(t);
     dro__feed_close(t);
     dro_net_destroy(t->net);
     dro_linear_destroy(t->linear);
@@ -295,7 +298,9 @@ dro_status dro__task_remember(dro__task *t, dro_status status)
 
 dro_status dro__task_recall(dro__task *t, dro_status status)
 {
-    if (status != DRO_OK && status != DRO_ERR_END && t->why[0])
+    if (status != DRO_OK && status != DRO_ERR_END && *dro__ranks_error(t))
+        dro__fail(t->ctx, status, "%s", dro__ranks_error(t));
+    else if (status != DRO_OK && status != DRO_ERR_END && t->why[0])
         dro__fail(t->ctx, status, "%s", t->why);
     t->why[0] = '\0';
     return status;

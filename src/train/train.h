@@ -10,6 +10,7 @@
  *   record.c      config.json, metrics.jsonl, result.json
  *   telemetry.c   records for TensorBoard;  events.c: as the bytes of its files
  *   weights.c     weights files that know their model;  predictor.c: using them
+ *   ranks.c       one run on several processes
  *   run.c         the loop;  assess.c: its evaluations;  resume.c: its folder and checkpoints
  *   divergence.c  runs that go astray, and their way back
  *   progressive.c the loop over a stream */
@@ -17,6 +18,7 @@
 #define DRO_TRAIN_INTERNAL_H
 
 #include "augment.h"
+#include "comm.h"
 #include "data.h"
 #include "full_rows.h"
 #include "nn.h"
@@ -38,6 +40,7 @@ typedef struct dro__train_settings {
     int64_t epochs, steps, batch, seed, size, patience, report_every;
     double eval_every, max_time, checkpoint_every, report_lambda;
     int32_t best, eval_train, on_divergence, progressive, report_tilt, recipe;
+    int32_t exact, sync_norm;
 } dro__train_settings;
 
 extern const dro__param *const dro__train_tables[DRO__TABLE_MAX];
@@ -92,6 +95,7 @@ typedef struct dro__shelf {
     dro_net_images there; /* small images in the backend's memory instead; bytes NULL: none */
     size_t batch;         /* of the loader, or of a call */
     uint64_t turn;        /* how often the split was walked through */
+    int64_t start;        /* where a walk begins: this rank's share */
 } dro__shelf;
 
 typedef struct dro__task {
@@ -104,8 +108,10 @@ typedef struct dro__task {
     size_t outputs;                  /* logits per example as dro__task_evaluate gives them */
     size_t width; /* of rows, as the model has them: sparse ones may be narrower */
     size_t dim, batch;
+    size_t slice_first, slice_end; /* of a batch: what this rank reads of images */
     uint64_t epoch_steps;
     dro_problem problem;
+    struct dro__ranks *ranks; /* the problem is spread over ranks or shards; or NULL */
     char why
         [DRO__ERROR_SIZE]; /* what was wrong in a callback: the optimiser tells only that it failed */
     double *class_share, *group_share;
@@ -170,6 +176,9 @@ typedef struct dro__model_choice {
     dro_train *settings;             /* of the run, or NULL */
     const char *encoding;            /* of a weights file, "" if it has none; NULL: of no file */
     const dro__weights_about *about; /* whose loss is meant, or NULL */
+    dro_comm *comm;                  /* the ranks that train together, or NULL */
+    int shards;                      /* exact: of a batch; else 0 */
+    bool sync_norm;
 } dro__model_choice;
 
 /* Before the weights are made: an error if they and what training keeps beside them are more than half of
@@ -208,6 +217,34 @@ dro_status dro__feed_shelf(dro__task *task, dro_split split, const dro__model_ch
 dro_status dro__feed_batch(dro__task *task, dro_split split, int64_t first, size_t count,
                            dro_net_batch *batch);
 void dro__feed_close(dro__task *task);
+/* Some examples of a batch of images that was drawn; user is the task. */
+void dro__feed_cut(void *user, const dro_batch *batch, size_t first, size_t count, dro_batch *part);
+/* The rows of a batch copied together: (count, width) and their labels or targets. */
+typedef struct dro__row_buffer {
+    float *x, *targets;
+    int32_t *labels;
+} dro__row_buffer;
+void dro__feed_rows(const dro__task *task, const dro_batch *batch, const dro__row_buffer *to,
+                    dro_net_batch *out);
+
+/* ---- ranks.c ---- */
+
+enum { DRO__SHARDS = 8 }; /* of a batch with exact=yes: so many ranks at most */
+
+/* Spreads the task's problem over ranks, or over shards for exact sums; nothing where there are neither. */
+dro_status dro__ranks_open(dro__task *task, const dro__model_choice *choice);
+void dro__ranks_close(dro__task *task);
+/* What went wrong on another rank, or "". */
+const char *dro__ranks_error(const dro__task *task);
+/* All ranks must have the same build, settings and data: the error names the one that has not. */
+dro_status dro__ranks_compare(dro_train *t);
+/* Batch norm per rank: the running statistics become the mean of all ranks'. */
+dro_status dro__ranks_average(dro_train *t);
+/* Whether this process writes the folder: rank 0, where there is one. */
+bool dro__writes(const dro_train *t);
+/* Asks all ranks for something of DRO__WANT_..., and says which of it all of them have agreed on in the last step. */
+unsigned dro__ranks_decide(dro_train *t, unsigned wants);
+void dro__ranks_done(dro_train *t, unsigned wants);
 
 /* ---- sparse.c ---- */
 
@@ -215,6 +252,8 @@ void dro__feed_close(dro__task *task);
  * is a loss, or a setting of one, that the rows have not. */
 dro_status dro__row_loss(dro__task *task, const dro__model_choice *choice);
 dro_status dro__sparse_open(dro__task *task, const dro__model_choice *choice);
+/* One more linear model on the training rows. */
+dro_status dro__sparse_model(const dro__task *task, dro_linear **model);
 /* labels: the model's classes (count), NULL for a real target. */
 dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
                                 const float *w, const int32_t *labels, float *logits,
@@ -295,6 +334,13 @@ dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r);
 
 /* ---- evaluate.c ---- */
 
+/* Asked now and then while a split is evaluated: true ends it without figures. */
+typedef struct dro__poll {
+    bool (*ask)(void *user);
+    void *user;
+    dro_comm *comm; /* the ranks that share the work, or NULL */
+} dro__poll;
+
 typedef struct dro__evaluation {
     float *logits, *losses; /* (DRO__EVAL_MOST, outputs), (DRO__EVAL_MOST) */
     dro__measure splits[DRO_SPLITS];
@@ -305,9 +351,9 @@ typedef struct dro__evaluation {
 
 dro_status dro__evaluation_create(dro__task *task, int32_t classes, dro__evaluation *e);
 void dro__evaluation_free(dro__evaluation *e);
-/* One split. poll (optional) is called now and then; when it returns true there are no figures. */
+/* One split, shared out over comm's ranks (NULL: this process alone). poll (optional) is called now and then; when it returns true there are no figures. */
 dro_status dro__evaluate_split(dro__task *task, dro__evaluation *e, dro_split split, const float *w,
-                               double r, bool (*poll)(void *user), void *user);
+                               double r, const dro__poll *poll);
 
 /* ---- disk.c ---- */
 
@@ -369,11 +415,18 @@ typedef struct dro__saved {
 } dro__saved;
 
 dro_status dro__checkpoint_write(dro_context *ctx, const char *folder, const dro__saved *saved);
+/* A checkpoint as bytes, freed with dro__free, and back. */
+dro_status dro__checkpoint_pack(dro_context *ctx, const dro__saved *saved, char **bytes,
+                                size_t *size);
+dro_status dro__checkpoint_unpack(dro_context *ctx, const char *name, const char *bytes,
+                                  size_t size, dro__saved *saved);
 /* The newest whole one of last.ckpt and previous.ckpt; *found is false when there is none at all. note:
  * what was wrong with the newer one, or "". */
 dro_status dro__checkpoint_read(dro_context *ctx, const char *folder, dro__saved *saved,
                                 bool *found, char note[DRO__ERROR_SIZE]);
 void dro__saved_free(dro__saved *saved);
+/* (ranks.c) Rank 0's to all; status: of its reading. */
+dro_status dro__ranks_share_saved(dro_train *t, dro__saved *saved, bool *found, dro_status status);
 bool dro__checkpoint_there(const char *folder);
 
 /* ---- record.c ---- */
@@ -400,6 +453,7 @@ dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net);
 
 struct dro_train {
     dro_context *ctx;
+    dro_comm *comm;          /* borrowed, or NULL */
     dro_settings *settings;  /* of the next run, or of the one under way */
     dro__train_settings set; /* the run's own of them, since it began */
 

@@ -193,22 +193,39 @@ static void linear(const view *v, bool backward)
 
 /* ---- batch norm: y = gamma (x - mean) / sqrt(var + eps) + beta ---- */
 
-static void norm_moments(const view *v, double *mean, double *var)
+/* The moments of this batch: n, means, sums of squared deviations. */
+static void norm_sums(const view *v, double *moments)
 {
     size_t area = (size_t)v->node->height * (size_t)v->node->width,
            channels = (size_t)v->node->channels;
-    double m = (double)(v->count * area);
+    double m = moments[0] = (double)(v->count * area);
     for (size_t c = 0; c < channels; c++) {
         double sum = 0, square = 0;
         for (size_t n = 0; n < v->count; n++)
             for (size_t p = 0; p < area; p++)
                 sum += (double)v->x[n * v->size + c * area + p];
-        mean[c] = sum / m;
         for (size_t n = 0; n < v->count; n++)
             for (size_t p = 0; p < area; p++) {
-                double off = (double)v->x[n * v->size + c * area + p] - mean[c];
+                double off = (double)v->x[n * v->size + c * area + p] - sum / m;
                 square += off * off;
             }
+        moments[1 + c] = sum / m;
+        moments[1 + channels + c] = square;
+    }
+}
+
+static void norm_moments(const view *v, double *mean, double *var)
+{
+    size_t channels = (size_t)v->node->channels;
+    double *moments = v->s->meeting;
+    norm_sums(v, moments);
+    if (dro__net_synced(&v->s->memory))
+        v->s->memory.sync->merge(v->s->memory.sync->user, moments, 1 + 2 * channels,
+                                 dro__moments_merge);
+    double m = moments[0];
+    for (size_t c = 0; c < channels; c++) {
+        double square = moments[1 + channels + c];
+        mean[c] = moments[1 + c];
         var[c] = square / m;
         if (v->part == 0) { /* the running variance is the unbiased one */
             float *run = v->s->taken + v->node->running;
@@ -252,24 +269,31 @@ static void norm_backward(const view *v)
            channels = (size_t)v->node->channels;
     const double *mean = v->s->moments[v->index] + 2 * channels * (size_t)v->part;
     const double *var = mean + channels;
-    double m = (double)(v->count * area);
+    double *sums = v->s->meeting, *dots = sums + channels, *m = dots + channels;
+    *m = (double)(v->count * area);
     for (size_t c = 0; c < channels; c++) {
-        double inverse = 1 / sqrt(var[c] + (double)v->node->eps), sum = 0, dot = 0;
+        double inverse = 1 / sqrt(var[c] + (double)v->node->eps);
+        sums[c] = dots[c] = 0;
         for (size_t n = 0; n < v->count; n++)
             for (size_t p = 0; p < area; p++) {
                 size_t at = n * v->size + c * area + p;
-                sum += (double)v->dy[at];
-                dot += (double)v->dy[at] * ((double)v->x[at] - mean[c]) * inverse;
+                sums[c] += (double)v->dy[at];
+                dots[c] += (double)v->dy[at] * ((double)v->x[at] - mean[c]) * inverse;
             }
         if (v->dw)
-            v->dw[c] += dot, v->db[c] += sum;
+            v->dw[c] += dots[c], v->db[c] += sums[c];
         if (!uses_batch(v))
-            sum = dot = 0; /* the statistics are constants */
-        for (size_t n = 0; v->dx && n < v->count; n++)
+            sums[c] = dots[c] = 0; /* the statistics are constants */
+    }
+    if (uses_batch(v) && dro__net_synced(&v->s->memory))
+        v->s->memory.sync->merge(v->s->memory.sync->user, sums, 1 + 2 * channels, dro__sums_merge);
+    for (size_t c = 0; v->dx && c < channels; c++) {
+        double inverse = 1 / sqrt(var[c] + (double)v->node->eps);
+        for (size_t n = 0; n < v->count; n++)
             for (size_t p = 0; p < area; p++) {
                 size_t at = n * v->size + c * area + p;
                 double hat = ((double)v->x[at] - mean[c]) * inverse;
-                double slope = (double)v->dy[at] - sum / m - hat * dot / m;
+                double slope = (double)v->dy[at] - sums[c] / *m - hat * dots[c] / *m;
                 v->dx[at] += (real)((double)v->w[c] * inverse * slope);
             }
     }

@@ -33,6 +33,7 @@ static void destroy(void *net)
     dro__free(s->slope);
     dro__free(s->moments);
     dro__free(s->plane);
+    dro__free(s->meeting);
     dro__free(s->row);
     dro__free(s->taken);
     dro__free(s);
@@ -41,7 +42,7 @@ static void destroy(void *net)
 static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__net_memory *memory,
                          void **net)
 {
-    size_t count = (size_t)graph->count, area = 1;
+    size_t count = (size_t)graph->count, area = 1, channels = 1;
     dro__ref_state *s = dro__alloc(1, sizeof *s);
     if (!s)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a network");
@@ -57,14 +58,16 @@ static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__n
         const dro__node *node = &graph->nodes[i];
         size_t here = (size_t)node->height * (size_t)node->width;
         area = here > area ? here : area;
+        channels = (size_t)node->channels > channels ? (size_t)node->channels : channels;
         if (node->op != DRO__OP_NORM)
             continue;
         s->moments[i] = dro__alloc(2 * DRO__PARTS * (size_t)node->channels, sizeof(double));
         ok = s->moments[i] != NULL;
     }
     s->plane = dro__alloc(area, sizeof *s->plane);
+    s->meeting = dro__alloc(1 + 2 * channels, sizeof *s->meeting);
     s->row = dro__alloc(2 * DRO__OUTPUTS_MAX, sizeof *s->row);
-    if (!ok || !s->plane || !s->row) {
+    if (!ok || !s->plane || !s->meeting || !s->row) {
         destroy(s);
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a network");
     }
@@ -199,6 +202,7 @@ static dro_status evaluate(void *net, const float *w, const dro_net_batch *batch
 }
 
 const dro__net_backend dro__ref_net = {
+    .syncs = true,
     .create = create,
     .destroy = destroy,
     .forward = forward,

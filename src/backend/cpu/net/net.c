@@ -170,6 +170,7 @@ static void destroy(void *arg)
     dro__free(net->lanes);
     dro__free(net->arena);
     dro__free(net->taken);
+    dro__free(net->meeting);
     dro__free(net);
 }
 
@@ -188,6 +189,9 @@ static dro_status make_lane_sums(dro__cpu_network *net)
             size_t size = dro__node_size(&net->graph->nodes[net->graph->heads[h]]);
             outputs = size > outputs ? size : outputs;
         }
+    net->meeting = dro__alloc(1 + 2 * net->channels, sizeof(double));
+    if (!net->meeting)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a network");
     for (size_t l = 0; l < net->lane_count; l++) {
         net->lanes[l].moments = dro__alloc(2 * net->channels * DRO__USES + 1, sizeof(double));
         net->lanes[l].row = dro__alloc(2 * outputs, sizeof(double));
@@ -335,6 +339,7 @@ static dro_status evaluate(void *arg, const float *w, const dro_net_batch *batch
 }
 
 const dro__net_backend dro__cpu_net = {
+    .syncs = true,
     .create = create,
     .destroy = destroy,
     .forward = forward,

@@ -180,6 +180,23 @@ static double merge_moments(const dro__cpu_network *net, const dro__cpu_op *op,
     return seen;
 }
 
+/* This network's moments, in the first lane's, become those of all networks; their n. */
+static double meet_forward(const dro__cpu_network *net, const dro__cpu_tail *tail, double m)
+{
+    size_t channels = (size_t)tail->base.norm->channels;
+    double *mean = sums_of(net, &net->lanes[0], 0), *dev = mean + tail->channels;
+    double *values = net->meeting;
+    if (!dro__net_synced(&net->memory))
+        return m;
+    values[0] = m;
+    memcpy(values + 1, mean, channels * sizeof *mean);
+    memcpy(values + 1 + channels, dev, channels * sizeof *dev);
+    net->memory.sync->merge(net->memory.sync->user, values, 1 + 2 * channels, dro__moments_merge);
+    memcpy(mean, values + 1, channels * sizeof *mean);
+    memcpy(dev, values + 1 + channels, channels * sizeof *dev);
+    return values[0];
+}
+
 /* After an operation's forward: the batch's moments become its tail's numbers. */
 void dro__tail_forward(dro__cpu_network *net, dro__cpu_program *program, dro__cpu_op *op)
 {
@@ -191,7 +208,8 @@ void dro__tail_forward(dro__cpu_network *net, dro__cpu_program *program, dro__cp
     const float *bias = tail->base.conv && tail->base.conv->has_bias
                             ? dro__node_parameters(net, tail->base.conv, tail->base.conv->bias)
                             : NULL;
-    double m = merge_moments(net, op, tail), share = 1.0 / DRO__NORM_MOMENTUM_INVERSE;
+    double m = meet_forward(net, tail, merge_moments(net, op, tail));
+    double share = 1.0 / DRO__NORM_MOMENTUM_INVERSE;
     const double *mean = sums_of(net, &net->lanes[0], 0), *dev = mean + tail->channels;
     for (size_t c = 0; c < channels; c++) {
         set_affine(net, tail, net->part, c, mean[c], dev[c] / m);
@@ -215,26 +233,34 @@ void dro__tail_backward(dro__cpu_network *net, dro__cpu_program *program, const 
     const dro__cpu_value *v = &program->values[use->value];
     dro__cpu_tail *tail = &program->tails[v->base.tail];
     float *grad = net->grads[net->part];
-    double m =
-        (double)(net->parts[net->part].count * (size_t)v->base.height * (size_t)v->base.width);
-    for (size_t c = 0; c < (size_t)v->base.channels; c++) {
+    size_t channels = (size_t)v->base.channels;
+    double *sums = net->meeting, *dots = sums + channels, *m = dots + channels;
+    *m = (double)(net->parts[net->part].count * (size_t)v->base.height * (size_t)v->base.width);
+    for (size_t c = 0; c < channels; c++) {
         size_t at = (size_t)net->part * tail->channels + c;
-        double sum = 0, dot = 0;
+        sums[c] = dots[c] = 0;
         for (size_t l = 0; l < op->lanes; l++) {
-            const double *sums = sums_of(net, &net->lanes[l], use_index);
-            sum += sums[c];
-            dot += sums[tail->channels + c];
+            const double *lane = sums_of(net, &net->lanes[l], use_index);
+            sums[c] += lane[c];
+            dots[c] += lane[tail->channels + c];
         }
-        double inverse = (double)tail->inverse[at], p = (double)tail->p[at];
         if (tail->base.norm && !tail->base.norm->frozen) {
-            grad[tail->base.norm->weight + (int64_t)c] = (float)(dot * inverse);
-            grad[tail->base.norm->bias + (int64_t)c] = (float)sum;
-        }
-        if (tail->base.deferred) {
-            tail->q[at] = (float)(-p * inverse * inverse * dot / m);
-            tail->r[at] = (float)(-p * sum / m);
+            grad[tail->base.norm->weight + (int64_t)c] =
+                (float)(dots[c] * (double)tail->inverse[at]);
+            grad[tail->base.norm->bias + (int64_t)c] = (float)sums[c];
         }
         if (tail->base.conv && tail->base.conv->has_bias && !tail->base.conv->frozen)
-            grad[tail->base.conv->bias + (int64_t)c] = tail->base.deferred ? 0 : (float)(p * sum);
+            grad[tail->base.conv->bias + (int64_t)c] =
+                tail->base.deferred ? 0 : (float)((double)tail->p[at] * sums[c]);
+    }
+    if (!tail->base.deferred)
+        return;
+    if (dro__net_synced(&net->memory))
+        net->memory.sync->merge(net->memory.sync->user, sums, 1 + 2 * channels, dro__sums_merge);
+    for (size_t c = 0; c < channels; c++) {
+        size_t at = (size_t)net->part * tail->channels + c;
+        double inverse = (double)tail->inverse[at], p = (double)tail->p[at];
+        tail->q[at] = (float)(-p * inverse * inverse * dots[c] / *m);
+        tail->r[at] = (float)(-p * sums[c] / *m);
     }
 }

@@ -1,0 +1,66 @@
+/* Ranks: several processes, on one machine or many, that train one model together.
+ *
+ *     mpirun -n 4 ./program                       // or srun; each process calls:
+ *
+ *     dro_comm_open(ctx, &comm);                  // NULL when the process was started alone
+ *     dro_comm_problem(comm, ctx, &mine, &spread, &problem); // a dro_problem like any other
+ *     dro_optimizer_create(ctx, "recover", &problem, &opt) ...
+ *     dro_comm_close(comm);
+ *
+ * Every rank makes the same calls with the same settings and data. Of each batch a rank
+ * evaluates its share; losses are gathered and gradients summed, so every optimiser works as it
+ * is, and all ranks have the same state, to the bit. An error of one rank is an error of all.
+ * When a rank is killed, stopped or cut off, the calls of the others fail within a few seconds,
+ * with a text that says which one.
+ *
+ * Experimental: this header may change in a minor version. */
+#ifndef DRO_COMM_H
+#define DRO_COMM_H
+
+#include <dro/context.h>
+#include <dro/problem.h>
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dro_comm dro_comm;
+
+/* What mpirun or srun says about this process, before it has joined: how many ranks were started
+ * (1: none), which one this is, and how many are on this machine (each may be NULL). */
+DRO_API int dro_comm_started(int *rank, int *local);
+/* Joins the ranks that mpirun or srun has started together with this process; *comm is NULL when
+ * it was started alone. Once per process. ctx gets the error texts and must live longer. */
+DRO_API dro_status dro_comm_open(dro_context *ctx, dro_comm **comm);
+/* All ranks together. After a failure it returns at once. NULL is fine. */
+DRO_API void dro_comm_close(dro_comm *comm);
+DRO_API int dro_comm_rank(const dro_comm *comm); /* NULL: 0 */
+DRO_API int dro_comm_size(const dro_comm *comm); /* NULL: 1 */
+/* Ends all ranks: their calls fail with this text and the name of this rank. */
+DRO_API void dro_comm_fail(dro_comm *comm, const char *text);
+/* Whether this rank is the one to print: rank 0, or when that is gone the first that is left. */
+DRO_API bool dro_comm_speaks(const dro_comm *comm);
+
+/* Waits until all ranks have come here; *largest (optional) becomes the largest of theirs. */
+DRO_API dro_status dro_comm_meet(dro_comm *comm, int *largest);
+
+/* What has been sent by this rank, and waited for. */
+typedef struct dro_comm_traffic {
+    uint64_t messages, bytes;
+    double seconds;
+} dro_comm_traffic;
+DRO_API dro_comm_traffic dro_comm_traffic_get(const dro_comm *comm);
+
+/* `mine` spread over the ranks, as *problem; both are borrowed from *spread, which
+ * dro_comm_problem_free() frees. mine->draw and gather, where it has them, are asked for this
+ * rank's share. */
+typedef struct dro_spread dro_spread;
+DRO_API dro_status dro_comm_problem(dro_comm *comm, dro_context *ctx, const dro_problem *mine,
+                                    dro_spread **spread, dro_problem *problem);
+DRO_API void dro_comm_problem_free(dro_spread *spread); /* NULL is fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

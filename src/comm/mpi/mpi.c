@@ -1,0 +1,153 @@
+/* The engine on MPI: calls of MPI 3 only, so Open MPI, MPICH and srun all serve. */
+#include "../engine.h"
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static MPI_Comm world = MPI_COMM_NULL;
+static MPI_Request requests[2];
+static int pending;
+
+/* ---- joining and leaving ---- */
+
+/* MPI_Init and MPI_Finalize wait for all ranks, and nothing can call them back: a rank that was
+ * stopped or cut off before it came there would keep the others for ever. */
+enum { LEAVE_SECONDS = 8 };
+
+typedef struct deadline {
+    pthread_mutex_t lock;
+    pthread_cond_t met;
+    pthread_t thread;
+    int seconds, is_met, watched;
+    const char *what;
+} deadline;
+
+static void *watch_deadline(void *arg)
+{
+    deadline *d = arg;
+    struct timespec until;
+    int late = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += d->seconds;
+    pthread_mutex_lock(&d->lock);
+    while (!d->is_met && !late)
+        late = pthread_cond_timedwait(&d->met, &d->lock, &until);
+    if (!d->is_met) {
+        fprintf(stderr, "dro: process %d: the other ranks did not %s within %d s\n", (int)getpid(),
+                d->what, d->seconds);
+        _exit(1);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+static void deadline_begin(deadline *d, const char *what, int seconds)
+{
+    *d = (deadline){.what = what, .seconds = seconds};
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->met, NULL);
+    d->watched = pthread_create(&d->thread, NULL, watch_deadline, d) == 0;
+}
+
+static void deadline_end(deadline *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->is_met = 1;
+    pthread_cond_signal(&d->met);
+    pthread_mutex_unlock(&d->lock);
+    if (d->watched)
+        pthread_join(d->thread, NULL);
+}
+
+static int join(int seconds)
+{
+    int provided, already = 0;
+    deadline d;
+    MPI_Initialized(&already);
+    if (already)
+        return 0;
+    deadline_begin(&d, "join", seconds);
+    int failed = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+    deadline_end(&d);
+    return failed || provided < MPI_THREAD_SERIALIZED;
+}
+
+static int engine_open(int seconds, int *rank, int *size, char *text, size_t text_size)
+{
+    if (join(seconds)) {
+        snprintf(text, text_size, "MPI_Init_thread failed, or serves one thread only");
+        return -1;
+    }
+    if (MPI_Comm_dup(MPI_COMM_WORLD, &world)) {
+        snprintf(text, text_size, "MPI_Comm_dup failed");
+        return -1;
+    }
+    MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(world, rank);
+    MPI_Comm_size(world, size);
+    return 0;
+}
+
+static void engine_close(void)
+{
+    int done = 0;
+    deadline d;
+    MPI_Finalized(&done);
+    if (done)
+        return;
+    deadline_begin(&d, "leave", LEAVE_SECONDS);
+    MPI_Finalize();
+    deadline_end(&d);
+}
+
+/* ---- operations ---- */
+
+static int began(int code, int count)
+{
+    pending = code == MPI_SUCCESS ? count : 0;
+    return code == MPI_SUCCESS ? 0 : -1;
+}
+
+static int gather(const void *mine, int bytes, void *all, const int *sizes, const int *offsets)
+{
+    return began(
+        MPI_Iallgatherv(mine, bytes, MPI_BYTE, all, sizes, offsets, MPI_BYTE, world, &requests[0]),
+        1);
+}
+
+static int share(void *bytes, int size, int root)
+{
+    return began(MPI_Ibcast(bytes, size, MPI_BYTE, root, world, &requests[0]), 1);
+}
+
+static int exchange(int peer, const void *out, int out_bytes, void *in, int in_bytes)
+{
+    int code = MPI_Irecv(in, in_bytes, MPI_BYTE, peer, 0, world, &requests[0]);
+    if (code == MPI_SUCCESS)
+        code = MPI_Isend(out, out_bytes, MPI_BYTE, peer, 0, world, &requests[1]);
+    return began(code, 2);
+}
+
+static int test(void)
+{
+    int done = 0;
+    if (MPI_Testall(pending, requests, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
+        return -1;
+    return done;
+}
+
+__attribute__((visibility("default"))) extern const dro__engine dro_engine;
+
+const dro__engine dro_engine = {
+    .version = DRO__ENGINE_VERSION,
+    .name = "MPI",
+    .open = engine_open,
+    .close = engine_close,
+    .gather = gather,
+    .share = share,
+    .exchange = exchange,
+    .test = test,
+};

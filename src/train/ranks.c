@@ -1,0 +1,316 @@
+/* One run on several processes (src/comm), and exact sums over shards of a batch.
+ *
+ * With exact=yes a batch is cut into DRO__SHARDS shards, each evaluated by a model of its own on
+ * one thread. Networks are twins: they share weights and running statistics and meet in their
+ * batch norms. What a shard computes then depends neither on the threads nor on the rank that it
+ * is on, and the sums are a fixed tree. */
+#include "train.h"
+
+#include <dro/version.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PARTS = DRO__PARTS };
+
+/* One of this rank's shards. */
+typedef struct shard {
+    dro__task *task;
+    dro__team *team;
+    int index;
+    dro_context *ctx;
+    dro_net *net;
+    dro_linear *linear;
+    dro__row_buffer rows[PARTS]; /* of a table, one for each part */
+    size_t capacity;
+    unsigned turn;
+} shard;
+
+typedef struct dro__ranks {
+    dro_comm *comm;
+    dro_spread *spread;
+    dro__team *team;
+    int count;
+    shard shards[DRO__SHARDS];
+    dro_problem problems[DRO__SHARDS];
+    dro_context *contexts[DRO__SHARDS];
+    bool synced; /* batch norm is over all ranks */
+} dro__ranks;
+
+/* ---- shards ---- */
+
+static void free_rows(shard *s)
+{
+    for (int k = 0; k < PARTS; k++) {
+        dro__free(s->rows[k].x);
+        dro__free(s->rows[k].labels);
+        dro__free(s->rows[k].targets);
+        s->rows[k] = (dro__row_buffer){0};
+    }
+    s->capacity = 0;
+}
+
+static dro_status make_rows(shard *s, size_t count)
+{
+    if (count <= s->capacity)
+        return DRO_OK;
+    free_rows(s);
+    for (int k = 0; k < PARTS; k++) {
+        dro__row_buffer *r = &s->rows[k];
+        r->x = dro__alloc(count * s->task->width, sizeof *r->x);
+        r->labels = dro__alloc(count, sizeof *r->labels);
+        r->targets = dro__alloc(count, sizeof *r->targets);
+        if (!r->x || !r->labels || !r->targets)
+            return dro__fail(s->ctx, DRO_ERR_MEMORY, "no memory for a batch of %zu", count);
+    }
+    s->capacity = count;
+    return DRO_OK;
+}
+
+static dro_status fetch_rows(void *user, const dro_batch *batch, dro_net_batch *out)
+{
+    shard *s = user;
+    const dro__task *t = s->task;
+    size_t most = t->problem.max_batch / DRO__SHARDS + 1; /* so that the other part's rows stay */
+    DRO_TRY(make_rows(s, batch->count > most ? batch->count : most));
+    dro__feed_rows(t, batch, &s->rows[s->turn++ % PARTS], out);
+    return DRO_OK;
+}
+
+/* Batch norm of this shard with that of all others. */
+static void meet(void *user, double *values, size_t count, dro__net_merge how)
+{
+    shard *s = user;
+    dro__team_merge(s->team, s->index, values, count, how);
+}
+
+static dro_status make_net(dro__ranks *r, shard *s)
+{
+    dro__task *t = s->task;
+    dro_net_source source = t->net->source;
+    if (dro_context_create(t->ctx->backend->name, 1, &s->ctx) != DRO_OK)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a shard");
+    dro_status status = dro__net_twin(t->net, s->ctx, &s->net);
+    if (!t->images) {
+        source.user = s;
+        source.fetch = fetch_rows;
+    }
+    if (status == DRO_OK)
+        status = dro_net_problem(s->net, &source, &r->problems[s->index]);
+    if (status != DRO_OK)
+        return dro__fail(t->ctx, status, "%s", s->ctx->error);
+    s->net->sync = (dro__net_sync){.user = s, .merge = meet};
+    r->contexts[s->index] = s->ctx;
+    return DRO_OK;
+}
+
+static dro_status make_shard(dro__ranks *r, dro__task *t, int k)
+{
+    shard *s = &r->shards[k];
+    *s = (shard){.task = t, .team = r->team, .index = k};
+    if (t->net)
+        return make_net(r, s);
+    DRO_TRY(dro__sparse_model(t, &s->linear));
+    return dro_linear_problem(s->linear, &r->problems[k]);
+}
+
+static dro_status make_shards(dro__ranks *r, dro__task *t)
+{
+    int ranks = dro_comm_size(r->comm);
+    if (DRO__SHARDS % ranks)
+        return dro__fail(t->ctx, DRO_ERR_RANGE, "exact=yes: expected 1, 2, 4 or %d ranks, not %d",
+                         DRO__SHARDS, ranks);
+    if (t->net && !t->ctx->backend->net->syncs)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "exact=yes on the backend %s: expected cpu or ref", t->ctx->backend->name);
+    int64_t skip_bad = 0;
+    DRO_TRY(dro__option_integer(t->data, "skip_bad", 0, 0, INT32_MAX, &skip_bad));
+    if (skip_bad)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "exact=yes with skip_bad: each rank counts the bad images that it reads "
+                         "itself; leave one of them out");
+    r->count = DRO__SHARDS / ranks;
+    if (t->net)
+        DRO_TRY(dro__team_create(r->comm, t->ctx, r->count, t->ctx->threads, &r->team));
+    for (int k = 0; k < r->count; k++)
+        DRO_TRY(make_shard(r, t, k));
+    return DRO_OK;
+}
+
+/* ---- ranks without shards ---- */
+
+static void meet_ranks(void *user, double *values, size_t count, dro__net_merge how)
+{
+    dro__ranks *r = user;
+    /* a failure is that of the communicator, and is seen at its next call */
+    (void)!dro__comm_merge(r->comm, values, count, how);
+}
+
+static dro_status sync_norms(dro__ranks *r, dro__task *t)
+{
+    if (!t->ctx->backend->net->syncs)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "sync_norm=yes on the backend %s: expected cpu or ref",
+                         t->ctx->backend->name);
+    t->net->sync = (dro__net_sync){.user = r, .merge = meet_ranks};
+    return DRO_OK;
+}
+
+/* ---- life ---- */
+
+dro_status dro__ranks_open(dro__task *t, const dro__model_choice *c)
+{
+    if (!c->shards && dro_comm_size(c->comm) == 1)
+        return DRO_OK;
+    dro__ranks *r = t->ranks = dro__alloc(1, sizeof *r);
+    if (!r)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for ranks");
+    r->comm = c->comm;
+    bool norms = dro__task_statistics(t) > 0;
+    r->synced = norms && (c->shards || c->sync_norm);
+    if (c->shards)
+        DRO_TRY(make_shards(r, t));
+    else if (r->synced)
+        DRO_TRY(sync_norms(r, t));
+    dro__spread_options o = {.shards = c->shards,
+                             .problems = r->problems,
+                             .contexts = r->team ? r->contexts : NULL,
+                             .team = r->team,
+                             .cut = t->images ? dro__feed_cut : NULL,
+                             .cut_user = t,
+                             .together = r->synced};
+    dro_problem mine = t->problem;
+    return dro__spread_create(c->comm, t->ctx, &mine, &o, &r->spread, &t->problem);
+}
+
+void dro__ranks_close(dro__task *t)
+{
+    dro__ranks *r = t->ranks;
+    t->ranks = NULL;
+    if (!r)
+        return;
+    dro_comm_problem_free(r->spread);
+    dro__team_destroy(r->team);
+    for (int k = 0; k < r->count; k++) {
+        shard *s = &r->shards[k];
+        dro_net_destroy(s->net);
+        dro_linear_destroy(s->linear);
+        dro_context_destroy(s->ctx);
+        free_rows(s);
+    }
+    dro__free(r);
+}
+
+const char *dro__ranks_error(const dro__task *t)
+{
+    return t->ranks ? dro__spread_error(t->ranks->spread) : "";
+}
+
+bool dro__writes(const dro_train *t)
+{
+    return t->folder && dro_comm_rank(t->comm) == 0;
+}
+
+unsigned dro__ranks_decide(dro_train *t, unsigned wants)
+{
+    if (!t->comm)
+        return 0;
+    t->comm->wants |= wants;
+    return t->comm->decided;
+}
+
+void dro__ranks_done(dro_train *t, unsigned wants)
+{
+    if (!t->comm)
+        return;
+    t->comm->wants &= ~wants;
+    t->comm->decided &= ~wants;
+}
+
+dro_status dro__ranks_average(dro_train *t)
+{
+    const dro__ranks *r = t->task.ranks;
+    size_t count = dro__task_statistics(&t->task);
+    if (!t->comm || !r || r->synced || count == 0)
+        return DRO_OK;
+    DRO_TRY(dro_net_statistics(t->task.net, t->statistics));
+    DRO_TRY(dro__comm_mean(t->comm, t->statistics, count));
+    return dro_net_set_statistics(t->task.net, t->statistics);
+}
+
+/* ---- all ranks are the same ---- */
+
+/* What must be equal, as lines "name=value". */
+static char *describe(const dro_train *t)
+{
+    const dro_data_info *i = &t->task.info;
+    size_t size = strlen(t->identity) + 512;
+    char *text = dro__alloc(size, 1);
+    if (text)
+        snprintf(text, size,
+                 "libdro=%d.%d.%d\nbuild=%016llx\nbackend=%s\ntest examples=%lld\n"
+                 "holdout examples=%lld\n%s",
+                 DRO_VERSION_MAJOR, DRO_VERSION_MINOR, DRO_VERSION_PATCH,
+                 (unsigned long long)dro__comm_build(), t->ctx->backend->name,
+                 (long long)i->examples[DRO_TEST], (long long)i->examples[DRO_HOLDOUT],
+                 t->identity);
+    return text;
+}
+
+/* The first line in which this rank differs from rank 0. */
+static dro_status compare(dro_train *t, const char *mine, const char *first)
+{
+    while (*mine || *first) {
+        size_t a = strcspn(mine, "\n"), b = strcspn(first, "\n");
+        if (a != b || memcmp(mine, first, a) != 0)
+            return dro__fail(t->ctx, DRO_ERR_ARGUMENT, "it has %.*s, rank 0 has %.*s",
+                             (int)(a < 150 ? a : 150), mine, (int)(b < 150 ? b : 150), first);
+        mine += a + (mine[a] == '\n');
+        first += b + (first[b] == '\n');
+    }
+    return DRO_OK;
+}
+
+dro_status dro__ranks_compare(dro_train *t)
+{
+    if (dro_comm_size(t->comm) == 1)
+        return DRO_OK;
+    char *mine = describe(t), *first = mine;
+    DRO_TRY(dro__comm_agree(
+        t->comm, mine ? DRO_OK : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the settings")));
+    dro_status status = dro__comm_share_text(t->comm, &first);
+    if (status == DRO_OK)
+        status = dro__comm_agree(t->comm, compare(t, mine, first));
+    if (first != mine)
+        dro__free(first);
+    dro__free(mine);
+    return status;
+}
+
+dro_status dro__ranks_share_saved(dro_train *t, dro__saved *saved, bool *found, dro_status status)
+{
+    char *bytes = NULL;
+    uint64_t size = 0;
+    size_t packed = 0;
+    if (dro_comm_size(t->comm) == 1)
+        return status;
+    if (status == DRO_OK && *found && dro__writes(t)) {
+        status = dro__checkpoint_pack(t->ctx, saved, &bytes, &packed);
+        size = packed;
+    }
+    status = dro__comm_agree(t->comm, status);
+    if (status == DRO_OK)
+        status = dro__comm_share(t->comm, &size, sizeof size, 0);
+    if (status == DRO_OK && size && !bytes) {
+        bytes = dro__alloc(size, 1);
+        if (!bytes)
+            status = dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a checkpoint");
+    }
+    status = dro__comm_agree(t->comm, status);
+    if (status == DRO_OK && size)
+        status = dro__comm_share(t->comm, bytes, size, 0);
+    *found = size > 0;
+    if (status == DRO_OK && size && !dro__writes(t))
+        status = dro__checkpoint_unpack(t->ctx, "rank 0's checkpoint", bytes, size, saved);
+    dro__free(bytes);
+    return status;
+}

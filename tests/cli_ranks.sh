@@ -1,0 +1,119 @@
+#!/bin/sh
+# dro train on several ranks: exact=yes ends with the same bytes on 1, 2 and 4 of them and any number of threads, also
+# after a kill and a resume with another number; ranks that differ are refused; a rank that is killed or stopped ends
+# all of them within 10 s, with one line that names it, and leaves a whole folder. $1: the program.
+dro=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+. "$(dirname "$0")/ranks.sh"
+
+images="--data synth:glyphs,n=96,test=24,size=12,classes=3 --epochs 1"
+i=0
+while [ $i -lt 60 ]; do
+    echo "$((i % 2)),$((i * 7 % 11)).5,$((i * 5 % 13)),$((i * 3 % 7)).25"
+    i=$((i + 1))
+done | sed '1i label,a,b,c' >table.csv
+table="--data csv:table.csv,label=label,holdout=0.2 --epochs 2"
+
+# ---- the same bytes ----
+# name, then the settings of a run
+exact() {
+    name=$1; shift
+    "$dro" train "$@" --set exact=yes --threads 1 --out "$name-1" >log 2>&1 || fail "$name: one process"
+    for n in 2 4; do
+        ranks $n "$dro" train "$@" --set exact=yes --threads 1 --out "$name-$n" >log 2>&1 ||
+            fail "$name: $n ranks"
+        cmp "$name-1/weights.safetensors" "$name-$n/weights.safetensors" ||
+            fail "$name: $n ranks end with other bytes"
+        sed 's/"\(seconds\|wall\)":[^,]*,//g' "$name-1/metrics.jsonl" >one
+        sed 's/"\(seconds\|wall\)":[^,]*,//g' "$name-$n/metrics.jsonl" >many
+        cmp one many || fail "$name: $n ranks have other metrics"
+    done
+}
+exact recover $images --batch 24 --model resnet20 --optimizer recover
+"$dro" train $images --batch 24 --model resnet20 --optimizer recover --set exact=yes --threads 2 --out threads >log 2>&1
+cmp recover-1/weights.safetensors threads/weights.safetensors || fail "2 threads end with other bytes than 1"
+exact class $images --batch 20 --optimizer recover --tilt class
+exact sgd $images --batch 21 --optimizer sgd --augment yes
+exact ascpg $images --batch 16 --model mlp --optimizer ascpg
+exact agda $images --batch 16 --optimizer stoc-agda
+exact rcivr $images --batch 16 --optimizer rcivr
+exact table $table --batch 5 --optimizer recover
+exact best $table --batch 8 --model mlp --optimizer sgd --best accuracy
+
+# ---- not exact: close to one process, metrics over the whole split ----
+"$dro" train $table --batch 8 --model mlp --threads 1 --out alone >log 2>&1 || fail "one process"
+ranks 3 "$dro" train $table --batch 8 --model mlp --threads 1 --out three >log 2>&1 || fail "3 ranks"
+loss() { sed -n 's/.*"train":{"objective":[^,]*,"loss":\([^,]*\),.*/\1/p' "$1/metrics.jsonl" | tail -1; }
+awk -v a="$(loss alone)" -v b="$(loss three)" 'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8 * a * a) }' ||
+    fail "3 ranks: loss $(loss three), one process $(loss alone)"
+ranks 2 "$dro" train $images --batch 24 --set sync_norm=yes --threads 1 --out synced >log 2>&1 || fail "sync_norm"
+[ "$(grep -c '^files' log)" -eq 1 ] || fail "not one rank prints"
+
+# ---- whole runs, shared out ----
+ranks 2 "$dro" compare $table --batch 8 --optimizers sgd,recover --seeds 2 --out shared >log 2>&1 || fail "compare"
+for name in sgd-seed1 sgd-seed2 recover-seed1 recover-seed2; do
+    [ -s "shared/$name/result.json" ] || fail "compare on 2 ranks: no run $name"
+done
+[ -s shared/report.html ] && [ "$(grep -c '^report' log)" -eq 1 ] || fail "compare on 2 ranks: not one report"
+ranks 2 "$dro" sweep $table --batch 8 --optimizer sgd --grid eta=0.1,0.01 --seeds 1 --out swept >log 2>&1 ||
+    fail "sweep"
+[ -s swept/best.json ] || fail "sweep on 2 ranks: nothing was chosen"
+
+# ---- refusals ----
+refused() { # text, then a shell command for rank 1
+    ranks 2 sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then '"$2"'; else exec "$0" "$@"; fi' "$dro" train $table \
+        --batch 8 --out refused >log 2>&1 && fail "ranks that differ were not refused"
+    grep -q "^dro: rank 1 on .*$1" log || fail "no line says: $1"
+    [ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "more than one line"
+    [ ! -e refused/config.json ] || fail "a refused run has left files"
+}
+refused 'it has eta=0.123, rank 0 has eta=' 'exec "$0" "$@" --lr 0.123'
+refused 'seed=7' 'exec "$0" "$@" --seed 7'
+sed '5s/^\(.\),/\1,9/' table.csv >other.csv
+refused 'checksum of the training examples' \
+    'mkdir -p there; cp other.csv there/table.csv; cd there; exec "$0" "$@"'
+cp "$dro" ./another && printf x >>another && cp "$(dirname "$dro")/libdro_mpi.so" .
+refused 'build=' 'exec ./another "$@"'
+ranks 2 "$dro" train --data csv:table.csv,label=label --progressive --out wrong >log 2>&1 && fail "a stream"
+grep -q 'dro: a stream is read by one process: leave out mpirun' log || fail "a stream on 2 ranks"
+ranks 3 "$dro" train $images --set exact=yes --out wrong >log 2>&1 && fail "3 ranks with exact=yes"
+grep -q 'exact=yes: expected 1, 2, 4 or 8 ranks, not 3' log || fail "exact=yes with 3 ranks"
+
+# ---- faults ----
+long="$images --model resnet20 --batch 24 --set exact=yes --set checkpoint_every=0 --epochs 6 --threads 1"
+"$dro" train $long --out right >log 2>&1 || fail "the run itself"
+fault() { # signal, rank, ranks to resume with
+    rm -rf broken
+    mpirun --oversubscribe -n 2 "$dro" train $long --out broken >log 2>&1 &
+    starter=$!
+    until_file broken/previous.ckpt
+    victim=$(children $starter | sed -n "$(($2 + 1))p")
+    kill -"$1" "$victim" || fail "$1: rank $2 is not there"
+    began=$(date +%s)
+    wait $starter && fail "$1 of rank $2: the run has ended well"
+    [ $(($(date +%s) - began)) -le 10 ] || fail "$1 of rank $2: it took $(($(date +%s) - began)) s"
+    gone "$victim" || fail "$1 of rank $2: it is left over"
+    grep -q "^dro: rank $2 on [^:]*: $4" log || fail "$1 of rank $2: no line says $4"
+    [ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "$1 of rank $2: more than one line"
+    if [ "$3" -eq 1 ]; then set -- "$dro"; else set -- ranks "$3" "$dro"; fi
+    "$@" train --resume --out broken >log 2>&1 || fail "resume"
+    cmp right/weights.safetensors broken/weights.safetensors || fail "resumed, it ends with other bytes"
+}
+fault KILL 1 4 "its connection closed"
+fault KILL 0 1 "its connection closed"
+fault STOP 1 2 "no sign of life"
+
+# A signal to mpirun stops all ranks; what was saved last goes on.
+rm -rf broken
+mpirun --oversubscribe -n 2 "$dro" train $long --out broken >log 2>&1 &
+starter=$!
+until_file broken/previous.ckpt
+victims=$(children $starter)
+kill -INT $starter
+wait $starter
+for victim in $victims; do
+    gone "$victim" || fail "interrupted, a rank is left over"
+done
+"$dro" train --resume --out broken >log 2>&1 || fail "resume after an interrupt"
+cmp right/weights.safetensors broken/weights.safetensors || fail "interrupted and resumed: other bytes"
+
+echo "all passed"

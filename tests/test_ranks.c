@@ -1,0 +1,332 @@
+/* A problem over ranks: the program starts itself with mpirun, as 2, 3, 4 and 8 processes. Every
+ * optimiser ends where one process ends, all ranks have the same bits, and an error of one is an
+ * error of all. With shards one process and 2, 4 and 8 end with the same bits. */
+#define _GNU_SOURCE
+#include "check.h"
+#include "comm.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { N = 203, D = 17, SHARDS = 8, MOST = 4096 };
+
+static float x[N * D], y[N];
+static int32_t groups[N];
+static dro_comm *comm;
+static dro_context *comm_ctx;
+
+static void fill(void)
+{
+    for (uint64_t k = 0; k < N * D; k++)
+        x[k] = (float)check_uniform(72, k, -2, 2);
+    for (uint64_t i = 0; i < N; i++) {
+        y[i] = dro__random_unit(3, 73, i) < 0.3 ? 1 : -1;
+        groups[i] = (int32_t)(i % 3);
+    }
+}
+
+static dro_linear *make_model(dro_context *ctx)
+{
+    dro_linear_data data = dro_linear_data_default();
+    dro_linear *model;
+    data.n = N;
+    data.features = D;
+    data.x = x;
+    data.y = y;
+    data.groups = groups;
+    data.group_count = 3;
+    OK(ctx, dro_linear_create(ctx, &data, &model));
+    return model;
+}
+
+/* ---- a problem that draws: every third position of the table ---- */
+
+static dro_problem rows;
+static int64_t drawn[6][MOST];
+static int32_t drawn_classes[6][MOST];
+static int turn;
+
+static dro_status hand_out(size_t count, dro_batch *batch)
+{
+    int slot = turn++ % 6;
+    batch->count = count;
+    batch->ids = drawn[slot];
+    batch->classes = drawn_classes[slot];
+    rows.labels(rows.user, drawn[slot], count, drawn_classes[slot], NULL);
+    return DRO_OK;
+}
+
+static dro_status draw(void *user, uint64_t position, size_t count, dro_batch *batch)
+{
+    (void)user;
+    for (size_t i = 0; i < count; i++)
+        drawn[turn % 6][i] = (int64_t)((position + i) * 3 % N);
+    return hand_out(count, batch);
+}
+
+static dro_status gather(void *user, const int64_t *ids, size_t count, dro_batch *batch)
+{
+    (void)user;
+    memcpy(drawn[turn % 6], ids, count * sizeof *ids);
+    return hand_out(count, batch);
+}
+
+/* ---- runs ---- */
+
+typedef struct how {
+    const char *optimizer, *settings;
+    bool spread, draws;
+    int shards, threads;
+} how;
+
+static void train(const how *h, float *w)
+{
+    dro_context *ctx = check_context("cpu", h->threads ? h->threads : 1);
+    dro_linear *models[SHARDS] = {make_model(ctx)};
+    dro_problem mine, problem, problems[SHARDS];
+    dro_spread *spread = NULL;
+    dro_optimizer *opt;
+    OK(ctx, dro_linear_problem(models[0], &mine));
+    rows = mine;
+    if (h->draws)
+        mine.draw = draw, mine.gather = gather;
+    problem = problems[0] = mine;
+    dro__spread_options o = {.shards = h->shards, .problems = problems};
+    for (int k = 1; k < h->shards / dro_comm_size(comm); k++) {
+        models[k] = make_model(ctx);
+        OK(ctx, dro_linear_problem(models[k], &problems[k]));
+    }
+    if (h->spread)
+        OK(ctx, dro__spread_create(comm, ctx, &mine, &o, &spread, &problem));
+    OK(ctx, dro_optimizer_create(ctx, h->optimizer, &problem, &opt));
+    check_set(ctx, opt, h->settings);
+    OK(ctx, dro_optimizer_start(opt, NULL));
+    for (int k = 0; k < 25; k++) {
+        dro_status status = dro_optimizer_step(opt);
+        if (status != DRO_OK)
+            fail_msg("%s: %s", h->optimizer, dro_context_error(ctx));
+    }
+    OK(ctx, dro_optimizer_weights(opt, w));
+    dro_optimizer_destroy(opt);
+    dro_comm_problem_free(spread);
+    for (int k = 0; k < SHARDS; k++)
+        dro_linear_destroy(models[k]);
+    dro_context_destroy(ctx);
+}
+
+/* The same bits on all ranks. */
+static void check_same(const char *what, const float *w)
+{
+    float first[D];
+    memcpy(first, w, sizeof first);
+    OK(comm_ctx, dro__comm_share(comm, first, sizeof first, 0));
+    if (memcmp(first, w, sizeof first) != 0)
+        fail_msg("%s: rank %d has other weights than rank 0", what, dro_comm_rank(comm));
+}
+
+static const char *const settings[] = {
+    "batch=24 eta=0.05 ?big_batch=60 ?period=5",
+    "batch=3 eta=0.05 ?big_batch=60 ?period=5",
+    "batch=25 eta=0.05 ?tilt=class ?big_batch=60 ?period=5",
+};
+
+/* The k-th optimiser that draws batches, or NULL past the last. */
+static const char *optimizer_at(int k)
+{
+    const char *name;
+    for (int i = 0; (name = dro_optimizer_name(i)); i++) {
+        dro_param p;
+        bool draws = false;
+        for (int j = 0; dro_optimizer_param(name, j, &p) == DRO_OK; j++)
+            draws = draws || strcmp(p.name, "batch") == 0;
+        if (draws && k-- == 0)
+            return name;
+    }
+    return NULL;
+}
+
+static bool has_tilt(const char *name)
+{
+    dro_param p;
+    for (int j = 0; dro_optimizer_param(name, j, &p) == DRO_OK; j++)
+        if (strcmp(p.name, "tilt") == 0)
+            return strstr(name, "agda") == NULL && strstr(name, "smd") == NULL &&
+                   strstr(name, "sgda") == NULL;
+    return false;
+}
+
+static void test_optimizers(void **state)
+{
+    (void)state;
+    const char *name;
+    for (int k = 0; (name = optimizer_at(k)); k++)
+        for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+            for (int draws = 0; draws < 2; draws++) {
+                float alone[D], together[D];
+                if (strstr(settings[i], "tilt") && !has_tilt(name))
+                    continue;
+                train(&(how){.optimizer = name, .settings = settings[i], .draws = draws}, alone);
+                train(
+                    &(how){
+                        .optimizer = name, .settings = settings[i], .spread = true, .draws = draws},
+                    together);
+                check_same(name, together);
+                for (int j = 0; j < D; j++)
+                    check_near(name, (double)together[j], (double)alone[j],
+                               2e-5 * (1 + fabs((double)alone[j])));
+            }
+}
+
+/* One process makes the file, the others compare with it. */
+static void test_shards(void **state)
+{
+    (void)state;
+    const char *path = getenv("DRO_RANKS_FILE"), *name;
+    bool makes = dro_comm_size(comm) == 1;
+    if (SHARDS % dro_comm_size(comm))
+        return;
+    FILE *file = fopen(path, makes ? "wb" : "rb");
+    assert_non_null(file);
+    for (int k = 0; (name = optimizer_at(k)); k++)
+        for (int i = 0; i < 2; i++) {
+            float w[D], before[D];
+            train(&(how){.optimizer = name,
+                         .settings = settings[i],
+                         .spread = true,
+                         .shards = SHARDS,
+                         .threads = 1 + dro_comm_size(comm) % 3},
+                  w);
+            if (makes) {
+                assert_int_equal(fwrite(w, sizeof w, 1, file), 1);
+                continue;
+            }
+            assert_int_equal(fread(before, sizeof before, 1, file), 1);
+            if (memcmp(w, before, sizeof w) != 0)
+                fail_msg("%s, %s: %d ranks end with other bytes than 1", name, settings[i],
+                         dro_comm_size(comm));
+        }
+    fclose(file);
+}
+
+static dro_status fails(void *user, const float *w, const dro_batch *parts, int part_count,
+                        float *losses)
+{
+    if (dro_comm_rank(comm) == 1 && parts[0].position >= 90)
+        return dro__fail(((dro_context **)user)[1], DRO_ERR_DATA, "the third disk is full");
+    return rows.forward(((void **)user)[0], w, parts, part_count, losses);
+}
+
+static dro_status backward(void *user, const float *w, const dro_batch *parts, int part_count,
+                           const float *coef, float *const *grads)
+{
+    return rows.backward(((void **)user)[0], w, parts, part_count, coef, grads);
+}
+
+static void test_error_of_one(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("cpu", 1);
+    dro_linear *model = make_model(ctx);
+    dro_problem problem;
+    dro_spread *spread;
+    dro_optimizer *opt;
+    OK(ctx, dro_linear_problem(model, &rows));
+    void *user[2] = {rows.user, ctx};
+    dro_problem mine = {.user = user, .dim = D, .n = N, .forward = fails, .backward = backward};
+    OK(ctx, dro_comm_problem(comm, ctx, &mine, &spread, &problem));
+    OK(ctx, dro_optimizer_create(ctx, "sgd", &problem, &opt));
+    check_set(ctx, opt, "batch=30 eta=0.1");
+    OK(ctx, dro_optimizer_start(opt, NULL));
+    for (int k = 0; k < 3; k++)
+        OK(ctx, dro_optimizer_step(opt));
+    assert_int_equal(dro_optimizer_step(opt), DRO_ERR_DATA);
+    assert_non_null(strstr(dro__spread_error(spread), "rank 1 on "));
+    assert_non_null(strstr(dro__spread_error(spread), "the third disk is full"));
+    dro_info info;
+    OK(ctx, dro_optimizer_info(opt, &info));
+    assert_int_equal(info.step, 3);
+    dro_optimizer_destroy(opt);
+    dro_comm_problem_free(spread);
+    dro_linear_destroy(model);
+    dro_context_destroy(ctx);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    float values[MOST];
+    for (size_t count = 0; count < 1000; count = 2 * count + 1) {
+        for (size_t i = 0; i < count; i++)
+            values[i] = (float)(i + 1) * (float)(dro_comm_rank(comm) + 1);
+        OK(comm_ctx, dro__comm_sum(comm, values, count));
+        int n = dro_comm_size(comm);
+        for (size_t i = 0; i < count; i++)
+            assert_true(values[i] == (float)(i + 1) * (float)(n * (n + 1) / 2));
+    }
+}
+
+/* ---- starting ---- */
+
+/* This program again as so many ranks; its exit status. */
+static int start(const char *self, const char *ranks, const char *filter)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        execlp("mpirun", "mpirun", "--oversubscribe", "-n", ranks, self, "ranks", filter,
+               (char *)NULL);
+        _exit(127);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+static int run_ranks(const char *filter)
+{
+    const struct CMUnitTest many[] = {
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_error_of_one),
+        cmocka_unit_test(test_shards),
+    };
+    const struct CMUnitTest one[] = {cmocka_unit_test(test_shards)};
+    fill();
+    if (filter)
+        cmocka_set_test_filter(filter);
+    comm_ctx = check_context("cpu", 1);
+    if (dro_comm_open(comm_ctx, &comm) != DRO_OK) {
+        fprintf(stderr, "%s\n", dro_context_error(comm_ctx));
+        return 1;
+    }
+    int failed =
+        comm ? cmocka_run_group_tests(many, NULL, NULL) : cmocka_run_group_tests(one, NULL, NULL);
+    if (failed)
+        dro_comm_fail(comm, "a test failed");
+    dro_comm_close(comm);
+    dro_context_destroy(comm_ctx);
+    return failed != 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const ranks[] = {"1", "2", "3", "4", "8"};
+    char path[64];
+    if (argc > 1 && strcmp(argv[1], "ranks") == 0)
+        return run_ranks(argc > 2 ? argv[2] : NULL);
+    if (system("command -v mpirun >/dev/null 2>&1") != 0) {
+        printf("skipped: there is no mpirun (openmpi-bin)\n");
+        return 77;
+    }
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* MPI's own */
+    snprintf(path, sizeof path, "/tmp/dro_ranks_%d", (int)getpid());
+    setenv("DRO_RANKS_FILE", path, 1);
+    const char *filter = argc > 1 ? argv[1] : NULL;
+    int failed = 0;
+    for (size_t k = 0; !failed && k < sizeof ranks / sizeof ranks[0]; k++)
+        failed = start(argv[0], ranks[k], strcmp(ranks[k], "8") == 0 ? "test_shards" : filter);
+    unlink(path);
+    return failed;
+}
