@@ -14,8 +14,9 @@ QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all cuda demo test faults-mpi test-arm test-hidden test-cuda sanitize-cuda test-peers \
-  bench-peers bench-cuda fuzz deb install asan tsan faults kills long-stream lint coverage zoo format \
+.PHONY: all cuda demo test wheel test-python faults-mpi test-arm test-hidden test-cuda \
+  sanitize-cuda test-peers bench-peers bench-cuda fuzz deb install asan tsan faults kills \
+  long-stream lint coverage zoo format \
   format-check clean help
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
@@ -161,6 +162,13 @@ $(ZOO_VENV)/.done: tests/peers/requirements.txt
 	@$(QUIET) "pip install" $(ZOO_VENV)/bin/python -m pip install scikit-learn
 	@touch $@
 
+wheel: ## the Python package as a wheel for this machine, into build-python/dist
+	@sh scripts/deps.sh build
+	@sh scripts/python.sh wheel
+
+test-python: wheel ## install the wheel into an empty virtual environment and test it there
+	@sh scripts/python.sh test
+
 install: all ## install under PREFIX (default /usr/local), staged in DESTDIR; PRESET=cuda: with the cuda backend
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(abspath $(PREFIX))"
 
@@ -176,7 +184,7 @@ format-check: ## say which tracked .c and .h files are not in the project's styl
 
 clean: ## remove every build folder
 	@rm -rf build build-arm build-deb build-hidden build-ref build-asan build-tsan build-coverage \
-	  build-lint build-cuda build-peers build-fuzz
+	  build-lint build-cuda build-peers build-fuzz build-python
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | \

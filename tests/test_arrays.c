@@ -105,6 +105,7 @@ static void test_train(void **state)
     OK(ctx, run("best=none data=arrays:images model=mlp:4 batch=10 steps=4"));
     OK(ctx, run("best=none data=arrays:rows model=linear batch=10 steps=30 tilt=group"));
     snprintf(file, sizeof file, "%s/arrays/weights.safetensors", dir);
+    OK(ctx, run("best=none data=arrays:rows,scale=none model=linear batch=10 steps=30"));
     OK(ctx, dro_predictor_open(ctx, file, "arrays:rows", &p));
     OK(ctx, dro_predictor_evaluate(p, DRO_TEST, &m));
     assert_true(fabs(m->accuracy - 1) < 1e-12);

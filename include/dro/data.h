@@ -19,7 +19,7 @@
  *                           its mean and standard deviation, of values cut at its fences, and what is more than 3
  *                           deviations away is compressed to less than 6; standard: without either; none: as they
  *                           are. Sparse columns are divided and not centred. csv is robust if nothing is given;
- *                           npy and libsvm are left as they are here, and are robust when a run reads them
+ *                           npy, libsvm and arrays are left as they are here, and are robust when a run reads them
  *     skip_bad=N            tolerate that many unreadable images; dro_data_note() names each
  * An error names the file, the record or line in it, and what was expected.
  *

@@ -70,4 +70,5 @@ class DROClassifier(ClassifierMixin, BaseEstimator):
         return shares / shares.sum(axis=1, keepdims=True)
 
     def predict(self, X):
-        return self.classes_[self._logits(X).argmax(axis=1)]
+        logits = self._logits(X)
+        return self.classes_[logits.argmax(axis=1)]

@@ -200,10 +200,13 @@ static dro_status open(dro_data *d)
     return b ? take(d, b, &d->split[DRO_TEST]) : DRO_OK;
 }
 
+static const char *const own_options[] = {"scale", NULL};
+
 const dro__format dro__format_arrays = {
     .name = "arrays",
-    .usage = "NAME",
+    .usage = "NAME[,scale=standard|none]",
     .summary = "arrays in memory, lent by dro_arrays_lend()",
+    .options = own_options,
     .open = open,
 };
 
