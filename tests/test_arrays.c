@@ -122,6 +122,10 @@ static void test_train(void **state)
     dro_predictor_close(p);
     FAILS(ctx, run("best=none data=arrays:rows model=linear batch=10 steps=3"), DRO_ERR_UNSUPPORTED,
           "weights, which recover does not take");
+    a.weights = NULL, rows[3][1] = NAN; /* the evaluation of such scores ends, too */
+    OK(ctx, dro_arrays_lend(ctx, "rows", &a, &a));
+    FAILS(ctx, run("best=none data=arrays:rows model=linear optimizer=recover batch=10 steps=30"),
+          DRO_ERR_NUMBER, "");
     OK(ctx, dro_arrays_lend(ctx, "rows", NULL, NULL));
     FAILS(ctx, run("best=none data=arrays:rows model=linear batch=10 steps=3"), DRO_ERR_NAME,
           "nothing");

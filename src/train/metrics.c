@@ -213,12 +213,17 @@ static size_t sort_scores(const dro__measure *m, int32_t class, scored *out)
     return count;
 }
 
-/* One walk down the thresholds gives both: the area under the ROC curve, and the average precision. */
+/* One walk down the thresholds gives both: the area under the ROC curve, and the average precision. NaN where a score
+ * is: it has no place among the thresholds. */
 static void areas(const scored *s, size_t count, double *roc, double *precision)
 {
     double right = 0, wrong = 0, all = 0, under = 0, average = 0;
-    for (size_t i = 0; i < count; i++)
+    *roc = *precision = NAN;
+    for (size_t i = 0; i < count; i++) {
+        if (isnan(s[i].score))
+            return;
         all += s[i].positive ? (double)s[i].weight : 0;
+    }
     for (size_t i = 0, end; i < count; i = end) {
         double hits = 0, misses = 0;
         for (end = i; end < count && s[end].score == s[i].score; end++)
