@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 CLANG=${CLANG:-clang}
 out=build-fuzz
 flags="-std=gnu11 -O1 -g -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION -fno-omit-frame-pointer -fno-sanitize-recover=undefined
-    -Iinclude -Isrc/base -Isrc/backend -Isrc/data -Isrc/nn -Isrc/opt -Isrc/train -Itests/fuzz"
+    -Iinclude -Isrc/base -Isrc/backend -Isrc/data -Isrc/nn -Isrc/opt -Isrc/train -Isrc/comm -Itests/fuzz"
 libs="-lm -lpthread"
 
 # ---- one target, called through xargs below ----
