@@ -96,26 +96,6 @@ static void test_given_step(void **state)
     assert_true(loss < 0.6);
 }
 
-/* A run that ends above its start says so, and how to mend it. */
-static void test_above(void **state)
-{
-    (void)state;
-    char path[sizeof dir + 16], settings[sizeof path + 200];
-    snprintf(path, sizeof path, "%s/rows", dir);
-    write_rows(path, 1);
-    for (int large = 0; large < 2; large++) {
-        stopper s = {.at = UINT64_MAX};
-        snprintf(settings, sizeof settings,
-                 "optimizer=sgd data=libsvm:%s best=none steps=60 smoothing=0.5 "
-                 "eta_schedule=constant eta=%s",
-                 path, large ? "3" : "0.1");
-        clear("run");
-        OK(ctx, run_to(settings, "run", false, UINT64_MAX, &s));
-        assert_true((strstr(s.note, "above 0.69") != NULL && strstr(s.note, "eta=0.75")) == large);
-    }
-    unlink(path);
-}
-
 static void test_few_steps(void **state)
 {
     (void)state;
@@ -149,9 +129,9 @@ static void test_epochs(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_epochs), cmocka_unit_test(test_factors),
-    cmocka_unit_test(test_scaled), cmocka_unit_test(test_given_step),
-    cmocka_unit_test(test_above),  cmocka_unit_test(test_few_steps),
+    cmocka_unit_test(test_epochs),    cmocka_unit_test(test_factors),
+    cmocka_unit_test(test_scaled),    cmocka_unit_test(test_given_step),
+    cmocka_unit_test(test_few_steps),
 };
 
 int main(int argc, char **argv)

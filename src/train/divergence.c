@@ -35,8 +35,6 @@ double dro__constant_loss(const dro_train *t)
     return square / 2;
 }
 
-static const double ABOVE = 1.02; /* times the first loss: what a sample of it may be off by */
-
 /* The loss of a batch that is predicted no better than by a constant: of real targets that of the worst batch, with the
  * one that is farthest from their mean in it. A first batch may have none of the targets that count. */
 static double constant_loss(const dro_train *t)
@@ -65,18 +63,6 @@ dro_status dro__watch_step(dro_train *t)
                      p->first_loss);
 }
 
-/* A run that has learned nothing, and is not said to have diverged. */
-static void tell_above(const dro_train *t, double loss, double first)
-{
-    double eta = dro__settings_of(t->opt)->eta.value;
-    if (!(loss > ABOVE * first) || loss > EXPLODED * first)
-        return;
-    dro__note(t,
-              "the training loss ended at %.3g, above %.3g at its start: try a smaller step "
-              "(eta=%.3g)%s",
-              loss, first, eta / 4, t->opt->cls->robust ? " or a larger lambda" : "");
-}
-
 /* Of the last one: before, the running statistics of batch norms may lag behind. Real targets may have a long tail: a
  * whole set of them is not held against the first batch. */
 dro_status dro__watch_record(dro_train *t)
@@ -87,8 +73,6 @@ dro_status dro__watch_record(dro_train *t)
     bool last = t->opt->run.step >= t->steps || t->ended != DRO_TRAIN_NOT_ENDED;
     bool settled = t->opt->run.step >= SETTLED || dro__task_statistics(&t->task) == 0;
     double first = t->progress.first_loss;
-    if (last && settled && r->has_train && t->task.info.classes && t->opt->run.step > 0)
-        tell_above(t, r->train.loss, first);
     if (r->has_test && !isfinite(r->test.loss))
         return dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss on the test set is not finite");
     if (!any || !last || !settled || !t->task.info.classes || t->opt->run.step == 0 ||
