@@ -65,7 +65,7 @@ if [ ! -e "$newest" ] || [ -n "$(find include src tests/fuzz scripts/fuzz.sh \
 fi
 objects=
 stale=
-for source in src/base/*.c src/backend/backend.c src/backend/net_loss.c src/backend/ref/*.c src/data/*.c src/nn/safetensors*.c; do
+for source in src/base/*.c src/backend/backend.c src/backend/net_loss.c src/backend/net_sync.c src/backend/ref/*.c src/data/*.c src/nn/safetensors*.c; do
     object=$out/obj/$(echo "${source%.c}" | tr / -).o
     objects="$objects $object"
     if [ ! "$object" -nt "$source" ]; then stale="$stale $source $object"; fi
