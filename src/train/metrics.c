@@ -142,7 +142,7 @@ static bool add_logits(dro__measure *m, const float *logits, int32_t label, doub
             best = k;
     bool scored = m->figures.examples < m->capacity && width_of(m) > 1;
     double p = dro__probability(m->link, logits, classes, best, scored ? m->probabilities : NULL);
-    int bin = (int)ceil(p * DRO__BINS) - 1;
+    int bin = p > 0 ? (int)ceil(p * DRO__BINS) - 1 : 0; /* NaN: the first */
     bin = bin < 0 ? 0 : bin >= DRO__BINS ? DRO__BINS - 1 : bin;
     m->bins[bin].sum += weight * p;
     m->bins[bin].right += best == label ? weight : 0;
