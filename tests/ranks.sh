@@ -81,6 +81,17 @@ on_machines() {
         mpirun "$@"
 }
 
-cable() { # up or down
+# cable up or down; up, it waits until the machines see each other (a refused connection is an answer).
+cable() {
     ip -n $space0 link set dro0 "$1"
+    [ "$1" = up ] || return 0
+    tries=0
+    until ip netns exec $space1 python3 -c '
+import socket, sys
+s = socket.socket()
+s.settimeout(1)
+sys.exit(s.connect_ex(("10.97.0.1", 9)) not in (0, 111))' || [ $tries -gt 30 ]; do
+        sleep 0.2
+        tries=$((tries + 1))
+    done
 }
