@@ -14,7 +14,7 @@ QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all cuda demo test wheel test-python test-machines faults-mpi test-arm test-hidden test-cuda \
+.PHONY: all cuda demo test wheel test-python faults-mpi test-arm test-hidden test-cuda \
   sanitize-cuda test-peers bench-peers bench-cuda fuzz deb install asan tsan faults kills \
   long-stream lint coverage zoo format \
   format-check clean help
@@ -117,10 +117,6 @@ sanitize-cuda: ## every layer and a queue of steps on the GPU under compute-sani
 fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another number)
 	@sh scripts/deps.sh test
 	@JOBS=$(JOBS) sh scripts/fuzz.sh $(or $(RUNS),10000000)
-
-test-machines: all ## a run on two machines (network namespaces, needs root): the same bytes, and the cable is pulled
-	@sh scripts/deps.sh test
-	@sh tests/machines.sh build/dro
 
 faults-mpi: all ## ranks of a run killed (KILLS=200), stopped (STOPS=50) and cut off (LINKS=20) at random moments
 	@sh scripts/deps.sh test

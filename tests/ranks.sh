@@ -63,6 +63,7 @@ machines() {
         ip -n drom$k-$$ link set lo up
         ip -n drom$k-$$ link set dro$k up
     done
+    seen
     cat >agent.sh <<END
 #!/bin/sh
 shift
@@ -81,17 +82,22 @@ on_machines() {
         mpirun "$@"
 }
 
-# cable up or down; up, it waits until the machines see each other (a refused connection is an answer).
+# cable up or down
 cable() {
     ip -n $space0 link set dro0 "$1"
-    [ "$1" = up ] || return 0
+    [ "$1" = down ] || seen
+}
+
+# seen: waits until the machines see each other; a refused connection is an answer.
+seen() {
     tries=0
     until ip netns exec $space1 python3 -c '
 import socket, sys
 s = socket.socket()
 s.settimeout(1)
-sys.exit(s.connect_ex(("10.97.0.1", 9)) not in (0, 111))' || [ $tries -gt 30 ]; do
-        sleep 0.2
+sys.exit(s.connect_ex(("10.97.0.1", 9)) not in (0, 111))'; do
         tries=$((tries + 1))
+        [ $tries -lt 50 ] || fail "the machines do not see each other"
+        sleep 0.2
     done
 }
