@@ -91,11 +91,7 @@ cable() {
 # seen: waits until the machines see each other; a refused connection is an answer.
 seen() {
     tries=0
-    until ip netns exec $space1 python3 -c '
-import socket, sys
-s = socket.socket()
-s.settimeout(1)
-sys.exit(s.connect_ex(("10.97.0.1", 9)) not in (0, 111))'; do
+    until LC_ALL=C timeout 1 ip netns exec $space1 bash -c 'exec 3<>/dev/tcp/10.97.0.1/9' 2>&1 | grep -q refused; do
         tries=$((tries + 1))
         [ $tries -lt 50 ] || fail "the machines do not see each other"
         sleep 0.2
