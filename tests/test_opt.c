@@ -441,6 +441,45 @@ static void test_stream_goes_on(void **state)
     dro_context_destroy(ctx);
 }
 
+/* A schedule of one's own is the same as the built-in one, and goes on after a load. */
+static void test_scale_eta(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("auto", 1);
+    toy t = {0};
+    dro_problem p = toy_problem(&t);
+    dro_optimizer *built_in, *scaled, *loaded, **of[] = {&built_in, &scaled, &loaded};
+    for (int k = 0; k < 3; k++) {
+        OK(ctx, dro_optimizer_create(ctx, "recover", &p, of[k]));
+        check_set(ctx, *of[k], "eta=0.5 steps=20 stages=0.5 stage_factor=2 batch=8 warmup=0");
+        if (k > 0)
+            check_set(ctx, *of[k], "eta_schedule=constant");
+        else
+            check_set(ctx, *of[k], "eta_schedule=step");
+        OK(ctx, dro_optimizer_start(*of[k], w0));
+    }
+    for (int s = 0; s < 20; s++) {
+        OK(ctx, dro_optimizer_scale_eta(scaled, s < 10 ? 1 : 0.5));
+        OK(ctx, dro_optimizer_step(built_in));
+        OK(ctx, dro_optimizer_step(scaled));
+        if (s == 15) {
+            size_t size;
+            unsigned char *saved = check_save(ctx, scaled, &size);
+            OK(ctx, dro_optimizer_load(loaded, saved, size));
+            free(saved);
+        } else if (s > 15) {
+            OK(ctx, dro_optimizer_step(loaded));
+        }
+    }
+    assert_memory_equal(dro_optimizer_w(built_in), dro_optimizer_w(scaled), TOY_DIM * sizeof *w0);
+    assert_memory_equal(dro_optimizer_w(built_in), dro_optimizer_w(loaded), TOY_DIM * sizeof *w0);
+    assert_int_equal(dro_optimizer_scale_eta(scaled, -1), DRO_ERR_RANGE);
+    assert_int_equal(dro_optimizer_scale_eta(scaled, NAN), DRO_ERR_RANGE);
+    for (int k = 0; k < 3; k++)
+        dro_optimizer_destroy(*of[k]);
+    dro_context_destroy(ctx);
+}
+
 /* info tells of the step that was taken, also right before the tilt changes. */
 static void test_info_at_switch(void **state)
 {
@@ -477,6 +516,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_stream_ends),
     cmocka_unit_test(test_stream_goes_on),
     cmocka_unit_test(test_info_at_switch),
+    cmocka_unit_test(test_scale_eta),
     cmocka_unit_test(test_wrong_shares),
     cmocka_unit_test(test_load_larger_batch),
     cmocka_unit_test(test_wrong_ids),

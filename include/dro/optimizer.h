@@ -49,6 +49,9 @@ DRO_API dro_status dro_optimizer_start(dro_optimizer *opt, const float *w0);
 /* One update of w. DRO_ERR_END: the stream or the planned number of steps is over, or lbfgs or newton has the
  * minimum. */
 DRO_API dro_status dro_optimizer_step(dro_optimizer *opt);
+/* From the next step on eta is what its schedule says times this factor, 1 at the start: for a
+ * schedule of one's own. The state keeps it. */
+DRO_API dro_status dro_optimizer_scale_eta(dro_optimizer *opt, double factor);
 /* After a refused step: drop the batch that was refused. */
 DRO_API dro_status dro_optimizer_skip(dro_optimizer *opt);
 /* Copies w, (dim), to host memory. */

@@ -96,6 +96,7 @@ typedef struct dro__run {
     uint64_t within, stages,
         big; /* methods in stages: steps in this one, stages so far; civr: its big batch */
     uint64_t drawn, p_terms, keep_p; /* primal-dual methods (primal_dual.h) */
+    double eta_scale;                /* eta is its schedule's times this */
     double value, gradient, gap;     /* of the exact solvers: F and how near it is to the minimum */
 } dro__run;
 

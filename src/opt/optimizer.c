@@ -285,6 +285,7 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
         if (!isfinite(w0[i]))
             return dro__fail(o->ctx, DRO_ERR_NUMBER, "w0[%zu] is %g", i, (double)w0[i]);
     make_plan(o);
+    o->run.eta_scale = 1;
     dro_status status = dro__reg_create(o);
     if (status == DRO_OK)
         status = dro__vector(o, o->dim, true, &o->k.v[DRO__W]);
@@ -334,6 +335,25 @@ dro_status dro_optimizer_step(dro_optimizer *o)
     o->run.step++;
     o->holes = 0;
     o->fine = 0;
+    return DRO_OK;
+}
+
+static bool is_positive(double x) /* or 0 */
+{
+    return x >= 0 && isfinite(x);
+}
+
+dro_status dro_optimizer_scale_eta(dro_optimizer *o, double factor)
+{
+    if (!o)
+        return DRO_ERR_ARGUMENT;
+    if (!o->started)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    if (!is_positive(factor))
+        return dro__fail(o->ctx, DRO_ERR_RANGE, "the factor of eta is %g: expected 0 or more",
+                         factor);
+    DRO_TRY(dro__async_settle(o));
+    o->run.eta_scale = factor;
     return DRO_OK;
 }
 
@@ -444,7 +464,7 @@ static uint64_t settings_checksum(const dro_optimizer *o)
 static header make_header(const dro_optimizer *o)
 {
     header h = {.magic = "drostat",
-                .version = 2, /* 1: before the state was two structs and a table */
+                .version = 3, /* 2: before dro_optimizer_scale_eta */
                 .dim = o->dim,
                 .n = o->n,
                 .settings = settings_checksum(o),
@@ -459,11 +479,6 @@ static bool is_flag(uint64_t x)
     return x <= 1;
 }
 
-static bool is_positive(double x) /* or 0 */
-{
-    return x >= 0 && isfinite(x);
-}
-
 /* What no run can have left behind; a state with a right checksum may still be forged. */
 static bool valid(const dro_optimizer *o, const dro__run *r, const dro__scalars *s)
 {
@@ -473,8 +488,9 @@ static bool valid(const dro_optimizer *o, const dro__run *r, const dro__scalars 
     double shares[] = {s->keep, s->a, s->power1, s->power2, s->beta};
     double any[] = {s->log_u, s->mean_old, s->fall, s->loss};
     bool good = is_flag(r->waits) && is_flag(r->keep_p) && r->waiting_count <= o->slot_size;
-    good = good && is_flag((uint64_t)s->have) && is_flag((uint64_t)s->fresh) &&
-           is_flag((uint64_t)s->observed) && s->refused == 0 && s->refused_part == 0;
+    good = good && is_positive(r->eta_scale) && is_flag((uint64_t)s->have) &&
+           is_flag((uint64_t)s->fresh) && is_flag((uint64_t)s->observed) && s->refused == 0 &&
+           s->refused_part == 0;
     good = good && s->level >= DRO__TILT_NONE && s->level <= DRO__TILT_GROUP;
     good = good && s->group_count >= 0 && s->group_count <= o->k.plan.group_capacity;
     for (size_t k = 0; k < sizeof positive / sizeof positive[0]; k++)

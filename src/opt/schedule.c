@@ -114,7 +114,7 @@ double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t
 
 double dro__eta(const dro_optimizer *o)
 {
-    return dro__schedule_at(o, &dro__settings_of(o)->eta, o->run.step, 1);
+    return o->run.eta_scale * dro__schedule_at(o, &dro__settings_of(o)->eta, o->run.step, 1);
 }
 
 static bool switched(const dro_optimizer *o, uint64_t t)
