@@ -89,13 +89,14 @@ _float_p = c.POINTER(c.c_float)
 Forward = c.CFUNCTYPE(c.c_int, c.c_void_p, _float_p, c.POINTER(Batch), c.c_int, _float_p)
 Backward = c.CFUNCTYPE(c.c_int, c.c_void_p, _float_p, c.POINTER(Batch), c.c_int, _float_p,
                        c.POINTER(_float_p))
+Draw = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_uint64, c.c_size_t, c.POINTER(Batch))
 Labels = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(c.c_int64), c.c_size_t,
                      c.POINTER(c.c_int32), c.POINTER(c.c_int32))
 
 
 class Problem(c.Structure):
     _fields_ = [("user", c.c_void_p), ("dim", c.c_size_t), ("n", c.c_int64),
-                ("forward", Forward), ("backward", Backward), ("draw", c.c_void_p),
+                ("forward", Forward), ("backward", Backward), ("draw", Draw),
                 ("gather", c.c_void_p), ("labels", Labels), ("accept", c.c_void_p),
                 ("classes", c.c_int32), ("groups", c.c_int32), ("class_share", c.c_void_p),
                 ("group_share", c.c_void_p), ("param_blocks", c.c_void_p),
@@ -163,7 +164,13 @@ _ARGUMENTS = {
     "dro_optimizer_set": [_p, _s, _s],
     "dro_optimizer_start": [_p, _p],
     "dro_optimizer_step": [_p],
+    "dro_optimizer_skip": [_p],
+    "dro_optimizer_scale_eta": [_p, c.c_double],
     "dro_optimizer_weights": [_p, _p],
+    "dro_optimizer_w": [_p],
+    "dro_optimizer_state_size": [_p],
+    "dro_optimizer_save": [_p, _p, _n],
+    "dro_optimizer_load": [_p, _s, _n],
     "dro_optimizer_info": [_p, c.POINTER(Info)],
 }
 _TEXTS = ("dro_context_error", "dro_backend_missing", "dro_status_text", "dro_setting_name",
@@ -176,6 +183,8 @@ for _name in ("dro_context_destroy", "dro_train_destroy", "dro_predictor_close",
               "dro_optimizer_destroy"):
     getattr(lib, _name).restype = None
 lib.dro_predictor_data.restype = c.POINTER(DataInfo)
+lib.dro_optimizer_w.restype = c.c_void_p
+lib.dro_optimizer_state_size.restype = c.c_size_t
 
 
 # ---- what all doors use ----

@@ -1,10 +1,8 @@
 """One's own loss and gradient in NumPy, minimised by the library's optimisers."""
-import ctypes as c
-
 import numpy as np
 
-from ._lib import (ERR_CALLBACK, ERR_END, OK, Backward, Context, Forward, Info, Labels, Problem,
-                   lib, pointer, setting_name, setting_text)
+from ._lib import ERR_END, Backward, Forward, Labels, Problem
+from ._optimizer import Guard, Optimizer
 
 
 class Minimum:
@@ -24,19 +22,11 @@ def _exactly(name, value, shape):
     return value
 
 
-class _Callbacks:
-    """The functions as the library calls them. The first exception is kept, and ends the step."""
+class _Callbacks(Guard):
+    """The functions as the library calls them."""
 
     def __init__(self, forward, backward, dim, members):
-        self.functions, self.dim, self.members, self.error = (forward, backward), dim, members, None
-
-    def _guard(self, call):
-        try:
-            call()
-            return OK
-        except BaseException as error:
-            self.error = self.error or error
-            return ERR_CALLBACK
+        self.functions, self.dim, self.members = (forward, backward), dim, members
 
     def _parts(self, w, parts, count):
         """w as an array, and (ids, first, end) of each part."""
@@ -53,7 +43,7 @@ class _Callbacks:
             out = np.ctypeslib.as_array(losses, (found[-1][2],))
             for ids, first, end in found:
                 out[first:end] = _exactly("forward", self.functions[0](point, ids), (len(ids),))
-        return self._guard(call)
+        return self.call(call)
 
     def backward(self, _, w, parts, count, coef, grads):
         def call():
@@ -63,7 +53,7 @@ class _Callbacks:
                 gradient = self.functions[1](point, ids, given[first:end].copy())
                 np.ctypeslib.as_array(grads[k], (self.dim,))[:] = _exactly(
                     "backward", gradient, (self.dim,))
-        return self._guard(call)
+        return self.call(call)
 
     def labels(self, _, ids, count, classes, groups):
         def call():
@@ -71,7 +61,7 @@ class _Callbacks:
             for out, values in zip((classes, groups), self.members):
                 if out and values is not None:
                     np.ctypeslib.as_array(out, (count,))[:] = values[at]
-        return self._guard(call)
+        return self.call(call)
 
 
 def _members(name, values, n):
@@ -102,28 +92,10 @@ def minimize(forward, backward, w0, n, optimizer="recover", *, steps=1000, class
     problem = Problem(dim=w.size, n=n, forward=Forward(calls.forward),
                       backward=Backward(calls.backward), labels=Labels(calls.labels))
     problem.classes, problem.groups = (0 if m is None else int(m.max()) + 1 for m in members)
-    info = Info()
-    with Context(backend, threads) as ctx:
-        opt = ctx.create(lib.dro_optimizer_create, lib.dro_optimizer_destroy, optimizer.encode(),
-                         c.byref(problem))
-
-        def check(status):
-            if calls.error is not None:
-                raise calls.error
-            ctx.check(status)
-
-        for name, value in dict(settings, steps=steps).items():
-            check(lib.dro_optimizer_set(opt, setting_name(name).encode(), setting_text(value)))
-        check(lib.dro_optimizer_start(opt, pointer(w)))
-        while True:
-            status = lib.dro_optimizer_step(opt)
-            if status == ERR_END:
+    with Optimizer(optimizer, problem, calls, w, dict(settings, steps=steps), backend,
+                   threads) as opt:
+        while opt.step(end=ERR_END):
+            if callback and callback(opt.info()):
                 break
-            check(status)
-            if callback:
-                check(lib.dro_optimizer_info(opt, c.byref(info)))
-                if callback(info.as_dict()):
-                    break
-        check(lib.dro_optimizer_weights(opt, pointer(w)))
-        check(lib.dro_optimizer_info(opt, c.byref(info)))
-    return Minimum(w, info.as_dict())
+        opt.weights(w)
+        return Minimum(w, opt.info())

@@ -1,11 +1,49 @@
-"""The tilt for any PyTorch model.
+"""The tilt and RECOVER for any PyTorch model.
 
-    tilt = libdro.torch.Tilt(lam=20)
+    tilt = libdro.torch.Tilt(lam=20)                          # any optimiser
     loss = tilt(F.cross_entropy(model(x), y, reduction="none"))
-    loss.backward(); opt.step()"""
+    loss.backward(); opt.step()
+
+    opt = libdro.torch.Recover(model, lr=0.5, lam=20)         # the paper's method
+    opt.step(lambda: F.cross_entropy(model(x), y, reduction="none"))"""
+import contextlib
+import ctypes
 import math
 
+import numpy as np
 import torch
+import torch.distributed as dist
+
+from ._lib import Backward, Draw, Forward, Problem
+from ._optimizer import Guard, Optimizer
+
+
+def _checked(losses):
+    if not isinstance(losses, torch.Tensor) or losses.ndim != 1 or not len(losses):
+        shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
+        raise ValueError(f"losses have shape {shape}: expected one loss per example, (n,); "
+                         'use reduction="none"')
+    return losses
+
+
+def _processes():
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def _gathered(values):
+    """Those of all processes one after another, and where this process's are among them. Without
+    torch.distributed: as they are."""
+    if _processes() == 1:
+        return values, slice(0, len(values))
+    counts = [None] * dist.get_world_size()
+    dist.all_gather_object(counts, len(values))
+    padded = values.new_zeros(max(counts))
+    padded[:len(values)] = values
+    parts = [torch.empty_like(padded) for _ in counts]
+    dist.all_gather(parts, padded)
+    first = sum(counts[:dist.get_rank()])
+    whole = torch.cat([part[:count] for part, count in zip(parts, counts)])
+    return whole, slice(first, first + len(values))
 
 
 class Tilt(torch.nn.Module):
@@ -16,6 +54,9 @@ class Tilt(torch.nn.Module):
     what it was before it. Exponents beyond cap continue as the tangent; a batch of mean weight above
     heaviest is scaled down to it (0: never). After eval() log_u stays as it is. A batch with a loss
     that is not finite gives a loss that is not finite, and leaves log_u as it was.
+
+    Under DistributedDataParallel the losses of all processes are one batch, with one log_u; each
+    process's loss is scaled so that DDP's mean of the gradients is their sum.
 
     objective is the running lam log_u, weights the last batch's, of mean near 1. Nothing is copied to
     the host. state_dict() carries log_u."""
@@ -34,14 +75,14 @@ class Tilt(torch.nn.Module):
         return self.lam * self.log_u
 
     def forward(self, losses):
-        if losses.ndim != 1 or not len(losses):
-            raise ValueError(f"losses have shape {tuple(losses.shape)}: expected one loss per "
-                             'example, (n,); use reduction="none"')
+        _checked(losses)
         with torch.no_grad():
             if self.log_u.device != losses.device:
                 self.log_u = self.log_u.to(losses.device)
-            coef = self._weigh(losses.detach().double() / self.lam)
-            self.weights = coef * len(losses)
+            whole, mine = _gathered(losses.detach())
+            coef = self._weigh(whole.double() / self.lam)
+            self.weights = (coef * len(whole))[mine]
+            coef = coef[mine] * _processes()
         return (coef.to(losses.dtype) * losses).sum()
 
     def _weigh(self, x):
@@ -63,3 +104,250 @@ class Tilt(torch.nn.Module):
 
     def extra_repr(self):
         return f"lam={self.lam}, gamma={self.gamma}"
+
+
+class Recover(torch.optim.Optimizer):
+    """RECOVER: the library's optimiser, on the losses and gradients of a closure.
+
+    opt = Recover(model, lr=0.5, lam=20)
+    opt.step(lambda: F.cross_entropy(model(x), y, reduction="none"))
+
+    A step evaluates the closure at the present weights and, from the second step on, at the weights
+    of the step before: the same random numbers at both, and batch norm's running statistics move
+    once (give the module, not its parameters). It must return one loss per example. A list of closures is
+    one batch in pieces: every piece is evaluated once more, and the memory is that of the largest.
+
+    lr: the step size; schedulers work, and all parameter groups have the same one.
+    batch: most examples in a batch, of all processes together; None: as in the first step.
+    classes: how many classes there are, for tilt="class"; step() then takes the labels.
+    settings: further settings of the library's recover (`dro list optimizers recover`).
+
+    The arithmetic of a step runs on the CPU: with parameters on a GPU, the weights and gradients
+    travel. A batch with a loss that is not finite raises NumberError and leaves all as it was.
+    Weights that were changed elsewhere are taken as they are, and the estimator starts afresh.
+    fp16 needs a scaled loss, which this does not do: use bf16. objective is the running F."""
+
+    def __init__(self, model, lr, lam, batch=None, classes=0, **settings):
+        module = isinstance(model, torch.nn.Module)
+        self._buffers = list(model.buffers()) if module else []
+        params = model.parameters() if module else model
+        if not lr > 0:
+            raise ValueError(f"lr is {lr}: expected above 0")
+        settings = {"eta_schedule": "constant", "warmup": 0, **settings}
+        self._settings = dict(settings, lam=lam, eta=lr, form="two-point")
+        self._base, self._batch, self._classes = lr, batch, classes
+        self._optimizer = self._before = self._pending = None
+        super().__init__(params, dict(lr=lr))
+        self._params = [p for group in self.param_groups for p in group["params"]
+                        if p.requires_grad]
+        wrong = [p.dtype for p in self._params if p.dtype != torch.float32]
+        if wrong:
+            raise ValueError(f"parameters are {wrong[0]}: expected float32; use autocast for less")
+        self._dim = sum(p.numel() for p in self._params)
+        self._calls = _Calls(self)
+
+    # ---- a step ----
+
+    def step(self, closure, labels=None):
+        """Takes a step; returns the mean loss of the batch at the weights before it."""
+        pieces = list(closure) if isinstance(closure, (list, tuple)) else [closure]
+        if not pieces or not all(map(callable, pieces)):
+            raise TypeError("step() takes a function that returns the losses of the batch, or a "
+                            "list of them: opt.step(lambda: F.cross_entropy(model(x), y, "
+                            'reduction="none"))')
+        now = self._flat()
+        if self._optimizer and not np.array_equal(now, self._w):
+            self._optimizer = None
+        calls = self._calls
+        calls.begin(pieces, labels)
+        try:
+            old = self._optimizer is not None
+            calls.look(self._before if old else now, again=old)
+            if not old:
+                self._start(now, len(calls.losses))
+            self._optimizer.scale_eta(self._rate() / self._base)
+            calls.current = self._optimizer.address()
+            self._optimizer.step()
+        except BaseException:
+            self._put(now)
+            raise
+        finally:
+            calls.end()
+        self._before = now
+        self._optimizer.weights(self._w)
+        self._put(self._w)
+        return self._optimizer.info()["loss"]
+
+    def _rate(self):
+        rates = {group["lr"] for group in self.param_groups}
+        if len(rates) > 1:
+            raise ValueError(f"the parameter groups have the step sizes {sorted(rates)}: "
+                             "Recover has one")
+        return float(rates.pop())
+
+    def _start(self, w, count):
+        problem = Problem(dim=self._dim, n=0, classes=self._classes, forward=self._calls.c_forward,
+                          backward=self._calls.c_backward, draw=self._calls.c_draw)
+        self._batch = self._batch or count
+        self._optimizer = Optimizer("recover", problem, self._calls, w,
+                                    dict(self._settings, batch=self._batch), "cpu", 1)
+        self._w = w.copy()
+        if self._pending:
+            self._optimizer.load(self._pending)
+            self._pending = None
+
+    def _flat(self):
+        with torch.no_grad():
+            return torch.cat([p.reshape(-1) for p in self._params]).cpu().numpy()
+
+    def _put(self, w):
+        first = 0
+        with torch.no_grad():
+            for p in self._params:
+                p.copy_(torch.from_numpy(w[first:first + p.numel()]).view_as(p))
+                first += p.numel()
+
+    # ---- what it knows ----
+
+    @property
+    def objective(self):
+        return self.info["objective"]
+
+    @property
+    def info(self):
+        """A dictionary: step, loss, objective, log_u, a, effective sample size and more."""
+        if not self._optimizer:
+            raise RuntimeError("no step has been taken")
+        return self._optimizer.info()
+
+    def state_dict(self):
+        state = super().state_dict()
+        if self._optimizer:
+            state["libdro"] = dict(
+                state=torch.frombuffer(bytearray(self._optimizer.save()), dtype=torch.uint8),
+                before=torch.from_numpy(self._before.copy()),
+                w=torch.from_numpy(self._w.copy()), batch=self._batch)
+        return state
+
+    def load_state_dict(self, state_dict):
+        state = dict(state_dict)
+        mine = state.pop("libdro", None)
+        super().load_state_dict(state)
+        self._optimizer = None
+        if mine is None:
+            return
+        w = mine["w"].numpy()
+        if w.shape != (self._dim,):
+            raise ValueError(f"the state is of {w.size} weights, the model has {self._dim}")
+        self._batch, self._before = mine["batch"], mine["before"].numpy().copy()
+        self._pending = mine["state"].numpy().tobytes()
+        self._start(w.copy(), self._batch)
+        self._put(self._w)
+
+
+class _Calls(Guard):
+    """A batch's closures as the library calls them: draw, then forward and backward at the weights
+    before and at the present ones."""
+
+    def __init__(self, owner):
+        self.owner, self.current = owner, None
+        self.c_forward, self.c_backward = Forward(self.forward), Backward(self.backward)
+        self.c_draw = Draw(self.draw)
+
+    def begin(self, pieces, labels):
+        self.pieces, self.labels, self.losses, self.error = pieces, labels, None, None
+        devices = {p.device for p in self.owner._params if p.is_cuda}
+        self.random = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
+
+    def end(self):
+        self.pieces = self.labels = self.losses = self.graph = None
+
+    def rewind(self):
+        """Random numbers as at the beginning of the step."""
+        torch.set_rng_state(self.random[0])
+        for device, state in self.random[1].items():
+            torch.cuda.set_rng_state(state, device)
+
+    @contextlib.contextmanager
+    def unmoved(self):
+        """Buffers that move (running statistics) are as before afterwards."""
+        kept = [(b, b._version, b.clone()) for b in self.owner._buffers]
+        yield
+        with torch.no_grad():
+            for buffer, version, value in kept:
+                if buffer._version != version:
+                    buffer.copy_(value)
+
+    def look(self, w, again):
+        """Evaluates the closures at w; `again`: at weights that are not the present ones."""
+        self.owner._put(w)
+        self.rewind()
+        with self.unmoved() if again else contextlib.nullcontext():
+            with torch.set_grad_enabled(len(self.pieces) == 1):
+                parts = [_checked(piece()) for piece in self.pieces]
+        if any(part.dtype == torch.float16 for part in parts):
+            raise ValueError("the losses are float16, which needs a scaled loss: use bfloat16")
+        self.graph, self.again = parts, again
+        whole, self.mine = _gathered(torch.cat([part.detach().float() for part in parts]))
+        self.losses = np.ascontiguousarray(whole.cpu().numpy())
+
+    def draw(self, _, position, count, batch):
+        def call():
+            n = len(self.losses)
+            if n > count:
+                raise ValueError(f"a batch of {n} examples after one of {count}: give batch={n}, "
+                                 "the most there will be")
+            self.ids = np.arange(position, position + n, dtype=np.int64)
+            batch[0].position, batch[0].count = position, n
+            batch[0].ids = self.ids.ctypes.data_as(type(batch[0].ids))
+            if self.labels is not None:
+                own = torch.as_tensor(self.labels).reshape(-1)
+                whole = _gathered(own)[0].cpu().numpy().astype(np.int32)
+                if len(whole) != n:
+                    raise ValueError(f"{len(whole)} labels for {n} losses")
+                self.classes = whole
+                batch[0].classes = whole.ctypes.data
+        return self.call(call)
+
+    def forward(self, _, w, parts, count, losses):
+        def call():
+            present = _address(w) == self.current
+            if present and self.again:
+                self.look(_array(w, self.owner._dim), again=False)
+            _array(losses, len(self.losses))[:] = self.losses
+        return self.call(call)
+
+    def backward(self, _, w, parts, count, coef, grads):
+        def call():
+            whole = torch.from_numpy(_array(coef, len(self.losses))[self.mine] * _processes())
+            out = torch.from_numpy(_array(grads[0], self.owner._dim))
+            params = self.owner._params
+            kept = [p.grad for p in params]
+            for p in params:
+                p.grad = None
+            self._backward(whole)
+            out.copy_(torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1)
+                                 for p in params]))
+            for p, gradient in zip(params, kept):
+                p.grad = gradient
+        return self.call(call)
+
+    def _backward(self, coef):
+        if len(self.pieces) == 1:
+            self.graph[0].backward(coef.to(self.graph[0]))
+            return
+        first = 0
+        self.rewind()
+        with self.unmoved():
+            for piece in self.pieces:
+                losses = piece()
+                losses.backward(coef[first:first + len(losses)].to(losses))
+                first += len(losses)
+
+
+def _array(p, count):
+    return np.ctypeslib.as_array(p, (count,))
+
+
+def _address(p):
+    return ctypes.cast(p, ctypes.c_void_p).value

@@ -1,0 +1,80 @@
+"""What Tilt and Recover cost beside plain PyTorch: a ResNet-20 of CIFAR's size, made-up images, steps
+interleaved, medians. Tilt + SGD over SGD; Recover over two plain forward and backward passes.
+
+    python bench/overhead.py [--device cuda] [--rounds 30] [--batch 128]"""
+import argparse
+import statistics
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from libdro.torch import Recover, Tilt
+
+
+class Block(nn.Module):
+    def __init__(self, before, after, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(after)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(after)
+        self.stride, self.widen = stride, after - before
+
+    def forward(self, x):
+        out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        x = x[:, :, ::self.stride, ::self.stride]
+        return F.relu(out + F.pad(x, (0, 0, 0, 0, 0, self.widen)))
+
+
+def resnet20():
+    layers, before = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()], 16
+    for after, stride in ((16, 1), (32, 2), (64, 2)):
+        for k in range(3):
+            layers.append(Block(before, after, stride if k == 0 else 1))
+            before = after
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--device", default="cpu")
+    options.add_argument("--rounds", type=int, default=30)
+    options.add_argument("--batch", type=int, default=128)
+    o = options.parse_args()
+    x = torch.randn(o.batch, 3, 32, 32, device=o.device)
+    y = torch.randint(0, 10, (o.batch,), device=o.device)
+    models = {name: resnet20().to(o.device) for name in ("sgd", "tilt", "twice", "recover")}
+    sgd = {name: torch.optim.SGD(models[name].parameters(), 0.01) for name in ("sgd", "tilt", "twice")}
+    tilt, recover = Tilt(5.0), Recover(models["recover"], lr=0.01, lam=5.0)
+
+    def losses(name):
+        return F.cross_entropy(models[name](x), y, reduction="none")
+
+    def plain(name, passes, to_loss):
+        for _ in range(passes):
+            sgd[name].zero_grad()
+            to_loss(losses(name)).backward()
+        sgd[name].step()
+
+    ways = {"sgd": lambda: plain("sgd", 1, torch.mean), "tilt": lambda: plain("tilt", 1, tilt),
+            "twice": lambda: plain("twice", 2, torch.mean),
+            "recover": lambda: recover.step(lambda: losses("recover"))}
+    times = {name: [] for name in ways}
+    for round in range(o.rounds + 3):
+        for name, way in ways.items():
+            if o.device == "cuda":
+                torch.cuda.synchronize()
+            began = time.perf_counter()
+            way()
+            if o.device == "cuda":
+                torch.cuda.synchronize()
+            if round >= 3:
+                times[name].append(time.perf_counter() - began)
+    middle = {name: statistics.median(t) for name, t in times.items()}
+    print(f"Tilt + SGD over SGD: {middle['tilt'] / middle['sgd']:.3f}")
+    print(f"Recover over two passes: {middle['recover'] / middle['twice']:.3f}")
+
+
+main()

@@ -1,0 +1,245 @@
+"""Recover against the library's recover on the same batches, and in the company of PyTorch."""
+import copy
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import libdro
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F  # noqa: E402
+
+from libdro.torch import Recover  # noqa: E402
+
+N, D, STEPS = 300, 5, 1000
+rng = np.random.default_rng(1)
+Z = rng.normal(size=(N, D)) + 0.7
+LABELS = (rng.random(N) < 0.3).astype(np.int64)
+
+
+def numpy_forward(w, ids):
+    return np.logaddexp(0, -(Z[ids] @ w))
+
+
+def numpy_backward(w, ids, coef):
+    return -(coef / (1 + np.exp(Z[ids] @ w))) @ Z[ids]
+
+
+def of_library(settings):
+    """Batches and weights before each step, and the last weights."""
+    batches, path, calls = [], [], []
+
+    def noted(w, ids):
+        calls.append((w.copy(), ids.copy()))
+        return numpy_forward(w, ids)
+
+    out = libdro.minimize(noted, numpy_backward, np.zeros(D), N, "recover", steps=STEPS, batch=16,
+                          form="two-point", backend="cpu", threads=1, eta_schedule="constant",
+                          warmup=0, classes=LABELS, **settings)
+    for k, (w, ids) in enumerate(calls):  # of a step: at the weights before, then at the present ones
+        if k + 1 == len(calls) or not np.array_equal(calls[k + 1][1], ids):
+            batches.append(ids)
+            path.append(w)
+    assert len(batches) == STEPS
+    return batches, np.array(path), out.w
+
+
+@pytest.mark.parametrize("settings", [
+    dict(lam=5.0, eta=0.2), dict(lam=0.5, eta=0.05), dict(lam=1.0, eta=0.01, precondition="rms"),
+    dict(lam=1.0, eta=0.1, momentum=0.9), dict(lam=1.0, eta=0.1, tilt="class")])
+def test_same_as_library(settings):
+    batches, path, last = of_library(settings)
+    z = torch.tensor(Z)
+    w = torch.zeros(D, requires_grad=True)
+    mine = {k: v for k, v in settings.items() if k != "eta"}
+    opt = Recover([w], lr=settings["eta"], classes=2, **mine)
+    for ids, expected in zip(batches, path):
+        np.testing.assert_allclose(w.detach().numpy(), expected, atol=1e-6, rtol=1e-6)
+        labels = LABELS[ids] if "tilt" in settings else None
+        opt.step(lambda: F.softplus(-(z[ids] @ w.double()), threshold=50), labels)
+    np.testing.assert_allclose(w.detach().numpy(), last, atol=1e-6, rtol=1e-6)
+    assert np.abs(last).max() > 0.1
+
+
+def network(dropout=0.2, norm=True):
+    torch.manual_seed(3)
+    middle = [torch.nn.BatchNorm1d(16)] if norm else []
+    return torch.nn.Sequential(torch.nn.Linear(D, 16), *middle, torch.nn.Tanh(),
+                               torch.nn.Dropout(dropout), torch.nn.Linear(16, 2))
+
+
+def losses_of(model, ids):
+    x, y = torch.tensor(Z, dtype=torch.float32)[ids], torch.tensor(LABELS)[ids]
+    return F.cross_entropy(model(x), y, reduction="none")
+
+
+def batch(step, size=32):
+    return torch.arange(step * size, (step + 1) * size) % N
+
+
+def test_one_look_for_statistics_and_randomness():
+    model, seen = network(), []
+    opt = Recover(model, lr=0.1, lam=2)
+    model[3].register_forward_hook(lambda _, x, out: seen.append((out == 0) & (x[0] != 0)))
+    for step in range(4):
+        opt.step(lambda: losses_of(model, batch(step)))
+    assert model[1].num_batches_tracked.item() == 4
+    assert len(seen) == 7  # the first step has no weights before it
+    for k in (1, 3, 5):
+        assert torch.equal(seen[k], seen[k + 1])
+    assert not torch.equal(seen[0], seen[1])
+
+
+def test_state_goes_on_to_the_bit(tmp_path):
+    model = network()
+    opt = Recover(model, lr=0.1, lam=2, momentum=0.9)
+    for step in range(5):
+        opt.step(lambda: losses_of(model, batch(step)))
+    torch.save((model.state_dict(), opt.state_dict(), torch.get_rng_state()), tmp_path / "state")
+    other = network()
+    of_other = Recover(other, lr=0.1, lam=2, momentum=0.9)
+    weights, state, random = torch.load(tmp_path / "state")
+    other.load_state_dict(weights)
+    of_other.load_state_dict(state)
+    for m, o in ((model, opt), (other, of_other)):
+        torch.set_rng_state(random)
+        for step in range(5, 10):
+            o.step(lambda: losses_of(m, batch(step)))
+    for a, b in zip(model.state_dict().values(), other.state_dict().values()):
+        assert torch.equal(a, b)
+    assert opt.objective == of_other.objective
+    assert opt.state_dict()["libdro"]["state"].equal(of_other.state_dict()["libdro"]["state"])
+
+
+def test_pieces_are_one_batch():
+    models = network(0, False), network(0, False)
+    opts = [Recover(m, lr=0.1, lam=2) for m in models]
+    for step in range(20):
+        ids = batch(step)
+        opts[0].step(lambda: losses_of(models[0], ids))
+        opts[1].step([lambda k=k: losses_of(models[1], ids[k:k + 12]) for k in (0, 12, 24)])
+    for a, b in zip(models[0].parameters(), models[1].parameters()):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
+
+
+def test_scheduler_and_gradients_of_others():
+    models, schedules = (network(0), network(0)), (0.1, 0.05)
+    opt = Recover(models[0], lr=0.1, lam=2)
+    plan = torch.optim.lr_scheduler.StepLR(opt, step_size=3, gamma=0.5)
+    for p in models[0].parameters():
+        p.grad = torch.ones_like(p)
+    for step in range(6):
+        opt.step(lambda: losses_of(models[0], batch(step)))
+        assert opt.info["eta"] == pytest.approx(schedules[step // 3])
+        plan.step()
+    assert all(torch.equal(p.grad, torch.ones_like(p)) for p in models[0].parameters())
+
+
+def test_autocast_short_batches_and_changed_weights():
+    model = network()
+    opt = Recover(model, lr=0.1, lam=2, batch=40)
+
+    def closure():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return losses_of(model, batch(step, size)).float()
+
+    for step, size in ((0, 32), (1, 32), (2, 7), (3, 40)):
+        assert np.isfinite(opt.step(closure))
+    with torch.no_grad():
+        model[0].weight.add_(1)
+    changed = model[0].weight.clone()
+    opt.step(closure)
+    assert (model[0].weight - changed).abs().max() < 0.5
+    assert opt.info["step"] == 1
+
+
+def test_learns():
+    model = network()
+    opt = Recover(model, lr=0.3, lam=2)
+    with torch.no_grad():
+        start = losses_of(copy.deepcopy(model).eval(), torch.arange(N)).mean()
+    x = torch.randn(N, D)
+    y = (x[:, 0] + x[:, 1] > 1.5).long()
+    for step in range(300):
+        ids = batch(step)
+        opt.step(lambda: F.cross_entropy(model(x[ids]), y[ids], reduction="none"))
+    model.eval()
+    with torch.no_grad():
+        assert F.cross_entropy(model(x), y) < 0.3 < start
+
+
+def test_misuse():
+    model = network()
+    opt = Recover(model, lr=0.1, lam=2)
+    with pytest.raises(RuntimeError, match="no step"):
+        opt.objective
+    for wrong in (lambda: losses_of(model, batch(0)).mean(), lambda: 1.0,
+                  lambda: losses_of(model, batch(0))[:0]):
+        with pytest.raises(ValueError, match='reduction="none"'):
+            opt.step(wrong)
+    with pytest.raises(TypeError, match="function"):
+        opt.step(losses_of(model, batch(0)))
+    opt.step(lambda: losses_of(model, batch(0)))
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(libdro.NumberError, match="nan"):
+        opt.step(lambda: losses_of(model, batch(1)) * float("nan"))
+    with pytest.raises(ZeroDivisionError):
+        opt.step(lambda: 1 / 0)
+    with pytest.raises(ValueError, match="give batch=64"):
+        opt.step(lambda: losses_of(model, batch(1, 64)))
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
+    opt.step(lambda: losses_of(model, batch(1)))
+    with pytest.raises(ValueError, match="float32"):
+        Recover(network().double(), lr=0.1, lam=2)
+    with pytest.raises(libdro.DroError, match="lambda"):
+        Recover(model, lr=0.1, lam=-1).step(lambda: losses_of(model, batch(1)))
+
+
+DISTRIBUTED = """
+import os, sys, torch, torch.distributed as dist, torch.nn.functional as F
+from libdro.torch import Recover, Tilt
+rank, world, store, out, kind = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:6]
+dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=world)
+torch.manual_seed(0)
+x, y = torch.randn(300, 5), torch.randint(0, 2, (300,))
+model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+inner = model
+if world > 1:
+    model = torch.nn.parallel.DistributedDataParallel(model)
+opt = Recover(model, lr=0.1, lam=2) if kind == "recover" else torch.optim.SGD(model.parameters(), 0.1)
+tilt = Tilt(2)
+for step in range(30):
+    ids = torch.arange(step * 20, step * 20 + 20) % 300
+    mine = ids if world == 1 else (ids[:13], ids[13:])[rank]   # uneven shares
+    closure = lambda: F.cross_entropy(model(x[mine]), y[mine], reduction="none")
+    if kind == "recover":
+        opt.step(closure)
+    else:
+        opt.zero_grad(); tilt(closure()).backward(); opt.step()
+extra = opt.info["log_u"] if kind == "recover" else tilt.log_u.item()
+torch.save((inner.state_dict(), extra), out + str(rank))
+"""
+
+
+@pytest.mark.parametrize("kind", ["recover", "tilt"])
+def test_distributed(tmp_path, kind):
+    script = tmp_path / "run.py"
+    script.write_text(DISTRIBUTED)
+    env = dict(os.environ, OMP_NUM_THREADS="1")
+
+    def run(world):
+        store, out = tmp_path / f"store{world}", tmp_path / f"out{world}-"
+        jobs = [subprocess.Popen([sys.executable, script, str(rank), str(world), store, out, kind],
+                                 env=env) for rank in range(world)]
+        assert [job.wait(timeout=240) for job in jobs] == [0] * world
+        return [torch.load(f"{out}{rank}") for rank in range(world)]
+
+    (one, log_u), = run(1)
+    first, second = run(2)
+    assert first[1] == second[1] == pytest.approx(log_u, abs=1e-5)
+    for key in one:
+        assert torch.equal(first[0][key], second[0][key])
+        torch.testing.assert_close(first[0][key], one[key], atol=1e-5, rtol=1e-4)
