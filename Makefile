@@ -16,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .PHONY: all cuda demo test wheel test-python faults-mpi test-arm test-hidden test-cuda \
   sanitize-cuda test-peers bench-peers bench-cuda fuzz deb install asan tsan faults kills \
-  long-stream lint coverage zoo format \
+  long-stream lint mutations coverage zoo format \
   format-check clean help
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
@@ -67,6 +67,11 @@ kills: ## runs that are killed at COUNT random moments (1000) end as if they had
 long-stream: ## a stream of ROWS rows (100 million): memory and loss stay where they are
 	@$(MAKE) all
 	@sh tests/long_stream.sh build/dro $(or $(ROWS),100000000)
+
+mutations: ## small changes of constants, comparisons and fsync calls: the tests notice 38 of 40, and all of a step's
+	@sh scripts/deps.sh test
+	@JOBS=$(JOBS) sh scripts/mutations.sh policy 38
+	@JOBS=$(JOBS) sh scripts/mutations.sh step 5
 
 lint: ## cppcheck, clang-tidy and gcc -fanalyzer over src and cli (TOOLS=cppcheck tidy analyzer)
 	@JOBS=$(JOBS) sh scripts/lint.sh
@@ -184,7 +189,7 @@ format-check: ## say which tracked .c and .h files are not in the project's styl
 
 clean: ## remove every build folder
 	@rm -rf build build-arm build-deb build-hidden build-ref build-asan build-tsan build-coverage \
-	  build-lint build-cuda build-peers build-fuzz build-python
+	  build-lint build-cuda build-peers build-fuzz build-python build-mutations
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | \

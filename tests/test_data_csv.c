@@ -75,6 +75,32 @@ static void test_csv_forms(void **state)
     }
 }
 
+/* Whether the first row holds names is decided by the first 200 rows: a text in the last of them counts, one after
+ * them does not. Sparse rows are those of more than 4096 features. */
+static void test_csv_limits(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    char *text = malloc(1 << 17);
+    for (int at = 150; at <= 250; at += 100) {
+        char *p = text + sprintf(text, "name,a\n");
+        for (int i = 0; i < 300; i++)
+            p += i == at ? sprintf(p, "none,b\n") : sprintf(p, "%d,b\n", i);
+        dro_data *data = opened(spec_for("csv", text, ",label=2"), &train, &test);
+        assert_int_equal(train.count, at < 200 ? 301 : 300);
+        dro_data_close(data);
+    }
+    for (int values = 4095; values <= 4096; values++) { /* and one for what was not seen */
+        char *p = text;
+        for (int i = 0; i < values; i++)
+            p += sprintf(p, "%d,id%d\n", i % 2, i);
+        dro_data *data = opened(spec_for("csv", text, ",label=1"), &train, &test);
+        assert_int_equal(info_of(data).kind, values < 4096 ? DRO_DATA_DENSE : DRO_DATA_SPARSE);
+        dro_data_close(data);
+    }
+    free(text);
+}
+
 static void row_is(const dro_data *data, const dro_examples *e, int64_t i, const char *expected)
 {
     char all[256] = "";
@@ -509,25 +535,16 @@ static void test_csv_latin1_long(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_csv_bytes),
-    TEST(test_csv_latin1_long),
-    TEST(test_csv_cells),
-    TEST(test_csv_scikit),
-    TEST(test_csv_forms),
-    TEST(test_csv_values),
-    TEST(test_csv_groups),
-    TEST(test_csv_real),
-    TEST(test_csv_header_twice),
-    TEST(test_csv_header_order),
-    TEST(test_csv_endless),
-    TEST(test_csv_nan),
-    TEST(test_csv_wide),
-    TEST(test_csv_bad),
-    TEST(test_csv_text_among_numbers),
-    TEST(test_csv_many_texts),
-    TEST(test_csv_holdout_unseen),
-    TEST(test_csv_holdout_kinds),
-    TEST(test_shared_adult),
+    TEST(test_csv_bytes),         TEST(test_csv_latin1_long),
+    TEST(test_csv_cells),         TEST(test_csv_scikit),
+    TEST(test_csv_forms),         TEST(test_csv_limits),
+    TEST(test_csv_values),        TEST(test_csv_groups),
+    TEST(test_csv_real),          TEST(test_csv_header_twice),
+    TEST(test_csv_header_order),  TEST(test_csv_endless),
+    TEST(test_csv_nan),           TEST(test_csv_wide),
+    TEST(test_csv_bad),           TEST(test_csv_text_among_numbers),
+    TEST(test_csv_many_texts),    TEST(test_csv_holdout_unseen),
+    TEST(test_csv_holdout_kinds), TEST(test_shared_adult),
 };
 
 CHECK_MAIN(tests)

@@ -342,6 +342,8 @@ static void test_holdout(void **state)
     (void)state;
     const int64_t held[] = {1, 1, 1, 1, 1, 10, 10, 10, 10, 10};
     check_counts(GLYPHS ",imratio=0.1,holdout=0.1", DRO_HOLDOUT, held);
+    const int64_t kept[] = {0, 0, 0, 0, 0, 90, 90, 90, 90, 90}; /* the only one stays */
+    check_counts(GLYPHS ",imratio=0.01,holdout=0.9", DRO_HOLDOUT, kept);
     dro_context *ctx = check_context("ref", 1);
     dro_data *data = open_data(ctx, GLYPHS ",holdout=0.25"),
              *again = open_data(ctx, GLYPHS ",holdout=0.25");

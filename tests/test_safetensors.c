@@ -3,6 +3,8 @@
 #include "tensors.h"
 
 #include <float.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define CORPUS DRO_TEST_DIR "/fuzz/corpus/safetensors/"
 
@@ -112,6 +114,33 @@ static void test_layout(void **state)
     assert_memory_equal(bytes, ((unsigned char[8]){sizeof expected - 1 - 12}), 8);
     assert_memory_equal(bytes + 8, expected, sizeof expected - 1);
     assert_int_equal((size - 12) % 8, 0);
+}
+
+/* ---- on the disk ---- */
+
+static int synced_files, synced_folders;
+
+/* In place of the C library's. */
+int fsync(int fd)
+{
+    struct stat about;
+    bool folder = fstat(fd, &about) == 0 && S_ISDIR(about.st_mode);
+    synced_folders += folder;
+    synced_files += !folder;
+    return 0;
+}
+
+/* The bytes are on the disk before the name is theirs, then the name is. */
+static void test_durable(void **state)
+{
+    (void)state;
+    static const float values[] = {1, -2};
+    dro__tensor tensors[] = {{"a", 1, {2}, values}};
+    need_json();
+    synced_files = synced_folders = 0;
+    OK(ctx, dro__safetensors_write(ctx, in_dir("w"), tensors, 1, NULL));
+    assert_int_equal(synced_files, 1);
+    assert_int_equal(synced_folders, 1);
 }
 
 /* A bit that has turned over is noticed, wherever it is in the values. */
@@ -306,6 +335,7 @@ static void test_values(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
     cmocka_unit_test_setup_teardown(test_layout, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_durable, setup, teardown),
     cmocka_unit_test_setup_teardown(test_flipped, setup, teardown),
     cmocka_unit_test_setup_teardown(test_many, setup, teardown),
     cmocka_unit_test_setup_teardown(test_python, setup, teardown),

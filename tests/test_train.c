@@ -151,6 +151,41 @@ static void test_metrics_absent(void **state)
     dro__measure_free(&m);
 }
 
+/* Fifteen bins: probabilities of 0.65 and 0.68 are in two of them. */
+static void test_metrics_bins(void **state)
+{
+    (void)state;
+    const float logits[] = {0, logf(0.65f / 0.35f), 0, logf(0.68f / 0.32f)};
+    const int32_t labels[] = {1, 0};
+    dro__measure m;
+    OK(ctx, dro__measure_create(ctx, 2, 2, 0, &m));
+    dro__measure_add(&m, &(dro__measured){2, logits, labels, NULL, NULL, NULL});
+    OK(ctx, dro__measure_finish(ctx, &m, 0));
+    near(m.figures.calibration_error, (0.35 + 0.68) / 2);
+    dro__measure_free(&m);
+}
+
+/* metrics.jsonl has the confusion matrix of up to 100 classes. */
+static void test_metrics_confusion(void **state)
+{
+    (void)state;
+    size_t size;
+    for (int classes = 100; classes <= 101; classes++) {
+        char text[2048] = "", settings[400];
+        for (int i = 0; i < classes; i++)
+            snprintf(text + strlen(text), 16, "%d,c%d\n", i, i);
+        write_file("many.csv", text, strlen(text));
+        snprintf(settings, sizeof settings,
+                 "data=csv:%s/many.csv,label=2,test=%s/many.csv optimizer=sgd steps=1 best=none",
+                 dir, dir);
+        clear("parts");
+        OK(ctx, run_to(settings, "parts", false, UINT64_MAX, NULL));
+        char *lines = slurp("parts", "metrics.jsonl", &size);
+        assert_int_equal(strstr(lines, "\"confusion\"") != NULL, classes == 100);
+        dro__free(lines);
+    }
+}
+
 /* A run that was stopped before any of its 20 steps ends as the one that was not. */
 static void resume_at_every_step(const char *settings)
 {
@@ -367,6 +402,43 @@ static void test_divergence(void **state)
     dro__free(result);
 }
 
+/* What counts as divergence: a smoothed loss of more than 20 times the first, which is no less than a constant's. */
+static void test_exploded(void **state)
+{
+    (void)state;
+    dro_train *t = make("optimizer=sgd model=mlp:2 steps=2 best=none");
+    OK(ctx, dro_train_run(t, NULL, false, NULL));
+    dro__progress *p = &t->progress;
+    p->first_loss = 1;
+    p->smooth_loss = t->opt->s.loss = 20;
+    OK(ctx, dro__watch_step(t));
+    t->opt->s.loss = 21;
+    FAILS(ctx, dro__watch_step(t), DRO_ERR_NUMBER, "the loss is 20.1 after 1");
+    t->opt->run.step = 1;
+    t->opt->s.loss = 0;
+    OK(ctx, dro__watch_step(t));
+    near(p->first_loss, log(3));
+    dro_train_destroy(t);
+}
+
+/* The step is halved each time, forty times at most; the advice is the usual step where it was far from it. */
+static void test_halvings(void **state)
+{
+    (void)state;
+    const char *settings = "optimizer=sgd model=mlp:8 warmup=0 eta=1e9 weight_decay=1e6 steps=20 "
+                           "eval_every=1000 best=none on_divergence=halve";
+    stopper s;
+    double eta;
+    clear("parts");
+    FAILS(ctx, run_to(settings, "parts", false, UINT64_MAX, &s), DRO_ERR_NUMBER, "(eta=");
+    assert_int_equal(s.notes, 40);
+    assert_int_equal(sscanf(strstr(s.note, "with eta "), "with eta %lf", &eta), 1);
+    assert_true(fabs(eta * ldexp(1, 40) / 1e9 - 1) < 1e-4);
+    clear("parts");
+    FAILS(ctx, run_to("optimizer=sgd model=mlp:8 warmup=0 eta=1e6", "parts", false, UINT64_MAX, &s),
+          DRO_ERR_NUMBER, "(eta=0.1)");
+}
+
 static void test_patience_and_time(void **state)
 {
     (void)state;
@@ -376,6 +448,7 @@ static void test_patience_and_time(void **state)
                    false, UINT64_MAX, NULL));
     char *result = slurp("parts", "result.json", &size);
     assert_non_null(strstr(result, "\"ended\": \"patience\""));
+    assert_non_null(strstr(result, "\"step\": 15,")); /* evaluated after 5, 10 and 15 */
     dro__free(result);
     clear("parts");
     OK(ctx, run_to("optimizer=sgd model=mlp:2 max_time=0.05 steps=1000000 eval_every=1000000",
@@ -492,6 +565,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_resume_all),
     cmocka_unit_test(test_resume_refuses),
     cmocka_unit_test(test_divergence),
+    cmocka_unit_test(test_exploded),
+    cmocka_unit_test(test_halvings),
+    cmocka_unit_test(test_metrics_bins),
+    cmocka_unit_test(test_metrics_confusion),
     cmocka_unit_test(test_patience_and_time),
     cmocka_unit_test(test_predictor),
     cmocka_unit_test(test_resume_recover),

@@ -216,6 +216,81 @@ static void test_sparse(void **state)
     check_all(&f);
 }
 
+/* ---- how long a run is ---- */
+
+/* The steps at which a run was evaluated. */
+typedef struct evaluations {
+    int count;
+    uint64_t first, last;
+} evaluations;
+
+static void note_step(void *user, const dro_train_record *r)
+{
+    evaluations *e = user;
+    e->first = e->count++ ? e->first : r->info.step;
+    e->last = r->info.step;
+}
+
+static evaluations evaluated(const char *settings)
+{
+    evaluations e = {0};
+    dro_train_watch watch = {.user = &e, .evaluated = note_step};
+    dro_train *t = make("best=none steps= eval_every=1000");
+    set_all(t, settings);
+    OK(ctx, dro_train_run(t, NULL, false, &watch));
+    dro_train_destroy(t);
+    return e;
+}
+
+/* 600 steps, but 15 epochs at least and 100 at most, of 161 examples; of the exact solvers an epoch is a step, and 100
+ * of them are one between evaluations. */
+static void test_length(void **state)
+{
+    (void)state;
+    char settings[sizeof dir + 80];
+    assert_int_equal(evaluated("optimizer=sgd eta=0.01 model=mlp:2 batch=16").last, 60 * 10);
+    assert_int_equal(evaluated("optimizer=sgd eta=0.01 model=mlp:2 batch=40").last, 100 * 4);
+    assert_int_equal(evaluated("optimizer=sgd eta=0.01 model=mlp:2 batch=3").last, 15 * 53);
+    write_table("rows", 80, 1, 2);
+    snprintf(settings, sizeof settings, "data=libsvm:%s/rows optimizer=lbfgs eval_every=0.02", dir);
+    assert_int_equal(evaluated(settings).first, 2);
+}
+
+/* The value of a setting in config.json. */
+static double configured(const char *settings, const char *name)
+{
+    char text[64];
+    dro_train *t = make("best=none steps=1");
+    set_all(t, settings);
+    OK(ctx, dro_train_run(t, NULL, false, NULL));
+    value_in(dro_train_config(t), name, text, sizeof text);
+    dro_train_destroy(t);
+    return atof(text);
+}
+
+/* Rows of a square of 600: the step is divided by 600 / 500. */
+static void test_long_rows(void **state)
+{
+    (void)state;
+    char settings[sizeof dir + 80];
+    FILE *file = fopen(in_dir("wide"), "w");
+    assert_non_null(file);
+    for (int i = 0; i < 80; i++) {
+        fprintf(file, "%d", i % 2);
+        for (int k = 1; k <= 600; k++)
+            fprintf(file, " %d:%d", k, (i + k) % 3 ? 1 : -1);
+        fprintf(file, "\n");
+    }
+    fclose(file);
+    write_table("rows", 80, 1, 2);
+    snprintf(settings, sizeof settings, "data=libsvm:%s/rows,scale=none optimizer=sgd", dir);
+    double usual = configured(settings, "eta");
+    strcpy(strstr(settings, "sgd"), "lbfgs"); /* two classes */
+    assert_float_equal(configured(settings, "reg_strength"), 2 / 80.0, 1e-9);
+    snprintf(settings, sizeof settings, "data=libsvm:%s/wide,scale=none optimizer=sgd", dir);
+    assert_float_equal(configured(settings, "eta"), usual / 1.2, 1e-6 * usual);
+}
+
 static void test_ends(void **state)
 {
     (void)state;
@@ -306,7 +381,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_images),         cmocka_unit_test(test_lambda),
     cmocka_unit_test(test_classes),        cmocka_unit_test(test_tables),
     cmocka_unit_test(test_sparse),         cmocka_unit_test(test_ends),
-    cmocka_unit_test(test_best_objective),
+    cmocka_unit_test(test_best_objective), cmocka_unit_test(test_length),
+    cmocka_unit_test(test_long_rows),
 };
 
 int main(int argc, char **argv)
