@@ -110,7 +110,10 @@ static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
     bool whole =
         !cli_text(args, "split") && !info->examples[DRO_TEST] && !info->examples[DRO_HOLDOUT];
     const char *name = whole ? "data" : words[split];
+    const char *prior = cli_text(args, "prior");
     cli_progress("evaluating");
+    if (prior && dro_predictor_prior(p, prior) != DRO_OK)
+        return cli_fail("%s", dro_context_error(ctx));
     if (dro_predictor_evaluate(p, split, &m) != DRO_OK)
         return cli_fail("%s", dro_context_error(ctx));
     cli_progress(NULL);
@@ -149,6 +152,8 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("weights", "FILE", "weights that dro train wrote"),
     CLI_OPTION_TEXT("data", "SPEC", "format:path[,option=value...]"),
     CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
+    CLI_OPTION_TEXT("prior", "NAME",
+                    "of the probabilities: train (default), uniform, or a file of NAME,SHARE"),
     CLI_OPTIONS_END,
 };
 

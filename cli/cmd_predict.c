@@ -18,6 +18,7 @@ typedef struct output {
     cli_file file;    /* of --out */
     format format;
     bool logits, real; /* real: a real-valued output */
+    bool prior;        /* the class is the most probable one under --prior */
     int32_t classes;
     dro_predictor *p;
     const char *const *paths; /* of images in files, or NULL */
@@ -155,9 +156,7 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
             const float *row = logits + i * (size_t)columns;
             int32_t best = 0;
             if (!o->real)
-                dro_predictor_probabilities(o->p, 1, row, p);
-            for (int32_t k = 1; k < columns; k++)
-                best = row[k] > row[best] ? k : best;
+                dro_predictor_decide(o->p, row, p, &best);
             if (o->format == NPY)
                 npy_row(o, row, p);
             else
@@ -212,10 +211,26 @@ static int open_output(const cli_args *args, output *o)
     return status;
 }
 
+/* Which prior the probabilities have, and what that means for the class. */
+static void tell_prior(const output *o, const char *prior)
+{
+    char of[300] = "all classes alike";
+    if (!prior || strcmp(prior, "train") == 0)
+        snprintf(of, sizeof of, "the classes' shares of the training data");
+    else if (strcmp(prior, "uniform") != 0)
+        snprintf(of, sizeof of, "the shares of %.250s", prior);
+    fprintf(stderr, "dro: prior of the probabilities: %s%s\n", of,
+            !prior && dro_predictor_shifted(o->p)
+                ? "; the class is the one of the largest output, which weighs classes alike: with "
+                  "--prior it is the most probable one"
+                : "");
+}
+
 static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, bool named)
 {
     output o = {.p = p,
                 .logits = cli_flag(args, "logits"),
+                .prior = cli_text(args, "prior") != NULL,
                 .classes = dro_predictor_classes(p),
                 .real = dro_predictor_classes(p) == 0};
     const dro_data_info *info = dro_predictor_data(p);
@@ -230,11 +245,17 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
         status = failed(ctx);
         return o.to == stdout ? status : cli_file_close(&o.file, status);
     }
+    if (o.prior && dro_predictor_prior(p, cli_text(args, "prior")) != DRO_OK) {
+        status = failed(ctx);
+        return o.to == stdout ? status : cli_file_close(&o.file, status);
+    }
     o.paths = examples.paths;
     o.records = examples.records;
     status = predict(ctx, &o, split, examples.count);
     if (!cli_json(args))
         cli_tell_notes(p);
+    if (!cli_json(args) && !o.real && !o.logits && status == 0)
+        tell_prior(&o, cli_text(args, "prior"));
     if (o.to == stdout)
         return cli_finish(status);
     return cli_file_close(&o.file, status);
@@ -309,6 +330,8 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("data", "SPEC", "format:path[,option=value...]"),
     CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
     {"logits", CLI_FLAG, NULL, NULL, 0, 0, "logits instead of probabilities"},
+    CLI_OPTION_TEXT("prior", "NAME",
+                    "of the probabilities: train (default), uniform, or a file of NAME,SHARE"),
     CLI_OPTION_TEXT("out", "FILE", "where to; standard output if not given"),
     CLI_OPTION_TEXT("format", "NAME",
                     "csv, jsonl, json or npy (default by --out's ending, or csv)"),
@@ -326,7 +349,9 @@ const cli_command cmd_predict = {
         "it is whole. In csv a name that a spreadsheet would take for a formula begins with '.\n"
         "Probabilities are those of the loss: a softmax; with logistic the sigmoids of the "
         "outputs,\n"
-        "with squared the outputs themselves, at least 0, both made to sum to 1.",
+        "with squared the outputs themselves, at least 0, both made to sum to 1. They have the\n"
+        "classes' shares of the training data as their prior, also where the loss or the tilt\n"
+        "weighs classes alike; --prior chooses another one, and the most probable class.",
     .options = options,
     .most = 4096,
     .run = run,

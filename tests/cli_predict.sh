@@ -106,6 +106,64 @@ python 'for l, z in zip(open("p.csv").read().split()[1:], open("z.csv").read().s
     assert abs(p[1] - min(max((1 + z) / 2, 0), 1)) < 2e-6 and abs(sum(p) - 1) < 2e-6' ||
     fail "squared on sparse rows: other probabilities than (1 + z)/2"
 
+# ---- the prior ----
+# A fifth of the rows are of class b. Whatever takes that out of the outputs, probabilities have it; and the calibration
+# error follows them.
+awk 'BEGIN { srand(11); print "x,z,y"
+    for (i = 0; i < 4000; i++) { x = 2 * rand() - 1; z = 2 * rand() - 1
+        print x "," z "," (rand() < 1 / (1 + exp(-(2 * x + z - 1.6))) ? "b" : "a") } }' >rare.csv
+share=$(awk -F, '$3 == "b" { n++ } END { print n / (NR - 1) }' rare.csv)
+mean_b() { # of a file of predictions, against a share
+    awk -F, -v of="$1" 'NR > 1 { n++; s += $5 } END { exit !(s / n - of < 0.02 && of - s / n < 0.02) }' "$2"
+}
+for way in "--optimizer sgd --lr 0.05 --loss logit-adjusted --epochs 12" "--recipe imbalanced" \
+    "--optimizer recover --tilt class --lambda 1 --epochs 12"; do
+    rm -rf prior
+    run 0 train --data csv:rare.csv,label=y $way --threads 2 --out prior --json
+    run 0 predict --weights prior/weights.safetensors --data csv:rare.csv --out p.csv
+    has "prior of the probabilities: the classes' shares of the training data; the class is the one" err
+    mean_b "$share" p.csv || fail "$way: probabilities without the prior of the training data"
+    run 0 predict --weights prior/weights.safetensors --data csv:rare.csv --prior uniform --out u.csv
+    has "prior of the probabilities: all classes alike" err
+    mean_b 0.45 u.csv && mean_b "$share" u.csv && fail "$way: the uniform prior is not one"
+    printf 'a,0.78\nb,0.22\n' >shares
+    run 0 predict --weights prior/weights.safetensors --data csv:rare.csv --prior shares --out f.csv
+    has "prior of the probabilities: the shares of shares" err
+    mean_b "$share" f.csv || fail "$way: probabilities without the prior of the file"
+    # with --prior the class is the most probable one
+    awk -F, 'NR > 1 && ($5 > $4) != ($2 == "b") { wrong = 1 } END { exit wrong }' f.csv || fail "$way: the class"
+    # eval counts what predict says
+    for said in p:train u:uniform f:shares; do
+        prior=${said#*:}
+        [ "$prior" = train ] && prior= || prior="--prior $prior"
+        run 0 eval --weights prior/weights.safetensors --data csv:rare.csv $prior --json
+        python 'import json, math
+rows = [l.split(",") for l in open("rare.csv").read().split()[1:]]
+said = [l.split(",") for l in open("'${said%:*}'.csv").read().split()[1:]]
+bins, right = [[0, 0] for _ in range(15)], 0
+for r, p in zip(rows, said):
+    k = min(max(math.ceil(float(p[2]) * 15) - 1, 0), 14)
+    bins[k][0] += r[2] == p[1]
+    bins[k][1] += float(p[2])
+    right += r[2] == p[1]
+told = json.load(open("out"))
+error = sum(abs(h - p) for h, p in bins) / len(rows)
+assert abs(told["accuracy"] * len(rows) - right) < 0.5, (told["accuracy"], right / len(rows))
+assert abs(told["calibration_error"] - error) < 1e-3, (told["calibration_error"], error)' || fail "$way: $said: other figures of eval"
+    done
+done
+run 1 predict --weights prior/weights.safetensors --data csv:rare.csv --prior no-file
+has "prior no-file: expected train, uniform, or a file with a line NAME,SHARE for each class" err
+printf 'a,1\n' >shares
+run 1 predict --weights prior/weights.safetensors --data csv:rare.csv --prior shares
+has "shares: has no line for the class 'b'" err
+printf 'a,1\nc,1\n' >shares
+run 1 predict --weights prior/weights.safetensors --data csv:rare.csv --prior shares
+has "shares: line 2: the model has no class 'c'" err
+printf 'a,0\n' >shares
+run 1 predict --weights prior/weights.safetensors --data csv:rare.csv --prior shares
+has "shares: line 1: expected NAME,SHARE with a share above 0" err
+
 # ---- what eval calls the rows ----
 run 0 eval --weights whole/weights.safetensors --data csv:table.csv
 grep -q "^data  *accuracy" out || fail "eval: rows that nobody called training are called so"

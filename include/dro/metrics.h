@@ -23,7 +23,7 @@ extern "C" {
     X(average_precision, PRECISION, "Average precision", 1, "%",                                   \
       "mean over the classes of the area under their precision-recall curves")                     \
     X(calibration_error, CALIBRATION, "Calibration error", -1, "%",                                \
-      "expected, over 15 bins of the largest probability (of the loss)")                           \
+      "expected, over 15 bins of the predicted class's probability")                               \
     X(loss, LOSS, "Test loss", -1, "", "mean loss, in evaluation mode")                            \
     X(objective, OBJECTIVE, "F (training)", -1, "",                                                \
       "F = lambda log mean exp(loss/lambda) + r(w) over this split")

@@ -173,9 +173,20 @@ DRO_API dro_status dro_predictor_logits(dro_predictor *predictor, dro_split spli
                                         size_t count, float *logits, int32_t *truth);
 /* The classes' probabilities, (count, classes), of logits (count, classes), as the loss that the model was trained
  * with has it: a softmax; of the logistic loss each output's sigmoid, normalised; of the squared loss the outputs
- * themselves, at least 0, normalised. NaN where a logit is. */
+ * themselves, at least 0, normalised. Where the loss or the tilt has taken the classes' shares out of the outputs
+ * (logit-adjusted, tilt=class) the prior is put back. NaN where a logit is. */
 DRO_API dro_status dro_predictor_probabilities(const dro_predictor *predictor, size_t count,
                                                const float *logits, double *probabilities);
+/* The class of one example, and the probabilities (classes), of its logits (classes). The class is that of the largest
+ * logit; after dro_predictor_prior() the most probable one. */
+DRO_API dro_status dro_predictor_decide(const dro_predictor *predictor, const float *logits,
+                                        double *probabilities, int32_t *class_);
+/* The prior of probabilities and decisions, also of an evaluation: "train", the classes' shares of the training data,
+ * which probabilities have after opening; "uniform"; or a file with a line NAME,SHARE for each class. Not while others
+ * use the predictor. */
+DRO_API dro_status dro_predictor_prior(dro_predictor *predictor, const char *prior);
+/* Whether the prior moves probabilities: the most probable class need not have the largest logit. */
+DRO_API bool dro_predictor_shifted(const dro_predictor *predictor);
 /* The examples of a split: paths of images, places in the source. Borrowed until close. */
 DRO_API dro_status dro_predictor_examples(const dro_predictor *predictor, dro_split split,
                                           dro_examples *examples);

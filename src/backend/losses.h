@@ -60,6 +60,8 @@ typedef struct dro__loss_about {
 #ifndef __CUDACC__
 extern const dro__loss_about dro__net_losses[DRO__NET_LOSSES];
 extern const char *const dro__loss_settings[DRO__LOSS_SETTING_COUNT]; /* their names */
+/* Whether its constants are added to the logits: with them they are those of the training data's prior. */
+bool dro__loss_shifts(dro__net_loss loss);
 #endif
 
 #endif

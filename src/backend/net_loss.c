@@ -28,6 +28,11 @@ const char *const dro__loss_settings[DRO__LOSS_SETTING_COUNT] = {
 #undef NAME
 };
 
+bool dro__loss_shifts(dro__net_loss loss)
+{
+    return dro__net_losses[loss].constant == prior_shift;
+}
+
 double dro__net_loss_row(const dro__graph *graph, size_t outputs, const dro_net_batch *batch,
                          size_t n, const double *logits, double *slopes)
 {

@@ -109,6 +109,15 @@ void dro__tell_objective(const dro_train *t, const dro__robust *measured)
                   was, is);
 }
 
+/* Classes that have weights of their own in the objective: probabilities are given the training data's prior. */
+static void settle_shift(dro_train *t)
+{
+    double *q = t->evaluation.class_weights;
+    bool weighed = t->opt->cls->robust && dro__level(t->opt) == DRO__TILT_CLASS &&
+                   dro_optimizer_group_weights(t->opt, q, (size_t)t->task.info.classes);
+    dro__task_shift(&t->task, weighed ? q : NULL);
+}
+
 static dro_status evaluate(dro_train *t, dro_split split, const char *name)
 {
     dro__evaluation *e = &t->evaluation;
@@ -154,6 +163,7 @@ static dro_status fill_record(dro_train *t, bool with_train)
     DRO_TRY(dro_optimizer_info(t->opt, &r->info));
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
     r->epoch = dro__epoch_of(t, r->info.step);
+    settle_shift(t);
     bool *has[] = {&r->has_train, &r->has_test, &r->has_holdout};
     dro_metrics *to[] = {&r->train, &r->test, &r->holdout};
     for (int s = 0; s < DRO_SPLITS; s++) {

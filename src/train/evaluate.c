@@ -17,7 +17,7 @@ dro_status dro__evaluation_create(dro__task *t, int32_t classes, dro__evaluation
                             : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory to evaluate");
     for (int s = 0; s < DRO_SPLITS && status == DRO_OK; s++) {
         status = dro__measure_create(t->ctx, classes, t->info.examples[s], groups, &e->splits[s]);
-        e->splits[s].link = dro__link_of(t);
+        e->splits[s].decision = (dro__decision){.link = dro__link_of(t), .shift = t->shift};
     }
     if (status != DRO_OK)
         dro__evaluation_free(e);

@@ -272,6 +272,29 @@ static void shares(exporter *e, const char *from)
     node(e, "Where", DRO__NAMES("no_share", "same_share", "share"), "probabilities");
 }
 
+/* What gives the probabilities the training data's prior, added to logits or, by = "Mul", as factors. */
+static const char *with_prior(exporter *e, const char *from, const char *by)
+{
+    int32_t classes = e->about->classes;
+    double *shift = dro__alloc((size_t)classes, sizeof *shift);
+    float *values = dro__alloc((size_t)classes, sizeof *values);
+    bool any = false;
+    e->graph.failed = e->graph.failed || !shift || !values;
+    if (shift && values)
+        dro__weights_shift(e->about, e->net, shift);
+    for (int32_t k = 0; shift && values && k < classes; k++) {
+        any = any || shift[k] != 0;
+        values[k] = (float)(strcmp(by, "Mul") == 0 ? exp(shift[k]) : shift[k]);
+    }
+    if (any) {
+        dro__onnx_constant(&e->graph, "prior", DRO__INTS(1, classes), 2, values);
+        node(e, by, DRO__NAMES(from, "prior"), "with_prior");
+    }
+    dro__free(shift);
+    dro__free(values);
+    return any ? "with_prior" : from;
+}
+
 static void output(exporter *e, const char *logits)
 {
     const dro__weights_about *a = e->about;
@@ -284,15 +307,16 @@ static void output(exporter *e, const char *logits)
     switch (dro__net_losses[e->net->graph.loss].link) {
     case DRO__LINK_LOGISTIC:
         node(e, "Sigmoid", DRO__NAMES(logits), "each");
-        shares(e, "each");
+        shares(e, with_prior(e, "each", "Mul"));
         break;
     case DRO__LINK_SQUARED:
         node(e, "Relu", DRO__NAMES(logits), "each");
-        shares(e, "each");
+        shares(e, with_prior(e, "each", "Mul"));
         break;
     default:
         dro__onnx_int(&axis, "axis", 1);
-        dro__onnx_node(&e->graph, "Softmax", DRO__NAMES(logits), "probabilities", &axis);
+        dro__onnx_node(&e->graph, "Softmax", DRO__NAMES(with_prior(e, logits, "Add")),
+                       "probabilities", &axis);
     }
     dro__onnx_int(&best, "axis", 1);
     dro__onnx_int(&best, "keepdims", 0);

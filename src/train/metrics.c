@@ -5,8 +5,8 @@
  * AUROC              the share of pairs (one of each class) in the right order, ties counting half
  * average precision  of a class: sum over the thresholds, from the highest on, of (recall gained) times precision. Scores
  *                    are probabilities of the loss (of two classes the difference of the logits), ties are one threshold
- * calibration error  sum over 15 equal bins of the largest probability of (n_b/n) |accuracy_b - mean_b|; the
- *                    probabilities are those of the loss (probabilities.c)
+ * calibration error  sum over 15 equal bins of the predicted class's probability of (n_b/n) |accuracy_b - mean_b|;
+ *                    the probabilities are those of the loss with the training data's prior (probabilities.c)
  * objective          by its name (opt/objective.h); kl:
  *                    lambda log mean exp(loss/lambda), or lambda log sum_g prior_g exp(L_g/lambda) with
  *                    L_g the mean loss of class or group g; plus r(w)
@@ -136,12 +136,11 @@ static void keep_scores(dro__measure *m, const float *logits, int32_t label)
 /* Whether the prediction is right. */
 static bool add_logits(dro__measure *m, const float *logits, int32_t label, double weight)
 {
-    int32_t classes = m->figures.classes, best = 0;
-    for (int32_t k = 1; k < classes; k++)
-        if (logits[k] > logits[best])
-            best = k;
+    int32_t classes = m->figures.classes;
     bool scored = m->figures.examples < m->capacity && width_of(m) > 1;
-    double p = dro__probability(m->link, logits, classes, best, scored ? m->probabilities : NULL);
+    double p;
+    int32_t best = dro__decide(&m->decision, logits, classes, &p,
+                               scored || m->decision.probable ? m->probabilities : NULL);
     int bin = p > 0 ? (int)ceil(p * DRO__BINS) - 1 : 0; /* NaN: the first */
     bin = bin < 0 ? 0 : bin >= DRO__BINS ? DRO__BINS - 1 : bin;
     m->bins[bin].sum += weight * p;

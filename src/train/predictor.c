@@ -156,6 +156,7 @@ static dro_status open_predictor(dro_predictor *p, const char *weights, const ch
     DRO_TRY(check_target(p, weights));
     DRO_TRY(load(p, weights));
     DRO_TRY(map_labels(p));
+    dro__weights_shift(a, p->task.net, p->task.shift);
     if (p->task.images && a->has_normal)
         p->task.normal = a->normal;
     return DRO_OK;
@@ -282,7 +283,7 @@ dro_status dro_predictor_probabilities(const dro_predictor *p, size_t count, con
         int32_t best = 0;
         for (int32_t k = 1; k < classes; k++)
             best = row[k] > row[best] ? k : best;
-        dro__probability(dro__link_of(&p->task), row, classes, best,
+        dro__probability(dro__link_of(&p->task), p->task.shift, row, classes, best,
                          probabilities + i * (size_t)classes);
     }
     return DRO_OK;
@@ -310,6 +311,7 @@ static dro_status evaluate(dro_predictor *p, dro_split split, const dro_metrics 
         DRO_TRY(dro__evaluation_create(&p->task, p->about.classes, &p->evaluation));
         p->measured = true;
     }
+    p->evaluation.splits[split].decision = dro__predictor_decision(p);
     dro__measure_reset(&p->evaluation.splits[split], &dro__mean_loss);
     DRO_TRY(dro__evaluate_split(&p->task, &p->evaluation, split, p->w, 0, NULL));
     *metrics = &p->evaluation.splits[split].figures;

@@ -10,6 +10,7 @@ struct dro_predictor {
     dro__task task;
     dro__weights_about about;
     dro__evaluation evaluation;
+    bool probable;     /* a prior was chosen: the class is the most probable one */
     bool measured;     /* the evaluation's memory is there */
     float *w;          /* in the backend's memory */
     char unknown[128]; /* a class of the data that the model does not know, or "" */
@@ -19,6 +20,7 @@ struct dro_predictor {
 
 /* An error where the split has no examples, or no labels that the model knows. */
 dro_status dro__predictor_labelled(dro_predictor *p, dro_split split);
+dro__decision dro__predictor_decision(const dro_predictor *p);
 void dro__explanation_free(dro_predictor *p);
 
 #endif

@@ -308,7 +308,7 @@ dro_status dro__stream_open(dro_train *t)
     DRO_TRY(dro__measure_create(t->ctx, classes, 0, 0, &t->stream->all));
     DRO_TRY(dro__measure_create(t->ctx, classes, t->set.report_every + (int64_t)t->task.batch, 0,
                                 &t->stream->window));
-    t->stream->all.link = t->stream->window.link = dro__link_of(&t->task);
+    t->stream->all.decision.link = t->stream->window.decision.link = dro__link_of(&t->task);
     return make_buffers(t->stream) ? DRO_OK
                                    : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches");
 }

@@ -100,7 +100,9 @@ static dro_status count_shares(dro__task *t)
     const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
     t->class_share = dro__alloc((size_t)i->classes + 1, sizeof(double));
     t->group_share = dro__alloc((size_t)i->groups + 1, sizeof(double));
-    if (!t->class_share || !t->group_share)
+    int32_t most = i->classes > t->shape.outputs ? i->classes : t->shape.outputs;
+    t->shift = dro__alloc((size_t)most + 1, sizeof(double));
+    if (!t->class_share || !t->group_share || !t->shift)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the classes' shares");
     for (int32_t k = 0; i->counts[DRO_TRAIN] && k < i->classes; k++)
         t->class_share[k] = (double)i->counts[DRO_TRAIN][k] / (double)e->count;
@@ -271,6 +273,7 @@ void dro__task_close(dro__task *t)
         dro__free(t->y[s]);
     dro__free(t->class_share);
     dro__free(t->group_share);
+    dro__free(t->shift);
     dro__free(t->label_map);
     dro_data_close(t->data);
     *t = (dro__task){0};

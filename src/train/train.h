@@ -5,7 +5,8 @@
  *   task.c        a data set and a model as a problem to train and a function to evaluate
  *   feed.c        examples as batches: images through the loader, rows from memory
  *   sparse.c      the linear model on sparse rows with many features
- *   metrics.c     figures from logits;  probabilities.c: of the classes;  evaluate.c: over a split
+ *   metrics.c     figures from logits;  probabilities.c: of the classes;  decision.c: of a predictor
+ *   evaluate.c    figures over a split
  *   disk.c        files that are there whole or not at all;  checkpoint.c: what a run needs to go on
  *   record.c      config.json, metrics.jsonl, result.json
  *   telemetry.c   records for TensorBoard;  events.c: as the bytes of its files
@@ -115,6 +116,7 @@ typedef struct dro__task {
     char why
         [DRO__ERROR_SIZE]; /* what was wrong in a callback: the optimiser tells only that it failed */
     double *class_share, *group_share;
+    double *shift; /* (classes of the model) of the logarithms of probabilities */
     double square; /* of rows: the mean square of the values that are not 0 */
     double norm;   /* of rows: the mean of |x|^2 */
 
@@ -152,7 +154,8 @@ enum { DRO__LOSS_SIZE = 64 }; /* of its name */
 /* What a weights file says about itself. */
 typedef struct dro__weights_about {
     char model[DRO__TEXT_MAX], loss[DRO__LOSS_SIZE], loss_settings[256]; /* "tau=1,..." */
-    double *prior; /* (classes) of a loss that needs it, or NULL */
+    double *prior;       /* (classes) shares of the training data, or NULL: not known */
+    double *prior_shift; /* (classes) that gives probabilities this prior, or NULL: by the loss */
     dro_model_shape shape;
     bool sparse, regression, has_normal;
     bool files, arrays; /* images: cut from files, or arrays (size= makes them too); or not known */
@@ -262,9 +265,23 @@ dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first,
 /* ---- probabilities.c ---- */
 
 dro__link dro__link_of(const dro__task *task);
-/* That of the class with the largest output, `best`; all (classes), optional: of every class. */
-double dro__probability(dro__link link, const float *logits, int32_t classes, int32_t best,
-                        double *all);
+/* That of the class `best`; all (classes), optional: of every class. shift: (classes) or NULL. */
+double dro__probability(dro__link link, const double *shift, const float *logits, int32_t classes,
+                        int32_t best, double *all);
+/* From outputs to probabilities and a class. */
+typedef struct dro__decision {
+    dro__link link;
+    const double *shift; /* (classes), borrowed, or NULL */
+    bool probable;       /* the class is the most probable one; else that of the largest output */
+} dro__decision;
+/* The class, and its probability p; all (classes): of every class, needed where the class depends on them. */
+int32_t dro__decide(const dro__decision *d, const float *logits, int32_t classes, double *p,
+                    double *all);
+#define DRO__LEAST_SHARE 1e-12 /* of a class without examples */
+/* The task's shift, by its loss and the weights of the classes in the objective (classes), or NULL. */
+void dro__task_shift(dro__task *task, const double *class_weights);
+/* That of a weights file; net: with its loss, or NULL. */
+void dro__weights_shift(const dro__weights_about *about, const dro_net *net, double *shift);
 
 /* ---- metrics.c ---- */
 
@@ -289,7 +306,7 @@ typedef struct dro__mass {
 typedef struct dro__measure {
     dro_metrics figures; /* points into the arrays below */
     dro__robust robust;
-    dro__link link; /* softmax, where nothing else is set */
+    dro__decision decision; /* a softmax and the largest output, where nothing else is set */
     double *per_class, *class_precision, *per_group;
     int64_t *counts, *confusion, *group_count;
     dro__mass *classes, *groups;

@@ -2,13 +2,15 @@
  *
  *   dro.model, dro.shape "3,32,32,10", dro.classes (a JSON list), dro.scale and dro.shift (of pixels),
  *   dro.images: "files", cut from the middle of each, or "arrays",
- *   dro.loss, dro.loss_settings "smoothing=0,focal_gamma=2,tau=1", dro.prior (a JSON list, where the loss needs it),
+ *   dro.loss, dro.loss_settings "smoothing=0,focal_gamma=2,tau=1", dro.prior (a JSON list: the classes' shares),
+ *   dro.prior_shift (a JSON list, where not 0): what gives the probabilities that prior (probabilities.c),
  *   dro.encoding: how cells of a table became features (src/data/csv_keep.c), from where libsvm's columns are counted,
  *   dro.kind: "network", or "rows" for the linear model on sparse rows, whose tensor is fc.weight (features) */
 #include "buffer.h"
 #include "safetensors.h"
 #include "train.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +19,7 @@
 #include <jansson.h>
 #endif
 
-enum { PAIRS = 12, PATH_SIZE = 4352 };
+enum { PAIRS = 14, PATH_SIZE = 4352 };
 
 static void three(char text[64], const float *values)
 {
@@ -63,18 +65,18 @@ static void loss_settings_text(const dro__task *t, char *text, size_t size)
     }
 }
 
-/* The classes' shares of the training set, a JSON list. NULL: no memory. */
-static char *prior_text(const dro__task *t)
+/* A number for each class, as a JSON list. NULL: no memory. */
+static char *list_text(const double *values, int32_t count)
 {
     enum { NUMBER = 32 };
     size_t used = 1;
-    char *text = dro__alloc((size_t)t->info.classes + 1, NUMBER);
+    char *text = dro__alloc((size_t)count + 1, NUMBER);
     if (!text)
         return NULL;
     text[0] = '[';
-    for (int32_t k = 0; k < t->info.classes; k++) {
+    for (int32_t k = 0; k < count; k++) {
         char *at = text + used;
-        used += (size_t)snprintf(at, NUMBER, "%s%.17g", k ? ", " : "", t->class_share[k]);
+        used += (size_t)snprintf(at, NUMBER, "%s%.17g", k ? ", " : "", values[k]);
         for (at += k ? 2 : 0; *at; at++)
             *at = *at == ',' ? '.' : *at; /* where the locale writes one */
     }
@@ -82,13 +84,45 @@ static char *prior_text(const dro__task *t)
     return text;
 }
 
-static dro_status save(dro__task *t, const char *path, const char *classes, const char *prior,
-                       const float *w)
+/* What a file has for each class besides its name. */
+typedef struct class_texts {
+    char *names, *prior, *shift; /* the last two may be NULL */
+} class_texts;
+
+static void free_texts(class_texts *c)
+{
+    dro__free(c->names);
+    dro__free(c->prior);
+    dro__free(c->shift);
+}
+
+static dro_status make_texts(const dro__task *t, class_texts *c)
+{
+    int32_t classes = t->info.classes;
+    double sum = 0, shifted = 0;
+    *c = (class_texts){.names = dro__classes_text(&t->info)};
+    for (int32_t k = 0; t->class_share && k < classes; k++)
+        sum += t->class_share[k];
+    for (int32_t k = 0; t->shift && k < classes; k++)
+        shifted += fabs(t->shift[k]);
+    if (sum > 0)
+        c->prior = list_text(t->class_share, classes);
+    if (shifted > 0)
+        c->shift = list_text(t->shift, classes);
+    if (!c->names || (sum > 0 && !c->prior) || (shifted > 0 && !c->shift)) {
+        free_texts(c);
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the names of the classes");
+    }
+    c->names[strcspn(c->names, "\n")] = '\0';
+    return DRO_OK;
+}
+
+static dro_status save(dro__task *t, const char *path, const class_texts *classes, const float *w)
 {
     char shape[64], loss[64], scale[64], shift[64], settings[256];
     const char *pairs[2 * PAIRS + 1] = {
-        "format",   "pt", "dro.model",   t->model, "dro.shape", shape,
-        "dro.loss", loss, "dro.classes", classes,  "dro.kind",  t->net ? "network" : "rows"};
+        "format",   "pt", "dro.model",   t->model,       "dro.shape", shape,
+        "dro.loss", loss, "dro.classes", classes->names, "dro.kind",  t->net ? "network" : "rows"};
     int used = 12;
     snprintf(shape, sizeof shape, "%d,%d,%d,%d", t->net ? t->shape.channels : (int)t->dim,
              t->net ? t->shape.height : 1, t->net ? t->shape.width : 1, (int)t->outputs);
@@ -98,9 +132,13 @@ static dro_status save(dro__task *t, const char *path, const char *classes, cons
         pairs[used++] = "dro.loss_settings";
         pairs[used++] = settings;
     }
-    if (prior) {
+    if (classes->prior) {
         pairs[used++] = "dro.prior";
-        pairs[used++] = prior;
+        pairs[used++] = classes->prior;
+    }
+    if (classes->shift) {
+        pairs[used++] = "dro.prior_shift";
+        pairs[used++] = classes->shift;
     }
     if (t->images) {
         three(scale, t->normal.scale);
@@ -129,15 +167,9 @@ dro_status dro__weights_save(dro__task *t, const char *folder, const char *name,
     char path[PATH_SIZE];
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
         return dro__fail(t->ctx, DRO_ERR_FILE, "the path of the folder is too long");
-    char *classes = dro__classes_text(&t->info);
-    if (!classes)
-        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the names of the classes");
-    classes[strcspn(classes, "\n")] = '\0';
+    class_texts classes;
+    DRO_TRY(make_texts(t, &classes));
     dro_status status = DRO_OK;
-    char name_of_loss[64], *prior = NULL;
-    loss_name(t, name_of_loss, sizeof name_of_loss);
-    if (needs_prior(name_of_loss) && !(prior = prior_text(t)))
-        status = dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the classes' shares");
     float *now = t->net ? dro__alloc(dro__task_statistics(t) + 1, sizeof(float)) : NULL;
     if (t->net && !now)
         status = dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory to write weights");
@@ -149,12 +181,11 @@ dro_status dro__weights_save(dro__task *t, const char *folder, const char *name,
             status = dro_net_set_statistics(t->net, statistics);
     }
     if (status == DRO_OK)
-        status = save(t, path, classes, prior, w);
+        status = save(t, path, &classes, w);
     if (now && dro_net_set_statistics(t->net, now) != DRO_OK && status == DRO_OK)
         status = DRO_ERR_STATE;
     dro__free(now);
-    dro__free(prior);
-    dro__free(classes);
+    free_texts(&classes);
     return status;
 }
 
@@ -183,6 +214,7 @@ void dro__weights_about_free(dro__weights_about *about)
     dro__free(about->names);
     dro__free(about->encoding);
     dro__free(about->prior);
+    dro__free(about->prior_shift);
     *about = (dro__weights_about){0};
 }
 
@@ -211,27 +243,38 @@ static dro_status read_names(dro_context *ctx, const char *path, const char *lis
     return fine ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the classes' names");
 }
 
+static dro_status read_numbers(dro_context *ctx, const char *path, const char *name,
+                               const char *list, const dro__weights_about *about, double **out)
+{
+    json_t *numbers = json_loads(list, 0, NULL);
+    bool fine = json_array_size(numbers) == (size_t)about->classes && about->classes > 0;
+    for (int32_t k = 0; fine && k < about->classes; k++)
+        fine = json_is_number(json_array_get(numbers, (size_t)k));
+    if (!fine) {
+        json_decref(numbers);
+        return dro__fail(ctx, DRO_ERR_DATA, "%s: its metadata %s is not one number a class", path,
+                         name);
+    }
+    *out = dro__alloc((size_t)about->classes, sizeof **out);
+    for (int32_t k = 0; *out && k < about->classes; k++)
+        (*out)[k] = json_number_value(json_array_get(numbers, (size_t)k));
+    json_decref(numbers);
+    return *out ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the classes' shares");
+}
+
 /* A file of an older version without the shares: its logits are the same, its loss is the plain one. */
-static dro_status read_prior(dro_context *ctx, const char *path, const char *list,
+static dro_status read_prior(dro_context *ctx, const char *path, const dro__safetensors *file,
                              dro__weights_about *about)
 {
-    json_t *shares = list ? json_loads(list, 0, NULL) : NULL;
-    if (!list) {
-        if (needs_prior(about->loss))
-            strcpy(about->loss, "cross-entropy");
-        return DRO_OK;
-    }
-    if (json_array_size(shares) != (size_t)about->classes || about->classes == 0) {
-        json_decref(shares);
-        return dro__fail(ctx, DRO_ERR_DATA, "%s: its metadata dro.prior is not one share a class",
-                         path);
-    }
-    about->prior = dro__alloc((size_t)about->classes, sizeof *about->prior);
-    for (int32_t k = 0; about->prior && k < about->classes; k++)
-        about->prior[k] = json_number_value(json_array_get(shares, (size_t)k));
-    json_decref(shares);
-    return about->prior ? DRO_OK
-                        : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the classes' shares");
+    const char *prior = dro__safetensors_metadata(file, "dro.prior");
+    const char *shift = dro__safetensors_metadata(file, "dro.prior_shift");
+    if (prior)
+        DRO_TRY(read_numbers(ctx, path, "dro.prior", prior, about, &about->prior));
+    else if (needs_prior(about->loss))
+        strcpy(about->loss, "cross-entropy");
+    if (shift)
+        DRO_TRY(read_numbers(ctx, path, "dro.prior_shift", shift, about, &about->prior_shift));
+    return DRO_OK;
 }
 
 static bool read_three(const char *text, float *values)
@@ -280,7 +323,7 @@ static dro_status read_about(dro_context *ctx, const char *path, const dro__safe
             "%s: its metadata has %d outputs and the names of %d classes: expected one "
             "output each%s",
             path, s->outputs, about->classes, about->sparse ? ", at most 2" : "");
-    DRO_TRY(read_prior(ctx, path, dro__safetensors_metadata(file, "dro.prior"), about));
+    DRO_TRY(read_prior(ctx, path, file, about));
     snprintf(about->loss_settings, sizeof about->loss_settings, "%s", settings ? settings : "");
     about->regression = about->classes == 0;
     if (encoding) {
