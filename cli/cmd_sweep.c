@@ -20,12 +20,16 @@ static void folder_name(const cli_sweep *sweep, const cli_candidate *s, int numb
         *c = *c == '/' ? '_' : *c;
 }
 
-/* The data of a run, with examples set aside if it has none. */
-static int set_holdout(const cli_runs *runs, const cli_one *one)
+/* The data of a run, with examples set aside if it has none. A step that is too long is no good choice, though half of it
+ * may be. */
+static int set_defaults(const cli_runs *runs, const cli_one *one)
 {
     char given[4096], data[4200];
     cli_scope scope = {
         .command = cli_name(runs->args), .ctx = runs->ctx, .settings = one->settings};
+    if (!dro_settings_given(one->settings, "on_divergence") &&
+        cli_settings_set(&scope, "on_divergence", "stop"))
+        return 1;
     dro_settings_get(one->settings, "data", given, sizeof given);
     snprintf(data, sizeof data, "%s,holdout=0.1", given);
     return strstr(given, ",holdout=") ? 0 : cli_settings_set(&scope, "data", data);
@@ -42,7 +46,7 @@ static int make_list(cli_sweep *sweep, cli_runs *runs, const char *optimizer)
         folder_name(sweep, &sweep->settings[k], k, folder);
         for (int i = 0; i < sweep->seeds && status == 0; i++) {
             status = cli_runs_add(runs, &arm, i);
-            status = status ? status : set_holdout(runs, &runs->list[runs->count - 1]);
+            status = status ? status : set_defaults(runs, &runs->list[runs->count - 1]);
         }
     }
     if (status == 0 && sweep->by == DRO_MEASURE_OBJECTIVE)
@@ -283,6 +287,7 @@ const cli_command cmd_sweep = {
         "is made of, needs another measure. DIR gets best.json, for `dro train --config`, and\n"
         "report.html.\n"
         "Stopped or killed, the same command goes on: what is done is not run again.\n"
+        "A run that diverges stops: --on-divergence is stop here, if not given.\n"
         "Exit status 3: all was run and every setting diverged, so that none is chosen.",
     .options = options,
     .settings = true,

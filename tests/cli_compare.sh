@@ -193,16 +193,16 @@ run 0 compare $small --seeds 1 --out roomy --json
 cmp full/sgd-seed1/weights.safetensors roomy/sgd-seed1/weights.safetensors || fail "$what: other weights"
 
 # ---- one that diverges does not stop the others ----
-run 0 compare $small --seeds 1 --out far --set sgd.eta=1e6 --set sgd.warmup=0
+run 0 compare $small --seeds 1 --out far --set sgd.eta=1e6 --set sgd.warmup=0 --on-divergence stop
 grep -q "^sgd-seed1: .*diverged at step" out || { fail "no word about a run that diverged"; cat out; }
 grep -q "^sgd  *1 (1 diverged)  *-  *-  *-  *-  *-$" out || { fail "$what: figures of a run that diverged"; cat out; }
 has "far/sgd-seed1: diverged: its figures are left out"
 grep -q "<small> (1 diverged)</small>" far/report.html || fail "the page does not say that a run diverged"
-run 0 compare $small --seeds 1 --out far --set sgd.eta=1e6 --set sgd.warmup=0 --json
+run 0 compare $small --seeds 1 --out far --set sgd.eta=1e6 --set sgd.warmup=0 --on-divergence stop --json
 json
 has '"state": "diverged"'
 has '"diverged": 1'
-run 0 compare $small --seeds 1 --out gone --optimizers sgd --set sgd.eta=1e6 --set sgd.warmup=0
+run 0 compare $small --seeds 1 --out gone --optimizers sgd --set sgd.eta=1e6 --set sgd.warmup=0 --on-divergence stop
 grep -q "All runs diverged: there are no results." gone/report.html || fail "a page of nothing but divergence"
 [ -s far/recover-seed1/result.json ] || fail "a run that diverged stopped the other"
 

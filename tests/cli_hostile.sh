@@ -115,7 +115,7 @@ for seed in 1 2 3 4; do
     done
 done
 run 0 train --data csv:claims.csv,label=claim,target=real --optimizer sgd --lr 0 --seed 2 --epochs 1 --out still
-run 1 train --data csv:claims.csv,label=claim,target=real --optimizer sgd --lr 1e6 --seed 2 --epochs 2 --out wild
+run 1 train --data csv:claims.csv,label=claim,target=real --optimizer sgd --lr 1e6 --seed 2 --epochs 2 --on-divergence stop --out wild
 grep -q 'diverged' err || fail "$what: $(cat err)"
 
 finish

@@ -336,14 +336,14 @@ cmp one/weights.safetensors over/weights.safetensors || fail "$what: trained ove
 cmp one/metrics.jsonl over/metrics.jsonl || fail "$what: the metrics are written over"
 
 # ---- a run that diverges ----
-run 1 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 --out far
+run 1 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 \
+    --on-divergence stop --out far
 [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
 has "diverged at step" err
 has "; weights.safetensors has those of step 0. Try a smaller step (eta=0.1), more warm-up" err
 [ -s far/weights.safetensors ] || fail "$what: no weights are kept"
 grep -q '"ended": "diverged"' far/result.json || fail "$what: result.json does not say so"
-run 0 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 \
-    --on-divergence=halve --out halved
+run 0 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 --out halved
 has "back to step 0 with eta 500000" err
 run 0 train --resume --out far --on-divergence halve
 has "dro: going on after step 0 (0 examples)" err
@@ -351,7 +351,7 @@ cmp far/weights.safetensors halved/weights.safetensors || fail "$what: not as on
 grep -q '"ended": "done"' far/result.json || fail "$what: result.json does not say so"
 # A checkpoint that is bad already is left for the start, and a run from there is as one with that step.
 far="$small --model linear --optimizer sgd --set warmup=0"
-run 0 train $far --lr 1024 --on-divergence halve --set checkpoint_every=0 --out returned
+run 0 train $far --lr 1024 --set checkpoint_every=0 --out returned
 grep -q "back to step [1-9]" err || fail "$what: no checkpoint that was bad"
 grep -o "back to step [0-9]*" err | uniq -c | awk '$5 > 0 && $1 > 2 { bad = 1 } END { exit bad }' ||
     fail "$what: back to a bad checkpoint more than twice"
@@ -361,8 +361,8 @@ cmp returned/weights.safetensors straight/weights.safetensors || fail "from the 
 cut -d, -f1-4 returned/metrics.jsonl >returned.steps
 cut -d, -f1-4 straight/metrics.jsonl | cmp - returned.steps || fail "from the start again: other metrics"
 # One that is bad at its end has diverged, though no batch could tell.
-run 1 train $far --epochs 1 --batch 120 --lr 1024 --out ended
-has "diverged at step 1: the loss on the training set is" err
+run 1 train $far --epochs 1 --batch 120 --lr 1024 --on-divergence stop --out ended
+has "diverged at step 1: the loss on the training set rose from" err
 
 # ---- a file that may not grow ----
 (ulimit -f 16; exec "$dro" train $small --out narrow) >out 2>err

@@ -371,74 +371,6 @@ static void test_resume_refuses(void **state)
 
 /* ---- how runs end ---- */
 
-static void test_divergence(void **state)
-{
-    (void)state;
-    stopper s;
-    size_t size;
-    const char *settings = "optimizer=sgd model=mlp:8 eta=1e6 warmup=0 eval_every=0.4";
-    clear("parts");
-    FAILS(ctx, run_to(settings, "parts", false, UINT64_MAX, NULL), DRO_ERR_NUMBER, "smaller step");
-    clear("parts");
-    char halving[256];
-    snprintf(halving, sizeof halving, "%s on_divergence=halve eta=200", settings);
-    OK(ctx, run_to(halving, "parts", false, UINT64_MAX, &s));
-    assert_true(s.notes > 2 && !s.went_on);
-    clear(
-        "whole"); /* one that has stopped goes on with halving as if it had been told so at first */
-    snprintf(halving, sizeof halving, "%s eta=200", settings);
-    FAILS(ctx, run_to(halving, "whole", false, UINT64_MAX, NULL), DRO_ERR_NUMBER, "halve");
-    snprintf(halving, sizeof halving, "%s on_divergence=halve eta=200", settings);
-    OK(ctx, run_to(halving, "whole", true, UINT64_MAX, NULL));
-    same_file("parts", "whole", "weights.safetensors");
-    unsigned long long back = 99;
-    assert_non_null(strstr(s.note, "back to step "));
-    assert_int_equal(sscanf(strstr(s.note, "back to step "), "back to step %llu with eta", &back),
-                     1);
-    assert_true(back < 20);
-    char *result = slurp("parts", "result.json", &size);
-    assert_non_null(strstr(result, "\"ended\": \"done\""));
-    assert_null(strstr(result, "\"halvings\": 0"));
-    dro__free(result);
-}
-
-/* What counts as divergence: a smoothed loss of more than 20 times the first, which is no less than a constant's. */
-static void test_exploded(void **state)
-{
-    (void)state;
-    dro_train *t = make("optimizer=sgd model=mlp:2 steps=2 best=none");
-    OK(ctx, dro_train_run(t, NULL, false, NULL));
-    dro__progress *p = &t->progress;
-    p->first_loss = 1;
-    p->smooth_loss = t->opt->s.loss = 20;
-    OK(ctx, dro__watch_step(t));
-    t->opt->s.loss = 21;
-    FAILS(ctx, dro__watch_step(t), DRO_ERR_NUMBER, "the loss is 20.1 after 1");
-    t->opt->run.step = 1;
-    t->opt->s.loss = 0;
-    OK(ctx, dro__watch_step(t));
-    near(p->first_loss, log(3));
-    dro_train_destroy(t);
-}
-
-/* The step is halved each time, forty times at most; the advice is the usual step where it was far from it. */
-static void test_halvings(void **state)
-{
-    (void)state;
-    const char *settings = "optimizer=sgd model=mlp:8 warmup=0 eta=1e9 weight_decay=1e6 steps=20 "
-                           "eval_every=1000 best=none on_divergence=halve";
-    stopper s;
-    double eta;
-    clear("parts");
-    FAILS(ctx, run_to(settings, "parts", false, UINT64_MAX, &s), DRO_ERR_NUMBER, "(eta=");
-    assert_int_equal(s.notes, 40);
-    assert_int_equal(sscanf(strstr(s.note, "with eta "), "with eta %lf", &eta), 1);
-    assert_true(fabs(eta * ldexp(1, 40) / 1e9 - 1) < 1e-4);
-    clear("parts");
-    FAILS(ctx, run_to("optimizer=sgd model=mlp:8 warmup=0 eta=1e6", "parts", false, UINT64_MAX, &s),
-          DRO_ERR_NUMBER, "(eta=0.1)");
-}
-
 static void test_patience_and_time(void **state)
 {
     (void)state;
@@ -564,9 +496,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_resume_sgd),
     cmocka_unit_test(test_resume_all),
     cmocka_unit_test(test_resume_refuses),
-    cmocka_unit_test(test_divergence),
-    cmocka_unit_test(test_exploded),
-    cmocka_unit_test(test_halvings),
     cmocka_unit_test(test_metrics_bins),
     cmocka_unit_test(test_metrics_confusion),
     cmocka_unit_test(test_patience_and_time),

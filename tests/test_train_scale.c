@@ -23,19 +23,6 @@ static void write_rows(const char *path, double size)
     fclose(file);
 }
 
-/* The first number of this name in result.json: a loss is that on the training set. */
-static double result_of(const char *name)
-{
-    size_t length, size = strlen(name);
-    char *result = slurp("run", "result.json", &length);
-    double value = NAN;
-    for (size_t i = 0; i + size < length && isnan(value); i++)
-        if (strncmp(result + i, name, size) == 0)
-            value = atof(result + i + size);
-    dro__free(result);
-    return value;
-}
-
 static double loss_of(const char *optimizer, double size, const char *more, bool *told)
 {
     char path[sizeof dir + 16], settings[sizeof path + 200];
@@ -48,7 +35,7 @@ static double loss_of(const char *optimizer, double size, const char *more, bool
     OK(ctx, run_to(settings, "run", false, UINT64_MAX, &s));
     *told = strstr(s.note, "features are large") != NULL;
     unlink(path);
-    return result_of("\"loss\": ");
+    return number_in("run", "\"loss\": ");
 }
 
 static void test_factors(void **state)
@@ -82,7 +69,7 @@ static void test_scaled(void **state)
                  path);
         clear("run");
         OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));
-        assert_true(result_of("\"loss\": ") < 0.3);
+        assert_true(number_in("run", "\"loss\": ") < 0.3);
     }
     unlink(path);
 }
@@ -119,9 +106,10 @@ static void test_epochs(void **state)
                  check_optimizer(k), dir);
         clear("run");
         OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));
-        double examples = result_of("\"examples\": "), epochs = result_of("\"epochs\": ");
+        double examples = number_in("run", "\"examples\": "),
+               epochs = number_in("run", "\"epochs\": ");
         printf("  %s: %.0f examples in %.0f steps\n", check_optimizer(k), examples,
-               result_of("\"step\": "));
+               number_in("run", "\"step\": "));
         assert_true(epochs == 40);
         assert_true(fabs(examples - 24000) <= 1024 + 40 * 20);
     }

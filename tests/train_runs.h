@@ -6,6 +6,8 @@
 #include "events.h"
 #include "train.h"
 
+#include <math.h>
+
 /* One thread of the fastest backend; a test that wants more takes another context. */
 static inline int setup_train(void **state)
 {
@@ -99,6 +101,19 @@ static inline char *slurp(const char *folder, const char *name, size_t *size)
     if (!bytes)
         fail_msg("%s/%s is not there", folder, name);
     return bytes;
+}
+
+/* The first number of this name in result.json: a loss is that on the training set. */
+static inline double number_in(const char *folder, const char *name)
+{
+    size_t length, size = strlen(name);
+    char *result = slurp(folder, "result.json", &length);
+    double value = NAN;
+    for (size_t i = 0; i + size < length && isnan(value); i++)
+        if (strncmp(result + i, name, size) == 0)
+            value = atof(result + i + size);
+    dro__free(result);
+    return value;
 }
 
 /* Takes the measured times out of a text. */

@@ -16,7 +16,7 @@ typedef struct header {
 
 static const char MAGIC[8] = "drockpt";
 
-enum { VERSION = 4 };
+enum { VERSION = 5 };
 
 static void walk(dro__archive *ar, dro__saved *s, const header *h)
 {

@@ -6,8 +6,19 @@
 #include <string.h>
 
 /* EXPLODED: times the first loss. RETURNS_MOST: to one checkpoint; after them it is taken for a bad one. SETTLED: steps
- * after which the running statistics of batch norms are those of the data. */
-enum { EXPLODED = 20, HALVINGS_MOST = 40, RETURNS_MOST = 2, SETTLED = 50 };
+ * after which the running statistics of batch norms are those of the data, and before which no run is said to stay
+ * above its start. BELOW: a step below it counts as much as so many above. STAYS_MOST: so many halvings, and a run that
+ * stays there goes on: there may be nothing to learn. */
+enum {
+    EXPLODED = 20,
+    HALVINGS_MOST = 40,
+    RETURNS_MOST = 2,
+    SETTLED = 50,
+    BELOW = 3,
+    STAYS_MOST = 5
+};
+/* Times the start: what one batch of it may be off by. */
+static const double ABOVE = 1.02;
 
 /* Real targets: their variance, and the square of the one that is farthest from their mean. */
 static void spread_of_targets(const dro_examples *e, double *square, double *farthest)
@@ -48,6 +59,26 @@ static double constant_loss(const dro_train *t)
     return fmax(square, farthest / (double)t->task.batch) / 2;
 }
 
+static double step_size(const dro_train *t)
+{
+    return dro__settings_of(t->opt)->eta.value * t->opt->run.eta_scale;
+}
+
+/* What the optimiser takes F for: the mean loss where nothing is tilted. */
+static double estimate(const dro_train *t)
+{
+    const dro__scalars *s = &t->opt->s;
+    return dro__is_tilted(t) ? s->lambda * s->log_u : t->progress.smooth_loss;
+}
+
+/* As long as a quarter of the run the loss and F are above their start; it takes twice the halvings of others. */
+static bool stays_above(const dro_train *t)
+{
+    uint64_t most = t->steps / 4 < SETTLED ? SETTLED : t->steps / 4;
+    return t->set.on_divergence == DRO__DIVERGENCE_HALVE && t->progress.above >= most &&
+           t->progress.halvings < STAYS_MOST;
+}
+
 dro_status dro__watch_step(dro_train *t)
 {
     dro__progress *p = &t->progress;
@@ -55,12 +86,62 @@ dro_status dro__watch_step(dro_train *t)
     if (t->opt->run.step == 1) {
         p->first_loss = fmax(fmax(loss, constant_loss(t)), 1e-6);
         p->smooth_loss = loss;
+        p->first_objective = fmax(p->first_loss, estimate(t));
     }
     p->smooth_loss += 0.1 * (loss - p->smooth_loss);
+    bool above = p->smooth_loss > ABOVE * p->first_loss && estimate(t) > ABOVE * p->first_objective;
+    if (above)
+        p->above++;
+    else
+        p->above -= p->above < BELOW ? p->above : BELOW;
+    if (stays_above(t))
+        return dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss stays at %.3g, above %.3g at its start",
+                         p->smooth_loss, p->first_loss);
     if (p->smooth_loss <= EXPLODED * p->first_loss)
         return DRO_OK;
-    return dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss is %.3g after %.3g at first", p->smooth_loss,
-                     p->first_loss);
+    return dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss rose from %.3g to %.3g", p->first_loss,
+                     p->smooth_loss);
+}
+
+/* The loss that a run should end below, and what that is of. The same prediction for every example has the same F,
+ * whatever F is, if its loss is proper and F is the optimiser's own. */
+static double bound_of(const dro_train *t, bool of_objective, const char **what)
+{
+    char loss[64] = "cross-entropy";
+    const dro__train_settings *s = &t->set;
+    bool own = s->report_lambda == 0 && !*s->report_like && !s->report_tilt;
+    dro_train_get(t, "loss", loss, sizeof loss);
+    *what = "predicting the same for every example";
+    if (t->task.info.classes && dro_loss_proper(loss) && (own || !of_objective))
+        return dro__constant_loss(t);
+    *what = "its start";
+    return of_objective ? INFINITY : t->progress.first_loss;
+}
+
+/* A run that ends so, and is not said to have diverged, has learned nothing. */
+static void tell_above(const dro_train *t)
+{
+    const dro_metrics *m = &t->evaluation.record.train;
+    const char *optimizer = t->set.optimizer, *what;
+    double at = m->loss, bound = bound_of(t, false, &what);
+    bool loss = at > ABOVE * bound;
+    if (!loss && t->opt->cls->robust) {
+        at = m->objective;
+        bound = bound_of(t, true, &what);
+    }
+    if (!(at > ABOVE * bound) || t->opt->run.step < SETTLED)
+        return;
+    double eta = step_size(t), usual = dro__default_of(t, optimizer, "eta");
+    double lambda = dro__default_of(t, optimizer, "lambda");
+    char advice[160] = "";
+    size_t used = 0;
+    if (t->opt->cls->robust && t->opt->s.lambda < lambda)
+        used = (size_t)snprintf(advice, sizeof advice, "a larger lambda (lambda=%.3g) or ", lambda);
+    if (dro__optimizer_has(optimizer, "eta"))
+        snprintf(advice + used, sizeof advice - used, "a smaller step (eta=%.3g) or ",
+                 eta > 4 * usual ? usual : eta / 4);
+    dro__note(t, "%s ended at %.3g, above the %.3g of %s: try %smore epochs",
+              loss ? "the training loss" : "F", at, bound, what, advice);
 }
 
 /* Of the last one: before, the running statistics of batch norms may lag behind. Real targets may have a long tail: a
@@ -73,16 +154,18 @@ dro_status dro__watch_record(dro_train *t)
     bool last = t->opt->run.step >= t->steps || t->ended != DRO_TRAIN_NOT_ENDED;
     bool settled = t->opt->run.step >= SETTLED || dro__task_statistics(&t->task) == 0;
     double first = t->progress.first_loss;
+    if (last && r->has_train && isfinite(m->loss))
+        tell_above(t);
     if (r->has_test && !isfinite(r->test.loss))
         return dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss on the test set is not finite");
     if (!any || !last || !settled || !t->task.info.classes || t->opt->run.step == 0 ||
         m->loss <= EXPLODED * first)
         return DRO_OK;
-    return dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss on the %s set is %.3g after %.3g at first",
+    return dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss on the %s set rose from %.3g to %.3g",
                      r->has_train  ? "training"
                      : r->has_test ? "test"
                                    : "holdout",
-                     m->loss, first);
+                     first, m->loss);
 }
 
 static dro_status give_up(dro_train *t, uint64_t step, double eta, const char *why, bool found)
@@ -104,7 +187,7 @@ static dro_status give_up(dro_train *t, uint64_t step, double eta, const char *w
 /* The run as it was before its first step. */
 static dro_status start_over(dro_train *t)
 {
-    t->progress = (dro__progress){.halvings = t->progress.halvings};
+    t->progress = (dro__progress){0};
     if (t->task.net)
         DRO_TRY(dro_net_init(t->task.net, (uint64_t)t->set.seed));
     if (t->task.net && *t->set.init)
@@ -128,19 +211,22 @@ dro_status dro__astray(dro_train *t)
     char why[DRO__ERROR_SIZE / 2];
     snprintf(why, sizeof why, "%.200s", t->ctx->error);
     uint64_t step = t->opt->run.step;
-    double eta = dro__settings_of(t->opt)->eta.value;
-    bool found = false;
+    double eta = step_size(t);
+    bool found = false, over = t->ended != DRO_TRAIN_NOT_ENDED; /* its time, or patience */
+    bool anew = stays_above(t); /* the checkpoint is a part of that */
+    bool halve = t->set.on_divergence == DRO__DIVERGENCE_HALVE && !over &&
+                 dro__optimizer_has(t->set.optimizer, "eta") &&
+                 t->progress.halvings < HALVINGS_MOST;
+    uint64_t halvings = t->progress.halvings + 1 + anew;
     if (t->folder)
-        DRO_TRY(dro__run_load(t, &found));       /* another optimiser from here on */
-    bool over = t->ended != DRO_TRAIN_NOT_ENDED; /* its time, or patience */
-    if (t->set.on_divergence != DRO__DIVERGENCE_HALVE || !found || over ||
-        t->progress.halvings >= HALVINGS_MOST)
+        DRO_TRY(dro__run_load(t, &found)); /* another optimiser from here on */
+    if (!halve)
         return give_up(t, step, eta, why, found);
-    if (is_bad(t))
+    if (!found || anew || is_bad(t))
         DRO_TRY(start_over(t));
-    t->progress.halvings++;
-    dro__settings_of(t->opt)->eta.value = eta / 2;
+    t->progress.halvings = halvings;
+    DRO_TRY(dro_optimizer_scale_eta(t->opt, ldexp(1, -(int)halvings)));
     dro__note(t, "diverged at step %llu (%s): back to step %llu with eta %g",
-              (unsigned long long)step, why, (unsigned long long)t->opt->run.step, eta / 2);
+              (unsigned long long)step, why, (unsigned long long)t->opt->run.step, step_size(t));
     return dro__run_save(t);
 }

@@ -3,7 +3,6 @@
 #include "isa.h"
 #include "train.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -133,7 +132,6 @@ static dro_status take(dro_train *t, const dro__saved *s)
         return dro__fail(t->ctx, DRO_ERR_FORMAT, "%s: the checkpoint is of another model",
                          t->folder);
     DRO_TRY(dro__run_begin(t));
-    dro__settings_of(t->opt)->eta.value *= pow(0.5, (double)s->progress.halvings);
     DRO_TRY(dro_optimizer_load(t->opt, s->state, s->state_size));
     if (t->stream || t->opt->run.step < t->steps)
         compare_machine(t, s->machine);

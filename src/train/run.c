@@ -266,12 +266,18 @@ double dro__epoch_of(const dro_train *t, uint64_t step)
     return t->task.epoch_steps ? (double)step / (double)t->task.epoch_steps : 0;
 }
 
+bool dro__is_tilted(const dro_train *t)
+{
+    const dro_optimizer *o = t->opt;
+    return o->cls->robust && !o->cls->needs_n && o->s.level != DRO__TILT_NONE;
+}
+
 static dro_train_progress progress_of(const dro_train *t, const char *evaluating)
 {
     const dro__run *r = &t->opt->run;
     const dro__scalars *s = &t->opt->s;
     double per_step = r->step ? t->progress.seconds / (double)r->step : NAN;
-    bool tilted = t->opt->cls->robust && !t->opt->cls->needs_n && s->level != DRO__TILT_NONE;
+    bool tilted = dro__is_tilted(t);
     return (dro_train_progress){
         .step = r->step,
         .steps = t->steps,

@@ -45,7 +45,7 @@ static const dro__param own[] = {
                  "stop after so many evaluations without a better one; 0: never"),
     TIME(max_time, "0", "stop after this time, as in 30m; 0: never"),
     TIME(checkpoint_every, "60", "time between checkpoints, besides those at evaluations"),
-    DRO__CHOICE("on_divergence", on_divergence, S, "stop", "stop|halve",
+    DRO__CHOICE("on_divergence", on_divergence, S, "halve", "stop|halve",
                 "halve: go back to the last checkpoint with half the step"),
     TEXT(augment, "LIST", "auto",
          "changes to training images: none, all, auto, or some of crop,flip,jitter"),

@@ -411,8 +411,9 @@ typedef struct dro__progress {
     uint64_t metrics_bytes;             /* length of metrics.jsonl */
     uint64_t events_bytes;              /* of TensorBoard's file */
     double seconds, wall;
-    double first_loss, smooth_loss; /* of batches, to see divergence */
-    uint64_t halvings;
+    double first_loss, first_objective, smooth_loss; /* of batches, to see divergence */
+    uint64_t above;    /* steps with the loss and F above their start, less those below */
+    uint64_t halvings; /* of eta */
     uint64_t returned_to,
         returns; /* the step of the checkpoint gone back to last, how often in a row */
     uint64_t have_best, best_step, since_best;
@@ -501,6 +502,7 @@ dro_status dro__run_check_folder(const dro_train *t, bool resume);
 double dro__wall(const dro_train *t);
 double dro__epoch_of(const dro_train *t, uint64_t step);
 bool dro__tell(const dro_train *t, const char *evaluating); /* true: stop */
+bool dro__is_tilted(const dro_train *t);                    /* log_u is that of the objective */
 bool dro__late(const dro_train *t);                         /* max_time is over */
 dro_status dro__run_begin(dro_train *t);                    /* a fresh optimiser, started */
 dro_status dro__run_record(dro_train *t);                   /* evaluates, writes nothing */
