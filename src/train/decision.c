@@ -31,9 +31,9 @@ static dro_status read_shares(dro_predictor *p, const char *path, double *shares
             continue;
         const char *end = comma ? dro__number_double(comma + 1, &share) : NULL;
         if (!end || *end || !(share > 0) || isinf(share))
-            status = dro__fail(p->ctx, DRO_ERR_DATA,
-                               "%s: line %d: expected NAME,SHARE with a share above 0", path,
-                               number);
+            status =
+                dro__fail(p->ctx, DRO_ERR_DATA,
+                          "%s: line %d: expected NAME,SHARE with a share above 0", path, number);
         else if (k == p->about.classes)
             status = dro__fail(p->ctx, DRO_ERR_DATA, "%s: line %d: the model has no class '%.200s'",
                                path, number, line);
