@@ -26,9 +26,9 @@ static int read_arms(const cli_runs *runs, cli_arm *arms, int *count)
     if (status == 0 && *count == 0)
         return plain_arms(runs, cli_text(runs->args, "optimizers"), arms, count);
     for (int k = 0; k < *count && status == 0; k++) {
-        char label[80];
-        snprintf(label, sizeof label, "label=%s", arms[k].name);
-        arms[k].pairs[arms[k].count++] = strdup(label);
+        char name[80];
+        snprintf(name, sizeof name, "name=%s", arms[k].name);
+        arms[k].pairs[arms[k].count++] = strdup(name);
         status = arms[k].pairs[arms[k].count - 1] ? 0 : cli_fail("no memory for the arms");
     }
     return status;

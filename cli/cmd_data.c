@@ -1,5 +1,5 @@
 /* `dro data SPEC`: what is in a data set: shapes, classes, counts. Sees the public headers only. */
-#include "cli.h"
+#include "train.h"
 
 #include <dro/data.h>
 #include <dro/stream.h>
@@ -184,12 +184,12 @@ static int report_stream(const cli_args *args, const dro_stream *stream, const p
     return 0;
 }
 
-static int run_stream(const cli_args *args, dro_context *ctx)
+static int run_stream(const cli_args *args, dro_context *ctx, const char *spec)
 {
     dro_stream *stream = NULL;
     passage p = {0};
-    cli_busy("reading %s", cli_word(args, 0));
-    dro_status status = dro_stream_open(ctx, cli_word(args, 0), &stream);
+    cli_busy("reading %s", spec);
+    dro_status status = dro_stream_open(ctx, spec, &stream);
     if (status == DRO_OK)
         status = pass_through(stream, &p);
     cli_ready();
@@ -203,16 +203,17 @@ static int run_stream(const cli_args *args, dro_context *ctx)
 
 static int run(const cli_args *args)
 {
-    dro_context *ctx = cli_context(args);
+    char spec[4096];
+    int status = cli_label_spec(args, cli_word(args, 0), spec, sizeof spec);
+    dro_context *ctx = status ? NULL : cli_context(args);
     dro_data *data = NULL;
     dro_data_info info;
     if (!ctx)
-        return 1;
+        return status ? status : 1;
     if (cli_flag(args, "stream"))
-        return run_stream(args, ctx);
-    int status = 0;
-    cli_busy("reading %s", cli_word(args, 0));
-    dro_status opened = dro_data_open(ctx, cli_word(args, 0), &data);
+        return run_stream(args, ctx, spec);
+    cli_busy("reading %s", spec);
+    dro_status opened = dro_data_open(ctx, spec, &data);
     if (opened == DRO_OK)
         opened = dro_data_info_get(data, &info);
     cli_ready();
@@ -237,6 +238,7 @@ static const cli_option options[] = {
     {"classes", CLI_INTEGER, "N", "40", 0, 1e9, "how many classes the table lists"},
     {"stream", CLI_FLAG, NULL, NULL, 0, 0,
      "read libsvm or csv once, in bounded memory, as dro/stream.h says"},
+    CLI_OPTION_TEXT("label", "COLUMN", "the label of a csv table, as label= of SPEC"),
     CLI_OPTIONS_END,
 };
 

@@ -95,7 +95,9 @@ static int take_object(cli_scope *scope, const char *path, json_t *object)
         if (skipped || !value_text(value, text, sizeof text) || is_chosen(key, text) ||
             (scope->only && dro_setting_name(key) && !dro_setting_known(scope->only, key)))
             continue;
-        if (dro_settings_set(scope->settings, key, text) != DRO_OK)
+        /* the run's name, as older files call it */
+        const char *name = strcmp(key, "label") == 0 ? "name" : key;
+        if (dro_settings_set(scope->settings, name, text) != DRO_OK)
             return cli_usage("%s: %s: %s", scope->command, path, dro_context_error(scope->ctx));
     }
     return 0;
@@ -180,6 +182,38 @@ bool cli_settings_given(const cli_args *args, int k, cli_pair *out, int *status)
     return true;
 }
 
+int cli_label_spec(const cli_args *args, const char *data, char *spec, size_t size)
+{
+    const char *label = cli_text(args, "label"), *given = strstr(data, ",label=");
+    char option[512] = ",label=";
+    size_t used = strlen(option);
+    for (const char *p = label ? label : ""; *p && used < sizeof option - 2; p++) {
+        if (*p == ',' || *p == '\\')
+            option[used++] = '\\';
+        option[used++] = *p;
+    }
+    option[used] = '\0';
+    bool same = given && strncmp(given, option, used) == 0 && (!given[used] || given[used] == ',');
+    if (label && given && !same)
+        return cli_usage("%s: --label %s, but --data says %s: give one of them", cli_name(args),
+                         label, given + 1);
+    return snprintf(spec, size, "%s%s", data, label && !given ? option : "") < (int)size
+               ? 0
+               : cli_usage("%s: --data is too long", cli_name(args));
+}
+
+/* --label COLUMN: label= of the data. */
+static int take_label(const cli_scope *scope, const cli_args *args)
+{
+    char data[4096], spec[4096];
+    if (!cli_text(args, "label"))
+        return 0;
+    if (dro_settings_get(scope->settings, "data", data, sizeof data) != DRO_OK)
+        return cli_usage("%s: %s", scope->command, dro_context_error(scope->ctx));
+    int status = cli_label_spec(args, data, spec, sizeof spec);
+    return status ? status : cli_settings_set(scope, "data", spec);
+}
+
 int cli_settings_take(cli_scope *scope, const cli_args *args)
 {
     cli_pair p;
@@ -197,7 +231,7 @@ int cli_settings_take(cli_scope *scope, const cli_args *args)
                 continue;
             status = cli_settings_set(scope, p.name, p.value);
         }
-    return status;
+    return status ? status : take_label(scope, args);
 }
 
 int cli_settings_check(const cli_scope *scope)

@@ -9,6 +9,7 @@
 /* The options of every command that trains, besides the settings themselves. */
 #define CLI_SETTINGS_OPTIONS                                                                       \
     CLI_OPTION_TEXT("set", "NAME=VALUE", "a setting by its name; repeatable"),                     \
+        CLI_OPTION_TEXT("label", "COLUMN", "the label of a csv table, as label= of --data"),       \
         CLI_OPTION_TEXT("config", "FILE", "settings: a run's config.json, or another JSON object")
 
 /* ---- settings.c: 0 or the exit status after a line ---- */
@@ -34,6 +35,8 @@ json_t *cli_config_load(const char *path);
 int cli_config_take(cli_scope *scope, const char *path, json_t *document);
 /* The context by --backend and --threads, or else as the file (or NULL) says; NULL after a line. */
 dro_context *cli_config_context(const cli_args *args, const json_t *document);
+/* The SPEC with --label in it; 0 or the exit status. */
+int cli_label_spec(const cli_args *args, const char *data, char *spec, size_t size);
 /* All that the command line gives. */
 int cli_settings_take(cli_scope *scope, const cli_args *args);
 int cli_settings_set(const cli_scope *scope, const char *name, const char *value);

@@ -261,7 +261,7 @@ static dro_status remark_values(const reader *r, const dro__column *c, const cha
     size_t values = c->categories.count, rows = (size_t)r->d->split[DRO_TRAIN].n;
     double value;
     bool comma = dro__csv_number(cell, true, &value);
-    if (values <= VALUES_MANY || (!comma && 2 * values <= rows))
+    if (!comma && (values <= VALUES_MANY || 2 * values <= rows))
         return DRO_OK;
     return dro__remark(
         r->d,

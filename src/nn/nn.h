@@ -81,6 +81,11 @@ typedef struct dro__model {
     void (*build)(dro_net *net, const char *arguments, int32_t outputs);
 } dro__model;
 
+/* An error with a suggestion where there is no such model. */
+dro_status dro__model_check(dro_context *ctx, const char *name);
+/* Whether it was made for rows of numbers, not for images. */
+bool dro__model_of_rows(const char *name);
+
 #define MODEL(name) extern const dro__model dro__model_##name;
 #include "models.def"
 #undef MODEL

@@ -51,6 +51,12 @@ static inline uint64_t little(const unsigned char *bytes, int size)
     return bits;
 }
 
+/* What torch.save writes: a zip archive, or in older files a pickle. */
+static bool is_pickled(const unsigned char start[8], unsigned char first)
+{
+    return first != '{' && (memcmp(start, "PK\3\4", 4) == 0 || (start[0] == 0x80 && start[1] <= 5));
+}
+
 static dro_status read_header(dro__safetensors *f)
 {
     enum { START = 8 };
@@ -63,6 +69,14 @@ static dro_status read_header(dro__safetensors *f)
     uint64_t size = little(start, START), rest = f->size - START;
     if (rest > 0)
         DRO_TRY(fetch(f, NULL, START, &first, 1));
+    if (is_pickled(start, first))
+        return dro__fail(
+            f->ctx, DRO_ERR_DATA,
+            "a file of PyTorch, not safetensors: convert it with `python3 -c 'import sys, torch; "
+            "from safetensors.torch import save_file; w = torch.load(sys.argv[1], "
+            "map_location=\"cpu\"); save_file({k: v.contiguous() for k, v in w.get(\"state_dict\", "
+            "w).items()}, \"weights.safetensors\")' %.180s`",
+            f->name);
     if ((size > DRO__SAFETENSORS_HEADER || size > rest) && first != '{')
         return dro__tensor_fail(f->ctx, DRO_ERR_DATA, f->name, NULL,
                                 "not a safetensors file: expected weights, as in "

@@ -303,7 +303,7 @@ static bool is_listed(const difference *d, const char *name)
 
 static void list_differing(difference *d, const dro__trial *a, const dro__trial *b)
 {
-    const char *label = dro__trial_setting(a, "label");
+    const char *label = dro__trial_label(a);
     for (size_t k = 0; k < a->setting_count; k++) {
         const char *name = a->settings[k].name, *its = dro__trial_setting(b, name);
         if ((its && strcmp(its, a->settings[k].value) == 0) ||

@@ -93,6 +93,8 @@ void dro__trial_destroy(dro__trial *trial); /* NULL is fine */
 /* Whether the folder's config.json is that of a run. */
 bool dro__trial_configured(dro_report *report, const char *folder, dro_status *status);
 const char *dro__trial_setting(const dro__trial *trial, const char *name); /* or NULL */
+/* What the run is called, NULL or "": nothing. */
+const char *dro__trial_label(const dro__trial *trial);
 
 /* ---- report.c ---- */
 

@@ -51,6 +51,12 @@ const char *dro__trial_setting(const dro__trial *trial, const char *name)
     return NULL;
 }
 
+const char *dro__trial_label(const dro__trial *trial)
+{
+    const char *name = dro__trial_setting(trial, "name");
+    return name ? name : dro__trial_setting(trial, "label"); /* as it was called */
+}
+
 #if DRO_WITH_JANSSON
 #include "report_json.h"
 
@@ -420,7 +426,7 @@ static void take_result(dro__trial *t, const json_t *result)
 /* A run that has a name of its own is known by it. */
 static void name_by_label(dro__trial *t)
 {
-    const char *label = dro__trial_setting(t, "label");
+    const char *label = dro__trial_label(t);
     char *copy = label && *label ? dro__copy_text(label) : NULL;
     if (!copy)
         return;

@@ -151,7 +151,7 @@ static bool may_change(const char *name)
 {
     static const char *const names[] = {"max_time", "checkpoint_every", "patience", "report_every",
                                         "backend",  "threads",          "version",  "init",
-                                        "label",    "on_divergence"};
+                                        "name",     "on_divergence"};
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
         if (strcmp(names[k], name) == 0)
             return true;

@@ -26,7 +26,7 @@ static const dro__param own[] = {
          "an optimiser of `dro list optimizers`; if not given, lbfgs for linear models of tables"),
     DRO__CHOICE("recipe", recipe, S, "none", "none|imbalanced",
                 "settings that go together, for all that is not given: `dro list recipes`"),
-    TEXT(label, "TEXT", "", "what reports call the run; if not given, its optimiser"),
+    TEXT(name, "TEXT", "", "what reports call the run; if not given, its optimiser"),
     TEXT(init, "FILE", "", "a weights file to begin with"),
     TEXT(train_only, "NAMES", "", "tensors to train, as in layer4.*,fc.*; all if not given"),
     DRO__INTEGER("epochs", epochs, S, "", 1, 1e6,
@@ -307,6 +307,8 @@ static dro_status set_row(dro_settings *s, const dro__param *row, const char *va
                   dro__optimizer_has(optimizer, name);
     if (strcmp(name, "optimizer") == 0)
         DRO_TRY(check_optimizer(s->ctx, value));
+    if (strcmp(name, "model") == 0 && *value)
+        DRO_TRY(dro__model_check(s->ctx, value));
     DRO_TRY(dro__param_normal(s->ctx, row, theirs ? optimizer : NULL, value, text));
     return keep(s, name, text);
 }

@@ -30,6 +30,11 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
         return dro__fail(t->ctx, DRO_ERR_DATA, "%s: all examples are of one class", c->data);
     if (c->train)
         DRO_TRY(dro__trainable(t->data));
+    if (c->train && !t->images && !dro__model_of_rows(t->model))
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "model %s is for images, the data is a table of %zu features: expected "
+                         "linear or mlp",
+                         t->model, info->features - (t->data->bias != 0));
     if (t->sparse && strcmp(t->model, "linear") != 0)
         return dro__fail(
             t->ctx, DRO_ERR_UNSUPPORTED,

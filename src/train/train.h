@@ -36,7 +36,7 @@ enum { DRO__DIVERGENCE_STOP, DRO__DIVERGENCE_HALVE };
 
 typedef struct dro__train_settings {
     char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
-        train_only[DRO__TEXT_MAX], augment[DRO__TEXT_MAX], label[DRO__TEXT_MAX],
+        train_only[DRO__TEXT_MAX], augment[DRO__TEXT_MAX], name[DRO__TEXT_MAX],
         report_like[DRO__TEXT_MAX];
     int64_t epochs, steps, batch, seed, size, patience, report_every;
     double eval_every, max_time, checkpoint_every, report_lambda;

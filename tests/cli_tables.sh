@@ -1,0 +1,58 @@
+#!/bin/sh
+# A table that somebody brings along: what is said about its columns, its classes and the wrong options. $1: the program.
+. "$(dirname "$0")/expected/check.sh"
+dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
+cd "$work" || exit 1
+
+# An id, a price with a decimal comma, a city with an umlaut, and the label.
+awk 'BEGIN { srand(3); print "id,price,city,bought"
+    for (i = 0; i < 400; i++) { a = rand()
+        printf "%d,\"%d,%d\",%s,%s\n", i, a * 5, 5 * rand(), (rand() < 0.5 ? "K\303\266ln" : "Bonn"), (a + rand() > 1 ? "yes" : "no") } }' \
+    >people.csv
+
+# ---- the label ----
+run 1 train --data people.csv --out none
+has "which column is the label? Expected label=COLUMN, one of id price city bought" err
+run 0 train --data people.csv --label bought --out short --threads 2
+has "note: column 'price': 25 different texts in 400 rows, such as '2,1': categorical, with 26 features; decimal=comma" err
+run 0 train --data csv:people.csv,label=bought --out long --threads 2
+cmp -s short/weights.safetensors long/weights.safetensors || fail "--label: other weights than with label="
+grep -q '"data": "people.csv,label=bought"' short/config.json || fail "--label is not in config.json"
+run 0 train --resume --out short --label bought --threads 2
+run 2 train --data people.csv,label=city --label bought --out none
+has "--label bought, but --data says label=city: give one of them" err
+run 0 data people.csv --label bought
+has "rows of numbers"
+run 0 compare --data people.csv --label bought --optimizers sgd --seeds 1 --epochs 1 --out both --threads 1
+# an older file calls the run's name its label
+echo '{"data": "csv:people.csv,label=bought", "label": "mine", "epochs": 1, "optimizer": "sgd"}' >older.json
+run 0 train --config older.json --out older --threads 2
+grep -q '"name": "mine"' older/config.json || fail "the name of an older file is lost"
+
+# ---- columns ----
+run 0 train --data people.csv,decimal=comma,drop=id --label bought --out numeric --threads 2 --json
+[ ! -s err ] || ! grep -q "note: column" err || fail "decimal=comma and drop=: a note on the columns"
+sed 's/Bonn/Mainz/' people.csv >unseen.csv
+run 0 predict --weights numeric/weights.safetensors --data unseen.csv --out p.csv
+has "column 'city': $(grep -c Bonn people.csv) of 400 rows have a value that training did not have" err
+run 0 eval --weights numeric/weights.safetensors --data unseen.csv
+has "column 'city': $(grep -c Bonn people.csv) of 400 rows have a value that training did not have" err
+run 0 data people.csv,decimal=comma,categorical=id --label bought
+has "405 features, 2 classes"
+
+# ---- models, optimisers and weights that do not fit ----
+run 2 train --data people.csv --label bought --optimizer adam
+has "no optimiser 'adam': did you mean 'adamw'?" err
+run 2 train --data people.csv --label bought --model resnet19
+has "there is no model 'resnet19': did you mean 'resnet18'?" err
+run 1 train --data people.csv,decimal=comma,drop=id --label bought --model resnet20 --out none
+has "model resnet20 is for images, the data is a table of 4 features: expected linear or mlp" err
+printf 'PK\003\004 and what torch.save writes behind it' >model.pth
+run 1 train --data people.csv --label bought --init model.pth --out none
+has "a file of PyTorch, not safetensors: convert it with \`python3 -c 'import sys, torch; from safetensors.torch import" err
+has "\"weights.safetensors\")' model.pth\`" err
+printf '\200\002\212\012 an older one, a pickle' >model.pt
+run 1 eval --weights model.pt --data people.csv
+has "a file of PyTorch, not safetensors" err
+
+finish
