@@ -55,4 +55,29 @@ printf '\200\002\212\012 an older one, a pickle' >model.pt
 run 1 eval --weights model.pt --data people.csv
 has "a file of PyTorch, not safetensors" err
 
+# ---- hints, and the model that a holdout prefers ----
+made() { # KIND: three columns and a label that follows from them
+    awk -v kind="$1" 'BEGIN { srand(5); print "a,b,c,y"
+        for (i = 0; i < 2000; i++) { a = 2 * rand() - 1; b = 2 * rand() - 1; c = 2 * rand() - 1
+            s = kind == "product" ? 8 * a * b : kind == "rare" ? 3 * a + 2 * b - 3 : 3 * a + b
+            print a "," b "," c "," (rand() < 1 / (1 + exp(-s)) ? "p" : "n") } }'
+}
+for kind in product rare linear; do made $kind >$kind.csv; done
+run 0 train --data linear.csv --label y --threads 2 --out linear
+! grep -q hint err || fail "a hint where none applies"
+run 0 train --data rare.csv --label y --threads 2 --out rare
+has "hint: class 'p' has " err
+has "accuracy: --recipe imbalanced makes classes count alike" err
+[ "$(grep -c hint err)" = 1 ] || fail "more than one hint"
+run 0 train --data rare.csv --label y --threads 2 --recipe imbalanced --out recipe
+! grep -q hint err || fail "a hint at what was done"
+run 0 train --data product.csv --label y --threads 2 --out product
+has "hint: the columns have curves or interactions that a linear model cannot follow: --model auto tries an mlp" err
+run 0 train --data product.csv --label y --threads 2 --model auto --out auto
+has "model auto: mlp (AUROC on the holdout: linear 0." err
+! grep -q hint err || fail "a hint at what was done"
+grep -q '"model": "mlp"' auto/config.json || fail "config.json does not have the model that was chosen"
+run 0 train --data linear.csv --label y --threads 2 --model auto --out auto2
+has "model auto: linear (AUROC on the holdout: linear 0." err
+
 finish

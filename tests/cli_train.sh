@@ -290,7 +290,7 @@ wrong 2 predict --weights one/weights.safetensors --data synth:glyphs,size=12,n=
 wrong 1 train --json --out one
 wrong 1 train --json --data synth:nothing
 wrong 1 train --json --data csv:missing.csv,label=y --out six
-wrong 1 train --json --model nonsense --out six
+wrong 2 train --json --model nonsense --out six
 wrong 1 train --json --batch 6000 --out six
 wrong 1 train --json --out run.json/below
 wrong 1 train --json --out one --resume --lr 7

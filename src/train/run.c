@@ -493,6 +493,7 @@ static dro_status run(dro_train *t, bool resume)
     t->going_on = resume && dro__writes(t) && dro__checkpoint_there(t->folder);
     if (dro_comm_size(t->comm) > 1)
         DRO_TRY(dro__comm_share(t->comm, &t->going_on, sizeof t->going_on, 0));
+    DRO_TRY(dro__choose_model(t));
     DRO_TRY(open_run(t));
     DRO_TRY(open_folder(t, resume));
     dro_status status = t->stream ? dro__stream_train(t) : train(t);
@@ -510,7 +511,8 @@ static dro_status run(dro_train *t, bool resume)
     }
     if (status != DRO_OK || (t->ended == DRO_TRAIN_INTERRUPTED && !t->stream))
         return status;
-    return dro__run_finish(t);
+    DRO_TRY(dro__run_finish(t));
+    return dro__hints(t);
 }
 
 dro_status dro_train_run(dro_train *t, const char *folder, bool resume,

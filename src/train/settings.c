@@ -21,7 +21,8 @@
 /* One row is all of a setting: help, lists, completions, manual pages and config.json follow from it. */
 static const dro__param own[] = {
     TEXT(data, "SPEC", "synth:glyphs", "the data: format:path[,option=value...]"),
-    TEXT(model, "NAME", "", "a model of `dro list models`; if not given, one that suits the data"),
+    TEXT(model, "NAME", "",
+         "a model of `dro list models`; auto: linear or mlp, whichever a holdout prefers"),
     TEXT(optimizer, "NAME", "recover",
          "an optimiser of `dro list optimizers`; if not given, lbfgs for linear models of tables"),
     DRO__CHOICE("recipe", recipe, S, "none", "none|imbalanced",
@@ -307,7 +308,7 @@ static dro_status set_row(dro_settings *s, const dro__param *row, const char *va
                   dro__optimizer_has(optimizer, name);
     if (strcmp(name, "optimizer") == 0)
         DRO_TRY(check_optimizer(s->ctx, value));
-    if (strcmp(name, "model") == 0 && *value)
+    if (strcmp(name, "model") == 0 && *value && strcmp(value, "auto") != 0)
         DRO_TRY(dro__model_check(s->ctx, value));
     DRO_TRY(dro__param_normal(s->ctx, row, theirs ? optimizer : NULL, value, text));
     return keep(s, name, text);

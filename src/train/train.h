@@ -2,6 +2,7 @@
  *
  *   settings.c    the settings of a run: their table, and the value that holds them
  *   defaults.c    what the optimiser gets where nothing is given;  recipe.c: settings that go together
+ *   choose.c      model=auto;  hints.c: settings that would serve the data better
  *   task.c        a data set and a model as a problem to train and a function to evaluate
  *   feed.c        examples as batches: images through the loader, rows from memory
  *   sparse.c      the linear model on sparse rows with many features
@@ -84,6 +85,11 @@ dro_status dro__recipe_apply(const dro_train *t,
                              void *user);
 /* Sets the recipe's and what the user gave for the network. */
 dro_status dro__apply_net(const dro_train *t, dro_net *net);
+
+/* choose.c: model=auto becomes the one that is better on a holdout. */
+dro_status dro__choose_model(dro_train *t);
+/* hints.c: notes on settings that would serve the data better. */
+dro_status dro__hints(dro_train *t);
 
 /* ---- task.c ---- */
 
