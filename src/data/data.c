@@ -380,6 +380,7 @@ static dro_status take_encoding(dro_data *d, const char *given, char **own)
     d->for_model = true;
     d->given = same ? *own : NULL;
     d->kept = alike ? kept : NULL;
+    DRO_TRY(dro__unit_read(d->ctx, kept, &d->target));
     if (!same && d->format->encodes)
         return dro__remark(d, "the model keeps no encoding of %s: %s, here by these rows alone",
                            d->format->name, d->format->encodes);
@@ -438,6 +439,7 @@ static dro_status make_data(dro_context *ctx, const char *spec, const char *give
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a data set");
     d->ctx = ctx;
     d->for_training = training;
+    d->target.scale = 1;
     dro_status status = open_data(d, spec, given);
     if (status != DRO_OK)
         dro_data_close(d);
@@ -496,7 +498,9 @@ dro_status dro_data_info_get(const dro_data *d, dro_data_info *info)
                             .groups = d->groups,
                             .group_names = (const char *const *)d->group_names,
                             .bytes_read = d->bytes_read,
-                            .skipped = dro__skipped(d)};
+                            .skipped = dro__skipped(d),
+                            .target_centre = d->target.centre,
+                            .target_scale = d->target.scale};
     for (int s = 0; s < DRO_SPLITS; s++) {
         info->examples[s] = d->split[s].n;
         info->counts[s] = d->split[s].n ? d->counts[s] : NULL;

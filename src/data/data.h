@@ -73,6 +73,11 @@ typedef struct dro__notes {
     size_t count, room;
 } dro__notes;
 
+/* What numbers are measured in: value = centre + scale * number. */
+typedef struct dro__unit {
+    double centre, scale;
+} dro__unit;
+
 struct dro_data {
     dro_context *ctx;
     const struct dro__format *format;
@@ -94,6 +99,7 @@ struct dro_data {
     const char *given; /* while it is opened: how a model's training data was encoded, or NULL */
     const char *kept; /* while it is opened: the part of that which is not the format's (scale.h) */
     size_t bias;      /* the column of the constant feature, 0: there is none */
+    dro__unit target; /* of real-valued targets; the targets of the splits are in it */
     bool for_training;      /* opened to train a model on it: columns are brought to one scale */
     bool for_model;         /* opened to ask one, so that labels may be missing */
     char *encoding;         /* how the features were made, for a model to keep; or NULL */

@@ -1,8 +1,9 @@
 /* What a model keeps of how rows were brought to one scale, and rows that are prepared for training or for a model.
  *
- * The encoding of a data set begins with the lines of its format ("libsvm 1 base=1", csv_keep.c). Two more may follow:
+ * The encoding of a data set begins with the lines of its format ("libsvm 1 base=1", csv_keep.c). More may follow:
  *
  *     scale dense|sparse limited|plain FEATURES ...     dense: CENTRE,FACTOR for each; sparse: REST FACTOR ...
+ *     target CENTRE SCALE                               what a real-valued target is measured in
  *     bias COLUMN                                       a constant feature, 1, in this column, the last
  *
  * Nothing in a text is trusted. */
@@ -136,7 +137,7 @@ dro_status dro__scale_read(dro_context *ctx, const char *text, dro__scale *s)
 
 const char *dro__rows_kept(const char *encoding)
 {
-    static const char *const lines[] = {"scale ", "bias "};
+    static const char *const lines[] = {"scale ", "target ", "bias "};
     for (const char *at = encoding; at; at = strchr(at, '\n')) {
         at += *at == '\n';
         for (size_t k = 0; k < sizeof lines / sizeof lines[0]; k++)
@@ -146,24 +147,50 @@ const char *dro__rows_kept(const char *encoding)
     return NULL;
 }
 
-/* The number after "bias ", 0: there is no such line. */
-static size_t kept_bias(const char *kept)
+/* What follows the first word of a line, NULL: there is no such line. */
+static const char *kept_line(const char *kept, const char *word)
 {
-    while (kept && strncmp(kept, "bias ", 5) != 0) {
+    while (kept && strncmp(kept, word, strlen(word)) != 0) {
         const char *end = strchr(kept, '\n');
         kept = end ? end + 1 : NULL;
     }
-    return kept ? (size_t)strtoull(kept + 5, NULL, 10) : 0;
+    return kept ? kept + strlen(word) : NULL;
+}
+
+static size_t kept_bias(const char *kept)
+{
+    const char *at = kept_line(kept, "bias ");
+    return at ? (size_t)strtoull(at, NULL, 10) : 0;
+}
+
+dro_status dro__unit_read(dro_context *ctx, const char *kept, dro__unit *unit)
+{
+    const char *at = kept_line(kept, "target ");
+    *unit = (dro__unit){0, 1};
+    if (!at)
+        return DRO_OK;
+    at = dro__number_double(at, &unit->centre);
+    at = at && *at == ' ' ? dro__number_double(at + 1, &unit->scale) : NULL;
+    bool fine = at && (!*at || *at == '\n') && isfinite(unit->centre) && unit->scale > 0 &&
+                isfinite(unit->scale);
+    return fine ? DRO_OK : damaged(ctx, "the target's centre and scale");
 }
 
 dro_status dro__rows_note(dro_data *d, const dro__scale *s, size_t bias)
 {
-    char *line, last[NUMBER] = "";
+    char *line, last[4 * NUMBER] = "";
     DRO_TRY(dro__scale_keep(d->ctx, s, &line));
-    if (!line && !bias)
+    bool target = d->target.scale > 0 && (d->target.centre != 0 || d->target.scale != 1);
+    if (!line && !bias && !target)
         return DRO_OK;
+    if (target) {
+        size_t used = (size_t)snprintf(last, NUMBER, "\ntarget ");
+        used += put_number(last + used, d->target.centre, 17);
+        last[used++] = ' ';
+        put_number(last + used, d->target.scale, 17);
+    }
     if (bias)
-        snprintf(last, sizeof last, "\nbias %zu", bias);
+        snprintf(last + strlen(last), NUMBER, "\nbias %zu", bias);
     const char *own = d->encoding ? d->encoding : d->format->name;
     size_t size = strlen(own) + (line ? strlen(line) : 0) + strlen(last) + 2;
     char *all = dro__alloc(size, 1);
@@ -235,6 +262,29 @@ static dro_status add_bias(dro_data *d, size_t at)
     return DRO_OK;
 }
 
+/* ---- targets ---- */
+
+/* The mean and standard deviation of training's; those that are all alike are left as they are. */
+static void learn_target(dro_data *d)
+{
+    const dro__table *t = &d->split[DRO_TRAIN];
+    dro__spread spread = {0};
+    for (int64_t i = 0; t->targets && i < t->n; i++)
+        dro__spread_add(&spread, (double)t->targets[i]);
+    double scale = dro__spread_scale(&spread);
+    if (scale > 0)
+        d->target = (dro__unit){spread.mean, 1 / scale};
+}
+
+static void measure_targets(dro_data *d)
+{
+    for (int s = 0; s < DRO_SPLITS; s++)
+        for (int64_t i = 0; d->split[s].targets && i < d->split[s].n; i++) {
+            float *y = &d->split[s].targets[i];
+            *y = (float)(((double)*y - d->target.centre) / d->target.scale);
+        }
+}
+
 static dro_status too_wide(const dro_data *d, size_t features)
 {
     return dro__fail(d->ctx, DRO_ERR_DATA,
@@ -277,6 +327,9 @@ static dro_status prepare_training(dro_data *d, bool own)
         DRO_TRY(dro__scale_learn(d->ctx, &d->split[DRO_TRAIN], d->features, scaling, &scale));
     for (int s = 0; s < DRO_SPLITS; s++)
         dro__scale_table(&scale, &d->split[s]);
+    if (scaling != DRO__SCALE_NONE)
+        learn_target(d);
+    measure_targets(d);
     bool bias = d->for_training && d->kind == DRO_DATA_SPARSE && d->features > DRO__DENSE_MOST;
     dro_status status = dro__rows_note(d, &scale, bias ? d->features : 0);
     dro__scale_free(&scale);
@@ -287,6 +340,8 @@ dro_status dro__rows_prepare(dro_data *d)
 {
     bool rows = d->kind == DRO_DATA_DENSE || d->kind == DRO_DATA_SPARSE;
     bool own = d->format->encodes != NULL;
+    if (rows && d->for_model)
+        measure_targets(d);
     if (rows && d->kept)
         return prepare_kept(d);
     if (!rows || d->for_model || !(d->for_training || (!own && dro__option(d, "scale"))))

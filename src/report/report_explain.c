@@ -113,6 +113,7 @@ static void row(const view *v, int64_t id)
 {
     char text[4][DRO__NUMBER];
     const dro_explanation *e = v->e;
+    const dro_data_info *info = dro_predictor_data(v->p);
     bool wrong = e->classes && e->labels[id] != e->predictions[id];
     dro__buffer_add(v->out, "<tr><td>");
     name_of(v, id);
@@ -120,7 +121,9 @@ static void row(const view *v, int64_t id)
     if (e->classes)
         class_of(v, e->labels[id]);
     else
-        dro__buffer_add(v->out, dro__show_real(text[0], (double)v->examples.targets[id]));
+        dro__buffer_add(v->out, dro__show_real(text[0], info->target_centre +
+                                                            info->target_scale *
+                                                                (double)v->examples.targets[id]));
     dro__buffer_add(v->out, wrong ? "</td><td class=\"wrong\">" : "</td><td>");
     if (e->classes)
         class_of(v, e->predictions[id]);

@@ -39,9 +39,8 @@ static dro_status try_model(dro_train *t, candidate *c)
         (int)sizeof data)
         status = dro__fail(t->ctx, DRO_ERR_RANGE, "the data's name is too long");
     snprintf(time, sizeof time, "%.9g", t->set.max_time / 4);
-    const char *const pairs[][2] = {
-        {"data", data}, {"model", c->model}, {"eval_train", "no"}, {"best", "none"},
-        {"patience", "0"}, {"max_time", time}};
+    const char *const pairs[][2] = {{"data", data},   {"model", c->model}, {"eval_train", "no"},
+                                    {"best", "none"}, {"patience", "0"},   {"max_time", time}};
     for (size_t k = 0; status == DRO_OK && k < sizeof pairs / sizeof pairs[0]; k++)
         status = dro_train_set(other, pairs[k][0], pairs[k][1]);
     other->comm = t->comm;

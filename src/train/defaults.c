@@ -78,9 +78,8 @@ static double class_eta_of(const dro_train *t)
 /* Of tables: gentle, and relative to what the loss is before anything is learned. */
 static double lambda_of(const dro_train *t)
 {
-    enum { GENTLE = 20 };
-    double loss = dro__constant_loss(t);
-    return !t->task.images && loss > 0 && isfinite(loss) ? GENTLE * loss : NAN;
+    double lambda = dro__gentle_lambda(t);
+    return !t->task.images && lambda > 0 && isfinite(lambda) ? lambda : NAN;
 }
 
 /* Of the exact solvers: as much as one example more, which is what LogisticRegression and Ridge of scikit-learn have. Two
@@ -160,7 +159,8 @@ static const row rows[] = {
     ROW(NULL, "lbfgs", "tables", "reg", "l2", "classes that can be told apart have no minimum"),
     ROW(strength_of, "lbfgs", "tables", "reg_strength",
         "1 / examples, 2 / examples for two classes", "as much as one example"),
-    ROW(lambda_of, NULL, "tables", "lambda", "20 times the loss of a constant: 20 log(classes)",
+    ROW(lambda_of, NULL, "tables", "lambda",
+        "20 log(classes); real targets: 10, or more where their tail is heavy",
         "gentle: probabilities stay those of the mean loss; a smaller lambda is more robust"),
     ROW(NULL, NULL, "images", "lambda", "20",
         "gentle: single hard images are often the unlearnable ones"),

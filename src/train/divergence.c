@@ -20,43 +20,56 @@ enum {
 /* Times the start: what one batch of it may be off by. */
 static const double ABOVE = 1.02;
 
-/* Real targets: their variance, and the square of the one that is farthest from their mean. */
-static void spread_of_targets(const dro_examples *e, double *square, double *farthest)
+/* Of real targets around their mean: the mean square and fourth power, and the largest square. */
+typedef struct around {
+    double square, fourth, farthest;
+} around;
+
+static bool around_mean(const dro_train *t, around *a)
 {
+    dro_examples e;
     double mean = 0;
-    *square = *farthest = 0;
-    for (int64_t i = 0; i < e->count; i++)
-        mean += (double)e->targets[i] / (double)e->count;
-    for (int64_t i = 0; i < e->count; i++) {
-        double off = (double)e->targets[i] - mean;
-        *square += off * off / (double)e->count;
-        *farthest = fmax(*farthest, off * off);
+    *a = (around){0};
+    if (t->task.info.classes || !t->task.data ||
+        dro_data_examples(t->task.data, DRO_TRAIN, &e) != DRO_OK || !e.targets)
+        return false;
+    for (int64_t i = 0; i < e.count; i++)
+        mean += (double)e.targets[i] / (double)e.count;
+    for (int64_t i = 0; i < e.count; i++) {
+        double off = (double)e.targets[i] - mean, square = off * off;
+        a->square += square / (double)e.count;
+        a->fourth += square * square / (double)e.count;
+        a->farthest = fmax(a->farthest, square);
     }
+    return true;
 }
 
 double dro__constant_loss(const dro_train *t)
 {
-    dro_examples e;
-    double square, farthest;
-    if (t->task.info.classes)
-        return log((double)t->task.info.classes);
-    if (!t->task.data || dro_data_examples(t->task.data, DRO_TRAIN, &e) != DRO_OK || !e.targets)
-        return 0;
-    spread_of_targets(&e, &square, &farthest);
-    return square / 2;
+    around a;
+    around_mean(t, &a);
+    return t->task.info.classes ? log((double)t->task.info.classes) : a.square / 2;
+}
+
+/* F is the mean loss + its variance / (2 lambda) + ...: with 10 variance / mean it is 5 % above the mean. */
+double dro__gentle_lambda(const dro_train *t)
+{
+    enum { TIMES = 20 };
+    around a;
+    double least = TIMES * dro__constant_loss(t);
+    if (!around_mean(t, &a) || !(a.square > 0))
+        return least;
+    return fmax(least, TIMES / 4 * (a.fourth - a.square * a.square) / a.square);
 }
 
 /* The loss of a batch that is predicted no better than by a constant: of real targets that of the worst batch, with the
  * one that is farthest from their mean in it. A first batch may have none of the targets that count. */
 static double constant_loss(const dro_train *t)
 {
-    dro_examples e;
-    double square, farthest;
-    if (t->task.info.classes || !t->task.data ||
-        dro_data_examples(t->task.data, DRO_TRAIN, &e) != DRO_OK || !e.targets)
+    around a;
+    if (!around_mean(t, &a))
         return dro__constant_loss(t);
-    spread_of_targets(&e, &square, &farthest);
-    return fmax(square, farthest / (double)t->task.batch) / 2;
+    return fmax(a.square, a.farthest / (double)t->task.batch) / 2;
 }
 
 static double step_size(const dro_train *t)

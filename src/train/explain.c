@@ -85,7 +85,10 @@ static dro_status evaluate(dro_predictor *p, dro_split split, const arrays *a)
             a->losses[first + (int64_t)i] = t->unread[i] ? NAN : (double)losses[i];
             a->labels[first + (int64_t)i] = labels ? labels[i] : -1;
             a->predictions[first + (int64_t)i] = best;
-            a->outputs[first + (int64_t)i] = row[0];
+            a->outputs[first + (int64_t)i] =
+                t->info.classes
+                    ? row[0]
+                    : (float)(t->info.target_centre + t->info.target_scale * (double)row[0]);
         }
     }
     dro__free(logits);

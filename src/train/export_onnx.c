@@ -94,6 +94,7 @@ static dro_status input(exporter *e, const char **name)
     }
     DRO_TRY(dro__export_columns(e->ctx, a->encoding, &e->graph, &columns));
     const char *kept = columns ? NULL : dro__rows_kept(a->encoding);
+    kept = kept && strncmp(kept, "scale ", 6) == 0 ? kept : NULL;
     *name = kept ? "rows" : "features";
     if (columns)
         return DRO_OK;
@@ -295,14 +296,20 @@ static const char *with_prior(exporter *e, const char *from, const char *by)
     return any ? "with_prior" : from;
 }
 
-static void output(exporter *e, const char *logits)
+static dro_status output(exporter *e, const char *logits)
 {
     const dro__weights_about *a = e->about;
     dro__buffer axis = {0}, best = {0};
     if (a->classes == 0) {
-        node(e, "Identity", DRO__NAMES(logits), "value");
+        dro__unit unit;
+        DRO_TRY(dro__unit_read(e->ctx, dro__rows_kept(a->encoding), &unit));
+        float numbers[] = {(float)unit.scale, (float)unit.centre};
+        dro__onnx_constant(&e->graph, "target_scale", DRO__INTS(1, 1), 2, &numbers[0]);
+        dro__onnx_constant(&e->graph, "target_centre", DRO__INTS(1, 1), 2, &numbers[1]);
+        node(e, "Mul", DRO__NAMES(logits, "target_scale"), "measured");
+        node(e, "Add", DRO__NAMES("measured", "target_centre"), "value");
         dro__onnx_output(&e->graph, "value", DRO__ONNX_FLOAT, DRO__INTS(a->shape.outputs), 1);
-        return;
+        return DRO_OK;
     }
     switch (dro__net_losses[e->net->graph.loss].link) {
     case DRO__LINK_LOGISTIC:
@@ -326,6 +333,7 @@ static void output(exporter *e, const char *logits)
     node(e, "Gather", DRO__NAMES("class_names", "best"), "label");
     dro__onnx_output(&e->graph, "probabilities", DRO__ONNX_FLOAT, DRO__INTS(a->classes), 1);
     dro__onnx_output(&e->graph, "label", DRO__ONNX_STRING, NULL, 0);
+    return DRO_OK;
 }
 
 /* ---- all of it ---- */
@@ -343,8 +351,7 @@ static dro_status network(exporter *e)
     for (int32_t k = 1; k < g->count; k++)
         if (e->needed[k])
             layer(e, k, first);
-    output(e, value(logits, g->heads[0]));
-    return DRO_OK;
+    return output(e, value(logits, g->heads[0]));
 }
 
 static dro_status load(exporter *e, const char *weights)

@@ -255,9 +255,14 @@ static dro_status logits_of(dro_predictor *p, dro_split split, int64_t first, si
                                    logits + done * p->task.outputs, NULL, &labels));
         for (size_t i = 0; truth && i < some; i++)
             truth[done + i] = labels ? labels[i] : -1;
-        for (size_t i = 0; i < some * p->task.outputs; i++)
+        const dro_data_info *info = &p->task.info;
+        for (size_t i = 0; i < some * p->task.outputs; i++) {
+            float *x = &logits[done * p->task.outputs + i];
+            if (!info->classes)
+                *x = (float)(info->target_centre + info->target_scale * (double)*x);
             if (p->task.unread[i / p->task.outputs])
-                logits[done * p->task.outputs + i] = NAN;
+                *x = NAN;
+        }
         done += some;
     }
     return DRO_OK;

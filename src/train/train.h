@@ -79,6 +79,8 @@ double dro__report_lambda(const dro_train *t);
 void dro__choose_optimizer(dro_train *t);
 /* The loss of a model that predicts the same for every example: log(classes), or half the variance of real targets. */
 double dro__constant_loss(const dro_train *t);
+/* Of which F is about 5 % above the mean loss of such a model, and 20 times that loss at least. */
+double dro__gentle_lambda(const dro_train *t);
 /* recipe.c: hands the settings of the run's recipe that are for its optimiser, or for all, to `set`. */
 dro_status dro__recipe_apply(const dro_train *t,
                              dro_status (*set)(void *user, const char *name, const char *value),
