@@ -149,6 +149,35 @@ static void test_csv_groups(void **state)
 }
 
 /* A test file may repeat the header. */
+/* A column of example weights is no feature, and goes with its rows. */
+static void test_csv_weights(void **state)
+{
+    (void)state;
+    const char *text = "x,w,y\n1,2,a\n2,0,b\n3,0.5,a\n4,1,b\n";
+    dro_examples train, test;
+    write_file("later", "y,w,x\na,7,1\nb,8,2\n", 18);
+    dro_data *data =
+        opened(spec_for("csv", text, ",label=y,weight=w,test=%T/later"), &train, &test);
+    assert_int_equal(info_of(data).features, 1);
+    const float expected[] = {2, 0, 0.5f, 1};
+    assert_memory_equal(train.weights, expected, sizeof expected);
+    assert_true(test.weights[0] == 7 && test.weights[1] == 8);
+    dro_data_close(data);
+    OK(ctx, dro_data_open(ctx, spec_for("csv", text, ",label=y,weight=2,holdout=0.5"), &data));
+    OK(ctx, dro_data_examples(data, DRO_TRAIN, &train));
+    for (int64_t i = 0; i < train.count; i++)
+        assert_true(train.weights[i] == expected[train.records[i]]);
+    dro_data_close(data);
+    const refusal wrong[] = {
+        {"x,w,y\n1,2,a\n2,-1,b\n", ",label=y,weight=w", "line 3", "a finite number of 0 or more"},
+        {"x,w,y\n1,2,a\n2,,b\n", ",label=y,weight=w", "line 3", "a finite number of 0 or more"},
+    };
+    refuses_all("csv", wrong, sizeof wrong / sizeof wrong[0]);
+    refuses(spec_for("csv", text, ",label=y,weight=y"), DRO_ERR_ARGUMENT, "weight=y",
+            "it is the label");
+    refuses(spec_for("csv", text, ",label=y,weight=z"), DRO_ERR_NAME, "weight=z", "x w y");
+}
+
 static void test_csv_header_twice(void **state)
 {
     (void)state;
@@ -535,16 +564,27 @@ static void test_csv_latin1_long(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_csv_bytes),         TEST(test_csv_latin1_long),
-    TEST(test_csv_cells),         TEST(test_csv_scikit),
-    TEST(test_csv_forms),         TEST(test_csv_limits),
-    TEST(test_csv_values),        TEST(test_csv_groups),
-    TEST(test_csv_real),          TEST(test_csv_header_twice),
-    TEST(test_csv_header_order),  TEST(test_csv_endless),
-    TEST(test_csv_nan),           TEST(test_csv_wide),
-    TEST(test_csv_bad),           TEST(test_csv_text_among_numbers),
-    TEST(test_csv_many_texts),    TEST(test_csv_holdout_unseen),
-    TEST(test_csv_holdout_kinds), TEST(test_shared_adult),
+    TEST(test_csv_bytes),
+    TEST(test_csv_latin1_long),
+    TEST(test_csv_cells),
+    TEST(test_csv_scikit),
+    TEST(test_csv_forms),
+    TEST(test_csv_limits),
+    TEST(test_csv_values),
+    TEST(test_csv_groups),
+    TEST(test_csv_weights),
+    TEST(test_csv_real),
+    TEST(test_csv_header_twice),
+    TEST(test_csv_header_order),
+    TEST(test_csv_endless),
+    TEST(test_csv_nan),
+    TEST(test_csv_wide),
+    TEST(test_csv_bad),
+    TEST(test_csv_text_among_numbers),
+    TEST(test_csv_many_texts),
+    TEST(test_csv_holdout_unseen),
+    TEST(test_csv_holdout_kinds),
+    TEST(test_shared_adult),
 };
 
 CHECK_MAIN(tests)

@@ -106,7 +106,7 @@ typedef struct dro_arrays {
     int32_t classes;       /* 0: one more than the largest label */
     const float *targets;  /* or (count) real values */
     const int32_t *groups; /* (count) from 0 on */
-    const float *weights;  /* (count) of the examples, 0 or more */
+    const float *weights;  /* (count) of the examples, 0 or more; only their ratios matter */
 } dro_arrays;
 
 /* Makes "arrays:NAME[,option=value...]" a SPEC of this context, for dro_data_open(), for training ("data") and for

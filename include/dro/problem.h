@@ -66,10 +66,14 @@ typedef struct dro_problem {
      * running statistics). Not called for a refused step. */
     void (*accept)(void *user);
 
-    int32_t classes;             /* how many classes there are, 0: not told */
-    int32_t groups;              /* how many groups there are, 0: not told */
-    const double *class_share;   /* (optional) (classes) shares of the data; else counted */
-    const double *group_share;   /* (optional) (groups) */
+    int32_t classes;           /* how many classes there are, 0: not told */
+    int32_t groups;            /* how many groups there are, 0: not told */
+    const double *class_share; /* (optional) (classes) shares of the data; else counted */
+    const double *group_share; /* (optional) (groups) */
+    /* (optional) (n) example weights, 0 or more; only their ratios matter. Examples are drawn in
+     * proportion, so class_share and group_share are shares of the weight; a draw of the problem's
+     * own must do the same. The methods that keep something for each example refuse them. */
+    const float *example_weights;
     const int64_t *param_blocks; /* (optional) (param_block_count + 1) offsets into w: the blocks of
                                     the group lasso; else reg_block equal ones */
     size_t param_block_count;

@@ -99,7 +99,7 @@ class Problem(c.Structure):
                 ("forward", Forward), ("backward", Backward), ("draw", Draw),
                 ("gather", c.c_void_p), ("labels", Labels), ("accept", c.c_void_p),
                 ("classes", c.c_int32), ("groups", c.c_int32), ("class_share", c.c_void_p),
-                ("group_share", c.c_void_p), ("param_blocks", c.c_void_p),
+                ("group_share", c.c_void_p), ("example_weights", c.c_void_p), ("param_blocks", c.c_void_p),
                 ("param_block_count", c.c_size_t), ("max_batch", c.c_size_t),
                 ("memory", c.c_int), ("async_", c.c_void_p), ("full", c.c_void_p)]
 

@@ -66,6 +66,12 @@ double dro__random_unit(uint64_t seed, uint64_t stream, uint64_t counter);   /* 
 double dro__random_normal(uint64_t seed, uint64_t stream, uint64_t counter); /* N(0, 1) */
 /* Uniform in 0..n-1. */
 uint64_t dro__random_below(uint64_t seed, uint64_t stream, uint64_t counter, uint64_t n);
+/* Example weights, normalised to mean 1, as sums: (n + 1) from 0 to n. False: a weight is negative or not finite, or
+ * none is above 0. */
+bool dro__weights_sum(const float *weights, int64_t n, double *sums);
+/* The example in whose share of [0, n) a place falls. Places 0.3, 1.3, ... n - 0.7 take each as often as its weight
+ * says, rounded up or down. */
+int64_t dro__weights_pick(const double *sums, int64_t n, double place);
 /* Where `index` goes in a pseudo-random permutation of 0..n-1 chosen by key; O(1) memory. */
 uint64_t dro__permute(uint64_t n, uint64_t key, uint64_t index);
 

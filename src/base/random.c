@@ -40,6 +40,34 @@ uint64_t dro__random_below(uint64_t seed, uint64_t stream, uint64_t counter, uin
     return (uint64_t)(((unsigned __int128)dro__random(seed, stream, counter) * n) >> 64);
 }
 
+bool dro__weights_sum(const float *weights, int64_t n, double *sums)
+{
+    sums[0] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!(weights[i] >= 0) || !isfinite(weights[i]))
+            return false;
+        sums[i + 1] = sums[i] + (double)weights[i];
+    }
+    double all = sums[n];
+    for (int64_t i = 1; all > 0 && i <= n; i++)
+        sums[i] = sums[i] / all * (double)n;
+    return all > 0;
+}
+
+int64_t dro__weights_pick(const double *sums, int64_t n, double place)
+{
+    int64_t first = 0, end = n; /* sums[first] <= place < sums[end] */
+    place = fmin(place, nextafter((double)n, 0));
+    while (end - first > 1) {
+        int64_t middle = first + (end - first) / 2;
+        if (sums[middle] <= place)
+            first = middle;
+        else
+            end = middle;
+    }
+    return first;
+}
+
 uint64_t dro__permute(uint64_t n, uint64_t key, uint64_t index)
 {
     unsigned half = 1;

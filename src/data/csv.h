@@ -83,6 +83,7 @@ typedef struct dro__csv_form {
     bool real;      /* target=real */
     bool grouped;
     size_t label, group; /* columns; label DRO__CSV_NO_COLUMN: there is none */
+    size_t weight;       /* column of the example weights, or DRO__CSV_NO_COLUMN */
 } dro__csv_form;
 
 enum { DRO__DECIMAL_AUTO, DRO__DECIMAL_POINT, DRO__DECIMAL_COMMA };

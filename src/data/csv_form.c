@@ -247,6 +247,8 @@ static dro_status mark_columns(const dro_data *d, dro__csv_form *f, const dro__c
 dro_status dro__csv_form_fit(const dro_data *d, dro__csv_form *f, dro__csv *csv)
 {
     const char *label = dro__option(d, "label"), *group = dro__option(d, "group");
+    const char *weight = dro__option(d, "weight");
+    f->weight = DRO__CSV_NO_COLUMN;
     if (f->header == NONE && f->kept && !label)
         f->header = f->kept->header;
     if (f->header == NONE && label && label[strspn(label, "0")] == '\0')
@@ -254,7 +256,8 @@ dro_status dro__csv_form_fit(const dro_data *d, dro__csv_form *f, dro__csv *csv)
                          "label=%s: columns are counted from 1 (header=yes if one is called so)",
                          label);
     if (f->header == NONE &&
-        ((label && column_number(label) == 0) || (group && column_number(group) == 0)))
+        ((label && column_number(label) == 0) || (group && column_number(group) == 0) ||
+         (weight && column_number(weight) == 0)))
         f->header = 1;
     if (f->header == NONE)
         DRO_TRY(looks_like_header(f, csv, &f->header));
@@ -269,7 +272,10 @@ dro_status dro__csv_form_fit(const dro_data *d, dro__csv_form *f, dro__csv *csv)
     f->grouped = group != NULL;
     if (group)
         DRO_TRY(find_column(csv, "group", group, &f->group));
+    if (weight)
+        DRO_TRY(find_column(csv, "weight", weight, &f->weight));
     if (!f->kept) {
+        DRO_TRY(mark_columns(d, f, csv, "weight", DRO__MARK_DROP));
         DRO_TRY(mark_columns(d, f, csv, "drop", DRO__MARK_DROP));
         DRO_TRY(mark_columns(d, f, csv, "categorical", DRO__MARK_CATEGORICAL));
     }

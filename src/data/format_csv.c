@@ -98,18 +98,22 @@ static dro_status check_classes(const reader *r)
     return dro__csv_bad_cell(csv, row, r->form.label, names->names[broken], expected);
 }
 
-static dro_status read_targets(const reader *r, const dro__csv *csv, float *targets)
+/* A column of numbers: targets, or example weights, which are 0 or more. */
+static dro_status read_numbers(const reader *r, const dro__csv *csv, size_t column, float *numbers)
 {
     const char *cell = csv->cells;
+    bool weights = column == r->form.weight;
     for (int64_t i = 0; i < csv->rows; i++)
         for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell)) {
-            if (k != r->form.label)
+            if (k != column)
                 continue;
             double value;
             bool number = dro__csv_number(cell, dro__csv_commas(&r->form, csv), &value);
-            targets[i] = number ? (float)value : NAN;
-            if (!isfinite(targets[i]))
-                return dro__csv_bad_cell(csv, i, k, cell, "a finite number");
+            numbers[i] = number ? (float)value : NAN;
+            if (!isfinite(numbers[i]) || (weights && numbers[i] < 0))
+                return dro__csv_bad_cell(csv, i, k, cell,
+                                         weights ? "a weight, a finite number of 0 or more"
+                                                 : "a finite number");
         }
     return DRO_OK;
 }
@@ -124,18 +128,21 @@ static dro_status read_split(reader *r, const dro__csv *csv, dro__table *t)
         t->labels = dro__alloc(n, sizeof *t->labels);
     if (r->form.grouped)
         t->groups = dro__alloc(n, sizeof *t->groups);
-    if ((!t->targets && !t->labels) || (r->form.grouped && !t->groups))
+    bool weighted = r->form.weight != DRO__CSV_NO_COLUMN;
+    if (weighted)
+        t->weights = dro__alloc(n, sizeof *t->weights);
+    if ((!t->targets && !t->labels) || (r->form.grouped && !t->groups) || (weighted && !t->weights))
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "%s: no memory for %zu rows", csv->name, n);
     int32_t number;
     if (r->form.label == DRO__CSV_NO_COLUMN) /* zeros for all, and a class that no model knows */
         DRO_TRY(dro__names_add(csv->ctx, &r->classes, "?", 1, &number));
     else if (r->form.real)
-        DRO_TRY(read_targets(r, csv, t->targets));
+        DRO_TRY(read_numbers(r, csv, r->form.label, t->targets));
     else
         DRO_TRY(read_names(r, csv, r->form.label, true, &r->classes, t->labels));
     if (r->form.grouped)
         DRO_TRY(read_names(r, csv, r->form.group, false, &r->groups, t->groups));
-    return DRO_OK;
+    return weighted ? read_numbers(r, csv, r->form.weight, t->weights) : DRO_OK;
 }
 
 /* Names in their order into the data set, which owns them from here; numbers follow. */
@@ -345,9 +352,9 @@ static void release_csv(dro_data *d)
     d->state = NULL;
 }
 
-static const char *const options[] = {"label",   "test",     "group", "header",      "sep",
-                                      "missing", "target",   "drop",  "categorical", "decimal",
-                                      "scale",   "encoding", NULL};
+static const char *const options[] = {"label",   "test",    "group",    "weight", "header",
+                                      "sep",     "missing", "target",   "drop",   "categorical",
+                                      "decimal", "scale",   "encoding", NULL};
 
 static const char *const endings[] = {"csv", "tsv", NULL};
 
@@ -356,7 +363,8 @@ const dro__format dro__format_csv = {
     .stream = &dro__rows_csv,
     .endings = endings,
     .dotted = true,
-    .usage = "FILE,label=COLUMN[,test=FILE][,group=COLUMN][,header=yes|no|auto][,sep=tab]"
+    .usage = "FILE,label=COLUMN[,test=FILE][,group=COLUMN][,weight=COLUMN][,header=yes|no|auto][,"
+             "sep=tab]"
              "[,missing=TEXT|refuse][,target=real][,drop=COLUMN:COLUMN][,categorical=COLUMN:COLUMN]"
              "[,decimal=comma][,scale=standard|none][,encoding=latin1]",
     .summary = "a table: numeric columns standardised, others one-hot",
@@ -368,6 +376,9 @@ const dro__format dro__format_csv = {
         "census\n"
         "                files). dro eval and dro predict read their files in the same way.\n"
         "group=COLUMN    gives each row its group, and stays a feature\n"
+        "weight=COLUMN   how much each row counts, 0 or more; no feature. In F, in all metrics and "
+        "in training,\n"
+        "                where rows are drawn in proportion; features are scaled without it\n"
         "sep=            comma, semicolon, tab, pipe or one of ;|:!~^&%$#@*/; if not given, that "
         "of\n"
         "                , ; tab | which the first line has most of\n"

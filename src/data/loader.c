@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { STREAM_ORDER = 0x6c64, STREAM_LUCK = 0x6c75, GATHER_SLOTS = 3 };
+enum { STREAM_ORDER = 0x6c64, STREAM_LUCK = 0x6c75, STREAM_WEIGHT = 0x6c77, GATHER_SLOTS = 3 };
 #define SENT_MOST ((size_t)4 << 30) /* bytes that all batches may take of the backend's memory */
 
 typedef enum slot_state { EMPTY, FILLING, READY } slot_state;
@@ -38,7 +38,8 @@ struct dro_loader {
     int32_t channels, height, width;
     size_t image; /* floats in one image, 0 for rows */
     dro__normal normal;
-    uint64_t batches; /* per epoch */
+    uint64_t batches;    /* per epoch */
+    double *weight_sums; /* (n + 1) where shuffled examples have weights, or NULL */
     slot *slots, gathered[GATHER_SLOTS];
     size_t slot_count, gather_next;
     uint64_t head, next; /* batch numbers: last asked for, next to fill */
@@ -63,7 +64,12 @@ static int64_t example_at(const dro_loader *l, uint64_t epoch, uint64_t place)
     uint64_t n = (uint64_t)l->table->n;
     if (!l->options.shuffle)
         return (int64_t)(place % n);
-    return (int64_t)dro__permute(n, dro__random(l->options.seed, STREAM_ORDER, epoch), place);
+    uint64_t seed = l->options.seed,
+             id = dro__permute(n, dro__random(seed, STREAM_ORDER, epoch), place);
+    if (!l->weight_sums)
+        return (int64_t)id;
+    double start = dro__random_unit(seed, STREAM_WEIGHT, epoch); /* as in opt/helpers.c */
+    return dro__weights_pick(l->weight_sums, (int64_t)n, (double)id + start);
 }
 
 static double now(void)
@@ -425,6 +431,20 @@ static dro_status prepare(dro_loader *l)
                                 l->slot_count, l->options.batch);
 }
 
+static dro_status prepare_weights(dro_loader *l)
+{
+    const dro__table *t = l->table;
+    if (!t->weights || !l->options.shuffle)
+        return DRO_OK;
+    l->weight_sums = dro__alloc((size_t)t->n + 1, sizeof(double));
+    if (!l->weight_sums)
+        return dro__fail(l->data->ctx, DRO_ERR_MEMORY, "no memory for %lld example weights",
+                         (long long)t->n);
+    return dro__weights_sum(t->weights, t->n, l->weight_sums)
+               ? DRO_OK
+               : dro__fail(l->data->ctx, DRO_ERR_DATA, "no example has a weight above 0");
+}
+
 dro_status dro_loader_create(dro_data *data, dro_split split, const dro_loader_options *options,
                              dro_loader **loader)
 {
@@ -441,6 +461,8 @@ dro_status dro_loader_create(dro_data *data, dro_split split, const dro_loader_o
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->done, NULL);
     dro_status status = prepare(l);
+    if (status == DRO_OK)
+        status = prepare_weights(l);
     if (status == DRO_OK)
         l->threads = dro__alloc((size_t)l->options.threads, sizeof *l->threads);
     for (int k = 0; l->threads && k < l->options.threads; k++)
@@ -473,6 +495,7 @@ void dro_loader_destroy(dro_loader *l)
     pthread_cond_destroy(&l->done);
     dro__free(l->slots);
     dro__free(l->threads);
+    dro__free(l->weight_sums);
     dro__free(l);
 }
 

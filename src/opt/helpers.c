@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { STREAM_ORDER = 0x6f72 };
+enum { STREAM_ORDER = 0x6f72, STREAM_WEIGHT = 0x7765 };
 
 /* ---- draws ---- */
 
@@ -17,6 +17,24 @@ static bool wants_labels(const dro_optimizer *o)
 static bool library_draws(const dro_optimizer *o)
 {
     return o->is_composite ? !o->composite.draw : !o->problem.draw;
+}
+
+dro_status dro__weights_create(dro_optimizer *o)
+{
+    const float *weights = o->is_composite ? NULL : o->problem.example_weights;
+    if (!weights)
+        return DRO_OK;
+    if (o->cls->needs_n || o->n == 0)
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         o->n ? "%s keeps a weight of its own for every example and takes no "
+                                "example weights: use recover, cover, sgd or lbfgs"
+                              : "%s: example weights need a known number of examples",
+                         o->cls->name);
+    DRO_TRY(dro__array(o, (size_t)o->n + 1, sizeof(double), 0, &o->weight_sums));
+    if (!dro__weights_sum(weights, o->n, o->weight_sums))
+        return dro__fail(o->ctx, DRO_ERR_NUMBER,
+                         "example weights: expected finite numbers of 0 or more, not all 0");
+    return DRO_OK;
 }
 
 dro_status dro__slots_create(dro_optimizer *o, size_t most)
@@ -57,6 +75,19 @@ static void fill_ids(const dro_optimizer *o, uint64_t position, size_t count, in
             ids[i] = (int64_t)dro__permute(n, dro__random(seed, STREAM_ORDER, epoch),
                                            (position + i) % n);
         }
+    }
+}
+
+/* An epoch is a walk through the sums in steps of 1, from a random place on: each example comes as often as its weight
+ * says, rounded up or down. */
+static void fill_weighted(const dro_optimizer *o, uint64_t position, size_t count, int64_t *ids)
+{
+    const dro__settings *set = dro__settings_of(o);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t at = position + i,
+                 walk = set->order == DRO__ORDER_UNIFORM ? at : at / (uint64_t)o->n;
+        double start = dro__random_unit((uint64_t)set->seed, STREAM_WEIGHT, walk);
+        ids[i] = dro__weights_pick(o->weight_sums, o->n, (double)ids[i] + start);
     }
 }
 
@@ -104,6 +135,8 @@ dro_status dro__draw_again(dro_optimizer *o, uint64_t position, size_t count, dr
     }
     int64_t *ids = o->slot_ids[slot];
     fill_ids(o, position, count, ids);
+    if (o->weight_sums)
+        fill_weighted(o, position, count, ids);
     batch->ids = ids;
     return label_slot(o, slot, batch);
 }

@@ -357,24 +357,30 @@ void dro__worst_case_measure(const dro__objective *o, size_t n, const double *pr
 
 /* ---- groups ---- */
 
-dro_status dro__groups_create(dro_context *ctx, dro__groups *g, size_t n, const int32_t *of,
-                              int32_t count, bool uniform)
+static double mass_of(const dro__groups *g, size_t i)
 {
-    *g = (dro__groups){.n = n, .count = count, .of = of};
-    g->mean = dro__alloc((size_t)count, sizeof(double));
-    g->prior = dro__alloc((size_t)count, sizeof(double));
-    g->q = dro__alloc((size_t)count, sizeof(double));
-    g->sizes = dro__alloc((size_t)count, sizeof(int64_t));
-    if (!g->mean || !g->prior || !g->q || !g->sizes) {
+    return g->example_prior ? g->example_prior[i] : 1 / (double)g->n;
+}
+
+dro_status dro__groups_create(dro_context *ctx, dro__groups *g, bool uniform)
+{
+    size_t count = (size_t)g->count;
+    g->mean = dro__alloc(count, sizeof(double));
+    g->prior = dro__alloc(count, sizeof(double));
+    g->q = dro__alloc(count, sizeof(double));
+    g->mass = dro__alloc(count, sizeof(double));
+    if (!g->mean || !g->prior || !g->q || !g->mass) {
         dro__groups_free(g);
-        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for %d groups", count);
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for %zu groups", count);
     }
     int32_t present = 0;
-    for (size_t i = 0; i < n; i++)
-        present += g->sizes[of[i]]++ == 0;
-    for (int32_t k = 0; k < count; k++)
-        if (g->sizes[k])
-            g->prior[k] = uniform ? 1 / (double)present : (double)g->sizes[k] / (double)n;
+    for (size_t i = 0; i < g->n; i++)
+        g->mass[g->of[i]] += mass_of(g, i);
+    for (size_t k = 0; k < count; k++)
+        present += g->mass[k] > 0;
+    for (size_t k = 0; k < count; k++)
+        if (g->mass[k] > 0)
+            g->prior[k] = uniform ? 1 / (double)present : g->mass[k];
     return DRO_OK;
 }
 
@@ -383,7 +389,7 @@ void dro__groups_free(dro__groups *g)
     dro__free(g->mean);
     dro__free(g->prior);
     dro__free(g->q);
-    dro__free(g->sizes);
+    dro__free(g->mass);
     *g = (dro__groups){0};
 }
 
@@ -394,15 +400,15 @@ void dro__objective_weigh_groups(const dro__objective *o, dro__groups *g, const 
     double least = HUGE_VAL;
     memset(g->mean, 0, count * sizeof *g->mean);
     for (size_t i = 0; i < g->n; i++)
-        g->mean[g->of[i]] += losses[i];
+        g->mean[g->of[i]] += mass_of(g, i) * losses[i];
     for (size_t k = 0; k < count; k++)
-        if (g->sizes[k]) {
-            g->mean[k] /= (double)g->sizes[k];
+        if (g->mass[k] > 0) {
+            g->mean[k] /= g->mass[k];
             least = fmin(least, g->mean[k]);
         }
     for (size_t k = 0; k < count; k++)
-        g->mean[k] = g->sizes[k] ? g->mean[k] : least;
+        g->mean[k] = g->mass[k] > 0 ? g->mean[k] : least;
     dro__objective_weigh(o, count, g->mean, g->prior, g->q, worst);
     for (size_t i = 0; i < g->n; i++)
-        weights[i] = g->q[g->of[i]] / (double)g->sizes[g->of[i]];
+        weights[i] = g->mass[g->of[i]] > 0 ? g->q[g->of[i]] * mass_of(g, i) / g->mass[g->of[i]] : 0;
 }

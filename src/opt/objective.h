@@ -60,17 +60,18 @@ void dro__worst_case_measure(const dro__objective *o, size_t n, const double *pr
 /* ---- over classes or groups ---- */
 
 typedef struct dro__groups {
+    /* set before dro__groups_create(); borrowed */
     size_t n;
     int32_t count;
-    const int32_t *of; /* (n) the group of each example, borrowed */
+    const int32_t *of;           /* (n) the group of each example */
+    const double *example_prior; /* (n), with sum 1; NULL: all the same */
     double *mean, *prior,
-        *q; /* (count) the last losses, shares, weights; prior 0: it has no examples */
-    int64_t *sizes;
+        *q;       /* (count) the last losses, shares, weights; prior 0: it has no examples */
+    double *mass; /* (count) sums of example_prior */
 } dro__groups;
 
 /* uniform: all groups that occur have the same share; else that of their examples. */
-dro_status dro__groups_create(dro_context *ctx, dro__groups *g, size_t n, const int32_t *of,
-                              int32_t count, bool uniform);
+dro_status dro__groups_create(dro_context *ctx, dro__groups *g, bool uniform);
 void dro__groups_free(dro__groups *g);
 /* The objective of the groups' mean losses; the weight of a group is shared by its examples. */
 void dro__objective_weigh_groups(const dro__objective *o, dro__groups *g, const double *losses,

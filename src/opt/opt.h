@@ -176,6 +176,7 @@ struct dro_optimizer {
     int64_t *blocks; /* group lasso: (block_count + 1) offsets */
     size_t block_count;
     /* ids of the batches in flight, when the library draws */
+    double *weight_sums; /* (n + 1) of the example weights, or NULL */
     size_t slot_size;
     int64_t *slot_ids[DRO__SLOTS];
     int32_t *slot_classes[DRO__SLOTS], *slot_groups[DRO__SLOTS];
@@ -227,6 +228,8 @@ bool dro__optimizer_exact(const char *name); /* the class's `exact` */
 
 /* ---- helpers.c: draws, evaluations with checks, memory ---- */
 
+/* Checks the example weights, and makes what they are drawn by. */
+dro_status dro__weights_create(dro_optimizer *o);
 /* The most examples one draw may ask for; called once in start(). */
 dro_status dro__slots_create(dro_optimizer *o, size_t most);
 /* The next `count` examples, fewer at the end of a stream; advances run.position and

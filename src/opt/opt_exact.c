@@ -28,6 +28,7 @@ typedef struct settings {
 typedef struct state {
     dro__exact solver;
     double *losses, *q;        /* (n) */
+    double *prior;             /* (n) shares of the example weights, or NULL: all the same */
     double *scale;             /* (dim) */
     int32_t *of;               /* (n) class or group of each example */
     dro__groups groups;        /* count 0: over examples */
@@ -75,6 +76,16 @@ static dro_status objective_of(dro_optimizer *o, dro__objective *objective)
 
 /* ---- F ---- */
 
+/* Examples without weight count for nothing, also where their loss is the largest. */
+static void hide_weightless(state *s, size_t n)
+{
+    double least = HUGE_VAL;
+    for (size_t i = 0; i < n; i++)
+        least = fmin(least, s->losses[i]);
+    for (size_t i = 0; i < n; i++)
+        s->losses[i] = s->prior[i] > 0 ? s->losses[i] : least;
+}
+
 static dro_status value(void *user, const double *w, double *to, double *gradient)
 {
     dro_optimizer *o = user;
@@ -85,14 +96,16 @@ static dro_status value(void *user, const double *w, double *to, double *gradien
     o->run.evaluations += n;
     s->mean = 0;
     for (size_t i = 0; i < n; i++)
-        s->mean += s->losses[i] / (double)n;
+        s->mean += s->losses[i] * (s->prior ? s->prior[i] : 1 / (double)n);
     *to = NAN;
+    if (s->prior)
+        hide_weightless(s, n);
     if (!isfinite(s->mean)) /* the line search takes a shorter step */
         return DRO_OK;
     if (s->groups.count)
         dro__objective_weigh_groups(&s->objective, &s->groups, s->losses, s->q, &s->worst);
     else
-        dro__objective_weigh(&s->objective, n, s->losses, NULL, s->q, &s->worst);
+        dro__objective_weigh(&s->objective, n, s->losses, s->prior, s->q, &s->worst);
     o->problem.full->gradient(o->problem.full->user, s->q, gradient);
     double square = 0;
     for (size_t i = 0; i < o->dim; i++) {
@@ -225,9 +238,9 @@ static dro_status label(dro_optimizer *o)
             status =
                 dro__fail(o->ctx, DRO_ERR_RANGE, "example %zu is of group %d: expected 0 to %d", i,
                           s->of[i], count - 1);
-    return status != DRO_OK
-               ? status
-               : dro__groups_create(o->ctx, &s->groups, n, s->of, count, set->group_prior == 0);
+    s->groups = (dro__groups){.n = n, .count = count, .of = s->of, .example_prior = s->prior};
+    return status == DRO_OK ? dro__groups_create(o->ctx, &s->groups, set->group_prior == 0)
+                            : status;
 }
 
 /* Many pairs where w is short, few where they would take more than 64 MB. */
@@ -255,8 +268,12 @@ static dro_status start(dro_optimizer *o)
     s->scale = dro__alloc(o->dim, sizeof(double));
     s->group_q = dro__alloc(is_newton(o) ? n : 0, sizeof(double));
     s->group_g = dro__alloc(o->dim, sizeof(double));
-    if (!s->losses || !s->q || !s->scale || !s->group_q || !s->group_g)
+    s->prior = o->weight_sums ? dro__alloc(n, sizeof(double)) : NULL;
+    if (!s->losses || !s->q || !s->scale || !s->group_q || !s->group_g ||
+        (o->weight_sums && !s->prior))
         return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for the losses of %zu examples", n);
+    for (size_t i = 0; s->prior && i < n; i++)
+        s->prior[i] = (o->weight_sums[i + 1] - o->weight_sums[i]) / (double)n;
     o->problem.full->scale(o->problem.full->user, s->scale);
     for (size_t i = 0; i < o->dim; i++)
         s->scale[i] += l2_of(dro__settings_of(o));
@@ -276,6 +293,7 @@ static void stop(dro_optimizer *o)
     dro__free(s->of);
     dro__free(s->group_q);
     dro__free(s->group_g);
+    dro__free(s->prior);
 }
 
 /* ---- a step ---- */

@@ -290,6 +290,8 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
     if (status == DRO_OK)
         status = dro__vector(o, o->dim, true, &o->k.v[DRO__W]);
     if (status == DRO_OK)
+        status = dro__weights_create(o);
+    if (status == DRO_OK)
         status = o->cls->start(o);
     if (status == DRO_OK && w0)
         status = dro__copy_in(o->ctx, o->k.v[DRO__W], w0, o->dim * sizeof *w0);

@@ -14,6 +14,7 @@ typedef struct arrays {
     float *outputs;
     int64_t *order;
     double *class_shares, *class_weights, *group_shares, *group_weights;
+    const float *given; /* the example weights, or NULL: all 1 */
 } arrays;
 
 void dro__explanation_free(dro_predictor *p)
@@ -34,7 +35,8 @@ static dro_status make_arrays(dro_predictor *p, dro_split split, arrays *a)
     const dro_examples *from = &p->task.shelf[split].examples;
     size_t n = (size_t)from->count, classes = (size_t)p->about.classes;
     size_t groups = from->groups ? (size_t)p->task.info.groups : 0;
-    *a = (arrays){.losses = dro__alloc(n, sizeof(double)),
+    *a = (arrays){.given = from->weights,
+                  .losses = dro__alloc(n, sizeof(double)),
                   .weights = dro__alloc(n, sizeof(double)),
                   .labels = dro__alloc(n, sizeof(int32_t)),
                   .predictions = dro__alloc(n, sizeof(int32_t)),
@@ -102,7 +104,8 @@ static dro_status evaluate(dro_predictor *p, dro_split split, const arrays *a)
 typedef struct readable {
     size_t count;
     double *losses, *weights;
-    int32_t *of; /* what the objective is over, where that is not examples */
+    double *prior; /* shares of the example weights */
+    int32_t *of;   /* what the objective is over, where that is not examples */
     int64_t *ids;
 } readable;
 
@@ -110,30 +113,37 @@ static void free_readable(readable *r)
 {
     dro__free(r->losses);
     dro__free(r->weights);
+    dro__free(r->prior);
     dro__free(r->of);
     dro__free(r->ids);
 }
 
-static dro_status collect(const dro_predictor *p, const int32_t *of, readable *r)
+static dro_status collect(const dro_predictor *p, const int32_t *of, const arrays *a, readable *r)
 {
     const dro_explanation *e = &p->explanation;
+    double mass = 0;
     size_t n = (size_t)e->examples;
     *r = (readable){.losses = dro__alloc(n, sizeof(double)),
                     .weights = dro__alloc(n, sizeof(double)),
+                    .prior = dro__alloc(n, sizeof(double)),
                     .of = dro__alloc(n, sizeof(int32_t)),
                     .ids = dro__alloc(n, sizeof(int64_t))};
-    if (!r->losses || !r->weights || !r->of || !r->ids)
+    if (!r->losses || !r->weights || !r->prior || !r->of || !r->ids)
         return dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory for the weights of %zu examples", n);
     for (int64_t i = 0; i < e->examples; i++) {
-        if (isnan(e->losses[i]))
+        double weight = a->given ? (double)a->given[i] : 1;
+        if (isnan(e->losses[i]) || weight == 0)
             continue;
         if (!isfinite(e->losses[i]))
             return dro__fail(p->ctx, DRO_ERR_NUMBER, "the loss of example %lld is infinite",
                              (long long)i);
         r->losses[r->count] = e->losses[i];
+        mass += r->prior[r->count] = weight;
         r->of[r->count] = of ? of[i] : 0;
         r->ids[r->count++] = i;
     }
+    for (size_t i = 0; i < r->count; i++)
+        r->prior[i] /= mass;
     return r->count ? DRO_OK : dro__fail(p->ctx, DRO_ERR_DATA, "no example has a loss");
 }
 
@@ -144,25 +154,27 @@ static dro_status weigh(dro_predictor *p, const dro__objective *o, const int32_t
     readable r = {0};
     dro__groups g = {0};
     dro__worst_case worst = {0};
-    dro_status status = collect(p, of, &r);
+    dro_status status = collect(p, of, a, &r);
+    const double *prior = a->given ? r.prior : NULL;
+    g = (dro__groups){.n = r.count, .count = groups, .of = r.of, .example_prior = prior};
     if (status == DRO_OK && of)
-        status = dro__groups_create(p->ctx, &g, r.count, r.of, groups, true);
+        status = dro__groups_create(p->ctx, &g, true);
     if (status == DRO_OK && of) {
         dro__objective_weigh_groups(o, &g, r.losses, r.weights, &worst);
         dro__worst_case_measure(o, (size_t)groups, g.prior, g.q, &worst);
     } else if (status == DRO_OK) {
-        dro__objective_weigh(o, r.count, r.losses, NULL, r.weights, &worst);
-        dro__worst_case_measure(o, r.count, NULL, r.weights, &worst);
+        dro__objective_weigh(o, r.count, r.losses, prior, r.weights, &worst);
+        dro__worst_case_measure(o, r.count, prior, r.weights, &worst);
     }
     for (size_t i = 0; status == DRO_OK && i < r.count; i++) {
         a->weights[r.ids[i]] = r.weights[i];
-        e->mean_loss += r.losses[i] / (double)r.count;
+        e->mean_loss += r.losses[i] * r.prior[i];
         if (e->classes) {
-            a->class_shares[e->labels[r.ids[i]]] += 1 / (double)r.count;
+            a->class_shares[e->labels[r.ids[i]]] += r.prior[i];
             a->class_weights[e->labels[r.ids[i]]] += r.weights[i];
         }
         if (e->group_count) {
-            a->group_shares[e->groups[r.ids[i]]] += 1 / (double)r.count;
+            a->group_shares[e->groups[r.ids[i]]] += r.prior[i];
             a->group_weights[e->groups[r.ids[i]]] += r.weights[i];
         }
     }

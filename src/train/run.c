@@ -225,10 +225,6 @@ static dro_status open_data(dro_train *t)
     for (int k = 0; dro_data_remark(t->task.data, k); k++)
         dro__note(t, "note: %s", dro_data_remark(t->task.data, k));
     DRO_TRY(check_settings(t));
-    if (t->task.shelf[DRO_TRAIN].examples.weights)
-        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s: the training examples have weights, which %s does not take", s->data,
-                         s->optimizer);
     uint64_t per_epoch = t->task.epoch_steps, usual = (STEPS + per_epoch - 1) / per_epoch;
     usual = usual < EPOCHS ? EPOCHS : usual > EPOCHS_MOST ? EPOCHS_MOST : usual;
     usual = dro__optimizer_exact(s->optimizer) ? EXACT_EPOCHS : usual;

@@ -109,11 +109,22 @@ static dro_status count_shares(dro__task *t)
     t->shift = dro__alloc((size_t)most + 1, sizeof(double));
     if (!t->class_share || !t->group_share || !t->shift)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the classes' shares");
-    for (int32_t k = 0; i->counts[DRO_TRAIN] && k < i->classes; k++)
-        t->class_share[k] = (double)i->counts[DRO_TRAIN][k] / (double)e->count;
-    for (int64_t k = 0; e->groups && k < e->count; k++)
-        t->group_share[e->groups[k]] += 1 / (double)e->count;
-    return DRO_OK;
+    double mass = 0;
+    for (int64_t k = 0; k < e->count; k++) {
+        double weight = e->weights ? (double)e->weights[k] : 1;
+        mass += weight;
+        if (e->labels)
+            t->class_share[e->labels[k]] += weight;
+        if (e->groups)
+            t->group_share[e->groups[k]] += weight;
+    }
+    for (int32_t k = 0; k < i->classes; k++)
+        t->class_share[k] /= mass;
+    for (int32_t k = 0; k < i->groups; k++)
+        t->group_share[k] /= mass;
+    return mass > 0 || e->count == 0
+               ? DRO_OK
+               : dro__fail(t->ctx, DRO_ERR_DATA, "no training example has a weight above 0");
 }
 
 /* How large the values of the rows are; 0 are the features that a row does not have. */
@@ -217,15 +228,18 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
         return dro__fail(t->ctx, DRO_ERR_RANGE, "batch %zu: there are %lld training examples",
                          t->batch, (long long)n);
     t->epoch_steps = (uint64_t)n / t->batch;
+    dro_net_source source = {0};
     if (t->sparse) {
         DRO_TRY(dro_linear_problem(t->linear, &t->problem));
-        return dro__ranks_open(t, c);
+    } else {
+        DRO_TRY(dro__feed_training(t, c, &source));
+        DRO_TRY(dro_net_problem(t->net, &source, &t->problem));
+        offer_full(t);
+        t->problem.max_batch = t->ring_room > 2 * t->batch ? t->ring_room : 2 * t->batch;
     }
-    dro_net_source source = {0};
-    DRO_TRY(dro__feed_training(t, c, &source));
-    DRO_TRY(dro_net_problem(t->net, &source, &t->problem));
-    offer_full(t);
-    t->problem.max_batch = t->ring_room > 2 * t->batch ? t->ring_room : 2 * t->batch;
+    t->problem.example_weights = t->shelf[DRO_TRAIN].examples.weights;
+    if (t->problem.example_weights && t->problem.class_share)
+        t->problem.class_share = t->class_share; /* the linear model counts rows */
     return dro__ranks_open(t, c);
 }
 
