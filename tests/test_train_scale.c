@@ -116,17 +116,21 @@ static double error_of(const char *path, double centre, double size)
 static void test_targets(void **state)
 {
     (void)state;
-    static const char *const runs[] = {
-        "", " optimizer=recover steps=600", " optimizer=sgd steps=600",
-        " model=mlp optimizer=recover steps=800", " model=mlp optimizer=sgd steps=800"};
+    static const char *const runs[] = {"",
+                                       " optimizer=recover steps=600",
+                                       " optimizer=sgd steps=600",
+                                       " model=mlp optimizer=recover steps=800",
+                                       " model=mlp optimizer=sgd steps=800",
+                                       " optimizer=sgd progressive=yes batch=8"};
     static const double units[][2] = {{0, 1}, {1e5, 20}, {-3e-4, 1e-5}, {2e9, 1e9}};
     char path[sizeof dir + 16], settings[sizeof dir + 200];
     snprintf(path, sizeof path, "%s/rows", dir);
     for (int u = 0; u < 4; u++)
         for (size_t k = 0; k < sizeof runs / sizeof runs[0]; k++) {
             write_targets(path, units[u][0], units[u][1], false);
-            snprintf(settings, sizeof settings, "data=libsvm:%s,target=real best=none steps=%s",
-                     path, runs[k]);
+            bool stream = strstr(runs[k], "progressive") != NULL;
+            snprintf(settings, sizeof settings, "data=libsvm:%s,target=real%s best=none steps=%s",
+                     path, stream ? ",features=3" : "", runs[k]);
             clear("run");
             OK(ctx, run_to(settings, "run", false, UINT64_MAX, NULL));
             double error = error_of(path, units[u][0], units[u][1]);

@@ -61,8 +61,8 @@ static outcome run(const char *data, const char *settings)
 {
     outcome r = {0};
     char text[400];
-    snprintf(text, sizeof text, "best=none model=linear eval_every=1000 data=arrays:%s,scale=none %s",
-             data, settings);
+    snprintf(text, sizeof text,
+             "best=none model=linear eval_every=1000 data=arrays:%s,scale=none %s", data, settings);
     dro_train *t = make(text);
     OK(ctx, dro_train_run(t, NULL, false, NULL));
     assert_int_equal(t->task.dim, sizeof r.w / sizeof r.w[0]);
@@ -109,12 +109,10 @@ static void test_figures(void **state)
 static void test_solution(void **state)
 {
     (void)state;
-    static const char *const objectives[] = {"objective=mean",
-                                             "lambda=0.5",
-                                             "lambda=0.5 tilt=class",
-                                             "lambda=0.5 tilt=group group_prior=data",
-                                             "objective=kl-radius:0.1",
-                                             "objective=chi2:0.5"};
+    static const char *const objectives[] = {
+        "objective=mean",          "lambda=0.5",
+        "lambda=0.5 tilt=class",   "lambda=0.5 tilt=group group_prior=data",
+        "objective=kl-radius:0.1", "objective=chi2:0.5"};
     for (int first = 0; first < 2; first++) {
         make_tables(first, 0.5 + first);
         for (int k = 0; k < 6; k++) {
@@ -215,8 +213,8 @@ static void test_every_optimizer(void **state)
     for (int k = 0; dro_optimizer_name(k); k++) {
         char settings[200];
         const char *name = dro_optimizer_name(k);
-        snprintf(settings, sizeof settings, "best=none model=linear data=arrays:weighted steps=3 optimizer=%s",
-                 name);
+        snprintf(settings, sizeof settings,
+                 "best=none model=linear data=arrays:weighted steps=3 optimizer=%s", name);
         dro_train *t = make(settings);
         dro_status status = dro_train_run(t, NULL, false, NULL);
         bool own = strcmp(name, "stoc-agda") == 0 || strcmp(name, "pg-smd2") == 0 ||

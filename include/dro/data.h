@@ -66,8 +66,9 @@ typedef struct dro_data_info {
     uint64_t bytes_read;
     uint64_t memory; /* bytes that the data takes in memory */
     int32_t skipped; /* images passed over because of skip_bad */
-    /* What a real-valued target is measured in: targets are (value - centre) / scale. */
-    double target_centre, target_scale;
+    /* What a real-valued target is measured in: targets are (value - centre) / scale. fourth: the mean
+     * of their fourth powers, 3 for a normal distribution; 0 where nothing was learned. */
+    double target_centre, target_scale, target_fourth;
 } dro_data_info;
 
 DRO_API dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data);

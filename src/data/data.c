@@ -500,7 +500,8 @@ dro_status dro_data_info_get(const dro_data *d, dro_data_info *info)
                             .bytes_read = d->bytes_read,
                             .skipped = dro__skipped(d),
                             .target_centre = d->target.centre,
-                            .target_scale = d->target.scale};
+                            .target_scale = d->target.scale,
+                            .target_fourth = d->target.fourth};
     for (int s = 0; s < DRO_SPLITS; s++) {
         info->examples[s] = d->split[s].n;
         info->counts[s] = d->split[s].n ? d->counts[s] : NULL;

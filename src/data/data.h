@@ -73,9 +73,10 @@ typedef struct dro__notes {
     size_t count, room;
 } dro__notes;
 
-/* What numbers are measured in: value = centre + scale * number. */
+/* What numbers are measured in: value = centre + scale * number. fourth: the mean fourth power of the numbers that it was
+ * learned from, 3 if they are normal; 0: not learned here. */
 typedef struct dro__unit {
-    double centre, scale;
+    double centre, scale, fourth;
 } dro__unit;
 
 struct dro_data {

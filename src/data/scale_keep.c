@@ -166,7 +166,7 @@ static size_t kept_bias(const char *kept)
 dro_status dro__unit_read(dro_context *ctx, const char *kept, dro__unit *unit)
 {
     const char *at = kept_line(kept, "target ");
-    *unit = (dro__unit){0, 1};
+    *unit = (dro__unit){0, 1, 0};
     if (!at)
         return DRO_OK;
     at = dro__number_double(at, &unit->centre);
@@ -180,7 +180,7 @@ dro_status dro__rows_note(dro_data *d, const dro__scale *s, size_t bias)
 {
     char *line, last[4 * NUMBER] = "";
     DRO_TRY(dro__scale_keep(d->ctx, s, &line));
-    bool target = d->target.scale > 0 && (d->target.centre != 0 || d->target.scale != 1);
+    bool target = d->target.centre != 0 || d->target.scale != 1;
     if (!line && !bias && !target)
         return DRO_OK;
     if (target) {
@@ -264,25 +264,27 @@ static dro_status add_bias(dro_data *d, size_t at)
 
 /* ---- targets ---- */
 
-/* The mean and standard deviation of training's; those that are all alike are left as they are. */
-static void learn_target(dro_data *d)
+void dro__unit_learn(const dro__table *t, dro__unit *unit)
 {
-    const dro__table *t = &d->split[DRO_TRAIN];
     dro__spread spread = {0};
     for (int64_t i = 0; t->targets && i < t->n; i++)
         dro__spread_add(&spread, (double)t->targets[i]);
     double scale = dro__spread_scale(&spread);
-    if (scale > 0)
-        d->target = (dro__unit){spread.mean, 1 / scale};
+    *unit = scale > 0 ? (dro__unit){spread.mean, 1 / scale, 0} : (dro__unit){0, 1, 0};
+    for (int64_t i = 0; scale > 0 && i < t->n; i++)
+        unit->fourth += pow(((double)t->targets[i] - spread.mean) * scale, 4) / (double)t->n;
+}
+
+float dro__in_unit(const dro__unit *unit, float value)
+{
+    return (float)(((double)value - unit->centre) / unit->scale);
 }
 
 static void measure_targets(dro_data *d)
 {
     for (int s = 0; s < DRO_SPLITS; s++)
-        for (int64_t i = 0; d->split[s].targets && i < d->split[s].n; i++) {
-            float *y = &d->split[s].targets[i];
-            *y = (float)(((double)*y - d->target.centre) / d->target.scale);
-        }
+        for (int64_t i = 0; d->split[s].targets && i < d->split[s].n; i++)
+            d->split[s].targets[i] = dro__in_unit(&d->target, d->split[s].targets[i]);
 }
 
 static dro_status too_wide(const dro_data *d, size_t features)
@@ -328,7 +330,7 @@ static dro_status prepare_training(dro_data *d, bool own)
     for (int s = 0; s < DRO_SPLITS; s++)
         dro__scale_table(&scale, &d->split[s]);
     if (scaling != DRO__SCALE_NONE)
-        learn_target(d);
+        dro__unit_learn(&d->split[DRO_TRAIN], &d->target);
     measure_targets(d);
     bool bias = d->for_training && d->kind == DRO_DATA_SPARSE && d->features > DRO__DENSE_MOST;
     dro_status status = dro__rows_note(d, &scale, bias ? d->features : 0);

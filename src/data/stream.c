@@ -129,16 +129,16 @@ static dro_status keep_first(dro_stream *s)
     return DRO_OK;
 }
 
-/* How columns without an encoding of their own are scaled, by the first rows. */
+/* How columns without an encoding of their own, and real-valued targets, are scaled, by the first rows. */
 static dro_status learn_scale(dro_stream *s)
 {
     dro_data *d = &s->from.data;
     dro__scaling scaling;
     int64_t learn;
-    bool got = true;
+    bool got = true, own = s->from.kind->keep != NULL, real = dro__option(d, "target") != NULL;
     DRO_TRY(dro__scaling_read(d, &scaling));
     DRO_TRY(dro__option_integer(d, "learn", LEARN_DEFAULT, 2, LEARN_MAX, &learn));
-    if (scaling == DRO__SCALE_NONE)
+    if (scaling == DRO__SCALE_NONE || (own && !real))
         return DRO_OK;
     while (got && !s->broken && s->first.n < learn && s->column_room < LEARN_BYTES / 8) {
         s->broken = read_input(s, &got); /* told when the rows before it are used up */
@@ -147,7 +147,9 @@ static dro_status learn_scale(dro_stream *s)
         else if (got)
             DRO_TRY(keep_first(s));
     }
-    return dro__scale_learn(d->ctx, &s->first, d->features, scaling, &s->scale);
+    if (real)
+        dro__unit_learn(&s->first, &d->target);
+    return own ? DRO_OK : dro__scale_learn(d->ctx, &s->first, d->features, scaling, &s->scale);
 }
 
 /* ---- the buffer ---- */
@@ -202,7 +204,7 @@ static dro_status fill(dro_stream *s)
             values[next.count] = 1;
         }
         to->count = (uint32_t)(next.count + s->bias);
-        to->y = next.y;
+        to->y = dro__in_unit(&s->from.data.target, next.y);
         to->position = (int64_t)s->seen++;
         s->unfinished = s->from.unfinished ? s->seen : 0;
         s->held++;
@@ -367,6 +369,7 @@ static dro_status make_stream(dro_context *ctx, const char *spec, int64_t shuffl
     if (!s)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a stream");
     s->from.data.ctx = ctx;
+    s->from.data.target.scale = 1;
     dro_status status = open_stream(s, spec, shuffle);
     if (status != DRO_OK)
         dro_stream_close(s);
@@ -385,7 +388,9 @@ dro_status dro__stream_for_model(dro_context *ctx, const char *spec, dro_stream 
     DRO_TRY(make_stream(ctx, spec, 0, stream));
     dro_stream *s = *stream;
     dro__rows *r = &s->from;
-    DRO_TRY(r->kind->keep ? r->kind->keep(r) : learn_scale(s));
+    if (r->kind->keep)
+        DRO_TRY(r->kind->keep(r));
+    DRO_TRY(learn_scale(s));
     DRO_TRY(dro__rows_note(&r->data, &s->scale, r->data.features));
     r->data.features++;
     s->bias = true;
@@ -397,6 +402,7 @@ dro_status dro__stream_rescale(dro_stream *s, const char *encoding)
     const char *kept = dro__rows_kept(encoding);
     dro_data *d = &s->from.data;
     dro__scale scale = {0};
+    DRO_TRY(dro__unit_read(d->ctx, kept, &d->target));
     if (kept && strncmp(kept, "scale ", 6) == 0)
         DRO_TRY(dro__scale_read(d->ctx, kept, &scale));
     char *text = dro__alloc(strlen(encoding) + 1, 1);

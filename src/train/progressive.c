@@ -270,6 +270,9 @@ static void fill_task(dro_train *t)
                                  .features = task->dim,
                                  .classes = task->regression ? 0 : 2,
                                  .class_names = t->stream->names,
+                                 .target_centre = data->target.centre,
+                                 .target_scale = data->target.scale,
+                                 .target_fourth = data->target.fourth,
                                  .examples = {-1, 0, 0}};
     task->problem = (dro_problem){.user = t,
                                   .dim = task->dim,
