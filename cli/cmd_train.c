@@ -54,8 +54,9 @@ static void show_best(const dro_train *train, const char *folder)
 }
 
 /* The training set; without another, that the figures are of it, and how to get others. */
-static void show_train(const dro_train_record *r)
+static void show_train(const dro_train_record *r, int64_t examples)
 {
+    enum { SAMPLE = 10000 }; /* of eval_train=sample */
     bool alone = !r->has_test && !r->has_holdout;
     printf("%-8s F %.5f  loss %.5f", "train", r->train.objective, r->train.loss);
     if (r->train.classes)
@@ -63,6 +64,8 @@ static void show_train(const dro_train_record *r)
     if (r->train.classes && alone)
         printf("  balanced %.2f %%  worst class %.2f %%", cli_percent(r->train.balanced_accuracy),
                cli_percent(r->train.worst_class_accuracy));
+    if (r->train.examples <= SAMPLE && examples > SAMPLE)
+        printf("  (a sample of %lld; --eval-train yes: all)", (long long)r->train.examples);
     printf("\n");
     if (alone)
         printf("%-8s there is no test set: these figures are of the training data; holdout=0.2 in "
@@ -91,7 +94,7 @@ static void show_end(const dro_train *train, const char *folder)
     cli_show_classes(m, dro_train_data(train), dro_train_data(train)->counts[DRO_TRAIN] != NULL);
     printf("\n");
     if (r->has_train)
-        show_train(r);
+        show_train(r, dro_train_data(train)->examples[DRO_TRAIN]);
     if (r->has_test)
         cli_show_metrics("test", &r->test, *loss ? loss : NULL);
     if (r->has_holdout)

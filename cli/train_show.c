@@ -97,15 +97,32 @@ static void show_live(const cli_show *show, const dro_train_progress *p)
             test, sizeof test,
             wide ? "  %saccuracy %.1f %%  worst class %.1f %%" : "  %sacc %.1f%%  worst %.1f%%",
             show->of_train ? "train " : "", cli_percent(show->accuracy), cli_percent(show->worst));
-    const char *on = p->evaluating ? p->evaluating : "";
+    char on[64] = "";
+    if (p->evaluating)
+        snprintf(on, sizeof on, "  %s%s %.0f %%", wide ? "evaluating " : "", p->evaluating,
+                 cli_percent(p->evaluated));
     if (wide)
-        cli_progress("%s  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective %.2f%s%s", place,
-                     p->examples_per_s, left, p->loss, p->objective, test, p->effective,
-                     *on ? "  evaluating " : "", on);
+        cli_progress("%s  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective %.2f%s", place,
+                     p->examples_per_s, left, p->loss, p->objective, test, p->effective, on);
     else
-        cli_progress("%s  %.0f/s  %s left  loss %.3f  F %.3f%s  ess %.2f%s%s",
-                     strchr(place, ' ') + 1, p->examples_per_s, left, p->loss, p->objective, test,
-                     p->effective, *on ? "  " : "", on);
+        cli_progress("%s  %.0f/s  %s left  loss %.3f  F %.3f%s  ess %.2f%s", strchr(place, ' ') + 1,
+                     p->examples_per_s, left, p->loss, p->objective, test, p->effective, on);
+}
+
+/* Without a terminal: a line now and then of an evaluation that takes long. */
+static void show_evaluating(cli_show *show, const dro_train_progress *p, double now)
+{
+    enum { SECONDS = 10 };
+    char place[64];
+    if (!p->evaluating || now - show->last < SECONDS) {
+        show->last = p->evaluating && show->last > 0 ? show->last : now;
+        return;
+    }
+    show->last = now;
+    place_text(place, sizeof place, p->step, p->steps, p->epoch, p->epochs, false);
+    fprintf(show->to ? show->to : stdout, "%s  evaluating %s: %.0f %%\n", place, p->evaluating,
+            cli_percent(p->evaluated));
+    fflush(show->to ? show->to : stdout);
 }
 
 static bool on_step(void *user, const dro_train_progress *p)
@@ -118,6 +135,8 @@ static bool on_step(void *user, const dro_train_progress *p)
         p->step > 0) {
         show->last = now;
         show_live(show, p);
+    } else if (!show->quiet && (show->to || !isatty(STDERR_FILENO))) {
+        show_evaluating(show, p, now);
     }
     return caught != 0 || (show->stop && atomic_load(show->stop));
 }

@@ -99,6 +99,7 @@ typedef struct dro_train_progress {
     double epoch, epochs, seconds, left; /* left: seconds to go, NaN: not known yet */
     double examples_per_s, loss, objective, effective;
     const char *evaluating; /* the split's name, or NULL */
+    double evaluated;       /* the share of it that is done, 0 to 1 */
 } dro_train_progress;
 
 typedef struct dro_train_watch {

@@ -120,7 +120,8 @@ class Progress(c.Structure):
     _fields_ = [("step", c.c_uint64), ("steps", c.c_uint64), ("epoch", c.c_double),
                 ("epochs", c.c_double), ("seconds", c.c_double), ("left", c.c_double),
                 ("examples_per_s", c.c_double), ("loss", c.c_double), ("objective", c.c_double),
-                ("effective", c.c_double), ("evaluating", c.c_char_p)]
+                ("effective", c.c_double), ("evaluating", c.c_char_p),
+                ("evaluated", c.c_double)]
 
 
 WatchStep = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(Progress))

@@ -169,6 +169,9 @@ dro_status dro__pass_over(dro_data *data, dro_context *ctx, const dro__table *ta
 /* What training asks of data beyond that it can be read: an error if a class has no training image, or
  * has lost all of them. */
 dro_status dro__trainable(const dro_data *data);
+/* The example at a place of a loader's first epoch. */
+struct dro_loader;
+int64_t dro__loader_example(const struct dro_loader *loader, uint64_t place);
 int32_t dro__skipped(const dro_data *data);
 /* One line more for dro_data_remark(). */
 dro_status dro__remark(dro_data *data, const char *format, ...)

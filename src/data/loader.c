@@ -72,6 +72,11 @@ static int64_t example_at(const dro_loader *l, uint64_t epoch, uint64_t place)
     return dro__weights_pick(l->weight_sums, (int64_t)n, (double)id + start);
 }
 
+int64_t dro__loader_example(const dro_loader *l, uint64_t place)
+{
+    return example_at(l, 0, place);
+}
+
 static double now(void)
 {
     struct timespec t;

@@ -19,14 +19,20 @@ enum {
 typedef struct polling {
     dro_train *t;
     const char *split;
+    bool bounded; /* by max_time */
 } polling;
 
-static bool poll(void *user)
+/* Several ranks stop together, and evaluate to the end. */
+static bool poll(void *user, double done)
 {
     const polling *p = user;
-    bool stop = dro__tell(p->t, p->split);
-    if (stop && !p->t->comm) /* else all ranks stop together */
+    bool stop = dro__tell(p->t, p->split, done);
+    if (p->t->comm)
+        return stop;
+    if (stop)
         p->t->ended = DRO_TRAIN_INTERRUPTED;
+    else if (p->bounded && done < 1 && dro__late(p->t))
+        p->t->evaluation.cut = stop = true;
     return stop;
 }
 
@@ -118,11 +124,11 @@ static void settle_shift(dro_train *t)
     dro__task_shift(&t->task, weighed ? q : NULL);
 }
 
-static dro_status evaluate(dro_train *t, dro_split split, const char *name)
+static dro_status evaluate(dro_train *t, dro_split split, const char *name, bool bounded)
 {
     dro__evaluation *e = &t->evaluation;
     dro__robust robust = dro__objective_of(t);
-    polling p = {t, name};
+    polling p = {t, name, bounded};
     dro__poll now_and_then = {poll, &p, t->comm};
     dro__measure_reset(&e->splits[split], &robust);
     DRO_TRY(dro__evaluate_split(&t->task, e, split, dro_optimizer_w(t->opt),
@@ -150,10 +156,55 @@ void dro__record_weights(dro_train *t, const dro__measure *over)
     }
 }
 
-/* Stopped on the way, which ended then says, there is no record. */
-static dro_status fill_record(dro_train *t, bool with_train)
+static bool is_last(const dro_train *t)
+{
+    return t->opt->run.step >= t->steps || t->ended != DRO_TRAIN_NOT_ENDED;
+}
+
+/* The splits that there was no time for. */
+static void tell_cut(const dro_train *t)
+{
+    const dro_train_record *r = &t->evaluation.record;
+    bool train = !r->has_train && t->set.eval_train != DRO__EVAL_NO;
+    dro__note(t, "the time of max_time is over:%s%s%s not evaluated; `dro eval` does that",
+              !r->has_test && t->task.info.examples[DRO_TEST] ? " test" : "",
+              !r->has_holdout && t->task.info.examples[DRO_HOLDOUT] ? " holdout" : "",
+              train ? " train" : "");
+}
+
+/* The training set last: where the time is short, it is missed least. */
+static dro_status evaluate_splits(dro_train *t, bool with_train, bool bounded)
 {
     static const char *const names[] = {"train", "test", "holdout"};
+    static const dro_split order[] = {DRO_TEST, DRO_HOLDOUT, DRO_TRAIN};
+    dro__evaluation *e = &t->evaluation;
+    dro_train_record *r = &e->record;
+    bool *has[] = {&r->has_train, &r->has_test, &r->has_holdout};
+    dro_metrics *to[] = {&r->train, &r->test, &r->holdout};
+    double start = dro__clock();
+    e->cut = false;
+    for (int k = 0; k < DRO_SPLITS; k++) {
+        dro_split s = order[k];
+        if (e->cut || t->task.info.examples[s] == 0 || (s == DRO_TRAIN && !with_train))
+            continue;
+        DRO_TRY(evaluate(t, s, names[s], bounded));
+        if (t->ended == DRO_TRAIN_INTERRUPTED)
+            return DRO_OK;
+        *has[s] = !e->cut;
+        *to[s] = e->cut ? (dro_metrics){0} : e->splits[s].figures;
+    }
+    if (e->cut && t->ended == DRO_TRAIN_NOT_ENDED)
+        t->ended = DRO_TRAIN_TIME;
+    if (e->cut)
+        tell_cut(t);
+    else
+        t->assessed = dro__clock() - start;
+    return DRO_OK;
+}
+
+/* Stopped on the way, which ended then says, there is no record. bounded: by max_time. */
+static dro_status fill_record(dro_train *t, bool with_train, bool bounded)
+{
     dro_train_record *r = &t->evaluation.record;
     t->have_record = false;
     *r = (dro_train_record){.steps = t->steps,
@@ -164,17 +215,11 @@ static dro_status fill_record(dro_train *t, bool with_train)
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
     r->epoch = dro__epoch_of(t, r->info.step);
     settle_shift(t);
-    bool *has[] = {&r->has_train, &r->has_test, &r->has_holdout};
-    dro_metrics *to[] = {&r->train, &r->test, &r->holdout};
-    for (int s = 0; s < DRO_SPLITS; s++) {
-        *has[s] = t->task.info.examples[s] > 0 && (s != DRO_TRAIN || with_train);
-        if (!*has[s])
-            continue;
-        DRO_TRY(evaluate(t, (dro_split)s, names[s]));
-        if (t->ended == DRO_TRAIN_INTERRUPTED)
-            return DRO_OK;
-        *to[s] = t->evaluation.splits[s].figures;
-    }
+    if (bounded && is_last(t)) /* which may take long, and be stopped */
+        DRO_TRY(dro__run_write_weights(t));
+    DRO_TRY(evaluate_splits(t, with_train, bounded));
+    if (t->ended == DRO_TRAIN_INTERRUPTED)
+        return DRO_OK;
     dro__record_weights(t, r->has_train ? &t->evaluation.splits[DRO_TRAIN] : NULL);
     t->have_record = true;
     return DRO_OK;
@@ -195,7 +240,7 @@ static dro_status keep_best(dro_train *t)
 {
     const dro_train_record *r = &t->evaluation.record;
     dro__progress *p = &t->progress;
-    if (!t->set.best)
+    if (!t->set.best || !r->has_holdout)
         return DRO_OK;
     double sign, value = measure_of(&r->holdout, t->set.best, &sign);
     if (p->have_best && !(sign * value > sign * p->best)) {
@@ -218,9 +263,10 @@ static dro_status keep_best(dro_train *t)
 
 dro_status dro__run_evaluate(dro_train *t)
 {
-    bool last = t->opt->run.step >= t->steps || t->ended != DRO_TRAIN_NOT_ENDED;
+    int32_t when = t->set.eval_train;
+    bool with_train = when == DRO__EVAL_LAST ? is_last(t) : when != DRO__EVAL_NO;
     DRO_TRY(dro__ranks_average(t));
-    DRO_TRY(fill_record(t, t->set.eval_train == 0 || (t->set.eval_train == 2 && last)));
+    DRO_TRY(fill_record(t, with_train, true));
     if (!t->have_record)
         return DRO_OK;
     dro__progress *p = &t->progress;
@@ -328,5 +374,5 @@ dro_status dro__run_write_line(dro_train *t)
 
 dro_status dro__run_record(dro_train *t)
 {
-    return fill_record(t, t->set.eval_train != 1);
+    return fill_record(t, t->set.eval_train != DRO__EVAL_NO, !t->going_on);
 }

@@ -35,17 +35,6 @@ void dro__evaluation_free(dro__evaluation *e)
     *e = (dro__evaluation){0};
 }
 
-/* Labels of examples first .. first + count - 1, as the model has them; NULL: none. */
-static const int32_t *labels_at(dro__task *t, dro_split split, int64_t first, size_t count)
-{
-    const int32_t *labels = t->shelf[split].examples.labels;
-    if (!labels || !t->label_map)
-        return labels ? labels + first : NULL;
-    for (size_t i = 0; i < count; i++)
-        t->mapped[i] = t->label_map[labels[first + (int64_t)i]];
-    return t->mapped;
-}
-
 /* What was computed of one batch, into the figures; examples that were not read are left out. */
 typedef struct batch_results {
     int64_t first;
@@ -56,20 +45,18 @@ typedef struct batch_results {
 
 static void take(dro__task *t, dro__evaluation *e, dro_split split, const batch_results *b)
 {
-    const dro_examples *x = &t->shelf[split].examples;
-    const int32_t *labels = labels_at(t, split, b->first, b->count);
+    dro__walk walk = dro__task_walk(t, split, b->first, b->count);
     for (size_t i = 0, end; i < b->count; i = end + 1) { /* runs of examples that were read */
         for (end = i; end < b->count && !b->unread[end]; end++)
             ;
-        int64_t at = b->first + (int64_t)i;
         dro__measure_add(
             &e->splits[split],
             &(dro__measured){.count = end - i,
                              .logits = t->regression ? NULL : b->logits + i * t->outputs,
-                             .labels = labels ? labels + i : NULL,
+                             .labels = walk.labels ? walk.labels + i : NULL,
                              .losses = b->losses + i,
-                             .groups = x->groups ? x->groups + at : NULL,
-                             .weights = x->weights ? x->weights + at : NULL});
+                             .groups = walk.groups ? walk.groups + i : NULL,
+                             .weights = walk.weights ? walk.weights + i : NULL});
     }
 }
 
@@ -118,7 +105,8 @@ static dro_status own_share(dro__task *t, dro__evaluation *e, dro_split split, c
             out[t->outputs] = e->losses[i];
             out[t->outputs + 1] = t->unread[i];
         }
-        if (poll->ask && poll->ask(poll->user))
+        double share = (double)(at - r->own_first) / (double)(r->own_end - r->own_first);
+        if (poll->ask && poll->ask(poll->user, share))
             poll->comm->wants |= DRO__WANT_STOP;
     }
     return DRO_OK;
@@ -167,7 +155,7 @@ static dro_status run_round(dro__task *t, dro__evaluation *e, dro_split split, c
 static dro_status evaluate_shared(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
                                   const dro__poll *poll)
 {
-    int64_t n = t->info.examples[split], step = (int64_t)t->shelf[split].batch;
+    int64_t n = t->shelf[split].count, step = (int64_t)t->shelf[split].batch;
     size_t ranks = (size_t)poll->comm->size, each = (t->outputs + 2) * sizeof(float);
     int64_t most = (ROUND_FLOATS / (int64_t)(t->outputs + 2) + step) / step * step;
     most = most < n ? most : n;
@@ -195,7 +183,7 @@ static dro_status evaluate_shared(dro__task *t, dro__evaluation *e, dro_split sp
 dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
                                double r, const dro__poll *poll)
 {
-    int64_t n = t->info.examples[split], step = (int64_t)t->shelf[split].batch;
+    int64_t n = t->shelf[split].count, step = (int64_t)t->shelf[split].batch;
     if (poll && dro_comm_size(poll->comm) > 1) {
         DRO_TRY(evaluate_shared(t, e, split, w, poll));
         return dro__measure_finish(t->ctx, &e->splits[split], r);
@@ -205,7 +193,7 @@ dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split
         const int32_t *labels;
         DRO_TRY(dro__task_evaluate(t, split, first, count, w, e->logits, e->losses, &labels));
         take(t, e, split, &(batch_results){first, count, e->logits, e->losses, t->unread});
-        if (poll && poll->ask(poll->user))
+        if (poll && poll->ask(poll->user, (double)(first + (int64_t)count) / (double)n))
             return DRO_OK;
     }
     return dro__measure_finish(t->ctx, &e->splits[split], r);

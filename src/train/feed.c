@@ -309,6 +309,15 @@ dro_status dro__feed_training(dro__task *t, const dro__model_choice *c, dro_net_
 
 /* ---- evaluation ---- */
 
+enum { SAMPLE = 10000 };
+
+/* Of the training set: unless all of it is asked for, or each step goes over all of it anyway. */
+static bool takes_sample(const dro__model_choice *c)
+{
+    return c->train && c->settings && c->settings->set.eval_train == DRO__EVAL_SAMPLE &&
+           !dro__optimizer_exact(c->settings->set.optimizer);
+}
+
 dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choice *c)
 {
     dro__shelf *shelf = &t->shelf[split];
@@ -317,7 +326,9 @@ dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choic
     size_t image = image_size(t), most = t->images ? ((size_t)1 << 22) / (image ? image : 1) : 256;
     most = most < 16 ? 16 : most > 256 ? 256 : most;
     shelf->batch = n > 0 && (uint64_t)n < most ? (size_t)n : most;
-    if (!t->images && !t->sparse && t->info.kind == DRO_DATA_SPARSE && !t->rows) {
+    shelf->count = split == DRO_TRAIN && takes_sample(c) && n > SAMPLE ? SAMPLE : n;
+    bool copied = t->info.kind == DRO_DATA_SPARSE || shelf->count < n;
+    if (!t->images && !t->sparse && copied && !t->rows) {
         t->rows = dro__alloc(DRO__EVAL_MOST * t->width, sizeof(float));
         if (!t->rows)
             return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a batch of rows");
@@ -331,7 +342,8 @@ dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choic
     dro_loader_options o = dro_loader_options_default();
     o.batch = shelf->batch;
     o.seed = c->seed;
-    o.shuffle = o.augment = false;
+    o.shuffle = shelf->count < n;
+    o.augment = false;
     o.ahead = t->ctx->threads;
     o.size = t->info.kind == DRO_DATA_FILES ? t->shape.height : 0;
     return dro_loader_create(t->data, split, &o, &shelf->loader);
@@ -379,27 +391,22 @@ static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size
 {
     dro__shelf *shelf = &t->shelf[split];
     dro_loaded loaded;
-    int64_t ids[DRO__EVAL_MOST] = {0};
+    dro__walk walk = dro__task_walk(t, split, first, count);
     if (shelf->there.bytes) {
-        for (size_t i = 0; i < count; i++)
-            t->walk[i] = first + (int64_t)i;
-        *batch = (dro_net_batch){.count = count,
-                                 .images = &shelf->there,
-                                 .ids = t->walk,
-                                 .labels = shelf->examples.labels + first};
+        *batch = (dro_net_batch){
+            .count = count, .images = &shelf->there, .ids = walk.ids, .labels = walk.labels};
         return DRO_OK;
     }
     if (count == shelf->batch && first % (int64_t)count == 0) {
+        bool all = shelf->count == shelf->examples.count;
         shelf->turn += first == shelf->start; /* whole walks, so that what was read ahead is used */
-        uint64_t position = (shelf->turn - 1) * dro_loader_epoch(shelf->loader) + (uint64_t)first;
-        DRO_TRY(dro_loader_draw(shelf->loader, position, &loaded));
+        uint64_t walked = all ? (shelf->turn - 1) * dro_loader_epoch(shelf->loader) : 0;
+        DRO_TRY(dro_loader_draw(shelf->loader, walked + (uint64_t)first, &loaded));
     } else {
-        for (size_t i = 0; i < count; i++)
-            ids[i] = first + (int64_t)i;
-        DRO_TRY(dro_loader_gather(shelf->loader, ids, count, &loaded));
+        DRO_TRY(dro_loader_gather(shelf->loader, walk.ids, count, &loaded));
     }
     for (size_t i = 0; i < count; i++)
-        t->unread[i] = loaded.ids[i] != first + (int64_t)i; /* another example stands in for it */
+        t->unread[i] = loaded.ids[i] != walk.ids[i]; /* another example stands in for it */
     const float *pixels = loaded.pixels;
     DRO_TRY(normalise_again(t, count, &pixels));
     *batch = (dro_net_batch){.count = count, .x = pixels, .labels = loaded.labels};
@@ -409,22 +416,22 @@ static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size
 dro_status dro__feed_batch(dro__task *t, dro_split split, int64_t first, size_t count,
                            dro_net_batch *batch)
 {
-    const dro_examples *e = &t->shelf[split].examples;
-    if (count > t->shelf[split].batch || first < 0 || first + (int64_t)count > e->count)
+    const dro__shelf *shelf = &t->shelf[split];
+    const dro_examples *e = &shelf->examples;
+    if (count > shelf->batch || first < 0 || first + (int64_t)count > shelf->count)
         return dro__fail(t->ctx, DRO_ERR_RANGE, "examples %lld to %lld: there are %lld",
                          (long long)first, (long long)first + (long long)count,
-                         (long long)e->count);
+                         (long long)shelf->count);
     if (t->images)
         return image_batch(t, split, first, count, batch);
-    *batch = (dro_net_batch){.count = count,
-                             .labels = e->labels ? e->labels + first : NULL,
-                             .targets = e->targets ? e->targets + first : NULL};
-    if (e->x) {
+    dro__walk walk = dro__task_walk(t, split, first, count);
+    *batch = (dro_net_batch){.count = count, .labels = walk.labels, .targets = walk.targets};
+    if (e->x && shelf->count == e->count) {
         batch->x = e->x + (size_t)first * t->width;
         return DRO_OK;
     }
     for (size_t i = 0; i < count; i++)
-        copy_row(t, e, first + (int64_t)i, t->rows + i * t->width);
+        copy_row(t, e, walk.ids[i], t->rows + i * t->width);
     batch->x = t->rows;
     return DRO_OK;
 }

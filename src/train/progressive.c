@@ -63,7 +63,7 @@ static dro_status keep_row(dro_train *t, kept *k, const dro_rows *row)
 /* Standard input is ended by whoever asked to stop, perhaps within a line: that one is not taken. */
 static bool was_stopped(const dro_train *t)
 {
-    return t->stream->is_stdin && dro__tell(t, NULL);
+    return t->stream->is_stdin && dro__tell(t, NULL, 0);
 }
 
 /* Up to s->batch rows: fewer at the end of the input. One at a time, so that none of those is lost. */
@@ -479,7 +479,7 @@ static dro_status learn(dro_train *t)
     DRO_TRY(report_due(t));
     while (t->ended == DRO_TRAIN_NOT_ENDED) {
         s->coming = dro__objective_of(t);
-        bool stop = dro__tell(t, NULL);
+        bool stop = dro__tell(t, NULL, 0);
         if (dro__late(t)) {
             t->ended = DRO_TRAIN_TIME;
             break;

@@ -286,10 +286,10 @@ static json_t *split_json(const dro_metrics *m, bool confusion)
 /* train: only what is asked of it at every evaluation. */
 static json_t *train_json(const dro_metrics *m)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "objective", number(m->objective), "loss",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I}", "objective", number(m->objective), "loss",
                      number(m->loss), "accuracy", number(m->accuracy), "balanced_accuracy",
                      number(m->balanced_accuracy), "worst_class_accuracy",
-                     number(m->worst_class_accuracy));
+                     number(m->worst_class_accuracy), "examples", (json_int_t)m->examples);
 }
 
 /* Which function `objective` is: lambda null for the mean loss. */
@@ -377,6 +377,21 @@ static const char *const ends[] = {
     [DRO_TRAIN_INTERRUPTED] = "interrupted", [DRO_TRAIN_DIVERGED] = "diverged",
 };
 
+/* The splits that max_time left no time for. */
+static json_t *missing_json(const dro_train *t)
+{
+    const dro_train_record *r = &t->evaluation.record;
+    const dro_data_info *i = &t->task.info;
+    json_t *list = json_array();
+    if (i->examples[DRO_TEST] > 0 && !r->has_test)
+        append(list, text("test"));
+    if (i->examples[DRO_HOLDOUT] > 0 && !r->has_holdout)
+        append(list, text("holdout"));
+    if (!r->has_train && t->set.eval_train != DRO__EVAL_NO)
+        append(list, text("train"));
+    return list;
+}
+
 static json_t *best_json(const dro_train *t)
 {
     const dro__progress *p = &t->progress;
@@ -424,6 +439,8 @@ char *dro__result_text(const dro_train *t)
     put_certificate(o, t);
     put(o, "halvings", json_integer((json_int_t)t->progress.halvings));
     put_splits(o, t, info->classes <= 1000);
+    if (t->evaluation.cut)
+        put(o, "not_measured", missing_json(t));
     dro__robust of = t->stream ? t->evaluation.of_test : dro__objective_of(t);
     put(o, "F", objective_json(&of));
     put(o, "best", best_json(t));

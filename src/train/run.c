@@ -72,6 +72,8 @@ static void close_run(dro_train *t)
     t->told = 0;
     t->ended = DRO_TRAIN_NOT_ENDED;
     t->progress = (dro__progress){0};
+    t->warm = (dro__mark){0};
+    t->assessed = 0;
 }
 
 void dro_train_destroy(dro_train *t)
@@ -268,7 +270,7 @@ bool dro__is_tilted(const dro_train *t)
     return o->cls->robust && !o->cls->needs_n && o->s.level != DRO__TILT_NONE;
 }
 
-static dro_train_progress progress_of(const dro_train *t, const char *evaluating)
+static dro_train_progress progress_of(const dro_train *t)
 {
     const dro__run *r = &t->opt->run;
     const dro__scalars *s = &t->opt->s;
@@ -285,13 +287,14 @@ static dro_train_progress progress_of(const dro_train *t, const char *evaluating
         .loss = t->progress.smooth_loss,
         .objective = tilted ? s->lambda * s->log_u : s->loss,
         .effective = s->effective,
-        .evaluating = evaluating,
     };
 }
 
-bool dro__tell(const dro_train *t, const char *evaluating)
+bool dro__tell(const dro_train *t, const char *evaluating, double done)
 {
-    dro_train_progress p = progress_of(t, evaluating);
+    dro_train_progress p = progress_of(t);
+    p.evaluating = evaluating;
+    p.evaluated = done;
     return t->watch.step && t->watch.step(t->watch.user, &p);
 }
 
@@ -309,6 +312,8 @@ static dro_status step(dro_train *t)
     double start = dro__clock();
     dro_status status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
     t->progress.seconds += dro__clock() - start;
+    if (!t->warm.examples)
+        t->warm = (dro__mark){t->opt->run.examples, t->progress.seconds};
     if (status == DRO_OK)
         status = dro__watch_step(t);
     return status == DRO_ERR_NUMBER ? dro__astray(t) : status;
@@ -322,6 +327,26 @@ static bool impatient(const dro_train *t)
 bool dro__late(const dro_train *t)
 {
     return t->set.max_time > 0 && dro__wall(t) >= t->set.max_time;
+}
+
+/* What the last evaluation will take: as long as the one before it; before there is one, a forward pass, half of a step,
+ * for each of its examples. At most half of the time is kept for it. */
+static double evaluation_time(const dro_train *t)
+{
+    const dro__mark *from = &t->warm;
+    double seen = (double)(t->opt->run.examples - from->examples), examples = 0;
+    double each = from->examples && seen > 0 ? (t->progress.seconds - from->seconds) / seen / 2 : 0;
+    for (int s = 0; s < DRO_SPLITS; s++)
+        if (s != DRO_TRAIN || t->set.eval_train != DRO__EVAL_NO)
+            examples += (double)t->task.shelf[s].count;
+    double seconds = t->assessed > 0 ? t->assessed : each * examples;
+    return fmin(seconds, t->set.max_time / 2);
+}
+
+/* Time to evaluate. */
+static bool is_time(const dro_train *t)
+{
+    return t->set.max_time > 0 && dro__wall(t) + evaluation_time(t) >= t->set.max_time;
 }
 
 /* Steps that a device was not waited for are part of the training's time, and may have gone wrong. */
@@ -372,8 +397,8 @@ static bool save_is_late(const dro_train *t)
 static void decide(dro_train *t)
 {
     bool first = dro_comm_rank(t->comm) == 0;
-    unsigned wants = (dro__tell(t, NULL) ? DRO__WANT_STOP : 0) |
-                     (first && dro__late(t) ? DRO__WANT_TIME : 0) |
+    unsigned wants = (dro__tell(t, NULL, 0) ? DRO__WANT_STOP : 0) |
+                     (first && is_time(t) ? DRO__WANT_TIME : 0) |
                      (first && save_is_late(t) ? DRO__WANT_SAVE : 0);
     unsigned decided = dro__ranks_decide(t, wants);
     if (decided & DRO__WANT_TIME)
@@ -392,9 +417,9 @@ static bool over(dro_train *t)
         t->ended = DRO_TRAIN_DONE;
     else if (impatient(t))
         t->ended = DRO_TRAIN_PATIENCE;
-    else if (!t->comm && dro__late(t))
+    else if (!t->comm && is_time(t))
         t->ended = DRO_TRAIN_TIME;
-    else if (!t->comm && dro__tell(t, NULL))
+    else if (!t->comm && dro__tell(t, NULL, 0))
         t->ended = DRO_TRAIN_INTERRUPTED;
     else if (t->comm)
         decide(t);
@@ -428,11 +453,18 @@ static dro_status train(dro_train *t)
 
 /* ---- the end ---- */
 
-dro_status dro__run_finish(dro_train *t)
+dro_status dro__run_write_weights(dro_train *t)
 {
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
     if (t->task.net)
         DRO_TRY(dro_net_statistics(t->task.net, t->statistics));
+    if (!dro__writes(t))
+        return DRO_OK;
+    return dro__weights_save(&t->task, t->folder, "weights.safetensors", t->w, t->statistics);
+}
+
+dro_status dro__run_finish(dro_train *t)
+{
     if (!t->have_record) /* resumed after the last step */
         DRO_TRY(dro__run_record(t));
     if (!t->have_record)
@@ -441,9 +473,9 @@ dro_status dro__run_finish(dro_train *t)
     t->result = dro__result_text(t);
     if (!t->result)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the result");
+    DRO_TRY(dro__run_write_weights(t));
     if (!dro__writes(t))
         return DRO_OK;
-    DRO_TRY(dro__weights_save(&t->task, t->folder, "weights.safetensors", t->w, t->statistics));
     if (t->progress.have_best)
         DRO_TRY(dro__weights_save(&t->task, t->folder, "best.safetensors", t->best_w,
                                   t->best_statistics));

@@ -90,6 +90,17 @@ dro_status dro__row_loss(dro__task *t, const dro__model_choice *c)
 
 /* ---- the model ---- */
 
+static dro_status make_targets(dro__task *t)
+{
+    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    t->y = dro__alloc((size_t)e->count + 1, sizeof(float));
+    if (!t->y)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for %lld labels", (long long)e->count);
+    for (int64_t i = 0; i < e->count; i++)
+        t->y[i] = e->labels ? (e->labels[i] == 1 ? 1.0f : -1.0f) : e->targets[i];
+    return DRO_OK;
+}
+
 dro_status dro__sparse_model(const dro__task *t, dro_linear **model)
 {
     const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
@@ -99,7 +110,7 @@ dro_status dro__sparse_model(const dro__task *t, dro_linear **model)
     data.starts = e->starts;
     data.columns = e->columns;
     data.values = e->values;
-    data.y = t->y[DRO_TRAIN];
+    data.y = t->y;
     data.groups = e->groups;
     data.group_count = t->info.groups;
     data.loss = t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic";
@@ -110,34 +121,25 @@ dro_status dro__sparse_open(dro__task *t, const dro__model_choice *c)
 {
     DRO_TRY(dro__row_loss(t, c));
     DRO_TRY(dro__model_fits(t, c, t->width));
-    for (int s = 0; s < DRO_SPLITS; s++) {
-        const dro_examples *e = &t->shelf[s].examples;
-        t->y[s] = dro__alloc((size_t)e->count + 1, sizeof(float));
-        if (!t->y[s])
-            return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for %lld labels",
-                             (long long)e->count);
-        for (int64_t i = 0; i < e->count; i++)
-            t->y[s][i] = e->labels ? (e->labels[i] == 1 ? 1.0f : -1.0f) : e->targets[i];
-    }
     t->outputs = t->regression ? 1 : 2;
     t->dim = t->width;
-    return c->train ? dro__sparse_model(t, &t->linear) : DRO_OK;
+    if (!c->train)
+        return DRO_OK;
+    DRO_TRY(make_targets(t));
+    return dro__sparse_model(t, &t->linear);
 }
 
-dro_status dro__sparse_evaluate(dro__task *t, dro_split split, int64_t first, size_t count,
-                                const float *w, const int32_t *labels, float *logits, float *losses)
+dro_status dro__sparse_evaluate(dro__task *t, const dro__walk *walk, size_t count, const float *w,
+                                float *logits, float *losses)
 {
-    const dro_examples *e = &t->shelf[split].examples;
+    const dro_examples *e = walk->rows;
     const dro__backend *be = t->ctx->backend;
     dro__rows rows = {
         .features = t->dim, .starts = e->starts, .columns = e->columns, .values = e->values};
-    int64_t ids[DRO__EVAL_MOST] = {0};
     float margins[DRO__EVAL_MOST], y[DRO__EVAL_MOST];
-    for (size_t i = 0; i < count; i++) {
-        ids[i] = first + (int64_t)i;
-        y[i] = !labels ? t->y[split][ids[i]] : labels[i] == 1 ? 1.0f : -1.0f;
-    }
-    be->rows_dot(t->ctx->pool, &rows, ids, count, w, margins);
+    for (size_t i = 0; i < count; i++)
+        y[i] = !walk->labels ? walk->targets[i] : walk->labels[i] == 1 ? 1.0f : -1.0f;
+    be->rows_dot(t->ctx->pool, &rows, walk->ids, count, w, margins);
     if (losses)
         be->loss(t->ctx->pool, t->row_loss, count, margins, y, losses, NULL);
     for (size_t i = 0; logits && i < count; i++) {

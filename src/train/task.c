@@ -288,8 +288,7 @@ void dro__task_close(dro__task *t)
     dro_net_destroy(t->net);
     dro_linear_destroy(t->linear);
     dro__full_rows_close(&t->full);
-    for (int s = 0; s < DRO_SPLITS; s++)
-        dro__free(t->y[s]);
+    dro__free(t->y);
     dro__free(t->class_share);
     dro__free(t->group_share);
     dro__free(t->shift);
@@ -330,22 +329,58 @@ dro_status dro__task_recall(dro__task *t, dro_status status)
 
 /* ---- evaluation ---- */
 
-static const int32_t *labels_of(dro__task *t, dro_split split, int64_t first, size_t count)
+/* The sample is the beginning of one fixed order. */
+static int64_t id_at(const dro__task *t, dro_split split, int64_t place)
 {
-    const int32_t *labels = t->shelf[split].examples.labels;
-    if (!labels || !t->label_map)
-        return labels ? labels + first : NULL;
-    for (size_t i = 0; i < count; i++)
-        t->mapped[i] = t->label_map[labels[first + (int64_t)i]];
-    return t->mapped;
+    enum { SAMPLE_KEY = 0x5a3 };
+    const dro__shelf *shelf = &t->shelf[split];
+    if (shelf->count == shelf->examples.count)
+        return place;
+    if (shelf->loader)
+        return dro__loader_example(shelf->loader, (uint64_t)place);
+    return (int64_t)dro__permute((uint64_t)shelf->examples.count, SAMPLE_KEY, (uint64_t)place);
+}
+
+static dro__walk in_order(const dro__task *t, const dro_examples *e, int64_t first)
+{
+    return (dro__walk){.rows = e,
+                       .ids = t->walk_ids,
+                       .labels = e->labels ? e->labels + first : NULL,
+                       .groups = e->groups ? e->groups + first : NULL,
+                       .targets = e->targets ? e->targets + first : NULL,
+                       .weights = e->weights ? e->weights + first : NULL};
+}
+
+dro__walk dro__task_walk(dro__task *t, dro_split split, int64_t first, size_t count)
+{
+    const dro_examples *e = &t->shelf[split].examples;
+    bool sample = t->shelf[split].count != e->count;
+    dro__walk walk = in_order(t, e, sample ? 0 : first);
+    for (size_t i = 0; i < count; i++) {
+        int64_t id = id_at(t, split, first + (int64_t)i);
+        t->walk_ids[i] = id;
+        if (e->labels)
+            t->walk_labels[i] = t->label_map ? t->label_map[e->labels[id]] : e->labels[id];
+        t->walk_groups[i] = sample && e->groups ? e->groups[id] : 0;
+        t->walk_targets[i] = sample && e->targets ? e->targets[id] : 0;
+    }
+    if (walk.labels && (sample || t->label_map))
+        walk.labels = t->walk_labels;
+    if (sample) { /* of training examples, which have no weights */
+        walk.groups = e->groups ? t->walk_groups : NULL;
+        walk.targets = e->targets ? t->walk_targets : NULL;
+        walk.weights = NULL;
+    }
+    return walk;
 }
 
 dro_status dro__task_evaluate(dro__task *t, dro_split split, int64_t first, size_t count,
                               const float *w, float *logits, float *losses, const int32_t **labels)
 {
-    *labels = labels_of(t, split, first, count);
+    dro__walk walk = dro__task_walk(t, split, first, count);
+    *labels = walk.labels;
     if (t->sparse)
-        return dro__sparse_evaluate(t, split, first, count, w, *labels, logits, losses);
+        return dro__sparse_evaluate(t, &walk, count, w, logits, losses);
     dro_net_batch batch = {0};
     DRO_TRY(dro__feed_batch(t, split, first, count, &batch));
     if (*labels)

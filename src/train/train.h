@@ -34,6 +34,7 @@
 /* ---- settings.c ---- */
 
 enum { DRO__DIVERGENCE_STOP, DRO__DIVERGENCE_HALVE };
+enum { DRO__EVAL_YES, DRO__EVAL_NO, DRO__EVAL_LAST, DRO__EVAL_SAMPLE }; /* eval_train */
 
 typedef struct dro__train_settings {
     char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
@@ -105,7 +106,16 @@ typedef struct dro__shelf {
     size_t batch;         /* of the loader, or of a call */
     uint64_t turn;        /* how often the split was walked through */
     int64_t start;        /* where a walk begins: this rank's share */
+    int64_t count;        /* examples that are evaluated: all, or a sample of them */
 } dro__shelf;
+
+/* Some of the examples that are evaluated, and what is known of them, as the model has it; what there is not is NULL. */
+typedef struct dro__walk {
+    const dro_examples *rows; /* of the split */
+    const int64_t *ids;       /* places in it */
+    const int32_t *labels, *groups;
+    const float *targets, *weights;
+} dro__walk;
 
 typedef struct dro__task {
     dro_context *ctx;
@@ -132,7 +142,7 @@ typedef struct dro__task {
     dro_linear *linear;  /* instead of net, for sparse */
     dro__full_rows full; /* of a linear net on rows */
     dro__loss_kind row_loss;
-    float *y[DRO_SPLITS]; /* sparse: labels as -1 and 1 */
+    float *y;             /* sparse: labels as -1 and 1 of the training rows */
     const char *encoding; /* of the columns of a stream, borrowed; or NULL */
 
     dro__shelf shelf[DRO_SPLITS];
@@ -146,13 +156,14 @@ typedef struct dro__task {
     unsigned turn;
 
     /* evaluation */
-    int64_t walk[DRO__EVAL_MOST];   /* ids of images in order */
+    int64_t walk_ids[DRO__EVAL_MOST]; /* of the last dro__task_walk(): copied where not in order */
+    int32_t walk_labels[DRO__EVAL_MOST], walk_groups[DRO__EVAL_MOST];
+    float walk_targets[DRO__EVAL_MOST];
     float *rows;                    /* (DRO__EVAL_MOST, features) where rows must be made dense */
     dro__normal own_normal, normal; /* of the data, and of the images as trained */
     float *renormalised;            /* where they differ: images normalised again */
     size_t renormalised_room;       /* images */
     int32_t *label_map;             /* (data's classes) to the model's, NULL: the same */
-    int32_t mapped[DRO__EVAL_MOST];
     bool unread
         [DRO__EVAL_MOST]; /* of the last batch: images passed over by skip_bad, no results of theirs */
 } dro__task;
@@ -198,6 +209,8 @@ dro_status dro__model_fits(const dro__task *task, const dro__model_choice *choic
                            size_t parameters);
 dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro__task *task);
 void dro__task_close(dro__task *task);
+/* Examples first .. first + count - 1 of those that are evaluated. Borrowed until the next call. */
+dro__walk dro__task_walk(dro__task *task, dro_split split, int64_t first, size_t count);
 /* Logits (count, outputs) and losses (count), either may be NULL, of examples first .. first + count - 1;
  * *labels and *groups are borrowed until the next call, either may be NULL on return. count at most
  * shelf.batch. */
@@ -265,10 +278,8 @@ dro_status dro__row_loss(dro__task *task, const dro__model_choice *choice);
 dro_status dro__sparse_open(dro__task *task, const dro__model_choice *choice);
 /* One more linear model on the training rows. */
 dro_status dro__sparse_model(const dro__task *task, dro_linear **model);
-/* labels: the model's classes (count), NULL for a real target. */
-dro_status dro__sparse_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
-                                const float *w, const int32_t *labels, float *logits,
-                                float *losses);
+dro_status dro__sparse_evaluate(dro__task *task, const dro__walk *walk, size_t count,
+                                const float *w, float *logits, float *losses);
 
 /* ---- probabilities.c ---- */
 
@@ -359,9 +370,9 @@ dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r);
 
 /* ---- evaluate.c ---- */
 
-/* Asked now and then while a split is evaluated: true ends it without figures. */
+/* Asked now and then while a split is evaluated, with the share that is done: true ends it without figures. */
 typedef struct dro__poll {
-    bool (*ask)(void *user);
+    bool (*ask)(void *user, double done);
     void *user;
     dro_comm *comm; /* the ranks that share the work, or NULL */
 } dro__poll;
@@ -370,7 +381,8 @@ typedef struct dro__evaluation {
     float *logits, *losses; /* (DRO__EVAL_MOST, outputs), (DRO__EVAL_MOST) */
     dro__measure splits[DRO_SPLITS];
     double *class_weights, *group_weights; /* (classes), (groups) */
-    dro__robust of_test, of_window;        /* a stream's: which objectives those figures are of */
+    bool cut;                       /* the time was over: what the record lacks was not evaluated */
+    dro__robust of_test, of_window; /* a stream's: which objectives those figures are of */
     dro_train_record record;
 } dro__evaluation;
 
@@ -477,6 +489,12 @@ dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net);
 
 /* ---- run.c ---- */
 
+/* A moment of a run. */
+typedef struct dro__mark {
+    uint64_t examples; /* drawn until then */
+    double seconds;    /* of training */
+} dro__mark;
+
 struct dro_train {
     dro_context *ctx;
     dro_comm *comm;          /* borrowed, or NULL */
@@ -496,6 +514,8 @@ struct dro_train {
     dro_train_watch watch;
     double began, before; /* the clock when this process began, and the wall time before it */
     double saved_at;      /* the clock at the last checkpoint */
+    dro__mark warm;       /* after this process's first step, which takes longer than others */
+    double assessed;      /* seconds that the last whole evaluation took, 0: there was none */
     dro_train_end ended;
     bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
     bool made, begun;                 /* by this call: the folder, its files */
@@ -509,11 +529,12 @@ double dro__clock(void);
 dro_status dro__run_check_folder(const dro_train *t, bool resume);
 double dro__wall(const dro_train *t);
 double dro__epoch_of(const dro_train *t, uint64_t step);
-bool dro__tell(const dro_train *t, const char *evaluating); /* true: stop */
-bool dro__is_tilted(const dro_train *t);                    /* log_u is that of the objective */
-bool dro__late(const dro_train *t);                         /* max_time is over */
-dro_status dro__run_begin(dro_train *t);                    /* a fresh optimiser, started */
-dro_status dro__run_record(dro_train *t);                   /* evaluates, writes nothing */
+/* evaluating: a split, of which `done` is evaluated; or NULL. True: stop. */
+bool dro__tell(const dro_train *t, const char *evaluating, double done);
+bool dro__is_tilted(const dro_train *t);  /* log_u is that of the objective */
+bool dro__late(const dro_train *t);       /* max_time is over */
+dro_status dro__run_begin(dro_train *t);  /* a fresh optimiser, started */
+dro_status dro__run_record(dro_train *t); /* evaluates, writes nothing */
 /* The objective that F is reported for. */
 dro__robust dro__objective_of(const dro_train *t);
 /* Says so where what was measured is no longer that one. */
@@ -529,6 +550,7 @@ dro_status dro__run_load(dro_train *t, bool *found);
 /* After a failure: a run that this call began and that has not seen an example leaves no files, so that its folder
  * does not stand in the way of the next try. */
 void dro__run_forget(dro_train *t);
+dro_status dro__run_write_weights(dro_train *t);
 dro_status dro__run_finish(dro_train *t);
 /* Both leave have_record false when the watch stops them. */
 dro_status dro__run_evaluate(dro_train *t);

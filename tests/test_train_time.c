@@ -1,0 +1,149 @@
+/* Time: max_time bounds a run with its evaluations, weights are there before the last of them, and F of a large training
+ * set is that of a sample. */
+#include "train_runs.h"
+
+#include <time.h>
+
+/* Evaluations that take their time. */
+typedef struct slow {
+    stopper notes;
+    double each;  /* seconds for a batch of an evaluation */
+    double share; /* the largest that was reported */
+    bool weights; /* they were there in the last evaluation */
+} slow;
+
+static bool slow_step(void *user, const dro_train_progress *p)
+{
+    slow *s = user;
+    char path[300];
+    if (!p->evaluating)
+        return false;
+    struct timespec wait = {(time_t)s->each, (long)(1e9 * (s->each - (double)(time_t)s->each))};
+    nanosleep(&wait, NULL);
+    s->share = fmax(s->share, p->evaluated);
+    snprintf(path, sizeof path, "%s/run/weights.safetensors", dir);
+    s->weights = access(path, F_OK) == 0;
+    return false;
+}
+
+static void note(void *user, const char *text)
+{
+    slow *s = user;
+    count_note(&s->notes, text);
+}
+
+static double run_slowly(slow *s, const char *settings)
+{
+    dro_train_watch watch = {.user = s, .step = slow_step, .note = note};
+    char folder[300];
+    double start = dro__clock();
+    snprintf(folder, sizeof folder, "%s/run", dir);
+    clear("run");
+    dro_train *t = make(settings);
+    OK(ctx, dro_train_run(t, folder, false, &watch));
+    dro_train_destroy(t);
+    return dro__clock() - start;
+}
+
+#define MANY                                                                                       \
+    "data=synth:glyphs,n=12000,test=2000,size=8,classes=3 optimizer=sgd model=mlp:2 best=none "
+
+/* All of the first evaluation would take 1.7 s: 8 batches of test and 40 of train, 0.035 s each. */
+static void test_bounded(void **state)
+{
+    (void)state;
+    slow s = {.each = 0.035};
+    size_t size;
+    double seconds = run_slowly(&s, MANY "steps=1000000 eval_every=0.01 max_time=0.9");
+    print_message("max_time 0.9: %.2f s\n", seconds);
+    assert_true(seconds < 1.5);
+    assert_non_null(strstr(s.notes.note, "the time of max_time is over: train not evaluated"));
+    char *result = slurp("run", "result.json", &size);
+    assert_non_null(strstr(result, "\"ended\": \"time\""));
+    assert_non_null(strstr(result, "\"not_measured\": [\n    \"train\"\n  ]"));
+    assert_non_null(strstr(result, "\"train\": null"));
+    assert_null(strstr(result, "\"test\": null"));
+    dro__free(result);
+}
+
+/* No time for any of it. */
+static void test_not_measured(void **state)
+{
+    (void)state;
+    slow s = {.each = 0.3};
+    size_t size;
+    assert_true(run_slowly(&s, MANY "steps=1000000 eval_every=1e6 max_time=0.5") < 1.5);
+    assert_true(s.weights);
+    char *result = slurp("run", "result.json", &size);
+    assert_non_null(strstr(result, "\"not_measured\": [\n    \"test\",\n    \"train\"\n  ]"));
+    assert_non_null(strstr(result, "\"test\": null"));
+    dro__free(result);
+}
+
+static void test_sample(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more;
+        double examples;
+    } cases[] = {{"", 10000}, {"eval_train=yes", 12000}, {"eval_train=last", 12000}};
+    double loss[3];
+    for (int k = 0; k < 3; k++) {
+        slow s = {0};
+        char settings[300];
+        snprintf(settings, sizeof settings, MANY "steps=60 %s", cases[k].more);
+        run_slowly(&s, settings);
+        assert_true(s.share == 1);
+        loss[k] = number_in("run", "\"loss\": ");
+        assert_true(number_in("run", "\"examples\": ") == 60 * 16);
+        dro_train *t = make(settings);
+        OK(ctx, dro_train_run(t, NULL, false, NULL));
+        assert_true((double)dro_train_last(t)->train.examples == cases[k].examples);
+        dro_train_destroy(t);
+    }
+    assert_true(loss[0] != loss[1] && fabs(loss[0] / loss[1] - 1) < 0.05 && loss[1] == loss[2]);
+}
+
+/* Rows, sparse and dense, in memory: a sample of 10,000 has what those have that are in it. */
+static void test_sampled_rows(void **state)
+{
+    (void)state;
+    char path[sizeof dir + 16], settings[sizeof dir + 300];
+    snprintf(path, sizeof path, "%s/rows", dir);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (uint64_t i = 0; i < 11000; i++) { /* sorted by class, and column 1 says which */
+        double x = dro__random_normal(1, i, 0);
+        fprintf(file, "%d 1:%d 2:%.4f\n", i < 1100 ? 1 : -1, i < 1100 ? 3 : -3, x);
+    }
+    fclose(file);
+    static const char *const features[] = {"", ",features=5000"};
+    for (int k = 0; k < 2; k++) {
+        dro_train *t;
+        OK(ctx, dro_train_create(ctx, &t));
+        snprintf(settings, sizeof settings, "data=libsvm:%s%s optimizer=sgd epochs=3", path,
+                 features[k]);
+        set_all(t, settings);
+        OK(ctx, dro_train_run(t, NULL, false, NULL));
+        const dro_metrics *m = &dro_train_last(t)->train;
+        assert_int_equal(m->examples, 10000);
+        assert_true(m->counts[1] > 900 && m->counts[1] < 1100); /* a tenth, wherever they stand */
+        assert_true(m->accuracy > 0.999);
+        dro_train_destroy(t);
+    }
+    unlink(path);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_bounded),
+    cmocka_unit_test(test_not_measured),
+    cmocka_unit_test(test_sample),
+    cmocka_unit_test(test_sampled_rows),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, setup_train, teardown);
+}
