@@ -40,16 +40,21 @@ static bool is_beginning(const char *folder)
     return true;
 }
 
-/* --best: which weights are in best.safetensors. */
+/* --best: which weights the figures are of, and what the last ones have. */
 static void show_best(const dro_train *train, const char *folder)
 {
     json_t *result = json_loads(dro_train_result(train), 0, NULL);
     json_t *best = json_object_get(result, "best");
+    json_t *last = json_object_get(json_object_get(result, "last"), "test");
+    const char *measure = json_string_value(json_object_get(best, "measure"));
     if (json_is_object(best))
-        printf("%-8s %s %.5g on the holdout after epoch %.6g: %s/best.safetensors\n", "best",
-               json_string_value(json_object_get(best, "measure")),
-               json_number_value(json_object_get(best, "value")),
+        printf("%-8s %s %.5g on the holdout after epoch %.6g: these weights are in "
+               "%s/weights.safetensors\n",
+               "best", measure, json_number_value(json_object_get(best, "value")),
                json_number_value(json_object_get(best, "epoch")), folder);
+    if (json_is_object(last))
+        printf("%-8s %s %.5g on the test set: %s/last.safetensors\n", "last", measure,
+               json_number_value(json_object_get(last, measure)), folder);
     json_decref(result);
 }
 

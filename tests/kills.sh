@@ -14,7 +14,7 @@ failed=0
 
 # plain FOLDER: every file of its runs that must be the same, without times.
 plain() {
-    find "$1" -name weights.safetensors -o -name best.safetensors -o -name metrics.jsonl -o -name result.json |
+    find "$1" -name weights.safetensors -o -name last.safetensors -o -name metrics.jsonl -o -name result.json |
         sort | while read -r file; do
             echo "$file" | sed "s|^$1||"
             sed -E 's/"(seconds|wall)": ?[^,}]*//g' "$file" | cksum

@@ -128,7 +128,7 @@ static void test_checkpoint_form(void **state)
 static void test_lock(void **state)
 {
     (void)state;
-    static const char *const files[] = {"last.ckpt.tmp", "best.safetensors.12-3.tmp",
+    static const char *const files[] = {"last.ckpt.tmp", "last.safetensors.12-3.tmp",
                                         "config.json.tmp", "my.tmp", "last.ckpt"};
     char folder[300], path[400];
     int lock, other;

@@ -166,7 +166,7 @@ static inline void same_file(const char *a, const char *b, const char *name)
 
 static inline void same_run(const char *a, const char *b)
 {
-    static const char *const files[] = {"weights.safetensors", "best.safetensors",
+    static const char *const files[] = {"weights.safetensors", "last.safetensors",
                                         "metrics.jsonl",       "result.json",
                                         "config.json",         DRO__EVENTS_NAME};
     for (int k = 0; k < 6; k++)

@@ -16,7 +16,7 @@
  *     config.json          everything needed to run it again; written first
  *     metrics.jsonl        one object per evaluation
  *     result.json          the final figures
- *     weights.safetensors  the last weights; best.safetensors, when "best" names a measure
+ *     weights.safetensors  the weights; when "best" names a measure the best ones, and last.safetensors the last
  *     events.out.tfevents.dro  the same as metrics.jsonl, for TensorBoard
  *     last.ckpt, previous.ckpt
  * A run that was stopped or killed at any moment goes on from the newest whole checkpoint and ends with the same
@@ -130,7 +130,7 @@ DRO_API dro_status dro_train_ranks(dro_train *train, dro_comm *comm);
  * between. An interrupted run is DRO_OK; a diverged one DRO_ERR_NUMBER. */
 DRO_API dro_status dro_train_run(dro_train *train, const char *folder, bool resume,
                                  const dro_train_watch *watch);
-/* Of the last run: how it ended, its last evaluation (NULL if there was none), the data it was on; borrowed
+/* Of the last run: how it ended, its last evaluation (NULL if there was none; with "best" that of the best weights), the data it was on; borrowed
  * until the next run. */
 DRO_API dro_train_end dro_train_ended(const dro_train *train);
 DRO_API const dro_train_record *dro_train_last(const dro_train *train);

@@ -123,7 +123,7 @@ static void page(dro__buffer *out, const dro_report *report, const dro__figures 
 static dro_status check_path(const dro_report *report, const char *path)
 {
     static const char *const names[] = {"config.json",         "metrics.jsonl",    "result.json",
-                                        "weights.safetensors", "best.safetensors", "last.ckpt",
+                                        "weights.safetensors", "last.safetensors", "last.ckpt",
                                         "previous.ckpt"};
     struct stat page, other;
     if (stat(path, &page) != 0)

@@ -124,15 +124,21 @@ static void settle_shift(dro_train *t)
     dro__task_shift(&t->task, weighed ? q : NULL);
 }
 
-static dro_status evaluate(dro_train *t, dro_split split, const char *name, bool bounded)
+/* What is evaluated: host memory, and the backend's. */
+typedef struct scored {
+    const float *host, *w;
+    bool bounded; /* by max_time */
+} scored;
+
+static dro_status evaluate(dro_train *t, dro_split split, const char *name, const scored *of)
 {
     dro__evaluation *e = &t->evaluation;
     dro__robust robust = dro__objective_of(t);
-    polling p = {t, name, bounded};
+    polling p = {t, name, of->bounded};
     dro__poll now_and_then = {poll, &p, t->comm};
     dro__measure_reset(&e->splits[split], &robust);
-    DRO_TRY(dro__evaluate_split(&t->task, e, split, dro_optimizer_w(t->opt),
-                                dro_optimizer_regulariser(t->opt, t->w), &now_and_then));
+    DRO_TRY(dro__evaluate_split(&t->task, e, split, of->w,
+                                dro_optimizer_regulariser(t->opt, of->host), &now_and_then));
     if (dro__ranks_decide(t, 0) & DRO__WANT_STOP)
         t->ended = DRO_TRAIN_INTERRUPTED;
     return DRO_OK;
@@ -172,8 +178,8 @@ static void tell_cut(const dro_train *t)
               train ? " train" : "");
 }
 
-/* The training set last: where the time is short, it is missed least. */
-static dro_status evaluate_splits(dro_train *t, bool with_train, bool bounded)
+/* The training set last: where the time is short, it is missed least. Stopped on the way there is no record. */
+static dro_status evaluate_splits(dro_train *t, bool with_train, const scored *of)
 {
     static const char *const names[] = {"train", "test", "holdout"};
     static const dro_split order[] = {DRO_TEST, DRO_HOLDOUT, DRO_TRAIN};
@@ -182,12 +188,12 @@ static dro_status evaluate_splits(dro_train *t, bool with_train, bool bounded)
     bool *has[] = {&r->has_train, &r->has_test, &r->has_holdout};
     dro_metrics *to[] = {&r->train, &r->test, &r->holdout};
     double start = dro__clock();
-    e->cut = false;
+    e->cut = t->have_record = r->has_train = r->has_test = r->has_holdout = false;
     for (int k = 0; k < DRO_SPLITS; k++) {
         dro_split s = order[k];
         if (e->cut || t->task.info.examples[s] == 0 || (s == DRO_TRAIN && !with_train))
             continue;
-        DRO_TRY(evaluate(t, s, names[s], bounded));
+        DRO_TRY(evaluate(t, s, names[s], of));
         if (t->ended == DRO_TRAIN_INTERRUPTED)
             return DRO_OK;
         *has[s] = !e->cut;
@@ -199,10 +205,12 @@ static dro_status evaluate_splits(dro_train *t, bool with_train, bool bounded)
         tell_cut(t);
     else
         t->assessed = dro__clock() - start;
+    dro__record_weights(t, r->has_train ? &e->splits[DRO_TRAIN] : NULL);
+    t->have_record = true;
     return DRO_OK;
 }
 
-/* Stopped on the way, which ended then says, there is no record. bounded: by max_time. */
+/* Stopped on the way, which ended then says, there is no record. */
 static dro_status fill_record(dro_train *t, bool with_train, bool bounded)
 {
     dro_train_record *r = &t->evaluation.record;
@@ -215,14 +223,41 @@ static dro_status fill_record(dro_train *t, bool with_train, bool bounded)
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
     r->epoch = dro__epoch_of(t, r->info.step);
     settle_shift(t);
-    if (bounded && is_last(t)) /* which may take long, and be stopped */
+    if (is_last(t)) /* which may take long, and be stopped */
         DRO_TRY(dro__run_write_weights(t));
-    DRO_TRY(evaluate_splits(t, with_train, bounded));
-    if (t->ended == DRO_TRAIN_INTERRUPTED)
+    scored of = {t->w, dro_optimizer_w(t->opt), bounded};
+    return evaluate_splits(t, with_train, &of);
+}
+
+/* Not by max_time: a run that had ended, and of which only the result is written again. */
+static bool is_bounded(const dro_train *t)
+{
+    return !t->going_on || t->warm.examples > 0;
+}
+
+dro_status dro__run_score_best(dro_train *t)
+{
+    const dro__backend *be = t->ctx->backend;
+    size_t size = t->task.dim * sizeof(float);
+    if (!t->progress.have_best || t->progress.best_step == t->opt->run.step)
         return DRO_OK;
-    dro__record_weights(t, r->has_train ? &t->evaluation.splits[DRO_TRAIN] : NULL);
-    t->have_record = true;
-    return DRO_OK;
+    dro__free(t->last);
+    t->last = dro__figures_text(t);
+    float *w = be->alloc(t->task.dim, sizeof(float));
+    if (!t->last || !w) {
+        be->free(w);
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the best weights");
+    }
+    dro_status status = dro__copy_in(t->ctx, w, t->best_w, size);
+    if (status == DRO_OK && t->task.net)
+        status = dro_net_set_statistics(t->task.net, t->best_statistics);
+    scored of = {t->best_w, w, is_bounded(t)};
+    if (status == DRO_OK)
+        status = evaluate_splits(t, t->set.eval_train != DRO__EVAL_NO, &of);
+    if (t->task.net && status == DRO_OK)
+        status = dro_net_set_statistics(t->task.net, t->statistics);
+    be->free(w);
+    return status;
 }
 
 static double measure_of(const dro_metrics *m, int32_t which, double *sign)
@@ -257,7 +292,7 @@ static dro_status keep_best(dro_train *t)
         DRO_TRY(dro_net_statistics(t->task.net, t->best_statistics));
     if (!dro__writes(t))
         return DRO_OK;
-    return dro__weights_save(&t->task, t->folder, "best.safetensors", t->best_w,
+    return dro__weights_save(&t->task, t->folder, "weights.safetensors", t->best_w,
                              t->best_statistics);
 }
 
@@ -374,5 +409,5 @@ dro_status dro__run_write_line(dro_train *t)
 
 dro_status dro__run_record(dro_train *t)
 {
-    return fill_record(t, t->set.eval_train != DRO__EVAL_NO, !t->going_on);
+    return fill_record(t, t->set.eval_train != DRO__EVAL_NO, is_bounded(t));
 }

@@ -64,7 +64,7 @@ dro_status dro__folder_make(dro_context *ctx, const char *folder, bool *made)
 /* A file that was being written when a process was killed: NAME.tmp or, with numbers, NAME.12-3.tmp. */
 static bool is_left_over(const char *file)
 {
-    static const char *const ours[] = {"last.ckpt.", "weights.safetensors.", "best.safetensors.",
+    static const char *const ours[] = {"last.ckpt.", "weights.safetensors.", "last.safetensors.",
                                        "config.json.", "result.json."};
     for (size_t k = 0; k < sizeof ours / sizeof ours[0]; k++) {
         size_t n = strlen(ours[k]);

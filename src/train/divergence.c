@@ -185,8 +185,9 @@ static dro_status give_up(dro_train *t, uint64_t step, double eta, const char *w
     double usual = dro__default_of(t, t->set.optimizer, "eta");
     char kept[64] = "";
     if (found)
-        snprintf(kept, sizeof kept, "; weights.safetensors has those of step %llu",
-                 (unsigned long long)t->opt->run.step);
+        snprintf(
+            kept, sizeof kept, "; weights.safetensors has those of step %llu",
+            (unsigned long long)(t->progress.have_best ? t->progress.best_step : t->opt->run.step));
     t->ended = DRO_TRAIN_DIVERGED;
     return dro__fail(t->ctx, DRO_ERR_NUMBER,
                      "diverged at step %llu: %s%s. Try a smaller step (eta=%g), %smore warm-up "

@@ -412,6 +412,14 @@ static json_t *ranks_json(const dro_comm *comm)
                      number(traffic.seconds));
 }
 
+char *dro__figures_text(const dro_train *t)
+{
+    dro__json_watch();
+    json_t *o = json_object();
+    put_splits(o, t, false);
+    return dump(o, true);
+}
+
 char *dro__result_text(const dro_train *t)
 {
     dro__json_watch();
@@ -444,6 +452,8 @@ char *dro__result_text(const dro_train *t)
     dro__robust of = t->stream ? t->evaluation.of_test : dro__objective_of(t);
     put(o, "F", objective_json(&of));
     put(o, "best", best_json(t));
+    if (t->last)
+        put(o, "last", json_loads(t->last, 0, NULL));
     for (int32_t k = 0; k < info->classes; k++) {
         append(names, text(info->class_names[k]));
         append(counts, json_integer(of_class ? of_class[k] : 0));
@@ -488,6 +498,11 @@ char *dro__metrics_text(const dro_train *t)
 }
 
 char *dro__result_text(const dro_train *t)
+{
+    return dro__config_text(t);
+}
+
+char *dro__figures_text(const dro_train *t)
 {
     return dro__config_text(t);
 }

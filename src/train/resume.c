@@ -10,7 +10,7 @@
 /* Files with the names of a run's in a folder that holds none are somebody's. */
 static dro_status check_files(const dro_train *t)
 {
-    static const char *const names[] = {"weights.safetensors", "best.safetensors", "result.json",
+    static const char *const names[] = {"weights.safetensors", "last.safetensors", "result.json",
                                         "last.ckpt", "previous.ckpt"};
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
         if (dro__file_there(t->folder, names[k]))

@@ -66,7 +66,8 @@ static void close_run(dro_train *t)
     dro__free(t->config);
     dro__free(t->result);
     dro__free(t->identity);
-    t->config = t->result = t->identity = NULL;
+    dro__free(t->last);
+    t->config = t->result = t->identity = t->last = NULL;
     t->opt = NULL;
     t->open = t->have_record = false;
     t->told = 0;
@@ -340,6 +341,7 @@ static double evaluation_time(const dro_train *t)
         if (s != DRO_TRAIN || t->set.eval_train != DRO__EVAL_NO)
             examples += (double)t->task.shelf[s].count;
     double seconds = t->assessed > 0 ? t->assessed : each * examples;
+    seconds *= t->set.best ? 2 : 1; /* the best weights are evaluated once more */
     return fmin(seconds, t->set.max_time / 2);
 }
 
@@ -460,7 +462,11 @@ dro_status dro__run_write_weights(dro_train *t)
         DRO_TRY(dro_net_statistics(t->task.net, t->statistics));
     if (!dro__writes(t))
         return DRO_OK;
-    return dro__weights_save(&t->task, t->folder, "weights.safetensors", t->w, t->statistics);
+    if (t->set.best)
+        DRO_TRY(dro__weights_save(&t->task, t->folder, "last.safetensors", t->w, t->statistics));
+    bool best = t->progress.have_best;
+    return dro__weights_save(&t->task, t->folder, "weights.safetensors", best ? t->best_w : t->w,
+                             best ? t->best_statistics : t->statistics);
 }
 
 dro_status dro__run_finish(dro_train *t)
@@ -469,16 +475,16 @@ dro_status dro__run_finish(dro_train *t)
         DRO_TRY(dro__run_record(t));
     if (!t->have_record)
         return DRO_OK;
+    DRO_TRY(dro__run_write_weights(t));
+    DRO_TRY(dro__run_score_best(t));
+    if (!t->have_record)
+        return DRO_OK;
     dro__free(t->result);
     t->result = dro__result_text(t);
     if (!t->result)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the result");
-    DRO_TRY(dro__run_write_weights(t));
     if (!dro__writes(t))
         return DRO_OK;
-    if (t->progress.have_best)
-        DRO_TRY(dro__weights_save(&t->task, t->folder, "best.safetensors", t->best_w,
-                                  t->best_statistics));
     return dro__file_replace(t->ctx, t->folder, "result.json", NULL, t->result, strlen(t->result));
 }
 

@@ -42,7 +42,7 @@ static const dro__param own[] = {
         "eval_train", eval_train, S, "sample", "yes|no|last|sample",
         "F over the training set: at evaluations, never, at the last, or of 10000 examples"),
     DRO__CHOICE("best", best, S, "none", "none" DRO_METRIC_LIST(BEST_WORD),
-                "the measure of the holdout by which the best weights are kept"),
+                "the measure of the holdout that decides which weights are kept as the result"),
     DRO__INTEGER("patience", patience, S, "0", 0, 1e9,
                  "stop after so many evaluations without a better one; 0: never"),
     TIME(max_time, "0", "end within this time, evaluations included, as in 30m; 0: never"),

@@ -479,6 +479,7 @@ char *dro__config_text(const dro_train *t);
 char *dro__identity_text(const dro_train *t);
 char *dro__metrics_text(const dro_train *t);
 char *dro__result_text(const dro_train *t);
+char *dro__figures_text(const dro_train *t); /* of the splits */
 bool dro__json_works(void);
 char *dro__classes_text(const dro_data_info *info); /* a JSON list */
 
@@ -526,6 +527,7 @@ struct dro_train {
     bool made, begun;                 /* by this call: the folder, its files */
     int told;                         /* notes of the data */
     char *config, *result, *identity;
+    char *last; /* figures of the last weights, where the record is of the best; or NULL */
     struct dro__stream_run *stream; /* progressive */
 };
 
@@ -556,6 +558,8 @@ dro_status dro__run_load(dro_train *t, bool *found);
  * does not stand in the way of the next try. */
 void dro__run_forget(dro_train *t);
 dro_status dro__run_write_weights(dro_train *t);
+/* With best: the record becomes that of the best weights, unless they are the last. */
+dro_status dro__run_score_best(dro_train *t);
 dro_status dro__run_finish(dro_train *t);
 /* Both leave have_record false when the watch stops them. */
 dro_status dro__run_evaluate(dro_train *t);

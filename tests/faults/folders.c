@@ -179,7 +179,10 @@ static bool is_fine(void *user, const char *below, const char *name)
     if ((access(old, F_OK) == 0 && same(now, old, name)) ||
         (access(right, F_OK) == 0 && same(now, right, name)))
         return true;
-    if (strcmp(name, "best.safetensors") == 0)
+    char last[PATH + 32];
+    snprintf(last, sizeof last, "%.*s/last.safetensors", (int)(strlen(right) - strlen(name)),
+             right);
+    if (strcmp(name, "weights.safetensors") == 0 && access(last, F_OK) == 0)
         return true; /* best so far */
     snprintf(c->what, (size_t)c->size, "%s", below);
     return false;
