@@ -29,6 +29,18 @@ static json_t *texts(const dro_predictor *p, const char *(*text)(const dro_predi
     return all;
 }
 
+static void put_threshold(json_t *o, const dro_predictor *p)
+{
+    dro_threshold t = dro_predictor_has_threshold(p);
+    if (t.class_name)
+        json_object_set_new(o, "threshold",
+                            json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "class",
+                                      cli_text_json(t.class_name), "rule", t.rule, "probability",
+                                      cli_number(t.probability), "precision",
+                                      cli_number(t.precision), "recall", cli_number(t.recall), "f1",
+                                      cli_number(t.f1)));
+}
+
 static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const char *split)
 {
     json_t *per_class = json_array(), *confusion = json_array(), *names = json_array();
@@ -54,6 +66,7 @@ static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const 
         json_object_set_new(o, "notes", texts(p, dro_predictor_remark));
     }
     put_groups(o, dro_predictor_data(p), m);
+    put_threshold(o, p);
     return o;
 }
 
@@ -97,6 +110,39 @@ void cli_tell_notes(const dro_predictor *p)
         fprintf(stderr, "dro: skipped %s\n", dro_predictor_note(p, k));
 }
 
+void cli_tell_threshold(const dro_predictor *p, const char *where)
+{
+    dro_threshold t = dro_predictor_has_threshold(p);
+    if (!t.class_name)
+        return;
+    fprintf(stderr, "dro: threshold: class '%s' from a probability of %.4g on (%s)", t.class_name,
+            t.probability, t.rule);
+    if (isfinite(t.recall))
+        fprintf(stderr, ": precision %.3f, recall %.3f, F1 %.3f on the %s", t.precision, t.recall,
+                t.f1, where);
+    fprintf(stderr, "%s\n", isfinite(t.recall) ? "; kept in the weights" : ", of the weights");
+}
+
+/* --threshold: chosen by the holdout where there is one, and else by what is evaluated. */
+static int take_threshold(const cli_args *args, dro_context *ctx, dro_predictor *p, dro_split split)
+{
+    static const char *const words[DRO_SPLITS] = {"training data", "test set", "holdout"};
+    const char *rule = cli_text(args, "threshold");
+    bool aside = dro_predictor_data(p)->examples[DRO_HOLDOUT] > 0;
+    dro_split by = aside ? DRO_HOLDOUT : split;
+    if (rule && cli_text(args, "prior"))
+        return cli_usage("eval: --threshold is of probabilities with the prior of the training "
+                         "data: leave out --prior");
+    if (rule && dro_predictor_threshold(p, by, rule, cli_text(args, "class"), true) != DRO_OK)
+        return cli_fail("%s", dro_context_error(ctx));
+    if (!cli_json(args))
+        cli_tell_threshold(p, words[by]);
+    if (rule && !aside && !cli_json(args) && dro_predictor_has_threshold(p).class_name)
+        fprintf(stderr, "dro: note: the threshold was chosen by the examples that the figures "
+                        "below are of; holdout=0.2 in --data sets a fifth aside\n");
+    return 0;
+}
+
 static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
 {
     static const char *const words[DRO_SPLITS] = {"train", "test", "holdout"};
@@ -111,6 +157,9 @@ static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
         !cli_text(args, "split") && !info->examples[DRO_TEST] && !info->examples[DRO_HOLDOUT];
     const char *name = whole ? "data" : words[split];
     const char *prior = cli_text(args, "prior");
+    status = take_threshold(args, ctx, p, split);
+    if (status)
+        return status;
     cli_progress("evaluating");
     if (prior && dro_predictor_prior(p, prior) != DRO_OK)
         return cli_fail("%s", dro_context_error(ctx));
@@ -152,6 +201,9 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("weights", "FILE", "weights that dro train wrote"),
     CLI_OPTION_TEXT("data", "SPEC", "format:path[,option=value...]"),
     CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
+    CLI_OPTION_TEXT("threshold", "RULE",
+                    "of a rare class's probability: f1, recall:R, cost:A:B, a number or none"),
+    CLI_OPTION_TEXT("class", "NAME", "the class of --threshold (default the rarest)"),
     CLI_OPTION_TEXT("prior", "NAME",
                     "of the probabilities: train (default), uniform, or a file of NAME,SHARE"),
     CLI_OPTIONS_END,
@@ -163,7 +215,11 @@ const cli_command cmd_eval = {
     .summary = "how good trained weights are on data, class by class",
     .details =
         "The weights file says which model it is, its classes and how images are normalised.\n"
-        "The data's classes are matched by name.",
+        "The data's classes are matched by name.\n"
+        "--threshold chooses from which probability on a class is taken, by the holdout where the\n"
+        "data has one, and keeps it in the weights: dro predict and dro eval use it. f1: the\n"
+        "largest; recall:0.9: the highest threshold with that recall; cost:10:1: a missed example\n"
+        "costs 10, a false alarm 1.",
     .options = options,
     .run = run,
 };

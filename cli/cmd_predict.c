@@ -220,7 +220,7 @@ static void tell_prior(const output *o, const char *prior)
     else if (strcmp(prior, "uniform") != 0)
         snprintf(of, sizeof of, "the shares of %.250s", prior);
     fprintf(stderr, "dro: prior of the probabilities: %s%s\n", of,
-            !prior && dro_predictor_shifted(o->p)
+            !prior && dro_predictor_shifted(o->p) && !dro_predictor_has_threshold(o->p).class_name
                 ? "; the class is the one of the largest output, which weighs classes alike: with "
                   "--prior it is the most probable one"
                 : "");
@@ -256,6 +256,8 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
         cli_tell_notes(p);
     if (!cli_json(args) && !o.real && !o.logits && status == 0)
         tell_prior(&o, cli_text(args, "prior"));
+    if (!cli_json(args) && status == 0)
+        cli_tell_threshold(p, "");
     if (o.to == stdout)
         return cli_finish(status);
     return cli_file_close(&o.file, status);

@@ -164,6 +164,65 @@ printf 'a,0\n' >shares
 run 1 predict --weights prior/weights.safetensors --data csv:rare.csv --prior shares
 has "shares: line 1: expected NAME,SHARE with a share above 0" err
 
+# ---- the threshold of a rare class ----
+w=plain/weights.safetensors
+run 0 train --data csv:rare.csv,label=y,holdout=0.3 --threads 2 --out plain --json
+cp $w before.safetensors
+run 0 eval --weights $w --data csv:rare.csv,label=y,holdout=0.3 --split holdout --json
+mv out without.json
+for rule in f1 recall:0.8 cost:5:1 0.3; do
+    run 0 eval --weights $w --data csv:rare.csv,label=y,holdout=0.3 --split holdout --threshold $rule
+    has "threshold: class 'b' from a probability of 0." err
+    has "F1 0." err
+    has "on the holdout; kept in the weights" err
+    run 0 eval --weights $w --data csv:rare.csv,label=y,holdout=0.3 --split holdout --json
+    has '"rule": "'$rule'"'
+    mv out with.json
+    run 0 predict --weights $w --data csv:rare.csv,label=y,holdout=0.3 --split holdout --out p.csv
+    has "threshold: class 'b' from a probability of 0." err
+    has "($rule), of the weights" err
+    # the best by its rule of all thresholds; predict and eval take the class from it on
+    python 'import json
+rule, told, before = "'$rule'", json.load(open("with.json")), json.load(open("without.json"))
+at = told["threshold"]["probability"]
+rows = [l.split(",") for l in open("rare.csv").read().split()[1:]]
+said = [l.split(",") for l in open("p.csv").read().split()[1:]]
+p = [(float(s[4]), rows[int(s[0])][2] == "b", s[1]) for s in said]
+assert all((q >= at) == (c == "b") for q, _, c in p if abs(q - at) > 2e-6), at
+def counts(t):
+    hits = sum(b and q >= t for q, b, _ in p)
+    alarms = sum(not b and q >= t for q, b, _ in p)
+    return hits, alarms, sum(b for _, b, _ in p) - hits
+def value(t):
+    hits, alarms, missed = counts(t)
+    if rule == "f1":
+        return 2 * hits / (2 * hits + alarms + missed)
+    if rule == "cost:5:1":
+        return -5 * missed - alarms
+    return -abs(t - 0.3) if rule == "0.3" else -hits if hits / (hits + missed) >= 0.8 else -1e9
+best = max(value(q) for q, _, _ in p)
+assert value(at) >= best - (2 if rule == "cost:5:1" else 2e-3) or rule == "0.3" and abs(at - 0.3) < 1e-9, (value(at), best)
+hits, alarms, missed = counts(at)
+c = told["confusion"]
+assert abs(c[1][1] - hits) <= 1 and abs(c[0][1] - alarms) <= 1, (c, hits, alarms)
+assert told["auroc"] == before["auroc"]' || fail "--threshold $rule"
+done
+run 0 eval --weights $w --data csv:rare.csv --threshold recall:0.9 --class a
+has "class 'a' from" err
+has "the threshold was chosen by the examples that the figures below are of" err
+run 0 predict --weights $w --data csv:rare.csv --prior uniform --out p.csv
+! grep -q "threshold" err || fail "--prior: the threshold of another prior"
+run 0 eval --weights $w --data csv:rare.csv --threshold none
+run 0 predict --weights $w --data csv:rare.csv --out p.csv
+run 0 predict --weights before.safetensors --data csv:rare.csv --out before.csv
+! grep -q dro.threshold $w && cmp -s p.csv before.csv || fail "--threshold none: the weights are not what they were"
+run 1 eval --weights $w --data csv:rare.csv --threshold best
+has "threshold best: expected f1, recall:R, cost:A:B (of a missed example and of a false alarm), a probability, or none" err
+run 1 eval --weights $w --data csv:rare.csv --threshold f1 --class c
+has "threshold: the model has no class 'c'" err
+run 2 eval --weights $w --data csv:rare.csv --threshold f1 --prior uniform
+has "leave out --prior" err
+
 # ---- what eval calls the rows ----
 run 0 eval --weights whole/weights.safetensors --data csv:table.csv
 grep -q "^data  *accuracy" out || fail "eval: rows that nobody called training are called so"

@@ -185,6 +185,21 @@ DRO_API dro_status dro_predictor_decide(const dro_predictor *predictor, const fl
  * which probabilities have after opening; "uniform"; or a file with a line NAME,SHARE for each class. Not while others
  * use the predictor. */
 DRO_API dro_status dro_predictor_prior(dro_predictor *predictor, const char *prior);
+/* From which probability on one class is taken, whatever the others have: for a rare one. */
+typedef struct dro_threshold {
+    const char *class_name; /* NULL: there is no threshold; borrowed until close */
+    const char *rule;       /* by which it was chosen */
+    double probability;
+    /* of the class, on the examples by which it was chosen; NaN where it was not chosen now */
+    double precision, recall, f1;
+} dro_threshold;
+/* Chooses one by the examples of a split. rule: "f1", the largest; "recall:R", the highest threshold with at least this
+ * recall; "cost:A:B", the least cost of A for a missed example and B for a false alarm; a probability; "none".
+ * class_name NULL: the class with the smallest share of the training data. Decisions and evaluations follow it, unless
+ * dro_predictor_prior() is called later. With keep it is written into the weights file, where predictors find it. */
+DRO_API dro_status dro_predictor_threshold(dro_predictor *predictor, dro_split split,
+                                           const char *rule, const char *class_name, bool keep);
+DRO_API dro_threshold dro_predictor_has_threshold(const dro_predictor *predictor);
 /* Whether the prior moves probabilities: the most probable class need not have the largest logit. */
 DRO_API bool dro_predictor_shifted(const dro_predictor *predictor);
 /* The examples of a split: paths of images, places in the source. Borrowed until close. */

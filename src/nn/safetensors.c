@@ -214,6 +214,11 @@ const char *dro__safetensors_metadata(const dro__safetensors *f, const char *key
     return at ? at->value : NULL;
 }
 
+const char *dro__safetensors_key(const dro__safetensors *f, size_t index)
+{
+    return index < f->header.pair_count ? f->header.pairs[index].key : NULL;
+}
+
 static dro_status sum_tensor(dro__safetensors *f, const dro__tensor_entry *e, uint64_t *sum)
 {
     unsigned char block[BLOCK];

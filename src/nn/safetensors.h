@@ -56,6 +56,11 @@ size_t dro__safetensors_count(const dro__safetensors *file);
 const dro__tensor_info *dro__safetensors_tensor(const dro__safetensors *file, size_t index);
 int64_t dro__safetensors_find(const dro__safetensors *file, const char *name);        /* -1: none */
 const char *dro__safetensors_metadata(const dro__safetensors *file, const char *key); /* or NULL */
+/* The index-th key of the metadata, or NULL. */
+const char *dro__safetensors_key(const dro__safetensors *file, size_t index);
+/* Writes the file again with another value of one key of its metadata; NULL: without it. */
+dro_status dro__safetensors_set(dro_context *ctx, const char *path, const char *key,
+                                const char *value);
 
 /* Reads all of the file again where it has a dro.checksum: an error if it has another. */
 dro_status dro__safetensors_check(dro__safetensors *file);

@@ -310,3 +310,67 @@ dro_status dro__safetensors_write(dro_context *ctx, const char *path, const dro_
     dro__free(w.temporary);
     return status;
 }
+
+/* ---- another value in the metadata ---- */
+
+typedef struct copy {
+    dro__tensor *tensors;
+    float **values;     /* (count) */
+    const char **pairs; /* borrowed from the file */
+    size_t count;
+} copy;
+
+static dro_status read_copy(dro__safetensors *file, copy *c)
+{
+    for (size_t k = 0; k < c->count; k++) {
+        const dro__tensor_info *info = dro__safetensors_tensor(file, k);
+        c->values[k] = dro__alloc((size_t)info->count + 1, sizeof(float));
+        if (!c->values[k])
+            return DRO_ERR_MEMORY;
+        DRO_TRY(dro__safetensors_read(file, k, c->values[k], (size_t)info->count));
+        c->tensors[k] = (dro__tensor){.name = info->name, .rank = info->rank, .data = c->values[k]};
+        memcpy(c->tensors[k].shape, info->shape, sizeof info->shape);
+    }
+    return DRO_OK;
+}
+
+dro_status dro__safetensors_set(dro_context *ctx, const char *path, const char *key,
+                                const char *value)
+{
+    dro__safetensors *file;
+    DRO_TRY(dro__safetensors_open(ctx, path, &file));
+    size_t keys = 0, used = 0;
+    while (dro__safetensors_key(file, keys))
+        keys++;
+    copy c = {.count = dro__safetensors_count(file)};
+    c.tensors = dro__alloc(c.count + 1, sizeof *c.tensors);
+    c.values = dro__alloc(c.count + 1, sizeof *c.values);
+    c.pairs = dro__alloc(2 * keys + 3, sizeof *c.pairs);
+    dro_status status = c.tensors && c.values && c.pairs ? DRO_OK : DRO_ERR_MEMORY;
+    if (status == DRO_OK)
+        status = dro__safetensors_check(file);
+    if (status == DRO_OK)
+        status = read_copy(file, &c);
+    for (size_t k = 0; c.pairs && k < keys; k++) {
+        const char *name = dro__safetensors_key(file, k);
+        if (strcmp(name, key) == 0 || strcmp(name, DRO__TENSOR_CHECKSUM) == 0)
+            continue;
+        c.pairs[used++] = name;
+        c.pairs[used++] = dro__safetensors_metadata(file, name);
+    }
+    if (c.pairs && value) {
+        c.pairs[used++] = key;
+        c.pairs[used++] = value;
+    }
+    if (status == DRO_ERR_MEMORY)
+        dro__fail(ctx, status, "%s: no memory to write it again", path);
+    if (status == DRO_OK)
+        status = dro__safetensors_write(ctx, path, c.tensors, c.count, c.pairs);
+    for (size_t k = 0; c.values && k < c.count; k++)
+        dro__free(c.values[k]);
+    dro__free(c.tensors);
+    dro__free(c.values);
+    dro__free(c.pairs);
+    dro__safetensors_close(file);
+    return status;
+}

@@ -91,7 +91,11 @@ bool dro_predictor_shifted(const dro_predictor *p)
 
 dro__decision dro__predictor_decision(const dro_predictor *p)
 {
-    return (dro__decision){dro__link_of(&p->task), p->task.shift, p->probable};
+    return (dro__decision){.link = dro__link_of(&p->task),
+                           .shift = p->task.shift,
+                           .probable = p->probable,
+                           .threshold = p->about.threshold,
+                           .rare = p->about.rare};
 }
 
 dro_status dro_predictor_decide(const dro_predictor *p, const float *logits, double *probabilities,

@@ -296,6 +296,37 @@ static const char *with_prior(exporter *e, const char *from, const char *by)
     return any ? "with_prior" : from;
 }
 
+/* Of which the largest is the class: the logits, or with a threshold those but for the rare class, which is far above or
+ * far below them all. */
+static const char *decisive(exporter *e, const char *logits)
+{
+    const dro__weights_about *a = e->about;
+    const float FAR = 1e30f;
+    float *keep = dro__alloc((size_t)a->classes, sizeof *keep);
+    float *far = dro__alloc((size_t)a->classes, sizeof *far);
+    float *from = dro__alloc((size_t)a->classes, sizeof *from);
+    e->graph.failed = e->graph.failed || !keep || !far || !from;
+    if (a->threshold > 0 && keep && far && from) {
+        for (int32_t k = 0; k < a->classes; k++) {
+            keep[k] = k != a->rare;
+            far[k] = k == a->rare ? FAR : 0;
+            from[k] = k == a->rare ? -FAR * (float)a->threshold : 0;
+        }
+        const int64_t *shape = DRO__INTS(1, a->classes);
+        dro__onnx_constant(&e->graph, "others", shape, 2, keep);
+        dro__onnx_constant(&e->graph, "far", shape, 2, far);
+        dro__onnx_constant(&e->graph, "threshold", shape, 2, from);
+        node(e, "Mul", DRO__NAMES(logits, "others"), "logits_of_others");
+        node(e, "Mul", DRO__NAMES("probabilities", "far"), "rare_far");
+        node(e, "Add", DRO__NAMES("rare_far", "threshold"), "rare_from");
+        node(e, "Add", DRO__NAMES("logits_of_others", "rare_from"), "decisive");
+    }
+    dro__free(keep);
+    dro__free(far);
+    dro__free(from);
+    return a->threshold > 0 ? "decisive" : logits;
+}
+
 static dro_status output(exporter *e, const char *logits)
 {
     const dro__weights_about *a = e->about;
@@ -327,7 +358,7 @@ static dro_status output(exporter *e, const char *logits)
     }
     dro__onnx_int(&best, "axis", 1);
     dro__onnx_int(&best, "keepdims", 0);
-    dro__onnx_node(&e->graph, "ArgMax", DRO__NAMES(logits), "best", &best);
+    dro__onnx_node(&e->graph, "ArgMax", DRO__NAMES(decisive(e, logits)), "best", &best);
     dro__onnx_constant_texts(&e->graph, "class_names", (const char *const *)a->names,
                              (size_t)a->classes);
     node(e, "Gather", DRO__NAMES("class_names", "best"), "label");

@@ -139,8 +139,9 @@ static bool add_logits(dro__measure *m, const float *logits, int32_t label, doub
     int32_t classes = m->figures.classes;
     bool scored = m->figures.examples < m->capacity && width_of(m) > 1;
     double p;
-    int32_t best = dro__decide(&m->decision, logits, classes, &p,
-                               scored || m->decision.probable ? m->probabilities : NULL);
+    int32_t best = dro__decide(
+        &m->decision, logits, classes, &p,
+        scored || m->decision.probable || m->decision.threshold > 0 ? m->probabilities : NULL);
     int bin = p > 0 ? (int)ceil(p * DRO__BINS) - 1 : 0; /* NaN: the first */
     bin = bin < 0 ? 0 : bin >= DRO__BINS ? DRO__BINS - 1 : bin;
     m->bins[bin].sum += weight * p;

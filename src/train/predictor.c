@@ -1,5 +1,6 @@
 /* Using a trained model: a weights file that knows its model, and the data that it is to see. */
 #include "predictor.h"
+#include "buffer.h"
 #include "safetensors.h"
 
 #include <math.h>
@@ -173,8 +174,11 @@ dro_status dro_predictor_open(dro_context *ctx, const char *weights, const char 
     if (!p)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a predictor");
     p->ctx = ctx;
+    p->precision = p->recall = p->f1 = NAN;
+    p->path = dro__copy_text(weights);
     pthread_mutex_init(&p->lock, NULL);
-    dro_status status = open_predictor(p, weights, spec);
+    dro_status status = p->path ? open_predictor(p, weights, spec)
+                                : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a predictor");
     if (status != DRO_OK) {
         dro_predictor_close(p);
         return status;
@@ -194,6 +198,7 @@ void dro_predictor_close(dro_predictor *p)
     dro__explanation_free(p);
     dro__task_close(&p->task);
     dro__weights_about_free(&p->about);
+    dro__free(p->path);
     pthread_mutex_destroy(&p->lock);
     dro__free(p);
 }

@@ -10,10 +10,12 @@ struct dro_predictor {
     dro__task task;
     dro__weights_about about;
     dro__evaluation evaluation;
-    bool probable;     /* a prior was chosen: the class is the most probable one */
-    bool measured;     /* the evaluation's memory is there */
-    float *w;          /* in the backend's memory */
-    char unknown[128]; /* a class of the data that the model does not know, or "" */
+    char *path;                   /* of the weights file */
+    double precision, recall, f1; /* of the threshold, where it was chosen */
+    bool probable;                /* a prior was chosen: the class is the most probable one */
+    bool measured;                /* the evaluation's memory is there */
+    float *w;                     /* in the backend's memory */
+    char unknown[128];            /* a class of the data that the model does not know, or "" */
     dro_explanation explanation;
     pthread_mutex_t lock; /* of the task, the evaluation and the context's error text */
 };

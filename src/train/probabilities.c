@@ -69,11 +69,17 @@ int32_t dro__decide(const dro__decision *d, const float *z, int32_t classes, dou
     for (int32_t k = 1; k < classes; k++)
         best = z[k] > z[best] ? k : best;
     *p = dro__probability(d->link, d->shift, z, classes, best, all);
-    if (!all || !d->probable)
+    if (!all || (!d->probable && !(d->threshold > 0)))
         return best;
     best = 0;
-    for (int32_t k = 1; k < classes; k++)
+    for (int32_t k = 1; d->probable && k < classes; k++)
         best = all[k] > all[best] ? k : best;
+    if (!d->probable) /* the rare class, or the largest output of the others */
+        best = d->rare == 0 && classes > 1;
+    for (int32_t k = 0; !d->probable && k < classes; k++)
+        best = k != d->rare && z[k] > z[best] ? k : best;
+    if (!d->probable && all[d->rare] >= d->threshold)
+        best = d->rare;
     *p = all[best];
     return best;
 }

@@ -162,7 +162,10 @@ enum { DRO__LOSS_SIZE = 64 }; /* of its name */
 /* What a weights file says about itself. */
 typedef struct dro__weights_about {
     char model[DRO__TEXT_MAX], loss[DRO__LOSS_SIZE], loss_settings[256]; /* "tau=1,..." */
-    double *prior;       /* (classes) shares of the training data, or NULL: not known */
+    double *prior;    /* (classes) shares of the training data, or NULL: not known */
+    double threshold; /* of class `rare`, 0: none */
+    int32_t rare;
+    char rule[64];       /* by which it was chosen */
     double *prior_shift; /* (classes) that gives probabilities this prior, or NULL: by the loss */
     dro_model_shape shape;
     bool sparse, regression, has_normal;
@@ -281,6 +284,8 @@ typedef struct dro__decision {
     dro__link link;
     const double *shift; /* (classes), borrowed, or NULL */
     bool probable;       /* the class is the most probable one; else that of the largest output */
+    double threshold;    /* class `rare` is taken from this probability on; 0: there is none */
+    int32_t rare;
 } dro__decision;
 /* The class, and its probability p; all (classes): of every class, needed where the class depends on them. */
 int32_t dro__decide(const dro__decision *d, const float *logits, int32_t classes, double *p,

@@ -4,10 +4,12 @@
  *   dro.images: "files", cut from the middle of each, or "arrays",
  *   dro.loss, dro.loss_settings "smoothing=0,focal_gamma=2,tau=1", dro.prior (a JSON list: the classes' shares),
  *   dro.prior_shift (a JSON list, where not 0): what gives the probabilities that prior (probabilities.c),
+ *   dro.threshold "PROBABILITY CLASS RULE": from which probability on a class (its number) is taken (threshold.c),
  *   dro.encoding: how cells of a table became features (src/data/csv_keep.c), from where libsvm's columns are counted,
  *   dro.kind: "network", or "rows" for the linear model on sparse rows, whose tensor is fc.weight (features) */
 #include "buffer.h"
 #include "safetensors.h"
+#include "text.h"
 #include "train.h"
 
 #include <math.h>
@@ -277,6 +279,22 @@ static dro_status read_prior(dro_context *ctx, const char *path, const dro__safe
     return DRO_OK;
 }
 
+static dro_status read_threshold(dro_context *ctx, const char *path, const char *text,
+                                 dro__weights_about *about)
+{
+    double value;
+    int class;
+    const char *end = text ? dro__number_double(text, &value) : NULL;
+    if (!text)
+        return DRO_OK;
+    if (!end || sscanf(end, "%d %63s", &class, about->rule) != 2 || !(value > 0 && value <= 1) ||
+        class < 0 || class >= about->classes)
+        return dro__fail(ctx, DRO_ERR_DATA, "%s: its metadata dro.threshold is damaged", path);
+    about->threshold = value;
+    about->rare = class;
+    return DRO_OK;
+}
+
 static bool read_three(const char *text, float *values)
 {
     json_t *list = NULL;
@@ -324,6 +342,7 @@ static dro_status read_about(dro_context *ctx, const char *path, const dro__safe
             "output each%s",
             path, s->outputs, about->classes, about->sparse ? ", at most 2" : "");
     DRO_TRY(read_prior(ctx, path, file, about));
+    DRO_TRY(read_threshold(ctx, path, dro__safetensors_metadata(file, "dro.threshold"), about));
     snprintf(about->loss_settings, sizeof about->loss_settings, "%s", settings ? settings : "");
     about->regression = about->classes == 0;
     if (encoding) {
