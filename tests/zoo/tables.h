@@ -31,9 +31,9 @@ typedef enum kind {
     FLIP,     /* a category, in whose rare second value all others mean the opposite */
     ORDINAL,  /* 0 to 4: five answers, most of them the same */
     DECAY,    /* exp(5 z); large ones are often missing */
-    TOKEN,    /* sparse counts by Zipf's law, in texts of very different lengths; their shares decide */
-    JUMP,     /* whether z is above a half decides */
-    UNIT      /* 5 + z, but one in ten is in another unit, 1,000 times as large */
+    TOKEN, /* sparse counts by Zipf's law, in texts of very different lengths; their shares decide */
+    JUMP,  /* whether z is above a half decides */
+    UNIT   /* 5 + z, but one in ten is in another unit, 1,000 times as large */
 } kind;
 
 typedef struct block {
@@ -51,7 +51,7 @@ typedef struct table {
     double strength; /* of the score, 0: 2 */
     int classes;     /* 0: 2 */
     const char
-        *format; /* csv, comma (semicolons and decimal commas), plain (no header), npy or libsvm */
+        *format;  /* csv, comma (semicolons and decimal commas), plain (no header), npy or libsvm */
     bool sorted;  /* by class */
     double ratio; /* more classes: how much rarer the last one is than the first */
     int repeat;   /* how often a row is there, each time with a label of its own; 0: once */
@@ -224,7 +224,12 @@ static const table tables[] = {
      {{UNIT, 8, 0}, {NORMAL, 2, 0}},
      .positive = 0.3,
      .also = "mlp"},
-    {"few-rare", "120 rows, one in twelve positive", 120, {{NORMAL, 6, 0}}, 0.083, .also = "recipe"},
+    {"few-rare",
+     "120 rows, one in twelve positive",
+     120,
+     {{NORMAL, 6, 0}},
+     0.083,
+     .also = "recipe"},
 };
 
 #endif
