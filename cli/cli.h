@@ -126,6 +126,8 @@ char *cli_clean(char *text);
  * wide is wrapped. */
 typedef struct cli_table cli_table;
 cli_table *cli_table_create(int columns, const char *const *headers);
+/* Columns of a terminal that a text takes. */
+int cli_width(const char *text);
 void cli_table_cell(cli_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void cli_table_print(cli_table *table);

@@ -253,17 +253,18 @@ void cli_table_print(cli_table *table)
         width[c] = 0;
         for (size_t i = (size_t)c; i < table->count; i += (size_t)columns)
             width[c] =
-                (int)strlen(table->cells[i]) > width[c] ? (int)strlen(table->cells[i]) : width[c];
+                cli_width(table->cells[i]) > width[c] ? cli_width(table->cells[i]) : width[c];
         indent += c + 1 < columns ? width[c] + 2 : 0;
     }
     room = terminal_width() - indent;
     for (size_t i = 0; i < table->count; i++) {
         int c = (int)(i % (size_t)columns);
         const char *cell = table->cells[i];
+        int pad = width[c] - cli_width(cell);
         if (table->right[c])
-            printf("%*s%s", width[c], cell, c + 1 < columns ? "  " : "\n");
+            printf("%*s%s%s", pad, "", cell, c + 1 < columns ? "  " : "\n");
         else if (c + 1 < columns)
-            printf("%-*s  ", width[c], cell);
+            printf("%s%*s  ", cell, pad, "");
         else
             print_wrapped(cell, indent, room >= 20 ? room : 1 << 20);
         free(table->cells[i]);

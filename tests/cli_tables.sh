@@ -55,6 +55,29 @@ printf '\200\002\212\012 an older one, a pickle' >model.pt
 run 1 eval --weights model.pt --data people.csv
 has "a file of PyTorch, not safetensors" err
 
+# ---- letters of more than one byte do not shift a table ----
+{ echo "a,y"; for i in 1 2 3 4 5 6; do echo "$i,Köln"; echo "$i,Bonn"; echo "$i,東京"; done; } >names.csv
+run 0 data names.csv --label y
+has "    0  Bonn      6     0"
+has "    1  Köln      6     0"
+has "    2  東京      6     0"
+
+# ---- the report of classes whose names are numbers: rows and columns have the same; no range of one ----
+awk 'BEGIN { srand(3); print "a,b,y"
+    for (i = 0; i < 900; i++) { k = int(15 * rand()); print k + 3 * rand() "," k * k + 30 * rand() "," 1980 + k } }' >years.csv
+run 0 train --data years.csv,holdout=0.3 --label y --out years --threads 2
+run 0 report years --out years.html
+sed -n '/<figure id="confusion-1-lbfgs"/,/<\/figure>/p' years.html >figure
+for year in 1980 1984 1990; do
+    [ "$(grep -o ">$year<" figure | wc -l)" -ge 2 ] || fail "the confusion matrix has $year only once"
+done
+awk 'BEGIN { srand(3); print "a,b,y"
+    for (i = 0; i < 1940; i++) { k = i % 97; print k + 3 * rand() "," k * k + 30 * rand() "," k } }' >many.csv
+run 0 train --data many.csv,holdout=0.3 --label y --out many --threads 2 --steps 3
+run 0 report many --out many.html
+! grep -qE '#?97–97' many.html || fail "a range of one class"
+grep -q '#94–96' many.html || fail "no ranges of classes"
+
 # ---- hints, and the model that a holdout prefers ----
 made() { # KIND: three columns and a label that follows from them
     awk -v kind="$1" 'BEGIN { srand(5); print "a,b,c,y"

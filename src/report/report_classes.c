@@ -47,7 +47,7 @@ static void row_name(const bars *b, int32_t row, char *out, size_t size)
     if (last - first == 1)
         snprintf(out, size, "%s", dro__class_name(b->report, b->count, b->order[first], digits));
     else
-        snprintf(out, size, "classes %d\xe2\x80\x93%d", first + 1, last);
+        snprintf(out, size, "classes #%d\xe2\x80\x93%d", first + 1, last);
 }
 
 static double row_count(const bars *b, int32_t row)
@@ -196,10 +196,11 @@ static const char *cell_name(const matrix *m, int32_t i, char out[64])
 {
     int32_t n = m->classes->count, last = (i + 1) * m->per < n ? (i + 1) * m->per : n;
     char digits[16];
-    if (m->per == 1)
-        snprintf(out, 64, "%.60s", dro__class_name(m->report, n, m->order[i], digits));
-    else
-        snprintf(out, 64, "%d\xe2\x80\x93%d", i * m->per + 1, last);
+    int32_t first = i * m->per;
+    if (last - first == 1)
+        snprintf(out, 64, "%.60s", dro__class_name(m->report, n, m->order[first], digits));
+    else /* places in the order, which are no names */
+        snprintf(out, 64, "#%d\xe2\x80\x93%d", first + 1, last);
     return out;
 }
 
@@ -220,28 +221,33 @@ static void draw_cell(const matrix *m, dro__plot *plot, int32_t i, int32_t j)
                        y + m->cell / 2 + 4, 11, DRO__MIDDLE, 4, share);
 }
 
-/* Names of the rows, of as many as fit; the columns have them, too, or their numbers. */
+/* Names of the rows, of as many as fit. The columns have the same ones where they are short or numbers; else both have
+ * their place, #3, and the rows the name before it. */
 static void draw_names(const matrix *m, dro__plot *plot)
 {
-    int32_t every = (int32_t)ceil(11 / m->cell), wide = (int32_t)ceil(22 / m->cell);
+    int32_t every = (int32_t)ceil(11 / m->cell), widest = 3;
     char name[64], label[80];
-    bool numbered = !m->names && m->per == 1 && m->rows <= WRITTEN_MOST;
+    for (int32_t i = 0; i < m->rows; i++) {
+        snprintf(label, sizeof label, "#%d", i + 1);
+        int32_t letters = dro__utf8_count(m->names ? cell_name(m, i, name) : label);
+        widest = letters > widest ? letters : widest;
+    }
+    int32_t wide = (int32_t)ceil((6.5 * widest + 4) / m->cell);
     for (int32_t i = 0; i < m->rows; i++) {
         double middle = (i + 0.5) * m->cell;
         cell_name(m, i, name);
-        snprintf(label, sizeof label, "%d", i * m->per + 1);
-        if (i % (numbered || m->names ? 1 : wide) == 0)
-            dro__plot_text(plot, DRO__MUTED, m->left + middle, m->top - 6, 11, DRO__MIDDLE, 4,
-                           numbered || m->per > 1 || !m->names ? label : name);
-        if (numbered)
-            snprintf(label, sizeof label, "%.60s %d", name, i + 1);
+        snprintf(label, sizeof label, "#%d", i + 1);
+        if (i % wide == 0)
+            dro__plot_text(plot, DRO__MUTED, m->left + middle, m->top - 6, 11, DRO__MIDDLE, widest,
+                           m->names ? name : label);
+        snprintf(label, sizeof label, "%.60s #%d", name, i + 1);
         if (i % every == 0)
             dro__plot_text(plot, DRO__INK, m->left - 6, m->top + middle + 4, m->cell < 11 ? 10 : 12,
-                           DRO__RIGHT, 15, numbered ? label : name);
+                           DRO__RIGHT, 15, m->names ? name : label);
     }
     dro__plot_text(plot, DRO__MUTED, m->left + m->rows * m->cell, m->top - 20, 11, DRO__RIGHT, 30,
                    "taken for");
-    dro__plot_text(plot, DRO__MUTED, m->left - 6, m->top - 6, 11, DRO__RIGHT, 30, "class");
+    dro__plot_text(plot, DRO__MUTED, m->left - 6, m->top - 20, 11, DRO__RIGHT, 30, "class");
 }
 
 /* The largest entries beside the diagonal. */
@@ -272,13 +278,18 @@ static void tabulate_matrix(const matrix *m, dro__buffer *out)
     dro__table_close(out);
 }
 
-static bool short_names(const matrix *m)
+/* Names that fit over a column, or numbers, of which some can be left out. */
+static bool plain_names(const matrix *m)
 {
     char digits[16];
-    for (int32_t k = 0; k < m->classes->count; k++)
-        if (dro__utf8_count(dro__class_name(m->report, m->classes->count, k, digits)) > 3)
-            return false;
-    return m->rows <= WRITTEN_MOST;
+    bool small = true, numbers = true;
+    for (int32_t k = 0; k < m->classes->count; k++) {
+        const char *name = dro__class_name(m->report, m->classes->count, k, digits);
+        small = small && dro__utf8_count(name) <= 3;
+        numbers =
+            numbers && *name && name[strspn(name, "+-.0123456789")] == '\0' && strlen(name) <= 8;
+    }
+    return m->per > 1 || numbers || (small && m->rows <= WRITTEN_MOST);
 }
 
 static void add_matrix(dro__figures *f, matrix *m, int32_t method)
@@ -295,7 +306,7 @@ static void add_matrix(dro__figures *f, matrix *m, int32_t method)
     m->left = 112;
     m->cell = fmin(56, (DRO__PLOT_WIDTH - 8 - m->left) / m->rows);
     m->top = dro__figure_top(f, &figure->plot, 0) + 34;
-    m->names = short_names(m);
+    m->names = plain_names(m);
     dro__plot_about(&figure->plot,
                     "%s of each class (row), the share taken for each class (column), in "
                     "percent%s.",

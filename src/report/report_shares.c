@@ -105,11 +105,12 @@ static bool collect(shares *s, const dro_report *report, int32_t method)
 static const char *row_name(const shares *s, int32_t row, char out[64])
 {
     char digits[16];
-    int32_t last = (row + 1) * s->per < s->classes ? (row + 1) * s->per : s->classes;
-    if (s->per == 1)
-        snprintf(out, 64, "%.60s", dro__class_name(s->report, s->classes, s->order[row], digits));
+    int32_t first = row * s->per;
+    int32_t last = first + s->per < s->classes ? first + s->per : s->classes;
+    if (last - first == 1)
+        snprintf(out, 64, "%.60s", dro__class_name(s->report, s->classes, s->order[first], digits));
     else
-        snprintf(out, 64, "classes %d\xe2\x80\x93%d", row * s->per + 1, last);
+        snprintf(out, 64, "classes #%d\xe2\x80\x93%d", first + 1, last);
     return out;
 }
 

@@ -164,8 +164,9 @@ static dro_status find_class(const dro_predictor *p, const char *name, int32_t *
         return dro__fail(p->ctx, DRO_ERR_NAME, "threshold: the model has no class '%.200s'", name);
     return a->prior || a->classes == 2
                ? DRO_OK
-               : dro__fail(p->ctx, DRO_ERR_ARGUMENT,
-                           "threshold: the weights file does not know which class is rare: name it");
+               : dro__fail(
+                     p->ctx, DRO_ERR_ARGUMENT,
+                     "threshold: the weights file does not know which class is rare: name it");
 }
 
 dro_status dro_predictor_threshold(dro_predictor *p, dro_split split, const char *text,
@@ -176,10 +177,11 @@ dro_status dro_predictor_threshold(dro_predictor *p, dro_split split, const char
     if (!p || !text || split < 0 || split >= DRO_SPLITS)
         return DRO_ERR_ARGUMENT;
     if (!read_rule(text, &r) || strlen(text) >= sizeof p->about.rule)
-        return dro__fail(p->ctx, DRO_ERR_RANGE,
-                         "threshold %.60s: expected f1, recall:R, cost:A:B (of a missed example and "
-                         "of a false alarm), a probability, or none",
-                         text);
+        return dro__fail(
+            p->ctx, DRO_ERR_RANGE,
+            "threshold %.60s: expected f1, recall:R, cost:A:B (of a missed example and "
+            "of a false alarm), a probability, or none",
+            text);
     if (!p->about.classes)
         return dro__fail(p->ctx, DRO_ERR_ARGUMENT, "threshold: the model has a real-valued output");
     DRO_TRY(find_class(p, class_name, &class));

@@ -1,181 +1,12 @@
 /* Tables: latent normal numbers z decide the class, and become columns in awkward ways. */
+#include "tables.h"
 #include "zoo.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS = 4, LEVELS_MOST = 1000, TEST_ROWS = 3000, PILOT_ROWS = 4000 };
-
-typedef enum kind {
-    NONE,
-    NORMAL,
-    CAUCHY,    /* the rank of a Cauchy number decides */
-    STUDENT,   /* a t(2) number decides by itself */
-    LOGNORMAL, /* exp(2 z) */
-    OUTLIER,   /* z, but one in 200 is hundreds away and says nothing */
-    DECADE,    /* scales from 1e-6 to 1e6 */
-    OFFSET,    /* 1e6 + z */
-    CONSTANT,
-    DUPLICATE, /* the column before */
-    COLLINEAR, /* the sum of the two before, nearly */
-    RARE,      /* 0 or 1, one in 30 to one in 1,000 */
-    COUNT,     /* Poisson */
-    GAP,       /* z, three in ten are missing */
-    CATEGORY,
-    IDENTITY, /* a text that no other row has */
-    NOISE,    /* z, which decides nothing */
-    PAIR,     /* products of neighbours decide */
-    RADIUS,   /* the sum of squares decides */
-    WORD,     /* sparse: a few of many columns */
-    FLIP      /* a category, in whose rare second value all others mean the opposite */
-} kind;
-
-typedef struct block {
-    kind kind;
-    int count;
-    int levels; /* of categories; of WORD: entries in a row */
-} block;
-
-typedef struct table {
-    const char *name, *about;
-    int n;
-    block blocks[BLOCKS];
-    double positive; /* share of the second class; 0: half */
-    double noise;    /* share of labels that are random */
-    double strength; /* of the score, 0: 2 */
-    int classes;     /* 0: 2 */
-    const char
-        *format; /* csv, comma (semicolons and decimal commas), plain (no header), npy or libsvm */
-    bool sorted; /* by class */
-    const char *also; /* compare besides the linear model: mlp, recipe */
-} table;
-
-static const table tables[] = {
-    {"plain", "ten normal columns", 2000, {{NORMAL, 10, 0}}, .also = "mlp"},
-    {"forty", "40 rows", 40, {{NORMAL, 5, 0}}, .also = NULL},
-    {"narrow", "one column", 500, {{NORMAL, 1, 0}}, .also = NULL},
-    {"short-wide", "60 rows, 200 columns", 60, {{NORMAL, 20, 0}, {NOISE, 180, 0}}, .also = NULL},
-    {"heavy",
-     "Cauchy columns, 22 % positive",
-     8000,
-     {{CAUCHY, 15, 0}, {NORMAL, 8, 0}},
-     0.22,
-     .also = "mlp recipe"},
-    {"heavy-linear",
-     "t(2) columns that decide as they are",
-     8000,
-     {{STUDENT, 10, 0}},
-     .positive = 0.3},
-    {"outliers",
-     "one value in 200 is far out",
-     4000,
-     {{OUTLIER, 12, 0}},
-     .positive = 0.3,
-     .also = "mlp"},
-    {"lognormal", "exp(2 z)", 4000, {{LOGNORMAL, 10, 0}}, .positive = 0.3},
-    {"decades", "scales over 12 decades", 3000, {{DECADE, 13, 0}}, .also = "mlp"},
-    {"offset", "means of a million, deviations of one", 3000, {{OFFSET, 8, 0}}, .also = NULL},
-    {"constant",
-     "constant and duplicate columns",
-     2000,
-     {{NORMAL, 6, 0}, {CONSTANT, 3, 0}, {NORMAL, 1, 0}, {DUPLICATE, 6, 0}},
-     .also = NULL},
-    {"collinear",
-     "columns that are sums of others",
-     3000,
-     {{NORMAL, 6, 0}, {COLLINEAR, 6, 0}},
-     .also = NULL},
-    {"rare-bits",
-     "300 rare binary columns, 3 % positive",
-     20000,
-     {{RARE, 300, 0}},
-     .positive = 0.03},
-    {"counts", "Poisson counts", 4000, {{COUNT, 10, 0}}, .positive = 0.3},
-    {"gaps", "three values in ten are missing", 4000, {{GAP, 10, 0}}, .also = NULL},
-    {"noise", "label noise of 10 %", 4000, {{NORMAL, 10, 0}}, .noise = 0.1, .also = "mlp"},
-    {"no-signal", "labels that nothing decides", 2000, {{NOISE, 10, 0}}, .also = NULL},
-    {"separable", "labels that are nearly certain", 2000, {{NORMAL, 10, 0}}, .strength = 40},
-    {"ratio-10", "1 : 10", 5000, {{NORMAL, 10, 0}}, .positive = 0.09, .also = "recipe"},
-    {"ratio-100",
-     "1 : 100",
-     20000,
-     {{NORMAL, 10, 0}},
-     .positive = 0.01,
-     .strength = 3,
-     .also = "recipe"},
-    {"ratio-1000",
-     "1 : 1,000",
-     100000,
-     {{NORMAL, 5, 0}},
-     .positive = 0.001,
-     .strength = 3,
-     .also = "recipe"},
-    {"million", "a million rows", 1000000, {{NORMAL, 5, 0}}, .also = NULL},
-    {"wide",
-     "10,000 columns",
-     1000,
-     {{NORMAL, 50, 0}, {NOISE, 9950, 0}},
-     .strength = 6,
-     .format = "npy"},
-    {"words",
-     "10,000 sparse columns",
-     4000,
-     {{WORD, 10000, 40}},
-     .positive = 0.3,
-     .strength = 3,
-     .format = "libsvm"},
-    {"npy-decades",
-     "a NumPy array over 12 decades",
-     3000,
-     {{DECADE, 13, 0}},
-     0,
-     .format = "npy",
-     .also = "mlp"},
-    {"libsvm-dense",
-     "LIBSVM rows without zeros, heavy",
-     4000,
-     {{CAUCHY, 6, 0}, {DECADE, 6, 0}},
-     0.3,
-     .format = "libsvm"},
-    {"categories",
-     "categories of 8 values and numbers",
-     4000,
-     {{NORMAL, 4, 0}, {CATEGORY, 3, 8}},
-     0.3,
-     .also = "mlp"},
-    {"many-values",
-     "categories of 500 values",
-     8000,
-     {{NORMAL, 3, 0}, {CATEGORY, 2, 500}},
-     .positive = 0.3},
-    {"identity", "a column that is an id", 1000, {{NORMAL, 6, 0}, {IDENTITY, 1, 0}}, .also = NULL},
-    {"groups",
-     "a rare group in which all is reversed",
-     6000,
-     {{NORMAL, 6, 0}, {FLIP, 1, 2}},
-     .also = NULL},
-    {"commas", "semicolons and decimal commas", 2000, {{NORMAL, 8, 0}}, .format = "comma"},
-    {"nameless", "no header", 2000, {{NORMAL, 8, 0}, {CATEGORY, 1, 5}}, .format = "plain"},
-    {"sorted",
-     "rows in the order of their classes",
-     4000,
-     {{NORMAL, 8, 0}},
-     .positive = 0.3,
-     .sorted = true},
-    {"ten", "ten classes", 4000, {{NORMAL, 12, 0}}, .strength = 3, .classes = 10, .also = "mlp"},
-    {"hundred", "a hundred classes", 8000, {{NORMAL, 20, 0}}, .strength = 6, .classes = 100},
-    {"pairs", "products of columns decide", 4000, {{PAIR, 4, 0}}, .strength = 3, .also = "mlp"},
-    {"ring",
-     "the distance from the centre decides",
-     3000,
-     {{RADIUS, 2, 0}},
-     0,
-     0,
-     4,
-     .also = "mlp"},
-};
-
+enum { LEVELS_MOST = 1000, TEST_ROWS = 3000, PILOT_ROWS = 4000 };
 enum { COUNT_TABLES = sizeof tables / sizeof tables[0] };
 
 /* ---- a table with its weights ---- */
@@ -271,6 +102,15 @@ static double value_of(const maker *m, int c, kind k, int levels, const double *
         return u;
     case FLIP:
         return zoo_uniform(r) < 0.1;
+    case ORDINAL:
+        return fmin(fmax(floor(2.2 + 0.9 * z), 0), 4);
+    case DECAY:
+        return z > 0.5 && zoo_uniform(r) < 0.6 ? NAN : exp(5 * z);
+    case JUMP:
+        *part = z > 0.5 ? 1.5 : -0.66;
+        return z;
+    case UNIT:
+        return (5 + z) * (zoo_uniform(r) < 0.1 ? 1000 : 1);
     default:
         return z;
     }
@@ -298,7 +138,8 @@ static void make_row(const maker *m, int64_t number, zoo_random *r, double *row,
             scores[j] += m->weights[j * m->columns + c] * part;
     }
     for (int j = 0; j < m->classes; j++)
-        scores[j] = sign * scores[j] * m->scale + (j == 1 ? m->shift : 0);
+        scores[j] = sign * scores[j] * m->scale + (j == 1 ? m->shift : 0) -
+                    (m->t->ratio ? log(m->t->ratio) * j / (m->classes - 1) : 0);
 }
 
 /* Sparse rows: `levels` words of Zipf's law, each once. */
@@ -315,10 +156,27 @@ static void make_words(const maker *m, zoo_random *r, double *row, double *score
     scores[1] = scores[1] * m->scale + m->shift;
 }
 
+/* Counts of words in a text; what it says is the mean over its words. */
+static void make_tokens(const maker *m, zoo_random *r, double *row, double *scores)
+{
+    int words = (int)ceil(m->t->blocks[0].levels * exp(zoo_normal(r)));
+    words = words > 5000 ? 5000 : words;
+    memset(row, 0, (size_t)m->columns * sizeof *row);
+    memset(scores, 0, 2 * sizeof *scores);
+    for (int k = 0; k < words; k++) {
+        int c = (int)(exp(log((double)m->columns) * zoo_uniform(r))) - 1;
+        row[c]++;
+        scores[1] += m->weights[m->columns + c] / words;
+    }
+    scores[1] = scores[1] * m->scale + m->shift;
+}
+
 static void make_one(const maker *m, int64_t number, zoo_random *r, double *row, double *scores)
 {
     if (m->t->blocks[0].kind == WORD)
         make_words(m, r, row, scores);
+    else if (m->t->blocks[0].kind == TOKEN)
+        make_tokens(m, r, row, scores);
     else
         make_row(m, number, r, row, scores);
 }
@@ -365,7 +223,8 @@ static void settle(maker *m, uint64_t seed)
 static maker begin(const table *t, uint64_t seed)
 {
     maker m = {.t = t, .classes = t->classes ? t->classes : 2, .scale = 1};
-    m.test_rows = t->positive > 0 && t->positive < 0.05 ? 10 * TEST_ROWS : TEST_ROWS;
+    bool rare = t->ratio || (t->positive > 0 && t->positive < 0.05);
+    m.test_rows = rare ? 10 * TEST_ROWS : TEST_ROWS;
     zoo_random r = zoo_seeded(t->name, seed, 1);
     for (const block *b = t->blocks; b < t->blocks + BLOCKS; b++)
         m.columns += b->count;
@@ -477,7 +336,8 @@ static void write_split(const maker *m, const char *folder, bool test, uint64_t 
     for (int pass = 0; pass < passes; pass++) { /* sorted: the same rows, one class at a time */
         zoo_random r = zoo_seeded(m->t->name, seed, test ? 4 : 3);
         for (int64_t i = 0; i < n; i++) {
-            make_one(m, (test ? 10000000 : 0) + i, &r, row, scores);
+            if (test || !m->t->repeat || i % m->t->repeat == 0)
+                make_one(m, (test ? 10000000 : 0) + i, &r, row, scores);
             int label = draw_class(m, &r, scores);
             if (i < 2 * m->classes && !test)
                 label = (int)i % m->classes; /* every class is there, twice */

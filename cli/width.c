@@ -1,0 +1,55 @@
+/* How many columns of a terminal a text takes: letters of UTF-8, not bytes. Wide ones (Chinese, Japanese, Korean, emoji)
+ * take two, marks that are put on the letter before take none. Bytes that are no UTF-8 take one each. */
+#include "cli.h"
+
+typedef struct range {
+    unsigned first, last;
+} range;
+
+static const range marks[] = {{0x300, 0x36f},   {0x483, 0x489},   {0x591, 0x5bd},
+                              {0x610, 0x61a},   {0x64b, 0x65f},   {0x93c, 0x93c},
+                              {0x941, 0x948},   {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff},
+                              {0x200b, 0x200f}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f},
+                              {0xfe20, 0xfe2f}};
+static const range wide[] = {{0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0x33ff},
+                             {0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0xa000, 0xa4cf},
+                             {0xac00, 0xd7a3},   {0xf900, 0xfaff},   {0xfe30, 0xfe4f},
+                             {0xff00, 0xff60},   {0xffe0, 0xffe6},   {0x1f300, 0x1f64f},
+                             {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd}};
+
+static bool is_in(unsigned code, const range *ranges, size_t count)
+{
+    for (size_t k = 0; k < count; k++)
+        if (code >= ranges[k].first && code <= ranges[k].last)
+            return true;
+    return false;
+}
+
+/* The letter at text, and its bytes. */
+static unsigned letter(const unsigned char *text, int *size)
+{
+    int more = *text >= 0xf0 ? 3 : *text >= 0xe0 ? 2 : *text >= 0xc2 ? 1 : 0;
+    unsigned code = more ? *text & (0x3fu >> more) : *text;
+    for (int k = 1; k <= more; k++) {
+        if ((text[k] & 0xc0) != 0x80) { /* the end of the text included */
+            more = 0;
+            code = *text;
+            break;
+        }
+        code = code << 6 | (text[k] & 0x3f);
+    }
+    *size = more + 1;
+    return code;
+}
+
+int cli_width(const char *text)
+{
+    int width = 0, size;
+    for (const unsigned char *p = (const unsigned char *)text; *p; p += size) {
+        unsigned code = letter(p, &size);
+        if (size > 1 && is_in(code, marks, sizeof marks / sizeof marks[0]))
+            continue;
+        width += size > 1 && is_in(code, wide, sizeof wide / sizeof wide[0]) ? 2 : 1;
+    }
+    return width;
+}
