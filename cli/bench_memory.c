@@ -142,7 +142,11 @@ static double peak_mib(void)
 
 static void measure(const cli_args *args, const char *name, int64_t n, result *out)
 {
-    dro_problem problem = {.dim = FEATURES, .n = n, .forward = forward, .backward = backward};
+    dro_problem problem = {.size = sizeof(dro_problem),
+                           .dim = FEATURES,
+                           .n = n,
+                           .forward = forward,
+                           .backward = backward};
     dro_context *ctx = cli_context(args);
     dro_optimizer *opt = NULL;
     int block = 0;

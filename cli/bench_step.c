@@ -119,7 +119,11 @@ static dro_status prepare(subject *s, const cli_args *args, const dro_model_shap
     bool there = shape->channels <= 3 && source_send(&s->data, s->ctx, batch);
     if (strcmp(optimizer, "eval") == 0)
         return DRO_OK;
-    dro_net_source from = {.user = &s->data, .fetch = fetch, .draw = draw, .images = there};
+    dro_net_source from = {.size = sizeof(dro_net_source),
+                           .user = &s->data,
+                           .fetch = fetch,
+                           .draw = draw,
+                           .images = there};
     snprintf(text, sizeof text, "%zu", batch);
     status = dro_net_problem(s->net, &from, &problem);
     if (status == DRO_OK)

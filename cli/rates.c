@@ -190,7 +190,8 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
 void rates_bind(const rates_problem *problem, rates_view *view, dro_problem *out)
 {
     view->problem = problem;
-    *out = (dro_problem){.user = view,
+    *out = (dro_problem){.size = sizeof(dro_problem),
+                         .user = view,
                          .dim = RATES_D,
                          .n = RATES_N,
                          .forward = forward,

@@ -207,8 +207,11 @@ static void on_note(void *user, const char *text)
 
 dro_train_watch cli_show_watch(cli_show *show)
 {
-    return (dro_train_watch){
-        .user = show, .step = on_step, .evaluated = on_evaluated, .note = on_note};
+    return (dro_train_watch){.size = sizeof(dro_train_watch),
+                             .user = show,
+                             .step = on_step,
+                             .evaluated = on_evaluated,
+                             .note = on_note};
 }
 
 /* ---- at the end ---- */

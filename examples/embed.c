@@ -40,7 +40,8 @@ int main(void)
         x[i / D][i % D] = (float)rand() / (float)RAND_MAX - 0.5f;
     for (int i = 0; i < N; i++)
         y[i] = x[i][0] + 2 * x[i][1] + (i % 20 ? 0 : 3 * x[i][2]);
-    dro_problem problem = {.dim = D, .n = N, .forward = forward, .backward = backward};
+    dro_problem problem = {
+        .size = sizeof(dro_problem), .dim = D, .n = N, .forward = forward, .backward = backward};
     dro_context *ctx = NULL;
     dro_optimizer *opt = NULL;
     float w[D] = {0};

@@ -57,7 +57,8 @@ int main(int argc, char **argv)
     dro_context *ctx;
     dro_problem problem;
     dro_optimizer *opt = NULL;
-    dro_net_source source = {.fetch = fetch, .n = N, .max_batch = MOST};
+    dro_net_source source = {
+        .size = sizeof(dro_net_source), .fetch = fetch, .n = N, .max_batch = MOST};
     if (dro_context_create("auto", 0, &ctx) != DRO_OK)
         return 1;
     draw_images();

@@ -79,7 +79,8 @@ static void exact(double *value)
 
 int main(void)
 {
-    dro_composite problem = {.dim = STATES,
+    dro_composite problem = {.size = sizeof(dro_composite),
+                             .dim = STATES,
                              .inner = STATES,
                              .n = 0,
                              .evaluate = evaluate,

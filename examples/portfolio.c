@@ -93,8 +93,12 @@ int main(void)
         for (int j = 0; j < ASSETS; j++)
             returns[t][j] = 0.1 * (j + 1) / ASSETS + market * 0.3 * j + uniform();
     }
-    dro_composite problem = {
-        .dim = ASSETS, .inner = 2, .n = DAYS, .evaluate = evaluate, .outer = outer};
+    dro_composite problem = {.size = sizeof(dro_composite),
+                             .dim = ASSETS,
+                             .inner = 2,
+                             .n = DAYS,
+                             .evaluate = evaluate,
+                             .outer = outer};
     dro_context *ctx = NULL;
     dro_optimizer *opt = NULL;
     float w[ASSETS] = {0};

@@ -42,7 +42,8 @@ int main(void)
     for (size_t k = 0; status == 0 && k < sizeof settings / sizeof settings[0]; k++)
         if (dro_train_set(train, settings[k][0], settings[k][1]) != DRO_OK)
             status = fail(ctx);
-    dro_train_watch watch = {.step = watch_step, .evaluated = show};
+    dro_train_watch watch = {
+        .size = sizeof(dro_train_watch), .step = watch_step, .evaluated = show};
     if (status == 0 && dro_train_run(train, NULL, false, &watch) != DRO_OK)
         status = fail(ctx);
     const dro_train_record *last = status == 0 ? dro_train_last(train) : NULL;

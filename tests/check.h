@@ -261,7 +261,8 @@ static inline dro_status toy_outer(void *user, const double *u, double *value, d
 
 static inline dro_problem toy_problem(toy *t)
 {
-    return (dro_problem){.user = t,
+    return (dro_problem){.size = sizeof(dro_problem),
+                         .user = t,
                          .dim = TOY_DIM,
                          .n = TOY_N,
                          .forward = toy_forward,
@@ -273,7 +274,8 @@ static inline dro_problem toy_problem(toy *t)
 
 static inline dro_composite toy_composite(toy *t)
 {
-    return (dro_composite){.user = t,
+    return (dro_composite){.size = sizeof(dro_composite),
+                           .user = t,
                            .dim = TOY_DIM,
                            .inner = 2,
                            .n = TOY_N,

@@ -62,8 +62,9 @@ static void test_refused(void **state)
     dro_arrays a = make_rows(), b;
     dro_data *d;
     float bad[N] = {0};
-    b = a, b.size = 8;
-    FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_ARGUMENT, "size = sizeof");
+    b = a, b.size = 4;
+    FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_ARGUMENT,
+          "set it to sizeof(dro_arrays)");
     b = a, b.pixels = pixels[0];
     FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_ARGUMENT, "either x or");
     b = a, b.labels = NULL;

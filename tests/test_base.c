@@ -227,8 +227,11 @@ static dro_status nothing_backward(void *user, const float *w, const dro_batch *
     return DRO_OK;
 }
 
-static const dro_problem nothing = {
-    .dim = 3, .n = 10, .forward = nothing_forward, .backward = nothing_backward};
+static const dro_problem nothing = {.size = sizeof(dro_problem),
+                                    .dim = 3,
+                                    .n = 10,
+                                    .forward = nothing_forward,
+                                    .backward = nothing_backward};
 
 /* The text of a number must be read back as the same number. */
 static void check_number(dro_context *ctx, dro_optimizer *opt, const char *name, double value)

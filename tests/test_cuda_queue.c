@@ -92,7 +92,11 @@ static void start_run(run *r, const kind *k, bool queued, const char *optimizer,
     size_t image = 3 * (size_t)k->side * (size_t)k->side;
     char text[256], *rest = NULL;
     snprintf(text, sizeof text, "synth:glyphs,n=%d,test=8,classes=4,size=%d", k->examples, k->side);
-    dro_net_source source = {.user = r, .fetch = fetch, .labels = give_labels, .n = k->examples};
+    dro_net_source source = {.size = sizeof(dro_net_source),
+                             .user = r,
+                             .fetch = fetch,
+                             .labels = give_labels,
+                             .n = k->examples};
     OK(r->ctx, dro_data_open(r->ctx, text, &r->data));
     OK(r->ctx, dro_data_examples(r->data, DRO_TRAIN, &r->e));
     r->normal = dro__normal_of(r->data);
@@ -109,9 +113,9 @@ static void start_run(run *r, const kind *k, bool queued, const char *optimizer,
     if (k->odd[0])
         spoil(r);
     OK(r->ctx, dro_net_problem(r->net, &source, &r->problem));
-    assert_non_null(r->problem.async);
+    assert_non_null(r->problem.library);
     if (!queued)
-        r->problem.async = NULL;
+        r->problem.library = NULL;
     OK(r->ctx, dro_optimizer_create(r->ctx, optimizer, &r->problem, &r->opt));
     OK(r->ctx, dro_optimizer_set(r->opt, "batch", "32"));
     snprintf(text, sizeof text, "%s", settings);

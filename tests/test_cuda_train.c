@@ -225,7 +225,7 @@ static void train_once(const char *folder, const char *steps, bool resume, float
     for (size_t k = 0; k < sizeof set / sizeof set[0]; k++)
         OK(ctx, dro_train_set(train, set[k][0], set[k][1]));
     int left = atoi(steps);
-    dro_train_watch watch = {.user = &left, .step = stop_after};
+    dro_train_watch watch = {.size = sizeof(dro_train_watch), .user = &left, .step = stop_after};
     OK(ctx, dro_train_run(train, folder, resume, &watch));
     if (w) {
         dro_net *net = NULL;

@@ -132,13 +132,14 @@ static void open_net(subject *s, const char *loss, bool sparse)
                                    .columns = table.columns,
                                    .values = table.values};
     dro__full_rows_open(&s->full);
-    s->problem = (dro_problem){.dim = dro_net_dim(s->net),
+    s->problem = (dro_problem){.size = sizeof(dro_problem),
+                               .dim = dro_net_dim(s->net),
                                .n = table.n,
                                .forward = no_forward,
                                .backward = no_backward,
                                .labels = labels,
                                .classes = CLASSES,
-                               .full = &s->full.full};
+                               .library = &s->full.able};
 }
 
 static void open_model(subject *s, const model *m, bool sparse, int threads)
@@ -264,7 +265,7 @@ static void check_derivatives(const model *m, bool sparse)
     double w[DIM_MOST], q[MOST], g[DIM_MOST], up[DIM_MOST], down[DIM_MOST];
     subject s;
     open_model(&s, m, sparse, 2);
-    const dro__full *f = s.problem.full;
+    const dro__full *f = s.problem.library->full;
     size_t dim = s.problem.dim, n = (size_t)table.n;
     for (size_t j = 0; j < dim; j++)
         w[j] = check_uniform(5, j, -0.5, 0.5);
@@ -417,7 +418,7 @@ static void test_refusals(void **state)
     refuses(&s, "newton", "reg=l1 reg_strength=1", "use reg=l2, or lbfgs");
     refuses(&s, "lbfgs", "tilt=group", "no groups");
     refuses(&s, "newton", "objective=chi2:1", "use lbfgs");
-    s.problem.full = NULL;
+    s.problem.library = NULL;
     refuses(&s, "lbfgs", "lambda=1", "linear models");
     OK(s.ctx, dro_optimizer_create(s.ctx, "lbfgs", &s.problem, &opt));
     FAILS(s.ctx, dro_optimizer_set(opt, "eta", "0.1"), DRO_ERR_NAME, "eta");

@@ -136,7 +136,8 @@ static void simulate_one(dro_context *ctx, const setup *c, int run, double *bias
     static stream s;
     s.run = run;
     double q[GROUPS], now[DIM], before[DIM];
-    dro_problem problem = {.user = &s,
+    dro_problem problem = {.size = sizeof(dro_problem),
+                           .user = &s,
                            .dim = DIM,
                            .forward = forward,
                            .backward = backward,
@@ -277,7 +278,8 @@ static void test_group_weights(void **state)
     (void)state;
     static stream s;
     dro_context *ctx = check_context("auto", 1);
-    dro_problem problem = {.user = &s,
+    dro_problem problem = {.size = sizeof(dro_problem),
+                           .user = &s,
                            .dim = DIM,
                            .forward = forward,
                            .backward = backward,
@@ -311,7 +313,8 @@ static void test_group_weights(void **state)
 static size_t state_size(dro_context *ctx, const char *name, int64_t n, size_t dim, int32_t groups)
 {
     static stream s;
-    dro_problem problem = {.user = &s,
+    dro_problem problem = {.size = sizeof(dro_problem),
+                           .user = &s,
                            .dim = dim,
                            .n = n,
                            .forward = forward,

@@ -186,7 +186,8 @@ static void test_objective_many(void **state)
     enum { MANY = 10000 };
     static float ones[MANY], targets[MANY];
     dro_context *ctx = check_context("auto", 1);
-    dro_linear_data data = {.n = MANY, .features = 1, .x = ones, .y = targets, .loss = "squared"};
+    dro_linear_data data = {
+        .size = sizeof data, .n = MANY, .features = 1, .x = ones, .y = targets, .loss = "squared"};
     for (int i = 0; i < MANY; i++) {
         ones[i] = 1;
         targets[i] = (float)(i % 100);

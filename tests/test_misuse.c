@@ -172,7 +172,7 @@ static void test_again(void **state)
     OK(ctx, dro_train_create(ctx, &train));
     OK(ctx, dro_train_set(train, "data", GLYPHS "3"));
     OK(ctx, dro_train_set(train, "epochs", "1"));
-    dro_train_watch watch = {.user = train, .step = runs_again};
+    dro_train_watch watch = {.size = sizeof(dro_train_watch), .user = train, .step = runs_again};
     snprintf(path, sizeof path, "%s/again", dir);
     OK(ctx, dro_train_run(train, path, false, &watch));
     assert_int_equal(answer, DRO_ERR_STATE);
@@ -209,13 +209,100 @@ static void test_rest(void **state)
     dro_loader_shape(NULL, NULL, NULL, NULL);
 }
 
+/* After a failure, a call that succeeds leaves no error text. */
+#define CLEAN(call)                                                                                \
+    do {                                                                                           \
+        FAILS(ctx, dro_data_open(ctx, "nonsense:x", &(dro_data *){NULL}), DRO_ERR_NAME,            \
+              "nonsense");                                                                         \
+        OK(ctx, call);                                                                             \
+        assert_string_equal(dro_context_error(ctx), "");                                           \
+    } while (0)
+
+static void test_no_error(void **state)
+{
+    (void)state;
+    static float w[32];
+    char text[64];
+    const dro_metrics *m;
+    dro_data *data;
+    dro_data_info info;
+    dro_examples examples;
+    dro_loader *loader;
+    dro_loaded loaded;
+    dro_train *train;
+    dro_optimizer *opt;
+    dro_predictor *p;
+    dro_report *report;
+    toy t = {0};
+    dro_problem problem = toy_problem(&t);
+    dro_loader_options options = dro_loader_options_default();
+    options.batch = 10;
+    CLEAN(dro_data_open(ctx, GLYPHS "3", &data));
+    CLEAN(dro_data_info_get(data, &info));
+    CLEAN(dro_data_examples(data, DRO_TRAIN, &examples));
+    CLEAN(dro_loader_create(data, DRO_TRAIN, &options, &loader));
+    CLEAN(dro_loader_draw(loader, 0, &loaded));
+    CLEAN(dro_loader_gather(loader, loaded.ids, 2, &loaded));
+    dro_loader_destroy(loader);
+    dro_data_close(data);
+    CLEAN(dro_optimizer_create(ctx, "recover", &problem, &opt));
+    CLEAN(dro_optimizer_set(opt, "eta", "0.1"));
+    CLEAN(dro_optimizer_set_real(opt, "eta", 0.2));
+    CLEAN(dro_optimizer_get(opt, "eta", text, sizeof text));
+    CLEAN(dro_optimizer_start(opt, NULL));
+    CLEAN(dro_optimizer_step(opt));
+    CLEAN(dro_optimizer_weights(opt, w));
+    dro_optimizer_destroy(opt);
+    const char *weights = trained("clean", GLYPHS "3");
+    char folder[120];
+    snprintf(folder, sizeof folder, "%s/clean again", dir);
+    CLEAN(dro_train_create(ctx, &train));
+    CLEAN(dro_train_set(train, "data", GLYPHS "3"));
+    CLEAN(dro_train_set(train, "epochs", "1"));
+    CLEAN(dro_train_get(train, "epochs", text, sizeof text));
+    CLEAN(dro_train_run(train, folder, false, NULL));
+    CLEAN(dro_train_run(train, folder, true, NULL));
+    dro_train_destroy(train);
+    CLEAN(dro_predictor_open(ctx, weights, GLYPHS "3", &p));
+    CLEAN(dro_predictor_evaluate(p, DRO_TEST, &m));
+    dro_predictor_close(p);
+    CLEAN(dro_report_create(ctx, &report));
+    CLEAN(dro_report_add(report, folder));
+    dro_report_destroy(report);
+}
+
+/* Structs that users fill say how large they are: those of older headers are taken, those of newer ones refused. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    dro_optimizer *opt;
+    toy t = {0};
+    dro_problem p = toy_problem(&t);
+    p.size = 0;
+    FAILS(ctx, dro_optimizer_create(ctx, "sgd", &p, &opt), DRO_ERR_ARGUMENT, "sizeof(dro_problem)");
+    p.size = sizeof p + 8;
+    FAILS(ctx, dro_optimizer_create(ctx, "sgd", &p, &opt), DRO_ERR_ARGUMENT, "sizeof(dro_problem)");
+    p.size = offsetof(dro_problem, library); /* what lies behind is not looked at */
+    p.library = (const void *)&t;
+    OK(ctx, dro_optimizer_create(ctx, "sgd", &p, &opt));
+    assert_null(opt->able.full);
+    dro_optimizer_destroy(opt);
+    dro_train *train;
+    dro_train_watch watch = {0};
+    OK(ctx, dro_train_create(ctx, &train));
+    OK(ctx, dro_train_set(train, "data", GLYPHS "3"));
+    FAILS(ctx, dro_train_run(train, NULL, false, &watch), DRO_ERR_ARGUMENT, "dro_train_watch");
+    dro_train_destroy(train);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_predictor), cmocka_unit_test(test_sparse_predictor),
         cmocka_unit_test(test_report),    cmocka_unit_test(test_optimizer),
         cmocka_unit_test(test_again),     cmocka_unit_test(test_many),
-        cmocka_unit_test(test_rest),
+        cmocka_unit_test(test_rest),      cmocka_unit_test(test_no_error),
+        cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests(tests, setup_train, teardown);
 }

@@ -333,7 +333,8 @@ static void check_problem(dro_context *ctx)
     fill(&m);
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         dro_net *net = normed(ctx, NULL);
-        dro_net_source source = {.user = &m, .fetch = fetch, .n = COUNT};
+        dro_net_source source = {
+            .size = sizeof(dro_net_source), .user = &m, .fetch = fetch, .n = COUNT};
         dro_problem problem;
         dro_optimizer *opt;
         OK(ctx, dro_net_problem(net, &source, &problem));

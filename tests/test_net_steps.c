@@ -58,7 +58,8 @@ static float *train(const char *backend, const char *model, float by, const char
     dro_problem problem;
     dro_optimizer *opt;
     dro_info info;
-    dro_net_source source = {.user = &im, .fetch = fetch, .n = IMAGES};
+    dro_net_source source = {
+        .size = sizeof(dro_net_source), .user = &im, .fetch = fetch, .n = IMAGES};
     OK(ctx, dro_net_model(ctx, model, &im.shape, &net));
     OK(ctx, dro_net_set(net, "precision", "fp32"));
     OK(ctx, dro_net_ready(net));

@@ -253,7 +253,11 @@ static void run(const char *backend, script s, const moving *m, const char *rule
     char name[200];
     kept = (record){.script = s};
     reference r = {.automatic = strstr(rule, "auto") != NULL};
-    dro_problem problem = {.user = &kept, .dim = DIM, .forward = forward, .backward = backward};
+    dro_problem problem = {.size = sizeof(dro_problem),
+                           .user = &kept,
+                           .dim = DIM,
+                           .forward = forward,
+                           .backward = backward};
     dro_context *ctx = check_context(backend, 1);
     dro_optimizer *opt;
     dro_info info = {0};
@@ -361,7 +365,11 @@ static void test_largest_cap(void **state)
     dro_context *ctx = check_context("auto", 1);
     for (script s = 0; s < SCRIPTS; s++) {
         kept = (record){.script = s};
-        dro_problem problem = {.user = &kept, .dim = DIM, .forward = forward, .backward = backward};
+        dro_problem problem = {.size = sizeof(dro_problem),
+                               .user = &kept,
+                               .dim = DIM,
+                               .forward = forward,
+                               .backward = backward};
         dro_optimizer *opt;
         OK(ctx, dro_optimizer_create(ctx, "recover", &problem, &opt));
         check_set(ctx, opt, "batch=16 lambda=0.01 eta=0.0001 a_rule=fixed");
@@ -454,7 +462,11 @@ static dro_status zero_backward(void *user, const float *w, const dro_batch *par
 static void check_decay(const char *settings)
 {
     static float w[WIDE_DIM];
-    dro_problem p = {.dim = WIDE_DIM, .n = 100, .forward = zero_forward, .backward = zero_backward};
+    dro_problem p = {.size = sizeof(dro_problem),
+                     .dim = WIDE_DIM,
+                     .n = 100,
+                     .forward = zero_forward,
+                     .backward = zero_backward};
     for (size_t i = 0; i < WIDE_DIM; i++)
         w[i] = (float)check_uniform(56, i, 1, 4);
     for (int b = 0; dro_backend_name(b); b++) {

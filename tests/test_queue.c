@@ -18,6 +18,7 @@ typedef struct one {
 /* Steps wait until there are LATE of them, or somebody does. */
 typedef struct late {
     dro__async async;
+    dro__abilities able;
     dro_problem problem;
     dro__step k;
     dro__scalars state, reported;
@@ -219,7 +220,8 @@ static dro_optimizer *start(dro_context *ctx, toy *t, late *q, const char *name,
     if (q) {
         *q = (late){.problem = p};
         q->async = (dro__async){.queue = &queue, .net = q, .user = q, .fetch = fetch};
-        p.async = &q->async;
+        q->able.async = &q->async;
+        p.library = &q->able;
     }
     OK(ctx, dro_optimizer_create(ctx, name, &p, &opt));
     check_set(ctx, opt, settings);
@@ -389,7 +391,7 @@ static void test_one_at_a_time(void **state)
     dro_optimizer *first = start(ctx, &t, &q, "sgd", sgd), *second;
     OK(ctx, dro_optimizer_step(first));
     dro_problem p = q.problem;
-    p.async = &q.async;
+    p.library = &q.able;
     OK(ctx, dro_optimizer_create(ctx, "sgd", &p, &second));
     check_set(ctx, second, sgd);
     OK(ctx, dro_optimizer_start(second, w0));

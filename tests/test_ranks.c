@@ -232,7 +232,12 @@ static void test_error_of_one(void **state)
     dro_optimizer *opt;
     OK(ctx, dro_linear_problem(model, &rows));
     void *user[2] = {rows.user, ctx};
-    dro_problem mine = {.user = user, .dim = D, .n = N, .forward = fails, .backward = backward};
+    dro_problem mine = {.size = sizeof(dro_problem),
+                        .user = user,
+                        .dim = D,
+                        .n = N,
+                        .forward = fails,
+                        .backward = backward};
     OK(ctx, dro_comm_problem(comm, ctx, &mine, &spread, &problem));
     OK(ctx, dro_optimizer_create(ctx, "sgd", &problem, &opt));
     check_set(ctx, opt, "batch=30 eta=0.1");

@@ -152,7 +152,7 @@ static void test_a_run_uses_a_copy(void **state)
     OK(ctx, dro_train_create(ctx, &t));
     OK(ctx, dro_train_use(t, s));
     dro_settings_destroy(s);
-    dro_train_watch watch = {.user = t, .step = change};
+    dro_train_watch watch = {.size = sizeof(dro_train_watch), .user = t, .step = change};
     OK(ctx, dro_train_run(t, NULL, false, &watch));
     assert_int_equal(dro_train_last(t)->info.step, 2);
     assert_non_null(strstr(dro_train_config(t), "\"seed\": 1"));

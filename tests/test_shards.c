@@ -20,7 +20,8 @@ static dro_status fetch(void *user, const dro_batch *batch, dro_net_batch *out)
     return DRO_OK;
 }
 
-static const dro_net_source source = {.fetch = fetch, .n = EXAMPLES};
+static const dro_net_source source = {
+    .size = sizeof(dro_net_source), .fetch = fetch, .n = EXAMPLES};
 
 /* Two norms after convolutions, one of its own, a residual. No ReLU: its input may be 0 up to
  * rounding. */

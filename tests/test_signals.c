@@ -51,7 +51,7 @@ static void train(const char *model, int steps, int threads, bool stormy, float 
 {
     dro_context *ctx = check_context("auto", threads);
     dro_model_shape shape = {3, SIDE, SIDE, 5};
-    dro_net_source source = {.fetch = fetch, .n = 2 * BATCH};
+    dro_net_source source = {.size = sizeof(dro_net_source), .fetch = fetch, .n = 2 * BATCH};
     dro_problem problem;
     dro_optimizer *opt;
     dro_net *net;

@@ -26,7 +26,7 @@ static void follow(void *user, const dro_train_record *r)
 static trace train(const char *tilt, const char *lambda, const char *eta, const char *warmup)
 {
     trace t = {.worst = -INFINITY};
-    dro_train_watch watch = {.user = &t, .evaluated = follow};
+    dro_train_watch watch = {.size = sizeof(dro_train_watch), .user = &t, .evaluated = follow};
     dro_train *run;
     char folder[300];
     OK(ctx, dro_train_create(ctx, &run));

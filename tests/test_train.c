@@ -279,7 +279,8 @@ static void test_resume_evaluation(void **state)
     int stops = 0;
     for (bool stopped = true; stopped; stops += stopped) {
         int left = stops + 1;
-        dro_train_watch watch = {.user = &left, .step = stop_in_evaluation};
+        dro_train_watch watch = {
+            .size = sizeof(dro_train_watch), .user = &left, .step = stop_in_evaluation};
         dro_train *t = make(settings);
         clear("parts");
         OK(ctx, dro_train_run(t, folder, false, &watch));
@@ -472,7 +473,7 @@ static void test_every_optimizer_resumes(void **state)
     char folder[300];
     for (int o = 0; check_optimizer(o); o++) {
         dro_train *run;
-        dro_train_watch watch = {.step = stop_at_once};
+        dro_train_watch watch = {.size = sizeof(dro_train_watch), .step = stop_at_once};
         clear("every");
         snprintf(folder, sizeof folder, "%s/every", dir);
         OK(ctx, dro_train_create(ctx, &run));

@@ -234,7 +234,7 @@ static void note_step(void *user, const dro_train_record *r)
 static evaluations evaluated(const char *settings)
 {
     evaluations e = {0};
-    dro_train_watch watch = {.user = &e, .evaluated = note_step};
+    dro_train_watch watch = {.size = sizeof(dro_train_watch), .user = &e, .evaluated = note_step};
     dro_train *t = make("best=none steps= eval_every=1000");
     set_all(t, settings);
     OK(ctx, dro_train_run(t, NULL, false, &watch));
@@ -332,7 +332,7 @@ static void keep_values(void *user, const dro_train_record *r)
 static values still(const char *settings, char *result, size_t size)
 {
     values v = {0};
-    dro_train_watch watch = {.user = &v, .evaluated = keep_values};
+    dro_train_watch watch = {.size = sizeof(dro_train_watch), .user = &v, .evaluated = keep_values};
     dro_train *t = make("optimizer=recover model=mlp:8 eta=0 lambda=0.5");
     set_all(t, settings);
     OK(ctx, dro_train_run(t, NULL, false, &watch));

@@ -309,14 +309,19 @@ static void create(dro_context *ctx, const expected *c, dro_optimizer **opt)
 {
     data *p = c->problem;
     if (strcmp(p->name, "composite") == 0) {
-        dro_composite composite = {.user = p, .dim = (size_t)p->dim, .inner = INNER, .n = p->rows};
+        dro_composite composite = {.size = sizeof(dro_composite),
+                                   .user = p,
+                                   .dim = (size_t)p->dim,
+                                   .inner = INNER,
+                                   .n = p->rows};
         composite.evaluate = evaluate;
         composite.outer = outer;
         composite.max_batch = p->most;
         check(ctx, c, dro_optimizer_create_composite(ctx, c->optimizer, &composite, opt), "create");
         return;
     }
-    dro_problem problem = {.user = p, .dim = (size_t)p->dim, .n = p->rows};
+    dro_problem problem = {
+        .size = sizeof(dro_problem), .user = p, .dim = (size_t)p->dim, .n = p->rows};
     problem.forward = forward;
     problem.backward = backward;
     problem.labels = labels;

@@ -54,8 +54,11 @@ static inline void count_evaluation(void *user, const dro_train_record *r)
 
 static inline dro_train_watch watch_of(stopper *s)
 {
-    return (dro_train_watch){
-        .user = s, .step = stop_at, .note = count_note, .evaluated = count_evaluation};
+    return (dro_train_watch){.size = sizeof(dro_train_watch),
+                             .user = s,
+                             .step = stop_at,
+                             .note = count_note,
+                             .evaluated = count_evaluation};
 }
 
 static inline void set_all(dro_train *t, const char *settings)

@@ -1,4 +1,4 @@
-/* What this build of libdro stands on. */
+/* What this build of libdro stands on. Stable. */
 #ifndef DRO_ABOUT_H
 #define DRO_ABOUT_H
 

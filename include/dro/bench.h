@@ -1,7 +1,8 @@
 /* Measuring: how fast this machine moves memory, and how near the backend comes to that.
  *
  * An optimiser's step is a few passes over vectors as long as the weights, so memory bandwidth is
- * its limit. These calls measure that limit and the backend's vector operations in one run. */
+ * its limit. These calls measure that limit and the backend's vector operations in one run.
+ * Experimental. */
 #ifndef DRO_BENCH_H
 #define DRO_BENCH_H
 

@@ -13,7 +13,7 @@
  * When a rank is killed, stopped or cut off, the calls of the others fail within a few seconds,
  * with a text that says which one.
  *
- * Experimental: this header may change in a minor version. */
+ * Experimental. */
 #ifndef DRO_COMM_H
 #define DRO_COMM_H
 

@@ -1,7 +1,7 @@
 /* The context: which hardware to use, and the text of the last error.
  *
  * Everything else is created from a context and must be destroyed before it. A context and what was
- * created from it belong to one thread at a time; different contexts are independent. */
+ * created from it belong to one thread at a time; different contexts are independent. Stable. */
 #ifndef DRO_CONTEXT_H
 #define DRO_CONTEXT_H
 
@@ -21,7 +21,8 @@ typedef struct dro_context dro_context;
 DRO_API dro_status dro_context_create(const char *backend, int threads, dro_context **ctx);
 DRO_API void dro_context_destroy(dro_context *ctx); /* NULL is fine */
 
-/* One line about the last failure, "" if there was none. Borrowed until the next call on ctx. */
+/* One line about the last call if it failed, "" if it succeeded. Borrowed until the next call on ctx or on what was
+ * created from it. */
 DRO_API const char *dro_context_error(const dro_context *ctx);
 
 DRO_API const char *dro_context_backend(const dro_context *ctx);

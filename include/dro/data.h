@@ -39,6 +39,8 @@
 extern "C" {
 #endif
 
+/* ---- stable ---- */
+
 typedef struct dro_data dro_data;
 
 typedef enum dro_split { DRO_TRAIN, DRO_TEST, DRO_HOLDOUT, DRO_SPLITS } dro_split;
@@ -93,7 +95,24 @@ typedef struct dro_examples {
 } dro_examples;
 DRO_API dro_status dro_data_examples(const dro_data *data, dro_split split, dro_examples *out);
 
-/* ---- arrays in memory as data ---- */
+/* What was passed over because of skip_bad, one line each with the file and the reason: the i-th, or NULL
+ * past the last. Borrowed until close. A loader adds to it while it draws. */
+DRO_API const char *dro_data_note(const dro_data *data, int index);
+/* What was read otherwise than its owner may think, and is no error: a column of numbers that one text
+ * makes categorical, files in a folder that are no images. The i-th, or NULL past the last. Borrowed until
+ * close. */
+DRO_API const char *dro_data_remark(const dro_data *data, int index);
+
+/* The formats: name, what follows the colon, one line; NULL past the last. */
+DRO_API const char *dro_format_name(int index);
+DRO_API const char *dro_format_usage(int index);
+DRO_API const char *dro_format_summary(int index);
+/* The name of the format whose files have names like this one; NULL: not known, or images. */
+DRO_API const char *dro_format_likely(const char *path);
+/* Lines about its options; NULL where there are none. */
+DRO_API const char *dro_format_details(int index);
+
+/* ---- experimental: arrays in memory as data ---- */
 
 /* The examples of a split: rows or images, labels or targets; the others may be NULL. Borrowed. */
 typedef struct dro_arrays {
@@ -119,23 +138,6 @@ DRO_API dro_status dro_arrays_lend(dro_context *ctx, const char *name, const dro
 DRO_API dro_status dro_data_from_arrays(dro_context *ctx, const dro_arrays *train,
                                         const dro_arrays *test, const char *options,
                                         dro_data **data);
-
-/* What was passed over because of skip_bad, one line each with the file and the reason: the i-th, or NULL
- * past the last. Borrowed until close. A loader adds to it while it draws. */
-DRO_API const char *dro_data_note(const dro_data *data, int index);
-/* What was read otherwise than its owner may think, and is no error: a column of numbers that one text
- * makes categorical, files in a folder that are no images. The i-th, or NULL past the last. Borrowed until
- * close. */
-DRO_API const char *dro_data_remark(const dro_data *data, int index);
-
-/* The formats: name, what follows the colon, one line; NULL past the last. */
-DRO_API const char *dro_format_name(int index);
-DRO_API const char *dro_format_usage(int index);
-DRO_API const char *dro_format_summary(int index);
-/* The name of the format whose files have names like this one; NULL: not known, or images. */
-DRO_API const char *dro_format_likely(const char *path);
-/* Lines about its options; NULL where there are none. */
-DRO_API const char *dro_format_details(int index);
 
 #ifdef __cplusplus
 }

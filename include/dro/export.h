@@ -1,4 +1,4 @@
-/* Trained models for other programs. */
+/* Trained models for other programs. Experimental. */
 #ifndef DRO_EXPORT_H
 #define DRO_EXPORT_H
 

@@ -5,7 +5,8 @@
  *     dro_linear_create(ctx, &data, &model);
  *     dro_linear_problem(model, &problem);            // hand it to dro_optimizer_create()
  *
- * loss "logistic": log(1 + exp(-y * <x, w>)), y in {-1, +1};  "squared": (<x, w> - y)^2 / 2. */
+ * loss "logistic": log(1 + exp(-y * <x, w>)), y in {-1, +1};  "squared": (<x, w> - y)^2 / 2.
+ * Stable. */
 #ifndef DRO_LINEAR_H
 #define DRO_LINEAR_H
 
@@ -19,6 +20,7 @@ extern "C" {
 typedef struct dro_linear dro_linear;
 
 typedef struct dro_linear_data {
+    size_t size;           /* sizeof(dro_linear_data); dro_linear_data_default() sets it */
     int64_t n;             /* rows */
     size_t features;       /* columns = weights */
     const float *x;        /* dense: (n, features) by rows */

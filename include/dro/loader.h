@@ -17,6 +17,8 @@
 extern "C" {
 #endif
 
+/* ---- stable ---- */
+
 typedef struct dro_loader dro_loader;
 
 /* How images are changed. Small ones are moved by up to 4 pixels, or an eighth of the shorter side, and have no jitter;
@@ -28,6 +30,7 @@ typedef enum dro_augment_way {
 } dro_augment_way;
 
 typedef struct dro_loader_options {
+    size_t struct_size; /* set by dro_loader_options_default() */
     size_t batch;
     int threads; /* readers; 0: as many as the context has */
     uint64_t seed;
@@ -67,8 +70,6 @@ DRO_API dro_status dro_loader_create(dro_data *data, dro_split split,
 DRO_API void dro_loader_destroy(dro_loader *loader); /* NULL is fine */
 /* The batch at a position, a multiple of the batch size. */
 DRO_API dro_status dro_loader_draw(dro_loader *loader, uint64_t position, dro_loaded *batch);
-/* With options.end: the batch at a position with all of its examples, the others read by the caller's thread. */
-DRO_API dro_status dro_loader_complete(dro_loader *loader, uint64_t position, dro_loaded *batch);
 /* Given examples, without augmentation; at most the batch size of them. */
 DRO_API dro_status dro_loader_gather(dro_loader *loader, const int64_t *ids, size_t count,
                                      dro_loaded *batch);
@@ -79,6 +80,10 @@ DRO_API void dro_loader_shape(const dro_loader *loader, int32_t *channels, int32
                               int32_t *width);
 DRO_API double dro_loader_waited(const dro_loader *loader); /* seconds */
 
+/* ---- experimental: also the options cuts, sent, first and end ---- */
+
+/* With options.end: the batch at a position with all of its examples, the others read by the caller's thread. */
+DRO_API dro_status dro_loader_complete(dro_loader *loader, uint64_t position, dro_loaded *batch);
 /* For benchmarks: what reading, decoding and resizing alone manages on this thread, without threads,
  * batches or augmentation. Images in files only. */
 DRO_API dro_status dro_loader_bare(dro_loader *loader, double seconds, double *examples_per_s);

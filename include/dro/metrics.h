@@ -1,4 +1,4 @@
-/* What is measured of a model on a split of the data. */
+/* What is measured of a model on a split of the data. Stable. */
 #ifndef DRO_METRICS_H
 #define DRO_METRICS_H
 

@@ -32,6 +32,8 @@
 extern "C" {
 #endif
 
+/* ---- stable, but for what the last section names ---- */
+
 typedef struct dro_net dro_net;
 typedef int32_t dro_node; /* the value of one layer; -1 after an error */
 
@@ -159,12 +161,6 @@ typedef struct dro_net_images {
     const uint8_t *bytes;
     const float *scale, *shift;
 } dro_net_images;
-/* Takes them there, on a GPU backend; scale and shift are borrowed until free, and read with every batch. Elsewhere
- * DRO_ERR_UNSUPPORTED. */
-DRO_API dro_status dro_net_images_create(dro_context *ctx, const uint8_t *pixels, size_t bytes,
-                                         const float *scale, const float *shift,
-                                         dro_net_images *images);
-DRO_API void dro_net_images_free(dro_context *ctx, dro_net_images *images); /* none is fine */
 
 /* One part of a call. Everything is host memory; x may also be the GPU's memory on a GPU backend, and may be given
  * as images there, the ids to take and how to cut them. */
@@ -196,6 +192,7 @@ DRO_API dro_status dro_net_evaluate(dro_net *net, const float *w, const dro_net_
  * stay while the other part of the call is fetched and until the backward. The keys are the network's
  * to fill in. The other fields go into the problem as they are (dro/problem.h); draw may be NULL. */
 typedef struct dro_net_source {
+    size_t size; /* sizeof(dro_net_source) */
     void *user;
     dro_status (*fetch)(void *user, const dro_batch *batch, dro_net_batch *out);
     dro_status (*draw)(void *user, uint64_t position, size_t count, dro_batch *batch);
@@ -213,6 +210,15 @@ typedef struct dro_net_source {
 /* The source is copied; *problem is valid until the network is destroyed. */
 DRO_API dro_status dro_net_problem(dro_net *net, const dro_net_source *source,
                                    dro_problem *problem);
+
+/* ---- experimental: images in a GPU's memory, also `images` of batches and sources ---- */
+
+/* Takes them there, on a GPU backend; scale and shift are borrowed until free, and read with every batch. Elsewhere
+ * DRO_ERR_UNSUPPORTED. */
+DRO_API dro_status dro_net_images_create(dro_context *ctx, const uint8_t *pixels, size_t bytes,
+                                         const float *scale, const float *shift,
+                                         dro_net_images *images);
+DRO_API void dro_net_images_free(dro_context *ctx, dro_net_images *images); /* none is fine */
 
 #ifdef __cplusplus
 }

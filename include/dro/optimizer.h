@@ -12,7 +12,7 @@
  *
  * Every call returns a status; on failure dro_context_error(ctx) says what was wrong. A step that
  * fails (a NaN loss, a callback's error) leaves w and the state as they were: step again to retry
- * the same batch, or dro_optimizer_skip() to pass over it. */
+ * the same batch, or dro_optimizer_skip() to pass over it. Stable. */
 #ifndef DRO_OPTIMIZER_H
 #define DRO_OPTIMIZER_H
 

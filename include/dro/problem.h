@@ -13,7 +13,7 @@
  * which examples are drawn is addressed by POSITION: the k-th example ever drawn. The same
  * position must give the same examples (and, where there is augmentation, the same pixels); that
  * is what makes runs repeatable and resumable. Leave `draw` NULL and the library draws ids
- * itself. */
+ * itself. Stable. */
 #ifndef DRO_PROBLEM_H
 #define DRO_PROBLEM_H
 
@@ -41,9 +41,10 @@ typedef enum dro_memory {
 } dro_memory;
 
 typedef struct dro_problem {
-    void *user; /* passed to every callback */
-    size_t dim; /* d: the number of weights */
-    int64_t n;  /* how many examples there are; 0: a stream, not known */
+    size_t size; /* sizeof(dro_problem) */
+    void *user;  /* passed to every callback */
+    size_t dim;  /* d: the number of weights */
+    int64_t n;   /* how many examples there are; 0: a stream, not known */
 
     dro_status (*forward)(void *user, const float *w, const dro_batch *parts, int part_count,
                           float *losses);
@@ -79,13 +80,12 @@ typedef struct dro_problem {
     size_t param_block_count;
     size_t max_batch; /* (optional) most examples in one forward call, parts together; 0: any */
     dro_memory memory;
-    const struct dro__async *async; /* the library's own: asynchronous steps */
-    const struct dro__full
-        *full; /* the library's own: all examples in double, for lbfgs and newton */
+    const struct dro__abilities *library; /* of the library's own problems; leave it NULL */
 } dro_problem;
 
 /* The general compositional problem  min_w  f( E g_z(w) ) + r(w),  g_z(w) in R^p. */
 typedef struct dro_composite {
+    size_t size; /* sizeof(dro_composite) */
     void *user;
     size_t dim;   /* d */
     size_t inner; /* p: the size of g */

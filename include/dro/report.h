@@ -7,7 +7,7 @@
  *
  * A run folder holds metrics.jsonl, result.json and config.json as dro_train_run() writes them; every part
  * of them may be missing. Runs of one optimiser that differ in nothing but the seed make one *method*:
- * its figures are means over the runs with their standard error. */
+ * its figures are means over the runs with their standard error. Experimental. */
 #ifndef DRO_REPORT_H
 #define DRO_REPORT_H
 

@@ -10,7 +10,7 @@
  *
  * There is one list of names: those of the run, of its network and of its optimiser (dro_setting_at()). The
  * command line, config.json, `dro list settings`, completions and manual pages come from it. What is not set
- * follows from the data, the model and the optimiser. */
+ * follows from the data, the model and the optimiser. Stable. */
 #ifndef DRO_SETTINGS_H
 #define DRO_SETTINGS_H
 

@@ -47,7 +47,8 @@
  *     CSV           the text of the first rows and half as much again, until they have gone into the buffer;
  *                   the text of each category and 150 bytes; 200 bytes for each column
  *     unpacking     0.3 MiB for gzip; for zstd its window, at most 128 MiB
- * and some 16 KiB. dro_stream_memory() says what a stream takes now, without unpacking. */
+ * and some 16 KiB. dro_stream_memory() says what a stream takes now, without unpacking.
+ * Experimental. */
 #ifndef DRO_STREAM_H
 #define DRO_STREAM_H
 

@@ -35,6 +35,8 @@
 extern "C" {
 #endif
 
+/* ---- stable ---- */
+
 typedef struct dro_train dro_train;
 
 /* ---- what is measured: dro/metrics.h ---- */
@@ -103,6 +105,7 @@ typedef struct dro_train_progress {
 } dro_train_progress;
 
 typedef struct dro_train_watch {
+    size_t size; /* sizeof(dro_train_watch) */
     void *user;
     /* (optional) True: write a checkpoint and stop. An evaluation that is stopped gives no figures; a
      * run that is resumed does it first. */
@@ -206,6 +209,12 @@ DRO_API bool dro_predictor_shifted(const dro_predictor *predictor);
 /* The examples of a split: paths of images, places in the source. Borrowed until close. */
 DRO_API dro_status dro_predictor_examples(const dro_predictor *predictor, dro_split split,
                                           dro_examples *examples);
+/* How good it is on a split; borrowed until the next call, so for one thread at a time. */
+DRO_API dro_status dro_predictor_evaluate(dro_predictor *predictor, dro_split split,
+                                          const dro_metrics **metrics);
+
+/* ---- experimental: what a model finds hard ---- */
+
 /* The worst-case distribution of a robust objective over the examples of a split, and what has its weight. Arrays of
  * examples are in the order of the split. */
 typedef struct dro_explanation {
@@ -242,9 +251,6 @@ typedef struct dro_thumbnail {
 /* DRO_ERR_UNSUPPORTED: the data has no images. */
 DRO_API dro_status dro_predictor_thumbnail(const dro_predictor *predictor, dro_split split,
                                            int64_t index, dro_thumbnail *thumbnail);
-/* How good it is on a split; borrowed until the next call, so for one thread at a time. */
-DRO_API dro_status dro_predictor_evaluate(dro_predictor *predictor, dro_split split,
-                                          const dro_metrics **metrics);
 
 #ifdef __cplusplus
 }

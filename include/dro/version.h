@@ -1,4 +1,4 @@
-/* The version of libdro. The build reads it from here. */
+/* The version of libdro. The build reads it from here. Stable. */
 #ifndef DRO_VERSION_H
 #define DRO_VERSION_H
 

@@ -95,13 +95,16 @@ Labels = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(c.c_int64), c.c_size_t,
 
 
 class Problem(c.Structure):
-    _fields_ = [("user", c.c_void_p), ("dim", c.c_size_t), ("n", c.c_int64),
+    _fields_ = [("size", c.c_size_t), ("user", c.c_void_p), ("dim", c.c_size_t), ("n", c.c_int64),
                 ("forward", Forward), ("backward", Backward), ("draw", Draw),
                 ("gather", c.c_void_p), ("labels", Labels), ("accept", c.c_void_p),
                 ("classes", c.c_int32), ("groups", c.c_int32), ("class_share", c.c_void_p),
-                ("group_share", c.c_void_p), ("example_weights", c.c_void_p), ("param_blocks", c.c_void_p),
-                ("param_block_count", c.c_size_t), ("max_batch", c.c_size_t),
-                ("memory", c.c_int), ("async_", c.c_void_p), ("full", c.c_void_p)]
+                ("group_share", c.c_void_p), ("example_weights", c.c_void_p),
+                ("param_blocks", c.c_void_p), ("param_block_count", c.c_size_t), ("max_batch", c.c_size_t),
+                ("memory", c.c_int), ("library", c.c_void_p)]
+
+    def __init__(self, **fields):
+        super().__init__(size=c.sizeof(Problem), **fields)
 
 
 class Info(c.Structure):
@@ -129,8 +132,11 @@ WatchNote = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
 
 
 class Watch(c.Structure):
-    _fields_ = [("user", c.c_void_p), ("step", WatchStep), ("evaluated", c.c_void_p),
-                ("note", WatchNote)]
+    _fields_ = [("size", c.c_size_t), ("user", c.c_void_p), ("step", WatchStep),
+                ("evaluated", c.c_void_p), ("note", WatchNote)]
+
+    def __init__(self, **fields):
+        super().__init__(size=c.sizeof(Watch), **fields)
 
 
 # ---- functions: what each takes; those that give no status are named below ----

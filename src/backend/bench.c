@@ -92,6 +92,7 @@ dro_status dro_bench_read(dro_context *ctx, const float *x, size_t length, doubl
 {
     if (!ctx || !x || length == 0 || !seconds)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     read_task task = {.x = x, .length = length};
     double start = now();
     dro__pool_run(ctx->pool, (length + PIECE - 1) / PIECE, read_piece, &task);
@@ -244,6 +245,7 @@ dro_status dro_bench_vector(dro_context *ctx, size_t length, int rounds, dro_ben
 {
     if (!ctx || (!speeds && capacity) || !count)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     if (length == 0 || rounds < 1)
         return dro__fail(ctx, DRO_ERR_RANGE, "length %zu, rounds %d: expected 1 or more", length,
                          rounds);

@@ -1,4 +1,4 @@
-/* full: all examples at once, in double. What a problem may offer beside forward and backward (dro_problem.full), for
+/* full: all examples at once, in double. What a problem may offer beside forward and backward, for
  * the solvers that go to the minimum: sums of floats end at 1e-7. */
 #ifndef DRO_FULL_H
 #define DRO_FULL_H
@@ -18,5 +18,11 @@ typedef struct dro__full {
     /* About the mean of d^2 loss_i / dw_j^2, positive, (dim). */
     void (*scale)(void *user, double *scale);
 } dro__full;
+
+/* What the library's own problems can do beside forward and backward; each may be NULL. */
+typedef struct dro__abilities {
+    const struct dro__async *async; /* asynchronous steps (step.h) */
+    const dro__full *full;          /* all examples in double, for lbfgs and newton */
+} dro__abilities;
 
 #endif

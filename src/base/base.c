@@ -33,6 +33,21 @@ dro_status dro__fail(dro_context *ctx, dro_status status, const char *format, ..
     return status;
 }
 
+dro_status dro__take_struct(dro_context *ctx, const char *type, const void *from, void *to,
+                            size_t size)
+{
+    size_t given;
+    memcpy(&given, from, sizeof given);
+    if (given < sizeof given || given > size)
+        return dro__fail(ctx, DRO_ERR_ARGUMENT,
+                         "%s: size is %zu: set it to sizeof(%s), of headers that are not newer "
+                         "than the library",
+                         type, given, type);
+    memset(to, 0, size);
+    memcpy(to, from, given);
+    return DRO_OK;
+}
+
 const char *dro_context_error(const dro_context *ctx)
 {
     return ctx ? ctx->error : "";

@@ -36,6 +36,24 @@ struct dro_context {
 dro_status dro__fail(dro_context *ctx, dro_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A public call begins: the text of an earlier failure is gone. */
+static inline void dro__forget(dro_context *ctx)
+{
+    ctx->error[0] = '\0';
+}
+/* A public call ends that may have failed on the way and still succeeded. */
+static inline dro_status dro__done(dro_context *ctx, dro_status status)
+{
+    if (status == DRO_OK)
+        dro__forget(ctx);
+    return status;
+}
+
+/* A struct that a user has filled, whose first member is its size: copied, members that a program built with older
+ * headers does not know as zeros. Refused where the size is none, or that of newer headers. */
+dro_status dro__take_struct(dro_context *ctx, const char *type, const void *from, void *to,
+                            size_t size);
+
 /* ---- memory ---- */
 
 /* Zeroed, 64-byte aligned, NULL when there is none or count*size overflows. */

@@ -98,6 +98,7 @@ dro_status dro_comm_open(dro_context *ctx, dro_comm **comm)
 {
     if (!ctx || !comm)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     *comm = NULL;
     int ranks = dro_comm_started(NULL, NULL);
     char why[DRO__ERROR_SIZE / 2] = "";

@@ -496,7 +496,8 @@ dro_status dro__spread_create(dro_comm *comm, dro_context *ctx, const dro_proble
     problem->gather = mine->gather ? dro__spread_given : NULL;
     problem->labels = mine->labels ? labels : NULL;
     problem->accept = mine->accept ? accept : NULL;
-    problem->async = NULL; /* steps are taken from the host */
+    if (mine->library && mine->library->async)
+        problem->library = NULL; /* steps are taken from the host */
     *spread = s;
     return DRO_OK;
 }
@@ -506,5 +507,7 @@ dro_status dro_comm_problem(dro_comm *comm, dro_context *ctx, const dro_problem 
 {
     if (!ctx || !mine || !spread || !problem)
         return DRO_ERR_ARGUMENT;
-    return dro__spread_create(comm, ctx, mine, &(dro__spread_options){0}, spread, problem);
+    dro_problem own;
+    DRO_TRY(dro__take_struct(ctx, "dro_problem", mine, &own, sizeof own));
+    return dro__spread_create(comm, ctx, &own, &(dro__spread_options){0}, spread, problem);
 }

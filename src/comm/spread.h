@@ -3,6 +3,7 @@
 #define DRO_SPREAD_H
 
 #include "comm.h"
+#include "full.h"
 
 enum { PARTS = 2, RING = 4 };
 

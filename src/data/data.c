@@ -445,7 +445,7 @@ static dro_status make_data(dro_context *ctx, const char *spec, const char *give
         dro_data_close(d);
     else
         *data = d;
-    return status;
+    return dro__done(ctx, status);
 }
 
 dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data)
@@ -487,6 +487,7 @@ dro_status dro_data_info_get(const dro_data *d, dro_data_info *info)
 {
     if (!d || !info)
         return DRO_ERR_ARGUMENT;
+    dro__forget(d->ctx);
     *info = (dro_data_info){.format = d->format->name,
                             .kind = d->kind,
                             .channels = d->channels,
@@ -515,6 +516,7 @@ dro_status dro_data_examples(const dro_data *data, dro_split split, dro_examples
     dro_data *d = (dro_data *)data; /* the list of paths is made on demand */
     if (!d || !out || split < 0 || split >= DRO_SPLITS)
         return DRO_ERR_ARGUMENT;
+    dro__forget(data->ctx);
     const dro__table *t = &d->split[split];
     if (t->places && !d->paths[split]) {
         d->paths[split] = dro__alloc((size_t)t->n + 1, sizeof(char *));

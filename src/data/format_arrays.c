@@ -42,8 +42,6 @@ static dro_status wrong(dro_context *ctx, const char *name, const char *expected
 
 static dro_status check_shape(dro_context *ctx, const char *name, const dro_arrays *a)
 {
-    if (a->size != sizeof *a)
-        return wrong(ctx, name, "size = sizeof(dro_arrays), of this version's headers");
     if (a->count < 1 || (a->x != NULL) == (a->pixels != NULL))
         return wrong(ctx, name, "count examples, and either x or pixels");
     if (a->x && (a->features < 1 || a->features > INT32_MAX))
@@ -99,16 +97,21 @@ dro_status dro_arrays_lend(dro_context *ctx, const char *name, const dro_arrays 
 {
     if (!ctx || !name)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     if (!*name || strlen(name) >= NAME_SIZE || strpbrk(name, ",:\\"))
         return dro__fail(ctx, DRO_ERR_ARGUMENT,
                          "arrays '%.60s': expected a name of 1 to %d "
                          "letters, without comma, colon and backslash",
                          name, NAME_SIZE - 1);
-    if (train)
-        DRO_TRY(check(ctx, name, train));
+    dro_arrays own[2] = {{0}};
+    if (train) {
+        DRO_TRY(dro__take_struct(ctx, "dro_arrays", train, &own[0], sizeof own[0]));
+        DRO_TRY(check(ctx, name, &own[0]));
+    }
     if (train && test) {
-        DRO_TRY(check(ctx, name, test));
-        DRO_TRY(check_alike(ctx, name, train, test));
+        DRO_TRY(dro__take_struct(ctx, "dro_arrays", test, &own[1], sizeof own[1]));
+        DRO_TRY(check(ctx, name, &own[1]));
+        DRO_TRY(check_alike(ctx, name, &own[0], &own[1]));
     }
     lent **at = find(ctx, name), *old = *at;
     if (!train) { /* given back */
@@ -124,10 +127,9 @@ dro_status dro_arrays_lend(dro_context *ctx, const char *name, const dro_arrays 
         *at = old;
     }
     ctx->lent_free = free_all;
-    old->train = *train;
+    old->train = own[0];
+    old->test = own[1];
     old->has_test = test != NULL;
-    if (test)
-        old->test = *test;
     return DRO_OK;
 }
 
@@ -217,6 +219,7 @@ dro_status dro_data_from_arrays(dro_context *ctx, const dro_arrays *train, const
     char spec[DRO__SPEC_MAX];
     if (!ctx || !train || !data)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     *data = NULL;
     if (snprintf(spec, sizeof spec, "arrays:%s%s%s", name, options && *options ? "," : "",
                  options ? options : "") >= (int)sizeof spec)

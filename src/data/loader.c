@@ -53,7 +53,8 @@ struct dro_loader {
 
 dro_loader_options dro_loader_options_default(void)
 {
-    return (dro_loader_options){.batch = 128, .seed = 1, .shuffle = true};
+    return (dro_loader_options){
+        .struct_size = sizeof(dro_loader_options), .batch = 128, .seed = 1, .shuffle = true};
 }
 
 /* ---- one batch ---- */
@@ -116,6 +117,7 @@ dro_status dro_loader_bare(dro_loader *l, double seconds, double *examples_per_s
 {
     if (!l || !examples_per_s)
         return DRO_ERR_ARGUMENT;
+    dro__forget(l->data->ctx);
     dro_context *ctx = l->data->ctx;
     if (l->data->kind != DRO_DATA_FILES)
         return dro__fail(ctx, DRO_ERR_UNSUPPORTED, "only images in files are decoded");
@@ -260,6 +262,7 @@ dro_status dro_loader_draw(dro_loader *l, uint64_t position, dro_loaded *batch)
 {
     if (!l || !batch)
         return DRO_ERR_ARGUMENT;
+    dro__forget(l->data->ctx);
     if (position % l->options.batch)
         return dro__fail(l->data->ctx, DRO_ERR_ARGUMENT,
                          "position %llu is not a multiple of the batch size %zu",
@@ -312,6 +315,7 @@ dro_status dro_loader_gather(dro_loader *l, const int64_t *ids, size_t count, dr
 {
     if (!l || !ids || !batch)
         return DRO_ERR_ARGUMENT;
+    dro__forget(l->data->ctx);
     if (count > l->options.batch)
         return dro__fail(l->data->ctx, DRO_ERR_RANGE, "gather of %zu: at most the batch size %zu",
                          count, l->options.batch);
@@ -455,13 +459,16 @@ dro_status dro_loader_create(dro_data *data, dro_split split, const dro_loader_o
 {
     if (!data || !options || !loader || split < 0 || split >= DRO_SPLITS)
         return DRO_ERR_ARGUMENT;
+    dro__forget(data->ctx);
     *loader = NULL;
+    dro_loader_options own;
+    DRO_TRY(dro__take_struct(data->ctx, "dro_loader_options", options, &own, sizeof own));
     dro_loader *l = dro__alloc(1, sizeof *l);
     if (!l)
         return dro__fail(data->ctx, DRO_ERR_MEMORY, "no memory for a loader");
     l->data = data;
     l->table = &data->split[split];
-    l->options = *options;
+    l->options = own;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->done, NULL);

@@ -264,6 +264,7 @@ dro_status dro_stream_next(dro_stream *s, size_t count, dro_rows *rows)
 {
     if (!s || !rows)
         return DRO_ERR_ARGUMENT;
+    dro__forget(s->from.data.ctx);
     *rows = (dro_rows){0};
     if (count == 0)
         return dro__fail(s->from.data.ctx, DRO_ERR_ARGUMENT, "0 rows: expected 1 or more");
@@ -375,7 +376,7 @@ static dro_status make_stream(dro_context *ctx, const char *spec, int64_t shuffl
         dro_stream_close(s);
     else
         *stream = s;
-    return status;
+    return dro__done(ctx, status);
 }
 
 dro_status dro_stream_open(dro_context *ctx, const char *spec, dro_stream **stream)

@@ -26,6 +26,7 @@ dro_status dro_net_create(dro_context *ctx, int32_t channels, int32_t height, in
 {
     if (!ctx || !net)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     *net = NULL;
     if (channels < 1 || channels > CHANNELS_MAX || height < 1 || height > SIDE_MAX || width < 1 ||
         width > SIDE_MAX)

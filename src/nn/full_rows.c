@@ -341,6 +341,7 @@ void dro__full_rows_open(dro__full_rows *f)
                           .gradient = gradient,
                           .hessian = hessian,
                           .scale = scale_of};
+    f->able = (dro__abilities){.full = &f->full};
 }
 
 bool dro__full_rows_net(const dro__graph *g, dro__full_rows *f)

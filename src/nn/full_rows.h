@@ -9,7 +9,8 @@
 enum { DRO__FULL_OUTPUTS = 1024 }; /* most outputs */
 
 typedef struct dro__full_rows {
-    dro__full full; /* for dro_problem.full */
+    dro__full full;
+    dro__abilities able; /* of the problem */
     dro_context *ctx;
     dro__rows rows;
     int64_t n;

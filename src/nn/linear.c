@@ -23,7 +23,7 @@ struct dro_linear {
 
 dro_linear_data dro_linear_data_default(void)
 {
-    return (dro_linear_data){.loss = "logistic"};
+    return (dro_linear_data){.size = sizeof(dro_linear_data), .loss = "logistic"};
 }
 
 static dro_status check(dro_context *ctx, const dro_linear_data *data, dro__loss_kind *loss)
@@ -55,11 +55,14 @@ static dro_status check(dro_context *ctx, const dro_linear_data *data, dro__loss
     return DRO_OK;
 }
 
-dro_status dro_linear_create(dro_context *ctx, const dro_linear_data *data, dro_linear **model)
+dro_status dro_linear_create(dro_context *ctx, const dro_linear_data *given, dro_linear **model)
 {
-    if (!ctx || !data || !model)
+    if (!ctx || !given || !model)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     *model = NULL;
+    dro_linear_data own, *data = &own;
+    DRO_TRY(dro__take_struct(ctx, "dro_linear_data", given, &own, sizeof own));
     dro__loss_kind loss = DRO__LOSS_LOGISTIC;
     DRO_TRY(check(ctx, data, &loss));
     dro_linear *m = dro__alloc(1, sizeof *m);
@@ -176,8 +179,10 @@ dro_status dro_linear_problem(dro_linear *m, dro_problem *problem)
 {
     if (!m || !problem)
         return DRO_ERR_ARGUMENT;
+    dro__forget(m->ctx);
     bool two_classes = m->loss == DRO__LOSS_LOGISTIC;
     *problem = (dro_problem){
+        .size = sizeof *problem,
         .user = m,
         .dim = m->data.features,
         .n = m->data.n,
@@ -188,7 +193,7 @@ dro_status dro_linear_problem(dro_linear *m, dro_problem *problem)
         .class_share = two_classes ? m->share : NULL,
         .groups = m->data.groups ? m->data.group_count : 0,
         .memory = DRO_MEMORY_BACKEND,
-        .full = &m->full.full,
+        .library = &m->full.able,
     };
     return DRO_OK;
 }
@@ -197,6 +202,7 @@ dro_status dro_linear_objective(dro_linear *m, const float *w, double lambda, do
 {
     if (!m || !w || !value)
         return DRO_ERR_ARGUMENT;
+    dro__forget(m->ctx);
     if (!(lambda > 0))
         return dro__fail(m->ctx, DRO_ERR_RANGE, "lambda is %g: expected more than 0", lambda);
     DRO_TRY(make_room(m, OBJECTIVE_BATCH));

@@ -61,6 +61,7 @@ dro_status dro_net_model(dro_context *ctx, const char *name, const dro_model_sha
 {
     if (!ctx || !name || !shape || !net)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     *net = NULL;
     DRO_TRY(dro__model_check(ctx, name));
     const dro__model *model = find(name);

@@ -94,6 +94,7 @@ static dro_status changeable(dro_net *net)
 dro_status dro_net_set(dro_net *net, const char *name, const char *value)
 {
     DRO_TRY(changeable(net));
+    dro__forget(net->ctx);
     if (!name || !value)
         return dro__fail(net->ctx, DRO_ERR_ARGUMENT, "a setting needs a name and a value");
     return dro__params_set(net->ctx, tables, &net->set, "the network", name, value);
@@ -139,6 +140,7 @@ bool dro_loss_proper(const char *loss)
 dro_status dro_net_prior(dro_net *net, const double *share, size_t count)
 {
     DRO_TRY(changeable(net));
+    dro__forget(net->ctx);
     int32_t head = net->graph.heads[0];
     if (!share || head < 0 || count != (size_t)net->graph.nodes[head].channels)
         return dro__fail(net->ctx, DRO_ERR_ARGUMENT, "the prior needs one share for each output");
@@ -164,6 +166,7 @@ dro_status dro_net_prior(dro_net *net, const double *share, size_t count)
 dro_status dro_net_train_only(dro_net *net, const char *patterns)
 {
     DRO_TRY(changeable(net));
+    dro__forget(net->ctx);
     if (patterns && strlen(patterns) >= PATTERNS_SIZE)
         return dro__fail(net->ctx, DRO_ERR_RANGE, "patterns of %zu letters, at most %d",
                          strlen(patterns), PATTERNS_SIZE - 1);
@@ -351,6 +354,7 @@ dro_status dro_net_ready(dro_net *net)
 {
     if (!net)
         return DRO_ERR_ARGUMENT;
+    dro__forget(net->ctx);
     if (net->failed != DRO_OK)
         return dro__fail(net->ctx, net->failed, "%s", net->error);
     if (net->ready)
@@ -426,6 +430,7 @@ dro_status dro_net_forward(dro_net *net, const float *w, const dro_net_batch *pa
     DRO_TRY(check_call(net, w, parts, part_count));
     if (!losses)
         return DRO_ERR_ARGUMENT;
+    dro__forget(net->ctx);
     DRO_TRY(check_labels(net, parts, part_count));
     net->forwarded = false;
     DRO_TRY(net->ctx->backend->net->forward(net->live, w, parts, part_count, losses));
@@ -437,6 +442,7 @@ dro_status dro_net_backward(dro_net *net, const float *w, const float *coef, flo
 {
     if (!net || !w || !coef || !grads)
         return DRO_ERR_ARGUMENT;
+    dro__forget(net->ctx);
     if (!net->forwarded)
         return dro__fail(net->ctx, DRO_ERR_STATE, "a backward must follow a forward");
     net->forwarded = false; /* its values give way to slopes */
@@ -453,6 +459,7 @@ dro_status dro_net_evaluate(dro_net *net, const float *w, const dro_net_batch *b
                             float *losses)
 {
     DRO_TRY(check_call(net, w, batch, 1));
+    dro__forget(net->ctx);
     if (losses)
         DRO_TRY(check_labels(net, batch, 1));
     net->forwarded = false;

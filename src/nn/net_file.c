@@ -160,6 +160,7 @@ dro_status dro_net_load(dro_net *net, const char *path, size_t *kept)
 {
     if (!net || !path)
         return DRO_ERR_ARGUMENT;
+    dro__forget(net->ctx);
     if (!net->ready)
         return dro__fail(net->ctx, DRO_ERR_STATE, "call dro_net_ready first");
     dro__safetensors *file;
@@ -193,6 +194,7 @@ dro_status dro_net_save_with(const dro_net *net, const char *path, const char *c
 {
     if (!net || !path)
         return DRO_ERR_ARGUMENT;
+    dro__forget(net->ctx);
     if (!net->ready)
         return dro__fail(net->ctx, DRO_ERR_STATE, "call dro_net_ready first");
     dro__tensor *tensors = dro__alloc(net->tensor_count, sizeof *tensors);

@@ -6,6 +6,7 @@ dro_status dro_net_images_create(dro_context *ctx, const uint8_t *pixels, size_t
 {
     if (!ctx || !pixels || !scale || !shift || !images)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     *images = (dro_net_images){0};
     const dro__backend *be = ctx->backend;
     if (!be->net || !be->net->images)

@@ -103,15 +103,23 @@ static dro_status fetch_async(void *user, const dro_batch *parts, int part_count
 
 dro_status dro_net_problem(dro_net *net, const dro_net_source *source, dro_problem *problem)
 {
-    if (!net || !source || !source->fetch || !problem)
+    dro_net_source from;
+    if (!net || !source || !problem)
         return DRO_ERR_ARGUMENT;
+    dro__forget(net->ctx);
+    DRO_TRY(dro__take_struct(net->ctx, "dro_net_source", source, &from, sizeof from));
+    if (!from.fetch)
+        return dro__fail(net->ctx, DRO_ERR_ARGUMENT, "a source needs fetch");
     if (!net->ready)
         return dro__fail(net->ctx, DRO_ERR_STATE, "call dro_net_ready first");
-    net->source = *source;
+    net->source = from;
+    source = &net->source;
     const dro__queue *queue = net->ctx->backend->net->queue;
     net->async = (dro__async){.queue = queue, .net = net->live, .user = net, .fetch = fetch_async};
     bool queued = source->images && queue && dro__net_losses[net->graph.loss].of == DRO__OF_CLASS;
+    net->able = (dro__abilities){.async = &net->async};
     *problem = (dro_problem){
+        .size = sizeof *problem,
         .user = net,
         .dim = net->graph.dim,
         .n = source->n,
@@ -127,7 +135,7 @@ dro_status dro_net_problem(dro_net *net, const dro_net_source *source, dro_probl
         .class_share = source->class_share,
         .group_share = source->group_share,
         .memory = DRO_MEMORY_BACKEND,
-        .async = queued ? &net->async : NULL,
+        .library = queued ? &net->able : NULL,
     };
     return DRO_OK;
 }

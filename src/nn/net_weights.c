@@ -51,6 +51,7 @@ static bool begins_at_zero(const dro_net *net)
 dro_status dro_net_init(dro_net *net, uint64_t seed)
 {
     DRO_TRY(need_ready(net));
+    dro__forget(net->ctx);
     bool zero = begins_at_zero(net);
     float *statistics = dro__alloc(net->graph.statistics_size + 1, sizeof *statistics);
     if (!statistics)
@@ -133,6 +134,7 @@ dro_status dro_net_set_weights(dro_net *net, const float *w)
     DRO_TRY(need_ready(net));
     if (!w)
         return DRO_ERR_ARGUMENT;
+    dro__forget(net->ctx);
     memcpy(net->weights, w, net->graph.dim * sizeof *w);
     return DRO_OK;
 }
@@ -147,6 +149,7 @@ dro_status dro_net_statistics(const dro_net *net, float *statistics)
     DRO_TRY(need_ready(net));
     if (!statistics)
         return DRO_ERR_ARGUMENT;
+    dro__forget(net->ctx);
     DRO_TRY(wait_for_steps(net));
     return dro__copy_out(net->ctx, statistics, net->memory.statistics,
                          net->graph.statistics_size * sizeof(float));
@@ -157,6 +160,7 @@ dro_status dro_net_set_statistics(dro_net *net, const float *statistics)
     DRO_TRY(need_ready(net));
     if (!statistics)
         return DRO_ERR_ARGUMENT;
+    dro__forget(net->ctx);
     return send(net, statistics);
 }
 
@@ -169,6 +173,7 @@ dro_status dro_net_tensor(const dro_net *net, size_t index, dro_tensor *tensor)
 {
     if (!net || !tensor || index >= net->tensor_count)
         return DRO_ERR_ARGUMENT;
+    dro__forget(net->ctx);
     const dro__net_tensor *t = &net->tensors[index];
     bool trained = t->home == DRO__HOME_WEIGHTS;
     *tensor = (dro_tensor){.name = t->name,

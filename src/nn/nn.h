@@ -5,6 +5,7 @@
 #ifndef DRO_NN_H
 #define DRO_NN_H
 
+#include "full.h"
 #include "graph.h"
 
 /* A named tensor of a network: a parameter, or a running statistic of a norm. */
@@ -55,7 +56,8 @@ struct dro_net {
     bool forwarded;          /* the backend holds a forward's values */
 
     dro_net_source source;
-    dro__async async;           /* of the problem, where the backend has asynchronous steps */
+    dro__async async; /* of the problem, where the backend has asynchronous steps */
+    dro__abilities able;
     uint64_t *keys[DRO__PARTS]; /* of the parts of a problem's call */
     size_t key_room;
 };

@@ -8,7 +8,7 @@
 void dro__async_open(dro_optimizer *o)
 {
     const dro__settings *set = dro__settings_of(o);
-    const dro__async *async = o->is_composite ? NULL : o->problem.async;
+    const dro__async *async = o->able.async;
     bool elementwise = set->reg != DRO__REG_GROUP && set->reg != DRO__REG_BALL;
     if (!async || !elementwise || !o->cls->async || set->form == DRO__FORM_TWO_POINT)
         return;

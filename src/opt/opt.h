@@ -154,6 +154,7 @@ struct dro_optimizer {
     const dro__optimizer_class *cls;
     dro_problem problem; /* unused when composite is set */
     dro_composite composite;
+    dro__abilities able; /* of the problem */
     bool is_composite;
     size_t dim;
     int64_t n;

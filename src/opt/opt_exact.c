@@ -92,7 +92,7 @@ static dro_status value(void *user, const double *w, double *to, double *gradien
     state *s = o->extra;
     double l2 = l2_of(dro__settings_of(o));
     size_t n = (size_t)o->n;
-    DRO_TRY(o->problem.full->losses(o->problem.full->user, w, s->losses));
+    DRO_TRY(o->able.full->losses(o->able.full->user, w, s->losses));
     o->run.evaluations += n;
     s->mean = 0;
     for (size_t i = 0; i < n; i++)
@@ -106,7 +106,7 @@ static dro_status value(void *user, const double *w, double *to, double *gradien
         dro__objective_weigh_groups(&s->objective, &s->groups, s->losses, s->q, &s->worst);
     else
         dro__objective_weigh(&s->objective, n, s->losses, s->prior, s->q, &s->worst);
-    o->problem.full->gradient(o->problem.full->user, s->q, gradient);
+    o->able.full->gradient(o->able.full->user, s->q, gradient);
     double square = 0;
     for (size_t i = 0; i < o->dim; i++) {
         square += w[i] * w[i];
@@ -129,7 +129,7 @@ static dro_status hessian(void *user, double *h)
     dro_optimizer *o = user;
     state *s = o->extra;
     const dro__settings *set = dro__settings_of(o);
-    const dro__full *full = o->problem.full;
+    const dro__full *full = o->able.full;
     size_t dim = o->dim, n = (size_t)o->n;
     double bend = s->objective.kind == DRO__OBJECTIVE_KL ? 1 / s->objective.argument : 0;
     memset(h, 0, dim * dim * sizeof *h);
@@ -167,7 +167,7 @@ static double gap_of(const dro_optimizer *o)
     const state *s = o->extra;
     const dro__settings *set = dro__settings_of(o);
     double l1 = l1_of(set), l2 = l2_of(set), gap = 0;
-    if (!(l2 > 0) || !o->problem.full->convex)
+    if (!(l2 > 0) || !o->able.full->convex)
         return NAN;
     for (size_t i = 0; i < o->dim; i++) { /* no term is negative */
         double w = s->solver.w[i], g = s->solver.g[i] - l2 * w, over = fmax(fabs(g) - l1, 0);
@@ -187,7 +187,7 @@ static dro_status check(dro_optimizer *o)
 {
     const dro__settings *set = dro__settings_of(o);
     const char *name = o->cls->name;
-    if (o->is_composite || !o->problem.full || o->n < 1)
+    if (o->is_composite || !o->able.full || o->n < 1)
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
                          "%s solves linear models on rows with a convex loss; this is none: use "
                          "recover",
@@ -274,7 +274,7 @@ static dro_status start(dro_optimizer *o)
         return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for the losses of %zu examples", n);
     for (size_t i = 0; s->prior && i < n; i++)
         s->prior[i] = (o->weight_sums[i + 1] - o->weight_sums[i]) / (double)n;
-    o->problem.full->scale(o->problem.full->user, s->scale);
+    o->able.full->scale(o->able.full->user, s->scale);
     for (size_t i = 0; i < o->dim; i++)
         s->scale[i] += l2_of(dro__settings_of(o));
     return label(o);

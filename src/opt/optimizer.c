@@ -126,13 +126,18 @@ dro_status dro_optimizer_create(dro_context *ctx, const char *name, const dro_pr
 {
     if (!ctx || !opt)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     *opt = NULL;
-    if (!problem || !problem->forward || !problem->backward || problem->n < 0)
+    dro_problem p = {.size = sizeof p};
+    DRO_TRY(problem ? dro__take_struct(ctx, "dro_problem", problem, &p, sizeof p) : DRO_OK);
+    if (!p.forward || !p.backward || p.n < 0)
         return dro__fail(ctx, DRO_ERR_ARGUMENT,
                          "a problem needs forward and backward, and n >= 0 (0: a stream)");
-    DRO_TRY(create(ctx, name, false, problem->dim, opt));
-    (*opt)->problem = *problem;
-    (*opt)->n = problem->n;
+    DRO_TRY(create(ctx, name, false, p.dim, opt));
+    (*opt)->problem = p;
+    (*opt)->n = p.n;
+    if (p.library)
+        (*opt)->able = *p.library;
     return DRO_OK;
 }
 
@@ -141,16 +146,18 @@ dro_status dro_optimizer_create_composite(dro_context *ctx, const char *name,
 {
     if (!ctx || !opt)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     *opt = NULL;
-    if (!composite || !composite->evaluate || !composite->outer || composite->inner == 0 ||
-        composite->n < 0)
+    dro_composite c = {.size = sizeof c};
+    DRO_TRY(composite ? dro__take_struct(ctx, "dro_composite", composite, &c, sizeof c) : DRO_OK);
+    if (!c.evaluate || !c.outer || c.inner == 0 || c.n < 0)
         return dro__fail(ctx, DRO_ERR_ARGUMENT,
                          "a compositional problem needs evaluate, outer, inner >= 1 and n >= 0");
-    if (composite->inner > 1000000 || composite->dim > SIZE_MAX / 64 / composite->inner)
-        return dro__fail(ctx, DRO_ERR_RANGE, "inner is %zu: too large", composite->inner);
-    DRO_TRY(create(ctx, name, true, composite->dim, opt));
-    (*opt)->composite = *composite;
-    (*opt)->n = composite->n;
+    if (c.inner > 1000000 || c.dim > SIZE_MAX / 64 / c.inner)
+        return dro__fail(ctx, DRO_ERR_RANGE, "inner is %zu: too large", c.inner);
+    DRO_TRY(create(ctx, name, true, c.dim, opt));
+    (*opt)->composite = c;
+    (*opt)->n = c.n;
     return DRO_OK;
 }
 
@@ -192,6 +199,7 @@ dro_status dro_optimizer_set(dro_optimizer *o, const char *name, const char *val
 {
     if (!o || !name || !value)
         return DRO_ERR_ARGUMENT;
+    dro__forget(o->ctx);
     if (o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "%s: %s cannot be set after the start",
                          o->cls->name, name);
@@ -212,6 +220,7 @@ dro_status dro_optimizer_get(const dro_optimizer *o, const char *name, char *tex
 {
     if (!o || !name || !text || size == 0)
         return DRO_ERR_ARGUMENT;
+    dro__forget(o->ctx);
     const dro__param *row = dro__param_find(o->cls->tables, name);
     if (!row)
         return dro__fail(o->ctx, DRO_ERR_NAME, "%s has no parameter '%.60s'", o->cls->name, name);
@@ -278,6 +287,7 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
 {
     if (!o)
         return DRO_ERR_ARGUMENT;
+    dro__forget(o->ctx);
     if (o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "the optimiser has been started already");
     DRO_TRY(check(o));
@@ -309,6 +319,7 @@ dro_status dro_optimizer_step(dro_optimizer *o)
 {
     if (!o)
         return DRO_ERR_ARGUMENT;
+    dro__forget(o->ctx);
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     if (o->stepping)
@@ -349,6 +360,7 @@ dro_status dro_optimizer_scale_eta(dro_optimizer *o, double factor)
 {
     if (!o)
         return DRO_ERR_ARGUMENT;
+    dro__forget(o->ctx);
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     if (!is_positive(factor))
@@ -363,6 +375,7 @@ dro_status dro_optimizer_skip(dro_optimizer *o)
 {
     if (!o)
         return DRO_ERR_ARGUMENT;
+    dro__forget(o->ctx);
     if (!o->refused)
         return dro__fail(o->ctx, DRO_ERR_STATE, "no batch has been refused");
     o->refused = false;
@@ -379,6 +392,7 @@ dro_status dro_optimizer_weights(const dro_optimizer *o, float *w)
 {
     if (!o || !w)
         return DRO_ERR_ARGUMENT;
+    dro__forget(o->ctx);
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     DRO_TRY(dro__async_wait(o));
@@ -399,6 +413,7 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
 {
     if (!o || !info)
         return DRO_ERR_ARGUMENT;
+    dro__forget(o->ctx);
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     DRO_TRY(dro__async_settle((dro_optimizer *)o));
@@ -533,6 +548,7 @@ dro_status dro_optimizer_save(const dro_optimizer *o, void *buffer, size_t size)
 {
     if (!o || !buffer)
         return DRO_ERR_ARGUMENT;
+    dro__forget(o->ctx);
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     DRO_TRY(dro__async_settle((dro_optimizer *)o));
@@ -557,6 +573,7 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
 {
     if (!o || !buffer)
         return DRO_ERR_ARGUMENT;
+    dro__forget(o->ctx);
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     DRO_TRY(dro__async_settle(o));

@@ -40,6 +40,7 @@ dro_status dro_report_create(dro_context *ctx, dro_report **report)
         *report = NULL;
     if (!ctx || !report)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     if (!(*report = dro__alloc(1, sizeof **report)))
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a report");
     (*report)->ctx = ctx;
@@ -245,6 +246,7 @@ dro_status dro_report_add(dro_report *report, const char *folder)
     int found = 0;
     if (!report || !folder)
         return DRO_ERR_ARGUMENT;
+    dro__forget(report->ctx);
     size_t trials = report->trial_count, notes = report->note_count;
     DRO_TRY(check_folder(report, folder));
     snprintf(path, sizeof path, "%s", folder);
@@ -431,6 +433,7 @@ dro_status dro_report_method_get(dro_report *report, int32_t index, dro_report_m
 {
     if (!report || !method)
         return DRO_ERR_ARGUMENT;
+    dro__forget(report->ctx);
     DRO_TRY(dro__report_prepare(report));
     if (index < 0 || index >= report->method_count)
         return dro__fail(report->ctx, DRO_ERR_END, "method %d: there are %d", index,

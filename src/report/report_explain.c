@@ -228,6 +228,7 @@ dro_status dro_report_explanation(dro_context *ctx, const dro_predictor *predict
     if (!ctx || !predictor || !explanation || !about || !about->objective || !about->over ||
         !about->weights || about->split < 0 || about->split >= DRO_SPLITS || !path)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     dro__buffer out = {0};
     view v = {.p = predictor, .e = explanation, .about = about, .out = &out};
     DRO_TRY(dro_predictor_examples(predictor, about->split, &v.examples));

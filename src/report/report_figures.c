@@ -143,6 +143,7 @@ dro_status dro_report_svg(dro_report *report, const char *folder, int32_t *count
     dro__figures figures;
     if (!report || !folder)
         return DRO_ERR_ARGUMENT;
+    dro__forget(report->ctx);
     dro__memory_watch(); /* no figure is left out */
     dro_status status = dro__figures_make(report, true, &figures);
     if (status == DRO_OK && dro__memory_ran_out())

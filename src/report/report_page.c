@@ -146,6 +146,7 @@ dro_status dro_report_html(dro_report *report, const char *path)
 {
     if (!report || !path)
         return DRO_ERR_ARGUMENT;
+    dro__forget(report->ctx);
     DRO_TRY(check_path(report, path));
     dro__figures figures;
     dro__buffer out = {0};

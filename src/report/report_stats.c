@@ -47,6 +47,7 @@ dro_status dro_report_reach(dro_report *report, int32_t index, double objective,
     size_t count = 0;
     if (!report || !reach || (by != DRO_MEASURE_SECONDS && by != DRO_MEASURE_EXAMPLES))
         return DRO_ERR_ARGUMENT;
+    dro__forget(report->ctx);
     DRO_TRY(dro__report_prepare(report));
     if (index < 0 || index >= report->method_count)
         return dro__fail(report->ctx, DRO_ERR_END, "method %d: there are %d", index,

@@ -75,6 +75,7 @@ dro_status dro_predictor_prior(dro_predictor *p, const char *prior)
 {
     if (!p || !prior)
         return DRO_ERR_ARGUMENT;
+    dro__forget(p->ctx);
     p->probable = true;
     return p->about.classes ? set_prior(p, prior)
                             : dro__fail(p->ctx, DRO_ERR_ARGUMENT,

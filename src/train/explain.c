@@ -260,6 +260,7 @@ dro_status dro_predictor_explain(dro_predictor *p, dro_split split, const char *
 {
     if (!p || !objective || !over || !explanation || split < 0 || split >= DRO_SPLITS)
         return DRO_ERR_ARGUMENT;
+    dro__forget(p->ctx);
     dro__explanation_free(p);
     dro_status status = explain(p, split, objective, over);
     if (status != DRO_OK) {
@@ -311,6 +312,7 @@ dro_status dro_predictor_thumbnail(const dro_predictor *p, dro_split split, int6
 {
     if (!p || !t || split < 0 || split >= DRO_SPLITS)
         return DRO_ERR_ARGUMENT;
+    dro__forget(p->ctx);
     const dro_data_info *i = &p->task.info;
     const dro_examples *e = &p->task.shelf[split].examples;
     if (index < 0 || index >= e->count)

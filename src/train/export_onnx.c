@@ -421,6 +421,7 @@ dro_status dro_export_onnx(dro_context *ctx, const char *weights, const char *pa
     dro__weights_about about;
     if (!ctx || !weights || !path)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     DRO_TRY(dro__weights_about_read(ctx, weights, &about));
     exporter e = {.ctx = ctx, .about = &about};
     dro_status status = export(&e, weights, path);

@@ -285,7 +285,8 @@ static dro_status open_loader(dro__task *t, const dro__model_choice *c)
 dro_status dro__feed_training(dro__task *t, const dro__model_choice *c, dro_net_source *source)
 {
     const dro_data_info *i = &t->info;
-    *source = (dro_net_source){.user = t,
+    *source = (dro_net_source){.size = sizeof(dro_net_source),
+                               .user = t,
                                .n = i->examples[DRO_TRAIN],
                                .classes = i->classes,
                                .groups = i->groups,

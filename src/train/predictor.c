@@ -184,7 +184,7 @@ dro_status dro_predictor_open(dro_context *ctx, const char *weights, const char 
         return status;
     }
     *predictor = p;
-    return DRO_OK;
+    return dro__done(ctx, DRO_OK);
 }
 
 void dro_predictor_close(dro_predictor *p)
@@ -332,6 +332,7 @@ dro_status dro_predictor_evaluate(dro_predictor *p, dro_split split, const dro_m
 {
     if (!p || !metrics || split < 0 || split >= DRO_SPLITS)
         return DRO_ERR_ARGUMENT;
+    dro__forget(p->ctx);
     pthread_mutex_lock(&p->lock);
     return unlock(p, evaluate(p, split, metrics));
 }

@@ -274,7 +274,8 @@ static void fill_task(dro_train *t)
                                  .target_scale = data->target.scale,
                                  .target_fourth = data->target.fourth,
                                  .examples = {-1, 0, 0}};
-    task->problem = (dro_problem){.user = t,
+    task->problem = (dro_problem){.size = sizeof(dro_problem),
+                                  .user = t,
                                   .dim = task->dim,
                                   .forward = forward,
                                   .backward = backward,

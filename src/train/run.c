@@ -38,6 +38,7 @@ dro_status dro_train_create(dro_context *ctx, dro_train **train)
 {
     if (!ctx || !train)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     *train = NULL;
     dro_train *t = dro__alloc(1, sizeof *t);
     if (!t)
@@ -90,6 +91,7 @@ dro_status dro_train_ranks(dro_train *t, dro_comm *comm)
 {
     if (!t)
         return DRO_ERR_ARGUMENT;
+    dro__forget(t->ctx);
     t->comm = comm;
     return DRO_OK;
 }
@@ -560,12 +562,14 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     if (!dro__json_works())
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "this build of libdro has no jansson");
     DRO_TRY(dro_settings_check(t->settings));
+    dro_train_watch own = {0};
+    DRO_TRY(watch ? dro__take_struct(t->ctx, "dro_train_watch", watch, &own, sizeof own) : DRO_OK);
     close_run(t);
     DRO_TRY(dro__settings_parse(t->settings, &t->set));
     t->running = true;
     t->folder = folder;
     t->lock = -1;
-    t->watch = watch ? *watch : (dro_train_watch){0};
+    t->watch = own;
     if (dro_comm_rank(t->comm) > 0)
         t->watch.evaluated = NULL;
     t->began = t->saved_at = dro__clock();
@@ -580,5 +584,5 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
         close(t->lock);
     t->lock = -1;
     t->running = false;
-    return status;
+    return dro__done(t->ctx, status);
 }

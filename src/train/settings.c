@@ -183,6 +183,7 @@ dro_status dro_settings_create(dro_context *ctx, dro_settings **settings)
 {
     if (!ctx || !settings)
         return DRO_ERR_ARGUMENT;
+    dro__forget(ctx);
     *settings = NULL;
     dro_settings *s = dro__alloc(1, sizeof *s);
     if (!s)
@@ -274,6 +275,7 @@ dro_status dro_settings_copy(const dro_settings *settings, dro_settings **copy)
 {
     if (!settings || !copy)
         return DRO_ERR_ARGUMENT;
+    dro__forget(settings->ctx);
     DRO_TRY(dro_settings_create(settings->ctx, copy));
     dro_status status = dro__settings_assign(*copy, settings);
     if (status != DRO_OK) {
@@ -342,6 +344,7 @@ dro_status dro_settings_set(dro_settings *s, const char *name, const char *value
 {
     if (!s || !name)
         return DRO_ERR_ARGUMENT;
+    dro__forget(s->ctx);
     if (!dro_setting_name(name))
         return refuse_name(s->ctx, name);
     name = dro_setting_name(name);
@@ -361,6 +364,7 @@ dro_status dro_settings_get(const dro_settings *s, const char *name, char *text,
 {
     if (!s || !name || !text || size == 0)
         return DRO_ERR_ARGUMENT;
+    dro__forget(s->ctx);
     if (!dro_setting_name(name))
         return refuse_name(s->ctx, name);
     name = dro_setting_name(name);
@@ -382,6 +386,7 @@ dro_status dro_settings_item(const dro_settings *s, int index, const char **name
 {
     if (!s || index < 0 || !name || !value)
         return DRO_ERR_ARGUMENT;
+    dro__forget(s->ctx);
     if ((size_t)index >= s->count)
         return DRO_ERR_END;
     *name = s->items[index].name;
@@ -423,6 +428,7 @@ dro_status dro_settings_check(const dro_settings *s)
 {
     if (!s)
         return DRO_ERR_ARGUMENT;
+    dro__forget(s->ctx);
     const char *optimizer = optimizer_of(s);
     const dro__param *const *tables = dro__optimizer_tables(optimizer);
     for (size_t k = 0; k < s->count; k++) {
@@ -446,6 +452,7 @@ dro_status dro_train_set(dro_train *t, const char *name, const char *value)
 {
     if (!t || !value)
         return DRO_ERR_ARGUMENT;
+    dro__forget(t->ctx);
     if (t->running)
         return dro__fail(t->ctx, DRO_ERR_STATE, "this run is under way: its settings are fixed");
     return dro_settings_set(t->settings, name, value);
@@ -460,6 +467,7 @@ dro_status dro_train_use(dro_train *t, const dro_settings *settings)
 {
     if (!t || !settings)
         return DRO_ERR_ARGUMENT;
+    dro__forget(t->ctx);
     if (t->running)
         return dro__fail(t->ctx, DRO_ERR_STATE, "this run is under way: its settings are fixed");
     return dro__settings_assign(t->settings, settings);

@@ -216,7 +216,7 @@ static void offer_full(dro__task *t)
                                .values = e->values};
     t->full.all = (dro_net_batch){.labels = e->labels, .targets = e->labels ? NULL : e->targets};
     dro__full_rows_open(&t->full);
-    t->problem.full = &t->full.full;
+    t->problem.library = &t->full.able;
 }
 
 static dro_status make_problem(dro__task *t, const dro__model_choice *c)

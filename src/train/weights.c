@@ -184,8 +184,13 @@ dro_status dro__weights_save(dro__task *t, const char *folder, const char *name,
     }
     if (status == DRO_OK)
         status = save(t, path, &classes, w);
-    if (now && dro_net_set_statistics(t->net, now) != DRO_OK && status == DRO_OK)
-        status = DRO_ERR_STATE;
+    char why[DRO__ERROR_SIZE]; /* of the first failure */
+    memcpy(why, t->ctx->error, sizeof why);
+    dro_status restored = now ? dro_net_set_statistics(t->net, now) : DRO_OK;
+    if (status == DRO_OK)
+        status = restored;
+    else
+        memcpy(t->ctx->error, why, sizeof why);
     dro__free(now);
     free_texts(&classes);
     return status;

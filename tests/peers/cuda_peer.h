@@ -162,7 +162,11 @@ static dro_status peer_images(peer *p, dro_model_shape shape)
 static dro_status peer_open(peer *p)
 {
     dro_model_shape shape = peer_shape(p->model);
-    dro_net_source source = {.user = p, .fetch = peer_fetch, .draw = peer_draw, .images = !p->host};
+    dro_net_source source = {.size = sizeof(dro_net_source),
+                             .user = p,
+                             .fetch = peer_fetch,
+                             .draw = peer_draw,
+                             .images = !p->host};
     dro_problem problem;
     char batch[32];
     snprintf(batch, sizeof batch, "%zu", p->batch);

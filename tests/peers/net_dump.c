@@ -200,7 +200,7 @@ static void train(int argc, char **argv)
     run.x = read_file("x.f32", n * pixels());
     run.labels = read_file("labels.i32", n);
     run.latest = room(batch);
-    dro_net_source source = {.fetch = fetch, .n = (int64_t)n};
+    dro_net_source source = {.size = sizeof(dro_net_source), .fetch = fetch, .n = (int64_t)n};
     dro_optimizer *opt;
     need("problem", dro_net_problem(net, &source, &run.inner));
     dro_problem problem = run.inner;
