@@ -17,6 +17,7 @@ dro_status dro__evaluation_create(dro__task *t, int32_t classes, dro__evaluation
                             : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory to evaluate");
     for (int s = 0; s < DRO_SPLITS && status == DRO_OK; s++) {
         status = dro__measure_create(t->ctx, classes, t->info.examples[s], groups, &e->splits[s]);
+        e->splits[s].unit = t->data ? t->data->target.scale : 1;
         e->splits[s].decision = (dro__decision){.link = dro__link_of(t), .shift = t->shift};
     }
     if (status != DRO_OK)
@@ -69,7 +70,9 @@ static void take(dro__task *t, dro__evaluation *e, dro_split split, const batch_
                              .labels = labels ? labels + i : NULL,
                              .losses = b->losses + i,
                              .groups = x->groups ? x->groups + at : NULL,
-                             .weights = x->weights ? x->weights + at : NULL});
+                             .weights = x->weights ? x->weights + at : NULL,
+                             .values = t->regression ? b->logits + i : NULL,
+                             .targets = x->targets ? x->targets + at : NULL});
     }
 }
 
