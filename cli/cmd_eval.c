@@ -43,6 +43,7 @@ static void put_threshold(json_t *o, const dro_predictor *p)
 
 static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const char *split)
 {
+    static const char *const real[] = {"rmse", "mae", "r2"};
     json_t *per_class = json_array(), *confusion = json_array(), *names = json_array();
     for (int32_t k = 0; k < m->classes; k++) {
         json_t *row = json_array();
@@ -61,6 +62,8 @@ static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const 
     DRO_METRIC_LIST(X)
 #undef X
     json_object_del(o, "objective"); /* no lambda is known here */
+    for (size_t k = 0; m->classes && k < sizeof real / sizeof real[0]; k++)
+        json_object_del(o, real[k]);
     if (o) {
         json_object_set_new(o, "skipped", texts(p, dro_predictor_note));
         json_object_set_new(o, "notes", texts(p, dro_predictor_remark));

@@ -222,7 +222,8 @@ void cli_show_metrics(const char *name, const dro_metrics *m, const char *loss)
     const char *of = usual ? "" : loss, *space = usual ? "" : " ";
     printf("%-8s ", name);
     if (m->classes == 0) {
-        printf("%s%sloss %.5g\n", of, space, m->loss);
+        printf("%s%sloss %.5g  RMSE %.5g  MAE %.5g  R2 %.4f\n", of, space, m->loss, m->rmse, m->mae,
+               m->r2);
         return;
     }
     printf("accuracy %.2f %%  balanced %.2f %%  worst class %.2f %%  macro F1 %.4f",

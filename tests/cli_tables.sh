@@ -78,6 +78,25 @@ run 0 report many --out many.html
 ! grep -qE '#?97–97' many.html || fail "a range of one class"
 grep -q '#94–96' many.html || fail "no ranges of classes"
 
+# ---- real-valued targets: figures in the target's own unit, those of the predictions ----
+awk 'BEGIN { srand(3); print "a,b,y"
+    for (i = 0; i < 600; i++) { a = rand(); b = rand(); print a "," b "," 1000 + 100 * a * a + 20 * b + 5 * rand() } }' >real.csv
+run 0 train --data real.csv,target=real,holdout=0.3 --label y --out real --threads 2 --json
+w=real/weights.safetensors
+run 0 predict --weights $w --data real.csv,target=real,holdout=0.3,label=y --split holdout --out p.csv
+run 0 eval --weights $w --data real.csv,target=real,holdout=0.3,label=y --split holdout
+awk -F, 'FNR == NR { y[FNR - 2] = $3; next }
+    FNR > 1 { e = $2 - y[$1]; n++; s += e * e; a += e < 0 ? -e : e; m += y[$1]; q += y[$1] * y[$1] }
+    END { printf "RMSE %.4g  MAE %.4g  R2 %.2f\n", sqrt(s / n), a / n, 1 - s / (q - m * m / n) }' real.csv p.csv >own
+told=$(sed -n 's/.*RMSE \([0-9.]*\)  MAE \([0-9.]*\)  R2 \([0-9.]*\).*/\1 \2 \3/p' out |
+    awk '{ printf "RMSE %.4g  MAE %.4g  R2 %.2f\n", $1, $2, $3 }')
+[ "$told" = "$(cat own)" ] || fail "eval says $told, the predictions $(cat own)"
+run 0 train --data real.csv,target=real,holdout=0.3 --label y --model mlp --best rmse --epochs 3 --out best --threads 2
+run 1 train --data people.csv,holdout=0.3 --label bought --best r2 --out none
+has "best=r2 needs a real-valued target" err
+run 0 report real --out real.html
+grep -q RMSE real.html || fail "the report has no RMSE"
+
 # ---- hints, and the model that a holdout prefers ----
 made() { # KIND: three columns and a label that follows from them
     awk -v kind="$1" 'BEGIN { srand(5); print "a,b,c,y"

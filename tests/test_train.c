@@ -21,8 +21,8 @@ static void test_metrics_three(void **state)
     dro__robust robust = {0.5, 0.5, DRO__TILT_EXAMPLE, true, {0}};
     OK(ctx, dro__measure_create(ctx, 3, 6, 0, &m));
     dro__measure_reset(&m, &robust);
-    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, NULL, NULL});
-    dro__measure_add(&m, &(dro__measured){2, logits + 12, labels + 4, losses + 4, NULL, NULL});
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, NULL, NULL, NULL, NULL});
+    dro__measure_add(&m, &(dro__measured){2, logits + 12, labels + 4, losses + 4, NULL, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0.125));
     near(m.figures.loss, 1);
     near(m.figures.accuracy, 4.0 / 6);
@@ -59,12 +59,12 @@ static void test_metrics_weights(void **state)
         OK(ctx, dro__measure_create(ctx, 3, 8, 2, &two));
         dro__measure_reset(&one, &robust);
         dro__measure_reset(&two, &robust);
-        dro__measure_add(&one, &(dro__measured){7, logits, labels, losses, groups, weights});
-        dro__measure_add(&two, &(dro__measured){6, logits, labels, losses, groups, NULL});
+        dro__measure_add(&one, &(dro__measured){7, logits, labels, losses, groups, weights, NULL, NULL});
+        dro__measure_add(&two, &(dro__measured){6, logits, labels, losses, groups, NULL, NULL, NULL});
         dro__measure_add(&two,
-                         &(dro__measured){1, logits + 3, labels + 1, losses + 1, groups + 1, NULL});
+                         &(dro__measured){1, logits + 3, labels + 1, losses + 1, groups + 1, NULL, NULL, NULL});
         dro__measure_add(&two,
-                         &(dro__measured){1, logits + 9, labels + 3, losses + 3, groups + 3, NULL});
+                         &(dro__measured){1, logits + 9, labels + 3, losses + 3, groups + 3, NULL, NULL, NULL});
         OK(ctx, dro__measure_finish(ctx, &one, 0.5));
         OK(ctx, dro__measure_finish(ctx, &two, 0.5));
 #define X(name, code, title, better, unit, meaning)                                                \
@@ -92,7 +92,7 @@ static void test_metrics_groups(void **state)
     OK(ctx, dro__measure_create(ctx, 2, 4, 3, &m));
     assert_false(dro__measure_class_weights(&m, shares));
     dro__measure_reset(&m, &over);
-    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 2 * log((exp(2 / 2.0) + exp(0.5 / 2.0)) / 2));
     near(m.figures.worst_group_accuracy, 2.0 / 3);
@@ -104,26 +104,26 @@ static void test_metrics_groups(void **state)
     near(shares[0] + shares[1], 1);
     over.uniform = false;
     dro__measure_reset(&m, &over);
-    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 2 * log(0.75 * exp(2 / 2.0) + 0.25 * exp(0.5 / 2.0)));
     over.level = DRO__TILT_CLASS;
     dro__measure_reset(&m, &over);
-    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 2 * log((exp(2 / 2.0) + exp(1.25 / 2)) / 2));
     over.lambda = 1e12; /* nearly the mean of the classes, 2 and 1.25 */
     dro__measure_reset(&m, &over);
-    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 1.625);
     over.level = DRO__TILT_EXAMPLE;
     dro__measure_reset(&m, &over);
-    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 1.625);
     dro__measure_reset(&m, &dro__mean_loss);
-    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL});
+    dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, groups, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.objective, 1.625);
     assert_true(dro__measure_class_weights(&m, shares)); /* the shares of the examples */
@@ -143,7 +143,7 @@ static void test_metrics_absent(void **state)
     OK(ctx, dro__measure_create(ctx, 3, 2, 0, &m));
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     assert_true(isnan(m.figures.accuracy) && isnan(m.figures.loss));
-    dro__measure_add(&m, &(dro__measured){2, logits, labels, NULL, NULL, NULL});
+    dro__measure_add(&m, &(dro__measured){2, logits, labels, NULL, NULL, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.balanced_accuracy, 0.5);
     near(m.figures.macro_f1, (2.0 / 3 + 0) / 2); /* classes 0 and 1 occur */
@@ -159,7 +159,7 @@ static void test_metrics_bins(void **state)
     const int32_t labels[] = {1, 0};
     dro__measure m;
     OK(ctx, dro__measure_create(ctx, 2, 2, 0, &m));
-    dro__measure_add(&m, &(dro__measured){2, logits, labels, NULL, NULL, NULL});
+    dro__measure_add(&m, &(dro__measured){2, logits, labels, NULL, NULL, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     near(m.figures.calibration_error, (0.35 + 0.68) / 2);
     dro__measure_free(&m);

@@ -24,9 +24,14 @@ extern "C" {
       "mean over the classes of the area under their precision-recall curves")                     \
     X(calibration_error, CALIBRATION, "Calibration error", -1, "%",                                \
       "expected, over 15 bins of the predicted class's probability")                               \
+    X(rmse, RMSE, "RMSE", -1, "", "real-valued targets: root of the mean squared error")           \
+    X(mae, MAE, "MAE", -1, "", "real-valued targets: mean absolute error")                         \
+    X(r2, R2, "R2", 1, "", "real-valued targets: share of their variance that is explained")       \
     X(loss, LOSS, "Test loss", -1, "", "mean loss, in evaluation mode")                            \
     X(objective, OBJECTIVE, "F (training)", -1, "",                                                \
       "F = lambda log mean exp(loss/lambda) + r(w) over this split")
+
+enum { DRO_RELIABILITY_BINS = 15, DRO_CURVE_POINTS = 101 };
 
 /* Of one split. What does not apply is NaN, or NULL. Borrowed as the record that it is in. Examples count by their
  * weights, where they have some, but for examples, counts and confusion. */
@@ -43,6 +48,12 @@ typedef struct dro_metrics {
     const int64_t *confusion;      /* (classes, classes): row the truth, column the prediction */
     const double *per_group;       /* (groups) accuracy, NaN for a group without examples */
     const int64_t *group_counts;   /* (groups) */
+    /* (DRO_RELIABILITY_BINS, 3) by the predicted class's probability: share of the examples, their mean probability,
+     * their accuracy; NULL without classes */
+    const double *reliability;
+    /* (curve_points, 2) recall and precision of the class curve_class, the rarer of two; or NULL */
+    const double *curve;
+    int32_t curve_points, curve_class;
 } dro_metrics;
 
 #ifdef __cplusplus

@@ -17,6 +17,7 @@ dro_status dro__evaluation_create(dro__task *t, int32_t classes, dro__evaluation
                             : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory to evaluate");
     for (int s = 0; s < DRO_SPLITS && status == DRO_OK; s++) {
         status = dro__measure_create(t->ctx, classes, t->info.examples[s], groups, &e->splits[s]);
+        e->splits[s].unit = t->data ? t->data->target.scale : 1;
         e->splits[s].decision = (dro__decision){.link = dro__link_of(t), .shift = t->shift};
     }
     if (status != DRO_OK)
@@ -56,7 +57,9 @@ static void take(dro__task *t, dro__evaluation *e, dro_split split, const batch_
                              .labels = walk.labels ? walk.labels + i : NULL,
                              .losses = b->losses + i,
                              .groups = walk.groups ? walk.groups + i : NULL,
-                             .weights = walk.weights ? walk.weights + i : NULL});
+                             .weights = walk.weights ? walk.weights + i : NULL,
+                             .values = t->regression ? b->logits + i : NULL,
+                             .targets = walk.targets ? walk.targets + i : NULL});
     }
 }
 

@@ -7,6 +7,7 @@
  *                    are probabilities of the loss (of two classes the difference of the logits), ties are one threshold
  * calibration error  sum over 15 equal bins of the predicted class's probability of (n_b/n) |accuracy_b - mean_b|;
  *                    the probabilities are those of the loss with the training data's prior (probabilities.c)
+ * R2                 1 - sum of squared errors / sum of squares around the targets' mean
  * objective          by its name (opt/objective.h); kl:
  *                    lambda log mean exp(loss/lambda), or lambda log sum_g prior_g exp(L_g/lambda) with
  *                    L_g the mean loss of class or group g; plus r(w)
@@ -104,6 +105,7 @@ void dro__measure_reset(dro__measure *m, const dro__robust *robust)
     memset(m->groups, 0, g * sizeof *m->groups);
     memset(m->group_count, 0, g * sizeof *m->group_count);
     memset(m->bins, 0, sizeof m->bins);
+    memset(&m->real, 0, sizeof m->real);
 }
 
 /* ---- adding ---- */
@@ -144,6 +146,7 @@ static bool add_logits(dro__measure *m, const float *logits, int32_t label, doub
         scored || m->decision.probable || m->decision.threshold > 0 ? m->probabilities : NULL);
     int bin = p > 0 ? (int)ceil(p * DRO__BINS) - 1 : 0; /* NaN: the first */
     bin = bin < 0 ? 0 : bin >= DRO__BINS ? DRO__BINS - 1 : bin;
+    m->bins[bin].mass += weight;
     m->bins[bin].sum += weight * p;
     m->bins[bin].right += best == label ? weight : 0;
     m->counts[label]++;
@@ -153,6 +156,16 @@ static bool add_logits(dro__measure *m, const float *logits, int32_t label, doub
     m->classes[best].predicted += weight;
     keep_scores(m, logits, label);
     return best == label;
+}
+
+/* The mass is counted already. */
+static void add_real(dro__measure *m, double value, double target, double weight)
+{
+    double error = value - target, step = target - m->real.mean;
+    m->real.squares += weight * error * error;
+    m->real.sizes += weight * fabs(error);
+    m->real.mean += m->mass > 0 ? step * weight / m->mass : 0;
+    m->real.spread += weight * step * (target - m->real.mean);
 }
 
 void dro__measure_add(dro__measure *m, const dro__measured *e)
@@ -172,6 +185,8 @@ void dro__measure_add(dro__measure *m, const dro__measured *e)
             m->loss_sum += weight * loss;
             dro__tilted_add(&m->tilted, m->robust.lambda, loss, weight);
         }
+        if (e->values && e->targets)
+            add_real(m, (double)e->values[i], (double)e->targets[i], weight);
         if (e->losses && labelled)
             add_class_loss(m, loss, weight, e->labels[i]);
         if (labelled && e->logits)
@@ -394,6 +409,72 @@ static double get_calibration_error(dro__measure *m)
     return m->figures.classes ? error / m->mass : NAN;
 }
 
+static double unit_of(const dro__measure *m)
+{
+    return m->figures.classes ? NAN : m->unit > 0 ? m->unit : 1;
+}
+
+static double get_rmse(dro__measure *m)
+{
+    return unit_of(m) * sqrt(m->real.squares / m->mass);
+}
+
+static double get_mae(dro__measure *m)
+{
+    return unit_of(m) * m->real.sizes / m->mass;
+}
+
+static double get_r2(dro__measure *m)
+{
+    bool known = !m->figures.classes && m->real.spread > 0;
+    return known ? 1 - m->real.squares / m->real.spread : NAN;
+}
+
+/* ---- curves ---- */
+
+static void fill_reliability(dro__measure *m)
+{
+    for (int k = 0; k < DRO__BINS; k++) {
+        double mass = m->bins[k].mass;
+        m->reliability[3 * k] = mass / m->mass;
+        m->reliability[3 * k + 1] = mass > 0 ? m->bins[k].sum / mass : NAN;
+        m->reliability[3 * k + 2] = mass > 0 ? m->bins[k].right / mass : NAN;
+    }
+    m->figures.reliability = m->figures.classes && m->mass > 0 ? m->reliability : NULL;
+}
+
+/* Precision at steps of recall, of the rarer of two classes. */
+static void fill_curve(dro__measure *m)
+{
+    int64_t n = m->figures.examples;
+    m->figures.curve = NULL;
+    m->figures.curve_points = 0;
+    if (m->figures.classes != 2 || n == 0 || n > m->capacity || isnan(m->figures.auroc))
+        return;
+    int32_t class = m->classes[1].mass <= m->classes[0].mass;
+    scored *s = dro__alloc((size_t)n, sizeof *s);
+    double right = 0, all = 0, most = m->classes[class].mass;
+    m->failed = m->failed || !s;
+    size_t count = s ? sort_scores(m, class, s) : 0;
+    int32_t used = 0;
+    for (size_t i = 0; i < count; i++) {
+        right += s[i].positive ? (double)s[i].weight : 0;
+        all += (double)s[i].weight;
+        bool last = i + 1 == count || s[i + 1].score != s[i].score;
+        double recall = fmin(right / most, 1);
+        if (!last || right == 0 || recall * (DRO_CURVE_POINTS - 1) < used)
+            continue;
+        while (used < DRO_CURVE_POINTS && used <= recall * (DRO_CURVE_POINTS - 1)) {
+            m->curve[2 * used] = (double)used / (DRO_CURVE_POINTS - 1);
+            m->curve[2 * used++ + 1] = right / all;
+        }
+    }
+    dro__free(s);
+    m->figures.curve = used ? m->curve : NULL;
+    m->figures.curve_points = used;
+    m->figures.curve_class = class;
+}
+
 bool dro__measure_class_weights(const dro__measure *m, double *shares)
 {
     double all = 0;
@@ -415,6 +496,8 @@ dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r)
 #define X(name, code, title, better, unit, meaning) m->figures.name = any ? get_##name(m) : NAN;
     DRO_METRIC_LIST(X)
 #undef X
+    fill_reliability(m);
+    fill_curve(m);
     return m->failed ? dro__fail(ctx, DRO_ERR_MEMORY, "no memory to sort %lld scores",
                                  (long long)m->figures.examples)
                      : DRO_OK;

@@ -100,8 +100,12 @@ static void predict(dro_train *t, const kept *k)
     const float *logits = t->task.regression ? NULL : s->logits;
     if (s->reported == s->next) /* after a line: until there are examples, the last window stays */
         dro__measure_reset(&s->window, &s->coming);
-    dro__measured examples = {
-        .count = k->count, .logits = logits, .labels = k->classes, .losses = s->losses};
+    dro__measured examples = {.count = k->count,
+                              .logits = logits,
+                              .labels = k->classes,
+                              .losses = s->losses,
+                              .values = logits ? NULL : s->margins,
+                              .targets = k->y};
     dro__measure_add(&s->all, &examples);
     dro__measure_add(&s->window, &examples);
 }
@@ -333,6 +337,7 @@ static void archive_measure(dro__archive *ar, dro__measure *m)
     DRO__ARCHIVE(ar, m->class_top);
     dro__archive_bytes(ar, m->classes, c * sizeof *m->classes);
     DRO__ARCHIVE(ar, m->bins);
+    DRO__ARCHIVE(ar, m->real);
     dro__archive_bytes(ar, m->counts, c * sizeof *m->counts);
     dro__archive_bytes(ar, m->confusion, c * c * sizeof *m->confusion);
     dro__archive_bytes(ar, m->scores, (size_t)m->capacity * sizeof *m->scores);

@@ -256,17 +256,59 @@ static json_t *list_json(const double *values, int32_t count)
     return list;
 }
 
+/* The columns of a table of numbers, by their names. */
+static json_t *columns_json(const double *rows, int32_t count, const char *const *names)
+{
+    json_t *o = json_object();
+    int32_t width = 0;
+    while (names[width])
+        width++;
+    for (int32_t k = 0; k < width; k++) {
+        json_t *list = json_array();
+        for (int32_t i = 0; i < count; i++)
+            append(list, number(rows[i * width + k]));
+        put(o, names[k], list);
+    }
+    return o;
+}
+
+/* At the end of a run only: reliability, and precision against recall. */
+static void put_curves(json_t *o, const dro_metrics *m)
+{
+    static const char *const bins[] = {"share", "probability", "accuracy", NULL};
+    static const char *const curve[] = {"recall", "precision", NULL};
+    if (m->reliability)
+        put(o, "reliability", columns_json(m->reliability, DRO_RELIABILITY_BINS, bins));
+    if (!m->curve)
+        return;
+    json_t *columns = columns_json(m->curve, m->curve_points, curve);
+    put(columns, "class", json_integer(m->curve_class));
+    put(o, "precision_recall", columns);
+}
+
+static void put_groups(json_t *o, const dro_metrics *m)
+{
+    json_t *counts = json_array();
+    for (int32_t k = 0; k < m->groups; k++)
+        append(counts, json_integer(m->group_counts[k]));
+    put(o, "per_group", list_json(m->per_group, m->groups));
+    put(o, "group_counts", counts);
+}
+
 static json_t *split_json(const dro_metrics *m, bool confusion)
 {
+    static const char *const real[] = {"rmse", "mae", "r2"};
     json_t *o = json_object(), *matrix = json_array();
     put(o, "examples", json_integer(m->examples));
 #define X(name, code, title, better, unit, meaning) put(o, #name, number(m->name));
     DRO_METRIC_LIST(X)
 #undef X
     if (m->groups)
-        put(o, "per_group", list_json(m->per_group, m->groups));
+        put_groups(o, m);
     else
         json_object_del(o, "worst_group_accuracy");
+    for (size_t k = 0; m->classes && k < sizeof real / sizeof real[0]; k++)
+        json_object_del(o, real[k]);
     if (m->class_precision)
         put(o, "class_precision", list_json(m->class_precision, m->classes));
     for (int32_t k = 0; k < m->classes; k++) {
@@ -449,6 +491,10 @@ char *dro__result_text(const dro_train *t)
     put_splits(o, t, info->classes <= 1000);
     if (t->evaluation.cut)
         put(o, "not_measured", missing_json(t));
+    if (r->has_test)
+        put_curves(json_object_get(o, "test"), &r->test);
+    if (r->has_holdout)
+        put_curves(json_object_get(o, "holdout"), &r->holdout);
     dro__robust of = t->stream ? t->evaluation.of_test : dro__objective_of(t);
     put(o, "F", objective_json(&of));
     put(o, "best", best_json(t));

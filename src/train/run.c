@@ -137,6 +137,20 @@ static dro_status make_vectors(dro_train *t)
     return DRO_OK;
 }
 
+/* What the data must have for a measure, and has not; NULL: nothing. */
+static const char *best_needs(const char *best, const dro_data_info *i)
+{
+    if (strcmp(best, "loss") == 0 || strcmp(best, "objective") == 0)
+        return NULL;
+    if (strcmp(best, "rmse") == 0 || strcmp(best, "mae") == 0 || strcmp(best, "r2") == 0)
+        return i->classes ? "a real-valued target" : NULL;
+    if (strcmp(best, "auroc") == 0 && i->classes != 2)
+        return "two classes";
+    if (strstr(best, "group") && !i->groups)
+        return "groups (group=COLUMN)";
+    return i->classes ? NULL : "classes";
+}
+
 static dro_status check_settings(dro_train *t)
 {
     const dro__train_settings *s = &t->set;
@@ -151,15 +165,9 @@ static dro_status check_settings(dro_train *t)
     if (s->patience && !s->best)
         return dro__fail(t->ctx, DRO_ERR_STATE,
                          "patience needs a measure: set best, as in best=balanced_accuracy");
-    const dro_data_info *i = &t->task.info;
     char best[64];
     dro_train_get(t, "best", best, sizeof best);
-    const char *needs = !s->best                                        ? NULL
-                        : strcmp(best, "auroc") == 0 && i->classes != 2 ? "two classes"
-                        : strstr(best, "group") && !i->groups           ? "groups (group=COLUMN)"
-                        : strcmp(best, "loss") && strcmp(best, "objective") && !i->classes
-                            ? "classes"
-                            : NULL;
+    const char *needs = s->best ? best_needs(best, &t->task.info) : NULL;
     if (needs)
         return dro__fail(t->ctx, DRO_ERR_DATA, "best=%s needs %s, which %s has not", best, needs,
                          s->data);

@@ -309,7 +309,7 @@ void dro__weights_shift(const dro__weights_about *about, const dro_net *net, dou
 
 /* ---- metrics.c ---- */
 
-enum { DRO__BINS = 15 };
+enum { DRO__BINS = DRO_RELIABILITY_BINS };
 
 /* Which objective is meant: over what it is robust, and how much. */
 typedef struct dro__robust {
@@ -339,8 +339,14 @@ typedef struct dro__measure {
     dro__tilted tilted; /* losses */
     double class_top;   /* of the classes' tilted */
     struct {
-        double sum, right; /* of probabilities; of predictions that are right */
+        double mass, sum, right; /* of all, of probabilities, of predictions that are right */
     } bins[DRO__BINS];
+    double reliability[3 * DRO__BINS], curve[2 * DRO_CURVE_POINTS];
+    struct {
+        double squares, sizes; /* of the errors */
+        double mean, spread;   /* of the targets: their mean, and the sum of squares around it */
+    } real;
+    double unit;             /* of real-valued targets, 0: 1 */
     float *losses, *weights; /* (loss_capacity) of the first examples */
     int64_t loss_capacity;
     /* the first examples' scores: of two classes the difference of the logits, else each class's probability */
@@ -359,7 +365,8 @@ typedef struct dro__measured {
     const int32_t *labels;
     const float *losses;
     const int32_t *groups;
-    const float *weights; /* NULL: all 1 */
+    const float *weights;          /* NULL: all 1 */
+    const float *values, *targets; /* real-valued: predicted, and true */
 } dro__measured;
 
 dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t examples, int32_t groups,
