@@ -1,18 +1,36 @@
 #!/bin/sh
 # From runs to documents.
 #   collect.sh copy NAME...    what the documents need of experiments (table2, fig12, ...): from OUT, where the
-#                              scripts of this folder left it (default build/experiments/full), to docs/results;
-#                              NAME=FOLDER to another folder there (fig3_finetune=fig3_finetune-short)
-#   collect.sh write [DOCS]    the tables and figures of DOCS/results.md (default docs) from docs/results alone (or RESULTS)
+#                              scripts of this folder left it (default build/experiments/full), to
+#                              docs/results/NAME.txt; NAME=OTHER to OTHER.txt (fig3_finetune=fig3_finetune-short)
+#   collect.sh write [DOCS]    the tables and figures of DOCS/results.md (default docs) from docs/results alone
+# RESULTS is another folder than docs/results. An experiment is one file there: the runs' JSON one after another, each behind a line `@ PATH`.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 : "${DRO:=$here/../build/dro}" "${OUT:=$here/../build/experiments/full}"
 docs=$here/../docs
+kept=${RESULTS:-$docs/results}
 
 copy() {
     curves=
     case $1 in fig12*) curves=--curves ;; esac
-    "${PYTHON:-python3}" "$here/collect.py" "$OUT/${1%%=*}" "$docs/results/${1#*=}" $curves
+    "${PYTHON:-python3}" "$here/collect.py" "$OUT/${1%%=*}" "$work/${1#*=}" $curves
+    mkdir -p "$kept"
+    pack "$work/${1#*=}" >"$kept/${1#*=}.txt"
+}
+
+# pack FOLDER: its files as one text
+pack() {
+    (cd "$1" && find . -type f | sed 's,^\./,,' | sort | while read -r file; do
+        printf '@ %s\n' "$file"
+        cat "$file"
+    done)
+}
+# unpack TEXT FOLDER
+unpack() {
+    sed -n 's,^@ \(.*\)/[^/]*$,\1,p' "$1" | sort -u | while read -r folder; do mkdir -p "$2/$folder"; done
+    mkdir -p "$2"
+    awk -v to="$2" '/^@ / { close(file); file = to "/" substr($0, 3); printf "" >file; next } { print >file }' "$1"
 }
 
 # place NAME: what stands at <!-- NAME --> of results.md becomes $work/text
@@ -39,7 +57,7 @@ table() {
     done
     "$DRO" report "$@" --out "$work/page.html" --into "$to#$name" --columns "$columns" >/dev/null
 }
-# figures NAME FOLDER CAPTION PLOT...: PLOT.svg beside the results, shown at <!-- NAME figures -->; nothing without them.
+# figures NAME FOLDER CAPTION PLOT...: FOLDER-PLOT.svg beside the results, shown at <!-- NAME figures -->; nothing without them.
 # arms: of which arms, all without it
 figures() {
     name=$1 folder=$2 caption=$3
@@ -49,10 +67,11 @@ figures() {
         runs=$results/$folder
         [ -z "${arms:-}" ] || runs=$(for arm in $arms; do echo "$results/$folder/$arm-seed"*; done)
         "$DRO" report $runs --out "$work/page.html" --svg "$work/svg" >/dev/null
-        mkdir -p "$(dirname "$to")/results/$folder"
+        mkdir -p "$(dirname "$to")/results"
         for plot; do
-            cp "$work/svg/$plot.svg" "$(dirname "$to")/results/$folder/"
-            echo "![$plot](results/$folder/$plot.svg)"
+            figure=results/$(echo "$folder" | tr / -)-$plot.svg
+            cp "$work/svg/$plot.svg" "$(dirname "$to")/$figure"
+            echo "![$plot]($figure)"
         done >"$work/text"
         printf '\n%s\n' "$caption" >>"$work/text"
     fi
@@ -60,9 +79,10 @@ figures() {
 }
 
 write() {
-    to=${1:-$docs}/results.md results=${RESULTS:-$docs/results}
-    work=$(mktemp -d)
-    trap 'rm -rf "$work"' EXIT
+    to=${1:-$docs}/results.md results=$work/results
+    for text in "$kept"/*.txt; do
+        unpack "$text" "$results/$(basename "$text" .txt)"
+    done
     rare=accuracy,rare_accuracy,frequent_accuracy,worst_class_accuracy
     reach= stay= # examples and seconds until F is as low as that, and stays there
     for level in 0.7 0.2 0.04; do
@@ -92,6 +112,8 @@ write() {
     table stability objective,accuracy "$results/stability"
 }
 
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 case ${1:-} in
 copy)
     shift

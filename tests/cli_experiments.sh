@@ -72,11 +72,11 @@ top = max(scores, key=lambda s: s[by])
 assert top[by] == best["sweep"]["holdout"], (top, best["sweep"])
 END
     # From runs to the document: a table and four figures of fig12, nothing of what was not run.
-    python3 "$top/experiments/collect.py" "$OUT/fig12" "$work/results/fig12" --curves || fail "collect.py: status $?"
+    RESULTS=$work/results sh "$top/experiments/collect.sh" copy fig12 || fail "collect.sh copy: status $?"
     mkdir "$work/docs" && cp "$top/docs/results.md" "$work/docs"
     RESULTS=$work/results sh "$top/experiments/collect.sh" write "$work/docs" || fail "collect.sh write: status $?"
     grep -q "^| recover-fixed | 1 |" "$work/docs/results.md" || fail "collect.sh write: no table of fig12"
-    [ "$(grep -c '^!\[.*(results/fig12/cifar10/final/.*\.svg)$' "$work/docs/results.md")" -eq 4 ] ||
+    [ "$(grep -c '^!\[.*(results/fig12-cifar10-final-.*\.svg)$' "$work/docs/results.md")" -eq 4 ] ||
         fail "collect.sh write: not four figures of fig12"
     [ "$(find "$work/docs" -name '*.svg' -size +0 | wc -l)" -eq 4 ] || fail "collect.sh write: not the figures that it shows"
     "$dro" sweep --data synth:glyphs,n=200,test=30,size=12,classes=3 --epochs 1 --batch 20 --optimizer sgd \
