@@ -154,7 +154,8 @@ static void print_optimizer(int index)
     }
     cli_table_print(table);
     printf("\nOf two lines for one parameter the lower counts. Networks: all models but the linear "
-           "one\non a stream or on sparse rows of many features.\n");
+           "one\non a stream or on sparse rows of many features. Hidden: networks with hidden "
+           "layers on tables.\n");
 }
 
 static const listed optimizers = {"optimiser",           "optimizers",   dro_optimizer_name,

@@ -22,7 +22,8 @@ static void test_metrics_three(void **state)
     OK(ctx, dro__measure_create(ctx, 3, 6, 0, &m));
     dro__measure_reset(&m, &robust);
     dro__measure_add(&m, &(dro__measured){4, logits, labels, losses, NULL, NULL, NULL, NULL});
-    dro__measure_add(&m, &(dro__measured){2, logits + 12, labels + 4, losses + 4, NULL, NULL, NULL, NULL});
+    dro__measure_add(
+        &m, &(dro__measured){2, logits + 12, labels + 4, losses + 4, NULL, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0.125));
     near(m.figures.loss, 1);
     near(m.figures.accuracy, 4.0 / 6);
@@ -59,12 +60,14 @@ static void test_metrics_weights(void **state)
         OK(ctx, dro__measure_create(ctx, 3, 8, 2, &two));
         dro__measure_reset(&one, &robust);
         dro__measure_reset(&two, &robust);
-        dro__measure_add(&one, &(dro__measured){7, logits, labels, losses, groups, weights, NULL, NULL});
-        dro__measure_add(&two, &(dro__measured){6, logits, labels, losses, groups, NULL, NULL, NULL});
+        dro__measure_add(&one,
+                         &(dro__measured){7, logits, labels, losses, groups, weights, NULL, NULL});
         dro__measure_add(&two,
-                         &(dro__measured){1, logits + 3, labels + 1, losses + 1, groups + 1, NULL, NULL, NULL});
-        dro__measure_add(&two,
-                         &(dro__measured){1, logits + 9, labels + 3, losses + 3, groups + 3, NULL, NULL, NULL});
+                         &(dro__measured){6, logits, labels, losses, groups, NULL, NULL, NULL});
+        dro__measure_add(&two, &(dro__measured){1, logits + 3, labels + 1, losses + 1, groups + 1,
+                                                NULL, NULL, NULL});
+        dro__measure_add(&two, &(dro__measured){1, logits + 9, labels + 3, losses + 3, groups + 3,
+                                                NULL, NULL, NULL});
         OK(ctx, dro__measure_finish(ctx, &one, 0.5));
         OK(ctx, dro__measure_finish(ctx, &two, 0.5));
 #define X(name, code, title, better, unit, meaning)                                                \

@@ -6,12 +6,12 @@
 
 typedef struct facts {
     const char *settings;
-    bool images, net;
+    bool images, net, hidden;
     double examples, batch, steps, square, lambda; /* lambda 0: not given */
     double rarity;                                 /* 0: the tilt is not over classes */
 } facts;
 
-static const facts images = {"steps=20", true, true, 161, 20, 20, 0, 0, 0};
+static const facts images = {"steps=20", true, true, false, 161, 20, 20, 0, 0, 0};
 
 /* Rows of two features; sparse rows are those of many. */
 static void write_table(const char *name, int rows, double size, int last)
@@ -54,6 +54,8 @@ static double by_rule(const char *words, const facts *f, double usual)
         return f->square > 4 ? usual / f->square : usual;
     if (strcmp(words, "20 log(classes); real targets: 10, or more where their tail is heavy") == 0)
         return 20 * log(2);
+    if (strcmp(words, "10 / examples") == 0)
+        return 10 / n;
     if (strcmp(words, "1 / examples, 2 / examples for two classes") == 0)
         return (f->net ? 2 : 1) / n;
     return NAN;
@@ -67,6 +69,8 @@ static bool is_for(const dro_default *d, const facts *f, const char *optimizer)
         return true;
     if (strcmp(d->data, "networks") == 0)
         return f->net;
+    if (strcmp(d->data, "hidden") == 0)
+        return f->hidden;
     assert_true(strcmp(d->data, "images") == 0 || strcmp(d->data, "tables") == 0);
     return (strcmp(d->data, "images") == 0) == f->images;
 }
@@ -192,17 +196,28 @@ static void test_tables(void **state)
 {
     (void)state;
     char settings[sizeof dir + 80];
-    facts f = {settings, false, true, 1600, 128, 1000, 1, 0, 0};
+    facts f = {settings, false, true, false, 1600, 128, 1000, 1, 0, 0};
     write_table("rows", 1600, 1, 2);
     snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=1000", dir);
     check_all(&f);
     f.steps = 5000;
     snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=5000", dir);
     check_run("sgd", &f);
-    f = (facts){settings, false, true, 80, 10, 20, 9, 0, 0};
+    f = (facts){settings, false, true, false, 80, 10, 20, 9, 0, 0};
     write_table("rows", 80, 3, 2);
     snprintf(settings, sizeof settings, "data=libsvm:%s/rows,scale=none steps=20", dir);
     check_all(&f);
+}
+
+/* Hidden layers on a table: a prior. */
+static void test_hidden(void **state)
+{
+    (void)state;
+    char settings[sizeof dir + 80];
+    facts f = {settings, false, true, true, 1600, 128, 1000, 1, 0, 0};
+    write_table("rows", 1600, 1, 2);
+    snprintf(settings, sizeof settings, "data=libsvm:%s/rows model=mlp:4 steps=1000", dir);
+    check_run("sgd", &f);
 }
 
 /* Not a network: the library's own defaults, but for what the number of examples says. */
@@ -210,7 +225,7 @@ static void test_sparse(void **state)
 {
     (void)state;
     char settings[sizeof dir + 80];
-    facts f = {settings, false, false, 80, 10, 20, 1, 0, 0};
+    facts f = {settings, false, false, false, 80, 10, 20, 1, 0, 0};
     write_table("rows", 80, 1, 5000);
     snprintf(settings, sizeof settings, "data=libsvm:%s/rows steps=20", dir);
     check_all(&f);
@@ -378,11 +393,11 @@ static void test_best_objective(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_images),         cmocka_unit_test(test_lambda),
-    cmocka_unit_test(test_classes),        cmocka_unit_test(test_tables),
-    cmocka_unit_test(test_sparse),         cmocka_unit_test(test_ends),
-    cmocka_unit_test(test_best_objective), cmocka_unit_test(test_length),
-    cmocka_unit_test(test_long_rows),
+    cmocka_unit_test(test_hidden), cmocka_unit_test(test_images),
+    cmocka_unit_test(test_lambda), cmocka_unit_test(test_classes),
+    cmocka_unit_test(test_tables), cmocka_unit_test(test_sparse),
+    cmocka_unit_test(test_ends),   cmocka_unit_test(test_best_objective),
+    cmocka_unit_test(test_length), cmocka_unit_test(test_long_rows),
 };
 
 int main(int argc, char **argv)

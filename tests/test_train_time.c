@@ -34,7 +34,8 @@ static void note(void *user, const char *text)
 
 static double run_slowly(slow *s, const char *settings)
 {
-    dro_train_watch watch = {.user = s, .step = slow_step, .note = note};
+    dro_train_watch watch = {
+        .size = sizeof(dro_train_watch), .user = s, .step = slow_step, .note = note};
     char folder[300];
     double start = dro__clock();
     snprintf(folder, sizeof folder, "%s/run", dir);

@@ -85,7 +85,7 @@ DRO_API dro_status dro_recipe_setting(int index, dro_recipe *setting);
 typedef struct dro_default {
     const char *optimizer; /* NULL: for every one that has the parameter */
     /* "networks": all models but the linear one on a stream and on sparse rows of many features; "images", which
-     * come after it; "tables"; NULL: for all */
+     * come after it; "tables"; "hidden": networks with hidden layers on tables; NULL: for all */
     const char *data;
     const char *name;
     const char *value; /* or a rule in words, as in "steps / 2" */

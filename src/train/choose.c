@@ -44,7 +44,8 @@ static dro_status try_model(dro_train *t, candidate *c)
     for (size_t k = 0; status == DRO_OK && k < sizeof pairs / sizeof pairs[0]; k++)
         status = dro_train_set(other, pairs[k][0], pairs[k][1]);
     other->comm = t->comm;
-    dro_train_watch watch = {.user = t->watch.user, .step = t->watch.step};
+    dro_train_watch watch = {
+        .size = sizeof(dro_train_watch), .user = t->watch.user, .step = t->watch.step};
     if (status == DRO_OK)
         status = dro_train_run(other, NULL, false, &watch);
     const dro_train_record *r = dro_train_last(other);

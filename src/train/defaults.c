@@ -89,6 +89,16 @@ static double strength_of(const dro_train *t)
     return (t->task.net && t->task.outputs == 2 ? 2 : 1) / examples_of(t);
 }
 
+static bool has_hidden(const dro_train *t)
+{
+    return t->task.net && !t->task.images && strcmp(t->task.model, "linear") != 0;
+}
+
+static double prior_of(const dro_train *t)
+{
+    return 10 / examples_of(t);
+}
+
 /* A step along one row changes that row's output by eta |x|^2: rows of many features, or of large ones, bear short
  * steps only. */
 static double step_divisor(const dro_train *t)
@@ -159,6 +169,8 @@ static const row rows[] = {
     ROW(NULL, "lbfgs", "tables", "reg", "l2", "classes that can be told apart have no minimum"),
     ROW(strength_of, "lbfgs", "tables", "reg_strength",
         "1 / examples, 2 / examples for two classes", "as much as one example"),
+    ROW(NULL, NULL, "hidden", "reg", "l2", "small tables are not learned by heart"),
+    ROW(prior_of, NULL, "hidden", "reg_strength", "10 / examples", "as much as ten examples"),
     ROW(lambda_of, NULL, "tables", "lambda",
         "20 log(classes); real targets: 10, or more where their tail is heavy",
         "gentle: probabilities stay those of the mean loss; a smaller lambda is more robust"),
@@ -196,6 +208,7 @@ static bool is_for(const dro_default *d, const dro_train *t, const char *optimiz
     bool images = t->task.images;
     bool data = !d->data                           ? true
                 : strcmp(d->data, "networks") == 0 ? t->task.net != NULL
+                : strcmp(d->data, "hidden") == 0   ? has_hidden(t)
                 : strcmp(d->data, "images") == 0   ? images
                                                    : !images;
     return data && (!d->optimizer || strcmp(d->optimizer, optimizer) == 0);
