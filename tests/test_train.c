@@ -174,10 +174,11 @@ static void test_metrics_confusion(void **state)
     (void)state;
     size_t size;
     for (int classes = 100; classes <= 101; classes++) {
-        char text[2048] = "", settings[400];
+        char text[2048], settings[400];
+        size_t used = 0;
         for (int i = 0; i < classes; i++)
-            snprintf(text + strlen(text), 16, "%d,c%d\n", i, i);
-        write_file("many.csv", text, strlen(text));
+            used += (size_t)snprintf(text + used, sizeof text - used, "%d,c%d\n", i, i);
+        write_file("many.csv", text, used);
         snprintf(settings, sizeof settings,
                  "data=csv:%s/many.csv,label=2,test=%s/many.csv optimizer=sgd steps=1 best=none",
                  dir, dir);
