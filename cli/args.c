@@ -41,7 +41,8 @@ static const char *value_name(const dro_param *p)
     return p->kind == DRO_PARAM_CHOICE && strcmp(p->choices, "no|yes") == 0 ? NULL : names[p->kind];
 }
 
-/* The settings of a run as options: the library's list, made into a table when it is first asked for. */
+/* The settings of a run as options: the library's list, made into a table when it is first asked
+ * for. */
 static struct {
     cli_option list[MAX_SETTINGS];
     char names[MAX_SETTINGS][40], meanings[MAX_SETTINGS][200];

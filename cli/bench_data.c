@@ -1,5 +1,5 @@
-/* `dro bench data SPEC`: examples per second from the files to ready batches, and how long a training
- * loop would wait. Sees the public headers only. */
+/* `dro bench data SPEC`: examples per second from the files to ready batches, and how long a
+ * training loop would wait. Sees the public headers only. */
 #include "cli.h"
 
 #include <dro/data.h>
@@ -25,8 +25,8 @@ typedef struct figures {
     double speed, reading, bytes, wait, batch_ms;
 } figures;
 
-/* Draws for about `budget` seconds, and after each batch lets the time of a step pass: a step on a device,
- * which leaves the processor to the readers. *count: batches. */
+/* Draws for about `budget` seconds, and after each batch lets the time of a step pass: a step on a
+ * device, which leaves the processor to the readers. *count: batches. */
 static dro_status loop(dro_loader *loader, size_t batch, double step, double budget,
                        uint64_t *position, double *seconds, uint64_t *count)
 {
@@ -106,8 +106,8 @@ static double bytes_per_image(const dro_data *data, const dro_data_info *info)
     return count ? sum / (double)count : 0;
 }
 
-/* Rows are in memory once they are read: a loop waits for that, then never. The share is over the first
- * epoch. */
+/* Rows are in memory once they are read: a loop waits for that, then never. The share is over the
+ * first epoch. */
 static double rows_wait(const cli_args *args, const dro_data_info *info, const outcome *o)
 {
     double batches = ceil((double)info->examples[DRO_TRAIN] / (double)cli_integer(args, "batch"));

@@ -1,5 +1,6 @@
-/* dro bench linear: how many samples per second a linear model takes in, against the machine's limit
- * and against scikit-learn. Writes nothing to disk; runs one Python program when there is one. */
+/* dro bench linear: how many samples per second a linear model takes in, against the machine's
+ * limit and against scikit-learn. Writes nothing to disk; runs one Python program when there is
+ * one. */
 #include "cli.h"
 
 #include <dro/bench.h>
@@ -129,8 +130,8 @@ static int measure(bench *b, int repeats)
 
 /* ---- scikit-learn ---- */
 
-/* Its fastest settings for one pass in order; fit() is timed three times. Prints the medians in samples
- * per second for float64 and float32 rows. */
+/* Its fastest settings for one pass in order; fit() is timed three times. Prints the medians in
+ * samples per second for float64 and float32 rows. */
 static const char script[] =
     "import sys, time\n"
     "import numpy as np\n"

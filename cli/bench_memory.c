@@ -1,4 +1,5 @@
-/* dro bench memory: peak memory and time per step of every optimiser against the number of examples.
+/* dro bench memory: peak memory and time per step of every optimiser against the number of
+ * examples.
  *
  * Examples are made from their ids, never stored, so what grows with n is the optimiser's own. Each
  * measurement runs in a child process: its peak is its own, and one that runs out of memory costs a
@@ -89,8 +90,8 @@ static double read_real(const dro_optimizer *opt, const char *name)
     return dro_optimizer_get(opt, name, text, sizeof text) == DRO_OK ? atof(text) : 0;
 }
 
-/* Settings, and in *block how many steps make up a whole cycle of the method's work; *once: the next
- * cycle would not be like it. */
+/* Settings, and in *block how many steps make up a whole cycle of the method's work; *once: the
+ * next cycle would not be like it. */
 static dro_status configure(dro_optimizer *opt, const char *name, int64_t n, int *block, bool *once)
 {
     dro_status status = DRO_OK;

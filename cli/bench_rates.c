@@ -1,9 +1,9 @@
 /* `dro bench rates`: the paper's Table 1, measured.
  *
- * Two problems with everything known (rates.h), every method with the same number of random settings
- * from its own space (rates_methods.h), the setting chosen by the final error on seeds that are not
- * used again, then several other seeds. Fitted over the last 1.5 decades of samples: the mean gap to
- * the minimum, or for the non-convex problem the running mean of |grad F|^2. */
+ * Two problems with everything known (rates.h), every method with the same number of random
+ * settings from its own space (rates_methods.h), the setting chosen by the final error on seeds
+ * that are not used again, then several other seeds. Fitted over the last 1.5 decades of samples:
+ * the mean gap to the minimum, or for the non-convex problem the running mean of |grad F|^2. */
 #include "cli.h"
 #include "rates.h"
 #include "rates_methods.h"
@@ -203,8 +203,8 @@ static double slope(const curve *c)
     return (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
-/* Where the mean error falls below the target and stays below it for half a decade, between two points
- * by the logarithms; NAN if it does not. */
+/* Where the mean error falls below the target and stays below it for half a decade, between two
+ * points by the logarithms; NAN if it does not. */
 static double find_target(const curve *c, double target, double *evaluations)
 {
     int below = 0;

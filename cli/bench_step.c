@@ -1,5 +1,5 @@
-/* dro bench step: milliseconds per training step of a network, on made-up images in memory; on a GPU, small ones in
- * its memory. */
+/* dro bench step: milliseconds per training step of a network, on made-up images in memory; on a
+ * GPU, small ones in its memory. */
 #include "cli.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* cli: the program `dro`. Sees the public headers only. A command is one file cmd_NAME.c and one line
- * in commands.def; a benchmark one file bench_NAME.c and one line in benches.def. */
+/* cli: the program `dro`. Sees the public headers only. A command is one file cmd_NAME.c and one
+ * line in commands.def; a benchmark one file bench_NAME.c and one line in benches.def. */
 #ifndef DRO_CLI_H
 #define DRO_CLI_H
 
@@ -83,15 +83,16 @@ dro_context *cli_context(const cli_args *args);
 /* That line: why no context of this backend could be made, and which backend works here. */
 void cli_backend_fail(const char *backend, dro_status status);
 
-/* Checks a precision, which only a GPU heeds, given as `option` and the word (NULL: none); 0 or the exit status after a
- * line. */
+/* Checks a precision, which only a GPU heeds, given as `option` and the word (NULL: none); 0 or the
+ * exit status after a line. */
 int cli_precision(const char *command, const char *option, const char *word,
                   const dro_context *ctx);
 
 /* ---- output ---- */
 
 /* "dro: ..." on stderr; returns 1, the exit status, so that a failure is one line. */
-/* Of several ranks one prints: the others' lines, and what they write to standard output, are dropped. */
+/* Of several ranks one prints: the others' lines, and what they write to standard output, are
+ * dropped. */
 void cli_mute(bool mute);
 bool cli_muted(void);
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -100,8 +101,8 @@ int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A progress line on stderr when that is a terminal; NULL clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_progress_width(void); /* letters that fit on it */
-/* patience.c: what goes on in silence, as a progress line or, elsewhere and after a while, one line on stderr; and
- * the end of that. */
+/* patience.c: what goes on in silence, as a progress line or, elsewhere and after a while, one line
+ * on stderr; and the end of that. */
 void cli_busy(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_ready(void);
 /* For how many seconds nothing need be said. */
@@ -112,7 +113,8 @@ void cli_begin(const cli_args *args);
 int cli_emit(json_t *document);
 
 /* A number, or null when it is not finite: JSON has no NaN. */
-/* A share in per cent, for "%.1f": without the noise of its last bits, so that what is equal looks equal. */
+/* A share in per cent, for "%.1f": without the noise of its last bits, so that what is equal looks
+ * equal. */
 double cli_percent(double share);
 json_t *cli_number(double value);
 /* A text, or null; in one that is not UTF-8 the bytes beyond ASCII become \xNN. */
@@ -122,8 +124,8 @@ json_t *cli_text_json(const char *text);
 char *cli_clean(char *text);
 
 /* A table with aligned columns: headers, then cells row by row (copied), then print and release. A
- * header that begins with '>' aligns its column to the right. On a terminal a last column that is too
- * wide is wrapped. */
+ * header that begins with '>' aligns its column to the right. On a terminal a last column that is
+ * too wide is wrapped. */
 typedef struct cli_table cli_table;
 cli_table *cli_table_create(int columns, const char *const *headers);
 /* Columns of a terminal that a text takes. */
@@ -132,7 +134,8 @@ void cli_table_cell(cli_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void cli_table_print(cli_table *table);
 
-/* A file that is written beside its place and put there when it is whole; a pipe or a device is written to. */
+/* A file that is written beside its place and put there when it is whole; a pipe or a device is
+ * written to. */
 typedef struct cli_file {
     FILE *to;
     const char *name;
@@ -141,8 +144,8 @@ typedef struct cli_file {
 int cli_file_open(cli_file *file, const char *path); /* 0, or 1 after a line */
 /* status other than 0: leaves everything as it was. Returns status, or 1 after a line. */
 int cli_file_close(cli_file *file, int status);
-/* A cell: quoted where it must be, with ' before what a spreadsheet takes for a formula, and without bytes that would
- * steer a terminal. */
+/* A cell: quoted where it must be, with ' before what a spreadsheet takes for a formula, and
+ * without bytes that would steer a terminal. */
 void cli_csv_text(FILE *to, char separator, const char *text);
 bool cli_same_file(const char *a, const char *b);
 /* Whether a file is named in a SPEC: its path, or an option's value. */

@@ -1,4 +1,5 @@
-/* dro compare: several optimisers from the same weights and on the same batches, some seeds each. */
+/* dro compare: several optimisers from the same weights and on the same batches, some seeds
+ * each. */
 #include "runs.h"
 
 #include <string.h>
@@ -57,7 +58,8 @@ static void show_start(const cli_runs *runs, const cli_arm *arms, int count, int
     fflush(stdout);
 }
 
-/* What the report has to say, and which settings make the comparison one of more than the optimisers. */
+/* What the report has to say, and which settings make the comparison one of more than the
+ * optimisers. */
 static json_t *all_notes(const cli_runs *runs, dro_report *report, const cli_arm *arms, int count)
 {
     static const char *const names[] = {"model", "batch", "epochs", "steps"};

@@ -1,5 +1,6 @@
-/* dro completion: what a shell needs to complete the command line, from the tables of commands, optimisers,
- * models and formats. Not in the help: it is run when the program is built, and installed. */
+/* dro completion: what a shell needs to complete the command line, from the tables of commands,
+ * optimisers, models and formats. Not in the help: it is run when the program is built, and
+ * installed. */
 #include "cli.h"
 
 #include <dro/data.h>

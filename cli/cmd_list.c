@@ -1,4 +1,5 @@
-/* dro list: the optimisers with their parameters, the models, the backends and formats of this build. */
+/* dro list: the optimisers with their parameters, the models, the backends and formats of this
+ * build. */
 #include "cli.h"
 
 #include <dro/data.h>

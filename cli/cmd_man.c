@@ -1,5 +1,5 @@
-/* dro man: manual pages from the tables of commands. Not in the help: it is run when the program is built,
- * and the pages are installed. */
+/* dro man: manual pages from the tables of commands. Not in the help: it is run when the program is
+ * built, and the pages are installed. */
 #define _GNU_SOURCE
 #include "cli.h"
 

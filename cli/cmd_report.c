@@ -1,4 +1,5 @@
-/* `dro report DIR...`: what came out of runs, as a page, plots and a table. Sees the public headers only. */
+/* `dro report DIR...`: what came out of runs, as a page, plots and a table. Sees the public headers
+ * only. */
 #include "runs.h"
 
 #include <string.h>

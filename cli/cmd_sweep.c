@@ -1,4 +1,5 @@
-/* dro sweep: one optimiser with many settings, the best one chosen on examples that are set aside. */
+/* dro sweep: one optimiser with many settings, the best one chosen on examples that are set
+ * aside. */
 #include "sweep.h"
 
 #include <math.h>
@@ -20,8 +21,8 @@ static void folder_name(const cli_sweep *sweep, const cli_candidate *s, int numb
         *c = *c == '/' ? '_' : *c;
 }
 
-/* The data of a run, with examples set aside if it has none. A step that is too long is no good choice, though half of it
- * may be. */
+/* The data of a run, with examples set aside if it has none. A step that is too long is no good
+ * choice, though half of it may be. */
 static int set_defaults(const cli_runs *runs, const cli_one *one)
 {
     char given[4096], data[4200];
@@ -170,7 +171,8 @@ static json_t *settings_json(const cli_sweep *sweep, int best)
     return list;
 }
 
-/* The exit status when none is chosen, after a line: one of its own if a run of every setting diverged. */
+/* The exit status when none is chosen, after a line: one of its own if a run of every setting
+ * diverged. */
 static int none_chosen(const cli_sweep *sweep, const cli_runs *runs)
 {
     for (int k = 0; k < sweep->count; k++) {

@@ -1,5 +1,5 @@
-/* --arm of compare: "NAME: OPTIMISER SETTING=VALUE ...", one arm of a comparison with settings of its own. The
- * words live as long as the program. */
+/* --arm of compare: "NAME: OPTIMISER SETTING=VALUE ...", one arm of a comparison with settings of
+ * its own. The words live as long as the program. */
 #include "runs.h"
 
 #include <ctype.h>

@@ -1,4 +1,5 @@
-/* Output: errors, progress, tables, JSON and the clock. The only file that knows about terminals. */
+/* Output: errors, progress, tables, JSON and the clock. The only file that knows about
+ * terminals. */
 #define _GNU_SOURCE
 #include "cli.h"
 
@@ -28,7 +29,8 @@ bool cli_muted(void)
     return muted;
 }
 
-/* One line, whatever was typed: control characters are shown as ?, and of a very long one the middle is left out. */
+/* One line, whatever was typed: control characters are shown as ?, and of a very long one the
+ * middle is left out. */
 static void say(const char *format, va_list list)
 {
     enum { MOST = 2000, HEAD = 500, TAIL = 300 };
@@ -93,7 +95,8 @@ void cli_progress(const char *format, ...)
 
 /* ---- stdout ---- */
 
-/* Whoever read has had enough, as `head` has. The reason of a write that failed earlier is lost, but a pipe shows it. */
+/* Whoever read has had enough, as `head` has. The reason of a write that failed earlier is lost,
+ * but a pipe shows it. */
 static bool is_closed(int reason)
 {
     struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};

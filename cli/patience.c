@@ -1,5 +1,5 @@
-/* What a command does while it has nothing to print: at once on a terminal; elsewhere one line on stderr, if it takes
- * longer than a person waits in silence (DRO_PATIENCE seconds, 0.7). */
+/* What a command does while it has nothing to print: at once on a terminal; elsewhere one line on
+ * stderr, if it takes longer than a person waits in silence (DRO_PATIENCE seconds, 0.7). */
 #define _GNU_SOURCE
 #include "cli.h"
 

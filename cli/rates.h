@@ -1,5 +1,5 @@
-/* The two problems of `dro bench rates`, with everything about them known exactly: the objective, its
- * gradient, and for the first one its minimum. */
+/* The two problems of `dro bench rates`, with everything about them known exactly: the objective,
+ * its gradient, and for the first one its minimum. */
 #ifndef DRO_RATES_H
 #define DRO_RATES_H
 
@@ -28,7 +28,8 @@ double rates_create(rates_problem *problem, rates_kind kind, double lambda);
 /* F(w), and its gradient if not NULL. */
 double rates_objective(const rates_problem *problem, const double *w, double *gradient);
 
-/* A run's view of the problem: one per optimiser, because it keeps the residuals of the last batch. */
+/* A run's view of the problem: one per optimiser, because it keeps the residuals of the last
+ * batch. */
 typedef struct rates_view {
     const rates_problem *problem;
     double slopes[2 * 4096];
@@ -38,8 +39,8 @@ typedef struct rates_view {
 void rates_bind(const rates_problem *problem, rates_view *view, dro_problem *out);
 
 /* The variance of the stochastic gradient of sum p_i loss_i at w, p the exact maximiser there, when
- * examples are drawn uniformly (and weighed n p_i) and when they are drawn by p. Exact, and measured
- * over `draws` draws with a generator of its own. */
+ * examples are drawn uniformly (and weighed n p_i) and when they are drawn by p. Exact, and
+ * measured over `draws` draws with a generator of its own. */
 typedef struct rates_variance {
     double uniform, by_p, measured_uniform, measured_by_p;
     double largest; /* the largest n p_i */

@@ -1,5 +1,5 @@
-/* The table of a report as Markdown, and its place in a document: between a line <!-- NAME --> and the next line
- * <!-- end -->. What is outside of them stays as it is. */
+/* The table of a report as Markdown, and its place in a document: between a line <!-- NAME --> and
+ * the next line <!-- end -->. What is outside of them stays as it is. */
 #include "runs.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* Running a list of runs: one process of this program for each (on a GPU one thread, runs_thread.c), so many at a
- * time, and their lines read through pipes. A signal that stops this program is passed on to them; each writes a checkpoint. */
+/* Running a list of runs: one process of this program for each (on a GPU one thread,
+ * runs_thread.c), so many at a time, and their lines read through pipes. A signal that stops this
+ * program is passed on to them; each writes a checkpoint. */
 #define _GNU_SOURCE
 #include "runs.h"
 
@@ -54,7 +55,8 @@ static int spawn(cli_one *one, int input, char **words)
     return 0;
 }
 
-/* The run's settings as a file in memory, which its process reads as standard input; -1 after a line. */
+/* The run's settings as a file in memory, which its process reads as standard input; -1 after a
+ * line. */
 static int settings_file(const cli_runs *runs, const cli_one *one)
 {
     json_t *settings = cli_runs_settings(runs, one);
@@ -256,7 +258,8 @@ static const cli_one *failed(const cli_runs *runs)
     return NULL;
 }
 
-/* Starts what may start; with a stop or a failure nothing does, and those that run are asked to stop. */
+/* Starts what may start; with a stop or a failure nothing does, and those that run are asked to
+ * stop. */
 static int start_more(const cli_runs *runs, bool *told)
 {
     if (cli_stopped() || failed(runs)) {

@@ -1,5 +1,5 @@
-/* Many runs: `dro train` in processes of its own, several at a time, stopped and continued together. What
- * compare and sweep share. */
+/* Many runs: `dro train` in processes of its own, several at a time, stopped and continued
+ * together. What compare and sweep share. */
 #ifndef DRO_CLI_RUNS_H
 #define DRO_CLI_RUNS_H
 
@@ -58,7 +58,8 @@ typedef struct cli_runs {
 /* Names the folder of all (made when the runs begin), reads --config and makes the context. */
 int cli_runs_open(cli_runs *runs, const cli_args *args, const char *folder);
 void cli_runs_close(cli_runs *runs);
-/* Every setting that is given must mean something to one of the optimisers; "--set NAME.x=1" is for one. */
+/* Every setting that is given must mean something to one of the optimisers; "--set NAME.x=1" is for
+ * one. */
 int cli_runs_check(const cli_runs *runs, const char *const *optimizers, int count);
 
 enum { CLI_ARMS = 64, CLI_ARM_PAIRS = 24 };
@@ -70,11 +71,11 @@ typedef struct cli_arm {
     int count;
 } cli_arm;
 
-/* One more run of the list, called NAME-seedK: the settings of the command, those of the arm over them, and the
- * seed-th seed after the first. */
+/* One more run of the list, called NAME-seedK: the settings of the command, those of the arm over
+ * them, and the seed-th seed after the first. */
 int cli_runs_add(cli_runs *runs, const cli_arm *arm, int seed);
-/* All runs report F with the same lambda and tilt (runs_objective.c): those that the first robust one ends with, by its
- * settings, its files or its recipe. */
+/* All runs report F with the same lambda and tilt (runs_objective.c): those that the first robust
+ * one ends with, by its settings, its files or its recipe. */
 int cli_runs_same_objective(cli_runs *runs);
 /* Before anything is started: the settings of each are right, and all are on the same data. */
 int cli_runs_settle(cli_runs *runs);
@@ -86,20 +87,21 @@ int cli_runs_split(const char *text, const char **parts, int room);
 /* Those of the command line, checked; *count 0: none was given. */
 int cli_arms_read(const cli_runs *runs, cli_arm *arms, int room, int *count);
 
-/* Whether the arms' runs, the first of the list, had different values of a setting; text: a line that says so. */
+/* Whether the arms' runs, the first of the list, had different values of a setting; text: a line
+ * that says so. */
 bool cli_arms_differ(const cli_runs *runs, const cli_arm *arms, int count, const char *name,
                      char *text, size_t size);
 
 /* ---- running it ---- */
 
-/* Runs what is not done, with a live line or a line for each that ends. 0: all are done or diverged;
- * else the exit status after a line. */
+/* Runs what is not done, with a live line or a line for each that ends. 0: all are done or
+ * diverged; else the exit status after a line. */
 int cli_runs_go(cli_runs *runs);
 int cli_runs_train(cli_runs *runs); /* the last part of it, when the folder is ready */
 /* Reads how those ended that other ranks have run; the exit status of all. */
 int cli_runs_collect(cli_runs *runs);
-/* Of a comparison that was killed a moment ago, a run may still be writing its last checkpoint: it is waited for, with
- * a line. */
+/* Of a comparison that was killed a moment ago, a run may still be writing its last checkpoint: it
+ * is waited for, with a line. */
 void cli_runs_await(const cli_runs *runs, const cli_one *one);
 /* Before the first context of a command whose runs may be threads. */
 void cli_thread_ready(void);
@@ -111,11 +113,13 @@ int cli_thread_end(cli_one *one);
 int cli_runs_write(const cli_runs *runs, const char *name, json_t *document);
 /* result.json of a run, or NULL. */
 json_t *cli_runs_result(const cli_runs *runs, const cli_one *one);
-/* Examples per second of all runs that this command made from beginning to end, together; 0: there are none. */
+/* Examples per second of all runs that this command made from beginning to end, together; 0: there
+ * are none. */
 double cli_runs_rate(const cli_runs *runs);
 /* Whether its result says that it diverged. */
 bool cli_runs_diverged(const cli_runs *runs, const cli_one *one);
-/* All of them as a report with its page in the folder; NULL after a line. path gets the page's place. */
+/* All of them as a report with its page in the folder; NULL after a line. path gets the page's
+ * place. */
 dro_report *cli_runs_report(const cli_runs *runs, char *path, size_t size);
 /* [{"run": ..., "folder": ..., "state": ...}] */
 json_t *cli_runs_json(const cli_runs *runs);
@@ -123,7 +127,8 @@ json_t *cli_runs_json(const cli_runs *runs);
 /* ---- tables of reports (report_show.c) ---- */
 
 void cli_report_table(dro_report *report);
-/* The table in Markdown, to its place in a document, "FILE#NAME" (report_into.c); words: its columns. */
+/* The table in Markdown, to its place in a document, "FILE#NAME" (report_into.c); words: its
+ * columns. */
 int cli_report_into(dro_report *report, const char *where, const char *words);
 json_t *cli_report_methods(dro_report *report);
 json_t *cli_report_notes(dro_report *report);

@@ -1,5 +1,5 @@
-/* The folder of many runs: plan.json says which runs it holds and how each was started, so that the same
- * command goes on and another one is refused; report.html shows them. */
+/* The folder of many runs: plan.json says which runs it holds and how each was started, so that the
+ * same command goes on and another one is refused; report.html shows them. */
 #include "runs.h"
 
 #include <errno.h>
@@ -64,7 +64,8 @@ int cli_runs_write(const cli_runs *runs, const char *name, json_t *document)
 
 /* ---- the plan ---- */
 
-/* A setting that is not the same in both, or NULL; one that the user gave before one that follows from it. */
+/* A setting that is not the same in both, or NULL; one that the user gave before one that follows
+ * from it. */
 static const char *differing(json_t *a, json_t *b)
 {
     const char *found = NULL, *name, *follows = "report_";

@@ -113,8 +113,8 @@ int cli_runs_check(const cli_runs *runs, const char *const *optimizers, int coun
 
 /* ---- one run ---- */
 
-/* A file of an arm's own takes the place of --config. What it says of the F that is reported may be another
- * comparison's. */
+/* A file of an arm's own takes the place of --config. What it says of the F that is reported may be
+ * another comparison's. */
 static int take_config(const cli_runs *runs, cli_scope *scope, const char *file)
 {
     static const char *const others[] = {"report_lambda", "report_like", "report_tilt"};

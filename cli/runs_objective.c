@@ -6,13 +6,14 @@
 
 enum { VALUE = 64 };
 
-/* What a run minimises at its end; lambda "": its optimiser's default, which depends on the data. */
+/* What a run minimises at its end; lambda "": its optimiser's default, which depends on the
+ * data. */
 typedef struct aim {
     char lambda[VALUE], tilt[VALUE];
 } aim;
 
-/* A setting that was given, or else that of the recipe; "" if neither has it. A recipe's rows for some data only are
- * not known before the data are. */
+/* A setting that was given, or else that of the recipe; "" if neither has it. A recipe's rows for
+ * some data only are not known before the data are. */
 static void value_of(const dro_settings *settings, const char *optimizer, const char *name,
                      char value[VALUE])
 {

@@ -1,6 +1,6 @@
-/* A run in a thread of this process, with a context of its own. That is how many runs share a GPU: its streams work
- * side by side there, while processes would take turns. It tells how it goes through the same pipe, in the same lines,
- * as a process does. */
+/* A run in a thread of this process, with a context of its own. That is how many runs share a GPU:
+ * its streams work side by side there, while processes would take turns. It tells how it goes
+ * through the same pipe, in the same lines, as a process does. */
 #define _GNU_SOURCE
 #include "runs.h"
 
@@ -21,9 +21,9 @@ struct cli_thread {
     int status;
 };
 
-/* A process has 8 queues to the GPU's hardware unless it asks for more (32 at most), and streams beyond that share
- * one: their kernels then wait for each other's. CUDA reads this when it begins, so it is set before the first
- * context asks whether there is a GPU; a user's own value stays. */
+/* A process has 8 queues to the GPU's hardware unless it asks for more (32 at most), and streams
+ * beyond that share one: their kernels then wait for each other's. CUDA reads this when it begins,
+ * so it is set before the first context asks whether there is a GPU; a user's own value stays. */
 void cli_thread_ready(void)
 {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

@@ -1,5 +1,5 @@
-/* The settings of a run: from config files (an earlier run's config.json, or any JSON object of names and values)
- * and from the command line. */
+/* The settings of a run: from config files (an earlier run's config.json, or any JSON object of
+ * names and values) and from the command line. */
 #define _GNU_SOURCE
 #include "train.h"
 
@@ -45,7 +45,8 @@ json_t *cli_config_load(const char *path)
     return NULL;
 }
 
-/* The text of a setting's value; false: an object, an array or nothing. A list is written with commas. */
+/* The text of a setting's value; false: an object, an array or nothing. A list is written with
+ * commas. */
 static bool value_text(const json_t *value, char *text, size_t size)
 {
     size_t used = 0, k;
@@ -69,7 +70,8 @@ static bool value_text(const json_t *value, char *text, size_t size)
     return true;
 }
 
-/* Names in a file that are no settings: of the machine, which cli_config_context() takes, and about the file. */
+/* Names in a file that are no settings: of the machine, which cli_config_context() takes, and about
+ * the file. */
 static bool is_other(const char *name)
 {
     return strcmp(name, "backend") == 0 || strcmp(name, "threads") == 0 ||
@@ -118,7 +120,8 @@ int cli_config_take(cli_scope *scope, const char *path, json_t *document)
     return status;
 }
 
-/* Ranks that share all processors of a machine share them out; those that were bound to some have their own. */
+/* Ranks that share all processors of a machine share them out; those that were bound to some have
+ * their own. */
 static int threads_of_rank(void)
 {
     int local, ranks = dro_comm_started(NULL, &local);

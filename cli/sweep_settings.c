@@ -1,5 +1,5 @@
-/* --grid, --random and --by: which settings are tried. A random value is a function of (seed, number of the
- * setting, number of the axis), so that a sweep that goes on draws the same ones. */
+/* --grid, --random and --by: which settings are tried. A random value is a function of (seed,
+ * number of the setting, number of the axis), so that a sweep that goes on draws the same ones. */
 #include "sweep.h"
 
 #include <math.h>
@@ -99,9 +99,9 @@ static double unit(uint64_t seed, uint64_t axis)
     return (double)((x ^ (x >> 31)) >> 11) * 0x1p-53;
 }
 
-/* Where a setting lies on an axis, from 0 to 1: random for the first, from which the others go on around the axis in
- * strides of the square root of a prime (Richtmyer's sequence). Few settings lie evenly then, on each axis and together,
- * where few draws crowd in a corner. */
+/* Where a setting lies on an axis, from 0 to 1: random for the first, from which the others go on
+ * around the axis in strides of the square root of a prime (Richtmyer's sequence). Few settings lie
+ * evenly then, on each axis and together, where few draws crowd in a corner. */
 static double place(uint64_t seed, int setting, int axis)
 {
     static const int primes[CLI_AXES] = {2,  3,  5,  7,  11, 13, 17, 19,
@@ -190,8 +190,8 @@ static int read_measure(cli_sweep *sweep, const char *wanted)
     return cli_usage("sweep: --by %s: expected one of %s", wanted, all);
 }
 
-/* A measure by which the settings cannot be told apart because each has its own: F is made of the loss, the
- * regulariser and the prior. A recipe or a file may set them. */
+/* A measure by which the settings cannot be told apart because each has its own: F is made of the
+ * loss, the regulariser and the prior. A recipe or a file may set them. */
 static int check_measure(const cli_sweep *sweep)
 {
     static const char *const of_loss[] = {"loss", "recipe", "config"};

@@ -1,4 +1,5 @@
-/* What the commands that train share: settings from the command line and from files, and what is shown. */
+/* What the commands that train share: settings from the command line and from files, and what is
+ * shown. */
 #ifndef DRO_CLI_TRAIN_H
 #define DRO_CLI_TRAIN_H
 
@@ -20,7 +21,8 @@ typedef struct cli_scope {
     dro_context *ctx;
     dro_settings *settings;
     const char *optimizer; /* of the command line, or NULL */
-    /* the optimiser of one run of several: settings that it does not have are passed over; NULL: none are */
+    /* the optimiser of one run of several: settings that it does not have are passed over; NULL:
+     * none are */
     const char *only;
 } cli_scope;
 

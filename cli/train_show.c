@@ -68,7 +68,8 @@ static void time_text(char *text, size_t size, double seconds)
                  floor(fmod(seconds, 3600) / 60));
 }
 
-/* How far a run is: in epochs, or in steps where it has less than one epoch. live: of a width that stays. */
+/* How far a run is: in epochs, or in steps where it has less than one epoch. live: of a width that
+ * stays. */
 static char *place_text(char *text, size_t size, uint64_t step, uint64_t steps, double epoch,
                         double epochs, bool live)
 {

@@ -1,5 +1,6 @@
-/* How many columns of a terminal a text takes: letters of UTF-8, not bytes. Wide ones (Chinese, Japanese, Korean, emoji)
- * take two, marks that are put on the letter before take none. Bytes that are no UTF-8 take one each. */
+/* How many columns of a terminal a text takes: letters of UTF-8, not bytes. Wide ones (Chinese,
+ * Japanese, Korean, emoji) take two, marks that are put on the letter before take none. Bytes that
+ * are no UTF-8 take one each. */
 #include "cli.h"
 
 typedef struct range {

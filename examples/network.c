@@ -1,6 +1,6 @@
-/* A network of one's own on images in memory: four stripes patterns, the last of them rare. It is trained by RECOVER, or
- * by the optimiser that the command line names.
- * Build: cc network.c $(pkg-config --cflags --libs libdro) */
+/* A network of one's own on images in memory: four stripes patterns, the last of them rare. It is
+ * trained by RECOVER, or by the optimiser that the command line names. Build: cc network.c
+ * $(pkg-config --cflags --libs libdro) */
 #include <dro/dro.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,8 @@ static void draw_images(void)
     }
 }
 
-/* The library draws ids; this turns them into pixels and labels, which stay until the next but two. */
+/* The library draws ids; this turns them into pixels and labels, which stay until the next but
+ * two. */
 static dro_status fetch(void *user, const dro_batch *batch, dro_net_batch *out)
 {
     static float x[4][MOST][SIZE];

@@ -1,12 +1,12 @@
-/* Policy evaluation by the Bellman residual as a compositional problem: find the value V(s) = <phi_s, w>
- * of a policy whose transitions can only be sampled,
+/* Policy evaluation by the Bellman residual as a compositional problem: find the value V(s) =
+ * <phi_s, w> of a policy whose transitions can only be sampled,
  *
  *     min_w  sum_s ( <phi_s, w> - E[ reward + gamma <phi_s', w> | s ] )^2 / S
  *
- * Inside the square is an expectation, so a plain stochastic gradient is biased; g(w) in R^S holds the
- * S residuals and f is the mean of their squares. With one feature per state the residual can be zero
- * and the answer is known: V = (I - gamma P)^-1 R. CIVR or RECOVER see sampled transitions only.
- * Build: cc policy.c $(pkg-config --cflags --libs libdro) -lm */
+ * Inside the square is an expectation, so a plain stochastic gradient is biased; g(w) in R^S holds
+ * the S residuals and f is the mean of their squares. With one feature per state the residual can
+ * be zero and the answer is known: V = (I - gamma P)^-1 R. CIVR or RECOVER see sampled transitions
+ * only. Build: cc policy.c $(pkg-config --cflags --libs libdro) -lm */
 #include <dro/dro.h>
 #include <math.h>
 #include <stdio.h>

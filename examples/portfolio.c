@@ -2,10 +2,10 @@
  *
  *     min_w  -E[r] + c Var[r],  r = <returns, w>,   Var[r] = E[r^2] - E[r]^2
  *
- * With g(w) = (r, r^2) and f(u) = -u1 + c (u2 - u1^2) this is min f(E g(w)). Without constraints the
- * answer is known: w = (2 c Sigma)^-1 mu, with mu and Sigma the mean and covariance of the returns.
- * RECOVER sees batches of 16 days; at the end its w is compared with the solution of that system.
- * Build: cc portfolio.c $(pkg-config --cflags --libs libdro) -lm */
+ * With g(w) = (r, r^2) and f(u) = -u1 + c (u2 - u1^2) this is min f(E g(w)). Without constraints
+ * the answer is known: w = (2 c Sigma)^-1 mu, with mu and Sigma the mean and covariance of the
+ * returns. RECOVER sees batches of 16 days; at the end its w is compared with the solution of that
+ * system. Build: cc portfolio.c $(pkg-config --cflags --libs libdro) -lm */
 #include <dro/dro.h>
 #include <math.h>
 #include <stdio.h>

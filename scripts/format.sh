@@ -1,7 +1,8 @@
 #!/bin/sh
 # format.sh check|fix: clang-format over the tracked .c and .h files (all of them where this is not
-# a git checkout). `fix` rewrites them, `check` only reports. CLANG_FORMAT names another program;
-# the style is pinned to version 14.
+# a git checkout). `fix` rewrites them, `check` only reports, and also reports lines of more than 100
+# columns, comments and CUDA sources included. CLANG_FORMAT names another program; the style is
+# pinned to version 14.
 set -eu
 cd "$(dirname "$0")/.."
 if [ -z "${CLANG_FORMAT:-}" ]; then
@@ -13,6 +14,7 @@ command -v "$CLANG_FORMAT" >/dev/null || { echo "format: clang-format is not ins
 files=$({ git ls-files '*.c' '*.h' 2>/dev/null ||
     find include src cli examples tests -name '*.[ch]'; } |
     while read -r f; do if [ -f "$f" ]; then echo "$f"; fi; done)
+cuda=$(find src tests -name '*.cu' -o -name '*.cuh')
 if [ -z "$files" ]; then echo "format: no files"; exit 0; fi
 
 case ${1:-} in
@@ -23,6 +25,11 @@ check)
             "$CLANG_FORMAT" "$f" | diff -u --label "$f" --label "$f (formatted)" "$f" - || :
         done
         echo "FAILED: format-check ($("$CLANG_FORMAT" --version)); run make format" >&2
+        exit 1
+    fi
+    # shellcheck disable=SC2086
+    if LC_ALL=C.UTF-8 grep -nE '.{101,}' $files $cuda; then
+        echo "FAILED: format-check: these lines have more than 100 columns" >&2
         exit 1
     fi
     echo "format-check: $(echo "$files" | wc -l) files" ;;

@@ -1,4 +1,5 @@
-/* Reads a9a (LIBSVM text) for the tests; where the file is not there, the test says so and skips. */
+/* Reads a9a (LIBSVM text) for the tests; where the file is not there, the test says so and
+ * skips. */
 #ifndef DRO_TESTS_A9A_H
 #define DRO_TESTS_A9A_H
 

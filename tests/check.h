@@ -1,4 +1,5 @@
-/* Small helpers of the tests: a context, checked calls, settings in one line, repeatable numbers. */
+/* Small helpers of the tests: a context, checked calls, settings in one line, repeatable
+ * numbers. */
 #ifndef DRO_CHECK_H
 #define DRO_CHECK_H
 

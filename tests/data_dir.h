@@ -1,5 +1,5 @@
-/* A temporary folder for the tests of the data room, files written into it, and opening what must open
- * and what must not. */
+/* A temporary folder for the tests of the data room, files written into it, and opening what must
+ * open and what must not. */
 #ifndef DRO_DATA_DIR_H
 #define DRO_DATA_DIR_H
 

@@ -1,5 +1,5 @@
-/* Compares the cpu backend's networks with the reference: logits, losses, gradients and running statistics, one
- * part and two, training and evaluation. */
+/* Compares the cpu backend's networks with the reference: logits, losses, gradients and running
+ * statistics, one part and two, training and evaluation. */
 #ifndef DRO_NET_PARITY_H
 #define DRO_NET_PARITY_H
 
@@ -29,8 +29,8 @@ static inline double apart(const char *name, const subject *s, const size_t *cou
     return worst;
 }
 
-/* An input of a ReLU that is zero up to rounding may fall on either side, and one such flip moves a gradient
- * by 1e-3; so images on which it happens are replaced, four times at most. */
+/* An input of a ReLU that is zero up to rounding may fall on either side, and one such flip moves a
+ * gradient by 1e-3; so images on which it happens are replaced, four times at most. */
 static inline void compare(const char *name, const subject *s, const size_t *counts, int parts,
                            int threads)
 {

@@ -1,5 +1,5 @@
-/* What the tests of a backend's networks share: networks to try, and everything that one pass over a fixed batch
- * gives on a backend. */
+/* What the tests of a backend's networks share: networks to try, and everything that one pass over
+ * a fixed batch gives on a backend. */
 #ifndef DRO_NETS_H
 #define DRO_NETS_H
 
@@ -32,7 +32,9 @@ typedef struct subject {
     dro_model_shape shape;
     const char *loss, *trained, *precision, *convolutions;
     float lift; /* added to every bias: fewer inputs of ReLUs are near zero */
-    int passes; /* the last of so many counts, 0: of one; a GPU queues the first, records the second and replays it */
+    /* only the last of so many passes counts; 0: one. A GPU queues the first, records the second
+     * and replays that. */
+    int passes;
 } subject;
 
 /* The place in w of what a convolution or a linear layer multiplies with. */
@@ -201,9 +203,9 @@ static inline double length(size_t n, const float *a)
     return sqrt(sum);
 }
 
-/* The largest distance of a tensor of the gradient a from the same of b, and whose it is: the whole is mostly the
- * classifier, and would not miss a convolution. (Norms and biases are left out: before another norm they hardly matter,
- * and what is left of their gradients is rounding.) */
+/* The largest distance of a tensor of the gradient a from the same of b, and whose it is: the whole
+ * is mostly the classifier, and would not miss a convolution. (Norms and biases are left out:
+ * before another norm they hardly matter, and what is left of their gradients is rounding.) */
 static inline double worst_piece(const outcome *x, const float *a, const float *b,
                                  const char **whose)
 {
@@ -220,9 +222,9 @@ static inline double worst_piece(const outcome *x, const float *a, const float *
     return worst;
 }
 
-/* Every layer, odd sizes, channels that do not fill a block, a residual without a norm, a norm without a
- * convolution, a value read many times, a sum without ReLU that only a concatenation reads, depthwise
- * convolutions before and behind ReLU6 and norms, an auxiliary head. */
+/* Every layer, odd sizes, channels that do not fill a block, a residual without a norm, a norm
+ * without a convolution, a value read many times, a sum without ReLU that only a concatenation
+ * reads, depthwise convolutions before and behind ReLU6 and norms, an auxiliary head. */
 static inline void zoo(dro_net *net)
 {
     float scale[3] = {0.5f, 2, -1}, shift[3] = {1, 0, 0.25f};

@@ -1,6 +1,6 @@
-/* RECOVER on real data, a9a: it comes within 1e-3 of the optimum that L-BFGS finds (refs/a9a.txt, made
- * by refs/make_a9a.py), and with default settings it does not diverge, whatever lambda, batch and eta.
- * Skips, saying so, where the data is not there. */
+/* RECOVER on real data, a9a: it comes within 1e-3 of the optimum that L-BFGS finds (refs/a9a.txt,
+ * made by refs/make_a9a.py), and with default settings it does not diverge, whatever lambda, batch
+ * and eta. Skips, saying so, where the data is not there. */
 #include "a9a.h"
 
 #include <dro/dro.h>

@@ -1,5 +1,6 @@
-/* A model sees images in files as it saw those that it was trained on: its logits of files are those of the arrays that
- * they hold, whichever of the two it was trained on, in grey too. Writes one temporary folder. */
+/* A model sees images in files as it saw those that it was trained on: its logits of files are
+ * those of the arrays that they hold, whichever of the two it was trained on, in grey too. Writes
+ * one temporary folder. */
 #include "train_runs.h"
 
 #include <dro/dro.h>

@@ -1,5 +1,5 @@
-/* Every backend against ref, and ref against sums in double or long double: each operation of the table
- * at odd sizes, with 1, 2 and 3 threads, which must not change a bit. */
+/* Every backend against ref, and ref against sums in double or long double: each operation of the
+ * table at odd sizes, with 1, 2 and 3 threads, which must not change a bit. */
 #include "check.h"
 
 #include "backend.h"
@@ -22,7 +22,8 @@ static float *floats(size_t n, uint64_t stream)
 
 static dro__pool *pool; /* of the number of threads under test */
 
-/* Runs body(backend, threads, argument) for each backend of this build and each number of threads. */
+/* Runs body(backend, threads, argument) for each backend of this build and each number of
+ * threads. */
 static void everywhere(void (*body)(const dro__backend *, int, void *), void *argument)
 {
     for (int k = 0; dro_backend_name(k); k++)

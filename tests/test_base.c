@@ -190,8 +190,8 @@ static void test_permutation(void **state)
     }
 }
 
-/* Over keys, every place is as likely for the first as for the last element. Four rounds mix few bits
- * less well: below 64 elements a place may be taken up to 1.4 times as often as it should. */
+/* Over keys, every place is as likely for the first as for the last element. Four rounds mix few
+ * bits less well: below 64 elements a place may be taken up to 1.4 times as often as it should. */
 static void test_permutation_uniform(void **state)
 {
     (void)state;

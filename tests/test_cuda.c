@@ -1,5 +1,5 @@
-/* The cuda backend against the reference: vectors, every layer, every model in each precision. Skipped (77) where there
- * is no GPU. */
+/* The cuda backend against the reference: vectors, every layer, every model in each precision.
+ * Skipped (77) where there is no GPU. */
 #include "nets.h"
 
 #include "backend.h"
@@ -123,9 +123,10 @@ typedef struct bounds {
     double forward, gradient, tensor; /* the last: of each tensor of a gradient */
 } bounds;
 
-/* tf32 keeps 11 bits of a factor, bf16 8; gradients go through every layer twice. They are those of six random images
- * through batch norms that are not lifted from zero, an ill-conditioned problem: in tf32 and bf16 these bounds find little
- * more than that all is missing or of the wrong sign. The sharp ones are `lifted`, and test_cuda_models. */
+/* tf32 keeps 11 bits of a factor, bf16 8; gradients go through every layer twice. They are those of
+ * six random images through batch norms that are not lifted from zero, an ill-conditioned problem:
+ * in tf32 and bf16 these bounds find little more than that all is missing or of the wrong sign. The
+ * sharp ones are `lifted`, and test_cuda_models. */
 static const bounds precisions[] = {
     {"fp32", 1e-4, 1e-4, 1e-4}, {"tf32", 1e-2, 4e-1, INFINITY}, {"bf16", 6e-2, 9e-1, INFINITY}};
 
@@ -238,9 +239,10 @@ static void test_models_bf16(void **state)
 /* With biases lifted gradients are well conditioned, and the bounds can be tight. */
 static const bounds lifted[] = {{"tf32", 5e-3, 4e-2, INFINITY}, {"bf16", 3e-2, 1e-1, INFINITY}};
 
-/* But then the gradient is mostly the classifier's: a norm undoes most of what a convolution before it does. Where most
- * layers are frozen, and norms do what they did before, nothing is undone, and a convolution whose gradient is missing or
- * wrong is seen by itself: it would be off by 1. Measured on an H200: tf32 5.4e-2, bf16 1.5e-1. */
+/* But then the gradient is mostly the classifier's: a norm undoes most of what a convolution before
+ * it does. Where most layers are frozen, and norms do what they did before, nothing is undone, and
+ * a convolution whose gradient is missing or wrong is seen by itself: it would be off by 1.
+ * Measured on an H200: tf32 5.4e-2, bf16 1.5e-1. */
 static const bounds sharp[] = {{"tf32", 5e-3, 6e-2, 1.2e-1}, {"bf16", 3e-2, 2e-1, 3e-1}};
 
 static void by_layers(const char *name, subject s, const size_t *counts, const bounds *b)
@@ -254,8 +256,9 @@ static void by_layers(const char *name, subject s, const size_t *counts, const b
     }
 }
 
-/* Our own convolutions at the sizes they are for, with so many images that a block has several tiles, replayed: against
- * the reference on a few images, against fp32 on the same GPU on many; and where some are frozen. */
+/* Our own convolutions at the sizes they are for, with so many images that a block has several
+ * tiles, replayed: against the reference on a few images, against fp32 on the same GPU on many; and
+ * where some are frozen. */
 static void own_kernels(const bounds *b, const bounds *by_layer)
 {
     static const size_t few[] = {6, 5}, many[] = {384, 200};
@@ -280,8 +283,8 @@ static void test_own_bf16(void **state)
     own_kernels(&lifted[1], &sharp[1]);
 }
 
-/* Two networks one after another make the same bits, of so many images that a block has several tiles. Short, for
- * compute-sanitizer. */
+/* Two networks one after another make the same bits, of so many images that a block has several
+ * tiles. Short, for compute-sanitizer. */
 static void repeats(const char *precision)
 {
     static const size_t counts[] = {150, 72};
@@ -357,8 +360,9 @@ static void test_models_bf16_shared(void **state)
     check_shared(&lifted[1], &sharp[1]);
 }
 
-/* Which kernels there were is seen in the last bits of the gradients: by rows they are the same for a whole GPU and a
- * half of it as long as a block has one tile, as in a batch this small; by bands they are others. */
+/* Which kernels there were is seen in the last bits of the gradients: by rows they are the same for
+ * a whole GPU and a half of it as long as a block has one tile, as in a batch this small; by bands
+ * they are others. */
 static void test_shares_bf16(void **state)
 {
     (void)state;

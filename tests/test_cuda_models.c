@@ -1,5 +1,5 @@
-/* Every model of the list on the cuda backend against the reference, in each precision, two parts, on images as small
- * as it takes. Slow: the reference is. Skipped (77) where there is no GPU.
+/* Every model of the list on the cuda backend against the reference, in each precision, two parts,
+ * on images as small as it takes. Slow: the reference is. Skipped (77) where there is no GPU.
  *
  *     test_cuda_models [MODEL]  */
 #include "nets.h"
@@ -9,10 +9,10 @@ typedef struct bounds {
     double forward, gradient, tensor; /* the last: of each tensor of a gradient */
 } bounds;
 
-/* tf32 keeps 11 bits of a factor, bf16 8; gradients go through every layer twice. Their tensors by themselves are looked at
- * in fp32: with so few pixels, and norms that undo most of what a convolution does, the others have no digit right (see
- * `sharp` in test_cuda.c). Measured on an H200, over all models:
- * tf32 2e-3 and 9e-3, bf16 4e-2 and 6e-2. */
+/* tf32 keeps 11 bits of a factor, bf16 8; gradients go through every layer twice. Their tensors by
+ * themselves are looked at in fp32: with so few pixels, and norms that undo most of what a
+ * convolution does, the others have no digit right (see `sharp` in test_cuda.c). Measured on an
+ * H200, over all models: tf32 2e-3 and 9e-3, bf16 4e-2 and 6e-2. */
 static const bounds precisions[] = {
     {"fp32", 1e-4, 1e-4, 1e-3}, {"tf32", 5e-3, 4e-2, INFINITY}, {"bf16", 1e-1, 2e-1, INFINITY}};
 enum { PRECISIONS = sizeof precisions / sizeof precisions[0] };
@@ -66,12 +66,14 @@ static int right_on(const char *name, subject s, const size_t *counts, uint64_t 
     return worst;
 }
 
-/* An input of a ReLU that is zero up to rounding, or a tie in a max pool, may fall on either side, and one such flip
- * moves a gradient by 1e-3; so images on which it happens are replaced, twice at most. Nothing else is tried again: an
- * error that comes and goes, a race, would pass sooner or later. A flip moves neither what the forward pass gives nor,
- * by as much as its bound, a gradient in bf16; and the images that pass do so in every precision. Inception at 139 has 134,000
- * outputs of max pools per image, about one tie within 1e-6 per seed: its three seeds were searched for, and have no
- * tie and no zero within 5e-6 (in double; they hold for these counts and this side only). */
+/* An input of a ReLU that is zero up to rounding, or a tie in a max pool, may fall on either side,
+ * and one such flip moves a gradient by 1e-3; so images on which it happens are replaced, twice at
+ * most. Nothing else is tried again: an error that comes and goes, a race, would pass sooner or
+ * later. A flip moves neither what the forward pass gives nor, by as much as its bound, a gradient
+ * in bf16; and the images that pass do so in every precision. Inception at 139 has 134,000 outputs
+ * of max pools per image, about one tie within 1e-6 per seed: its three seeds were searched for,
+ * and have no tie and no zero within 5e-6 (in double; they hold for these counts and this side
+ * only). */
 static bool model_is_right(int index)
 {
     dro_model_shape usual = dro_model_usual(index);

@@ -1,5 +1,5 @@
-/* Steps on a GPU that are not waited for, against the same steps taken one by one; what happens when one of them is
- * refused. Skipped (77) where there is no GPU. */
+/* Steps on a GPU that are not waited for, against the same steps taken one by one; what happens
+ * when one of them is refused. Skipped (77) where there is no GPU. */
 #include "nets.h"
 
 #include "augment.h"
@@ -68,8 +68,9 @@ static dro_status give_labels(void *user, const int64_t *ids, size_t count, int3
     return DRO_OK;
 }
 
-/* A last class of probability 0, so that nothing of it is learned from the other classes' examples. Where an example
- * is of this class its loss is finite and its slope, times a large weight, is not. */
+/* A last class of probability 0, so that nothing of it is learned from the other classes' examples.
+ * Where an example is of this class its loss is finite and its slope, times a large weight, is
+ * not. */
 static void spoil(run *r)
 {
     dro_tensor t;
@@ -213,7 +214,8 @@ static void test_queue(void **state)
     every_queue(&exact, 40);
 }
 
-/* For compute-sanitizer, which cuDNN's fp32 convolutions would keep busy; the third step is the first that is replayed. */
+/* For compute-sanitizer, which cuDNN's fp32 convolutions would keep busy; the third step is the
+ * first that is replayed. */
 static void test_queue_short(void **state)
 {
     (void)state;
@@ -286,8 +288,9 @@ static float *go_on(run *r, double *log_u)
     return w;
 }
 
-/* The gradient of step 4's next batch is refused: the state is, byte for byte, that of a run that has taken four steps;
- * and when the example is mended and the batch tried again, the two go on as one. */
+/* The gradient of step 4's next batch is refused: the state is, byte for byte, that of a run that
+ * has taken four steps; and when the example is mended and the batch tried again, the two go on as
+ * one. */
 static void refused_and_retried(const kind *spoiled, const char *settings)
 {
     run a, b;
@@ -334,8 +337,8 @@ static void refused_and_skipped(const kind *spoiled, const char *settings)
     free(w[0]), free(w[1]);
 }
 
-/* Losses that are finite and a gradient that is not. Over classes the first odd example makes the last class known, and
- * the second, of a class that is said to be very rare, weighs too much. */
+/* Losses that are finite and a gradient that is not. Over classes the first odd example makes the
+ * last class known, and the second, of a class that is said to be very rare, weighs too much. */
 static void test_refused_gradient(void **state)
 {
     (void)state;
@@ -360,7 +363,8 @@ typedef struct relay {
     pthread_barrier_t gate;
 } relay;
 
-/* The first steps, and the last look: both while the other thread's steps may still be under way. */
+/* The first steps, and the last look: both while the other thread's steps may still be under
+ * way. */
 static void *begin_and_end(void *user)
 {
     relay *k = user;
@@ -403,7 +407,8 @@ static void run_relay(relay *k, bool threads)
     OK(k->r.ctx, k->status);
 }
 
-/* One thread queues steps and another reads, queues more, and the first reads: what one thread alone gets. */
+/* One thread queues steps and another reads, queues more, and the first reads: what one thread
+ * alone gets. */
 static void test_threads_in_turn(void **state)
 {
     (void)state;
@@ -421,8 +426,8 @@ static void test_threads_in_turn(void **state)
     end_run(&two.r);
 }
 
-/* A network has one queue: the optimiser that lost it says so and changes nothing of the other's, also when that one is
- * gone. */
+/* A network has one queue: the optimiser that lost it says so and changes nothing of the other's,
+ * also when that one is gone. */
 static void test_one_at_a_time(void **state)
 {
     (void)state;
@@ -453,8 +458,8 @@ static void test_one_at_a_time(void **state)
 
 /* ---- other networks come and go ---- */
 
-/* The losses of a run, looked at every few steps; visited: other networks come and go meanwhile, so that its share of the
- * GPU is a quarter, a half, all of it and a quarter again. */
+/* The losses of a run, looked at every few steps; visited: other networks come and go meanwhile, so
+ * that its share of the GPU is a quarter, a half, all of it and a quarter again. */
 enum { STAGE = 8, LOOK = 4, VISITED = 4 * STAGE / LOOK };
 
 static void visited_run(bool queued, bool visited, const char *optimizer, const char *settings,
@@ -477,9 +482,10 @@ static void visited_run(bool queued, bool visited, const char *optimizer, const 
     end_run(&r);
 }
 
-/* Other kernels with weights in another order take over in the middle of a run, and it learns what it learns alone: the
- * same images in every step, so that the losses fall fast and rounding stays small (0.01 in floats, with weights that
- * begin 0.004 apart), where the wrong order would throw them back. */
+/* Other kernels with weights in another order take over in the middle of a run, and it learns what
+ * it learns alone: the same images in every step, so that the losses fall fast and rounding stays
+ * small (0.01 in floats, with weights that begin 0.004 apart), where the wrong order would throw
+ * them back. */
 static void test_visited(void **state)
 {
     (void)state;

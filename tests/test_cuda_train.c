@@ -1,5 +1,5 @@
-/* Training on a GPU: the images that live there are the loader's, and a run goes as it does on the CPU. Skipped
- * (77) where there is no GPU. */
+/* Training on a GPU: the images that live there are the loader's, and a run goes as it does on the
+ * CPU. Skipped (77) where there is no GPU. */
 #include "nets.h"
 
 #include "augment.h"
@@ -55,8 +55,8 @@ static void same_losses(dro_context *ctx, const char *model, const char *precisi
     dro_net_destroy(net);
 }
 
-/* Images that are there and cut there, and the same as the loader makes them: written in words of eight bfloat16, of
- * four floats, and one by one. */
+/* Images that are there and cut there, and the same as the loader makes them: written in words of
+ * eight bfloat16, of four floats, and one by one. */
 static void test_images(void **state)
 {
     (void)state;

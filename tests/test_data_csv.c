@@ -75,8 +75,8 @@ static void test_csv_forms(void **state)
     }
 }
 
-/* Whether the first row holds names is decided by the first 200 rows: a text in the last of them counts, one after
- * them does not. Sparse rows are those of more than 4096 features. */
+/* Whether the first row holds names is decided by the first 200 rows: a text in the last of them
+ * counts, one after them does not. Sparse rows are those of more than 4096 features. */
 static void test_csv_limits(void **state)
 {
     (void)state;
@@ -451,7 +451,8 @@ static void test_shared_adult(void **state)
     dro_data_close(data);
 }
 
-/* One text among numbers is categorical as ever, and is told; true categories are not, nor is the label. */
+/* One text among numbers is categorical as ever, and is told; true categories are not, nor is the
+ * label. */
 static void test_csv_text_among_numbers(void **state)
 {
     (void)state;
@@ -480,7 +481,8 @@ static void test_csv_text_among_numbers(void **state)
     }
 }
 
-/* A text in nearly every row, and what to do about it; the number that stands for a missing one as a SPEC has it. */
+/* A text in nearly every row, and what to do about it; the number that stands for a missing one as
+ * a SPEC has it. */
 static void test_csv_many_texts(void **state)
 {
     (void)state;

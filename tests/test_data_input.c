@@ -1,5 +1,5 @@
-/* data: inputs (plain, gzip, zstd, stdin) with files of refs/make_text.py, and decimal numbers against the
- * C library. */
+/* data: inputs (plain, gzip, zstd, stdin) with files of refs/make_text.py, and decimal numbers
+ * against the C library. */
 #include "data_dir.h"
 
 #include "text.h"
@@ -350,7 +350,8 @@ static uint64_t next_random(uint64_t *k, uint64_t n)
     return dro__random_below(77, 1, (*k)++, n);
 }
 
-/* Digits with a point somewhere and an exponent sometimes; and floats half-way to their neighbours. */
+/* Digits with a point somewhere and an exponent sometimes; and floats half-way to their
+ * neighbours. */
 static void random_text(uint64_t *k, char *text)
 {
     uint64_t digits = 1 + next_random(k, next_random(k, 4) ? 9 : 24),

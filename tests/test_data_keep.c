@@ -130,7 +130,8 @@ static void test_keep_libsvm(void **state)
     dro_data_close(data);
 }
 
-/* Cut anywhere, or with any byte changed, it is refused or still an encoding; nothing else happens. */
+/* Cut anywhere, or with any byte changed, it is refused or still an encoding; nothing else
+ * happens. */
 static void test_keep_damage(void **state)
 {
     (void)state;

@@ -35,7 +35,8 @@ static void test_fences(void **state)
     assert_true(isinf(low) && isinf(high));
 }
 
-/* Rows of a heavy tail, a constant, a rare 1, and a column of 1e-6: as a text with this separator before each. */
+/* Rows of a heavy tail, a constant, a rare 1, and a column of 1e-6: as a text with this separator
+ * before each. */
 static void write_awkward(const char *name, const char *format)
 {
     FILE *f = fopen(in_dir(name), "w");
@@ -137,7 +138,8 @@ static void test_option(void **state)
     FAILS(ctx, dro__data_for_training(ctx, spec, &data), DRO_ERR_RANGE, "robust, standard or none");
 }
 
-/* Sparse columns stay sparse: divided by their root mean square, a rare one scaled up, an outlier cut. */
+/* Sparse columns stay sparse: divided by their root mean square, a rare one scaled up, an outlier
+ * cut. */
 static void test_sparse(void **state)
 {
     (void)state;
@@ -198,7 +200,8 @@ static void test_damaged(void **state)
         FAILS(ctx, dro__data_open(ctx, spec, texts[k], &data), DRO_ERR_DATA, "damaged");
 }
 
-/* drop=, categorical=, decimal commas, a label that is missing, values that training did not have. */
+/* drop=, categorical=, decimal commas, a label that is missing, values that training did not
+ * have. */
 static void test_csv_options(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* data: libsvm text, against scikit-learn (refs/make_text.py) and on the real a9a of ../shared/data. */
+/* data: libsvm text, against scikit-learn (refs/make_text.py) and on the real a9a of
+ * ../shared/data. */
 #include "data_text.h"
 
 static void test_libsvm_scikit(void **state)

@@ -1,4 +1,5 @@
-/* Runs that go astray: they stop, or go back with half the step; those that end above their start say so. */
+/* Runs that go astray: they stop, or go back with half the step; those that end above their start
+ * say so. */
 #include "train_runs.h"
 
 #define ROWS "data=libsvm:%s/rows best=none "
@@ -56,7 +57,8 @@ static void test_divergence(void **state)
     dro__free(result);
 }
 
-/* What counts as divergence: a smoothed loss of more than 20 times the first, which is no less than a constant's. */
+/* What counts as divergence: a smoothed loss of more than 20 times the first, which is no less than
+ * a constant's. */
 static void test_exploded(void **state)
 {
     (void)state;
@@ -75,7 +77,8 @@ static void test_exploded(void **state)
     dro_train_destroy(t);
 }
 
-/* The step is halved each time, forty times at most; the advice is the usual step where it was far from it. */
+/* The step is halved each time, forty times at most; the advice is the usual step where it was far
+ * from it. */
 static void test_halvings(void **state)
 {
     (void)state;
@@ -95,8 +98,8 @@ static void test_halvings(void **state)
           DRO_ERR_NUMBER, "(eta=0.1)");
 }
 
-/* A run that stays above its start, too little to have exploded, begins anew with half the step; stopped anywhere on
- * the way it ends with the same weights. */
+/* A run that stays above its start, too little to have exploded, begins anew with half the step;
+ * stopped anywhere on the way it ends with the same weights. */
 static void test_stays_above(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The dual variable's tree (dual.h) against plain arrays: thousands of random changes, projections by
- * sorting, searches by running sums. */
+/* The dual variable's tree (dual.h) against plain arrays: thousands of random changes, projections
+ * by sorting, searches by running sums. */
 #include "check.h"
 
 #include "dual.h"
@@ -130,8 +130,8 @@ static void test_against_plain(void **state)
     dro_context_destroy(ctx);
 }
 
-/* As the primal-dual methods do: many small pushes and projections, almost all weights at rest or at
- * the floor. Lazy changes pile up in the tree; nothing may drift. */
+/* As the primal-dual methods do: many small pushes and projections, almost all weights at rest or
+ * at the floor. Lazy changes pile up in the tree; nothing may drift. */
 static void test_long_run(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* TensorBoard event files: bytes as TensorBoard's own writer gives them. tests/peers/events_check.py lets
- * TensorBoard read those of a run. */
+/* TensorBoard event files: bytes as TensorBoard's own writer gives them.
+ * tests/peers/events_check.py lets TensorBoard read those of a run. */
 #include "data_dir.h"
 #include "events.h"
 

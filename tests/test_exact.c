@@ -1,5 +1,6 @@
-/* The exact solvers: minima that SciPy found (refs/exact.txt, made by refs/make_exact.py), derivatives against
- * differences, the same bits on any number of threads and after a save, and what they refuse. */
+/* The exact solvers: minima that SciPy found (refs/exact.txt, made by refs/make_exact.py),
+ * derivatives against differences, the same bits on any number of threads and after a save, and
+ * what they refuse. */
 #include "check.h"
 #include "exact.h"
 #include "full_rows.h"
@@ -256,8 +257,8 @@ static double sum_at(const dro__full *f, const double *w, const double *weights)
     return sum;
 }
 
-/* The gradient by differences of the losses, the matrix by differences of the gradient (and the tilt's part by the
- * gradients of single examples). */
+/* The gradient by differences of the losses, the matrix by differences of the gradient (and the
+ * tilt's part by the gradients of single examples). */
 static void check_derivatives(const model *m, bool sparse)
 {
     const double h = 1e-5, tilt = 0.7;

@@ -1,6 +1,7 @@
-/* tilt=group and tilt=class: with groups that most batches do not hold, the average direction is the
- * exact gradient of F = lambda log sum_g prior_g exp(L_g / lambda). Losses are linear in w with noise,
- * so L_g and the gradient are known; the sum of the directions is (w_start - w_end) / eta. */
+/* tilt=group and tilt=class: with groups that most batches do not hold, the average direction is
+ * the exact gradient of F = lambda log sum_g prior_g exp(L_g / lambda). Losses are linear in w with
+ * noise, so L_g and the gradient are known; the sum of the directions is (w_start - w_end) /
+ * eta. */
 #include "check.h"
 
 enum { GROUPS = 5, DIM = 3, B = 16, SLOTS = 4, RUNS = 60, BURN = 200, STEPS = 1000 };
@@ -108,8 +109,8 @@ typedef struct setup {
     bool given, data_prior; /* shares given; prior = shares */
 } setup;
 
-/* The mean over the runs of (average direction - average exact gradient) is zero but for its standard
- * error, and small next to the gradient. */
+/* The mean over the runs of (average direction - average exact gradient) is zero but for its
+ * standard error, and small next to the gradient. */
 static void judge(const setup *c, double bias[][DIM], const double *gradient)
 {
     double size = 0;
@@ -215,8 +216,9 @@ static void test_direction_drifting_w(void **state)
         simulate(&cases[k]);
 }
 
-/* The automatic a is about 1/t here. A group that is seldom present must follow the drift all the same:
- * a correction by the last step alone, each time it is present, would leave most of it out. */
+/* The automatic a is about 1/t here. A group that is seldom present must follow the drift all the
+ * same: a correction by the last step alone, each time it is present, would leave most of it
+ * out. */
 static void test_direction_drifting_w_auto(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Images: pixels equal to Pillow's on odd files (tests/refs/make_images.py), resizing to one grey level,
- * damaged files and bombs refused. */
+/* Images: pixels equal to Pillow's on odd files (tests/refs/make_images.py), resizing to one grey
+ * level, damaged files and bombs refused. */
 #include "check.h"
 #include "data.h"
 #include "image.h"
@@ -164,7 +164,8 @@ static void *make_one(void *done)
     return NULL;
 }
 
-/* Two of the largest images fill the budget: a third waits until one is gone, a fourth is too large. */
+/* Two of the largest images fill the budget: a third waits until one is gone, a fourth is too
+ * large. */
 static void test_image_budget(void **state)
 {
     (void)state;
@@ -186,7 +187,8 @@ static void test_image_budget(void **state)
     dro_context_destroy(ctx);
 }
 
-/* The widest reduction: weights that add up to a little more than one must not wrap white to black. */
+/* The widest reduction: weights that add up to a little more than one must not wrap white to
+ * black. */
 static void test_resize_wide(void **state)
 {
     (void)state;

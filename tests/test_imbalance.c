@@ -1,5 +1,5 @@
-/* Imbalance and holdout at their edges: the draw of a holdout is pinned, its time does not grow with the
- * number of classes, and no class is emptied unsaid. */
+/* Imbalance and holdout at their edges: the draw of a holdout is pinned, its time does not grow
+ * with the number of classes, and no class is emptied unsaid. */
 #include "check.h"
 
 #include <dro/dro.h>
@@ -33,7 +33,8 @@ static void write_rows(const char *path, int64_t n, int64_t modulus)
     assert_int_equal(fclose(file), 0);
 }
 
-/* The same examples as ever for the same seed: results that were selected on them stay comparable. */
+/* The same examples as ever for the same seed: results that were selected on them stay
+ * comparable. */
 static void test_same_draw(void **state)
 {
     (void)state;

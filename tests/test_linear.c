@@ -1,5 +1,5 @@
-/* Linear models as a problem: dense against sparse, gradients against finite differences, the objective
- * against a plain sum, and what create() refuses. */
+/* Linear models as a problem: dense against sparse, gradients against finite differences, the
+ * objective against a plain sum, and what create() refuses. */
 #include "check.h"
 
 enum { N = 300, D = 23 };

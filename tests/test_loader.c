@@ -1,5 +1,5 @@
-/* Opening, imbalance, holdout, and the loader: the same (seed, epoch, position) gives the same bytes with
- * any number of threads, in any order of asking, and after a restart in mid-epoch. */
+/* Opening, imbalance, holdout, and the loader: the same (seed, epoch, position) gives the same
+ * bytes with any number of threads, in any order of asking, and after a restart in mid-epoch. */
 #include "check.h"
 
 #include <dro/dro.h>
@@ -274,8 +274,8 @@ static void write_classes(const char *path, const int *counts, int classes)
     assert_int_equal(fclose(file), 0);
 }
 
-/* The largest class is R times the smallest, whatever the set was before, and no class gives what it does
- * not have. */
+/* The largest class is R times the smallest, whatever the set was before, and no class gives what
+ * it does not have. */
 static void test_longtail(void **state)
 {
     (void)state;
@@ -403,8 +403,9 @@ static void test_bad_specs(void **state)
     dro_context_destroy(ctx);
 }
 
-/* A linear model cannot tell the glyphs apart; the classes are there all the same (a nearest mean of the
- * same class after alignment would be a network's work). Here: same seed same bytes, other seed other. */
+/* A linear model cannot tell the glyphs apart; the classes are there all the same (a nearest mean
+ * of the same class after alignment would be a network's work). Here: same seed same bytes, other
+ * seed other. */
 static void test_glyphs(void **state)
 {
     (void)state;
@@ -425,7 +426,8 @@ static void test_glyphs(void **state)
     dro_context_destroy(ctx);
 }
 
-/* Of the ways in which images are changed each can be left out; small images are moved by an eighth of their side. */
+/* Of the ways in which images are changed each can be left out; small images are moved by an eighth
+ * of their side. */
 static void test_ways(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* What the library answers to calls that make no sense: a status, not a crash, and nothing that was handed out changes.
- * Writes one temporary folder. */
+/* What the library answers to calls that make no sense: a status, not a crash, and nothing that was
+ * handed out changes. Writes one temporary folder. */
 #include "train_runs.h"
 
 #include <dro/dro.h>
@@ -28,7 +28,8 @@ static const char *trained(const char *name, const char *spec)
     return path;
 }
 
-/* A predictor on data with fewer classes than the model has: ranges, and what dro_predictor_data() gave. */
+/* A predictor on data with fewer classes than the model has: ranges, and what dro_predictor_data()
+ * gave. */
 static void test_predictor(void **state)
 {
     (void)state;
@@ -271,7 +272,8 @@ static void test_no_error(void **state)
     dro_report_destroy(report);
 }
 
-/* Structs that users fill say how large they are: those of older headers are taken, those of newer ones refused. */
+/* Structs that users fill say how large they are: those of older headers are taken, those of newer
+ * ones refused. */
 static void test_sizes(void **state)
 {
     (void)state;

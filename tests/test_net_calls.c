@@ -1,5 +1,6 @@
-/* Calls of one network, one after another: what a backend must not carry over from one to the next (the cuda backend
- * records its passes), against the reference. On the GPU where there is one, else on the processor. */
+/* Calls of one network, one after another: what a backend must not carry over from one to the next
+ * (the cuda backend records its passes), against the reference. On the GPU where there is one, else
+ * on the processor. */
 #include "nets.h"
 
 #include <dro/dro.h>
@@ -59,7 +60,8 @@ static void near(const char *what, int call, size_t n, const float *a, const flo
     assert_true(off < bound);
 }
 
-/* Labels and targets in turn, forward and backward, then evaluations with logits only and with losses. */
+/* Labels and targets in turn, forward and backward, then evaluations with logits only and with
+ * losses. */
 static void test_targets(void **state)
 {
     (void)state;
@@ -115,7 +117,8 @@ static void test_labels(void **state)
     end(&p);
 }
 
-/* Training and evaluation read the same weights in the same order, though the second head is in one of them only. */
+/* Training and evaluation read the same weights in the same order, though the second head is in one
+ * of them only. */
 static void test_second_head(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-/* The reference network against finite differences: its sources are compiled here once more with double
- * values, every layer and every loss is built small, and every parameter's derivative is compared with
- * a central difference. Weights are floats, so the step is one that they represent exactly. */
+/* The reference network against finite differences: its sources are compiled here once more with
+ * double values, every layer and every loss is built small, and every parameter's derivative is
+ * compared with a central difference. Weights are floats, so the step is one that they represent
+ * exactly. */
 #define create check_create /* ref_net.c has a function of this name */
 #include "check.h"
 #undef create

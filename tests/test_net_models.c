@@ -1,4 +1,5 @@
-/* Every model of the list on the cpu backend against the reference, on images as small as it takes. */
+/* Every model of the list on the cpu backend against the reference, on images as small as it
+ * takes. */
 #include "net_parity.h"
 
 static void test_every_model(void **state)

@@ -1,5 +1,5 @@
-/* The cpu backend's networks against the reference: a network that has every layer, and the small models. The
- * large ones are in test_net_models.c. */
+/* The cpu backend's networks against the reference: a network that has every layer, and the small
+ * models. The large ones are in test_net_models.c. */
 #include "net_parity.h"
 
 static void test_every_layer(void **state)

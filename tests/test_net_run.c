@@ -1,5 +1,5 @@
-/* Networks that run: settings and losses, the calls' order and checks, running statistics, dropout, and a
- * network as a problem. Over every backend of this build. */
+/* Networks that run: settings and losses, the calls' order and checks, running statistics, dropout,
+ * and a network as a problem. Over every backend of this build. */
 #include "check.h"
 #include "nn.h"
 

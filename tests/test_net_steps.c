@@ -1,4 +1,5 @@
-/* Whole trajectories in fp32 against the reference: on the GPU where there is one, else on the processor. */
+/* Whole trajectories in fp32 against the reference: on the GPU where there is one, else on the
+ * processor. */
 #include "nets.h"
 
 #include <dro/dro.h>
@@ -90,8 +91,8 @@ static float *train(const char *backend, const char *model, float by, const char
     return w;
 }
 
-/* The last loss as a share of the first. Losses are off relative to 1 + the loss: some that start badly are in the
- * hundreds. */
+/* The last loss as a share of the first. Losses are off relative to 1 + the loss: some that start
+ * badly are in the hundreds. */
 static double trajectory(const char *model, float by, const char *optimizer, const char *settings,
                          double tolerance)
 {
@@ -112,8 +113,9 @@ static double trajectory(const char *model, float by, const char *optimizer, con
     return b[STEPS - 1] / b[0];
 }
 
-/* With biases lifted: an input of a ReLU that is zero up to rounding falls on either side, and from the first that does
- * the run goes elsewhere (RECOVER, one backend, a last digit of w: losses 1e-2 away after 20 steps). */
+/* With biases lifted: an input of a ReLU that is zero up to rounding falls on either side, and from
+ * the first that does the run goes elsewhere (RECOVER, one backend, a last digit of w: losses 1e-2
+ * away after 20 steps). */
 static void test_trajectory_sgd(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-/* Networks against PyTorch: tests/refs/nets.txt, made by tests/refs/make_nets.py, on every backend of this
- * build. Its cases say what is computed; weights, pixels and labels are hashes of names (make_nets.py
- * says how). Training mode with one and two parts, frozen layers, evaluation; all losses. */
+/* Networks against PyTorch: tests/refs/nets.txt, made by tests/refs/make_nets.py, on every backend
+ * of this build. Its cases say what is computed; weights, pixels and labels are hashes of names
+ * (make_nets.py says how). Training mode with one and two parts, frozen layers, evaluation; all
+ * losses. */
 #include "check.h"
 #include "nn.h"
 

@@ -1,6 +1,6 @@
-/* Numbers that cannot overflow: RECOVER on scripted losses from 0 to 1e4 with lambda from 1e-3 to 1e3,
- * outliers that arrive suddenly, lambda moving smoothly and in jumps, against DESIGN.md's recursion
- * written out in long double.
+/* Numbers that cannot overflow: RECOVER on scripted losses from 0 to 1e4 with lambda from 1e-3 to
+ * 1e3, outliers that arrive suddenly, lambda moving smoothly and in jumps, against DESIGN.md's
+ * recursion written out in long double.
  *
  * The script gives each example a loss, plus <x, w>, rounded to float; so a gradient is x. The
  * reference takes the losses that the library saw (at lambda = 1e-3 one rounding of a loss of 1e4
@@ -98,7 +98,8 @@ typedef struct reference {
     uint64_t caps, floors, fresh_starts;
 } reference;
 
-/* Values and slopes of the capped exponential; G gets the weighted gradient, the mean is returned. */
+/* Values and slopes of the capped exponential; G gets the weighted gradient, the mean is
+ * returned. */
 static long double weigh(reference *r, const float *losses, int64_t first, long double lambda,
                          long double *g)
 {
@@ -138,7 +139,8 @@ static long double drift(const reference *r)
     return r->observed && r->noise > 0 ? r->change / r->noise : 0;
 }
 
-/* After a step with weight a: the variance of d, then |G1-G0|^2 and |G0-d|^2 into their averages. */
+/* After a step with weight a: the variance of d, then |G1-G0|^2 and |G0-d|^2 into their
+ * averages. */
 static void observe(reference *r, const long double *g1, long double a)
 {
     long double change = 0, noise = 0, keep = r->observed ? 0.9L : 0;
@@ -457,8 +459,9 @@ static dro_status zero_backward(void *user, const float *w, const dro_batch *par
     return DRO_OK;
 }
 
-/* eta weight_decay = 2e-7, as late in training. A float next to 1 is too coarse for 1 - 2e-7 (it would
- * be 1 - 1.8e-7 for every weight); over many weights the decay must be right. reg=l2 likewise. */
+/* eta weight_decay = 2e-7, as late in training. A float next to 1 is too coarse for 1 - 2e-7 (it
+ * would be 1 - 1.8e-7 for every weight); over many weights the decay must be right. reg=l2
+ * likewise. */
 static void check_decay(const char *settings)
 {
     static float w[WIDE_DIM];

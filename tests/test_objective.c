@@ -1,5 +1,6 @@
-/* Worst-case weights of given losses: against SciPy's (refs/objectives.txt, made by refs/make_objectives.py), as the
- * gradient of the value, and where the set of weights is at its limits. */
+/* Worst-case weights of given losses: against SciPy's (refs/objectives.txt, made by
+ * refs/make_objectives.py), as the gradient of the value, and where the set of weights is at its
+ * limits. */
 #include "check.h"
 #include "objective.h"
 
@@ -146,7 +147,8 @@ static void test_limits(void **state)
     }
 }
 
-/* A smoothed value is as near as promised, its gradient is its weights, also where all losses are equal. */
+/* A smoothed value is as near as promised, its gradient is its weights, also where all losses are
+ * equal. */
 static void test_smoothing(void **state)
 {
     (void)state;

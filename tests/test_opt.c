@@ -1,5 +1,5 @@
-/* Every optimiser, every form of it: steps that are refused and leave no trace, batches that are passed
- * over, states that are saved and loaded, streams that end, limits on the size of a call. */
+/* Every optimiser, every form of it: steps that are refused and leave no trace, batches that are
+ * passed over, states that are saved and loaded, streams that end, limits on the size of a call. */
 #include "check.h"
 
 /* ---- refusal ---- */
@@ -409,8 +409,8 @@ static void test_load_larger_batch(void **state)
     dro_context_destroy(ctx);
 }
 
-/* A stream ends and later has more: the estimator cannot be corrected over the gap, so that the next
- * direction must be the newest batch's own. */
+/* A stream ends and later has more: the estimator cannot be corrected over the gap, so that the
+ * next direction must be the newest batch's own. */
 static void test_stream_goes_on(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Settings of the optimisers and what they do: schedules, planned lengths, regularisers; and settings,
- * problems and calls that make no sense. */
+/* Settings of the optimisers and what they do: schedules, planned lengths, regularisers; and
+ * settings, problems and calls that make no sense. */
 #include "check.h"
 
 #include <stddef.h>

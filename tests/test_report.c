@@ -1,4 +1,5 @@
-/* Reports: statistics, curves, scales, escaping, drawing, reading damaged folders, grouping into methods. */
+/* Reports: statistics, curves, scales, escaping, drawing, reading damaged folders, grouping into
+ * methods. */
 #include "data_dir.h"
 #include "report_figures.h"
 
@@ -66,7 +67,8 @@ static void statistics(void **state)
     assert_true(s.count == 0 && isnan(s.mean) && isnan(s.error));
 }
 
-/* Runs that take different times: the mean is over the k-th evaluations, and ends at the mean of the last. */
+/* Runs that take different times: the mean is over the k-th evaluations, and ends at the mean of
+ * the last. */
 static void mean_curves(void **state)
 {
     double xa[] = {0, 2, 4}, ya[] = {0, 4, 8}, xb[] = {10, 20, 31}, yb[] = {10, 20, 11};

@@ -1,5 +1,5 @@
-/* Weights files: what was written comes back, what Python wrote is read, and nothing that is wrong is
- * taken. python_* are files of Python's safetensors (refs/make_safetensors.py). */
+/* Weights files: what was written comes back, what Python wrote is read, and nothing that is wrong
+ * is taken. python_* are files of Python's safetensors (refs/make_safetensors.py). */
 #include "tensors.h"
 
 #include <float.h>

@@ -1,5 +1,5 @@
-/* Weights files that must be refused with a line that says why, and writing that fails: an older file
- * stays, and nothing is left beside it. */
+/* Weights files that must be refused with a line that says why, and writing that fails: an older
+ * file stays, and nothing is left beside it. */
 #include "tensors.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
-/* A program that embeds the library has signal handlers of its own, on the ordinary stack: a storm of signals during
- * training changes nothing. (oneDNN's matrix product keeps its stack pointer elsewhere for a while.) */
+/* A program that embeds the library has signal handlers of its own, on the ordinary stack: a storm
+ * of signals during training changes nothing. (oneDNN's matrix product keeps its stack pointer
+ * elsewhere for a while.) */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -1,7 +1,7 @@
-/* RECOVER with its defaults does not diverge: on a small network and rare classes, for every lambda of the
- * paper's range and beyond, at step sizes from 0.1 to 1, every loss stays finite and F falls. Without the warm-up
- * that a small lambda has by default it is as stable, and learns less below 2. The full grid, resnet20 on CIFAR-10,
- * is experiments/stability.sh. */
+/* RECOVER with its defaults does not diverge: on a small network and rare classes, for every lambda
+ * of the paper's range and beyond, at step sizes from 0.1 to 1, every loss stays finite and F
+ * falls. Without the warm-up that a small lambda has by default it is as stable, and learns less
+ * below 2. The full grid, resnet20 on CIFAR-10, is experiments/stability.sh. */
 #include "train_runs.h"
 
 #include <math.h>

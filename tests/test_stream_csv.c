@@ -1,4 +1,5 @@
-/* data: streams of CSV rows. They are the rows that data sets make of the same text, in bounded memory. */
+/* data: streams of CSV rows. They are the rows that data sets make of the same text, in bounded
+ * memory. */
 #include "data_text.h"
 
 #include <dro/stream.h>

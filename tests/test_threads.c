@@ -1,5 +1,5 @@
-/* Several threads at the same time: what may be shared is shared, what is each thread's own is independent. Meant for the
- * thread sanitizer (preset tsan). */
+/* Several threads at the same time: what may be shared is shared, what is each thread's own is
+ * independent. Meant for the thread sanitizer (preset tsan). */
 #include "train_runs.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* The training room: figures against values worked out by hand, runs that go on byte for byte, and how runs
- * end. */
+/* The training room: figures against values worked out by hand, runs that go on byte for byte, and
+ * how runs end. */
 #include "train_runs.h"
 
 /* ---- metrics ---- */
@@ -38,7 +38,8 @@ static void test_metrics_three(void **state)
     assert_true(isnan(m.figures.auroc));
     near(m.figures.average_precision, ((1 + 2 / 3.0 + 3 / 4.0) / 3 + 1 + 0.75) / 3);
     near(m.figures.class_precision[2], 0.75); /* three examples tie */
-    /* probabilities of the predictions: three of p1, two of p2, one of p3, each in a bin of its own */
+    /* probabilities of the predictions: three of p1, two of p2, one of p3, each in a bin of its
+     * own */
     double p1 = exp(1) / (exp(1) + 2), p2 = exp(2) / (exp(2) + 2), p3 = exp(3) / (exp(3) + 2);
     near(m.figures.calibration_error, (fabs(1 - 3 * p1) + fabs(2 - 2 * p2) + fabs(1 - p3)) / 6);
     dro__measure_free(&m);
@@ -83,7 +84,8 @@ static void test_metrics_weights(void **state)
     }
 }
 
-/* Groups and classes: their accuracies, objectives over them with both priors, their shares of the weight. */
+/* Groups and classes: their accuracies, objectives over them with both priors, their shares of the
+ * weight. */
 static void test_metrics_groups(void **state)
 {
     (void)state;
@@ -237,8 +239,8 @@ static void test_resume_all(void **state)
     }
 }
 
-/* A run that begins with weights of a file, some of which do not train: resumed exactly, and only with that
- * file; where all of them train, the checkpoint is enough. */
+/* A run that begins with weights of a file, some of which do not train: resumed exactly, and only
+ * with that file; where all of them train, the checkpoint is enough. */
 static void test_resume_frozen(void **state)
 {
     (void)state;
@@ -271,7 +273,8 @@ static bool stop_in_evaluation(void *user, const dro_train_progress *p)
     return p->evaluating && --*left == 0;
 }
 
-/* A run that was stopped within an evaluation, at each place of each, ends as the one that was not. */
+/* A run that was stopped within an evaluation, at each place of each, ends as the one that was
+ * not. */
 static void test_resume_evaluation(void **state)
 {
     (void)state;
@@ -318,7 +321,8 @@ static void test_events_gone(void **state)
     dro__free(events);
 }
 
-/* Lines of metrics.jsonl that somebody has taken away stay lost: the others, and the run, do not suffer. */
+/* Lines of metrics.jsonl that somebody has taken away stay lost: the others, and the run, do not
+ * suffer. */
 static void test_metrics_gone(void **state)
 {
     (void)state;
@@ -463,8 +467,8 @@ static void test_predictor_loss(void **state)
     }
 }
 
-/* Every optimiser's run goes on from where it was stopped, by default settings of which some depend on the number of
- * steps. */
+/* Every optimiser's run goes on from where it was stopped, by default settings of which some depend
+ * on the number of steps. */
 static bool stop_at_once(void *user, const dro_train_progress *p)
 {
     (void)user;

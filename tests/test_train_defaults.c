@@ -1,5 +1,5 @@
-/* What dro_train_default() lists is what a run has: every parameter of every optimiser in config.json is the last
- * default that is listed for it, or the optimiser's own. */
+/* What dro_train_default() lists is what a run has: every parameter of every optimiser in
+ * config.json is the last default that is listed for it, or the optimiser's own. */
 #include "train_runs.h"
 
 #include <math.h>
@@ -257,8 +257,8 @@ static evaluations evaluated(const char *settings)
     return e;
 }
 
-/* 600 steps, but 15 epochs at least and 100 at most, of 161 examples; of the exact solvers an epoch is a step, and 100
- * of them are one between evaluations. */
+/* 600 steps, but 15 epochs at least and 100 at most, of 161 examples; of the exact solvers an epoch
+ * is a step, and 100 of them are one between evaluations. */
 static void test_length(void **state)
 {
     (void)state;

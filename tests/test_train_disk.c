@@ -159,7 +159,8 @@ static unsigned long long previous_step(const char *settings)
     return s.step;
 }
 
-/* Checkpoints are those of evaluations (every 5 steps) and of the stop, or of every step where none may be missed. */
+/* Checkpoints are those of evaluations (every 5 steps) and of the stop, or of every step where none
+ * may be missed. */
 static void test_checkpoint_every(void **state)
 {
     (void)state;

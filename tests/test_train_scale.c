@@ -1,5 +1,6 @@
-/* Features and targets of any size: the same rows times a factor train as well, and a run says so; a network's first steps are not
- * taken for a divergence; an epoch is as many examples for every optimiser. */
+/* Features and targets of any size: the same rows times a factor train as well, and a run says so;
+ * a network's first steps are not taken for a divergence; an epoch is as many examples for every
+ * optimiser. */
 #include "train_runs.h"
 
 #include <math.h>
@@ -74,7 +75,8 @@ static void test_scaled(void **state)
     unlink(path);
 }
 
-/* Rows of a plane and noise, target centre + size * z; heavy: one target of 500 is 60 times as far. */
+/* Rows of a plane and noise, target centre + size * z; heavy: one target of 500 is 60 times as
+ * far. */
 static void write_targets(const char *path, double centre, double size, bool heavy)
 {
     FILE *file = fopen(path, "w");
@@ -90,7 +92,8 @@ static void write_targets(const char *path, double centre, double size, bool hea
     fclose(file);
 }
 
-/* The mean square of what a run predicts for the rows minus their targets, ordinary ones alone, over size^2. */
+/* The mean square of what a run predicts for the rows minus their targets, ordinary ones alone,
+ * over size^2. */
 static double error_of(const char *path, double centre, double size)
 {
     char weights[sizeof dir + 40], spec[sizeof dir + 60];
@@ -112,7 +115,8 @@ static double error_of(const char *path, double centre, double size)
     return sum;
 }
 
-/* Targets of any centre and size are learned by every kind of run, and predictions are in their unit. */
+/* Targets of any centre and size are learned by every kind of run, and predictions are in their
+ * unit. */
 static void test_targets(void **state)
 {
     (void)state;
@@ -172,8 +176,8 @@ static void test_few_steps(void **state)
                    "run", false, UINT64_MAX, NULL));
 }
 
-/* 40 epochs of 600 rows are 24,000 examples, also for those whose stages begin with a big batch (civr, rcivr; 1,024 at
- * most); with the steps given they may be more. */
+/* 40 epochs of 600 rows are 24,000 examples, also for those whose stages begin with a big batch
+ * (civr, rcivr; 1,024 at most); with the steps given they may be more. */
 static void test_epochs(void **state)
 {
     (void)state;

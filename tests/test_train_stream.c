@@ -178,7 +178,8 @@ static void test_refuses(void **state)
     dro_train_destroy(t);
 }
 
-/* A run that has learned nothing is no run: its folder takes the next one, and keeps what was not the run's. */
+/* A run that has learned nothing is no run: its folder takes the next one, and keeps what was not
+ * the run's. */
 static void test_nothing_learned(void **state)
 {
     (void)state;
@@ -267,7 +268,8 @@ static void test_table(void **state)
           DRO_ERR_DATA, "are not those that the run began with");
 }
 
-/* Labels 0 and 1, and 1 without its sign: the weights know the classes of the rows they came from. */
+/* Labels 0 and 1, and 1 without its sign: the weights know the classes of the rows they came
+ * from. */
 static void test_names(void **state)
 {
     (void)state;
@@ -294,7 +296,8 @@ static void test_names(void **state)
     }
 }
 
-/* ---- the loss of rows, on a stream and on many sparse features: what is trained, or an error ---- */
+/* ---- the loss of rows, on a stream and on many sparse features: what is trained, or an error
+ * ---- */
 
 static dro_status train_rows(bool stream, bool real, const char *more, dro_metrics *test)
 {

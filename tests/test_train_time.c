@@ -1,5 +1,5 @@
-/* Time: max_time bounds a run with its evaluations, weights are there before the last of them, and F of a large training
- * set is that of a sample. */
+/* Time: max_time bounds a run with its evaluations, weights are there before the last of them, and
+ * F of a large training set is that of a sample. */
 #include "train_runs.h"
 
 #include <time.h>

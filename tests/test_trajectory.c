@@ -1,11 +1,11 @@
 /* Every optimiser against an independent reference: tests/refs/make_trajectories.py computed w,
- * log_u and the counts of each case in float64 NumPy; here the same case runs through the public API
- * on every backend. One test per case; the first argument is a filter on their names:
+ * log_u and the counts of each case in float64 NumPy; here the same case runs through the public
+ * API on every backend. One test per case; the first argument is a filter on their names:
  *
  *     test_trajectory 'cover-*'
  *
- * A case of cover or recover is also run in its two-point form, and every case is interrupted, saved
- * and resumed, which must change no bit. */
+ * A case of cover or recover is also run in its two-point form, and every case is interrupted,
+ * saved and resumed, which must change no bit. */
 #include <dro/dro.h>
 
 #include <inttypes.h>
@@ -446,8 +446,8 @@ static void run_resumed(dro_context *ctx, const expected *c, const char *where, 
     dro_optimizer_destroy(opt);
 }
 
-/* Where a case runs. With a limit big batches come in chunks, which must change nothing (it would for
- * rcivr: its inner batches grow with the big ones). */
+/* Where a case runs. With a limit big batches come in chunks, which must change nothing (it would
+ * for rcivr: its inner batches grow with the big ones). */
 static const struct {
     const char *backend, *where;
     int threads;

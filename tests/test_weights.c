@@ -1,5 +1,5 @@
-/* Example weights: whole numbers do what rows that are repeated as often do, in F, in the metrics, in the gradient of
- * all examples and in the solution; who cannot take them says so. */
+/* Example weights: whole numbers do what rows that are repeated as often do, in F, in the metrics,
+ * in the gradient of all examples and in the solution; who cannot take them says so. */
 #include "train_runs.h"
 
 #include <math.h>
@@ -25,7 +25,8 @@ static dro_arrays arrays_of(table *t, bool with_weights)
                         .weights = with_weights ? t->weights : NULL};
 }
 
-/* Rows of two classes that overlap, once with the weights (i + first) % 4, or half of that, and once repeated. */
+/* Rows of two classes that overlap, once with the weights (i + first) % 4, or half of that, and
+ * once repeated. */
 static void make_tables(int first, double scale)
 {
     weighted.n = N;
@@ -125,8 +126,8 @@ static void test_solution(void **state)
     }
 }
 
-/* Weights of mean 1: an epoch has the very rows of the table with repetitions, so a step over all of them is the same
- * but for the order of sums. */
+/* Weights of mean 1: an epoch has the very rows of the table with repetitions, so a step over all
+ * of them is the same but for the order of sums. */
 static void test_gradient(void **state)
 {
     (void)state;
@@ -158,7 +159,8 @@ static void test_gradient(void **state)
     }
 }
 
-/* In each epoch an example comes as often as its weight of mean 1 says, rounded up or down; in many exactly. */
+/* In each epoch an example comes as often as its weight of mean 1 says, rounded up or down; in many
+ * exactly. */
 static void check_counts(const int64_t *counts, int epochs, double slack)
 {
     double sum = 0;

@@ -1,4 +1,5 @@
-/* Runs of the training room's tests: small, in a folder of their own, stopped where a test wants. */
+/* Runs of the training room's tests: small, in a folder of their own, stopped where a test
+ * wants. */
 #ifndef DRO_TRAIN_RUNS_H
 #define DRO_TRAIN_RUNS_H
 

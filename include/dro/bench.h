@@ -20,12 +20,12 @@ typedef struct dro_bench_speed {
 } dro_bench_speed;
 
 /* speeds[0] is the triad a[i] = b[i] + s * c[i] over the context's threads, counted as STREAM does:
- * three arrays, without the line that a store fetches first. Then come the backend's operations in the
- * shapes that the optimisers use, an array that is updated in place counted as read and as written.
- * A round runs each of them once, so all see the same machine. length: floats per vector, five of
- * them; far more than the last-level cache holds, and no power of two (vectors that far apart fall
- * on the same cache sets). Fills at most `capacity` speeds and says in *count
- * how many there are. */
+ * three arrays, without the line that a store fetches first. Then come the backend's operations in
+ * the shapes that the optimisers use, an array that is updated in place counted as read and as
+ * written. A round runs each of them once, so all see the same machine. length: floats per vector,
+ * five of them; far more than the last-level cache holds, and no power of two (vectors that far
+ * apart fall on the same cache sets). Fills at most `capacity` speeds and says in *count how many
+ * there are. */
 DRO_API dro_status dro_bench_vector(dro_context *ctx, size_t length, int rounds,
                                     dro_bench_speed *speeds, size_t capacity, size_t *count);
 

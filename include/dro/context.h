@@ -14,15 +14,15 @@ extern "C" {
 typedef struct dro_context dro_context;
 
 /* backend: "ref" (plain C, the truth), "cpu" (threads and SIMD) or "auto" / NULL (the fastest that
- * works), or "cuda" (an NVIDIA GPU) where it was built. threads: 0 takes all processors that the process may
- * use. On failure *ctx is NULL and there is no error text: the code says all (DRO_ERR_NAME: no such backend
- * in this build; DRO_ERR_RANGE: threads below 0 or above 4096; DRO_ERR_DEVICE: it does not work on this machine,
- * dro_backend_missing() says why). */
+ * works), or "cuda" (an NVIDIA GPU) where it was built. threads: 0 takes all processors that the
+ * process may use. On failure *ctx is NULL and there is no error text: the code says all
+ * (DRO_ERR_NAME: no such backend in this build; DRO_ERR_RANGE: threads below 0 or above 4096;
+ * DRO_ERR_DEVICE: it does not work on this machine, dro_backend_missing() says why). */
 DRO_API dro_status dro_context_create(const char *backend, int threads, dro_context **ctx);
 DRO_API void dro_context_destroy(dro_context *ctx); /* NULL is fine */
 
-/* One line about the last call if it failed, "" if it succeeded. Borrowed until the next call on ctx or on what was
- * created from it. */
+/* One line about the last call if it failed, "" if it succeeded. Borrowed until the next call on
+ * ctx or on what was created from it. */
 DRO_API const char *dro_context_error(const dro_context *ctx);
 
 DRO_API const char *dro_context_backend(const dro_context *ctx);
@@ -31,8 +31,8 @@ DRO_API int dro_context_threads(const dro_context *ctx);
 /* The backends of this build: name and one-line description of the i-th, or NULL past the last. */
 DRO_API const char *dro_backend_name(int index);
 DRO_API const char *dro_backend_summary(int index);
-/* Why a backend of this build does not work on this machine, in one line; NULL when it does, or when there
- * is no such backend. Borrowed until the thread's next call. */
+/* Why a backend of this build does not work on this machine, in one line; NULL when it does, or
+ * when there is no such backend. Borrowed until the thread's next call. */
 DRO_API const char *dro_backend_missing(const char *name);
 
 #ifdef __cplusplus

@@ -4,29 +4,33 @@
  *     dro_data_info_get(data, &info);                     // what is in it
  *     dro_data_close(data);
  *
- * A SPEC is format:path[,option=value...]; a comma in a path or a value is written \, (backslash, comma).
- * A file or folder whose content is clear needs no format: people.csv,label=income. dro_format_name() lists the
- * formats. Options that every format takes:
- *     imratio=R             of each of the first half of the classes only the last R of its examples.
- *                           An R that would empty a class is refused
- *     longtail=exp:R        the k-th largest of C classes keeps m R^(-k/(C-1)), rounded down: the largest is R
- *                           times the smallest. m is as large as the classes allow, so on a balanced set
- *                           the first class keeps all it has. An R that would empty a class is refused
+ * A SPEC is format:path[,option=value...]; a comma in a path or a value is written \, (backslash,
+ * comma). A file or folder whose content is clear needs no format: people.csv,label=income.
+ * dro_format_name() lists the formats. Options that every format takes:
+ *     imratio=R             of each of the first half of the classes only the last R of its
+ *                           examples. An R that would empty a class is refused
+ *     longtail=exp:R        the k-th largest of C classes keeps m R^(-k/(C-1)), rounded down: the
+ *                           largest is R times the smallest. m is as large as the classes allow, so
+ *                           on a balanced set the first class keeps all it has. An R that would
+ *                           empty a class is refused
  *     longtail=pareto:P     the same with m (1 - k/C)^P, one example at least
  *     holdout=SHARE         set examples aside, the same share of every class
  *     seed=N                of the holdout
- *     scale=WORD            tables: columns brought to one scale, learned from training's rows. robust: each column by
- *                           its mean and standard deviation, of values cut at its fences, and what is more than 3
- *                           deviations away is compressed to less than 6; standard: without either; none: as they
- *                           are. Sparse columns are divided and not centred. csv is robust if nothing is given;
- *                           npy, libsvm and arrays are left as they are here, and are robust when a run reads them
+ *     scale=WORD            tables: columns brought to one scale, learned from training's rows.
+ *                           robust: each column by its mean and standard deviation, of values cut
+ *                           at its fences, and what is more than 3 deviations away is compressed to
+ *                           less than 6; standard: without either; none: as they are. Sparse
+ *                           columns are divided and not centred. csv is robust if nothing is given;
+ *                           npy, libsvm and arrays are left as they are here, and are robust when a
+ *                           run reads them
  *     skip_bad=N            tolerate that many unreadable images; dro_data_note() names each
  * An error names the file, the record or line in it, and what was expected.
  *
- * Memory is bounded whatever a file says. A line of text has at most 64 MiB, and so has a CSV row of many
- * lines; any file may take half of the memory there is (of what `ulimit -v` allows, if that is less), JSON
- * has at most a 32nd of it, and 256 MiB; an image file has at most 64 MiB, an image 2^26 pixels, and all images that are being decoded,
- * on however many threads, 2^27 pixels, some 2 GB. */
+ * Memory is bounded whatever a file says. A line of text has at most 64 MiB, and so has a CSV row
+ * of many lines; any file may take half of the memory there is (of what `ulimit -v` allows, if that
+ * is less), JSON has at most a 32nd of it, and 256 MiB; an image file has at most 64 MiB, an image
+ * 2^26 pixels, and all images that are being decoded, on however many threads, 2^27 pixels, some 2
+ * GB. */
 #ifndef DRO_DATA_H
 #define DRO_DATA_H
 
@@ -68,8 +72,8 @@ typedef struct dro_data_info {
     uint64_t bytes_read;
     uint64_t memory; /* bytes that the data takes in memory */
     int32_t skipped; /* images passed over because of skip_bad */
-    /* What a real-valued target is measured in: targets are (value - centre) / scale. fourth: the mean
-     * of their fourth powers, 3 for a normal distribution; 0 where nothing was learned. */
+    /* What a real-valued target is measured in: targets are (value - centre) / scale. fourth: the
+     * mean of their fourth powers, 3 for a normal distribution; 0 where nothing was learned. */
     double target_centre, target_scale, target_fourth;
 } dro_data_info;
 
@@ -77,8 +81,8 @@ DRO_API dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **
 DRO_API void dro_data_close(dro_data *data); /* NULL is fine */
 DRO_API dro_status dro_data_info_get(const dro_data *data, dro_data_info *info);
 
-/* The examples of a split as they are, borrowed until close; what does not apply is NULL. ids of the
- * library's problems are places in these arrays. */
+/* The examples of a split as they are, borrowed until close; what does not apply is NULL. ids of
+ * the library's problems are places in these arrays. */
 typedef struct dro_examples {
     int64_t count;
     const int32_t *labels;  /* (count), NULL for a real-valued target */
@@ -95,12 +99,12 @@ typedef struct dro_examples {
 } dro_examples;
 DRO_API dro_status dro_data_examples(const dro_data *data, dro_split split, dro_examples *out);
 
-/* What was passed over because of skip_bad, one line each with the file and the reason: the i-th, or NULL
- * past the last. Borrowed until close. A loader adds to it while it draws. */
+/* What was passed over because of skip_bad, one line each with the file and the reason: the i-th,
+ * or NULL past the last. Borrowed until close. A loader adds to it while it draws. */
 DRO_API const char *dro_data_note(const dro_data *data, int index);
-/* What was read otherwise than its owner may think, and is no error: a column of numbers that one text
- * makes categorical, files in a folder that are no images. The i-th, or NULL past the last. Borrowed until
- * close. */
+/* What was read otherwise than its owner may think, and is no error: a column of numbers that one
+ * text makes categorical, files in a folder that are no images. The i-th, or NULL past the last.
+ * Borrowed until close. */
 DRO_API const char *dro_data_remark(const dro_data *data, int index);
 
 /* The formats: name, what follows the colon, one line; NULL past the last. */
@@ -129,9 +133,10 @@ typedef struct dro_arrays {
     const float *weights;  /* (count) of the examples, 0 or more; only their ratios matter */
 } dro_arrays;
 
-/* Makes "arrays:NAME[,option=value...]" a SPEC of this context, for dro_data_open(), for training ("data") and for
- * prediction. The arrays stay the caller's and must stay until they are lent anew under that name, or given back
- * (train NULL), or the context is destroyed; what is opened has copies. test may be NULL. */
+/* Makes "arrays:NAME[,option=value...]" a SPEC of this context, for dro_data_open(), for training
+ * ("data") and for prediction. The arrays stay the caller's and must stay until they are lent anew
+ * under that name, or given back (train NULL), or the context is destroyed; what is opened has
+ * copies. test may be NULL. */
 DRO_API dro_status dro_arrays_lend(dro_context *ctx, const char *name, const dro_arrays *train,
                                    const dro_arrays *test);
 /* The same as data at once. options: as behind the comma of a SPEC ("holdout=0.1"), or NULL. */

@@ -10,11 +10,11 @@ extern "C" {
 
 /* Writes the model of a weights file that a run has written as ONNX (opset 17), for batches of any
  * size. Inputs: images are `pixels` (batch, channels, height, width), 0 to 255, and are normalised
- * inside; a table has an input (batch, 1) for each of its columns, texts as they are in the file and
- * numbers, NaN where missing, and is encoded inside; other rows are `features` (batch, features).
- * Outputs: of classes `probabilities` (batch, classes), as the loss that the model was trained with
- * has them, and `label` (batch), the likeliest class by name; otherwise `value` (batch, 1). Sparse
- * rows are DRO_ERR_UNSUPPORTED. */
+ * inside; a table has an input (batch, 1) for each of its columns, texts as they are in the file
+ * and numbers, NaN where missing, and is encoded inside; other rows are `features` (batch,
+ * features). Outputs: of classes `probabilities` (batch, classes), as the loss that the model was
+ * trained with has them, and `label` (batch), the likeliest class by name; otherwise `value`
+ * (batch, 1). Sparse rows are DRO_ERR_UNSUPPORTED. */
 DRO_API dro_status dro_export_onnx(dro_context *ctx, const char *weights, const char *path);
 
 #ifdef __cplusplus

@@ -35,13 +35,15 @@ typedef struct dro_linear_data {
 
 DRO_API dro_linear_data dro_linear_data_default(void);
 
-/* The arrays are borrowed until destroy. tilt=class works for the logistic loss: class 1 is y > 0. */
+/* The arrays are borrowed until destroy. tilt=class works for the logistic loss: class 1 is y >
+ * 0. */
 DRO_API dro_status dro_linear_create(dro_context *ctx, const dro_linear_data *data,
                                      dro_linear **model);
 DRO_API void dro_linear_destroy(dro_linear *model); /* NULL is fine */
 /* *problem is valid until the model is destroyed. */
 DRO_API dro_status dro_linear_problem(dro_linear *model, dro_problem *problem);
-/* lambda * log(mean exp(loss/lambda)) over all rows, in double; lambda = INFINITY: the mean loss. */
+/* lambda * log(mean exp(loss/lambda)) over all rows, in double; lambda = INFINITY: the mean
+ * loss. */
 DRO_API dro_status dro_linear_objective(dro_linear *model, const float *w, double lambda,
                                         double *value);
 

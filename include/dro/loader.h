@@ -5,9 +5,9 @@
  *     dro_loader_create(data, DRO_TRAIN, &o, &loader);
  *     dro_loader_draw(loader, position, &batch);       // position 0, 128, 256, ...
  *
- * The order and every random choice (crop, flip, colour) are pure functions of (seed, epoch, place in
- * the epoch): they do not depend on the number of threads, and drawing may begin anywhere. An epoch is
- * n / batch whole batches; what is left over at its end is dropped. */
+ * The order and every random choice (crop, flip, colour) are pure functions of (seed, epoch, place
+ * in the epoch): they do not depend on the number of threads, and drawing may begin anywhere. An
+ * epoch is n / batch whole batches; what is left over at its end is dropped. */
 #ifndef DRO_LOADER_H
 #define DRO_LOADER_H
 
@@ -21,8 +21,8 @@ extern "C" {
 
 typedef struct dro_loader dro_loader;
 
-/* How images are changed. Small ones are moved by up to 4 pixels, or an eighth of the shorter side, and have no jitter;
- * of large ones a random part is resized. */
+/* How images are changed. Small ones are moved by up to 4 pixels, or an eighth of the shorter side,
+ * and have no jitter; of large ones a random part is resized. */
 typedef enum dro_augment_way {
     DRO_AUGMENT_CROP = 1,
     DRO_AUGMENT_FLIP = 2,  /* left to right, half of them */
@@ -46,14 +46,14 @@ typedef struct dro_loader_options {
 
 DRO_API dro_loader_options dro_loader_options_default(void);
 
-/* How a small image is cut: moved down and right by so much (what comes in is 0 before normalising), then mirrored
- * left to right. */
+/* How a small image is cut: moved down and right by so much (what comes in is 0 before
+ * normalising), then mirrored left to right. */
 typedef struct dro_cut {
     int8_t down, right, mirror;
 } dro_cut;
 
-/* A batch, valid until the third draw or gather after it, or a draw of a batch that is not the next. Rows of
- * tables are not copied: they are at ids[i] of dro_data_examples(). */
+/* A batch, valid until the third draw or gather after it, or a draw of a batch that is not the
+ * next. Rows of tables are not copied: they are at ids[i] of dro_data_examples(). */
 typedef struct dro_loaded {
     uint64_t position;
     size_t count;
@@ -73,8 +73,8 @@ DRO_API dro_status dro_loader_draw(dro_loader *loader, uint64_t position, dro_lo
 /* Given examples, without augmentation; at most the batch size of them. */
 DRO_API dro_status dro_loader_gather(dro_loader *loader, const int64_t *ids, size_t count,
                                      dro_loaded *batch);
-/* Examples in an epoch (whole batches), the shape of a batch's pixels (zeros where it has none: rows, cuts), what was
- * waited for so far. */
+/* Examples in an epoch (whole batches), the shape of a batch's pixels (zeros where it has none:
+ * rows, cuts), what was waited for so far. */
 DRO_API uint64_t dro_loader_epoch(const dro_loader *loader);
 DRO_API void dro_loader_shape(const dro_loader *loader, int32_t *channels, int32_t *height,
                               int32_t *width);
@@ -82,10 +82,11 @@ DRO_API double dro_loader_waited(const dro_loader *loader); /* seconds */
 
 /* ---- experimental: also the options cuts, sent, first and end ---- */
 
-/* With options.end: the batch at a position with all of its examples, the others read by the caller's thread. */
+/* With options.end: the batch at a position with all of its examples, the others read by the
+ * caller's thread. */
 DRO_API dro_status dro_loader_complete(dro_loader *loader, uint64_t position, dro_loaded *batch);
-/* For benchmarks: what reading, decoding and resizing alone manages on this thread, without threads,
- * batches or augmentation. Images in files only. */
+/* For benchmarks: what reading, decoding and resizing alone manages on this thread, without
+ * threads, batches or augmentation. Images in files only. */
 DRO_API dro_status dro_loader_bare(dro_loader *loader, double seconds, double *examples_per_s);
 
 #ifdef __cplusplus

@@ -8,9 +8,10 @@
 extern "C" {
 #endif
 
-/* X(name, CODE, title, better, unit, meaning): one row for each measure. better: 1, more of it is better, or -1. unit "%":
- * a share of 1. Records, TensorBoard's tags, `best`, reports and `dro sweep --by` follow from this list; what computes
- * a measure is the function of its name in src/train/metrics.c. */
+/* X(name, CODE, title, better, unit, meaning): one row for each measure. better: 1, more of it is
+ * better, or -1. unit "%": a share of 1. Records, TensorBoard's tags, `best`, reports and `dro
+ * sweep --by` follow from this list; what computes a measure is the function of its name in
+ * src/train/metrics.c. */
 #define DRO_METRIC_LIST(X)                                                                         \
     X(accuracy, ACCURACY, "Accuracy", 1, "%", "examples whose class is predicted")                 \
     X(balanced_accuracy, BALANCED, "Balanced accuracy", 1, "%", "mean of the classes' accuracies") \
@@ -33,8 +34,8 @@ extern "C" {
 
 enum { DRO_RELIABILITY_BINS = 15, DRO_CURVE_POINTS = 101 };
 
-/* Of one split. What does not apply is NaN, or NULL. Borrowed as the record that it is in. Examples count by their
- * weights, where they have some, but for examples, counts and confusion. */
+/* Of one split. What does not apply is NaN, or NULL. Borrowed as the record that it is in. Examples
+ * count by their weights, where they have some, but for examples, counts and confusion. */
 typedef struct dro_metrics {
     int64_t examples;
     int32_t classes; /* 0: a real-valued target */
@@ -48,8 +49,8 @@ typedef struct dro_metrics {
     const int64_t *confusion;      /* (classes, classes): row the truth, column the prediction */
     const double *per_group;       /* (groups) accuracy, NaN for a group without examples */
     const int64_t *group_counts;   /* (groups) */
-    /* (DRO_RELIABILITY_BINS, 3) by the predicted class's probability: share of the examples, their mean probability,
-     * their accuracy; NULL without classes */
+    /* (DRO_RELIABILITY_BINS, 3) by the predicted class's probability: share of the examples, their
+     * mean probability, their accuracy; NULL without classes */
     const double *reliability;
     /* (curve_points, 2) recall and precision of the class curve_class, the rarer of two; or NULL */
     const double *curve;

@@ -1,26 +1,26 @@
 /* Networks: build one, or take one by name; give it weights; hand it to an optimiser.
  *
  *     dro_net *net;
- *     dro_net_create(ctx, 3, 32, 32, &net);                       // images of 3 x 32 x 32
+ *     dro_net_create(ctx, 3, 32, 32, &net);                    // images of 3 x 32 x 32
  *     dro_node x = dro_net_input(net);
- *     x = dro_net_conv(net, "conv1", x, 16, 3, 1, 1);             // channels, kernel, stride, padding
+ *     x = dro_net_conv(net, "conv1", x, 16, 3, 1, 1);          // channels, kernel, stride, padding
  *     x = dro_net_norm(net, "bn1", x);
  *     x = dro_net_relu(net, x);
  *     x = dro_net_global_pool(net, x);
  *     x = dro_net_linear(net, "fc", x, 10);
  *     dro_net_output(net, x);
- *     dro_net_ready(net);                                         // says what was wrong, if anything
+ *     dro_net_ready(net);                                      // says what was wrong, if anything
  *     dro_net_init(net, seed);
- *     dro_net_problem(net, &source, &problem);                    // for dro_optimizer_create()
+ *     dro_net_problem(net, &source, &problem);                 // for dro_optimizer_create()
  *     dro_optimizer_start(opt, dro_net_weights(net));
  *
  * While a network is built, errors wait: a wrong call gives node -1, which later calls pass on, and
  * dro_net_ready() returns the first error. Rows of a table are images of features x 1 x 1.
  *
- * The trained parameters are one flat vector w in the order in which their layers were added, each in
- * PyTorch's layout: (out, in, kernel height, kernel width), (out, in), gamma, beta. Batch norm's running
- * statistics are not part of w: the network keeps them, and takes in those of a step's first part when
- * the optimiser has accepted the step. */
+ * The trained parameters are one flat vector w in the order in which their layers were added, each
+ * in PyTorch's layout: (out, in, kernel height, kernel width), (out, in), gamma, beta. Batch norm's
+ * running statistics are not part of w: the network keeps them, and takes in those of a step's
+ * first part when the optimiser has accepted the step. */
 #ifndef DRO_NET_H
 #define DRO_NET_H
 
@@ -47,8 +47,8 @@ typedef struct dro_window { /* of a convolution or a pooling: height, width */
     int32_t kernel[2], stride[2], pad[2];
 } dro_window;
 
-/* `name` is the tensors' name in weights files, without ".weight" and ".bias"; borrowed only for the
- * call. */
+/* `name` is the tensors' name in weights files, without ".weight" and ".bias"; borrowed only for
+ * the call. */
 DRO_API dro_node dro_net_input(dro_net *net);
 DRO_API dro_node dro_net_conv(dro_net *net, const char *name, dro_node x, int32_t channels,
                               int32_t kernel, int32_t stride, int32_t pad); /* no bias */
@@ -72,7 +72,8 @@ DRO_API dro_node dro_net_concat(dro_net *net, const dro_node *x,
 DRO_API dro_node dro_net_flatten(dro_net *net, dro_node x);
 DRO_API dro_node dro_net_linear(dro_net *net, const char *name, dro_node x, int32_t outputs);
 DRO_API dro_node dro_net_dropout(dro_net *net, dro_node x, float rate);
-/* The CIFAR ResNets' parameter-free shortcut: every stride-th pixel, zero channels on both sides. */
+/* The CIFAR ResNets' parameter-free shortcut: every stride-th pixel, zero channels on both
+ * sides. */
 DRO_API dro_node dro_net_shortcut(dro_net *net, dro_node x, int32_t channels, int32_t stride);
 /* x[c] * scale[c] + shift[c] with constants, (channels) each. */
 DRO_API dro_node dro_net_affine(dro_net *net, dro_node x, const float *scale, const float *shift);
@@ -87,7 +88,8 @@ typedef struct dro_model_shape {
     int32_t channels, height, width, outputs;
 } dro_model_shape;
 
-/* "resnet20", "mlp:128,64", ... The network is complete; it may still be set, frozen and then readied. */
+/* "resnet20", "mlp:128,64", ... The network is complete; it may still be set, frozen and then
+ * readied. */
 DRO_API dro_status dro_net_model(dro_context *ctx, const char *name, const dro_model_shape *shape,
                                  dro_net **net);
 /* The i-th model: name, one line about it and the shape it was made for; NULL past the last. */
@@ -97,8 +99,8 @@ DRO_API dro_model_shape dro_model_usual(int index);
 
 /* ---- choose, before dro_net_ready() ---- */
 
-/* "loss" and the settings of losses, and of a GPU "precision", "deterministic" and "convolutions": dro_net_param()
- * lists them. */
+/* "loss" and the settings of losses, and of a GPU "precision", "deterministic" and "convolutions":
+ * dro_net_param() lists them. */
 DRO_API dro_status dro_net_set(dro_net *net, const char *name, const char *value);
 DRO_API dro_status dro_net_param(int index, dro_param *param); /* DRO_ERR_END past the last */
 /* The i-th loss, NULL past the last. */
@@ -107,11 +109,12 @@ DRO_API const char *dro_loss_name(int index);
 DRO_API bool dro_loss_has(const char *loss, const char *setting);
 /* Whether the probabilities that minimise a loss are the true ones. */
 DRO_API bool dro_loss_proper(const char *loss);
-/* The classes' shares of the training data, (outputs), for the losses logit-adjusted and ldam; copied. */
+/* The classes' shares of the training data, (outputs), for the losses logit-adjusted and ldam;
+ * copied. */
 DRO_API dro_status dro_net_prior(dro_net *net, const double *share, size_t count);
 /* Trains only the tensors whose name matches one of the patterns ("layer4.*,fc.*"); the others are
- * frozen: not in w, no gradient, and their batch norms use the running statistics. Each pattern must
- * match something, and all of a layer is trained or nothing. NULL: all of them. */
+ * frozen: not in w, no gradient, and their batch norms use the running statistics. Each pattern
+ * must match something, and all of a layer is trained or nothing. NULL: all of them. */
 DRO_API dro_status dro_net_train_only(dro_net *net, const char *patterns);
 /* Says what was wrong while the network was built or set. Settings may be mended and it be called
  * again; a wrong layer may not. */
@@ -119,8 +122,8 @@ DRO_API dro_status dro_net_ready(dro_net *net);
 
 /* ---- weights ---- */
 
-/* Kaiming normal (fan in), zero biases, gamma 1, beta 0; from the seed alone. A network with one matrix is convex
- * in it and begins at 0. */
+/* Kaiming normal (fan in), zero biases, gamma 1, beta 0; from the seed alone. A network with one
+ * matrix is convex in it and begins at 0. */
 DRO_API dro_status dro_net_init(dro_net *net, uint64_t seed);
 DRO_API size_t dro_net_dim(const dro_net *net);             /* trained parameters */
 DRO_API size_t dro_net_parameters(const dro_net *net);      /* all of them */
@@ -133,8 +136,8 @@ DRO_API dro_status dro_net_set_weights(dro_net *net, const float *w);
 DRO_API size_t dro_net_statistics_count(const dro_net *net);
 DRO_API dro_status dro_net_statistics(const dro_net *net, float *statistics);
 DRO_API dro_status dro_net_set_statistics(dro_net *net, const float *statistics);
-/* The i-th tensor by name: its shape, and where it is: in w from `offset`, or not in w (offset -1): frozen, or a running
- * statistic. DRO_ERR_ARGUMENT past the last. */
+/* The i-th tensor by name: its shape, and where it is: in w from `offset`, or not in w (offset -1):
+ * frozen, or a running statistic. DRO_ERR_ARGUMENT past the last. */
 typedef struct dro_tensor {
     const char *name;
     int rank;
@@ -145,25 +148,26 @@ typedef struct dro_tensor {
 DRO_API size_t dro_net_tensor_count(const dro_net *net);
 DRO_API dro_status dro_net_tensor(const dro_net *net, size_t index, dro_tensor *tensor);
 
-/* Safetensors files with PyTorch's names. Load takes all or nothing; a classifier of another number of
- * outputs is left as it is, and *kept (optional) says how many tensors that were. */
+/* Safetensors files with PyTorch's names. Load takes all or nothing; a classifier of another number
+ * of outputs is left as it is, and *kept (optional) says how many tensors that were. */
 DRO_API dro_status dro_net_load(dro_net *net, const char *path, size_t *kept);
 DRO_API dro_status dro_net_save(const dro_net *net, const char *path);
-/* The same with the file's metadata: key, value, key, value ..., NULL (UTF-8). NULL: "format", "pt". */
+/* The same with the file's metadata: key, value, key, value ..., NULL (UTF-8). NULL: "format",
+ * "pt". */
 DRO_API dro_status dro_net_save_with(const dro_net *net, const char *path,
                                      const char *const *metadata);
 
 /* ---- use ---- */
 
-/* Small images that live in the backend's memory, as bytes (any, channels, height, width); scale and shift
- * (channels), host memory, are what normalises them. */
+/* Small images that live in the backend's memory, as bytes (any, channels, height, width); scale
+ * and shift (channels), host memory, are what normalises them. */
 typedef struct dro_net_images {
     const uint8_t *bytes;
     const float *scale, *shift;
 } dro_net_images;
 
-/* One part of a call. Everything is host memory; x may also be the GPU's memory on a GPU backend, and may be given
- * as images there, the ids to take and how to cut them. */
+/* One part of a call. Everything is host memory; x may also be the GPU's memory on a GPU backend,
+ * and may be given as images there, the ids to take and how to cut them. */
 typedef struct dro_net_batch {
     size_t count;
     const float *x;        /* (count, channels, height, width) */
@@ -175,9 +179,9 @@ typedef struct dro_net_batch {
     const dro_cut *cuts;          /* (count) of images; NULL: as they are */
 } dro_net_batch;
 
-/* The contract of dro/problem.h, for whoever writes their own dro_problem. A backward follows a forward
- * with the same w; the parts' arrays are borrowed until then. w, losses, coef and grads may be host memory or the
- * backend's; of the parts see dro_net_batch. */
+/* The contract of dro/problem.h, for whoever writes their own dro_problem. A backward follows a
+ * forward with the same w; the parts' arrays are borrowed until then. w, losses, coef and grads may
+ * be host memory or the backend's; of the parts see dro_net_batch. */
 DRO_API dro_status dro_net_forward(dro_net *net, const float *w, const dro_net_batch *parts,
                                    int part_count, float *losses);
 DRO_API dro_status dro_net_backward(dro_net *net, const float *w, const float *coef,
@@ -188,9 +192,10 @@ DRO_API void dro_net_accept(dro_net *net); /* keeps the running statistics of th
 DRO_API dro_status dro_net_evaluate(dro_net *net, const float *w, const dro_net_batch *batch,
                                     float *logits, float *losses);
 
-/* Where a problem's examples come from: `fetch` fills in a drawn batch (ids, position); its arrays must
- * stay while the other part of the call is fetched and until the backward. The keys are the network's
- * to fill in. The other fields go into the problem as they are (dro/problem.h); draw may be NULL. */
+/* Where a problem's examples come from: `fetch` fills in a drawn batch (ids, position); its arrays
+ * must stay while the other part of the call is fetched and until the backward. The keys are the
+ * network's to fill in. The other fields go into the problem as they are (dro/problem.h); draw may
+ * be NULL. */
 typedef struct dro_net_source {
     size_t size; /* sizeof(dro_net_source) */
     void *user;
@@ -203,8 +208,9 @@ typedef struct dro_net_source {
     int32_t classes, groups;
     const double *class_share, *group_share;
     bool images; /* fetch gives images in the backend's memory, never x */
-    /* Most examples that fetch can give in one call, both parts together; 0: any number. Some optimisers ask for more
-     * than a batch: civr and rcivr at a stage's start, those with a weight for every example at the beginning. */
+    /* Most examples that fetch can give in one call, both parts together; 0: any number. Some
+     * optimisers ask for more than a batch: civr and rcivr at a stage's start, those with a weight
+     * for every example at the beginning. */
     size_t max_batch;
 } dro_net_source;
 /* The source is copied; *problem is valid until the network is destroyed. */
@@ -213,8 +219,8 @@ DRO_API dro_status dro_net_problem(dro_net *net, const dro_net_source *source,
 
 /* ---- experimental: images in a GPU's memory, also `images` of batches and sources ---- */
 
-/* Takes them there, on a GPU backend; scale and shift are borrowed until free, and read with every batch. Elsewhere
- * DRO_ERR_UNSUPPORTED. */
+/* Takes them there, on a GPU backend; scale and shift are borrowed until free, and read with every
+ * batch. Elsewhere DRO_ERR_UNSUPPORTED. */
 DRO_API dro_status dro_net_images_create(dro_context *ctx, const uint8_t *pixels, size_t bytes,
                                          const float *scale, const float *shift,
                                          dro_net_images *images);

@@ -36,8 +36,8 @@ DRO_API dro_status dro_optimizer_create_composite(dro_context *ctx, const char *
                                                   dro_optimizer **opt);
 DRO_API void dro_optimizer_destroy(dro_optimizer *opt); /* NULL is fine */
 
-/* Settings, before start. An unknown name or a value out of range changes nothing and the error says
- * what would be right. */
+/* Settings, before start. An unknown name or a value out of range changes nothing and the error
+ * says what would be right. */
 DRO_API dro_status dro_optimizer_set(dro_optimizer *opt, const char *name, const char *value);
 DRO_API dro_status dro_optimizer_set_real(dro_optimizer *opt, const char *name, double value);
 /* The present value as text, cut to size. */
@@ -46,8 +46,8 @@ DRO_API dro_status dro_optimizer_get(const dro_optimizer *opt, const char *name,
 
 /* w0 is (dim); NULL starts at zero. */
 DRO_API dro_status dro_optimizer_start(dro_optimizer *opt, const float *w0);
-/* One update of w. DRO_ERR_END: the stream or the planned number of steps is over, or lbfgs or newton has the
- * minimum. */
+/* One update of w. DRO_ERR_END: the stream or the planned number of steps is over, or lbfgs or
+ * newton has the minimum. */
 DRO_API dro_status dro_optimizer_step(dro_optimizer *opt);
 /* From the next step on eta is what its schedule says times this factor, 1 at the start: for a
  * schedule of one's own. The state keeps it. */
@@ -87,9 +87,11 @@ DRO_API size_t dro_optimizer_state_size(const dro_optimizer *opt);
 DRO_API dro_status dro_optimizer_save(const dro_optimizer *opt, void *buffer, size_t size);
 DRO_API dro_status dro_optimizer_load(dro_optimizer *opt, const void *buffer, size_t size);
 
-/* r(w) of the optimiser's regulariser, in double, for w in host memory; reg=group after start only (NaN before). */
+/* r(w) of the optimiser's regulariser, in double, for w in host memory; reg=group after start only
+ * (NaN before). */
 DRO_API double dro_optimizer_regulariser(const dro_optimizer *opt, const float *w);
-/* Whether the regulariser of this name (a value of "reg") is as strong as "reg_strength" says: at 0 it does nothing. */
+/* Whether the regulariser of this name (a value of "reg") is as strong as "reg_strength" says: at 0
+ * it does nothing. */
 DRO_API bool dro_regulariser_has_strength(const char *name);
 
 /* The i-th optimiser's name and one-line summary, NULL past the last. */

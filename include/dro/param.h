@@ -1,6 +1,6 @@
-/* Described parameters: what a setting is called, what it may be and what it means. Optimisers, networks
- * and runs have tables of them; help texts, config files and checks come from these tables.
- * Stable. */
+/* Described parameters: what a setting is called, what it may be and what it means. Optimisers,
+ * networks and runs have tables of them; help texts, config files and checks come from these
+ * tables. Stable. */
 #ifndef DRO_PARAM_H
 #define DRO_PARAM_H
 

@@ -5,9 +5,9 @@
  *     dro_report_html(report, "report.html");
  *     dro_report_destroy(report);
  *
- * A run folder holds metrics.jsonl, result.json and config.json as dro_train_run() writes them; every part
- * of them may be missing. Runs of one optimiser that differ in nothing but the seed make one *method*:
- * its figures are means over the runs with their standard error. Experimental. */
+ * A run folder holds metrics.jsonl, result.json and config.json as dro_train_run() writes them;
+ * every part of them may be missing. Runs of one optimiser that differ in nothing but the seed make
+ * one *method*: its figures are means over the runs with their standard error. Experimental. */
 #ifndef DRO_REPORT_H
 #define DRO_REPORT_H
 
@@ -22,8 +22,8 @@ extern "C" {
 
 typedef struct dro_report dro_report;
 
-/* What is tabulated of a run: the measures of dro/metrics.h and these; rows as there. Rare classes have fewer training
- * examples than half of the commonest has. */
+/* What is tabulated of a run: the measures of dro/metrics.h and these; rows as there. Rare classes
+ * have fewer training examples than half of the commonest has. */
 #define DRO_MEASURE_LIST(X)                                                                        \
     DRO_METRIC_LIST(X)                                                                             \
     X(seconds, SECONDS, "Time", -1, "s", "of training")                                            \
@@ -61,29 +61,31 @@ typedef struct dro_report_method {
 DRO_API dro_status dro_report_create(dro_context *ctx, dro_report **report);
 DRO_API void dro_report_destroy(dro_report *report); /* NULL is fine */
 
-/* A run folder, or a folder with runs one or two levels below. A run that is there already is not added
- * again. DRO_ERR_DATA: there is no run; the report is as it was. */
+/* A run folder, or a folder with runs one or two levels below. A run that is there already is not
+ * added again. DRO_ERR_DATA: there is no run; the report is as it was. */
 DRO_API dro_status dro_report_add(dro_report *report, const char *folder);
 
 DRO_API int32_t dro_report_runs(const dro_report *report);
 /* The i-th method, DRO_ERR_END past the last. */
 DRO_API dro_status dro_report_method_get(dro_report *report, int32_t index,
                                          dro_report_method *method);
-/* How many examples or seconds (`by`) the i-th method took until F over the training set was at most
- * `objective`, with `stay` for good, over the runs that came there. Evaluations are all that is known: the
- * first that is there counts. */
+/* How many examples or seconds (`by`) the i-th method took until F over the training set was at
+ * most `objective`, with `stay` for good, over the runs that came there. Evaluations are all that
+ * is known: the first that is there counts. */
 DRO_API dro_status dro_report_reach(dro_report *report, int32_t index, double objective, bool stay,
                                     dro_measure by, dro_statistic *reach);
-/* The i-th remark on what was read (a damaged line, a run that was cut short), or NULL past the last. */
+/* The i-th remark on what was read (a damaged line, a run that was cut short), or NULL past the
+ * last. */
 DRO_API const char *dro_report_note(const dro_report *report, int32_t index);
 
-/* Which function F is, "lambda 20 over examples", or that it is not the same in all runs: they differ in lambda, tilt,
- * loss, regulariser or prior. NULL: not known. */
+/* Which function F is, "lambda 20 over examples", or that it is not the same in all runs: they
+ * differ in lambda, tilt, loss, regulariser or prior. NULL: not known. */
 DRO_API const char *dro_report_objective(const dro_report *report);
 
 /* One page that needs nothing else. Replaced as a whole, or not at all. */
 DRO_API dro_status dro_report_html(dro_report *report, const char *path);
-/* Every plot as a file NAME.svg in a folder, which is made if need be; *count (optional) is how many. */
+/* Every plot as a file NAME.svg in a folder, which is made if need be; *count (optional) is how
+ * many. */
 DRO_API dro_status dro_report_svg(dro_report *report, const char *folder, int32_t *count);
 
 /* ---- the worst case of an objective ---- */
@@ -95,8 +97,8 @@ typedef struct dro_explanation_about {
     int64_t top; /* examples on the page */
 } dro_explanation_about;
 
-/* A page about it: shares of the weight, and the examples that carry the most, images as small pictures. Replaced as a
- * whole, or not at all. */
+/* A page about it: shares of the weight, and the examples that carry the most, images as small
+ * pictures. Replaced as a whole, or not at all. */
 DRO_API dro_status dro_report_explanation(dro_context *ctx, const dro_predictor *predictor,
                                           const dro_explanation *explanation,
                                           const dro_explanation_about *about, const char *path);

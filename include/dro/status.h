@@ -1,8 +1,8 @@
 /* Status codes: what every fallible function of libdro returns.
  *
- * 0 is success, a negative value a failure. dro_status_text() gives the general meaning; the details
- * of the last failure (which name, which index, what would be right) are in dro_context_error().
- * Stable. */
+ * 0 is success, a negative value a failure. dro_status_text() gives the general meaning; the
+ * details of the last failure (which name, which index, what would be right) are in
+ * dro_context_error(). Stable. */
 #ifndef DRO_STATUS_H
 #define DRO_STATUS_H
 

@@ -1,13 +1,13 @@
 /* graph: a network as the backends see it, and what a backend must do with one.
  *
  * Nodes are in topological order: a node's inputs come before it. Shapes are per example. A backend
- * compiles the whole graph (`create`), so that it may choose layouts, fuse layers and plan memory as
- * suits its hardware; `ref` walks it node by node and is the truth.
+ * compiles the whole graph (`create`), so that it may choose layouts, fuse layers and plan memory
+ * as suits its hardware; `ref` walks it node by node and is the truth.
  *
- * Parameters: a trained tensor is at an offset of w, which comes with every call; a frozen one at an
- * offset of `frozen`, which does not change while the network lives. Batch norm's running statistics
- * (mean, then variance) are at an offset of `statistics`. A norm whose parameters are frozen uses
- * them in training too. */
+ * Parameters: a trained tensor is at an offset of w, which comes with every call; a frozen one at
+ * an offset of `frozen`, which does not change while the network lives. Batch norm's running
+ * statistics (mean, then variance) are at an offset of `statistics`. A norm whose parameters are
+ * frozen uses them in training too. */
 #ifndef DRO_GRAPH_H
 #define DRO_GRAPH_H
 
@@ -83,8 +83,8 @@ static inline size_t dro__node_size(const dro__node *node)
     return (size_t)node->channels * (size_t)node->height * (size_t)node->width;
 }
 
-/* Batch norm over the batches of several networks that run side by side with the same weights. Each calls `merge` with
- * its own numbers, in the order of the layers, and goes on with those of all. */
+/* Batch norm over the batches of several networks that run side by side with the same weights. Each
+ * calls `merge` with its own numbers, in the order of the layers, and goes on with those of all. */
 typedef void (*dro__net_merge)(double *into, const double *from, size_t count);
 typedef struct dro__net_sync {
     void *user;
@@ -119,7 +119,8 @@ typedef struct dro__net_backend {
     /* Training mode: batch statistics per part, dropout. losses: part 0, then part 1. */
     dro_status (*forward)(void *net, const float *w, const dro_net_batch *parts, int part_count,
                           float *losses);
-    /* Follows a forward: grads[k] (dim), overwritten, of the sum over part k of coef[i] * losses[i]. */
+    /* Follows a forward: grads[k] (dim), overwritten, of the sum over part k of coef[i] *
+     * losses[i]. */
     dro_status (*backward)(void *net, const float *w, const float *coef, float *const *grads);
     /* Moves the running statistics by those of part 0 of the last forward. */
     void (*accept)(void *net);
@@ -134,8 +135,8 @@ extern const dro__net_backend dro__cpu_net; /* where oneDNN is */
 double dro__net_loss_row(const dro__graph *graph, size_t outputs, const dro_net_batch *batch,
                          size_t n, const double *logits, double *slopes);
 
-/* The share of an element of a dropout layer that is kept: 0 or 1/(1 - rate). A pure function of the
- * example's key, the layer and the element. */
+/* The share of an element of a dropout layer that is kept: 0 or 1/(1 - rate). A pure function of
+ * the example's key, the layer and the element. */
 float dro__dropout_scale(const dro__node *node, int32_t layer, uint64_t key, size_t element);
 
 /* Most outputs of a network. */

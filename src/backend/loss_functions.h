@@ -1,6 +1,6 @@
-/* The losses of losses.h: the value of one example and its slopes by the logits. For the C compiler an example is
- * the caller's; for nvcc (after device.cuh) a block of threads shares it, each with every so manieth output, and
- * all_sum and all_max are over the block. */
+/* The losses of losses.h: the value of one example and its slopes by the logits. For the C compiler
+ * an example is the caller's; for nvcc (after device.cuh) a block of threads shares it, each with
+ * every so manieth output, and all_sum and all_max are over the block. */
 #ifndef DRO_LOSS_FUNCTIONS_H
 #define DRO_LOSS_FUNCTIONS_H
 
@@ -36,7 +36,8 @@ typedef struct dro__loss_example {
     double weight; /* of the slopes */
 } dro__loss_example;
 
-/* A logit as a loss sees it: with a number for each class added to all, or taken from the label's. */
+/* A logit as a loss sees it: with a number for each class added to all, or taken from the
+ * label's. */
 DRO__LOSS_CALL shifted(const dro__loss_example *l, const dro__loss_real *z, int j,
                        const float *added, const float *margin)
 {
@@ -58,8 +59,8 @@ DRO__LOSS_CALL log_sum_exp(const dro__loss_example *l, const dro__loss_real *z, 
     return top + log(all_sum(sum));
 }
 
-/* -sum_j t_j log p_j with p = softmax of the shifted logits and t = (1 - smoothing) one-hot + smoothing / outputs; slope
- * p - t. */
+/* -sum_j t_j log p_j with p = softmax of the shifted logits and t = (1 - smoothing) one-hot +
+ * smoothing / outputs; slope p - t. */
 DRO__LOSS_CALL entropy(const dro__loss_example *l, const dro__loss_real *z, dro__loss_real *slopes,
                        double smoothing, const float *added, const float *margin)
 {
@@ -88,9 +89,9 @@ DRO__LOSS_CALL dro__loss_logit_adjusted(const dro__loss_example *l, const dro__l
     return entropy(l, z, slopes, (double)l->set[DRO__SET_smoothing], l->constants, NULL);
 }
 
-/* Label-distribution-aware margins, Cao et al. 2019, eq. 13: the label's logit must win by a margin that is the larger
- * the rarer the class. The paper normalises features and weights and multiplies the logits by 30; our networks do
- * neither, so that the margin is in the logits' own unit. */
+/* Label-distribution-aware margins, Cao et al. 2019, eq. 13: the label's logit must win by a margin
+ * that is the larger the rarer the class. The paper normalises features and weights and multiplies
+ * the logits by 30; our networks do neither, so that the margin is in the logits' own unit. */
 DRO__LOSS_CALL dro__loss_ldam(const dro__loss_example *l, const dro__loss_real *z,
                               dro__loss_real *slopes)
 {

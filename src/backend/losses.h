@@ -1,5 +1,5 @@
-/* The losses of a network's outputs, as a list. A new loss is a row here and a function of its name in
- * loss_functions.h, which the C compiler and nvcc both compile. */
+/* The losses of a network's outputs, as a list. A new loss is a row here and a function of its name
+ * in loss_functions.h, which the C compiler and nvcc both compile. */
 #ifndef DRO_LOSSES_H
 #define DRO_LOSSES_H
 
@@ -30,9 +30,9 @@ typedef enum dro__link {
 /* What an example is compared with: the number of its class, or a value for each output. */
 typedef enum dro__loss_of { DRO__OF_CLASS, DRO__OF_TARGETS } dro__loss_of;
 
-/* X(NAME, name, "name", of, link, settings, constants, proper). constants: a function of net_loss.c that makes a
- * number for each class of its share of the training data, or NULL. proper: the probabilities that minimise it are
- * the true ones. */
+/* X(NAME, name, "name", of, link, settings, constants, proper). constants: a function of net_loss.c
+ * that makes a number for each class of its share of the training data, or NULL. proper: the
+ * probabilities that minimise it are the true ones. */
 #define DRO__LOSSES(X)                                                                             \
     X(CROSS_ENTROPY, cross_entropy, "cross-entropy", CLASS, SOFTMAX, DRO__SET(smoothing), NULL, 1) \
     X(FOCAL, focal, "focal", CLASS, SOFTMAX, DRO__SET(focal_gamma), NULL, 0)                       \
@@ -60,7 +60,8 @@ typedef struct dro__loss_about {
 #ifndef __CUDACC__
 extern const dro__loss_about dro__net_losses[DRO__NET_LOSSES];
 extern const char *const dro__loss_settings[DRO__LOSS_SETTING_COUNT]; /* their names */
-/* Whether its constants are added to the logits: with them they are those of the training data's prior. */
+/* Whether its constants are added to the logits: with them they are those of the training data's
+ * prior. */
 bool dro__loss_shifts(dro__net_loss loss);
 #endif
 

@@ -1,5 +1,5 @@
-/* The lowering: which nodes become one operation, in which forms values are, who reads them and who writes their
- * slopes. */
+/* The lowering: which nodes become one operation, in which forms values are, who reads them and who
+ * writes their slopes. */
 #include "lower.h"
 
 #include <string.h>

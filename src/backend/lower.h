@@ -1,9 +1,10 @@
 /* lower: from a graph to a program, for the backends that compile networks.
  *
- * A program is a list of operations over values. An operation is a node of the graph, or a CHAIN: a node that may
- * have a TAIL (a convolution, a batch norm) and what follows it as long as nobody else reads it: batch norm, adding a
- * residual, ReLU. A value has a FORM, a number whose meaning is the backend's: how it lies in memory. Where an
- * operation wants another form than its input has, a conversion (DRO__OP_CONVERT) comes before it.
+ * A program is a list of operations over values. An operation is a node of the graph, or a CHAIN: a
+ * node that may have a TAIL (a convolution, a batch norm) and what follows it as long as nobody
+ * else reads it: batch norm, adding a residual, ReLU. A value has a FORM, a number whose meaning is
+ * the backend's: how it lies in memory. Where an operation wants another form than its input has, a
+ * conversion (DRO__OP_CONVERT) comes before it.
  *
  * The structs here are the beginnings of the backend's own, whose sizes it states. */
 #ifndef DRO_LOWER_H

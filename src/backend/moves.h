@@ -40,7 +40,8 @@ FN void prepare_step(const dro__step *k, double eta, coefs *c)
     c->high = (real)(p->reg == DRO__REG_BOX ? p->reg_high : HUGE_VAL);
 }
 
-/* The proximal operator in the metric of a preconditioner: the step of this element is `scale` times as long. */
+/* The proximal operator in the metric of a preconditioner: the step of this element is `scale`
+ * times as long. */
 FN real prox_by(const coefs *c, real x, real scale)
 {
     real size = (x < 0 ? -x : x) - c->threshold * scale;
@@ -152,12 +153,13 @@ FN void each_adamw(float *const *v, const coefs *c, size_t i, int reg, real *sum
 
 /* ---- a direction with momentum and a diagonal preconditioner, in two passes ----
  *
- *   m <- beta1 m + (1-beta1) d,   s <- beta2 s + (1-beta2) g^2,   p = (m / c1) / (sqrt(s / c2) + epsilon)
+ *   m <- beta1 m + (1-beta1) d,   s <- beta2 s + (1-beta2) g^2, p = (m / c1) / (sqrt(s / c2) +
+ *                                 epsilon)
  *   w <- prox(w - eta (p + decay w))
  *
- * d is the direction (COVER's estimate, or the batch's gradient itself), g the gradient of the newest batch, c1 and
- * c2 take the moments' bias away. Between the passes eta is limited by what p is (settle). Sums: p d, |G1 - G0|^2,
- * |G0 - d|^2, |p|^2. */
+ * d is the direction (COVER's estimate, or the batch's gradient itself), g the gradient of the
+ * newest batch, c1 and c2 take the moments' bias away. Between the passes eta is limited by what p
+ * is (settle). Sums: p d, |G1 - G0|^2, |G0 - d|^2, |p|^2. */
 
 FN void prepare_scale(const dro__step *k, double power1, double power2, coefs *c)
 {

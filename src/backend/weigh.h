@@ -515,9 +515,10 @@ FN void weigh_average(const dro__step *k)
     weigh_by_estimate(k, k->counts[0]);
 }
 
-/* Weights by the estimate from before this batch: an average that includes the batch is biased when the batch is
- * small, because an example of large weight then divides by itself. A batch whose mean weight is above `heaviest` is
- * scaled down to that, so that no batch runs away with the estimate. */
+/* Weights by the estimate from before this batch: an average that includes the batch is biased when
+ * the batch is small, because an example of large weight then divides by itself. A batch whose mean
+ * weight is above `heaviest` is scaled down to that, so that no batch runs away with the
+ * estimate. */
 FN void weigh_before(const dro__step *k)
 {
     dro__scalars *s = k->s;
@@ -718,8 +719,8 @@ FN double second_decay(const dro__step *k)
     return k->plan.beta2 > 0 ? k->plan.beta2 : 1 - pow(t, -0.9);
 }
 
-/* eta for a step p along which the moments were taken (moves.h): p is no longer than `longest` (root mean square), and
- * log_u does not fall by more than `guard`. */
+/* eta for a step p along which the moments were taken (moves.h): p is no longer than `longest`
+ * (root mean square), and log_u does not fall by more than `guard`. */
 FN void settle_moments(const dro__step *k, const double *sums)
 {
     dro__scalars *s = k->s;

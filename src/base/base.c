@@ -80,7 +80,8 @@ static void *allocate(size_t count, size_t size)
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes))
         return NULL;
-    /* Large blocks are made of large pages, where the system has them: fewer misses of the page tables. */
+    /* Large blocks are made of large pages, where the system has them: fewer misses of the page
+     * tables. */
     enum { LINE = 64, HUGE_PAGE = 1 << 21 };
     size_t unit = bytes < 4 * (size_t)HUGE_PAGE ? LINE : HUGE_PAGE;
     if (bytes > SIZE_MAX - unit)

@@ -32,7 +32,8 @@ struct dro_context {
     void (*lent_free)(void *list);
 };
 
-/* Writes the error text and returns status, so that a failure is one line: return dro__fail(...). */
+/* Writes the error text and returns status, so that a failure is one line: return
+ * dro__fail(...). */
 dro_status dro__fail(dro_context *ctx, dro_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -49,8 +50,9 @@ static inline dro_status dro__done(dro_context *ctx, dro_status status)
     return status;
 }
 
-/* A struct that a user has filled, whose first member is its size: copied, members that a program built with older
- * headers does not know as zeros. Refused where the size is none, or that of newer headers. */
+/* A struct that a user has filled, whose first member is its size: copied, members that a program
+ * built with older headers does not know as zeros. Refused where the size is none, or that of newer
+ * headers. */
 dro_status dro__take_struct(dro_context *ctx, const char *type, const void *from, void *to,
                             size_t size);
 
@@ -59,8 +61,8 @@ dro_status dro__take_struct(dro_context *ctx, const char *type, const void *from
 /* Zeroed, 64-byte aligned, NULL when there is none or count*size overflows. */
 void *dro__alloc(size_t count, size_t size);
 void dro__free(void *pointer);
-/* For work that goes on with less when memory is missing: begins to watch this thread; says whether an allocation has
- * failed since; and notes one that was not ours. */
+/* For work that goes on with less when memory is missing: begins to watch this thread; says whether
+ * an allocation has failed since; and notes one that was not ours. */
 void dro__memory_watch(void);
 bool dro__memory_ran_out(void);
 void dro__memory_lost(void);
@@ -84,18 +86,19 @@ double dro__random_unit(uint64_t seed, uint64_t stream, uint64_t counter);   /* 
 double dro__random_normal(uint64_t seed, uint64_t stream, uint64_t counter); /* N(0, 1) */
 /* Uniform in 0..n-1. */
 uint64_t dro__random_below(uint64_t seed, uint64_t stream, uint64_t counter, uint64_t n);
-/* Example weights, normalised to mean 1, as sums: (n + 1) from 0 to n. False: a weight is negative or not finite, or
- * none is above 0. */
+/* Example weights, normalised to mean 1, as sums: (n + 1) from 0 to n. False: a weight is negative
+ * or not finite, or none is above 0. */
 bool dro__weights_sum(const float *weights, int64_t n, double *sums);
-/* The example in whose share of [0, n) a place falls. Places 0.3, 1.3, ... n - 0.7 take each as often as its weight
- * says, rounded up or down. */
+/* The example in whose share of [0, n) a place falls. Places 0.3, 1.3, ... n - 0.7 take each as
+ * often as its weight says, rounded up or down. */
 int64_t dro__weights_pick(const double *sums, int64_t n, double place);
 /* Where `index` goes in a pseudo-random permutation of 0..n-1 chosen by key; O(1) memory. */
 uint64_t dro__permute(uint64_t n, uint64_t key, uint64_t index);
 
 /* ---- lambda log mean exp(x / lambda), x by x ---- */
 
-/* To be right for a large lambda too, where all exponentials are nearly 1, `less` has what they lack of it. */
+/* To be right for a large lambda too, where all exponentials are nearly 1, `less` has what they
+ * lack of it. */
 typedef struct dro__tilted {
     double top, sum, less,
         mass; /* largest x; sums of w exp((x - top)/lambda), of w (exp(..) - 1), of w */
@@ -112,8 +115,8 @@ typedef struct dro__pool dro__pool;
 dro_status dro__pool_create(int threads, dro__pool **pool);
 void dro__pool_destroy(dro__pool *pool);
 int dro__pool_threads(const dro__pool *pool);
-/* body(task, k) for every k < count, in any order, on all threads; returns when all are done. Not to
- * be called from a body, nor from two threads at once. */
+/* body(task, k) for every k < count, in any order, on all threads; returns when all are done. Not
+ * to be called from a body, nor from two threads at once. */
 void dro__pool_run(dro__pool *pool, size_t count, void (*body)(void *task, size_t k), void *task);
 
 /* ---- described parameters ---- */

@@ -1,5 +1,5 @@
-/* Text that grows, and what is safe to write into HTML and SVG. A failed allocation is remembered: what
- * follows is dropped, and the one who writes the file looks at `failed`. */
+/* Text that grows, and what is safe to write into HTML and SVG. A failed allocation is remembered:
+ * what follows is dropped, and the one who writes the file looks at `failed`. */
 #ifndef DRO_BUFFER_H
 #define DRO_BUFFER_H
 

@@ -1,5 +1,5 @@
-/* Described parameters: parse, check against the table, print. Numbers are written with a point, whatever
- * the locale of the program we are part of. */
+/* Described parameters: parse, check against the table, print. Numbers are written with a point,
+ * whatever the locale of the program we are part of. */
 #define _GNU_SOURCE /* newlocale, uselocale */
 #include "base.h"
 
@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names that are usual elsewhere. Those that are taken stand for ours; of the others a refusal names ours. */
+/* Names that are usual elsewhere. Those that are taken stand for ours; of the others a refusal
+ * names ours. */
 static const struct {
     const char *theirs, *ours;
     bool taken;

@@ -1,13 +1,14 @@
 /* A pool of threads that share one loop at a time.
  *
- * A loop's places are handed out by one number, `ticket`: how many there are, and the next one. Who draws a place
- * works on it, and the caller waits for the places that were drawn, not for the threads: on a machine with
- * other work the caller does it all alone before a sleeping worker is given a processor.
+ * A loop's places are handed out by one number, `ticket`: how many there are, and the next one. Who
+ * draws a place works on it, and the caller waits for the places that were drawn, not for the
+ * threads: on a machine with other work the caller does it all alone before a sleeping worker is
+ * given a processor.
  *
- * A worker that waits spins for a few microseconds, then yields the processor for a while, then sleeps.
- * Spinning keeps a step of a few hundred microseconds fast; yielding keeps it fast when other work
- * wants the same processors, where a pool that only spins loses a time slice per loop. The caller takes
- * part in the loop, and waits in the same way. */
+ * A worker that waits spins for a few microseconds, then yields the processor for a while, then
+ * sleeps. Spinning keeps a step of a few hundred microseconds fast; yielding keeps it fast when
+ * other work wants the same processors, where a pool that only spins loses a time slice per loop.
+ * The caller takes part in the loop, and waits in the same way. */
 #include "base.h"
 
 #include <pthread.h>
@@ -41,8 +42,8 @@ static inline void relax(void)
 #endif
 }
 
-/* Draws places until there are none. A place that was drawn belongs to the loop in progress: the caller does
- * not return before it is done, so body and task are that loop's. */
+/* Draws places until there are none. A place that was drawn belongs to the loop in progress: the
+ * caller does not return before it is done, so body and task are that loop's. */
 static void work(dro__pool *p)
 {
     for (;;) {

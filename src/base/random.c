@@ -1,8 +1,9 @@
 /* Counter-based random numbers and a permutation that needs no memory.
  *
- * A number is the splitmix64 finaliser (Steele, Lea, Flood 2014) applied to a mix of seed, stream and
- * counter: no state, so any draw can be remade from its address. The permutation is a four-round
- * Feistel network on the smallest even number of bits that holds n, walked until it lands below n. */
+ * A number is the splitmix64 finaliser (Steele, Lea, Flood 2014) applied to a mix of seed, stream
+ * and counter: no state, so any draw can be remade from its address. The permutation is a
+ * four-round Feistel network on the smallest even number of bits that holds n, walked until it
+ * lands below n. */
 #include "base.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* From stored images to the floats of a batch: normalising, cropping, flipping, colour. Every random
- * choice comes from a stream of numbers that the caller addresses, so it can be made again. */
+/* From stored images to the floats of a batch: normalising, cropping, flipping, colour. Every
+ * random choice comes from a stream of numbers that the caller addresses, so it can be made
+ * again. */
 #ifndef DRO_AUGMENT_H
 #define DRO_AUGMENT_H
 
@@ -12,30 +13,30 @@ typedef struct dro__normal {
     float scale[3], shift[3];
 } dro__normal;
 
-/* CIFAR's and ImageNet's figures where the format is one of those, otherwise measured on the training
- * images (at most 10,000 of them). */
+/* CIFAR's and ImageNet's figures where the format is one of those, otherwise measured on the
+ * training images (at most 10,000 of them). */
 dro__normal dro__normal_of(const dro_data *data);
 
 /* Random numbers of one image: the k-th is a pure function of (seed, stream, k). */
 typedef struct dro__luck {
     uint64_t seed, stream, counter;
-    unsigned
-        without; /* ways of dro_augment_way that are left out; numbers are drawn for them all the same */
+    /* Ways of dro_augment_way that are left out. Their random numbers are drawn all the same. */
+    unsigned without;
     int32_t reach; /* pixels that a small image is moved by, at most; 0: 4 */
 } dro__luck;
 
 /* The cut of a small image; luck NULL: none. */
 dro_cut dro__cut_of(dro__luck *luck);
 
-/* pixels (channels, height, width) -> out, normalised. luck NULL: as it is; otherwise padded by 4 with
- * zeros before normalising, cropped at random, and flipped half of the time. */
+/* pixels (channels, height, width) -> out, normalised. luck NULL: as it is; otherwise padded by 4
+ * with zeros before normalising, cropped at random, and flipped half of the time. */
 void dro__augment_small(const dro__normal *normal, const uint8_t *pixels, int32_t channels,
                         int32_t height, int32_t width, dro__luck *luck, float *out);
 
-/* An image of any size -> out (3, size, size), normalised. luck NULL: shorter side to size * 256/224,
- * centre crop; otherwise a random crop of 8% to 100% of the area and aspect 3/4 to 4/3, resized,
- * flipped, and changed in brightness, contrast and saturation by up to 40%. scratch is (size * size *
- * 3). */
+/* An image of any size -> out (3, size, size), normalised. luck NULL: shorter side to size *
+ * 256/224, centre crop; otherwise a random crop of 8% to 100% of the area and aspect 3/4 to 4/3,
+ * resized, flipped, and changed in brightness, contrast and saturation by up to 40%. scratch is
+ * (size * size * 3). */
 dro_status dro__augment_large(dro_context *ctx, const dro__normal *normal, const dro__image *image,
                               int32_t size, dro__luck *luck, uint8_t *scratch, float *out);
 

@@ -1,5 +1,5 @@
-/* What the readers of small images in fixed-size records share (cifar, stl10, idx). Each reads one pair
- * of opened files in one function, which is also what its fuzz target calls. */
+/* What the readers of small images in fixed-size records share (cifar, stl10, idx). Each reads one
+ * pair of opened files in one function, which is also what its fuzz target calls. */
 #ifndef DRO_BINARY_H
 #define DRO_BINARY_H
 
@@ -8,27 +8,28 @@
 /* These formats live in memory: what one split may take there. */
 #define DRO__BINARY_MAX ((uint64_t)1 << 36)
 
-/* A table of images that grows as they arrive, so that no promise of a header is believed: memory stays
- * within a small multiple of what the file has delivered. */
+/* A table of images that grows as they arrive, so that no promise of a header is believed: memory
+ * stays within a small multiple of what the file has delivered. */
 typedef struct dro__shelf {
     dro__table *table;
     size_t image;    /* bytes of one image */
     size_t rooms[3]; /* of labels and records in examples, of pixels in bytes */
 } dro__shelf;
 
-/* Room for `more` examples after the table's n, within half of the memory there is; input is named in the
- * error. */
+/* Room for `more` examples after the table's n, within half of the memory there is; input is named
+ * in the error. */
 dro_status dro__shelf_room(dro_context *ctx, dro__shelf *shelf, const dro__input *input,
                            uint64_t more);
-/* Before `count` examples are read, which a header or the labels promise: an error if they do not fit. Of a
- * plain file that is too short for them, its own error says more. */
+/* Before `count` examples are read, which a header or the labels promise: an error if they do not
+ * fit. Of a plain file that is too short for them, its own error says more. */
 dro_status dro__shelf_promised(dro_context *ctx, const dro__shelf *shelf, const dro__input *input,
                                uint64_t count);
 /* Counts `count` examples that were written behind the table's n, and numbers them. */
 void dro__shelf_add(dro__shelf *shelf, size_t count);
 
-/* Opens the first of names (NULL terminated) that is there: in dir or in dir/sub (sub may be NULL), as
- * it is or with ".gz". *size (or NULL) is its length on disk: a first guess of the memory to ask for. */
+/* Opens the first of names (NULL terminated) that is there: in dir or in dir/sub (sub may be NULL),
+ * as it is or with ".gz". *size (or NULL) is its length on disk: a first guess of the memory to ask
+ * for. */
 dro_status dro__folder_open(dro_context *ctx, const char *dir, const char *sub,
                             const char *const *names, dro__input **input, uint64_t *size);
 /* Closes it and counts its bytes; input may be NULL. */
@@ -41,8 +42,8 @@ dro_status dro__input_end(dro_context *ctx, dro__input *input, const char *after
 
 /* One image of (points, channels) to (channels, points); scratch is as large as the image. */
 void dro__planes(uint8_t *image, uint8_t *scratch, size_t points, size_t channels);
-/* Which axis of an array of images (n, a, b, c) holds 1 or 3 channels: the last, the first only where
- * the last cannot. */
+/* Which axis of an array of images (n, a, b, c) holds 1 or 3 channels: the last, the first only
+ * where the last cannot. */
 dro_status dro__image_axes(dro_context *ctx, const char *name, const uint64_t *sizes,
                            bool *planes_first, int32_t *channels, int32_t *height, int32_t *width);
 

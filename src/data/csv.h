@@ -1,6 +1,6 @@
-/* CSV in steps: csv_parse.c cuts the text into cells, csv_form.c reads the options and finds the header,
- * the label and the group column, csv_encode.c turns cells into features, csv_keep.c lets a model keep how;
- * format_csv.c makes a data set of it, stream_csv.c a stream. */
+/* CSV in steps: csv_parse.c cuts the text into cells, csv_form.c reads the options and finds the
+ * header, the label and the group column, csv_encode.c turns cells into features, csv_keep.c lets a
+ * model keep how; format_csv.c makes a data set of it, stream_csv.c a stream. */
 #ifndef DRO_DATA_CSV_H
 #define DRO_DATA_CSV_H
 
@@ -44,7 +44,8 @@ typedef struct dro__csv_source {
     bool begun;
 } dro__csv_source;
 
-/* One more row at the end of csv; *got is false at the end of the input. Zero csv, set ctx and name. */
+/* One more row at the end of csv; *got is false at the end of the input. Zero csv, set ctx and
+ * name. */
 dro_status dro__csv_append(dro__csv_source *source, dro__csv *csv, bool *got);
 /* Takes all rows out, and the header; the width that rows must have stays. */
 void dro__csv_clear(dro__csv *csv);
@@ -59,7 +60,8 @@ static inline const char *dro__csv_next(const char *cell)
     return cell + 1;
 }
 
-/* Texts that stand for a missing value: "", ?, NA, nan, +nan and -nan in any case, and one more if not NULL. */
+/* Texts that stand for a missing value: "", ?, NA, nan, +nan and -nan in any case, and one more if
+ * not NULL. */
 typedef struct dro__missing {
     const char *also;
     bool refuse; /* missing values are an error */
@@ -90,7 +92,8 @@ enum { DRO__DECIMAL_AUTO, DRO__DECIMAL_POINT, DRO__DECIMAL_COMMA };
 enum { DRO__MARK_DROP = 1, DRO__MARK_CATEGORICAL };
 
 void dro__csv_form_free(dro__csv_form *form);
-/* Whether a number of this file may have a decimal comma: decimal=comma, or cells that are not separated by commas. */
+/* Whether a number of this file may have a decimal comma: decimal=comma, or cells that are not
+ * separated by commas. */
 bool dro__csv_commas(const dro__csv_form *form, const dro__csv *csv);
 /* A cell that is a number and nothing else; comma: it may have a decimal comma. */
 bool dro__csv_number(const char *cell, bool comma, double *value);
@@ -99,16 +102,17 @@ dro_status dro__csv_encoding(const dro_data *data, dro__input *input);
 dro_status dro__csv_form_read(const dro_data *data, dro__csv_form *form);
 /* Takes the header off and finds the columns. */
 dro_status dro__csv_form_fit(const dro_data *data, dro__csv_form *form, dro__csv *csv);
-/* A second file: its columns are brought into the order of the first, by name if it has a header (letters
- * of any case, columns that the first does not have are left out). */
+/* A second file: its columns are brought into the order of the first, by name if it has a header
+ * (letters of any case, columns that the first does not have are left out). */
 dro_status dro__csv_form_match(const dro__csv_form *form, const dro__csv *first, dro__csv *csv);
 
 /* ---- csv_encode.c ---- */
 
-/* What the rows of training show of a column. A column is numeric if every cell of the file is a number or
- * missing, and it is not named in categorical=; then it is one feature, (x - centre) * factor and the limit of scale.h,
- * 0 where missing; with scale=none it is x, the mean where missing. Any other is one indicator per category, in the
- * order of their bytes, one for "missing" if training has that, and one for a category that training did not have. */
+/* What the rows of training show of a column. A column is numeric if every cell of the file is a
+ * number or missing, and it is not named in categorical=; then it is one feature, (x - centre) *
+ * factor and the limit of scale.h, 0 where missing; with scale=none it is x, the mean where
+ * missing. Any other is one indicator per category, in the order of their bytes, one for "missing"
+ * if training has that, and one for a category that training did not have. */
 typedef struct dro__column {
     bool numeric, missing;
     bool left_out, dropped; /* the label, or a column of drop=; dropped: the latter */
@@ -134,20 +138,22 @@ typedef struct dro__columns {
     const char *number; /* what is expected of a numeric column, for errors */
 } dro__columns;
 
-/* Learns the columns from the given rows (rising) of the training file, whether a column is numeric from
- * all of them; the label and what drop= names are no features. */
+/* Learns the columns from the given rows (rising) of the training file, whether a column is numeric
+ * from all of them; the label and what drop= names are no features. */
 dro_status dro__csv_learn(const dro__csv *csv, const dro__csv_form *form, const int64_t *rows,
                           int64_t count, dro__columns *columns);
 /* A cell; slow. */
 const char *dro__csv_cell(const dro__csv *csv, int64_t row, size_t column);
 void dro__columns_free(dro__columns *columns);
 uint64_t dro__columns_bytes(const dro__columns *columns);
-/* Fills x, or starts, columns and values, of a table whose records (rising) are rows of the file. */
+/* Fills x, or starts, columns and values, of a table whose records (rising) are rows of the
+ * file. */
 dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
                            const dro__columns *columns, bool dense, dro__table *table);
 
-/* One row into sparse columns (as they come, rising unless the columns are mixed) and values, of which *count are
- * written already, or into x if that is not NULL. *cell is its first cell, then that of the next row. */
+/* One row into sparse columns (as they come, rising unless the columns are mixed) and values, of
+ * which *count are written already, or into x if that is not NULL. *cell is its first cell, then
+ * that of the next row. */
 dro_status dro__csv_encode_row(const dro__csv *csv, const dro__missing *missing,
                                const dro__columns *columns, int64_t row, const char **cell,
                                float *x, dro__table *table, size_t *count);
@@ -170,7 +176,8 @@ dro_status dro__csv_kept_read(dro_context *ctx, const char *text, dro__kept *kep
 void dro__csv_kept_free(dro__kept *kept);
 /* Where another file has the label, or DRO__CSV_NO_COLUMN. */
 size_t dro__csv_kept_label(const dro__kept *kept, const dro__csv *csv);
-/* The columns of another file, encoded as those of the same name or place; they move out of kept. */
+/* The columns of another file, encoded as those of the same name or place; they move out of
+ * kept. */
 dro_status dro__csv_kept_fit(dro__kept *kept, const dro__csv *csv, size_t label,
                              dro__columns *columns);
 
@@ -181,7 +188,8 @@ dro_status dro__csv_bad_cell(const dro__csv *csv, int64_t row, size_t column, co
                              const char *expected);
 /* "column 'age'" or "column 3". */
 const char *dro__csv_column_name(const dro__csv *csv, size_t column, char *out, size_t size);
-/* rank[k]: the place of name k when sorted by bytes, or by value if by_value and all are numbers. */
+/* rank[k]: the place of name k when sorted by bytes, or by value if by_value and all are
+ * numbers. */
 dro_status dro__names_rank(dro_context *ctx, const dro__names *names, bool by_value,
                            int32_t **rank);
 

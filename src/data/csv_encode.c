@@ -1,5 +1,5 @@
-/* Cells into features, by what training shows: numeric columns brought to one scale (scale.h), all others one
- * indicator per category (csv.h says how). */
+/* Cells into features, by what training shows: numeric columns brought to one scale (scale.h), all
+ * others one indicator per category (csv.h says how). */
 #include "csv.h"
 
 #include <math.h>
@@ -230,7 +230,8 @@ static dro_status begin_columns(const dro__csv *csv, const dro__csv_form *form, 
     return DRO_OK;
 }
 
-/* One pass over the rows: the first takes everything in, the second the numbers again, cut at the fences. */
+/* One pass over the rows: the first takes everything in, the second the numbers again, cut at the
+ * fences. */
 static dro_status take_rows(const dro__csv *csv, const dro__csv_form *form, const int64_t *rows,
                             int64_t count, bool second, dro__columns *cols)
 {
@@ -256,7 +257,8 @@ static dro_status take_rows(const dro__csv *csv, const dro__csv_form *form, cons
     return DRO_OK;
 }
 
-/* Whether a column has values beyond its fences; those without need no second pass, and lose their sample. */
+/* Whether a column has values beyond its fences; those without need no second pass, and lose their
+ * sample. */
 static bool find_outliers(dro__columns *cols)
 {
     bool any = false;

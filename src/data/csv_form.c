@@ -1,10 +1,10 @@
 /* What a CSV file is: the options of its SPEC, its header, its label and group columns.
  *
- * header=auto: there is a header if label= or group= is a name, or if no cell of the first row is a number
- * and some column below has nothing but numbers.
+ * header=auto: there is a header if label= or group= is a name, or if no cell of the first row is a
+ * number and some column below has nothing but numbers.
  *
- * A test file has a header if header=yes says so, or if at least half of its first cells are names of the
- * training file's header. */
+ * A test file has a header if header=yes says so, or if at least half of its first cells are names
+ * of the training file's header. */
 #include "csv.h"
 
 #include <ctype.h>
@@ -126,7 +126,8 @@ static size_t column_number(const char *text)
     return value;
 }
 
-/* No number in the first row, and a column below it with nothing but numbers (in its first rows). */
+/* No number in the first row, and a column below it with nothing but numbers (in its first
+ * rows). */
 static dro_status looks_like_header(const dro__csv_form *f, const dro__csv *csv, int *header)
 {
     const char *cell = csv->cells;
@@ -213,7 +214,8 @@ static dro_status find_column(const dro__csv *csv, const char *option, const cha
     return DRO_OK;
 }
 
-/* drop=A:B and categorical=A:B: columns between colons; a name that has one itself is found as a whole. */
+/* drop=A:B and categorical=A:B: columns between colons; a name that has one itself is found as a
+ * whole. */
 static dro_status mark_columns(const dro_data *d, dro__csv_form *f, const dro__csv *csv,
                                const char *option, int mark)
 {

@@ -1,17 +1,20 @@
-/* The encoding of a CSV file as a text that is kept with a model, and other files read by it: their cells become the
- * features that the model was trained on, whatever those files hold and in whatever order.
+/* The encoding of a CSV file as a text that is kept with a model, and other files read by it: their
+ * cells become the features that the model was trained on, whatever those files hold and in
+ * whatever order.
  *
- * Lines of words between single spaces; a text is written 'TEXT, every byte that is no letter or digit as %XX:
+ * Lines of words between single spaces; a text is written 'TEXT, every byte that is no letter or
+ * digit as %XX:
  *
  *     csv 1 COLUMNS LABEL header|plain classes|real dense|sparse MISSING
  *     label NAME
  *     dropped NAME
- *     limited|number|plain NAME CENTRE FACTOR      (a comma behind the first word: decimal commas are read)
+ *     limited|number|plain NAME CENTRE FACTOR      (a comma behind the first word: decimal commas
+ *                                                  are read)
  *     words NAME missing|whole COUNT CATEGORY ...                  (one line for each column)
  *
- * LABEL is the label's column from 0, MISSING the text of missing=, ' without one. With a header the columns
- * of a file are found by their names and others are passed over; without, by their places. The label may be
- * missing. Nothing in a text is trusted. */
+ * LABEL is the label's column from 0, MISSING the text of missing=, ' without one. With a header
+ * the columns of a file are found by their names and others are passed over; without, by their
+ * places. The label may be missing. Nothing in a text is trusted. */
 #include "csv.h"
 
 #include <ctype.h>

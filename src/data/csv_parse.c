@@ -1,9 +1,9 @@
-/* CSV text into cells, row by row: a line is copied behind the cells before it and cut in place, where a
- * cell and its zero are never longer than the cell and its separator.
+/* CSV text into cells, row by row: a line is copied behind the cells before it and cut in place,
+ * where a cell and its zero are never longer than the cell and its separator.
  *
- * Cells are trimmed of blanks, unless quoted; a quoted cell may hold separators, newlines and doubled
- * quotes; lines end in LF or CRLF; a byte-order mark and blank lines are passed over. Every row must
- * have as many cells as the first, and no more than DRO__CSV_ROW_MAX bytes. */
+ * Cells are trimmed of blanks, unless quoted; a quoted cell may hold separators, newlines and
+ * doubled quotes; lines end in LF or CRLF; a byte-order mark and blank lines are passed over. Every
+ * row must have as many cells as the first, and no more than DRO__CSV_ROW_MAX bytes. */
 #include "csv.h"
 
 #include <stdio.h>

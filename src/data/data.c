@@ -73,7 +73,8 @@ static dro_status unknown_option(dro_data *d, const char *name)
                      name, all);
 }
 
-/* The format of a path by its ending (whatever it is packed with), or of a word that is none; NULL: not known. */
+/* The format of a path by its ending (whatever it is packed with), or of a word that is none; NULL:
+ * not known. */
 static const char *likely_format(const char *text, size_t length)
 {
     static const char *const packed[] = {".gz", ".zst"};
@@ -96,7 +97,8 @@ const char *dro_format_likely(const char *path)
     return path ? likely_format(path, strlen(path)) : NULL;
 }
 
-/* Ends the word at its comma and returns what follows, NULL at the end. `\,` is a comma that is meant. */
+/* Ends the word at its comma and returns what follows, NULL at the end. `\,` is a comma that is
+ * meant. */
 static char *cut_word(char *word)
 {
     char *to = word;
@@ -360,8 +362,8 @@ static const dro__format *format_of(const char *encoding)
     return NULL;
 }
 
-/* Takes the encoding of a model's training data. That of another format is passed over: a model of csv may see rows of
- * libsvm, encoded already. */
+/* Takes the encoding of a model's training data. That of another format is passed over: a model of
+ * csv may see rows of libsvm, encoded already. */
 static dro_status take_encoding(dro_data *d, const char *given, char **own)
 {
     *own = NULL;

@@ -1,10 +1,10 @@
 /* data: readers, imbalance, augmentation, batching. Sees base and backend only.
  *
- * A format is one file format_NAME.c that defines `dro__format_NAME` and one line in formats.def. It
- * reads everything it is pointed at into one or two tables of examples (train and test, in file order);
- * imbalance, holdout and counting happen afterwards and are the same for all (data.c). Parsers take
- * nothing on trust: every size is checked before memory is asked for, every error names the file and
- * the place in it, and each parser has a fuzz target (tests/fuzz). */
+ * A format is one file format_NAME.c that defines `dro__format_NAME` and one line in formats.def.
+ * It reads everything it is pointed at into one or two tables of examples (train and test, in file
+ * order); imbalance, holdout and counting happen afterwards and are the same for all (data.c).
+ * Parsers take nothing on trust: every size is checked before memory is asked for, every error
+ * names the file and the place in it, and each parser has a fuzz target (tests/fuzz). */
 #ifndef DRO_DATA_INTERNAL_H
 #define DRO_DATA_INTERNAL_H
 
@@ -73,8 +73,8 @@ typedef struct dro__notes {
     size_t count, room;
 } dro__notes;
 
-/* What numbers are measured in: value = centre + scale * number. fourth: the mean fourth power of the numbers that it was
- * learned from, 3 if they are normal; 0: not learned here. */
+/* What numbers are measured in: value = centre + scale * number. fourth: the mean fourth power of
+ * the numbers that it was learned from, 3 if they are normal; 0: not learned here. */
 typedef struct dro__unit {
     double centre, scale, fourth;
 } dro__unit;
@@ -121,10 +121,11 @@ typedef struct dro__format {
     const char *const *endings; /* (optional) of its files' names, NULL terminated: to suggest it */
     bool dotted;                /* a label may end in a '.' that is none of it */
     const char *encodes;        /* (optional) what becomes of its columns, which a model keeps */
-    /* Fills kind, shape, classes, class_names (optional: numbers otherwise) and split[0], split[1]. */
+    /* Fills kind, shape, classes, class_names (optional: numbers otherwise) and split[0],
+     * split[1]. */
     dro_status (*open)(dro_data *data);
-    /* (optional) After imbalance and holdout: what must not see more than training's rows. The splits
-     * have labels, groups and records already, the format fills in the rest. */
+    /* (optional) After imbalance and holdout: what must not see more than training's rows. The
+     * splits have labels, groups and records already, the format fills in the rest. */
     dro_status (*settle)(dro_data *data);
     void (*release)(dro_data *data); /* (optional) frees state; called once, after a failure too */
     const struct dro__rows_class *stream; /* (optional) its rows one by one (stream.h) */
@@ -144,14 +145,16 @@ dro_status dro__count_split(dro_data *data, int split);
 /* Whether a SPEC is of images in files. */
 bool dro__names_files(const char *spec);
 
-/* dro_data_open for a model: given is the `encoding` of its training data, "" if that had none; NULL: for no model.
- * Formats without one do not look at it. */
+/* dro_data_open for a model: given is the `encoding` of its training data, "" if that had none;
+ * NULL: for no model. Formats without one do not look at it. */
 dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data);
-/* dro_data_open to train a model: rows are brought to one scale (scale.h), which the encoding says. */
+/* dro_data_open to train a model: rows are brought to one scale (scale.h), which the encoding
+ * says. */
 dro_status dro__data_for_training(dro_context *ctx, const char *spec, dro_data **data);
 
-/* dro_stream_open for a model: in the order of the input unless the SPEC has shuffle=, with `encoding`, columns at one
- * scale by the first rows (learn=), and a constant feature behind the others. */
+/* dro_stream_open for a model: in the order of the input unless the SPEC has shuffle=, with
+ * `encoding`, columns at one scale by the first rows (learn=), and a constant feature behind the
+ * others. */
 dro_status dro__stream_for_model(dro_context *ctx, const char *spec, dro_stream **stream);
 /* Rows from here on are scaled as this encoding says, of a stream that went before. */
 dro_status dro__stream_rescale(dro_stream *stream, const char *encoding);
@@ -162,12 +165,12 @@ bool dro__stream_unfinished(const dro_stream *stream, int64_t position);
 
 /* ---- notes.c ---- */
 
-/* After a failure with image i of a table, told in ctx: DRO_OK when skip_bad tolerates it, the failure with the cure in
- * its text otherwise. */
+/* After a failure with image i of a table, told in ctx: DRO_OK when skip_bad tolerates it, the
+ * failure with the cure in its text otherwise. */
 dro_status dro__pass_over(dro_data *data, dro_context *ctx, const dro__table *table, int64_t i,
                           dro_status status);
-/* What training asks of data beyond that it can be read: an error if a class has no training image, or
- * has lost all of them. */
+/* What training asks of data beyond that it can be read: an error if a class has no training image,
+ * or has lost all of them. */
 dro_status dro__trainable(const dro_data *data);
 /* The example at a place of a loader's first epoch. */
 struct dro_loader;
@@ -178,11 +181,13 @@ dro_status dro__remark(dro_data *data, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void dro__notes_free(dro__notes *notes);
 
-/* A SPEC with its format: `text` itself, or, where its path is there and what it holds is clear, that format and it. */
+/* A SPEC with its format: `text` itself, or, where its path is there and what it holds is clear,
+ * that format and it. */
 dro_status dro__spec_full(dro_context *ctx, const char *text, char full[DRO__SPEC_MAX]);
 /* guess.c: the format of a file or folder by what it holds; NULL: not known. */
 const char *dro__guess_format(dro_context *ctx, const char *path);
-/* Cuts format:path,option=value,... into the words of d->spec; finds d->format, unless it is set. */
+/* Cuts format:path,option=value,... into the words of d->spec; finds d->format, unless it is
+ * set. */
 dro_status dro__spec_parse(dro_data *d, const char *text);
 /* The value of an option, or NULL. */
 const char *dro__option(const dro_data *data, const char *name);
@@ -224,11 +229,12 @@ uint64_t dro__input_fetched(const dro__input *input); /* bytes read from the fil
 uint64_t dro__input_plain_size(const dro__input *input);
 /* The whole rest into memory (zero terminated), refused beyond limit. Freed with dro__free. */
 dro_status dro__input_all(dro__input *input, uint64_t limit, char **bytes, size_t *size);
-/* Text: a window of whole lines. *begin .. *end (exclusive) holds at least one line, each ended by '\n'
- * (added to the last one when it is missing); *begin == *end at the end. The caller may write into the
- * window. A line longer than 64 MiB is refused. */
+/* Text: a window of whole lines. *begin .. *end (exclusive) holds at least one line, each ended by
+ * '\n' (added to the last one when it is missing); *begin == *end at the end. The caller may write
+ * into the window. A line longer than 64 MiB is refused. */
 dro_status dro__input_lines(dro__input *input, char **begin, char **end);
-/* Before the first line: the text is in Windows-1252, of which Latin-1 is a part. Lines become UTF-8. */
+/* Before the first line: the text is in Windows-1252, of which Latin-1 is a part. Lines become
+ * UTF-8. */
 void dro__input_latin1(dro__input *input);
 /* The last line lacks its newline, and has been given out. */
 bool dro__input_unfinished(const dro__input *input);
@@ -245,23 +251,23 @@ typedef struct dro__image {
     uint64_t claimed;                /* pixels, of the budget below */
 } dro__image;
 
-/* Bounded memory, whatever the files say: an image file of at most 64 MiB, an image of at most 2^26 pixels,
- * and 2^27 pixels (some 2 GB while they are decoded) in all images that are open at the same time: a thread
- * with one more waits until another has freed its own. So a thread that holds an image must not decode
- * another. */
+/* Bounded memory, whatever the files say: an image file of at most 64 MiB, an image of at most 2^26
+ * pixels, and 2^27 pixels (some 2 GB while they are decoded) in all images that are open at the
+ * same time: a thread with one more waits until another has freed its own. So a thread that holds
+ * an image must not decode another. */
 enum { DRO__IMAGE_SIDE_MAX = 32768, DRO__IMAGE_FILE_MAX = 1 << 26 };
 #define DRO__IMAGE_PIXELS_MAX  ((uint64_t)1 << 26)
 #define DRO__IMAGE_PIXELS_OPEN ((uint64_t)1 << 27)
 
-/* JPEG, PNG, PPM, PGM by content. Always gives `channels` (1 or 3): greyscale is repeated, colour is
- * turned to luma as Pillow's convert("L"), CMYK and YCCK JPEGs to RGB as Pillow does, 16 bits to their high
- * byte (PNG) or scaled (PPM, PGM), alpha dropped, palettes expanded, EXIF rotation applied. name is for
- * errors. */
+/* JPEG, PNG, PPM, PGM by content. Always gives `channels` (1 or 3): greyscale is repeated, colour
+ * is turned to luma as Pillow's convert("L"), CMYK and YCCK JPEGs to RGB as Pillow does, 16 bits to
+ * their high byte (PNG) or scaled (PPM, PGM), alpha dropped, palettes expanded, EXIF rotation
+ * applied. name is for errors. */
 dro_status dro__image_decode(dro_context *ctx, const char *name, const void *bytes, size_t size,
                              int channels, dro__image *image);
 void dro__image_free(dro__image *image);
-/* Antialiased bilinear (triangle filter) of a box of the image, the way Pillow's
- * resize((w, h), BILINEAR, box=...) computes it, to one grey level. out is (height, width, channels). */
+/* Antialiased bilinear (triangle filter) of a box of the image, the way Pillow's resize((w, h),
+ * BILINEAR, box=...) computes it, to one grey level. out is (height, width, channels). */
 dro_status dro__image_resize(dro_context *ctx, const dro__image *image, double left, double top,
                              double right, double bottom, int32_t width, int32_t height,
                              uint8_t *out);

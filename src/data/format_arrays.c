@@ -1,6 +1,6 @@
-/* Arrays in the memory of the program, as data. They are lent to a context under a name, and arrays:NAME[,option=...]
- * opens them like a file: copied, so that imbalance and holdout leave the program's own as they are. Not in the list of
- * formats: the program dro has no arrays to lend. */
+/* Arrays in the memory of the program, as data. They are lent to a context under a name, and
+ * arrays:NAME[,option=...] opens them like a file: copied, so that imbalance and holdout leave the
+ * program's own as they are. Not in the list of formats: the program dro has no arrays to lend. */
 #include "data.h"
 
 #include <math.h>

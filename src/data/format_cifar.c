@@ -1,6 +1,7 @@
-/* CIFAR-10 and CIFAR-100, the official binary versions. A record is the label (CIFAR-100: the coarse,
- * then the fine one) in a byte each and 3 x 32 x 32 bytes: the red, green and blue planes, row by row.
- * The batches of the training set are read one after another as if they were one file. */
+/* CIFAR-10 and CIFAR-100, the official binary versions. A record is the label (CIFAR-100: the
+ * coarse, then the fine one) in a byte each and 3 x 32 x 32 bytes: the red, green and blue planes,
+ * row by row. The batches of the training set are read one after another as if they were one
+ * file. */
 #include "binary.h"
 
 #include <stdio.h>

@@ -1,17 +1,19 @@
-/* Comma-separated values: numeric columns brought to one scale, categorical ones one-hot, both by what training
- * saw (csv.h). Dense rows, or sparse ones where features are many.
+/* Comma-separated values: numeric columns brought to one scale, categorical ones one-hot, both by
+ * what training saw (csv.h). Dense rows, or sparse ones where features are many.
  *
- * label= names the column of the classes, by name or by its number from 1. Classes are sorted, by value
- * if all of them are numbers. A test label must be one of training's; a '.' at its end is dropped where
- * that makes it one (the census files). group= names a column that gives each row its group and stays a
- * feature. Missing values ("", ?, NA and nan in any case, and missing=TEXT): an indicator of their own in a
- * categorical column, the mean in a numeric one; missing=refuse makes them an error.
- * A test file may have a header of its own: its columns are then found by name, in any order.
+ * label= names the column of the classes, by name or by its number from 1. Classes are sorted, by
+ * value if all of them are numbers. A test label must be one of training's; a '.' at its end is
+ * dropped where that makes it one (the census files). group= names a column that gives each row its
+ * group and stays a feature. Missing values ("", ?, NA and nan in any case, and missing=TEXT): an
+ * indicator of their own in a categorical column, the mean in a numeric one; missing=refuse makes
+ * them an error. A test file may have a header of its own: its columns are then found by name, in
+ * any order.
  *
- * Read for a model, with the encoding that it keeps, a file is encoded by that, and may be without labels.
+ * Read for a model, with the encoding that it keeps, a file is encoded by that, and may be without
+ * labels.
  *
- * The encoding is learned when imbalance and holdout have taken their rows out: from those that training
- * will see, and from no others. */
+ * The encoding is learned when imbalance and holdout have taken their rows out: from those that
+ * training will see, and from no others. */
 #include "csv.h"
 #include "stream.h"
 
@@ -70,7 +72,8 @@ static dro_status read_names(const reader *r, const dro__csv *csv, size_t column
     return DRO_OK;
 }
 
-/* Numbers, most of them different and not all of them whole, are no classes: target=real was forgotten. */
+/* Numbers, most of them different and not all of them whole, are no classes: target=real was
+ * forgotten. */
 static dro_status check_classes(const reader *r)
 {
     const dro__csv *csv = &r->train;
@@ -292,7 +295,8 @@ static dro_status remark_columns(const reader *r)
     return DRO_OK;
 }
 
-/* Cells of categories that training did not have are counted where that is news: in a test set, and for a model. */
+/* Cells of categories that training did not have are counted where that is news: in a test set, and
+ * for a model. */
 static dro_status encode_split(reader *r, int split, bool dense)
 {
     dro_data *d = r->d;

@@ -1,7 +1,7 @@
-/* IDX, the format of MNIST and its family: two zero bytes, the type (8: unsigned byte), the number of
- * dimensions, a big-endian 32-bit size for each, then the bytes. Images are (n, height, width), or with
- * a fourth dimension of 1 or 3 channels, last or first; labels are (n). A header is a promise: sizes are
- * checked against limits, and memory grows only with the bytes that come. */
+/* IDX, the format of MNIST and its family: two zero bytes, the type (8: unsigned byte), the number
+ * of dimensions, a big-endian 32-bit size for each, then the bytes. Images are (n, height, width),
+ * or with a fourth dimension of 1 or 3 channels, last or first; labels are (n). A header is a
+ * promise: sizes are checked against limits, and memory grows only with the bytes that come. */
 #include "binary.h"
 
 #include <stdio.h>

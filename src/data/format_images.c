@@ -1,11 +1,12 @@
-/* images:DIR: a folder of images for each class; or DIR/train and DIR/test (or val, validation) with a
- * folder for each class in both.
+/* images:DIR: a folder of images for each class; or DIR/train and DIR/test (or val, validation)
+ * with a folder for each class in both.
  *
- * Classes are the folders in the order of their names, images the files in them in the order of theirs,
- * so that records do not depend on the file system. The images in folders inside of a class belong to it
- * too and come after its own. Links are followed. Hidden files and folders are passed over; so are other files,
- * images beside the folders of the classes, and folders beside train and test, which a remark counts. DIR/train counts as a split only if there are folders in it, and so does
- * DIR/test: a class may be called train, and ImageNet's test has no classes. */
+ * Classes are the folders in the order of their names, images the files in them in the order of
+ * theirs, so that records do not depend on the file system. The images in folders inside of a class
+ * belong to it too and come after its own. Links are followed. Hidden files and folders are passed
+ * over; so are other files, images beside the folders of the classes, and folders beside train and
+ * test, which a remark counts. DIR/train counts as a split only if there are folders in it, and so
+ * does DIR/test: a class may be called train, and ImageNet's test has no classes. */
 #include "image_files.h"
 #include "image.h"
 
@@ -17,8 +18,8 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* The names in a folder that are folders themselves, or image files; sorted. And of the other files those
- * that may be missed: beside folders the images, beside images all. */
+/* The names in a folder that are folders themselves, or image files; sorted. And of the other files
+ * those that may be missed: beside folders the images, beside images all. */
 typedef struct listing {
     char **names;
     size_t count, room;

@@ -4,9 +4,9 @@
  *      "annotations": [{"image_id": 7, "category_id": 3}, ...],
  *      "categories": [{"id": 3, "name": "..."}, ...]}                  (optional)
  *
- * Every image has exactly one annotation. Examples are in the order of "images"; classes are the ids of
- * the categories in rising order, or the ids that annotations use where no file has categories. A file of
- * more than 256 MiB, or a 32nd of the memory there is, is refused. */
+ * Every image has exactly one annotation. Examples are in the order of "images"; classes are the
+ * ids of the categories in rising order, or the ids that annotations use where no file has
+ * categories. A file of more than 256 MiB, or a 32nd of the memory there is, is refused. */
 #include "image_files.h"
 #include "image.h"
 

@@ -1,10 +1,11 @@
 /* libsvm text: `label index:value index:value ...  # comment`, one example per line.
  *
- * Indices rise along a line and count from 1 (base=0: from 0); a model keeps which. The label is a number;
- * equal numbers are one class, whatever their spelling, and classes are sorted by value. target=real keeps
- * the numbers themselves. Without test=, the file FILE.t beside FILE is the test split, as the LIBSVM
- * collection names it. A test label that training does not have is an error (classes= lists all of them).
- * Values are correctly rounded floats; zeros that are written are kept. */
+ * Indices rise along a line and count from 1 (base=0: from 0); a model keeps which. The label is a
+ * number; equal numbers are one class, whatever their spelling, and classes are sorted by value.
+ * target=real keeps the numbers themselves. Without test=, the file FILE.t beside FILE is the test
+ * split, as the LIBSVM collection names it. A test label that training does not have is an error
+ * (classes= lists all of them). Values are correctly rounded floats; zeros that are written are
+ * kept. */
 #include "text.h"
 #include "stream.h"
 
@@ -37,8 +38,8 @@ static dro_status add_spelling(dro_context *ctx, dro__classes *c, const char *te
     return DRO_OK;
 }
 
-/* The class of a whole number in a spelling that is new: an old one, the next, or -1 if there may be no
- * more. Each class knows its plain spelling too ("1" for "+1"), which finds it by value. */
+/* The class of a whole number in a spelling that is new: an old one, the next, or -1 if there may
+ * be no more. Each class knows its plain spelling too ("1" for "+1"), which finds it by value. */
 static dro_status class_of_value(dro_context *ctx, dro__classes *c, double value, const char *text,
                                  size_t length, int32_t *number)
 {

@@ -1,9 +1,10 @@
 /* list:FILE,root=DIR: a text file of `path label` lines, as ImageNet-LT and Places-LT are given.
  *
- * The label is the last word of a line, a whole number from 0; the path is what stands before it and may
- * hold spaces. There are as many classes as the largest label says; each needs a line of the training file, for
- * training only, as a model may see a part of them. The images are not looked at. A path
- * may not leave the root by itself; a link in the root may, as whoever made the folder wanted it so. */
+ * The label is the last word of a line, a whole number from 0; the path is what stands before it
+ * and may hold spaces. There are as many classes as the largest label says; each needs a line of
+ * the training file, for training only, as a model may see a part of them. The images are not
+ * looked at. A path may not leave the root by itself; a link in the root may, as whoever made the
+ * folder wanted it so. */
 #include "image_files.h"
 #include "image.h"
 

@@ -1,8 +1,8 @@
-/* Arrays of NumPy as a data set: files of numpy.save, or one of numpy.savez. (n, d) of any number type
- * is rows; uint8 (n, h, w) is grey images, uint8 (n, h, w, c) or (n, c, h, w) with 1 or 3 channels is
- * images (c last where both fit). Labels are whole numbers of any type, (n) or (n, 1): the distinct
- * values of training and test in rising order are the classes, named by their value, so that 0..k-1
- * stay as they are. Groups likewise. */
+/* Arrays of NumPy as a data set: files of numpy.save, or one of numpy.savez. (n, d) of any number
+ * type is rows; uint8 (n, h, w) is grey images, uint8 (n, h, w, c) or (n, c, h, w) with 1 or 3
+ * channels is images (c last where both fit). Labels are whole numbers of any type, (n) or (n, 1):
+ * the distinct values of training and test in rising order are the classes, named by their value,
+ * so that 0..k-1 stay as they are. Groups likewise. */
 #include "binary.h"
 #include "npy.h"
 
@@ -390,7 +390,8 @@ static dro_status compare_heads(const origin *o, const array *x, int column)
     return status;
 }
 
-/* Whether there is a label for each row, where two headers tell it before anything large is read. */
+/* Whether there is a label for each row, where two headers tell it before anything large is
+ * read. */
 static dro_status compare_counts(const origin *o, int rows, int column)
 {
     uint64_t read = o->data->bytes_read; /* what is read twice counts once */

@@ -1,6 +1,6 @@
-/* STL-10, the official binary version: train_X.bin, train_y.bin, test_X.bin, test_y.bin. An image is
- * 3 x 96 x 96 bytes, the red, green and blue planes, each column by column; it is turned to rows here.
- * Labels are bytes from 1 to 10. The unlabelled images are not read. */
+/* STL-10, the official binary version: train_X.bin, train_y.bin, test_X.bin, test_y.bin. An image
+ * is 3 x 96 x 96 bytes, the red, green and blue planes, each column by column; it is turned to rows
+ * here. Labels are bytes from 1 to 10. The unlabelled images are not read. */
 #include "binary.h"
 
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* synth:glyphs: small colour images of characters drawn from strokes, made up from a seed.
  *
- * Every image is a pure function of (seed, split, place): a character of strokes on a 5 x 7 grid whose
- * corners are shaken, turned, sheared, scaled and moved, drawn with a random thickness and two random
- * colours that need not be light on dark, with stray strokes across it and noise over it. Because only
- * shape tells the classes apart, and neither colour nor place do, a linear model fails on it and a small
- * network does not. */
+ * Every image is a pure function of (seed, split, place): a character of strokes on a 5 x 7 grid
+ * whose corners are shaken, turned, sheared, scaled and moved, drawn with a random thickness and
+ * two random colours that need not be light on dark, with stray strokes across it and noise over
+ * it. Because only shape tells the classes apart, and neither colour nor place do, a linear model
+ * fails on it and a small network does not. */
 #include "data.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* The format of data that is named without one, `people.csv,label=income` or a folder: by what is there. A file is known
- * by its ending, or by how it begins; a folder by the files that a format has, or by folders of images. */
+/* The format of data that is named without one, `people.csv,label=income` or a folder: by what is
+ * there. A file is known by its ending, or by how it begins; a folder by the files that a format
+ * has, or by folders of images. */
 #include "data.h"
 
 #include <ctype.h>

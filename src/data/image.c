@@ -1,9 +1,9 @@
 /* Images: which decoder, limits, EXIF orientation, greyscale.
  *
- * Pixels equal what Pillow's ImageOps.exif_transpose(Image.open(f)).convert("RGB" or "L") gives, with
- * one deviation: Pillow clips 16-bit greyscale at 255, we keep the high byte (PNG) or scale (PGM). A
- * damaged or truncated file is an error, where Pillow and libjpeg fill in what is missing in some cases.
- * Only EXIF says how an image is turned; XMP is not read. */
+ * Pixels equal what Pillow's ImageOps.exif_transpose(Image.open(f)).convert("RGB" or "L") gives,
+ * with one deviation: Pillow clips 16-bit greyscale at 255, we keep the high byte (PNG) or scale
+ * (PGM). A damaged or truncated file is an error, where Pillow and libjpeg fill in what is missing
+ * in some cases. Only EXIF says how an image is turned; XMP is not read. */
 #include "image.h"
 
 #include <pthread.h>
@@ -141,8 +141,8 @@ int dro__exif_orientation(const uint8_t *bytes, size_t size)
     return 1;
 }
 
-/* A pixel of the image that stands upright at (x, y) lies in the file at (x, y) or, from 5 on, at (y, x),
- * counted from the other end of its row or column for some. */
+/* A pixel of the image that stands upright at (x, y) lies in the file at (x, y) or, from 5 on, at
+ * (y, x), counted from the other end of its row or column for some. */
 static dro_status turn(const dro__image_file *file, int orientation, dro__image *image)
 {
     bool swap = orientation >= 5, back = orientation == 2 || orientation == 3 || orientation >= 7,

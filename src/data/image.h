@@ -1,5 +1,5 @@
-/* image: what the decoders share. A decoder gives an image of one or three channels as the file has it;
- * image.c turns it to the channels asked for and the right way up. */
+/* image: what the decoders share. A decoder gives an image of one or three channels as the file has
+ * it; image.c turns it to the channels asked for and the right way up. */
 #ifndef DRO_IMAGE_H
 #define DRO_IMAGE_H
 
@@ -17,8 +17,8 @@ enum { DRO__IMAGE_NAME = 250 };
 /* The end of a path, which is what tells files apart, short enough to leave room for a reason. */
 const char *dro__path_tail(const char *path);
 
-/* Checks the size against the limits, waits for its share of the budget, then allocates; least is the number of bytes that a file of this
- * size must have. */
+/* Checks the size against the limits, waits for its share of the budget, then allocates; least is
+ * the number of bytes that a file of this size must have. */
 dro_status dro__image_create(const dro__image_file *file, uint64_t width, uint64_t height,
                              int channels, uint64_t least, dro__image *image);
 

@@ -165,7 +165,8 @@ static void load_body(void *task, size_t i)
     l->statuses[i] = (signed char)load_one(l, &scratch, i);
 }
 
-/* Keeps what could be read. The error of the first image that is one too many is that image's own. */
+/* Keeps what could be read. The error of the first image that is one too many is that image's
+ * own. */
 static dro_status drop_bad(loader *l, dro_data *d)
 {
     int64_t n = l->table->n, kept = 0, *keep = dro__alloc((size_t)n, sizeof *keep);

@@ -13,7 +13,8 @@ typedef struct dro__files {
     size_t text_room, place_room, label_room, record_room;
 } dro__files;
 
-/* dir/name, name of `length` characters; dir "" for the name alone. record: its place in the source. */
+/* dir/name, name of `length` characters; dir "" for the name alone. record: its place in the
+ * source. */
 dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *dir, const char *name,
                           size_t length, int64_t record, int32_t label);
 
@@ -26,18 +27,19 @@ dro_status dro__files_read(dro_context *ctx, const char *path, char **bytes, siz
 
 /* The option root=, a folder that is there. */
 dro_status dro__files_root(const dro_data *data, const char **root);
-/* After a failure with image i of a table: adds to the error where the list names it. Returns status. */
+/* After a failure with image i of a table: adds to the error where the list names it. Returns
+ * status. */
 dro_status dro__files_blame(const dro_data *data, dro_context *ctx, const dro__table *table,
                             int64_t i, dro_status status);
 
-/* After the tables hold paths and labels: kind and shape by the options channels and size; with size
- * the images are decoded into memory, and up to skip_bad bad ones dropped. */
+/* After the tables hold paths and labels: kind and shape by the options channels and size; with
+ * size the images are decoded into memory, and up to skip_bad bad ones dropped. */
 dro_status dro__files_open(dro_data *data);
 
 /* The parsers, for the formats and the fuzz targets. */
 dro_status dro__list_read(dro_data *data, dro__input *input, const char *root, dro_split split);
-/* Adds the examples of a COCO-style file to the training set, and of a second one (or NULL) to the test
- * set. */
+/* Adds the examples of a COCO-style file to the training set, and of a second one (or NULL) to the
+ * test set. */
 dro_status dro__inat_read(dro_data *data, dro__input *train, dro__input *test, const char *root);
 
 #endif

@@ -1,9 +1,10 @@
-/* JPEG through libjpeg-turbo, with its defaults (slow integer DCT, smooth upsampling), which are Pillow's.
+/* JPEG through libjpeg-turbo, with its defaults (slow integer DCT, smooth upsampling), which are
+ * Pillow's.
  *
- * Greyscale stays one channel; YCbCr and RGB give RGB. Four components are CMYK or YCCK with Adobe's
- * inverted values, whether an Adobe marker says so or not (as Pillow), and become
- * R = K - C' K / 255 with C' = 255 - C, rounded. libjpeg goes on after damage with a warning and makes
- * up what is missing; warnings that mean lost pixels are errors here, and so is an early end. */
+ * Greyscale stays one channel; YCbCr and RGB give RGB. Four components are CMYK or YCCK with
+ * Adobe's inverted values, whether an Adobe marker says so or not (as Pillow), and become R = K -
+ * C' K / 255 with C' = 255 - C, rounded. libjpeg goes on after damage with a warning and makes up
+ * what is missing; warnings that mean lost pixels are errors here, and so is an early end. */
 #include "image.h"
 
 #if DRO_WITH_JPEG

@@ -1,6 +1,6 @@
-/* PNG through libpng: palettes expanded, 1, 2 and 4 bits spread over 0..255, the high byte of 16 bits,
- * alpha and transparent colours dropped, no gamma, all as Pillow does (which clips 16-bit greyscale:
- * image.c). The checks of every critical chunk must hold, to the end of the file. */
+/* PNG through libpng: palettes expanded, 1, 2 and 4 bits spread over 0..255, the high byte of 16
+ * bits, alpha and transparent colours dropped, no gamma, all as Pillow does (which clips 16-bit
+ * greyscale: image.c). The checks of every critical chunk must hold, to the end of the file. */
 #include "image.h"
 
 #if DRO_WITH_PNG
@@ -58,8 +58,8 @@ static void on_read(png_structp png, png_bytep bytes, size_t size)
 
 /* ---- decoding ---- */
 
-/* libpng asks for memory by the length of a chunk before it has the bytes, so see first that all chunks
- * lie in the file. */
+/* libpng asks for memory by the length of a chunk before it has the bytes, so see first that all
+ * chunks lie in the file. */
 static dro_status check_chunks(const dro__image_file *file)
 {
     enum { SIGNATURE = 8, AROUND = 12 }; /* a chunk: length, name, its bytes, check sum */

@@ -1,8 +1,8 @@
 /* PGM and PPM, plain (P2, P3) and binary (P5, P6), with comments and any largest value up to 65535.
  *
- * A value v becomes round(v / maxval * 255), halves to even, as Pillow's; Pillow leaves PGM files of
- * 16 bits in 16 bits, we scale them the same way. As in Pillow a value above maxval is an error in a
- * plain file and 255 in a binary one. Only the first image of a file is read. */
+ * A value v becomes round(v / maxval * 255), halves to even, as Pillow's; Pillow leaves PGM files
+ * of 16 bits in 16 bits, we scale them the same way. As in Pillow a value above maxval is an error
+ * in a plain file and 255 in a binary one. Only the first image of a file is read. */
 #include "image.h"
 
 #include <math.h>

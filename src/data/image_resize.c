@@ -1,8 +1,9 @@
-/* Resizing a box of an image with the triangle filter, widened by the reduction so that every pixel of
- * the box counts (antialiasing). The numbers are Pillow's resize(size, BILINEAR, box=box): the box in
- * single precision, weights normalised in double and rounded to 22 bits, columns first, each pass rounded
- * to 8 bits. Pixels just outside of the box take part, as there. Equal to Pillow 11 in every value that
- * was tried; Pillow 13 takes rows first for some shapes, which changes values by one at most. */
+/* Resizing a box of an image with the triangle filter, widened by the reduction so that every pixel
+ * of the box counts (antialiasing). The numbers are Pillow's resize(size, BILINEAR, box=box): the
+ * box in single precision, weights normalised in double and rounded to 22 bits, columns first, each
+ * pass rounded to 8 bits. Pixels just outside of the box take part, as there. Equal to Pillow 11 in
+ * every value that was tried; Pillow 13 takes rows first for some shapes, which changes values by
+ * one at most. */
 #include "image.h"
 #include "isa.h"
 
@@ -11,7 +12,8 @@
 
 enum { BITS = 22, HALF = 1 << (BITS - 1), BLOCK = 128 };
 
-/* One direction: output i is the sum of weights[i * taps + k] * input[first[i] + k], k < count[i]. */
+/* One direction: output i is the sum of weights[i * taps + k] * input[first[i] + k], k <
+ * count[i]. */
 typedef struct axis {
     int32_t size, taps, *first, *count, *weights;
     bool same; /* the output is the input */
@@ -74,8 +76,9 @@ static inline uint8_t to_byte(int32_t sum)
 
 typedef int32_t quad __attribute__((vector_size(16)));
 
-/* One row of three channels. They are the first three lanes of vectors at any place of a row of integers;
- * the fourth lane is the next pixel's, in the sums too, where the next pixel overwrites it. */
+/* One row of three channels. They are the first three lanes of vectors at any place of a row of
+ * integers; the fourth lane is the next pixel's, in the sums too, where the next pixel overwrites
+ * it. */
 DRO__KERNEL void across_rgb_kernel(const uint8_t *in, const axis *a, int32_t *wide, int32_t *sums,
                                    uint8_t *out)
 {
@@ -114,8 +117,8 @@ static void across_grey(const uint8_t *in, const axis *a, uint8_t *out)
     }
 }
 
-/* (rows, in width, channels) to (rows, a->size, channels); in begins at the first of the rows. wide has
- * room for a row of input and sums for one of output, and one more each. */
+/* (rows, in width, channels) to (rows, a->size, channels); in begins at the first of the rows. wide
+ * has room for a row of input and sums for one of output, and one more each. */
 static void across(const uint8_t *in, size_t in_row, int32_t rows, const axis *a, int channels,
                    int32_t *wide, int32_t *sums, uint8_t *out)
 {

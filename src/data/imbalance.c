@@ -1,18 +1,19 @@
 /* Making a training set imbalanced, and setting examples aside.
  *
- *   imratio=R          of each of the first half of the classes (floor(C/2)) the LAST floor(R count)
- *                      examples in file order are kept, of the others all; the test set is untouched
- *                      (the COVER paper's experiments). A class that would keep nothing is refused.
- *   longtail=exp:R     the k-th largest class keeps floor(m R^(-k/(C-1))): the largest is R times the
- *                      smallest
- *   longtail=pareto:P  the k-th largest class keeps floor(m (1 - k/C)^P), and one at least
- *                      Both keep the last examples in file order. Classes of the same size are taken in
- *                      their own order, so of a balanced set the first class keeps all. m is as large as
- *                      can be: no class is asked for more than it has, however unbalanced the set was
- *                      before; with exp and a largest class that cannot keep all anyway, m/R is whole.
- *                      C counts the classes that have examples.
- *   holdout=S          of every class round(S count) examples, drawn by seed, become the holdout split;
- *                      one of each class stays */
+ *   imratio=R          of each of the first half of the classes (floor(C/2)) the LAST floor(R
+ *                      count) examples in file order are kept, of the others all; the test set is
+ *                      untouched (the COVER paper's experiments). A class that would keep nothing
+ *                      is refused.
+ *   longtail=exp:R     the k-th largest class keeps floor(m R^(-k/(C-1))): the largest is R times
+ *                      the smallest
+ *   longtail=pareto:P  the k-th largest class keeps floor(m (1 - k/C)^P), and one at least Both
+ *                      keep the last examples in file order. Classes of the same size are taken in
+ *                      their own order, so of a balanced set the first class keeps all. m is as
+ *                      large as can be: no class is asked for more than it has, however unbalanced
+ *                      the set was before; with exp and a largest class that cannot keep all
+ *                      anyway, m/R is whole. C counts the classes that have examples.
+ *   holdout=S          of every class round(S count) examples, drawn by seed, become the holdout
+ *                      split; one of each class stays */
 #include "text.h"
 
 #include <math.h>
@@ -201,7 +202,8 @@ static void draw_class(const int64_t *members, int64_t count, double share, uint
         aside[members[dro__permute((uint64_t)count, key, (uint64_t)i)]] = true;
 }
 
-/* The examples in the order of their classes: counted, then placed. starts is (classes + 1) zeros. */
+/* The examples in the order of their classes: counted, then placed. starts is (classes + 1)
+ * zeros. */
 static void draw_all(const dro_data *d, double share, uint64_t seed, int64_t *starts,
                      int64_t *members, bool *aside)
 {

@@ -2,8 +2,8 @@
  * recognised by their first bytes and unpacked on the way. Memory is bounded: one block of packed
  * bytes, one window of lines, and the decompressor's own window (zstd: 128 MiB at most).
  *
- * One input is read either by lines or by bytes, not by both. A pipe hands over what it has: a window
- * of lines never waits for more than one line. */
+ * One input is read either by lines or by bytes, not by both. A pipe hands over what it has: a
+ * window of lines never waits for more than one line. */
 #define _GNU_SOURCE /* memrchr */
 #include "data.h"
 
@@ -271,7 +271,8 @@ static dro_status peek(dro__input *in)
     return begin(in);
 }
 
-/* A pipe with a name, opened without waiting: if nobody writes to it for a while, nobody is going to. */
+/* A pipe with a name, opened without waiting: if nobody writes to it for a while, nobody is going
+ * to. */
 static dro_status await_writer(dro__input *in)
 {
     const struct timespec moment = {.tv_nsec = 20000000};
@@ -496,7 +497,8 @@ void dro__input_latin1(dro__input *in)
     in->latin1 = true;
 }
 
-/* Unicode of 0x80 to 0x9f, as browsers read them (encoding.spec.whatwg.org); the rest is Latin-1. */
+/* Unicode of 0x80 to 0x9f, as browsers read them (encoding.spec.whatwg.org); the rest is
+ * Latin-1. */
 static unsigned unicode_of(unsigned char byte)
 {
     static const unsigned short special[32] = {
@@ -506,7 +508,8 @@ static unsigned unicode_of(unsigned char byte)
     return byte >= 0x80 && byte < 0xa0 ? special[byte - 0x80] : byte;
 }
 
-/* Reads a third of the room to its end, and writes the letters of it to its beginning: these never overtake it. */
+/* Reads a third of the room to its end, and writes the letters of it to its beginning: these never
+ * overtake it. */
 static dro_status some_latin1(dro__input *in, char *bytes, size_t size, size_t *got)
 {
     size_t most = size / UTF8_MOST, count;

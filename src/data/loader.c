@@ -1,8 +1,8 @@
 /* Batches ahead of time: reader threads fill a ring of slots (dro/loader.h).
  *
  * Batch number k lives in slot k mod size. `head` is the batch last asked for; readers fill head ..
- * head + ahead. The ring has three slots more, so a delivered batch is still whole when two more have
- * been drawn. A request elsewhere waits for the readers to finish and sends them there. */
+ * head + ahead. The ring has three slots more, so a delivered batch is still whole when two more
+ * have been drawn. A request elsewhere waits for the readers to finish and sends them there. */
 #include "augment.h"
 #include "backend.h"
 #include "image.h"

@@ -1,5 +1,5 @@
-/* What is told of a data set beside its figures: the images that skip_bad passed over, and remarks on what
- * was read otherwise than its owner may think. */
+/* What is told of a data set beside its figures: the images that skip_bad passed over, and remarks
+ * on what was read otherwise than its owner may think. */
 #include "image.h"
 
 #include <pthread.h>
@@ -31,7 +31,8 @@ void dro__notes_free(dro__notes *notes)
 
 /* ---- images that were passed over ---- */
 
-/* A text names its file, so a note that begins with it is of the same image, seen by another loader. */
+/* A text names its file, so a note that begins with it is of the same image, seen by another
+ * loader. */
 static bool noted(const dro_data *d, const char *text)
 {
     for (size_t k = 0; k < d->skipped.count; k++)

@@ -1,5 +1,5 @@
-/* One array of NumPy, versions 1.0 to 3.0 of the format: the magic number, the length of the header,
- * the header (a Python dictionary: descr, fortran_order, shape), the values. */
+/* One array of NumPy, versions 1.0 to 3.0 of the format: the magic number, the length of the
+ * header, the header (a Python dictionary: descr, fortran_order, shape), the values. */
 #include "npy.h"
 
 #include <math.h>

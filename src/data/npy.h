@@ -5,8 +5,9 @@
  *     dro__npy_header(source, &head);             // type, order and shape, all checked
  *     dro__npy_floats(source, &head, &values);    // everything, in C order
  *
- * A header is a promise: memory grows only with the bytes that come, and an array that would take more than
- * half of the memory there is is refused before it is read. Objects (pickles) are refused. */
+ * A header is a promise: memory grows only with the bytes that come, and an array that would take
+ * more than half of the memory there is is refused before it is read. Objects (pickles) are
+ * refused. */
 #ifndef DRO_NPY_H
 #define DRO_NPY_H
 
@@ -41,14 +42,14 @@ typedef struct dro__npy {
 } dro__npy;
 
 dro_status dro__npy_header(dro__npy_source *source, dro__npy *head);
-/* A plain file that does not hold what its header promises: it takes no more memory than it has, and the
- * error of reading it says what is wrong. */
+/* A plain file that does not hold what its header promises: it takes no more memory than it has,
+ * and the error of reading it says what is wrong. */
 bool dro__npy_too_short(const dro__npy_source *source, const dro__npy *head);
 /* "uint8 (60000, 28, 28)", for errors. */
 void dro__npy_print(const dro__npy *head, char *text, size_t size);
 
-/* The whole array in C order and the end of the file after it; free it with dro__free. Floats must be
- * finite, integers whole and within 64 bits; bytes are for uint8 only. */
+/* The whole array in C order and the end of the file after it; free it with dro__free. Floats must
+ * be finite, integers whole and within 64 bits; bytes are for uint8 only. */
 dro_status dro__npy_floats(dro__npy_source *source, const dro__npy *head, float **values);
 dro_status dro__npy_integers(dro__npy_source *source, const dro__npy *head, int64_t **values);
 dro_status dro__npy_bytes(dro__npy_source *source, const dro__npy *head, uint8_t **values);

@@ -1,8 +1,8 @@
-/* A .npz: a ZIP archive (PKWARE's APPNOTE 6.3), with the 64-bit sizes that NumPy writes. Nothing in it is
- * believed: the directory must lie at the end of the file, names must be unique and agree with the
- * local headers, entries must lie before the directory and apart from each other (no quine, no overlap
- * bomb), the unpacked size must be one that deflate can reach, equal what the array's header promises,
- * and have the right CRC-32. */
+/* A .npz: a ZIP archive (PKWARE's APPNOTE 6.3), with the 64-bit sizes that NumPy writes. Nothing in
+ * it is believed: the directory must lie at the end of the file, names must be unique and agree
+ * with the local headers, entries must lie before the directory and apart from each other (no
+ * quine, no overlap bomb), the unpacked size must be one that deflate can reach, equal what the
+ * array's header promises, and have the right CRC-32. */
 #include "npy.h"
 
 #include <stdio.h>

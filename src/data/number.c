@@ -1,9 +1,10 @@
 /* Decimal numbers, fast and correctly rounded.
  *
- * Up to 19 digits m and an exponent e with m < 2^53 and |e| <= 22: m and 10^|e| are exact in double, so
- * one multiplication or division rounds once (Clinger 1990). For a float the double, which is 0 or between
- * 1e-22 and 1e38 and so no matter of subnormal or infinite floats, is rounded again, which is right
- * unless it is half-way between two floats: then, and for everything else, the C library decides. */
+ * Up to 19 digits m and an exponent e with m < 2^53 and |e| <= 22: m and 10^|e| are exact in
+ * double, so one multiplication or division rounds once (Clinger 1990). For a float the double,
+ * which is 0 or between 1e-22 and 1e38 and so no matter of subnormal or infinite floats, is rounded
+ * again, which is right unless it is half-way between two floats: then, and for everything else,
+ * the C library decides. */
 #define _GNU_SOURCE /* strtof_l */
 #include "text.h"
 

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ROUNDING: a deviation below it, relative to the mean, is none. SAMPLES_MOST: values held at the same time. */
+/* ROUNDING: a deviation below it, relative to the mean, is none. SAMPLES_MOST: values held at the
+ * same time. */
 static const double ROUNDING = 1e-12;
 enum { SAMPLES_MOST = 1 << 22, COLUMNS_MOST = 1 << 25 };
 
@@ -122,8 +123,9 @@ static float rounded(double value)
     return value > 0 && isfinite(value) ? (float)(round(value / digit) * digit) : 0;
 }
 
-/* The sum of squares of each column's values, none of which counts as more than FAR times the root mean square of the
- * pass before: a few outliers are cut down, pass by pass, until nothing changes. */
+/* The sum of squares of each column's values, none of which counts as more than FAR times the root
+ * mean square of the pass before: a few outliers are cut down, pass by pass, until nothing
+ * changes. */
 static void sum_squares(const dro__table *t, size_t features, dro__scaling scaling, double *squares,
                         double *counts)
 {

@@ -1,13 +1,15 @@
 /* The columns of tables, brought to one scale. What is learned comes from training's rows only.
  *
- * A column is centred on its mean and divided by its standard deviation, both of values cut at the column's fences: the
- * 5 % and 95 % quantiles q of its values (of those that differ from the most common one, where that is nearly all),
- * moved outwards by their distance. A normal column has nothing beyond them; in a column with a heavy tail they keep a
- * few values from setting the scale of all others. What is then more than DRO__LIMIT from 0 is compressed to less
- * than twice that (dro__limited): order is kept, and no value can dominate a linear model. A constant column becomes 0.
+ * A column is centred on its mean and divided by its standard deviation, both of values cut at the
+ * column's fences: the 5 % and 95 % quantiles q of its values (of those that differ from the most
+ * common one, where that is nearly all), moved outwards by their distance. A normal column has
+ * nothing beyond them; in a column with a heavy tail they keep a few values from setting the scale
+ * of all others. What is then more than DRO__LIMIT from 0 is compressed to less than twice that
+ * (dro__limited): order is kept, and no value can dominate a linear model. A constant column
+ * becomes 0.
  *
- * Sparse columns are divided and not centred, so zeros stay zeros: by the root of the mean square over all rows, a
- * value of the usual size counted once more. A rare feature is thus scaled up. */
+ * Sparse columns are divided and not centred, so zeros stay zeros: by the root of the mean square
+ * over all rows, a value of the usual size counted once more. A rare feature is thus scaled up. */
 #ifndef DRO_DATA_SCALE_H
 #define DRO_DATA_SCALE_H
 
@@ -24,7 +26,8 @@ size_t dro__sample_most(int64_t rows, size_t columns);
 /* x up to the limit L, beyond it L (2 - L/|x|) with the sign of x: smooth, rising, below 2 L. */
 double dro__limited(double x);
 
-/* The range beyond which values are outliers; sorts the values. Without any, or if all are alike: everything. */
+/* The range beyond which values are outliers; sorts the values. Without any, or if all are alike:
+ * everything. */
 void dro__fences(double *values, size_t count, double *low, double *high);
 
 /* Count, mean and sum of squared deviations (Welford) of values, and the range that they have. */
@@ -56,13 +59,14 @@ void dro__scale_row(const dro__scale *scale, size_t count, const int32_t *column
 void dro__scale_table(const dro__scale *scale, dro__table *table);
 void dro__scale_free(dro__scale *scale);
 
-/* As a line that is kept with a model, "scale dense|sparse limited|plain FEATURES ..."; *text is NULL when it is too
- * long to be kept. */
+/* As a line that is kept with a model, "scale dense|sparse limited|plain FEATURES ..."; *text is
+ * NULL when it is too long to be kept. */
 dro_status dro__scale_keep(dro_context *ctx, const dro__scale *scale, char **text);
 dro_status dro__scale_read(dro_context *ctx, const char *text, dro__scale *scale);
 
-/* After a format has settled: brings rows that are for training, or for a model that keeps how, to one scale, and adds
- * the constant feature that the linear model on sparse rows has as its bias. Extends the data's encoding. */
+/* After a format has settled: brings rows that are for training, or for a model that keeps how, to
+ * one scale, and adds the constant feature that the linear model on sparse rows has as its bias.
+ * Extends the data's encoding. */
 dro_status dro__rows_prepare(dro_data *data);
 /* The general part of an encoding: the lines after the format's own. */
 const char *dro__rows_kept(const char *encoding);

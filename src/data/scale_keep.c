@@ -1,10 +1,14 @@
-/* What a model keeps of how rows were brought to one scale, and rows that are prepared for training or for a model.
+/* What a model keeps of how rows were brought to one scale, and rows that are prepared for training
+ * or for a model.
  *
- * The encoding of a data set begins with the lines of its format ("libsvm 1 base=1", csv_keep.c). More may follow:
+ * The encoding of a data set begins with the lines of its format ("libsvm 1 base=1", csv_keep.c).
+ * More may follow:
  *
- *     scale dense|sparse limited|plain FEATURES ...     dense: CENTRE,FACTOR for each; sparse: REST FACTOR ...
+ *     scale dense|sparse limited|plain FEATURES ...     dense: CENTRE,FACTOR for each; sparse: REST
+ *                                                       FACTOR ...
  *     target CENTRE SCALE                               what a real-valued target is measured in
- *     bias COLUMN                                       a constant feature, 1, in this column, the last
+ *     bias COLUMN                                       a constant feature, 1, in this column, the
+ *                                                       last
  *
  * Nothing in a text is trusted. */
 #include "scale.h"

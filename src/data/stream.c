@@ -1,9 +1,10 @@
 /* Streams: a shuffle buffer between the reader of rows (stream.h) and the batches.
  *
- * Each slot of the buffer owns one block for its row, which is exchanged when it is too small or more than
- * twice too large: the buffer is never larger than its rows ask for, whatever came before them. A row
- * goes out from a random place among those held, the last one held takes its place, and the slot that
- * is then free is refilled before the next draw (not sooner, so that a pipe is not waited for early). */
+ * Each slot of the buffer owns one block for its row, which is exchanged when it is too small or
+ * more than twice too large: the buffer is never larger than its rows ask for, whatever came before
+ * them. A row goes out from a random place among those held, the last one held takes its place, and
+ * the slot that is then free is refilled before the next draw (not sooner, so that a pipe is not
+ * waited for early). */
 #include "scale.h"
 #include "stream.h"
 
@@ -129,7 +130,8 @@ static dro_status keep_first(dro_stream *s)
     return DRO_OK;
 }
 
-/* How columns without an encoding of their own, and real-valued targets, are scaled, by the first rows. */
+/* How columns without an encoding of their own, and real-valued targets, are scaled, by the first
+ * rows. */
 static dro_status learn_scale(dro_stream *s)
 {
     dro_data *d = &s->from.data;

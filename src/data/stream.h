@@ -1,5 +1,5 @@
-/* Where the rows of a stream come from: one file stream_NAME.c per format. stream.c has the rest: the
- * shuffle buffer, the batches, what the options shuffle= and seed= say. */
+/* Where the rows of a stream come from: one file stream_NAME.c per format. stream.c has the rest:
+ * the shuffle buffer, the batches, what the options shuffle= and seed= say. */
 #ifndef DRO_DATA_STREAM_INTERNAL_H
 #define DRO_DATA_STREAM_INTERNAL_H
 
@@ -14,7 +14,8 @@ typedef struct dro__rows_class {
     const char *expected; /* rows, in words: "lines of label index:value" */
     /* The input is open. Sets data.features and state. */
     dro_status (*open)(dro__rows *rows);
-    /* The next row into `row`: n = 1, targets, starts, columns, values. *got is false at the end. */
+    /* The next row into `row`: n = 1, targets, starts, columns, values. *got is false at the
+     * end. */
     dro_status (*next)(dro__rows *rows, bool *got);
     void (*close)(dro__rows *rows); /* frees state; called after a failed open too */
     uint64_t (*memory)(const dro__rows *rows);
@@ -38,7 +39,8 @@ struct dro__rows {
 
 extern const dro__rows_class dro__rows_libsvm, dro__rows_csv;
 
-/* The value of an option that is one of a list, as its place in it: 0 if it is not given, 1 for the first. */
+/* The value of an option that is one of a list, as its place in it: 0 if it is not given, 1 for the
+ * first. */
 dro_status dro__rows_choose(const dro__rows *rows, const char *name, const char *const *values,
                             int *chosen);
 

@@ -1,8 +1,8 @@
-/* Streams of CSV rows. What a data set learns from training (csv_encode.c) a stream learns from its first
- * rows, learn=N of them: which columns are numbers, their means and deviations, the categories, the classes.
- * Those rows are kept as text, encoded and sent first, then forgotten; the encoding never changes after
- * that. A category that they did not have is "unseen"; a text in a column of numbers, or another label, is
- * an error that names learn=. */
+/* Streams of CSV rows. What a data set learns from training (csv_encode.c) a stream learns from its
+ * first rows, learn=N of them: which columns are numbers, their means and deviations, the
+ * categories, the classes. Those rows are kept as text, encoded and sent first, then forgotten; the
+ * encoding never changes after that. A category that they did not have is "unseen"; a text in a
+ * column of numbers, or another label, is an error that names learn=. */
 #include "csv.h"
 #include "stream.h"
 
@@ -88,7 +88,8 @@ static const char *label_of(const source *s, const char *cell)
     return cell;
 }
 
-/* positive=LABEL: where the first rows have other labels, all of them of one kind, it may be a rare one. */
+/* positive=LABEL: where the first rows have other labels, all of them of one kind, it may be a rare
+ * one. */
 static dro_status check_positive(const source *s)
 {
     const dro__csv *csv = &s->learned;

@@ -7,9 +7,9 @@
 /* ---- number.c ---- */
 
 /* A decimal number at `text`: [+-]digits[.digits][e[+-]digits]. Returns the place after it, NULL if
- * there is none (nan, inf and hexadecimal are none). Correctly rounded, as strtof and strtod in the "C"
- * locale; too large a number gives an infinity. The text must end in something that is no part of a
- * number: a newline, a zero. */
+ * there is none (nan, inf and hexadecimal are none). Correctly rounded, as strtof and strtod in the
+ * "C" locale; too large a number gives an infinity. The text must end in something that is no part
+ * of a number: a newline, a zero. */
 const char *dro__number_float(const char *text, float *value);
 const char *dro__number_double(const char *text, double *value);
 
@@ -18,8 +18,8 @@ const char *dro__text_show(const char *text, char *out, size_t size);
 
 /* ---- format_libsvm.c ---- */
 
-/* The classes of numeric labels. A spelling ("+1", "1") belongs to the class of its value; the first
- * spelling names the class. */
+/* The classes of numeric labels. A spelling ("+1", "1") belongs to the class of its value; the
+ * first spelling names the class. */
 typedef struct dro__classes {
     dro__names spellings;
     size_t class_room, count, value_room, name_room;
@@ -31,8 +31,8 @@ typedef struct dro__classes {
 
 void dro__classes_free(dro__classes *classes);
 
-/* Rows of libsvm text: `label index:value ...`, appended to a table (labels or targets, starts, columns,
- * values). Zero it, set what comes first, then hand it window after window. */
+/* Rows of libsvm text: `label index:value ...`, appended to a table (labels or targets, starts,
+ * columns, values). Zero it, set what comes first, then hand it window after window. */
 typedef struct dro__libsvm {
     dro_context *ctx;
     const char *name;      /* of the file, for errors */
@@ -47,8 +47,9 @@ typedef struct dro__libsvm {
     size_t label_room, target_room, start_room, column_room, value_room;
 } dro__libsvm;
 
-/* The option base=; without it, that of the model that the data is read for, or 1. Another than the model's is an
- * error. Where the data is for no model, its encoding says base: "libsvm 1 base=0". */
+/* The option base=; without it, that of the model that the data is read for, or 1. Another than the
+ * model's is an error. Where the data is for no model, its encoding says base: "libsvm 1
+ * base=0". */
 dro_status dro__libsvm_base(dro_data *data, int32_t *base);
 
 /* begin .. end as dro__input_lines gives them. */

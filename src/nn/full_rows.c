@@ -1,8 +1,9 @@
-/* Losses, gradients and second derivatives of a linear model over all rows, in double (full_rows.h).
+/* Losses, gradients and second derivatives of a linear model over all rows, in double
+ * (full_rows.h).
  *
- * Rows are taken in pieces, and the sums of a fixed number of parts, which depends on the table alone, are added in
- * order: the results are the same for any number of threads. Sparse rows meet weights that lie by column, so that the
- * outputs of a feature are side by side. */
+ * Rows are taken in pieces, and the sums of a fixed number of parts, which depends on the table
+ * alone, are added in order: the results are the same for any number of threads. Sparse rows meet
+ * weights that lie by column, so that the outputs of a feature are side by side. */
 #include "full_rows.h"
 
 #include <math.h>
@@ -262,7 +263,8 @@ static size_t column_of(const sparse_row *r, size_t k)
     return r->columns ? (size_t)r->columns[k] : k;
 }
 
-/* h += scale x x' in the block of the outputs a and b; of the diagonal's blocks the lower triangle. */
+/* h += scale x x' in the block of the outputs a and b; of the diagonal's blocks the lower
+ * triangle. */
 static void add_block(const dro__full_rows *f, const sparse_row *r, const size_t pair[2],
                       double scale, double *h)
 {

@@ -1,5 +1,5 @@
-/* A linear model over rows as a dro__full: one linear layer, its outputs' loss, any number of threads with the same
- * results. */
+/* A linear model over rows as a dro__full: one linear layer, its outputs' loss, any number of
+ * threads with the same results. */
 #ifndef DRO_FULL_ROWS_H
 #define DRO_FULL_ROWS_H
 
@@ -31,7 +31,8 @@ typedef struct dro__full_rows {
 /* Fills in `full`; all else has been set. */
 void dro__full_rows_open(dro__full_rows *f);
 void dro__full_rows_close(dro__full_rows *f);
-/* Whether a network is one linear layer with a loss that is convex; fills in all but the rows and their labels. */
+/* Whether a network is one linear layer with a loss that is convex; fills in all but the rows and
+ * their labels. */
 bool dro__full_rows_net(const dro__graph *graph, dro__full_rows *f);
 
 #endif

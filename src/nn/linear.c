@@ -1,4 +1,5 @@
-/* Linear models over rows in memory as a problem (dro/linear.h). Everything heavy is the backend's. */
+/* Linear models over rows in memory as a problem (dro/linear.h). Everything heavy is the
+ * backend's. */
 #include "full_rows.h"
 
 #include <dro/linear.h>

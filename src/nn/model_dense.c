@@ -1,4 +1,5 @@
-/* Models of fully connected layers: "linear" (one layer) and "mlp:128,64" (hidden layers with ReLU). */
+/* Models of fully connected layers: "linear" (one layer) and "mlp:128,64" (hidden layers with
+ * ReLU). */
 #include "nn.h"
 
 #include <stdio.h>

@@ -1,13 +1,14 @@
 /* Inception v3 (Szegedy et al. 2015), layer by layer as torchvision has it, with its names:
  * Conv2d_1a_3x3.conv, Mixed_5b.branch1x1.bn, AuxLogits.fc, ... Norms have eps 0.001.
  *
- * Its own normalisation: pixels come as for the other models, (x - mean) / std with ImageNet's mean and
- * standard deviation; the network was trained on (x - 0.5) / 0.5. The first layer changes one into the
- * other (torchvision's transform_input). Inputs without three channels are taken as they are.
+ * Its own normalisation: pixels come as for the other models, (x - mean) / std with ImageNet's mean
+ * and standard deviation; the network was trained on (x - 0.5) / 0.5. The first layer changes one
+ * into the other (torchvision's transform_input). Inputs without three channels are taken as they
+ * are.
  *
- * The auxiliary head, whose loss counts 0.4 times, pools by 5 with stride 3 and has a 5x5 convolution: it
- * needs 17 x 17 pixels there, that is images of 299 x 299. For smaller images it does not fit and is
- * left out; the main path works from 75 x 75. */
+ * The auxiliary head, whose loss counts 0.4 times, pools by 5 with stride 3 and has a 5x5
+ * convolution: it needs 17 x 17 pixels there, that is images of 299 x 299. For smaller images it
+ * does not fit and is left out; the main path works from 75 x 75. */
 #include "nn.h"
 
 #include <stdio.h>

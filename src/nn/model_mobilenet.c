@@ -1,11 +1,13 @@
-/* MobileNetV2 (Sandler et al. 2018), layer by layer as torchvision has it: blocks of a 1x1 convolution to `expand` times
- * the channels, a depthwise 3x3 and a 1x1 back to few channels without a ReLU; ReLU6 elsewhere. Tensor names are
- * torchvision's: features.0.0, features.2.conv.1.0, ..., features.18.1, classifier.1. Any input size works. */
+/* MobileNetV2 (Sandler et al. 2018), layer by layer as torchvision has it: blocks of a 1x1
+ * convolution to `expand` times the channels, a depthwise 3x3 and a 1x1 back to few channels
+ * without a ReLU; ReLU6 elsewhere. Tensor names are torchvision's: features.0.0,
+ * features.2.conv.1.0, ..., features.18.1, classifier.1. Any input size works. */
 #include "nn.h"
 
 #include <stdio.h>
 
-/* A convolution, depthwise when channels is 0, and its norm: features.NUMBER followed by conv and norm. */
+/* A convolution, depthwise when channels is 0, and its norm: features.NUMBER followed by conv and
+ * norm. */
 typedef struct unit {
     dro_net *net;
     int number;

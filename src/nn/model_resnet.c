@@ -1,6 +1,6 @@
-/* The ResNets for large images (He et al. 2015), layer by layer as torchvision has them: a 7x7 stem and a
- * 3x3 max pool, four stages, and in the bottleneck the stride on the 3x3 ("ResNet v1.5"; the paper has
- * it on the first 1x1). Tensor names are torchvision's: conv1, bn1, layer1.0.conv1, ...,
+/* The ResNets for large images (He et al. 2015), layer by layer as torchvision has them: a 7x7 stem
+ * and a 3x3 max pool, four stages, and in the bottleneck the stride on the 3x3 ("ResNet v1.5"; the
+ * paper has it on the first 1x1). Tensor names are torchvision's: conv1, bn1, layer1.0.conv1, ...,
  * layer2.0.downsample.0 (its convolution) and .1 (its norm), fc. Any input size works. */
 #include "nn.h"
 

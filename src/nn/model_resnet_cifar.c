@@ -1,6 +1,7 @@
-/* The ResNets for small images (He et al. 2015, section 4.2): three stages of n basic blocks with 16, 32 and
- * 64 channels, 6n + 2 layers, option-A shortcuts (every second pixel, zero channels on both sides).
- * Tensor names are those of the common PyTorch version: conv1, bn1, layer1.0.conv1, ..., linear. */
+/* The ResNets for small images (He et al. 2015, section 4.2): three stages of n basic blocks with
+ * 16, 32 and 64 channels, 6n + 2 layers, option-A shortcuts (every second pixel, zero channels on
+ * both sides). Tensor names are those of the common PyTorch version: conv1, bn1, layer1.0.conv1,
+ * ..., linear. */
 #include "nn.h"
 
 #include <stdio.h>

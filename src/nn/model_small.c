@@ -1,5 +1,5 @@
-/* A network for small images that trains in seconds on a processor: four convolutions, halving the side
- * three times, and one linear layer. 57 thousand parameters at 3 x 32 x 32. */
+/* A network for small images that trains in seconds on a processor: four convolutions, halving the
+ * side three times, and one linear layer. 57 thousand parameters at 3 x 32 x 32. */
 #include "nn.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* A network after it was built: freezing, offsets, weights, and the contract with the optimisers. */
+/* A network after it was built: freezing, offsets, weights, and the contract with the
+ * optimisers. */
 #define _GNU_SOURCE /* strdup, strtok_r */
 #include "nn.h"
 

@@ -1,4 +1,5 @@
-/* A network's weights files: safetensors with PyTorch's tensor names. Loading takes everything or nothing. */
+/* A network's weights files: safetensors with PyTorch's tensor names. Loading takes everything or
+ * nothing. */
 #include "nn.h"
 #include "safetensors.h"
 
@@ -107,8 +108,8 @@ static dro_status read_tensor(const dro_net *net, dro__safetensors *file, const 
                      t->name, have, want);
 }
 
-/* Tensors of the file that the network has no place for: counters are, and an auxiliary head that this
- * input size leaves out may be. */
+/* Tensors of the file that the network has no place for: counters are, and an auxiliary head that
+ * this input size leaves out may be. */
 static bool may_be_left(const dro_net *net, const char *name)
 {
     const char *last = strrchr(name, '.');

@@ -18,8 +18,8 @@ static dro_status make_keys(dro_net *net, size_t most)
     return DRO_OK;
 }
 
-/* The same example drawn at the same position has the same key, so the same dropout mask at both points
- * of a step; gathered examples go by their id. */
+/* The same example drawn at the same position has the same key, so the same dropout mask at both
+ * points of a step; gathered examples go by their id. */
 static uint64_t key_of(const dro_net *net, const dro_batch *batch, size_t i)
 {
     bool gathered = batch->position == UINT64_MAX;

@@ -39,7 +39,8 @@ static dro_status send(dro_net *net, const float *statistics)
                         net->graph.statistics_size * sizeof(float));
 }
 
-/* A single layer is a convex model: it begins at 0, where its losses are those of a guess whatever the features. */
+/* A single layer is a convex model: it begins at 0, where its losses are those of a guess whatever
+ * the features. */
 static bool begins_at_zero(const dro_net *net)
 {
     size_t matrices = 0;

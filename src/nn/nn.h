@@ -1,4 +1,5 @@
-/* nn: networks over the contract: the builder, the models, weights and their files. Sees base and backend.
+/* nn: networks over the contract: the builder, the models, weights and their files. Sees base and
+ * backend.
  *
  * A model is one file model_NAME.c that adds layers through the public builder, and one line in
  * models.def. */
@@ -66,8 +67,8 @@ struct dro_net {
 dro_node dro__net_wrong(dro_net *net, dro_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same network once more, with what another context computes: it shares weights, frozen parameters and running
- * statistics with `net`, which must live longer. */
+/* The same network once more, with what another context computes: it shares weights, frozen
+ * parameters and running statistics with `net`, which must live longer. */
 dro_status dro__net_twin(dro_net *net, dro_context *ctx, dro_net **twin);
 
 /* Parts of a call: there, of the right kind, with labels in range. */
@@ -75,8 +76,8 @@ dro_status dro__net_check(dro_net *net, const dro_net_batch *parts, int part_cou
 
 extern const dro__param dro__params_net[];
 
-/* A model: adds its layers to a network whose input has been made, and marks its outputs. `arguments` is
- * what follows the colon of "mlp:128,64", or "". */
+/* A model: adds its layers to a network whose input has been made, and marks its outputs.
+ * `arguments` is what follows the colon of "mlp:128,64", or "". */
 typedef struct dro__model {
     const char *name, *summary;
     dro_model_shape usual;

@@ -1,4 +1,5 @@
-/* safetensors: reading files (safetensors.h). The header is the business of safetensors_header.c. */
+/* safetensors: reading files (safetensors.h). The header is the business of
+ * safetensors_header.c. */
 #define _FILE_OFFSET_BITS 64
 #include "safetensors_header.h"
 

@@ -28,9 +28,10 @@ typedef struct dro__tensor {
     const float *data;
 } dro__tensor;
 
-/* Writes a temporary file in the same folder, brings it to the disk and renames it: whatever fails, an
- * older file stays as it was. Numbers that are not finite are refused. metadata: key, value, key, value
- * ..., NULL; or NULL. With metadata comes one more, dro.checksum, of the tensors and of the keys "dro.*". */
+/* Writes a temporary file in the same folder, brings it to the disk and renames it: whatever fails,
+ * an older file stays as it was. Numbers that are not finite are refused. metadata: key, value,
+ * key, value ..., NULL; or NULL. With metadata comes one more, dro.checksum, of the tensors and of
+ * the keys "dro.*". */
 dro_status dro__safetensors_write(dro_context *ctx, const char *path, const dro__tensor *tensors,
                                   size_t count, const char *const *metadata);
 

@@ -6,10 +6,11 @@
  *                "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
  *     the rest  the values, little-endian and row-major; offsets count from here
  *
- * As Python demands, the values of all tensors lie one after another, without holes, to the end of the
- * file. Stricter than Python: no name twice, no empty name, no other field in a description, at most 8
- * dimensions, no type below one byte. The header is not parsed as one tree, which could take fifty
- * times its size, but member by member: jansson sees one string or one description at a time. */
+ * As Python demands, the values of all tensors lie one after another, without holes, to the end of
+ * the file. Stricter than Python: no name twice, no empty name, no other field in a description, at
+ * most 8 dimensions, no type below one byte. The header is not parsed as one tree, which could take
+ * fifty times its size, but member by member: jansson sees one string or one description at a
+ * time. */
 #include "safetensors_header.h"
 
 #include <stdarg.h>

@@ -49,26 +49,28 @@ typedef struct dro__tensor_header {
     bool has_metadata;
 } dro__tensor_header;
 
-/* Parses and checks the text of a header, which `bytes` of values follow. ctx and name are set, all else
- * is zero; to be cleared in every case. */
+/* Parses and checks the text of a header, which `bytes` of values follow. ctx and name are set, all
+ * else is zero; to be cleared in every case. */
 dro_status dro__tensor_header_parse(dro__tensor_header *h, const char *text, size_t size,
                                     uint64_t bytes);
 void dro__tensor_header_clear(dro__tensor_header *h);
 
-/* The values of a shape without negative numbers, and their bytes at `size` each. False if that is too
- * much; a dimension of 0 counts as 1 there, so that no product of some of the dimensions overflows. */
+/* The values of a shape without negative numbers, and their bytes at `size` each. False if that is
+ * too much; a dimension of 0 counts as 1 there, so that no product of some of the dimensions
+ * overflows. */
 bool dro__tensor_measure(const int64_t *shape, int rank, int size, uint64_t *count,
                          uint64_t *bytes);
 
-/* The checksum of a file is the sum of those of its tensors (this, continued over their bytes) and of its keys "dro.*",
- * in any order. */
+/* The checksum of a file is the sum of those of its tensors (this, continued over their bytes) and
+ * of its keys "dro.*", in any order. */
 #define DRO__TENSOR_CHECKSUM "dro.checksum"
 enum { DRO__CHECKSUM_TEXT = 17 };
 uint64_t dro__tensor_sum(const char *name, int rank, const int64_t *shape);
 uint64_t dro__tensor_pair_sum(const char *key, const char *value); /* 0: it does not count */
 void dro__tensor_sum_text(uint64_t sum, char text[DRO__CHECKSUM_TEXT]);
 
-/* "FILE: tensor 'NAME': ..." without control characters, shortened where it must be. tensor: or NULL. */
+/* "FILE: tensor 'NAME': ..." without control characters, shortened where it must be. tensor: or
+ * NULL. */
 dro_status dro__tensor_fail(dro_context *ctx, dro_status status, const char *file,
                             const char *tensor, const char *format, ...)
     __attribute__((format(printf, 5, 6)));

@@ -1,7 +1,7 @@
 /* safetensors: writing (safetensors.h), so that a file is either the old one or the new one.
  *
- * The header is padded with spaces so that the values begin at a multiple of 8; they follow in the order
- * given. A link is followed: the file that it names is replaced. */
+ * The header is padded with spaces so that the values begin at a multiple of 8; they follow in the
+ * order given. A link is followed: the file that it names is replaced. */
 #define _FILE_OFFSET_BITS 64
 #include "safetensors_header.h"
 
@@ -189,7 +189,8 @@ static dro_status make_header(writer *w, const char *const *metadata)
 
 /* ---- the file ---- */
 
-/* Where to write: the file behind a link, its folder, and room for the name of the temporary file. */
+/* Where to write: the file behind a link, its folder, and room for the name of the temporary
+ * file. */
 static dro_status find_target(writer *w)
 {
     struct stat about;

@@ -1,7 +1,7 @@
 /* The dual variable in a tree over blocks (dual.h). A node covers 2^level blocks and holds, of the
  * weights below it, the sum, the smallest, how many are smallest, and the second smallest. What was
- * done to a whole node waits there in two numbers: add (to every weight) and raise (smallest weights
- * are now at least this). */
+ * done to a whole node waits there in two numbers: add (to every weight) and raise (smallest
+ * weights are now at least this). */
 #include "dual.h"
 
 #include <math.h>
@@ -54,8 +54,9 @@ static void pull(dro__dual *t, int64_t k)
         fmin(a->low == up->low ? a->second : a->low, b->low == up->low ? b->second : b->low);
 }
 
-/* The effect on one node of: every weight + add, then the smallest raised to `low`. What is lifted back
- * never enters the sum, or a large shift of many weights at the floor would cost its digits. */
+/* The effect on one node of: every weight + add, then the smallest raised to `low`. What is lifted
+ * back never enters the sum, or a large shift of many weights at the floor would cost its
+ * digits. */
 static void apply(node *x, double add, double low)
 {
     if (x->count == 0)
@@ -153,7 +154,8 @@ void dro__dual_destroy(dro__dual *t)
     dro__free(t);
 }
 
-/* A node as it will be when all that waits above it has been handed down; `above` is such a node. */
+/* A node as it will be when all that waits above it has been handed down; `above` is such a
+ * node. */
 static node seen_from(const node *above, node x)
 {
     apply(&x, above->add, above->low);
@@ -215,9 +217,9 @@ int64_t dro__dual_find(const dro__dual *t, double u)
 void dro__dual_project(dro__dual *t, double floor)
 {
     node *root = &t->nodes[1];
-    /* Michelot: shift all equally so that the sum is right, lift what fell below the floor, take what
-     * is now too much equally from those above it, until nothing is left to take. What has reached
-     * the floor stays there, because each further shift is downwards. */
+    /* Michelot: shift all equally so that the sum is right, lift what fell below the floor, take
+     * what is now too much equally from those above it, until nothing is left to take. What has
+     * reached the floor stays there, because each further shift is downwards. */
     shift_raise(t, 1, (1 - root->sum) / (double)root->count, floor);
     for (int round = 0; round < 100; round++) {
         double excess = root->sum - 1;

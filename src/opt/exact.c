@@ -1,13 +1,14 @@
 /* The exact solver (exact.h).
  *
- * L-BFGS: Nocedal and Wright, Numerical Optimization, algorithms 7.4 and 7.5. The first matrix is gamma / scale: with
- * the mean squares of the features as scale, a9a takes 57 evaluations instead of 510 to 1e-7.
- * |w|_1: OWL-QN (Andrew and Gao 2007): the direction is worked out from the smallest subgradient and stays in its
- * orthant, and so does the line search.
- * Newton: (H + tau I) p = -g with the smallest tau of 1e-12, 1e-10, ... (times the largest diagonal entry) for which
- * Cholesky's factorisation exists: w of a softmax, and of columns that depend on each other, is not unique.
- * Line search: bisection and doubling until the weak Wolfe conditions hold (Lewis and Overton 2013); next to the
- * minimum, where values are equal up to rounding, slopes decide (Hager and Zhang 2005, the approximate conditions). */
+ * L-BFGS: Nocedal and Wright, Numerical Optimization, algorithms 7.4 and 7.5. The first matrix is
+ * gamma / scale: with the mean squares of the features as scale, a9a takes 57 evaluations instead
+ * of 510 to 1e-7. |w|_1: OWL-QN (Andrew and Gao 2007): the direction is worked out from the
+ * smallest subgradient and stays in its orthant, and so does the line search. Newton: (H + tau I) p
+ * = -g with the smallest tau of 1e-12, 1e-10, ... (times the largest diagonal entry) for which
+ * Cholesky's factorisation exists: w of a softmax, and of columns that depend on each other, is not
+ * unique. Line search: bisection and doubling until the weak Wolfe conditions hold (Lewis and
+ * Overton 2013); next to the minimum, where values are equal up to rounding, slopes decide (Hager
+ * and Zhang 2005, the approximate conditions). */
 #include "exact.h"
 
 #include <float.h>
@@ -191,7 +192,8 @@ static void move(dro__exact *e, const dro__smooth *f, double t)
     }
 }
 
-/* Leaves the accepted point in trial and trial_g; *value NaN: there was none. fall: <slope, direction> < 0. */
+/* Leaves the accepted point in trial and trial_g; *value NaN: there was none. fall: <slope,
+ * direction> < 0. */
 static dro_status search(dro__exact *e, const dro__smooth *f, double fall, double *value)
 {
     const double decrease = 1e-4, flatter = 0.9, rounding = 1e-12 * fabs(e->value);

@@ -1,11 +1,11 @@
-/* exact: the minimum of  f(w) + l1 |w|_1  to the last digits, f convex and smooth, everything in double. Knows
- * nothing of models and optimisers: f is a function that gives value and gradient.
+/* exact: the minimum of f(w) + l1 |w|_1 to the last digits, for a convex and smooth f, in double.
+ * Knows nothing of models and optimisers: f is a function that gives value and gradient.
  *
  *     dro__exact e;
  *     dro__exact_create(ctx, &e, dim, 50, false);        // 50 pairs; true: Newton's method instead
  *     memcpy(e.w, w0, ...);
  *     while (!e.stuck && dro__exact_gradient(&e, &f) > 1e-8)
- *         dro__exact_step(&e, &f);                       // after the first step e.value, e.g belong to e.w
+ *         dro__exact_step(&e, &f);                       // then e.value and e.g are those of e.w
  *     dro__exact_free(&e);
  */
 #ifndef DRO_EXACT_H
@@ -42,7 +42,8 @@ typedef struct dro__exact {
 dro_status dro__exact_create(dro_context *ctx, dro__exact *e, size_t dim, size_t memory,
                              bool newton);
 void dro__exact_free(dro__exact *e);
-/* One iteration. An error of f, and a value that is not finite at w itself, leave everything as it was. */
+/* One iteration. An error of f, and a value that is not finite at w itself, leave everything as it
+ * was. */
 dro_status dro__exact_step(dro__exact *e, const dro__smooth *f);
 /* f at w, if that was not yet worked out. */
 dro_status dro__exact_begin(dro__exact *e, const dro__smooth *f);

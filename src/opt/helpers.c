@@ -78,8 +78,8 @@ static void fill_ids(const dro_optimizer *o, uint64_t position, size_t count, in
     }
 }
 
-/* An epoch is a walk through the sums in steps of 1, from a random place on: each example comes as often as its weight
- * says, rounded up or down. */
+/* An epoch is a walk through the sums in steps of 1, from a random place on: each example comes as
+ * often as its weight says, rounded up or down. */
 static void fill_weighted(const dro_optimizer *o, uint64_t position, size_t count, int64_t *ids)
 {
     const dro__settings *set = dro__settings_of(o);

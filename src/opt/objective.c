@@ -1,11 +1,12 @@
-/* Worst-case weights (objective.h). None needs memory besides q: thresholds are found by passes over the losses.
+/* Worst-case weights (objective.h). None needs memory besides q: thresholds are found by passes
+ * over the losses.
  *
- * kl-radius: Newton's method for log KL as a function of log lambda, which is nearly a line (KL is about
- * variance / (2 lambda^2)), inside of a bracket.
- * cvar: bisection over the floating-point numbers between the smallest and the largest loss.
- * chi2: q_i = p_i (loss_i - eta)+ / E (loss - eta)+. On the set A of the losses above eta, with mass m, mean mu and
- * variance v, the radius gives (mu - eta)^2 = v / (m (1 + 2 rho) - 1). Beginning with all losses, this eta is never
- * above the solution and rises until A stays as it is. */
+ * kl-radius: Newton's method for log KL as a function of log lambda, which is nearly a line (KL is
+ * about variance / (2 lambda^2)), inside of a bracket. cvar: bisection over the floating-point
+ * numbers between the smallest and the largest loss. chi2: q_i = p_i (loss_i - eta)+ / E (loss -
+ * eta)+. On the set A of the losses above eta, with mass m, mean mu and variance v, the radius
+ * gives (mu - eta)^2 = v / (m (1 + 2 rho) - 1). Beginning with all losses, this eta is never above
+ * the solution and rises until A stays as it is. */
 #include "objective.h"
 
 #include <math.h>
@@ -107,8 +108,9 @@ static void take_top(const sample *s, dro__worst_case *worst)
 
 /* ---- kl ---- */
 
-/* q of the tilt by lambda; *spread is its variance of the losses. Returns log E exp((loss - high)/lambda). The sum of
- * what the exponentials lack of 1 is right for a large lambda too, where all of them are nearly 1. */
+/* q of the tilt by lambda; *spread is its variance of the losses. Returns log E exp((loss -
+ * high)/lambda). The sum of what the exponentials lack of 1 is right for a large lambda too, where
+ * all of them are nearly 1. */
 static double tilt(const sample *s, double lambda, double *mean, double *spread)
 {
     const double nearly_one = -0.01;
@@ -178,8 +180,9 @@ static void weigh_radius(const sample *s, double rho, double least, dro__worst_c
 
 /* ---- cvar ---- */
 
-/* q_i = p_i clip((loss_i - eta) / tau, 0, most): the worst case with a penalty of tau/2 sum_i p_i (q_i/p_i - 1)^2. eta by Newton's method for the sum, which is made of straight
- * pieces and falls, inside of a bracket. */
+/* q_i = p_i clip((loss_i - eta) / tau, 0, most): the worst case with a penalty of tau/2 sum_i p_i
+ * (q_i/p_i - 1)^2. eta by Newton's method for the sum, which is made of straight pieces and falls,
+ * inside of a bracket. */
 static void weigh_squares(const sample *s, double most, double tau, dro__worst_case *worst)
 {
     enum { PASSES = 200 };

@@ -287,8 +287,8 @@ void dro__finish_step(dro_optimizer *o);
 /* A step of one batch, and what it needs: slots, losses, groups, the gradient. */
 dro_status dro__plain_step(dro_optimizer *o);
 dro_status dro__plain_start(dro_optimizer *o, dro__phase weigh, dro__move_kind move);
-/* Momentum and preconditioner as the settings ask: `moments`, then the scaled step. Where they ask for
- * neither, the plan stays as it is. */
+/* Momentum and preconditioner as the settings ask: `moments`, then the scaled step. Where they ask
+ * for neither, the plan stays as it is. */
 dro_status dro__scale_create(dro_optimizer *o, dro__move_kind moments);
 void dro__trade(float **a, float **b);
 /* One phase over losses: the parts it is about, whose classes or groups are checked. */
@@ -325,7 +325,8 @@ size_t dro__tilt_weights(const dro_optimizer *o, double *q, size_t count);
 /* At the end of start(): from now on steps may go to the device, if the problem and the plan are
  * such. */
 void dro__async_open(dro_optimizer *o);
-/* Before anything of a step: the error of an earlier one; the state back here where that is needed. */
+/* Before anything of a step: the error of an earlier one; the state back here where that is
+ * needed. */
 dro_status dro__async_begin(dro_optimizer *o);
 dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count);
 /* Waits until the steps that were queued are done; w is then as they left it. */

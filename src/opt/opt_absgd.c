@@ -5,9 +5,9 @@
  *   g  = sum_i exp(loss_i/lambda) / (b u) grad_i + weight_decay w
  *   m <- momentum m + g,   w <- prox(w - eta m)
  *
- * Deviations: u in log form with the cap of weigh.h; tilt=class and tilt=group track a mean loss per
- * group instead (u_g a moving average) and weigh by q_g. No correction for the moving w: that is what
- * COVER adds. */
+ * Deviations: u in log form with the cap of weigh.h; tilt=class and tilt=group track a mean loss
+ * per group instead (u_g a moving average) and weigh by q_g. No correction for the moving w: that
+ * is what COVER adds. */
 #include "opt.h"
 
 typedef struct settings {

@@ -6,11 +6,11 @@
  *     w' = prox(w - eta z^T f'(y)),   y += g(w';S) - g(w;S),   z += J(w';S) - J(w;S)
  *   with batches S of ceil(sqrt(B)) (or `batch`), tau = ceil(sqrt(B)) (or `inner`).
  *
- * That is COVER's recursion with a = 0 between fresh starts over B examples, and so it runs on the same
- * estimator (storm.c), in log form for KL-DRO, with its cap.
+ * That is COVER's recursion with a = 0 between fresh starts over B examples, and so it runs on the
+ * same estimator (storm.c), in log form for KL-DRO, with its cap.
  *
- * Deviations: batches S are evaluated one step ahead at the point that is being left (the iterates are
- * the same); the last iterate is the output unless output=random. */
+ * Deviations: batches S are evaluated one step ahead at the point that is being left (the iterates
+ * are the same); the last iterate is the output unless output=random. */
 #include "civr.h"
 
 #include <math.h>
@@ -44,7 +44,8 @@ dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set)
     size_t batch = inner_batch(o, set, r->big);
     bool stage_ends = r->within + 1 >= inner;
     size_t next = stage_ends || dro__last_step(o) ? 0 : batch;
-    /* Without the batch that was to wait (dropped, or the stream had ended): begin the stage again. */
+    /* Without the batch that was to wait (dropped, or the stream had ended): begin the stage
+     * again. */
     if (r->within == 0 || !r->waits)
         DRO_TRY(dro__storm_step_big(o, r->big, next));
     else

@@ -1,6 +1,6 @@
-/* COVER: Compositional Optimal VariancE Reduction.
- * Qi, Guo, Xu, Jin, Yang: "An Online Method for A Class of Distributionally Robust Optimization with
- * Non-Convex Objectives", NeurIPS 2021, Algorithm 1 and Theorem 1.
+/* COVER: Compositional Optimal VariancE Reduction. Qi, Guo, Xu, Jin, Yang: "An Online Method for A
+ * Class of Distributionally Robust Optimization with Non-Convex Objectives", NeurIPS 2021,
+ * Algorithm 1 and Theorem 1.
  *
  *   w' = prox(w - eta v^T f'(u))
  *   u' = g(w'; z') + (1-a)(u - g(w; z'))
@@ -10,12 +10,12 @@
  *
  * Deviations:
  *  - z is a batch, not one example.
- *  - One pass over two batches at one point instead of one batch at two points (storm.c); the iterates
- *    are the same, and form=two-point runs it as printed.
+ *  - One pass over two batches at one point instead of one batch at two points (storm.c); the
+ *    iterates are the same, and form=two-point runs it as printed.
  *  - exp beyond a cap continues as its tangent; an estimator that leaves [0.1, 10] of itself in one
  *    step starts afresh. Both are counted.
- *  - a = c eta^2 is a_rule=eta2, with the eta of the step just taken (the proofs' index). The default is
- *    automatic (weigh.h), because with a small fixed a the recursion can run away.
+ *  - a = c eta^2 is a_rule=eta2, with the eta of the step just taken (the proofs' index). The
+ *    default is automatic (weigh.h), because with a small fixed a the recursion can run away.
  *  - Output is the last iterate; output=random draws tau first and stops there.
  *  - The default eta follows Theorem 1: eta / (1 + t/poly_start)^(1/3). */
 #include "storm.h"

@@ -1,12 +1,13 @@
-/* lbfgs and newton: the minimum of the full F for linear models, to the last digits of a double (exact.h).
+/* lbfgs and newton: the minimum of the full F for linear models, to the last digits of a double
+ * (exact.h).
  *
- *   F(w) = lambda log mean exp(loss/lambda) + r(w), over examples, classes or groups; or with kl-radius, cvar or
- *   chi2 (objective.h) instead; r: l2, l1, elastic
+ *   F(w) = lambda log mean exp(loss/lambda) + r(w), over examples, classes or groups;
+ *   or with kl-radius, cvar or chi2 (objective.h) instead of kl;  r: l2, l1, elastic
  *
- * Those three have kinks, at which minima lie: they are smoothed, less and less, until the value is right up to
- * dro__objective_slack(). F is that of the smoothed one.
- * The gradient is that of the worst-case weights q: sum_i q_i grad loss_i. Newton's matrix adds to it
- * (sum_k q_k g_k g_k' - g g') / lambda, k over what the objective is robust over.
+ * Those three have kinks, at which minima lie: they are smoothed, less and less, until the value is
+ * right up to dro__objective_slack(). F is that of the smoothed one. The gradient is that of the
+ * worst-case weights q: sum_i q_i grad loss_i. Newton's matrix adds to it (sum_k q_k g_k g_k' - g
+ * g') / lambda, k over what the objective is robust over.
  *
  * The certificate. For convex losses F is at least its tangent, so with g the gradient without r(w)
  *   min F >= F(w) - [ r(w) + r*(-g) + <w, g> ],     r*(v) = sum_j (|v_j| - l1)+^2 / (2 l2)

@@ -6,8 +6,8 @@
  *     w <- prox of SGD with eta/growth^k,   p <- project( p + dual_eta/growth^k grad_p )
  *   end:     w and p become the means of the stage's iterates
  *
- * Deviations: the projection keeps p_i >= delta/n. A mean of p costs O(n) to add to, so with n > 64 b
- * only every (n / 64 b)-th iterate is added, and the last: O(b log n) per step, amortised. O(n)
+ * Deviations: the projection keeps p_i >= delta/n. A mean of p costs O(n) to add to, so with n > 64
+ * b only every (n / 64 b)-th iterate is added, and the last: O(b log n) per step, amortised. O(n)
  * memory. */
 #include "primal_dual.h"
 

@@ -2,13 +2,13 @@
  * Rafique, Liu, Lin, Yang: "Weakly-Convex-Concave Min-Max Optimization: Provable Algorithms and
  * Applications in Machine Learning", 2018, Algorithm 2 (the variant for strongly concave duals).
  *
- *   stage k: min over w of phi(w, p) + gamma/2 |w - w_stage|^2, for T_k = stage_steps (k+1) steps of
+ *   stage k: min over w of phi(w, p) + gamma/2 |w - w_stage|^2, T_k = stage_steps (k+1) steps of
  *     w <- prox of SGD with eta/(k+1),    p_i <- p_i exp(dual_eta/(k+1) grad_p_i) / sum
- *   end:     w = mean of the stage's iterates,  p = the exact maximiser, p_i ~ exp(loss_i(w)/lambda)
+ *   end:     w = mean of the stage's iterates, p = the exact maximiser, p_i ~ exp(loss_i(w)/lambda)
  *
  * The last costs n evaluations per stage, and they are counted. Deviations: the proximal term is
- * solved for, not linearised; the exponent of a single change of p is limited to +-cap (counted). O(n)
- * memory, O(b log n) time for a step. */
+ * solved for, not linearised; the exponent of a single change of p is limited to +-cap (counted).
+ * O(n) memory, O(b log n) time for a step. */
 #include "primal_dual.h"
 
 #include <math.h>

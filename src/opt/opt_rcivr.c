@@ -5,8 +5,9 @@
  *   restart k: `passes` stages of CIVR with big batches of B_k = big * big_growth^k
  *
  * Deviations: a restart begins at the last iterate (the original takes a random one); the big batch
- * never exceeds big_most, or 2^40 examples (`dro train` gives the number of training examples: a big batch that is
- * a whole pass has nothing to gain from growing). batch = 0 and inner = 0 follow ceil(sqrt(B_k)). */
+ * never exceeds big_most, or 2^40 examples (`dro train` gives the number of training examples: a
+ * big batch that is a whole pass has nothing to gain from growing). batch = 0 and inner = 0 follow
+ * ceil(sqrt(B_k)). */
 #include "civr.h"
 
 #include <math.h>

@@ -1,13 +1,13 @@
-/* RECOVER: COVER in stages, for objectives with a Polyak-Lojasiewicz condition.
- * Qi, Guo, Xu, Jin, Yang: "An Online Method for A Class of Distributionally Robust Optimization with
- * Non-Convex Objectives", NeurIPS 2021, Algorithm 2 and Theorem 2.
+/* RECOVER: COVER in stages, for objectives with a Polyak-Lojasiewicz condition. Qi, Guo, Xu, Jin,
+ * Yang: "An Online Method for A Class of Distributionally Robust Optimization with Non-Convex
+ * Objectives", NeurIPS 2021, Algorithm 2 and Theorem 2.
  *
  *   (w_k, u_k, v_k) = COVER(w_{k-1}, u_{k-1}, v_{k-1}; eta_k, T_k)
  *
  * A stage hands on w and the estimators u and v, so a restart is nothing but a smaller eta: no new
  * estimate, no large batch. The stages are schedules (schedule.c): `step` divides eta at the steps
- * named by `stages` (the paper's experiments), `theory` is Theorem 2. The recursion, its deviations and
- * the automatic a are COVER's (opt_cover.c, backend/weigh.h).
+ * named by `stages` (the paper's experiments), `theory` is Theorem 2. The recursion, its deviations
+ * and the automatic a are COVER's (opt_cover.c, backend/weigh.h).
  *
  * output=random makes every stage end at a random step, as Algorithm 1 returns a random iterate. */
 #include "storm.h"

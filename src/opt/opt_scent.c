@@ -1,15 +1,16 @@
-/* The tilt with one evaluation per example: sgd's or AdamW's step on the weights exp(loss/lambda - nu), nu = log u.
- * After SCENT ("Stochastic Optimization of Compositional Entropic Risk", arXiv 2602.02877).
+/* The tilt with one evaluation per example: sgd's or AdamW's step on the weights exp(loss/lambda -
+ * nu), nu = log u. After SCENT ("Stochastic Optimization of Compositional Entropic Risk", arXiv
+ * 2602.02877).
  *
  *   g   = sum_i exp(loss_i/lambda - nu) / b grad_i
  *   nu <- nu + log( 1 - gamma + gamma mean exp(loss/lambda - nu) )
  *
- * and g goes through momentum and the preconditioner (backend/moves.h). RECOVER's rival at half the cost: it has no
- * correction for the moving w.
+ * and g goes through momentum and the preconditioner (backend/moves.h). RECOVER's rival at half the
+ * cost: it has no correction for the moving w.
  *
- * Deviations: the weights use nu from before the batch, and a batch of mean weight above `heaviest` is scaled down;
- * SCENT's own rate, gamma = alpha e^nu / (1 + alpha e^nu), was more biased with small batches. tilt=class and
- * tilt=group track a mean loss per group and weigh by q_g. */
+ * Deviations: the weights use nu from before the batch, and a batch of mean weight above `heaviest`
+ * is scaled down; SCENT's own rate, gamma = alpha e^nu / (1 + alpha e^nu), was more biased with
+ * small batches. tilt=class and tilt=group track a mean loss per group and weigh by q_g. */
 #include "opt.h"
 
 typedef struct settings {

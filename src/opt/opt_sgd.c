@@ -2,7 +2,8 @@
  *
  *   g = mean grad + weight_decay w,   m <- momentum m + g,   w <- prox(w - eta m)
  *
- * Nesterov: the step is along g + momentum m. The same form as PyTorch's SGD, so settings carry over. */
+ * Nesterov: the step is along g + momentum m. The same form as PyTorch's SGD, so settings carry
+ * over. */
 #include "opt.h"
 
 typedef struct settings {

@@ -1,13 +1,14 @@
-/* Stoc-AGDA: stochastic alternating gradient descent ascent.
- * Yang, Kiyavash, He: "Global Convergence and Variance Reduction for a Class of Nonconvex-Nonconcave
- * Minimax Problems", NeurIPS 2020, Algorithm 1.
+/* Stoc-AGDA: stochastic alternating gradient descent ascent. Yang, Kiyavash, He: "Global
+ * Convergence and Variance Reduction for a Class of Nonconvex-Nonconcave Minimax Problems", NeurIPS
+ * 2020, Algorithm 1.
  *
  *   w' = w - eta_t grad_w phi(w, p),    eta_t  = eta / (1 + t/tau1)          (beta1 = eta tau1)
  *   p' = project( p + dual_t grad_p phi(w', p) ),  dual_t = dual_eta / (1 + t/tau2)
  *   grad_p unbiased: n (loss_i - lambda (log(n p_i) + 1)) / b on the sampled examples
  *
- * Deviations: the projection onto {p in the simplex, p_i >= delta/n} (the original has no constraint;
- * log p needs one), r(w) through its prox. O(n) memory for p, O(b log n) time for a step (dual.c). */
+ * Deviations: the projection onto {p in the simplex, p_i >= delta/n} (the original has no
+ * constraint; log p needs one), r(w) through its prox. O(n) memory for p, O(b log n) time for a
+ * step (dual.c). */
 #include "primal_dual.h"
 
 static dro_status start(dro_optimizer *o)

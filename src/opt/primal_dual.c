@@ -129,7 +129,8 @@ dro_status dro__pd_dual_batch(dro_optimizer *o, const dro_batch *batch, dro_batc
     return DRO_OK;
 }
 
-/* step * n (loss - lambda (log(n p) + 1)) / b for every example, from p as it is before any moves. */
+/* step * n (loss - lambda (log(n p) + 1)) / b for every example, from p as it is before any
+ * moves. */
 static double change(const dro_optimizer *o, double p, double loss, double step, size_t b)
 {
     double n = (double)o->n;

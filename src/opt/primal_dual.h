@@ -1,5 +1,5 @@
-/* What stoc-agda, pg-smd2 and pes-sgda share: phi(w, p) = sum p_i loss_i - lambda sum p_i log(n p_i),
- * its stochastic gradients in w and p, and sampling by p. */
+/* What stoc-agda, pg-smd2 and pes-sgda share: phi(w, p) = sum p_i loss_i - lambda sum p_i log(n
+ * p_i), its stochastic gradients in w and p, and sampling by p. */
 #ifndef DRO_PRIMAL_DUAL_H
 #define DRO_PRIMAL_DUAL_H
 

@@ -1,4 +1,5 @@
-/* Regularisers r(w). The elementwise ones are part of a move (backend/moves.h); here are those that are not,
+/* Regularisers r(w). The elementwise ones are part of a move (backend/moves.h); here are those that
+ * are not,
  *
  *   group    s sum_B |w_B|                x_B max(0, 1 - eta s / |x_B|)
  *   ball     |w| <= radius                x min(1, radius / |x|)

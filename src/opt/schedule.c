@@ -1,8 +1,8 @@
 /* Schedules of eta, a and lambda, and where stages and runs end.
  *
  *   constant  v
- *   poly      v / (1 + t/t0)^p               Theorem 1: eta_t = k / (w + sigma^2 t)^(1/3), so p = 1/3,
- *                                            t0 = w / sigma^2, v = k / w^(1/3)
+ *   poly      v / (1 + t/t0)^p               Theorem 1: eta_t = k / (w + sigma^2 t)^(1/3), so p =
+ *                                            1/3, t0 = w / sigma^2, v = k / w^(1/3)
  *   step      v / factor^k                   k = stages that ended before t
  *   theory    v / 2^(k/2)                    Theorem 2, below
  *   cosine    end + (v - end) (1 + cos(pi t / T)) / 2
@@ -19,7 +19,8 @@
  * theory_factor, because the constants of the proof are far too large to run.
  *
  * output=random: the length of every stage is drawn from 1..T_k before it begins, so that the stage
- * hands on (w, u, v) of a random iterate, as Algorithms 1 and 2 say, and nothing needs to be kept. */
+ * hands on (w, u, v) of a random iterate, as Algorithms 1 and 2 say, and nothing needs to be
+ * kept. */
 #include "opt.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The recursive estimator (storm.h) for  min f(E g_z(w)) + r(w),  g in R^p: Algorithm 1 as it stands,
+/* The recursive estimator (storm.h) for min f(E g_z(w)) + r(w), g in R^p: Algorithm 1 as printed,
  *     u <- g(w';z) + (1-a)(u - g(w;z)),   v <- J(w';z) + (1-a)(v - J(w;z)),   d = v^T f'(u).
  * u may be negative, so u and v themselves are kept: u in double, v as p vectors. */
 #include "storm.h"

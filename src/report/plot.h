@@ -80,7 +80,8 @@ void dro__plot_dot(dro__plot *plot, dro__paint paint, double x, double y, double
 /* Cut to `letters` letters. */
 void dro__plot_text(dro__plot *plot, dro__paint paint, double x, double y, double size,
                     dro__anchor anchor, int letters, const char *text);
-/* The heading and the methods' names above a plot that stands alone; returns where the plot may begin. */
+/* The heading and the methods' names above a plot that stands alone; returns where the plot may
+ * begin. */
 double dro__plot_heading(dro__plot *plot, const char *const *names, int32_t count);
 
 /* ---- scales ---- */

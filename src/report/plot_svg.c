@@ -1,12 +1,13 @@
-/* Plots as SVG (plot.h). Marks carry classes; the colours of the classes are rules of a style sheet, the
- * page's (light and dark) or the file's own. */
+/* Plots as SVG (plot.h). Marks carry classes; the colours of the classes are rules of a style
+ * sheet, the page's (light and dark) or the file's own. */
 #include "plot.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Okabe and Ito's palette, with the pale ones darkened on light paper and all of them lightened on dark. */
+/* Okabe and Ito's palette, with the pale ones darkened on light paper and all of them lightened on
+ * dark. */
 const dro__theme dro__theme_light = {
     {0x1f2328, 0x626a73, 0xe3e1dc, 0xffffff, 0x0b5cab, 0},
     {0x0072b2, 0xd55e00, 0x008f68, 0xb8508c, 0xb58900, 0x3fa2d9, 0x6e5a48, 0x5b5f97},

@@ -1,8 +1,9 @@
 /* Reports (dro/report.h): finding runs in folders and grouping them into methods.
  *
- * Two runs belong to one method when their optimiser is the same and no setting differs but those in
- * `personal`. Where settings differ, as in a sweep, the method's name shows them: "recover lambda=5". Runs of
- * one label are one method whatever the optimiser's and the network's settings are: each may be tuned. */
+ * Two runs belong to one method when their optimiser is the same and no setting differs but those
+ * in `personal`. Where settings differ, as in a sweep, the method's name shows them: "recover
+ * lambda=5". Runs of one label are one method whatever the optimiser's and the network's settings
+ * are: each may be tuned. */
 #define _GNU_SOURCE /* versionsort */
 #include "report.h"
 
@@ -342,7 +343,8 @@ static void name_setting(dro__buffer *name, const char *setting, const char *val
         dro__buffer_print(name, "%s%s=%.60s", name->size ? " " : "", setting, value);
 }
 
-/* The name of the method that a run belongs to. A sweep's are known by what it tried, as `dro sweep` shows them. */
+/* The name of the method that a run belongs to. A sweep's are known by what it tried, as `dro
+ * sweep` shows them. */
 static char *method_name(const dro_report *report, const difference *d, const dro__trial *t)
 {
     dro__buffer name = {0};

@@ -1,7 +1,8 @@
 /* A report inside: the runs that were read, the methods they make, curves and means. Reading is in
- * report_trial.c, finding runs and grouping them in report.c, which F they have in report_objective.c, statistics in
- * report_stats.c, what a sweep adds in report_sweep.c; figures are made in report_curves.c and report_classes.c, the
- * page in report_page.c and report_sections.c. */
+ * report_trial.c, finding runs and grouping them in report.c, which F they have in
+ * report_objective.c, statistics in report_stats.c, what a sweep adds in report_sweep.c; figures
+ * are made in report_curves.c and report_classes.c, the page in report_page.c and
+ * report_sections.c. */
 #ifndef DRO_TRAIN_REPORT_H
 #define DRO_TRAIN_REPORT_H
 
@@ -104,7 +105,8 @@ void dro__report_note(dro_report *report, const char *format, ...)
 dro_status dro__report_prepare(dro_report *report);
 dro_status dro__report_memory(dro_report *report);
 enum { DRO__TITLE = 200 };
-/* A text that names the test set ("Test accuracy"), with the set that the figures are of in its place. */
+/* A text that names the test set ("Test accuracy"), with the set that the figures are of in its
+ * place. */
 const char *dro__report_title(const dro_report *report, const char *text, char out[DRO__TITLE]);
 
 /* ---- report_objective.c ---- */
@@ -112,8 +114,8 @@ const char *dro__report_title(const dro_report *report, const char *text, char o
 /* Which function F is in the runs that were read. */
 void dro__report_find_objective(dro_report *report);
 
-/* Whether a setting tells runs of one method apart, or does not change what comes out; those of a run with a label may
- * be tuned. */
+/* Whether a setting tells runs of one method apart, or does not change what comes out; those of a
+ * run with a label may be tuned. */
 bool dro__setting_personal(const char *name, bool labelled);
 
 /* ---- report_sweep.c ---- */
@@ -147,8 +149,9 @@ typedef struct dro__curve {
 void dro__curve_free(dro__curve *curve);
 /* One run's curve; empty when it has none. False: no memory. */
 bool dro__curve_of(const dro__trial *trial, dro__column x, dro__column y, dro__curve *curve);
-/* The mean place and the mean value of some curves at equal shares of their evaluations: runs of a method
- * evaluate equally often, and take different times. It ends at the mean of their last values. */
+/* The mean place and the mean value of some curves at equal shares of their evaluations: runs of a
+ * method evaluate equally often, and take different times. It ends at the mean of their last
+ * values. */
 bool dro__curve_mean(const dro__curve *curves, size_t count, dro__curve *mean);
 /* At most `most` points that keep the extremes. */
 void dro__curve_thin(dro__curve *curve, size_t most);

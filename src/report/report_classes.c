@@ -1,5 +1,6 @@
-/* Figures over classes (report_figures.h): bars of accuracy and confusion matrices. Classes are in the order
- * of their frequency; where there are too many to show each, neighbours are put together. */
+/* Figures over classes (report_figures.h): bars of accuracy and confusion matrices. Classes are in
+ * the order of their frequency; where there are too many to show each, neighbours are put
+ * together. */
 #include "report_figures.h"
 
 #include <math.h>
@@ -221,8 +222,8 @@ static void draw_cell(const matrix *m, dro__plot *plot, int32_t i, int32_t j)
                        y + m->cell / 2 + 4, 11, DRO__MIDDLE, 4, share);
 }
 
-/* Names of the rows, of as many as fit. The columns have the same ones where they are short or numbers; else both have
- * their place, #3, and the rows the name before it. */
+/* Names of the rows, of as many as fit. The columns have the same ones where they are short or
+ * numbers; else both have their place, #3, and the rows the name before it. */
 static void draw_names(const matrix *m, dro__plot *plot)
 {
     int32_t every = (int32_t)ceil(11 / m->cell), widest = 3;

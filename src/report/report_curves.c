@@ -1,5 +1,5 @@
-/* Curves of a report (report_figures.h): a value against seconds or examples, a colour for each method, thin
- * lines for its runs and a thick one for their mean. */
+/* Curves of a report (report_figures.h): a value against seconds or examples, a colour for each
+ * method, thin lines for its runs and a thick one for their mean. */
 #include "report_figures.h"
 
 #include <math.h>

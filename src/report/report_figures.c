@@ -1,4 +1,5 @@
-/* The list of a report's figures and their tables (report_figures.h), and writing each as a file. */
+/* The list of a report's figures and their tables (report_figures.h), and writing each as a
+ * file. */
 #include "report_figures.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* The figures of a report: plots with the numbers that they show as a table. Each file that makes some is
- * one function here. */
+/* The figures of a report: plots with the numbers that they show as a table. Each file that makes
+ * some is one function here. */
 #ifndef DRO_TRAIN_REPORT_FIGURES_H
 #define DRO_TRAIN_REPORT_FIGURES_H
 
@@ -43,7 +43,8 @@ dro__figure *dro__figure_add(dro__figures *figures, dro__section section, const 
 const char *dro__figure_title(dro__figures *figures, const char *what, int32_t method);
 /* "what-method" as an id. */
 void dro__figure_id(const dro_report *report, const char *what, int32_t method, char out[80]);
-/* The heading of a plot that stands alone, with so many of the methods' names; returns where to begin. */
+/* The heading of a plot that stands alone, with so many of the methods' names; returns where to
+ * begin. */
 double dro__figure_top(dro__figures *figures, dro__plot *plot, int32_t names);
 
 void dro__figures_curves(dro__figures *figures, dro__section section);

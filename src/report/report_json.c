@@ -67,7 +67,8 @@ void dro__json_set_numbers(double **values, int32_t *count, const json_t *object
     *count = (int32_t)size;
 }
 
-/* NaN and infinities, which some writers leave in JSON, become null; in place, outside of strings. */
+/* NaN and infinities, which some writers leave in JSON, become null; in place, outside of
+ * strings. */
 static void mend_numbers(char *line)
 {
     static const char *const words[] = {"-Infinity", "Infinity", "NaN"};

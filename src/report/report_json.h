@@ -1,4 +1,5 @@
-/* Reading JSON that may hold anything: what is missing or of another kind is NaN, NULL or left alone. */
+/* Reading JSON that may hold anything: what is missing or of another kind is NaN, NULL or left
+ * alone. */
 #ifndef DRO_TRAIN_REPORT_JSON_H
 #define DRO_TRAIN_REPORT_JSON_H
 
@@ -16,8 +17,8 @@ char *dro__json_text(const json_t *object, const char *path);
 void dro__json_set_text(char **text, const json_t *object, const char *path);
 /* An array of numbers into *values; what is not a number in it is NaN. */
 void dro__json_set_numbers(double **values, int32_t *count, const json_t *object, const char *path);
-/* An object from one line, or NULL. NaN and infinities, which some writers leave in, are let pass; the
- * line may be changed. */
+/* An object from one line, or NULL. NaN and infinities, which some writers leave in, are let pass;
+ * the line may be changed. */
 json_t *dro__json_line(char *line, size_t size);
 #endif
 

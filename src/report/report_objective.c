@@ -1,5 +1,6 @@
-/* Which function F is in the runs of a report: its lambda and what it is over, which a comparison makes the same, and
- * the loss, the regulariser and the prior that it is made of, which are each run's own. */
+/* Which function F is in the runs of a report: its lambda and what it is over, which a comparison
+ * makes the same, and the loss, the regulariser and the prior that it is made of, which are each
+ * run's own. */
 #include "report.h"
 
 #include <dro/net.h>
@@ -21,7 +22,8 @@ static const char *setting(const dro__trial *t, const char *part, const char *na
     return value ? value : fallback;
 }
 
-/* A setting of the network, or its default: config.json of a model that is none has only what was given. */
+/* A setting of the network, or its default: config.json of a model that is none has only what was
+ * given. */
 static const char *of_network(const dro__trial *t, const char *name)
 {
     dro_param p;

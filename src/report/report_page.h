@@ -18,8 +18,8 @@ void dro__page_settings(dro__buffer *out, const dro_report *report);
 
 /* The colour of a method, as a small square. */
 void dro__page_swatch(dro__buffer *out, int32_t method);
-/* The different values of a setting among the runs of a method (-1: of all), escaped, "a, b, c"; false
- * if there is none. */
+/* The different values of a setting among the runs of a method (-1: of all), escaped, "a, b, c";
+ * false if there is none. */
 bool dro__page_values(dro__buffer *out, const dro_report *report, int32_t method, const char *name);
 
 #endif

@@ -203,7 +203,8 @@ static bool is_known(const dro_report *report, int measure)
     return false;
 }
 
-/* Whether one method can be better than another in a column: in a sweep it is the holdout that tells. */
+/* Whether one method can be better than another in a column: in a sweep it is the holdout that
+ * tells. */
 static bool is_comparable(const dro_report *report, int measure)
 {
     if (dro__report_sweep(report) >= 0)

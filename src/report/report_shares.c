@@ -1,5 +1,5 @@
-/* The share of the weight that each class has over a run (report_figures.h): one heat map for each method,
- * rows the classes, columns the evaluations, all on one scale. */
+/* The share of the weight that each class has over a run (report_figures.h): one heat map for each
+ * method, rows the classes, columns the evaluations, all on one scale. */
 #include "report_figures.h"
 
 #include <math.h>

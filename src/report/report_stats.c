@@ -26,7 +26,8 @@ dro_statistic dro__statistic(const double *values, size_t count)
     return s;
 }
 
-/* The first evaluation with F at most `objective`, and at all after it with `stay`; as many as there are: none. */
+/* The first evaluation with F at most `objective`, and at all after it with `stay`; as many as
+ * there are: none. */
 static size_t first_at(const dro__trial *t, double objective, bool stay)
 {
     size_t first = t->evaluation_count;

@@ -1,8 +1,10 @@
-/* Reading a run folder (report.h): config.json, metrics.jsonl, result.json. Nothing in them is taken on
- * trust: what is missing or of another kind is not known, what is damaged is passed over with a note.
+/* Reading a run folder (report.h): config.json, metrics.jsonl, result.json. Nothing in them is
+ * taken on trust: what is missing or of another kind is not known, what is damaged is passed over
+ * with a note.
  *
- * metrics.jsonl is read line by line. The last line of a run that was killed may be cut short. A step that
- * comes again (a run that went on from an earlier checkpoint) replaces what was there from it on. */
+ * metrics.jsonl is read line by line. The last line of a run that was killed may be cut short. A
+ * step that comes again (a run that went on from an earlier checkpoint) replaces what was there
+ * from it on. */
 #include "report.h"
 
 #include <errno.h>
@@ -143,7 +145,8 @@ static void add_settings(dro__trial *t, const char *prefix, json_t *object, int 
     }
 }
 
-/* The split that figures are of: the test set, without one the holdout, without that the training set. */
+/* The split that figures are of: the test set, without one the holdout, without that the training
+ * set. */
 static const char *split_of(const json_t *object)
 {
     return json_is_object(dro__json_at(object, "test"))      ? "test"
@@ -295,7 +298,8 @@ static FILE *open_file(const char *path)
     return file;
 }
 
-/* What is not there, not a file or not for us is left out; a read that fails is no report with a piece missing. */
+/* What is not there, not a file or not for us is left out; a read that fails is no report with a
+ * piece missing. */
 static dro_status cannot_read(dro_report *report, const char *path, int wrong)
 {
     if (wrong == ENOENT)
@@ -353,7 +357,8 @@ static int read_text(const char *path, dro__buffer *text)
     return wrong;
 }
 
-/* An object, or NULL: not there, or damaged and noted if `tell`; *status: the file could not be read. */
+/* An object, or NULL: not there, or damaged and noted if `tell`; *status: the file could not be
+ * read. */
 static json_t *read_object(dro_report *report, const char *folder, const char *name, bool tell,
                            dro_status *status)
 {

@@ -31,7 +31,8 @@ static const struct {
     {"cuDNN", dro__cudnn_version, "networks on the cuda backend", "cudnn9-cuda-13"},
 };
 
-/* What a build without it does not miss: oneDNN where it is never used, cuDNN without the cuda backend. */
+/* What a build without it does not miss: oneDNN where it is never used, cuDNN without the cuda
+ * backend. */
 static bool missed(int index)
 {
 #if !defined(__x86_64__)

@@ -1,5 +1,5 @@
-/* What a run measures at an evaluation, and what follows: the line of metrics.jsonl, the event, the best
- * weights. */
+/* What a run measures at an evaluation, and what follows: the line of metrics.jsonl, the event, the
+ * best weights. */
 #include "telemetry.h"
 #include "train.h"
 
@@ -36,8 +36,8 @@ static bool poll(void *user, double done)
     return stop;
 }
 
-/* Those who choose the best weights by F compare its values: it is that of the last step from the beginning on, also
- * where lambda and the tilt move. */
+/* Those who choose the best weights by F compare its values: it is that of the last step from the
+ * beginning on, also where lambda and the tilt move. */
 static void as_at_the_end(const dro_train *t, dro__robust *r)
 {
     uint64_t end = t->opt->ends < t->steps ? t->opt->ends : t->steps, last = end ? end - 1 : 0;
@@ -115,7 +115,8 @@ void dro__tell_objective(const dro_train *t, const dro__robust *measured)
                   was, is);
 }
 
-/* Classes that have weights of their own in the objective: probabilities are given the training data's prior. */
+/* Classes that have weights of their own in the objective: probabilities are given the training
+ * data's prior. */
 static void settle_shift(dro_train *t)
 {
     double *q = t->evaluation.class_weights;
@@ -178,7 +179,8 @@ static void tell_cut(const dro_train *t)
               train ? " train" : "");
 }
 
-/* The training set last: where the time is short, it is missed least. Stopped on the way there is no record. */
+/* The training set last: where the time is short, it is missed least. Stopped on the way there is
+ * no record. */
 static dro_status evaluate_splits(dro_train *t, bool with_train, const scored *of)
 {
     static const char *const names[] = {"train", "test", "holdout"};
@@ -347,7 +349,8 @@ dro_status dro__run_begin_files(dro_train *t)
     return begin_events(t);
 }
 
-/* Somebody has taken lines away: the run does not need them, and goes on after those that are whole. */
+/* Somebody has taken lines away: the run does not need them, and goes on after those that are
+ * whole. */
 static dro_status mend_metrics(dro_train *t)
 {
     char *text = NULL, why[DRO__ERROR_SIZE];

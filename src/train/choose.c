@@ -1,5 +1,5 @@
-/* model=auto: of a table, the linear model and an mlp are trained beside a holdout, and the better one is taken. Of
- * images and streams it is the model that is taken where none is named. */
+/* model=auto: of a table, the linear model and an mlp are trained beside a holdout, and the better
+ * one is taken. Of images and streams it is the model that is taken where none is named. */
 #include "train.h"
 
 #include <math.h>
@@ -83,7 +83,8 @@ dro_status dro__choose_model(dro_train *t)
         return DRO_OK;
     for (int k = 0; k < 2; k++)
         DRO_TRY(try_model(t, &c[k]));
-    /* more than chance: half of the standard error that a share of the holdout can have at most, and of a loss 2 % */
+    /* more than chance: half of the standard error that a share of the holdout can have at most,
+     * and of a loss 2 % */
     double margin = info.classes ? 0.25 / sqrt((double)c[0].examples) : 0.02 * fabs(c[0].value);
     bool mlp = c[1].value > c[0].value + margin;
     snprintf(t->set.model, sizeof t->set.model, "%s", c[mlp].model);

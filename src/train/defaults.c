@@ -1,5 +1,6 @@
-/* What a run uses for its optimiser where nothing is given. One table: a run is set by it, and dro_train_default() and
- * `dro list optimizers NAME` show it. docs/results.md says what was measured. */
+/* What a run uses for its optimiser where nothing is given. One table: a run is set by it, and
+ * dro_train_default() and `dro list optimizers NAME` show it. docs/results.md says what was
+ * measured. */
 #include "text.h"
 #include "train.h"
 
@@ -33,8 +34,9 @@ static double examples_of(const dro_train *t)
     return n ? (double)n : NAN;
 }
 
-/* The methods with a p for each example move it by dual_eta n/b times its loss, p being about 1/n: so that one
- * visit changes it by a third of itself, whether it is multiplied (PG-SMD2) or added to. */
+/* The methods with a p for each example move it by dual_eta n/b times its loss, p being about 1/n:
+ * so that one visit changes it by a third of itself, whether it is multiplied (PG-SMD2) or added
+ * to. */
 static double dual_times(const dro_train *t)
 {
     return 0.3 * (double)t->task.batch / examples_of(t);
@@ -64,8 +66,9 @@ static double lambda_warmup_of(const dro_train *t)
     return small && t->steps && !is_given(t, "lambda_schedule") ? 0.75 : NAN;
 }
 
-/* Examples of rare classes weigh as much more as they are rarer: the variance of a batch's gradient grows by the mean of
- * 1 / (classes share), and steps that a batch of 32 bears on even classes kill a network there. */
+/* Examples of rare classes weigh as much more as they are rarer: the variance of a batch's gradient
+ * grows by the mean of 1 / (classes share), and steps that a batch of 32 bears on even classes kill
+ * a network there. */
 static double class_eta_of(const dro_train *t)
 {
     const dro__settings *s = dro__settings_of(t->opt);
@@ -82,8 +85,9 @@ static double lambda_of(const dro_train *t)
     return !t->task.images && lambda > 0 && isfinite(lambda) ? lambda : NAN;
 }
 
-/* Of the exact solvers: as much as one example more, which is what LogisticRegression and Ridge of scikit-learn have. Two
- * outputs for two classes share a weight between them, and half of its square is twice as far. */
+/* Of the exact solvers: as much as one example more, which is what LogisticRegression and Ridge of
+ * scikit-learn have. Two outputs for two classes share a weight between them, and half of its
+ * square is twice as far. */
 static double strength_of(const dro_train *t)
 {
     return (t->task.net && t->task.outputs == 2 ? 2 : 1) / examples_of(t);
@@ -99,8 +103,8 @@ static double prior_of(const dro_train *t)
     return 10 / examples_of(t);
 }
 
-/* A step along one row changes that row's output by eta |x|^2: rows of many features, or of large ones, bear short
- * steps only. */
+/* A step along one row changes that row's output by eta |x|^2: rows of many features, or of large
+ * ones, bear short steps only. */
 static double step_divisor(const dro_train *t)
 {
     enum { LARGE = 4, NORM = 500 };
@@ -332,8 +336,8 @@ static dro_status set_recipe(void *user, const char *name, const char *value)
     return dro_optimizer_set(t->opt, name, value);
 }
 
-/* An epoch is as many examples for every optimiser, also for those that do not draw a batch in each step. Returns
- * whether that changed the number of steps, which some defaults are made of. */
+/* An epoch is as many examples for every optimiser, also for those that do not draw a batch in each
+ * step. Returns whether that changed the number of steps, which some defaults are made of. */
 static bool set_length(dro_train *t)
 {
     uint64_t each = t->task.epoch_steps, batch = t->task.batch, before = t->steps;

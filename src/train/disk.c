@@ -61,7 +61,8 @@ dro_status dro__folder_make(dro_context *ctx, const char *folder, bool *made)
     return DRO_OK;
 }
 
-/* A file that was being written when a process was killed: NAME.tmp or, with numbers, NAME.12-3.tmp. */
+/* A file that was being written when a process was killed: NAME.tmp or, with numbers,
+ * NAME.12-3.tmp. */
 static bool is_left_over(const char *file)
 {
     static const char *const ours[] = {"last.ckpt.", "weights.safetensors.", "last.safetensors.",

@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* EXPLODED: times the first loss. RETURNS_MOST: to one checkpoint; after them it is taken for a bad one. SETTLED: steps
- * after which the running statistics of batch norms are those of the data, and before which no run is said to stay
- * above its start. BELOW: a step below it counts as much as so many above. STAYS_MOST: so many halvings, and a run that
- * stays there goes on: there may be nothing to learn. */
+/* EXPLODED: times the first loss. RETURNS_MOST: to one checkpoint; after them it is taken for a bad
+ * one. SETTLED: steps after which the running statistics of batch norms are those of the data, and
+ * before which no run is said to stay above its start. BELOW: a step below it counts as much as so
+ * many above. STAYS_MOST: so many halvings, and a run that stays there goes on: there may be
+ * nothing to learn. */
 enum {
     EXPLODED = 20,
     HALVINGS_MOST = 40,
@@ -50,8 +51,9 @@ double dro__constant_loss(const dro_train *t)
     return t->task.info.classes ? log((double)t->task.info.classes) : a.square / 2;
 }
 
-/* F is the mean loss + its variance / (2 lambda) + ...: with 10 variance / mean it is 5 % above the mean. The loss of
- * real targets is half a square, of mean 1/2 and variance (fourth - 1) / 4 in their unit. */
+/* F is the mean loss + its variance / (2 lambda) + ...: with 10 variance / mean it is 5 % above the
+ * mean. The loss of real targets is half a square, of mean 1/2 and variance (fourth - 1) / 4 in
+ * their unit. */
 double dro__gentle_lambda(const dro_train *t)
 {
     enum { TIMES = 20 };
@@ -61,8 +63,9 @@ double dro__gentle_lambda(const dro_train *t)
     return fmax(TIMES / 2, TIMES / 4 * (fourth - 1));
 }
 
-/* The loss of a batch that is predicted no better than by a constant: of real targets that of the worst batch, with the
- * one that is farthest from their mean in it. A first batch may have none of the targets that count. */
+/* The loss of a batch that is predicted no better than by a constant: of real targets that of the
+ * worst batch, with the one that is farthest from their mean in it. A first batch may have none of
+ * the targets that count. */
 static double constant_loss(const dro_train *t)
 {
     around a;
@@ -83,7 +86,8 @@ static double estimate(const dro_train *t)
     return dro__is_tilted(t) ? s->lambda * s->log_u : t->progress.smooth_loss;
 }
 
-/* As long as a quarter of the run the loss and F are above their start; it takes twice the halvings of others. */
+/* As long as a quarter of the run the loss and F are above their start; it takes twice the halvings
+ * of others. */
 static bool stays_above(const dro_train *t)
 {
     uint64_t most = t->steps / 4 < SETTLED ? SETTLED : t->steps / 4;
@@ -115,8 +119,8 @@ dro_status dro__watch_step(dro_train *t)
                      p->smooth_loss);
 }
 
-/* The loss that a run should end below, and what that is of. The same prediction for every example has the same F,
- * whatever F is, if its loss is proper and F is the optimiser's own. */
+/* The loss that a run should end below, and what that is of. The same prediction for every example
+ * has the same F, whatever F is, if its loss is proper and F is the optimiser's own. */
 static double bound_of(const dro_train *t, bool of_objective, const char **what)
 {
     char loss[64] = "cross-entropy";
@@ -156,8 +160,8 @@ static void tell_above(const dro_train *t)
               loss ? "the training loss" : "F", at, bound, what, advice);
 }
 
-/* Of the last one: before, the running statistics of batch norms may lag behind. Real targets may have a long tail: a
- * whole set of them is not held against the first batch. */
+/* Of the last one: before, the running statistics of batch norms may lag behind. Real targets may
+ * have a long tail: a whole set of them is not held against the first batch. */
 dro_status dro__watch_record(dro_train *t)
 {
     const dro_train_record *r = &t->evaluation.record;

@@ -1,8 +1,8 @@
 /* TensorBoard event files (events.h).
  *
- * A file is a row of TFRecords: the length (8 bytes, little endian), its check, the bytes, their check.
- * A check is the CRC-32C, rotated right by 15 bits plus 0xa282ead8, so that the check of bytes that
- * hold a check is not trivial. The bytes are a protocol buffer, tensorflow.Event:
+ * A file is a row of TFRecords: the length (8 bytes, little endian), its check, the bytes, their
+ * check. A check is the CRC-32C, rotated right by 15 bits plus 0xa282ead8, so that the check of
+ * bytes that hold a check is not trivial. The bytes are a protocol buffer, tensorflow.Event:
  *
  *     1 double wall_time, 2 int64 step, 3 string file_version (first record only),
  *     5 Summary { repeated 1 Value { 1 string tag, 2 float simple_value,

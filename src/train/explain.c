@@ -1,4 +1,5 @@
-/* The worst-case distribution of an objective over the examples of a split (dro_predictor_explain). */
+/* The worst-case distribution of an objective over the examples of a split
+ * (dro_predictor_explain). */
 #include "image_files.h"
 #include "objective.h"
 #include "predictor.h"

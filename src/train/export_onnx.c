@@ -273,7 +273,8 @@ static void shares(exporter *e, const char *from)
     node(e, "Where", DRO__NAMES("no_share", "same_share", "share"), "probabilities");
 }
 
-/* What gives the probabilities the training data's prior, added to logits or, by = "Mul", as factors. */
+/* What gives the probabilities the training data's prior, added to logits or, by = "Mul", as
+ * factors. */
 static const char *with_prior(exporter *e, const char *from, const char *by)
 {
     int32_t classes = e->about->classes;
@@ -296,8 +297,8 @@ static const char *with_prior(exporter *e, const char *from, const char *by)
     return any ? "with_prior" : from;
 }
 
-/* Of which the largest is the class: the logits, or with a threshold those but for the rare class, which is far above or
- * far below them all. */
+/* Of which the largest is the class: the logits, or with a threshold those but for the rare class,
+ * which is far above or far below them all. */
 static const char *decisive(exporter *e, const char *logits)
 {
     const dro__weights_about *a = e->about;

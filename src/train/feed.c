@@ -1,8 +1,8 @@
 /* Examples as batches of a network.
  *
- * Training images come from the loader by position; a draw that is not one of its batches (the methods with
- * big batches) is put together from several. Rows are drawn by the library and copied together by id,
- * sparse ones made dense. Evaluation walks a split in order. */
+ * Training images come from the loader by position; a draw that is not one of its batches (the
+ * methods with big batches) is put together from several. Rows are drawn by the library and copied
+ * together by id, sparse ones made dense. Evaluation walks a split in order. */
 #include "train.h"
 
 #include <string.h>
@@ -225,7 +225,8 @@ static bool is_one_of(const char *word, size_t length, const char *const *list)
     return false;
 }
 
-/* auto: no mirror image of a character, and of nothing that is not known to bear it: a mirrored sign is another one. */
+/* auto: no mirror image of a character, and of nothing that is not known to bear it: a mirrored
+ * sign is another one. */
 static unsigned usual_ways(const dro__task *t)
 {
     static const char *const characters[] = {"synth", "idx", NULL};
@@ -359,7 +360,8 @@ static bool same_normal(const dro__task *t)
     return true;
 }
 
-/* The loader has normalised by the data's own figures: again, by those that the model was trained with. */
+/* The loader has normalised by the data's own figures: again, by those that the model was trained
+ * with. */
 static dro_status normalise_again(dro__task *t, size_t count, const float **pixels)
 {
     const dro__normal *own = &t->own_normal;

@@ -1,8 +1,10 @@
 /* What a run says at its end where another setting would serve the data better, one line each:
  *
- * unequal classes   the rarest class has less than half of an equal share, and is predicted worse than the commonest.
- * a linear model    leaves residuals that squares and products of its columns explain (a score test: the largest
- *                   squared correlation of the residuals with x_j x_k, what is linear in x_j and x_k taken out). */
+ * unequal classes   the rarest class has less than half of an equal share, and is predicted worse
+ *                   than the commonest.
+ * a linear model    leaves residuals that squares and products of its columns explain (a score
+ *                   test: the largest squared correlation of the residuals with x_j x_k, what is
+ *                   linear in x_j and x_k taken out). */
 #include "train.h"
 
 #include <math.h>

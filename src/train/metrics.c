@@ -1,16 +1,20 @@
-/* Figures from logits, added up batch by batch. A measure is a row of DRO_METRIC_LIST and a function of its name below.
+/* Figures from logits, added up batch by batch. A measure is a row of DRO_METRIC_LIST and a
+ * function of its name below.
  *
  * balanced accuracy  the mean of the classes' accuracies (classes without examples are left out)
- * macro F1           the mean of 2 tp / (2 tp + fp + fn) over the classes that occur, in truth or prediction
+ * macro F1           the mean of 2 tp / (2 tp + fp + fn) over the classes that occur, in truth or
+ *                    prediction
  * AUROC              the share of pairs (one of each class) in the right order, ties counting half
- * average precision  of a class: sum over the thresholds, from the highest on, of (recall gained) times precision. Scores
- *                    are probabilities of the loss (of two classes the difference of the logits), ties are one threshold
- * calibration error  sum over 15 equal bins of the predicted class's probability of (n_b/n) |accuracy_b - mean_b|;
- *                    the probabilities are those of the loss with the training data's prior (probabilities.c)
+ * average precision  of a class: sum over the thresholds, from the highest on, of (recall gained)
+ *                    times precision. Scores are probabilities of the loss (of two classes the
+ *                    difference of the logits), ties are one threshold
+ * calibration error  sum over 15 equal bins of the predicted class's probability of (n_b/n)
+ *                    |accuracy_b - mean_b|; the probabilities are those of the loss with the
+ *                    training data's prior (probabilities.c)
  * R2                 1 - sum of squared errors / sum of squares around the targets' mean
- * objective          by its name (opt/objective.h); kl:
- *                    lambda log mean exp(loss/lambda), or lambda log sum_g prior_g exp(L_g/lambda) with
- *                    L_g the mean loss of class or group g; plus r(w)
+ * objective          by its name (opt/objective.h); kl: lambda log mean exp(loss/lambda), or lambda
+ *                    log sum_g prior_g exp(L_g/lambda) with L_g the mean loss of class or group g;
+ *                    plus r(w)
  * class weights      the share of the examples of a class in sum exp(loss/lambda) */
 #include "train.h"
 
@@ -18,7 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Scores of more than two classes that are kept for the average precision; where there would be more there is none. */
+/* Scores of more than two classes that are kept for the average precision; where there would be
+ * more there is none. */
 enum { SCORES_MOST = 1 << 22 };
 
 /* Scores of an example: one number tells two classes apart. */
@@ -214,7 +219,8 @@ static int by_score(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Those of a class against the rest, the highest first; of examples without weight there are none. */
+/* Those of a class against the rest, the highest first; of examples without weight there are
+ * none. */
 static size_t sort_scores(const dro__measure *m, int32_t class, scored *out)
 {
     size_t count = 0, width = width_of(m);
@@ -228,8 +234,8 @@ static size_t sort_scores(const dro__measure *m, int32_t class, scored *out)
     return count;
 }
 
-/* One walk down the thresholds gives both: the area under the ROC curve, and the average precision. NaN where a score
- * is: it has no place among the thresholds. */
+/* One walk down the thresholds gives both: the area under the ROC curve, and the average precision.
+ * NaN where a score is: it has no place among the thresholds. */
 static void areas(const scored *s, size_t count, double *roc, double *precision)
 {
     double right = 0, wrong = 0, all = 0, under = 0, average = 0;

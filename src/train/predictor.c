@@ -28,7 +28,8 @@ const char *dro_predictor_error(void)
 
 /* ---- opening ---- */
 
-/* The place of a name of this length among the model's, or -1. A stream knows labels by value: +1 is 1. */
+/* The place of a name of this length among the model's, or -1. A stream knows labels by value: +1
+ * is 1. */
 static int32_t find_exact(const dro__weights_about *about, const char *name, size_t length)
 {
     for (size_t plus = 0; plus < 2; plus++)
@@ -41,7 +42,8 @@ static int32_t find_exact(const dro__weights_about *about, const char *name, siz
     return -1;
 }
 
-/* A '.' at the end of a table's label is dropped where that makes it a known one, as in a file of test=. */
+/* A '.' at the end of a table's label is dropped where that makes it a known one, as in a file of
+ * test=. */
 static int32_t find_name(const dro__weights_about *about, const char *name, bool dotted)
 {
     size_t length = strlen(name);
@@ -120,8 +122,8 @@ static dro_status load(dro_predictor *p, const char *path)
     return status;
 }
 
-/* Images in files are taken as those were that the model was trained on: whole, as size= does it, or cut from the middle
- * of the enlarged picture. */
+/* Images in files are taken as those were that the model was trained on: whole, as size= does it,
+ * or cut from the middle of the enlarged picture. */
 static dro_status taken_alike(const dro_predictor *p, const char *spec, char text[SPEC_MOST])
 {
     const dro__weights_about *a = &p->about;

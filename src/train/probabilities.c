@@ -1,16 +1,17 @@
 /* The probabilities of the classes, by the loss that made the outputs z:
  *
  * cross-entropy and its kin              softmax: exp z_k, normalised
- * logistic                               each output is a sigmoid of its class against the others: 1/(1 + exp -z_k),
- *                                        normalised. Two outputs that say the same (z_0 = -z_1) give the sigmoid of one.
- * squared                                an output estimates the probability itself: max(z_k, 0), normalised; all
- *                                        alike where none is above 0
- * one output for two classes             (sparse rows) logistic: its sigmoid. Squared on -1 and 1: (1 + z)/2, cut to
- *                                        0 .. 1
+ * logistic                               each output is a sigmoid of its class against the others:
+ *                                        1/(1 + exp -z_k), normalised. Two outputs that say the
+ *                                        same (z_0 = -z_1) give the sigmoid of one.
+ * squared                                an output estimates the probability itself: max(z_k, 0),
+ *                                        normalised; all alike where none is above 0
+ * one output for two classes             (sparse rows) logistic: its sigmoid. Squared on -1 and 1:
+ *                                        (1 + z)/2, cut to 0 .. 1
  *
- * To the logarithms a shift is added, which gives them the prior of the training data: with the logit-adjusted loss
- * tau log(share), as in the loss; where the classes have weights q in the objective (tilt=class), log(share/q).
- * Another prior adds log(new share/share). */
+ * To the logarithms a shift is added, which gives them the prior of the training data: with the
+ * logit-adjusted loss tau log(share), as in the loss; where the classes have weights q in the
+ * objective (tilt=class), log(share/q). Another prior adds log(new share/share). */
 #include "train.h"
 
 #include <math.h>

@@ -1,9 +1,11 @@
-/* The loop over a stream: each batch is predicted by the present weights, then learned from. The model is
- * linear on sparse rows (logistic or squared loss), memory does not grow, and there need be no end.
+/* The loop over a stream: each batch is predicted by the present weights, then learned from. The
+ * model is linear on sparse rows (logistic or squared loss), memory does not grow, and there need
+ * be no end.
  *
- * The last batches are kept, and go into the checkpoint: an optimiser that looks ahead has predicted a batch that
- * it has yet to learn from. A file, or a table from standard input, is read again up to where the run was; other standard
- * input goes on with what comes. The last batch is as long as there are rows: it is predicted and learned from too. */
+ * The last batches are kept, and go into the checkpoint: an optimiser that looks ahead has
+ * predicted a batch that it has yet to learn from. A file, or a table from standard input, is read
+ * again up to where the run was; other standard input goes on with what comes. The last batch is as
+ * long as there are rows: it is predicted and learned from too. */
 #include "train.h"
 
 #include <string.h>
@@ -60,13 +62,15 @@ static dro_status keep_row(dro_train *t, kept *k, const dro_rows *row)
     return DRO_OK;
 }
 
-/* Standard input is ended by whoever asked to stop, perhaps within a line: that one is not taken. */
+/* Standard input is ended by whoever asked to stop, perhaps within a line: that one is not
+ * taken. */
 static bool was_stopped(const dro_train *t)
 {
     return t->stream->is_stdin && dro__tell(t, NULL, 0);
 }
 
-/* Up to s->batch rows: fewer at the end of the input. One at a time, so that none of those is lost. */
+/* Up to s->batch rows: fewer at the end of the input. One at a time, so that none of those is
+ * lost. */
 static dro_status read_rows(dro_train *t, kept *k)
 {
     stream_run *s = t->stream;
@@ -367,7 +371,8 @@ static void archive_kept(dro_train *t, dro__archive *ar, kept *k)
     dro__archive_bytes(ar, k->values, entries * sizeof *k->values);
 }
 
-/* How columns are scaled. Standard input that goes on from where it was cannot be learned from again. */
+/* How columns are scaled. Standard input that goes on from where it was cannot be learned from
+ * again. */
 static void archive_encoding(dro_train *t, dro__archive *ar)
 {
     stream_run *s = t->stream;

@@ -1,5 +1,6 @@
-/* Recipes: settings that go together, over the run's defaults and under everything that the user gives. The
- * table is all of a recipe: help and `dro list recipes` come from it. docs/results.md says what was measured. */
+/* Recipes: settings that go together, over the run's defaults and under everything that the user
+ * gives. The table is all of a recipe: help and `dro list recipes` come from it. docs/results.md
+ * says what was measured. */
 #include "train.h"
 
 #include <string.h>

@@ -145,8 +145,8 @@ char *dro__config_text(const dro_train *t)
     return dump(config_json(t), false);
 }
 
-/* Settings that may change when a run goes on: they do not touch the weights, but for on_divergence, which decides on
- * those after a step that went wrong. */
+/* Settings that may change when a run goes on: they do not touch the weights, but for
+ * on_divergence, which decides on those after a step that went wrong. */
 static bool may_change(const char *name)
 {
     static const char *const names[] = {"max_time", "checkpoint_every", "patience", "report_every",

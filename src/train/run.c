@@ -198,7 +198,8 @@ dro_status dro__run_begin(dro_train *t)
     return dro_optimizer_start(t->opt, w0);
 }
 
-/* Weights of a file; those of a classifier with another number of outputs stay as they were drawn. */
+/* Weights of a file; those of a classifier with another number of outputs stay as they were
+ * drawn. */
 static dro_status load_init(dro_train *t)
 {
     const dro_net *net = t->task.net;
@@ -340,8 +341,8 @@ bool dro__late(const dro_train *t)
     return t->set.max_time > 0 && dro__wall(t) >= t->set.max_time;
 }
 
-/* What the last evaluation will take: as long as the one before it; before there is one, a forward pass, half of a step,
- * for each of its examples. At most half of the time is kept for it. */
+/* What the last evaluation will take: as long as the one before it; before there is one, a forward
+ * pass, half of a step, for each of its examples. At most half of the time is kept for it. */
 static double evaluation_time(const dro_train *t)
 {
     const dro__mark *from = &t->warm;
@@ -361,7 +362,8 @@ static bool is_time(const dro_train *t)
     return t->set.max_time > 0 && dro__wall(t) + evaluation_time(t) >= t->set.max_time;
 }
 
-/* Steps that a device was not waited for are part of the training's time, and may have gone wrong. */
+/* Steps that a device was not waited for are part of the training's time, and may have gone
+ * wrong. */
 static dro_status settle(dro_train *t)
 {
     double start = dro__clock();

@@ -1,4 +1,5 @@
-/* The settings of a run: the run's own rows, and one value over all rows, those of networks and optimisers too. */
+/* The settings of a run: the run's own rows, and one value over all rows, those of networks and
+ * optimisers too. */
 #include "text.h"
 #include "train.h"
 
@@ -18,7 +19,8 @@
         {#name, DRO_PARAM_TIME, fallback, 0, 1e9, NULL, meaning}, offsetof(S, name)                \
     }
 
-/* One row is all of a setting: help, lists, completions, manual pages and config.json follow from it. */
+/* One row is all of a setting: help, lists, completions, manual pages and config.json follow from
+ * it. */
 static const dro__param own[] = {
     TEXT(data, "SPEC", "synth:glyphs", "the data: format:path[,option=value...]"),
     TEXT(model, "NAME", "",
@@ -97,7 +99,8 @@ bool dro__optimizer_has(const char *optimizer, const char *name)
     return tables && dro__param_find(tables, name);
 }
 
-/* The row of a name: the run's, the network's, that of this optimiser, or of the first that has it. */
+/* The row of a name: the run's, the network's, that of this optimiser, or of the first that has
+ * it. */
 static const dro__param *find_row(const char *optimizer, const char *name)
 {
     const dro__param *row = dro__param_find(dro__train_tables, name);
@@ -317,8 +320,8 @@ static dro_status set_row(dro_settings *s, const dro__param *row, const char *va
     return keep(s, name, text);
 }
 
-/* NAME or NAME:STRENGTH. none takes a strength back, and any other one takes a strength of 0 back: a file that names
- * both describes a run without a regulariser. */
+/* NAME or NAME:STRENGTH. none takes a strength back, and any other one takes a strength of 0 back:
+ * a file that names both describes a run without a regulariser. */
 static dro_status set_regulariser(dro_settings *s, const dro__param *row, const char *value)
 {
     char name[NAME_SIZE], strength[NAME_SIZE] = "1";

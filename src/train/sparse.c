@@ -1,5 +1,6 @@
-/* The linear model on sparse rows of many features: dro_linear trains it, the backend's rows_dot evaluates.
- * One weight per feature and no bias; two classes (logistic or squared loss) or a real target (squared loss). */
+/* The linear model on sparse rows of many features: dro_linear trains it, the backend's rows_dot
+ * evaluates. One weight per feature and no bias; two classes (logistic or squared loss) or a real
+ * target (squared loss). */
 #include "text.h"
 #include "train.h"
 
@@ -41,7 +42,8 @@ static dro_status refuse_recipe(const dro__task *t, const dro__model_choice *c, 
                      recipe, place, loss);
 }
 
-/* Settings of losses that rows have not: at their defaults they are part of every network's config.json. */
+/* Settings of losses that rows have not: at their defaults they are part of every network's
+ * config.json. */
 static dro_status check_loss_settings(const dro__task *t, const dro__model_choice *c,
                                       const char *place)
 {

@@ -144,8 +144,9 @@ static double mean_square(dro__task *t)
 
 /* ---- memory ---- */
 
-/* Vectors as long as w: with a device, the optimiser's are there. The other half of the memory is for the
- * data, for what a network computes, and for the copies that a checkpoint is written from. */
+/* Vectors as long as w: with a device, the optimiser's are there. The other half of the memory is
+ * for the data, for what a network computes, and for the copies that a checkpoint is written
+ * from. */
 static uint64_t vectors_of(const dro__task *t, const dro__model_choice *c)
 {
     uint64_t net = !t->sparse;

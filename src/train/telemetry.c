@@ -1,5 +1,5 @@
-/* A record of a run as an event of TensorBoard: the optimiser's figures, those of each split, the classes'
- * and groups' accuracies and weights. */
+/* A record of a run as an event of TensorBoard: the optimiser's figures, those of each split, the
+ * classes' and groups' accuracies and weights. */
 #include "telemetry.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* The probability from which on a rare class is taken, chosen by examples with labels: of all thresholds between two of
- * their probabilities (of the training data's prior) the best by a rule. It stays in the weights file. */
+/* The probability from which on a rare class is taken, chosen by examples with labels: of all
+ * thresholds between two of their probabilities (of the training data's prior) the best by a rule.
+ * It stays in the weights file. */
 #include "predictor.h"
 #include "safetensors.h"
 #include "text.h"

@@ -1,14 +1,15 @@
 /* train: where data, models and optimisers meet. Sees every other room.
  *
  *   settings.c    the settings of a run: their table, and the value that holds them
- *   defaults.c    what the optimiser gets where nothing is given;  recipe.c: settings that go together
+ *   defaults.c    what the optimiser gets where nothing is given; recipe.c: settings that go
+ *                 together
  *   choose.c      model=auto;  hints.c: settings that would serve the data better
  *   task.c        a data set and a model as a problem to train and a function to evaluate
  *   feed.c        examples as batches: images through the loader, rows from memory
  *   sparse.c      the linear model on sparse rows with many features
- *   metrics.c     figures from logits;  probabilities.c: of the classes;  decision.c: of a predictor
+ *   metrics.c     figures from logits; probabilities.c: of the classes; decision.c: of a predictor
  *   evaluate.c    figures over a split
- *   disk.c        files that are there whole or not at all;  checkpoint.c: what a run needs to go on
+ *   disk.c        files that are there whole or not at all; checkpoint.c: what a run needs to go on
  *   record.c      config.json, metrics.jsonl, result.json
  *   telemetry.c   records for TensorBoard;  events.c: as the bytes of its files
  *   weights.c     weights files that know their model;  predictor.c: using them
@@ -67,7 +68,8 @@ dro_status dro__settings_parse(const dro_settings *settings, dro__train_settings
 /* Whether the run, the network or the optimiser has a parameter of this name. */
 bool dro__net_has(const char *name);
 bool dro__optimizer_has(const char *optimizer, const char *name);
-/* defaults.c: sets the run's defaults for its optimiser; then, late, those that depend on what the user gave. */
+/* defaults.c: sets the run's defaults for its optimiser; then, late, those that depend on what the
+ * user gave. */
 dro_status dro__apply_defaults(dro_train *t, bool late);
 /* The default of an optimiser's parameter in this run; NaN: it has none. */
 double dro__default_of(const dro_train *t, const char *optimizer, const char *name);
@@ -75,14 +77,16 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
 void dro__tell_step(const dro_train *t);
 /* The lambda of the F that is reported, NaN: the optimiser's. */
 double dro__report_lambda(const dro_train *t);
-/* The optimiser of a run that names none: recover, and for the linear model on rows in memory lbfgs, where the loss is
- * convex and nothing was given that lbfgs does not have. */
+/* The optimiser of a run that names none: recover, and for the linear model on rows in memory
+ * lbfgs, where the loss is convex and nothing was given that lbfgs does not have. */
 void dro__choose_optimizer(dro_train *t);
-/* The loss of a model that predicts the same for every example: log(classes), or half the variance of real targets. */
+/* The loss of a model that predicts the same for every example: log(classes), or half the variance
+ * of real targets. */
 double dro__constant_loss(const dro_train *t);
 /* Of which F is about 5 % above the mean loss of such a model, and 20 times that loss at least. */
 double dro__gentle_lambda(const dro_train *t);
-/* recipe.c: hands the settings of the run's recipe that are for its optimiser, or for all, to `set`. */
+/* recipe.c: hands the settings of the run's recipe that are for its optimiser, or for all, to
+ * `set`. */
 dro_status dro__recipe_apply(const dro_train *t,
                              dro_status (*set)(void *user, const char *name, const char *value),
                              void *user);
@@ -109,7 +113,8 @@ typedef struct dro__shelf {
     int64_t count;        /* examples that are evaluated: all, or a sample of them */
 } dro__shelf;
 
-/* Some of the examples that are evaluated, and what is known of them, as the model has it; what there is not is NULL. */
+/* Some of the examples that are evaluated, and what is known of them, as the model has it; what
+ * there is not is NULL. */
 typedef struct dro__walk {
     const dro_examples *rows; /* of the split */
     const int64_t *ids;       /* places in it */
@@ -131,8 +136,8 @@ typedef struct dro__task {
     uint64_t epoch_steps;
     dro_problem problem;
     struct dro__ranks *ranks; /* the problem is spread over ranks or shards; or NULL */
-    char why
-        [DRO__ERROR_SIZE]; /* what was wrong in a callback: the optimiser tells only that it failed */
+    char
+        why[DRO__ERROR_SIZE]; /* the error of a callback: the optimiser only knows that it failed */
     double *class_share, *group_share;
     double *shift; /* (classes of the model) of the logarithms of probabilities */
     double square; /* of rows: the mean square of the values that are not 0 */
@@ -164,8 +169,7 @@ typedef struct dro__task {
     float *renormalised;            /* where they differ: images normalised again */
     size_t renormalised_room;       /* images */
     int32_t *label_map;             /* (data's classes) to the model's, NULL: the same */
-    bool unread
-        [DRO__EVAL_MOST]; /* of the last batch: images passed over by skip_bad, no results of theirs */
+    bool unread[DRO__EVAL_MOST];    /* of the last batch: images that skip_bad passed over */
 } dro__task;
 
 enum { DRO__LOSS_SIZE = 64 }; /* of its name */
@@ -206,17 +210,17 @@ typedef struct dro__model_choice {
     bool sync_norm;
 } dro__model_choice;
 
-/* Before the weights are made: an error if they and what training keeps beside them are more than half of
- * the memory there is. */
+/* Before the weights are made: an error if they and what training keeps beside them are more than
+ * half of the memory there is. */
 dro_status dro__model_fits(const dro__task *task, const dro__model_choice *choice,
                            size_t parameters);
 dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro__task *task);
 void dro__task_close(dro__task *task);
 /* Examples first .. first + count - 1 of those that are evaluated. Borrowed until the next call. */
 dro__walk dro__task_walk(dro__task *task, dro_split split, int64_t first, size_t count);
-/* Logits (count, outputs) and losses (count), either may be NULL, of examples first .. first + count - 1;
- * *labels and *groups are borrowed until the next call, either may be NULL on return. count at most
- * shelf.batch. */
+/* Logits (count, outputs) and losses (count), either may be NULL, of examples first .. first +
+ * count - 1; *labels and *groups are borrowed until the next call, either may be NULL on return.
+ * count at most shelf.batch. */
 dro_status dro__task_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
                               const float *w, float *logits, float *losses, const int32_t **labels);
 size_t dro__task_statistics(const dro__task *task); /* floats besides w */
@@ -258,7 +262,8 @@ void dro__feed_rows(const dro__task *task, const dro_batch *batch, const dro__ro
 
 enum { DRO__SHARDS = 8 }; /* of a batch with exact=yes: so many ranks at most */
 
-/* Spreads the task's problem over ranks, or over shards for exact sums; nothing where there are neither. */
+/* Spreads the task's problem over ranks, or over shards for exact sums; nothing where there are
+ * neither. */
 dro_status dro__ranks_open(dro__task *task, const dro__model_choice *choice);
 void dro__ranks_close(dro__task *task);
 /* What went wrong on another rank, or "". */
@@ -269,14 +274,15 @@ dro_status dro__ranks_compare(dro_train *t);
 dro_status dro__ranks_average(dro_train *t);
 /* Whether this process writes the folder: rank 0, where there is one. */
 bool dro__writes(const dro_train *t);
-/* Asks all ranks for something of DRO__WANT_..., and says which of it all of them have agreed on in the last step. */
+/* Asks all ranks for something of DRO__WANT_..., and says which of it all of them have agreed on in
+ * the last step. */
 unsigned dro__ranks_decide(dro_train *t, unsigned wants);
 void dro__ranks_done(dro_train *t, unsigned wants);
 
 /* ---- sparse.c ---- */
 
-/* The linear model on rows, of a stream or sparse: sets row_loss by what was given and the recipe. An error where that
- * is a loss, or a setting of one, that the rows have not. */
+/* The linear model on rows, of a stream or sparse: sets row_loss by what was given and the recipe.
+ * An error where that is a loss, or a setting of one, that the rows have not. */
 dro_status dro__row_loss(dro__task *task, const dro__model_choice *choice);
 dro_status dro__sparse_open(dro__task *task, const dro__model_choice *choice);
 /* One more linear model on the training rows. */
@@ -298,11 +304,13 @@ typedef struct dro__decision {
     double threshold;    /* class `rare` is taken from this probability on; 0: there is none */
     int32_t rare;
 } dro__decision;
-/* The class, and its probability p; all (classes): of every class, needed where the class depends on them. */
+/* The class, and its probability p; all (classes): of every class, needed where the class depends
+ * on them. */
 int32_t dro__decide(const dro__decision *d, const float *logits, int32_t classes, double *p,
                     double *all);
 #define DRO__LEAST_SHARE 1e-12 /* of a class without examples */
-/* The task's shift, by its loss and the weights of the classes in the objective (classes), or NULL. */
+/* The task's shift, by its loss and the weights of the classes in the objective (classes), or
+ * NULL. */
 void dro__task_shift(dro__task *task, const double *class_weights);
 /* That of a weights file; net: with its loss, or NULL. */
 void dro__weights_shift(const dro__weights_about *about, const dro_net *net, double *shift);
@@ -349,7 +357,8 @@ typedef struct dro__measure {
     double unit;             /* of real-valued targets, 0: 1 */
     float *losses, *weights; /* (loss_capacity) of the first examples */
     int64_t loss_capacity;
-    /* the first examples' scores: of two classes the difference of the logits, else each class's probability */
+    /* the first examples' scores: of two classes the difference of the logits, else each class's
+     * probability */
     int64_t capacity;
     float *scores;
     int32_t *truth;
@@ -357,8 +366,8 @@ typedef struct dro__measure {
     bool failed;           /* no memory */
 } dro__measure;
 
-/* Examples to be added: logits (count, classes) or NULL for a real-valued target; the others (count), each may be
- * NULL. */
+/* Examples to be added: logits (count, classes) or NULL for a real-valued target; the others
+ * (count), each may be NULL. */
 typedef struct dro__measured {
     size_t count;
     const float *logits;
@@ -382,7 +391,8 @@ dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r);
 
 /* ---- evaluate.c ---- */
 
-/* Asked now and then while a split is evaluated, with the share that is done: true ends it without figures. */
+/* Asked now and then while a split is evaluated, with the share that is done: true ends it without
+ * figures. */
 typedef struct dro__poll {
     bool (*ask)(void *user, double done);
     void *user;
@@ -400,7 +410,8 @@ typedef struct dro__evaluation {
 
 dro_status dro__evaluation_create(dro__task *task, int32_t classes, dro__evaluation *e);
 void dro__evaluation_free(dro__evaluation *e);
-/* One split, shared out over comm's ranks (NULL: this process alone). poll (optional) is called now and then; when it returns true there are no figures. */
+/* One split, shared out over comm's ranks (NULL: this process alone). poll (optional) is called now
+ * and then; when it returns true there are no figures. */
 dro_status dro__evaluate_split(dro__task *task, dro__evaluation *e, dro_split split, const float *w,
                                double r, const dro__poll *poll);
 
@@ -420,14 +431,16 @@ extern dro__disk_calls dro__disk;
 
 /* Makes the folder, and those above it, where they are missing. */
 dro_status dro__folder_make(dro_context *ctx, const char *folder, bool *made);
-/* Keeps other processes out until *lock is closed; takes away what a killed one left half written. */
+/* Keeps other processes out until *lock is closed; takes away what a killed one left half
+ * written. */
 dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock);
-/* Replaces folder/name by the bytes: a temporary file, fsync, rename, fsync of the folder. keep (optional):
- * the old file is renamed to folder/keep first. Whatever fails, a whole old file is there. */
+/* Replaces folder/name by the bytes: a temporary file, fsync, rename, fsync of the folder. keep
+ * (optional): the old file is renamed to folder/keep first. Whatever fails, a whole old file is
+ * there. */
 dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *name,
                              const char *keep, const void *bytes, size_t size);
-/* Appends at `offset`, cutting off what was behind it; then brings it to the disk. DRO_ERR_FORMAT: the file is
- * shorter than that, or gone. */
+/* Appends at `offset`, cutting off what was behind it; then brings it to the disk. DRO_ERR_FORMAT:
+ * the file is shorter than that, or gone. */
 dro_status dro__file_append(dro_context *ctx, const char *folder, const char *name, uint64_t offset,
                             const void *bytes, size_t size);
 bool dro__file_there(const char *folder, const char *name);
@@ -470,8 +483,8 @@ dro_status dro__checkpoint_pack(dro_context *ctx, const dro__saved *saved, char 
                                 size_t *size);
 dro_status dro__checkpoint_unpack(dro_context *ctx, const char *name, const char *bytes,
                                   size_t size, dro__saved *saved);
-/* The newest whole one of last.ckpt and previous.ckpt; *found is false when there is none at all. note:
- * what was wrong with the newer one, or "". */
+/* The newest whole one of last.ckpt and previous.ckpt; *found is false when there is none at all.
+ * note: what was wrong with the newer one, or "". */
 dro_status dro__checkpoint_read(dro_context *ctx, const char *folder, dro__saved *saved,
                                 bool *found, char note[DRO__ERROR_SIZE]);
 void dro__saved_free(dro__saved *saved);
@@ -554,15 +567,16 @@ dro__robust dro__objective_of(const dro_train *t);
 /* Says so where what was measured is no longer that one. */
 void dro__tell_objective(const dro_train *t, const dro__robust *measured);
 const char *dro__level_text(const dro__robust *robust); /* "examples", "classes" or "groups" */
-/* The record's class_weights and group_weights; over: what the classes' are counted over, or NULL. */
+/* The record's class_weights and group_weights; over: what the classes' are counted over, or
+ * NULL. */
 void dro__record_weights(dro_train *t, const dro__measure *over);
 void dro__note(const dro_train *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The optimiser with the run's defaults and the user's settings. */
 dro_status dro__make_optimizer(dro_train *t);
 dro_status dro__run_save(dro_train *t);
 dro_status dro__run_load(dro_train *t, bool *found);
-/* After a failure: a run that this call began and that has not seen an example leaves no files, so that its folder
- * does not stand in the way of the next try. */
+/* After a failure: a run that this call began and that has not seen an example leaves no files, so
+ * that its folder does not stand in the way of the next try. */
 void dro__run_forget(dro_train *t);
 dro_status dro__run_write_weights(dro_train *t);
 /* With best: the record becomes that of the best weights, unless they are the last. */
@@ -578,11 +592,12 @@ dro_status dro__run_cut_files(dro_train *t);
 
 /* ---- divergence.c ---- */
 
-/* DRO_ERR_NUMBER: the last batch's loss, or those of the last evaluation, say that the run has gone astray. */
+/* DRO_ERR_NUMBER: the last batch's loss, or those of the last evaluation, say that the run has gone
+ * astray. */
 dro_status dro__watch_step(dro_train *t);
 dro_status dro__watch_record(dro_train *t);
-/* After a DRO_ERR_NUMBER: back to the last checkpoint, or to the start when that one is bad, with half the
- * step; or the end of the run. */
+/* After a DRO_ERR_NUMBER: back to the last checkpoint, or to the start when that one is bad, with
+ * half the step; or the end of the run. */
 dro_status dro__astray(dro_train *t);
 
 /* ---- progressive.c ---- */

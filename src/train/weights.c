@@ -1,12 +1,18 @@
-/* Weights files that know their model: what is needed to use them is in the file's metadata.
+/* Weights files that describe their model. The metadata holds all that is needed to use them:
  *
- *   dro.model, dro.shape "3,32,32,10", dro.classes (a JSON list), dro.scale and dro.shift (of pixels),
- *   dro.images: "files", cut from the middle of each, or "arrays",
- *   dro.loss, dro.loss_settings "smoothing=0,focal_gamma=2,tau=1", dro.prior (a JSON list: the classes' shares),
- *   dro.prior_shift (a JSON list, where not 0): what gives the probabilities that prior (probabilities.c),
- *   dro.threshold "PROBABILITY CLASS RULE": from which probability on a class (its number) is taken (threshold.c),
- *   dro.encoding: how cells of a table became features (src/data/csv_keep.c), from where libsvm's columns are counted,
- *   dro.kind: "network", or "rows" for the linear model on sparse rows, whose tensor is fc.weight (features) */
+ *   dro.model, dro.shape "3,32,32,10", dro.classes (a JSON list)
+ *   dro.scale, dro.shift   of pixels
+ *   dro.images             "files", cropped at the centre, or "arrays"
+ *   dro.loss, dro.loss_settings "smoothing=0,focal_gamma=2,tau=1"
+ *   dro.prior              a JSON list: the classes' shares of the training data
+ *   dro.prior_shift        a JSON list, where it is not 0: gives the probabilities that prior
+ *                          (probabilities.c)
+ *   dro.threshold          "PROBABILITY CLASS RULE": a class (by number) is predicted where it has
+ *                          at least this probability (threshold.c)
+ *   dro.encoding           how the cells of a table became features (src/data/csv_keep.c), or the
+ *                          first index of libsvm's columns
+ *   dro.kind               "network", or "rows": the linear model on sparse rows, whose one tensor
+ *                          is fc.weight (features) */
 #include "buffer.h"
 #include "safetensors.h"
 #include "text.h"
@@ -269,7 +275,8 @@ static dro_status read_numbers(dro_context *ctx, const char *path, const char *n
     return *out ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the classes' shares");
 }
 
-/* A file of an older version without the shares: its logits are the same, its loss is the plain one. */
+/* A file of an older version without the shares: its logits are the same, its loss is the plain
+ * one. */
 static dro_status read_prior(dro_context *ctx, const char *path, const dro__safetensors *file,
                              dro__weights_about *about)
 {

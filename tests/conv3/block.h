@@ -1,8 +1,8 @@
-/* Kernels on the CPU, to check the convolutions where there is no GPU: a block's threads are fibres that take turns
- * at barriers and at instructions of a whole warp, one block after another. Included before a .cu file, in place
- * of conv3_mma.cuh and conv3_group.cuh. So that a missing barrier shows, a warp that is drawn goes on until it can no
- * more, far ahead of the others; and it is drawn whether a copy in the background is done at once or when it is waited
- * for. */
+/* Kernels on the CPU, to check the convolutions where there is no GPU: a block's threads are fibres
+ * that take turns at barriers and at instructions of a whole warp, one block after another.
+ * Included before a .cu file, in place of conv3_mma.cuh and conv3_group.cuh. So that a missing
+ * barrier shows, a warp that is drawn goes on until it can no more, far ahead of the others; and it
+ * is drawn whether a copy in the background is done at once or when it is waited for. */
 #ifndef TESTS_CONV3_BLOCK_H
 #define TESTS_CONV3_BLOCK_H
 
@@ -182,8 +182,8 @@ static int set_to(int *to, int value)
 
 /* ---- instructions ---- */
 
-/* Where the threads of a warp leave what the others read behind the warp's next barrier: two places in turn, so that
- * nobody writes where somebody still reads. */
+/* Where the threads of a warp leave what the others read behind the warp's next barrier: two places
+ * in turn, so that nobody writes where somebody still reads. */
 inline unsigned (&exchange())[WARP][6]
 {
     static unsigned all[MOST / WARP][2][WARP][6];

@@ -1,5 +1,6 @@
-/* Stand-ins for convolutions, cuDNN's and our own (conv3.h), and for what packs their weights. Packed weights are
- * (out, kernel, in), also those of our own; both passes read those, so there is no second copy for the data gradient. */
+/* Stand-ins for convolutions, cuDNN's and our own (conv3.h), and for what packs their weights.
+ * Packed weights are (out, kernel, in), also those of our own; both passes read those, so there is
+ * no second copy for the data gradient. */
 #include "stand_ins.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Stand-ins for layers.cu, pool.cu, fold.cu, loss.cu and images.cu. Where a kernel takes its values to be dense, without
- * looking at the stride, so does its stand-in. */
+/* Stand-ins for layers.cu, pool.cu, fold.cu, loss.cu and images.cu. Where a kernel takes its values
+ * to be dense, without looking at the stride, so does its stand-in. */
 #include "stand_ins.h"
 
 #include <math.h>

@@ -64,7 +64,8 @@ static bool alike(const value *a, const value *b)
     return a->channels == b->channels && a->height == b->height && a->width == b->width;
 }
 
-/* The last value but for every third, so that most networks are deep and some values have many readers. */
+/* The last value but for every third, so that most networks are deep and some values have many
+ * readers. */
 static int pick(draft *d)
 {
     return any(d, 3) ? d->count - 1 : any(d, d->count);

@@ -18,8 +18,8 @@ int draw(uint64_t *state, int below);
 /* -1 .. 1 */
 float draw_real(uint64_t *state);
 
-/* The network of a seed, ready and initialised; NULL, and what is wrong in the context's error. It is the same on every
- * backend and in every precision. */
+/* The network of a seed, ready and initialised; NULL, and what is wrong in the context's error. It
+ * is the same on every backend and in every precision. */
 dro_net *draw_network(dro_context *ctx, uint64_t seed, const char *precision, drawn *about);
 
 #endif

@@ -1,5 +1,5 @@
-/* Stand-ins for memory, streams, events, the backend's table, cuBLAS and cuDNN's plans. A second call of the same shape
- * would be recorded on a GPU; here it is refused. */
+/* Stand-ins for memory, streams, events, the backend's table, cuBLAS and cuDNN's plans. A second
+ * call of the same shape would be recorded on a GPU; here it is refused. */
 #include "stand_ins.h"
 
 #include <stdio.h>
@@ -318,7 +318,8 @@ const char *cublasGetStatusString(cublasStatus_t status)
     return status == CUBLAS_STATUS_SUCCESS ? "fine" : "not fine";
 }
 
-/* c (m, n) = alpha a b + beta c, by columns; a matrix that is not kept (beta 0) may hold anything. */
+/* c (m, n) = alpha a b + beta c, by columns; a matrix that is not kept (beta 0) may hold
+ * anything. */
 cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t turn_a,
                            cublasOperation_t turn_b, int m, int n, int k, const float *alpha,
                            const float *a, int lda, const float *b, int ldb, const float *beta,

@@ -1,5 +1,5 @@
-/* Stand-ins for tails.cu: a tail's numbers and what is done with them. Sums are in double and in the first half of
- * dro__numbers' alone. */
+/* Stand-ins for tails.cu: a tail's numbers and what is done with them. Sums are in double and in
+ * the first half of dro__numbers' alone. */
 #include "stand_ins.h"
 
 #include <math.h>

@@ -1,8 +1,9 @@
-/* The host code of the cuda backend (compile.c, place.c, forward.c, backward.c, net.c, dnn.c, library.c) on the CPU,
- * with stand-ins for kernels and libraries, against the reference: random networks, in tf32 and fp32, of which the
- * programs differ (our own convolutions or none); bf16 is left out, its values would be of another type everywhere.
- * Losses, gradients and running statistics of a call of one part and of one of two, logits and losses of evaluations
- * behind them, and that both programs of a network have the same convolutions.
+/* The host code of the cuda backend (compile.c, place.c, forward.c, backward.c, net.c, dnn.c,
+ * library.c) on the CPU, with stand-ins for kernels and libraries, against the reference: random
+ * networks, in tf32 and fp32, of which the programs differ (our own convolutions or none); bf16 is
+ * left out, its values would be of another type everywhere. Losses, gradients and running
+ * statistics of a call of one part and of one of two, logits and losses of evaluations behind them,
+ * and that both programs of a network have the same convolutions.
  *
  * test_cuda_host [SEED [COUNT]]: those networks, and what they are. */
 #include "networks.h"
@@ -93,8 +94,8 @@ static void parts_of(const given *g, const drawn *about, int parts, dro_net_batc
     }
 }
 
-/* Both calls. What the first one left behind in the values is spoilt. The second evaluation has one example less, or it
- * would be recorded. */
+/* Both calls. What the first one left behind in the values is spoilt. The second evaluation has one
+ * example less, or it would be recorded. */
 static dro_status run(dro_net *net, dro__cuda_network *live, const given *g, const drawn *about,
                       outcome *out)
 {

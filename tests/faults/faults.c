@@ -1,10 +1,12 @@
-/* faults DRO SHIM LIMIT [CASE...]: every command of the program with its k-th call failing: an allocation, or an open,
- * read, write, fsync, rename, close, ftruncate, mmap. For every k, or for LIMIT of them spread evenly (0: all).
+/* faults DRO SHIM LIMIT [CASE...]: every command of the program with its k-th call failing: an
+ * allocation, or an open, read, write, fsync, rename, close, ftruncate, mmap. For every k, or for
+ * LIMIT of them spread evenly (0: all).
  *
- * What must hold: the program ends by itself, with status 0 or with status 1 or 2 and a line "dro: ..."; with status 0
- * all files and the output are right; otherwise every file is the old one or the right one, and the same command (of a
- * run: with --resume) then brings all of them to what they are without a fault. Inside of oneDNN, which aborts when its
- * memory fails, a crash is counted and is no failure. Writes one temporary folder. Exit status 1 on any failure, 77 where
+ * What must hold: the program ends by itself, with status 0 or with status 1 or 2 and a line "dro:
+ * ..."; with status 0 all files and the output are right; otherwise every file is the old one or
+ * the right one, and the same command (of a run: with --resume) then brings all of them to what
+ * they are without a fault. Inside of oneDNN, which aborts when its memory fails, a crash is
+ * counted and is no failure. Writes one temporary folder. Exit status 1 on any failure, 77 where
  * calls cannot be traced. */
 #define _GNU_SOURCE
 #include "faults.h"

@@ -37,8 +37,9 @@ bool fault_try(fault_run *run);
 /* folders.c */
 void folder_remove(const char *path);
 void folder_copy(const char *from, const char *to);
-/* Whether all files of one are in the other and the same, but for times; what: the first that is not. killed: a has
- * been in the hands of a program that did not end by itself, so that it may hold a temporary file more. */
+/* Whether all files of one are in the other and the same, but for times; what: the first that is
+ * not. killed: a has been in the hands of a program that did not end by itself, so that it may hold
+ * a temporary file more. */
 bool folder_same(const char *a, const char *b, bool killed, char *what, int size);
 /* Every file of `now` is one of `old` or of `right`, unless it is a file of a run that goes on. */
 bool folder_fine(const char *now, const char *old, const char *right, char *what, int size);

@@ -1,4 +1,5 @@
-/* Folders of files: copied, removed, compared. Measured times are not compared, nor are files that hold them in bytes. */
+/* Folders of files: copied, removed, compared. Measured times are not compared, nor are files that
+ * hold them in bytes. */
 #define _GNU_SOURCE
 #include "faults.h"
 
@@ -99,7 +100,8 @@ static bool ends(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* Checkpoints and event files have times in their bytes; a page of runs that were just made, too. */
+/* Checkpoints and event files have times in their bytes; a page of runs that were just made,
+ * too. */
 static bool has_times(const char *name)
 {
     return ends(name, ".ckpt") || strstr(name, "tfevents") || strcmp(name, "report.html") == 0;

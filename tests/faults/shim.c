@@ -1,10 +1,12 @@
 /* Preloaded into a program: its k-th allocation fails.
  *
- * DRO_FAULT=K fails the K-th malloc, calloc, realloc, aligned_alloc, posix_memalign or memalign after the program's
- * libraries are loaded; DRO_FAULT_IN=onednn counts those of oneDNN (and of the C++ and OpenMP libraries, which only
- * oneDNN uses here), otherwise all others count. DRO_FAULT_COUNT=FILE: how many there were is written there at the end.
- * DRO_FAULT_TRACE=1: the failing call's stack goes to stderr. A crash with oneDNN on the stack becomes exit status 123. The call that marks the beginning is one that no kernel knows: tests/faults/faults.c sees it and begins to count
- * system calls. */
+ * DRO_FAULT=K fails the K-th malloc, calloc, realloc, aligned_alloc, posix_memalign or memalign
+ * after the program's libraries are loaded; DRO_FAULT_IN=onednn counts those of oneDNN (and of the
+ * C++ and OpenMP libraries, which only oneDNN uses here), otherwise all others count.
+ * DRO_FAULT_COUNT=FILE: how many there were is written there at the end. DRO_FAULT_TRACE=1: the
+ * failing call's stack goes to stderr. A crash with oneDNN on the stack becomes exit status 123.
+ * The call that marks the beginning is one that no kernel knows: tests/faults/faults.c sees it and
+ * begins to count system calls. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -61,7 +63,8 @@ static bool is_theirs(uintptr_t from)
     return inside;
 }
 
-/* A crash: INSIDE says that it came out of oneDNN, or of code that it has made, which belongs to no file. */
+/* A crash: INSIDE says that it came out of oneDNN, or of code that it has made, which belongs to no
+ * file. */
 static void crashed(int number, siginfo_t *info, void *context)
 {
     void *frames[64];

@@ -1,5 +1,6 @@
-/* A command under ptrace, with a filter that stops it at the system calls in question only: the k-th of them does not
- * take place and returns an error. Threads and processes that it starts are followed. */
+/* A command under ptrace, with a filter that stops it at the system calls in question only: the
+ * k-th of them does not take place and returns an error. Threads and processes that it starts are
+ * followed. */
 #define _GNU_SOURCE
 #include "faults.h"
 

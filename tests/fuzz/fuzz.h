@@ -1,6 +1,6 @@
-/* Small helpers of the fuzz targets: a context, the bytes as a file, a data set opened from them and
- * looked through. Each target is one fuzz_NAME.c with a seed corpus in corpus/NAME; scripts/fuzz.sh
- * builds and runs them all. */
+/* Small helpers of the fuzz targets: a context, the bytes as a file, a data set opened from them
+ * and looked through. Each target is one fuzz_NAME.c with a seed corpus in corpus/NAME;
+ * scripts/fuzz.sh builds and runs them all. */
 #ifndef DRO_FUZZ_H
 #define DRO_FUZZ_H
 
@@ -75,7 +75,8 @@ bool __wrap_dro__file_exists(const char *path)
     return false;
 }
 
-/* Cuts the bytes in two at the first `mark`: *first bytes, then those after it (0 if there is none). */
+/* Cuts the bytes in two at the first `mark`: *first bytes, then those after it (0 if there is
+ * none). */
 static inline size_t fuzz_cut(const uint8_t *bytes, size_t size, uint8_t mark, size_t *first)
 {
     const uint8_t *at = size ? memchr(bytes, mark, size) : NULL;

@@ -1,6 +1,6 @@
 /* CIFAR: the first byte chooses the layout; the rest is a file. With bit 2 of that byte the rest is
- * stretched, since real records are long: the second byte is how much to cut off the end, the others
- * are the label bytes of as many records. */
+ * stretched, since real records are long: the second byte is how much to cut off the end, the
+ * others are the label bytes of as many records. */
 #include "packed.h"
 
 #include "binary.h"

@@ -1,4 +1,5 @@
-/* IDX: the first byte is the length of the labels' file, which lies at the end, after the images'. */
+/* IDX: the first byte is the length of the labels' file, which lies at the end, after the
+ * images'. */
 #include "packed.h"
 
 #include "binary.h"

@@ -1,5 +1,5 @@
-/* Images: the first byte chooses channels and a box to resize, the rest is the file. In this build image.c
- * takes smaller images only, and PNG check sums need not hold. */
+/* Images: the first byte chooses channels and a box to resize, the rest is the file. In this build
+ * image.c takes smaller images only, and PNG check sums need not hold. */
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)

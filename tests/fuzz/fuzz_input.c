@@ -1,6 +1,6 @@
-/* Inputs, plain and packed: read in pieces, as lines and as a whole; all three must agree. The first byte
- * is the root of the size of the pieces; if it is one more than a multiple of 4 the bytes are in a file,
- * otherwise in memory. */
+/* Inputs, plain and packed: read in pieces, as lines and as a whole; all three must agree. The
+ * first byte is the root of the size of the pieces; if it is one more than a multiple of 4 the
+ * bytes are in a file, otherwise in memory. */
 #define _GNU_SOURCE /* memfd_create, memmem */
 #include "fuzz.h"
 
@@ -54,8 +54,8 @@ static outcome by_lines(dro__input *in)
     return o;
 }
 
-/* A zstd frame that promises bytes and ends in an empty block: libzstd sees it in one pass, but not in
- * pieces. Either answer is right. */
+/* A zstd frame that promises bytes and ends in an empty block: libzstd sees it in one pass, but not
+ * in pieces. Either answer is right. */
 static void compare(const outcome *a, const outcome *b, bool lines, bool zstd)
 {
     if (a->size > LIMIT || b->size > LIMIT || (zstd && a->status != b->status))

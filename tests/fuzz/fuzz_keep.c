@@ -1,4 +1,5 @@
-/* A kept encoding: the bytes up to the first 0xff, and behind it a file that is read by it, as CSV and as libsvm. */
+/* A kept encoding: the bytes up to the first 0xff, and behind it a file that is read by it, as CSV
+ * and as libsvm. */
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)

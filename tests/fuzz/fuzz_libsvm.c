@@ -1,4 +1,5 @@
-/* libsvm text: the first byte chooses options, 0xff separates the training file from the test file. */
+/* libsvm text: the first byte chooses options, 0xff separates the training file from the test
+ * file. */
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)

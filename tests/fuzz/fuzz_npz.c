@@ -1,5 +1,5 @@
-/* An archive of NumPy: the first byte chooses what to ask of it, the rest is the file. Checksums stop
- * most changes of packed bytes late, but only after they were unpacked and parsed. */
+/* An archive of NumPy: the first byte chooses what to ask of it, the rest is the file. Checksums
+ * stop most changes of packed bytes late, but only after they were unpacked and parsed. */
 #include "packed.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)

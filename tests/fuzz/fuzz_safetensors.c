@@ -1,5 +1,5 @@
-/* A weights file. What begins with '{' is a header, a zero byte and the values: its length is put in
- * front, so that mutations of the text stay whole files. */
+/* A weights file. What begins with '{' is a header, a zero byte and the values: its length is put
+ * in front, so that mutations of the text stay whole files. */
 #define _GNU_SOURCE /* memfd_create */
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
-/* Streams of libsvm rows: the first byte chooses options, the second the batch size. Every row comes out
- * once, and there are as many as the data set of the same bytes has. */
+/* Streams of libsvm rows: the first byte chooses options, the second the batch size. Every row
+ * comes out once, and there are as many as the data set of the same bytes has. */
 #include "fuzz.h"
 
 #include <dro/stream.h>

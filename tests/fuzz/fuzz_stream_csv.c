@@ -1,6 +1,6 @@
-/* Streams of CSV rows: the first byte chooses options, the rest is the file. With all rows to learn from, a
- * stream and the data set of the same bytes have the same rows, or both refuse; with two, whatever comes
- * after them is safe. */
+/* Streams of CSV rows: the first byte chooses options, the rest is the file. With all rows to learn
+ * from, a stream and the data set of the same bytes have the same rows, or both refuse; with two,
+ * whatever comes after them is safe. */
 #include "packed.h"
 
 #include <dro/stream.h>

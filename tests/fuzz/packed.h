@@ -1,5 +1,5 @@
-/* Files packed with gzip or zstd are left to fuzz_input: there a few bytes can be a hundred megabytes,
- * all of them good. */
+/* Files packed with gzip or zstd are left to fuzz_input: there a few bytes can be a hundred
+ * megabytes, all of them good. */
 #ifndef DRO_FUZZ_PACKED_H
 #define DRO_FUZZ_PACKED_H
 

@@ -1,8 +1,10 @@
-/* What cuda_step.c and cuda_runs.c share: a network and an optimiser on made-up images that are in a GPU's memory.
+/* What cuda_step.c and cuda_runs.c share: a network and an optimiser on made-up images that are in
+ * a GPU's memory.
  *
- * Steps are those of `dro train`: the images are bytes on the GPU and a step is queued, not waited for. With the word
- * `host` they are floats on the GPU, and the host drives each step: forward, wait, the tilt, backward, wait, the move.
- * With `deterministic` the network is set so (include/dro/net.h), with `cudnn` no convolution is our own. */
+ * Steps are those of `dro train`: the images are bytes on the GPU and a step is queued, not waited
+ * for. With the word `host` they are floats on the GPU, and the host drives each step: forward,
+ * wait, the tilt, backward, wait, the move. With `deterministic` the network is set so
+ * (include/dro/net.h), with `cudnn` no convolution is our own. */
 #ifndef DRO_CUDA_PEER_H
 #define DRO_CUDA_PEER_H
 
@@ -51,7 +53,8 @@ static bool peer_gpu(const char *program)
     return works;
 }
 
-/* MODEL OPTIMIZER PRECISION BATCH STEPS, then numbers (`more` of them, left to the caller), then words. */
+/* MODEL OPTIMIZER PRECISION BATCH STEPS, then numbers (`more` of them, left to the caller), then
+ * words. */
 static bool peer_read(peer *p, int argc, char **argv, int more)
 {
     if (argc < 6 + more)

@@ -1,6 +1,7 @@
-/* cuda_runs MODEL OPTIMIZER PRECISION BATCH STEPS RUNS [host] [deterministic] [cudnn]: several training runs at once on one GPU,
- * each in a thread with a context, a network and a stream of its own, as `dro compare --jobs` has them; milliseconds per
- * step of each and steps per second of all. cuda_peer.h says what the words mean. Exit status 77 where there is no GPU. */
+/* cuda_runs MODEL OPTIMIZER PRECISION BATCH STEPS RUNS [host] [deterministic] [cudnn]: several
+ * training runs at once on one GPU, each in a thread with a context, a network and a stream of its
+ * own, as `dro compare --jobs` has them; milliseconds per step of each and steps per second of all.
+ * cuda_peer.h says what the words mean. Exit status 77 where there is no GPU. */
 #define _GNU_SOURCE
 #include "cuda_peer.h"
 

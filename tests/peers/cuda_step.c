@@ -1,6 +1,7 @@
-/* cuda_step MODEL OPTIMIZER PRECISION BATCH STEPS [host] [deterministic] [cudnn]: milliseconds per training step on a
- * GPU, the images, of the size that is usual for the model, in its memory; then those of the passes alone. cuda_peer.h
- * says what the words mean. Exit status 77 where there is no GPU. */
+/* cuda_step MODEL OPTIMIZER PRECISION BATCH STEPS [host] [deterministic] [cudnn]: milliseconds per
+ * training step on a GPU, the images, of the size that is usual for the model, in its memory; then
+ * those of the passes alone. cuda_peer.h says what the words mean. Exit status 77 where there is no
+ * GPU. */
 #define _GNU_SOURCE
 #include "cuda_peer.h"
 
@@ -40,8 +41,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A step of a queue returns when one of those before it has ended, so the time between two returns is a step's; the
- * mean has the time until the last has ended. */
+/* A step of a queue returns when one of those before it has ended, so the time between two returns
+ * is a step's; the mean has the time until the last has ended. */
 static dro_status run(peer *p, double *ms)
 {
     char name[200];

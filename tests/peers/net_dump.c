@@ -4,10 +4,11 @@
  *     net_dump BACKEND MODEL CHANNELS HEIGHT WIDTH OUTPUTS FOLDER WHAT ...
  *
  *     tensors              prints each tensor's name, role (trained or running) and shape
- *     gradients N0 [N1]    reads weights.f32 (the tensors in that order), x.f32, labels.i32, coef.f32;
- *                          one part of N0 examples, or two. Writes losses.f32 (training), grads.f32
- *                          (dim, per part), running.f32 (after it was accepted), evaluated.f32 and
- *                          logits.f32 (evaluation of part 0, before), mask.f32 (the last dropout layer)
+ *     gradients N0 [N1]    reads weights.f32 (the tensors in that order), x.f32, labels.i32,
+ *                          coef.f32; one part of N0 examples, or two. Writes losses.f32 (training),
+ *                          grads.f32 (dim, per part), running.f32 (after it was accepted),
+ *                          evaluated.f32 and logits.f32 (evaluation of part 0, before), mask.f32
+ *                          (the last dropout layer)
  *     train OPTIMIZER STEPS BATCH [name=value ...]
  *                          reads weights.f32, x.f32, labels.i32; batches are drawn in the order of
  *                          the files. Writes losses.f32: each step's losses of its own batch, and
@@ -117,7 +118,8 @@ static size_t pixels(void)
 
 /* ---- gradients ---- */
 
-/* What the last dropout layer multiplies by, (count, size) per part; keys are 0, 1, 2, ... in each. */
+/* What the last dropout layer multiplies by, (count, size) per part; keys are 0, 1, 2, ... in
+ * each. */
 static void write_masks(const size_t *counts, int part_count)
 {
     int32_t layer = -1;

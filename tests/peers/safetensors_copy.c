@@ -1,6 +1,6 @@
-/* safetensors_copy IN OUT: reads every tensor of a weights file as floats and writes them again, with the
- * metadata "format" and "note". Called by safetensors_check.py. Exit status 1, with the error's line on
- * stderr, if IN is refused. */
+/* safetensors_copy IN OUT: reads every tensor of a weights file as floats and writes them again,
+ * with the metadata "format" and "note". Called by safetensors_check.py. Exit status 1, with the
+ * error's line on stderr, if IN is refused. */
 #include "safetensors.h"
 
 #include <stdio.h>

@@ -31,9 +31,9 @@ typedef enum kind {
     FLIP,     /* a category, in whose rare second value all others mean the opposite */
     ORDINAL,  /* 0 to 4: five answers, most of them the same */
     DECAY,    /* exp(5 z); large ones are often missing */
-    TOKEN, /* sparse counts by Zipf's law, in texts of very different lengths; their shares decide */
-    JUMP,  /* whether z is above a half decides */
-    UNIT   /* 5 + z, but one in ten is in another unit, 1,000 times as large */
+    TOKEN,    /* sparse counts by Zipf's law, in texts of very different lengths */
+    JUMP,     /* whether z is above a half decides */
+    UNIT      /* 5 + z, but one in ten is in another unit, 1,000 times as large */
 } kind;
 
 typedef struct block {

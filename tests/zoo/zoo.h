@@ -1,8 +1,11 @@
-/* The zoo: awkward data sets, made up from a seed. `zoo` lists them, `zoo NAME SEED DIR` writes one into a folder:
+/* The zoo: awkward data sets, made up from a seed. `zoo` lists them, `zoo NAME SEED DIR` writes one
+ * into a folder:
  *
- *     about.json    the SPEC (relative to the folder), which columns are categories, what to compare
+ *     about.json    the SPEC (relative to the folder), which columns are categories, what to
+ *                   compare
  *     train.* test.*    what dro reads
- *     peer_train.npy peer_test.npy    the same numbers for scikit-learn: float64, the label last, NaN where missing
+ *     peer_train.npy peer_test.npy    the same numbers for scikit-learn: float64, the label last,
+ *                                     NaN where missing
  *
  * Everything is a function of the name and the seed. */
 #ifndef DRO_ZOO_H

@@ -10,8 +10,9 @@
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
-/* Sixteen columns at a time. The last sixteen of a row begin at features - 16: where they overlap the
- * ones before, a product counts once (the copy of w there is zero) and a sum is computed twice, alike. */
+/* Sixteen columns at a time. The last sixteen of a row begin at features - 16: where they overlap
+ * the ones before, a product counts once (the copy of w there is zero) and a sum is computed twice,
+ * alike. */
 enum { LANES = 16, TILE = 8 }; /* floats in a vector, vectors in a tile */
 enum { AHEAD = 24 };           /* rows that are fetched in advance */
 typedef float lanes __attribute__((vector_size(64)));
@@ -23,8 +24,8 @@ static inline size_t column(size_t features, size_t v)
     return MIN(v * LANES, features - LANES);
 }
 
-/* margins of `count` rows over vectors first .. first + T - 1, added to what is there; `known` ids may
- * be looked at, to fetch rows in advance */
+/* margins of `count` rows over vectors first .. first + T - 1, added to what is there; `known` ids
+ * may be looked at, to fetch rows in advance */
 static inline __attribute__((always_inline)) void dot_body(const float *x, size_t features,
                                                            const int64_t *ids, size_t count,
                                                            size_t known, const float *w,
@@ -236,8 +237,9 @@ void dro__cpu_rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *id
     dro__cpu_for(pool, row_work(rows, total), task.tiles * (size_t)parts, sum_columns, &task);
 }
 
-/* exp(x) for x <= 0, to about 2 units in the last place: 2^k * exp(r), |r| <= log(2)/2, the latter by its
- * series. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. NaN stays NaN. */
+/* exp(x) for x <= 0, to about 2 units in the last place: 2^k * exp(r), |r| <= log(2)/2, the latter
+ * by its series. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. NaN stays
+ * NaN. */
 static inline float exp_negative(float x)
 {
     const float magic = 12582912.0f;

@@ -1,6 +1,6 @@
-/* The backward pass: the operations in the reverse order. A value's slope comes together in value->slope, which
- * may be another value's memory as long as nothing was added to it; when the last writer has written, it is
- * closed. */
+/* The backward pass: the operations in the reverse order. A value's slope comes together in
+ * value->slope, which may be another value's memory as long as nothing was added to it; when the
+ * last writer has written, it is closed. */
 #include "net.h"
 
 static const dro__typed none = {NULL, 0, 0};
@@ -20,8 +20,8 @@ static dro__norm_grads grads_of(const dro__cuda_network *net, const dro__gtail *
     return g;
 }
 
-/* Whether a tail's numbers are made by those who read the slope: the weight gradient of one of our own
- * convolutions keeps them. */
+/* Whether a tail's numbers are made by those who read the slope: the weight gradient of one of our
+ * own convolutions keeps them. */
 static bool finishes_itself(const dro__gprogram *p, const dro__gop *op)
 {
     const dro__gtail *tail = &p->tails[p->values[op->base.end].base.tail];
@@ -126,8 +126,9 @@ void dro__branch_off(dro__cuda_network *net)
     cudaStreamWaitEvent(net->beside, net->fork, 0);
 }
 
-/* Both gradients at once; the sum over blocks beside the rest. Four convolutions in a row have places of their own
- * for what they leave to be summed, and every third waits for the sums of all but the last two before it. */
+/* Both gradients at once; the sum over blocks beside the rest. Four convolutions in a row have
+ * places of their own for what they leave to be summed, and every third waits for the sums of all
+ * but the last two before it. */
 static void back_at_once(dro__cuda_network *net, dro__conv3 *c)
 {
     enum { WAIT = DRO__CONV3_TURNS - 1 };

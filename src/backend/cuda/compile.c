@@ -1,4 +1,5 @@
-/* From a graph to a program: which layers become one operation, and in which form their values are. */
+/* From a graph to a program: which layers become one operation, and in which form their values
+ * are. */
 #include "net.h"
 
 #include <stdatomic.h>
@@ -17,7 +18,8 @@ static const dro__traits *traits_of(dro__op op)
 
 /* ---- which convolutions read what ---- */
 
-/* Our own convolutions are for small images; on larger ones cuDNN's keep the tensor cores busier. */
+/* Our own convolutions are for small images; on larger ones cuDNN's keep the tensor cores
+ * busier. */
 enum { OWN_AREA = 32 * 32 };
 
 static bool fits_conv3(const dro__graph *g, const dro__node *node, int in)
@@ -46,8 +48,9 @@ static int32_t folded_side(const dro__node *node, int k)
     return (node->window.pad[k] % 2 + node->window.kernel[k] + 1) / 2;
 }
 
-/* How many channels a value of few of them should have in memory: 16 when only our own convolutions read it, 16
- * bytes when only others do. Asked of all readers, those too that a program leaves out: both have the same weights. */
+/* How many channels a value of few of them should have in memory: 16 when only our own convolutions
+ * read it, 16 bytes when only others do. Asked of all readers, those too that a program leaves out:
+ * both have the same weights. */
 static int padded(const dro__graph *g, int32_t value)
 {
     enum { OWN = 16, WORD = 16 };
@@ -149,8 +152,8 @@ static dro_status complete_tail(dro__program *p, dro__tail *base, const dro__ope
 
 /* ---- values that are not kept, or elsewhere ---- */
 
-/* Finds the values that one of our own convolutions works out when it reads them: those that nobody else reads are not
- * kept (lazy), others it fills in. */
+/* Finds the values that one of our own convolutions works out when it reads them: those that nobody
+ * else reads are not kept (lazy), others it fills in. */
 static void find_lazy(dro__gprogram *p)
 {
     for (int32_t i = 0; i < p->base.operation_count; i++) {

@@ -1,6 +1,7 @@
-/* Convolutions of 3 x 3, padding 1, stride 1 or 2, between 16, 32 and 64 channels, on the tensor cores: what the
- * ResNets for small images are made of. They read their input through the tail that makes it, gather the
- * moments of what they write, and do a batch norm's backward pass where they read a slope. */
+/* Convolutions of 3 x 3, padding 1, stride 1 or 2, between 16, 32 and 64 channels, on the tensor
+ * cores: what the ResNets for small images are made of. They read their input through the tail that
+ * makes it, gather the moments of what they write, and do a batch norm's backward pass where they
+ * read a slope. */
 #ifndef DRO_CUDA_CONV3_H
 #define DRO_CUDA_CONV3_H
 
@@ -17,11 +18,12 @@ typedef struct dro__conv3 {
     int height, width;         /* of the input */
     int out_height, out_width; /* of the output */
     const void *weights;       /* DRO__PACK_PRODUCTS or _BANDS */
-    int share; /* of how many parts of the GPU a kernel takes one, so that other networks' run beside it */
+    int share; /* a kernel takes 1/share of the GPU, so that other networks run beside it */
     int bands; /* done by warp groups, the weights DRO__PACK_BANDS; see dro__gpu_conv3_bands_fit */
-    int early; /* the kernel queued before is one of these: this one may begin while that one ends */
+    int early; /* the kernel queued before is one of these: the two may overlap */
 
-    /* the input: as it is, or (lazy) worked out of the z of its tail and the residual, which may be NULL */
+    /* the input: as it is, or (lazy) worked out of the z of its tail and the residual, which may be
+     * NULL */
     const void *x, *x_residual;
     int lazy, x_relu;
     dro__numbers x_numbers;
@@ -33,7 +35,8 @@ typedef struct dro__conv3 {
     void *z;
     double *sums; /* of z and z^2, as in dro__numbers, are added here; NULL: not wanted */
 
-    /* backward: g is the slope of the tail's sum; dz = p g + q (z - mean) + r, or g without a norm */
+    /* backward: g is the slope of the tail's sum; dz = p g + q (z - mean) + r, or g without a
+     * norm */
     const void *g;
     int norm;
     dro__numbers numbers;
@@ -55,9 +58,10 @@ typedef struct dro__conv3 {
 
 enum { DRO__CONV3_TURNS = 4 };
 
-/* DRO__PACK_PRODUCTS: where weight (n, k, tap) is, of k_count channels that are summed over: (n / 16, tap, k / 2 h, lane,
- * 2, 2) words, of h = 8 channels in bfloat16 and 4 in tf32, and a word is a pair of k there and one k here. Lane q, t has
- * the t-th word of either h channels, and n = q / 2 * 4 + q % 2 and two more. */
+/* DRO__PACK_PRODUCTS: where weight (n, k, tap) is, of k_count channels that are summed over: (n /
+ * 16, tap, k / 2 h, lane, 2, 2) words, of h = 8 channels in bfloat16 and 4 in tf32, and a word is a
+ * pair of k there and one k here. Lane q, t has the t-th word of either h channels, and n = q / 2 *
+ * 4 + q % 2 and two more. */
 #ifdef __CUDACC__
 __host__ __device__
 #endif
@@ -71,8 +75,9 @@ __host__ __device__
     return ((product * 32 + lane) * 4 + word) * each + k % each;
 }
 
-/* DRO__PACK_BANDS: where weight (n, k, tap) is, of as many n as k: (n / g, tap, k / 8, n % g, k % 8), for g = 32 or all n
- * if fewer, in the order in which a thread that has every fourth pair of columns has neighbours. */
+/* DRO__PACK_BANDS: where weight (n, k, tap) is, of as many n as k: (n / g, tap, k / 8, n % g, k %
+ * 8), for g = 32 or all n if fewer, in the order in which a thread that has every fourth pair of
+ * columns has neighbours. */
 #ifdef __CUDACC__
 __host__ __device__
 #endif
@@ -89,7 +94,8 @@ enum { DRO__CONV3_ROOM = 176 * 1024 }; /* bytes, of a block at most */
 int dro__gpu_conv3_fits(int in, int out, int stride);
 void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *c);
 
-/* dx (unless NULL) and the weight gradient by block; and the sum over the blocks, later. Floats of room. */
+/* dx (unless NULL) and the weight gradient by block; and the sum over the blocks, later. Floats of
+ * room. */
 size_t dro__gpu_conv3_partial(void);
 void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *c);
 void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *c);

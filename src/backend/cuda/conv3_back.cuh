@@ -9,8 +9,9 @@ enum { ROLE = SLOTS * 2 * 32 /* float4s that a warp has of a weight gradient */ 
 enum { BACK_BLOCKS = 264 }; /* of all parts together, at most */
 enum { PLACE = BACK_BLOCKS * 3072 * 4 /* floats that they write, at most */ };
 
-/* CI channels became CO. TH x TW pixels of the slope at a time, so that two blocks fit on a multiprocessor. A slice is 16
- * channels of the slope; DEPTH products of two planes are one of those, and PARTS planes a group of 16 of the input. */
+/* CI channels became CO. TH x TW pixels of the slope at a time, so that two blocks fit on a
+ * multiprocessor. A slice is 16 channels of the slope; DEPTH products of two planes are one of
+ * those, and PARTS planes a group of 16 of the input. */
 template <class V_, int CI, int CO, int STRIDE_, bool EXACT_>
 struct back_shape {
     typedef V_ V;
@@ -24,9 +25,11 @@ struct back_shape {
     static const int R = ROWS * KS * STRIPS / WARPS;  /* a warp's, for the data gradient */
     static const int SHARES = WARPS / 2 / KS;         /* of the pixels, for the weight gradient */
     static const int RW = ROWS * STRIPS / SHARES;
-    typedef tile_of<V, CO / V::PER, STRIDE == 1 ? TH + 2 : TH + 1, TW, 2 - STRIDE, 2 - STRIDE, 1> z_tile;
+    typedef tile_of<V, CO / V::PER, STRIDE == 1 ? TH + 2 : TH + 1, TW, 2 - STRIDE, 2 - STRIDE, 1>
+        z_tile;
     typedef tile_of<V, PARTS, (TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> x_tile;
-    static const int DH = TH * STRIDE, DW = TW * STRIDE, STAGE = DH * DW * 64; /* bytes, of 16 floats */
+    static const int DH = TH * STRIDE, DW = TW * STRIDE,
+                     STAGE = DH * DW * 64; /* bytes, of 16 floats */
     static const int ITEMS = (DH * DW * PARTS + THREADS_BACK - 1) / THREADS_BACK;
     static const int X = z_tile::BYTES, SUM = X + x_tile::BYTES, WEIGHTS = SUM + KS * STAGE;
     static const int MOMENTS = WEIGHTS + TAPS * KS * DEPTH * 512;
@@ -58,7 +61,8 @@ static __device__ __forceinline__ void make_slope(const dro__conv3 &k, char *roo
 {
     typedef typename S::z_tile T;
     typedef typename S::V V;
-    maker<V, MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * V::PER, false);
+    maker<V, MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * V::PER,
+                     false);
     const char *g = image_of<V>(k.g, example, p);
     const char *z = MODE == SLOPE ? image_of<V>(k.z, example, p) : g;
     za.fill(room, g, z, m, p, 0, NULL, [&] {
@@ -100,8 +104,8 @@ static __device__ __forceinline__ void end_tiles(const dro__conv3 &k, char *room
         make_input<S, AS_IS>(k, room, xa, example, in, group);
 }
 
-/* The sum over blocks of the four numbers that each left at `from`, `size` apart, by 32 x 8 threads; true for the
- * first 32, which have it. room: (8, 32) numbers of shared memory. */
+/* The sum over blocks of the four numbers that each left at `from`, `size` apart, by 32 x 8
+ * threads; true for the first 32, which have it. room: (8, 32) numbers of shared memory. */
 enum { SUM_LANES = 32, SUM_SHARES = 8 };
 
 static __device__ bool sum_of_blocks(const float4 *from, int size, int blocks, char *room,

@@ -4,8 +4,8 @@
 
 #include "conv3_back.cuh"
 
-/* Where four channels of a pixel are among the 16 of the stage, so that neither writing nor reading eight of them
- * meets in a bank. */
+/* Where four channels of a pixel are among the 16 of the stage, so that neither writing nor reading
+ * eight of them meets in a bank. */
 static __device__ __forceinline__ int stage_at(int pixel, int four)
 {
     return pixel * 64 + (((four & 1) << 1 | four >> 1) ^ (pixel & 2)) * 16;
@@ -91,7 +91,8 @@ static __device__ __forceinline__ void data_products(char *room)
                     (row * T::PITCH + strip * 16 +
                      lane_pixel<S::TW, T::PITCH, S::TH / 2, 1>(lane % 16)) *
                         PIXEL;
-    stager<S, S::STRIDE> w = {room + S::SUM + ks * S::STAGE, row * S::STRIDE, strip * 16 * S::STRIDE};
+    stager<S, S::STRIDE> w = {room + S::SUM + ks * S::STAGE, row * S::STRIDE,
+                              strip * 16 * S::STRIDE};
     if constexpr (S::STRIDE == 2) {
         parity<S>(from, weights, w);
     } else if constexpr (S::DEPTH == 1) {
@@ -122,7 +123,8 @@ struct route {
         x = S::X + ch * T::PLANE + ((row + 1) * T::PITCH + col + 1) * PIXEL;
         for (int i = 0; i < V::PER / 4; i++)
             stage[i] = S::SUM + stage_at(row * S::DW + col, V::PER / 4 * ch + i);
-        at = (((p.row + row) * p.width + p.col + col) * p.channels + group * 16 + ch * V::PER) * V::SIZE;
+        at = (((p.row + row) * p.width + p.col + col) * p.channels + group * 16 + ch * V::PER) *
+             V::SIZE;
         step = EACH * p.width * p.channels * V::SIZE;
     }
     __device__ __forceinline__ bool here(int i) const
@@ -138,7 +140,8 @@ struct with {
 
     /* items FROM .. TO - 1 */
     template <int FROM, int TO>
-    __device__ __forceinline__ void load(const dro__conv3 &k, int example, const place &p, int group)
+    __device__ __forceinline__ void load(const dro__conv3 &k, int example, const place &p,
+                                         int group)
     {
         typedef typename S::V V;
         const char *add = image_of<V>(k.add, example, p), *from = image_of<V>(k.x_z, example, p);
@@ -154,8 +157,8 @@ struct with {
     }
 };
 
-/* dx of a tile: what was there already, the mask of the ReLU before it, and the sums of g and g z that its batch
- * norm needs. p: the tile's place in the image of dx. */
+/* dx of a tile: what was there already, the mask of the ReLU before it, and the sums of g and g z
+ * that its batch norm needs. p: the tile's place in the image of dx. */
 template <class S>
 static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *room,
                                                    with<S> &a, int example, const place &p,
@@ -174,12 +177,15 @@ static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const ch
 #pragma unroll
         for (int q = 0; q < S::KS * V::PER / 4; q++) {
             int ks = q / (V::PER / 4), four = q % (V::PER / 4);
-            float4 f = *(const float4 *)(room + i * (w.EACH * S::DW * 64) + ks * S::STAGE + w.stage[four]);
-            v[4 * four] += f.x, v[4 * four + 1] += f.y, v[4 * four + 2] += f.z, v[4 * four + 3] += f.w;
+            float4 f =
+                *(const float4 *)(room + i * (w.EACH * S::DW * 64) + ks * S::STAGE + w.stage[four]);
+            v[4 * four] += f.x, v[4 * four + 1] += f.y, v[4 * four + 2] += f.z,
+                v[4 * four + 3] += f.w;
         }
         uint4 g = V::close(v);
         if (k.close && k.x_relu)
-            g = V::masked(g, *(const uint4 *)(room + w.x + i * (w.EACH * S::x_tile::PITCH * PIXEL)));
+            g = V::masked(g,
+                          *(const uint4 *)(room + w.x + i * (w.EACH * S::x_tile::PITCH * PIXEL)));
         *(uint4 *)(dx + (w.at + i * w.step)) = g;
         if (!k.close)
             continue;

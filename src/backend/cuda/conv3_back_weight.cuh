@@ -1,11 +1,12 @@
-/* The weight gradient of a block's tiles: products that stay in registers, and the sum over the blocks. */
+/* The weight gradient of a block's tiles: products that stay in registers, and the sum over the
+ * blocks. */
 #ifndef DRO_CUDA_CONV3_BACK_WEIGHT_CUH
 #define DRO_CUDA_CONV3_BACK_WEIGHT_CUH
 
 #include "conv3_back.cuh"
 
-/* The taps of a warp: half 0 has the left column and two of the middle one, half 1 the right column and one.
- * slot 0 .. 2: rows of the outer column; the rest: of the middle one. */
+/* The taps of a warp: half 0 has the left column and two of the middle one, half 1 the right column
+ * and one. slot 0 .. 2: rows of the outer column; the rest: of the middle one. */
 static __host__ __device__ __forceinline__ int tap_of(int half, int slot)
 {
     return slot < 3 ? slot * 3 + 2 * half : half ? 7 : (slot - 3) * 3 + 1;
@@ -17,9 +18,10 @@ static __host__ __device__ constexpr int slot_at(int half, int middle, int er)
     return !middle ? er : half ? (er == 2 ? 3 : -1) : (er < 2 ? 3 + er : -1);
 }
 
-/* ---- how a product takes 16 channels of the input as its rows, 16 of the slope as two times 8 columns, and pixels as
- * what is summed over: where a lane reads in a tile, in bytes from the first of 16 pixels on (a step of several has
- * some of them), and which channels its four numbers of column group n belong to ---- */
+/* ---- how a product takes 16 channels of the input as its rows, 16 of the slope as two times 8
+ * columns, and pixels as what is summed over: where a lane reads in a tile, in bytes from the first
+ * of 16 pixels on (a step of several has some of them), and which channels its four numbers of
+ * column group n belong to ---- */
 
 template <class V>
 struct turned;
@@ -40,7 +42,8 @@ struct turned<bf16_values> {
     static __device__ __forceinline__ int slope_at(int lane, int, int slice)
     {
         int pixel = lane / 8 % 2 * 8 + lane % 8;
-        return (2 * slice + lane / 16) * T::PLANE + lane_pixel<COLS, T::PITCH, HALF, 1>(pixel) * PIXEL;
+        return (2 * slice + lane / 16) * T::PLANE +
+               lane_pixel<COLS, T::PITCH, HALF, 1>(pixel) * PIXEL;
     }
     template <int STRIDE>
     static __device__ __forceinline__ void input(unsigned (&a)[4], unsigned at)
@@ -61,8 +64,9 @@ struct turned<bf16_values> {
     }
 };
 
-/* Eight pixels at a time, of which a lane has two, four apart, with two channels each: those of rows q and q + 8, or of
- * column q of both groups. So that half a warp meets in no bank, its planes are two whose banks are 64 bytes apart. */
+/* Eight pixels at a time, of which a lane has two, four apart, with two channels each: those of
+ * rows q and q + 8, or of column q of both groups. So that half a warp meets in no bank, its planes
+ * are two whose banks are 64 bytes apart. */
 template <>
 struct turned<tf32_values> {
     typedef tf32_values V;
@@ -130,7 +134,8 @@ static __device__ __forceinline__ void gather(float (&acc)[SLOTS][2][4], unsigne
         for (int middle = 0; middle < 2; middle++) {
             unsigned a[4];
             if (!middle || !HALF || i >= 2)
-                turned<V>::template input<1>(a, x + (i * X::PITCH + (middle ? 1 : 2 * HALF)) * PIXEL);
+                turned<V>::template input<1>(a,
+                                             x + (i * X::PITCH + (middle ? 1 : 2 * HALF)) * PIXEL);
 #pragma unroll
             for (int er = 0; er < 3; er++)
                 if (i - er >= 0 && i - er < R && slot_at(HALF, middle, er) >= 0)
@@ -140,7 +145,8 @@ static __device__ __forceinline__ void gather(float (&acc)[SLOTS][2][4], unsigne
 }
 
 template <int HALF, int R, class X, class Z>
-static __device__ __forceinline__ void gather_skip(float (&acc)[SLOTS][2][4], unsigned x, unsigned z)
+static __device__ __forceinline__ void gather_skip(float (&acc)[SLOTS][2][4], unsigned x,
+                                                   unsigned z)
 {
     typedef typename X::values V;
 #pragma unroll
@@ -157,7 +163,8 @@ static __device__ __forceinline__ void gather_skip(float (&acc)[SLOTS][2][4], un
     }
 }
 
-/* A warp's role: its channels of the slope (a slice), its half of the taps, its share of the pixels. */
+/* A warp's role: its channels of the slope (a slice), its half of the taps, its share of the
+ * pixels. */
 template <class S>
 static __device__ __forceinline__ void weight_products(float (&acc)[SLOTS][2][4], const char *room)
 {
@@ -167,7 +174,8 @@ static __device__ __forceinline__ void weight_products(float (&acc)[SLOTS][2][4]
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int slice = warp / 2 % S::KS, share = warp / 2 / S::KS;
     int strip = share % S::STRIPS, row = share / S::STRIPS * S::RW;
-    unsigned x0 = shared_address(room + S::X) + (row * S::STRIDE * X::PITCH + strip * 16 * S::STRIDE) * PIXEL;
+    unsigned x0 =
+        shared_address(room + S::X) + (row * S::STRIDE * X::PITCH + strip * 16 * S::STRIDE) * PIXEL;
     unsigned z0 = shared_address(room) + ((row + Z::TOP) * Z::PITCH + Z::LEFT + strip * 16) * PIXEL;
 #pragma unroll
     for (int step = 0; step < W::STEPS; step++) {
@@ -187,7 +195,8 @@ static __device__ __forceinline__ void weight_products(float (&acc)[SLOTS][2][4]
     }
 }
 
-/* The sums of the warps of one role, into the block's place of k.partial: (role, slot, 2, lane) float4s. */
+/* The sums of the warps of one role, into the block's place of k.partial: (role, slot, 2, lane)
+ * float4s. */
 template <class S>
 static __device__ __forceinline__ void write_block(const dro__conv3 &k, float (&acc)[SLOTS][2][4],
                                                    float4 *room, int part, int group)

@@ -1,10 +1,12 @@
-/* Backward by rows: both gradients of a convolution in one kernel. A block has 16 of the input's channels and
- * walks over tiles of one part. It makes the slope of z (all channels) and the input (its own) in shared memory,
- * and from them
- *   - the data gradient: each warp sums over 16 channels of the slope; what the warps have of a pixel comes
- *     together in shared memory, where the ReLU's mask and the sums of the batch norm before are taken;
- *   - the weight gradient: each warp has half of the taps for its 16 channels of the slope, and keeps them until
- *     the block ends. Blocks write theirs one after another, and a second kernel adds them up in that order. */
+/* Backward by rows: both gradients of a convolution in one kernel. A block has 16 of the input's
+ * channels and walks over tiles of one part. It makes the slope of z (all channels) and the input
+ * (its own) in shared memory, and from them
+ *   - the data gradient: each warp sums over 16 channels of the slope; what the warps have of a
+ *     pixel comes together in shared memory, where the ReLU's mask and the sums of the batch norm
+ *     before are taken;
+ *   - the weight gradient: each warp has half of the taps for its 16 channels of the slope, and
+ *     keeps them until the block ends. Blocks write theirs one after another, and a second kernel
+ *     adds them up in that order. */
 #include "conv3_back_data.cuh"
 #include "conv3_back_weight.cuh"
 
@@ -27,7 +29,8 @@ template <class S>
 static __device__ __forceinline__ void take_weights(const dro__conv3 &k, char *room, int group)
 {
     const int EACH = S::KS * S::DEPTH * TAPS * 32;
-    fetch_words(room + S::WEIGHTS, (const uint4 *)k.weights + (S::GROUPS + group) * EACH, EACH, THREADS_BACK);
+    fetch_words(room + S::WEIGHTS, (const uint4 *)k.weights + (S::GROUPS + group) * EACH, EACH,
+                THREADS_BACK);
 }
 
 template <class S>

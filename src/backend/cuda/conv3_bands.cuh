@@ -1,14 +1,17 @@
-/* What the convolutions by warp groups share: bfloat16, a stride of 1, and 16 channels of 32 x 32 pixels, 32 of
- * 16 x 16 or 64 of 8 x 8, which is what a network for CIFAR consists of. A row of pixels has 1024 bytes in all three.
+/* What the convolutions by warp groups share: bfloat16, a stride of 1, and 16 channels of 32 x 32
+ * pixels, 32 of 16 x 16 or 64 of 8 x 8, which is what a network for CIFAR consists of. A row of
+ * pixels has 1024 bytes in all three.
  *
- * A block goes over tiles of eight rows of an image. What it reads of them arrives as it is in memory, by copies that
- * begin while the tile before is worked on; the threads make of it what is multiplied, and put that into bands: row
- * after row, each of planes of eight channels, 16 bytes a pixel. So a matrix of eight neighbouring pixels by eight
- * channels is 128 bytes in one piece from whichever pixel on, and the next one is as far away along a plane, to the
- * next plane and to the next row. Hence
- *   - forward, and for the data gradient, 64 rows of a product are a patch of 8 x 8 pixels, moved by the tap;
- *   - for the weight gradient the pixels are summed over, and 64 rows are the channels, or, where there are fewer, the
- *     channels of several rows: several taps at once. */
+ * A block goes over tiles of eight rows of an image. What it reads of them arrives as it is in
+ * memory, by copies that begin while the tile before is worked on; the threads make of it what is
+ * multiplied, and put that into bands: row after row, each of planes of eight channels, 16 bytes a
+ * pixel. So a matrix of eight neighbouring pixels by eight channels is 128 bytes in one piece from
+ * whichever pixel on, and the next one is as far away along a plane, to the next plane and to the
+ * next row. Hence
+ *   - forward, and for the data gradient, 64 rows of a product are a patch of 8 x 8 pixels, moved
+ *     by the tap;
+ *   - for the weight gradient the pixels are summed over, and 64 rows are the channels, or, where
+ *     there are fewer, the channels of several rows: several taps at once. */
 #ifndef DRO_CUDA_CONV3_BANDS_CUH
 #define DRO_CUDA_CONV3_BANDS_CUH
 
@@ -17,7 +20,8 @@
 
 enum { BAND_ROW = 1024 /* bytes of a row of pixels */, OWN_ROWS = 8, ALL_ROWS = OWN_ROWS + 2 };
 
-/* CH planes, the rows of a tile with the one above and the one below, COLS columns and one on each side. */
+/* CH planes, the rows of a tile with the one above and the one below, COLS columns and one on each
+ * side. */
 template <int CH_, int COLS_>
 struct bands {
     static const int CH = CH_, COLS = COLS_, SIZE = (COLS + 2) * PIXEL, CHUNKS = CH * COLS;
@@ -25,8 +29,8 @@ struct bands {
     static const int PLANE = SIZE + ((APART - SIZE) % 128 + 128) % 128, BAND = CH * PLANE;
     static const int BYTES = ALL_ROWS * BAND;
 
-    /* Which 16 bytes of a row are the i-th that threads take: of eight neighbours no two are in one bank, neither in
-     * memory's order, (column, plane), nor in the bands. */
+    /* Which 16 bytes of a row are the i-th that threads take: of eight neighbours no two are in one
+     * bank, neither in memory's order, (column, plane), nor in the bands. */
     static __device__ __forceinline__ int plane_of(int i)
     {
         return CH == 8 ? i % 4 + (i / 4 ^ i / 8) % 2 * 4 : i % CH;
@@ -37,8 +41,8 @@ struct bands {
     }
 };
 
-/* The shapes for C channels. A block has a group of GN of them; its warp groups share the patches of a tile, or
- * (64 channels, one patch) the group's channels. */
+/* The shapes for C channels. A block has a group of GN of them; its warp groups share the patches
+ * of a tile, or (64 channels, one patch) the group's channels. */
 template <int C>
 struct band_shape {
     static const int CHANNELS = C, SIDE = 512 / C, TILES = SIDE / OWN_ROWS, KS = C / 16;
@@ -91,7 +95,8 @@ template <class S>
 struct band_share {
     int at, end, first;
 
-    __device__ __forceinline__ band_share(const dro__conv3 &k, int part) : first(k.parts.first[part])
+    __device__ __forceinline__ band_share(const dro__conv3 &k, int part)
+        : first(k.parts.first[part])
     {
         int count = (k.parts.first[part + 1] - first) * S::TILES;
         at = (int)((long long)count * blockIdx.x / gridDim.x);
@@ -107,7 +112,8 @@ struct band_share {
     }
 };
 
-/* Blocks of each part and group, of so many in all: each has the same number of tiles, or one less. */
+/* Blocks of each part and group, of so many in all: each has the same number of tiles, or one
+ * less. */
 template <class S>
 static int band_blocks(const dro__conv3 *k, int all)
 {
@@ -148,20 +154,23 @@ static __device__ __forceinline__ void copy_own(gate *g, char *raw, const char *
 
 /* A group's weights; which: 0 forward, 1 for the data gradient. */
 template <class S>
-static __device__ __forceinline__ void copy_weights(gate *g, char *room, const dro__conv3 &k, int which,
-                                                    int group)
+static __device__ __forceinline__ void copy_weights(gate *g, char *room, const dro__conv3 &k,
+                                                    int which, int group)
 {
     gate_expect(g, S::WEIGHTS);
-    gate_copy(g, room, (const char *)k.weights + (which * S::GROUPS + group) * S::WEIGHTS, S::WEIGHTS);
+    gate_copy(g, room, (const char *)k.weights + (which * S::GROUPS + group) * S::WEIGHTS,
+              S::WEIGHTS);
 }
 
 /* ---- bands ---- */
 
-/* A tile in bands, of what was copied: u, and v where the mode has two, from the first of T's channels on. Own rows go to
- * `keep` too, the place of the tile's first pixel in memory, unless NULL. */
+/* A tile in bands, of what was copied: u, and v where the mode has two, from the first of T's
+ * channels on. Own rows go to `keep` too, the place of the tile's first pixel in memory, unless
+ * NULL. */
 template <class S, class T, int MODE>
 static __device__ __forceinline__ void make_bands(char *tile, const char *u, const char *v,
-                                                  const maker<bf16_values, MODE> &m, int row, char *keep)
+                                                  const maker<bf16_values, MODE> &m, int row,
+                                                  char *keep)
 {
     const int PASSES = (ALL_ROWS * T::CHUNKS + S::THREADS - 1) / S::THREADS;
     const int EACH = S::THREADS / T::CHUNKS; /* rows of a pass */
@@ -189,7 +198,8 @@ template <class S, class T>
 static __device__ __forceinline__ void clear_bands(char *tile)
 {
     for (int i = threadIdx.x; i < ALL_ROWS * T::CH * 2; i += S::THREADS)
-        *(uint4 *)(tile + i / 2 * T::PLANE + i % 2 * (T::COLS + 1) * PIXEL) = make_uint4(0, 0, 0, 0);
+        *(uint4 *)(tile + i / 2 * T::PLANE + i % 2 * (T::COLS + 1) * PIXEL) =
+            make_uint4(0, 0, 0, 0);
 }
 
 /* ---- products ---- */
@@ -235,17 +245,20 @@ struct words {
     }
 };
 
-/* A thread's first pixel of a patch in memory, from the image's beginning; the second is BAND_ROW further. */
+/* A thread's first pixel of a patch in memory, from the image's beginning; the second is BAND_ROW
+ * further. */
 template <class S>
 static __device__ __forceinline__ int pixel_at(int row, int patch, int group)
 {
     return (row + row_of_thread()) * BAND_ROW +
-           ((patch + column_of_thread()) * S::CHANNELS + group * S::GN + channel_of_thread<S>()) * 2;
+           ((patch + column_of_thread()) * S::CHANNELS + group * S::GN + channel_of_thread<S>()) *
+               2;
 }
 
 /* ---- sums ---- */
 
-/* Two sums of each of a thread's channels, over the warp's pixels, into room: (2, GN) of each warp. */
+/* Two sums of each of a thread's channels, over the warp's pixels, into room: (2, GN) of each
+ * warp. */
 template <class S>
 static __device__ __forceinline__ void gather_sums(float *room, float (&sums)[2 * S::HAS])
 {

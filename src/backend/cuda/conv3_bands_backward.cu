@@ -1,8 +1,9 @@
-/* Backward by warp groups: both gradients of a convolution in one kernel. A block makes the slope of z (all channels)
- * and the input (its group of channels) in bands. The products for the data gradient of some patches come first, some
- * of those for the weight gradient follow; while these run, the threads finish the patches: what was there already, the
- * ReLU's mask, and the sums that the batch norm before needs. The weight gradient stays in registers until the block
- * ends; blocks write theirs one after another, and a second kernel adds them up in that order. */
+/* Backward by warp groups: both gradients of a convolution in one kernel. A block makes the slope
+ * of z (all channels) and the input (its group of channels) in bands. The products for the data
+ * gradient of some patches come first, some of those for the weight gradient follow; while these
+ * run, the threads finish the patches: what was there already, the ReLU's mask, and the sums that
+ * the batch norm before needs. The weight gradient stays in registers until the block ends; blocks
+ * write theirs one after another, and a second kernel adds them up in that order. */
 #include "conv3_back.cuh"
 #include "conv3_bands.cuh"
 
@@ -13,7 +14,7 @@ template <int C>
 struct back_bands : band_shape<C> {
     typedef band_shape<C> B;
     static const int ROUND = C == 16 ? 2 : 1, ROUNDS = B::OWN / ROUND; /* patches at a time */
-    static const int SUMMED = C == 64 ? 5 : 3;          /* products of a warp group for each 16 pixels */
+    static const int SUMMED = C == 64 ? 5 : 3; /* products of a warp group for each 16 pixels */
     static const int STEPS = OWN_ROWS * B::SIDE / 16;   /* of a tile: 16 pixels each */
     static const int X = B::all::BYTES, WEIGHTS_AT = X + B::own::BYTES;
     static const int RAW_G = WEIGHTS_AT + B::WEIGHTS, RAW_Z = RAW_G + B::RAW_ROWS * BAND_ROW;
@@ -28,7 +29,8 @@ struct back_bands : band_shape<C> {
 
 /* ---- reading ---- */
 
-/* The copies of a tile: of the slope, of the input, and of what dx is made with. By the first thread. */
+/* The copies of a tile: of the slope, of the input, and of what dx is made with. By the first
+ * thread. */
 template <class S>
 static __device__ __forceinline__ void begin_slope(const dro__conv3 &k, char *room,
                                                    const band_share<S> &t)
@@ -102,8 +104,9 @@ static __device__ __forceinline__ void make_tiles(const dro__conv3 &k, char *roo
 
 /* ---- the weight gradient ---- */
 
-/* The products of a warp group over some steps of 16 pixels. For 16 and 32 channels the rows are the input's channels,
- * of four rows of pixels or (a warp group has one half) of two, and the three products are the taps of a row. */
+/* The products of a warp group over some steps of 16 pixels. For 16 and 32 channels the rows are
+ * the input's channels, of four rows of pixels or (a warp group has one half) of two, and the three
+ * products are the taps of a row. */
 template <class S>
 static __device__ __forceinline__ void row_products(float (&acc)[S::SUMMED][S::GN / 2],
                                                     const char *room, int from)
@@ -111,7 +114,8 @@ static __device__ __forceinline__ void row_products(float (&acc)[S::SUMMED][S::G
     typedef typename S::all Z;
     typedef typename S::own X;
     const int PER = S::STEPS / S::ROUNDS, ROW = S::SIDE / 16;
-    matrix x = matrix_at(shared_address(room + S::X) + team_of_thread<S>() * 2 * X::BAND, 128, X::PLANE);
+    matrix x =
+        matrix_at(shared_address(room + S::X) + team_of_thread<S>() * 2 * X::BAND, 128, X::PLANE);
     matrix z = matrix_at(shared_address(room) + Z::BAND + PIXEL, 128, Z::PLANE);
 #pragma unroll
     for (int i = 0; i < PER * S::SUMMED; i++) {
@@ -121,10 +125,11 @@ static __device__ __forceinline__ void row_products(float (&acc)[S::SUMMED][S::G
     }
 }
 
-/* For 64 channels they are the slope's, a step is two rows of pixels, and the products are taps: five in one warp group
- * and four in the other. */
+/* For 64 channels they are the slope's, a step is two rows of pixels, and the products are taps:
+ * five in one warp group and four in the other. */
 template <class S, int TEAM>
-static __device__ __forceinline__ void tap_products(float (&acc)[S::SUMMED][S::GN / 2], const char *room)
+static __device__ __forceinline__ void tap_products(float (&acc)[S::SUMMED][S::GN / 2],
+                                                    const char *room)
 {
     typedef typename S::all Z;
     typedef typename S::own X;
@@ -199,8 +204,9 @@ static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int bloc
         return;
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-        weight_place p = weight_of<S>(n / S::SUMMED, n % S::SUMMED, warp * 16 + lane / 4 + e / 2 * 8,
-                                      j * 8 + lane % 4 * 2 + e % 2, group);
+        weight_place p =
+            weight_of<S>(n / S::SUMMED, n % S::SUMMED, warp * 16 + lane / 4 + e / 2 * 8,
+                         j * 8 + lane % 4 * 2 + e % 2, group);
         if (p.in < k.real_in)
             k.grads[part][(p.out * k.real_in + p.in) * TAPS + p.tap] = x[e];
     }
@@ -220,9 +226,9 @@ static __device__ __forceinline__ int mask_at(int patch)
 
 /* dx of a patch, and the sums of g and g z. */
 template <class S>
-static __device__ __forceinline__ void finish_patch(const dro__conv3 &k, const char *room, char *dx,
-                                                    int patch, int group, const float (&acc)[S::N / 2],
-                                                    float (&sums)[2 * S::HAS])
+static __device__ __forceinline__ void
+finish_patch(const dro__conv3 &k, const char *room, char *dx, int patch, int group,
+             const float (&acc)[S::N / 2], float (&sums)[2 * S::HAS])
 {
     const char *mask_from = room + mask_at<S>(patch), *copied = room + pixel_at<S>(0, patch, group);
     const char *add = copied + S::RAW_ADD;
@@ -271,8 +277,8 @@ static __device__ __forceinline__ void flush(const dro__conv3 &k, float *room,
 /* ---- the kernel ---- */
 
 template <class S, bool DATA>
-static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, const band_share<S> &t,
-                                             int group, int part)
+static __device__ __forceinline__ void start(const dro__conv3 &k, char *room,
+                                             const band_share<S> &t, int group, int part)
 {
     gate *gates = (gate *)(room + S::GATES);
     if (threadIdx.x == 0) {
@@ -361,7 +367,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
                 begin_input<S>(k, room, t);
         }
         rounds<S, DATA, WEIGHT>(k, room, now, group, turn, acc, sums);
-        if (DATA) /* what was read of the copies comes before the next ones, which another unit writes */
+        if (DATA) /* all reads of the copies come before the next copies (another unit's writes) */
             show_to_products();
         __syncthreads();
         if (more && DATA) {

@@ -1,5 +1,5 @@
-/* Forward by warp groups: z goes to memory straight from the products, and its moments stay in registers until the block
- * ends. */
+/* Forward by warp groups: z goes to memory straight from the products, and its moments stay in
+ * registers until the block ends. */
 #include "conv3_bands.cuh"
 
 template <int C>
@@ -134,8 +134,8 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     float *all = (float *)(room + S::SUMS);
     gather_sums<S>(all, sums);
     for (int i = threadIdx.x; i < 2 * S::GN; i += S::THREADS)
-        add_sum(&k.sums[(2 * part + i / S::GN) * S::CHANNELS + group * S::GN + i % S::GN], S::CHANNELS,
-                gathered<S>(all, i));
+        add_sum(&k.sums[(2 * part + i / S::GN) * S::CHANNELS + group * S::GN + i % S::GN],
+                S::CHANNELS, gathered<S>(all, i));
 #endif
 }
 
@@ -146,8 +146,8 @@ static void launch(cudaStream_t s, const dro__conv3 *k)
     static std::atomic<int> known;
     int resident =
         blocks_at_once(&known, (const void *)forward_kernel<S>, S::THREADS, S::BYTES);
-    queue(s, forward_kernel<S>, dim3(band_blocks<S>(k, resident), k->parts.count, S::GROUPS), S::THREADS,
-          S::BYTES, k->early, *k);
+    queue(s, forward_kernel<S>, dim3(band_blocks<S>(k, resident), k->parts.count, S::GROUPS),
+          S::THREADS, S::BYTES, k->early, *k);
 }
 
 extern "C" void dro__gpu_conv3_bands_forward(cudaStream_t s, const dro__conv3 *k)
@@ -160,13 +160,14 @@ extern "C" void dro__gpu_conv3_bands_forward(cudaStream_t s, const dro__conv3 *k
         launch<64>(s, k);
 }
 
-/* The instructions are those of compute capability 9.0, not of later ones: elsewhere the kernels are empty. */
+/* The instructions are those of compute capability 9.0, not of later ones: elsewhere the kernels
+ * are empty. */
 extern "C" int dro__gpu_conv3_bands_fit(int in, int out, int stride, int height, int width)
 {
     int device = 0, major = 0, minor = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    return major == 9 && minor == 0 && stride == 1 && in == out && (in == 16 || in == 32 || in == 64) &&
-           height == 512 / in && width == 512 / in;
+    return major == 9 && minor == 0 && stride == 1 && in == out &&
+           (in == 16 || in == 32 || in == 64) && height == 512 / in && width == 512 / in;
 }

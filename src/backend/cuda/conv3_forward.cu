@@ -1,9 +1,11 @@
-/* Forward by rows. A warp makes 16 output channels and goes down some rows of a tile; z goes to memory straight from the
- * products, and its moments stay in registers until the block ends. The weights are in the warp's registers (bfloat16) or
- * in the block's shared memory (tf32, twice as large). */
+/* Forward by rows. A warp makes 16 output channels and goes down some rows of a tile; z goes to
+ * memory straight from the products, and its moments stay in registers until the block ends. The
+ * weights are in the warp's registers (bfloat16) or in the block's shared memory (tf32, twice as
+ * large). */
 #include "conv3_rows.cuh"
 
-/* How large a block is, how much of a tile its threads load ahead, and the bytes of weights in shared memory. */
+/* How large a block is, how much of a tile its threads load ahead, and the bytes of weights in
+ * shared memory. */
 template <class V, int K, int N, int STRIDE>
 struct forward_size;
 
@@ -37,7 +39,8 @@ struct forward_shape : forward_size<V_, K, N, STRIDE_> {
     typedef tile_of<V, K / V::PER, (Z::TH - 1) * STRIDE + 3, TW * STRIDE, 1, 1, 2 - STRIDE> tile;
     static const int ALL = column<tile, THREADS>::PASSES;
     typedef held<tile, THREADS, ALL < Z::AHEAD ? ALL : Z::AHEAD, false> ahead;
-    static const int COEF = tile::BYTES, SUMS = COEF + 2 * K * 4, WEIGHTS = SUMS + Z::WARPS * 32 * 4;
+    static const int COEF = tile::BYTES, SUMS = COEF + 2 * K * 4,
+                     WEIGHTS = SUMS + Z::WARPS * 32 * 4;
     static const int BYTES = WEIGHTS + Z::SHARED;
 };
 
@@ -73,7 +76,8 @@ struct shared_weights {
     template <class W>
     __device__ __forceinline__ void products(const char *room, int group, unsigned from, W w) const
     {
-        const uint4 *mine = (const uint4 *)(room + S::WEIGHTS) + group * TAPS * S::KS * 32 + threadIdx.x % 32;
+        const uint4 *mine =
+            (const uint4 *)(room + S::WEIGHTS) + group * TAPS * S::KS * 32 + threadIdx.x % 32;
         roll_deep<S::R, S::STRIDE, S::KS, S::KS, typename S::tile>(from, mine, w);
     }
 };
@@ -96,7 +100,8 @@ static __device__ __forceinline__ void fill_as(const dro__conv3 &k, char *room,
 {
     typedef typename S::tile T;
     typedef typename S::V V;
-    maker<V, MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * V::PER, k.x_relu);
+    maker<V, MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * V::PER,
+                     k.x_relu);
     const char *u = image_of<V>(k.x, example, p), *v = image_of<V>(k.x_residual, example, p);
     void *keep = k.x_fill ? (void *)image_of<V>(k.x_fill, example, p) : NULL;
     ahead.fill(room, u, v, m, p, 0, keep, [] {});
@@ -117,7 +122,8 @@ static __device__ __forceinline__ void fill_input(const dro__conv3 &k, char *roo
         fill_as<S, SCALED_PLUS>(k, room, ahead, example, p);
 }
 
-/* What a lane does with its four channels of two pixels (h) of a row: rows[h] of them are in the image. */
+/* What a lane does with its four channels of two pixels (h) of a row: rows[h] of them are in the
+ * image. */
 template <class S>
 struct writer {
     typedef typename S::V V;
@@ -133,7 +139,8 @@ struct writer {
     {
         int y = p.row + row, x = p.col + col;
         row_bytes = p.width * PIXEL_BYTES;
-        z = (char *)image_of<V>(k.z, example, p) + y * row_bytes + x * PIXEL_BYTES + first * V::SIZE;
+        z = (char *)image_of<V>(k.z, example, p) + y * row_bytes + x * PIXEL_BYTES +
+            first * V::SIZE;
         for (int h = 0; h < 2; h++)
             rows[h] = x + (S::TW == 8 ? 0 : h * 8) < p.width
                           ? p.height - y - (S::TW == 8 ? h * S::TH / 2 : 0)
@@ -203,7 +210,8 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     while (t.left > 0) {
         fill_input<S>(k, room, ahead, t.example, in);
         __syncthreads();
-        writer<S> w(k, t.example, t.p, down, strip * 16 + lane / 4, group * 16 + lane % 4 * 4, sums);
+        writer<S> w(k, t.example, t.p, down, strip * 16 + lane / 4, group * 16 + lane % 4 * 4,
+                    sums);
         weights.products(room, group, from, w);
         t.next(S::TH, S::TW);
         if (t.left <= 0)

@@ -1,11 +1,12 @@
-/* What Hopper does beside the threads, as functions: copies into shared memory, and products of a warp group (four warps)
- * on matrices there. Machine instructions that, like those of conv3_mma.cuh, are written out nowhere else.
+/* What Hopper does beside the threads, as functions: copies into shared memory, and products of a
+ * warp group (four warps) on matrices there. Machine instructions that, like those of
+ * conv3_mma.cuh, are written out nowhere else.
  *
- * Copies: one thread expects so many bytes at a gate and begins the copies; everyone waits at the gate. A gate is passed
- * in turns, even and odd.
+ * Copies: one thread expects so many bytes at a gate and begins the copies; everyone waits at the
+ * gate. A gate is passed in turns, even and odd.
  *
- * Products: products_begin, products, products_end, and products_wait before their numbers are read or what they read is
- * written to. */
+ * Products: products_begin, products, products_end, and products_wait before their numbers are read
+ * or what they read is written to. */
 #ifndef DRO_CUDA_CONV3_GROUP_CUH
 #define DRO_CUDA_CONV3_GROUP_CUH
 
@@ -43,12 +44,14 @@ static __device__ __forceinline__ void gate_expect(gate *g, unsigned bytes)
 }
 
 /* bytes: of 16; so are both addresses */
-static __device__ __forceinline__ void gate_copy(gate *g, void *to, const void *from, unsigned bytes)
+static __device__ __forceinline__ void gate_copy(gate *g, void *to, const void *from,
+                                                 unsigned bytes)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-                 "[%3];" ::"r"(shared_address(to)),
-                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(g))
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+        "[%3];" ::"r"(shared_address(to)),
+        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(g))
+        : "memory");
 }
 
 static __device__ __forceinline__ void gate_wait(gate *g, int turn)
@@ -62,8 +65,8 @@ static __device__ __forceinline__ void gate_wait(gate *g, int turn)
 
 typedef unsigned long long matrix;
 
-/* A matrix of 8 x 16 bytes after another, each 128 bytes in one piece: where the first is, how far the next one of the
- * summed dimension, and how far the next one of the other. Bytes. */
+/* A matrix of 8 x 16 bytes after another, each 128 bytes in one piece: where the first is, how far
+ * the next one of the summed dimension, and how far the next one of the other. Bytes. */
 static __device__ __forceinline__ matrix matrix_at(unsigned address, unsigned next_k, unsigned next)
 {
     return (matrix)(address >> 4) | (matrix)(next_k >> 4) << 16 | (matrix)(next >> 4) << 32;
@@ -106,8 +109,9 @@ static __device__ __forceinline__ void settle(float (&d)[COUNT])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* d (64, 16) = a (64, 16) b (16, 16), plus d unless `add` is 0. TURNED: both matrices lie with the summed dimension
- * across. A thread has rows lane / 4 and 8 more of its warp's 16, and columns 8 j + lane % 4 * 2 and the next. */
+/* d (64, 16) = a (64, 16) b (16, 16), plus d unless `add` is 0. TURNED: both matrices lie with the
+ * summed dimension across. A thread has rows lane / 4 and 8 more of its warp's 16, and columns 8 j
+ * + lane % 4 * 2 and the next. */
 template <int TURNED>
 static __device__ __forceinline__ void product(float (&d)[8], matrix a, matrix b, int add)
 {

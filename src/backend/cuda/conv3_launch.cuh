@@ -5,9 +5,9 @@
 #include <atomic>
 #include <cuda_runtime_api.h>
 
-/* How many blocks of a kernel the GPU holds at a time; tells it of the kernel's shared memory. `known` remembers that
- * from the first time on that it went well: one that did not, without memory for the kernel, is an error of its launch,
- * and the next launch may do better. */
+/* How many blocks of a kernel the GPU holds at a time; tells it of the kernel's shared memory.
+ * `known` remembers that from the first time on that it went well: one that did not, without memory
+ * for the kernel, is an error of its launch, and the next launch may do better. */
 static int blocks_at_once(std::atomic<int> *known, const void *kernel, int threads, int bytes)
 {
     int each = 0, processors = 1, device = 0, blocks = known->load();

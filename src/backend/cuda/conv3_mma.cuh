@@ -1,5 +1,6 @@
-/* The tensor cores, what they take, and copies in the background, as functions: machine instructions, written out by
- * hand only here and, for warp groups, in conv3_group.cuh. On a CPU tests/conv3/block.h takes their place. */
+/* The tensor cores, what they take, and copies in the background, as functions: machine
+ * instructions, written out by hand only here and, for warp groups, in conv3_group.cuh. On a CPU
+ * tests/conv3/block.h takes their place. */
 #ifndef DRO_CUDA_CONV3_MMA_CUH
 #define DRO_CUDA_CONV3_MMA_CUH
 
@@ -68,8 +69,8 @@ static __device__ __forceinline__ float relu_of(float x)
     return x;
 }
 
-/* 16 bytes into shared memory, in the background: there for this thread after fetch_wait, for others after a barrier
- * behind that. Both addresses are multiples of 16. */
+/* 16 bytes into shared memory, in the background: there for this thread after fetch_wait, for
+ * others after a barrier behind that. Both addresses are multiples of 16. */
 static __device__ __forceinline__ void fetch16(unsigned to, const void *from)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
@@ -80,8 +81,8 @@ static __device__ __forceinline__ void fetch_wait()
     asm volatile("cp.async.commit_group;\n\tcp.async.wait_group 0;" ::: "memory");
 }
 
-/* threadIdx.x, of which the compiler knows nothing: what is made of it is made where it is used and takes no
- * registers elsewhere. */
+/* threadIdx.x, of which the compiler knows nothing: what is made of it is made where it is used and
+ * takes no registers elsewhere. */
 static __device__ __forceinline__ int this_thread()
 {
     int i = threadIdx.x;

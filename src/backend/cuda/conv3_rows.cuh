@@ -1,14 +1,14 @@
 /* What the convolutions by rows share.
  *
- * A tile of pixels lies in shared memory by planes of PER channels, 16 bytes a pixel: eight neighbouring pixels of a
- * row are the 128 bytes that one matrix load takes, from whichever pixel on. A thread that fills a tile has a plane's
- * channels of one column and goes down the rows, so that its coefficients stay in registers and its addresses grow by
- * constants; its first loads are on their way before the coefficients are made, or while the
- * block still finishes the tile before.
+ * A tile of pixels lies in shared memory by planes of PER channels, 16 bytes a pixel: eight
+ * neighbouring pixels of a row are the 128 bytes that one matrix load takes, from whichever pixel
+ * on. A thread that fills a tile has a plane's channels of one column and goes down the rows, so
+ * that its coefficients stay in registers and its addresses grow by constants; its first loads are
+ * on their way before the coefficients are made, or while the block still finishes the tile before.
  *
- * A product takes 16 pixels: of one row, or, in tiles of eight columns, eight of a row and eight of the row half
- * a tile below. It goes down the rows too, and uses what it has read of a row of the input for the three rows of
- * the output that need it. */
+ * A product takes 16 pixels: of one row, or, in tiles of eight columns, eight of a row and eight of
+ * the row half a tile below. It goes down the rows too, and uses what it has read of a row of the
+ * input for the three rows of the output that need it. */
 #ifndef DRO_CUDA_CONV3_ROWS_CUH
 #define DRO_CUDA_CONV3_ROWS_CUH
 
@@ -20,8 +20,9 @@ enum { TAPS = 9, PIXEL = 16 /* bytes */ };
 
 /* ---- tiles ---- */
 
-/* CH planes of ROWS rows: LEFT + COLS + RIGHT pixels, of which COLS are the block's own; the first TOP rows are
- * not. Planes are apart so that eight threads beside each other write to different banks. */
+/* CH planes of ROWS rows: LEFT + COLS + RIGHT pixels, of which COLS are the block's own; the first
+ * TOP rows are not. Planes are apart so that eight threads beside each other write to different
+ * banks. */
 template <class V, int CH_, int ROWS_, int COLS_, int TOP_, int LEFT_, int RIGHT_>
 struct tile_of {
     typedef V values;
@@ -31,9 +32,9 @@ struct tile_of {
     static const int PLANE = SIZE + ((APART - SIZE) % 128 + 128) % 128, BYTES = CH * PLANE;
 };
 
-/* Where a tile is: its first own pixel, in an image of so many channels. In the kernels for images that are as
- * wide and as high as their tiles are wide, all but the place is known to the compiler, and so are the distances
- * between what a thread touches. */
+/* Where a tile is: its first own pixel, in an image of so many channels. In the kernels for images
+ * that are as wide and as high as their tiles are wide, all but the place is known to the compiler,
+ * and so are the distances between what a thread touches. */
 struct place {
     int row, col, height, width, channels;
 };
@@ -203,12 +204,12 @@ struct held {
         for (int k = 0; k < AHEAD; k++)
             load_one(c, k, from_u, from_v);
     }
-    /* The tile, from what is held and the rest; own pixels go to `keep` too, unless NULL. After the second pixel
-     * there are registers for other loads: `then` begins them. */
+    /* The tile, from what is held and the rest; own pixels go to `keep` too, unless NULL. After the
+     * second pixel there are registers for other loads: `then` begins them. */
     template <int MODE, class THEN>
     __device__ __forceinline__ void fill(char *tile, const void *from_u, const void *from_v,
-                                         const maker<typename T::values, MODE> &m, const place &p, int first, void *keep,
-                                         THEN then)
+                                         const maker<typename T::values, MODE> &m, const place &p,
+                                         int first, void *keep, THEN then)
     {
         C c(p, first);
 #pragma unroll
@@ -233,10 +234,12 @@ struct held {
     }
 };
 
-/* The columns that are not the block's own, at once. Those of a tile as wide as the image stay 0. */
+/* The columns that are not the block's own, at once. Those of a tile as wide as the image stay
+ * 0. */
 template <class T, int THREADS, int MODE>
-static __device__ void fill_sides(char *tile, const void *u, const void *v, const maker<typename T::values, MODE> &m,
-                                  const place &p, int first)
+static __device__ void fill_sides(char *tile, const void *u, const void *v,
+                                  const maker<typename T::values, MODE> &m, const place &p,
+                                  int first)
 {
     typedef typename T::values V;
     const int SIDES = T::LEFT + T::RIGHT;
@@ -267,8 +270,8 @@ static __device__ __forceinline__ void clear_sides(char *tile)
 
 /* ---- coefficients, made by the block's threads: (3, channels) a, c, b ---- */
 
-static __device__ __forceinline__ void input_coefficients(const dro__conv3 &k, int part, float *room,
-                                                          int threads, bool keep)
+static __device__ __forceinline__ void input_coefficients(const dro__conv3 &k, int part,
+                                                          float *room, int threads, bool keep)
 {
 #pragma unroll 1
     for (int i = threadIdx.x; k.lazy && i < k.in; i += threads) {
@@ -282,8 +285,8 @@ static __device__ __forceinline__ void input_coefficients(const dro__conv3 &k, i
     }
 }
 
-static __device__ __forceinline__ void slope_coefficients(const dro__conv3 &k, int part, float *room,
-                                                          int threads, bool keep)
+static __device__ __forceinline__ void slope_coefficients(const dro__conv3 &k, int part,
+                                                          float *room, int threads, bool keep)
 {
 #pragma unroll 1
     for (int i = threadIdx.x; k.norm && i < k.out; i += threads) {
@@ -299,16 +302,16 @@ static __device__ __forceinline__ void slope_coefficients(const dro__conv3 &k, i
 
 /* ---- products ---- */
 
-/* Where a lane's pixel of a product is in a tile, in pixels: the lane-th of 16 of a row, or of two rows HALF
- * apart; STRIDE columns apart. */
+/* Where a lane's pixel of a product is in a tile, in pixels: the lane-th of 16 of a row, or of two
+ * rows HALF apart; STRIDE columns apart. */
 template <int COLS, int PITCH, int HALF, int STRIDE>
 static __device__ __forceinline__ int lane_pixel(int lane)
 {
     return COLS == 8 ? (lane / 8 * HALF * STRIDE * PITCH) + lane % 8 * STRIDE : lane * STRIDE;
 }
 
-/* R rows of 16 output pixels and 16 channels, from KS times two planes of input; b: weights of (tap, KS), in registers.
- * `done` gets each row. */
+/* R rows of 16 output pixels and 16 channels, from KS times two planes of input; b: weights of
+ * (tap, KS), in registers. `done` gets each row. */
 template <int R, int KS, class T, class DONE>
 static __device__ __forceinline__ void roll(unsigned from, const uint4 (&b)[TAPS * KS], DONE done)
 {
@@ -361,7 +364,8 @@ static __device__ __forceinline__ void skip(unsigned from, const uint4 (&b)[TAPS
     }
 }
 
-/* The weights of a warp's 16 channels for two planes of input: those of the next tap are `apart` further. */
+/* The weights of a warp's 16 channels for two planes of input: those of the next tap are `apart`
+ * further. */
 static __device__ __forceinline__ void take_taps(uint4 (&b)[TAPS], const uint4 *weights, int apart)
 {
 #pragma unroll
@@ -369,8 +373,8 @@ static __device__ __forceinline__ void take_taps(uint4 (&b)[TAPS], const uint4 *
         b[tap] = weights[tap * apart];
 }
 
-/* Either again where there are too many weights for registers: they come out of shared memory, those of two planes at a
- * time, KS of the ALL that a tap has. */
+/* Either again where there are too many weights for registers: they come out of shared memory,
+ * those of two planes at a time, KS of the ALL that a tap has. */
 template <int R, int STRIDE, int KS, int ALL, class T, class DONE>
 static __device__ __forceinline__ void roll_deep(unsigned from, const uint4 *weights, DONE done)
 {
@@ -401,7 +405,8 @@ static __device__ __forceinline__ void roll_deep(unsigned from, const uint4 *wei
 }
 
 /* 16 bytes at a time into shared memory, in the background. */
-static __device__ __forceinline__ void fetch_words(char *to, const uint4 *from, int count, int threads)
+static __device__ __forceinline__ void fetch_words(char *to, const uint4 *from, int count,
+                                                   int threads)
 {
     for (int i = threadIdx.x; i < count; i += threads)
         fetch16(shared_address(to) + i * 16, from + i);
@@ -409,8 +414,8 @@ static __device__ __forceinline__ void fetch_words(char *to, const uint4 *from, 
 
 /* ---- sums ---- */
 
-/* N of COUNT numbers of each lane, summed over the lanes that differ in the bits LOW .. LOW N / 2; each of those
- * lanes ends with one of the numbers, in x[0], whose index is returned. */
+/* N of COUNT numbers of each lane, summed over the lanes that differ in the bits LOW .. LOW N / 2;
+ * each of those lanes ends with one of the numbers, in x[0], whose index is returned. */
 template <int N, int LOW, int COUNT>
 static __device__ __forceinline__ int spread_sum(float (&x)[COUNT])
 {

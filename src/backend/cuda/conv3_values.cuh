@@ -1,5 +1,6 @@
-/* What differs between the precisions of the convolutions by rows: bfloat16, and floats of which the products take what
- * tf32 has. 16 bytes of either are PER channels of a pixel, and a product takes two times 16 bytes. */
+/* What differs between the precisions of the convolutions by rows: bfloat16, and floats of which
+ * the products take what tf32 has. 16 bytes of either are PER channels of a pixel, and a product
+ * takes two times 16 bytes. */
 #ifndef DRO_CUDA_CONV3_VALUES_CUH
 #define DRO_CUDA_CONV3_VALUES_CUH
 
@@ -18,7 +19,8 @@ struct bf16_values {
     }
     static __device__ __forceinline__ uint4 close(const float *x)
     {
-        return make_uint4(pack2(x[0], x[1]), pack2(x[2], x[3]), pack2(x[4], x[5]), pack2(x[6], x[7]));
+        return make_uint4(pack2(x[0], x[1]), pack2(x[2], x[3]), pack2(x[4], x[5]),
+                          pack2(x[6], x[7]));
     }
     static __device__ __forceinline__ uint4 close_relu(const float *x)
     {
@@ -38,8 +40,8 @@ struct bf16_values {
     {
         *(unsigned long long *)to = (unsigned long long)pack2(v[2], v[3]) << 32 | pack2(v[0], v[1]);
     }
-    static __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0,
-                                                    unsigned b1)
+    static __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4],
+                                                    unsigned b0, unsigned b1)
     {
         mma_bf16(d, a, b0, b1);
     }
@@ -77,8 +79,8 @@ struct tf32_values {
     {
         *(float4 *)to = make_float4(v[0], v[1], v[2], v[3]);
     }
-    static __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0,
-                                                    unsigned b1)
+    static __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4],
+                                                    unsigned b0, unsigned b1)
     {
         mma_tf32(d, a, b0, b1);
     }

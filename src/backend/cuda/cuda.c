@@ -1,7 +1,8 @@
 /* The cuda backend's table: memory and vector operations on the GPU.
  *
- * Losses, coefficients, margins and the rows of a table are host memory, as they are on every backend, so
- * the operations on them are the reference's; w and everything as long as w is the GPU's. */
+ * Losses, coefficients, margins and the rows of a table are host memory, as they are on every
+ * backend, so the operations on them are the reference's; w and everything as long as w is the
+ * GPU's. */
 #include "cuda.h"
 #include "step_kernels.h"
 
@@ -123,7 +124,8 @@ static const char *copy(void *to, const void *from, size_t bytes)
 
 /* ---- vectors ---- */
 
-/* Room for what a pass returns. A thread has its own, as it has its own stream, and leaves it to others when it ends. */
+/* Room for what a pass returns. A thread has its own, as it has its own stream, and leaves it to
+ * others when it ends. */
 typedef struct scratch {
     double *partial;
     unsigned *counter;
@@ -274,7 +276,8 @@ static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size
     dro__cuda_free(there);
 }
 
-/* ---- linear models: their rows are in host memory, and reading them is all the work there is ---- */
+/* ---- linear models: their rows are in host memory, and reading them is all the work there is
+ * ---- */
 
 static void rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
                      const float *w, float *margins)

@@ -1,6 +1,7 @@
-/* The cuda backend: one NVIDIA GPU of compute capability 9.0 or later. Everything is queued on the calling
- * thread's own stream and waited for before the call returns, so that objects may go from thread to thread. Only
- * queue.c leaves steps behind, each with an event that whoever comes next waits for. */
+/* The cuda backend: one NVIDIA GPU of compute capability 9.0 or later. Everything is queued on the
+ * calling thread's own stream and waited for before the call returns, so that objects may go from
+ * thread to thread. Only queue.c leaves steps behind, each with an event that whoever comes next
+ * waits for. */
 #ifndef DRO_CUDA_H
 #define DRO_CUDA_H
 
@@ -20,8 +21,8 @@ void dro__cuda_free(void *memory);
 bool dro__cuda_is_device(const void *pointer);
 /* Either way; waits. */
 cudaError_t dro__cuda_copy(void *to, const void *from, size_t bytes);
-/* Makes NaN of what could not be computed or copied, where there is no status to return: whoever reads it next refuses
- * it. */
+/* Makes NaN of what could not be computed or copied, where there is no status to return: whoever
+ * reads it next refuses it. */
 void dro__cuda_poison(float *x, size_t n);
 /* Memory that both sides see, not zeroed; freed with dro__cuda_host_free. */
 void *dro__cuda_host_alloc(size_t bytes);

@@ -1,6 +1,7 @@
-/* Depthwise convolutions: each channel is convolved with a kernel of its own. There is little to compute for what is
- * read, so tensor cores would not help; a thread keeps its channels and their kernels and goes from pixel to pixel of
- * what is written. Sums come together in an order that is always the same. */
+/* Depthwise convolutions: each channel is convolved with a kernel of its own. There is little to
+ * compute for what is read, so tensor cores would not help; a thread keeps its channels and their
+ * kernels and goes from pixel to pixel of what is written. Sums come together in an order that is
+ * always the same. */
 #include "conv3_launch.cuh"
 #include "device.cuh"
 
@@ -72,8 +73,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The gradient by the weights of one part (blockIdx.z), by block: (parts, chunks, taps, channels) sums. K = 0: of one
- * tap, blockIdx.z / parts. */
+/* The gradient by the weights of one part (blockIdx.z), by block: (parts, chunks, taps, channels)
+ * sums. K = 0: of one tap, blockIdx.z / parts. */
 template <typename W, int K>
 static __global__ void __launch_bounds__(THREADS)
     weight_kernel(int wide, dro__depthwise d, dro__typed x, dro__typed dz, float *partial)

@@ -107,8 +107,8 @@ static __device__ __forceinline__ void write8(float *to, const float *x)
 
 /* ---- a value as rows of channels, some channels at a time ----
  *
- * How a kernel reads: eight bfloat16 or four floats, 16 bytes either way, or one element of any kind. `sum` is what
- * adding up within a thread is done in. */
+ * How a kernel reads: eight bfloat16 or four floats, 16 bytes either way, or one element of any
+ * kind. `sum` is what adding up within a thread is done in. */
 
 struct eights {
     enum { V = 8 };
@@ -182,8 +182,9 @@ static inline void dense(dro__typed *v, int channels)
     v->stride = v->stride ? v->stride : channels;
 }
 
-/* How rows of channels are shared out: a block has `wide` groups of V channels and THREADS / wide rows at a time;
- * `tiles` blocks lie side by side, `chunks` go down the rows together. A thread keeps its channels. */
+/* How rows of channels are shared out: a block has `wide` groups of V channels and THREADS / wide
+ * rows at a time; `tiles` blocks lie side by side, `chunks` go down the rows together. A thread
+ * keeps its channels. */
 struct sharing {
     int wide, tiles, chunks;
 };

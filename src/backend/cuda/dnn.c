@@ -1,12 +1,14 @@
-/* The convolutions that cuDNN does: which plans they use, and their passes. Weight gradients run beside the rest on
- * a stream of their own and are handed on, in the parameters' order, some at a time. */
+/* The convolutions that cuDNN does: which plans they use, and their passes. Weight gradients run
+ * beside the rest on a stream of their own and are handed on, in the parameters' order, some at a
+ * time. */
 #include "net.h"
 
 #include <string.h>
 
 enum { PORTION = 16 };
 
-/* A larger block when the old one is too small. The old one stays until the end: a recorded pass may use it. */
+/* A larger block when the old one is too small. The old one stays until the end: a recorded pass
+ * may use it. */
 dro_status dro__dnn_grow(dro__cuda_network *net, void **block, size_t *size, size_t need)
 {
     enum { RETIRED = sizeof net->retired / sizeof net->retired[0] };

@@ -1,7 +1,8 @@
-/* Plans for convolutions through cuDNN's graph interface. Values are (examples, height, width, channels), weights
- * (out, kernel, in). For each shape the library names engines that might do it; those that repeat their bits and
- * add up in floats are tried, and the fastest on this GPU is kept as the shape's plan (dnn_choice.c: by all networks
- * of the process). Small shapes take the first, and so does fp32, which is for checking: its numbers do not depend on a measurement. */
+/* Plans for convolutions through cuDNN's graph interface. Values are (examples, height, width,
+ * channels), weights (out, kernel, in). For each shape the library names engines that might do it;
+ * those that repeat their bits and add up in floats are tried, and the fastest on this GPU is kept
+ * as the shape's plan (dnn_choice.c: by all networks of the process). Small shapes take the first,
+ * and so does fp32, which is for checking: its numbers do not depend on a measurement. */
 #include "net.h"
 
 #include <string.h>
@@ -76,7 +77,8 @@ static descriptor convolution(const dro__dnn_shape *s)
     return NULL;
 }
 
-/* Names of a direction: its descriptor, and the attributes of convolution, x, w, z, alpha and beta. */
+/* Names of a direction: its descriptor, and the attributes of convolution, x, w, z, alpha and
+ * beta. */
 typedef struct direction {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t conv, x, w, z, alpha, beta;
@@ -266,7 +268,8 @@ static void drop_from(dro__dnn_plan *list, int first, int count)
         drop(&list[k].plan);
 }
 
-/* The place of the fastest of a list, each in the memory that it will have; -1: none could be timed. */
+/* The place of the fastest of a list, each in the memory that it will have; -1: none could be
+ * timed. */
 static int measure(dro__cuda_network *net, const dro__dnn_shape *shape, const dro__dnn_plan *list,
                    int count, const void *x, const void *w, const void *z)
 {
@@ -301,8 +304,9 @@ static void choose(dro__cuda_network *net, const dro__dnn_shape *shape, dro__dnn
     drop_from(list, 1, count);
 }
 
-/* Only the plans that want the least memory: Winograd engines, which lose digits, need much for what they transform
- * and do not all say in their notes what they are. (Weight gradients need some to be split.) */
+/* Only the plans that want the least memory: Winograd engines, which lose digits, need much for
+ * what they transform and do not all say in their notes what they are. (Weight gradients need some
+ * to be split.) */
 static int keep_plain(dro__dnn_plan *list, int count)
 {
     size_t least = list[0].workspace;

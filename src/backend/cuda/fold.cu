@@ -1,7 +1,8 @@
-/* Folding: two by two pixels of an image become one pixel of four times the channels, so that a convolution of
- * stride 2 over few channels becomes one of stride 1 over more of them, which the tensor cores do well. Channel
- * (2 i + j) channels + c of the folded pixel (r, s) is channel c of the pixel (2 (r - before) + i, 2 (s - before) + j).
- * With a padding of p, before = ceil(p / 2) and the kernel begins `lead` = p mod 2 rows and columns later. */
+/* Folding: two by two pixels of an image become one pixel of four times the channels, so that a
+ * convolution of stride 2 over few channels becomes one of stride 1 over more of them, which the
+ * tensor cores do well. Channel (2 i + j) channels + c of the folded pixel (r, s) is channel c of
+ * the pixel (2 (r - before) + i, 2 (s - before) + j). With a padding of p, before = ceil(p / 2) and
+ * the kernel begins `lead` = p mod 2 rows and columns later. */
 #include "device.cuh"
 
 template <typename W>
@@ -10,9 +11,11 @@ static __global__ void fold_kernel(size_t count, dro__extent in, dro__typed x, i
 {
     unsigned groups = y.stride / W::V;
     for (size_t i = FIRST; i < count; i += STEP) {
-        size_t pixel = divided(i, groups), line = divided(pixel, out.width), n = divided(line, out.height);
+        size_t pixel = divided(i, groups), line = divided(pixel, out.width),
+               n = divided(line, out.height);
         unsigned first = (unsigned)(i - pixel * groups) * W::V;
-        unsigned col = (unsigned)(pixel - line * out.width), row = (unsigned)(line - n * out.height);
+        unsigned col = (unsigned)(pixel - line * out.width),
+                 row = (unsigned)(line - n * out.height);
         float v[W::V];
 #pragma unroll
         for (int k = 0; k < W::V; k++) {

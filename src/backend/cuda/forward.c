@@ -23,16 +23,18 @@ dro__norm_source dro__norm_source_of(const dro__cuda_network *net, const dro__gt
 
 enum { MANY = 4 };
 
-/* Four for many: fewer blocks do more each, which costs less than it delays when others run beside. */
+/* Four for many: fewer blocks do more each, which costs less than it delays when others run
+ * beside. */
 int dro__share_of(const dro__cuda_network *net)
 {
     int alive = dro__networks_alive();
     return net->graph->deterministic || alive < 2 ? 1 : alive < MANY ? 2 : MANY;
 }
 
-/* Which kernels do a call's convolutions of bfloat16, where both fit: those by bands make eight networks an eighth
- * faster, those by rows a network that is alone. The two want the weights in different orders; a call has one share from
- * its packing to its last slope, so it reads what it has packed. */
+/* Which kernels do a call's convolutions of bfloat16, where both fit: those by bands make eight
+ * networks an eighth faster, those by rows a network that is alone. The two want the weights in
+ * different orders; a call has one share from its packing to its last slope, so it reads what it
+ * has packed. */
 static bool by_bands(const dro__cuda_network *net)
 {
     return net->share >= MANY;

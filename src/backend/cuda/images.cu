@@ -1,8 +1,9 @@
-/* The input of a network out of small images that live on the GPU as bytes: moved, mirrored, normalised. */
+/* The input of a network out of small images that live on the GPU as bytes: moved, mirrored,
+ * normalised. */
 #include "device.cuh"
 
-/* One thread for some channels of a pixel; an image for each blockIdx.x, of which there may be more than of the
- * others. */
+/* One thread for some channels of a pixel; an image for each blockIdx.x, of which there may be more
+ * than of the others. */
 template <typename W>
 static __global__ void images_kernel(dro__gpu_images k, const dro__gpu_cut *cuts, int first,
                                      dro__typed to)

@@ -1,5 +1,5 @@
-/* The cuda backend's kernels as C functions. Each queues its work on a stream and returns at once; errors of a
- * launch are found by the caller (cudaGetLastError, or the end of a capture).
+/* The cuda backend's kernels as C functions. Each queues its work on a stream and returns at once;
+ * errors of a launch are found by the caller (cudaGetLastError, or the end of a capture).
  *
  * Values are (examples, height, width, channels), of float or bfloat16: a dro__typed says which. */
 #ifndef DRO_CUDA_KERNELS_H
@@ -36,14 +36,16 @@ typedef struct dro__gpu_window {
     int kernel[2], stride[2], pad[2];
 } dro__gpu_window;
 
-/* A tail's numbers, (parts, channels) each:  y = (z - mean) * scale + shift,  dz = p g + q (z - mean) + r.
- * sums and back are (2, parts, 2, channels): what the forward and the backward pass gather (tails.cuh), 0 before. */
+/* A tail's numbers, (parts, channels) each:
+ *     y = (z - mean) * scale + shift,   dz = p g + q (z - mean) + r
+ * sums and back are (2, parts, 2, channels): what the forward and the backward pass gather
+ * (tails.cuh), 0 before. */
 typedef struct dro__numbers {
     int channels;
     float *mean, *inverse, *scale, *shift, *p, *q, *r;
     double *sums, *back;
-    void *
-        room; /* DRO__TAIL_ROOM bytes, 0 before, of one stream: what the blocks of a kernel gather */
+    /* DRO__TAIL_ROOM bytes of one stream, 0 before: what the blocks of a kernel gather */
+    void *room;
 } dro__numbers;
 
 /* The room holds for norms of so many channels. */
@@ -76,8 +78,8 @@ void dro__gpu_finish_forward(cudaStream_t s, dro__parts parts, int area, dro__nu
 void dro__gpu_apply(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed z, dro__numbers n,
                     dro__typed residual, float cap, dro__typed y);
 
-/* Closes a slope: g = slope + more where the ReLU was open; the sums of g and of g (z - mean), and what follows from
- * them. Values may be none; g none: it is not kept. */
+/* Closes a slope: g = slope + more where the ReLU was open; the sums of g and of g (z - mean), and
+ * what follows from them. Values may be none; g none: it is not kept. */
 typedef struct dro__closing {
     dro__typed slope, more, y, z, g;
     float cap;  /* above 0: a ReLU, open where 0 < y < cap, or, without y, where the tail of z is */
@@ -90,7 +92,8 @@ void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e, const dro__
 /* The same from sums that are there already. */
 void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int area, int batch, dro__numbers n,
                               dro__norm_grads grads);
-/* dz = p g + q (z - mean) + r + add, g only where the tail of z is open (cap above 0); z, add may be none. */
+/* dz = p g + q (z - mean) + r + add, g only where the tail of z is open (cap above 0); z, add may
+ * be none. */
 void dro__gpu_slope(cudaStream_t s, dro__parts parts, dro__extent e, dro__typed g, dro__typed z,
                     float cap, dro__numbers n, dro__typed add, dro__typed dz);
 
@@ -105,19 +108,22 @@ typedef struct dro__layer_pass {
     float cap, rate;      /* of ReLU, of dropout */
     int layer;            /* dropout: its node */
     const uint64_t *keys; /* dropout: (examples) */
-    uint16_t *
-        chosen; /* max pool: which of a window's elements it is, of the shape of y, or NULL; NULL back: an average */
+    /* max pool: which element of a window is the largest, in y's shape, or NULL; with NULL, back is
+     * that of an average */
+    uint16_t *chosen;
 } dro__layer_pass;
 
 typedef void dro__layer_kernel(cudaStream_t s, const dro__layer_pass *k);
 
-/* layers.cu, pool.cu. Flatten: between (height, width, channels) and the parameters' order, (channels, height, width). */
+/* layers.cu, pool.cu. Flatten: between (height, width, channels) and the parameters' order,
+ * (channels, height, width). */
 dro__layer_kernel dro__gpu_affine, dro__gpu_affine_back, dro__gpu_relu, dro__gpu_relu_back,
     dro__gpu_dropout, dro__gpu_dropout_back, dro__gpu_shortcut, dro__gpu_shortcut_back,
     dro__gpu_flatten, dro__gpu_flatten_back, dro__gpu_max_pool, dro__gpu_avg_pool,
     dro__gpu_pool_back, dro__gpu_global_pool, dro__gpu_global_pool_back;
 
-/* x: (examples, channels, height, width) floats of the examples from `first` on; pads channels to `stored`. */
+/* x: (examples, channels, height, width) floats of the examples from `first` on; pads channels to
+ * `stored`. */
 void dro__gpu_input(cudaStream_t s, int first, int count, dro__extent e, int stored, const float *x,
                     dro__typed y);
 void dro__gpu_add(cudaStream_t s, size_t count, dro__typed a, dro__typed b, dro__typed y);
@@ -166,8 +172,8 @@ void dro__gpu_loss_back(cudaStream_t s, int n, int outputs, const float *coef, c
 typedef enum dro__pack_kind {
     DRO__PACK_CUDNN,  /* (out, kernel, in) */
     DRO__PACK_FOLDED, /* the same for a folded image, fold.cu */
-    /* 3 x 3: as the tensor cores take them (dro__conv3_weight_at), and behind it for the data gradient, the kernel
-     * turned, in and out exchanged */
+    /* 3 x 3: as the tensor cores take them (dro__conv3_weight_at), and behind it for the data
+     * gradient, the kernel turned, in and out exchanged */
     DRO__PACK_PRODUCTS,
     DRO__PACK_BANDS /* and as warp groups do (dro__conv3_band_at) */
 } dro__pack_kind;
@@ -182,15 +188,16 @@ typedef struct dro__packing {
     dro__typed to;
 } dro__packing;
 
-/* table: (count) in device memory; largest: the most pairs of channels of one of them; bands: the call goes by bands. */
+/* table: (count) in device memory; largest: the most pairs of channels of one of them; bands: the
+ * call goes by bands. */
 void dro__gpu_pack(cudaStream_t s, int count, const dro__packing *table, size_t largest, int bands);
 /* Gradients the other way: of each, `to`, as packed, into `from`, as the parameters are. */
 void dro__gpu_unpack(cudaStream_t s, int count, const dro__packing *table);
 
 /* ---- fold.cu ---- */
 
-/* x (n, height, width, channels) into y (n, out, 4 channels and zeros), `before` folded rows and columns of zeros
- * first. */
+/* x (n, height, width, channels) into y (n, out, 4 channels and zeros), `before` folded rows and
+ * columns of zeros first. */
 void dro__gpu_fold(cudaStream_t s, int n, dro__extent in, dro__typed x, const int *before,
                    dro__extent out, dro__typed y);
 

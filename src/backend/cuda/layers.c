@@ -1,5 +1,5 @@
-/* What each operation is to this backend: a table. Here are the layers that are a kernel or two; convolutions and norms
- * are in forward.c and backward.c, linear layers in library.c. */
+/* What each operation is to this backend: a table. Here are the layers that are a kernel or two;
+ * convolutions and norms are in forward.c and backward.c, linear layers in library.c. */
 #include "net.h"
 
 static const dro__typed none = {NULL, 0, 0};

@@ -1,9 +1,10 @@
 /* A network of the cuda backend: life, what crosses between host and GPU, and recorded passes.
  *
- * A pass is queued directly the first time a shape of call is seen and recorded the second time, so that the
- * libraries have loaded what they need. How much of the GPU the call takes is part of its shape: other networks come
- * and go, and the next call is then another recording. Everything a recorded pass touches is at a fixed place: w and the
- * examples are copied in before it, gradients copied out after it. */
+ * A pass is queued directly the first time a shape of call is seen and recorded the second time, so
+ * that the libraries have loaded what they need. How much of the GPU the call takes is part of its
+ * shape: other networks come and go, and the next call is then another recording. Everything a
+ * recorded pass touches is at a fixed place: w and the examples are copied in before it, gradients
+ * copied out after it. */
 #include "net.h"
 
 #include <string.h>

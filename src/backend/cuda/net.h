@@ -1,14 +1,15 @@
-/* The cuda backend's networks. A graph is compiled into a program: a list of operations over values, walked by
- * the host once for each shape of a call, recorded as a CUDA graph and replayed from then on.
+/* The cuda backend's networks. A graph is compiled into a program: a list of operations over
+ * values, walked by the host once for each shape of a call, recorded as a CUDA graph and replayed
+ * from then on.
  *
- * A convolution and what follows it (bias, batch norm, a residual, ReLU) are one operation with a TAIL, as on the
- * CPU. In training the convolution's output z is kept and the tail is worked out into the value, or, when the
- * only reader is one of our own convolutions, by that reader (the value is LAZY). Backward, whoever writes a
- * value's slope last also closes it: applies the ReLU's mask and takes the sums that batch norm needs. A
- * residual passes its slope on without copying it.
+ * A convolution and what follows it (bias, batch norm, a residual, ReLU) are one operation with a
+ * TAIL, as on the CPU. In training the convolution's output z is kept and the tail is worked out
+ * into the value, or, when the only reader is one of our own convolutions, by that reader (the
+ * value is LAZY). Backward, whoever writes a value's slope last also closes it: applies the ReLU's
+ * mask and takes the sums that batch norm needs. A residual passes its slope on without copying it.
  *
- * Values are (examples, height, width, channels). With bf16 all of them are bfloat16 but those behind a linear
- * layer, a flattening or a global pooling. */
+ * Values are (examples, height, width, channels). With bf16 all of them are bfloat16 but those
+ * behind a linear layer, a flattening or a global pooling. */
 #ifndef DRO_CUDA_NET_H
 #define DRO_CUDA_NET_H
 
@@ -191,11 +192,12 @@ void dro__gconv_backward(const dro__gcall *c);
 void dro__gtail_forward(const dro__gcall *c); /* from z to the value */
 void dro__gnorm_backward(const dro__gcall *c);
 
-/* backward.c: the slope of a value is in its place, but `more`, which may be none, is still to be added; or another
- * slope is passed on to it as it is. */
+/* backward.c: the slope of a value is in its place, but `more`, which may be none, is still to be
+ * added; or another slope is passed on to it as it is. */
 void dro__slope_written(const dro__gcall *c, int32_t value, dro__typed more);
 void dro__slope_pass(const dro__gcall *c, int32_t value, dro__typed slope);
-/* Of an operation with a tail: dz, in memory that nobody else uses in this pass; and its residual gets its slope. */
+/* Of an operation with a tail: dz, in memory that nobody else uses in this pass; and its residual
+ * gets its slope. */
 void *dro__slope_of_z(const dro__gcall *c);
 void dro__slope_to_residual(const dro__gcall *c);
 /* What is queued on net->beside next comes behind all that was queued on net->stream. */
@@ -214,26 +216,28 @@ dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram
 dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_net_batch *parts,
                             int count);
 typedef void (*dro__walk)(dro__cuda_network *net, dro__gprogram *p);
-/* Records what `queue` puts on net->side; and dro__library_close, which no recording survives, between recordings. */
+/* Records what `queue` puts on net->side; and dro__library_close, which no recording survives,
+ * between recordings. */
 typedef void (*dro__queuer)(dro__cuda_network *net, const void *what);
 dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void *what,
                            cudaGraphExec_t *recorded);
 void dro__net_end_libraries(dro__cuda_network *net);
 void dro__net_walk(dro__cuda_network *net, dro__gprogram *p, dro__walk body, cudaStream_t stream);
 
-/* queue.c. Steps may have been queued by another thread, on another stream: what this one queues comes behind them; or
- * it waits for them. */
+/* queue.c. Steps may have been queued by another thread, on another stream: what this one queues
+ * comes behind them; or it waits for them. */
 dro_status dro__line_follow(dro__cuda_network *net);
 dro_status dro__line_wait(dro__cuda_network *net);
 void dro__line_close(dro__cuda_network *net);
 void dro__line_forget(struct dro__line *line); /* what was recorded; NULL is fine */
 extern const dro__queue dro__cuda_queue;
 
-/* dnn_choice.c: the place of the plan that another network found to be the fastest, -1: none has yet; and what all
- * agree on when this one has found `place`. */
+/* dnn_choice.c: the place of the plan that another network found to be the fastest, -1: none has
+ * yet; and what all agree on when this one has found `place`. */
 int dro__dnn_chosen(const dro__cuda_network *net, const dro__dnn_shape *shape);
 int dro__dnn_choose(const dro__cuda_network *net, const dro__dnn_shape *shape, int place);
-/* dnn_plan.c: the plan of a shape, found again or chosen by running it on x, w and z; -1: there is none */
+/* dnn_plan.c: the plan of a shape, found again or chosen by running it on x, w and z; -1: there is
+ * none */
 dro_status dro__dnn_find(dro__cuda_network *net, const dro__dnn_shape *shape, const void *x,
                          const void *w, const void *z, int *index);
 bool dro__dnn_execute(cudnnHandle_t handle, const dro__dnn_plan *p, const void *x, const void *w,

@@ -1,5 +1,5 @@
-/* Pooling. A thread keeps its channels and goes from pixel to pixel of what is written, so that the order of every
- * sum is fixed. */
+/* Pooling. A thread keeps its channels and goes from pixel to pixel of what is written, so that the
+ * order of every sum is fixed. */
 #include "device.cuh"
 
 enum { POOL_BLOCKS = 132 * 8 };

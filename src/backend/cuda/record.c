@@ -1,10 +1,11 @@
-/* Recordings: what a thread queues becomes a graph that one call replays. The one file that knows what disturbs them. */
+/* Recordings: what a thread queues becomes a graph that one call replays. The one file that knows
+ * what disturbs them. */
 #include "net.h"
 
 #include <pthread.h>
 
-/* Recordings and the ends of libraries, one at a time: cublasDestroy waits for the whole GPU, and whoever does that
- * breaks the recordings of all threads. */
+/* Recordings and the ends of libraries, one at a time: cublasDestroy waits for the whole GPU, and
+ * whoever does that breaks the recordings of all threads. */
 static pthread_mutex_t recording = PTHREAD_MUTEX_INITIALIZER;
 
 dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void *what,

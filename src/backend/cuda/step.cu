@@ -227,8 +227,8 @@ static __device__ void finish(const dro__gpu_step &g, bool refused, bool settles
 
 /* What one move is to the grids below. */
 #define MOVE(name)                                                                                 \
-    struct move_##name {\
-        enum { sums = DRO__MOVE_SUMS(DRO__MOVE_##name) };                                                                           \
+    struct move_##name {                                                                           \
+        enum { sums = DRO__MOVE_SUMS(DRO__MOVE_##name) };                                          \
         static __device__ void prepare(const dro__step *k, coefs *c) { prepare_##name(k, c); }     \
         static __device__ void each(float *const *v, const coefs *c, size_t i, int reg, real *sum) \
         {                                                                                          \

@@ -1,6 +1,7 @@
-/* Tails: bias, batch norm, residual and ReLU. A value is rows (pixels) of channels; a thread keeps its channels and
- * goes down the rows, so that a channel's numbers are read once. Sums come together in an order that is always
- * the same: by thread, by block, and by the block that ends last. */
+/* Tails: bias, batch norm, residual and ReLU. A value is rows (pixels) of channels; a thread keeps
+ * its channels and goes down the rows, so that a channel's numbers are read once. Sums come
+ * together in an order that is always the same: by thread, by block, and by the block that ends
+ * last. */
 #include "tails.cuh"
 
 /* ---- numbers ---- */
@@ -63,10 +64,11 @@ extern "C" void dro__gpu_finish_backward(cudaStream_t s, dro__parts parts, int a
 
 enum { SUM_BLOCKS = 132 * 2, COUNTERS = 2048, GROUP = 16 }; /* as many blocks as run at once */
 
-/* The widest norm has this many blocks side by side, of two parts, with two counters and a row of sums each; narrower
- * ones have fewer than two rows for each of SUM_BLOCKS. */
+/* The widest norm has this many blocks side by side, of two parts, with two counters and a row of
+ * sums each; narrower ones have fewer than two rows for each of SUM_BLOCKS. */
 enum { WIDEST_TILES = 2 * DRO__TAIL_CHANNELS / 128, ROW_BYTES = 2 * THREADS * 4 };
-static_assert(2 * WIDEST_TILES <= COUNTERS && COUNTERS * 4 + WIDEST_TILES * ROW_BYTES <= DRO__TAIL_ROOM &&
+static_assert(2 * WIDEST_TILES <= COUNTERS &&
+                  COUNTERS * 4 + WIDEST_TILES * ROW_BYTES <= DRO__TAIL_ROOM &&
                   COUNTERS * 4 + 2 * SUM_BLOCKS * ROW_BYTES <= DRO__TAIL_ROOM,
               "room for what the blocks gather");
 
@@ -119,8 +121,9 @@ static __device__ void sum_rows(const real *rows, int count, int columns, double
     __syncthreads();
 }
 
-/* Each thread has two sums for each of its V channels. Adds them up over the block, then over groups of blocks,
- * and then, in the last block of these channels (which returns true), over all: to[0, channels) and behind it. */
+/* Each thread has two sums for each of its V channels. Adds them up over the block, then over
+ * groups of blocks, and then, in the last block of these channels (which returns true), over all:
+ * to[0, channels) and behind it. */
 template <typename W>
 static __device__ bool add_up(const dro__numbers &n, double *to, int wide, const walk &w,
                               const typename W::sum *a, const typename W::sum *b)
@@ -312,7 +315,7 @@ extern "C" void dro__gpu_close(cudaStream_t s, dro__parts parts, dro__extent e,
 #define CLOSE_AS(W, LIGHT)                                                                         \
     do {                                                                                           \
         sharing sh = share<W>(ROWS_OF(parts, area), n.channels, parts.count, SUM_BLOCKS);          \
-        close_kernel<W, LIGHT><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, k, n);           \
+        close_kernel<W, LIGHT><<<GRID(sh, parts), THREADS, 0, s>>>(parts, area, sh.wide, k, n);    \
     } while (0)
 #define CLOSE(W)                                                                                   \
     do {                                                                                           \

@@ -1,14 +1,15 @@
-/* A batch norm's numbers from its sums, one channel at a time: by a kernel of their own, or by whoever reads the
- * value or the slope first (every block for itself, one of them also keeps them). */
+/* A batch norm's numbers from its sums, one channel at a time: by a kernel of their own, or by
+ * whoever reads the value or the slope first (every block for itself, one of them also keeps
+ * them). */
 #ifndef DRO_CUDA_TAILS_CUH
 #define DRO_CUDA_TAILS_CUH
 
 #include "device.cuh"
 
-/* ---- sums that do not depend on the order in which blocks add to them: a number is cut into a multiple of 2^-18
- * and one of 2^-58, and doubles add multiples exactly while the sums stay below 2^35 and the blocks are fewer than
- * 2^14. Beyond that a sum is rounded as any other, and its last bits depend on the order. The second sums lie behind the
- * first ones of all parts. ---- */
+/* ---- sums that do not depend on the order in which blocks add to them: a number is cut into a
+ * multiple of 2^-18 and one of 2^-58, and doubles add multiples exactly while the sums stay below
+ * 2^35 and the blocks are fewer than 2^14. Beyond that a sum is rounded as any other, and its last
+ * bits depend on the order. The second sums lie behind the first ones of all parts. ---- */
 
 static __device__ __forceinline__ void add_sum(double *to, int channels, double x)
 {
@@ -70,7 +71,8 @@ static __device__ __forceinline__ float3 forward_numbers(const dro__parts &parts
     return affine_of(n, from, part, c, mean, dev * one, keep);
 }
 
-/* After the backward pass's sums of g and g (z - mean): p, q and r, and the parameters' gradients. */
+/* After the backward pass's sums of g and g (z - mean): p, q and r, and the parameters'
+ * gradients. */
 static __device__ __forceinline__ float3 backward_numbers(const dro__parts &parts, int area,
                                                           int batch, const dro__numbers &n,
                                                           const dro__norm_grads &grads, int part,

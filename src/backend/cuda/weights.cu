@@ -1,5 +1,5 @@
-/* Weights: from w, (out, in, taps) floats, into what the convolutions read, for all of them at once; and a
- * gradient the other way. */
+/* Weights: from w, (out, in, taps) floats, into what the convolutions read, for all of them at
+ * once; and a gradient the other way. */
 #include "conv3.h"
 #include "conv3_mma.cuh"
 #include "device.cuh"
@@ -40,8 +40,9 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
         }
         size_t to = ((size_t)o * t.taps + k) * t.stored_in + c;
         if (t.kind == DRO__PACK_PRODUCTS)
-            to = second ? size * t.taps + dro__conv3_weight_at(t.to.bf16, c, o, t.taps - 1 - k, t.out)
-                        : dro__conv3_weight_at(t.to.bf16, o, c, k, t.stored_in);
+            to = second
+                     ? size * t.taps + dro__conv3_weight_at(t.to.bf16, c, o, t.taps - 1 - k, t.out)
+                     : dro__conv3_weight_at(t.to.bf16, o, c, k, t.stored_in);
         else if (t.kind == DRO__PACK_BANDS)
             to = second ? size * t.taps + dro__conv3_band_at(c, o, t.taps - 1 - k, t.out)
                         : dro__conv3_band_at(o, c, k, t.out);
@@ -49,7 +50,8 @@ static __device__ void pack_pair(const dro__packing &t, unsigned pair, bool seco
     }
 }
 
-/* Whether packed and unpacked are in the same order, so that eights of them can be changed at a time. */
+/* Whether packed and unpacked are in the same order, so that eights of them can be changed at a
+ * time. */
 static __device__ __forceinline__ bool plain(const dro__packing &t)
 {
     return t.kind == DRO__PACK_CUDNN && t.taps == 1 && t.stored_in == t.in && t.to.bf16 &&

@@ -1,5 +1,5 @@
-/* The reference backend: plain C, one loop per operation, sums in double (gradients of rows add up in
- * their floats). Obviously right before fast; the other backends are tested against it. */
+/* The reference backend: plain C, one loop per operation, sums in double (gradients of rows add up
+ * in their floats). Obviously right before fast; the other backends are tested against it. */
 #include "graph.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* The layers of the reference network: forward and backward of each, one loop nest after another. */
+/* The layers of the reference network: forward and backward of each, one loop nest after
+ * another. */
 #include "ref_net.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
-/* The reference network: plain loops over plain arrays (examples, channels, height, width), every value
- * kept. Sums are formed in double, but for slopes, which add up where they are. A test compiles the same
- * files with DRO__REF_REAL double to compare the gradients with finite differences. */
+/* The reference network: plain loops over plain arrays (examples, channels, height, width), every
+ * value kept. Sums are formed in double, but for slopes, which add up where they are. A test
+ * compiles the same files with DRO__REF_REAL double to compare the gradients with finite
+ * differences. */
 #ifndef DRO_REF_NET_H
 #define DRO_REF_NET_H
 

@@ -1,7 +1,8 @@
 /* Writes down every kernel that a program runs on a GPU: a library that the CUDA driver loads,
  *     cc -shared -fPIC -I$CUDA/include cuda_trace.c -o libcuda_trace.so -L$CUDA/lib64 -lcupti
  *     CUDA_INJECTION64_PATH=$PWD/libcuda_trace.so CUDA_TRACE=kernels.csv PROGRAM ...
- * One line for each: start and end in ns, stream, graph (0: not from one), name. table.py makes a table. */
+ * One line for each: start and end in ns, stream, graph (0: not from one), name. table.py makes a
+ * table. */
 #include <cupti.h>
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Convolutions as layers: which kind does one, a chunk of examples forward and backward, and the gradient by the
- * weights, which lanes sum up for themselves first. */
+/* Convolutions as layers: which kind does one, a chunk of examples forward and backward, and the
+ * gradient by the weights, which lanes sum up for themselves first. */
 #include "net.h"
 
 #include "conv_winograd.h"

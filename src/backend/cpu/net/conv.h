@@ -1,8 +1,9 @@
 /* A convolution as the cpu backend's networks use it, and the kinds of them.
  *
- * It is made once and then run on chunks of examples by several lanes at the same time, each with one
- * thread, its own scratch memory and its own sum of gradients. Values are blocked (examples, blocks, height,
- * width, B) except a plain first input; weights and their gradients go in and out as (out, in / groups, kh, kw). */
+ * It is made once and then run on chunks of examples by several lanes at the same time, each with
+ * one thread, its own scratch memory and its own sum of gradients. Values are blocked (examples,
+ * blocks, height, width, B) except a plain first input; weights and their gradients go in and out
+ * as (out, in / groups, kh, kw). */
 #ifndef DRO_CPU_NET_CONV_H
 #define DRO_CPU_NET_CONV_H
 
@@ -27,8 +28,9 @@ typedef struct dro__conv_class {
                     void *scratch);
     bool (*data)(dro__conv *conv, size_t lane, size_t count, const float *dz, float *dx,
                  void *scratch);
-    /* sum += this chunk's gradient by the weights, in a layout of its own; `first`: sum holds nothing yet.
-     * spare holds `spare` floats. Sums of several lanes may be added element by element. */
+    /* sum += this chunk's gradient by the weights, in a layout of its own; `first`: sum holds
+     * nothing yet. spare holds `spare` floats. Sums of several lanes may be added element by
+     * element. */
     bool (*slope)(dro__conv *conv, size_t lane, size_t count, const float *x, const float *dz,
                   bool first, float *sum, float *spare, void *scratch);
     bool (*slope_out)(dro__conv *conv, const float *sum, float *dw);

@@ -1,5 +1,6 @@
-/* The passes of kernels.h. Written for any block and compiled for 8 and 16, so that the innermost loop is one
- * vector; the area is walked four vectors at a time where sums would wait for each other. */
+/* The passes of kernels.h. Written for any block and compiled for 8 and 16, so that the innermost
+ * loop is one vector; the area is walked four vectors at a time where sums would wait for each
+ * other. */
 #include "kernels.h"
 
 #include "../cpu.h"
@@ -80,7 +81,8 @@ void dro__chunk_apply(const dro__chunk *c, const float *z, const float *residual
 
 /* ---- moments ---- */
 
-/* Sums of z and, in a second walk over the same cached numbers, of squares around the chunk's mean. */
+/* Sums of z and, in a second walk over the same cached numbers, of squares around the chunk's
+ * mean. */
 INLINE void sum_body(const float *z, size_t area, const float *around, float *sums, int B)
 {
     float s[4][WIDEST] = {{0}};

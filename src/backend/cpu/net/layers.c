@@ -1,5 +1,5 @@
-/* The layers besides convolutions, on a chunk of examples. Each backward writes its inputs' slopes when it is
- * the first to do so, else adds to them. */
+/* The layers besides convolutions, on a chunk of examples. Each backward writes its inputs' slopes
+ * when it is the first to do so, else adds to them. */
 #include "net.h"
 
 #include <math.h>
@@ -188,8 +188,8 @@ static void global_pool(const dro__piece *piece, bool back)
 
 /* ---- moving channels: shortcut and concat ---- */
 
-/* Channels first .. first + count - 1 of `to` (blocks of B at `to_area`) are those of `from` from channel
- * `source` on, at every stride-th pixel; add: `from` += `to` instead. */
+/* Channels first .. first + count - 1 of `to` (blocks of B at `to_area`) are those of `from` from
+ * channel `source` on, at every stride-th pixel; add: `from` += `to` instead. */
 static void move_channels(size_t B, size_t first, size_t source, size_t count, float *to,
                           size_t to_width, size_t to_area, float *from, size_t from_width,
                           size_t from_area, size_t stride, bool add)
@@ -423,7 +423,8 @@ static void convert(const dro__piece *piece, bool back)
             }
 }
 
-/* A norm that does not follow a convolution: gathers moments; backward gives the slope of its input. */
+/* A norm that does not follow a convolution: gathers moments; backward gives the slope of its
+ * input. */
 static void lone_norm(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);

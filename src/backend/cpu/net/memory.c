@@ -1,5 +1,5 @@
-/* Memory of a network: the arena that holds its values, and the lanes' buffers, made when a larger batch comes
- * than ever before and then kept. */
+/* Memory of a network: the arena that holds its values, and the lanes' buffers, made when a larger
+ * batch comes than ever before and then kept. */
 #include "net.h"
 
 void dro__lane_free(dro__lane *lane)

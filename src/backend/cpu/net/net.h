@@ -1,19 +1,22 @@
-/* The cpu backend's networks. A graph is compiled into a program: a list of operations, each of which walks
- * over the examples in chunks that stay in the second-level cache, on several lanes at the same time.
+/* The cpu backend's networks. A graph is compiled into a program: a list of operations, each of
+ * which walks over the examples in chunks that stay in the second-level cache, on several lanes at
+ * the same time.
  *
- * What makes it fast is what is NOT a pass over memory. A convolution's TAIL (bias, batch norm, adding a
- * residual, ReLU) is applied by whoever reads the value, chunk by chunk: in training the batch's moments are
- * gathered while the convolution's output z is still in the cache, and the next convolution turns z into its
- * input, in the cache again. Such a value is kept only when more than one reads it. Backward, the last
- * operation that adds to a value's slope also closes it: applies the ReLU's mask and sums what batch norm
- * needs; so a slope in memory is always the one by the tail's sum, a residual needs no pass at all (both
- * slopes are the same memory), and batch norm's own backward happens where the slope is read.
+ * What makes it fast is what is NOT a pass over memory. A convolution's TAIL (bias, batch norm,
+ * adding a residual, ReLU) is applied by whoever reads the value, chunk by chunk: in training the
+ * batch's moments are gathered while the convolution's output z is still in the cache, and the next
+ * convolution turns z into its input, in the cache again. Such a value is kept only when more than
+ * one reads it. Backward, the last operation that adds to a value's slope also closes it: applies
+ * the ReLU's mask and sums what batch norm needs; so a slope in memory is always the one by the
+ * tail's sum, a residual needs no pass at all (both slopes are the same memory), and batch norm's
+ * own backward happens where the slope is read.
  *
- * Parts are run one after the other, each through all operations: what one operation writes, the next one then
- * finds in the last-level cache.
+ * Parts are run one after the other, each through all operations: what one operation writes, the
+ * next one then finds in the last-level cache.
  *
- * Values are blocked, (examples, blocks, height, width, B), or plain, (examples, channels, height, width). Which
- * chunks a lane takes is fixed by the threads and the parts' sizes, so results do not depend on timing. */
+ * Values are blocked, (examples, blocks, height, width, B), or plain, (examples, channels, height,
+ * width). Which chunks a lane takes is fixed by the threads and the parts' sizes, so results do not
+ * depend on timing. */
 #ifndef DRO_CPU_NET_H
 #define DRO_CPU_NET_H
 
@@ -29,11 +32,10 @@ enum { DRO__PLAIN, DRO__BLOCKED }; /* forms */
 
 typedef struct dro__cpu_value {
     dro__value base;
-    size_t size;  /* floats per example as stored */
-    int64_t data; /* where: floats per example from the arena's start; -1: not kept */
-    int64_t grad; /* likewise its slope; -1: none */
-    int32_t
-        fill; /* deferred tails that are kept: the operation that writes it when it first reads it */
+    size_t size;   /* floats per example as stored */
+    int64_t data;  /* where: floats per example from the arena's start; -1: not kept */
+    int64_t grad;  /* likewise its slope; -1: none */
+    int32_t fill;  /* a deferred tail that is kept: the operation that writes it; else -1 */
     int32_t alias; /* shares the slope of this value, -1 */
 } dro__cpu_value;
 
@@ -148,9 +150,11 @@ const float *dro__node_parameters(const dro__cpu_network *net, const dro__node *
 /* What an operation is to this backend. */
 typedef struct dro__cpu_layer {
     dro__traits traits;
-    /* A chunk of examples. Back: writes its inputs' slopes where it is the first to do so, else adds to them. */
+    /* A chunk of examples. Back: writes its inputs' slopes where it is the first to do so, else
+     * adds to them. */
     void (*run)(const dro__piece *piece, bool back);
-    /* (optional) when it is compiled; and when all chunks of the backward pass have been run: the weights' gradient */
+    /* (optional) when it is compiled; and when all chunks of the backward pass have been run: the
+     * weights' gradient */
     dro_status (*make)(dro__cpu_program *program, dro__cpu_op *op);
     void (*finish)(dro__cpu_network *net, dro__cpu_program *program, const dro__cpu_op *op);
 } dro__cpu_layer;
@@ -164,8 +168,8 @@ void dro__conv_finish(dro__cpu_network *net, dro__cpu_program *program, const dr
 /* Hands all convolutions their weights: for forward, or for the gradient by the input. */
 void dro__conv_take(dro__cpu_network *net, dro__cpu_program *program, bool back);
 
-/* Where an example of the part being run has the value at this place of the plan. Every part has an arena of
- * its own: the plan's times are those of one part. */
+/* Where an example of the part being run has the value at this place of the plan. Every part has an
+ * arena of its own: the plan's times are those of one part. */
 static inline float *dro__value_at(const dro__cpu_network *net, const dro__cpu_program *program,
                                    int64_t place, size_t size, size_t example)
 {

@@ -114,8 +114,8 @@ dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **out)
     return DRO_OK;
 }
 
-/* oneDNN's product points its stack pointer at a buffer of its own while it runs: a signal handler on the ordinary
- * stack would then be given the heap to write on. So none is called meanwhile. */
+/* oneDNN's product points its stack pointer at a buffer of its own while it runs: a signal handler
+ * on the ordinary stack would then be given the heap to write on. So none is called meanwhile. */
 void dro__onednn_product(bool flip_a, bool flip_b, size_t m, size_t n, size_t k, const float *a,
                          const float *b, float *c, size_t row_a, size_t row_b, size_t row_c)
 {
@@ -159,7 +159,8 @@ static void conv_destroy(dro__conv *base)
     dro__free(conv);
 }
 
-/* The weights' descriptor: (out, in, kh, kw), or (groups, out, in, kh, kw) with the channels of a group. */
+/* The weights' descriptor: (out, in, kh, kw), or (groups, out, in, kh, kw) with the channels of a
+ * group. */
 static dnnl_status_t describe_weights(const dro__conv_shape *s, bool plain, dnnl_memory_desc_t *wei)
 {
     int32_t kh = s->window.kernel[0], kw = s->window.kernel[1], groups = s->groups;
@@ -170,8 +171,8 @@ static dnnl_status_t describe_weights(const dro__conv_shape *s, bool plain, dnnl
                                         plain ? tag : dnnl_format_tag_any);
 }
 
-/* Descriptors of the three tensors for `count` examples; weights in whatever layout is best, or in the one
- * that was chosen. */
+/* Descriptors of the three tensors for `count` examples; weights in whatever layout is best, or in
+ * the one that was chosen. */
 static dnnl_status_t describe(const convolution *conv, size_t count, int way,
                               dnnl_memory_desc_t *src, dnnl_memory_desc_t *wei,
                               dnnl_memory_desc_t *dst)
@@ -191,7 +192,8 @@ static dnnl_status_t describe(const convolution *conv, size_t count, int way,
     return status;
 }
 
-/* The primitive descriptor of one way with one algorithm. `hint` is the forward one, for the others. */
+/* The primitive descriptor of one way with one algorithm. `hint` is the forward one, for the
+ * others. */
 static dnnl_status_t pick(const convolution *conv, size_t count, int way, dnnl_alg_kind_t algorithm,
                           const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *pd)
 {
@@ -259,7 +261,8 @@ static dnnl_status_t make(convolution *conv, int way, const_dnnl_primitive_desc_
     return status;
 }
 
-/* One way for one chunk size; falls back to the direct algorithm where Winograd's is not to be had. */
+/* One way for one chunk size; falls back to the direct algorithm where Winograd's is not to be
+ * had. */
 static dnnl_status_t make_way(convolution *conv, size_t count, int way,
                               const_dnnl_primitive_desc_t hint, primitive *p,
                               dnnl_primitive_desc_t *keep)

@@ -1,5 +1,5 @@
-/* Every call of oneDNN is behind this header (written for version 2.6; version 3 would change onednn.c
- * alone). */
+/* Every call of oneDNN is behind this header (written for version 2.6; version 3 would change
+ * onednn.c alone). */
 #ifndef DRO_CPU_NET_ONEDNN_H
 #define DRO_CPU_NET_ONEDNN_H
 
@@ -13,8 +13,8 @@ int dro__onednn_block(void); /* channels side by side that suit this machine: 8 
 /* A lane's work is on one thread: call begin before it, end(begin's value) after it. */
 int dro__onednn_begin(void);
 void dro__onednn_end(int before);
-/* c (m, n) = a b, row by row: a is (m, k), or (k, m) when flip_a; b (k, n), or (n, k) when flip_b; the
- * last three are the distances between rows. */
+/* c (m, n) = a b, row by row: a is (m, k), or (k, m) when flip_a; b (k, n), or (n, k) when flip_b;
+ * the last three are the distances between rows. */
 void dro__onednn_product(bool flip_a, bool flip_b, size_t m, size_t n, size_t k, const float *a,
                          const float *b, float *c, size_t row_a, size_t row_b, size_t row_c);
 

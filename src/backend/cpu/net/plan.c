@@ -1,6 +1,7 @@
-/* Where a program's values live. Everything scales with the number of examples, so a plan is made once, per
- * example: each value has a span of time in which it is needed, and two values may share memory when their
- * spans do not meet. Time: operation i runs forward at i, the loss at P, operation i backward at 2P - i. */
+/* Where a program's values live. Everything scales with the number of examples, so a plan is made
+ * once, per example: each value has a span of time in which it is needed, and two values may share
+ * memory when their spans do not meet. Time: operation i runs forward at i, the loss at P,
+ * operation i backward at 2P - i. */
 #include "net.h"
 
 typedef struct span {
@@ -14,7 +15,8 @@ static int32_t back_time(const dro__cpu_program *p, int32_t op)
     return 2 * p->base.operation_count - op;
 }
 
-/* Who reads a value: as an input, or as the residual of a tail at the time when that tail is worked out. */
+/* Who reads a value: as an input, or as the residual of a tail at the time when that tail is worked
+ * out. */
 typedef struct reading {
     int32_t count, first, last, last_back;
     bool only_conv;
@@ -75,8 +77,8 @@ static int32_t slope_starts(const dro__cpu_program *p, int32_t value)
     return 2 * p->base.operation_count;
 }
 
-/* A value, its convolution's output and its slope. Values are visited from the last to the first, so that the
- * operations that work out a later tail are known. */
+/* A value, its convolution's output and its slope. Values are visited from the last to the first,
+ * so that the operations that work out a later tail are known. */
 static void span_value(dro__cpu_program *p, int32_t value, span *spans, size_t *count)
 {
     dro__cpu_value *v = &p->values[value];

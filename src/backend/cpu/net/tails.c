@@ -1,5 +1,5 @@
-/* Tails: bias, batch norm, residual and ReLU behind a convolution, worked out where a value or a slope is
- * read. See net.h. */
+/* Tails: bias, batch norm, residual and ReLU behind a convolution, worked out where a value or a
+ * slope is read. See net.h. */
 #include "net.h"
 
 #include <math.h>
@@ -223,8 +223,8 @@ void dro__tail_forward(dro__cpu_network *net, dro__cpu_program *program, dro__cp
     }
 }
 
-/* After the operation that closed a value's slope: the gradients of the tail's own parameters, and what the
- * slope of z needs. */
+/* After the operation that closed a value's slope: the gradients of the tail's own parameters, and
+ * what the slope of z needs. */
 void dro__tail_backward(dro__cpu_network *net, dro__cpu_program *program, const dro__cpu_op *op,
                         const dro__use *use, int use_index)
 {
