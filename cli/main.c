@@ -131,7 +131,9 @@ static void *memory_or_end(size_t size)
 
 int main(int argc, char **argv)
 {
+    static char lines[4096];
     json_set_alloc_funcs(memory_or_end, free);
+    setvbuf(stderr, lines, _IOLBF, sizeof lines); /* several processes may share it: whole lines */
     follow_parent();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write: status 1 */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that grows beyond `ulimit -f` */

@@ -71,6 +71,11 @@ if [ -w /dev/full ]; then
             fail "a full disk is not told in one line"
     done
 fi
+# Many that complain at the same time, into one file: every line stays whole.
+for k in $(seq 60); do "$dro" nonsense 2>>"$work/mixed" & done
+wait
+[ "$(sort -u "$work/mixed" | wc -l)" -eq 1 ] || fail "lines of several processes are mixed"
+
 {
     sleep 0.3
     "$dro" list optimizers 2>"$work/err"

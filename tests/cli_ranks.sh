@@ -81,16 +81,19 @@ grep -q 'exact=yes: expected 1, 2, 4 or 8 ranks, not 3' log || fail "exact=yes w
 # ---- faults ----
 long="$images --model resnet20 --batch 24 --set exact=yes --set checkpoint_every=0 --epochs 6 --threads 1"
 "$dro" train $long --out right >log 2>&1 || fail "the run itself"
+# A run that ends well had ended before the signal came: on a busy machine that happens.
 fault() { # signal, rank, ranks to resume with
-    rm -rf broken
-    mpirun --oversubscribe -n 2 "$dro" train $long --out broken >log 2>&1 &
-    starter=$!
-    until_file broken/previous.ckpt
-    victim=$(children $starter | sed -n "$(($2 + 1))p")
-    kill -"$1" "$victim" || fail "$1: rank $2 is not there"
-    began=$(date +%s)
-    wait $starter && fail "$1 of rank $2: the run has ended well"
-    [ $(($(date +%s) - began)) -le 10 ] || fail "$1 of rank $2: it took $(($(date +%s) - began)) s"
+    for try in 1 2 3 4 5; do
+        rm -rf broken
+        mpirun --oversubscribe -n 2 "$dro" train $long --out broken >log 2>&1 &
+        starter=$!
+        until_file broken/previous.ckpt || fail "no checkpoint"
+        victim=$(children $starter | sed -n "$(($2 + 1))p")
+        kill -"$1" "$victim"
+        ends_within $starter 10
+        [ $status -eq 0 ] || break
+    done
+    [ $status -ne 0 ] || fail "$1 of rank $2: the run has ended well five times"
     gone "$victim" || fail "$1 of rank $2: it is left over"
     grep -q "^dro: rank $2 on [^:]*: $4" log || fail "$1 of rank $2: no line says $4"
     [ "$(grep -c '^dro: ' log)" -eq 1 ] || fail "$1 of rank $2: more than one line"
@@ -106,7 +109,7 @@ fault STOP 1 2 "no sign of life"
 rm -rf broken
 mpirun --oversubscribe -n 2 "$dro" train $long --out broken >log 2>&1 &
 starter=$!
-until_file broken/previous.ckpt
+until_file broken/previous.ckpt || fail "no checkpoint"
 victims=$(children $starter)
 kill -INT $starter
 wait $starter
