@@ -22,10 +22,11 @@ struct cli_args {
 };
 
 static const cli_option common[] = {
-    {"backend", CLI_TEXT, "NAME", "auto", 0, 0, "one of `dro list backends`, or auto: the fastest"},
-    {"threads", CLI_INTEGER, "N", NULL, 1, 4096, "threads to use; all when not given"},
+    {"backend", CLI_TEXT, "NAME", "auto", 0, 0,
+     "a backend of `dro list backends`, or auto: the fastest"},
+    {"threads", CLI_INTEGER, "N", NULL, 1, 4096, "number of threads; if not given, all processors"},
     {"json", CLI_FLAG, NULL, NULL, 0, 0, "print one JSON document instead of text"},
-    {"help", CLI_FLAG, NULL, NULL, 0, 0, "print this"},
+    {"help", CLI_FLAG, NULL, NULL, 0, 0, "print this help"},
     CLI_OPTIONS_END,
 };
 
@@ -171,15 +172,16 @@ void cli_help(FILE *to, const cli_command *command)
         command->more(to);
     fprintf(to, "\noptions:\n");
     for (int i = 0; i < MAX_OPTIONS && (option = cli_option_at(command, i)); i++) {
-        char left[64];
+        char left[64], right[400];
         if (cli_option_rare(option))
             continue;
         snprintf(left, sizeof left, "--%s%s%s", option->name, option->value ? " " : "",
                  option->value ? option->value : "");
-        fprintf(to, "  %-*s %s", command->settings ? 20 : 18, left, option->meaning);
-        if (option->fallback)
-            fprintf(to, " (default %s)", option->fallback);
-        fputc('\n', to);
+        snprintf(right, sizeof right, "%s%s%s%s", option->meaning,
+                 option->fallback ? " (default " : "", option->fallback ? option->fallback : "",
+                 option->fallback ? ")" : "");
+        cli_wrap(to, right, fprintf(to, "  %-*s ", command->settings ? 20 : 18, left),
+                 CLI_PAGE_WIDTH);
     }
     if (command->settings)
         fputs("Every other setting is an option too: `dro list settings` shows them all.\n", to);

@@ -201,10 +201,10 @@ static int run(const cli_args *args)
 
 static const cli_option options[] = {
     {"batch", CLI_INTEGER, "N", "128", 1, 1e6, "examples in a batch"},
-    {"size", CLI_INTEGER, "N", "224", 8, 4096, "images in files: the side they become"},
-    {"time", CLI_REAL, "S", "3", 0.05, 3600, "seconds to draw for"},
-    {"step-ms", CLI_REAL, "X", "0", 0, 60000,
-     "a training step, for the share of time it would wait"},
+    {"size", CLI_INTEGER, "N", "224", 8, 4096,
+     "side of the square that image files are resized to"},
+    {"time", CLI_REAL, "S", "3", 0.05, 3600, "seconds to run"},
+    {"step-ms", CLI_REAL, "X", "0", 0, 60000, "milliseconds of a training step"},
     {"plain", CLI_FLAG, NULL, NULL, 0, 0, "no augmentation"},
     CLI_OPTIONS_END,
 };
@@ -214,9 +214,9 @@ const cli_command bench_data = {
     .usage = "SPEC [--json] [--batch N] [--size N] [--time S] [--step-ms X] [--plain]",
     .summary = "examples per second from files to ready batches",
     .details =
-        "The share of time that a training loop would wait is that of a loop whose steps take\n"
-        "--step-ms on a device; with 0 it only draws. A loop with steps longer than one\n"
-        "batch takes to prepare does not wait.",
+        "Also measures how long a training loop would wait for data if its steps took --step-ms\n"
+        "on a device; with 0 it only draws. A loop whose steps take longer than preparing one\n"
+        "batch does not wait.",
     .options = options,
     .least = 1,
     .most = 1,

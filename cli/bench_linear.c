@@ -279,7 +279,8 @@ static int run(const cli_args *args)
 static const cli_option options[] = {
     {"rows", CLI_INTEGER, "N", "1000000", SMALLEST_ROWS, 1e10, "rows of the table"},
     {"features", CLI_INTEGER, "N", "100", 1, 1e7, "float32 features of a row"},
-    {"repeats", CLI_INTEGER, "N", "10", 1, MOST_REPEATS, "passes of each kind; medians are given"},
+    {"repeats", CLI_INTEGER, "N", "10", 1, MOST_REPEATS,
+     "passes of each kind; medians are printed"},
     {"python", CLI_TEXT, "PATH", NULL, 0, 0, "a Python with scikit-learn; else $PYTHON, python3"},
     CLI_OPTIONS_END,
 };
@@ -288,14 +289,12 @@ const cli_command bench_linear = {
     .name = "bench linear",
     .usage = "[--rows N] [--features N] [--repeats N] [--python PATH] [--json]",
     .summary = "samples per second of logistic regression, against scikit-learn",
-    .details = "One pass over generated rows in order, by sgd and by recover, in batches of 128 "
-               "and 8192.\n"
-               "Beside it the time it takes to read the rows once, which nothing can beat, and one "
-               "pass of\n"
-               "scikit-learn's SGDClassifier (log loss, shuffle=False; the faster of float32 and "
-               "float64)\n"
-               "over rows of the same shape, run halfway through. The comparison takes the slower "
-               "recover.",
+    .details =
+        "Times one pass over generated rows in order, by sgd and by recover, in batches of 128\n"
+        "and 8192. For comparison it times reading the rows once (the lower limit) and one pass\n"
+        "of scikit-learn's SGDClassifier (log loss, shuffle=False; the faster of float32 and\n"
+        "float64) over rows of the same shape, run halfway through. The comparison uses the\n"
+        "slower recover.",
     .options = options,
     .run = run,
 };

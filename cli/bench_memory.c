@@ -383,7 +383,7 @@ static const cli_option options[] = {
     {"max", CLI_INTEGER, "N", "1e8", FIRST_N, 1e11,
      "the largest n; 1e4, 1e5, ... up to it are run"},
     {"optimizers", CLI_TEXT, "A,B", NULL, 0, 0, "only these; all when not given"},
-    {"seconds", CLI_REAL, "S", "0.3", 0, 3600, "the least time over which steps are timed"},
+    {"seconds", CLI_REAL, "S", "0.3", 0, 3600, "minimum time over which steps are timed"},
     CLI_OPTIONS_END,
 };
 
@@ -393,8 +393,9 @@ const cli_command bench_memory = {
     .summary = "peak memory and time per step against the number of examples",
     .details =
         "For n = 1e4, 1e5, ... and every optimiser: the peak memory of a process that trains on n\n"
-        "examples, the time of a step, and the time to start. Examples are made from their number\n"
-        "and never stored. The largest n takes about 2 GiB (methods with a weight per example).",
+        "examples, the time of a step, and the time to start. Examples are generated from their\n"
+        "number and never stored. The largest n takes about 2 GiB (methods with a weight per\n"
+        "example).",
     .options = options,
     .run = run,
 };

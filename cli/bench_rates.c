@@ -441,7 +441,8 @@ static int run(const cli_args *args)
 static const cli_option options[] = {
     {"samples", CLI_REAL, "N", "1e6", 1e4, 1e9, "examples per run"},
     {"settings", CLI_INTEGER, "N", "36", 1, 1000, "random settings tried for every method"},
-    {"lambda", CLI_REAL, "X", "2", 0.1, 1000, "of the least squares; smaller is harder"},
+    {"lambda", CLI_REAL, "X", "2", 0.1, 1000,
+     "lambda of the least-squares problem; smaller is harder"},
     {"seeds", CLI_INTEGER, "N", "24", 2, SEEDS_MAX, "seeds of the measurement"},
     CLI_OPTIONS_END,
 };
@@ -449,7 +450,7 @@ static const cli_option options[] = {
 const cli_command bench_rates = {
     .name = "bench rates",
     .usage = "[--json] [--samples N] [--settings N] [--seeds N] [--lambda X]",
-    .summary = "how fast every method converges, next to the theory (the paper's Table 1)",
+    .summary = "convergence of every method, compared with the theory (the paper's Table 1)",
     .options = options,
     .run = run,
 };

@@ -262,7 +262,7 @@ static const cli_option options[] = {
     {"batch", CLI_INTEGER, "N", "128", 1, 65536, "examples per batch"},
     {"size", CLI_INTEGER, "N", "0", 0, 4096,
      "height and width of the images; 0: the model's usual"},
-    {"rounds", CLI_INTEGER, "N", "15", 1, 100000, "steps that are timed, after some that are not"},
+    {"rounds", CLI_INTEGER, "N", "15", 1, 100000, "timed steps, after a warm-up"},
     {"precision", CLI_TEXT, "WORD", NULL, 0, 0, "fp32 (tf32 and bf16 need a GPU)"},
     CLI_OPTIONS_END,
 };
@@ -272,9 +272,10 @@ const cli_command bench_step = {
     .usage = "[--model NAME] [--batch N] [--optimizer NAME] [--json]",
     .summary = "milliseconds per training step of a network",
     .details =
-        "Trains on made-up images that are in memory, so that only the network and the optimiser\n"
-        "count. The share of the peak compares the multiply-adds of the plain algorithm (forward\n"
-        "once, backward twice that) with the fastest that the machine multiplies in registers.",
+        "Trains on synthetic images in memory, so only the network and the optimiser are\n"
+        "measured. The share of the peak compares the multiply-adds of the direct algorithm\n"
+        "(forward once, backward twice that) with the machine's peak rate of multiplications in\n"
+        "registers.",
     .options = options,
     .run = run,
 };

@@ -70,8 +70,8 @@ const cli_command bench_vector = {
     .summary = "speed of the vector operations against the machine's memory bandwidth",
     .details =
         "Runs the triad a[i] = b[i] + s c[i] and every vector operation of the backend in the\n"
-        "shapes that the optimisers use, one after another in each round, and prints the best.\n"
-        "Vectors must be far larger than the last-level cache for the figures to mean memory.",
+        "shapes that the optimisers use, one after another in each round, and prints the best\n"
+        "time. To measure memory, the vectors must be far larger than the last-level cache.",
     .options = options,
     .run = run,
 };

@@ -133,6 +133,10 @@ int cli_width(const char *text);
 void cli_table_cell(cli_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void cli_table_print(cli_table *table);
+/* A text and the end of its line, wrapped at spaces to at most `width` columns. It begins at column
+ * `indent`, and so do the lines that follow. */
+void cli_wrap(FILE *to, const char *text, int indent, int width);
+enum { CLI_PAGE_WIDTH = 100 }; /* of help texts and lists */
 
 /* A file that is written beside its place and put there when it is whole; a pipe or a device is
  * written to. */

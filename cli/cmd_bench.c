@@ -46,8 +46,8 @@ static int run(const cli_args *args)
 const cli_command cmd_bench = {
     .name = "bench",
     .usage = "NAME",
-    .summary = "measure: convergence, memory, speed",
-    .details = "`dro bench NAME --help` says what it measures and how.",
+    .summary = "measure convergence, memory and speed",
+    .details = "`dro bench NAME --help` describes one benchmark.",
     .most = 1,
     .run = run,
     .more = list,

@@ -120,7 +120,7 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    {"optimizers", CLI_TEXT, "A,B,...", "sgd,recover", 0, 0, "those of `dro list optimizers`"},
+    {"optimizers", CLI_TEXT, "A,B,...", "sgd,recover", 0, 0, "optimisers of `dro list optimizers`"},
     CLI_OPTION_TEXT("arm", "TEXT",
                     "'NAME: OPTIMISER SETTING=VALUE ...' instead of --optimizers; repeatable"),
     {"out", CLI_TEXT, "DIR", "dro-compare", 0, 0, "the folder of all runs and of the report"},
@@ -132,20 +132,17 @@ static const cli_option options[] = {
 const cli_command cmd_compare = {
     .name = "compare",
     .usage = "[--data SPEC] [--optimizers A,B,... | --arm ...] [--seeds N] [--out DIR] [--jobs J]",
-    .summary = "several optimisers on the same data, weights and batches: a table and a report",
+    .summary = "compare optimisers on the same data, initial weights and batches",
     .details =
-        "Each optimiser is run with N seeds in folders\n"
-        "DIR/OPTIMISER-seedK; runs of one seed begin at the same weights and see the same "
-        "batches.\n"
-        "A flag or --set NAME=VALUE is for all that have the parameter, --set recover.lambda=5 "
-        "for\n"
-        "one of them. With --arm 'NAME: OPTIMISER SETTING=VALUE ...' an optimiser can take part\n"
-        "several times; config=FILE takes the settings that a sweep chose. The table is mean +-\n"
-        "standard error over the seeds, on the test set; F, of the training set, has the lambda "
-        "and\n"
-        "tilt of the first robust optimiser for all, and each run's own loss and regulariser. DIR\n"
-        "gets report.html. Stopped or killed, the same command goes on: what is done is not run\n"
-        "again.",
+        "Each optimiser runs with N seeds, in folders DIR/OPTIMISER-seedK. Runs with the same\n"
+        "seed start from the same weights and see the same batches. An option or --set NAME=VALUE\n"
+        "applies to every optimiser that has the parameter; --set recover.lambda=5 applies to\n"
+        "one. With --arm 'NAME: OPTIMISER SETTING=VALUE ...' an optimiser can take part several\n"
+        "times; config=FILE in an arm uses the settings that a sweep chose. The table shows mean\n"
+        "+- standard error over the seeds on the test set. F is that of the training set. All\n"
+        "runs report it with the lambda and tilt of the first robust optimiser, and each with its\n"
+        "own loss and regulariser. DIR also gets report.html. Run the same command again to\n"
+        "resume; finished runs are not repeated.",
     .options = options,
     .settings = true,
     .without = "optimizer",

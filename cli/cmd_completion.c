@@ -221,15 +221,15 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    {"out", CLI_TEXT, "FILE", NULL, 0, 0, "write it there"},
+    {"out", CLI_TEXT, "FILE", NULL, 0, 0, "write to this file"},
     CLI_OPTIONS_END,
 };
 
 const cli_command cmd_completion = {
     .name = "completion",
     .usage = "bash | zsh [--out FILE]",
-    .summary = "what a shell needs to complete the command line",
-    .details = "In bash: `source <(dro completion bash)`. An installed dro has it already.",
+    .summary = "print the completion script of a shell",
+    .details = "In bash: `source <(dro completion bash)`. An installed dro needs no such line.",
     .options = options,
     .words = "bash zsh",
     .least = 1,

@@ -235,27 +235,27 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    {"classes", CLI_INTEGER, "N", "40", 0, 1e9, "how many classes the table lists"},
+    {"classes", CLI_INTEGER, "N", "40", 0, 1e9, "most classes in the table"},
     {"stream", CLI_FLAG, NULL, NULL, 0, 0,
-     "read libsvm or csv once, in bounded memory, as dro/stream.h says"},
-    CLI_OPTION_TEXT("label", "COLUMN", "the label of a csv table, as label= of SPEC"),
+     "read libsvm or csv as a stream, once and in bounded memory"},
+    CLI_OPTION_TEXT("label", "COLUMN", "the label column of a csv table; same as label= in SPEC"),
     CLI_OPTIONS_END,
 };
 
 const cli_command cmd_data = {
     .name = "data",
     .usage = "SPEC [--stream] [--json]",
-    .summary = "what is in a data set: shapes, classes, counts",
+    .summary = "show a data set: shapes, classes, counts",
     .details =
-        "SPEC is format:path[,option=value...], for example synth:glyphs, "
-        "cifar10:DIR,imratio=0.1,\n"
-        "csv:FILE,label=COLUMN. A comma in a path or a value is written \\, .\n"
-        "`dro list formats` names the formats and their options. Options of every format:\n"
-        "  imratio=R             the first half of the classes keep this share, their last "
-        "examples\n"
-        "  longtail=exp:R        the largest class is R times the smallest; or pareto:POWER\n"
-        "  holdout=SHARE         set examples aside, the same share of every class; seed=N\n"
-        "  skip_bad=N            tolerate N images that cannot be read; each is named",
+        "SPEC is format:path[,option=value...], for example synth:glyphs, cifar10:DIR,imratio=0.1\n"
+        "or csv:FILE,label=COLUMN. A comma in a path or a value is written \\, . `dro list\n"
+        "formats` shows the formats and their options. Options of every format:\n"
+        "  imratio=R             the first half of the classes keep this share of their\n"
+        "                        examples, the last ones\n"
+        "  longtail=exp:R        the largest class has R times the examples of the smallest; or\n"
+        "                        pareto:POWER\n"
+        "  holdout=SHARE         set this share of every class aside; seed=N\n"
+        "  skip_bad=N            tolerate N unreadable images; each is named",
     .options = options,
     .least = 1,
     .most = 1,

@@ -205,8 +205,9 @@ static int run(const cli_args *args)
 const cli_command cmd_doctor = {
     .name = "doctor",
     .usage = "[--json]",
-    .summary = "what this machine and this build have, and how to get what they lack",
-    .details = "Processor, memory, GPU, this folder, the backends and the libraries; what is\n"
-               "missing or slow comes with its cure.",
+    .summary = "check the machine and this build, and say how to get what is missing",
+    .details =
+        "Checks the processor, memory, GPU, this folder, the backends and the libraries. For each\n"
+        "thing that is missing or slow it names the remedy.",
     .run = run,
 };

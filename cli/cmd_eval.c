@@ -201,28 +201,28 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    CLI_OPTION_TEXT("weights", "FILE", "weights that dro train wrote"),
+    CLI_OPTION_TEXT("weights", "FILE", "a weights file written by dro train"),
     CLI_OPTION_TEXT("data", "SPEC", "format:path[,option=value...]"),
     CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
     CLI_OPTION_TEXT("threshold", "RULE",
-                    "of a rare class's probability: f1, recall:R, cost:A:B, a number or none"),
-    CLI_OPTION_TEXT("class", "NAME", "the class of --threshold (default the rarest)"),
+                    "how to choose the threshold: f1, recall:R, cost:A:B, a number or none"),
+    CLI_OPTION_TEXT("class", "NAME", "the class that has the threshold (default the rarest)"),
     CLI_OPTION_TEXT("prior", "NAME",
-                    "of the probabilities: train (default), uniform, or a file of NAME,SHARE"),
+                    "class prior: train (default), uniform, or a file of lines NAME,SHARE"),
     CLI_OPTIONS_END,
 };
 
 const cli_command cmd_eval = {
     .name = "eval",
     .usage = "--weights FILE --data SPEC [--split NAME] [--json]",
-    .summary = "how good trained weights are on data, class by class",
+    .summary = "evaluate trained weights on data, class by class",
     .details =
-        "The weights file says which model it is, its classes and how images are normalised.\n"
-        "The data's classes are matched by name.\n"
-        "--threshold chooses from which probability on a class is taken, by the holdout where the\n"
-        "data has one, and keeps it in the weights: dro predict and dro eval use it. f1: the\n"
-        "largest; recall:0.9: the highest threshold with that recall; cost:10:1: a missed example\n"
-        "costs 10, a false alarm 1.",
+        "The weights file holds the model, its classes and how images are normalised. The data's\n"
+        "classes are matched by name.\n"
+        "--threshold chooses the probability from which a class is predicted. It is chosen on the\n"
+        "holdout if the data has one, and saved in the weights file for dro predict and dro eval.\n"
+        "f1: the threshold with the largest F1; recall:0.9: the highest one with that recall;\n"
+        "cost:10:1: a missed example costs 10, a false alarm 1.",
     .options = options,
     .run = run,
 };

@@ -315,32 +315,31 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    CLI_OPTION_TEXT("weights", "FILE", "weights that dro train wrote"),
+    CLI_OPTION_TEXT("weights", "FILE", "a weights file written by dro train"),
     CLI_OPTION_TEXT("data", "SPEC", "format:path[,option=value...]"),
     CLI_OPTION_TEXT("objective", "NAME:X",
                     "kl:LAMBDA, kl-radius:RHO, cvar:ALPHA, chi2:RHO or mean"),
-    {"over", CLI_TEXT, "WHAT", "examples", 0, 0,
-     "what it is robust over: examples, classes, groups"},
+    {"over", CLI_TEXT, "WHAT", "examples", 0, 0, "what is weighted: examples, classes or groups"},
     CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default train)"),
-    {"top", CLI_INTEGER, "N", "20", 0, 1e9, "examples of the largest weight that are shown"},
+    {"top", CLI_INTEGER, "N", "20", 0, 1e9, "show this many examples with the largest weights"},
     CLI_OPTION_TEXT("out", "FILE",
-                    "all examples as .csv, .tsv or .json, or a page of the heaviest, .html"),
+                    "all examples as .csv, .tsv or .json, or an .html page of the largest weights"),
     CLI_OPTIONS_END,
 };
 
 const cli_command cmd_explain = {
     .name = "explain",
     .usage = "--weights FILE --data SPEC --objective NAME:X [--over WHAT] [--top N] [--out FILE]",
-    .summary = "which examples carry the weight in the worst case",
+    .summary = "show which examples a robust objective emphasises",
     .details =
-        "The worst case of a robust objective reweights the examples; this shows the weights at\n"
-        "the given model: those of single examples, and the shares of classes and groups.\n"
-        "Mislabelled examples are often among the heaviest.\n"
+        "A robust objective is a worst case over weightings of the examples. This command shows\n"
+        "the worst-case weights for a trained model: of single examples, and in sum for classes\n"
+        "and groups. Mislabelled examples often have the largest weights.\n"
         "  kl:LAMBDA      weights in proportion to exp(loss / LAMBDA)\n"
-        "  kl-radius:RHO  the worst of all weights within KL divergence RHO\n"
-        "  cvar:ALPHA     the share ALPHA with the largest losses, all alike\n"
-        "  chi2:RHO       the worst of all weights q with E(q - 1)^2 / 2 at most RHO\n"
-        "A weight is shown as a multiple of 1/n (times).",
+        "  kl-radius:RHO  the worst weights within a KL divergence of RHO\n"
+        "  cvar:ALPHA     equal weights on the share ALPHA with the largest losses\n"
+        "  chi2:RHO       the worst weights q with E(q - 1)^2 / 2 at most RHO\n"
+        "Weights are shown as multiples of 1/n (column `times`).",
     .options = options,
     .run = run,
 };

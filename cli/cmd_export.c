@@ -25,7 +25,7 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    CLI_OPTION_TEXT("weights", "FILE", "weights that dro train wrote"),
+    CLI_OPTION_TEXT("weights", "FILE", "a weights file written by dro train"),
     CLI_OPTION_TEXT("onnx", "OUT.onnx", "the file to write"),
     CLI_OPTIONS_END,
 };
@@ -33,12 +33,13 @@ static const cli_option options[] = {
 const cli_command cmd_export = {
     .name = "export",
     .usage = "--weights FILE --onnx OUT.onnx",
-    .summary = "a trained model as ONNX, for other programs",
+    .summary = "export a trained model as ONNX",
     .details =
-        "The file is complete: the normalisation of images or the encoding of a table's columns,\n"
-        "the network, the probabilities of the classes and their names. Batches of any size.\n"
+        "The file contains everything: the normalisation of images or the encoding of a table's\n"
+        "columns, the network, the class probabilities and the class names. Batches can have any\n"
+        "size.\n"
         "  images  input `pixels` (batch, channels, height, width), 0 to 255\n"
-        "  tables  an input (batch, 1) for each column: texts, or numbers, NaN where missing\n"
+        "  tables  an input (batch, 1) for each column: text, or numbers, NaN where missing\n"
         "  rows    input `features` (batch, features)\n"
         "Outputs are `probabilities` (batch, classes) and `label` (batch), or `value`.",
     .options = options,

@@ -112,31 +112,35 @@ static json_t *optimizer_json(int index)
                      "params", params, "train", defaults);
 }
 
-static void print_allowed(cli_table *table, const dro_param *p)
+/* One line for a parameter, wrapped: its name, its default, what it means and what is allowed. */
+static void print_param(const dro_param *p)
 {
-    if (p->kind == DRO_PARAM_CHOICE)
-        cli_table_cell(table, "%s", p->choices);
-    else if (p->kind == DRO_PARAM_TEXT)
-        cli_table_cell(table, "a text (%s)", p->choices);
-    else if (p->kind == DRO_PARAM_TIME)
-        cli_table_cell(table, "a time, as in 90s, 30m, 2h");
-    else
-        cli_table_cell(table, "%s%g to %g", p->kind == DRO_PARAM_LIST ? "list of " : "", p->low,
-                       p->high);
+    char text[600];
+    size_t used = (size_t)snprintf(text, sizeof text, "%s", p->meaning);
+    if (p->kind == DRO_PARAM_CHOICE) { /* with spaces, so that a long list of words wraps */
+        const char *before = " (";
+        for (const char *c = p->choices; *c && used + 40 < sizeof text; before = ", ") {
+            int length = (int)strcspn(c, "|");
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s", before, length, c);
+            c += length + (c[length] == '|');
+        }
+        snprintf(text + used, sizeof text - used, ")");
+    } else if (p->kind == DRO_PARAM_TIME) {
+        snprintf(text + used, sizeof text - used, " (seconds, or 90s, 30m, 2h)");
+    } else if (p->kind != DRO_PARAM_TEXT) {
+        snprintf(text + used, sizeof text - used, " (%s%g to %g)",
+                 p->kind == DRO_PARAM_LIST ? "list of " : "", p->low, p->high);
+    }
+    cli_wrap(stdout, text, printf("  %-20s %-18s ", p->name, *p->fallback ? p->fallback : "-"),
+             CLI_PAGE_WIDTH);
 }
 
 static void print_params(const char *name)
 {
-    const char *const headers[] = {"parameter", "default", "allowed", "meaning"};
-    cli_table *table = cli_table_create(4, headers);
     dro_param p;
-    for (int i = 0; dro_optimizer_param(name, i, &p) == DRO_OK; i++) {
-        cli_table_cell(table, "%s", p.name);
-        cli_table_cell(table, "%s", *p.fallback ? p.fallback : "-");
-        print_allowed(table, &p);
-        cli_table_cell(table, "%s", p.meaning);
-    }
-    cli_table_print(table);
+    printf("  %-20s %-18s meaning (allowed values)\n", "parameter", "default");
+    for (int i = 0; dro_optimizer_param(name, i, &p) == DRO_OK; i++)
+        print_param(&p);
 }
 
 static void print_optimizer(int index)
@@ -145,7 +149,7 @@ static void print_optimizer(int index)
     const char *name = dro_optimizer_name(index);
     dro_default d;
     print_params(name);
-    printf("\ndro train uses, unless told otherwise:\n\n");
+    printf("\nDefaults of dro train that differ:\n\n");
     cli_table *table = cli_table_create(4, headers);
     for (int i = 0; next_default(name, &i, &d);) {
         cli_table_cell(table, "%s", d.data ? d.data : "all");
@@ -154,9 +158,10 @@ static void print_optimizer(int index)
         cli_table_cell(table, "%s", d.why);
     }
     cli_table_print(table);
-    printf("\nOf two lines for one parameter the lower counts. Networks: all models but the linear "
-           "one\non a stream or on sparse rows of many features. Hidden: networks with hidden "
-           "layers on tables.\n");
+    printf(
+        "\nOf two lines for one parameter the lower one applies. Networks: all models except the\n"
+        "linear one on a stream or on sparse rows of many features. Hidden: networks with hidden\n"
+        "layers on tables.\n");
 }
 
 static const listed optimizers = {"optimiser",           "optimizers",   dro_optimizer_name,
@@ -202,7 +207,7 @@ static int list_backends(const cli_args *args)
 
 /* ---- formats ---- */
 
-enum { INDENT = 10, WIDTH = 100 };
+enum { INDENT = 10 };
 
 static json_t *format_json(int index)
 {
@@ -211,7 +216,7 @@ static json_t *format_json(int index)
                      dro_format_details(index));
 }
 
-/* name:usage in lines of at most WIDTH; they break before an option in brackets, or before "or". */
+/* name:usage in lines of at most CLI_PAGE_WIDTH, broken before an option in brackets or "or". */
 static void print_usage(int index, int indent)
 {
     const char *rest = dro_format_usage(index);
@@ -220,7 +225,7 @@ static void print_usage(int index, int indent)
         size_t length = 1;
         while (rest[length] && rest[length] != '[' && strncmp(rest + length, " or ", 4) != 0)
             length++;
-        if (column + (int)length > WIDTH) {
+        if (column + (int)length > CLI_PAGE_WIDTH) {
             column = printf("\n%*s", indent + 4, "") - 1;
             rest += *rest == ' ';
         }
@@ -359,40 +364,61 @@ static void print_where(const dro_setting *s, char *text, size_t size)
         return;
     }
     bool few = have <= all / 2;
-    used = (size_t)snprintf(text, size, "%s", few ? "" : "all but");
+    const char *before = few ? "" : "all optimisers but ";
     for (int i = 0; i < all && used < size; i++)
-        if (dro_setting_known(dro_optimizer_name(i), s->param.name) == few)
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "",
-                                     dro_optimizer_name(i));
+        if (dro_setting_known(dro_optimizer_name(i), s->param.name) == few) {
+            used +=
+                (size_t)snprintf(text + used, size - used, "%s%s", before, dro_optimizer_name(i));
+            before = ", ";
+        }
+}
+
+static int emit_settings(void)
+{
+    json_t *list = json_array();
+    char where[300];
+    dro_setting s;
+    for (int i = 0; dro_setting_at(i, &s) == DRO_OK; i++) {
+        json_t *row = param_json(&s.param);
+        print_where(&s, where, sizeof where);
+        json_object_set_new(row, "applies_to", json_string(where));
+        json_array_append_new(list, row);
+    }
+    return cli_emit(list);
+}
+
+/* The settings that apply to the same runs as the i-th, if it is the first of them. */
+static void print_group(int index)
+{
+    char first[300], where[300];
+    dro_setting s;
+    dro_setting_at(index, &s);
+    print_where(&s, first, sizeof first);
+    for (int i = 0; dro_setting_at(i, &s) == DRO_OK; i++) {
+        print_where(&s, where, sizeof where);
+        if (strcmp(where, first) != 0)
+            continue;
+        if (i < index)
+            return;
+        if (i == index)
+            printf("\n%s:\n", where);
+        print_param(&s.param);
+    }
 }
 
 static int list_settings(const cli_args *args)
 {
-    const char *const headers[] = {"setting", "default", "allowed", "applies to", "meaning"};
-    json_t *list = cli_json(args) ? json_array() : NULL;
-    cli_table *table = list ? NULL : cli_table_create(5, headers);
-    char where[300];
     dro_setting s;
-    for (int i = 0; dro_setting_at(i, &s) == DRO_OK; i++) {
-        print_where(&s, where, sizeof where);
-        if (list) {
-            json_t *row = param_json(&s.param);
-            json_object_set_new(row, "applies_to", json_string(where));
-            json_array_append_new(list, row);
-            continue;
-        }
-        cli_table_cell(table, "%s", s.param.name);
-        cli_table_cell(table, "%s", *s.param.fallback ? s.param.fallback : "-");
-        print_allowed(table, &s.param);
-        cli_table_cell(table, "%s", where);
-        cli_table_cell(table, "%s", s.param.meaning);
-    }
-    if (list)
-        return cli_emit(list);
-    cli_table_print(table);
-    printf("\nEach is an option of dro train, compare and sweep (--max-time 30m), a name for --set "
-           "(max_time=30m)\nand a name in config.json. -: chosen for the data. What a run sets "
-           "instead of an optimiser's\ndefault: 'dro list optimizers NAME'.\n");
+    if (cli_json(args))
+        return emit_settings();
+    printf("  %-20s %-18s meaning (allowed values)\n", "setting", "default");
+    for (int i = 0; dro_setting_at(i, &s) == DRO_OK; i++)
+        print_group(i);
+    printf(
+        "\nEach is an option of dro train, compare and sweep (--max-time 30m), a name for --set\n"
+        "(max_time=30m) and a name in config.json. A default of - depends on the data. For an\n"
+        "optimiser's parameters dro train has some defaults of its own: 'dro list optimizers\n"
+        "NAME' shows them.\n");
     return 0;
 }
 
@@ -427,18 +453,16 @@ static int run(const cli_args *args)
 const cli_command cmd_list = {
     .name = "list",
     .usage = "optimizers [NAME] | settings | models | backends | formats [NAME] | recipes",
-    .summary = "the optimisers, the settings of a run, models, backends, formats, recipes",
-    .details =
-        "dro list optimizers        every optimiser in one line\n"
-        "dro list optimizers NAME   its parameters: defaults, what is allowed, meaning; what\n"
-        "                           dro train uses instead\n"
-        "dro list settings          every setting of a run: default, what is allowed, where it "
-        "applies\n"
-        "dro list models            the networks: parameters, multiply-adds of one example\n"
-        "dro list backends          the backends of this build, fastest first\n"
-        "dro list formats           the formats of data, and their options\n"
-        "dro list formats NAME      one of them\n"
-        "dro list recipes           what --recipe NAME sets, and why",
+    .summary = "list optimisers, settings, models, backends, formats, recipes",
+    .details = "dro list optimizers        every optimiser in one line\n"
+               "dro list optimizers NAME   its parameters: default, meaning, allowed values; and\n"
+               "                           the defaults of dro train that differ\n"
+               "dro list settings          every setting of a run, grouped by where it applies\n"
+               "dro list models            the networks: parameters, multiply-adds of one example\n"
+               "dro list backends          the backends of this build, fastest first\n"
+               "dro list formats           the data formats and their options\n"
+               "dro list formats NAME      one of them\n"
+               "dro list recipes           what --recipe NAME sets, and why",
     .most = 2,
     .words = "optimizers settings models formats backends recipes",
     .run = run,

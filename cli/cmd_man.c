@@ -135,7 +135,8 @@ static void list_commands(FILE *to, const cli_command *const *list)
 static void print_program(FILE *to)
 {
     title(to, "dro");
-    fprintf(to, ".SH NAME\ndro \\- train models that do not ignore the rare and the hard\n"
+    fprintf(to, ".SH NAME\ndro \\- distributionally robust training, for rare classes and "
+                "difficult examples\n"
                 ".SH SYNOPSIS\n\\fBdro\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n"
                 ".SH DESCRIPTION\n"
                 "Minimises lambda log E exp(loss / lambda) + r(w), a distributionally robust "
@@ -210,7 +211,7 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    {"out", CLI_TEXT, "FOLDER", NULL, 0, 0, "write the pages of all commands there"},
+    {"out", CLI_TEXT, "FOLDER", NULL, 0, 0, "write the pages of all commands to this folder"},
     CLI_OPTIONS_END,
 };
 

@@ -328,32 +328,31 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    CLI_OPTION_TEXT("weights", "FILE", "weights that dro train wrote"),
+    CLI_OPTION_TEXT("weights", "FILE", "a weights file written by dro train"),
     CLI_OPTION_TEXT("data", "SPEC", "format:path[,option=value...]"),
     CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default test, or train if none)"),
     {"logits", CLI_FLAG, NULL, NULL, 0, 0, "logits instead of probabilities"},
     CLI_OPTION_TEXT("prior", "NAME",
-                    "of the probabilities: train (default), uniform, or a file of NAME,SHARE"),
-    CLI_OPTION_TEXT("out", "FILE", "where to; standard output if not given"),
+                    "class prior: train (default), uniform, or a file of lines NAME,SHARE"),
+    CLI_OPTION_TEXT("out", "FILE", "the file to write; if not given, standard output"),
     CLI_OPTION_TEXT("format", "NAME",
-                    "csv, jsonl, json or npy (default by --out's ending, or csv)"),
+                    "csv, jsonl, json or npy (default: by the ending of --out, else csv)"),
     CLI_OPTIONS_END,
 };
 
 const cli_command cmd_predict = {
     .name = "predict",
     .usage = "--weights FILE (--data SPEC | IMAGE...) [--out FILE] [--logits]",
-    .summary = "what trained weights say about examples or images",
+    .summary = "predict the classes of examples or images",
     .details =
-        "One row per example: its class, the probability of that class, and the probability\n"
-        "(or logit) of every class. Rows come as they are worked out; a file of --out is there "
-        "when\n"
-        "it is whole. In csv a name that a spreadsheet would take for a formula begins with '.\n"
-        "Probabilities are those of the loss: a softmax; with logistic the sigmoids of the "
-        "outputs,\n"
-        "with squared the outputs themselves, at least 0, both made to sum to 1. They have the\n"
-        "classes' shares of the training data as their prior, also where the loss or the tilt\n"
-        "weighs classes alike; --prior chooses another one, and the most probable class.",
+        "One row per example: its class, the probability of that class, and the probability (or\n"
+        "logit) of every class. Rows are printed as soon as they are computed; a file of --out\n"
+        "appears when it is complete. In csv a name that a spreadsheet would treat as a formula\n"
+        "begins with '. The loss determines the probabilities: a softmax; for logistic the\n"
+        "sigmoids of the outputs, and for squared the outputs themselves, at least 0, both\n"
+        "normalised to sum to 1. Their prior is the class shares of the training data, even if\n"
+        "the loss or the tilt gives all classes the same weight. --prior selects another prior,\n"
+        "and with it the most probable class.",
     .options = options,
     .most = 4096,
     .run = run,

@@ -85,24 +85,24 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    {"out", CLI_TEXT, "FILE", NULL, 0, 0, "the page; DIR/report.html when not given"},
+    {"out", CLI_TEXT, "FILE", NULL, 0, 0, "the page; if not given, DIR/report.html"},
     {"svg", CLI_TEXT, "FOLDER", NULL, 0, 0, "also write every plot as an SVG file"},
     {"into", CLI_TEXT, "FILE#NAME", NULL, 0, 0,
-     "also put the table, in Markdown, between <!-- NAME --> and <!-- end -->"},
+     "also write the table as Markdown between <!-- NAME --> and <!-- end -->"},
     {"columns", CLI_TEXT, "A,B,...", "accuracy,balanced_accuracy,worst_class_accuracy,seconds", 0,
-     0, "of --into: measures, examples:F or seconds:F until F is reached, F:stay for good"},
+     0,
+     "columns of --into: measures; examples:F or seconds:F needed to reach F (F:stay: for good)"},
     CLI_OPTIONS_END,
 };
 
 const cli_command cmd_report = {
     .name = "report",
     .usage = "DIR... [--out FILE.html] [--svg FOLDER] [--json]",
-    .summary = "one self-contained page with plots and tables of one run or many",
+    .summary = "make one self-contained page with plots and tables of one or more runs",
     .details =
-        "DIR is a run folder (metrics.jsonl, result.json, config.json), or a folder that holds "
-        "run\nfolders. Runs of one optimiser that differ in nothing but the seed are shown as "
-        "one method,\nas mean +- standard error. With several DIRs the page is report.html in "
-        "this folder.",
+        "DIR is a run folder (metrics.jsonl, result.json, config.json) or a folder of run\n"
+        "folders. Runs of one optimiser that differ only in the seed are shown as one method, as\n"
+        "mean +- standard error. With several DIRs the page is report.html in the current folder.",
     .options = options,
     .least = 1,
     .most = 64,

@@ -264,11 +264,13 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    {"optimizer", CLI_TEXT, "NAME", "recover", 0, 0, "one of `dro list optimizers`"},
-    CLI_OPTION_TEXT("grid", "NAME=A,B,...", "values to try; repeatable: all combinations"),
+    {"optimizer", CLI_TEXT, "NAME", "recover", 0, 0, "an optimiser of `dro list optimizers`"},
+    CLI_OPTION_TEXT("grid", "NAME=A,B,...",
+                    "values to try; if repeated, all combinations are tried"),
     {"random", CLI_INTEGER, "N", NULL, 1, 10000,
-     "N settings spread at random instead; --grid NAME=LOW..HIGH is a range"},
-    CLI_OPTION_TEXT("by", "MEASURE", "of the holdout (default balanced_accuracy)"),
+     "try N random settings instead; --grid NAME=LOW..HIGH is a range"},
+    CLI_OPTION_TEXT("by", "MEASURE",
+                    "the measure on the holdout that decides (default balanced_accuracy)"),
     {"out", CLI_TEXT, "DIR", "dro-sweep", 0, 0, "the folder of all runs and of the report"},
     CLI_RUNS_OPTIONS("1"),
     CLI_SETTINGS_OPTIONS,
@@ -278,19 +280,17 @@ static const cli_option options[] = {
 const cli_command cmd_sweep = {
     .name = "sweep",
     .usage = "[--data SPEC] [--optimizer NAME] --grid NAME=A,B,... [--random N] [--out DIR]",
-    .summary = "one optimiser with many settings, the best chosen on a holdout",
+    .summary = "try many settings of one optimiser and choose the best on a holdout",
     .details =
-        "Tries every combination of the --grid values, or N drawn at random (a range LOW..HIGH of\n"
-        "positive numbers is drawn evenly in its logarithm). The best is chosen on examples that\n"
-        "are set aside (holdout=0.1 is added to SPEC where it has none), never on the test set;\n"
-        "the table shows both. With --by objective every setting is measured with one F, that of\n"
-        "the first robust one (or --set report_lambda=X); a grid of losses or regularisers, which "
-        "F\n"
-        "is made of, needs another measure. DIR gets best.json, for `dro train --config`, and\n"
-        "report.html.\n"
-        "Stopped or killed, the same command goes on: what is done is not run again.\n"
-        "A run that diverges stops: --on-divergence is stop here, if not given.\n"
-        "Exit status 3: all was run and every setting diverged, so that none is chosen.",
+        "Tries every combination of the --grid values, or N random ones (a range LOW..HIGH of\n"
+        "positive numbers is sampled on a logarithmic scale). The best is chosen on a holdout,\n"
+        "never on the test set; holdout=0.1 is added to SPEC if it has none. The table shows\n"
+        "both. With --by objective all settings are measured with one F, that of the first robust\n"
+        "one (or --set report_lambda=X). A grid of losses or regularisers changes F itself and\n"
+        "needs another measure. DIR gets best.json, for `dro train --config`, and report.html.\n"
+        "Run the same command again to resume; finished runs are not repeated.\n"
+        "A run that diverges stops: the default of --on-divergence is stop here.\n"
+        "Exit status 3: every setting diverged, so none was chosen.",
     .options = options,
     .settings = true,
     .run = run,

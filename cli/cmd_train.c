@@ -258,12 +258,12 @@ static int run(const cli_args *args)
 const cli_command cmd_train = {
     .name = "train",
     .usage = "[--data SPEC] [--model NAME] [--optimizer NAME] [--out DIR] [--set NAME=VALUE ...]",
-    .summary = "train a model: data in, weights and a table out",
+    .summary = "train a model and write its weights and metrics",
     .details =
-        "Without --data it trains on synth:glyphs, made-up images, in under two minutes.\n"
-        "The folder gets config.json, metrics.jsonl, result.json, weights.safetensors, an\n"
-        "event file for TensorBoard and checkpoints. A run that was stopped or killed goes on\n"
-        "with --resume --out DIR and ends with the same weights.",
+        "Without --data it trains on synth:glyphs, synthetic images, in under two minutes. The\n"
+        "run's folder gets config.json, metrics.jsonl, result.json, weights.safetensors, an event\n"
+        "file for TensorBoard, and checkpoints. --resume --out DIR continues a run that was\n"
+        "stopped or killed; it ends with the same weights.",
     .options = options,
     .settings = true,
     .run = run,

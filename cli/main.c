@@ -22,15 +22,15 @@ const cli_command *const cli_commands[] = {
 
 static void help(FILE *to)
 {
-    fputs("dro: train models that do not ignore the rare and the hard\n\n"
+    fputs("dro: distributionally robust training, for rare classes and difficult examples\n\n"
           "usage: dro COMMAND [OPTIONS]\n\ncommands:\n",
           to);
     cli_help_list(to, cli_commands, 0);
     fputs("\nbenchmarks:\n", to);
     cli_help_list(to, cli_benches, 0);
-    fputs("\n`dro COMMAND --help` tells more about one of them, `dro --version` the version.\n"
+    fputs("\n`dro COMMAND --help` describes one command, `dro --version` prints the version.\n"
           "Every command takes --json, --backend and --threads. Exit status: 0 success, 2 wrong\n"
-          "usage, 3 a sweep in which every setting diverged, 1 everything else.\n",
+          "usage, 3 a sweep in which every setting diverged, 1 any other failure.\n",
           to);
 }
 

@@ -4,6 +4,7 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -233,24 +234,25 @@ static int terminal_width(void)
     return size.ws_col;
 }
 
-/* The last cell of a row, wrapped at spaces into lines of `room` letters that begin at `indent`. */
-static void print_wrapped(const char *text, int indent, int room)
+void cli_wrap(FILE *to, const char *text, int indent, int width)
 {
-    while ((int)strlen(text) > room) {
-        int cut = room;
+    int most = width - indent;
+    while ((int)strlen(text) > most) {
+        int cut = most;
         while (cut > 0 && text[cut] != ' ')
             cut--;
         if (cut == 0)
             break;
-        printf("%.*s\n%*s", cut, text, indent, "");
+        fprintf(to, "%.*s\n%*s", cut, text, indent, "");
         text += cut + 1;
     }
-    puts(text);
+    fprintf(to, "%s\n", text);
 }
 
 void cli_table_print(cli_table *table)
 {
-    int columns = table->columns, indent = 0, room;
+    enum { NARROWEST = 20 };
+    int columns = table->columns, indent = 0, total = terminal_width();
     int *width = grow(NULL, (size_t)columns * sizeof *width);
     for (int c = 0; c < columns; c++) {
         width[c] = 0;
@@ -259,7 +261,6 @@ void cli_table_print(cli_table *table)
                 cli_width(table->cells[i]) > width[c] ? cli_width(table->cells[i]) : width[c];
         indent += c + 1 < columns ? width[c] + 2 : 0;
     }
-    room = terminal_width() - indent;
     for (size_t i = 0; i < table->count; i++) {
         int c = (int)(i % (size_t)columns);
         const char *cell = table->cells[i];
@@ -269,7 +270,7 @@ void cli_table_print(cli_table *table)
         else if (c + 1 < columns)
             printf("%s%*s  ", cell, pad, "");
         else
-            print_wrapped(cell, indent, room >= 20 ? room : 1 << 20);
+            cli_wrap(stdout, cell, indent, total >= indent + NARROWEST ? total : INT_MAX);
         free(table->cells[i]);
     }
     free(width);

@@ -10,7 +10,8 @@
 /* The options of every command that trains, besides the settings themselves. */
 #define CLI_SETTINGS_OPTIONS                                                                       \
     CLI_OPTION_TEXT("set", "NAME=VALUE", "a setting by its name; repeatable"),                     \
-        CLI_OPTION_TEXT("label", "COLUMN", "the label of a csv table, as label= of --data"),       \
+        CLI_OPTION_TEXT("label", "COLUMN",                                                         \
+                        "the label column of a csv table; same as label= in --data"),              \
         CLI_OPTION_TEXT("config", "FILE", "settings: a run's config.json, or another JSON object")
 
 /* ---- settings.c: 0 or the exit status after a line ---- */

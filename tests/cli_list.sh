@@ -51,6 +51,18 @@ run 0 list recipes --json
 json
 has '"recipe": "imbalanced"'
 
+run 0 list settings
+silent err
+for line in 'every run:' 'networks:' 'all optimisers but lbfgs, newton:' 'cover, recover:'; do
+    has "$line"
+done
+if grep -q null "$work/out"; then fail "list settings: a text is missing"; fi
+[ "$(awk '{ if (length > most) most = length } END { print most }' "$work/out")" -le 100 ] ||
+    fail "list settings: a line of more than 100 characters"
+run 0 list settings --json
+json
+has '"applies_to": "lbfgs, newton"'
+
 run 0 list formats
 same list_formats.txt
 silent err

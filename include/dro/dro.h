@@ -1,4 +1,4 @@
-/* libdro: train models that do not ignore the rare and the hard.
+/* libdro: distributionally robust training, for rare classes and difficult examples.
  *
  *     min_w  F(w) = lambda * log E_z exp(loss(w; z) / lambda) + r(w)
  *

@@ -712,7 +712,7 @@ FN double limited_eta(const dro__step *k)
     return fmin(s->eta, guard * s->lambda / s->square);
 }
 
-/* beta2 = 0: a memory that grows with the run. */
+/* beta2 = 0: a window that grows with the run. */
 FN double second_decay(const dro__step *k)
 {
     double t = (double)k->s->moments + 1;

@@ -364,7 +364,8 @@ static const char *const options[] = {DRO__FILES_OPTIONS, NULL};
 const dro__format dro__format_images = {
     .name = "images",
     .usage = "DIR[,channels=1|3][,size=N]",
-    .summary = "a folder of images (JPEG, PNG, PPM, PGM) for each class, or train and test of such",
+    .summary =
+        "a folder of images (JPEG, PNG, PPM, PGM) per class; or folders train and test of these",
     .options = options,
     .files = true,
     .folder = true,

@@ -457,7 +457,7 @@ const dro__format dro__format_npy = {
     .endings = endings,
     .usage = "X.npy,labels=Y.npy[,test=X.npy,test_labels=Y.npy][,groups=G.npy][,target=real]"
              "[,scale=standard|none] or FILE.npz[,x=NAME][,labels=NAME]",
-    .summary = "arrays of NumPy: rows, or images as uint8",
+    .summary = "NumPy arrays: rows, or images as uint8",
     .options = npy_options,
     .open = open_npy,
 };

@@ -235,7 +235,7 @@ static const char *const options[] = {"classes", "size", "n", "test", "noise", N
 const dro__format dro__format_synth = {
     .name = "synth",
     .usage = "glyphs[,classes=10][,size=32][,n=5000][,test=1000][,noise=0.1][,seed=1]",
-    .summary = "characters of strokes, made up from a seed: needs no files",
+    .summary = "synthetic images of characters, generated from a seed; needs no files",
     .options = options,
     .open = open_synth,
 };

@@ -24,7 +24,7 @@ static void glyphnet(dro_net *net, const char *arguments, int32_t outputs)
 
 const dro__model dro__model_glyphnet = {
     .name = "glyphnet",
-    .summary = "four convolutions for small images: trains in seconds on a processor",
+    .summary = "four convolutions for small images; trains in seconds on a CPU",
     .usual = {3, 32, 32, 10},
     .build = glyphnet,
 };

@@ -48,9 +48,8 @@ static const dro__param own[] = {
     DRO__INTEGER("inner", inner, dro__civr_settings, "0", 0, 1e12,
                  "steps in a stage, 0: ceil(sqrt(big))"),
     DRO__REAL("big_growth", growth, dro__civr_settings, "10", 1, 1e6,
-              "big is multiplied by it at a restart"),
-    DRO__INTEGER("big_most", most, dro__civr_settings, "0", 0, 1e12,
-                 "big does not grow beyond it, 0: no limit"),
+              "factor of big at each restart"),
+    DRO__INTEGER("big_most", most, dro__civr_settings, "0", 0, 1e12, "upper limit of big; 0: none"),
     DRO__INTEGER("passes", passes, dro__civr_settings, "1", 1, 1e12, "stages between restarts"),
     DRO__PARAMS_END,
 };

@@ -15,7 +15,7 @@
 static const dro__param own[] = {
     DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "step",
                 "constant|poly|step|theory|cosine|auto",
-                "how eta moves: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
+                "schedule of eta: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
                 "cosine where steps is set, else poly"),
     DRO__REAL("warmup", eta.warmup, dro__settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
@@ -26,7 +26,7 @@ static const dro__param own[] = {
 
 const dro__optimizer_class dro__optimizer_recover = {
     .name = "recover",
-    .summary = "RECOVER: COVER in stages that carry over w, u and v; the method of choice",
+    .summary = "RECOVER: COVER in stages that keep w, u and v; the recommended method",
     .tables = {dro__params_common, dro__params_tilt, dro__params_storm, dro__params_scale, own},
     .settings_size = sizeof(dro__settings),
     .vectors = 7,

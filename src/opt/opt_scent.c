@@ -31,7 +31,7 @@ static dro_status start(dro_optimizer *o)
 static const dro__param own[] = {
     DRO__REAL("gamma", gamma, settings, "0.03", 1e-9, 1, "weight of the newest batch in u"),
     DRO__REAL("heaviest", heaviest, settings, "30", 0, 1e9,
-              "a batch of a larger mean weight is scaled down to it, and counted; 0: never"),
+              "limit of a batch's mean weight; larger ones are scaled down and counted; 0: none"),
     DRO__REAL("warmup", common.eta.warmup, settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
     DRO__REAL("guard", common.guard, settings, "0.25", 0, 1e9,
@@ -43,7 +43,7 @@ static const dro__param own[] = {
 
 const dro__optimizer_class dro__optimizer_scent = {
     .name = "scent",
-    .summary = "the tilt with one evaluation per example, on AdamW's or SGD's step",
+    .summary = "SCENT: the tilt with one evaluation per example; steps of AdamW or SGD",
     .tables = {dro__params_common, dro__params_tilt, dro__params_scale, own},
     .settings_size = sizeof(settings),
     .vectors = 4,

@@ -22,14 +22,14 @@ static dro_status start(dro_optimizer *o)
 }
 
 static const dro__param own[] = {
-    DRO__REAL("momentum", momentum, settings, "0.9", 0, 0.9999, "of the moving direction"),
+    DRO__REAL("momentum", momentum, settings, "0.9", 0, 0.9999, "momentum of the direction"),
     DRO__CHOICE("nesterov", nesterov, settings, "no", "no|yes", "look ahead along the direction"),
     DRO__PARAMS_END,
 };
 
 const dro__optimizer_class dro__optimizer_sgd = {
     .name = "sgd",
-    .summary = "momentum SGD on the mean loss: the yardstick",
+    .summary = "momentum SGD on the mean loss: the baseline",
     .tables = {dro__params_common, own},
     .settings_size = sizeof(settings),
     .vectors = 3,

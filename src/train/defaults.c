@@ -144,24 +144,26 @@ static double eta_of(const dro_train *t)
 
 static const char visit[] = "a visit changes the weight of an example by about a third";
 
-static const char scale_free[] = "one step for features of any scale";
+static const char scale_free[] = "one step size for features of any scale";
 
 static const char rare[] =
-    "tilt=class, where less; r: the mean over classes of 1 / (classes share)";
+    "with tilt=class, if smaller; r: the mean over classes of 1 / (classes share)";
 
 static const row rows[] = {
     ROW(batch_of, NULL, NULL, "batch", "128, or examples / 8 if that is less",
-        "eight steps or more in an epoch"),
+        "at least eight steps per epoch"),
     ROW(dual_plus, "stoc-agda", NULL, "dual_eta", "0.3 batch / examples^2", visit),
     ROW(dual_plus, "pes-sgda", NULL, "dual_eta", "0.3 batch / examples^2", visit),
     ROW(dual_times, "pg-smd2", NULL, "dual_eta", "0.3 batch / examples", visit),
     ROW(examples_of, "rcivr", NULL, "big_most", "examples",
         "a big batch is at most a pass over the data"),
     ROW(NULL, NULL, "networks", "stage_steps", "0.1", "the first stage is a tenth of the run"),
-    ROW(half_of_steps, NULL, "networks", "tau1", "steps / 2", "halfway eta is half"),
-    ROW(half_of_steps, NULL, "networks", "tau2", "steps / 2", "halfway dual_eta is half"),
+    ROW(half_of_steps, NULL, "networks", "tau1", "steps / 2",
+        "eta halves by the middle of the run"),
+    ROW(half_of_steps, NULL, "networks", "tau2", "steps / 2",
+        "dual_eta halves by the middle of the run"),
     ROW(warmup_of, NULL, "networks", "warmup", "100 / steps, from 0.04 to 0.25",
-        "new weights do not bear long steps"),
+        "long steps diverge on untrained weights"),
     ROW(NULL, NULL, "networks", "eta_schedule", "cosine", "ends at a lower F than stages"),
     ROW(NULL, NULL, "networks", "stages", "0.5,0.75", "as in the experiments"),
     OURS(ROW, NULL, "networks", "eta", "0.5", "no momentum: five times that of SGD with 0.9"),
@@ -170,31 +172,32 @@ static const row rows[] = {
     ROW(scaled_eta_of, "scent", "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
     OURS(ROW, NULL, "tables", "eta_schedule", "auto", "ends at a lower F than stages"),
     ROW(NULL, "scent", NULL, "eta_schedule", "auto", "ends at a lower F than stages"),
-    ROW(NULL, "lbfgs", "tables", "reg", "l2", "classes that can be told apart have no minimum"),
+    ROW(NULL, "lbfgs", "tables", "reg", "l2", "the loss of separable classes has no minimum"),
     ROW(strength_of, "lbfgs", "tables", "reg_strength",
-        "1 / examples, 2 / examples for two classes", "as much as one example"),
-    ROW(NULL, NULL, "hidden", "reg", "l2", "small tables are not learned by heart"),
-    ROW(prior_of, NULL, "hidden", "reg_strength", "10 / examples", "as much as ten examples"),
+        "1 / examples, 2 / examples for two classes", "a prior worth one example"),
+    ROW(NULL, NULL, "hidden", "reg", "l2", "networks overfit small tables"),
+    ROW(prior_of, NULL, "hidden", "reg_strength", "10 / examples", "a prior worth ten examples"),
     ROW(lambda_of, NULL, "tables", "lambda",
         "20 log(classes); real targets: 10, or more where their tail is heavy",
-        "gentle: probabilities stay those of the mean loss; a smaller lambda is more robust"),
+        "mild: probabilities stay calibrated; a smaller lambda is more robust"),
     ROW(NULL, NULL, "images", "lambda", "20",
-        "gentle: single hard images are often the unlearnable ones"),
+        "mild: images with very high losses are often mislabelled"),
     ROW(NULL, NULL, "images", "weight_decay", "5e-4", "usual for networks on images"),
     OURS(ROW, NULL, "images", "eta", "1", "no momentum: ten times that of SGD with 0.9"),
     ROW(NULL, "scent", "images", "precondition", "none", "batch norm scales the layers"),
     ROW(NULL, "scent", "images", "momentum", "0.9", "usual for networks on images"),
-    ROW(NULL, "scent", "images", "eta", "1", "SGD's 0.1, of a direction that is averaged"),
-    OURS(ROW, NULL, "images", "a_rule", "fixed", "a as in the next line"),
+    ROW(NULL, "scent", "images", "eta", "1",
+        "corresponds to 0.1 of SGD: the direction is an average"),
+    OURS(ROW, NULL, "images", "a_rule", "fixed", "see a below"),
     OURS(ROW, NULL, "images", "a", "0.9", "a longer memory ended at a higher F on CIFAR-10"),
     OURS(ROW, NULL, "images", "guard", "0.5",
-         "a small lambda needs it at eta 1, a gentle one does not notice"),
+         "needed for a small lambda at eta 1; no effect on a large one"),
     OURS(LATE, lambda_warmup_of, "images", "lambda_warmup", "0.75 where lambda is below 20",
-         "a small one comes last: at first it would chase the hardest only"),
+         "a small lambda from the start would train on the highest losses only"),
     OURS(LATE, class_eta_of, "images", "eta", "eta max(batch, 32) / (32 r)", rare),
     LATE(class_eta_of, "absgd", "images", "eta", "eta max(batch, 32) / (32 r)", rare),
     LATE(eta_of, NULL, "tables", "eta", "eta / max(s, |x|^2 / 500), or its root",
-         "s: the mean square of features, where above 4; |x|^2: of a row; root: with precondition"),
+         "s: mean square of the features, if above 4; |x|^2: of a row; root: with precondition"),
 };
 
 enum { COUNT = sizeof rows / sizeof rows[0] };

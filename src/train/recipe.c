@@ -1,23 +1,22 @@
-/* Recipes: settings that go together, over the run's defaults and under everything that the user
- * gives. The table is all of a recipe: help and `dro list recipes` come from it. docs/results.md
- * says what was measured. */
+/* Recipes: groups of settings for one purpose. They override the run's defaults and are overridden
+ * by what the user sets. Help and `dro list recipes` come from this table. docs/results.md has the
+ * measurements. */
 #include "train.h"
 
 #include <string.h>
 
 static const dro_recipe settings[] = {
     {"imbalanced", NULL, NULL, "loss", "logit-adjusted",
-     "the loss knows how rare each class is, so the model need not; refused where there is none: "
-     "streams, more than 4096 sparse features"},
+     "corrects for the class prior; not for streams and more than 4096 sparse features"},
     {"imbalanced", NULL, "images", "tau", "1.5",
-     "a network that fits its training images needs more of it than one that cannot"},
+     "networks that fit all training images need a stronger correction"},
     {"imbalanced", NULL, "images", "weight_decay", "1e-3",
-     "few images of a class are soon learned by heart"},
+     "networks overfit classes with few images"},
     {"imbalanced", "lbfgs", NULL, "loss", "cross-entropy",
-     "where the minimum is found, classes of equal weight do the same without a shift"},
-    {"imbalanced", "lbfgs", NULL, "tilt", "class", "every class weighs the same"},
+     "at the exact minimum tilt=class has the same effect"},
+    {"imbalanced", "lbfgs", NULL, "tilt", "class", "all classes have equal weight"},
     {"imbalanced", "recover", NULL, "lambda", "20",
-     "gentle: a hard tilt over examples on top would count the rare ones twice"},
+     "mild: with a smaller lambda rare examples would be emphasised twice"},
 };
 
 enum { COUNT = sizeof settings / sizeof settings[0] };

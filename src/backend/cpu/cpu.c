@@ -23,7 +23,7 @@ void dro__cpu_for(dro__pool *pool, size_t work, size_t count, void (*body)(void 
 
 const dro__backend dro__backend_cpu = {
     .name = "cpu",
-    .summary = "threads and SIMD, chosen for the machine when the program starts",
+    .summary = "threads and SIMD; the instruction set is selected at run time",
     .works = works,
     .on_host = true,
     .alloc = dro__alloc,

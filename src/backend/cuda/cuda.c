@@ -313,7 +313,7 @@ static void loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float
 
 const dro__backend dro__backend_cuda = {
     .name = "cuda",
-    .summary = "one NVIDIA GPU: cuDNN, cuBLAS and kernels of our own",
+    .summary = "one NVIDIA GPU: cuDNN, cuBLAS and our own kernels",
     .works = works,
     .missing = missing,
     .alloc = dro__cuda_alloc,

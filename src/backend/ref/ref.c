@@ -144,7 +144,7 @@ static void loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float
 
 const dro__backend dro__backend_ref = {
     .name = "ref",
-    .summary = "plain C, one thread: the truth the others are tested against",
+    .summary = "plain C, one thread: the reference that the others are tested against",
     .works = works,
     .on_host = true,
     .alloc = dro__alloc,
