@@ -6,42 +6,50 @@
 static int run(const cli_args *args)
 {
     const char *weights = cli_text(args, "weights"), *onnx = cli_text(args, "onnx");
-    if (!weights || !onnx)
-        return cli_usage(
-            "export: --%s is missing: usage: dro export --weights FILE --onnx OUT.onnx",
-            weights ? "onnx" : "weights");
+    const char *torch = cli_text(args, "torch");
+    if (!weights || (!onnx && !torch))
+        return cli_usage("export: --%s is missing: usage: dro export --weights FILE "
+                         "--onnx OUT.onnx or --torch OUT.py",
+                         weights ? "onnx or --torch" : "weights");
     dro_context *ctx = cli_context(args);
     if (!ctx)
         return 1;
     int status = 0;
-    if (dro_export_onnx(ctx, weights, onnx) != DRO_OK)
+    if ((onnx && dro_export_onnx(ctx, weights, onnx) != DRO_OK) ||
+        (torch && dro_export_torch(ctx, weights, torch) != DRO_OK))
         status = cli_fail("%s", dro_context_error(ctx));
     else if (cli_json(args))
-        status = cli_emit(json_pack("{s:s, s:s}", "weights", weights, "onnx", onnx));
+        status = cli_emit(
+            json_pack("{s:s, s:s*, s:s*}", "weights", weights, "onnx", onnx, "torch", torch));
     else
-        printf("wrote %s\n", onnx);
+        printf("wrote %s%s%s\n", onnx ? onnx : "", onnx && torch ? " and " : "",
+               torch ? torch : "");
     dro_context_destroy(ctx);
     return status;
 }
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("weights", "FILE", "a weights file written by dro train"),
-    CLI_OPTION_TEXT("onnx", "OUT.onnx", "the file to write"),
+    CLI_OPTION_TEXT("onnx", "OUT.onnx", "the ONNX file to write"),
+    CLI_OPTION_TEXT("torch", "OUT.py", "the PyTorch module to write"),
     CLI_OPTIONS_END,
 };
 
 const cli_command cmd_export = {
     .name = "export",
-    .usage = "--weights FILE --onnx OUT.onnx",
-    .summary = "export a trained model as ONNX",
+    .usage = "--weights FILE [--onnx OUT.onnx] [--torch OUT.py]",
+    .summary = "export a trained model as ONNX or as a PyTorch module",
     .details =
-        "The file contains everything: the normalisation of images or the encoding of a table's\n"
-        "columns, the network, the class probabilities and the class names. Batches can have any\n"
-        "size.\n"
+        "The ONNX file contains everything: the normalisation of images or the encoding of a\n"
+        "table's columns, the network, the class probabilities and the class names. Batches can\n"
+        "have any size.\n"
         "  images  input `pixels` (batch, channels, height, width), 0 to 255\n"
         "  tables  an input (batch, 1) for each column: text, or numbers, NaN where missing\n"
         "  rows    input `features` (batch, features)\n"
-        "Outputs are `probabilities` (batch, classes) and `label` (batch), or `value`.",
+        "Outputs are `probabilities` (batch, classes) and `label` (batch), or `value`.\n"
+        "\n"
+        "The PyTorch module is a Python file. Its load(FILE) reads the tensors from the weights\n"
+        "file by name. For a table it takes features that are already encoded.",
     .options = options,
     .run = run,
 };

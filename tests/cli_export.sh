@@ -1,6 +1,6 @@
 #!/bin/sh
-# dro export: a model of images and one of a table as ONNX, and what it refuses. What other programs make of the
-# files is compared in tests/peers/onnx_check.py. $1: the program.
+# dro export: a model of images and one of a table as ONNX and for PyTorch, and what it refuses. What other programs make
+# of the files is compared in tests/peers/export_check.py. $1: the program.
 . "$(dirname "$0")/expected/check.sh"
 dro=$(cd "$(dirname "$dro")" && pwd)/$(basename "$dro")
 expected=$(cd "$expected" && pwd)
@@ -11,7 +11,7 @@ same help_export.txt
 run 2 export --onnx model.onnx
 has "export: --weights is missing" err
 run 2 export --weights model.safetensors
-has "export: --onnx is missing" err
+has "export: --onnx or --torch is missing" err
 run 1 export --weights nowhere.safetensors --onnx model.onnx
 has "nowhere.safetensors: cannot open" err
 [ ! -e model.onnx ] || fail "a file without a model"
@@ -34,6 +34,23 @@ json
 cmp model.onnx again.onnx || fail "the same model gives other bytes"
 run 1 export --weights $w --onnx nowhere/model.onnx
 has "nowhere/model.onnx" err
+
+# For PyTorch: every tensor of the weights file is that of a layer, and nothing in a name is code.
+run 0 export --weights $w --torch model.py
+has "wrote model.py"
+for name in 'pixels 0 to 255' 'CLASSES = \["0", "1", "2"\]' 'nn.Conv2d(3, 16, 3, 2, 1, bias=False)' 'nn.Linear(256, 3, bias=True)' \
+    'layer("bn1")(layer("conv1")(x0))' 'torch.softmax'; do
+    grep -q "$name" model.py || fail "model.py has no $name"
+done
+for name in $(strings_of $w | head -n 1 | grep -o '"[a-z0-9]*\.weight"' | sed 's/\.weight//'); do
+    grep -q "self.put($name," model.py || fail "model.py has no layer $name"
+done
+printf 'a,b,y\n1,2,"a""b\\"\n2,1,it'"'"'s\n3,5,"a""b\\"\n4,4,it'"'"'s\n' >odd.csv
+run 0 train --data csv:odd.csv,label=y --model linear --epochs 1 --out odd --json
+run 0 export --weights odd/weights.safetensors --torch odd.py --onnx odd.onnx
+has "wrote odd.onnx and odd.py"
+grep -qF 'CLASSES = ["a\"b\\", "it'"'"'s"]' odd.py || fail "odd.py: names are not quoted: $(grep CLASSES odd.py)"
+grep -q 'features as the model sees them' odd.py || fail "odd.py: what it takes"
 
 awk 'BEGIN { print "age,job,y"; for (i = 0; i < 60; i++) print i % 7 "," (i % 3 ? "clerk" : "smith") "," (i % 2 ? "yes" : "no") }' >t.csv
 run 0 train --data csv:t.csv,label=y --model linear --epochs 1 --out table --json

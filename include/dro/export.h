@@ -17,6 +17,12 @@ extern "C" {
  * (batch, 1). Sparse rows are DRO_ERR_UNSUPPORTED. */
 DRO_API dro_status dro_export_onnx(dro_context *ctx, const char *weights, const char *path);
 
+/* Writes a PyTorch module for the same file: Python whose load() takes the tensors from the weights
+ * file by their names. Images are pixels 0 to 255, as above; rows are features as the model sees
+ * them, encoded and scaled: the encoding is not part of the module. Its outputs are logits, which
+ * its probabilities() turns into what dro_export_onnx() gives, or outputs, which value() does. */
+DRO_API dro_status dro_export_torch(dro_context *ctx, const char *weights, const char *path);
+
 #ifdef __cplusplus
 }
 #endif

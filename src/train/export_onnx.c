@@ -1,8 +1,8 @@
 /* A trained model as ONNX (dro/export.h): the layers of its graph one by one, with what is around
  * them: normalisation or the columns' encoding before, the loss's probabilities behind. */
+#include "export.h"
 #include "onnx.h"
 #include "scale.h"
-#include "train.h"
 
 #include <dro/export.h>
 #include <math.h>
@@ -13,10 +13,9 @@ enum { NAME = 64 };
 
 typedef struct exporter {
     dro_context *ctx;
+    const dro__export *from;
     const dro__weights_about *about;
-    dro_net *net;
-    float *statistics;
-    bool *needed; /* (nodes) */
+    const dro_net *net;
     dro__buffer graph;
 } exporter;
 
@@ -124,7 +123,7 @@ static void tensors(exporter *e, int32_t index, const char *names[TENSORS])
                 continue;
             const float *homes[] = {[DRO__HOME_WEIGHTS] = e->net->weights,
                                     [DRO__HOME_FROZEN] = e->net->frozen,
-                                    [DRO__HOME_STATISTICS] = e->statistics};
+                                    [DRO__HOME_STATISTICS] = e->from->statistics};
             names[w] = t->name;
             dro__onnx_constant(&e->graph, t->name, t->shape, t->rank, homes[t->home] + t->offset);
         }
@@ -278,13 +277,11 @@ static void shares(exporter *e, const char *from)
 static const char *with_prior(exporter *e, const char *from, const char *by)
 {
     int32_t classes = e->about->classes;
-    double *shift = dro__alloc((size_t)classes, sizeof *shift);
+    const double *shift = e->from->shift;
     float *values = dro__alloc((size_t)classes, sizeof *values);
     bool any = false;
-    e->graph.failed = e->graph.failed || !shift || !values;
-    if (shift && values)
-        dro__weights_shift(e->about, e->net, shift);
-    for (int32_t k = 0; shift && values && k < classes; k++) {
+    e->graph.failed = e->graph.failed || !values;
+    for (int32_t k = 0; values && k < classes; k++) {
         any = any || shift[k] != 0;
         values[k] = (float)(strcmp(by, "Mul") == 0 ? exp(shift[k]) : shift[k]);
     }
@@ -292,7 +289,6 @@ static const char *with_prior(exporter *e, const char *from, const char *by)
         dro__onnx_constant(&e->graph, "prior", DRO__INTS(1, classes), 2, values);
         node(e, by, DRO__NAMES(from, "prior"), "with_prior");
     }
-    dro__free(shift);
     dro__free(values);
     return any ? "with_prior" : from;
 }
@@ -375,38 +371,16 @@ static dro_status network(exporter *e)
     const dro__graph *g = &e->net->graph;
     const char *first;
     char logits[NAME];
-    e->needed[g->heads[0]] = true;
-    for (int32_t k = g->count - 1; k >= 0; k--)
-        for (int i = 0; e->needed[k] && i < g->nodes[k].input_count; i++)
-            e->needed[g->nodes[k].inputs[i]] = true;
     DRO_TRY(input(e, &first));
     for (int32_t k = 1; k < g->count; k++)
-        if (e->needed[k])
+        if (e->from->needed[k])
             layer(e, k, first);
     return output(e, value(logits, g->heads[0]));
 }
 
-static dro_status load(exporter *e, const char *weights)
-{
-    const dro__weights_about *a = e->about;
-    if (a->sparse)
-        return dro__fail(e->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s is for sparse rows: only networks are exported", weights);
-    DRO_TRY(dro_net_model(e->ctx, a->model, &a->shape, &e->net));
-    DRO_TRY(dro__weights_loss(a, e->net));
-    DRO_TRY(dro_net_ready(e->net));
-    DRO_TRY(dro_net_load(e->net, weights, NULL));
-    e->statistics = dro__alloc(dro_net_statistics_count(e->net) + 1, sizeof *e->statistics);
-    e->needed = dro__alloc((size_t)e->net->graph.count, sizeof *e->needed);
-    if (!e->statistics || !e->needed)
-        return dro__fail(e->ctx, DRO_ERR_MEMORY, "no memory to export a model");
-    return dro_net_statistics(e->net, e->statistics);
-}
-
-static dro_status export(exporter *e, const char *weights, const char *path)
+static dro_status export(exporter *e, const char *path)
 {
     dro__buffer file = {0};
-    DRO_TRY(load(e, weights));
     DRO_TRY(network(e));
     dro__onnx_model(&file, &e->graph, e->about->model,
                     DRO__NAMES("dro.model", e->about->model, "dro.loss", e->about->loss));
@@ -419,17 +393,14 @@ static dro_status export(exporter *e, const char *weights, const char *path)
 
 dro_status dro_export_onnx(dro_context *ctx, const char *weights, const char *path)
 {
-    dro__weights_about about;
+    dro__export from;
     if (!ctx || !weights || !path)
         return DRO_ERR_ARGUMENT;
     dro__forget(ctx);
-    DRO_TRY(dro__weights_about_read(ctx, weights, &about));
-    exporter e = {.ctx = ctx, .about = &about};
-    dro_status status = export(&e, weights, path);
+    DRO_TRY(dro__export_open(ctx, weights, &from));
+    exporter e = {.ctx = ctx, .from = &from, .about = &from.about, .net = from.net};
+    dro_status status = export(&e, path);
     dro__buffer_free(&e.graph);
-    dro__free(e.statistics);
-    dro__free(e.needed);
-    dro_net_destroy(e.net);
-    dro__weights_about_free(&about);
+    dro__export_close(&from);
     return status;
 }

@@ -37,8 +37,8 @@ net_dump=$(dirname "$DRO")/tests/peer_net_dump
 "$PYTHON" "$here/peers/nets_check.py" "$net_dump" ref resnet20 resnet50 sgd recover
 "$PYTHON" "$here/peers/nets_check.py" "$net_dump" cpu
 
-echo "exported models: onnx's checker and onnxruntime"
-"$PYTHON" "$here/peers/onnx_check.py" "$DRO"
+echo "exported models: onnx's checker, onnxruntime and PyTorch"
+"$PYTHON" "$here/peers/export_check.py" "$DRO"
 
 echo "data: NumPy and scikit-learn against the checked-in references"
 for name in binary text; do

@@ -1,13 +1,14 @@
-"""Exported models: onnx's checker, and onnxruntime against `dro predict` on the same raw inputs.
+"""Exported models: onnx's checker, and onnxruntime and the PyTorch module against `dro predict` on the same raw
+inputs.
 
-    python3 onnx_check.py DRO [MODEL...]
+    python3 export_check.py DRO [MODEL...]
 
 Every model of `dro list models` (or those named) after thirty steps of training on small made-up images, a table
 with words, numbers and missing values for each link of a loss, and rows. Probabilities may differ by 1e-4;
 classes must be the same.
 """
-import csv, json, os, random, subprocess, sys, tempfile
-import numpy as np, onnx, onnxruntime
+import csv, importlib.util, json, os, random, subprocess, sys, tempfile
+import numpy as np, onnx, onnxruntime, torch
 
 MOST = 1e-4
 SIDES = {32: 12, 224: 33, 299: 75}  # images as small as a model takes
@@ -16,7 +17,7 @@ SIDES = {32: 12, 224: 33, 299: 75}  # images as small as a model takes
 def dro(*args):
     out = subprocess.run([program, *map(str, args)], capture_output=True, text=True)
     if out.returncode:
-        raise SystemExit(f"onnx_check: dro {' '.join(map(str, args))}: {out.stderr}")
+        raise SystemExit(f"export_check: dro {' '.join(map(str, args))}: {out.stderr}")
     return out.stdout
 
 
@@ -26,18 +27,35 @@ def exported(run):
     onnx.checker.check_model(onnx.load(path), full_check=True)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(path, options)
+    session = onnxruntime.InferenceSession(path, options)
+    return lambda batch: session.run(None, batch)
+
+
+def module(run):
+    """The PyTorch module as a function like a session's."""
+    dro("export", "--weights", f"{run}/weights.safetensors", "--torch", f"{run}/model.py")
+    spec = importlib.util.spec_from_file_location("exported", f"{run}/model.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    net = made.load(f"{run}/weights.safetensors")
+
+    def run_it(batch):
+        with torch.no_grad():
+            shares = net.probabilities(net(torch.from_numpy(batch["pixels"]))).numpy()
+        return shares, np.array([made.CLASSES[k] for k in shares.argmax(1)])
+
+    return run_it
 
 
 def compare(what, session, inputs, spec, run, classes):
-    """Both programs' answers for the same examples, in batches of two sizes."""
+    """Both programs' answers for the same examples, in batches of two sizes. session: a function of a batch."""
     dro("predict", "--weights", f"{run}/weights.safetensors", "--data", spec, "--out", f"{run}/answer.csv")
     with open(f"{run}/answer.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     count, parts = len(rows), ([], [])
     for at in range(0, count, 7):
         batch = {k: v[at:at + 7] for k, v in inputs.items()}
-        for part, value in zip(parts, session.run(None, batch)):
+        for part, value in zip(parts, session(batch)):
             part.append(value)
     names = list(rows[0])
     if not classes:
@@ -50,7 +68,7 @@ def compare(what, session, inputs, spec, run, classes):
     apart = np.abs(ours - theirs).max() / max(1, np.abs(ours).max())
     print(f"{what}: {count} examples, {apart:.1e} apart, classes {'alike' if same else 'DIFFER'}", flush=True)
     if not (apart <= MOST and same):
-        raise SystemExit(f"FAILED: onnx_check: {what}")
+        raise SystemExit(f"FAILED: export_check: {what}")
 
 
 def images(work, name, side):
@@ -61,7 +79,8 @@ def images(work, name, side):
     patches = np.random.default_rng(1).integers(0, 256, (40, 3, 4, 4)).astype(np.uint8)
     pixels = patches.repeat(-(-side // 4), 2).repeat(-(-side // 4), 3)[:, :, :side, :side].copy()
     np.save(f"{run}/pixels.npy", pixels)
-    compare(name, exported(run), {"pixels": pixels.astype(np.float32)}, f"npy:{run}/pixels.npy", run, 5)
+    for what, session in ((f"{name}, ONNX", exported(run)), (f"{name}, PyTorch", module(run))):
+        compare(what, session, {"pixels": pixels.astype(np.float32)}, f"npy:{run}/pixels.npy", run, 5)
 
 
 def table(work, loss, target):
