@@ -26,6 +26,8 @@ typedef struct late {
     one waiting[LATE];
     int count;
     bool broken; /* no step can be queued */
+    int scarce;  /* from this step on the device has no memory, 0: it has */
+    int begun;
     dro__group groups[GROUPS];
     double shares[GROUPS];
     float old_losses[BATCH], losses[2 * BATCH], coef[2 * BATCH];
@@ -143,6 +145,8 @@ static dro_status step(void *user, const dro_net_batch *parts, int count, const 
     late *q = user;
     if (q->broken)
         return DRO_ERR_DEVICE;
+    if (q->scarce && q->begun++ >= q->scarce)
+        return DRO_ERR_MEMORY;
     if (q->count == LATE)
         wait(q);
     one *s = &q->waiting[q->count++];
@@ -412,10 +416,33 @@ static void test_there_and_back(void **state)
     there_and_back("eta=0.02 lambda=1 tilt=class batch=5");
 }
 
+/* Without memory on the device the run goes on from the host, where a batch can be evaluated in
+ * pieces; steps that are still in the queue are taken first, and refused ones reported. */
+static void test_scarce(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("ref", 1);
+    for (int k = 0; k < ALL; k++)
+        for (int bad = 0; bad < 2; bad++) {
+            toy t = {.fault = TOY_LOSS_NAN, .modulus = bad ? TOY_N : 0, .rest = 17};
+            late q;
+            uint64_t places[2][20];
+            dro_optimizer *plain = start(ctx, &t, NULL, all[k].name, all[k].settings);
+            dro_optimizer *queued = start(ctx, &t, &q, all[k].name, all[k].settings);
+            q.scarce = 1 + k % 7;
+            int count = run_to_end(ctx, plain, 40, places[0]);
+            assert_int_equal(run_to_end(ctx, queued, 40, places[1]), count);
+            assert_memory_equal(places[0], places[1], (size_t)count * sizeof places[0][0]);
+            assert_null(queued->async);
+            compare(ctx, plain, queued);
+            dro_optimizer_destroy(plain), dro_optimizer_destroy(queued);
+        }
+    dro_context_destroy(ctx);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_same),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_there_and_back),
+    cmocka_unit_test(test_same),          cmocka_unit_test(test_scarce),
+    cmocka_unit_test(test_refused),       cmocka_unit_test(test_there_and_back),
     cmocka_unit_test(test_one_at_a_time),
 };
 

@@ -118,3 +118,13 @@ double dro__norm2(const dro_context *ctx, size_t n, const float *x)
     ctx->backend->move(ctx->pool, &k, DRO__MOVE_norm, sums);
     return sums[0];
 }
+
+void dro__add(const dro_context *ctx, size_t n, float *to, const float *from)
+{
+    double sums[DRO__SUMS];
+    dro__ticket ticket = {.c = {0, 1}, .plus = 1};
+    dro__step k = {.n = n, .ticket = &ticket};
+    k.v[DRO__OUT] = k.v[DRO__X] = to;
+    k.v[DRO__X + 1] = (float *)from;
+    ctx->backend->move(ctx->pool, &k, DRO__MOVE_combine, sums);
+}

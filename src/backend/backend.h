@@ -72,6 +72,8 @@ typedef struct dro__backend {
 dro_status dro__copy_in(dro_context *ctx, void *to, const void *host_from, size_t bytes);
 dro_status dro__copy_out(dro_context *ctx, void *host_to, const void *from, size_t bytes);
 
+/* to += from */
+void dro__add(const dro_context *ctx, size_t n, float *to, const float *from);
 /* |x|^2 */
 double dro__norm2(const dro_context *ctx, size_t n, const float *x);
 

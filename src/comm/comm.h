@@ -6,7 +6,8 @@
  *   watch.c   heartbeats: who is gone, and why
  *   sum.c     sums in a fixed binary tree over shards and ranks
  *   spread.c  a dro_problem over all ranks;  spread_draw.c: its batches
- *   team.c    shards of one rank side by side */
+ *   team.c    shards of one rank side by side
+ *   pieces.c  a dro_problem whose batches are evaluated in pieces */
 #ifndef DRO_COMM_INTERNAL_H
 #define DRO_COMM_INTERNAL_H
 
@@ -106,6 +107,14 @@ dro_status dro__comm_merge(dro_comm *comm, double *values, size_t count, dro__me
 
 /* ---- spread.c ---- */
 
+/* Examples first .. first + count - 1 of a batch that a problem's draw or gather gave. */
+typedef void (*dro__cut)(void *user, const dro_batch *batch, size_t first, size_t count,
+                         dro_batch *part);
+/* The same of a batch that the library drew. */
+void dro__batch_cut(const dro_batch *batch, size_t first, size_t count, dro_batch *part);
+/* Where slice k of `of` begins among `count` examples. */
+size_t dro__cut_at(size_t count, size_t k, size_t of);
+
 /* How a problem is spread. */
 typedef struct dro__spread_options {
     /* 0: one slice per rank; else so many slices in all, a power of two, summed in a tree */
@@ -114,8 +123,7 @@ typedef struct dro__spread_options {
     const dro_problem *problems;
     dro_context *const *contexts; /* (optional) theirs, with the texts of their errors */
     struct dro__team *team;       /* of those that run side by side, or NULL: one after the other */
-    /* (optional) Examples first .. first + count - 1 of a batch that mine->draw or gather gave. */
-    void (*cut)(void *user, const dro_batch *batch, size_t first, size_t count, dro_batch *part);
+    dro__cut cut;                 /* (optional) where mine has draw or gather */
     void *cut_user;
     bool together; /* every slice must have an example: they meet in their batch norms */
 } dro__spread_options;
@@ -127,6 +135,26 @@ dro_status dro__spread_create(dro_comm *comm, dro_context *ctx, const dro_proble
 const char *dro__spread_error(const dro_spread *spread);
 /* This rank's share of `count` examples. */
 void dro__spread_slice(const dro_comm *comm, int shards, size_t count, size_t *first, size_t *end);
+
+/* ---- pieces.c ---- */
+
+typedef struct dro__pieces dro__pieces;
+
+typedef struct dro__pieces_options {
+    /* Most examples of a part in a piece. 0: batches are whole, unless the problem has no memory
+     * for them: then pieces are halved until it has. */
+    size_t most;
+    dro__cut cut; /* (optional) where mine has draw or gather */
+    void *cut_user;
+} dro__pieces_options;
+
+/* `mine` in pieces, as *problem; both are borrowed from *pieces. */
+dro_status dro__pieces_create(dro_context *ctx, const dro_problem *mine,
+                              const dro__pieces_options *options, dro__pieces **pieces,
+                              dro_problem *problem);
+void dro__pieces_free(dro__pieces *pieces);
+/* Most examples of a part in a piece; 0: batches are whole. */
+size_t dro__pieces_most(const dro__pieces *pieces);
 
 /* ---- team.c ---- */
 

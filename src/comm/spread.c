@@ -16,7 +16,7 @@
 
 /* ---- slices ---- */
 
-static size_t cut_at(size_t count, size_t k, size_t of)
+size_t dro__cut_at(size_t count, size_t k, size_t of)
 {
     return count / of * k + count % of * k / of;
 }
@@ -25,19 +25,19 @@ void dro__spread_slice(const dro_comm *c, int shards, size_t count, size_t *firs
 {
     size_t size = (size_t)dro_comm_size(c), rank = (size_t)dro_comm_rank(c);
     size_t all = shards ? (size_t)shards : size, own = all / size;
-    *first = cut_at(count, rank * own, all);
-    *end = cut_at(count, (rank + 1) * own, all);
+    *first = dro__cut_at(count, rank * own, all);
+    *end = dro__cut_at(count, (rank + 1) * own, all);
 }
 
 /* Slice k of this rank's, of a part of `count` examples. */
 static void slice_at(const dro_spread *s, int k, size_t count, size_t *first, size_t *end)
 {
     size_t at = (size_t)(s->rank * s->own_slices + k), all = (size_t)s->all_slices;
-    *first = cut_at(count, at, all);
-    *end = cut_at(count, at + 1, all);
+    *first = dro__cut_at(count, at, all);
+    *end = dro__cut_at(count, at + 1, all);
 }
 
-static void cut_library(const dro_batch *b, size_t first, size_t count, dro_batch *part)
+void dro__batch_cut(const dro_batch *b, size_t first, size_t count, dro_batch *part)
 {
     *part = (dro_batch){.position = b->position == UINT64_MAX ? UINT64_MAX : b->position + first,
                         .count = count,
@@ -53,7 +53,7 @@ static dro_status cut(const dro_spread *s, const dro_batch *b, size_t first, siz
     const drawn *d = b->handle;
     size_t own_first, own_end;
     if (!d) {
-        cut_library(b, first, count, part);
+        dro__batch_cut(b, first, count, part);
         return DRO_OK;
     }
     dro__spread_slice(s->comm, s->options.shards, b->count, &own_first, &own_end);

@@ -105,6 +105,13 @@ dro_status dro__async_settle(dro_optimizer *o)
     return DRO_OK;
 }
 
+dro_status dro__async_leave(dro_optimizer *o)
+{
+    DRO_TRY(dro__async_settle(o));
+    o->async = NULL;
+    return DRO_OK;
+}
+
 dro_status dro__async_begin(dro_optimizer *o)
 {
     if (o->away) {

@@ -333,6 +333,8 @@ dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count);
 dro_status dro__async_wait(const dro_optimizer *o);
 /* Waits until the state is here. */
 dro_status dro__async_settle(dro_optimizer *o);
+/* Settles; from here on steps are driven by the host. */
+dro_status dro__async_leave(dro_optimizer *o);
 
 /* ---- schedule.c ---- */
 

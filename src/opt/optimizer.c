@@ -341,7 +341,10 @@ dro_status dro_optimizer_step(dro_optimizer *o)
         o->run = o->run_before;
         o->s = o->s_before;
         dro__rows_undo(o);
-        return status;
+        if (status != DRO_ERR_MEMORY || !o->async)
+            return status;
+        DRO_TRY(dro__async_leave(o)); /* from the host a batch can be evaluated in pieces */
+        return dro_optimizer_step(o);
     }
     if (!o->is_composite && o->problem.accept)
         o->problem.accept(o->problem.user);

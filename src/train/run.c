@@ -226,6 +226,7 @@ static dro_status open_data(dro_train *t)
     dro__model_choice choice = {.data = s->data,
                                 .model = s->model,
                                 .batch = (size_t)s->batch,
+                                .microbatch = (size_t)s->microbatch,
                                 .seed = (uint64_t)s->seed,
                                 .size = (int32_t)s->size,
                                 .augment = s->augment,
@@ -394,6 +395,19 @@ static void tell_skipped(dro_train *t)
     }
 }
 
+/* Memory did not suffice for whole batches, or for the pieces so far. */
+static void tell_pieces(dro_train *t)
+{
+    size_t most = dro__pieces_most(t->task.pieces);
+    if (t->set.microbatch || most == t->told_pieces)
+        return;
+    t->told_pieces = most;
+    dro__note(t,
+              "there is no memory for a batch of %zu: it is evaluated in pieces of at most %zu "
+              "(microbatch=%zu)",
+              t->task.batch, most, most);
+}
+
 /* Whether an evaluation is to take place now: after a step, or because a stop cut it off. */
 static bool due(const dro_train *t)
 {
@@ -425,6 +439,7 @@ static void decide(dro_train *t)
 static bool over(dro_train *t)
 {
     tell_skipped(t);
+    tell_pieces(t);
     if (t->ended != DRO_TRAIN_NOT_ENDED)
         return true;
     if (t->opt->run.step >= t->steps)

@@ -38,6 +38,8 @@ static const dro__param own[] = {
     DRO__INTEGER("steps", steps, S, "", 1, 1e15, "number of steps, instead of epochs"),
     DRO__INTEGER("batch", batch, S, "", 1, 1e9,
                  "examples in a batch; if not given, 128, fewer for small data sets"),
+    DRO__INTEGER("microbatch", microbatch, S, "", 1, 1e9,
+                 "evaluate batches in pieces of this size; if not given, when memory is short"),
     DRO__INTEGER("seed", seed, S, "1", 0, 9e15, "seed of every random choice"),
     DRO__REAL("eval_every", eval_every, S, "1", 1e-6, 1e6,
               "epochs between evaluations; lbfgs and newton: unit of 100 steps"),

@@ -220,6 +220,23 @@ static void offer_full(dro__task *t)
     t->problem.library = &t->full.able;
 }
 
+/* Batches in pieces, where shards do not cut them already. */
+static dro_status cut_batches(dro__task *t, const dro__model_choice *c)
+{
+    bool synced = c->shards || (c->sync_norm && dro_comm_size(c->comm) > 1);
+    if (synced && c->microbatch)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "microbatch with %s=yes, which evaluates a batch as a whole: leave one of "
+                         "them out",
+                         c->shards ? "exact" : "sync_norm");
+    if (synced)
+        return DRO_OK;
+    dro__pieces_options o = {
+        .most = c->microbatch, .cut = t->images ? dro__feed_cut : NULL, .cut_user = t};
+    dro_problem mine = t->problem;
+    return dro__pieces_create(t->ctx, &mine, &o, &t->pieces, &t->problem);
+}
+
 static dro_status make_problem(dro__task *t, const dro__model_choice *c)
 {
     int64_t n = t->info.examples[DRO_TRAIN];
@@ -241,6 +258,7 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
     t->problem.example_weights = t->shelf[DRO_TRAIN].examples.weights;
     if (t->problem.example_weights && t->problem.class_share)
         t->problem.class_share = t->class_share; /* the linear model counts rows */
+    DRO_TRY(cut_batches(t, c));
     return dro__ranks_open(t, c);
 }
 
@@ -285,6 +303,7 @@ dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro
 void dro__task_close(dro__task *t)
 {
     dro__ranks_close(t);
+    dro__pieces_free(t->pieces);
     dro__feed_close(t);
     dro_net_destroy(t->net);
     dro_linear_destroy(t->linear);

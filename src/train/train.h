@@ -41,7 +41,7 @@ typedef struct dro__train_settings {
     char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
         train_only[DRO__TEXT_MAX], augment[DRO__TEXT_MAX], name[DRO__TEXT_MAX],
         report_like[DRO__TEXT_MAX];
-    int64_t epochs, steps, batch, seed, size, patience, report_every;
+    int64_t epochs, steps, batch, microbatch, seed, size, patience, report_every;
     double eval_every, max_time, checkpoint_every, report_lambda;
     int32_t best, eval_train, on_divergence, progressive, report_tilt, recipe;
     int32_t exact, sync_norm;
@@ -135,6 +135,7 @@ typedef struct dro__task {
     size_t slice_first, slice_end; /* of a batch: what this rank reads of images */
     uint64_t epoch_steps;
     dro_problem problem;
+    dro__pieces *pieces;      /* its batches are evaluated in pieces */
     struct dro__ranks *ranks; /* the problem is spread over ranks or shards; or NULL */
     char
         why[DRO__ERROR_SIZE]; /* the error of a callback: the optimiser only knows that it failed */
@@ -195,6 +196,7 @@ typedef struct dro__weights_about {
 typedef struct dro__model_choice {
     const char *data, *model; /* model "": by the data */
     size_t batch;             /* 0: by the data; not used without training */
+    size_t microbatch;        /* 0: by the memory there is */
     uint64_t seed;
     int32_t size;
     const char *augment; /* the setting; NULL: none */
@@ -546,6 +548,7 @@ struct dro_train {
     bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
     bool made, begun;                 /* by this call: the folder, its files */
     int told;                         /* notes of the data */
+    size_t told_pieces;               /* the size of pieces that was told */
     char *config, *result, *identity;
     char *last; /* figures of the last weights, where the record is of the best; or NULL */
     struct dro__stream_run *stream; /* progressive */
