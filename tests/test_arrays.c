@@ -35,9 +35,11 @@ static void test_open(void **state)
     dro_data *d;
     dro_data_info info;
     dro_examples e;
-    a.weights = weights;
+    const char *names[] = {"no", "yes"};
+    a.weights = weights, a.classes = 2, a.class_names = names;
     OK(ctx, dro_data_from_arrays(ctx, &a, NULL, "holdout=0.25", &d));
     OK(ctx, dro_data_info_get(d, &info));
+    assert_string_equal(info.class_names[1], "yes");
     assert_int_equal(info.kind, DRO_DATA_DENSE);
     assert_int_equal(info.classes, 2);
     assert_int_equal(info.groups, 2);
@@ -69,6 +71,8 @@ static void test_refused(void **state)
     FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_ARGUMENT, "either x or");
     b = a, b.labels = NULL;
     FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_ARGUMENT, "either labels");
+    b = a, b.class_names = (const char *const[]){"one"}, b.classes = 1;
+    FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_ARGUMENT, "every class");
     b = a, b.weights = bad;
     FAILS(ctx, dro_data_from_arrays(ctx, &b, NULL, NULL, &d), DRO_ERR_ARGUMENT, "above 0");
     bad[3] = -1;
@@ -135,10 +139,55 @@ static void test_train(void **state)
           "nothing");
 }
 
+/* Sparse rows are what the same rows are in full; wrong ones are refused. */
+static void test_sparse(void **state)
+{
+    (void)state;
+    dro_arrays a = make_rows(), s = a;
+    int64_t starts[N + 1] = {0};
+    int32_t columns[N * FEATURES];
+    float values[N * FEATURES];
+    for (int i = 0; i < N; i++) {
+        starts[i + 1] = starts[i];
+        for (int j = 0; j < FEATURES; j++)
+            if (rows[i][j] != 0) {
+                columns[starts[i + 1]] = j;
+                values[starts[i + 1]++] = rows[i][j];
+            }
+    }
+    assert_true(starts[N] < N * FEATURES);
+    s.x = NULL, s.starts = starts, s.columns = columns, s.values = values;
+    OK(ctx, dro_arrays_lend(ctx, "full", &a, NULL));
+    OK(ctx, dro_arrays_lend(ctx, "sparse", &s, NULL));
+    float logits[2][N][2];
+    for (int k = 0; k < 2; k++) {
+        char settings[200], file[320];
+        dro_predictor *p;
+        snprintf(settings, sizeof settings,
+                 "best=none data=arrays:%s,scale=none model=linear lambda=1",
+                 k ? "sparse" : "full");
+        OK(ctx, run(settings));
+        snprintf(file, sizeof file, "%s/arrays/weights.safetensors", dir);
+        OK(ctx, dro_predictor_open(ctx, file, k ? "arrays:sparse" : "arrays:full", &p));
+        OK(ctx, dro_predictor_logits(p, DRO_TRAIN, 0, N, logits[k][0], NULL));
+        dro_predictor_close(p);
+    }
+    for (int i = 0; i < N; i++)
+        assert_true(fabsf(logits[0][i][1] - logits[1][i][1]) < 1e-4f);
+    dro_data *d;
+    columns[3] = FEATURES;
+    FAILS(ctx, dro_data_from_arrays(ctx, &s, NULL, NULL, &d), DRO_ERR_DATA, "below 2");
+    columns[3] = 0, columns[2] = 0;
+    FAILS(ctx, dro_data_from_arrays(ctx, &s, NULL, NULL, &d), DRO_ERR_DATA, "rising");
+    s.values = NULL;
+    FAILS(ctx, dro_data_from_arrays(ctx, &s, NULL, NULL, &d), DRO_ERR_ARGUMENT, "with starts");
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_open),
     cmocka_unit_test(test_refused),
     cmocka_unit_test(test_train),
+    cmocka_unit_test(test_sparse),
 };
 
 int main(int argc, char **argv)

@@ -126,11 +126,15 @@ typedef struct dro_arrays {
     size_t features;
     const uint8_t *pixels; /* or (count, channels, height, width) */
     int32_t channels, height, width;
-    const int32_t *labels; /* (count) from 0 on */
-    int32_t classes;       /* 0: one more than the largest label */
-    const float *targets;  /* or (count) real values */
-    const int32_t *groups; /* (count) from 0 on */
-    const float *weights;  /* (count) of the examples, 0 or more; only their ratios matter */
+    const int32_t *labels;  /* (count) from 0 on */
+    int32_t classes;        /* 0: one more than the largest label */
+    const float *targets;   /* or (count) real values */
+    const int32_t *groups;  /* (count) from 0 on */
+    const float *weights;   /* (count) of the examples, 0 or more; only their ratios matter */
+    const int64_t *starts;  /* or sparse rows: (count + 1) offsets into columns and values */
+    const int32_t *columns; /* rising within a row, from 0 on */
+    const float *values;
+    const char *const *class_names; /* (classes) UTF-8, or NULL: numbers */
 } dro_arrays;
 
 /* Makes "arrays:NAME[,option=value...]" a SPEC of this context, for dro_data_open(), for training

@@ -42,12 +42,17 @@ static dro_status wrong(dro_context *ctx, const char *name, const char *expected
 
 static dro_status check_shape(dro_context *ctx, const char *name, const dro_arrays *a)
 {
-    if (a->count < 1 || (a->x != NULL) == (a->pixels != NULL))
-        return wrong(ctx, name, "count examples, and either x or pixels");
-    if (a->x && (a->features < 1 || a->features > INT32_MAX))
+    int forms = (a->x != NULL) + (a->pixels != NULL) + (a->starts != NULL);
+    if (a->count < 1 || forms != 1)
+        return wrong(ctx, name, "count examples, and either x or pixels or starts");
+    if (a->starts && (!a->columns || !a->values))
+        return wrong(ctx, name, "columns and values with starts");
+    if (!a->pixels && (a->features < 1 || a->features > INT32_MAX))
         return wrong(ctx, name, "the number of features");
     if (a->pixels && (a->channels < 1 || a->channels > 3 || a->height < 1 || a->width < 1))
         return wrong(ctx, name, "1 to 3 channels, a height and a width");
+    if (a->class_names && (!a->labels || a->classes < 1))
+        return wrong(ctx, name, "labels and the number of classes with class_names");
     if ((a->labels != NULL) == (a->targets != NULL))
         return wrong(ctx, name, "either labels or targets");
     return DRO_OK;
@@ -75,9 +80,34 @@ static dro_status check_numbers(dro_context *ctx, const char *name, const dro_ar
     return mass > 0 ? DRO_OK : wrong(ctx, name, "a weight above 0");
 }
 
+static dro_status check_sparse(dro_context *ctx, const char *name, const dro_arrays *a)
+{
+    if (a->starts && a->starts[0] != 0)
+        return wrong(ctx, name, "starts that begin with 0");
+    for (int64_t i = 0; a->starts && i < a->count; i++) {
+        int64_t last = -1;
+        if (a->starts[i + 1] < a->starts[i])
+            return dro__fail(ctx, DRO_ERR_DATA, "arrays:%s: row %lld ends before it starts", name,
+                             (long long)i);
+        for (int64_t k = a->starts[i]; k < a->starts[i + 1]; k++) {
+            if (a->columns[k] <= last || (size_t)a->columns[k] >= a->features)
+                return dro__fail(ctx, DRO_ERR_DATA,
+                                 "arrays:%s: row %lld has column %d after %lld: expected rising "
+                                 "columns below %zu",
+                                 name, (long long)i, a->columns[k], (long long)last, a->features);
+            if (!isfinite(a->values[k]))
+                return dro__fail(ctx, DRO_ERR_DATA, "arrays:%s: row %lld, column %d is not finite",
+                                 name, (long long)i, a->columns[k]);
+            last = a->columns[k];
+        }
+    }
+    return DRO_OK;
+}
+
 static dro_status check(dro_context *ctx, const char *name, const dro_arrays *a)
 {
     DRO_TRY(check_shape(ctx, name, a));
+    DRO_TRY(check_sparse(ctx, name, a));
     return check_numbers(ctx, name, a);
 }
 
@@ -85,10 +115,10 @@ static dro_status check_alike(dro_context *ctx, const char *name, const dro_arra
                               const dro_arrays *b)
 {
     bool alike =
-        (a->x != NULL) == (b->x != NULL) && (a->labels != NULL) == (b->labels != NULL) &&
-        (a->groups != NULL) == (b->groups != NULL) &&
-        (a->x ? a->features == b->features
-              : a->channels == b->channels && a->height == b->height && a->width == b->width);
+        (a->x != NULL) == (b->x != NULL) && (a->starts != NULL) == (b->starts != NULL) &&
+        (a->labels != NULL) == (b->labels != NULL) && (a->groups != NULL) == (b->groups != NULL) &&
+        (!a->pixels ? a->features == b->features
+                    : a->channels == b->channels && a->height == b->height && a->width == b->width);
     return alike ? DRO_OK : wrong(ctx, name, "a test set of the same shape as the training set");
 }
 
@@ -153,6 +183,12 @@ static dro_status take(dro_data *d, const dro_arrays *a, dro__table *t)
     t->n = a->count;
     DRO_TRY(copy(d->ctx, a->x, a->features * sizeof *a->x, a->count, &t->x));
     DRO_TRY(copy(d->ctx, a->pixels, image, a->count, &t->pixels));
+    if (a->starts) {
+        int64_t entries = a->starts[a->count];
+        DRO_TRY(copy(d->ctx, a->starts, sizeof *a->starts, a->count + 1, &t->starts));
+        DRO_TRY(copy(d->ctx, a->columns, sizeof *a->columns, entries, &t->columns));
+        DRO_TRY(copy(d->ctx, a->values, sizeof *a->values, entries, &t->values));
+    }
     DRO_TRY(copy(d->ctx, a->labels, sizeof *a->labels, a->count, &t->labels));
     DRO_TRY(copy(d->ctx, a->targets, sizeof *a->targets, a->count, &t->targets));
     DRO_TRY(copy(d->ctx, a->groups, sizeof *a->groups, a->count, &t->groups));
@@ -167,17 +203,22 @@ static int32_t count_of(const int32_t *numbers, int64_t count, int32_t least)
     return least;
 }
 
-static dro_status name_groups(dro_data *d)
+/* names NULL: numbers. */
+static dro_status take_names(dro_data *d, const char *const *names, int32_t count, char ***out)
 {
     enum { DIGITS = 12 };
-    d->group_names = dro__alloc((size_t)d->groups, sizeof *d->group_names);
-    for (int32_t k = 0; d->group_names && k < d->groups; k++) {
-        d->group_names[k] = dro__alloc(DIGITS, 1);
-        if (!d->group_names[k])
-            return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for group names");
-        snprintf(d->group_names[k], DIGITS, "%d", k);
+    char **all = *out = dro__alloc((size_t)count, sizeof *all);
+    for (int32_t k = 0; all && k < count; k++) {
+        size_t size = names ? strlen(names[k]) + 1 : DIGITS;
+        all[k] = dro__alloc(size, 1);
+        if (!all[k])
+            return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for names");
+        if (names)
+            memcpy(all[k], names[k], size);
+        else
+            snprintf(all[k], size, "%d", k);
     }
-    return d->group_names ? DRO_OK : dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for group names");
+    return all ? DRO_OK : dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for names");
 }
 
 static dro_status open(dro_data *d)
@@ -187,17 +228,25 @@ static dro_status open(dro_data *d)
         return dro__fail(d->ctx, DRO_ERR_NAME, "arrays:%.60s: nothing was lent under that name",
                          d->spec.path);
     const dro_arrays *a = &l->train, *b = l->has_test ? &l->test : NULL;
-    d->kind = a->x ? DRO_DATA_DENSE : DRO_DATA_PIXELS;
-    d->features = a->x ? a->features : 0;
-    d->channels = a->x ? 0 : a->channels;
-    d->height = a->x ? 0 : a->height;
-    d->width = a->x ? 0 : a->width;
+    if (a->pixels) {
+        d->kind = DRO_DATA_PIXELS;
+        d->channels = a->channels;
+        d->height = a->height;
+        d->width = a->width;
+    } else {
+        d->kind = a->x ? DRO_DATA_DENSE : DRO_DATA_SPARSE;
+        d->features = a->features;
+    }
     d->classes = count_of(a->labels, a->count, a->labels ? a->classes : 0);
     d->classes = count_of(b ? b->labels : NULL, b ? b->count : 0, d->classes);
     d->groups = count_of(a->groups, a->count, 0);
     d->groups = count_of(b ? b->groups : NULL, b ? b->count : 0, d->groups);
+    if (a->class_names && d->classes > a->classes)
+        return wrong(d->ctx, l->name, "a name for every class");
+    if (a->class_names)
+        DRO_TRY(take_names(d, a->class_names, d->classes, &d->class_names));
     if (d->groups)
-        DRO_TRY(name_groups(d));
+        DRO_TRY(take_names(d, NULL, d->groups, &d->group_names));
     DRO_TRY(take(d, a, &d->split[DRO_TRAIN]));
     return b ? take(d, b, &d->split[DRO_TEST]) : DRO_OK;
 }
