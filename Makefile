@@ -14,7 +14,7 @@ QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all cuda demo test wheel test-python faults-mpi test-arm test-hidden test-cuda \
+.PHONY: all cuda demo test wheel wheel-arm sdist test-python faults-mpi test-arm test-hidden test-cuda \
   sanitize-cuda test-peers bench-peers bench-cuda fuzz deb install asan tsan faults kills \
   long-stream lint mutations coverage zoo zoo-real format \
   format-check clean help
@@ -175,7 +175,15 @@ wheel: ## the Python package as a wheel for this machine, into build-python/dist
 	@sh scripts/deps.sh build
 	@sh scripts/python.sh wheel
 
-test-python: wheel ## install the wheel into an empty virtual environment and test it there
+wheel-arm: ## the Python package as a wheel for ARM64, cross-compiled
+	@sh scripts/deps.sh build
+	@sh scripts/python.sh arm
+
+sdist: ## the Python package as sources, and a trial that they build
+	@sh scripts/deps.sh build
+	@sh scripts/python.sh sdist
+
+test-python: wheel ## install the wheel into an empty virtual environment and test it there (EXTRAS="... torch": with PyTorch)
 	@sh scripts/python.sh test
 
 install: all ## install under PREFIX (default /usr/local), staged in DESTDIR; PRESET=cuda: with the cuda backend

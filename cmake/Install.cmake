@@ -1,6 +1,6 @@
 # What `cmake --install` puts where: headers, both libraries, the program, libdro.pc and the CMake
 # package libdro (targets dro::dro and dro::dro_static). The result can be moved as a whole.
-if(SKBUILD) # the Python package has the library alone, beside its modules (python/pyproject.toml)
+if(SKBUILD) # the Python package has the library alone, beside its modules (pyproject.toml)
   install(FILES $<TARGET_FILE:dro> RENAME libdro.so DESTINATION . COMPONENT python)
 endif()
 include(CMakePackageConfigHelpers)
