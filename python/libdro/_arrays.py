@@ -1,4 +1,4 @@
-"""NumPy arrays as data of the library."""
+"""Tables and images in memory as data of the library."""
 import ctypes as c
 
 import numpy as np
@@ -6,33 +6,85 @@ import numpy as np
 from ._lib import ArraysStruct, lib, pointer
 
 
+def is_sparse(X):
+    return hasattr(X, "tocsr")
+
+
+def as_numpy(values):
+    """Arrays, lists, pandas, pyarrow and torch objects as NumPy arrays; memory is shared where it can
+    be."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if not values.is_floating_point() or values.element_size() >= 4:
+            return values.numpy()
+        return values.float().numpy()
+    if hasattr(values, "column_names") and hasattr(values, "columns"):  # pyarrow.Table
+        return np.column_stack([_numbers(name, column.to_numpy()) for name, column in
+                                zip(values.column_names, values.columns)])
+    if hasattr(values, "dtypes") and hasattr(values, "columns"):  # pandas.DataFrame
+        return np.column_stack([_numbers(name, values[name].to_numpy()) for name in values.columns])
+    return np.asarray(values)
+
+
+def _numbers(name, column):
+    """A column of a table as float32."""
+    try:
+        return np.asarray(column, dtype=np.float32)
+    except (ValueError, TypeError):
+        raise ValueError(f"column {name!r} does not hold numbers: encode it (pandas.get_dummies), or "
+                         "write the table to a CSV file and give data=\"csv:FILE,label=COLUMN\"") \
+            from None
+
+
 def _whole(name, values, count):
-    values = np.asarray(values)
+    values = as_numpy(values)
     if values.shape != (count,):
         raise ValueError(f"{name} has shape {values.shape}: expected ({count},), one per example")
     return values
 
 
-class Arrays:
-    """Examples in memory: X (examples, features), or uint8 images (examples, channels, height,
-    width); y classes (any values) or, where y is of floats, a real-valued target.
+def _finite(X, rows):
+    """Refuses numbers that are not finite in float32. rows: the row of a place in X's values."""
+    wrong = np.flatnonzero(~np.isfinite(X))
+    if len(wrong):
+        raise ValueError(f"X: row {rows(wrong[0])} has a value that is NaN, infinite or too large for "
+                         "float32; fill in or drop such values")
+    return X
 
-    groups: one integer per example, from 0 on. options: as behind the comma of a SPEC, for example
-    "holdout=0.1". classes: the values of y in the order of their numbers, where it is known."""
+
+def as_rows(X):
+    """X as the library takes it: float32 rows, uint8 images, or CSR."""
+    if is_sparse(X):
+        X = X.tocsr()
+        if not X.has_canonical_format or X.dtype != np.float32:
+            X = X.astype(np.float32, copy=True)
+            X.sum_duplicates()
+        _finite(X.data, lambda k: np.searchsorted(X.indptr, k, side="right") - 1)
+        return X
+    X = as_numpy(X)
+    if X.ndim == 4 and X.dtype == np.uint8:
+        return np.ascontiguousarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"X has shape {X.shape} and type {X.dtype}: expected (examples, features), or "
+                         "uint8 (examples, channels, height, width)")
+    with np.errstate(over="ignore"):
+        X = np.ascontiguousarray(X, dtype=np.float32)
+    return _finite(X, lambda k: k // X.shape[1])
+
+
+class Arrays:
+    """Examples in memory: X (examples, features) as an array, a SciPy sparse matrix, a pandas or
+    pyarrow table or a torch tensor; or uint8 images (examples, channels, height, width). y: classes
+    (any values) or, where y is of floats, a real-valued target.
+
+    groups: one integer per example, from 0 on. weights: example weights, 0 or more. options: as
+    behind the comma of a SPEC, for example "holdout=0.1". classes: the values of y in the order of
+    their numbers, where it is known. Float32 arrays are not copied here; the library copies once."""
 
     def __init__(self, X, y, groups=None, weights=None, options="", classes=None):
-        X = np.asarray(X)
-        self.image = X.ndim == 4 and X.dtype == np.uint8
-        if X.ndim != 2 and not self.image:
-            raise ValueError(f"X has shape {X.shape} and type {X.dtype}: expected "
-                             "(examples, features), or uint8 (examples, channels, height, width)")
-        with np.errstate(over="ignore"):
-            self.X = np.ascontiguousarray(X, dtype=np.uint8 if self.image else np.float32)
-        if not self.image and not np.isfinite(self.X).all():
-            row = int(np.argmin(np.isfinite(self.X).all(axis=1)))
-            raise ValueError(f"X: row {row} has a value that is NaN, infinite or too large for "
-                             "float32; fill in or drop such values")
-        y = _whole("y", y, len(X))
+        self.X = as_rows(X)
+        count = self.X.shape[0]
+        y = _whole("y", y, count)
         self.classes = self.labels = self.targets = None
         if y.dtype.kind == "f" and classes is None:
             self.targets = np.ascontiguousarray(y, dtype=np.float32)
@@ -40,10 +92,10 @@ class Arrays:
             self.classes, self.labels = self._number(y, classes)
         self.groups = groups
         if groups is not None:
-            self.groups = np.ascontiguousarray(_whole("groups", groups, len(X)), dtype=np.int32)
+            self.groups = np.ascontiguousarray(_whole("groups", groups, count), dtype=np.int32)
         self.weights = weights
         if weights is not None:
-            self.weights = np.ascontiguousarray(_whole("weights", weights, len(X)), np.float32)
+            self.weights = np.ascontiguousarray(_whole("weights", weights, count), np.float32)
         self.options = options
 
     @staticmethod
@@ -66,14 +118,23 @@ class Arrays:
         return f"arrays:{name}" + (f",{self.options}" if self.options else "")
 
     def _struct(self):
-        s = ArraysStruct(size=c.sizeof(ArraysStruct), count=len(self.X))
-        if self.image:
-            s.pixels = pointer(self.X)
-            s.channels, s.height, s.width = self.X.shape[1:]
+        X = self.X
+        s = ArraysStruct(size=c.sizeof(ArraysStruct), count=X.shape[0])
+        if is_sparse(X):
+            self._csr = (np.ascontiguousarray(X.indptr, dtype=np.int64),
+                         np.ascontiguousarray(X.indices, dtype=np.int32), X.data)
+            s.starts, s.columns, s.values = map(pointer, self._csr)
+            s.features = X.shape[1]
+        elif X.ndim == 4:
+            s.pixels = pointer(X)
+            s.channels, s.height, s.width = X.shape[1:]
         else:
-            s.x, s.features = pointer(self.X), self.X.shape[1]
+            s.x, s.features = pointer(X), X.shape[1]
         s.labels, s.targets = pointer(self.labels), pointer(self.targets)
-        s.classes = 0 if self.classes is None else len(self.classes)
+        if self.classes is not None:
+            names = [str(value).encode() for value in self.classes]
+            self._names = (c.c_char_p * len(names))(*names)
+            s.classes, s.class_names = len(names), self._names
         s.groups, s.weights = pointer(self.groups), pointer(self.weights)
         return s
 

@@ -1,8 +1,11 @@
 """The C library through ctypes: loading it, its structures, its errors as exceptions.
 
 The library is the file libdro.so beside this one; the environment's DRO_LIBRARY names another."""
+import contextlib
 import ctypes as c
 import os
+import signal
+import threading
 
 import numpy as np
 
@@ -69,7 +72,8 @@ class ArraysStruct(c.Structure):
                 ("features", c.c_size_t), ("pixels", c.c_void_p), ("channels", c.c_int32),
                 ("height", c.c_int32), ("width", c.c_int32), ("labels", c.c_void_p),
                 ("classes", c.c_int32), ("targets", c.c_void_p), ("groups", c.c_void_p),
-                ("weights", c.c_void_p)]
+                ("weights", c.c_void_p), ("starts", c.c_void_p), ("columns", c.c_void_p),
+                ("values", c.c_void_p), ("class_names", c.POINTER(c.c_char_p))]
 
 
 class DataInfo(c.Structure):
@@ -105,6 +109,38 @@ class Problem(c.Structure):
 
     def __init__(self, **fields):
         super().__init__(size=c.sizeof(Problem), **fields)
+
+
+class Shape(c.Structure):
+    _fields_ = [(name, c.c_int32) for name in ("channels", "height", "width", "outputs")]
+
+
+class NetBatch(c.Structure):
+    _fields_ = [("count", c.c_size_t), ("x", c.c_void_p), ("labels", c.c_void_p),
+                ("targets", c.c_void_p), ("keys", c.c_void_p), ("images", c.c_void_p),
+                ("ids", c.c_void_p), ("cuts", c.c_void_p)]
+
+
+Fetch = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(Batch), c.POINTER(NetBatch))
+
+
+class NetSource(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("user", c.c_void_p), ("fetch", Fetch), ("draw", Draw),
+                ("gather", c.c_void_p), ("labels", c.c_void_p), ("n", c.c_int64),
+                ("classes", c.c_int32), ("groups", c.c_int32), ("class_share", c.c_void_p),
+                ("group_share", c.c_void_p), ("images", c.c_bool), ("max_batch", c.c_size_t)]
+
+
+class Explanation(c.Structure):
+    _fields_ = [("value", c.c_double), ("mean_loss", c.c_double), ("lambda", c.c_double),
+                ("eta", c.c_double), ("divergence", c.c_double), ("effective", c.c_double),
+                ("examples", c.c_int64), ("losses", c.POINTER(c.c_double)),
+                ("weights", c.POINTER(c.c_double)), ("labels", c.POINTER(c.c_int32)),
+                ("predictions", c.POINTER(c.c_int32)), ("outputs", c.POINTER(c.c_float)),
+                ("groups", c.POINTER(c.c_int32)), ("order", c.POINTER(c.c_int64)),
+                ("classes", c.c_int32), ("group_count", c.c_int32),
+                ("class_shares", c.POINTER(c.c_double)), ("class_weights", c.POINTER(c.c_double)),
+                ("group_shares", c.POINTER(c.c_double)), ("group_weights", c.POINTER(c.c_double))]
 
 
 class Info(c.Structure):
@@ -167,6 +203,19 @@ _ARGUMENTS = {
     "dro_predictor_logits": [_p, c.c_int, c.c_int64, _n, _p, _p],
     "dro_predictor_probabilities": [_p, _n, _p, _p],
     "dro_optimizer_create": [_p, _s, c.POINTER(Problem), _pp],
+    "dro_predictor_explain": [_p, c.c_int, _s, _s, c.POINTER(c.POINTER(Explanation))],
+    "dro_report_create": [_p, _pp],
+    "dro_report_destroy": [_p],
+    "dro_report_add": [_p, _s],
+    "dro_report_html": [_p, _s],
+    "dro_net_model": [_p, _s, c.POINTER(Shape), _pp],
+    "dro_net_destroy": [_p],
+    "dro_net_set": [_p, _s, _s],
+    "dro_net_ready": [_p],
+    "dro_net_init": [_p, c.c_uint64],
+    "dro_net_dim": [_p],
+    "dro_net_weights": [_p],
+    "dro_net_problem": [_p, c.POINTER(NetSource), c.POINTER(Problem)],
     "dro_optimizer_destroy": [_p],
     "dro_optimizer_set": [_p, _s, _s],
     "dro_optimizer_start": [_p, _p],
@@ -187,11 +236,12 @@ for _name, _types in _ARGUMENTS.items():
     getattr(lib, _name).argtypes = _types
     getattr(lib, _name).restype = c.c_char_p if _name in _TEXTS else c.c_int
 for _name in ("dro_context_destroy", "dro_train_destroy", "dro_predictor_close",
-              "dro_optimizer_destroy"):
+              "dro_optimizer_destroy", "dro_net_destroy", "dro_report_destroy"):
     getattr(lib, _name).restype = None
 lib.dro_predictor_data.restype = c.POINTER(DataInfo)
 lib.dro_optimizer_w.restype = c.c_void_p
-lib.dro_optimizer_state_size.restype = c.c_size_t
+lib.dro_optimizer_state_size.restype = lib.dro_net_dim.restype = c.c_size_t
+lib.dro_net_weights.restype = c.POINTER(c.c_float)
 
 
 # ---- what all doors use ----
@@ -200,7 +250,7 @@ class Context:
     """A context of the library, for one call or one object; `with` destroys it and what it holds."""
 
     def __init__(self, backend="auto", threads=0):
-        self.handle, self._owned = c.c_void_p(), []
+        self.handle, self._owned, self._process = c.c_void_p(), [], os.getpid()
         status = lib.dro_context_create(backend.encode(), threads, c.byref(self.handle))
         if status != OK:
             missing = lib.dro_backend_missing(backend.encode())
@@ -212,10 +262,19 @@ class Context:
         return self
 
     def __exit__(self, *_):
-        for destroy, handle in reversed(self._owned):
-            destroy(handle)
-        lib.dro_context_destroy(self.handle)
+        if self.handle and self._process == os.getpid():  # a fork has the memory, not the threads
+            for destroy, handle in reversed(self._owned):
+                destroy(handle)
+            lib.dro_context_destroy(self.handle)
         self.handle, self._owned = None, []
+
+    def ready(self):
+        """Raises an exception if the context cannot be used."""
+        if not self.handle:
+            raise_status(-5, "this object is closed: make a new one")
+        if self._process != os.getpid():
+            raise_status(-5, "this object was made before a fork, and its threads are in the parent: "
+                             "make it in the process that uses it")
 
     def check(self, status):
         if status != OK:
@@ -227,6 +286,21 @@ class Context:
         self.check(function(self.handle, *arguments, c.byref(handle)))
         self._owned.append((destroy, handle))
         return handle
+
+
+@contextlib.contextmanager
+def interrupts(stop):
+    """While the library calls back, Ctrl-C calls stop(KeyboardInterrupt()) instead of raising an
+    exception: ctypes would drop one that is raised on the way into a callback."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: stop(KeyboardInterrupt()))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pointer(array):

@@ -1,7 +1,7 @@
 """One's own loss and gradient in NumPy, minimised by the library's optimisers."""
 import numpy as np
 
-from ._lib import ERR_END, Backward, Forward, Labels, Problem
+from ._lib import ERR_END, Backward, Context, Forward, Labels, Problem
 from ._optimizer import Guard, Optimizer
 
 
@@ -92,8 +92,8 @@ def minimize(forward, backward, w0, n, optimizer="recover", *, steps=1000, class
     problem = Problem(dim=w.size, n=n, forward=Forward(calls.forward),
                       backward=Backward(calls.backward), labels=Labels(calls.labels))
     problem.classes, problem.groups = (0 if m is None else int(m.max()) + 1 for m in members)
-    with Optimizer(optimizer, problem, calls, w, dict(settings, steps=steps), backend,
-                   threads) as opt:
+    with Optimizer(optimizer, problem, calls, w, dict(settings, steps=steps),
+                   Context(backend, threads)) as opt:
         while opt.step(end=ERR_END):
             if callback and callback(opt.info()):
                 break

@@ -1,12 +1,14 @@
 """A trained model: a weights file that a run has written."""
+import contextlib
+import ctypes as c
 import json
 import os
 import struct
 
 import numpy as np
 
-from ._arrays import Arrays
-from ._lib import TEST, TRAIN, Context, lib, pointer, raise_status
+from ._arrays import Arrays, as_rows
+from ._lib import TEST, TRAIN, Context, Explanation, lib, pointer, raise_status
 
 _HEADER_MOST = 100_000_000  # bytes, as the format has it
 
@@ -40,8 +42,8 @@ def load(path):
 
 
 class Model:
-    """predict() and predict_proba() take an array or a SPEC string. `classes` are the values that
-    predict() gives; None: a real-valued output."""
+    """predict() and predict_proba() take a table or images, as train() does, or a SPEC string.
+    `classes` are the values that predict() gives; None: a real-valued output."""
 
     def __init__(self, path, classes=None, backend="auto", threads=0):
         self.path, self._backend, self._threads = path, backend, threads
@@ -50,38 +52,51 @@ class Model:
         if "dro.model" not in about:
             raise_status(-8, f"{path}: these weights were not written by a run of libdro")
         self.name = about["dro.model"]
-        names = json.loads(about.get("dro.classes", "[]"))
-        self.classes = _values(names) if classes is None else np.asarray(classes)
-        if not names:
+        self._names = json.loads(about.get("dro.classes", "[]"))
+        self.classes = _values(self._names) if classes is None else np.asarray(classes)
+        if not self._names:
             self.classes = None
 
-    def _run(self, X, split, probabilities):
+    @contextlib.contextmanager
+    def _open(self, data, split):
+        """A predictor of the data: context, handle, the split and how many examples that has."""
         with Context(self._backend, self._threads) as ctx:
-            spec, arrays = X, None
-            if not isinstance(X, str):
-                arrays = self._unlabelled(np.asarray(X))
-                spec = arrays.lend(ctx, "data")
+            arrays = None if isinstance(data, str) else self._arrays(data)
+            spec = arrays.lend(ctx, "data") if arrays else data
             handle = ctx.create(lib.dro_predictor_open, lib.dro_predictor_close,
                                 os.fsencode(self.path), spec.encode())
             counts = lib.dro_predictor_data(handle).contents.examples
             if split is None:
-                split = TEST if counts[TEST] > 0 and arrays is None else TRAIN
-            count, outputs = counts[split], 1 if self.classes is None else len(self.classes)
-            logits = np.empty((count, outputs), dtype=np.float32)
-            status = lib.dro_predictor_logits(handle, split, 0, count, pointer(logits), None)
-            if status == 0 and probabilities:
-                shares = np.empty((count, outputs), dtype=np.float64)
-                status = lib.dro_predictor_probabilities(handle, count, pointer(logits),
-                                                         pointer(shares))
-                logits = shares
-            if status != 0:
-                raise_status(status, lib.dro_predictor_error().decode(errors="replace"))
-            return logits
+                split = TEST if counts[TEST] > 0 and isinstance(data, str) else TRAIN
+            yield ctx, handle, split, counts[split]
 
-    def _unlabelled(self, X):
+    @staticmethod
+    def _check(status):
+        if status != 0:
+            raise_status(status, lib.dro_predictor_error().decode(errors="replace"))
+
+    def _arrays(self, data):
+        """Arrays, (X, y), or X alone, whose labels nobody looks at."""
+        if isinstance(data, Arrays):
+            return data
+        if isinstance(data, tuple):
+            return Arrays(*data, classes=self.classes)
+        X = as_rows(data)
         if self.classes is None:
-            return Arrays(X, np.zeros(len(X), dtype=np.float32))
-        return Arrays(X, np.zeros(len(X), dtype=np.int32))
+            return Arrays(X, np.zeros(X.shape[0], dtype=np.float32))
+        return Arrays(X, np.full(X.shape[0], self.classes[0]), classes=self.classes)
+
+    def _run(self, X, split, probabilities):
+        with self._open(X, split) as (_, handle, split, count):
+            outputs = 1 if self.classes is None else len(self.classes)
+            logits = np.empty((count, outputs), dtype=np.float32)
+            self._check(lib.dro_predictor_logits(handle, split, 0, count, pointer(logits), None))
+            if not probabilities:
+                return logits
+            shares = np.empty((count, outputs), dtype=np.float64)
+            self._check(lib.dro_predictor_probabilities(handle, count, pointer(logits),
+                                                        pointer(shares)))
+            return shares
 
     def logits(self, X, split=None):
         """(examples, classes). split of a SPEC: libdro.TRAIN, TEST or HOLDOUT; None: its test data
@@ -89,20 +104,51 @@ class Model:
         return self._run(X, split, False)
 
     def predict(self, X, split=None):
+        """The class with the largest output, or the real-valued output, of every example."""
         logits = self.logits(X, split)
         return logits[:, 0] if self.classes is None else self.classes[logits.argmax(axis=1)]
 
     def predict_proba(self, X, split=None):
+        """The classes' probabilities, (examples, classes), with the prior of the training data."""
         if self.classes is None:
             raise ValueError("this model has a real-valued output and no probabilities")
         return self._run(X, split, True)
+
+    def explain(self, data, objective, over="examples", split=None):
+        """What the model finds hard: the worst-case distribution of an objective over the examples.
+
+        data: (X, y), Arrays or a SPEC. objective: "kl:LAMBDA", "kl-radius:RHO", "cvar:ALPHA",
+        "chi2:RHO" or "mean". over: "examples", "classes" or "groups".
+
+        Returns a dictionary: value, mean_loss, effective (sample size, a share of 1), losses and
+        weights of the examples (the weights sum to 1), order (from the heaviest on), class_weights,
+        group_weights and more (dro_explanation in dro/train.h)."""
+        with self._open(data, split) as (ctx, handle, split, _):
+            found = c.POINTER(Explanation)()
+            ctx.check(lib.dro_predictor_explain(handle, split, objective.encode(), over.encode(),
+                                                c.byref(found)))
+            return self._copied(found.contents)
+
+    def _copied(self, e):
+        sizes = dict.fromkeys(("class_shares", "class_weights"), e.classes)
+        sizes.update(dict.fromkeys(("group_shares", "group_weights"), e.group_count))
+        out = {}
+        for name, kind in e._fields_:
+            value = getattr(e, name)
+            if not isinstance(value, (int, float)):
+                size = sizes.get(name, e.examples)
+                value = np.ctypeslib.as_array(value, (size,)).copy() if value and size else None
+            out[name] = value
+        return out
 
     def __repr__(self):
         return f"Model({self.path!r}, {self.name!r})"
 
 
 def _values(names):
-    """Names that are all whole numbers are numbers."""
+    """Names that are all whole numbers are numbers, False and True are what they say."""
+    if set(names) <= {"False", "True"}:
+        return np.array([name == "True" for name in names])
     try:
         return np.array([int(name) for name in names])
     except ValueError:

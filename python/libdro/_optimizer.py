@@ -1,7 +1,10 @@
 """An optimiser of the library over a problem whose functions are Python's."""
+import contextlib
 import ctypes as c
+import threading
 
-from ._lib import (ERR_CALLBACK, OK, Context, Info, lib, pointer, setting_name, setting_text)
+from ._lib import (ERR_CALLBACK, OK, Info, interrupts, lib, pointer, raise_status, setting_name,
+                   setting_text)
 
 
 class Guard:
@@ -9,8 +12,13 @@ class Guard:
 
     error = None
 
+    def stop(self, error):
+        self.error = self.error or error
+
     def call(self, function):
         try:
+            if self.error is not None:
+                return ERR_CALLBACK
             function()
             return OK
         except BaseException as error:
@@ -24,10 +32,12 @@ class Guard:
 
 
 class Optimizer:
-    """Created, set and started at w0. `guard` is the one its callbacks run in."""
+    """Created, set and started at w0. `guard` is the one its callbacks run in; `context` is closed
+    with it."""
 
-    def __init__(self, name, problem, guard, w0, settings, backend="auto", threads=0):
-        self._context, self._problem, self._guard = Context(backend, threads), problem, guard
+    def __init__(self, name, problem, guard, w0, settings, context):
+        self._context, self._problem, self._guard = context, problem, guard
+        self._lock = threading.Lock()
         try:
             self._handle = self._context.create(lib.dro_optimizer_create,
                                                 lib.dro_optimizer_destroy, name.encode(),
@@ -57,38 +67,61 @@ class Optimizer:
         self._guard.raise_first()
         self._context.check(status)
 
+    @contextlib.contextmanager
+    def _use(self):
+        """One thread at a time, in the process that made it, until it is closed."""
+        if not self._lock.acquire(blocking=False):
+            raise_status(-5, "this object is in use by another thread: use it from one thread at a "
+                             "time, or make one for each")
+        try:
+            if not self._context:
+                raise_status(-5, "this object is closed: make a new one")
+            self._context.ready()
+            yield self._handle
+        finally:
+            self._lock.release()
+
     def step(self, end=None):
         """Takes a step; False if the status is `end`, the planned steps' or the stream's."""
-        status = lib.dro_optimizer_step(self._handle)
-        if status == end and self._guard.error is None:
-            return False
-        self._check(status)
-        return True
+        with self._use() as handle:
+            with interrupts(self._guard.stop):
+                status = lib.dro_optimizer_step(handle)
+            if status == end and self._guard.error is None:
+                return False
+            self._check(status)
+            return True
 
     def skip(self):
         """Drops the batch that was refused."""
-        self._check(lib.dro_optimizer_skip(self._handle))
+        with self._use() as handle:
+            self._check(lib.dro_optimizer_skip(handle))
 
     def scale_eta(self, factor):
-        self._check(lib.dro_optimizer_scale_eta(self._handle, factor))
+        with self._use() as handle:
+            self._check(lib.dro_optimizer_scale_eta(handle, factor))
 
     def weights(self, out):
         """Copies the weights into a float32 array."""
-        self._check(lib.dro_optimizer_weights(self._handle, pointer(out)))
+        with self._use() as handle:
+            self._check(lib.dro_optimizer_weights(handle, pointer(out)))
 
     def address(self):
         """Where the weights are: what forward and backward get when they are asked about these."""
-        return lib.dro_optimizer_w(self._handle)
+        with self._use() as handle:
+            return lib.dro_optimizer_w(handle)
 
     def info(self):
         info = Info()
-        self._check(lib.dro_optimizer_info(self._handle, c.byref(info)))
+        with self._use() as handle:
+            self._check(lib.dro_optimizer_info(handle, c.byref(info)))
         return info.as_dict()
 
     def save(self):
-        state = (c.c_ubyte * lib.dro_optimizer_state_size(self._handle))()
-        self._check(lib.dro_optimizer_save(self._handle, state, len(state)))
+        with self._use() as handle:
+            state = (c.c_ubyte * lib.dro_optimizer_state_size(handle))()
+            self._check(lib.dro_optimizer_save(handle, state, len(state)))
         return bytes(state)
 
     def load(self, state):
-        self._check(lib.dro_optimizer_load(self._handle, state, len(state)))
+        with self._use() as handle:
+            self._check(lib.dro_optimizer_load(handle, state, len(state)))

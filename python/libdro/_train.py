@@ -1,27 +1,61 @@
 """Training: settings become a run, a run becomes a Run."""
 import ctypes as c
+import html
 import json
 import os
+import sys
 import tempfile
 
 from ._arrays import as_arrays
-from ._lib import (Context, Watch, WatchNote, WatchStep, lib, setting_name, setting_text,
-                   settings_table)
+from ._lib import (Context, Watch, WatchNote, WatchStep, interrupts, lib, raise_status,
+                   setting_name, setting_text, settings_table)
 from ._model import Model
 
 _ENDS = ("not ended", "done", "patience", "time", "interrupted", "diverged")
 
 
+class Report:
+    """A page about runs: `html` is its text; save() writes it; a notebook shows it."""
+
+    def __init__(self, text):
+        self.html = text
+
+    def save(self, path):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.html)
+
+    def _repr_html_(self):
+        return ('<iframe style="width: 100%; height: 40em; border: 0" '
+                f'srcdoc="{html.escape(self.html)}"></iframe>')
+
+
 class Run:
-    """What a training run has left: `result` and `config` (dictionaries), `metrics` (one dictionary
-    per evaluation), `notes` (lines the library said on the way), `ended` and `folder`."""
+    """What a training run has left: `result` and `config` (dictionaries), `metrics` (a row per
+    evaluation), `notes` (lines that the library wrote on the way), `ended` and `folder`. close()
+    removes a temporary folder; `with train(...) as run:` closes it."""
 
     def __init__(self, folder, ended="done", notes=(), classes=None):
         self.folder, self.ended, self.notes, self._classes = folder, ended, list(notes), classes
         self._kept = None  # the temporary folder, which goes when the Run does
+        self._closed = False
+
+    def close(self):
+        self._closed, self._kept = True, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _path(self, name):
+        if self._closed:
+            raise_status(-5, "this run is closed: take what you need before close(), or give train() "
+                             "a folder with out=")
+        return os.path.join(self.folder, name)
 
     def _json(self, name):
-        with open(os.path.join(self.folder, name), encoding="utf-8") as file:
+        with open(self._path(name), encoding="utf-8") as file:
             return json.load(file)
 
     @property
@@ -34,13 +68,20 @@ class Run:
 
     @property
     def metrics(self):
-        with open(os.path.join(self.folder, "metrics.jsonl"), encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
+        """A pandas DataFrame with columns like "test.accuracy"; without pandas a list of
+        dictionaries."""
+        with open(self._path("metrics.jsonl"), encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        try:
+            import pandas
+        except ImportError:
+            return rows
+        return pandas.json_normalize(rows)
 
     @property
     def weights(self):
         """The path of the weights file."""
-        return os.path.join(self.folder, "weights.safetensors")
+        return self._path("weights.safetensors")
 
     @property
     def model(self):
@@ -49,17 +90,57 @@ class Run:
         model._kept = self._kept
         return model
 
+    def report(self):
+        """A page with the figures and plots of the run; the last expression of a notebook's cell
+        shows it."""
+        with Context("ref", 1) as ctx, tempfile.TemporaryDirectory(prefix="libdro-") as folder:
+            handle = ctx.create(lib.dro_report_create, lib.dro_report_destroy)
+            ctx.check(lib.dro_report_add(handle, os.fsencode(self._path(""))))
+            page = os.path.join(folder, "report.html")
+            ctx.check(lib.dro_report_html(handle, os.fsencode(page)))
+            with open(page, encoding="utf-8") as file:
+                return Report(file.read())
+
     def __repr__(self):
         return f"Run({self.folder!r}, ended={self.ended!r})"
 
 
+class _Bar:
+    """Progress with tqdm, where it is installed: on a terminal or in a notebook."""
+
+    def __init__(self):
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            self._bar = None
+            return
+        quiet = False if "ipykernel" in sys.modules else None  # None: unless stderr is a terminal
+        self._bar = tqdm(unit="step", delay=1, leave=False, disable=quiet)
+
+    def __call__(self, progress):
+        bar = self._bar
+        if bar is None or bar.disable:
+            return
+        bar.total = progress["steps"] or None
+        bar.update(progress["step"] - bar.n)
+        bar.set_postfix(loss=f"{progress['loss']:.4g}", F=f"{progress['objective']:.4g}",
+                        refresh=False)
+
+    def close(self):
+        if self._bar is not None:
+            self._bar.close()
+
+
 class _Watcher:
-    """Hears the library's callbacks. An exception in one, Ctrl-C too, ends the run in order: with a
+    """Receives the library's callbacks. An exception in one, Ctrl-C too, ends the run with a
     checkpoint. It is raised when the library has returned."""
 
     def __init__(self, progress):
         self.progress, self.notes, self.error = progress, [], None
         self.struct = Watch(step=WatchStep(self._step), note=WatchNote(self._note))
+
+    def stop(self, error):
+        self.error = self.error or error
 
     def _step(self, _, seen):
         try:
@@ -67,23 +148,39 @@ class _Watcher:
                 p = seen.contents
                 self.progress({name: getattr(p, name) for name, _ in p._fields_})
         except BaseException as error:
-            self.error = self.error or error
+            self.stop(error)
         return self.error is not None
 
     def _note(self, _, text):
         try:
             self.notes.append(text.decode(errors="replace"))
         except BaseException as error:
-            self.error = self.error or error
+            self.stop(error)
+
+
+def _run(ctx, handle, folder, resume, progress):
+    """The run itself; its notes."""
+    bar = _Bar() if progress is True else None
+    watcher = _Watcher(bar or progress or None)
+    try:
+        with interrupts(watcher.stop):
+            status = lib.dro_train_run(handle, os.fsencode(folder), resume,
+                                       c.byref(watcher.struct))
+    finally:
+        if bar:
+            bar.close()
+    if watcher.error is not None:
+        raise watcher.error
+    ctx.check(status)
+    return watcher.notes
 
 
 def train(data=None, model=None, optimizer=None, out=None, *, test=None, resume=False,
-          progress=None, backend="auto", threads=0, **settings):
+          progress=True, backend="auto", threads=0, **settings):
     kept = None if out is not None else tempfile.TemporaryDirectory(prefix="libdro-")
     folder = kept.name if kept else os.fspath(out)
     settings = dict(settings, model=model, optimizer=optimizer)
     classes, spec, arrays = None, data, None
-    watcher = _Watcher(progress)
     with Context(backend, threads) as ctx:
         handle = ctx.create(lib.dro_train_create, lib.dro_train_destroy)
         if data is not None and not isinstance(data, str):
@@ -97,23 +194,22 @@ def train(data=None, model=None, optimizer=None, out=None, *, test=None, resume=
             if value is not None:
                 ctx.check(lib.dro_train_set(handle, setting_name(name).encode(),
                                             setting_text(value)))
-        status = lib.dro_train_run(handle, os.fsencode(folder), resume, c.byref(watcher.struct))
-        if watcher.error is not None:
-            raise watcher.error
-        ctx.check(status)
-        run = Run(folder, _ENDS[lib.dro_train_ended(handle)], watcher.notes, classes)
+        notes = _run(ctx, handle, folder, resume, progress)
+        run = Run(folder, _ENDS[lib.dro_train_ended(handle)], notes, classes)
     run._kept = kept
     return run
 
 
 def _document():
     lines = ["Trains a model and returns a Run.", "",
-             "data: a SPEC string (as of `dro train --data`), (X, y) or libdro.Arrays.",
+             "data: a SPEC string (as of `dro train --data`), (X, y) or libdro.Arrays. X: a NumPy",
+             "    array, a SciPy sparse matrix, a pandas or pyarrow table or a torch tensor.",
              "test: (X, y) or Arrays to measure on, where data is in arrays.",
              "out: the run's folder; None: a temporary one, removed with the Run and its model.",
              "resume: continue from the folder's newest checkpoint.",
-             "progress: called with a dictionary once per step. An exception that it raises, or",
-             "    Ctrl-C, ends the run with a checkpoint and is then raised.",
+             "progress: True: a bar, where tqdm is installed; False: none; or a function that is called",
+             "    with a dictionary once per step. An exception that it raises, or Ctrl-C, ends the run",
+             "    with a checkpoint and is then raised.",
              "backend, threads: the hardware; threads=0 takes all processors.", "",
              "settings (write lam or lambda_ for lambda; lists for lists; True for yes).",
              "In brackets: what it may be; the default."]

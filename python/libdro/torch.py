@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ._lib import Backward, Draw, Forward, Problem
+from ._lib import Backward, Context, Draw, Forward, Problem
 from ._optimizer import Guard, Optimizer
 
 
@@ -190,7 +190,7 @@ class Recover(torch.optim.Optimizer):
                           backward=self._calls.c_backward, draw=self._calls.c_draw)
         self._batch = self._batch or count
         self._optimizer = Optimizer("recover", problem, self._calls, w,
-                                    dict(self._settings, batch=self._batch), "cpu", 1)
+                                    dict(self._settings, batch=self._batch), Context("cpu", 1))
         self._w = w.copy()
         if self._pending:
             self._optimizer.load(self._pending)
