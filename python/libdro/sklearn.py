@@ -1,74 +1,430 @@
-"""An estimator for scikit-learn: a linear classifier that minimises the tilted loss."""
-import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+"""Estimators for scikit-learn: linear models and networks that minimise a robust objective.
 
-from ._arrays import Arrays
-from ._model import read_tensor
+    DROClassifier(lam=1).fit(X, y)                       # the exact minimum of a linear model
+    DROClassifier(over="group").fit(X, y, groups=g)      # all groups matter alike
+    DRORegressor(model="mlp").fit(X, y)"""
+import json
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (_check_sample_weight, check_is_fitted, column_or_1d,
+                                      validate_data)
+
+from ._arrays import Arrays, is_sparse
+from ._lib import setting_name
+from ._model import read_header, read_tensor
+from ._stream import Stream
 from ._train import train
 
+_EXACT = ("lbfgs", "newton")
+_BATCH = 128  # as dro train has it
 
-class DROClassifier(ClassifierMixin, BaseEstimator):
-    """A linear softmax classifier of the minimum of lam log mean exp(loss/lam) + alpha/2 |w|^2.
-
-    lam: smaller values emphasise high losses; larger ones approach the mean loss.
-    solver: "lbfgs" or "newton", the exact minimum; or any optimiser of the library ("recover").
-    alpha: strength of the l2 regulariser, which is on the intercept too.
-    tilt: "example", "class" (all classes count the same) or "none".
+_PARAMETERS = """
+    model: "linear", or "mlp:128,64" with its hidden layers ("mlp": those).
+    objective: None: lam log mean exp(loss/lam) ("kl"). Or, of a linear model, "kl-radius:RHO",
+        "cvar:ALPHA", "chi2:RHO" or "mean".
+    lam: smaller values emphasise high losses, larger ones approach the mean loss; None: the library's
+        rule, which is gentle.
+    over: "example", "class", "group" (give fit the groups) or "none" (the mean loss).
+    alpha: strength of the l2 regulariser, which is on the intercept too; None: the library's rule,
+        a constant over the number of examples.
+    solver: None: the exact minimum of a linear model (lbfgs), recover for a network. "newton", or any
+        optimiser of the library.
     max_iter: most iterations of an exact solver, or steps of the others; None: as the library has it.
-    settings: a dictionary of further settings of libdro.train().
+    settings: a dictionary of further settings of libdro.train(), for example {"eta": 0.01}.
+    n_jobs: threads; None: 1, -1: one for each processor.
 
-    Columns are used as they are; put a scaler before it where they differ in size."""
+    Columns are used as they are: put a StandardScaler before it where they differ in size. Equal
+    examples are merged into one with the sum of their weights, so that the result depends neither on
+    the order of the rows nor on whether an example has a weight of 2 or is there twice.
+    partial_fit() takes one step for each batch of 128 rows, with RECOVER unless `solver` names another
+    stochastic optimiser; fit() starts anew. Fitted attributes: coef_ and intercept_ of a linear model,
+    weights_ (a list of matrix and bias for each layer), n_iter_, and result_ of fit()."""
 
-    def __init__(self, lam=1.0, solver="lbfgs", alpha=1e-4, tilt="example", max_iter=None,
-                 settings=None, random_state=None):
+
+class _Estimator(BaseEstimator):
+    _real = False
+
+    def __init__(self, model="linear", objective=None, lam=None, over="example", alpha=None,
+                 solver=None, max_iter=None, settings=None, n_jobs=None, random_state=None):
+        self.model = model
+        self.objective = objective
         self.lam = lam
-        self.solver = solver
+        self.over = over
         self.alpha = alpha
-        self.tilt = tilt
+        self.solver = solver
         self.max_iter = max_iter
         self.settings = settings
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X, y):
-        X, y = validate_data(self, X, y)
-        check_classification_targets(y)
-        self.classes_, numbers = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError("DROClassifier needs samples of at least 2 classes in the data, but "
-                             f"the data contains only one class: {self.classes_[0]!r}")
-        arrays = Arrays(X, numbers.astype(np.int32), options="scale=none")
-        settings = dict(model="linear", optimizer=self.solver, lam=self.lam, tilt=self.tilt,
-                        reg="l2", reg_strength=self.alpha, steps=self.max_iter, eval_train="no",
-                        seed=self._seed())
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # ---- fit ----
+
+    def fit(self, X, y, sample_weight=None, groups=None):
+        """sample_weight: example weights, 0 or more. groups: one value per example, of any type, for
+        over="group"."""
+        X, y = self._checked(X, y, reset=True)
+        weights = _weights(sample_weight, X)
+        y = self._encode_first(y, weights)
+        X, y, groups, weights = _merged(X, y, self._groups(groups, X, first=True), weights)
+        arrays = Arrays(X, y, groups=groups, weights=weights, options="scale=none",
+                        classes=None if self._real else np.arange(len(self.classes_)))
+        exact = "lbfgs" if self.model == "linear" else "recover"
+        settings = dict(model=self.model, optimizer=self.solver or exact, steps=self.max_iter,
+                        eval_train="no", eval_every=10**6, seed=self._seed(),
+                        threads=self._threads(), progress=False, **self._objective())
         run = train(data=arrays, **dict(settings, **(self.settings or {})))
-        self.coef_ = read_tensor(run.weights, "fc.weight").astype(np.float64)
-        self.intercept_ = read_tensor(run.weights, "fc.bias").astype(np.float64)
+        about = read_header(run.weights)[0]
+        self._take(_layers(run.weights, about, self.n_features_in_))
+        self._learn_prior(about["__metadata__"])
         self.result_ = run.result
-        self.n_iter_ = int(self.result_["step"])
+        self.n_iter_ = max(1, int(self.result_["step"]))
+        self._stream, self._state = None, None
         return self
+
+    def _objective(self):
+        """The settings that say what is minimised."""
+        chosen = dict(lam=self.lam, tilt=self.over, objective=self.objective)
+        if self.alpha is not None:
+            chosen.update(reg="l2", reg_strength=self.alpha)
+        return chosen
+
+    def _checked(self, X, y, reset):
+        return validate_data(self, X, y, reset=reset, accept_sparse="csr", dtype=np.float32,
+                             y_numeric=self._real, estimator=self)
+
+    def _groups(self, groups, X, first):
+        if groups is None:
+            if self.over == "group":
+                raise ValueError('over="group" needs the group of every example: '
+                                 "fit(X, y, groups=...)")
+            return None
+        groups = column_or_1d(groups)
+        if len(groups) != X.shape[0]:
+            raise ValueError(f"{len(groups)} groups for {X.shape[0]} examples")
+        if first:
+            self.groups_ = np.unique(groups)
+        unknown = np.setdiff1d(groups, self.groups_)
+        if len(unknown):
+            raise ValueError(f"group {unknown[0]} is new: give all groups to the first call")
+        return np.searchsorted(self.groups_, groups).astype(np.int32)
 
     def _seed(self):
         if self.random_state is None or isinstance(self.random_state, (int, np.integer)):
             return self.random_state
-        return int(self.random_state.randint(2**31 - 1))
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _threads(self):
+        jobs = 1 if self.n_jobs is None else self.n_jobs
+        return 0 if jobs < 0 else max(1, jobs)
+
+    # ---- a stream ----
+
+    def _partial_fit(self, X, y, sample_weight, groups, first):
+        if first:
+            self._stream = self._state = None
+        X, y = self._checked(X, y, reset=first)
+        weights = _weights(sample_weight, X)
+        y = self._encode_first(y, weights) if first else self._encode(y)
+        groups = self._groups(groups, X, first)
+        if weights is not None:
+            rows = self._repeated(weights)
+            X, y, groups = X[rows], y[rows], None if groups is None else groups[rows]
+        if first or getattr(self, "_stream", None) is None:
+            self._start_stream()
+        for k in range(0, X.shape[0], _BATCH):
+            rows = X[k:k + _BATCH]
+            rows = rows.toarray() if is_sparse(rows) else np.ascontiguousarray(rows)
+            self._stream.learn(rows, y[k:k + _BATCH].copy(),
+                               None if groups is None else groups[k:k + _BATCH].copy())
+        self._take(_unflatten(self._stream.weights(), self._shapes))
+        self.n_iter_ = self._stream.optimizer.info()["step"]
+        return self
+
+    def _repeated(self, weights):
+        """Rows as often as their weights say; a fraction is a chance."""
+        if not hasattr(self, "_random"):
+            self._random = np.random.RandomState(self._seed())
+        whole = np.floor(weights).astype(int)
+        whole += self._random.random_sample(len(weights)) < weights - whole
+        return np.repeat(np.arange(len(weights)), whole)
+
+    def _start_stream(self):
+        hidden = _hidden(self.model)
+        outputs = 1 if self._real else len(self.classes_)
+        solver = "recover" if self.solver is None or self.solver in _EXACT else self.solver
+        settings = dict(optimizer=solver, batch=_BATCH, eta=0.004 if hidden else 0.04,
+                        eta_schedule="auto", **self._objective())
+        if settings["lam"] is None:  # the library's rule for tables
+            settings["lam"] = 10 if self._real else 20 * np.log(len(self.classes_))
+        if solver == "recover":
+            settings.update(form="two-point", precondition="rms")
+        if solver in ("sgd", "adamw"):
+            settings.pop("lam"), settings.pop("tilt")
+        settings.update({setting_name(k): v for k, v in (self.settings or {}).items()})
+        settings = {k: v for k, v in settings.items() if v is not None}
+        shape = (self.n_features_in_, outputs, self._real,
+                 len(self.groups_) if hasattr(self, "groups_") else 0)
+        sizes = [self.n_features_in_] + hidden + [outputs]
+        self._shapes = [(b, a) for a, b in zip(sizes, sizes[1:])]
+        w, state = None, getattr(self, "_state", None)
+        if hasattr(self, "weights_"):
+            w = np.concatenate([part.ravel() for layer in self._standard() for part in layer])
+            w = w.astype(np.float32)
+        self._stream = Stream(self.model, shape, settings, w, self._seed() or 0, self._threads())
+        if state is not None:
+            self._stream.optimizer.load(state)
+
+    def __getstate__(self):
+        state = dict(super().__getstate__())
+        stream = state.pop("_stream", None)
+        if stream is not None:
+            state["_state"] = stream.optimizer.save()
+        return state
+
+    # ---- predict ----
+
+    def _outputs(self, X):
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
+        for k, (matrix, bias) in enumerate(self.weights_):
+            X = (np.maximum(X, 0) if k else X) @ matrix.T + bias
+        return X
+
+
+class DROClassifier(ClassifierMixin, _Estimator):
+    __doc__ = "A softmax classifier: linear, or a network." + _PARAMETERS + """
+
+    class_prior: the classes' shares where it is used: "train", as in the training data; "uniform"; or
+        an array in the order of classes_. None: what the objective implies, which is "train" unless
+        it is over classes. Probabilities follow it, and predictions are the most probable class."""
+
+    def __init__(self, model="linear", objective=None, lam=None, over="example", alpha=None,
+                 solver=None, max_iter=None, settings=None, n_jobs=None, random_state=None,
+                 class_prior=None):
+        super().__init__(model, objective, lam, over, alpha, solver, max_iter, settings, n_jobs,
+                         random_state)
+        self.class_prior = class_prior
+
+    def partial_fit(self, X, y, classes=None, sample_weight=None, groups=None):
+        """classes: all that there will be; needed in the first call."""
+        first = not hasattr(self, "classes_")
+        if first:
+            if classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit: all that "
+                                 "there will be")
+            self._all_classes = np.unique(classes)
+        elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
+            raise ValueError(f"classes {classes!r} are not those of the first call: {self.classes_!r}")
+        self._partial_fit(X, y, sample_weight, groups, first)
+        counts = np.bincount(self._encode(column_or_1d(y)), minlength=len(self.classes_))
+        self._counts = getattr(self, "_counts", 1) + counts
+        self._share = self._counts / self._counts.sum()
+        self._shift = np.zeros(len(self.classes_))
+        if self.over == "class":
+            self._shift = np.log(self._share * len(self.classes_))
+        return self
+
+    def _encode_first(self, y, weights):
+        check_classification_targets(y)
+        seen = getattr(self, "_all_classes", None)
+        self.classes_ = np.unique(y) if seen is None else seen
+        used = y if weights is None else y[weights > 0]
+        if len(self.classes_) < 2 or (seen is None and len(np.unique(used)) < 2):
+            raise ValueError(f"{type(self).__name__} needs samples of at least 2 classes in the data, "
+                             f"but the data contains only one class: {self.classes_[0]!r}")
+        return self._encode(y)
+
+    def fit(self, X, y, sample_weight=None, groups=None):
+        for name in ("_all_classes", "_counts", "_random"):
+            self.__dict__.pop(name, None)
+        return super().fit(X, y, sample_weight, groups)
+
+    fit.__doc__ = _Estimator.fit.__doc__
+
+    def _encode(self, y):
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(f"y has {unknown[0]!r}, which is none of the classes {self.classes_!r}")
+        return np.searchsorted(self.classes_, y).astype(np.int32)
+
+    def _learn_prior(self, about):
+        self._share = np.array(json.loads(about["dro.prior"]))
+        self._shift = np.array(json.loads(about.get("dro.prior_shift", "0")))
+
+    def _take(self, layers):
+        if len(layers[-1][1]) == 1:  # sparse rows of many features: the margin of the second class
+            matrix, bias = layers[-1]
+            layers[-1] = np.vstack([-matrix, matrix]) / 2, np.concatenate([-bias, bias]) / 2
+        self.weights_ = [(m.astype(np.float64), b.astype(np.float64)) for m, b in layers]
+        if len(layers) == 1:
+            self.coef_, self.intercept_ = self.weights_[0]
+
+    def _standard(self):
+        return self.weights_
 
     def _logits(self, X):
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False)
-        return X @ self.coef_.T + self.intercept_
+        logits = self._outputs(X)
+        if self.class_prior is None:
+            return logits
+        shift = self._shift
+        if not isinstance(self.class_prior, str):
+            prior = np.asarray(self.class_prior, dtype=float)
+            if prior.shape != self.classes_.shape or not (prior > 0).all():
+                raise ValueError(f"class_prior is {self.class_prior!r}: expected {len(self.classes_)} "
+                                 "numbers above 0")
+            shift = shift + np.log(prior / self._share)
+        elif self.class_prior == "uniform":
+            shift = shift - np.log(self._share)
+        elif self.class_prior != "train":
+            raise ValueError(f'class_prior is {self.class_prior!r}: expected "train", "uniform" or an '
+                             "array")
+        return logits + shift
 
     def decision_function(self, X):
         """The logits, (examples, classes); of two classes the margin of the second, (examples,)."""
         logits = self._logits(X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
+    def predict_log_proba(self, X):
+        return np.log(self.predict_proba(X))
+
     def predict_proba(self, X):
+        """The classes' probabilities, (examples, classes)."""
         logits = self._logits(X)
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         return shares / shares.sum(axis=1, keepdims=True)
 
     def predict(self, X):
+        """The most probable class."""
         logits = self._logits(X)
         return self.classes_[logits.argmax(axis=1)]
+
+
+class DRORegressor(RegressorMixin, _Estimator):
+    __doc__ = "Least squares: linear, or a network." + _PARAMETERS + """
+
+    The loss is (prediction - y)^2 / 2 with y in standard deviations from its mean, as lam is; those of
+    partial_fit() are the first call's."""
+
+    _real = True
+
+    def partial_fit(self, X, y, sample_weight=None, groups=None):
+        """One step for each batch of 128 rows."""
+        return self._partial_fit(X, y, sample_weight, groups, not hasattr(self, "weights_"))
+
+    def _encode_first(self, y, weights):
+        self._centre = float(np.average(y, weights=weights))
+        deviation = float(np.sqrt(np.average((y - self._centre) ** 2, weights=weights)))
+        self._scale = deviation if deviation > 0 else 1.0
+        return self._encode(y)
+
+    def _encode(self, y):
+        return np.ascontiguousarray((y - self._centre) / self._scale, dtype=np.float32)
+
+    def _learn_prior(self, about):
+        pass
+
+    def _take(self, layers):
+        layers = [(m.astype(np.float64), b.astype(np.float64)) for m, b in layers]
+        matrix, bias = layers[-1]
+        self.weights_ = layers[:-1] + [(matrix * self._scale, bias * self._scale + self._centre)]
+        if len(layers) == 1:
+            self.coef_, self.intercept_ = self.weights_[0][0][0], float(self.weights_[0][1][0])
+
+    def _standard(self):
+        matrix, bias = self.weights_[-1]
+        return self.weights_[:-1] + [(matrix / self._scale, (bias - self._centre) / self._scale)]
+
+    def predict(self, X):
+        return self._outputs(X)[:, 0]
+
+
+def _weights(sample_weight, X):
+    if sample_weight is None:
+        return None
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if not weights.any():
+        raise ValueError("sample_weight: all weights are zero")
+    return weights
+
+
+def _hidden(model):
+    """Sizes of the hidden layers."""
+    if model == "linear":
+        return []
+    return [128, 64] if model == "mlp" else [int(size) for size in model.split(":")[1].split(",")]
+
+
+def _layers(path, about, features):
+    """Matrix and bias of each layer of a weights file."""
+    layers = []
+    for name in about:
+        if name.endswith(".weight"):
+            matrix = read_tensor(path, name)
+            bias = name[:-len("weight")] + "bias"
+            if bias in about:
+                layers.append((matrix, read_tensor(path, bias)))
+            else:  # sparse rows of many features: the last column is the constant
+                layers.append((matrix[:, :features], matrix[:, features:].sum(axis=1)))
+    return layers
+
+
+def _unflatten(w, shapes):
+    layers, first = [], 0
+    for outputs, inputs in shapes:
+        end = first + outputs * inputs
+        layers.append((w[first:end].reshape(outputs, inputs), w[end:end + outputs]))
+        first = end + outputs
+    return layers
+
+
+# ---- equal examples are one ----
+
+def _hashes(X):
+    """A number for each row; equal rows have equal ones."""
+    random = np.random.default_rng(0)
+    factors = random.integers(0, 2**63, size=X.shape[1], dtype=np.uint64) * 2 + 1
+    if is_sparse(X):
+        bits = X.data.astype(np.float32).view(np.uint32).astype(np.uint64)
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(bits * factors[X.indices])])
+        return sums[X.indptr[1:]] - sums[X.indptr[:-1]]
+    total = np.zeros(X.shape[0], dtype=np.uint64)
+    for column, factor in zip(X.T, factors):
+        total += np.ascontiguousarray(column, np.float32).view(np.uint32).astype(np.uint64) * factor
+    return total
+
+
+def _merged(X, y, groups, weights):
+    """The examples that are different, in an order that is theirs, and their weights: None if all are
+    alike. Examples without weight are left out."""
+    keep = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights)
+    number = _hashes(X) + np.ascontiguousarray(y).view(np.uint32) * np.uint64(0x9E3779B97F4A7C15)
+    if groups is not None:
+        number += groups.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+    number = number[keep]
+    _, first, of = np.unique(number, return_index=True, return_inverse=True)
+    if len(first) < len(keep) and not _same(X, y, groups, keep, keep[first][of]):
+        return X, y, groups, weights  # two that are different have the same number
+    mass = np.bincount(of, weights=None if weights is None else weights[keep])
+    rows = keep[first]
+    even = (mass == mass[0]).all()
+    return (X[rows], y[rows], None if groups is None else groups[rows], None if even else mass)
+
+
+def _same(X, y, groups, a, b):
+    moved = a != b
+    a, b = a[moved], b[moved]
+    if is_sparse(X):
+        rows = (X[a] != X[b]).nnz == 0
+    else:
+        rows = np.array_equal(X[a], X[b])
+    return rows and np.array_equal(y[a], y[b]) and (groups is None or
+                                                    np.array_equal(groups[a], groups[b]))

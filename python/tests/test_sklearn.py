@@ -1,5 +1,8 @@
-"""The estimator."""
+"""The estimators."""
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -7,61 +10,191 @@ import pytest
 import libdro
 
 pytest.importorskip("sklearn")
-from sklearn.linear_model import LogisticRegression  # noqa: E402
-from sklearn.model_selection import GridSearchCV  # noqa: E402
+import scipy.sparse as sp  # noqa: E402
+import sklearn  # noqa: E402
+from sklearn.base import clone  # noqa: E402
+from sklearn.calibration import CalibratedClassifierCV  # noqa: E402
+from sklearn.linear_model import LogisticRegression, Ridge  # noqa: E402
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
-from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
-from libdro.sklearn import DROClassifier  # noqa: E402
+from libdro.sklearn import DROClassifier, DRORegressor, _merged  # noqa: E402
+
+CHECKS = """
+import sys, warnings
+from sklearn.utils.estimator_checks import check_estimator
+from libdro.sklearn import DROClassifier, DRORegressor
+warnings.simplefilter("ignore")
+found = check_estimator(eval(sys.argv[1]), on_fail=None, on_skip=None)
+bad = [(r["check_name"], r["status"], str(r["exception"])) for r in found
+       if r["status"] != "passed"]
+print(len(found), "checks", *bad, sep="\\n")
+sys.exit(bool(bad) or len(found) < 50)
+"""
 
 
-def test_check_estimator():
-    results = check_estimator(DROClassifier(), on_fail=None, on_skip=None)
-    failed = [(r["check_name"], r["exception"]) for r in results if r["status"] == "failed"]
-    assert not failed
-    assert sum(r["status"] == "passed" for r in results) > 50
+@pytest.mark.parametrize("estimator", [
+    "DROClassifier()", "DRORegressor()", "DROClassifier(model='mlp:16')",
+    "DRORegressor(model='mlp:16')"])
+def test_check_estimator(estimator):
+    """All checks, the one that SciPy must be told of included."""
+    out = subprocess.run([sys.executable, "-c", CHECKS, estimator], capture_output=True, text=True,
+                         env=dict(os.environ, SCIPY_ARRAY_API="1"))
+    assert out.returncode == 0, out.stdout + out.stderr
 
 
 def test_large_lambda_is_logistic_regression(table):
     X, y = table[0] * [1, 30, 0.2] + 5, table[1]
-    mine = DROClassifier(tilt="none", alpha=1e-3).fit(X, y)
-    # Two logits with |w|^2 / 2 each are one margin with half of it, and its intercept is also kept small.
+    mine = DROClassifier(over="none", alpha=1e-3).fit(X, y)
+    # Two logits with |w|^2 / 2 each are one margin with half of it, and the intercept is regularised.
     ones = np.column_stack([X, np.ones(len(X))])
     other = LogisticRegression(C=1 / (0.5e-3 * len(X)), fit_intercept=False, tol=1e-10,
                                max_iter=100000).fit(ones, y)
     assert np.allclose(mine.decision_function(X), other.decision_function(ones), atol=2e-2)
 
 
+def test_large_lambda_is_least_squares(table):
+    X = table[0] * [1, 3, 0.2] + 5
+    y = X @ [100.0, -200.0, 50.0] + 300 + np.random.default_rng(0).normal(size=len(X))
+    mine = DRORegressor(over="none", alpha=1e-7).fit(X, y)
+    other = Ridge(alpha=1e-6).fit(X, y)
+    assert np.allclose(mine.predict(X), other.predict(X), atol=0.05 * y.std())
+    assert mine.score(X, y) > 0.999 and mine.coef_.shape == (3,)
+
+
 def test_tilt_lowers_the_worst_loss(table):
     X, y = table
     number = (y == "b").astype(int)
 
-    def losses(lam):
-        shares = DROClassifier(lam=lam).fit(X, y).predict_proba(X)
+    def losses(**settings):
+        shares = DROClassifier(alpha=1e-4, **settings).fit(X, y).predict_proba(X)
         return -np.log(shares[np.arange(len(y)), number])
 
-    mean, robust = losses(1000.0), losses(0.2)
+    mean, robust = losses(lam=1000.0), losses(lam=0.2)
     assert robust.max() < 0.8 * mean.max() and robust.mean() > mean.mean()
+    worst = losses(objective="cvar:0.05")
+    assert np.sort(worst)[-20:].mean() < np.sort(mean)[-20:].mean()
 
 
 def test_as_the_library_predicts(table):
     X, y = table[0] * [1, 30, 0.2] + 5, table[1]
-    mine = DROClassifier(lam=0.5, solver="recover", max_iter=50, random_state=3).fit(X, y)
-    arrays = libdro.Arrays(X, y, options="scale=none")
-    run = libdro.train(data=arrays, model="linear", optimizer="recover", steps=50, lam=0.5, seed=3,
-                       reg="l2", reg_strength=1e-4, tilt="example", eval_train="no")
-    logits = run.model.logits(X)
-    assert np.allclose(mine.decision_function(X), logits[:, 1] - logits[:, 0], atol=1e-3)
-    assert mine.n_iter_ == 50
+    for model in ("linear", "mlp:8"):
+        mine = DROClassifier(model, lam=0.5, solver="recover", max_iter=50, random_state=3,
+                             alpha=1e-4).fit(X, y)
+        X32, number, _, _ = _merged(X.astype(np.float32), (y == "b").astype(np.int32), None, None)
+        arrays = libdro.Arrays(X32, number, options="scale=none")
+        run = libdro.train(data=arrays, model=model, optimizer="recover", steps=50, lam=0.5, seed=3,
+                           reg="l2", reg_strength=1e-4, tilt="example", eval_train="no",
+                           eval_every=10**6, threads=1)
+        logits = run.model.logits(X)
+        assert np.allclose(mine.decision_function(X), logits[:, 1] - logits[:, 0], atol=1e-3)
+        assert mine.n_iter_ == 50
 
 
 def test_company(table):
-    """Three classes, pipelines, searches, pickles."""
+    """Three classes, pipelines, searches, processes, pickles, clones."""
     X, y = table[0], np.digitize(table[0][:, 0], [-1, 1])
-    search = GridSearchCV(make_pipeline(StandardScaler(), DROClassifier()),
-                          {"droclassifier__lam": [0.5, 5.0]}, cv=2).fit(X, y)
+    search = GridSearchCV(make_pipeline(StandardScaler(), DROClassifier(n_jobs=2)),
+                          {"droclassifier__lam": [0.5, 5.0]}, cv=2, n_jobs=2).fit(X, y)
     best = search.best_estimator_
     assert search.best_score_ > 0.8 and best.predict_proba(X).shape == (len(X), 3)
     again = pickle.loads(pickle.dumps(best))
     assert (again.predict_proba(X) == best.predict_proba(X)).all()
+    assert clone(best).get_params()["droclassifier__lam"] == best.get_params()["droclassifier__lam"]
+    calibrated = CalibratedClassifierCV(DROClassifier(lam=0.5), cv=3).fit(*table)
+    assert calibrated.score(*table) > 0.9
+
+
+def test_sparse_is_dense(table):
+    X, y = np.maximum(table[0], 0), table[1]
+    for estimator in (DROClassifier(lam=1), DROClassifier("mlp:4", max_iter=40, random_state=1)):
+        dense = clone(estimator).fit(X, y).decision_function(X)
+        sparse = clone(estimator).fit(sp.csr_array(X), y).decision_function(sp.coo_array(X))
+        assert np.allclose(dense, sparse, atol=1e-3)
+    wide = sp.random(300, 6000, density=0.01, format="csr", random_state=0)
+    labels = np.asarray(wide[:, :3000].sum(axis=1)).ravel() > np.asarray(
+        wide[:, 3000:].sum(axis=1)).ravel()
+    assert DROClassifier(alpha=1e-6).fit(wide, labels).score(wide, labels) > 0.95
+
+
+def test_groups(table):
+    """The objective over groups lowers the loss of the worst one; groups are routed in a search."""
+    X, y = table
+    rng = np.random.default_rng(0)
+    groups = np.where(rng.random(400) < 0.1, "rare", "usual")
+    X = X.copy()
+    X[groups == "rare", 0] *= -1
+
+    def worst(estimator, **given):
+        shares = estimator.fit(X, y, **given).predict_proba(X)
+        losses = -np.log(shares[np.arange(400), (y == "b").astype(int)])
+        return max(losses[groups == g].mean() for g in ("rare", "usual"))
+
+    assert worst(DROClassifier(lam=0.05, over="group"), groups=groups) < 0.9 * worst(DROClassifier())
+    with pytest.raises(ValueError, match="groups="):
+        DROClassifier(over="group").fit(X, y)
+    with sklearn.config_context(enable_metadata_routing=True):
+        robust = DROClassifier(lam=0.05, over="group").set_fit_request(groups=True)
+        with pytest.raises(Exception, match="groups"):
+            cross_validate(make_pipeline(StandardScaler(), robust), X, y, cv=2, error_score="raise")
+        found = cross_validate(make_pipeline(StandardScaler(), robust), X, y, cv=GroupKFold(2),
+                               params={"groups": np.arange(400) % 4}, error_score="raise")
+        assert len(found["test_score"]) == 2
+
+
+def test_class_prior(table):
+    X, y = table
+    plain = DROClassifier().fit(X, y)
+    shares = {prior: DROClassifier(class_prior=prior).fit(X, y).predict_proba(X)
+              for prior in ("train", "uniform")}
+    assert np.allclose(shares["train"], plain.predict_proba(X))
+    odds = shares["uniform"] / np.array([(y == "a").mean(), (y == "b").mean()]) ** -1
+    again = odds / odds.sum(axis=1, keepdims=True)
+    assert np.allclose(again, shares["train"], atol=1e-6)
+    given = DROClassifier(class_prior=[0.5, 0.5]).fit(X, y)
+    assert np.allclose(given.predict_proba(X), shares["uniform"], atol=1e-6)
+    assert (given.predict(X) == "b").sum() > (plain.predict(X) == "b").sum()
+    with pytest.raises(ValueError, match="uniform"):
+        DROClassifier(class_prior="none").fit(X, y).predict(X)
+    over = DROClassifier(over="class", class_prior="train").fit(X, y)
+    assert abs(over.predict_proba(X)[:, 1].mean() - (y == "b").mean()) < 0.05
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp:8"])
+def test_stream(model):
+    """Chunks of a stream come close to a fit of all of it; a pickle goes on to the bit."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40000, 5)).astype(np.float32)
+    y = np.where(X @ [1, -1, 0.5, 0, 2] + rng.normal(size=len(X)) > 1, "yes", "no")
+    batches = [slice(k, k + 1000) for k in range(0, len(X), 1000)]
+    mine = DROClassifier(model, lam=1.0, random_state=0)
+    for at in batches[:20]:
+        mine.partial_fit(X[at], y[at], classes=["no", "yes"])
+    other = pickle.loads(pickle.dumps(mine))
+    for at in batches[20:]:
+        mine.partial_fit(X[at], y[at])
+        other.partial_fit(sp.csr_array(X[at]), y[at])
+    assert (mine.predict_proba(X) == other.predict_proba(X)).all()
+    whole = DROClassifier(lam=1.0).fit(X[:10000], y[:10000])
+    assert mine.score(X, y) > whole.score(X, y) - 0.02
+    target = (X @ [1, -1, 0.5, 0, 2] * 30 + 100).astype(float)
+    real = DRORegressor(model, random_state=0)
+    for at in batches:
+        real.partial_fit(X[at], target[at])
+    assert real.score(X, target) > (0.99 if model == "linear" else 0.8)
+
+
+def test_stream_of_weights_and_groups(table):
+    X, y = table
+    wrong = np.where(np.arange(400) < 200, y, np.where(y == "a", "b", "a"))
+    mine = DROClassifier(over="group", random_state=0)
+    for _ in range(30):
+        mine.partial_fit(X, wrong, ["a", "b"], np.arange(400) < 200, groups=np.arange(400) % 3)
+    assert mine.score(X, y) > 0.9
+    with pytest.raises(ValueError, match="group 7 is new"):
+        mine.partial_fit(X, y, groups=np.full(400, 7))
+    with pytest.raises(ValueError, match="none of the classes"):
+        mine.partial_fit(X, np.full(400, "c"), groups=np.zeros(400))
+    with pytest.raises(ValueError, match="first call"):
+        DROClassifier().partial_fit(X, y)
