@@ -11,7 +11,7 @@ static void test_csv_cells(void **state)
     FILE *f = fopen(TEXTS "quotes.txt", "r");
     assert_non_null(f);
     OK(ctx, dro__input_open(ctx, TEXTS "quotes.csv", &in));
-    OK(ctx, dro__csv_parse(&csv, in, ','));
+    OK(ctx, dro__csv_parse(&csv, &(dro__csv_source){.input = in, .separator = ','}));
     dro__input_close(in);
     assert_int_equal(csv.rows, 5);
     assert_int_equal(csv.columns, 7);

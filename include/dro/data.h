@@ -1,32 +1,27 @@
 /* Data sets: point at files in the form they already are.
  *
- *     dro_data_open(ctx, "cifar10:DIR,imratio=0.1", &data);
- *     dro_data_info_get(data, &info);                     // what is in it
- *     dro_data_close(data);
+ * * dro_data_open(ctx, "cifar10:DIR,imratio=0.1", &data); dro_data_info_get(data, &info); // what
+ * is in it dro_data_close(data);
  *
- * A SPEC is format:path[,option=value...]; a comma in a path or a value is written \, (backslash,
- * comma). A file or folder whose content is clear needs no format: people.csv,label=income.
- * dro_format_name() lists the formats. Options that every format takes:
- *     imratio=R             of each of the first half of the classes only the last R of its
- *                           examples. An R that would empty a class is refused
- *     longtail=exp:R        the k-th largest of C classes keeps m R^(-k/(C-1)), rounded down: the
- *                           largest is R times the smallest. m is as large as the classes allow, so
- *                           on a balanced set the first class keeps all it has. An R that would
- *                           empty a class is refused
- *     longtail=pareto:P     the same with m (1 - k/C)^P, one example at least
- *     holdout=SHARE         set examples aside, the same share of every class
- *     seed=N                of the holdout
- *     scale=WORD            tables: columns brought to one scale, learned from training's rows.
- *                           robust: each column by its mean and standard deviation, of values cut
- *                           at its fences, and what is more than 3 deviations away is compressed to
- *                           less than 6; standard: without either; none: as they are. Sparse
- *                           columns are divided and not centred. csv is robust if nothing is given;
- *                           npy, libsvm and arrays are left as they are here, and are robust when a
- *                           run reads them
- *     skip_bad=N            tolerate that many unreadable images; dro_data_note() names each
- * An error names the file, the record or line in it, and what was expected.
+ * * A SPEC is format:path[,option=value...]; a comma in a path or a value is written \, (backslash,
+ * comma). A file or folder whose content is clear needs no format: people.csv,label=income. The
+ * path of csv and libsvm may be a pattern, part-*.gz: the rows of all these files, in the order of
+ * their names. A later CSV file may repeat the header of the first. dro_format_name() lists the
+ * formats. Options that every format takes: imratio=R of each of the first half of the classes only
+ * the last R of its examples. An R that would empty a class is refused longtail=exp:R the k-th
+ * largest of C classes keeps m R^(-k/(C-1)), rounded down: the largest is R times the smallest. m
+ * is as large as the classes allow, so on a balanced set the first class keeps all it has. An R
+ * that would empty a class is refused longtail=pareto:P the same with m (1 - k/C)^P, one example at
+ * least holdout=SHARE set examples aside, the same share of every class seed=N of the holdout
+ * scale=WORD tables: columns brought to one scale, learned from training's rows. robust: each
+ * column by its mean and standard deviation, of values cut at its fences, and what is more than 3
+ * deviations away is compressed to less than 6; standard: without either; none: as they are. Sparse
+ * columns are divided and not centred. csv is robust if nothing is given; npy, libsvm and arrays
+ * are left as they are here, and are robust when a run reads them skip_bad=N tolerate that many
+ * unreadable images; dro_data_note() names each An error names the file, the record or line in it,
+ * and what was expected.
  *
- * Memory is bounded whatever a file says. A line of text has at most 64 MiB, and so has a CSV row
+ * * Memory is bounded whatever a file says. A line of text has at most 64 MiB, and so has a CSV row
  * of many lines; any file may take half of the memory there is (of what `ulimit -v` allows, if that
  * is less), JSON has at most a 32nd of it, and 256 MiB; an image file has at most 64 MiB, an image
  * 2^26 pixels, and all images that are being decoded, on however many threads, 2^27 pixels, some 2

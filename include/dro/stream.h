@@ -5,8 +5,8 @@
  *         ...                                          // rows stay sparse
  *     dro_stream_close(stream);                        // status is DRO_ERR_END
  *
- * A SPEC is libsvm:FILE or csv:FILE, where FILE may be - (stdin), plain, gzip or zstd. Options of
- * both:
+ * A SPEC is libsvm:FILE or csv:FILE, where FILE may be - (stdin), plain, gzip or zstd, or a pattern
+ * of files: part-*.gz is read file by file, in the order of their names. Options of both:
  *     shuffle=N         rows held in the shuffle buffer, 10000 if not given; 0: in the order of the
  *                       file
  *     seed=N            of the shuffle, 1 if not given; the order is a pure function of (rows, N,

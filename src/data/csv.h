@@ -13,11 +13,20 @@ enum {
     DRO__CSV_ROW_MAX = 1 << 26 /* bytes */
 };
 
-/* A file, cut: all cells one after another, row by row, each ended by a zero. */
+enum { DRO__CSV_NAME_SIZE = 208 };
+
+/* One of several files whose rows follow each other. */
+typedef struct dro__csv_file {
+    int64_t first; /* row, the header counted */
+    size_t number; /* of dro__input_file() */
+    char name[DRO__CSV_NAME_SIZE];
+} dro__csv_file;
+
+/* A file, or several, cut: all cells one after another, row by row, each ended by a zero. */
 typedef struct dro__csv {
     dro_context *ctx;
-    char name[208]; /* of the file, for errors */
-    char *text;     /* owned */
+    char name[DRO__CSV_NAME_SIZE]; /* of the file, for errors: of the one that is read now */
+    char *text;                    /* owned */
     size_t used, room;
     char separator;
     size_t columns; /* as the first row has, from line columns_line on */
@@ -28,10 +37,11 @@ typedef struct dro__csv {
     int64_t first;  /* rows before the first: 1 with a header */
     int64_t *lines; /* (first + rows) where each begins */
     size_t line_room;
+    dro__csv_file *files; /* (file_count), of a pattern of files */
+    size_t file_count, file_room;
+    size_t repeats; /* files whose first row was left out, as it is that of the first file */
 } dro__csv;
 
-/* All rows of a file. separator 0: the one of , ; tab | that the first line has most of. */
-dro_status dro__csv_parse(dro__csv *csv, dro__input *input, char separator);
 void dro__csv_free(dro__csv *csv);
 
 /* The same, row by row, from an input that may be endless. Zero it, set input and separator. */
@@ -42,8 +52,18 @@ typedef struct dro__csv_source {
     int64_t lines;    /* before it */
     size_t longest;   /* line */
     bool begun;
+    /* Several files: a file that begins with the first row of the first one repeats its header. */
+    int header;  /* as in dro__csv_form; 0 keeps that row */
+    size_t file; /* that the last row is of */
+    char *first; /* (first_size) the first row of the first file */
+    size_t first_size;
+    bool starts; /* the next row is the first of its file */
 } dro__csv_source;
 
+void dro__csv_source_free(dro__csv_source *source);
+
+/* All rows. separator 0: the one of , ; tab | that the first line has most of. */
+dro_status dro__csv_parse(dro__csv *csv, dro__csv_source *source);
 /* One more row at the end of csv; *got is false at the end of the input. Zero csv, set ctx and
  * name. */
 dro_status dro__csv_append(dro__csv_source *source, dro__csv *csv, bool *got);
@@ -51,8 +71,11 @@ dro_status dro__csv_append(dro__csv_source *source, dro__csv *csv, bool *got);
 void dro__csv_clear(dro__csv *csv);
 /* The first row becomes the header. */
 void dro__csv_take_header(dro__csv *csv);
-/* The line in the file where a row begins. */
+/* The line in its file where a row begins, and that file: its name, and its number if there are
+ * several. */
 long long dro__csv_line(const dro__csv *csv, int64_t row);
+const char *dro__csv_name(const dro__csv *csv, int64_t row);
+size_t dro__csv_file_of(const dro__csv *csv, int64_t row);
 static inline const char *dro__csv_next(const char *cell)
 {
     while (*cell)

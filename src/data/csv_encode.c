@@ -35,9 +35,9 @@ dro_status dro__csv_bad_cell(const dro__csv *csv, int64_t row, size_t column, co
                              const char *expected)
 {
     char name[64];
-    return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: line %lld: %s: '%.40s': expected %s", csv->name,
-                     dro__csv_line(csv, row), dro__csv_column_name(csv, column, name, sizeof name),
-                     cell, expected);
+    return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: line %lld: %s: '%.40s': expected %s",
+                     dro__csv_name(csv, row), dro__csv_line(csv, row),
+                     dro__csv_column_name(csv, column, name, sizeof name), cell, expected);
 }
 
 /* ---- sorted names ---- */
@@ -183,8 +183,8 @@ static dro_status finish_column(const dro__csv *csv, dro__column *c, size_t k)
     }
     if (c->odd_row >= 0)
         return dro__fail(csv->ctx, DRO_ERR_DATA,
-                         "%s: line %lld: %s: an infinite number: expected finite ones", csv->name,
-                         dro__csv_line(csv, c->odd_row),
+                         "%s: line %lld: %s: an infinite number: expected finite ones",
+                         dro__csv_name(csv, c->odd_row), dro__csv_line(csv, c->odd_row),
                          dro__csv_column_name(csv, k, name, sizeof name));
     double sd = sqrt(c->spread.squares);
     if (!isfinite(c->spread.mean) || !isfinite(sd))

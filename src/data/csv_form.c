@@ -246,6 +246,19 @@ static dro_status mark_columns(const dro_data *d, dro__csv_form *f, const dro__c
     return DRO_OK;
 }
 
+/* Rows that several files begin with were left out as headers: they must be. */
+static dro_status check_repeats(dro__csv *csv, bool header)
+{
+    if (csv->file_count > 0) /* what follows is about all of them */
+        memcpy(csv->name, csv->files[0].name, sizeof csv->name);
+    if (header || csv->repeats == 0)
+        return DRO_OK;
+    return dro__fail(csv->ctx, DRO_ERR_DATA,
+                     "%s: %zu more files begin with the same row, which does not look like a "
+                     "header: expected header=yes (it is one) or header=no (it is not)",
+                     csv->name, csv->repeats);
+}
+
 dro_status dro__csv_form_fit(const dro_data *d, dro__csv_form *f, dro__csv *csv)
 {
     const char *label = dro__option(d, "label"), *group = dro__option(d, "group");
@@ -263,6 +276,7 @@ dro_status dro__csv_form_fit(const dro_data *d, dro__csv_form *f, dro__csv *csv)
         f->header = 1;
     if (f->header == NONE)
         DRO_TRY(looks_like_header(f, csv, &f->header));
+    DRO_TRY(check_repeats(csv, f->header));
     if (f->header)
         dro__csv_take_header(csv);
     if (!label && !f->kept)
@@ -417,6 +431,7 @@ static dro_status match_header(const dro__csv_form *f, const dro__csv *first, dr
 
 dro_status dro__csv_form_match(const dro__csv_form *f, const dro__csv *first, dro__csv *csv)
 {
+    DRO_TRY(check_repeats(csv, first->header));
     if (first->header)
         DRO_TRY(match_header(f, first, csv));
     if (csv->columns != first->columns)

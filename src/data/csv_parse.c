@@ -20,12 +20,34 @@ void dro__csv_free(dro__csv *csv)
 {
     dro__free(csv->text);
     dro__free(csv->lines);
+    dro__free(csv->files);
     *csv = (dro__csv){0};
 }
 
 long long dro__csv_line(const dro__csv *csv, int64_t row)
 {
     return csv->lines[csv->first + row];
+}
+
+/* The file of a row, or NULL. */
+static const dro__csv_file *file_of(const dro__csv *csv, int64_t row)
+{
+    size_t k = csv->file_count;
+    while (k > 0 && csv->files[k - 1].first > csv->first + row)
+        k--;
+    return k ? &csv->files[k - 1] : NULL;
+}
+
+const char *dro__csv_name(const dro__csv *csv, int64_t row)
+{
+    const dro__csv_file *file = file_of(csv, row);
+    return file ? file->name : csv->name;
+}
+
+size_t dro__csv_file_of(const dro__csv *csv, int64_t row)
+{
+    const dro__csv_file *file = file_of(csv, row);
+    return file ? file->number : 0;
 }
 
 void dro__csv_take_header(dro__csv *csv)
@@ -177,6 +199,11 @@ void dro__csv_clear(dro__csv *csv)
 {
     csv->used = 0;
     csv->rows = csv->first = 0;
+    if (csv->file_count > 0) {
+        csv->files[0] = csv->files[csv->file_count - 1];
+        csv->files[0].first = 0;
+        csv->file_count = 1;
+    }
     csv->header = csv->cells = NULL;
 }
 
@@ -232,13 +259,25 @@ static dro_status take_line(dro__csv_source *s, dro__csv *csv, size_t *size)
     return DRO_OK;
 }
 
+/* The next window; the lines of a new file are counted from 1 again. */
+static dro_status next_window(dro__csv_source *s)
+{
+    DRO_TRY(dro__input_lines(s->input, &s->line, &s->end));
+    if (s->line == s->end || s->file == dro__input_file(s->input))
+        return DRO_OK;
+    s->file = dro__input_file(s->input);
+    s->starts = true;
+    s->lines = 0;
+    return DRO_OK;
+}
+
 /* Passes over blank lines; *over at the end. */
 static dro_status find_row(dro__csv_source *s, bool *over)
 {
     cutter c = {.separator = s->begun ? s->separator : ','};
     for (;;) {
         if (s->line == s->end)
-            DRO_TRY(dro__input_lines(s->input, &s->line, &s->end));
+            DRO_TRY(next_window(s));
         *over = s->line == s->end;
         if (*over)
             return DRO_OK;
@@ -257,50 +296,120 @@ static dro_status find_row(dro__csv_source *s, bool *over)
     return DRO_OK;
 }
 
-dro_status dro__csv_append(dro__csv_source *s, dro__csv *csv, bool *got)
+/* One of several files: rows from here on are of it. */
+static dro_status note_file(const dro__csv_source *s, dro__csv *csv)
+{
+    size_t k = csv->file_count;
+    if (!dro__input_path(s->input, 0) || (k > 0 && csv->files[k - 1].number == s->file))
+        return DRO_OK;
+    DRO_TRY(dro__grow(csv->ctx, (void **)&csv->files, &csv->file_room, k + 1, sizeof *csv->files));
+    csv->files[k] = (dro__csv_file){.first = csv->first + csv->rows, .number = s->file};
+    snprintf(csv->files[k].name, sizeof csv->files[k].name, "%s", dro__input_name(s->input));
+    memcpy(csv->name, csv->files[k].name, sizeof csv->name);
+    csv->file_count++;
+    return DRO_OK;
+}
+
+/* The row that begins at `start` was read: keeps the very first one, leaves out one that repeats
+ * it. */
+static dro_status check_first(dro__csv_source *s, dro__csv *csv, size_t start, bool *left_out)
+{
+    const char *row = csv->text + start;
+    size_t size = csv->used - start;
+    *left_out = false;
+    if (!dro__input_path(s->input, 1) || s->header == 0)
+        return DRO_OK;
+    if (!s->first) {
+        s->first = dro__alloc(size, 1);
+        if (!s->first)
+            return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for a row");
+        memcpy(s->first, row, size);
+        s->first_size = size;
+        return DRO_OK;
+    }
+    *left_out = s->starts && size == s->first_size && memcmp(row, s->first, size) == 0;
+    if (*left_out) {
+        csv->used = start;
+        csv->rows--;
+        csv->repeats++;
+    }
+    return DRO_OK;
+}
+
+/* The lines of one row, from *line on, behind the csv's text: *size bytes of it; 0 at the end. */
+static dro_status take_row(dro__csv_source *s, dro__csv *csv, int64_t *line, size_t *size)
 {
     bool over, quoted = false;
-    size_t size = 0;
+    *size = 0;
     DRO_TRY(find_row(s, &over));
-    *got = !over;
-    int64_t line = s->lines + 1;
-    while (!over && (size == 0 || quoted)) {
-        size_t before = size;
-        DRO_TRY(take_line(s, csv, &size));
+    if (over)
+        return DRO_OK;
+    DRO_TRY(note_file(s, csv));
+    *line = s->lines + 1;
+    size_t file = s->file;
+    while (!over && (*size == 0 || quoted)) {
+        size_t before = *size;
+        DRO_TRY(take_line(s, csv, size));
         const char *text = csv->text + csv->used;
-        follow_quotes(text + before, text + size, s->separator, &quoted);
+        follow_quotes(text + before, text + *size, s->separator, &quoted);
         if (quoted && s->line == s->end)
-            DRO_TRY(dro__input_lines(s->input, &s->line, &s->end));
-        over = quoted && s->line == s->end;
+            DRO_TRY(next_window(s));
+        over = quoted && (s->line == s->end || s->file != file);
     }
+    return DRO_OK;
+}
+
+static dro_status append_one(dro__csv_source *s, dro__csv *csv, bool *got, bool *left_out)
+{
+    size_t size, start = csv->used;
+    int64_t line;
+    *left_out = false;
+    DRO_TRY(take_row(s, csv, &line, &size));
+    *got = size > 0;
     if (!*got)
         return DRO_OK;
     cutter c = {.csv = csv,
-                .from = csv->text + csv->used,
-                .to = csv->text + csv->used,
-                .end = csv->text + csv->used + size,
+                .from = csv->text + start,
+                .to = csv->text + start,
+                .end = csv->text + start + size,
                 .separator = s->separator,
                 .line = line};
     *c.end = '\0';
     DRO_TRY(cut_row(&c));
     csv->used = (size_t)(c.to - csv->text);
     csv->separator = s->separator;
+    DRO_TRY(check_first(s, csv, start, left_out));
+    s->starts = false;
     return DRO_OK;
 }
 
-dro_status dro__csv_parse(dro__csv *csv, dro__input *input, char separator)
+dro_status dro__csv_append(dro__csv_source *s, dro__csv *csv, bool *got)
 {
-    dro__csv_source source = {.input = input, .separator = separator};
+    bool left_out;
+    do
+        DRO_TRY(append_one(s, csv, got, &left_out));
+    while (*got && left_out);
+    return DRO_OK;
+}
+
+void dro__csv_source_free(dro__csv_source *s)
+{
+    dro__free(s->first);
+    s->first = NULL;
+}
+
+dro_status dro__csv_parse(dro__csv *csv, dro__csv_source *source)
+{
     bool got = true;
-    snprintf(csv->name, sizeof csv->name, "%s", dro__input_name(input));
+    snprintf(csv->name, sizeof csv->name, "%s", dro__input_name(source->input));
     while (got) {
         size_t room = csv->room, lines = csv->line_room;
-        dro_status status = dro__csv_append(&source, csv, &got);
+        dro_status status = dro__csv_append(source, csv, &got);
         if (status == DRO_ERR_MEMORY)
             dro__fail(csv->ctx, status,
                       "%s: no memory after line %lld: expected a file that fits (a stream reads "
                       "larger ones)",
-                      csv->name, (long long)source.lines);
+                      csv->name, (long long)source->lines);
         DRO_TRY(status);
         if (csv->room != room || csv->line_room != lines)
             DRO_TRY(

@@ -163,6 +163,18 @@ const dro_data *dro__stream_data(const dro_stream *stream);
 /* Whether a row's line is the last and lacks its newline: it may have been cut off. */
 bool dro__stream_unfinished(const dro_stream *stream, int64_t position);
 
+/* A pattern of files, after it was opened: the path of one of them, NULL past the last and where
+ * there is no pattern. */
+const char *dro__stream_path(const dro_stream *stream, size_t index);
+/* Only rows of the files rank, rank + ranks, ...: what was learned from the first rows stays that
+ * of all. */
+void dro__stream_share(dro_stream *stream, int rank, int ranks);
+/* Passes over rows[k] rows at the beginning of file k; borrowed. */
+void dro__stream_skip(dro_stream *stream, const uint64_t *rows);
+size_t dro__stream_file(const dro_stream *stream); /* that the last row drawn is of */
+bool dro__stream_shuffles(
+    const dro_stream *stream); /* rows come in another order than in the files */
+
 /* ---- notes.c ---- */
 
 /* After a failure with image i of a table, told in ctx: DRO_OK when skip_bad tolerates it, the
@@ -214,6 +226,15 @@ uint64_t dro__names_bytes(const dro__names *names);
 typedef struct dro__input dro__input;
 
 dro_status dro__input_open(dro_context *ctx, const char *path, dro__input **input);
+/* The same, or all files that a pattern names (shards.c), to be read by lines, one file after the
+ * other. */
+dro_status dro__input_open_all(dro_context *ctx, const char *path, dro__input **input);
+/* The path of file `index`, from 0 on; NULL past the last, and where there is no pattern. */
+const char *dro__input_path(const dro__input *input, size_t index);
+/* The file that the last window of lines is of. Each window is of one file. */
+size_t dro__input_file(const dro__input *input);
+/* From the next window on: only every `ranks`-th file, beginning with file `rank`. */
+void dro__input_share(dro__input *input, int rank, int ranks);
 /* For fuzz targets and tests: bytes in memory, borrowed; recognises gzip and zstd too. */
 dro_status dro__input_memory(dro_context *ctx, const char *name, const void *bytes, size_t size,
                              dro__input **input);
@@ -238,6 +259,14 @@ dro_status dro__input_lines(dro__input *input, char **begin, char **end);
 void dro__input_latin1(dro__input *input);
 /* The last line lacks its newline, and has been given out. */
 bool dro__input_unfinished(const dro__input *input);
+
+/* ---- shards.c ---- */
+
+/* It has one of * ? [ and is no file's name. */
+bool dro__is_pattern(const char *path);
+/* The files that a pattern names, sorted; none is an error. */
+dro_status dro__shards_find(dro_context *ctx, const char *pattern, char ***paths, size_t *count);
+void dro__shards_free(char **paths, size_t count);
 
 /* DIR/NAME as a path that is freed with dro__free; name may be "". */
 dro_status dro__path_join(dro_context *ctx, const char *dir, const char *name, char **path);

@@ -182,10 +182,13 @@ static dro_status parse_file(reader *r, const char *path, dro__csv *csv)
 {
     dro__input *input;
     csv->ctx = r->d->ctx;
-    DRO_TRY(dro__input_open(csv->ctx, path, &input));
+    DRO_TRY(dro__input_open_all(csv->ctx, path, &input));
+    dro__csv_source source = {
+        .input = input, .separator = r->form.separator, .header = r->form.header};
     dro_status status = dro__csv_encoding(r->d, input);
     if (status == DRO_OK)
-        status = dro__csv_parse(csv, input, r->form.separator);
+        status = dro__csv_parse(csv, &source);
+    dro__csv_source_free(&source);
     r->d->bytes_read += dro__input_fetched(input);
     dro__input_close(input);
     return status;

@@ -293,11 +293,16 @@ static dro_status read_file(dro_data *d, const char *path, dro__libsvm *r)
 {
     dro__input *input;
     char *begin, *end;
-    DRO_TRY(dro__input_open(d->ctx, path, &input));
+    DRO_TRY(dro__input_open_all(d->ctx, path, &input));
     r->name = dro__input_name(input);
     dro_status status;
+    size_t file = 0;
     do {
         status = dro__input_lines(input, &begin, &end);
+        if (file != dro__input_file(input)) {
+            file = dro__input_file(input);
+            r->lines = 0;
+        }
         if (status == DRO_OK && begin < end)
             status = dro__libsvm_rows(r, begin, end);
         if (status == DRO_ERR_MEMORY)
@@ -314,6 +319,8 @@ static dro_status read_file(dro_data *d, const char *path, dro__libsvm *r)
     if (status == DRO_OK && r->table->n == 0)
         status = dro__fail(d->ctx, DRO_ERR_DATA,
                            "%s: has no rows: expected lines of label index:value", r->name);
+    if (dro__input_path(input, 0))
+        r->widest = 0; /* which file is it a line of? */
     d->bytes_read += dro__input_fetched(input);
     dro__input_close(input);
     return status;

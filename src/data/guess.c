@@ -82,7 +82,7 @@ const char *dro__guess_format(dro_context *ctx, const char *path)
 {
     struct stat about;
     if (stat(path, &about) != 0)
-        return NULL;
+        return dro__is_pattern(path) ? dro_format_likely(path) : NULL;
     if (S_ISDIR(about.st_mode))
         return of_folder(path);
     const char *likely = dro_format_likely(path);

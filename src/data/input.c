@@ -2,8 +2,8 @@
  * recognised by their first bytes and unpacked on the way. Memory is bounded: one block of packed
  * bytes, one window of lines, and the decompressor's own window (zstd: 128 MiB at most).
  *
- * One input is read either by lines or by bytes, not by both. A pipe hands over what it has: a
- * window of lines never waits for more than one line. */
+ * * One input is read either by lines or by bytes, not by both. A pipe hands over what it has: a
+ * window of lines never waits for more than one line. Several files are read by lines. */
 #define _GNU_SOURCE /* memrchr */
 #include "data.h"
 
@@ -66,6 +66,10 @@ struct dro__input {
     size_t room, taken, used;
     bool unfinished; /* the last line had no newline */
     bool latin1;     /* lines become UTF-8 on the way into the window */
+
+    char **files; /* (file_count) of a pattern, or NULL */
+    size_t file_count, file;
+    int rank, ranks; /* this process reads the files rank, rank + ranks, ... */
 };
 
 /* ---- the bytes as the file has them ---- */
@@ -312,18 +316,24 @@ static dro_status open_file(dro__input *in, const char *path)
     return peek(in);
 }
 
+static void set_name(dro__input *in, const char *name)
+{
+    size_t length = strlen(name);
+    if (length < NAME_SIZE)
+        memcpy(in->name, name, length + 1);
+    else
+        snprintf(in->name, NAME_SIZE, "...%s", name + length - (NAME_SIZE - 4));
+}
+
 static dro_status create(dro_context *ctx, const char *name, dro__input **input)
 {
     dro__input *in = dro__alloc(1, sizeof *in);
     if (!in)
         return dro__fail(ctx, DRO_ERR_MEMORY, "%s: no memory to read it", name);
-    size_t length = strlen(name);
-    if (length < NAME_SIZE)
-        memcpy(in->name, name, length);
-    else
-        snprintf(in->name, NAME_SIZE, "...%s", name + length - (NAME_SIZE - 4));
+    set_name(in, name);
     in->ctx = ctx;
     in->fd = -1;
+    in->ranks = 1;
     *input = in;
     return DRO_OK;
 }
@@ -357,22 +367,95 @@ dro_status dro__input_memory(dro_context *ctx, const char *name, const void *byt
     return finish(in, begin(in), input);
 }
 
+static void close_file(dro__input *in)
+{
+#if DRO_WITH_ZLIB
+    if (in->gzip_live)
+        inflateEnd(&in->gzip);
+    in->gzip_live = false;
+#endif
+#if DRO_WITH_ZSTD
+    ZSTD_freeDStream(in->zstd);
+    in->zstd = NULL;
+#endif
+    if (in->fd > STDIN_FILENO)
+        close(in->fd);
+    in->fd = -1;
+    dro__free(in->packed);
+    in->packed = NULL;
+}
+
 void dro__input_close(dro__input *in)
 {
     if (!in)
         return;
-#if DRO_WITH_ZLIB
-    if (in->gzip_live)
-        inflateEnd(&in->gzip);
-#endif
-#if DRO_WITH_ZSTD
-    ZSTD_freeDStream(in->zstd);
-#endif
-    if (in->fd > STDIN_FILENO)
-        close(in->fd);
-    dro__free(in->packed);
+    close_file(in);
+    dro__shards_free(in->files, in->file_count);
     dro__free(in->window);
     dro__free(in);
+}
+
+/* ---- several files ---- */
+
+dro_status dro__input_open_all(dro_context *ctx, const char *path, dro__input **input)
+{
+    dro__input *in = NULL;
+    if (!dro__is_pattern(path))
+        return dro__input_open(ctx, path, input);
+    DRO_TRY(create(ctx, path, &in));
+    dro_status status = dro__shards_find(ctx, path, &in->files, &in->file_count);
+    if (status == DRO_OK) {
+        set_name(in, in->files[0]);
+        status = open_file(in, in->files[0]);
+    }
+    return finish(in, status, input);
+}
+
+const char *dro__input_path(const dro__input *in, size_t index)
+{
+    return in->files && index < in->file_count ? in->files[index] : NULL;
+}
+
+size_t dro__input_file(const dro__input *in)
+{
+    return in->file;
+}
+
+void dro__input_share(dro__input *in, int rank, int ranks)
+{
+    in->rank = rank;
+    in->ranks = ranks;
+}
+
+static bool is_own(const dro__input *in, size_t file)
+{
+    return file % (size_t)in->ranks == (size_t)in->rank;
+}
+
+static bool has_more_files(const dro__input *in)
+{
+    for (size_t k = in->file + 1; k < in->file_count; k++)
+        if (is_own(in, k))
+            return true;
+    return false;
+}
+
+/* The next file of this process; none: the input is at its end. */
+static dro_status next_file(dro__input *in)
+{
+    do
+        in->file++;
+    while (in->file < in->file_count && !is_own(in, in->file));
+    close_file(in);
+    in->taken = in->used = in->raw_left = 0;
+    in->offset = in->hint = 0;
+    in->whole = false;
+    in->packing = PLAIN;
+    in->raw_end = in->file >= in->file_count;
+    if (in->raw_end)
+        return DRO_OK;
+    set_name(in, in->files[in->file]);
+    return open_file(in, in->files[in->file]);
 }
 
 /* ---- bytes ---- */
@@ -533,7 +616,8 @@ bool dro__input_unfinished(const dro__input *in)
     return in->unfinished;
 }
 
-dro_status dro__input_lines(dro__input *in, char **begin_, char **end_)
+/* A window of the file that is open; empty at its end. */
+static dro_status lines_of_file(dro__input *in, char **begin_, char **end_)
 {
     size_t got, stop = 0;
     do {
@@ -545,7 +629,7 @@ dro_status dro__input_lines(dro__input *in, char **begin_, char **end_)
         size_t old = in->used;
         in->used += got;
         if (got == 0 && in->used > 0)
-            in->window[in->used++] = '\n', in->unfinished = true;
+            in->window[in->used++] = '\n', in->unfinished = !has_more_files(in);
         char *last = memrchr(in->window + old, '\n', in->used - old);
         stop = last ? (size_t)(last - in->window) + 1 : 0;
         if (stop == 0 && in->used > LINE_MAX_BYTES)
@@ -559,5 +643,17 @@ dro_status dro__input_lines(dro__input *in, char **begin_, char **end_)
     in->taken = stop;
     *begin_ = in->window;
     *end_ = in->window + stop;
+    return DRO_OK;
+}
+
+dro_status dro__input_lines(dro__input *in, char **begin_, char **end_)
+{
+    if (in->files && in->file < in->file_count && !is_own(in, in->file))
+        DRO_TRY(next_file(in));
+    DRO_TRY(lines_of_file(in, begin_, end_));
+    while (*begin_ == *end_ && in->file < in->file_count) {
+        DRO_TRY(next_file(in));
+        DRO_TRY(lines_of_file(in, begin_, end_));
+    }
     return DRO_OK;
 }

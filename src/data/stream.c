@@ -27,6 +27,7 @@ typedef struct slot {
     int32_t *block; /* (room) columns, then (room) values */
     uint32_t room, count;
     int64_t position;
+    size_t file;
     float y;
 } slot;
 
@@ -42,8 +43,9 @@ struct dro_stream {
     bool over;
     dro_status failed;
 
-    dro__table first; /* rows that the scale was learned from, until they are sent */
-    size_t start_room, column_room, value_room, target_room;
+    dro__table
+        first; /* rows that the scale was learned from, until they are sent; groups: their files */
+    size_t start_room, column_room, value_room, target_room, file_room;
     int64_t sent; /* of them */
     bool first_unfinished;
     dro_status broken; /* what comes behind them: an error, and its text */
@@ -57,6 +59,13 @@ struct dro_stream {
     uint64_t seed, seen, drawn;
     uint64_t unfinished; /* the number of the row whose line lacks its newline, from 1 on; or 0 */
 
+    int rank, ranks;      /* rows of other files than rank, rank + ranks, ... are another's */
+    const uint64_t *skip; /* (files) rows at the beginning of each that are passed over; or NULL */
+    size_t file;          /* of the last row read */
+    uint64_t in_file;     /* rows of it so far */
+    bool passed_over;     /* some were */
+    size_t last_file;     /* of the last row drawn */
+
     batch ring[RING];
     unsigned turn;
 };
@@ -64,7 +73,7 @@ struct dro_stream {
 typedef struct row {
     const int32_t *columns;
     const float *values;
-    size_t count;
+    size_t count, file;
     float y;
 } row;
 
@@ -85,27 +94,48 @@ static dro_status read_input(dro_stream *s, bool *got)
 }
 
 /* The next row: one of the first ones, or of the input. */
-static dro_status read_row(dro_stream *s, row *next, bool *got)
+static dro_status read_any(dro_stream *s, row *next, bool *got)
 {
     dro__table *t = &s->first;
     if (s->sent < t->n) {
         int64_t start = t->starts[s->sent];
-        *next = (row){t->columns + start, t->values + start,
-                      (size_t)(t->starts[s->sent + 1] - start), t->targets[s->sent]};
+        *next =
+            (row){t->columns + start, t->values + start, (size_t)(t->starts[s->sent + 1] - start),
+                  (size_t)t->groups[s->sent], t->targets[s->sent]};
         s->from.unfinished = ++s->sent == t->n && s->first_unfinished;
         *got = true;
         return DRO_OK;
     }
     dro__table_free(t);
     s->sent = 0;
-    s->start_room = s->column_room = s->value_room = s->target_room = 0;
+    s->start_room = s->column_room = s->value_room = s->target_room = s->file_room = 0;
     if (s->broken)
         return dro__fail(s->from.data.ctx, s->broken, "%s", s->why);
     DRO_TRY(read_input(s, got));
     if (*got)
         *next = (row){s->from.row.columns, s->from.row.values, (size_t)s->from.row.starts[1],
-                      s->from.row.targets[0]};
+                      s->from.file, s->from.row.targets[0]};
     return DRO_OK;
+}
+
+/* The next row of this process that is not passed over. */
+static dro_status read_row(dro_stream *s, row *next, bool *got)
+{
+    for (;;) {
+        DRO_TRY(read_any(s, next, got));
+        if (!*got)
+            return DRO_OK;
+        if (next->file != s->file)
+            s->in_file = 0;
+        s->file = next->file;
+        bool own = next->file % (size_t)s->ranks == (size_t)s->rank;
+        if (own && (!s->skip || s->in_file >= s->skip[s->file])) {
+            s->in_file++;
+            return DRO_OK;
+        }
+        s->in_file++;
+        s->passed_over = true;
+    }
 }
 
 /* ---- the first rows ---- */
@@ -117,6 +147,7 @@ static dro_status keep_first(dro_stream *s)
     size_t n = (size_t)t->n, count = (size_t)s->from.row.starts[1];
     DRO_TRY(dro__grow(ctx, (void **)&t->starts, &s->start_room, n + 2, sizeof *t->starts));
     DRO_TRY(dro__grow(ctx, (void **)&t->targets, &s->target_room, n + 1, sizeof *t->targets));
+    DRO_TRY(dro__grow(ctx, (void **)&t->groups, &s->file_room, n + 1, sizeof *t->groups));
     size_t at = n ? (size_t)t->starts[n] : 0;
     DRO_TRY(dro__grow(ctx, (void **)&t->columns, &s->column_room, at + count, sizeof *t->columns));
     DRO_TRY(dro__grow(ctx, (void **)&t->values, &s->value_room, at + count, sizeof *t->values));
@@ -125,6 +156,7 @@ static dro_status keep_first(dro_stream *s)
     t->starts[0] = 0;
     t->starts[n + 1] = (int64_t)(at + count);
     t->targets[n] = s->from.row.targets[0];
+    t->groups[n] = (int32_t)s->from.file;
     t->n++;
     s->first_unfinished = s->from.unfinished;
     return DRO_OK;
@@ -207,6 +239,7 @@ static dro_status fill(dro_stream *s)
         }
         to->count = (uint32_t)(next.count + s->bias);
         to->y = dro__in_unit(&s->from.data.target, next.y);
+        to->file = next.file;
         to->position = (int64_t)s->seen++;
         s->unfinished = s->from.unfinished ? s->seen : 0;
         s->held++;
@@ -235,7 +268,7 @@ static dro_status append(dro_context *ctx, batch *b, size_t i, const slot *from)
 
 static dro_status no_more(dro_stream *s, size_t left, size_t count)
 {
-    if (s->seen == 0)
+    if (s->seen == 0 && !s->passed_over && s->ranks == 1)
         return dro__fail(s->from.data.ctx, DRO_ERR_DATA, "%s: has no rows: expected %s",
                          s->from.name, s->from.kind->expected);
     return dro__fail(
@@ -253,6 +286,7 @@ static dro_status draw(dro_stream *s, size_t count, batch *b)
             return no_more(s, i, count);
         size_t k = (size_t)dro__random_below(s->seed, STREAM_SHUFFLE, s->drawn++, s->held);
         DRO_TRY(append(s->from.data.ctx, b, i, &s->slots[k]));
+        s->last_file = s->slots[k].file;
         slot gone = s->slots[k];
         s->slots[k] = s->slots[--s->held];
         if (s->over)
@@ -354,7 +388,7 @@ static dro_status open_stream(dro_stream *s, const char *spec, int64_t shuffle)
     DRO_TRY(dro__spec_parse(&r->data, spec));
     r->data.kind = DRO_DATA_STREAM;
     DRO_TRY(read_options(s, shuffle));
-    DRO_TRY(dro__input_open(r->data.ctx, r->data.spec.path, &r->input));
+    DRO_TRY(dro__input_open_all(r->data.ctx, r->data.spec.path, &r->input));
     r->name = dro__input_name(r->input);
     return r->kind->open(r);
 }
@@ -373,6 +407,7 @@ static dro_status make_stream(dro_context *ctx, const char *spec, int64_t shuffl
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a stream");
     s->from.data.ctx = ctx;
     s->from.data.target.scale = 1;
+    s->ranks = 1;
     dro_status status = open_stream(s, spec, shuffle);
     if (status != DRO_OK)
         dro_stream_close(s);
@@ -443,6 +478,35 @@ void dro_stream_close(dro_stream *s)
     dro__free(s);
 }
 
+/* ---- several files, several processes ---- */
+
+void dro__stream_share(dro_stream *s, int rank, int ranks)
+{
+    s->rank = rank;
+    s->ranks = ranks;
+    dro__input_share(s->from.input, rank, ranks);
+}
+
+void dro__stream_skip(dro_stream *s, const uint64_t *rows)
+{
+    s->skip = rows;
+}
+
+const char *dro__stream_path(const dro_stream *s, size_t index)
+{
+    return dro__input_path(s->from.input, index);
+}
+
+size_t dro__stream_file(const dro_stream *s)
+{
+    return s->last_file;
+}
+
+bool dro__stream_shuffles(const dro_stream *s)
+{
+    return s->limit > 1;
+}
+
 /* ---- asking ---- */
 
 const dro_data *dro__stream_data(const dro_stream *s)
@@ -481,7 +545,8 @@ uint64_t dro_stream_memory(const dro_stream *s)
         return 0;
     /* The window of lines doubles only when one line fills it. */
     uint64_t line = 2 * s->from.longest + 4, bytes = line > WINDOW_FIRST ? line : WINDOW_FIRST;
-    bytes += (s->column_room + s->value_room + s->target_room + s->scale.features) * sizeof(float) +
+    bytes += (s->column_room + s->value_room + s->target_room + s->file_room + s->scale.features) *
+                 sizeof(float) +
              s->start_room * sizeof(int64_t);
     bytes +=
         sizeof *s + s->blocks + s->slot_room * sizeof *s->slots + s->from.kind->memory(&s->from);

@@ -29,7 +29,8 @@ struct dro__rows {
     dro__input *input;
     const char *name; /* of the input, for errors */
     dro__table row;
-    int64_t lines;   /* read so far */
+    int64_t lines;   /* read so far, of the file */
+    size_t file;     /* that `row` is of: dro__input_file() */
     size_t longest;  /* line */
     bool unfinished; /* `row` is of a last line that lacks its newline */
     void *state;

@@ -46,7 +46,8 @@ static dro_status read_options(const dro__rows *r, source *s, int64_t *learn)
         return dro__fail(r->data.ctx, DRO_ERR_ARGUMENT,
                          "labels=, positive= and target=: expected one of them");
     s->labels = s->positive ? ONE : s->form.real ? WRITTEN : chosen ? (labels)(chosen - 1) : SIGN;
-    s->lines = (dro__csv_source){.input = r->input, .separator = s->form.separator};
+    s->lines = (dro__csv_source){
+        .input = r->input, .separator = s->form.separator, .header = s->form.header};
     return DRO_OK;
 }
 
@@ -61,6 +62,7 @@ static dro_status read_first(const dro__rows *r, source *s, int64_t learn)
     if (csv->rows == 0)
         return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: is empty: expected rows of cells", csv->name);
     DRO_TRY(dro__csv_form_fit(&r->data, &s->form, csv));
+    s->lines.header = s->form.header;
     if (csv->header && got) /* it was one of them */
         DRO_TRY(dro__csv_append(&s->lines, csv, &got));
     return DRO_OK;
@@ -254,6 +256,7 @@ static dro_status next_row(dro__rows *r, bool *got)
     if (!*got)
         return DRO_OK;
     r->lines = csv == &s->row ? s->lines.lines : dro__csv_line(csv, row);
+    r->file = csv == &s->row ? s->lines.file : dro__csv_file_of(csv, row);
     DRO_TRY(read_label(s, csv, row, label_of(s, s->cell), r->row.targets));
     DRO_TRY(dro__csv_encode_row(csv, &s->form.missing, &s->columns, row, &s->cell, NULL, &r->row,
                                 &count));
@@ -274,6 +277,7 @@ static void close_rows(dro__rows *r)
         return;
     dro__csv_free(&s->learned);
     dro__csv_free(&s->row);
+    dro__csv_source_free(&s->lines);
     dro__columns_free(&s->columns);
     dro__csv_form_free(&s->form);
     dro__names_free(&s->classes);

@@ -81,6 +81,10 @@ static dro_status next_row(dro__rows *r, bool *got)
         if (s->line == s->end && !s->over)
             DRO_TRY(dro__input_lines(r->input, &s->line, &s->end));
         s->over = s->over || s->line == s->end;
+        if (!s->over && r->file != dro__input_file(r->input)) {
+            r->file = dro__input_file(r->input);
+            s->reader.lines = 0;
+        }
         *got = !s->over;
         if (s->over)
             return DRO_OK;
