@@ -73,8 +73,6 @@ refused 'checksum of the training examples' \
     'mkdir -p there; cp other.csv there/table.csv; cd there; exec "$0" "$@"'
 cp "$dro" ./another && printf x >>another && cp "$(dirname "$dro")/libdro_mpi.so" .
 refused 'build=' 'exec ./another "$@"'
-ranks 2 "$dro" train --data csv:table.csv,label=label --progressive --out wrong >log 2>&1 && fail "a stream"
-grep -q 'dro: a stream is read by one process: leave out mpirun' log || fail "a stream on 2 ranks"
 ranks 3 "$dro" train $images --set exact=yes --out wrong >log 2>&1 && fail "3 ranks with exact=yes"
 grep -q 'exact=yes: expected 1, 2, 4 or 8 ranks, not 3' log || fail "exact=yes with 3 ranks"
 

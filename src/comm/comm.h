@@ -29,7 +29,8 @@ dro_status dro__watch_open(dro_comm *comm, dro__watch **watch);
 void dro__watch_close(dro__watch *watch, bool clean);
 /* Whether a rank is gone; *text (optional) says which and why. */
 bool dro__watch_failed(dro__watch *watch, char text[DRO__ERROR_SIZE]);
-/* Tells the others, as far as they can be reached, that this rank ends, and why. */
+/* Tells the others, as far as they can be reached, that this rank ends; text: which rank has
+ * failed, and why. */
 void dro__watch_tell(dro__watch *watch, const char *text);
 bool dro__watch_speaks(dro__watch *watch); /* though it is not rank 0, which is gone or busy */
 
@@ -123,8 +124,9 @@ typedef struct dro__spread_options {
     const dro_problem *problems;
     dro_context *const *contexts; /* (optional) theirs, with the texts of their errors */
     struct dro__team *team;       /* of those that run side by side, or NULL: one after the other */
-    dro__cut cut;                 /* (optional) where mine has draw or gather */
+    dro__cut cut;                 /* (optional) where mine has draw or gather; whole: required */
     void *cut_user;
+    bool whole;    /* mine->draw gives the whole batch, on all ranks: a stream */
     bool together; /* every slice must have an example: they meet in their batch norms */
 } dro__spread_options;
 

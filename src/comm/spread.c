@@ -52,6 +52,10 @@ static dro_status cut(const dro_spread *s, const dro_batch *b, size_t first, siz
 {
     const drawn *d = b->handle;
     size_t own_first, own_end;
+    if (s->options.whole) {
+        s->options.cut(s->options.cut_user, b, first, count, part);
+        return DRO_OK;
+    }
     if (!d) {
         dro__batch_cut(b, first, count, part);
         return DRO_OK;
@@ -449,7 +453,7 @@ static dro_status make(dro_spread *s)
 static dro_status check(const dro_spread *s)
 {
     int shards = s->options.shards, ranks = s->ranks;
-    if (s->mine.n <= 0 && s->mine.draw)
+    if (s->mine.n <= 0 && s->mine.draw && !s->options.whole)
         return dro__fail(s->ctx, DRO_ERR_UNSUPPORTED,
                          "a stream is not cut into slices: every rank reads its own rows");
     if (!shards)

@@ -1,5 +1,5 @@
 /* Batches that the problem draws: each rank draws its share, and tells the others which examples it
- * got. */
+ * got; or all have the whole batch. */
 #include "spread.h"
 
 #include <string.h>
@@ -84,9 +84,12 @@ static dro_status fetch(dro_spread *s, const int64_t *ids, dro_batch *batch)
 
 dro_status dro__spread_draw(void *user, uint64_t position, size_t count, dro_batch *batch)
 {
-    ((dro_spread *)user)->of_comm = false;
+    dro_spread *s = user;
+    s->of_comm = false;
     *batch = (dro_batch){.position = position, .count = count};
-    return dro__spread_remember(user, fetch(user, NULL, batch));
+    if (s->options.whole)
+        return dro__spread_remember(s, s->mine.draw(s->mine.user, position, count, batch));
+    return dro__spread_remember(s, fetch(s, NULL, batch));
 }
 
 dro_status dro__spread_given(void *user, const int64_t *ids, size_t count, dro_batch *batch)

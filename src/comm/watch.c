@@ -463,11 +463,9 @@ bool dro__watch_speaks(dro__watch *w)
 
 void dro__watch_tell(dro__watch *w, const char *text)
 {
-    const dro_comm *c = w->comm;
     pthread_mutex_lock(&w->lock);
-    w->out = (frame){.kind = FRAME_END, .rank = c->rank};
-    snprintf(w->out.text, sizeof w->out.text, "rank %d on %s: %.400s", c->rank, c->hosts[c->rank],
-             text);
+    w->out = (frame){.kind = FRAME_END, .rank = w->comm->rank};
+    snprintf(w->out.text, sizeof w->out.text, "%s", text);
     pthread_mutex_unlock(&w->lock);
     wake(w);
     for (int k = 0; k < 100; k++) { /* until it is under way: this process may end at once */

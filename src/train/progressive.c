@@ -6,34 +6,13 @@
  * predicted a batch that it has yet to learn from. A file, or a table from standard input, is read
  * again up to where the run was; other standard input goes on with what comes. The last batch is as
  * long as there are rows: it is predicted and learned from too. */
-#include "train.h"
+#include "stream_run.h"
 
 #include <string.h>
 
-typedef struct kept { /* one batch */
-    uint64_t position, count, entries;
-    int64_t *starts, *ids;
-    int32_t *columns, *classes;
-    float *values, *y;
-    size_t column_room, value_room;
-} kept;
+typedef dro__stream_run stream_run;
 
-typedef struct dro__stream_run {
-    dro_stream *stream;
-    bool is_stdin;
-    size_t batch;
-    const char *names[2]; /* of the classes, borrowed from the stream */
-    uint64_t columns;     /* a checksum of how they were encoded */
-    kept ring[DRO__RING];
-    uint64_t next; /* position of the next new batch */
-    dro__measure all, window;
-    uint64_t reported;                                  /* examples at the last line */
-    dro__robust coming;                                 /* what the next window is measured by */
-    float *margins, *slopes, *scaled, *logits, *losses; /* two batches long */
-    int64_t *order;                                     /* 0, 1, 2, ... */
-} stream_run;
-
-static dro__rows rows_of(const dro_train *t, const kept *k)
+static dro__rows rows_of(const dro_train *t, const dro__held *k)
 {
     return (dro__rows){
         .features = t->task.dim, .starts = k->starts, .columns = k->columns, .values = k->values};
@@ -41,61 +20,34 @@ static dro__rows rows_of(const dro_train *t, const kept *k)
 
 /* ---- the problem ---- */
 
-static dro_status make_room(dro_train *t, kept *k, size_t entries)
-{
-    DRO_TRY(dro__grow(t->ctx, (void **)&k->columns, &k->column_room, entries, sizeof *k->columns));
-    return dro__grow(t->ctx, (void **)&k->values, &k->value_room, entries, sizeof *k->values);
-}
-
-static dro_status keep_row(dro_train *t, kept *k, const dro_rows *row)
-{
-    size_t i = k->count++, start = k->entries, count = (size_t)row->starts[1];
-    DRO_TRY(make_room(t, k, start + count));
-    memcpy(k->columns + start, row->columns, count * sizeof *k->columns);
-    memcpy(k->values + start, row->values, count * sizeof *k->values);
-    k->entries += count;
-    k->starts[0] = 0;
-    k->starts[i + 1] = (int64_t)k->entries;
-    k->classes[i] = row->y[0] > 0;
-    k->y[i] = t->task.regression ? row->y[0] : k->classes[i] ? 1 : -1;
-    k->ids[i] = (int64_t)(k->position + i);
-    return DRO_OK;
-}
-
-/* Standard input is ended by whoever asked to stop, perhaps within a line: that one is not
- * taken. */
-static bool was_stopped(const dro_train *t)
-{
-    return t->stream->is_stdin && dro__tell(t, NULL, 0);
-}
-
-/* Up to s->batch rows: fewer at the end of the input. One at a time, so that none of those is
- * lost. */
-static dro_status read_rows(dro_train *t, kept *k)
+/* The margins of a batch at the present weights; each rank computes its slice. */
+static dro_status find_margins(dro_train *t, const dro__held *k)
 {
     stream_run *s = t->stream;
-    dro_rows row;
-    k->position = s->next;
-    k->count = k->entries = 0;
-    while (k->count < s->batch) {
-        dro_status status = dro_stream_next(s->stream, 1, &row);
-        if (status == DRO_ERR_END || (status == DRO_ERR_DATA && was_stopped(t)))
-            return k->count ? DRO_OK : DRO_ERR_END;
-        DRO_TRY(status);
-        if (dro__stream_unfinished(s->stream, row.positions[0]) && was_stopped(t))
-            continue;
-        DRO_TRY(keep_row(t, k, &row));
+    dro__rows rows = rows_of(t, k);
+    size_t first, end;
+    dro__spread_slice(t->comm, 0, k->count, &first, &end);
+    t->ctx->backend->rows_dot(t->ctx->pool, &rows, s->order + first, end - first,
+                              dro_optimizer_w(t->opt), s->margins + first);
+    if (dro_comm_size(t->comm) == 1)
+        return DRO_OK;
+    for (int r = 0; r < dro_comm_size(t->comm); r++) {
+        dro_comm like = {.rank = r, .size = dro_comm_size(t->comm)};
+        size_t r_first, r_end;
+        dro__spread_slice(&like, 0, k->count, &r_first, &r_end);
+        s->sizes[r] = (int)((r_end - r_first) * sizeof *s->margins);
     }
-    return DRO_OK;
+    /* scaled is free between a backward and the next forward */
+    memcpy(s->scaled, s->margins + first, (end - first) * sizeof *s->scaled);
+    return dro__comm_gather(t->comm, s->scaled, s->margins, s->sizes);
 }
 
 /* Before it is learned from: what do the present weights make of it? */
-static void predict(dro_train *t, const kept *k)
+static dro_status predict(dro_train *t, const dro__held *k)
 {
     stream_run *s = t->stream;
     const dro__backend *be = t->ctx->backend;
-    dro__rows rows = rows_of(t, k);
-    be->rows_dot(t->ctx->pool, &rows, s->order, k->count, dro_optimizer_w(t->opt), s->margins);
+    DRO_TRY(find_margins(t, k));
     be->loss(t->ctx->pool, t->task.row_loss, k->count, s->margins, k->y, s->losses, NULL);
     for (size_t i = 0; i < k->count; i++) {
         s->logits[2 * i] = 0;
@@ -112,11 +64,12 @@ static void predict(dro_train *t, const kept *k)
                               .targets = k->y};
     dro__measure_add(&s->all, &examples);
     dro__measure_add(&s->window, &examples);
+    return DRO_OK;
 }
 
-static kept *oldest(stream_run *s)
+static dro__held *oldest(stream_run *s)
 {
-    kept *k = s->ring;
+    dro__held *k = s->ring;
     for (int i = 1; i < DRO__RING; i++)
         if (s->ring[i].position + s->ring[i].count < k->position + k->count)
             k = &s->ring[i];
@@ -126,7 +79,7 @@ static kept *oldest(stream_run *s)
 static dro_status next_batch(dro_train *t, uint64_t position, size_t count, dro_batch *batch)
 {
     stream_run *s = t->stream;
-    kept *k = NULL;
+    dro__held *k = NULL;
     for (int i = 0; i < DRO__RING; i++)
         if (s->ring[i].count == count && s->ring[i].position == position)
             k = &s->ring[i];
@@ -137,13 +90,16 @@ static dro_status next_batch(dro_train *t, uint64_t position, size_t count, dro_
                          t->set.optimizer, count, s->batch);
     if (!k) {
         k = oldest(s);
-        dro_status status = read_rows(t, k);
+        dro_status status = dro__stream_read(t, k);
+        if (status == DRO_OK)
+            status = predict(t, k);
         if (status != DRO_OK) {
-            k->position = k->count = k->entries = 0;
+            dro__held_clear(k, 0);
             return status;
         }
-        predict(t, k);
         s->next += k->count;
+        for (size_t i = 0; s->files && i < k->count; i++)
+            s->done[k->files[i]]++;
     }
     *batch = (dro_batch){.position = position,
                          .count = k->count,
@@ -159,6 +115,7 @@ static dro_status draw(void *user, uint64_t position, size_t count, dro_batch *b
     return dro__task_remember(&t->task, next_batch(t, position, count, batch));
 }
 
+/* A part is a batch, or some neighbours of one. */
 static dro_status forward(void *user, const float *w, const dro_batch *parts, int part_count,
                           float *losses)
 {
@@ -166,11 +123,12 @@ static dro_status forward(void *user, const float *w, const dro_batch *parts, in
     stream_run *s = t->stream;
     const dro__backend *be = t->ctx->backend;
     for (size_t k = 0, at = 0; k < (size_t)part_count; at += parts[k++].count) {
-        const kept *rows = parts[k].handle;
+        const dro__held *rows = parts[k].handle;
+        size_t first = (size_t)(parts[k].position - rows->position), count = parts[k].count;
         dro__rows r = rows_of(t, rows);
-        be->rows_dot(t->ctx->pool, &r, s->order, rows->count, w, s->margins + at);
-        be->loss(t->ctx->pool, t->task.row_loss, rows->count, s->margins + at, rows->y, losses + at,
-                 s->slopes + at);
+        be->rows_dot(t->ctx->pool, &r, s->order + first, count, w, s->margins + at);
+        be->loss(t->ctx->pool, t->task.row_loss, count, s->margins + at, rows->y + first,
+                 losses + at, rows->slopes + first);
     }
     return DRO_OK;
 }
@@ -182,11 +140,12 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
     stream_run *s = t->stream;
     (void)w;
     for (size_t k = 0, at = 0; k < (size_t)part_count; at += parts[k++].count) {
-        const kept *rows = parts[k].handle;
+        const dro__held *rows = parts[k].handle;
+        size_t first = (size_t)(parts[k].position - rows->position), count = parts[k].count;
         dro__rows r = rows_of(t, rows);
-        for (size_t i = 0; i < rows->count; i++)
-            s->scaled[i] = coef[at + i] * s->slopes[at + i];
-        t->ctx->backend->rows_sum(t->ctx->pool, &r, s->order, &parts[k].count, 1, s->scaled,
+        for (size_t i = 0; i < count; i++)
+            s->scaled[i] = coef[at + i] * rows->slopes[first + i];
+        t->ctx->backend->rows_sum(t->ctx->pool, &r, s->order + first, &count, 1, s->scaled,
                                   &grads[k]);
     }
     return DRO_OK;
@@ -200,87 +159,59 @@ void dro__stream_close(dro_train *t)
     t->stream = NULL;
     if (!s)
         return;
-    for (int i = 0; i < DRO__RING; i++) {
-        kept *k = &s->ring[i];
-        dro__free(k->starts), dro__free(k->ids), dro__free(k->columns);
-        dro__free(k->classes), dro__free(k->values), dro__free(k->y);
-    }
+    for (int i = 0; i < DRO__RING; i++)
+        dro__held_free(&s->ring[i]);
+    dro__held_free(&s->mine);
     dro__measure_free(&s->all);
     dro__measure_free(&s->window);
-    dro__free(s->margins), dro__free(s->slopes), dro__free(s->scaled);
-    dro__free(s->logits), dro__free(s->losses), dro__free(s->order);
+    dro__free(s->margins), dro__free(s->scaled), dro__free(s->logits), dro__free(s->losses);
+    dro__free(s->order), dro__free(s->encoding), dro__free(s->done), dro__free(s->skip);
+    dro__free(s->shares), dro__free(s->sizes);
     dro_stream_close(s->stream);
     dro__free(s);
 }
 
-static bool make_buffers(stream_run *s)
+static dro_status make_buffers(dro_train *t)
 {
+    stream_run *s = t->stream;
     size_t n = s->batch;
-    bool fine = true;
-    for (int i = 0; i < DRO__RING; i++) {
-        kept *k = &s->ring[i];
-        k->starts = dro__alloc(n + 1, sizeof *k->starts);
-        k->ids = dro__alloc(n, sizeof *k->ids);
-        k->classes = dro__alloc(n, sizeof *k->classes);
-        k->y = dro__alloc(n, sizeof *k->y);
-        fine = fine && k->starts && k->ids && k->classes && k->y;
-    }
+    for (int i = 0; i < DRO__RING; i++)
+        DRO_TRY(dro__held_make(t->ctx, &s->ring[i], n));
+    DRO_TRY(dro__held_make(t->ctx, &s->mine, n));
     s->margins = dro__alloc(2 * n, sizeof(float));
-    s->slopes = dro__alloc(2 * n, sizeof(float));
     s->scaled = dro__alloc(n, sizeof(float));
     s->logits = dro__alloc(2 * n, sizeof(float));
     s->losses = dro__alloc(n, sizeof(float));
     s->order = dro__alloc(n, sizeof(int64_t));
-    fine = fine && s->margins && s->slopes && s->scaled && s->logits && s->losses && s->order;
-    for (size_t i = 0; fine && i < n; i++)
+    if (!s->margins || !s->scaled || !s->logits || !s->losses || !s->order)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches");
+    for (size_t i = 0; i < n; i++)
         s->order[i] = (int64_t)i;
-    return fine;
-}
-
-/* The names of the classes; a stream of 0 and 1 knows that once a row had a 0. */
-static void take_names(stream_run *s)
-{
-    for (int k = 0; k < 2; k++)
-        s->names[k] = dro_stream_class(s->stream, k);
-}
-
-static dro_status open_stream(dro_train *t)
-{
-    stream_run *s = t->stream;
-    DRO_TRY(dro__stream_for_model(t->ctx, t->set.data, &s->stream));
-    s->is_stdin = strcmp(dro__stream_data(s->stream)->spec.path, "-") == 0;
-    const dro_data *data = dro__stream_data(s->stream);
-    s->columns = data->learned ? dro__checksum(0, data->encoding, strlen(data->encoding)) : 0;
-    take_names(s);
-    if (s->names[0] && (!s->names[1] || dro_stream_class(s->stream, 2)))
-        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s has %s: the model of a stream tells two classes apart "
-                         "(positive=LABEL takes one against the others)",
-                         t->set.data, s->names[1] ? "more than two classes" : "one class");
     return DRO_OK;
 }
 
 /* A task without a data set: the linear model on rows. */
 static void fill_task(dro_train *t)
 {
-    const dro_data *data = dro__stream_data(t->stream->stream);
+    stream_run *s = t->stream;
+    const dro__stream_about *a = &s->about;
     dro__task *task = &t->task;
     task->ctx = t->ctx;
     strcpy(task->model, "linear");
     task->sparse = true;
-    task->regression = !t->stream->names[0];
-    task->encoding = data->encoding;
+    task->regression = a->class_count == 0;
+    task->encoding = s->stream ? dro__stream_data(s->stream)->encoding : s->encoding;
     task->outputs = task->regression ? 1 : 2;
-    task->dim = dro_stream_features(t->stream->stream);
+    task->dim = (size_t)a->features;
     task->batch = t->set.batch ? (size_t)t->set.batch : 128;
-    task->info = (dro_data_info){.format = data->format->name,
+    task->info = (dro_data_info){.format = a->format,
                                  .kind = DRO_DATA_STREAM,
                                  .features = task->dim,
-                                 .classes = task->regression ? 0 : 2,
-                                 .class_names = t->stream->names,
-                                 .target_centre = data->target.centre,
-                                 .target_scale = data->target.scale,
-                                 .target_fourth = data->target.fourth,
+                                 .classes = a->class_count,
+                                 .class_names = s->names,
+                                 .target_centre = a->target.centre,
+                                 .target_scale = a->target.scale,
+                                 .target_fourth = a->target.fourth,
                                  .examples = {-1, 0, 0}};
     task->problem = (dro_problem){.size = sizeof(dro_problem),
                                   .user = t,
@@ -292,13 +223,19 @@ static void fill_task(dro_train *t)
                                   .memory = DRO_MEMORY_BACKEND};
 }
 
+void dro__stream_cut(void *user, const dro_batch *batch, size_t first, size_t count,
+                     dro_batch *part)
+{
+    (void)user;
+    *part = (dro_batch){.position = batch->position + first,
+                        .count = count,
+                        .ids = batch->ids + first,
+                        .classes = batch->classes ? batch->classes + first : NULL,
+                        .handle = batch->handle};
+}
+
 dro_status dro__stream_open(dro_train *t)
 {
-    if (dro_comm_size(t->comm) > 1 || t->set.exact)
-        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                         "a stream is read by one process: leave out %s, or read the data as a "
-                         "table",
-                         t->set.exact ? "exact=yes" : "mpirun");
     if (t->set.best || t->set.patience || *t->set.init)
         return dro__fail(
             t->ctx, DRO_ERR_UNSUPPORTED,
@@ -309,9 +246,13 @@ dro_status dro__stream_open(dro_train *t)
     t->stream = dro__alloc(1, sizeof *t->stream);
     if (!t->stream)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a stream");
-    DRO_TRY(open_stream(t)); /* says what is wrong with the SPEC */
+    DRO_TRY(dro__stream_reader_open(t)); /* says what is wrong with the SPEC */
     fill_task(t);
-    dro__model_choice choice = {.data = t->set.data, .train = true, .settings = t};
+    dro__model_choice choice = {.data = t->set.data,
+                                .train = true,
+                                .settings = t,
+                                .comm = t->comm,
+                                .shards = t->set.exact ? DRO__SHARDS : 0};
     DRO_TRY(dro__row_loss(&t->task, &choice));
     DRO_TRY(dro__model_fits(&t->task, &choice, t->task.dim));
     t->stream->batch = t->task.batch;
@@ -321,129 +262,8 @@ dro_status dro__stream_open(dro_train *t)
     DRO_TRY(dro__measure_create(t->ctx, classes, t->set.report_every + (int64_t)t->task.batch, 0,
                                 &t->stream->window));
     t->stream->all.decision.link = t->stream->window.decision.link = dro__link_of(&t->task);
-    return make_buffers(t->stream) ? DRO_OK
-                                   : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches");
-}
-
-/* ---- checkpoints ---- */
-
-static void archive_measure(dro__archive *ar, dro__measure *m)
-{
-    size_t c = (size_t)m->figures.classes;
-    DRO__ARCHIVE(ar, m->figures.examples);
-    DRO__ARCHIVE(ar, m->mass);
-    DRO__ARCHIVE(ar, m->loss_sum);
-    DRO__ARCHIVE(ar, m->robust.lambda);
-    DRO__ARCHIVE(ar, m->robust.weight_lambda);
-    DRO__ARCHIVE(ar, m->robust.level);
-    DRO__ARCHIVE(ar, m->robust.uniform);
-    DRO__ARCHIVE(ar, m->tilted);
-    DRO__ARCHIVE(ar, m->class_top);
-    dro__archive_bytes(ar, m->classes, c * sizeof *m->classes);
-    DRO__ARCHIVE(ar, m->bins);
-    DRO__ARCHIVE(ar, m->real);
-    dro__archive_bytes(ar, m->counts, c * sizeof *m->counts);
-    dro__archive_bytes(ar, m->confusion, c * c * sizeof *m->confusion);
-    dro__archive_bytes(ar, m->scores, (size_t)m->capacity * sizeof *m->scores);
-    dro__archive_bytes(ar, m->truth, (size_t)m->capacity * sizeof *m->truth);
-    dro__archive_bytes(ar, m->weights, (size_t)m->capacity * sizeof *m->weights);
-}
-
-static void archive_kept(dro_train *t, dro__archive *ar, kept *k)
-{
-    uint64_t entries = k->entries;
-    size_t batch = t->stream->batch;
-    DRO__ARCHIVE(ar, k->position);
-    DRO__ARCHIVE(ar, k->count);
-    DRO__ARCHIVE(ar, entries);
-    if (ar->mode == DRO__ARCHIVE_LOAD && !ar->failed) {
-        if (entries > ar->size / 8 || k->count > batch || make_room(t, k, entries) != DRO_OK) {
-            ar->failed = true;
-            return;
-        }
-        k->entries = entries;
-    }
-    dro__archive_bytes(ar, k->starts, (batch + 1) * sizeof *k->starts);
-    dro__archive_bytes(ar, k->ids, batch * sizeof *k->ids);
-    dro__archive_bytes(ar, k->classes, batch * sizeof *k->classes);
-    dro__archive_bytes(ar, k->y, batch * sizeof *k->y);
-    dro__archive_bytes(ar, k->columns, entries * sizeof *k->columns);
-    dro__archive_bytes(ar, k->values, entries * sizeof *k->values);
-}
-
-/* How columns are scaled. Standard input that goes on from where it was cannot be learned from
- * again. */
-static void archive_encoding(dro_train *t, dro__archive *ar)
-{
-    stream_run *s = t->stream;
-    const dro_data *data = dro__stream_data(s->stream);
-    uint64_t size = data->encoding && !data->learned ? strlen(data->encoding) : 0;
-    DRO__ARCHIVE(ar, size);
-    bool load = ar->mode == DRO__ARCHIVE_LOAD;
-    if (size == 0 || (load && (ar->failed || size > ar->size)))
-        return;
-    char *text = load ? dro__alloc(size + 1, 1) : data->encoding;
-    if (text)
-        dro__archive_bytes(ar, text, size);
-    if (!text || (load && s->is_stdin && dro__stream_rescale(s->stream, text) != DRO_OK))
-        ar->failed = true;
-    if (load)
-        dro__free(text);
-}
-
-static void walk(dro_train *t, dro__archive *ar)
-{
-    stream_run *s = t->stream;
-    archive_encoding(t, ar);
-    DRO__ARCHIVE(ar, s->columns);
-    DRO__ARCHIVE(ar, s->next);
-    DRO__ARCHIVE(ar, s->reported);
-    archive_measure(ar, &s->all);
-    archive_measure(ar, &s->window);
-    for (int i = 0; i < DRO__RING; i++)
-        archive_kept(t, ar, &s->ring[i]);
-}
-
-dro_status dro__stream_save(dro_train *t, void **bytes, size_t *size)
-{
-    dro__archive ar = {.mode = DRO__ARCHIVE_MEASURE};
-    walk(t, &ar);
-    *size = ar.used;
-    *bytes = dro__alloc(ar.used, 1);
-    if (!*bytes)
-        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a checkpoint");
-    ar = (dro__archive){.mode = DRO__ARCHIVE_SAVE, .bytes = *bytes, .size = *size};
-    walk(t, &ar);
-    return DRO_OK;
-}
-
-dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
-{
-    stream_run *s = t->stream;
-    dro__archive ar = {.mode = DRO__ARCHIVE_LOAD, .bytes = bytes, .size = size};
-    uint64_t columns = s->columns;
-    walk(t, &ar);
-    if (ar.failed || ar.used != size)
-        return dro__fail(t->ctx, DRO_ERR_FORMAT, "the checkpoint contradicts itself");
-    if (columns != s->columns)
-        return dro__fail(t->ctx, DRO_ERR_DATA,
-                         "%s: its first rows, which say how columns become features, are not those "
-                         "that the run began with: resume with the same rows, or begin anew",
-                         t->set.data);
-    t->task.encoding = dro__stream_data(s->stream)->encoding;
-    dro_rows rows;
-    bool again = !s->is_stdin || columns; /* a table's first rows say how it is read */
-    for (uint64_t left = again ? s->next : 0; left > 0; left -= rows.count) { /* where it was */
-        size_t count = left < s->batch ? (size_t)left : s->batch;
-        dro_status status = dro_stream_next(s->stream, count, &rows);
-        if (status == DRO_ERR_END)
-            return dro__fail(t->ctx, DRO_ERR_DATA, "%s is shorter than it was", t->set.data);
-        DRO_TRY(status);
-    }
-    if (s->is_stdin)
-        dro__note(t, "standard input is to begin with row %llu of the stream",
-                  again ? 1 : (unsigned long long)s->next + 1);
-    return DRO_OK;
+    DRO_TRY(make_buffers(t));
+    return dro__ranks_open(&t->task, &choice);
 }
 
 /* ---- the loop ---- */
@@ -457,7 +277,7 @@ static dro_status fill_record(dro_train *t)
                             .wall = dro__wall(t),
                             .has_test = true,
                             .has_window = true};
-    take_names(s);
+    dro__stream_names(s);
     DRO_TRY(dro_optimizer_info(t->opt, &r->info));
     dro__record_weights(t, &s->window);
     double reg = dro_optimizer_regulariser(t->opt, dro_optimizer_w(t->opt));
@@ -484,18 +304,33 @@ static dro_status report_due(dro_train *t)
     return s->next >= s->reported + (uint64_t)t->set.report_every ? report(t) : DRO_OK;
 }
 
+static bool save_is_late(const dro_train *t)
+{
+    return dro__clock() - t->saved_at > t->set.checkpoint_every;
+}
+
+/* What clocks and signals say. Standard input is ended by whoever asked to stop. */
+static unsigned decide(dro_train *t)
+{
+    bool stop = dro__tell(t, NULL, 0) && !t->stream->about.is_stdin;
+    bool first = dro_comm_rank(t->comm) == 0;
+    unsigned wants = (stop ? DRO__WANT_STOP : 0) | (first && dro__late(t) ? DRO__WANT_TIME : 0) |
+                     (first && save_is_late(t) ? DRO__WANT_SAVE : 0);
+    return dro__ranks_decide(t, wants);
+}
+
 static dro_status learn(dro_train *t)
 {
     stream_run *s = t->stream;
     DRO_TRY(report_due(t));
     while (t->ended == DRO_TRAIN_NOT_ENDED) {
         s->coming = dro__objective_of(t);
-        bool stop = dro__tell(t, NULL, 0);
-        if (dro__late(t)) {
+        unsigned decided = decide(t);
+        if (decided & DRO__WANT_TIME) {
             t->ended = DRO_TRAIN_TIME;
             break;
         }
-        if (stop && !s->is_stdin) { /* standard input is ended by whoever asked to stop */
+        if (decided & DRO__WANT_STOP) {
             t->ended = DRO_TRAIN_INTERRUPTED;
             break;
         }
@@ -508,7 +343,7 @@ static dro_status learn(dro_train *t)
             DRO_TRY(status);
         t->progress.smooth_loss = t->opt->s.loss;
         DRO_TRY(report_due(t));
-        if (dro__clock() - t->saved_at > t->set.checkpoint_every)
+        if (t->comm ? dro__ranks_decide(t, 0) & DRO__WANT_SAVE : save_is_late(t))
             DRO_TRY(dro__run_save(t));
     }
     return DRO_OK;

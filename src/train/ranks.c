@@ -109,6 +109,10 @@ static dro_status make_shard(dro__ranks *r, dro__task *t, int k)
     *s = (shard){.task = t, .team = r->team, .index = k};
     if (t->net)
         return make_net(r, s);
+    if (!t->data) { /* a stream: it keeps nothing between the slices */
+        r->problems[k] = t->problem;
+        return DRO_OK;
+    }
     DRO_TRY(dro__sparse_model(t, &s->linear));
     return dro_linear_problem(s->linear, &r->problems[k]);
 }
@@ -123,7 +127,8 @@ static dro_status make_shards(dro__ranks *r, dro__task *t)
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
                          "exact=yes on the backend %s: expected cpu or ref", t->ctx->backend->name);
     int64_t skip_bad = 0;
-    DRO_TRY(dro__option_integer(t->data, "skip_bad", 0, 0, INT32_MAX, &skip_bad));
+    if (t->data)
+        DRO_TRY(dro__option_integer(t->data, "skip_bad", 0, 0, INT32_MAX, &skip_bad));
     if (skip_bad)
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
                          "exact=yes with skip_bad: each rank counts the bad images that it reads "
@@ -175,9 +180,12 @@ dro_status dro__ranks_open(dro__task *t, const dro__model_choice *c)
                              .problems = r->problems,
                              .contexts = r->team ? r->contexts : NULL,
                              .team = r->team,
+                             .whole = !t->data,
                              .cut = t->images ? dro__feed_cut : NULL,
                              .cut_user = t,
                              .together = r->synced};
+    if (o.whole)
+        o.cut = dro__stream_cut;
     dro_problem mine = t->problem;
     return dro__spread_create(c->comm, t->ctx, &mine, &o, &r->spread, &t->problem);
 }
@@ -213,7 +221,7 @@ bool dro__writes(const dro_train *t)
 unsigned dro__ranks_decide(dro_train *t, unsigned wants)
 {
     if (!t->comm)
-        return 0;
+        return wants;
     t->comm->wants |= wants;
     return t->comm->decided;
 }
@@ -245,14 +253,15 @@ static char *describe(const dro_train *t)
     const dro_data_info *i = &t->task.info;
     size_t size = strlen(t->identity) + 512;
     char *text = dro__alloc(size, 1);
+    const char *encoding = t->stream && t->task.encoding ? t->task.encoding : "";
     if (text)
         snprintf(text, size,
                  "libdro=%d.%d.%d\nbuild=%016llx\nbackend=%s\ntest examples=%lld\n"
-                 "holdout examples=%lld\n%s",
+                 "holdout examples=%lld\nencoding of the first rows=%016llx\n%s",
                  DRO_VERSION_MAJOR, DRO_VERSION_MINOR, DRO_VERSION_PATCH,
                  (unsigned long long)dro__comm_build(), t->ctx->backend->name,
                  (long long)i->examples[DRO_TEST], (long long)i->examples[DRO_HOLDOUT],
-                 t->identity);
+                 (unsigned long long)dro__checksum(0, encoding, strlen(encoding)), t->identity);
     return text;
 }
 

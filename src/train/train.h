@@ -277,7 +277,7 @@ dro_status dro__ranks_average(dro_train *t);
 /* Whether this process writes the folder: rank 0, where there is one. */
 bool dro__writes(const dro_train *t);
 /* Asks all ranks for something of DRO__WANT_..., and says which of it all of them have agreed on in
- * the last step. */
+ * the last step; one process agrees at once. */
 unsigned dro__ranks_decide(dro_train *t, unsigned wants);
 void dro__ranks_done(dro_train *t, unsigned wants);
 
@@ -610,5 +610,8 @@ void dro__stream_close(dro_train *t);
 dro_status dro__stream_save(dro_train *t, void **bytes, size_t *size);
 dro_status dro__stream_load(dro_train *t, void *bytes, size_t size);
 dro_status dro__stream_train(dro_train *t);
+/* As dro__spread_options.cut, of a stream's batch. */
+void dro__stream_cut(void *user, const dro_batch *batch, size_t first, size_t count,
+                     dro_batch *part);
 
 #endif

@@ -1,0 +1,209 @@
+/* Where the rows of a stream come from. One process reads all of them. On several ranks rank 0
+ * reads one file, or a pipe, for all; the files of a pattern are divided over the ranks. Every rank
+ * then gets all rows of a batch (stream_batch.c). How columns become features is learned from the
+ * first rows of the first files, which all ranks look at for that. */
+#include "stream_run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef dro__stream_run stream_run;
+
+/* ---- reading ---- */
+
+static dro_status keep_row(dro_train *t, dro__held *k, const dro_rows *row)
+{
+    float y = row->y[0], sign = y > 0 ? 1 : -1;
+    return dro__held_add(t->ctx, k,
+                         &(dro__held_row){.columns = row->columns,
+                                          .values = row->values,
+                                          .count = (size_t)row->starts[1],
+                                          .y = t->task.regression ? y : sign,
+                                          .class = y > 0,
+                                          .file = (int32_t)dro__stream_file(t->stream->stream)});
+}
+
+/* Standard input is ended by whoever asked to stop, perhaps within a line: that one is not
+ * taken. */
+static bool was_stopped(const dro_train *t)
+{
+    return t->stream->about.is_stdin && dro__tell(t, NULL, 0);
+}
+
+/* Up to `count` rows: fewer at the end of the input. One at a time, so that none of those is
+ * lost. */
+static dro_status read_rows(dro_train *t, dro__held *k, size_t count, bool *over)
+{
+    stream_run *s = t->stream;
+    dro_rows row;
+    while (k->count < count) {
+        dro_status status = dro_stream_next(s->stream, 1, &row);
+        *over = status == DRO_ERR_END || (status == DRO_ERR_DATA && was_stopped(t));
+        if (*over)
+            return DRO_OK;
+        DRO_TRY(status);
+        if (dro__stream_unfinished(s->stream, row.positions[0]) && was_stopped(t))
+            continue;
+        DRO_TRY(keep_row(t, k, &row));
+    }
+    return DRO_OK;
+}
+
+/* This rank's share of a batch: those that still have rows divide it evenly. */
+static size_t own_share(const dro_train *t)
+{
+    const stream_run *s = t->stream;
+    size_t reading = 0, before = 0;
+    int rank = dro_comm_rank(t->comm);
+    for (int r = 0; r < dro_comm_size(t->comm); r++) {
+        before += r < rank && !s->shares[r].over;
+        reading += !s->shares[r].over;
+    }
+    if (s->shares[rank].over)
+        return 0;
+    return s->batch * (before + 1) / reading - s->batch * before / reading;
+}
+
+/* Each rank reads its share, and all of them get all of it. */
+static dro_status read_shares(dro_train *t, dro__held *k)
+{
+    stream_run *s = t->stream;
+    int rank = dro_comm_rank(t->comm);
+    bool over = s->shares[rank].over;
+    dro__held_clear(&s->mine, 0);
+    dro_status status = over ? DRO_OK : read_rows(t, &s->mine, own_share(t), &over);
+    s->shares[rank].over = over;
+    s->shares[rank].note = s->names[0] && strcmp(s->names[0], "0") == 0;
+    DRO_TRY(dro__held_gather(t, &s->mine, s->shares, k, status));
+    for (int r = 0; r < dro_comm_size(t->comm); r++)
+        if (s->shares[r].note && strcmp(s->names[0], "-1") == 0)
+            s->names[0] = "0"; /* libsvm: its labels are 1 and 0, as another rank has seen */
+    return DRO_OK;
+}
+
+static bool all_over(const dro_train *t)
+{
+    for (int r = 0; r < dro_comm_size(t->comm); r++)
+        if (!t->stream->shares[r].over)
+            return false;
+    return true;
+}
+
+/* It is empty at the end only: a rank may find its files at their end while others
+ * go on. */
+dro_status dro__stream_read(dro_train *t, dro__held *k)
+{
+    stream_run *s = t->stream;
+    bool over = false;
+    dro__held_clear(k, s->next);
+    if (dro_comm_size(t->comm) == 1)
+        DRO_TRY(read_rows(t, k, s->batch, &over));
+    else
+        while (k->count == 0 && !all_over(t))
+            DRO_TRY(read_shares(t, k));
+    return k->count ? DRO_OK : DRO_ERR_END;
+}
+
+/* ---- opening ---- */
+
+void dro__stream_names(stream_run *s)
+{
+    for (int k = 0; s->stream && k < 2; k++) {
+        const char *name = dro_stream_class(s->stream, k);
+        if (!s->names[k] || strcmp(s->names[k], "0") != 0) /* another rank has seen a 0 */
+            s->names[k] = name;
+    }
+}
+
+static dro_status check_classes(dro_train *t)
+{
+    const stream_run *s = t->stream;
+    if (s->names[0] && (!s->names[1] || dro_stream_class(s->stream, 2)))
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s has %s: the model of a stream tells two classes apart "
+                         "(positive=LABEL takes one against the others)",
+                         t->set.data, s->names[1] ? "more than two classes" : "one class");
+    return DRO_OK;
+}
+
+/* The files of a pattern are divided over the ranks. */
+static dro_status share_files(dro_train *t)
+{
+    stream_run *s = t->stream;
+    for (const char *path; (path = dro__stream_path(s->stream, s->files)); s->files++)
+        s->names_sum = dro__checksum(s->names_sum, path, strlen(path) + 1);
+    if (s->files == 0)
+        return DRO_OK;
+    if (t->set.exact)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "exact=yes with a pattern of files: the order of the rows depends on the "
+                         "number of ranks; leave out exact=yes, or stream one file");
+    s->done = dro__alloc(s->files, sizeof *s->done);
+    s->skip = dro__alloc(s->files, sizeof *s->skip);
+    if (!s->done || !s->skip)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for %zu files", s->files);
+    dro__stream_share(s->stream, dro_comm_rank(t->comm), dro_comm_size(t->comm));
+    if ((size_t)dro_comm_size(t->comm) > s->files)
+        dro__note(t, "note: %zu files for %d ranks: %d of them read nothing", s->files,
+                  dro_comm_size(t->comm), dro_comm_size(t->comm) - (int)s->files);
+    return DRO_OK;
+}
+
+static dro_status open_reader(dro_train *t)
+{
+    stream_run *s = t->stream;
+    dro__stream_about *a = &s->about;
+    DRO_TRY(dro__stream_for_model(t->ctx, t->set.data, &s->stream));
+    const dro_data *data = dro__stream_data(s->stream);
+    a->is_stdin = strcmp(data->spec.path, "-") == 0;
+    a->columns = data->learned ? dro__checksum(0, data->encoding, strlen(data->encoding)) : 0;
+    a->features = dro_stream_features(s->stream);
+    a->target = data->target;
+    snprintf(a->format, sizeof a->format, "%s", data->format->name);
+    dro__stream_names(s);
+    DRO_TRY(check_classes(t));
+    a->class_count = s->names[0] ? 2 : 0;
+    for (int k = 0; k < a->class_count; k++)
+        snprintf(a->names[k], DRO__STREAM_NAME, "%s", s->names[k]);
+    return share_files(t);
+}
+
+/* One file, or a pipe, is read by rank 0, which tells the others what they must know. */
+static dro_status hear_about(dro_train *t)
+{
+    stream_run *s = t->stream;
+    char none[] = "", *text = s->stream ? dro__stream_data(s->stream)->encoding : NULL;
+    text = text ? text : none;
+    DRO_TRY(dro__comm_share(t->comm, &s->about, sizeof s->about, 0));
+    DRO_TRY(dro__comm_share_text(t->comm, &text));
+    s->encoding = text;
+    for (int k = 0; !s->stream && k < s->about.class_count; k++)
+        s->names[k] = s->about.names[k];
+    return DRO_OK;
+}
+
+dro_status dro__stream_reader_open(dro_train *t)
+{
+    stream_run *s = t->stream;
+    int ranks = dro_comm_size(t->comm), rank = dro_comm_rank(t->comm);
+    uint64_t files = 0;
+    if (ranks == 1)
+        return open_reader(t);
+    s->shares = dro__alloc((size_t)ranks, sizeof *s->shares);
+    s->sizes = dro__alloc((size_t)ranks, sizeof *s->sizes);
+    dro_status status = s->shares && s->sizes
+                            ? DRO_OK
+                            : dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for %d ranks", ranks);
+    if (status == DRO_OK && rank == 0)
+        status = open_reader(t);
+    DRO_TRY(dro__comm_agree(t->comm, status));
+    files = s->files;
+    DRO_TRY(dro__comm_share(t->comm, &files, sizeof files, 0));
+    if (files == 0)
+        DRO_TRY(hear_about(t));
+    else
+        DRO_TRY(dro__comm_agree(t->comm, rank > 0 ? open_reader(t) : DRO_OK));
+    for (int r = 0; r < ranks; r++)
+        s->shares[r].over = (uint64_t)r >= (files ? files : 1);
+    return DRO_OK;
+}
