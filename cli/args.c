@@ -1,6 +1,7 @@
 /* Arguments: one parser and one help printer for all commands, from their tables of options. */
 #include "cli.h"
 
+#include <dro/comm.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -330,6 +331,18 @@ static int parse(cli_args *args, int argc, char **argv)
     return args->help ? 0 : check_words(args);
 }
 
+/* A command that does not share its work out over ranks would do all of it on each. */
+static int refuse_ranks(const cli_command *command)
+{
+    int rank;
+    if (command->settings || dro_comm_started(&rank, NULL) == 1)
+        return 0;
+    cli_mute(rank > 0);
+    return cli_usage("dro %s runs in one process: leave out mpirun (with DRO_ALONE=1 in the "
+                     "environment each rank runs its own)",
+                     command->name);
+}
+
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     cli_args args = {.command = command};
@@ -340,6 +353,9 @@ int cli_run(const cli_command *command, int argc, char **argv)
         cli_help(stdout, command);
         return 0;
     }
+    status = refuse_ranks(command);
+    if (status)
+        return status;
     status = command->run(&args);
     cli_ready();
     return status;

@@ -38,6 +38,12 @@ exact agda $images --batch 16 --optimizer stoc-agda
 exact rcivr $images --batch 16 --optimizer rcivr
 exact table $table --batch 5 --optimizer recover
 exact best $table --batch 8 --model mlp --optimizer sgd --best accuracy
+exact adamw $table --batch 8 --model mlp --optimizer adamw
+exact scent $table --batch 8 --optimizer scent
+exact lbfgs --data csv:table.csv,label=label,holdout=0.2 # the default of tables
+exact auto $table --batch 8 --model auto --optimizer recover
+exact halved $images --batch 24 --optimizer sgd --lr 1e9 --set on_divergence=halve
+grep -q 'diverged at step' log || fail "a step of 1e9 has not diverged"
 
 # ---- not exact: close to one process, metrics over the whole split ----
 "$dro" train $table --batch 8 --model mlp --threads 1 --out alone >log 2>&1 || fail "one process"
@@ -75,6 +81,10 @@ cp "$dro" ./another && printf x >>another && cp "$(dirname "$dro")/libdro_mpi.so
 refused 'build=' 'exec ./another "$@"'
 ranks 3 "$dro" train $images --set exact=yes --out wrong >log 2>&1 && fail "3 ranks with exact=yes"
 grep -q 'exact=yes: expected 1, 2, 4 or 8 ranks, not 3' log || fail "exact=yes with 3 ranks"
+
+ranks 2 "$dro" eval --weights recover-1/weights.safetensors --data synth:glyphs >log 2>&1 && fail "eval on 2 ranks"
+grep -q 'dro eval runs in one process: leave out mpirun' log || fail "eval on 2 ranks: no such line"
+[ "$(grep -c '^dro' log)" -eq 1 ] || fail "eval on 2 ranks: more than one line"
 
 # ---- faults ----
 long="$images --model resnet20 --batch 24 --set exact=yes --set checkpoint_every=0 --epochs 6 --threads 1"
