@@ -107,7 +107,7 @@ dro_status dro_comm_open(dro_context *ctx, dro_comm **comm)
     void *module = open_module(why, sizeof why);
     if (!module)
         return dro__fail(ctx, DRO_ERR_UNSUPPORTED,
-                         "started as one of %d ranks, which needs Open MPI and %s: %s", ranks,
+                         "started as one of %d ranks, which needs MPI and %s: %s", ranks,
                          module_name, why);
     const dro__engine *engine;
     DRO_TRY(take_engine(ctx, module, &engine));
