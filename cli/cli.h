@@ -151,6 +151,8 @@ int cli_file_close(cli_file *file, int status);
 /* A cell: quoted where it must be, with ' before what a spreadsheet takes for a formula, and
  * without bytes that would steer a terminal. */
 void cli_csv_text(FILE *to, char separator, const char *text);
+/* The document in a file; NULL: there is none, or it is damaged, or it is a pipe. */
+json_t *cli_file_json(const char *path);
 bool cli_same_file(const char *a, const char *b);
 /* Whether a file is named in a SPEC: its path, or an option's value. */
 bool cli_spec_reads(const char *spec, const char *path);

@@ -110,7 +110,7 @@ static int write_best(const cli_sweep *sweep, const cli_runs *runs, int best)
     char path[4700];
     snprintf(path, sizeof path, "%s/%s/config.json", runs->folder,
              runs->list[best * sweep->seeds].name);
-    json_t *config = json_load_file(path, 0, NULL);
+    json_t *config = cli_file_json(path);
     if (!config)
         return cli_fail("cannot read %s", path);
     json_t *names = json_array();

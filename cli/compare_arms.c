@@ -98,7 +98,7 @@ static void setting_of(const cli_runs *runs, int arm, const char *name, char tex
 {
     char path[4700];
     snprintf(path, sizeof path, "%s/%s/config.json", runs->folder, runs->list[arm].name);
-    json_t *config = json_load_file(path, 0, NULL);
+    json_t *config = cli_file_json(path);
     const json_t *value = json_object_get(config, name);
     text[0] = '\0';
     if (json_is_string(value))

@@ -77,6 +77,13 @@ int cli_file_close(cli_file *file, int status)
     return fine || status ? status : cannot_write(file->name);
 }
 
+json_t *cli_file_json(const char *path)
+{
+    struct stat about;
+    bool regular = stat(path, &about) == 0 && S_ISREG(about.st_mode);
+    return regular ? json_load_file(path, 0, NULL) : NULL;
+}
+
 bool cli_same_file(const char *a, const char *b)
 {
     struct stat one, other;

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { COLUMNS = 16 };
 
@@ -114,6 +115,11 @@ static int print_table(FILE *out, dro_report *report, const column *columns, int
 
 static char *read_all(const char *path)
 {
+    struct stat about;
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
+        errno = EINVAL;
+        return NULL;
+    }
     FILE *file = fopen(path, "rb");
     size_t size = 0, room = 1 << 16, got;
     char *text = file ? malloc(room + 1) : NULL;
@@ -136,14 +142,14 @@ static char *read_all(const char *path)
     return text;
 }
 
-static bool write_all(const char *path, const char *text)
+static int write_all(const char *path, const char *text)
 {
-    char part[4400];
-    snprintf(part, sizeof part, "%s.tmp", path);
-    FILE *file = fopen(part, "wb");
-    bool fine = file && fputs(text, file) >= 0;
-    fine = file && fclose(file) == 0 && fine;
-    return fine && rename(part, path) == 0;
+    cli_file file;
+    int status = cli_file_open(&file, path);
+    if (status)
+        return status;
+    fputs(text, file.to);
+    return cli_file_close(&file, 0);
 }
 
 /* The document with `table` at its place; NULL: it has no such place. */
@@ -177,8 +183,8 @@ static int place(const char *where, const char *table)
     if (!made)
         status =
             cli_fail("%s: no line <!-- %s --> with a line <!-- end --> after it", path, hash + 1);
-    else if (strcmp(made, document) != 0 && !write_all(path, made))
-        status = cli_fail("%s: cannot write it: %s", path, strerror(errno));
+    else if (strcmp(made, document) != 0)
+        status = write_all(path, made);
     free(document);
     free(made);
     return status;
@@ -200,8 +206,10 @@ int cli_report_into(dro_report *report, const char *where, const char *words)
     if (!out)
         return status ? status : cli_fail("no memory for the report");
     status = print_table(out, report, columns, count);
-    fclose(out);
-    status = status ? status : place(where, table);
+    bool whole = !ferror(out);
+    whole = fclose(out) == 0 && whole;
+    if (status == 0)
+        status = whole ? place(where, table) : cli_fail("no memory for the report");
     free(table);
     return status;
 }

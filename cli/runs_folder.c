@@ -121,7 +121,7 @@ static int make_plan(cli_runs *runs)
         return cli_fail("%s holds a run of `dro train` already: choose another folder with --out",
                         runs->folder);
     snprintf(path, sizeof path, "%s/plan.json", runs->folder);
-    json_t *plan = json_load_file(path, 0, NULL);
+    json_t *plan = cli_file_json(path);
     if (!json_is_object(plan)) {
         json_decref(plan);
         plan = json_object();
@@ -210,7 +210,7 @@ json_t *cli_runs_result(const cli_runs *runs, const cli_one *one)
 {
     char path[PATH_SIZE + 300];
     snprintf(path, sizeof path, "%s/%s/result.json", runs->folder, one->name);
-    return json_load_file(path, 0, NULL);
+    return cli_file_json(path);
 }
 
 double cli_runs_rate(const cli_runs *runs)

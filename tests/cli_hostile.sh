@@ -66,6 +66,16 @@ cat t.csv >pipe &
 run 0 data csv:pipe,label=y
 wait
 
+mkdir plan
+mkfifo plan/plan.json
+timeout 60 "$dro" compare --data csv:t.csv,label=y --steps 1 --seeds 1 --optimizers sgd --threads 1 --out plan >out 2>err
+[ $? -eq 0 ] || fail "compare, plan.json is a pipe: $(cat err)"
+[ -s plan/plan.json ] && [ ! -p plan/plan.json ] || fail "compare, plan.json is a pipe: it is no file then"
+timeout 60 "$dro" report plan --into pipe#results >out 2>err
+[ $? -eq 1 ] || fail "report --into pipe: not status 1"
+timeout 60 "$dro" predict --weights plan/sgd-seed1/weights.safetensors --data csv:t.csv,label=y --prior pipe >out 2>err
+[ $? -eq 1 ] || fail "predict --prior pipe: not status 1: $(cat err)"
+
 # Settings that were cut off are not the built-in ones.
 : >nothing.json
 echo '{}' >empty.json

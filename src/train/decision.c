@@ -1,4 +1,5 @@
 /* How a predictor decides: the prior of its probabilities, and the class that follows from them. */
+#define _DEFAULT_SOURCE /* strsep */
 #include "predictor.h"
 #include "text.h"
 
@@ -9,17 +10,22 @@
 /* The share of each class, "NAME,SHARE" a line. */
 static dro_status read_shares(dro_predictor *p, const char *path, double *shares)
 {
-    enum { LINE = 4096 };
-    char line[LINE];
-    FILE *file = fopen(path, "r");
-    dro_status status = DRO_OK;
-    if (!file)
+    enum { BYTES_MAX = 1 << 24 };
+    char *text, *rest, *line;
+    size_t size;
+    dro__input *input;
+    if (!dro__file_exists(path))
         return dro__fail(p->ctx, DRO_ERR_FILE,
                          "prior %s: expected train, uniform, or a file with a line NAME,SHARE for "
                          "each class",
                          path);
-    for (int number = 1; status == DRO_OK && fgets(line, sizeof line, file); number++) {
-        line[strcspn(line, "\r\n")] = '\0';
+    DRO_TRY(dro__input_open(p->ctx, path, &input));
+    dro_status status = dro__input_all(input, BYTES_MAX, &text, &size);
+    dro__input_close(input);
+    DRO_TRY(status);
+    rest = text;
+    for (int number = 1; status == DRO_OK && (line = strsep(&rest, "\n")); number++) {
+        line[strcspn(line, "\r")] = '\0';
         char *comma = strrchr(line, ',');
         double share = -1;
         int32_t k = 0;
@@ -40,7 +46,7 @@ static dro_status read_shares(dro_predictor *p, const char *path, double *shares
         else
             shares[k] = share;
     }
-    fclose(file);
+    dro__free(text);
     for (int32_t k = 0; status == DRO_OK && k < p->about.classes; k++)
         if (!(shares[k] > 0))
             status = dro__fail(p->ctx, DRO_ERR_DATA, "%s: has no line for the class '%.200s'", path,
