@@ -3,6 +3,7 @@
 #include "text.h"
 #include "train.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,13 +117,6 @@ static const dro__param *find_row(const char *optimizer, const char *name)
     return row;
 }
 
-static dro_status found(const dro__param *row, dro_setting_owner owner, dro_setting *setting)
-{
-    *setting =
-        (dro_setting){row->about, owner, owner == DRO_SETTING_RUN || is_common(row->about.name)};
-    return DRO_OK;
-}
-
 /* Whether a table before those of optimiser number k has the name. */
 static bool is_earlier(const char *name, int k)
 {
@@ -132,25 +126,43 @@ static bool is_earlier(const char *name, int k)
     return has;
 }
 
-dro_status dro_setting_at(int index, dro_setting *setting)
+enum { NAME_SIZE = 64, NAMES_MOST = 256 };
+
+/* All settings in their order; made once, as finding them in the tables takes a while. */
+static dro_setting all_settings[NAMES_MOST];
+static int setting_count;
+
+static void add_setting(const dro__param *row, dro_setting_owner owner)
 {
-    const dro__param *row;
-    if (index < 0 || !setting)
-        return DRO_ERR_ARGUMENT;
-    for (int i = 0; (row = dro__param_at(dro__train_tables, i)); i++)
-        if (index-- == 0)
-            return found(row, DRO_SETTING_RUN, setting);
-    for (int i = 0; (row = dro__param_at(network_tables, i)); i++)
-        if (index-- == 0)
-            return found(row, DRO_SETTING_NETWORK, setting);
-    for (int k = 0; dro_optimizer_name(k); k++)
-        for (int i = 0; (row = dro__param_at(dro__optimizer_tables(dro_optimizer_name(k)), i)); i++)
-            if (!is_earlier(row->about.name, k) && index-- == 0)
-                return found(row, DRO_SETTING_OPTIMIZER, setting);
-    return DRO_ERR_END;
+    bool usual = owner == DRO_SETTING_RUN || is_common(row->about.name);
+    if (setting_count < NAMES_MOST)
+        all_settings[setting_count++] = (dro_setting){row->about, owner, usual};
 }
 
-enum { NAME_SIZE = 64, NAMES_MOST = 256 };
+static void list_settings(void)
+{
+    const dro__param *row;
+    for (int i = 0; (row = dro__param_at(dro__train_tables, i)); i++)
+        add_setting(row, DRO_SETTING_RUN);
+    for (int i = 0; (row = dro__param_at(network_tables, i)); i++)
+        add_setting(row, DRO_SETTING_NETWORK);
+    for (int k = 0; dro_optimizer_name(k); k++)
+        for (int i = 0; (row = dro__param_at(dro__optimizer_tables(dro_optimizer_name(k)), i)); i++)
+            if (!is_earlier(row->about.name, k))
+                add_setting(row, DRO_SETTING_OPTIMIZER);
+}
+
+dro_status dro_setting_at(int index, dro_setting *setting)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (index < 0 || !setting)
+        return DRO_ERR_ARGUMENT;
+    pthread_once(&once, list_settings);
+    if (index >= setting_count)
+        return DRO_ERR_END;
+    *setting = all_settings[index];
+    return DRO_OK;
+}
 
 const char *dro_setting_name(const char *name)
 {
