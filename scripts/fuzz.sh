@@ -10,8 +10,10 @@ cd "$(dirname "$0")/.."
 CLANG=${CLANG:-clang}
 out=build-fuzz
 flags="-std=gnu11 -O1 -g -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION -fno-omit-frame-pointer -fno-sanitize-recover=undefined
-    -Iinclude -Isrc/base -Isrc/backend -Isrc/data -Isrc/nn -Isrc/opt -Isrc/train -Isrc/comm -Itests/fuzz"
-libs="-lm -lpthread"
+    -Iinclude -Isrc/base -Isrc/backend -Isrc/data -Isrc/nn -Isrc/opt -Isrc/train -Isrc/comm -Isrc/report -Icli -Itests/fuzz
+    -include $out/obj/fuzz.h -Wno-string-plus-int"
+libs="-lm -lpthread -ldl"
+launcher=$(command -v ccache || true)
 
 # ---- one target, called through xargs below ----
 if [ "${1:-}" = --run ]; then
@@ -44,6 +46,7 @@ esac
 shift $(($# > 0))
 
 mkdir -p "$out/obj"
+printf '#define DRO_LIBDIR "lib"\n#define main dro_main\n' >"$out/obj/fuzz.h"
 echo 'int LLVMFuzzerTestOneInput(const unsigned char *b, unsigned long n); int LLVMFuzzerTestOneInput(const unsigned char *b, unsigned long n) { return b && n ? 0 : 0; }' >"$out/obj/try.c"
 if ! "$CLANG" -fsanitize=fuzzer,address,undefined "$out/obj/try.c" -o "$out/obj/try" 2>"$out/obj/try.log"; then
     echo "fuzz: clang with libFuzzer is missing (Debian: clang libclang-rt-14-dev), skipped" >&2
@@ -65,7 +68,8 @@ if [ ! -e "$newest" ] || [ -n "$(find include src tests/fuzz scripts/fuzz.sh \
 fi
 objects=
 stale=
-for source in src/base/*.c src/backend/backend.c src/backend/net_loss.c src/backend/net_sync.c src/backend/ref/*.c src/data/*.c src/nn/safetensors*.c; do
+for source in src/base/*.c src/backend/*.c src/backend/ref/*.c src/data/*.c src/nn/*.c src/opt/*.c src/comm/*.c \
+    src/train/*.c src/report/*.c cli/*.c; do
     object=$out/obj/$(echo "${source%.c}" | tr / -).o
     objects="$objects $object"
     if [ ! "$object" -nt "$source" ]; then stale="$stale $source $object"; fi
@@ -73,7 +77,10 @@ done
 if [ -n "$stale" ]; then
     # shellcheck disable=SC2086
     echo $stale | xargs -n 2 -P "${JOBS:-1}" sh -c \
-        "$CLANG $(echo $flags) -fsanitize=fuzzer-no-link,address,undefined -c \"\$0\" -o \"\$1\" || exit 255"
+        "$launcher $CLANG $(echo $flags) -fsanitize=fuzzer-no-link,address,undefined -c \"\$0\" -o \"\$1\" || exit 255"
+    rm -f "$out/libdro.a"
+    # shellcheck disable=SC2086
+    ar rcs "$out/libdro.a" $objects
 fi
 
 # ---- the targets ----
@@ -85,8 +92,8 @@ if [ $# -eq 0 ]; then
 fi
 for name; do
     # shellcheck disable=SC2086
-    "$CLANG" $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/fuzz_$name.c" $objects $libs \
-        -Wl,--wrap=dro__input_open -Wl,--wrap=dro__file_exists \
+    "$CLANG" $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/fuzz_$name.c" "$out/libdro.a" $libs \
+        -Wl,--wrap=dro__input_open,--wrap=dro__file_exists,--wrap=cli_fail,--wrap=cli_usage \
         -o "$out/fuzz_$name"
 done
 for name; do echo "$name"; done | xargs -P "${JOBS:-1}" -I '{}' sh scripts/fuzz.sh --run '{}' "$runs" || exit 1
