@@ -128,6 +128,38 @@ static void test_resume(void **state)
     }
 }
 
+static int lines_of(const char *name, const char *steps)
+{
+    size_t size;
+    int lines = 0;
+    char *text = slurp(name, "metrics.jsonl", &size), *rest = text, *line;
+    for (; (line = strtok_r(rest, "\n", &rest)); lines++) {
+        char start[32];
+        snprintf(start, sizeof start, "{\"step\":%d,", (int)strtol(steps, (char **)&steps, 10));
+        assert_memory_equal(line, start, strlen(start));
+    }
+    dro__free(text);
+    return lines;
+}
+
+/* 25 reports: lines for all of the first four, every second of the next eight, every fourth then.
+ * All windows are measured, so the last figures are the same; a resumed run goes on counting. */
+static void test_report_most(void **state)
+{
+    (void)state;
+    dro_train_record all, few;
+    write_rows("rows", 400, -1);
+    clear("all");
+    clear("few");
+    OK(ctx,
+       run_stream(SIGNS, "rows", "report_every=16 report_most=0", "all", false, UINT64_MAX, &all));
+    OK(ctx,
+       run_stream(SIGNS, "rows", "report_every=16 report_most=4", "few", false, UINT64_MAX, &few));
+    assert_int_equal(lines_of("few", "1 2 3 4 6 8 10 12 16 20 24"), 11);
+    assert_true(few.window.examples == 16 && few.window.loss == all.window.loss);
+    resumes(SIGNS, "rows", "report_every=16 report_most=4", 400);
+}
+
 /* The last rows change the weights, and a file that has grown goes on behind them. */
 static void test_last_rows(void **state)
 {
@@ -493,6 +525,7 @@ static void test_objective_has_r(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_resume),
+    cmocka_unit_test(test_report_most),
     cmocka_unit_test(test_last_rows),
     cmocka_unit_test(test_refuses),
     cmocka_unit_test(test_path_is_no_option),

@@ -289,11 +289,23 @@ static dro_status fill_record(dro_train *t)
     return DRO_OK;
 }
 
+/* Whether report number k (from 1 on) becomes a line: all of the first report_most, of the next
+ * ones every second until there are as many lines again, then every fourth. */
+static bool gets_line(const dro_train *t, uint64_t k)
+{
+    uint64_t most = (uint64_t)t->set.report_most, each = 1;
+    for (; most && k > most * each; each *= 2)
+        k -= most * each;
+    return k % each == 0;
+}
+
 /* What could not be written is not reported: a run that goes on from here writes it first. */
-static dro_status report(dro_train *t)
+static dro_status report(dro_train *t, bool last)
 {
     DRO_TRY(fill_record(t));
-    DRO_TRY(dro__run_write_line(t));
+    if (last || gets_line(t, t->progress.evaluated + 1))
+        DRO_TRY(dro__run_write_line(t));
+    t->progress.evaluated++;
     t->stream->reported = t->stream->next;
     return DRO_OK;
 }
@@ -301,7 +313,7 @@ static dro_status report(dro_train *t)
 static dro_status report_due(dro_train *t)
 {
     const stream_run *s = t->stream;
-    return s->next >= s->reported + (uint64_t)t->set.report_every ? report(t) : DRO_OK;
+    return s->next >= s->reported + (uint64_t)t->set.report_every ? report(t, false) : DRO_OK;
 }
 
 static bool save_is_late(const dro_train *t)
@@ -369,7 +381,7 @@ dro_status dro__stream_train(dro_train *t)
     }
     bool new = t->stream->next > t->stream->reported;
     bool over = t->ended == DRO_TRAIN_DONE || t->ended == DRO_TRAIN_TIME;
-    DRO_TRY(over && new ? report(t) : fill_record(t));
+    DRO_TRY(over && new ? report(t, true) : fill_record(t));
     dro__tell_objective(t, &t->stream->all.robust);
     return dro__run_save(t);
 }

@@ -149,9 +149,10 @@ char *dro__config_text(const dro_train *t)
  * on_divergence, which decides on those after a step that went wrong. */
 static bool may_change(const char *name)
 {
-    static const char *const names[] = {"max_time", "checkpoint_every", "patience", "report_every",
-                                        "backend",  "threads",          "version",  "init",
-                                        "name",     "on_divergence"};
+    static const char *const names[] = {
+        "max_time", "checkpoint_every", "patience",   "report_every",
+        "backend",  "threads",          "version",    "init",
+        "name",     "on_divergence",    "report_most"};
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
         if (strcmp(names[k], name) == 0)
             return true;

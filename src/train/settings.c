@@ -73,6 +73,9 @@ static const dro__param own[] = {
                 "a stream: predict each batch before training on it"),
     DRO__INTEGER("report_every", report_every, S, "10000", 1, 1e15,
                  "a stream: examples between two reports"),
+    DRO__INTEGER("report_most", report_most, S, "10000", 0, 1e9,
+                 "a stream: after this many lines of metrics.jsonl, twice as many reports for each "
+                 "line, and so on; 0: a line for each report"),
     DRO__PARAMS_END,
 };
 

@@ -41,7 +41,7 @@ typedef struct dro__train_settings {
     char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
         train_only[DRO__TEXT_MAX], augment[DRO__TEXT_MAX], name[DRO__TEXT_MAX],
         report_like[DRO__TEXT_MAX];
-    int64_t epochs, steps, batch, microbatch, seed, size, patience, report_every;
+    int64_t epochs, steps, batch, microbatch, seed, size, patience, report_every, report_most;
     double eval_every, max_time, checkpoint_every, report_lambda;
     int32_t best, eval_train, on_divergence, progressive, report_tilt, recipe;
     int32_t exact, sync_norm;
