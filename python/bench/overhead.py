@@ -1,5 +1,5 @@
-"""What Tilt and Recover cost beside plain PyTorch: a ResNet-20 of CIFAR's size, made-up images, steps
-interleaved, medians. Tilt + SGD over SGD; Recover over two plain forward and backward passes.
+"""What Tilt and Recover cost beside plain PyTorch: a ResNet-20 of CIFAR's size, made-up images,
+steps interleaved, medians. Tilt + SGD over SGD; Recover over two plain forward and backward passes.
 
     python bench/overhead.py [--device cuda] [--rounds 30] [--batch 128]"""
 import argparse
@@ -46,7 +46,8 @@ def main():
     x = torch.randn(o.batch, 3, 32, 32, device=o.device)
     y = torch.randint(0, 10, (o.batch,), device=o.device)
     models = {name: resnet20().to(o.device) for name in ("sgd", "tilt", "twice", "recover")}
-    sgd = {name: torch.optim.SGD(models[name].parameters(), 0.01) for name in ("sgd", "tilt", "twice")}
+    sgd = {name: torch.optim.SGD(models[name].parameters(), 0.01)
+           for name in ("sgd", "tilt", "twice")}
     tilt, recover = Tilt(5.0), Recover(models["recover"], lr=0.01, lam=5.0)
 
     def losses(name):

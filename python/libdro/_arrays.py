@@ -11,8 +11,8 @@ def is_sparse(X):
 
 
 def as_numpy(values):
-    """Arrays, lists, pandas, pyarrow and torch objects as NumPy arrays; memory is shared where it can
-    be."""
+    """Arrays, lists, pandas, pyarrow and torch objects as NumPy arrays; memory is shared where it
+    can be."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if not values.is_floating_point() or values.element_size() >= 4:
@@ -31,8 +31,9 @@ def _numbers(name, column):
     try:
         return np.asarray(column, dtype=np.float32)
     except (ValueError, TypeError):
-        raise ValueError(f"column {name!r} does not hold numbers: encode it (pandas.get_dummies), or "
-                         "write the table to a CSV file and give data=\"csv:FILE,label=COLUMN\"") \
+        raise ValueError(f"column {name!r} does not hold numbers: encode it "
+                         "(pandas.get_dummies), or write the table to a CSV file and give "
+                         'data="csv:FILE,label=COLUMN"') \
             from None
 
 
@@ -47,8 +48,8 @@ def _finite(X, rows):
     """Refuses numbers that are not finite in float32. rows: the row of a place in X's values."""
     wrong = np.flatnonzero(~np.isfinite(X))
     if len(wrong):
-        raise ValueError(f"X: row {rows(wrong[0])} has a value that is NaN, infinite or too large for "
-                         "float32; fill in or drop such values")
+        raise ValueError(f"X: row {rows(wrong[0])} has a value that is NaN, infinite or too "
+                         "large for float32; fill in or drop such values")
     return X
 
 
@@ -65,8 +66,8 @@ def as_rows(X):
     if X.ndim == 4 and X.dtype == np.uint8:
         return np.ascontiguousarray(X)
     if X.ndim != 2:
-        raise ValueError(f"X has shape {X.shape} and type {X.dtype}: expected (examples, features), or "
-                         "uint8 (examples, channels, height, width)")
+        raise ValueError(f"X has shape {X.shape} and type {X.dtype}: expected (examples, "
+                         "features), or uint8 (examples, channels, height, width)")
     with np.errstate(over="ignore"):
         X = np.ascontiguousarray(X, dtype=np.float32)
     return _finite(X, lambda k: k // X.shape[1])
@@ -79,7 +80,8 @@ class Arrays:
 
     groups: one integer per example, from 0 on. weights: example weights, 0 or more. options: as
     behind the comma of a SPEC, for example "holdout=0.1". classes: the values of y in the order of
-    their numbers, where it is known. Float32 arrays are not copied here; the library copies once."""
+    their numbers, where it is known. Float32 arrays are not copied here; the library copies
+    once."""
 
     def __init__(self, X, y, groups=None, weights=None, options="", classes=None):
         self.X = as_rows(X)

@@ -104,8 +104,8 @@ class Problem(c.Structure):
                 ("gather", c.c_void_p), ("labels", Labels), ("accept", c.c_void_p),
                 ("classes", c.c_int32), ("groups", c.c_int32), ("class_share", c.c_void_p),
                 ("group_share", c.c_void_p), ("example_weights", c.c_void_p),
-                ("param_blocks", c.c_void_p), ("param_block_count", c.c_size_t), ("max_batch", c.c_size_t),
-                ("memory", c.c_int), ("library", c.c_void_p)]
+                ("param_blocks", c.c_void_p), ("param_block_count", c.c_size_t),
+                ("max_batch", c.c_size_t), ("memory", c.c_int), ("library", c.c_void_p)]
 
     def __init__(self, **fields):
         super().__init__(size=c.sizeof(Problem), **fields)
@@ -247,7 +247,8 @@ lib.dro_net_weights.restype = c.POINTER(c.c_float)
 # ---- what all doors use ----
 
 class Context:
-    """A context of the library, for one call or one object; `with` destroys it and what it holds."""
+    """A context of the library, for one call or one object; `with` destroys it and what it
+    holds."""
 
     def __init__(self, backend="auto", threads=0):
         self.handle, self._owned, self._process = c.c_void_p(), [], os.getpid()
@@ -273,8 +274,8 @@ class Context:
         if not self.handle:
             raise_status(-5, "this object is closed: make a new one")
         if self._process != os.getpid():
-            raise_status(-5, "this object was made before a fork, and its threads are in the parent: "
-                             "make it in the process that uses it")
+            raise_status(-5, "this object was made before a fork, and its threads are in the "
+                             "parent: make it in the process that uses it")
 
     def check(self, status):
         if status != OK:

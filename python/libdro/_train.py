@@ -50,8 +50,8 @@ class Run:
 
     def _path(self, name):
         if self._closed:
-            raise_status(-5, "this run is closed: take what you need before close(), or give train() "
-                             "a folder with out=")
+            raise_status(-5, "this run is closed: take what you need before close(), or give "
+                             "train() a folder with out=")
         return os.path.join(self.folder, name)
 
     def _json(self, name):
@@ -207,9 +207,9 @@ def _document():
              "test: (X, y) or Arrays to measure on, where data is in arrays.",
              "out: the run's folder; None: a temporary one, removed with the Run and its model.",
              "resume: continue from the folder's newest checkpoint.",
-             "progress: True: a bar, where tqdm is installed; False: none; or a function that is called",
-             "    with a dictionary once per step. An exception that it raises, or Ctrl-C, ends the run",
-             "    with a checkpoint and is then raised.",
+             "progress: True: a bar, where tqdm is installed; False: none; or a function that is",
+             "    called with a dictionary once per step. An exception that it raises, or Ctrl-C,",
+             "    ends the run with a checkpoint and is then raised.",
              "backend, threads: the hardware; threads=0 takes all processors.", "",
              "settings (write lam or lambda_ for lambda; lists for lists; True for yes).",
              "In brackets: what it may be; the default."]

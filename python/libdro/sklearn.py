@@ -25,23 +25,24 @@ _PARAMETERS = """
     model: "linear", or "mlp:128,64" with its hidden layers ("mlp": those).
     objective: None: lam log mean exp(loss/lam) ("kl"). Or, of a linear model, "kl-radius:RHO",
         "cvar:ALPHA", "chi2:RHO" or "mean".
-    lam: smaller values emphasise high losses, larger ones approach the mean loss; None: the library's
-        rule, which is gentle.
+    lam: smaller values emphasise high losses, larger ones approach the mean loss; None: the
+        library's rule, which is gentle.
     over: "example", "class", "group" (give fit the groups) or "none" (the mean loss).
     alpha: strength of the l2 regulariser, which is on the intercept too; None: the library's rule,
         a constant over the number of examples.
-    solver: None: the exact minimum of a linear model (lbfgs), recover for a network. "newton", or any
-        optimiser of the library.
-    max_iter: most iterations of an exact solver, or steps of the others; None: as the library has it.
+    solver: None: the exact minimum of a linear model (lbfgs), recover for a network. "newton", or
+        any optimiser of the library.
+    max_iter: most iterations of an exact solver, or steps of the others; None: the library's rule.
     settings: a dictionary of further settings of libdro.train(), for example {"eta": 0.01}.
     n_jobs: threads; None: 1, -1: one for each processor.
 
     Columns are used as they are: put a StandardScaler before it where they differ in size. Equal
-    examples are merged into one with the sum of their weights, so that the result depends neither on
-    the order of the rows nor on whether an example has a weight of 2 or is there twice.
-    partial_fit() takes one step for each batch of 128 rows, with RECOVER unless `solver` names another
-    stochastic optimiser; fit() starts anew. Fitted attributes: coef_ and intercept_ of a linear model,
-    weights_ (a list of matrix and bias for each layer), n_iter_, and result_ of fit()."""
+    examples are merged into one with the sum of their weights, so that the result depends neither
+    on the order of the rows nor on whether an example has a weight of 2 or is there twice.
+    partial_fit() takes one step for each batch of 128 rows, with RECOVER unless `solver` names
+    another stochastic optimiser; fit() starts anew. Fitted attributes: coef_ and intercept_ of a
+    linear model, weights_ (a list of matrix and bias for each layer), n_iter_, and result_ of
+    fit()."""
 
 
 class _Estimator(BaseEstimator):
@@ -68,8 +69,8 @@ class _Estimator(BaseEstimator):
     # ---- fit ----
 
     def fit(self, X, y, sample_weight=None, groups=None):
-        """sample_weight: example weights, 0 or more. groups: one value per example, of any type, for
-        over="group"."""
+        """sample_weight: example weights, 0 or more. groups: one value per example, of any type,
+        for over="group"."""
         X, y = self._checked(X, y, reset=True)
         weights = _weights(sample_weight, X)
         y = self._encode_first(y, weights)
@@ -202,9 +203,10 @@ class _Estimator(BaseEstimator):
 class DROClassifier(ClassifierMixin, _Estimator):
     __doc__ = "A softmax classifier: linear, or a network." + _PARAMETERS + """
 
-    class_prior: the classes' shares where it is used: "train", as in the training data; "uniform"; or
-        an array in the order of classes_. None: what the objective implies, which is "train" unless
-        it is over classes. Probabilities follow it, and predictions are the most probable class."""
+    class_prior: the classes' shares where it is used: "train", as in the training data; "uniform";
+        or an array in the order of classes_. None: what the objective implies, which is "train"
+        unless it is over classes. Probabilities follow it, and predictions are the most probable
+        class."""
 
     def __init__(self, model="linear", objective=None, lam=None, over="example", alpha=None,
                  solver=None, max_iter=None, settings=None, n_jobs=None, random_state=None,
@@ -218,11 +220,12 @@ class DROClassifier(ClassifierMixin, _Estimator):
         first = not hasattr(self, "classes_")
         if first:
             if classes is None:
-                raise ValueError("classes must be passed on the first call to partial_fit: all that "
-                                 "there will be")
+                raise ValueError("classes must be passed on the first call to partial_fit: all "
+                                 "that there will be")
             self._all_classes = np.unique(classes)
         elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
-            raise ValueError(f"classes {classes!r} are not those of the first call: {self.classes_!r}")
+            raise ValueError(f"classes {classes!r} are not those of the first call: "
+                             f"{self.classes_!r}")
         self._partial_fit(X, y, sample_weight, groups, first)
         counts = np.bincount(self._encode(column_or_1d(y)), minlength=len(self.classes_))
         self._counts = getattr(self, "_counts", 1) + counts
@@ -238,8 +241,8 @@ class DROClassifier(ClassifierMixin, _Estimator):
         self.classes_ = np.unique(y) if seen is None else seen
         used = y if weights is None else y[weights > 0]
         if len(self.classes_) < 2 or (seen is None and len(np.unique(used)) < 2):
-            raise ValueError(f"{type(self).__name__} needs samples of at least 2 classes in the data, "
-                             f"but the data contains only one class: {self.classes_[0]!r}")
+            raise ValueError(f"{type(self).__name__} needs samples of at least 2 classes in the "
+                             f"data, but the data contains only one class: {self.classes_[0]!r}")
         return self._encode(y)
 
     def fit(self, X, y, sample_weight=None, groups=None):
@@ -252,7 +255,8 @@ class DROClassifier(ClassifierMixin, _Estimator):
     def _encode(self, y):
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
-            raise ValueError(f"y has {unknown[0]!r}, which is none of the classes {self.classes_!r}")
+            raise ValueError(f"y has {unknown[0]!r}, which is none of the classes "
+                             f"{self.classes_!r}")
         return np.searchsorted(self.classes_, y).astype(np.int32)
 
     def _learn_prior(self, about):
@@ -278,14 +282,14 @@ class DROClassifier(ClassifierMixin, _Estimator):
         if not isinstance(self.class_prior, str):
             prior = np.asarray(self.class_prior, dtype=float)
             if prior.shape != self.classes_.shape or not (prior > 0).all():
-                raise ValueError(f"class_prior is {self.class_prior!r}: expected {len(self.classes_)} "
-                                 "numbers above 0")
+                raise ValueError(f"class_prior is {self.class_prior!r}: expected "
+                                 f"{len(self.classes_)} numbers above 0")
             shift = shift + np.log(prior / self._share)
         elif self.class_prior == "uniform":
             shift = shift - np.log(self._share)
         elif self.class_prior != "train":
-            raise ValueError(f'class_prior is {self.class_prior!r}: expected "train", "uniform" or an '
-                             "array")
+            raise ValueError(f'class_prior is {self.class_prior!r}: expected "train", "uniform" '
+                             "or an array")
         return logits + shift
 
     def decision_function(self, X):
@@ -311,8 +315,8 @@ class DROClassifier(ClassifierMixin, _Estimator):
 class DRORegressor(RegressorMixin, _Estimator):
     __doc__ = "Least squares: linear, or a network." + _PARAMETERS + """
 
-    The loss is (prediction - y)^2 / 2 with y in standard deviations from its mean, as lam is; those of
-    partial_fit() are the first call's."""
+    The loss is (prediction - y)^2 / 2 with y in standard deviations from its mean, as lam is;
+    those of partial_fit() are the first call's."""
 
     _real = True
 
@@ -403,8 +407,8 @@ def _hashes(X):
 
 
 def _merged(X, y, groups, weights):
-    """The examples that are different, in an order that is theirs, and their weights: None if all are
-    alike. Examples without weight are left out."""
+    """The examples that are different, in an order that is theirs, and their weights: None if all
+    are alike. Examples without weight are left out."""
     keep = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights)
     number = _hashes(X) + np.ascontiguousarray(y).view(np.uint32) * np.uint64(0x9E3779B97F4A7C15)
     if groups is not None:

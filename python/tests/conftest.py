@@ -1,5 +1,10 @@
-import numpy as np
-import pytest
+import os
+
+# The networks are tiny: threads of PyTorch that wait for work would only take time from each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 
 
 @pytest.fixture

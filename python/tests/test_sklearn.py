@@ -47,7 +47,8 @@ def test_check_estimator(estimator):
 def test_large_lambda_is_logistic_regression(table):
     X, y = table[0] * [1, 30, 0.2] + 5, table[1]
     mine = DROClassifier(over="none", alpha=1e-3).fit(X, y)
-    # Two logits with |w|^2 / 2 each are one margin with half of it, and the intercept is regularised.
+    # Two logits with |w|^2 / 2 each are one margin with half of it, and the intercept is
+    # regularised.
     ones = np.column_stack([X, np.ones(len(X))])
     other = LogisticRegression(C=1 / (0.5e-3 * len(X)), fit_intercept=False, tol=1e-10,
                                max_iter=100000).fit(ones, y)
@@ -131,7 +132,8 @@ def test_groups(table):
         losses = -np.log(shares[np.arange(400), (y == "b").astype(int)])
         return max(losses[groups == g].mean() for g in ("rare", "usual"))
 
-    assert worst(DROClassifier(lam=0.05, over="group"), groups=groups) < 0.9 * worst(DROClassifier())
+    robust = worst(DROClassifier(lam=0.05, over="group"), groups=groups)
+    assert robust < 0.9 * worst(DROClassifier())
     with pytest.raises(ValueError, match="groups="):
         DROClassifier(over="group").fit(X, y)
     with sklearn.config_context(enable_metadata_routing=True):

@@ -7,74 +7,129 @@ import libdro
 torch = pytest.importorskip("torch")
 from libdro.torch import Tilt  # noqa: E402
 
-N, D, STEPS, ETA = 300, 5, 200, 0.2
+N, D, STEPS, ETA = 300, 5, 1000, 0.2
 rng = np.random.default_rng(1)
 X = rng.normal(size=(N, D))
 S = np.where(rng.random(N) < 0.2, 1.0, -1.0)
 Z = -(X + 0.7 * S[:, None]) * S[:, None]  # loss log(1 + exp(z w))
+CLASSES = (S > 0).astype(np.int64)
+GROUPS = np.arange(N) % 4
 
 
 def forward(w, ids):
-    return np.logaddexp(0, Z[ids] @ w)
+    return np.logaddexp(0, Z[ids] @ w.astype(float))
 
 
 def backward(w, ids, coef):
-    return (coef / (1 + np.exp(-(Z[ids] @ w)))) @ Z[ids]
+    return (coef / (1 + np.exp(-(Z[ids] @ w.astype(float))))) @ Z[ids]
 
 
-def library(lam, gamma):
-    """Weights and log_u after each step, and the batches."""
-    batches, path = [], []
+def library(optimizer, steps=STEPS, **settings):
+    """Batches, weights after each step, and log_u."""
+    batches, path, logs = [], [], []
 
     def noted(w, ids):
         batches.append(ids)
         path.append(w.copy())
         return forward(w, ids)
 
-    logs = []
-    out = libdro.minimize(noted, backward, np.zeros(D), N, "scent", steps=STEPS, batch=16, eta=ETA,
-                          lam=lam, gamma=gamma, precondition="none", momentum=0, guard=0, warmup=0,
-                          backend="ref", callback=lambda info: logs.append(info["log_u"]))
-    assert len(batches) == STEPS
+    out = libdro.minimize(noted, backward, np.zeros(D), N, optimizer, steps=steps, batch=16,
+                          warmup=0, eta_schedule="constant", backend="ref",
+                          classes=CLASSES, groups=GROUPS,
+                          callback=lambda info: logs.append(info["log_u"]), **settings)
+    assert len(batches) == steps
     return batches, np.array(path[1:] + [out.w]), np.array(logs)
 
 
-def torch_path(batches, dtype, tilt):
-    w = torch.zeros(D, dtype=dtype, requires_grad=True)
-    z = torch.tensor(Z, dtype=dtype)
-    opt = torch.optim.SGD([w], lr=ETA)
+def scent(lam, gamma, steps=STEPS, tilt="example"):
+    return library("scent", steps, eta=ETA, lam=lam, gamma=gamma, precondition="none", momentum=0,
+                   guard=0, tilt=tilt)
+
+
+def torch_path(batches, tilt, make=lambda w: torch.optim.SGD([w], lr=ETA), labels=None):
+    """The losses are of float64 at weights of float32: one rounding less to differ in."""
+    w = torch.zeros(D, requires_grad=True)
+    z = torch.tensor(Z)
+    opt = make(w)
     path, logs = [], []
     for ids in batches:
         opt.zero_grad()
-        tilt(torch.nn.functional.softplus(z[ids] @ w, threshold=50)).backward()
+        losses = torch.nn.functional.softplus(z[ids] @ w.double(), threshold=50)
+        more = () if labels is None else (torch.tensor(labels[ids]),)
+        tilt(losses, *more).backward()
         opt.step()
         path.append(w.detach().double().numpy().copy())
-        logs.append(float(tilt.log_u))
+        logs.append(float(getattr(tilt, "log_u", 0)))
     return np.array(path), np.array(logs)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("lam", [5.0, 0.5])
-def test_same_as_scent(dtype, lam):
-    batches, path, logs = library(lam, 0.03)
-    mine, my_logs = torch_path(batches, getattr(torch, dtype), Tilt(lam))
-    scale = np.abs(path).max()
-    assert np.abs(mine - path).max() < 1e-5 * scale
-    assert np.abs(my_logs - logs).max() < 1e-5
-    plain, _ = torch_path(batches, torch.float64, Tilt(1e9))
-    assert np.abs(plain - path).max() > 1e-2 * scale  # the tilt makes a difference
+@pytest.mark.parametrize("over, lam", [("example", 5.0), ("example", 0.5), ("class", 0.2),
+                                       ("group", 0.05)])
+def test_same_as_scent(over, lam):
+    batches, path, logs = scent(lam, 0.03, tilt=over)
+    labels = {"example": None, "class": CLASSES, "group": GROUPS}[over]
+    mine, my_logs = torch_path(batches, Tilt(lam, over), labels=labels)
+    assert np.abs(mine - path).max() < 1e-6
+    assert np.abs(my_logs - logs).max() < 1e-6
+    plain, _ = torch_path(batches, torch.mean)
+    assert np.abs(plain - path).max() > 1e-2  # the tilt makes a difference
+
+
+@pytest.mark.parametrize("name, settings, make", [
+    ("sgd", dict(eta=0.05, momentum=0.9), lambda w: torch.optim.SGD([w], 0.05, momentum=0.9)),
+    ("sgd", dict(eta=0.05, momentum=0.9, nesterov="yes", weight_decay=0.01),
+     lambda w: torch.optim.SGD([w], 0.05, momentum=0.9, nesterov=True, weight_decay=0.01)),
+    # With weight decay PyTorch multiplies w by 1 - 1e-4, rounded to float32: 1e-5 after 1,000
+    # steps.
+    ("adamw", dict(eta=0.01, weight_decay=0),
+     lambda w: torch.optim.AdamW([w], 0.01, weight_decay=0))])
+def test_optimizers_are_torchs(name, settings, make):
+    batches, path, _ = library(name, **settings)
+    mine, _ = torch_path(batches, torch.mean, make)
+    np.testing.assert_allclose(mine, path, atol=1e-6, rtol=1e-6)
 
 
 def test_state():
-    batches = library(1.0, 0.1)[0]
+    batches = scent(1.0, 0.1, steps=50)[0]
     tilt = Tilt(1.0, gamma=0.1)
-    torch_path(batches[:50], torch.float32, tilt)
+    torch_path(batches, tilt)
     other = Tilt(1.0, gamma=0.1)
     other.load_state_dict(tilt.state_dict())
     assert other.log_u.item() == tilt.log_u.item()
     assert other.objective.item() == tilt.objective.item()
     losses = torch.rand(8)
     assert tilt(losses).item() == other(losses).item() and torch.equal(tilt.log_u, other.log_u)
+
+
+def test_state_of_groups(tmp_path):
+    tilt, losses = Tilt(1.0, "group"), torch.rand(8)
+    tilt(losses, torch.arange(8) % 3)
+    torch.save(tilt.state_dict(), tmp_path / "tilt")
+    other = Tilt(1.0, "group")
+    other.load_state_dict(torch.load(tmp_path / "tilt"))
+    labels = torch.arange(8) % 5
+    assert tilt(losses, labels).item() == other(losses, labels).item()
+    assert torch.equal(tilt.u, other.u) and len(tilt.u) == 5
+    before = tilt.u.clone()
+    assert not torch.isfinite(tilt(torch.full((8,), float("nan")), labels))
+    assert torch.equal(tilt.u, before)
+    tilt.eval()
+    tilt(losses + 1, labels)
+    assert torch.equal(tilt.u, before)
+
+
+def test_autocast_and_accumulation():
+    model, tilt = torch.nn.Linear(D, 2), Tilt(1.0)
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+    x, y = torch.tensor(X, dtype=torch.float32), torch.tensor(CLASSES)
+    for k in range(6):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            losses = torch.nn.functional.cross_entropy(model(x[k::6]), y[k::6], reduction="none")
+        (tilt(losses) / 3).backward()
+        if k % 3 == 2:
+            opt.step()
+            opt.zero_grad()
+    assert torch.isfinite(tilt.objective) and tilt.weights.shape == (50,)
 
 
 def test_eval_and_not_finite():
@@ -103,3 +158,12 @@ def test_misuse():
         Tilt(0)
     with pytest.raises(ValueError, match="gamma"):
         Tilt(1, gamma=2)
+    with pytest.raises(ValueError, match="over is 'classes'"):
+        Tilt(1, "classes")
+    with pytest.raises(ValueError, match=r"tilt\(losses, labels\)"):
+        Tilt(1, "class")(torch.rand(3))
+    for labels in ([0, 1], [0.0, 1.0, 2.0]):
+        with pytest.raises(ValueError, match="integers of shape"):
+            Tilt(1, "class")(torch.rand(3), torch.tensor(labels))
+    with pytest.raises(ValueError, match="labels have -1"):
+        Tilt(1, "class")(torch.rand(3), torch.tensor([0, -1, 2]))

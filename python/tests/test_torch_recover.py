@@ -3,6 +3,7 @@ import copy
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def of_library(settings):
     out = libdro.minimize(noted, numpy_backward, np.zeros(D), N, "recover", steps=STEPS, batch=16,
                           form="two-point", backend="cpu", threads=1, eta_schedule="constant",
                           warmup=0, classes=LABELS, **settings)
-    for k, (w, ids) in enumerate(calls):  # of a step: at the weights before, then at the present ones
+    for k, (w, ids) in enumerate(calls):  # of a step: at the weights before, then the present
         if k + 1 == len(calls) or not np.array_equal(calls[k + 1][1], ids):
             batches.append(ids)
             path.append(w)
@@ -156,6 +157,161 @@ def test_autocast_short_batches_and_changed_weights():
     assert opt.info["step"] == 1
 
 
+def paths(make_opts, make_closure, steps=8, norm=False):
+    """Weights after some steps of two optimisers over copies of one network."""
+    found = []
+    for make in make_opts:
+        model = network(0, norm)
+        opt = make(model)
+        for step in range(steps):
+            opt.step(make_closure(model, step))
+        found.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]))
+    return found
+
+
+def test_param_groups():
+    """A step size of its own for a layer: as slow as it says, and the same for all is one group."""
+    def groups(model, rate, **more):
+        return Recover([dict(params=model[:1].parameters()),
+                        dict(params=model[1:].parameters(), lr=rate)], lr=0.1, lam=2, **more)
+
+    def closure(model, step):
+        return lambda: losses_of(model, batch(step))
+
+    one, same, slow = paths([lambda m: Recover(m, lr=0.1, lam=2), lambda m: groups(m, 0.1),
+                             lambda m: groups(m, 0.01)], closure)
+    assert torch.equal(one, same)
+    model = network(0, False)
+    start = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    first = sum(p.numel() for p in model[:1].parameters())
+    for more, power in (({}, 1), (dict(precondition="rms"), 1)):
+        fast, slow = paths([lambda m: groups(m, 0.1, guard=0, **more),
+                            lambda m: groups(m, 0.001, guard=0, **more)], closure, steps=1)
+        moved = (fast - start).abs(), (slow - start).abs()
+        torch.testing.assert_close(moved[0][:first], moved[1][:first], rtol=1e-3, atol=1e-6)
+        ratio = moved[1][first:].sum() / moved[0][first:].sum()
+        assert abs(ratio - 0.01) < 0.002
+    opt = groups(model, 0.01)
+    opt.step(lambda: losses_of(model, batch(0)))
+    opt.param_groups[1]["lr"] = 0.02
+    with pytest.raises(ValueError, match="one schedule for all groups"):
+        opt.step(lambda: losses_of(model, batch(1)))
+
+
+def test_clipping():
+    seen = []
+
+    def clip(params):
+        seen.append(float(torch.nn.utils.clip_grad_norm_(params, 0.01)))
+
+    model = network(0, False)
+    opt = Recover(model, lr=0.1, lam=2, clip=clip)
+    for step in range(3):
+        before = [p.detach().clone() for p in model.parameters()]
+        opt.step(lambda: losses_of(model, batch(step)))
+    moved = torch.sqrt(sum(((p - q) ** 2).sum() for p, q in zip(model.parameters(), before)))
+    assert len(seen) == 5 and min(seen) > 0.02 and moved < 0.1 * 0.04
+
+
+def test_half_precision():
+    """fp16: gradients that it cannot hold without a scale; and a scale that is too large is
+    lowered."""
+    def closure(model, step, factor=1.0):
+        def losses():
+            with torch.autocast("cpu", dtype=torch.float16):
+                hidden = model(torch.tensor(Z, dtype=torch.float32)[batch(step)])
+            return factor * F.cross_entropy(hidden.float(), torch.tensor(LABELS)[batch(step)],
+                                            reduction="none")
+        return losses
+
+    exact, half = paths([lambda m: Recover(m, lr=0.1, lam=2)] * 2,
+                        lambda m, s: (lambda: losses_of(m, batch(s)))), \
+        paths([lambda m: Recover(m, lr=0.1, lam=2)], closure)
+    assert (exact[0] - half[0]).abs().max() < 2e-3
+    model = network(0, True)
+    opt = Recover(model, lr=1e-6, lam=2e4)
+    opt.step(closure(model, 0, 1e4))
+    assert opt._loss_scale < 2.0 ** 16 and model[1].num_batches_tracked.item() == 1
+
+
+def test_compiled():
+    """torch.compile: dropout's masks are the same at both points, statistics move once."""
+    model, seen = network(0.5), []
+    compiled = torch.compile(model, backend="aot_eager")
+    opt = Recover(model, lr=1e-9, lam=2)
+
+    def closure():
+        losses = losses_of(compiled, batch(0))
+        seen.append(losses.detach().clone())
+        return losses
+
+    for _ in range(3):
+        opt.step(closure)
+    assert model[1].num_batches_tracked.item() == 3 and len(seen) == 5
+    for k in (1, 3):
+        torch.testing.assert_close(seen[k], seen[k + 1], atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(seen[0], seen[1])
+
+
+def test_lightning():
+    """Manual optimisation."""
+    lightning = pytest.importorskip("lightning")
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization, self.model = False, network(0)
+
+        def configure_optimizers(self):
+            return Recover(self.model, lr=0.1, lam=2)
+
+        def training_step(self, ids, index):
+            self.optimizers().step(lambda: losses_of(self.model, ids[0]))
+
+    module = Module()
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.arange(256)), 32)
+    trainer = lightning.Trainer(max_epochs=1, logger=False, enable_checkpointing=False,
+                                enable_progress_bar=False, accelerator="cpu",
+                                enable_model_summary=False)
+    trainer.fit(module, data)
+    mine, = paths([lambda m: Recover(m, lr=0.1, lam=2)], lambda m, s: (
+        lambda: losses_of(m, batch(s))), norm=True)
+    theirs = torch.cat([p.detach().reshape(-1) for p in module.model.parameters()])
+    assert torch.equal(mine, theirs)
+
+
+def test_threads_and_forks():
+    model = network(0)
+    opt = Recover(model, lr=0.1, lam=2)
+    opt.step(lambda: losses_of(model, batch(0)))
+    errors = []
+
+    def other():
+        try:
+            opt.step(lambda: losses_of(model, batch(1)))
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    def closure():
+        if not errors:
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+        return losses_of(model, batch(1))
+
+    opt.step(closure)
+    assert errors and "another thread" in errors[0]
+    child = os.fork()
+    if child == 0:
+        torch.set_num_threads(1)
+        try:
+            opt.objective
+        except RuntimeError as error:
+            os._exit(0 if "fork" in str(error) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_learns():
     model = network()
     opt = Recover(model, lr=0.3, lam=2)
@@ -192,6 +348,8 @@ def test_misuse():
         opt.step(lambda: losses_of(model, batch(1, 64)))
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
     opt.step(lambda: losses_of(model, batch(1)))
+    with pytest.raises(ValueError, match="do not depend on the parameters"):
+        opt.step(lambda: torch.rand(32, requires_grad=True))
     with pytest.raises(ValueError, match="float32"):
         Recover(network().double(), lr=0.1, lam=2)
     with pytest.raises(libdro.DroError, match="lambda"):
@@ -209,7 +367,9 @@ model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Lin
 inner = model
 if world > 1:
     model = torch.nn.parallel.DistributedDataParallel(model)
-opt = Recover(model, lr=0.1, lam=2) if kind == "recover" else torch.optim.SGD(model.parameters(), 0.1)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+if kind == "recover":
+    opt = Recover(model, lr=0.1, lam=2)
 tilt = Tilt(2)
 for step in range(30):
     ids = torch.arange(step * 20, step * 20 + 20) % 300

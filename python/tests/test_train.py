@@ -227,7 +227,8 @@ def test_threads_and_forks(table):
 
 
 def test_import_is_quick():
-    """NumPy's own import is most of it. The time is a benchmark's: here only what must not be loaded."""
+    """NumPy's own import is most of it. The time is a benchmark's: here only what must not be
+    loaded."""
     code = ("import sys, libdro; "
             "print(sorted({'sklearn', 'torch', 'pandas', 'scipy', 'tqdm'} & set(sys.modules)))")
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
