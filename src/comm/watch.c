@@ -338,7 +338,8 @@ static int connect_to(uint32_t place, uint16_t port)
 static dro_status find_first(dro__watch *w, const meeting *m)
 {
     dro_comm *c = w->comm;
-    for (int k = 0; k < m->count; k++) {
+    int64_t until = now_ms() + 1000 * dro__join_seconds();
+    for (int k = 0; k < m->count && now_ms() < until; k++) {
         greeting g = {.rank = c->rank}, answer = {.rank = -1};
         int fd = connect_to(m->places[k], m->port);
         if (fd < 0)

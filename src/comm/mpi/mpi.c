@@ -13,8 +13,8 @@ static int pending;
 
 /* ---- joining and leaving ---- */
 
-/* MPI_Init and MPI_Finalize wait for all ranks, and nothing can call them back: a rank that was
- * stopped or cut off before it came there would keep the others for ever. */
+/* MPI_Init, MPI_Comm_dup and MPI_Finalize wait for all ranks, and nothing can call them back: a
+ * rank that was stopped or cut off before it came there would keep the others for ever. */
 enum { LEAVE_SECONDS = 8 };
 
 typedef struct deadline {
@@ -62,27 +62,26 @@ static void deadline_end(deadline *d)
         pthread_join(d->thread, NULL);
 }
 
-static int join(int seconds)
+/* A communicator of our own; the reason why not. */
+static const char *join(void)
 {
-    int provided, already = 0;
-    deadline d;
+    int provided = MPI_THREAD_SERIALIZED, already = 0;
     MPI_Initialized(&already);
-    if (already)
-        return 0;
-    deadline_begin(&d, "join", seconds);
-    int failed = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
-    deadline_end(&d);
-    return failed || provided < MPI_THREAD_SERIALIZED;
+    if (!already && MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided))
+        return "MPI_Init_thread failed";
+    if (provided < MPI_THREAD_SERIALIZED)
+        return "MPI serves one thread only";
+    return MPI_Comm_dup(MPI_COMM_WORLD, &world) ? "MPI_Comm_dup failed" : NULL;
 }
 
 static int engine_open(int seconds, int *rank, int *size, char *text, size_t text_size)
 {
-    if (join(seconds)) {
-        snprintf(text, text_size, "MPI_Init_thread failed, or serves one thread only");
-        return -1;
-    }
-    if (MPI_Comm_dup(MPI_COMM_WORLD, &world)) {
-        snprintf(text, text_size, "MPI_Comm_dup failed");
+    deadline d;
+    deadline_begin(&d, "join", seconds);
+    const char *why = join();
+    deadline_end(&d);
+    if (why) {
+        snprintf(text, text_size, "%s", why);
         return -1;
     }
     MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
