@@ -14,7 +14,7 @@ QUIET = sh scripts/quiet.sh
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all cuda demo test wheel wheel-arm sdist test-python faults-mpi test-arm test-hidden test-cuda \
+.PHONY: all cuda demo test wheel wheel-arm sdist test-python faults-mpi bench-mpi scale-mpi test-arm test-hidden test-cuda \
   sanitize-cuda test-peers bench-peers bench-cuda fuzz deb install asan tsan faults kills \
   long-stream lint mutations coverage zoo zoo-real format \
   format-check clean help
@@ -126,6 +126,12 @@ fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another n
 faults-mpi: all ## ranks of a run killed (KILLS=200), stopped (STOPS=50) and cut off (LINKS=20) at random moments
 	@sh scripts/deps.sh test
 	@KILLS="$(KILLS)" STOPS="$(STOPS)" LINKS="$(LINKS)" sh scripts/faults-mpi.sh build/dro
+
+bench-mpi: all ## examples per second of 2 ranks x 1 thread against 1 x 1 and 1 x 2 (ROUNDS=7)
+	@ROUNDS="$(ROUNDS)" sh scripts/bench-mpi.sh build/dro
+
+scale-mpi: all ## a list as long as ImageNet-LT's on 1, 2 and 4 ranks: start, memory, speed
+	@sh scripts/scale-mpi.sh build/dro
 
 test-peers: all $(VENV)/.done $(EXACT_VENV)/.done ## compare with the Python libraries of tests/peers
 	@PYTHON="$(CURDIR)/$(VENV)/bin/python" EXACT_PYTHON="$(CURDIR)/$(EXACT_VENV)/bin/python" DRO="$(CURDIR)/build/dro" \

@@ -335,7 +335,7 @@ static int parse(cli_args *args, int argc, char **argv)
 static int refuse_ranks(const cli_command *command)
 {
     int rank;
-    if (command->settings || dro_comm_started(&rank, NULL) == 1)
+    if (command->ranks || dro_comm_started(&rank, NULL) == 1)
         return 0;
     cli_mute(rank > 0);
     return cli_usage("dro %s runs in one process: leave out mpirun (with DRO_ALONE=1 in the "

@@ -47,6 +47,7 @@ typedef struct cli_command {
     const cli_option *options; /* --json, --help, --backend and --threads come by themselves */
     bool settings;             /* it has the settings of a run as options, too, */
     const char *without;       /* (optional) but for this one */
+    bool ranks;                /* it shares its work out over the ranks of mpirun */
     int least, most;           /* how many words without dashes it takes */
     int (*run)(const cli_args *args);
     void (*more)(FILE *to); /* (optional) prints more of --help, after details */

@@ -145,6 +145,7 @@ const cli_command cmd_compare = {
         "resume; finished runs are not repeated.",
     .options = options,
     .settings = true,
+    .ranks = true,
     .without = "optimizer",
     .run = run,
 };

@@ -293,5 +293,6 @@ const cli_command cmd_sweep = {
         "Exit status 3: every setting diverged, so none was chosen.",
     .options = options,
     .settings = true,
+    .ranks = true,
     .run = run,
 };

@@ -266,5 +266,6 @@ const cli_command cmd_train = {
         "stopped or killed; it ends with the same weights.",
     .options = options,
     .settings = true,
+    .ranks = true,
     .run = run,
 };

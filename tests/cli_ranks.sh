@@ -86,6 +86,9 @@ ranks 2 "$dro" eval --weights recover-1/weights.safetensors --data synth:glyphs 
 grep -q 'dro eval runs in one process: leave out mpirun' log || fail "eval on 2 ranks: no such line"
 [ "$(grep -c '^dro' log)" -eq 1 ] || fail "eval on 2 ranks: more than one line"
 
+ranks 2 "$dro" bench ranks --rounds 2 --json >log 2>&1 || fail "bench ranks"
+[ "$(grep -c '"seconds"' log)" -eq 3 ] && [ "$(grep -c '"ranks": 2' log)" -eq 1 ] || fail "bench ranks: not one table"
+
 # ---- faults ----
 long="$images --model resnet20 --batch 24 --set exact=yes --set checkpoint_every=0 --epochs 6 --threads 1"
 "$dro" train $long --out right >log 2>&1 || fail "the run itself"
