@@ -277,6 +277,7 @@ bool dro__class_table_order(const dro_report *report, int32_t count, int32_t **o
     if (!places || !*order) {
         dro__free(places);
         dro__free(*order);
+        *order = NULL;
         return false;
     }
     for (size_t k = 0; k < report->trial_count && !*counts; k++)

@@ -101,11 +101,12 @@ dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **out)
     library->ctx = ctx;
     library->lanes = lanes;
     library->streams = dro__alloc((size_t)lanes, sizeof *library->streams);
-    dnnl_status_t status = dnnl_engine_create(&library->engine, dnnl_cpu, 0);
-    for (int k = 0; library->streams && status == dnnl_success && k < lanes; k++)
+    dnnl_status_t status =
+        library->streams ? dnnl_engine_create(&library->engine, dnnl_cpu, 0) : dnnl_out_of_memory;
+    for (int k = 0; status == dnnl_success && k < lanes; k++)
         status =
             dnnl_stream_create(&library->streams[k], library->engine, dnnl_stream_default_flags);
-    if (!library->streams || status != dnnl_success) {
+    if (status != dnnl_success) {
         dro_status result = failed(library, "CPU engine", status);
         dro__onednn_destroy(library);
         return result;
