@@ -59,6 +59,15 @@ for name in age job clerk smith yes LabelEncoder ai.onnx.ml OneHot; do
     strings_of table.onnx | grep -q "$name" || fail "table.onnx has no $name"
 done
 
+# A real-valued target: its unit is in the file too.
+awk 'BEGIN { print "age,job,y"; for (i = 0; i < 60; i++) print i % 7 "," (i % 3 ? "clerk" : "smith") "," 100 + i / 7 }' >real.csv
+run 0 train --data csv:real.csv,label=y,target=real --model linear --epochs 1 --out real --json
+run 0 export --weights real/weights.safetensors --onnx real.onnx --torch real.py
+for name in age clerk value target_scale target_centre; do
+    strings_of real.onnx | grep -q "$name" || fail "real.onnx has no $name"
+done
+grep -q 'def value(self, outputs)' real.py || fail "real.py has no value"
+
 # The linear model on sparse rows is no network.
 awk 'BEGIN { for (i = 0; i < 40; i++) print (i % 2 ? "+1" : "-1"), (i % 5) + 1 ":1", 9000 + i ":1" }' >rows.svm
 run 0 train --data libsvm:rows.svm --epochs 1 --out rows --json

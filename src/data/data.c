@@ -373,12 +373,10 @@ static dro_status take_encoding(dro_data *d, const char *given, char **own)
     bool same =
         *given && (!of || of == d->format); /* one of no format is damaged: the format says so */
     const char *kept = dro__rows_kept(given);
-    size_t size = kept && kept > given ? (size_t)(kept - given) - 1 : strlen(given);
     bool alike = same || (of && !of->encodes && !d->format->encodes); /* rows of numbers */
-    *own = dro__alloc(size + 1, 1);
+    *own = dro__format_kept(given);
     if (!*own)
         return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for the encoding");
-    memcpy(*own, given, size);
     d->for_model = true;
     d->given = same ? *own : NULL;
     d->kept = alike ? kept : NULL;

@@ -70,6 +70,8 @@ dro_status dro__scale_read(dro_context *ctx, const char *text, dro__scale *scale
 dro_status dro__rows_prepare(dro_data *data);
 /* The general part of an encoding: the lines after the format's own. */
 const char *dro__rows_kept(const char *encoding);
+/* A copy of the lines before those, which are the format's own; NULL: no memory. */
+char *dro__format_kept(const char *encoding);
 /* The mean and standard deviation of a table's targets; of targets that are all alike 0 and 1. */
 void dro__unit_learn(const dro__table *table, dro__unit *unit);
 float dro__in_unit(const dro__unit *unit, float value);

@@ -151,6 +151,16 @@ const char *dro__rows_kept(const char *encoding)
     return NULL;
 }
 
+char *dro__format_kept(const char *encoding)
+{
+    const char *rest = dro__rows_kept(encoding);
+    size_t size = rest && rest > encoding ? (size_t)(rest - encoding) - 1 : strlen(encoding);
+    char *own = dro__alloc(size + 1, 1);
+    if (own)
+        memcpy(own, encoding, size);
+    return own;
+}
+
 /* What follows the first word of a line, NULL: there is no such line. */
 static const char *kept_line(const char *kept, const char *word)
 {

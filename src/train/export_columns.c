@@ -156,8 +156,13 @@ dro_status dro__export_columns(dro_context *ctx, const char *encoding, dro__buff
     *done = encoding && strncmp(encoding, "csv ", 4) == 0;
     if (!*done)
         return DRO_OK;
-    DRO_TRY(dro__csv_kept_read(ctx, encoding, &kept));
-    dro_status status = columns(ctx, graph, &kept);
+    char *own = dro__format_kept(encoding);
+    dro_status status = own ? dro__csv_kept_read(ctx, own, &kept)
+                            : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the encoding");
+    dro__free(own);
+    if (status != DRO_OK)
+        return status;
+    status = columns(ctx, graph, &kept);
     dro__csv_kept_free(&kept);
     return status;
 }
