@@ -15,7 +15,7 @@ MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
 .PHONY: all cuda demo test wheel wheel-arm sdist test-python faults-mpi bench-mpi scale-mpi test-arm test-hidden test-cuda \
-  sanitize-cuda test-peers bench-peers bench-cuda fuzz deb install asan tsan faults kills \
+  sanitize-cuda test-peers bench-peers bench-cuda fuzz deb test-deb install asan tsan faults kills \
   long-stream lint mutations coverage zoo zoo-real format \
   format-check clean help
 
@@ -198,6 +198,9 @@ install: all ## install under PREFIX (default /usr/local), staged in DESTDIR; PR
 deb: ## Debian packages libdro0, libdro-dev and dro, into build-deb/
 	@sh scripts/deps.sh build
 	@JOBS=$(JOBS) sh scripts/deb.sh
+
+test-deb: ## install the packages of build-deb/ in a clean chroot and try them; as root (SUITES=bookworm trixie)
+	@sh scripts/test-deb.sh $(SUITES)
 
 format: ## rewrite the tracked .c and .h files in the project's style
 	@sh scripts/format.sh fix

@@ -38,12 +38,15 @@ take() {
         mv "$out/root/$path" "$tree/$path"
     done
 }
-(cd "$out/root" && find . -name 'libdro.so.*') | while read -r file; do take libdro"$major" "$file"; done
+(cd "$out/root" && find . -name 'libdro.so.*' -o -name libdro_mpi.so) |
+    while read -r file; do take libdro"$major" "$file"; done
 take libdro-dev usr/include usr/lib
 take dro usr/bin usr/share
 left=$(cd "$out/root" && find . -type f)
 [ -z "$left" ] || { echo "deb: in no package: $left" >&2; exit 1; }
 strip --strip-unneeded "$out"/libdro"$major"/usr/lib/"$triplet"/libdro.so.*.*.*
+module=$(find "$out"/libdro"$major" -name libdro_mpi.so)
+[ -z "$module" ] || strip --strip-unneeded "$module"
 strip "$out/dro/usr/bin/dro"
 strip --strip-debug "$out/libdro-dev/usr/lib/$triplet/libdro.a"
 find "$out/dro/usr/share/man" -type f -exec gzip -9n {} +
@@ -51,6 +54,9 @@ echo "libdro $major libdro$major" >"$out/shlibs"
 
 # needs FILE: the packages of the libraries that it is linked with.
 needs() { (cd "$out" && dpkg-shlibdeps --ignore-missing-info -O "$1" 2>/dev/null) | sed 's/^shlibs:Depends=//'; }
+
+# MPI is needed under mpirun and srun alone: without it the module is not opened.
+mpi=$([ -z "$module" ] || needs "$module" | tr ',' '\n' | sed -n 's/^ *\([^ ]*mpi[^ ]*\).*/\1/p')
 
 # finish PACKAGE SECTION DEPENDS SUMMARY TEXT: what every package has besides, and the package.
 finish() {
@@ -66,6 +72,11 @@ finish() {
     { printf 'Package: %s\nSource: libdro\nVersion: %s\nArchitecture: %s\n' "$1" "$version" "$arch"
       printf 'Maintainer: %s\nSection: %s\nPriority: optional\n' "$maintainer" "$2"
       printf 'Installed-Size: %s\nDepends: %s\n' "$(du -sk "$tree" | cut -f 1)" "$3"
+      case $1:$mpi in
+      *:) ;;
+      dro:*) printf 'Suggests: libdro%s, %s\n' "$major" "$mpi" ;;
+      libdro[0-9]*) printf 'Suggests: %s\n' "$mpi" ;;
+      esac
       printf 'Description: %s\n%s\n' "$4" "$(echo "$5" | fold -s -w 76 | sed -e 's/^/ /' -e 's/ *$//')"; } \
         >"$tree/DEBIAN/control"
     if [ "$1" = libdro"$major" ]; then

@@ -41,11 +41,11 @@ int dro_comm_started(int *rank, int *local)
 
 static const char module_name[] = "libdro_mpi.so";
 
-/* Beside the library or the program, in the lib folder beside the program's, or wherever the
- * system looks. */
+/* Beside the library or the program where they were built, in the folder libdro of where libraries
+ * are installed, or wherever the system looks. */
 static void *open_module(char *why, size_t size)
 {
-    static const char *const places[] = {"/", "/../", "/../lib/", "/../" DRO_LIBDIR "/"};
+    static const char *const places[] = {"/", "/../", "/libdro/", "/../" DRO_LIBDIR "/libdro/"};
     Dl_info self;
     char path[PATH_MAX];
     int length = 0;
