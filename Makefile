@@ -1,7 +1,8 @@
 # A short front for CMake: `make help` lists what it does. It writes only under build*/, except
 # `make install` (PREFIX, DESTDIR) and `make format` (the sources).
 # JOBS: how many compilers and tests run at the same time. PRESET: which build is meant (cpu, into build/; cuda, into
-# build-cuda/). PYTHON: one with PyTorch, for bench-cuda.
+# build-cuda/). PYTHON: one with PyTorch, for bench-cuda. CUDA_ARCH: compute capabilities to compile for (89, or
+# "80-real;90a-real"); `make cuda` takes all, tests that of the GPU here.
 PREFIX ?= /usr/local
 JOBS ?= 2
 PRESET ?= cpu
@@ -11,6 +12,8 @@ VENV = build-peers/venv
 ZOO_VENV = build-peers/zoo
 EXACT_VENV = build-peers/exact-venv
 QUIET = sh scripts/quiet.sh
+ARCH = $(if $(filter cuda,$(PRESET)),-DCMAKE_CUDA_ARCHITECTURES="$(CUDA_ARCH)")
+ONE_ARCH = $$(CUDA_ARCH="$(CUDA_ARCH)" sh scripts/cuda-arch.sh)
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
@@ -21,16 +24,16 @@ MAKEFLAGS += --no-print-directory
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
 	@sh scripts/deps.sh build
-	@cmake --preset $(PRESET)
+	@cmake --preset $(PRESET) $(ARCH)
 	@sh scripts/has-cuda.sh $(PRESET)
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 
-cuda: ## the same for an NVIDIA GPU, into build-cuda/; needs nvcc and cuDNN, no GPU
+cuda: ## the same for NVIDIA GPUs since Ampere, into build-cuda/; needs nvcc and cuDNN, no GPU (CUDA_ARCH=89: for one)
 	@$(MAKE) all PRESET=cuda
 
 demo: ## build the program and run its demonstration (PRESET=cuda: on the GPU)
 	@sh scripts/deps.sh build
-	@$(QUIET) "configure" cmake --preset $(PRESET)
+	@$(QUIET) "configure" cmake --preset $(PRESET) $(ARCH)
 	@sh scripts/has-cuda.sh $(PRESET)
 	@$(QUIET) "build" cmake --build --preset $(PRESET) -j $(JOBS) --target dro_cli
 	@BUILD=$(BUILD) sh scripts/demo.sh
@@ -43,7 +46,7 @@ test: ## all tests, the fast ones again under the sanitizers, and the formatting
 	@$(QUIET) "configure (sanitizers)" cmake --preset asan
 	@$(QUIET) "build (sanitizers)" cmake --build --preset asan -j $(JOBS)
 	@$(QUIET) "test (sanitizers, fast)" ctest --preset asan -j $(JOBS) -L fast
-	@$(QUIET) "configure (cuda)" cmake --preset cuda
+	@$(QUIET) "configure (cuda)" cmake --preset cuda $(ONE_ARCH)
 	@if sh scripts/has-cuda.sh cuda 2>/dev/null; then $(MAKE) test-cuda; \
 	  else echo "cuda: NOT COMPILED AND NOT TESTED here: the line above says what is missing"; fi
 	@sh scripts/format.sh check
@@ -106,7 +109,7 @@ test-hidden: ## build and test with each optional library hidden, one at a time 
 
 test-cuda: ## the cuda backend against the reference; needs nvcc, and an NVIDIA GPU for most of it
 	@sh scripts/deps.sh test
-	@$(QUIET) "configure (cuda)" cmake --preset cuda
+	@$(QUIET) "configure (cuda)" cmake --preset cuda $(ONE_ARCH)
 	@sh scripts/has-cuda.sh cuda
 	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS)
 	@sh scripts/test-cuda.sh
@@ -114,7 +117,7 @@ test-cuda: ## the cuda backend against the reference; needs nvcc, and an NVIDIA 
 sanitize-cuda: ## every layer and a queue of steps on the GPU under compute-sanitizer
 	@sh scripts/has-gpu.sh sanitize-cuda
 	@sh scripts/deps.sh test
-	@$(QUIET) "configure (cuda)" cmake --preset cuda
+	@$(QUIET) "configure (cuda)" cmake --preset cuda $(ONE_ARCH)
 	@sh scripts/has-cuda.sh cuda
 	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS)
 	@JOBS=$(JOBS) sh scripts/sanitize-cuda.sh build-cuda/tests
@@ -153,7 +156,7 @@ bench-cuda: ## the times of docs/gpu-notes.md on this GPU (ONLY=steps, runs or t
 	    echo "bench-cuda: ONLY=$(ONLY): expected steps, runs or torch" >&2; exit 2 ;; esac
 	@sh scripts/has-gpu.sh bench-cuda
 	@sh scripts/deps.sh build
-	@$(QUIET) "configure (cuda)" cmake --preset cuda
+	@$(QUIET) "configure (cuda)" cmake --preset cuda $(ONE_ARCH)
 	@sh scripts/has-cuda.sh cuda
 	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS) --target dro_cli peer_cuda_step peer_cuda_runs
 	@PYTHON="$(PYTHON)" sh tests/peers/bench_cuda.sh $(if $(ONLY),--only $(ONLY)) build-cuda

@@ -160,11 +160,13 @@ static void tell_backends(checkup *c)
 {
     const char *name;
     for (int i = 0; (name = dro_backend_name(i)); i++) {
-        char what[80], text[400];
+        char what[80], text[800];
         const char *why = dro_backend_missing(name);
+        const char *device = why ? NULL : dro_backend_device(name);
         snprintf(what, sizeof what, "backend %s", name);
-        snprintf(text, sizeof text, "%s%s (%s)", why ? "cannot be used here: " : "works",
-                 why ? why : "", dro_backend_summary(i));
+        snprintf(text, sizeof text, "%s%s%s%s (%s)", why ? "cannot be used here: " : "works",
+                 why ? why : "", device ? " on " : "", device ? device : "",
+                 dro_backend_summary(i));
         tell(c, what, text,
              !why                        ? NULL
              : strcmp(name, "cuda") == 0 ? "`nvidia-smi` shows the GPU and its driver; the other "

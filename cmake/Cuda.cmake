@@ -1,5 +1,6 @@
 # The cuda backend: nvcc, the CUDA runtime (static), cuBLAS and cuDNN. Switches DRO_CUDA off, with one line, when
-# one of them is missing (`make cuda` then stops). Machine code for compute capability 9.0, and PTX for later ones.
+# one of them is missing (`make cuda` then stops). Machine code for every GPU since Ampere, and PTX for later ones;
+# CMAKE_CUDA_ARCHITECTURES chooses others.
 find_program(cuda_nvcc nvcc HINTS /usr/local/cuda/bin NO_CACHE)
 if(cuda_nvcc AND NOT DEFINED ENV{CUDACXX})
   set(ENV{CUDACXX} ${cuda_nvcc}) # NVIDIA's packages do not put it in PATH
@@ -27,11 +28,17 @@ if(cuda_missing)
   return()
 endif()
 
-set(CMAKE_CUDA_ARCHITECTURES 90a-real 90-virtual) # a: with the instructions of warp groups
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real 100-real 120-real 120-virtual CACHE STRING
+    "compute capabilities; 90a: 9.0 with the instructions of warp groups" FORCE)
+endif()
+if(CMAKE_CUDA_ARCHITECTURES MATCHES "90a")
+  set(cuda_groups DRO_CUDA_WARP_GROUPS=1)
+endif()
 enable_language(CUDA)
 file(GLOB cuda_sources CONFIGURE_DEPENDS src/backend/cuda/*.c src/backend/cuda/*.cu)
 target_sources(room_backend PRIVATE ${cuda_sources})
-target_compile_definitions(room_backend PRIVATE DRO_WITH_CUDA=1)
+target_compile_definitions(room_backend PRIVATE DRO_WITH_CUDA=1 ${cuda_groups})
 target_include_directories(room_backend SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${DRO_CUDNN_INCLUDE})
 set_target_properties(room_backend PROPERTIES CUDA_VISIBILITY_PRESET hidden
   CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")

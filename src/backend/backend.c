@@ -42,6 +42,12 @@ const char *dro_backend_missing(const char *name)
     return why ? why : "this machine cannot run it";
 }
 
+const char *dro_backend_device(const char *name)
+{
+    const dro__backend *be = name ? find(name) : NULL;
+    return be && be->device ? be->device() : NULL;
+}
+
 /* The processors this process may use. */
 static int default_threads(void)
 {

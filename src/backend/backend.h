@@ -25,6 +25,7 @@ typedef struct dro__backend {
     const char *name, *summary;
     bool (*works)(void);          /* on this machine */
     const char *(*missing)(void); /* (optional) why it does not, in one line */
+    const char *(*device)(void);  /* (optional) what it runs on and how, in one line, or NULL */
 
     bool on_host;                              /* its memory is the host's */
     void *(*alloc)(size_t count, size_t size); /* zeroed; NULL when there is none */

@@ -179,6 +179,8 @@ static int set_to(int *to, int value)
                : which == cudaDevAttrMaxSharedMemoryPerBlockOptin ? SHARED                         \
                                                                   : PROCESSORS)
 #define cudaOccupancyMaxActiveBlocksPerMultiprocessor(to, ...) set_to(to, 2)
+#define cudaFuncGetAttributes(to, kernel)                      ((to)->ptxVersion = 90, cudaSuccess)
+#define DRO_CUDA_WARP_GROUPS                                   1
 
 /* ---- instructions ---- */
 
@@ -465,9 +467,9 @@ static inline double atomicAdd(double *to, double x)
     return old;
 }
 
-static inline void cudaGridDependencySynchronize() {}
+static inline void await_previous() {}
 
-static inline void cudaTriggerProgrammaticLaunchCompletion() {}
+static inline void admit_next() {}
 
 static inline double inverse_root(double x)
 {

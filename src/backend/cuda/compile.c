@@ -29,7 +29,7 @@ static bool fits_conv3(const dro__graph *g, const dro__node *node, int in)
     return g->precision != DRO__FP32 && !g->only_cudnn && k->kernel[0] == 3 && k->kernel[1] == 3 &&
            k->pad[0] == 1 && k->pad[1] == 1 && k->stride[0] == k->stride[1] &&
            from->height * from->width <= OWN_AREA &&
-           dro__gpu_conv3_fits(in, node->channels, k->stride[0]);
+           dro__gpu_conv3_fits(g->precision == DRO__BF16, in, node->channels, k->stride[0]);
 }
 
 /* Whether a convolution reads its image folded: see fold.cu. */

@@ -89,9 +89,14 @@ __host__ __device__
     return ((((size_t)(n / g) * 9 + tap) * (count / 8) + k / 8) * g + at) * 8 + k % 8;
 }
 
-/* Whether there is one, and the GPU has the shared memory for it. */
-enum { DRO__CONV3_ROOM = 176 * 1024 }; /* bytes, of a block at most */
-int dro__gpu_conv3_fits(int in, int out, int stride);
+/* The compute capability that the code in use was compiled for, as 90; 0: the build has none for
+ * this GPU. From 90 on kernels overlap. */
+int dro__gpu_code(void);
+/* Whether there is one, and the GPU has the shared memory for both its kernels: in bfloat16 that of
+ * every GPU (99 KB) is enough, in tf32 64 channels need 172 KB and 32 to 64 channels 110. */
+int dro__gpu_conv3_fits(int bf16, int in, int out, int stride);
+/* Bytes of shared memory that a block of the backward kernel takes. */
+int dro__gpu_conv3_back_bytes(int bf16, int in, int out);
 void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *c);
 
 /* dx (unless NULL) and the weight gradient by block; and the sum over the blocks, later. Floats of

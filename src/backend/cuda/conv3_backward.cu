@@ -42,7 +42,7 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
     tiles t(k, part, S::TH, S::TW, out_place<S>(k));
     place in = in_place<S>(k, t.p);
     take_weights<S>(k, room, group);
-    cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
+    await_previous(); /* nothing before this touches what the kernel before made */
     typename S::z_ahead za;
     begin_slope<S>(k, za, t.example, t.p);
     start<S>(k, room, group, part);
@@ -70,7 +70,7 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
         begin_slope<S>(k, za, t.example, t.p);
         __syncthreads();
     }
-    cudaTriggerProgrammaticLaunchCompletion();
+    admit_next();
     __syncthreads();
     if (k.partial)
         write_block<S>(k, acc, (float4 *)(room + S::X), part, group);
@@ -86,7 +86,6 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
 template <class S>
 static int blocks_of(const dro__conv3 *k)
 {
-    static_assert(S::BYTES <= DRO__CONV3_ROOM, "more than dro__gpu_conv3_fits asks for");
     static std::atomic<int> known;
     int resident =
         blocks_at_once(&known, (const void *)back_kernel<S>, THREADS_BACK, S::BYTES);
@@ -157,6 +156,25 @@ extern "C" void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *k)
         dispatch<bf16_values>(s, k, true);
     else
         dispatch<tf32_values>(s, k, true);
+}
+
+template <class V>
+static int bytes_of(int in, int out)
+{
+    if (in == 16 && out == 16)
+        return back_shape<V, 16, 16, 1, true>::BYTES;
+    if (in == 16)
+        return back_shape<V, 16, 32, 2, true>::BYTES;
+    if (in == 32 && out == 32)
+        return back_shape<V, 32, 32, 1, true>::BYTES;
+    if (in == 32)
+        return back_shape<V, 32, 64, 2, true>::BYTES;
+    return back_shape<V, 64, 64, 1, true>::BYTES;
+}
+
+extern "C" int dro__gpu_conv3_back_bytes(int bf16, int in, int out)
+{
+    return bf16 ? bytes_of<bf16_values>(in, out) : bytes_of<tf32_values>(in, out);
 }
 
 extern "C" size_t dro__gpu_conv3_partial(void)

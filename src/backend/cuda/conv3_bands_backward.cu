@@ -291,7 +291,7 @@ static __device__ __forceinline__ void start(const dro__conv3 &k, char *room,
     clear_bands<S, typename S::all>(room);
     clear_bands<S, typename S::own>(room + S::X);
     __syncthreads();
-    cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
+    await_previous(); /* nothing before this touches what the kernel before made */
     if (threadIdx.x == 0 && t.at < t.end) {
         show_to_copies();
         begin_slope<S>(k, room, t);
@@ -376,7 +376,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
             begin_others<S>(k, room, t);
         }
     }
-    cudaTriggerProgrammaticLaunchCompletion();
+    admit_next();
     if (WEIGHT)
         write_block<S>(k, acc, part, group);
     if (DATA && k.close)

@@ -92,7 +92,7 @@ static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, in
         copy_weights<S>(&gates[1], room + S::WEIGHTS_AT, k, 0, group);
     }
     clear_bands<S, typename S::all>(room);
-    cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
+    await_previous(); /* nothing before this touches what the kernel before made */
     if (threadIdx.x == 0 && t.at < t.end) {
         show_to_copies();
         begin_input<S>(k, room, t);
@@ -128,7 +128,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         all_patches<S>(k, room, now, group, sums);
         __syncthreads();
     }
-    cudaTriggerProgrammaticLaunchCompletion();
+    admit_next();
     if (!k.sums)
         return;
     float *all = (float *)(room + S::SUMS);
@@ -160,14 +160,17 @@ extern "C" void dro__gpu_conv3_bands_forward(cudaStream_t s, const dro__conv3 *k
         launch<64>(s, k);
 }
 
-/* The instructions are those of compute capability 9.0, not of later ones: elsewhere the kernels
- * are empty. */
+/* The instructions are those of compute capability 9.0, not of later ones, and of builds that have
+ * code for just that (90a): elsewhere the kernels are empty. */
 extern "C" int dro__gpu_conv3_bands_fit(int in, int out, int stride, int height, int width)
 {
     int device = 0, major = 0, minor = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+#ifndef DRO_CUDA_WARP_GROUPS
+    major = 0;
+#endif
     return major == 9 && minor == 0 && stride == 1 && in == out &&
            (in == 16 || in == 32 || in == 64) && height == 512 / in && width == 512 / in;
 }

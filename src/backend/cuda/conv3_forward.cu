@@ -193,7 +193,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     int down = warp / S::GROUPS / S::STRIPS * S::R;
     typename weights_of<S>::type weights;
     weights.begin(room, (const uint4 *)k.weights, group);
-    cudaGridDependencySynchronize(); /* nothing before this touches what the kernel before made */
+    await_previous(); /* nothing before this touches what the kernel before made */
     tiles t(k, part, S::TH, S::TW, out_place<S>(k));
     place in = in_place<S>(k, t.p);
     typename S::ahead ahead;
@@ -220,7 +220,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         ahead.load(in, 0, image_of<V>(k.x, t.example, in), NULL);
         __syncthreads();
     }
-    cudaTriggerProgrammaticLaunchCompletion();
+    admit_next();
     if (k.sums)
         flush<S>((float *)(room + S::SUMS), sums, k.sums + 2 * part * S::OUT);
 }
@@ -228,7 +228,6 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
 template <class S>
 static void launch_as(cudaStream_t s, const dro__conv3 *k)
 {
-    static_assert(S::BYTES <= DRO__CONV3_ROOM, "more than dro__gpu_conv3_fits asks for");
     auto kernel = forward_kernel<S>;
     static std::atomic<int> known;
     int resident =
@@ -278,12 +277,32 @@ extern "C" void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *k)
         dispatch<tf32_values>(s, k);
 }
 
-extern "C" int dro__gpu_conv3_fits(int in, int out, int stride)
+extern "C" int dro__gpu_code(void)
 {
-    int device = 0, room = 0;
+    return code_of((const void *)forward_kernel<forward_shape<bf16_values, 16, 16, 1, true>>);
+}
+
+template <class V>
+static int bytes_of(int in, int out)
+{
+    if (in == 16 && out == 16)
+        return forward_shape<V, 16, 16, 1, true>::BYTES;
+    if (in == 16)
+        return forward_shape<V, 16, 32, 2, true>::BYTES;
+    if (in == 32 && out == 32)
+        return forward_shape<V, 32, 32, 1, true>::BYTES;
+    if (in == 32)
+        return forward_shape<V, 32, 64, 2, true>::BYTES;
+    return forward_shape<V, 64, 64, 1, true>::BYTES;
+}
+
+extern "C" int dro__gpu_conv3_fits(int bf16, int in, int out, int stride)
+{
+    int device = 0, shared = 0;
+    bool known = (stride == 1 && in == out && (in == 16 || in == 32 || in == 64)) ||
+                 (stride == 2 && out == 2 * in && (in == 16 || in == 32));
     cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    return room >= DRO__CONV3_ROOM &&
-           ((stride == 1 && in == out && (in == 16 || in == 32 || in == 64)) ||
-            (stride == 2 && out == 2 * in && (in == 16 || in == 32)));
+    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return known && shared >= dro__gpu_conv3_back_bytes(bf16, in, out) &&
+           shared >= (bf16 ? bytes_of<bf16_values>(in, out) : bytes_of<tf32_values>(in, out));
 }

@@ -24,6 +24,25 @@ static int blocks_at_once(std::atomic<int> *known, const void *kernel, int threa
     return blocks;
 }
 
+/* The compute capability for which the code that the GPU runs was compiled, as 90; 0: the build has
+ * none for this GPU, -1: not known. Not that of the GPU: the driver may have compiled older PTX. */
+static int code_of(const void *kernel)
+{
+    static std::atomic<int> known;
+    cudaFuncAttributes about;
+    int code = known.load();
+    if (code > 0)
+        return code;
+    cudaError_t error = cudaFuncGetAttributes(&about, kernel);
+    if (error == cudaSuccess)
+        known.store(code = about.ptxVersion);
+    else
+        code = error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction
+                   ? 0
+                   : -1;
+    return code;
+}
+
 /* Queues a kernel; early: it may begin while the one before ends. */
 template <class KERNEL, class... MORE>
 static void queue(cudaStream_t s, KERNEL kernel, dim3 grid, int threads, int bytes, int early,
@@ -38,7 +57,7 @@ static void queue(cudaStream_t s, KERNEL kernel, dim3 grid, int threads, int byt
     how.dynamicSmemBytes = (size_t)bytes;
     how.stream = s;
     how.attrs = &with;
-    how.numAttrs = early ? 1 : 0;
+    how.numAttrs = early && code_of((const void *)kernel) >= 90 ? 1 : 0;
     cudaLaunchKernelEx(&how, kernel, more...);
 }
 

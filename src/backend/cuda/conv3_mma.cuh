@@ -81,6 +81,23 @@ static __device__ __forceinline__ void fetch_wait()
     asm volatile("cp.async.commit_group;\n\tcp.async.wait_group 0;" ::: "memory");
 }
 
+/* A kernel that was queued to begin while the one before ends: waits until that has ended, and lets
+ * the next one begin. Before compute capability 9.0 there is no such thing, and kernels are not
+ * queued so (conv3_launch.cuh). */
+static __device__ __forceinline__ void await_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
+}
+
+static __device__ __forceinline__ void admit_next()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 /* threadIdx.x, of which the compiler knows nothing: what is made of it is made where it is used and
  * takes no registers elsewhere. */
 static __device__ __forceinline__ int this_thread()

@@ -3,6 +3,7 @@
  * Losses, coefficients, margins and the rows of a table are host memory, as they are on every
  * backend, so the operations on them are the reference's; w and everything as long as w is the
  * GPU's. */
+#include "conv3.h"
 #include "cuda.h"
 #include "step_kernels.h"
 
@@ -16,10 +17,12 @@
 static const char *missing(void)
 {
     static _Thread_local char text[160];
-    int count = 0, major = 0;
+    int count = 0, major = 0, minor = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count > 0)
         error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+    if (error == cudaSuccess && count > 0)
+        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
     cudaGetLastError(); /* forget it */
     if (error == cudaErrorInsufficientDriver || error == cudaErrorStubLibrary)
         return "no NVIDIA driver, or one older than CUDA 13 needs (580)";
@@ -29,7 +32,36 @@ static const char *missing(void)
         snprintf(text, sizeof text, "the NVIDIA driver says: %s", cudaGetErrorString(error));
         return text;
     }
-    return major < 9 ? "the GPU is older than compute capability 9.0 (Hopper)" : NULL;
+    if (major < 8)
+        return "the GPU is older than compute capability 8.0 (Ampere)";
+    if (dro__gpu_code() != 0)
+        return NULL;
+    cudaGetLastError();
+    snprintf(text, sizeof text,
+             "this build has no code for compute capability %d.%d: configure it with "
+             "-DCMAKE_CUDA_ARCHITECTURES=%d%d",
+             major, minor, major, minor);
+    return text;
+}
+
+/* The GPU, and which kernels it runs. */
+static const char *device(void)
+{
+    static _Thread_local char text[400];
+    struct cudaDeviceProp p;
+    if (missing() || cudaGetDeviceProperties(&p, 0) != cudaSuccess)
+        return NULL;
+    bool groups = dro__gpu_conv3_bands_fit(16, 16, 1, 32, 32),
+         deep = dro__gpu_conv3_fits(0, 64, 64, 1);
+    int code = dro__gpu_code();
+    snprintf(
+        text, sizeof text,
+        "%.80s, compute capability %d.%d, %zu KB of shared memory, code for %d.%d: convolutions "
+        "by rows%s%s%s",
+        p.name, p.major, p.minor, p.sharedMemPerBlockOptin / 1024, code / 10, code % 10,
+        groups ? " and by warp groups" : "", deep ? "" : " (tf32 with 64 channels: cuDNN)",
+        code >= 90 ? ", overlapping" : "");
+    return text;
 }
 
 static bool works(void)
@@ -316,6 +348,7 @@ const dro__backend dro__backend_cuda = {
     .summary = "one NVIDIA GPU: cuDNN, cuBLAS and our own kernels",
     .works = works,
     .missing = missing,
+    .device = device,
     .alloc = dro__cuda_alloc,
     .free = dro__cuda_free,
     .host_alloc = dro__cuda_host_alloc,

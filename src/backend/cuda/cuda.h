@@ -1,4 +1,4 @@
-/* The cuda backend: one NVIDIA GPU of compute capability 9.0 or later. Everything is queued on the
+/* The cuda backend: one NVIDIA GPU of compute capability 8.0 or later. Everything is queued on the
  * calling thread's own stream and waited for before the call returns, so that objects may go from
  * thread to thread. Only queue.c leaves steps behind, each with an event that whoever comes next
  * waits for. */
