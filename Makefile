@@ -17,7 +17,7 @@ ONE_ARCH = $$(CUDA_ARCH="$(CUDA_ARCH)" sh scripts/cuda-arch.sh)
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: all cuda demo test wheel wheel-arm sdist test-python faults-mpi bench-mpi scale-mpi test-arm test-hidden test-cuda \
+.PHONY: all cuda demo test wheel wheel-arm sdist test-python asan-python faults-mpi bench-mpi scale-mpi test-arm test-hidden test-cuda \
   sanitize-cuda test-peers bench-peers bench-cuda fuzz deb test-deb install asan tsan faults kills \
   long-stream lint mutations coverage zoo zoo-real format \
   format-check clean help
@@ -194,6 +194,9 @@ sdist: ## the Python package as sources, and a trial that they build
 
 test-python: wheel ## install the wheel into an empty virtual environment and test it there (EXTRAS="... torch": with PyTorch)
 	@sh scripts/python.sh test
+
+asan-python: ## the tests of misuse of the Python package under the address sanitizer, after test-python
+	@sh scripts/python.sh asan
 
 install: all ## install under PREFIX (default /usr/local), staged in DESTDIR; PRESET=cuda: with the cuda backend
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(abspath $(PREFIX))"

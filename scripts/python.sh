@@ -1,11 +1,12 @@
 #!/bin/sh
-# python.sh wheel|arm|sdist|test: the Python package. Needs python3 with venv, and PyPI.
+# python.sh wheel|arm|sdist|test|asan: the Python package. Needs python3 with venv, and PyPI.
 #   wheel  for this machine, with the libraries that it needs inside, into build-python/dist
 #   arm    the same for ARM64, cross-compiled
 #   sdist  the sources, and a trial that they build and work, into build-python/dist
 #   test   installs the wheel into an empty virtual environment and runs python/tests there. Tests of what is not
 #          installed are skipped; EXTRAS="scikit-learn torch" names what is. build-python/test-venv is made anew,
 #          or VENV names an environment to install into.
+#   asan   runs the tests of misuse with a library under the address sanitizer; VENV as above
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD out=$PWD/build-python
@@ -54,7 +55,7 @@ wheel() { # machine, C compiler, scikit-build-core's options...
         -Cbuild-dir="$work/cmake" "$@" .
     without_opencl "$work/lib" "$compiler" "/usr/lib/$machine-linux-gnu"
     PATH=$out/tools/bin:$PATH LD_LIBRARY_PATH=$work/lib:/usr/lib/$machine-linux-gnu \
-        quiet "auditwheel ($machine)" auditwheel repair --strip -w "$work/repaired" "$work"/raw/*.whl
+        quiet "auditwheel ($machine)" auditwheel repair -w "$work/repaired" "$work"/raw/*.whl
     quiet "unpack" "$out/tools/bin/python" -m wheel unpack -d "$work/open" "$work"/repaired/*.whl
     licences "$work"/open/libdro-* "$machine"
     rm -f "$out"/dist/*"$machine".whl
@@ -95,5 +96,12 @@ test)
     # Outside the sources, so that the package is the installed one.
     cd "$out" && env -u DRO_LIBRARY -u PYTHONPATH "$VENV/bin/python" -m pytest -q --rootdir="$root" \
         "$root/python/tests" ;;
-*) echo "usage: python.sh wheel|arm|sdist|test" >&2; exit 2 ;;
+asan)
+    quiet "configure (asan)" cmake --preset asan
+    quiet "build (asan)" cmake --build --preset asan --target dro
+    cd "$out" && env LD_PRELOAD="$(cc -print-file-name=libasan.so) $(cc -print-file-name=libstdc++.so)" \
+        ASAN_OPTIONS=detect_leaks=0 DRO_LIBRARY="$root/build-asan/libdro.so" PYTHONPATH="$root/python" \
+        "${VENV:-$out/test-venv}/bin/python" -m pytest -q --rootdir="$root" "$root/python/tests" \
+        -k "misuse or errors or threads or exceptions or close or not_finite" ;;
+*) echo "usage: python.sh wheel|arm|sdist|test|asan" >&2; exit 2 ;;
 esac
