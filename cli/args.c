@@ -52,7 +52,7 @@ static struct {
     int count;
 } settings;
 
-/* What it means, and the words it may be where there is room for them. */
+/* Its meaning, and its choices if they are short. */
 static void describe(const dro_param *p, char *text, size_t size)
 {
     enum { WIDTH = 92 };
@@ -305,10 +305,11 @@ static int check_words(const cli_args *args)
 {
     const cli_command *c = args->command;
     if (args->word_count > c->most)
-        return cli_usage("%s: one word too many, '%s': usage: dro %s %s", c->name,
+        return cli_usage("%s: unexpected word '%s': usage: dro %s %s", c->name,
                          args->words[c->most], c->name, c->usage);
     if (args->word_count < c->least)
-        return cli_usage("%s: something is missing: usage: dro %s %s", c->name, c->name, c->usage);
+        return cli_usage("%s: an argument is missing: usage: dro %s %s", c->name, c->name,
+                         c->usage);
     return 0;
 }
 
@@ -432,7 +433,7 @@ void cli_backend_fail(const char *backend, dro_status status)
     if (status == DRO_ERR_DEVICE && name)
         cli_fail("--backend %s cannot be used: %s: --backend %s works here", backend, text, name);
     else if (status == DRO_ERR_NAME)
-        cli_fail("--backend %s cannot be used: this build does not have it: --backend auto takes "
+        cli_fail("--backend %s cannot be used: this build does not have it: --backend auto selects "
                  "the fastest that works here",
                  backend);
     else

@@ -172,12 +172,12 @@ static void measure(const cli_args *args, const char *name, int64_t n, result *o
 /* Says once what it does, where nothing else is printed: without the thread of cli_busy. */
 static void wait_for(int end, const cli_args *args)
 {
-    static bool told;
+    static bool reported;
     struct pollfd one = {.fd = end, .events = POLLIN};
-    if (told || !cli_json(args) || poll(&one, 1, (int)(1000 * cli_patience())) != 0)
+    if (reported || !cli_json(args) || poll(&one, 1, (int)(1000 * cli_patience())) != 0)
         return;
     fprintf(stderr, "%s on %s\n", cli_name(args), cli_cpu());
-    told = true;
+    reported = true;
 }
 
 /* Runs it in a child; name NULL: a child that makes a context and nothing else. */
@@ -202,7 +202,7 @@ static result measure_apart(const cli_args *args, const char *name, int64_t n)
         while (waitpid(child, &how, 0) < 0 && errno == EINTR)
             ;
         if (got != (ssize_t)sizeof r)
-            snprintf(r.error, sizeof r.error, "the process died%s: out of memory?",
+            snprintf(r.error, sizeof r.error, "the process ended%s: out of memory?",
                      WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL ? " (killed)" : "");
     }
     close(ends[0]);

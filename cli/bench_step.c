@@ -14,7 +14,7 @@ typedef struct source {
     size_t size, count;
     float *pixels;
     int32_t *labels;
-    dro_net_images there; /* on a GPU, instead of pixels */
+    dro_net_images device_images; /* on a GPU, instead of pixels */
     int64_t *ids;
 } source;
 
@@ -31,16 +31,16 @@ static bool source_send(source *s, dro_context *ctx, size_t batch)
         for (size_t i = 0; i < count; i++)
             s->ids[i] = (int64_t)i;
     }
-    bool there =
-        bytes && s->ids &&
-        dro_net_images_create(ctx, bytes, count * s->size, scale, shift, &s->there) == DRO_OK;
+    bool on_device = bytes && s->ids &&
+                     dro_net_images_create(ctx, bytes, count * s->size, scale, shift,
+                                           &s->device_images) == DRO_OK;
     free(bytes);
-    for (size_t k = 0; there && k < SOURCES; k++) {
+    for (size_t k = 0; on_device && k < SOURCES; k++) {
         s->batch[k].x = NULL;
-        s->batch[k].images = &s->there;
+        s->batch[k].images = &s->device_images;
         s->batch[k].ids = s->ids + k * batch;
     }
-    return there;
+    return on_device;
 }
 
 static bool source_make(source *s, const dro_model_shape *shape, size_t batch)
@@ -116,14 +116,14 @@ static dro_status prepare(subject *s, const cli_args *args, const dro_model_shap
     s->logits = malloc(batch * (size_t)shape->outputs * sizeof *s->logits);
     if (!s->logits || !source_make(&s->data, shape, batch))
         return DRO_ERR_MEMORY;
-    bool there = shape->channels <= 3 && source_send(&s->data, s->ctx, batch);
+    bool on_device = shape->channels <= 3 && source_send(&s->data, s->ctx, batch);
     if (strcmp(optimizer, "eval") == 0)
         return DRO_OK;
     dro_net_source from = {.size = sizeof(dro_net_source),
                            .user = &s->data,
                            .fetch = fetch,
                            .draw = draw,
-                           .images = there};
+                           .images = on_device};
     snprintf(text, sizeof text, "%zu", batch);
     status = dro_net_problem(s->net, &from, &problem);
     if (status == DRO_OK)
@@ -139,7 +139,7 @@ static void subject_free(subject *s)
 {
     dro_optimizer_destroy(s->opt);
     dro_net_destroy(s->net);
-    dro_net_images_free(s->ctx, &s->data.there);
+    dro_net_images_free(s->ctx, &s->data.device_images);
     free(s->data.ids);
     free(s->data.pixels);
     free(s->data.labels);

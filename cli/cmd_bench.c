@@ -26,7 +26,8 @@ static int run(const cli_args *args)
 {
     const char *word = cli_word(args, 0), *names[CLI_NAMES];
     if (!word) {
-        int status = cli_usage("bench: which? 'dro bench NAME' with a name from this list");
+        int status =
+            cli_usage("bench: no name: expected 'dro bench NAME' with a name from this list");
         list(stderr);
         return status;
     }

@@ -124,8 +124,8 @@ static void tell_gpu(checkup *c)
     else
         tell(c, "GPU", *line ? line : "/dev/nvidia0",
              has_backend("cuda") ? NULL
-                                 : "this build does not use it: `make cuda` builds one with the "
-                                   "cuda backend, `make install PRESET=cuda` installs it");
+                                 : "this build does not use it: `make cuda` builds the cuda "
+                                   "backend, `make install PRESET=cuda` installs it");
 }
 
 static void tell_folder(checkup *c)
@@ -199,8 +199,8 @@ static int run(const cli_args *args)
         return cli_emit(json_pack("{s:i, s:o}", "faults", c.faults, "checks", c.found));
     cli_table_print(c.table);
     printf("\n%s\n", c.faults == 0   ? "Nothing to mend."
-                     : c.faults == 1 ? "One thing could be better: its line says how."
-                                     : "Some things could be better: their lines say how.");
+                     : c.faults == 1 ? "One thing can be improved: see its line."
+                                     : "Some things can be improved: see their lines.");
     return 0;
 }
 

@@ -299,7 +299,7 @@ static int run(const cli_args *args)
                              needed[k]);
     if (out && (cli_same_file(cli_text(args, "weights"), out) ||
                 cli_spec_reads(cli_text(args, "data"), out)))
-        return cli_fail("%s is read: write the weights to another file", out);
+        return cli_fail("%s is the input: write the weights to another file", out);
     dro_context *ctx = cli_context(args);
     dro_predictor *p = NULL;
     if (!ctx)

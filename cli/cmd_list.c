@@ -438,7 +438,7 @@ static int run(const cli_args *args)
         if (!word || strcmp(word, names[k]) != 0)
             continue;
         if (cli_word(args, 1) && !lists[k].one)
-            return cli_usage("list: one word too many, '%s': usage: dro list %s", cli_word(args, 1),
+            return cli_usage("list: unexpected word '%s': usage: dro list %s", cli_word(args, 1),
                              word);
         return lists[k].list(args);
     }

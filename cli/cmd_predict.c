@@ -186,7 +186,7 @@ static int check_out(const cli_args *args)
                         cli_spec_reads(cli_text(args, "data"), out));
     for (int i = 0; out && cli_word(args, i); i++)
         read = read || cli_same_file(cli_word(args, i), out);
-    return read ? cli_fail("%s is read: write the predictions to another file", out) : 0;
+    return read ? cli_fail("%s is the input: write the predictions to another file", out) : 0;
 }
 
 static int open_output(const cli_args *args, output *o)

@@ -180,10 +180,10 @@ static int none_chosen(const cli_sweep *sweep, const cli_runs *runs)
         for (int i = 0; i < sweep->seeds; i++)
             diverged = diverged || runs->list[k * sweep->seeds + i].state == CLI_DIVERGED;
         if (!diverged)
-            return cli_fail("no setting has a %s on the holdout: none is chosen",
+            return cli_fail("no setting has a %s on the holdout, so none was chosen",
                             dro_measure_name(sweep->by));
     }
-    cli_fail("every setting diverged, none is chosen: try smaller step sizes");
+    cli_fail("every setting diverged, so none was chosen: try smaller step sizes");
     return CLI_SWEEP_NONE;
 }
 

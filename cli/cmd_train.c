@@ -120,9 +120,9 @@ static int finish(const cli_args *args, dro_context *ctx, const dro_train *train
     if (status != DRO_OK)
         return cli_fail("%s", dro_context_error(ctx));
     if (dro_train_ended(train) == DRO_TRAIN_INTERRUPTED && !dro_train_result(train))
-        return cli_fail("stopped after step %llu, with a checkpoint: `dro train --resume --out %s` "
-                        "goes on",
-                        (unsigned long long)show->step, folder);
+        return cli_fail(
+            "stopped after step %llu, with a checkpoint: `dro train --resume --out %s` continues",
+            (unsigned long long)show->step, folder);
     if (!cli_json(args)) {
         show_end(train, folder);
         return 0;
@@ -174,7 +174,7 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dr
     if (!cli_json(args)) {
         char with[400];
         if (cli_flag(args, "resume") && is_beginning(folder))
-            printf("no checkpoint in %s: beginning at step 0\n", folder);
+            printf("no checkpoint in %s: starting at step 0\n", folder);
         printf("%s %s with %s, %s, into %s\n", goes_on ? "going on with" : "training on", data,
                optimizer, machine(args, ctx, with, sizeof with), folder);
         fflush(stdout);

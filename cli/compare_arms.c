@@ -57,21 +57,21 @@ static int check_pair(const cli_arm *arm, const char *pair)
                          "lists them",
                          arm->name, arm->optimizer, name, arm->optimizer);
     if (strcmp(name, "optimizer") == 0)
-        return cli_usage("compare: --arm '%s': %s is not an arm's to set", arm->name, name);
+        return cli_usage("compare: --arm '%s': %s cannot be set for an arm", arm->name, name);
     if (strcmp(name, "data") == 0 || strcmp(name, "seed") == 0)
         return cli_usage("compare: --arm '%s': %s is the same for all: give --%s instead",
                          arm->name, name, name);
     return 0;
 }
 
-int cli_arms_read(const cli_runs *runs, cli_arm *arms, int room, int *count)
+int cli_arms_read(const cli_runs *runs, cli_arm *arms, int capacity, int *count)
 {
     const char *text, *optimizers[CLI_ARMS];
     int status = 0, distinct = 0;
     *count = 0;
     for (int k = 0; status == 0 && (text = cli_given(runs->args, "arm", k)); k++) {
-        if (k == room)
-            return cli_usage("compare: more than %d arms", room);
+        if (k == capacity)
+            return cli_usage("compare: more than %d arms", capacity);
         status = split(text, &arms[k]);
         bool known = false;
         for (int i = 0; status == 0 && i < k; i++) {
@@ -113,7 +113,7 @@ bool cli_arms_differ(const cli_runs *runs, const cli_arm *arms, int count, const
 {
     char first[80], value[80];
     bool differ = false;
-    size_t used = (size_t)snprintf(text, size, "note: %s is not the same for all:", name);
+    size_t used = (size_t)snprintf(text, size, "note: the arms differ in %s:", name);
     setting_of(runs, 0, name, first);
     for (int k = 0; k < count; k++) {
         setting_of(runs, k, name, value);

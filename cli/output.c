@@ -186,16 +186,16 @@ char *cli_clean(char *text)
 
 struct cli_table {
     int columns;
-    size_t count, room;
+    size_t count, capacity;
     char **cells; /* (count), headers first */
     bool *right;  /* (columns) */
 };
 
 static void add_cell(cli_table *table, const char *format, va_list list)
 {
-    if (table->count == table->room) {
-        table->room = table->room ? 2 * table->room : 64;
-        table->cells = grow(table->cells, table->room * sizeof *table->cells);
+    if (table->count == table->capacity) {
+        table->capacity = table->capacity ? 2 * table->capacity : 64;
+        table->cells = grow(table->cells, table->capacity * sizeof *table->cells);
     }
     va_list again;
     va_copy(again, list);

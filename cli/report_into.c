@@ -30,9 +30,9 @@ static int read_column(const char *word, column *c)
         if (strcmp(dro_measure_name((dro_measure)k), name) == 0) {
             bool pace = k == DRO_MEASURE_SECONDS || k == DRO_MEASURE_EXAMPLES;
             c->measure = (dro_measure)k;
-            bool there = colon && pace && end != colon + 1 && isfinite(c->reach);
-            c->stay = there && strcmp(end, ":stay") == 0;
-            if (!colon || (there && (c->stay || !*end)))
+            bool valid = colon && pace && end != colon + 1 && isfinite(c->reach);
+            c->stay = valid && strcmp(end, ":stay") == 0;
+            if (!colon || (valid && (c->stay || !*end)))
                 return 0;
         }
     return cli_usage("report: --columns %s: expected measures as in accuracy,rare_accuracy, or "
@@ -121,15 +121,15 @@ static char *read_all(const char *path)
         return NULL;
     }
     FILE *file = fopen(path, "rb");
-    size_t size = 0, room = 1 << 16, got;
-    char *text = file ? malloc(room + 1) : NULL;
-    while (text && (got = fread(text + size, 1, room - size, file)) > 0)
-        if ((size += got) == room) {
-            char *more = realloc(text, 2 * room + 1);
+    size_t size = 0, capacity = 1 << 16, got;
+    char *text = file ? malloc(capacity + 1) : NULL;
+    while (text && (got = fread(text + size, 1, capacity - size, file)) > 0)
+        if ((size += got) == capacity) {
+            char *more = realloc(text, 2 * capacity + 1);
             if (!more)
                 free(text);
             text = more;
-            room *= 2;
+            capacity *= 2;
         }
     if (text && ferror(file)) {
         free(text);

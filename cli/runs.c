@@ -260,17 +260,17 @@ static const cli_one *failed(const cli_runs *runs)
 
 /* Starts what may start; with a stop or a failure nothing does, and those that run are asked to
  * stop. */
-static int start_more(const cli_runs *runs, bool *told)
+static int start_more(const cli_runs *runs, bool *reported)
 {
     if (cli_stopped() || failed(runs)) {
-        for (int k = 0; k < runs->count && !*told; k++)
+        for (int k = 0; k < runs->count && !*reported; k++)
             if (runs->list[k].state != CLI_RUNNING)
                 continue;
             else if (runs->list[k].thread)
                 cli_thread_stop(&runs->list[k]);
             else
                 kill(runs->list[k].pid, SIGTERM);
-        *told = true;
+        *reported = true;
         return 0;
     }
     int running = count_of(runs, CLI_RUNNING, CLI_RUNNING);
@@ -310,7 +310,7 @@ static int tell_failure(const cli_one *one)
     const char *way = strstr(one->note, ", then resume");
     int length = way ? (int)(way - one->note) : (int)strlen(one->note);
     cli_fail("%s: %.*s%s", one->name, length, one->note,
-             way ? ", then give the same command again" : "");
+             way ? ", then run the same command again" : "");
     return one->status ? one->status : 1;
 }
 
@@ -325,10 +325,12 @@ static int finish(const cli_runs *runs)
     if (wrong && *wrong->note)
         return tell_failure(wrong);
     if (wrong)
-        return cli_fail("%s: ended with status %d and did not say why", wrong->name, wrong->status);
+        return cli_fail("%s: ended with status %d without an error message", wrong->name,
+                        wrong->status);
     if (done + elsewhere == runs->count)
         return 0;
-    return cli_fail("stopped: %d of %d runs are done: the same command goes on", done, runs->count);
+    return cli_fail("stopped: %d of %d runs are done: run the same command again to resume", done,
+                    runs->count);
 }
 
 /* How a run that was done before, or elsewhere, has ended; the exit status after a line. */
@@ -361,7 +363,7 @@ int cli_runs_collect(cli_runs *runs)
 
 int cli_runs_train(cli_runs *runs)
 {
-    bool told = false;
+    bool reported = false;
     double shown = cli_seconds() - 1;
     if (!isatty(STDERR_FILENO))
         shown = cli_seconds();
@@ -381,7 +383,7 @@ int cli_runs_train(cli_runs *runs)
     runs->began = cli_seconds();
     int status = 0;
     do {
-        int wrong = start_more(runs, &told);
+        int wrong = start_more(runs, &reported);
         status = status ? status : wrong;
         show_progress(runs, &shown);
         listen(runs);

@@ -40,7 +40,7 @@ typedef struct cli_runs {
     const char *folder;
     dro_context *ctx;
     json_t *config; /* of --config, or NULL */
-    int lock, jobs, threads, count, room;
+    int lock, jobs, threads, count, capacity;
     dro_comm *comm; /* ranks that share the runs out, or NULL */
     cli_one *list;
     double began, ended; /* the running of them, in cli_seconds() */
@@ -67,7 +67,7 @@ enum { CLI_ARMS = 64, CLI_ARM_PAIRS = 24 };
 /* An optimiser with settings of its own: an --arm of compare, a point of a sweep. */
 typedef struct cli_arm {
     const char *name, *optimizer;
-    const char *pairs[CLI_ARM_PAIRS + 1]; /* (count) "name=value"; one more has room */
+    const char *pairs[CLI_ARM_PAIRS + 1]; /* (count) "name=value"; with space for one more */
     int count;
 } cli_arm;
 
@@ -81,11 +81,11 @@ int cli_runs_same_objective(cli_runs *runs);
 int cli_runs_settle(cli_runs *runs);
 /* What was given for a run, as an object of names and texts. */
 json_t *cli_runs_settings(const cli_runs *runs, const cli_one *one);
-/* Commas to an array of texts that live as long as the program; -1: none, or more than room. */
-int cli_runs_split(const char *text, const char **parts, int room);
+/* Splits a text at commas, into texts that are never freed; -1: none, or more than capacity. */
+int cli_runs_split(const char *text, const char **parts, int capacity);
 
 /* Those of the command line, checked; *count 0: none was given. */
-int cli_arms_read(const cli_runs *runs, cli_arm *arms, int room, int *count);
+int cli_arms_read(const cli_runs *runs, cli_arm *arms, int capacity, int *count);
 
 /* Whether the arms' runs, the first of the list, had different values of a setting; text: a line
  * that says so. */

@@ -96,7 +96,7 @@ static int check_plan(const cli_runs *runs, json_t *plan)
         if (!has_run(runs, one))
             continue;
         if (!json_is_object(old))
-            return cli_fail("%s/%s holds a run that was not begun by this command: choose another "
+            return cli_fail("%s/%s holds a run that this command did not start: choose another "
                             "folder with --out",
                             runs->folder, one->name);
         json_t *now = cli_runs_settings(runs, one);
@@ -118,7 +118,7 @@ static int make_plan(cli_runs *runs)
     char path[PATH_SIZE];
     snprintf(path, sizeof path, "%s/config.json", runs->folder);
     if (access(path, F_OK) == 0)
-        return cli_fail("%s holds a run of `dro train` already: choose another folder with --out",
+        return cli_fail("%s already holds a run of `dro train`: choose another folder with --out",
                         runs->folder);
     snprintf(path, sizeof path, "%s/plan.json", runs->folder);
     json_t *plan = cli_file_json(path);
@@ -140,12 +140,12 @@ void cli_runs_await(const cli_runs *runs, const cli_one *one)
     char path[PATH_SIZE + 300];
     snprintf(path, sizeof path, "%s/%s", runs->folder, one->name);
     int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool told = false;
+    bool reported = false;
     while (lock >= 0 && !cli_stopped() && flock(lock, LOCK_EX | LOCK_NB) != 0 &&
            errno == EWOULDBLOCK) {
-        if (!told)
+        if (!reported)
             cli_fail("%s: another process is training there: waiting for it", path);
-        told = true;
+        reported = true;
         nanosleep(&(struct timespec){.tv_nsec = AWAIT_NS}, NULL);
     }
     if (lock >= 0)

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-int cli_runs_split(const char *text, const char **parts, int room)
+int cli_runs_split(const char *text, const char **parts, int capacity)
 {
     int count = 0;
     for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         size_t length = strcspn(at, ",");
-        char *copy = length && count < room ? malloc(length + 1) : NULL;
+        char *copy = length && count < capacity ? malloc(length + 1) : NULL;
         if (!copy)
             return -1;
         memcpy(copy, at, length);
@@ -75,7 +75,7 @@ static int check_pair(const cli_runs *runs, const cli_pair *p, const char *const
     char all[512];
     join(all, sizeof all, optimizers, count);
     if (p->optimizer[0] && !among(p->optimizer, optimizers, count))
-        return cli_usage("%s: %s.%s: no run is by '%s', only by %s", command, p->optimizer, p->name,
+        return cli_usage("%s: %s.%s: no run uses '%s', only %s", command, p->optimizer, p->name,
                          p->optimizer, all);
     if (!dro_setting_name(p->name)) {
         cli_scope scope = {.command = command, .ctx = runs->ctx};
@@ -171,15 +171,15 @@ static int take_seed(cli_scope *scope, cli_one *one, const cli_arm *arm, int k)
 
 static cli_one *grow(cli_runs *runs)
 {
-    if (runs->count == runs->room) {
-        int room = runs->room ? 2 * runs->room : 64;
-        cli_one *more = realloc(runs->list, (size_t)room * sizeof *more);
+    if (runs->count == runs->capacity) {
+        int capacity = runs->capacity ? 2 * runs->capacity : 64;
+        cli_one *more = realloc(runs->list, (size_t)capacity * sizeof *more);
         if (!more) {
-            cli_fail("no memory for %d runs", room);
+            cli_fail("no memory for %d runs", capacity);
             return NULL;
         }
         runs->list = more;
-        runs->room = room;
+        runs->capacity = capacity;
     }
     cli_one *one = &runs->list[runs->count++];
     *one = (cli_one){.pipe = -1};
@@ -223,8 +223,8 @@ int cli_runs_settle(cli_runs *runs)
         dro_settings_get(one->settings, "data", data, sizeof data);
         status = cli_settings_check(&scope);
         if (status == 0 && is_stdin(data))
-            status = cli_usage("%s: %s: every run reads the data, which standard input gives once: "
-                               "put it into a file",
+            status = cli_usage("%s: %s: every run reads the data, but standard input can be read "
+                               "only once: use a file",
                                command, data);
         if (status == 0 && strcmp(data, all) != 0)
             status = cli_usage("%s: %s would be on %s and %s on %s: give --data, which is for all",

@@ -233,7 +233,7 @@ int cli_sweep_read(cli_sweep *sweep, const cli_runs *runs, const char *optimizer
     if (status)
         return status;
     if (sweep->axis_count == 0)
-        return cli_usage("sweep: what is to be tried? --grid NAME=VALUE,VALUE,...");
+        return cli_usage("sweep: nothing to try: give --grid NAME=VALUE,VALUE,...");
     double count = random ? (double)cli_integer(runs->args, "random") : 1;
     for (int k = 0; k < sweep->axis_count && !random; k++)
         count *= sweep->axes[k].count;

@@ -149,11 +149,11 @@ static void show_stream(FILE *to, const dro_train_record *r)
     char auroc[32] = "-";
     if (isfinite(r->window.auroc))
         snprintf(auroc, sizeof auroc, "%.4f", r->window.auroc);
-    fprintf(to, "%llu example%s  %.0f examples/s  loss %.4f, lately %.4f",
+    fprintf(to, "%llu example%s  %.0f examples/s  loss %.4f, recent %.4f",
             (unsigned long long)m->examples, m->examples == 1 ? "" : "s",
             (double)m->examples / r->seconds, m->loss, r->window.loss);
     if (m->classes)
-        fprintf(to, "  accuracy %.2f %%, lately %.2f %%  worst class %.2f %%  AUROC lately %s",
+        fprintf(to, "  accuracy %.2f %%, recent %.2f %%  worst class %.2f %%  recent AUROC %s",
                 cli_percent(m->accuracy), cli_percent(r->window.accuracy),
                 cli_percent(m->worst_class_accuracy), auroc);
     fprintf(to, "\n");

@@ -22,7 +22,7 @@ wait $pid || :
 [ -s "$work/part/last.ckpt" ] || fail "no checkpoint"
 [ ! -s "$work/part/result.json" ] || fail "the first run ended before it was stopped"
 $other train --resume --out "$work/part" --max-time 20s >"$work/out" 2>&1 || { cat "$work/out"; fail "resume"; }
-grep "going on after step" "$work/out" || { cat "$work/out"; fail "it did not resume"; }
+grep "resuming after step" "$work/out" || { cat "$work/out"; fail "it did not resume"; }
 [ -s "$work/part/result.json" ] || fail "no result"
 
 for program in "$dro" "$other"; do

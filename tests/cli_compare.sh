@@ -43,7 +43,7 @@ for name in sgd-seed1 recover-seed1 sgd-seed2 recover-seed2; do
 done
 # The folder of a run of its own is not one of many.
 run 1 compare $small --out all/sgd-seed1
-[ "$(cat err)" = "dro: all/sgd-seed1 holds a run of \`dro train\` already: choose another folder with --out" ] ||
+[ "$(cat err)" = "dro: all/sgd-seed1 already holds a run of \`dro train\`: choose another folder with --out" ] ||
     fail "$what: $(cat err)"
 [ ! -e all/sgd-seed1/plan.json ] || fail "$what: wrote into the run's folder"
 # A seed more: only that is run.
@@ -69,12 +69,12 @@ glyphs=synth:glyphs,n=120,test=30,size=12,classes=3
 run 0 train --data $glyphs --steps 1 --batch 40 --model mlp --out other --json
 run 0 compare --arm 'a: sgd' --arm 'b: recover config=other/config.json' --data $glyphs --steps 1 --batch 20 \
     --seeds 1 --out model
-grep -q '^note: model is not the same for all: a [a-z0-9-]*, b mlp$' out || { fail "$what: no word of the model"; cat out; }
+grep -q '^note: the arms differ in model: a [a-z0-9-]*, b mlp$' out || { fail "$what: no word of the model"; cat out; }
 [ "$(grep -c '^note: ' out)" -eq 1 ] || fail "$what: a note of what is the same"
 run 0 compare --arm 'a: sgd batch=30' --arm 'b: recover config=other/config.json' --data $glyphs --model mlp \
     --steps 1 --seeds 1 --out batch --json
 json
-has '"note: batch is not the same for all: a 30, b 40"'
+has '"note: the arms differ in batch: a 30, b 40"'
 if grep -q "note: model" out; then fail "$what: a note of what is the same"; fi
 run 0 compare --arm 'a: recover config=other/config.json' --arm 'b: recover config=other/config.json lambda=3' \
     --seeds 1 --out theirs
@@ -159,7 +159,7 @@ for signal in TERM INT KILL; do
     what="compare stopped by $signal"
     if [ $signal != KILL ] && [ ! -s cut/report.html ]; then
         [ $status -eq 1 ] || fail "$what: status $status"
-        has "of 2 runs are done: the same command goes on" err
+        has "of 2 runs are done: run the same command again to resume" err
         [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
     fi
     # At once: processes whose parent was killed stop by themselves, with a checkpoint, and are waited for.
@@ -187,7 +187,7 @@ status=$?
 what="compare with ulimit -f"
 [ $status -eq 1 ] || fail "$what: status $status"
 [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
-has "dro: sgd-seed1: cannot write full/sgd-seed1/last.ckpt.tmp: File too large: raise \`ulimit -f\`, then give the same command again" err
+has "dro: sgd-seed1: cannot write full/sgd-seed1/last.ckpt.tmp: File too large: raise \`ulimit -f\`, then run the same command again" err
 run 0 compare $small --seeds 1 --out full --json
 run 0 compare $small --seeds 1 --out roomy --json
 cmp full/sgd-seed1/weights.safetensors roomy/sgd-seed1/weights.safetensors || fail "$what: other weights"

@@ -92,9 +92,9 @@ wrong nonsense:x "no format 'nonsense'"
 wrong "csv:$work/ragged,label=2" "line 2: 1 cells: expected 2"
 wrong "csv:$work/t.csv,label=z" "expected one of age town y"
 printf '39,Rome,no\n40,Oslo,yes\n' >"$work/nameless"
-wrong "csv:$work/nameless,label=income" "no column label=income: expected one of 39 Rome no, which the first \
-row has (it was taken for the names), or a column's number from 1 to 3"
-wrong "csv:$work/nameless,label=-1" "it was taken for the names), or a column's number from 1 to 3"
+wrong "csv:$work/nameless,label=income" "no column label=income: expected one of 39 Rome no \
+(the first row was read as the header), or a column's number from 1 to 3"
+wrong "csv:$work/nameless,label=-1" "the first row was read as the header), or a column's number from 1 to 3"
 wrong "csv:$work/nameless,label=9" "expected a number from 1 to 3 (there is no header)"
 wrong "csv:$work/t.csv,label=y,imratio=2" "imratio=2: expected a number from 0 to 1"
 wrong "libsvm:$work/nan" "line 2: value of '2:nan': expected a finite number"
@@ -119,7 +119,7 @@ if (ulimit -v 400000 && "$dro" --version >/dev/null 2>&1); then
     yes 1,2 | head -c 250000000 |
         (ulimit -v 400000 && exec "$dro" data csv:-,label=1 >"$work/out" 2>"$work/err") || code=$?
     [ $code -eq 1 ] || fail "250 MB of text in 400 MB: status $code"
-    has "takes more than 204 MB, half of the memory" err
+    has "takes more than 204 MB, half of the available memory" err
 else
     echo "left out: this build does not run in 400 MB"
 fi
@@ -179,7 +179,7 @@ printf 'P5 2 2' >"$work/pictures/train/c/0.pgm"
 printf 'P5 2 2' >"$work/pictures/train/c/1.pgm"
 for way in skip_bad=9 skip_bad=9,size=8; do
     run 1 $train --data "images:$work/pictures,$way" --out "$work/run3"
-    has "pictures: class 'c': none of its training images could be read: expected one at least" err
+    has "pictures: class 'c': none of its training images could be read: expected at least one" err
     rm -rf "$work/run3"
 done
 run 1 $train --data "images:$work/pictures" --out "$work/run3"

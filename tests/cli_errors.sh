@@ -60,7 +60,7 @@ silent out
 same help.txt err
 run 2 bench
 silent out
-has "which?" err
+has "bench: no name" err
 has "memory" err
 
 if [ -w /dev/full ]; then

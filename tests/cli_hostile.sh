@@ -57,7 +57,7 @@ done
 wait
 for k in $(seq $count); do
     [ "$(cat pipe.rc.$k)" -eq 1 ] || fail "data from a pipe, case $k: status $(cat pipe.rc.$k)"
-    grep -q 'pipe: is a pipe that nobody writes to' pipe.err.$k || fail "data from a pipe, case $k: $(cat pipe.err.$k)"
+    grep -q 'pipe: is a pipe without a writer' pipe.err.$k || fail "data from a pipe, case $k: $(cat pipe.err.$k)"
 done
 timeout 30 "$dro" train --config pipe --out piped >out 2>err
 [ $? -eq 1 ] || fail "--config pipe: not status 1"

@@ -25,12 +25,12 @@ cd "$work" || exit 1
 printf '1 1:1\n-1 1000000000:1\n' >wide.svm
 printf '1 1:1\n-1 2:1\n' >narrow.svm
 within 400000 "wide.svm: the model linear has 1000000001 weights for 1000000000 features, and 8 vectors \
-of them take 32000 MB: expected at most 204 MB, half of the memory there is (line 2 of the training file \
+of them take 32000 MB: expected at most 204 MB, half of the available memory (line 2 of the training file \
 has the highest index)" train --data libsvm:wide.svm --epochs 1 --out run
 within 400000 "and 4 vectors of them take 16000 MB" train --data libsvm:wide.svm --optimizer sgd --out run
 within 400000 "(line 2 of the test file has the highest index)" \
     train --data libsvm:narrow.svm,test=wide.svm --out run
-within 400000 "expected at most 204 MB, half of the memory there is" \
+within 400000 "expected at most 204 MB, half of the available memory" \
     train --progressive --data libsvm:wide.svm,features=1000000000 --steps 1 --out run
 
 # Files that unpack to far more than they are: 300 MB of zeros in 1 MB. By the header before they are read,
@@ -41,32 +41,32 @@ header() { # SHAPE TYPE [BYTES]: a header of numpy.save, 128 bytes in all
 { header "4000, 65536" "<f4"; head -c 1000 /dev/zero; } | gzip -1 >x.npy.gz
 { header "4000," "|u1"; head -c 4000 /dev/zero; } >y.npy
 { header "3000," "|u1"; head -c 3000 /dev/zero; } >few.npy
-within 400000 "x.npy.gz: takes more than 204 MB, half of the memory" data npy:x.npy.gz,labels=y.npy
+within 400000 "x.npy.gz: takes more than 204 MB, half of the available memory" data npy:x.npy.gz,labels=y.npy
 within 400000 "few.npy: is uint8 (3000): expected (4000), a number for each example" \
     data npy:x.npy.gz,labels=few.npy
 { header "4000, 262144" "|u1"; head -c 1000 /dev/zero; } >short.npy
 within 400000 "short.npy: ends after 1000 values: expected 1048576000" data npy:short.npy,labels=y.npy
 { printf 'PK'; head -c 300000000 /dev/zero; } | gzip -1 >x.npz
-within 400000 "x.npz: takes more than 204 MB, half of the memory" data npy:x.npz
+within 400000 "x.npz: takes more than 204 MB, half of the available memory" data npy:x.npz
 mkdir cifar idx stl
 head -c 307280000 /dev/zero | gzip -1 >cifar/data_batch_1.bin.gz # 100,000 records
-within 400000 "data_batch_1.bin.gz: takes more than 204 MB, half of the memory" data cifar10:cifar
+within 400000 "data_batch_1.bin.gz: takes more than 204 MB, half of the available memory" data cifar10:cifar
 { printf '\000\000\010\003\000\000\003\350\000\000\004\000\000\000\004\000'; head -c 99 /dev/zero; } |
     gzip >idx/train-images-idx3-ubyte.gz # 1000 x 1024 x 1024 promised, and not there
 { printf '\000\000\010\001\000\000\003\350'; head -c 1000 /dev/zero; } >idx/train-labels-idx1-ubyte
-within 400000 "train-images-idx3-ubyte.gz: takes more than 204 MB, half of the memory" data idx:idx
+within 400000 "train-images-idx3-ubyte.gz: takes more than 204 MB, half of the available memory" data idx:idx
 head -c 40000 /dev/zero | tr '\000' '\001' >stl/train_y.bin
 head -c 99 /dev/zero | gzip >stl/train_X.bin.gz
-within 400000 "train_X.bin.gz: takes more than 204 MB, half of the memory" data stl10:stl
+within 400000 "train_X.bin.gz: takes more than 204 MB, half of the available memory" data stl10:stl
 
 # Images in memory, made up or read from files.
-within 400000 "10000000 images of 64 x 64: expected at most 16666, which take half of the memory" \
+within 400000 "10000000 images of 64 x 64: expected at most 16666, which take half of the available memory" \
     data synth:glyphs,n=10000000,size=64
 mkdir -p pictures/a pictures/b
 for k in 1 2 3; do
     for class in a b; do printf 'P5 2 2 255\n1234' >pictures/$class/$k.pgm; done
 done
-within 400000 "pictures: 6 images of 4096 x 4096 take more than half of the memory there is: leave out size=" \
+within 400000 "pictures: 6 images of 4096 x 4096 take more than half of the available memory: leave out size=" \
     data images:pictures,size=4096
 
 finish

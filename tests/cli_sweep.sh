@@ -86,14 +86,14 @@ if grep -q "report_lambda\|report_like" plain/plan.json; then fail "$what: F is 
 
 # ---- none is chosen: a status of its own only if every setting diverged ----
 run 3 sweep $small --optimizer sgd --grid eta=1e7,1e8 --out far
-has "every setting diverged, none is chosen" err
+has "every setting diverged, so none was chosen" err
 [ ! -e far/best.json ] || fail "$what: chose one that diverged"
 run 3 sweep $small --optimizer sgd --grid eta=1e7,1e8 --out far --json
 has '"state": "diverged"'
 run 0 sweep $small --optimizer sgd --grid eta=1e7,0.1 --out near
 grep -q '"eta": 0.1' near/best.json || fail "$what: not the one that did not diverge"
 run 1 sweep $small --grid lambda=5 --by auroc --out blind # of more than two classes there is none
-has "no setting has a auroc on the holdout: none is chosen" err
+has "no setting has a auroc on the holdout, so none was chosen" err
 
 # ---- stopped ----
 long="--data synth:glyphs,n=200,test=30,size=12,classes=3 --epochs 40 --batch 20 --threads 2"
@@ -103,7 +103,7 @@ while [ ! -s cut/lambda=2-seed1/metrics.jsonl ]; do sleep 0.05; done
 kill -TERM $pid
 wait $pid
 [ $? -eq 1 ] || fail "a sweep that was stopped: not status 1"
-has "the same command goes on" err
+has "run the same command again to resume" err
 run 0 sweep $long --grid lambda=2,30 --out cut --json
 
 # ---- errors ----

@@ -53,7 +53,7 @@ for line in '"eta": 0.25' '"eval_train": "no"' '"momentum": 0' '"checkpoint_ever
     grep -q "$line" flat4/config.json || fail "$line is not in config.json"
 done
 run 0 train --data synth:glyphs,n=120,test=30,size=12,classes=4 --steps 2 --init one/weights.safetensors --out other
-has "one/weights.safetensors is for another number of classes: fc.weight, fc.bias are drawn anew" err
+has "one/weights.safetensors is for another number of classes: fc.weight, fc.bias are initialised randomly" err
 run 0 train --config one/config.json --optimizer sgd --lr 0.05 --out five --json
 has '"optimizer": "sgd"'
 has '"eta": 0.05'
@@ -158,8 +158,8 @@ head -n 600 rows | "$dro" train --data libsvm:-,features=2 --progressive --batch
     fail "dro train --progressive, the first rows"
 tail -n +601 rows | "$dro" train --resume --out piped >out 2>err || fail "dro train --resume, the other rows"
 what="dro train --resume with a pipe"
-has "dro: standard input is to begin with row 601 of the stream" err
-has "dro: going on after step " err
+has "dro: standard input must start with row 601 of the stream" err
+has "dro: resuming after step " err
 rows piped 900
 for n in 7 50 123; do # the last batch is as long as there are rows
     head -n $n rows | "$dro" train --data libsvm:-,features=2 --progressive --batch 50 --out "last$n" >out 2>err ||
@@ -168,7 +168,7 @@ for n in 7 50 123; do # the last batch is as long as there are rows
     silent err
     rows "last$n" $n
     ! grep -q nan out || fail "$what: nan"
-    grep -q "AUROC lately [0-9-]" out || fail "$what: no AUROC"
+    grep -q "recent AUROC [0-9-]" out || fail "$what: no AUROC"
 done
 awk 'BEGIN { print "x,y,kind"; for (i = 0; i < 333; i++) { x = sin(i * i); print x "," (i % 2 ? "a" : "b") "," (x > 0.3 ? "yes" : "no") } }' >stream.csv
 "$dro" train --data csv:-,label=kind --progressive --batch 50 --out stream4 <stream.csv >out 2>err ||
@@ -181,7 +181,7 @@ head -n 201 stream.csv | "$dro" train --data csv:-,label=kind,learn=99 --progres
     fail "dro train --progressive, csv:-, the first rows"
 "$dro" train --resume --out again <stream.csv >out 2>err || fail "dro train --resume, csv:-, all rows again"
 what="dro train --resume, csv:-"
-has "dro: standard input is to begin with row 1 of the stream" err
+has "dro: standard input must start with row 1 of the stream" err
 rows again 333 # those that were learned from are passed over
 run 0 train --data csv:stream.csv,label=3 --progressive --batch 50 --out stream5 --json
 cmp stream4/weights.safetensors stream5/weights.safetensors || fail "$what: a pipe and a file differ"
@@ -317,7 +317,7 @@ same train_errors.txt
 
 # ---- resuming what is not there, or is over ----
 run 0 train $small --out fresh --resume
-has "no checkpoint in fresh: beginning at step 0"
+has "no checkpoint in fresh: starting at step 0"
 silent err
 run 0 train --resume --out fresh # it is at its end
 silent err
@@ -332,7 +332,7 @@ cp -r one over
 rm over/*.ckpt
 for more in "" --json; do
     run 1 train --resume --out over $more
-    has "dro: over: the run has ended, with a result.json, and its checkpoints are gone" err
+    has "dro: over: the run has ended, with a result.json, and has no checkpoint" err
     [ "$(wc -l <err)" -eq 1 ] || fail "$what: not one line"
 done
 cmp one/weights.safetensors over/weights.safetensors || fail "$what: trained over the result"
@@ -349,7 +349,7 @@ grep -q '"ended": "diverged"' far/result.json || fail "$what: result.json does n
 run 0 train --data synth:glyphs,n=200,test=20,size=12 --optimizer sgd --model mlp --lr 1e6 --set warmup=0 --out halved
 has "back to step 0 with eta 500000" err
 run 0 train --resume --out far --on-divergence halve
-has "dro: going on after step 0 (0 examples)" err
+has "dro: resuming after step 0 (0 examples)" err
 cmp far/weights.safetensors halved/weights.safetensors || fail "$what: not as one that halves from the start"
 grep -q '"ended": "done"' far/result.json || fail "$what: result.json does not say so"
 # A checkpoint that is bad already is left for the start, and a run from there is as one with that step.

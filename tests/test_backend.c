@@ -248,7 +248,7 @@ static void test_block_shrink(void **state)
 
 typedef struct table {
     size_t n, features, count;
-    dro__rows dense, sparse; /* the same numbers */
+    dro__row_matrix dense, sparse; /* the same numbers */
     float *x, *values, *w, *coef;
     int64_t *starts, *ids;
     int32_t *columns;
@@ -278,8 +278,8 @@ static table make_table(size_t n, size_t features, size_t count)
     }
     for (size_t i = 0; i < count; i++)
         t.ids[i] = (int64_t)dro__random_below(1, 10, i, n);
-    t.dense = (dro__rows){.features = features, .x = t.x};
-    t.sparse = (dro__rows){
+    t.dense = (dro__row_matrix){.features = features, .x = t.x};
+    t.sparse = (dro__row_matrix){
         .features = features, .starts = t.starts, .columns = t.columns, .values = t.values};
     return t;
 }
@@ -334,7 +334,7 @@ static void rows(const dro__backend *be, int threads, void *argument)
           *grads[] = {floats(t->features, 11), floats(t->features, 12)};
     same_bytes(threads, "", NULL, 0);
     for (int k = 0; k < 4; k++) {
-        const dro__rows *r = k % 2 ? &t->sparse : &t->dense;
+        const dro__row_matrix *r = k % 2 ? &t->sparse : &t->dense;
         int parts = 1 + k / 2;
         size_t first = parts == 1 ? t->count : t->count / 3, counts[] = {first, t->count - first};
         be->rows_dot(pool, r, t->ids, t->count, t->w, margins);

@@ -401,7 +401,7 @@ static void test_large_batch(void **state)
     subject s = {.build = pooled, .shape = {3, 4, 4, 3}, .precision = "fp32"};
     dro_context *ctx = check_context("cuda", 1);
     dro_net *net = make(ctx, &s);
-    dro_net_images there;
+    dro_net_images device_images;
     int32_t *labels = malloc(COUNT * sizeof *labels);
     int64_t *ids = malloc(COUNT * sizeof *ids);
     float *losses = malloc(COUNT * sizeof *losses);
@@ -410,8 +410,8 @@ static void test_large_batch(void **state)
         pixels[i] = (uint8_t)(i * 37 % 251);
     for (int i = 0; i < COUNT; i++)
         ids[i] = i % KINDS, labels[i] = i % KINDS % 3;
-    OK(ctx, dro_net_images_create(ctx, pixels, sizeof pixels, scale, shift, &there));
-    dro_net_batch batch = {.count = COUNT, .images = &there, .ids = ids, .labels = labels};
+    OK(ctx, dro_net_images_create(ctx, pixels, sizeof pixels, scale, shift, &device_images));
+    dro_net_batch batch = {.count = COUNT, .images = &device_images, .ids = ids, .labels = labels};
     OK(ctx, dro_net_forward(net, dro_net_weights(net), &batch, 1, losses));
     for (int i = 0; i < COUNT; i++)
         assert_true(fabsf(losses[i] - losses[i % KINDS]) < 1e-5f); /* false for NaN too */
@@ -421,7 +421,7 @@ static void test_large_batch(void **state)
     OK(ctx, dro_net_backward(net, dro_net_weights(net), losses, grads));
     assert_true(isfinite(grad[0]) && grad[0] != 0);
     free(labels), free(ids), free(losses), free(grad);
-    dro_net_images_free(ctx, &there);
+    dro_net_images_free(ctx, &device_images);
     dro_net_destroy(net);
     dro_context_destroy(ctx);
 }

@@ -30,7 +30,7 @@ typedef struct run {
     dro_data *data;
     dro_examples e;
     dro__normal normal;
-    dro_net_images there;
+    dro_net_images device_images;
     double share[4];
     int64_t odd[2];
     dro_net *net;
@@ -54,7 +54,7 @@ static dro_status fetch(void *user, const dro_batch *batch, dro_net_batch *out)
     for (size_t i = 0; i < batch->count; i++)
         labels[i] = label_of(r, batch->ids[i]);
     *out = (dro_net_batch){
-        .count = batch->count, .images = &r->there, .ids = batch->ids, .labels = labels};
+        .count = batch->count, .images = &r->device_images, .ids = batch->ids, .labels = labels};
     return DRO_OK;
 }
 
@@ -102,7 +102,7 @@ static void start_run(run *r, const kind *k, bool queued, const char *optimizer,
     OK(r->ctx, dro_data_examples(r->data, DRO_TRAIN, &r->e));
     r->normal = dro__normal_of(r->data);
     OK(r->ctx, dro_net_images_create(r->ctx, r->e.pixels, (size_t)k->examples * image,
-                                     r->normal.scale, r->normal.shift, &r->there));
+                                     r->normal.scale, r->normal.shift, &r->device_images));
     for (int64_t i = 0; i < k->examples; i++)
         r->share[k->odd[0] ? r->e.labels[i] % 3 : r->e.labels[i]] += 1.0 / k->examples;
     source.classes = 4, source.class_share = r->share, source.images = true;
@@ -132,7 +132,7 @@ static void end_run(run *r)
 {
     dro_optimizer_destroy(r->opt);
     dro_net_destroy(r->net);
-    dro_net_images_free(r->ctx, &r->there);
+    dro_net_images_free(r->ctx, &r->device_images);
     dro_data_close(r->data);
     dro_context_destroy(r->ctx);
 }

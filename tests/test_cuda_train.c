@@ -72,18 +72,18 @@ static void test_images(void **state)
     assert_int_equal(dro_loader_draw(loader, COUNT, &made), DRO_OK);
     assert_int_equal(dro_loader_draw(cutter, COUNT, &told), DRO_OK);
     dro__normal normal = dro__normal_of(data);
-    dro_net_images there;
+    dro_net_images device_images;
     OK(ctx, dro_net_images_create(ctx, e.pixels, (size_t)e.count * 3 * 24 * 24, normal.scale,
-                                  normal.shift, &there));
+                                  normal.shift, &device_images));
     dro_net_batch one = {.count = COUNT, .x = made.pixels, .labels = made.labels};
     dro_net_batch two = {.count = COUNT, .labels = told.labels};
-    two.images = &there, two.ids = told.ids, two.cuts = told.cuts;
+    two.images = &device_images, two.ids = told.ids, two.cuts = told.cuts;
     for (int k = 0; k < 3; k++) {
         same_losses(ctx, models[k], "fp32", 1e-4f, &one, &two);
         same_losses(ctx, models[k], "tf32", 5e-3f, &one, &two);
         same_losses(ctx, models[k], "bf16", 5e-2f, &one, &two);
     }
-    dro_net_images_free(ctx, &there);
+    dro_net_images_free(ctx, &device_images);
     dro_loader_destroy(loader);
     dro_loader_destroy(cutter);
     dro_data_close(data);
@@ -117,15 +117,15 @@ static void test_sent(void **state)
         size_t bytes = BATCH * IMAGE * sizeof *back;
         OK(ctx, dro_loader_draw(here, k * BATCH, &a));
         OK(ctx, dro_loader_draw(there, k * BATCH, &b));
-        assert_null(a.there);
-        assert_true(on_host(b.pixels) && !on_host(b.there));
-        OK(ctx, dro__copy_out(ctx, back, b.there, bytes));
+        assert_null(a.device_pixels);
+        assert_true(on_host(b.pixels) && !on_host(b.device_pixels));
+        OK(ctx, dro__copy_out(ctx, back, b.device_pixels, bytes));
         assert_memory_equal(back, a.pixels, bytes);
         assert_memory_equal(a.ids, b.ids, BATCH * sizeof *a.ids);
     }
     OK(ctx, dro_loader_gather(here, a.ids, 7, &a));
     OK(ctx, dro_loader_gather(there, a.ids, 7, &b));
-    OK(ctx, dro__copy_out(ctx, back, b.there, 7 * IMAGE * sizeof *back));
+    OK(ctx, dro__copy_out(ctx, back, b.device_pixels, 7 * IMAGE * sizeof *back));
     assert_memory_equal(back, a.pixels, 7 * IMAGE * sizeof *back);
     free(back);
     dro_loader_destroy(here);

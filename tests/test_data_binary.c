@@ -205,7 +205,7 @@ static void test_stl10(void **state)
     append_file("train_y.bin", "\1", 1);
     refuses(spec, DRO_ERR_DATA, "train_X.bin: ends 0 bytes into image 3", "4 images");
     cut_file("train_y.bin", 2);
-    refuses(spec, DRO_ERR_DATA, "train_X.bin: goes on after byte 55296", "2 images");
+    refuses(spec, DRO_ERR_DATA, "train_X.bin: continues after byte 55296", "2 images");
     cut_file("train_y.bin", 0);
     refuses(spec, DRO_ERR_DATA, "train_y.bin: is empty", "a byte for each image");
 }
@@ -293,7 +293,7 @@ static void test_idx_bad(void **state)
     refuses(spec, DRO_ERR_DATA, "train-images-idx3-ubyte: begins with 00 00 0d 03", "00 00 08 03");
     idx_folder();
     append_file("train-images-idx3-ubyte", "x", 1);
-    refuses(spec, DRO_ERR_DATA, "train-images-idx3-ubyte: goes on after byte 76", "3 images");
+    refuses(spec, DRO_ERR_DATA, "train-images-idx3-ubyte: continues after byte 76", "3 images");
     cut_file("train-images-idx3-ubyte", 70);
     refuses(spec, DRO_ERR_DATA, "train-images-idx3-ubyte: ends at byte 70", "image 2 of 3");
     cut_file("train-images-idx3-ubyte", 10);
@@ -318,7 +318,7 @@ static void test_idx_bad(void **state)
     write_idx("train-labels.idx1-ubyte", "\4\0", 2, 1, 3u);
     refuses(spec, DRO_ERR_DATA, "train-labels.idx1-ubyte: ends", "label 2 of 3");
     write_idx("train-labels.idx1-ubyte", "\4\0\1\2", 4, 1, 3u);
-    refuses(spec, DRO_ERR_DATA, "train-labels.idx1-ubyte: goes on after byte 11", "3 labels");
+    refuses(spec, DRO_ERR_DATA, "train-labels.idx1-ubyte: continues after byte 11", "3 labels");
     /* What a header promises is not asked of memory before it comes: 64 GiB here. */
     write_idx("train-images-idx3-ubyte", ramp, 60, 3, 4096u, 4096u, 4096u);
     write_idx("train-labels.idx1-ubyte", "\4\0\2\1", 4, 1, 4096u);

@@ -216,7 +216,7 @@ static void test_csv_header_order(void **state)
             "other: line 1: 2 cells: expected 3", "training file");
     write_file("other", "x,X,Color,y\n1,2,red,a\n", 22);
     refuses(spec_for("csv", text, ",label=y,test=%T/other"), DRO_ERR_DATA,
-            "other: line 1: its header", "names that differ");
+            "other: line 1: the header", "distinct names");
     write_file("other", "y,x,Color\n", 10);
     refuses(spec_for("csv", text, ",label=y,test=%T/other"), DRO_ERR_DATA, "other: has a header",
             "no rows");
@@ -323,7 +323,7 @@ static void test_csv_bad(void **state)
         {"\n\r\n  \n", ",label=1", "data: is empty", "expected rows"},
         {"a,b\n", ",label=a", "a header and no rows", "expected rows"},
         {"a\nb\n", ",label=1", "line 1: one cell", "sep="},
-        {"a,1\n\nb\n", ",label=1", "line 3: 1 cells", "expected 2, as line 1 has"},
+        {"a,1\n\nb\n", ",label=1", "line 3: 1 cells", "expected 2, as in line 1"},
         {"a,\"1\n2\"\nb,1,2\n", ",label=1", "line 3: 3 cells", "expected 2"},
         {"a,1\nb,\"2\nc,3\n", ",label=1", "line 2: a quote", "never ends"},
         {"a,\"1\"x\n", ",label=1", "line 1: 'x' after a closing quote", "doubled"},

@@ -7,7 +7,7 @@
 static dro_status open_kept(const char *text, const char *options, const char *kept,
                             dro_data **data)
 {
-    return dro__data_open(ctx, spec_for("csv", text, options), kept, data);
+    return dro__data_open_given(ctx, spec_for("csv", text, options), kept, data);
 }
 
 static char *encoding_of(const char *text, const char *options)
@@ -92,7 +92,8 @@ static void test_keep_refuse(void **state)
     (void)state;
     dro_data *data;
     char *kept = encoding_of("a,y\n1,p\n2,q\n", ",label=y,missing=refuse");
-    FAILS(ctx, open_kept("a,y\n1,p\n,q\n", "", kept, &data), DRO_ERR_DATA, "missing=refuse says");
+    FAILS(ctx, open_kept("a,y\n1,p\n,q\n", "", kept, &data), DRO_ERR_DATA,
+          "because of missing=refuse");
     OK(ctx, open_kept("a,y\n1,p\n,q\n", ",missing=none", kept, &data)); /* it may say otherwise */
     dro_data_close(data);
     free(kept);
@@ -109,24 +110,26 @@ static void test_keep_libsvm(void **state)
         OK(ctx, dro_data_open(ctx, spec_for("libsvm", "0 1:5\n1 2:1\n", options[base]), &data));
         assert_string_equal(data->encoding, kept[base]);
         dro_data_close(data);
-        OK(ctx, dro__data_open(ctx, spec_for("libsvm", "0 1:5\n1 2:1\n", ""), kept[base], &data));
+        OK(ctx,
+           dro__data_open_given(ctx, spec_for("libsvm", "0 1:5\n1 2:1\n", ""), kept[base], &data));
         assert_int_equal(data->split[DRO_TRAIN].columns[0], 1 - base);
         dro_data_close(data);
         const char *spec = spec_for("libsvm", "0 1:5\n", options[1 - base]);
-        FAILS(ctx, dro__data_open(ctx, spec, kept[base], &data), DRO_ERR_ARGUMENT,
+        FAILS(ctx, dro__data_open_given(ctx, spec, kept[base], &data), DRO_ERR_ARGUMENT,
               base ? "base=0: the model was trained with base=1"
                    : "base=1: the model was trained with base=0");
     }
-    FAILS(ctx, dro__data_open(ctx, spec_for("libsvm", "0 1:5\n", ""), "libsvm 1 base=2", &data),
+    FAILS(ctx,
+          dro__data_open_given(ctx, spec_for("libsvm", "0 1:5\n", ""), "libsvm 1 base=2", &data),
           DRO_ERR_DATA, "is damaged: expected libsvm 1 base=0");
     /* Another format's is not used, and that is told where it matters. */
-    OK(ctx, dro__data_open(ctx, spec_for("libsvm", "0 1:5\n", ""), "csv 1 2 0", &data));
+    OK(ctx, dro__data_open_given(ctx, spec_for("libsvm", "0 1:5\n", ""), "csv 1 2 0", &data));
     assert_int_equal(data->remarks.count, 1);
     assert_non_null(strstr(data->remarks.texts[0], "taken as they are"));
     dro_data_close(data);
     OK(ctx, open_kept("a,y\n1,p\n2,q\n", ",label=y", kept[0], &data));
     assert_int_equal(data->remarks.count, 1);
-    assert_non_null(strstr(data->remarks.texts[0], "keeps no encoding of csv"));
+    assert_non_null(strstr(data->remarks.texts[0], "has no encoding of csv"));
     dro_data_close(data);
 }
 

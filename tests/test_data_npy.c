@@ -41,18 +41,18 @@ static void test_npy_unlabelled(void **state)
     static const char none[] = "no labels: expected labels=FILE.npy";
     dro_data *data;
     FAILS(ctx, dro_data_open(ctx, NPZ "v1.npy", &data), DRO_ERR_ARGUMENT, none);
-    FAILS(ctx, dro__data_open(ctx, both, "", &data), DRO_ERR_ARGUMENT, none);
-    OK(ctx, dro__data_open(ctx, NPZ "v1.npy", "", &data));
+    FAILS(ctx, dro__data_open_given(ctx, both, "", &data), DRO_ERR_ARGUMENT, none);
+    OK(ctx, dro__data_open_given(ctx, NPZ "v1.npy", "", &data));
     assert_true(data->unlabelled && data->classes == 1);
     assert_string_equal(data->class_names[0], "?");
     for (int i = 0; i < 3; i++)
         assert_int_equal(data->split[DRO_TRAIN].labels[i], 0);
     dro_data_close(data);
-    OK(ctx, dro__data_open(ctx, NPZ "v1.npy,target=real", "", &data));
+    OK(ctx, dro__data_open_given(ctx, NPZ "v1.npy,target=real", "", &data));
     assert_true(data->unlabelled && data->classes == 0);
     assert_true(data->split[DRO_TRAIN].targets[2] == 0);
     dro_data_close(data);
-    OK(ctx, dro__data_open(ctx, NPZ "v1.npy,labels=" REFS "y.npy", "", &data));
+    OK(ctx, dro__data_open_given(ctx, NPZ "v1.npy,labels=" REFS "y.npy", "", &data));
     assert_true(!data->unlabelled && data->classes == 3);
     dro_data_close(data);
 }
@@ -227,7 +227,7 @@ static void test_npy_header_bad(void **state)
         const char *part, *other;
     } cases[] = {
         {HEAD("'<f4'", "False", "(3, 2)"), 23, "ends after 5 values", "expected 6"},
-        {HEAD("'<f4'", "False", "(3, 2)"), 25, "goes on after its 6 values", "expected the end"},
+        {HEAD("'<f4'", "False", "(3, 2)"), 25, "continues after its 6 values", "expected the end"},
         {HEAD("'<f4'", "False", "(1152921504606846976, 1)"), 24, "promises more than", "no more"},
         {HEAD("'<f4'", "False", "(4294967296, 4294967296)"), 24, "promises more than", "no more"},
         {HEAD("'|u1'", "True", "(17179869184, 1)"), 24, "ends after 24 values", "17179869184"},

@@ -97,7 +97,7 @@ static void test_formats(void **state)
     dro_data_close(data);
     write_file("few", "1 1:0.5 3:1\n0 4:1e-6\n", 21);
     snprintf(spec, sizeof spec, "libsvm:%s", in_dir("few"));
-    OK(ctx, dro__data_open(ctx, spec, kept, &data));
+    OK(ctx, dro__data_open_given(ctx, spec, kept, &data));
     OK(ctx, dro_data_examples(data, DRO_TRAIN, &e[2]));
     assert_int_equal(data->features, 4);
     assert_float_equal(e[2].x[2], 6 - 9 / sqrt(249), 0.01);
@@ -105,7 +105,7 @@ static void test_formats(void **state)
     dro_data_close(data);
     write_file("wide", "1 1:0.5 9:1\n0 4:1e-6\n", 21);
     snprintf(spec, sizeof spec, "libsvm:%s", in_dir("wide"));
-    FAILS(ctx, dro__data_open(ctx, spec, kept, &data), DRO_ERR_DATA, "rows of 4 features");
+    FAILS(ctx, dro__data_open_given(ctx, spec, kept, &data), DRO_ERR_DATA, "rows of 4 features");
     free(kept);
 }
 
@@ -172,7 +172,7 @@ static void test_sparse(void **state)
     dro_data_close(data);
     write_file("few", "1 1:1e-3 4:1\n0\n", 15); /* column 4 was never seen */
     snprintf(spec, sizeof spec, "libsvm:%s", in_dir("few"));
-    OK(ctx, dro__data_open(ctx, spec, kept, &data));
+    OK(ctx, dro__data_open_given(ctx, spec, kept, &data));
     OK(ctx, dro_data_examples(data, DRO_TRAIN, &e));
     assert_int_equal(data->features, 5001);
     assert_int_equal(e.starts[1], 3);
@@ -197,7 +197,7 @@ static void test_damaged(void **state)
     write_file("rows", "1 1:1\n0 1:2\n", 12);
     snprintf(spec, sizeof spec, "libsvm:%s", in_dir("rows"));
     for (size_t k = 0; k < sizeof texts / sizeof texts[0]; k++)
-        FAILS(ctx, dro__data_open(ctx, spec, texts[k], &data), DRO_ERR_DATA, "damaged");
+        FAILS(ctx, dro__data_open_given(ctx, spec, texts[k], &data), DRO_ERR_DATA, "damaged");
 }
 
 /* drop=, categorical=, decimal commas, a label that is missing, values that training did not
@@ -218,7 +218,7 @@ static void test_csv_options(void **state)
     write_file("other", "zip;size\n300;9,5\n100;1,5\n", 25); /* no id, no label */
     char spec[512];
     snprintf(spec, sizeof spec, "csv:%s", in_dir("other"));
-    OK(ctx, dro__data_open(ctx, spec, kept, &data));
+    OK(ctx, dro__data_open_given(ctx, spec, kept, &data));
     assert_string_equal(dro_data_remark(data, 0),
                         "column 'zip': 1 of 2 rows have a value that training did not have");
     dro_data_close(data);

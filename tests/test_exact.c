@@ -126,12 +126,12 @@ static void open_net(subject *s, const char *loss, bool sparse)
     s->full.ctx = s->ctx;
     s->full.n = table.n;
     s->full.all = (dro_net_batch){.labels = table.label};
-    s->full.rows = (dro__rows){.features = FEATURES, .x = table.x};
+    s->full.rows = (dro__row_matrix){.features = FEATURES, .x = table.x};
     if (sparse)
-        s->full.rows = (dro__rows){.features = FEATURES,
-                                   .starts = table.starts,
-                                   .columns = table.columns,
-                                   .values = table.values};
+        s->full.rows = (dro__row_matrix){.features = FEATURES,
+                                         .starts = table.starts,
+                                         .columns = table.columns,
+                                         .values = table.values};
     dro__full_rows_open(&s->full);
     s->problem = (dro_problem){.size = sizeof(dro_problem),
                                .dim = dro_net_dim(s->net),

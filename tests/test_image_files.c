@@ -197,11 +197,11 @@ static void test_bad_folders(void **state)
     refused(p, "images:%", DRO_ERR_FILE, "a/2.jpg: Too many levels");
     unlink(in_place(p, "a/2.jpg"));
     assert_int_equal(symlink("..", in_place(p, "a/up.jpg")), 0); /* a folder, whatever its name */
-    refused(p, "images:%", DRO_ERR_FILE, "a/up.jpg: a link that leads back");
+    refused(p, "images:%", DRO_ERR_FILE, "a/up.jpg: a symbolic link to a folder above it");
     unlink(in_place(p, "a/up.jpg"));
     mkdir(in_place(p, "a/b"), 0777);
     assert_int_equal(symlink("..", in_place(p, "a/b/c")), 0);
-    refused(p, "images:%", DRO_ERR_FILE, "a/b/c: a link that leads back");
+    refused(p, "images:%", DRO_ERR_FILE, "a/b/c: a symbolic link to a folder above it");
 }
 
 /* ---- size=N ---- */

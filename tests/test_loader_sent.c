@@ -69,12 +69,12 @@ static void test_sent(void **state)
     fixture *f = *state;
     for (uint64_t k = 0; k < 40; k++) {
         OK(f->ctx, dro_loader_draw(loader, k * BATCH, &b));
-        assert_non_null(b.there);
-        assert_ptr_not_equal(b.there, b.pixels);
-        assert_memory_equal(b.there, b.pixels, BATCH * IMAGE * sizeof(float));
+        assert_non_null(b.device_pixels);
+        assert_ptr_not_equal(b.device_pixels, b.pixels);
+        assert_memory_equal(b.device_pixels, b.pixels, BATCH * IMAGE * sizeof(float));
     }
     OK(f->ctx, dro_loader_gather(loader, (const int64_t[]){7, 3}, 2, &b));
-    assert_memory_equal(b.there, b.pixels, 2 * IMAGE * sizeof(float));
+    assert_memory_equal(b.device_pixels, b.pixels, 2 * IMAGE * sizeof(float));
     assert_true(copies > 40);
     dro_loader_destroy(loader);
     assert_int_equal(made, 8 + 3); /* ahead, those that stay whole, and gathers */
@@ -91,7 +91,7 @@ static void test_no_room(void **state)
     assert_int_equal(freed, 10);
     for (uint64_t k = 0; k < 10; k++) {
         OK(f->ctx, dro_loader_draw(loader, k * BATCH, &b));
-        assert_null(b.there);
+        assert_null(b.device_pixels);
     }
     assert_int_equal(copies, 0);
     dro_loader_destroy(loader);
@@ -108,7 +108,7 @@ static void test_copy_fails(void **state)
           "the cable is out");
     failing = 0;
     OK(f->ctx, dro_loader_draw(loader, 0, &b));
-    assert_memory_equal(b.there, b.pixels, BATCH * IMAGE * sizeof(float));
+    assert_memory_equal(b.device_pixels, b.pixels, BATCH * IMAGE * sizeof(float));
     OK(f->ctx, dro_loader_gather(loader, (const int64_t[]){1}, 1, &b));
     dro_loader_destroy(loader);
     assert_int_equal(freed, made);

@@ -26,7 +26,7 @@ static double number(uint64_t hash, size_t index)
 }
 
 /* The value of element j of a tensor. */
-static float initial(const dro__net_tensor *t, uint64_t hash, size_t j)
+static float initial(const dro__net_entry *t, uint64_t hash, size_t j)
 {
     double u = number(hash, j);
     const char *what = strrchr(t->name, '.') + 1;
@@ -170,7 +170,7 @@ static void set_weights(torch_case *c)
     dro_net *net = c->net;
     c->before = room(net->graph.statistics_size);
     for (size_t k = 0; k < net->tensor_count; k++) {
-        const dro__net_tensor *t = &net->tensors[k];
+        const dro__net_entry *t = &net->tensors[k];
         float *homes[] = {net->weights, net->frozen, c->before};
         uint64_t hash = fnv(t->name);
         for (size_t j = 0; j < t->count; j++)
@@ -268,7 +268,7 @@ static void compare_tensor(const torch_case *c, const char *name, const float *v
     near(c, "projection", name, product, atof(words[1]), TOLERANCE * size);
 }
 
-static const dro__net_tensor *find(const torch_case *c, const char *name)
+static const dro__net_entry *find(const torch_case *c, const char *name)
 {
     for (size_t k = 0; k < c->net->tensor_count; k++)
         if (strcmp(c->net->tensors[k].name, name) == 0)
@@ -280,7 +280,7 @@ static const dro__net_tensor *find(const torch_case *c, const char *name)
 /* grad PART TENSOR NORM PROJECTION FIRST MIDDLE LAST */
 static size_t compare_grad(const torch_case *c, char **words)
 {
-    const dro__net_tensor *t = find(c, words[2]);
+    const dro__net_entry *t = find(c, words[2]);
     assert_int_equal(t->home, DRO__HOME_WEIGHTS);
     const float *grad = c->grads[atoi(words[1])] + t->offset;
     double norm = atof(words[3]);
@@ -307,7 +307,7 @@ static void compare_line(torch_case *c, char **words, int count, size_t *compare
     } else if (strcmp(words[0], "grad") == 0) {
         *compared += compare_grad(c, words);
     } else if (strcmp(words[0], "running") == 0) {
-        const dro__net_tensor *t = find(c, words[1]);
+        const dro__net_entry *t = find(c, words[1]);
         compare_tensor(c, t->name, c->after + t->offset, t->count, words + 2);
     } else if (strcmp(words[0], "eval") == 0) {
         compare_numbers(c, "the evaluated loss", c->evaluated, words + 1, count - 1);

@@ -244,7 +244,7 @@ static int run_to_end(dro_context *ctx, dro_optimizer *opt, uint64_t steps, uint
         dro_status status = dro_optimizer_step(opt);
         if (status == DRO_ERR_NUMBER) {
             assert_true(count < 20);
-            assert_non_null(strstr(dro_context_error(ctx), "is refused, nothing has changed"));
+            assert_non_null(strstr(dro_context_error(ctx), "is refused and changes nothing"));
             places[count++] = opt->refused_position;
             OK(ctx, dro_optimizer_skip(opt));
         } else if (status == DRO_ERR_END) {

@@ -57,13 +57,13 @@ static char *slurp(const char *name)
 static void statistics(void **state)
 {
     (void)state;
-    dro_statistic s = dro__statistic((double[]){1, 2, NAN, 3, 6, INFINITY}, 6);
+    dro_statistic s = dro__report_statistic((double[]){1, 2, NAN, 3, 6, INFINITY}, 6);
     assert_int_equal(s.count, 4);
     check_near("mean", s.mean, 3, 1e-15);
     check_near("error", s.error, sqrt(14.0 / 3 / 4), 1e-15);
-    s = dro__statistic((double[]){5}, 1);
+    s = dro__report_statistic((double[]){5}, 1);
     assert_true(s.count == 1 && s.mean == 5 && isnan(s.error));
-    s = dro__statistic(NULL, 0);
+    s = dro__report_statistic(NULL, 0);
     assert_true(s.count == 0 && isnan(s.mean) && isnan(s.error));
 }
 
@@ -119,7 +119,7 @@ static void scales(void **state)
     double ticks[DRO__TICKS];
     char text[DRO__NUMBER];
     (void)state;
-    dro__scale s = dro__scale_fit(0.312, 0.874, DRO__UNIT_SHARE, false);
+    dro__plot_scale s = dro__scale_fit(0.312, 0.874, DRO__UNIT_SHARE, false);
     assert_true(s.low <= 0.312 && s.high >= 0.874 && s.low >= 0 && s.high <= 1);
     s.from = 0, s.to = 100;
     int count = dro__scale_ticks(&s, 5, ticks);
@@ -138,7 +138,7 @@ static void scales(void **state)
     for (size_t k = 0; k < sizeof odd / sizeof odd[0]; k++)
         for (int unit = 0; unit < 3; unit++)
             for (int may_log = 0; may_log < 2; may_log++) {
-                s = dro__scale_fit(odd[k][0], odd[k][1], (dro__unit)unit, may_log);
+                s = dro__scale_fit(odd[k][0], odd[k][1], (dro__plot_unit)unit, may_log);
                 s.from = 10, s.to = 110;
                 count = dro__scale_ticks(&s, 5, ticks);
                 assert_true(count >= 0 && count <= DRO__TICKS);

@@ -32,7 +32,7 @@ static void same_values(dro__safetensors *file, const char *name, const float *v
 
 enum { MANY = 10007 };
 
-static const dro__tensor samples[] = {
+static const dro__file_tensor samples[] = {
     {"scalar", 0, {0}, NULL},
     {"vector", 1, {MANY}, NULL},
     {"empty", 3, {4, 0, 1000000}, NULL},
@@ -44,7 +44,7 @@ static const dro__tensor samples[] = {
 };
 enum { SAMPLES = sizeof samples / sizeof samples[0] };
 
-static size_t count_of(const dro__tensor *t)
+static size_t count_of(const dro__file_tensor *t)
 {
     size_t count = 1;
     for (int k = 0; k < t->rank; k++)
@@ -58,7 +58,7 @@ static void test_round_trip(void **state)
     static float values[MANY];
     static const char *const pairs[] = {"format", "pt", "\"\n\xc3\xbc", "\\\xf0\x9f\x98\x80\t", "",
                                         "",       NULL};
-    dro__tensor tensors[SAMPLES];
+    dro__file_tensor tensors[SAMPLES];
     need_json();
     for (int k = 0; k < MANY; k++)
         values[k] = (float)check_uniform(1, (uint64_t)k, -3, 3);
@@ -72,7 +72,7 @@ static void test_round_trip(void **state)
     assert_int_equal(dro__safetensors_count(file), SAMPLES);
     assert_null(dro__safetensors_tensor(file, SAMPLES));
     for (size_t k = 0; k < SAMPLES; k++) {
-        const dro__tensor *t = &tensors[k];
+        const dro__file_tensor *t = &tensors[k];
         const dro__tensor_info *info =
             dro__safetensors_tensor(file, (size_t)dro__safetensors_find(file, t->name));
         assert_string_equal(info->name, t->name);
@@ -103,7 +103,7 @@ static void test_layout(void **state)
         "\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[8,12]}}"
         "\0\0\x80\x3f\0\0\0\xc0\0\0\x80\x3f";
     unsigned char bytes[512];
-    dro__tensor tensors[] = {{"a", 2, {2, 1}, values}, {"b", 0, {0}, values}};
+    dro__file_tensor tensors[] = {{"a", 2, {2, 1}, values}, {"b", 0, {0}, values}};
     need_json();
     OK(ctx, dro__safetensors_write(ctx, in_dir("w"), tensors, 2, pairs));
     FILE *f = fopen(in_dir("w"), "rb");
@@ -135,7 +135,7 @@ static void test_durable(void **state)
 {
     (void)state;
     static const float values[] = {1, -2};
-    dro__tensor tensors[] = {{"a", 1, {2}, values}};
+    dro__file_tensor tensors[] = {{"a", 1, {2}, values}};
     need_json();
     synced_files = synced_folders = 0;
     OK(ctx, dro__safetensors_write(ctx, in_dir("w"), tensors, 1, NULL));
@@ -149,7 +149,7 @@ static void test_flipped(void **state)
     (void)state;
     static const char *const pairs[] = {"format", "pt", "dro.model", "mlp:4", NULL};
     static const float values[] = {1, -2, 0.25f, 3e-9f, 7, 0};
-    dro__tensor tensors[] = {{"a", 2, {2, 2}, values}, {"b", 1, {2}, values + 4}};
+    dro__file_tensor tensors[] = {{"a", 2, {2, 2}, values}, {"b", 1, {2}, values + 4}};
     unsigned char bytes[1024];
     dro__safetensors *file;
     need_json();
@@ -187,13 +187,13 @@ static void test_many(void **state)
     (void)state;
     enum { COUNT = 20000 };
     static char names[COUNT][16];
-    static dro__tensor tensors[COUNT];
+    static dro__file_tensor tensors[COUNT];
     static float values[COUNT];
     need_json();
     for (int k = 0; k < COUNT; k++) {
         snprintf(names[k], sizeof names[k], "t%d", k * 7919 % COUNT);
         values[k] = (float)k;
-        tensors[k] = (dro__tensor){names[k], 1, {1}, &values[k]};
+        tensors[k] = (dro__file_tensor){names[k], 1, {1}, &values[k]};
     }
     OK(ctx, dro__safetensors_write(ctx, in_dir("w"), tensors, COUNT, NULL));
     dro__safetensors *file = open_one(in_dir("w"));

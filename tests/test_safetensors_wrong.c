@@ -203,7 +203,7 @@ static void test_files(void **state)
     /* A file that shrinks after it was opened. */
     static const float values[1000];
     float out[1000];
-    dro__tensor t = {"t", 1, {1000}, values};
+    dro__file_tensor t = {"t", 1, {1000}, values};
     OK(ctx, dro__safetensors_write(ctx, in_dir("w"), &t, 1, NULL));
     OK(ctx, dro__safetensors_open(ctx, in_dir("w"), &file));
     FAILS(ctx, dro__safetensors_read(file, 0, out, 999), DRO_ERR_ARGUMENT,
@@ -222,7 +222,7 @@ static void test_arguments(void **state)
     (void)state;
     static const float one[] = {1};
     static const struct {
-        dro__tensor tensor;
+        dro__file_tensor tensor;
         const char *what;
     } cases[] = {{{"", 0, {0}, one}, "without a name"},
                  {{NULL, 0, {0}, one}, "without a name"},
@@ -236,7 +236,7 @@ static void test_arguments(void **state)
                  {{"t\xff", 1, {1}, one}, "tensor 't?': its name is not UTF-8"}};
     need_json();
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
-        dro__tensor tensors[] = {{"a", 0, {0}, one}, cases[k].tensor};
+        dro__file_tensor tensors[] = {{"a", 0, {0}, one}, cases[k].tensor};
         FAILS(ctx, dro__safetensors_write(ctx, in_dir("w"), tensors, 2, NULL), DRO_ERR_ARGUMENT,
               cases[k].what);
         assert_true(access(in_dir("w"), F_OK) != 0);
@@ -259,7 +259,7 @@ static float weights[SIZE + 1];
 static dro_status write_weights(const char *name, float first)
 {
     weights[0] = first;
-    dro__tensor tensors[] = {{"t", 1, {SIZE}, weights}, {"last", 0, {0}, weights + SIZE}};
+    dro__file_tensor tensors[] = {{"t", 1, {SIZE}, weights}, {"last", 0, {0}, weights + SIZE}};
     return dro__safetensors_write(ctx, in_dir(name), tensors, 2, NULL);
 }
 

@@ -214,7 +214,7 @@ static void test_bad(void **state)
         {"x,y\n1,a\n2,\"b\n3,c\n", ",label=y", "line 3: a quote begins here", "never ends", -1},
         {"x,y\n1,a\n2,b\n3,c\n", ",label=y,learn=2", "line 4: column 'y': 'c'", "learn=N", 2},
         {"x,y\n1,a\n2,b\nz,a\n", ",label=y,learn=2", "line 4: column 'x': 'z'", "learn=N", 2},
-        {"x,y\n1,a\n2,b\n\n3,a,4\n", ",label=y,learn=2", "line 5: 3 cells", "as line 1 has", 2},
+        {"x,y\n1,a\n2,b\n\n3,a,4\n", ",label=y,learn=2", "line 5: 3 cells", "as in line 1", 2},
         {"x,y\n1,a\n2,b\n3,\"a\n", ",label=y,learn=2", "line 4: a quote begins", "never ends", 2},
         {"x,y\n1,a\n2,b\n\"3\"x,a\n", ",label=y,learn=2", "line 4: 'x,a' after a", "doubled", 2},
         {"x,y\n1,1\n2,2\n3,inf\n", ",label=y,target=real,learn=2", "line 4", "finite", 2},

@@ -17,7 +17,7 @@ static void test_metrics_three(void **state)
     const float logits[] = {2, 0, 0, 1, 0, 0, 0, 3, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0};
     const int32_t labels[] = {0, 0, 1, 0, 2, 2};
     const float losses[] = {0.5f, 1, 0.25f, 2, 0.75f, 1.5f};
-    dro__measure m;
+    dro__tally m;
     dro__robust robust = {0.5, 0.5, DRO__TILT_EXAMPLE, true, {0}};
     OK(ctx, dro__measure_create(ctx, 3, 6, 0, &m));
     dro__measure_reset(&m, &robust);
@@ -52,7 +52,7 @@ static void test_metrics_weights(void **state)
     const float logits[] = {2, 0, 0, 1, 0, 0, 0, 3, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0, 0, 1, 0};
     const int32_t labels[] = {0, 0, 1, 0, 2, 2, 2}, groups[] = {0, 1, 1, 0, 0, 1, 1};
     const float losses[] = {0.5f, 1, 0.25f, 2, 0.75f, 1.5f, 9}, weights[] = {1, 2, 1, 2, 1, 1, 0};
-    dro__measure one, two;
+    dro__tally one, two;
     for (int level = DRO__TILT_EXAMPLE; level <= DRO__TILT_GROUP; level++) {
         dro__robust robust = {
             .lambda = 0.5, .weight_lambda = 0.5, .level = level, .uniform = false};
@@ -93,7 +93,7 @@ static void test_metrics_groups(void **state)
     const int32_t labels[] = {0, 0, 1, 1}, groups[] = {0, 0, 2, 0};
     dro__robust over = {2, 1, DRO__TILT_GROUP, true, {0}};
     double shares[2];
-    dro__measure m;
+    dro__tally m;
     OK(ctx, dro__measure_create(ctx, 2, 4, 3, &m));
     assert_false(dro__measure_class_weights(&m, shares));
     dro__measure_reset(&m, &over);
@@ -144,7 +144,7 @@ static void test_metrics_absent(void **state)
     (void)state;
     const float logits[] = {1, 0, 0, 0, 1, 0};
     const int32_t labels[] = {0, 0};
-    dro__measure m;
+    dro__tally m;
     OK(ctx, dro__measure_create(ctx, 3, 2, 0, &m));
     OK(ctx, dro__measure_finish(ctx, &m, 0));
     assert_true(isnan(m.figures.accuracy) && isnan(m.figures.loss));
@@ -162,7 +162,7 @@ static void test_metrics_bins(void **state)
     (void)state;
     const float logits[] = {0, logf(0.65f / 0.35f), 0, logf(0.68f / 0.32f)};
     const int32_t labels[] = {1, 0};
-    dro__measure m;
+    dro__tally m;
     OK(ctx, dro__measure_create(ctx, 2, 2, 0, &m));
     dro__measure_add(&m, &(dro__measured){2, logits, labels, NULL, NULL, NULL, NULL, NULL});
     OK(ctx, dro__measure_finish(ctx, &m, 0));
@@ -342,7 +342,8 @@ static void test_metrics_gone(void **state)
         assert_int_equal(cut ? truncate(path, (off_t)first + 20) : unlink(path), 0);
         OK(ctx, run_to(settings, "parts", true, 16, &s));
         assert_int_equal(s.notes, 1);
-        assert_non_null(strstr(s.note, cut ? "shorter than the checkpoint says" : "is gone"));
+        assert_non_null(
+            strstr(s.note, cut ? "shorter than recorded in the checkpoint" : "is gone"));
         assert_non_null(strstr(s.note, cut ? "but for the first 1;" : "but for the first 0;"));
         assert_true(cut || access(path, F_OK) != 0); /* no empty file */
         OK(ctx, run_to(settings, "parts", true, UINT64_MAX, &s));
@@ -366,7 +367,7 @@ static void test_resume_refuses(void **state)
     clear("parts");
     OK(ctx, run_to("optimizer=sgd model=mlp:4", "parts", false, 5, NULL));
     FAILS(ctx, run_to("optimizer=sgd model=mlp:4", "parts", false, 5, NULL), DRO_ERR_FILE,
-          "holds a run already");
+          "already holds a run");
     FAILS(ctx, run_to("optimizer=sgd model=mlp:4 eta=0.3", "parts", true, 9, NULL), DRO_ERR_FORMAT,
           "eta=");
     FAILS(ctx, run_to("optimizer=recover model=mlp:4", "parts", true, 9, NULL), DRO_ERR_FORMAT,

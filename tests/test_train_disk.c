@@ -44,7 +44,7 @@ static void test_damage(void **state)
     OK(ctx, run_to(settings, "parts", false, 15, NULL));
     damage("last.ckpt", 100, false);
     damage("previous.ckpt", 10, true);
-    FAILS(ctx, run_to(settings, "parts", true, 20, NULL), DRO_ERR_FORMAT, "no whole checkpoint");
+    FAILS(ctx, run_to(settings, "parts", true, 20, NULL), DRO_ERR_FORMAT, "no valid checkpoint");
 }
 
 /* ---- a disk that fails ---- */
@@ -185,7 +185,8 @@ static void test_disk_run(void **state)
             break;
         failures += status == DRO_ERR_FILE;
         if (status == DRO_ERR_FILE)
-            assert_non_null(strstr(dro_context_error(ctx), "No space left on device: make room, "));
+            assert_non_null(
+                strstr(dro_context_error(ctx), "No space left on device: free some space, "));
         OK(ctx, run_to(settings, "parts", true, UINT64_MAX, NULL));
         same_run("whole", "parts");
     }
@@ -218,7 +219,7 @@ static void test_other_machine(void **state)
     OK(ctx, run_to(settings, "moved", true, 11, &s));
     assert_int_equal(s.notes, 1);
     assert_non_null(strstr(s.note, "threads=1 "));
-    assert_non_null(strstr(s.note, "goes on with backend="));
+    assert_non_null(strstr(s.note, "resumes with backend="));
     assert_non_null(strstr(s.note, "threads=2 "));
     ctx = plain;
     OK(ctx, run_to(settings, "moved", true, UINT64_MAX, &s));

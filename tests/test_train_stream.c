@@ -233,7 +233,7 @@ static void test_nothing_learned(void **state)
     dro__free(slurp("parts", "result.json", &size));
     /* One that has learned something is left alone, also by a try that fails. */
     FAILS(ctx, run_stream(SIGNS, "bad", "", "parts", false, UINT64_MAX, NULL), DRO_ERR_FILE,
-          "holds a run already");
+          "already holds a run");
     write_rows("late", 40, 30);
     clear("late_run");
     FAILS(ctx, run_stream(SIGNS, "late", "", "late_run", false, UINT64_MAX, NULL), DRO_ERR_DATA,
@@ -297,7 +297,7 @@ static void test_table(void **state)
     fprintf(f, "size,place,kind\n1,here,large\n2,there,small\n3,far away,small\n");
     fclose(f);
     FAILS(ctx, run_stream("csv:%s,label=3", "table", more, "whole", true, UINT64_MAX, NULL),
-          DRO_ERR_DATA, "are not those that the run began with");
+          DRO_ERR_DATA, "are not those that the run started with");
 }
 
 /* Labels 0 and 1, and 1 without its sign: the weights know the classes of the rows they came
@@ -368,12 +368,13 @@ static void test_loss(void **state)
     static const char *const wrong[][2] = {
         {"loss=focal", "loss focal on %s: expected logistic or squared"},
         {"loss=logit-adjusted", "loss logit-adjusted on %s: expected logistic or squared"},
-        {"recipe=imbalanced", "recipe imbalanced on %s: its loss, logit-adjusted, is not there: "
-                              "use tilt=class with recover instead, or set loss=logistic"},
+        {"recipe=imbalanced",
+         "recipe imbalanced on %s: its loss, logit-adjusted, is not supported: "
+         "use tilt=class with recover instead, or set loss=logistic"},
         {"recipe=imbalanced loss=focal", "loss focal on %s: expected logistic or squared"},
-        {"smoothing=0.3", "smoothing=0.3 on %s: the loss there, logistic, has no smoothing"},
-        {"tau=3", "tau=3 on %s: the loss there, logistic, has no tau: leave it out"},
-        {"loss=squared focal_gamma=1", "focal_gamma=1 on %s: the loss there, squared, has no"},
+        {"smoothing=0.3", "smoothing=0.3 on %s: the loss, logistic, has no smoothing"},
+        {"tau=3", "tau=3 on %s: the loss, logistic, has no tau: leave it out"},
+        {"loss=squared focal_gamma=1", "focal_gamma=1 on %s: the loss, squared, has no"},
     };
     dro_metrics plain = {0}, other = {0};
     char text[300];

@@ -38,7 +38,7 @@ static inline bool stop_at(void *user, const dro_train_progress *p)
 static inline void count_note(void *user, const char *text)
 {
     stopper *s = user;
-    if (sscanf(text, "going on after step %llu (%llu examples)", &s->step, &s->examples) == 2) {
+    if (sscanf(text, "resuming after step %llu (%llu examples)", &s->step, &s->examples) == 2) {
         s->went_on = true;
         return;
     }

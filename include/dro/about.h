@@ -1,4 +1,4 @@
-/* What this build of libdro stands on. Stable. */
+/* The version of libdro, its instruction set and the libraries it was built with. Stable. */
 #ifndef DRO_ABOUT_H
 #define DRO_ABOUT_H
 
@@ -8,23 +8,22 @@
 extern "C" {
 #endif
 
-/* The version of the library that is running, "0.1.0"; that of the headers is DRO_VERSION_MAJOR and
- * so on. */
+/* The version of the running library, "0.1.0". DRO_VERSION_MAJOR etc. are that of the headers. */
 DRO_API const char *dro_version(void);
 
 typedef struct dro_library {
     const char *name;
-    const char *version; /* NULL: this build is without it */
+    const char *version; /* NULL: not in this build */
     const char *purpose; /* what needs it */
-    const char *package; /* Debian's name of what to install before building */
+    const char *package; /* the Debian package to install before building */
 } dro_library;
 
 /* The i-th library, DRO_ERR_END past the last. */
 DRO_API dro_status dro_library_get(int index, dro_library *library);
 
-/* The instruction set that is used: the best that the machine has of avx512, avx2 and sse (x86),
- * neon (ARM) or plain, or less where the environment limits it (DRO_CPU=avx2). *wrong (may be NULL)
- * becomes the value of DRO_CPU when it is none of these, else NULL. */
+/* The instruction set in use: the best one of the machine among avx512, avx2 and sse (x86), neon
+ * (ARM) and plain, or a lower one if the environment limits it (DRO_CPU=avx2). *wrong (optional) is
+ * set to the value of DRO_CPU if that is invalid, else to NULL. */
 DRO_API const char *dro_cpu_instructions(const char **wrong);
 
 #ifdef __cplusplus

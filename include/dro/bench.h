@@ -1,4 +1,4 @@
-/* Measuring: how fast this machine moves memory, and how near the backend comes to that.
+/* Benchmarks: the machine's memory bandwidth, and what share of it the backend reaches.
  *
  * An optimiser's step is a few passes over vectors as long as the weights, so memory bandwidth is
  * its limit. These calls measure that limit and the backend's vector operations in one run.
@@ -20,17 +20,17 @@ typedef struct dro_bench_speed {
 } dro_bench_speed;
 
 /* speeds[0] is the triad a[i] = b[i] + s * c[i] over the context's threads, counted as STREAM does:
- * three arrays, without the line that a store fetches first. Then come the backend's operations in
- * the shapes that the optimisers use, an array that is updated in place counted as read and as
- * written. A round runs each of them once, so all see the same machine. length: floats per vector,
- * five of them; far more than the last-level cache holds, and no power of two (vectors that far
- * apart fall on the same cache sets). Fills at most `capacity` speeds and says in *count how many
- * there are. */
+ * three arrays, without the cache line that a store reads first. The others are the backend's
+ * operations in the shapes that the optimisers use; an array that is updated in place counts as
+ * read and as written. A round runs each of them once, so that all run under the same conditions.
+ * length: floats per vector (there are five); far more than the last-level cache holds, and not a
+ * power of two (such vectors share cache sets). Fills at most `capacity` speeds; *count is their
+ * number. */
 DRO_API dro_status dro_bench_vector(dro_context *ctx, size_t length, int rounds,
                                     dro_bench_speed *speeds, size_t capacity, size_t *count);
 
-/* Reads x, (length), once over the context's threads: the least time in which anything can be done
- * with it. */
+/* Reads x, (length), once with the context's threads: a lower bound on the time of any operation on
+ * it. */
 DRO_API dro_status dro_bench_read(dro_context *ctx, const float *x, size_t length, double *seconds);
 
 /* The most floating-point operations per second (a multiply and an add are two) that the context's

@@ -7,11 +7,11 @@
  *     dro_optimizer_create(ctx, "recover", &problem, &opt) ...
  *     dro_comm_close(comm);
  *
- * Every rank makes the same calls with the same settings and data. Of each batch a rank
- * evaluates its share; losses are gathered and gradients summed, so every optimiser works as it
- * is, and all ranks have the same state, to the bit. An error of one rank is an error of all.
- * When a rank is killed, stopped or cut off, the calls of the others fail within a few seconds,
- * with a text that says which one.
+ * Every rank makes the same calls with the same settings and data. Each rank evaluates its share of
+ * a batch; losses are gathered and gradients summed. So every optimiser works unchanged, and all
+ * ranks have bitwise the same state. An error of one rank is an error of all. When a rank is
+ * killed, stopped or disconnected, the calls of the others fail within a few seconds, with a text
+ * that names the rank.
  *
  * Experimental. */
 #ifndef DRO_COMM_H
@@ -39,22 +39,22 @@ DRO_API int dro_comm_rank(const dro_comm *comm); /* NULL: 0 */
 DRO_API int dro_comm_size(const dro_comm *comm); /* NULL: 1 */
 /* Ends all ranks: their calls fail with this text and the name of this rank. */
 DRO_API void dro_comm_fail(dro_comm *comm, const char *text);
-/* Whether this rank is the one to print: rank 0, or when that is gone the first that is left. */
+/* Whether this rank should print: rank 0, or if that is gone, the first remaining one. */
 DRO_API bool dro_comm_speaks(const dro_comm *comm);
 
-/* Waits until all ranks have come here; *largest (optional) becomes the largest of theirs. */
+/* Waits until all ranks have made this call; *largest (optional) becomes the largest of theirs. */
 DRO_API dro_status dro_comm_meet(dro_comm *comm, int *largest);
 
-/* What has been sent by this rank, and waited for. */
+/* What this rank has sent, and how long it has waited. */
 typedef struct dro_comm_traffic {
     uint64_t messages, bytes;
     double seconds;
 } dro_comm_traffic;
 DRO_API dro_comm_traffic dro_comm_traffic_get(const dro_comm *comm);
 
-/* `mine` spread over the ranks, as *problem; both are borrowed from *spread, which
- * dro_comm_problem_free() frees. mine->draw and gather, where it has them, are asked for this
- * rank's share. */
+/* *problem distributes `mine` over the ranks; both are borrowed from *spread, which
+ * dro_comm_problem_free() frees. mine->draw and mine->gather, if set, are called for this rank's
+ * share. */
 typedef struct dro_spread dro_spread;
 DRO_API dro_status dro_comm_problem(dro_comm *comm, dro_context *ctx, const dro_problem *mine,
                                     dro_spread **spread, dro_problem *problem);

@@ -1,7 +1,8 @@
 /* The context: which hardware to use, and the text of the last error.
  *
  * Everything else is created from a context and must be destroyed before it. A context and what was
- * created from it belong to one thread at a time; different contexts are independent. Stable. */
+ * created from it may be used by one thread at a time; different contexts are independent.
+ * Stable. */
 #ifndef DRO_CONTEXT_H
 #define DRO_CONTEXT_H
 
@@ -13,11 +14,11 @@ extern "C" {
 
 typedef struct dro_context dro_context;
 
-/* backend: "ref" (plain C, the truth), "cpu" (threads and SIMD) or "auto" / NULL (the fastest that
- * works), or "cuda" (an NVIDIA GPU) where it was built. threads: 0 takes all processors that the
- * process may use. On failure *ctx is NULL and there is no error text: the code says all
- * (DRO_ERR_NAME: no such backend in this build; DRO_ERR_RANGE: threads below 0 or above 4096;
- * DRO_ERR_DEVICE: it does not work on this machine, dro_backend_missing() says why). */
+/* backend: "ref" (plain C, the reference), "cpu" (threads and SIMD), "cuda" (an NVIDIA GPU, in a
+ * build with CUDA), or "auto" or NULL (the fastest that works). threads: 0 means all processors
+ * that the process may use. On failure *ctx is NULL and there is no error text, only the status:
+ * DRO_ERR_NAME: no such backend in this build; DRO_ERR_RANGE: threads below 0 or above 4096;
+ * DRO_ERR_DEVICE: the backend does not work on this machine (see dro_backend_missing()). */
 DRO_API dro_status dro_context_create(const char *backend, int threads, dro_context **ctx);
 DRO_API void dro_context_destroy(dro_context *ctx); /* NULL is fine */
 

@@ -13,8 +13,8 @@ extern "C" {
  * inside; a table has an input (batch, 1) for each of its columns, texts as they are in the file
  * and numbers, NaN where missing, and is encoded inside; other rows are `features` (batch,
  * features). Outputs: of classes `probabilities` (batch, classes), as the loss that the model was
- * trained with has them, and `label` (batch), the likeliest class by name; otherwise `value`
- * (batch, 1). Sparse rows are DRO_ERR_UNSUPPORTED. */
+ * trained with defines them, and `label` (batch), the name of the most probable class; otherwise
+ * `value` (batch, 1). Sparse rows are DRO_ERR_UNSUPPORTED. */
 DRO_API dro_status dro_export_onnx(dro_context *ctx, const char *weights, const char *path);
 
 /* Writes a PyTorch module for the same file: Python whose load() takes the tensors from the weights

@@ -3,7 +3,7 @@
  *     dro_linear_data data = dro_linear_data_default();
  *     data.n = n, data.features = d, data.x = rows, data.y = labels;
  *     dro_linear_create(ctx, &data, &model);
- *     dro_linear_problem(model, &problem);            // hand it to dro_optimizer_create()
+ *     dro_linear_problem(model, &problem);            // pass it to dro_optimizer_create()
  *
  * loss "logistic": log(1 + exp(-y * <x, w>)), y in {-1, +1};  "squared": (<x, w> - y)^2 / 2.
  * Stable. */

@@ -1,4 +1,4 @@
-/* Batches of a data set, ready before they are asked for.
+/* Batches of a data set, prefetched by reader threads.
  *
  *     dro_loader_options o = dro_loader_options_default();
  *     o.batch = 128, o.augment = true;
@@ -6,8 +6,8 @@
  *     dro_loader_draw(loader, position, &batch);       // position 0, 128, 256, ...
  *
  * The order and every random choice (crop, flip, colour) are pure functions of (seed, epoch, place
- * in the epoch): they do not depend on the number of threads, and drawing may begin anywhere. An
- * epoch is n / batch whole batches; what is left over at its end is dropped. */
+ * in the epoch): they do not depend on the number of threads, and drawing may start anywhere. An
+ * epoch is n / batch whole batches; the remaining examples are dropped. */
 #ifndef DRO_LOADER_H
 #define DRO_LOADER_H
 
@@ -21,8 +21,8 @@ extern "C" {
 
 typedef struct dro_loader dro_loader;
 
-/* How images are changed. Small ones are moved by up to 4 pixels, or an eighth of the shorter side,
- * and have no jitter; of large ones a random part is resized. */
+/* Augmentation. Small images are shifted by up to 4 pixels, or an eighth of the shorter side, and
+ * have no jitter; of large images a random part is cropped and resized. */
 typedef enum dro_augment_way {
     DRO_AUGMENT_CROP = 1,
     DRO_AUGMENT_FLIP = 2,  /* left to right, half of them */
@@ -35,34 +35,35 @@ typedef struct dro_loader_options {
     int threads; /* readers; 0: as many as the context has */
     uint64_t seed;
     bool shuffle;  /* a new random order every epoch; otherwise in order */
-    bool augment;  /* training images are changed at random, in the ways of `ways` */
-    bool cuts;     /* small images: how each is to be cut instead of its pixels (dro_loaded.cuts) */
-    int32_t size;  /* images in files: the side of the square they become; 0: 224 */
-    int32_t ahead; /* batches kept ready; 0: two per thread */
-    bool sent;     /* the readers also copy the pixels to the backend's memory (dro_loaded.there) */
+    bool augment;  /* augment training images, in the ways of `ways` */
+    bool cuts;     /* small images: give crops instead of pixels (dro_loaded.cuts) */
+    int32_t size;  /* image files: the side of the square they are resized to; 0: 224 */
+    int32_t ahead; /* batches to prefetch; 0: two per thread */
+    bool sent;     /* the readers also copy the pixels to the backend's memory (device_pixels) */
     unsigned ways; /* of dro_augment_way; 0: all */
     size_t first, end; /* of each batch only examples first .. end - 1 are read; 0, 0: all */
 } dro_loader_options;
 
 DRO_API dro_loader_options dro_loader_options_default(void);
 
-/* How a small image is cut: moved down and right by so much (what comes in is 0 before
+/* The crop of a small image: shifted down and right by this many pixels (the new border is 0 before
  * normalising), then mirrored left to right. */
 typedef struct dro_cut {
     int8_t down, right, mirror;
 } dro_cut;
 
-/* A batch, valid until the third draw or gather after it, or a draw of a batch that is not the
- * next. Rows of tables are not copied: they are at ids[i] of dro_data_examples(). */
+/* A batch, valid until the third draw or gather after it, or until a draw out of sequence. Rows of
+ * tables are not copied: row i is at ids[i] of dro_data_examples(). */
 typedef struct dro_loaded {
     uint64_t position;
     size_t count;
-    const int64_t *ids;    /* (count) places in the split */
-    const int32_t *labels; /* (count) or NULL */
-    const int32_t *groups; /* (count) or NULL */
-    const float *pixels;   /* (count, channels, height, width), normalised; NULL for rows */
-    const dro_cut *cuts;   /* (count) with options.cuts */
-    const float *there;    /* with options.sent: the same on the GPU; NULL without one, or room */
+    const int64_t *ids;         /* (count) indices in the split */
+    const int32_t *labels;      /* (count) or NULL */
+    const int32_t *groups;      /* (count) or NULL */
+    const float *pixels;        /* (count, channels, height, width), normalised; NULL for rows */
+    const dro_cut *cuts;        /* (count) with options.cuts */
+    const float *device_pixels; /* with options.sent: pixels in GPU memory; NULL without a GPU, or
+                                   if there was no memory */
 } dro_loaded;
 
 DRO_API dro_status dro_loader_create(dro_data *data, dro_split split,
@@ -70,23 +71,23 @@ DRO_API dro_status dro_loader_create(dro_data *data, dro_split split,
 DRO_API void dro_loader_destroy(dro_loader *loader); /* NULL is fine */
 /* The batch at a position, a multiple of the batch size. */
 DRO_API dro_status dro_loader_draw(dro_loader *loader, uint64_t position, dro_loaded *batch);
-/* Given examples, without augmentation; at most the batch size of them. */
+/* The given examples, without augmentation; at most as many as the batch size. */
 DRO_API dro_status dro_loader_gather(dro_loader *loader, const int64_t *ids, size_t count,
                                      dro_loaded *batch);
-/* Examples in an epoch (whole batches), the shape of a batch's pixels (zeros where it has none:
- * rows, cuts), what was waited for so far. */
+/* Examples in an epoch (whole batches); the shape of a batch's pixels (zeros for rows and cuts);
+ * seconds that draws have waited so far. */
 DRO_API uint64_t dro_loader_epoch(const dro_loader *loader);
 DRO_API void dro_loader_shape(const dro_loader *loader, int32_t *channels, int32_t *height,
                               int32_t *width);
-DRO_API double dro_loader_waited(const dro_loader *loader); /* seconds */
+DRO_API double dro_loader_waited(const dro_loader *loader);
 
 /* ---- experimental: also the options cuts, sent, first and end ---- */
 
-/* With options.end: the batch at a position with all of its examples, the others read by the
- * caller's thread. */
+/* With options.end: the batch at a position with all of its examples; the calling thread reads
+ * those that the readers left out. */
 DRO_API dro_status dro_loader_complete(dro_loader *loader, uint64_t position, dro_loaded *batch);
-/* For benchmarks: what reading, decoding and resizing alone manages on this thread, without
- * threads, batches or augmentation. Images in files only. */
+/* For benchmarks: the rate of reading, decoding and resizing on this thread, without threads,
+ * batches or augmentation. Images in files only. */
 DRO_API dro_status dro_loader_bare(dro_loader *loader, double seconds, double *examples_per_s);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* What is measured of a model on a split of the data. Stable. */
+/* The metrics of a model on a split of the data. Stable. */
 #ifndef DRO_METRICS_H
 #define DRO_METRICS_H
 
@@ -8,10 +8,10 @@
 extern "C" {
 #endif
 
-/* X(name, CODE, title, better, unit, meaning): one row for each measure. better: 1, more of it is
- * better, or -1. unit "%": a share of 1. Records, TensorBoard's tags, `best`, reports and `dro
- * sweep --by` follow from this list; what computes a measure is the function of its name in
- * src/train/metrics.c. */
+/* X(name, CODE, title, better, unit, meaning): one row for each measure. better: 1 if larger values
+ * are better, else -1. unit "%": a share of 1. Records, TensorBoard's tags, `best`, reports and
+ * `dro sweep --by` come from this list; the function of the same name in src/train/metrics.c
+ * computes a measure. */
 #define DRO_METRIC_LIST(X)                                                                         \
     X(accuracy, ACCURACY, "Accuracy", 1, "%", "examples whose class is predicted")                 \
     X(balanced_accuracy, BALANCED, "Balanced accuracy", 1, "%", "mean of the classes' accuracies") \
@@ -34,8 +34,8 @@ extern "C" {
 
 enum { DRO_RELIABILITY_BINS = 15, DRO_CURVE_POINTS = 101 };
 
-/* Of one split. What does not apply is NaN, or NULL. Borrowed as the record that it is in. Examples
- * count by their weights, where they have some, but for examples, counts and confusion. */
+/* The metrics of one split. What does not apply is NaN or NULL. Borrowed like the record that
+ * contains it. Example weights count in all of them except examples, counts and confusion. */
 typedef struct dro_metrics {
     int64_t examples;
     int32_t classes; /* 0: a real-valued target */

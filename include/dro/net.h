@@ -9,18 +9,18 @@
  *     x = dro_net_global_pool(net, x);
  *     x = dro_net_linear(net, "fc", x, 10);
  *     dro_net_output(net, x);
- *     dro_net_ready(net);                                      // says what was wrong, if anything
+ *     dro_net_ready(net);                                      // reports errors of the calls above
  *     dro_net_init(net, seed);
  *     dro_net_problem(net, &source, &problem);                 // for dro_optimizer_create()
  *     dro_optimizer_start(opt, dro_net_weights(net));
  *
- * While a network is built, errors wait: a wrong call gives node -1, which later calls pass on, and
+ * Errors while building are deferred: a wrong call returns node -1, later calls pass it on, and
  * dro_net_ready() returns the first error. Rows of a table are images of features x 1 x 1.
  *
  * The trained parameters are one flat vector w in the order in which their layers were added, each
  * in PyTorch's layout: (out, in, kernel height, kernel width), (out, in), gamma, beta. Batch norm's
- * running statistics are not part of w: the network keeps them, and takes in those of a step's
- * first part when the optimiser has accepted the step. */
+ * running statistics are not part of w: the network keeps them, and updates them from the first
+ * part of a step when the optimiser has accepted the step. */
 #ifndef DRO_NET_H
 #define DRO_NET_H
 
@@ -32,7 +32,7 @@
 extern "C" {
 #endif
 
-/* ---- stable, but for what the last section names ---- */
+/* ---- stable, except for the last section ---- */
 
 typedef struct dro_net dro_net;
 typedef int32_t dro_node; /* the value of one layer; -1 after an error */
@@ -79,7 +79,7 @@ DRO_API dro_node dro_net_shortcut(dro_net *net, dro_node x, int32_t channels, in
 DRO_API dro_node dro_net_affine(dro_net *net, dro_node x, const float *scale, const float *shift);
 
 DRO_API void dro_net_output(dro_net *net, dro_node logits);
-/* A second head: in training its loss counts `weight` times besides. */
+/* A second head: training adds `weight` times its loss. */
 DRO_API void dro_net_auxiliary(dro_net *net, dro_node logits, float weight);
 
 /* ---- or by name: the models of `dro list models` ---- */
@@ -88,8 +88,8 @@ typedef struct dro_model_shape {
     int32_t channels, height, width, outputs;
 } dro_model_shape;
 
-/* "resnet20", "mlp:128,64", ... The network is complete; it may still be set, frozen and then
- * readied. */
+/* "resnet20", "mlp:128,64", ... The network is built; it can still be configured
+ * (dro_net_set(), dro_net_train_only()) before dro_net_ready(). */
 DRO_API dro_status dro_net_model(dro_context *ctx, const char *name, const dro_model_shape *shape,
                                  dro_net **net);
 /* The i-th model: name, one line about it and the shape it was made for; NULL past the last. */
@@ -99,31 +99,31 @@ DRO_API dro_model_shape dro_model_usual(int index);
 
 /* ---- choose, before dro_net_ready() ---- */
 
-/* "loss" and the settings of losses, and of a GPU "precision", "deterministic" and "convolutions":
+/* "loss" and the settings of losses; for a GPU "precision", "deterministic" and "convolutions".
  * dro_net_param() lists them. */
 DRO_API dro_status dro_net_set(dro_net *net, const char *name, const char *value);
 DRO_API dro_status dro_net_param(int index, dro_param *param); /* DRO_ERR_END past the last */
 /* The i-th loss, NULL past the last. */
 DRO_API const char *dro_loss_name(int index);
-/* Whether a setting ("tau") has a say in a loss; loss NULL: in any. */
+/* Whether a setting ("tau") affects a loss; loss NULL: any loss. */
 DRO_API bool dro_loss_has(const char *loss, const char *setting);
-/* Whether the probabilities that minimise a loss are the true ones. */
+/* Whether a loss is proper: the probabilities that minimise it are the true ones. */
 DRO_API bool dro_loss_proper(const char *loss);
 /* The classes' shares of the training data, (outputs), for the losses logit-adjusted and ldam;
  * copied. */
 DRO_API dro_status dro_net_prior(dro_net *net, const double *share, size_t count);
 /* Trains only the tensors whose name matches one of the patterns ("layer4.*,fc.*"); the others are
  * frozen: not in w, no gradient, and their batch norms use the running statistics. Each pattern
- * must match something, and all of a layer is trained or nothing. NULL: all of them. */
+ * must match a tensor, and a layer is trained as a whole or not at all. NULL: trains everything. */
 DRO_API dro_status dro_net_train_only(dro_net *net, const char *patterns);
-/* Says what was wrong while the network was built or set. Settings may be mended and it be called
- * again; a wrong layer may not. */
+/* Returns the first error of building or configuring. After a wrong setting, correct it and call
+ * again; a wrong layer cannot be corrected. */
 DRO_API dro_status dro_net_ready(dro_net *net);
 
 /* ---- weights ---- */
 
-/* Kaiming normal (fan in), zero biases, gamma 1, beta 0; from the seed alone. A network with one
- * matrix is convex in it and begins at 0. */
+/* Kaiming normal (fan in), zero biases, gamma 1, beta 0; a function of the seed only. A network
+ * with a single matrix is convex and starts at 0. */
 DRO_API dro_status dro_net_init(dro_net *net, uint64_t seed);
 DRO_API size_t dro_net_dim(const dro_net *net);             /* trained parameters */
 DRO_API size_t dro_net_parameters(const dro_net *net);      /* all of them */
@@ -136,8 +136,8 @@ DRO_API dro_status dro_net_set_weights(dro_net *net, const float *w);
 DRO_API size_t dro_net_statistics_count(const dro_net *net);
 DRO_API dro_status dro_net_statistics(const dro_net *net, float *statistics);
 DRO_API dro_status dro_net_set_statistics(dro_net *net, const float *statistics);
-/* The i-th tensor by name: its shape, and where it is: in w from `offset`, or not in w (offset -1):
- * frozen, or a running statistic. DRO_ERR_ARGUMENT past the last. */
+/* The i-th tensor: its name, its shape and its offset in w; -1 if it is not in w (frozen, or a
+ * running statistic). DRO_ERR_ARGUMENT past the last. */
 typedef struct dro_tensor {
     const char *name;
     int rank;
@@ -148,8 +148,8 @@ typedef struct dro_tensor {
 DRO_API size_t dro_net_tensor_count(const dro_net *net);
 DRO_API dro_status dro_net_tensor(const dro_net *net, size_t index, dro_tensor *tensor);
 
-/* Safetensors files with PyTorch's names. Load takes all or nothing; a classifier of another number
- * of outputs is left as it is, and *kept (optional) says how many tensors that were. */
+/* Safetensors files with PyTorch's names. Load changes everything or, on failure, nothing. A
+ * classifier with another number of outputs is not loaded; *kept (optional) counts such tensors. */
 DRO_API dro_status dro_net_load(dro_net *net, const char *path, size_t *kept);
 DRO_API dro_status dro_net_save(const dro_net *net, const char *path);
 /* The same with the file's metadata: key, value, key, value ..., NULL (UTF-8). NULL: "format",
@@ -159,15 +159,15 @@ DRO_API dro_status dro_net_save_with(const dro_net *net, const char *path,
 
 /* ---- use ---- */
 
-/* Small images that live in the backend's memory, as bytes (any, channels, height, width); scale
- * and shift (channels), host memory, are what normalises them. */
+/* Small images in the backend's memory, as bytes (any, channels, height, width); scale and shift
+ * (channels), in host memory, normalise them. */
 typedef struct dro_net_images {
     const uint8_t *bytes;
     const float *scale, *shift;
 } dro_net_images;
 
-/* One part of a call. Everything is host memory; x may also be the GPU's memory on a GPU backend,
- * and may be given as images there, the ids to take and how to cut them. */
+/* One part of a call. Everything is host memory. On a GPU backend x may also be GPU memory, or may
+ * be replaced by images, their ids and how to crop them. */
 typedef struct dro_net_batch {
     size_t count;
     const float *x;        /* (count, channels, height, width) */
@@ -179,23 +179,24 @@ typedef struct dro_net_batch {
     const dro_cut *cuts;          /* (count) of images; NULL: as they are */
 } dro_net_batch;
 
-/* The contract of dro/problem.h, for whoever writes their own dro_problem. A backward follows a
- * forward with the same w; the parts' arrays are borrowed until then. w, losses, coef and grads may
- * be host memory or the backend's; of the parts see dro_net_batch. */
+/* The contract of dro/problem.h, for writing your own dro_problem. A backward follows a forward
+ * with the same w; the arrays of the parts are borrowed until then. w, losses, coef and grads may
+ * be in host memory or in the backend's memory; for the parts see dro_net_batch. */
 DRO_API dro_status dro_net_forward(dro_net *net, const float *w, const dro_net_batch *parts,
                                    int part_count, float *losses);
 DRO_API dro_status dro_net_backward(dro_net *net, const float *w, const float *coef,
                                     float *const *grads);
-DRO_API void dro_net_accept(dro_net *net); /* keeps the running statistics of the last first part */
+/* Keeps the running statistics of part 0 of the last forward. */
+DRO_API void dro_net_accept(dro_net *net);
 /* Evaluation mode: running statistics, no dropout. logits (count, outputs) or losses (count) may be
  * NULL. */
 DRO_API dro_status dro_net_evaluate(dro_net *net, const float *w, const dro_net_batch *batch,
                                     float *logits, float *losses);
 
-/* Where a problem's examples come from: `fetch` fills in a drawn batch (ids, position); its arrays
- * must stay while the other part of the call is fetched and until the backward. The keys are the
- * network's to fill in. The other fields go into the problem as they are (dro/problem.h); draw may
- * be NULL. */
+/* Where a problem's examples come from. `fetch` fills in a drawn batch (ids, position); its arrays
+ * must stay valid while the other part of the call is fetched and until the backward. The network
+ * fills in the keys. The other fields are passed to the problem (dro/problem.h); draw may be
+ * NULL. */
 typedef struct dro_net_source {
     size_t size; /* sizeof(dro_net_source) */
     void *user;
@@ -208,9 +209,9 @@ typedef struct dro_net_source {
     int32_t classes, groups;
     const double *class_share, *group_share;
     bool images; /* fetch gives images in the backend's memory, never x */
-    /* Most examples that fetch can give in one call, both parts together; 0: any number. Some
-     * optimisers ask for more than a batch: civr and rcivr at a stage's start, those with a weight
-     * for every example at the beginning. */
+    /* The most examples that fetch can hold in one call, both parts together; 0: any number. Some
+     * optimisers request more than a batch: civr and rcivr at the start of a stage, and the
+     * primal-dual methods at the beginning. */
     size_t max_batch;
 } dro_net_source;
 /* The source is copied; *problem is valid until the network is destroyed. */
@@ -219,8 +220,8 @@ DRO_API dro_status dro_net_problem(dro_net *net, const dro_net_source *source,
 
 /* ---- experimental: images in a GPU's memory, also `images` of batches and sources ---- */
 
-/* Takes them there, on a GPU backend; scale and shift are borrowed until free, and read with every
- * batch. Elsewhere DRO_ERR_UNSUPPORTED. */
+/* Copies images to the memory of a GPU backend; DRO_ERR_UNSUPPORTED on others. scale and shift are
+ * borrowed until free and read with every batch. */
 DRO_API dro_status dro_net_images_create(dro_context *ctx, const uint8_t *pixels, size_t bytes,
                                          const float *scale, const float *shift,
                                          dro_net_images *images);

@@ -10,9 +10,9 @@
  *     dro_optimizer_weights(opt, w);                   // copy out
  *     dro_optimizer_destroy(opt);
  *
- * Every call returns a status; on failure dro_context_error(ctx) says what was wrong. A step that
- * fails (a NaN loss, a callback's error) leaves w and the state as they were: step again to retry
- * the same batch, or dro_optimizer_skip() to pass over it. Stable. */
+ * Every call returns a status; on failure dro_context_error(ctx) describes the error. A refused
+ * step (a NaN loss, an error in a callback) leaves w and the state unchanged: step again to retry
+ * the same batch, or call dro_optimizer_skip() to skip it. Stable. */
 #ifndef DRO_OPTIMIZER_H
 #define DRO_OPTIMIZER_H
 
@@ -36,11 +36,11 @@ DRO_API dro_status dro_optimizer_create_composite(dro_context *ctx, const char *
                                                   dro_optimizer **opt);
 DRO_API void dro_optimizer_destroy(dro_optimizer *opt); /* NULL is fine */
 
-/* Settings, before start. An unknown name or a value out of range changes nothing and the error
- * says what would be right. */
+/* Settings, before start. An unknown name or a value out of range is an error, changes nothing, and
+ * the error text says what is allowed. */
 DRO_API dro_status dro_optimizer_set(dro_optimizer *opt, const char *name, const char *value);
 DRO_API dro_status dro_optimizer_set_real(dro_optimizer *opt, const char *name, double value);
-/* The present value as text, cut to size. */
+/* The current value as text, truncated to size. */
 DRO_API dro_status dro_optimizer_get(const dro_optimizer *opt, const char *name, char *text,
                                      size_t size);
 
@@ -49,23 +49,23 @@ DRO_API dro_status dro_optimizer_start(dro_optimizer *opt, const float *w0);
 /* One update of w. DRO_ERR_END: the stream or the planned number of steps is over, or lbfgs or
  * newton has the minimum. */
 DRO_API dro_status dro_optimizer_step(dro_optimizer *opt);
-/* From the next step on eta is what its schedule says times this factor, 1 at the start: for a
- * schedule of one's own. The state keeps it. */
+/* Multiplies the scheduled eta by this factor (initially 1) from the next step on, for your own
+ * schedule. The factor is part of the saved state. */
 DRO_API dro_status dro_optimizer_scale_eta(dro_optimizer *opt, double factor);
-/* After a refused step: drop the batch that was refused. */
+/* After a refused step: skip its batch. */
 DRO_API dro_status dro_optimizer_skip(dro_optimizer *opt);
 /* Copies w, (dim), to host memory. */
 DRO_API dro_status dro_optimizer_weights(const dro_optimizer *opt, float *w);
 /* w in the backend's memory, borrowed until the next step. */
 DRO_API const float *dro_optimizer_w(const dro_optimizer *opt);
 
-/* What a run has done and what it sees. */
+/* Progress and statistics of a run. */
 typedef struct dro_info {
     uint64_t step;         /* updates of w so far */
     uint64_t examples;     /* examples drawn */
     uint64_t evaluations;  /* times an example's loss or gradient was computed */
     double eta, lambda, a; /* of the last step; a is 0 where the method has none */
-    double loss;           /* mean loss of the last batch, at the w that it was evaluated at */
+    double loss;           /* mean loss of the last batch, at the w where it was evaluated */
     double log_u;          /* the estimator of log E exp(loss/lambda) */
     double objective;   /* running estimate of F with r(w); with a dual p: the mean loss and r(w) */
     double regulariser; /* r(w), after the step */
@@ -73,7 +73,7 @@ typedef struct dro_info {
     double effective;      /* effective sample size / batch, in (0, 1]; 0 before the first step */
     uint64_t caps;         /* exponents that were continued by the tangent */
     uint64_t floors;       /* estimators that fell below the floor */
-    uint64_t fresh_starts; /* estimators started afresh, the first one not counted */
+    uint64_t fresh_starts; /* fresh starts of the estimator, not counting the first */
     double gradient_norm;  /* lbfgs, newton: of F, over all examples, at w; else NaN */
     double gap; /* lbfgs, newton with l2 or elastic: F(w) - min F is at most this; else NaN */
 } dro_info;
@@ -81,8 +81,8 @@ DRO_API dro_status dro_optimizer_info(const dro_optimizer *opt, dro_info *info);
 /* Weights q of the classes or groups (tilt=class, group): copies at most count, gives how many. */
 DRO_API size_t dro_optimizer_group_weights(const dro_optimizer *opt, double *q, size_t count);
 
-/* The state as a flat buffer. Load into an optimiser that was created and set alike and started;
- * from there the run goes on bit by bit as the saved one would have. */
+/* The state as a flat buffer. Load it into a started optimiser with the same problem and settings;
+ * the run then continues bitwise as the saved one would have. */
 DRO_API size_t dro_optimizer_state_size(const dro_optimizer *opt);
 DRO_API dro_status dro_optimizer_save(const dro_optimizer *opt, void *buffer, size_t size);
 DRO_API dro_status dro_optimizer_load(dro_optimizer *opt, const void *buffer, size_t size);

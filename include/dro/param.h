@@ -1,6 +1,5 @@
-/* Described parameters: what a setting is called, what it may be and what it means. Optimisers,
- * networks and runs have tables of them; help texts, config files and checks come from these
- * tables. Stable. */
+/* Described parameters: the name, allowed values and meaning of a setting. Optimisers, networks and
+ * runs have tables of them; help texts, config files and checks come from these tables. Stable. */
 #ifndef DRO_PARAM_H
 #define DRO_PARAM_H
 
@@ -28,7 +27,7 @@ typedef struct dro_param {
     const char *meaning;  /* one line */
 } dro_param;
 
-/* The one of names[0..count) that a misspelt word most likely means, NULL if none is near. */
+/* The name of names[0..count) that a misspelt word most likely means, or NULL. */
 DRO_API const char *dro_nearest(const char *word, const char *const *names, int count);
 
 #ifdef __cplusplus

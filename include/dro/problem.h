@@ -1,19 +1,18 @@
-/* The contract that everything hangs on: how an optimiser sees a model and its data.
+/* The contract between an optimiser and a model with its data.
  *
  *     forward (w, batch)  ->  losses[i] = loss(w; z_i)
  *     backward(coef)      ->  grads[k]  = sum over i in part k of coef[i] * d loss(w; z_i) / dw
  *
  * A call may carry one or two PARTS: two batches evaluated at the same w, one gradient per part
  * (COVER needs the next batch at the present point as well). losses and coef list the examples of
- * part 0, then those of part 1. All of these are host memory: on a backend with memory of its own
- * ("cuda") the library copies w and the gradients, unless `memory` says that the callbacks take
- * the backend's.
+ * part 0, then those of part 1. All of these are host memory. On a backend with its own memory
+ * ("cuda") the library copies w and the gradients, unless `memory` says that the callbacks use
+ * the backend's memory.
  *
- * An EXAMPLE is known by its id in 0..n-1, or on a stream by its running number. The order in
- * which examples are drawn is addressed by POSITION: the k-th example ever drawn. The same
- * position must give the same examples (and, where there is augmentation, the same pixels); that
- * is what makes runs repeatable and resumable. Leave `draw` NULL and the library draws ids
- * itself. Stable. */
+ * An EXAMPLE is identified by its id in 0..n-1, or on a stream by its running number. Batches are
+ * addressed by POSITION: position k is the k-th example ever drawn. The same position must always
+ * give the same examples (and the same pixels, where there is augmentation); this makes runs
+ * reproducible and resumable. If `draw` is NULL the library draws ids itself. Stable. */
 #ifndef DRO_PROBLEM_H
 #define DRO_PROBLEM_H
 
@@ -31,7 +30,7 @@ typedef struct dro_batch {
     const int64_t *ids; /* (count) which examples */
     const int32_t *classes; /* (count) the class of each, or NULL */
     const int32_t *groups;  /* (count) the group of each, or NULL */
-    void *handle;           /* the problem's own, NULL when the library draws */
+    void *handle;           /* for the problem's use; NULL when the library draws */
 } dro_batch;
 
 /* Where the callbacks of a problem find w and leave gradients. */
@@ -63,24 +62,24 @@ typedef struct dro_problem {
     dro_status (*labels)(void *user, const int64_t *ids, size_t count, int32_t *classes,
                          int32_t *groups);
 
-    /* (optional) A step was taken: what its last forward saw in part 0 may be kept (batch norm's
-     * running statistics). Not called for a refused step. */
+    /* (optional) Called after each accepted step: the problem may keep what its last forward
+     * computed from part 0 (batch norm's running statistics). Not called for a refused step. */
     void (*accept)(void *user);
 
-    int32_t classes;           /* how many classes there are, 0: not told */
-    int32_t groups;            /* how many groups there are, 0: not told */
+    int32_t classes;           /* number of classes, 0: unknown */
+    int32_t groups;            /* number of groups, 0: unknown */
     const double *class_share; /* (optional) (classes) shares of the data; else counted */
     const double *group_share; /* (optional) (groups) */
     /* (optional) (n) example weights, 0 or more; only their ratios matter. Examples are drawn in
-     * proportion, so class_share and group_share are shares of the weight; a draw of the problem's
-     * own must do the same. The methods that keep something for each example refuse them. */
+     * proportion, so class_share and group_share are shares of the total weight; a `draw` of the
+     * problem must do the same. Methods that keep state for each example refuse example weights. */
     const float *example_weights;
     const int64_t *param_blocks; /* (optional) (param_block_count + 1) offsets into w: the blocks of
                                     the group lasso; else reg_block equal ones */
     size_t param_block_count;
     size_t max_batch; /* (optional) most examples in one forward call, parts together; 0: any */
     dro_memory memory;
-    const struct dro__abilities *library; /* of the library's own problems; leave it NULL */
+    const struct dro__abilities *library; /* internal; leave it NULL */
 } dro_problem;
 
 /* The general compositional problem  min_w  f( E g_z(w) ) + r(w),  g_z(w) in R^p. */

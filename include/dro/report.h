@@ -1,4 +1,4 @@
-/* Reports: what came out of one run, or of many, as one page, as plots and as figures.
+/* Reports on one or many runs: one page, plots and tables.
  *
  *     dro_report_create(ctx, &report);
  *     dro_report_add(report, "runs/compare");       // a run folder, or a folder of run folders
@@ -6,8 +6,8 @@
  *     dro_report_destroy(report);
  *
  * A run folder holds metrics.jsonl, result.json and config.json as dro_train_run() writes them;
- * every part of them may be missing. Runs of one optimiser that differ in nothing but the seed make
- * one *method*: its figures are means over the runs with their standard error. Experimental. */
+ * every part of them may be missing. Runs of one optimiser that differ only in the seed form one
+ * *method*: its figures are means over the runs with standard errors. Experimental. */
 #ifndef DRO_REPORT_H
 #define DRO_REPORT_H
 
@@ -22,8 +22,8 @@ extern "C" {
 
 typedef struct dro_report dro_report;
 
-/* What is tabulated of a run: the measures of dro/metrics.h and these; rows as there. Rare classes
- * have fewer training examples than half of the commonest has. */
+/* The columns of a report: the measures of dro/metrics.h and these, as rows of the same form. A
+ * class is rare if it has less than half the training examples of the most common class. */
 #define DRO_MEASURE_LIST(X)                                                                        \
     DRO_METRIC_LIST(X)                                                                             \
     X(seconds, SECONDS, "Time", -1, "s", "of training")                                            \
@@ -53,52 +53,52 @@ typedef struct dro_statistic {
 typedef struct dro_report_method {
     const char *name;   /* the optimiser, and the settings in which its methods differ */
     int32_t runs;       /* how many */
-    int32_t unfinished; /* of them without a result.json; their last evaluation counts */
-    int32_t diverged;   /* of them; their figures do not count */
+    int32_t unfinished; /* runs without a result.json; their last evaluation counts */
+    int32_t diverged;   /* runs that diverged; their figures do not count */
     dro_statistic measures[DRO_MEASURES];
 } dro_report_method;
 
 DRO_API dro_status dro_report_create(dro_context *ctx, dro_report **report);
 DRO_API void dro_report_destroy(dro_report *report); /* NULL is fine */
 
-/* A run folder, or a folder with runs one or two levels below. A run that is there already is not
- * added again. DRO_ERR_DATA: there is no run; the report is as it was. */
+/* Adds a run folder, or a folder with runs one or two levels below. A run is never added twice.
+ * DRO_ERR_DATA: there is no run; the report is unchanged. */
 DRO_API dro_status dro_report_add(dro_report *report, const char *folder);
 
 DRO_API int32_t dro_report_runs(const dro_report *report);
 /* The i-th method, DRO_ERR_END past the last. */
 DRO_API dro_status dro_report_method_get(dro_report *report, int32_t index,
                                          dro_report_method *method);
-/* How many examples or seconds (`by`) the i-th method took until F over the training set was at
- * most `objective`, with `stay` for good, over the runs that came there. Evaluations are all that
- * is known: the first that is there counts. */
+/* The number of examples or seconds (`by`) until F over the training set was at most `objective`
+ * (with `stay`: for the rest of the run), over the runs of the i-th method that reached it. The
+ * resolution is one evaluation. */
 DRO_API dro_status dro_report_reach(dro_report *report, int32_t index, double objective, bool stay,
                                     dro_measure by, dro_statistic *reach);
 /* The i-th remark on what was read (a damaged line, a run that was cut short), or NULL past the
  * last. */
 DRO_API const char *dro_report_note(const dro_report *report, int32_t index);
 
-/* Which function F is, "lambda 20 over examples", or that it is not the same in all runs: they
- * differ in lambda, tilt, loss, regulariser or prior. NULL: not known. */
+/* Which function F is, "lambda 20 over examples", or that it differs between runs (in lambda, tilt,
+ * loss, regulariser or prior). NULL: unknown. */
 DRO_API const char *dro_report_objective(const dro_report *report);
 
-/* One page that needs nothing else. Replaced as a whole, or not at all. */
+/* Writes one self-contained page. The file is replaced completely or not at all. */
 DRO_API dro_status dro_report_html(dro_report *report, const char *path);
-/* Every plot as a file NAME.svg in a folder, which is made if need be; *count (optional) is how
- * many. */
+/* Writes every plot as a file NAME.svg into a folder, which is created if necessary; *count
+ * (optional) is their number. */
 DRO_API dro_status dro_report_svg(dro_report *report, const char *folder, int32_t *count);
 
 /* ---- the worst case of an objective ---- */
 
-/* What an explanation (dro_predictor_explain()) is of. */
+/* What an explanation (dro_predictor_explain()) is about. */
 typedef struct dro_explanation_about {
     const char *objective, *over, *weights; /* weights: the file's name */
     dro_split split;
     int64_t top; /* examples on the page */
 } dro_explanation_about;
 
-/* A page about it: shares of the weight, and the examples that carry the most, images as small
- * pictures. Replaced as a whole, or not at all. */
+/* Writes a page: the weight of classes and groups, and the examples with the largest weights,
+ * images as thumbnails. The file is replaced completely or not at all. */
 DRO_API dro_status dro_report_explanation(dro_context *ctx, const dro_predictor *predictor,
                                           const dro_explanation *explanation,
                                           const dro_explanation_about *about, const char *path);

@@ -1,27 +1,27 @@
-/* Training: data, a model and an optimiser become a run, and a run a folder of files.
+/* Training: a run trains a model on data with an optimiser, and writes a folder of files.
  *
  *     dro_train *train;
  *     dro_train_create(ctx, &train);
  *     dro_train_set(train, "data", "cifar10:DIR,imratio=0.1,holdout=0.1");
  *     dro_train_set(train, "model", "resnet20");
  *     dro_train_set(train, "optimizer", "recover");
- *     dro_train_set(train, "lambda", "20");               // the optimiser's own, or the network's
- *     dro_train_run(train, "runs/1", false, NULL);        // again with true: goes on where it was
+ *     dro_train_set(train, "lambda", "20");               // also the optimiser's and network's
+ *     dro_train_run(train, "runs/1", false, NULL);        // true: resume
  *     const dro_train_record *last = dro_train_last(train);
  *     dro_train_destroy(train);
  *
- * The settings are one list of names (dro/settings.h).
+ * dro/settings.h describes the settings.
  *
  * The folder holds
  *     config.json          everything needed to run it again; written first
  *     metrics.jsonl        one object per evaluation
  *     result.json          the final figures
- *     weights.safetensors  the weights; when "best" names a measure the best ones, and
- *                          last.safetensors the last
+ *     weights.safetensors  the weights; if "best" names a measure, the best ones, and
+ *                          last.safetensors has the last ones
  *     events.out.tfevents.dro  the same as metrics.jsonl, for TensorBoard
  *     last.ckpt, previous.ckpt
- * A run that was stopped or killed at any moment goes on from the newest whole checkpoint and ends
- * with the same weights, byte for byte (the same build, backend and number of threads). */
+ * A run that was stopped or killed at any moment resumes from the newest valid checkpoint and ends
+ * with the same weights, byte for byte (with the same build, backend and number of threads). */
 #ifndef DRO_TRAIN_H
 #define DRO_TRAIN_H
 
@@ -46,7 +46,7 @@ typedef struct dro_train_record {
     uint64_t steps; /* planned */
     double epoch, epochs;
     double seconds; /* of training */
-    double wall;    /* with evaluations and checkpoints */
+    double wall;    /* including evaluations and checkpoints */
     dro_info info;
     /* The share of the weight that each class has in the method's objective, (classes): its own
      * estimate with tilt=class, otherwise over the training set, where that is evaluated. NULL: not
@@ -55,9 +55,9 @@ typedef struct dro_train_record {
     const double *group_weights; /* (groups), tilt=group: the method's estimate; or NULL */
     bool has_train, has_test, has_holdout, has_window;
     dro_metrics train, test, holdout;
-    /* a stream: test is of all examples so far, each predicted before it was learned from, and
-     * window of those since the last record. Each objective has the lambda and tilt with which its
-     * measurement began, and r(w) of the present w; metrics.jsonl and result.json name both */
+    /* On a stream, test covers all examples so far, each predicted before training on it, and
+     * window those since the last record. Each objective keeps the lambda and tilt with which its
+     * measurement began, with r(w) of the current w; metrics.jsonl and result.json name both. */
     dro_metrics window;
 } dro_train_record;
 
@@ -65,17 +65,17 @@ typedef struct dro_train_record {
 
 DRO_API dro_status dro_train_create(dro_context *ctx, dro_train **train);
 DRO_API void dro_train_destroy(dro_train *train); /* NULL is fine */
-/* The settings of the next run, as of dro_settings_set() and dro_settings_get(). Not while a run is
- * under way. */
+/* The settings of the next run, as in dro_settings_set() and dro_settings_get(). Not allowed while
+ * a run is in progress. */
 DRO_API dro_status dro_train_set(dro_train *train, const char *name, const char *value);
 DRO_API dro_status dro_train_get(const dro_train *train, const char *name, char *text, size_t size);
 /* All of them at once, copied. */
 DRO_API dro_status dro_train_use(dro_train *train, const dro_settings *settings);
 
-/* What a recipe ("recipe" of a run) sets where nothing else is given. */
+/* A setting of a recipe (setting "recipe"), used where nothing else is given. */
 typedef struct dro_recipe {
     const char *recipe;
-    const char *optimizer; /* NULL: for every one that has the parameter, and for the network */
+    const char *optimizer; /* NULL: every optimiser that has the parameter, and the network */
     const char *data;      /* "images", or NULL: for all */
     const char *name, *value, *why;
 } dro_recipe;
@@ -83,26 +83,26 @@ typedef struct dro_recipe {
 /* The i-th setting of all recipes, or DRO_ERR_END. */
 DRO_API dro_status dro_recipe_setting(int index, dro_recipe *setting);
 
-/* What a run uses for a parameter of its optimiser where neither the user nor a recipe says
- * otherwise, and which is not the optimiser's own default (dro_optimizer_param()). */
+/* A default of a run for a parameter of its optimiser that differs from the optimiser's own default
+ * (dro_optimizer_param()). The user and recipes override it. */
 typedef struct dro_default {
-    const char *optimizer; /* NULL: for every one that has the parameter */
-    /* "networks": all models but the linear one on a stream and on sparse rows of many features;
-     * "images", which come after it; "tables"; "hidden": networks with hidden layers on tables;
-     * NULL: for all */
+    const char *optimizer; /* NULL: every optimiser that has the parameter */
+    /* "networks": all models except the linear one on a stream or on sparse rows of many features;
+     * "images" (overrides "networks"); "tables"; "hidden": networks with hidden layers on tables;
+     * NULL: all data */
     const char *data;
     const char *name;
     const char *value; /* or a rule in words, as in "steps / 2" */
     const char *why;
 } dro_default;
 
-/* The i-th of them all, or DRO_ERR_END; of two for the same parameter the later one is used. */
+/* The i-th default, or DRO_ERR_END. Of two for the same parameter the later one applies. */
 DRO_API dro_status dro_train_default(int index, dro_default *setting);
 
-/* Once per step, and while a split is evaluated. */
+/* Reported after each step, and while a split is evaluated. */
 typedef struct dro_train_progress {
     uint64_t step, steps;
-    double epoch, epochs, seconds, left; /* left: seconds to go, NaN: not known yet */
+    double epoch, epochs, seconds, left; /* left: remaining seconds, NaN: not known yet */
     double examples_per_s, loss, objective, effective;
     const char *evaluating; /* the split's name, or NULL */
     double evaluated;       /* the share of it that is done, 0 to 1 */
@@ -111,12 +111,11 @@ typedef struct dro_train_progress {
 typedef struct dro_train_watch {
     size_t size; /* sizeof(dro_train_watch) */
     void *user;
-    /* (optional) True: write a checkpoint and stop. An evaluation that is stopped gives no figures;
-     * a run that is resumed does it first. */
+    /* (optional) Return true to write a checkpoint and stop. A stopped evaluation gives no figures;
+     * a resumed run repeats it first. */
     bool (*step)(void *user, const dro_train_progress *progress);
     void (*evaluated)(void *user, const dro_train_record *record); /* (optional) */
-    /* (optional) One line about something that was mended or decided on the way, or where a run
-     * goes on. */
+    /* (optional) One line about a decision or correction during the run, or where it resumes. */
     void (*note)(void *user, const char *text);
 } dro_train_watch;
 
@@ -124,19 +123,19 @@ typedef struct dro_train_watch {
 typedef enum dro_train_end {
     DRO_TRAIN_NOT_ENDED,
     DRO_TRAIN_DONE,        /* all planned steps */
-    DRO_TRAIN_PATIENCE,    /* no better for `patience` evaluations */
-    DRO_TRAIN_TIME,        /* max_time is over */
-    DRO_TRAIN_INTERRUPTED, /* the watch said so; there is a checkpoint */
+    DRO_TRAIN_PATIENCE,    /* no improvement for `patience` evaluations */
+    DRO_TRAIN_TIME,        /* max_time reached */
+    DRO_TRAIN_INTERRUPTED, /* the watch requested it; there is a checkpoint */
     DRO_TRAIN_DIVERGED
 } dro_train_end;
 
-/* The next runs are shared out over these ranks (dro/comm.h), each of which makes the same calls;
- * rank 0 writes the folder. NULL: this process alone. Borrowed until the last run. A run that fails
- * ends all ranks. */
+/* Distributes the next runs over these ranks (dro/comm.h), all of which make the same calls; rank 0
+ * writes the folder. NULL: this process only. Borrowed until the last run. A run that fails ends
+ * all ranks. */
 DRO_API dro_status dro_train_ranks(dro_train *train, dro_comm *comm);
-/* Trains from the start, or with resume from the newest whole checkpoint in the folder (from the
- * start if there is none). folder NULL: nothing is written. May be called many times, with
- * different settings between. An interrupted run is DRO_OK; a diverged one DRO_ERR_NUMBER. */
+/* Trains from the start, or with resume from the newest valid checkpoint in the folder (from the
+ * start if there is none). folder NULL: nothing is written. May be called many times, also with
+ * changed settings. Returns DRO_OK for an interrupted run and DRO_ERR_NUMBER for a diverged one. */
 DRO_API dro_status dro_train_run(dro_train *train, const char *folder, bool resume,
                                  const dro_train_watch *watch);
 /* Of the last run: how it ended, its last evaluation (NULL if there was none; with "best" that of
@@ -152,81 +151,81 @@ DRO_API const char *dro_train_result(const dro_train *train);
 
 typedef struct dro_predictor dro_predictor;
 
-/* Weights that a run has written: the file says which model it is, its classes and how images are
- * normalised. Opened together with the data that it is to see.
+/* Opens the weights file of a run, which describes the model, its classes and how images are
+ * normalised, together with the data to predict.
  *
  * Several threads may share a predictor: dro_predictor_logits(), _probabilities() and the calls
- * that only say what it is may be made at the same time. Logits take turns (each call uses all
- * threads of the context); meanwhile nothing else may use the context, its error text included: ask
+ * that only describe it may run at the same time. Calls for logits take turns (each uses all
+ * threads of the context). Meanwhile nothing else may use the context, not even its error text: use
  * dro_predictor_error(). */
 DRO_API dro_status dro_predictor_open(dro_context *ctx, const char *weights, const char *spec,
                                       dro_predictor **predictor);
 DRO_API void dro_predictor_close(dro_predictor *predictor); /* NULL is fine */
-/* One line about the calling thread's last failure with a predictor that was open, "" if there was
- * none. Borrowed until the thread's next failure. */
+/* One line about the calling thread's last failure with an open predictor, "" if there was none.
+ * Borrowed until the thread's next failure. */
 DRO_API const char *dro_predictor_error(void);
 DRO_API const dro_data_info *dro_predictor_data(const dro_predictor *predictor);
-/* As dro_data_note(): the images that skip_bad has passed over so far. They are in no figure, and
- * their logits are NaN. */
+/* As dro_data_note(): the images that skip_bad has skipped so far. No metric counts them, and their
+ * logits are NaN. */
 DRO_API const char *dro_predictor_note(const dro_predictor *predictor, int index);
 /* As dro_data_remark(). */
 DRO_API const char *dro_predictor_remark(const dro_predictor *predictor, int index);
 DRO_API const char *dro_predictor_model(const dro_predictor *predictor);
-DRO_API const char *
-dro_predictor_loss(const dro_predictor *predictor); /* that it was trained with */
+/* The loss that the model was trained with. */
+DRO_API const char *dro_predictor_loss(const dro_predictor *predictor);
 /* The model's classes: how many (0: a real-valued output) and their names. */
 DRO_API int32_t dro_predictor_classes(const dro_predictor *predictor);
 DRO_API const char *dro_predictor_class_name(const dro_predictor *predictor, int32_t index);
-/* Logits of examples first .. first + count - 1 of a split, (count, outputs); truth (count),
- * optional: the label among the model's classes, -1 for a real-valued target. DRO_ERR_RANGE beyond
- * the split. A model with one output and two classes gives 0 and its margin. */
+/* Logits of examples first .. first + count - 1 of a split, (count, outputs). truth (count),
+ * optional, receives the labels as classes of the model, -1 for a real-valued target. DRO_ERR_RANGE
+ * beyond the split. A model with one output and two classes gives 0 and its margin. */
 DRO_API dro_status dro_predictor_logits(dro_predictor *predictor, dro_split split, int64_t first,
                                         size_t count, float *logits, int32_t *truth);
-/* The classes' probabilities, (count, classes), of logits (count, classes), as the loss that the
- * model was trained with has it: a softmax; of the logistic loss each output's sigmoid, normalised;
- * of the squared loss the outputs themselves, at least 0, normalised. Where the loss or the tilt
- * has taken the classes' shares out of the outputs (logit-adjusted, tilt=class) the prior is put
- * back. NaN where a logit is. */
+/* The class probabilities, (count, classes), of logits (count, classes). They follow from the loss
+ * that the model was trained with: a softmax; for the logistic loss the sigmoids, normalised; for
+ * the squared loss the outputs, at least 0, normalised. If the loss or the tilt removes the class
+ * prior from the outputs (logit-adjusted, tilt=class), it is restored. NaN where a logit is NaN. */
 DRO_API dro_status dro_predictor_probabilities(const dro_predictor *predictor, size_t count,
                                                const float *logits, double *probabilities);
-/* The class of one example, and the probabilities (classes), of its logits (classes). The class is
- * that of the largest logit; after dro_predictor_prior() the most probable one. */
+/* The class and the probabilities (classes) of one example from its logits (classes). The class has
+ * the largest logit; after dro_predictor_prior() it is the most probable one. */
 DRO_API dro_status dro_predictor_decide(const dro_predictor *predictor, const float *logits,
                                         double *probabilities, int32_t *class_);
-/* The prior of probabilities and decisions, also of an evaluation: "train", the classes' shares of
- * the training data, which probabilities have after opening; "uniform"; or a file with a line
- * NAME,SHARE for each class. Not while others use the predictor. */
+/* Sets the class prior of probabilities, decisions and evaluations: "train" (the class shares of
+ * the training data, the initial prior), "uniform", or a file with a line NAME,SHARE for each
+ * class. Not allowed while other threads use the predictor. */
 DRO_API dro_status dro_predictor_prior(dro_predictor *predictor, const char *prior);
-/* From which probability on one class is taken, whatever the others have: for a rare one. */
+/* A class, usually a rare one, is predicted whenever its probability reaches this threshold. */
 typedef struct dro_threshold {
     const char *class_name; /* NULL: there is no threshold; borrowed until close */
-    const char *rule;       /* by which it was chosen */
+    const char *rule;       /* how it was chosen */
     double probability;
-    /* of the class, on the examples by which it was chosen; NaN where it was not chosen now */
+    /* of the class, on the examples on which it was chosen; NaN if it was not chosen by this
+     * predictor */
     double precision, recall, f1;
 } dro_threshold;
-/* Chooses one by the examples of a split. rule: "f1", the largest; "recall:R", the highest
- * threshold with at least this recall; "cost:A:B", the least cost of A for a missed example and B
- * for a false alarm; a probability; "none". class_name NULL: the class with the smallest share of
- * the training data. Decisions and evaluations follow it, unless dro_predictor_prior() is called
- * later. With keep it is written into the weights file, where predictors find it. */
+/* Chooses a threshold on the examples of a split. rule: "f1" (the largest F1), "recall:R" (the
+ * highest threshold with at least this recall), "cost:A:B" (the least cost, A for a missed example
+ * and B for a false alarm), a probability, or "none". class_name NULL: the class with the smallest
+ * share of the training data. Decisions and evaluations use it until dro_predictor_prior() is
+ * called. With keep it is saved in the weights file, for later predictors. */
 DRO_API dro_status dro_predictor_threshold(dro_predictor *predictor, dro_split split,
                                            const char *rule, const char *class_name, bool keep);
 DRO_API dro_threshold dro_predictor_has_threshold(const dro_predictor *predictor);
-/* Whether the prior moves probabilities: the most probable class need not have the largest
- * logit. */
+/* Whether the prior shifts the probabilities, so that the most probable class may not have the
+ * largest logit. */
 DRO_API bool dro_predictor_shifted(const dro_predictor *predictor);
-/* The examples of a split: paths of images, places in the source. Borrowed until close. */
+/* The examples of a split. Borrowed until close. */
 DRO_API dro_status dro_predictor_examples(const dro_predictor *predictor, dro_split split,
                                           dro_examples *examples);
-/* How good it is on a split; borrowed until the next call, so for one thread at a time. */
+/* Evaluates the model on a split. Borrowed until the next call; for one thread at a time. */
 DRO_API dro_status dro_predictor_evaluate(dro_predictor *predictor, dro_split split,
                                           const dro_metrics **metrics);
 
-/* ---- experimental: what a model finds hard ---- */
+/* ---- experimental: worst-case weights ---- */
 
-/* The worst-case distribution of a robust objective over the examples of a split, and what has its
- * weight. Arrays of examples are in the order of the split. */
+/* The worst-case weights of a robust objective over the examples of a split. Arrays of examples are
+ * in the order of the split. */
 typedef struct dro_explanation {
     double value;      /* of the objective, without r(w) */
     double mean_loss;  /* of the same examples */
@@ -235,9 +234,9 @@ typedef struct dro_explanation {
     double divergence; /* KL(q|p), for chi2 E(q/p - 1)^2 / 2 */
     double effective;  /* effective sample size / examples (or classes, or groups), in (0, 1] */
     int64_t examples;
-    const double *losses;  /* (examples) as trained with; NaN: an image that skip_bad passed over */
-    const double *weights; /* (examples) sum 1 */
-    const int32_t *labels; /* (examples) among the model's classes; -1: a real-valued target */
+    const double *losses;       /* (examples) of the training loss; NaN: skipped by skip_bad */
+    const double *weights;      /* (examples) sum 1 */
+    const int32_t *labels;      /* (examples) among the model's classes; -1: a real-valued target */
     const int32_t *predictions; /* (examples) the class with the largest output */
     const float *outputs;       /* (examples) the first output: that of a real-valued target */
     const int32_t *groups;      /* (examples) or NULL */
@@ -247,9 +246,9 @@ typedef struct dro_explanation {
     const double *group_shares, *group_weights; /* (group_count) */
 } dro_explanation;
 
-/* objective: "kl:LAMBDA", "kl-radius:RHO", "cvar:ALPHA", "chi2:RHO" or "mean". over: "examples", or
- * "classes" or "groups", of which all that occur have the same share of the prior. Borrowed until
- * the next call. */
+/* objective: "kl:LAMBDA", "kl-radius:RHO", "cvar:ALPHA", "chi2:RHO" or "mean". over: "examples",
+ * "classes" or "groups" (with a uniform prior over those that occur). Borrowed until the next
+ * call. */
 DRO_API dro_status dro_predictor_explain(dro_predictor *predictor, dro_split split,
                                          const char *objective, const char *over,
                                          const dro_explanation **explanation);

@@ -11,13 +11,13 @@
 #include "step.h"
 
 /* Rows of a table: dense (x) or compressed sparse rows (starts, columns, values). */
-typedef struct dro__rows {
+typedef struct dro__row_matrix {
     size_t features;
     const float *x; /* (n, features), NULL when sparse */
     const int64_t *starts;
     const int32_t *columns;
     const float *values;
-} dro__rows;
+} dro__row_matrix;
 
 typedef enum dro__loss_kind { DRO__LOSS_LOGISTIC, DRO__LOSS_SQUARED } dro__loss_kind;
 
@@ -52,11 +52,11 @@ typedef struct dro__backend {
      * are the backend's. */
 
     /* margins[i] = <row ids[i], w>, i < count */
-    void (*rows_dot)(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
+    void (*rows_dot)(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids, size_t count,
                      const float *w, float *margins);
     /* grads[k] = sum of coef[i] * row ids[i], (features), over the examples i of part k; ids and
      * coef list part 0, then part 1 */
-    void (*rows_sum)(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
+    void (*rows_sum)(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
                      const size_t *counts, int parts, const float *coef, float *const *grads);
     /* loss[i] and slope[i] = d loss / d margin; losses may be NULL or slopes may be. */
     void (*loss)(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
@@ -69,7 +69,7 @@ typedef struct dro__backend {
 #include "backends.def"
 #undef BACKEND
 
-/* Copies whose failure is told. */
+/* Copies that report failure. */
 dro_status dro__copy_in(dro_context *ctx, void *to, const void *host_from, size_t bytes);
 dro_status dro__copy_out(dro_context *ctx, void *host_to, const void *from, size_t bytes);
 

@@ -41,7 +41,7 @@ typedef enum dro__op {
 
 enum { DRO__NODE_INPUTS = 8, DRO__HEADS = 2, DRO__PARTS = 2 };
 
-typedef struct dro__node {
+typedef struct dro__graph_node {
     dro__op op;
     int input_count;
     int32_t inputs[DRO__NODE_INPUTS];
@@ -58,13 +58,13 @@ typedef struct dro__node {
     int64_t bias;    /* convolutions, linear: (out); norm: beta. -1: none */
     int64_t running; /* norm: mean at this offset of the statistics, variance `channels` later */
     bool grad;       /* a trained parameter is here or below: the backward pass reaches it */
-} dro__node;
+} dro__graph_node;
 
 /* How a GPU multiplies; the other backends compute in float throughout. */
 typedef enum dro__precision { DRO__TF32, DRO__FP32, DRO__BF16 } dro__precision;
 
 typedef struct dro__graph {
-    dro__node *nodes;
+    dro__graph_node *nodes;
     int32_t count;
     int32_t heads[DRO__HEADS]; /* logits; the auxiliary head's or -1 */
     float auxiliary_weight;
@@ -78,7 +78,7 @@ typedef struct dro__graph {
 } dro__graph;
 
 /* Elements of a node's output per example. */
-static inline size_t dro__node_size(const dro__node *node)
+static inline size_t dro__node_size(const dro__graph_node *node)
 {
     return (size_t)node->channels * (size_t)node->height * (size_t)node->width;
 }
@@ -137,7 +137,7 @@ double dro__net_loss_row(const dro__graph *graph, size_t outputs, const dro_net_
 
 /* The share of an element of a dropout layer that is kept: 0 or 1/(1 - rate). A pure function of
  * the example's key, the layer and the element. */
-float dro__dropout_scale(const dro__node *node, int32_t layer, uint64_t key, size_t element);
+float dro__dropout_scale(const dro__graph_node *node, int32_t layer, uint64_t key, size_t element);
 
 /* Most outputs of a network. */
 enum { DRO__OUTPUTS_MAX = 1 << 15 };

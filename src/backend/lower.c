@@ -19,7 +19,7 @@ static dro__operation *operation_at(const dro__program *p, int32_t i)
 typedef struct chain { /* what ends at a node */
     int32_t first;     /* its first node, -1: the node is inside of a chain or not needed */
     int32_t readers, reader;
-    const dro__node *norm;
+    const dro__graph_node *norm;
     int32_t residual; /* a node, -1 */
     float cap;
 } chain;
@@ -44,13 +44,13 @@ static void count_readers(const dro__program *p, chain *chains)
         }
 }
 
-static bool has_tail(const dro__program *p, const dro__node *node)
+static bool has_tail(const dro__program *p, const dro__graph_node *node)
 {
     return p->lowering->traits(node->op)->tail;
 }
 
 /* Whether a node may be the end of a chain. */
-static bool may_end(const dro__program *p, const dro__node *node)
+static bool may_end(const dro__program *p, const dro__graph_node *node)
 {
     return has_tail(p, node) || node->op == DRO__OP_ADD || node->op == DRO__OP_RELU;
 }
@@ -64,7 +64,7 @@ static void grow(const dro__program *p, chain *chains, int32_t first)
     c.norm = g->nodes[first].op == DRO__OP_NORM ? &g->nodes[first] : NULL;
     while (chains[at].readers == 1 && c.cap == 0) {
         int32_t next = chains[at].reader;
-        const dro__node *node = &g->nodes[next];
+        const dro__graph_node *node = &g->nodes[next];
         if (node->op == DRO__OP_NORM && !c.norm && c.residual < 0) {
             c.norm = node;
         } else if (node->op == DRO__OP_ADD && c.residual < 0) {
@@ -135,7 +135,7 @@ static int32_t in_form(dro__program *p, int32_t value, int form)
 }
 
 /* A form of the traits for a node. */
-static int resolve(const dro__program *p, const dro__node *node, int form)
+static int resolve(const dro__program *p, const dro__graph_node *node, int form)
 {
     if (form != DRO__FORM_COMMON)
         return form > p->form_most ? p->form_most : form;
@@ -165,7 +165,7 @@ static dro_status add_tail(dro__program *p, const dro__operation *op, const chai
 /* Emits the operation of the chain (or single node) that ends at node i. */
 static dro_status emit(dro__program *p, const chain *c, int32_t i)
 {
-    const dro__node *node = &p->graph->nodes[c->first], *last = &p->graph->nodes[i];
+    const dro__graph_node *node = &p->graph->nodes[c->first], *last = &p->graph->nodes[i];
     const dro__traits *traits = p->lowering->traits(node->op);
     int32_t inputs[DRO__NODE_INPUTS] = {0}, residual = -1;
     int in = resolve(p, node, traits->in), out = resolve(p, node, traits->out);
@@ -203,7 +203,7 @@ static dro_status emit_all(dro__program *p, chain *chains)
         if (chains[i].first == i && has_tail(p, &g->nodes[i]))
             grow(p, chains, i);
     for (int32_t i = 0; i < g->count; i++) {
-        const dro__node *node = &g->nodes[i];
+        const dro__graph_node *node = &g->nodes[i];
         dro__value input = {.channels = node->channels,
                             .height = node->height,
                             .width = node->width,

@@ -32,8 +32,8 @@ typedef struct dro__value {
 } dro__value;
 
 typedef struct dro__tail {
-    const dro__node *conv, *norm; /* either may be NULL */
-    float cap;                    /* ReLU: its largest value; 0: no ReLU */
+    const dro__graph_node *conv, *norm; /* either may be NULL */
+    float cap;                          /* ReLU: its largest value; 0: no ReLU */
     bool deferred; /* its moments are the batch's: known only after the whole operation */
     int32_t residual, source; /* values, -1; source: what z is when there is no convolution */
 } dro__tail;
@@ -45,9 +45,9 @@ typedef struct dro__use {
 
 typedef struct dro__operation {
     dro__op op;
-    int32_t index;         /* of the graph's node */
-    const dro__node *node; /* NULL: the operation is not in the graph */
-    int32_t end;           /* the value it makes */
+    int32_t index;               /* of the graph's node */
+    const dro__graph_node *node; /* NULL: the operation is not in the graph */
+    int32_t end;                 /* the value it makes */
     int input_count;
     dro__use in[DRO__NODE_INPUTS];
     dro__use residual; /* of the tail of `end` */
@@ -64,7 +64,7 @@ typedef struct dro__lowering {
     dro_status (*operation)(dro__program *p, dro__operation *op);
     dro_status (*tail)(dro__program *p, dro__tail *tail, const dro__operation *op);
     /* (optional) what a node reads instead of its first input, in the right form already */
-    int32_t (*input)(dro__program *p, const dro__node *node, int32_t value);
+    int32_t (*input)(dro__program *p, const dro__graph_node *node, int32_t value);
 } dro__lowering;
 
 struct dro__program { /* a backend's programs begin with it */

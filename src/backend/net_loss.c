@@ -47,7 +47,7 @@ double dro__net_loss_row(const dro__graph *graph, size_t outputs, const dro_net_
 
 enum { STREAM_DROPOUT = 0x64726f70 };
 
-float dro__dropout_scale(const dro__node *node, int32_t layer, uint64_t key, size_t element)
+float dro__dropout_scale(const dro__graph_node *node, int32_t layer, uint64_t key, size_t element)
 {
     uint64_t stream = STREAM_DROPOUT + ((uint64_t)(uint32_t)layer << 32);
     double u = dro__random_unit(key, stream, element);

@@ -133,7 +133,7 @@ typedef struct dro__plan {
     double a_c, a_min, guard, cap;
 } dro__plan;
 
-/* What a step is told by the host. */
+/* The host's input to a step. */
 typedef struct dro__ticket {
     double eta, lambda, a, beta; /* a: by the schedule, where that is the rule */
     double total;                /* civr: examples in the big batch */

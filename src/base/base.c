@@ -39,10 +39,10 @@ dro_status dro__take_struct(dro_context *ctx, const char *type, const void *from
     size_t given;
     memcpy(&given, from, sizeof given);
     if (given < sizeof given || given > size)
-        return dro__fail(ctx, DRO_ERR_ARGUMENT,
-                         "%s: size is %zu: set it to sizeof(%s), of headers that are not newer "
-                         "than the library",
-                         type, given, type);
+        return dro__fail(
+            ctx, DRO_ERR_ARGUMENT,
+            "%s: size is %zu: set it to sizeof(%s); the headers must not be newer than the library",
+            type, given, type);
     memset(to, 0, size);
     memcpy(to, from, given);
     return DRO_OK;

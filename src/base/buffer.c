@@ -25,16 +25,16 @@ static bool reserve(dro__buffer *buffer, size_t more)
         buffer->failed = true;
         return false;
     }
-    if (buffer->size + more + 1 <= buffer->room)
+    if (buffer->size + more + 1 <= buffer->capacity)
         return true;
-    size_t room = 2 * (buffer->size + more) + 256;
-    char *bytes = realloc(buffer->bytes, room);
+    size_t capacity = 2 * (buffer->size + more) + 256;
+    char *bytes = realloc(buffer->bytes, capacity);
     buffer->failed = !bytes;
     if (!bytes)
         dro__memory_lost();
     if (bytes) {
         buffer->bytes = bytes;
-        buffer->room = room;
+        buffer->capacity = capacity;
     }
     return bytes != NULL;
 }

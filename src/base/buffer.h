@@ -7,7 +7,7 @@
 
 typedef struct dro__buffer {
     char *bytes; /* NUL-terminated once something was added */
-    size_t size, room;
+    size_t size, capacity;
     bool failed;
 } dro__buffer;
 

@@ -4,14 +4,14 @@
 #include <math.h>
 #include <string.h>
 
-static double draw(dro__luck *luck)
+static double draw(dro__augment_random *random)
 {
-    return dro__random_unit(luck->seed, luck->stream, luck->counter++);
+    return dro__random_unit(random->seed, random->stream, random->counter++);
 }
 
-static double between(dro__luck *luck, double low, double high)
+static double between(dro__augment_random *random, double low, double high)
 {
-    return low + (high - low) * draw(luck);
+    return low + (high - low) * draw(random);
 }
 
 /* ---- normalising ---- */
@@ -92,24 +92,24 @@ static void crop_row(const uint8_t *in, int32_t width, int32_t shift, bool mirro
         }
 }
 
-dro_cut dro__cut_of(dro__luck *luck)
+dro_cut dro__cut_of(dro__augment_random *random)
 {
     dro_cut cut = {0};
-    if (luck) {
-        int32_t reach = luck->reach ? luck->reach : 4, places = 2 * reach + 1;
-        cut.down = (int8_t)((int32_t)(draw(luck) * places) - reach);
-        cut.right = (int8_t)((int32_t)(draw(luck) * places) - reach);
-        cut.mirror = draw(luck) < 0.5 && !(luck->without & DRO_AUGMENT_FLIP);
-        if (luck->without & DRO_AUGMENT_CROP)
+    if (random) {
+        int32_t reach = random->reach ? random->reach : 4, places = 2 * reach + 1;
+        cut.down = (int8_t)((int32_t)(draw(random) * places) - reach);
+        cut.right = (int8_t)((int32_t)(draw(random) * places) - reach);
+        cut.mirror = draw(random) < 0.5 && !(random->without & DRO_AUGMENT_FLIP);
+        if (random->without & DRO_AUGMENT_CROP)
             cut.down = cut.right = 0;
     }
     return cut;
 }
 
 void dro__augment_small(const dro__normal *normal, const uint8_t *pixels, int32_t channels,
-                        int32_t height, int32_t width, dro__luck *luck, float *out)
+                        int32_t height, int32_t width, dro__augment_random *random, float *out)
 {
-    dro_cut cut = dro__cut_of(luck);
+    dro_cut cut = dro__cut_of(random);
     for (int32_t c = 0; c < channels; c++)
         for (int32_t y = 0; y < height; y++) {
             int32_t from = y + cut.down;
@@ -130,14 +130,14 @@ typedef struct box {
     double left, top, width, height;
 } box;
 
-static box random_box(const dro__image *image, dro__luck *luck)
+static box random_box(const dro__image *image, dro__augment_random *random)
 {
     double w = image->width, h = image->height;
     for (int attempt = 0; attempt < 10; attempt++) {
-        double area = between(luck, 0.08, 1) * w * h;
-        double aspect = exp(between(luck, log(3.0 / 4), log(4.0 / 3)));
+        double area = between(random, 0.08, 1) * w * h;
+        double aspect = exp(between(random, log(3.0 / 4), log(4.0 / 3)));
         double bw = round(sqrt(area * aspect)), bh = round(sqrt(area / aspect));
-        double u = draw(luck), v = draw(luck);
+        double u = draw(random), v = draw(random);
         if (bw >= 1 && bh >= 1 && bw <= w && bh <= h)
             return (box){floor(u * (w - bw + 1)), floor(v * (h - bh + 1)), bw, bh};
     }
@@ -161,10 +161,10 @@ typedef struct colour {
 } colour;
 
 /* Brightness, then saturation, then contrast about the mean luma of the picture. */
-static colour random_colour(const uint8_t *pixels, size_t count, dro__luck *luck)
+static colour random_colour(const uint8_t *pixels, size_t count, dro__augment_random *random)
 {
-    double bright = between(luck, 0.6, 1.4), contrast = between(luck, 0.6, 1.4);
-    double saturation = between(luck, 0.6, 1.4);
+    double bright = between(random, 0.6, 1.4), contrast = between(random, 0.6, 1.4);
+    double saturation = between(random, 0.6, 1.4);
     uint64_t sum[3] = {0};
     for (size_t i = 0; i < count; i++)
         for (int c = 0; c < 3; c++)
@@ -193,18 +193,19 @@ static void finish_row(const dro__normal *normal, const colour *k, const uint8_t
 }
 
 dro_status dro__augment_large(dro_context *ctx, const dro__normal *normal, const dro__image *image,
-                              int32_t size, dro__luck *luck, uint8_t *scratch, float *out)
+                              int32_t size, dro__augment_random *random, uint8_t *scratch,
+                              float *out)
 {
-    box b = luck ? random_box(image, luck) : centre_box(image, size);
-    if (luck && luck->without & DRO_AUGMENT_CROP)
+    box b = random ? random_box(image, random) : centre_box(image, size);
+    if (random && random->without & DRO_AUGMENT_CROP)
         b = centre_box(image, size);
     size_t plane = (size_t)size * (size_t)size;
     DRO_TRY(dro__image_resize(ctx, image, b.left, b.top, b.left + b.width, b.top + b.height, size,
                               size, scratch));
-    bool mirror = luck && draw(luck) < 0.5 && !(luck->without & DRO_AUGMENT_FLIP);
+    bool mirror = random && draw(random) < 0.5 && !(random->without & DRO_AUGMENT_FLIP);
     colour k = {1, 0, 0};
-    if (luck && !(luck->without & DRO_AUGMENT_JITTER))
-        k = random_colour(scratch, plane, luck);
+    if (random && !(random->without & DRO_AUGMENT_JITTER))
+        k = random_colour(scratch, plane, random);
     for (int32_t y = 0; y < size; y++) {
         size_t at = (size_t)y * (size_t)size;
         float *rows[3] = {out + at, out + plane + at, out + 2 * plane + at};

@@ -17,8 +17,8 @@ static dro_status fits(dro_context *ctx, const dro__shelf *shelf, const dro__inp
                      count * (shelf->image + sizeof *t->labels + sizeof *t->records));
 }
 
-dro_status dro__shelf_room(dro_context *ctx, dro__shelf *shelf, const dro__input *input,
-                           uint64_t more)
+dro_status dro__shelf_reserve(dro_context *ctx, dro__shelf *shelf, const dro__input *input,
+                              uint64_t more)
 {
     dro__table *t = shelf->table;
     const char *name = dro__input_name(input);
@@ -30,7 +30,7 @@ dro_status dro__shelf_room(dro_context *ctx, dro__shelf *shelf, const dro__input
     void **arrays[] = {(void **)&t->labels, (void **)&t->records, (void **)&t->pixels};
     const size_t sizes[] = {sizeof *t->labels, sizeof *t->records, 1};
     for (int k = 0; k < 3; k++)
-        DRO_TRY(dro__grow_file(ctx, name, arrays[k], &shelf->rooms[k],
+        DRO_TRY(dro__grow_file(ctx, name, arrays[k], &shelf->capacities[k],
                                k < 2 ? count : count * shelf->image, sizes[k]));
     return DRO_OK;
 }
@@ -167,7 +167,7 @@ dro_status dro__input_end(dro_context *ctx, dro__input *input, const char *after
     DRO_TRY(dro__input_read(input, &byte, 1, &got));
     if (got > 0)
         return dro__fail(ctx, DRO_ERR_DATA,
-                         "%s: goes on after byte %llu: expected the end after %s",
+                         "%s: continues after byte %llu: expected the end after %s",
                          dro__input_name(input), (unsigned long long)at, after);
     return DRO_OK;
 }

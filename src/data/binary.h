@@ -12,14 +12,14 @@
  * stays within a small multiple of what the file has delivered. */
 typedef struct dro__shelf {
     dro__table *table;
-    size_t image;    /* bytes of one image */
-    size_t rooms[3]; /* of labels and records in examples, of pixels in bytes */
+    size_t image;         /* bytes of one image */
+    size_t capacities[3]; /* of labels and records in examples, of pixels in bytes */
 } dro__shelf;
 
-/* Room for `more` examples after the table's n, within half of the memory there is; input is named
+/* Room for `more` examples after the table's n, within half of the available memory; input is named
  * in the error. */
-dro_status dro__shelf_room(dro_context *ctx, dro__shelf *shelf, const dro__input *input,
-                           uint64_t more);
+dro_status dro__shelf_reserve(dro_context *ctx, dro__shelf *shelf, const dro__input *input,
+                              uint64_t more);
 /* Before `count` examples are read, which a header or the labels promise: an error if they do not
  * fit. Of a plain file that is too short for them, its own error says more. */
 dro_status dro__shelf_promised(dro_context *ctx, const dro__shelf *shelf, const dro__input *input,

@@ -27,7 +27,7 @@ typedef struct dro__csv {
     dro_context *ctx;
     char name[DRO__CSV_NAME_SIZE]; /* of the file, for errors: of the one that is read now */
     char *text;                    /* owned */
-    size_t used, room;
+    size_t used, capacity;
     char separator;
     size_t columns; /* as the first row has, from line columns_line on */
     int64_t columns_line;
@@ -36,9 +36,9 @@ typedef struct dro__csv {
     int64_t rows;
     int64_t first;  /* rows before the first: 1 with a header */
     int64_t *lines; /* (first + rows) where each begins */
-    size_t line_room;
+    size_t line_capacity;
     dro__csv_file *files; /* (file_count), of a pattern of files */
-    size_t file_count, file_room;
+    size_t file_count, file_capacity;
     size_t repeats; /* files whose first row was left out, as it is that of the first file */
 } dro__csv;
 
@@ -141,7 +141,7 @@ typedef struct dro__column {
     bool left_out, dropped; /* the label, or a column of drop=; dropped: the latter */
     bool plain, limited;    /* plain: not scaled */
     bool commas;            /* numbers may have a decimal comma */
-    dro__spread spread;
+    dro__column_spread spread;
     double centre, factor;
     double *sample, low, high; /* values that the fences come from; the fences */
     size_t sampled;

@@ -127,7 +127,7 @@ static dro_status find_kinds(const dro__csv *csv, const dro__missing *missing, d
             dro__column *c = &cols->at[k];
             bool gone = !c->left_out && dro__csv_missing(missing, cell);
             if (gone && missing->refuse)
-                return dro__csv_bad_cell(csv, i, k, cell, "a value, as missing=refuse says");
+                return dro__csv_bad_cell(csv, i, k, cell, "a value, because of missing=refuse");
             if (!gone && !c->left_out)
                 look_at(c, cell, i);
         }
@@ -268,7 +268,7 @@ static bool find_outliers(dro__columns *cols)
             continue;
         dro__fences(c->sample, c->sampled, &c->low, &c->high);
         if (c->spread.least < c->low || c->spread.most > c->high) {
-            c->spread = (dro__spread){0};
+            c->spread = (dro__column_spread){0};
             any = true;
             continue;
         }
@@ -334,7 +334,7 @@ static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
     *feature = c->feature;
     *value = 0;
     if (gone && missing->refuse)
-        return dro__csv_bad_cell(csv, row, k, cell, "a value, as missing=refuse says");
+        return dro__csv_bad_cell(csv, row, k, cell, "a value, because of missing=refuse");
     if (c->numeric && !gone) {
         double number;
         if (!dro__csv_number(cell, c->commas, &number))
@@ -359,8 +359,7 @@ static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
     return DRO_OK;
 }
 
-static dro_status make_room(const dro__csv *csv, const dro__columns *cols, bool dense,
-                            dro__table *t)
+static dro_status reserve(const dro__csv *csv, const dro__columns *cols, bool dense, dro__table *t)
 {
     size_t n = (size_t)t->n, cells;
     double bytes = (double)n * (dense ? 4.0 * (double)cols->features : 8.0 * (double)cols->count);
@@ -413,14 +412,14 @@ static int by_column(const void *a, const void *b)
 }
 
 /* The entries from `first` on, rising. */
-static void sort_row(dro__table *t, size_t first, size_t end, entry *room)
+static void sort_row(dro__table *t, size_t first, size_t end, entry *capacity)
 {
     for (size_t k = first; k < end; k++)
-        room[k - first] = (entry){t->columns[k], t->values[k]};
-    qsort(room, end - first, sizeof *room, by_column);
+        capacity[k - first] = (entry){t->columns[k], t->values[k]};
+    qsort(capacity, end - first, sizeof *capacity, by_column);
     for (size_t k = first; k < end; k++) {
-        t->columns[k] = room[k - first].column;
-        t->values[k] = room[k - first].value;
+        t->columns[k] = capacity[k - first].column;
+        t->values[k] = capacity[k - first].value;
     }
 }
 
@@ -429,9 +428,9 @@ dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
 {
     const char *cell = csv->cells;
     size_t count = 0;
-    DRO_TRY(make_room(csv, cols, dense, t));
-    entry *room = cols->mixed && !dense ? dro__alloc(cols->count, sizeof *room) : NULL;
-    if (cols->mixed && !dense && !room)
+    DRO_TRY(reserve(csv, cols, dense, t));
+    entry *capacity = cols->mixed && !dense ? dro__alloc(cols->count, sizeof *capacity) : NULL;
+    if (cols->mixed && !dense && !capacity)
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "%s: no memory to sort its columns", csv->name);
     dro_status status = DRO_OK;
     for (int64_t i = 0; i < t->n && status == DRO_OK; i++) {
@@ -439,11 +438,11 @@ dro_status dro__csv_encode(const dro__csv *csv, const dro__missing *missing,
         size_t first = count;
         cell = walk(csv, cell, i > 0 ? t->records[i - 1] + 1 : 0, t->records[i]);
         status = dro__csv_encode_row(csv, missing, cols, t->records[i], &cell, x, t, &count);
-        if (status == DRO_OK && room)
-            sort_row(t, first, count, room);
+        if (status == DRO_OK && capacity)
+            sort_row(t, first, count, capacity);
         if (!dense)
             t->starts[i + 1] = (int64_t)count;
     }
-    dro__free(room);
+    dro__free(capacity);
     return status;
 }

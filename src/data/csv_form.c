@@ -186,8 +186,8 @@ static dro_status no_column(const dro__csv *csv, const char *option, const char 
                          "header)",
                          csv->name, option, text, csv->columns);
     return dro__fail(csv->ctx, DRO_ERR_NAME,
-                     "%s: no column %s=%.40s: expected one of%s, which the first row has (it was "
-                     "taken for the names), or a column's number from 1 to %zu",
+                     "%s: no column %s=%.40s: expected one of%s (the first row was read as the "
+                     "header), or a column's number from 1 to %zu",
                      csv->name, option, text, all, csv->columns);
 }
 
@@ -342,11 +342,11 @@ static dro_status small_names(const dro__csv *csv, const char *cell, dro__names 
 
 /* order[k]: where the column k of the first file stands. */
 static dro_status order_columns(const dro__csv *first, const dro__names *wanted,
-                                const dro__csv *csv, const dro__names *there, size_t *order)
+                                const dro__csv *csv, const dro__names *present, size_t *order)
 {
     char name[64];
     for (size_t k = 0; k < first->columns; k++) {
-        int32_t at = dro__names_find(there, wanted->names[k], strlen(wanted->names[k]));
+        int32_t at = dro__names_find(present, wanted->names[k], strlen(wanted->names[k]));
         if (at < 0)
             return dro__fail(csv->ctx, DRO_ERR_DATA,
                              "%s: line %lld: no %s: expected all columns of the training file, in "
@@ -380,18 +380,18 @@ static dro_status rearrange(dro__csv *csv, const size_t *order, size_t columns)
     dro__free(csv->text);
     csv->text = text;
     csv->cells = text;
-    csv->room = csv->used + 1;
+    csv->capacity = csv->used + 1;
     csv->used = (size_t)(to - text);
     csv->columns = columns;
     return DRO_OK;
 }
 
 static dro_status match_names(const dro__csv *first, dro__csv *csv, const dro__names *wanted,
-                              const dro__names *there)
+                              const dro__names *present)
 {
     size_t *order = dro__alloc(first->columns, sizeof *order);
     dro_status status =
-        order ? order_columns(first, wanted, csv, there, order)
+        order ? order_columns(first, wanted, csv, present, order)
               : dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", first->columns);
     if (status == DRO_OK) {
         dro__csv_take_header(csv);
@@ -404,7 +404,7 @@ static dro_status match_names(const dro__csv *first, dro__csv *csv, const dro__n
 /* Is the first row a header? Then the columns are found by its names. */
 static dro_status match_header(const dro__csv_form *f, const dro__csv *first, dro__csv *csv)
 {
-    dro__names wanted = {0}, there = {0};
+    dro__names wanted = {0}, present = {0};
     bool first_twice, twice;
     size_t known = 0;
     if (same_header(first, csv)) {
@@ -413,19 +413,19 @@ static dro_status match_header(const dro__csv_form *f, const dro__csv *first, dr
     }
     dro_status status = small_names(first, first->header, &wanted, &first_twice);
     if (status == DRO_OK)
-        status = small_names(csv, csv->cells, &there, &twice);
-    for (size_t k = 0; status == DRO_OK && k < there.count; k++)
-        known += dro__names_find(&wanted, there.names[k], strlen(there.names[k])) >= 0;
+        status = small_names(csv, csv->cells, &present, &twice);
+    for (size_t k = 0; status == DRO_OK && k < present.count; k++)
+        known += dro__names_find(&wanted, present.names[k], strlen(present.names[k])) >= 0;
     bool header = status == DRO_OK && (f->stated || 2 * known >= csv->columns);
     if (header && (twice || first_twice))
         status = dro__fail(csv->ctx, DRO_ERR_DATA,
-                           "%s: line %lld: its header is not that of the training file, and the "
-                           "same name stands twice in one of them: expected names that differ",
+                           "%s: line %lld: the header differs from the training file's, and one of "
+                           "them has the same name twice: expected distinct names",
                            csv->name, dro__csv_line(csv, 0));
     else if (header)
-        status = match_names(first, csv, &wanted, &there);
+        status = match_names(first, csv, &wanted, &present);
     dro__names_free(&wanted);
-    dro__names_free(&there);
+    dro__names_free(&present);
     return status;
 }
 
@@ -436,7 +436,7 @@ dro_status dro__csv_form_match(const dro__csv_form *f, const dro__csv *first, dr
         DRO_TRY(match_header(f, first, csv));
     if (csv->columns != first->columns)
         return dro__fail(csv->ctx, DRO_ERR_DATA,
-                         "%s: line %lld: %zu cells: expected %zu, as the training file has",
+                         "%s: line %lld: %zu cells: expected %zu, as in the training file",
                          csv->name, dro__csv_line(csv, 0), csv->columns, first->columns);
     csv->header = first->header; /* the names, for errors */
     if (csv->rows == 0)

@@ -123,7 +123,7 @@ static dro_status cut_row(cutter *c)
     int64_t line = c->line;
     size_t count = 0;
     bool more;
-    DRO_TRY(dro__grow(csv->ctx, (void **)&csv->lines, &csv->line_room, (size_t)csv->rows + 1,
+    DRO_TRY(dro__grow(csv->ctx, (void **)&csv->lines, &csv->line_capacity, (size_t)csv->rows + 1,
                       sizeof *csv->lines));
     do {
         while (c->from < c->end && is_blank(c, *c->from))
@@ -140,10 +140,8 @@ static dro_status cut_row(cutter *c)
     }
     if (count != csv->columns)
         return dro__fail(csv->ctx, DRO_ERR_DATA,
-                         "%s: line %lld: %zu cells: expected %zu, as line "
-                         "%lld has",
-                         csv->name, (long long)line, count, csv->columns,
-                         (long long)csv->columns_line);
+                         "%s: line %lld: %zu cells: expected %zu, as in line %lld", csv->name,
+                         (long long)line, count, csv->columns, (long long)csv->columns_line);
     csv->lines[csv->rows++] = line;
     return DRO_OK;
 }
@@ -247,8 +245,8 @@ static dro_status take_line(dro__csv_source *s, dro__csv *csv, size_t *size)
         header = (size_t)(csv->header - csv->text);
     if (csv->cells)
         cells = (size_t)(csv->cells - csv->text);
-    DRO_TRY(
-        dro__grow(csv->ctx, (void **)&csv->text, &csv->room, csv->used + *size + length + 1, 1));
+    DRO_TRY(dro__grow(csv->ctx, (void **)&csv->text, &csv->capacity, csv->used + *size + length + 1,
+                      1));
     csv->header = csv->header ? csv->text + header : NULL;
     csv->cells = csv->text + cells;
     memcpy(csv->text + csv->used + *size, s->line, length);
@@ -302,7 +300,8 @@ static dro_status note_file(const dro__csv_source *s, dro__csv *csv)
     size_t k = csv->file_count;
     if (!dro__input_path(s->input, 0) || (k > 0 && csv->files[k - 1].number == s->file))
         return DRO_OK;
-    DRO_TRY(dro__grow(csv->ctx, (void **)&csv->files, &csv->file_room, k + 1, sizeof *csv->files));
+    DRO_TRY(
+        dro__grow(csv->ctx, (void **)&csv->files, &csv->file_capacity, k + 1, sizeof *csv->files));
     csv->files[k] = (dro__csv_file){.first = csv->first + csv->rows, .number = s->file};
     snprintf(csv->files[k].name, sizeof csv->files[k].name, "%s", dro__input_name(s->input));
     memcpy(csv->name, csv->files[k].name, sizeof csv->name);
@@ -403,7 +402,7 @@ dro_status dro__csv_parse(dro__csv *csv, dro__csv_source *source)
     bool got = true;
     snprintf(csv->name, sizeof csv->name, "%s", dro__input_name(source->input));
     while (got) {
-        size_t room = csv->room, lines = csv->line_room;
+        size_t capacity = csv->capacity, lines = csv->line_capacity;
         dro_status status = dro__csv_append(source, csv, &got);
         if (status == DRO_ERR_MEMORY)
             dro__fail(csv->ctx, status,
@@ -411,9 +410,9 @@ dro_status dro__csv_parse(dro__csv *csv, dro__csv_source *source)
                       "larger ones)",
                       csv->name, (long long)source->lines);
         DRO_TRY(status);
-        if (csv->room != room || csv->line_room != lines)
-            DRO_TRY(
-                dro__fits(csv->ctx, csv->name, csv->room + csv->line_room * sizeof *csv->lines));
+        if (csv->capacity != capacity || csv->line_capacity != lines)
+            DRO_TRY(dro__fits(csv->ctx, csv->name,
+                              csv->capacity + csv->line_capacity * sizeof *csv->lines));
     }
     if (csv->rows == 0)
         return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: is empty: expected rows of cells", csv->name);

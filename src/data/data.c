@@ -267,7 +267,7 @@ static dro_status check_options(const dro_data *d)
     int count = strcmp(d->spec.path, "-") == 0;
     if (count && d->format->folder)
         return dro__fail(d->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s:-: is a folder, which stdin cannot be: expected %s:DIR",
+                         "%s:-: the format reads a folder, not stdin: expected %s:DIR",
                          d->format->name, d->format->name);
     for (size_t k = 0; k < sizeof files / sizeof files[0]; k++) {
         const char *value = dro__option(d, files[k]);
@@ -382,7 +382,7 @@ static dro_status take_encoding(dro_data *d, const char *given, char **own)
     d->kept = alike ? kept : NULL;
     DRO_TRY(dro__unit_read(d->ctx, kept, &d->target));
     if (!same && d->format->encodes)
-        return dro__remark(d, "the model keeps no encoding of %s: %s, here by these rows alone",
+        return dro__remark(d, "the weights file has no encoding of %s: %s, from these rows alone",
                            d->format->name, d->format->encodes);
     if (!same && of && of->encodes)
         return dro__remark(d, "the model was trained on %s (%s): these rows are taken as they are",
@@ -394,7 +394,7 @@ static dro_status take_encoding(dro_data *d, const char *given, char **own)
 
 dro_status dro_data_open(dro_context *ctx, const char *spec, dro_data **data)
 {
-    return dro__data_open(ctx, spec, NULL, data);
+    return dro__data_open_given(ctx, spec, NULL, data);
 }
 
 bool dro__names_files(const char *spec)
@@ -448,7 +448,8 @@ static dro_status make_data(dro_context *ctx, const char *spec, const char *give
     return dro__done(ctx, status);
 }
 
-dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data)
+dro_status dro__data_open_given(dro_context *ctx, const char *spec, const char *given,
+                                dro_data **data)
 {
     return make_data(ctx, spec, given, false, data);
 }

@@ -17,9 +17,9 @@
 
 /* Room for at least `count` elements of `size`; the new part is not set. Limits that a file may not
  * exceed are the caller's to check. */
-dro_status dro__grow(dro_context *ctx, void **array, size_t *room, size_t count, size_t size);
+dro_status dro__grow(dro_context *ctx, void **array, size_t *capacity, size_t count, size_t size);
 /* The same for what a file holds: an error names it. */
-dro_status dro__grow_file(dro_context *ctx, const char *name, void **array, size_t *room,
+dro_status dro__grow_file(dro_context *ctx, const char *name, void **array, size_t *capacity,
                           size_t count, size_t size);
 
 /* Bytes of memory that this process can have: the machine's, or what `ulimit -v` leaves of it. */
@@ -70,7 +70,7 @@ typedef struct dro__spec {
 
 typedef struct dro__notes {
     char **texts;
-    size_t count, room;
+    size_t count, capacity;
 } dro__notes;
 
 /* What numbers are measured in: value = centre + scale * number. fourth: the mean fourth power of
@@ -147,7 +147,8 @@ bool dro__names_files(const char *spec);
 
 /* dro_data_open for a model: given is the `encoding` of its training data, "" if that had none;
  * NULL: for no model. Formats without one do not look at it. */
-dro_status dro__data_open(dro_context *ctx, const char *spec, const char *given, dro_data **data);
+dro_status dro__data_open_given(dro_context *ctx, const char *spec, const char *given,
+                                dro_data **data);
 /* dro_data_open to train a model: rows are brought to one scale (scale.h), which the encoding
  * says. */
 dro_status dro__data_for_training(dro_context *ctx, const char *spec, dro_data **data);
@@ -211,7 +212,7 @@ dro_status dro__option_real(const dro_data *data, const char *name, double fallb
 /* Names: number of an existing name, or a new one at the end. */
 typedef struct dro__names {
     char **names;
-    size_t count, room;
+    size_t count, capacity;
     int32_t *slots; /* a hash table of numbers, -1: empty */
     size_t slot_count;
 } dro__names;

@@ -20,7 +20,7 @@ static dro_status take(dro_context *ctx, const dro__cifar_layout *layout, dro__i
                        const uint8_t *records, size_t count, uint64_t number, dro__shelf *shelf)
 {
     dro__table *t = shelf->table;
-    DRO_TRY(dro__shelf_room(ctx, shelf, input, count));
+    DRO_TRY(dro__shelf_reserve(ctx, shelf, input, count));
     for (size_t k = 0; k < count; k++, records += IMAGE) {
         for (int j = 0; j < layout->label_count; j++)
             if (records[j] >= layout->classes[j])
@@ -41,7 +41,7 @@ dro_status dro__cifar_read(dro_context *ctx, const dro__cifar_layout *layout, dr
     uint8_t records[CHUNK * (IMAGE + 2)];
     size_t record = IMAGE + (size_t)layout->label_count, got;
     uint64_t number = 0;
-    DRO_TRY(dro__shelf_room(ctx, shelf, input, size / record));
+    DRO_TRY(dro__shelf_reserve(ctx, shelf, input, size / record));
     do {
         DRO_TRY(dro__input_read(input, records, CHUNK * record, &got));
         DRO_TRY(take(ctx, layout, input, records, got / record, number, shelf));

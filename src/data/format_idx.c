@@ -64,7 +64,7 @@ static dro_status read_some(dro_context *ctx, dro__input *images, dro__input *la
     dro__table *t = shelf->table;
     char what[80];
     uint8_t label;
-    DRO_TRY(dro__shelf_room(ctx, shelf, images, count));
+    DRO_TRY(dro__shelf_reserve(ctx, shelf, images, count));
     for (size_t k = 0; k < count; k++) {
         uint8_t *image = t->pixels + (size_t)t->n * shelf->image;
         snprintf(what, sizeof what, "image %lld of %llu", (long long)t->n,
@@ -103,7 +103,7 @@ dro_status dro__idx_read(dro_context *ctx, dro__input *images, dro__input *label
     dro_status status = scratch ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
     size /= shelf.image;
     if (status == DRO_OK)
-        status = dro__shelf_room(ctx, &shelf, images, size < count ? size : count);
+        status = dro__shelf_reserve(ctx, &shelf, images, size < count ? size : count);
     while (status == DRO_OK && (uint64_t)table->n < count) {
         uint64_t left = count - (uint64_t)table->n;
         status = read_some(ctx, images, labels, shape, left < chunk ? (size_t)left : chunk, scratch,

@@ -22,7 +22,7 @@
  * those that may be missed: beside folders the images, beside images all. */
 typedef struct listing {
     char **names;
-    size_t count, room;
+    size_t count, capacity;
     int64_t missed;
     char first[256]; /* of the missed, in the order of names */
 } listing;
@@ -75,7 +75,7 @@ static dro_status is_kind(dro_context *ctx, const char *path, DIR *dir, const st
 static dro_status add_name(dro_context *ctx, listing *l, const char *name)
 {
     size_t length = strlen(name) + 1;
-    DRO_TRY(dro__grow(ctx, (void **)&l->names, &l->room, l->count + 1, sizeof *l->names));
+    DRO_TRY(dro__grow(ctx, (void **)&l->names, &l->capacity, l->count + 1, sizeof *l->names));
     char *copy = dro__alloc(length, 1);
     if (!copy)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the names of files");
@@ -172,8 +172,7 @@ static dro_status enter(dro_context *ctx, folder *f)
     for (const folder *a = f->above; a; a = a->above)
         if (a->device == f->device && a->inode == f->inode)
             return dro__fail(ctx, DRO_ERR_FILE,
-                             "%s: a link that leads back to a folder above it: expected folders "
-                             "that end",
+                             "%s: a symbolic link to a folder above it: expected no cycles",
                              dro__path_tail(f->path));
     return DRO_OK;
 }

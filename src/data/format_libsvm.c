@@ -32,7 +32,7 @@ static dro_status add_spelling(dro_context *ctx, dro__classes *c, const char *te
 {
     int32_t spelling;
     DRO_TRY(dro__names_add(ctx, &c->spellings, text, length, &spelling));
-    DRO_TRY(dro__grow(ctx, (void **)&c->class_of, &c->class_room, c->spellings.count,
+    DRO_TRY(dro__grow(ctx, (void **)&c->class_of, &c->class_capacity, c->spellings.count,
                       sizeof *c->class_of));
     c->class_of[spelling] = number;
     return DRO_OK;
@@ -51,9 +51,10 @@ static dro_status class_of_value(dro_context *ctx, dro__classes *c, double value
         return add_spelling(ctx, c, text, length, *number);
     if (c->closed || c->count == CLASSES_MAX)
         return DRO_OK;
-    DRO_TRY(dro__grow(ctx, (void **)&c->values, &c->value_room, c->count + 1, sizeof *c->values));
     DRO_TRY(
-        dro__grow(ctx, (void **)&c->named_by, &c->name_room, c->count + 1, sizeof *c->named_by));
+        dro__grow(ctx, (void **)&c->values, &c->value_capacity, c->count + 1, sizeof *c->values));
+    DRO_TRY(dro__grow(ctx, (void **)&c->named_by, &c->name_capacity, c->count + 1,
+                      sizeof *c->named_by));
     c->values[c->count] = value;
     c->named_by[c->count] = (int32_t)c->spellings.count;
     *number = (int32_t)c->count++;
@@ -136,11 +137,11 @@ static dro_status read_label(dro__libsvm *r, const char **at)
     dro__table *t = r->table;
     const char *p = *at, *end = p;
     size_t n = (size_t)t->n;
-    DRO_TRY(dro__grow(r->ctx, (void **)&t->starts, &r->start_room, n + 2, sizeof *t->starts));
+    DRO_TRY(dro__grow(r->ctx, (void **)&t->starts, &r->start_capacity, n + 2, sizeof *t->starts));
     t->starts[0] = 0;
     if (!r->classes) {
-        DRO_TRY(
-            dro__grow(r->ctx, (void **)&t->targets, &r->target_room, n + 1, sizeof *t->targets));
+        DRO_TRY(dro__grow(r->ctx, (void **)&t->targets, &r->target_capacity, n + 1,
+                          sizeof *t->targets));
         end = dro__number_float(p, &t->targets[n]);
         if (!end || !ends_word(*end) || !isfinite(t->targets[n]))
             return bad(r, p, "target", "one finite number, then index:value ...");
@@ -153,7 +154,7 @@ static dro_status read_label(dro__libsvm *r, const char **at)
     int32_t number = spelling < 0 ? -1 : r->classes->class_of[spelling];
     if (spelling < 0)
         DRO_TRY(new_spelling(r, p, (size_t)(end - p), &number));
-    DRO_TRY(dro__grow(r->ctx, (void **)&t->labels, &r->label_room, n + 1, sizeof *t->labels));
+    DRO_TRY(dro__grow(r->ctx, (void **)&t->labels, &r->label_capacity, n + 1, sizeof *t->labels));
     t->labels[n] = number;
     *at = end;
     return DRO_OK;
@@ -198,7 +199,7 @@ static dro_status bad_order(const dro__libsvm *r, const char *p, int64_t column,
                      (long long)r->limit - 1 + r->base, r->limit);
 }
 
-/* The pairs of a line, from p on; room for them is there. *at is then the end of the line. */
+/* The pairs of a line, from p on, into arrays that are large enough. *at becomes the line's end. */
 static dro_status read_pairs(dro__libsvm *r, const char **at, int64_t *place)
 {
     int32_t *columns = r->table->columns;
@@ -242,8 +243,8 @@ dro_status dro__libsvm_rows(dro__libsvm *r, const char *begin, const char *end)
     int64_t place = t->n > 0 ? t->starts[t->n] : 0;
     /* A pair takes four bytes or more ("1:1 "). */
     size_t most = (size_t)place + (size_t)(end - begin) / 4 + 1;
-    DRO_TRY(dro__grow(r->ctx, (void **)&t->columns, &r->column_room, most, sizeof *t->columns));
-    DRO_TRY(dro__grow(r->ctx, (void **)&t->values, &r->value_room, most, sizeof *t->values));
+    DRO_TRY(dro__grow(r->ctx, (void **)&t->columns, &r->column_capacity, most, sizeof *t->columns));
+    DRO_TRY(dro__grow(r->ctx, (void **)&t->values, &r->value_capacity, most, sizeof *t->values));
     if (r->lines == 0 && end - begin >= 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0)
         begin += 3; /* a byte-order mark */
     for (const char *p = begin; p < end; r->lines++) {
@@ -311,10 +312,11 @@ static dro_status read_file(dro_data *d, const char *path, dro__libsvm *r)
                       "larger ones)",
                       r->name, (long long)r->lines);
         if (status == DRO_OK)
-            status = dro__fits(d->ctx, r->name,
-                               (r->label_room + r->target_room + r->column_room + r->value_room) *
-                                       sizeof(float) +
-                                   r->start_room * sizeof *r->table->starts);
+            status = dro__fits(
+                d->ctx, r->name,
+                (r->label_capacity + r->target_capacity + r->column_capacity + r->value_capacity) *
+                        sizeof(float) +
+                    r->start_capacity * sizeof *r->table->starts);
     } while (status == DRO_OK && begin < end);
     if (status == DRO_OK && r->table->n == 0)
         status = dro__fail(d->ctx, DRO_ERR_DATA,

@@ -80,7 +80,7 @@ static dro_status read_lines(lines *l, dro__input *input)
     for (;;) {
         DRO_TRY(dro__input_lines(input, &p, &end));
         DRO_TRY(dro__fits(l->data->ctx, l->name,
-                          l->files.text_room + l->files.record_room * 3 * sizeof(int64_t)));
+                          l->files.text_capacity + l->files.record_capacity * 3 * sizeof(int64_t)));
         if (p == end)
             return DRO_OK;
         if (l->line == 0 && end - p >= 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0)

@@ -241,7 +241,7 @@ static dro_status read_column(const origin *o, int which, const dro__table *tabl
 /* Distinct values in rising order. */
 typedef struct value_set {
     int64_t *values;
-    size_t count, room;
+    size_t count, capacity;
 } value_set;
 
 /* The number of values below this one; *found if it is there itself. */
@@ -272,7 +272,7 @@ static dro_status collect(const origin *o, int which, const int64_t *values, int
                              "%s: row %lld: more than %d distinct values: expected class or group "
                              "numbers (target=real keeps labels as real numbers)",
                              o->names[which], (long long)i, VALUES_MAX);
-        DRO_TRY(dro__grow(o->data->ctx, (void **)&set->values, &set->room, set->count + 1,
+        DRO_TRY(dro__grow(o->data->ctx, (void **)&set->values, &set->capacity, set->count + 1,
                           sizeof *set->values));
         memmove(set->values + at + 1, set->values + at, (set->count - at) * sizeof *set->values);
         set->values[at] = values[i];

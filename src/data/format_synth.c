@@ -182,7 +182,7 @@ static dro_status make_split(dro_data *d, int split, int64_t n, uint64_t seed, d
     if ((uint64_t)n > most / bytes)
         return dro__fail(d->ctx, DRO_ERR_MEMORY,
                          "%lld images of %d x %d: expected at most %llu, which take half of the "
-                         "memory there is",
+                         "available memory",
                          (long long)n, d->width, d->height, (unsigned long long)(most / bytes));
     t->labels = dro__alloc((size_t)n, sizeof *t->labels);
     t->pixels = dro__alloc((size_t)n, bytes);

@@ -14,7 +14,7 @@ typedef struct dro__image_file {
 
 enum { DRO__IMAGE_NAME = 250 };
 
-/* The end of a path, which is what tells files apart, short enough to leave room for a reason. */
+/* The end of a path, which distinguishes files, short enough that a reason fits behind it. */
 const char *dro__path_tail(const char *path);
 
 /* Checks the size against the limits, waits for its share of the budget, then allocates; least is

@@ -15,11 +15,12 @@ dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *dir, 
     dro__table *t = files->table;
     size_t n = (size_t)t->n, above = strlen(dir);
     bool slash = above > 0 && dir[above - 1] != '/';
+    DRO_TRY(dro__grow(ctx, (void **)&t->text, &files->text_capacity,
+                      t->text_size + above + length + 2, 1));
+    DRO_TRY(dro__grow(ctx, (void **)&t->places, &files->place_capacity, n + 1, sizeof *t->places));
+    DRO_TRY(dro__grow(ctx, (void **)&t->labels, &files->label_capacity, n + 1, sizeof *t->labels));
     DRO_TRY(
-        dro__grow(ctx, (void **)&t->text, &files->text_room, t->text_size + above + length + 2, 1));
-    DRO_TRY(dro__grow(ctx, (void **)&t->places, &files->place_room, n + 1, sizeof *t->places));
-    DRO_TRY(dro__grow(ctx, (void **)&t->labels, &files->label_room, n + 1, sizeof *t->labels));
-    DRO_TRY(dro__grow(ctx, (void **)&t->records, &files->record_room, n + 1, sizeof *t->records));
+        dro__grow(ctx, (void **)&t->records, &files->record_capacity, n + 1, sizeof *t->records));
     char *at = t->text + t->text_size;
     memcpy(at, dir, above);
     if (slash)
@@ -200,7 +201,7 @@ static dro_status load_table(dro_data *d, dro__table *t)
     if (__builtin_mul_overflow((uint64_t)n, (uint64_t)image_bytes, &bytes) ||
         bytes > dro__machine_memory() / 2)
         return dro__fail(d->ctx, DRO_ERR_MEMORY,
-                         "%s: %zu images of %d x %d take more than half of the memory there is: "
+                         "%s: %zu images of %d x %d take more than half of the available memory: "
                          "leave out size= to read them from their files",
                          dro__path_tail(d->spec.path), n, d->width, d->height);
     loader l = {.data = d, .table = t, .statuses = dro__alloc(n, 1)};

@@ -10,7 +10,7 @@
 /* Adds paths to an empty table. */
 typedef struct dro__files {
     dro__table *table;
-    size_t text_room, place_room, label_room, record_room;
+    size_t text_capacity, place_capacity, label_capacity, record_capacity;
 } dro__files;
 
 /* dir/name, name of `length` characters; dir "" for the name alone. record: its place in the

@@ -63,7 +63,7 @@ struct dro__input {
 #endif
 
     char *window; /* lines: [taken, used) is the part that was not handed out */
-    size_t room, taken, used;
+    size_t capacity, taken, used;
     bool unfinished; /* the last line had no newline */
     bool latin1;     /* lines become UTF-8 on the way into the window */
 
@@ -293,7 +293,7 @@ static dro_status await_writer(dro__input *in)
         nanosleep(&moment, NULL);
     }
     return dro__fail(in->ctx, DRO_ERR_FILE,
-                     "%s: is a pipe that nobody writes to: expected a file, or its writer first",
+                     "%s: is a pipe without a writer: expected a file, or start the writer first",
                      in->name);
 }
 
@@ -521,16 +521,17 @@ uint64_t dro__input_plain_size(const dro__input *in)
     return in->packing == PLAIN ? in->hint : 0;
 }
 
-static dro_status all(dro__input *in, uint64_t limit, char **bytes, size_t *room, size_t *used)
+static dro_status all(dro__input *in, uint64_t limit, char **bytes, size_t *capacity, size_t *used)
 {
     size_t got;
     uint64_t first = in->hint < limit ? in->hint + 1 : limit;
-    DRO_TRY(dro__grow_file(in->ctx, in->name, (void **)bytes, room,
+    DRO_TRY(dro__grow_file(in->ctx, in->name, (void **)bytes, capacity,
                            first < WINDOW_MIN ? WINDOW_MIN : first, 1));
     for (;;) {
-        if (*used + 1 >= *room) /* one byte stays free for the zero */
-            DRO_TRY(dro__grow_file(in->ctx, in->name, (void **)bytes, room, *room + *room / 2, 1));
-        DRO_TRY(some(in, *bytes + *used, *room - 1 - *used, &got));
+        if (*used + 1 >= *capacity) /* one byte stays free for the zero */
+            DRO_TRY(dro__grow_file(in->ctx, in->name, (void **)bytes, capacity,
+                                   *capacity + *capacity / 2, 1));
+        DRO_TRY(some(in, *bytes + *used, *capacity - 1 - *used, &got));
         *used += got;
         in->offset += got;
         if (*used > limit)
@@ -544,8 +545,8 @@ static dro_status all(dro__input *in, uint64_t limit, char **bytes, size_t *room
 dro_status dro__input_all(dro__input *in, uint64_t limit, char **bytes, size_t *size)
 {
     char *text = NULL;
-    size_t room = 0, used = 0;
-    dro_status status = all(in, limit, &text, &room, &used);
+    size_t capacity = 0, used = 0;
+    dro_status status = all(in, limit, &text, &capacity, &used);
     if (status != DRO_OK) {
         dro__free(text);
         return status;
@@ -559,20 +560,21 @@ dro_status dro__input_all(dro__input *in, uint64_t limit, char **bytes, size_t *
 /* ---- lines ---- */
 
 /* Room for more than what is left of the last window, which moves to the front. */
-static dro_status make_room(dro__input *in)
+static dro_status reserve(dro__input *in)
 {
     if (!in->window) {
         uint64_t first = in->hint > 0 && in->hint < WINDOW_FIRST ? in->hint + 2 : WINDOW_FIRST;
-        return dro__grow_file(in->ctx, in->name, (void **)&in->window, &in->room,
+        return dro__grow_file(in->ctx, in->name, (void **)&in->window, &in->capacity,
                               first < WINDOW_MIN ? WINDOW_MIN : (size_t)first, 1);
     }
     if (in->taken > 0)
         memmove(in->window, in->window + in->taken, in->used - in->taken);
     in->used -= in->taken;
     in->taken = 0;
-    if (in->used + 1 + UTF8_MOST <= in->room)
+    if (in->used + 1 + UTF8_MOST <= in->capacity)
         return DRO_OK;
-    return dro__grow_file(in->ctx, in->name, (void **)&in->window, &in->room, in->room * 2, 1);
+    return dro__grow_file(in->ctx, in->name, (void **)&in->window, &in->capacity, in->capacity * 2,
+                          1);
 }
 
 void dro__input_latin1(dro__input *in)
@@ -621,10 +623,10 @@ static dro_status lines_of_file(dro__input *in, char **begin_, char **end_)
 {
     size_t got, stop = 0;
     do {
-        DRO_TRY(make_room(in));
+        DRO_TRY(reserve(in));
         /* One byte stays free for the newline that the last line may lack. */
         DRO_TRY((in->latin1 ? some_latin1 : some)(in, in->window + in->used,
-                                                  in->room - 1 - in->used, &got));
+                                                  in->capacity - 1 - in->used, &got));
         in->offset += got;
         size_t old = in->used;
         in->used += got;

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { STREAM_ORDER = 0x6c64, STREAM_LUCK = 0x6c75, STREAM_WEIGHT = 0x6c77, GATHER_SLOTS = 3 };
+enum { STREAM_ORDER = 0x6c64, STREAM_AUGMENT = 0x6c75, STREAM_WEIGHT = 0x6c77, GATHER_SLOTS = 3 };
 #define SENT_MOST ((size_t)4 << 30) /* bytes that all batches may take of the backend's memory */
 
 typedef enum slot_state { EMPTY, FILLING, READY } slot_state;
@@ -27,7 +27,7 @@ typedef struct slot {
     char error[DRO__ERROR_SIZE];
     int64_t *ids;
     int32_t *labels, *groups;
-    float *pixels, *there; /* there: the same in the backend's memory, or NULL */
+    float *pixels, *device_pixels; /* the latter in the backend's memory, or NULL */
     dro_cut *cuts;
 } slot;
 
@@ -98,8 +98,8 @@ static dro_status read_image(dro_loader *l, dro_context *ctx, int64_t id, dro__i
     return dro__files_blame(l->data, ctx, l->table, id, status);
 }
 
-static dro_status load_file(dro_loader *l, dro_context *ctx, int64_t id, dro__luck *luck,
-                            float *out)
+static dro_status load_file(dro_loader *l, dro_context *ctx, int64_t id,
+                            dro__augment_random *random, float *out)
 {
     size_t side = (size_t)l->options.size;
     dro__image image = {0};
@@ -107,7 +107,7 @@ static dro_status load_file(dro_loader *l, dro_context *ctx, int64_t id, dro__lu
     dro_status status = scratch ? read_image(l, ctx, id, &image)
                                 : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
     if (status == DRO_OK)
-        status = dro__augment_large(ctx, &l->normal, &image, l->options.size, luck, scratch, out);
+        status = dro__augment_large(ctx, &l->normal, &image, l->options.size, random, scratch, out);
     dro__image_free(&image);
     dro__free(scratch);
     return status;
@@ -141,31 +141,31 @@ dro_status dro_loader_bare(dro_loader *l, double seconds, double *examples_per_s
     return status;
 }
 
-static dro_status load_image(dro_loader *l, dro_context *ctx, int64_t id, dro__luck *luck,
-                             float *out)
+static dro_status load_image(dro_loader *l, dro_context *ctx, int64_t id,
+                             dro__augment_random *random, float *out)
 {
     const dro_data *d = l->data;
     if (d->kind == DRO_DATA_FILES)
-        return load_file(l, ctx, id, luck, out);
+        return load_file(l, ctx, id, random, out);
     dro__augment_small(&l->normal, l->table->pixels + (size_t)id * l->image, d->channels, d->height,
-                       d->width, luck, out);
+                       d->width, random, out);
     return DRO_OK;
 }
 
 /* A bad image that skip_bad tolerates is replaced by the next example, so the batch stays whole. */
 static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t i, int64_t id,
-                               dro__luck *luck)
+                               dro__augment_random *random)
 {
     const dro__table *t = l->table;
     dro_status status = DRO_OK;
     for (int64_t tries = 0; tries < t->n; tries++, id = (id + 1) % t->n) {
-        dro__luck again = luck ? *luck : (dro__luck){0};
+        dro__augment_random again = random ? *random : (dro__augment_random){0};
         s->ids[i] = id;
         s->labels[i] = t->labels ? t->labels[id] : 0;
         s->groups[i] = t->groups ? t->groups[id] : 0;
         if (s->cuts)
-            s->cuts[i] = dro__cut_of(luck ? &again : NULL);
-        status = l->image ? load_image(l, ctx, id, luck ? &again : NULL, s->pixels + i * l->image)
+            s->cuts[i] = dro__cut_of(random ? &again : NULL);
+        status = l->image ? load_image(l, ctx, id, random ? &again : NULL, s->pixels + i * l->image)
                           : DRO_OK;
         if (status == DRO_OK)
             return DRO_OK;
@@ -178,8 +178,9 @@ static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t 
 /* By whoever has filled the slot, so that a reader copies while the GPU works on another batch. */
 static dro_status send_there(const dro_loader *l, dro_context *ctx, const slot *s, size_t count)
 {
-    return s->there ? dro__copy_in(ctx, s->there, s->pixels, count * l->image * sizeof(float))
-                    : DRO_OK;
+    return s->device_pixels
+               ? dro__copy_in(ctx, s->device_pixels, s->pixels, count * l->image * sizeof(float))
+               : DRO_OK;
 }
 
 /* An eighth of the shorter side, from 1 to 4. */
@@ -195,12 +196,12 @@ static dro_status fill_range(dro_loader *l, dro_context *ctx, slot *s, size_t fr
     uint64_t epoch = s->batch / l->batches, first = s->batch % l->batches * l->options.batch;
     for (size_t i = from; i < end; i++) {
         uint64_t place = first + i;
-        dro__luck luck = {.seed = dro__random(l->options.seed, STREAM_LUCK, epoch),
-                          .stream = place,
-                          .without = l->options.ways ? ~l->options.ways : 0,
-                          .reach = reach_of(l->data)};
+        dro__augment_random random = {.seed = dro__random(l->options.seed, STREAM_AUGMENT, epoch),
+                                      .stream = place,
+                                      .without = l->options.ways ? ~l->options.ways : 0,
+                                      .reach = reach_of(l->data)};
         DRO_TRY(fill_example(l, ctx, s, i, example_at(l, epoch, place),
-                             l->options.augment ? &luck : NULL));
+                             l->options.augment ? &random : NULL));
     }
     return DRO_OK;
 }
@@ -254,7 +255,7 @@ static void deliver(const dro_loader *l, const slot *s, uint64_t position, size_
                           .labels = l->table->labels ? s->labels : NULL,
                           .groups = l->table->groups ? s->groups : NULL,
                           .pixels = s->pixels,
-                          .there = s->there,
+                          .device_pixels = s->device_pixels,
                           .cuts = s->cuts};
 }
 
@@ -356,9 +357,9 @@ static slot *slot_at(dro_loader *l, size_t k)
 
 static void free_there(const dro_loader *l, slot *s)
 {
-    if (s->there)
-        l->data->ctx->backend->free(s->there);
-    s->there = NULL;
+    if (s->device_pixels)
+        l->data->ctx->backend->free(s->device_pixels);
+    s->device_pixels = NULL;
 }
 
 static bool make_slot(const dro_loader *l, slot *s)
@@ -373,7 +374,7 @@ static bool make_slot(const dro_loader *l, slot *s)
            (s->cuts || !l->options.cuts);
 }
 
-/* All batches in the backend's memory or, where there is no room, none of them. */
+/* All batches in the backend's memory or, where memory is short, none of them. */
 static void make_there(dro_loader *l)
 {
     const dro__backend *be = l->data->ctx->backend;
@@ -382,8 +383,8 @@ static void make_there(dro_loader *l)
         batch && l->options.sent && be->host_alloc && batch <= SENT_MOST / sizeof(float) / count;
     for (size_t k = 0; complete && k < count; k++) {
         slot *s = slot_at(l, k);
-        s->there = be->alloc(batch, sizeof(float));
-        complete = s->there != NULL;
+        s->device_pixels = be->alloc(batch, sizeof(float));
+        complete = s->device_pixels != NULL;
     }
     for (size_t k = 0; !complete && k < count; k++)
         free_there(l, slot_at(l, k));

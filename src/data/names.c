@@ -49,7 +49,7 @@ dro_status dro__names_add(dro_context *ctx, dro__names *n, const char *text, siz
         return dro__fail(ctx, DRO_ERR_RANGE, "more than %d names", INT32_MAX / 2);
     if (2 * (n->count + 1) > n->slot_count)
         DRO_TRY(rehash(ctx, n));
-    DRO_TRY(dro__grow(ctx, (void **)&n->names, &n->room, n->count + 1, sizeof *n->names));
+    DRO_TRY(dro__grow(ctx, (void **)&n->names, &n->capacity, n->count + 1, sizeof *n->names));
     char *copy = dro__alloc(length + 1, 1);
     if (!copy)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a name of %zu characters", length);
@@ -72,7 +72,7 @@ void dro__names_free(dro__names *n)
 /* Each name is a block of its own, 64 bytes or more. */
 uint64_t dro__names_bytes(const dro__names *n)
 {
-    uint64_t bytes = n->room * sizeof *n->names + n->slot_count * sizeof *n->slots;
+    uint64_t bytes = n->capacity * sizeof *n->names + n->slot_count * sizeof *n->slots;
     for (size_t k = 0; k < n->count; k++)
         bytes += strlen(n->names[k]) + 128;
     return bytes;

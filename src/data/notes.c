@@ -1,4 +1,4 @@
-/* What is told of a data set beside its figures: the images that skip_bad passed over, and remarks
+/* Notes on a data set: the images that skip_bad skipped, and remarks
  * on what was read otherwise than its owner may think. */
 #include "image.h"
 
@@ -11,7 +11,7 @@ static bool add(dro_context *ctx, dro__notes *notes, const char *text)
 {
     size_t size = strlen(text) + 1;
     char *copy = dro__alloc(size, 1);
-    if (!copy || dro__grow(ctx, (void **)&notes->texts, &notes->room, notes->count + 1,
+    if (!copy || dro__grow(ctx, (void **)&notes->texts, &notes->capacity, notes->count + 1,
                            sizeof *notes->texts) != DRO_OK) {
         dro__free(copy);
         return false;
@@ -113,8 +113,8 @@ dro_status dro__trainable(const dro_data *d)
     if (gone < 0)
         return DRO_OK;
     return dro__fail(d->ctx, DRO_ERR_DATA,
-                     "%s: class '%.60s': none of its training images could be read: expected one "
-                     "at least (mend them, or take the class out)",
+                     "%s: class '%.60s': none of its training images could be read: expected at "
+                     "least one (repair them, or remove the class)",
                      dro__path_tail(d->spec.path), class_name(d, gone, number));
 }
 

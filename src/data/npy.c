@@ -383,10 +383,10 @@ static dro_status read_values(dro__npy_source *s, const dro__npy *head, size_t e
                               convert *to_values, void **values)
 {
     uint8_t chunk[CHUNK];
-    size_t room = 0, size = (size_t)head->size, most = CHUNK / size, got;
+    size_t capacity = 0, size = (size_t)head->size, most = CHUNK / size, got;
     uint64_t likely = s->guess / size < head->count ? s->guess / size : head->count;
     DRO_TRY(fits(s, head, element));
-    DRO_TRY(dro__grow_file(s->ctx, s->name, values, &room, likely, element));
+    DRO_TRY(dro__grow_file(s->ctx, s->name, values, &capacity, likely, element));
     for (uint64_t done = 0; done < head->count;) {
         uint64_t left = head->count - done;
         size_t count = left < most ? (size_t)left : most;
@@ -395,14 +395,14 @@ static dro_status read_values(dro__npy_source *s, const dro__npy *head, size_t e
             return dro__fail(s->ctx, DRO_ERR_DATA, "%s: ends after %llu values: expected %llu",
                              s->name, (unsigned long long)(done + got / size),
                              (unsigned long long)head->count);
-        DRO_TRY(dro__grow_file(s->ctx, s->name, values, &room, done + count, element));
+        DRO_TRY(dro__grow_file(s->ctx, s->name, values, &capacity, done + count, element));
         DRO_TRY(to_values(s, head, chunk, done, count, (char *)*values + done * element));
         done += count;
     }
     DRO_TRY(s->read(s, chunk, 1, &got));
     if (got > 0)
         return dro__fail(s->ctx, DRO_ERR_DATA,
-                         "%s: goes on after its %llu values: expected the end", s->name,
+                         "%s: continues after its %llu values: expected the end", s->name,
                          (unsigned long long)head->count);
     return head->fortran && head->dims > 1 ? reorder(s, head, element, values) : DRO_OK;
 }

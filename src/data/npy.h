@@ -6,7 +6,7 @@
  *     dro__npy_floats(source, &head, &values);    // everything, in C order
  *
  * A header is a promise: memory grows only with the bytes that come, and an array that would take
- * more than half of the memory there is is refused before it is read. Objects (pickles) are
+ * more than half of the available memory is refused before it is read. Objects (pickles) are
  * refused. */
 #ifndef DRO_NPY_H
 #define DRO_NPY_H

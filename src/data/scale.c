@@ -47,7 +47,7 @@ void dro__fences(double *v, size_t count, double *low, double *high)
     *high = q95 + (q95 - q05);
 }
 
-void dro__spread_add(dro__spread *s, double value)
+void dro__spread_add(dro__column_spread *s, double value)
 {
     double step = value - s->mean;
     s->least = s->count == 0 || value < s->least ? value : s->least;
@@ -56,7 +56,7 @@ void dro__spread_add(dro__spread *s, double value)
     s->squares += step * (value - s->mean);
 }
 
-double dro__spread_scale(const dro__spread *s)
+double dro__spread_scale(const dro__column_spread *s)
 {
     double sd = s->count ? sqrt(s->squares / (double)s->count) : 0;
     return sd > ROUNDING * fabs(s->mean) && isfinite(1 / sd) ? 1 / sd : 0;
@@ -91,7 +91,7 @@ static dro_status learn_dense(dro_context *ctx, const dro__table *t, dro__scalin
 {
     size_t d = s->features;
     double sample[DRO__SAMPLE_MOST + 1], *fences = dro__alloc(d, 2 * sizeof *fences);
-    dro__spread *spreads = dro__alloc(d, sizeof *spreads);
+    dro__column_spread *spreads = dro__alloc(d, sizeof *spreads);
     if (!fences || !spreads) {
         dro__free(fences), dro__free(spreads);
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for %zu columns", d);

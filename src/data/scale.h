@@ -31,13 +31,13 @@ double dro__limited(double x);
 void dro__fences(double *values, size_t count, double *low, double *high);
 
 /* Count, mean and sum of squared deviations (Welford) of values, and the range that they have. */
-typedef struct dro__spread {
+typedef struct dro__column_spread {
     int64_t count;
     double mean, squares, least, most;
-} dro__spread;
-void dro__spread_add(dro__spread *spread, double value);
+} dro__column_spread;
+void dro__spread_add(dro__column_spread *spread, double value);
 /* 1 / standard deviation; 0 for a column that is constant up to rounding. */
-double dro__spread_scale(const dro__spread *spread);
+double dro__spread_scale(const dro__column_spread *spread);
 
 typedef enum dro__scaling { DRO__SCALE_ROBUST, DRO__SCALE_STANDARD, DRO__SCALE_NONE } dro__scaling;
 /* The option scale=; robust if it is not given. */

@@ -257,10 +257,10 @@ static dro_status add_bias(dro_data *d, size_t at)
         if (t->n == 0)
             continue;
         size_t entries = (size_t)t->starts[t->n], all = entries + (size_t)t->n;
-        size_t column_room = entries, value_room = entries;
-        DRO_TRY(dro__grow_file(d->ctx, d->spec.path, (void **)&t->columns, &column_room, all,
+        size_t column_capacity = entries, value_capacity = entries;
+        DRO_TRY(dro__grow_file(d->ctx, d->spec.path, (void **)&t->columns, &column_capacity, all,
                                sizeof *t->columns));
-        DRO_TRY(dro__grow_file(d->ctx, d->spec.path, (void **)&t->values, &value_room, all,
+        DRO_TRY(dro__grow_file(d->ctx, d->spec.path, (void **)&t->values, &value_capacity, all,
                                sizeof *t->values));
         for (int64_t i = t->n - 1; i >= 0; i--) { /* from the back: rows move towards it */
             int64_t first = t->starts[i], count = t->starts[i + 1] - first;
@@ -280,7 +280,7 @@ static dro_status add_bias(dro_data *d, size_t at)
 
 void dro__unit_learn(const dro__table *t, dro__unit *unit)
 {
-    dro__spread spread = {0};
+    dro__column_spread spread = {0};
     for (int64_t i = 0; t->targets && i < t->n; i++)
         dro__spread_add(&spread, (double)t->targets[i]);
     double scale = dro__spread_scale(&spread);

@@ -24,8 +24,8 @@ enum {
 };
 
 typedef struct slot {
-    int32_t *block; /* (room) columns, then (room) values */
-    uint32_t room, count;
+    int32_t *block; /* (capacity) columns, then (capacity) values */
+    uint32_t capacity, count;
     int64_t position;
     size_t file;
     float y;
@@ -35,17 +35,17 @@ typedef struct batch {
     int64_t *starts, *positions;
     int32_t *columns;
     float *values, *y;
-    size_t start_room, position_room, column_room, value_room, y_room;
+    size_t start_capacity, position_capacity, column_capacity, value_capacity, y_capacity;
 } batch;
 
 struct dro_stream {
-    dro__rows from;
+    dro__row_reader from;
     bool over;
     dro_status failed;
 
     dro__table
         first; /* rows that the scale was learned from, until they are sent; groups: their files */
-    size_t start_room, column_room, value_room, target_room, file_room;
+    size_t start_capacity, column_capacity, value_capacity, target_capacity, file_capacity;
     int64_t sent; /* of them */
     bool first_unfinished;
     dro_status broken; /* what comes behind them: an error, and its text */
@@ -54,7 +54,7 @@ struct dro_stream {
     bool bias; /* a constant feature more in every row, the last one */
 
     slot *slots; /* (made), of which the first `held` have a row */
-    size_t made, held, slot_room, limit;
+    size_t made, held, slot_capacity, limit;
     uint64_t blocks; /* bytes */
     uint64_t seed, seen, drawn;
     uint64_t unfinished; /* the number of the row whose line lacks its newline, from 1 on; or 0 */
@@ -108,7 +108,8 @@ static dro_status read_any(dro_stream *s, row *next, bool *got)
     }
     dro__table_free(t);
     s->sent = 0;
-    s->start_room = s->column_room = s->value_room = s->target_room = s->file_room = 0;
+    s->start_capacity = s->column_capacity = s->value_capacity = s->target_capacity =
+        s->file_capacity = 0;
     if (s->broken)
         return dro__fail(s->from.data.ctx, s->broken, "%s", s->why);
     DRO_TRY(read_input(s, got));
@@ -145,12 +146,13 @@ static dro_status keep_first(dro_stream *s)
     dro_context *ctx = s->from.data.ctx;
     dro__table *t = &s->first;
     size_t n = (size_t)t->n, count = (size_t)s->from.row.starts[1];
-    DRO_TRY(dro__grow(ctx, (void **)&t->starts, &s->start_room, n + 2, sizeof *t->starts));
-    DRO_TRY(dro__grow(ctx, (void **)&t->targets, &s->target_room, n + 1, sizeof *t->targets));
-    DRO_TRY(dro__grow(ctx, (void **)&t->groups, &s->file_room, n + 1, sizeof *t->groups));
+    DRO_TRY(dro__grow(ctx, (void **)&t->starts, &s->start_capacity, n + 2, sizeof *t->starts));
+    DRO_TRY(dro__grow(ctx, (void **)&t->targets, &s->target_capacity, n + 1, sizeof *t->targets));
+    DRO_TRY(dro__grow(ctx, (void **)&t->groups, &s->file_capacity, n + 1, sizeof *t->groups));
     size_t at = n ? (size_t)t->starts[n] : 0;
-    DRO_TRY(dro__grow(ctx, (void **)&t->columns, &s->column_room, at + count, sizeof *t->columns));
-    DRO_TRY(dro__grow(ctx, (void **)&t->values, &s->value_room, at + count, sizeof *t->values));
+    DRO_TRY(
+        dro__grow(ctx, (void **)&t->columns, &s->column_capacity, at + count, sizeof *t->columns));
+    DRO_TRY(dro__grow(ctx, (void **)&t->values, &s->value_capacity, at + count, sizeof *t->values));
     memcpy(t->columns + at, s->from.row.columns, count * sizeof *t->columns);
     memcpy(t->values + at, s->from.row.values, count * sizeof *t->values);
     t->starts[0] = 0;
@@ -174,7 +176,7 @@ static dro_status learn_scale(dro_stream *s)
     DRO_TRY(dro__option_integer(d, "learn", LEARN_DEFAULT, 2, LEARN_MAX, &learn));
     if (scaling == DRO__SCALE_NONE || (own && !real))
         return DRO_OK;
-    while (got && !s->broken && s->first.n < learn && s->column_room < LEARN_BYTES / 8) {
+    while (got && !s->broken && s->first.n < learn && s->column_capacity < LEARN_BYTES / 8) {
         s->broken = read_input(s, &got); /* told when the rows before it are used up */
         if (s->broken)
             memcpy(s->why, d->ctx->error, sizeof s->why);
@@ -191,25 +193,25 @@ static dro_status learn_scale(dro_stream *s)
 static void free_block(dro_stream *s, slot *of)
 {
     dro__free(of->block);
-    s->blocks -= (uint64_t)of->room * 8;
+    s->blocks -= (uint64_t)of->capacity * 8;
     of->block = NULL;
-    of->room = 0;
+    of->capacity = 0;
 }
 
 static dro_status fit_block(dro_stream *s, slot *to, size_t count)
 {
-    if (to->block && to->room >= count && to->room <= 2 * count + 16)
+    if (to->block && to->capacity >= count && to->capacity <= 2 * count + 16)
         return DRO_OK;
-    size_t room = (count + count / 4 + 15) / 8 * 8;
+    size_t capacity = (count + count / 4 + 15) / 8 * 8;
     free_block(s, to);
-    to->block = dro__alloc(room, 8);
+    to->block = dro__alloc(capacity, 8);
     if (!to->block)
         return dro__fail(
             s->from.data.ctx, DRO_ERR_MEMORY,
             "no memory for %zu rows in the shuffle buffer: expected a smaller shuffle=",
             s->held + 1);
-    to->room = (uint32_t)room;
-    s->blocks += (uint64_t)room * 8;
+    to->capacity = (uint32_t)capacity;
+    s->blocks += (uint64_t)capacity * 8;
     return DRO_OK;
 }
 
@@ -221,7 +223,7 @@ static dro_status fill(dro_stream *s)
         DRO_TRY(read_row(s, &next, &got));
         if (!got)
             break;
-        DRO_TRY(dro__grow(s->from.data.ctx, (void **)&s->slots, &s->slot_room, s->held + 1,
+        DRO_TRY(dro__grow(s->from.data.ctx, (void **)&s->slots, &s->slot_capacity, s->held + 1,
                           sizeof *s->slots));
         slot *to = &s->slots[s->held];
         if (s->held == s->made) {
@@ -229,7 +231,7 @@ static dro_status fill(dro_stream *s)
             s->made++;
         }
         DRO_TRY(fit_block(s, to, next.count + s->bias));
-        float *values = (float *)(void *)(to->block + to->room);
+        float *values = (float *)(void *)(to->block + to->capacity);
         memcpy(to->block, next.columns, next.count * sizeof *next.columns);
         memcpy(values, next.values, next.count * sizeof *next.values);
         dro__scale_row(&s->scale, next.count, to->block, values);
@@ -252,13 +254,14 @@ static dro_status fill(dro_stream *s)
 static dro_status append(dro_context *ctx, batch *b, size_t i, const slot *from)
 {
     size_t start = i > 0 ? (size_t)b->starts[i] : 0, end = start + from->count;
-    DRO_TRY(dro__grow(ctx, (void **)&b->starts, &b->start_room, i + 2, sizeof *b->starts));
-    DRO_TRY(dro__grow(ctx, (void **)&b->positions, &b->position_room, i + 1, sizeof *b->positions));
-    DRO_TRY(dro__grow(ctx, (void **)&b->y, &b->y_room, i + 1, sizeof *b->y));
-    DRO_TRY(dro__grow(ctx, (void **)&b->columns, &b->column_room, end, sizeof *b->columns));
-    DRO_TRY(dro__grow(ctx, (void **)&b->values, &b->value_room, end, sizeof *b->values));
+    DRO_TRY(dro__grow(ctx, (void **)&b->starts, &b->start_capacity, i + 2, sizeof *b->starts));
+    DRO_TRY(
+        dro__grow(ctx, (void **)&b->positions, &b->position_capacity, i + 1, sizeof *b->positions));
+    DRO_TRY(dro__grow(ctx, (void **)&b->y, &b->y_capacity, i + 1, sizeof *b->y));
+    DRO_TRY(dro__grow(ctx, (void **)&b->columns, &b->column_capacity, end, sizeof *b->columns));
+    DRO_TRY(dro__grow(ctx, (void **)&b->values, &b->value_capacity, end, sizeof *b->values));
     memcpy(b->columns + start, from->block, from->count * sizeof *b->columns);
-    memcpy(b->values + start, from->block + from->room, from->count * sizeof *b->values);
+    memcpy(b->values + start, from->block + from->capacity, from->count * sizeof *b->values);
     b->starts[0] = 0;
     b->starts[i + 1] = (int64_t)end;
     b->positions[i] = from->position;
@@ -326,7 +329,7 @@ dro_status dro_stream_next(dro_stream *s, size_t count, dro_rows *rows)
 
 /* ---- open and close ---- */
 
-dro_status dro__rows_choose(const dro__rows *r, const char *name, const char *const *values,
+dro_status dro__rows_choose(const dro__row_reader *r, const char *name, const char *const *values,
                             int *chosen)
 {
     const char *value = dro__option(&r->data, name);
@@ -363,7 +366,7 @@ static dro_status read_options(dro_stream *s, int64_t usual)
 
 static dro_status open_stream(dro_stream *s, const char *spec, int64_t shuffle)
 {
-    dro__rows *r = &s->from;
+    dro__row_reader *r = &s->from;
     char full[DRO__SPEC_MAX];
     DRO_TRY(dro__spec_full(r->data.ctx, spec, full));
     spec = full;
@@ -425,7 +428,7 @@ dro_status dro__stream_for_model(dro_context *ctx, const char *spec, dro_stream 
 {
     DRO_TRY(make_stream(ctx, spec, 0, stream));
     dro_stream *s = *stream;
-    dro__rows *r = &s->from;
+    dro__row_reader *r = &s->from;
     if (r->kind->keep)
         DRO_TRY(r->kind->keep(r));
     DRO_TRY(learn_scale(s));
@@ -545,15 +548,16 @@ uint64_t dro_stream_memory(const dro_stream *s)
         return 0;
     /* The window of lines doubles only when one line fills it. */
     uint64_t line = 2 * s->from.longest + 4, bytes = line > WINDOW_FIRST ? line : WINDOW_FIRST;
-    bytes += (s->column_room + s->value_room + s->target_room + s->file_room + s->scale.features) *
+    bytes += (s->column_capacity + s->value_capacity + s->target_capacity + s->file_capacity +
+              s->scale.features) *
                  sizeof(float) +
-             s->start_room * sizeof(int64_t);
-    bytes +=
-        sizeof *s + s->blocks + s->slot_room * sizeof *s->slots + s->from.kind->memory(&s->from);
+             s->start_capacity * sizeof(int64_t);
+    bytes += sizeof *s + s->blocks + s->slot_capacity * sizeof *s->slots +
+             s->from.kind->memory(&s->from);
     for (int k = 0; k < RING; k++) {
         const batch *b = &s->ring[k];
-        bytes += (b->start_room + b->position_room) * sizeof(int64_t) +
-                 (b->column_room + b->value_room + b->y_room) * sizeof(float);
+        bytes += (b->start_capacity + b->position_capacity) * sizeof(int64_t) +
+                 (b->column_capacity + b->value_capacity + b->y_capacity) * sizeof(float);
     }
     return bytes;
 }

@@ -7,23 +7,23 @@
 
 #include <dro/stream.h>
 
-typedef struct dro__rows dro__rows;
+typedef struct dro__row_reader dro__row_reader;
 
 typedef struct dro__rows_class {
     dro__format format;   /* name, usage and options of the SPEC */
     const char *expected; /* rows, in words: "lines of label index:value" */
     /* The input is open. Sets data.features and state. */
-    dro_status (*open)(dro__rows *rows);
+    dro_status (*open)(dro__row_reader *rows);
     /* The next row into `row`: n = 1, targets, starts, columns, values. *got is false at the
      * end. */
-    dro_status (*next)(dro__rows *rows, bool *got);
-    void (*close)(dro__rows *rows); /* frees state; called after a failed open too */
-    uint64_t (*memory)(const dro__rows *rows);
+    dro_status (*next)(dro__row_reader *rows, bool *got);
+    void (*close)(dro__row_reader *rows); /* frees state; called after a failed open too */
+    uint64_t (*memory)(const dro__row_reader *rows);
     /* (optional) Right after open: how the features are made, into data.encoding. */
-    dro_status (*keep)(dro__rows *rows);
+    dro_status (*keep)(dro__row_reader *rows);
 } dro__rows_class;
 
-struct dro__rows {
+struct dro__row_reader {
     const dro__rows_class *kind;
     dro_data data; /* the SPEC; holds no examples */
     dro__input *input;
@@ -42,7 +42,7 @@ extern const dro__rows_class dro__rows_libsvm, dro__rows_csv;
 
 /* The value of an option that is one of a list, as its place in it: 0 if it is not given, 1 for the
  * first. */
-dro_status dro__rows_choose(const dro__rows *rows, const char *name, const char *const *values,
-                            int *chosen);
+dro_status dro__rows_choose(const dro__row_reader *rows, const char *name,
+                            const char *const *values, int *chosen);
 
 #endif

@@ -34,7 +34,7 @@ typedef struct source {
 
 /* ---- options ---- */
 
-static dro_status read_options(const dro__rows *r, source *s, int64_t *learn)
+static dro_status read_options(const dro__row_reader *r, source *s, int64_t *learn)
 {
     static const char *const kinds[] = {"sign", "classes", "written", NULL};
     int chosen;
@@ -53,7 +53,7 @@ static dro_status read_options(const dro__rows *r, source *s, int64_t *learn)
 
 /* ---- learning ---- */
 
-static dro_status read_first(const dro__rows *r, source *s, int64_t learn)
+static dro_status read_first(const dro__row_reader *r, source *s, int64_t learn)
 {
     dro__csv *csv = &s->learned;
     bool got = true;
@@ -171,7 +171,7 @@ static dro_status learn_columns(source *s)
     return status;
 }
 
-static dro_status open_rows(dro__rows *r)
+static dro_status open_rows(dro__row_reader *r)
 {
     dro_context *ctx = r->data.ctx;
     int64_t learn;
@@ -233,7 +233,7 @@ static dro_status read_label(const source *s, const dro__csv *csv, int64_t row, 
     return DRO_OK;
 }
 
-static dro_status next_row(dro__rows *r, bool *got)
+static dro_status next_row(dro__row_reader *r, bool *got)
 {
     source *s = r->state;
     dro__csv *csv = &s->learned;
@@ -270,7 +270,7 @@ static dro_status next_row(dro__rows *r, bool *got)
 
 /* ---- the rest ---- */
 
-static void close_rows(dro__rows *r)
+static void close_rows(dro__row_reader *r)
 {
     source *s = r->state;
     if (!s)
@@ -287,18 +287,18 @@ static void close_rows(dro__rows *r)
     dro__free(s);
 }
 
-static dro_status keep(dro__rows *r)
+static dro_status keep(dro__row_reader *r)
 {
     const source *s = r->state;
     r->data.learned = true;
     return dro__csv_keep(&s->learned, &s->form, &s->columns, false, &r->data.encoding);
 }
 
-static uint64_t memory_of(const dro__rows *r)
+static uint64_t memory_of(const dro__row_reader *r)
 {
     const source *s = r->state;
-    uint64_t bytes = sizeof *s + s->learned.room + s->row.room;
-    bytes += (s->learned.line_room + s->row.line_room) * sizeof *s->row.lines;
+    uint64_t bytes = sizeof *s + s->learned.capacity + s->row.capacity;
+    bytes += (s->learned.line_capacity + s->row.line_capacity) * sizeof *s->row.lines;
     return bytes + s->encoding;
 }
 

@@ -11,7 +11,7 @@ typedef struct source {
     const char *names[2]; /* of the classes, with labels=sign */
 } source;
 
-static dro_status read_options(dro__rows *r, source *s)
+static dro_status read_options(dro__row_reader *r, source *s)
 {
     static const char *const reals[] = {"real", NULL}, *const ignores[] = {"ignore", NULL},
                              *const kinds[] = {"sign", "written", NULL};
@@ -45,7 +45,7 @@ static dro_status read_options(dro__rows *r, source *s)
     return DRO_OK;
 }
 
-static dro_status open_rows(dro__rows *r)
+static dro_status open_rows(dro__row_reader *r)
 {
     r->state = dro__alloc(1, sizeof(source));
     if (!r->state)
@@ -54,7 +54,7 @@ static dro_status open_rows(dro__rows *r)
 }
 
 /* labels=sign: the labels are those of two classes, 1 and either -1 or 0. */
-static dro_status two_classes(const dro__rows *r, source *s, float *y)
+static dro_status two_classes(const dro__row_reader *r, source *s, float *y)
 {
     if (*y != 1 && *y != 0 && *y != -1)
         return dro__fail(r->data.ctx, DRO_ERR_DATA,
@@ -73,7 +73,7 @@ static dro_status two_classes(const dro__rows *r, source *s, float *y)
     return DRO_OK;
 }
 
-static dro_status next_row(dro__rows *r, bool *got)
+static dro_status next_row(dro__row_reader *r, bool *got)
 {
     source *s = r->state;
     r->row.n = 0;
@@ -100,16 +100,16 @@ static dro_status next_row(dro__rows *r, bool *got)
     return s->sign ? two_classes(r, s, r->row.targets) : DRO_OK;
 }
 
-static void close_rows(dro__rows *r)
+static void close_rows(dro__row_reader *r)
 {
     dro__free(r->state);
 }
 
-static uint64_t memory_of(const dro__rows *r)
+static uint64_t memory_of(const dro__row_reader *r)
 {
     const source *s = r->state;
-    return sizeof *s + (s->reader.column_room + s->reader.value_room) * sizeof(float) +
-           s->reader.start_room * sizeof(int64_t) + s->reader.target_room * sizeof(float);
+    return sizeof *s + (s->reader.column_capacity + s->reader.value_capacity) * sizeof(float) +
+           s->reader.start_capacity * sizeof(int64_t) + s->reader.target_capacity * sizeof(float);
 }
 
 static const char *const options[] = {"features", "base",  "shuffle", "target", "labels",

@@ -6,11 +6,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-dro_status dro__grow(dro_context *ctx, void **array, size_t *room, size_t count, size_t size)
+dro_status dro__grow(dro_context *ctx, void **array, size_t *capacity, size_t count, size_t size)
 {
-    if (count <= *room && *array)
+    if (count <= *capacity && *array)
         return DRO_OK;
-    size_t more = *room ? *room + *room / 2 : 64, bytes;
+    size_t more = *capacity ? *capacity + *capacity / 2 : 64, bytes;
     more = more < count ? count : more;
     if (__builtin_mul_overflow(more, size, &bytes))
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for %zu x %zu bytes", more, size);
@@ -19,14 +19,14 @@ dro_status dro__grow(dro_context *ctx, void **array, size_t *room, size_t count,
     if (!grown)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for %zu bytes", bytes);
     *array = grown;
-    *room = more;
+    *capacity = more;
     return DRO_OK;
 }
 
-dro_status dro__grow_file(dro_context *ctx, const char *name, void **array, size_t *room,
+dro_status dro__grow_file(dro_context *ctx, const char *name, void **array, size_t *capacity,
                           size_t count, size_t size)
 {
-    dro_status status = dro__grow(ctx, array, room, count, size);
+    dro_status status = dro__grow(ctx, array, capacity, count, size);
     if (status != DRO_OK)
         dro__fail(ctx, status, "%s: no memory for %zu x %zu bytes: expected a file that fits", name,
                   count, size);
@@ -48,7 +48,7 @@ dro_status dro__fits(dro_context *ctx, const char *name, uint64_t bytes)
     if (bytes <= most)
         return DRO_OK;
     return dro__fail(ctx, DRO_ERR_MEMORY,
-                     "%s: takes more than %llu MB, half of the memory there is: expected a file "
+                     "%s: takes more than %llu MB, half of the available memory: expected a file "
                      "that fits (a stream reads larger ones)",
                      name, (unsigned long long)(most / 1000000));
 }

@@ -22,7 +22,7 @@ const char *dro__text_show(const char *text, char *out, size_t size);
  * first spelling names the class. */
 typedef struct dro__classes {
     dro__names spellings;
-    size_t class_room, count, value_room, name_room;
+    size_t class_capacity, count, value_capacity, name_capacity;
     int32_t *class_of; /* (spellings) */
     double *values;    /* (count) */
     int32_t *named_by; /* (count) spelling */
@@ -44,7 +44,7 @@ typedef struct dro__libsvm {
     int32_t features; /* the largest seen, so far */
     int64_t widest;   /* the line with the largest, 0: none */
     int64_t lines;    /* before the window */
-    size_t label_room, target_room, start_room, column_room, value_room;
+    size_t label_capacity, target_capacity, start_capacity, column_capacity, value_capacity;
 } dro__libsvm;
 
 /* The option base=; without it, that of the model that the data is read for, or 1. Another than the

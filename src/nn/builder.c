@@ -49,13 +49,13 @@ dro_status dro_net_create(dro_context *ctx, int32_t channels, int32_t height, in
         dro_net_destroy(made);
         return status;
     }
-    made->graph.nodes[0] = (dro__node){.op = DRO__OP_INPUT,
-                                       .channels = channels,
-                                       .height = height,
-                                       .width = width,
-                                       .weight = -1,
-                                       .bias = -1,
-                                       .running = -1};
+    made->graph.nodes[0] = (dro__graph_node){.op = DRO__OP_INPUT,
+                                             .channels = channels,
+                                             .height = height,
+                                             .width = width,
+                                             .weight = -1,
+                                             .bias = -1,
+                                             .running = -1};
     made->graph.count = 1;
     *net = made;
     return DRO_OK;
@@ -86,21 +86,21 @@ static bool usable(dro_net *net, dro_node x)
 }
 
 /* A node with the shape of its input; the caller changes what differs, then appends it. */
-static dro__node follow(const dro_net *net, dro__op op, dro_node x)
+static dro__graph_node follow(const dro_net *net, dro__op op, dro_node x)
 {
-    const dro__node *from = &net->graph.nodes[x];
-    return (dro__node){.op = op,
-                       .input_count = 1,
-                       .inputs = {x},
-                       .channels = from->channels,
-                       .height = from->height,
-                       .width = from->width,
-                       .weight = -1,
-                       .bias = -1,
-                       .running = -1};
+    const dro__graph_node *from = &net->graph.nodes[x];
+    return (dro__graph_node){.op = op,
+                             .input_count = 1,
+                             .inputs = {x},
+                             .channels = from->channels,
+                             .height = from->height,
+                             .width = from->width,
+                             .weight = -1,
+                             .bias = -1,
+                             .running = -1};
 }
 
-static dro_node append(dro_net *net, const dro__node *node)
+static dro_node append(dro_net *net, const dro__graph_node *node)
 {
     if (node->channels < 1 || node->height < 1 || node->width < 1 || node->channels > CHANNELS_MAX)
         return dro__net_wrong(net, DRO_ERR_RANGE,
@@ -110,7 +110,7 @@ static dro_node append(dro_net *net, const dro__node *node)
         return dro__net_wrong(net, DRO_ERR_RANGE, "more than %d layers", NODES_MAX);
     if (net->graph.count == net->node_capacity) {
         size_t capacity = 2 * (size_t)net->node_capacity;
-        dro__node *more = dro__alloc(capacity, sizeof *more);
+        dro__graph_node *more = dro__alloc(capacity, sizeof *more);
         if (!more)
             return dro__net_wrong(net, DRO_ERR_MEMORY, "no memory for a network");
         memcpy(more, net->graph.nodes, (size_t)net->graph.count * sizeof *more);
@@ -132,7 +132,7 @@ static bool add_tensor(dro_net *net, const char *layer, const char *what, dro__t
                false;
     if (net->tensor_count == net->tensor_capacity) {
         size_t capacity = net->tensor_capacity ? 2 * net->tensor_capacity : 64;
-        dro__net_tensor *more = dro__alloc(capacity, sizeof *more);
+        dro__net_entry *more = dro__alloc(capacity, sizeof *more);
         if (!more)
             return dro__net_wrong(net, DRO_ERR_MEMORY, "no memory for a network"), false;
         if (net->tensor_count)
@@ -152,12 +152,12 @@ static bool add_tensor(dro_net *net, const char *layer, const char *what, dro__t
             dro__free(name);
             return false;
         }
-    net->tensors[net->tensor_count++] = (dro__net_tensor){.name = name,
-                                                          .rank = rank,
-                                                          .shape = {d0, d1, d2, d3},
-                                                          .node = net->graph.count,
-                                                          .count = (size_t)(d0 * d1 * d2 * d3),
-                                                          .home = home};
+    net->tensors[net->tensor_count++] = (dro__net_entry){.name = name,
+                                                         .rank = rank,
+                                                         .shape = {d0, d1, d2, d3},
+                                                         .node = net->graph.count,
+                                                         .count = (size_t)(d0 * d1 * d2 * d3),
+                                                         .home = home};
     return true;
 }
 
@@ -178,7 +178,7 @@ static int32_t windowed(int32_t in, int32_t kernel, int32_t stride, int32_t pad)
     return left < 0 ? 0 : left / stride + 1;
 }
 
-static bool set_window(dro_net *net, dro__node *node, const dro_window *window)
+static bool set_window(dro_net *net, dro__graph_node *node, const dro_window *window)
 {
     for (int k = 0; window && k < 2; k++)
         if (window->kernel[k] < 1 || window->kernel[k] > SIDE_MAX || window->stride[k] < 1 ||
@@ -200,8 +200,8 @@ static bool set_window(dro_net *net, dro__node *node, const dro_window *window)
 }
 
 /* A convolution: the node has its channels and groups, and still the size of its input. */
-static dro_node convolve(dro_net *net, const char *name, dro__node *node, const dro_window *window,
-                         bool bias)
+static dro_node convolve(dro_net *net, const char *name, dro__graph_node *node,
+                         const dro_window *window, bool bias)
 {
     int64_t channels = node->channels, in = net->graph.nodes[node->inputs[0]].channels;
     node->has_bias = bias;
@@ -222,7 +222,7 @@ dro_node dro_net_conv_window(dro_net *net, const char *name, dro_node x, int32_t
 {
     if (!usable(net, x) || !named(net, name))
         return -1;
-    dro__node node = follow(net, DRO__OP_CONV, x);
+    dro__graph_node node = follow(net, DRO__OP_CONV, x);
     node.channels = channels;
     node.groups = 1;
     return convolve(net, name, &node, window, bias);
@@ -233,7 +233,7 @@ dro_node dro_net_depthwise(dro_net *net, const char *name, dro_node x, const dro
 {
     if (!usable(net, x) || !named(net, name))
         return -1;
-    dro__node node = follow(net, DRO__OP_DEPTHWISE, x);
+    dro__graph_node node = follow(net, DRO__OP_DEPTHWISE, x);
     node.groups = node.channels;
     return convolve(net, name, &node, window, bias);
 }
@@ -251,7 +251,7 @@ dro_node dro_net_norm_eps(dro_net *net, const char *name, dro_node x, float eps)
         return -1;
     if (!(eps > 0) || !isfinite((double)eps))
         return dro__net_wrong(net, DRO_ERR_RANGE, "'%s' needs eps above 0", name);
-    dro__node node = follow(net, DRO__OP_NORM, x);
+    dro__graph_node node = follow(net, DRO__OP_NORM, x);
     node.eps = eps;
     node.has_bias = true;
     int64_t c = node.channels;
@@ -272,7 +272,7 @@ static dro_node relu(dro_net *net, dro_node x, float cap)
 {
     if (!usable(net, x))
         return -1;
-    dro__node node = follow(net, DRO__OP_RELU, x);
+    dro__graph_node node = follow(net, DRO__OP_RELU, x);
     node.cap = cap;
     return append(net, &node);
 }
@@ -291,7 +291,7 @@ static dro_node pool(dro_net *net, dro__op op, dro_node x, const dro_window *win
 {
     if (!usable(net, x))
         return -1;
-    dro__node node = follow(net, op, x);
+    dro__graph_node node = follow(net, op, x);
     if (!set_window(net, &node, window))
         return -1;
     for (int k = 0; k < 2; k++)
@@ -316,7 +316,7 @@ dro_node dro_net_global_pool(dro_net *net, dro_node x)
 {
     if (!usable(net, x))
         return -1;
-    dro__node node = follow(net, DRO__OP_GLOBAL_POOL, x);
+    dro__graph_node node = follow(net, DRO__OP_GLOBAL_POOL, x);
     node.height = node.width = 1;
     return append(net, &node);
 }
@@ -325,8 +325,8 @@ dro_node dro_net_add(dro_net *net, dro_node x, dro_node y)
 {
     if (!usable(net, x) || !usable(net, y))
         return -1;
-    dro__node node = follow(net, DRO__OP_ADD, x);
-    const dro__node *other = &net->graph.nodes[y];
+    dro__graph_node node = follow(net, DRO__OP_ADD, x);
+    const dro__graph_node *other = &net->graph.nodes[y];
     if (other->channels != node.channels || other->height != node.height ||
         other->width != node.width)
         return dro__net_wrong(net, DRO_ERR_RANGE, "layer %d adds %d x %d x %d to %d x %d x %d",
@@ -347,11 +347,11 @@ dro_node dro_net_concat(dro_net *net, const dro_node *x, int count)
     for (int k = 0; k < count; k++)
         if (!usable(net, x[k]))
             return -1;
-    dro__node node = follow(net, DRO__OP_CONCAT, x[0]);
+    dro__graph_node node = follow(net, DRO__OP_CONCAT, x[0]);
     node.input_count = count;
     node.channels = 0;
     for (int k = 0; k < count; k++) {
-        const dro__node *from = &net->graph.nodes[x[k]];
+        const dro__graph_node *from = &net->graph.nodes[x[k]];
         if (from->height != node.height || from->width != node.width)
             return dro__net_wrong(net, DRO_ERR_RANGE, "layer %d concatenates %d x %d with %d x %d",
                                   net->graph.count, node.height, node.width, from->height,
@@ -366,7 +366,7 @@ dro_node dro_net_flatten(dro_net *net, dro_node x)
 {
     if (!usable(net, x))
         return -1;
-    dro__node node = follow(net, DRO__OP_FLATTEN, x);
+    dro__graph_node node = follow(net, DRO__OP_FLATTEN, x);
     size_t size = dro__node_size(&node);
     if (size > CHANNELS_MAX)
         return dro__net_wrong(net, DRO_ERR_RANGE,
@@ -387,7 +387,7 @@ dro_node dro_net_linear(dro_net *net, const char *name, dro_node x, int32_t outp
         return -1;
     if (outputs < 1 || outputs > DRO__OUTPUTS_MAX)
         return dro__net_wrong(net, DRO_ERR_RANGE, "'%s' cannot have %d outputs", name, outputs);
-    dro__node node = follow(net, DRO__OP_LINEAR, x);
+    dro__graph_node node = follow(net, DRO__OP_LINEAR, x);
     if (!add_tensor(net, name, "weight", DRO__HOME_WEIGHTS, 2, outputs, node.channels, 1, 1) ||
         !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, outputs, 1, 1, 1))
         return -1;
@@ -403,7 +403,7 @@ dro_node dro_net_dropout(dro_net *net, dro_node x, float rate)
     if (!(rate >= 0 && rate < 1))
         return dro__net_wrong(net, DRO_ERR_RANGE, "layer %d: dropout of %g, expected 0 to below 1",
                               net->graph.count, (double)rate);
-    dro__node node = follow(net, DRO__OP_DROPOUT, x);
+    dro__graph_node node = follow(net, DRO__OP_DROPOUT, x);
     node.rate = rate;
     return append(net, &node);
 }
@@ -412,7 +412,7 @@ dro_node dro_net_shortcut(dro_net *net, dro_node x, int32_t channels, int32_t st
 {
     if (!usable(net, x))
         return -1;
-    dro__node node = follow(net, DRO__OP_SHORTCUT, x);
+    dro__graph_node node = follow(net, DRO__OP_SHORTCUT, x);
     if (stride < 1 || channels < node.channels || (channels - node.channels) % 2)
         return dro__net_wrong(net, DRO_ERR_RANGE,
                               "layer %d: a shortcut from %d channels to %d with stride %d is not "
@@ -429,7 +429,7 @@ dro_node dro_net_affine(dro_net *net, dro_node x, const float *scale, const floa
 {
     if (!usable(net, x))
         return -1;
-    dro__node node = follow(net, DRO__OP_AFFINE, x);
+    dro__graph_node node = follow(net, DRO__OP_AFFINE, x);
     size_t count = (size_t)node.channels;
     float *both = scale && shift ? dro__alloc(2 * count, sizeof *both) : NULL;
     if (!both)
@@ -451,7 +451,7 @@ static bool is_head(dro_net *net, dro_node logits)
 {
     if (!usable(net, logits))
         return false;
-    const dro__node *node = &net->graph.nodes[logits];
+    const dro__graph_node *node = &net->graph.nodes[logits];
     if (node->height == 1 && node->width == 1 && node->channels <= DRO__OUTPUTS_MAX)
         return true;
     dro__net_wrong(net, DRO_ERR_RANGE,

@@ -27,7 +27,7 @@ static inline double dense_dot(size_t n, const float *x, const double *w)
 }
 
 static inline __attribute__((always_inline)) void
-sparse_dot(const dro__rows *r, int64_t i, const double *by_column, size_t outputs, double *z)
+sparse_dot(const dro__row_matrix *r, int64_t i, const double *by_column, size_t outputs, double *z)
 {
     for (int64_t k = r->starts[i]; k < r->starts[i + 1]; k++) {
         const double *w = by_column + (size_t)r->columns[k] * outputs;
@@ -38,7 +38,7 @@ sparse_dot(const dro__rows *r, int64_t i, const double *by_column, size_t output
 
 static void logits_of(const dro__full_rows *f, int64_t i, double *z)
 {
-    const dro__rows *r = &f->rows;
+    const dro__row_matrix *r = &f->rows;
     for (size_t c = 0; c < f->outputs; c++)
         z[c] = f->bias_now[c];
     for (size_t c = 0; r->x && c < f->outputs; c++)
@@ -167,7 +167,7 @@ static dro_status losses(void *user, const double *w, double *to)
 /* ---- the gradient ---- */
 
 static inline __attribute__((always_inline)) void
-sparse_add(const dro__rows *r, int64_t i, const double *coef, size_t outputs, double *sum)
+sparse_add(const dro__row_matrix *r, int64_t i, const double *coef, size_t outputs, double *sum)
 {
     for (int64_t k = r->starts[i]; k < r->starts[i + 1]; k++) {
         double *to = sum + (size_t)r->columns[k] * outputs;
@@ -178,7 +178,7 @@ sparse_add(const dro__rows *r, int64_t i, const double *coef, size_t outputs, do
 
 static void add_row(const dro__full_rows *f, int64_t i, const double *coef, double *sum)
 {
-    const dro__rows *r = &f->rows;
+    const dro__row_matrix *r = &f->rows;
     for (size_t c = 0; r->x && c < f->outputs; c++)
         for (size_t j = 0; j < r->features; j++)
             sum[c * r->features + j] += coef[c] * (double)r->x[(size_t)i * r->features + j];
@@ -291,7 +291,7 @@ static void add_block(const dro__full_rows *f, const sparse_row *r, const size_t
 static void hessian(void *user, const double *weights, double tilt, double *h)
 {
     dro__full_rows *f = user;
-    const dro__rows *r = &f->rows;
+    const dro__row_matrix *r = &f->rows;
     for (int64_t i = 0; i < f->n; i++) {
         const double *s = f->slopes + (size_t)i * f->outputs;
         int64_t start = r->x ? i * (int64_t)r->features : r->starts[i];
@@ -312,7 +312,7 @@ static void hessian(void *user, const double *weights, double tilt, double *h)
 static void scale_of(void *user, double *to)
 {
     const dro__full_rows *f = user;
-    const dro__rows *r = &f->rows;
+    const dro__row_matrix *r = &f->rows;
     const double bend = f->loss.loss == DRO__NET_SQUARED ? 1 : 0.25, rarest = 1e-9;
     double share = bend / (double)f->n, *first = to + f->weight, most = 0;
     memset(to, 0, f->dim * sizeof *to);
@@ -348,7 +348,7 @@ void dro__full_rows_open(dro__full_rows *f)
 
 bool dro__full_rows_net(const dro__graph *g, dro__full_rows *f)
 {
-    const dro__node *last = &g->nodes[g->count - 1];
+    const dro__graph_node *last = &g->nodes[g->count - 1];
     bool flat = g->count == 2 || (g->count == 3 && g->nodes[1].op == DRO__OP_FLATTEN);
     if (!flat || last->op != DRO__OP_LINEAR || last->frozen || g->heads[1] >= 0 ||
         g->loss == DRO__NET_FOCAL || dro__node_size(last) > DRO__FULL_OUTPUTS)

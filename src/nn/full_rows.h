@@ -12,7 +12,7 @@ typedef struct dro__full_rows {
     dro__full full;
     dro__abilities able; /* of the problem */
     dro_context *ctx;
-    dro__rows rows;
+    dro__row_matrix rows;
     int64_t n;
     dro_net_batch all; /* labels or targets of all examples */
     dro__graph loss;   /* of this only what says which loss it is */

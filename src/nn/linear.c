@@ -10,11 +10,11 @@ enum { OBJECTIVE_BATCH = 4096 };
 
 struct dro_linear {
     dro_context *ctx;
-    dro__rows rows;
+    dro__row_matrix rows;
     dro_linear_data data;
     dro__loss_kind loss;
     double share[2]; /* of the two classes */
-    size_t room;     /* examples that the buffers below hold */
+    size_t capacity; /* examples that the buffers below hold */
     float *margins, *y, *slopes, *scaled;
     float *losses; /* for dro_linear_objective */
     int64_t *ids;
@@ -72,11 +72,11 @@ dro_status dro_linear_create(dro_context *ctx, const dro_linear_data *given, dro
     m->ctx = ctx;
     m->data = *data;
     m->loss = loss;
-    m->rows = (dro__rows){.features = data->features,
-                          .x = data->x,
-                          .starts = data->starts,
-                          .columns = data->columns,
-                          .values = data->values};
+    m->rows = (dro__row_matrix){.features = data->features,
+                                .x = data->x,
+                                .starts = data->starts,
+                                .columns = data->columns,
+                                .values = data->values};
     int64_t positive = 0;
     for (int64_t i = 0; i < data->n; i++)
         positive += data->y[i] > 0;
@@ -116,12 +116,12 @@ void dro_linear_destroy(dro_linear *m)
 }
 
 /* Buffers grow when a larger batch comes than ever before: in the first steps, then never. */
-static dro_status make_room(dro_linear *m, size_t count)
+static dro_status reserve(dro_linear *m, size_t count)
 {
-    if (count <= m->room)
+    if (count <= m->capacity)
         return DRO_OK;
     free_buffers(m);
-    m->room = 0;
+    m->capacity = 0;
     m->margins = dro__alloc(count, sizeof(float));
     m->y = dro__alloc(count, sizeof(float));
     m->slopes = dro__alloc(count, sizeof(float));
@@ -130,7 +130,7 @@ static dro_status make_room(dro_linear *m, size_t count)
     m->ids = dro__alloc(count, sizeof(int64_t));
     if (!m->margins || !m->y || !m->slopes || !m->scaled || !m->losses || !m->ids)
         return dro__fail(m->ctx, DRO_ERR_MEMORY, "no memory for a batch of %zu", count);
-    m->room = count;
+    m->capacity = count;
     return DRO_OK;
 }
 
@@ -142,7 +142,7 @@ static dro_status forward(void *user, const float *w, const dro_batch *parts, in
     size_t total = 0, at = 0;
     for (int k = 0; k < part_count; k++)
         total += parts[k].count;
-    DRO_TRY(make_room(m, total));
+    DRO_TRY(reserve(m, total));
     for (int k = 0; k < part_count; k++)
         for (size_t i = 0; i < parts[k].count; i++, at++) {
             m->ids[at] = parts[k].ids[i];
@@ -206,7 +206,7 @@ dro_status dro_linear_objective(dro_linear *m, const float *w, double lambda, do
     dro__forget(m->ctx);
     if (!(lambda > 0))
         return dro__fail(m->ctx, DRO_ERR_RANGE, "lambda is %g: expected more than 0", lambda);
-    DRO_TRY(make_room(m, OBJECTIVE_BATCH));
+    DRO_TRY(reserve(m, OBJECTIVE_BATCH));
     dro__tilted tilted = {0};
     double mean = 0;
     for (int64_t at = 0; at < m->data.n; at += OBJECTIVE_BATCH) {

@@ -160,7 +160,7 @@ static void build(dro_net *net, const char *arguments, int32_t outputs)
     x = block_c(net, "Mixed_6c", x, 160);
     x = block_c(net, "Mixed_6d", x, 160);
     x = block_c(net, "Mixed_6e", x, 192);
-    const dro__node *middle = x < 0 ? NULL : &net->graph.nodes[x];
+    const dro__graph_node *middle = x < 0 ? NULL : &net->graph.nodes[x];
     if (middle && middle->height >= AUXILIARY_SIDE && middle->width >= AUXILIARY_SIDE)
         auxiliary(net, x, outputs);
     x = block_d(net, "Mixed_7a", x);

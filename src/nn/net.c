@@ -182,10 +182,10 @@ dro_status dro_net_train_only(dro_net *net, const char *patterns)
 /* ---- ready ---- */
 
 /* The first pattern of a list, and what follows it. */
-static const char *next_pattern(const char *at, char *one, size_t room)
+static const char *next_pattern(const char *at, char *one, size_t capacity)
 {
     size_t length = strcspn(at, ",");
-    snprintf(one, room, "%.*s", (int)length, at);
+    snprintf(one, capacity, "%.*s", (int)length, at);
     return at + length + (at[length] == ',');
 }
 
@@ -229,7 +229,7 @@ static dro_status freeze(dro_net *net)
         return DRO_OK;
     DRO_TRY(check_patterns(net));
     for (size_t k = 0; k < net->tensor_count; k++) {
-        dro__net_tensor *t = &net->tensors[k];
+        dro__net_entry *t = &net->tensors[k];
         if (t->home == DRO__HOME_STATISTICS)
             continue;
         bool frozen = !matches(net->trained, t->name);
@@ -249,8 +249,8 @@ static void place(dro_net *net)
 {
     size_t used[3] = {0};
     for (size_t k = 0; k < net->tensor_count; k++) {
-        dro__net_tensor *t = &net->tensors[k];
-        dro__node *node = &net->graph.nodes[t->node];
+        dro__net_entry *t = &net->tensors[k];
+        dro__graph_node *node = &net->graph.nodes[t->node];
         if (t->home != DRO__HOME_STATISTICS)
             t->home = node->frozen ? DRO__HOME_FROZEN : DRO__HOME_WEIGHTS;
         t->offset = (int64_t)used[t->home];
@@ -267,7 +267,7 @@ static void place(dro_net *net)
     net->graph.frozen_size = used[DRO__HOME_FROZEN];
     net->graph.statistics_size = used[DRO__HOME_STATISTICS];
     for (int32_t i = 0; i < net->graph.count; i++) {
-        dro__node *node = &net->graph.nodes[i];
+        dro__graph_node *node = &net->graph.nodes[i];
         node->grad = node->weight >= 0 && !node->frozen;
         for (int k = 0; k < node->input_count; k++)
             node->grad = node->grad || net->graph.nodes[node->inputs[k]].grad;
@@ -340,7 +340,7 @@ dro_status dro__net_twin(dro_net *net, dro_context *ctx, dro_net **twin)
     made->forwarded = false;
     made->sync = (dro__net_sync){0};
     made->memory.sync = &made->sync;
-    made->key_room = 0;
+    made->key_capacity = 0;
     memset(made->keys, 0, sizeof made->keys);
     dro_status status = ctx->backend->net->create(ctx, &net->graph, &made->memory, &made->live);
     if (status != DRO_OK) {

@@ -36,7 +36,7 @@ static dro_status staged_make(const dro_net *net, staged *s)
     return status;
 }
 
-static float *home_of(const staged *s, const dro__net_tensor *t)
+static float *home_of(const staged *s, const dro__net_entry *t)
 {
     float *homes[] = {s->weights, s->frozen, s->statistics};
     return homes[t->home] + t->offset;
@@ -63,12 +63,12 @@ static void shape_text(char *text, size_t size, int rank, const int64_t *shape)
         snprintf(text, size, "a single number");
 }
 
-static bool is_head(const dro_net *net, const dro__net_tensor *t)
+static bool is_head(const dro_net *net, const dro__net_entry *t)
 {
     return t->node == net->graph.heads[0] || t->node == net->graph.heads[1];
 }
 
-static dro_status check_variance(const dro_net *net, const char *path, const dro__net_tensor *t,
+static dro_status check_variance(const dro_net *net, const char *path, const dro__net_entry *t,
                                  const float *values)
 {
     const char *what = strrchr(t->name, '.') + 1;
@@ -81,7 +81,7 @@ static dro_status check_variance(const dro_net *net, const char *path, const dro
 }
 
 static dro_status read_tensor(const dro_net *net, dro__safetensors *file, const char *path,
-                              const dro__net_tensor *t, const staged *s, size_t *kept)
+                              const dro__net_entry *t, const staged *s, size_t *kept)
 {
     int64_t at = find(file, t->name);
     if (at < 0)
@@ -146,7 +146,7 @@ static dro_status read_all(const dro_net *net, dro__safetensors *file, const cha
     for (size_t k = 0; k < net->tensor_count; k++) {
         size_t before = *kept;
         DRO_TRY(read_tensor(net, file, path, &net->tensors[k], s, kept));
-        const dro__net_tensor *t = &net->tensors[k], *last = k ? t - 1 : t;
+        const dro__net_entry *t = &net->tensors[k], *last = k ? t - 1 : t;
         bool again = k && last->node == t->node && is_head(net, t);
         if (again && (*kept > before) != was_kept)
             return dro__fail(net->ctx, DRO_ERR_DATA,
@@ -198,15 +198,15 @@ dro_status dro_net_save_with(const dro_net *net, const char *path, const char *c
     dro__forget(net->ctx);
     if (!net->ready)
         return dro__fail(net->ctx, DRO_ERR_STATE, "call dro_net_ready first");
-    dro__tensor *tensors = dro__alloc(net->tensor_count, sizeof *tensors);
+    dro__file_tensor *tensors = dro__alloc(net->tensor_count, sizeof *tensors);
     float *statistics = dro__alloc(net->graph.statistics_size + 1, sizeof *statistics);
     dro_status status = tensors && statistics
                             ? dro_net_statistics(net, statistics)
                             : dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory to write weights");
     staged s = {net->weights, net->frozen, statistics};
     for (size_t k = 0; status == DRO_OK && k < net->tensor_count; k++) {
-        const dro__net_tensor *t = &net->tensors[k];
-        tensors[k] = (dro__tensor){.name = t->name, .rank = t->rank, .data = home_of(&s, t)};
+        const dro__net_entry *t = &net->tensors[k];
+        tensors[k] = (dro__file_tensor){.name = t->name, .rank = t->rank, .data = home_of(&s, t)};
         memcpy(tensors[k].shape, t->shape, sizeof t->shape);
     }
     if (status == DRO_OK) {

@@ -5,16 +5,16 @@ enum { STREAM_KEYS = 0x6b657973 };
 
 static dro_status make_keys(dro_net *net, size_t most)
 {
-    if (most <= net->key_room)
+    if (most <= net->key_capacity)
         return DRO_OK;
-    net->key_room = 0;
+    net->key_capacity = 0;
     for (int k = 0; k < DRO__PARTS; k++) {
         dro__free(net->keys[k]);
         net->keys[k] = dro__alloc(most, sizeof(uint64_t));
         if (!net->keys[k])
             return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a batch of %zu", most);
     }
-    net->key_room = most;
+    net->key_capacity = most;
     return DRO_OK;
 }
 

@@ -7,7 +7,7 @@
 enum { STREAM_INIT = 0x696e6974 };
 
 /* Where a tensor's numbers are in host memory; statistics are gathered into `statistics`. */
-static float *home_of(const dro_net *net, const dro__net_tensor *t, float *statistics)
+static float *home_of(const dro_net *net, const dro__net_entry *t, float *statistics)
 {
     float *homes[] = {net->weights, net->frozen, statistics};
     return homes[t->home] + t->offset;
@@ -58,7 +58,7 @@ dro_status dro_net_init(dro_net *net, uint64_t seed)
     if (!statistics)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the running statistics");
     for (size_t k = 0; k < net->tensor_count; k++) {
-        const dro__net_tensor *t = &net->tensors[k];
+        const dro__net_entry *t = &net->tensors[k];
         const char *what = strrchr(t->name, '.') + 1;
         float *to = home_of(net, t, statistics);
         bool one =
@@ -106,8 +106,8 @@ uint64_t dro_net_multiply_adds(const dro_net *net)
     if (needed)
         mark(&net->graph, net->graph.heads[0], needed);
     for (size_t k = 0; needed && k < net->tensor_count; k++) {
-        const dro__net_tensor *t = &net->tensors[k];
-        const dro__node *node = &net->graph.nodes[t->node];
+        const dro__net_entry *t = &net->tensors[k];
+        const dro__graph_node *node = &net->graph.nodes[t->node];
         if (needed[t->node] && t->rank > 1) /* each weight is used once for each pixel */
             sum += (uint64_t)t->count * (uint64_t)node->height * (uint64_t)node->width;
     }
@@ -119,7 +119,7 @@ dro_model_shape dro_net_shape(const dro_net *net)
 {
     if (!net)
         return (dro_model_shape){0};
-    const dro__node *in = &net->graph.nodes[0];
+    const dro__graph_node *in = &net->graph.nodes[0];
     int32_t head = net->graph.heads[0];
     return (dro_model_shape){in->channels, in->height, in->width,
                              head < 0 ? 0 : net->graph.nodes[head].channels};
@@ -175,7 +175,7 @@ dro_status dro_net_tensor(const dro_net *net, size_t index, dro_tensor *tensor)
     if (!net || !tensor || index >= net->tensor_count)
         return DRO_ERR_ARGUMENT;
     dro__forget(net->ctx);
-    const dro__net_tensor *t = &net->tensors[index];
+    const dro__net_entry *t = &net->tensors[index];
     bool trained = t->home == DRO__HOME_WEIGHTS;
     *tensor = (dro_tensor){.name = t->name,
                            .rank = t->rank,

@@ -16,7 +16,7 @@ typedef enum dro__tensor_home {
     DRO__HOME_STATISTICS
 } dro__tensor_home;
 
-typedef struct dro__net_tensor {
+typedef struct dro__net_entry {
     char *name;
     int rank;
     int64_t shape[4];
@@ -24,13 +24,13 @@ typedef struct dro__net_tensor {
     size_t count;
     dro__tensor_home home;
     int64_t offset; /* into its home */
-} dro__net_tensor;
+} dro__net_entry;
 
 struct dro_net {
     dro_context *ctx;
     dro__graph graph;
     int32_t node_capacity;
-    dro__net_tensor *tensors;
+    dro__net_entry *tensors;
     size_t tensor_count, tensor_capacity;
     char *trained; /* patterns, or NULL for all */
 
@@ -60,7 +60,7 @@ struct dro_net {
     dro__async async; /* of the problem, where the backend has asynchronous steps */
     dro__abilities able;
     uint64_t *keys[DRO__PARTS]; /* of the parts of a problem's call */
-    size_t key_room;
+    size_t key_capacity;
 };
 
 /* Records the first error of the building calls; returns -1, the node of an error. */

@@ -21,19 +21,20 @@ enum {
 };
 
 /* A tensor to be written: float32, row-major. */
-typedef struct dro__tensor {
+typedef struct dro__file_tensor {
     const char *name; /* UTF-8 */
     int rank;         /* 0: one value */
     int64_t shape[DRO__TENSOR_RANK];
     const float *data;
-} dro__tensor;
+} dro__file_tensor;
 
 /* Writes a temporary file in the same folder, brings it to the disk and renames it: whatever fails,
  * an older file stays as it was. Numbers that are not finite are refused. metadata: key, value,
  * key, value ..., NULL; or NULL. With metadata comes one more, dro.checksum, of the tensors and of
  * the keys "dro.*". */
-dro_status dro__safetensors_write(dro_context *ctx, const char *path, const dro__tensor *tensors,
-                                  size_t count, const char *const *metadata);
+dro_status dro__safetensors_write(dro_context *ctx, const char *path,
+                                  const dro__file_tensor *tensors, size_t count,
+                                  const char *const *metadata);
 
 typedef struct dro__safetensors dro__safetensors;
 

@@ -34,11 +34,11 @@ typedef dro__tensor_pair pair;
 /* ---- errors of one line ---- */
 
 /* Bytes of the character of UTF-8 at p, 0 if it is not a whole one that can be shown. */
-static size_t character(const char *p, size_t room)
+static size_t character(const char *p, size_t capacity)
 {
     unsigned char c = (unsigned char)*p;
     size_t size = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-    if (size > room || c < 32 || c == 127)
+    if (size > capacity || c < 32 || c == 127)
         return 0;
     for (size_t k = 1; k < size; k++)
         if ((p[k] & 0xc0) != 0x80)
@@ -184,10 +184,10 @@ static dro_status walk(cursor *c, dro_status (*member)(cursor *c, const char *ke
 }
 
 /* Room for one more element of an array. */
-static dro_status grow(cursor *c, void **array, size_t count, size_t *room, size_t size)
+static dro_status grow(cursor *c, void **array, size_t count, size_t *capacity, size_t size)
 {
     size_t wanted = count < 16 ? 16 : 2 * count;
-    if (count < *room)
+    if (count < *capacity)
         return DRO_OK;
     void *larger = dro__alloc(wanted, size);
     if (!larger)
@@ -197,7 +197,7 @@ static dro_status grow(cursor *c, void **array, size_t count, size_t *room, size
         memcpy(larger, *array, count * size);
     dro__free(*array);
     *array = larger;
-    *room = wanted;
+    *capacity = wanted;
     return DRO_OK;
 }
 
@@ -205,7 +205,7 @@ static dro_status add_metadata(cursor *c, const char *key)
 {
     dro__tensor_header *h = c->h;
     void *array = h->pairs;
-    DRO_TRY(grow(c, &array, h->pair_count, &h->pair_room, sizeof(pair)));
+    DRO_TRY(grow(c, &array, h->pair_count, &h->pair_capacity, sizeof(pair)));
     h->pairs = array;
     h->pairs[h->pair_count].key = key;
     return take_string(c, "a string in " DRO__TENSOR_METADATA, &h->pairs[h->pair_count++].value);
@@ -285,7 +285,7 @@ static dro_status add_tensor(cursor *c, const char *key)
     if (!*key)
         return REFUSE(c, "an empty name before byte %zu of the header: expected a tensor's name",
                       c->at);
-    DRO_TRY(grow(c, &array, h->count, &h->room, sizeof(entry)));
+    DRO_TRY(grow(c, &array, h->count, &h->capacity, sizeof(entry)));
     h->entries = array;
     c->tensor = key;
     entry *e = &h->entries[h->count++];

@@ -42,10 +42,10 @@ typedef struct dro__tensor_header {
     char *texts;      /* all names, keys and values of metadata; no longer than the header */
     size_t texts_used;
     dro__tensor_entry *entries; /* by their place in the file */
-    size_t count, room;
+    size_t count, capacity;
     const dro__tensor_entry **by_name;
     dro__tensor_pair *pairs; /* metadata, by key */
-    size_t pair_count, pair_room;
+    size_t pair_count, pair_capacity;
     bool has_metadata;
 } dro__tensor_header;
 

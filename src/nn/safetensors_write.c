@@ -22,7 +22,7 @@ enum { BLOCK = 1 << 12, ATTEMPTS = 100 };
 typedef struct writer {
     dro_context *ctx;
     const char *path; /* as given, for errors */
-    const dro__tensor *tensors;
+    const dro__file_tensor *tensors;
     size_t count;
     unsigned char *header; /* with its length in front */
     size_t header_size;
@@ -63,14 +63,14 @@ static void put_floats(unsigned char *bytes, const float *values, size_t count)
 #define REFUSE(w, tensor, ...)                                                                     \
     dro__tensor_fail((w)->ctx, DRO_ERR_ARGUMENT, (w)->path, tensor, __VA_ARGS__)
 
-static dro_status check_tensor(const writer *w, const dro__tensor *t, const json_t *root,
+static dro_status check_tensor(const writer *w, const dro__file_tensor *t, const json_t *root,
                                uint64_t *bytes)
 {
     uint64_t count;
     if (!t->name || !*t->name || strcmp(t->name, DRO__TENSOR_METADATA) == 0)
         return REFUSE(w, t->name, "a tensor without a name of its own: expected one");
     if (dro__utf8_wrong(t->name, strlen(t->name)))
-        return REFUSE(w, t->name, "its name is not UTF-8: expected that");
+        return REFUSE(w, t->name, "its name is not UTF-8: expected UTF-8");
     if (json_object_get(root, t->name))
         return REFUSE(w, t->name, "is there twice: expected every name once");
     if (t->rank < 0 || t->rank > DRO__TENSOR_RANK)
@@ -85,7 +85,8 @@ static dro_status check_tensor(const writer *w, const dro__tensor *t, const json
     return DRO_OK;
 }
 
-static dro_status add_tensor(const writer *w, json_t *root, const dro__tensor *t, uint64_t *offset)
+static dro_status add_tensor(const writer *w, json_t *root, const dro__file_tensor *t,
+                             uint64_t *offset)
 {
     uint64_t bytes;
     json_int_t end;
@@ -107,7 +108,7 @@ static dro_status add_tensor(const writer *w, json_t *root, const dro__tensor *t
     return DRO_OK;
 }
 
-static uint64_t sum_of(const dro__tensor *t)
+static uint64_t sum_of(const dro__file_tensor *t)
 {
     unsigned char block[BLOCK * sizeof(float)];
     uint64_t count = 0, bytes, sum = dro__tensor_sum(t->name, t->rank, t->shape);
@@ -131,7 +132,7 @@ static dro_status add_metadata(const writer *w, json_t *root, const char *const 
                           metadata[0]);
         if (dro__utf8_wrong(metadata[0], strlen(metadata[0])) ||
             dro__utf8_wrong(metadata[1], strlen(metadata[1])))
-            return REFUSE(w, NULL, "metadata '%.100s' is not UTF-8: expected that", metadata[0]);
+            return REFUSE(w, NULL, "metadata '%.100s' is not UTF-8: expected UTF-8", metadata[0]);
         if (json_object_set_new(pairs, metadata[0], json_string(metadata[1])) != 0)
             return no_memory(w);
         sum += dro__tensor_pair_sum(metadata[0], metadata[1]);
@@ -226,7 +227,7 @@ static dro_status write_bytes(const writer *w, int fd, const unsigned char *byte
     return DRO_OK;
 }
 
-static dro_status write_tensor(const writer *w, int fd, const dro__tensor *t)
+static dro_status write_tensor(const writer *w, int fd, const dro__file_tensor *t)
 {
     unsigned char block[BLOCK * sizeof(float)];
     uint64_t count = 0, bytes;
@@ -295,8 +296,9 @@ static dro_status write_file(writer *w)
     return status;
 }
 
-dro_status dro__safetensors_write(dro_context *ctx, const char *path, const dro__tensor *tensors,
-                                  size_t count, const char *const *metadata)
+dro_status dro__safetensors_write(dro_context *ctx, const char *path,
+                                  const dro__file_tensor *tensors, size_t count,
+                                  const char *const *metadata)
 {
     writer w = {.ctx = ctx, .path = path, .tensors = tensors, .count = count};
     dro__json_watch();
@@ -315,7 +317,7 @@ dro_status dro__safetensors_write(dro_context *ctx, const char *path, const dro_
 /* ---- another value in the metadata ---- */
 
 typedef struct copy {
-    dro__tensor *tensors;
+    dro__file_tensor *tensors;
     float **values;     /* (count) */
     const char **pairs; /* borrowed from the file */
     size_t count;
@@ -329,7 +331,8 @@ static dro_status read_copy(dro__safetensors *file, copy *c)
         if (!c->values[k])
             return DRO_ERR_MEMORY;
         DRO_TRY(dro__safetensors_read(file, k, c->values[k], (size_t)info->count));
-        c->tensors[k] = (dro__tensor){.name = info->name, .rank = info->rank, .data = c->values[k]};
+        c->tensors[k] =
+            (dro__file_tensor){.name = info->name, .rank = info->rank, .data = c->values[k]};
         memcpy(c->tensors[k].shape, info->shape, sizeof info->shape);
     }
     return DRO_OK;

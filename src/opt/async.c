@@ -25,8 +25,8 @@ static dro_status check_mine(const dro_optimizer *o)
 {
     return is_mine(o) ? DRO_OK
                       : dro__fail(o->ctx, DRO_ERR_STATE,
-                                  "another optimiser was started on this network, which took its "
-                                  "place on the device: one at a time");
+                                  "another optimiser was started on this network: only one at a "
+                                  "time can run on the device");
 }
 
 dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count)
@@ -74,13 +74,13 @@ static void rewind_run(dro_optimizer *o)
     o->late = DRO_ERR_NUMBER;
     if (s->refused == DRO__REFUSED_LOSS)
         snprintf(o->late_text, sizeof o->late_text,
-                 "loss %lld of the batch at position %llu is %g at step %llu: the step is refused, "
-                 "nothing has changed",
+                 "loss %lld of the batch at position %llu is %g at step %llu: the step is refused "
+                 "and changes nothing",
                  (long long)s->refused_index, position, s->refused_value, step);
     else
         snprintf(o->late_text, sizeof o->late_text,
                  "gradient entry %lld is %g at step %llu (batch of %zu at position %llu): the step "
-                 "is refused, nothing has changed",
+                 "is refused and changes nothing",
                  (long long)s->refused_index, s->refused_value, step, count, position);
 }
 

@@ -226,7 +226,8 @@ dro_status dro__big_size(dro_optimizer *o, size_t *total)
     o->sweeping = *total > 0;
     if (*total > 0)
         return DRO_OK;
-    dro__fail(o->ctx, DRO_ERR_NUMBER, "nothing is left of a big batch of %zu: skip it too", o->big);
+    dro__fail(o->ctx, DRO_ERR_NUMBER, "every part of a big batch of %zu was skipped: skip it too",
+              o->big);
     return dro__refuse(o, &(dro_batch){.position = o->run.position, .count = o->big});
 }
 
@@ -337,7 +338,7 @@ dro_status dro__forward(dro_optimizer *o, const float *w, const dro_batch *parts
         if (bad >= 0) {
             dro__fail(o->ctx, DRO_ERR_NUMBER,
                       "loss %lld of the batch (example id %lld) is %g at step %llu: the step is "
-                      "refused, nothing has changed",
+                      "refused and changes nothing",
                       (long long)bad, (long long)(parts[k].ids ? parts[k].ids[bad] : -1),
                       (double)losses[bad], (unsigned long long)o->run.step);
             return dro__refuse(o, &parts[k]);
@@ -358,7 +359,7 @@ static dro_status check_gradient(dro_optimizer *o, const dro_batch *batch, const
     o->ctx->backend->copy_out(&value, grad + bad, sizeof value);
     dro__fail(o->ctx, DRO_ERR_NUMBER,
               "gradient entry %lld is %g at step %llu (batch of %zu at position %llu): the step is "
-              "refused, nothing has changed",
+              "refused and changes nothing",
               (long long)bad, (double)value, (unsigned long long)o->run.step, batch->count,
               (unsigned long long)batch->position);
     return dro__refuse(o, batch);
@@ -397,7 +398,7 @@ dro_status dro__evaluate(dro_optimizer *o, const float *w, const dro_batch *part
             if (isfinite(g[(size_t)k * c->inner + j]))
                 continue;
             dro__fail(o->ctx, DRO_ERR_NUMBER,
-                      "g[%zu] is %g at step %llu: the step is refused, nothing has changed", j,
+                      "g[%zu] is %g at step %llu: the step is refused and changes nothing", j,
                       g[(size_t)k * c->inner + j], (unsigned long long)o->run.step);
             return dro__refuse(o, &parts[k]);
         }

@@ -25,6 +25,16 @@ typedef int32_t dro__tilt_level; /* DRO__TILT_NONE ... */
 enum { DRO__ORDER_SHUFFLE, DRO__ORDER_UNIFORM, DRO__ORDER_SEQUENTIAL };
 enum { DRO__PRECONDITION_NONE, DRO__PRECONDITION_RMS, DRO__PRECONDITION_ADAM };
 enum { DRO__FORM_ONE_PASS, DRO__FORM_TWO_POINT };
+enum { DRO__OUTPUT_LAST, DRO__OUTPUT_RANDOM };
+enum { /* the words of eta_schedule, lambda_schedule and a_schedule, in order */
+       DRO__SCHEDULE_CONSTANT,
+       DRO__SCHEDULE_POLY,
+       DRO__SCHEDULE_STEP,
+       DRO__SCHEDULE_THEORY,
+       DRO__SCHEDULE_COSINE,
+       DRO__SCHEDULE_AUTO
+};
+enum { DRO__SWITCH_SAME, DRO__SWITCH_FIRST }; /* switch_tilt: same, then the words of tilt */
 enum { DRO__SAMPLE_BY_P, DRO__SAMPLE_UNIFORM };
 
 typedef struct dro__schedule {

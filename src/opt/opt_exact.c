@@ -208,7 +208,7 @@ static dro_status check(dro_optimizer *o)
                          "newton: objective=%.40s: expected kl or mean; use lbfgs",
                          ((const settings *)o->settings)->objective);
     if (set->tilt >= DRO__TILT_CLASS && !o->problem.labels)
-        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED, "%s: the problem tells no classes or groups",
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED, "%s: the problem has no classes or groups",
                          name);
     return DRO_OK;
 }

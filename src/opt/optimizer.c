@@ -244,8 +244,9 @@ static dro_status check(dro_optimizer *o)
                          name);
     if (set->output && !set->steps)
         return dro__fail(o->ctx, DRO_ERR_RANGE,
-                         "%s: output=random draws the last step first: set steps", name);
-    bool cosine = set->eta.kind == 4 || set->lambda.kind == 4 || set->a.kind == 4;
+                         "%s: output=random needs a planned number of steps: set steps", name);
+    bool cosine = set->eta.kind == DRO__SCHEDULE_COSINE ||
+                  set->lambda.kind == DRO__SCHEDULE_COSINE || set->a.kind == DRO__SCHEDULE_COSINE;
     bool share = (set->eta.warmup > 0 && set->eta.warmup < 1) ||
                  (set->lambda.warmup > 0 && set->lambda.warmup < 1) ||
                  (set->a.warmup > 0 && set->a.warmup < 1);
@@ -323,7 +324,8 @@ dro_status dro_optimizer_step(dro_optimizer *o)
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     if (o->stepping)
-        return dro__fail(o->ctx, DRO_ERR_STATE, "a step is under way: a callback cannot take one");
+        return dro__fail(o->ctx, DRO_ERR_STATE,
+                         "a step is in progress: a callback cannot take another");
     if (o->run.step >= o->ends)
         return dro__fail(o->ctx, DRO_ERR_END, "all %llu planned steps are done",
                          (unsigned long long)o->ends);
@@ -592,7 +594,7 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
     if (h.version != mine.version)
         return dro__fail(o->ctx, DRO_ERR_FORMAT,
                          "the state was saved by another version of libdro (layout %llu, this is "
-                         "%llu): finish the run with that version, or start anew",
+                         "%llu): finish the run with that version, or start again",
                          (unsigned long long)h.version, (unsigned long long)mine.version);
     h.optimizer[sizeof h.optimizer - 1] = '\0';
     if (strcmp(h.optimizer, mine.optimizer) != 0)

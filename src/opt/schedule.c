@@ -25,7 +25,6 @@
 
 #include <math.h>
 
-enum { CONSTANT, POLY, STEP, THEORY, COSINE, AUTO };
 enum { STREAM_TAU = 0x7a75 };
 
 double dro__as_steps(const dro__settings *set, double value)
@@ -36,7 +35,7 @@ double dro__as_steps(const dro__settings *set, double value)
 /* The length of stage k, planned to be `planned` steps. */
 static double drawn(const dro__settings *set, int k, double planned)
 {
-    if (set->output == 0 || planned < 1)
+    if (set->output == DRO__OUTPUT_LAST || planned < 1)
         return planned;
     return 1 + (double)dro__random_below((uint64_t)set->seed, STREAM_TAU, (uint64_t)k,
                                          (uint64_t)fmin(planned, 0x1p62));
@@ -87,18 +86,18 @@ double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t
 {
     const dro__settings *set = dro__settings_of(o);
     double value = s->value, time = (double)t;
-    int32_t known = set->steps ? COSINE : POLY;
-    switch (s->kind == AUTO ? known : s->kind) {
-    case POLY:
+    int32_t known = set->steps ? DRO__SCHEDULE_COSINE : DRO__SCHEDULE_POLY;
+    switch (s->kind == DRO__SCHEDULE_AUTO ? known : s->kind) {
+    case DRO__SCHEDULE_POLY:
         value /= pow(1 + time / set->poly_start, power * set->poly_power);
         break;
-    case STEP:
+    case DRO__SCHEDULE_STEP:
         value /= pow(s->factor, dro__stage(o, t));
         break;
-    case THEORY:
+    case DRO__SCHEDULE_THEORY:
         value /= pow(2, 0.5 * power * theory_stage(o, t));
         break;
-    case COSINE: {
+    case DRO__SCHEDULE_COSINE: {
         double span = set->steps > 1 ? (double)set->steps - 1 : 1;
         double turn = fmin(time / span, 1);
         value = s->end + (value - s->end) * 0.5 * (1 + cos(3.141592653589793 * turn));
@@ -135,8 +134,8 @@ double dro__lambda_at(const dro_optimizer *o, uint64_t t)
 dro__tilt_level dro__level_at(const dro_optimizer *o, uint64_t t)
 {
     const dro__settings *set = dro__settings_of(o);
-    if (switched(o, t) && set->switch_tilt)
-        return set->switch_tilt - 1;
+    if (switched(o, t) && set->switch_tilt != DRO__SWITCH_SAME)
+        return set->switch_tilt - DRO__SWITCH_FIRST;
     return set->tilt;
 }
 

@@ -57,8 +57,8 @@ dro_status dro__tilt_create(dro_optimizer *o)
 {
     const dro__settings *set = dro__settings_of(o);
     dro__tilt_level first = set->tilt, second = set->tilt;
-    if (set->switch_step > 0 && set->switch_tilt)
-        second = set->switch_tilt - 1;
+    if (set->switch_step > 0 && set->switch_tilt != DRO__SWITCH_SAME)
+        second = set->switch_tilt - DRO__SWITCH_FIRST;
     DRO_TRY(check_level(o, first));
     DRO_TRY(check_level(o, second));
     int32_t one = size_of(o, first), two = size_of(o, second), most = one > two ? one : two;
@@ -97,8 +97,8 @@ dro_status dro__tilt_labels(dro_optimizer *o, const dro_batch *batch, const int3
         dro__refuse(o, batch);
         if (inside)
             return dro__fail(o->ctx, DRO_ERR_CALLBACK,
-                             "%s %d of example %zu of the batch: its share was said to be 0", word,
-                             label[i], i);
+                             "%s %d of example %zu of the batch: its share is 0", word, label[i],
+                             i);
         return dro__fail(o->ctx, DRO_ERR_CALLBACK,
                          "%s %d of example %zu of the batch: expected 0 to %d", word, label[i], i,
                          o->ticket.group_count - 1);

@@ -40,26 +40,26 @@ void dro__plot_free(dro__plot *plot)
     *plot = (dro__plot){0};
 }
 
-static dro__mark *add(dro__plot *plot, dro__mark_kind kind, dro__paint paint)
+static dro__plot_mark *add(dro__plot *plot, dro__mark_kind kind, dro__paint paint)
 {
     if (plot->failed)
         return NULL;
-    if (plot->count == plot->room) {
-        dro__mark *more = realloc(plot->marks, (2 * plot->room + 64) * sizeof *more);
+    if (plot->count == plot->capacity) {
+        dro__plot_mark *more = realloc(plot->marks, (2 * plot->capacity + 64) * sizeof *more);
         if (!more) {
             plot->failed = true;
             return NULL;
         }
         plot->marks = more;
-        plot->room = 2 * plot->room + 64;
+        plot->capacity = 2 * plot->capacity + 64;
     }
-    dro__mark *mark = &plot->marks[plot->count++];
-    *mark =
-        (dro__mark){.kind = kind, .role = paint.role, .series = paint.series, .alpha = paint.alpha};
+    dro__plot_mark *mark = &plot->marks[plot->count++];
+    *mark = (dro__plot_mark){
+        .kind = kind, .role = paint.role, .series = paint.series, .alpha = paint.alpha};
     return mark;
 }
 
-static void set_text(dro__plot *plot, dro__mark *mark, const char *text)
+static void set_text(dro__plot *plot, dro__plot_mark *mark, const char *text)
 {
     if (text && !(mark->text = dro__copy_text(text)))
         plot->failed = true;
@@ -68,7 +68,7 @@ static void set_text(dro__plot *plot, dro__mark *mark, const char *text)
 void dro__plot_line(dro__plot *plot, dro__paint paint, double width, const double *x,
                     const double *y, size_t count)
 {
-    dro__mark *mark = count ? add(plot, DRO__MARK_LINE, paint) : NULL;
+    dro__plot_mark *mark = count ? add(plot, DRO__MARK_LINE, paint) : NULL;
     if (!mark)
         return;
     mark->w = width;
@@ -92,7 +92,7 @@ void dro__plot_segment(dro__plot *plot, dro__paint paint, double width, double x
 void dro__plot_box(dro__plot *plot, dro__paint paint, double x, double y, double w, double h,
                    const char *tip)
 {
-    dro__mark *mark = add(plot, DRO__MARK_BOX, paint);
+    dro__plot_mark *mark = add(plot, DRO__MARK_BOX, paint);
     if (!mark)
         return;
     mark->x = x, mark->y = y, mark->w = w > 0 ? w : 0, mark->h = h > 0 ? h : 0;
@@ -102,7 +102,7 @@ void dro__plot_box(dro__plot *plot, dro__paint paint, double x, double y, double
 void dro__plot_dot(dro__plot *plot, dro__paint paint, double x, double y, double radius,
                    const char *tip)
 {
-    dro__mark *mark = add(plot, DRO__MARK_DOT, paint);
+    dro__plot_mark *mark = add(plot, DRO__MARK_DOT, paint);
     if (!mark)
         return;
     mark->x = x, mark->y = y, mark->w = radius;
@@ -125,7 +125,7 @@ static void cut_text(char *text, int letters)
 void dro__plot_text(dro__plot *plot, dro__paint paint, double x, double y, double size,
                     dro__anchor anchor, int letters, const char *text)
 {
-    dro__mark *mark = add(plot, DRO__MARK_TEXT, paint);
+    dro__plot_mark *mark = add(plot, DRO__MARK_TEXT, paint);
     if (!mark)
         return;
     mark->x = x, mark->y = y, mark->w = size, mark->anchor = anchor;

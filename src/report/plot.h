@@ -28,7 +28,7 @@ typedef enum dro__mark_kind {
 
 typedef enum dro__anchor { DRO__LEFT, DRO__MIDDLE, DRO__RIGHT } dro__anchor;
 
-typedef struct dro__mark {
+typedef struct dro__plot_mark {
     dro__mark_kind kind;
     dro__role role;
     int32_t series; /* the method that it belongs to, -1: none */
@@ -40,13 +40,13 @@ typedef struct dro__mark {
     float *points; /* LINE: (count, 2) */
     size_t count;
     char *text; /* TEXT: what it says; others: shown when pointed at, or NULL */
-} dro__mark;
+} dro__plot_mark;
 
 typedef struct dro__plot {
     char *id, *title, *about; /* a name for files and links; a heading; one or two sentences */
     double height;
-    dro__mark *marks;
-    size_t count, room;
+    dro__plot_mark *marks;
+    size_t count, capacity;
     bool failed; /* out of memory */
 } dro__plot;
 
@@ -86,27 +86,28 @@ double dro__plot_heading(dro__plot *plot, const char *const *names, int32_t coun
 
 /* ---- scales ---- */
 
-typedef enum dro__unit { DRO__UNIT_PLAIN, DRO__UNIT_SHARE, DRO__UNIT_SECONDS } dro__unit;
+typedef enum dro__plot_unit { DRO__UNIT_PLAIN, DRO__UNIT_SHARE, DRO__UNIT_SECONDS } dro__plot_unit;
 
-typedef struct dro__scale {
+typedef struct dro__plot_scale {
     double low, high; /* values at the ends */
     bool log;
     double from, to; /* where the ends lie in the plot */
-    dro__unit unit;
+    dro__plot_unit unit;
     double divisor;   /* of values, for ticks in minutes or hours */
     const char *name; /* "seconds", "minutes" */
-} dro__scale;
+} dro__plot_scale;
 
 enum { DRO__TICKS = 12 };
 
 /* Fits values between low and high with round ends. */
-dro__scale dro__scale_fit(double low, double high, dro__unit unit, bool may_log);
-double dro__scale_at(const dro__scale *scale, double value);
-int dro__scale_ticks(const dro__scale *scale, int wanted, double ticks[DRO__TICKS]);
-const char *dro__scale_text(const dro__scale *scale, double value, char out[DRO__NUMBER]);
+dro__plot_scale dro__scale_fit(double low, double high, dro__plot_unit unit, bool may_log);
+double dro__scale_at(const dro__plot_scale *scale, double value);
+int dro__scale_ticks(const dro__plot_scale *scale, int wanted, double ticks[DRO__TICKS]);
+const char *dro__scale_text(const dro__plot_scale *scale, double value, char out[DRO__NUMBER]);
 
 /* Grid and numbers of a plot between (x.from, y.to) and (x.to, y.from). */
-void dro__plot_axes(dro__plot *plot, const dro__scale *x, const dro__scale *y, const char *x_name);
+void dro__plot_axes(dro__plot *plot, const dro__plot_scale *x, const dro__plot_scale *y,
+                    const char *x_name);
 
 /* ---- output ---- */
 

@@ -15,7 +15,7 @@ static double round_step(double span, int wanted)
     return power * (m <= 1.0001 ? 1 : m <= 2.0001 ? 2 : m <= 5.0001 ? 5 : 10);
 }
 
-static void choose_time(dro__scale *s)
+static void choose_time(dro__plot_scale *s)
 {
     s->name = "seconds";
     if (s->high > 3 * 3600)
@@ -24,9 +24,9 @@ static void choose_time(dro__scale *s)
         s->divisor = 60, s->name = "minutes";
 }
 
-dro__scale dro__scale_fit(double low, double high, dro__unit unit, bool may_log)
+dro__plot_scale dro__scale_fit(double low, double high, dro__plot_unit unit, bool may_log)
 {
-    dro__scale s = {.low = low, .high = high, .unit = unit, .divisor = 1, .name = ""};
+    dro__plot_scale s = {.low = low, .high = high, .unit = unit, .divisor = 1, .name = ""};
     const double most = 1e300;
     if (!(low <= high))
         s.low = 0, s.high = 1;
@@ -53,7 +53,7 @@ dro__scale dro__scale_fit(double low, double high, dro__unit unit, bool may_log)
     return s;
 }
 
-double dro__scale_at(const dro__scale *s, double value)
+double dro__scale_at(const dro__plot_scale *s, double value)
 {
     double share = s->log ? log(fmax(value, DBL_MIN) / s->low) / log(s->high / s->low)
                           : (value - s->low) / (s->high - s->low);
@@ -61,7 +61,7 @@ double dro__scale_at(const dro__scale *s, double value)
     return s->from + share * (s->to - s->from);
 }
 
-static int log_ticks(const dro__scale *s, int wanted, double ticks[DRO__TICKS])
+static int log_ticks(const dro__plot_scale *s, int wanted, double ticks[DRO__TICKS])
 {
     static const double parts[] = {1, 2, 5};
     double low = floor(log10(s->low)), high = ceil(log10(s->high)), every;
@@ -77,7 +77,7 @@ static int log_ticks(const dro__scale *s, int wanted, double ticks[DRO__TICKS])
     return count;
 }
 
-int dro__scale_ticks(const dro__scale *s, int wanted, double ticks[DRO__TICKS])
+int dro__scale_ticks(const dro__plot_scale *s, int wanted, double ticks[DRO__TICKS])
 {
     int count = 0;
     if (s->log)
@@ -89,7 +89,7 @@ int dro__scale_ticks(const dro__scale *s, int wanted, double ticks[DRO__TICKS])
     return count;
 }
 
-const char *dro__scale_text(const dro__scale *s, double value, char out[DRO__NUMBER])
+const char *dro__scale_text(const dro__plot_scale *s, double value, char out[DRO__NUMBER])
 {
     double v = value / s->divisor;
     if (fabs(v) < (s->high - s->low) * 1e-9 && !s->log)
@@ -101,7 +101,8 @@ const char *dro__scale_text(const dro__scale *s, double value, char out[DRO__NUM
     return out;
 }
 
-void dro__plot_axes(dro__plot *plot, const dro__scale *x, const dro__scale *y, const char *x_name)
+void dro__plot_axes(dro__plot *plot, const dro__plot_scale *x, const dro__plot_scale *y,
+                    const char *x_name)
 {
     double ticks[DRO__TICKS];
     char text[DRO__NUMBER];

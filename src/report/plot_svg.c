@@ -45,7 +45,7 @@ static void attribute(dro__buffer *out, const char *name, double value)
     dro__buffer_add(out, "\"");
 }
 
-static void classes(dro__buffer *out, const dro__mark *m)
+static void classes(dro__buffer *out, const dro__plot_mark *m)
 {
     dro__buffer_print(out, " class=\"%s", m->kind == DRO__MARK_LINE ? "l " : "");
     if (m->kind == DRO__MARK_DOT && m->alpha == 0)
@@ -61,7 +61,7 @@ static void classes(dro__buffer *out, const dro__mark *m)
         dro__buffer_print(out, " data-s=\"%d\"", m->series);
 }
 
-static void tip(dro__buffer *out, const dro__mark *m, bool alone, const char *element)
+static void tip(dro__buffer *out, const dro__plot_mark *m, bool alone, const char *element)
 {
     if (m->text && !alone) {
         dro__buffer_add(out, " data-t=\"");
@@ -76,7 +76,7 @@ static void tip(dro__buffer *out, const dro__mark *m, bool alone, const char *el
     dro__buffer_add(out, "/>\n");
 }
 
-static void line(dro__buffer *out, const dro__mark *m)
+static void line(dro__buffer *out, const dro__plot_mark *m)
 {
     dro__buffer_add(out, "<path");
     classes(out, m);
@@ -93,7 +93,7 @@ static void line(dro__buffer *out, const dro__mark *m)
     dro__buffer_add(out, "\"/>\n");
 }
 
-static void box(dro__buffer *out, const dro__mark *m, bool alone)
+static void box(dro__buffer *out, const dro__plot_mark *m, bool alone)
 {
     dro__buffer_add(out, "<rect");
     classes(out, m);
@@ -106,7 +106,7 @@ static void box(dro__buffer *out, const dro__mark *m, bool alone)
     tip(out, m, alone, "rect");
 }
 
-static void dot(dro__buffer *out, const dro__mark *m, bool alone)
+static void dot(dro__buffer *out, const dro__plot_mark *m, bool alone)
 {
     if (m->alpha == 0 && alone)
         return; /* a place to point at */
@@ -118,7 +118,7 @@ static void dot(dro__buffer *out, const dro__mark *m, bool alone)
     tip(out, m, alone, "circle");
 }
 
-static void text(dro__buffer *out, const dro__mark *m)
+static void text(dro__buffer *out, const dro__plot_mark *m)
 {
     static const char *const anchors[] = {"", " text-anchor=\"middle\"", " text-anchor=\"end\""};
     dro__buffer_add(out, "<text");
@@ -170,7 +170,7 @@ void dro__plot_svg(const dro__plot *plot, dro__buffer *out, bool alone)
     }
     open_svg(plot, out, alone);
     for (size_t k = 0; k < plot->count; k++) {
-        const dro__mark *m = &plot->marks[k];
+        const dro__plot_mark *m = &plot->marks[k];
         switch (m->kind) {
         case DRO__MARK_LINE:
             line(out, m);

@@ -86,21 +86,21 @@ dro_status dro__report_memory(dro_report *report)
     return dro__fail(report->ctx, DRO_ERR_MEMORY, "no memory for the report");
 }
 
-void dro__report_note(dro_report *report, const char *format, ...)
+void dro__report_remark(dro_report *report, const char *format, ...)
 {
     char text[1200];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    if (report->note_count == report->note_room) {
-        char **more = realloc(report->notes, (2 * report->note_room + 8) * sizeof *more);
+    if (report->note_count == report->note_capacity) {
+        char **more = realloc(report->notes, (2 * report->note_capacity + 8) * sizeof *more);
         if (!more) {
             dro__memory_lost();
             return;
         }
         report->notes = more;
-        report->note_room = 2 * report->note_room + 8;
+        report->note_capacity = 2 * report->note_capacity + 8;
     }
     make_printable(text);
     if ((report->notes[report->note_count] = dro__copy_text(text)))
@@ -167,10 +167,11 @@ static dro_status add_run(dro_report *report, const char *folder)
     if (report->trial_count == RUNS_MOST)
         status = dro__fail(report->ctx, DRO_ERR_RANGE, "%s: more than %d runs in one report",
                            folder, RUNS_MOST);
-    if (status == DRO_OK && report->trial_count == report->trial_room) {
-        dro__trial **more = realloc(report->trials, (2 * report->trial_room + 8) * sizeof *more);
+    if (status == DRO_OK && report->trial_count == report->trial_capacity) {
+        dro__trial **more =
+            realloc(report->trials, (2 * report->trial_capacity + 8) * sizeof *more);
         report->trials = more ? more : report->trials;
-        report->trial_room = more ? 2 * report->trial_room + 8 : report->trial_room;
+        report->trial_capacity = more ? 2 * report->trial_capacity + 8 : report->trial_capacity;
         status = more ? DRO_OK : dro__report_memory(report);
     }
     if (status == DRO_OK)
@@ -422,7 +423,7 @@ dro_status dro__report_prepare(dro_report *report)
             for (size_t k = 0; k < report->trial_count; k++)
                 if (report->trials[k]->method == m)
                     values[count++] = report->trials[k]->measures[v];
-            report->methods[m].measures[v] = dro__statistic(values, count);
+            report->methods[m].measures[v] = dro__report_statistic(values, count);
         }
     dro__free(values);
     if (fine)

@@ -22,24 +22,24 @@
     X(DRO__COLUMN_BALANCED, "test.balanced_accuracy")                                              \
     X(DRO__COLUMN_WORST, "test.worst_class_accuracy")
 
-typedef enum dro__column {
+typedef enum dro__report_column {
 #define X(code, path) code,
     DRO__COLUMN_LIST(X)
 #undef X
         DRO__COLUMNS
-} dro__column;
+} dro__report_column;
 
 enum { DRO__CLASSES_MOST = 100000, DRO__CONFUSION_MOST = 4000 };
 
-typedef struct dro__evaluation {
+typedef struct dro__report_evaluation {
     double values[DRO__COLUMNS]; /* NaN: not known */
     int32_t class_count;         /* of class_weights */
     float *class_weights;        /* (class_count) shares of the weight, NULL: not known */
-} dro__evaluation;
+} dro__report_evaluation;
 
-typedef struct dro__setting {
+typedef struct dro__report_setting {
     char *name, *value;
-} dro__setting;
+} dro__report_setting;
 
 /* The sweep that a run is part of. */
 typedef struct dro__sweep {
@@ -56,9 +56,9 @@ typedef struct dro__trial {
     char *optimizer, *model, *backend, *seed; /* NULL: not known */
     const char *split;                        /* that the figures are of, NULL: none */
     char *objective;                          /* "lambda 20 over examples", NULL: not known */
-    dro__setting *settings;                   /* (setting_count) config.json, flat */
+    dro__report_setting *settings;            /* (setting_count) config.json, flat */
     size_t setting_count;
-    dro__evaluation *evaluations; /* (evaluation_count) in order */
+    dro__report_evaluation *evaluations; /* (evaluation_count) in order */
     size_t evaluation_count;
     double measures[DRO_MEASURES];
     bool finished, diverged;
@@ -77,9 +77,9 @@ typedef struct dro__trial {
 struct dro_report {
     dro_context *ctx;
     dro__trial **trials;
-    size_t trial_count, trial_room;
+    size_t trial_count, trial_capacity;
     char **notes;
-    size_t note_count, note_room;
+    size_t note_count, note_capacity;
     dro_report_method *methods; /* remade by dro__report_prepare(), NULL: to be made */
     int32_t method_count;
     char objective[400];            /* which function F is, "": not known */
@@ -99,7 +99,7 @@ const char *dro__trial_label(const dro__trial *trial);
 
 /* ---- report.c ---- */
 
-void dro__report_note(dro_report *report, const char *format, ...)
+void dro__report_remark(dro_report *report, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Groups the runs into methods and works out their statistics. */
 dro_status dro__report_prepare(dro_report *report);
@@ -136,7 +136,8 @@ const char *dro__setting_value(const dro__trial *trial,
 
 /* ---- report_stats.c ---- */
 
-dro_statistic dro__statistic(const double *values, size_t count); /* of those that are finite */
+dro_statistic dro__report_statistic(const double *values,
+                                    size_t count); /* of those that are finite */
 /* The mean accuracy of rare classes and of the others, where there are rare ones. */
 void dro__trial_rare(dro__trial *t);
 
@@ -148,7 +149,8 @@ typedef struct dro__curve {
 
 void dro__curve_free(dro__curve *curve);
 /* One run's curve; empty when it has none. False: no memory. */
-bool dro__curve_of(const dro__trial *trial, dro__column x, dro__column y, dro__curve *curve);
+bool dro__curve_of(const dro__trial *trial, dro__report_column x, dro__report_column y,
+                   dro__curve *curve);
 /* The mean place and the mean value of some curves at equal shares of their evaluations: runs of a
  * method evaluate equally often, and take different times. It ends at the mean of their last
  * values. */

@@ -59,7 +59,8 @@ static double row_count(const bars *b, int32_t row)
     return sum;
 }
 
-static void draw_row(const bars *b, dro__plot *plot, const dro__scale *x, int32_t row, double y)
+static void draw_row(const bars *b, dro__plot *plot, const dro__plot_scale *x, int32_t row,
+                     double y)
 {
     char name[300], tip[500], value[DRO__NUMBER];
     double high = b->bar * b->shown;
@@ -82,7 +83,7 @@ static void draw_row(const bars *b, dro__plot *plot, const dro__scale *x, int32_
 
 static void draw_bars(const bars *b, dro__plot *plot, double top)
 {
-    dro__scale x = {
+    dro__plot_scale x = {
         .high = 1, .from = 112, .to = b->counts ? 368 : 404, .unit = DRO__UNIT_SHARE, .divisor = 1};
     double bottom = top + b->row * b->rows + 2;
     for (int k = 0; k <= 4; k++) {

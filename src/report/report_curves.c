@@ -11,8 +11,8 @@ enum { LINE_MOST = 400, HITS_MOST = 60, ROWS_MOST = 10, NAMED_MOST = 6 };
 typedef struct curve_kind {
     dro__section section;
     const char *id, *title, *what;
-    dro__column x, y;
-    dro__unit unit;
+    dro__report_column x, y;
+    dro__plot_unit unit;
 } curve_kind;
 
 static const curve_kind kinds[] = {
@@ -42,7 +42,7 @@ typedef struct curves {
     const dro_report *report;
     dro__curve *trials; /* (report->trial_count) */
     dro__curve *means;  /* (report->method_count) */
-    dro__scale x, y;
+    dro__plot_scale x, y;
     bool any;
 } curves;
 

@@ -12,14 +12,14 @@
 dro__figure *dro__figure_add(dro__figures *f, dro__section section, const char *id,
                              const char *title)
 {
-    if (f->count == f->room) {
-        dro__figure *more = realloc(f->items, (2 * f->room + 16) * sizeof *more);
+    if (f->count == f->capacity) {
+        dro__figure *more = realloc(f->items, (2 * f->capacity + 16) * sizeof *more);
         if (!more) {
             f->failed = true;
             return NULL;
         }
         f->items = more;
-        f->room = 2 * f->room + 16;
+        f->capacity = 2 * f->capacity + 16;
     }
     dro__figure *figure = &f->items[f->count++];
     *figure = (dro__figure){.section = section, .method = -1};

@@ -27,7 +27,7 @@ typedef struct dro__figures {
     dro_report *report;
     bool alone; /* each is to be a file: headings and names go into the plots */
     dro__figure *items;
-    size_t count, room;
+    size_t count, capacity;
     bool failed;     /* out of memory */
     char title[120]; /* of dro__figure_title() */
 } dro__figures;

@@ -254,7 +254,7 @@ static dro_statistic held_of(const dro_report *report, int32_t method)
     for (size_t k = 0; values && k < report->trial_count; k++)
         if (report->trials[k]->method == method)
             values[count++] = report->trials[k]->sweep->held;
-    dro_statistic s = dro__statistic(values, count);
+    dro_statistic s = dro__report_statistic(values, count);
     dro__free(values);
     return s;
 }

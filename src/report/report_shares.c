@@ -30,7 +30,7 @@ static int32_t class_count(const dro_report *report, int32_t method)
     return 0;
 }
 
-static void add_evaluation(shares *s, const dro__evaluation *e, size_t column)
+static void add_evaluation(shares *s, const dro__report_evaluation *e, size_t column)
 {
     int32_t k = 0;
     for (; k < s->classes; k++) {
@@ -44,7 +44,7 @@ static void add_evaluation(shares *s, const dro__evaluation *e, size_t column)
 static void add_trial(shares *s, const dro__trial *t)
 {
     for (size_t i = 0; i < t->evaluation_count && i < s->evaluations; i++) {
-        const dro__evaluation *e = &t->evaluations[i];
+        const dro__report_evaluation *e = &t->evaluations[i];
         double examples = e->values[DRO__COLUMN_EXAMPLES];
         if (e->class_count != s->classes || !e->class_weights)
             continue;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-dro_statistic dro__statistic(const double *values, size_t count)
+dro_statistic dro__report_statistic(const double *values, size_t count)
 {
     dro_statistic s = {0, NAN, NAN};
     double sum = 0, square = 0;
@@ -44,7 +44,7 @@ static size_t first_at(const dro__trial *t, double objective, bool stay)
 dro_status dro_report_reach(dro_report *report, int32_t index, double objective, bool stay,
                             dro_measure by, dro_statistic *reach)
 {
-    dro__column x = by == DRO_MEASURE_SECONDS ? DRO__COLUMN_SECONDS : DRO__COLUMN_EXAMPLES;
+    dro__report_column x = by == DRO_MEASURE_SECONDS ? DRO__COLUMN_SECONDS : DRO__COLUMN_EXAMPLES;
     size_t count = 0;
     if (!report || !reach || (by != DRO_MEASURE_SECONDS && by != DRO_MEASURE_EXAMPLES))
         return DRO_ERR_ARGUMENT;
@@ -62,7 +62,7 @@ dro_status dro_report_reach(dro_report *report, int32_t index, double objective,
         if (first < t->evaluation_count)
             values[count++] = t->evaluations[first].values[x];
     }
-    *reach = dro__statistic(values, count);
+    *reach = dro__report_statistic(values, count);
     dro__free(values);
     return DRO_OK;
 }
@@ -93,7 +93,7 @@ void dro__curve_free(dro__curve *curve)
     *curve = (dro__curve){0};
 }
 
-static bool curve_room(dro__curve *curve, size_t count)
+static bool curve_capacity(dro__curve *curve, size_t count)
 {
     *curve = (dro__curve){0};
     curve->x = dro__alloc(count + 1, sizeof *curve->x);
@@ -104,9 +104,10 @@ static bool curve_room(dro__curve *curve, size_t count)
     return false;
 }
 
-bool dro__curve_of(const dro__trial *trial, dro__column x, dro__column y, dro__curve *curve)
+bool dro__curve_of(const dro__trial *trial, dro__report_column x, dro__report_column y,
+                   dro__curve *curve)
 {
-    if (!curve_room(curve, trial->evaluation_count))
+    if (!curve_capacity(curve, trial->evaluation_count))
         return false;
     for (size_t k = 0; k < trial->evaluation_count; k++) {
         double at = trial->evaluations[k].values[x], value = trial->evaluations[k].values[y];
@@ -130,7 +131,7 @@ static void curve_at(const dro__curve *c, double share, double *x, double *y)
     *y = (1 - part) * c->y[k] + part * c->y[next];
 }
 
-/* Sums first and one division, as dro__statistic() has it: both end at the same number. */
+/* Sums first and one division, as dro__report_statistic() has it: both end at the same number. */
 bool dro__curve_mean(const dro__curve *curves, size_t count, dro__curve *mean)
 {
     size_t most = 0, some = 0;
@@ -138,7 +139,7 @@ bool dro__curve_mean(const dro__curve *curves, size_t count, dro__curve *mean)
         most = curves[k].count > most ? curves[k].count : most;
         some += curves[k].count > 0;
     }
-    if (!curve_room(mean, most))
+    if (!curve_capacity(mean, most))
         return false;
     for (size_t i = 0; i < most; i++) {
         double x = 0, y = 0, share = i + 1 == most ? 1 : (double)i / (double)(most - 1);

@@ -104,7 +104,7 @@ static void add_setting(dro__trial *t, const char *name, const json_t *value)
     char *text = json_is_string(value)
                      ? dro__copy_text(json_string_value(value))
                      : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(10));
-    dro__setting *more = realloc(t->settings, (t->setting_count + 1) * sizeof *more);
+    dro__report_setting *more = realloc(t->settings, (t->setting_count + 1) * sizeof *more);
     char *copy = dro__copy_text(name), *kept = dro__alloc(VALUE_MOST + 4, 1);
     t->settings = more ? more : t->settings;
     if (text && more && copy && kept) {
@@ -113,7 +113,7 @@ static void add_setting(dro__trial *t, const char *name, const json_t *value)
             most--; /* not in the middle of a letter */
         memcpy(kept, text, size > most ? most : size);
         strcat(kept, size > most ? "\xe2\x80\xa6" : "");
-        more[t->setting_count++] = (dro__setting){copy, kept};
+        more[t->setting_count++] = (dro__report_setting){copy, kept};
     } else {
         dro__memory_lost();
         dro__free(copy);
@@ -168,7 +168,7 @@ static const char *path_in(const json_t *object, const char *path, char out[64])
 static void drop_from(dro__trial *t, double step)
 {
     while (t->evaluation_count > 0) {
-        dro__evaluation *last = &t->evaluations[t->evaluation_count - 1];
+        dro__report_evaluation *last = &t->evaluations[t->evaluation_count - 1];
         if (!(last->values[DRO__COLUMN_STEP] >= step))
             return;
         dro__free(last->class_weights);
@@ -183,7 +183,7 @@ static bool add_evaluation(dro__trial *t, const json_t *object)
         DRO__COLUMN_LIST(X)
 #undef X
     };
-    dro__evaluation e = {.class_count = 0};
+    dro__report_evaluation e = {.class_count = 0};
     char place[64];
     for (int k = 0; k < DRO__COLUMNS; k++)
         e.values[k] = dro__json_number(object, path_in(object, paths[k], place));
@@ -196,7 +196,8 @@ static bool add_evaluation(dro__trial *t, const json_t *object)
         for (size_t k = 0; k < size; k++)
             e.class_weights[k] = (float)dro__json_number(json_array_get(weights, k), "");
     }
-    dro__evaluation *more = realloc(t->evaluations, (t->evaluation_count + 1) * sizeof *more);
+    dro__report_evaluation *more =
+        realloc(t->evaluations, (t->evaluation_count + 1) * sizeof *more);
     if (!more) {
         dro__free(e.class_weights);
         return false;
@@ -272,14 +273,14 @@ static bool take_line(dro__trial *t, lines *l, char *line, size_t size)
 static void say_lines(dro_report *report, const dro__trial *t, const lines *l)
 {
     if (l->cut)
-        dro__report_note(report,
-                         "%s/metrics.jsonl: the last line is cut short (line %ld): the run was "
-                         "killed; the line is left out",
-                         t->path, l->number);
+        dro__report_remark(report,
+                           "%s/metrics.jsonl: the last line is cut short (line %ld): the run was "
+                           "killed; the line is left out",
+                           t->path, l->number);
     if (l->damaged)
-        dro__report_note(report, "%s/metrics.jsonl: %ld line%s not JSON (line %ld%s): left out",
-                         t->path, l->damaged, l->damaged == 1 ? " is" : "s are", l->first_damaged,
-                         l->damaged == 1 ? "" : " first");
+        dro__report_remark(report, "%s/metrics.jsonl: %ld line%s not JSON (line %ld%s): left out",
+                           t->path, l->damaged, l->damaged == 1 ? " is" : "s are", l->first_damaged,
+                           l->damaged == 1 ? "" : " first");
 }
 
 /* Pipes and devices have no end. */
@@ -309,14 +310,14 @@ static dro_status cannot_read(dro_report *report, const char *path, int wrong)
     if (wrong != EACCES && wrong != EINVAL && wrong != ELOOP && wrong != ENOTDIR)
         return dro__fail(report->ctx, DRO_ERR_FILE, "%s: cannot read it: %s", path,
                          strerror(wrong));
-    dro__report_note(report, "%s: cannot read it: %s", path, strerror(wrong));
+    dro__report_remark(report, "%s: cannot read it: %s", path, strerror(wrong));
     return DRO_OK;
 }
 
 static dro_status read_metrics(dro_report *report, dro__trial *t)
 {
     char path[4200], *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t size;
     lines l = {0};
     bool fine = true;
@@ -324,7 +325,7 @@ static dro_status read_metrics(dro_report *report, dro__trial *t)
     FILE *file = open_file(path);
     if (!file)
         return cannot_read(report, path, errno);
-    while (fine && (size = getline(&line, &room, file)) > 0)
+    while (fine && (size = getline(&line, &capacity, file)) > 0)
         fine = take_line(t, &l, line, (size_t)size);
     dro_status status = DRO_OK;
     if (fine && !feof(file)) /* a failed read, or no memory for a line */
@@ -373,7 +374,7 @@ static json_t *read_object(dro_report *report, const char *folder, const char *n
     if (!object && !wrong && tell) {
         if ((object = json_loadb(text.size ? text.bytes : "", text.size, 0, &error)))
             snprintf(error.text, sizeof error.text, "not a JSON object");
-        dro__report_note(report, "%s: %s: left out", path, error.text);
+        dro__report_remark(report, "%s: %s: left out", path, error.text);
         json_decref(object);
         object = NULL;
     }
@@ -505,14 +506,14 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
         return status;
     }
     if (!t->finished)
-        dro__report_note(report,
-                         "%s: no result.json: the run has not ended; its last evaluation %s",
-                         folder, t->evaluation_count ? "counts" : "is missing, too");
+        dro__report_remark(report,
+                           "%s: no result.json: the run has not ended; its last evaluation %s",
+                           folder, t->evaluation_count ? "counts" : "is missing, too");
     if (t->diverged)
-        dro__report_note(report, "%s: diverged: its figures are left out", folder);
+        dro__report_remark(report, "%s: diverged: its figures are left out", folder);
     else if (t->split && strcmp(t->split, "test") != 0)
-        dro__report_note(report, "%s: there is no test set: figures are of the %s set", folder,
-                         t->split);
+        dro__report_remark(report, "%s: there is no test set: figures are of the %s set", folder,
+                           t->split);
     *trial = t;
     return DRO_OK;
 }

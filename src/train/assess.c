@@ -145,7 +145,7 @@ static dro_status evaluate(dro_train *t, dro_split split, const char *name, cons
     return DRO_OK;
 }
 
-void dro__record_weights(dro_train *t, const dro__measure *over)
+void dro__record_weights(dro_train *t, const dro__tally *over)
 {
     dro__evaluation *e = &t->evaluation;
     dro_train_record *r = &e->record;

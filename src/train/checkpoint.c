@@ -112,7 +112,7 @@ dro_status dro__checkpoint_unpack(dro_context *ctx, const char *name, const char
         return dro__fail(ctx, DRO_ERR_FORMAT, "%s is cut off", name);
     memcpy(&h, bytes, sizeof h);
     if (memcmp(h.magic, MAGIC, sizeof h.magic) != 0 || h.version != VERSION)
-        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is no checkpoint of this version", name);
+        return dro__fail(ctx, DRO_ERR_FORMAT, "%s is not a checkpoint of this version", name);
     if (h.size != size)
         return dro__fail(ctx, DRO_ERR_FORMAT, "%s is %s: %zu of %llu bytes", name,
                          size < h.size ? "cut off" : "too long", size, (unsigned long long)h.size);
@@ -173,7 +173,7 @@ dro_status dro__checkpoint_read(dro_context *ctx, const char *folder, dro__saved
     }
     if (any)
         return dro__fail(ctx, DRO_ERR_FORMAT,
-                         "%s: no whole checkpoint (%.200s): begin anew in another folder", folder,
+                         "%s: no valid checkpoint (%.200s): start again in another folder", folder,
                          note);
     return DRO_OK;
 }

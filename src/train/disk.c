@@ -23,7 +23,7 @@ dro__disk_calls dro__disk = {
 
 static dro_status cannot(dro_context *ctx, const char *what, const char *path)
 {
-    const char *cure = errno == ENOSPC || errno == EDQUOT  ? ": make room, then resume"
+    const char *cure = errno == ENOSPC || errno == EDQUOT  ? ": free some space, then resume"
                        : errno == EFBIG                    ? ": raise `ulimit -f`, then resume"
                        : errno == EACCES || errno == EROFS ? ": choose another folder"
                                                            : "";
@@ -160,9 +160,10 @@ dro_status dro__file_append(dro_context *ctx, const char *folder, const char *na
         return cannot(ctx, "open", path);
     dro_status status = DRO_OK;
     if (fstat(fd, &about) != 0 || (uint64_t)about.st_size < offset)
-        status = dro__fail(ctx, DRO_ERR_FORMAT,
-                           "%s is shorter than the checkpoint says (%llu bytes): it was changed",
-                           path, (unsigned long long)offset);
+        status =
+            dro__fail(ctx, DRO_ERR_FORMAT,
+                      "%s is shorter than recorded in the checkpoint (%llu bytes): it was changed",
+                      path, (unsigned long long)offset);
     else if (ftruncate(fd, (off_t)offset) != 0 || lseek(fd, (off_t)offset, SEEK_SET) < 0)
         status = cannot(ctx, "write", path);
     else if (size)

@@ -1,4 +1,4 @@
-/* Runs that go astray: how that is seen, and the way back. */
+/* Divergence: how it is detected, and how a run recovers from it. */
 #include "train.h"
 
 #include <math.h>

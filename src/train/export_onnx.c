@@ -115,7 +115,7 @@ static void tensors(exporter *e, int32_t index, const char *names[TENSORS])
     static const char *const ends[] = {".weight", ".bias", ".running_mean", ".running_var"};
     memset(names, 0, TENSORS * sizeof *names);
     for (size_t k = 0; k < e->net->tensor_count; k++) {
-        const dro__net_tensor *t = &e->net->tensors[k];
+        const dro__net_entry *t = &e->net->tensors[k];
         size_t length = strlen(t->name);
         for (int w = 0; t->node == index && w < TENSORS; w++) {
             size_t end = strlen(ends[w]);
@@ -130,7 +130,7 @@ static void tensors(exporter *e, int32_t index, const char *names[TENSORS])
     }
 }
 
-static dro__buffer window(const dro__node *n)
+static dro__buffer window(const dro__graph_node *n)
 {
     dro__buffer a = {0};
     const dro_window *w = &n->window;
@@ -142,7 +142,7 @@ static dro__buffer window(const dro__node *n)
 
 static void with_weights(exporter *e, int32_t index, const char *x, const char *y)
 {
-    const dro__node *n = &e->net->graph.nodes[index];
+    const dro__graph_node *n = &e->net->graph.nodes[index];
     const char *t[TENSORS];
     dro__buffer a = {0};
     char flat[NAME + 16];
@@ -168,7 +168,7 @@ static void with_weights(exporter *e, int32_t index, const char *x, const char *
 /* Every stride-th pixel, zero channels on both sides. */
 static void shortcut(exporter *e, int32_t index, const char *x, const char *y)
 {
-    const dro__node *n = &e->net->graph.nodes[index];
+    const dro__graph_node *n = &e->net->graph.nodes[index];
     int64_t more = n->channels - e->net->graph.nodes[n->inputs[0]].channels, before = more / 2;
     static const char *const parts[] = {"from", "to", "axes", "steps", "pads", "fewer"};
     char names[6][NAME + 16];
@@ -185,7 +185,7 @@ static void shortcut(exporter *e, int32_t index, const char *x, const char *y)
     node(e, "Pad", DRO__NAMES(names[5], names[4]), y);
 }
 
-static void relu(exporter *e, const dro__node *n, const char *x, const char *y)
+static void relu(exporter *e, const dro__graph_node *n, const char *x, const char *y)
 {
     char low[NAME + 16], high[NAME + 16];
     if (isinf(n->cap)) {
@@ -199,7 +199,7 @@ static void relu(exporter *e, const dro__node *n, const char *x, const char *y)
     node(e, "Clip", DRO__NAMES(x, low, high), y);
 }
 
-static void pool(exporter *e, const dro__node *n, const char *x, const char *y)
+static void pool(exporter *e, const dro__graph_node *n, const char *x, const char *y)
 {
     dro__buffer a = window(n);
     if (n->op == DRO__OP_AVG_POOL)
@@ -217,7 +217,7 @@ static void concat(exporter *e, const char *const *inputs, const char *y)
 
 static void layer(exporter *e, int32_t index, const char *first)
 {
-    const dro__node *n = &e->net->graph.nodes[index];
+    const dro__graph_node *n = &e->net->graph.nodes[index];
     char names[DRO__NODE_INPUTS][NAME], y[NAME];
     const char *inputs[DRO__NODE_INPUTS + 1] = {NULL};
     for (int k = 0; k < n->input_count; k++)

@@ -57,7 +57,7 @@ static void numbers(dro__buffer *b, const float *values, int32_t count)
 static void layer_name(writer *w, int32_t index)
 {
     for (size_t k = 0; k < w->from->net->tensor_count; k++) {
-        const dro__net_tensor *t = &w->from->net->tensors[k];
+        const dro__net_entry *t = &w->from->net->tensors[k];
         const char *end = strrchr(t->name, '.');
         if (t->node != index || !end)
             continue;
@@ -66,7 +66,7 @@ static void layer_name(writer *w, int32_t index)
     }
 }
 
-static bool has_tensors(const dro__node *n)
+static bool has_tensors(const dro__graph_node *n)
 {
     return n->op == DRO__OP_CONV || n->op == DRO__OP_DEPTHWISE || n->op == DRO__OP_NORM ||
            n->op == DRO__OP_LINEAR;
@@ -74,7 +74,7 @@ static bool has_tensors(const dro__node *n)
 
 static void make_layer(writer *w, int32_t index)
 {
-    const dro__node *n = &w->graph->nodes[index], *in = &w->graph->nodes[n->inputs[0]];
+    const dro__graph_node *n = &w->graph->nodes[index], *in = &w->graph->nodes[n->inputs[0]];
     dro__buffer *b = &w->out;
     dro__buffer_add(b, "        self.put(");
     layer_name(w, index);
@@ -114,7 +114,7 @@ static void make_layers(writer *w)
     if (a->has_normal && a->shape.channels <= 3)
         make_affine(w, "pixel", a->normal.scale, a->normal.shift, a->shape.channels);
     for (int32_t k = 1; k < w->graph->count; k++) {
-        const dro__node *n = &w->graph->nodes[k];
+        const dro__graph_node *n = &w->graph->nodes[k];
         if (!w->from->needed[k])
             continue;
         snprintf(name, sizeof name, "x%d", (int)k);
@@ -130,7 +130,7 @@ static void make_layers(writer *w)
 /* Written into the line of its reader. */
 static bool is_inline(const writer *w, int32_t index)
 {
-    const dro__node *n = &w->graph->nodes[index];
+    const dro__graph_node *n = &w->graph->nodes[index];
     return index > 0 && w->readers[index] == 1 && index != w->graph->heads[0] &&
            (n->op == DRO__OP_CONV || n->op == DRO__OP_DEPTHWISE || n->op == DRO__OP_NORM ||
             n->op == DRO__OP_ADD || n->op == DRO__OP_SHORTCUT);
@@ -147,7 +147,7 @@ static void operand(writer *w, int32_t index)
 }
 
 /* BEFORE operand, operand, ... AFTER */
-static void operands(writer *w, const dro__node *n, const char *before, const char *between,
+static void operands(writer *w, const dro__graph_node *n, const char *before, const char *between,
                      const char *after)
 {
     dro__buffer_add(&w->out, before);
@@ -158,7 +158,7 @@ static void operands(writer *w, const dro__node *n, const char *before, const ch
     dro__buffer_add(&w->out, after);
 }
 
-static void shortcut(writer *w, const dro__node *n)
+static void shortcut(writer *w, const dro__graph_node *n)
 {
     int32_t more = n->channels - w->graph->nodes[n->inputs[0]].channels, before = more / 2;
     int32_t stride = n->window.stride[0];
@@ -167,7 +167,7 @@ static void shortcut(writer *w, const dro__node *n)
                       (int)stride, (int)before, (int)(more - before));
 }
 
-static void pool(writer *w, const dro__node *n)
+static void pool(writer *w, const dro__graph_node *n)
 {
     operands(w, n, n->op == DRO__OP_MAX_POOL ? "F.max_pool2d(" : "F.avg_pool2d(", "", ", ");
     window(&w->out, &n->window);
@@ -176,7 +176,7 @@ static void pool(writer *w, const dro__node *n)
 
 static void expression(writer *w, int32_t index)
 {
-    const dro__node *n = &w->graph->nodes[index];
+    const dro__graph_node *n = &w->graph->nodes[index];
     dro__buffer *b = &w->out;
     if (has_tensors(n)) {
         dro__buffer_add(b, "layer(");

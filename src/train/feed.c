@@ -12,19 +12,19 @@ static size_t image_size(const dro__task *t)
     return (size_t)t->shape.channels * (size_t)t->shape.height * (size_t)t->shape.width;
 }
 
-static dro_status make_ring(dro__task *t, size_t room, size_t size)
+static dro_status make_ring(dro__task *t, size_t capacity, size_t size)
 {
-    t->ring_room = room;
+    t->ring_capacity = capacity;
     for (int k = 0; k < DRO__RING; k++) {
-        t->ring[k] = dro__alloc(room * size, sizeof(float));
-        t->ring_ids[k] = dro__alloc(room, sizeof(int64_t));
-        t->ring_labels[k] = dro__alloc(room, sizeof(int32_t));
-        t->ring_groups[k] = dro__alloc(room, sizeof(int32_t));
-        t->ring_targets[k] = dro__alloc(room, sizeof(float));
-        t->ring_cuts[k] = dro__alloc(room, sizeof(dro_cut));
+        t->ring[k] = dro__alloc(capacity * size, sizeof(float));
+        t->ring_ids[k] = dro__alloc(capacity, sizeof(int64_t));
+        t->ring_labels[k] = dro__alloc(capacity, sizeof(int32_t));
+        t->ring_groups[k] = dro__alloc(capacity, sizeof(int32_t));
+        t->ring_targets[k] = dro__alloc(capacity, sizeof(float));
+        t->ring_cuts[k] = dro__alloc(capacity, sizeof(dro_cut));
         if (!t->ring[k] || !t->ring_ids[k] || !t->ring_labels[k] || !t->ring_groups[k] ||
             !t->ring_targets[k] || !t->ring_cuts[k])
-            return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches of %zu", room);
+            return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches of %zu", capacity);
     }
     return DRO_OK;
 }
@@ -63,9 +63,9 @@ static dro_status fetch_rows(void *user, const dro_batch *batch, dro_net_batch *
 {
     dro__task *t = user;
     unsigned slot = t->turn++ % DRO__RING;
-    if (batch->count > t->ring_room)
+    if (batch->count > t->ring_capacity)
         return dro__fail(t->ctx, DRO_ERR_RANGE, "a batch of %zu rows: expected at most %zu",
-                         batch->count, t->ring_room);
+                         batch->count, t->ring_capacity);
     dro__row_buffer to = {t->ring[slot], t->ring_targets[slot], t->ring_labels[slot]};
     dro__feed_rows(t, batch, &to, out);
     return DRO_OK;
@@ -91,7 +91,7 @@ static void hand_out(const dro_loaded *from, dro_batch *batch)
     batch->ids = from->ids;
     batch->classes = from->labels;
     batch->groups = from->groups;
-    const float *pixels = from->there ? from->there : from->pixels;
+    const float *pixels = from->device_pixels ? from->device_pixels : from->pixels;
     batch->handle = from->cuts ? (void *)from->cuts : (void *)pixels;
 }
 
@@ -125,14 +125,15 @@ static void hand_out_slot(const dro__task *t, unsigned slot, size_t count, const
 }
 
 /* Made when the first batch comes that is not one of the loader's: most methods draw none. */
-static dro_status check_room(dro__task *t, size_t count)
+static dro_status check_capacity(dro__task *t, size_t count)
 {
-    if (count > t->ring_room)
+    if (count > t->ring_capacity)
         return dro__fail(t->ctx, DRO_ERR_RANGE, "a batch of %zu images: expected at most %zu",
-                         count, t->ring_room);
+                         count, t->ring_capacity);
     if (t->ring_ids[0])
         return DRO_OK;
-    return make_ring(t, t->ring_room, t->shelf[DRO_TRAIN].there.bytes ? 0 : image_size(t));
+    return make_ring(t, t->ring_capacity,
+                     t->shelf[DRO_TRAIN].device_images.bytes ? 0 : image_size(t));
 }
 
 void dro__feed_cut(void *user, const dro_batch *batch, size_t first, size_t count, dro_batch *part)
@@ -144,7 +145,7 @@ void dro__feed_cut(void *user, const dro_batch *batch, size_t first, size_t coun
     part->ids += first;
     part->classes += batch->classes ? first : 0;
     part->groups += batch->groups ? first : 0;
-    if (t->shelf[DRO_TRAIN].there.bytes)
+    if (t->shelf[DRO_TRAIN].device_images.bytes)
         part->handle = (dro_cut *)batch->handle + first;
     else
         part->handle = (float *)batch->handle + first * image_size(t);
@@ -161,7 +162,7 @@ static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro
         dro__feed_cut(t, &whole, at, count, batch);
         return DRO_OK;
     }
-    DRO_TRY(check_room(t, count));
+    DRO_TRY(check_capacity(t, count));
     unsigned slot = t->turn++ % DRO__RING;
     for (size_t done = 0; done < count;) {
         size_t first = (size_t)((position + done) % t->batch), some = t->batch - first;
@@ -182,7 +183,7 @@ static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro
         hand_out(&loaded, batch);
         return DRO_OK;
     }
-    DRO_TRY(check_room(t, count));
+    DRO_TRY(check_capacity(t, count));
     unsigned slot = t->turn++ % DRO__RING;
     for (size_t done = 0; done < count;) {
         size_t some = t->batch < count - done ? t->batch : count - done;
@@ -208,8 +209,9 @@ static dro_status fetch_images(void *user, const dro_batch *batch, dro_net_batch
 {
     const dro__task *t = user;
     *out = (dro_net_batch){.count = batch->count, .labels = batch->classes};
-    if (t->shelf[DRO_TRAIN].there.bytes)
-        out->images = &t->shelf[DRO_TRAIN].there, out->ids = batch->ids, out->cuts = batch->handle;
+    if (t->shelf[DRO_TRAIN].device_images.bytes)
+        out->images = &t->shelf[DRO_TRAIN].device_images, out->ids = batch->ids,
+        out->cuts = batch->handle;
     else
         out->x = batch->handle;
     return DRO_OK;
@@ -274,7 +276,7 @@ static dro_status open_loader(dro__task *t, const dro__model_choice *c)
     DRO_TRY(dro__augment_ways(t, c->augment, &o.ways));
     o.augment = o.ways != 0;
     o.size = t->info.kind == DRO_DATA_FILES ? t->shape.height : 0;
-    o.cuts = t->shelf[DRO_TRAIN].there.bytes != NULL;
+    o.cuts = t->shelf[DRO_TRAIN].device_images.bytes != NULL;
     o.threads = o.cuts ? 1 : 0;
     o.sent = true;
     dro__spread_slice(c->comm, c->shards, t->batch, &t->slice_first, &t->slice_end);
@@ -297,8 +299,8 @@ dro_status dro__feed_training(dro__task *t, const dro__model_choice *c, dro_net_
         source->fetch = fetch_images;
         source->draw = draw_images;
         source->gather = gather_images;
-        source->images = t->shelf[DRO_TRAIN].there.bytes != NULL;
-        t->ring_room = 4 * t->batch; /* big batches, in pieces */
+        source->images = t->shelf[DRO_TRAIN].device_images.bytes != NULL;
+        t->ring_capacity = 4 * t->batch; /* big batches, in pieces */
         return open_loader(t, c);
     }
     source->fetch = fetch_rows;
@@ -322,7 +324,7 @@ static bool takes_sample(const dro__model_choice *c)
 
 dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choice *c)
 {
-    dro__shelf *shelf = &t->shelf[split];
+    dro__split_feed *shelf = &t->shelf[split];
     int64_t n = t->info.examples[split];
     DRO_TRY(dro_data_examples(t->data, split, &shelf->examples));
     size_t image = image_size(t), most = t->images ? ((size_t)1 << 22) / (image ? image : 1) : 256;
@@ -369,13 +371,13 @@ static dro_status normalise_again(dro__task *t, size_t count, const float **pixe
     size_t channels = (size_t)t->shape.channels;
     if (same_normal(t))
         return DRO_OK;
-    if (count > t->renormalised_room) {
+    if (count > t->renormalised_capacity) {
         dro__free(t->renormalised);
-        t->renormalised_room = count;
+        t->renormalised_capacity = count;
         t->renormalised = dro__alloc(count * channels * plane, sizeof(float));
     }
     if (!t->renormalised) {
-        t->renormalised_room = 0;
+        t->renormalised_capacity = 0;
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a batch of images");
     }
     for (size_t i = 0; i < count * channels; i++) {
@@ -392,12 +394,14 @@ static dro_status normalise_again(dro__task *t, size_t count, const float **pixe
 static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size_t count,
                               dro_net_batch *batch)
 {
-    dro__shelf *shelf = &t->shelf[split];
+    dro__split_feed *shelf = &t->shelf[split];
     dro_loaded loaded;
     dro__walk walk = dro__task_walk(t, split, first, count);
-    if (shelf->there.bytes) {
-        *batch = (dro_net_batch){
-            .count = count, .images = &shelf->there, .ids = walk.ids, .labels = walk.labels};
+    if (shelf->device_images.bytes) {
+        *batch = (dro_net_batch){.count = count,
+                                 .images = &shelf->device_images,
+                                 .ids = walk.ids,
+                                 .labels = walk.labels};
         return DRO_OK;
     }
     if (count == shelf->batch && first % (int64_t)count == 0) {
@@ -419,7 +423,7 @@ static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size
 dro_status dro__feed_batch(dro__task *t, dro_split split, int64_t first, size_t count,
                            dro_net_batch *batch)
 {
-    const dro__shelf *shelf = &t->shelf[split];
+    const dro__split_feed *shelf = &t->shelf[split];
     const dro_examples *e = &shelf->examples;
     if (count > shelf->batch || first < 0 || first + (int64_t)count > shelf->count)
         return dro__fail(t->ctx, DRO_ERR_RANGE, "examples %lld to %lld: there are %lld",

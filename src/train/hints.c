@@ -35,8 +35,8 @@ static void hint_classes(const dro_train *t)
     if (share[rare] * classes >= RARE || !(m->per_class[rare] < m->per_class[common] - WORSE))
         return;
     dro__note(t,
-              "hint: class '%.60s' has %.2g %% of the examples and %.1f %% accuracy: --recipe "
-              "imbalanced makes classes count alike",
+              "hint: class '%.60s' has %.2g %% of the examples and %.1f %% accuracy: "
+              "recipe=imbalanced gives all classes the same weight",
               t->task.info.class_names[rare], 100 * share[rare], 100 * m->per_class[rare]);
 }
 
@@ -152,17 +152,17 @@ static dro_status hint_model(dro_train *t)
     s.x = dro__alloc(s.rows * s.columns, sizeof *s.x);
     s.r = dro__alloc(s.rows * s.residuals, sizeof *s.r);
     s.q = dro__alloc(s.rows, sizeof *s.q);
-    bool there = s.x && s.r && s.q;
-    dro_status status = there ? fill(t, &s, t->evaluation.logits) : DRO_OK; /* only a hint */
-    for (size_t j = 0; there && status == DRO_OK && j < s.columns; j++)
+    bool complete = s.x && s.r && s.q;
+    dro_status status = complete ? fill(t, &s, t->evaluation.logits) : DRO_OK; /* only a hint */
+    for (size_t j = 0; complete && status == DRO_OK && j < s.columns; j++)
         for (size_t i = j; i < s.columns; i++)
             most = fmax(most, explained(&s, j, i));
     dro__free(s.x);
     dro__free(s.r);
     dro__free(s.q);
     if (most > EXPLAINED && most * (double)s.rows > CHANCE)
-        dro__note(t, "hint: the columns have curves or interactions that a linear model cannot "
-                     "follow: --model auto tries an mlp beside it, on a holdout");
+        dro__note(t, "hint: a linear model cannot represent the curves or interactions of the "
+                     "columns: model=auto also tries an mlp, on a holdout");
     return status;
 }
 

@@ -27,7 +27,7 @@
 enum { SCORES_MOST = 1 << 22 };
 
 /* Scores of an example: one number tells two classes apart. */
-static size_t width_of(const dro__measure *m)
+static size_t width_of(const dro__tally *m)
 {
     return m->figures.classes == 2 ? 1 : (size_t)m->figures.classes;
 }
@@ -39,11 +39,11 @@ static int64_t capacity_for(int32_t classes, int64_t examples)
 }
 
 dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t examples, int32_t groups,
-                               dro__measure *m)
+                               dro__tally *m)
 {
     size_t c = (size_t)(classes > 0 ? classes : 1), g = (size_t)groups + 1;
-    *m = (dro__measure){.capacity = capacity_for(classes, examples),
-                        .loss_capacity = examples > 0 ? examples : 0};
+    *m = (dro__tally){.capacity = capacity_for(classes, examples),
+                      .loss_capacity = examples > 0 ? examples : 0};
     size_t kept = (size_t)m->capacity, all = (size_t)m->loss_capacity;
     m->figures.classes = classes;
     m->figures.groups = groups;
@@ -83,20 +83,20 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
     return DRO_OK;
 }
 
-void dro__measure_free(dro__measure *m)
+void dro__measure_free(dro__tally *m)
 {
     void *all[] = {m->per_class, m->class_precision, m->counts, m->confusion, m->classes,
                    m->groups,    m->scores,          m->truth,  m->weights,   m->probabilities,
                    m->per_group, m->group_count,     m->losses};
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
         dro__free(all[k]);
-    *m = (dro__measure){0};
+    *m = (dro__tally){0};
 }
 
 const dro__robust dro__mean_loss = {
     .lambda = INFINITY, .weight_lambda = INFINITY, .level = DRO__TILT_EXAMPLE, .uniform = true};
 
-void dro__measure_reset(dro__measure *m, const dro__robust *robust)
+void dro__measure_reset(dro__tally *m, const dro__robust *robust)
 {
     size_t c = (size_t)m->figures.classes, g = (size_t)m->figures.groups;
     m->robust = *robust;
@@ -115,7 +115,7 @@ void dro__measure_reset(dro__measure *m, const dro__robust *robust)
 
 /* ---- adding ---- */
 
-static void add_class_loss(dro__measure *m, double loss, double weight, int32_t label)
+static void add_class_loss(dro__tally *m, double loss, double weight, int32_t label)
 {
     double x = loss / m->robust.weight_lambda;
     m->classes[label].loss += weight * loss;
@@ -128,7 +128,7 @@ static void add_class_loss(dro__measure *m, double loss, double weight, int32_t 
     m->classes[label].tilted += weight * exp(x - m->class_top);
 }
 
-static void keep_scores(dro__measure *m, const float *logits, int32_t label)
+static void keep_scores(dro__tally *m, const float *logits, int32_t label)
 {
     int64_t at = m->figures.examples;
     size_t width = width_of(m);
@@ -141,7 +141,7 @@ static void keep_scores(dro__measure *m, const float *logits, int32_t label)
 }
 
 /* Whether the prediction is right. */
-static bool add_logits(dro__measure *m, const float *logits, int32_t label, double weight)
+static bool add_logits(dro__tally *m, const float *logits, int32_t label, double weight)
 {
     int32_t classes = m->figures.classes;
     bool scored = m->figures.examples < m->capacity && width_of(m) > 1;
@@ -164,7 +164,7 @@ static bool add_logits(dro__measure *m, const float *logits, int32_t label, doub
 }
 
 /* The mass is counted already. */
-static void add_real(dro__measure *m, double value, double target, double weight)
+static void add_real(dro__tally *m, double value, double target, double weight)
 {
     double error = value - target, step = target - m->real.mean;
     m->real.squares += weight * error * error;
@@ -173,7 +173,7 @@ static void add_real(dro__measure *m, double value, double target, double weight
     m->real.spread += weight * step * (target - m->real.mean);
 }
 
-void dro__measure_add(dro__measure *m, const dro__measured *e)
+void dro__measure_add(dro__tally *m, const dro__measured *e)
 {
     size_t classes = (size_t)m->figures.classes;
     for (size_t i = 0; i < e->count; i++) {
@@ -221,7 +221,7 @@ static int by_score(const void *a, const void *b)
 
 /* Those of a class against the rest, the highest first; of examples without weight there are
  * none. */
-static size_t sort_scores(const dro__measure *m, int32_t class, scored *out)
+static size_t sort_scores(const dro__tally *m, int32_t class, scored *out)
 {
     size_t count = 0, width = width_of(m);
     for (int64_t i = 0; i < m->figures.examples; i++) {
@@ -260,13 +260,13 @@ static void areas(const scored *s, size_t count, double *roc, double *precision)
 
 /* ---- working out: one function for each measure; what does not apply is NaN ---- */
 
-static double get_loss(dro__measure *m)
+static double get_loss(dro__tally *m)
 {
     return m->loss_sum / m->mass;
 }
 
 /* lambda log sum_g prior_g exp(L_g/lambda) over those that occur. */
-static double over(const dro__measure *m, const dro__mass *of, int32_t count)
+static double over(const dro__tally *m, const dro__mass *of, int32_t count)
 {
     dro__tilted t = {0};
     for (int32_t g = 0; g < count; g++)
@@ -277,7 +277,7 @@ static double over(const dro__measure *m, const dro__mass *of, int32_t count)
 }
 
 /* kl-radius, cvar or chi2 of the examples' losses, or of the mean losses of classes or groups. */
-static double other_objective(const dro__measure *m)
+static double other_objective(const dro__tally *m)
 {
     bool classes = m->robust.level == DRO__TILT_CLASS, groups = m->robust.level == DRO__TILT_GROUP;
     const dro__mass *of = classes ? m->classes : m->groups;
@@ -304,7 +304,7 @@ static double other_objective(const dro__measure *m)
     return worst.value;
 }
 
-static double get_objective(dro__measure *m)
+static double get_objective(dro__tally *m)
 {
     if (m->robust.other.kind != DRO__OBJECTIVE_MEAN)
         return other_objective(m) + m->regulariser;
@@ -317,7 +317,7 @@ static double get_objective(dro__measure *m)
     return dro__tilted_mean(&m->tilted, m->robust.lambda) + m->regulariser;
 }
 
-static double get_accuracy(dro__measure *m)
+static double get_accuracy(dro__tally *m)
 {
     double right = 0;
     for (int32_t k = 0; k < m->figures.classes; k++)
@@ -326,7 +326,7 @@ static double get_accuracy(dro__measure *m)
 }
 
 /* Fills per_class, which the next one reads. */
-static double get_balanced_accuracy(dro__measure *m)
+static double get_balanced_accuracy(dro__tally *m)
 {
     double sum = 0;
     int32_t present = 0;
@@ -339,7 +339,7 @@ static double get_balanced_accuracy(dro__measure *m)
     return present ? sum / present : NAN;
 }
 
-static double get_worst_class_accuracy(dro__measure *m)
+static double get_worst_class_accuracy(dro__tally *m)
 {
     double worst = NAN;
     for (int32_t k = 0; k < m->figures.classes; k++)
@@ -347,7 +347,7 @@ static double get_worst_class_accuracy(dro__measure *m)
     return worst;
 }
 
-static double get_worst_group_accuracy(dro__measure *m)
+static double get_worst_group_accuracy(dro__tally *m)
 {
     double worst = NAN;
     for (int32_t g = 0; g < m->figures.groups; g++) {
@@ -358,7 +358,7 @@ static double get_worst_group_accuracy(dro__measure *m)
     return worst;
 }
 
-static double get_macro_f1(dro__measure *m)
+static double get_macro_f1(dro__tally *m)
 {
     double sum = 0;
     int32_t occurring = 0;
@@ -373,7 +373,7 @@ static double get_macro_f1(dro__measure *m)
 }
 
 /* Fills class_precision; *roc is of the last class. NaN where the scores were not kept. */
-static double precision_of(dro__measure *m, int32_t first, double *roc)
+static double precision_of(dro__tally *m, int32_t first, double *roc)
 {
     int64_t n = m->figures.examples;
     double sum = 0;
@@ -392,7 +392,7 @@ static double precision_of(dro__measure *m, int32_t first, double *roc)
     return present ? sum / present : NAN;
 }
 
-static double get_auroc(dro__measure *m)
+static double get_auroc(dro__tally *m)
 {
     double roc = NAN;
     if (m->figures.classes == 2)
@@ -400,14 +400,14 @@ static double get_auroc(dro__measure *m)
     return roc;
 }
 
-static double get_average_precision(dro__measure *m)
+static double get_average_precision(dro__tally *m)
 {
     double roc, mean = precision_of(m, 0, &roc);
     m->figures.class_precision = isnan(mean) ? NULL : m->class_precision;
     return mean;
 }
 
-static double get_calibration_error(dro__measure *m)
+static double get_calibration_error(dro__tally *m)
 {
     double error = 0;
     for (int k = 0; k < DRO__BINS; k++)
@@ -415,22 +415,22 @@ static double get_calibration_error(dro__measure *m)
     return m->figures.classes ? error / m->mass : NAN;
 }
 
-static double unit_of(const dro__measure *m)
+static double unit_of(const dro__tally *m)
 {
     return m->figures.classes ? NAN : m->unit > 0 ? m->unit : 1;
 }
 
-static double get_rmse(dro__measure *m)
+static double get_rmse(dro__tally *m)
 {
     return unit_of(m) * sqrt(m->real.squares / m->mass);
 }
 
-static double get_mae(dro__measure *m)
+static double get_mae(dro__tally *m)
 {
     return unit_of(m) * m->real.sizes / m->mass;
 }
 
-static double get_r2(dro__measure *m)
+static double get_r2(dro__tally *m)
 {
     bool known = !m->figures.classes && m->real.spread > 0;
     return known ? 1 - m->real.squares / m->real.spread : NAN;
@@ -438,7 +438,7 @@ static double get_r2(dro__measure *m)
 
 /* ---- curves ---- */
 
-static void fill_reliability(dro__measure *m)
+static void fill_reliability(dro__tally *m)
 {
     for (int k = 0; k < DRO__BINS; k++) {
         double mass = m->bins[k].mass;
@@ -450,7 +450,7 @@ static void fill_reliability(dro__measure *m)
 }
 
 /* Precision at steps of recall, of the rarer of two classes. */
-static void fill_curve(dro__measure *m)
+static void fill_curve(dro__tally *m)
 {
     int64_t n = m->figures.examples;
     m->figures.curve = NULL;
@@ -481,7 +481,7 @@ static void fill_curve(dro__measure *m)
     m->figures.curve_class = class;
 }
 
-bool dro__measure_class_weights(const dro__measure *m, double *shares)
+bool dro__measure_class_weights(const dro__tally *m, double *shares)
 {
     double all = 0;
     if (m->robust.other.kind != DRO__OBJECTIVE_MEAN)
@@ -493,7 +493,7 @@ bool dro__measure_class_weights(const dro__measure *m, double *shares)
     return all > 0;
 }
 
-dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r)
+dro_status dro__measure_finish(dro_context *ctx, dro__tally *m, double r)
 {
     bool any = m->mass > 0;
     m->regulariser = r;

@@ -250,10 +250,10 @@ const char *dro_predictor_remark(const dro_predictor *p, int index)
 static dro_status logits_of(dro_predictor *p, dro_split split, int64_t first, size_t count,
                             float *logits, int32_t *truth)
 {
-    int64_t there = p->task.shelf[split].examples.count;
-    if (first > there || count > (uint64_t)(there - first))
+    int64_t total = p->task.shelf[split].examples.count;
+    if (first > total || count > (uint64_t)(total - first))
         return dro__fail(p->ctx, DRO_ERR_RANGE, "%zu examples from %lld on: there are %lld", count,
-                         (long long)first, (long long)there);
+                         (long long)first, (long long)total);
     size_t step = p->task.shelf[split].batch;
     for (size_t done = 0; done < count;) {
         size_t some = count - done < step ? count - done : step;
@@ -304,7 +304,7 @@ dro_status dro_predictor_probabilities(const dro_predictor *p, size_t count, con
 dro_status dro__predictor_labelled(dro_predictor *p, dro_split split)
 {
     if (p->task.info.examples[split] <= 0)
-        return dro__fail(p->ctx, DRO_ERR_DATA, "the data has no examples there");
+        return dro__fail(p->ctx, DRO_ERR_DATA, "this split of the data has no examples");
     if (p->task.data->unlabelled)
         return dro__fail(p->ctx, DRO_ERR_DATA,
                          "the data has no labels to compare with: name them, %s",

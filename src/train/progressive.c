@@ -12,9 +12,9 @@
 
 typedef dro__stream_run stream_run;
 
-static dro__rows rows_of(const dro_train *t, const dro__held *k)
+static dro__row_matrix rows_of(const dro_train *t, const dro__held *k)
 {
-    return (dro__rows){
+    return (dro__row_matrix){
         .features = t->task.dim, .starts = k->starts, .columns = k->columns, .values = k->values};
 }
 
@@ -24,7 +24,7 @@ static dro__rows rows_of(const dro_train *t, const dro__held *k)
 static dro_status find_margins(dro_train *t, const dro__held *k)
 {
     stream_run *s = t->stream;
-    dro__rows rows = rows_of(t, k);
+    dro__row_matrix rows = rows_of(t, k);
     size_t first, end;
     dro__spread_slice(t->comm, 0, k->count, &first, &end);
     t->ctx->backend->rows_dot(t->ctx->pool, &rows, s->order + first, end - first,
@@ -125,7 +125,7 @@ static dro_status forward(void *user, const float *w, const dro_batch *parts, in
     for (size_t k = 0, at = 0; k < (size_t)part_count; at += parts[k++].count) {
         const dro__held *rows = parts[k].handle;
         size_t first = (size_t)(parts[k].position - rows->position), count = parts[k].count;
-        dro__rows r = rows_of(t, rows);
+        dro__row_matrix r = rows_of(t, rows);
         be->rows_dot(t->ctx->pool, &r, s->order + first, count, w, s->margins + at);
         be->loss(t->ctx->pool, t->task.row_loss, count, s->margins + at, rows->y + first,
                  losses + at, rows->slopes + first);
@@ -142,7 +142,7 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
     for (size_t k = 0, at = 0; k < (size_t)part_count; at += parts[k++].count) {
         const dro__held *rows = parts[k].handle;
         size_t first = (size_t)(parts[k].position - rows->position), count = parts[k].count;
-        dro__rows r = rows_of(t, rows);
+        dro__row_matrix r = rows_of(t, rows);
         for (size_t i = 0; i < count; i++)
             s->scaled[i] = coef[at + i] * rows->slopes[first + i];
         t->ctx->backend->rows_sum(t->ctx->pool, &r, s->order + first, &count, 1, s->scaled,
@@ -153,7 +153,7 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
 
 /* ---- life ---- */
 
-void dro__stream_close(dro_train *t)
+void dro__progressive_close(dro_train *t)
 {
     stream_run *s = t->stream;
     t->stream = NULL;
@@ -234,12 +234,12 @@ void dro__stream_cut(void *user, const dro_batch *batch, size_t first, size_t co
                         .handle = batch->handle};
 }
 
-dro_status dro__stream_open(dro_train *t)
+dro_status dro__progressive_open(dro_train *t)
 {
     if (t->set.best || t->set.patience || *t->set.init)
         return dro__fail(
             t->ctx, DRO_ERR_UNSUPPORTED,
-            "a stream has no holdout and begins at zero: leave out best, patience, init");
+            "a stream has no holdout and starts at zero: leave out best, patience, init");
     if (*t->set.model && strcmp(t->set.model, "linear") != 0)
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "model %s on a stream: expected linear",
                          t->set.model);

@@ -12,7 +12,7 @@ static bool takes_half(const dro__backend *backend, size_t bytes)
 
 bool dro__resident_take(dro__task *t, dro_split split)
 {
-    dro__shelf *shelf = &t->shelf[split];
+    dro__split_feed *shelf = &t->shelf[split];
     const dro_examples *e = &shelf->examples;
     size_t bytes = (size_t)e->count * (size_t)t->shape.channels * (size_t)t->shape.height *
                    (size_t)t->shape.width;
@@ -21,11 +21,11 @@ bool dro__resident_take(dro__task *t, dro_split split)
         t->shape.channels > DRO__IMAGE_COLOURS || !takes_half(t->ctx->backend, bytes))
         return false;
     return dro_net_images_create(t->ctx, e->pixels, bytes, t->normal.scale, t->normal.shift,
-                                 &shelf->there) == DRO_OK;
+                                 &shelf->device_images) == DRO_OK;
 }
 
 void dro__resident_close(dro__task *t)
 {
     for (int s = 0; s < DRO_SPLITS; s++)
-        dro_net_images_free(t->ctx, &t->shelf[s].there);
+        dro_net_images_free(t->ctx, &t->shelf[s].device_images);
 }

@@ -28,16 +28,16 @@ dro_status dro__run_check_folder(const dro_train *t, bool resume)
     const char *sign = resume ? "result.json" : "config.json";
     if (t->folder && (!resume || !dro__checkpoint_there(t->folder)))
         DRO_TRY(dro__file_read(t->ctx, t->folder, sign, &old, &size));
-    bool there = old != NULL;
+    bool found = old != NULL;
     dro__free(old);
-    if (there && resume)
+    if (found && resume)
         return dro__fail(t->ctx, DRO_ERR_FILE,
-                         "%s: the run has ended, with a result.json, and its checkpoints are gone: "
+                         "%s: the run has ended, with a result.json, and has no checkpoint: "
                          "there is nothing to go on from; choose another folder to run it again",
                          t->folder);
-    if (there)
+    if (found)
         return dro__fail(t->ctx, DRO_ERR_FILE,
-                         "%s holds a run already: resume it, or choose another folder", t->folder);
+                         "%s already holds a run: resume it, or choose another folder", t->folder);
     return t->folder && !resume ? check_files(t) : DRO_OK;
 }
 
@@ -60,11 +60,10 @@ static void compare_machine(const dro_train *t, const char *saved)
     char now[MACHINE_SIZE];
     describe_machine(t, now);
     if (strcmp(saved, now) != 0)
-        dro__note(
-            t,
-            "note: the run was made with %.*s and goes on with %s: its weights will differ in "
-            "their last bits from those of a run that was not stopped",
-            MACHINE_SIZE, saved, now);
+        dro__note(t,
+                  "note: the run was made with %.*s and resumes with %s: its weights will differ "
+                  "in the last bits from those of an uninterrupted run",
+                  MACHINE_SIZE, saved, now);
 }
 
 dro_status dro__run_save(dro_train *t)
@@ -114,8 +113,8 @@ static dro_status compare_settings(dro_train *t, const char *saved)
         size_t na = strcspn(a, "\n"), nb = strcspn(b, "\n");
         if (na != nb || memcmp(a, b, na) != 0)
             return dro__fail(t->ctx, DRO_ERR_FORMAT,
-                             "%s: the run was made with %.*s, not with %.*s: leave that as it was, "
-                             "or begin anew in another folder",
+                             "%s: the run was made with %.*s, not with %.*s: restore that setting, "
+                             "or start again in another folder",
                              t->folder, (int)(na < 150 ? na : 150), a, (int)(nb < 150 ? nb : 150),
                              b);
         a += na + (a[na] == '\n');
@@ -157,7 +156,7 @@ dro_status dro__run_load(dro_train *t, bool *found)
     if (!*found)
         return DRO_OK;
     if (note[0])
-        dro__note(t, "%s: going on from previous.ckpt", note);
+        dro__note(t, "%s: resuming from previous.ckpt", note);
     dro_status status = take(t, &saved);
     dro__saved_free(&saved);
     return status;

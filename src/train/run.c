@@ -57,7 +57,7 @@ static void close_run(dro_train *t)
 {
     dro_optimizer_destroy(t->opt);
     dro__evaluation_free(&t->evaluation);
-    dro__stream_close(t);
+    dro__progressive_close(t);
     dro__task_close(&t->task);
     float **vectors[] = {&t->w, &t->statistics, &t->best_w, &t->best_statistics};
     for (size_t k = 0; k < sizeof vectors / sizeof vectors[0]; k++) {
@@ -71,7 +71,7 @@ static void close_run(dro_train *t)
     t->config = t->result = t->identity = t->last = NULL;
     t->opt = NULL;
     t->open = t->have_record = false;
-    t->told = 0;
+    t->reported = 0;
     t->ended = DRO_TRAIN_NOT_ENDED;
     t->progress = (dro__progress){0};
     t->warm = (dro__mark){0};
@@ -137,7 +137,7 @@ static dro_status make_vectors(dro_train *t)
     return DRO_OK;
 }
 
-/* What the data must have for a measure, and has not; NULL: nothing. */
+/* What a measure requires and the data lacks; NULL: nothing. */
 static const char *best_needs(const char *best, const dro_data_info *i)
 {
     if (strcmp(best, "loss") == 0 || strcmp(best, "objective") == 0)
@@ -157,10 +157,9 @@ static dro_status check_settings(dro_train *t)
     if ((s->best || s->patience) && t->task.info.examples[DRO_HOLDOUT] == 0)
         return dro__fail(t->ctx, DRO_ERR_DATA,
                          strstr(s->data, "holdout=")
-                             ? "best and patience need examples that are set aside, and %s sets "
-                               "none aside: write a larger share, as in holdout=0.1"
-                             : "best and patience need examples that are set aside: write "
-                               "%s,holdout=0.1",
+                             ? "best and patience need a holdout, and that of %s is empty: write a "
+                               "larger share, as in holdout=0.1"
+                             : "best and patience need a holdout: write %s,holdout=0.1",
                          s->data);
     if (s->patience && !s->best)
         return dro__fail(t->ctx, DRO_ERR_STATE,
@@ -169,8 +168,8 @@ static dro_status check_settings(dro_train *t)
     dro_train_get(t, "best", best, sizeof best);
     const char *needs = s->best ? best_needs(best, &t->task.info) : NULL;
     if (needs)
-        return dro__fail(t->ctx, DRO_ERR_DATA, "best=%s needs %s, which %s has not", best, needs,
-                         s->data);
+        return dro__fail(t->ctx, DRO_ERR_DATA, "best=%s requires %s: choose another measure for %s",
+                         best, needs, s->data);
     return DRO_OK;
 }
 
@@ -207,7 +206,7 @@ static dro_status load_init(dro_train *t)
     char names[256] = "";
     DRO_TRY(dro_net_load(t->task.net, t->set.init, &kept));
     for (size_t k = 0; k < net->tensor_count && used < sizeof names; k++) {
-        const dro__net_tensor *one = &net->tensors[k];
+        const dro__net_entry *one = &net->tensors[k];
         if (one->node != net->graph.heads[0] && one->node != net->graph.heads[1])
             continue;
         listed++;
@@ -215,8 +214,8 @@ static dro_status load_init(dro_train *t)
                                  one->name);
     }
     if (kept)
-        dro__note(t, "%s is for another number of classes: %s%s are drawn anew", t->set.init,
-                  kept < listed ? "some of " : "", names);
+        dro__note(t, "%s is for another number of classes: %s%s are initialised randomly",
+                  t->set.init, kept < listed ? "some of " : "", names);
     return DRO_OK;
 }
 
@@ -251,13 +250,13 @@ static dro_status open_data(dro_train *t)
         return load_init(t);
     if (*s->init)
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                         "init: the linear model on sparse rows begins at zero");
+                         "init: the linear model on sparse rows starts at zero");
     return DRO_OK;
 }
 
 static dro_status open_run(dro_train *t)
 {
-    DRO_TRY(t->set.progressive ? dro__stream_open(t) : open_data(t));
+    DRO_TRY(t->set.progressive ? dro__progressive_open(t) : open_data(t));
     t->open = true;
     DRO_TRY(dro__run_begin(t));
     dro__tell_step(t);
@@ -387,7 +386,7 @@ static dro_status assess(dro_train *t)
 /* The images that skip_bad has passed over since the last time. */
 static void tell_skipped(dro_train *t)
 {
-    for (const char *note; (note = dro_data_note(t->task.data, t->told)); t->told++) {
+    for (const char *note; (note = dro_data_note(t->task.data, t->reported)); t->reported++) {
         char text[DRO__ERROR_SIZE];
         snprintf(text, sizeof text, "skipped %s", note);
         if (t->watch.note) /* every rank tells what it has passed over */
@@ -399,9 +398,9 @@ static void tell_skipped(dro_train *t)
 static void tell_pieces(dro_train *t)
 {
     size_t most = dro__pieces_most(t->task.pieces);
-    if (t->set.microbatch || most == t->told_pieces)
+    if (t->set.microbatch || most == t->reported_pieces)
         return;
-    t->told_pieces = most;
+    t->reported_pieces = most;
     dro__note(t,
               "there is no memory for a batch of %zu: it is evaluated in pieces of at most %zu "
               "(microbatch=%zu)",
@@ -536,7 +535,7 @@ static dro_status open_folder(dro_train *t, bool resume)
     t->before = t->progress.wall;
     const dro__run *r = &t->opt->run;
     if (found && (t->stream || r->step < t->steps))
-        dro__note(t, "going on after step %llu (%llu examples)", (unsigned long long)r->step,
+        dro__note(t, "resuming after step %llu (%llu examples)", (unsigned long long)r->step,
                   (unsigned long long)r->examples);
     if (found)
         return DRO_OK;
@@ -583,7 +582,7 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
         return DRO_ERR_ARGUMENT;
     if (t->running)
         return dro__fail(t->ctx, DRO_ERR_STATE,
-                         "this run is under way: a callback cannot start it");
+                         "this run is in progress: a callback cannot start it");
     if (!dro__json_works())
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "this build of libdro has no jansson");
     DRO_TRY(dro_settings_check(t->settings));

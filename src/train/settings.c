@@ -476,7 +476,7 @@ dro_status dro_train_set(dro_train *t, const char *name, const char *value)
         return DRO_ERR_ARGUMENT;
     dro__forget(t->ctx);
     if (t->running)
-        return dro__fail(t->ctx, DRO_ERR_STATE, "this run is under way: its settings are fixed");
+        return dro__fail(t->ctx, DRO_ERR_STATE, "this run is in progress: its settings are fixed");
     return dro_settings_set(t->settings, name, value);
 }
 
@@ -491,7 +491,7 @@ dro_status dro_train_use(dro_train *t, const dro_settings *settings)
         return DRO_ERR_ARGUMENT;
     dro__forget(t->ctx);
     if (t->running)
-        return dro__fail(t->ctx, DRO_ERR_STATE, "this run is under way: its settings are fixed");
+        return dro__fail(t->ctx, DRO_ERR_STATE, "this run is in progress: its settings are fixed");
     return dro__settings_assign(t->settings, settings);
 }
 

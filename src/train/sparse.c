@@ -37,8 +37,8 @@ static dro_status refuse_recipe(const dro__task *t, const dro__model_choice *c, 
                          "recipe %s on %s: its loss, %s, is for classes: leave the recipe out",
                          recipe, place, loss);
     return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                     "recipe %s on %s: its loss, %s, is not there: use tilt=class with recover "
-                     "instead, or set loss=logistic to take only what else the recipe sets",
+                     "recipe %s on %s: its loss, %s, is not supported: use tilt=class with recover "
+                     "instead, or set loss=logistic to use only the rest of the recipe",
                      recipe, place, loss);
 }
 
@@ -59,8 +59,8 @@ static dro_status check_loss_settings(const dro__task *t, const dro__model_choic
         if (!dro__number_double(text, &value) || !dro__number_double(p.fallback, &usual) ||
             value != usual)
             return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                             "%s=%s on %s: the loss there, %s, has no %s: leave it out", p.name,
-                             text, place, t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic",
+                             "%s=%s on %s: the loss, %s, has no %s: leave it out", p.name, text,
+                             place, t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic",
                              p.name);
     }
     return DRO_OK;
@@ -136,7 +136,7 @@ dro_status dro__sparse_evaluate(dro__task *t, const dro__walk *walk, size_t coun
 {
     const dro_examples *e = walk->rows;
     const dro__backend *be = t->ctx->backend;
-    dro__rows rows = {
+    dro__row_matrix rows = {
         .features = t->dim, .starts = e->starts, .columns = e->columns, .values = e->values};
     float margins[DRO__EVAL_MOST], y[DRO__EVAL_MOST];
     for (size_t i = 0; i < count; i++)

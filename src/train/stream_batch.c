@@ -32,8 +32,8 @@ void dro__held_clear(dro__held *b, uint64_t position)
 
 dro_status dro__held_grow(dro_context *ctx, dro__held *b, size_t entries)
 {
-    DRO_TRY(dro__grow(ctx, (void **)&b->columns, &b->column_room, entries, sizeof *b->columns));
-    return dro__grow(ctx, (void **)&b->values, &b->value_room, entries, sizeof *b->values);
+    DRO_TRY(dro__grow(ctx, (void **)&b->columns, &b->column_capacity, entries, sizeof *b->columns));
+    return dro__grow(ctx, (void **)&b->values, &b->value_capacity, entries, sizeof *b->values);
 }
 
 dro_status dro__held_add(dro_context *ctx, dro__held *b, const dro__held_row *row)

@@ -120,8 +120,8 @@ static dro_status check_classes(dro_train *t)
     const stream_run *s = t->stream;
     if (s->names[0] && (!s->names[1] || dro_stream_class(s->stream, 2)))
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s has %s: the model of a stream tells two classes apart "
-                         "(positive=LABEL takes one against the others)",
+                         "%s has %s: the model of a stream has two classes (positive=LABEL trains "
+                         "one against the others)",
                          t->set.data, s->names[1] ? "more than two classes" : "one class");
     return DRO_OK;
 }

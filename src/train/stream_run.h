@@ -16,7 +16,7 @@ typedef struct dro__held {
     int32_t *files; /* of a pattern, that each row is of */
     float *values, *y;
     float *slopes; /* d loss/d margin of each row, between forward and backward */
-    size_t column_room, value_room;
+    size_t column_capacity, value_capacity;
 } dro__held;
 
 /* For at most `count` rows. */
@@ -68,7 +68,7 @@ typedef struct dro__stream_run {
     const char *names[2]; /* of the classes; NULL: a real-valued target */
     dro__held ring[DRO__RING];
     uint64_t next; /* position of the next new batch */
-    dro__measure all, window;
+    dro__tally all, window;
     uint64_t reported;                         /* examples at the last line */
     dro__robust coming;                        /* what the next window is measured by */
     float *margins, *scaled, *logits, *losses; /* two batches long */

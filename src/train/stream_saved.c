@@ -6,7 +6,7 @@
 
 typedef dro__stream_run stream_run;
 
-static void archive_measure(dro__archive *ar, dro__measure *m)
+static void archive_measure(dro__archive *ar, dro__tally *m)
 {
     size_t c = (size_t)m->figures.classes;
     DRO__ARCHIVE(ar, m->figures.examples);
@@ -165,11 +165,11 @@ dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
                          "files, or begin anew",
                          t->set.data);
     if (ar.failed || ar.used != size)
-        return dro__fail(t->ctx, DRO_ERR_FORMAT, "the checkpoint contradicts itself");
+        return dro__fail(t->ctx, DRO_ERR_FORMAT, "the checkpoint is inconsistent");
     if (columns != s->about.columns)
         return dro__fail(t->ctx, DRO_ERR_DATA,
-                         "%s: its first rows, which say how columns become features, are not those "
-                         "that the run began with: resume with the same rows, or begin anew",
+                         "%s: its first rows, which determine the encoding, are not those that the "
+                         "run started with: resume with the same rows, or start again",
                          t->set.data);
     if (s->stream)
         t->task.encoding = dro__stream_data(s->stream)->encoding;
@@ -179,7 +179,7 @@ dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
     else if (again)
         DRO_TRY(read_again(t, s->next));
     if (s->about.is_stdin)
-        dro__note(t, "standard input is to begin with row %llu of the stream",
+        dro__note(t, "standard input must start with row %llu of the stream",
                   again ? 1 : (unsigned long long)s->next + 1);
     return DRO_OK;
 }

@@ -174,7 +174,7 @@ dro_status dro__model_fits(const dro__task *t, const dro__model_choice *c, size_
                  (long long)t->data->widest, t->data->widest_in == DRO_TEST ? "test" : "training");
     return dro__fail(t->ctx, DRO_ERR_MEMORY,
                      "%.200s: the model %.40s has %zu weights%s, and %llu vectors of them take "
-                     "%llu MB: expected at most %llu MB, half of the memory there is%s",
+                     "%llu MB: expected at most %llu MB, half of the available memory%s",
                      c->data, t->model, parameters, rows, (unsigned long long)vectors,
                      (unsigned long long)(bytes / 1000000), (unsigned long long)(most / 1000000),
                      widest);
@@ -210,11 +210,11 @@ static void offer_full(dro__task *t)
         return;
     t->full.ctx = t->ctx;
     t->full.n = e->count;
-    t->full.rows = (dro__rows){.features = t->width,
-                               .x = e->x,
-                               .starts = e->starts,
-                               .columns = e->columns,
-                               .values = e->values};
+    t->full.rows = (dro__row_matrix){.features = t->width,
+                                     .x = e->x,
+                                     .starts = e->starts,
+                                     .columns = e->columns,
+                                     .values = e->values};
     t->full.all = (dro_net_batch){.labels = e->labels, .targets = e->labels ? NULL : e->targets};
     dro__full_rows_open(&t->full);
     t->problem.library = &t->full.able;
@@ -253,7 +253,7 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
         DRO_TRY(dro__feed_training(t, c, &source));
         DRO_TRY(dro_net_problem(t->net, &source, &t->problem));
         offer_full(t);
-        t->problem.max_batch = t->ring_room > 2 * t->batch ? t->ring_room : 2 * t->batch;
+        t->problem.max_batch = t->ring_capacity > 2 * t->batch ? t->ring_capacity : 2 * t->batch;
     }
     t->problem.example_weights = t->shelf[DRO_TRAIN].examples.weights;
     if (t->problem.example_weights && t->problem.class_share)
@@ -265,7 +265,7 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
 static dro_status open_task(dro__task *t, const dro__model_choice *c)
 {
     DRO_TRY(c->train ? dro__data_for_training(t->ctx, c->data, &t->data)
-                     : dro__data_open(t->ctx, c->data, c->encoding, &t->data));
+                     : dro__data_open_given(t->ctx, c->data, c->encoding, &t->data));
     DRO_TRY(dro_data_info_get(t->data, &t->info));
     t->images = t->info.kind == DRO_DATA_PIXELS || t->info.kind == DRO_DATA_FILES;
     t->regression = t->info.classes == 0;
@@ -353,7 +353,7 @@ dro_status dro__task_recall(dro__task *t, dro_status status)
 static int64_t id_at(const dro__task *t, dro_split split, int64_t place)
 {
     enum { SAMPLE_KEY = 0x5a3 };
-    const dro__shelf *shelf = &t->shelf[split];
+    const dro__split_feed *shelf = &t->shelf[split];
     if (shelf->count == shelf->examples.count)
         return place;
     if (shelf->loader)

@@ -16,7 +16,7 @@ enum {
 typedef struct list {
     dro__summary *values;
     char (*tags)[TAG];
-    size_t count, room;
+    size_t count, capacity;
 } list;
 
 static void add(list *l, double value, const char *format, ...)
@@ -25,7 +25,7 @@ static void add(list *l, double value, const char *format, ...)
 /* What is not a number does not apply here, or is not known yet. */
 static void add(list *l, double value, const char *format, ...)
 {
-    if (isnan(value) || l->count == l->room)
+    if (isnan(value) || l->count == l->capacity)
         return;
     va_list words;
     va_start(words, format);
@@ -80,9 +80,9 @@ void dro__telemetry(dro__buffer *out, const dro_train_record *r, const dro_data_
     static const char *const names[] = {"train", "test", "holdout", "window"};
     const bool has[] = {r->has_train, r->has_test, r->has_holdout, r->has_window};
     const dro_metrics *splits[] = {&r->train, &r->test, &r->holdout, &r->window};
-    list l = {.room = 5 * 3 * (NAMED_MOST + 16)};
-    l.values = dro__alloc(l.room, sizeof *l.values);
-    l.tags = dro__alloc(l.room, sizeof *l.tags);
+    list l = {.capacity = 5 * 3 * (NAMED_MOST + 16)};
+    l.values = dro__alloc(l.capacity, sizeof *l.values);
+    l.tags = dro__alloc(l.capacity, sizeof *l.tags);
     if (l.values && l.tags) {
         add_optimizer(&l, &r->info);
         add(&l, r->epoch, "optimizer/epoch");

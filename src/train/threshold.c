@@ -165,9 +165,9 @@ static dro_status find_class(const dro_predictor *p, const char *name, int32_t *
         return dro__fail(p->ctx, DRO_ERR_NAME, "threshold: the model has no class '%.200s'", name);
     return a->prior || a->classes == 2
                ? DRO_OK
-               : dro__fail(
-                     p->ctx, DRO_ERR_ARGUMENT,
-                     "threshold: the weights file does not know which class is rare: name it");
+               : dro__fail(p->ctx, DRO_ERR_ARGUMENT,
+                           "threshold: the weights file has no class shares to find the rarest "
+                           "class: name the class");
 }
 
 dro_status dro_predictor_threshold(dro_predictor *p, dro_split split, const char *text,

@@ -15,7 +15,7 @@
  *   weights.c     weights files that know their model;  predictor.c: using them
  *   ranks.c       one run on several processes
  *   run.c         the loop;  assess.c: its evaluations;  resume.c: its folder and checkpoints
- *   divergence.c  runs that go astray, and their way back
+ *   divergence.c  detection of divergence, and recovery from it
  *   progressive.c the loop over a stream */
 #ifndef DRO_TRAIN_INTERNAL_H
 #define DRO_TRAIN_INTERNAL_H
@@ -103,15 +103,16 @@ dro_status dro__hints(dro_train *t);
 enum { DRO__RING = 3, DRO__EVAL_MOST = 1024 };
 
 /* Examples of one split, in order, for evaluation. */
-typedef struct dro__shelf {
+typedef struct dro__split_feed {
     dro_examples examples;
-    dro_loader *loader;   /* images */
-    dro_net_images there; /* small images in the backend's memory instead; bytes NULL: none */
-    size_t batch;         /* of the loader, or of a call */
-    uint64_t turn;        /* how often the split was walked through */
-    int64_t start;        /* where a walk begins: this rank's share */
-    int64_t count;        /* examples that are evaluated: all, or a sample of them */
-} dro__shelf;
+    dro_loader *loader; /* images */
+    dro_net_images
+        device_images; /* small images in the backend's memory instead; bytes NULL: none */
+    size_t batch;      /* of the loader, or of a call */
+    uint64_t turn;     /* how often the split was walked through */
+    int64_t start;     /* where a walk begins: this rank's share */
+    int64_t count;     /* examples that are evaluated: all, or a sample of them */
+} dro__split_feed;
 
 /* Some of the examples that are evaluated, and what is known of them, as the model has it; what
  * there is not is NULL. */
@@ -151,14 +152,14 @@ typedef struct dro__task {
     float *y;             /* sparse: labels as -1 and 1 of the training rows */
     const char *encoding; /* of the columns of a stream, borrowed; or NULL */
 
-    dro__shelf shelf[DRO_SPLITS];
+    dro__split_feed shelf[DRO_SPLITS];
     dro_loader *loader;     /* of the training images */
     float *ring[DRO__RING]; /* rows, or batches that do not fit the loader's */
     int64_t *ring_ids[DRO__RING];
     int32_t *ring_labels[DRO__RING], *ring_groups[DRO__RING];
     float *ring_targets[DRO__RING];
     dro_cut *ring_cuts[DRO__RING];
-    size_t ring_room;
+    size_t ring_capacity;
     unsigned turn;
 
     /* evaluation */
@@ -168,7 +169,7 @@ typedef struct dro__task {
     float *rows;                    /* (DRO__EVAL_MOST, features) where rows must be made dense */
     dro__normal own_normal, normal; /* of the data, and of the images as trained */
     float *renormalised;            /* where they differ: images normalised again */
-    size_t renormalised_room;       /* images */
+    size_t renormalised_capacity;   /* images */
     int32_t *label_map;             /* (data's classes) to the model's, NULL: the same */
     bool unread[DRO__EVAL_MOST];    /* of the last batch: images that skip_bad passed over */
 } dro__task;
@@ -213,7 +214,7 @@ typedef struct dro__model_choice {
 } dro__model_choice;
 
 /* Before the weights are made: an error if they and what training keeps beside them are more than
- * half of the memory there is. */
+ * half of the available memory. */
 dro_status dro__model_fits(const dro__task *task, const dro__model_choice *choice,
                            size_t parameters);
 dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro__task *task);
@@ -337,7 +338,7 @@ typedef struct dro__mass {
     double loss, tilted;           /* of the losses, of exp(loss/lambda) */
 } dro__mass;
 
-typedef struct dro__measure {
+typedef struct dro__tally {
     dro_metrics figures; /* points into the arrays below */
     dro__robust robust;
     dro__decision decision; /* a softmax and the largest output, where nothing else is set */
@@ -366,7 +367,7 @@ typedef struct dro__measure {
     int32_t *truth;
     double *probabilities; /* (classes) of the example at hand */
     bool failed;           /* no memory */
-} dro__measure;
+} dro__tally;
 
 /* Examples to be added: logits (count, classes) or NULL for a real-valued target; the others
  * (count), each may be NULL. */
@@ -381,15 +382,15 @@ typedef struct dro__measured {
 } dro__measured;
 
 dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t examples, int32_t groups,
-                               dro__measure *m);
-void dro__measure_free(dro__measure *m);
+                               dro__tally *m);
+void dro__measure_free(dro__tally *m);
 /* Forgets what was added. */
-void dro__measure_reset(dro__measure *m, const dro__robust *robust);
-void dro__measure_add(dro__measure *m, const dro__measured *examples);
+void dro__measure_reset(dro__tally *m, const dro__robust *robust);
+void dro__measure_add(dro__tally *m, const dro__measured *examples);
 /* The classes' shares of the weight, (classes); false when nothing was added. */
-bool dro__measure_class_weights(const dro__measure *m, double *shares);
+bool dro__measure_class_weights(const dro__tally *m, double *shares);
 /* Works the figures out; r is the regulariser's part of the objective. */
-dro_status dro__measure_finish(dro_context *ctx, dro__measure *m, double r);
+dro_status dro__measure_finish(dro_context *ctx, dro__tally *m, double r);
 
 /* ---- evaluate.c ---- */
 
@@ -403,7 +404,7 @@ typedef struct dro__poll {
 
 typedef struct dro__evaluation {
     float *logits, *losses; /* (DRO__EVAL_MOST, outputs), (DRO__EVAL_MOST) */
-    dro__measure splits[DRO_SPLITS];
+    dro__tally splits[DRO_SPLITS];
     double *class_weights, *group_weights; /* (classes), (groups) */
     bool cut;                       /* the time was over: what the record lacks was not evaluated */
     dro__robust of_test, of_window; /* a stream's: which objectives those figures are of */
@@ -547,8 +548,8 @@ struct dro_train {
     dro_train_end ended;
     bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
     bool made, begun;                 /* by this call: the folder, its files */
-    int told;                         /* notes of the data */
-    size_t told_pieces;               /* the size of pieces that was told */
+    int reported;                     /* notes of the data */
+    size_t reported_pieces;           /* the size of pieces that was reported */
     char *config, *result, *identity;
     char *last; /* figures of the last weights, where the record is of the best; or NULL */
     struct dro__stream_run *stream; /* progressive */
@@ -572,7 +573,7 @@ void dro__tell_objective(const dro_train *t, const dro__robust *measured);
 const char *dro__level_text(const dro__robust *robust); /* "examples", "classes" or "groups" */
 /* The record's class_weights and group_weights; over: what the classes' are counted over, or
  * NULL. */
-void dro__record_weights(dro_train *t, const dro__measure *over);
+void dro__record_weights(dro_train *t, const dro__tally *over);
 void dro__note(const dro_train *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The optimiser with the run's defaults and the user's settings. */
 dro_status dro__make_optimizer(dro_train *t);
@@ -605,8 +606,8 @@ dro_status dro__astray(dro_train *t);
 
 /* ---- progressive.c ---- */
 
-dro_status dro__stream_open(dro_train *t); /* the stream and a task for it */
-void dro__stream_close(dro_train *t);
+dro_status dro__progressive_open(dro_train *t); /* the stream and a task for it */
+void dro__progressive_close(dro_train *t);
 dro_status dro__stream_save(dro_train *t, void **bytes, size_t *size);
 dro_status dro__stream_load(dro_train *t, void *bytes, size_t size);
 dro_status dro__stream_train(dro_train *t);

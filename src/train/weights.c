@@ -165,7 +165,8 @@ static dro_status save(dro__task *t, const char *path, const class_texts *classe
     }
     if (t->net)
         return dro_net_save_with(t->net, path, pairs);
-    dro__tensor tensor = {.name = "fc.weight", .rank = 2, .shape = {1, (int64_t)t->dim}, .data = w};
+    dro__file_tensor tensor = {
+        .name = "fc.weight", .rank = 2, .shape = {1, (int64_t)t->dim}, .data = w};
     return dro__safetensors_write(t->ctx, path, &tensor, 1, pairs);
 }
 
@@ -336,8 +337,7 @@ static dro_status read_about(dro_context *ctx, const char *path, const dro__safe
     if (!model || !shape || !kind || !classes ||
         sscanf(shape, "%d,%d,%d,%d", &s->channels, &s->height, &s->width, &s->outputs) != 4)
         return dro__fail(ctx, DRO_ERR_DATA,
-                         "%s does not say which model it is: expected a file that dro train wrote",
-                         path);
+                         "%s does not name its model: expected a file written by dro train", path);
     snprintf(about->model, sizeof about->model, "%s", model);
     snprintf(about->loss, sizeof about->loss, "%s", loss ? loss : "cross-entropy");
     about->sparse = strcmp(kind, "rows") == 0;

@@ -112,7 +112,7 @@ void dro__gpu_relu_back(cudaStream_t s, const dro__layer_pass *k)
 
 static float dropped(const dro__layer_pass *k, size_t i)
 {
-    dro__node node = {.rate = k->rate};
+    dro__graph_node node = {.rate = k->rate};
     place p = find(i, k->in);
     return dro__dropout_scale(&node, k->layer, k->keys[p.n], plain(p, k->in));
 }

@@ -185,7 +185,7 @@ static bool statistics_off(const dro_net *net, const float *a, const float *b)
     bool wrong = false;
     char what[96];
     for (size_t k = 0; k < net->tensor_count; k++) {
-        const dro__net_tensor *t = &net->tensors[k];
+        const dro__net_entry *t = &net->tensors[k];
         if (t->home != DRO__HOME_STATISTICS || !matters(&net->graph, t->node))
             continue;
         snprintf(what, sizeof what, "%s", t->name);

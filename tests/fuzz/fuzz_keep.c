@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     file = fuzz_file(0, first < size ? bytes + first + 1 : bytes, second);
     for (int k = 0; k < 2; k++) {
         snprintf(spec, sizeof spec, "%s:%s", k ? "libsvm" : "csv", file);
-        if (fuzz_ok(ctx, dro__data_open(ctx, spec, text, &data))) {
+        if (fuzz_ok(ctx, dro__data_open_given(ctx, spec, text, &data))) {
             fuzz_look(data);
             dro_data_close(data);
         }

@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     static char path[64];
     static const float weight[4] = {1, -2, 0.5f, 3}, bias[2] = {0.25f, -1};
-    const dro__tensor tensors[] = {
+    const dro__file_tensor tensors[] = {
         {.name = "fc.weight", .rank = 2, .shape = {2, 2}, .data = weight},
         {.name = "fc.bias", .rank = 1, .shape = {2}, .data = bias},
     };

@@ -76,7 +76,7 @@ static void write_file(const char *name, const void *numbers, size_t count)
 static void print_tensors(void)
 {
     for (size_t k = 0; k < net->tensor_count; k++) {
-        const dro__net_tensor *t = &net->tensors[k];
+        const dro__net_entry *t = &net->tensors[k];
         printf("%s %s", t->name, t->home == DRO__HOME_STATISTICS ? "running" : "trained");
         for (int d = 0; d < t->rank; d++)
             printf(" %lld", (long long)t->shape[d]);
@@ -91,7 +91,7 @@ static float *take_weights(void)
     float *all = read_file("weights.f32", total), *w = room(net->graph.dim);
     float *running = room(net->graph.statistics_size);
     for (size_t k = 0; k < net->tensor_count; k++) {
-        const dro__net_tensor *t = &net->tensors[k];
+        const dro__net_entry *t = &net->tensors[k];
         float *home = t->home == DRO__HOME_STATISTICS ? running : w;
         memcpy(home + t->offset, all + at, t->count * sizeof *all);
         at += t->count;
@@ -127,7 +127,7 @@ static void write_masks(const size_t *counts, int part_count)
         layer = net->graph.nodes[i].op == DRO__OP_DROPOUT ? i : layer;
     if (layer < 0)
         return;
-    const dro__node *node = &net->graph.nodes[layer];
+    const dro__graph_node *node = &net->graph.nodes[layer];
     size_t size = dro__node_size(node), at = 0;
     float *mask = room((counts[0] + counts[1]) * size);
     for (int k = 0; k < part_count; k++)

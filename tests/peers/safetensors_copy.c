@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static dro_status read_tensor(dro__safetensors *file, size_t k, dro__tensor *t, float **values)
+static dro_status read_tensor(dro__safetensors *file, size_t k, dro__file_tensor *t, float **values)
 {
     const dro__tensor_info *info = dro__safetensors_tensor(file, k);
-    *t = (dro__tensor){.name = info->name, .rank = info->rank};
+    *t = (dro__file_tensor){.name = info->name, .rank = info->rank};
     memcpy(t->shape, info->shape, sizeof t->shape);
     if (!(*values = dro__alloc((size_t)info->count, sizeof **values)))
         return DRO_ERR_MEMORY;
@@ -20,7 +20,7 @@ static dro_status read_tensor(dro__safetensors *file, size_t k, dro__tensor *t, 
 static dro_status copy(dro_context *ctx, dro__safetensors *file, const char *path)
 {
     size_t count = dro__safetensors_count(file);
-    dro__tensor *tensors = dro__alloc(count, sizeof *tensors);
+    dro__file_tensor *tensors = dro__alloc(count, sizeof *tensors);
     float **values = dro__alloc(count, sizeof *values);
     const char *metadata[5] = {NULL}, *keys[] = {"format", "note"};
     dro_status status = tensors && values ? DRO_OK : DRO_ERR_MEMORY;

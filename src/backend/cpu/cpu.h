@@ -18,9 +18,9 @@ void dro__cpu_settle(const dro__step *k, const double *sums);
 int64_t dro__cpu_first_bad(dro__pool *pool, size_t n, const float *x);
 void dro__cpu_block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size_t blocks,
                            double threshold);
-void dro__cpu_rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
-                       const float *w, float *margins);
-void dro__cpu_rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
+void dro__cpu_rows_dot(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
+                       size_t count, const float *w, float *margins);
+void dro__cpu_rows_sum(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
                        const size_t *counts, int parts, const float *coef, float *const *grads);
 void dro__cpu_loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
                    const float *y, float *losses, float *slopes);

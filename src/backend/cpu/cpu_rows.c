@@ -137,8 +137,8 @@ static void dot_dense(const float *x, size_t features, const int64_t *ids, size_
                  margins);
 }
 
-static void dot_sparse(const dro__rows *rows, const int64_t *ids, size_t count, const float *w,
-                       float *margins)
+static void dot_sparse(const dro__row_matrix *rows, const int64_t *ids, size_t count,
+                       const float *w, float *margins)
 {
     for (size_t i = 0; i < count; i++) {
         float sum = 0;
@@ -151,7 +151,7 @@ static void dot_sparse(const dro__rows *rows, const int64_t *ids, size_t count, 
 enum { ROWS = 64 }; /* rows per unit of parallel work */
 
 typedef struct rows_task {
-    const dro__rows *rows;
+    const dro__row_matrix *rows;
     const int64_t *ids;
     size_t count;
     const float *in; /* w, or the coefficients */
@@ -170,20 +170,20 @@ static void dot_chunk(void *arg, size_t c)
 }
 
 /* In floats touched; a row is also an exponential and a few cache misses. */
-static size_t row_work(const dro__rows *rows, size_t count)
+static size_t row_work(const dro__row_matrix *rows, size_t count)
 {
     return count * (rows->x ? rows->features + 32 : 64);
 }
 
-void dro__cpu_rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
-                       const float *w, float *margins)
+void dro__cpu_rows_dot(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
+                       size_t count, const float *w, float *margins)
 {
     rows_task task = {.rows = rows, .ids = ids, .count = count, .in = w, .out = margins};
     dro__cpu_for(pool, row_work(rows, count), (count + ROWS - 1) / ROWS, dot_chunk, &task);
 }
 
-static void sum_sparse(const dro__rows *rows, const int64_t *ids, size_t count, const float *coef,
-                       float *grad)
+static void sum_sparse(const dro__row_matrix *rows, const int64_t *ids, size_t count,
+                       const float *coef, float *grad)
 {
     for (size_t i = 0; i < count; i++)
         for (int64_t k = rows->starts[ids[i]]; k < rows->starts[ids[i] + 1]; k++)
@@ -191,7 +191,7 @@ static void sum_sparse(const dro__rows *rows, const int64_t *ids, size_t count, 
 }
 
 typedef struct sum_task {
-    const dro__rows *rows;
+    const dro__row_matrix *rows;
     const int64_t *ids;
     const float *coef;
     const size_t *counts;
@@ -221,7 +221,7 @@ static void sum_columns(void *arg, size_t k)
         sum_sparse(t->rows, ids, count, coef, grad);
 }
 
-void dro__cpu_rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
+void dro__cpu_rows_sum(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
                        const size_t *counts, int parts, const float *coef, float *const *grads)
 {
     sum_task task = {

@@ -8,7 +8,7 @@ static const dro__typed none = {NULL, 0, 0};
 static dro__norm_grads grads_of(const dro__cuda_network *net, const dro__gtail *tail)
 {
     dro__norm_grads g = {{0}, {0}, {0}};
-    const dro__node *norm = tail->base.norm, *conv = tail->base.conv;
+    const dro__graph_node *norm = tail->base.norm, *conv = tail->base.conv;
     for (int k = 0; k < net->parts.count; k++) {
         if (norm && !norm->frozen) {
             g.gamma[k] = net->grads[k] + norm->weight;

@@ -22,10 +22,10 @@ static const dro__traits *traits_of(dro__op op)
  * busier. */
 enum { OWN_AREA = 32 * 32 };
 
-static bool fits_conv3(const dro__graph *g, const dro__node *node, int in)
+static bool fits_conv3(const dro__graph *g, const dro__graph_node *node, int in)
 {
     const dro_window *k = &node->window;
-    const dro__node *from = &g->nodes[node->inputs[0]];
+    const dro__graph_node *from = &g->nodes[node->inputs[0]];
     return g->precision != DRO__FP32 && !g->only_cudnn && k->kernel[0] == 3 && k->kernel[1] == 3 &&
            k->pad[0] == 1 && k->pad[1] == 1 && k->stride[0] == k->stride[1] &&
            from->height * from->width <= OWN_AREA &&
@@ -33,17 +33,17 @@ static bool fits_conv3(const dro__graph *g, const dro__node *node, int in)
 }
 
 /* Whether a convolution reads its image folded: see fold.cu. */
-static bool folds(const dro__graph *g, const dro__node *node)
+static bool folds(const dro__graph *g, const dro__graph_node *node)
 {
     enum { FOLDED_MOST = 16, OWN = 16 };
-    const dro__node *from = &g->nodes[node->inputs[0]];
+    const dro__graph_node *from = &g->nodes[node->inputs[0]];
     return node->op == DRO__OP_CONV && node->window.stride[0] == 2 && node->window.stride[1] == 2 &&
            (from->op == DRO__OP_INPUT || from->op == DRO__OP_AFFINE) && !from->grad &&
            4 * from->channels <= FOLDED_MOST && !fits_conv3(g, node, OWN);
 }
 
 /* The side of a folded kernel. */
-static int32_t folded_side(const dro__node *node, int k)
+static int32_t folded_side(const dro__graph_node *node, int k)
 {
     return (node->window.pad[k] % 2 + node->window.kernel[k] + 1) / 2;
 }
@@ -54,10 +54,10 @@ static int32_t folded_side(const dro__node *node, int k)
 static int padded(const dro__graph *g, int32_t value)
 {
     enum { OWN = 16, WORD = 16 };
-    const dro__node *v = &g->nodes[value];
+    const dro__graph_node *v = &g->nodes[value];
     int word = WORD / (g->precision == DRO__BF16 ? 2 : 4), wanted = OWN;
     for (int32_t i = 0; i < g->count; i++) {
-        const dro__node *node = &g->nodes[i];
+        const dro__graph_node *node = &g->nodes[i];
         for (int k = 0; k < node->input_count; k++) {
             if (node->inputs[k] != value)
                 continue;
@@ -99,7 +99,7 @@ static dro_status complete_operation(dro__program *p, dro__operation *op)
 }
 
 /* The image as a convolution of stride 2 reads it. */
-static int32_t folded(dro__program *p, const dro__node *node, int32_t value)
+static int32_t folded(dro__program *p, const dro__graph_node *node, int32_t value)
 {
     const dro__gvalue *v = &((dro__gprogram *)p)->values[value];
     if (!folds(p->graph, node))
@@ -118,7 +118,7 @@ static int32_t folded(dro__program *p, const dro__node *node, int32_t value)
 dro_status dro__gconv_make(dro__gprogram *p, dro__gop *op)
 {
     const dro__graph *g = p->base.graph;
-    const dro__node *node = op->base.node;
+    const dro__graph_node *node = op->base.node;
     const dro__gvalue *in = &p->values[op->base.in[0].value];
     op->window = node->window;
     op->folded = folds(g, node);

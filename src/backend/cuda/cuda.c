@@ -311,7 +311,7 @@ static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size
 /* ---- linear models: their rows are in host memory, and reading them is all the work there is
  * ---- */
 
-static void rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
+static void rows_dot(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids, size_t count,
                      const float *w, float *margins)
 {
     float *here = dro__alloc(rows->features, sizeof *here);
@@ -323,7 +323,7 @@ static void rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
     dro__free(here);
 }
 
-static void rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
+static void rows_sum(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
                      const size_t *counts, int parts, const float *coef, float *const *grads)
 {
     float *here = dro__alloc(2 * rows->features, sizeof *here),

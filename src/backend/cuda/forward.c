@@ -7,7 +7,7 @@ static const dro__typed none = {NULL, 0, 0};
 
 dro__norm_source dro__norm_source_of(const dro__cuda_network *net, const dro__gtail *tail)
 {
-    const dro__node *norm = tail->base.norm, *conv = tail->base.conv;
+    const dro__graph_node *norm = tail->base.norm, *conv = tail->base.conv;
     dro__norm_source s = {.momentum = 1.0 / DRO__NORM_MOMENTUM_INVERSE};
     if (conv && conv->has_bias)
         s.bias = dro__parameters(net, conv, conv->bias);

@@ -122,7 +122,7 @@ static void concat_backward(const dro__gcall *c)
 static dro__depthwise depthwise_of(const dro__cuda_network *net, const dro__gprogram *p,
                                    const dro__gop *op)
 {
-    const dro__node *node = op->base.node;
+    const dro__graph_node *node = op->base.node;
     return (dro__depthwise){.parts = net->parts,
                             .in = p->values[op->base.in[0].value].extent,
                             .out = p->values[op->base.end].extent,
@@ -149,7 +149,7 @@ static void depthwise(const dro__gcall *c)
 static void depthwise_backward(const dro__gcall *c)
 {
     dro__depthwise d = depthwise_of(c->net, c->p, c->op);
-    const dro__node *node = c->op->base.node;
+    const dro__graph_node *node = c->op->base.node;
     dro__typed dz = dro__typed_of(c->out, dro__slope_of_z(c));
     float *grads[DRO__PARTS];
     for (int k = 0; k < DRO__PARTS; k++)

@@ -56,7 +56,7 @@ dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *
                              const dro__gop *op)
 {
     const dro__gvalue *in = &p->values[op->base.in[0].value];
-    const dro__node *node = op->base.node;
+    const dro__graph_node *node = op->base.node;
     dro__packing t = {.kind = op->own      ? DRO__PACK_PRODUCTS
                               : op->folded ? DRO__PACK_FOLDED
                                            : DRO__PACK_CUDNN,
@@ -78,7 +78,7 @@ dro__packing dro__packing_of(const dro__cuda_network *net, const dro__gprogram *
 
 void dro__blas_linear_forward(const dro__gcall *c)
 {
-    const dro__node *node = c->op->base.node;
+    const dro__graph_node *node = c->op->base.node;
     int i = (int)c->in->size, o = (int)c->out->size;
     float one = 1, *y = c->k.y.p;
     const float *w = dro__parameters(c->net, node, node->weight);
@@ -90,7 +90,7 @@ void dro__blas_linear_forward(const dro__gcall *c)
 static void linear_weights(const dro__gcall *c)
 {
     dro__cuda_network *net = c->net;
-    const dro__node *node = c->op->base.node;
+    const dro__graph_node *node = c->op->base.node;
     const float *x = c->k.x.p, *dy = c->k.dy.p;
     int i = (int)c->in->size, o = (int)c->out->size;
     float one = 1, zero = 0, *sums[DRO__PARTS];
@@ -108,7 +108,7 @@ static void linear_weights(const dro__gcall *c)
 
 void dro__blas_linear_backward(const dro__gcall *c)
 {
-    const dro__node *node = c->op->base.node;
+    const dro__graph_node *node = c->op->base.node;
     int i = (int)c->in->size, o = (int)c->out->size;
     bool here = c->k.add.p == c->k.dx.p; /* it is added to what is there */
     float one = 1, share = here ? 1 : 0;

@@ -118,7 +118,7 @@ static dro_status make_constants(dro__cuda_network *net)
     const dro__graph *g = net->graph;
     size_t outputs = dro__node_size(&g->nodes[g->heads[0]]);
     for (int32_t i = 0; i < g->count; i++) {
-        const dro__node *node = &g->nodes[i];
+        const dro__graph_node *node = &g->nodes[i];
         size_t bytes = (size_t)node->channels * sizeof(float);
         if (!node->scale)
             continue;
@@ -236,7 +236,7 @@ static void take_labels(dro__cuda_network *net, const dro_net_batch *part, size_
 dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram *p,
                                const dro_net_images *images)
 {
-    const dro__node *input = &net->graph->nodes[0];
+    const dro__graph_node *input = &net->graph->nodes[0];
     dro__gpu_images k = {.bytes = images->bytes,
                          .e = {input->channels, input->height, input->width},
                          .stored = p->values[0].stored};
@@ -292,7 +292,7 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
 static dro_status begin(dro__cuda_network *net, dro__gprogram *p, const float *w,
                         const dro_net_batch *parts, int count)
 {
-    const dro__node *input = &net->graph->nodes[0];
+    const dro__graph_node *input = &net->graph->nodes[0];
     size_t size = dro__node_size(input), first = 0;
     DRO_TRY(dro__net_prepare(net, p, parts, count));
     DRO__CUDA(net->ctx, cudaMemcpyAsync(net->w, w, net->graph->dim * sizeof(float),

@@ -282,8 +282,8 @@ static inline dro__typed dro__data_of(const dro__gprogram *p, const dro__gvalue 
                         v->whole < 0 ? v->stored : p->values[v->whole].stored};
 }
 
-static inline const float *dro__parameters(const dro__cuda_network *net, const dro__node *node,
-                                           int64_t offset)
+static inline const float *dro__parameters(const dro__cuda_network *net,
+                                           const dro__graph_node *node, int64_t offset)
 {
     return offset < 0 ? NULL : (node->frozen ? net->memory.frozen : net->w) + offset;
 }

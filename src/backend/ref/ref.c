@@ -84,7 +84,7 @@ static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size
     }
 }
 
-static void rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids, size_t count,
+static void rows_dot(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids, size_t count,
                      const float *w, float *margins)
 {
     (void)pool;
@@ -102,7 +102,7 @@ static void rows_dot(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
     }
 }
 
-static void rows_sum(dro__pool *pool, const dro__rows *rows, const int64_t *ids,
+static void rows_sum(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
                      const size_t *counts, int parts, const float *coef, float *const *grads)
 {
     (void)pool;

@@ -9,7 +9,7 @@ typedef dro__real real;
 /* A call's view of one layer. */
 typedef struct view {
     dro__ref_state *s;
-    const dro__node *node, *in; /* in: the first input's node */
+    const dro__graph_node *node, *in; /* in: the first input's node */
     int32_t index;
     int part;
     size_t count, size, in_size;
@@ -23,7 +23,7 @@ typedef struct view {
 
 static view look(dro__ref_state *s, int32_t index, int part, size_t first, size_t count)
 {
-    const dro__node *node = &s->graph->nodes[index];
+    const dro__graph_node *node = &s->graph->nodes[index];
     const float *base = node->frozen ? s->memory.frozen : s->w;
     int32_t from = node->input_count ? node->inputs[0] : index;
     view v = {.s = s, .node = node, .in = &s->graph->nodes[from], .index = index, .part = part};

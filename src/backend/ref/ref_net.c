@@ -55,7 +55,7 @@ static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__n
     s->taken = dro__alloc(graph->statistics_size + 1, sizeof *s->taken);
     bool ok = s->value && s->slope && s->moments && s->taken;
     for (size_t i = 0; ok && i < count; i++) {
-        const dro__node *node = &graph->nodes[i];
+        const dro__graph_node *node = &graph->nodes[i];
         size_t here = (size_t)node->height * (size_t)node->width;
         area = here > area ? here : area;
         channels = (size_t)node->channels > channels ? (size_t)node->channels : channels;

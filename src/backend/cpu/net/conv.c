@@ -9,7 +9,7 @@
 dro_status dro__conv_make(dro__cpu_program *p, dro__cpu_op *op)
 {
     dro__cpu_network *net = p->base.net;
-    const dro__node *node = op->base.node;
+    const dro__graph_node *node = op->base.node;
     const dro__value *in = &p->values[op->base.in[0].value].base;
     dro__conv_shape shape = {.in = in->channels,
                              .in_height = in->height,
@@ -141,7 +141,7 @@ static void take_one(void *arg, size_t k)
     bool wants = t->program->values[op->base.in[0].value].base.wants;
     if (!op->conv || (t->back && (!op->base.back || !wants)))
         return;
-    const dro__node *node = op->base.node;
+    const dro__graph_node *node = op->base.node;
     int before = dro__onednn_begin();
     if (!op->conv->cls->take(op->conv, dro__node_parameters(t->net, node, node->weight), t->back))
         atomic_store(&t->net->failed, true);

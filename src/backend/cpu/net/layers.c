@@ -252,7 +252,7 @@ static void concat(const dro__piece *piece, bool back)
 static void linear(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);
-    const dro__node *node = piece->op->base.node;
+    const dro__graph_node *node = piece->op->base.node;
     size_t in = s.in->size, out = s.out->size;
     const float *w = dro__node_parameters(piece->net, node, node->weight);
     const float *b = dro__node_parameters(piece->net, node, node->bias);
@@ -374,7 +374,7 @@ static rows rows_of(const dro__piece *piece, bool back)
 static void affine(const dro__piece *piece, bool back)
 {
     rows r = rows_of(piece, back);
-    const dro__node *node = piece->op->base.node;
+    const dro__graph_node *node = piece->op->base.node;
     for (size_t j = 0; r.y && j < r.count * r.size; j++) {
         size_t c = j % r.size / r.area;
         r.y[j] = node->scale[c] * r.x[j] + (back ? r.y[j] : node->shift[c]);

@@ -178,7 +178,7 @@ static dro_status make_lane_sums(dro__cpu_network *net)
 {
     size_t outputs = 1;
     for (int32_t i = 0; i < net->graph->count; i++) {
-        const dro__node *node = &net->graph->nodes[i];
+        const dro__graph_node *node = &net->graph->nodes[i];
         size_t padded = ((size_t)node->channels + (size_t)net->block - 1) / (size_t)net->block *
                         (size_t)net->block;
         bool tail = dro__cpu_layers[node->op].traits.tail;

@@ -144,7 +144,7 @@ void dro__tail_backward(dro__cpu_network *net, dro__cpu_program *program, const 
                         const dro__use *use, int use_index);
 void dro__lane_clear(const dro__cpu_network *net, dro__lane *lane, size_t channels, int use_index);
 void dro__tail_constants(dro__cpu_network *net, dro__cpu_tail *tail);
-const float *dro__node_parameters(const dro__cpu_network *net, const dro__node *node,
+const float *dro__node_parameters(const dro__cpu_network *net, const dro__graph_node *node,
                                   int64_t offset);
 
 /* What an operation is to this backend. */

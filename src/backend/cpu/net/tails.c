@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-const float *dro__node_parameters(const dro__cpu_network *net, const dro__node *node,
+const float *dro__node_parameters(const dro__cpu_network *net, const dro__graph_node *node,
                                   int64_t offset)
 {
     return offset < 0 ? NULL : (node->frozen ? net->memory.frozen : net->w) + offset;
@@ -141,7 +141,7 @@ void dro__tail_constants(dro__cpu_network *net, dro__cpu_tail *tail)
 {
     if (tail->base.deferred)
         return;
-    const dro__node *node = tail->base.norm ? tail->base.norm : tail->base.conv;
+    const dro__graph_node *node = tail->base.norm ? tail->base.norm : tail->base.conv;
     const float *bias = tail->base.conv && tail->base.conv->has_bias
                             ? dro__node_parameters(net, tail->base.conv, tail->base.conv->bias)
                             : NULL;
