@@ -332,7 +332,7 @@ static int parse(cli_args *args, int argc, char **argv)
     return args->help ? 0 : check_words(args);
 }
 
-/* A command that does not share its work out over ranks would do all of it on each. */
+/* A command that does not share its compute over ranks would do all of it on each. */
 static int refuse_ranks(const cli_command *command)
 {
     int rank;

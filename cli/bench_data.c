@@ -19,7 +19,7 @@ typedef struct outcome {
     int threads;
 } outcome;
 
-/* What is worked out of it. */
+/* What is computed of it. */
 typedef struct figures {
     bool rows;
     double speed, reading, bytes, wait, batch_ms;
@@ -106,7 +106,7 @@ static double bytes_per_image(const dro_data *data, const dro_data_info *info)
     return count ? sum / (double)count : 0;
 }
 
-/* Rows are in memory once they are read: a loop waits for that, then never. The share is over the
+/* Rows stay in memory once they are read: a loop waits for that once. The share is over the
  * first epoch. */
 static double rows_wait(const cli_args *args, const dro_data_info *info, const outcome *o)
 {

@@ -1,4 +1,4 @@
-/* dro bench step: milliseconds per training step of a network, on made-up images in memory; on a
+/* dro bench step: milliseconds per training step of a network, on synthetic images in memory; on a
  * GPU, small ones in its memory. */
 #include "cli.h"
 

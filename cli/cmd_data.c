@@ -33,7 +33,7 @@ static json_t *shape_json(const dro_data_info *info)
     return json_pack("[I]", (json_int_t)info->features);
 }
 
-/* dro_data_note: the images that skip_bad passed over, or dro_data_remark. */
+/* dro_data_note: the images that skip_bad skipped, or dro_data_remark. */
 static json_t *texts_json(const dro_data *data, const char *(*text)(const dro_data *, int))
 {
     json_t *list = json_array();

@@ -20,7 +20,7 @@ static void put_groups(json_t *o, const dro_data_info *info, const dro_metrics *
     json_decref(names);
 }
 
-/* dro_predictor_note: the images that skip_bad passed over, or dro_predictor_remark. */
+/* dro_predictor_note: the images that skip_bad skipped, or dro_predictor_remark. */
 static json_t *texts(const dro_predictor *p, const char *(*text)(const dro_predictor *, int))
 {
     json_t *all = json_array();
@@ -155,7 +155,7 @@ static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
     int status = cli_split(args, info, &split);
     if (status)
         return status;
-    /* one part that nobody has named: nothing says that it was trained on */
+    /* a single split without a name: it may or may not have been trained on */
     bool whole =
         !cli_text(args, "split") && !info->examples[DRO_TEST] && !info->examples[DRO_HOLDOUT];
     const char *name = whole ? "data" : words[split];

@@ -166,7 +166,8 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
             cli_ready();
         if (cli_stopped())
             status = cli_fail("stopped: nothing is written to %s", o->name);
-        else if (fflush(o->to) != 0 || ferror(o->to)) /* a full disk, or nobody who reads */
+        else if (fflush(o->to) != 0 ||
+                 ferror(o->to)) /* a full disk, or the reader has closed the pipe */
             status = o->to == stdout ? cli_finish(1) : cannot_write(o->name);
         cli_progress("%lld of %lld", (long long)first + (long long)some, (long long)count);
     }

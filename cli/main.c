@@ -106,7 +106,8 @@ static int dispatch(int argc, char **argv)
     return command ? cli_run(command, argc - used, argv + used) : unknown(word);
 }
 
-/* A run that another `dro` has started (runs.c) stops, with a checkpoint, when that one is gone. */
+/* A run that another `dro` has started (runs.c) writes a checkpoint and stops when that one
+ * ends. */
 static void follow_parent(void)
 {
 #ifdef __linux__

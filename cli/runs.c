@@ -321,7 +321,7 @@ static int finish(const cli_runs *runs)
     int elsewhere = count_of(runs, CLI_ELSEWHERE, CLI_ELSEWHERE);
     cli_progress(NULL);
     if (wrong)
-        cli_mute(false); /* every rank tells of its own */
+        cli_mute(false); /* every rank reports its own runs */
     if (wrong && *wrong->note)
         return tell_failure(wrong);
     if (wrong)

@@ -48,7 +48,7 @@ static void *work(void *user)
     else if (!dro_train_result(t->train))
         fprintf(t->show.to, "dro: stopped after step %llu\n", (unsigned long long)t->show.step);
     t->status = status != DRO_OK || !dro_train_result(t->train);
-    fclose(t->show.to); /* whoever listens sees the end */
+    fclose(t->show.to); /* the reader sees the end of the pipe */
     t->show.to = NULL;
     return NULL;
 }

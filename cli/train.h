@@ -22,7 +22,7 @@ typedef struct cli_scope {
     dro_context *ctx;
     dro_settings *settings;
     const char *optimizer; /* of the command line, or NULL */
-    /* the optimiser of one run of several: settings that it does not have are passed over; NULL:
+    /* the optimiser of one run of several: settings that it does not have are skipped; NULL:
      * none are */
     const char *only;
 } cli_scope;
@@ -65,7 +65,7 @@ void cli_stop_on_signals(bool ends_input); /* ends_input: and end standard input
 void cli_stop_at_once(void);
 int cli_stopped(void); /* the signal, or 0 */
 
-/* A line on stderr for each remark on the data, and for each image that skip_bad passed over. */
+/* A line on stderr for each remark on the data, and for each image that skip_bad skipped. */
 void cli_tell_notes(const dro_predictor *predictor);
 /* A line on stderr about the threshold that decisions follow; where: by what it was chosen. */
 void cli_tell_threshold(const dro_predictor *predictor, const char *where);

@@ -1,4 +1,4 @@
-/* A network of one's own on images in memory: four stripes patterns, the last of them rare. It is
+/* A network of your own on images in memory: four stripes patterns, the last of them rare. It is
  * trained by RECOVER, or by the optimiser that the command line names. Build: cc network.c
  * $(pkg-config --cflags --libs libdro) */
 #include <dro/dro.h>

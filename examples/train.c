@@ -1,4 +1,4 @@
-/* Training from C: made-up images, a small network, a few passes; the figures class by class.
+/* Training from C: synthetic images, a small network, a few passes; the figures class by class.
  * Nothing is written, because the folder is NULL. Build: cc train.c $(pkg-config --cflags --libs
  * libdro) */
 #include <dro/dro.h>

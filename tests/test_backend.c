@@ -37,7 +37,7 @@ static void everywhere(void (*body)(const dro__backend *, int, void *), void *ar
         }
 }
 
-/* With one thread, keeps the bytes; with more, they must be the same. NULL begins anew. */
+/* With one thread, keeps the bytes; with more, they must be the same. NULL begins again. */
 static void same_bytes(int threads, const char *what, const void *bytes, size_t size)
 {
     static unsigned char kept[16 << 20];

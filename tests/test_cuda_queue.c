@@ -314,7 +314,7 @@ static void refused_and_retried(const kind *spoiled, const char *settings)
     end_run(&b);
 }
 
-/* The batch is passed over, in a queue and with steps taken one by one. */
+/* The batch is skipped, in a queue and with steps taken one by one. */
 static void refused_and_skipped(const kind *spoiled, const char *settings)
 {
     run r;

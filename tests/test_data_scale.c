@@ -1,4 +1,4 @@
-/* data: columns brought to one scale (src/data/scale.h). */
+/* data: columns scaled (src/data/scale.h). */
 #include "data_text.h"
 
 #include "scale.h"

@@ -98,7 +98,7 @@ static void test_halvings(void **state)
           DRO_ERR_NUMBER, "(eta=0.1)");
 }
 
-/* A run that stays above its start, too little to have exploded, begins anew with half the step;
+/* A run that stays above its start, too little to have exploded, begins again with half the step;
  * stopped anywhere on the way it ends with the same weights. */
 static void test_stays_above(void **state)
 {

@@ -262,7 +262,7 @@ static void test_corrupt(void **state)
     dro_context_destroy(ctx);
 }
 
-/* A change inside of the compressed pixels of a JPEG that libjpeg would paper over. */
+/* A change inside the compressed pixels of a JPEG that libjpeg would paper over. */
 static void test_lost_segment(void **state)
 {
     (void)state;

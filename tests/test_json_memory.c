@@ -1,4 +1,4 @@
-/* Memory that runs out inside of jansson: a call fails, or what it wrote and read is right. */
+/* Memory that runs out inside jansson: a call fails, or what it wrote and read is right. */
 #include "train_runs.h"
 
 #if DRO_WITH_JANSSON

@@ -264,7 +264,7 @@ static void test_training(void **state)
     }
 }
 
-/* A moving average: after lambda has jumped or while it falls, w goes on from where it is. */
+/* A moving average: after lambda has jumped or while it falls, w continues from where it is. */
 static void test_moving_lambda(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* Every optimiser, every form of it: steps that are refused and leave no trace, batches that are
- * passed over, states that are saved and loaded, streams that end, limits on the size of a call. */
+ * skipped, states that are saved and loaded, streams that end, limits on the size of a call. */
 #include "check.h"
 
 /* ---- refusal ---- */
@@ -441,7 +441,7 @@ static void test_stream_goes_on(void **state)
     dro_context_destroy(ctx);
 }
 
-/* A schedule of one's own is the same as the built-in one, and goes on after a load. */
+/* A schedule of your own is the same as the built-in one, and goes on after a load. */
 static void test_scale_eta(void **state)
 {
     (void)state;

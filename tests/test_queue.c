@@ -416,7 +416,7 @@ static void test_there_and_back(void **state)
     there_and_back("eta=0.02 lambda=1 tilt=class batch=5");
 }
 
-/* Without memory on the device the run goes on from the host, where a batch can be evaluated in
+/* Without memory on the device the run continues from the host, where a batch can be evaluated in
  * pieces; steps that are still in the queue are taken first, and refused ones reported. */
 static void test_scarce(void **state)
 {

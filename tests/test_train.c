@@ -1,4 +1,4 @@
-/* The training room: figures against values worked out by hand, runs that go on byte for byte, and
+/* The training room: figures against values computed by hand, runs that go on byte for byte, and
  * how runs end. */
 #include "train_runs.h"
 
@@ -468,8 +468,8 @@ static void test_predictor_loss(void **state)
     }
 }
 
-/* Every optimiser's run goes on from where it was stopped, by default settings of which some depend
- * on the number of steps. */
+/* Every optimiser's run continues from where it was stopped, by default settings of which some
+ * depend on the number of steps. */
 static bool stop_at_once(void *user, const dro_train_progress *p)
 {
     (void)user;

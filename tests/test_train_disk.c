@@ -147,7 +147,7 @@ static void test_lock(void **state)
     close(lock);
 }
 
-/* The step that a run goes on from when the last checkpoint is damaged. */
+/* The step that a run continues from when the last checkpoint is damaged. */
 static unsigned long long previous_step(const char *settings)
 {
     stopper s;

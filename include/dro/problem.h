@@ -53,7 +53,7 @@ typedef struct dro_problem {
 
     /* (optional) The examples at `position` .. `position + count - 1` of the training order. A
      * batch stays valid until the third draw or gather after it. DRO_ERR_END ends a stream; its
-     * last batch (n = 0) may have fewer examples than asked for, but one at least. */
+     * last batch (n = 0) may have fewer examples than asked for, but at least one. */
     dro_status (*draw)(void *user, uint64_t position, size_t count, dro_batch *batch);
     /* (optional) Given examples, for the methods that sample by p. Not needed when draw is NULL. */
     dro_status (*gather)(void *user, const int64_t *ids, size_t count, dro_batch *batch);

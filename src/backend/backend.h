@@ -1,5 +1,5 @@
 /* backend: memory and operations of one kind of hardware. A backend is one table of functions;
- * the optimisers and models are written once over it. `ref` is plain C and the truth that the
+ * the optimisers and models are written once over it. `ref` is plain C and the reference that the
  * others are tested against. To add one: a folder with its table, and a line in backends.def.
  *
  * Vectors as long as w are float32 in the backend's memory. `pool` is the context's threads, NULL

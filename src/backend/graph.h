@@ -2,7 +2,7 @@
  *
  * Nodes are in topological order: a node's inputs come before it. Shapes are per example. A backend
  * compiles the whole graph (`create`), so that it may choose layouts, fuse layers and plan memory
- * as suits its hardware; `ref` walks it node by node and is the truth.
+ * as suits its hardware; `ref` evaluates it node by node and is the reference.
  *
  * Parameters: a trained tensor is at an offset of w, which comes with every call; a frozen one at
  * an offset of `frozen`, which does not change while the network lives. Batch norm's running

@@ -17,7 +17,7 @@ static dro__operation *operation_at(const dro__program *p, int32_t i)
 /* ---- chains ---- */
 
 typedef struct chain { /* what ends at a node */
-    int32_t first;     /* its first node, -1: the node is inside of a chain or not needed */
+    int32_t first;     /* its first node, -1: the node is inside a chain or not needed */
     int32_t readers, reader;
     const dro__graph_node *norm;
     int32_t residual; /* a node, -1 */

@@ -258,7 +258,7 @@ FN void update_groups(const dro__step *k, int n, int have, double a)
 
 /* ---- what all phases do ---- */
 
-/* Takes over the numbers of the ticket. Another level of the tilt begins anew; returns whether an
+/* Takes over the numbers of the ticket. Another level of the tilt begins again; returns whether an
  * estimate was lost that way. */
 FN int begin(const dro__step *k)
 {
@@ -495,7 +495,7 @@ FN void average(const dro__step *k, int n, double beta, double lambda)
     SYNC();
 }
 
-/* Coefficients from the estimate as it stands. */
+/* Coefficients from the current estimate. */
 FN void weigh_by_estimate(const dro__step *k, int n)
 {
     if (by_group(k)) {
@@ -517,7 +517,7 @@ FN void weigh_average(const dro__step *k)
 
 /* Weights by the estimate from before this batch: an average that includes the batch is biased when
  * the batch is small, because an example of large weight then divides by itself. A batch whose mean
- * weight is above `heaviest` is scaled down to that, so that no batch runs away with the
+ * weight is above `heaviest` is scaled down to that, so that no single batch dominates the
  * estimate. */
 FN void weigh_before(const dro__step *k)
 {

@@ -1,4 +1,4 @@
-/* base: what every room stands on. Status with text, allocation, counter-based random numbers, a
+/* base: what every room uses. Status with text, allocation, counter-based random numbers, a
  * permutation without memory, described parameters, and the archive that saves and restores state.
  * Sees nothing of the other rooms. */
 #ifndef DRO_BASE_H
@@ -37,12 +37,12 @@ struct dro_context {
 dro_status dro__fail(dro_context *ctx, dro_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A public call begins: the text of an earlier failure is gone. */
+/* A public call begins: clears the text of an earlier failure. */
 static inline void dro__forget(dro_context *ctx)
 {
     ctx->error[0] = '\0';
 }
-/* A public call ends that may have failed on the way and still succeeded. */
+/* The end of a public call that succeeded although a call inside it may have failed. */
 static inline dro_status dro__done(dro_context *ctx, dro_status status)
 {
     if (status == DRO_OK)

@@ -56,7 +56,7 @@ static void work(dro__pool *p)
     }
 }
 
-/* Until *value differs from `old`, or the patience is over. */
+/* Until *value differs from `old`, or the time to spin has passed. */
 static bool changed(atomic_uint *value, unsigned old)
 {
     for (int t = 0; t < SPINS + YIELDS; t++) {

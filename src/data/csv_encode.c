@@ -1,4 +1,4 @@
-/* Cells into features, by what training shows: numeric columns brought to one scale (scale.h), all
+/* Cells into features, by what training shows: numeric columns scaled (scale.h), all
  * others one indicator per category (csv.h says how). */
 #include "csv.h"
 

@@ -13,7 +13,7 @@
  *     words NAME missing|whole COUNT CATEGORY ...                  (one line for each column)
  *
  * LABEL is the label's column from 0, MISSING the text of missing=, ' without one. With a header
- * the columns of a file are found by their names and others are passed over; without, by their
+ * the columns of a file are found by their names and others are skipped; without, by their
  * places. The label may be missing. Nothing in a text is trusted. */
 #include "csv.h"
 

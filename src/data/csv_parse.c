@@ -2,7 +2,7 @@
  * where a cell and its zero are never longer than the cell and its separator.
  *
  * Cells are trimmed of blanks, unless quoted; a quoted cell may hold separators, newlines and
- * doubled quotes; lines end in LF or CRLF; a byte-order mark and blank lines are passed over. Every
+ * doubled quotes; lines end in LF or CRLF; a byte-order mark and blank lines are skipped. Every
  * row must have as many cells as the first, and no more than DRO__CSV_ROW_MAX bytes. */
 #include "csv.h"
 
@@ -146,7 +146,7 @@ static dro_status cut_row(cutter *c)
     return DRO_OK;
 }
 
-/* Passes over a line of blanks, if it is one. */
+/* Skips a line of blanks, if it is one. */
 static bool blank_line(cutter *c)
 {
     char *p = c->from;
@@ -269,7 +269,7 @@ static dro_status next_window(dro__csv_source *s)
     return DRO_OK;
 }
 
-/* Passes over blank lines; *over at the end. */
+/* Skips blank lines; *over at the end. */
 static dro_status find_row(dro__csv_source *s, bool *over)
 {
     cutter c = {.separator = s->begun ? s->separator : ','};

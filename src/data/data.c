@@ -362,7 +362,7 @@ static const dro__format *format_of(const char *encoding)
     return NULL;
 }
 
-/* Takes the encoding of a model's training data. That of another format is passed over: a model of
+/* Takes the encoding of a model's training data. That of another format is skipped: a model of
  * csv may see rows of libsvm, encoded already. */
 static dro_status take_encoding(dro_data *d, const char *given, char **own)
 {

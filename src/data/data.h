@@ -90,8 +90,8 @@ struct dro_data {
     char **class_names, **group_names; /* each its own allocation */
     dro__table split[DRO_SPLITS];
     int64_t *counts[DRO_SPLITS];
-    int64_t *lost[DRO_SPLITS]; /* (classes) images passed over, or NULL; under a lock of notes.c */
-    _Atomic int32_t emptied;   /* 1 + a class that has lost all its training images, or 0 */
+    int64_t *lost[DRO_SPLITS];      /* (classes) images skipped, or NULL; under a lock of notes.c */
+    _Atomic int32_t emptied;        /* 1 + a class that has lost all its training images, or 0 */
     const char **paths[DRO_SPLITS]; /* made on demand */
     uint64_t bytes_read;
     int64_t widest; /* libsvm: the line with the highest index, of the split's file; 0: none */
@@ -101,7 +101,7 @@ struct dro_data {
     const char *kept; /* while it is opened: the part of that which is not the format's (scale.h) */
     size_t bias;      /* the column of the constant feature, 0: there is none */
     dro__unit target; /* of real-valued targets; the targets of the splits are in it */
-    bool for_training;      /* opened to train a model on it: columns are brought to one scale */
+    bool for_training;      /* opened to train a model on it: columns are scaled */
     bool for_model;         /* opened to ask one, so that labels may be missing */
     char *encoding;         /* how the features were made, for a model to keep; or NULL */
     bool learned;           /* a stream's encoding, from its first rows */
@@ -149,7 +149,7 @@ bool dro__names_files(const char *spec);
  * NULL: for no model. Formats without one do not look at it. */
 dro_status dro__data_open_given(dro_context *ctx, const char *spec, const char *given,
                                 dro_data **data);
-/* dro_data_open to train a model: rows are brought to one scale (scale.h), which the encoding
+/* dro_data_open to train a model: rows are scaled (scale.h), which the encoding
  * says. */
 dro_status dro__data_for_training(dro_context *ctx, const char *spec, dro_data **data);
 

@@ -1,4 +1,4 @@
-/* Comma-separated values: numeric columns brought to one scale, categorical ones one-hot, both by
+/* Comma-separated values: numeric columns scaled, categorical ones one-hot, both by
  * what training saw (csv.h). Dense rows, or sparse ones where features are many.
  *
  * label= names the column of the classes, by name or by its number from 1. Classes are sorted, by

@@ -2,7 +2,7 @@
  * with a folder for each class in both.
  *
  * Classes are the folders in the order of their names, images the files in them in the order of
- * theirs, so that records do not depend on the file system. The images in folders inside of a class
+ * theirs, so that records do not depend on the file system. The images in folders inside a class
  * belong to it too and come after its own. Links are followed. Hidden files and folders are passed
  * over; so are other files, images beside the folders of the classes, and folders beside train and
  * test, which a remark counts. DIR/train counts as a split only if there are folders in it, and so

@@ -6,7 +6,7 @@
  *
  * Every image has exactly one annotation. Examples are in the order of "images"; classes are the
  * ids of the categories in rising order, or the ids that annotations use where no file has
- * categories. A file of more than 256 MiB, or a 32nd of the memory there is, is refused. */
+ * categories. A file of more than 256 MiB, or a 32nd of the available memory, is refused. */
 #include "image_files.h"
 #include "image.h"
 

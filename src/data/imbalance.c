@@ -6,7 +6,7 @@
  *                      is refused.
  *   longtail=exp:R     the k-th largest class keeps floor(m R^(-k/(C-1))): the largest is R times
  *                      the smallest
- *   longtail=pareto:P  the k-th largest class keeps floor(m (1 - k/C)^P), and one at least Both
+ *   longtail=pareto:P  the k-th largest class keeps floor(m (1 - k/C)^P), and at least one Both
  *                      keep the last examples in file order. Classes of the same size are taken in
  *                      their own order, so of a balanced set the first class keeps all. m is as
  *                      large as can be: no class is asked for more than it has, however unbalanced

@@ -175,7 +175,7 @@ static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t 
                      dro__path_tail(l->data->spec.path), (long long)t->n);
 }
 
-/* By whoever has filled the slot, so that a reader copies while the GPU works on another batch. */
+/* Called by the thread that filled the slot, so that a reader copies while the GPU computes. */
 static dro_status send_there(const dro_loader *l, dro_context *ctx, const slot *s, size_t count)
 {
     return s->device_pixels

@@ -29,7 +29,7 @@ void dro__notes_free(dro__notes *notes)
     *notes = (dro__notes){0};
 }
 
-/* ---- images that were passed over ---- */
+/* ---- images that were skipped ---- */
 
 /* A text names its file, so a note that begins with it is of the same image, seen by another
  * loader. */

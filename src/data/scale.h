@@ -1,4 +1,4 @@
-/* The columns of tables, brought to one scale. What is learned comes from training's rows only.
+/* The columns of tables, scaled. What is learned comes from training's rows only.
  *
  * A column is centred on its mean and divided by its standard deviation, both of values cut at the
  * column's fences: the 5 % and 95 % quantiles q of its values (of those that differ from the most

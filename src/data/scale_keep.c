@@ -1,4 +1,4 @@
-/* What a model keeps of how rows were brought to one scale, and rows that are prepared for training
+/* What a model keeps of how rows were scaled, and rows that are prepared for training
  * or for a model.
  *
  * The encoding of a data set begins with the lines of its format ("libsvm 1 base=1", csv_keep.c).

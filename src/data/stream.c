@@ -60,7 +60,7 @@ struct dro_stream {
     uint64_t unfinished; /* the number of the row whose line lacks its newline, from 1 on; or 0 */
 
     int rank, ranks;      /* rows of other files than rank, rank + ranks, ... are another's */
-    const uint64_t *skip; /* (files) rows at the beginning of each that are passed over; or NULL */
+    const uint64_t *skip; /* (files) rows at the beginning of each that are skipped; or NULL */
     size_t file;          /* of the last row read */
     uint64_t in_file;     /* rows of it so far */
     bool passed_over;     /* some were */
@@ -119,7 +119,7 @@ static dro_status read_any(dro_stream *s, row *next, bool *got)
     return DRO_OK;
 }
 
-/* The next row of this process that is not passed over. */
+/* The next row of this process that is not skipped. */
 static dro_status read_row(dro_stream *s, row *next, bool *got)
 {
     for (;;) {

@@ -244,7 +244,7 @@ static dro_status freeze(dro_net *net)
     return DRO_OK;
 }
 
-/* Gives every tensor its home and its offset there, and tells its node. */
+/* Assigns every tensor its array and its offset in it, and records both in its node. */
 static void place(dro_net *net)
 {
     size_t used[3] = {0};

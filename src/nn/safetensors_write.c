@@ -254,7 +254,7 @@ static dro_status fill(const writer *w, int fd)
     return fsync(fd) == 0 ? DRO_OK : cannot(w, "write", w->temporary);
 }
 
-/* With the rights that a file made anew gets, which mkstemp() would not give. */
+/* With the permissions of a newly created file, which mkstemp() would not give. */
 static dro_status open_temporary(writer *w, int *fd)
 {
     for (int k = 0; k < ATTEMPTS; k++) {
@@ -282,7 +282,7 @@ static dro_status replace(writer *w)
     return status;
 }
 
-/* Opens the folder first: a new name must be brought to the disk, too. */
+/* Opens the folder first: a new name must be fsynced, too. */
 static dro_status write_file(writer *w)
 {
     DRO_TRY(find_target(w));

@@ -2,7 +2,7 @@
  *
  * L-BFGS: Nocedal and Wright, Numerical Optimization, algorithms 7.4 and 7.5. The first matrix is
  * gamma / scale: with the mean squares of the features as scale, a9a takes 57 evaluations instead
- * of 510 to 1e-7. |w|_1: OWL-QN (Andrew and Gao 2007): the direction is worked out from the
+ * of 510 to 1e-7. |w|_1: OWL-QN (Andrew and Gao 2007): the direction is computed from the
  * smallest subgradient and stays in its orthant, and so does the line search. Newton: (H + tau I) p
  * = -g with the smallest tau of 1e-12, 1e-10, ... (times the largest diagonal entry) for which
  * Cholesky's factorisation exists: w of a softmax, and of columns that depend on each other, is not

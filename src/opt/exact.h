@@ -45,7 +45,7 @@ void dro__exact_free(dro__exact *e);
 /* One iteration. An error of f, and a value that is not finite at w itself, leave everything as it
  * was. */
 dro_status dro__exact_step(dro__exact *e, const dro__smooth *f);
-/* f at w, if that was not yet worked out. */
+/* f at w, if that was not yet computed. */
 dro_status dro__exact_begin(dro__exact *e, const dro__smooth *f);
 /* The norm of the smallest subgradient at w, after dro__exact_begin(). */
 double dro__exact_gradient(dro__exact *e, const dro__smooth *f);

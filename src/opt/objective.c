@@ -2,7 +2,7 @@
  * over the losses.
  *
  * kl-radius: Newton's method for log KL as a function of log lambda, which is nearly a line (KL is
- * about variance / (2 lambda^2)), inside of a bracket. cvar: bisection over the floating-point
+ * about variance / (2 lambda^2)), inside a bracket. cvar: bisection over the floating-point
  * numbers between the smallest and the largest loss. chi2: q_i = p_i (loss_i - eta)+ / E (loss -
  * eta)+. On the set A of the losses above eta, with mass m, mean mu and variance v, the radius
  * gives (mu - eta)^2 = v / (m (1 + 2 rho) - 1). Beginning with all losses, this eta is never above
@@ -182,7 +182,7 @@ static void weigh_radius(const sample *s, double rho, double least, dro__worst_c
 
 /* q_i = p_i clip((loss_i - eta) / tau, 0, most): the worst case with a penalty of tau/2 sum_i p_i
  * (q_i/p_i - 1)^2. eta by Newton's method for the sum, which is made of straight pieces and falls,
- * inside of a bracket. */
+ * inside a bracket. */
 static void weigh_squares(const sample *s, double most, double tau, dro__worst_case *worst)
 {
     enum { PASSES = 200 };

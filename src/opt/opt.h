@@ -116,7 +116,7 @@ typedef struct dro__row {
     size_t bytes;
     bool on_host, saved,
         undone;   /* saved: part of the state, else scratch; undone: by a refused step */
-    void *before; /* undone: (bytes) as it was before the present step */
+    void *before; /* undone: (bytes) its value before the current step */
 } dro__row;
 
 /* What an asynchronous step began with, for those that may still be under way. */
@@ -171,7 +171,7 @@ struct dro_optimizer {
     void *settings;         /* begins with dro__settings */
     bool started, stepping; /* stepping: a callback of the problem is running */
     /* the state */
-    dro__run run, run_before; /* before: as it was before the present step */
+    dro__run run, run_before; /* before: its value before the current step */
     dro__scalars s, s_before;
     dro__row rows[DRO__ROWS];
     int row_count;

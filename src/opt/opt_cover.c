@@ -15,7 +15,7 @@
  *  - exp beyond a cap continues as its tangent; an estimator that leaves [0.1, 10] of itself in one
  *    step starts afresh. Both are counted.
  *  - a = c eta^2 is a_rule=eta2, with the eta of the step just taken (the proofs' index). The
- *    default is automatic (weigh.h), because with a small fixed a the recursion can run away.
+ *    default is automatic (weigh.h), because with a small fixed a the recursion can diverge.
  *  - Output is the last iterate; output=random draws tau first and stops there.
  *  - The default eta follows Theorem 1: eta / (1 + t/poly_start)^(1/3). */
 #include "storm.h"

@@ -43,7 +43,7 @@ void dro__reg_blocks(dro_optimizer *o, float *w, double eta)
         be->block_shrink(o->ctx->pool, w, o->blocks, o->block_count, eta * set->reg_strength);
     if (set->reg != DRO__REG_BALL)
         return;
-    /* A norm that is no number, or that could not be had, is refused with w. */
+    /* A norm that is NaN, or could not be computed, refuses w. */
     double norm = sqrt(dro__norm2(o->ctx, o->dim, w));
     if (norm <= set->reg_radius)
         return;

@@ -101,7 +101,7 @@ const char *dro__trial_label(const dro__trial *trial);
 
 void dro__report_remark(dro_report *report, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Groups the runs into methods and works out their statistics. */
+/* Groups the runs into methods and computes their statistics. */
 dro_status dro__report_prepare(dro_report *report);
 dro_status dro__report_memory(dro_report *report);
 enum { DRO__TITLE = 200 };

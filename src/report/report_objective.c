@@ -50,7 +50,7 @@ static const char *of_optimizer(const dro__trial *t, const char *name)
     return setting(t, "optimizer_settings", name, "");
 }
 
-/* A box and a ball add nothing to F inside of them, where the weights are. */
+/* A box and a ball add nothing to F inside them, where the weights are. */
 static void regulariser_of(const dro__trial *t, char key[KEY])
 {
     const char *reg = of_optimizer(t, "reg"), *strength = of_optimizer(t, "reg_strength");

@@ -17,7 +17,7 @@ static const struct {
 #undef X
 };
 
-/* Whether all methods have the same: then it is no column. */
+/* Whether all methods have the same value: then it needs no column. */
 static bool is_same(const dro_report *report, int measure)
 {
     for (int32_t m = 1; m < report->method_count; m++)

@@ -1,7 +1,7 @@
 /* The style sheet and the script of a report's page. The script shows and hides methods, shows what
  * is pointed at and sorts tables by the column whose header is clicked; without it everything is
  * there to read. The page's policy lets this script run and no other: SCRIPT_HASH is its SHA-256,
- * which tests/cli_report.sh works out again. */
+ * which tests/cli_report.sh computes again. */
 #include "report_page.h"
 
 #define SCRIPT_HASH "sha256-mvqbwoxCUXnWPiZZ2Luf/5tHUS1pY1V9mr/rVpE7SlU="

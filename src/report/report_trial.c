@@ -1,5 +1,5 @@
 /* Reading a run folder (report.h): config.json, metrics.jsonl, result.json. Nothing in them is
- * taken on trust: what is missing or of another kind is not known, what is damaged is passed over
+ * taken on trust: what is missing or of another kind is not known, what is damaged is skipped
  * with a note.
  *
  * metrics.jsonl is read line by line. The last line of a run that was killed may be cut short. A

@@ -179,7 +179,7 @@ static void tell_cut(const dro_train *t)
               train ? " train" : "");
 }
 
-/* The training set last: where the time is short, it is missed least. Stopped on the way there is
+/* The training set comes last, as the least important if time is short. When stopped, there is
  * no record. */
 static dro_status evaluate_splits(dro_train *t, bool with_train, const scored *of)
 {

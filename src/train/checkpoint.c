@@ -1,6 +1,6 @@
 /* Checkpoints: everything that a run needs to go on, in one file with a checksum.
  *
- * last.ckpt is written to a temporary file, brought to the disk, then the old one is renamed to
+ * last.ckpt is written to a temporary file, fsynced, then the old one is renamed to
  * previous.ckpt and the new one to last.ckpt. Killed between the two, a run finds previous.ckpt. */
 #include "train.h"
 

@@ -111,7 +111,7 @@ static double step_divisor(const dro_train *t)
     return fmax(t->task.square > LARGE ? t->task.square : 1, t->task.norm / NORM);
 }
 
-/* A linear model bears longer steps than the layers below a hidden one. */
+/* A linear model allows longer steps than a network with hidden layers. */
 static double scaled_eta_of(const dro_train *t)
 {
     return strcmp(t->task.model, "linear") == 0 ? 0.04 : 0.004;

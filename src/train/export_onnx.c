@@ -46,7 +46,7 @@ static void affine(exporter *e, const char *from, const char *to, const float *s
     node(e, "Add", DRO__NAMES(names[1], names[2]), to);
 }
 
-/* Rows whose columns were brought to one scale: (x - centre) * factor, limited (scale.h). */
+/* Rows whose columns were scaled: (x - centre) * factor, limited (scale.h). */
 static dro_status scaled_rows(exporter *e, const char *kept)
 {
     dro__scale s;

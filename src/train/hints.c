@@ -1,7 +1,7 @@
 /* What a run says at its end where another setting would serve the data better, one line each:
  *
  * unequal classes   the rarest class has less than half of an equal share, and is predicted worse
- *                   than the commonest.
+ *                   than the most common.
  * a linear model    leaves residuals that squares and products of its columns explain (a score
  *                   test: the largest squared correlation of the residuals with x_j x_k, what is
  *                   linear in x_j and x_k taken out). */

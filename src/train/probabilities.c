@@ -1,6 +1,6 @@
 /* The probabilities of the classes, by the loss that made the outputs z:
  *
- * cross-entropy and its kin              softmax: exp z_k, normalised
+ * cross-entropy, focal and the like      softmax: exp z_k, normalised
  * logistic                               each output is a sigmoid of its class against the others:
  *                                        1/(1 + exp -z_k), normalised. Two outputs that say the
  *                                        same (z_0 = -z_1) give the sigmoid of one.

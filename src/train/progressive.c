@@ -299,7 +299,7 @@ static bool gets_line(const dro_train *t, uint64_t k)
     return k % each == 0;
 }
 
-/* What could not be written is not reported: a run that goes on from here writes it first. */
+/* What could not be written is not reported: a run that continues from here writes it first. */
 static dro_status report(dro_train *t, bool last)
 {
     DRO_TRY(fill_record(t));
@@ -321,7 +321,7 @@ static bool save_is_late(const dro_train *t)
     return dro__clock() - t->saved_at > t->set.checkpoint_every;
 }
 
-/* What clocks and signals say. Standard input is ended by whoever asked to stop. */
+/* Requests of clocks and signals. The signal that stops a run also ends standard input. */
 static unsigned decide(dro_train *t)
 {
     bool stop = dro__tell(t, NULL, 0) && !t->stream->about.is_stdin;

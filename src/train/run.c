@@ -173,7 +173,7 @@ static dro_status check_settings(dro_train *t)
     return DRO_OK;
 }
 
-/* In words of the data's: the optimiser knows a problem only. */
+/* Errors in terms of the data: the optimiser only knows a problem. */
 static dro_status check_tilt(dro_train *t)
 {
     char tilt[64];
@@ -383,13 +383,13 @@ static dro_status assess(dro_train *t)
     return dro__watch_record(t) == DRO_OK ? dro__run_save(t) : dro__astray(t);
 }
 
-/* The images that skip_bad has passed over since the last time. */
+/* Reports the images that skip_bad has skipped since the last report. */
 static void tell_skipped(dro_train *t)
 {
     for (const char *note; (note = dro_data_note(t->task.data, t->reported)); t->reported++) {
         char text[DRO__ERROR_SIZE];
         snprintf(text, sizeof text, "skipped %s", note);
-        if (t->watch.note) /* every rank tells what it has passed over */
+        if (t->watch.note) /* every rank reports what it has skipped */
             t->watch.note(t->watch.user, text);
     }
 }
@@ -434,7 +434,7 @@ static void decide(dro_train *t)
         t->ended = DRO_TRAIN_INTERRUPTED;
 }
 
-/* Whether the run is over, before the next step is taken. */
+/* Whether the run ends before the next step. */
 static bool over(dro_train *t)
 {
     tell_skipped(t);
@@ -520,7 +520,7 @@ static dro_status take_folder(dro_train *t, bool resume)
         return DRO_OK;
     DRO_TRY(dro__folder_make(t->ctx, t->folder, &t->made));
     DRO_TRY(dro__folder_lock(t->ctx, t->folder, &t->lock));
-    return dro__run_check_folder(t, resume); /* nobody was faster */
+    return dro__run_check_folder(t, resume); /* re-check under the lock */
 }
 
 static dro_status open_folder(dro_train *t, bool resume)

@@ -168,7 +168,7 @@ static dro_status open_reader(dro_train *t)
     return share_files(t);
 }
 
-/* One file, or a pipe, is read by rank 0, which tells the others what they must know. */
+/* One file, or a pipe, is read by rank 0, which sends the others what they need. */
 static dro_status hear_about(dro_train *t)
 {
     stream_run *s = t->stream;

@@ -51,7 +51,7 @@ static void archive_held(dro_train *t, dro__archive *ar, dro__held *k)
     dro__archive_bytes(ar, k->values, entries * sizeof *k->values);
 }
 
-/* How columns are scaled. Standard input that goes on from where it was cannot be learned from
+/* How columns are scaled. Standard input that continues from where it was cannot be learned from
  * again. */
 static void archive_encoding(dro_train *t, dro__archive *ar)
 {
@@ -131,7 +131,7 @@ static dro_status read_again(dro_train *t, uint64_t rows_done)
     return DRO_OK;
 }
 
-/* A pattern of files: rows that went into batches are passed over, on whichever rank. The order of
+/* A pattern of files: rows that went into batches are skipped, on whichever rank. The order of
  * a shuffle can be repeated by as many ranks as before. */
 static dro_status find_place(dro_train *t)
 {

@@ -1,4 +1,4 @@
-/* train: where data, models and optimisers meet. Sees every other room.
+/* train: joins data, models and optimisers. Sees every other room.
  *
  *   settings.c    the settings of a run: their table, and the value that holds them
  *   defaults.c    what the optimiser gets where nothing is given; recipe.c: settings that go
@@ -171,7 +171,7 @@ typedef struct dro__task {
     float *renormalised;            /* where they differ: images normalised again */
     size_t renormalised_capacity;   /* images */
     int32_t *label_map;             /* (data's classes) to the model's, NULL: the same */
-    bool unread[DRO__EVAL_MOST];    /* of the last batch: images that skip_bad passed over */
+    bool unread[DRO__EVAL_MOST];    /* of the last batch: images that skip_bad skipped */
 } dro__task;
 
 enum { DRO__LOSS_SIZE = 64 }; /* of its name */
@@ -197,7 +197,7 @@ typedef struct dro__weights_about {
 typedef struct dro__model_choice {
     const char *data, *model; /* model "": by the data */
     size_t batch;             /* 0: by the data; not used without training */
-    size_t microbatch;        /* 0: by the memory there is */
+    size_t microbatch;        /* 0: by the available memory */
     uint64_t seed;
     int32_t size;
     const char *augment; /* the setting; NULL: none */
@@ -563,7 +563,7 @@ double dro__epoch_of(const dro_train *t, uint64_t step);
 /* evaluating: a split, of which `done` is evaluated; or NULL. True: stop. */
 bool dro__tell(const dro_train *t, const char *evaluating, double done);
 bool dro__is_tilted(const dro_train *t);  /* log_u is that of the objective */
-bool dro__late(const dro_train *t);       /* max_time is over */
+bool dro__late(const dro_train *t);       /* max_time has passed */
 dro_status dro__run_begin(dro_train *t);  /* a fresh optimiser, started */
 dro_status dro__run_record(dro_train *t); /* evaluates, writes nothing */
 /* The objective that F is reported for. */
@@ -588,7 +588,7 @@ dro_status dro__run_score_best(dro_train *t);
 dro_status dro__run_finish(dro_train *t);
 /* Both leave have_record false when the watch stops them. */
 dro_status dro__run_evaluate(dro_train *t);
-/* Writes evaluation.record as a line of metrics.jsonl and as an event, and tells it. */
+/* Writes evaluation.record as a line of metrics.jsonl and as an event, and reports it. */
 dro_status dro__run_write_line(dro_train *t);
 /* A new metrics.jsonl and a new event file; both cut to where the checkpoint was. */
 dro_status dro__run_begin_files(dro_train *t);
@@ -596,8 +596,8 @@ dro_status dro__run_cut_files(dro_train *t);
 
 /* ---- divergence.c ---- */
 
-/* DRO_ERR_NUMBER: the last batch's loss, or those of the last evaluation, say that the run has gone
- * astray. */
+/* DRO_ERR_NUMBER: the last batch's loss, or the last evaluation, shows that the run has
+ * diverged. */
 dro_status dro__watch_step(dro_train *t);
 dro_status dro__watch_record(dro_train *t);
 /* After a DRO_ERR_NUMBER: back to the last checkpoint, or to the start when that one is bad, with

@@ -409,7 +409,7 @@ static inline void gates_ready() {}
 
 static inline void show_to_copies() {}
 
-/* ---- products of a warp group: here each thread works out its own numbers, at once ---- */
+/* ---- products of a warp group: here each thread computes its own numbers, at once ---- */
 
 typedef unsigned long long matrix;
 

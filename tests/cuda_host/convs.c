@@ -164,7 +164,7 @@ static float tail_of(dro__numbers n, int part, int c, float z)
     return (z - n.mean[at]) * n.scale[at] + n.shift[at];
 }
 
-/* A part's input, worked out where it is lazy; free() it. */
+/* A part's input, computed where it is lazy; free() it. */
 static float *input_of(const dro__conv3 *k, int part)
 {
     dro__dnn_shape s = shape_of(k, part);

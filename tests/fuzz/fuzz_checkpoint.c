@@ -1,6 +1,6 @@
 /* Checkpoints: any bytes behind a checksum that fits. A whole one is read, anything else is an
  * error, and nothing is read beyond the file. The mutator seals what it has changed: sizes stay
- * what they became, the checksum is made anew. */
+ * what they became, the checksum is made again. */
 #include "../../src/train/checkpoint.c"
 #include "fuzz.h"
 

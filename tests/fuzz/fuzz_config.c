@@ -1,5 +1,5 @@
 /* config.json, or any file of settings: taken for a run, checked, and given back as text. Those of
- * an earlier input stay: making all settings anew takes ten times as long. */
+ * an earlier input stay: making all settings again takes ten times as long. */
 #include "fuzz_cli.h"
 
 static void take(dro_context *ctx, json_t *document, const char *path)

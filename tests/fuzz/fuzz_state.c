@@ -1,6 +1,6 @@
 /* The saved state of an optimiser. The first byte says which; with its highest bit the rest is
  * loaded as it is, otherwise it is a list of changes (a place, two bytes, and up to eight bytes to
- * put there) of a good state, whose checksum is then made anew. What is loaded can be stepped on
+ * put there) of a good state, whose checksum is then made again. What is loaded can be stepped on
  * with, and saved again. */
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
-/* What cuda_step.c and cuda_runs.c share: a network and an optimiser on made-up images that are in
- * a GPU's memory.
+/* What cuda_step.c and cuda_runs.c share: a network and an optimiser on synthetic images that are
+ * in a GPU's memory.
  *
  * Steps are those of `dro train`: the images are bytes on the GPU and a step is queued, not waited
  * for. With the word `host` they are floats on the GPU, and the host drives each step: forward,

@@ -190,7 +190,7 @@ static void back_own(const dro__gcall *call)
                              tail->base.deferred, tail->numbers, grads_of(net, tail));
 }
 
-/* dz of a convolution, in memory that nobody else uses in this pass. */
+/* dz of a convolution, in memory that no other operation uses in this pass. */
 void *dro__slope_of_z(const dro__gcall *c)
 {
     const dro__gvalue *out = c->out;

@@ -152,7 +152,7 @@ static dro_status complete_tail(dro__program *p, dro__tail *base, const dro__ope
 
 /* ---- values that are not kept, or elsewhere ---- */
 
-/* Finds the values that one of our own convolutions works out when it reads them: those that nobody
+/* Finds the values that one of our own convolutions computes when it reads them: those that nobody
  * else reads are not kept (lazy), others it fills in. */
 static void find_lazy(dro__gprogram *p)
 {

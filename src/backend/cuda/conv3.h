@@ -22,7 +22,7 @@ typedef struct dro__conv3 {
     int bands; /* done by warp groups, the weights DRO__PACK_BANDS; see dro__gpu_conv3_bands_fit */
     int early; /* the kernel queued before is one of these: the two may overlap */
 
-    /* the input: as it is, or (lazy) worked out of the z of its tail and the residual, which may be
+    /* the input: as it is, or (lazy) computed of the z of its tail and the residual, which may be
      * NULL */
     const void *x, *x_residual;
     int lazy, x_relu;

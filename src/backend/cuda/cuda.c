@@ -150,7 +150,7 @@ static const char *copy(void *to, const void *from, size_t bytes)
     cudaError_t error = dro__cuda_copy(to, from, bytes);
     if (error == cudaSuccess)
         return NULL;
-    cudaGetLastError(); /* it is told here */
+    cudaGetLastError(); /* clears it: it is reported here */
     return cudaGetErrorString(error);
 }
 
@@ -242,7 +242,7 @@ static void move(dro__pool *pool, const dro__step *k, dro__move_kind kind, doubl
     (void)pool;
     scratch *s = scratch_of_thread();
     for (int m = 0; m < DRO__SUMS; m++)
-        sums[m] = s ? 0 : HUGE_VAL; /* no memory: a sum that stops whoever reads it */
+        sums[m] = s ? 0 : HUGE_VAL; /* no memory: an infinite sum makes the step fail */
     if (k->n == 0)
         return;
     dro__gpu_sums meet = {0};

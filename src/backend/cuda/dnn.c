@@ -112,7 +112,7 @@ static dro_status make_unpackings(dro__cuda_network *net, const dro__gprogram *p
     dro__free(table);
     if (net->unpackings && error == cudaSuccess)
         return DRO_OK;
-    dro__cuda_free(net->dw); /* they are made anew when the call is tried again */
+    dro__cuda_free(net->dw); /* they are allocated again when the call is retried */
     dro__cuda_free(net->unpackings);
     net->dw = NULL, net->unpackings = NULL;
     DRO__CUDA(net->ctx, error);
@@ -164,7 +164,7 @@ dro_status dro__dnn_prepare(dro__cuda_network *net, const dro__gprogram *p, cons
     return DRO_OK;
 }
 
-/* In a pass there is nobody to return to: the failure waits until its end. */
+/* A pass cannot return a status: the failure is reported at its end. */
 static void note(dro__cuda_network *net, bool done)
 {
     net->failed = net->failed || !done;

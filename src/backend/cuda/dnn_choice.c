@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { CAPACITY = 1024 }; /* shapes; what comes after them is measured anew */
+enum { CAPACITY = 1024 }; /* shapes; further ones are measured each time */
 
 typedef struct choice {
     dro__dnn_shape shape;

@@ -74,7 +74,7 @@ dro__conv3 dro__conv3_of(const dro__cuda_network *net, const dro__gprogram *p, c
     return c;
 }
 
-/* In the forward pass the first reader of a value works out its tail. */
+/* In the forward pass the first reader of a value computes its tail. */
 static void read_first(const dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
                        dro__conv3 *c)
 {

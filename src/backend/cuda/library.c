@@ -11,7 +11,7 @@ static dro_status dnn_check(dro__cuda_network *net, cudnnStatus_t status, const 
 }
 #define DNN(net, call) DRO_TRY(dnn_check((net), (call), #call))
 
-/* In a pass there is nobody to return to: the failure waits until its end. */
+/* A pass cannot return a status: the failure is reported at its end. */
 static void note(dro__cuda_network *net, bool ok)
 {
     net->failed = net->failed || !ok;

@@ -455,7 +455,7 @@ static dro_status queue_evaluation(dro__cuda_network *net, const float *w,
 {
     dro__gprogram *p = &net->program[0];
     DRO_TRY(begin(net, p, w, batch, 1));
-    if (!batch->labels) /* losses are worked out all the same */
+    if (!batch->labels) /* losses are computed all the same */
         memset(net->labels, 0, batch->count * sizeof *net->labels);
     dro__recording *r = recording_of(net, false);
     DRO_TRY(run(net, p, dro__gprogram_forward, &r->ran, &r->forward));

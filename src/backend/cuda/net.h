@@ -3,7 +3,7 @@
  * from then on.
  *
  * A convolution and what follows it (bias, batch norm, a residual, ReLU) are one operation with a
- * TAIL, as on the CPU. In training the convolution's output z is kept and the tail is worked out
+ * TAIL, as on the CPU. In training the convolution's output z is kept and the tail is computed
  * into the value, or, when the only reader is one of our own convolutions, by that reader (the
  * value is LAZY). Backward, whoever writes a value's slope last also closes it: applies the ReLU's
  * mask and takes the sums that batch norm needs. A residual passes its slope on without copying it.
@@ -258,7 +258,7 @@ bool dro__dnn_adds(const dro__cuda_network *net, const dro__gop *op);
 void dro__dnn_data(dro__cuda_network *net, const dro__gop *op, const void *dz, void *dx, bool add);
 void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
                      cudaStream_t stream, const void *x, const void *dz);
-/* Hands on the weight gradients that cuDNN has written and nobody has handed on. */
+/* Passes on the weight gradients that cuDNN has written and that were not yet passed on. */
 void dro__dnn_hand_on(dro__cuda_network *net, cudaStream_t stream);
 void dro__blas_linear_forward(const dro__gcall *c);
 void dro__blas_linear_backward(const dro__gcall *c);
@@ -294,7 +294,7 @@ static inline int dro__call_size(const dro__cuda_network *net)
     return net->parts.first[net->parts.count];
 }
 
-/* Whether a convolution of conv3.h can work out a tail: its ReLU has no cap. */
+/* Whether a convolution of conv3.h can compute a tail: its ReLU has no cap. */
 static inline bool dro__conv3_knows(const dro__gtail *tail)
 {
     return tail->base.cap == 0 || isinf(tail->base.cap);

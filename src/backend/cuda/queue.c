@@ -329,7 +329,7 @@ static dro_status line_step(void *live, const dro_net_batch *parts, int count,
     DRO_TRY(launch(net, parts[0].images));
     line->begun++;
     cudaError_t error = cudaEventRecord(line->done[slot], DRO__STREAM);
-    if (error != cudaSuccess) { /* nobody can wait for the step by its event: here, then */
+    if (error != cudaSuccess) { /* the step has no event to wait for: wait here */
         cudaGetLastError();
         error = cudaStreamSynchronize(DRO__STREAM);
     }

@@ -78,7 +78,7 @@ static int32_t slope_starts(const dro__cpu_program *p, int32_t value)
 }
 
 /* A value, its convolution's output and its slope. Values are visited from the last to the first,
- * so that the operations that work out a later tail are known. */
+ * so that the operations that compute a later tail are known. */
 static void span_value(dro__cpu_program *p, int32_t value, span *spans, size_t *count)
 {
     dro__cpu_value *v = &p->values[value];

@@ -1,4 +1,4 @@
-/* Tails: bias, batch norm, residual and ReLU behind a convolution, worked out where a value or a
+/* Tails: bias, batch norm, residual and ReLU behind a convolution, computed where a value or a
  * slope is read. See net.h. */
 #include "net.h"
 
