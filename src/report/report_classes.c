@@ -183,7 +183,7 @@ typedef struct matrix {
     bool names; /* the columns have names, not numbers */
 } matrix;
 
-/* Of the examples of some neighbouring classes, the share that is taken for some others. */
+/* Of the examples of some neighbouring classes, the share that is predicted as some others. */
 static double cell_value(const matrix *m, int32_t i, int32_t j)
 {
     int32_t n = m->classes->count;
@@ -213,8 +213,8 @@ static void draw_cell(const matrix *m, dro__plot *plot, int32_t i, int32_t j)
     char from[64], to[64], share[DRO__NUMBER], tip[240];
     if (!(value >= 0.0005))
         return;
-    snprintf(tip, sizeof tip, "%s taken for %s: %s%%", cell_name(m, i, from), cell_name(m, j, to),
-             dro__show_share(share, value));
+    snprintf(tip, sizeof tip, "%s predicted as %s: %s%%", cell_name(m, i, from),
+             cell_name(m, j, to), dro__show_share(share, value));
     dro__plot_box(plot, (dro__paint){DRO__ROLE_HEAT, -1, 0.06 + 0.94 * strength}, x, y,
                   m->cell - gap, m->cell - gap, tip);
     snprintf(share, sizeof share, "%.0f", 100 * value);
@@ -248,7 +248,7 @@ static void draw_names(const matrix *m, dro__plot *plot)
                            DRO__RIGHT, 15, m->names ? name : label);
     }
     dro__plot_text(plot, DRO__MUTED, m->left + m->rows * m->cell, m->top - 20, 11, DRO__RIGHT, 30,
-                   "taken for");
+                   "predicted as");
     dro__plot_text(plot, DRO__MUTED, m->left - 6, m->top - 20, 11, DRO__RIGHT, 30, "class");
 }
 
@@ -310,7 +310,7 @@ static void add_matrix(dro__figures *f, matrix *m, int32_t method)
     m->top = dro__figure_top(f, &figure->plot, 0) + 34;
     m->names = plain_names(m);
     dro__plot_about(&figure->plot,
-                    "%s of each class (row), the share taken for each class (column), in "
+                    "%s of each class (row), the share predicted as each class (column), in "
                     "percent%s.",
                     dro__report_title(f->report, "Of the test examples", title),
                     m->per > 1 ? "; neighbours are put together" : "");
