@@ -101,6 +101,7 @@ wait_a_little() { # up to 3 s
 }
 
 signals() { # signal, how often
+    [ "$2" -gt 0 ] || return
     k=0
     hits=0
     before=$failures
@@ -125,6 +126,7 @@ signals() { # signal, how often
         fi
         random 3
         goes_on ranks $((1 << drawn))
+        [ $((k % 10)) -ne 0 ] || echo "$1: $k so far, at most $worst ms, $((failures - before)) failures"
     done
     echo "$1: $2 runs, $hits of them hit before their end; all gone within $worst ms at most;" \
         "$((failures - before)) failures"
