@@ -94,5 +94,5 @@ has "expected examples, classes or groups" err
 run 2 explain --weights $w --data $data --objective kl:1 --out all.txt
 has "csv, .tsv, .json or .html" err
 run 1 explain --weights $w --data $data --objective kl:1 --out table.csv
-has "table.csv is read" err
+has "table.csv is the input" err
 finish

@@ -93,7 +93,7 @@ told=$(sed -n 's/.*RMSE \([0-9.]*\)  MAE \([0-9.]*\)  R2 \([0-9.]*\).*/\1 \2 \3/
 [ "$told" = "$(cat own)" ] || fail "eval says $told, the predictions $(cat own)"
 run 0 train --data real.csv,target=real,holdout=0.3 --label y --model mlp --best rmse --epochs 3 --out best --threads 2
 run 1 train --data people.csv,holdout=0.3 --label bought --best r2 --out none
-has "best=r2 needs a real-valued target" err
+has "best=r2 requires a real-valued target" err
 run 0 report real --out real.html
 grep -q RMSE real.html || fail "the report has no RMSE"
 
