@@ -85,7 +85,8 @@ static dro_status train(const char *settings, double *sum)
         status = dro_train_run(t, folder, false, NULL);
     if (status == DRO_OK) {
         const dro_train_record *r = dro_train_last(t);
-        *sum = r->has_train ? r->train.loss : r->test.loss;
+        const dro_metrics *m = r->has_train ? &r->train : &r->test;
+        *sum = m->loss + m->objective;
     }
     dro_train_destroy(t);
     return status;
@@ -236,6 +237,8 @@ static void test_train(void **state)
     write_tables();
     all_fail("train", train, of("data=csv:%s,label=y,holdout=0.2 steps=3 best=accuracy", "t.csv"));
     all_fail("train", train, of("data=csv:%s,label=y,holdout=0.2 steps=3 model=auto", "t.csv"));
+    all_fail("train", train,
+             of("data=csv:%s,label=y steps=2 optimizer=lbfgs objective=cvar:0.2", "t.csv"));
     all_fail("train", train, of("data=libsvm:%s,features=5000 steps=3", "t.svm"));
     all_fail("train", train,
              of("data=libsvm:%s,features=2 progressive=yes batch=16 report_every=20", "t.svm"));

@@ -57,23 +57,27 @@ double dro__reg_value(const dro_optimizer *o, const float *of)
     const dro__settings *set = dro__settings_of(o);
     if (set->reg == DRO__REG_NONE)
         return 0;
-    float *w = dro__alloc(o->dim, sizeof *w);
-    if (!w || o->ctx->backend->copy_out(w, of, o->dim * sizeof *w)) {
-        dro__free(w);
-        return NAN;
+    enum { PART = 16384 }; /* from the backend in parts: no memory is needed */
+    float w[PART];
+    double l1 = 0, l2 = 0, groups = 0, norm = 0;
+    size_t block = 0;
+    for (size_t at = 0; at < o->dim; at += PART) {
+        size_t count = o->dim - at < PART ? o->dim - at : PART;
+        if (o->ctx->backend->copy_out(w, of + at, count * sizeof *w))
+            return NAN;
+        for (size_t i = 0; i < count; i++) {
+            double square = (double)w[i] * (double)w[i];
+            l1 += fabs((double)w[i]);
+            l2 += square;
+            for (; block < o->block_count && (int64_t)(at + i) >= o->blocks[block + 1]; norm = 0) {
+                groups += sqrt(norm);
+                block++;
+            }
+            if (block < o->block_count && (int64_t)(at + i) >= o->blocks[block])
+                norm += square;
+        }
     }
-    double l1 = 0, l2 = 0, groups = 0;
-    for (size_t i = 0; i < o->dim; i++) {
-        l1 += fabs((double)w[i]);
-        l2 += (double)w[i] * (double)w[i];
-    }
-    for (size_t k = 0; k < o->block_count; k++) {
-        double norm = 0;
-        for (int64_t i = o->blocks[k]; i < o->blocks[k + 1]; i++)
-            norm += (double)w[i] * (double)w[i];
-        groups += sqrt(norm);
-    }
-    dro__free(w);
+    groups += sqrt(norm);
     switch (set->reg) {
     case DRO__REG_L2:
         return set->reg_strength * l2 / 2;

@@ -277,7 +277,7 @@ static double over(const dro__tally *m, const dro__mass *of, int32_t count)
 }
 
 /* kl-radius, cvar or chi2 of the examples' losses, or of the mean losses of classes or groups. */
-static double other_objective(const dro__tally *m)
+static double other_objective(dro__tally *m)
 {
     bool classes = m->robust.level == DRO__TILT_CLASS, groups = m->robust.level == DRO__TILT_GROUP;
     const dro__mass *of = classes ? m->classes : m->groups;
@@ -286,8 +286,12 @@ static double other_objective(const dro__tally *m)
         all = (size_t)m->figures.examples;
     dro__worst_case worst = {.value = NAN};
     double *memory = dro__alloc(3 * all, sizeof *memory);
+    if (!memory) {
+        m->failed = true;
+        return NAN;
+    }
     double *losses = memory, *prior = memory + all, *weights = memory + 2 * all, total = 0;
-    if (!memory || (!classes && !groups && m->figures.examples > m->loss_capacity))
+    if (!classes && !groups && m->figures.examples > m->loss_capacity)
         all = 0;
     for (size_t k = 0; k < all; k++) {
         double mass = classes || groups ? of[k].mass : (double)m->weights[k];
