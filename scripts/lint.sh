@@ -15,7 +15,7 @@ mkdir -p build-lint
 if [ $# -gt 0 ]; then printf '%s\n' "$@"
 else find src cli -name '*.c' ! -path 'src/backend/cuda/*'; fi | sort >build-lint/sources
 flags="-std=gnu11 -Iinclude -Icli $(find src -type d ! -path 'src/backend/cuda*' | sed 's/^/-I/' | tr '\n' ' ')
-    -DDRO_WITH_CPU=1 -DDRO_WITH_ONEDNN=1 -DDRO_BUILD"
+    -DDRO_WITH_CPU=1 -DDRO_WITH_ONEDNN=1 -DDRO_BUILD -DDRO_LIBDIR=__FILE__"
 for pair in ZLIB:zlib ZSTD:libzstd JPEG:libjpeg PNG:libpng JANSSON:jansson; do
     pkg-config --exists "${pair#*:}" && flags="$flags -DDRO_WITH_${pair%:*}=1"
 done
