@@ -93,7 +93,7 @@ static void test_csv_limits(void **state)
     for (int values = 4095; values <= 4096; values++) { /* and one for what was not seen */
         char *p = text;
         for (int i = 0; i < values; i++)
-            p += sprintf(p, "%d,id%d\n", i % 2, i);
+            p += sprintf(p, "0,id%d\n1,id%d\n", i, i);
         dro_data *data = opened(spec_for("csv", text, ",label=1"), &train, &test);
         assert_int_equal(info_of(data).kind, values < 4096 ? DRO_DATA_DENSE : DRO_DATA_SPARSE);
         dro_data_close(data);
@@ -236,6 +236,13 @@ static void test_csv_nan(void **state)
     for (int k = 1; k < 5; k++)
         row_is(data, &train, k, "0");
     dro_data_close(data);
+    /* Among numbers more words are; among texts they are categories. */
+    data = opened(spec_for("csv", "x,z,y\n1,none,a\nNULL,p,b\n-,p,b\nn/a,p,b\n3,p,b\n", ",label=y"),
+                  &train, &test);
+    row_is(data, &train, 0, "-1 1 0 0");
+    row_is(data, &train, 1, "0 0 1 0");
+    row_is(data, &train, 3, "0 0 1 0");
+    dro_data_close(data);
     refuses(spec_for("csv", "x,y\n1,a\n-nan,b\n", ",label=y,missing=refuse"), DRO_ERR_DATA,
             "line 3: column 'x': '-nan'", "missing=refuse");
 }
@@ -276,14 +283,27 @@ static void test_csv_real(void **state)
     assert_true(train.targets[0] == 0.1f && train.targets[1] == -3e4f);
     assert_int_equal(info_of(data).classes, 0);
     dro_data_close(data);
-    /* Forgotten: numbers that do not come back are no classes. */
-    refuses(spec_for("csv", "p,t\n1,3\n2,-3.5\n3,0.1\n4,0.1\n", ",label=t"), DRO_ERR_DATA, "line 3",
-            "'-3.5': expected classes, but 4 rows have 3 different numbers (target=real");
+    /* Not stated: by the numbers. */
+    static const char *const reals[] = {
+        "p,t\n1,3\n2,-3.5\n3,0.1\n4,0.1\n", /* fractions, most of them different */
+        "p;t\n1;3\n2;-3,5\n3;0,1\n4;0,1\n",
+        "p,t\n1,1\n1,2\n1,3\n1,4\n1,5\n1,6\n1,7\n1,8\n1,9\n1,10\n1,11\n1,12\n1,13\n1,14\n1,15\n"
+        "1,16\n1,17\n1,18\n1,19\n1,20\n1,21\n"};
+    for (size_t k = 0; k < sizeof reals / sizeof reals[0]; k++) {
+        data = opened(spec_for("csv", reals[k], ",label=t"), &train, &test);
+        assert_int_equal(info_of(data).classes, 0);
+        assert_non_null(strstr(dro_data_remark(data, 0), "a number to predict"));
+        dro_data_close(data);
+        OK(ctx, dro_data_open(ctx, spec_for("csv", reals[k], ",label=t,target=class"), &data));
+        assert_true(info_of(data).classes > 2);
+        dro_data_close(data);
+    }
     static const char *const classes[] = {"p,t\n1,1\n2,2\n3,3\n", "p,t\n1,0.5\n2,1.5\n",
                                           "p,t\n1,0.5\n2,1.5\n3,a\n",
                                           "p,t\n1,.5\n2,1\n3,2\n4,.5\n5,1\n6,2\n"};
     for (size_t k = 0; k < sizeof classes / sizeof classes[0]; k++) {
         OK(ctx, dro_data_open(ctx, spec_for("csv", classes[k], ",label=t"), &data));
+        assert_true(info_of(data).classes > 1);
         dro_data_close(data);
     }
     refuses(spec_for("csv", "1,2\n3,4\n", ",label="), DRO_ERR_ARGUMENT, "label=: expected a column",
@@ -292,27 +312,86 @@ static void test_csv_real(void **state)
             "line 2: column 2: '?'", "finite number");
 }
 
-/* Many categories make sparse rows; too many look like an id. */
+/* Many categories make sparse rows; of too many the column is left out. */
 static void test_csv_wide(void **state)
 {
     (void)state;
     dro_examples train, test;
     char *text = malloc(1 << 21), *p = text;
-    for (int k = 0; k < 5000; k++)
-        p += sprintf(p, "%d,id%d,%d\n", k % 2, k, k % 3);
+    for (int k = 0; k < 10000; k++)
+        p += sprintf(p, "%d,id%d,%d\n", k % 2, k / 2, k % 3);
     dro_data *data = opened(spec_for("csv", text, ",label=1"), &train, &test);
     assert_int_equal(info_of(data).kind, DRO_DATA_SPARSE);
     assert_int_equal(info_of(data).features, 5002);
-    assert_int_equal(train.starts[5000], 10000);
-    assert_int_equal(train.columns[9999], 5001);
-    assert_true(train.values[9998] == 1);
+    assert_int_equal(train.starts[10000], 20000);
+    assert_int_equal(train.columns[19999], 5001);
+    assert_true(train.values[19998] == 1);
     dro_data_close(data);
     for (int k = 5000; k < 65537; k++)
         p += sprintf(p, "%d,id%d,%d\n", k % 2, k, k % 3);
-    refuses(spec_for("csv", text, ",label=1"), DRO_ERR_DATA, "line 65537: column 2: 'id65536'",
-            "looks like an id");
-    refuses(spec_for("csv", text, ",label=2"), DRO_ERR_DATA, "line 65537: column 2", "65536");
+    data = opened(spec_for("csv", text, ",label=1"), &train, &test);
+    assert_int_equal(info_of(data).features, 1);
+    assert_string_equal(dro_data_remark(data, 0),
+                        "column 2: more than 65536 different texts: it is left out");
+    dro_data_close(data);
+    refuses(spec_for("csv", text, ",label=2"), DRO_ERR_DATA, "column 2", "65536");
     free(text);
+}
+
+/* Of more than 50 categories those of one row share the feature of those that training did not
+ * have. */
+static void test_csv_single(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    for (int single = 40; single <= 49; single += 9) {
+        char text[4096] = "w,y\n", *p = text + 4;
+        for (int k = 0; k < 4; k++)
+            p += sprintf(p, "often%d,a\noften%d,b\n", k / 2, k / 2);
+        for (int k = 0; k < single; k++)
+            p += sprintf(p, "once%d,%s\n", k, k % 2 ? "a" : "b");
+        dro_data *data = opened(spec_for("csv", text, ",label=y"), &train, &test);
+        size_t features = info_of(data).features;
+        assert_int_equal(features, single == 40 ? 43 : 3);
+        assert_true(train.x[9 * features + features - 1] == (single == 40 ? 0 : 1));
+        dro_data_close(data);
+    }
+}
+
+/* Many dates are days, in the order that all of them have; one that is none makes the column
+ * categorical, and so do a few dates. */
+static void test_csv_dates(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    static const struct {
+        const char *text, *rest, *rows[3]; /* rest: of the rows behind, with a year */
+    } cases[] = {
+        {"1970-01-01,a\n1969-12-31,b\n1970-03-01,a\n", "%d-01-01,a\n", {"0", "-1", "59"}},
+        {"1970-01-01T12:00,a\n1970-01-01 06:00:00.25Z,b\n1972-03-01,a\n",
+         "%d-01-01,a\n",
+         {"0.5", "0.25", "790"}},
+        {"01.02.1970,a\n28.02.1970,b\n01.03.1970,a\n", "01.01.%d,a\n", {"31", "58", "59"}},
+        {"2/1/1970,a\n2/28/1970,b\n3/1/1970,a\n", "1/1/%d,a\n", {"31", "58", "59"}},
+        {"1/2/1970,a\n28/2/1970,b\n1/3/1970,a\n", "1/1/%d,a\n", {"31", "58", "59"}},
+        {"1970-01-01,a\n1970-13-01,b\n1970-01-01,a\n", "%d-01-01,a\n", {NULL}},
+        {"1970-01-01,a\n5,b\n1970-01-01,a\n", "%d-01-01,a\n", {NULL}},
+        {"1970-01-01,a\n1970-01-02,b\n1970-01-02x,a\n", "%d-01-01,a\n", {NULL}},
+        {"1970-01-01,a\n1970-01-02,b\n1970-01-03,a\n", "1970-01-01,%d\n", {NULL}},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        char text[4096];
+        strcpy(text, cases[k].text);
+        for (int i = 0; i < 50; i++)
+            snprintf(text + strlen(text), 64, cases[k].rest, 1973 + i);
+        dro_data *data =
+            opened(spec_for("csv", text, ",label=2,header=no,scale=none"), &train, &test);
+        const char *remark = dro_data_remark(data, 0);
+        assert_int_equal(remark && strstr(remark, ": dates, such as"), cases[k].rows[0] != NULL);
+        for (int i = 0; i < 3 && cases[k].rows[0]; i++)
+            row_is(data, &train, i, cases[k].rows[i]);
+        dro_data_close(data);
+    }
 }
 
 static void test_csv_bad(void **state)
@@ -491,8 +570,9 @@ static void test_csv_many_texts(void **state)
         const char *form, *first, *remark;
     } cases[] = {
         {100, 100, "user%d,%d,%s\n", NULL,
-         "column 'id': 100 different texts in 100 rows, such as 'user0': categorical, with 101 "
-         "features; drop= leaves the column out if it is an id"},
+         "column 'id': 100 different texts in 100 rows, such as 'user0': categorical, with 1 "
+         "feature; "
+         "the 100 that one row has count as one; drop= leaves the column out"},
         {104, 52, "user%d,%d,%s\n", NULL, NULL},
         {50, 50, "user%d,%d,%s\n", NULL, NULL},
         {104, 52, "\"-%d,5\",%d,%s\n", NULL,
@@ -581,6 +661,8 @@ static const struct CMUnitTest tests[] = {
     TEST(test_csv_endless),
     TEST(test_csv_nan),
     TEST(test_csv_wide),
+    TEST(test_csv_single),
+    TEST(test_csv_dates),
     TEST(test_csv_bad),
     TEST(test_csv_text_among_numbers),
     TEST(test_csv_many_texts),

@@ -80,6 +80,9 @@ typedef struct dro_problem {
     size_t max_batch; /* (optional) most examples in one forward call, parts together; 0: any */
     dro_memory memory;
     const struct dro__abilities *library; /* internal; leave it NULL */
+    /* (optional) Weights that l1, l2 and elastic count a thousandth of, such as biases: from
+     * reg_free_first on, so many. */
+    size_t reg_free_first, reg_free_count;
 } dro_problem;
 
 /* The general compositional problem  min_w  f( E g_z(w) ) + r(w),  g_z(w) in R^p. */

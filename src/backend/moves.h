@@ -12,13 +12,15 @@
  *   elastic  s (q |w|_1 + (1-q)/2 |w|^2)  soft(x, eta s q) / (1 + eta s (1-q))
  *   box      low <= w <= high             clip
  * (group and ball are not elementwise: opt/prox.c). In the metric of a preconditioner the step of
- * element i is eta / scale_i, and so are the threshold and the shrinking. */
+ * element i is eta / scale_i, and so are the threshold and the shrinking. For the plan's free
+ * weights (biases) both are DRO__REG_FREE times that. */
 #include "step.h"
 
 typedef struct coefs {
     real eta, decay;        /* w <- w - eta * (direction + decay * w) */
     real threshold, shrink; /* prox: soft threshold, then x - shrink x, then clip */
     real low, high;
+    size_t free_first, free_count;
     real momentum, now, ahead; /* the step is along now * g + ahead * m */
     real gain, keep;
     real beta2, first, root, epsilon; /* moments, and what takes their bias away */
@@ -38,12 +40,15 @@ FN void prepare_step(const dro__step *k, double eta, coefs *c)
     c->shrink = (real)(l2 / (1 + l2));
     c->low = (real)(p->reg == DRO__REG_BOX ? p->reg_low : -HUGE_VAL);
     c->high = (real)(p->reg == DRO__REG_BOX ? p->reg_high : HUGE_VAL);
+    c->free_first = p->free_first;
+    c->free_count = p->free_count;
 }
 
 /* The proximal operator in the metric of a preconditioner: the step of this element is `scale`
  * times as long. */
-FN real prox_by(const coefs *c, real x, real scale)
+FN real prox_by(const coefs *c, size_t i, real x, real scale)
 {
+    scale *= i - c->free_first < c->free_count ? (real)DRO__REG_FREE : 1;
     real size = (x < 0 ? -x : x) - c->threshold * scale;
     size = size > 0 ? size : 0;
     real y = x < 0 ? -size : size;
@@ -52,9 +57,9 @@ FN real prox_by(const coefs *c, real x, real scale)
     return y > c->high ? c->high : y;
 }
 
-FN real prox(const coefs *c, real x)
+FN real prox(const coefs *c, size_t i, real x)
 {
-    return prox_by(c, x, 1);
+    return prox_by(c, i, x, 1);
 }
 
 #define AT(role)    ((real)v[role][i])
@@ -85,7 +90,7 @@ FN void each_momentum(float *const *v, const coefs *c, size_t i, int reg, real *
     real w = AT(DRO__W), g = AT(DRO__G) + c->decay * w, m = g + c->momentum * AT(DRO__D);
     real x = w - c->eta * (c->now * g + c->ahead * m);
     TO(DRO__D, m);
-    TO(DRO__W, reg ? prox(c, x) : x);
+    TO(DRO__W, reg ? prox(c, i, x) : x);
 }
 
 /* COVER's estimator:  d <- gain (G1 + keep (d - G0)). Sums: |d|^2, |G1 - G0|^2, |G0 - d|^2
@@ -122,7 +127,7 @@ FN void each_storm(float *const *v, const coefs *c, size_t i, int reg, real *sum
     sum[1] += (g - old) * (g - old);
     sum[2] += (old - was) * (old - was);
     TO(DRO__D, d);
-    TO(DRO__W, reg ? prox(c, x) : x);
+    TO(DRO__W, reg ? prox(c, i, x) : x);
 }
 
 /* AdamW: moments of the gradient, decoupled weight decay. */
@@ -148,7 +153,7 @@ FN void each_adamw(float *const *v, const coefs *c, size_t i, int reg, real *sum
     real x = w - c->eta * (c->first * m / (ROOT(second) * c->root + c->epsilon) + c->decay * w);
     TO(DRO__D, m);
     TO(DRO__SECOND, second);
-    TO(DRO__W, reg ? prox(c, x) : x);
+    TO(DRO__W, reg ? prox(c, i, x) : x);
 }
 
 /* ---- a direction with momentum and a diagonal preconditioner, in two passes ----
@@ -236,7 +241,7 @@ FN void each_scaled(float *const *v, const coefs *c, size_t i, int reg, real *su
     if (v[DRO__SECOND])
         scale = 1 / (ROOT(AT(DRO__SECOND)) * c->root + c->epsilon);
     real x = w - c->eta * (p * scale + c->decay * w);
-    TO(DRO__W, reg ? prox_by(c, x, scale) : x);
+    TO(DRO__W, reg ? prox_by(c, i, x, scale) : x);
 }
 
 /* ASC-PG:  w' <- prox(w - eta (g + decay w)),  z = (1 - 1/beta) w + w'/beta. */
@@ -250,7 +255,7 @@ FN void each_ascpg(float *const *v, const coefs *c, size_t i, int reg, real *sum
 {
     (void)sum;
     real w = AT(DRO__W), x = w - c->eta * (AT(DRO__G) + c->decay * w);
-    TO(DRO__W, reg ? prox(c, x) : x);
+    TO(DRO__W, reg ? prox(c, i, x) : x);
     TO(DRO__Z, c->inverse * AT(DRO__W) + (1 - c->inverse) * w);
 }
 
@@ -273,7 +278,7 @@ FN void each_combine(float *const *v, const coefs *c, size_t i, int reg, real *s
             x += c->c[j] * AT(DRO__X + j);
     if (v[DRO__X])
         x += c->plus * AT(DRO__X);
-    TO(DRO__OUT, reg ? prox(c, x) : x);
+    TO(DRO__OUT, reg ? prox(c, i, x) : x);
 }
 
 /* |x[0]|^2 */

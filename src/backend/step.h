@@ -13,6 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What r(w) counts of a free weight: next to nothing, but F keeps one minimum. */
+#define DRO__REG_FREE 1e-3
+
 enum { DRO__TILT_NONE, DRO__TILT_EXAMPLE, DRO__TILT_CLASS, DRO__TILT_GROUP };
 enum {
     DRO__REG_NONE,
@@ -127,6 +130,7 @@ typedef struct dro__plan {
     int32_t group_capacity;
     int32_t reg, nesterov, a_rule, group_prior; /* group_prior: 1 the data's shares, 0 all equal */
     double reg_strength, reg_ratio, reg_low, reg_high;
+    size_t free_first, free_count; /* weights that it counts a thousandth of */
     double weight_decay, momentum, beta2, epsilon, gamma;
     double longest,
         heaviest; /* at most: root mean square of a scaled step; mean weight of a batch */

@@ -1,6 +1,7 @@
-/* CSV in steps: csv_parse.c cuts the text into cells, csv_form.c reads the options and finds the
- * header, the label and the group column, csv_encode.c turns cells into features, csv_keep.c lets a
- * model keep how; format_csv.c makes a data set of it, stream_csv.c a stream. */
+/* CSV in steps: csv_parse.c cuts the text into cells, csv_cell.c says what a cell holds, csv_form.c
+ * reads the options and finds the header, the label and the group column, csv_encode.c turns cells
+ * into features, csv_keep.c lets a model keep how; format_csv.c makes a data set of it,
+ * stream_csv.c a stream. */
 #ifndef DRO_DATA_CSV_H
 #define DRO_DATA_CSV_H
 
@@ -10,6 +11,7 @@
 enum {
     DRO__CSV_COLUMNS_MAX = 1 << 20,
     DRO__CSV_CATEGORIES_MAX = 65536,
+    DRO__CSV_MANY = 50,        /* categories: those of one row are merged */
     DRO__CSV_ROW_MAX = 1 << 26 /* bytes */
 };
 
@@ -90,6 +92,18 @@ typedef struct dro__missing {
     bool refuse; /* missing values are an error */
 } dro__missing;
 bool dro__csv_missing(const dro__missing *missing, const char *cell);
+/* Texts that are a missing value among numbers, and a category among texts: NULL, None, n/a, #N/A,
+ * <NA> in any case, - and . */
+bool dro__csv_blank(const char *cell);
+/* A cell that is a number and nothing else; comma: it may have a decimal comma. */
+bool dro__csv_number(const char *cell, bool comma, double *value);
+bool dro__csv_infinite(const char *cell);
+
+/* The orders of a date's year, month and day, between - / or . (MDY: / only), a time of day behind
+ * it or not. Where several fit all cells of a column the first one is taken. */
+enum { DRO__DATE_YMD = 1, DRO__DATE_MDY = 2, DRO__DATE_DMY = 4, DRO__DATE_ALL = 7 };
+/* Those in which a cell is a date. */
+int dro__csv_dates(const char *cell);
 
 /* ---- csv_form.c ---- */
 
@@ -118,8 +132,6 @@ void dro__csv_form_free(dro__csv_form *form);
 /* Whether a number of this file may have a decimal comma: decimal=comma, or cells that are not
  * separated by commas. */
 bool dro__csv_commas(const dro__csv_form *form, const dro__csv *csv);
-/* A cell that is a number and nothing else; comma: it may have a decimal comma. */
-bool dro__csv_number(const char *cell, bool comma, double *value);
 /* encoding=latin1, for an input that was just opened. */
 dro_status dro__csv_encoding(const dro_data *data, dro__input *input);
 dro_status dro__csv_form_read(const dro_data *data, dro__csv_form *form);
@@ -132,15 +144,21 @@ dro_status dro__csv_form_match(const dro__csv_form *form, const dro__csv *first,
 /* ---- csv_encode.c ---- */
 
 /* What the rows of training show of a column. A column is numeric if every cell of the file is a
- * number or missing, and it is not named in categorical=; then it is one feature, (x - centre) *
- * factor and the limit of scale.h, 0 where missing; with scale=none it is x, the mean where
- * missing. Any other is one indicator per category, in the order of their bytes, one for "missing"
- * if training has that, and one for a category that training did not have. */
+ * number or missing, or a date where more than DRO__CSV_MANY differ, and it is not named in
+ * categorical=. Then it is one feature, (x - centre) * factor and the limit of scale.h, 0 where
+ * missing; with scale=none it is x, the mean where missing. Any other is one indicator per
+ * category, in the order of their bytes, one for "missing" if training has that, and one for a
+ * category that training did not have. Of more than DRO__CSV_MANY categories those of one row
+ * have that last one, too; a column of more than DRO__CSV_CATEGORIES_MAX is left out. */
 typedef struct dro__column {
     bool numeric, missing;
     bool left_out, dropped; /* the label, or a column of drop=; dropped: the latter */
     bool plain, limited;    /* plain: not scaled */
     bool commas;            /* numbers may have a decimal comma */
+    bool may_count;         /* not named in categorical= */
+    bool blanks;            /* dro__csv_blank() is a missing value: among numbers */
+    int dates, date;        /* orders in which all cells are dates; date: a number of days, in that
+                               order, or 0 */
     dro__column_spread spread;
     double centre, factor;
     double *sample, low, high; /* values that the fences come from; the fences */
@@ -148,9 +166,15 @@ typedef struct dro__column {
     int64_t odd_row;                  /* the first row with a number that is not finite, or -1 */
     int64_t numbers, texts, text_row; /* of the whole file; the first row with a text, or -1 */
     dro__names categories;
-    int32_t *rank; /* (categories) */
+    int32_t *rank;    /* (categories) */
+    int64_t *tally;   /* (different) rows of each, while they are learned */
+    size_t different; /* categories of training, merged ones too */
+    size_t tally_room;
     size_t feature, features;
 } dro__column;
+
+/* The number in a cell of a numeric column: itself, or the days from 1970-01-01 to a date. */
+bool dro__csv_value(const dro__column *column, const char *cell, double *value);
 
 typedef struct dro__columns {
     size_t count, features;

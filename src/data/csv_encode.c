@@ -8,17 +8,6 @@
 #include <string.h>
 #include <strings.h>
 
-bool dro__csv_missing(const dro__missing *m, const char *cell)
-{
-    if (cell[0] == '\0' || (cell[0] == '?' && cell[1] == '\0'))
-        return true;
-    const char *word = cell + (*cell == '-' || *cell == '+');
-    if ((word[0] | 0x20) == 'n' && (word[1] | 0x20) == 'a' &&
-        ((word[2] == '\0' && word == cell) || ((word[2] | 0x20) == 'n' && word[3] == '\0')))
-        return true;
-    return m->also && strcmp(cell, m->also) == 0;
-}
-
 const char *dro__csv_column_name(const dro__csv *csv, size_t column, char *out, size_t size)
 {
     const char *cell = csv->header;
@@ -82,33 +71,13 @@ dro_status dro__names_rank(dro_context *ctx, const dro__names *names, bool by_va
 
 /* ---- learning ---- */
 
-static bool is_infinite_word(const char *cell)
-{
-    cell += *cell == '-' || *cell == '+';
-    return strcasecmp(cell, "inf") == 0 || strcasecmp(cell, "infinity") == 0;
-}
-
-bool dro__csv_number(const char *cell, bool comma, double *value)
-{
-    char text[64];
-    const char *end = dro__number_double(cell, value);
-    size_t length = end ? (size_t)(end - cell) : strcspn(cell, ",");
-    if (end && !*end)
-        return true;
-    if (!comma || cell[length] != ',' || strlen(cell) >= sizeof text)
-        return false;
-    strcpy(text, cell);
-    text[length] = '.';
-    end = dro__number_double(text, value);
-    return end && !*end;
-}
-
-/* Is it a number? One that is not makes the column categorical. */
+/* Is it a number? One that is not makes the column categorical, unless all are dates. */
 static void look_at(dro__column *c, const char *cell, int64_t row)
 {
     double value;
     bool number = dro__csv_number(cell, c->commas, &value);
-    bool infinite = number ? !isfinite(value) : is_infinite_word(cell);
+    bool infinite = number ? !isfinite(value) : dro__csv_infinite(cell);
+    c->dates &= dro__csv_dates(cell);
     if (infinite && c->odd_row < 0)
         c->odd_row = row;
     bool text = !infinite && !number;
@@ -122,15 +91,28 @@ static void look_at(dro__column *c, const char *cell, int64_t row)
 static dro_status find_kinds(const dro__csv *csv, const dro__missing *missing, dro__columns *cols)
 {
     const char *cell = csv->cells;
+    int32_t number;
     for (int64_t i = 0; i < csv->rows; i++)
         for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
             dro__column *c = &cols->at[k];
             bool gone = !c->left_out && dro__csv_missing(missing, cell);
             if (gone && missing->refuse)
                 return dro__csv_bad_cell(csv, i, k, cell, "a value, because of missing=refuse");
-            if (!gone && !c->left_out)
-                look_at(c, cell, i);
+            if (gone || c->left_out || (c->blanks && dro__csv_blank(cell)))
+                continue;
+            look_at(c, cell, i);
+            if (c->dates && c->categories.count <= DRO__CSV_MANY)
+                DRO_TRY(dro__names_add(csv->ctx, &c->categories, cell, strlen(cell), &number));
         }
+    for (size_t k = 0; k < cols->count; k++) {
+        dro__column *c = &cols->at[k];
+        bool many = c->categories.count > DRO__CSV_MANY;
+        bool dated = c->texts > 0 && c->dates && c->may_count && many;
+        dro__names_free(&c->categories);
+        c->date = dated ? c->dates & -c->dates : 0; /* the first order that fits */
+        c->numeric = c->may_count && (dated || c->texts == 0);
+        c->blanks = c->blanks && c->numeric;
+    }
     return DRO_OK;
 }
 
@@ -155,29 +137,48 @@ const char *dro__csv_cell(const dro__csv *csv, int64_t row, size_t column)
 static void take_number(dro__column *c, const char *cell, bool sample)
 {
     double value;
-    if (!dro__csv_number(cell, c->commas, &value) || !isfinite(value))
+    if (!dro__csv_value(c, cell, &value) || !isfinite(value))
         return;
     dro__spread_add(&c->spread, value);
     if (sample && c->sample)
         c->sample[c->sampled++] = value;
 }
 
-static dro_status take_cell(const dro__csv *csv, int64_t row, size_t k, const char *cell,
-                            dro__column *c)
+static dro_status take_cell(const dro__csv *csv, const char *cell, dro__column *c)
 {
     int32_t number;
     DRO_TRY(dro__names_add(csv->ctx, &c->categories, cell, strlen(cell), &number));
-    if (number >= DRO__CSV_CATEGORIES_MAX)
-        return dro__csv_bad_cell(csv, row, k, cell,
-                                 "at most 65536 categories: this column looks like an id, or like "
-                                 "numbers with a text among them");
+    DRO_TRY(dro__grow(csv->ctx, (void **)&c->tally, &c->tally_room, c->categories.count,
+                      sizeof *c->tally));
+    c->tally[number] = (size_t)number < c->different ? c->tally[number] + 1 : 1;
+    c->different = c->categories.count;
+    c->left_out = c->dropped = number >= DRO__CSV_CATEGORIES_MAX;
     return DRO_OK;
+}
+
+/* Of many categories those that one row has share the place of categories that training did not
+ * have: nothing can be learned of one alone, but something of a new one. */
+static dro_status merge_single(const dro__csv *csv, dro__column *c)
+{
+    dro__names all = c->categories;
+    dro_status status = DRO_OK;
+    int32_t number;
+    if (c->different <= DRO__CSV_MANY)
+        return DRO_OK;
+    c->categories = (dro__names){0};
+    for (size_t k = 0; status == DRO_OK && k < c->different; k++)
+        if (c->tally[k] > 1)
+            status = dro__names_add(csv->ctx, &c->categories, all.names[k], strlen(all.names[k]),
+                                    &number);
+    dro__names_free(&all);
+    return status;
 }
 
 static dro_status finish_column(const dro__csv *csv, dro__column *c, size_t k)
 {
     char name[64];
     if (!c->numeric) {
+        DRO_TRY(merge_single(csv, c));
         c->features = c->categories.count + c->missing + 1;
         return dro__names_rank(csv->ctx, &c->categories, false, &c->rank);
     }
@@ -210,7 +211,9 @@ static dro_status begin_columns(const dro__csv *csv, const dro__csv_form *form, 
     for (size_t k = 0; k < cols->count; k++) {
         dro__column *c = &cols->at[k];
         int mark = form->marks ? form->marks[k] : 0;
-        c->numeric = mark != DRO__MARK_CATEGORICAL;
+        c->numeric = c->may_count = mark != DRO__MARK_CATEGORICAL;
+        c->dates = DRO__DATE_ALL;
+        c->blanks = !form->missing.refuse;
         c->odd_row = c->text_row = -1;
         c->dropped = mark == DRO__MARK_DROP;
         c->left_out = k == form->label || c->dropped;
@@ -247,10 +250,10 @@ static dro_status take_rows(const dro__csv *csv, const dro__csv_form *form, cons
             if (c->left_out || gone)
                 continue;
             if (!c->numeric && !second)
-                DRO_TRY(take_cell(csv, rows[i], k, cell, c));
+                DRO_TRY(take_cell(csv, cell, c));
             else if (c->numeric && !second)
                 take_number(c, cell, i % step == 0);
-            else if (c->numeric && c->sample && dro__csv_number(cell, c->commas, &value))
+            else if (c->numeric && c->sample && dro__csv_value(c, cell, &value))
                 dro__spread_add(&c->spread, fmin(fmax(value, c->low), c->high));
         }
     }
@@ -307,6 +310,7 @@ void dro__columns_free(dro__columns *cols)
         dro__names_free(&cols->at[k].categories);
         dro__free(cols->at[k].rank);
         dro__free(cols->at[k].sample);
+        dro__free(cols->at[k].tally);
     }
     dro__free(cols->at);
     dro__free(cols->unseen);
@@ -330,16 +334,17 @@ static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
                               size_t *feature, float *value)
 {
     const dro__column *c = &cols->at[k];
-    bool gone = dro__csv_missing(missing, cell);
+    bool gone = dro__csv_missing(missing, cell) || (c->blanks && dro__csv_blank(cell));
     *feature = c->feature;
     *value = 0;
     if (gone && missing->refuse)
         return dro__csv_bad_cell(csv, row, k, cell, "a value, because of missing=refuse");
     if (c->numeric && !gone) {
         double number;
-        if (!dro__csv_number(cell, c->commas, &number))
+        const char *expected = cols->number ? cols->number : "a number, as in training";
+        if (!dro__csv_value(c, cell, &number))
             return dro__csv_bad_cell(csv, row, k, cell,
-                                     cols->number ? cols->number : "a number, as in training");
+                                     c->date ? "a date, as in training" : expected);
         number = c->plain ? number : (number - c->centre) * c->factor;
         *value = (float)(c->limited ? dro__limited(number) : number);
         if (!isfinite(*value))

@@ -93,10 +93,9 @@ dro_status dro__csv_form_read(const dro_data *d, dro__csv_form *f)
         f->header = 0;
     else if (header && strcmp(header, "auto") != 0)
         return dro__fail(d->ctx, DRO_ERR_RANGE, "header=%.40s: expected yes, no or auto", header);
-    if (target && strcmp(target, "real") != 0)
-        return dro__fail(d->ctx, DRO_ERR_RANGE, "target=%.40s: expected target=real or nothing",
-                         target);
-    f->real = target != NULL || (f->kept && f->kept->real);
+    if (target && strcmp(target, "real") != 0 && strcmp(target, "class") != 0)
+        return dro__fail(d->ctx, DRO_ERR_RANGE, "target=%.40s: expected real or class", target);
+    f->real = (target && *target == 'r') || (f->kept && f->kept->real);
     missing = missing || !f->kept || !*f->kept->missing ? missing : f->kept->missing;
     f->missing.refuse = missing && strcmp(missing, "refuse") == 0;
     f->missing.also = f->missing.refuse ? NULL : missing;

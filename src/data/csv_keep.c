@@ -8,8 +8,8 @@
  *     csv 1 COLUMNS LABEL header|plain classes|real dense|sparse MISSING
  *     label NAME
  *     dropped NAME
- *     limited|number|plain NAME CENTRE FACTOR      (a comma behind the first word: decimal commas
- *                                                  are read)
+ *     limited|number|plain NAME CENTRE FACTOR      (behind the first word: a comma where decimal
+ *                                                  commas are read, @ and the order of dates)
  *     words NAME missing|whole COUNT CATEGORY ...                  (one line for each column)
  *
  * LABEL is the label's column from 0, MISSING the text of missing=, ' without one. With a header
@@ -81,7 +81,10 @@ static dro_status put_column(writer *w, const dro__csv *csv, const dro__column *
 {
     put(w, "\n");
     put(w, kind_of(c));
-    put(w, c->numeric && !c->left_out && c->commas ? "," : "");
+    char date[4];
+    snprintf(date, sizeof date, "@%d", c->date % 10);
+    put(w, c->numeric && !c->left_out && c->date ? date : "");
+    put(w, c->numeric && !c->left_out && c->commas && !c->date ? "," : "");
     put_text(w, name);
     if (c->left_out)
         return DRO_OK;
@@ -248,12 +251,20 @@ static dro_status read_column(words *w, dro__kept *kept, size_t k)
     size_t length = strlen(word);
     c->commas = length && word[length - 1] == ',';
     word[length - c->commas] = '\0';
+    if (length > 2 && word[length - 2] == '@') {
+        c->date = word[length - 1] - '0';
+        word[length - 2] = '\0';
+    }
     c->dropped = strcmp(word, "dropped") == 0;
     c->left_out = c->dropped || strcmp(word, "label") == 0;
     c->plain = strcmp(word, "plain") == 0;
     c->limited = strcmp(word, "limited") == 0;
     c->numeric = c->plain || c->limited || strcmp(word, "number") == 0;
     c->odd_row = -1;
+    c->blanks = c->numeric && strcmp(kept->missing, "refuse") != 0;
+    bool dated = c->date == DRO__DATE_YMD || c->date == DRO__DATE_MDY || c->date == DRO__DATE_DMY;
+    if (c->date && !(c->numeric && dated))
+        return damaged(w, "the order of a date");
     if ((c->left_out && !c->dropped) != (k == kept->label) ||
         !(c->left_out || c->numeric || !strcmp(word, "words")) || (c->commas && !c->numeric))
         return damaged(w, "label, number or words");

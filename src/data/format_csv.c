@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DENSE_MAX = 4096, VALUES_MANY = 50 };
+enum { DENSE_MAX = 4096 };
 
 typedef struct reader {
     dro_data *d;
@@ -72,33 +72,22 @@ static dro_status read_names(const reader *r, const dro__csv *csv, size_t column
     return DRO_OK;
 }
 
-/* Numbers, most of them different and not all of them whole, are no classes: target=real was
- * forgotten. */
-static dro_status check_classes(const reader *r)
+/* Whether the labels are numbers to predict, and not the names of classes. Numbers with fractions:
+ * more than ten of them, or most of them different; whole numbers: more than twenty and most
+ * different. */
+static bool is_real(const reader *r)
 {
-    const dro__csv *csv = &r->train;
+    enum { FRACTIONS = 10, WHOLE = 20 };
     const dro__names *names = &r->classes;
-    char expected[128];
-    size_t broken = SIZE_MAX;
-    if (names->count <= 2 || 2 * names->count <= (size_t)csv->rows)
-        return DRO_OK;
+    bool most = 2 * names->count > (size_t)r->train.rows, whole = true;
     for (size_t k = 0; k < names->count; k++) {
         double value;
-        const char *end = dro__number_double(names->names[k], &value);
-        if (!end || *end)
-            return DRO_OK;
-        if (broken == SIZE_MAX && value != floor(value))
-            broken = k;
+        if (!dro__csv_number(names->names[k], dro__csv_commas(&r->form, &r->train), &value))
+            return false;
+        whole = whole && value == floor(value);
     }
-    if (broken == SIZE_MAX)
-        return DRO_OK;
-    int64_t row = 0;
-    while (r->d->split[DRO_TRAIN].labels[row] != (int32_t)broken)
-        row++;
-    snprintf(expected, sizeof expected,
-             "classes, but %lld rows have %zu different numbers (target=real reads real targets)",
-             (long long)csv->rows, names->count);
-    return dro__csv_bad_cell(csv, row, r->form.label, names->names[broken], expected);
+    return names->count > 2 &&
+           (whole ? most && names->count > WHOLE : most || names->count > FRACTIONS);
 }
 
 /* A column of numbers: targets, or example weights, which are 0 or more. */
@@ -146,6 +135,26 @@ static dro_status read_split(reader *r, const dro__csv *csv, dro__table *t)
     if (r->form.grouped)
         DRO_TRY(read_names(r, csv, r->form.group, false, &r->groups, t->groups));
     return weighted ? read_numbers(r, csv, r->form.weight, t->weights) : DRO_OK;
+}
+
+/* Without target=: classes, unless is_real(). */
+static dro_status choose_target(reader *r)
+{
+    dro__table *t = &r->d->split[DRO_TRAIN];
+    char name[64];
+    dro__csv_column_name(&r->train, r->form.label, name, sizeof name);
+    if (!r->form.real && is_real(r)) {
+        DRO_TRY(dro__remark(r->d,
+                            "%s: %zu different numbers: a number to predict, as with target=real; "
+                            "target=class makes each of them a class",
+                            name, r->classes.count));
+        dro__names_free(&r->classes);
+        dro__names_free(&r->groups);
+        dro__table_free(t);
+        r->form.real = true;
+        return read_split(r, &r->train, t);
+    }
+    return DRO_OK;
 }
 
 /* Names in their order into the data set, which owns them from here; numbers follow. */
@@ -218,8 +227,8 @@ static dro_status read_all(reader *r)
         DRO_TRY(dro__csv_form_match(&r->form, &r->train, &r->test));
     d->unlabelled = r->form.label == DRO__CSV_NO_COLUMN ? "label=COLUMN" : NULL;
     DRO_TRY(read_split(r, &r->train, &d->split[DRO_TRAIN]));
-    if (!d->given)
-        DRO_TRY(check_classes(r));
+    if (!d->given && !dro__option(d, "target"))
+        DRO_TRY(choose_target(r));
     if (test)
         DRO_TRY(read_split(r, &r->test, &d->split[DRO_TEST]));
     if (!r->form.real)
@@ -271,17 +280,29 @@ static dro_status remark_text(const reader *r, const dro__column *c, const char 
 static dro_status remark_values(const reader *r, const dro__column *c, const char *name,
                                 const char *cell)
 {
-    size_t values = c->categories.count, rows = (size_t)r->d->split[DRO_TRAIN].n;
+    size_t values = c->different, rows = (size_t)r->d->split[DRO_TRAIN].n;
     double value;
+    char ending[128] = "decimal=comma reads such numbers";
     bool comma = dro__csv_number(cell, true, &value);
-    if (!comma && (values <= VALUES_MANY || 2 * values <= rows))
+    if (!comma && (values <= DRO__CSV_MANY || 2 * values <= rows))
         return DRO_OK;
-    return dro__remark(
-        r->d,
-        "%s: %zu different texts in %zu rows, such as '%.40s': categorical, with %zu "
-        "features; %s",
-        name, values, rows, cell, c->features,
-        comma ? "decimal=comma reads such numbers" : "drop= leaves the column out if it is an id");
+    if (!comma)
+        snprintf(ending, sizeof ending,
+                 "the %zu that one row has count as one; drop= leaves the column out",
+                 values - c->categories.count);
+    return dro__remark(r->d,
+                       "%s: %zu different texts in %zu rows, such as '%.40s': categorical, with "
+                       "%zu feature%s; %s",
+                       name, values, rows, cell, c->features, c->features == 1 ? "" : "s", ending);
+}
+
+static dro_status remark_date(const reader *r, const dro__column *c, const char *name,
+                              const char *cell)
+{
+    static const char *const orders[] = {"", "year, month, day", "month, day, year", "",
+                                         "day, month, year"};
+    return dro__remark(r->d, "%s: dates, such as '%.40s' (%s): one feature, the number of days",
+                       name, cell, orders[c->date]);
 }
 
 static dro_status remark_columns(const reader *r)
@@ -289,11 +310,17 @@ static dro_status remark_columns(const reader *r)
     for (size_t k = 0; k < r->columns.count; k++) {
         const dro__column *c = &r->columns.at[k];
         char name[64];
-        if (c->left_out || c->numeric || c->text_row < 0)
+        dro__csv_column_name(&r->train, k, name, sizeof name);
+        if (c->different > DRO__CSV_CATEGORIES_MAX)
+            DRO_TRY(dro__remark(r->d, "%s: more than %d different texts: it is left out", name,
+                                DRO__CSV_CATEGORIES_MAX));
+        if (c->left_out || (c->numeric && !c->date) || c->text_row < 0)
             continue;
         const char *cell = dro__csv_cell(&r->train, c->text_row, k);
-        dro__csv_column_name(&r->train, k, name, sizeof name);
-        DRO_TRY((c->numbers >= 9 * c->texts ? remark_text : remark_values)(r, c, name, cell));
+        if (c->date)
+            DRO_TRY(remark_date(r, c, name, cell));
+        else
+            DRO_TRY((c->numbers >= 9 * c->texts ? remark_text : remark_values)(r, c, name, cell));
     }
     return DRO_OK;
 }
@@ -314,9 +341,10 @@ static dro_status encode_split(reader *r, int split, bool dense)
     for (size_t k = 0; count && k < cols->count; k++)
         if (cols->unseen[k] > 0)
             DRO_TRY(dro__remark(
-                d, "%s: %lld of %lld %srows have a value that training did not have",
+                d, "%s: %lld of %lld %srows have a value that training did not have%s",
                 dro__csv_column_name(csv, k, name, sizeof name), (long long)cols->unseen[k],
-                (long long)d->split[split].n, d->given ? "" : "test "));
+                (long long)d->split[split].n, d->given ? "" : "test ",
+                cols->at[k].categories.count < cols->at[k].different ? ", or only once" : ""));
     dro__free(cols->unseen);
     cols->unseen = NULL;
     return DRO_OK;
@@ -372,7 +400,8 @@ const dro__format dro__format_csv = {
     .dotted = true,
     .usage = "FILE,label=COLUMN[,test=FILE][,group=COLUMN][,weight=COLUMN][,header=yes|no|auto][,"
              "sep=tab]"
-             "[,missing=TEXT|refuse][,target=real][,drop=COLUMN:COLUMN][,categorical=COLUMN:COLUMN]"
+             "[,missing=TEXT|refuse][,target=real|class][,drop=COLUMN:COLUMN][,categorical=COLUMN:"
+             "COLUMN]"
              "[,decimal=comma][,scale=standard|none][,encoding=latin1]",
     .summary = "a table: numeric columns standardised, others one-hot",
     .details =
@@ -391,11 +420,14 @@ const dro__format dro__format_csv = {
         "                , ; tab | which the first line has most of\n"
         "missing=TEXT    one more text for a missing value. Empty and blank cells, ?, NA and nan "
         "(letters of\n"
-        "                any case) always are; NULL, None, n/a, - and . are not. A missing number "
-        "becomes\n"
+        "                any case) always are. A missing number becomes\n"
         "                the column's mean, a missing text a category of its own. missing=refuse: "
         "an error\n"
-        "target=real     the label is a number to predict\n"
+        "target=         real: the label is a number to predict; class: the name of a class; if "
+        "not given, real\n"
+        "                for more than 10 different numbers with fractions, or more than 20 of "
+        "which most\n"
+        "                occur once\n"
         "drop=A:B        columns that are no features, such as an id\n"
         "categorical=A:B columns of numbers that are names, such as a postcode\n"
         "decimal=        comma: 3,14 is a number; point: it is a text; if not given, comma where "
@@ -408,9 +440,15 @@ const dro__format dro__format_csv = {
         "standard:\n"
         "                neither; none: numbers as they are\n"
         "encoding=latin1 the file is in Latin-1 (Windows-1252); if not given, it must be UTF-8\n"
-        "A column is numeric if all its cells are numbers or missing; a comma in a value is "
-        "written \\, as\n"
-        "in missing=1\\,234.",
+        "A column is numeric if all its cells are numbers or missing; among numbers NULL, None, "
+        "n/a, - and .\n"
+        "are missing, too. Dates (2024-12-31, 31.12.2024, 12/31/2024, with a time or without), if "
+        "there are\n"
+        "more than 50 different ones, are the number of days from 1970-01-01 on. Of more than 50 "
+        "categories\n"
+        "those of a single row share a feature with those that training did not have; a column "
+        "with more\n"
+        "than 65536 is left out. A comma in a value is written \\, as in missing=1\\,234.",
     .encodes = "columns are standardised or one-hot",
     .options = options,
     .open = open_csv,

@@ -67,6 +67,11 @@ static void add(size_t n, double a, const double *x, double *y)
         y[i] += a * x[i];
 }
 
+static double l1_at(const dro__smooth *f, size_t i)
+{
+    return i - f->free_first < f->free_count ? f->free_share * f->l1 : f->l1;
+}
+
 /* f and the norm; the point must be the solver's own. */
 static dro_status evaluate(dro__exact *e, const dro__smooth *f, const double *w, double *value,
                            double *g)
@@ -75,7 +80,7 @@ static dro_status evaluate(dro__exact *e, const dro__smooth *f, const double *w,
     DRO_TRY(f->value(f->user, w, value, g));
     e->evaluations++;
     for (size_t i = 0; f->l1 > 0 && i < e->dim; i++)
-        *value += f->l1 * fabs(w[i]);
+        *value += l1_at(f, i) * fabs(w[i]);
     return DRO_OK;
 }
 
@@ -97,11 +102,11 @@ dro_status dro__exact_begin(dro__exact *e, const dro__smooth *f)
 double dro__exact_gradient(dro__exact *e, const dro__smooth *f)
 {
     for (size_t i = 0; i < e->dim; i++) {
-        double g = e->g[i];
+        double g = e->g[i], l1 = l1_at(f, i);
         if (e->w[i] != 0)
-            e->slope[i] = g + copysign(f->l1, e->w[i]);
+            e->slope[i] = g + copysign(l1, e->w[i]);
         else
-            e->slope[i] = fabs(g) > f->l1 ? g - copysign(f->l1, g) : 0;
+            e->slope[i] = fabs(g) > l1 ? g - copysign(l1, g) : 0;
     }
     return sqrt(dot(e->dim, e->slope, e->slope));
 }

@@ -19,6 +19,8 @@ typedef struct dro__smooth {
     /* (Newton's method) At the w of the last value(): (dim, dim), the lower triangle. */
     dro_status (*hessian)(void *user, double *hessian);
     double l1;
+    size_t free_first, free_count; /* of these weights only this share: */
+    double free_share;
     const double *scale; /* (optional) (dim) about how f curves along each w, up to a factor */
     double enough; /* steps that lower the value by less are not worth it; 0: up to rounding */
 } dro__smooth;

@@ -318,6 +318,11 @@ dro_status dro__reg_create(dro_optimizer *o); /* (prox.c) checks, block offsets 
 /* The part of r(w) that is not elementwise, in place. */
 void dro__reg_blocks(dro_optimizer *o, float *w, double eta);
 double dro__reg_value(const dro_optimizer *o, const float *w);
+/* What r(w) counts of weight i. */
+static inline double dro__reg_share(const dro_optimizer *o, size_t i)
+{
+    return i - o->problem.reg_free_first < o->problem.reg_free_count ? DRO__REG_FREE : 1;
+}
 
 /* ---- tilt.c: the levels of the tilt ---- */
 

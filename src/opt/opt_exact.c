@@ -110,8 +110,9 @@ static dro_status value(void *user, const double *w, double *to, double *gradien
     o->able.full->gradient(o->able.full->user, s->q, gradient);
     double square = 0;
     for (size_t i = 0; i < o->dim; i++) {
-        square += w[i] * w[i];
-        gradient[i] += l2 * w[i];
+        double share = dro__reg_share(o, i);
+        square += share * w[i] * w[i];
+        gradient[i] += share * l2 * w[i];
     }
     *to = s->worst.value + l2 / 2 * square;
     return DRO_OK;
@@ -146,7 +147,7 @@ static dro_status hessian(void *user, double *h)
     full->gradient(full->user, s->q, s->group_g);
     add_outer(dim, -bend, s->group_g, h);
     for (size_t i = 0; i < dim; i++)
-        h[i * dim + i] += l2_of(set);
+        h[i * dim + i] += dro__reg_share(o, i) * l2_of(set);
     return DRO_OK;
 }
 
@@ -160,6 +161,9 @@ static dro__smooth smooth_of(dro_optimizer *o)
                              s->worst.smoothed ? worth * dro__objective_slack(&s->objective) : 0,
                          .hessian = hessian,
                          .l1 = l1_of(dro__settings_of(o)),
+                         .free_first = o->problem.reg_free_first,
+                         .free_count = o->problem.reg_free_count,
+                         .free_share = DRO__REG_FREE,
                          .scale = s->scale};
 }
 
@@ -167,10 +171,11 @@ static double gap_of(const dro_optimizer *o)
 {
     const state *s = o->extra;
     const dro__settings *set = dro__settings_of(o);
-    double l1 = l1_of(set), l2 = l2_of(set), gap = 0;
-    if (!(l2 > 0) || !o->able.full->convex)
+    double gap = 0;
+    if (!(l2_of(set) > 0) || !o->able.full->convex)
         return NAN;
     for (size_t i = 0; i < o->dim; i++) { /* no term is negative */
+        double share = dro__reg_share(o, i), l1 = share * l1_of(set), l2 = share * l2_of(set);
         double w = s->solver.w[i], g = s->solver.g[i] - l2 * w, over = fmax(fabs(g) - l1, 0);
         gap += fmax(0, l2 / 2 * w * w + l1 * fabs(w) + w * g + over * over / (2 * l2));
     }
@@ -277,7 +282,7 @@ static dro_status start(dro_optimizer *o)
         s->prior[i] = (o->weight_sums[i + 1] - o->weight_sums[i]) / (double)n;
     o->able.full->scale(o->able.full->user, s->scale);
     for (size_t i = 0; i < o->dim; i++)
-        s->scale[i] += l2_of(dro__settings_of(o));
+        s->scale[i] += dro__reg_share(o, i) * l2_of(dro__settings_of(o));
     return label(o);
 }
 

@@ -275,6 +275,8 @@ static void make_plan(dro_optimizer *o)
                             .reg_ratio = set->reg_ratio,
                             .reg_low = set->reg_low,
                             .reg_high = set->reg_high,
+                            .free_first = o->problem.reg_free_first,
+                            .free_count = o->problem.reg_free_count,
                             .weight_decay = set->weight_decay,
                             .group_prior = set->group_prior,
                             .a_rule = set->a_rule,

@@ -67,8 +67,9 @@ double dro__reg_value(const dro_optimizer *o, const float *of)
             return NAN;
         for (size_t i = 0; i < count; i++) {
             double square = (double)w[i] * (double)w[i];
-            l1 += fabs((double)w[i]);
-            l2 += square;
+            double share = dro__reg_share(o, at + i);
+            l1 += share * fabs((double)w[i]);
+            l2 += share * square;
             for (; block < o->block_count && (int64_t)(at + i) >= o->blocks[block + 1]; norm = 0) {
                 groups += sqrt(norm);
                 block++;

@@ -31,7 +31,7 @@ static double batch_of(const dro_train *t)
 static double examples_of(const dro_train *t)
 {
     int64_t n = t->task.info.examples[DRO_TRAIN];
-    return n ? (double)n : NAN;
+    return n > 0 ? (double)n : NAN;
 }
 
 /* The methods with a p for each example move it by dual_eta n/b times its loss, p being about 1/n:
@@ -172,9 +172,11 @@ static const row rows[] = {
     ROW(scaled_eta_of, "scent", "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
     OURS(ROW, NULL, "tables", "eta_schedule", "auto", "ends at a lower F than stages"),
     ROW(NULL, "scent", NULL, "eta_schedule", "auto", "ends at a lower F than stages"),
-    ROW(NULL, "lbfgs", "tables", "reg", "l2", "the loss of separable classes has no minimum"),
-    ROW(strength_of, "lbfgs", "tables", "reg_strength",
-        "1 / examples, 2 / examples for two classes", "a prior worth one example"),
+    ROW(scaled_eta_of, "adamw", "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
+    ROW(NULL, NULL, "tables", "reg", "l2",
+        "the loss of separable classes has no minimum; output biases are spared"),
+    ROW(strength_of, NULL, "tables", "reg_strength", "1 / examples, 2 / examples for two classes",
+        "a prior worth one example"),
     ROW(NULL, NULL, "hidden", "reg", "l2", "networks overfit small tables"),
     ROW(prior_of, NULL, "hidden", "reg_strength", "10 / examples", "a prior worth ten examples"),
     ROW(lambda_of, NULL, "tables", "lambda",

@@ -237,6 +237,25 @@ static dro_status cut_batches(dro__task *t, const dro__model_choice *c)
     return dro__pieces_create(t->ctx, &mine, &o, &t->pieces, &t->problem);
 }
 
+/* r(w) spares the biases of the outputs: without any feature they are the classes' shares. */
+static void spare_biases(dro__task *t)
+{
+    const dro_net *net = t->net;
+    if (t->sparse && t->data->bias) {
+        t->problem.reg_free_first = t->data->bias;
+        t->problem.reg_free_count = 1;
+    }
+    for (size_t k = 0; net && !t->images && k < net->tensor_count; k++) {
+        const dro__net_entry *one = &net->tensors[k];
+        const char *what = strrchr(one->name, '.');
+        if (one->node == net->graph.heads[0] && one->home == DRO__HOME_WEIGHTS && what &&
+            strcmp(what, ".bias") == 0) {
+            t->problem.reg_free_first = (size_t)one->offset;
+            t->problem.reg_free_count = one->count;
+        }
+    }
+}
+
 static dro_status make_problem(dro__task *t, const dro__model_choice *c)
 {
     int64_t n = t->info.examples[DRO_TRAIN];
@@ -255,6 +274,7 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
         offer_full(t);
         t->problem.max_batch = t->ring_capacity > 2 * t->batch ? t->ring_capacity : 2 * t->batch;
     }
+    spare_biases(t);
     t->problem.example_weights = t->shelf[DRO_TRAIN].examples.weights;
     if (t->problem.example_weights && t->problem.class_share)
         t->problem.class_share = t->class_share; /* the linear model counts rows */
