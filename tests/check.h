@@ -292,9 +292,16 @@ typedef struct instance {
     char text[80];
 } instance;
 
-static const char *const variants[] = {
-    "",          "form=two-point",   "sampling=p", "tilt=group", "output=random",
-    "reg=group", "precondition=adam"};
+static const char *const variants[] = {"",
+                                       "form=two-point",
+                                       "sampling=p",
+                                       "tilt=group",
+                                       "output=random",
+                                       "reg=group",
+                                       "precondition=adam",
+                                       "objective=cvar:0.5",
+                                       "objective=kl-radius:0.2",
+                                       "objective=chi2:0.5 tilt=group"};
 static const char quick[] = "batch=8 eta=0.02 seed=5 steps=60 ?lambda=3 ?warmup=0 ?big=20 ?inner=4 "
                             "?big_growth=1.3 ?stage_steps=5 ?dual_eta=0.001 reg_strength=0.01";
 
@@ -305,6 +312,13 @@ static inline bool has_param(const char *optimizer, const char *variant)
         if (strncmp(p.name, variant, strlen(p.name)) == 0 && variant[strlen(p.name)] == '=')
             return true;
     return *variant == '\0';
+}
+
+/* Its weights are of groups; those without lambda are robust with an objective only. */
+static inline bool weighs_groups(const instance *in)
+{
+    return strstr(in->variant, "tilt") &&
+           (strstr(in->variant, "objective") || has_param(in->name, "lambda="));
 }
 
 /* Created and set, not started; NULL if this optimiser does not solve compositional problems. */
@@ -342,8 +356,9 @@ static inline void for_each(void (*body)(dro_context *, const instance *, int), 
             for (int composite = 0; composite < 2; composite++) {
                 instance in = {check_optimizer(k), variants[v], composite, ""};
                 toy t = {0};
-                bool scaled = strcmp(in.variant, "precondition=adam") == 0;
-                if (!has_param(in.name, in.variant) || (composite && scaled))
+                bool plain = strcmp(in.variant, "precondition=adam") == 0 ||
+                             strncmp(in.variant, "objective", 9) == 0;
+                if (!has_param(in.name, in.variant) || (composite && plain))
                     continue;
                 snprintf(in.text, sizeof in.text, "%s%s %s", in.name,
                          composite ? " (composite)" : "", in.variant);

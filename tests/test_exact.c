@@ -1,10 +1,11 @@
 /* The exact solvers: minima that SciPy found (refs/exact.txt, made by refs/make_exact.py),
  * derivatives against differences, the same bits on any number of threads and after a save, and
- * what they refuse. */
+ * what they refuse; and the online methods with every objective, which come to the same minima. */
 #include "check.h"
 #include "exact.h"
 #include "full_rows.h"
 #include "nn.h"
+#include "objective.h"
 
 enum { MOST = 100, FEATURES = 6, CLASSES = 3 };
 
@@ -452,11 +453,104 @@ static void test_not_finite(void **state)
     dro_context_destroy(ctx);
 }
 
+/* ---- the online methods come to the same minima ---- */
+
+/* F of w over all examples, by the exact weights. */
+static double f_of(const subject *s, const dro_optimizer *opt, const model *m)
+{
+    const dro__full *full = s->problem.library->full;
+    double w[FEATURES + 1], losses[MOST], q[MOST];
+    float copy[FEATURES + 1];
+    int32_t of[MOST];
+    dro__objective o;
+    dro__worst_case worst;
+    OK(s->ctx, dro_optimizer_weights(opt, copy));
+    for (size_t j = 0; j < s->problem.dim; j++)
+        w[j] = (double)copy[j];
+    OK(s->ctx, full->losses(full->user, w, losses));
+    OK(s->ctx, dro__objective_parse(s->ctx, m->objective, &o));
+    dro__groups g = {.n = (size_t)table.n, .count = 2, .of = of};
+    for (int64_t i = 0; i < table.n; i++)
+        of[i] = table.sign[i] > 0;
+    OK(s->ctx, dro__groups_create(s->ctx, &g, true));
+    if (strcmp(m->over, "class") == 0)
+        dro__objective_weigh_groups(&o, &g, losses, q, &worst);
+    else
+        dro__objective_weigh(&o, (size_t)table.n, losses, NULL, q, &worst);
+    dro__groups_free(&g);
+    return worst.value + dro_optimizer_regulariser(opt, copy);
+}
+
+static void come_near(const model *m, const char *name, const char *settings, double within)
+{
+    enum { STEPS = 6000 };
+    char what[120];
+    subject s;
+    dro_optimizer *opt;
+    open_model(&s, m, false, 1);
+    OK(s.ctx, dro_optimizer_create(s.ctx, name, &s.problem, &opt));
+    check_set(s.ctx, opt, settings);
+    check_set(s.ctx, opt, "steps=6000 batch=20 eta_schedule=cosine warmup=100");
+    OK(s.ctx, dro_optimizer_set(opt, "tilt", m->over));
+    OK(s.ctx, dro_optimizer_set(opt, "objective", m->objective));
+    OK(s.ctx, dro_optimizer_set(opt, "reg", "elastic"));
+    OK(s.ctx, dro_optimizer_set_real(opt, "reg_strength", m->l1 + m->l2));
+    if (m->l1 + m->l2 > 0)
+        OK(s.ctx, dro_optimizer_set_real(opt, "reg_ratio", m->l1 / (m->l1 + m->l2)));
+    OK(s.ctx, dro_optimizer_start(opt, NULL));
+    for (int t = 0; t < STEPS; t++)
+        OK(s.ctx, dro_optimizer_step(opt));
+    snprintf(what, sizeof what, "%s, %s %s %s", name, m->loss, m->over, m->objective);
+    check_near(what, f_of(&s, opt, m), m->minimum, within);
+    dro_optimizer_destroy(opt);
+    close_model(&s);
+}
+
+static void test_online(void **state)
+{
+    (void)state;
+    for (int k = 0; k < case_count; k++) {
+        const model *m = &cases[k];
+        if (strcmp(m->model, "rows") != 0 || strcmp(m->objective, "mean") == 0)
+            continue;
+        bool tied = strcmp(m->over, "class") == 0, rough = strcmp(m->loss, "squared") == 0;
+        double near = tied ? 3e-3 : 2e-4;
+        come_near(m, "sgd", "eta=0.008", rough ? 1e-2 : 1e-3);
+        come_near(m, "adamw", "eta=0.02 weight_decay=0", 1e-3);
+        come_near(m, "cover", "eta=0.1", near);
+        come_near(m, "recover", "eta=0.02 precondition=rms", near);
+    }
+}
+
+/* The others refuse the objectives, each by name. */
+static void test_only_kl(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ascpg",     "civr",    "rcivr",    "absgd",
+                                        "stoc-agda", "pg-smd2", "pes-sgda", NULL};
+    subject s;
+    open_model(&s, &cases[0], false, 1);
+    for (int k = 0; names[k]; k++) {
+        dro_optimizer *opt;
+        OK(s.ctx, dro_optimizer_create(s.ctx, names[k], &s.problem, &opt));
+        FAILS(s.ctx, dro_optimizer_set(opt, "objective", "cvar:0.1"), DRO_ERR_NAME, names[k]);
+        dro_optimizer_destroy(opt);
+    }
+    dro_optimizer *opt;
+    OK(s.ctx, dro_optimizer_create(s.ctx, "sgd", &s.problem, &opt));
+    FAILS(s.ctx, dro_optimizer_set(opt, "objective", "cvr:0.1"), DRO_ERR_NAME, "cvar:ALPHA");
+    FAILS(s.ctx, dro_optimizer_set(opt, "objective", "cvar:2"), DRO_ERR_RANGE, "1e-12 to 1");
+    dro_optimizer_destroy(opt);
+    refuses(&s, "sgd", "objective=cvar:0.1 nesterov=yes", "leave one of them out");
+    close_model(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_solver),     cmocka_unit_test(test_derivatives),
     cmocka_unit_test(test_lbfgs),      cmocka_unit_test(test_newton),
     cmocka_unit_test(test_same_bits),  cmocka_unit_test(test_refusals),
-    cmocka_unit_test(test_not_finite),
+    cmocka_unit_test(test_not_finite), cmocka_unit_test(test_online),
+    cmocka_unit_test(test_only_kl),
 };
 
 int main(int argc, char **argv)

@@ -293,13 +293,13 @@ static void ends(dro_context *ctx, const instance *in, int unused)
     dro_optimizer *opt = create(ctx, in, p);
     dro_status status = dro_optimizer_start(opt, w0);
     if (status != DRO_OK) { /* they must know n; toy_draw gives no groups */
-        assert_true(status == DRO_ERR_UNSUPPORTED || strstr(in->variant, "tilt"));
+        assert_true(status == DRO_ERR_UNSUPPORTED || weighs_groups(in));
         dro_optimizer_destroy(opt);
         return;
     }
     while ((status = dro_optimizer_step(opt)) == DRO_OK)
         ;
-    if (strstr(in->variant, "tilt")) {
+    if (weighs_groups(in)) {
         assert_int_equal(status, DRO_ERR_CALLBACK);
     } else {
         assert_int_equal(status, DRO_ERR_END);

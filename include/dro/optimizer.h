@@ -76,6 +76,11 @@ typedef struct dro_info {
     uint64_t fresh_starts; /* fresh starts of the estimator, not counting the first */
     double gradient_norm;  /* lbfgs, newton: of F, over all examples, at w; else NaN */
     double gap; /* lbfgs, newton with l2 or elastic: F(w) - min F is at most this; else NaN */
+    /* cvar, chi2: losses below it have no weight; else NaN */
+    double threshold;
+    /* kl-radius, cvar: KL divergence of the weights from the prior; chi2: E (weight - 1)^2 / 2; an
+     * average over batches; else NaN */
+    double radius;
 } dro_info;
 DRO_API dro_status dro_optimizer_info(const dro_optimizer *opt, dro_info *info);
 /* Weights q of the classes or groups (tilt=class, group): copies at most count, gives how many. */

@@ -149,7 +149,8 @@ class Info(c.Structure):
                 ("loss", c.c_double), ("log_u", c.c_double), ("objective", c.c_double),
                 ("regulariser", c.c_double), ("largest_weight", c.c_double),
                 ("effective", c.c_double), ("caps", c.c_uint64), ("floors", c.c_uint64),
-                ("fresh_starts", c.c_uint64), ("gradient_norm", c.c_double), ("gap", c.c_double)]
+                ("fresh_starts", c.c_uint64), ("gradient_norm", c.c_double), ("gap", c.c_double),
+                ("threshold", c.c_double), ("radius", c.c_double)]
 
     def as_dict(self):
         return {name: getattr(self, name) for name, _ in self._fields_}

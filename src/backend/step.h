@@ -28,6 +28,15 @@ enum {
 };
 enum { DRO__A_AUTO, DRO__A_FIXED, DRO__A_ETA2 };
 
+/* What is minimised (opt/objective.h). */
+typedef enum dro__objective_kind {
+    DRO__OBJECTIVE_MEAN,
+    DRO__OBJECTIVE_KL,
+    DRO__OBJECTIVE_KL_RADIUS,
+    DRO__OBJECTIVE_CVAR,
+    DRO__OBJECTIVE_CHI2
+} dro__objective_kind;
+
 /* The phases that turn losses into coefficients. */
 typedef enum dro__phase {
     DRO__PHASE_NONE,
@@ -102,6 +111,16 @@ typedef struct dro__scalars {
     double mean_old;            /* mean weight of the waiting batch, at its old point, over u */
     double gain, keep;          /* d <- gain * (G1 + keep * (d - G0)) */
     uint64_t counted;           /* examples counted in the groups */
+    /* kl-radius, cvar, chi2 (objectives.h): the weight of a loss is a function of the first two */
+    double threshold, multiplier;
+    double off[2], off_old[2]; /* moments of the weights minus what they should be: the estimate;
+                                * of the waiting batch, at its old point */
+    double slope;              /* average: how fast off[0] falls */
+    double excess;             /* average: F - E loss, by this threshold */
+    double radius, value;      /* averages: divergence of the weights, E weight loss */
+    double least;              /* multiplier and excess are never smaller */
+    double eta_most;           /* the largest eta so far */
+    uint64_t duals;            /* times the first two were set */
     /* the automatic a */
     double spread;        /* the variance of d as a multiple of one batch's */
     double change, noise; /* averages of |G1 - G0|^2 and |G0 - d|^2 */
@@ -112,6 +131,7 @@ typedef struct dro__scalars {
     double fall;   /* how much that step should have lowered log_u, to first order */
     /* moments: products of their decays, how many there were; asc-pg: the beta of z */
     double power1, power2, beta;
+    double momentum_kept; /* of the momentum, by this step's limits */
     uint64_t moments;
     /* what a step reports */
     double eta, lambda, a, loss, largest_weight, effective;
@@ -135,6 +155,8 @@ typedef struct dro__plan {
     double longest,
         heaviest; /* at most: root mean square of a scaled step; mean weight of a batch */
     double a_c, a_min, guard, cap;
+    int32_t objective, pad; /* dro__objective_kind */
+    double argument;        /* of the objective */
 } dro__plan;
 
 /* The host's input to a step. */

@@ -2,6 +2,7 @@
  * after it has defined
  *
  *   FN              what stands before a function
+ *   APART           the same, where it is better not inlined
  *   EACH(i, n)      a loop over 0 .. n-1, shared by the team
  *   EACH_SUM(i, n, a, b)  the same, with two sums that may be taken in any order
  *   ONE             whether this is the one of the team that writes scalars
@@ -60,6 +61,30 @@ FN int by_group(const dro__step *k)
     return k->ticket->level >= DRO__TILT_CLASS;
 }
 
+FN double share(const dro__step *k, int g)
+{
+    return k->ticket->shares_given ? k->shares[g]
+                                   : (double)k->groups[g].counted / (double)k->s->counted;
+}
+
+FN double prior(const dro__step *k, int g)
+{
+    return k->plan.group_prior ? share(k, g) : 1.0 / k->ticket->group_count;
+}
+
+#include "objectives.h"
+
+/* lambda of this step; of an objective without one, what has its place in bounds of a step. Groups
+ * tie at the minimum of an objective with kinks, where their lambda is 0: no bound there. */
+FN double lambda_of(const dro__step *k)
+{
+    const dro__scalars *s = k->s;
+    if (!has_dual(k))
+        return k->ticket->lambda;
+    double lambda = k->plan.objective == DRO__OBJECTIVE_CVAR ? s->excess : s->multiplier;
+    return by_group(k) ? fmax(lambda, DRO__TIED * s->least) : lambda;
+}
+
 /* ---- examples ---- */
 
 /* log mean exp(loss * scale) over n examples from `first` on */
@@ -107,13 +132,30 @@ FN void start_afresh(const dro__step *k, int n, double scale)
     }
 }
 
+/* What the moments of the weights are off, by COVER's recursion; the averages take the batch in. */
+FN void recur_off(const dro__step *k, int first, int n, double a, double *off)
+{
+    dro__scalars *s = k->s;
+    if (!has_dual(k))
+        return;
+    double now[2], rate = dual_rate(k);
+    dual_means m = dual_look(k, first, n);
+    dual_off(k, &m, now);
+    for (int j = 0; j < 2; j++)
+        off[j] = now[j] + (a < 1 ? (1 - a) * (s->off[j] - s->off_old[j]) : 0);
+    SYNC(); /* all have read the state */
+    if (ONE)
+        dual_note(k, &m, rate);
+}
+
 FN void update_examples(const dro__step *k, int n, int have, double a)
 {
     dro__scalars *s = k->s;
-    double scale = inverse(k, k->ticket->lambda), ratio = 0;
+    double scale = inverse(k, lambda_of(k)), ratio = 0, off[2] = {0, 0};
     if (have) {
         double mean = relative(k, 0, n, scale, s->log_u);
         ratio = mean + (1 - a) * (1 - s->mean_old);
+        recur_off(k, 0, n, a, off);
     }
     int good = have && ratio >= DRO__FLOOR && ratio <= DRO__CEILING;
     SYNC(); /* all have read the state */
@@ -129,7 +171,33 @@ FN void update_examples(const dro__step *k, int n, int have, double a)
             s->log_u += log(ratio);
             s->gain = 1 / ratio;
             s->keep = 1 - a;
+            s->off[0] = 1 + (off[0] - 1) / ratio - log(ratio); /* relative to the new log_u */
         }
+    }
+    SYNC();
+    if (!good && has_dual(k))
+        recur_off(k, 0, n, 1, s->off);
+    SYNC();
+}
+
+/* cvar and chi2: the gradient of a mean, without a ratio. */
+FN void update_dual(const dro__step *k, int n, int have, double a)
+{
+    dro__scalars *s = k->s;
+    double off[2];
+    dual_coef(k, 0, n);
+    recur_off(k, 0, n, have ? a : 1, off);
+    int good = have && 1 + off[0] >= DRO__FLOOR && 1 + off[0] <= DRO__CEILING;
+    if (have && !good)
+        recur_off(k, 0, n, 1, off);
+    SYNC(); /* all have read the state */
+    if (ONE) {
+        s->fresh_starts += have && !good ? 1 : 0;
+        s->fresh = !good;
+        s->gain = 1;
+        s->keep = good ? 1 - a : 0;
+        s->off[0] = off[0];
+        s->off[1] = off[1];
     }
     SYNC();
 }
@@ -161,21 +229,14 @@ FN void sum_groups(const dro__step *k, int first, int n, int is_new)
     SYNC();
 }
 
-FN double share(const dro__step *k, int g)
-{
-    return k->ticket->shares_given ? k->shares[g]
-                                   : (double)k->groups[g].counted / (double)k->s->counted;
-}
-
-FN double prior(const dro__step *k, int g)
-{
-    return k->plan.group_prior ? share(k, g) : 1.0 / k->ticket->group_count;
-}
-
 /* q = softmax over the groups seen so far of log prior + u/lambda; log_u of the same sum. */
 FN void refresh_q(const dro__step *k)
 {
     int groups = k->ticket->group_count;
+    if (has_dual(k)) {
+        dual_groups(k);
+        return;
+    }
     double scale = inverse(k, k->ticket->lambda), top = -HUGE_VAL, sum = 0, mass = 0;
     EACH (g, groups)
         if (k->groups[g].seen)
@@ -268,11 +329,12 @@ FN int begin(const dro__step *k)
     if (ONE) {
         s->level = k->ticket->level;
         s->eta = k->ticket->eta;
-        s->lambda = k->ticket->lambda;
+        s->lambda = lambda_of(k);
         s->group_count = k->ticket->group_count;
         if (changed) {
             s->have = 0;
             s->counted = 0;
+            s->duals = 0;
         }
     }
     if (changed)
@@ -297,6 +359,7 @@ FN void report(const dro__step *k, int n)
     squares = ALL_SUM(squares);
     top = ALL_MAX(top);
     if (ONE) {
+        k->s->lambda = lambda_of(k);
         k->s->loss = loss / n;
         k->s->largest_weight = sum > 0 ? top * n / sum : 0;
         k->s->effective = squares > 0 ? sum * sum / (squares * n) : 0;
@@ -343,7 +406,7 @@ FN double a_of(const dro__step *k)
  * change of loss/lambda, weighted as the batch is, or of u_g/lambda over groups. */
 FN double movement(const dro__step *k, int n)
 {
-    double scale = inverse(k, k->ticket->lambda), sum = 0, mass = 0;
+    double scale = inverse(k, lambda_of(k)), sum = 0, mass = 0;
     if (by_group(k))
         EACH (g, k->ticket->group_count) {
             const dro__group *group = &k->groups[g];
@@ -394,10 +457,17 @@ FN void weigh_old(const dro__step *k, double lambda)
         }
         SYNC();
         group_coef(k, first, n, 1);
+    } else if (is_linear(k)) {
+        dual_coef(k, first, n);
     } else {
         double mean = relative(k, first, n, inverse(k, lambda), k->s->log_u);
         if (ONE)
             k->s->mean_old = mean;
+    }
+    if (has_dual(k) && !by_group(k)) {
+        dual_means m = dual_look(k, first, n);
+        if (ONE)
+            dual_off(k, &m, k->s->off_old);
     }
     EACH (i, n)
         k->old_losses[i] = k->losses[first + i];
@@ -409,11 +479,15 @@ FN void weigh_storm(const dro__step *k)
     dro__scalars *s = k->s;
     int drawn = k->ticket->drawn, n = k->counts[0];
     int lost = begin(k), have = s->have && !drawn;
+    if (has_dual(k) && !by_group(k))
+        dual_ready(k, n);
     double a = a_of(k);
     SYNC(); /* all have read the state */
     if (by_group(k)) {
         sum_groups(k, 0, n, drawn || lost);
         update_groups(k, n, have, a);
+    } else if (is_linear(k)) {
+        update_dual(k, n, have, a);
     } else {
         update_examples(k, n, have, a);
     }
@@ -425,7 +499,7 @@ FN void weigh_storm(const dro__step *k)
     limit_eta(k, n, !drawn && !lost);
     SYNC();
     if (k->counts[1])
-        weigh_old(k, k->ticket->lambda);
+        weigh_old(k, lambda_of(k));
 }
 
 /* u may be negative: the host keeps it; gain and keep are all that it needs. */
@@ -515,6 +589,22 @@ FN void weigh_average(const dro__step *k)
     weigh_by_estimate(k, k->counts[0]);
 }
 
+/* cvar and chi2: their weights are bounded, or grow as the losses do. */
+FN void weigh_linear(const dro__step *k, int n)
+{
+    dual_coef(k, 0, n);
+    double off[2];
+    recur_off(k, 0, n, 1, off);
+    report(k, n);
+    SYNC(); /* all have read the state */
+    if (ONE) {
+        k->s->off[0] = off[0];
+        k->s->off[1] = off[1];
+        k->s->have = 1;
+    }
+    SYNC();
+}
+
 /* Weights by the estimate from before this batch: an average that includes the batch is biased when
  * the batch is small, because an example of large weight then divides by itself. A batch whose mean
  * weight is above `heaviest` is scaled down to that, so that no single batch dominates the
@@ -522,17 +612,29 @@ FN void weigh_average(const dro__step *k)
 FN void weigh_before(const dro__step *k)
 {
     dro__scalars *s = k->s;
-    int n = k->counts[0];
-    double most = k->plan.heaviest, gamma = k->plan.gamma;
+    int n = k->counts[0], dual = has_dual(k) && !by_group(k);
+    double most = k->plan.heaviest, gamma = k->plan.gamma, off[2] = {0, 0};
     begin(k);
-    if (!s->have || by_group(k)) {
-        int first = !s->have;
-        average(k, n, first ? 1 : gamma, k->ticket->lambda);
-        weigh_by_estimate(k, n);
+    if (dual)
+        dual_ready(k, n);
+    if (is_linear(k)) {
+        weigh_linear(k, n);
         return;
     }
-    carry_over(k, n, k->ticket->lambda);
-    double mean = relative(k, 0, n, inverse(k, k->ticket->lambda), s->log_u);
+    if (!s->have || by_group(k)) {
+        int first = !s->have;
+        average(k, n, first ? 1 : gamma, lambda_of(k));
+        if (by_group(k) || !dual) {
+            weigh_by_estimate(k, n);
+            return;
+        }
+    }
+    if (dual)
+        gamma = dual_rate(k); /* the scalars move together; log_u was carried over with lambda */
+    else
+        carry_over(k, n, k->ticket->lambda);
+    double mean = relative(k, 0, n, inverse(k, lambda_of(k)), s->log_u);
+    recur_off(k, 0, n, 1, off);
     double share = most > 0 && mean > most ? most / mean : 1;
     EACH (i, n)
         k->coef[i] = (float)(share * (double)k->coef[i]);
@@ -540,6 +642,7 @@ FN void weigh_before(const dro__step *k)
     report(k, n);
     if (ONE) {
         s->log_u += log(1 - gamma + gamma * share * mean);
+        s->off[0] = off[0];
         s->fresh_starts += share < 1 ? 1 : 0;
     }
     SYNC();
@@ -727,13 +830,18 @@ FN void settle_moments(const dro__step *k, const double *sums)
     double size = sqrt(sums[3] / (double)k->n), guard = k->plan.guard;
     double fall = s->level == DRO__TILT_NONE ? 0 : s->eta * fmax(sums[0], 0.0) / s->lambda;
     double share = k->plan.longest > 0 && size > k->plan.longest ? k->plan.longest / size : 1;
+    int heavy = k->plan.move == DRO__MOVE_moments && k->v[DRO__M] && !k->v[DRO__SECOND];
+    guard *= heavy ? 1 - k->plan.momentum : 1; /* so much of it is still to come */
     share = guard > 0 && fall * share > guard ? guard / fall : share;
     if (k->plan.move == DRO__MOVE_moments && guard > 0 && s->level != DRO__TILT_NONE) {
         /* Without a batch at two points the change of loss/lambda is predicted. */
         double change = s->eta * sqrt(k->counts[0] * sums[1]) / s->lambda;
         share = change * share > 1 ? 1 / change : share;
     }
-    s->eta *= share;
+    /* What a heavy batch has over is forgotten: later batches, without its examples, would not
+     * limit the momentum that it leaves. */
+    s->momentum_kept = heavy ? share : 1;
+    s->eta *= heavy ? 1 : share;
     s->fall = fall * share;
     s->square = fmax(sums[0], 0.0);
     s->power1 = (s->moments ? s->power1 : 1) * k->plan.momentum;

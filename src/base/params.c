@@ -18,6 +18,7 @@ static const struct {
     bool taken;
 } usual[] = {
     {"lr", "eta", true},
+    {"over", "tilt", true},
     {"learning_rate", "eta", false},
     {"step_size", "eta", false},
     {"stepsize", "eta", false},

@@ -17,14 +17,7 @@
 #define DRO_OBJECTIVE_H
 
 #include "base.h"
-
-typedef enum dro__objective_kind {
-    DRO__OBJECTIVE_MEAN,
-    DRO__OBJECTIVE_KL,
-    DRO__OBJECTIVE_KL_RADIUS,
-    DRO__OBJECTIVE_CVAR,
-    DRO__OBJECTIVE_CHI2
-} dro__objective_kind;
+#include "step.h"
 
 typedef struct dro__objective {
     dro__objective_kind kind;

@@ -15,6 +15,7 @@
 
 #include "backend.h"
 #include "full.h"
+#include "objective.h"
 
 #include <dro/optimizer.h>
 
@@ -61,6 +62,8 @@ typedef struct dro__settings {
     int32_t tilt, group_prior, switch_tilt;
     double switch_step;
     double switch_lambda, cap;
+    char objective[DRO__TEXT_MAX];
+    double gamma, heaviest;
     /* variance reduction */
     int32_t a_rule, form;
     double a_c, a_min, guard;
@@ -69,10 +72,12 @@ typedef struct dro__settings {
     double momentum, beta2, epsilon, longest;
 } dro__settings;
 
-extern const dro__param dro__params_common[]; /* every optimiser */
-extern const dro__param dro__params_tilt[];   /* those that solve the robust problem */
-extern const dro__param dro__params_storm[];  /* cover, recover */
-extern const dro__param dro__params_scale[];  /* those with momentum and a preconditioner */
+extern const dro__param dro__params_common[];    /* every optimiser */
+extern const dro__param dro__params_tilt[];      /* those that solve the robust problem */
+extern const dro__param dro__params_objective[]; /* those that take every objective */
+extern const dro__param dro__params_batch[];     /* and weigh a batch by an average */
+extern const dro__param dro__params_storm[];     /* cover, recover */
+extern const dro__param dro__params_scale[];     /* those with momentum and a preconditioner */
 
 #define DRO__REAL(name, field, type, fallback, low, high, meaning)                                 \
     {                                                                                              \
@@ -168,8 +173,10 @@ struct dro_optimizer {
     bool is_composite;
     size_t dim;
     int64_t n;
-    void *settings;         /* begins with dro__settings */
-    bool started, stepping; /* stepping: a callback of the problem is running */
+    dro__objective objective; /* of the settings */
+    double stretch;           /* of eta: a direction that is averaged instead of added up */
+    void *settings;           /* begins with dro__settings */
+    bool started, stepping;   /* stepping: a callback of the problem is running */
     /* the state */
     dro__run run, run_before; /* before: its value before the current step */
     dro__scalars s, s_before;
@@ -223,6 +230,8 @@ static inline dro__settings *dro__settings_of(const dro_optimizer *o)
     return (dro__settings *)o->settings;
 }
 
+/* The running estimate of the objective, without r(w). */
+double dro__estimate(const dro_optimizer *o);
 /* The steps that draw so many examples. */
 uint64_t dro__steps_for(const dro_optimizer *o, uint64_t examples);
 /* The class's `vectors`; 0: there is none of this name. */
@@ -297,6 +306,9 @@ void dro__finish_step(dro_optimizer *o);
 /* A step of one batch, and what it needs: slots, losses, groups, the gradient. */
 dro_status dro__plain_step(dro_optimizer *o);
 dro_status dro__plain_start(dro_optimizer *o, dro__phase weigh, dro__move_kind move);
+/* The same with weights by an average of the batches before, and a guarded step (backend/weigh.h):
+ * sgd's and adamw's way to a robust objective. scaled: by the second moment. */
+dro_status dro__tilted_start(dro_optimizer *o, bool scaled);
 /* Momentum and preconditioner as the settings ask: `moments`, then the scaled step. Where they ask
  * for neither, the plan stays as it is. */
 dro_status dro__scale_create(dro_optimizer *o, dro__move_kind moments);
@@ -326,6 +338,10 @@ static inline double dro__reg_share(const dro_optimizer *o, size_t i)
 
 /* ---- tilt.c: the levels of the tilt ---- */
 
+/* o->objective, from the settings. */
+dro_status dro__objective_settle(dro_optimizer *o);
+/* Whether it is the mean loss that is minimised. */
+bool dro__is_mean(const dro_optimizer *o);
 /* Checks what the settings ask of the problem; makes the groups. */
 dro_status dro__tilt_create(dro_optimizer *o);
 /* Fills in what the ticket says of the level of this step. */

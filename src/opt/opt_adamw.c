@@ -10,7 +10,7 @@
 
 typedef struct settings {
     dro__settings common;
-    double beta1, beta2, epsilon;
+    double beta1, beta2, epsilon, longest;
 } settings;
 
 static dro_status start(dro_optimizer *o)
@@ -19,6 +19,9 @@ static dro_status start(dro_optimizer *o)
     o->k.plan.momentum = set->beta1;
     o->k.plan.beta2 = set->beta2;
     o->k.plan.epsilon = set->epsilon;
+    o->k.plan.longest = set->longest;
+    if (!dro__is_mean(o))
+        return dro__tilted_start(o, true);
     DRO_TRY(dro__plain_start(o, DRO__PHASE_MEAN, DRO__MOVE_adamw));
     DRO_TRY(dro__vector(o, o->dim, true, &o->k.v[DRO__D]));
     return dro__vector(o, o->dim, true, &o->k.v[DRO__SECOND]);
@@ -31,15 +34,20 @@ static const dro__param own[] = {
     DRO__REAL("beta1", beta1, settings, "0.9", 0, 0.9999, "decay of the first moment"),
     DRO__REAL("beta2", beta2, settings, "0.999", 0, 0.999999, "decay of the second moment"),
     DRO__REAL("epsilon", epsilon, settings, "1e-8", 0, 1, "added to the root of the second moment"),
+    DRO__REAL("longest", longest, settings, "1", 0, 1e9,
+              "robust objectives: a step is at most so long (root mean square, before eta); 0: no "
+              "limit"),
     DRO__PARAMS_END,
 };
 
 const dro__optimizer_class dro__optimizer_adamw = {
     .name = "adamw",
-    .summary = "AdamW on the mean loss: scaled moments, decoupled weight decay",
-    .tables = {dro__params_common, own},
+    .summary = "AdamW on the mean loss, or on a robust objective (objective=NAME:X)",
+    .tables = {dro__params_common, dro__params_batch, own},
     .settings_size = sizeof(settings),
     .vectors = 4,
+    .robust = true,
+    .groups = true,
     .async = true,
     .start = start,
     .step = dro__plain_step,

@@ -59,7 +59,8 @@ static const dro__param own[] = {
 const dro__optimizer_class dro__optimizer_cover = {
     .name = "cover",
     .summary = "COVER: recursive variance reduction, polynomially decreasing steps",
-    .tables = {dro__params_common, dro__params_tilt, dro__params_storm, dro__params_scale, own},
+    .tables = {dro__params_common, dro__params_tilt, dro__params_objective, dro__params_storm,
+               dro__params_scale, own},
     .settings_size = sizeof(dro__settings),
     .vectors = 7,
     .composite = true,

@@ -23,7 +23,6 @@ typedef struct settings {
     dro__settings common;
     double tolerance, smoothing;
     int64_t memory;
-    char objective[DRO__TEXT_MAX];
 } settings;
 
 typedef struct state {
@@ -58,21 +57,16 @@ static double l2_of(const dro__settings *set)
 }
 
 /* Of the settings: an objective by name, or kl with lambda. */
-static dro_status objective_of(dro_optimizer *o, dro__objective *objective)
+static void objective_of(dro_optimizer *o, dro__objective *objective)
 {
     settings *set = o->settings;
-    *objective = (dro__objective){.kind = DRO__OBJECTIVE_KL, .argument = set->common.lambda.value};
-    if (*set->objective)
-        DRO_TRY(dro__objective_parse(o->ctx, set->objective, objective));
-    if (*set->objective && objective->kind == DRO__OBJECTIVE_KL)
-        set->common.lambda.value = objective->argument;
-    if (objective->kind == DRO__OBJECTIVE_MEAN)
+    *objective = o->objective;
+    if (dro__is_mean(o))
         set->common.tilt = DRO__TILT_NONE;
     if (set->common.tilt == DRO__TILT_NONE)
         *objective = (dro__objective){.kind = DRO__OBJECTIVE_MEAN};
     if (objective->kind > DRO__OBJECTIVE_KL)
         objective->smoothing = fmax(set->smoothing, FIRST_SMOOTHING);
-    return DRO_OK;
 }
 
 /* ---- F ---- */
@@ -207,11 +201,10 @@ static dro_status check(dro_optimizer *o)
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
                          "newton: |w|_1 has no second derivatives: use reg=l2, or lbfgs");
     dro__objective objective;
-    DRO_TRY(objective_of(o, &objective));
+    objective_of(o, &objective);
     if (is_newton(o) && objective.kind > DRO__OBJECTIVE_KL)
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
-                         "newton: objective=%.40s: expected kl or mean; use lbfgs",
-                         ((const settings *)o->settings)->objective);
+                         "newton: objective=%.40s: expected kl or mean; use lbfgs", set->objective);
     if (set->tilt >= DRO__TILT_CLASS && !o->problem.labels)
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED, "%s: the problem has no classes or groups",
                          name);
@@ -267,7 +260,7 @@ static dro_status start(dro_optimizer *o)
     size_t n = (size_t)o->n;
     if (!s)
         return dro__fail(o->ctx, DRO_ERR_MEMORY, "no memory for an optimiser");
-    DRO_TRY(objective_of(o, &s->objective));
+    objective_of(o, &s->objective);
     DRO_TRY(dro__exact_create(o->ctx, &s->solver, o->dim, memory_of(o), is_newton(o)));
     s->losses = dro__alloc(n, sizeof(double));
     s->q = dro__alloc(n, sizeof(double));
@@ -478,11 +471,8 @@ static const dro__param own[] = {
     DRO__REAL("reg_ratio", common.reg_ratio, settings, "0.5", 0, 1, "elastic: the share of l1"),
     DRO__REAL("lambda", common.lambda.value, settings, "1", 1e-9, 1e12,
               "robustness: smaller values emphasise high losses; larger ones approach the mean"),
-    {{"objective", DRO_PARAM_TEXT, "", 0, 0, "NAME:X",
-      "kl:LAMBDA, kl-radius:RHO, cvar:ALPHA, chi2:RHO or mean; if not given, kl with lambda"},
-     offsetof(settings, objective)},
     DRO__CHOICE("tilt", common.tilt, settings, "example", "none|example|class|group",
-                "what is reweighted: single examples, classes or groups"),
+                "what is reweighted: examples, classes or groups; --over is the same"),
     DRO__CHOICE("group_prior", common.group_prior, settings, "uniform", "uniform|data",
                 "prior over the classes or groups: uniform, or their shares of the data"),
     DRO__PARAMS_END,
@@ -499,7 +489,7 @@ static const dro__param pairs[] = {
 const dro__optimizer_class dro__optimizer_lbfgs = {
     .name = "lbfgs",
     .summary = "L-BFGS on the full F, in double: the minimum for linear models",
-    .tables = {own, pairs},
+    .tables = {own, dro__params_objective, pairs},
     .settings_size = sizeof(settings),
     .vectors = 15 + 4 * MEMORY_LEAST, /* a double is two */
     .robust = true,
@@ -517,7 +507,7 @@ const dro__optimizer_class dro__optimizer_lbfgs = {
 const dro__optimizer_class dro__optimizer_newton = {
     .name = "newton",
     .summary = "Newton's method on the full F, in double: linear models of few features",
-    .tables = {own},
+    .tables = {own, dro__params_objective},
     .settings_size = sizeof(settings),
     .vectors = 15, /* and a matrix */
     .robust = true,

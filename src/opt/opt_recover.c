@@ -27,7 +27,8 @@ static const dro__param own[] = {
 const dro__optimizer_class dro__optimizer_recover = {
     .name = "recover",
     .summary = "RECOVER: COVER in stages that keep w, u and v; the recommended method",
-    .tables = {dro__params_common, dro__params_tilt, dro__params_storm, dro__params_scale, own},
+    .tables = {dro__params_common, dro__params_tilt, dro__params_objective, dro__params_storm,
+               dro__params_scale, own},
     .settings_size = sizeof(dro__settings),
     .vectors = 7,
     .composite = true,

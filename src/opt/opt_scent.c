@@ -13,16 +13,10 @@
  * small batches. tilt=class and tilt=group track a mean loss per group and weigh by q_g. */
 #include "opt.h"
 
-typedef struct settings {
-    dro__settings common;
-    double gamma, heaviest;
-} settings;
+typedef dro__settings settings;
 
 static dro_status start(dro_optimizer *o)
 {
-    const settings *set = o->settings;
-    o->k.plan.gamma = set->gamma;
-    o->k.plan.heaviest = set->heaviest;
     DRO_TRY(dro__plain_start(o, DRO__PHASE_BEFORE, DRO__MOVE_moments));
     o->k.plan.then = DRO__MOVE_scaled;
     return dro__scale_create(o, DRO__MOVE_moments);
@@ -32,11 +26,11 @@ static const dro__param own[] = {
     DRO__REAL("gamma", gamma, settings, "0.03", 1e-9, 1, "weight of the newest batch in u"),
     DRO__REAL("heaviest", heaviest, settings, "30", 0, 1e9,
               "limit of a batch's mean weight; larger ones are scaled down and counted; 0: none"),
-    DRO__REAL("warmup", common.eta.warmup, settings, "100", 0, 1e15,
+    DRO__REAL("warmup", eta.warmup, settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
-    DRO__REAL("guard", common.guard, settings, "0.25", 0, 1e9,
+    DRO__REAL("guard", guard, settings, "0.25", 0, 1e9,
               "eta is reduced so that no step lowers log_u by more than this, 0: off"),
-    DRO__CHOICE("precondition", common.precondition, settings, "adam", "none|rms|adam",
+    DRO__CHOICE("precondition", precondition, settings, "adam", "none|rms|adam",
                 "divide the step by the root of the gradient's second moment; adam: with momentum"),
     DRO__PARAMS_END,
 };
@@ -44,7 +38,7 @@ static const dro__param own[] = {
 const dro__optimizer_class dro__optimizer_scent = {
     .name = "scent",
     .summary = "SCENT: the tilt with one evaluation per example; steps of AdamW or SGD",
-    .tables = {dro__params_common, dro__params_tilt, dro__params_scale, own},
+    .tables = {dro__params_common, dro__params_tilt, dro__params_objective, dro__params_scale, own},
     .settings_size = sizeof(settings),
     .vectors = 4,
     .robust = true,

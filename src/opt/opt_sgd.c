@@ -1,9 +1,17 @@
-/* SGD with momentum: the yardstick. It minimises the mean loss, not the robust objective.
+/* SGD with momentum, on the mean loss or on a robust objective with one evaluation per example.
  *
  *   g = mean grad + weight_decay w,   m <- momentum m + g,   w <- prox(w - eta m)
  *
  * Nesterov: the step is along g + momentum m. The same form as PyTorch's SGD, so settings carry
- * over. */
+ * over.
+ *
+ * With an objective other than mean the gradients of a batch have weights by what earlier batches
+ * say (backend/weigh.h, weigh_before), and a guard limits the step:
+ *
+ *   g = sum_i weight_i grad_i / b,   m <- momentum m + (1 - momentum) g
+ *   w <- prox(w - eta/(1 - momentum) (m / (1 - momentum^t) + weight_decay w))
+ *
+ * which is as long a step. */
 #include "opt.h"
 
 typedef struct settings {
@@ -12,11 +20,23 @@ typedef struct settings {
     int32_t nesterov;
 } settings;
 
+static dro_status check(dro_optimizer *o)
+{
+    const settings *set = o->settings;
+    if (set->nesterov && !dro__is_mean(o))
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "sgd: nesterov=yes is for objective=mean; leave one of them out");
+    return DRO_OK;
+}
+
 static dro_status start(dro_optimizer *o)
 {
     const settings *set = o->settings;
     o->k.plan.momentum = set->momentum;
     o->k.plan.nesterov = set->nesterov;
+    o->stretch = dro__is_mean(o) ? 1 : 1 / (1 - set->momentum);
+    if (!dro__is_mean(o))
+        return dro__tilted_start(o, false);
     DRO_TRY(dro__plain_start(o, DRO__PHASE_MEAN, DRO__MOVE_momentum));
     return dro__vector(o, o->dim, true, &o->k.v[DRO__D]);
 }
@@ -29,11 +49,14 @@ static const dro__param own[] = {
 
 const dro__optimizer_class dro__optimizer_sgd = {
     .name = "sgd",
-    .summary = "momentum SGD on the mean loss: the baseline",
-    .tables = {dro__params_common, own},
+    .summary = "momentum SGD on the mean loss, or on a robust objective (objective=NAME:X)",
+    .tables = {dro__params_common, dro__params_batch, own},
     .settings_size = sizeof(settings),
     .vectors = 3,
+    .robust = true,
+    .groups = true,
     .async = true,
+    .check = check,
     .start = start,
     .step = dro__plain_step,
 };

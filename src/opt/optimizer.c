@@ -84,7 +84,7 @@ dro_status dro__optimizer_reset(dro_optimizer *o)
 {
     DRO_TRY(dro__params_reset(o->ctx, o->cls->tables, o->settings));
     dro__settings_of(o)->a.start = 1; /* a warms up from 1, eta from 0 */
-    return DRO_OK;
+    return dro__objective_settle(o);
 }
 
 static dro_status create(dro_context *ctx, const char *name, bool composite, size_t dim,
@@ -203,7 +203,8 @@ dro_status dro_optimizer_set(dro_optimizer *o, const char *name, const char *val
     if (o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "%s: %s cannot be set after the start",
                          o->cls->name, name);
-    return dro__params_set(o->ctx, o->cls->tables, o->settings, o->cls->name, name, value);
+    DRO_TRY(dro__params_set(o->ctx, o->cls->tables, o->settings, o->cls->name, name, value));
+    return strcmp(name, "objective") == 0 ? dro__objective_settle(o) : DRO_OK;
 }
 
 dro_status dro_optimizer_set_real(dro_optimizer *o, const char *name, double value)
@@ -258,6 +259,7 @@ static dro_status check(dro_optimizer *o)
             return dro__fail(o->ctx, DRO_ERR_RANGE, "%s: stages must rise: %g after %g", name,
                              set->stages.values[k], set->stages.values[k - 1]);
     DRO_TRY(dro__check_parts(o, 1));
+    DRO_TRY(dro__objective_settle(o));
     return o->cls->check ? o->cls->check(o) : DRO_OK;
 }
 
@@ -283,7 +285,12 @@ static void make_plan(dro_optimizer *o)
                             .a_c = set->a_c,
                             .a_min = set->a_min,
                             .guard = set->guard,
-                            .cap = set->cap};
+                            .cap = set->cap,
+                            .objective = o->objective.kind,
+                            .argument = o->objective.argument,
+                            .gamma = set->gamma,
+                            .heaviest = set->heaviest};
+    o->stretch = 1;
 }
 
 dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
@@ -416,6 +423,15 @@ double dro_optimizer_regulariser(const dro_optimizer *o, const float *w)
     return !o || !w ? 0 : dro__async_wait(o) == DRO_OK ? dro__reg_value(o, w) : NAN;
 }
 
+double dro__estimate(const dro_optimizer *o)
+{
+    const dro__scalars *s = &o->s;
+    bool tilted = o->cls->robust && !o->cls->needs_n && !o->is_composite && s->level;
+    if (!tilted)
+        return s->loss;
+    return o->objective.kind > DRO__OBJECTIVE_KL ? s->value : s->lambda * s->log_u;
+}
+
 dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
 {
     if (!o || !info)
@@ -426,19 +442,20 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
     DRO_TRY(dro__async_settle((dro_optimizer *)o));
     const dro__run *r = &o->run;
     const dro__scalars *s = &o->s;
-    bool estimates = o->cls->robust && !o->cls->needs_n && !o->is_composite;
+    dro__objective_kind kind = o->objective.kind;
+    bool dual = kind > DRO__OBJECTIVE_KL && s->level;
+    bool linear = dual && kind != DRO__OBJECTIVE_KL_RADIUS;
     double reg = dro__settings_of(o)->reg ? dro__reg_value(o, o->k.v[DRO__W]) : 0;
-    bool tilted = estimates && s->level != DRO__TILT_NONE;
     *info = (dro_info){
         .step = r->step,
         .examples = r->examples,
         .evaluations = r->evaluations,
         .eta = s->eta,
-        .lambda = s->lambda,
+        .lambda = dual ? s->multiplier : s->lambda,
         .a = s->a,
         .loss = s->loss,
         .log_u = s->log_u,
-        .objective = o->cls->exact ? r->value : (tilted ? s->lambda * s->log_u : s->loss) + reg,
+        .objective = o->cls->exact ? r->value : dro__estimate(o) + reg,
         .regulariser = reg,
         .largest_weight = s->largest_weight,
         .effective = s->effective,
@@ -447,7 +464,11 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
         .fresh_starts = s->fresh_starts,
         .gradient_norm = o->cls->exact ? r->gradient : NAN,
         .gap = o->cls->exact ? r->gap : NAN,
+        .threshold = linear ? s->threshold : NAN,
+        .radius = dual ? s->radius : NAN,
     };
+    if (kind == DRO__OBJECTIVE_CVAR)
+        info->lambda = NAN;
     return DRO_OK;
 }
 
@@ -488,7 +509,7 @@ static uint64_t settings_checksum(const dro_optimizer *o)
 static header make_header(const dro_optimizer *o)
 {
     header h = {.magic = "drostat",
-                .version = 3, /* 2: before dro_optimizer_scale_eta */
+                .version = 4, /* 3: before the scalars of other objectives than kl */
                 .dim = o->dim,
                 .n = o->n,
                 .settings = settings_checksum(o),
@@ -506,17 +527,20 @@ static bool is_flag(uint64_t x)
 /* What no run can have left behind; a state with a right checksum may still be forged. */
 static bool valid(const dro_optimizer *o, const dro__run *r, const dro__scalars *s)
 {
-    double positive[] = {s->spread,       s->change, s->noise, s->eta_before,     s->lambda_before,
-                         s->pace,         s->square, s->eta,   s->lambda,         s->a,
-                         s->log_u_lambda, s->gain,   s->keep,  s->largest_weight, s->effective};
-    double shares[] = {s->keep, s->a, s->power1, s->power2, s->beta};
-    double any[] = {s->log_u, s->mean_old, s->fall, s->loss};
+    double positive[] = {s->spread,       s->change, s->noise,  s->eta_before,     s->lambda_before,
+                         s->pace,         s->square, s->eta,    s->lambda,         s->a,
+                         s->log_u_lambda, s->gain,   s->keep,   s->largest_weight, s->effective,
+                         s->multiplier,   s->slope,  s->excess, s->least,          s->eta_most};
+    double shares[] = {s->keep, s->a, s->power1, s->power2, s->beta, s->momentum_kept};
+    double any[] = {s->log_u,  s->mean_old,   s->fall,       s->loss,   s->threshold, s->off[0],
+                    s->off[1], s->off_old[0], s->off_old[1], s->radius, s->value};
     bool good = is_flag(r->waits) && is_flag(r->keep_p) && r->waiting_count <= o->slot_size;
     good = good && is_positive(r->eta_scale) && is_flag((uint64_t)s->have) &&
            is_flag((uint64_t)s->fresh) && is_flag((uint64_t)s->observed) && s->refused == 0 &&
            s->refused_part == 0;
     good = good && s->level >= DRO__TILT_NONE && s->level <= DRO__TILT_GROUP;
     good = good && s->group_count >= 0 && s->group_count <= o->k.plan.group_capacity;
+    good = good && (!s->duals || (s->multiplier > 0 && s->least > 0 && s->excess >= s->least));
     for (size_t k = 0; k < sizeof positive / sizeof positive[0]; k++)
         good = good && is_positive(positive[k]);
     for (size_t k = 0; k < sizeof shares / sizeof shares[0]; k++)

@@ -114,7 +114,8 @@ double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t
 
 double dro__eta(const dro_optimizer *o)
 {
-    return o->run.eta_scale * dro__schedule_at(o, &dro__settings_of(o)->eta, o->run.step, 1);
+    return o->run.eta_scale * o->stretch *
+           dro__schedule_at(o, &dro__settings_of(o)->eta, o->run.step, 1);
 }
 
 static bool switched(const dro_optimizer *o, uint64_t t)
@@ -134,6 +135,8 @@ double dro__lambda_at(const dro_optimizer *o, uint64_t t)
 dro__tilt_level dro__level_at(const dro_optimizer *o, uint64_t t)
 {
     const dro__settings *set = dro__settings_of(o);
+    if (dro__is_mean(o))
+        return DRO__TILT_NONE;
     if (switched(o, t) && set->switch_tilt != DRO__SWITCH_SAME)
         return set->switch_tilt - DRO__SWITCH_FIRST;
     return set->tilt;

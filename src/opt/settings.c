@@ -45,7 +45,8 @@ const dro__param dro__params_common[] = {
     DRO__PARAMS_END,
 };
 
-#define LEVELS "none|example|class|group"
+#define LEVELS     "none|example|class|group"
+#define TILT_MEANS "what is reweighted: examples, classes or groups; --over is the same"
 
 const dro__param dro__params_tilt[] = {
     DRO__REAL(
@@ -58,8 +59,7 @@ const dro__param dro__params_tilt[] = {
               "steps in which lambda moves linearly from lambda_start; below 1, a share of steps"),
     DRO__REAL("lambda_factor", lambda.factor, S, "1", 1e-6, 1e6,
               "step: lambda is divided by it per stage"),
-    DRO__CHOICE("tilt", tilt, S, "example", LEVELS,
-                "what is reweighted: single examples, classes or groups"),
+    DRO__CHOICE("tilt", tilt, S, "example", LEVELS, TILT_MEANS),
     DRO__CHOICE("group_prior", group_prior, S, "uniform", "uniform|data",
                 "prior over the classes or groups: uniform, or their shares of the data"),
     DRO__REAL("switch_step", switch_step, S, "0", 0, 1e15,
@@ -69,6 +69,28 @@ const dro__param dro__params_tilt[] = {
               "lambda after the switch; 0: unchanged"),
     DRO__CHOICE("switch_tilt", switch_tilt, S, "same", "same|" LEVELS, "the tilt after the switch"),
     DRO__REAL("cap", cap, S, "10", 1, 60, "exponents beyond it continue as the tangent of exp"),
+    DRO__PARAMS_END,
+};
+
+#define OBJECTIVES "kl:LAMBDA, kl-radius:RHO, cvar:ALPHA, chi2:RHO or mean"
+
+const dro__param dro__params_objective[] = {
+    {{"objective", DRO_PARAM_TEXT, "", 0, 0, "NAME:X", OBJECTIVES "; if not given, kl with lambda"},
+     offsetof(S, objective)},
+    DRO__PARAMS_END,
+};
+
+const dro__param dro__params_batch[] = {
+    {{"objective", DRO_PARAM_TEXT, "mean", 0, 0, "NAME:X", OBJECTIVES}, offsetof(S, objective)},
+    DRO__CHOICE("tilt", tilt, S, "example", LEVELS, TILT_MEANS),
+    DRO__CHOICE("group_prior", group_prior, S, "uniform", "uniform|data",
+                "prior over the classes or groups: uniform, or their shares of the data"),
+    DRO__REAL("cap", cap, S, "10", 1, 60, "exponents beyond it continue as the tangent of exp"),
+    DRO__REAL("gamma", gamma, S, "0.03", 1e-9, 1, "weight of the newest batch in u"),
+    DRO__REAL("heaviest", heaviest, S, "30", 0, 1e9,
+              "limit of a batch's mean weight; larger ones are scaled down and counted; 0: none"),
+    DRO__REAL("guard", guard, S, "0.25", 0, 1e9,
+              "eta is reduced so that no step lowers log_u by more than this, 0: off"),
     DRO__PARAMS_END,
 };
 

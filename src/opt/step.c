@@ -116,6 +116,16 @@ dro_status dro__scale_create(dro_optimizer *o, dro__move_kind moments)
     return set->precondition ? dro__vector(o, o->dim, true, &o->k.v[DRO__SECOND]) : DRO_OK;
 }
 
+dro_status dro__tilted_start(dro_optimizer *o, bool scaled)
+{
+    dro__step *k = &o->k;
+    DRO_TRY(dro__plain_start(o, DRO__PHASE_BEFORE, DRO__MOVE_moments));
+    k->plan.then = DRO__MOVE_scaled;
+    if (k->plan.momentum > 0)
+        DRO_TRY(dro__vector(o, o->dim, true, &k->v[DRO__M]));
+    return scaled ? dro__vector(o, o->dim, true, &k->v[DRO__SECOND]) : DRO_OK;
+}
+
 dro_status dro__plain_start(dro_optimizer *o, dro__phase weigh, dro__move_kind move)
 {
     size_t batch = (size_t)dro__settings_of(o)->batch;

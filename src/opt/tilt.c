@@ -5,6 +5,31 @@
 #include <math.h>
 #include <string.h>
 
+dro_status dro__objective_settle(dro_optimizer *o)
+{
+    dro__settings *set = dro__settings_of(o);
+    dro__objective *to = &o->objective;
+    *to = (dro__objective){.kind = DRO__OBJECTIVE_KL, .argument = set->lambda.value};
+    if (*set->objective)
+        DRO_TRY(dro__objective_parse(o->ctx, set->objective, to));
+    if (*set->objective && to->kind == DRO__OBJECTIVE_KL)
+        set->lambda.value = to->argument;
+    bool radius = to->kind == DRO__OBJECTIVE_KL_RADIUS || to->kind == DRO__OBJECTIVE_CHI2;
+    bool all = to->kind == DRO__OBJECTIVE_CVAR && to->argument == 1;
+    if (all || (radius && to->argument == 0))
+        *to = (dro__objective){.kind = DRO__OBJECTIVE_MEAN};
+    if (to->kind > DRO__OBJECTIVE_KL && o->is_composite)
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "objective=%.40s: a compositional problem is its own objective",
+                         set->objective);
+    return DRO_OK;
+}
+
+bool dro__is_mean(const dro_optimizer *o)
+{
+    return o->objective.kind == DRO__OBJECTIVE_MEAN;
+}
+
 static bool is_over_groups(dro__tilt_level level)
 {
     return level == DRO__TILT_CLASS || level == DRO__TILT_GROUP;
@@ -56,8 +81,8 @@ static dro_status check_level(dro_optimizer *o, dro__tilt_level level)
 dro_status dro__tilt_create(dro_optimizer *o)
 {
     const dro__settings *set = dro__settings_of(o);
-    dro__tilt_level first = set->tilt, second = set->tilt;
-    if (set->switch_step > 0 && set->switch_tilt != DRO__SWITCH_SAME)
+    dro__tilt_level first = dro__level_at(o, 0), second = first;
+    if (set->switch_step > 0 && set->switch_tilt != DRO__SWITCH_SAME && !dro__is_mean(o))
         second = set->switch_tilt - DRO__SWITCH_FIRST;
     DRO_TRY(check_level(o, first));
     DRO_TRY(check_level(o, second));

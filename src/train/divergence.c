@@ -82,8 +82,7 @@ static double step_size(const dro_train *t)
 /* What the optimiser takes F for: the mean loss where nothing is tilted. */
 static double estimate(const dro_train *t)
 {
-    const dro__scalars *s = &t->opt->s;
-    return dro__is_tilted(t) ? s->lambda * s->log_u : t->progress.smooth_loss;
+    return dro__is_tilted(t) ? dro__estimate(t->opt) : t->progress.smooth_loss;
 }
 
 /* As long as a quarter of the run the loss and F are above their start; it takes twice the halvings
@@ -141,7 +140,7 @@ static void tell_above(const dro_train *t)
     const char *optimizer = t->set.optimizer, *what;
     double at = m->loss, bound = bound_of(t, false, &what);
     bool loss = at > ABOVE * bound;
-    if (!loss && t->opt->cls->robust) {
+    if (!loss && dro__is_tilted(t)) {
         at = m->objective;
         bound = bound_of(t, true, &what);
     }
@@ -151,7 +150,7 @@ static void tell_above(const dro_train *t)
     double lambda = dro__default_of(t, optimizer, "lambda");
     char advice[160] = "";
     size_t used = 0;
-    if (t->opt->cls->robust && t->opt->s.lambda < lambda)
+    if (dro__is_tilted(t) && t->opt->s.lambda < lambda)
         used = (size_t)snprintf(advice, sizeof advice, "a larger lambda (lambda=%.3g) or ", lambda);
     if (dro__optimizer_has(optimizer, "eta"))
         snprintf(advice + used, sizeof advice - used, "a smaller step (eta=%.3g) or ",
@@ -197,7 +196,7 @@ static dro_status give_up(dro_train *t, uint64_t step, double eta, const char *w
                      "diverged at step %llu: %s%s. Try a smaller step (eta=%g), %smore warm-up "
                      "(warmup=0.1)%s",
                      (unsigned long long)step, why, kept, eta > 4 * usual ? usual : eta / 4,
-                     t->opt->cls->robust ? "a larger lambda, " : "",
+                     dro__optimizer_has(t->set.optimizer, "lambda") ? "a larger lambda, " : "",
                      t->set.on_divergence ? "" : ", or on_divergence=halve");
 }
 

@@ -397,6 +397,10 @@ char *dro__metrics_text(const dro_train *t)
     put(o, "lambda", number(i->lambda));
     put(o, "a", number(i->a));
     put(o, "log_u", number(i->log_u));
+    if (t->opt->objective.kind > DRO__OBJECTIVE_KL) {
+        put(o, "threshold", number(i->threshold));
+        put(o, "radius", number(i->radius));
+    }
     put(o, "loss", number(i->loss));
     put(o, "objective", number(i->objective));
     put(o, "largest_weight", number(i->largest_weight));

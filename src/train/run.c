@@ -287,7 +287,6 @@ static dro_train_progress progress_of(const dro_train *t)
     const dro__run *r = &t->opt->run;
     const dro__scalars *s = &t->opt->s;
     double per_step = r->step ? t->progress.seconds / (double)r->step : NAN;
-    bool tilted = dro__is_tilted(t);
     return (dro_train_progress){
         .step = r->step,
         .steps = t->steps,
@@ -297,7 +296,7 @@ static dro_train_progress progress_of(const dro_train *t)
         .left = t->steps ? per_step * (double)(t->steps - r->step) : NAN,
         .examples_per_s = (double)t->task.batch / per_step,
         .loss = t->progress.smooth_loss,
-        .objective = tilted ? s->lambda * s->log_u : s->loss,
+        .objective = dro__estimate(t->opt),
         .effective = s->effective,
     };
 }

@@ -85,8 +85,8 @@ static const dro__param *const network_tables[DRO__TABLE_MAX] = {dro__params_net
 /* ---- all rows ---- */
 
 /* The settings of optimisers and networks that a short help shows, next to the run's own. */
-static const char *const common[] = {"eta",  "lambda", "weight_decay", "reg",
-                                     "tilt", "loss",   "precision",    "deterministic"};
+static const char *const common[] = {"eta",  "objective", "lambda",    "weight_decay", "reg",
+                                     "tilt", "loss",      "precision", "deterministic"};
 
 static bool is_common(const char *name)
 {

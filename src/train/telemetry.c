@@ -41,6 +41,8 @@ static void add_optimizer(list *l, const dro_info *i)
     add(l, i->lambda, "optimizer/lambda");
     add(l, i->a, "optimizer/a");
     add(l, i->log_u, "optimizer/log_u");
+    add(l, i->threshold, "optimizer/threshold");
+    add(l, i->radius, "optimizer/radius");
     add(l, i->loss, "optimizer/loss");
     add(l, i->objective, "optimizer/objective");
     add(l, i->largest_weight, "optimizer/largest_weight");

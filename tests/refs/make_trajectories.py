@@ -16,6 +16,8 @@ import sys
 
 import numpy as np
 
+from duals import DualExamples, Scalars
+
 CHECKPOINTS = (1, 2, 3, 5, 10, 20, 50, 100, 150, 200)
 STREAM_ORDER, STREAM_DUAL = 0x6F72, 0x6475
 MASK = (1 << 64) - 1
@@ -131,7 +133,7 @@ DEFAULTS = dict(
     switch_tilt="same", cap=10,
     precondition="none", momentum=0, beta2=0, epsilon=1e-8, longest=1,
     a_rule="auto", a=0.1, a_schedule="constant", a_end=0, a_warmup=0, a_decay=1, a_c=1, a_min=0,
-    guard=0.25)
+    guard=0.25, objective="", gamma=0.03, heaviest=30)
 
 
 class Run:
@@ -143,6 +145,8 @@ class Run:
         self.position = self.examples = self.evaluations = self.dual_draws = 0
         self.fresh_starts, self.caps, self.ratio_gap, self.draw_gap = 0, 0, np.inf, np.inf
         self.w0 = self.problem.w0
+        self.dual, self.stretch = None, 1
+        self.robust = ":" in self.s.objective
         self.boundaries, planned = [], 0
         for end in map(self.as_steps, self.s.stages):
             if end > planned:
@@ -186,6 +190,8 @@ class Run:
 
     def lam(self, t):
         s = self.s
+        if self.dual:
+            return self.dual.lam()
         if self.switched(t) and s.switch_lambda:
             return s.switch_lambda
         return self.schedule(t, self.lam0, s.lambda_schedule, s.lambda_end, s.lambda_start,
@@ -420,6 +426,32 @@ class Groups:
         return self.gradient(ids, now[1], self.q)
 
 
+class DualGroups(Groups):
+    """Groups that are weighed by another objective than kl."""
+    def __init__(self, run, level):
+        super().__init__(run, level)
+        self.scalars = Scalars(run, True)
+
+    def lam(self):
+        return self.scalars.lam()
+
+    def weigh(self, lam):
+        u, p = self.u[self.seen], self.prior()[self.seen]
+        self.scalars.solve(u, p / p.sum())
+        q = p * self.scalars.weights(u)
+        self.q = np.zeros(self.size)
+        self.q[self.seen] = q / q.sum()
+        self.scalars.t += 1
+        self.log_u = None
+
+    def moved(self, ids, now, old, lam):
+        return super().moved(ids, now, old, self.lam())
+
+    def batch(self, ids, now):
+        self.move(ids, now[0], None, self.run.s.gamma if self.q is not None else 1)
+        return self.gradient(ids, now[1], self.q)
+
+
 class Mapping:
     """u = E g and v = E dg/dw of a general compositional problem."""
     log_u = u = None
@@ -452,6 +484,10 @@ class Mapping:
 def estimator(run, level):
     if run.case.problem == "composite":
         return Mapping(run, level)
+    if run.robust and not run.s.objective.startswith("kl:"):
+        run.dual = (DualGroups if level in ("class", "group") else DualExamples)(*(
+            (run, level) if level in ("class", "group") else (run,)))
+        return run.dual
     return (Groups if level in ("class", "group") else Examples)(run, level)
 
 
@@ -506,6 +542,9 @@ class WeightOfNew:
         self.noise = noise if first else 0.9 * self.noise + 0.1 * noise
 
 
+ONE_BATCH = ("scent", "sgd", "adamw")
+
+
 class Moments:
     """Momentum and preconditioner: the scaled step p, and eta as p limits it."""
     def __init__(self, run):
@@ -524,12 +563,17 @@ class Moments:
         self.p = self.m / (1 - self.c1) * self.scale
         size, fall = math.sqrt((self.p ** 2).mean()), eta * max(self.p @ d, 0) / lam
         share = s.longest / size if s.precondition != "none" and size > s.longest > 0 else 1
-        share = s.guard / fall if s.guard and fall * share > s.guard else share
-        if self.run.case.optimizer == "scent" and s.guard and lam < math.inf:
+        heavy = self.run.case.optimizer in ONE_BATCH and self.b1 and s.precondition == "none"
+        guard = s.guard * (1 - self.b1) if heavy else s.guard
+        share = guard / fall if guard and fall * share > guard else share
+        if self.run.case.optimizer in ONE_BATCH and s.guard and lam < math.inf:
             second = self.v / (1 - self.c2) if s.precondition != "none" else g * g
             change = eta * math.sqrt(s.batch * (self.p ** 2 * second).sum()) / lam
             share = 1 / change if change * share > 1 else share
         self.fall = fall * share
+        if heavy:  # what is over is forgotten
+            self.m, self.p = share * self.m, share * self.p
+            return eta
         return eta * share
 
     def step(self, w, eta):
@@ -540,7 +584,37 @@ class Moments:
 #
 # log_u is the estimate at the w from which the step was made, like loss and objective in dro_info.
 
+def tilted(run):
+    """sgd and adamw on a robust objective."""
+    s, w, adam = run.s, run.w0, run.case.optimizer == "adamw"
+    if s.objective.startswith("kl:"):
+        run.lam0 = float(s.objective[3:])
+    run.stretch = 1 if adam else 1 / (1 - s.momentum)
+    s.precondition = "adam" if adam else "none"
+    s.momentum = s.beta1 if adam else s.momentum
+    s.longest = s.longest if adam else 0
+    est, moments = estimator(run, s.tilt), Moments(run)
+    for t in itertools.count():
+        z = run.draw(s.batch)
+        now = run.full(w, z)
+        if isinstance(est, DualExamples):
+            g = est.batch(now, s.heaviest)
+        elif isinstance(est, DualGroups):
+            g = est.batch(z, now)
+        elif t == 0:
+            est.move(z, now[0], run.lam(t), 1)
+            g = est.direction(z, now, run.lam(t))
+        else:
+            g, mean = est.direction(z, now, run.lam(t)), run.value(now[0] / run.lam(t) - est.log_u).mean()
+            share = min(1, s.heaviest / mean)
+            g, est.log_u = share * g, est.log_u + math.log(1 - s.gamma + s.gamma * share * mean)
+        w = moments.step(w, moments.take(g, g, run.eta(t) * run.stretch, run.lam(t)))
+        yield w, est.log_u if s.objective.startswith("kl") and s.tilt == "example" else None
+
+
 def sgd(run):
+    if run.robust:
+        yield from tilted(run)
     s, w, m = run.s, run.w0, 0
     for t in itertools.count():
         _, gradients = run.full(w, run.draw(s.batch))
@@ -552,6 +626,8 @@ def sgd(run):
 
 
 def adamw(run):
+    if run.robust:
+        yield from tilted(run)
     s, w, m, v = run.s, run.w0, 0, 0
     for t in itertools.count():
         _, gradients = run.full(w, run.draw(s.batch))
@@ -591,7 +667,8 @@ def cover(run):
             old = run.full(w, z)
         w = moments.step(w, rule.eta) if moments else run.step(w, est.d, rule.eta)
         run.held = guard.held
-        yield w, est.log_u
+        dual = run.dual and not run.s.objective.startswith("kl-radius")
+        yield w, None if dual else est.log_u
 
 
 def ascpg(run):
@@ -949,6 +1026,33 @@ def cases():
     yield Case("cover", nonconvex, "guard-auto", eta=0.3, lam=1, a_rule="auto", guard=0.1)
     yield Case("recover", convex, "guard-class", eta=2, lam=0.2, tilt="class", guard=0.05)
 
+    # Other objectives than kl.
+    yield Case("sgd", convex, "cvar", eta=0.02, objective="cvar:0.6", batch=16, seed=3)
+    yield Case("sgd", nonconvex, "kl", eta=0.02, objective="kl:2", weight_decay=0.01, reg="l2",
+               reg_strength=0.05)
+    yield Case("sgd", nonconvex, "kl-radius", eta=0.01, objective="kl-radius:0.2", steps=200,
+               eta_schedule="cosine", batch=16)
+    yield Case("sgd", convex, "chi2-class", eta=0.05, objective="chi2:0.1", tilt="class")
+    yield Case("adamw", convex, "chi2", eta=0.02, objective="chi2:0.5", beta2=0.99, longest=0.8)
+    yield Case("adamw", nonconvex, "cvar", eta=0.01, objective="cvar:0.5", warmup=20, batch=16)
+    yield Case("adamw", convex, "kl-radius-group", eta=0.02, objective="kl-radius:0.1",
+               tilt="group", batch=16)
+    yield Case("recover", nonconvex, "cvar", eta=0.05, objective="cvar:0.5", batch=10, seed=2)
+    yield Case("recover", convex, "cvar", eta=0.1, objective="cvar:0.6", batch=10, a_rule="fixed",
+               a=0.5)
+    yield Case("cover", convex, "kl-radius", eta=0.1, objective="kl-radius:0.1", a_rule="auto",
+               batch=10)
+    yield Case("recover", nonconvex, "chi2", eta=0.05, objective="chi2:0.3", batch=10, a_rule="fixed",
+               a=0.4)
+    yield Case("recover", convex, "rms-kl-radius", eta=0.03, objective="kl-radius:0.1", batch=10,
+               precondition="rms", epsilon=1e-3)
+    yield Case("cover", convex, "cvar-group", eta=0.1, objective="cvar:0.8", tilt="group", batch=10)
+    yield Case("cover", convex, "cvar-class", eta=0.1, objective="cvar:0.7", tilt="class", batch=10,
+               a_rule="fixed", a=0.5)
+    yield Case("sgd", convex, "heavy", eta=0.05, objective="kl:0.2", batch=10, guard=0.1)
+    yield Case("recover", convex, "chi2-group", eta=0.1, objective="chi2:0.2", tilt="group",
+               batch=10, a_rule="fixed", a=0.5)
+
     # The cap and the fresh start.
     yield Case("cover", nonconvex, "cap", eta=0.03, lam=0.4, cap=1, a_rule="fixed", a=0.5)
     yield Case("absgd", nonconvex, "cap", eta=0.01, lam=0.4, cap=1)
@@ -987,7 +1091,7 @@ def objective(case, w):
     if case.problem == "composite":
         u = losses.mean(0)
         return -u[0] + 2 * (u[1] - u[0] ** 2)
-    if case.optimizer == "sgd" or s["tilt"] == "none":
+    if case.optimizer in ("sgd", "adamw") or s["objective"] or s["tilt"] == "none":
         return losses.mean()
     if s["tilt"] in ("class", "group"):
         labels = problem.labels[s["tilt"]]

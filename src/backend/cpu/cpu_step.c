@@ -38,6 +38,7 @@ static inline double exp_double(double x)
 
 #define PRAGMA(text)         _Pragma(#text)
 #define FN                   static inline __attribute__((always_inline))
+#define APART                static __attribute__((noinline))
 #define EACH(i, n)           for (int i = 0; i < (n); i++)
 #define EACH_SUM(i, n, a, b) PRAGMA(omp simd reduction(+ : a, b)) EACH (i, n)
 #define ONE                  1

@@ -4,6 +4,7 @@
 #include "step_kernels.h"
 
 #define FN                   static __device__ __forceinline__
+#define APART                static __device__ __noinline__
 #define EACH(i, n)           for (int i = threadIdx.x; i < (n); i += THREADS)
 #define EACH_SUM(i, n, a, b) EACH (i, n)
 #define ONE                  (threadIdx.x == 0)

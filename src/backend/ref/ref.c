@@ -19,6 +19,7 @@ static const char *copy(void *to, const void *from, size_t bytes)
 /* ---- steps: the team is one thread, in double ---- */
 
 #define FN                   static
+#define APART                static
 #define EACH(i, n)           for (int i = 0; i < (n); i++)
 #define EACH_SUM(i, n, a, b) EACH (i, n)
 #define ONE                  1
