@@ -50,6 +50,8 @@ static dro_optimizer *start(int kind)
     dro_optimizer *o;
     FUZZ_CHECK(dro_optimizer_create(ctx, names[kind], &problem, &o) == DRO_OK);
     FUZZ_CHECK(dro_optimizer_set(o, "batch", "2") == DRO_OK);
+    if (strcmp(names[kind], "rcivr") == 0) /* a state with many restarts has a long step */
+        FUZZ_CHECK(dro_optimizer_set(o, "big_most", "64") == DRO_OK);
     FUZZ_CHECK(dro_optimizer_start(o, zero) == DRO_OK);
     return o;
 }
