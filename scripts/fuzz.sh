@@ -23,6 +23,9 @@ if [ "${1:-}" = --run ]; then
     rm -rf "$seeds"
     mkdir -p "$seeds" "$out/findings"
     if [ -d "tests/fuzz/corpus/$name" ]; then cp tests/fuzz/corpus/"$name"/* "$seeds"/; fi
+    if [ -w /dev/shm ]; then FUZZ_DIR=$(mktemp -d /dev/shm/dro-fuzz-XXXXXX); else FUZZ_DIR=$(mktemp -d); fi
+    export FUZZ_DIR # where a target may write
+    trap 'rm -rf "$FUZZ_DIR"' EXIT
     start=$(date +%s)
     # The more freed memory the sanitizer holds back, the more pages every input must touch for the first
     # time. Two megabytes are more than one input frees, and several times as fast as the default.

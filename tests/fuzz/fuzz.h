@@ -39,6 +39,14 @@ static inline bool fuzz_ok(dro_context *ctx, dro_status status)
     return status == DRO_OK;
 }
 
+/* A path in the folder that scripts/fuzz.sh removes afterwards. */
+static inline const char *fuzz_path(char path[200], const char *name)
+{
+    const char *folder = getenv("FUZZ_DIR");
+    snprintf(path, 200, "%.150s/%.40s", folder ? folder : "/tmp", name);
+    return path;
+}
+
 enum { FUZZ_FILES = 4 };
 
 static struct {

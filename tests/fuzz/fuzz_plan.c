@@ -8,7 +8,7 @@ static const char *name = "sgd-seed1";
 
 static void put(const char *folder, const char *file, const uint8_t *bytes, size_t size)
 {
-    char path[200];
+    char path[300];
     snprintf(path, sizeof path, "%s/%s", folder, file);
     FILE *to = fopen(path, "w");
     FUZZ_CHECK(to && fwrite(bytes, 1, size, to) == size && fclose(to) == 0);
@@ -17,12 +17,12 @@ static void put(const char *folder, const char *file, const uint8_t *bytes, size
 /* A folder with one run that has begun. */
 static cli_runs *one_run(void)
 {
-    static char folder[64] = "/dev/shm/dro-fuzz-XXXXXX", path[100];
+    static char folder[200], path[300];
     static cli_one one;
     static cli_runs runs;
     if (runs.folder)
         return &runs;
-    FUZZ_CHECK(mkdtemp(folder));
+    FUZZ_CHECK(mkdtemp((char *)fuzz_path(folder, "plan-XXXXXX")));
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FUZZ_CHECK(mkdir(path, 0777) == 0);
     put(path, "config.json", (const uint8_t *)"{}", 2);
@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     const cli_runs *runs = one_run();
     size_t first, second = fuzz_cut(bytes, size, 0xff, &first);
-    char folder[100], *words[] = {NULL};
+    char folder[300], *words[] = {NULL};
     snprintf(folder, sizeof folder, "%s/%s", runs->folder, name);
     put(runs->folder, "plan.json", bytes, first);
     put(folder, "result.json", bytes + size - second, second);

@@ -6,11 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[] = "/dev/shm/dro-fuzz-XXXXXX";
+static char folder[200];
 
 static void put(const char *name, const uint8_t *bytes, size_t size)
 {
-    char path[100];
+    char path[300];
     snprintf(path, sizeof path, "%s/run/%s", folder, name);
     FILE *to = fopen(path, "w");
     FUZZ_CHECK(to && fwrite(bytes, 1, size, to) == size && fclose(to) == 0);
@@ -35,9 +35,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     static const char *const files[] = {"metrics.jsonl", "result.json", "config.json"};
     dro_context *ctx = fuzz_context();
     dro_report *report;
-    char path[100];
-    if (folder[sizeof folder - 2] == 'X') {
-        FUZZ_CHECK(mkdtemp(folder));
+    char path[300];
+    if (!*folder) {
+        FUZZ_CHECK(mkdtemp((char *)fuzz_path(folder, "runs-XXXXXX")));
         snprintf(path, sizeof path, "%s/run", folder);
         FUZZ_CHECK(mkdir(path, 0777) == 0);
     }

@@ -30,7 +30,7 @@ static void ask(dro_predictor *p)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    static char path[64];
+    static char path[200];
     static const float weight[4] = {1, -2, 0.5f, 3}, bias[2] = {0.25f, -1};
     const dro__file_tensor tensors[] = {
         {.name = "fc.weight", .rank = 2, .shape = {2, 2}, .data = weight},
@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         pairs[used++] = value;
     }
     if (!*path)
-        snprintf(path, sizeof path, "/dev/shm/dro-fuzz-%ld", (long)getpid());
+        fuzz_path(path, "weights.safetensors");
     fuzz_file(0, (const uint8_t *)table, sizeof table - 1);
     if (fuzz_ok(ctx, dro__safetensors_write(ctx, path, tensors, 2, pairs)) &&
         fuzz_ok(ctx, dro_predictor_open(ctx, path, "csv:/fuzz/0,label=y", &p))) {
