@@ -26,6 +26,7 @@ if [ "${1:-}" = --run ]; then
     if [ -w /dev/shm ]; then FUZZ_DIR=$(mktemp -d /dev/shm/dro-fuzz-XXXXXX); else FUZZ_DIR=$(mktemp -d); fi
     export FUZZ_DIR # where a target may write
     trap 'rm -rf "$FUZZ_DIR"' EXIT
+    trap 'exit 1' HUP INT TERM
     start=$(date +%s)
     # The more freed memory the sanitizer holds back, the more pages every input must touch for the first
     # time. Two megabytes are more than one input frees, and several times as fast as the default.
