@@ -204,6 +204,8 @@ static void check_case(const model *m, const char *name, bool sparse)
         strncmp(m->objective, "cvar", 4) == 0 || strcmp(m->objective, "kl-radius:0.05") == 0;
     check_near(what, info.objective, m->minimum, kink ? 2e-6 : floats ? 1e-7 : 2e-9);
     assert_true(isnan(info.gap) == (m->l2 == 0));
+    if (strncmp(m->objective, "kl-radius", 9) == 0 && !kink)
+        check_near(what, info.radius, atof(m->objective + 10), 1e-6);
     if (kink)
         assert_true(info.gradient_norm <= 0.02);
     else if (m->l2 > 0) { /* a bound, and a small one */

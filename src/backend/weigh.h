@@ -399,6 +399,8 @@ FN double a_of(const dro__step *k)
         return fmin(1.0, k->plan.a_c * s->eta_before * s->eta_before);
     double drift = drift_of(s), known = s->spread + drift;
     double best = fmax(known / (1 + known), sqrt(drift));
+    if (has_dual(k) && !by_group(k)) /* no longer a memory than that of the scalars */
+        best = fmax(best, dual_rate(k));
     return fmin(1.0, fmax(best, fmax(k->plan.a_min, 1 - EXP(-s->fall))));
 }
 

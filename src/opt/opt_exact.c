@@ -327,6 +327,11 @@ static void report(dro_optimizer *o, double gradient)
 {
     state *s = o->extra;
     double largest = 0, square = 0;
+    if (s->groups.count)
+        dro__worst_case_measure(&s->objective, (size_t)s->groups.count, s->groups.prior,
+                                s->groups.q, &s->worst);
+    else
+        dro__worst_case_measure(&s->objective, (size_t)o->n, s->prior, s->q, &s->worst);
     for (int64_t i = 0; i < o->n; i++) {
         largest = fmax(largest, s->q[i]);
         square += s->q[i] * s->q[i];
@@ -337,6 +342,9 @@ static void report(dro_optimizer *o, double gradient)
     o->s.lambda =
         kl || s->objective.kind == DRO__OBJECTIVE_KL_RADIUS ? s->worst.lambda : o->ticket.lambda;
     o->s.log_u = kl ? s->worst.value / s->worst.lambda : 0;
+    o->s.multiplier = o->s.lambda;
+    o->s.threshold = isnan(s->worst.eta) ? 0 : s->worst.eta;
+    o->s.radius = s->worst.divergence;
     o->s.largest_weight = largest * (double)o->n;
     o->s.effective = 1 / (square * (double)o->n);
     o->run.value = s->solver.value;

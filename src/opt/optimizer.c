@@ -467,7 +467,7 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
         .threshold = linear ? s->threshold : NAN,
         .radius = dual ? s->radius : NAN,
     };
-    if (kind == DRO__OBJECTIVE_CVAR)
+    if (kind == DRO__OBJECTIVE_CVAR || (linear && o->cls->exact))
         info->lambda = NAN;
     return DRO_OK;
 }

@@ -62,6 +62,13 @@ class Scalars:
         most = max(self.most, self.eta())
         return max(RATE * math.sqrt(self.eta() / most), 1 / (self.count + 1))
 
+    def coming_rate(self):
+        """That of the step to come: a is at least this."""
+        self.count += 1
+        rate = self.rate()
+        self.count -= 1
+        return rate
+
     def note(self, losses, p, rate):
         w, x = self.weights(losses), self.x(losses)
         slope = {"kl-radius": w * (x - self.argument) ** 2, "chi2": w > 0, "cvar": None}[self.kind]

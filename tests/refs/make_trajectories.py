@@ -532,7 +532,8 @@ class WeightOfNew:
         if s.a_rule == "eta2":
             return min(1, s.a_c * self.eta ** 2)
         known = self.rho + delta
-        return min(1, max(s.a_min, known / (1 + known), math.sqrt(delta), 1 - math.exp(-self.fall)))
+        least = self.run.dual.coming_rate() if isinstance(self.run.dual, DualExamples) else 0
+        return min(1, max(s.a_min, least, known / (1 + known), math.sqrt(delta), 1 - math.exp(-self.fall)))
 
     def observe(self, g1, g0, before):
         self.rho = self.next_rho
