@@ -30,7 +30,7 @@ static void write_table(const char *name, int rows, double size, int last)
 static double by_rule(const char *words, const facts *f, double usual)
 {
     double steps = f->steps, n = f->examples;
-    if (strcmp(words, "128, or examples / 8 if that is less") == 0)
+    if (strcmp(words, "128, or examples / 8 if that is less; streams: 32") == 0)
         return fmin(128, floor(n / 8));
     if (strcmp(words, "0.3 batch / examples^2") == 0)
         return 0.3 * f->batch / (n * n);
@@ -44,6 +44,8 @@ static double by_rule(const char *words, const facts *f, double usual)
         return steps / 2;
     if (strcmp(words, "100 / steps, from 0.04 to 0.25") == 0)
         return fmax(0.04, fmin(0.25, 100 / steps));
+    if (strcmp(words, "0 for streams, else the optimiser's own") == 0)
+        return usual;
     if (strcmp(words, "0.75 where lambda is below 20") == 0)
         return f->lambda > 0 && f->lambda < 20 ? 0.75 : usual;
     if (strcmp(words, "eta max(batch, 32) / (32 r)") == 0)
@@ -331,6 +333,16 @@ static void test_free_bias(void **state)
     }
 }
 
+/* A stream is learned from once: steps are long from the first on. */
+static void test_stream(void **state)
+{
+    (void)state;
+    char settings[sizeof dir + 80];
+    write_table("rows", 80, 1, 2);
+    snprintf(settings, sizeof settings, "data=libsvm:%s/rows,features=2 progressive=yes", dir);
+    assert_true(configured(settings, "warmup") == 0);
+}
+
 static void test_ends(void **state)
 {
     (void)state;
@@ -423,7 +435,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_tables),    cmocka_unit_test(test_sparse),
     cmocka_unit_test(test_ends),      cmocka_unit_test(test_best_objective),
     cmocka_unit_test(test_length),    cmocka_unit_test(test_long_rows),
-    cmocka_unit_test(test_free_bias),
+    cmocka_unit_test(test_free_bias), cmocka_unit_test(test_stream),
 };
 
 int main(int argc, char **argv)

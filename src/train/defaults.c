@@ -52,6 +52,11 @@ static double half_of_steps(const dro_train *t)
     return t->steps ? (double)t->steps / 2 : NAN;
 }
 
+static double stream_warmup_of(const dro_train *t)
+{
+    return t->stream ? 0 : NAN;
+}
+
 static double warmup_of(const dro_train *t)
 {
     double share = fmin(fmax(100 / (double)t->steps, 0.04), 0.25);
@@ -150,7 +155,7 @@ static const char rare[] =
     "with tilt=class, if smaller; r: the mean over classes of 1 / (classes share)";
 
 static const row rows[] = {
-    ROW(batch_of, NULL, NULL, "batch", "128, or examples / 8 if that is less",
+    ROW(batch_of, NULL, NULL, "batch", "128, or examples / 8 if that is less; streams: 32",
         "at least eight steps per epoch"),
     ROW(dual_plus, "stoc-agda", NULL, "dual_eta", "0.3 batch / examples^2", visit),
     ROW(dual_plus, "pes-sgda", NULL, "dual_eta", "0.3 batch / examples^2", visit),
@@ -164,6 +169,8 @@ static const row rows[] = {
         "dual_eta halves by the middle of the run"),
     ROW(warmup_of, NULL, "networks", "warmup", "100 / steps, from 0.04 to 0.25",
         "long steps diverge on untrained weights"),
+    ROW(stream_warmup_of, NULL, "tables", "warmup", "0 for streams, else the optimiser's own",
+        "a linear model can start with long steps"),
     ROW(NULL, NULL, "networks", "eta_schedule", "cosine", "ends at a lower F than stages"),
     ROW(NULL, NULL, "networks", "stages", "0.5,0.75", "as in the experiments"),
     OURS(ROW, NULL, "networks", "eta", "0.5", "no momentum: five times that of SGD with 0.9"),

@@ -18,6 +18,9 @@ static dro__row_matrix rows_of(const dro_train *t, const dro__held *k)
         .features = t->task.dim, .starts = k->starts, .columns = k->columns, .values = k->values};
 }
 
+/* Each row is learned from once: small batches make more steps of it. */
+enum { STREAM_BATCH = 32 };
+
 /* ---- the problem ---- */
 
 /* The margins of a batch at the present weights; each rank computes its slice. */
@@ -203,7 +206,7 @@ static void fill_task(dro_train *t)
     task->encoding = s->stream ? dro__stream_data(s->stream)->encoding : s->encoding;
     task->outputs = task->regression ? 1 : 2;
     task->dim = (size_t)a->features;
-    task->batch = t->set.batch ? (size_t)t->set.batch : 128;
+    task->batch = t->set.batch ? (size_t)t->set.batch : STREAM_BATCH;
     task->info = (dro_data_info){.format = a->format,
                                  .kind = DRO_DATA_STREAM,
                                  .features = task->dim,

@@ -38,7 +38,7 @@ static const dro__param own[] = {
                  "passes over the data; if not given, 15, more for small data sets"),
     DRO__INTEGER("steps", steps, S, "", 1, 1e15, "number of steps, instead of epochs"),
     DRO__INTEGER("batch", batch, S, "", 1, 1e9,
-                 "examples in a batch; if not given, 128, fewer for small data sets"),
+                 "examples in a batch; if not given, 128, fewer for small data sets and streams"),
     DRO__INTEGER("microbatch", microbatch, S, "", 1, 1e9,
                  "evaluate batches in pieces of this size; if not given, when memory is short"),
     DRO__INTEGER("seed", seed, S, "1", 0, 9e15, "seed of every random choice"),
