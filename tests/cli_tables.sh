@@ -49,11 +49,11 @@ run 1 train --data people.csv,decimal=comma,drop=id --label bought --model resne
 has "model resnet20 is for images, the data is a table of 4 features: expected linear or mlp" err
 printf 'PK\003\004 and what torch.save writes behind it' >model.pth
 run 1 train --data people.csv --label bought --init model.pth --out none
-has "a file of PyTorch, not safetensors: convert it with \`python3 -c 'import sys, torch; from safetensors.torch import" err
+has "a PyTorch file, not safetensors: convert it with \`python3 -c 'import sys, torch; from safetensors.torch import" err
 has "\"weights.safetensors\")' model.pth\`" err
 printf '\200\002\212\012 an older one, a pickle' >model.pt
 run 1 eval --weights model.pt --data people.csv
-has "a file of PyTorch, not safetensors" err
+has "a PyTorch file, not safetensors" err
 
 # ---- letters of more than one byte do not shift a table ----
 { echo "a,y"; for i in 1 2 3 4 5 6; do echo "$i,Köln"; echo "$i,Bonn"; echo "$i,東京"; done; } >names.csv

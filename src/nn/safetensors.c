@@ -73,11 +73,11 @@ static dro_status read_header(dro__safetensors *f)
     if (is_pickled(start, first))
         return dro__fail(
             f->ctx, DRO_ERR_DATA,
-            "a file of PyTorch, not safetensors: convert it with `python3 -c 'import sys, torch; "
-            "from safetensors.torch import save_file; w = torch.load(sys.argv[1], "
+            "%.60s: a PyTorch file, not safetensors: convert it with `python3 -c 'import sys, "
+            "torch; from safetensors.torch import save_file; w = torch.load(sys.argv[1], "
             "map_location=\"cpu\"); save_file({k: v.contiguous() for k, v in w.get(\"state_dict\", "
-            "w).items()}, \"weights.safetensors\")' %.180s`",
-            f->name);
+            "w).items()}, \"weights.safetensors\")' %.160s`",
+            f->name, f->name);
     if ((size > DRO__SAFETENSORS_HEADER || size > rest) && first != '{')
         return dro__tensor_fail(f->ctx, DRO_ERR_DATA, f->name, NULL,
                                 "not a safetensors file: expected weights, as in "
