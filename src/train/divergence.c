@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* EXPLODED: times the first loss. RETURNS_MOST: to one checkpoint; after them it is taken for a bad
  * one. SETTLED: steps after which the running statistics of batch norms are those of the data, and
@@ -238,6 +239,10 @@ dro_status dro__astray(dro_train *t)
         DRO_TRY(dro__run_load(t, &found)); /* another optimiser from here on */
     if (!halve)
         return give_up(t, step, eta, why, found);
+    if (dro__writes(t)) { /* weights of steps that are taken back */
+        unlinkat(t->lock, "weights.safetensors", 0);
+        unlinkat(t->lock, "last.safetensors", 0);
+    }
     if (!found || anew || is_bad(t))
         DRO_TRY(start_over(t));
     t->progress.halvings = halvings;

@@ -62,7 +62,7 @@ static const struct kase {
      "--out run",
      "--resume", false},
     {"halve", "",
-     "train " TABLE "--optimizer sgd --model mlp:4 --lr 1e6 --set warmup=0 --steps 4 --batch 16 "
+     "train " TABLE "--optimizer sgd --model mlp:4 --lr 1e6 --set warmup=0 --steps 12 --batch 16 "
      "--threads 1 --out run",
      "--resume", false},
     {"predict", TRAINED "|cp t.csv p.csv", "predict " WEIGHTS TABLE "--out p.csv", NULL, false},
