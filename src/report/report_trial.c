@@ -261,8 +261,8 @@ static bool take_line(dro__trial *t, lines *l, char *line, size_t size)
     }
     bool fine = add_evaluation(t, object);
     json_decref(object);
-    char *last = realloc(l->last, size + 1);
-    if (!fine || !last)
+    char *last = fine ? realloc(l->last, size + 1) : NULL;
+    if (!last)
         return false;
     memcpy(last, line, size);
     l->last = last;
