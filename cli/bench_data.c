@@ -26,43 +26,45 @@ typedef struct figures {
 } figures;
 
 /* Draws for about `budget` seconds, and after each batch lets the time of a step pass: a step on a
- * device, which leaves the processor to the readers. *count: batches. */
-static dro_status loop(dro_loader *loader, size_t batch, double step, double budget,
-                       uint64_t *position, double *seconds, uint64_t *count)
+ * device, which leaves the processor to the readers. Sets o->loop_seconds and o->examples. */
+static dro_status loop(dro_loader *loader, double step, double budget, uint64_t *position,
+                       outcome *o)
 {
+    uint64_t start_position = *position;
     dro_loaded loaded;
     dro_status status = DRO_OK;
     double start = cli_seconds();
     struct timespec pause = {(time_t)step, (long)(1e9 * (step - floor(step)))};
-    for (*count = 0; !status && cli_seconds() - start < budget; ++*count, *position += batch) {
+    for (; !status && cli_seconds() - start < budget; *position += o->batch) {
         status = dro_loader_draw(loader, *position, &loaded);
         if (step > 0)
             nanosleep(&pause, NULL);
     }
-    *seconds = cli_seconds() - start;
+    o->loop_seconds = cli_seconds() - start;
+    o->examples = *position - start_position;
     return status;
 }
 
 static dro_status measure(dro_loader *loader, const cli_args *args, bool files, outcome *o)
 {
     double budget = cli_real(args, "time"), step = cli_real(args, "step-ms") / 1e3;
-    uint64_t position = 0, count = 0;
+    uint64_t position = 0;
     dro_loaded batch;
     dro_status status = DRO_OK;
     int ring =
-        2 * o->threads + 4; /* every place of it is touched for the first time before that counts */
+        2 * o->threads + 4; /* so that every slot of the ring has been used before the timing */
     for (int k = 0; !status && k < ring; k++, position += o->batch)
         status = dro_loader_draw(loader, position, &batch);
     double before = dro_loader_waited(loader);
-    status = status ? status : loop(loader, o->batch, 0, budget, &position, &o->seconds, &count);
-    o->examples = count * o->batch;
-    o->loop_seconds = o->seconds;
-    if (!status && step > 0) { /* two steps to come to rest, then the loop that counts */
-        status = loop(loader, o->batch, step, 2 * step, &position, &o->loop_seconds, &count);
+    status = status ? status : loop(loader, 0, budget, &position, o);
+    uint64_t examples = o->examples; /* of the loop without steps */
+    o->seconds = o->loop_seconds;
+    if (!status && step > 0) { /* two steps to reach a steady state, then the loop that counts */
+        status = loop(loader, step, 2 * step, &position, o);
         before = dro_loader_waited(loader);
-        status = status ? status
-                        : loop(loader, o->batch, step, budget, &position, &o->loop_seconds, &count);
+        status = status ? status : loop(loader, step, budget, &position, o);
     }
+    o->examples = examples;
     o->waited = dro_loader_waited(loader) - before;
     if (!status && files)
         status = dro_loader_bare(loader, budget, &o->bare);
@@ -85,7 +87,7 @@ static dro_status drive(dro_data *data, const dro_data_info *info, const cli_arg
     return status;
 }
 
-/* What one image takes: in memory, or as a file (the mean of the first thousand). */
+/* The bytes of one image: in memory, or as a file (the mean of the first thousand). */
 static double bytes_per_image(const dro_data *data, const dro_data_info *info)
 {
     enum { SAMPLE = 1000 };
@@ -106,8 +108,8 @@ static double bytes_per_image(const dro_data *data, const dro_data_info *info)
     return count ? sum / (double)count : 0;
 }
 
-/* Rows stay in memory once they are read: a loop waits for that once. The share is over the
- * first epoch. */
+/* Rows stay in memory after reading, so a loop waits for them once. The share is over the first
+ * epoch. */
 static double rows_wait(const cli_args *args, const dro_data_info *info, const outcome *o)
 {
     double batches = ceil((double)info->examples[DRO_TRAIN] / (double)cli_integer(args, "batch"));
@@ -136,7 +138,7 @@ static void report_text(const cli_args *args, const dro_data *data, const outcom
     if (step > 0)
         snprintf(loop, sizeof loop, "a loop with steps of %g ms", step);
     for (int k = 0; dro_data_note(data, k); k++)
-        fprintf(stderr, "dro: skipped %s\n", dro_data_note(data, k));
+        cli_note(stderr, "skipped %s", dro_data_note(data, k));
     printf("opening   %.2f s, %.1f MB/s\n", o->open_seconds, f->reading / 1e6);
     if (f->rows)
         printf("parsing   %.0f examples/s on one thread; they stay in memory\n"

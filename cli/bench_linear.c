@@ -1,6 +1,5 @@
-/* dro bench linear: how many samples per second a linear model takes in, against the machine's
- * limit and against scikit-learn. Writes nothing to disk; runs one Python program when there is
- * one. */
+/* dro bench linear: samples per second of a linear model, compared with the machine's limit and
+ * with scikit-learn. Writes nothing to disk; runs one Python program if there is one. */
 #include "cli.h"
 
 #include <dro/bench.h>
@@ -29,7 +28,7 @@ typedef struct bench {
     float *x, *y;
     int repeats;                         /* done so far */
     double speed[ENTRIES][MOST_REPEATS]; /* samples per second */
-    double limit[MOST_REPEATS];          /* of reading the rows, the same */
+    double limit[MOST_REPEATS];          /* of reading the rows, in samples/s too */
     double sklearn[2];                   /* float64, float32; NaN: there is none */
 } bench;
 

@@ -90,8 +90,8 @@ static double read_real(const dro_optimizer *opt, const char *name)
     return dro_optimizer_get(opt, name, text, sizeof text) == DRO_OK ? atof(text) : 0;
 }
 
-/* Settings, and in *block how many steps make up a whole cycle of the method's work; *once: the
- * next cycle would not be like it. */
+/* Sets the parameters, and in *block the number of steps in a whole cycle of the method's work;
+ * *once: the next cycle would differ. */
 static dro_status configure(dro_optimizer *opt, const char *name, int64_t n, int *block, bool *once)
 {
     dro_status status = DRO_OK;
@@ -107,7 +107,8 @@ static dro_status configure(dro_optimizer *opt, const char *name, int64_t n, int
     if (status == DRO_OK && strcmp(name, "pg-smd2") == 0)
         status = dro_optimizer_set_real(opt, "stage_steps", 1e12); /* no stage ends while timed */
     if (status == DRO_OK && strcmp(name, "pes-sgda") == 0) {
-        *block = (int)fmax(200, (double)(n / (64 * BATCH))); /* a stage with all it does to p */
+        *block =
+            (int)fmax(200, (double)(n / (64 * BATCH))); /* a whole stage, including its work on p */
         status = dro_optimizer_set_real(opt, "stage_steps", *block);
         if (status == DRO_OK)
             status = dro_optimizer_set_real(opt, "stage_growth", 1);
@@ -169,7 +170,7 @@ static void measure(const cli_args *args, const char *name, int64_t n, result *o
     dro_context_destroy(ctx);
 }
 
-/* Says once what it does, where nothing else is printed: without the thread of cli_busy. */
+/* Says once what it does if nothing else is printed; without the thread of cli_busy. */
 static void wait_for(int end, const cli_args *args)
 {
     static bool reported;
@@ -277,7 +278,7 @@ static void print_table(const plan *p, const char *title, int what)
     cli_table_print(table);
 }
 
-/* One sentence from the figures: who stays flat and who grows. */
+/* One sentence about the results: whose memory is constant and whose grows. */
 static void print_reading(const plan *p)
 {
     int last = p->sizes - 1;

@@ -1,6 +1,5 @@
-/* dro bench ranks: what the exchanges of a step cost between ranks. A problem that computes nothing
- * is spread over them, so that forward is the gathering of losses and backward the sum of a
- * gradient. */
+/* dro bench ranks: the cost of a step's exchanges between ranks. A problem that computes nothing is
+ * spread over them, so that forward only gathers losses and backward only sums a gradient. */
 #include "cli.h"
 
 #include <dro/comm.h>

@@ -145,7 +145,7 @@ static void fill(curve *c, const plan *p, int from, double error, double evaluat
     }
 }
 
-/* A run that fails (the numbers left the range of a float) keeps a huge error to its end. */
+/* A run that fails (numbers beyond the range of a float) keeps a huge error until its end. */
 static void one_run(const plan *p, const rates_method *m, int setting, int seed, curve *c)
 {
     dro_context *ctx = NULL;
@@ -203,8 +203,8 @@ static double slope(const curve *c)
     return (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
-/* Where the mean error falls below the target and stays below it for half a decade, between two
- * points by the logarithms; NAN if it does not. */
+/* The number of samples from which the mean error stays below the target for half a decade,
+ * interpolated in logarithms; NAN if it does not. */
 static double find_target(const curve *c, double target, double *evaluations)
 {
     int below = 0;
@@ -230,7 +230,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The fits, and their intervals by drawing the seeds again and again. */
+/* The fits, and their bootstrap intervals over the seeds. */
 static void fit(result *r, const plan *p, const curve *runs)
 {
     double slopes[RESAMPLES] = {0}, reached[RESAMPLES] = {0}, unused;
@@ -355,7 +355,7 @@ static void print_rows(const plan *p, const result *results)
     cli_table_print(t);
 }
 
-/* The appendix of the paper: what drawing uniformly costs a primal-dual method. */
+/* The appendix of the paper: the cost of uniform sampling for a primal-dual method. */
 static json_t *variance_table(bool json)
 {
     static const double lambdas[] = {10, 5, 2, 1, 0.5, 0.2};

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-enum { SOURCES = 4 }; /* batches that take turns, as a loader's ring does */
+enum { SOURCES = 4 }; /* batches used in rotation, as in a loader's ring */
 
 typedef struct source {
     dro_net_batch batch[SOURCES];

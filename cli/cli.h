@@ -99,6 +99,8 @@ bool cli_muted(void);
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same for wrong usage; returns 2. */
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* "dro: ..." there, of something that is no failure. */
+void cli_note(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A progress line on stderr when that is a terminal; NULL clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_progress_width(void); /* letters that fit on it */
@@ -118,11 +120,12 @@ int cli_emit(json_t *document);
  * equal. */
 double cli_percent(double share);
 json_t *cli_number(double value);
-/* A text, or null; in one that is not UTF-8 the bytes beyond ASCII become \xNN. */
+/* A text, or null; one that is not UTF-8 is escaped. */
 json_t *cli_text_json(const char *text);
 
-/* Texts that come from files: bytes that would steer a terminal become '?'. Returns text. */
-char *cli_clean(char *text);
+/* A copy, to be freed, with control characters and bytes that are not UTF-8 as \xNN: a terminal
+ * obeys none of them. All lines on stderr and all cells of tables are such copies. */
+char *cli_escape(const char *text);
 
 /* A table with aligned columns: headers, then cells row by row (copied), then print and release. A
  * header that begins with '>' aligns its column to the right. On a terminal a last column that is

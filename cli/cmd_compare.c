@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-/* The arms of --optimizers: named as these, without settings of their own. */
+/* The arms of --optimizers: named after them, without their own settings. */
 static int plain_arms(const cli_runs *runs, const char *given, cli_arm *arms, int *count)
 {
-    static const char *optimizers[CLI_ARMS]; /* copies that live as long as the program */
+    static const char *optimizers[CLI_ARMS]; /* copies that are never freed */
     *count = cli_runs_split(given, optimizers, CLI_ARMS);
     if (*count < 1)
         return cli_usage("compare: --optimizers %s: expected names with commas between them, as in "
@@ -18,7 +18,7 @@ static int plain_arms(const cli_runs *runs, const char *given, cli_arm *arms, in
     return cli_runs_check(runs, optimizers, *count);
 }
 
-/* Those of --arm, which are shown by their names, or of --optimizers. */
+/* The arms of --arm, which are shown by their names, or of --optimizers. */
 static int read_arms(const cli_runs *runs, cli_arm *arms, int *count)
 {
     int status = cli_arms_read(runs, arms, CLI_ARMS, count);
@@ -38,10 +38,12 @@ static int read_arms(const cli_runs *runs, cli_arm *arms, int *count)
 static int make_list(cli_runs *runs, const cli_arm *arms, int count, int seeds)
 {
     int status = 0;
-    for (int k = 0; k < seeds; k++) /* seed by seed: a comparison that is stopped is even */
+    for (int k = 0; k < seeds;
+         k++) /* seed by seed, so that an interrupted comparison is balanced */
         for (int i = 0; i < count && status == 0; i++)
             status = cli_runs_add(runs, &arms[i], k);
-    status = status ? status : cli_runs_same_objective(runs);
+    bool same;
+    status = status ? status : cli_runs_same_objective(runs, &same);
     return status ? status : cli_runs_settle(runs);
 }
 
@@ -58,8 +60,7 @@ static void show_start(const cli_runs *runs, const cli_arm *arms, int count, int
     fflush(stdout);
 }
 
-/* What the report has to say, and which settings make the comparison one of more than the
- * optimisers. */
+/* What the report says, and which settings differ besides the optimisers. */
 static json_t *all_notes(const cli_runs *runs, dro_report *report, const cli_arm *arms, int count)
 {
     static const char *const names[] = {"model", "batch", "epochs", "steps"};
@@ -140,9 +141,10 @@ const cli_command cmd_compare = {
         "one. With --arm 'NAME: OPTIMISER SETTING=VALUE ...' an optimiser can take part several\n"
         "times; config=FILE in an arm uses the settings that a sweep chose. The table shows mean\n"
         "+- standard error over the seeds on the test set. F is that of the training set. All\n"
-        "runs report it with the lambda and tilt of the first robust optimiser, and each with its\n"
-        "own loss and regulariser. DIR also gets report.html. Run the same command again to\n"
-        "resume; finished runs are not repeated.",
+        "runs report it with the objective (or lambda) and tilt of the first robust optimiser,\n"
+        "and each with its own loss and regulariser. Arms with different objectives report their\n"
+        "own F, unless --set report_objective=NAME:X chooses one. DIR also gets report.html. Run\n"
+        "the same command again to resume; finished runs are not repeated.",
     .options = options,
     .settings = true,
     .ranks = true,

@@ -1,4 +1,4 @@
-/* `dro data SPEC`: what is in a data set: shapes, classes, counts. Sees the public headers only. */
+/* `dro data SPEC`: the shapes, classes and counts of a data set. Sees the public headers only. */
 #include "train.h"
 
 #include <dro/data.h>
@@ -60,6 +60,13 @@ static int print_json(const dro_data *data, const dro_data_info *info)
     return cli_emit(document);
 }
 
+static void print_escaped(const char *before, const char *text, const char *after)
+{
+    char *shown = cli_escape(text);
+    printf("%s%s%s", before, shown, after);
+    free(shown);
+}
+
 static void print_shape(const dro_data_info *info)
 {
     static const char *const kinds[] = {"images in memory", "images in files", "rows of numbers",
@@ -80,14 +87,10 @@ static void print_shape(const dro_data_info *info)
     char read[32], memory[32];
     printf("read     %s, %s in memory\n", size_text(read, (double)info->bytes_read),
            size_text(memory, (double)info->memory));
-    for (int32_t k = 0; k < info->groups && k < 20; k++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s", info->group_names[k]);
-        printf("%s%s%s", k ? ", " : "groups   ", cli_clean(name),
-               k + 1 == info->groups ? "\n"
-               : k == 19             ? ", ...\n"
-                                     : "");
-    }
+    for (int32_t k = 0; k < info->groups && k < 20; k++)
+        print_escaped(k ? ", " : "groups   ", info->group_names[k], "");
+    if (info->groups)
+        puts(info->groups > 20 ? ", ..." : "");
 }
 
 static void print_classes(const dro_data_info *info, long long most)
@@ -224,9 +227,9 @@ static int run(const cli_args *args)
     } else {
         print_shape(&info);
         for (int k = 0; dro_data_note(data, k); k++)
-            printf("skipped  %s\n", dro_data_note(data, k));
+            print_escaped("skipped  ", dro_data_note(data, k), "\n");
         for (int k = 0; dro_data_remark(data, k); k++)
-            printf("note     %s\n", dro_data_remark(data, k));
+            print_escaped("note     ", dro_data_remark(data, k), "\n");
         print_classes(&info, cli_integer(args, "classes"));
     }
     dro_data_close(data);

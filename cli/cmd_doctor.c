@@ -1,4 +1,4 @@
-/* dro doctor: what this machine and this build have, and the cure for what they do not. */
+/* dro doctor: what this machine and this build have, and how to get what is missing. */
 #include "cli.h"
 
 #include <dro/about.h>
@@ -14,7 +14,7 @@ typedef struct checkup {
     int faults;
 } checkup;
 
-/* One line: fine, or with a cure. */
+/* One line: fine, or with a remedy. */
 static void tell(checkup *c, const char *what, const char *value, const char *cure)
 {
     if (c->found) {

@@ -1,4 +1,4 @@
-/* dro eval: how good trained weights are on data. */
+/* dro eval: the metrics of trained weights on data. */
 #include "train.h"
 
 #include <math.h>
@@ -108,9 +108,9 @@ int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split)
 void cli_tell_notes(const dro_predictor *p)
 {
     for (int k = 0; dro_predictor_remark(p, k); k++)
-        fprintf(stderr, "dro: note: %s\n", dro_predictor_remark(p, k));
+        cli_note(stderr, "note: %s", dro_predictor_remark(p, k));
     for (int k = 0; dro_predictor_note(p, k); k++)
-        fprintf(stderr, "dro: skipped %s\n", dro_predictor_note(p, k));
+        cli_note(stderr, "skipped %s", dro_predictor_note(p, k));
 }
 
 void cli_tell_threshold(const dro_predictor *p, const char *where)
@@ -118,15 +118,16 @@ void cli_tell_threshold(const dro_predictor *p, const char *where)
     dro_threshold t = dro_predictor_has_threshold(p);
     if (!t.class_name)
         return;
-    fprintf(stderr, "dro: threshold: class '%s' from a probability of %.4g on (%s)", t.class_name,
-            t.probability, t.rule);
+    char measured[200] = ", of the weights";
     if (isfinite(t.recall))
-        fprintf(stderr, ": precision %.3f, recall %.3f, F1 %.3f on the %s", t.precision, t.recall,
-                t.f1, where);
-    fprintf(stderr, "%s\n", isfinite(t.recall) ? "; kept in the weights" : ", of the weights");
+        snprintf(measured, sizeof measured,
+                 ": precision %.3f, recall %.3f, F1 %.3f on the %s; kept in the weights",
+                 t.precision, t.recall, t.f1, where);
+    cli_note(stderr, "threshold: class '%s' from a probability of %.4g on (%s)%s", t.class_name,
+             t.probability, t.rule, measured);
 }
 
-/* --threshold: chosen by the holdout where there is one, and else by what is evaluated. */
+/* --threshold: chosen on the holdout if there is one, else on what is evaluated. */
 static int take_threshold(const cli_args *args, dro_context *ctx, dro_predictor *p, dro_split split)
 {
     static const char *const words[DRO_SPLITS] = {"training data", "test set", "holdout"};

@@ -1,4 +1,4 @@
-/* dro explain: which examples carry the weight in the worst case of a robust objective. */
+/* dro explain: which examples have the largest weights in the worst case of a robust objective. */
 #include "train.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static bool is_real(const explained *x)
     return x->e->classes == 0;
 }
 
-/* The weight as a multiple of that of the mean. */
+/* The weight as a multiple of the mean weight. */
 static double times(const explained *x, int64_t id)
 {
     return x->e->weights[id] * (double)x->e->examples;
@@ -189,9 +189,9 @@ static void show_top(const explained *x)
         else
             cli_table_cell(t, "%lld", (long long)x->examples.records[id]);
         truth_text(x, id, text, sizeof text);
-        cli_table_cell(t, "%s", cli_clean(text));
+        cli_table_cell(t, "%s", text);
         prediction_text(x, id, text, sizeof text);
-        cli_table_cell(t, "%s", cli_clean(text));
+        cli_table_cell(t, "%s", text);
         cli_table_cell(t, "%.4g", e->losses[id]);
         cli_table_cell(t, "%.3g", times(x, id));
     }
@@ -221,7 +221,7 @@ static void show(const explained *x)
 
 /* ---- the command ---- */
 
-/* All examples to --out; the ending says how. */
+/* Writes all examples to --out; its ending determines the format. */
 static int write_out(const explained *x, const char *out)
 {
     const char *dot = strrchr(out, '.');

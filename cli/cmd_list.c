@@ -35,10 +35,10 @@ static json_t *param_json(const dro_param *p)
 /* ---- things with a name and a summary ---- */
 
 typedef struct listed {
-    const char *kind, *word; /* what one is called, and the word that lists them */
+    const char *kind, *word; /* the name of one, and the word that lists them */
     const char *(*name)(int index), *(*summary)(int index);
     json_t *(*json)(int index);
-    void (*print)(int index); /* all about one, below its summary */
+    void (*print)(int index); /* prints the details of one, below its summary */
 } listed;
 
 static int emit_all(const listed *l)
@@ -145,19 +145,17 @@ static void print_params(const char *name)
 
 static void print_optimizer(int index)
 {
-    const char *const headers[] = {"for", "parameter", "value", "why"};
     const char *name = dro_optimizer_name(index);
     dro_default d;
+    char text[400];
     print_params(name);
     printf("\nDefaults of dro train that differ:\n\n");
-    cli_table *table = cli_table_create(4, headers);
+    printf("  %-8s %-20s value (why)\n", "for", "parameter");
     for (int i = 0; next_default(name, &i, &d);) {
-        cli_table_cell(table, "%s", d.data ? d.data : "all");
-        cli_table_cell(table, "%s", d.name);
-        cli_table_cell(table, "%s", d.value);
-        cli_table_cell(table, "%s", d.why);
+        snprintf(text, sizeof text, "%s (%s)", d.value, d.why);
+        cli_wrap(stdout, text, printf("  %-8s %-20s ", d.data ? d.data : "all", d.name),
+                 CLI_PAGE_WIDTH);
     }
-    cli_table_print(table);
     printf(
         "\nOf two lines for one parameter the lower one applies. Networks: all models except the\n"
         "linear one on a stream or on sparse rows of many features. Hidden: networks with hidden\n"

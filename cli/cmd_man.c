@@ -10,7 +10,7 @@
 
 /* ---- roff ---- */
 
-/* Text as it is: no character of it is a command. */
+/* Escapes a text, so that no character of it is a command. */
 static void escape(FILE *to, const char *text)
 {
     bool begin = true;

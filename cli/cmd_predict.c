@@ -1,4 +1,4 @@
-/* dro predict: what trained weights say about examples, in the order of the data. */
+/* dro predict: the predictions of trained weights, in the order of the data. */
 #define _GNU_SOURCE /* realpath, asprintf */
 #include "train.h"
 
@@ -22,10 +22,17 @@ typedef struct output {
     int32_t classes;
     dro_predictor *p;
     const char *const *paths; /* of images in files, or NULL */
+    const cli_args *named;    /* the command line that names them, or NULL */
     const int64_t *records;
 } output;
 
 /* ---- formats ---- */
+
+/* As the user named it. */
+static const char *path_of(const output *o, int64_t id)
+{
+    return o->named ? cli_word(o->named, (int)id) : o->paths[id];
+}
 
 static void csv_header(const output *o)
 {
@@ -47,7 +54,7 @@ static void csv_header(const output *o)
 static void csv_row(const output *o, int64_t id, const float *logits, const double *p, int32_t best)
 {
     if (o->paths)
-        cli_csv_text(o->to, ',', o->paths[id]);
+        cli_csv_text(o->to, ',', path_of(o, id));
     else
         fprintf(o->to, "%lld", (long long)o->records[id]);
     if (o->real) {
@@ -67,7 +74,7 @@ static void json_row(const output *o, int64_t id, const float *logits, const dou
 {
     json_t *row = json_object(), *list = json_array();
     if (o->paths)
-        json_object_set_new(row, "path", cli_text_json(o->paths[id]));
+        json_object_set_new(row, "path", cli_text_json(path_of(o, id)));
     else
         json_object_set_new(row, "example", json_integer(o->records[id]));
     if (o->real) {
@@ -120,7 +127,7 @@ static void npy_row(const output *o, const float *logits, const double *p)
 
 static char list[] = "/tmp/dro-predict-XXXXXX"; /* of the images named on the command line */
 
-/* The error, without the "(line 1 of LIST)" that no user has written. */
+/* The error, without "(line 1 of LIST)", as the user did not write a list. */
 static int failed(const dro_context *ctx)
 {
     char text[1024];
@@ -144,6 +151,8 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
     float *logits = calloc((size_t)(CHUNK * columns), sizeof *logits);
     double *p = calloc((size_t)columns, sizeof *p);
     int status = logits && p ? 0 : cli_fail("no memory for the predictions");
+    if (o->to == stdout)
+        cli_ready(); /* the first line would stand behind the progress line */
     if (status == 0 && o->format == CSV)
         csv_header(o);
     else if (status == 0 && o->format == NPY)
@@ -162,14 +171,13 @@ static int predict(dro_context *ctx, const output *o, dro_split split, int64_t c
             else
                 (o->format == CSV ? csv_row : json_row)(o, first + (int64_t)i, row, p, best);
         }
-        if (o->to == stdout)
-            cli_ready();
         if (cli_stopped())
             status = cli_fail("stopped: nothing is written to %s", o->name);
         else if (fflush(o->to) != 0 ||
                  ferror(o->to)) /* a full disk, or the reader has closed the pipe */
             status = o->to == stdout ? cli_finish(1) : cannot_write(o->name);
-        cli_progress("%lld of %lld", (long long)first + (long long)some, (long long)count);
+        if (o->to != stdout || !isatty(STDOUT_FILENO))
+            cli_progress("%lld of %lld", (long long)first + (long long)some, (long long)count);
     }
     if (status == 0 && o->format == JSON)
         fputs(count ? "\n]\n" : "[]\n", o->to);
@@ -212,7 +220,7 @@ static int open_output(const cli_args *args, output *o)
     return status;
 }
 
-/* Which prior the probabilities have, and what that means for the class. */
+/* Says which prior the probabilities have, and how it affects the class. */
 static void tell_prior(const output *o, const char *prior)
 {
     char of[300] = "all classes alike";
@@ -220,11 +228,11 @@ static void tell_prior(const output *o, const char *prior)
         snprintf(of, sizeof of, "the classes' shares of the training data");
     else if (strcmp(prior, "uniform") != 0)
         snprintf(of, sizeof of, "the shares of %.250s", prior);
-    fprintf(stderr, "dro: prior of the probabilities: %s%s\n", of,
-            !prior && dro_predictor_shifted(o->p) && !dro_predictor_has_threshold(o->p).class_name
-                ? "; the class is the one of the largest output, which weighs classes alike: with "
-                  "--prior it is the most probable one"
-                : "");
+    cli_note(stderr, "prior of the probabilities: %s%s", of,
+             !prior && dro_predictor_shifted(o->p) && !dro_predictor_has_threshold(o->p).class_name
+                 ? "; the class is the one of the largest output, which weighs classes alike: with "
+                   "--prior it is the most probable one"
+                 : "");
 }
 
 static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, bool named)
@@ -251,6 +259,7 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
         return o.to == stdout ? status : cli_file_close(&o.file, status);
     }
     o.paths = examples.paths;
+    o.named = named ? args : NULL;
     o.records = examples.records;
     status = predict(ctx, &o, split, examples.count);
     if (!cli_json(args))
@@ -264,7 +273,7 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
     return cli_file_close(&o.file, status);
 }
 
-/* Images named on the command line, as a list that is deleted again. */
+/* Images named on the command line, as a temporary list. */
 static int write_list(const cli_args *args)
 {
     int fd = mkstemp(list);

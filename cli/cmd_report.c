@@ -1,4 +1,4 @@
-/* `dro report DIR...`: what came out of runs, as a page, plots and a table. Sees the public headers
+/* `dro report DIR...`: the results of runs as a page, plots and a table. Sees the public headers
  * only. */
 #include "runs.h"
 
@@ -35,7 +35,7 @@ static int print_text(dro_report *report, const written *w)
 
 /* ---- running ---- */
 
-/* The page's place when --out does not say: beside what it is about, if that is one folder. */
+/* The default path of the page: next to the runs, if they are in one folder. */
 static const char *default_out(const cli_args *args, char *path, size_t size)
 {
     const char *folder = cli_word(args, 0);
@@ -77,8 +77,10 @@ static int run(const cli_args *args)
     else if (cli_text(args, "into") &&
              (status = cli_report_into(report, cli_text(args, "into"), cli_text(args, "columns"))))
         ;
-    else
+    else {
+        cli_ready();
         status = cli_json(args) ? print_json(report, &w) : print_text(report, &w);
+    }
     dro_report_destroy(report);
     dro_context_destroy(ctx);
     return status;

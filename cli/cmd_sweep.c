@@ -1,5 +1,4 @@
-/* dro sweep: one optimiser with many settings, the best one chosen on examples that are set
- * aside. */
+/* dro sweep: one optimiser with many settings; the best one is chosen on a holdout. */
 #include "sweep.h"
 
 #include <math.h>
@@ -21,8 +20,8 @@ static void folder_name(const cli_sweep *sweep, const cli_candidate *s, int numb
         *c = *c == '/' ? '_' : *c;
 }
 
-/* The data of a run, with examples set aside if it has none. A step that is too long is no good
- * choice, though half of it may be. */
+/* The data of a run, with a holdout added if it has none. on_divergence=stop: a step size that is
+ * too large is a bad choice, even if half of it would work. */
 static int set_defaults(const cli_runs *runs, const cli_one *one)
 {
     char given[4096], data[4200];
@@ -50,8 +49,13 @@ static int make_list(cli_sweep *sweep, cli_runs *runs, const char *optimizer)
             status = status ? status : set_defaults(runs, &runs->list[runs->count - 1]);
         }
     }
+    bool same = true;
     if (status == 0 && sweep->by == DRO_MEASURE_OBJECTIVE)
-        status = cli_runs_same_objective(runs);
+        status = cli_runs_same_objective(runs, &same);
+    if (!same)
+        return cli_usage("sweep: --by objective: it is not the same function for each objective: "
+                         "name one with --set report_objective=NAME:X, or choose by another "
+                         "measure, as in --by balanced_accuracy");
     return status ? status : cli_runs_settle(runs);
 }
 
@@ -63,14 +67,14 @@ static double measure_of(const json_t *result, const char *split, const char *na
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* 0, or 1 after a line: no setting is left out because its result could not be read. */
+/* 0, or 1 after an error: no setting is skipped because its result could not be read. */
 static int collect(cli_sweep *sweep, const cli_runs *runs)
 {
     for (int k = 0; k < sweep->count; k++) {
         double values[CLI_SWEEP_SHOWN][1000];
         for (int i = 0; i < sweep->seeds; i++) {
             const cli_one *one = &runs->list[k * sweep->seeds + i];
-            /* the figures of one that diverged are its checkpoint's, no results */
+            /* the metrics of a diverged run are those of its checkpoint, not results */
             json_t *result = one->state == CLI_DIVERGED ? NULL : cli_runs_result(runs, one);
             if (one->state == CLI_DONE && !result)
                 return cli_fail("%s/%s/result.json cannot be read", runs->folder, one->name);
@@ -88,7 +92,7 @@ static int collect(cli_sweep *sweep, const cli_runs *runs)
     return 0;
 }
 
-/* The best on the holdout; a setting of which a run is missing cannot be it. -1: none. */
+/* The best setting on the holdout; one with a missing run is excluded. -1: none. */
 static int choose(const cli_sweep *sweep)
 {
     int best = -1;
@@ -171,8 +175,8 @@ static json_t *settings_json(const cli_sweep *sweep, int best)
     return list;
 }
 
-/* The exit status when none is chosen, after a line: one of its own if a run of every setting
- * diverged. */
+/* The exit status if none was chosen, after a message; a special one if every setting has a run
+ * that diverged. */
 static int none_chosen(const cli_sweep *sweep, const cli_runs *runs)
 {
     for (int k = 0; k < sweep->count; k++) {
@@ -187,7 +191,7 @@ static int none_chosen(const cli_sweep *sweep, const cli_runs *runs)
     return CLI_SWEEP_NONE;
 }
 
-/* objective: which function F is, where it is what the best is chosen by; or NULL. */
+/* objective: the function F if the best is chosen by it, or NULL. */
 static int show_all(const cli_sweep *sweep, const cli_runs *runs, int best, const char *page,
                     const char *objective)
 {
@@ -253,7 +257,7 @@ static int go(cli_sweep *sweep, cli_runs *runs, const char *optimizer)
 static int run(const cli_args *args)
 {
     cli_runs runs;
-    static cli_sweep sweep; /* its values live as long as the program */
+    static cli_sweep sweep; /* its values are never freed */
     sweep.seeds = (int)cli_integer(args, "seeds");
     int status = cli_runs_open(&runs, args, cli_text(args, "out"));
     if (status == 0)
@@ -286,9 +290,10 @@ const cli_command cmd_sweep = {
         "positive numbers is sampled on a logarithmic scale). The best is chosen on a holdout,\n"
         "never on the test set; holdout=0.1 is added to SPEC if it has none. The table shows\n"
         "both. With --by objective all settings are measured with one F, that of the first robust\n"
-        "one (or --set report_lambda=X). A grid of losses or regularisers changes F itself and\n"
-        "needs another measure. DIR gets best.json, for `dro train --config`, and report.html.\n"
-        "Run the same command again to resume; finished runs are not repeated.\n"
+        "one (or --set report_objective=NAME:X). A grid of losses, regularisers or objectives\n"
+        "changes F itself and needs another measure (or, for objectives, report_objective). DIR\n"
+        "gets best.json, for `dro train --config`, and report.html. Run the same command again to\n"
+        "resume; finished runs are not repeated.\n"
         "A run that diverges stops: the default of --on-divergence is stop here.\n"
         "Exit status 3: every setting diverged, so none was chosen.",
     .options = options,

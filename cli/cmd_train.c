@@ -1,4 +1,4 @@
-/* dro train: data, a model and an optimiser to a run folder. */
+/* dro train: trains a model on data and writes a run folder. */
 #include "train.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 enum { PATH_SIZE = 4096 };
 
-/* --out, or the first of dro-run, dro-run-2, ... that is not there. */
+/* --out, or the first of dro-run, dro-run-2, ... that does not exist. */
 static void choose_folder(const cli_args *args, char *folder)
 {
     struct stat about;
@@ -18,7 +18,7 @@ static void choose_folder(const cli_args *args, char *folder)
         snprintf(folder, PATH_SIZE, "dro-run-%d", k);
 }
 
-/* --resume without settings takes those of the run. */
+/* --resume without settings uses those of the run. */
 static bool own_config(const cli_args *args, const char *folder, char *path)
 {
     struct stat about;
@@ -40,7 +40,7 @@ static bool is_beginning(const char *folder)
     return true;
 }
 
-/* --best: which weights the figures are of, and what the last ones have. */
+/* --best: which weights the metrics belong to, and those of the last weights. */
 static void show_best(const dro_train *train, const char *folder)
 {
     json_t *result = json_loads(dro_train_result(train), 0, NULL);
@@ -58,7 +58,7 @@ static void show_best(const dro_train *train, const char *folder)
     json_decref(result);
 }
 
-/* The training set; without another, that the figures are of it, and how to get others. */
+/* The metrics of the training set; if there is no other, says so and how to get one. */
 static void show_train(const dro_train_record *r, int64_t examples)
 {
     enum { SAMPLE = 10000 }; /* of eval_train=sample */
@@ -133,7 +133,7 @@ static int finish(const cli_args *args, dro_context *ctx, const dro_train *train
     return cli_emit(result);
 }
 
-/* With what it is computed, and why not with the fastest backend of this build. */
+/* Says which backend is used, and why not the fastest of this build. */
 static const char *machine(const cli_args *args, const dro_context *ctx, char *out, size_t size)
 {
     const char *fastest = dro_backend_name(0), *why = dro_backend_missing(fastest);
@@ -149,7 +149,8 @@ static const char *machine(const cli_args *args, const dro_context *ctx, char *o
     return out;
 }
 
-/* The files' settings, those of the run's own folder first, and then those of the command line. */
+/* The settings of files, those of the run's own folder first, and then those of the command
+ * line. */
 static int take_settings(cli_scope *scope, const cli_args *args, const char *own, json_t *config)
 {
     int status = 0;
@@ -168,19 +169,18 @@ static int take_settings(cli_scope *scope, const cli_args *args, const char *own
 static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dro_comm *comm,
                     const char *folder, bool goes_on)
 {
-    char data[4096], optimizer[4096], progressive[8];
+    char data[4096], progressive[8];
     dro_train_get(train, "data", data, sizeof data);
-    dro_train_get(train, "optimizer", optimizer, sizeof optimizer);
     if (!cli_json(args)) {
         char with[400];
         if (cli_flag(args, "resume") && is_beginning(folder))
             printf("no checkpoint in %s: starting at step 0\n", folder);
-        printf("%s %s with %s, %s, into %s\n", goes_on ? "going on with" : "training on", data,
-               optimizer, machine(args, ctx, with, sizeof with), folder);
+        printf("%s %s, %s, into %s\n", goes_on ? "going on with" : "training on", data,
+               machine(args, ctx, with, sizeof with), folder);
         fflush(stdout);
     }
     if (cli_json(args))
-        cli_busy("training on %s with %s, into %s", data, optimizer, folder);
+        cli_busy("training on %s, into %s", data, folder);
     cli_show show = {.quiet = cli_json(args) || dro_comm_rank(comm) > 0};
     dro_train_watch watch = cli_show_watch(&show);
     dro_train_get(train, "progressive", progressive, sizeof progressive);
@@ -200,7 +200,7 @@ static const cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-/* config: --config, or NULL; own: the path of the run's own, which goes on, or NULL. */
+/* config: --config, or NULL; own: the config.json of the run to resume, or NULL. */
 static int train(const cli_args *args, const char *folder, const char *own, json_t *config)
 {
     json_t *machines = own ? cli_config_load(own) : json_incref(config);

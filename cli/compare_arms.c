@@ -40,7 +40,7 @@ static int split(const char *text, cli_arm *arm)
     return 0;
 }
 
-/* What an arm may not set; whether the values are right is seen when its runs are made. */
+/* Refuses what an arm may not set; values are checked when its runs are made. */
 static int check_pair(const cli_arm *arm, const char *pair)
 {
     char name[64];

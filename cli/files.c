@@ -1,5 +1,5 @@
-/* Files that commands write: whole or not at all; cells of tables; whether a file is one of those
- * that are read. */
+/* Files that commands write, completely or not at all; cells of tables; whether a file is one of
+ * the inputs. */
 #define _GNU_SOURCE /* realpath, asprintf */
 #include "cli.h"
 

@@ -106,8 +106,7 @@ static int dispatch(int argc, char **argv)
     return command ? cli_run(command, argc - used, argv + used) : unknown(word);
 }
 
-/* A run that another `dro` has started (runs.c) writes a checkpoint and stops when that one
- * ends. */
+/* A run that another `dro` started (runs.c) writes a checkpoint and stops when that one ends. */
 static void follow_parent(void)
 {
 #ifdef __linux__
@@ -120,7 +119,7 @@ static void follow_parent(void)
 #endif
 }
 
-/* Without memory for what is to be printed or planned there is nothing to go on with. */
+/* Without memory for its output or plans the program cannot continue. */
 static void *memory_or_end(size_t size)
 {
     void *memory = malloc(size);

@@ -30,33 +30,48 @@ bool cli_muted(void)
     return muted;
 }
 
-/* One line, whatever was typed: control characters are shown as ?, and of a very long one the
- * middle is left out. */
-static void say(const char *format, va_list list)
+/* The text of a format, escaped; the caller frees it. */
+static char *escaped(const char *format, va_list list)
+{
+    char *text = NULL;
+    if (vasprintf(&text, format, list) < 0) {
+        fputs("dro: no memory for a text\n", stderr);
+        exit(1);
+    }
+    char *shown = cli_escape(text);
+    free(text);
+    return shown;
+}
+
+/* One line, whatever was typed: a very long text is cut in the middle. */
+static void say(FILE *to, const char *format, va_list list)
 {
     enum { MOST = 2000, HEAD = 500, TAIL = 300 };
-    char *text = NULL;
-    if (muted)
-        return;
-    int size = vasprintf(&text, format, list);
-    cli_progress(NULL);
-    fputs("dro: ", stderr);
-    for (int i = 0; i < size; i++) {
-        bool left_out = size > MOST && i >= HEAD && i < size - TAIL;
-        if (left_out && i == HEAD)
-            fputs(" ... ", stderr);
-        if (!left_out)
-            fputc((unsigned char)text[i] < 32 || text[i] == 127 ? '?' : text[i], stderr);
-    }
-    fputc('\n', stderr);
+    char *text = escaped(format, list);
+    size_t size = strlen(text);
+    if (to == stderr)
+        cli_progress(NULL);
+    if (size > MOST)
+        fprintf(to, "dro: %.*s ... %s\n", HEAD, text, text + size - TAIL);
+    else
+        fprintf(to, "dro: %s\n", text);
     free(text);
+}
+
+void cli_note(FILE *to, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say(to, format, list);
+    va_end(list);
 }
 
 int cli_fail(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    say(format, list);
+    if (!muted)
+        say(stderr, format, list);
     va_end(list);
     return 1;
 }
@@ -65,7 +80,8 @@ int cli_usage(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    say(format, list);
+    if (!muted)
+        say(stderr, format, list);
     va_end(list);
     return 2;
 }
@@ -79,7 +95,6 @@ int cli_progress_width(void)
 
 void cli_progress(const char *format, ...)
 {
-    char text[1024];
     if (!isatty(STDERR_FILENO) || (!format && !progress_shown))
         return;
     fputs("\r\033[K", stderr);
@@ -87,16 +102,17 @@ void cli_progress(const char *format, ...)
     if (format) {
         va_list list;
         va_start(list, format);
-        vsnprintf(text, sizeof text, format, list);
+        char *text = escaped(format, list);
         va_end(list);
         fprintf(stderr, "%.*s", cli_progress_width(), text); /* one line, never two */
+        free(text);
     }
     fflush(stderr);
 }
 
 /* ---- stdout ---- */
 
-/* Whoever read has had enough, as `head` has. The reason of a write that failed earlier is lost,
+/* The reader of the pipe has ended, as `head` does. The reason of an earlier failed write is lost,
  * but a pipe shows it. */
 static bool is_closed(int reason)
 {
@@ -144,10 +160,7 @@ json_t *cli_text_json(const char *text)
     json_t *made = text ? json_string(text) : json_null();
     if (made)
         return made;
-    char *shown = grow(NULL, 4 * strlen(text) + 1);
-    size_t used = 0;
-    for (const char *p = text; *p; p++)
-        used += (size_t)sprintf(shown + used, *p & 0x80 ? "\\x%02x" : "%c", (unsigned char)*p);
+    char *shown = cli_escape(text);
     made = json_string(shown);
     free(shown);
     return made;
@@ -176,14 +189,6 @@ int cli_emit(json_t *document)
 
 /* ---- tables ---- */
 
-char *cli_clean(char *text)
-{
-    for (unsigned char *p = (unsigned char *)text; *p; p++)
-        if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0))
-            *p = '?';
-    return text;
-}
-
 struct cli_table {
     int columns;
     size_t count, capacity;
@@ -197,13 +202,7 @@ static void add_cell(cli_table *table, const char *format, va_list list)
         table->capacity = table->capacity ? 2 * table->capacity : 64;
         table->cells = grow(table->cells, table->capacity * sizeof *table->cells);
     }
-    va_list again;
-    va_copy(again, list);
-    int size = vsnprintf(NULL, 0, format, again);
-    va_end(again);
-    char *cell = grow(NULL, (size_t)size + 1);
-    vsnprintf(cell, (size_t)size + 1, format, list);
-    table->cells[table->count++] = cli_clean(cell);
+    table->cells[table->count++] = escaped(format, list);
 }
 
 void cli_table_cell(cli_table *table, const char *format, ...)

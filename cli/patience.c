@@ -1,5 +1,5 @@
-/* What a command does while it has nothing to print: at once on a terminal; elsewhere one line on
- * stderr, if it takes longer than a person waits in silence (DRO_PATIENCE seconds, 0.7). */
+/* Says what a command is doing while it has nothing to print: at once on a terminal; elsewhere one
+ * line on stderr after DRO_PATIENCE seconds (0.7). */
 #define _GNU_SOURCE
 #include "cli.h"
 
@@ -11,7 +11,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char what[300];
-static bool silent; /* nothing has been said and the work goes on */
+static bool silent; /* nothing was printed and the work continues */
 static bool said;   /* a command says it once */
 static double patience;
 
@@ -42,8 +42,7 @@ void cli_busy(const char *format, ...)
     pthread_t thread;
     va_list list;
     pthread_mutex_lock(&lock);
-    patience =
-        cli_patience(); /* here: the thread must not read what others may set, the environment */
+    patience = cli_patience(); /* not in the thread: others may change the environment */
     va_start(list, format);
     vsnprintf(what, sizeof what, format, list);
     va_end(list);

@@ -1,5 +1,5 @@
 /* The table of a report as Markdown, and its place in a document: between a line <!-- NAME --> and
- * the next line <!-- end -->. What is outside of them stays as it is. */
+ * the next line <!-- end -->. The rest of the document does not change. */
 #include "runs.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@ enum { COLUMNS = 16 };
 typedef struct column {
     const char *word;
     dro_measure measure; /* of its values */
-    double reach;        /* not NaN: what it took until F was at most this */
+    double reach;        /* if not NaN: the cost until F was at most this */
     bool stay;           /* for good */
 } column;
 
@@ -192,7 +192,7 @@ static int place(const char *where, const char *table)
 
 int cli_report_into(dro_report *report, const char *where, const char *words)
 {
-    static const char *parts[COLUMNS]; /* the texts live as long as the program */
+    static const char *parts[COLUMNS]; /* the texts are never freed */
     column columns[COLUMNS];
     char *table = NULL;
     size_t size = 0;

@@ -1,6 +1,6 @@
 /* Running a list of runs: one process of this program for each (on a GPU one thread,
- * runs_thread.c), so many at a time, and their lines read through pipes. A signal that stops this
- * program is passed on to them; each writes a checkpoint. */
+ * runs_thread.c), a limited number at a time. Their lines are read through pipes. A signal that
+ * stops this program is passed on to them; each writes a checkpoint. */
 #define _GNU_SOURCE
 #include "runs.h"
 
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { QUIET = 60 }; /* seconds after which a plain line says where all is */
+enum { QUIET = 60 }; /* seconds between plain lines of progress */
 
 /* ---- starting one ---- */
 
@@ -39,7 +39,7 @@ static int spawn(cli_one *one, int input, char **words)
         return cli_fail("cannot start %s: %s", one->name, strerror(errno));
     snprintf(parent, sizeof parent, "%lld", (long long)getpid());
     setenv("DRO_PARENT", parent, 1);         /* main.c: it stops when this program is gone */
-    setenv("DRO_ALONE", "1", 1);             /* and is no rank, though this program may be one */
+    setenv("DRO_ALONE", "1", 1);             /* it is not a rank, even if this program is one */
     setenv("OMP_WAIT_POLICY", "passive", 0); /* threads that wait leave their core to others */
     int wrong = make_actions(&actions, input, ends[1]);
     if (!wrong)
@@ -109,7 +109,7 @@ static void take_line(cli_one *one, const char *line)
     if (sscanf(line, "%7[a-z] %lf/%lf", unit, &epoch, &epochs) == 3 && epochs > 0) {
         const char *accuracy = strstr(line, "  accuracy ");
         accuracy = accuracy ? accuracy : strstr(line, "  train accuracy ");
-        if (one->share == 0) /* a run that goes on has its beginning behind it */
+        if (one->share == 0) /* a resumed run does not start again */
             one->before = fmax(0, (epoch - 1) / epochs);
         one->share = fmin(1, epoch / epochs);
         snprintf(one->about, sizeof one->about, "%s %.4g/%.6g%.*s", unit, epoch, epochs,
@@ -140,7 +140,7 @@ static bool take_bytes(cli_one *one)
     }
     one->used = strlen(begin);
     memmove(one->line, begin, one->used + 1);
-    if (one->used + 1 == sizeof one->line) /* a line that is too long: its beginning is enough */
+    if (one->used + 1 == sizeof one->line) /* the beginning of a very long line is enough */
         one->used = 0;
     return true;
 }
@@ -175,7 +175,7 @@ static void show_result(const cli_runs *runs, const cli_one *one)
         test = json_object_get(result, splits[of]);
     cli_progress(NULL);
     printf("%s:", one->name);
-    if (one->state == CLI_DIVERGED) { /* the checkpoint's figures are no results */
+    if (one->state == CLI_DIVERGED) { /* the metrics of a checkpoint are not results */
         printf(" %s", one->note);
     } else if (json_is_number(json_object_get(test, "accuracy"))) {
         show_share("accuracy", test);
@@ -222,7 +222,7 @@ static void show_progress(const cli_runs *runs, double *shown)
 
 /* ---- all of them ---- */
 
-/* The process of a run has closed its pipe: how did it end? */
+/* Handles the end of a process that has closed its pipe. */
 static void end(const cli_runs *runs, cli_one *one)
 {
     int status = 0;
@@ -258,7 +258,7 @@ static const cli_one *failed(const cli_runs *runs)
     return NULL;
 }
 
-/* Starts what may start; with a stop or a failure nothing does, and those that run are asked to
+/* Starts the runs that may start; after a stop or a failure none do, and running ones are asked to
  * stop. */
 static int start_more(const cli_runs *runs, bool *reported)
 {
@@ -286,7 +286,7 @@ static int start_more(const cli_runs *runs, bool *reported)
     return 0;
 }
 
-/* Waits for lines of those that run. */
+/* Waits for lines from running runs. */
 static void listen(const cli_runs *runs)
 {
     struct pollfd ends[256];
@@ -304,7 +304,7 @@ static void listen(const cli_runs *runs)
             end(runs, whose[k]);
 }
 
-/* Its line, in which one run's way on is that of all. */
+/* Prints its line, with the progress of all runs. */
 static int tell_failure(const cli_one *one)
 {
     const char *way = strstr(one->note, ", then resume");
@@ -333,7 +333,7 @@ static int finish(const cli_runs *runs)
                     runs->count);
 }
 
-/* How a run that was done before, or elsewhere, has ended; the exit status after a line. */
+/* How a run that was done earlier, or elsewhere, ended; the exit status after a message. */
 static int take_result(const cli_runs *runs, cli_one *one)
 {
     json_t *result = cli_runs_result(runs, one);

@@ -74,9 +74,10 @@ typedef struct cli_arm {
 /* One more run of the list, called NAME-seedK: the settings of the command, those of the arm over
  * them, and the seed-th seed after the first. */
 int cli_runs_add(cli_runs *runs, const cli_arm *arm, int seed);
-/* All runs report F with the same lambda and tilt (runs_objective.c): those that the first robust
- * one ends with, by its settings, its files or its recipe. */
-int cli_runs_same_objective(cli_runs *runs);
+/* All runs report F with the same objective and tilt (runs_objective.c): those that the first
+ * robust one ends with, by its settings, its files or its recipe. same: false where they name
+ * different objectives, and each reports its own. */
+int cli_runs_same_objective(cli_runs *runs, bool *same);
 /* Before anything is started: the settings of each are right, and all are on the same data. */
 int cli_runs_settle(cli_runs *runs);
 /* What was given for a run, as an object of names and texts. */

@@ -1,5 +1,5 @@
-/* The folder of many runs: plan.json says which runs it holds and how each was started, so that the
- * same command goes on and another one is refused; report.html shows them. */
+/* The folder of many runs: plan.json lists its runs and how each was started, so that the same
+ * command resumes and another one is refused; report.html shows them. */
 #include "runs.h"
 
 #include <errno.h>
@@ -64,8 +64,7 @@ int cli_runs_write(const cli_runs *runs, const char *name, json_t *document)
 
 /* ---- the plan ---- */
 
-/* A setting that is not the same in both, or NULL; one that the user gave before one that follows
- * from it. */
+/* A setting that differs between both, or NULL; preferably one that the user gave. */
 static const char *differing(json_t *a, json_t *b)
 {
     const char *found = NULL, *name, *follows = "report_";
@@ -159,7 +158,7 @@ static int prepare(cli_runs *runs)
     return status ? status : make_plan(runs);
 }
 
-/* Every rank runs its share; then rank 0 goes on alone. */
+/* Every rank runs its share; then rank 0 continues alone. */
 static int share_out(cli_runs *runs)
 {
     int rank = dro_comm_rank(runs->comm), status = rank == 0 ? prepare(runs) : 0;

@@ -113,11 +113,12 @@ int cli_runs_check(const cli_runs *runs, const char *const *optimizers, int coun
 
 /* ---- one run ---- */
 
-/* A file of an arm's own takes the place of --config. What it says of the F that is reported may be
- * another comparison's. */
+/* An arm's own file replaces --config. Its settings of the reported F may belong to another
+ * comparison. */
 static int take_config(const cli_runs *runs, cli_scope *scope, const char *file)
 {
-    static const char *const others[] = {"report_lambda", "report_like", "report_tilt"};
+    static const char *const others[] = {"report_objective", "report_lambda", "report_like",
+                                         "report_tilt"};
     json_t *document = file ? cli_config_load(file) : json_incref(runs->config);
     if (file && !document)
         return 1;
@@ -128,7 +129,7 @@ static int take_config(const cli_runs *runs, cli_scope *scope, const char *file)
     for (size_t k = 0; k < sizeof others / sizeof others[0] && document; k++) {
         char value[64];
         dro_settings_get(scope->settings, others[k], value, sizeof value);
-        if (file || strcmp(value, "0") == 0 || strcmp(value, "own") == 0)
+        if (file || !*value || strcmp(value, "0") == 0 || strcmp(value, "own") == 0)
             dro_settings_set(scope->settings, others[k], NULL);
     }
     return status;
@@ -156,7 +157,7 @@ static int take_arm(cli_scope *scope, const cli_arm *arm)
     return status;
 }
 
-/* The arm's name, and the seed: so many after that of the settings. */
+/* The arm's name, and the seed: that of the settings plus the number of the run. */
 static int take_seed(cli_scope *scope, cli_one *one, const cli_arm *arm, int k)
 {
     char text[32], name[300];

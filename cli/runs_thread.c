@@ -1,6 +1,6 @@
-/* A run in a thread of this process, with a context of its own. That is how many runs share a GPU:
- * its streams work side by side there, while processes would take turns. It tells how it goes
- * through the same pipe, in the same lines, as a process does. */
+/* A run in a thread of this process, with its own context. Many runs share a GPU like this: streams
+ * of one process run concurrently, while processes take turns. The run reports through the same
+ * pipe, in the same lines, as a process does. */
 #define _GNU_SOURCE
 #include "runs.h"
 
@@ -21,9 +21,9 @@ struct cli_thread {
     int status;
 };
 
-/* A process has 8 queues to the GPU's hardware unless it asks for more (32 at most), and streams
- * beyond that share one: their kernels then wait for each other's. CUDA reads this when it begins,
- * so it is set before the first context asks whether there is a GPU; a user's own value stays. */
+/* A process has 8 hardware queues to the GPU unless it requests more (32 at most); further streams
+ * share one, and their kernels wait for each other. CUDA reads this setting at its start, so it is
+ * set before the first context; a value given by the user stays. */
 void cli_thread_ready(void)
 {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
@@ -44,9 +44,9 @@ static void *work(void *user)
     dro_train_watch watch = cli_show_watch(&t->show);
     dro_status status = dro_train_run(t->train, t->folder, true, &watch);
     if (status != DRO_OK)
-        fprintf(t->show.to, "dro: %s\n", dro_context_error(t->ctx));
+        cli_note(t->show.to, "%s", dro_context_error(t->ctx));
     else if (!dro_train_result(t->train))
-        fprintf(t->show.to, "dro: stopped after step %llu\n", (unsigned long long)t->show.step);
+        cli_note(t->show.to, "stopped after step %llu", (unsigned long long)t->show.step);
     t->status = status != DRO_OK || !dro_train_result(t->train);
     fclose(t->show.to); /* the reader sees the end of the pipe */
     t->show.to = NULL;

@@ -35,7 +35,7 @@ json_t *cli_config_load(const char *path)
         cli_fail("%s: line %d: %s", path, error.line, error.text);
     else if (!json_is_object(document))
         cli_fail("%s: expected settings: a run's config.json, or another JSON object", path);
-    else if (json_object_size(document) == 0) /* built-in defaults are not what is meant */
+    else if (json_object_size(document) == 0) /* the user does not mean the built-in defaults */
         cli_fail(
             "%s: has no settings: expected at least one, as in {\"data\": \"csv:FILE,label=y\"}",
             path);
@@ -70,15 +70,15 @@ static bool value_text(const json_t *value, char *text, size_t size)
     return true;
 }
 
-/* Names in a file that are no settings: of the machine, which cli_config_context() takes, and about
- * the file. */
+/* Names in a file that are not settings: of the machine, for cli_config_context(), and about the
+ * file. */
 static bool is_other(const char *name)
 {
     return strcmp(name, "backend") == 0 || strcmp(name, "threads") == 0 ||
            strcmp(name, "version") == 0;
 }
 
-/* A whole number that is chosen for the data where it is not given; files of runs say 0 there. */
+/* A whole number that depends on the data if not given; files of runs say 0 there. */
 static bool is_chosen(const char *name, const char *value)
 {
     const dro_setting *s = cli_setting(name);
@@ -97,7 +97,7 @@ static int take_object(cli_scope *scope, const char *path, json_t *object)
         if (skipped || !value_text(value, text, sizeof text) || is_chosen(key, text) ||
             (scope->only && dro_setting_name(key) && !dro_setting_known(scope->only, key)))
             continue;
-        /* the run's name, as older files call it */
+        /* the name of `name` in older files */
         const char *name = strcmp(key, "label") == 0 ? "name" : key;
         if (dro_settings_set(scope->settings, name, text) != DRO_OK)
             return cli_usage("%s: %s: %s", scope->command, path, dro_context_error(scope->ctx));
@@ -120,8 +120,8 @@ int cli_config_take(cli_scope *scope, const char *path, json_t *document)
     return status;
 }
 
-/* Ranks that share all processors of a machine share them out; those that were bound to some have
- * their own. */
+/* Ranks that share all processors of a machine divide them; ranks that are bound to some use
+ * those. */
 static int threads_of_rank(void)
 {
     int local, ranks = dro_comm_started(NULL, &local);
@@ -154,7 +154,7 @@ int cli_settings_set(const cli_scope *scope, const char *name, const char *value
 {
     if (dro_settings_set(scope->settings, name, value) != DRO_OK)
         return cli_usage("%s: %s", scope->command, dro_context_error(scope->ctx));
-    bool precise = strcmp(name, "precision") == 0; /* a file says what was not used, too */
+    bool precise = strcmp(name, "precision") == 0; /* a file also lists what was not used */
     return precise ? cli_precision(scope->command, "precision=", value, scope->ctx) : 0;
 }
 
@@ -223,7 +223,7 @@ int cli_settings_take(cli_scope *scope, const cli_args *args)
     int status = 0;
     if (cli_given(args, "epochs", 0) && cli_given(args, "steps", 0))
         return cli_usage("%s: --epochs and --steps exclude each other", scope->command);
-    for (int own = 0; own < 2; own++) /* what is for one optimiser wins over what is for all */
+    for (int own = 0; own < 2; own++) /* a setting for one optimiser overrides one for all */
         for (int k = 0; status == 0 && cli_settings_given(args, k, &p, &status); k++) {
             bool for_one = p.optimizer[0] != '\0';
             bool skipped =

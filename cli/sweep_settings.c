@@ -1,5 +1,5 @@
 /* --grid, --random and --by: which settings are tried. A random value is a function of (seed,
- * number of the setting, number of the axis), so that a sweep that goes on draws the same ones. */
+ * number of the setting, number of the axis), so that a resumed sweep draws the same ones. */
 #include "sweep.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 /* ---- the axes ---- */
 
-/* "0.1..10"; whether it is one, not whether its ends are in order. */
+/* Whether a text is a range like "0.1..10"; its ends may be in any order. */
 static bool read_range(const char *text, cli_axis *axis)
 {
     const char *dots = strstr(text, "..");
@@ -39,7 +39,7 @@ static int check_name(const cli_sweep *sweep, const char *optimizer, const char 
     return 0;
 }
 
-/* Here, because an error in a range is not seen in the values that are drawn from it. */
+/* Checked here, because drawn values do not show an error in their range. */
 static int check_value(const cli_runs *runs, const char *optimizer, const char *name,
                        const char *value)
 {
@@ -99,9 +99,9 @@ static double unit(uint64_t seed, uint64_t axis)
     return (double)((x ^ (x >> 31)) >> 11) * 0x1p-53;
 }
 
-/* Where a setting lies on an axis, from 0 to 1: random for the first, from which the others go on
- * around the axis in strides of the square root of a prime (Richtmyer's sequence). Few settings lie
- * evenly then, on each axis and together, where few draws crowd in a corner. */
+/* The place of a setting on an axis, from 0 to 1: random for the first; the others follow in
+ * strides of the square root of a prime, modulo 1 (Richtmyer's sequence). This spreads few settings
+ * evenly, on each axis and jointly, where independent draws would cluster. */
 static double place(uint64_t seed, int setting, int axis)
 {
     static const int primes[CLI_AXES] = {2,  3,  5,  7,  11, 13, 17, 19,
@@ -110,7 +110,7 @@ static double place(uint64_t seed, int setting, int axis)
     return u - floor(u);
 }
 
-/* A value with three figures, or a whole one where the parameter needs it. */
+/* A value with three digits, or a whole number if the parameter needs one. */
 static void draw(const cli_axis *axis, double u, char pair[128])
 {
     const dro_setting *s = cli_setting(axis->name);
@@ -144,7 +144,7 @@ static void fill(cli_sweep *sweep, uint64_t seed, bool random)
     }
 }
 
-/* Random settings that came out alike are tried once. */
+/* Equal random settings are tried once. */
 static void drop_doubles(cli_sweep *sweep)
 {
     int kept = 0;
@@ -173,7 +173,7 @@ static int read_measure(cli_sweep *sweep, const char *wanted)
     int count = 0;
     for (int k = 0; k < DRO_MEASURES; k++) {
         const char *name = dro_measure_name((dro_measure)k);
-        if (k >= DRO_MEASURE_SECONDS) /* these are no measures of a holdout */
+        if (k >= DRO_MEASURE_SECONDS) /* these are not measures of a holdout */
             break;
         if (strcmp(name, wanted) == 0) {
             sweep->by = (dro_measure)k;
@@ -190,14 +190,14 @@ static int read_measure(cli_sweep *sweep, const char *wanted)
     return cli_usage("sweep: --by %s: expected one of %s", wanted, all);
 }
 
-/* A measure by which the settings cannot be told apart because each has its own: F is made of the
+/* Refuses a measure that cannot compare the settings because each has its own: F depends on the
  * loss, the regulariser and the prior. A recipe or a file may set them. */
 static int check_measure(const cli_sweep *sweep)
 {
     static const char *const of_loss[] = {"loss", "recipe", "config"};
-    static const char *const of_f[] = {"reg",          "reg_ratio",    "reg_block",
-                                       "reg_strength", "group_prior",  "report_like",
-                                       "report_tilt",  "report_lambda"};
+    static const char *const of_f[] = {"reg",          "reg_ratio",     "reg_block",
+                                       "reg_strength", "group_prior",   "report_like",
+                                       "report_tilt",  "report_lambda", "report_objective"};
     bool loss = sweep->by == DRO_MEASURE_LOSS, objective = sweep->by == DRO_MEASURE_OBJECTIVE;
     for (int k = 0; (loss || objective) && k < sweep->axis_count; k++) {
         const char *name = sweep->axes[k].name;
@@ -214,7 +214,7 @@ static int check_measure(const cli_sweep *sweep)
     return 0;
 }
 
-/* Of the command line, of --config, or the default. */
+/* From the command line, from --config, or the default. */
 static uint64_t first_seed(const cli_runs *runs)
 {
     const json_t *theirs = json_object_get(runs->config, "seed");

@@ -1,4 +1,4 @@
-/* What a run shows while it goes on, and its tables at the end. */
+/* What a run prints during training, and its tables at the end. */
 #include "train.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ static void on_signal(int number)
         _exit(1);
     }
     caught = number;
-    if (ends_stdin) { /* a read that waits for a pipe sees the end instead */
+    if (ends_stdin) { /* a read that waits for a pipe returns the end instead */
         int nothing = open("/dev/null", O_RDONLY);
         if (nothing >= 0)
             dup2(nothing, STDIN_FILENO);
@@ -68,31 +68,48 @@ static void time_text(char *text, size_t size, double seconds)
                  floor(fmod(seconds, 3600) / 60));
 }
 
-/* How far a run is: in epochs, or in steps where it has less than one epoch. live: of a width that
- * stays. */
-static char *place_text(char *text, size_t size, uint64_t step, uint64_t steps, double epoch,
-                        double epochs, bool live)
+/* The progress of a run: in epochs, or in steps if it has less than one epoch. live: with a
+ * constant width. */
+static char *place_text(char *text, size_t size, const dro_train_progress *p, bool live)
 {
-    int digits = epochs < 1000 ? 4 : 9;
+    int digits = p->epochs < 1000 ? 4 : 9;
+    unsigned long long step = p->step, steps = p->steps;
     if (steps == 0) /* a stream */
-        snprintf(text, size, "step %llu", (unsigned long long)step);
-    else if (epochs < 1)
-        snprintf(text, size, "step %llu/%llu", (unsigned long long)step, (unsigned long long)steps);
+        snprintf(text, size, "step %llu", step);
+    else if (p->epochs < 1)
+        snprintf(text, size, "step %llu/%llu", step, steps);
     else if (live)
-        snprintf(text, size, "epoch %.2f/%.*g", epoch, digits, epochs);
+        snprintf(text, size, "epoch %.2f/%.*g", p->epoch, digits, p->epochs);
     else
-        snprintf(text, size, "epoch %.*g/%.*g", digits, epoch, digits, epochs);
+        snprintf(text, size, "epoch %.*g/%.*g", digits, p->epoch, digits, p->epochs);
     return text;
 }
 
-/* All of it on one line; in fewer letters where the terminal is narrow. */
+/* The present values of the objective's scalars, if it has any. */
+static char *reached_text(char *text, size_t size, double lambda, double threshold, double radius)
+{
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {{"lambda", lambda}, {"threshold", threshold}, {"radius", radius}};
+    size_t used = 0;
+    *text = '\0';
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+        if (isfinite(all[k].value) && used < size)
+            used +=
+                (size_t)snprintf(text + used, size - used, "  %s %.3g", all[k].name, all[k].value);
+    return text;
+}
+
+/* Everything on one line; shorter if the terminal is narrow. */
 static void show_live(const cli_show *show, const dro_train_progress *p)
 {
     enum { WIDE = 125 };
     bool wide = cli_progress_width() >= WIDE;
-    char left[32], place[64], test[64] = "";
+    char left[32], place[64], test[64] = "", reached[96];
     time_text(left, sizeof left, p->left);
-    place_text(place, sizeof place, p->step, p->steps, p->epoch, p->epochs, true);
+    reached_text(reached, sizeof reached, p->lambda, p->threshold, p->radius);
+    place_text(place, sizeof place, p, true);
     if (show->evaluated)
         snprintf(
             test, sizeof test,
@@ -103,14 +120,16 @@ static void show_live(const cli_show *show, const dro_train_progress *p)
         snprintf(on, sizeof on, "  %s%s %.0f %%", wide ? "evaluating " : "", p->evaluating,
                  cli_percent(p->evaluated));
     if (wide)
-        cli_progress("%s  %.0f examples/s  %s left  loss %.3f  F %.3f%s  effective %.2f%s", place,
-                     p->examples_per_s, left, p->loss, p->objective, test, p->effective, on);
+        cli_progress("%s  %.0f examples/s  %s left  loss %.3f  F %.3f%s%s  effective %.2f%s", place,
+                     p->examples_per_s, left, p->loss, p->objective, test, reached, p->effective,
+                     on);
     else
-        cli_progress("%s  %.0f/s  %s left  loss %.3f  F %.3f%s  ess %.2f%s", strchr(place, ' ') + 1,
-                     p->examples_per_s, left, p->loss, p->objective, test, p->effective, on);
+        cli_progress("%s  %.0f/s  %s left  loss %.3f  F %.3f%s%s  ess %.2f%s",
+                     strchr(place, ' ') + 1, p->examples_per_s, left, p->loss, p->objective, test,
+                     reached, p->effective, on);
 }
 
-/* Without a terminal: a line now and then of an evaluation that takes long. */
+/* Without a terminal: occasional lines during a long evaluation. */
 static void show_evaluating(cli_show *show, const dro_train_progress *p, double now)
 {
     enum { SECONDS = 10 };
@@ -120,7 +139,7 @@ static void show_evaluating(cli_show *show, const dro_train_progress *p, double 
         return;
     }
     show->last = now;
-    place_text(place, sizeof place, p->step, p->steps, p->epoch, p->epochs, false);
+    place_text(place, sizeof place, p, false);
     fprintf(show->to ? show->to : stdout, "%s  evaluating %s: %.0f %%\n", place, p->evaluating,
             cli_percent(p->evaluated));
     fflush(show->to ? show->to : stdout);
@@ -175,12 +194,14 @@ static void on_evaluated(void *user, const dro_train_record *r)
         show_stream(to, r);
         return;
     }
-    char left[32], place[64];
+    char left[32], place[64], reached[96];
     double done = (double)r->info.step;
+    dro_train_progress at = {
+        .step = r->info.step, .steps = r->steps, .epoch = r->epoch, .epochs = r->epochs};
     time_text(left, sizeof left, r->wall / done * ((double)r->steps - done));
     fprintf(to, "%s  %.0f examples/s  %s left  loss %.3f",
-            place_text(place, sizeof place, r->info.step, r->steps, r->epoch, r->epochs, false),
-            (double)r->info.examples / r->seconds, left, r->info.loss);
+            place_text(place, sizeof place, &at, false), (double)r->info.examples / r->seconds,
+            left, r->info.loss);
     if (r->has_train)
         fprintf(to, "  F %.3f", r->train.objective);
     if (m->classes)
@@ -192,7 +213,8 @@ static void on_evaluated(void *user, const dro_train_record *r)
                 : r->has_holdout ? "holdout"
                                  : "train",
                 m->loss);
-    fprintf(to, "  effective %.2f\n", r->info.effective);
+    reached_text(reached, sizeof reached, r->info.lambda, r->info.threshold, r->info.radius);
+    fprintf(to, "%s  effective %.2f\n", reached, r->info.effective);
     fflush(to);
 }
 
@@ -201,9 +223,18 @@ static void on_note(void *user, const char *text)
     const cli_show *show = user;
     if (show->quiet && strncmp(text, "skipped ", 8) == 0)
         return; /* result.json has them */
+    cli_note(show->to ? show->to : stderr, "%s", text);
+}
+
+static void on_plan(void *user, const char *text)
+{
+    const cli_show *show = user;
+    if (show->quiet)
+        return;
     if (!show->to)
         cli_progress(NULL);
-    fprintf(show->to ? show->to : stderr, "dro: %s\n", text);
+    fprintf(show->to ? show->to : stdout, "%s\n", text);
+    fflush(show->to ? show->to : stdout);
 }
 
 dro_train_watch cli_show_watch(cli_show *show)
@@ -212,7 +243,8 @@ dro_train_watch cli_show_watch(cli_show *show)
                              .user = show,
                              .step = on_step,
                              .evaluated = on_evaluated,
-                             .note = on_note};
+                             .note = on_note,
+                             .plan = on_plan};
 }
 
 /* ---- at the end ---- */

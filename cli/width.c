@@ -1,7 +1,10 @@
-/* How many columns of a terminal a text takes: letters of UTF-8, not bytes. Wide ones (Chinese,
- * Japanese, Korean, emoji) take two, marks that are put on the letter before take none. Bytes that
- * are no UTF-8 take one each. */
+/* How many columns of a terminal a UTF-8 text takes. Wide characters (Chinese, Japanese, Korean,
+ * emoji) take two, combining marks none. Invalid bytes take one each. Also escapes texts for a
+ * terminal. */
 #include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct range {
     unsigned first, last;
@@ -24,10 +27,20 @@ static bool is_in(unsigned code, const range *ranges, size_t count)
     return false;
 }
 
-/* The letter at text, and its bytes. */
+static int bytes_after(unsigned char first)
+{
+    static const unsigned char from[] = {0xc2, 0xe0, 0xf0, 0xf5};
+    int more = 0;
+    while (more < 4 && first >= from[more])
+        more++;
+    return more < 4 ? more : 0;
+}
+
+/* The letter at text, and its bytes; what is not UTF-8 is one byte. */
 static unsigned letter(const unsigned char *text, int *size)
 {
-    int more = *text >= 0xf0 ? 3 : *text >= 0xe0 ? 2 : *text >= 0xc2 ? 1 : 0;
+    static const unsigned least[] = {0, 0x80, 0x800, 0x10000};
+    int more = bytes_after(*text);
     unsigned code = more ? *text & (0x3fu >> more) : *text;
     for (int k = 1; k <= more; k++) {
         if ((text[k] & 0xc0) != 0x80) { /* the end of the text included */
@@ -37,8 +50,34 @@ static unsigned letter(const unsigned char *text, int *size)
         }
         code = code << 6 | (text[k] & 0x3f);
     }
+    if (code < least[more] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000 && more)) {
+        more = 0;
+        code = *text;
+    }
     *size = more + 1;
     return code;
+}
+
+char *cli_escape(const char *text)
+{
+    size_t used = 0;
+    int size;
+    char *shown = malloc(4 * strlen(text) + 1);
+    if (!shown) {
+        fputs("dro: no memory for a text\n", stderr);
+        exit(1);
+    }
+    for (const unsigned char *p = (const unsigned char *)text; *p; p += size) {
+        unsigned code = letter(p, &size);
+        if (code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x80 && size == 1)) {
+            used += (size_t)sprintf(shown + used, "\\x%02x", code);
+        } else {
+            memcpy(shown + used, p, (size_t)size);
+            used += (size_t)size;
+        }
+    }
+    shown[used] = '\0';
+    return shown;
 }
 
 int cli_width(const char *text)

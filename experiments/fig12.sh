@@ -30,7 +30,7 @@ esac
 : "${FINAL_JOBS:=1}" # of the runs that are shown
 whole FINAL_JOBS "$FINAL_JOBS"
 at=fig12/$ON
-few="--epochs $(length 24 3)" all="--epochs $(length 120 12) --eval-every $(length 3 1)"
+few="--epochs $(length 24 3)" all="--epochs $(length 120 12) --eval-every $(length 3 1 0.5)"
 settings=$(length 24 3)
 grid=0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1 course=eta_schedule=constant,step,cosine
 set -- --data "$data" --model "$net" $side --set report_lambda=5

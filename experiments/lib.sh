@@ -88,8 +88,8 @@ spec() {
     esac
 }
 
-# length FULL SMALL: a number of this scale, 1 at the tiny one; size: a batch; model NAME: NAME, or the small one.
-length() { case $SCALE in full) echo "$1" ;; small) echo "$2" ;; tiny) echo 1 ;; esac; }
+# length FULL SMALL [TINY]: a number of this scale (TINY: 1); size: a batch; model NAME: NAME, or the small one.
+length() { case $SCALE in full) echo "$1" ;; small) echo "$2" ;; tiny) echo "${3:-1}" ;; esac; }
 size() { if [ "$SCALE" = full ]; then echo 128; else echo 32; fi; }
 model() { if [ "$SCALE" = full ]; then echo "$1"; else echo glyphnet; fi; }
 

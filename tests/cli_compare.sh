@@ -118,6 +118,17 @@ aim "lambda 6 over classes" --arm 'a: recover tilt=none switch_step=0.5 switch_t
 aim "lambda 9 over classes" --optimizers sgd,recover --lambda 2 --config nine.json
 aim "lambda 8 over examples" --optimizers sgd,recover --lambda 2 --set report_lambda=8
 
+# An objective by its name is F for all, also for those with the mean loss; with several of them each has its own.
+aim "cvar:0.3 over examples" --arm 'a: sgd' --arm 'b: sgd objective=cvar:0.3' --arm 'c: recover objective=cvar:0.3'
+aim "chi2:1 over classes" --arm 'a: sgd' --arm 'b: adamw objective=chi2:1 tilt=class'
+own='not the same function in all runs: cvar:0.3 over examples, chi2:1 over examples, lambda 4 over examples, the mean loss'
+aim "$own" --arm 'a: sgd objective=cvar:0.3' --arm 'b: sgd objective=chi2:1' --arm 'c: recover lambda=4' --arm 'd: sgd'
+grep -q '"objective": "chi2:1"' aim/b-seed1/result.json || fail "$what: b is not scored by its own objective"
+aim "cvar:0.5 over examples" --arm 'a: sgd objective=cvar:0.3' --arm 'b: sgd objective=chi2:1' \
+    --set report_objective=cvar:0.5
+run 2 compare --data $glyphs --out no --set report_objective=cvar:2
+has "cvar=2: expected a number from 1e-12 to 1" err
+
 run 0 compare --data $glyphs --steps 1 --batch 20 --seeds 1 --out named --arm 'x: sgd lr=0.25' --arm 'y: sgd eta=0.25'
 grep -q '"eta": 0.25' named/x-seed1/config.json || fail "$what: lr of an arm is not eta"
 cmp named/x-seed1/weights.safetensors named/y-seed1/weights.safetensors || fail "$what: lr is not eta"
@@ -130,7 +141,7 @@ aim "lambda 20 over examples" --arm 'a: sgd' --arm 'b: recover weight_decay=0.1 
 grep -q "^F.* over examples$" out || { fail "$what: F is said to differ"; cat out; }
 
 # Without a test set the figures are of the holdout, and it says so.
-run 0 compare --data csv:table.csv,label=y,group=place,holdout=0.2 --steps 2 --seeds 1 --optimizers sgd --out untested
+run 0 compare --data csv:table.csv,label=y,group=place,holdout=0.2 --steps 2 --batch 40 --eval-every 0.5 --seeds 1 --optimizers sgd --out untested
 has "worst group %"
 has "untested/sgd-seed1: there is no test set: figures are of the holdout set"
 grep -q "^sgd  *1  *[0-9]" out || { fail "$what: no figures"; cat out; }

@@ -72,7 +72,8 @@ run 0 data "csv:$work/a\\,b/t\\,1.csv,label=y"
 has "4 examples"
 printf 'x,y\n1,a\033[31mb\n2,c\302\233d\n' >"$work/steers"
 run 0 data "csv:$work/steers,label=y"
-has 'a?[31mb'
+has 'a\x1b[31mb'
+has 'c\x9bd'
 if LC_ALL=C grep -q "$(printf '\033')\|$(printf '\302\233')" "$work/out"; then fail "control bytes came through"; fi
 
 # wrong SPEC PART: one line, status 1, nothing on stdout.
@@ -109,7 +110,7 @@ wrong cifar10:/nowhere,holdout=1 "holdout=1: expected"
 wrong "list:$work/climbs,root=$work/nowhere" "nowhere: there is no such folder"
 wrong "csv:$work/a,b/t.csv,label=y" "a comma that belongs to a path"
 printf 'x,y\n1,a\033b\n' >"$work/escape"
-wrong "csv:$work/escape,label=y,target=real" "'a?b': expected a finite number"
+wrong "csv:$work/escape,label=y,target=real" "'a\\x1bb': expected a finite number"
 wrong synth:glyphs "cannot be streamed" --stream
 wrong "libsvm:$work/nan" "features=" --stream
 

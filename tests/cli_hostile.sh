@@ -112,6 +112,9 @@ one_line
 run 2 train --optimizer "$(printf 'a\nb\033[31m')"
 one_line
 ! grep -q "$(printf '\033')" err || fail "$what: an escape character is printed"
+run 1 data "csv:$(printf 'caf\351\302\233\355\240\200\360\177-th\303\251')"
+one_line
+grep -qF "$(printf 'caf\\xe9\\x9b\\xed\\xa0\\x80\\xf0\\x7f-th\303\251')" err || fail "$what: $(cat err)"
 run 2 train --epochs "$(printf '9%.0s' $(seq 5000))"
 what="an option of 5000 digits"
 one_line

@@ -36,6 +36,11 @@ names=$("$dro" list optimizers | sed 1d | cut -d' ' -f1)
 for name in $names; do
     has "\"name\": \"$name\""
 done
+for name in $names; do
+    run 0 list optimizers "$name"
+    [ "$(awk '{ if (length > most) most = length } END { print most }' "$work/out")" -le 100 ] ||
+        fail "list optimizers $name: a line of more than 100 characters"
+done
 
 run 0 list models
 same list_models.txt
@@ -62,6 +67,23 @@ if grep -q null "$work/out"; then fail "list settings: a text is missing"; fi
 run 0 list settings --json
 json
 has '"applies_to": "lbfgs, newton"'
+
+# One row of src/train/settings.def is all of a setting: help, completions, the manual page and config.json have it.
+tr -d '\n' <"$work/out" | sed 's/}/}\n/g' | sed -n 's/.*"name": "\([a-z_]*\)".*"applies_to": "every run".*/\1/p' \
+    >"$work/settings"
+[ "$(wc -l <"$work/settings")" -ge 28 ] || fail "list settings --json: settings of every run are missing"
+"$dro" train --help >"$work/help"
+"$dro" completion bash | sed -n "/^    'train')/,/first=/p" >"$work/bash"
+"$dro" completion zsh | sed -n "/^    'train')/,/;;$/p" >"$work/zsh"
+"$dro" man train | sed 's/\\-/-/g' >"$work/man"
+run 0 train --data synth:glyphs,n=100,test=50,size=8 --model linear --steps 2 --out "$work/run"
+while read -r name; do
+    option=--$(echo "$name" | tr _ -)
+    for page in help bash zsh man; do
+        grep -qE -- "$option([^a-z-]|$)" "$work/$page" || fail "$name: not in $page of train"
+    done
+    grep -q "^  \"$name\": " "$work/run/config.json" || fail "$name: not in config.json"
+done <"$work/settings"
 
 run 0 list formats
 same list_formats.txt

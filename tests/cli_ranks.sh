@@ -130,4 +130,17 @@ done
 "$dro" train --resume --out broken >log 2>&1 || fail "resume after an interrupt"
 cmp right/weights.safetensors broken/weights.safetensors || fail "interrupted and resumed: other bytes"
 
+# A run that stops while it is evaluated says after which step, and resumes there.
+rm -rf broken
+mpirun --oversubscribe -n 2 "$dro" train $images --model glyphnet --epochs 20 --eval-every 0.05 --threads 1 --out broken >log 2>&1 &
+starter=$!
+until_file broken/metrics.jsonl || fail "no evaluation"
+# shellcheck disable=SC2046
+kill -INT $(children $starter)
+wait $starter
+stopped=$(sed -n 's/^dro: stopped after step \([0-9]*\),.*/\1/p' log)
+[ -n "$stopped" ] || fail "interrupted, no line says after which step"
+"$dro" train --resume --max-time 1 --out broken >log 2>&1 || fail "resume after an evaluation"
+grep -q "^dro: resuming after step $stopped " log || fail "stopped after step $stopped and resumed after another one"
+
 echo "all passed"

@@ -84,6 +84,15 @@ run 0 sweep $standing --grid loss=focal --grid lambda=1,2 --by objective --out o
 run 0 sweep $standing --grid lambda=0.3,5 --out plain # by another measure each has its own
 if grep -q "report_lambda\|report_like" plain/plan.json; then fail "$what: F is made the same"; fi
 
+run 2 sweep $standing --optimizer sgd --grid objective=cvar:0.3,chi2:1 --by objective --out several
+has "name one with --set report_objective=NAME:X" err
+run 0 sweep $standing --optimizer sgd --grid objective=cvar:0.3,chi2:1 --by objective --set report_objective=kl:2 --out several
+has "objective is F, of every setting: lambda 2 over examples"
+run 0 sweep $standing --optimizer sgd --grid objective=cvar:0.3,chi2:1 --out their-own
+[ "$(grep -h '"objective": "c' their-own/*seed1/result.json | sort -u | wc -l)" -ge 2 ] || fail "$what: F is not each one's own"
+run 0 sweep $standing --optimizer sgd --objective cvar:0.3 --grid eta=0,1e-9 --by objective --out cvars
+has "objective is F, of every setting: cvar:0.3 over examples"
+
 # ---- none is chosen: a status of its own only if every setting diverged ----
 run 3 sweep $small --optimizer sgd --grid eta=1e7,1e8 --out far
 has "every setting diverged, so none was chosen" err

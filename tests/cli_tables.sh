@@ -98,9 +98,9 @@ run 0 report real --out real.html
 grep -q RMSE real.html || fail "the report has no RMSE"
 
 # ---- hints, and the model that a holdout prefers ----
-made() { # KIND: three columns and a label that follows from them
-    awk -v kind="$1" 'BEGIN { srand(5); print "a,b,c,y"
-        for (i = 0; i < 2000; i++) { a = 2 * rand() - 1; b = 2 * rand() - 1; c = 2 * rand() - 1
+made() { # KIND [ROWS]: three columns and a label that follows from them
+    awk -v kind="$1" -v rows="${2:-2000}" 'BEGIN { srand(5); print "a,b,c,y"
+        for (i = 0; i < rows; i++) { a = 2 * rand() - 1; b = 2 * rand() - 1; c = 2 * rand() - 1
             s = kind == "product" ? 8 * a * b : kind == "rare" ? 3 * a + 2 * b - 3 : 3 * a + b
             print a "," b "," c "," (rand() < 1 / (1 + exp(-s)) ? "p" : "n") } }'
 }
@@ -115,6 +115,9 @@ run 0 train --data rare.csv --label y --threads 2 --recipe imbalanced --out reci
 ! grep -q hint err || fail "a hint at what was done"
 run 0 train --data product.csv --label y --threads 2 --out product
 has "hint: a linear model cannot represent the curves or interactions of the columns: model=auto also tries an mlp" err
+made product 12000 >rows.csv # more rows than an evaluation of the training set takes
+run 0 train --data rows.csv --label y --threads 2 --optimizer recover --epochs 2 --out rows
+has "hint: a linear model cannot represent" err
 run 0 train --data product.csv --label y --threads 2 --model auto --out auto
 has "model auto: mlp (AUROC on the holdout: linear 0." err
 ! grep -q hint err || fail "a hint at what was done"

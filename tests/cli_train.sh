@@ -40,13 +40,30 @@ cat >small.json <<EOF
 {"lr": 0.5, "data": "synth:glyphs,n=120,test=30,size=12,classes=3", "epochs": 1, "threads": 1, "optimizer": "sgd"}
 EOF
 run 0 train --config small.json --out flat1
-has "with sgd, backend cpu, 1 thread, into flat1"
+has ", backend cpu, 1 thread, into flat1"
+has "; sgd minimises "
 grep -q '"eta": 0.5' flat1/config.json || fail "a file's lr is not heard"
 run 0 train --config small.json --lr 0.25 --threads 2 --out flat2
 has "2 threads"
 grep -q '"eta": 0.25' flat2/config.json || fail "the command line does not win over a file"
 "$dro" train --config - --out flat3 --json <small.json >out 2>err || fail "--config - does not read standard input"
 cmp flat1/weights.safetensors flat3/weights.safetensors || fail "--config - is not --config FILE"
+# What the objective's scalars have come to: in the lines of a run and in its result.
+for case in 'kl:2 lambda' 'kl-radius:0.5 lambda,radius' 'cvar:0.3 threshold,radius' \
+    'chi2:1 lambda,threshold,radius' 'mean '; do
+    objective=${case%% *}
+    run 0 train $small --optimizer sgd --objective "$objective" --out "reached-$objective"
+    grep effective out >lines
+    for name in lambda threshold radius; do
+        shown=$(grep -c "  $name [0-9.e-]*  " lines)
+        stored=$(grep -c "^  \"$name\": [0-9]" "reached-$objective/result.json")
+        case ",${case#* }," in
+        *,$name,*) [ "$shown" -eq 2 ] && [ "$stored" -eq 1 ] ;;
+        *) [ "$shown" -eq 0 ] && [ "$stored" -eq 0 ] ;;
+        esac || fail "$objective: $name is shown $shown times and stored $stored times"
+    done
+    grep -q '^  "effective": [01]\.' "reached-$objective/result.json" || fail "$objective: no effective"
+done
 # Every setting is an option, by any of its names.
 run 0 train --config small.json --eta 0.25 --eval-train=no --momentum 0 --checkpoint-every 2m --deterministic --out flat4
 for line in '"eta": 0.25' '"eval_train": "no"' '"momentum": 0' '"checkpoint_every": 120' '"deterministic": "yes"'; do
@@ -100,6 +117,7 @@ printf 'P6 16 16 255\n' >image.ppm
 head -c 768 /dev/urandom >>image.ppm
 run 0 predict --weights one/weights.safetensors image.ppm image.ppm
 has "path,class,probability,p:0,p:1,p:2"
+grep -q "^image.ppm," "$work/out" || fail "predict: an image has another name than it was given"
 [ "$(wc -l <"$work/out")" -eq 3 ] || fail "predict: not one row for each image"
 
 echo text >text

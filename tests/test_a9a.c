@@ -1,6 +1,7 @@
 /* RECOVER on real data, a9a: it comes within 1e-3 of the optimum that L-BFGS finds (refs/a9a.txt,
  * made by refs/make_a9a.py), and with default settings it does not diverge, whatever lambda, batch
- * and eta. Skips, saying so, where the data is not there. */
+ * and eta. Runs with the defaults of recover and scent, and with steps around them. Skips, saying
+ * so, where the data is not there. */
 #include "a9a.h"
 
 #include <dro/dro.h>
@@ -9,6 +10,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -99,6 +101,64 @@ static void test_never_diverges(void **state)
                   worst[1], worst[0]);
 }
 
+/* A run with the program's defaults, 975,000 evaluations; eta 0: the default. Returns F minus the
+ * optimum and puts eta back. */
+static double run_gap(const char *optimizer, double lambda, int seed, double *eta)
+{
+    dro_train *train;
+    char text[32];
+    bool twice = strcmp(optimizer, "recover") == 0; /* evaluations per example */
+    const char *const pairs[][2] = {{"data", "libsvm:" DRO_SHARED_DATA "/tabular/a9a"},
+                                    {"optimizer", optimizer},
+                                    {"reg", "none"},
+                                    {"eval_train", "yes"},
+                                    {"eval_every", "1000"},
+                                    {"steps", twice ? "3808" : "7617"}};
+    assert_int_equal(dro_train_create(ctx, &train), DRO_OK);
+    for (size_t k = 0; k < sizeof pairs / sizeof pairs[0]; k++)
+        assert_int_equal(dro_train_set(train, pairs[k][0], pairs[k][1]), DRO_OK);
+    snprintf(text, sizeof text, "%g", lambda);
+    assert_int_equal(dro_train_set(train, "lambda", text), DRO_OK);
+    snprintf(text, sizeof text, "%d", seed);
+    assert_int_equal(dro_train_set(train, "seed", text), DRO_OK);
+    snprintf(text, sizeof text, "%.17g", *eta);
+    if (*eta > 0)
+        assert_int_equal(dro_train_set(train, "eta", text), DRO_OK);
+    assert_int_equal(dro_train_run(train, NULL, false, NULL), DRO_OK);
+    const dro_train_record *last = dro_train_last(train);
+    double found = last->train.objective - optimum(lambda);
+    assert_true(last->info.evaluations > 970000 && last->info.evaluations <= 975000);
+    const char *config = strstr(dro_train_config(train), "\"eta\":");
+    assert_non_null(config);
+    *eta = strtod(config + 6, NULL);
+    dro_train_destroy(train);
+    return found;
+}
+
+/* Three seeds with the default step; a tenth and ten times of it with one. */
+static void test_defaults_of_runs(void **state)
+{
+    (void)state;
+    need_data();
+    static const struct {
+        const char *optimizer;
+        double most;
+    } cases[] = {{"recover", 1e-4}, {"scent", 2e-5}};
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++)
+        for (int lambda = 1; lambda <= 5; lambda += 4) {
+            double eta = 0;
+            for (int run = 0; run < 5; run++) {
+                static const double factors[] = {1, 1, 1, 0.1, 10};
+                double used = run < 3 ? 0 : eta * factors[run];
+                double g = run_gap(cases[k].optimizer, lambda, run < 3 ? run + 1 : 1, &used);
+                eta = run < 3 ? used : eta;
+                print_message("%s lambda %d, eta %g: %.2e above the optimum\n", cases[k].optimizer,
+                              lambda, used, g);
+                assert_true(g > -1e-7 && g < (run < 3 ? cases[k].most : 1e-3));
+            }
+        }
+}
+
 int main(int argc, char **argv)
 {
     data = a9a_read(DRO_SHARED_DATA "/tabular/a9a");
@@ -112,6 +172,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reaches_the_optimum),
         cmocka_unit_test(test_never_diverges),
+        cmocka_unit_test(test_defaults_of_runs),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -108,6 +108,7 @@ static void test_train(void **state)
     OK(ctx, dro_arrays_lend(ctx, "images", &images, NULL));
     OK(ctx, dro_arrays_lend(ctx, "rows", &a, &a));
     OK(ctx, run("best=none data=arrays:images model=mlp:4 batch=10 steps=4"));
+    OK(ctx, run("best=none data=arrays:images model=mlp:4 optimizer=civr batch=10 steps=12"));
     OK(ctx, run("best=none data=arrays:rows model=linear batch=10 steps=30 tilt=group"));
     snprintf(file, sizeof file, "%s/arrays/weights.safetensors", dir);
     OK(ctx, run("best=none data=arrays:rows,scale=none model=linear batch=10 steps=30"));

@@ -336,11 +336,13 @@ static void rows(const dro__backend *be, int threads, void *argument)
     for (int k = 0; k < 4; k++) {
         const dro__row_matrix *r = k % 2 ? &t->sparse : &t->dense;
         int parts = 1 + k / 2;
-        size_t first = parts == 1 ? t->count : t->count / 3, counts[] = {first, t->count - first};
+        size_t first = parts == 1 ? t->count : t->count / 3;
+        const dro_batch both[] = {{.ids = t->ids, .count = first},
+                                  {.ids = t->ids + first, .count = t->count - first}};
         be->rows_dot(pool, r, t->ids, t->count, t->w, margins);
         check_margins(be, t, margins);
         same_bytes(threads, be->name, margins, t->count * sizeof *margins);
-        be->rows_sum(pool, r, t->ids, counts, parts, t->coef, grads);
+        be->rows_sum(pool, r, both, parts, t->coef, grads);
         check_gradient(be, t, 0, first, grads[0]);
         same_bytes(threads, be->name, grads[0], t->features * sizeof(float));
         if (parts == 2) {
@@ -385,7 +387,7 @@ static void losses(const dro__backend *be, int threads, void *argument)
         y[i] = kind == DRO__LOSS_SQUARED ? (float)(3 * x) : i % 2 ? 1.0f : -1.0f;
     }
     m[0] = 0, m[1] = -0.0f, m[2] = 87, m[3] = -87, m[4] = 88.5f, m[5] = -104, m[6] = 1e-30f;
-    be->loss(pool, kind, MARGINS, m, y, loss, slope);
+    be->loss(kind, MARGINS, m, y, loss, slope);
     for (int i = 0; i < MARGINS; i++) {
         long double value, d, x = (long double)y[i] * (long double)m[i];
         if (kind == DRO__LOSS_LOGISTIC) {
@@ -400,16 +402,16 @@ static void losses(const dro__backend *be, int threads, void *argument)
         check_loss(be->name, "loss", m[i], (double)loss[i], value);
         check_loss(be->name, "slope", m[i], (double)slope[i], d);
     }
-    be->loss(pool, kind, MARGINS, m, y, alone, NULL); /* either output may be left out */
+    be->loss(kind, MARGINS, m, y, alone, NULL); /* either output may be left out */
     assert_memory_equal(alone, loss, sizeof loss);
-    be->loss(pool, kind, MARGINS, m, y, NULL, alone);
+    be->loss(kind, MARGINS, m, y, NULL, alone);
     assert_memory_equal(alone, slope, sizeof slope);
-    be->loss(pool, kind, 0, NULL, NULL, alone, alone);
+    be->loss(kind, 0, NULL, NULL, alone, alone);
     same_bytes(threads, "", NULL, 0);
     same_bytes(threads, be->name, loss, sizeof loss);
     same_bytes(threads, be->name, slope, sizeof slope);
     float bad[] = {(float)NAN, INFINITY, -INFINITY}, one[] = {1, 1, 1}, l[3], s[3];
-    be->loss(pool, kind, 3, bad, one, l, s);
+    be->loss(kind, 3, bad, one, l, s);
     assert_true(isnan(l[0]) && isnan(s[0]));
     if (kind == DRO__LOSS_LOGISTIC)
         assert_true((double)l[1] <= 3e-38 && isinf(l[2]) && s[2] == -1 &&

@@ -58,6 +58,21 @@ static void test_fail_cuts(void **state)
     dro_context *ctx = check_context("ref", 1);
     assert_int_equal(dro__fail(ctx, DRO_ERR_RANGE, "a %s", text), DRO_ERR_RANGE);
     assert_int_equal(strlen(dro_context_error(ctx)), DRO__ERROR_SIZE - 1);
+    memset(text, '\033', 300); /* four bytes each */
+    dro__fail(ctx, DRO_ERR_RANGE, "%.300s", text);
+    assert_int_equal(strlen(dro_context_error(ctx)), (DRO__ERROR_SIZE - 1) / 4 * 4);
+    dro_context_destroy(ctx);
+}
+
+/* Bytes that are not UTF-8 and control characters, C1's too, are shown; letters stay. */
+static void test_fail_escapes(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("ref", 1);
+    dro__fail(ctx, DRO_ERR_RANGE,
+              "a\033[1mb\n\x7f \xe9 th\xc3\xa9 \xc2\x9b|\xc2 \xed\xa0\x80 \xc3");
+    assert_string_equal(dro_context_error(ctx),
+                        "a\\x1b[1mb\\x0a\\x7f \\xe9 th\xc3\xa9 \\x9b|\\xc2 \\xed\\xa0\\x80 \\xc3");
     dro_context_destroy(ctx);
 }
 
@@ -494,23 +509,15 @@ static void test_utf8(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_utf8),
-    cmocka_unit_test(test_status_texts),
-    cmocka_unit_test(test_context),
-    cmocka_unit_test(test_fail_cuts),
-    cmocka_unit_test(test_alloc),
-    cmocka_unit_test(test_random_unit),
-    cmocka_unit_test(test_random_streams),
-    cmocka_unit_test(test_random_below),
-    cmocka_unit_test(test_random_normal),
-    cmocka_unit_test(test_permutation),
-    cmocka_unit_test(test_permutation_uniform),
-    cmocka_unit_test(test_defaults),
-    cmocka_unit_test(test_error_texts),
-    cmocka_unit_test(test_values),
-    cmocka_unit_test(test_lists),
-    cmocka_unit_test(test_archive),
-    cmocka_unit_test(test_checksum),
+    cmocka_unit_test(test_utf8),         cmocka_unit_test(test_status_texts),
+    cmocka_unit_test(test_context),      cmocka_unit_test(test_fail_cuts),
+    cmocka_unit_test(test_fail_escapes), cmocka_unit_test(test_alloc),
+    cmocka_unit_test(test_random_unit),  cmocka_unit_test(test_random_streams),
+    cmocka_unit_test(test_random_below), cmocka_unit_test(test_random_normal),
+    cmocka_unit_test(test_permutation),  cmocka_unit_test(test_permutation_uniform),
+    cmocka_unit_test(test_defaults),     cmocka_unit_test(test_error_texts),
+    cmocka_unit_test(test_values),       cmocka_unit_test(test_lists),
+    cmocka_unit_test(test_archive),      cmocka_unit_test(test_checksum),
 };
 
 CHECK_MAIN(tests)

@@ -161,7 +161,7 @@ static void test_ends_above(void **state)
         clear("whole");
         OK(ctx, run_to(settings, "whole", false, UINT64_MAX, &s));
         bool told = strstr(s.note, "above the 0.693 of predicting the same for every example: try "
-                                   "a larger lambda (lambda=13.9)") != NULL;
+                                   "a larger lambda (lambda=34.7)") != NULL;
         assert_true(told == cases[k].tells);
     }
 }

@@ -114,7 +114,7 @@ static void test_resize(void **state)
             continue;
         OK(ctx, status);
         uint8_t *out = malloc(count);
-        OK(ctx, dro__image_resize(ctx, &image, l, t, r, b, width, height, out));
+        OK(ctx, dro__image_resize(ctx, &image, &(dro__image_box){l, t, r, b}, width, height, out));
         for (size_t i = 0; i < count; i++) {
             int off = abs(out[i] - expected[i]);
             differ += off != 0;
@@ -140,14 +140,19 @@ static void test_resize_limits(void **state)
     uint8_t pixels[4 * 3 * 3], out[64];
     memset(pixels, 255, sizeof pixels);
     dro__image image = {4, 3, 3, pixels, 0};
-    FAILS(ctx, dro__image_resize(ctx, &image, 0, 0, 5, 3, 2, 2, out), DRO_ERR_RANGE, "box");
-    FAILS(ctx, dro__image_resize(ctx, &image, -1, 0, 4, 3, 2, 2, out), DRO_ERR_RANGE, "box");
-    FAILS(ctx, dro__image_resize(ctx, &image, 2, 0, 2, 3, 2, 2, out), DRO_ERR_RANGE, "box");
-    FAILS(ctx, dro__image_resize(ctx, &image, (double)NAN, 0, 2, 3, 2, 2, out), DRO_ERR_RANGE,
-          "box");
-    FAILS(ctx, dro__image_resize(ctx, &image, 0, 0, 4, 3, 0, 2, out), DRO_ERR_RANGE, "0 x 2");
-    FAILS(ctx, dro__image_resize(ctx, &image, 0, 0, 4, 3, 2, 40000, out), DRO_ERR_RANGE, "40000");
-    OK(ctx, dro__image_resize(ctx, &image, 3.999, 2.999, 4, 3, 2, 2, out));
+    FAILS(ctx, dro__image_resize(ctx, &image, &(dro__image_box){0, 0, 5, 3}, 2, 2, out),
+          DRO_ERR_RANGE, "box");
+    FAILS(ctx, dro__image_resize(ctx, &image, &(dro__image_box){-1, 0, 4, 3}, 2, 2, out),
+          DRO_ERR_RANGE, "box");
+    FAILS(ctx, dro__image_resize(ctx, &image, &(dro__image_box){2, 0, 2, 3}, 2, 2, out),
+          DRO_ERR_RANGE, "box");
+    FAILS(ctx, dro__image_resize(ctx, &image, &(dro__image_box){(double)NAN, 0, 2, 3}, 2, 2, out),
+          DRO_ERR_RANGE, "box");
+    FAILS(ctx, dro__image_resize(ctx, &image, &(dro__image_box){0, 0, 4, 3}, 0, 2, out),
+          DRO_ERR_RANGE, "0 x 2");
+    FAILS(ctx, dro__image_resize(ctx, &image, &(dro__image_box){0, 0, 4, 3}, 2, 40000, out),
+          DRO_ERR_RANGE, "40000");
+    OK(ctx, dro__image_resize(ctx, &image, &(dro__image_box){3.999, 2.999, 4, 3}, 2, 2, out));
     for (int i = 0; i < 12; i++)
         assert_int_equal(out[i], 255);
     dro_context_destroy(ctx);
@@ -197,7 +202,8 @@ static void test_resize_wide(void **state)
     uint8_t out[9];
     memset(image.pixels, 255, DRO__IMAGE_SIDE_MAX * 2 * 3);
     for (int width = 1; width <= 3; width++) {
-        OK(ctx, dro__image_resize(ctx, &image, 0, 0, image.width, 2, width, 1, out));
+        OK(ctx,
+           dro__image_resize(ctx, &image, &(dro__image_box){0, 0, image.width, 2}, width, 1, out));
         for (int i = 0; i < 3 * width; i++)
             assert_int_equal(out[i], 255);
     }

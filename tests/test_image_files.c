@@ -181,7 +181,7 @@ static void test_folder_bytes(void **state)
     put_pgm(p, "bytes/th\xe9/1.pgm", 0, 1);
     put_pgm(p, "bytes/caf\xe9/1.pgm", 0, 1);
     refused(p, "images:%/bytes", DRO_ERR_DATA,
-            "bytes/caf\xe9: the name of this class is not UTF-8: rename the folder");
+            "bytes/caf\\xe9: the name of this class is not UTF-8: rename the folder");
 }
 
 static void test_bad_folders(void **state)

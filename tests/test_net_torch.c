@@ -158,7 +158,7 @@ static void finish(torch_case *c)
     *c = (torch_case){.ctx = c->ctx};
 }
 
-static void *room(size_t count)
+static void *zeros(size_t count)
 {
     void *memory = calloc(count, sizeof(float));
     assert_non_null(memory);
@@ -168,7 +168,7 @@ static void *room(size_t count)
 static void set_weights(torch_case *c)
 {
     dro_net *net = c->net;
-    c->before = room(net->graph.statistics_size);
+    c->before = zeros(net->graph.statistics_size);
     for (size_t k = 0; k < net->tensor_count; k++) {
         const dro__net_entry *t = &net->tensors[k];
         float *homes[] = {net->weights, net->frozen, c->before};
@@ -190,7 +190,7 @@ static void make_batch(torch_case *c, const char *parts)
         counts[1] = (size_t)atoi(strchr(parts, ',') + 1);
     c->total = counts[0] + counts[1];
     assert_true(counts[0] > 0 && c->total <= TOTAL_MAX);
-    c->x = room(c->total * pixels);
+    c->x = zeros(c->total * pixels);
     for (size_t j = 0; j < c->total * pixels; j++)
         c->x[j] = (float)(1.5 * number(fnv("x"), j));
     for (size_t i = 0; i < c->total; i++) {
@@ -221,10 +221,10 @@ static void begin(torch_case *c, char **words)
     set_weights(c);
     make_batch(c, words[6]);
     const float *w = dro_net_weights(c->net);
-    c->grads[0] = room(dro_net_dim(c->net));
-    c->grads[1] = room(dro_net_dim(c->net));
-    c->after = room(dro_net_statistics_count(c->net));
-    c->logits = room(c->total * c->outputs);
+    c->grads[0] = zeros(dro_net_dim(c->net));
+    c->grads[1] = zeros(dro_net_dim(c->net));
+    c->after = zeros(dro_net_statistics_count(c->net));
+    c->logits = zeros(c->total * c->outputs);
     OK(c->ctx, dro_net_evaluate(c->net, w, c->parts, c->logits, c->evaluated));
     OK(c->ctx, dro_net_forward(c->net, w, c->parts, c->part_count, c->losses));
     OK(c->ctx, dro_net_backward(c->net, w, c->coef, c->grads));

@@ -503,6 +503,65 @@ static void test_info_at_switch(void **state)
     dro_context_destroy(ctx);
 }
 
+/* The first step of Adam is eta long in every element, whatever the gradient: the decays of the
+ * moments and what takes their bias away cancel, in the backend's own numbers. */
+static void test_first_step_of_adam(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *settings;
+    } cases[] = {{"adamw", "weight_decay=0"},
+                 {"adamw", "weight_decay=0 beta2=0.9999"},
+                 {"scent", "precondition=adam beta2=0.999 warmup=0 guard=0 lambda=1e9"}};
+    for (int b = 0; b < 2; b++)
+        for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+            dro_context *ctx = check_context(b ? "ref" : "auto", 1);
+            toy t = {0};
+            dro_problem p = toy_problem(&t);
+            dro_optimizer *opt;
+            OK(ctx, dro_optimizer_create(ctx, cases[k].name, &p, &opt));
+            check_set(ctx, opt, cases[k].settings);
+            check_set(ctx, opt, "eta=1 epsilon=0 batch=8");
+            OK(ctx, dro_optimizer_start(opt, (const float[TOY_DIM]){0}));
+            OK(ctx, dro_optimizer_step(opt));
+            for (int j = 0; j < TOY_DIM; j++)
+                check_near(cases[k].settings, fabs((double)dro_optimizer_w(opt)[j]), 1, 5e-7);
+            dro_optimizer_destroy(opt);
+            dro_context_destroy(ctx);
+        }
+}
+
+/* The automatic a: an estimate remembers at most one shuffled epoch. w hardly moves here, so that
+ * without epochs its memory grows with the run. */
+static void test_memory_of_an_epoch(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *order;
+        double least, most;
+    } cases[] = {{"order=shuffle", 6.0 / TOY_N, 6.0 / TOY_N},
+                 {"order=shuffle a_min=0.3", 0.3, 0.3},
+                 {"order=uniform", 0, 2.0 / TOY_N}};
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        dro_context *ctx = check_context("auto", 1);
+        toy t = {0};
+        dro_problem p = toy_problem(&t);
+        dro_optimizer *opt;
+        dro_info info;
+        OK(ctx, dro_optimizer_create(ctx, "recover", &p, &opt));
+        check_set(ctx, opt, "eta=1e-6 eta_schedule=constant warmup=0 batch=6");
+        check_set(ctx, opt, cases[k].order);
+        OK(ctx, dro_optimizer_start(opt, w0));
+        for (int s = 0; s < 100; s++)
+            OK(ctx, dro_optimizer_step(opt));
+        OK(ctx, dro_optimizer_info(opt, &info));
+        if (info.a < cases[k].least || info.a > cases[k].most)
+            fail_msg("%s: a is %g", cases[k].order, info.a);
+        dro_optimizer_destroy(opt);
+        dro_context_destroy(ctx);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_refuse_nan_loss),
     cmocka_unit_test(test_refuse_nan_gradient),
@@ -517,6 +576,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_stream_goes_on),
     cmocka_unit_test(test_info_at_switch),
     cmocka_unit_test(test_scale_eta),
+    cmocka_unit_test(test_first_step_of_adam),
+    cmocka_unit_test(test_memory_of_an_epoch),
     cmocka_unit_test(test_wrong_shares),
     cmocka_unit_test(test_load_larger_batch),
     cmocka_unit_test(test_wrong_ids),

@@ -362,6 +362,32 @@ static void many_classes(void **state)
     dro_report_destroy(report);
 }
 
+/* Lists of a result: drawn where there are two points or more; what is no number or beyond 0 and 1
+ * is left out. A single evaluation is no curve. */
+static void quality(void **state)
+{
+    (void)state;
+    folder("run");
+    text_file("run/metrics.jsonl",
+              "{\"step\":1,\"examples\":8,\"seconds\":1,\"test\":{\"accuracy\":0.5}}\n");
+    text_file(
+        "run/result.json",
+        "{\"optimizer\":\"sgd\",\"test\":{\"reliability\":{\"probability\":[null,0.31,0.72,9],"
+        "\"accuracy\":[null,0.33,0.74,1]},\"precision_recall\":{\"recall\":[0.5],"
+        "\"precision\":[0.5]}}}");
+    dro_report *report = report_of("run");
+    OK(ctx, dro_report_html(report, in_dir("report.html")));
+    char *page = slurp("report.html");
+    assert_non_null(strstr(page, "<figure id=\"reliability\">"));
+    assert_non_null(strstr(page, "sgd: 33.0% at probability 31.0%"));
+    assert_non_null(strstr(page, "sgd: 74.0% at probability 72.0%"));
+    assert_null(strstr(page, "at probability 9"));
+    assert_null(strstr(page, "<figure id=\"precision-recall\">"));
+    assert_null(strstr(page, "<figure id=\"accuracy-seconds\">"));
+    free(page);
+    dro_report_destroy(report);
+}
+
 static void many_methods(void **state)
 {
     int32_t count;
@@ -440,7 +466,7 @@ static const struct CMUnitTest tests[] = {
     TEST(statistics),    TEST(mean_curves), TEST(thin_curves),   TEST(scales),
     TEST(shown_numbers), TEST(escaping),    TEST(damaged_lines), TEST(wrong_kinds),
     TEST(not_a_number),  TEST(refusals),    TEST(methods),       TEST(many_classes),
-    TEST(many_methods),  TEST(objectives),
+    TEST(many_methods),  TEST(objectives),  TEST(quality),
 };
 
 CHECK_MAIN(tests)

@@ -233,14 +233,60 @@ static void test_other_machine(void **state)
     dro_context_destroy(plain);
 }
 
+/* The checkpoint of run "older" without, or with, a line of its settings. */
+static void edit_settings(const char *line, bool add)
+{
+    dro__saved saved = {0};
+    char note[DRO__ERROR_SIZE];
+    bool found;
+    OK(ctx, dro__checkpoint_read(ctx, in_dir("older"), &saved, &found, note));
+    assert_true(found);
+    char *before = saved.settings, after[8000] = "";
+    for (const char *at = before; *at; at += strcspn(at, "\n") + 1)
+        if (strncmp(at, line, strlen(line)) != 0)
+            strncat(after, at, strcspn(at, "\n") + 1);
+    assert_int_equal(strlen(after) < strlen(before), !add);
+    if (add)
+        strcat(after, line);
+    saved.settings = after;
+    OK(ctx, dro__checkpoint_write(ctx, in_dir("older"), &saved));
+    saved.settings = before;
+    dro__saved_free(&saved);
+}
+
+/* A checkpoint of a version that had fewer settings, or others. */
+static void test_older_settings(void **state)
+{
+    (void)state;
+    const char *settings = "optimizer=sgd model=mlp:2 eta=0.02";
+    clear("whole");
+    OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
+    clear("older");
+    OK(ctx, run_to(settings, "older", false, 15, NULL));
+    edit_settings("microbatch=", false);
+    edit_settings("sync_norm=", false);
+    edit_settings("eta=", false);
+    FAILS(ctx, run_to("optimizer=sgd model=mlp:2 eta=0.02 microbatch=4", "older", true, 20, NULL),
+          DRO_ERR_FORMAT, "made by a version without the setting microbatch=4: leave it out");
+    FAILS(ctx, run_to(settings, "older", true, 20, NULL), DRO_ERR_FORMAT,
+          "made by a version without the setting eta=0.02");
+    edit_settings("eta=0.02\n", true);
+    edit_settings("colour=1\n", true);
+    FAILS(ctx, run_to(settings, "older", true, 20, NULL), DRO_ERR_FORMAT,
+          "made with colour=1, which is not set here: restore that setting");
+    edit_settings("colour=", false);
+    FAILS(ctx, run_to("optimizer=sgd model=mlp:2 eta=0.2", "older", true, 20, NULL), DRO_ERR_FORMAT,
+          "made with eta=0.02, not with eta=0.2");
+    OK(ctx,
+       run_to("optimizer=sgd model=mlp:2 eta=0.02 sync_norm=no", "older", true, UINT64_MAX, NULL));
+    same_run("whole", "older");
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_other_machine),
-    cmocka_unit_test(test_damage),
-    cmocka_unit_test(test_disk_checkpoint),
-    cmocka_unit_test(test_disk_run),
-    cmocka_unit_test(test_disk_folder),
-    cmocka_unit_test(test_checkpoint_form),
-    cmocka_unit_test(test_lock),
+    cmocka_unit_test(test_older_settings),   cmocka_unit_test(test_other_machine),
+    cmocka_unit_test(test_damage),           cmocka_unit_test(test_disk_checkpoint),
+    cmocka_unit_test(test_disk_run),         cmocka_unit_test(test_disk_folder),
+    cmocka_unit_test(test_checkpoint_form),  cmocka_unit_test(test_lock),
     cmocka_unit_test(test_checkpoint_every),
 };
 

@@ -106,6 +106,8 @@ typedef struct dro_train_progress {
     double examples_per_s, loss, objective, effective;
     const char *evaluating; /* the split's name, or NULL */
     double evaluated;       /* the share of it that is done, 0 to 1 */
+    /* as in dro_info: NaN where the objective has none */
+    double lambda, threshold, radius;
 } dro_train_progress;
 
 typedef struct dro_train_watch {
@@ -117,6 +119,9 @@ typedef struct dro_train_watch {
     void (*evaluated)(void *user, const dro_train_record *record); /* (optional) */
     /* (optional) One line about a decision or correction during the run, or where it resumes. */
     void (*note)(void *user, const char *text);
+    /* (optional) One line about the run, after its second step: model, objective, how the data is
+     * prepared, how long it should take. */
+    void (*plan)(void *user, const char *text);
 } dro_train_watch;
 
 /* How a run ended. */

@@ -161,7 +161,8 @@ class Progress(c.Structure):
                 ("epochs", c.c_double), ("seconds", c.c_double), ("left", c.c_double),
                 ("examples_per_s", c.c_double), ("loss", c.c_double), ("objective", c.c_double),
                 ("effective", c.c_double), ("evaluating", c.c_char_p),
-                ("evaluated", c.c_double)]
+                ("evaluated", c.c_double), ("lambda", c.c_double), ("threshold", c.c_double),
+                ("radius", c.c_double)]
 
 
 WatchStep = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(Progress))

@@ -54,13 +54,13 @@ typedef struct dro__backend {
     /* margins[i] = <row ids[i], w>, i < count */
     void (*rows_dot)(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids, size_t count,
                      const float *w, float *margins);
-    /* grads[k] = sum of coef[i] * row ids[i], (features), over the examples i of part k; ids and
-     * coef list part 0, then part 1 */
-    void (*rows_sum)(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
-                     const size_t *counts, int parts, const float *coef, float *const *grads);
+    /* grads[k] = sum of coef[i] * row ids[i], (features), over the examples i of part k;
+     * coef lists part 0, then part 1 */
+    void (*rows_sum)(dro__pool *pool, const dro__row_matrix *rows, const dro_batch *parts,
+                     int part_count, const float *coef, float *const *grads);
     /* loss[i] and slope[i] = d loss / d margin; losses may be NULL or slopes may be. */
-    void (*loss)(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
-                 const float *y, float *losses, float *slopes);
+    void (*loss)(dro__loss_kind kind, size_t count, const float *margins, const float *y,
+                 float *losses, float *slopes);
 
     const struct dro__net_backend *net; /* networks: graph.h */
 } dro__backend;

@@ -23,8 +23,9 @@ typedef struct coefs {
     size_t free_first, free_count;
     real momentum, now, ahead; /* the step is along now * g + ahead * m */
     real gain, keep;
-    real beta2, first, root, epsilon; /* moments, and what takes their bias away */
-    real inverse;                     /* asc-pg: 1 / beta */
+    real fresh1, beta2, fresh2; /* moments: 1 - momentum, decay of the second, 1 - beta2 */
+    real first, root, epsilon;  /* what takes their bias away */
+    real inverse;               /* asc-pg: 1 / beta */
     real c[DRO__INPUTS], plus;
 } coefs;
 
@@ -130,6 +131,23 @@ FN void each_storm(float *const *v, const coefs *c, size_t i, int reg, real *sum
     TO(DRO__W, reg ? prox(c, i, x) : x);
 }
 
+/* The decays of both moments. The shares of the newest gradient are formed in double: 1 - beta2 of
+ * a float is off by 1e-5. */
+FN void prepare_decays(const dro__step *k, double beta2, coefs *c)
+{
+    c->momentum = (real)k->plan.momentum;
+    c->fresh1 = (real)(1 - k->plan.momentum);
+    c->beta2 = (real)beta2;
+    c->fresh2 = (real)(1 - beta2);
+}
+
+FN void prepare_scale(const dro__step *k, double power1, double power2, coefs *c)
+{
+    c->first = (real)(1 / (1 - power1));
+    c->root = (real)(1 / sqrt(1 - power2));
+    c->epsilon = (real)k->plan.epsilon;
+}
+
 /* AdamW: moments of the gradient, decoupled weight decay. */
 FN void prepare_adamw(const dro__step *k, coefs *c)
 {
@@ -137,19 +155,16 @@ FN void prepare_adamw(const dro__step *k, coefs *c)
     double power1 = (s->power1 > 0 ? s->power1 : 1) * k->plan.momentum;
     double power2 = (s->power2 > 0 ? s->power2 : 1) * k->plan.beta2;
     prepare_step(k, s->eta, c);
-    c->momentum = (real)k->plan.momentum;
-    c->beta2 = (real)k->plan.beta2;
-    c->first = (real)(1 / (1 - power1));
-    c->root = (real)(1 / sqrt(1 - power2));
-    c->epsilon = (real)k->plan.epsilon;
+    prepare_decays(k, k->plan.beta2, c);
+    prepare_scale(k, power1, power2, c);
 }
 
 FN void each_adamw(float *const *v, const coefs *c, size_t i, int reg, real *sum)
 {
     (void)sum;
     real w = AT(DRO__W), g = AT(DRO__G);
-    real m = c->momentum * AT(DRO__D) + (1 - c->momentum) * g;
-    real second = c->beta2 * AT(DRO__SECOND) + (1 - c->beta2) * g * g;
+    real m = c->momentum * AT(DRO__D) + c->fresh1 * g;
+    real second = c->beta2 * AT(DRO__SECOND) + c->fresh2 * g * g;
     real x = w - c->eta * (c->first * m / (ROOT(second) * c->root + c->epsilon) + c->decay * w);
     TO(DRO__D, m);
     TO(DRO__SECOND, second);
@@ -166,19 +181,11 @@ FN void each_adamw(float *const *v, const coefs *c, size_t i, int reg, real *sum
  * newest batch, c1 and c2 take the moments' bias away. Between the passes eta is limited by what p
  * is (settle). Sums: p d, |G1 - G0|^2, |G0 - d|^2, |p|^2. */
 
-FN void prepare_scale(const dro__step *k, double power1, double power2, coefs *c)
-{
-    c->first = (real)(1 / (1 - power1));
-    c->root = (real)(1 / sqrt(1 - power2));
-    c->epsilon = (real)k->plan.epsilon;
-}
-
 FN void prepare_moments(const dro__step *k, coefs *c)
 {
     const dro__scalars *s = k->s;
     double beta2 = second_decay(k), before = s->moments ? 1 : 0;
-    c->momentum = (real)k->plan.momentum;
-    c->beta2 = (real)beta2;
+    prepare_decays(k, beta2, c);
     prepare_scale(k, (before > 0 ? s->power1 : 1) * k->plan.momentum,
                   (before > 0 ? s->power2 : 1) * beta2, c);
 }
@@ -187,12 +194,12 @@ FN void take_moments(float *const *v, const coefs *c, size_t i, real d, real *su
 {
     real g = AT(DRO__G), p = d;
     if (v[DRO__M]) {
-        real m = c->momentum * AT(DRO__M) + (1 - c->momentum) * d;
+        real m = c->momentum * AT(DRO__M) + c->fresh1 * d;
         TO(DRO__M, m);
         p = m * c->first;
     }
     if (v[DRO__SECOND]) {
-        real second = c->beta2 * AT(DRO__SECOND) + (1 - c->beta2) * g * g;
+        real second = c->beta2 * AT(DRO__SECOND) + c->fresh2 * g * g;
         TO(DRO__SECOND, second);
         p /= ROOT(second) * c->root + c->epsilon;
     }

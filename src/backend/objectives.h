@@ -151,7 +151,7 @@ FN void dual_off(const dro__step *k, const dual_means *m, double *off)
 FN double dual_rate(const dro__step *k)
 {
     const dro__scalars *s = k->s;
-    double most = fmax(s->eta_most, k->ticket->eta), share = most > 0 ? k->ticket->eta / most : 0;
+    double share = s->eta_most > 0 ? k->ticket->eta / s->eta_most : 0;
     return fmax(DRO__DUAL_RATE * sqrt(share), 1 / ((double)s->duals + 1));
 }
 
@@ -213,7 +213,6 @@ FN void dual_move(const dro__step *k)
     double rate = dual_rate(k);
     SYNC(); /* all have read the state */
     if (ONE) {
-        s->eta_most = fmax(s->eta_most, k->ticket->eta);
         dual_newton(k, rate);
         s->duals++;
     }
@@ -268,7 +267,6 @@ APART void dual_begin(const dro__step *k, int n)
         int cvar = k->plan.objective == DRO__OBJECTIVE_CVAR;
         s->least = DRO__LEAST * size;
         s->excess = fmax(spread, 0.1 * size);
-        s->eta_most = k->ticket->eta;
         s->threshold = mean;
         s->multiplier = fmax(spread / sqrt(2 * k->plan.argument), 0.1 * size);
         s->multiplier = cvar ? ramp(k) : s->multiplier;
@@ -380,7 +378,6 @@ APART void dual_groups(const dro__step *k)
         dual_begin(k, 0);
     SYNC(); /* all have read the state */
     if (ONE) {
-        s->eta_most = fmax(s->eta_most, k->ticket->eta);
         if (k->plan.objective == DRO__OBJECTIVE_CVAR)
             s->multiplier = ramp(k);
         s->duals += first ? 0 : 1;

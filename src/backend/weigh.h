@@ -329,6 +329,7 @@ FN int begin(const dro__step *k)
     if (ONE) {
         s->level = k->ticket->level;
         s->eta = k->ticket->eta;
+        s->eta_most = changed ? s->eta : fmax(s->eta_most, s->eta);
         s->lambda = lambda_of(k);
         s->group_count = k->ticket->group_count;
         if (changed) {
@@ -609,8 +610,9 @@ FN void weigh_linear(const dro__step *k, int n)
 
 /* Weights by the estimate from before this batch: an average that includes the batch is biased when
  * the batch is small, because an example of large weight then divides by itself. A batch whose mean
- * weight is above `heaviest` is scaled down to that, so that no single batch dominates the
- * estimate. */
+ * weight is above `heaviest` is scaled down to that: while steps are long, it says that w has moved
+ * away from what the estimate knows, and its square would stay in the second moment for long. The
+ * limit rises as eta falls: w then stands still, and what is heavy is an example. */
 FN void weigh_before(const dro__step *k)
 {
     dro__scalars *s = k->s;
@@ -637,7 +639,8 @@ FN void weigh_before(const dro__step *k)
         carry_over(k, n, k->ticket->lambda);
     double mean = relative(k, 0, n, inverse(k, lambda_of(k)), s->log_u);
     recur_off(k, 0, n, 1, off);
-    double share = most > 0 && mean > most ? most / mean : 1;
+    double limit = k->ticket->eta > 0 ? most * s->eta_most / k->ticket->eta : HUGE_VAL;
+    double share = most > 0 && mean > limit ? limit / mean : 1;
     EACH (i, n)
         k->coef[i] = (float)(share * (double)k->coef[i]);
     SYNC();

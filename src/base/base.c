@@ -26,10 +26,7 @@ dro_status dro__fail(dro_context *ctx, dro_status status, const char *format, ..
     va_start(args, format);
     vsnprintf(ctx->error, sizeof ctx->error, format, args);
     va_end(args);
-    /* A text may quote a file: no byte of it may steer a terminal, or break the line. */
-    for (unsigned char *p = (unsigned char *)ctx->error; *p; p++)
-        if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0))
-            *p = '?';
+    dro__utf8_escape(ctx->error); /* a text may quote a file */
     return status;
 }
 

@@ -78,6 +78,9 @@ int dro__utf8_length(const char *text);
 const char *dro__utf8_wrong(const char *text, size_t size);
 /* A copy in UTF-8: other bytes become \xNN. NULL when there is no memory; dro__free() it. */
 char *dro__utf8_show(const char *text);
+/* In place, for a line on a terminal: control characters become \xNN, too. What does not fit is
+ * cut. */
+void dro__utf8_escape(char text[DRO__ERROR_SIZE]);
 
 /* ---- random numbers: a value is a pure function of (seed, stream, counter) ---- */
 
@@ -130,29 +133,29 @@ typedef struct dro__list {
 
 /* A row: the public description and where the value lives in the settings struct (a double, an
  * int64_t, an int32_t index into the choices, a dro__list, or DRO__TEXT_MAX characters). */
-typedef struct dro__param {
+typedef struct dro__param_row {
     dro_param about;
     size_t offset;
-} dro__param;
+} dro__param_row;
 
 /* Up to this many tables are searched one after another; a table ends with a NULL name. A later
  * table may repeat a name of an earlier one to give it another default: the later row counts. */
 enum { DRO__TABLE_MAX = 6 };
 
 /* The row in force for the i-th distinct name, or NULL past the last. */
-const dro__param *dro__param_at(const dro__param *const *tables, int index);
-const dro__param *dro__param_find(const dro__param *const *tables, const char *name);
+const dro__param_row *dro__param_at(const dro__param_row *const *tables, int index);
+const dro__param_row *dro__param_find(const dro__param_row *const *tables, const char *name);
 /* All defaults into settings. The tables' own defaults must parse (a test checks them all). */
-dro_status dro__params_reset(dro_context *ctx, const dro__param *const *tables, void *settings);
-dro_status dro__params_set(dro_context *ctx, const dro__param *const *tables, void *settings,
+dro_status dro__params_reset(dro_context *ctx, const dro__param_row *const *tables, void *settings);
+dro_status dro__params_set(dro_context *ctx, const dro__param_row *const *tables, void *settings,
                            const char *owner, const char *name, const char *value);
 /* Whether a row allows a value. owner: whose parameter it is, or NULL. */
-dro_status dro__param_check(dro_context *ctx, const dro__param *row, const char *owner,
+dro_status dro__param_check(dro_context *ctx, const dro__param_row *row, const char *owner,
                             const char *value);
 /* The same; text gets the value, whole numbers and times as plain numbers. */
-dro_status dro__param_normal(dro_context *ctx, const dro__param *row, const char *owner,
+dro_status dro__param_normal(dro_context *ctx, const dro__param_row *row, const char *owner,
                              const char *value, char text[DRO__TEXT_MAX]);
-void dro__params_print(const dro__param *row, const void *settings, char *text, size_t size);
+void dro__params_print(const dro__param_row *row, const void *settings, char *text, size_t size);
 
 /* ---- archive: one walk over the fields serves measuring, saving and loading ---- */
 

@@ -231,7 +231,7 @@ dro_status dro__write_file(dro_context *ctx, const char *path, const void *bytes
         return dro__fail(ctx, DRO_ERR_MEMORY, "%s: no memory to write it", path);
     sprintf(temporary, "%s.%ld.tmp", path, (long)getpid());
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool fine = fd >= 0 && write_all(fd, bytes, size);
+    bool fine = fd >= 0 && write_all(fd, bytes, size) && fsync(fd) == 0;
     int error = fine ? 0 : errno;
     if (fd >= 0 && close(fd) != 0 && fine)
         fine = false, error = errno;

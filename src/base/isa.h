@@ -20,7 +20,7 @@ const char *dro__cpu_isa_wrong(void); /* the value of DRO_CPU when it is not a n
  *
  * makes the static function add. */
 #define DRO__KERNEL static inline __attribute__((always_inline))
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(DRO_ONE_ISA) /* the coverage preset: loops count once */
 #define DRO__EACH_ISA(type, name, parameters, arguments)                                           \
     __attribute__((target("arch=x86-64-v4"))) static type name##_v4 parameters                     \
     {                                                                                              \

@@ -48,29 +48,29 @@ static const char *taken_as(const char *name)
 }
 
 /* The tables are walked from the last to the first, so that a later row hides an earlier one. */
-const dro__param *dro__param_find(const dro__param *const *tables, const char *name)
+const dro__param_row *dro__param_find(const dro__param_row *const *tables, const char *name)
 {
     name = taken_as(name);
     for (int t = DRO__TABLE_MAX - 1; t >= 0; t--)
-        for (const dro__param *row = tables[t]; row && row->about.name; row++)
+        for (const dro__param_row *row = tables[t]; row && row->about.name; row++)
             if (strcmp(row->about.name, name) == 0)
                 return row;
     return NULL;
 }
 
-static bool named_before(const dro__param *const *tables, int table, const char *name)
+static bool named_before(const dro__param_row *const *tables, int table, const char *name)
 {
     for (int t = 0; t < table; t++)
-        for (const dro__param *row = tables[t]; row && row->about.name; row++)
+        for (const dro__param_row *row = tables[t]; row && row->about.name; row++)
             if (strcmp(row->about.name, name) == 0)
                 return true;
     return false;
 }
 
-const dro__param *dro__param_at(const dro__param *const *tables, int index)
+const dro__param_row *dro__param_at(const dro__param_row *const *tables, int index)
 {
     for (int t = 0; t < DRO__TABLE_MAX; t++)
-        for (const dro__param *row = tables[t]; row && row->about.name; row++)
+        for (const dro__param_row *row = tables[t]; row && row->about.name; row++)
             if (!named_before(tables, t, row->about.name) && index-- == 0)
                 return dro__param_find(tables, row->about.name);
     return NULL;
@@ -246,16 +246,16 @@ static bool parse(const dro_param *about, const char *value, void *field)
     return true;
 }
 
-static dro_status assign(dro_context *ctx, const dro__param *row, void *settings, const char *owner,
-                         const char *value)
+static dro_status assign(dro_context *ctx, const dro__param_row *row, void *settings,
+                         const char *owner, const char *value)
 {
     bool right = parse(&row->about, value, (char *)settings + row->offset);
     return right ? DRO_OK : refuse(ctx, &row->about, owner, value);
 }
 
-dro_status dro__params_reset(dro_context *ctx, const dro__param *const *tables, void *settings)
+dro_status dro__params_reset(dro_context *ctx, const dro__param_row *const *tables, void *settings)
 {
-    const dro__param *row;
+    const dro__param_row *row;
     for (int i = 0; (row = dro__param_at(tables, i)); i++)
         DRO_TRY(assign(ctx, row, settings, "default", row->about.fallback));
     return DRO_OK;
@@ -314,11 +314,11 @@ const char *dro_nearest(const char *word, const char *const *names, int count)
     return nearest;
 }
 
-static dro_status unknown_name(dro_context *ctx, const dro__param *const *tables, const char *owner,
-                               const char *name)
+static dro_status unknown_name(dro_context *ctx, const dro__param_row *const *tables,
+                               const char *owner, const char *name)
 {
     enum { NAMES = 128 };
-    const dro__param *row;
+    const dro__param_row *row;
     const char *names[NAMES];
     int count = 0;
     char all[DRO__ERROR_SIZE / 2];
@@ -337,16 +337,16 @@ static dro_status unknown_name(dro_context *ctx, const dro__param *const *tables
                      all, used >= sizeof all ? " ..." : "");
 }
 
-dro_status dro__params_set(dro_context *ctx, const dro__param *const *tables, void *settings,
+dro_status dro__params_set(dro_context *ctx, const dro__param_row *const *tables, void *settings,
                            const char *owner, const char *name, const char *value)
 {
-    const dro__param *row = dro__param_find(tables, name);
+    const dro__param_row *row = dro__param_find(tables, name);
     if (!row)
         return unknown_name(ctx, tables, owner, name);
     return assign(ctx, row, settings, owner, value);
 }
 
-static void print_value(const dro__param *row, const void *settings, char *text, size_t size)
+static void print_value(const dro__param_row *row, const void *settings, char *text, size_t size)
 {
     const void *field = (const char *)settings + row->offset;
     switch (row->about.kind) {
@@ -379,14 +379,14 @@ static void print_value(const dro__param *row, const void *settings, char *text,
     }
 }
 
-void dro__params_print(const dro__param *row, const void *settings, char *text, size_t size)
+void dro__params_print(const dro__param_row *row, const void *settings, char *text, size_t size)
 {
     locale_t mine, before = plain_numbers(&mine);
     print_value(row, settings, text, size);
     restore_numbers(before, mine);
 }
 
-dro_status dro__param_normal(dro_context *ctx, const dro__param *row, const char *owner,
+dro_status dro__param_normal(dro_context *ctx, const dro__param_row *row, const char *owner,
                              const char *value, char text[DRO__TEXT_MAX])
 {
     union {
@@ -394,7 +394,7 @@ dro_status dro__param_normal(dro_context *ctx, const dro__param *row, const char
         dro__list list;
         int64_t integer;
     } parsed;
-    const dro__param here = {row->about, 0};
+    const dro__param_row here = {row->about, 0};
     DRO_TRY(assign(ctx, &here, &parsed, owner, value));
     if (row->about.kind == DRO_PARAM_INTEGER || row->about.kind == DRO_PARAM_TIME)
         dro__params_print(&here, &parsed, text, DRO__TEXT_MAX);
@@ -403,7 +403,7 @@ dro_status dro__param_normal(dro_context *ctx, const dro__param *row, const char
     return DRO_OK;
 }
 
-dro_status dro__param_check(dro_context *ctx, const dro__param *row, const char *owner,
+dro_status dro__param_check(dro_context *ctx, const dro__param_row *row, const char *owner,
                             const char *value)
 {
     char text[DRO__TEXT_MAX];

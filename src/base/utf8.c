@@ -59,3 +59,33 @@ char *dro__utf8_show(const char *text)
     }
     return shown;
 }
+
+/* Bytes of the control character at text, 0 if it is none. */
+static int control_size(const char *text)
+{
+    const unsigned char *t = (const unsigned char *)text;
+    if (t[0] < 0x20 || t[0] == 0x7f)
+        return 1;
+    return t[0] == 0xc2 && t[1] >= 0x80 && t[1] < 0xa0 ? 2 : 0;
+}
+
+void dro__utf8_escape(char text[DRO__ERROR_SIZE])
+{
+    char from[DRO__ERROR_SIZE];
+    size_t used = 0;
+    memcpy(from, text, sizeof from);
+    for (const char *at = from; *at;) {
+        int control = control_size(at), letter = control ? 0 : dro__utf8_length(at);
+        int size = letter + control > 0 ? letter + control : 1;
+        size_t needed = letter ? (size_t)letter : 4;
+        if (used + needed >= sizeof from)
+            break;
+        if (letter)
+            memcpy(text + used, at, needed);
+        else
+            snprintf(text + used, needed + 1, "\\x%02x", (unsigned char)at[size - 1]);
+        used += needed;
+        at += size;
+    }
+    text[used] = '\0';
+}

@@ -38,7 +38,7 @@ bool dro__watch_speaks(dro__watch *watch); /* though it is not rank 0, which is 
 
 struct dro_comm {
     dro_context *ctx;
-    const dro__engine *engine;
+    const dro__comm_engine *engine;
     void *module;
     int rank, size;
     char (*hosts)[DRO__HOST_SIZE]; /* (size) */
@@ -60,7 +60,7 @@ struct dro_comm {
 enum { DRO__WANT_STOP = 1, DRO__WANT_TIME = 2, DRO__WANT_SAVE = 4 };
 
 /* Joins ranks over an engine that is at hand: dro_comm_open() without the module. */
-dro_status dro__comm_join(dro_context *ctx, const dro__engine *engine, dro_comm **comm);
+dro_status dro__comm_join(dro_context *ctx, const dro__comm_engine *engine, dro_comm **comm);
 
 /* How long the others may take to start: 60 s, or DRO_JOIN_SECONDS of the environment. */
 int dro__join_seconds(void);
@@ -109,8 +109,8 @@ dro_status dro__comm_merge(dro_comm *comm, double *values, size_t count, dro__me
 /* ---- spread.c ---- */
 
 /* Examples first .. first + count - 1 of a batch that a problem's draw or gather gave. */
-typedef void (*dro__cut)(void *user, const dro_batch *batch, size_t first, size_t count,
-                         dro_batch *part);
+typedef void (*dro__batch_cutter)(void *user, const dro_batch *batch, size_t first, size_t count,
+                                  dro_batch *part);
 /* The same of a batch that the library drew. */
 void dro__batch_cut(const dro_batch *batch, size_t first, size_t count, dro_batch *part);
 /* Where slice k of `of` begins among `count` examples. */
@@ -124,7 +124,7 @@ typedef struct dro__spread_options {
     const dro_problem *problems;
     dro_context *const *contexts; /* (optional) theirs, with the texts of their errors */
     struct dro__team *team;       /* of those that run side by side, or NULL: one after the other */
-    dro__cut cut;                 /* (optional) where mine has draw or gather; whole: required */
+    dro__batch_cutter cut;        /* (optional) where mine has draw or gather; whole: required */
     void *cut_user;
     bool whole;    /* mine->draw gives the whole batch, on all ranks: a stream */
     bool together; /* every slice must have an example: they meet in their batch norms */
@@ -146,7 +146,7 @@ typedef struct dro__pieces_options {
     /* Most examples of a part in a piece. 0: batches are whole, unless the problem has no memory
      * for them: then pieces are halved until it has. */
     size_t most;
-    dro__cut cut; /* (optional) where mine has draw or gather */
+    dro__batch_cutter cut; /* (optional) where mine has draw or gather */
     void *cut_user;
 } dro__pieces_options;
 

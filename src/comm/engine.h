@@ -13,7 +13,7 @@
 enum { DRO__ENGINE_VERSION = 1 };
 #define DRO__ENGINE_SYMBOL "dro_engine"
 
-typedef struct dro__engine {
+typedef struct dro__comm_engine {
     int version;
     const char *name;
     /* Joins the other ranks, which must be there within `seconds`. 0, or the reason why not in
@@ -27,6 +27,6 @@ typedef struct dro__engine {
     int (*exchange)(int peer, const void *out, int out_bytes, void *in, int in_bytes);
     /* 1: done, 0: not yet, negative: failed. */
     int (*test)(void);
-} dro__engine;
+} dro__comm_engine;
 
 #endif

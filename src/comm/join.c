@@ -85,7 +85,7 @@ uint64_t dro__comm_build(void)
     return sum;
 }
 
-static dro_status take_engine(dro_context *ctx, void *module, const dro__engine **engine)
+static dro_status take_engine(dro_context *ctx, void *module, const dro__comm_engine **engine)
 {
     *engine = dlsym(module, DRO__ENGINE_SYMBOL);
     if (!*engine || (*engine)->version != DRO__ENGINE_VERSION)
@@ -109,7 +109,7 @@ dro_status dro_comm_open(dro_context *ctx, dro_comm **comm)
         return dro__fail(ctx, DRO_ERR_UNSUPPORTED,
                          "started as one of %d ranks, which needs MPI and %s: %s", ranks,
                          module_name, why);
-    const dro__engine *engine;
+    const dro__comm_engine *engine;
     DRO_TRY(take_engine(ctx, module, &engine));
     DRO_TRY(dro__comm_join(ctx, engine, comm));
     (*comm)->module = module;
@@ -142,7 +142,7 @@ static dro_status gather_hosts(dro_comm *c)
     return status;
 }
 
-dro_status dro__comm_join(dro_context *ctx, const dro__engine *engine, dro_comm **comm)
+dro_status dro__comm_join(dro_context *ctx, const dro__comm_engine *engine, dro_comm **comm)
 {
     char why[DRO__ERROR_SIZE / 2] = "";
     *comm = NULL;

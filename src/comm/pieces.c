@@ -29,7 +29,7 @@ struct dro__pieces {
     dro_problem mine;
     dro__pieces_options options;
     size_t most;          /* examples of a part in a piece, 0: all */
-    bool ready;           /* the first piece was the last to be evaluated */
+    bool ready;           /* the first piece was evaluated last */
     float *losses, *coef; /* (capacity) of a piece */
     size_t capacity;
     float *grads[PARTS]; /* (dim) of a piece, in the memory of `mine` */
@@ -288,7 +288,7 @@ dro_status dro__pieces_create(dro_context *ctx, const dro_problem *mine,
     problem->labels = s->mine.labels ? labels : NULL;
     problem->accept = s->mine.accept ? accept : NULL;
     if (options->most && s->mine.library && s->mine.library->async)
-        problem->library = NULL; /* steps are taken from the host */
+        problem->library = NULL; /* steps are driven by the host */
     return DRO_OK;
 }
 

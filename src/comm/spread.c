@@ -112,7 +112,7 @@ static void free_slices(dro_spread *s)
     s->capacity = 0;
 }
 
-/* Buffers grow when a larger batch comes than ever before. */
+/* Buffers grow with the largest batch so far. */
 static dro_status make_slices(dro_spread *s, size_t total)
 {
     if (total <= s->capacity)
@@ -167,8 +167,8 @@ dro_status dro__spread_remember(dro_spread *s, dro_status status)
     return status;
 }
 
-/* This rank's block and status to all, theirs into blocks; the first failure of any is that of
- * all. */
+/* Sends this rank's block and status to all, and receives theirs; the first failure of any rank is
+ * that of all. */
 dro_status dro__spread_gather(dro_spread *s, dro_status status)
 {
     if (!s->comm) {
@@ -501,7 +501,7 @@ dro_status dro__spread_create(dro_comm *comm, dro_context *ctx, const dro_proble
     problem->labels = mine->labels ? labels : NULL;
     problem->accept = mine->accept ? accept : NULL;
     if (mine->library && mine->library->async)
-        problem->library = NULL; /* steps are taken from the host */
+        problem->library = NULL; /* steps are driven by the host */
     *spread = s;
     return DRO_OK;
 }

@@ -6,7 +6,7 @@
 
 enum { NO_LABEL = INT32_MIN };
 
-typedef struct told { /* of one example, as it travels */
+typedef struct told { /* of one example, as it is sent */
     int64_t id;
     int32_t class, group;
 } told;
@@ -31,7 +31,7 @@ static void tell(const dro_spread *s, const dro_batch *mine, size_t count)
                         mine->groups ? mine->groups[i] : NO_LABEL};
 }
 
-/* What all ranks have told about the batch, into d. */
+/* Puts what all ranks have sent about the batch into d. */
 static void take_told(const dro_spread *s, drawn *d, dro_batch *batch)
 {
     size_t at = 0;

@@ -24,7 +24,7 @@ static int largest_power(int size)
     return power;
 }
 
-/* The part that a rank answers for after it has met its neighbours at 1, 2, .. distance/2 ranks. */
+/* The part that a rank is responsible for after the exchanges at distances 1, 2, .. distance/2. */
 static void part_of(int rank, int distance, size_t count, size_t *first, size_t *end)
 {
     *first = 0;
@@ -116,7 +116,7 @@ dro_status dro__comm_merge(dro_comm *c, double *values, size_t count, dro__merge
     }
     for (int d = 1; d < ranks; d *= 2) {
         DRO_TRY(dro__comm_exchange(c, c->rank ^ d, values, bytes, other, bytes));
-        if (c->rank & d) { /* the lower one comes first */
+        if (c->rank & d) { /* the lower half first */
             merge(other, values, count);
             memcpy(values, other, bytes);
         } else {

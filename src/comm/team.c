@@ -1,6 +1,6 @@
-/* Shards of one rank side by side. Each has a thread of its own, since they meet within a
- * forward (batch norm needs the moments of all shards); of these as many work at a time as the
- * context has threads. A shard that waits for the others lets another one work. */
+/* Concurrent shards of one rank. Each has its own thread, since they synchronise within a forward
+ * (batch norm needs the moments of all shards). At any time as many run as the context has threads;
+ * a shard that waits for the others lets another one run. */
 #include "comm.h"
 
 #include <pthread.h>
@@ -41,7 +41,7 @@ static void leave_place(dro__team *t)
     pthread_cond_signal(&t->free_place);
 }
 
-/* All others wait at a meeting that one has left out: it has failed. */
+/* One shard has failed and will not arrive: all others are waiting for it. */
 static void break_up(dro__team *t)
 {
     atomic_store(&t->failed, true);
@@ -140,7 +140,8 @@ void dro__team_run(dro__team *t, void (*body)(void *task, int k), void *task)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* The last shard to come merges all of them, in the tree, and then those of the other ranks. */
+/* The last shard to arrive merges the moments of all, in the tree, and then those of the other
+ * ranks. */
 static void merge_all(dro__team *t, size_t count, dro__merge merge)
 {
     member *m = t->members;

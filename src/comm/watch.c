@@ -59,13 +59,13 @@ struct dro__watch {
     struct pollfd *polled;
     pthread_t thread;
     bool running, slept;
-    pid_t parent; /* mpirun, or who it has sent */
+    pid_t parent; /* mpirun, or its daemon */
     int wake[2];  /* a pipe: something to send, or to leave */
     pthread_mutex_t lock;
-    frame out; /* to be sent; kind 0: nothing */
+    frame out; /* to send; kind 0 */
     atomic_bool failed, leaving, silent;
     atomic_bool first_left; /* rank 0 has closed its connection, or is gone */
-    atomic_bool speaks;     /* rank 0 is not there to say what has happened */
+    atomic_bool speaks;     /* rank 0 is gone and cannot report what happened */
     char text[DRO__ERROR_SIZE];
 };
 
@@ -87,8 +87,8 @@ static void note(dro__watch *w, const char *text)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* A frame goes into the socket's buffer at once; one that does not fit is for a rank that no
- * longer listens. */
+/* A frame goes into the socket's buffer at once; if it does not fit, the other rank no longer
+ * reads. */
 static void send_frame(const peer *p, const frame *f)
 {
     if (p->fd >= 0)
@@ -156,7 +156,7 @@ static void hear(dro__watch *w, peer *p)
     }
 }
 
-/* All that there is to read has been read. */
+/* Everything available was read. */
 static void judge(dro__watch *w, int64_t now)
 {
     char why[80];
@@ -179,8 +179,8 @@ static void wait_for_frames(dro__watch *w)
     (void)!read(w->wake[0], nothing, sizeof nothing);
 }
 
-/* This process itself was asleep. Perhaps all were: then they get their time again. Otherwise
- * the others have given it up, and it is not the one to say so. */
+/* This process itself was suspended. Perhaps all were: then they get their time again. Otherwise
+ * the others have declared it gone, and it must not report them. */
 static void wake_up(dro__watch *w, int64_t now, int64_t slept)
 {
     if (slept < SILENCE_MS / 2)
@@ -243,7 +243,7 @@ static dro_status listen_here(dro_comm *c, meeting *m, int *fd)
         return dro__fail(c->ctx, DRO_ERR_STATE, "no socket for the ranks' heartbeats: %s",
                          strerror(errno));
     m->port = here.sin_port;
-    for (int loop = 0; loop < 2; loop++) /* the loopback last: it is another machine's own, too */
+    for (int loop = 0; loop < 2; loop++) /* last: the loopback of other machines is the same */
         for (const struct ifaddrs *i = all; i && m->count < PLACES; i = i->ifa_next)
             if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP) &&
                 !(i->ifa_flags & IFF_LOOPBACK) == !loop)
@@ -259,7 +259,7 @@ static void set_options(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/* All of it within the time, or false. */
+/* Reads everything within the time limit, or returns false. */
 static bool transfer(int fd, void *bytes, size_t size, bool out, int64_t until)
 {
     for (size_t done = 0; done < size;) {
@@ -283,7 +283,7 @@ typedef struct greeting {
     int32_t rank;
 } greeting;
 
-/* Rank 0: takes the connections of all others. */
+/* Rank 0: accepts the connections of all others. */
 static dro_status take_all(dro__watch *w, const meeting *m, int listener)
 {
     dro_comm *c = w->comm;
@@ -381,8 +381,8 @@ static dro_status meet(dro__watch *w)
 
 /* ---- life ---- */
 
-/* After a failure: rank 0 says what it was, and closes its connection. A rank that ended before
- * would have mpirun end rank 0 in the middle of that. */
+/* After a failure rank 0 reports it and closes its connection. If another rank ended before that,
+ * mpirun would end rank 0 too early. */
 static bool wait_for_first(dro__watch *w)
 {
     enum { TRIES = 200 };
@@ -418,8 +418,8 @@ void dro__watch_close(dro__watch *w, bool clean)
 {
     if (!w)
         return;
-    /* A machine that cannot be reached: mpirun should notice that by itself (TCP's keepalive)
-     * before it must tell that machine that its ranks end, for then it would wait. */
+    /* If a machine cannot be reached, mpirun should notice it itself (TCP keepalive) before it has
+     * to tell that machine to end its ranks, because then it would wait. */
     if (!clean && atomic_load(&w->silent))
         nanosleep(
             &(struct timespec){.tv_sec = LINGER_MS / 1000, .tv_nsec = LINGER_MS % 1000 * 1000000},
@@ -469,7 +469,7 @@ void dro__watch_tell(dro__watch *w, const char *text)
     snprintf(w->out.text, sizeof w->out.text, "%s", text);
     pthread_mutex_unlock(&w->lock);
     wake(w);
-    for (int k = 0; k < 100; k++) { /* until it is under way: this process may end at once */
+    for (int k = 0; k < 100; k++) { /* until it is sent: this process may end at once */
         pthread_mutex_lock(&w->lock);
         bool sent = w->out.kind == 0;
         pthread_mutex_unlock(&w->lock);
@@ -477,7 +477,7 @@ void dro__watch_tell(dro__watch *w, const char *text)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     }
-    /* and rank 0 has said it; else this rank must */
+    /* and rank 0 has reported it; otherwise this rank must */
     if (!wait_for_first(w))
         atomic_store(&w->speaks, true);
 }

@@ -66,10 +66,12 @@ dro__normal dro__normal_of(const dro_data *d)
 
 /* ---- small images ---- */
 
-/* One row: out[x] = in[x + shift], zeros where that is outside; mirrored if asked for. */
-static void crop_row(const uint8_t *in, int32_t width, int32_t shift, bool mirror, float scale,
-                     float zero, float *out)
+/* One row: out[x] = in[x + cut->right], zeros where that is outside; mirrored if asked for. */
+static void crop_row(const uint8_t *in, int32_t width, const dro_cut *cut, float scale, float zero,
+                     float *out)
 {
+    int32_t shift = cut->right;
+    bool mirror = cut->mirror;
     int32_t first = shift < 0 ? -shift : 0, last = shift > 0 ? width - shift : width;
     float row[512];
     float *to = mirror && width <= 512 ? row : out;
@@ -106,11 +108,12 @@ dro_cut dro__cut_of(dro__augment_random *random)
     return cut;
 }
 
-void dro__augment_small(const dro__normal *normal, const uint8_t *pixels, int32_t channels,
-                        int32_t height, int32_t width, dro__augment_random *random, float *out)
+void dro__augment_small(const dro__normal *normal, const dro_data *data, const uint8_t *pixels,
+                        dro__augment_random *random, float *out)
 {
     dro_cut cut = dro__cut_of(random);
-    for (int32_t c = 0; c < channels; c++)
+    int32_t height = data->height, width = data->width;
+    for (int32_t c = 0; c < data->channels; c++)
         for (int32_t y = 0; y < height; y++) {
             int32_t from = y + cut.down;
             float *row = out + ((size_t)c * (size_t)height + (size_t)y) * (size_t)width;
@@ -119,18 +122,19 @@ void dro__augment_small(const dro__normal *normal, const uint8_t *pixels, int32_
                 for (int32_t x = 0; x < width; x++)
                     row[x] = normal->shift[c];
             else
-                crop_row(plane + (size_t)from * (size_t)width, width, cut.right, cut.mirror,
-                         normal->scale[c], normal->shift[c], row);
+                crop_row(plane + (size_t)from * (size_t)width, width, &cut, normal->scale[c],
+                         normal->shift[c], row);
         }
 }
 
 /* ---- large images ---- */
 
-typedef struct box {
-    double left, top, width, height;
-} box;
+static dro__image_box box_of(double left, double top, double width, double height)
+{
+    return (dro__image_box){left, top, left + width, top + height};
+}
 
-static box random_box(const dro__image *image, dro__augment_random *random)
+static dro__image_box random_box(const dro__image *image, dro__augment_random *random)
 {
     double w = image->width, h = image->height;
     for (int attempt = 0; attempt < 10; attempt++) {
@@ -139,20 +143,20 @@ static box random_box(const dro__image *image, dro__augment_random *random)
         double bw = round(sqrt(area * aspect)), bh = round(sqrt(area / aspect));
         double u = draw(random), v = draw(random);
         if (bw >= 1 && bh >= 1 && bw <= w && bh <= h)
-            return (box){floor(u * (w - bw + 1)), floor(v * (h - bh + 1)), bw, bh};
+            return box_of(floor(u * (w - bw + 1)), floor(v * (h - bh + 1)), bw, bh);
     }
     double side = fmin(w, h);
-    return (box){floor((w - side) / 2), floor((h - side) / 2), side, side};
+    return box_of(floor((w - side) / 2), floor((h - side) / 2), side, side);
 }
 
 /* What resizing the shorter side and cropping the centre takes from the image. */
-static box centre_box(const dro__image *image, int32_t size)
+static dro__image_box centre_box(const dro__image *image, int32_t size)
 {
     double w = image->width, h = image->height, shorter = fmin(w, h);
     double target = floor(size * 256.0 / 224 + 0.5);
     double to_w = floor(w * target / shorter), to_h = floor(h * target / shorter);
     double left = nearbyint((to_w - size) / 2), top = nearbyint((to_h - size) / 2);
-    return (box){left * w / to_w, top * h / to_h, size * w / to_w, size * h / to_h};
+    return box_of(left * w / to_w, top * h / to_h, size * w / to_w, size * h / to_h);
 }
 
 /* Colour as one linear map: out_c = own * in_c + grey * luma + base, clipped to 0..255. */
@@ -193,23 +197,24 @@ static void finish_row(const dro__normal *normal, const colour *k, const uint8_t
 }
 
 dro_status dro__augment_large(dro_context *ctx, const dro__normal *normal, const dro__image *image,
-                              int32_t size, dro__augment_random *random, uint8_t *scratch,
-                              float *out)
+                              int32_t size, dro__augment_random *random, float *out)
 {
-    box b = random ? random_box(image, random) : centre_box(image, size);
+    dro__image_box box = random ? random_box(image, random) : centre_box(image, size);
     if (random && random->without & DRO_AUGMENT_CROP)
-        b = centre_box(image, size);
+        box = centre_box(image, size);
     size_t plane = (size_t)size * (size_t)size;
-    DRO_TRY(dro__image_resize(ctx, image, b.left, b.top, b.left + b.width, b.top + b.height, size,
-                              size, scratch));
+    uint8_t *scratch = dro__alloc(plane, 3);
+    dro_status status = scratch ? dro__image_resize(ctx, image, &box, size, size, scratch)
+                                : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
     bool mirror = random && draw(random) < 0.5 && !(random->without & DRO_AUGMENT_FLIP);
     colour k = {1, 0, 0};
-    if (random && !(random->without & DRO_AUGMENT_JITTER))
+    if (status == DRO_OK && random && !(random->without & DRO_AUGMENT_JITTER))
         k = random_colour(scratch, plane, random);
-    for (int32_t y = 0; y < size; y++) {
+    for (int32_t y = 0; y < size && status == DRO_OK; y++) {
         size_t at = (size_t)y * (size_t)size;
         float *rows[3] = {out + at, out + plane + at, out + 2 * plane + at};
         finish_row(normal, &k, scratch + 3 * at, size, mirror, rows);
     }
-    return DRO_OK;
+    dro__free(scratch);
+    return status;
 }

@@ -28,17 +28,16 @@ typedef struct dro__augment_random {
 /* The crop of a small image; random NULL: none. */
 dro_cut dro__cut_of(dro__augment_random *random);
 
-/* pixels (channels, height, width) -> out, normalised. random NULL: as it is; otherwise padded by 4
- * with zeros before normalising, cropped at random, and flipped half of the time. */
-void dro__augment_small(const dro__normal *normal, const uint8_t *pixels, int32_t channels,
-                        int32_t height, int32_t width, dro__augment_random *random, float *out);
+/* pixels of an image of the data (channels, height, width) -> out, normalised. random NULL: as it
+ * is; otherwise padded by 4 with zeros before normalising, cropped at random, and flipped half of
+ * the time. */
+void dro__augment_small(const dro__normal *normal, const dro_data *data, const uint8_t *pixels,
+                        dro__augment_random *random, float *out);
 
 /* An image of any size -> out (3, size, size), normalised. random NULL: shorter side to size *
  * 256/224, centre crop; otherwise a random crop of 8% to 100% of the area and aspect 3/4 to 4/3,
- * resized, flipped, and changed in brightness, contrast and saturation by up to 40%. scratch is
- * (size * size * 3). */
+ * resized, flipped, and changed in brightness, contrast and saturation by up to 40%. */
 dro_status dro__augment_large(dro_context *ctx, const dro__normal *normal, const dro__image *image,
-                              int32_t size, dro__augment_random *random, uint8_t *scratch,
-                              float *out);
+                              int32_t size, dro__augment_random *random, float *out);
 
 #endif

@@ -185,7 +185,7 @@ void dro__planes(uint8_t *image, uint8_t *scratch, size_t points, size_t channel
 }
 
 dro_status dro__image_axes(dro_context *ctx, const char *name, const uint64_t *sizes,
-                           bool *planes_first, int32_t *channels, int32_t *height, int32_t *width)
+                           dro__images_shape *shape)
 {
     bool last = sizes[2] == 1 || sizes[2] == 3, first = sizes[0] == 1 || sizes[0] == 3;
     if (!last && !first)
@@ -198,9 +198,9 @@ dro_status dro__image_axes(dro_context *ctx, const char *name, const uint64_t *s
     if (h < 1 || w < 1 || h > DRO__IMAGE_SIDE_MAX || w > DRO__IMAGE_SIDE_MAX)
         return dro__fail(ctx, DRO_ERR_DATA, "%s: images of %llu x %llu: expected sides of 1 to %d",
                          name, (unsigned long long)h, (unsigned long long)w, DRO__IMAGE_SIDE_MAX);
-    *planes_first = !last;
-    *channels = (int32_t)sizes[last ? 2 : 0];
-    *height = (int32_t)h;
-    *width = (int32_t)w;
+    shape->planes_first = !last;
+    shape->channels = (int32_t)sizes[last ? 2 : 0];
+    shape->height = (int32_t)h;
+    shape->width = (int32_t)w;
     return DRO_OK;
 }

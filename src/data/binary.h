@@ -42,10 +42,16 @@ dro_status dro__input_end(dro_context *ctx, dro__input *input, const char *after
 
 /* One image of (points, channels) to (channels, points); scratch is as large as the image. */
 void dro__planes(uint8_t *image, uint8_t *scratch, size_t points, size_t channels);
-/* Which axis of an array of images (n, a, b, c) holds 1 or 3 channels: the last, the first only
- * where the last cannot. */
+typedef struct dro__images_shape {
+    uint64_t count;
+    int32_t channels, height, width;
+    bool planes_first; /* else channels are the last axis */
+} dro__images_shape;
+
+/* The shape of each image (not count) of an array (n, a, b, c); sizes: a, b, c. 1 or 3 channels are
+ * the last axis, and the first only where the last cannot be. */
 dro_status dro__image_axes(dro_context *ctx, const char *name, const uint64_t *sizes,
-                           bool *planes_first, int32_t *channels, int32_t *height, int32_t *width);
+                           dro__images_shape *shape);
 
 typedef struct dro__cifar_layout {
     int label_count;     /* bytes before an image */
@@ -70,13 +76,7 @@ enum { DRO__STL10_SIDE = 96 };
 dro_status dro__stl10_read(dro_context *ctx, dro__input *images, dro__input *labels, uint64_t size,
                            dro__table *table);
 
-typedef struct dro__idx_shape {
-    uint64_t count;
-    int32_t channels, height, width;
-    bool planes_first; /* else channels are the last axis */
-} dro__idx_shape;
-
 dro_status dro__idx_read(dro_context *ctx, dro__input *images, dro__input *labels, uint64_t size,
-                         dro__idx_shape *shape, dro__table *table);
+                         dro__images_shape *shape, dro__table *table);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a cell of a CSV file says: a number, a date, or that nothing is known. */
+/* The meaning of a cell of a CSV file: a number, a date, or a missing value. */
 #include "csv.h"
 
 #include <math.h>
@@ -59,7 +59,7 @@ static const char *digits(const char *p, int least, int most, int *value)
     return count >= least && !(*p >= '0' && *p <= '9') ? p : NULL;
 }
 
-/* The time of day behind a date, "T12:30:59.5Z", as a share of the day; a zone is passed over. */
+/* The time of day after a date, "T12:30:59.5Z", as a share of the day; a time zone is ignored. */
 static bool time_of_day(const char *p, double *day)
 {
     int hour, minute, second = 0, rest;
@@ -79,7 +79,7 @@ static bool time_of_day(const char *p, double *day)
            (!*p || strchr("Z+-", *p));
 }
 
-/* Days from 1970-01-01 on (Gregorian): years begin in March, so that a leap day is the last. */
+/* Days since 1970-01-01 (Gregorian). Years begin in March, so that a leap day is the last. */
 static double days(int year, int month, int day)
 {
     int y = year - (month <= 2), m = (month + 9) % 12;

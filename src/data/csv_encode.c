@@ -1,5 +1,5 @@
-/* Cells into features, by what training shows: numeric columns scaled (scale.h), all
- * others one indicator per category (csv.h says how). */
+/* Turns cells into features, as learned from the training rows: numeric columns are scaled
+ * (scale.h), all others become one indicator per category (csv.h has the details). */
 #include "csv.h"
 
 #include <math.h>
@@ -133,7 +133,7 @@ const char *dro__csv_cell(const dro__csv *csv, int64_t row, size_t column)
     return cell;
 }
 
-/* A value of the first pass: of the mean, and every so often of the sample. */
+/* A value of the first pass: adds it to the mean and, every so often, to the sample. */
 static void take_number(dro__column *c, const char *cell, bool sample)
 {
     double value;
@@ -156,8 +156,9 @@ static dro_status take_cell(const dro__csv *csv, const char *cell, dro__column *
     return DRO_OK;
 }
 
-/* Of many categories those that one row has share the place of categories that training did not
- * have: nothing can be learned of one alone, but something of a new one. */
+/* Where there are many categories, those of a single row share one feature with categories that
+ * training did not have: nothing can be learned about one of them, but something about rare ones in
+ * general. */
 static dro_status merge_single(const dro__csv *csv, dro__column *c)
 {
     dro__names all = c->categories;
@@ -199,7 +200,7 @@ static dro_status finish_column(const dro__csv *csv, dro__column *c, size_t k)
     return DRO_OK;
 }
 
-/* What is known of the columns before their cells are looked at. */
+/* Sets what is known about the columns before their cells are read. */
 static dro_status begin_columns(const dro__csv *csv, const dro__csv_form *form, int64_t count,
                                 dro__columns *cols)
 {
@@ -233,8 +234,8 @@ static dro_status begin_columns(const dro__csv *csv, const dro__csv_form *form, 
     return DRO_OK;
 }
 
-/* One pass over the rows: the first takes everything in, the second the numbers again, cut at the
- * fences. */
+/* One pass over the rows: the first collects everything, the second the numbers again, limited to
+ * the fences. */
 static dro_status take_rows(const dro__csv *csv, const dro__csv_form *form, const int64_t *rows,
                             int64_t count, bool second, dro__columns *cols)
 {
@@ -328,7 +329,7 @@ uint64_t dro__columns_bytes(const dro__columns *cols)
 
 /* ---- encoding ---- */
 
-/* One cell is one feature at most: which, and its value (0: none). */
+/* A cell sets at most one feature: which, and its value (0: none). */
 static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
                               const dro__columns *cols, int64_t row, size_t k, const char *cell,
                               size_t *feature, float *value)
@@ -416,7 +417,7 @@ static int by_column(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The entries from `first` on, rising. */
+/* Sorts the entries from `first` on. */
 static void sort_row(dro__table *t, size_t first, size_t end, entry *capacity)
 {
     for (size_t k = first; k < end; k++)

@@ -245,10 +245,10 @@ static dro_status mark_columns(const dro_data *d, dro__csv_form *f, const dro__c
     return DRO_OK;
 }
 
-/* Rows that several files begin with were left out as headers: they must be. */
+/* First rows that repeat in several files were left out as headers; checks that they are. */
 static dro_status check_repeats(dro__csv *csv, bool header)
 {
-    if (csv->file_count > 0) /* what follows is about all of them */
+    if (csv->file_count > 0) /* the following applies to all of them */
         memcpy(csv->name, csv->files[0].name, sizeof csv->name);
     if (header || csv->repeats == 0)
         return DRO_OK;
@@ -339,7 +339,7 @@ static dro_status small_names(const dro__csv *csv, const char *cell, dro__names 
     return DRO_OK;
 }
 
-/* order[k]: where the column k of the first file stands. */
+/* order[k]: the place of column k of the first file. */
 static dro_status order_columns(const dro__csv *first, const dro__names *wanted,
                                 const dro__csv *csv, const dro__names *present, size_t *order)
 {

@@ -237,7 +237,7 @@ static dro_status read_categories(words *w, dro__column *c)
     if (!c->rank)
         return dro__fail(w->ctx, DRO_ERR_MEMORY, "no memory for the encoding");
     for (size_t k = 0; k < count; k++)
-        c->rank[k] = (int32_t)k; /* they are written in their order */
+        c->rank[k] = (int32_t)k; /* they are written in order */
     c->features = count + c->missing + 1;
     return DRO_OK;
 }

@@ -205,7 +205,7 @@ void dro__csv_clear(dro__csv *csv)
     csv->header = csv->cells = NULL;
 }
 
-/* Does the row go on after this line, which ends inside quotes? *quoted: it began there. */
+/* Whether the row continues after this line, which ends inside quotes. *quoted: it began there. */
 static void follow_quotes(const char *p, const char *end, char separator, bool *quoted)
 {
     bool fresh = !*quoted; /* at the beginning of a cell */
@@ -226,7 +226,7 @@ static void follow_quotes(const char *p, const char *end, char separator, bool *
     }
 }
 
-/* Copies one line behind the csv's text, *size bytes of the row are there already. */
+/* Appends one line to the csv's text, which has *size bytes of the row already. */
 static dro_status take_line(dro__csv_source *s, dro__csv *csv, size_t *size)
 {
     char *next = (char *)memchr(s->line, '\n', (size_t)(s->end - s->line)) + 1;
@@ -294,7 +294,7 @@ static dro_status find_row(dro__csv_source *s, bool *over)
     return DRO_OK;
 }
 
-/* One of several files: rows from here on are of it. */
+/* One of several files: the following rows belong to it. */
 static dro_status note_file(const dro__csv_source *s, dro__csv *csv)
 {
     size_t k = csv->file_count;
@@ -309,7 +309,7 @@ static dro_status note_file(const dro__csv_source *s, dro__csv *csv)
     return DRO_OK;
 }
 
-/* The row that begins at `start` was read: keeps the very first one, leaves out one that repeats
+/* Handles the row that begins at `start`: keeps the very first one, and leaves out one that repeats
  * it. */
 static dro_status check_first(dro__csv_source *s, dro__csv *csv, size_t start, bool *left_out)
 {
@@ -335,7 +335,7 @@ static dro_status check_first(dro__csv_source *s, dro__csv *csv, size_t start, b
     return DRO_OK;
 }
 
-/* The lines of one row, from *line on, behind the csv's text: *size bytes of it; 0 at the end. */
+/* Appends the lines of one row, from *line on, to the csv's text: *size bytes; 0 at the end. */
 static dro_status take_row(dro__csv_source *s, dro__csv *csv, int64_t *line, size_t *size)
 {
     bool over, quoted = false;

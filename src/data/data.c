@@ -73,8 +73,8 @@ static dro_status unknown_option(dro_data *d, const char *name)
                      name, all);
 }
 
-/* The format of a path by its ending (whatever it is packed with), or of a word that is none; NULL:
- * not known. */
+/* The format of a path by its ending (compressed or not), or of a word without a path; NULL:
+ * unknown. */
 static const char *likely_format(const char *text, size_t length)
 {
     static const char *const packed[] = {".gz", ".zst"};
@@ -97,8 +97,7 @@ const char *dro_format_likely(const char *path)
     return path ? likely_format(path, strlen(path)) : NULL;
 }
 
-/* Ends the word at its comma and returns what follows, NULL at the end. `\,` is a comma that is
- * meant. */
+/* Ends the word at its comma and returns what follows, NULL at the end. `\,` is a literal comma. */
 static char *cut_word(char *word)
 {
     char *to = word;
@@ -259,7 +258,7 @@ dro_status dro__option_integer(const dro_data *data, const char *name, int64_t f
     return DRO_OK;
 }
 
-/* What can be said of the options before anything is read. */
+/* Checks the options that can be checked before anything is read. */
 static dro_status check_options(const dro_data *d)
 {
     static const char *const files[] = {"test", "labels", "groups", "test_labels", "test_groups"};
@@ -362,8 +361,8 @@ static const dro__format *format_of(const char *encoding)
     return NULL;
 }
 
-/* Takes the encoding of a model's training data. That of another format is skipped: a model of
- * csv may see rows of libsvm, encoded already. */
+/* Uses the encoding of a model's training data. That of another format is skipped: a model of csv
+ * may get rows of libsvm, which are encoded already. */
 static dro_status take_encoding(dro_data *d, const char *given, char **own)
 {
     *own = NULL;
@@ -371,7 +370,8 @@ static dro_status take_encoding(dro_data *d, const char *given, char **own)
         return DRO_OK;
     const dro__format *of = format_of(given);
     bool same =
-        *given && (!of || of == d->format); /* one of no format is damaged: the format says so */
+        *given &&
+        (!of || of == d->format); /* an encoding of no format is damaged: the format says so */
     const char *kept = dro__rows_kept(given);
     bool alike = same || (of && !of->encodes && !d->format->encodes); /* rows of numbers */
     *own = dro__format_kept(given);

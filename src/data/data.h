@@ -296,11 +296,16 @@ enum { DRO__IMAGE_SIDE_MAX = 32768, DRO__IMAGE_FILE_MAX = 1 << 26 };
 dro_status dro__image_decode(dro_context *ctx, const char *name, const void *bytes, size_t size,
                              int channels, dro__image *image);
 void dro__image_free(dro__image *image);
-/* Antialiased bilinear (triangle filter) of a box of the image, the way Pillow's resize((w, h),
- * BILINEAR, box=...) computes it, to one grey level. out is (height, width, channels). */
-dro_status dro__image_resize(dro_context *ctx, const dro__image *image, double left, double top,
-                             double right, double bottom, int32_t width, int32_t height,
-                             uint8_t *out);
+/* A part of an image, in pixels from its upper left corner. */
+typedef struct dro__image_box {
+    double left, top, right, bottom;
+} dro__image_box;
+
+/* Antialiased bilinear (triangle filter) of a box of the image (NULL: all of it), the way Pillow's
+ * resize((w, h), BILINEAR, box=...) computes it, to one grey level. out is (height, width,
+ * channels). */
+dro_status dro__image_resize(dro_context *ctx, const dro__image *image, const dro__image_box *box,
+                             int32_t width, int32_t height, uint8_t *out);
 
 extern const dro__format dro__format_arrays; /* of the library's users, not in the list */
 #define FORMAT(name) extern const dro__format dro__format_##name;

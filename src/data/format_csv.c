@@ -126,7 +126,7 @@ static dro_status read_split(reader *r, const dro__csv *csv, dro__table *t)
     if ((!t->targets && !t->labels) || (r->form.grouped && !t->groups) || (weighted && !t->weights))
         return dro__fail(csv->ctx, DRO_ERR_MEMORY, "%s: no memory for %zu rows", csv->name, n);
     int32_t number;
-    if (r->form.label == DRO__CSV_NO_COLUMN) /* zeros for all, and a class that no model knows */
+    if (r->form.label == DRO__CSV_NO_COLUMN) /* all zeros, a class that no model has */
         DRO_TRY(dro__names_add(csv->ctx, &r->classes, "?", 1, &number));
     else if (r->form.real)
         DRO_TRY(read_numbers(r, csv, r->form.label, t->targets));
@@ -157,7 +157,7 @@ static dro_status choose_target(reader *r)
     return DRO_OK;
 }
 
-/* Names in their order into the data set, which owns them from here; numbers follow. */
+/* Moves the sorted names into the data set; the numbers are renumbered. */
 static dro_status sort_names(reader *r, dro__names *names, bool label)
 {
     dro_data *d = r->d;
@@ -260,7 +260,7 @@ static const char *in_spec(const char *text, char out[96])
     return out;
 }
 
-/* A text among numbers makes a column categorical, whether it is meant or not. */
+/* A text among numbers makes a column categorical, perhaps by mistake. */
 static dro_status remark_text(const reader *r, const dro__column *c, const char *name,
                               const char *cell)
 {
@@ -276,7 +276,7 @@ static dro_status remark_text(const reader *r, const dro__column *c, const char 
                        given ? "" : " takes this text for a missing number");
 }
 
-/* Texts of which there are nearly as many as rows say little of a new row. */
+/* Texts that are nearly all different say little about a new row. */
 static dro_status remark_values(const reader *r, const dro__column *c, const char *name,
                                 const char *cell)
 {
@@ -325,8 +325,8 @@ static dro_status remark_columns(const reader *r)
     return DRO_OK;
 }
 
-/* Cells of categories that training did not have are counted where that is news: in a test set, and
- * for a model. */
+/* Cells with unknown categories are counted where this is of interest: in a test set, and for a
+ * model. */
 static dro_status encode_split(reader *r, int split, bool dense)
 {
     dro_data *d = r->d;

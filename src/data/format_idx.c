@@ -36,15 +36,14 @@ static dro_status read_header(dro_context *ctx, dro__input *input, int low, int 
     return DRO_OK;
 }
 
-static dro_status read_shape(dro_context *ctx, dro__input *images, dro__idx_shape *shape)
+static dro_status read_shape(dro_context *ctx, dro__input *images, dro__images_shape *shape)
 {
     uint64_t sizes[4];
     int dims;
     DRO_TRY(read_header(ctx, images, 3, 4, sizes, &dims));
     if (dims == 3)
         sizes[3] = 1;
-    DRO_TRY(dro__image_axes(ctx, dro__input_name(images), sizes + 1, &shape->planes_first,
-                            &shape->channels, &shape->height, &shape->width));
+    DRO_TRY(dro__image_axes(ctx, dro__input_name(images), sizes + 1, shape));
     shape->count = sizes[0];
     uint64_t image = (uint64_t)shape->channels * (uint64_t)shape->height * (uint64_t)shape->width;
     if (image > IMAGE_MAX || shape->count > DRO__BINARY_MAX / image)
@@ -56,9 +55,9 @@ static dro_status read_shape(dro_context *ctx, dro__input *images, dro__idx_shap
     return DRO_OK;
 }
 
-/* `count` images and labels behind those that are there. */
+/* Appends `count` images and labels. */
 static dro_status read_some(dro_context *ctx, dro__input *images, dro__input *labels,
-                            const dro__idx_shape *shape, size_t count, uint8_t *scratch,
+                            const dro__images_shape *shape, size_t count, uint8_t *scratch,
                             dro__shelf *shelf)
 {
     dro__table *t = shelf->table;
@@ -83,7 +82,7 @@ static dro_status read_some(dro_context *ctx, dro__input *images, dro__input *la
 }
 
 dro_status dro__idx_read(dro_context *ctx, dro__input *images, dro__input *labels, uint64_t size,
-                         dro__idx_shape *shape, dro__table *table)
+                         dro__images_shape *shape, dro__table *table)
 {
     uint64_t count;
     int dims;
@@ -117,7 +116,7 @@ dro_status dro__idx_read(dro_context *ctx, dro__input *images, dro__input *label
     return dro__input_end(ctx, labels, after);
 }
 
-static dro_status read_split(dro_data *data, const char *prefix, dro__idx_shape *shape,
+static dro_status read_split(dro_data *data, const char *prefix, dro__images_shape *shape,
                              dro__table *table)
 {
     static const char *const endings[2][5] = {
@@ -144,7 +143,7 @@ static dro_status read_split(dro_data *data, const char *prefix, dro__idx_shape 
 
 static dro_status open_idx(dro_data *data)
 {
-    dro__idx_shape a, b;
+    dro__images_shape a, b;
     DRO_TRY(read_split(data, "train", &a, &data->split[DRO_TRAIN]));
     DRO_TRY(read_split(data, "t10k", &b, &data->split[DRO_TEST]));
     if (a.channels != b.channels || a.height != b.height || a.width != b.width)

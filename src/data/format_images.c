@@ -18,8 +18,8 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* The names in a folder that are folders themselves, or image files; sorted. And of the other files
- * those that may be missed: beside folders the images, beside images all. */
+/* The names in a folder that are folders, or image files; sorted. Also other files that the user
+ * may miss: next to folders the images, next to images all files. */
 typedef struct listing {
     char **names;
     size_t count, capacity;
@@ -56,8 +56,8 @@ static bool is_image(const char *name)
     return false;
 }
 
-/* Asks the file system only where the folder does not say. A link that leads nowhere, or round in a
- * circle, is an error: what it was meant to be would be missing. */
+/* Asks the file system only if the folder does not tell. A link that leads nowhere, or in a circle,
+ * is an error: otherwise examples would be missing silently. */
 static dro_status is_kind(dro_context *ctx, const char *path, DIR *dir, const struct dirent *entry,
                           bool folder, bool *is)
 {
@@ -84,7 +84,7 @@ static dro_status add_name(dro_context *ctx, listing *l, const char *name)
     return DRO_OK;
 }
 
-/* One that was not listed: is it a file that may be missed? */
+/* Whether a name that was not listed is a file that the user may miss. */
 static dro_status miss(dro_context *ctx, const char *path, DIR *dir, const struct dirent *entry,
                        bool folders, listing *l)
 {
@@ -154,7 +154,7 @@ static int32_t class_of(const dro_data *d, const char *name)
     return -1;
 }
 
-/* A folder and those that it lies in. */
+/* A folder and its parents. */
 typedef struct folder {
     const struct folder *above;
     const char *path;
@@ -182,8 +182,9 @@ static dro_status add_folder(dro_data *d, folder *f, dro__files *files, int32_t 
     listing images = {0}, folders = {0};
     DRO_TRY(enter(d->ctx, f));
     dro_status status = list(d->ctx, f->path, false, &images);
+    files->dir = f->path;
     for (size_t k = 0; k < images.count && status == DRO_OK; k++)
-        status = dro__files_add(d->ctx, files, f->path, images.names[k], strlen(images.names[k]),
+        status = dro__files_add(d->ctx, files, images.names[k], strlen(images.names[k]),
                                 files->table->n, label);
     tally *seen = d->state;
     count_missed(&images, f->path, &seen->inside, seen->first_inside);
@@ -286,7 +287,7 @@ static dro_status find_split(dro_data *d, const listing *top, const char *name, 
     return status;
 }
 
-/* The folders beside train and test (or NULL). */
+/* The folders next to train and test (or NULL). */
 static dro_status remark_folders(dro_data *d, const listing *top, const char *test)
 {
     const char *first = NULL;

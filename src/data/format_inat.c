@@ -79,14 +79,12 @@ static dro_status integer(const source *s, const char *array, size_t k, const js
 }
 
 static dro_status string(const source *s, const char *array, size_t k, const json_t *object,
-                         const char *name, const char **text, size_t *length)
+                         const char *name, const json_t **value)
 {
-    const json_t *v = json_object_get(object, name);
-    if (!json_is_string(v))
+    *value = json_object_get(object, name);
+    if (!json_is_string(*value))
         return dro__fail(s->ctx, DRO_ERR_DATA, "%s: %s[%zu]: '%s' is %s: expected a string",
-                         s->name, array, k, name, v ? "not a string" : "missing");
-    *text = json_string_value(v);
-    *length = json_string_length(v);
+                         s->name, array, k, name, *value ? "not a string" : "missing");
     return DRO_OK;
 }
 
@@ -154,9 +152,12 @@ static dro_status name_class(dro_data *d, const source *s, const entry *e, char 
     char number[32];
     const char *text = number;
     size_t length = (size_t)snprintf(number, sizeof number, "%lld", (long long)e->id);
-    const json_t *object = s ? json_array_get(s->categories, e->at) : NULL;
-    if (object && json_object_get(object, "name"))
-        DRO_TRY(string(s, "categories", e->at, object, "name", &text, &length));
+    const json_t *object = s ? json_array_get(s->categories, e->at) : NULL, *value;
+    if (object && json_object_get(object, "name")) {
+        DRO_TRY(string(s, "categories", e->at, object, "name", &value));
+        text = json_string_value(value);
+        length = json_string_length(value);
+    }
     *name = dro__alloc(length + 1, 1);
     if (!*name)
         return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for the names of classes");
@@ -253,11 +254,12 @@ static dro_status read_annotations(const source *s, const classes *c, const entr
 static dro_status read_images(const source *s, const char *root, const int32_t *labels,
                               dro__table *table)
 {
-    dro__files files = {.table = table};
+    dro__files files = {.table = table, .dir = root};
     for (size_t k = 0; k < json_array_size(s->images); k++) {
-        const char *path = "";
-        size_t length = 0;
-        DRO_TRY(string(s, "images", k, json_array_get(s->images, k), "file_name", &path, &length));
+        const json_t *file;
+        DRO_TRY(string(s, "images", k, json_array_get(s->images, k), "file_name", &file));
+        const char *path = json_string_value(file);
+        size_t length = json_string_length(file);
         const char *why = dro__path_refused(path, length);
         if (why)
             return dro__fail(s->ctx, DRO_ERR_DATA, "%s: images[%zu]: the path '%.100s' %s", s->name,
@@ -265,7 +267,7 @@ static dro_status read_images(const source *s, const char *root, const int32_t *
         if (labels[k] < 0)
             return dro__fail(s->ctx, DRO_ERR_DATA, "%s: images[%zu]: '%.100s' has no annotation",
                              s->name, k, path);
-        DRO_TRY(dro__files_add(s->ctx, &files, root, path, length, (int64_t)k, labels[k]));
+        DRO_TRY(dro__files_add(s->ctx, &files, path, length, (int64_t)k, labels[k]));
     }
     return DRO_OK;
 }

@@ -38,8 +38,8 @@ static dro_status add_spelling(dro_context *ctx, dro__classes *c, const char *te
     return DRO_OK;
 }
 
-/* The class of a whole number in a spelling that is new: an old one, the next, or -1 if there may
- * be no more. Each class knows its plain spelling too ("1" for "+1"), which finds it by value. */
+/* The class of a whole number in a new spelling: an old class, the next one, or -1 if there are too
+ * many. Each class is also found by its plain spelling ("1" for "+1"). */
 static dro_status class_of_value(dro_context *ctx, dro__classes *c, double value, const char *text,
                                  size_t length, int32_t *number)
 {
@@ -68,7 +68,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts the classes, closes the set, and says where each class went: (count), free it. */
+/* Sorts the classes, closes the set, and returns the new number of each: (count), free it. */
 static dro_status sort_classes(dro_context *ctx, dro__classes *c, int32_t **rank)
 {
     double *sorted = dro__alloc(c->count, sizeof *sorted);
@@ -160,7 +160,7 @@ static dro_status read_label(dro__libsvm *r, const char **at)
     return DRO_OK;
 }
 
-/* Says what is wrong with the pair at p, or reads past it if it is qid:N. */
+/* Reports what is wrong with the pair at p, or skips it if it is qid:N. */
 static dro_status odd_pair(dro__libsvm *r, const char **at)
 {
     const char *p = *at, *q = p;
@@ -322,7 +322,7 @@ static dro_status read_file(dro_data *d, const char *path, dro__libsvm *r)
         status = dro__fail(d->ctx, DRO_ERR_DATA,
                            "%s: has no rows: expected lines of label index:value", r->name);
     if (dro__input_path(input, 0))
-        r->widest = 0; /* which file is it a line of? */
+        r->widest = 0; /* find the file of the line */
     d->bytes_read += dro__input_fetched(input);
     dro__input_close(input);
     return status;
@@ -340,7 +340,11 @@ static dro_status listed_classes(dro_data *d, dro__libsvm *r)
         size_t length = strcspn(p, ":");
         char word[64] = {0};
         memcpy(word, p, length < sizeof word ? length : sizeof word - 1);
-        if (length == 0 || length >= sizeof word || new_spelling(r, word, length, &number))
+        bool fits = length > 0 && length < sizeof word;
+        dro_status status = fits ? new_spelling(r, word, length, &number) : DRO_ERR_RANGE;
+        if (status == DRO_ERR_MEMORY)
+            return status;
+        if (status != DRO_OK)
             return dro__fail(d->ctx, DRO_ERR_RANGE,
                              "classes=%.60s: expected whole numbers, as in classes=-1:1", list);
         p += length + (p[length] == ':');
@@ -350,7 +354,7 @@ static dro_status listed_classes(dro_data *d, dro__libsvm *r)
     return DRO_OK;
 }
 
-/* Training is read: the classes are what it has. */
+/* After the training file: its classes are all there are. */
 static dro_status close_classes(dro_data *d, dro__classes *c, dro__table *train)
 {
     int32_t *rank;

@@ -14,7 +14,7 @@ enum { LABEL_MAX = 999999 };
 
 typedef struct lines {
     dro_data *data;
-    const char *name, *root;
+    const char *name;
     dro__files files;
     int64_t line;
     int32_t most;      /* largest label */
@@ -70,8 +70,7 @@ static dro_status add_line(lines *l, const char *p, const char *end)
         l->most = label;
         l->most_line = l->line;
     }
-    return dro__files_add(l->data->ctx, &l->files, l->root, p, (size_t)(stop - p), l->line - 1,
-                          label);
+    return dro__files_add(l->data->ctx, &l->files, p, (size_t)(stop - p), l->line - 1, label);
 }
 
 static dro_status read_lines(lines *l, dro__input *input)
@@ -94,7 +93,7 @@ static dro_status read_lines(lines *l, dro__input *input)
     }
 }
 
-/* Training is read: which labels does it have? */
+/* After the training file: checks which labels it has. */
 static dro_status close_labels(const lines *l)
 {
     dro_data *d = l->data;
@@ -116,8 +115,7 @@ dro_status dro__list_read(dro_data *d, dro__input *input, const char *root, dro_
 {
     lines l = {.data = d,
                .name = dro__path_tail(dro__input_name(input)),
-               .root = root,
-               .files = {.table = &d->split[split]},
+               .files = {.table = &d->split[split], .dir = root},
                .most = -1,
                .test = split == DRO_TEST};
     DRO_TRY(read_lines(&l, input));

@@ -19,7 +19,7 @@ enum { X, Y, TEST_X, TEST_Y, GROUPS, TEST_GROUPS, ARRAYS };
 static const char *const option_names[ARRAYS] = {"x",           "labels", "test",
                                                  "test_labels", "groups", "test_groups"};
 
-/* The names under which they are looked for in a .npz; groups must be asked for. */
+/* The names to look for in a .npz; groups must be requested. */
 static const char *const usual_names[ARRAYS][6] = {
     [X] = {"x_train", "X_train", "x", "X", "data"},
     [Y] = {"y_train", "Y_train", "y", "Y", "labels"},
@@ -59,7 +59,7 @@ static dro_status open_npz(origin *o, const char *path)
     if (status == DRO_OK)
         status = dro__input_all(input, most < DRO__BINARY_MAX ? most : DRO__BINARY_MAX, &o->bytes,
                                 &size);
-    if (status != DRO_OK) /* packed, or a pipe: only here is it known to be too large */
+    if (status != DRO_OK) /* compressed, or a pipe: only now known to be too large */
         dro__fits(o->data->ctx, path, dro__input_offset(input));
     if (status == DRO_OK)
         status = dro__npz_open(o->data->ctx, dro__input_name(input), o->bytes, size, &o->npz);
@@ -167,14 +167,14 @@ static dro_status read_rows(array *a, look *l, dro__table *table)
 static dro_status read_images(array *a, look *l, dro__table *table)
 {
     uint64_t sizes[3] = {a->head.shape[1], a->head.shape[2], 1};
-    bool planes_first;
+    dro__images_shape shape;
     if (a->head.dims == 4)
         sizes[2] = a->head.shape[3];
     l->kind = DRO_DATA_PIXELS;
-    DRO_TRY(dro__image_axes(a->source->ctx, a->source->name, sizes, &planes_first, &l->channels,
-                            &l->height, &l->width));
+    DRO_TRY(dro__image_axes(a->source->ctx, a->source->name, sizes, &shape));
+    l->channels = shape.channels, l->height = shape.height, l->width = shape.width;
     DRO_TRY(dro__npy_bytes(a->source, &a->head, &table->pixels));
-    if (planes_first || l->channels == 1)
+    if (shape.planes_first || l->channels == 1)
         return DRO_OK;
     size_t points = (size_t)l->height * (size_t)l->width, image = points * (size_t)l->channels;
     uint8_t *scratch = dro__alloc(image, 1);
@@ -332,7 +332,7 @@ static dro_status read_numbers(const origin *o, int first, int second, int32_t *
     return status;
 }
 
-/* Zeros for all, of a class that no model knows. */
+/* All zeros, a class that no model has. */
 static dro_status without_labels(dro_data *d, bool real)
 {
     dro__table *train = &d->split[DRO_TRAIN];
@@ -390,16 +390,15 @@ static dro_status compare_heads(const origin *o, const array *x, int column)
     return status;
 }
 
-/* Whether there is a label for each row, where two headers tell it before anything large is
- * read. */
+/* Checks that there is a label for each row, by two headers before anything large is read. */
 static dro_status compare_counts(const origin *o, int rows, int column)
 {
-    uint64_t read = o->data->bytes_read; /* what is read twice counts once */
+    uint64_t read = o->data->bytes_read; /* an array that is read twice counts once */
     struct stat about;
     array x;
     for (int k = 0; k < 2 && !o->npz; k++)
         if (stat(o->names[k ? column : rows], &about) != 0 || !S_ISREG(about.st_mode))
-            return DRO_OK; /* it can be opened once, if at all */
+            return DRO_OK; /* it can be opened at most once */
     DRO_TRY(open_array(o, o->names[rows], &x));
     dro_status status = compare_heads(o, &x, column);
     close_array(o, &x);

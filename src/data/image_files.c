@@ -9,10 +9,11 @@
 
 enum { LOADED_SIDE_MAX = 4096 };
 
-dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *dir, const char *name,
-                          size_t length, int64_t record, int32_t label)
+dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *name, size_t length,
+                          int64_t record, int32_t label)
 {
     dro__table *t = files->table;
+    const char *dir = files->dir;
     size_t n = (size_t)t->n, above = strlen(dir);
     bool slash = above > 0 && dir[above - 1] != '/';
     DRO_TRY(dro__grow(ctx, (void **)&t->text, &files->text_capacity,
@@ -104,14 +105,14 @@ static dro_status fit(dro_context *ctx, const dro__image *image, int32_t side, u
 {
     int32_t least = image->width < image->height ? image->width : image->height;
     double left = (image->width - least) / 2.0, top = (image->height - least) / 2.0;
+    const dro__image_box box = {left, top, left + least, top + least};
     size_t count = (size_t)side * (size_t)side, channels = (size_t)image->channels;
     if (channels == 1)
-        return dro__image_resize(ctx, image, left, top, left + least, top + least, side, side, out);
+        return dro__image_resize(ctx, image, &box, side, side, out);
     uint8_t *mixed = dro__alloc(count, channels);
     if (!mixed)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory to resize an image");
-    dro_status status =
-        dro__image_resize(ctx, image, left, top, left + least, top + least, side, side, mixed);
+    dro_status status = dro__image_resize(ctx, image, &box, side, side, mixed);
     if (status == DRO_OK)
         split_planes(mixed, count, channels, out);
     dro__free(mixed);

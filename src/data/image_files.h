@@ -10,13 +10,13 @@
 /* Adds paths to an empty table. */
 typedef struct dro__files {
     dro__table *table;
+    const char *dir; /* the folder of the names to come; "": they are paths */
     size_t text_capacity, place_capacity, label_capacity, record_capacity;
 } dro__files;
 
-/* dir/name, name of `length` characters; dir "" for the name alone. record: its place in the
- * source. */
-dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *dir, const char *name,
-                          size_t length, int64_t record, int32_t label);
+/* dir/name, name of `length` characters. record: its place in the source. */
+dro_status dro__files_add(dro_context *ctx, dro__files *files, const char *name, size_t length,
+                          int64_t record, int32_t label);
 
 /* Why a path out of a file may not be used below a root ("is absolute", ...), or NULL. */
 const char *dro__path_refused(const char *path, size_t length);

@@ -117,15 +117,16 @@ static void across_grey(const uint8_t *in, const axis *a, uint8_t *out)
     }
 }
 
-/* (rows, in width, channels) to (rows, a->size, channels); in begins at the first of the rows. wide
- * has room for a row of input and sums for one of output, and one more each. */
-static void across(const uint8_t *in, size_t in_row, int32_t rows, const axis *a, int channels,
-                   int32_t *wide, int32_t *sums, uint8_t *out)
+/* Rows first .. end - 1 of the image to (rows, a->size, channels). wide holds a row of input and
+ * one of output, and one number more each. */
+static void across(const dro__image *image, int32_t first, int32_t end, const axis *a,
+                   int32_t *wide, uint8_t *out)
 {
-    size_t out_row = (size_t)a->size * (size_t)channels;
-    for (int32_t y = 0; y < rows; y++, in += in_row, out += out_row)
+    size_t channels = (size_t)image->channels, in_row = (size_t)image->width * channels;
+    const uint8_t *in = image->pixels + (size_t)first * in_row;
+    for (int32_t y = first; y < end; y++, in += in_row, out += (size_t)a->size * channels)
         if (channels == 3)
-            across_rgb(in, a, wide, sums, out);
+            across_rgb(in, a, wide, wide + in_row + 1, out);
         else
             across_grey(in, a, out);
 }
@@ -187,7 +188,7 @@ static dro_status resize(dro_context *ctx, const dro__image *image, const axis *
     if (!wide || !narrow)
         status = dro__fail(ctx, DRO_ERR_MEMORY, "no memory to resize an image");
     else {
-        across(in, in_row, end - first, columns, image->channels, wide, wide + in_row + 1, narrow);
+        across(image, first, end, columns, wide, narrow);
         if (!rows->same)
             down(narrow, first, rows, out_row, out);
     }
@@ -197,20 +198,20 @@ static dro_status resize(dro_context *ctx, const dro__image *image, const axis *
     return status;
 }
 
-dro_status dro__image_resize(dro_context *ctx, const dro__image *image, double left, double top,
-                             double right, double bottom, int32_t width, int32_t height,
-                             uint8_t *out)
+dro_status dro__image_resize(dro_context *ctx, const dro__image *image, const dro__image_box *box,
+                             int32_t width, int32_t height, uint8_t *out)
 {
+    const dro__image_box all = {0, 0, image->width, image->height}, *k = box ? box : &all;
     axis columns = {0}, rows = {0};
-    float l = (float)left, t = (float)top, r = (float)right, b = (float)bottom;
+    float l = (float)k->left, t = (float)k->top, r = (float)k->right, b = (float)k->bottom;
     if (width < 1 || height < 1 || width > DRO__IMAGE_SIDE_MAX || height > DRO__IMAGE_SIDE_MAX)
         return dro__fail(ctx, DRO_ERR_RANGE, "resize to %d x %d: expected 1 to %d", width, height,
                          DRO__IMAGE_SIDE_MAX);
     if (!(l >= 0 && l < r && r <= (float)image->width && t >= 0 && t < b &&
           b <= (float)image->height))
         return dro__fail(ctx, DRO_ERR_RANGE,
-                         "resize the box (%g, %g) .. (%g, %g) of an image of %d x %d", left, top,
-                         right, bottom, image->width, image->height);
+                         "resize the box (%g, %g) .. (%g, %g) of an image of %d x %d", k->left,
+                         k->top, k->right, k->bottom, image->width, image->height);
     dro_status status = axis_create(ctx, image->width, l, r, width, &columns);
     if (status == DRO_OK)
         status = axis_create(ctx, image->height, t, b, height, &rows);

@@ -101,15 +101,11 @@ static dro_status read_image(dro_loader *l, dro_context *ctx, int64_t id, dro__i
 static dro_status load_file(dro_loader *l, dro_context *ctx, int64_t id,
                             dro__augment_random *random, float *out)
 {
-    size_t side = (size_t)l->options.size;
     dro__image image = {0};
-    uint8_t *scratch = dro__alloc(side * side, 3);
-    dro_status status = scratch ? read_image(l, ctx, id, &image)
-                                : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
+    dro_status status = read_image(l, ctx, id, &image);
     if (status == DRO_OK)
-        status = dro__augment_large(ctx, &l->normal, &image, l->options.size, random, scratch, out);
+        status = dro__augment_large(ctx, &l->normal, &image, l->options.size, random, out);
     dro__image_free(&image);
-    dro__free(scratch);
     return status;
 }
 
@@ -130,8 +126,7 @@ dro_status dro_loader_bare(dro_loader *l, double seconds, double *examples_per_s
         dro__image image = {0};
         status = read_image(l, ctx, k % l->table->n, &image);
         if (status == DRO_OK)
-            status = dro__image_resize(ctx, &image, 0, 0, image.width, image.height,
-                                       l->options.size, l->options.size, out);
+            status = dro__image_resize(ctx, &image, NULL, l->options.size, l->options.size, out);
         count += status == DRO_OK;
         status = dro__pass_over(l->data, ctx, l->table, k % l->table->n, status);
         dro__image_free(&image);
@@ -147,8 +142,7 @@ static dro_status load_image(dro_loader *l, dro_context *ctx, int64_t id,
     const dro_data *d = l->data;
     if (d->kind == DRO_DATA_FILES)
         return load_file(l, ctx, id, random, out);
-    dro__augment_small(&l->normal, l->table->pixels + (size_t)id * l->image, d->channels, d->height,
-                       d->width, random, out);
+    dro__augment_small(&l->normal, d, l->table->pixels + (size_t)id * l->image, random, out);
     return DRO_OK;
 }
 

@@ -145,10 +145,7 @@ dro_status dro__remark(dro_data *d, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    for (unsigned char *p = (unsigned char *)text; *p;
-         p++) /* as in an error: nothing that steers */
-        if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0))
-            *p = '?';
+    dro__utf8_escape(text);
     return add(d->ctx, &d->remarks, text)
                ? DRO_OK
                : dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for a remark");

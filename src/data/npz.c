@@ -302,7 +302,7 @@ static dro_status unpack(reader *r, uint8_t *bytes, size_t size, size_t *got, bo
 }
 #endif
 
-/* All bytes have been handed out: is that the end of the entry, and are they right? */
+/* All bytes were read: checks that this is the end of the entry, and their checksum. */
 static dro_status check_end(reader *r)
 {
     r->checked = true;

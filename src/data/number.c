@@ -81,7 +81,7 @@ static inline bool nearest(const decimal *d, double *value)
     return true;
 }
 
-/* A static object of the C library: asking for it costs nothing, cannot fail and owns nothing. */
+/* A static object of the C library: requesting it costs nothing, cannot fail and owns nothing. */
 static locale_t c_locale(void)
 {
     return newlocale(LC_ALL_MASK, "C", (locale_t)0);

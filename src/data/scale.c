@@ -1,4 +1,4 @@
-/* Bringing the columns of a table to one scale: learning it, and applying it (scale.h says how). */
+/* Scaling the columns of a table: learning the scale, and applying it (scale.h has the details). */
 #include "scale.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ void dro__fences(double *v, size_t count, double *low, double *high)
     qsort(v, count, sizeof *v, by_value);
     size_t cut = count / 20;
     double q05 = v[cut], q95 = v[count - 1 - cut], common = v[count / 2];
-    if (q05 == q95) { /* nearly all alike: the others */
+    if (q05 == q95) { /* nearly all values are equal: use the others */
         size_t others = 0;
         for (size_t k = 0; k < count; k++)
             if (v[k] != common)

@@ -218,7 +218,7 @@ dro_status dro__rows_note(dro_data *d, const dro__scale *s, size_t bias)
     return DRO_OK;
 }
 
-/* Whether sparse rows are hardly so: half or more of what they could hold is there. */
+/* Whether sparse rows are nearly dense: at least half of the possible entries are there. */
 static bool is_full(const dro_data *d)
 {
     const dro__table *t = &d->split[DRO_TRAIN];
@@ -262,7 +262,7 @@ static dro_status add_bias(dro_data *d, size_t at)
                                sizeof *t->columns));
         DRO_TRY(dro__grow_file(d->ctx, d->spec.path, (void **)&t->values, &value_capacity, all,
                                sizeof *t->values));
-        for (int64_t i = t->n - 1; i >= 0; i--) { /* from the back: rows move towards it */
+        for (int64_t i = t->n - 1; i >= 0; i--) { /* from the back, as rows move backwards */
             int64_t first = t->starts[i], count = t->starts[i + 1] - first;
             memmove(t->columns + first + i, t->columns + first, (size_t)count * sizeof *t->columns);
             memmove(t->values + first + i, t->values + first, (size_t)count * sizeof *t->values);
@@ -308,7 +308,7 @@ static dro_status too_wide(const dro_data *d, size_t features)
                      features, d->features);
 }
 
-/* As the model's training rows were. */
+/* Scales rows as the model's training rows were. */
 static dro_status prepare_kept(dro_data *d)
 {
     size_t bias = kept_bias(d->kept);

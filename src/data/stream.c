@@ -48,10 +48,10 @@ struct dro_stream {
     size_t start_capacity, column_capacity, value_capacity, target_capacity, file_capacity;
     int64_t sent; /* of them */
     bool first_unfinished;
-    dro_status broken; /* what comes behind them: an error, and its text */
+    dro_status broken; /* what follows them: an error, and its text */
     char why[DRO__ERROR_SIZE];
     dro__scale scale;
-    bool bias; /* a constant feature more in every row, the last one */
+    bool bias; /* an additional constant feature in every row, the last one */
 
     slot *slots; /* (made), of which the first `held` have a row */
     size_t made, held, slot_capacity, limit;
@@ -59,7 +59,7 @@ struct dro_stream {
     uint64_t seed, seen, drawn;
     uint64_t unfinished; /* the number of the row whose line lacks its newline, from 1 on; or 0 */
 
-    int rank, ranks;      /* rows of other files than rank, rank + ranks, ... are another's */
+    int rank, ranks;      /* rows of files other than rank, rank + ranks, ... belong to others */
     const uint64_t *skip; /* (files) rows at the beginning of each that are skipped; or NULL */
     size_t file;          /* of the last row read */
     uint64_t in_file;     /* rows of it so far */
@@ -164,7 +164,7 @@ static dro_status keep_first(dro_stream *s)
     return DRO_OK;
 }
 
-/* How columns without an encoding of their own, and real-valued targets, are scaled, by the first
+/* Learns how columns without an own encoding, and real-valued targets, are scaled, from the first
  * rows. */
 static dro_status learn_scale(dro_stream *s)
 {
@@ -177,7 +177,7 @@ static dro_status learn_scale(dro_stream *s)
     if (scaling == DRO__SCALE_NONE || (own && !real))
         return DRO_OK;
     while (got && !s->broken && s->first.n < learn && s->column_capacity < LEARN_BYTES / 8) {
-        s->broken = read_input(s, &got); /* told when the rows before it are used up */
+        s->broken = read_input(s, &got); /* reported after the rows before it */
         if (s->broken)
             memcpy(s->why, d->ctx->error, sizeof s->why);
         else if (got)

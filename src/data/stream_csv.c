@@ -68,7 +68,7 @@ static dro_status read_first(const dro__row_reader *r, source *s, int64_t learn)
     return DRO_OK;
 }
 
-/* The names of the columns outlive the first rows. */
+/* Copies the names of the columns, which are needed after the first rows. */
 static dro_status keep_header(source *s)
 {
     dro__csv *csv = &s->learned;

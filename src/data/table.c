@@ -1,4 +1,4 @@
-/* Tables of examples: memory, and taking some of the rows out. */
+/* Tables of examples: memory, and selecting rows. */
 #include "data.h"
 
 #include <stdlib.h>

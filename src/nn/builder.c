@@ -37,7 +37,7 @@ dro_status dro_net_create(dro_context *ctx, int32_t channels, int32_t height, in
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a network");
     made->ctx = ctx;
     made->graph.heads[0] = made->graph.heads[1] = -1;
-    const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};
+    const dro__param_row *const tables[DRO__TABLE_MAX] = {dro__params_net};
     dro_status status = dro__params_reset(ctx, tables, &made->set);
     if (status == DRO_OK) {
         made->node_capacity = 64;
@@ -124,9 +124,9 @@ static dro_node append(dro_net *net, const dro__graph_node *node)
 
 /* One tensor of the node to be appended next. home STATISTICS or WEIGHTS; freezing comes later. */
 static bool add_tensor(dro_net *net, const char *layer, const char *what, dro__tensor_home home,
-                       int rank, int64_t d0, int64_t d1, int64_t d2, int64_t d3)
+                       int rank, const int64_t d[4])
 {
-    double size = (double)d0 * (double)d1 * (double)d2 * (double)d3;
+    double size = (double)d[0] * (double)d[1] * (double)d[2] * (double)d[3];
     if (size > TENSOR_MAX)
         return dro__net_wrong(net, DRO_ERR_RANGE, "'%s' would have %.3g parameters", layer, size),
                false;
@@ -152,12 +152,13 @@ static bool add_tensor(dro_net *net, const char *layer, const char *what, dro__t
             dro__free(name);
             return false;
         }
-    net->tensors[net->tensor_count++] = (dro__net_entry){.name = name,
-                                                         .rank = rank,
-                                                         .shape = {d0, d1, d2, d3},
-                                                         .node = net->graph.count,
-                                                         .count = (size_t)(d0 * d1 * d2 * d3),
-                                                         .home = home};
+    net->tensors[net->tensor_count++] =
+        (dro__net_entry){.name = name,
+                         .rank = rank,
+                         .shape = {d[0], d[1], d[2], d[3]},
+                         .node = net->graph.count,
+                         .count = (size_t)(d[0] * d[1] * d[2] * d[3]),
+                         .home = home};
     return true;
 }
 
@@ -210,9 +211,11 @@ static dro_node convolve(dro_net *net, const char *name, dro__graph_node *node,
     if (channels < 1 || channels > CHANNELS_MAX)
         return dro__net_wrong(net, DRO_ERR_RANGE, "'%s' cannot have %d channels", name,
                               node->channels);
-    if (!add_tensor(net, name, "weight", DRO__HOME_WEIGHTS, 4, channels, in / node->groups,
-                    window->kernel[0], window->kernel[1]) ||
-        (bias && !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, channels, 1, 1, 1)))
+    if (!add_tensor(
+            net, name, "weight", DRO__HOME_WEIGHTS, 4,
+            (int64_t[]){channels, in / node->groups, window->kernel[0], window->kernel[1]}) ||
+        (bias &&
+         !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, (int64_t[]){channels, 1, 1, 1})))
         return -1;
     return append(net, node);
 }
@@ -255,10 +258,10 @@ dro_node dro_net_norm_eps(dro_net *net, const char *name, dro_node x, float eps)
     node.eps = eps;
     node.has_bias = true;
     int64_t c = node.channels;
-    if (!add_tensor(net, name, "weight", DRO__HOME_WEIGHTS, 1, c, 1, 1, 1) ||
-        !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, c, 1, 1, 1) ||
-        !add_tensor(net, name, "running_mean", DRO__HOME_STATISTICS, 1, c, 1, 1, 1) ||
-        !add_tensor(net, name, "running_var", DRO__HOME_STATISTICS, 1, c, 1, 1, 1))
+    if (!add_tensor(net, name, "weight", DRO__HOME_WEIGHTS, 1, (int64_t[]){c, 1, 1, 1}) ||
+        !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, (int64_t[]){c, 1, 1, 1}) ||
+        !add_tensor(net, name, "running_mean", DRO__HOME_STATISTICS, 1, (int64_t[]){c, 1, 1, 1}) ||
+        !add_tensor(net, name, "running_var", DRO__HOME_STATISTICS, 1, (int64_t[]){c, 1, 1, 1}))
         return -1;
     return append(net, &node);
 }
@@ -388,8 +391,9 @@ dro_node dro_net_linear(dro_net *net, const char *name, dro_node x, int32_t outp
     if (outputs < 1 || outputs > DRO__OUTPUTS_MAX)
         return dro__net_wrong(net, DRO_ERR_RANGE, "'%s' cannot have %d outputs", name, outputs);
     dro__graph_node node = follow(net, DRO__OP_LINEAR, x);
-    if (!add_tensor(net, name, "weight", DRO__HOME_WEIGHTS, 2, outputs, node.channels, 1, 1) ||
-        !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, outputs, 1, 1, 1))
+    if (!add_tensor(net, name, "weight", DRO__HOME_WEIGHTS, 2,
+                    (int64_t[]){outputs, node.channels, 1, 1}) ||
+        !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, (int64_t[]){outputs, 1, 1, 1}))
         return -1;
     node.channels = outputs;
     node.has_bias = true;

@@ -56,7 +56,7 @@ static void logits_of(const dro__full_rows *f, int64_t i, double *z)
 
 /* ---- losses ---- */
 
-/* log(1 + exp(-m)) and its slope: one exponential, where two classes need no more. */
+/* log(1 + exp(-m)) and its slope with a single exponential, which suffices for two classes. */
 static inline double logistic(double m, double *slope)
 {
     double z = exp(-fabs(m));
@@ -209,7 +209,7 @@ static void gradient_part(void *arg, size_t k)
     }
 }
 
-/* Where the sum of feature j and output c is in a part. */
+/* The place of the sum of feature j and output c in a part. */
 static size_t place(const dro__full_rows *f, size_t c, size_t j)
 {
     return f->rows.x ? c * f->rows.features + j : j * f->outputs + c;
@@ -234,7 +234,7 @@ static void gradient(void *user, const double *weights, double *to)
 
 /* ---- second derivatives ---- */
 
-/* Of the loss by the outputs a and b, from its slopes. */
+/* The second derivative of the loss by the outputs a and b, from its slopes. */
 static double curvature(const dro__full_rows *f, int64_t i, size_t a, size_t b)
 {
     const double *s = f->slopes + (size_t)i * f->outputs;

@@ -115,7 +115,7 @@ void dro_linear_destroy(dro_linear *m)
     dro__free(m);
 }
 
-/* Buffers grow when a larger batch comes than ever before: in the first steps, then never. */
+/* Buffers grow with the largest batch so far: in the first steps, then never. */
 static dro_status reserve(dro_linear *m, size_t count)
 {
     if (count <= m->capacity)
@@ -149,7 +149,7 @@ static dro_status forward(void *user, const float *w, const dro_batch *parts, in
             m->y[at] = m->data.y[m->ids[at]];
         }
     be->rows_dot(m->ctx->pool, &m->rows, m->ids, total, w, m->margins);
-    be->loss(m->ctx->pool, m->loss, total, m->margins, m->y, losses, m->slopes);
+    be->loss(m->loss, total, m->margins, m->y, losses, m->slopes);
     return DRO_OK;
 }
 
@@ -157,11 +157,11 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
                            const float *coef, float *const *grads)
 {
     dro_linear *m = user;
-    size_t counts[2] = {parts[0].count, part_count > 1 ? parts[1].count : 0};
+    size_t total = parts[0].count + (part_count > 1 ? parts[1].count : 0);
     (void)w;
-    for (size_t i = 0; i < counts[0] + counts[1]; i++)
+    for (size_t i = 0; i < total; i++)
         m->scaled[i] = coef[i] * m->slopes[i];
-    m->ctx->backend->rows_sum(m->ctx->pool, &m->rows, m->ids, counts, part_count, m->scaled, grads);
+    m->ctx->backend->rows_sum(m->ctx->pool, &m->rows, parts, part_count, m->scaled, grads);
     return DRO_OK;
 }
 

@@ -26,10 +26,16 @@ static dro_node conv_norm(const unit *u, dro_node x, int32_t channels, int32_t k
     return dro_net_norm(u->net, name, x);
 }
 
-/* The inverted residual block from `in` to `out` channels. */
-static dro_node block(dro_net *net, int number, dro_node x, int32_t in, int32_t out, int32_t expand,
+/* Blocks of the same size. */
+typedef struct stage {
+    int32_t expand, channels, blocks, stride; /* stride: of the first */
+} stage;
+
+/* An inverted residual block of the stage, with `in` channels before it. */
+static dro_node block(dro_net *net, int number, dro_node x, int32_t in, const stage *s,
                       int32_t stride)
 {
+    int32_t expand = s->expand, out = s->channels;
     const unit wide = {net, number, "conv.0.0", "conv.0.1"},
                deep = {net, number, "conv.1.0", "conv.1.1"},
                last = {net, number, "conv.2", "conv.3"},
@@ -44,10 +50,8 @@ static dro_node block(dro_net *net, int number, dro_node x, int32_t in, int32_t 
 
 static void build(dro_net *net, const char *arguments, int32_t outputs)
 {
-    static const struct stage {
-        int32_t expand, channels, blocks, stride;
-    } stages[] = {{1, 16, 1, 1}, {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 64, 4, 2},
-                  {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
+    static const stage stages[] = {{1, 16, 1, 1}, {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 64, 4, 2},
+                                   {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
     enum { STAGES = sizeof stages / sizeof stages[0], STEM = 32, LAST = 1280 };
     if (arguments[0]) {
         dro__net_wrong(net, DRO_ERR_RANGE, "it takes no numbers after its name");
@@ -56,9 +60,9 @@ static void build(dro_net *net, const char *arguments, int32_t outputs)
     unit u = {net, 0, "0", "1"};
     dro_node x = dro_net_relu6(net, conv_norm(&u, dro_net_input(net), STEM, 3, 2));
     int32_t in = STEM;
-    for (const struct stage *s = stages; s < stages + STAGES; s++)
+    for (const stage *s = stages; s < stages + STAGES; s++)
         for (int k = 0; k < s->blocks; k++, in = s->channels)
-            x = block(net, ++u.number, x, in, s->channels, s->expand, k ? 1 : s->stride);
+            x = block(net, ++u.number, x, in, s, k ? 1 : s->stride);
     u.number++;
     x = dro_net_relu6(net, conv_norm(&u, x, LAST, 1, 1));
     x = dro_net_dropout(net, dro_net_global_pool(net, x), 0.2f);

@@ -8,7 +8,7 @@
 
 enum { STAGES = 4, BOTTLENECK = 4 /* times the channels of its 3x3 */ };
 
-/* The block being built: its name's beginning, and how its convolutions go. */
+/* The block being built: the prefix of its names, and its kind of convolutions. */
 typedef struct block {
     dro_net *net;
     char prefix[32]; /* "layer3.0." */

@@ -19,7 +19,7 @@ enum { PATTERNS_SIZE = 4096 };
     {{#name, DRO_PARAM_REAL, fallback, low, high, NULL, meaning},                                  \
      FIELD(loss_set) + DRO__SET_##name * sizeof(double)},
 
-const dro__param dro__params_net[] = {
+const dro__param_row dro__params_net[] = {
     {{"loss", DRO_PARAM_CHOICE, "cross-entropy", 0, 0, DRO__LOSSES(LOSS_WORD) + 1,
       "the loss of one example"},
      FIELD(loss)},
@@ -36,7 +36,7 @@ const dro__param dro__params_net[] = {
     {{0}, 0},
 };
 
-static const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};
+static const dro__param_row *const tables[DRO__TABLE_MAX] = {dro__params_net};
 
 /* What dro_net_ready() makes; it may be called again after it failed. */
 static void free_memory(dro_net *net)
@@ -103,7 +103,7 @@ dro_status dro_net_set(dro_net *net, const char *name, const char *value)
 
 dro_status dro_net_param(int index, dro_param *param)
 {
-    const dro__param *row = index < 0 ? NULL : dro__param_at(tables, index);
+    const dro__param_row *row = index < 0 ? NULL : dro__param_at(tables, index);
     if (!row || !param)
         return row ? DRO_ERR_ARGUMENT : DRO_ERR_END;
     *param = row->about;
@@ -399,7 +399,7 @@ static dro_status check_call(dro_net *net, const void *w, const dro_net_batch *p
     return DRO_OK;
 }
 
-/* Labels live in host memory for the host backends, where they can be checked. */
+/* Labels are in host memory for the host backends, where they can be checked. */
 static dro_status check_labels(dro_net *net, const dro_net_batch *parts, int part_count)
 {
     const dro__graph *g = &net->graph;
@@ -446,7 +446,7 @@ dro_status dro_net_backward(dro_net *net, const float *w, const float *coef, flo
     dro__forget(net->ctx);
     if (!net->forwarded)
         return dro__fail(net->ctx, DRO_ERR_STATE, "a backward must follow a forward");
-    net->forwarded = false; /* its values give way to slopes */
+    net->forwarded = false; /* its values are overwritten by gradients */
     return net->ctx->backend->net->backward(net->live, w, coef, grads);
 }
 

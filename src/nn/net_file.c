@@ -108,8 +108,8 @@ static dro_status read_tensor(const dro_net *net, dro__safetensors *file, const 
                      t->name, have, want);
 }
 
-/* Tensors of the file that the network has no place for: counters are, and an auxiliary head that
- * this input size leaves out may be. */
+/* Tensors of the file that the network does not use: counters, and an auxiliary head that this
+ * input size leaves out. */
 static bool may_be_left(const dro_net *net, const char *name)
 {
     const char *last = strrchr(name, '.');

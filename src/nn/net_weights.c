@@ -6,7 +6,7 @@
 
 enum { STREAM_INIT = 0x696e6974 };
 
-/* Where a tensor's numbers are in host memory; statistics are gathered into `statistics`. */
+/* A tensor's numbers in host memory; statistics are gathered into `statistics`. */
 static float *home_of(const dro_net *net, const dro__net_entry *t, float *statistics)
 {
     float *homes[] = {net->weights, net->frozen, statistics};
@@ -22,14 +22,14 @@ static dro_status need_ready(const dro_net *net)
     return DRO_OK;
 }
 
-/* Steps that are still under way on a device read and move the statistics. */
+/* Waits for asynchronous steps, which read and change the statistics. */
 static dro_status wait_for_steps(const dro_net *net)
 {
     const dro__queue *queue = net->ctx->backend->net->queue;
     return queue ? queue->wait(net->live) : DRO_OK;
 }
 
-/* The host's frozen parameters and the given statistics into the backend's memory. */
+/* Copies the host's frozen parameters and the given statistics to the backend's memory. */
 static dro_status send(dro_net *net, const float *statistics)
 {
     DRO_TRY(wait_for_steps(net));
@@ -39,8 +39,8 @@ static dro_status send(dro_net *net, const float *statistics)
                         net->graph.statistics_size * sizeof(float));
 }
 
-/* A single layer is a convex model: it begins at 0, where its losses are those of a guess whatever
- * the features. */
+/* A single layer is a convex model: it starts at 0, where its losses are those of a uniform guess
+ * for any features. */
 static bool begins_at_zero(const dro_net *net)
 {
     size_t matrices = 0;

@@ -74,7 +74,7 @@ dro_status dro__net_twin(dro_net *net, dro_context *ctx, dro_net **twin);
 /* Parts of a call: there, of the right kind, with labels in range. */
 dro_status dro__net_check(dro_net *net, const dro_net_batch *parts, int part_count);
 
-extern const dro__param dro__params_net[];
+extern const dro__param_row dro__params_net[];
 
 /* A model: adds its layers to a network whose input has been made, and marks its outputs.
  * `arguments` is what follows the colon of "mlp:128,64", or "". */

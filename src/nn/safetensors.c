@@ -1,5 +1,4 @@
-/* safetensors: reading files (safetensors.h). The header is the business of
- * safetensors_header.c. */
+/* safetensors: reading files (safetensors.h). safetensors_header.c parses the header. */
 #define _FILE_OFFSET_BITS 64
 #include "safetensors_header.h"
 
@@ -122,7 +121,7 @@ static dro_status open_file(dro__safetensors *f)
 {
     struct stat about;
     f->fd =
-        open(f->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
+        open(f->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused without waiting */
     if (f->fd < 0 || fstat(f->fd, &about) != 0)
         return dro__tensor_fail(f->ctx, DRO_ERR_FILE, f->name, NULL, "cannot open: %s",
                                 strerror(errno));
@@ -136,7 +135,7 @@ static dro_status open_file(dro__safetensors *f)
     return read_header(f);
 }
 
-/* Hands the file over, or closes it and passes the failure on. */
+/* Returns the file, or closes it and passes the failure on. */
 static dro_status finish(dro__safetensors *f, dro_status status, dro__safetensors **file)
 {
     if (status == DRO_OK)

@@ -46,7 +46,7 @@ static size_t character(const char *p, size_t capacity)
     return size;
 }
 
-/* Copies what can be shown; of a text that is too long the beginning, or the `tail`. */
+/* Copies what can be shown; a text that is too long is cut to its beginning, or to its `tail`. */
 static void shorten(const char *text, bool tail, char *out, size_t size)
 {
     size_t length = strlen(text), keep = length < size ? length : size - 4;
@@ -183,7 +183,7 @@ static dro_status walk(cursor *c, dro_status (*member)(cursor *c, const char *ke
     return expect(c, '}', "',' or '}'");
 }
 
-/* Room for one more element of an array. */
+/* Makes space for one more element of an array. */
 static dro_status grow(cursor *c, void **array, size_t count, size_t *capacity, size_t size)
 {
     size_t wanted = count < 16 ? 16 : 2 * count;
@@ -341,7 +341,7 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const pair *)a)->key, ((const pair *)b)->key);
 }
 
-/* Sorts, and refuses what is there twice. */
+/* Sorts, and refuses duplicates. */
 static dro_status arrange(dro__tensor_header *h)
 {
     if (h->count)
@@ -400,7 +400,7 @@ dro_status dro__tensor_header_parse(dro__tensor_header *h, const char *text, siz
         return dro__tensor_fail(h->ctx, DRO_ERR_MEMORY, h->name, NULL, "no memory for its header");
     dro__json_watch();
     dro_status status = parse(h, text, size);
-    if (dro__memory_ran_out()) /* jansson would go on with less */
+    if (dro__memory_ran_out()) /* jansson would continue with less */
         status =
             dro__tensor_fail(h->ctx, DRO_ERR_MEMORY, h->name, NULL, "no memory for its header");
     DRO_TRY(status);

@@ -170,7 +170,7 @@ static dro_status make_header(writer *w, const char *const *metadata)
         status = no_memory(w);
     for (size_t k = 0; k < w->count && status == DRO_OK; k++)
         status = add_tensor(w, root, &w->tensors[k], &offset);
-    if (status == DRO_OK && metadata) /* the checksum is of tensors that are fine */
+    if (status == DRO_OK && metadata) /* the checksum covers tensors that are correct */
         status = add_metadata(w, root, metadata);
     if (status == DRO_OK)
         status = print_header(w, root);
@@ -190,7 +190,7 @@ static dro_status make_header(writer *w, const char *const *metadata)
 
 /* ---- the file ---- */
 
-/* Where to write: the file behind a link, its folder, and room for the name of the temporary
+/* Where to write: the file behind a link, its folder, and space for the name of the temporary
  * file. */
 static dro_status find_target(writer *w)
 {

@@ -7,7 +7,7 @@
 
 void dro__async_open(dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     const dro__async *async = o->able.async;
     bool elementwise = set->reg != DRO__REG_GROUP && set->reg != DRO__REG_BALL;
     if (!async || !elementwise || !o->cls->async || set->form == DRO__FORM_TWO_POINT)
@@ -59,7 +59,7 @@ dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count)
     return DRO_OK;
 }
 
-/* The run goes back to before the step that was refused; the next step() says so. */
+/* Returns the run to the state before the refused step; the next step() reports it. */
 static void rewind_run(dro_optimizer *o)
 {
     dro__scalars *s = &o->s;
@@ -119,7 +119,7 @@ dro_status dro__async_begin(dro_optimizer *o)
         DRO_TRY(check_mine(o));
         o->async->queue->news(o->async->net, &news);
         bool changes = o->cls->robust && dro__level(o) != o->pushed_level;
-        /* Another level has other groups, whose shares go with a push. */
+        /* Another level has other groups; their shares are sent with a push. */
         if (news.refused || changes)
             DRO_TRY(dro__async_settle(o));
     }

@@ -5,7 +5,7 @@
 #include "storm.h"
 
 typedef struct dro__civr_settings {
-    dro__settings common;
+    dro__optimizer_settings common;
     int64_t big, inner;
     double growth; /* rcivr, as are the next */
     int64_t passes, most;

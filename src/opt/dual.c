@@ -54,9 +54,9 @@ static void pull(dro__dual *t, int64_t k)
         fmin(a->low == up->low ? a->second : a->low, b->low == up->low ? b->second : b->low);
 }
 
-/* The effect on one node of: every weight + add, then the smallest raised to `low`. What is lifted
- * back never enters the sum, or a large shift of many weights at the floor would cost its
- * digits. */
+/* The effect on one node of: every weight + add, then the smallest raised to `low`. The amount that
+ * is raised back is never added to the sum: a large shift of many weights at the floor would cost
+ * its digits. */
 static void apply(node *x, double add, double low)
 {
     if (x->count == 0)
@@ -79,7 +79,7 @@ static void push_block(dro__dual *t, int64_t k)
     leaf->add = 0;
 }
 
-/* Hands what waits at node k to its children. The low of the node bounds theirs. */
+/* Passes the pending changes of node k to its children. The low of the node bounds theirs. */
 static void push(dro__dual *t, int64_t k)
 {
     node *x = &t->nodes[k];
@@ -109,7 +109,7 @@ static void shift_raise(dro__dual *t, int64_t k, double add, double floor)
     pull(t, k);
 }
 
-/* From the root down to the leaf of block k, so that its values are true. */
+/* Passes changes down from the root to the leaf of block k, so that its values are current. */
 static void reach(dro__dual *t, int64_t block)
 {
     int64_t leaf = t->leaves + block;
@@ -154,15 +154,14 @@ void dro__dual_destroy(dro__dual *t)
     dro__free(t);
 }
 
-/* A node as it will be when all that waits above it has been handed down; `above` is such a
- * node. */
+/* A node as it will be after all pending changes above it; `above` is such a node. */
 static node seen_from(const node *above, node x)
 {
     apply(&x, above->add, above->low);
     return x;
 }
 
-/* Weight i of a leaf that is up to date. */
+/* Weight i of a leaf without pending changes. */
 static double weight_in(const dro__dual *t, const node *leaf, int64_t i)
 {
     return fmax(t->values[i] + leaf->add, leaf->low);

@@ -72,7 +72,7 @@ static double l1_at(const dro__smooth *f, size_t i)
     return i - f->free_first < f->free_count ? f->free_share * f->l1 : f->l1;
 }
 
-/* f and the norm; the point must be the solver's own. */
+/* f and the norm of its gradient; the point must be the solver's own. */
 static dro_status evaluate(dro__exact *e, const dro__smooth *f, const double *w, double *value,
                            double *g)
 {
@@ -212,10 +212,10 @@ static dro_status search(dro__exact *e, const dro__smooth *f, double fall, doubl
             along += e->slope[i] * (e->trial[i] - e->w[i]);
         double expected = f->l1 > 0 ? along : t * fall;
         if (f->l1 > 0 && -expected < DBL_EPSILON * fabs(e->value))
-            return DRO_OK; /* lower by less than a value can tell */
+            return DRO_OK; /* lower by less than rounding errors */
         double slope = f->l1 > 0 ? 0 : dot(e->dim, e->trial_g, e->direction);
         bool alike = f->l1 == 0 && at <= e->value + rounding &&
-                     slope <= (2 * decrease - 1) * fall; /* the slope has not turned up too much */
+                     slope <= (2 * decrease - 1) * fall; /* the slope is not too large */
         if (!(isfinite(at) && isfinite(slope)) || !(at <= e->value + decrease * expected || alike))
             high = t;
         else if (f->l1 == 0 && slope < flatter * fall)
@@ -275,7 +275,7 @@ dro_status dro__exact_step(dro__exact *e, const dro__smooth *f)
     value = NAN;
     if (fall < 0)
         DRO_TRY(search(e, f, fall, &value));
-    if (isnan(value) && e->pairs) { /* once more, without what was learned */
+    if (isnan(value) && e->pairs) { /* once more, without the pairs */
         e->pairs = 0;
         DRO_TRY(choose(e, f, &fall));
         if (fall < 0)

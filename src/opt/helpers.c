@@ -10,7 +10,7 @@ enum { STREAM_ORDER = 0x6f72, STREAM_WEIGHT = 0x7765 };
 
 static bool wants_labels(const dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     return o->cls->robust && (set->tilt >= DRO__TILT_CLASS || set->switch_tilt > DRO__TILT_CLASS);
 }
 
@@ -58,7 +58,7 @@ dro_status dro__slots_create(dro_optimizer *o, size_t most)
 /* The ids at position .. position + count - 1 of the library's own order. */
 static void fill_ids(const dro_optimizer *o, uint64_t position, size_t count, int64_t *ids)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     uint64_t seed = (uint64_t)set->seed, n = (uint64_t)o->n;
     if (n == 0 || set->order == DRO__ORDER_SEQUENTIAL) {
         uint64_t at = n ? position % n : position;
@@ -78,11 +78,11 @@ static void fill_ids(const dro_optimizer *o, uint64_t position, size_t count, in
     }
 }
 
-/* An epoch is a walk through the sums in steps of 1, from a random place on: each example comes as
- * often as its weight says, rounded up or down. */
+/* An epoch goes through the cumulative weights in steps of 1, from a random start: each example is
+ * drawn as often as its weight says, rounded up or down. */
 static void fill_weighted(const dro_optimizer *o, uint64_t position, size_t count, int64_t *ids)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     for (size_t i = 0; i < count; i++) {
         uint64_t at = position + i,
                  walk = set->order == DRO__ORDER_UNIFORM ? at : at / (uint64_t)o->n;
@@ -91,7 +91,7 @@ static void fill_weighted(const dro_optimizer *o, uint64_t position, size_t coun
     }
 }
 
-/* What a callback's failure is: not the end of anything. */
+/* The status of a failed callback; DRO_ERR_END would mean the end of the run. */
 static dro_status of_callback(dro_status status)
 {
     return status > 0 || status == DRO_ERR_END ? DRO_ERR_CALLBACK : status;
@@ -261,7 +261,8 @@ size_t dro__big_next(dro_optimizer *o, size_t *left)
     return size;
 }
 
-/* Which part it was is not known: the older one is refused, so that skip() comes to either. */
+/* It is not known which part failed: the older one is refused, so that skip() reaches both in
+ * turn. */
 static dro_status callback_failed(dro_optimizer *o, dro_status status, const char *what,
                                   const dro_batch *batch)
 {
@@ -305,7 +306,7 @@ static dro_status borrow_w(dro_optimizer *o, const float **w)
     return DRO_OK;
 }
 
-/* Where a callback writes its gradients, and from there to where they belong. */
+/* Where a callback writes its gradients, and the copy from there. */
 static dro_status borrow_grads(dro_optimizer *o, int count, float *const *grads, float **to)
 {
     for (int k = 0; k < count; k++) {

@@ -21,7 +21,7 @@
     }
 
 /* After the mean, in the order of the kinds. */
-static const dro__param arguments[] = {
+static const dro__param_row arguments[] = {
     ROW("kl", 1e-9, 1e12, "lambda"),
     ROW("kl-radius", 0, 1e12, "rho"),
     ROW("cvar", 1e-12, 1, "alpha"),
@@ -31,12 +31,12 @@ static const dro__param arguments[] = {
 
 dro_status dro__objective_parse(dro_context *ctx, const char *text, dro__objective *o)
 {
-    static const dro__param *const tables[DRO__TABLE_MAX] = {arguments};
+    static const dro__param_row *const tables[DRO__TABLE_MAX] = {arguments};
     const char *colon = strchr(text, ':');
     char name[16];
     double value = 0;
     snprintf(name, sizeof name, "%.*s", (int)(colon ? colon - text : 0), text);
-    const dro__param *row = colon ? dro__param_find(tables, name) : NULL;
+    const dro__param_row *row = colon ? dro__param_find(tables, name) : NULL;
     if (row)
         DRO_TRY(dro__params_set(ctx, tables, &value, "objective", name, colon + 1));
     else if (strcmp(text, "mean") != 0)
@@ -88,7 +88,7 @@ static sample look(size_t n, const double *losses, const double *prior, double *
     return s;
 }
 
-/* The prior's mass of the losses from t on. */
+/* The prior mass of the losses of at least t. */
 static double mass_from(const sample *s, double t)
 {
     double mass = 0;
@@ -97,7 +97,7 @@ static double mass_from(const sample *s, double t)
     return mass;
 }
 
-/* All the weight on the largest losses. */
+/* Puts all weight on the largest losses. */
 static void take_top(const sample *s, dro__worst_case *worst)
 {
     double mass = mass_from(s, s->high);
@@ -230,7 +230,7 @@ static double number_of(int64_t order)
 
 static void weigh_cvar(const sample *s, double alpha, dro__worst_case *worst)
 {
-    /* the largest number from which on there is a mass of alpha: a loss */
+    /* the largest loss with a mass of alpha at or above it */
     int64_t low = order_of(s->low), high = order_of(s->high);
     while (low < high) {
         int64_t middle = low + (high - low) / 2 + (high - low) % 2;

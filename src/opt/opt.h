@@ -47,7 +47,7 @@ typedef struct dro__schedule {
     double factor; /* step: the divisor per stage */
 } dro__schedule;
 
-typedef struct dro__settings {
+typedef struct dro__optimizer_settings {
     dro__schedule eta, lambda, a;
     int64_t steps;
     dro__list stages;
@@ -70,14 +70,14 @@ typedef struct dro__settings {
     /* momentum and preconditioner */
     int32_t precondition;
     double momentum, beta2, epsilon, longest;
-} dro__settings;
+} dro__optimizer_settings;
 
-extern const dro__param dro__params_common[];    /* every optimiser */
-extern const dro__param dro__params_tilt[];      /* those that solve the robust problem */
-extern const dro__param dro__params_objective[]; /* those that take every objective */
-extern const dro__param dro__params_batch[];     /* and weigh a batch by an average */
-extern const dro__param dro__params_storm[];     /* cover, recover */
-extern const dro__param dro__params_scale[];     /* those with momentum and a preconditioner */
+extern const dro__param_row dro__params_common[];    /* every optimiser */
+extern const dro__param_row dro__params_tilt[];      /* those that solve the robust problem */
+extern const dro__param_row dro__params_objective[]; /* those that take every objective */
+extern const dro__param_row dro__params_batch[];     /* and weigh a batch by an average */
+extern const dro__param_row dro__params_storm[];     /* cover, recover */
+extern const dro__param_row dro__params_scale[];     /* those with momentum and a preconditioner */
 
 #define DRO__REAL(name, field, type, fallback, low, high, meaning)                                 \
     {                                                                                              \
@@ -134,7 +134,7 @@ typedef struct dro__trail {
 
 typedef struct dro__optimizer_class {
     const char *name, *summary;
-    const dro__param *tables[DRO__TABLE_MAX];
+    const dro__param_row *tables[DRO__TABLE_MAX];
     size_t settings_size;
     size_t vectors; /* as long as w that a run on a problem holds at most, w being one */
     bool composite; /* takes general compositional problems */
@@ -175,7 +175,7 @@ struct dro_optimizer {
     int64_t n;
     dro__objective objective; /* of the settings */
     double stretch;           /* of eta: a direction that is averaged instead of added up */
-    void *settings;           /* begins with dro__settings */
+    void *settings;           /* begins with dro__optimizer_settings */
     bool started, stepping;   /* stepping: a callback of the problem is running */
     /* the state */
     dro__run run, run_before; /* before: its value before the current step */
@@ -225,19 +225,24 @@ struct dro_optimizer {
     char late_text[DRO__ERROR_SIZE];
 };
 
-static inline dro__settings *dro__settings_of(const dro_optimizer *o)
+static inline dro__optimizer_settings *dro__settings_of(const dro_optimizer *o)
 {
-    return (dro__settings *)o->settings;
+    return (dro__optimizer_settings *)o->settings;
 }
 
 /* The running estimate of the objective, without r(w). */
 double dro__estimate(const dro_optimizer *o);
+/* What the objective's scalars have come to, as dro_info has them; NaN where it has none. */
+typedef struct dro__reached {
+    double lambda, threshold, radius;
+} dro__reached;
+dro__reached dro__reached_of(const dro_optimizer *o);
 /* The steps that draw so many examples. */
 uint64_t dro__steps_for(const dro_optimizer *o, uint64_t examples);
 /* The class's `vectors`; 0: there is none of this name. */
 size_t dro__optimizer_vectors(const char *name);
 /* Its tables of parameters, NULL if there is no such optimiser. */
-const dro__param *const *dro__optimizer_tables(const char *name);
+const dro__param_row *const *dro__optimizer_tables(const char *name);
 /* Before start: all settings at their defaults again. */
 dro_status dro__optimizer_reset(dro_optimizer *o);
 bool dro__optimizer_exact(const char *name); /* the class's `exact` */
@@ -374,7 +379,7 @@ void dro__clock_start(dro_optimizer *o);
 /* The value of a schedule at step t; power 2 for a, 1 otherwise (a goes as eta^2). */
 double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t t, int power);
 /* A number of steps; below 1 it is a share of those planned. */
-double dro__as_steps(const dro__settings *set, double value);
+double dro__as_steps(const dro__optimizer_settings *set, double value);
 double dro__eta(const dro_optimizer *o);    /* of the present step */
 double dro__lambda(const dro_optimizer *o); /* with the switch-over */
 dro__tilt_level dro__level(const dro_optimizer *o);

@@ -11,7 +11,7 @@
 #include "opt.h"
 
 typedef struct settings {
-    dro__settings common;
+    dro__optimizer_settings common;
     double momentum, gamma;
 } settings;
 
@@ -24,7 +24,7 @@ static dro_status start(dro_optimizer *o)
     return dro__vector(o, o->dim, true, &o->k.v[DRO__D]);
 }
 
-static const dro__param own[] = {
+static const dro__param_row own[] = {
     DRO__REAL("momentum", momentum, settings, "0.9", 0, 0.9999, "momentum of the direction"),
     DRO__REAL("gamma", gamma, settings, "0.1", 1e-9, 1, "weight of the newest batch in u"),
     DRO__REAL("warmup", common.eta.warmup, settings, "100", 0, 1e15,

@@ -9,7 +9,7 @@
 #include "opt.h"
 
 typedef struct settings {
-    dro__settings common;
+    dro__optimizer_settings common;
     double beta1, beta2, epsilon, longest;
 } settings;
 
@@ -27,7 +27,7 @@ static dro_status start(dro_optimizer *o)
     return dro__vector(o, o->dim, true, &o->k.v[DRO__SECOND]);
 }
 
-static const dro__param own[] = {
+static const dro__param_row own[] = {
     DRO__REAL("eta", common.eta.value, settings, "0.001", 0, 1e9, "step size"),
     DRO__REAL("weight_decay", common.weight_decay, settings, "0.01", 0, 1e6,
               "decoupled: w is multiplied by 1 - eta weight_decay"),

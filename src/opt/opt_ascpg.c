@@ -18,7 +18,7 @@
 #include <string.h>
 
 typedef struct settings {
-    dro__settings common;
+    dro__optimizer_settings common;
     double eta_power, beta_power, beta_scale;
 } settings;
 
@@ -81,7 +81,7 @@ static dro_status step(dro_optimizer *o)
     return o->is_composite ? composite_step(o, &batch) : dro__take_step(o, &batch, 1);
 }
 
-static const dro__param own[] = {
+static const dro__param_row own[] = {
     DRO__REAL("eta_power", eta_power, settings, "0.5", 0, 2, "eta falls as t^-eta_power"),
     DRO__REAL("beta_power", beta_power, settings, "0.4", 0, 2, "beta falls as t^-beta_power"),
     DRO__REAL("beta_scale", beta_scale, settings, "2", 0, 1e9, "beta starts at beta_scale eta"),

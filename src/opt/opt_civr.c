@@ -44,8 +44,7 @@ dro_status dro__civr_step_with(dro_optimizer *o, const dro__civr_settings *set)
     size_t batch = inner_batch(o, set, r->big);
     bool stage_ends = r->within + 1 >= inner;
     size_t next = stage_ends || dro__last_step(o) ? 0 : batch;
-    /* Without the batch that was to wait (dropped, or the stream had ended): begin the stage
-     * again. */
+    /* If the pending batch is missing (dropped, or the stream had ended): begin the stage again. */
     if (r->within == 0 || !r->waits)
         DRO_TRY(dro__storm_step_big(o, r->big, next));
     else
@@ -113,7 +112,7 @@ void dro__civr_archive(dro_optimizer *o, dro__archive *ar)
                      inner_batch(o, o->settings, o->run.big) > o->slot_size;
 }
 
-static const dro__param own[] = {
+static const dro__param_row own[] = {
     DRO__INTEGER("batch", common.batch, dro__civr_settings, "0", 0, 1e9,
                  "examples in an inner batch, 0: ceil(sqrt(big))"),
     DRO__INTEGER("big", big, dro__civr_settings, "1024", 1, 1e12, "examples at a stage's start"),

@@ -22,7 +22,7 @@
 
 dro_status dro__cover_check(dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     if (o->is_composite && (set->precondition || set->momentum > 0))
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
                          "%s: momentum and precondition are for the tilted loss, not for general "
@@ -33,25 +33,25 @@ dro_status dro__cover_check(dro_optimizer *o)
 
 dro_status dro__cover_start(dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     return dro__storm_create(o, (size_t)set->batch, set->form == DRO__FORM_TWO_POINT);
 }
 
 dro_status dro__cover_step(dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     size_t batch = (size_t)set->batch;
     if (set->form == DRO__FORM_TWO_POINT)
         return dro__storm_step_two_point(o, batch);
     return dro__storm_step(o, batch, dro__last_step(o) ? 0 : batch);
 }
 
-static const dro__param own[] = {
-    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "poly",
+static const dro__param_row own[] = {
+    DRO__CHOICE("eta_schedule", eta.kind, dro__optimizer_settings, "poly",
                 "constant|poly|step|theory|cosine|auto",
                 "schedule of eta: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
                 "cosine where steps is set, else poly"),
-    DRO__REAL("warmup", eta.warmup, dro__settings, "100", 0, 1e15,
+    DRO__REAL("warmup", eta.warmup, dro__optimizer_settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
     DRO__PARAMS_END,
 };
@@ -61,7 +61,7 @@ const dro__optimizer_class dro__optimizer_cover = {
     .summary = "COVER: recursive variance reduction, polynomially decreasing steps",
     .tables = {dro__params_common, dro__params_tilt, dro__params_objective, dro__params_storm,
                dro__params_scale, own},
-    .settings_size = sizeof(dro__settings),
+    .settings_size = sizeof(dro__optimizer_settings),
     .vectors = 7,
     .composite = true,
     .robust = true,

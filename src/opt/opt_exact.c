@@ -20,7 +20,7 @@
 #include <string.h>
 
 typedef struct settings {
-    dro__settings common;
+    dro__optimizer_settings common;
     double tolerance, smoothing;
     int64_t memory;
 } settings;
@@ -42,21 +42,21 @@ enum { NEWTON_MOST = 2000, MEMORY_MOST = 50, MEMORY_LEAST = 5 };
 /* kl-radius, cvar, chi2: solved with this smoothing, then with a tenth of it from there on, ... */
 #define FIRST_SMOOTHING 0.1
 
-static double l1_of(const dro__settings *set)
+static double l1_of(const dro__optimizer_settings *set)
 {
     if (set->reg == DRO__REG_L1)
         return set->reg_strength;
     return set->reg == DRO__REG_ELASTIC ? set->reg_strength * set->reg_ratio : 0;
 }
 
-static double l2_of(const dro__settings *set)
+static double l2_of(const dro__optimizer_settings *set)
 {
     if (set->reg == DRO__REG_L2)
         return set->reg_strength;
     return set->reg == DRO__REG_ELASTIC ? set->reg_strength * (1 - set->reg_ratio) : 0;
 }
 
-/* Of the settings: an objective by name, or kl with lambda. */
+/* From the settings: an objective by name, or kl with lambda. */
 static void objective_of(dro_optimizer *o, dro__objective *objective)
 {
     settings *set = o->settings;
@@ -71,7 +71,7 @@ static void objective_of(dro_optimizer *o, dro__objective *objective)
 
 /* ---- F ---- */
 
-/* Examples without weight count for nothing, also where their loss is the largest. */
+/* Examples without weight are ignored, even if their loss is the largest. */
 static void hide_weightless(state *s, size_t n)
 {
     double least = HUGE_VAL;
@@ -124,7 +124,7 @@ static dro_status hessian(void *user, double *h)
 {
     dro_optimizer *o = user;
     state *s = o->extra;
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     const dro__full *full = o->able.full;
     size_t dim = o->dim, n = (size_t)o->n;
     double bend = s->objective.kind == DRO__OBJECTIVE_KL ? 1 / s->objective.argument : 0;
@@ -148,7 +148,7 @@ static dro_status hessian(void *user, double *h)
 static dro__smooth smooth_of(dro_optimizer *o)
 {
     const state *s = o->extra;
-    const double worth = 0.01; /* of what the smoothing does */
+    const double worth = 0.01; /* due to the smoothing */
     return (dro__smooth){.user = o,
                          .value = value,
                          .enough =
@@ -164,7 +164,7 @@ static dro__smooth smooth_of(dro_optimizer *o)
 static double gap_of(const dro_optimizer *o)
 {
     const state *s = o->extra;
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     double gap = 0;
     if (!(l2_of(set) > 0) || !o->able.full->convex)
         return NAN;
@@ -185,7 +185,7 @@ static bool is_newton(const dro_optimizer *o)
 
 static dro_status check(dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     const char *name = o->cls->name;
     if (o->is_composite || !o->able.full || o->n < 1)
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
@@ -214,7 +214,7 @@ static dro_status check(dro_optimizer *o)
 static dro_status label(dro_optimizer *o)
 {
     state *s = o->extra;
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     size_t n = (size_t)o->n;
     bool classes = set->tilt == DRO__TILT_CLASS;
     int32_t count = classes ? o->problem.classes : o->problem.groups;
@@ -242,7 +242,7 @@ static dro_status label(dro_optimizer *o)
                             : status;
 }
 
-/* Many pairs where w is short, few where they would take more than 64 MB. */
+/* The number of pairs: many if w is short, few where they would take more than 64 MB. */
 static size_t memory_of(const dro_optimizer *o)
 {
     const settings *set = o->settings;
@@ -376,7 +376,7 @@ static dro_status evaluated(dro_optimizer *o, const dro__smooth *f, double *grad
     return DRO_OK;
 }
 
-/* At the minimum, as far as this smoothing goes. */
+/* At the minimum, to the accuracy of this smoothing. */
 static bool is_small(const dro_optimizer *o, double gradient)
 {
     const settings *set = o->settings;
@@ -465,9 +465,9 @@ static void archive(dro_optimizer *o, dro__archive *ar)
 
 /* ---- settings ---- */
 
-#define S dro__settings
+#define S dro__optimizer_settings
 
-static const dro__param own[] = {
+static const dro__param_row own[] = {
     DRO__REAL("tolerance", tolerance, settings, "1e-8", 0, 1,
               "stop when |gradient| (with l2 or elastic: the duality gap) is at most this"),
     DRO__INTEGER("steps", common.steps, settings, "0", 0, 1e15,
@@ -486,7 +486,7 @@ static const dro__param own[] = {
     DRO__PARAMS_END,
 };
 
-static const dro__param pairs[] = {
+static const dro__param_row pairs[] = {
     DRO__REAL("objective_smoothing", smoothing, settings, "1e-5", 1e-12, 1,
               "s: kl-radius and chi2 are solved up to s rho, cvar up to s (1/alpha - 1) / 2"),
     DRO__INTEGER("memory", memory, settings, "0", 0, 1000,

@@ -70,7 +70,7 @@ static dro_status step(dro_optimizer *o)
     return DRO_OK;
 }
 
-static const dro__param own[] = {
+static const dro__param_row own[] = {
     DRO__REAL("stage_steps", stage_steps, dro__pd_settings, "100", 1e-9, 1e12,
               "steps of the first stage; below 1, a share of steps"),
     DRO__REAL("stage_growth", growth, dro__pd_settings, "10", 1, 1e6,

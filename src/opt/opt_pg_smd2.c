@@ -85,7 +85,7 @@ static dro_status step(dro_optimizer *o)
     return DRO_OK;
 }
 
-static const dro__param own[] = {
+static const dro__param_row own[] = {
     DRO__REAL("stage_steps", stage_steps, dro__pd_settings, "100", 1e-9, 1e12,
               "steps of the first stage; stage k has k+1 times as many; below 1, a share of steps"),
     DRO__REAL("gamma", gamma, dro__pd_settings, "0.1", 0, 1e9, "gamma in gamma/2 |w - w_stage|^2"),

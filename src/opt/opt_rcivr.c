@@ -40,7 +40,7 @@ static uint64_t steps_for(const dro_optimizer *o, uint64_t examples)
     return dro__civr_steps_with(o, examples, big_of);
 }
 
-static const dro__param own[] = {
+static const dro__param_row own[] = {
     DRO__INTEGER("batch", common.batch, dro__civr_settings, "0", 0, 1e9,
                  "examples in an inner batch, 0: ceil(sqrt(big)), at most 2048"),
     DRO__INTEGER("big", big, dro__civr_settings, "128", 1, 1e12,

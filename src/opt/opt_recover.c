@@ -12,14 +12,14 @@
  * output=random makes every stage end at a random step, as Algorithm 1 returns a random iterate. */
 #include "storm.h"
 
-static const dro__param own[] = {
-    DRO__CHOICE("eta_schedule", eta.kind, dro__settings, "step",
+static const dro__param_row own[] = {
+    DRO__CHOICE("eta_schedule", eta.kind, dro__optimizer_settings, "step",
                 "constant|poly|step|theory|cosine|auto",
                 "schedule of eta: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
                 "cosine where steps is set, else poly"),
-    DRO__REAL("warmup", eta.warmup, dro__settings, "100", 0, 1e15,
+    DRO__REAL("warmup", eta.warmup, dro__optimizer_settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
-    DRO__LIST("stages", stages, dro__settings, "0.5,0.75", 0, 1e15,
+    DRO__LIST("stages", stages, dro__optimizer_settings, "0.5,0.75", 0, 1e15,
               "steps at which a new stage begins; below 1, shares of steps (none if steps is 0)"),
     DRO__PARAMS_END,
 };
@@ -29,7 +29,7 @@ const dro__optimizer_class dro__optimizer_recover = {
     .summary = "RECOVER: COVER in stages that keep w, u and v; the recommended method",
     .tables = {dro__params_common, dro__params_tilt, dro__params_objective, dro__params_storm,
                dro__params_scale, own},
-    .settings_size = sizeof(dro__settings),
+    .settings_size = sizeof(dro__optimizer_settings),
     .vectors = 7,
     .composite = true,
     .robust = true,

@@ -9,11 +9,12 @@
  * cost: it has no correction for the moving w.
  *
  * Deviations: the weights use nu from before the batch, and a batch of mean weight above `heaviest`
- * is scaled down; SCENT's own rate, gamma = alpha e^nu / (1 + alpha e^nu), was more biased with
- * small batches. tilt=class and tilt=group track a mean loss per group and weigh by q_g. */
+ * (times the largest eta over eta) is scaled down; SCENT's own rate, gamma = alpha e^nu / (1 +
+ * alpha e^nu), was more biased with small batches. tilt=class and tilt=group track a mean loss
+ * per group and weigh by q_g. */
 #include "opt.h"
 
-typedef dro__settings settings;
+typedef dro__optimizer_settings settings;
 
 static dro_status start(dro_optimizer *o)
 {
@@ -22,10 +23,11 @@ static dro_status start(dro_optimizer *o)
     return dro__scale_create(o, DRO__MOVE_moments);
 }
 
-static const dro__param own[] = {
+static const dro__param_row own[] = {
     DRO__REAL("gamma", gamma, settings, "0.03", 1e-9, 1, "weight of the newest batch in u"),
-    DRO__REAL("heaviest", heaviest, settings, "30", 0, 1e9,
-              "limit of a batch's mean weight; larger ones are scaled down and counted; 0: none"),
+    DRO__REAL("heaviest", heaviest, settings, "3", 0, 1e9,
+              "limit of a batch's mean weight at the largest eta, in inverse proportion to eta "
+              "later; larger ones are scaled down and counted; 0: none"),
     DRO__REAL("warmup", eta.warmup, settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
     DRO__REAL("guard", guard, settings, "0.25", 0, 1e9,

@@ -15,7 +15,7 @@
 #include "opt.h"
 
 typedef struct settings {
-    dro__settings common;
+    dro__optimizer_settings common;
     double momentum;
     int32_t nesterov;
 } settings;
@@ -41,7 +41,7 @@ static dro_status start(dro_optimizer *o)
     return dro__vector(o, o->dim, true, &o->k.v[DRO__D]);
 }
 
-static const dro__param own[] = {
+static const dro__param_row own[] = {
     DRO__REAL("momentum", momentum, settings, "0.9", 0, 0.9999, "momentum of the direction"),
     DRO__CHOICE("nesterov", nesterov, settings, "no", "no|yes", "look ahead along the direction"),
     DRO__PARAMS_END,

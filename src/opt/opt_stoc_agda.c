@@ -33,7 +33,7 @@ static dro_status step(dro_optimizer *o)
     return DRO_OK;
 }
 
-static const dro__param own[] = {
+static const dro__param_row own[] = {
     DRO__REAL("tau1", tau1, dro__pd_settings, "100", 1e-9, 1e15, "eta_t = eta / (1 + t/tau1)"),
     DRO__REAL("tau2", tau2, dro__pd_settings, "100", 1e-9, 1e15,
               "dual_t = dual_eta / (1 + t/tau2)"),

@@ -22,7 +22,7 @@ static const dro__optimizer_class *find_class(const char *name)
     return NULL;
 }
 
-const dro__param *const *dro__optimizer_tables(const char *name)
+const dro__param_row *const *dro__optimizer_tables(const char *name)
 {
     const dro__optimizer_class *cls = find_class(name);
     return cls ? cls->tables : NULL;
@@ -61,7 +61,7 @@ dro_status dro_optimizer_param(const char *optimizer, int index, dro_param *para
     const dro__optimizer_class *cls = optimizer ? find_class(optimizer) : NULL;
     if (!cls)
         return DRO_ERR_NAME;
-    const dro__param *row = index >= 0 ? dro__param_at(cls->tables, index) : NULL;
+    const dro__param_row *row = index >= 0 ? dro__param_at(cls->tables, index) : NULL;
     if (!row || !param)
         return row ? DRO_ERR_ARGUMENT : DRO_ERR_END;
     *param = row->about;
@@ -222,7 +222,7 @@ dro_status dro_optimizer_get(const dro_optimizer *o, const char *name, char *tex
     if (!o || !name || !text || size == 0)
         return DRO_ERR_ARGUMENT;
     dro__forget(o->ctx);
-    const dro__param *row = dro__param_find(o->cls->tables, name);
+    const dro__param_row *row = dro__param_find(o->cls->tables, name);
     if (!row)
         return dro__fail(o->ctx, DRO_ERR_NAME, "%s has no parameter '%.60s'", o->cls->name, name);
     dro__params_print(row, o->settings, text, size);
@@ -232,7 +232,7 @@ dro_status dro_optimizer_get(const dro_optimizer *o, const char *name, char *tex
 /* Settings that contradict each other or the problem. */
 static dro_status check(dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     const char *name = o->cls->name;
     if (o->cls->needs_n && o->n == 0)
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
@@ -265,10 +265,19 @@ static dro_status check(dro_optimizer *o)
 
 /* ---- steps ---- */
 
+/* The noise of batches cancels over a shuffled epoch. An estimate that remembers more than one has
+ * the noise of the part that it has forgotten. */
+static double least_a(const dro_optimizer *o)
+{
+    const dro__optimizer_settings *set = dro__settings_of(o);
+    bool epochs = o->n > 0 && set->order == DRO__ORDER_SHUFFLE;
+    return fmax(set->a_min, epochs ? fmin(1.0, (double)set->batch / (double)o->n) : 0);
+}
+
 /* What all optimisers put into the plan; start() adds its own. */
 static void make_plan(dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     o->k = (dro__step){.ticket = &o->ticket, .s = &o->s, .n = o->dim};
     o->k.plan = (dro__plan){.dim = o->dim,
                             .batch = (size_t)set->batch,
@@ -283,7 +292,7 @@ static void make_plan(dro_optimizer *o)
                             .group_prior = set->group_prior,
                             .a_rule = set->a_rule,
                             .a_c = set->a_c,
-                            .a_min = set->a_min,
+                            .a_min = least_a(o),
                             .guard = set->guard,
                             .cap = set->cap,
                             .objective = o->objective.kind,
@@ -432,6 +441,23 @@ double dro__estimate(const dro_optimizer *o)
     return o->objective.kind > DRO__OBJECTIVE_KL ? s->value : s->lambda * s->log_u;
 }
 
+dro__reached dro__reached_of(const dro_optimizer *o)
+{
+    const dro__scalars *s = &o->s;
+    dro__objective_kind kind = o->objective.kind;
+    dro__reached r = {NAN, NAN, NAN};
+    bool dual = kind > DRO__OBJECTIVE_KL, linear = dual && kind != DRO__OBJECTIVE_KL_RADIUS;
+    if (!o->cls->robust || !s->level)
+        return r;
+    if (kind != DRO__OBJECTIVE_CVAR && !(linear && o->cls->exact))
+        r.lambda = dual ? s->multiplier : s->lambda;
+    if (linear)
+        r.threshold = s->threshold;
+    if (dual)
+        r.radius = s->radius;
+    return r;
+}
+
 dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
 {
     if (!o || !info)
@@ -442,16 +468,14 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
     DRO_TRY(dro__async_settle((dro_optimizer *)o));
     const dro__run *r = &o->run;
     const dro__scalars *s = &o->s;
-    dro__objective_kind kind = o->objective.kind;
-    bool dual = kind > DRO__OBJECTIVE_KL && s->level;
-    bool linear = dual && kind != DRO__OBJECTIVE_KL_RADIUS;
+    dro__reached reached = dro__reached_of(o);
     double reg = dro__settings_of(o)->reg ? dro__reg_value(o, o->k.v[DRO__W]) : 0;
     *info = (dro_info){
         .step = r->step,
         .examples = r->examples,
         .evaluations = r->evaluations,
         .eta = s->eta,
-        .lambda = dual ? s->multiplier : s->lambda,
+        .lambda = reached.lambda,
         .a = s->a,
         .loss = s->loss,
         .log_u = s->log_u,
@@ -464,11 +488,9 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
         .fresh_starts = s->fresh_starts,
         .gradient_norm = o->cls->exact ? r->gradient : NAN,
         .gap = o->cls->exact ? r->gap : NAN,
-        .threshold = linear ? s->threshold : NAN,
-        .radius = dual ? s->radius : NAN,
+        .threshold = reached.threshold,
+        .radius = reached.radius,
     };
-    if (kind == DRO__OBJECTIVE_CVAR || (linear && o->cls->exact))
-        info->lambda = NAN;
     return DRO_OK;
 }
 
@@ -495,7 +517,7 @@ typedef struct header {
 
 static uint64_t settings_checksum(const dro_optimizer *o)
 {
-    const dro__param *row;
+    const dro__param_row *row;
     uint64_t sum = 0;
     for (int i = 0; (row = dro__param_at(o->cls->tables, i)); i++) {
         char text[512];

@@ -6,7 +6,7 @@
 #include "dual.h"
 
 typedef struct dro__pd_settings {
-    dro__settings common;
+    dro__optimizer_settings common;
     double dual_eta, delta, gamma, tau1, tau2, growth, stage_steps;
     int32_t sampling;
 } dro__pd_settings;

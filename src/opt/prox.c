@@ -11,7 +11,7 @@
 
 dro_status dro__reg_create(dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     if (set->reg == DRO__REG_BOX && set->reg_low > set->reg_high)
         return dro__fail(o->ctx, DRO_ERR_RANGE, "%s: reg=box: reg_low %g is above reg_high %g",
                          o->cls->name, set->reg_low, set->reg_high);
@@ -37,7 +37,7 @@ dro_status dro__reg_create(dro_optimizer *o)
 
 void dro__reg_blocks(dro_optimizer *o, float *w, double eta)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     const dro__backend *be = o->ctx->backend;
     if (set->reg == DRO__REG_GROUP)
         be->block_shrink(o->ctx->pool, w, o->blocks, o->block_count, eta * set->reg_strength);
@@ -54,7 +54,7 @@ void dro__reg_blocks(dro_optimizer *o, float *w, double eta)
 
 double dro__reg_value(const dro_optimizer *o, const float *of)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     if (set->reg == DRO__REG_NONE)
         return 0;
     enum { PART = 16384 }; /* from the backend in parts: no memory is needed */

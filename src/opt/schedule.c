@@ -27,13 +27,13 @@
 
 enum { STREAM_TAU = 0x7a75 };
 
-double dro__as_steps(const dro__settings *set, double value)
+double dro__as_steps(const dro__optimizer_settings *set, double value)
 {
     return value > 0 && value < 1 ? floor(value * (double)set->steps) : value;
 }
 
 /* The length of stage k, planned to be `planned` steps. */
-static double drawn(const dro__settings *set, int k, double planned)
+static double drawn(const dro__optimizer_settings *set, int k, double planned)
 {
     if (set->output == DRO__OUTPUT_LAST || planned < 1)
         return planned;
@@ -43,7 +43,7 @@ static double drawn(const dro__settings *set, int k, double planned)
 
 void dro__clock_start(dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     double planned = 0, at = 0;
     o->boundary_count = 0;
     for (int k = 0; k < set->stages.count; k++) {
@@ -70,7 +70,7 @@ int dro__stage(const dro_optimizer *o, uint64_t t)
 /* How many of Theorem 2's stages ended before t. */
 static int theory_stage(const dro_optimizer *o, uint64_t t)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     double eta = set->eta.value > 0 ? set->eta.value : 1, at = 0;
     for (int k = 0; k < 120; k++) {
         double slow = 48 / (eta * set->theory_mu) * pow(2, 0.5 * k);
@@ -84,7 +84,7 @@ static int theory_stage(const dro_optimizer *o, uint64_t t)
 
 double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t t, int power)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     double value = s->value, time = (double)t;
     int32_t known = set->steps ? DRO__SCHEDULE_COSINE : DRO__SCHEDULE_POLY;
     switch (s->kind == DRO__SCHEDULE_AUTO ? known : s->kind) {
@@ -120,13 +120,13 @@ double dro__eta(const dro_optimizer *o)
 
 static bool switched(const dro_optimizer *o, uint64_t t)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     return set->switch_step > 0 && (double)t >= dro__as_steps(set, set->switch_step);
 }
 
 double dro__lambda_at(const dro_optimizer *o, uint64_t t)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     if (switched(o, t) && set->switch_lambda > 0)
         return set->switch_lambda;
     return dro__schedule_at(o, &set->lambda, t, 1);
@@ -134,7 +134,7 @@ double dro__lambda_at(const dro_optimizer *o, uint64_t t)
 
 dro__tilt_level dro__level_at(const dro_optimizer *o, uint64_t t)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     if (dro__is_mean(o))
         return DRO__TILT_NONE;
     if (switched(o, t) && set->switch_tilt != DRO__SWITCH_SAME)
@@ -159,7 +159,7 @@ bool dro__last_step(const dro_optimizer *o)
 
 void dro__begin_step(dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     o->ticket = (dro__ticket){.eta = dro__eta(o)};
     if (!o->cls->robust)
         return;

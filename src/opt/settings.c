@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#define S         dro__settings
+#define S         dro__optimizer_settings
 #define SCHEDULES "constant|poly|step|theory|cosine|auto"
 
-const dro__param dro__params_common[] = {
+const dro__param_row dro__params_common[] = {
     DRO__REAL("eta", eta.value, S, "0.1", 0, 1e9, "step size, also called lr"),
     DRO__CHOICE("eta_schedule", eta.kind, S, "constant", SCHEDULES,
                 "schedule of eta: poly is COVER's (Theorem 1), theory RECOVER's (Theorem 2), auto: "
@@ -48,7 +48,7 @@ const dro__param dro__params_common[] = {
 #define LEVELS     "none|example|class|group"
 #define TILT_MEANS "what is reweighted: examples, classes or groups; --over is the same"
 
-const dro__param dro__params_tilt[] = {
+const dro__param_row dro__params_tilt[] = {
     DRO__REAL(
         "lambda", lambda.value, S, "1", 1e-9, 1e12,
         "robustness: smaller values emphasise high losses, larger ones approach the mean loss"),
@@ -74,27 +74,28 @@ const dro__param dro__params_tilt[] = {
 
 #define OBJECTIVES "kl:LAMBDA, kl-radius:RHO, cvar:ALPHA, chi2:RHO or mean"
 
-const dro__param dro__params_objective[] = {
+const dro__param_row dro__params_objective[] = {
     {{"objective", DRO_PARAM_TEXT, "", 0, 0, "NAME:X", OBJECTIVES "; if not given, kl with lambda"},
      offsetof(S, objective)},
     DRO__PARAMS_END,
 };
 
-const dro__param dro__params_batch[] = {
+const dro__param_row dro__params_batch[] = {
     {{"objective", DRO_PARAM_TEXT, "mean", 0, 0, "NAME:X", OBJECTIVES}, offsetof(S, objective)},
     DRO__CHOICE("tilt", tilt, S, "example", LEVELS, TILT_MEANS),
     DRO__CHOICE("group_prior", group_prior, S, "uniform", "uniform|data",
                 "prior over the classes or groups: uniform, or their shares of the data"),
     DRO__REAL("cap", cap, S, "10", 1, 60, "exponents beyond it continue as the tangent of exp"),
     DRO__REAL("gamma", gamma, S, "0.03", 1e-9, 1, "weight of the newest batch in u"),
-    DRO__REAL("heaviest", heaviest, S, "30", 0, 1e9,
-              "limit of a batch's mean weight; larger ones are scaled down and counted; 0: none"),
+    DRO__REAL("heaviest", heaviest, S, "3", 0, 1e9,
+              "limit of a batch's mean weight at the largest eta, in inverse proportion to eta "
+              "later; larger ones are scaled down and counted; 0: none"),
     DRO__REAL("guard", guard, S, "0.25", 0, 1e9,
               "eta is reduced so that no step lowers log_u by more than this, 0: off"),
     DRO__PARAMS_END,
 };
 
-const dro__param dro__params_storm[] = {
+const dro__param_row dro__params_storm[] = {
     DRO__CHOICE("a_rule", a_rule, S, "auto", "auto|fixed|eta2",
                 "how a is chosen: by measured noise, as given, or a_c eta^2"),
     DRO__REAL("a", a.value, S, "0.1", 0, 1, "fixed: the weight of the newest batch"),
@@ -105,7 +106,8 @@ const dro__param dro__params_storm[] = {
     DRO__REAL("a_decay", a.factor, S, "1", 1, 1e6, "fixed, step: a is divided by it per stage"),
     DRO__REAL("a_c", a_c, S, "1", 0, 1e12, "eta2: a = a_c eta^2, at most 1"),
     DRO__REAL("a_min", a_min, S, "0", 0, 1,
-              "auto: lower limit of a; 0.001 suits a stream that drifts"),
+              "auto: lower limit of a, which is at least batch / examples where epochs are "
+              "shuffled; 0.001 suits a stream that drifts"),
     DRO__REAL("guard", guard, S, "0.25", 0, 1e9,
               "eta is reduced so that no step changes log-weights by more than this (rms), 0: off"),
     DRO__CHOICE("form", form, S, "one-pass", "one-pass|two-point",
@@ -113,7 +115,7 @@ const dro__param dro__params_storm[] = {
     DRO__PARAMS_END,
 };
 
-const dro__param dro__params_scale[] = {
+const dro__param_row dro__params_scale[] = {
     DRO__CHOICE("precondition", precondition, S, "none", "none|rms|adam",
                 "divide the step by the root of the gradient's second moment; adam: with momentum"),
     DRO__REAL("momentum", momentum, S, "0", 0, 0.9999,

@@ -100,7 +100,7 @@ dro_status dro__plain_step(dro_optimizer *o)
 
 dro_status dro__scale_create(dro_optimizer *o, dro__move_kind moments)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     dro__plan *p = &o->k.plan;
     bool adam = set->precondition == DRO__PRECONDITION_ADAM;
     p->momentum = adam && set->momentum == 0 ? 0.9 : set->momentum;

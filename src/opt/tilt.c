@@ -7,7 +7,7 @@
 
 dro_status dro__objective_settle(dro_optimizer *o)
 {
-    dro__settings *set = dro__settings_of(o);
+    dro__optimizer_settings *set = dro__settings_of(o);
     dro__objective *to = &o->objective;
     *to = (dro__objective){.kind = DRO__OBJECTIVE_KL, .argument = set->lambda.value};
     if (*set->objective)
@@ -80,7 +80,7 @@ static dro_status check_level(dro_optimizer *o, dro__tilt_level level)
 
 dro_status dro__tilt_create(dro_optimizer *o)
 {
-    const dro__settings *set = dro__settings_of(o);
+    const dro__optimizer_settings *set = dro__settings_of(o);
     dro__tilt_level first = dro__level_at(o, 0), second = first;
     if (set->switch_step > 0 && set->switch_tilt != DRO__SWITCH_SAME && !dro__is_mean(o))
         second = set->switch_tilt - DRO__SWITCH_FIRST;

@@ -109,7 +109,8 @@ void dro__plot_dot(dro__plot *plot, dro__paint paint, double x, double y, double
     set_text(plot, mark, tip);
 }
 
-/* The first `letters` letters, with an ellipsis when there are more; there is room for it. */
+/* Cuts the text to `letters` letters with an ellipsis if it is longer; the buffer has space for
+ * it. */
 static void cut_text(char *text, int letters)
 {
     char *at = text;

@@ -20,7 +20,7 @@
 
 enum { LEVELS = 2, RUNS_MOST = 10000, PATH_MOST = 4096, NAME_MOST = 200 };
 
-/* Settings that tell runs of one method apart, or that do not change what comes out. */
+/* Settings that may differ between runs of one method, or that do not affect the results. */
 static const char *const personal[] = {"seed",    "out",  "folder",  "dir",     "resume",
                                        "threads", "jobs", "config",  "command", "version",
                                        "name",    "date", "started", "host",    "init"};
@@ -112,14 +112,14 @@ const char *dro_report_note(const dro_report *report, int32_t index)
     return report && index >= 0 && (size_t)index < report->note_count ? report->notes[index] : NULL;
 }
 
-/* The set that all figures are of, as an adjective. */
+/* The split of all metrics, as an adjective. */
 static const char *set_of(const dro_report *report)
 {
     const char *one = NULL;
     for (size_t k = 0; k < report->trial_count; k++) {
         const char *split = report->trials[k]->diverged ? NULL : report->trials[k]->split;
         if (split && one && strcmp(one, split) != 0)
-            return "evaluated"; /* not the same set: remarks tell which */
+            return "evaluated"; /* different splits: remarks say which */
         one = split ? split : one;
     }
     return !one || strcmp(one, "test") == 0 ? "test" : strcmp(one, "train") == 0 ? "training" : one;
@@ -288,10 +288,10 @@ bool dro__setting_personal(const char *name, bool labelled)
     return false;
 }
 
-/* The settings that tell runs of one optimiser apart. */
+/* The settings in which runs of one optimiser differ. */
 typedef struct difference {
     const char *optimizer;
-    const dro__trial *first; /* what the others are compared with */
+    const dro__trial *first; /* the run that others are compared with */
     const char **names;      /* (count), borrowed */
     size_t count;
     bool failed;
@@ -344,8 +344,8 @@ static void name_setting(dro__buffer *name, const char *setting, const char *val
         dro__buffer_print(name, "%s%s=%.60s", name->size ? " " : "", setting, value);
 }
 
-/* The name of the method that a run belongs to. A sweep's are known by what it tried, as `dro
- * sweep` shows them. */
+/* The name of the method that a run belongs to. Runs of a sweep are named after the settings tried,
+ * as in `dro sweep`. */
 static char *method_name(const dro_report *report, const difference *d, const dro__trial *t)
 {
     dro__buffer name = {0};
@@ -391,7 +391,7 @@ static bool place_trial(dro_report *report, const difference *d, dro__trial *t)
     return true;
 }
 
-/* Runs are placed optimiser by optimiser, in the order in which these come. */
+/* Runs are ordered by optimiser, in the order in which these first appear. */
 static bool place_all(dro_report *report)
 {
     bool fine = true;

@@ -29,6 +29,20 @@ typedef enum dro__report_column {
         DRO__COLUMNS
 } dro__report_column;
 
+/* Lists of numbers about probabilities, and where they lie in result.json. */
+#define DRO__QUALITY_LIST(X)                                                                       \
+    X(DRO__QUALITY_PROBABILITY, "test.reliability.probability")                                    \
+    X(DRO__QUALITY_ACCURACY, "test.reliability.accuracy")                                          \
+    X(DRO__QUALITY_RECALL, "test.precision_recall.recall")                                         \
+    X(DRO__QUALITY_PRECISION, "test.precision_recall.precision")
+
+typedef enum dro__quality {
+#define X(code, path) code,
+    DRO__QUALITY_LIST(X)
+#undef X
+        DRO__QUALITIES
+} dro__quality;
+
 enum { DRO__CLASSES_MOST = 100000, DRO__CONFUSION_MOST = 4000 };
 
 typedef struct dro__report_evaluation {
@@ -70,6 +84,8 @@ typedef struct dro__trial {
     double *confusion;    /* NULL: not known */
     int32_t count_count;  /* of counts */
     double *counts;       /* training examples of each class, NULL: not known */
+    double *quality[DRO__QUALITIES]; /* (quality_count) each */
+    int32_t quality_count[DRO__QUALITIES];
     int32_t method;
     dro__sweep *sweep; /* NULL: none */
 } dro__trial;

@@ -118,7 +118,7 @@ static void tabulate_bars(const bars *b, dro__buffer *out)
     dro__table_close(out);
 }
 
-/* Heights that fit: thinner bars for more methods, then neighbours together. */
+/* Chooses heights that fit: thinner bars for more methods, then groups of neighbouring classes. */
 static void choose_heights(bars *b)
 {
     b->bar = b->shown == 1 ? 13 : b->shown == 2 ? 9 : b->shown <= 4 ? 7 : 5;
@@ -223,8 +223,8 @@ static void draw_cell(const matrix *m, dro__plot *plot, int32_t i, int32_t j)
                        y + m->cell / 2 + 4, 11, DRO__MIDDLE, 4, share);
 }
 
-/* Names of the rows, of as many as fit. The columns have the same ones where they are short or
- * numbers; else both have their place, #3, and the rows the name before it. */
+/* Names of as many rows as fit. Columns have the same names if these are short or numbers;
+ * otherwise both have their rank, #3, and rows have the name before it. */
 static void draw_names(const matrix *m, dro__plot *plot)
 {
     int32_t every = (int32_t)ceil(11 / m->cell), widest = 3;
@@ -280,7 +280,7 @@ static void tabulate_matrix(const matrix *m, dro__buffer *out)
     dro__table_close(out);
 }
 
-/* Names that fit over a column, or numbers, of which some can be left out. */
+/* Whether names fit above a column, or are numbers, some of which can be left out. */
 static bool plain_names(const matrix *m)
 {
     char digits[16];

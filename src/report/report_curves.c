@@ -74,7 +74,7 @@ static void fit(curves *c)
                 low[d] = fmin(low[d], at[d]);
                 high[d] = fmax(high[d], at[d]);
             }
-            c->any = true;
+            c->any = c->any || i > 0; /* a single point is no curve */
         }
     bool time = c->kind->x == DRO__COLUMN_SECONDS;
     c->x =

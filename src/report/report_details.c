@@ -112,7 +112,7 @@ static void setting(dro__buffer *out, const dro_report *report, const char *name
     dro__buffer_add(out, "</div>\n");
 }
 
-/* Where a run lies is said above. */
+/* The path of a run is shown above. */
 static bool is_place(const char *name)
 {
     return strcmp(name, "out") == 0 || strcmp(name, "folder") == 0 || strcmp(name, "dir") == 0;

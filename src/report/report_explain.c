@@ -1,5 +1,5 @@
-/* The page of an explanation (dro_report_explanation): shares of the weight, and the examples that
- * carry the most. Images are bitmaps inside the page. */
+/* The page of an explanation (dro_report_explanation): shares of the weight, and the examples with
+ * the largest weights. Images are bitmaps inside the page. */
 #include "report_page.h"
 
 #include <dro/version.h>

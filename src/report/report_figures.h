@@ -50,6 +50,7 @@ double dro__figure_top(dro__figures *figures, dro__plot *plot, int32_t names);
 void dro__figures_curves(dro__figures *figures, dro__section section);
 void dro__figures_bars(dro__figures *figures);
 void dro__figures_confusion(dro__figures *figures);
+void dro__figures_quality(dro__figures *figures);
 void dro__figures_shares(dro__figures *figures);
 
 /* ---- tables ---- */

@@ -34,7 +34,7 @@ static const char *of_network(const dro__trial *t, const char *name)
     return setting(t, "network_settings", name, fallback);
 }
 
-/* Each of these writes a part of F, with those settings only that have a say in it. */
+/* Each of these writes a part of F, with only the settings that affect it. */
 static void loss_of(const dro__trial *t, char key[KEY])
 {
     const char *loss = of_network(t, "loss");
@@ -70,7 +70,7 @@ static void prior_of(const dro__trial *t, char key[KEY])
              over ? setting(t, "optimizer_settings", "group_prior", "uniform") : "");
 }
 
-/* Whether the runs that tell their settings differ in a part. */
+/* Whether the runs with known settings differ in a part. */
 static bool differ(const dro_report *report, void (*part)(const dro__trial *, char[KEY]))
 {
     char first[KEY], key[KEY];
@@ -85,6 +85,22 @@ static bool differ(const dro_report *report, void (*part)(const dro__trial *, ch
         any = true;
     }
     return false;
+}
+
+/* "not the same ...: cvar:0.1 over examples, the mean loss": each function once. */
+static void list_functions(dro_report *report)
+{
+    size_t size = sizeof report->objective;
+    size_t used = (size_t)snprintf(report->objective, size, "%s", unlike);
+    for (size_t k = 0, listed = 0; k < report->trial_count; k++) {
+        const char *text = report->trials[k]->objective;
+        bool known = !text;
+        for (size_t i = 0; i < k && !known; i++)
+            known = report->trials[i]->objective && !strcmp(report->trials[i]->objective, text);
+        if (!known && used < size)
+            used += (size_t)snprintf(report->objective + used, size - used, "%s%s",
+                                     listed++ ? ", " : ": ", text);
+    }
 }
 
 void dro__report_find_objective(dro_report *report)
@@ -110,7 +126,7 @@ void dro__report_find_objective(dro_report *report)
     report->same_objective = same && !*own;
     report->same_loss = !differ(report, loss_of);
     if (one && !same)
-        snprintf(report->objective, sizeof report->objective, "%s", unlike);
+        list_functions(report);
     else if (one && *own)
         snprintf(report->objective, sizeof report->objective, "%.200s, with each run's own %s: %s",
                  one, own, unlike);

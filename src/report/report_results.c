@@ -76,7 +76,7 @@ static void fact(dro__buffer *out, const dro_report *report, const char *label, 
     dro__buffer_free(&values);
 }
 
-/* As many for every method; otherwise they are in the table. */
+/* The number of runs, if equal for all methods; otherwise it is in the table. */
 static void examples(dro__buffer *out, const dro_report *report)
 {
     char text[DRO__NUMBER];
@@ -144,7 +144,7 @@ void dro__page_header(dro__buffer *out, const dro_report *report)
 
 /* ---- results ---- */
 
-/* Digits behind the point for four that count. */
+/* Decimals for four significant digits. */
 static int digits_of(double value)
 {
     int digits = 3 - (int)floor(log10(value != 0 ? fabs(value) : 1));
@@ -166,7 +166,7 @@ static void print_value(dro__buffer *out, int measure, double value)
         dro__buffer_add(out, dro__show_real(text, value));
 }
 
-/* The error with as many digits behind the point as the mean has. */
+/* The error with as many decimals as the mean. */
 static void print_error(dro__buffer *out, int measure, const dro_statistic *s)
 {
     double factor = strcmp(measures[measure].unit, "%") == 0 ? 100 : 1;
@@ -203,8 +203,7 @@ static bool is_known(const dro_report *report, int measure)
     return false;
 }
 
-/* Whether one method can be better than another in a column: in a sweep it is the holdout that
- * tells. */
+/* Whether methods can be compared in a column; in a sweep, only the holdout counts. */
 static bool is_comparable(const dro_report *report, int measure)
 {
     if (dro__report_sweep(report) >= 0)
@@ -214,7 +213,7 @@ static bool is_comparable(const dro_report *report, int measure)
                                               : true;
 }
 
-/* The best mean of a column, NaN when that means nothing. */
+/* The best mean of a column, NaN if it has no meaning. */
 static double best_of(const dro_report *report, int measure)
 {
     double best = NAN;
@@ -351,7 +350,7 @@ static void table(dro__buffer *out, const dro_report *report)
     dro__buffer_add(out, "</tbody></table></div>\n");
 }
 
-/* What is bold, and what is not compared. */
+/* Says what is bold, and what is not compared. */
 static const char *bold_text(const dro_report *report)
 {
     if (report->method_count < 2)

@@ -26,8 +26,8 @@ dro_statistic dro__report_statistic(const double *values, size_t count)
     return s;
 }
 
-/* The first evaluation with F at most `objective`, and at all after it with `stay`; as many as
- * there are: none. */
+/* The first evaluation with F at most `objective`, with `stay` also at all later ones; the number
+ * of evaluations if there is none. */
 static size_t first_at(const dro__trial *t, double objective, bool stay)
 {
     size_t first = t->evaluation_count;
@@ -121,7 +121,7 @@ bool dro__curve_of(const dro__trial *trial, dro__report_column x, dro__report_co
     return true;
 }
 
-/* At a share of the run, by its evaluations, between which values are put in between. */
+/* The value at a share of the run, interpolated between its evaluations. */
 static void curve_at(const dro__curve *c, double share, double *x, double *y)
 {
     double at = share * (double)(c->count - 1);
@@ -191,7 +191,7 @@ void dro__class_table_free(dro__class_table *classes)
     *classes = (dro__class_table){0};
 }
 
-/* Mean over the runs of the method that have as many classes; NaN where none knows. */
+/* Mean over the runs of the method that have this number of classes; NaN if unknown. */
 static void mean_per_class(const dro_report *report, int32_t method, dro__class_table *c)
 {
     for (int32_t i = 0; i < c->count; i++) {
@@ -260,7 +260,7 @@ static int by_count(const void *a, const void *b)
     return x->index - y->index;
 }
 
-/* Zeros all over are not known: a stream did not count them once. */
+/* All zeros mean unknown: earlier versions did not count the examples of a stream. */
 static bool has_counts(const dro__trial *t, int32_t count)
 {
     bool any = false;

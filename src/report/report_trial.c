@@ -33,6 +33,8 @@ void dro__trial_destroy(dro__trial *t)
     dro__free(t->class_names);
     dro__free(t->per_class);
     dro__free(t->confusion);
+    for (int k = 0; k < DRO__QUALITIES; k++)
+        dro__free(t->quality[k]);
     dro__free(t->counts);
     dro__free(t->path);
     dro__free(t->real);
@@ -145,8 +147,7 @@ static void add_settings(dro__trial *t, const char *prefix, json_t *object, int 
     }
 }
 
-/* The split that figures are of: the test set, without one the holdout, without that the training
- * set. */
+/* The split of the metrics: the test set, else the holdout, else the training set. */
 static const char *split_of(const json_t *object)
 {
     return json_is_object(dro__json_at(object, "test"))      ? "test"
@@ -207,7 +208,7 @@ static bool add_evaluation(dro__trial *t, const json_t *object)
     return true;
 }
 
-/* The figures at the end: of result.json, or of the last evaluation. */
+/* The final metrics: of result.json, or of the last evaluation. */
 static void take_figures(dro__trial *t, const json_t *object, bool final)
 {
     static const char *const names[] = {
@@ -233,16 +234,24 @@ static void take_figures(dro__trial *t, const json_t *object, bool final)
     dro__json_set_numbers(&t->per_class, &t->class_count, object,
                           path_in(object, "test.per_class", place));
     set_confusion(t, object, path_in(object, "test.confusion", place));
+    static const char *const lists[] = {
+#define X(code, path) path,
+        DRO__QUALITY_LIST(X)
+#undef X
+    };
+    for (int k = 0; k < DRO__QUALITIES; k++)
+        dro__json_set_numbers(&t->quality[k], &t->quality_count[k], object,
+                              path_in(object, lists[k], place));
     t->split = split_of(object);
     dro__json_set_numbers(&t->counts, &t->count_count, object, "train.counts");
     dro__json_set_numbers(&t->counts, &t->count_count, object, "class_counts");
 }
 
-/* Bytes and what to say about them. */
+/* Bytes and what to report about them. */
 typedef struct lines {
     long number, damaged, first_damaged;
-    bool cut;   /* the last line has no end and is not whole */
-    char *last; /* the last good line: its arrays are looked at once */
+    bool cut;   /* the last line is incomplete */
+    char *last; /* the last good line, whose arrays are read */
     size_t last_size;
 } lines;
 
@@ -299,8 +308,8 @@ static FILE *open_file(const char *path)
     return file;
 }
 
-/* What is not there, not a file or not for us is left out; a read that fails is no report with a
- * piece missing. */
+/* Skips what does not exist, is not a file or is not readable for us; a failed read is an error, so
+ * that no report lacks a part. */
 static dro_status cannot_read(dro_report *report, const char *path, int wrong)
 {
     if (wrong == ENOENT)
@@ -358,7 +367,7 @@ static int read_text(const char *path, dro__buffer *text)
     return wrong;
 }
 
-/* An object, or NULL: not there, or damaged and noted if `tell`; *status: the file could not be
+/* An object, or NULL if missing, or damaged (noted if `tell`); *status: the file could not be
  * read. */
 static json_t *read_object(dro_report *report, const char *folder, const char *name, bool tell,
                            dro_status *status)
@@ -396,10 +405,13 @@ static void take_objective(dro__trial *t, const json_t *result)
 {
     char text[200];
     const char *over = json_string_value(dro__json_at(result, "F.over"));
+    const char *name = json_string_value(dro__json_at(result, "F.objective"));
     double lambda = dro__json_number(result, "F.lambda");
     if (!over)
         return;
-    if (isfinite(lambda))
+    if (name)
+        snprintf(text, sizeof text, "%.60s over %.100s", name, over);
+    else if (isfinite(lambda))
         snprintf(text, sizeof text, "lambda %.6g over %.100s", lambda, over);
     else
         snprintf(text, sizeof text, "the mean loss");
@@ -429,7 +441,7 @@ static void take_result(dro__trial *t, const json_t *result)
     set_names(t, dro__json_at(result, "classes"));
 }
 
-/* A run that has a name of its own is known by it. */
+/* A run with a name is known by it. */
 static void name_by_label(dro__trial *t)
 {
     const char *label = dro__trial_label(t);
@@ -440,7 +452,7 @@ static void name_by_label(dro__trial *t)
     t->optimizer = copy;
 }
 
-/* Without a file that says it, the folder's name does: recover-seed3. */
+/* Without a file, the folder's name is used: recover-seed3. */
 static void name_by_folder(dro__trial *t)
 {
     const char *slash = strrchr(t->path, '/'), *name = slash && slash[1] ? slash + 1 : t->path;
@@ -482,7 +494,7 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
     json_t *result = read_object(report, folder, "result.json", true, &status);
     json_t *best = read_object(report, folder, "../best.json", false, &status);
     json_t *settings = json_object_get(result, "settings");
-    if (!config && settings) /* a result that was kept alone */
+    if (!config && settings) /* a result without the rest of its run */
         take_config(t, settings);
     if (result)
         take_result(t, result);

@@ -1,4 +1,4 @@
-/* What this build stands on (dro/about.h). */
+/* The libraries of this build (dro/about.h). */
 #include <dro/about.h>
 
 #include "data_libraries.h"
@@ -31,7 +31,7 @@ static const struct {
     {"cuDNN", dro__cudnn_version, "networks on the cuda backend", "cudnn9-cuda-13"},
 };
 
-/* What a build without it does not miss: oneDNN where it is never used, cuDNN without the cuda
+/* Libraries whose absence does not matter: oneDNN where it is never used, cuDNN without the cuda
  * backend. */
 static bool missed(int index)
 {

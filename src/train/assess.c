@@ -36,8 +36,8 @@ static bool poll(void *user, double done)
     return stop;
 }
 
-/* Those who choose the best weights by F compare its values: it is that of the last step from the
- * beginning on, also where lambda and the tilt move. */
+/* With best=objective the values of F are compared, so F uses the lambda and tilt of the last step
+ * from the beginning, even if they change during the run. */
 static void as_at_the_end(const dro_train *t, dro__robust *r)
 {
     uint64_t end = t->opt->ends < t->steps ? t->opt->ends : t->steps, last = end ? end - 1 : 0;
@@ -45,7 +45,7 @@ static void as_at_the_end(const dro_train *t, dro__robust *r)
     r->lambda = r->level == DRO__TILT_NONE ? INFINITY : dro__lambda_at(t->opt, last);
 }
 
-/* The optimiser's setting `objective`; kl where there is none, whose lambda the optimiser tells. */
+/* The optimiser's setting `objective`; without one, kl with the optimiser's lambda. */
 static dro__objective named_objective(const dro_train *t)
 {
     char text[64];
@@ -56,9 +56,20 @@ static dro__objective named_objective(const dro_train *t)
     return o;
 }
 
+/* F is `o`; the lambda of kl is its argument. */
+static void report_as(dro__robust *r, const dro__objective *o)
+{
+    r->other = (dro__objective){0};
+    r->lambda = INFINITY;
+    if (o->kind == DRO__OBJECTIVE_KL)
+        r->lambda = o->argument;
+    else
+        r->other = *o;
+}
+
 dro__robust dro__objective_of(const dro_train *t)
 {
-    const dro__settings *s = dro__settings_of(t->opt);
+    const dro__optimizer_settings *s = dro__settings_of(t->opt);
     dro__robust r = dro__mean_loss;
     if (t->opt->cls->robust) {
         r.level = (int32_t)dro__level(t->opt);
@@ -73,11 +84,8 @@ dro__robust dro__objective_of(const dro_train *t)
         r.lambda = INFINITY;
     else if (named.kind != DRO__OBJECTIVE_KL && isfinite(r.lambda))
         r.other = named;
-    double lambda = dro__report_lambda(t);
-    if (isfinite(lambda)) {
-        r.lambda = lambda;
-        r.other = (dro__objective){0};
-    }
+    if (dro__reported_objective(t, &named))
+        report_as(&r, &named);
     if (t->set.report_tilt)
         r.level = DRO__TILT_EXAMPLE + t->set.report_tilt - 1;
     return r;
@@ -110,13 +118,13 @@ void dro__tell_objective(const dro_train *t, const dro__robust *measured)
     name_objective(&now, is);
     if (strcmp(was, is) != 0)
         dro__note(t,
-                  "F is that of the first step, %s; the last step has %s: report_lambda and "
-                  "report_tilt choose one for the whole stream",
+                  "F is that of the first step, %s; the last step has %s: report_objective "
+                  "and report_tilt choose one for the whole stream",
                   was, is);
 }
 
-/* Classes that have weights of their own in the objective: probabilities are given the training
- * data's prior. */
+/* Whether classes have their own weights in the objective: then the probabilities are given the
+ * prior of the training data. */
 static void settle_shift(dro_train *t)
 {
     double *q = t->evaluation.class_weights;
@@ -125,7 +133,7 @@ static void settle_shift(dro_train *t)
     dro__task_shift(&t->task, weighed ? q : NULL);
 }
 
-/* What is evaluated: host memory, and the backend's. */
+/* The weights that are evaluated: in host memory and in the backend's. */
 typedef struct scored {
     const float *host, *w;
     bool bounded; /* by max_time */
@@ -168,7 +176,7 @@ static bool is_last(const dro_train *t)
     return t->opt->run.step >= t->steps || t->ended != DRO_TRAIN_NOT_ENDED;
 }
 
-/* The splits that there was no time for. */
+/* The splits that were not evaluated for lack of time. */
 static void tell_cut(const dro_train *t)
 {
     const dro_train_record *r = &t->evaluation.record;
@@ -212,7 +220,7 @@ static dro_status evaluate_splits(dro_train *t, bool with_train, const scored *o
     return DRO_OK;
 }
 
-/* Stopped on the way, which ended then says, there is no record. */
+/* If stopped on the way, `ended` says so and there is no record. */
 static dro_status fill_record(dro_train *t, bool with_train, bool bounded)
 {
     dro_train_record *r = &t->evaluation.record;
@@ -225,13 +233,13 @@ static dro_status fill_record(dro_train *t, bool with_train, bool bounded)
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
     r->epoch = dro__epoch_of(t, r->info.step);
     settle_shift(t);
-    if (is_last(t)) /* which may take long, and be stopped */
+    if (is_last(t)) /* this may take long and can be stopped */
         DRO_TRY(dro__run_write_weights(t));
     scored of = {t->w, dro_optimizer_w(t->opt), bounded};
     return evaluate_splits(t, with_train, &of);
 }
 
-/* Not by max_time: a run that had ended, and of which only the result is written again. */
+/* Without max_time: the run had ended, and only its result is written again. */
 static bool is_bounded(const dro_train *t)
 {
     return !t->going_on || t->warm.examples > 0;
@@ -349,8 +357,7 @@ dro_status dro__run_begin_files(dro_train *t)
     return begin_events(t);
 }
 
-/* Somebody has taken lines away: the run does not need them, and goes on after those that are
- * whole. */
+/* If somebody has removed lines, the run does not need them and appends to the complete ones. */
 static dro_status mend_metrics(dro_train *t)
 {
     char *text = NULL, why[DRO__ERROR_SIZE];
@@ -381,7 +388,7 @@ dro_status dro__run_cut_files(dro_train *t)
     status = dro__file_append(t->ctx, t->folder, DRO__EVENTS_NAME, p->events_bytes, "", 0);
     if (status != DRO_ERR_FORMAT)
         return status;
-    /* A copy of what metrics.jsonl has, which may have been taken away: no reason not to go on. */
+    /* The event file is a copy of metrics.jsonl; if it is gone, it is begun anew. */
     dro__note(t, "%s: begun anew", t->ctx->error);
     return begin_events(t);
 }
@@ -401,7 +408,7 @@ dro_status dro__run_write_line(dro_train *t)
     dro__telemetry(&events, &t->evaluation.record, &t->task.info,
                    (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
     status = append_events(t, &events);
-    if (status != DRO_OK) { /* both, or none: a checkpoint that follows cuts the line off again */
+    if (status != DRO_OK) { /* both or none: the next checkpoint truncates the line again */
         t->progress.metrics_bytes = before;
         return status;
     }

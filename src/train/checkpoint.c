@@ -35,7 +35,7 @@ static void walk(dro__archive *ar, dro__saved *s, const header *h)
 dro_status dro__checkpoint_pack(dro_context *ctx, const dro__saved *saved, char **out,
                                 size_t *out_size)
 {
-    dro__saved *s = (dro__saved *)saved; /* walking it to measure and save changes nothing */
+    dro__saved *s = (dro__saved *)saved; /* walking it to measure and to save changes nothing */
     header h = {.version = VERSION,
                 .settings = strlen(s->settings) + 1,
                 .machine = strlen(s->machine) + 1,
@@ -89,7 +89,7 @@ bool dro__checkpoint_there(const char *folder)
     return dro__file_there(folder, "last.ckpt") || dro__file_there(folder, "previous.ckpt");
 }
 
-/* Whether the sizes in the header make up the file; none of them is trusted before that. */
+/* Whether the sizes in the header add up to that of the file; none is trusted before that. */
 static bool adds_up(const header *h, size_t size)
 {
     uint64_t most = size;

@@ -1,12 +1,12 @@
-/* model=auto: of a table, the linear model and an mlp are trained beside a holdout, and the better
- * one is taken. Of images and streams it is the model that is taken where none is named. */
+/* model=auto: for a table, the linear model and an mlp are trained on all but a holdout, which
+ * decides between them. For images and streams it is the default model. */
 #include "train.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* One of them, trained as the run would be. measure: of the holdout, more is better. */
+/* Trains one candidate as the run would. measure: of the holdout, higher is better. */
 typedef struct candidate {
     const char *model, *measure;
     double value;
@@ -49,7 +49,7 @@ static dro_status try_model(dro_train *t, candidate *c)
     if (status == DRO_OK)
         status = dro_train_run(other, NULL, false, &watch);
     const dro_train_record *r = dro_train_last(other);
-    if (status == DRO_ERR_NUMBER) /* it diverged: the other one, then */
+    if (status == DRO_ERR_NUMBER) /* it diverged: choose the other one */
         status = DRO_OK, c->value = -HUGE_VAL;
     else if (status == DRO_OK && r && r->has_holdout)
         judge(other, &r->holdout, c);
@@ -83,8 +83,7 @@ dro_status dro__choose_model(dro_train *t)
         return DRO_OK;
     for (int k = 0; k < 2; k++)
         DRO_TRY(try_model(t, &c[k]));
-    /* more than chance: half of the standard error that a share of the holdout can have at most,
-     * and of a loss 2 % */
+    /* beyond chance: half of the largest standard error of a share of the holdout; 2 % of a loss */
     double margin = info.classes ? 0.25 / sqrt((double)c[0].examples) : 0.02 * fabs(c[0].value);
     bool mlp = c[1].value > c[0].value + margin;
     snprintf(t->set.model, sizeof t->set.model, "%s", c[mlp].model);

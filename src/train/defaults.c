@@ -1,6 +1,5 @@
-/* What a run uses for its optimiser where nothing is given. One table: a run is set by it, and
- * dro_train_default() and `dro list optimizers NAME` show it. docs/results.md says what was
- * measured. */
+/* The defaults of a run for its optimiser. One table: runs use it, and dro_train_default() and `dro
+ * list optimizers NAME` show it. docs/results.md has the measurements. */
 #include "text.h"
 #include "train.h"
 
@@ -9,8 +8,8 @@
 #include <string.h>
 
 typedef struct row {
-    double (*rule)(const dro_train *t); /* what the value says in words, NaN: not here; or NULL */
-    bool late; /* after what is given, on which it depends; not if it is itself given */
+    double (*rule)(const dro_train *t); /* its value; NaN: none here; or NULL */
+    bool late; /* depends on what is given: set after that, if not itself given */
     dro_default about;
 } row;
 
@@ -34,8 +33,8 @@ static double examples_of(const dro_train *t)
     return n > 0 ? (double)n : NAN;
 }
 
-/* The methods with a p for each example move it by dual_eta n/b times its loss, p being about 1/n:
- * so that one visit changes it by a third of itself, whether it is multiplied (PG-SMD2) or added
+/* The methods with a p for each example change it by dual_eta n/b times its loss, and p is about
+ * 1/n. With this value one visit changes p by a third, whether it is multiplied (PG-SMD2) or added
  * to. */
 static double dual_times(const dro_train *t)
 {
@@ -66,33 +65,33 @@ static double warmup_of(const dro_train *t)
 static double lambda_warmup_of(const dro_train *t)
 {
     enum { GENTLE = 20 };
-    const dro__settings *s = dro__settings_of(t->opt);
+    const dro__optimizer_settings *s = dro__settings_of(t->opt);
     bool small = s->tilt != DRO__TILT_NONE && s->lambda.value < GENTLE;
     return small && t->steps && !is_given(t, "lambda_schedule") ? 0.75 : NAN;
 }
 
-/* Examples of rare classes weigh as much more as they are rarer: the variance of a batch's gradient
- * grows by the mean of 1 / (classes share), and steps that a batch of 32 bears on even classes kill
- * a network there. */
+/* Examples of rare classes have larger weights: the variance of a batch's gradient grows by the
+ * mean of 1 / (classes share), so that steps that are safe for a batch of 32 with equal classes
+ * make a network diverge there. */
 static double class_eta_of(const dro_train *t)
 {
-    const dro__settings *s = dro__settings_of(t->opt);
+    const dro__optimizer_settings *s = dro__settings_of(t->opt);
     double classes = t->task.info.classes, rarity = 0, batch = fmax(32, (double)t->task.batch);
     for (int32_t c = 0; c < t->task.info.classes; c++)
         rarity += t->task.class_share[c] > 0 ? 1 / (classes * classes * t->task.class_share[c]) : 0;
     return s->tilt == DRO__TILT_CLASS ? s->eta.value * fmin(1, batch / (32 * rarity)) : NAN;
 }
 
-/* Of tables: gentle, and relative to what the loss is before anything is learned. */
+/* For tables: mild, and relative to the loss before training. */
 static double lambda_of(const dro_train *t)
 {
     double lambda = dro__gentle_lambda(t);
     return !t->task.images && lambda > 0 && isfinite(lambda) ? lambda : NAN;
 }
 
-/* Of the exact solvers: as much as one example more, which is what LogisticRegression and Ridge of
- * scikit-learn have. Two outputs for two classes share a weight between them, and half of its
- * square is twice as far. */
+/* For the exact solvers: worth one more example, as in LogisticRegression and Ridge of
+ * scikit-learn. Two outputs for two classes share a weight, and half of its square is twice as
+ * much. */
 static double strength_of(const dro_train *t)
 {
     return (t->task.net && t->task.outputs == 2 ? 2 : 1) / examples_of(t);
@@ -108,12 +107,18 @@ static double prior_of(const dro_train *t)
     return 10 / examples_of(t);
 }
 
-/* A step along one row changes that row's output by eta |x|^2: rows of many features, or of large
- * ones, bear short steps only. */
+/* A step along one row changes that row's output by eta |x|^2, so rows with many or large features
+ * need short steps. */
 static double step_divisor(const dro_train *t)
 {
     enum { LARGE = 4, NORM = 500 };
     return fmax(t->task.square > LARGE ? t->task.square : 1, t->task.norm / NORM);
+}
+
+/* Momentum makes scent's steps longer than recover's. */
+static double scent_eta_of(const dro_train *t)
+{
+    return strcmp(t->task.model, "linear") == 0 ? 0.02 : 0.004;
 }
 
 /* A linear model allows longer steps than a network with hidden layers. */
@@ -124,7 +129,7 @@ static double scaled_eta_of(const dro_train *t)
 
 static double eta_of(const dro_train *t)
 {
-    const dro__settings *s = dro__settings_of(t->opt);
+    const dro__optimizer_settings *s = dro__settings_of(t->opt);
     double by = step_divisor(t); /* a scaled step is of w, not of the gradient */
     return s->eta.value / (s->precondition ? sqrt(by) : by);
 }
@@ -176,7 +181,7 @@ static const row rows[] = {
     OURS(ROW, NULL, "networks", "eta", "0.5", "no momentum: five times that of SGD with 0.9"),
     OURS(ROW, NULL, "tables", "precondition", "rms", scale_free),
     OURS(ROW, scaled_eta_of, "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
-    ROW(scaled_eta_of, "scent", "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
+    ROW(scent_eta_of, "scent", "tables", "eta", "0.02, with hidden layers 0.004", scale_free),
     OURS(ROW, NULL, "tables", "eta_schedule", "auto", "ends at a lower F than stages"),
     ROW(NULL, "scent", NULL, "eta_schedule", "auto", "ends at a lower F than stages"),
     ROW(scaled_eta_of, "adamw", "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
@@ -187,7 +192,7 @@ static const row rows[] = {
     ROW(NULL, NULL, "hidden", "reg", "l2", "networks overfit small tables"),
     ROW(prior_of, NULL, "hidden", "reg_strength", "10 / examples", "a prior worth ten examples"),
     ROW(lambda_of, NULL, "tables", "lambda",
-        "20 log(classes); real targets: 10, or more where their tail is heavy",
+        "50 log(classes); real targets: 25, or more where their tail is heavy",
         "mild: probabilities stay calibrated; a smaller lambda is more robust"),
     ROW(NULL, NULL, "images", "lambda", "20",
         "mild: images with very high losses are often mislabelled"),
@@ -270,7 +275,7 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
 void dro__tell_step(const dro_train *t)
 {
     double divisor = step_divisor(t);
-    if (divisor <= 1 || t->task.square <= 4 || /* many features need no word */
+    if (divisor <= 1 || t->task.square <= 4 || /* many features need no note */
         !dro__optimizer_has(t->set.optimizer, "eta"))
         return;
     if (is_given(t, "eta"))
@@ -285,7 +290,7 @@ void dro__tell_step(const dro_train *t)
 
 /* ---- the optimiser of a run ---- */
 
-/* dro_train_get() knows the run's own settings by their defaults, too. */
+/* So that dro_train_get() returns the run's defaults, too. */
 static bool names_optimizer(const dro_train *t)
 {
     for (size_t k = 0; k < t->settings->count; k++)
@@ -294,7 +299,7 @@ static bool names_optimizer(const dro_train *t)
     return false;
 }
 
-/* Settings of the run that say how a method goes on step by step. */
+/* Settings that only apply to methods that take many steps. */
 static bool is_stepwise(const char *name)
 {
     static const char *const names[] = {"epochs",   "steps", "batch",      "eval_every",   "best",
@@ -334,11 +339,16 @@ void dro__choose_optimizer(dro_train *t)
     snprintf(t->set.optimizer, sizeof t->set.optimizer, exact ? "lbfgs" : "recover");
 }
 
-double dro__report_lambda(const dro_train *t)
+bool dro__reported_objective(const dro_train *t, dro__objective *o)
 {
-    if (t->set.report_lambda > 0)
-        return t->set.report_lambda;
-    return *t->set.report_like ? dro__default_of(t, t->set.report_like, "lambda") : NAN;
+    const dro__train_settings *s = &t->set;
+    double lambda = s->report_lambda;
+    if (*s->report_objective)
+        return dro__objective_parse(t->ctx, s->report_objective, o) == DRO_OK;
+    if (lambda == 0 && *s->report_like)
+        lambda = dro__default_of(t, s->report_like, "lambda");
+    *o = (dro__objective){.kind = DRO__OBJECTIVE_KL, .argument = lambda};
+    return lambda > 0 && isfinite(lambda);
 }
 
 static dro_status set_recipe(void *user, const char *name, const char *value)
@@ -349,8 +359,9 @@ static dro_status set_recipe(void *user, const char *name, const char *value)
     return dro_optimizer_set(t->opt, name, value);
 }
 
-/* An epoch is as many examples for every optimiser, also for those that do not draw a batch in each
- * step. Returns whether that changed the number of steps, which some defaults are made of. */
+/* An epoch is the same number of examples for every optimiser, including those that do not draw a
+ * batch in each step. Returns whether this changed the number of steps, on which some defaults
+ * depend. */
 static bool set_length(dro_train *t)
 {
     uint64_t each = t->task.epoch_steps, batch = t->task.batch, before = t->steps;

@@ -1,4 +1,4 @@
-/* Files that are there whole or not at all. */
+/* Files that are written completely or not at all. */
 #define _GNU_SOURCE
 #include "train.h"
 
@@ -189,7 +189,7 @@ dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name
     *size = 0;
     DRO_TRY(join(ctx, folder, name, path));
     int fd =
-        open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* not to wait for who writes to a pipe */
+        open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* do not wait for the writer of a pipe */
     if (fd < 0 && errno == ENOTDIR)
         return dro__fail(ctx, DRO_ERR_FILE, "%s is not a folder: choose another one", folder);
     if (fd < 0)

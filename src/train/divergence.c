@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* EXPLODED: times the first loss. RETURNS_MOST: to one checkpoint; after them it is taken for a bad
- * one. SETTLED: steps after which the running statistics of batch norms are those of the data, and
- * before which no run is said to stay above its start. BELOW: a step below it counts as much as so
- * many above. STAYS_MOST: so many halvings, and a run that stays there goes on: there may be
- * nothing to learn. */
+/* EXPLODED: multiple of the first loss. RETURNS_MOST: returns to one checkpoint before it is
+ * considered bad. SETTLED: steps after which the running statistics of batch norms match the data;
+ * before, no run is said to stay above its start. BELOW: one step below the start counts as this
+ * many above. STAYS_MOST: halvings after which a run that stays above its start continues, as there
+ * may be nothing to learn. */
 enum {
     EXPLODED = 20,
     HALVINGS_MOST = 40,
@@ -19,10 +19,10 @@ enum {
     BELOW = 3,
     STAYS_MOST = 5
 };
-/* Times the start: what one batch of it may be off by. */
+/* Multiple of the start: the sampling error of one batch. */
 static const double ABOVE = 1.02;
 
-/* Of real targets around their mean: the mean square and the largest. */
+/* Of real targets, relative to their mean: the mean square and the largest square. */
 typedef struct around {
     double square, farthest;
 } around;
@@ -52,21 +52,20 @@ double dro__constant_loss(const dro_train *t)
     return t->task.info.classes ? log((double)t->task.info.classes) : a.square / 2;
 }
 
-/* F is the mean loss + its variance / (2 lambda) + ...: with 10 variance / mean it is 5 % above the
+/* F is the mean loss + its variance / (2 lambda) + ...: with 25 variance / mean it is 2 % above the
  * mean. The loss of real targets is half a square, of mean 1/2 and variance (fourth - 1) / 4 in
  * their unit. */
 double dro__gentle_lambda(const dro_train *t)
 {
-    enum { TIMES = 20 };
+    enum { TIMES = 50 };
     double fourth = t->task.info.target_fourth;
     if (t->task.info.classes || fourth == 0)
         return TIMES * dro__constant_loss(t);
     return fmax(TIMES / 2, TIMES / 4 * (fourth - 1));
 }
 
-/* The loss of a batch that is predicted no better than by a constant: of real targets that of the
- * worst batch, with the one that is farthest from their mean in it. A first batch may have none of
- * the targets that count. */
+/* The loss of a batch that a constant predicts as well; for real targets the worst batch, which has
+ * the target farthest from the mean. The first batch may have no such target. */
 static double constant_loss(const dro_train *t)
 {
     around a;
@@ -80,14 +79,14 @@ static double step_size(const dro_train *t)
     return dro__settings_of(t->opt)->eta.value * t->opt->run.eta_scale;
 }
 
-/* What the optimiser takes F for: the mean loss where nothing is tilted. */
+/* F as the optimiser estimates it: the mean loss where nothing is tilted. */
 static double estimate(const dro_train *t)
 {
     return dro__is_tilted(t) ? dro__estimate(t->opt) : t->progress.smooth_loss;
 }
 
-/* As long as a quarter of the run the loss and F are above their start; it takes twice the halvings
- * of others. */
+/* Whether the loss and F stayed above their start for a quarter of the run; this takes twice the
+ * halvings of other cases. */
 static bool stays_above(const dro_train *t)
 {
     uint64_t most = t->steps / 4 < SETTLED ? SETTLED : t->steps / 4;
@@ -119,13 +118,13 @@ dro_status dro__watch_step(dro_train *t)
                      p->smooth_loss);
 }
 
-/* The loss that a run should end below, and what that is of. The same prediction for every example
- * has the same F, whatever F is, if its loss is proper and F is the optimiser's own. */
+/* The loss that a run should end below, and what it is the loss of. A constant prediction has the
+ * same F whatever F is, if the loss is proper and F is the optimiser's own. */
 static double bound_of(const dro_train *t, bool of_objective, const char **what)
 {
     char loss[64] = "cross-entropy";
     const dro__train_settings *s = &t->set;
-    bool own = s->report_lambda == 0 && !*s->report_like && !s->report_tilt;
+    bool own = !dro__reported_objective(t, &(dro__objective){0}) && !s->report_tilt;
     dro_train_get(t, "loss", loss, sizeof loss);
     *what = "predicting the same for every example";
     if (t->task.info.classes && dro_loss_proper(loss) && (own || !of_objective))
@@ -134,7 +133,7 @@ static double bound_of(const dro_train *t, bool of_objective, const char **what)
     return of_objective ? INFINITY : t->progress.first_loss;
 }
 
-/* A run that ends so, and is not said to have diverged, has learned nothing. */
+/* A run that ends like this, without having diverged, has learned nothing. */
 static void tell_above(const dro_train *t)
 {
     const dro_metrics *m = &t->evaluation.record.train;
@@ -160,8 +159,8 @@ static void tell_above(const dro_train *t)
               loss ? "the training loss" : "F", at, bound, what, advice);
 }
 
-/* Of the last one: before, the running statistics of batch norms may lag behind. Real targets may
- * have a long tail: a whole set of them is not held against the first batch. */
+/* Uses the last evaluation, as the running statistics of batch norms may lag behind earlier. Real
+ * targets may have a long tail, so a whole set is not compared with the first batch. */
 dro_status dro__watch_record(dro_train *t)
 {
     const dro_train_record *r = &t->evaluation.record;
@@ -213,7 +212,7 @@ static dro_status start_over(dro_train *t)
     return dro__run_begin_files(t);
 }
 
-/* Whether the checkpoint that was just read was tried often enough. */
+/* Whether the run has returned to the checkpoint that was just read too often. */
 static bool is_bad(dro_train *t)
 {
     uint64_t step = t->opt->run.step;
@@ -236,7 +235,7 @@ dro_status dro__astray(dro_train *t)
                  t->progress.halvings < HALVINGS_MOST;
     uint64_t halvings = t->progress.halvings + 1 + anew;
     if (t->folder)
-        DRO_TRY(dro__run_load(t, &found)); /* another optimiser from here on */
+        DRO_TRY(dro__run_load(t, &found)); /* the optimiser is a new one from here on */
     if (!halve)
         return give_up(t, step, eta, why, found);
     if (dro__writes(t)) { /* weights of steps that are taken back */

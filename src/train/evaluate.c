@@ -1,4 +1,4 @@
-/* A split from end to end in evaluation mode, without augmentation. */
+/* Evaluates a whole split in evaluation mode, without augmentation. */
 #include "train.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ void dro__evaluation_free(dro__evaluation *e)
     *e = (dro__evaluation){0};
 }
 
-/* What was computed of one batch, into the figures; examples that were not read are left out. */
+/* Adds the results of one batch to the metrics; examples that could not be read are left out. */
 typedef struct batch_results {
     int64_t first;
     size_t count;
@@ -46,7 +46,7 @@ typedef struct batch_results {
 
 static void take(dro__task *t, dro__evaluation *e, dro_split split, const batch_results *b)
 {
-    dro__walk walk = dro__task_walk(t, split, b->first, b->count);
+    dro__walk walk = dro__task_walk(t, (dro__range){split, b->first, b->count});
     for (size_t i = 0, end; i < b->count; i = end + 1) { /* runs of examples that were read */
         for (end = i; end < b->count && !b->unread[end]; end++)
             ;
@@ -93,16 +93,15 @@ static void lay_out(eval_round *r, int64_t step, const dro_comm *c)
     r->own_end = share_at(r, step, c->rank + 1, c->size);
 }
 
-/* An example travels as its logits, its loss, and whether it was read. */
+/* An example is sent as its logits, its loss, and whether it could be read. */
 static dro_status own_share(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
                             const eval_round *r, const dro__poll *poll)
 {
     int64_t step = (int64_t)t->shelf[split].batch;
     float *out = (float *)(void *)(r->mine + sizeof(dro__head));
-    const int32_t *labels;
     for (int64_t at = r->own_first; at < r->own_end; at += step) {
         size_t count = (size_t)(r->own_end - at < step ? r->own_end - at : step);
-        DRO_TRY(dro__task_evaluate(t, split, at, count, w, e->logits, e->losses, &labels));
+        DRO_TRY(dro__task_evaluate(t, (dro__range){split, at, count}, w, e->logits, e->losses));
         for (size_t i = 0; i < count; i++, out += t->outputs + 2) {
             memcpy(out, e->logits + i * t->outputs, t->outputs * sizeof *out);
             out[t->outputs] = e->losses[i];
@@ -193,8 +192,7 @@ dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split
     }
     for (int64_t first = 0; first < n; first += step) {
         size_t count = (size_t)(n - first < step ? n - first : step);
-        const int32_t *labels;
-        DRO_TRY(dro__task_evaluate(t, split, first, count, w, e->logits, e->losses, &labels));
+        DRO_TRY(dro__task_evaluate(t, (dro__range){split, first, count}, w, e->logits, e->losses));
         take(t, e, split, &(batch_results){first, count, e->logits, e->losses, t->unread});
         if (poll && poll->ask(poll->user, (double)(first + (int64_t)count) / (double)n))
             return DRO_OK;

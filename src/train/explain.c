@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The same arrays, to be written. */
+/* The same arrays, writable. */
 typedef struct arrays {
     double *losses, *weights;
     int32_t *labels, *predictions;
@@ -29,7 +29,7 @@ void dro__explanation_free(dro_predictor *p)
     *e = (dro_explanation){0};
 }
 
-/* All of them in the explanation at once, so that whatever fails is freed with it. */
+/* All arrays belong to the explanation at once, so that a failure frees them with it. */
 static dro_status make_arrays(dro_predictor *p, dro_split split, arrays *a)
 {
     dro_explanation *e = &p->explanation;
@@ -78,15 +78,14 @@ static dro_status evaluate(dro_predictor *p, dro_split split, const arrays *a)
         logits && losses ? DRO_OK : dro__fail(p->ctx, DRO_ERR_MEMORY, "no memory to evaluate");
     for (int64_t first = 0; first < n && status == DRO_OK; first += (int64_t)step) {
         size_t count = n - first < (int64_t)step ? (size_t)(n - first) : step;
-        const int32_t *labels;
-        status = dro__task_evaluate(t, split, first, count, p->w, logits, losses, &labels);
+        status = dro__task_evaluate(t, (dro__range){split, first, count}, p->w, logits, losses);
         for (size_t i = 0; status == DRO_OK && i < count; i++) {
             const float *row = logits + i * outputs;
             int32_t best = 0;
             for (size_t k = 1; k < outputs; k++)
                 best = row[k] > row[best] ? (int32_t)k : best;
             a->losses[first + (int64_t)i] = t->unread[i] ? NAN : (double)losses[i];
-            a->labels[first + (int64_t)i] = labels ? labels[i] : -1;
+            a->labels[first + (int64_t)i] = t->labels ? t->labels[i] : -1;
             a->predictions[first + (int64_t)i] = best;
             a->outputs[first + (int64_t)i] =
                 t->info.classes
@@ -106,7 +105,7 @@ typedef struct readable {
     size_t count;
     double *losses, *weights;
     double *prior; /* shares of the example weights */
-    int32_t *of;   /* what the objective is over, where that is not examples */
+    int32_t *of;   /* what the objective is over, if not examples */
     int64_t *ids;
 } readable;
 
@@ -287,8 +286,7 @@ static void fit(int32_t width, int32_t height, dro_thumbnail *t)
 static dro_status shrink(dro_context *ctx, const dro__image *image, dro_thumbnail *t)
 {
     fit(image->width, image->height, t);
-    return dro__image_resize(ctx, image, 0, 0, image->width, image->height, t->width, t->height,
-                             t->rgb);
+    return dro__image_resize(ctx, image, NULL, t->width, t->height, t->rgb);
 }
 
 /* An array (channels, height, width) as an image of three channels. */

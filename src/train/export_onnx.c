@@ -259,7 +259,7 @@ static void layer(exporter *e, int32_t index, const char *first)
 
 /* ---- behind the network ---- */
 
-/* What is normalised over the classes: all above 0; alike where none is. */
+/* Values to be normalised over the classes: all above 0, or equal if none is. */
 static void shares(exporter *e, const char *from)
 {
     float none = 0, same = 1.0f / (float)e->about->classes;
@@ -272,8 +272,8 @@ static void shares(exporter *e, const char *from)
     node(e, "Where", DRO__NAMES("no_share", "same_share", "share"), "probabilities");
 }
 
-/* What gives the probabilities the training data's prior, added to logits or, by = "Mul", as
- * factors. */
+/* The shift that gives the probabilities the training data's prior: added to logits or, with by =
+ * "Mul", as factors. */
 static const char *with_prior(exporter *e, const char *from, const char *by)
 {
     int32_t classes = e->about->classes;
@@ -293,8 +293,8 @@ static const char *with_prior(exporter *e, const char *from, const char *by)
     return any ? "with_prior" : from;
 }
 
-/* Of which the largest is the class: the logits, or with a threshold those but for the rare class,
- * which is far above or far below them all. */
+/* The values whose largest is the class: the logits or, with a threshold, the logits with that of
+ * the rare class replaced by one far above or far below all others. */
 static const char *decisive(exporter *e, const char *logits)
 {
     const dro__weights_about *a = e->about;

@@ -53,7 +53,7 @@ static void numbers(dro__buffer *b, const float *values, int32_t count)
 
 /* ---- layers with tensors ---- */
 
-/* The name of a layer: that of its tensors without their ends. */
+/* The name of a layer: the names of its tensors without their endings. */
 static void layer_name(writer *w, int32_t index)
 {
     for (size_t k = 0; k < w->from->net->tensor_count; k++) {
@@ -127,7 +127,7 @@ static void make_layers(writer *w)
 
 /* ---- forward ---- */
 
-/* Written into the line of its reader. */
+/* Layers that are written into the line of the layer that reads them. */
 static bool is_inline(const writer *w, int32_t index)
 {
     const dro__graph_node *n = &w->graph->nodes[index];

@@ -124,7 +124,7 @@ static void hand_out_slot(const dro__task *t, unsigned slot, size_t count, const
     hand_out(&whole, batch);
 }
 
-/* Made when the first batch comes that is not one of the loader's: most methods draw none. */
+/* Created with the first batch that is not one of the loader's; most methods draw none. */
 static dro_status check_capacity(dro__task *t, size_t count)
 {
     if (count > t->ring_capacity)
@@ -227,8 +227,8 @@ static bool is_one_of(const char *word, size_t length, const char *const *list)
     return false;
 }
 
-/* auto: no mirror image of a character, and of nothing that is not known to bear it: a mirrored
- * sign is another one. */
+/* auto: no flips for characters, nor for data that is not known to allow them: a mirrored sign is a
+ * different sign. */
 static unsigned usual_ways(const dro__task *t)
 {
     static const char *const characters[] = {"synth", "idx", NULL};
@@ -315,7 +315,8 @@ dro_status dro__feed_training(dro__task *t, const dro__model_choice *c, dro_net_
 
 enum { SAMPLE = 10000 };
 
-/* Of the training set: unless all of it is asked for, or each step goes over all of it anyway. */
+/* A sample of the training set, unless all of it is requested or each step passes over all of it
+ * anyway. */
 static bool takes_sample(const dro__model_choice *c)
 {
     return c->train && c->settings && c->settings->set.eval_train == DRO__EVAL_SAMPLE &&
@@ -362,8 +363,8 @@ static bool same_normal(const dro__task *t)
     return true;
 }
 
-/* The loader has normalised by the data's own figures: again, by those that the model was trained
- * with. */
+/* The loader normalises by the data's own statistics; this normalises again, by those that the
+ * model was trained with. */
 static dro_status normalise_again(dro__task *t, size_t count, const float **pixels)
 {
     const dro__normal *own = &t->own_normal;
@@ -391,12 +392,13 @@ static dro_status normalise_again(dro__task *t, size_t count, const float **pixe
     return DRO_OK;
 }
 
-static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size_t count,
-                              dro_net_batch *batch)
+static dro_status image_batch(dro__task *t, dro__range range, dro_net_batch *batch)
 {
-    dro__split_feed *shelf = &t->shelf[split];
+    dro__split_feed *shelf = &t->shelf[range.split];
+    int64_t first = range.first;
+    size_t count = range.count;
     dro_loaded loaded;
-    dro__walk walk = dro__task_walk(t, split, first, count);
+    dro__walk walk = dro__task_walk(t, range);
     if (shelf->device_images.bytes) {
         *batch = (dro_net_batch){.count = count,
                                  .images = &shelf->device_images,
@@ -413,25 +415,26 @@ static dro_status image_batch(dro__task *t, dro_split split, int64_t first, size
         DRO_TRY(dro_loader_gather(shelf->loader, walk.ids, count, &loaded));
     }
     for (size_t i = 0; i < count; i++)
-        t->unread[i] = loaded.ids[i] != walk.ids[i]; /* another example stands in for it */
+        t->unread[i] = loaded.ids[i] != walk.ids[i]; /* replaced by another example */
     const float *pixels = loaded.pixels;
     DRO_TRY(normalise_again(t, count, &pixels));
     *batch = (dro_net_batch){.count = count, .x = pixels, .labels = loaded.labels};
     return DRO_OK;
 }
 
-dro_status dro__feed_batch(dro__task *t, dro_split split, int64_t first, size_t count,
-                           dro_net_batch *batch)
+dro_status dro__feed_batch(dro__task *t, dro__range range, dro_net_batch *batch)
 {
-    const dro__split_feed *shelf = &t->shelf[split];
+    const dro__split_feed *shelf = &t->shelf[range.split];
+    int64_t first = range.first;
+    size_t count = range.count;
     const dro_examples *e = &shelf->examples;
     if (count > shelf->batch || first < 0 || first + (int64_t)count > shelf->count)
         return dro__fail(t->ctx, DRO_ERR_RANGE, "examples %lld to %lld: there are %lld",
                          (long long)first, (long long)first + (long long)count,
                          (long long)shelf->count);
     if (t->images)
-        return image_batch(t, split, first, count, batch);
-    dro__walk walk = dro__task_walk(t, split, first, count);
+        return image_batch(t, range, batch);
+    dro__walk walk = dro__task_walk(t, range);
     *batch = (dro_net_batch){.count = count, .labels = walk.labels, .targets = walk.targets};
     if (e->x && shelf->count == e->count) {
         batch->x = e->x + (size_t)first * t->width;

@@ -68,41 +68,41 @@ static double dot(const float *a, const float *b, size_t n)
     return sum;
 }
 
-/* The residuals of rows first .., whose logits are z. */
-static void take_residuals(const dro__task *t, sample *s, size_t at, int64_t first, size_t count,
-                           const float *z, const int32_t *labels)
+/* The residuals of the rows of a walk, whose logits are z. */
+static void take_residuals(const dro__task *t, sample *s, size_t at, const dro__walk *walk,
+                           size_t count, const float *z)
 {
     dro__link link = dro__link_of(t);
     double p[RESIDUALS_MOST + 1];
     for (size_t i = 0; i < count; i++)
         if (t->regression) {
-            s->r[at + i] = t->shelf[DRO_TRAIN].examples.targets[first + (int64_t)i] - z[i];
+            s->r[at + i] = walk->targets[i] - z[i];
         } else {
             dro__probability(link, t->shift, z + i * t->outputs, (int32_t)t->outputs, 0, p);
             for (size_t k = 0; k < s->residuals; k++)
-                s->r[k * s->rows + at + i] = (float)((labels[i] == (int32_t)k) - p[k]);
+                s->r[k * s->rows + at + i] = (float)((walk->labels[i] == (int32_t)k) - p[k]);
         }
 }
 
-/* Rows from all over the training set, a batch here and there. */
+/* Fills the sample with batches from all over the part of the training set that is evaluated. */
 static dro_status fill(dro_train *t, sample *s, float *logits)
 {
     dro__task *k = &t->task;
-    const dro_examples *e = &k->shelf[DRO_TRAIN].examples;
-    size_t batch = k->shelf[DRO_TRAIN].batch, width = k->info.features;
+    const dro__split_feed *shelf = &k->shelf[DRO_TRAIN];
+    size_t batch = shelf->batch, width = k->info.features;
     batch = batch < DRO__EVAL_MOST ? batch : DRO__EVAL_MOST;
     for (size_t at = 0; at < s->rows;) {
         size_t count = s->rows - at < batch ? s->rows - at : batch;
-        int64_t first = (int64_t)((double)at / (double)s->rows * (double)e->count);
-        first = first + (int64_t)count > e->count ? e->count - (int64_t)count : first;
-        const int32_t *labels;
-        DRO_TRY(dro__task_evaluate(k, DRO_TRAIN, first, count, dro_optimizer_w(t->opt), logits,
-                                   NULL, &labels));
-        take_residuals(k, s, at, first, count, logits, labels);
+        int64_t first = (int64_t)((double)at / (double)s->rows * (double)shelf->count);
+        first = first + (int64_t)count > shelf->count ? shelf->count - (int64_t)count : first;
+        dro__range rows = {DRO_TRAIN, first, count};
+        DRO_TRY(dro__task_evaluate(k, rows, dro_optimizer_w(t->opt), logits, NULL));
+        dro__walk walk = dro__task_walk(k, rows);
+        take_residuals(k, s, at, &walk, count, logits);
         for (size_t j = 0; j < s->columns; j++)
             for (size_t i = 0; i < count; i++)
                 s->x[j * s->rows + at + i] =
-                    e->x[((size_t)first + i) * width + j * width / s->columns];
+                    walk.rows->x[(size_t)walk.ids[i] * width + j * width / s->columns];
         at += count;
     }
     for (size_t j = 0; j < s->columns; j++)
@@ -112,7 +112,7 @@ static dro_status fill(dro_train *t, sample *s, float *logits)
     return DRO_OK;
 }
 
-/* The squared correlation of the residuals with x_j x_k, at most over the outputs. */
+/* The squared correlation of the residuals with x_j x_k, the largest over the outputs. */
 static double explained(sample *s, size_t j, size_t k)
 {
     size_t n = s->rows;
@@ -123,7 +123,7 @@ static double explained(sample *s, size_t j, size_t k)
     centre(s->q, n);
     double aa = dot(a, a, n), bb = dot(b, b, n), ab = dot(a, b, n), scale = dot(s->q, s->q, n);
     double qa = dot(s->q, a, n), qb = dot(s->q, b, n), det = aa * bb - ab * ab;
-    bool alone = !(det > 1e-6 * aa * bb); /* one column, or two that are alike */
+    bool alone = !(det > 1e-6 * aa * bb); /* one column, or two that are proportional */
     double u = alone ? (aa > 0 ? qa / aa : 0) : (qa * bb - qb * ab) / det;
     double v = alone ? 0 : (qb * aa - qa * ab) / det;
     for (size_t i = 0; i < n; i++)
@@ -146,7 +146,8 @@ static dro_status hint_model(dro_train *t)
     if (k->images || strcmp(k->model, "linear") != 0 || is_given(t, "model") || !k->net || !e->x ||
         k->outputs > RESIDUALS_MOST)
         return DRO_OK;
-    sample s = {.rows = e->count < ROWS_MOST ? (size_t)e->count : ROWS_MOST,
+    int64_t rows = k->shelf[DRO_TRAIN].count;
+    sample s = {.rows = rows < ROWS_MOST ? (size_t)rows : ROWS_MOST,
                 .columns = k->info.features < COLUMNS_MOST ? k->info.features : COLUMNS_MOST,
                 .residuals = k->outputs};
     s.x = dro__alloc(s.rows * s.columns, sizeof *s.x);

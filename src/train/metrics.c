@@ -22,11 +22,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Scores of more than two classes that are kept for the average precision; where there would be
- * more there is none. */
+/* Limit on the scores of more than two classes that are kept for the average precision; above it,
+ * there is none. */
 enum { SCORES_MOST = 1 << 22 };
 
-/* Scores of an example: one number tells two classes apart. */
+/* Scores of an example: one number suffices for two classes. */
 static size_t width_of(const dro__tally *m)
 {
     return m->figures.classes == 2 ? 1 : (size_t)m->figures.classes;
@@ -163,7 +163,7 @@ static bool add_logits(dro__tally *m, const float *logits, int32_t label, double
     return best == label;
 }
 
-/* The mass is counted already. */
+/* The weight of the example is counted already. */
 static void add_real(dro__tally *m, double value, double target, double weight)
 {
     double error = value - target, step = target - m->real.mean;
@@ -219,8 +219,7 @@ static int by_score(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Those of a class against the rest, the highest first; of examples without weight there are
- * none. */
+/* Scores of one class against the rest, highest first; examples without weight are left out. */
 static size_t sort_scores(const dro__tally *m, int32_t class, scored *out)
 {
     size_t count = 0, width = width_of(m);
@@ -234,8 +233,8 @@ static size_t sort_scores(const dro__tally *m, int32_t class, scored *out)
     return count;
 }
 
-/* One walk down the thresholds gives both: the area under the ROC curve, and the average precision.
- * NaN where a score is: it has no place among the thresholds. */
+/* One pass over the thresholds, from the highest, gives both the area under the ROC curve and the
+ * average precision. NaN if a score is NaN. */
 static void areas(const scored *s, size_t count, double *roc, double *precision)
 {
     double right = 0, wrong = 0, all = 0, under = 0, average = 0;

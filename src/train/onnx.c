@@ -137,7 +137,7 @@ static dro__buffer tensor(const char *name, int kind, const int64_t *shape, int 
     return t;
 }
 
-/* Values are raw little-endian bytes, as every machine has them that this was compiled for. */
+/* Values are raw little-endian bytes; all supported machines are little-endian. */
 void dro__onnx_constant(dro__buffer *graph, const char *name, const int64_t *shape, int rank,
                         const float *values)
 {

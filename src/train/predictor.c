@@ -1,4 +1,4 @@
-/* Using a trained model: a weights file that knows its model, and the data that it is to see. */
+/* Using a trained model: a weights file that describes its model, and the data to predict. */
 #include "predictor.h"
 #include "buffer.h"
 #include "safetensors.h"
@@ -12,7 +12,7 @@ enum { SPEC_MOST = 8192 };
 
 static _Thread_local char last_error[DRO__ERROR_SIZE];
 
-/* The end of a turn: what went wrong is kept for the thread. */
+/* The end of a call: an error is kept for the thread. */
 static dro_status unlock(dro_predictor *p, dro_status status)
 {
     if (status != DRO_OK)
@@ -28,8 +28,8 @@ const char *dro_predictor_error(void)
 
 /* ---- opening ---- */
 
-/* The place of a name of this length among the model's, or -1. A stream knows labels by value: +1
- * is 1. */
+/* The index of a name of this length among the model's classes, or -1. Labels of a stream are
+ * numbers: +1 is 1. */
 static int32_t find_exact(const dro__weights_about *about, const char *name, size_t length)
 {
     for (size_t plus = 0; plus < 2; plus++)
@@ -42,7 +42,7 @@ static int32_t find_exact(const dro__weights_about *about, const char *name, siz
     return -1;
 }
 
-/* A '.' at the end of a table's label is dropped where that makes it a known one, as in a file of
+/* A '.' at the end of a table's label is dropped if that gives a known class, as in a file of
  * test=. */
 static int32_t find_name(const dro__weights_about *about, const char *name, bool dotted)
 {
@@ -53,7 +53,7 @@ static int32_t find_name(const dro__weights_about *about, const char *name, bool
                : at;
 }
 
-/* The data's classes by name among the model's. */
+/* Maps the data's classes to the model's by name. */
 static dro_status map_labels(dro_predictor *p)
 {
     const dro_data_info *info = &p->task.info;
@@ -122,8 +122,8 @@ static dro_status load(dro_predictor *p, const char *path)
     return status;
 }
 
-/* Images in files are taken as those were that the model was trained on: whole, as size= does it,
- * or cut from the middle of the enlarged picture. */
+/* Images in files are prepared as for training: whole, as with size=, or cropped from the centre of
+ * the enlarged picture. */
 static dro_status taken_alike(const dro_predictor *p, const char *spec, char text[SPEC_MOST])
 {
     const dro__weights_about *a = &p->about;
@@ -257,11 +257,10 @@ static dro_status logits_of(dro_predictor *p, dro_split split, int64_t first, si
     size_t step = p->task.shelf[split].batch;
     for (size_t done = 0; done < count;) {
         size_t some = count - done < step ? count - done : step;
-        const int32_t *labels;
-        DRO_TRY(dro__task_evaluate(&p->task, split, first + (int64_t)done, some, p->w,
-                                   logits + done * p->task.outputs, NULL, &labels));
+        dro__range range = {split, first + (int64_t)done, some};
+        DRO_TRY(dro__task_evaluate(&p->task, range, p->w, logits + done * p->task.outputs, NULL));
         for (size_t i = 0; truth && i < some; i++)
-            truth[done + i] = labels ? labels[i] : -1;
+            truth[done + i] = p->task.labels ? p->task.labels[i] : -1;
         const dro_data_info *info = &p->task.info;
         for (size_t i = 0; i < some * p->task.outputs; i++) {
             float *x = &logits[done * p->task.outputs + i];

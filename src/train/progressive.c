@@ -8,6 +8,7 @@
  * long as there are rows: it is predicted and learned from too. */
 #include "stream_run.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef dro__stream_run stream_run;
@@ -18,7 +19,7 @@ static dro__row_matrix rows_of(const dro_train *t, const dro__held *k)
         .features = t->task.dim, .starts = k->starts, .columns = k->columns, .values = k->values};
 }
 
-/* Each row is learned from once: small batches make more steps of it. */
+/* Each row is used once, so small batches give more steps. */
 enum { STREAM_BATCH = 32 };
 
 /* ---- the problem ---- */
@@ -45,19 +46,19 @@ static dro_status find_margins(dro_train *t, const dro__held *k)
     return dro__comm_gather(t->comm, s->scaled, s->margins, s->sizes);
 }
 
-/* Before it is learned from: what do the present weights make of it? */
+/* Predicts a batch with the present weights, before training on it. */
 static dro_status predict(dro_train *t, const dro__held *k)
 {
     stream_run *s = t->stream;
     const dro__backend *be = t->ctx->backend;
     DRO_TRY(find_margins(t, k));
-    be->loss(t->ctx->pool, t->task.row_loss, k->count, s->margins, k->y, s->losses, NULL);
+    be->loss(t->task.row_loss, k->count, s->margins, k->y, s->losses, NULL);
     for (size_t i = 0; i < k->count; i++) {
         s->logits[2 * i] = 0;
         s->logits[2 * i + 1] = s->margins[i];
     }
     const float *logits = t->task.regression ? NULL : s->logits;
-    if (s->reported == s->next) /* after a line: until there are examples, the last window stays */
+    if (s->reported == s->next) /* after a line the last window stays until there are examples */
         dro__measure_reset(&s->window, &s->coming);
     dro__measured examples = {.count = k->count,
                               .logits = logits,
@@ -130,8 +131,8 @@ static dro_status forward(void *user, const float *w, const dro_batch *parts, in
         size_t first = (size_t)(parts[k].position - rows->position), count = parts[k].count;
         dro__row_matrix r = rows_of(t, rows);
         be->rows_dot(t->ctx->pool, &r, s->order + first, count, w, s->margins + at);
-        be->loss(t->ctx->pool, t->task.row_loss, count, s->margins + at, rows->y + first,
-                 losses + at, rows->slopes + first);
+        be->loss(t->task.row_loss, count, s->margins + at, rows->y + first, losses + at,
+                 rows->slopes + first);
     }
     return DRO_OK;
 }
@@ -148,8 +149,8 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
         dro__row_matrix r = rows_of(t, rows);
         for (size_t i = 0; i < count; i++)
             s->scaled[i] = coef[at + i] * rows->slopes[first + i];
-        t->ctx->backend->rows_sum(t->ctx->pool, &r, s->order + first, &count, 1, s->scaled,
-                                  &grads[k]);
+        dro_batch part = {.ids = s->order + first, .count = count};
+        t->ctx->backend->rows_sum(t->ctx->pool, &r, &part, 1, s->scaled, &grads[k]);
     }
     return DRO_OK;
 }
@@ -302,7 +303,7 @@ static bool gets_line(const dro_train *t, uint64_t k)
     return k % each == 0;
 }
 
-/* What could not be written is not reported: a run that continues from here writes it first. */
+/* If a line could not be written it is not reported; a resumed run writes it first. */
 static dro_status report(dro_train *t, bool last)
 {
     DRO_TRY(fill_record(t));
@@ -324,7 +325,7 @@ static bool save_is_late(const dro_train *t)
     return dro__clock() - t->saved_at > t->set.checkpoint_every;
 }
 
-/* Requests of clocks and signals. The signal that stops a run also ends standard input. */
+/* Requests from clocks and signals. The signal that stops a run also ends standard input. */
 static unsigned decide(dro_train *t)
 {
     bool stop = dro__tell(t, NULL, 0) && !t->stream->about.is_stdin;
@@ -371,6 +372,7 @@ dro_status dro__stream_train(dro_train *t)
         dro__measure_reset(&t->stream->all, &first);
         dro__measure_reset(&t->stream->window, &first);
     }
+    dro__tell_plan(t, NAN);
     dro_status status = learn(t);
     if (status == DRO_ERR_NUMBER)
         t->ended = DRO_TRAIN_DIVERGED;
@@ -378,7 +380,7 @@ dro_status dro__stream_train(dro_train *t)
         char why[DRO__ERROR_SIZE];
         memcpy(why, t->ctx->error, sizeof why);
         t->begun =
-            t->begun && t->stream->next == 0; /* rows that wait for their step are kept, too */
+            t->begun && t->stream->next == 0; /* rows that wait for their step are kept too */
         DRO_TRY(dro__run_save(t));
         return dro__fail(t->ctx, status, "%s", why);
     }

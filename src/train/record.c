@@ -31,7 +31,7 @@ static json_t *text(const char *value)
     return string;
 }
 
-/* A value that could not be made, or not be put in, is noted: dump() then has no text. */
+/* If a value could not be allocated or inserted this is noted; dump() then returns no text. */
 static void put(json_t *object, const char *key, json_t *value)
 {
     if (json_object_set_new(object, key, value) != 0)
@@ -82,7 +82,7 @@ static json_t *value_json(const dro_param *about, const char *value)
 static json_t *own_json(const dro_train *t)
 {
     json_t *object = json_object();
-    const dro__param *row;
+    const dro__param_row *row;
     char value[DRO__TEXT_MAX];
     for (int i = 0; (row = dro__param_at(dro__train_tables, i)); i++) {
         dro__params_print(row, &t->set, value, sizeof value);
@@ -91,7 +91,7 @@ static json_t *own_json(const dro_train *t)
     return object;
 }
 
-/* The optimiser's values in force, without those that follow from the run. */
+/* The optimiser's current values, without those that follow from the run. */
 static json_t *optimizer_json(const dro_train *t)
 {
     json_t *object = json_object();
@@ -107,8 +107,8 @@ static json_t *optimizer_json(const dro_train *t)
 static json_t *network_json(const dro_train *t)
 {
     json_t *object = json_object();
-    const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};
-    const dro__param *row;
+    const dro__param_row *const tables[DRO__TABLE_MAX] = {dro__params_net};
+    const dro__param_row *row;
     char value[512];
     for (int i = 0; t->task.net && (row = dro__param_at(tables, i)); i++) {
         dro__params_print(row, &t->task.net->set, value, sizeof value);
@@ -145,8 +145,8 @@ char *dro__config_text(const dro_train *t)
     return dump(config_json(t), false);
 }
 
-/* Settings that may change when a run goes on: they do not touch the weights, but for
- * on_divergence, which decides on those after a step that went wrong. */
+/* Settings that may change when a run is resumed: they do not affect the weights, except
+ * on_divergence, which applies after a bad step. */
 static bool may_change(const char *name)
 {
     static const char *const names[] = {
@@ -179,7 +179,7 @@ static void add_lines(json_t *object, char *out, size_t size, size_t *used)
     }
 }
 
-/* At most so many bytes, in pieces that are evenly spread. */
+/* A checksum of the data; if it is large, of PIECES evenly spread pieces. */
 static uint64_t sum_some(uint64_t sum, const void *data, size_t size)
 {
     enum { PIECE = 4096, PIECES = 4096 };
@@ -190,7 +190,7 @@ static uint64_t sum_some(uint64_t sum, const void *data, size_t size)
     return sum;
 }
 
-/* Of what a run learns from; 0 where it is not in memory, as streams and files of images. */
+/* Checksum of the training data; 0 where it is not in memory (streams, image files). */
 static uint64_t sum_of_examples(const dro__task *task)
 {
     const dro_data_info *i = &task->info;
@@ -326,7 +326,7 @@ static json_t *split_json(const dro_metrics *m, bool confusion)
     return o;
 }
 
-/* train: only what is asked of it at every evaluation. */
+/* train: only what is measured at every evaluation. */
 static json_t *train_json(const dro_metrics *m)
 {
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I}", "objective", number(m->objective), "loss",
@@ -381,6 +381,18 @@ static void put_certificate(json_t *o, const dro_train *t)
     put(o, "gap", number(i->gap));
 }
 
+/* The present values of the objective's scalars, and how evenly the last batch was weighted. */
+static void put_reached(json_t *o, const dro_train *t)
+{
+    const dro_info *i = &t->evaluation.record.info;
+    put(o, "lambda", number(i->lambda));
+    if (t->opt->objective.kind > DRO__OBJECTIVE_KL) {
+        put(o, "threshold", number(i->threshold));
+        put(o, "radius", number(i->radius));
+    }
+    put(o, "effective", number(i->effective));
+}
+
 char *dro__metrics_text(const dro_train *t)
 {
     dro__json_watch();
@@ -394,17 +406,12 @@ char *dro__metrics_text(const dro_train *t)
     put(o, "seconds", number(r->seconds));
     put(o, "wall", number(r->wall));
     put(o, "eta", number(i->eta));
-    put(o, "lambda", number(i->lambda));
+    put_reached(o, t);
     put(o, "a", number(i->a));
     put(o, "log_u", number(i->log_u));
-    if (t->opt->objective.kind > DRO__OBJECTIVE_KL) {
-        put(o, "threshold", number(i->threshold));
-        put(o, "radius", number(i->radius));
-    }
     put(o, "loss", number(i->loss));
     put(o, "objective", number(i->objective));
     put(o, "largest_weight", number(i->largest_weight));
-    put(o, "effective", number(i->effective));
     put(o, "caps", json_integer((json_int_t)i->caps));
     put(o, "floors", json_integer((json_int_t)i->floors));
     put(o, "fresh_starts", json_integer((json_int_t)i->fresh_starts));
@@ -424,7 +431,7 @@ static const char *const ends[] = {
     [DRO_TRAIN_INTERRUPTED] = "interrupted", [DRO_TRAIN_DIVERGED] = "diverged",
 };
 
-/* The splits that max_time left no time for. */
+/* The splits that were not evaluated because of max_time. */
 static json_t *missing_json(const dro_train *t)
 {
     const dro_train_record *r = &t->evaluation.record;
@@ -450,7 +457,7 @@ static json_t *best_json(const dro_train *t)
                      (json_int_t)p->best_step, "epoch", number(p->best_epoch));
 }
 
-/* What rank 0 has sent, and waited for. */
+/* What rank 0 has sent, and how long it waited. */
 static json_t *ranks_json(const dro_comm *comm)
 {
     dro_comm_traffic traffic = dro_comm_traffic_get(comm);
@@ -492,6 +499,7 @@ char *dro__result_text(const dro_train *t)
     put(o, "wall", number(r->wall));
     put(o, "parameters", json_integer((json_int_t)t->task.dim));
     put_certificate(o, t);
+    put_reached(o, t);
     put(o, "halvings", json_integer((json_int_t)t->progress.halvings));
     put_splits(o, t, info->classes <= 1000);
     if (t->evaluation.cut)

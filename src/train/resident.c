@@ -1,6 +1,6 @@
-/* Small images that live in the backend's memory as bytes; the network takes its batches out of
- * them there. They may have half of the memory that is free: the network, which is made later,
- * needs some too. */
+/* Small images that are kept in the backend's memory as bytes; the network reads its batches from
+ * there. They may use half of the free memory, as the network, which is created later, needs some
+ * too. */
 #include "train.h"
 
 static bool takes_half(const dro__backend *backend, size_t bytes)

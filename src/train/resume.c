@@ -1,4 +1,4 @@
-/* A run to a checkpoint and back. */
+/* Saving a run in a checkpoint, and resuming it. */
 #include "events.h"
 #include "isa.h"
 #include "train.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Files with the names of a run's in a folder that holds none are somebody's. */
+/* Files that have the names of a run's files, in a folder that holds no run, belong to the user. */
 static dro_status check_files(const dro_train *t)
 {
     static const char *const names[] = {"weights.safetensors", "last.safetensors", "result.json",
@@ -48,7 +48,7 @@ double dro__wall(const dro_train *t)
 
 enum { MACHINE_SIZE = 128 };
 
-/* What the last bits of a step's results depend on, besides the settings. */
+/* Besides the settings, what determines the last bits of a step's results. */
 static void describe_machine(const dro_train *t, char text[MACHINE_SIZE])
 {
     snprintf(text, MACHINE_SIZE, "backend=%.40s threads=%d instructions=%s", t->ctx->backend->name,
@@ -105,21 +105,70 @@ dro_status dro__run_save(dro_train *t)
     return status;
 }
 
-/* The first line in which two texts differ. */
-static dro_status compare_settings(dro_train *t, const char *saved)
+/* Settings are texts of lines "name=value". */
+static const char *next_line(const char *line)
 {
-    const char *a = saved, *b = t->identity;
-    while (*a || *b) {
-        size_t na = strcspn(a, "\n"), nb = strcspn(b, "\n");
-        if (na != nb || memcmp(a, b, na) != 0)
-            return dro__fail(t->ctx, DRO_ERR_FORMAT,
-                             "%s: the run was made with %.*s, not with %.*s: restore that setting, "
-                             "or start again in another folder",
-                             t->folder, (int)(na < 150 ? na : 150), a, (int)(nb < 150 ? nb : 150),
-                             b);
-        a += na + (a[na] == '\n');
-        b += nb + (b[nb] == '\n');
+    size_t size = strcspn(line, "\n");
+    return line + size + (line[size] == '\n');
+}
+
+/* The line of a text that has the name of another line, or NULL. */
+static const char *find_line(const char *text, const char *like)
+{
+    size_t size = strcspn(like, "=\n") + 1;
+    while (*text && strncmp(text, like, size) != 0)
+        text = next_line(text);
+    return *text ? text : NULL;
+}
+
+/* Whether the setting of a line is not given, or given as its default. */
+static bool is_default(const dro_train *t, const char *line)
+{
+    char name[64], value[DRO__TEXT_MAX];
+    dro_setting setting;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(line, "="), line);
+    if (!dro_settings_given(t->settings, name) ||
+        dro_settings_get(t->settings, name, value, sizeof value) != DRO_OK)
+        return true;
+    for (int k = 0; dro_setting_at(k, &setting) == DRO_OK; k++)
+        if (strcmp(setting.param.name, name) == 0)
+            return strcmp(setting.param.fallback, value) == 0;
+    return true;
+}
+
+static dro_status refuse(const dro_train *t, const char *saved, const char *now)
+{
+    enum { MOST = 150 };
+    const char *line = saved ? saved : now;
+    int size = (int)strcspn(line, "\n"), other = now ? (int)strcspn(now, "\n") : 0;
+    size = size < MOST ? size : MOST;
+    if (!saved)
+        return dro__fail(t->ctx, DRO_ERR_FORMAT,
+                         "%s: the run was made by a version without the setting %.*s: leave it "
+                         "out, or start again in another folder",
+                         t->folder, size, line);
+    if (!now)
+        return dro__fail(t->ctx, DRO_ERR_FORMAT,
+                         "%s: the run was made with %.*s, which is not set here: restore that "
+                         "setting, or start again in another folder",
+                         t->folder, size, line);
+    return dro__fail(t->ctx, DRO_ERR_FORMAT,
+                     "%s: the run was made with %.*s, not with %.*s: restore that setting, or "
+                     "start again in another folder",
+                     t->folder, size, line, other < MOST ? other : MOST, now);
+}
+
+/* A setting that the checkpoint of an earlier version does not have counts as its default. */
+static dro_status compare_settings(const dro_train *t, const char *saved)
+{
+    for (const char *b = t->identity; *b; b = next_line(b)) {
+        const char *a = find_line(saved, b);
+        if (a ? strncmp(a, b, strcspn(b, "\n") + 1) != 0 : !is_default(t, b))
+            return refuse(t, a, b);
     }
+    for (const char *a = saved; *a; a = next_line(a))
+        if (!find_line(t->identity, a))
+            return refuse(t, a, NULL);
     return DRO_OK;
 }
 
@@ -167,10 +216,10 @@ void dro__run_forget(dro_train *t)
     static const char *const files[] = {"config.json", "metrics.jsonl", DRO__EVENTS_NAME,
                                         "last.ckpt", "previous.ckpt"};
     if (!t->begun || t->lock < 0 || !t->opt || t->opt->run.examples > 0 ||
-        t->ended == DRO_TRAIN_DIVERGED) /* that one may be back at its start */
+        t->ended == DRO_TRAIN_DIVERGED) /* that run may have returned to its start */
         return;
     for (size_t k = 0; k < sizeof files / sizeof files[0]; k++)
         unlinkat(t->lock, files[k], 0);
     if (t->made)
-        rmdir(t->folder); /* what else is in it stays, and it with that */
+        rmdir(t->folder); /* other files in the folder stay, and so does the folder */
 }

@@ -8,9 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Without epochs: 15, or more of few examples, for some 600 steps. */
+/* Default epochs: 15, or more for few examples, to give about 600 steps. */
 enum { EPOCHS = 15, EPOCHS_MOST = 100, STEPS = 600 };
-/* The exact solvers: an epoch is a step, and most runs end by themselves long before. */
+/* The exact solvers: an epoch is a step, and most runs converge much earlier. */
 enum { EXACT_EPOCHS = 2000, EXACT_EVERY = 100 };
 
 double dro__clock(void)
@@ -137,7 +137,7 @@ static dro_status make_vectors(dro_train *t)
     return DRO_OK;
 }
 
-/* What a measure requires and the data lacks; NULL: nothing. */
+/* What a measure requires but the data lacks; NULL: nothing. */
 static const char *best_needs(const char *best, const dro_data_info *i)
 {
     if (strcmp(best, "loss") == 0 || strcmp(best, "objective") == 0)
@@ -173,7 +173,7 @@ static dro_status check_settings(dro_train *t)
     return DRO_OK;
 }
 
-/* Errors in terms of the data: the optimiser only knows a problem. */
+/* Translates errors into terms of the data, as the optimiser only sees a problem. */
 static dro_status check_tilt(dro_train *t)
 {
     char tilt[64];
@@ -197,8 +197,8 @@ dro_status dro__run_begin(dro_train *t)
     return dro_optimizer_start(t->opt, w0);
 }
 
-/* Weights of a file; those of a classifier with another number of outputs stay as they were
- * drawn. */
+/* Loads weights from a file; a classifier with another number of outputs keeps its random
+ * weights. */
 static dro_status load_init(dro_train *t)
 {
     const dro_net *net = t->task.net;
@@ -285,7 +285,7 @@ bool dro__is_tilted(const dro_train *t)
 static dro_train_progress progress_of(const dro_train *t)
 {
     const dro__run *r = &t->opt->run;
-    const dro__scalars *s = &t->opt->s;
+    dro__reached reached = dro__reached_of(t->opt);
     double per_step = r->step ? t->progress.seconds / (double)r->step : NAN;
     return (dro_train_progress){
         .step = r->step,
@@ -297,7 +297,10 @@ static dro_train_progress progress_of(const dro_train *t)
         .examples_per_s = (double)t->task.batch / per_step,
         .loss = t->progress.smooth_loss,
         .objective = dro__estimate(t->opt),
-        .effective = s->effective,
+        .effective = t->opt->s.effective,
+        .lambda = reached.lambda,
+        .threshold = reached.threshold,
+        .radius = reached.radius,
     };
 }
 
@@ -317,7 +320,7 @@ static uint64_t evaluation_step(const dro_train *t, uint64_t k)
     return at < (double)k ? k : (uint64_t)at;
 }
 
-/* One step, with the clock of training running. */
+/* One step, timed as training. */
 static dro_status step(dro_train *t)
 {
     double start = dro__clock();
@@ -340,8 +343,9 @@ bool dro__late(const dro_train *t)
     return t->set.max_time > 0 && dro__wall(t) >= t->set.max_time;
 }
 
-/* What the last evaluation will take: as long as the one before it; before there is one, a forward
- * pass, half of a step, for each of its examples. At most half of the time is kept for it. */
+/* The expected time of the last evaluation: as long as the previous one; before there is one, a
+ * forward pass (half of a step) for each of its examples. At most half of the time limit is
+ * reserved for it. */
 static double evaluation_time(const dro_train *t)
 {
     const dro__mark *from = &t->warm;
@@ -361,8 +365,7 @@ static bool is_time(const dro_train *t)
     return t->set.max_time > 0 && dro__wall(t) + evaluation_time(t) >= t->set.max_time;
 }
 
-/* Steps that a device was not waited for are part of the training's time, and may have gone
- * wrong. */
+/* Waits for asynchronous steps: they are part of the training time, and may have failed. */
 static dro_status settle(dro_train *t)
 {
     double start = dro__clock();
@@ -393,7 +396,7 @@ static void tell_skipped(dro_train *t)
     }
 }
 
-/* Memory did not suffice for whole batches, or for the pieces so far. */
+/* Memory was not sufficient for whole batches, or for the present pieces. */
 static void tell_pieces(dro_train *t)
 {
     size_t most = dro__pieces_most(t->task.pieces);
@@ -406,7 +409,7 @@ static void tell_pieces(dro_train *t)
               t->task.batch, most, most);
 }
 
-/* Whether an evaluation is to take place now: after a step, or because a stop cut it off. */
+/* Whether to evaluate now: after a step, or because a stop interrupted an evaluation. */
 static bool due(const dro_train *t)
 {
     uint64_t step = t->opt->run.step;
@@ -419,7 +422,7 @@ static bool save_is_late(const dro_train *t)
     return t->folder && dro__clock() - t->saved_at > t->set.checkpoint_every;
 }
 
-/* What clocks and signals say on one rank, all do after the same step. */
+/* All ranks follow the clocks and signals of any rank after the same step. */
 static void decide(dro_train *t)
 {
     bool first = dro_comm_rank(t->comm) == 0;
@@ -433,11 +436,25 @@ static void decide(dro_train *t)
         t->ended = DRO_TRAIN_INTERRUPTED;
 }
 
+/* Once two steps have shown how long the rest should take. */
+static void tell_plan(dro_train *t)
+{
+    const dro__run *r = &t->opt->run;
+    bool exact = t->opt->cls->exact, early = !t->warm.examples || r->examples == t->warm.examples;
+    if (t->planned || (!exact && r->step < t->steps && early))
+        return;
+    t->planned = true;
+    double seen = (double)(r->examples - t->warm.examples), took = t->progress.seconds;
+    double each = (took - t->warm.seconds) / seen * (double)r->examples / (double)r->step;
+    dro__tell_plan(t, exact || early ? NAN : each * (double)t->steps);
+}
+
 /* Whether the run ends before the next step. */
 static bool over(dro_train *t)
 {
     tell_skipped(t);
     tell_pieces(t);
+    tell_plan(t);
     if (t->ended != DRO_TRAIN_NOT_ENDED)
         return true;
     if (t->opt->run.step >= t->steps)
@@ -465,7 +482,7 @@ static dro_status train(dro_train *t)
         else
             DRO_TRY(status);
         if (status == DRO_ERR_END && t->progress.evaluated_step == t->steps) {
-            t->have_record = false; /* evaluated, but not as the last one */
+            t->have_record = false; /* evaluated, but not yet as the last one */
             continue;
         }
         if (due(t))
@@ -475,7 +492,10 @@ static dro_status train(dro_train *t)
     }
     if (t->ended != DRO_TRAIN_INTERRUPTED && t->progress.evaluated_step != t->opt->run.step)
         DRO_TRY(assess(t));
-    return t->ended == DRO_TRAIN_INTERRUPTED ? dro__run_save(t) : DRO_OK;
+    if (t->ended != DRO_TRAIN_INTERRUPTED)
+        return DRO_OK;
+    dro__tell(t, NULL, 0); /* an evaluation of several ranks may have stopped the run in silence */
+    return dro__run_save(t);
 }
 
 /* ---- the end ---- */
@@ -547,7 +567,7 @@ static dro_status open_folder(dro_train *t, bool resume)
 
 static dro_status run(dro_train *t, bool resume)
 {
-    /* before a long time goes into reading data */
+    /* before spending a long time on reading data */
     DRO_TRY(dro__comm_agree(t->comm, dro__writes(t) ? dro__run_check_folder(t, resume) : DRO_OK));
     t->going_on = resume && dro__writes(t) && dro__checkpoint_there(t->folder);
     if (dro_comm_size(t->comm) > 1)
@@ -565,7 +585,7 @@ static dro_status run(dro_train *t, bool resume)
         t->have_record = t->have_record && t->evaluation.record.info.step == t->opt->run.step;
         DRO_TRY(dro__run_finish(t));
         if (t->ended == DRO_TRAIN_INTERRUPTED)
-            return DRO_OK; /* resumed, it diverges again */
+            return DRO_OK; /* when resumed, it would diverge again */
         return dro__fail(t->ctx, status, "%s", why);
     }
     if (status != DRO_OK || (t->ended == DRO_TRAIN_INTERRUPTED && !t->stream))
@@ -597,7 +617,7 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
         t->watch.evaluated = NULL;
     t->began = t->saved_at = dro__clock();
     t->before = 0;
-    t->made = t->begun = false;
+    t->made = t->begun = t->planned = false;
     dro_status status = run(t, resume);
     if (status != DRO_OK)
         dro_comm_fail(t->comm, t->ctx->error);

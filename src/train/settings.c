@@ -9,78 +9,27 @@
 #include <string.h>
 
 #define BEST_WORD(name, code, title, better, unit, meaning) "|" #name
+#define DRO__BEST_WORDS                                     "none" DRO_METRIC_LIST(BEST_WORD)
 
-#define S dro__train_settings
+#define ROW(name, kind, fallback, least, most, value, meaning)                                     \
+    {{#name, kind, fallback, least, most, value, meaning}, offsetof(dro__train_settings, name)},
 #define TEXT(name, value, fallback, meaning)                                                       \
-    {                                                                                              \
-        {#name, DRO_PARAM_TEXT, fallback, 0, 0, value, meaning}, offsetof(S, name)                 \
-    }
-#define TIME(name, fallback, meaning)                                                              \
-    {                                                                                              \
-        {#name, DRO_PARAM_TIME, fallback, 0, 1e9, NULL, meaning}, offsetof(S, name)                \
-    }
+    ROW(name, DRO_PARAM_TEXT, fallback, 0, 0, value, meaning)
+#define TIME(name, fallback, meaning) ROW(name, DRO_PARAM_TIME, fallback, 0, 1e9, NULL, meaning)
+#define INTEGER(name, fallback, least, most, meaning)                                              \
+    ROW(name, DRO_PARAM_INTEGER, fallback, least, most, NULL, meaning)
+#define REAL(name, fallback, least, most, meaning)                                                 \
+    ROW(name, DRO_PARAM_REAL, fallback, least, most, NULL, meaning)
+#define CHOICE(name, fallback, words, meaning)                                                     \
+    ROW(name, DRO_PARAM_CHOICE, fallback, 0, 0, words, meaning)
 
-/* One row is all of a setting: help, lists, completions, manual pages and config.json follow from
- * it. */
-static const dro__param own[] = {
-    TEXT(data, "SPEC", "synth:glyphs", "the data: format:path[,option=value...]"),
-    TEXT(model, "NAME", "",
-         "a model of `dro list models`; auto: linear or mlp, whichever does better on a holdout"),
-    TEXT(optimizer, "NAME", "recover",
-         "an optimiser of `dro list optimizers`; if not given, lbfgs for linear models of tables"),
-    DRO__CHOICE(
-        "recipe", recipe, S, "none", "none|imbalanced",
-        "a group of settings for one purpose (`dro list recipes`); what is given overrides it"),
-    TEXT(name, "TEXT", "", "the run's name in reports; if not given, its optimiser"),
-    TEXT(init, "FILE", "", "a weights file to start from"),
-    TEXT(train_only, "NAMES", "", "tensors to train, as in layer4.*,fc.*; all if not given"),
-    DRO__INTEGER("epochs", epochs, S, "", 1, 1e6,
-                 "passes over the data; if not given, 15, more for small data sets"),
-    DRO__INTEGER("steps", steps, S, "", 1, 1e15, "number of steps, instead of epochs"),
-    DRO__INTEGER("batch", batch, S, "", 1, 1e9,
-                 "examples in a batch; if not given, 128, fewer for small data sets and streams"),
-    DRO__INTEGER("microbatch", microbatch, S, "", 1, 1e9,
-                 "evaluate batches in pieces of this size; if not given, when memory is short"),
-    DRO__INTEGER("seed", seed, S, "1", 0, 9e15, "seed of every random choice"),
-    DRO__REAL("eval_every", eval_every, S, "1", 1e-6, 1e6,
-              "epochs between evaluations; lbfgs and newton: unit of 100 steps"),
-    DRO__CHOICE(
-        "eval_train", eval_train, S, "sample", "yes|no|last|sample",
-        "evaluate F over the training set: always, never, at the end, or on 10000 examples"),
-    DRO__CHOICE("best", best, S, "none", "none" DRO_METRIC_LIST(BEST_WORD),
-                "keep the weights with the best value of this measure on the holdout"),
-    DRO__INTEGER("patience", patience, S, "0", 0, 1e9,
-                 "stop after this many evaluations without improvement; 0: never"),
-    TIME(max_time, "0", "time limit of the run, including evaluations; 0: none"),
-    TIME(checkpoint_every, "60", "time between checkpoints; evaluations write one too"),
-    DRO__CHOICE("on_divergence", on_divergence, S, "halve", "stop|halve",
-                "halve: return to the last checkpoint and halve the step size"),
-    TEXT(augment, "LIST", "auto",
-         "augmentation of training images: none, all, auto, or some of crop,flip,jitter"),
-    DRO__INTEGER("size", size, S, "", 1, 4096,
-                 "side of the square that image files are resized to; if not given, 224"),
-    DRO__REAL("report_lambda", report_lambda, S, "0", 0, 1e12,
-              "lambda of the reported F; 0: the optimiser's"),
-    TEXT(report_like, "NAME", "",
-         "with report_lambda 0: report F with that optimiser's default lambda"),
-    DRO__CHOICE("report_tilt", report_tilt, S, "own", "own|example|class|group",
-                "tilt of the reported F; own: the optimiser's"),
-    DRO__CHOICE("exact", exact, S, "no", "no|yes",
-                "identical results on 1, 2, 4 and 8 ranks and any number of threads (cpu, ref)"),
-    DRO__CHOICE("sync_norm", sync_norm, S, "no", "no|yes",
-                "several ranks: batch norm over all of them; exact=yes implies it"),
-    DRO__CHOICE("progressive", progressive, S, "no", "no|yes",
-                "a stream: predict each batch before training on it"),
-    DRO__INTEGER("report_every", report_every, S, "10000", 1, 1e15,
-                 "a stream: examples between two reports"),
-    DRO__INTEGER("report_most", report_most, S, "10000", 0, 1e9,
-                 "a stream: after this many lines of metrics.jsonl, twice as many reports for each "
-                 "line, and so on; 0: a line for each report"),
+static const dro__param_row own[] = {
+#include "settings.def"
     DRO__PARAMS_END,
 };
 
-const dro__param *const dro__train_tables[DRO__TABLE_MAX] = {own};
-static const dro__param *const network_tables[DRO__TABLE_MAX] = {dro__params_net};
+const dro__param_row *const dro__train_tables[DRO__TABLE_MAX] = {own};
+static const dro__param_row *const network_tables[DRO__TABLE_MAX] = {dro__params_net};
 
 /* ---- all rows ---- */
 
@@ -103,15 +52,15 @@ bool dro__net_has(const char *name)
 
 bool dro__optimizer_has(const char *optimizer, const char *name)
 {
-    const dro__param *const *tables = dro__optimizer_tables(optimizer);
+    const dro__param_row *const *tables = dro__optimizer_tables(optimizer);
     return tables && dro__param_find(tables, name);
 }
 
-/* The row of a name: the run's, the network's, that of this optimiser, or of the first that has
+/* Finds the row of a name: of the run, the network, this optimiser, or the first optimiser that has
  * it. */
-static const dro__param *find_row(const char *optimizer, const char *name)
+static const dro__param_row *find_row(const char *optimizer, const char *name)
 {
-    const dro__param *row = dro__param_find(dro__train_tables, name);
+    const dro__param_row *row = dro__param_find(dro__train_tables, name);
     row = row ? row : dro__param_find(network_tables, name);
     if (!row && dro__optimizer_has(optimizer, name))
         row = dro__param_find(dro__optimizer_tables(optimizer), name);
@@ -131,11 +80,11 @@ static bool is_earlier(const char *name, int k)
 
 enum { NAME_SIZE = 64, NAMES_MOST = 256 };
 
-/* All settings in their order; made once, as finding them in the tables takes a while. */
+/* All settings in order; built once, as searching the tables is slow. */
 static dro_setting all_settings[NAMES_MOST];
 static int setting_count;
 
-static void add_setting(const dro__param *row, dro_setting_owner owner)
+static void add_setting(const dro__param_row *row, dro_setting_owner owner)
 {
     bool usual = owner == DRO_SETTING_RUN || is_common(row->about.name);
     if (setting_count < NAMES_MOST)
@@ -144,7 +93,7 @@ static void add_setting(const dro__param *row, dro_setting_owner owner)
 
 static void list_settings(void)
 {
-    const dro__param *row;
+    const dro__param_row *row;
     for (int i = 0; (row = dro__param_at(dro__train_tables, i)); i++)
         add_setting(row, DRO_SETTING_RUN);
     for (int i = 0; (row = dro__param_at(network_tables, i)); i++)
@@ -173,7 +122,7 @@ const char *dro_setting_name(const char *name)
     snprintf(text, sizeof text, "%s", name ? name : "");
     for (char *c = text; *c; c++)
         *c = *c == '-' ? '_' : *c;
-    const dro__param *row = find_row("", text);
+    const dro__param_row *row = find_row("", text);
     return row ? row->about.name : NULL;
 }
 
@@ -325,7 +274,7 @@ static dro_status check_optimizer(dro_context *ctx, const char *name)
                      name);
 }
 
-static dro_status set_row(dro_settings *s, const dro__param *row, const char *value)
+static dro_status set_row(dro_settings *s, const dro__param_row *row, const char *value)
 {
     const char *name = row->about.name, *optimizer = optimizer_of(s);
     char text[DRO__TEXT_MAX];
@@ -335,13 +284,15 @@ static dro_status set_row(dro_settings *s, const dro__param *row, const char *va
         DRO_TRY(check_optimizer(s->ctx, value));
     if (strcmp(name, "model") == 0 && *value && strcmp(value, "auto") != 0)
         DRO_TRY(dro__model_check(s->ctx, value));
+    if (strcmp(name, "report_objective") == 0 && *value)
+        DRO_TRY(dro__objective_parse(s->ctx, value, &(dro__objective){0}));
     DRO_TRY(dro__param_normal(s->ctx, row, theirs ? optimizer : NULL, value, text));
     return keep(s, name, text);
 }
 
-/* NAME or NAME:STRENGTH. none takes a strength back, and any other one takes a strength of 0 back:
- * a file that names both describes a run without a regulariser. */
-static dro_status set_regulariser(dro_settings *s, const dro__param *row, const char *value)
+/* NAME or NAME:STRENGTH. `none` unsets the strength, and any other name unsets a strength of 0: a
+ * file with both describes a run without a regulariser. */
+static dro_status set_regulariser(dro_settings *s, const dro__param_row *row, const char *value)
 {
     char name[NAME_SIZE], strength[NAME_SIZE] = "1";
     const char *colon = strchr(value, ':');
@@ -370,7 +321,7 @@ dro_status dro_settings_set(dro_settings *s, const char *name, const char *value
     if (!dro_setting_name(name))
         return refuse_name(s->ctx, name);
     name = dro_setting_name(name);
-    const dro__param *row = find_row(optimizer_of(s), name);
+    const dro__param_row *row = find_row(optimizer_of(s), name);
     if (!value)
         return forget(s, name);
     if (strcmp(name, "reg") == 0)
@@ -390,7 +341,7 @@ dro_status dro_settings_get(const dro_settings *s, const char *name, char *text,
     if (!dro_setting_name(name))
         return refuse_name(s->ctx, name);
     name = dro_setting_name(name);
-    const dro__param *row = dro__param_find(dro__train_tables, name);
+    const dro__param_row *row = dro__param_find(dro__train_tables, name);
     const dro__given *item = find_item(s, name);
     if (!row && !item)
         return dro__fail(s->ctx, DRO_ERR_NAME, "'%.60s' was not set", name);
@@ -452,13 +403,13 @@ dro_status dro_settings_check(const dro_settings *s)
         return DRO_ERR_ARGUMENT;
     dro__forget(s->ctx);
     const char *optimizer = optimizer_of(s);
-    const dro__param *const *tables = dro__optimizer_tables(optimizer);
+    const dro__param_row *const *tables = dro__optimizer_tables(optimizer);
     for (size_t k = 0; k < s->count; k++) {
         const char *name = s->items[k].name;
         char owners[200];
         if (dro__param_find(dro__train_tables, name) || dro__net_has(name))
             continue;
-        const dro__param *row = dro__param_find(tables, name);
+        const dro__param_row *row = dro__param_find(tables, name);
         list_owners(name, owners, sizeof owners);
         if (!row)
             return dro__fail(s->ctx, DRO_ERR_NAME, "%s has no parameter '%s', only %s", optimizer,

@@ -9,7 +9,7 @@
 
 /* ---- the loss: for a stream too ---- */
 
-/* Where it is that the model is the linear one on rows. */
+/* Where the model is the linear one on rows, named for messages. */
 static void name_place(const dro__task *t, char *text, size_t size)
 {
     int used = t->info.kind == DRO_DATA_STREAM ? snprintf(text, size, "a stream")
@@ -26,7 +26,7 @@ static dro_status take_loss(void *user, const char *name, const char *value)
     return DRO_OK;
 }
 
-/* A recipe that would do nothing here, or half of what it is for. */
+/* Refuses a recipe that would have no effect here, or only part of its effect. */
 static dro_status refuse_recipe(const dro__task *t, const dro__model_choice *c, const char *place,
                                 const char *loss)
 {
@@ -42,7 +42,7 @@ static dro_status refuse_recipe(const dro__task *t, const dro__model_choice *c, 
                      recipe, place, loss);
 }
 
-/* Settings of losses that rows have not: at their defaults they are part of every network's
+/* Settings of losses that rows do not support; at their defaults they are in every network's
  * config.json. */
 static dro_status check_loss_settings(const dro__task *t, const dro__model_choice *c,
                                       const char *place)
@@ -78,7 +78,7 @@ dro_status dro__row_loss(dro__task *t, const dro__model_choice *c)
             snprintf(name, sizeof name, "%s", given);
     }
     bool squared = name[0] ? strcmp(name, "squared") == 0 : t->regression;
-    /* of two classes, with the logits 0 and <x, w>, cross-entropy is the logistic loss */
+    /* for two classes with logits 0 and <x, w>, cross-entropy is the logistic loss */
     bool logistic = !t->regression && (!name[0] || strcmp(name, "logistic") == 0 ||
                                        strcmp(name, "cross-entropy") == 0);
     if (!squared && !logistic && c->settings && !given[0])
@@ -143,7 +143,7 @@ dro_status dro__sparse_evaluate(dro__task *t, const dro__walk *walk, size_t coun
         y[i] = !walk->labels ? walk->targets[i] : walk->labels[i] == 1 ? 1.0f : -1.0f;
     be->rows_dot(t->ctx->pool, &rows, walk->ids, count, w, margins);
     if (losses)
-        be->loss(t->ctx->pool, t->row_loss, count, margins, y, losses, NULL);
+        be->loss(t->row_loss, count, margins, y, losses, NULL);
     for (size_t i = 0; logits && i < count; i++) {
         if (t->outputs == 2)
             logits[2 * i] = 0;

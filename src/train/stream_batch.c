@@ -1,5 +1,5 @@
-/* Batches of a stream, and how their rows come to all ranks: first what each rank has, then the
- * rows themselves. */
+/* Batches of a stream, and how all ranks get their rows: first the sizes of each rank's rows, then
+ * the rows. */
 #include "stream_run.h"
 
 #include <string.h>
@@ -55,7 +55,7 @@ dro_status dro__held_add(dro_context *ctx, dro__held *b, const dro__held_row *ro
 
 /* ---- several ranks ---- */
 
-/* A row as it travels; its columns and values follow. */
+/* A row as it is sent; its columns and values follow. */
 typedef struct travelling {
     float y;
     int32_t class, file;
@@ -98,7 +98,7 @@ static dro_status unpack(dro_context *ctx, const char *from, uint64_t rows, dro_
     return DRO_OK;
 }
 
-/* The ranks' packed rows: sizes and the sum of them, which MPI counts in int. */
+/* The sizes of the ranks' packed rows and their sum, which MPI counts in int. */
 static dro_status lay_out(dro_train *t, const dro__share *shares, int *sizes, size_t *total)
 {
     *total = 0;

@@ -23,8 +23,7 @@ static dro_status keep_row(dro_train *t, dro__held *k, const dro_rows *row)
                                           .file = (int32_t)dro__stream_file(t->stream->stream)});
 }
 
-/* Standard input is ended by whoever asked to stop, perhaps within a line: that one is not
- * taken. */
+/* A request to stop closes standard input, perhaps within a line; that line is dropped. */
 static bool was_stopped(const dro_train *t)
 {
     return t->stream->about.is_stdin && dro__tell(t, NULL, 0);
@@ -49,7 +48,7 @@ static dro_status read_rows(dro_train *t, dro__held *k, size_t count, bool *over
     return DRO_OK;
 }
 
-/* This rank's share of a batch: those that still have rows divide it evenly. */
+/* This rank's share of a batch: the ranks that still have rows divide it evenly. */
 static size_t own_share(const dro_train *t)
 {
     const stream_run *s = t->stream;
@@ -64,7 +63,7 @@ static size_t own_share(const dro_train *t)
     return s->batch * (before + 1) / reading - s->batch * before / reading;
 }
 
-/* Each rank reads its share, and all of them get all of it. */
+/* Each rank reads its share, and all ranks get all rows. */
 static dro_status read_shares(dro_train *t, dro__held *k)
 {
     stream_run *s = t->stream;
@@ -89,8 +88,7 @@ static bool all_over(const dro_train *t)
     return true;
 }
 
-/* It is empty at the end only: a rank may find its files at their end while others
- * go on. */
+/* A batch is empty only at the end: a rank may reach the end of its files before others. */
 dro_status dro__stream_read(dro_train *t, dro__held *k)
 {
     stream_run *s = t->stream;
@@ -168,7 +166,7 @@ static dro_status open_reader(dro_train *t)
     return share_files(t);
 }
 
-/* One file, or a pipe, is read by rank 0, which sends the others what they need. */
+/* Rank 0 reads one file, or a pipe, and sends the others what they need. */
 static dro_status hear_about(dro_train *t)
 {
     stream_run *s = t->stream;

@@ -36,11 +36,12 @@ static void archive_held(dro_train *t, dro__archive *ar, dro__held *k)
     DRO__ARCHIVE(ar, k->count);
     DRO__ARCHIVE(ar, entries);
     if (ar->mode == DRO__ARCHIVE_LOAD && !ar->failed) {
-        if (entries > ar->size / 8 || k->count > batch ||
-            dro__held_grow(t->ctx, k, entries) != DRO_OK) {
-            ar->failed = true;
+        bool sane = entries <= ar->size / 8 && k->count <= batch;
+        if (sane && dro__held_grow(t->ctx, k, entries) != DRO_OK)
+            dro__memory_lost();
+        ar->failed = !sane || dro__memory_ran_out();
+        if (ar->failed)
             return;
-        }
         k->entries = entries;
     }
     dro__archive_bytes(ar, k->starts, (batch + 1) * sizeof *k->starts);
@@ -51,8 +52,8 @@ static void archive_held(dro_train *t, dro__archive *ar, dro__held *k)
     dro__archive_bytes(ar, k->values, entries * sizeof *k->values);
 }
 
-/* How columns are scaled. Standard input that continues from where it was cannot be learned from
- * again. */
+/* How columns are scaled: standard input that continues from where it was cannot be read again to
+ * learn it. */
 static void archive_encoding(dro_train *t, dro__archive *ar)
 {
     stream_run *s = t->stream;
@@ -115,8 +116,8 @@ dro_status dro__stream_save(dro_train *t, void **bytes, size_t *size)
     return DRO_OK;
 }
 
-/* One file: it is read again up to where the run was. Standard input goes on with what comes,
- * unless its first rows say how it is read. */
+/* One file is read again up to where the run was. Standard input continues with what comes, unless
+ * its first rows determine how it is read. */
 static dro_status read_again(dro_train *t, uint64_t rows_done)
 {
     stream_run *s = t->stream;
@@ -131,8 +132,8 @@ static dro_status read_again(dro_train *t, uint64_t rows_done)
     return DRO_OK;
 }
 
-/* A pattern of files: rows that went into batches are skipped, on whichever rank. The order of
- * a shuffle can be repeated by as many ranks as before. */
+/* A pattern of files: rows that were already in batches are skipped, on whichever rank. A shuffled
+ * order can be repeated only with the same number of ranks. */
 static dro_status find_place(dro_train *t)
 {
     stream_run *s = t->stream;
@@ -158,7 +159,10 @@ dro_status dro__stream_load(dro_train *t, void *bytes, size_t size)
     stream_run *s = t->stream;
     dro__archive ar = {.mode = DRO__ARCHIVE_LOAD, .bytes = bytes, .size = size};
     uint64_t columns = s->about.columns, names = s->names_sum;
+    dro__memory_watch();
     walk(t, &ar);
+    if (dro__memory_ran_out())
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the rows of the checkpoint");
     if (s->names_sum != names)
         return dro__fail(t->ctx, DRO_ERR_DATA,
                          "%s: it names other files than when the run began: resume with the same "

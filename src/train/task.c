@@ -50,7 +50,7 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
     return DRO_OK;
 }
 
-/* The data is what the weights of a file are for. */
+/* Checks that the data fits the weights of a file. */
 static dro_status check_shape(const dro__task *t, const dro__model_choice *c)
 {
     const dro_data_info *i = &t->info;
@@ -127,7 +127,7 @@ static dro_status count_shares(dro__task *t)
                : dro__fail(t->ctx, DRO_ERR_DATA, "no training example has a weight above 0");
 }
 
-/* How large the values of the rows are; 0 are the features that a row does not have. */
+/* The mean square of the features; features that a row does not have are 0. */
 static double mean_square(dro__task *t)
 {
     const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
@@ -144,14 +144,14 @@ static double mean_square(dro__task *t)
 
 /* ---- memory ---- */
 
-/* Vectors as long as w: with a device, the optimiser's are there. The other half of the memory is
- * for the data, for what a network computes, and for the copies that a checkpoint is written
- * from. */
+/* Checks the memory of the vectors as long as w; with a device, those of the optimiser are there.
+ * The other half of the memory is for the data, the network's values, and the copies for
+ * checkpoints. */
 static uint64_t vectors_of(const dro__task *t, const dro__model_choice *c)
 {
     uint64_t net = !t->sparse;
     if (!c->train)
-        return net + 2; /* a predictor's, and the copy that it is read into */
+        return net + 2; /* a predictor has w and the copy that it is read into */
     bool device = t->ctx->backend->host_alloc != NULL;
     const dro__train_settings *s = &c->settings->set;
     return net + 1 + (s->best != 0) + (device ? 0 : dro__optimizer_vectors(s->optimizer));
@@ -220,7 +220,7 @@ static void offer_full(dro__task *t)
     t->problem.library = &t->full.able;
 }
 
-/* Batches in pieces, where shards do not cut them already. */
+/* Evaluates batches in pieces, unless shards do so already. */
 static dro_status cut_batches(dro__task *t, const dro__model_choice *c)
 {
     bool synced = c->shards || (c->sync_norm && dro_comm_size(c->comm) > 1);
@@ -237,7 +237,7 @@ static dro_status cut_batches(dro__task *t, const dro__model_choice *c)
     return dro__pieces_create(t->ctx, &mine, &o, &t->pieces, &t->problem);
 }
 
-/* r(w) spares the biases of the outputs: without any feature they are the classes' shares. */
+/* r(w) excludes the output biases: without any feature they are the class shares. */
 static void spare_biases(dro__task *t)
 {
     const dro_net *net = t->net;
@@ -391,12 +391,14 @@ static dro__walk in_order(const dro__task *t, const dro_examples *e, int64_t fir
                        .weights = e->weights ? e->weights + first : NULL};
 }
 
-dro__walk dro__task_walk(dro__task *t, dro_split split, int64_t first, size_t count)
+dro__walk dro__task_walk(dro__task *t, dro__range range)
 {
+    dro_split split = range.split;
+    int64_t first = range.first;
     const dro_examples *e = &t->shelf[split].examples;
     bool sample = t->shelf[split].count != e->count;
     dro__walk walk = in_order(t, e, sample ? 0 : first);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < range.count; i++) {
         int64_t id = id_at(t, split, first + (int64_t)i);
         t->walk_ids[i] = id;
         if (e->labels)
@@ -406,7 +408,7 @@ dro__walk dro__task_walk(dro__task *t, dro_split split, int64_t first, size_t co
     }
     if (walk.labels && (sample || t->label_map))
         walk.labels = t->walk_labels;
-    if (sample) { /* of training examples, which have no weights */
+    if (sample) { /* a sample of the training set, without example weights */
         walk.groups = e->groups ? t->walk_groups : NULL;
         walk.targets = e->targets ? t->walk_targets : NULL;
         walk.weights = NULL;
@@ -414,16 +416,16 @@ dro__walk dro__task_walk(dro__task *t, dro_split split, int64_t first, size_t co
     return walk;
 }
 
-dro_status dro__task_evaluate(dro__task *t, dro_split split, int64_t first, size_t count,
-                              const float *w, float *logits, float *losses, const int32_t **labels)
+dro_status dro__task_evaluate(dro__task *t, dro__range range, const float *w, float *logits,
+                              float *losses)
 {
-    dro__walk walk = dro__task_walk(t, split, first, count);
-    *labels = walk.labels;
+    dro__walk walk = dro__task_walk(t, range);
+    t->labels = walk.labels;
     if (t->sparse)
-        return dro__sparse_evaluate(t, &walk, count, w, logits, losses);
+        return dro__sparse_evaluate(t, &walk, range.count, w, logits, losses);
     dro_net_batch batch = {0};
-    DRO_TRY(dro__feed_batch(t, split, first, count, &batch));
-    if (*labels)
-        batch.labels = *labels;
+    DRO_TRY(dro__feed_batch(t, range, &batch));
+    if (t->labels)
+        batch.labels = t->labels;
     return dro_net_evaluate(t->net, w, &batch, logits, losses);
 }

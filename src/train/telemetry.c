@@ -12,7 +12,7 @@ enum {
     TAG = 160
 };
 
-/* Values under way; tags are in one block, so that nothing is allocated for each. */
+/* Values to be written; tags are in one block, so that nothing is allocated for each. */
 typedef struct list {
     dro__summary *values;
     char (*tags)[TAG];
@@ -22,7 +22,7 @@ typedef struct list {
 static void add(list *l, double value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* What is not a number does not apply here, or is not known yet. */
+/* NaN values do not apply here, or are not known yet; they are left out. */
 static void add(list *l, double value, const char *format, ...)
 {
     if (isnan(value) || l->count == l->capacity)

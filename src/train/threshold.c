@@ -1,6 +1,6 @@
-/* The probability from which on a rare class is taken, chosen by examples with labels: of all
- * thresholds between two of their probabilities (of the training data's prior) the best by a rule.
- * It stays in the weights file. */
+/* Chooses the probability from which a rare class is predicted, on examples with labels: of all
+ * thresholds between two of their probabilities (with the training data's prior), the best by a
+ * rule. The weights file keeps it. */
 #include "predictor.h"
 #include "safetensors.h"
 #include "text.h"
@@ -89,12 +89,12 @@ static double value_of(const rule *r, double hits, double alarms, double all)
 {
     if (r->kind == COST)
         return -(r->a * (all - hits) + r->b * alarms);
-    if (r->kind == RECALL) /* the first that has it; until then the more the better */
+    if (r->kind == RECALL) /* the first that reaches it, or the largest recall */
         return fmin(hits / all, r->a);
     return 2 * hits / (all + hits + alarms);
 }
 
-/* Down the probabilities, those that are alike together. */
+/* Goes down the probabilities, equal ones together. */
 static choice choose(const rule *r, const scored *s, size_t count, double all)
 {
     choice best = {.threshold = 1, .value = r->kind == COST ? -r->a * all : -1};

@@ -4,6 +4,7 @@
  *   defaults.c    what the optimiser gets where nothing is given; recipe.c: settings that go
  *                 together
  *   choose.c      model=auto;  hints.c: settings that would serve the data better
+ *   plan.c        the line that a run says about itself
  *   task.c        a data set and a model as a problem to train and a function to evaluate
  *   feed.c        examples as batches: images through the loader, rows from memory
  *   sparse.c      the linear model on sparse rows with many features
@@ -37,17 +38,22 @@
 enum { DRO__DIVERGENCE_STOP, DRO__DIVERGENCE_HALVE };
 enum { DRO__EVAL_YES, DRO__EVAL_NO, DRO__EVAL_LAST, DRO__EVAL_SAMPLE }; /* eval_train */
 
+/* The run's own settings: a field for each line of settings.def. */
 typedef struct dro__train_settings {
-    char data[DRO__TEXT_MAX], model[DRO__TEXT_MAX], optimizer[DRO__TEXT_MAX], init[DRO__TEXT_MAX],
-        train_only[DRO__TEXT_MAX], augment[DRO__TEXT_MAX], name[DRO__TEXT_MAX],
-        report_like[DRO__TEXT_MAX];
-    int64_t epochs, steps, batch, microbatch, seed, size, patience, report_every, report_most;
-    double eval_every, max_time, checkpoint_every, report_lambda;
-    int32_t best, eval_train, on_divergence, progressive, report_tilt, recipe;
-    int32_t exact, sync_norm;
+#define TEXT(name, value, fallback, meaning)          char name[DRO__TEXT_MAX];
+#define TIME(name, fallback, meaning)                 double name;
+#define INTEGER(name, fallback, least, most, meaning) int64_t name;
+#define REAL(name, fallback, least, most, meaning)    double name;
+#define CHOICE(name, fallback, words, meaning)        int32_t name;
+#include "settings.def"
+#undef TEXT
+#undef TIME
+#undef INTEGER
+#undef REAL
+#undef CHOICE
 } dro__train_settings;
 
-extern const dro__param *const dro__train_tables[DRO__TABLE_MAX];
+extern const dro__param_row *const dro__train_tables[DRO__TABLE_MAX];
 
 /* One setting that was given. */
 typedef struct dro__given {
@@ -75,15 +81,15 @@ dro_status dro__apply_defaults(dro_train *t, bool late);
 double dro__default_of(const dro_train *t, const char *optimizer, const char *name);
 /* Says so where the features are so large that the usual step is divided. */
 void dro__tell_step(const dro_train *t);
-/* The lambda of the F that is reported, NaN: the optimiser's. */
-double dro__report_lambda(const dro_train *t);
+/* Whether the F that is reported was chosen apart from the optimiser's, and which it is. */
+bool dro__reported_objective(const dro_train *t, dro__objective *o);
 /* The optimiser of a run that names none: recover, and for the linear model on rows in memory
  * lbfgs, where the loss is convex and nothing was given that lbfgs does not have. */
 void dro__choose_optimizer(dro_train *t);
 /* The loss of a model that predicts the same for every example: log(classes), or half the variance
  * of real targets. */
 double dro__constant_loss(const dro_train *t);
-/* Of which F is about 5 % above the mean loss of such a model, and 20 times that loss at least. */
+/* Of which F is about 2 % above the mean loss of such a model, and 50 times that loss at least. */
 double dro__gentle_lambda(const dro_train *t);
 /* recipe.c: hands the settings of the run's recipe that are for its optimiser, or for all, to
  * `set`. */
@@ -95,6 +101,8 @@ dro_status dro__apply_net(const dro_train *t, dro_net *net);
 
 /* choose.c: model=auto becomes the one that is better on a holdout. */
 dro_status dro__choose_model(dro_train *t);
+/* plan.c: one line about the run; left: the seconds that it should take, NaN: not known. */
+void dro__tell_plan(const dro_train *t, double left);
 /* hints.c: notes on settings that would serve the data better. */
 dro_status dro__hints(dro_train *t);
 
@@ -122,6 +130,13 @@ typedef struct dro__walk {
     const int32_t *labels, *groups;
     const float *targets, *weights;
 } dro__walk;
+
+/* Examples first .. first + count - 1 of those of a split that are evaluated. */
+typedef struct dro__range {
+    dro_split split;
+    int64_t first;
+    size_t count;
+} dro__range;
 
 typedef struct dro__task {
     dro_context *ctx;
@@ -172,6 +187,7 @@ typedef struct dro__task {
     size_t renormalised_capacity;   /* images */
     int32_t *label_map;             /* (data's classes) to the model's, NULL: the same */
     bool unread[DRO__EVAL_MOST];    /* of the last batch: images that skip_bad skipped */
+    const int32_t *labels;          /* of the batch that was evaluated last, or NULL */
 } dro__task;
 
 enum { DRO__LOSS_SIZE = 64 }; /* of its name */
@@ -219,13 +235,12 @@ dro_status dro__model_fits(const dro__task *task, const dro__model_choice *choic
                            size_t parameters);
 dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro__task *task);
 void dro__task_close(dro__task *task);
-/* Examples first .. first + count - 1 of those that are evaluated. Borrowed until the next call. */
-dro__walk dro__task_walk(dro__task *task, dro_split split, int64_t first, size_t count);
-/* Logits (count, outputs) and losses (count), either may be NULL, of examples first .. first +
- * count - 1; *labels and *groups are borrowed until the next call, either may be NULL on return.
- * count at most shelf.batch. */
-dro_status dro__task_evaluate(dro__task *task, dro_split split, int64_t first, size_t count,
-                              const float *w, float *logits, float *losses, const int32_t **labels);
+/* Borrowed until the next call. */
+dro__walk dro__task_walk(dro__task *task, dro__range range);
+/* Logits (count, outputs) and losses (count), either may be NULL, of at most shelf.batch examples.
+ * task->labels are theirs until the next call. */
+dro_status dro__task_evaluate(dro__task *task, dro__range range, const float *w, float *logits,
+                              float *losses);
 size_t dro__task_statistics(const dro__task *task); /* floats besides w */
 /* How many weights do not train; *sum (optional) is their checksum. */
 size_t dro__task_frozen(const dro__task *task, uint64_t *sum);
@@ -248,8 +263,7 @@ dro_status dro__augment_ways(const dro__task *task, const char *text, unsigned *
 dro_status dro__feed_training(dro__task *task, const dro__model_choice *choice,
                               dro_net_source *source);
 dro_status dro__feed_shelf(dro__task *task, dro_split split, const dro__model_choice *choice);
-dro_status dro__feed_batch(dro__task *task, dro_split split, int64_t first, size_t count,
-                           dro_net_batch *batch);
+dro_status dro__feed_batch(dro__task *task, dro__range range, dro_net_batch *batch);
 void dro__feed_close(dro__task *task);
 /* Some examples of a batch of images that was drawn; user is the task. */
 void dro__feed_cut(void *user, const dro_batch *batch, size_t first, size_t count, dro_batch *part);
@@ -508,6 +522,8 @@ char *dro__classes_text(const dro_data_info *info); /* a JSON list */
 
 /* ---- weights.c ---- */
 
+void dro__loss_text(const dro__task *task, char *text, size_t size);
+
 /* The task's weights (dim) and the network's statistics to a file with its metadata. */
 dro_status dro__weights_save(dro__task *task, const char *folder, const char *name, const float *w,
                              const float *statistics);
@@ -548,6 +564,7 @@ struct dro_train {
     dro_train_end ended;
     bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
     bool made, begun;                 /* by this call: the folder, its files */
+    bool planned;                     /* by this call: the plan was told */
     int reported;                     /* notes of the data */
     size_t reported_pieces;           /* the size of pieces that was reported */
     char *config, *result, *identity;

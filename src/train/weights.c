@@ -41,9 +41,9 @@ static void three(char text[64], const float *values)
     snprintf(text, 64, "%s,%s,%s", one[0], one[1], one[2]);
 }
 
-static void loss_name(const dro__task *t, char *text, size_t size)
+void dro__loss_text(const dro__task *t, char *text, size_t size)
 {
-    const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};
+    const dro__param_row *const tables[DRO__TABLE_MAX] = {dro__params_net};
     if (t->net)
         dro__params_print(dro__param_find(tables, "loss"), &t->net->set, text, size);
     else
@@ -61,7 +61,7 @@ static bool needs_prior(const char *loss)
 /* "smoothing=0,focal_gamma=2,tau=1" */
 static void loss_settings_text(const dro__task *t, char *text, size_t size)
 {
-    const dro__param *const tables[DRO__TABLE_MAX] = {dro__params_net};
+    const dro__param_row *const tables[DRO__TABLE_MAX] = {dro__params_net};
     char value[64];
     size_t used = 0;
     *text = '\0';
@@ -134,7 +134,7 @@ static dro_status save(dro__task *t, const char *path, const class_texts *classe
     int used = 12;
     snprintf(shape, sizeof shape, "%d,%d,%d,%d", t->net ? t->shape.channels : (int)t->dim,
              t->net ? t->shape.height : 1, t->net ? t->shape.width : 1, (int)t->outputs);
-    loss_name(t, loss, sizeof loss);
+    dro__loss_text(t, loss, sizeof loss);
     if (t->net) {
         loss_settings_text(t, settings, sizeof settings);
         pairs[used++] = "dro.loss_settings";
@@ -182,7 +182,7 @@ dro_status dro__weights_save(dro__task *t, const char *folder, const char *name,
     float *now = t->net ? dro__alloc(dro__task_statistics(t) + 1, sizeof(float)) : NULL;
     if (t->net && !now)
         status = dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory to write weights");
-    if (status == DRO_OK && t->net) { /* the network goes on with its own statistics */
+    if (status == DRO_OK && t->net) { /* the network keeps its own statistics */
         status = dro_net_statistics(t->net, now);
         if (status == DRO_OK)
             status = dro_net_set_weights(t->net, w);
@@ -276,8 +276,7 @@ static dro_status read_numbers(dro_context *ctx, const char *path, const char *n
     return *out ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for the classes' shares");
 }
 
-/* A file of an older version without the shares: its logits are the same, its loss is the plain
- * one. */
+/* A file of an older version has no shares: its logits are the same, its loss is the plain one. */
 static dro_status read_prior(dro_context *ctx, const char *path, const dro__safetensors *file,
                              dro__weights_about *about)
 {

@@ -41,11 +41,11 @@ enum { WARP = 32, MOST = 1024, STACK = 65536, SHARED = 232448 };
 
 /* Not static: functions of a header that several .cu files include are one function. */
 inline dim3 threadIdx, blockIdx, gridDim, blockDim;
-alignas(1024) inline char room[SHARED]; /* the block's shared memory */
+alignas(1024) inline char smem[SHARED]; /* the block's shared memory */
 inline size_t room_used;
 
 struct copy {
-    unsigned to; /* in the room */
+    unsigned to; /* in smem */
     const void *from;
 };
 
@@ -148,11 +148,11 @@ static int run_grid(const cudaLaunchConfig_t *how, KERNEL kernel, MORE... more)
         wrong("more shared memory than there is");
     for (unsigned i = 0; i < gridDim.x * gridDim.y * gridDim.z; i++) {
         blockIdx = dim3(i % gridDim.x, i / gridDim.x % gridDim.y, i / gridDim.x / gridDim.y);
-        memset(room, 0x7f, sizeof room);
+        memset(smem, 0x7f, sizeof smem);
         body = [&] { kernel(more...); };
         run_block((int)blockDim.x);
         for (size_t k = room_used; k < SHARED; k++)
-            if (room[k] != 0x7f)
+            if (smem[k] != 0x7f)
                 wrong("a write behind the shared memory");
     }
     return 0;
@@ -269,7 +269,7 @@ static inline int this_thread()
 
 static inline unsigned shared_address(const void *p)
 {
-    return (unsigned)((const char *)p - room);
+    return (unsigned)((const char *)p - smem);
 }
 
 static void load_matrices(unsigned (&r)[4], unsigned address, bool turned)
@@ -285,7 +285,7 @@ static void load_matrices(unsigned (&r)[4], unsigned address, bool turned)
         for (int k = 0; k < 2; k++) {
             int row = turned ? lane % 4 * 2 + k : lane / 4,
                 col = turned ? lane / 4 : lane % 4 * 2 + k;
-            memcpy(&half[k], room + all[m * 8 + row][0] + col * 2, 2);
+            memcpy(&half[k], smem + all[m * 8 + row][0] + col * 2, 2);
         }
         r[m] = half[0] | (unsigned)half[1] << 16;
     }
@@ -306,7 +306,7 @@ static inline uint2 shared_pair(unsigned address)
     uint2 u;
     if (address % 8 || address + 8 > room_used)
         wrong("two words outside of the shared memory");
-    memcpy(&u, room + address, sizeof u);
+    memcpy(&u, smem + address, sizeof u);
     return u;
 }
 
@@ -351,7 +351,7 @@ static inline void fetch16(unsigned to, const void *from)
     if (to % 16 || (size_t)from % 16 || to + 16 > room_used)
         wrong("a copy that is not aligned, or outside of the shared memory");
     if (rand() % 2)
-        memcpy(room + to, from, 16);
+        memcpy(smem + to, from, 16);
     else
         fibres[(size_t)current].copies.push_back({to, from});
 }
@@ -359,7 +359,7 @@ static inline void fetch16(unsigned to, const void *from)
 static inline void fetch_wait()
 {
     for (const copy &c : fibres[(size_t)current].copies)
-        memcpy(room + c.to, c.from, 16);
+        memcpy(smem + c.to, c.from, 16);
     fibres[(size_t)current].copies.clear();
 }
 
@@ -435,7 +435,7 @@ static float element(matrix m, int turned, int i, int k)
     if (at + 2 > room_used)
         wrong("a product of what is outside of the shared memory");
     unsigned short half;
-    memcpy(&half, room + at, 2);
+    memcpy(&half, smem + at, 2);
     return bits_float((unsigned)half << 16);
 }
 

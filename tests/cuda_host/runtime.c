@@ -301,9 +301,9 @@ cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *room, size_t bytes)
+cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes)
 {
-    (void)handle, (void)room, (void)bytes;
+    (void)handle, (void)workspace, (void)bytes;
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -39,7 +39,7 @@ static int failures;
 static long seen_own, seen_lazy, seen_filled, seen_slices, seen_folds, seen_residuals, seen_deep,
     seen_caps;
 
-static void *room(size_t count, size_t size)
+static void *zeros(size_t count, size_t size)
 {
     void *memory = calloc(count + 1, size);
     if (!memory)
@@ -61,8 +61,8 @@ static given give(const dro_net *net, drawn *about)
     g.first += (size_t)draw(s, (int)g.count - 3);
     g.parts[0] = 1 + draw(s, 2);
     g.parts[1] = 3 - g.parts[0];
-    g.w = room(dro_net_dim(net), sizeof *g.w);
-    g.x = room(g.count * size, sizeof *g.x);
+    g.w = zeros(dro_net_dim(net), sizeof *g.w);
+    g.x = zeros(g.count * size, sizeof *g.x);
     memcpy(g.w, dro_net_weights(net), dro_net_dim(net) * sizeof *g.w);
     for (size_t j = 0; j < dro_net_dim(net); j++)
         g.w[j] += 0.2f * draw_real(s);
@@ -105,8 +105,8 @@ static dro_status run(dro_net *net, dro__cuda_network *live, const given *g, con
         for (int k = 0; live && k < 2; k++)
             stand_ins_dirty(live->program[k].memory);
         for (int k = 0; k < 2; k++)
-            o->grads[k] = room(dro_net_dim(net), sizeof(float));
-        o->running = room(dro_net_statistics_count(net), sizeof(float));
+            o->grads[k] = zeros(dro_net_dim(net), sizeof(float));
+        o->running = zeros(dro_net_statistics_count(net), sizeof(float));
         parts_of(g, about, g->parts[call], parts);
         DRO_TRY(dro_net_forward(net, g->w, parts, g->parts[call], o->losses));
         DRO_TRY(dro_net_backward(net, g->w, g->coef, o->grads));

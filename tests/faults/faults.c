@@ -263,6 +263,7 @@ static void campaign(const struct kase *c)
 {
     prepare(c);
     printf("faults %s:", c->name);
+    long counts[FAULT_KINDS];
     for (int kind = 0; kind < FAULT_KINDS; kind++) {
         long calls = 0, most = kind == FAULT_ONEDNN && (limit == 0 || limit > 100) ? 100 : limit;
         folder_remove(place("now"));
@@ -273,8 +274,11 @@ static void campaign(const struct kase *c)
             attempt(c, (fault_kind)kind, 1 + (long)((double)k * (double)calls / (double)most));
         printf(" %s %ld/%ld", fault_names[kind], most, calls);
         fflush(stdout);
+        counts[kind] = calls;
     }
     puts("");
+    if (counts[FAULT_FSYNC] < counts[FAULT_RENAME])
+        fail("a file is renamed without fsync", c, FAULT_RENAME, counts[FAULT_RENAME]);
 }
 
 int main(int argc, char **argv)

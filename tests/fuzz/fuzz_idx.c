@@ -4,7 +4,7 @@
 
 #include "binary.h"
 
-static void look(const dro__idx_shape *shape, const dro__table *table)
+static void look(const dro__images_shape *shape, const dro__table *table)
 {
     size_t image = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width, sum = 0;
     FUZZ_CHECK(shape->channels == 1 || shape->channels == 3);
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     dro_context *ctx = fuzz_context();
     dro__table table = {0};
-    dro__idx_shape shape = {0};
+    dro__images_shape shape = {0};
     dro__input *images, *labels;
     if (size < 1)
         return 0;

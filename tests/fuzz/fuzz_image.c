@@ -17,8 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     }
     FUZZ_CHECK(image.width > 0 && image.height > 0 && image.channels == channels);
     double left = image.width * (choice >> 4) / 20.0, top = image.height * (choice >> 5) / 9.0;
-    FUZZ_CHECK(dro__image_resize(ctx, &image, left, top, image.width, image.height, width, height,
-                                 out) == DRO_OK);
+    const dro__image_box box = {left, top, image.width, image.height};
+    FUZZ_CHECK(dro__image_resize(ctx, &image, &box, width, height, out) == DRO_OK);
     dro__image_free(&image);
     return 0;
 }

@@ -133,7 +133,7 @@ DEFAULTS = dict(
     switch_tilt="same", cap=10,
     precondition="none", momentum=0, beta2=0, epsilon=1e-8, longest=1,
     a_rule="auto", a=0.1, a_schedule="constant", a_end=0, a_warmup=0, a_decay=1, a_c=1, a_min=0,
-    guard=0.25, objective="", gamma=0.03, heaviest=30)
+    guard=0.25, objective="", gamma=0.03, heaviest=3)
 
 
 class Run:
@@ -176,6 +176,10 @@ class Run:
             value = end + (value - end) * (1 + math.cos(math.pi * min(t / (s.steps - 1), 1))) / 2
         warmup = self.as_steps(warmup)
         return start + (value - start) * (t + 1) / warmup if t < warmup else value
+
+    def heaviest(self, t):
+        eta = self.eta(t)
+        return self.s.heaviest * max(self.eta(k) for k in range(t + 1)) / eta if eta else math.inf
 
     def eta(self, t):
         s = self.s
@@ -599,7 +603,7 @@ def tilted(run):
         z = run.draw(s.batch)
         now = run.full(w, z)
         if isinstance(est, DualExamples):
-            g = est.batch(now, s.heaviest)
+            g = est.batch(now, run.heaviest(t))
         elif isinstance(est, DualGroups):
             g = est.batch(z, now)
         elif t == 0:
@@ -607,7 +611,7 @@ def tilted(run):
             g = est.direction(z, now, run.lam(t))
         else:
             g, mean = est.direction(z, now, run.lam(t)), run.value(now[0] / run.lam(t) - est.log_u).mean()
-            share = min(1, s.heaviest / mean)
+            share = min(1, run.heaviest(t) / mean)
             g, est.log_u = share * g, est.log_u + math.log(1 - s.gamma + s.gamma * share * mean)
         w = moments.step(w, moments.take(g, g, run.eta(t) * run.stretch, run.lam(t)))
         yield w, est.log_u if s.objective.startswith("kl") and s.tilt == "example" else None
@@ -757,7 +761,7 @@ def scent(run):
             g = est.direction(z, now, run.lam(t))
         else:  # weights by the estimate before the batch
             g, mean = est.direction(z, now, run.lam(t)), run.value(now[0] / run.lam(t) - est.log_u).mean()
-            share = min(1, s.heaviest / mean)
+            share = min(1, run.heaviest(t) / mean)
             g, est.log_u = share * g, est.log_u + math.log(1 - s.gamma + s.gamma * share * mean)
         eta = moments.take(g, g, run.eta(t), math.inf if s.tilt == "none" else run.lam(t))
         w = moments.step(w, eta)
@@ -851,7 +855,7 @@ OWN = {  # settings of one optimiser, unless the case says otherwise
     "civr": dict(big=64, inner=0, batch=0),
     "rcivr": dict(big=16, big_growth=2, passes=2, batch=0),
     "absgd": dict(momentum=0.9, gamma=0.1),
-    "scent": dict(gamma=0.1, heaviest=30, precondition="adam", epsilon=1e-3),
+    "scent": dict(gamma=0.1, heaviest=3, precondition="adam", epsilon=1e-3),
     "stoc-agda": dict(tau1=100, dual_eta=1e-3, tau2=100, delta=0.01, sampling="uniform"),
     "pg-smd2": dict(stage_steps=25, dual_eta=5e-3, gamma=0.1, sampling="uniform"),
     "pes-sgda": dict(stage_steps=20, stage_growth=3, dual_eta=1e-3, gamma=0.1, delta=0.01,
@@ -906,6 +910,8 @@ def cases():
     yield Case("scent", nonconvex, eta=0.02, lam=2, precondition="rms", beta2=0.9, longest=0.5,
                weight_decay=0.01)
     yield Case("scent", convex, "heavy", eta=0.03, lam=0.3, heaviest=1.2, gamma=0.3)
+    yield Case("scent", convex, "heavy-later", eta=0.03, lam=0.3, heaviest=0.9, gamma=0.3,
+               eta_schedule="poly", poly_start=10)
     yield Case("scent", convex, "momentum", eta=0.2, precondition="none", momentum=0.9, tilt="class")
     for name in ("stoc-agda", "pg-smd2", "pes-sgda"):
         for sampling in ("uniform", "p"):

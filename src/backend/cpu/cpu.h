@@ -20,9 +20,9 @@ void dro__cpu_block_shrink(dro__pool *pool, float *x, const int64_t *offsets, si
                            double threshold);
 void dro__cpu_rows_dot(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
                        size_t count, const float *w, float *margins);
-void dro__cpu_rows_sum(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
-                       const size_t *counts, int parts, const float *coef, float *const *grads);
-void dro__cpu_loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
-                   const float *y, float *losses, float *slopes);
+void dro__cpu_rows_sum(dro__pool *pool, const dro__row_matrix *rows, const dro_batch *parts,
+                       int part_count, const float *coef, float *const *grads);
+void dro__cpu_loss(dro__loss_kind kind, size_t count, const float *margins, const float *y,
+                   float *losses, float *slopes);
 
 #endif

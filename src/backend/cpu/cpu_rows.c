@@ -24,13 +24,21 @@ static inline size_t column(size_t features, size_t v)
     return MIN(v * LANES, features - LANES);
 }
 
-/* margins of `count` rows over vectors first .. first + T - 1, added to what is there; `known` ids
- * may be looked at, to fetch rows in advance */
-static inline __attribute__((always_inline)) void dot_body(const float *x, size_t features,
-                                                           const int64_t *ids, size_t count,
-                                                           size_t known, const float *w,
+/* Dense rows that are used together. */
+typedef struct gathered {
+    const float *x; /* (n, features) */
+    size_t features;
+    const int64_t *ids; /* (count), and up to `known` to fetch rows in advance */
+    size_t count, known;
+} gathered;
+
+/* margins of the rows over vectors first .. first + T - 1, added to what is there */
+static inline __attribute__((always_inline)) void dot_body(const gathered *g, const float *w,
                                                            size_t first, size_t T, float *margins)
 {
+    const float *x = g->x;
+    const int64_t *ids = g->ids;
+    size_t features = g->features, count = g->count, known = g->known;
     lanes weight[TILE];
     size_t at[TILE];
     for (size_t v = 0; v < T; v++) {
@@ -60,11 +68,12 @@ static inline __attribute__((always_inline)) void dot_body(const float *x, size_
 }
 
 /* grad of vectors first .. first + T - 1, kept in registers while the rows stream by */
-static inline __attribute__((always_inline)) void sum_body(const float *x, size_t features,
-                                                           const int64_t *ids, size_t count,
-                                                           const float *coef, size_t first,
-                                                           size_t T, float *grad)
+static inline __attribute__((always_inline)) void sum_body(const gathered *g, const float *coef,
+                                                           size_t first, size_t T, float *grad)
 {
+    const float *x = g->x;
+    const int64_t *ids = g->ids;
+    size_t features = g->features, count = g->count;
     lanes sum[TILE] = {{0}};
     size_t at[TILE];
     for (size_t v = 0; v < T; v++)
@@ -94,47 +103,44 @@ static inline __attribute__((always_inline)) void sum_body(const float *x, size_
     }
 /* clang-format on */
 
-DRO__KERNEL void dot_tile_kernel(const float *x, size_t features, const int64_t *ids, size_t count,
-                                 size_t known, const float *w, size_t first, size_t T, float *out)
+DRO__KERNEL void dot_tile_kernel(const gathered *g, const float *w, size_t first, size_t T,
+                                 float *out)
 {
-    EACH_SIZE(dot_body, x, features, ids, count, known, w, first);
+    EACH_SIZE(dot_body, g, w, first);
 }
 
 DRO__EACH_ISA(void, dot_tile,
-              (const float *x, size_t features, const int64_t *ids, size_t count, size_t known,
-               const float *w, size_t first, size_t T, float *out),
-              (x, features, ids, count, known, w, first, T, out))
+              (const gathered *g, const float *w, size_t first, size_t T, float *out),
+              (g, w, first, T, out))
 
-DRO__KERNEL void sum_tile_kernel(const float *x, size_t features, const int64_t *ids, size_t count,
-                                 const float *coef, size_t first, size_t T, float *out)
+DRO__KERNEL void sum_tile_kernel(const gathered *g, const float *coef, size_t first, size_t T,
+                                 float *out)
 {
-    EACH_SIZE(sum_body, x, features, ids, count, coef, first);
+    EACH_SIZE(sum_body, g, coef, first);
 }
 
 DRO__EACH_ISA(void, sum_tile,
-              (const float *x, size_t features, const int64_t *ids, size_t count, const float *coef,
-               size_t first, size_t T, float *out),
-              (x, features, ids, count, coef, first, T, out))
+              (const gathered *g, const float *coef, size_t first, size_t T, float *out),
+              (g, coef, first, T, out))
 
 static size_t vectors_of(size_t features)
 {
     return (features + LANES - 1) / LANES;
 }
 
-static void dot_dense(const float *x, size_t features, const int64_t *ids, size_t count,
-                      size_t known, const float *w, float *margins)
+static void dot_dense(const gathered *g, const float *w, float *margins)
 {
-    memset(margins, 0, count * sizeof *margins);
+    size_t features = g->features;
+    memset(margins, 0, g->count * sizeof *margins);
     if (features < LANES) {
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; i < g->count; i++)
             for (size_t j = 0; j < features; j++)
-                margins[i] += x[(size_t)ids[i] * features + j] * w[j];
+                margins[i] += g->x[(size_t)g->ids[i] * features + j] * w[j];
         return;
     }
     size_t vectors = vectors_of(features);
     for (size_t first = 0; first < vectors; first += TILE)
-        dot_tile(x, features, ids, count, known, w, first, MIN(vectors - first, (size_t)TILE),
-                 margins);
+        dot_tile(g, w, first, MIN(vectors - first, (size_t)TILE), margins);
 }
 
 static void dot_sparse(const dro__row_matrix *rows, const int64_t *ids, size_t count,
@@ -162,9 +168,9 @@ static void dot_chunk(void *arg, size_t c)
 {
     const rows_task *t = arg;
     size_t from = c * ROWS, size = MIN(t->count - from, (size_t)ROWS);
+    gathered g = {t->rows->x, t->rows->features, t->ids + from, size, t->count - from};
     if (t->rows->x)
-        dot_dense(t->rows->x, t->rows->features, t->ids + from, size, t->count - from, t->in,
-                  t->out + from);
+        dot_dense(&g, t->in, t->out + from);
     else
         dot_sparse(t->rows, t->ids + from, size, t->in, t->out + from);
 }
@@ -192,9 +198,8 @@ static void sum_sparse(const dro__row_matrix *rows, const int64_t *ids, size_t c
 
 typedef struct sum_task {
     const dro__row_matrix *rows;
-    const int64_t *ids;
+    const dro_batch *parts;
     const float *coef;
-    const size_t *counts;
     float *const *grads;
     size_t tiles, width; /* per part; vectors per tile */
 } sum_task;
@@ -204,13 +209,13 @@ static void sum_columns(void *arg, size_t k)
 {
     const sum_task *t = arg;
     size_t part = k / t->tiles, first = k % t->tiles * t->width, features = t->rows->features;
-    size_t before = part ? t->counts[0] : 0, count = t->counts[part];
-    const int64_t *ids = t->ids + before;
-    const float *coef = t->coef + before;
+    size_t count = t->parts[part].count;
+    const int64_t *ids = t->parts[part].ids;
+    const float *coef = t->coef + (part ? t->parts[0].count : 0);
     float *grad = t->grads[part];
     if (t->rows->x && features >= LANES) {
         size_t size = MIN(vectors_of(features) - first, t->width);
-        sum_tile(t->rows->x, features, ids, count, coef, first, size, grad);
+        sum_tile(&(gathered){t->rows->x, features, ids, count, count}, coef, first, size, grad);
         return;
     }
     memset(grad, 0, features * sizeof *grad);
@@ -221,20 +226,20 @@ static void sum_columns(void *arg, size_t k)
         sum_sparse(t->rows, ids, count, coef, grad);
 }
 
-void dro__cpu_rows_sum(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
-                       const size_t *counts, int parts, const float *coef, float *const *grads)
+void dro__cpu_rows_sum(dro__pool *pool, const dro__row_matrix *rows, const dro_batch *parts,
+                       int part_count, const float *coef, float *const *grads)
 {
-    sum_task task = {
-        .rows = rows, .ids = ids, .coef = coef, .counts = counts, .grads = grads, .tiles = 1};
-    size_t total = counts[0] + (parts > 1 ? counts[1] : 0), vectors = vectors_of(rows->features);
+    sum_task task = {.rows = rows, .parts = parts, .coef = coef, .grads = grads, .tiles = 1};
+    size_t total = parts[0].count + (part_count > 1 ? parts[1].count : 0);
+    size_t vectors = vectors_of(rows->features), count = (size_t)part_count;
     task.width = TILE;
     if (rows->x && rows->features >= LANES) {
         /* A tile for every thread; a column's sum is the same in any tile. */
-        size_t least = ((size_t)dro__pool_threads(pool) + (size_t)parts - 1) / (size_t)parts;
+        size_t least = ((size_t)dro__pool_threads(pool) + count - 1) / count;
         task.width = MIN((vectors + least - 1) / least, (size_t)TILE);
         task.tiles = (vectors + task.width - 1) / task.width;
     }
-    dro__cpu_for(pool, row_work(rows, total), task.tiles * (size_t)parts, sum_columns, &task);
+    dro__cpu_for(pool, row_work(rows, total), task.tiles * count, sum_columns, &task);
 }
 
 /* exp(x) for x <= 0, to about 2 units in the last place: 2^k * exp(r), |r| <= log(2)/2, the latter
@@ -297,10 +302,9 @@ DRO__EACH_ISA(void, logistic,
                float *restrict losses, float *restrict slopes),
               (count, margins, y, losses, slopes))
 
-void dro__cpu_loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
-                   const float *y, float *losses, float *slopes)
+void dro__cpu_loss(dro__loss_kind kind, size_t count, const float *margins, const float *y,
+                   float *losses, float *slopes)
 {
-    (void)pool;
     enum { BLOCK = 256 };
     float spare[BLOCK];
     for (size_t at = 0; at < count; at += BLOCK) {

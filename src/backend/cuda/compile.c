@@ -208,7 +208,7 @@ static void find_slices(dro__gprogram *p)
 static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
 {
     size_t count = 0;
-    p->tail_scratch = dro__cuda_alloc(DRO__TAIL_ROOM, 1);
+    p->tail_scratch = dro__cuda_alloc(DRO__TAIL_SCRATCH, 1);
     if (!p->tail_scratch)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
     for (int pass = 0; pass < 2; pass++) {
@@ -220,7 +220,7 @@ static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
                                  "a layer of %d channels: the cuda backend takes %d at most",
                                  n->channels, (int)DRO__TAIL_CHANNELS);
             if (pass)
-                n->sums = p->sums + count, n->back = p->back + count, n->room = p->tail_scratch;
+                n->sums = p->sums + count, n->back = p->back + count, n->scratch = p->tail_scratch;
             count += 2 * 2 * DRO__PARTS * (size_t)n->channels; /* each sum is two numbers */
         }
         if (pass)

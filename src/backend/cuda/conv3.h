@@ -99,9 +99,10 @@ int dro__gpu_conv3_fits(int bf16, int in, int out, int stride);
 int dro__gpu_conv3_back_bytes(int bf16, int in, int out);
 void dro__gpu_conv3_forward(cudaStream_t s, const dro__conv3 *c);
 
-/* dx (unless NULL) and the weight gradient by block; and the sum over the blocks, later. Floats of
- * room. */
+/* Floats of memory that the weight gradients of the blocks need. */
 size_t dro__gpu_conv3_partial(void);
+/* conv3_back computes dx (unless NULL) and the weight gradient of each block; conv3_sum, later, the
+ * sum over the blocks. */
 void dro__gpu_conv3_back(cudaStream_t s, const dro__conv3 *c);
 void dro__gpu_conv3_sum(cudaStream_t s, const dro__conv3 *c);
 

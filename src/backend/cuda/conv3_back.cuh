@@ -54,64 +54,64 @@ static __device__ __forceinline__ void begin_slope(const dro__conv3 &k, typename
 }
 
 template <class S, int MODE>
-static __device__ __forceinline__ void make_slope(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void make_slope(const dro__conv3 &k, char *smem,
                                                   typename S::z_ahead &za,
                                                   typename S::x_ahead &xa, int example,
                                                   const place &p, const place &in, int group)
 {
     typedef typename S::z_tile T;
     typedef typename S::V V;
-    maker<V, MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * V::PER,
+    maker<V, MODE> m((const float *)(smem + S::COEF), p.channels, threadIdx.x % T::CH * V::PER,
                      false);
     const char *g = image_of<V>(k.g, example, p);
     const char *z = MODE == SLOPE ? image_of<V>(k.z, example, p) : g;
-    za.fill(room, g, z, m, p, 0, NULL, [&] {
+    za.fill(smem, g, z, m, p, 0, NULL, [&] {
         xa.load(in, group * 16, image_of<V>(k.x, example, in), NULL);
     });
     if (p.width > T::COLS)
-        fill_sides<T, THREADS_BACK>(room, g, z, m, p, 0);
+        fill_sides<T, THREADS_BACK>(smem, g, z, m, p, 0);
 }
 
 template <class S, int MODE>
-static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *smem,
                                                   typename S::x_ahead &xa, int example,
                                                   const place &p, int group)
 {
     typedef typename S::x_tile T;
     typedef typename S::V V;
-    maker<V, MODE> m((const float *)(room + S::COEF) + 3 * k.out, p.channels,
+    maker<V, MODE> m((const float *)(smem + S::COEF) + 3 * k.out, p.channels,
                      group * 16 + threadIdx.x % T::CH * V::PER, k.x_relu);
     const char *x = image_of<V>(k.x, example, p);
-    xa.fill(room + S::X, x, NULL, m, p, group * 16, NULL, [] {});
+    xa.fill(smem + S::X, x, NULL, m, p, group * 16, NULL, [] {});
     if (p.width > T::COLS)
-        fill_sides<T, THREADS_BACK>(room + S::X, x, NULL, m, p, group * 16);
+        fill_sides<T, THREADS_BACK>(smem + S::X, x, NULL, m, p, group * 16);
 }
 
 /* The slope and the input of a tile. */
 template <class S>
-static __device__ __forceinline__ void end_tiles(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void end_tiles(const dro__conv3 &k, char *smem,
                                                  typename S::z_ahead &za, int example,
                                                  const place &p, const place &in, int group)
 {
     typename S::x_ahead xa;
     if (k.norm)
-        make_slope<S, SLOPE>(k, room, za, xa, example, p, in, group);
+        make_slope<S, SLOPE>(k, smem, za, xa, example, p, in, group);
     else
-        make_slope<S, AS_IS>(k, room, za, xa, example, p, in, group);
+        make_slope<S, AS_IS>(k, smem, za, xa, example, p, in, group);
     if (k.lazy)
-        make_input<S, SCALED>(k, room, xa, example, in, group);
+        make_input<S, SCALED>(k, smem, xa, example, in, group);
     else
-        make_input<S, AS_IS>(k, room, xa, example, in, group);
+        make_input<S, AS_IS>(k, smem, xa, example, in, group);
 }
 
 /* The sum over blocks of the four numbers that each left at `from`, `size` apart, by 32 x 8
- * threads; true for the first 32, which have it. room: (8, 32) numbers of shared memory. */
+ * threads; true for the first 32, which have it. smem: (8, 32) numbers of shared memory. */
 enum { SUM_LANES = 32, SUM_SHARES = 8 };
 
-static __device__ bool sum_of_blocks(const float4 *from, int size, int blocks, char *room,
+static __device__ bool sum_of_blocks(const float4 *from, int size, int blocks, char *smem,
                                      float x[4])
 {
-    float4(*rest)[SUM_LANES] = (float4(*)[SUM_LANES])room;
+    float4(*rest)[SUM_LANES] = (float4(*)[SUM_LANES])smem;
     int lane = threadIdx.x % SUM_LANES, share = threadIdx.x / SUM_LANES;
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll 4

@@ -81,17 +81,17 @@ static __device__ __forceinline__ void parity(unsigned from, const uint4 *weight
 
 /* The warp's share of the products, into the stage. */
 template <class S>
-static __device__ __forceinline__ void data_products(char *room)
+static __device__ __forceinline__ void data_products(char *smem)
 {
     typedef typename S::z_tile T;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ks = warp % S::KS;
     int strip = warp / S::KS % S::STRIPS, row = warp / S::KS / S::STRIPS * S::R;
-    const uint4 *weights = (const uint4 *)(room + S::WEIGHTS) + ks * S::DEPTH * 32 + lane;
-    unsigned from = shared_address(room) + (S::PARTS * ks + lane / 16) * T::PLANE +
+    const uint4 *weights = (const uint4 *)(smem + S::WEIGHTS) + ks * S::DEPTH * 32 + lane;
+    unsigned from = shared_address(smem) + (S::PARTS * ks + lane / 16) * T::PLANE +
                     (row * T::PITCH + strip * 16 +
                      lane_pixel<S::TW, T::PITCH, S::TH / 2, 1>(lane % 16)) *
                         PIXEL;
-    stager<S, S::STRIDE> w = {room + S::SUM + ks * S::STAGE, row * S::STRIDE,
+    stager<S, S::STRIDE> w = {smem + S::SUM + ks * S::STAGE, row * S::STRIDE,
                               strip * 16 * S::STRIDE};
     if constexpr (S::STRIDE == 2) {
         parity<S>(from, weights, w);
@@ -160,7 +160,7 @@ struct with {
 /* dx of a tile: what was there already, the mask of the ReLU before it, and the sums of g and g z
  * that its batch norm needs. p: the tile's place in the image of dx. */
 template <class S>
-static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *room,
+static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const char *smem,
                                                    with<S> &a, int example, const place &p,
                                                    int group, float (&sums)[2 * S::V::PER])
 {
@@ -178,14 +178,14 @@ static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const ch
         for (int q = 0; q < S::KS * V::PER / 4; q++) {
             int ks = q / (V::PER / 4), four = q % (V::PER / 4);
             float4 f =
-                *(const float4 *)(room + i * (w.EACH * S::DW * 64) + ks * S::STAGE + w.stage[four]);
+                *(const float4 *)(smem + i * (w.EACH * S::DW * 64) + ks * S::STAGE + w.stage[four]);
             v[4 * four] += f.x, v[4 * four + 1] += f.y, v[4 * four + 2] += f.z,
                 v[4 * four + 3] += f.w;
         }
         uint4 g = V::close(v);
         if (k.close && k.x_relu)
             g = V::masked(g,
-                          *(const uint4 *)(room + w.x + i * (w.EACH * S::x_tile::PITCH * PIXEL)));
+                          *(const uint4 *)(smem + w.x + i * (w.EACH * S::x_tile::PITCH * PIXEL)));
         *(uint4 *)(dx + (w.at + i * w.step)) = g;
         if (!k.close)
             continue;
@@ -199,9 +199,9 @@ static __device__ __forceinline__ void finish_tile(const dro__conv3 &k, const ch
 
 /* A thread's sums between two tiles, so that they take no registers. */
 template <int COUNT>
-static __device__ __forceinline__ void put_sums(char *room, const float (&sums)[COUNT])
+static __device__ __forceinline__ void put_sums(char *smem, const float (&sums)[COUNT])
 {
-    float4 *to = (float4 *)room + this_thread();
+    float4 *to = (float4 *)smem + this_thread();
 #pragma unroll
     for (int i = 0; i < COUNT / 4; i++)
         to[i * THREADS_BACK] =
@@ -209,9 +209,9 @@ static __device__ __forceinline__ void put_sums(char *room, const float (&sums)[
 }
 
 template <int COUNT>
-static __device__ __forceinline__ void get_sums(const char *room, float (&sums)[COUNT])
+static __device__ __forceinline__ void get_sums(const char *smem, float (&sums)[COUNT])
 {
-    const float4 *from = (const float4 *)room + this_thread();
+    const float4 *from = (const float4 *)smem + this_thread();
 #pragma unroll
     for (int i = 0; i < COUNT / 4; i++) {
         float4 f = from[i * THREADS_BACK];
@@ -221,20 +221,20 @@ static __device__ __forceinline__ void get_sums(const char *room, float (&sums)[
 
 /* Adds the block's sums, for PER channels of each lane, to the part's. */
 template <class S>
-static __device__ __forceinline__ void flush(const dro__conv3 &k, float *room,
+static __device__ __forceinline__ void flush(const dro__conv3 &k, float *smem,
                                              float (&sums)[2 * S::V::PER], int part, int group)
 {
     const int PER = S::V::PER;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int index = spread_sum<2 * PER, S::PARTS>(sums);
-    room[warp * 32 + index / PER * 16 + lane % S::PARTS * PER + index % PER] = sums[0];
+    smem[warp * 32 + index / PER * 16 + lane % S::PARTS * PER + index % PER] = sums[0];
     __syncthreads();
     if (warp)
         return;
     int c = group * 16 + lane % 16;
     double sum = 0, first;
     for (int w = 0; w < WARPS; w++)
-        sum += (double)room[w * 32 + lane];
+        sum += (double)smem[w * 32 + lane];
     first = __shfl_sync(~0u, sum, lane % 16);
     if (lane >= 16) /* of g (z - mean) */
         sum -= first * (double)k.x_numbers.mean[part * k.in + c];

@@ -166,7 +166,7 @@ static __device__ __forceinline__ void gather_skip(float (&acc)[SLOTS][2][4], un
 /* A warp's role: its channels of the slope (a slice), its half of the taps, its share of the
  * pixels. */
 template <class S>
-static __device__ __forceinline__ void weight_products(float (&acc)[SLOTS][2][4], const char *room)
+static __device__ __forceinline__ void weight_products(float (&acc)[SLOTS][2][4], const char *smem)
 {
     typedef typename S::x_tile X;
     typedef typename S::z_tile Z;
@@ -175,8 +175,8 @@ static __device__ __forceinline__ void weight_products(float (&acc)[SLOTS][2][4]
     int slice = warp / 2 % S::KS, share = warp / 2 / S::KS;
     int strip = share % S::STRIPS, row = share / S::STRIPS * S::RW;
     unsigned x0 =
-        shared_address(room + S::X) + (row * S::STRIDE * X::PITCH + strip * 16 * S::STRIDE) * PIXEL;
-    unsigned z0 = shared_address(room) + ((row + Z::TOP) * Z::PITCH + Z::LEFT + strip * 16) * PIXEL;
+        shared_address(smem + S::X) + (row * S::STRIDE * X::PITCH + strip * 16 * S::STRIDE) * PIXEL;
+    unsigned z0 = shared_address(smem) + ((row + Z::TOP) * Z::PITCH + Z::LEFT + strip * 16) * PIXEL;
 #pragma unroll
     for (int step = 0; step < W::STEPS; step++) {
         unsigned x = x0 + W::template input_at<X, S::TW, S::TH / 2, S::STRIDE>(lane, step);
@@ -199,11 +199,11 @@ static __device__ __forceinline__ void weight_products(float (&acc)[SLOTS][2][4]
  * float4s. */
 template <class S>
 static __device__ __forceinline__ void write_block(const dro__conv3 &k, float (&acc)[SLOTS][2][4],
-                                                   float4 *room, int part, int group)
+                                                   float4 *smem, int part, int group)
 {
     const int ROLES = 2 * S::KS;
     int lane = threadIdx.x % 32, role = threadIdx.x / 32 % ROLES, share = threadIdx.x / 32 / ROLES;
-    float4 *mine = room + ((share - 1) * ROLES + role) * ROLE + lane;
+    float4 *mine = smem + ((share - 1) * ROLES + role) * ROLE + lane;
 #pragma unroll
     for (int i = 0; i < 2 * SLOTS; i++) {
         const float(&a)[4] = acc[i / 2][i % 2];
@@ -222,7 +222,7 @@ static __device__ __forceinline__ void write_block(const dro__conv3 &k, float (&
         float4 sum = make_float4(a[0], a[1], a[2], a[3]);
 #pragma unroll
         for (int s = 0; s < S::SHARES - 1; s++) {
-            float4 f = room[(s * ROLES + role) * ROLE + i * 32 + lane];
+            float4 f = smem[(s * ROLES + role) * ROLE + i * 32 + lane];
             sum.x += f.x, sum.y += f.y, sum.z += f.z, sum.w += f.w;
         }
         out[i * 32] = sum;
@@ -233,7 +233,7 @@ static __device__ __forceinline__ void write_block(const dro__conv3 &k, float (&
 template <class V>
 static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int blocks)
 {
-    extern __shared__ __align__(128) char room[];
+    extern __shared__ __align__(128) char smem[];
     int size = k.out / 16 * 2 * ROLE, lane = threadIdx.x % SUM_LANES;
     int role = blockIdx.x * SUM_LANES / ROLE, slot = blockIdx.x % (ROLE / 32) / 2;
     int n = blockIdx.x % 2, group = blockIdx.y, part = blockIdx.z;
@@ -243,7 +243,7 @@ static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int bloc
                          (size_t)(part * gridDim.y + group) * blocks * size +
                          blockIdx.x * SUM_LANES + lane;
     float x[4];
-    if (!sum_of_blocks(from, size, blocks, room, x))
+    if (!sum_of_blocks(from, size, blocks, smem, x))
         return;
 #pragma unroll
     for (int e = 0; e < 4; e++) {

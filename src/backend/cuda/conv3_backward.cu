@@ -12,13 +12,13 @@
 
 /* What the block keeps: its weights, the coefficients, its sums. */
 template <class S>
-static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, int group, int part)
+static __device__ __forceinline__ void start(const dro__conv3 &k, char *smem, int group, int part)
 {
     const float nothing[2 * S::V::PER] = {0};
-    clear_sides<typename S::z_tile, THREADS_BACK>(room);
-    clear_sides<typename S::x_tile, THREADS_BACK>(room + S::X);
-    put_sums(room + S::MOMENTS, nothing);
-    float *coef = (float *)(room + S::COEF);
+    clear_sides<typename S::z_tile, THREADS_BACK>(smem);
+    clear_sides<typename S::x_tile, THREADS_BACK>(smem + S::X);
+    put_sums(smem + S::MOMENTS, nothing);
+    float *coef = (float *)(smem + S::COEF);
     slope_coefficients(k, part, coef, THREADS_BACK, blockIdx.x == 0 && group == 0);
     input_coefficients(k, part, coef + 3 * k.out, THREADS_BACK, false);
     fetch_wait();
@@ -26,10 +26,10 @@ static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, in
 }
 
 template <class S>
-static __device__ __forceinline__ void take_weights(const dro__conv3 &k, char *room, int group)
+static __device__ __forceinline__ void take_weights(const dro__conv3 &k, char *smem, int group)
 {
     const int EACH = S::KS * S::DEPTH * TAPS * 32;
-    fetch_words(room + S::WEIGHTS, (const uint4 *)k.weights + (S::GROUPS + group) * EACH, EACH,
+    fetch_words(smem + S::WEIGHTS, (const uint4 *)k.weights + (S::GROUPS + group) * EACH, EACH,
                 THREADS_BACK);
 }
 
@@ -37,31 +37,31 @@ template <class S>
 static __global__ void __launch_bounds__(THREADS_BACK, 2)
     back_kernel(const __grid_constant__ dro__conv3 k)
 {
-    extern __shared__ __align__(128) char room[];
+    extern __shared__ __align__(128) char smem[];
     int group = blockIdx.y, part = blockIdx.z;
     tiles t(k, part, S::TH, S::TW, out_place<S>(k));
     place in = in_place<S>(k, t.p);
-    take_weights<S>(k, room, group);
+    take_weights<S>(k, smem, group);
     await_previous(); /* nothing before this touches what the kernel before made */
     typename S::z_ahead za;
     begin_slope<S>(k, za, t.example, t.p);
-    start<S>(k, room, group, part);
+    start<S>(k, smem, group, part);
     float acc[SLOTS][2][4] = {{{0}}}, sums[2 * S::V::PER];
     while (t.left > 0) {
         with<S> more;
-        end_tiles<S>(k, room, za, t.example, t.p, in, group);
+        end_tiles<S>(k, smem, za, t.example, t.p, in, group);
         __syncthreads();
         if (k.dx) {
-            data_products<S>(room);
+            data_products<S>(smem);
             more.template load<0, 2>(k, t.example, in, group);
         }
         if (k.partial)
-            weight_products<S>(acc, room);
+            weight_products<S>(acc, smem);
         __syncthreads();
         if (k.dx) {
-            get_sums(room + S::MOMENTS, sums);
-            finish_tile<S>(k, room, more, t.example, in, group, sums);
-            put_sums(room + S::MOMENTS, sums);
+            get_sums(smem + S::MOMENTS, sums);
+            finish_tile<S>(k, smem, more, t.example, in, group, sums);
+            put_sums(smem + S::MOMENTS, sums);
         }
         t.next(S::TH, S::TW);
         if (t.left <= 0)
@@ -73,11 +73,11 @@ static __global__ void __launch_bounds__(THREADS_BACK, 2)
     admit_next();
     __syncthreads();
     if (k.partial)
-        write_block<S>(k, acc, (float4 *)(room + S::X), part, group);
+        write_block<S>(k, acc, (float4 *)(smem + S::X), part, group);
     if (!k.close)
         return;
-    get_sums(room + S::MOMENTS, sums);
-    flush<S>(k, (float *)room, sums, part, group);
+    get_sums(smem + S::MOMENTS, sums);
+    flush<S>(k, (float *)smem, sums, part, group);
 }
 
 /* ---- launches ---- */

@@ -154,11 +154,11 @@ static __device__ __forceinline__ void copy_own(gate *g, char *raw, const char *
 
 /* A group's weights; which: 0 forward, 1 for the data gradient. */
 template <class S>
-static __device__ __forceinline__ void copy_weights(gate *g, char *room, const dro__conv3 &k,
+static __device__ __forceinline__ void copy_weights(gate *g, char *smem, const dro__conv3 &k,
                                                     int which, int group)
 {
     gate_expect(g, S::WEIGHTS);
-    gate_copy(g, room, (const char *)k.weights + (which * S::GROUPS + group) * S::WEIGHTS,
+    gate_copy(g, smem, (const char *)k.weights + (which * S::GROUPS + group) * S::WEIGHTS,
               S::WEIGHTS);
 }
 
@@ -257,12 +257,12 @@ static __device__ __forceinline__ int pixel_at(int row, int patch, int group)
 
 /* ---- sums ---- */
 
-/* Two sums of each of a thread's channels, over the warp's pixels, into room: (2, GN) of each
+/* Two sums of each of a thread's channels, over the warp's pixels, into smem: (2, GN) of each
  * warp. */
 template <class S>
-static __device__ __forceinline__ void gather_sums(float *room, float (&sums)[2 * S::HAS])
+static __device__ __forceinline__ void gather_sums(float *smem, float (&sums)[2 * S::HAS])
 {
-    float *to = room + threadIdx.x / 32 * 2 * S::GN + channel_of_thread<S>();
+    float *to = smem + threadIdx.x / 32 * 2 * S::GN + channel_of_thread<S>();
 #pragma unroll
     for (int i = 0; i < 2 * S::HAS; i += 8) {
         float(&eight)[8] = *(float(*)[8])(sums + i);
@@ -274,13 +274,13 @@ static __device__ __forceinline__ void gather_sums(float *room, float (&sums)[2 
 
 /* The i-th of (2, GN), over the warps that have it. */
 template <class S>
-static __device__ __forceinline__ double gathered(const float *room, int i)
+static __device__ __forceinline__ double gathered(const float *smem, int i)
 {
     const int WARPS_EACH = S::THREADS / 32 / S::SPLIT;
     int first = S::SPLIT == 1 ? 0 : i % 8 / 4 * 4;
     double sum = 0;
     for (int w = 0; w < WARPS_EACH; w++)
-        sum += (double)room[(first + w) * 2 * S::GN + i];
+        sum += (double)smem[(first + w) * 2 * S::GN + i];
     return sum;
 }
 

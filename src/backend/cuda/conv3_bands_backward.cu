@@ -32,72 +32,72 @@ struct back_bands : band_shape<C> {
 /* The copies of a tile: of the slope, of the input, and of what dx is made with. By the first
  * thread. */
 template <class S>
-static __device__ __forceinline__ void begin_slope(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void begin_slope(const dro__conv3 &k, char *smem,
                                                    const band_share<S> &t)
 {
-    gate *g = (gate *)(room + S::GATES) + SLOPES;
+    gate *g = (gate *)(smem + S::GATES) + SLOPES;
     gate_expect(g, copy_bytes<S>(t.row()) * (k.norm ? 2 : 1));
-    copy_rows<S>(g, room + S::RAW_G, t.image(k.g), t.row());
+    copy_rows<S>(g, smem + S::RAW_G, t.image(k.g), t.row());
     if (k.norm)
-        copy_rows<S>(g, room + S::RAW_Z, t.image(k.z), t.row());
+        copy_rows<S>(g, smem + S::RAW_Z, t.image(k.z), t.row());
 }
 
 template <class S>
-static __device__ __forceinline__ void begin_input(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void begin_input(const dro__conv3 &k, char *smem,
                                                    const band_share<S> &t)
 {
-    gate *g = (gate *)(room + S::GATES) + INPUTS;
+    gate *g = (gate *)(smem + S::GATES) + INPUTS;
     gate_expect(g, copy_bytes<S>(t.row()));
-    copy_rows<S>(g, room + S::RAW_X, t.image(k.x), t.row());
+    copy_rows<S>(g, smem + S::RAW_X, t.image(k.x), t.row());
 }
 
 template <class S>
-static __device__ __forceinline__ void begin_others(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void begin_others(const dro__conv3 &k, char *smem,
                                                     const band_share<S> &t)
 {
-    gate *g = (gate *)(room + S::GATES) + OTHERS;
+    gate *g = (gate *)(smem + S::GATES) + OTHERS;
     bool z = k.close && !k.lazy;
     gate_expect(g, (unsigned)(OWN_ROWS * BAND_ROW * ((k.add != NULL) + z)));
     if (k.add)
-        copy_own(g, room + S::RAW_ADD, t.image(k.add), t.row());
+        copy_own(g, smem + S::RAW_ADD, t.image(k.add), t.row());
     if (z)
-        copy_own(g, room + S::RAW_XZ, t.image(k.x_z), t.row());
+        copy_own(g, smem + S::RAW_XZ, t.image(k.x_z), t.row());
 }
 
 template <class S, int MODE>
-static __device__ __forceinline__ void make_slope(char *room, const band_share<S> &t)
+static __device__ __forceinline__ void make_slope(char *smem, const band_share<S> &t)
 {
     typedef typename S::all T;
-    maker<bf16_values, MODE> m((const float *)(room + S::COEF), S::CHANNELS,
+    maker<bf16_values, MODE> m((const float *)(smem + S::COEF), S::CHANNELS,
                   T::plane_of(threadIdx.x % T::CHUNKS) * 8, false);
-    make_bands<S, T>(room, room + S::RAW_G, room + S::RAW_Z, m, t.row(), NULL);
+    make_bands<S, T>(smem, smem + S::RAW_G, smem + S::RAW_Z, m, t.row(), NULL);
 }
 
 template <class S, int MODE>
-static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *smem,
                                                   const band_share<S> &t, int group)
 {
     typedef typename S::own T;
-    maker<bf16_values, MODE> m((const float *)(room + S::COEF) + 3 * S::CHANNELS, S::CHANNELS,
+    maker<bf16_values, MODE> m((const float *)(smem + S::COEF) + 3 * S::CHANNELS, S::CHANNELS,
                   group * S::GN + T::plane_of(threadIdx.x % T::CHUNKS) * 8, k.x_relu);
-    make_bands<S, T>(room + S::X, room + S::RAW_X + group * S::GN * 2, NULL, m, t.row(), NULL);
+    make_bands<S, T>(smem + S::X, smem + S::RAW_X + group * S::GN * 2, NULL, m, t.row(), NULL);
 }
 
 template <class S>
-static __device__ __forceinline__ void make_tiles(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void make_tiles(const dro__conv3 &k, char *smem,
                                                   const band_share<S> &t, int group, int turn)
 {
-    gate *gates = (gate *)(room + S::GATES);
+    gate *gates = (gate *)(smem + S::GATES);
     gate_wait(&gates[SLOPES], turn);
     if (k.norm)
-        make_slope<S, SLOPE>(room, t);
+        make_slope<S, SLOPE>(smem, t);
     else
-        make_slope<S, AS_IS>(room, t);
+        make_slope<S, AS_IS>(smem, t);
     gate_wait(&gates[INPUTS], turn);
     if (k.lazy)
-        make_input<S, SCALED>(k, room, t, group);
+        make_input<S, SCALED>(k, smem, t, group);
     else
-        make_input<S, AS_IS>(k, room, t, group);
+        make_input<S, AS_IS>(k, smem, t, group);
     show_to_products();
     __syncthreads();
 }
@@ -109,14 +109,14 @@ static __device__ __forceinline__ void make_tiles(const dro__conv3 &k, char *roo
  * products are the taps of a row. */
 template <class S>
 static __device__ __forceinline__ void row_products(float (&acc)[S::SUMMED][S::GN / 2],
-                                                    const char *room, int from)
+                                                    const char *smem, int from)
 {
     typedef typename S::all Z;
     typedef typename S::own X;
     const int PER = S::STEPS / S::ROUNDS, ROW = S::SIDE / 16;
     matrix x =
-        matrix_at(shared_address(room + S::X) + team_of_thread<S>() * 2 * X::BAND, 128, X::PLANE);
-    matrix z = matrix_at(shared_address(room) + Z::BAND + PIXEL, 128, Z::PLANE);
+        matrix_at(shared_address(smem + S::X) + team_of_thread<S>() * 2 * X::BAND, 128, X::PLANE);
+    matrix z = matrix_at(shared_address(smem) + Z::BAND + PIXEL, 128, Z::PLANE);
 #pragma unroll
     for (int i = 0; i < PER * S::SUMMED; i++) {
         int n = i % S::SUMMED, step = from + i / S::SUMMED, at = step % ROW * 16 * PIXEL;
@@ -129,12 +129,12 @@ static __device__ __forceinline__ void row_products(float (&acc)[S::SUMMED][S::G
  * five in one warp group and four in the other. */
 template <class S, int TEAM>
 static __device__ __forceinline__ void tap_products(float (&acc)[S::SUMMED][S::GN / 2],
-                                                    const char *room)
+                                                    const char *smem)
 {
     typedef typename S::all Z;
     typedef typename S::own X;
-    matrix x = matrix_at(shared_address(room + S::X), X::BAND, X::PLANE);
-    matrix z = matrix_at(shared_address(room) + Z::BAND + PIXEL, Z::BAND, Z::PLANE);
+    matrix x = matrix_at(shared_address(smem + S::X), X::BAND, X::PLANE);
+    matrix z = matrix_at(shared_address(smem) + Z::BAND + PIXEL, Z::BAND, Z::PLANE);
 #pragma unroll
     for (int i = 0; i < S::STEPS * S::SUMMED; i++) {
         int step = i / S::SUMMED, n = i % S::SUMMED, tap = TEAM * S::SUMMED + n;
@@ -146,14 +146,14 @@ static __device__ __forceinline__ void tap_products(float (&acc)[S::SUMMED][S::G
 
 template <class S>
 static __device__ __forceinline__ void weight_products(float (&acc)[S::SUMMED][S::GN / 2],
-                                                       const char *room, int from)
+                                                       const char *smem, int from)
 {
     if constexpr (S::SIDE > 8)
-        row_products<S>(acc, room, from);
+        row_products<S>(acc, smem, from);
     else if (team_of_thread<S>())
-        tap_products<S, 1>(acc, room);
+        tap_products<S, 1>(acc, smem);
     else
-        tap_products<S, 0>(acc, room);
+        tap_products<S, 0>(acc, smem);
 }
 
 /* Which weight a number of the gradient belongs to; tap 9 or more: none. */
@@ -190,7 +190,7 @@ static __device__ __forceinline__ void write_block(const dro__conv3 &k,
 template <class S>
 static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int blocks)
 {
-    extern __shared__ __align__(128) char room[];
+    extern __shared__ __align__(128) char smem[];
     int lane = threadIdx.x % SUM_LANES;
     int warp = blockIdx.x % 4, j = blockIdx.x / 4 % (S::GN / 8), n = blockIdx.x / 4 / (S::GN / 8);
     int group = blockIdx.y, part = blockIdx.z;
@@ -200,7 +200,7 @@ static __global__ void sum_kernel(const __grid_constant__ dro__conv3 k, int bloc
                          (size_t)(part * S::GROUPS + group) * blocks * S::EACH +
                          blockIdx.x * SUM_LANES + lane;
     float x[4];
-    if (!sum_of_blocks(from, S::EACH, blocks, room, x))
+    if (!sum_of_blocks(from, S::EACH, blocks, smem, x))
         return;
 #pragma unroll
     for (int e = 0; e < 4; e++) {
@@ -227,10 +227,10 @@ static __device__ __forceinline__ int mask_at(int patch)
 /* dx of a patch, and the sums of g and g z. */
 template <class S>
 static __device__ __forceinline__ void
-finish_patch(const dro__conv3 &k, const char *room, char *dx, int patch, int group,
+finish_patch(const dro__conv3 &k, const char *smem, char *dx, int patch, int group,
              const float (&acc)[S::N / 2], float (&sums)[2 * S::HAS])
 {
-    const char *mask_from = room + mask_at<S>(patch), *copied = room + pixel_at<S>(0, patch, group);
+    const char *mask_from = smem + mask_at<S>(patch), *copied = smem + pixel_at<S>(0, patch, group);
     const char *add = copied + S::RAW_ADD;
     const char *z_from = copied + (k.lazy ? S::RAW_X + S::HALO * BAND_ROW : S::RAW_XZ);
 #pragma unroll
@@ -261,45 +261,45 @@ finish_patch(const dro__conv3 &k, const char *room, char *dx, int patch, int gro
 
 /* Adds the block's sums to the part's. */
 template <class S>
-static __device__ __forceinline__ void flush(const dro__conv3 &k, float *room,
+static __device__ __forceinline__ void flush(const dro__conv3 &k, float *smem,
                                              float (&sums)[2 * S::HAS], int part, int group)
 {
-    gather_sums<S>(room, sums);
+    gather_sums<S>(smem, sums);
     int i = threadIdx.x, c = group * S::GN + i % S::GN;
     if (i >= 2 * S::GN)
         return;
-    double sum = gathered<S>(room, i);
+    double sum = gathered<S>(smem, i);
     if (i >= S::GN) /* of g (z - mean) */
-        sum -= gathered<S>(room, i - S::GN) * (double)k.x_numbers.mean[part * S::CHANNELS + c];
+        sum -= gathered<S>(smem, i - S::GN) * (double)k.x_numbers.mean[part * S::CHANNELS + c];
     add_sum(&k.x_numbers.back[(2 * part + i / S::GN) * S::CHANNELS + c], S::CHANNELS, sum);
 }
 
 /* ---- the kernel ---- */
 
 template <class S, bool DATA>
-static __device__ __forceinline__ void start(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void start(const dro__conv3 &k, char *smem,
                                              const band_share<S> &t, int group, int part)
 {
-    gate *gates = (gate *)(room + S::GATES);
+    gate *gates = (gate *)(smem + S::GATES);
     if (threadIdx.x == 0) {
         for (int i = 0; i < GATE_COUNT; i++)
             gate_open(&gates[i]);
         gates_ready();
         if (DATA)
-            copy_weights<S>(&gates[WEIGHS], room + S::WEIGHTS_AT, k, 1, group);
+            copy_weights<S>(&gates[WEIGHS], smem + S::WEIGHTS_AT, k, 1, group);
     }
-    clear_bands<S, typename S::all>(room);
-    clear_bands<S, typename S::own>(room + S::X);
+    clear_bands<S, typename S::all>(smem);
+    clear_bands<S, typename S::own>(smem + S::X);
     __syncthreads();
     await_previous(); /* nothing before this touches what the kernel before made */
     if (threadIdx.x == 0 && t.at < t.end) {
         show_to_copies();
-        begin_slope<S>(k, room, t);
-        begin_input<S>(k, room, t);
+        begin_slope<S>(k, smem, t);
+        begin_input<S>(k, smem, t);
         if (DATA)
-            begin_others<S>(k, room, t);
+            begin_others<S>(k, smem, t);
     }
-    float *coef = (float *)(room + S::COEF);
+    float *coef = (float *)(smem + S::COEF);
     slope_coefficients(k, part, coef, S::THREADS, blockIdx.x == 0 && group == 0);
     input_coefficients(k, part, coef + 3 * S::CHANNELS, S::THREADS, false);
     __syncthreads();
@@ -309,7 +309,7 @@ static __device__ __forceinline__ void start(const dro__conv3 &k, char *room,
 
 /* The products of a tile, and what becomes of those for the data gradient. */
 template <class S, bool DATA, bool WEIGHT>
-static __device__ __forceinline__ void rounds(const dro__conv3 &k, const char *room,
+static __device__ __forceinline__ void rounds(const dro__conv3 &k, const char *smem,
                                               const band_share<S> &t, int group, int turn,
                                               float (&acc)[S::SUMMED][S::GN / 2],
                                               float (&sums)[2 * S::HAS])
@@ -321,20 +321,20 @@ static __device__ __forceinline__ void rounds(const dro__conv3 &k, const char *r
         products_begin();
 #pragma unroll
         for (int i = 0; DATA && i < S::ROUND; i++)
-            patch_products<S>(d[i], room, room + S::WEIGHTS_AT, patch_at<S>(r * S::ROUND + i));
+            patch_products<S>(d[i], smem, smem + S::WEIGHTS_AT, patch_at<S>(r * S::ROUND + i));
         products_end();
         if (WEIGHT)
-            weight_products<S>(acc, room, r * (S::STEPS / S::ROUNDS));
+            weight_products<S>(acc, smem, r * (S::STEPS / S::ROUNDS));
         products_end();
         if (DATA && r == 0)
-            gate_wait((gate *)(room + S::GATES) + OTHERS, turn);
+            gate_wait((gate *)(smem + S::GATES) + OTHERS, turn);
         if (DATA)
             products_wait<1>();
 #pragma unroll
         for (int i = 0; DATA && i < S::ROUND; i++) {
             int patch = patch_at<S>(r * S::ROUND + i);
             settle(d[i]);
-            finish_patch<S>(k, room, dx + pixel_at<S>(t.row(), patch, group), patch, group, d[i],
+            finish_patch<S>(k, smem, dx + pixel_at<S>(t.row(), patch, group), patch, group, d[i],
                             sums);
         }
     }
@@ -349,38 +349,38 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     back_kernel(const __grid_constant__ dro__conv3 k)
 {
 #ifdef DRO_WARP_GROUPS
-    extern __shared__ __align__(128) char room[];
+    extern __shared__ __align__(128) char smem[];
     int group = blockIdx.y, part = blockIdx.z;
     band_share<S> t(k, part);
-    start<S, DATA>(k, room, t, group, part);
+    start<S, DATA>(k, smem, t, group, part);
     float acc[S::SUMMED][S::GN / 2], sums[2 * S::HAS] = {0};
 #pragma unroll
     for (int i = 0; i < S::SUMMED * S::GN / 2; i++)
         acc[i / (S::GN / 2)][i % (S::GN / 2)] = 0;
     for (int turn = 0; t.at < t.end; turn++) {
-        make_tiles<S>(k, room, t, group, turn);
+        make_tiles<S>(k, smem, t, group, turn);
         band_share<S> now = t;
         bool more = ++t.at < t.end && threadIdx.x == 0;
         if (more) {
-            begin_slope<S>(k, room, t);
+            begin_slope<S>(k, smem, t);
             if (!DATA || !k.lazy)
-                begin_input<S>(k, room, t);
+                begin_input<S>(k, smem, t);
         }
-        rounds<S, DATA, WEIGHT>(k, room, now, group, turn, acc, sums);
+        rounds<S, DATA, WEIGHT>(k, smem, now, group, turn, acc, sums);
         if (DATA) /* all reads of the copies come before the next copies (another unit's writes) */
             show_to_products();
         __syncthreads();
         if (more && DATA) {
             if (k.lazy) /* until now its copy was z */
-                begin_input<S>(k, room, t);
-            begin_others<S>(k, room, t);
+                begin_input<S>(k, smem, t);
+            begin_others<S>(k, smem, t);
         }
     }
     admit_next();
     if (WEIGHT)
         write_block<S>(k, acc, part, group);
     if (DATA && k.close)
-        flush<S>(k, (float *)(room + S::SUMS), sums, part, group);
+        flush<S>(k, (float *)(smem + S::SUMS), sums, part, group);
 #endif
 }
 

@@ -14,25 +14,25 @@ struct forward_bands : band_shape<C> {
 
 /* The copies of a tile's input, by the first thread. */
 template <class S>
-static __device__ __forceinline__ void begin_input(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void begin_input(const dro__conv3 &k, char *smem,
                                                    const band_share<S> &t)
 {
-    gate *g = (gate *)(room + S::GATES);
+    gate *g = (gate *)(smem + S::GATES);
     gate_expect(g, copy_bytes<S>(t.row()) * (k.x_residual ? 2 : 1));
-    copy_rows<S>(g, room + S::RAW, t.image(k.x), t.row());
+    copy_rows<S>(g, smem + S::RAW, t.image(k.x), t.row());
     if (k.x_residual)
-        copy_rows<S>(g, room + S::MORE, t.image(k.x_residual), t.row());
+        copy_rows<S>(g, smem + S::MORE, t.image(k.x_residual), t.row());
 }
 
 template <class S, int MODE>
-static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void make_input(const dro__conv3 &k, char *smem,
                                                   const band_share<S> &t, int group)
 {
     typedef typename S::all T;
-    maker<bf16_values, MODE> m((const float *)(room + S::COEF), S::CHANNELS,
+    maker<bf16_values, MODE> m((const float *)(smem + S::COEF), S::CHANNELS,
                   T::plane_of(threadIdx.x % T::CHUNKS) * 8, k.x_relu);
     char *keep = k.x_fill && group == 0 ? (char *)t.image(k.x_fill) + t.row() * BAND_ROW : NULL;
-    make_bands<S, T>(room, room + S::RAW, room + S::MORE, m, t.row(), keep);
+    make_bands<S, T>(smem, smem + S::RAW, smem + S::MORE, m, t.row(), keep);
 }
 
 /* A patch to memory, and its moments. */
@@ -56,21 +56,21 @@ static __device__ __forceinline__ void write_patch(char *z, const float (&acc)[S
 
 /* All patches of a warp group, the products of one beside the writing of the one before. */
 template <class S>
-static __device__ __forceinline__ void all_patches(const dro__conv3 &k, const char *room,
+static __device__ __forceinline__ void all_patches(const dro__conv3 &k, const char *smem,
                                                    const band_share<S> &t, int group,
                                                    float (&sums)[2 * S::HAS])
 {
-    const char *weights = room + S::WEIGHTS_AT;
+    const char *weights = smem + S::WEIGHTS_AT;
     float acc[2][S::N / 2];
     char *z = (char *)t.image(k.z);
     products_begin();
-    patch_products<S>(acc[0], room, weights, patch_at<S>(0));
+    patch_products<S>(acc[0], smem, weights, patch_at<S>(0));
     products_end();
 #pragma unroll
     for (int i = 0; i < S::OWN; i++) {
         if (i + 1 < S::OWN) {
             products_begin();
-            patch_products<S>(acc[(i + 1) % 2], room, weights, patch_at<S>(i + 1));
+            patch_products<S>(acc[(i + 1) % 2], smem, weights, patch_at<S>(i + 1));
             products_end();
             products_wait<1>();
         } else {
@@ -82,22 +82,22 @@ static __device__ __forceinline__ void all_patches(const dro__conv3 &k, const ch
 }
 
 template <class S>
-static __device__ __forceinline__ void start(const dro__conv3 &k, char *room, int part, int group,
+static __device__ __forceinline__ void start(const dro__conv3 &k, char *smem, int part, int group,
                                              const band_share<S> &t)
 {
-    gate *gates = (gate *)(room + S::GATES);
+    gate *gates = (gate *)(smem + S::GATES);
     if (threadIdx.x == 0) {
         gate_open(&gates[0]), gate_open(&gates[1]);
         gates_ready();
-        copy_weights<S>(&gates[1], room + S::WEIGHTS_AT, k, 0, group);
+        copy_weights<S>(&gates[1], smem + S::WEIGHTS_AT, k, 0, group);
     }
-    clear_bands<S, typename S::all>(room);
+    clear_bands<S, typename S::all>(smem);
     await_previous(); /* nothing before this touches what the kernel before made */
     if (threadIdx.x == 0 && t.at < t.end) {
         show_to_copies();
-        begin_input<S>(k, room, t);
+        begin_input<S>(k, smem, t);
     }
-    input_coefficients(k, part, (float *)(room + S::COEF), S::THREADS, blockIdx.x == 0);
+    input_coefficients(k, part, (float *)(smem + S::COEF), S::THREADS, blockIdx.x == 0);
     __syncthreads();
     gate_wait(&gates[1], 0);
 }
@@ -107,31 +107,31 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     forward_kernel(const __grid_constant__ dro__conv3 k)
 {
 #ifdef DRO_WARP_GROUPS
-    extern __shared__ __align__(128) char room[];
+    extern __shared__ __align__(128) char smem[];
     int part = blockIdx.y, group = blockIdx.z;
     band_share<S> t(k, part);
     float sums[2 * S::HAS] = {0};
-    start<S>(k, room, part, group, t);
+    start<S>(k, smem, part, group, t);
     for (int turn = 0; t.at < t.end; turn++) {
-        gate_wait((gate *)(room + S::GATES), turn);
+        gate_wait((gate *)(smem + S::GATES), turn);
         if (!k.lazy)
-            make_input<S, AS_IS>(k, room, t, group);
+            make_input<S, AS_IS>(k, smem, t, group);
         else if (!k.x_residual)
-            make_input<S, SCALED>(k, room, t, group);
+            make_input<S, SCALED>(k, smem, t, group);
         else
-            make_input<S, SCALED_PLUS>(k, room, t, group);
+            make_input<S, SCALED_PLUS>(k, smem, t, group);
         show_to_products();
         __syncthreads();
         band_share<S> now = t;
         if (++t.at < t.end && threadIdx.x == 0)
-            begin_input<S>(k, room, t);
-        all_patches<S>(k, room, now, group, sums);
+            begin_input<S>(k, smem, t);
+        all_patches<S>(k, smem, now, group, sums);
         __syncthreads();
     }
     admit_next();
     if (!k.sums)
         return;
-    float *all = (float *)(room + S::SUMS);
+    float *all = (float *)(smem + S::SUMS);
     gather_sums<S>(all, sums);
     for (int i = threadIdx.x; i < 2 * S::GN; i += S::THREADS)
         add_sum(&k.sums[(2 * part + i / S::GN) * S::CHANNELS + group * S::GN + i % S::GN],

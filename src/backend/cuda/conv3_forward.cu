@@ -68,16 +68,16 @@ struct held_weights {
 
 template <class S>
 struct shared_weights {
-    __device__ __forceinline__ void begin(char *room, const uint4 *packed, int)
+    __device__ __forceinline__ void begin(char *smem, const uint4 *packed, int)
     {
-        fetch_words(room + S::WEIGHTS, packed, S::SHARED / 16, S::THREADS);
+        fetch_words(smem + S::WEIGHTS, packed, S::SHARED / 16, S::THREADS);
     }
     __device__ __forceinline__ void end() { fetch_wait(); }
     template <class W>
-    __device__ __forceinline__ void products(const char *room, int group, unsigned from, W w) const
+    __device__ __forceinline__ void products(const char *smem, int group, unsigned from, W w) const
     {
         const uint4 *mine =
-            (const uint4 *)(room + S::WEIGHTS) + group * TAPS * S::KS * 32 + threadIdx.x % 32;
+            (const uint4 *)(smem + S::WEIGHTS) + group * TAPS * S::KS * 32 + threadIdx.x % 32;
         roll_deep<S::R, S::STRIDE, S::KS, S::KS, typename S::tile>(from, mine, w);
     }
 };
@@ -94,32 +94,32 @@ struct weights_of<S, true> {
 
 /* Makes the input of a tile. */
 template <class S, int MODE>
-static __device__ __forceinline__ void fill_as(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void fill_as(const dro__conv3 &k, char *smem,
                                                typename S::ahead &ahead, int example,
                                                const place &p)
 {
     typedef typename S::tile T;
     typedef typename S::V V;
-    maker<V, MODE> m((const float *)(room + S::COEF), p.channels, threadIdx.x % T::CH * V::PER,
+    maker<V, MODE> m((const float *)(smem + S::COEF), p.channels, threadIdx.x % T::CH * V::PER,
                      k.x_relu);
     const char *u = image_of<V>(k.x, example, p), *v = image_of<V>(k.x_residual, example, p);
     void *keep = k.x_fill ? (void *)image_of<V>(k.x_fill, example, p) : NULL;
-    ahead.fill(room, u, v, m, p, 0, keep, [] {});
+    ahead.fill(smem, u, v, m, p, 0, keep, [] {});
     if (p.width > T::COLS)
-        fill_sides<T, S::THREADS>(room, u, v, m, p, 0);
+        fill_sides<T, S::THREADS>(smem, u, v, m, p, 0);
 }
 
 template <class S>
-static __device__ __forceinline__ void fill_input(const dro__conv3 &k, char *room,
+static __device__ __forceinline__ void fill_input(const dro__conv3 &k, char *smem,
                                                   typename S::ahead &ahead, int example,
                                                   const place &p)
 {
     if (!k.lazy)
-        fill_as<S, AS_IS>(k, room, ahead, example, p);
+        fill_as<S, AS_IS>(k, smem, ahead, example, p);
     else if (!k.x_residual)
-        fill_as<S, SCALED>(k, room, ahead, example, p);
+        fill_as<S, SCALED>(k, smem, ahead, example, p);
     else
-        fill_as<S, SCALED_PLUS>(k, room, ahead, example, p);
+        fill_as<S, SCALED_PLUS>(k, smem, ahead, example, p);
 }
 
 /* What a lane does with its four channels of two pixels (h) of a row: rows[h] of them are in the
@@ -165,17 +165,17 @@ struct writer {
 
 /* Adds the block's sums, of z and of z^2 for four channels of each lane, to the part's. */
 template <class S>
-static __device__ __forceinline__ void flush(float *room, float (&sums)[8], double *to)
+static __device__ __forceinline__ void flush(float *smem, float (&sums)[8], double *to)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int index = spread_sum<8, 4>(sums);
-    room[warp * 32 + index / 4 * 16 + lane % 4 * 4 + index % 4] = sums[0];
+    smem[warp * 32 + index / 4 * 16 + lane % 4 * 4 + index % 4] = sums[0];
     __syncthreads();
     for (int i = threadIdx.x; i < 2 * S::OUT; i += S::THREADS) {
         int c = i % S::OUT;
         double sum = 0;
         for (int w = c / 16; w < S::WARPS; w += S::GROUPS)
-            sum += (double)room[w * 32 + i / S::OUT * 16 + c % 16];
+            sum += (double)smem[w * 32 + i / S::OUT * 16 + c % 16];
         add_sum(&to[i], S::OUT, sum);
     }
 }
@@ -187,32 +187,32 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     typedef typename S::tile T;
     typedef typename S::V V;
     const int STRIDE = S::STRIDE;
-    extern __shared__ __align__(128) char room[];
+    extern __shared__ __align__(128) char smem[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = blockIdx.y;
     int group = warp % S::GROUPS, strip = warp / S::GROUPS % S::STRIPS;
     int down = warp / S::GROUPS / S::STRIPS * S::R;
     typename weights_of<S>::type weights;
-    weights.begin(room, (const uint4 *)k.weights, group);
+    weights.begin(smem, (const uint4 *)k.weights, group);
     await_previous(); /* nothing before this touches what the kernel before made */
     tiles t(k, part, S::TH, S::TW, out_place<S>(k));
     place in = in_place<S>(k, t.p);
     typename S::ahead ahead;
     ahead.load(in, 0, image_of<V>(k.x, t.example, in), NULL);
-    clear_sides<T, S::THREADS>(room);
-    input_coefficients(k, part, (float *)(room + S::COEF), S::THREADS, blockIdx.x == 0);
+    clear_sides<T, S::THREADS>(smem);
+    input_coefficients(k, part, (float *)(smem + S::COEF), S::THREADS, blockIdx.x == 0);
     float sums[8] = {0};
-    unsigned from = shared_address(room) + lane / 16 * T::PLANE +
+    unsigned from = shared_address(smem) + lane / 16 * T::PLANE +
                     (down * STRIDE * T::PITCH + strip * 16 * STRIDE +
                      lane_pixel<S::TW, T::PITCH, S::TH / 2, STRIDE>(lane % 16)) *
                         PIXEL;
     weights.end();
     __syncthreads();
     while (t.left > 0) {
-        fill_input<S>(k, room, ahead, t.example, in);
+        fill_input<S>(k, smem, ahead, t.example, in);
         __syncthreads();
         writer<S> w(k, t.example, t.p, down, strip * 16 + lane / 4, group * 16 + lane % 4 * 4,
                     sums);
-        weights.products(room, group, from, w);
+        weights.products(smem, group, from, w);
         t.next(S::TH, S::TW);
         if (t.left <= 0)
             break;
@@ -222,7 +222,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     }
     admit_next();
     if (k.sums)
-        flush<S>((float *)(room + S::SUMS), sums, k.sums + 2 * part * S::OUT);
+        flush<S>((float *)(smem + S::SUMS), sums, k.sums + 2 * part * S::OUT);
 }
 
 template <class S>

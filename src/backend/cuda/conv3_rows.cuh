@@ -118,14 +118,14 @@ struct maker {
     bool relu;
     float a[V::PER], b[V::PER], c[V::PER];
 
-    /* room: (3, channels) a, c, b */
-    __device__ __forceinline__ maker(const float *room, int channels, int first, bool relu_)
+    /* smem: (3, channels) a, c, b */
+    __device__ __forceinline__ maker(const float *smem, int channels, int first, bool relu_)
         : relu(relu_)
     {
         if (MODE != AS_IS)
-            read_floats<V::PER>(room + first, a), read_floats<V::PER>(room + channels + first, c);
+            read_floats<V::PER>(smem + first, a), read_floats<V::PER>(smem + channels + first, c);
         if (MODE == SLOPE)
-            read_floats<V::PER>(room + 2 * channels + first, b);
+            read_floats<V::PER>(smem + 2 * channels + first, b);
     }
     __device__ __forceinline__ uint4 make(const uint4 &u, const uint4 &v) const
     {
@@ -271,7 +271,7 @@ static __device__ __forceinline__ void clear_sides(char *tile)
 /* ---- coefficients, made by the block's threads: (3, channels) a, c, b ---- */
 
 static __device__ __forceinline__ void input_coefficients(const dro__conv3 &k, int part,
-                                                          float *room, int threads, bool keep)
+                                                          float *smem, int threads, bool keep)
 {
 #pragma unroll 1
     for (int i = threadIdx.x; k.lazy && i < k.in; i += threads) {
@@ -280,13 +280,13 @@ static __device__ __forceinline__ void input_coefficients(const dro__conv3 &k, i
                                                 k.x_source, part, i, keep)
                               : make_float3(k.x_numbers.mean[at], k.x_numbers.scale[at],
                                             k.x_numbers.shift[at]);
-        room[i] = f.y;
-        room[k.in + i] = f.z - f.x * f.y;
+        smem[i] = f.y;
+        smem[k.in + i] = f.z - f.x * f.y;
     }
 }
 
 static __device__ __forceinline__ void slope_coefficients(const dro__conv3 &k, int part,
-                                                          float *room, int threads, bool keep)
+                                                          float *smem, int threads, bool keep)
 {
 #pragma unroll 1
     for (int i = threadIdx.x; k.norm && i < k.out; i += threads) {
@@ -294,9 +294,9 @@ static __device__ __forceinline__ void slope_coefficients(const dro__conv3 &k, i
         float3 f = k.finish ? backward_numbers(k.parts, k.out_height * k.out_width, 1, k.numbers,
                                                k.norm_grads, part, i, keep)
                             : make_float3(k.numbers.p[at], k.numbers.q[at], k.numbers.r[at]);
-        room[i] = f.x;
-        room[k.out + i] = f.z - k.numbers.mean[at] * f.y;
-        room[2 * k.out + i] = f.y;
+        smem[i] = f.x;
+        smem[k.out + i] = f.z - k.numbers.mean[at] * f.y;
+        smem[2 * k.out + i] = f.y;
     }
 }
 

@@ -156,8 +156,8 @@ static const char *copy(void *to, const void *from, size_t bytes)
 
 /* ---- vectors ---- */
 
-/* Room for what a pass returns. A thread has its own, as it has its own stream, and leaves it to
- * others when it ends. */
+/* Memory for what a pass over vectors returns. Each thread has its own, as it has its own stream;
+ * when the thread ends, another one may take it. */
 typedef struct scratch {
     double *partial;
     unsigned *counter;
@@ -323,24 +323,24 @@ static void rows_dot(dro__pool *pool, const dro__row_matrix *rows, const int64_t
     dro__free(here);
 }
 
-static void rows_sum(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
-                     const size_t *counts, int parts, const float *coef, float *const *grads)
+static void rows_sum(dro__pool *pool, const dro__row_matrix *rows, const dro_batch *parts,
+                     int part_count, const float *coef, float *const *grads)
 {
     float *here = dro__alloc(2 * rows->features, sizeof *here),
           *both[2] = {here, here + rows->features};
     if (here)
-        dro__backend_ref.rows_sum(pool, rows, ids, counts, parts, coef, both);
-    for (int k = 0; k < parts; k++)
+        dro__backend_ref.rows_sum(pool, rows, parts, part_count, coef, both);
+    for (int k = 0; k < part_count; k++)
         if (!here ||
             dro__cuda_copy(grads[k], both[k], rows->features * sizeof *here) != cudaSuccess)
             dro__cuda_poison(grads[k], rows->features);
     dro__free(here);
 }
 
-static void loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
-                 const float *y, float *losses, float *slopes)
+static void loss(dro__loss_kind kind, size_t count, const float *margins, const float *y,
+                 float *losses, float *slopes)
 {
-    dro__backend_ref.loss(pool, kind, count, margins, y, losses, slopes);
+    dro__backend_ref.loss(kind, count, margins, y, losses, slopes);
 }
 
 const dro__backend dro__backend_cuda = {

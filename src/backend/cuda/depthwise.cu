@@ -79,10 +79,10 @@ template <typename W, int K>
 static __global__ void __launch_bounds__(THREADS)
     weight_kernel(int wide, dro__depthwise d, dro__typed x, dro__typed dz, float *partial)
 {
-    extern __shared__ __align__(128) char room[];
+    extern __shared__ __align__(128) char smem[];
     enum { V = W::V, EACH = K ? K * K : 1 };
     typedef typename W::sum real;
-    real *shared = (real *)room; /* (rows of threads, wide, V) */
+    real *shared = (real *)smem; /* (rows of threads, wide, V) */
     const int taps = d.k.kernel[0] * d.k.kernel[1], area = d.out.height * d.out.width;
     const int part = blockIdx.z % d.parts.count, only = blockIdx.z / d.parts.count;
     const int tall = THREADS / wide, lane = threadIdx.x % wide;

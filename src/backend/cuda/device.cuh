@@ -244,27 +244,27 @@ static __device__ __forceinline__ pixel pixel_of(size_t i, const dro__extent &e)
     return {n, (int)(rows - n * e.height), (int)(i - rows * e.width)};
 }
 
-/* The sum over the block's threads, in thread 0; `room` holds a double for each warp. */
-static __device__ __forceinline__ double block_sum(double x, double *room)
+/* The sum over the block's threads, in thread 0; `smem` holds a double for each warp. */
+static __device__ __forceinline__ double block_sum(double x, double *smem)
 {
     for (int o = 16; o; o >>= 1)
         x += __shfl_xor_sync(~0u, x, o);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
-        room[threadIdx.x / 32] = x;
+        smem[threadIdx.x / 32] = x;
     __syncthreads();
     x = 0;
     if (threadIdx.x == 0)
         for (unsigned k = 0; k < blockDim.x / 32; k++)
-            x += room[k];
+            x += smem[k];
     return x;
 }
 
 /* The same, and the largest, in all of the threads. */
 static __device__ __forceinline__ double all_sum(double x)
 {
-    __shared__ double room[32], total;
-    x = block_sum(x, room);
+    __shared__ double smem[32], total;
+    x = block_sum(x, smem);
     if (threadIdx.x == 0)
         total = x;
     __syncthreads();
@@ -275,14 +275,14 @@ static __device__ __forceinline__ double all_sum(double x)
 
 static __device__ __forceinline__ double all_max(double x)
 {
-    __shared__ double room[32];
+    __shared__ double smem[32];
     for (int o = 16; o; o >>= 1)
         x = fmax(x, __shfl_xor_sync(~0u, x, o));
     if (threadIdx.x % 32 == 0)
-        room[threadIdx.x / 32] = x;
+        smem[threadIdx.x / 32] = x;
     __syncthreads();
     for (unsigned k = 0; k < blockDim.x / 32; k++)
-        x = fmax(x, room[k]);
+        x = fmax(x, smem[k]);
     __syncthreads();
     return x;
 }

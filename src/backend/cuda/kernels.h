@@ -44,12 +44,12 @@ typedef struct dro__numbers {
     int channels;
     float *mean, *inverse, *scale, *shift, *p, *q, *r;
     double *sums, *back;
-    /* DRO__TAIL_ROOM bytes of one stream, 0 before: what the blocks of a kernel gather */
-    void *room;
+    /* DRO__TAIL_SCRATCH bytes of one stream, 0 before: what the blocks of a kernel gather */
+    void *scratch;
 } dro__numbers;
 
-/* The room holds for norms of so many channels. */
-enum { DRO__TAIL_ROOM = 2 << 20, DRO__TAIL_CHANNELS = 1 << 15 };
+/* The scratch suffices for norms of so many channels. */
+enum { DRO__TAIL_SCRATCH = 2 << 20, DRO__TAIL_CHANNELS = 1 << 15 };
 
 /* What a batch norm's numbers are made of. Pointers are NULL where there is none. */
 typedef struct dro__norm_source {

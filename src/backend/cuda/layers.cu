@@ -341,12 +341,12 @@ extern "C" void dro__gpu_rows_bias(cudaStream_t s, int n, int outputs, const flo
 static __global__ void columns_kernel(dro__parts parts, int outputs, const float *dy, float *sum0,
                                       float *sum1)
 {
-    __shared__ double room[THREADS / 32];
+    __shared__ double smem[THREADS / 32];
     int c = blockIdx.x, part = blockIdx.y;
     double sum = 0;
     for (int i = parts.first[part] + threadIdx.x; i < parts.first[part + 1]; i += THREADS)
         sum += (double)dy[(size_t)i * outputs + c];
-    sum = block_sum(sum, room);
+    sum = block_sum(sum, smem);
     if (threadIdx.x == 0)
         (part ? sum1 : sum0)[c] = (float)sum;
 }

@@ -186,7 +186,7 @@ static __global__ void __launch_bounds__(THREADS)
     global_pool_kernel(dro__extent in, int wide, dro__typed x, dro__typed y)
 {
     enum { V = W::V };
-    __shared__ float room[THREADS * V];
+    __shared__ float smem[THREADS * V];
     int area = in.height * in.width, tall = THREADS / wide, row = threadIdx.x / wide;
     int lane = threadIdx.x % wide, c = (blockIdx.y * wide + lane) * V;
     size_t n = blockIdx.x; /* examples may be more than blockIdx.y goes to */
@@ -201,14 +201,14 @@ static __global__ void __launch_bounds__(THREADS)
         }
 #pragma unroll
     for (int j = 0; j < V; j++)
-        room[threadIdx.x * V + j] = sum[j];
+        smem[threadIdx.x * V + j] = sum[j];
     __syncthreads();
     if (row > 0 || c >= in.channels)
         return;
     for (int k = 1; k < tall; k++)
 #pragma unroll
         for (int j = 0; j < V; j++)
-            sum[j] += room[(k * wide + lane) * V + j];
+            sum[j] += smem[(k * wide + lane) * V + j];
 #pragma unroll
     for (int j = 0; j < V; j++)
         write_at(y, n * in.channels + c + j, sum[j] / (float)area);

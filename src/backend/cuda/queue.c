@@ -248,8 +248,8 @@ static shape *shape_of(struct dro__line *line, const dro__cuda_network *net)
     return s;
 }
 
-/* The state to its copies, or back: by copying alone, which also works where there was no room
- * for a kernel. */
+/* Copies the state to its copies, or back, without a kernel: this also works where there was no
+ * memory for one. */
 static cudaError_t keep(const struct dro__line *line, bool back)
 {
     const dro__gpu_step *g = &line->step;

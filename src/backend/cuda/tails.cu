@@ -68,9 +68,9 @@ enum { SUM_BLOCKS = 132 * 2, COUNTERS = 2048, GROUP = 16 }; /* as many blocks as
  * sums each; narrower ones have fewer than two rows for each of SUM_BLOCKS. */
 enum { WIDEST_TILES = 2 * DRO__TAIL_CHANNELS / 128, ROW_BYTES = 2 * THREADS * 4 };
 static_assert(2 * WIDEST_TILES <= COUNTERS &&
-                  COUNTERS * 4 + WIDEST_TILES * ROW_BYTES <= DRO__TAIL_ROOM &&
-                  COUNTERS * 4 + 2 * SUM_BLOCKS * ROW_BYTES <= DRO__TAIL_ROOM,
-              "room for what the blocks gather");
+                  COUNTERS * 4 + WIDEST_TILES * ROW_BYTES <= DRO__TAIL_SCRATCH &&
+                  COUNTERS * 4 + 2 * SUM_BLOCKS * ROW_BYTES <= DRO__TAIL_SCRATCH,
+              "smem for what the blocks gather");
 
 /* Whether this block is the last of so many to come here; then it sees what the others wrote. */
 static __device__ bool last_of(unsigned *counter, unsigned blocks)
@@ -129,18 +129,18 @@ static __device__ bool add_up(const dro__numbers &n, double *to, int wide, const
                               const typename W::sum *a, const typename W::sum *b)
 {
     typedef typename W::sum real;
-    __shared__ real room[2 * THREADS * W::V];
+    __shared__ real smem[2 * THREADS * W::V];
     __shared__ double total[2 * THREADS];
     const int across = wide * W::V, columns = 2 * across, tall = THREADS / wide;
     const int groups = (gridDim.y + GROUP - 1) / GROUP, group = blockIdx.y / GROUP;
     const int tile = blockIdx.z * gridDim.x + blockIdx.x, first = group * GROUP;
     const int members = min((int)gridDim.y - first, (int)GROUP);
-    unsigned *counters = (unsigned *)n.room + tile * (groups + 1);
-    real *kept = (real *)((unsigned *)n.room + COUNTERS);
+    unsigned *counters = (unsigned *)n.scratch + tile * (groups + 1);
+    real *kept = (real *)((unsigned *)n.scratch + COUNTERS);
     kept += (size_t)tile * (gridDim.y + (groups > 1 ? groups : 0)) * columns;
     real *of_groups = kept + (size_t)gridDim.y * columns;
     if (w.row < tall) {
-        real *mine = room + w.row * columns + threadIdx.x % wide * W::V;
+        real *mine = smem + w.row * columns + threadIdx.x % wide * W::V;
 #pragma unroll
         for (int v = 0; v < W::V; v++)
             mine[v] = a[v], mine[across + v] = b[v];
@@ -149,7 +149,7 @@ static __device__ bool add_up(const dro__numbers &n, double *to, int wide, const
     for (int j = threadIdx.x; j < columns; j += THREADS) {
         double sum = 0;
         for (int r = 0; r < tall; r++)
-            sum += (double)room[r * columns + j];
+            sum += (double)smem[r * columns + j];
         kept[(size_t)blockIdx.y * columns + j] = (real)sum;
     }
     if (!last_of(&counters[1 + group], members))

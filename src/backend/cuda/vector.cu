@@ -30,12 +30,12 @@ extern "C" void dro__gpu_first_bad(cudaStream_t s, size_t n, const float *x,
 
 static __global__ void shrink_kernel(float *x, const int64_t *offsets, double threshold)
 {
-    __shared__ double room[THREADS / 32], scale;
+    __shared__ double smem[THREADS / 32], scale;
     int64_t from = offsets[blockIdx.x], to = offsets[blockIdx.x + 1];
     double sum = 0;
     for (int64_t i = from + threadIdx.x; i < to; i += THREADS)
         sum += (double)x[i] * (double)x[i];
-    double norm = sqrt(block_sum(sum, room));
+    double norm = sqrt(block_sum(sum, smem));
     if (threadIdx.x == 0)
         scale = norm > threshold ? 1 - threshold / norm : 0;
     __syncthreads();

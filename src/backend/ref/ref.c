@@ -103,13 +103,14 @@ static void rows_dot(dro__pool *pool, const dro__row_matrix *rows, const int64_t
     }
 }
 
-static void rows_sum(dro__pool *pool, const dro__row_matrix *rows, const int64_t *ids,
-                     const size_t *counts, int parts, const float *coef, float *const *grads)
+static void rows_sum(dro__pool *pool, const dro__row_matrix *rows, const dro_batch *parts,
+                     int part_count, const float *coef, float *const *grads)
 {
     (void)pool;
-    for (int k = 0; k < parts; k++) {
+    for (int k = 0; k < part_count; k++) {
+        const int64_t *ids = parts[k].ids;
         memset(grads[k], 0, rows->features * sizeof(float));
-        for (size_t i = 0; i < counts[k]; i++, ids++, coef++) {
+        for (size_t i = 0; i < parts[k].count; i++, ids++, coef++) {
             if (rows->x) {
                 const float *row = rows->x + (size_t)*ids * rows->features;
                 for (size_t j = 0; j < rows->features; j++)
@@ -122,10 +123,9 @@ static void rows_sum(dro__pool *pool, const dro__row_matrix *rows, const int64_t
     }
 }
 
-static void loss(dro__pool *pool, dro__loss_kind kind, size_t count, const float *margins,
-                 const float *y, float *losses, float *slopes)
+static void loss(dro__loss_kind kind, size_t count, const float *margins, const float *y,
+                 float *losses, float *slopes)
 {
-    (void)pool;
     for (size_t i = 0; i < count; i++) {
         double value, slope;
         if (kind == DRO__LOSS_LOGISTIC) {

@@ -139,9 +139,9 @@ static int test(void)
     return done;
 }
 
-__attribute__((visibility("default"))) extern const dro__engine dro_engine;
+__attribute__((visibility("default"))) extern const dro__comm_engine dro_engine;
 
-const dro__engine dro_engine = {
+const dro__comm_engine dro_engine = {
     .version = DRO__ENGINE_VERSION,
     .name = "MPI",
     .open = engine_open,

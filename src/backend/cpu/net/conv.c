@@ -31,10 +31,33 @@ dro_status dro__conv_make(dro__cpu_program *p, dro__cpu_op *op)
     return DRO_OK;
 }
 
+dro_status dro__conv_weights(dro_context *ctx, dro__conv *conv, size_t floats)
+{
+    conv->slope_size = floats;
+    for (int back = 0; back <= conv->shape.data; back++)
+        if (!(conv->weights[back] = dro__alloc(floats, sizeof(float))))
+            return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a convolution");
+    return DRO_OK;
+}
+
+void dro__conv_free(dro__conv *conv)
+{
+    dro__free(conv->weights[0]);
+    dro__free(conv->weights[1]);
+    dro__free(conv);
+}
+
 /* ---- a chunk ---- */
+
+static dro__conv_chunk chunk_of(const dro__piece *piece)
+{
+    return (dro__conv_chunk){piece->lane_index, piece->count, piece->lane->scratch,
+                             piece->lane->spare};
+}
 
 static bool forward(const dro__piece *piece)
 {
+    const dro__conv_chunk chunk = chunk_of(piece);
     dro__cpu_program *p = piece->program;
     dro__conv *conv = piece->op->conv;
     const dro__cpu_value *v = &p->values[piece->op->base.end];
@@ -42,7 +65,7 @@ static bool forward(const dro__piece *piece)
     const float *x = dro__piece_value(piece, piece->op->base.in[0].value, 0);
     int64_t place = tail->base.deferred ? tail->z : v->data;
     float *z = dro__value_at(piece->net, p, place, v->size, piece->first);
-    if (!conv->cls->forward(conv, piece->lane_index, piece->count, x, z, piece->lane->scratch))
+    if (!conv->cls->forward(conv, &chunk, x, z))
         return false;
     if (tail->base.deferred)
         dro__piece_moments(piece, z);
@@ -54,11 +77,11 @@ static bool forward(const dro__piece *piece)
 /* This piece's gradient by the weights, added to the lane's. */
 static bool add_slope(const dro__piece *piece, const float *dz)
 {
+    const dro__conv_chunk chunk = chunk_of(piece);
     dro__lane *lane = piece->lane;
     dro__conv *conv = piece->op->conv;
     const float *x = dro__piece_value(piece, piece->op->base.in[0].value, 0);
-    if (!conv->cls->slope(conv, piece->lane_index, piece->count, x, dz, !lane->any, lane->sum,
-                          lane->spare, lane->scratch))
+    if (!conv->cls->slope(conv, &chunk, x, dz, !lane->any, lane->sum))
         return false;
     lane->any = true;
     return true;
@@ -66,6 +89,7 @@ static bool add_slope(const dro__piece *piece, const float *dz)
 
 static bool backward(const dro__piece *piece)
 {
+    const dro__conv_chunk chunk = chunk_of(piece);
     dro__conv *conv = piece->op->conv;
     const dro__use *in = &piece->op->base.in[0];
     const dro__cpu_value *from = &piece->program->values[in->value];
@@ -75,7 +99,7 @@ static bool backward(const dro__piece *piece)
     if (!from->base.wants)
         return true;
     float *dx = dro__piece_grad(piece, in->value), *to = in->first ? dx : piece->lane->slots[3];
-    if (!conv->cls->data(conv, piece->lane_index, piece->count, dz, to, piece->lane->scratch))
+    if (!conv->cls->data(conv, &chunk, dz, to))
         return false;
     if (!in->first)
         dro__floats_add(piece->count * from->size, dx, to);

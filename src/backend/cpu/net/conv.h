@@ -18,21 +18,25 @@ typedef struct dro__conv_shape {
 
 typedef struct dro__conv dro__conv;
 
+/* Examples that one lane runs, and its memory. */
+typedef struct dro__conv_chunk {
+    size_t lane, count;
+    void *scratch; /* dro__conv.scratch bytes */
+    float *spare;  /* dro__conv.spare floats */
+} dro__conv_chunk;
+
 typedef struct dro__conv_class {
     void (*destroy)(dro__conv *conv);
-    /* Makes what chunks of `count` examples need; not in a lane. */
+    /* Makes what chunks of `count` examples need; not in a lane. NULL: nothing. */
     dro_status (*ready)(dro__conv *conv, size_t count);
     /* Takes in weights: for forward, or for the gradient by the input. */
     bool (*take)(dro__conv *conv, const float *w, bool back);
-    bool (*forward)(dro__conv *conv, size_t lane, size_t count, const float *x, float *z,
-                    void *scratch);
-    bool (*data)(dro__conv *conv, size_t lane, size_t count, const float *dz, float *dx,
-                 void *scratch);
+    bool (*forward)(dro__conv *conv, const dro__conv_chunk *chunk, const float *x, float *z);
+    bool (*data)(dro__conv *conv, const dro__conv_chunk *chunk, const float *dz, float *dx);
     /* sum += this chunk's gradient by the weights, in a layout of its own; `first`: sum holds
-     * nothing yet. spare holds `spare` floats. Sums of several lanes may be added element by
-     * element. */
-    bool (*slope)(dro__conv *conv, size_t lane, size_t count, const float *x, const float *dz,
-                  bool first, float *sum, float *spare, void *scratch);
+     * nothing yet. Sums of several lanes may be added element by element. */
+    bool (*slope)(dro__conv *conv, const dro__conv_chunk *chunk, const float *x, const float *dz,
+                  bool first, float *sum);
     bool (*slope_out)(dro__conv *conv, const float *sum, float *dw);
 } dro__conv_class;
 
@@ -42,6 +46,11 @@ struct dro__conv { /* every kind's struct begins with it */
     size_t scratch;    /* bytes of a lane's scratch, after ready */
     size_t slope_size; /* floats of a sum, after ready */
     size_t spare;      /* floats that slope wants besides */
+    float *weights[2]; /* as `take` stores them: for forward, for the gradient by the input */
 };
+
+/* Memory for weights of `floats` floats, which is also the size of a sum. */
+dro_status dro__conv_weights(dro_context *ctx, dro__conv *conv, size_t floats);
+void dro__conv_free(dro__conv *conv); /* the `destroy` of a kind that has nothing else */
 
 #endif

@@ -29,58 +29,36 @@ const dro__simd *dro__simd_for(int block)
 typedef struct convolution {
     dro__conv base;
     const dro__direct *kernels;
-    float *weights[2]; /* for forward, for the gradient by the input */
 } convolution;
-
-static void destroy(dro__conv *base)
-{
-    convolution *c = (convolution *)base;
-    dro__free(c->weights[0]);
-    dro__free(c->weights[1]);
-    dro__free(c);
-}
-
-static dro_status ready(dro__conv *base, size_t count)
-{
-    (void)base; /* chunks of any size */
-    (void)count;
-    return DRO_OK;
-}
 
 static bool take(dro__conv *base, const float *w, bool back)
 {
     convolution *c = (convolution *)base;
-    c->kernels->prepare(&base->shape, w, back, c->weights[back]);
+    c->kernels->prepare(&base->shape, w, back, base->weights[back]);
     return true;
 }
 
-static bool forward(dro__conv *base, size_t lane, size_t count, const float *x, float *z,
-                    void *scratch)
+static bool forward(dro__conv *base, const dro__conv_chunk *chunk, const float *x, float *z)
 {
     convolution *c = (convolution *)base;
-    (void)lane;
-    c->kernels->forward(&base->shape, count, x, c->weights[0], z, scratch);
+    c->kernels->forward(&base->shape, chunk->count, x, base->weights[0], z, chunk->scratch);
     return true;
 }
 
-static bool data(dro__conv *base, size_t lane, size_t count, const float *dz, float *dx,
-                 void *scratch)
+static bool data(dro__conv *base, const dro__conv_chunk *chunk, const float *dz, float *dx)
 {
     convolution *c = (convolution *)base;
-    (void)lane;
-    c->kernels->backward(&base->shape, count, dz, c->weights[1], dx, scratch);
+    c->kernels->backward(&base->shape, chunk->count, dz, base->weights[1], dx, chunk->scratch);
     return true;
 }
 
-static bool slope(dro__conv *base, size_t lane, size_t count, const float *x, const float *dz,
-                  bool first, float *sum, float *spare, void *scratch)
+static bool slope(dro__conv *base, const dro__conv_chunk *chunk, const float *x, const float *dz,
+                  bool first, float *sum)
 {
     convolution *c = (convolution *)base;
-    (void)lane;
-    (void)spare;
     if (first)
         memset(sum, 0, base->slope_size * sizeof *sum);
-    c->kernels->slope(&base->shape, count, x, dz, sum, scratch);
+    c->kernels->slope(&base->shape, chunk->count, x, dz, sum, chunk->scratch);
     return true;
 }
 
@@ -94,8 +72,7 @@ static bool slope_out(dro__conv *base, const float *sum, float *dw)
 dro_status dro__conv_direct(dro_context *ctx, const dro__conv_shape *shape, const dro__simd *simd,
                             dro__conv **out)
 {
-    static const dro__conv_class class = {.destroy = destroy,
-                                          .ready = ready,
+    static const dro__conv_class class = {.destroy = dro__conv_free,
                                           .take = take,
                                           .forward = forward,
                                           .data = data,
@@ -107,14 +84,7 @@ dro_status dro__conv_direct(dro_context *ctx, const dro__conv_shape *shape, cons
     c->kernels = simd->direct;
     c->base.cls = &class;
     c->base.shape = *shape;
-    c->base.slope_size = c->kernels->weights(shape);
     c->base.scratch = sizeof(float) * c->kernels->scratch(shape);
-    c->weights[0] = dro__alloc(c->base.slope_size, sizeof(float));
-    c->weights[1] = shape->data ? dro__alloc(c->base.slope_size, sizeof(float)) : NULL;
-    if (!c->weights[0] || (shape->data && !c->weights[1])) {
-        destroy(&c->base);
-        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a convolution");
-    }
     *out = &c->base;
-    return DRO_OK;
+    return dro__conv_weights(ctx, *out, c->kernels->weights(shape));
 }

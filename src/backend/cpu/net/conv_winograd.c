@@ -9,7 +9,6 @@ typedef struct convolution {
     dro__conv base;
     const dro__winograd *kernels;
     dro__winograd_shape shape;
-    float *weights[2]; /* transformed: for forward, for the gradient by the input */
 } convolution;
 
 bool dro__conv_winograd_fits(const dro__conv_shape *s, int block)
@@ -21,55 +20,35 @@ bool dro__conv_winograd_fits(const dro__conv_shape *s, int block)
            s->out % block == 0 && dro__simd_for(block);
 }
 
-static void destroy(dro__conv *base)
-{
-    convolution *c = (convolution *)base;
-    dro__free(c->weights[0]);
-    dro__free(c->weights[1]);
-    dro__free(c);
-}
-
-static dro_status ready(dro__conv *base, size_t count)
-{
-    (void)base; /* chunks of any size */
-    (void)count;
-    return DRO_OK;
-}
-
 static bool take(dro__conv *base, const float *w, bool back)
 {
     convolution *c = (convolution *)base;
-    c->kernels->prepare(&c->shape, w, back ? NULL : c->weights[0], back ? c->weights[1] : NULL);
+    c->kernels->prepare(&c->shape, w, back ? NULL : base->weights[0],
+                        back ? base->weights[1] : NULL);
     return true;
 }
 
-static bool forward(dro__conv *base, size_t lane, size_t count, const float *x, float *z,
-                    void *scratch)
+static bool forward(dro__conv *base, const dro__conv_chunk *chunk, const float *x, float *z)
 {
     convolution *c = (convolution *)base;
-    (void)lane;
-    c->kernels->forward(&c->shape, (int)count, x, c->weights[0], z, scratch);
+    c->kernels->forward(&c->shape, (int)chunk->count, x, base->weights[0], z, chunk->scratch);
     return true;
 }
 
-static bool data(dro__conv *base, size_t lane, size_t count, const float *dz, float *dx,
-                 void *scratch)
+static bool data(dro__conv *base, const dro__conv_chunk *chunk, const float *dz, float *dx)
 {
     convolution *c = (convolution *)base;
-    (void)lane;
-    c->kernels->backward(&c->shape, (int)count, dz, c->weights[1], dx, scratch);
+    c->kernels->backward(&c->shape, (int)chunk->count, dz, base->weights[1], dx, chunk->scratch);
     return true;
 }
 
-static bool slope(dro__conv *base, size_t lane, size_t count, const float *x, const float *dz,
-                  bool first, float *sum, float *spare, void *scratch)
+static bool slope(dro__conv *base, const dro__conv_chunk *chunk, const float *x, const float *dz,
+                  bool first, float *sum)
 {
     convolution *c = (convolution *)base;
-    (void)lane;
-    (void)spare;
     if (first)
         memset(sum, 0, base->slope_size * sizeof *sum);
-    c->kernels->weights(&c->shape, (int)count, x, dz, sum, scratch);
+    c->kernels->weights(&c->shape, (int)chunk->count, x, dz, sum, chunk->scratch);
     return true;
 }
 
@@ -83,8 +62,7 @@ static bool slope_out(dro__conv *base, const float *sum, float *dw)
 dro_status dro__conv_winograd(dro_context *ctx, const dro__conv_shape *shape, int block,
                               dro__conv **out)
 {
-    static const dro__conv_class class = {.destroy = destroy,
-                                          .ready = ready,
+    static const dro__conv_class class = {.destroy = dro__conv_free,
                                           .take = take,
                                           .forward = forward,
                                           .data = data,
@@ -99,17 +77,9 @@ dro_status dro__conv_winograd(dro_context *ctx, const dro__conv_shape *shape, in
                                      .co = shape->out,
                                      .h = shape->in_height,
                                      .w = shape->in_width};
-    size_t floats = dro__winograd_prepared(&c->shape);
     c->base.cls = &class;
     c->base.shape = *shape;
-    c->base.slope_size = floats;
     c->base.scratch = sizeof(float) * c->kernels->scratch(&c->shape);
-    c->weights[0] = dro__alloc(floats, sizeof(float));
-    c->weights[1] = shape->data ? dro__alloc(floats, sizeof(float)) : NULL;
-    if (!c->weights[0] || (shape->data && !c->weights[1])) {
-        destroy(&c->base);
-        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a convolution");
-    }
     *out = &c->base;
-    return DRO_OK;
+    return dro__conv_weights(ctx, *out, dro__winograd_prepared(&c->shape));
 }

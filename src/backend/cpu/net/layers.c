@@ -80,11 +80,18 @@ pool_plane(const dro_window *k, const sides *s, bool max, const float *x, float 
     }
 }
 
+/* What a pooling layer reads and writes: dx NULL forward. */
+typedef struct pooling {
+    const float *x, *dy;
+    float *y, *dx;
+} pooling;
+
 /* ... and backward: to the first of the largest, or to all alike. */
 static inline __attribute__((always_inline)) void
-pool_plane_back(const dro_window *k, const sides *s, bool max, const float *x, const float *y,
-                const float *dy, float *dx, size_t B)
+pool_plane_back(const dro_window *k, const sides *s, bool max, const pooling *d, size_t B)
 {
+    const float *x = d->x, *y = d->y, *dy = d->dy;
+    float *dx = d->dx;
     float share = 1.0f / (float)(k->kernel[0] * k->kernel[1]), left[16];
     for (size_t p = 0; p < s->out_area; p++, y += B, dy += B) {
         taps t = taps_at(k, s->in, p / (size_t)s->out->base.width, p % (size_t)s->out->base.width);
@@ -103,26 +110,26 @@ pool_plane_back(const dro_window *k, const sides *s, bool max, const float *x, c
 }
 
 DRO__KERNEL void pool_run_kernel(const dro_window *k, const sides *s, bool max, size_t planes,
-                                 const float *x, const float *y, float *to, const float *dy,
-                                 float *dx)
+                                 const pooling *d)
 {
     for (size_t p = 0; p < planes; p++) {
         size_t in = p * s->in_area * s->B, out = p * s->out_area * s->B;
-        if (dx && s->B == 16)
-            pool_plane_back(k, s, max, x + in, y + out, dy + out, dx + in, 16);
-        else if (dx)
-            pool_plane_back(k, s, max, x + in, y + out, dy + out, dx + in, 8);
+        pooling plane = {d->x + in, d->dx ? d->dy + out : NULL, d->y + out,
+                         d->dx ? d->dx + in : NULL};
+        if (d->dx && s->B == 16)
+            pool_plane_back(k, s, max, &plane, 16);
+        else if (d->dx)
+            pool_plane_back(k, s, max, &plane, 8);
         else if (s->B == 16)
-            pool_plane(k, s, max, x + in, to + out, 16);
+            pool_plane(k, s, max, plane.x, plane.y, 16);
         else
-            pool_plane(k, s, max, x + in, to + out, 8);
+            pool_plane(k, s, max, plane.x, plane.y, 8);
     }
 }
 
 DRO__EACH_ISA(void, pool_run,
-              (const dro_window *k, const sides *s, bool max, size_t planes, const float *x,
-               const float *y, float *to, const float *dy, float *dx),
-              (k, s, max, planes, x, y, to, dy, dx))
+              (const dro_window *k, const sides *s, bool max, size_t planes, const pooling *d),
+              (k, s, max, planes, d))
 
 static void pool(const dro__piece *piece, bool max, bool back)
 {
@@ -130,9 +137,11 @@ static void pool(const dro__piece *piece, bool max, bool back)
     float *dx = back ? input_slope(piece, 0) : NULL;
     if (back && !dx)
         return;
-    pool_run(&piece->op->base.node->window, &s, max, piece->count * s.in_blocks,
-             dro__piece_value(piece, piece->op->base.in[0].value, 0), output(piece), output(piece),
-             back ? dro__piece_grad(piece, piece->op->base.end) : NULL, dx);
+    pooling d = {.x = dro__piece_value(piece, piece->op->base.in[0].value, 0),
+                 .dy = back ? dro__piece_grad(piece, piece->op->base.end) : NULL,
+                 .y = output(piece),
+                 .dx = dx};
+    pool_run(&piece->op->base.node->window, &s, max, piece->count * s.in_blocks, &d);
 }
 
 static void max_pool(const dro__piece *piece, bool back)
@@ -188,20 +197,25 @@ static void global_pool(const dro__piece *piece, bool back)
 
 /* ---- moving channels: shortcut and concat ---- */
 
-/* Channels first .. first + count - 1 of `to` (blocks of B at `to_area`) are those of `from` from
- * channel `source` on, at every stride-th pixel; add: `from` += `to` instead. */
-static void move_channels(size_t B, size_t first, size_t source, size_t count, float *to,
-                          size_t to_width, size_t to_area, float *from, size_t from_width,
-                          size_t from_area, size_t stride, bool add)
+/* Blocked channels, from `channel` on. */
+typedef struct channel_run {
+    float *at;
+    size_t channel, width, area;
+} channel_run;
+
+/* count channels of `to` are those of `from` at every stride-th pixel; add: `from` += `to`
+ * instead. */
+static void move_channels(size_t B, size_t count, const channel_run *to, const channel_run *from,
+                          size_t stride, bool add)
 {
     for (size_t c = 0; c < count;) {
-        size_t a = (first + c) % B, b = (source + c) % B, run = B - (a > b ? a : b);
+        size_t a = (to->channel + c) % B, b = (from->channel + c) % B, run = B - (a > b ? a : b);
         run = run < count - c ? run : count - c;
-        float *t = to + (first + c) / B * to_area * B + a,
-              *f = from + (source + c) / B * from_area * B + b;
-        for (size_t p = 0; p < to_area; p++) {
-            float *x = t + p * B;
-            float *y = f + (p / to_width * stride * from_width + p % to_width * stride) * B;
+        float *t = to->at + (to->channel + c) / B * to->area * B + a,
+              *f = from->at + (from->channel + c) / B * from->area * B + b;
+        for (size_t p = 0; p < to->area; p++) {
+            size_t row = p / to->width, column = p % to->width;
+            float *x = t + p * B, *y = f + (row * from->width + column) * stride * B;
             for (size_t l = 0; l < run; l++)
                 if (add)
                     y[l] += x[l];
@@ -222,10 +236,10 @@ static void shortcut(const dro__piece *piece, bool back)
                     : (float *)dro__piece_value(piece, piece->op->base.in[0].value, 0);
     if (!back)
         memset(y, 0, piece->count * s.out->size * sizeof *y);
-    for (size_t n = 0; n < piece->count; n++)
-        move_channels(s.B, before, 0, (size_t)s.in->base.channels, y + n * s.out->size,
-                      (size_t)s.out->base.width, s.out_area, x + n * s.in->size,
-                      (size_t)s.in->base.width, s.in_area, stride, back);
+    channel_run to = {y, before, (size_t)s.out->base.width, s.out_area},
+                from = {x, 0, (size_t)s.in->base.width, s.in_area};
+    for (size_t n = 0; n < piece->count; n++, to.at += s.out->size, from.at += s.in->size)
+        move_channels(s.B, (size_t)s.in->base.channels, &to, &from, stride, back);
 }
 
 static void concat(const dro__piece *piece, bool back)
@@ -239,10 +253,10 @@ static void concat(const dro__piece *piece, bool back)
         const dro__cpu_value *in = &piece->program->values[piece->op->base.in[k].value];
         float *x = back ? input_slope(piece, k)
                         : (float *)dro__piece_value(piece, piece->op->base.in[k].value, 0);
-        for (size_t n = 0; x && n < piece->count; n++)
-            move_channels(s.B, at, 0, (size_t)in->base.channels, y + n * s.out->size,
-                          (size_t)s.out->base.width, s.out_area, x + n * in->size,
-                          (size_t)in->base.width, s.out_area, 1, back);
+        channel_run to = {y, at, (size_t)s.out->base.width, s.out_area},
+                    from = {x, 0, (size_t)in->base.width, s.out_area};
+        for (size_t n = 0; x && n < piece->count; n++, to.at += s.out->size, from.at += in->size)
+            move_channels(s.B, (size_t)in->base.channels, &to, &from, 1, back);
         at += (size_t)in->base.channels;
     }
 }
@@ -258,8 +272,8 @@ static void linear(const dro__piece *piece, bool back)
     const float *b = dro__node_parameters(piece->net, node, node->bias);
     if (!back) {
         float *y = output(piece);
-        dro__onednn_product(false, true, piece->count, out, in,
-                            dro__piece_value(piece, piece->op->base.in[0].value, 0), w, y, in, in,
+        dro__matrix x = {dro__piece_value(piece, piece->op->base.in[0].value, 0), in, false};
+        dro__onednn_product((size_t[]){piece->count, out, in}, &x, &(dro__matrix){w, in, true}, y,
                             out);
         for (size_t n = 0; b && n < piece->count; n++)
             dro__floats_add(out, y + n * out, b);
@@ -270,8 +284,9 @@ static void linear(const dro__piece *piece, bool back)
     bool first = piece->op->base.in[0].first;
     float *dx = dro__piece_grad(piece, piece->op->base.in[0].value),
           *to = first ? dx : piece->lane->slots[0];
-    dro__onednn_product(false, false, piece->count, in, out,
-                        dro__piece_grad(piece, piece->op->base.end), w, to, out, in, in);
+    dro__matrix dy = {dro__piece_grad(piece, piece->op->base.end), out, false};
+    dro__onednn_product((size_t[]){piece->count, in, out}, &dy, &(dro__matrix){w, in, false}, to,
+                        in);
     if (!first)
         dro__floats_add(piece->count * in, dx, to);
 }
@@ -300,9 +315,9 @@ static void linear_rows(void *arg, size_t lane)
     if (from == to)
         return;
     int before = dro__onednn_begin();
-    dro__onednn_product(true, false, to - from, in->size, count, dy + from, x,
-                        grad + t->op->base.node->weight + (int64_t)(from * in->size), rows,
-                        in->size, in->size);
+    dro__onednn_product((size_t[]){to - from, in->size, count},
+                        &(dro__matrix){dy + from, rows, true}, &(dro__matrix){x, in->size, false},
+                        grad + t->op->base.node->weight + (int64_t)(from * in->size), in->size);
     dro__onednn_end(before);
     for (size_t o = from; t->op->base.node->bias >= 0 && o < to; o++) {
         double sum = 0;

@@ -74,7 +74,7 @@ static dro_status ready_chunks(dro__cpu_network *net, dro__cpu_program *p,
     for (int32_t i = 0; i < p->base.operation_count; i++) {
         dro__cpu_op *op = &p->ops[i];
         op->chunk = op->most < share ? op->most : share;
-        for (int k = 0; op->conv && k < count; k++) {
+        for (int k = 0; op->conv && op->conv->cls->ready && k < count; k++) {
             size_t rest = parts[k].count % op->chunk;
             if (parts[k].count >= op->chunk)
                 DRO_TRY(op->conv->cls->ready(op->conv, op->chunk));

@@ -38,7 +38,6 @@ typedef struct convolution {
     /* The layouts that the library chose for the weights, the same for every chunk size. */
     bool chosen;
     dnnl_memory_desc_t layout[WAYS];
-    float *weights[2]; /* in the layouts of FORWARD and DATA */
     dnnl_primitive_t reorder[WAYS];
     dnnl_memory_t plain, other[WAYS]; /* of the reorders */
 } convolution;
@@ -117,14 +116,15 @@ dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **out)
 
 /* oneDNN's product points its stack pointer at a buffer of its own while it runs: a signal handler
  * on the ordinary stack would then be given the heap to write on. So none is called meanwhile. */
-void dro__onednn_product(bool flip_a, bool flip_b, size_t m, size_t n, size_t k, const float *a,
-                         const float *b, float *c, size_t row_a, size_t row_b, size_t row_c)
+void dro__onednn_product(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b,
+                         float *c, size_t row_c)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    dnnl_sgemm(flip_a ? 'T' : 'N', flip_b ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k,
-               1, a, (dnnl_dim_t)row_a, b, (dnnl_dim_t)row_b, 0, c, (dnnl_dim_t)row_c);
+    dnnl_sgemm(a->flip ? 'T' : 'N', b->flip ? 'T' : 'N', (dnnl_dim_t)sizes[0], (dnnl_dim_t)sizes[1],
+               (dnnl_dim_t)sizes[2], 1, a->at, (dnnl_dim_t)a->row, b->at, (dnnl_dim_t)b->row, 0, c,
+               (dnnl_dim_t)row_c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
@@ -155,9 +155,7 @@ static void conv_destroy(dro__conv *base)
     }
     if (conv->plain)
         dnnl_memory_destroy(conv->plain);
-    dro__free(conv->weights[0]);
-    dro__free(conv->weights[1]);
-    dro__free(conv);
+    dro__conv_free(base);
 }
 
 /* The weights' descriptor: (out, in, kh, kw), or (groups, out, in, kh, kw) with the channels of a
@@ -308,8 +306,8 @@ static dnnl_status_t make_reorders(convolution *conv)
             status =
                 dnnl_memory_create(&conv->other[way], &conv->layout[way], engine, DNNL_MEMORY_NONE);
         if (way != WEIGHTS) {
-            conv->weights[way] = dro__alloc(dnnl_memory_desc_get_size(&conv->layout[way]), 1);
-            status = conv->weights[way] ? status : dnnl_out_of_memory;
+            conv->base.weights[way] = dro__alloc(dnnl_memory_desc_get_size(&conv->layout[way]), 1);
+            status = conv->base.weights[way] ? status : dnnl_out_of_memory;
         }
     }
     return status;
@@ -362,44 +360,43 @@ static dro_status conv_ready(dro__conv *base, size_t count)
 
 /* ---- running ---- */
 
-static bool run(convolution *conv, int way, size_t lane, size_t count, const void *first,
-                const void *second, void *third, void *scratch)
+static bool run(convolution *conv, int way, const dro__conv_chunk *chunk, const void *first,
+                const void *second, void *third)
 {
-    int c = find(conv, count);
+    int c = find(conv, chunk->count);
     primitive *p = c < 0 ? NULL : &conv->ways[c][way];
     if (!p || !p->run)
         return false;
-    void *data[ARGS] = {(void *)first, (void *)second, third, scratch};
+    void *data[ARGS] = {(void *)first, (void *)second, third, chunk->scratch};
     dnnl_exec_arg_t args[ARGS];
     for (int a = 0; a < ARGS; a++) {
-        args[a] = (dnnl_exec_arg_t){p->kinds[a], p->memory[lane * ARGS + (size_t)a]};
+        args[a] = (dnnl_exec_arg_t){p->kinds[a], p->memory[chunk->lane * ARGS + (size_t)a]};
         if (dnnl_memory_set_data_handle(args[a].memory, data[a]) != dnnl_success)
             return false;
     }
-    return dnnl_primitive_execute(p->run, conv->library->streams[lane], ARGS, args) == dnnl_success;
+    return dnnl_primitive_execute(p->run, conv->library->streams[chunk->lane], ARGS, args) ==
+           dnnl_success;
 }
 
-static bool conv_forward(dro__conv *base, size_t lane, size_t count, const float *x, float *z,
-                         void *scratch)
+static bool conv_forward(dro__conv *base, const dro__conv_chunk *chunk, const float *x, float *z)
 {
     convolution *conv = (convolution *)base;
-    return run(conv, FORWARD, lane, count, x, conv->weights[FORWARD], z, scratch);
+    return run(conv, FORWARD, chunk, x, conv->base.weights[FORWARD], z);
 }
 
-static bool conv_data(dro__conv *base, size_t lane, size_t count, const float *dz, float *dx,
-                      void *scratch)
+static bool conv_data(dro__conv *base, const dro__conv_chunk *chunk, const float *dz, float *dx)
 {
     convolution *conv = (convolution *)base;
-    return run(conv, DATA, lane, count, dz, conv->weights[DATA], dx, scratch);
+    return run(conv, DATA, chunk, dz, conv->base.weights[DATA], dx);
 }
 
-static bool conv_slope(dro__conv *base, size_t lane, size_t count, const float *x, const float *dz,
-                       bool first, float *sum, float *spare, void *scratch)
+static bool conv_slope(dro__conv *base, const dro__conv_chunk *chunk, const float *x,
+                       const float *dz, bool first, float *sum)
 {
-    if (!run((convolution *)base, WEIGHTS, lane, count, x, dz, first ? sum : spare, scratch))
+    if (!run((convolution *)base, WEIGHTS, chunk, x, dz, first ? sum : chunk->spare))
         return false;
     if (!first)
-        dro__floats_add(base->slope_size, sum, spare);
+        dro__floats_add(base->slope_size, sum, chunk->spare);
     return true;
 }
 
@@ -418,7 +415,7 @@ static bool conv_take(dro__conv *base, const float *w, bool back)
 {
     convolution *conv = (convolution *)base;
     int way = back ? DATA : FORWARD;
-    return reorder(conv, way, (void *)w, conv->weights[way]);
+    return reorder(conv, way, (void *)w, conv->base.weights[way]);
 }
 
 static bool conv_slope_out(dro__conv *base, const float *sum, float *dw)

@@ -3,7 +3,7 @@
 #ifndef DRO_CPU_NET_ONEDNN_H
 #define DRO_CPU_NET_ONEDNN_H
 
-#include "conv.h"
+#include "simd_kernels.h"
 
 typedef struct dro__onednn dro__onednn; /* the engine and a stream for each lane */
 
@@ -13,10 +13,7 @@ int dro__onednn_block(void); /* channels side by side that suit this machine: 8 
 /* A lane's work is on one thread: call begin before it, end(begin's value) after it. */
 int dro__onednn_begin(void);
 void dro__onednn_end(int before);
-/* c (m, n) = a b, row by row: a is (m, k), or (k, m) when flip_a; b (k, n), or (n, k) when flip_b;
- * the last three are the distances between rows. */
-void dro__onednn_product(bool flip_a, bool flip_b, size_t m, size_t n, size_t k, const float *a,
-                         const float *b, float *c, size_t row_a, size_t row_b, size_t row_c);
+dro__product dro__onednn_product; /* a product of matrices */
 
 /* Any convolution. */
 dro_status dro__onednn_conv(dro__onednn *library, const dro__conv_shape *shape, dro__conv **conv);

@@ -37,11 +37,10 @@ dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **library
     return DRO_OK;
 }
 
-void dro__onednn_product(bool flip_a, bool flip_b, size_t m, size_t n, size_t k, const float *a,
-                         const float *b, float *c, size_t row_a, size_t row_b, size_t row_c)
+void dro__onednn_product(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b,
+                         float *c, size_t row_c)
 {
-    dro__simd_best()->product((size_t[]){m, n, k}, &(dro__matrix){a, row_a, flip_a},
-                              &(dro__matrix){b, row_b, flip_b}, c, row_c);
+    dro__simd_best()->product(sizes, a, b, c, row_c);
 }
 
 dro_status dro__onednn_conv(dro__onednn *library, const dro__conv_shape *shape, dro__conv **conv)

@@ -5,16 +5,15 @@
 #include "direct.h"
 #include "winograd.h"
 
-/* c (m, n) = a b, row by row: a is (m, k), or (k, m) when flip_a; b (k, n), or (n, k) when
- * flip_b. */
 typedef struct dro__matrix {
     const float *at;
     size_t row; /* the distance between rows */
-    bool flip;
+    bool flip;  /* it is stored transposed */
 } dro__matrix;
 
+/* c (m, n) = a (m, k) b (k, n), row by row; sizes: m, n, k. */
 typedef void dro__product(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b,
-                          float *c, size_t row_c); /* sizes: m, n, k */
+                          float *c, size_t row_c);
 
 typedef struct dro__simd {
     const char *name;

@@ -84,14 +84,14 @@ static void fetch(range r, int i)
     __asm__ volatile("");
 }
 
-/* Both sides of a call; h x w is the size of the image that counts tiles. */
-static void open_sides(const winograd_method *m, side *a, side *b, int n, int h, int w,
+/* Both sides of a call; the image of `coarse`, one of them, counts tiles. */
+static void open_sides(const winograd_method *m, side *a, side *b, int n, const side *coarse,
                        float *scratch)
 {
     int widest = a->w > b->w ? a->w : b->w;
     memset(scratch, 0, (size_t)widest * LANES * sizeof *scratch);
-    a->rows = b->rows = (h + TILE - 1) / TILE;
-    a->cols = b->cols = (w + TILE - 1) / TILE;
+    a->rows = b->rows = (coarse->h + TILE - 1) / TILE;
+    a->cols = b->cols = (coarse->w + TILE - 1) / TILE;
     a->tiles = b->tiles = n * a->rows * a->cols;
     a->zeros = b->zeros = scratch;
     a->chan = b->chan = chan_of(m);
@@ -156,7 +156,7 @@ static void forward(const dro__winograd_shape *s, int n, const float *x, const f
 {
     const winograd_method *m = method_of(s);
     side a = fine_side(s, x, m->input), b = coarse_side(s, y, m->output);
-    open_sides(m, &a, &b, n, b.h, b.w, scratch);
+    open_sides(m, &a, &b, n, &b, scratch);
     product(m, &a, &b, fwd);
 }
 
@@ -165,7 +165,7 @@ static void backward(const dro__winograd_shape *s, int n, const float *dy, const
 {
     const winograd_method *m = method_of(s);
     side a = coarse_side(s, dy, m->back_input), b = fine_side(s, dx, m->back_output);
-    open_sides(m, &a, &b, n, a.h, a.w, scratch);
+    open_sides(m, &a, &b, n, &a, scratch);
     product(m, &a, &b, bwd);
 }
 
@@ -174,7 +174,7 @@ static void weights(const dro__winograd_shape *s, int n, const float *x, const f
 {
     const winograd_method *m = method_of(s);
     side a = fine_side(s, x, m->input), b = coarse_side(s, dy, m->grad);
-    open_sides(m, &a, &b, n, b.h, b.w, scratch);
+    open_sides(m, &a, &b, n, &b, scratch);
     gradient(m, &a, &b, acc);
 }
 
@@ -186,29 +186,29 @@ static size_t weight_place(int ci, int co, int i, int o)
     return (size_t)(o / width) * ci * width + (size_t)i * width + o % width;
 }
 
-/* ci inputs, co outputs; the 3x3 filter of (i, o) is at oihw + i * si + o * so. */
-static void prepare_one(int ci, int co, const float *oihw, int si, int so, int rotate,
-                        winograd_filter *filter, float *u)
+/* The 3x3 filter of (i, o) is at oihw + i * si + o * so; back: filters are rotated, inputs and
+ * outputs swapped. */
+static void prepare_one(const dro__winograd_shape *s, bool back, const float *oihw, float *u)
 {
+    int ci = back ? s->co : s->ci, co = back ? s->ci : s->co;
+    int si = back ? 9 * s->ci : 9, so = back ? 9 : 9 * s->ci;
     for (int i = 0; i < ci; i++)
         for (int o = 0; o < co; o += WIDTH) {
             const float *from = oihw + (size_t)i * si + (size_t)o * so;
             vec g[9];
             for (int k = 0; k < 9; k++)
                 for (int l = 0; l < WIDTH; l++)
-                    g[k][l] = from[(size_t)l * so + (rotate ? 8 - k : k)];
-            filter(g, u + weight_place(ci, co, i, o), (size_t)ci * co);
+                    g[k][l] = from[(size_t)l * so + (back ? 8 - k : k)];
+            method_of(s)->filter(g, u + weight_place(ci, co, i, o), (size_t)ci * co);
         }
 }
 
 static void prepare(const dro__winograd_shape *s, const float *oihw, float *fwd, float *bwd)
 {
-    int ci = s->ci, co = s->co;
-    winograd_filter *filter = method_of(s)->filter;
     if (fwd)
-        prepare_one(ci, co, oihw, 9, 9 * ci, 0, filter, fwd);
-    if (bwd) /* rotated filters, inputs and outputs swapped */
-        prepare_one(co, ci, oihw, 9 * ci, 9, 1, filter, bwd);
+        prepare_one(s, false, oihw, fwd);
+    if (bwd)
+        prepare_one(s, true, oihw, bwd);
 }
 
 static void finish(const dro__winograd_shape *s, const float *acc, float *grad)
