@@ -76,14 +76,14 @@ typedef struct dro__trial {
     size_t evaluation_count;
     double measures[DRO_MEASURES];
     bool finished, diverged;
-    int32_t name_count;   /* of class_names */
-    char **class_names;   /* NULL: not known */
-    int32_t class_count;  /* of per_class */
-    double *per_class;    /* NULL: not known */
-    int32_t matrix_count; /* confusion is (matrix_count, matrix_count), row the truth */
-    double *confusion;    /* NULL: not known */
-    int32_t count_count;  /* of counts */
-    double *counts;       /* training examples of each class, NULL: not known */
+    int32_t name_count;              /* of class_names */
+    char **class_names;              /* NULL: not known */
+    int32_t class_count;             /* of per_class */
+    double *per_class;               /* NULL: not known */
+    int32_t matrix_count;            /* confusion is (matrix_count, matrix_count), row the truth */
+    double *confusion;               /* NULL: not known */
+    int32_t count_count;             /* of counts */
+    double *counts;                  /* training examples of each class, NULL: not known */
     double *quality[DRO__QUALITIES]; /* (quality_count) each */
     int32_t quality_count[DRO__QUALITIES];
     int32_t method;
