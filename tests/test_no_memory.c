@@ -1,7 +1,8 @@
 /* No memory, and files that cannot be read or written: what the library does when its k-th
- * allocation, or its k-th open(), read(), write(), fsync() or rename() fails, for many k. It says so
- * with DRO_ERR_MEMORY or DRO_ERR_FILE and a text, or it does without and the result is right. The linker (--wrap) sends the library's calls here;
- * other libraries keep theirs. Writes one temporary folder. */
+ * allocation, or its k-th open(), read(), write(), fsync() or rename() fails, for many k. It fails
+ * with DRO_ERR_MEMORY or DRO_ERR_FILE and a text, or it does without and the result is right. The
+ * linker (--wrap) sends the library's calls here; other libraries keep theirs. Writes one temporary
+ * folder. */
 #include "train_runs.h"
 
 #include <dro/dro.h>
