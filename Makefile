@@ -57,15 +57,15 @@ asan: ## all tests under the address and undefined-behaviour sanitizers
 	@$(QUIET) "build (sanitizers)" cmake --build --preset asan -j $(JOBS)
 	@$(QUIET) "test (sanitizers)" ctest --preset asan -j $(JOBS)
 
-faults: ## every command of the program with each of its calls failing in turn (LIMIT=N: N of each kind)
+faults: ## every command of the program with each of its calls failing in turn (LIMIT=N: N of each kind; SECONDS=N: so long)
 	@sh scripts/deps.sh test
 	@$(QUIET) "configure" cmake --preset cpu
 	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli faults fault_shim
-	@build/tests/faults build/dro build/tests/libfault_shim.so $(or $(LIMIT),0) $(CASES)
+	@build/tests/faults -j $(JOBS) -t $(or $(SECONDS),0) build/dro build/tests/libfault_shim.so $(or $(LIMIT),0) $(CASES)
 
 kills: ## runs that are killed at COUNT random moments (1000) end as if they had not been
 	@$(MAKE) all
-	@sh tests/kills.sh build/dro $(or $(COUNT),1000)
+	@JOBS=$(JOBS) SECONDS_EACH=$(or $(SECONDS),0) sh tests/kills.sh build/dro $(or $(COUNT),1000)
 
 long-stream: ## a stream of ROWS rows (100 million): memory and loss stay where they are
 	@$(MAKE) all
@@ -122,9 +122,9 @@ sanitize-cuda: ## every layer and a queue of steps on the GPU under compute-sani
 	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS)
 	@JOBS=$(JOBS) sh scripts/sanitize-cuda.sh build-cuda/tests
 
-fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another number)
+fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another number; SECONDS=N: so long each)
 	@sh scripts/deps.sh test
-	@JOBS=$(JOBS) sh scripts/fuzz.sh $(or $(RUNS),10000000)
+	@JOBS=$(JOBS) SECONDS_EACH=$(or $(SECONDS),0) sh scripts/fuzz.sh $(or $(RUNS),10000000)
 
 faults-mpi: all ## ranks of a run killed (KILLS=200), stopped (STOPS=50) and cut off (LINKS=20) at random moments
 	@sh scripts/deps.sh test

@@ -3,8 +3,9 @@
 # the address and undefined-behaviour sanitizers, and runs each for RUNS inputs (20000) from a copy of
 # its seed corpus tests/fuzz/corpus/NAME. One line per target; exit status 1 on any finding, 77 where
 # clang or libFuzzer is missing. JOBS targets run at the same time (1); SEED makes runs repeatable
-# (1; 0: another one every time). Everything is written under build-fuzz/; findings stay in
-# build-fuzz/findings. To replay one: build-fuzz/fuzz_NAME FILE.
+# (1; 0: another one every time); SECONDS_EACH ends a run early. Everything is written under build-fuzz/;
+# findings stay in build-fuzz/findings. To replay one: build-fuzz/fuzz_NAME FILE.
+# fuzz.sh --run NAME RUNS [SEED]: one target that is built already; needs no compiler.
 set -eu
 cd "$(dirname "$0")/.."
 CLANG=${CLANG:-clang}
@@ -17,9 +18,9 @@ launcher=$(command -v ccache || true)
 
 # ---- one target, called through xargs below ----
 if [ "${1:-}" = --run ]; then
-    name=$2 runs=$3
-    seeds=$out/corpus/$name
-    log=$out/$name.log
+    name=$2 runs=$3 seed=${4:-${SEED:-1}}
+    seeds=$out/corpus/$name-$seed
+    log=$out/$name-$seed.log
     rm -rf "$seeds"
     mkdir -p "$seeds" "$out/findings"
     if [ -d "tests/fuzz/corpus/$name" ]; then cp tests/fuzz/corpus/"$name"/* "$seeds"/; fi
@@ -31,8 +32,8 @@ if [ "${1:-}" = --run ]; then
     # The more freed memory the sanitizer holds back, the more pages every input must touch for the first
     # time. Two megabytes are more than one input frees, and several times as fast as the default.
     export ASAN_OPTIONS="quarantine_size_mb=2:${ASAN_OPTIONS:-}"
-    if "$out/fuzz_$name" -runs="$runs" -seed="${SEED:-1}" -max_len=4096 -rss_limit_mb=512 -timeout=20 \
-        -print_final_stats=1 -verbosity=1 -artifact_prefix="$out/findings/$name-" "$seeds" \
+    if "$out/fuzz_$name" -runs="$runs" -seed="$seed" -max_len=4096 -rss_limit_mb=512 -timeout=20 \
+        -max_total_time="${SECONDS_EACH:-0}" -print_final_stats=1 -verbosity=1 -artifact_prefix="$out/findings/$name-$seed-" "$seeds" \
         >"$log" 2>&1; then
         done=$(sed -n "s/^stat::number_of_executed_units: *//p" "$log" | tail -n 1)
         echo "fuzz $name: $done inputs, no finding ($(($(date +%s) - start)) s)"

@@ -2,11 +2,24 @@
 # kills.sh DRO [COUNT]: kills runs at random moments (SIGKILL) and lets them go on, COUNT times in all (1000), over a
 # table, images, a stream, a comparison and a sweep. At the end weights, metrics and results are those of runs that were
 # left alone, but for the times. One line per kind; exit status 1 if anything differs. Writes one temporary folder.
+# JOBS: so many share the work (1). SEED: of the moments (1). SECONDS_EACH: of a kind of run, at most (no limit).
 set -u
 dro=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
-each=$((${2:-1000} / 5))
+count=${2:-1000} jobs=${JOBS:-1} seed=${SEED:-1} seconds=${SECONDS_EACH:-0}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+if [ "$jobs" -gt 1 ]; then
+    for job in $(seq "$jobs"); do
+        (JOBS=1 SEED=$((seed * 1000 + job)) sh "$0" "$dro" $(((count + jobs - 1) / jobs)) 2>&1 || echo FAILED) >"$work/$job" &
+    done
+    wait
+    awk '/^kills/ { if (!($2 in sum)) order[++n] = $2; sum[$2] += $3; next } { print; bad = bad || /^FAILED/ }
+        END { for (k = 1; k <= n; k++) { print "kills", order[k], sum[order[k]]; all += sum[order[k]] }
+              print "kills:", all, (bad ? "with failures" : "without failure"); exit bad }' "$work"/*
+    exit
+fi
+each=$(((count + 4) / 5))
 cd "$work" || exit 1
 awk 'BEGIN { srand(3); print "a,b,y"; for (i = 0; i < 2000; i++) { x = rand(); print x "," rand() "," (x > 0.5 ? "p" : "q") } }' >t.csv
 awk 'BEGIN { srand(4); for (i = 0; i < 60000; i++) { x = rand(); print (x > 0.5 ? "+1" : "-1") " 1:" x " 2:" rand() } }' >s.svm
@@ -31,13 +44,14 @@ kind() {
     "$dro" "$@" --out timed >/dev/null 2>&1
     length=$((($(date +%s%N) - start) / 1000000)) # ms
     rm -rf timed
-    while [ $kills -lt $each ]; do
+    end=$(($(date +%s) + seconds))
+    while [ $kills -lt $each ] && { [ "$seconds" -eq 0 ] || [ "$(date +%s)" -lt $end ]; }; do
         rm -rf cut
         more=
         for try in 1 2 3 4 5 6 7 8; do
             "$dro" "$@" $more --out cut >/dev/null 2>err &
             pid=$!
-            sleep "$(awk -v m=$length -v s="$kills$try" 'BEGIN { srand(s); printf "%.3f", rand() * m / 1000 }')"
+            sleep "$(awk -v m=$length -v s="$seed$kills$try" 'BEGIN { srand(s); printf "%.3f", rand() * m / 1000 }')"
             if kill -9 $pid 2>/dev/null; then kills=$((kills + 1)); fi
             wait $pid 2>/dev/null
             [ -z "$resume" ] || [ ! -e cut/config.json ] || more=$resume

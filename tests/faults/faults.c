@@ -1,22 +1,27 @@
-/* faults DRO SHIM LIMIT [CASE...]: every command of the program with its k-th call failing: an
- * allocation, or an open, read, write, fsync, rename, close, ftruncate, mmap. For every k, or for
- * LIMIT of them spread evenly (0: all).
+/* faults [-j JOBS] [-t SECONDS] DRO SHIM LIMIT [CASE...]: every command of the program with its
+ * k-th call failing: an allocation, or an open, read, write, fsync, rename, close, ftruncate, mmap.
+ * For every k, or for LIMIT of them spread evenly (0: all). JOBS processes share the work. After
+ * SECONDS no further call is tried; a case gets its share of the time that is left, and the k that
+ * were tried by then are spread evenly.
  *
  * What must hold: the program ends by itself, with status 0 or with status 1 or 2 and a line "dro:
  * ..."; with status 0 all files and the output are right; otherwise every file is the old one or
  * the right one, and the same command (of a run: with --resume) then brings all of them to what
  * they are without a fault. Inside of oneDNN, which aborts when its memory fails, a crash is
- * counted and is no failure. Writes one temporary folder. Exit status 1 on any failure, 77 where
- * calls cannot be traced. */
+ * counted and is no failure. Writes a temporary folder for each process. Exit status 1 on any
+ * failure, 77 where system calls cannot be traced. */
 #define _GNU_SOURCE
 #include "faults.h"
 
 #include <limits.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -90,10 +95,28 @@ static const struct kase {
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
+/* What the processes share. */
+static struct board {
+    struct tally {
+        atomic_long calls, wanted, next,
+            tried; /* how many there are, of them to try, taken, done */
+    } tallies[CASES][FAULT_KINDS];
+    atomic_long crashes_inside;
+    atomic_int failures;
+    atomic_bool untraceable;
+} * board;
+
 static char top[64], dro[PATH_MAX], shim[PATH_MAX];
-static long limit, tried, crashes_inside;
-static int failures;
-static bool inside; /* the last run crashed in oneDNN */
+static long limit;
+static double deadline; /* of the case, 0: none */
+static bool inside;     /* the last run crashed in oneDNN */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 static const char *place(const char *name)
 {
@@ -112,7 +135,7 @@ static void fail(const char *what, const struct kase *c, fault_kind kind, long a
         line[0] = '\0';
     if (err)
         fclose(err);
-    failures++;
+    atomic_fetch_add(&board->failures, 1);
     printf("FAILED: %s, %s %ld: %s; it said: %s%s", c->name, fault_names[kind], at, what, line,
            strchr(line, '\n') ? "" : "\n");
     fflush(stdout);
@@ -136,11 +159,8 @@ static int run(const char *line, const char *more, const char *folder, fault_kin
     snprintf(text, sizeof text, "%s %s", line, more ? more : "");
     split(text, words);
     fault_run one = {.words = words, .folder = folder, .shim = shim, .kind = kind, .at = at};
-    if (!fault_try(&one)) {
-        puts("skipped: system calls cannot be traced here");
-        folder_remove(top);
-        exit(77);
-    }
+    if (!fault_try(&one))
+        atomic_store(&board->untraceable, true);
     if (calls)
         *calls = one.calls;
     inside = one.inside || (WIFEXITED(one.status) && WEXITSTATUS(one.status) == INSIDE);
@@ -220,9 +240,8 @@ static void attempt(const struct kase *c, fault_kind kind, long at)
     int status = run(c->command, NULL, place("now"), kind, at, NULL);
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     bool crashed = inside;
-    tried++;
     if (inside && (kind == FAULT_ONEDNN || kind == FAULT_MMAP)) {
-        crashes_inside++;
+        atomic_fetch_add(&board->crashes_inside, 1);
     } else if (status == -1) {
         fail("it hangs", c, kind, at);
         return;
@@ -259,49 +278,132 @@ static void attempt(const struct kase *c, fault_kind kind, long at)
     }
 }
 
+/* The i-th of n numbers, in an order in which those of any beginning are spread evenly. */
+static long spread(long i, long n)
+{
+    long step = (long)(0.618 * (double)n) + 1;
+    for (long a = n, b = step; b > 1;) {
+        long rest = a % b;
+        a = b, b = rest;
+        if (b == 0) /* a common divisor: the next one */
+            a = n, b = ++step;
+    }
+    return (long)(((long long)i * step) % n);
+}
+
 static void campaign(const struct kase *c)
 {
     prepare(c);
-    printf("faults %s:", c->name);
-    long counts[FAULT_KINDS];
-    for (int kind = 0; kind < FAULT_KINDS; kind++) {
+    for (int kind = FAULT_KINDS; kind-- > 0;) { /* allocations last: they are many */
+        struct tally *tally = &board->tallies[c - cases][kind];
         long calls = 0, most = kind == FAULT_ONEDNN && (limit == 0 || limit > 100) ? 100 : limit;
+        if (kind > FAULT_ONEDNN && atomic_load(&board->untraceable))
+            continue;
         folder_remove(place("now"));
         folder_copy(place("base"), place("now"));
         run(c->command, NULL, place("now"), (fault_kind)kind, 0, &calls);
         most = most == 0 || most > calls ? calls : most;
-        for (long k = 0; k < most; k++)
+        atomic_store(&tally->calls, calls);
+        atomic_store(&tally->wanted, most);
+        for (long i; (deadline == 0 || now() < deadline) &&
+                     (i = atomic_fetch_add(&tally->next, 1)) < most;) {
+            long k = spread(i, most);
             attempt(c, (fault_kind)kind, 1 + (long)((double)k * (double)calls / (double)most));
-        printf(" %s %ld/%ld", fault_names[kind], most, calls);
-        fflush(stdout);
-        counts[kind] = calls;
+            atomic_fetch_add(&tally->tried, 1);
+        }
     }
-    puts("");
-    if (counts[FAULT_FSYNC] < counts[FAULT_RENAME])
-        fail("a file is renamed without fsync", c, FAULT_RENAME, counts[FAULT_RENAME]);
+    if (atomic_load(&board->tallies[c - cases][FAULT_FSYNC].calls) <
+        atomic_load(&board->tallies[c - cases][FAULT_RENAME].calls))
+        fail("a file is renamed without fsync", c, FAULT_RENAME, 0);
 }
 
-int main(int argc, char **argv)
+static bool is_wanted(const struct kase *c, int count, char **names)
 {
-    if (argc < 4 || !realpath(argv[1], dro) || !realpath(argv[2], shim)) {
-        fputs("usage: faults DRO SHIM LIMIT [CASE...]\n", stderr);
-        return 2;
-    }
-    limit = atol(argv[3]);
+    bool wanted = count == 0;
+    for (int k = 0; k < count; k++)
+        wanted = wanted || strcmp(names[k], c->name) == 0;
+    return wanted;
+}
+
+/* One of the processes: all cases, each as long as its share of the time lasts. */
+static int work(double seconds, int count, char **names)
+{
+    double end = now() + seconds;
+    int left = 0;
     snprintf(top, sizeof top, "%s/dro-faults-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     if (!mkdtemp(top))
         return 2;
-    setenv("DRO_PATIENCE", "1000", 1);
+    for (int k = 0; k < CASES; k++)
+        left += is_wanted(&cases[k], count, names);
     for (int k = 0; k < CASES; k++) {
-        bool wanted = argc == 4;
-        for (int a = 4; a < argc; a++)
-            wanted = wanted || strcmp(argv[a], cases[k].name) == 0;
-        if (wanted)
-            campaign(&cases[k]);
+        if (!is_wanted(&cases[k], count, names))
+            continue;
+        deadline = seconds > 0 ? now() + (end - now()) / left : 0;
+        left--;
+        campaign(&cases[k]);
     }
     folder_remove(top);
+    return 0;
+}
+
+/* One line per case, and one in all. */
+static long print_tallies(void)
+{
+    long tried = 0, wanted = 0;
+    for (int k = 0; k < CASES; k++) {
+        bool any = false;
+        for (int kind = 0; kind < FAULT_KINDS; kind++) {
+            struct tally *tally = &board->tallies[k][kind];
+            if (tally->calls == 0)
+                continue;
+            printf(any ? "" : "faults %s:", cases[k].name);
+            printf(" %s %ld/%ld", fault_names[kind], tally->tried, tally->calls);
+            any = true;
+            tried += tally->tried;
+            wanted += tally->wanted;
+        }
+        printf(any ? "\n" : "");
+    }
     printf("faults: %ld calls failed, %ld crashes inside of oneDNN, %d failures\n", tried,
-           crashes_inside, failures);
-    return failures > 0;
+           board->crashes_inside, board->failures);
+    return wanted - tried;
+}
+
+int main(int argc, char **argv)
+{
+    int jobs = 1, option, status;
+    double seconds = 0;
+    while ((option = getopt(argc, argv, "+j:t:")) != -1) {
+        if (option == 'j')
+            jobs = atoi(optarg);
+        if (option == 't')
+            seconds = atof(optarg);
+        if (option == '?')
+            optind = argc;
+    }
+    argv += optind, argc -= optind;
+    if (argc < 3 || jobs < 1 || !realpath(argv[0], dro) || !realpath(argv[1], shim)) {
+        fputs("usage: faults [-j JOBS] [-t SECONDS] DRO SHIM LIMIT [CASE...]\n", stderr);
+        return 2;
+    }
+    limit = atol(argv[2]);
+    board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (board == MAP_FAILED)
+        return 2;
+    setenv("DRO_PATIENCE", "1000", 1);
+    for (int k = 0; k < jobs; k++)
+        if (fork() == 0)
+            _exit(work(seconds, argc - 3, argv + 3));
+    bool well = true;
+    while (wait(&status) > 0)
+        well = well && status == 0;
+    long left = print_tallies();
+    if (left > 0)
+        printf("faults: %ld calls were not tried in %g s\n", left, seconds);
+    if (board->untraceable)
+        puts("faults: system calls cannot be traced here, so only allocations failed");
+    if (!well || board->failures > 0)
+        return well ? 1 : 2;
+    return board->untraceable ? 77 : 0;
 }

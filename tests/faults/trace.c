@@ -1,6 +1,6 @@
 /* A command under ptrace, with a filter that stops it at the system calls in question only: the
- * k-th of them does not take place and returns an error. Threads and processes that it starts are
- * followed. */
+ * k-th of them does not take place and returns an error. (A close does take place: Linux closes the
+ * descriptor of a close that fails.) Threads and processes that it starts are followed. */
 #define _GNU_SOURCE
 #include "faults.h"
 
@@ -85,6 +85,18 @@ static void set_begun(pid_t pid, bool yes)
         }
 }
 
+static pid_t closing; /* whose close is to fail once it has taken place */
+
+static void fail_close(pid_t pid)
+{
+    struct user_regs_struct regs;
+    closing = 0;
+    if (ptrace(PTRACE_GETREGS, pid, 0, &regs) != 0)
+        return;
+    regs.rax = (unsigned long long)-(long long)EIO;
+    ptrace(PTRACE_SETREGS, pid, 0, &regs);
+}
+
 /* Stopped before a call: lets it fail if it is the one. */
 static void at_call(fault_run *run, pid_t pid)
 {
@@ -101,6 +113,10 @@ static void at_call(fault_run *run, pid_t pid)
         return;
     if (++run->calls != run->at)
         return;
+    if (number == SYS_close) {
+        closing = pid;
+        return;
+    }
     for (int k = 0; k < TRACED; k++)
         if (traced[k].number == number)
             regs.rax = (unsigned long long)-(long long)traced[k].error;
@@ -143,6 +159,8 @@ static void follow(fault_run *run, pid_t child)
         unsigned long other = 0;
         if (event == PTRACE_EVENT_SECCOMP)
             at_call(run, pid);
+        else if (pid == closing && signal == (SIGTRAP | 0x80)) /* after the call */
+            fail_close(pid);
         if (event == PTRACE_EVENT_CLONE && has_begun(pid) &&
             ptrace(PTRACE_GETEVENTMSG, pid, 0, &other) == 0)
             set_begun((pid_t)other, true);
@@ -150,8 +168,8 @@ static void follow(fault_run *run, pid_t child)
             set_begun(pid, false);
         if (!event && signal == SIGSEGV)
             run->inside = is_inside(pid);
-        bool pass = !event && signal != SIGSTOP && signal != SIGTRAP;
-        ptrace(PTRACE_CONT, pid, 0, pass ? signal : 0);
+        bool pass = !event && signal != SIGSTOP && (signal & 0x7f) != SIGTRAP;
+        ptrace(pid == closing ? PTRACE_SYSCALL : PTRACE_CONT, pid, 0, pass ? signal : 0);
     }
 }
 
@@ -239,7 +257,8 @@ bool fault_try(fault_run *run)
     set_alarm(SECONDS);
     if (run->kind > FAULT_ONEDNN) {
         long options = PTRACE_O_EXITKILL | PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE |
-                       PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC;
+                       PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC |
+                       PTRACE_O_TRACESYSGOOD;
         int status;
         if (waitpid(child, &status, 0) == child && WIFSTOPPED(status) &&
             ptrace(PTRACE_SETOPTIONS, child, 0, options) == 0) {
