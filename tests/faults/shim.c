@@ -83,7 +83,9 @@ __attribute__((constructor)) static void begin(void)
 {
     void *frame;
     backtrace(&frame, 1); /* loads what it needs */
-    struct sigaction action = {.sa_sigaction = crashed, .sa_flags = SA_SIGINFO};
+    static char stack[1 << 16];
+    sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
+    struct sigaction action = {.sa_sigaction = crashed, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigaction(SIGSEGV, &action, NULL);
     sigaction(SIGABRT, &action, NULL);
     const char *at = getenv("DRO_FAULT"), *in = getenv("DRO_FAULT_IN");
@@ -120,6 +122,19 @@ static bool failing(const void *caller)
     }
     errno = ENOMEM;
     return true;
+}
+
+/* The library lets no handler run while oneDNN has the stack pointer (onednn.c). Ours has a stack of
+ * its own and must see what crashes there. */
+int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
+{
+    sigset_t less;
+    if (set) {
+        less = *set;
+        sigdelset(&less, SIGSEGV);
+        sigdelset(&less, SIGABRT);
+    }
+    return sigprocmask(how, set && how != SIG_UNBLOCK ? &less : set, before) == 0 ? 0 : errno;
 }
 
 #define CALLER __builtin_return_address(0)
