@@ -1,17 +1,23 @@
 """Exported models: onnx's checker, and onnxruntime and the PyTorch module against `dro predict` on the same raw
-inputs.
+inputs, as a table.
 
-    python3 export_check.py DRO [MODEL...]
+    python3 export_check.py DRO [--models NAME,...] [--images N] [--usual] [--cifar DIR] [--adult DIR] [--no-torch]
 
-Every model of `dro list models` (or those named) after thirty steps of training on small made-up images, a table
-with words, numbers and missing values for each link of a loss, and rows. Probabilities may differ by 1e-4;
-classes must be the same.
+Models: those of `dro list models`, `table` (words, numbers and missing values, for each link of a loss) and `adult`;
+all that can be had by default. Each is trained for thirty steps first. Images: N for each model (40). Without
+options they are small and made up. --usual: as large as the model was made for. --cifar: a folder with CIFAR-10's
+binary version; models made for 32 x 32 images, `linear` and `mlp` are trained and compared on it. --adult: a folder
+with adult-train.csv and adult-test.csv; all raw rows of the latter are compared. --no-torch: ONNX only.
+
+Probabilities may differ by 1e-4; classes must be the same.
 """
-import csv, importlib.util, json, os, random, subprocess, sys, tempfile
-import numpy as np, onnx, onnxruntime, torch
+import argparse, collections, csv, importlib.util, json, os, random, subprocess, tempfile, time
+import numpy as np, onnx, onnxruntime
 
 MOST = 1e-4
-SIDES = {32: 12, 224: 33, 299: 75}  # images as small as a model takes
+SMALL = {32: 12, 224: 33, 299: 75}  # images as small as a model takes
+AT_ONCE = 500                       # images in a file
+BATCHES = 7, 50                     # the first batch and the others
 
 
 def dro(*args):
@@ -21,18 +27,20 @@ def dro(*args):
     return out.stdout
 
 
+# ---- the other programs: functions of a batch ----
+
 def exported(run):
     path = f"{run}/model.onnx"
     dro("export", "--weights", f"{run}/weights.safetensors", "--onnx", path)
-    onnx.checker.check_model(onnx.load(path), full_check=True)
+    onnx.checker.check_model(path, full_check=True)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(path, options)
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return lambda batch: session.run(None, batch)
 
 
 def module(run):
-    """The PyTorch module as a function like a session's."""
+    import torch
     dro("export", "--weights", f"{run}/weights.safetensors", "--torch", f"{run}/model.py")
     spec = importlib.util.spec_from_file_location("exported", f"{run}/model.py")
     made = importlib.util.module_from_spec(spec)
@@ -47,43 +55,109 @@ def module(run):
     return run_it
 
 
-def compare(what, session, inputs, spec, run, classes):
-    """Both programs' answers for the same examples, in batches of two sizes. session: a function of a batch."""
-    dro("predict", "--weights", f"{run}/weights.safetensors", "--data", spec, "--out", f"{run}/answer.csv")
-    with open(f"{run}/answer.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    count, parts = len(rows), ([], [])
-    for at in range(0, count, 7):
-        batch = {k: v[at:at + 7] for k, v in inputs.items()}
-        for part, value in zip(parts, session(batch)):
-            part.append(value)
-    names = list(rows[0])
-    if not classes:
-        ours = np.array([[float(r[names[-1]])] for r in rows])
-        theirs, same = np.concatenate(parts[0]), True
+# ---- comparing ----
+
+class Comparison:
+    """One row of the table: how far apart ours and each of the others are."""
+
+    def __init__(self, what, shape, run, others, classes):
+        self.what, self.shape, self.run, self.others, self.classes = what, shape, run, others, classes
+        self.apart, self.differ = dict.fromkeys(others, 0.0), dict.fromkeys(others, 0)
+        self.count, self.seen, self.began = 0, collections.Counter(), time.time()
+
+    def add(self, inputs, spec):
+        answer = f"{self.run}/answer.csv"
+        dro("predict", "--weights", f"{self.run}/weights.safetensors", "--data", spec, "--out", answer)
+        with open(answer, newline="") as file:
+            rows = list(csv.DictReader(file))
+        columns = list(rows[0])[-max(1, self.classes):]
+        ours = np.array([[float(r[n]) for n in columns] for r in rows])
+        labels = [r["class"] for r in rows] if self.classes else []
+        for name, other in self.others.items():
+            theirs, their_labels = self.ask(other, inputs, len(rows))
+            self.apart[name] = max(self.apart[name], np.abs(ours - theirs).max() / max(1, np.abs(ours).max()))
+            self.differ[name] += sum(a != b for a, b in zip(labels, their_labels))
+        self.count += len(rows)
+        self.seen.update(labels)
+
+    @staticmethod
+    def ask(other, inputs, count):
+        parts, at, size = ([], []), 0, BATCHES[0]
+        while at < count:
+            for part, value in zip(parts, other({k: v[at:at + size] for k, v in inputs.items()})):
+                part.append(value)
+            at, size = at + size, BATCHES[1]
+        return [np.concatenate(part) if part else [] for part in parts]
+
+    def report(self):
+        cells = [f"{self.apart[n]:.1e}, {self.differ[n]}" if n in self.apart else "" for n in ("onnx", "torch")]
+        print(f"| {self.what} | {self.shape} | {self.count} | {' | '.join(cells)} | {len(self.seen) or ''} |"
+              f" {time.time() - self.began:.0f} |", flush=True)
+        return max(self.apart.values()) <= MOST and not any(self.differ.values())
+
+
+# ---- images ----
+
+def made_up(side):
+    """Large patches, as pictures have: on noise the rounding of deep networks alone is 1e-4."""
+    draw, each = np.random.default_rng(1), -(-side // 4)
+    for at in range(0, args.images, AT_ONCE):
+        patches = draw.integers(0, 256, (min(AT_ONCE, args.images - at), 3, 4, 4)).astype(np.uint8)
+        yield np.ascontiguousarray(patches.repeat(each, 2).repeat(each, 3)[:, :, :side, :side])
+
+
+def cifar(name):
+    """The labels and the images of one of its files."""
+    records = np.fromfile(f"{args.cifar}/{name}.bin", np.uint8).reshape(-1, 1 + 3 * 32 * 32)
+    return records[:, 0].astype(np.int32), records[:, 1:].reshape(-1, 3, 32, 32)
+
+
+def train_cifar(name, run, files):
+    if not os.path.exists(f"{files}/x.npy"):
+        for file, batch, count in ("", "data_batch_1", 4000), ("test_", "test_batch", 100):
+            labels, pixels = cifar(batch)
+            np.save(f"{files}/{file}x.npy", pixels[:count])
+            np.save(f"{files}/{file}y.npy", labels[:count])
+    data = ",".join(f"{k}={files}/{v}.npy" for k, v in
+                    (("labels", "y"), ("test", "test_x"), ("test_labels", "test_y")))
+    dro("train", "--data", f"npy:{files}/x.npy,{data}", "--model", name, "--steps", 30, "--batch", 64, "--out", run)
+
+
+def train_made_up(name, run, side):
+    """Thirty steps on small images, which are cheap; then, where it is to take larger ones, one on those."""
+    small = min(side, SMALL.get(side, side))
+    glyphs = "synth:glyphs,n=60,test=8,classes=5"
+    first = run if small == side else f"{run}-small"
+    dro("train", "--data", f"{glyphs},size={small}", "--model", name, "--steps", 30, "--batch", 8, "--lr", 0.001,
+        "--out", first)
+    if small != side:
+        dro("train", "--data", f"{glyphs},size={side}", "--model", name, "--steps", 1, "--batch", 4, "--lr", 1e-5,
+            "--init", f"{first}/weights.safetensors", "--out", run)
+
+
+def images(work, name, made_for):
+    run, real = f"{work}/{name}", args.cifar and made_for <= 32
+    side = 32 if real else SMALL.get(made_for, 12)
+    if args.usual and not real:
+        side = max(made_for, 12)
+    if real:
+        train_cifar(name, run, work)
+        pixels = cifar("test_batch")[1][:args.images]
+        some = (pixels[at:at + AT_ONCE] for at in range(0, len(pixels), AT_ONCE))
     else:
-        ours = np.array([[float(r[n]) for n in names[-classes:]] for r in rows])
-        theirs, labels = map(np.concatenate, parts)
-        same = [r["class"] for r in rows] == list(labels)
-    apart = np.abs(ours - theirs).max() / max(1, np.abs(ours).max())
-    print(f"{what}: {count} examples, {apart:.1e} apart, classes {'alike' if same else 'DIFFER'}", flush=True)
-    if not (apart <= MOST and same):
-        raise SystemExit(f"FAILED: export_check: {what}")
+        train_made_up(name, run, side)
+        some = made_up(side)
+    others = {"onnx": exported(run)} if args.no_torch else {"onnx": exported(run), "torch": module(run)}
+    result = Comparison(name, f"{'CIFAR-10' if real else 'made up'}, {side} x {side}", run, others, 10 if real else 5)
+    for pixels in some:
+        np.save(f"{run}/pixels.npy", pixels)
+        result.add({"pixels": pixels.astype(np.float32)}, f"npy:{run}/pixels.npy")
+    return result.report()
 
 
-def images(work, name, side):
-    run = f"{work}/{name}"
-    dro("train", "--data", f"synth:glyphs,n=60,test=8,size={side},classes=5", "--model", name, "--steps", 30,
-        "--batch", 8, "--lr", 0.001, "--out", run)
-    # Large patches, as pictures have: on noise the rounding of deep networks alone is 1e-4.
-    patches = np.random.default_rng(1).integers(0, 256, (40, 3, 4, 4)).astype(np.uint8)
-    pixels = patches.repeat(-(-side // 4), 2).repeat(-(-side // 4), 3)[:, :, :side, :side].copy()
-    np.save(f"{run}/pixels.npy", pixels)
-    for what, session in ((f"{name}, ONNX", exported(run)), (f"{name}, PyTorch", module(run))):
-        compare(what, session, {"pixels": pixels.astype(np.float32)}, f"npy:{run}/pixels.npy", run, 5)
+# ---- tables ----
 
-
-def table(work, loss, target):
+def made_up_table(work, loss, target):
     random.seed(2)
     run, path, raw = f"{work}/{loss}-{target}", f"{work}/{loss}-{target}.csv", []
     for k in range(400):
@@ -105,19 +179,60 @@ def table(work, loss, target):
         out.writerows(r[:3] for r in raw)
     number = lambda k: np.array([[float(r[k] or "nan")] for r in raw], np.float32)
     inputs = {"age": number(0), "pay": number(1), "job": np.array([[r[2]] for r in raw], object)}
-    compare(f"table, {loss}, {target}", exported(run), inputs, f"csv:{path}", run, 2 if target == "classes" else 0)
+    result = Comparison(f"table, {loss}", f"made up, {target}", run, {"onnx": exported(run)},
+                        2 if target == "classes" else 0)
+    result.add(inputs, f"csv:{path}")
+    return result.report()
+
+
+def adult(work):
+    run, path = f"{work}/adult", f"{args.adult}/adult-test.csv"
+    dro("train", "--data", f"csv:{args.adult}/adult-train.csv,label=15,test={path}", "--epochs", 1, "--out", run)
+    session = exported(run)
+    with open(path, newline="") as file:
+        rows = [r for r in csv.reader(file, skipinitialspace=True) if len(r) == 15]
+    inputs = {}
+    for k, entry in enumerate(onnx.load(f"{run}/model.onnx").graph.input):
+        cells = [[r[k]] for r in rows]
+        words = entry.type.tensor_type.elem_type == onnx.TensorProto.STRING
+        inputs[entry.name] = np.array(cells, object) if words else np.array(cells, np.float32)
+    result = Comparison("adult", "raw cells", run, {"onnx": session}, 2)
+    result.add(inputs, f"csv:{path},label=15")
+    return result.report()
+
+
+def main():
+    fine = True
+    models = {m["name"]: m["input"][1] for m in json.loads(dro("list", "models", "--json"))}
+    names = args.models.split(",") if args.models else [*models, "table"] + ["adult"] * bool(args.adult)
+    print("| model | input | examples | onnxruntime: apart, classes that differ | PyTorch | classes seen | s |")
+    print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    with tempfile.TemporaryDirectory() as work:
+        for name in names:
+            if name in models:
+                fine &= images(work, name, models[name])
+            elif name == "table":
+                for loss, target in (("cross-entropy", "classes"), ("logistic", "classes"), ("squared", "classes"),
+                                     ("squared", "real")):
+                    fine &= made_up_table(work, loss, target)
+            elif name == "adult" and args.adult:
+                fine &= adult(work)
+            else:
+                raise SystemExit(f"export_check: --models {name}: expected {', '.join(models)}, table or, with"
+                                 " --adult, adult")
+    if not fine:
+        raise SystemExit(f"FAILED: export_check: a row is more than {MOST} apart or has a class that differs")
 
 
 if __name__ == "__main__":
-    program = os.path.abspath(sys.argv[1])
-    models = json.loads(dro("list", "models", "--json"))
-    with tempfile.TemporaryDirectory() as work:
-        for model in models:
-            name = model["name"]
-            if sys.argv[2:] and name not in sys.argv[2:]:
-                continue
-            images(work, name, SIDES.get(model["input"][1], 12))
-        if not sys.argv[2:] or "table" in sys.argv[2:]:
-            for loss, target in (("cross-entropy", "classes"), ("logistic", "classes"), ("squared", "classes"),
-                                 ("squared", "real")):
-                table(work, loss, target)
+    ap = argparse.ArgumentParser()
+    ap.add_argument("dro", type=os.path.abspath)
+    ap.add_argument("--models")
+    ap.add_argument("--images", type=int, default=40)
+    ap.add_argument("--usual", action="store_true")
+    ap.add_argument("--cifar")
+    ap.add_argument("--adult")
+    ap.add_argument("--no-torch", action="store_true")
+    args = ap.parse_args()
+    program = args.dro
+    main()
