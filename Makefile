@@ -216,7 +216,7 @@ format-check: ## say which tracked .c and .h files are not in the project's styl
 
 clean: ## remove every build folder
 	@rm -rf build build-arm build-deb build-hidden build-ref build-asan build-tsan build-coverage \
-	  build-lint build-cuda build-peers build-fuzz build-python build-mutations
+	  build-lint build-cuda build-ptx80 build-peers build-fuzz build-python build-mutations
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | \

@@ -1,9 +1,11 @@
 """Milliseconds per step of SGD and RECOVER on a GPU, as fast as PyTorch does it (bf16, the whole step a CUDA graph),
 and those of `dro bench step` beside it.
 
-    python3 torch_gpu.py [--dro PROGRAM] [--models resnet20,resnet32,resnet50,inception_v3] [--optimizers sgd,recover]
-                         [--variants compile+cl,compile,eager+cl,eager] [--rounds 3] [--batch N] [--wait FILE]
+    python3 torch_gpu.py [--dro PROGRAM,...] [--models resnet20,resnet32,resnet50,inception_v3]
+                         [--optimizers sgd,recover] [--variants compile+cl,compile,eager+cl,eager]
+                         [--rounds 3] [--batch N] [--wait FILE]
 
+--dro: several programs, separated by commas, have a column each, named after their folders.
 Every round times each of PyTorch's variants and ours once, in turn (the large networks, whose program takes seconds to
 start, in one round); printed are the medians over the rounds, SGD / RECOVER, as rows of a table, of PyTorch's variants
 the fastest. Variants: `compile` (torch.compile) or `eager`, with `+cl` channels-last; compile+cl alone by default.
@@ -131,19 +133,20 @@ def measure(model, batch, graphs, args):
     for _ in range(1 if NETWORKS[model][0] >= LARGE else args.rounds):
         for key, (graph, _) in graphs.items():
             times.setdefault(key, []).append(theirs(graph))
-        for optimizer in optimizers if args.dro else []:
-            times.setdefault((optimizer, "dro"), []).append(ours(args.dro, model, optimizer, batch))
+        for dro in args.dro:
+            for optimizer in optimizers:
+                times.setdefault((optimizer, dro), []).append(ours(dro, model, optimizer, batch))
     medians = {key: statistics.median(found) for key, found in times.items()}
     best = {o: min((k for k in graphs if k[0] == o), key=medians.get) for o in optimizers}
-    row = [" / ".join(f"{medians[best[o]]:.3f}" for o in optimizers),
-           " / ".join(f"{medians[o, 'dro']:.3f}" for o in optimizers) if args.dro else "",
-           " / ".join(best[o][1] for o in optimizers)]
+    row = [" / ".join(f"{medians[key]:.3f}" for key in keys)
+           for keys in [best.values()] + [[(o, dro) for o in optimizers] for dro in args.dro]]
+    row.append(" / ".join(best[o][1] for o in optimizers))
     print(f"| {model} | {batch} | " + " | ".join(row) + " |", flush=True)
 
 
 if __name__ == "__main__":
     ap = argparse.ArgumentParser()
-    ap.add_argument("--dro")
+    ap.add_argument("--dro", type=lambda text: text.split(","), default=[])
     ap.add_argument("--models", default=",".join(NETWORKS))
     ap.add_argument("--optimizers", default="sgd,recover")
     ap.add_argument("--variants", default="compile+cl")
@@ -159,7 +162,10 @@ if __name__ == "__main__":
     graphs = {m: compile_all(m, b, args) for m, b in batches.items()}
     while args.wait and not os.path.exists(args.wait):
         time.sleep(0.1)
-    print(f"| {args.optimizers.replace(',', ' / ')}, ms | batch | PyTorch {torch.__version__} | libdro | its variant |")
-    print("| --- | --- | --- | --- | --- |")
+    names = ["libdro"] if len(args.dro) == 1 else [os.path.basename(os.path.dirname(dro)) for dro in args.dro]
+    what = args.optimizers.replace(",", " / ") + ", ms"
+    columns = [what, "batch", f"PyTorch {torch.__version__}", *names, "its variant"]
+    print("| " + " | ".join(columns) + " |")
+    print("| " + " | ".join("---" for _ in columns) + " |")
     for model, batch in batches.items():
         measure(model, batch, graphs[model], args)

@@ -93,7 +93,8 @@ __host__ __device__
  * this GPU. From 90 on kernels overlap. */
 int dro__gpu_code(void);
 /* Whether there is one, and the GPU has the shared memory for both its kernels: in bfloat16 that of
- * every GPU (99 KB) is enough, in tf32 64 channels need 172 KB and 32 to 64 channels 110. */
+ * every GPU (99 KB) is enough, in tf32 64 channels need 172 KB and 32 to 64 channels 110. Code for
+ * 8.x uses at most the 163 KB of an 8.0 GPU on later ones too. */
 int dro__gpu_conv3_fits(int bf16, int in, int out, int stride);
 /* Bytes of shared memory that a block of the backward kernel takes. */
 int dro__gpu_conv3_back_bytes(int bf16, int in, int out);

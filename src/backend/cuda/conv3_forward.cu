@@ -296,13 +296,22 @@ static int bytes_of(int in, int out)
     return forward_shape<V, 64, 64, 1, true>::BYTES;
 }
 
-extern "C" int dro__gpu_conv3_fits(int bf16, int in, int out, int stride)
+/* The most shared memory that a block may have. Code for 8.x keeps to that of an 8.0 GPU on later
+ * ones too: so a build with nothing but PTX for 8.0 takes the path of an 8.0 GPU anywhere. */
+static int most_shared(void)
 {
-    int device = 0, shared = 0;
-    bool known = (stride == 1 && in == out && (in == 16 || in == 32 || in == 64)) ||
-                 (stride == 2 && out == 2 * in && (in == 16 || in == 32));
+    const int ampere = 163 * 1024;
+    int device = 0, shared = 0, code = dro__gpu_code();
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return code > 0 && code < 90 && shared > ampere ? ampere : shared;
+}
+
+extern "C" int dro__gpu_conv3_fits(int bf16, int in, int out, int stride)
+{
+    int shared = most_shared();
+    bool known = (stride == 1 && in == out && (in == 16 || in == 32 || in == 64)) ||
+                 (stride == 2 && out == 2 * in && (in == 16 || in == 32));
     return known && shared >= dro__gpu_conv3_back_bytes(bf16, in, out) &&
            shared >= (bf16 ? bytes_of<bf16_values>(in, out) : bytes_of<tf32_values>(in, out));
 }
