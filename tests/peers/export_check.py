@@ -142,8 +142,8 @@ def images(work, name, made_for):
         side = max(made_for, 12)
     if real:
         train_cifar(name, run, work)
-        pixels = cifar("test_batch")[1][:args.images]
-        some = (pixels[at:at + AT_ONCE] for at in range(0, len(pixels), AT_ONCE))
+        whole = cifar("test_batch")[1][:args.images]
+        some = (whole[at:at + AT_ONCE] for at in range(0, len(whole), AT_ONCE))
     else:
         train_made_up(name, run, side)
         some = made_up(side)
