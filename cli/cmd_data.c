@@ -258,6 +258,7 @@ const cli_command cmd_data = {
         "  longtail=exp:R        the largest class has R times the examples of the smallest; or\n"
         "                        pareto:POWER\n"
         "  holdout=SHARE         set this share of every class aside; seed=N\n"
+        "  flip=SHARE            give this share of the training examples a wrong label\n"
         "  skip_bad=N            tolerate N unreadable images; each is named",
     .options = options,
     .least = 1,

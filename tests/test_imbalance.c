@@ -104,10 +104,50 @@ static void test_empty_classes(void **state)
     dro_context_destroy(ctx);
 }
 
+/* flip= changes exactly so many labels of the training set, each into another class, and nothing
+ * else. */
+static void test_flip(void **state)
+{
+    (void)state;
+    static const char spec[] = "synth:glyphs,n=1000,test=100,size=8,holdout=0.2";
+    dro_context *ctx = check_context("ref", 1);
+    char flipped[128];
+    snprintf(flipped, sizeof flipped, "%s,flip=0.02", spec);
+    for (int s = 0; s < DRO_SPLITS; s++) {
+        dro_data *data[2];
+        dro_examples e[2];
+        assert_int_equal(dro_data_open(ctx, spec, &data[0]), DRO_OK);
+        assert_int_equal(dro_data_open(ctx, flipped, &data[1]), DRO_OK);
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(dro_data_examples(data[k], s, &e[k]), DRO_OK);
+        int64_t changed = 0;
+        assert_int_equal(e[0].count, e[1].count);
+        for (int64_t i = 0; i < e[0].count; i++) {
+            assert_int_equal(e[0].records[i], e[1].records[i]);
+            assert_in_range(e[1].labels[i], 0, 9);
+            changed += e[0].labels[i] != e[1].labels[i];
+        }
+        assert_int_equal(changed, s == DRO_TRAIN ? 16 : 0);
+        for (int k = 0; k < 2; k++)
+            dro_data_close(data[k]);
+    }
+    dro_data *data;
+    FAILS(ctx, dro_data_open(ctx, "synth:glyphs,n=300,flip=2", &data), DRO_ERR_RANGE,
+          "flip=2: expected a number from 0 to 1");
+    char path[] = "/tmp/dro_flip_XXXXXX", real[128];
+    close(mkstemp(path));
+    write_rows(path, 20, 7);
+    snprintf(real, sizeof real, "libsvm:%s,target=real,flip=0.5", path);
+    FAILS(ctx, dro_data_open(ctx, real, &data), DRO_ERR_UNSUPPORTED, "flip needs two classes");
+    remove(path);
+    dro_context_destroy(ctx);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_draw),
+        cmocka_unit_test(test_flip),
         cmocka_unit_test(test_many_classes),
         cmocka_unit_test(test_empty_classes),
     };

@@ -16,7 +16,9 @@
  *                           that would empty a class is refused
  *     longtail=pareto:P     the same with m (1 - k/C)^P, at least one example
  *     holdout=SHARE         set this share of every class aside
- *     seed=N                seed of the holdout
+ *     flip=SHARE            give this share of the training examples a wrong label, to see how a
+ *                           method copes; holdout and test keep theirs
+ *     seed=N                seed of the holdout and of flip
  *     scale=WORD            tables: how columns are scaled, by statistics of the training rows.
  *                           robust: by mean and standard deviation, both computed after clipping
  *                           outliers; values beyond 3 deviations are compressed to less than 6.

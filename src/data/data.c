@@ -23,7 +23,8 @@ const dro__format *dro__format_at(int index)
     return index >= 0 && index < FORMAT_COUNT ? formats[index] : NULL;
 }
 
-static const char *const common_options[] = {"imratio", "longtail", "holdout", "seed", "skip_bad"};
+static const char *const common_options[] = {"imratio", "longtail", "holdout",
+                                             "flip",    "seed",     "skip_bad"};
 
 enum { COMMON_COUNT = sizeof common_options / sizeof common_options[0] };
 
@@ -343,6 +344,7 @@ static dro_status finish(dro_data *d)
     DRO_TRY(dro__imbalance(d));
     DRO_TRY(dro__count_split(d, DRO_TRAIN));
     DRO_TRY(dro__holdout(d));
+    DRO_TRY(dro__flip(d));
     if (d->format->settle)
         DRO_TRY(d->format->settle(d));
     DRO_TRY(dro__rows_prepare(d));

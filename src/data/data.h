@@ -134,10 +134,11 @@ typedef struct dro__format {
 /* The i-th format of the list, NULL past the last. */
 const dro__format *dro__format_at(int index);
 
-/* imbalance.c: what the options imratio, longtail and holdout ask for. */
+/* imbalance.c: what the options imratio, longtail, holdout and flip ask for. */
 dro_status dro__imbalance_check(const dro_data *data); /* before anything is read */
 dro_status dro__imbalance(dro_data *data);
 dro_status dro__holdout(dro_data *data);
+dro_status dro__flip(dro_data *data);
 
 /* Examples of each class in a split, into counts. */
 dro_status dro__count_split(dro_data *data, int split);

@@ -1,4 +1,4 @@
-/* Making a training set imbalanced, and setting examples aside.
+/* Making a training set imbalanced, setting examples aside, and giving some a wrong label.
  *
  *   imratio=R          of each of the first half of the classes (floor(C/2)) the LAST floor(R
  *                      count) examples in file order are kept, of the others all; the test set is
@@ -13,18 +13,20 @@
  *                      the set was before; with exp and a largest class that cannot keep all
  *                      anyway, m/R is whole. C counts the classes that have examples.
  *   holdout=S          of every class round(S count) examples, drawn by seed, become the holdout
- *                      split; one of each class stays */
+ *                      split; one of each class stays
+ *   flip=S             of the remaining training examples round(S n), drawn by seed, get another
+ *                      class, drawn evenly from the others; holdout and test keep their labels */
 #include "text.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAM_HOLDOUT = 0x686f };
+enum { STREAM_HOLDOUT = 0x686f, STREAM_FLIP = 0x666c };
 
 /* What is asked for: ratio is below 0 if imratio is not given, tail is 0 if longtail is not. */
 typedef struct wish {
-    double ratio, value, holdout;
+    double ratio, value, holdout, flip;
     char tail; /* 'e' exp, 'p' pareto */
 } wish;
 
@@ -34,6 +36,7 @@ static dro_status read_wish(const dro_data *d, wish *w)
     *w = (wish){0};
     DRO_TRY(dro__option_real(d, "imratio", -1, 0, 1, &w->ratio));
     DRO_TRY(dro__option_real(d, "holdout", 0, 0, 0.9, &w->holdout));
+    DRO_TRY(dro__option_real(d, "flip", 0, 0, 1, &w->flip));
     if (!longtail)
         return DRO_OK;
     if (w->ratio >= 0)
@@ -257,4 +260,26 @@ dro_status dro__holdout(dro_data *d)
     dro__free(starts);
     dro__free(aside);
     return status;
+}
+
+dro_status dro__flip(dro_data *d)
+{
+    dro__table *t = &d->split[DRO_TRAIN];
+    wish w;
+    int64_t seed;
+    DRO_TRY(read_wish(d, &w));
+    DRO_TRY(dro__option_integer(d, "seed", 1, 0, INT64_MAX, &seed));
+    if (w.flip == 0)
+        return DRO_OK;
+    if (d->classes < 2 || !t->labels || t->n < 0)
+        return dro__fail(d->ctx, DRO_ERR_UNSUPPORTED,
+                         "flip needs two classes and a known number of examples");
+    uint64_t key = dro__random((uint64_t)seed, STREAM_FLIP, 0), others = (uint64_t)d->classes - 1;
+    int64_t count = llround(w.flip * (double)t->n);
+    for (int64_t i = 0; i < count; i++) {
+        int32_t *label = &t->labels[dro__permute((uint64_t)t->n, key, (uint64_t)i)];
+        uint64_t by = dro__random((uint64_t)seed, STREAM_FLIP, (uint64_t)i + 1) % others + 1;
+        *label = (int32_t)(((uint64_t)*label + by) % (others + 1));
+    }
+    return DRO_OK;
 }

@@ -350,7 +350,7 @@ dro_status dro__rows_choose(const dro__row_reader *r, const char *name, const ch
 
 static dro_status read_options(dro_stream *s, int64_t usual)
 {
-    static const char *const whole[] = {"imratio", "longtail", "holdout", "skip_bad"};
+    static const char *const whole[] = {"imratio", "longtail", "holdout", "flip", "skip_bad"};
     const dro_data *d = &s->from.data;
     int64_t shuffle, seed;
     for (size_t k = 0; k < sizeof whole / sizeof whole[0]; k++)
