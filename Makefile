@@ -144,9 +144,14 @@ zoo-real: all $(ZOO_VENV)/.done ## the defaults on some 180 real tables beside s
 	@OMP_NUM_THREADS=1 $(ZOO_VENV)/bin/python tests/zoo/real.py build/dro build/tests/zoo-real --only "$(ONLY)" \
 	  --seeds $(or $(SEEDS),3) --jobs $(JOBS)
 
-zoo: all $(ZOO_VENV)/.done ## the defaults on some 40 awkward data sets beside scikit-learn (ONLY=plain,heavy or tables; SEEDS=10)
-	@OMP_NUM_THREADS=1 $(ZOO_VENV)/bin/python tests/zoo/zoo.py build/dro build/tests/zoo --only "$(ONLY)" \
-	  --seeds $(or $(SEEDS),10) --jobs $(JOBS)
+zoo: ## the defaults on some 60 awkward data sets beside scikit-learn (ONLY=plain,heavy or tables; SEEDS=10; LIMIT=SECONDS; PYTHON=one with scikit-learn)
+	@sh scripts/deps.sh build
+	@$(QUIET) "configure" cmake --preset cpu
+	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli zoo
+	@$(PYTHON) -c "import sklearn" 2>/dev/null || $(MAKE) --silent $(ZOO_VENV)/.done
+	@python=$(ZOO_VENV)/bin/python; if $(PYTHON) -c "import sklearn" 2>/dev/null; then python=$(PYTHON); fi; \
+	  $$python tests/zoo/zoo.py build/dro build/tests/zoo --only "$(ONLY)" --seeds $(or $(SEEDS),10) --jobs $(JOBS) \
+	  --limit $(or $(LIMIT),0) $(if $(ONLY)$(SEEDS),,--into docs/defaults.md#zoo)
 
 bench-peers: all $(VENV)/.done ## a training step against PyTorch's, interleaved
 	@$(VENV)/bin/python tests/peers/step_speed.py build/dro
