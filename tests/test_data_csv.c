@@ -288,7 +288,11 @@ static void test_csv_real(void **state)
         "p,t\n1,3\n2,-3.5\n3,0.1\n4,0.1\n", /* fractions, most of them different */
         "p;t\n1;3\n2;-3,5\n3;0,1\n4;0,1\n",
         "p,t\n1,1\n1,2\n1,3\n1,4\n1,5\n1,6\n1,7\n1,8\n1,9\n1,10\n1,11\n1,12\n1,13\n1,14\n1,15\n"
-        "1,16\n1,17\n1,18\n1,19\n1,20\n1,21\n"};
+        "1,16\n1,17\n1,18\n1,19\n1,20\n1,21\n",
+        /* whole numbers, each twice */
+        "p,t\n1,1\n1,2\n1,3\n1,4\n1,5\n1,6\n1,7\n1,8\n1,9\n1,10\n1,11\n1,12\n1,13\n1,14\n1,15\n"
+        "1,16\n1,17\n1,18\n1,19\n1,20\n1,21.0\n1,1\n1,2\n1,3\n1,4\n1,5\n1,6\n1,7\n1,8\n1,9\n1,10\n"
+        "1,11\n1,12\n1,13\n1,14\n1,15\n1,16\n1,17\n1,18\n1,19\n1,20\n1,21.0\n"};
     for (size_t k = 0; k < sizeof reals / sizeof reals[0]; k++) {
         data = opened(spec_for("csv", reals[k], ",label=t"), &train, &test);
         assert_int_equal(info_of(data).classes, 0);

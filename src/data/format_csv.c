@@ -72,22 +72,38 @@ static dro_status read_names(const reader *r, const dro__csv *csv, size_t column
     return DRO_OK;
 }
 
+/* Whether half of the values occur fewer than ten times. */
+static bool mostly_few(const reader *r)
+{
+    enum { FEW = 10 };
+    const dro__table *t = &r->d->split[DRO_TRAIN];
+    size_t few = 0, *counts = dro__alloc(r->classes.count, sizeof *counts);
+    for (int64_t i = 0; counts && i < t->n; i++)
+        counts[t->labels[i]]++;
+    for (size_t k = 0; counts && k < r->classes.count; k++)
+        few += counts[k] < FEW;
+    dro__free(counts);
+    return 2 * few >= r->classes.count;
+}
+
 /* Whether the labels are numbers to predict, and not the names of classes. Numbers with fractions:
- * more than ten of them, or most of them different; whole numbers: more than twenty and most
- * different. */
+ * more than ten of them, or most rows have their own; whole numbers: more than twenty, of which
+ * half have few rows. */
 static bool is_real(const reader *r)
 {
     enum { FRACTIONS = 10, WHOLE = 20 };
     const dro__names *names = &r->classes;
-    bool most = 2 * names->count > (size_t)r->train.rows, whole = true;
+    bool whole = true;
     for (size_t k = 0; k < names->count; k++) {
         double value;
         if (!dro__csv_number(names->names[k], dro__csv_commas(&r->form, &r->train), &value))
             return false;
         whole = whole && value == floor(value);
     }
-    return names->count > 2 &&
-           (whole ? most && names->count > WHOLE : most || names->count > FRACTIONS);
+    if (whole)
+        return names->count > WHOLE && mostly_few(r);
+    return names->count > FRACTIONS ||
+           (names->count > 2 && 2 * names->count > (size_t)r->train.rows);
 }
 
 /* A column of numbers: targets, or example weights, which are 0 or more. */
@@ -425,9 +441,9 @@ const dro__format dro__format_csv = {
         "an error\n"
         "target=         real: the label is a number to predict; class: the name of a class; if "
         "not given, real\n"
-        "                for more than 10 different numbers with fractions, or more than 20 of "
-        "which most\n"
-        "                occur once\n"
+        "                for more than 10 different numbers with fractions, or more than 20 whole "
+        "ones of\n"
+        "                which half occur fewer than ten times\n"
         "drop=A:B        columns that are no features, such as an id\n"
         "categorical=A:B columns of numbers that are names, such as a postcode\n"
         "decimal=        comma: 3,14 is a number; point: it is a text; if not given, comma where "

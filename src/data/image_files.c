@@ -237,3 +237,29 @@ dro_status dro__files_open(dro_data *d)
     DRO_TRY(load_table(d, &d->split[DRO_TRAIN]));
     return load_table(d, &d->split[DRO_TEST]);
 }
+
+int32_t dro__files_side(dro_data *d)
+{
+    enum { SAMPLE = 15 };
+    const dro__table *t = &d->split[DRO_TRAIN];
+    int32_t sides[SAMPLE], count = 0;
+    for (int64_t k = 0; k < SAMPLE && k < t->n; k++) {
+        const char *path = t->text + t->places[k * t->n / (t->n < SAMPLE ? t->n : SAMPLE)];
+        dro_context scratch = {.threads = 1};
+        dro__image image;
+        uint64_t fetched;
+        size_t size;
+        char *bytes;
+        if (dro__files_read(&scratch, path, &bytes, &size, &fetched) != DRO_OK)
+            continue;
+        if (dro__image_decode(&scratch, path, bytes, size, 1, &image) == DRO_OK) {
+            int32_t side = image.width < image.height ? image.width : image.height, at = count++;
+            for (; at > 0 && sides[at - 1] > side; at--)
+                sides[at] = sides[at - 1];
+            sides[at] = side;
+            dro__image_free(&image);
+        }
+        dro__free(bytes);
+    }
+    return count ? sides[count / 2] : 0;
+}

@@ -36,6 +36,9 @@ dro_status dro__files_blame(const dro_data *data, dro_context *ctx, const dro__t
  * size the images are decoded into memory, and up to skip_bad bad ones dropped. */
 dro_status dro__files_open(dro_data *data);
 
+/* The median over a few training images in files of their shorter side; 0 if none can be read. */
+int32_t dro__files_side(dro_data *data);
+
 /* The parsers, for the formats and the fuzz targets. */
 dro_status dro__list_read(dro_data *data, dro__input *input, const char *root, dro_split split);
 /* Adds the examples of a COCO-style file to the training set, and of a second one (or NULL) to the
