@@ -299,10 +299,11 @@ static dro_status take_small_images(dro__task *t, const dro__model_choice *c)
     dro_data_close(t->data);
     t->data = NULL;
     DRO_TRY(dro__data_for_training(t->ctx, spec, &t->data));
-    return dro__remark(t->data,
-                       "the images' shorter side is %d pixels (median): all become %d x %d, as with "
-                       "size=%d",
-                       (int)side, (int)side, (int)side, (int)side);
+    return dro__remark(
+        t->data,
+        "the images' shorter side is %d pixels (median): all become %d x %d, as with "
+        "size=%d",
+        (int)side, (int)side, (int)side, (int)side);
 }
 
 static dro_status open_task(dro__task *t, const dro__model_choice *c)

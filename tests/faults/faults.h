@@ -41,6 +41,8 @@ void folder_copy(const char *from, const char *to);
  * not. killed: a has been in the hands of a program that did not end by itself, so that it may hold
  * a temporary file more. */
 bool folder_same(const char *a, const char *b, bool killed, char *what, int size);
+/* Whether a has all files of b; what: the first that it has not. */
+bool folder_complete(const char *a, const char *b, char *what, int size);
 /* Every file of `now` is one of `old` or of `right`, unless it is a file of a run that goes on. */
 bool folder_fine(const char *now, const char *old, const char *right, char *what, int size);
 bool file_same(const char *a, const char *b, bool text);

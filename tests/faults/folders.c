@@ -170,6 +170,25 @@ bool folder_same(const char *a, const char *b, bool killed, char *what, int size
     return walk(a, "", is_right, &one) && walk(b, "", is_right, &other);
 }
 
+static bool is_there(void *user, const char *below, const char *name)
+{
+    comparison *c = user;
+    char now[PATH], old[PATH], right[PATH];
+    struct stat a, b;
+    (void)name;
+    paths(c, below, now, old, right);
+    if (stat(now, &a) == 0 && stat(right, &b) == 0 && (a.st_size > 0) == (b.st_size > 0))
+        return true;
+    snprintf(c->what, (size_t)c->size, "%s", below);
+    return false;
+}
+
+bool folder_complete(const char *a, const char *b, char *what, int size)
+{
+    comparison c = {.now = b, .right = a, .what = what, .size = size};
+    return walk(b, "", is_there, &c);
+}
+
 /* Files of a run are looked at once it has gone on: these grow, and are cut where they must be. */
 static bool is_fine(void *user, const char *below, const char *name)
 {
