@@ -124,8 +124,8 @@ static bool failing(const void *caller)
     return true;
 }
 
-/* The library lets no handler run while oneDNN has the stack pointer (onednn.c). Ours has a stack of
- * its own and must see what crashes there. */
+/* The library blocks signals while oneDNN has the stack pointer (onednn.c). Our handler has a stack
+ * of its own and must see what crashes there. */
 int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
 {
     sigset_t less;
