@@ -1,6 +1,7 @@
 /* The program: finds the command and runs it. Sees cli.h only. */
 #include "cli.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,9 +130,19 @@ static void *memory_or_end(size_t size)
     _exit(1);
 }
 
+/* A file that is opened while standard output or standard error is closed would take their place
+ * and what is printed. This takes it instead; writing to it fails, as before. */
+static void fill_closed(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+            _exit(1);
+}
+
 int main(int argc, char **argv)
 {
     static char lines[4096];
+    fill_closed();
     json_set_alloc_funcs(memory_or_end, free);
     setvbuf(stderr, lines, _IOLBF, sizeof lines); /* several processes may share it: whole lines */
     follow_parent();

@@ -106,6 +106,28 @@ run 0 predict --weights names/weights.safetensors --data csv:names.csv,label=y -
 run 0 predict --weights names/weights.safetensors --data csv:names.csv,label=y --out /dev/stdout
 [ "$(wc -l <out)" -eq 901 ] || fail "$what: $(wc -l <out) lines"
 
+# Links and pipes that are written to stay what they are.
+: >page.html
+ln -s page.html link.html
+run 0 report names --out link.html
+[ -L link.html ] && grep -q '</html>' page.html || fail "$what: the link's file is not written"
+mkfifo model.pipe
+timeout 20 cat model.pipe >model.onnx &
+run 0 export --weights names/weights.safetensors --onnx model.pipe
+[ -p model.pipe ] || fail "$what: the pipe is replaced"
+wait
+run 0 export --weights names/weights.safetensors --onnx right.onnx
+cmp model.onnx right.onnx || fail "the pipe has other bytes"
+run 1 export --weights names/weights.safetensors --onnx /dev/full
+run 1 export --weights names/weights.safetensors --onnx .
+
+# With standard error or output closed, no file takes what is printed.
+run 0 predict --weights names/weights.safetensors --data csv:names.csv,label=y --out right.csv
+"$dro" predict --weights names/weights.safetensors --data csv:names.csv,label=y --out closed.csv 2>&- || fail "stderr closed"
+cmp right.csv closed.csv || fail "stderr closed: the predictions have other text"
+"$dro" report names --out closed.html <&- >&- 2>&-
+[ "$(tail -n 1 closed.html)" = '</html>' ] || fail "stdout closed: the page ends with $(tail -n 1 closed.html)"
+
 # One line, whatever is typed.
 run 2 train --threads "$(printf '5\n6')"
 one_line

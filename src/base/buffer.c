@@ -1,4 +1,5 @@
 /* Growing text, escaping, numbers for people, and writing a file as a whole (buffer.h). */
+#define _GNU_SOURCE /* realpath */
 #include "buffer.h"
 
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- growing ---- */
@@ -224,22 +226,40 @@ static bool write_all(int fd, const char *bytes, size_t size)
     return true;
 }
 
+/* Where the bytes go first: beside the file, which is then replaced; or a device or a pipe itself,
+ * which nothing may replace. NULL: no memory. */
+static char *first_path(const char *path, bool direct)
+{
+    char *made = dro__alloc(strlen(path) + 32, 1);
+    if (made && direct)
+        strcpy(made, path);
+    else if (made)
+        sprintf(made, "%s.%ld.tmp", path, (long)getpid());
+    return made;
+}
+
 dro_status dro__write_file(dro_context *ctx, const char *path, const void *bytes, size_t size)
 {
-    char *temporary = dro__alloc(strlen(path) + 32, 1);
-    if (!temporary)
+    struct stat about;
+    bool direct = stat(path, &about) == 0 && !S_ISREG(about.st_mode);
+    char *real = direct ? NULL : realpath(path, NULL); /* what a link points to */
+    const char *target = real ? real : path;
+    char *first = first_path(target, direct);
+    if (!first) {
+        free(real);
         return dro__fail(ctx, DRO_ERR_MEMORY, "%s: no memory to write it", path);
-    sprintf(temporary, "%s.%ld.tmp", path, (long)getpid());
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool fine = fd >= 0 && write_all(fd, bytes, size) && fsync(fd) == 0;
+    }
+    int fd = open(first, O_WRONLY | O_CLOEXEC | (direct ? 0 : O_CREAT | O_TRUNC), 0666);
+    bool fine = fd >= 0 && write_all(fd, bytes, size) && (direct || fsync(fd) == 0);
     int error = fine ? 0 : errno;
     if (fd >= 0 && close(fd) != 0 && fine)
         fine = false, error = errno;
-    if (fine && rename(temporary, path) != 0)
+    if (fine && !direct && rename(first, target) != 0)
         fine = false, error = errno;
-    if (!fine && fd >= 0)
-        unlink(temporary);
-    dro__free(temporary);
+    if (!fine && !direct && fd >= 0)
+        unlink(first);
+    dro__free(first);
+    free(real);
     if (!fine)
         return dro__fail(ctx, DRO_ERR_FILE, "%s: cannot write it: %s", path, strerror(error));
     return DRO_OK;

@@ -40,7 +40,8 @@ const char *dro__show_short(char out[DRO__NUMBER], double value); /* 12000 -> "1
 const char *dro__show_time(char out[DRO__NUMBER],
                            double seconds); /* "8.1 s", "2 min 5 s", "3 h 2 min" */
 
-/* Writes the file through a temporary one beside it, so that it is the old or the new one. */
+/* Writes the file through a temporary one beside it, so that it is the old or the new one. A link
+ * stays: its target is written. So does a device or a pipe, which is written to. */
 dro_status dro__write_file(dro_context *ctx, const char *path, const void *bytes, size_t size);
 
 #endif
