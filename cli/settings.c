@@ -11,6 +11,48 @@
 
 /* ---- config files ---- */
 
+enum { THREADS_MAX = 4096 }; /* as of --threads */
+
+static bool is_group(const char *key)
+{
+    return strcmp(key, "optimizer_settings") == 0 || strcmp(key, "network_settings") == 0;
+}
+
+/* What a value must be and is not; NULL: it is that. */
+static const char *wrong_value(const char *key, const json_t *value)
+{
+    size_t k;
+    json_t *each;
+    if (strcmp(key, "optimizer") == 0 || strcmp(key, "backend") == 0 || strcmp(key, "version") == 0)
+        return json_is_string(value) ? NULL : "a text";
+    if (strcmp(key, "threads") == 0) {
+        json_int_t count = json_is_integer(value) ? json_integer_value(value) : -1;
+        return count >= 0 && count <= THREADS_MAX ? NULL : "a whole number from 0 to 4096";
+    }
+    bool fine = json_is_string(value) || json_is_number(value) || json_is_boolean(value) ||
+                json_is_array(value);
+    json_array_foreach((json_t *)value, k, each) fine = fine && json_is_number(each);
+    return fine ? NULL : "a text, a number, true, false or a list of numbers";
+}
+
+static bool check_values(const char *path, json_t *object, bool grouped)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        bool group = !grouped && is_group(key);
+        const char *expected = group ? NULL : wrong_value(key, value);
+        if (group && !json_is_object(value))
+            expected = "an object of settings";
+        if (expected)
+            return cli_fail("%s: %s: expected %s", path, key, expected), false;
+        if (group && !check_values(path, value, true))
+            return false;
+    }
+    return true;
+}
+
 json_t *cli_config_load(const char *path)
 {
     struct stat about;
@@ -28,7 +70,8 @@ json_t *cli_config_load(const char *path)
         cli_fail("%s: is a pipe or a device: expected a file, or - for standard input", path);
         return NULL;
     }
-    json_t *document = input ? json_loadf(stdin, 0, &error) : json_load_file(path, 0, &error);
+    json_t *document = input ? json_loadf(stdin, JSON_REJECT_DUPLICATES, &error)
+                             : json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!document && error.line < 1)
         cli_fail("%s", error.text);
     else if (!document)
@@ -39,35 +82,33 @@ json_t *cli_config_load(const char *path)
         cli_fail(
             "%s: has no settings: expected at least one, as in {\"data\": \"csv:FILE,label=y\"}",
             path);
-    if (json_object_size(document) > 0)
+    if (json_object_size(document) > 0 && check_values(path, document, false))
         return document;
     json_decref(document);
     return NULL;
 }
 
-/* The text of a setting's value; false: an object, an array or nothing. A list is written with
- * commas. */
-static bool value_text(const json_t *value, char *text, size_t size)
+/* The text of a setting's value, perhaps in `text`. A list is written with commas. */
+static const char *value_text(const json_t *value, char *text, size_t size)
 {
     size_t used = 0, k;
     json_t *each;
+    *text = '\0';
     if (json_is_string(value))
-        snprintf(text, size, "%s", json_string_value(value));
-    else if (json_is_integer(value))
+        return json_string_value(value);
+    if (json_is_integer(value))
         snprintf(text, size, "%lld", (long long)json_integer_value(value));
     else if (json_is_boolean(value))
         snprintf(text, size, "%s", json_is_true(value) ? "yes" : "no");
     else if (json_is_real(value))
         snprintf(text, size, "%.17g", json_number_value(value));
-    else if (!json_is_array(value))
-        return false;
     json_array_foreach((json_t *)value, k, each)
     {
         if (used < size)
             used += (size_t)snprintf(text + used, size - used, "%s%.17g", k ? "," : "",
                                      json_number_value(each));
     }
-    return true;
+    return text;
 }
 
 /* Names in a file that are not settings: of the machine, for cli_config_context(), and about the
@@ -90,11 +131,12 @@ static int take_object(cli_scope *scope, const char *path, json_t *object)
 {
     const char *key;
     json_t *value;
-    char text[4096];
+    char number[4097]; /* longer than a setting may be */
     json_object_foreach(object, key, value)
     {
-        bool skipped = is_other(key) || strcmp(key, "optimizer") == 0;
-        if (skipped || !value_text(value, text, sizeof text) || is_chosen(key, text) ||
+        bool skipped = is_other(key) || is_group(key) || strcmp(key, "optimizer") == 0;
+        const char *text = skipped ? "" : value_text(value, number, sizeof number);
+        if (skipped || is_chosen(key, text) ||
             (scope->only && dro_setting_name(key) && !dro_setting_known(scope->only, key)))
             continue;
         /* the name of `name` in older files */

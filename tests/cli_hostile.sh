@@ -84,6 +84,26 @@ run 1 train --config empty.json --out cut
 grep -q "empty.json: has no settings" err || fail "$what: $(cat err)"
 [ ! -e cut ] || fail "$what: trained something"
 
+# Values of the wrong kind, and names that stand there twice, are not passed over.
+refused() { # VALUES TEXT
+    echo "{\"data\": \"csv:t.csv,label=y\", \"steps\": 1, $1}" >odd.json
+    run 1 train --config odd.json --out cut
+    grep -qF "$2" err || fail "$1: $(cat err)"
+}
+refused '"seed": null' 'odd.json: seed: expected a text, a number'
+refused '"seed": {"a": 1}' 'odd.json: seed: expected a text, a number'
+refused '"stages": ["0.5", 0.75]' 'odd.json: stages: expected a text, a number, true, false or a list of numbers'
+refused '"optimizer_settings": 5' 'odd.json: optimizer_settings: expected an object of settings'
+refused '"optimizer_settings": {"eta": [[1]]}' 'odd.json: eta: expected'
+refused '"optimizer": 1' 'odd.json: optimizer: expected a text'
+refused '"threads": 1e9' 'odd.json: threads: expected a whole number from 0 to 4096'
+refused '"threads": 4097' 'odd.json: threads: expected a whole number from 0 to 4096'
+refused '"seed": 2, "seed": 3' 'duplicate object key'
+echo '{"data": "csv:t.csv,label=y", "steps": 2, "optimizer": "sgd", "seed": 5, "stages": []}' >odd.json
+run 0 train --config odd.json --out odd # an empty list is not the value before it
+grep -q '"stages": ""' odd/config.json || fail "$what: $(grep stages odd/config.json)"
+[ ! -e cut ] || fail "$what: trained something"
+
 # Predictions: whole or not at all, no formula for a spreadsheet, no escape character for a terminal.
 awk 'BEGIN { srand(3); print "a,y"; for (i = 0; i < 900; i++) { x = rand(); print x "," (x > 0.5 ? "=1+1" : "\033[31mred") } }' >names.csv
 run 0 train --data csv:names.csv,label=y --epochs 2 --out names
