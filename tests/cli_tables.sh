@@ -125,4 +125,9 @@ grep -q '"model": "mlp"' auto/config.json || fail "config.json does not have the
 run 0 train --data linear.csv --label y --threads 2 --model auto --out auto2
 has "model auto: linear (AUROC on the holdout: linear 0." err
 
+# Nothing to learn from.
+printf 'a,y\n1,p\n2,q\n3,p\n4,q\n' >nothing.csv
+run 1 train --data csv:nothing.csv,label=y,drop=a --steps 1 --out nothing
+grep -q 'no column is left to learn from' err || fail "$what: $(cat err)"
+
 finish

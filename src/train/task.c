@@ -29,6 +29,10 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
         return dro__fail(t->ctx, DRO_ERR_DATA, "%s: there are no training examples", c->data);
     if (info->classes == 1 && c->train)
         return dro__fail(t->ctx, DRO_ERR_DATA, "%s: all examples are of one class", c->data);
+    if (c->train && !t->images && info->features == (size_t)(t->data->bias != 0))
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "%s: no column is left to learn from: `dro data` says which were left out",
+                         c->data);
     if (c->train)
         DRO_TRY(dro__trainable(t->data));
     if (c->train && !t->images && !dro__model_of_rows(t->model))
