@@ -33,6 +33,26 @@ grep -q 'checksum of the training examples' err || fail "$what: $(cat err)"
 table 1 >t.csv
 run 0 train --resume --out changed
 
+# A run's folder in which a file of its own leads elsewhere: nothing is written there, and nobody waits.
+rm changed/result.json changed/weights.safetensors
+mv changed/previous.ckpt changed/last.ckpt
+echo mine >mine.txt
+for name in metrics.jsonl events.out.tfevents.dro last.ckpt weights.safetensors result.json; do
+    for kind in link pipe; do
+        rm -rf odd-run
+        cp -r changed odd-run
+        rm -f odd-run/$name
+        if [ $kind = link ]; then ln -s ../mine.txt odd-run/$name; else mkfifo odd-run/$name; fi
+        timeout 30 "$dro" train --resume --out odd-run >out 2>err
+        [ $? -eq 1 ] && grep -q "odd-run/$name is not a regular file" err || fail "$name is a $kind: $(cat err)"
+        [ "$(cat mine.txt)" = mine ] || fail "$name is a $kind: the file of somebody else is written to"
+    done
+done
+mkdir lines
+echo mine >lines/metrics.jsonl
+run 1 train $data --epochs 1 --out lines
+[ "$(cat lines/metrics.jsonl)" = mine ] || fail "the user's metrics.jsonl is gone"
+
 # Pipes and devices in a run's folder.
 mkfifo first/last.ckpt.pipe
 rm first/metrics.jsonl

@@ -140,7 +140,7 @@ static void test_lock(void **state)
     }
     OK(ctx, dro__folder_lock(ctx, folder, &lock));
     for (int k = 0; k < 5; k++)
-        assert_int_equal(dro__file_there(folder, files[k]), k > 2);
+        assert_int_equal(dro__file_there(folder, files[k], NULL), k > 2);
     FAILS(ctx, dro__folder_lock(ctx, folder, &other), DRO_ERR_FILE, "another process");
     close(lock);
     OK(ctx, dro__folder_lock(ctx, folder, &lock));

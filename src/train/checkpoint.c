@@ -86,7 +86,8 @@ void dro__saved_free(dro__saved *s)
 
 bool dro__checkpoint_there(const char *folder)
 {
-    return dro__file_there(folder, "last.ckpt") || dro__file_there(folder, "previous.ckpt");
+    return dro__file_there(folder, "last.ckpt", NULL) ||
+           dro__file_there(folder, "previous.ckpt", NULL);
 }
 
 /* Whether the sizes in the header add up to that of the file; none is trusted before that. */

@@ -173,11 +173,15 @@ dro_status dro__file_append(dro_context *ctx, const char *folder, const char *na
     return status;
 }
 
-bool dro__file_there(const char *folder, const char *name)
+bool dro__file_there(const char *folder, const char *name, bool *plain)
 {
     char path[PATH_SIZE];
-    return snprintf(path, sizeof path, "%s/%s", folder, name) < PATH_SIZE &&
-           access(path, F_OK) == 0;
+    struct stat about;
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= PATH_SIZE || lstat(path, &about) != 0)
+        return false;
+    if (plain)
+        *plain = S_ISREG(about.st_mode);
+    return true;
 }
 
 dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name, char **bytes,

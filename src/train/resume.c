@@ -7,17 +7,26 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Files that have the names of a run's files, in a folder that holds no run, belong to the user. */
-static dro_status check_files(const dro_train *t)
+/* Files that have the names of a run's files, in a folder that holds no run, belong to the user.
+ * Links, pipes and devices under these names are none of a run: it would write to where they lead,
+ * or wait. */
+static dro_status check_files(const dro_train *t, bool resume)
 {
     static const char *const names[] = {"weights.safetensors", "last.safetensors", "result.json",
-                                        "last.ckpt", "previous.ckpt"};
-    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
-        if (dro__file_there(t->folder, names[k]))
+                                        "last.ckpt",           "previous.ckpt",    "metrics.jsonl",
+                                        DRO__EVENTS_NAME};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+        bool plain, found = dro__file_there(t->folder, names[k], &plain);
+        if (found && !resume)
             return dro__fail(t->ctx, DRO_ERR_FILE,
                              "%s has a file %s and no config.json: a run there would overwrite it; "
                              "choose another folder",
                              t->folder, names[k]);
+        if (found && !plain)
+            return dro__fail(t->ctx, DRO_ERR_FILE,
+                             "%s/%s is not a regular file: expected one, or none", t->folder,
+                             names[k]);
+    }
     return DRO_OK;
 }
 
@@ -38,7 +47,7 @@ dro_status dro__run_check_folder(const dro_train *t, bool resume)
     if (found)
         return dro__fail(t->ctx, DRO_ERR_FILE,
                          "%s already holds a run: resume it, or choose another folder", t->folder);
-    return t->folder && !resume ? check_files(t) : DRO_OK;
+    return t->folder ? check_files(t, resume) : DRO_OK;
 }
 
 double dro__wall(const dro_train *t)
@@ -213,8 +222,8 @@ dro_status dro__run_load(dro_train *t, bool *found)
 
 void dro__run_forget(dro_train *t)
 {
-    static const char *const files[] = {"config.json", "metrics.jsonl", DRO__EVENTS_NAME,
-                                        "last.ckpt", "previous.ckpt"};
+    static const char *const files[] = {"metrics.jsonl", DRO__EVENTS_NAME, "last.ckpt",
+                                        "previous.ckpt", "config.json"};
     if (!t->begun || t->lock < 0 || !t->opt || t->opt->run.examples > 0 ||
         t->ended == DRO_TRAIN_DIVERGED) /* that run may have returned to its start */
         return;

@@ -460,7 +460,8 @@ dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *n
  * the file is shorter than that, or gone. */
 dro_status dro__file_append(dro_context *ctx, const char *folder, const char *name, uint64_t offset,
                             const void *bytes, size_t size);
-bool dro__file_there(const char *folder, const char *name);
+/* plain, if not NULL: it is a file and no link, pipe or device. */
+bool dro__file_there(const char *folder, const char *name, bool *plain);
 /* All of it, freed with dro__free. *bytes is NULL when there is no such file. */
 dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name, char **bytes,
                           size_t *size);
