@@ -69,6 +69,8 @@ static void show_train(const dro_train_record *r, int64_t examples)
     if (r->train.classes && alone)
         printf("  balanced %.2f %%  worst class %.2f %%", cli_percent(r->train.balanced_accuracy),
                cli_percent(r->train.worst_class_accuracy));
+    if (!r->train.classes && alone)
+        printf("  RMSE %.5g  MAE %.5g  R2 %.4f", r->train.rmse, r->train.mae, r->train.r2);
     if (r->train.examples <= SAMPLE && examples > SAMPLE)
         printf("  (a sample of %lld; --eval-train yes: all)", (long long)r->train.examples);
     printf("\n");
@@ -97,7 +99,8 @@ static void show_end(const dro_train *train, const char *folder)
     const dro_metrics *m = r->has_test ? &r->test : r->has_holdout ? &r->holdout : &r->train;
     printf("\n");
     cli_show_classes(m, dro_train_data(train), dro_train_data(train)->counts[DRO_TRAIN] != NULL);
-    printf("\n");
+    if (m->classes)
+        printf("\n");
     if (r->has_train)
         show_train(r, dro_train_data(train)->examples[DRO_TRAIN]);
     if (r->has_test)

@@ -218,11 +218,34 @@ static void on_evaluated(void *user, const dro_train_record *r)
     fflush(to);
 }
 
+/* Settings as a user types them here: " model=auto" becomes " --model auto". */
+static void write_options(const char *text, char *out, size_t size)
+{
+    size_t used = 0;
+    while (*text && used + 4 < size) {
+        char name[32] = "";
+        size_t length = strspn(text + 1, "abcdefghijklmnopqrstuvwxyz_");
+        if (*text == ' ' && text[1 + length] == '=' && length < sizeof name)
+            memcpy(name, text + 1, length);
+        out[used++] = *text++;
+        if (!*name || !dro_setting_name(name) || used + length + 4 > size)
+            continue;
+        used += (size_t)snprintf(out + used, size - used, "--%s ", name);
+        text += length + 1;
+    }
+    out[used] = '\0';
+}
+
 static void on_note(void *user, const char *text)
 {
     const cli_show *show = user;
+    char hint[1024];
     if (show->quiet && strncmp(text, "skipped ", 8) == 0)
         return; /* result.json has them */
+    if (strncmp(text, "hint: ", 6) == 0) {
+        write_options(text, hint, sizeof hint);
+        text = hint;
+    }
     cli_note(show->to ? show->to : stderr, "%s", text);
 }
 

@@ -109,12 +109,12 @@ run 0 train --data linear.csv --label y --threads 2 --out linear
 ! grep -q hint err || fail "a hint where none applies"
 run 0 train --data rare.csv --label y --threads 2 --out rare
 has "hint: class 'p' has " err
-has "accuracy: recipe=imbalanced gives all classes the same weight" err
+has "accuracy: --recipe imbalanced gives all classes the same weight" err
 [ "$(grep -c hint err)" = 1 ] || fail "more than one hint"
 run 0 train --data rare.csv --label y --threads 2 --recipe imbalanced --out recipe
 ! grep -q hint err || fail "a hint at what was done"
 run 0 train --data product.csv --label y --threads 2 --out product
-has "hint: a linear model cannot represent the curves or interactions of the columns: model=auto also tries an mlp" err
+has "hint: squares or products of columns explain what the linear model leaves: --model auto also tries an mlp" err
 made product 12000 >rows.csv # more rows than an evaluation of the training set takes
 run 0 train --data rows.csv --label y --threads 2 --optimizer recover --epochs 2 --out rows
 has "hint: a linear model cannot represent" err

@@ -312,7 +312,7 @@ static void test_csv_real(void **state)
     }
     refuses(spec_for("csv", "1,2\n3,4\n", ",label="), DRO_ERR_ARGUMENT, "label=: expected a column",
             "its number from 1");
-    refuses(spec_for("csv", "1,2\n3,?\n", ",label=2,target=real"), DRO_ERR_DATA,
+    refuses(spec_for("csv", "1,2\n3,?\n", ",label=2,target=real,missing=refuse"), DRO_ERR_DATA,
             "line 2: column 2: '?'", "finite number");
 }
 
@@ -410,7 +410,8 @@ static void test_csv_bad(void **state)
         {"a,\"1\n2\"\nb,1,2\n", ",label=1", "line 3: 3 cells", "expected 2"},
         {"a,1\nb,\"2\nc,3\n", ",label=1", "line 2: a quote", "never ends"},
         {"a,\"1\"x\n", ",label=1", "line 1: 'x' after a closing quote", "doubled"},
-        {"a,1\n,2\n", ",label=1", "line 2: column 1: ''", "a label"},
+        {"a,1\n,2\n", ",label=1,missing=refuse", "line 2: column 1: ''", "a label"},
+        {"y,x\n?,1\n,2\n", ",label=y", "no row has", "a label"},
         {"y,x\na,1\nb,nan\n", ",label=y,missing=refuse", "line 3: column 'x': 'nan'", "a value"},
         {"a,1\nb,inf\n", ",label=1", "line 2: column 2: an infinite", "finite"},
         {"a,1\nb,1e999\n", ",label=1", "line 2: column 2: an infinite", "finite"},
@@ -649,30 +650,48 @@ static void test_csv_latin1_long(void **state)
     free(text);
 }
 
+/* Rows without a label, and a first column that counts the rows. */
+static void test_csv_left_out(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    char text[512] = ",x,y\n", other[512] = "id,x,y\n";
+    for (int i = 0; i < 12; i++) {
+        static const char *const labels[] = {"b", "a"};
+        const char *label = i == 4 || i == 11 ? "" : labels[i % 2];
+        snprintf(text + strlen(text), 40, "%d,%d,%s\n", i + 1, i * i, label);
+        snprintf(other + strlen(other), 40, "%d,%d,%s\n", i == 7 ? 5 : i, i, label);
+    }
+    write_file("more", ",x,y\n5,1,\n6,2,a\n", 16);
+    dro_data *data =
+        opened(spec_for("csv", text, ",label=y,scale=none,test=%T/more"), &train, &test);
+    assert_int_equal(info_of(data).features, 1);
+    assert_int_equal(train.count, 10);
+    assert_true(train.x[4] == 25 && train.x[9] == 100);
+    assert_int_equal(test.count, 1);
+    assert_string_equal(dro_data_remark(data, 0), "column 1 counts the rows: it is left out");
+    assert_string_equal(dro_data_remark(data, 1), "2 of 12 rows have no label: they are left out");
+    assert_string_equal(dro_data_remark(data, 2),
+                        "1 of 2 test rows have no label: they are left out");
+    dro_data_close(data);
+    data = opened(spec_for("csv", other, ",label=y"), &train, &test);
+    assert_int_equal(info_of(data).features, 2); /* it does not count: a feature */
+    dro_data_close(data);
+}
+
 static const struct CMUnitTest tests[] = {
-    TEST(test_csv_bytes),
-    TEST(test_csv_latin1_long),
-    TEST(test_csv_cells),
-    TEST(test_csv_scikit),
-    TEST(test_csv_forms),
-    TEST(test_csv_limits),
-    TEST(test_csv_values),
-    TEST(test_csv_groups),
-    TEST(test_csv_weights),
-    TEST(test_csv_real),
-    TEST(test_csv_header_twice),
-    TEST(test_csv_header_order),
-    TEST(test_csv_endless),
-    TEST(test_csv_nan),
-    TEST(test_csv_wide),
-    TEST(test_csv_single),
-    TEST(test_csv_dates),
-    TEST(test_csv_bad),
-    TEST(test_csv_text_among_numbers),
-    TEST(test_csv_many_texts),
-    TEST(test_csv_holdout_unseen),
-    TEST(test_csv_holdout_kinds),
-    TEST(test_shared_adult),
+    TEST(test_csv_bytes),         TEST(test_csv_latin1_long),
+    TEST(test_csv_cells),         TEST(test_csv_scikit),
+    TEST(test_csv_forms),         TEST(test_csv_limits),
+    TEST(test_csv_values),        TEST(test_csv_groups),
+    TEST(test_csv_weights),       TEST(test_csv_real),
+    TEST(test_csv_left_out),      TEST(test_csv_header_twice),
+    TEST(test_csv_header_order),  TEST(test_csv_endless),
+    TEST(test_csv_nan),           TEST(test_csv_wide),
+    TEST(test_csv_single),        TEST(test_csv_dates),
+    TEST(test_csv_bad),           TEST(test_csv_text_among_numbers),
+    TEST(test_csv_many_texts),    TEST(test_csv_holdout_unseen),
+    TEST(test_csv_holdout_kinds), TEST(test_shared_adult),
 };
 
 CHECK_MAIN(tests)

@@ -92,6 +92,8 @@ typedef struct dro__missing {
     bool refuse; /* missing values are an error */
 } dro__missing;
 bool dro__csv_missing(const dro__missing *missing, const char *cell);
+/* Takes the rows out in which the cell of a column is missing; how many. */
+int64_t dro__csv_leave_out(dro__csv *csv, size_t column, const dro__missing *missing);
 /* Texts that are a missing value among numbers, and a category among texts: NULL, None, n/a, #N/A,
  * <NA> in any case, - and . */
 bool dro__csv_blank(const char *cell);
@@ -137,6 +139,9 @@ dro_status dro__csv_encoding(const dro_data *data, dro__input *input);
 dro_status dro__csv_form_read(const dro_data *data, dro__csv_form *form);
 /* Takes the header off and finds the columns. */
 dro_status dro__csv_form_fit(const dro_data *data, dro__csv_form *form, dro__csv *csv);
+/* A first column that has no name, or that of an index, and counts the rows is marked as dropped;
+ * *found says whether there is one. */
+dro_status dro__csv_form_index(dro__csv_form *form, const dro__csv *csv, bool *found);
 /* A second file: its columns are brought into the order of the first, by name if it has a header
  * (letters of any case, columns that the first does not have are left out). */
 dro_status dro__csv_form_match(const dro__csv_form *form, const dro__csv *first, dro__csv *csv);

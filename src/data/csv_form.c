@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { NONE = -1, GUESS_ROWS = 200 };
 
@@ -242,6 +243,39 @@ static dro_status mark_columns(const dro_data *d, dro__csv_form *f, const dro__c
         f->marks[column] = f->marks[column] ? f->marks[column] : (unsigned char)mark;
         p += length + (p[length] == ':');
     }
+    return DRO_OK;
+}
+
+static bool names_index(const char *name)
+{
+    static const char *const names[] = {"",         "unnamed: 0", "index", "id",
+                                        "rownames", "row",        "rowid"};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        if (strcasecmp(name, names[k]) == 0)
+            return true;
+    return false;
+}
+
+dro_status dro__csv_form_index(dro__csv_form *f, const dro__csv *csv, bool *found)
+{
+    enum { ROWS_LEAST = 10 };
+    const char *cell = csv->cells;
+    double first = 0, value;
+    *found = csv->header && names_index(csv->header) && f->label != 0 && csv->columns > 2 &&
+             !(f->grouped && f->group == 0) && f->weight != 0 && !(f->marks && f->marks[0]) &&
+             csv->rows >= ROWS_LEAST;
+    for (int64_t i = 0; i < csv->rows && *found; i++) {
+        *found = dro__csv_number(cell, false, &value) && (i == 0 || value == first + (double)i);
+        first = i == 0 ? value : first;
+        for (size_t k = 0; k < csv->columns; k++)
+            cell = dro__csv_next(cell);
+    }
+    if (*found && !f->marks)
+        f->marks = dro__alloc(csv->columns, 1);
+    if (*found && !f->marks)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu columns", csv->columns);
+    if (*found)
+        f->marks[0] = DRO__MARK_DROP;
     return DRO_OK;
 }
 

@@ -418,3 +418,26 @@ dro_status dro__csv_parse(dro__csv *csv, dro__csv_source *source)
         return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: is empty: expected rows of cells", csv->name);
     return DRO_OK;
 }
+
+int64_t dro__csv_leave_out(dro__csv *csv, size_t column, const dro__missing *missing)
+{
+    const char *cell = csv->cells;
+    char *to = csv->text + (csv->cells - csv->text);
+    int64_t kept = 0, rows = csv->rows;
+    size_t file = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        const char *row = cell;
+        bool gone = false;
+        for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell))
+            gone = gone || (k == column && dro__csv_missing(missing, cell));
+        for (; file < csv->file_count && csv->files[file].first <= csv->first + i; file++)
+            csv->files[file].first -= i - kept;
+        if (gone)
+            continue;
+        memmove(to, row, (size_t)(cell - row));
+        to += cell - row;
+        csv->lines[csv->first + kept++] = csv->lines[csv->first + i];
+    }
+    csv->rows = kept;
+    return rows - kept;
+}

@@ -226,6 +226,29 @@ static bool choose_dense(const reader *r)
     return width <= DENSE_MAX && (rows * width <= 0x1p26 || width <= 16 * (double)r->columns.count);
 }
 
+/* Of a file to train on, or its test= file: rows without a label, and an index of the rows. */
+static dro_status clean(reader *r, dro__csv *csv)
+{
+    char name[64];
+    bool index = false, train = csv == &r->train;
+    if (r->d->given || r->form.label == DRO__CSV_NO_COLUMN)
+        return DRO_OK;
+    if (train)
+        DRO_TRY(dro__csv_form_index(&r->form, csv, &index));
+    if (index)
+        DRO_TRY(dro__remark(r->d, "%s counts the rows: it is left out",
+                            dro__csv_column_name(csv, 0, name, sizeof name)));
+    if (r->form.missing.refuse)
+        return DRO_OK;
+    int64_t rows = csv->rows, gone = dro__csv_leave_out(csv, r->form.label, &r->form.missing);
+    if (gone == rows)
+        return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: no row has a label", csv->name);
+    if (gone == 0)
+        return DRO_OK;
+    return dro__remark(r->d, "%lld of %lld %srows have no label: they are left out",
+                       (long long)gone, (long long)rows, train ? "" : "test ");
+}
+
 static dro_status read_all(reader *r)
 {
     dro_data *d = r->d;
@@ -241,6 +264,9 @@ static dro_status read_all(reader *r)
     DRO_TRY(dro__csv_form_fit(d, &r->form, &r->train));
     if (test)
         DRO_TRY(dro__csv_form_match(&r->form, &r->train, &r->test));
+    DRO_TRY(clean(r, &r->train));
+    if (test)
+        DRO_TRY(clean(r, &r->test));
     d->unlabelled = r->form.label == DRO__CSV_NO_COLUMN ? "label=COLUMN" : NULL;
     DRO_TRY(read_split(r, &r->train, &d->split[DRO_TRAIN]));
     if (!d->given && !dro__option(d, "target"))

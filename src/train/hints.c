@@ -4,7 +4,7 @@
  *                   than the most common.
  * a linear model    leaves residuals that squares and products of its columns explain (a score
  *                   test: the largest squared correlation of the residuals with x_j x_k, what is
- *                   linear in x_j and x_k taken out). */
+ *                   linear in x_j and x_k taken out), and is not nearly always right. */
 #include "train.h"
 
 #include <math.h>
@@ -140,11 +140,13 @@ static double explained(sample *s, size_t j, size_t k)
 static dro_status hint_model(dro_train *t)
 {
     const double EXPLAINED = 0.02, CHANCE = 40; /* of the residuals' variance; as chi-squared */
+    const double RIGHT = 0.98;
     const dro__task *k = &t->task;
     const dro_examples *e = &k->shelf[DRO_TRAIN].examples;
     double most = 0;
     if (k->images || strcmp(k->model, "linear") != 0 || is_given(t, "model") || !k->net || !e->x ||
-        k->outputs > RESIDUALS_MOST)
+        k->outputs > RESIDUALS_MOST ||
+        (t->evaluation.record.has_train && t->evaluation.record.train.accuracy > RIGHT))
         return DRO_OK;
     int64_t rows = k->shelf[DRO_TRAIN].count;
     sample s = {.rows = rows < ROWS_MOST ? (size_t)rows : ROWS_MOST,
@@ -162,8 +164,8 @@ static dro_status hint_model(dro_train *t)
     dro__free(s.r);
     dro__free(s.q);
     if (most > EXPLAINED && most * (double)s.rows > CHANCE)
-        dro__note(t, "hint: a linear model cannot represent the curves or interactions of the "
-                     "columns: model=auto also tries an mlp, on a holdout");
+        dro__note(t, "hint: squares or products of columns explain what the linear model leaves: "
+                     "model=auto also tries an mlp, on a holdout");
     return status;
 }
 
