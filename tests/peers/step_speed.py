@@ -2,8 +2,8 @@
 
     python3 step_speed.py DRO [--model resnet20] [--batch 128] [--rounds 7] [--threads N]
 
-Every round runs each of PyTorch's variants and ours once, in turn; the medians over the rounds and their
-ratios are printed. PyTorch's variants: `stock` (eager, as one writes it), `best` (the fastest of channels-last,
+Every round runs each of PyTorch's variants and ours once, in turn; printed are the medians over the rounds, and the
+medians of the rounds' ratios, which depend less on what else the machine does. PyTorch's variants: `stock` (eager, as one writes it), `best` (the fastest of channels-last,
 TorchScript and both, with jemalloc where it is installed). Steps: sgd (momentum), recover (two evaluations per
 step), eval (no gradients). DRO_CPU=avx2 in the environment limits both sides to AVX2. Nothing is asserted: this is
 a benchmark.
@@ -116,9 +116,10 @@ def compare(kind, args):
     times = {v: statistics.median(p.times) for v, p in zip(variants, peers)}
     best = min(times, key=times.get)
     here = statistics.median(mine)
+    ratio = {v: statistics.median(a / b for a, b in zip(mine, p.times)) for v, p in zip(variants, peers)}
     print(f"{kind}: ours {here:.1f} ms ({min(mine):.1f} to {max(mine):.1f}), PyTorch stock {times['stock']:.1f} ms, "
-          f"best ({best}) {times[best]:.1f} ms: {here / times['stock']:.2f} of stock, {here / times[best]:.2f} of "
-          f"best; {memory:.0f} MiB at most", flush=True)
+          f"best ({best}) {times[best]:.1f} ms: {ratio['stock']:.2f} of stock, {ratio[best]:.2f} of best; "
+          f"{memory:.0f} MiB at most", flush=True)
     return here
 
 
