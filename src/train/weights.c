@@ -50,14 +50,6 @@ void dro__loss_text(const dro__task *t, char *text, size_t size)
         snprintf(text, size, "%s", t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic");
 }
 
-static bool needs_prior(const char *loss)
-{
-    for (int k = 0; k < DRO__NET_LOSSES; k++)
-        if (strcmp(dro__net_losses[k].name, loss) == 0)
-            return dro__net_losses[k].constant != NULL;
-    return false;
-}
-
 /* "smoothing=0,focal_gamma=2,tau=1" */
 static void loss_settings_text(const dro__task *t, char *text, size_t size)
 {
@@ -233,6 +225,14 @@ void dro__weights_about_free(dro__weights_about *about)
 }
 
 #if DRO_WITH_JANSSON
+
+static bool needs_prior(const char *loss)
+{
+    for (int k = 0; k < DRO__NET_LOSSES; k++)
+        if (strcmp(dro__net_losses[k].name, loss) == 0)
+            return dro__net_losses[k].constant != NULL;
+    return false;
+}
 
 static dro_status read_names(dro_context *ctx, const char *path, const char *list,
                              dro__weights_about *about)
