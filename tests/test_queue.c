@@ -105,6 +105,8 @@ static void take_one(late *q, const one *s)
     be->move(NULL, k, k->plan.then, sums);
     if (s->count == 2)
         memcpy(k->v[DRO__OLD], k->v[DRO__NEXT], TOY_DIM * sizeof(float));
+    if (k->v[DRO__AVERAGE])
+        be->move(NULL, k, DRO__MOVE_average, sums);
     q->state.done++;
 }
 
@@ -281,12 +283,14 @@ static const struct {
 } all[] = {
     {"sgd", sgd},
     {"adamw", "eta=0.02 batch=5 steps=40 eta_schedule=cosine reg=l1 reg_strength=0.01"},
+    {"adamw", "eta=0.02 batch=5 steps=40 ema=0.9"},
     {"absgd", "eta=0.05 lambda=2 batch=5 steps=40"},
     {"absgd", "eta=0.05 lambda=2 tilt=class batch=5 steps=40"},
     {"cover", "eta=0.05 lambda=1 batch=5 steps=40 a_rule=fixed a=0.3"},
     {"recover", "eta=0.05 lambda=1 batch=5 steps=40 weight_decay=0.01"},
     {"recover", "eta=0.05 lambda=1 tilt=class batch=5 steps=40"},
     {"recover", "eta=0.02 lambda=1 batch=5 steps=40 precondition=rms"},
+    {"recover", "eta=0.05 lambda=1 batch=5 steps=40 ema=0.7"},
     {"scent", "eta=0.02 lambda=1 batch=5 steps=40"},
     {"scent", "eta=0.05 lambda=1 tilt=class batch=5 steps=40 precondition=none momentum=0.9"},
     {"ascpg", "eta=0.1 lambda=2 batch=5 steps=40"},

@@ -54,9 +54,9 @@ DRO_API dro_status dro_optimizer_step(dro_optimizer *opt);
 DRO_API dro_status dro_optimizer_scale_eta(dro_optimizer *opt, double factor);
 /* After a refused step: skip its batch. */
 DRO_API dro_status dro_optimizer_skip(dro_optimizer *opt);
-/* Copies w, (dim), to host memory. */
+/* Copies w, (dim), to host memory: with the setting ema, its average. */
 DRO_API dro_status dro_optimizer_weights(const dro_optimizer *opt, float *w);
-/* w in the backend's memory, borrowed until the next step. */
+/* The same in the backend's memory, borrowed until the next step. */
 DRO_API const float *dro_optimizer_w(const dro_optimizer *opt);
 
 /* Progress and statistics of a run. */

@@ -304,3 +304,16 @@ FN void each_norm(float *const *v, const coefs *c, size_t i, int reg, real *sum)
     real x = c->plus * AT(DRO__X);
     sum[0] += x * x;
 }
+
+/* The moving average of the weights:  a <- keep a + (1 - keep) w */
+FN void prepare_average(const dro__step *k, coefs *c)
+{
+    c->keep = (real)k->ticket->average_keep;
+    c->gain = (real)(1 - k->ticket->average_keep);
+}
+
+FN void each_average(float *const *v, const coefs *c, size_t i, int reg, real *sum)
+{
+    (void)reg, (void)sum;
+    TO(DRO__AVERAGE, c->keep * AT(DRO__AVERAGE) + c->gain * AT(DRO__W));
+}

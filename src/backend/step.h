@@ -57,7 +57,7 @@ typedef enum dro__phase {
 /* clang-format off */
 #define DRO__MOVES(X)                                                                              \
     X(none) X(momentum) X(storm) X(estimate) X(adamw) X(ascpg) X(moments) X(storm_moments)         \
-    X(scaled) X(combine) X(norm)
+    X(scaled) X(combine) X(norm) X(average)
 /* clang-format on */
 
 typedef enum dro__move_kind {
@@ -74,16 +74,18 @@ typedef enum dro__move_kind {
 
 /* What a vector is to a move; (dim) each, NULL where a move has no use for it. */
 typedef enum dro__vector_role {
-    DRO__W,      /* the weights */
-    DRO__G,      /* gradient of part 0 */
-    DRO__NEXT,   /* gradient of part 1: of the next batch at the point that is being left */
-    DRO__OLD,    /* gradient of the batch at its old point */
-    DRO__D,      /* the direction, or its first moment */
-    DRO__M,      /* first moment of the direction */
-    DRO__SECOND, /* second moment of the gradient */
-    DRO__Z,      /* the extrapolated point */
-    DRO__OUT,    /* result of combine */
-    DRO__X,      /* inputs of combine: X, X + 1, ... */
+    DRO__W,       /* the weights */
+    DRO__G,       /* gradient of part 0 */
+    DRO__NEXT,    /* gradient of part 1: of the next batch at the point that is being left */
+    DRO__OLD,     /* gradient of the batch at its old point */
+    DRO__D,       /* the direction, or its first moment */
+    DRO__M,       /* first moment of the direction */
+    DRO__SECOND,  /* second moment of the gradient */
+    DRO__Z,       /* the extrapolated point */
+    DRO__AVERAGE, /* moving average of the weights; behind it (dim), of what the problem has beside
+                   * them */
+    DRO__OUT,     /* result of combine */
+    DRO__X,       /* inputs of combine: X, X + 1, ... */
     DRO__INPUTS = 4,
     DRO__VECTOR_ROLES = DRO__X + DRO__INPUTS
 } dro__vector_role;
@@ -162,6 +164,7 @@ typedef struct dro__plan {
 /* The host's input to a step. */
 typedef struct dro__ticket {
     double eta, lambda, a, beta; /* a: by the schedule, where that is the rule */
+    double average_keep;         /* of the average of the weights */
     double total;                /* civr: examples in the big batch */
     double c[DRO__INPUTS];       /* combine: out = prox(plus * x0 + sum of c[k] * x[k]), */
     double prox_eta;             /* the step of its prox */

@@ -54,7 +54,7 @@ typedef struct dro__optimizer_settings {
     double poly_start, poly_power, theory_mu, theory_factor;
     int64_t batch, seed;
     int32_t order, output;
-    double weight_decay;
+    double weight_decay, ema;
     int32_t reg;
     double reg_strength, reg_ratio, reg_low, reg_high, reg_radius;
     int64_t reg_block;
@@ -188,7 +188,9 @@ struct dro_optimizer {
     dro__ticket ticket;
     int32_t *group_of; /* (2 * slot_size) */
     float *w_old;      /* form=two-point: (dim) */
-    uint64_t ends;     /* the planned number of steps after drawing tau, UINT64_MAX: no end */
+    float *beside;     /* (beside_count) in the backend's memory: averaged with w; or NULL */
+    size_t beside_count;
+    uint64_t ends; /* the planned number of steps after drawing tau, UINT64_MAX: no end */
     uint64_t boundaries[DRO__LIST_MAX]; /* the step at which each stage ends */
     int boundary_count;
     int64_t *blocks; /* group lasso: (block_count + 1) offsets */
@@ -243,6 +245,13 @@ uint64_t dro__steps_for(const dro_optimizer *o, uint64_t examples);
 size_t dro__optimizer_vectors(const char *name);
 /* Its tables of parameters, NULL if there is no such optimiser. */
 const dro__param_row *const *dro__optimizer_tables(const char *name);
+/* Before start: numbers in the backend's memory that the problem changes with each step and that
+ * `ema` averages as it does w (running statistics). */
+void dro__optimizer_beside(dro_optimizer *o, float *numbers, size_t count);
+/* Whether dro_optimizer_weights() are an average; if so, that of the numbers beside, and back. */
+bool dro__optimizer_averages(const dro_optimizer *o);
+dro_status dro__optimizer_beside_get(const dro_optimizer *o, float *average);
+dro_status dro__optimizer_beside_set(dro_optimizer *o, const float *average);
 /* Before start: all settings at their defaults again. */
 dro_status dro__optimizer_reset(dro_optimizer *o);
 bool dro__optimizer_exact(const char *name); /* the class's `exact` */
@@ -308,6 +317,8 @@ dro_status dro__check_parts(dro_optimizer *o, size_t parts);
 dro_status dro__take_step(dro_optimizer *o, const dro_batch *parts, int count);
 /* Its end, from gradients that were checked. */
 void dro__finish_step(dro_optimizer *o);
+/* After a step that the host has driven: the average of the weights, and of what is beside. */
+void dro__average(dro_optimizer *o);
 /* A step of one batch, and what it needs: slots, losses, groups, the gradient. */
 dro_status dro__plain_step(dro_optimizer *o);
 dro_status dro__plain_start(dro_optimizer *o, dro__phase weigh, dro__move_kind move);

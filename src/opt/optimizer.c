@@ -322,12 +322,16 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
         status = dro__weights_create(o);
     if (status == DRO_OK)
         status = o->cls->start(o);
+    if (status == DRO_OK && dro__settings_of(o)->ema > 0)
+        status = dro__vector(o, o->dim + o->beside_count, true, &o->k.v[DRO__AVERAGE]);
     if (status == DRO_OK && w0)
         status = dro__copy_in(o->ctx, o->k.v[DRO__W], w0, o->dim * sizeof *w0);
     if (status != DRO_OK) { /* as if it had not been called */
         unstart(o);
         return status;
     }
+    o->ticket = (dro__ticket){0}; /* the average begins as the weights */
+    dro__average(o);
     dro__async_open(o);
     dro__clock_start(o);
     o->started = true;
@@ -368,6 +372,8 @@ dro_status dro_optimizer_step(dro_optimizer *o)
     }
     if (!o->is_composite && o->problem.accept)
         o->problem.accept(o->problem.user);
+    if (!o->async)
+        dro__average(o);
     o->run.step++;
     o->holes = 0;
     o->fine = 0;
@@ -411,6 +417,12 @@ dro_status dro_optimizer_skip(dro_optimizer *o)
     return DRO_OK;
 }
 
+/* What a run is for: the average, or the weights themselves. */
+static float *result_of(const dro_optimizer *o)
+{
+    return o->k.v[DRO__AVERAGE] ? o->k.v[DRO__AVERAGE] : o->k.v[DRO__W];
+}
+
 dro_status dro_optimizer_weights(const dro_optimizer *o, float *w)
 {
     if (!o || !w)
@@ -419,12 +431,37 @@ dro_status dro_optimizer_weights(const dro_optimizer *o, float *w)
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     DRO_TRY(dro__async_wait(o));
-    return dro__copy_out(o->ctx, w, o->k.v[DRO__W], o->dim * sizeof *w);
+    return dro__copy_out(o->ctx, w, result_of(o), o->dim * sizeof *w);
 }
 
 const float *dro_optimizer_w(const dro_optimizer *o)
 {
-    return o && dro__async_wait(o) == DRO_OK ? o->k.v[DRO__W] : NULL;
+    return o && dro__async_wait(o) == DRO_OK ? result_of(o) : NULL;
+}
+
+void dro__optimizer_beside(dro_optimizer *o, float *numbers, size_t count)
+{
+    o->beside = numbers;
+    o->beside_count = count;
+}
+
+bool dro__optimizer_averages(const dro_optimizer *o)
+{
+    return o->k.v[DRO__AVERAGE] != NULL;
+}
+
+dro_status dro__optimizer_beside_get(const dro_optimizer *o, float *average)
+{
+    DRO_TRY(dro__async_wait(o));
+    return dro__copy_out(o->ctx, average, o->k.v[DRO__AVERAGE] + o->dim,
+                         o->beside_count * sizeof *average);
+}
+
+dro_status dro__optimizer_beside_set(dro_optimizer *o, const float *average)
+{
+    DRO_TRY(dro__async_wait(o));
+    return dro__copy_in(o->ctx, o->k.v[DRO__AVERAGE] + o->dim, average,
+                        o->beside_count * sizeof *average);
 }
 
 double dro_optimizer_regulariser(const dro_optimizer *o, const float *w)
@@ -531,7 +568,7 @@ static uint64_t settings_checksum(const dro_optimizer *o)
 static header make_header(const dro_optimizer *o)
 {
     header h = {.magic = "drostat",
-                .version = 4, /* 3: before the scalars of other objectives than kl */
+                .version = 5, /* 4: before ema */
                 .dim = o->dim,
                 .n = o->n,
                 .settings = settings_checksum(o),

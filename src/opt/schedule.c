@@ -160,7 +160,9 @@ bool dro__last_step(const dro_optimizer *o)
 void dro__begin_step(dro_optimizer *o)
 {
     const dro__optimizer_settings *set = dro__settings_of(o);
-    o->ticket = (dro__ticket){.eta = dro__eta(o)};
+    double t = (double)o->run.step;
+    o->ticket =
+        (dro__ticket){.eta = dro__eta(o), .average_keep = fmin(set->ema, (1 + t) / (10 + t))};
     if (!o->cls->robust)
         return;
     o->ticket.lambda = dro__lambda(o);

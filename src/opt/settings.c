@@ -31,6 +31,9 @@ const dro__param_row dro__params_common[] = {
     DRO__INTEGER("seed", seed, S, "1", 0, 9e15, "seed of every random choice"),
     DRO__REAL("weight_decay", weight_decay, S, "0", 0, 1e6,
               "weight_decay times w is added to the gradient"),
+    DRO__REAL("ema", ema, S, "0", 0, 0.999999999,
+              "the result is a moving average of w with this decay, at most (1 + t)/(10 + t) in "
+              "step t; 0: w itself"),
     DRO__CHOICE("reg", reg, S, "none", "none|l2|l1|elastic|group|box|ball",
                 "regulariser r(w), by its proximal operator; dro train also takes l1:1e-5"),
     DRO__REAL("reg_strength", reg_strength, S, "0", 0, 1e12,

@@ -72,6 +72,20 @@ void dro__finish_step(dro_optimizer *o)
     dro__reg_blocks(o, k->v[DRO__W], o->s.eta);
 }
 
+void dro__average(dro_optimizer *o)
+{
+    dro__step k = o->k;
+    double sums[DRO__SUMS];
+    if (!k.v[DRO__AVERAGE])
+        return;
+    o->ctx->backend->move(o->ctx->pool, &k, DRO__MOVE_average, sums);
+    k.n = o->beside_count;
+    k.v[DRO__W] = o->beside;
+    k.v[DRO__AVERAGE] += o->dim;
+    if (k.n)
+        o->ctx->backend->move(o->ctx->pool, &k, DRO__MOVE_average, sums);
+}
+
 dro_status dro__take_step(dro_optimizer *o, const dro_batch *parts, int count)
 {
     dro__step *k = &o->k;

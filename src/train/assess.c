@@ -220,6 +220,29 @@ static dro_status evaluate_splits(dro_train *t, bool with_train, const scored *o
     return DRO_OK;
 }
 
+/* The same for the optimiser's result. With ema, its statistics are in the network meanwhile. */
+static dro_status evaluate_result(dro_train *t, bool with_train, const scored *of)
+{
+    dro_net *net = t->task.net;
+    if (!net || !dro__optimizer_averages(t->opt))
+        return evaluate_splits(t, with_train, of);
+    float *own = dro__alloc(dro__task_statistics(&t->task) + 1, sizeof *own);
+    if (!own)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the running statistics");
+    dro_status status = dro_net_statistics(net, own);
+    if (status == DRO_OK)
+        status = dro__run_statistics(t, t->statistics);
+    if (status == DRO_OK)
+        status = dro_net_set_statistics(net, t->statistics);
+    if (status == DRO_OK) {
+        status = evaluate_splits(t, with_train, of);
+        dro_status restored = dro_net_set_statistics(net, own);
+        status = status == DRO_OK ? restored : status;
+    }
+    dro__free(own);
+    return status;
+}
+
 /* If stopped on the way, `ended` says so and there is no record. */
 static dro_status fill_record(dro_train *t, bool with_train, bool bounded)
 {
@@ -236,7 +259,7 @@ static dro_status fill_record(dro_train *t, bool with_train, bool bounded)
     if (is_last(t)) /* this may take long and can be stopped */
         DRO_TRY(dro__run_write_weights(t));
     scored of = {t->w, dro_optimizer_w(t->opt), bounded};
-    return evaluate_splits(t, with_train, &of);
+    return evaluate_result(t, with_train, &of);
 }
 
 /* Without max_time: the run had ended, and only its result is written again. */
@@ -298,8 +321,7 @@ static dro_status keep_best(dro_train *t)
     p->best_epoch = r->epoch;
     p->since_best = 0;
     memcpy(t->best_w, t->w, t->task.dim * sizeof(float));
-    if (t->task.net)
-        DRO_TRY(dro_net_statistics(t->task.net, t->best_statistics));
+    DRO_TRY(dro__run_statistics(t, t->best_statistics));
     if (!dro__writes(t))
         return DRO_OK;
     return dro__weights_save(&t->task, t->folder, "weights.safetensors", t->best_w,

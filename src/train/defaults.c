@@ -395,6 +395,9 @@ dro_status dro__make_optimizer(dro_train *t)
     dro_optimizer_destroy(t->opt);
     t->opt = NULL;
     DRO_TRY(dro_optimizer_create(t->ctx, t->set.optimizer, &t->task.problem, &t->opt));
+    if (t->task.net)
+        dro__optimizer_beside(t->opt, t->task.net->memory.statistics,
+                              t->task.net->graph.statistics_size);
     DRO_TRY(set_all(t));
     if (set_length(t))
         DRO_TRY(set_all(t));

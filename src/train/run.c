@@ -500,11 +500,18 @@ static dro_status train(dro_train *t)
 
 /* ---- the end ---- */
 
+dro_status dro__run_statistics(const dro_train *t, float *to)
+{
+    if (!t->task.net)
+        return DRO_OK;
+    return dro__optimizer_averages(t->opt) ? dro__optimizer_beside_get(t->opt, to)
+                                           : dro_net_statistics(t->task.net, to);
+}
+
 dro_status dro__run_write_weights(dro_train *t)
 {
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
-    if (t->task.net)
-        DRO_TRY(dro_net_statistics(t->task.net, t->statistics));
+    DRO_TRY(dro__run_statistics(t, t->statistics));
     if (!dro__writes(t))
         return DRO_OK;
     if (t->set.best)
@@ -521,6 +528,8 @@ dro_status dro__run_finish(dro_train *t)
     if (!t->have_record)
         return DRO_OK;
     DRO_TRY(dro__run_write_weights(t));
+    if (t->task.net) /* with ema: those of the average, as no step follows */
+        DRO_TRY(dro_net_set_statistics(t->task.net, t->statistics));
     DRO_TRY(dro__run_score_best(t));
     if (!t->have_record)
         return DRO_OK;

@@ -601,6 +601,9 @@ dro_status dro__run_load(dro_train *t, bool *found);
  * that its folder does not stand in the way of the next try. */
 void dro__run_forget(dro_train *t);
 dro_status dro__run_write_weights(dro_train *t);
+/* The running statistics that belong to dro_optimizer_weights(): the network's or, with ema, their
+ * average. */
+dro_status dro__run_statistics(const dro_train *t, float *to);
 /* With best: the record becomes that of the best weights, unless they are the last. */
 dro_status dro__run_score_best(dro_train *t);
 dro_status dro__run_finish(dro_train *t);

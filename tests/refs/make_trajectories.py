@@ -133,7 +133,7 @@ DEFAULTS = dict(
     switch_tilt="same", cap=10,
     precondition="none", momentum=0, beta2=0, epsilon=1e-8, longest=1,
     a_rule="auto", a=0.1, a_schedule="constant", a_end=0, a_warmup=0, a_decay=1, a_c=1, a_min=0,
-    guard=0.25, objective="", gamma=0.03, heaviest=3)
+    guard=0.25, objective="", gamma=0.03, heaviest=3, ema=0)
 
 
 class Run:
@@ -1060,6 +1060,14 @@ def cases():
     yield Case("recover", convex, "chi2-group", eta=0.1, objective="chi2:0.2", tilt="group",
                batch=10, a_rule="fixed", a=0.5)
 
+    # The average of the weights.
+    yield Case("sgd", nonconvex, "ema", eta=0.05, ema=0.95)
+    yield Case("recover", convex, "ema", eta=0.2, lam=1, a_rule="auto", ema=0.8)
+    yield Case("adamw", convex, "ema", eta=0.02, beta2=0.99, ema=0.9)
+    yield Case("ascpg", convex, "ema", eta=0.3, ema=0.9)
+    yield Case("civr", nonconvex, "ema", eta=0.05, ema=0.9)
+    yield Case("cover", composite, "ema", eta=0.05, a_rule="fixed", a=0.3, ema=0.7)
+
     # The cap and the fresh start.
     yield Case("cover", nonconvex, "cap", eta=0.03, lam=0.4, cap=1, a_rule="fixed", a=0.5)
     yield Case("absgd", nonconvex, "cap", eta=0.01, lam=0.4, cap=1)
@@ -1074,8 +1082,10 @@ def cases():
 
 def trajectory(case, rounding=lambda x: x):
     run = Run(case, rounding)
-    points = []
+    points, average = [], run.w0
     for t, (w, log_u) in zip(range(1, CHECKPOINTS[-1] + 1), METHODS[case.optimizer](run)):
+        keep = min(run.s.ema, t / (9 + t))  # t is 1 at the first step
+        average = w = keep * average + (1 - keep) * w if keep else w
         if t in CHECKPOINTS:
             points.append((t, run.examples, run.evaluations, log_u, w))
     return run, points

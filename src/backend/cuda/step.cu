@@ -247,6 +247,21 @@ template <class M, bool reg> static __device__ void run_move(const dro__step &k,
         M::each(k.v, &c, i, reg, sum);
 }
 
+/* The averages of the weights and of the statistics. A thread takes the elements that it moved. */
+static __device__ void run_average(const dro__gpu_step &g)
+{
+    const dro__step &k = g.k;
+    float *v[DRO__VECTOR_ROLES] = {};
+    coefs c = {};
+    prepare_average(&k, &c);
+    for (size_t i = FIRST; i < k.n; i += STEP)
+        each_average(k.v, &c, i, 0, NULL);
+    v[DRO__W] = g.statistics;
+    v[DRO__AVERAGE] = k.v[DRO__AVERAGE] + k.n;
+    for (size_t i = FIRST; i < g.statistics_size; i += STEP)
+        each_average(v, &c, i, 0, NULL);
+}
+
 /* second: the pass after the scalars have settled */
 template <class M>
 static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g, bool second)
@@ -266,6 +281,8 @@ static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g, bool
             k.v[DRO__OLD][i] = k.v[DRO__NEXT][i]; /* it is the old one of the next step */
         for (size_t i = FIRST; i < g.statistics_size; i += STEP)
             g.statistics[i] = g.taken[i];
+        if (k.v[DRO__AVERAGE])
+            run_average(g);
     }
     if (M::sums)
         put_sums(g.sums, sum);
