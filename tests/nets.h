@@ -265,4 +265,12 @@ static inline void zoo(dro_net *net)
     dro_net_auxiliary(net, aux, 0.4f);
 }
 
+/* The same with cosines as outputs. */
+static inline void zoo_cosine(dro_net *net)
+{
+    zoo(net);
+    dro_net_set(net, "classifier", "cosine");
+    dro_net_set(net, "classifier_scale", "5");
+}
+
 #endif

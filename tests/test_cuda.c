@@ -181,6 +181,12 @@ static void every_layer(const bounds *b)
     compare("frozen below", s, counts, 2, b);
     s.trained = "b.*,cn.*";
     compare("frozen above", s, counts, 2, b);
+    s = (subject){.build = zoo_cosine, .shape = {3, 11, 13, 5}};
+    compare("cosine", s, counts, 2, b);
+    s.trained = "out.*";
+    compare("cosine alone", s, counts, 2, b);
+    s.trained = "h.*";
+    compare("frozen cosine", s, counts, 2, b);
 }
 
 static void models(const bounds *b)

@@ -161,6 +161,8 @@ static const net_case cases[] = {
     {.name = "frozen branch", .shape = IMAGE, .build = net_branches, .train = "three.*"},
     {.name = "frozen depthwise", .shape = IMAGE, .build = net_depthwise, .train = "conv.*,fc.*"},
     {.name = "frozen linear", .shape = IMAGE, .build = net_dropout, .train = "conv.*"},
+    {"cosine", ROWS(4), net_plain, "cross-entropy", "classifier", "cosine", NULL, false},
+    {"cosines", IMAGE, net_auxiliary, "cross-entropy", "classifier", "cosine", NULL, false},
     {"smoothing", ROWS(4), net_plain, "cross-entropy", "smoothing", "0.1", NULL, false},
     {"focal", ROWS(4), net_plain, "focal", "focal_gamma", "1.5", NULL, false},
     {"focal 0", ROWS(2), net_plain, "focal", "focal_gamma", "0", NULL, false},

@@ -18,6 +18,12 @@ static void test_every_layer(void **state)
     compare("frozen head", &s, counts, 2, 2);
     s.trained = "b.*,cn.*";
     compare("frozen above", &s, counts, 2, 3);
+    s = (subject){.build = zoo_cosine, .shape = {3, 11, 13, 5}};
+    compare("cosine", &s, counts, 2, 2);
+    s.trained = "out.*";
+    compare("cosine alone", &s, counts, 2, 2);
+    s.trained = "h.*";
+    compare("frozen cosine", &s, counts, 2, 3);
 }
 
 static void test_small_models(void **state)

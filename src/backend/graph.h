@@ -30,6 +30,7 @@ typedef enum dro__op {
     DRO__OP_CONCAT,
     DRO__OP_FLATTEN,
     DRO__OP_LINEAR,
+    DRO__OP_COSINE, /* of an example and each output's weights, times gain; an output only */
     DRO__OP_DROPOUT,
     DRO__OP_SHORTCUT,
     DRO__OP_COUNT,
@@ -50,6 +51,7 @@ typedef struct dro__graph_node {
     int32_t groups; /* convolutions: each reads as many of the input's channels as it makes */
     float eps;      /* norm */
     float rate;     /* dropout */
+    float gain;     /* cosine */
     float cap;      /* relu: its largest value, or INFINITY */
     const float *scale, *shift; /* affine: (channels) */
     bool has_bias;

@@ -6,6 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Added to the squares under the roots of a cosine classifier. */
+#define DRO__COSINE_EPS 1e-8f
+
 /* X(name, default, low, high, meaning): the numbers that losses are set by. */
 #define DRO__LOSS_SETTINGS(X)                                                                      \
     X(smoothing, "0", 0, 1, "label smoothing of cross-entropy and logit-adjusted")                 \

@@ -24,9 +24,15 @@ const dro__param_row dro__params_net[] = {
       "the loss of one example"},
      FIELD(loss)},
     DRO__LOSS_SETTINGS(LOSS_ROW){
-        {"precision", DRO_PARAM_CHOICE, "tf32", 0, 0, "tf32|fp32|bf16",
-         "how a GPU multiplies; weights and sums are float in all of them"},
-        FIELD(precision)},
+        {"classifier", DRO_PARAM_CHOICE, "linear", 0, 0, "linear|cosine",
+         "the last layer; cosine: of the angles between features and weights, without a bias"},
+        FIELD(classifier)},
+    {{"classifier_scale", DRO_PARAM_REAL, "30", 1e-3, 1e6, NULL,
+      "cosine: the largest possible logit"},
+     FIELD(classifier_scale)},
+    {{"precision", DRO_PARAM_CHOICE, "tf32", 0, 0, "tf32|fp32|bf16",
+      "how a GPU multiplies; weights and sums are float in all of them"},
+     FIELD(precision)},
     {{"deterministic", DRO_PARAM_CHOICE, "no", 0, 0, "no|yes",
       "on a GPU: the same bits in every run, at some cost in time"},
      FIELD(deterministic)},
@@ -244,6 +250,40 @@ static dro_status freeze(dro_net *net)
     return DRO_OK;
 }
 
+/* Takes the bias of a layer out of the list. */
+static void drop_bias(dro_net *net, int32_t index)
+{
+    for (size_t k = 0; k < net->tensor_count; k++) {
+        dro__net_entry *t = &net->tensors[k];
+        if (t->node != index || strcmp(strrchr(t->name, '.'), ".bias") != 0)
+            continue;
+        dro__free(t->name);
+        memmove(t, t + 1, (net->tensor_count - k - 1) * sizeof *t);
+        net->tensor_count--;
+        return;
+    }
+}
+
+/* classifier=cosine: the outputs' linear layers become cosines. */
+static dro_status settle_classifier(dro_net *net)
+{
+    for (int k = 0; net->set.classifier && k < DRO__HEADS; k++) {
+        int32_t head = net->graph.heads[k];
+        dro__graph_node *node = head < 0 ? NULL : &net->graph.nodes[head];
+        if (!node || node->op == DRO__OP_COSINE)
+            continue;
+        if (node->op != DRO__OP_LINEAR)
+            return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
+                             "classifier=cosine: the output of this network is not a linear layer");
+        node->op = DRO__OP_COSINE;
+        node->gain = (float)net->set.classifier_scale;
+        node->has_bias = false;
+        node->bias = -1;
+        drop_bias(net, head);
+    }
+    return DRO_OK;
+}
+
 /* Assigns every tensor its array and its offset in it, and records both in its node. */
 static void place(dro_net *net)
 {
@@ -367,6 +407,7 @@ dro_status dro_net_ready(dro_net *net)
         return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
                          "the backend '%s' has no networks in this build", net->ctx->backend->name);
     free_memory(net);
+    DRO_TRY(settle_classifier(net));
     DRO_TRY(freeze(net));
     place(net);
     if (net->graph.dim == 0)

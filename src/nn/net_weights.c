@@ -39,14 +39,14 @@ static dro_status send(dro_net *net, const float *statistics)
                         net->graph.statistics_size * sizeof(float));
 }
 
-/* A single layer is a convex model: it starts at 0, where its losses are those of a uniform guess
- * for any features. */
+/* A single linear layer is a convex model: it starts at 0, where its losses are those of a uniform
+ * guess for any features. */
 static bool begins_at_zero(const dro_net *net)
 {
     size_t matrices = 0;
     for (size_t k = 0; k < net->tensor_count; k++)
         matrices += net->tensors[k].rank > 1;
-    return matrices == 1;
+    return matrices == 1 && net->graph.nodes[net->graph.heads[0]].op != DRO__OP_COSINE;
 }
 
 dro_status dro_net_init(dro_net *net, uint64_t seed)

@@ -40,7 +40,8 @@ struct dro_net {
 
     /* settings: params.c's table writes here */
     struct dro__net_settings {
-        int32_t loss, precision, deterministic, convolutions;
+        int32_t loss, precision, deterministic, convolutions, classifier;
+        double classifier_scale;
         double loss_set[DRO__LOSS_SETTING_COUNT];
     } set;
     double *prior; /* (prior_count) or NULL */

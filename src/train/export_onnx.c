@@ -165,6 +165,44 @@ static void with_weights(exporter *e, int32_t index, const char *x, const char *
     }
 }
 
+/* Rows divided by their lengths; opset 13 has the axes of ReduceSumSquare as an attribute. */
+static void unit(exporter *e, const char *x, const char *y)
+{
+    static const char *const parts[] = {"squares", "more", "sum", "length"};
+    static const float eps = DRO__COSINE_EPS;
+    char names[4][NAME + 32];
+    dro__buffer a = {0};
+    for (int k = 0; k < 4; k++)
+        snprintf(names[k], sizeof names[k], "%s.%s", y, parts[k]);
+    dro__onnx_ints(&a, "axes", DRO__INTS(1), 1);
+    dro__onnx_int(&a, "keepdims", 1);
+    dro__onnx_node(&e->graph, "ReduceSumSquare", DRO__NAMES(x), names[0], &a);
+    dro__onnx_constant(&e->graph, names[1], NULL, 0, &eps);
+    node(e, "Add", DRO__NAMES(names[0], names[1]), names[2]);
+    node(e, "Sqrt", DRO__NAMES(names[2]), names[3]);
+    node(e, "Div", DRO__NAMES(x, names[3]), y);
+}
+
+static void cosine(exporter *e, int32_t index, const char *x, const char *y)
+{
+    const dro__graph_node *n = &e->net->graph.nodes[index];
+    static const char *const parts[] = {"flat", "x", "w"};
+    const char *t[TENSORS];
+    char names[3][NAME + 16];
+    dro__buffer a = {0};
+    tensors(e, index, t);
+    for (int k = 0; k < 3; k++)
+        snprintf(names[k], sizeof names[k], "%s.%s", y, parts[k]);
+    dro__onnx_int(&a, "axis", 1);
+    dro__onnx_node(&e->graph, "Flatten", DRO__NAMES(x), names[0], &a);
+    unit(e, names[0], names[1]);
+    unit(e, t[WEIGHT], names[2]);
+    a = (dro__buffer){0};
+    dro__onnx_int(&a, "transB", 1);
+    dro__onnx_float(&a, "alpha", n->gain);
+    dro__onnx_node(&e->graph, "Gemm", DRO__NAMES(names[1], names[2]), y, &a);
+}
+
 /* Every stride-th pixel, zero channels on both sides. */
 static void shortcut(exporter *e, int32_t index, const char *x, const char *y)
 {
@@ -232,6 +270,9 @@ static void layer(exporter *e, int32_t index, const char *first)
     case DRO__OP_NORM:
     case DRO__OP_LINEAR:
         with_weights(e, index, inputs[0], y);
+        break;
+    case DRO__OP_COSINE:
+        cosine(e, index, inputs[0], y);
         break;
     case DRO__OP_RELU:
         relu(e, n, inputs[0], y);

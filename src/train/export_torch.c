@@ -69,7 +69,7 @@ static void layer_name(writer *w, int32_t index)
 static bool has_tensors(const dro__graph_node *n)
 {
     return n->op == DRO__OP_CONV || n->op == DRO__OP_DEPTHWISE || n->op == DRO__OP_NORM ||
-           n->op == DRO__OP_LINEAR;
+           n->op == DRO__OP_LINEAR || n->op == DRO__OP_COSINE;
 }
 
 static void make_layer(writer *w, int32_t index)
@@ -82,7 +82,7 @@ static void make_layer(writer *w, int32_t index)
         dro__buffer_print(b, ", nn.BatchNorm2d(%d, eps=%.6g))\n", (int)n->channels, (double)n->eps);
         return;
     }
-    if (n->op == DRO__OP_LINEAR) {
+    if (n->op == DRO__OP_LINEAR || n->op == DRO__OP_COSINE) {
         dro__buffer_print(b, ", nn.Linear(%zu, %d, bias=%s))\n", dro__node_size(in),
                           (int)n->channels, n->has_bias ? "True" : "False");
         return;
@@ -178,6 +178,14 @@ static void expression(writer *w, int32_t index)
 {
     const dro__graph_node *n = &w->graph->nodes[index];
     dro__buffer *b = &w->out;
+    if (n->op == DRO__OP_COSINE) {
+        operands(w, n, "", "", ".flatten(1)");
+        dro__buffer_print(b, "\n        x%d = %.9g * unit(x%d) @ unit(layer(", (int)index,
+                          (double)n->gain, (int)index);
+        layer_name(w, index);
+        dro__buffer_add(b, ").weight).T");
+        return;
+    }
     if (has_tensors(n)) {
         dro__buffer_add(b, "layer(");
         layer_name(w, index);
@@ -267,7 +275,13 @@ static void before(writer *w)
         dro__buffer_add(b, k ? ", " : "");
         quoted(b, a->names[k]);
     }
-    dro__buffer_add(b, "]\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
+    dro__buffer_add(b, "]\n");
+    if (w->graph->nodes[w->graph->heads[0]].op == DRO__OP_COSINE)
+        dro__buffer_print(b,
+                          "\n\ndef unit(x):\n"
+                          "    return x / (x.square().sum(1, keepdim=True) + %.9g).sqrt()\n",
+                          (double)DRO__COSINE_EPS);
+    dro__buffer_add(b, "\n\nclass Model(nn.Module):\n    def __init__(self):\n"
                        "        super().__init__()\n");
 }
 

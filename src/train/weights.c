@@ -50,6 +50,15 @@ void dro__loss_text(const dro__task *t, char *text, size_t size)
         snprintf(text, size, "%s", t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic");
 }
 
+/* The settings of the network that a file keeps: those of the loss and, where that is not linear,
+ * of the classifier. NULL: no more. */
+static const char *kept_setting(size_t k)
+{
+    static const char *const classifier[] = {"classifier", "classifier_scale", NULL};
+    return k < DRO__LOSS_SETTING_COUNT ? dro__loss_settings[k]
+                                       : classifier[k - DRO__LOSS_SETTING_COUNT];
+}
+
 /* "smoothing=0,focal_gamma=2,tau=1" */
 static void loss_settings_text(const dro__task *t, char *text, size_t size)
 {
@@ -57,11 +66,13 @@ static void loss_settings_text(const dro__task *t, char *text, size_t size)
     char value[64];
     size_t used = 0;
     *text = '\0';
-    for (size_t k = 0; k < DRO__LOSS_SETTING_COUNT && used < size; k++) {
-        dro__params_print(dro__param_find(tables, dro__loss_settings[k]), &t->net->set, value,
+    for (size_t k = 0; kept_setting(k) && used < size; k++) {
+        if (k >= DRO__LOSS_SETTING_COUNT && !t->net->set.classifier)
+            return;
+        dro__params_print(dro__param_find(tables, kept_setting(k)), &t->net->set, value,
                           sizeof value);
-        used += (size_t)snprintf(text + used, size - used, "%s%s=%s", k ? "," : "",
-                                 dro__loss_settings[k], value);
+        used += (size_t)snprintf(text + used, size - used, "%s%s=%s", k ? "," : "", kept_setting(k),
+                                 value);
     }
 }
 
@@ -206,8 +217,8 @@ dro_status dro__weights_loss(const dro__weights_about *about, dro_net *net)
         char *value = strchr(word, '=');
         if (value)
             *value++ = '\0';
-        for (size_t k = 0; value && k < DRO__LOSS_SETTING_COUNT; k++)
-            if (strcmp(word, dro__loss_settings[k]) == 0)
+        for (size_t k = 0; value && kept_setting(k); k++)
+            if (strcmp(word, kept_setting(k)) == 0)
                 DRO_TRY(dro_net_set(net, word, value));
     }
     return about->prior ? dro_net_prior(net, about->prior, (size_t)about->classes) : DRO_OK;

@@ -216,6 +216,61 @@ void dro__gpu_columns(cudaStream_t s, dro__parts parts, int outputs, const float
         }
 }
 
+/* c = <x, w> / (|x| |w|) of one example and one output, and the lengths' inverses. */
+static double cosine_of(const dro__cosine *k, int n, int o, double *ix, double *iw)
+{
+    double p = 0, a = DRO__COSINE_EPS, b = DRO__COSINE_EPS;
+    for (int i = 0; i < k->in; i++) {
+        double x = (double)k->x[n * k->in + i], w = (double)k->w[o * k->in + i];
+        p += x * w, a += x * x, b += w * w;
+    }
+    *ix = 1 / sqrt(a), *iw = 1 / sqrt(b);
+    return p * *ix * *iw;
+}
+
+void dro__gpu_cosine(cudaStream_t s, const dro__cosine *k, float *y)
+{
+    double ix, iw;
+    (void)s;
+    for (int j = 0; j < k->n * k->out; j++)
+        y[j] = (float)((double)k->gain * cosine_of(k, j / k->out, j % k->out, &ix, &iw));
+}
+
+void dro__gpu_cosine_data(cudaStream_t s, const dro__cosine *k, dro__typed add, float *dx)
+{
+    double ix, iw;
+    (void)s;
+    for (int j = 0; j < k->n * k->in; j++) {
+        int n = j / k->in;
+        double sum = 0;
+        for (int o = 0; o < k->out; o++) {
+            double c = cosine_of(k, n, o, &ix, &iw);
+            double w = (double)k->w[o * k->in + j % k->in];
+            sum += (double)k->dy[n * k->out + o] * ix * (w * iw - c * (double)k->x[j] * ix);
+        }
+        dx[j] = (float)((double)k->gain * sum) + or_0(add, (size_t)j);
+    }
+    for (int j = 0; j < k->n * k->out; j++)
+        k->dy[j] = NAN; /* used up */
+}
+
+void dro__gpu_cosine_weight(cudaStream_t s, const dro__cosine *k, float *const *grads)
+{
+    double ix, iw;
+    (void)s;
+    for (int part = 0; part < k->parts.count; part++)
+        for (int j = 0; j < k->out * k->in; j++) {
+            int o = j / k->in;
+            double sum = 0;
+            for (int n = k->parts.first[part]; n < k->parts.first[part + 1]; n++) {
+                double c = cosine_of(k, n, o, &ix, &iw);
+                double x = (double)k->x[n * k->in + j % k->in];
+                sum += (double)k->dy[n * k->out + o] * iw * (x * ix - c * (double)k->w[j] * iw);
+            }
+            grads[part][j] = (float)((double)k->gain * sum);
+        }
+}
+
 void dro__gpu_fold(cudaStream_t s, int n, dro__extent in, dro__typed x, const int *first,
                    dro__extent out, dro__typed y)
 {

@@ -310,6 +310,11 @@ static void heads(draft *d)
         }
     }
     dro_net_output(d->net, dro_net_linear(d->net, new_name(d, "out"), x, OUTPUTS));
+    if (!any(d, 3)) {
+        say(d, " cosine");
+        dro_net_set(d->net, "classifier", "cosine");
+        dro_net_set(d->net, "classifier_scale", "3");
+    }
     if (any(d, 2))
         return;
     int from = any(d, d->count);

@@ -96,8 +96,9 @@ class Tensors:
 
 class Run:
     """One forward over one part; keeps the new running statistics."""
-    def __init__(self, tensors, training, keys):
+    def __init__(self, tensors, training, keys, cosine=False):
         self.t, self.training, self.keys, self.running = tensors, training, keys, {}
+        self.cosine = cosine
 
     def conv(self, name, x, channels, kernel, stride=1, pad=0, bias=False, groups=1):
         kernel = kernel if isinstance(kernel, tuple) else (kernel, kernel)
@@ -122,6 +123,8 @@ class Run:
 
     def linear(self, name, x, outputs):
         x = x.flatten(1)
+        if self.cosine:  # every linear layer of these networks is an output
+            return 30 * F.normalize(x) @ F.normalize(self.t(name + ".weight", outputs, x.shape[1])).T
         w, b = self.t(name + ".weight", outputs, x.shape[1]), self.t(name + ".bias", outputs)
         return F.linear(x, w, b)
 
@@ -224,6 +227,7 @@ CASES = [
     ("branches", "cross-entropy", "-", 0, "aux.*,a.*", (4,)),
     ("inverted", "cross-entropy", "-", 0, "-", (4, 3)),
     ("inverted", "cross-entropy", "-", 0, "deep1.*,norm2.*,fc.*", (4,)),
+    ("branches", "cross-entropy", "classifier", "cosine", "-", (4, 3)),
 ]
 
 
@@ -243,14 +247,14 @@ def write(out, net, kind, setting, value, trained, parts):
     x = single(1.5 * numbers("x", total, *shape))
     labels = torch.tensor((bits(fnv("labels"), 0, np.arange(total)) % np.uint64(outputs)).astype(int))
     coef = single(1 + 0.5 * numbers("coef", total))
-    keys = range(100, 100 + total)
+    keys, cosine = range(100, 100 + total), value == "cosine"
 
     def per_example(logits, at):
-        return loss(kind, value, logits, labels[at])
+        return loss(kind, 0 if cosine else value, logits, labels[at])
 
     for k, count in enumerate(parts):
         at = slice(first, first + count)
-        run = Run(tensors, True, keys[at])
+        run = Run(tensors, True, keys[at], cosine)
         logits, aux = build(run, x[at])
         l = per_example(logits, at)
         if aux is not None:
@@ -271,7 +275,7 @@ def write(out, net, kind, setting, value, trained, parts):
         line(out, "running", name, *summary(name, v))
     at = slice(0, parts[0])
     with torch.no_grad():
-        logits, _ = build(Run(tensors, False, keys[at]), x[at])
+        logits, _ = build(Run(tensors, False, keys[at], cosine), x[at])
     line(out, "eval", *per_example(logits, at).tolist())
     line(out, "logits", *summary("logits", logits), *logits.flatten()[:12].tolist())
 

@@ -150,6 +150,22 @@ size_t dro__gpu_depthwise_partial(const dro__depthwise *d);
 void dro__gpu_depthwise_weight(cudaStream_t s, const dro__depthwise *d, dro__typed x, dro__typed dz,
                                float *partial, float *const *grads);
 
+/* ---- cosine.cu ---- */
+
+typedef struct dro__cosine {
+    dro__parts parts;
+    int n, in, out;
+    float gain;
+    const float *w, *x; /* (out, in), (n, in) */
+    float *dy;          /* (n, out) */
+} dro__cosine;
+
+void dro__gpu_cosine(cudaStream_t s, const dro__cosine *c, float *y);
+/* dx = slope of x, and `add`; dy is used up. */
+void dro__gpu_cosine_data(cudaStream_t s, const dro__cosine *c, dro__typed add, float *dx);
+/* grads: by part. */
+void dro__gpu_cosine_weight(cudaStream_t s, const dro__cosine *c, float *const *grads);
+
 /* ---- loss.cu ---- */
 
 typedef struct dro__loss_args {

@@ -165,6 +165,42 @@ static void depthwise_backward(const dro__gcall *c)
     dro__slope_to_residual(c);
 }
 
+/* ---- the cosine classifier ---- */
+
+static dro__cosine cosine_of(const dro__gcall *c)
+{
+    const dro__graph_node *node = c->op->base.node;
+    return (dro__cosine){.parts = c->net->parts,
+                         .n = c->k.n,
+                         .in = (int)c->in->size,
+                         .out = (int)c->out->size,
+                         .gain = node->gain,
+                         .w = dro__parameters(c->net, node, node->weight),
+                         .x = c->k.x.p,
+                         .dy = c->k.dy.p};
+}
+
+static void cosine(const dro__gcall *c)
+{
+    dro__cosine k = cosine_of(c);
+    dro__gpu_cosine(c->stream, &k, c->k.y.p);
+}
+
+static void cosine_backward(const dro__gcall *c)
+{
+    dro__cosine k = cosine_of(c);
+    const dro__graph_node *node = c->op->base.node;
+    float *grads[DRO__PARTS];
+    for (int i = 0; i < DRO__PARTS; i++)
+        grads[i] = c->net->grads[i] + node->weight;
+    if (!node->frozen)
+        dro__gpu_cosine_weight(c->stream, &k, grads);
+    if (!c->in->base.wants)
+        return;
+    dro__gpu_cosine_data(c->stream, &k, c->k.add, c->k.dx.p);
+    dro__slope_written(c, c->op->base.in[0].value, none);
+}
+
 /* ---- the table ---- */
 
 #define ANY    DRO__FORM_ANY
@@ -216,6 +252,7 @@ const dro__gpu_layer dro__gpu_layers[DRO__OP_ALL] = {
     [DRO__OP_LINEAR] = {.traits = {FLOATS, FLOATS},
                         .forward = dro__blas_linear_forward,
                         .backward = dro__blas_linear_backward},
+    [DRO__OP_COSINE] = {.traits = {FLOATS, FLOATS}, .forward = cosine, .backward = cosine_backward},
     [DRO__OP_DROPOUT] = {.traits = {ANY, COMMON},
                          .kernel = dro__gpu_dropout,
                          .slope = dro__gpu_dropout_back},

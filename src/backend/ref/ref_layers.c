@@ -192,6 +192,43 @@ static void linear(const view *v, bool backward)
         linear_forward(v);
 }
 
+/* ---- cosine: y = gain <x, w> / (|x| |w|) ---- */
+
+static double inverse_length(const float *w, const real *x, size_t n)
+{
+    double sum = DRO__COSINE_EPS;
+    for (size_t i = 0; i < n; i++) {
+        double value = w ? (double)w[i] : (double)x[i];
+        sum += value * value;
+    }
+    return 1 / sqrt(sum);
+}
+
+static void cosine(const view *v, bool backward)
+{
+    double gain = (double)v->node->gain;
+    for (size_t n = 0; n < v->count; n++)
+        for (size_t o = 0; o < v->size; o++) {
+            const real *x = v->x + n * v->in_size;
+            const float *w = v->w + o * v->in_size;
+            double ix = inverse_length(NULL, x, v->in_size),
+                   iw = inverse_length(w, NULL, v->in_size), product = 0;
+            for (size_t i = 0; i < v->in_size; i++)
+                product += (double)w[i] * (double)x[i];
+            double c = product * ix * iw;
+            if (!backward)
+                v->y[n * v->size + o] = (real)(gain * c);
+            for (size_t i = 0; backward && i < v->in_size; i++) {
+                double dy = gain * (double)v->dy[n * v->size + o];
+                double ux = (double)x[i] * ix, uw = (double)w[i] * iw;
+                if (v->dw)
+                    v->dw[o * v->in_size + i] += dy * iw * (ux - c * uw);
+                if (v->dx)
+                    v->dx[n * v->in_size + i] += (real)(dy * ix * (uw - c * ux));
+            }
+        }
+}
+
 /* ---- batch norm: y = gamma (x - mean) / sqrt(var + eps) + beta ---- */
 
 /* The moments of this batch: n, means, sums of squared deviations. */
@@ -481,21 +518,15 @@ static void flatten(const view *v, bool backward)
 
 /* ---- the two entrances ---- */
 
-/* The first four may be called with dx NULL: they have parameters of their own. */
+/* The first five may be called with dx NULL: they have parameters of their own. */
 static void (*const layers[DRO__OP_COUNT])(const view *v, bool backward) = {
-    [DRO__OP_CONV] = conv,
-    [DRO__OP_DEPTHWISE] = conv,
-    [DRO__OP_NORM] = norm,
-    [DRO__OP_LINEAR] = linear,
-    [DRO__OP_MAX_POOL] = max_pool,
-    [DRO__OP_AVG_POOL] = avg_pool,
-    [DRO__OP_GLOBAL_POOL] = global_pool,
-    [DRO__OP_ADD] = add,
-    [DRO__OP_CONCAT] = concat,
-    [DRO__OP_SHORTCUT] = shortcut,
-    [DRO__OP_AFFINE] = affine,
-    [DRO__OP_RELU] = relu,
-    [DRO__OP_DROPOUT] = dropout,
+    [DRO__OP_CONV] = conv,         [DRO__OP_DEPTHWISE] = conv,
+    [DRO__OP_NORM] = norm,         [DRO__OP_LINEAR] = linear,
+    [DRO__OP_COSINE] = cosine,     [DRO__OP_MAX_POOL] = max_pool,
+    [DRO__OP_AVG_POOL] = avg_pool, [DRO__OP_GLOBAL_POOL] = global_pool,
+    [DRO__OP_ADD] = add,           [DRO__OP_CONCAT] = concat,
+    [DRO__OP_SHORTCUT] = shortcut, [DRO__OP_AFFINE] = affine,
+    [DRO__OP_RELU] = relu,         [DRO__OP_DROPOUT] = dropout,
     [DRO__OP_FLATTEN] = flatten,
 };
 

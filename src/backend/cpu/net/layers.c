@@ -335,6 +335,78 @@ static void linear_finish(dro__cpu_network *net, dro__cpu_program *program, cons
     dro__pool_run(net->ctx->pool, op->lanes, linear_rows, &task);
 }
 
+/* ---- cosine: y = gain <x, w> / (|x| |w|) ---- */
+
+typedef struct dots {
+    float product, x, w; /* <x, w>, 1/|x|, 1/|w| */
+} dots;
+
+static dots dots_of(size_t n, const float *x, const float *w)
+{
+    float p = 0, a = 0, b = 0;
+    for (size_t i = 0; i < n; i++) {
+        p += x[i] * w[i];
+        a += x[i] * x[i];
+        b += w[i] * w[i];
+    }
+    return (dots){p, 1 / sqrtf(a + DRO__COSINE_EPS), 1 / sqrtf(b + DRO__COSINE_EPS)};
+}
+
+static void cosine(const dro__piece *piece, bool back)
+{
+    sides s = sides_of(piece);
+    const dro__graph_node *node = piece->op->base.node;
+    size_t in = s.in->size, out = s.out->size;
+    const float *weights = dro__node_parameters(piece->net, node, node->weight);
+    const float *x = dro__piece_value(piece, piece->op->base.in[0].value, 0);
+    const float *dy = back ? dro__piece_grad(piece, piece->op->base.end) : NULL;
+    float *y = back ? NULL : output(piece), *dx = back ? input_slope(piece, 0) : NULL;
+    for (size_t k = 0; (!back || dx) && k < piece->count * out; k++) {
+        const float *row = x + k / out * in, *w = weights + k % out * in;
+        dots d = dots_of(in, row, w);
+        float c = d.product * d.x * d.w;
+        if (!back) {
+            y[k] = node->gain * c;
+            continue;
+        }
+        float *to = dx + k / out * in, of_w = node->gain * dy[k] * d.x * d.w,
+              of_x = node->gain * dy[k] * c * d.x * d.x;
+        for (size_t i = 0; i < in; i++)
+            to[i] += of_w * w[i] - of_x * row[i];
+    }
+}
+
+static void cosine_rows(void *arg, size_t lane)
+{
+    const linear_task *t = arg;
+    const dro__graph_node *node = t->op->base.node;
+    size_t in = t->program->values[t->op->base.in[0].value].size,
+           out = t->program->values[t->op->base.end].size, count = t->net->parts[t->part].count;
+    dro__piece piece = {.net = t->net, .program = t->program, .part = t->part, .op_index = -1};
+    piece.first = t->net->first[t->part];
+    const float *x = dro__piece_value(&piece, t->op->base.in[0].value, 0);
+    const float *dy = dro__piece_grad(&piece, t->op->base.end);
+    for (size_t o = out * lane / t->op->lanes; o < out * (lane + 1) / t->op->lanes; o++) {
+        const float *w = dro__node_parameters(t->net, node, node->weight) + o * in;
+        float *grad = t->net->grads[t->part] + node->weight + (int64_t)(o * in);
+        memset(grad, 0, in * sizeof *grad);
+        for (size_t n = 0; n < count; n++) {
+            dots d = dots_of(in, x + n * in, w);
+            float slope = node->gain * dy[n * out + o] * d.w, of_x = slope * d.x,
+                  of_w = slope * d.product * d.x * d.w * d.w;
+            for (size_t i = 0; i < in; i++)
+                grad[i] += of_x * x[n * in + i] - of_w * w[i];
+        }
+    }
+}
+
+static void cosine_finish(dro__cpu_network *net, dro__cpu_program *program, const dro__cpu_op *op)
+{
+    linear_task task = {net, program, op, net->part};
+    if (!op->base.node->frozen)
+        dro__pool_run(net->ctx->pool, op->lanes, cosine_rows, &task);
+}
+
 /* ---- element by element ---- */
 
 static void relu(const dro__piece *piece, bool back)
@@ -477,6 +549,7 @@ const dro__cpu_layer dro__cpu_layers[DRO__OP_ALL] = {
     [DRO__OP_CONCAT] = {{DRO__BLOCKED, DRO__BLOCKED}, .run = concat},
     [DRO__OP_FLATTEN] = {{DRO__FORM_ANY, DRO__PLAIN}, .run = convert},
     [DRO__OP_LINEAR] = {{DRO__PLAIN, DRO__PLAIN}, .run = linear, .finish = linear_finish},
+    [DRO__OP_COSINE] = {{DRO__PLAIN, DRO__PLAIN}, .run = cosine, .finish = cosine_finish},
     [DRO__OP_DROPOUT] = {{DRO__PLAIN, DRO__PLAIN}, .run = dropout},
     [DRO__OP_SHORTCUT] = {{DRO__BLOCKED, DRO__BLOCKED}, .run = shortcut},
     [DRO__OP_CONVERT] = {.run = convert},
