@@ -19,7 +19,7 @@ MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .PHONY: all cuda demo test wheel wheel-arm sdist test-python asan-python faults-mpi bench-mpi scale-mpi test-arm test-hidden test-cuda \
   sanitize-cuda test-peers bench-peers bench-cuda fuzz deb test-deb install asan tsan faults kills \
-  long-stream lint mutations coverage zoo zoo-real format \
+  long-stream lint mutations coverage zoo zoo-real first-contact format \
   format-check clean help
 
 all: ## check the dependencies, configure and build into build/ (PRESET=cuda: for an NVIDIA GPU, into build-cuda/)
@@ -152,6 +152,12 @@ zoo: ## the defaults on some 60 awkward data sets beside scikit-learn (ONLY=plai
 	@python=$(ZOO_VENV)/bin/python; if $(PYTHON) -c "import sklearn" 2>/dev/null; then python=$(PYTHON); fi; \
 	  $$python tests/zoo/zoo.py build/dro build/tests/zoo --only "$(ONLY)" --seeds $(or $(SEEDS),10) --jobs $(JOBS) \
 	  --limit $(or $(LIMIT),0) $(if $(ONLY)$(SEEDS),,--into docs/defaults.md#zoo)
+
+first-contact: ## what a new user met on real data, each with its command and what it prints now (ONLY="1 4")
+	@sh scripts/deps.sh build
+	@$(QUIET) "configure" cmake --preset cpu
+	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli zoo
+	@$(PYTHON) tests/zoo/eleven.py build/dro build/tests/zoo $(ONLY)
 
 bench-peers: all $(VENV)/.done ## a training step against PyTorch's, interleaved
 	@$(VENV)/bin/python tests/peers/step_speed.py build/dro

@@ -35,6 +35,11 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
                          c->data);
     if (c->train)
         DRO_TRY(dro__trainable(t->data));
+    if (info->classes == 0 && c->settings && c->settings->set.recipe)
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "%s: recipes are for classes, the label is a number to predict "
+                         "(target=class makes each number a class)",
+                         c->data);
     if (c->train && !t->images && !dro__model_of_rows(t->model))
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
                          "model %s is for images, the data is a table of %zu features: expected "
