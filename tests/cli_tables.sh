@@ -96,6 +96,10 @@ run 1 train --data people.csv,holdout=0.3 --label bought --best r2 --out none
 has "best=r2 requires a real-valued target" err
 run 0 report real --out real.html
 grep -q RMSE real.html || fail "the report has no RMSE"
+run 0 train --data real.csv --label y --out alone --threads 2
+has "RMSE" out
+run 1 train --data real.csv --label y --recipe imbalanced --out none
+has "recipes are for classes, the label is a number to predict" err
 
 # ---- hints, and the model that a holdout prefers ----
 made() { # KIND [ROWS]: three columns and a label that follows from them
