@@ -11,9 +11,10 @@
 # lambda that is its default; recover-fixed is the paper's, lambda 5 from the first step on. An epoch is as many examples
 # for each of them, RCIVR's big batches counted, which grow up to nearly a pass. A run that is shown has the machine to
 # itself (--jobs 1), or seconds would mean nothing; one that diverges goes back and takes half the step. Three seeds of
-# them.
+# them. recover-default and scent-default are not tuned: they have the defaults of `dro train`, except lambda.
 #   --on cifar10|cifar100|stl10|inat   the data (default cifar10); --data is the folder of its files
-seeds="3 2 1" on=cifar10
+#   --tuned FILE                       no tuning: the settings that an earlier one chose, docs/results/fig12.txt
+seeds="3 2 1" on=cifar10 tuned=yes
 . "$(dirname "$0")/lib.sh"
 
 batch=128 net=$(model resnet20) side=
@@ -35,10 +36,21 @@ settings=$(length 24 3)
 grid=0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1 course=eta_schedule=constant,step,cosine
 set -- --data "$data" --model "$net" $side --set report_lambda=5
 
+# What an earlier tuning of this arm chose becomes its best.json: of --tuned, "@ PATH" and the file's line after it.
+kept() {
+    mkdir -p "$OUT/$at/tune-$1"
+    sed -n "\\#^@ $ON/tune-$1/best.json\$# { n; p; }" "$TUNED" >"$OUT/$at/tune-$1/best.json"
+    [ -s "$OUT/$at/tune-$1/best.json" ] || wrong "--tuned $TUNED: it has no $ON/tune-$1/best.json"
+}
 # tune ARM OPTIMISER grids...; dro sweep says with status 3 that every setting diverged
 tune() {
     name=$1 method=$2
     shift 2
+    if [ -n "$TUNED" ]; then
+        ! wanted "$name" || kept "$name"
+        add "$name" "$method" config="$OUT/$at/tune-$name/best.json"
+        return 0
+    fi
     sweep "$name" $at/tune-"$name" "$method" $few --batch $batch --set eval_train=no --eval-every 100 --by objective \
         --random "$settings" --grid $course "$@" || {
         status=$?
@@ -59,5 +71,7 @@ tune pg-smd2 pg-smd2 "$@" --lambda 5 --grid eta=$grid --grid dual_eta=1e-6..1e-3
 tune pes-sgda pes-sgda "$@" --lambda 5 --grid eta=0.01..1 --grid dual_eta=1e-9..1e-5 \
     --grid stage_steps=0.04,0.08,0.25,0.5
 tune sgd sgd "$@" --grid eta=0.01..0.5
+add recover-default recover lambda=5 batch=$batch
+add scent-default scent lambda=5 batch=$batch
 common="--backend $BACKEND --jobs $FINAL_JOBS${PRECISION:+ --precision $PRECISION}"
 compare $at/final "$@" $all --set eval_train=yes --on-divergence halve # the batch is that of each config: RCIVR's is tuned

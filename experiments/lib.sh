@@ -15,11 +15,11 @@
 # The same words in capitals in the environment do the same. What is finished is not run again.
 #
 # A script may say before it sources this: seeds, its own default at the three scales ("5 2 1"); on, the default of
-# its --on, if it has one; rehearsal=no (below).
+# its --on, if it has one; tuned=yes, if it has --tuned; rehearsal=no (below).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 : "${DRO:=$here/../build/dro}" "${SCALE:=small}" "${DATA:=}" "${OUT:=}" "${BACKEND:=auto}" "${JOBS:=1}"
-: "${SEEDS:=}" "${ARMS:=}" "${PRECISION:=}" "${seeds:=5 2 1}" "${on:=}" "${ON:=$on}"
+: "${SEEDS:=}" "${ARMS:=}" "${PRECISION:=}" "${seeds:=5 2 1}" "${on:=}" "${ON:=$on}" "${tuned:=}" "${TUNED:=}"
 
 wrong() {
     echo "$0: $*" >&2
@@ -33,13 +33,13 @@ help() {
     exit 0
 }
 while [ $# -gt 0 ]; do
-    case $1-$on in
+    case $1-$on-$tuned in
     --help-* | -h-*) help ;;
-    --scale-* | --data-* | --out-* | --backend-* | --precision-* | --jobs-* | --seeds-* | --arms-* | --on-?*) ;;
+    --scale-* | --data-* | --out-* | --backend-* | --precision-* | --jobs-* | --seeds-* | --arms-* | --on-?*-* | --tuned-*-yes) ;;
     *) wrong "unknown option '$1': --help lists them" ;;
     esac
     [ $# -gt 1 ] || wrong "$1 needs a value"
-    case $1-$on in
+    case $1-$on-$tuned in
     --scale-*) SCALE=$2 ;;
     --data-*) DATA=$2 ;;
     --out-*) OUT=$2 ;;
@@ -48,10 +48,12 @@ while [ $# -gt 0 ]; do
     --jobs-*) JOBS=$2 ;;
     --seeds-*) SEEDS=$2 ;;
     --arms-*) ARMS=$2 ;;
-    --on-?*) ON=$2 ;;
+    --on-?*-*) ON=$2 ;;
+    --tuned-*-yes) TUNED=$2 ;;
     esac
     shift 2
 done
+[ -z "$TUNED" ] || [ -r "$TUNED" ] || wrong "--tuned $TUNED: cannot be read"
 case $SCALE in
 full) [ -n "$DATA" ] || wrong "--scale full needs the data: --data DIR" ;;
 small) seeds=${seeds#* } ;;
@@ -110,7 +112,7 @@ check_arms() {
 }
 trap '[ $? -ne 0 ] || check_arms' EXIT
 if [ -n "$ARMS" ] && [ "${rehearsal:-yes}" = yes ] && [ -z "${REHEARSAL:-}" ]; then
-    export SCALE DATA OUT BACKEND JOBS SEEDS ARMS PRECISION ON
+    export SCALE DATA OUT BACKEND JOBS SEEDS ARMS PRECISION ON TUNED
     REHEARSAL=1 DRO=/bin/true sh "$0" >/dev/null || { trap - EXIT; exit 2; }
 fi
 

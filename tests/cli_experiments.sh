@@ -21,6 +21,10 @@ done
 [ "$(find "$OUT/table2/0.1/final" -name result.json | wc -l)" -eq 5 ] || fail "table2.sh: not five arms"
 grep -q '"train":{"objective":' "$OUT/fig12/cifar10/final/recover-seed1/metrics.jsonl" ||
     fail "fig12.sh: no F over the training set"
+OUT=$work/kept sh "$top/experiments/fig12.sh" --scale tiny --tuned "$top/docs/results/fig12.txt" \
+    --arms "ascpg scent-default" >"$work/log" 2>&1 || { fail "fig12.sh --tuned: status $?"; tail -5 "$work/log"; }
+grep -q '"eta":0.533,' "$work/kept/fig12/cifar10/final/ascpg-seed1/config.json" ||
+    fail "fig12.sh --tuned: not the setting that was chosen"
 
 # Mistakes are found before anything runs, each with a line that names it; a result that cannot be read is not passed over.
 mistake() { # PART COMMAND...: status 2 and PART on the last line
@@ -35,6 +39,8 @@ mistake "--scale needs a value" sh "$top/experiments/table2.sh" --scale
 mistake "without spaces" sh "$top/experiments/table2.sh" --scale tiny --out "$work/a b"
 mistake "RATIOS 'x'" env RATIOS="0.1 x" sh "$top/experiments/table2.sh" --scale tiny
 mistake "was trained for 1 epochs: PRETRAIN=1" env PRETRAIN=3 sh "$top/experiments/fig3_finetune.sh" --scale tiny
+mistake "unknown option '--tuned'" sh "$top/experiments/table2.sh" --scale tiny --tuned x
+mistake "--tuned x: cannot be read" sh "$top/experiments/fig12.sh" --scale tiny --tuned x
 mistake "which experiments?" sh "$top/experiments/collect.sh" copy
 one=$OUT/table2/0.1/final/recipe-seed1/result.json
 cp "$one" "$work/whole"

@@ -1,0 +1,21 @@
+"""Of the examples with the largest weights, as many as have a flipped label: the share that has one.
+
+flipped.py ARM OBJECTIVE FOLDER: explain.csv and true.csv of FOLDER, by `dro explain --out` (experiments/flipped.sh)."""
+import csv
+import os
+import sys
+
+
+def rows(path):
+    with open(path, newline="") as f:
+        return list(csv.DictReader(f))
+
+
+arm, objective, folder = sys.argv[1:]
+truth = {r["example"]: r["label"] for r in rows(os.path.join(folder, "true.csv"))}
+found = rows(os.path.join(folder, "explain.csv"))
+wrong = {r["example"] for r in found if r["label"] != truth[r["example"]]}
+found.sort(key=lambda r: (-float(r["weight"]), -float(r["loss"])))
+top = {r["example"] for r in found[: len(wrong)]}
+print(f"{arm} {objective}: {len(wrong)} of {len(found)} labels are wrong; of the {len(wrong)} largest weights "
+      f"{100 * len(top & wrong) / max(len(wrong), 1):.1f} % are on them")
