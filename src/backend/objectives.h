@@ -18,7 +18,8 @@
  *              the threshold by the density of the losses there, under a tent of half width NEAR
  *              excesses.
  *   chi2:      with p the share of positive weights and c = 1 + 2 rho, off moves with
- *              threshold/lambda and log lambda by the matrix -((p, 1), (2, 2 c)).
+ *              threshold/lambda and log lambda by the matrix -((p, 1), (2, 2 c)). A long step is
+ *              shortened as a whole: with only one of the two limited, lambda could grow forever.
  *
  * Equal losses have no multiplier (0 is best): it is at least LEAST of their size at the start,
  * which raises F by at most rho times that. Over groups nothing is noisy: the scalars are solved
@@ -202,8 +203,10 @@ FN void dual_newton(const dro__step *k, double rate)
         s->multiplier = ramp(k);
     } else {
         double c = 1 + 2 * argument, det = fmax(c * s->slope - 1, 0.1);
-        s->threshold += s->multiplier * limited((c * first - second / 2) / det, 1.0);
-        set_lambda(k, (s->slope * second / 2 - first) / det);
+        double shift = (c * first - second / 2) / det, by = (s->slope * second / 2 - first) / det;
+        double scale = 1 / fmax(1, fmax(fabs(shift), fabs(by) / DRO__LEAP));
+        s->threshold += s->multiplier * scale * shift;
+        set_lambda(k, scale * by);
     }
 }
 
