@@ -34,4 +34,17 @@ has '"recover_over_sklearn": null'
 has '"limit_samples_per_s": '
 [ "$(grep -c '"share_of_limit"' "$work/out")" -eq 4 ] || fail "bench linear: not four rows"
 
+rates="bench rates --problems pl,nonconvex --objectives kl:2,chi2:0.1 --settings 2 --seeds 3 --samples 32768"
+run 0 $rates --methods recover,adamw,ascpg
+silent err
+has "Samples that recover, the default method, needs over those of the best method"
+[ "$(grep -c '^recover ' "$work/out")" -eq 4 ] || fail "bench rates: recover is not in four tables"
+[ "$(grep -c '^ascpg ' "$work/out")" -eq 2 ] || fail "bench rates: ascpg has kl only"
+run 0 $rates --methods recover,adamw --json
+json
+[ "$(grep -c '"evaluations_per_sample"' "$work/out")" -eq 8 ] || fail "bench rates: not eight rows"
+if grep -q '"samples": null' "$work/out"; then fail "bench rates: a method does not reach the target"; fi
+run 2 bench rates --problems none
+has "expected pl, nonconvex or data" err
+
 finish

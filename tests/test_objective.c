@@ -193,6 +193,24 @@ static void test_large_lambda(void **state)
                1e-5);
 }
 
+/* The public call: the mean of the worst half, and what it refuses. */
+static void test_public(void **state)
+{
+    (void)state;
+    dro_context *ctx = check_context("ref", 1);
+    double losses[] = {1, 5, 2, 8}, weights[4], value;
+    assert_int_equal(dro_objective_value(ctx, "cvar:0.5", losses, 4, weights, &value), DRO_OK);
+    assert_float_equal(value, 6.5, 1e-12);
+    assert_float_equal(weights[1], 0.5, 1e-12);
+    assert_float_equal(weights[0], 0, 1e-12);
+    FAILS(ctx, dro_objective_value(ctx, "cvar:2", losses, 4, weights, &value), DRO_ERR_RANGE,
+          "cvar");
+    losses[2] = NAN;
+    FAILS(ctx, dro_objective_value(ctx, "kl:1", losses, 4, weights, &value), DRO_ERR_NUMBER,
+          "loss 2 is not finite");
+    dro_context_destroy(ctx);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -216,7 +234,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_references),   cmocka_unit_test(test_gradient),
     cmocka_unit_test(test_radius),       cmocka_unit_test(test_limits),
     cmocka_unit_test(test_large_lambda), cmocka_unit_test(test_smoothing),
-    cmocka_unit_test(test_names),
+    cmocka_unit_test(test_names),        cmocka_unit_test(test_public),
 };
 
 CHECK_MAIN(tests)

@@ -106,6 +106,14 @@ DRO_API const char *dro_optimizer_summary(int index);
  * DRO_ERR_END past the last parameter. */
 DRO_API dro_status dro_optimizer_param(const char *optimizer, int index, dro_param *param);
 
+/* ---- experimental: the value of an objective ---- */
+
+/* The value of "kl:LAMBDA", "kl-radius:RHO", "cvar:ALPHA", "chi2:RHO" or "mean" for n losses, all
+ * finite, and the worst-case weights, (n) with sum 1. */
+DRO_API dro_status dro_objective_value(dro_context *ctx, const char *objective,
+                                       const double *losses, size_t n, double *weights,
+                                       double *value);
+
 #ifdef __cplusplus
 }
 #endif

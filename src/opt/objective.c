@@ -9,6 +9,7 @@
  * the solution and rises until A stays as it is. */
 #include "objective.h"
 
+#include <dro/optimizer.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -414,4 +415,25 @@ void dro__objective_weigh_groups(const dro__objective *o, dro__groups *g, const 
     dro__objective_weigh(o, count, g->mean, g->prior, g->q, worst);
     for (size_t i = 0; i < g->n; i++)
         weights[i] = g->mass[g->of[i]] > 0 ? g->q[g->of[i]] * mass_of(g, i) / g->mass[g->of[i]] : 0;
+}
+
+/* ---- the public call ---- */
+
+dro_status dro_objective_value(dro_context *ctx, const char *objective, const double *losses,
+                               size_t n, double *weights, double *value)
+{
+    dro__objective o;
+    dro__worst_case worst;
+    if (!ctx)
+        return DRO_ERR_ARGUMENT;
+    if (!objective || !losses || !weights || !value || n == 0)
+        return dro__fail(ctx, DRO_ERR_ARGUMENT,
+                         "dro_objective_value: expected an objective, losses, weights and value");
+    DRO_TRY(dro__objective_parse(ctx, objective, &o));
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(losses[i]))
+            return dro__fail(ctx, DRO_ERR_NUMBER, "loss %zu is not finite", i);
+    dro__objective_weigh(&o, n, losses, NULL, weights, &worst);
+    *value = worst.value;
+    return DRO_OK;
 }
