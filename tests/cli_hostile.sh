@@ -193,4 +193,11 @@ run 0 train --data csv:claims.csv,label=claim,target=real --optimizer sgd --lr 0
 run 1 train --data csv:claims.csv,label=claim,target=real --optimizer sgd --lr 1e6 --seed 2 --epochs 2 --on-divergence stop --out wild
 grep -q 'diverged' err || fail "$what: $(cat err)"
 
+# Images that are all one colour: the black border of a crop is not a thousand deviations away.
+for class in a b; do
+    mkdir -p colour/$class
+    for k in 1 2 3; do awk 'BEGIN { printf "P3 8 8 255\n"; for (i = 0; i < 64; i++) print "64 128 192" }' >colour/$class/$k.ppm; done
+done
+run 0 train --data images:colour,size=8 --model mlp:4 --lr 0.01 --steps 4 --out colour-run
+
 finish

@@ -30,7 +30,8 @@ static dro__normal measured(const dro_data *d)
 {
     const dro__table *t = &d->split[DRO_TRAIN];
     size_t plane = (size_t)d->height * (size_t)d->width;
-    double mean[3] = {0.5, 0.5, 0.5}, deviation[3] = {0.25, 0.25, 0.25};
+    const double usual = 0.25, one_level = 1. / 255;
+    double mean[3] = {0.5, 0.5, 0.5}, deviation[3] = {usual, usual, usual};
     int64_t count = t->n < 10000 ? t->n : 10000;
     for (int c = 0; c < d->channels && count > 0; c++) {
         double sum = 0, squares = 0, total = (double)count * (double)plane;
@@ -45,7 +46,9 @@ static dro__normal measured(const dro_data *d)
             squares += (double)q;
         }
         mean[c] = sum / total / 255;
-        deviation[c] = sqrt(fmax(squares / total / 65025 - mean[c] * mean[c], 1e-6));
+        double measured = sqrt(fmax(squares / total / 65025 - mean[c] * mean[c], 0));
+        /* of a constant channel it would make the black border of a crop enormous */
+        deviation[c] = measured < one_level ? usual : measured;
     }
     return from_figures(mean, deviation);
 }
