@@ -244,7 +244,9 @@ static int run(const cli_args *args)
 {
     const char *python = cli_text(args, "python");
     if (!python)
-        python = getenv("PYTHON") && *getenv("PYTHON") ? getenv("PYTHON") : "python3";
+        python = getenv("PYTHON");
+    if (!python || !*python)
+        python = "python3";
     bench *b = calloc(1, sizeof *b);
     if (!b)
         return cli_fail("bench linear: no memory");

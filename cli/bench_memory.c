@@ -107,8 +107,8 @@ static dro_status configure(dro_optimizer *opt, const char *name, int64_t n, int
     if (status == DRO_OK && strcmp(name, "pg-smd2") == 0)
         status = dro_optimizer_set_real(opt, "stage_steps", 1e12); /* no stage ends while timed */
     if (status == DRO_OK && strcmp(name, "pes-sgda") == 0) {
-        *block =
-            (int)fmax(200, (double)(n / (64 * BATCH))); /* a whole stage, including its work on p */
+        double stage = floor((double)n / (64. * BATCH)); /* a whole one, including its work on p */
+        *block = (int)fmax(200, stage);
         status = dro_optimizer_set_real(opt, "stage_steps", *block);
         if (status == DRO_OK)
             status = dro_optimizer_set_real(opt, "stage_growth", 1);
@@ -362,7 +362,7 @@ static int run(const cli_args *args)
         return status;
     for (int64_t n = FIRST_N; n <= cli_integer(args, "max") && p.sizes < MAX_SIZES; n *= 10)
         p.n[p.sizes++] = n;
-    p.results = calloc((size_t)(p.count * p.sizes), sizeof *p.results);
+    p.results = calloc((size_t)p.count * (size_t)p.sizes, sizeof *p.results);
     if (!p.results)
         return cli_fail("bench memory: no memory for the results");
     if (!cli_json(args))

@@ -148,7 +148,7 @@ static int cannot_write(const char *name)
 static int predict(dro_context *ctx, const output *o, dro_split split, int64_t count)
 {
     int32_t columns = o->real ? 1 : o->classes;
-    float *logits = calloc((size_t)(CHUNK * columns), sizeof *logits);
+    float *logits = calloc(CHUNK * (size_t)columns, sizeof *logits);
     double *p = calloc((size_t)columns, sizeof *p);
     int status = logits && p ? 0 : cli_fail("no memory for the predictions");
     if (o->to == stdout)

@@ -11,6 +11,7 @@
 static void folder_name(const cli_sweep *sweep, const cli_candidate *s, int number, char name[200])
 {
     size_t used = 0;
+    name[0] = '\0';
     for (int k = 0; k < sweep->axis_count; k++)
         used += (size_t)snprintf(name + (used < 200 ? used : 199), used < 200 ? 200 - used : 1,
                                  "%s%s", k ? "," : "", s->pairs[k]);

@@ -66,7 +66,7 @@ void cli_note(FILE *to, const char *format, ...)
     va_end(list);
 }
 
-int cli_fail(const char *format, ...)
+int(cli_fail)(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -76,7 +76,7 @@ int cli_fail(const char *format, ...)
     return 1;
 }
 
-int cli_usage(const char *format, ...)
+int(cli_usage)(const char *format, ...)
 {
     va_list list;
     va_start(list, format);

@@ -20,7 +20,7 @@ const char *dro_status_text(dro_status status)
     return "unknown status";
 }
 
-dro_status dro__fail(dro_context *ctx, dro_status status, const char *format, ...)
+dro_status(dro__fail)(dro_context *ctx, dro_status status, const char *format, ...)
 {
     va_list args;
     va_start(args, format);

@@ -180,4 +180,8 @@ void dro__archive_flag(dro__archive *ar, bool *flag);
 /* 64-bit FNV-1a, continued from `hash` (start with 0). */
 uint64_t dro__checksum(uint64_t hash, const void *data, size_t size);
 
+#ifdef DRO_LINT /* analyzers see one file: this is what dro__fail() returns */
+#define dro__fail(ctx, status, ...) (dro__fail(ctx, status, __VA_ARGS__), (status))
+#endif
+
 #endif

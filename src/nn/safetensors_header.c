@@ -67,8 +67,8 @@ static void shorten(const char *text, bool tail, char *out, size_t size)
     strcpy(out, cut && !tail ? "..." : "");
 }
 
-dro_status dro__tensor_fail(dro_context *ctx, dro_status status, const char *file,
-                            const char *tensor, const char *format, ...)
+dro_status(dro__tensor_fail)(dro_context *ctx, dro_status status, const char *file,
+                             const char *tensor, const char *format, ...)
 {
     char raw[DRO__ERROR_SIZE], what[TEXT_SHOWN], name[NAME_SHOWN], where[FILE_SHOWN];
     va_list args;

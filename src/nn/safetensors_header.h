@@ -74,5 +74,8 @@ void dro__tensor_sum_text(uint64_t sum, char text[DRO__CHECKSUM_TEXT]);
 dro_status dro__tensor_fail(dro_context *ctx, dro_status status, const char *file,
                             const char *tensor, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+#ifdef DRO_LINT /* as dro__fail */
+#define dro__tensor_fail(ctx, status, ...) (dro__tensor_fail(ctx, status, __VA_ARGS__), (status))
+#endif
 
 #endif
