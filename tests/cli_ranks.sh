@@ -33,6 +33,7 @@ exact recover $images --batch 24 --model resnet20 --optimizer recover
 cmp recover-1/weights.safetensors threads/weights.safetensors || fail "2 threads end with other bytes than 1"
 exact class $images --batch 20 --optimizer recover --tilt class
 exact sgd $images --batch 21 --optimizer sgd --augment yes
+exact mixed $images --batch 21 --optimizer recover --augment autoaugment,cutout --mixup 0.2 --cutmix 1
 exact ascpg $images --batch 16 --model mlp --optimizer ascpg
 exact agda $images --batch 16 --optimizer stoc-agda
 exact rcivr $images --batch 16 --optimizer rcivr

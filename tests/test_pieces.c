@@ -179,7 +179,8 @@ static void runs(void **state)
 static void resumes(void **state)
 {
     (void)state;
-    const char *settings = "model=resnet20 optimizer=recover microbatch=6 augment=crop";
+    const char *settings = "model=resnet20 optimizer=recover microbatch=6 mixup=0.4 cutmix=1 "
+                           "augment=crop,randaugment,cutout";
     OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
     run_to(settings, "parts", false, 7, NULL);
     stopper s;

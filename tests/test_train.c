@@ -216,6 +216,14 @@ static void test_resume_recover(void **state)
     resume_at_every_step("optimizer=recover model=glyphnet tilt=class lambda=1 augment=yes");
 }
 
+/* Every way of augmentation at once. */
+static void test_resume_augmented(void **state)
+{
+    (void)state;
+    resume_at_every_step("optimizer=recover model=glyphnet tilt=class mixup=0.3 cutmix=1 "
+                         "augment=all,autoaugment,cutout");
+}
+
 static void test_resume_sgd(void **state)
 {
     (void)state;
@@ -511,6 +519,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_patience_and_time),
     cmocka_unit_test(test_predictor),
     cmocka_unit_test(test_resume_recover),
+    cmocka_unit_test(test_resume_augmented),
     cmocka_unit_test(test_events_gone),
     cmocka_unit_test(test_resume_frozen),
     cmocka_unit_test(test_predictor_loss),

@@ -21,12 +21,15 @@ extern "C" {
 
 typedef struct dro_loader dro_loader;
 
-/* Augmentation. Small images are shifted by up to 4 pixels, or an eighth of the shorter side, and
- * have no jitter; of large images a random part is cropped and resized. */
+/* Augmentation, in this order. Small images are shifted by up to 4 pixels, or an eighth of the
+ * shorter side, and have no jitter; of large images a random part is cropped and resized. */
 typedef enum dro_augment_way {
     DRO_AUGMENT_CROP = 1,
-    DRO_AUGMENT_FLIP = 2,  /* left to right, half of them */
-    DRO_AUGMENT_JITTER = 4 /* brightness, contrast, saturation */
+    DRO_AUGMENT_FLIP = 2,   /* left to right, half of them */
+    DRO_AUGMENT_JITTER = 4, /* brightness, contrast, saturation; after the next two */
+    DRO_AUGMENT_RANDAUGMENT = 8,
+    DRO_AUGMENT_AUTOAUGMENT = 16, /* CIFAR-10's policy; not with randaugment */
+    DRO_AUGMENT_CUTOUT = 32       /* a square of the mean colour, its centre anywhere */
 } dro_augment_way;
 
 typedef struct dro_loader_options {
@@ -40,17 +43,50 @@ typedef struct dro_loader_options {
     int32_t size;  /* image files: the side of the square they are resized to; 0: 224 */
     int32_t ahead; /* batches to prefetch; 0: two per thread */
     bool sent;     /* the readers also copy the pixels to the backend's memory (device_pixels) */
-    unsigned ways; /* of dro_augment_way; 0: all */
-    size_t first, end; /* of each batch only examples first .. end - 1 are read; 0, 0: all */
+    unsigned ways; /* of dro_augment_way; 0: crop, flip and jitter */
+    size_t first, end;  /* of each batch only examples first .. end - 1 are read; 0, 0: all */
+    int32_t operations; /* randaugment: operations for an image, 1 to 3; default 2 */
+    int32_t magnitude;  /* randaugment: their strength, 0 to 30; default 9 */
+    int32_t cutout;     /* the side of cutout's square; 0: half of the image's shorter side */
+    /* Above 0: each example is mixed with another one of its batch, in shares drawn from
+     * Beta(mixup, mixup), by blending (mixup) or by replacing a box (cutmix). With both, a batch
+     * is mixed in one of the ways at random. */
+    double mixup, cutmix;
 } dro_loader_options;
 
 DRO_API dro_loader_options dro_loader_options_default(void);
 
-/* The crop of a small image: shifted down and right by this many pixels (the new border is 0 before
- * normalising), then mirrored left to right. */
+/* An operation on an image's bytes, as the loader draws it: its kind, 0 for none, and numbers. */
+typedef struct dro_operation {
+    int32_t kind, p[6];
+} dro_operation;
+
+/* Columns left .. right - 1 of rows top .. bottom - 1. */
+typedef struct dro_box {
+    int16_t left, top, right, bottom;
+} dro_box;
+
+enum { DRO_OPERATIONS = 3 };
+
+/* The crop of a small image and what follows it: shifted down and right by this many pixels (the
+ * new border is 0 before normalising), mirrored left to right, changed by the operations,
+ * normalised, and set to 0 in a box. */
 typedef struct dro_cut {
     int8_t down, right, mirror;
+    dro_box erased;
+    dro_operation operations[DRO_OPERATIONS];
 } dro_cut;
+
+/* The second image of a mixed example. In the box the example is the second image; where the box is
+ * empty it is share * first + (1 - share) * second. Its loss is share * loss(label) + (1 - share) *
+ * loss(label of the second). */
+typedef struct dro_mix {
+    int64_t id; /* of the second, as in dro_loaded.ids */
+    int32_t label;
+    float share; /* of the first */
+    dro_box box;
+    dro_cut cut; /* of the second, with options.cuts */
+} dro_mix;
 
 /* A batch, valid until the third draw or gather after it, or until a draw out of sequence. Rows of
  * tables are not copied: row i is at ids[i] of dro_data_examples(). */
@@ -64,6 +100,7 @@ typedef struct dro_loaded {
     const dro_cut *cuts;        /* (count) with options.cuts */
     const float *device_pixels; /* with options.sent: pixels in GPU memory; NULL without a GPU, or
                                    if there was no memory */
+    const dro_mix *mixes;       /* (count) with options.mixup or cutmix; the pixels are mixed */
 } dro_loaded;
 
 DRO_API dro_status dro_loader_create(dro_data *data, dro_split split,

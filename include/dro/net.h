@@ -177,6 +177,8 @@ typedef struct dro_net_batch {
     const dro_net_images *images; /* instead of x, on a GPU backend */
     const int64_t *ids;           /* (count) of images */
     const dro_cut *cuts;          /* (count) of images; NULL: as they are */
+    const dro_mix *mixes;         /* (count) labels and shares of mixed examples, and the second
+                                     images where there are images; NULL: not mixed */
 } dro_net_batch;
 
 /* The contract of dro/problem.h, for writing your own dro_problem. A backward follows a forward

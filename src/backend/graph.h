@@ -108,7 +108,8 @@ static inline bool dro__net_synced(const dro__net_memory *memory)
     return memory->sync && memory->sync->merge;
 }
 
-enum { DRO__IMAGE_COLOURS = 3 }; /* most channels of images in the backend's memory */
+/* Images in the backend's memory: their channels, and the bytes of one that operations change. */
+enum { DRO__IMAGE_COLOURS = 3, DRO__IMAGE_CHANGED = 30 << 10 };
 
 typedef struct dro__net_backend {
     bool images;             /* takes dro_net_batch.images */

@@ -8,11 +8,13 @@
 
 #ifdef __CUDACC__
 #define DRO__LOSS_CALL static __device__ double
+#define DRO__LOSS_PUT  static __device__ void put
 #define EACH_OUTPUT(j) for (int j = (int)threadIdx.x; j < l->outputs; j += (int)blockDim.x)
 typedef float dro__loss_real; /* of logits and slopes */
 #else
 #include <math.h>
 #define DRO__LOSS_CALL static double
+#define DRO__LOSS_PUT  static void put
 #define EACH_OUTPUT(j) for (int j = 0; j < l->outputs; j++)
 typedef double dro__loss_real;
 static inline double all_sum(double x)
@@ -34,7 +36,13 @@ typedef struct dro__loss_example {
     /* (outputs), or NULL: 1 for the label and 0 for the others; of one output the label itself */
     const float *targets;
     double weight; /* of the slopes */
+    bool add;      /* slopes are added to those that are there */
 } dro__loss_example;
+
+DRO__LOSS_PUT(const dro__loss_example *l, dro__loss_real *slopes, int j, double slope)
+{
+    slopes[j] = (l->add ? slopes[j] : 0) + (dro__loss_real)(l->weight * slope);
+}
 
 /* A logit as a loss sees it: with a number for each class added to all, or taken from the
  * label's. */
@@ -71,7 +79,7 @@ DRO__LOSS_CALL entropy(const dro__loss_example *l, const dro__loss_real *z, dro_
         double target = rest + (j == l->label ? 1 - smoothing : 0);
         if (target > 0)
             loss += target * (log_sum - x);
-        slopes[j] = (dro__loss_real)(l->weight * (exp(x - log_sum) - target));
+        put(l, slopes, j, exp(x - log_sum) - target);
     }
     return all_sum(loss);
 }
@@ -115,8 +123,7 @@ DRO__LOSS_CALL dro__loss_focal(const dro__loss_example *l, const dro__loss_real 
     /* d loss / d log p, over which the softmax's slope is (one-hot - p) */
     double slope = -power + gamma * power * p * ratio;
     EACH_OUTPUT (j)
-        slopes[j] =
-            (dro__loss_real)(l->weight * slope * ((j == l->label) - exp((double)z[j] - log_sum)));
+        put(l, slopes, j, slope * ((j == l->label) - exp((double)z[j] - log_sum)));
     return -power * log_p;
 }
 
@@ -134,7 +141,7 @@ DRO__LOSS_CALL dro__loss_squared(const dro__loss_example *l, const dro__loss_rea
     EACH_OUTPUT (j) {
         double slope = (double)z[j] - target_of(l, j);
         loss += slope * slope / 2;
-        slopes[j] = (dro__loss_real)(l->weight * slope);
+        put(l, slopes, j, slope);
     }
     return all_sum(loss);
 }
@@ -147,7 +154,7 @@ DRO__LOSS_CALL dro__loss_logistic(const dro__loss_example *l, const dro__loss_re
     EACH_OUTPUT (j) {
         double y = target_of(l, j) > 0.5 ? 1 : -1, margin = y * (double)z[j];
         loss += margin > 0 ? log1p(exp(-margin)) : log1p(exp(margin)) - margin;
-        slopes[j] = (dro__loss_real)(l->weight * -y / (1 + exp(margin)));
+        put(l, slopes, j, -y / (1 + exp(margin)));
     }
     return all_sum(loss);
 }
@@ -165,6 +172,17 @@ DRO__LOSS_CALL dro__loss_value(int kind, const dro__loss_example *l, const dro__
     default:
         return NAN;
     }
+}
+
+/* The same of an example that is mixed: share of its label's loss, the rest of the other's. */
+DRO__LOSS_CALL dro__loss_mixed(int kind, dro__loss_example *l, double share, int other,
+                               const dro__loss_real *z, dro__loss_real *slopes)
+{
+    double weight = l->weight;
+    l->weight = weight * share;
+    double loss = share * dro__loss_value(kind, l, z, slopes);
+    l->label = other, l->add = true, l->weight = weight * (1 - share);
+    return loss + (1 - share) * dro__loss_value(kind, l, z, slopes);
 }
 
 #endif

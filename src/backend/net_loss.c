@@ -42,7 +42,10 @@ double dro__net_loss_row(const dro__graph *graph, size_t outputs, const dro_net_
                                  .constants = graph->constants,
                                  .targets = batch->targets ? batch->targets + n * outputs : NULL,
                                  .weight = 1};
-    return dro__loss_value((int)graph->loss, &example, logits, slopes);
+    const dro_mix *mix = batch->mixes ? &batch->mixes[n] : NULL;
+    return mix && mix->share < 1 ? dro__loss_mixed((int)graph->loss, &example, (double)mix->share,
+                                                   mix->label, logits, slopes)
+                                 : dro__loss_value((int)graph->loss, &example, logits, slopes);
 }
 
 enum { STREAM_DROPOUT = 0x64726f70 };

@@ -1,8 +1,11 @@
-/* Normalising, cropping, flipping, colour (augment.h). */
+/* Cropping, flipping, policies, colour, normalising, cutout (augment.h). */
 #include "augment.h"
+#include "pixels.h"
 
 #include <math.h>
 #include <string.h>
+
+enum { FIRST_OF_CUTOUT = 2000 }; /* of an image's random numbers */
 
 static double draw(dro__augment_random *random)
 {
@@ -67,67 +70,102 @@ dro__normal dro__normal_of(const dro_data *d)
     return measured(d);
 }
 
-/* ---- small images ---- */
+/* ---- what small and large images share ---- */
 
-/* One row: out[x] = in[x + cut->right], zeros where that is outside; mirrored if asked for. */
-static void crop_row(const uint8_t *in, int32_t width, const dro_cut *cut, float scale, float zero,
-                     float *out)
+static bool has_operations(const dro_cut *cut)
 {
-    int32_t shift = cut->right;
-    bool mirror = cut->mirror;
-    int32_t first = shift < 0 ? -shift : 0, last = shift > 0 ? width - shift : width;
-    float row[512];
-    float *to = mirror && width <= 512 ? row : out;
-    for (int32_t x = 0; x < first; x++)
-        to[x] = zero;
-    for (int32_t x = first; x < last; x++)
-        to[x] = (float)in[x + shift] * scale + zero;
-    for (int32_t x = last; x < width; x++)
-        to[x] = zero;
-    if (!mirror)
-        return;
-    if (to == row)
-        for (int32_t x = 0; x < width; x++)
-            out[x] = row[width - 1 - x];
-    else
-        for (int32_t a = 0, b = width - 1; a < b; a++, b--) {
-            float swap = out[a];
-            out[a] = out[b];
-            out[b] = swap;
-        }
+    for (int i = 0; i < DRO_OPERATIONS; i++)
+        if (cut->operations[i].kind)
+            return true;
+    return false;
 }
 
-dro_cut dro__cut_of(dro__augment_random *random)
+/* The square may reach over the border, so that its centre is anywhere. */
+static dro_box random_square(dro__augment_random *random, int32_t height, int32_t width)
+{
+    int32_t side = random->cutout ? random->cutout : (height < width ? height : width) / 2;
+    int32_t top = (int32_t)(draw(random) * height) - side / 2, bottom = top + side;
+    int32_t left = (int32_t)(draw(random) * width) - side / 2, right = left + side;
+    return (dro_box){(int16_t)(left < 0 ? 0 : left), (int16_t)(top < 0 ? 0 : top),
+                     (int16_t)(right > width ? width : right),
+                     (int16_t)(bottom > height ? height : bottom)};
+}
+
+/* Policy and cutout. Their random numbers do not depend on how many were drawn before. */
+static void draw_rest(const dro__augment_random *random, int32_t height, int32_t width,
+                      dro_cut *cut)
+{
+    dro__augment_random own = *random;
+    if (own.ways & (DRO_AUGMENT_RANDAUGMENT | DRO_AUGMENT_AUTOAUGMENT))
+        dro__policy_draw(&own, height, width, cut->operations);
+    own.counter = FIRST_OF_CUTOUT;
+    if (own.ways & DRO_AUGMENT_CUTOUT)
+        cut->erased = random_square(&own, height, width);
+}
+
+static void erase(const dro_box *box, int32_t width, size_t plane, int32_t channels, float *out)
+{
+    for (int32_t c = 0; c < channels; c++)
+        for (int32_t y = box->top; y < box->bottom; y++)
+            for (int32_t x = box->left; x < box->right; x++)
+                out[(size_t)c * plane + (size_t)y * (size_t)width + (size_t)x] = 0;
+}
+
+/* ---- small images ---- */
+
+dro_cut dro__cut_of(dro__augment_random *random, int32_t height, int32_t width)
 {
     dro_cut cut = {0};
     if (random) {
         int32_t reach = random->reach ? random->reach : 4, places = 2 * reach + 1;
         cut.down = (int8_t)((int32_t)(draw(random) * places) - reach);
         cut.right = (int8_t)((int32_t)(draw(random) * places) - reach);
-        cut.mirror = draw(random) < 0.5 && !(random->without & DRO_AUGMENT_FLIP);
-        if (random->without & DRO_AUGMENT_CROP)
+        cut.mirror = draw(random) < 0.5 && random->ways & DRO_AUGMENT_FLIP;
+        if (!(random->ways & DRO_AUGMENT_CROP))
             cut.down = cut.right = 0;
+        draw_rest(random, height, width, &cut);
     }
     return cut;
 }
 
-void dro__augment_small(const dro__normal *normal, const dro_data *data, const uint8_t *pixels,
-                        dro__augment_random *random, float *out)
+/* One row of bytes: out[x] = in[x + cut->right], zeros where that is outside; in NULL: all of it;
+ * mirrored if asked for. */
+static void crop_row(const uint8_t *in, int32_t width, const dro_cut *cut, uint8_t *out)
 {
-    dro_cut cut = dro__cut_of(random);
-    int32_t height = data->height, width = data->width;
-    for (int32_t c = 0; c < data->channels; c++)
-        for (int32_t y = 0; y < height; y++) {
-            int32_t from = y + cut.down;
-            float *row = out + ((size_t)c * (size_t)height + (size_t)y) * (size_t)width;
-            const uint8_t *plane = pixels + (size_t)c * (size_t)height * (size_t)width;
-            if (from < 0 || from >= height)
-                for (int32_t x = 0; x < width; x++)
-                    row[x] = normal->shift[c];
-            else
-                crop_row(plane + (size_t)from * (size_t)width, width, &cut, normal->scale[c],
-                         normal->shift[c], row);
-        }
+    int32_t shift = cut->right, first = shift < 0 ? -shift : 0;
+    int32_t last = shift > 0 ? width - shift : width;
+    memset(out, 0, (size_t)width);
+    if (in && !cut->mirror && last > first)
+        memcpy(out + first, in + first + shift, (size_t)(last - first));
+    else if (in)
+        for (int32_t x = first; x < last; x++)
+            out[width - 1 - x] = in[x + shift];
+}
+
+dro_status dro__augment_small(dro_context *ctx, const dro__normal *normal, const dro_data *data,
+                              const uint8_t *pixels, const dro_cut *cut, float *out)
+{
+    int32_t height = data->height, width = data->width, channels = data->channels;
+    size_t plane = (size_t)height * (size_t)width, size = (size_t)channels * plane;
+    uint8_t *bytes = dro__alloc(2, size);
+    if (!bytes)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
+    for (int32_t row = 0; row < channels * height; row++) {
+        int32_t y = row % height, from = y + cut->down;
+        bool inside = from >= 0 && from < height;
+        crop_row(inside ? pixels + (size_t)(row - y + from) * (size_t)width : NULL, width, cut,
+                 bytes + (size_t)row * (size_t)width);
+    }
+    dro__pixels image = {bytes, bytes + size, channels, height, width, 1, (int)plane};
+    dro__pixel_tables tables;
+    if (has_operations(cut))
+        dro__pixels_change(&image, &tables, cut->operations);
+    for (int32_t c = 0; c < channels; c++)
+        for (size_t k = (size_t)c * plane; k < (size_t)(c + 1) * plane; k++)
+            out[k] = (float)image.p[k] * normal->scale[c] + normal->shift[c];
+    erase(&cut->erased, width, plane, channels, out);
+    dro__free(bytes);
+    return DRO_OK;
 }
 
 /* ---- large images ---- */
@@ -184,40 +222,62 @@ static colour random_colour(const uint8_t *pixels, size_t count, dro__augment_ra
 
 /* One row of pixels (interleaved) into three rows of floats. */
 static void finish_row(const dro__normal *normal, const colour *k, const uint8_t *row, int32_t size,
-                       bool mirror, float *const out[3])
+                       float *const out[3])
 {
     for (int32_t x = 0; x < size; x++) {
         const uint8_t *p = row + 3 * x;
         float rgb[3] = {(float)p[0], (float)p[1], (float)p[2]};
         float rest = k->grey * (0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2]) + k->base;
-        int32_t to = mirror ? size - 1 - x : x;
         for (int c = 0; c < 3; c++) {
             float value = k->own * rgb[c] + rest;
             value = value < 0 ? 0 : value > 255 ? 255 : value;
-            out[c][to] = value * normal->scale[c] + normal->shift[c];
+            out[c][x] = value * normal->scale[c] + normal->shift[c];
         }
     }
+}
+
+static void mirror_rows(uint8_t *pixels, int32_t size)
+{
+    for (int32_t y = 0; y < size; y++, pixels += 3 * (size_t)size)
+        for (int32_t a = 0, b = size - 1; a < b; a++, b--)
+            for (int c = 0; c < 3; c++) {
+                uint8_t swap = pixels[3 * a + c];
+                pixels[3 * a + c] = pixels[3 * b + c];
+                pixels[3 * b + c] = swap;
+            }
 }
 
 dro_status dro__augment_large(dro_context *ctx, const dro__normal *normal, const dro__image *image,
                               int32_t size, dro__augment_random *random, float *out)
 {
+    dro_cut cut = {0};
     dro__image_box box = random ? random_box(image, random) : centre_box(image, size);
-    if (random && random->without & DRO_AUGMENT_CROP)
+    if (random && !(random->ways & DRO_AUGMENT_CROP))
         box = centre_box(image, size);
+    if (random)
+        draw_rest(random, size, size, &cut);
     size_t plane = (size_t)size * (size_t)size;
-    uint8_t *scratch = dro__alloc(plane, 3);
+    uint8_t *scratch = dro__alloc(plane, has_operations(&cut) ? 6 : 3);
+    dro__pixels pixels = {scratch, scratch ? scratch + 3 * plane : NULL, 3, size, size, 3, 1};
+    dro__pixel_tables tables;
     dro_status status = scratch ? dro__image_resize(ctx, image, &box, size, size, scratch)
                                 : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
-    bool mirror = random && draw(random) < 0.5 && !(random->without & DRO_AUGMENT_FLIP);
     colour k = {1, 0, 0};
-    if (status == DRO_OK && random && !(random->without & DRO_AUGMENT_JITTER))
-        k = random_colour(scratch, plane, random);
+    if (status == DRO_OK && random) {
+        if (draw(random) < 0.5 && random->ways & DRO_AUGMENT_FLIP)
+            mirror_rows(scratch, size);
+        if (has_operations(&cut))
+            dro__pixels_change(&pixels, &tables, cut.operations);
+        if (random->ways & DRO_AUGMENT_JITTER)
+            k = random_colour(pixels.p, plane, random);
+    }
     for (int32_t y = 0; y < size && status == DRO_OK; y++) {
         size_t at = (size_t)y * (size_t)size;
         float *rows[3] = {out + at, out + plane + at, out + 2 * plane + at};
-        finish_row(normal, &k, scratch + 3 * at, size, mirror, rows);
+        finish_row(normal, &k, pixels.p + 3 * at, size, rows);
     }
+    if (status == DRO_OK)
+        erase(&cut.erased, size, plane, 3, out);
     dro__free(scratch);
     return status;
 }

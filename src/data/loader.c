@@ -7,6 +7,7 @@
 #include "backend.h"
 #include "image.h"
 #include "image_files.h"
+#include "mix.h"
 
 #include <dro/loader.h>
 #include <math.h>
@@ -14,7 +15,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { STREAM_ORDER = 0x6c64, STREAM_AUGMENT = 0x6c75, STREAM_WEIGHT = 0x6c77, GATHER_SLOTS = 3 };
+enum {
+    STREAM_ORDER = 0x6c64,
+    STREAM_AUGMENT = 0x6c75,
+    STREAM_WEIGHT = 0x6c77,
+    STREAM_MIX = 0x6c78,
+    GATHER_SLOTS = 3
+};
 #define SENT_MOST ((size_t)4 << 30) /* bytes that all batches may take of the backend's memory */
 
 typedef enum slot_state { EMPTY, FILLING, READY } slot_state;
@@ -29,6 +36,8 @@ typedef struct slot {
     int32_t *labels, *groups;
     float *pixels, *device_pixels; /* the latter in the backend's memory, or NULL */
     dro_cut *cuts;
+    dro_mix *mixes; /* NULL: examples are not mixed */
+    float *second;  /* one image, of a partner that is not in the slot */
 } slot;
 
 struct dro_loader {
@@ -53,8 +62,12 @@ struct dro_loader {
 
 dro_loader_options dro_loader_options_default(void)
 {
-    return (dro_loader_options){
-        .struct_size = sizeof(dro_loader_options), .batch = 128, .seed = 1, .shuffle = true};
+    return (dro_loader_options){.struct_size = sizeof(dro_loader_options),
+                                .batch = 128,
+                                .seed = 1,
+                                .shuffle = true,
+                                .operations = 2,
+                                .magnitude = 9};
 }
 
 /* ---- one batch ---- */
@@ -142,25 +155,39 @@ static dro_status load_image(dro_loader *l, dro_context *ctx, int64_t id,
     const dro_data *d = l->data;
     if (d->kind == DRO_DATA_FILES)
         return load_file(l, ctx, id, random, out);
-    dro__augment_small(&l->normal, d, l->table->pixels + (size_t)id * l->image, random, out);
-    return DRO_OK;
+    dro_cut cut = dro__cut_of(random, d->height, d->width);
+    return dro__augment_small(ctx, &l->normal, d, l->table->pixels + (size_t)id * l->image, &cut,
+                              out);
+}
+
+/* Where an example goes; cut and pixels may be NULL. */
+typedef struct spot {
+    int64_t *id;
+    int32_t *label, *group;
+    dro_cut *cut;
+    float *pixels;
+} spot;
+
+static spot spot_of(const dro_loader *l, const slot *s, size_t i)
+{
+    return (spot){&s->ids[i], &s->labels[i], &s->groups[i], s->cuts ? &s->cuts[i] : NULL,
+                  l->image ? s->pixels + i * l->image : NULL};
 }
 
 /* A bad image that skip_bad tolerates is replaced by the next example, so the batch stays whole. */
-static dro_status fill_example(dro_loader *l, dro_context *ctx, slot *s, size_t i, int64_t id,
+static dro_status fill_example(dro_loader *l, dro_context *ctx, const spot *to, int64_t id,
                                dro__augment_random *random)
 {
     const dro__table *t = l->table;
     dro_status status = DRO_OK;
     for (int64_t tries = 0; tries < t->n; tries++, id = (id + 1) % t->n) {
         dro__augment_random again = random ? *random : (dro__augment_random){0};
-        s->ids[i] = id;
-        s->labels[i] = t->labels ? t->labels[id] : 0;
-        s->groups[i] = t->groups ? t->groups[id] : 0;
-        if (s->cuts)
-            s->cuts[i] = dro__cut_of(random ? &again : NULL);
-        status = l->image ? load_image(l, ctx, id, random ? &again : NULL, s->pixels + i * l->image)
-                          : DRO_OK;
+        *to->id = id;
+        *to->label = t->labels ? t->labels[id] : 0;
+        *to->group = t->groups ? t->groups[id] : 0;
+        if (to->cut)
+            *to->cut = dro__cut_of(random ? &again : NULL, l->height, l->width);
+        status = to->pixels ? load_image(l, ctx, id, random ? &again : NULL, to->pixels) : DRO_OK;
         if (status == DRO_OK)
             return DRO_OK;
         DRO_TRY(dro__pass_over(l->data, ctx, t, id, status));
@@ -184,20 +211,61 @@ static int32_t reach_of(const dro_data *d)
     return side < 1 ? 1 : side > 4 ? 4 : side;
 }
 
+/* Example i of a batch, before it is mixed. */
+static dro_status fill_one(dro_loader *l, dro_context *ctx, const slot *s, size_t i, const spot *to)
+{
+    uint64_t epoch = s->batch / l->batches, first = s->batch % l->batches * l->options.batch;
+    dro__augment_random random = {.seed = dro__random(l->options.seed, STREAM_AUGMENT, epoch),
+                                  .stream = first + i,
+                                  .ways = l->options.ways,
+                                  .reach = reach_of(l->data),
+                                  .operations = l->options.operations,
+                                  .magnitude = l->options.magnitude,
+                                  .cutout = l->options.cutout};
+    return fill_example(l, ctx, to, example_at(l, epoch, first + i),
+                        l->options.augment ? &random : NULL);
+}
+
+/* Mixes examples from .. end - 1. A partner that is not among them, or was mixed before, is read
+ * again. */
+static dro_status mix_range(dro_loader *l, dro_context *ctx, slot *s, size_t from, size_t end)
+{
+    size_t batch = l->options.batch;
+    dro__mix_shape shape = {(size_t)l->channels, (size_t)l->height, (size_t)l->width};
+    dro__mix_random random = {.seed =
+                                  dro__random(l->options.seed, STREAM_MIX, s->batch / l->batches),
+                              .stream = s->batch % l->batches};
+    dro_mix like = dro__mix_draw(&random, l->options.mixup, l->options.cutmix, l->height, l->width);
+    for (size_t i = from; i < end; i++) {
+        size_t j = dro__mix_partner(i, batch);
+        bool pair = j >= from && j < end && dro__mix_partner(j, batch) == i;
+        int32_t group;
+        s->mixes[i] = like;
+        spot second = {&s->mixes[i].id, &s->mixes[i].label, &group,
+                       s->cuts ? &s->mixes[i].cut : NULL, s->second};
+        if (pair) {
+            s->mixes[i].id = s->ids[j];
+            s->mixes[i].label = s->labels[j];
+            if (s->cuts)
+                s->mixes[i].cut = s->cuts[j];
+        } else {
+            DRO_TRY(fill_one(l, ctx, s, j, &second));
+        }
+        if (s->pixels && (!pair || i < j))
+            dro__mix_pixels(&like, shape, s->pixels + i * l->image,
+                            pair ? s->pixels + j * l->image : s->second, pair);
+    }
+    return DRO_OK;
+}
+
 /* Examples from .. end - 1 of a batch. */
 static dro_status fill_range(dro_loader *l, dro_context *ctx, slot *s, size_t from, size_t end)
 {
-    uint64_t epoch = s->batch / l->batches, first = s->batch % l->batches * l->options.batch;
     for (size_t i = from; i < end; i++) {
-        uint64_t place = first + i;
-        dro__augment_random random = {.seed = dro__random(l->options.seed, STREAM_AUGMENT, epoch),
-                                      .stream = place,
-                                      .without = l->options.ways ? ~l->options.ways : 0,
-                                      .reach = reach_of(l->data)};
-        DRO_TRY(fill_example(l, ctx, s, i, example_at(l, epoch, place),
-                             l->options.augment ? &random : NULL));
+        spot to = spot_of(l, s, i);
+        DRO_TRY(fill_one(l, ctx, s, i, &to));
     }
-    return DRO_OK;
+    return s->mixes ? mix_range(l, ctx, s, from, end) : DRO_OK;
 }
 
 static void fill_batch(dro_loader *l, dro_context *ctx, slot *s)
@@ -250,7 +318,8 @@ static void deliver(const dro_loader *l, const slot *s, uint64_t position, size_
                           .groups = l->table->groups ? s->groups : NULL,
                           .pixels = s->pixels,
                           .device_pixels = s->device_pixels,
-                          .cuts = s->cuts};
+                          .cuts = s->cuts,
+                          .mixes = position == UINT64_MAX ? NULL : s->mixes};
 }
 
 dro_status dro_loader_draw(dro_loader *l, uint64_t position, dro_loaded *batch)
@@ -319,7 +388,8 @@ dro_status dro_loader_gather(dro_loader *l, const int64_t *ids, size_t count, dr
         if (ids[i] < 0 || ids[i] >= l->table->n)
             return dro__fail(l->data->ctx, DRO_ERR_RANGE, "gather: id %lld: expected 0 to %lld",
                              (long long)ids[i], (long long)l->table->n - 1);
-        DRO_TRY(fill_example(l, l->data->ctx, s, i, ids[i], NULL));
+        spot to = spot_of(l, s, i);
+        DRO_TRY(fill_example(l, l->data->ctx, &to, ids[i], NULL));
     }
     DRO_TRY(send_there(l, l->data->ctx, s, count));
     deliver(l, s, UINT64_MAX, count, batch);
@@ -356,6 +426,11 @@ static void free_there(const dro_loader *l, slot *s)
     s->device_pixels = NULL;
 }
 
+static bool mixes(const dro_loader *l)
+{
+    return l->options.mixup > 0 || l->options.cutmix > 0;
+}
+
 static bool make_slot(const dro_loader *l, slot *s)
 {
     size_t batch = l->options.batch;
@@ -364,8 +439,11 @@ static bool make_slot(const dro_loader *l, slot *s)
     s->groups = dro__alloc(batch, sizeof *s->groups);
     s->pixels = l->image ? make_pixels(l, batch * l->image) : NULL;
     s->cuts = l->options.cuts ? dro__alloc(batch, sizeof *s->cuts) : NULL;
+    s->mixes = mixes(l) ? dro__alloc(batch, sizeof *s->mixes) : NULL;
+    s->second = mixes(l) && l->image ? dro__alloc(l->image, sizeof(float)) : NULL;
     return s->ids && s->labels && s->groups && (s->pixels || !l->image) &&
-           (s->cuts || !l->options.cuts);
+           (s->cuts || !l->options.cuts) && (s->mixes || !mixes(l)) &&
+           (s->second || !mixes(l) || !l->image);
 }
 
 /* All batches in the backend's memory or, where memory is short, none of them. */
@@ -392,6 +470,37 @@ static void free_slot(const dro_loader *l, slot *s)
     free_pixels(l, s->pixels);
     free_there(l, s);
     dro__free(s->cuts);
+    dro__free(s->mixes);
+    dro__free(s->second);
+}
+
+enum { SIDE_MOST = 4096 }; /* of images that operations and cutout take */
+
+static dro_status check_ways(const dro_loader *l)
+{
+    const dro_loader_options *o = &l->options;
+    dro_context *ctx = l->data->ctx;
+    unsigned both = DRO_AUGMENT_RANDAUGMENT | DRO_AUGMENT_AUTOAUGMENT;
+    if ((o->ways & both) == both)
+        return dro__fail(ctx, DRO_ERR_RANGE, "augment: choose randaugment or autoaugment");
+    if (o->ways & DRO_AUGMENT_RANDAUGMENT && (o->operations < 1 || o->operations > DRO_OPERATIONS ||
+                                              o->magnitude < 0 || o->magnitude > 30))
+        return dro__fail(ctx, DRO_ERR_RANGE,
+                         "randaugment: %d operations of magnitude %d: expected 1 to %d operations "
+                         "and a magnitude of 0 to 30",
+                         o->operations, o->magnitude, DRO_OPERATIONS);
+    if (o->cutout < 0 || o->cutout > SIDE_MOST)
+        return dro__fail(ctx, DRO_ERR_RANGE, "cutout: a square of %d: expected 0 to %d", o->cutout,
+                         SIDE_MOST);
+    if ((o->ways & (both | DRO_AUGMENT_CUTOUT) || mixes(l)) &&
+        (l->height > SIDE_MOST || l->width > SIDE_MOST))
+        return dro__fail(ctx, DRO_ERR_UNSUPPORTED,
+                         "images of %d x %d: policies, cutout and mixing take sides up to %d",
+                         l->height, l->width, SIDE_MOST);
+    if (!(o->mixup >= 0 && o->mixup <= 1e6 && o->cutmix >= 0 && o->cutmix <= 1e6))
+        return dro__fail(ctx, DRO_ERR_RANGE, "mixup %g, cutmix %g: expected 0 to 1e6", o->mixup,
+                         o->cutmix);
+    return DRO_OK;
 }
 
 static dro_status prepare(dro_loader *l)
@@ -408,11 +517,19 @@ static dro_status prepare(dro_loader *l)
         return dro__fail(d->ctx, DRO_ERR_RANGE, "examples %zu to %zu of a batch of %zu",
                          l->options.first, l->options.end, l->options.batch);
     l->options.size = l->options.size ? l->options.size : 224;
-    if (l->options.size < 1 || l->options.size > 4096)
-        return dro__fail(d->ctx, DRO_ERR_RANGE, "size %d: expected 1 to 4096", l->options.size);
+    if (l->options.size < 1 || l->options.size > SIDE_MOST)
+        return dro__fail(d->ctx, DRO_ERR_RANGE, "size %d: expected 1 to %d", l->options.size,
+                         SIDE_MOST);
     l->channels = d->kind == DRO_DATA_FILES ? 3 : d->channels;
     l->height = d->kind == DRO_DATA_FILES ? l->options.size : d->height;
     l->width = d->kind == DRO_DATA_FILES ? l->options.size : d->width;
+    if (!l->options.ways)
+        l->options.ways = DRO_AUGMENT_CROP | DRO_AUGMENT_FLIP | DRO_AUGMENT_JITTER;
+    DRO_TRY(check_ways(l));
+    if (mixes(l) && (!images || !l->table->labels))
+        return dro__fail(d->ctx, DRO_ERR_UNSUPPORTED,
+                         "mixup and cutmix: expected images with classes, not %s",
+                         images ? "real-valued targets" : "rows");
     if (l->options.cuts && d->kind != DRO_DATA_PIXELS)
         return dro__fail(d->ctx, DRO_ERR_UNSUPPORTED, "cuts: only small images have them");
     l->image =

@@ -447,6 +447,9 @@ static dro_status check_labels(dro_net *net, const dro_net_batch *parts, int par
     int32_t outputs = g->nodes[g->heads[0]].channels, top = outputs > 1 ? outputs : 2;
     bool any_target = dro__net_losses[g->loss].of == DRO__OF_TARGETS;
     for (int k = 0; k < part_count; k++) {
+        if (parts[k].mixes && parts[k].targets)
+            return dro__fail(net->ctx, DRO_ERR_ARGUMENT,
+                             "part %d of a batch is mixed: expected labels, not targets", k);
         if (any_target && parts[k].targets)
             continue;
         if (!parts[k].labels)
@@ -456,6 +459,11 @@ static dro_status check_labels(dro_net *net, const dro_net_batch *parts, int par
                 return dro__fail(net->ctx, DRO_ERR_RANGE,
                                  "an example has label %d: expected 0 to %d", parts[k].labels[i],
                                  top - 1);
+            else if (parts[k].mixes &&
+                     (parts[k].mixes[i].label < 0 || parts[k].mixes[i].label >= top))
+                return dro__fail(net->ctx, DRO_ERR_RANGE,
+                                 "an example is mixed with label %d: expected 0 to %d",
+                                 parts[k].mixes[i].label, top - 1);
     }
     return DRO_OK;
 }

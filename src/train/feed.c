@@ -22,8 +22,9 @@ static dro_status make_ring(dro__task *t, size_t capacity, size_t size)
         t->ring_groups[k] = dro__alloc(capacity, sizeof(int32_t));
         t->ring_targets[k] = dro__alloc(capacity, sizeof(float));
         t->ring_cuts[k] = dro__alloc(capacity, sizeof(dro_cut));
+        t->ring_mixes[k] = dro__alloc(capacity, sizeof(dro_mix));
         if (!t->ring[k] || !t->ring_ids[k] || !t->ring_labels[k] || !t->ring_groups[k] ||
-            !t->ring_targets[k] || !t->ring_cuts[k])
+            !t->ring_targets[k] || !t->ring_cuts[k] || !t->ring_mixes[k])
             return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches of %zu", capacity);
     }
     return DRO_OK;
@@ -85,14 +86,21 @@ static dro_status row_labels(void *user, const int64_t *ids, size_t count, int32
 
 /* ---- images ---- */
 
-static void hand_out(const dro_loaded *from, dro_batch *batch)
+/* The handle of a batch is one record for each example, so that a part of the batch is a part of
+ * them. */
+static void hand_out(dro__task *t, unsigned slot, const dro_loaded *from, dro_batch *batch)
 {
     batch->count = from->count;
     batch->ids = from->ids;
     batch->classes = from->labels;
     batch->groups = from->groups;
     const float *pixels = from->device_pixels ? from->device_pixels : from->pixels;
-    batch->handle = from->cuts ? (void *)from->cuts : (void *)pixels;
+    size_t image = image_size(t);
+    for (size_t i = 0; i < from->count; i++)
+        t->ring_images[slot][i] =
+            (dro__fed_image){pixels ? pixels + i * image : NULL, from->cuts ? from->cuts + i : NULL,
+                             from->mixes ? from->mixes + i : NULL};
+    batch->handle = t->ring_images[slot];
 }
 
 /* `count` examples of a loaded batch, from `first` on, to place `at` of a slot of the ring. */
@@ -105,6 +113,8 @@ static void copy_part(dro__task *t, unsigned slot, size_t at, const dro_loaded *
     else
         memcpy(t->ring[slot] + at * image, from->pixels + first * image,
                count * image * sizeof(float));
+    if (from->mixes)
+        memcpy(t->ring_mixes[slot] + at, from->mixes + first, count * sizeof(dro_mix));
     memcpy(t->ring_ids[slot] + at, from->ids + first, count * sizeof(int64_t));
     if (from->labels)
         memcpy(t->ring_labels[slot] + at, from->labels + first, count * sizeof(int32_t));
@@ -112,16 +122,17 @@ static void copy_part(dro__task *t, unsigned slot, size_t at, const dro_loaded *
         memcpy(t->ring_groups[slot] + at, from->groups + first, count * sizeof(int32_t));
 }
 
-static void hand_out_slot(const dro__task *t, unsigned slot, size_t count, const dro_loaded *like,
+static void hand_out_slot(dro__task *t, unsigned slot, size_t count, const dro_loaded *like,
                           dro_batch *batch)
 {
     dro_loaded whole = {.count = count,
                         .ids = t->ring_ids[slot],
                         .labels = like->labels ? t->ring_labels[slot] : NULL,
                         .groups = like->groups ? t->ring_groups[slot] : NULL,
-                        .pixels = t->ring[slot],
-                        .cuts = like->cuts ? t->ring_cuts[slot] : NULL};
-    hand_out(&whole, batch);
+                        .pixels = like->cuts ? NULL : t->ring[slot],
+                        .cuts = like->cuts ? t->ring_cuts[slot] : NULL,
+                        .mixes = like->mixes ? t->ring_mixes[slot] : NULL};
+    hand_out(t, slot, &whole, batch);
 }
 
 /* Created with the first batch that is not one of the loader's; most methods draw none. */
@@ -138,17 +149,14 @@ static dro_status check_capacity(dro__task *t, size_t count)
 
 void dro__feed_cut(void *user, const dro_batch *batch, size_t first, size_t count, dro_batch *part)
 {
-    const dro__task *t = user;
+    (void)user;
     *part = *batch;
     part->count = count;
     part->position += batch->position == UINT64_MAX ? 0 : first;
     part->ids += first;
     part->classes += batch->classes ? first : 0;
     part->groups += batch->groups ? first : 0;
-    if (t->shelf[DRO_TRAIN].device_images.bytes)
-        part->handle = (dro_cut *)batch->handle + first;
-    else
-        part->handle = (float *)batch->handle + first * image_size(t);
+    part->handle = (dro__fed_image *)batch->handle + first;
 }
 
 static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro_batch *batch)
@@ -158,7 +166,7 @@ static dro_status load_images(dro__task *t, uint64_t position, size_t count, dro
     if (at == t->slice_first && count == t->slice_end - t->slice_first) {
         dro_batch whole = {.position = position - at};
         DRO_TRY(dro_loader_draw(t->loader, position - at, &loaded));
-        hand_out(&loaded, &whole);
+        hand_out(t, t->turn++ % DRO__RING, &loaded, &whole);
         dro__feed_cut(t, &whole, at, count, batch);
         return DRO_OK;
     }
@@ -180,7 +188,7 @@ static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro
     dro_loaded loaded = {0};
     if (count <= t->batch) {
         DRO_TRY(dro_loader_gather(t->loader, ids, count, &loaded));
-        hand_out(&loaded, batch);
+        hand_out(t, t->turn++ % DRO__RING, &loaded, batch);
         return DRO_OK;
     }
     DRO_TRY(check_capacity(t, count));
@@ -208,12 +216,15 @@ static dro_status gather_images(void *user, const int64_t *ids, size_t count, dr
 static dro_status fetch_images(void *user, const dro_batch *batch, dro_net_batch *out)
 {
     const dro__task *t = user;
-    *out = (dro_net_batch){.count = batch->count, .labels = batch->classes};
+    const dro__fed_image *first = batch->handle;
+    *out = (dro_net_batch){.count = batch->count,
+                           .labels = batch->classes,
+                           .x = first->x,
+                           .ids = batch->ids,
+                           .cuts = first->cut,
+                           .mixes = first->mix};
     if (t->shelf[DRO_TRAIN].device_images.bytes)
-        out->images = &t->shelf[DRO_TRAIN].device_images, out->ids = batch->ids,
-        out->cuts = batch->handle;
-    else
-        out->x = batch->handle;
+        out->images = &t->shelf[DRO_TRAIN].device_images;
     return DRO_OK;
 }
 
@@ -239,30 +250,34 @@ static unsigned usual_ways(const dro__task *t)
     return is_one_of(format, strlen(format), photographs) ? DRO__AUGMENT_ALL : DRO_AUGMENT_CROP;
 }
 
+const dro__augment_word dro__augment_words[] = {
+    {"crop", DRO_AUGMENT_CROP},
+    {"flip", DRO_AUGMENT_FLIP},
+    {"jitter", DRO_AUGMENT_JITTER},
+    {"randaugment", DRO_AUGMENT_RANDAUGMENT},
+    {"autoaugment", DRO_AUGMENT_AUTOAUGMENT},
+    {"cutout", DRO_AUGMENT_CUTOUT},
+    {"all", DRO__AUGMENT_ALL}, /* from here on, more or less than one way */
+    {"yes", DRO__AUGMENT_ALL},
+    {"none", 0},
+    {"no", 0},
+    {NULL, 0}};
+
 dro_status dro__augment_ways(const dro__task *t, const char *text, unsigned *ways)
 {
-    static const struct {
-        const char *word;
-        unsigned ways;
-    } words[] = {{"none", 0},
-                 {"no", 0},
-                 {"all", DRO__AUGMENT_ALL},
-                 {"yes", DRO__AUGMENT_ALL},
-                 {"crop", DRO_AUGMENT_CROP},
-                 {"flip", DRO_AUGMENT_FLIP},
-                 {"jitter", DRO_AUGMENT_JITTER}};
     *ways = 0;
     for (const char *p = text; p && *p;) {
-        size_t length = strcspn(p, ",+"), k = 0;
+        size_t length = strcspn(p, ",+");
+        const dro__augment_word *w = dro__augment_words;
         bool usual = length == 4 && memcmp(p, "auto", 4) == 0;
-        while (!usual && k < sizeof words / sizeof words[0] &&
-               (strlen(words[k].word) != length || memcmp(words[k].word, p, length) != 0))
-            k++;
-        if (k == sizeof words / sizeof words[0])
+        while (!usual && w->word && (strlen(w->word) != length || memcmp(w->word, p, length) != 0))
+            w++;
+        if (!w->word)
             return dro__fail(t->ctx, DRO_ERR_RANGE,
-                             "augment=%.60s: expected auto, none, all, or some of crop,flip,jitter",
+                             "augment=%.60s: expected auto, none, all, or some of crop,flip,jitter,"
+                             "randaugment,autoaugment,cutout",
                              text);
-        *ways |= usual ? usual_ways(t) : words[k].ways;
+        *ways |= usual ? usual_ways(t) : w->ways;
         p += length + (p[length] != '\0');
     }
     return DRO_OK;
@@ -275,6 +290,14 @@ static dro_status open_loader(dro__task *t, const dro__model_choice *c)
     o.seed = c->seed;
     DRO_TRY(dro__augment_ways(t, c->augment, &o.ways));
     o.augment = o.ways != 0;
+    if (c->settings) {
+        const dro__train_settings *set = &c->settings->set;
+        o.operations = (int32_t)set->randaugment_operations;
+        o.magnitude = (int32_t)set->randaugment_magnitude;
+        o.cutout = (int32_t)set->cutout_size;
+        o.mixup = set->mixup;
+        o.cutmix = set->cutmix;
+    }
     o.size = t->info.kind == DRO_DATA_FILES ? t->shape.height : 0;
     o.cuts = t->shelf[DRO_TRAIN].device_images.bytes != NULL;
     o.threads = o.cuts ? 1 : 0;
@@ -301,6 +324,11 @@ dro_status dro__feed_training(dro__task *t, const dro__model_choice *c, dro_net_
         source->gather = gather_images;
         source->images = t->shelf[DRO_TRAIN].device_images.bytes != NULL;
         t->ring_capacity = 4 * t->batch; /* big batches, in pieces */
+        for (int k = 0; k < DRO__RING; k++) {
+            t->ring_images[k] = dro__alloc(t->ring_capacity, sizeof(dro__fed_image));
+            if (!t->ring_images[k])
+                return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a batch of images");
+        }
         return open_loader(t, c);
     }
     source->fetch = fetch_rows;
@@ -340,7 +368,11 @@ dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choic
     }
     if (!t->images || n <= 0)
         return DRO_OK;
-    if (dro__resident_take(t, split)) { /* a call costs more than its images there */
+    unsigned ways = 0;
+    if (split == DRO_TRAIN && c->train)
+        DRO_TRY(dro__augment_ways(t, c->augment, &ways));
+    if (dro__resident_take(
+            t, split, ways & DRO__AUGMENT_POLICIES)) { /* a call costs more than its images there */
         shelf->batch = n < DRO__EVAL_MOST ? (size_t)n : DRO__EVAL_MOST;
         return DRO_OK;
     }
@@ -458,6 +490,8 @@ void dro__feed_close(dro__task *t)
         dro__free(t->ring_groups[k]);
         dro__free(t->ring_targets[k]);
         dro__free(t->ring_cuts[k]);
+        dro__free(t->ring_mixes[k]);
+        dro__free(t->ring_images[k]);
     }
     dro__resident_close(t);
     dro__free(t->rows);

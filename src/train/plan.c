@@ -34,11 +34,6 @@ static void add_objective(const dro_train *t, char *out, size_t size)
 
 static void add_augmentation(const dro_train *t, char *out, size_t size)
 {
-    static const struct {
-        unsigned way;
-        const char *name;
-    } names[] = {
-        {DRO_AUGMENT_CROP, "crop"}, {DRO_AUGMENT_FLIP, "flip"}, {DRO_AUGMENT_JITTER, "jitter"}};
     unsigned ways = 0;
     const char *between = " (augment=";
     if (dro__augment_ways(&t->task, t->set.augment, &ways) != DRO_OK || !ways) {
@@ -46,9 +41,9 @@ static void add_augmentation(const dro_train *t, char *out, size_t size)
         return;
     }
     add(out, size, "augmented");
-    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
-        if (ways & names[k].way) {
-            add(out, size, "%s%s", between, names[k].name);
+    for (const dro__augment_word *w = dro__augment_words; ways; ways &= ~(w++)->ways)
+        if (ways & w->ways) {
+            add(out, size, "%s%s", between, w->word);
             between = ",";
         }
     add(out, size, ")");

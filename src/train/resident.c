@@ -10,15 +10,16 @@ static bool takes_half(const dro__backend *backend, size_t bytes)
     return twice != NULL;
 }
 
-bool dro__resident_take(dro__task *t, dro_split split)
+bool dro__resident_take(dro__task *t, dro_split split, bool changed)
 {
     dro__split_feed *shelf = &t->shelf[split];
     const dro_examples *e = &shelf->examples;
-    size_t bytes = (size_t)e->count * (size_t)t->shape.channels * (size_t)t->shape.height *
-                   (size_t)t->shape.width;
+    size_t image = (size_t)t->shape.channels * (size_t)t->shape.height * (size_t)t->shape.width;
+    size_t bytes = (size_t)e->count * image;
     const struct dro__net_backend *backend = t->ctx->backend->net;
     if (!backend || !backend->images || !e->pixels || e->count < 1 || e->count > INT32_MAX ||
-        t->shape.channels > DRO__IMAGE_COLOURS || !takes_half(t->ctx->backend, bytes))
+        t->shape.channels > DRO__IMAGE_COLOURS || (changed && image > DRO__IMAGE_CHANGED) ||
+        !takes_half(t->ctx->backend, bytes))
         return false;
     return dro_net_images_create(t->ctx, e->pixels, bytes, t->normal.scale, t->normal.shift,
                                  &shelf->device_images) == DRO_OK;

@@ -257,6 +257,10 @@ static dro_status open_data(dro_train *t)
 static dro_status open_run(dro_train *t)
 {
     DRO_TRY(t->set.progressive ? dro__progressive_open(t) : open_data(t));
+    if ((t->set.mixup > 0 || t->set.cutmix > 0) && !t->task.images)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "mixup and cutmix require images; %s has none: leave them at 0",
+                         t->set.data);
     t->open = true;
     DRO_TRY(dro__run_begin(t));
     dro__tell_step(t);

@@ -110,6 +110,13 @@ dro_status dro__hints(dro_train *t);
 
 enum { DRO__RING = 3, DRO__EVAL_MOST = 1024 };
 
+/* A training image: its floats, or how the backend cuts it; and what it is mixed with, or NULL. */
+typedef struct dro__fed_image {
+    const float *x;
+    const dro_cut *cut;
+    const dro_mix *mix;
+} dro__fed_image;
+
 /* Examples of one split, in order, for evaluation. */
 typedef struct dro__split_feed {
     dro_examples examples;
@@ -174,6 +181,8 @@ typedef struct dro__task {
     int32_t *ring_labels[DRO__RING], *ring_groups[DRO__RING];
     float *ring_targets[DRO__RING];
     dro_cut *ring_cuts[DRO__RING];
+    dro_mix *ring_mixes[DRO__RING];
+    dro__fed_image *ring_images[DRO__RING]; /* of images, what the handle of a batch points to */
     size_t ring_capacity;
     unsigned turn;
 
@@ -251,13 +260,23 @@ dro_status dro__task_recall(dro__task *task, dro_status status);
 
 /* ---- resident.c ---- */
 
-/* Takes a split's small images into the backend's memory; false: they come from the loader. */
-bool dro__resident_take(dro__task *task, dro_split split);
+/* Takes a split's small images into the backend's memory; changed: by operations. false: they come
+ * from the loader. */
+bool dro__resident_take(dro__task *task, dro_split split, bool changed);
 void dro__resident_close(dro__task *task);
 
 /* ---- feed.c ---- */
 
-enum { DRO__AUGMENT_ALL = DRO_AUGMENT_CROP | DRO_AUGMENT_FLIP | DRO_AUGMENT_JITTER };
+enum {
+    DRO__AUGMENT_ALL = DRO_AUGMENT_CROP | DRO_AUGMENT_FLIP | DRO_AUGMENT_JITTER,
+    DRO__AUGMENT_POLICIES = DRO_AUGMENT_RANDAUGMENT | DRO_AUGMENT_AUTOAUGMENT
+};
+/* The words of the setting `augment`; those of one way come first. The last has none. */
+typedef struct dro__augment_word {
+    const char *word;
+    unsigned ways;
+} dro__augment_word;
+extern const dro__augment_word dro__augment_words[];
 /* What the setting `augment` means for this data. */
 dro_status dro__augment_ways(const dro__task *task, const char *text, unsigned *ways);
 dro_status dro__feed_training(dro__task *task, const dro__model_choice *choice,

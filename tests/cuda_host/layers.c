@@ -431,10 +431,10 @@ void dro__gpu_loss_back(cudaStream_t s, int n, int outputs, const float *coef, c
 }
 
 /* No test here hands over images in the memory of a GPU. */
-void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k, const dro__gpu_cut *cuts,
-                          int first, int count, dro__typed to)
+void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k, int first, int count,
+                          dro__typed to)
 {
-    (void)s, (void)k, (void)cuts, (void)first, (void)count, (void)to;
+    (void)s, (void)k, (void)first, (void)count, (void)to;
     fprintf(stderr, "images of a GPU were handed over\n");
     abort();
 }

@@ -146,7 +146,8 @@ static void run_heads(dro__cuda_network *net, const dro__gprogram *p)
                             .weight = h ? g->auxiliary_weight : 1,
                             .constants = net->constants,
                             .labels = net->labels,
-                            .targets = net->has_targets ? net->targets : NULL};
+                            .targets = net->has_targets ? net->targets : NULL,
+                            .mixes = net->has_mixes ? net->mixes : NULL};
         memcpy(a.set, g->loss_set, sizeof a.set);
         dro__gpu_loss(net->stream, dro__call_size(net), a, v->data, h > 0, net->losses,
                       net->slopes[h]);

@@ -7,6 +7,7 @@
 
 #include "losses.h"
 
+#include <dro/loader.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -166,15 +167,50 @@ void dro__gpu_cosine_data(cudaStream_t s, const dro__cosine *c, dro__typed add, 
 /* grads: by part. */
 void dro__gpu_cosine_weight(cudaStream_t s, const dro__cosine *c, float *const *grads);
 
+/* ---- images.cu ---- */
+
+enum { DRO__GPU_COLOURS = 3 };
+
+/* The sizes of both are multiples of 16 bytes, in which tickets are copied. */
+typedef struct dro__gpu_cut {
+    int32_t id;
+    dro_cut cut;
+    int32_t unused[3];
+} dro__gpu_cut;
+
+typedef struct dro__gpu_mix {
+    dro__gpu_cut second;
+    int32_t label;
+    float share;
+    dro_box box;
+} dro__gpu_mix;
+
+typedef struct dro__gpu_images {
+    const uint8_t *bytes; /* (any, channels, height, width) */
+    dro__extent e;
+    int stored; /* channels of what is made, the rest 0 */
+    float scale[DRO__GPU_COLOURS], shift[DRO__GPU_COLOURS];
+    int shared_bytes;          /* for images that operations change; 0: none */
+    int unused;                /* 0, so that there is no padding: queue.c compares bytes */
+    const dro__gpu_cut *cuts;  /* (examples) */
+    const dro__gpu_mix *mixes; /* (examples), or NULL */
+} dro__gpu_images;
+
+/* `count` examples of `to` from `first` on, and of cuts and mixes, which are memory that both
+ * see. */
+void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k, int first, int count,
+                          dro__typed to);
+
 /* ---- loss.cu ---- */
 
 typedef struct dro__loss_args {
     int kind, outputs; /* dro__net_loss */
     float weight;
     float set[DRO__LOSS_SETTING_COUNT];
-    const float *constants; /* (outputs) or NULL */
-    const int32_t *labels;  /* (examples) or NULL */
-    const float *targets;   /* (examples, outputs) or NULL */
+    const float *constants;    /* (outputs) or NULL */
+    const int32_t *labels;     /* (examples) or NULL */
+    const float *targets;      /* (examples, outputs) or NULL */
+    const dro__gpu_mix *mixes; /* (examples) or NULL */
 } dro__loss_args;
 
 /* losses (+)= weight * loss; slopes (examples, outputs) of the loss by the logits, times weight. */
@@ -216,26 +252,6 @@ void dro__gpu_unpack(cudaStream_t s, int count, const dro__packing *table);
  * columns of zeros first. */
 void dro__gpu_fold(cudaStream_t s, int n, dro__extent in, dro__typed x, const int *before,
                    dro__extent out, dro__typed y);
-
-/* ---- images.cu ---- */
-
-enum { DRO__GPU_COLOURS = 3 };
-
-typedef struct dro__gpu_cut {
-    int32_t id;
-    int8_t down, right, mirror;
-} dro__gpu_cut;
-
-typedef struct dro__gpu_images {
-    const uint8_t *bytes; /* (any, channels, height, width) */
-    dro__extent e;
-    int stored; /* channels of what is made, the rest 0 */
-    float scale[DRO__GPU_COLOURS], shift[DRO__GPU_COLOURS];
-} dro__gpu_images;
-
-/* Examples first .. first + count - 1 of `to`; cuts (count) is memory that both see. */
-void dro__gpu_images_pass(cudaStream_t s, const dro__gpu_images *k, const dro__gpu_cut *cuts,
-                          int first, int count, dro__typed to);
 
 /* ---- vector.cu ---- */
 

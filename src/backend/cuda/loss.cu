@@ -9,9 +9,14 @@ static __global__ void loss_kernel(dro__loss_args a, const float *logits, int ad
 {
     size_t n = blockIdx.x;
     dro__loss_example example = {a.outputs, a.labels ? a.labels[n] : -1, a.set, a.constants,
-                                 a.targets ? a.targets + n * a.outputs : NULL, (double)a.weight};
-    double loss =
-        dro__loss_value(a.kind, &example, logits + n * a.outputs, slopes + n * a.outputs);
+                                 a.targets ? a.targets + n * a.outputs : NULL, (double)a.weight,
+                                 false};
+    float share = a.mixes ? a.mixes[n].share : 1;
+    const float *z = logits + n * a.outputs;
+    float *slope = slopes + n * a.outputs;
+    double loss = share < 1 ? dro__loss_mixed(a.kind, &example, (double)share, a.mixes[n].label, z,
+                                              slope)
+                            : dro__loss_value(a.kind, &example, z, slope);
     if (threadIdx.x == 0)
         losses[n] = (add ? losses[n] : 0) + (float)((double)a.weight * loss);
 }

@@ -20,6 +20,7 @@ static void rows_free(dro__cuda_network *net)
     dro__cuda_host_free(net->labels);
     dro__cuda_host_free(net->keys);
     dro__cuda_host_free(net->cuts);
+    dro__cuda_host_free(net->mixes);
     for (int h = 0; h < DRO__HEADS; h++) {
         dro__cuda_free(net->slopes[h]);
         net->slopes[h] = NULL;
@@ -28,6 +29,7 @@ static void rows_free(dro__cuda_network *net)
     net->labels = NULL;
     net->keys = NULL;
     net->cuts = NULL;
+    net->mixes = NULL;
     net->row_capacity = 0;
 }
 
@@ -202,8 +204,9 @@ static dro_status rows_grow(dro__cuda_network *net, size_t rows)
     net->labels = dro__cuda_host_alloc(rows * sizeof(int32_t));
     net->keys = dro__cuda_host_alloc(rows * sizeof(uint64_t));
     net->cuts = dro__cuda_host_alloc(rows * sizeof *net->cuts);
-    bool ok =
-        net->cuts && net->x && net->losses && net->coef && net->targets && net->labels && net->keys;
+    net->mixes = dro__cuda_host_alloc(rows * sizeof *net->mixes);
+    bool ok = net->cuts && net->mixes && net->x && net->losses && net->coef && net->targets &&
+              net->labels && net->keys;
     for (int h = 0; h < DRO__HEADS; h++) {
         net->slopes[h] = dro__cuda_alloc(rows * outputs, sizeof(float));
         ok = ok && net->slopes[h];
@@ -217,12 +220,14 @@ static dro_status rows_grow(dro__cuda_network *net, size_t rows)
     return DRO_OK;
 }
 
-/* Labels, keys and targets of a part that begins at example `first`. */
+/* Labels, keys, targets and mixes of a part that begins at example `first`. */
 static void take_labels(dro__cuda_network *net, const dro_net_batch *part, size_t first)
 {
     size_t outputs = dro__node_size(&net->graph->nodes[net->graph->heads[0]]);
     for (size_t i = 0; i < part->count; i++)
         net->keys[first + i] = part->keys ? part->keys[i] : i;
+    for (size_t i = 0; net->has_mixes && i < part->count; i++)
+        net->mixes[first + i] = dro__mix_at(part, i);
     if (part->labels)
         memcpy(net->labels + first, part->labels, part->count * sizeof *net->labels);
     float *to = net->targets + first * outputs;
@@ -233,30 +238,67 @@ static void take_labels(dro__cuda_network *net, const dro_net_batch *part, size_
                                                  : (float)((size_t)part->labels[i] == j);
 }
 
+/* Two copies of an image that is changed, and of a mixed example one more. */
 dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram *p,
-                               const dro_net_images *images)
+                               const dro_net_batch *part)
 {
     const dro__graph_node *input = &net->graph->nodes[0];
-    dro__gpu_images k = {.bytes = images->bytes,
+    int size = (int)dro__node_size(input);
+    bool changed = part->cuts && size <= DRO__IMAGE_CHANGED;
+    dro__gpu_images k = {.bytes = part->images->bytes,
                          .e = {input->channels, input->height, input->width},
-                         .stored = p->values[0].stored};
+                         .stored = p->values[0].stored,
+                         .shared_bytes = changed ? (net->has_mixes ? 3 : 2) * size : 0};
     for (int c = 0; c < input->channels; c++)
-        k.scale[c] = images->scale[c], k.shift[c] = images->shift[c];
+        k.scale[c] = part->images->scale[c], k.shift[c] = part->images->shift[c];
     return k;
+}
+
+dro__gpu_cut dro__cut_at(const dro_net_batch *part, size_t i)
+{
+    dro_cut none = {0};
+    return (dro__gpu_cut){.id = part->images ? (int32_t)part->ids[i] : 0,
+                          .cut = part->cuts ? part->cuts[i] : none};
+}
+
+dro__gpu_mix dro__mix_at(const dro_net_batch *part, size_t i)
+{
+    if (!part->mixes)
+        return (dro__gpu_mix){.share = 1};
+    const dro_mix *m = &part->mixes[i];
+    return (dro__gpu_mix){.second = {.id = part->images ? (int32_t)m->id : 0, .cut = m->cut},
+                          .label = m->label,
+                          .share = m->share,
+                          .box = m->box};
 }
 
 /* The input of a part whose images are on the GPU. */
 static void take_images(dro__cuda_network *net, const dro__gprogram *p, const dro_net_batch *part,
                         size_t first)
 {
-    dro__gpu_images k = dro__images_of(net, p, part->images);
-    for (size_t i = 0; i < part->count; i++) {
-        dro_cut cut = part->cuts ? part->cuts[i] : (dro_cut){0};
-        net->cuts[first + i] =
-            (dro__gpu_cut){(int32_t)part->ids[i], cut.down, cut.right, cut.mirror};
-    }
-    dro__gpu_images_pass(DRO__STREAM, &k, net->cuts + first, (int)first, (int)part->count,
+    dro__gpu_images k = dro__images_of(net, p, part);
+    k.cuts = net->cuts;
+    k.mixes = part->mixes ? net->mixes : NULL;
+    for (size_t i = 0; i < part->count; i++)
+        net->cuts[first + i] = dro__cut_at(part, i);
+    dro__gpu_images_pass(DRO__STREAM, &k, (int)first, (int)part->count,
                          dro__typed_of(&p->values[0], p->values[0].data));
+}
+
+/* Operations change images in shared memory. */
+static dro_status check_operations(const dro__cuda_network *net, const dro_net_batch *part)
+{
+    const dro__graph_node *input = &net->graph->nodes[0];
+    if (!part->images || !part->cuts || dro__node_size(input) <= DRO__IMAGE_CHANGED)
+        return DRO_OK;
+    for (size_t i = 0; i < part->count; i++)
+        for (int o = 0; o < DRO_OPERATIONS; o++)
+            if (part->cuts[i].operations[o].kind)
+                return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
+                                 "operations on images of %d x %d in the GPU's memory: they take "
+                                 "images of at most %d bytes; give x instead",
+                                 input->height, input->width, DRO__IMAGE_CHANGED);
+    return DRO_OK;
 }
 
 dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_net_batch *parts,
@@ -265,13 +307,15 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
     size_t total = 0;
     net->parts = (dro__parts){.count = count};
     net->share = dro__share_of(net);
-    net->has_targets = false;
+    net->has_targets = net->has_mixes = false;
     for (int k = 0; k < count; k++) {
         total += parts[k].count;
         if (total > INT32_MAX / 64)
             return dro__fail(net->ctx, DRO_ERR_RANGE, "a batch of %zu is too large", total);
         net->parts.first[k + 1] = (int)total;
         net->has_targets = net->has_targets || (parts[k].targets && (int)net->graph->loss >= 3);
+        net->has_mixes = net->has_mixes || parts[k].mixes;
+        DRO_TRY(check_operations(net, &parts[k]));
     }
     DRO_TRY(dro__line_follow(net));
     if (total > net->row_capacity ||
@@ -324,7 +368,8 @@ static dro__recording *recording_of(dro__cuda_network *net, bool training)
     for (int k = 0; k < DRO__RECORDINGS; k++) {
         dro__recording *r = &net->recordings[k];
         if (r->used && r->training == training && r->targets == net->has_targets &&
-            r->share == net->share && memcmp(&r->parts, &net->parts, sizeof r->parts) == 0)
+            r->mixes == net->has_mixes && r->share == net->share &&
+            memcmp(&r->parts, &net->parts, sizeof r->parts) == 0)
             return r;
     }
     dro__recording *r = &net->recordings[net->next_recording++ % DRO__RECORDINGS];
@@ -335,6 +380,7 @@ static dro__recording *recording_of(dro__cuda_network *net, bool training)
     *r = (dro__recording){.used = true,
                           .training = training,
                           .targets = net->has_targets,
+                          .mixes = net->has_mixes,
                           .share = net->share,
                           .parts = net->parts};
     return r;

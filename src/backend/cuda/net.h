@@ -91,7 +91,7 @@ typedef struct dro__gprogram {
 
 /* A recorded pass. */
 typedef struct dro__recording {
-    bool used, training, targets, ran, ran_back;
+    bool used, training, targets, mixes, ran, ran_back;
     int share;
     dro__parts parts;
     cudaGraphExec_t forward, backward;
@@ -136,8 +136,9 @@ typedef struct dro__cuda_network {
     int32_t *labels;           /* both sides */
     uint64_t *keys;            /* both sides */
     dro__gpu_cut *cuts;        /* both sides */
+    dro__gpu_mix *mixes;       /* both sides */
     float *slopes[DRO__HEADS]; /* device (rows, outputs) */
-    bool has_targets;
+    bool has_targets, has_mixes;
     /* the call in progress */
     cudaStream_t stream;
     dro__parts parts;
@@ -211,7 +212,10 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p);
 
 /* net.c: what a kernel needs to know of images, their scale and shift copied */
 dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram *p,
-                               const dro_net_images *images);
+                               const dro_net_batch *part);
+/* Example i of a part, for the GPU. */
+dro__gpu_cut dro__cut_at(const dro_net_batch *part, size_t i);
+dro__gpu_mix dro__mix_at(const dro_net_batch *part, size_t i);
 /* net.c: memory and algorithms for a call of these parts; a pass queued on a stream. */
 dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_net_batch *parts,
                             int count);

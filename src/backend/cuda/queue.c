@@ -89,12 +89,26 @@ void dro__line_close(dro__cuda_network *net)
     dro__line_wait(net);
     dro__line_forget(line);
     dro__gpu_step *k = &line->step;
-    void *there[] = {k->k.s,           k->k.groups,         k->k.losses, k->k.coef,
-                     k->k.old_losses,  (void *)k->k.shares, k->turn,     k->ticket,
-                     k->cuts,          k->labels,           k->keys,     k->group_of,
-                     k->sums.partial,  k->sums.counter,     k->first,    k->s_before,
-                     k->groups_before, k->old_losses_before};
-    const void *shared[] = {k->news,          k->tickets,       k->ticket_cuts,
+    void *there[] = {k->k.s,
+                     k->k.groups,
+                     k->k.losses,
+                     k->k.coef,
+                     k->k.old_losses,
+                     (void *)k->k.shares,
+                     k->turn,
+                     k->ticket,
+                     k->cuts,
+                     k->labels,
+                     k->keys,
+                     k->group_of,
+                     k->mixes,
+                     k->sums.partial,
+                     k->sums.counter,
+                     k->first,
+                     k->s_before,
+                     k->groups_before,
+                     k->old_losses_before};
+    const void *shared[] = {k->news,          k->tickets,       k->ticket_cuts, k->ticket_mixes,
                             k->ticket_labels, k->ticket_groups, k->ticket_keys};
     for (size_t i = 0; i < sizeof there / sizeof there[0]; i++)
         dro__cuda_free(there[i]);
@@ -113,11 +127,13 @@ static void make_tickets(struct dro__line *line)
     size_t all = DRO__TICKETS * k->capacity;
     k->tickets = both(line, DRO__TICKETS, sizeof *k->tickets);
     k->ticket_cuts = both(line, all, sizeof *k->cuts);
+    k->ticket_mixes = both(line, all, sizeof *k->mixes);
     k->ticket_labels = both(line, all, sizeof *k->labels);
     k->ticket_groups = both(line, all, sizeof *k->group_of);
     k->ticket_keys = both(line, all, sizeof *k->keys);
     k->ticket = device(line, 1, sizeof *k->ticket);
     k->cuts = device(line, k->capacity, sizeof *k->cuts);
+    k->mixes = device(line, k->capacity, sizeof *k->mixes);
     k->labels = device(line, k->capacity, sizeof *k->labels);
     k->group_of = device(line, k->capacity, sizeof *k->group_of);
     k->keys = device(line, k->capacity, sizeof *k->keys);
@@ -175,6 +191,7 @@ static void write_ticket(struct dro__line *line, const dro_net_batch *parts, int
     dro__gpu_step *g = &line->step;
     size_t slot = line->begun % DRO__TICKETS, at = slot * g->capacity;
     dro__gpu_cut *cuts = (dro__gpu_cut *)g->ticket_cuts + at;
+    dro__gpu_mix *mixes = (dro__gpu_mix *)g->ticket_mixes + at;
     int32_t *labels = (int32_t *)g->ticket_labels + at;
     int32_t *groups = (int32_t *)g->ticket_groups + at;
     uint64_t *keys = (uint64_t *)g->ticket_keys + at;
@@ -182,14 +199,16 @@ static void write_ticket(struct dro__line *line, const dro_net_batch *parts, int
     for (int p = 0; p < count; p++) {
         const dro_net_batch *b = &parts[p];
         for (size_t i = 0; i < b->count; i++) {
-            dro_cut cut = b->cuts ? b->cuts[i] : (dro_cut){0};
-            cuts[i] = (dro__gpu_cut){(int32_t)b->ids[i], cut.down, cut.right, cut.mirror};
+            cuts[i] = dro__cut_at(b, i);
+            if (g->mixed)
+                mixes[i] = dro__mix_at(b, i);
             keys[i] = b->keys ? b->keys[i] : i;
         }
         memcpy(labels, b->labels, b->count * sizeof *labels);
         if (group_of[p])
             memcpy(groups, group_of[p], b->count * sizeof *groups);
         cuts += b->count, keys += b->count, labels += b->count, groups += b->count;
+        mixes += b->count;
     }
 }
 
@@ -198,7 +217,7 @@ static void walk_forward(dro__cuda_network *net, const dro__gpu_step *g, const f
                          cudaStream_t stream)
 {
     dro__gprogram *p = &net->program[1];
-    dro__gpu_images_pass(stream, &net->line->seen, g->cuts, 0, dro__call_size(net),
+    dro__gpu_images_pass(stream, &net->line->seen, 0, dro__call_size(net),
                          dro__typed_of(&p->values[0], p->values[0].data));
     cudaMemcpyAsync(net->w, w, g->k.plan.dim * sizeof *w, cudaMemcpyDeviceToDevice, stream);
     dro__net_walk(net, p, dro__gprogram_forward, stream);
@@ -215,8 +234,10 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     float *losses = net->losses, *coef = net->coef;
     int32_t *labels = net->labels;
     uint64_t *keys = net->keys;
+    dro__gpu_mix *mixes = net->mixes;
     bool failed = false;
     net->losses = g.k.losses, net->coef = g.k.coef, net->labels = g.labels, net->keys = g.keys;
+    net->mixes = g.mixes;
     dro__gpu_step_take(stream, &g);
     if (line->ahead) {
         walk_forward(net, &g, g.k.v[DRO__Z], stream);
@@ -231,6 +252,7 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     if (!net->failed) /* w does not move by a gradient that lacks a layer */
         dro__gpu_step_move(stream, &g);
     net->losses = losses, net->coef = coef, net->labels = labels, net->keys = keys;
+    net->mixes = mixes;
 }
 
 static shape *shape_of(struct dro__line *line, const dro__cuda_network *net)
@@ -290,10 +312,12 @@ static void walk_beside(dro__cuda_network *net, const void *what)
     walk_step(net, net->side);
 }
 
-static dro_status launch(dro__cuda_network *net, const dro_net_images *images)
+static dro_status launch(dro__cuda_network *net, const dro_net_batch *part)
 {
     struct dro__line *line = net->line;
-    dro__gpu_images now = dro__images_of(net, &net->program[1], images);
+    dro__gpu_images now = dro__images_of(net, &net->program[1], part);
+    now.cuts = line->step.cuts;
+    now.mixes = line->step.mixed ? line->step.mixes : NULL;
     if (memcmp(&line->seen, &now, sizeof now) != 0) {
         DRO_TRY(dro__line_wait(net));
         dro__line_forget(line);
@@ -325,8 +349,9 @@ static dro_status line_step(void *live, const dro_net_batch *parts, int count,
     if (line->begun >= DRO__TICKETS)
         DRO__CUDA(net->ctx, cudaEventSynchronize(line->done[slot]));
     line->ahead = ticket->ahead;
+    line->step.mixed = net->has_mixes;
     write_ticket(line, parts, count, ticket, group_of);
-    DRO_TRY(launch(net, parts[0].images));
+    DRO_TRY(launch(net, &parts[0]));
     line->begun++;
     cudaError_t error = cudaEventRecord(line->done[slot], DRO__STREAM);
     if (error != cudaSuccess) { /* the step has no event to wait for: wait here */

@@ -23,12 +23,21 @@ typedef double real;
 
 /* ---- what was drawn ---- */
 
+/* In words of 16 bytes, side by side, as reads from the host's memory should be. */
+static __device__ void take_words(const void *from, void *to, size_t bytes)
+{
+    EACH (i, (int)(bytes / sizeof(uint4)))
+        ((uint4 *)to)[i] = ((const uint4 *)from)[i];
+}
+
 static __global__ void take_kernel(const __grid_constant__ dro__gpu_step g)
 {
     size_t slot = *g.turn % DRO__TICKETS, from = slot * g.capacity;
     int count = g.k.counts[0] + g.k.counts[1];
+    take_words(g.ticket_cuts + from, g.cuts, count * sizeof *g.cuts);
+    if (g.mixed)
+        take_words(g.ticket_mixes + from, g.mixes, count * sizeof *g.mixes);
     EACH (i, count) {
-        g.cuts[i] = g.ticket_cuts[from + i];
         g.labels[i] = g.ticket_labels[from + i];
         g.group_of[i] = g.ticket_groups[from + i];
         g.keys[i] = g.ticket_keys[from + i];

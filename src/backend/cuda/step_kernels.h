@@ -36,12 +36,15 @@ typedef struct dro__gpu_step {
     /* tickets, (DRO__TICKETS) of each, in memory that both see; `capacity` examples in each */
     const dro__ticket *tickets;
     const dro__gpu_cut *ticket_cuts;
+    const dro__gpu_mix *ticket_mixes;
     const int32_t *ticket_labels, *ticket_groups;
     const uint64_t *ticket_keys;
     size_t capacity;
     /* the present one */
     dro__ticket *ticket;
     dro__gpu_cut *cuts;
+    dro__gpu_mix *mixes;
+    int mixed; /* whether there are any */
     int32_t *labels, *group_of;
     uint64_t *keys;
     /* as they were before the step: put back when it is refused */
