@@ -19,11 +19,13 @@ typedef struct kind {
     const char *model, *precision;
     int32_t side, examples;
     int64_t odd[2]; /* unless 0: these examples alone are of the last class, -1: none */
+    bool mixed;     /* images are changed by operations and mixed */
 } kind;
 
-static const kind exact = {"glyphnet", "fp32", 16, 400, {0}},
-                  small = {"mlp:16", "fp32", 16, 400, {0}},
-                  narrow = {"resnet20", "bf16", 32, 32, {0}};
+static const kind exact = {.model = "glyphnet", .precision = "fp32", .side = 16, .examples = 400},
+                  mixed = {"glyphnet", "fp32", 16, 400, {0}, true},
+                  small = {.model = "mlp:16", .precision = "fp32", .side = 16, .examples = 400},
+                  narrow = {.model = "resnet20", .precision = "bf16", .side = 32, .examples = 32};
 
 typedef struct run {
     dro_context *ctx;
@@ -37,7 +39,10 @@ typedef struct run {
     dro_problem problem;
     dro_optimizer *opt;
     int32_t labels[2][64];
+    dro_cut cuts[2][64];
+    dro_mix mixes[2][64];
     int turn;
+    bool mixed;
 } run;
 
 static int32_t label_of(const run *r, int64_t id)
@@ -47,14 +52,40 @@ static int32_t label_of(const run *r, int64_t id)
     return id == r->odd[0] || id == r->odd[1] ? 3 : r->e.labels[id] % 3;
 }
 
+static dro_cut cut_of(int64_t id)
+{
+    dro__augment_random random = {.seed = 5,
+                                  .stream = (uint64_t)id,
+                                  .ways = DRO_AUGMENT_CROP | DRO_AUGMENT_AUTOAUGMENT |
+                                          DRO_AUGMENT_CUTOUT};
+    return dro__cut_of(&random, 16, 16);
+}
+
+/* Each image is mixed with the next, every third of them by a box. */
+static dro_mix mix_of(const run *r, int64_t id)
+{
+    int64_t next = (id + 1) % r->e.count;
+    dro_mix mix = {.id = next, .label = label_of(r, next), .share = 0.75f, .cut = cut_of(next)};
+    if (id % 3 == 0)
+        mix.box = (dro_box){4, 8, 12, 16};
+    return mix;
+}
+
 static dro_status fetch(void *user, const dro_batch *batch, dro_net_batch *out)
 {
     run *r = user;
-    int32_t *labels = r->labels[r->turn++ % 2];
+    int turn = r->turn++ % 2;
+    int32_t *labels = r->labels[turn];
     for (size_t i = 0; i < batch->count; i++)
         labels[i] = label_of(r, batch->ids[i]);
     *out = (dro_net_batch){
         .count = batch->count, .images = &r->device_images, .ids = batch->ids, .labels = labels};
+    for (size_t i = 0; r->mixed && i < batch->count; i++) {
+        r->cuts[turn][i] = cut_of(batch->ids[i]);
+        r->mixes[turn][i] = mix_of(r, batch->ids[i]);
+    }
+    if (r->mixed)
+        out->cuts = r->cuts[turn], out->mixes = r->mixes[turn];
     return DRO_OK;
 }
 
@@ -88,7 +119,7 @@ static void spoil(run *r)
 static void start_run(run *r, const kind *k, bool queued, const char *optimizer,
                       const char *settings, const float *from)
 {
-    *r = (run){.ctx = check_context("cuda", 1), .odd = {k->odd[0], k->odd[1]}};
+    *r = (run){.ctx = check_context("cuda", 1), .odd = {k->odd[0], k->odd[1]}, .mixed = k->mixed};
     dro_model_shape shape = {3, k->side, k->side, 4};
     size_t image = 3 * (size_t)k->side * (size_t)k->side;
     char text[256], *rest = NULL;
@@ -212,6 +243,14 @@ static void test_queue(void **state)
 {
     (void)state;
     every_queue(&exact, 40);
+}
+
+static void test_queue_mixed(void **state)
+{
+    (void)state;
+    compare(&mixed, "sgd", "eta=0.002", 40, 5e-4);
+    compare(&mixed, "recover", "eta=0.004 tilt=class lambda=1 warmup=10", 40, 5e-3);
+    compare(&mixed, "ascpg", "eta=0.004 lambda=5", 40, 5e-3);
 }
 
 /* For compute-sanitizer, which cuDNN's fp32 convolutions would keep busy; the third step is the
@@ -342,8 +381,8 @@ static void refused_and_skipped(const kind *spoiled, const char *settings)
 static void test_refused_gradient(void **state)
 {
     (void)state;
-    static const kind one = {"glyphnet", "fp32", 16, 400, {-1, 170}},
-                      two = {"glyphnet", "fp32", 16, 400, {100, 170}};
+    static const kind one = {"glyphnet", "fp32", 16, 400, {-1, 170}, false},
+                      two = {"glyphnet", "fp32", 16, 400, {100, 170}, false};
     const char *examples = "order=sequential eta=0.004 lambda=5 warmup=0 cap=60";
     const char *classes = "order=sequential eta=0.004 lambda=5 warmup=0 tilt=class guard=0";
     refused_and_retried(&one, examples);
@@ -507,11 +546,14 @@ static void test_visited(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_queue),           cmocka_unit_test(test_queue_short),
-        cmocka_unit_test(test_queue_refuses),   cmocka_unit_test(test_refused_gradient),
-        cmocka_unit_test(test_threads_in_turn), cmocka_unit_test(test_one_at_a_time),
-        cmocka_unit_test(test_visited)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_queue),
+                                       cmocka_unit_test(test_queue_mixed),
+                                       cmocka_unit_test(test_queue_short),
+                                       cmocka_unit_test(test_queue_refuses),
+                                       cmocka_unit_test(test_refused_gradient),
+                                       cmocka_unit_test(test_threads_in_turn),
+                                       cmocka_unit_test(test_one_at_a_time),
+                                       cmocka_unit_test(test_visited)};
     if (without_gpu())
         return 77;
     if (argc > 1)

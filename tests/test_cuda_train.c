@@ -16,11 +16,23 @@
 #include <string.h>
 #include <unistd.h>
 
-static dro_loader *make_loader(dro_context *ctx, dro_data *data, bool cuts, bool sent)
+/* Augmentation beside crop and flip. */
+typedef struct more {
+    unsigned ways;
+    double mixup, cutmix;
+} more;
+
+static dro_loader *make_loader(dro_context *ctx, dro_data *data, bool cuts, bool sent,
+                               const more *with)
 {
     dro_loader_options o = dro_loader_options_default();
     dro_loader *loader = NULL;
     o.batch = 300, o.augment = true, o.cuts = cuts, o.sent = sent;
+    if (with) {
+        o.ways = DRO_AUGMENT_CROP | DRO_AUGMENT_FLIP | with->ways;
+        o.operations = 3, o.magnitude = 25;
+        o.mixup = with->mixup, o.cutmix = with->cutmix;
+    }
     if (dro_loader_create(data, DRO_TRAIN, &o, &loader) != DRO_OK)
         fail_msg("%s", dro_context_error(ctx));
     return loader;
@@ -55,11 +67,42 @@ static void same_losses(dro_context *ctx, const char *model, const char *precisi
     dro_net_destroy(net);
 }
 
+/* The pixels that the GPU makes, which a linear model that changes nothing gives back, are the
+ * loader's within 1 of 255; a byte is more than that in normalised units. */
+static void same_pixels(dro_context *ctx, const dro_net_batch *batch, const float *expected)
+{
+    enum { SIZE = 3 * 24 * 24 };
+    dro_model_shape shape = {3, 24, 24, SIZE};
+    dro_net *net;
+    dro_tensor t;
+    float worst = 0, *got = malloc(COUNT * SIZE * sizeof *got);
+    assert_non_null(got);
+    OK(ctx, dro_net_model(ctx, "linear", &shape, &net));
+    OK(ctx, dro_net_set(net, "precision", "fp32"));
+    OK(ctx, dro_net_ready(net));
+    OK(ctx, dro_net_init(net, 1));
+    size_t dim = dro_net_dim(net);
+    const dro__backend *be = ctx->backend;
+    float *w = calloc(dim, sizeof *w), *device_w = be->alloc(dim, sizeof *w);
+    assert_true(w && device_w);
+    OK(ctx, dro_net_tensor(net, 0, &t));
+    for (size_t k = 0; k < SIZE; k++)
+        w[(size_t)t.offset + k * SIZE + k] = 1;
+    be->copy_in(device_w, w, dim * sizeof *w);
+    OK(ctx, dro_net_evaluate(net, device_w, batch, got, NULL));
+    for (size_t k = 0; k < COUNT * SIZE; k++)
+        worst = fmaxf(worst, fabsf(got[k] - expected[k]));
+    print_message("pixels off by %.1e at most\n", (double)worst);
+    assert_true(worst < 1.0f / 255);
+    be->free(device_w);
+    free(w), free(got);
+    dro_net_destroy(net);
+}
+
 /* Images that are there and cut there, and the same as the loader makes them: written in words of
  * eight bfloat16, of four floats, and one by one. */
-static void test_images(void **state)
+static void compare_images(const more *with)
 {
-    (void)state;
     static const char *const models[] = {"resnet20", "glyphnet", "mlp:16"};
     dro_context *ctx = check_context("cuda", 2);
     dro_data *data = NULL;
@@ -67,8 +110,8 @@ static void test_images(void **state)
     dro_loaded made, told;
     assert_int_equal(dro_data_open(ctx, "synth:glyphs,n=1000,test=10,size=24", &data), DRO_OK);
     assert_int_equal(dro_data_examples(data, DRO_TRAIN, &e), DRO_OK);
-    dro_loader *loader = make_loader(ctx, data, false, false);
-    dro_loader *cutter = make_loader(ctx, data, true, false);
+    dro_loader *loader = make_loader(ctx, data, false, false, with);
+    dro_loader *cutter = make_loader(ctx, data, true, false, with);
     assert_int_equal(dro_loader_draw(loader, COUNT, &made), DRO_OK);
     assert_int_equal(dro_loader_draw(cutter, COUNT, &told), DRO_OK);
     dro__normal normal = dro__normal_of(data);
@@ -78,6 +121,8 @@ static void test_images(void **state)
     dro_net_batch one = {.count = COUNT, .x = made.pixels, .labels = made.labels};
     dro_net_batch two = {.count = COUNT, .labels = told.labels};
     two.images = &device_images, two.ids = told.ids, two.cuts = told.cuts;
+    one.mixes = made.mixes, two.mixes = told.mixes;
+    same_pixels(ctx, &two, made.pixels);
     for (int k = 0; k < 3; k++) {
         same_losses(ctx, models[k], "fp32", 1e-4f, &one, &two);
         same_losses(ctx, models[k], "tf32", 5e-3f, &one, &two);
@@ -88,6 +133,23 @@ static void test_images(void **state)
     dro_loader_destroy(cutter);
     dro_data_close(data);
     dro_context_destroy(ctx);
+}
+
+static void test_images(void **state)
+{
+    (void)state;
+    compare_images(NULL);
+}
+
+static void test_policies(void **state)
+{
+    (void)state;
+    unsigned randomly = DRO_AUGMENT_RANDAUGMENT, automatic = DRO_AUGMENT_AUTOAUGMENT;
+    compare_images(&(more){.ways = randomly});
+    compare_images(&(more){.ways = automatic | DRO_AUGMENT_CUTOUT});
+    compare_images(&(more){.ways = automatic, .mixup = 1});
+    compare_images(&(more){.ways = randomly | DRO_AUGMENT_CUTOUT, .cutmix = 1});
+    compare_images(&(more){.mixup = 0.2});
 }
 
 /* The kernel refuses to read what is not the host's memory. */
@@ -109,8 +171,8 @@ static void test_sent(void **state)
     dro_context *ctx = check_context("cuda", 3);
     dro_data *data = NULL;
     OK(ctx, dro_data_open(ctx, "synth:glyphs,n=1000,test=10,size=24", &data));
-    dro_loader *here = make_loader(ctx, data, false, false);
-    dro_loader *there = make_loader(ctx, data, false, true);
+    dro_loader *here = make_loader(ctx, data, false, false, NULL);
+    dro_loader *there = make_loader(ctx, data, false, true, NULL);
     float *back = calloc(BATCH * IMAGE, sizeof *back);
     dro_loaded a, b;
     for (uint64_t k = 0; k < 24; k++) {
@@ -221,6 +283,9 @@ static void train_once(const char *folder, const char *steps, bool resume, float
                             {"steps", "24"},
                             {"eval_every", "1"},
                             {"precision", "bf16"},
+                            {"augment", "crop,flip,autoaugment,cutout"},
+                            {"mixup", "0.2"},
+                            {"cutmix", "1"},
                             {"deterministic", "yes"}};
     for (size_t k = 0; k < sizeof set / sizeof set[0]; k++)
         OK(ctx, dro_train_set(train, set[k][0], set[k][1]));
@@ -269,7 +334,8 @@ static void test_deterministic(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_images), cmocka_unit_test(test_sent), cmocka_unit_test(test_run),
+        cmocka_unit_test(test_images),       cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_sent),         cmocka_unit_test(test_run),
         cmocka_unit_test(test_runs_at_once), cmocka_unit_test(test_deterministic)};
     if (without_gpu())
         return 77;

@@ -2,7 +2,7 @@
  * loss of a mixed example. */
 #include "losses.h"
 #include "mix.h"
-#include "nets.h"
+#include "check.h"
 
 #include <dro/dro.h>
 #include <dro/loader.h>

@@ -19,13 +19,14 @@ static double draw(dro__mix_random *random)
     return dro__random_unit(random->seed, random->stream, random->counter++);
 }
 
-/* Marsaglia and Tsang 2000; below 1 from the distribution of shape + 1. */
+/* Marsaglia and Tsang 2000; below 1 from the distribution of shape + 1. Normal numbers have a
+ * stream of their own, as each takes two of it. */
 static double gamma_of(dro__mix_random *random, double shape)
 {
     double raised = shape < 1 ? shape + 1 : shape, d = raised - 1.0 / 3, c = 1 / sqrt(9 * d);
     double scale = shape < 1 ? pow(draw(random), 1 / shape) : 1;
     for (;;) {
-        double x = dro__random_normal(random->seed, random->stream, random->counter++);
+        double x = dro__random_normal(random->seed, ~random->stream, random->counter++);
         double v = 1 + c * x, u = draw(random);
         v = v * v * v;
         if (v > 0 && log(u) < 0.5 * x * x + d - d * v + d * log(v))
