@@ -37,9 +37,11 @@ typedef struct dro__pixels {
 } dro__pixels;
 
 typedef struct dro__pixel_tables {
-    uint32_t count[DRO__PIXELS_COLOURS][256]; /* how often each byte occurs */
-    uint8_t to[DRO__PIXELS_COLOURS][256];     /* what a byte becomes */
-    uint32_t grey;                            /* the sum of the image in grey */
+    uint32_t count[DRO__PIXELS_COLOURS][256];                /* how often each byte occurs */
+    uint8_t to[DRO__PIXELS_COLOURS][256];                    /* what a byte becomes */
+    uint32_t grey;                                           /* the sum of the image in grey */
+    int low[DRO__PIXELS_COLOURS], high[DRO__PIXELS_COLOURS]; /* the darkest and brightest byte */
+    uint32_t step[DRO__PIXELS_COLOURS]; /* pixels that have one byte, if as many had each */
 } dro__pixel_tables;
 
 #ifdef __CUDACC__
@@ -144,37 +146,22 @@ PIXEL_CALL void pixels_count(const dro__pixels *k, dro__pixel_tables *t)
     PIXELS_TOGETHER();
 }
 
-/* From the darkest byte to the brightest becomes 0 to 255. */
-PIXEL_CALL void pixels_stretch(const uint32_t *count, uint8_t *to)
+/* One thread for a channel: its counts become those of darker pixels. */
+PIXEL_CALL void pixels_survey(dro__pixel_tables *t, int c)
 {
-    int low = 0, high = 255;
-    while (low < 255 && !count[low])
-        low++;
-    while (high > 0 && !count[high])
-        high--;
+    uint32_t sum = 0, below = 0;
+    int low = -1, high = 0;
     for (int v = 0; v < 256; v++) {
-        int value = v < low ? 0 : v;
-        if (high > low && v >= low)
-            value = v >= high ? 255 : (v - low) * 255 / (high - low);
-        to[v] = (uint8_t)value;
+        uint32_t count = t->count[c][v];
+        t->count[c][v] = sum;
+        if (count) {
+            low = low < 0 ? v : low;
+            high = v, below = sum;
+        }
+        sum += count;
     }
-}
-
-/* As many pixels of each brightness, as far as bytes that are the same allow. */
-PIXEL_CALL void pixels_level(const uint32_t *count, uint8_t *to)
-{
-    int last = 255;
-    while (last > 0 && !count[last])
-        last--;
-    uint32_t total = 0;
-    for (int v = 0; v < last; v++)
-        total += count[v];
-    uint32_t step = total / 255, sum = step / 2;
-    for (int v = 0; v < 256; v++) {
-        uint32_t value = step ? sum / step : (uint32_t)v;
-        to[v] = (uint8_t)(value > 255 ? 255 : value);
-        sum += count[v];
-    }
+    t->low[c] = low, t->high[c] = high;
+    t->step[c] = below / 255;
 }
 
 PIXEL_CALL int pixels_mean(const dro__pixels *k, dro__pixel_tables *t)
@@ -191,7 +178,25 @@ PIXEL_CALL int pixels_mean(const dro__pixels *k, dro__pixel_tables *t)
     return (int)((2 * (uint64_t)t->grey + area) / (2 * area));
 }
 
-PIXEL_CALL int pixels_mapped(const dro_operation *o, int mean, int v)
+/* From the darkest byte to the brightest becomes 0 to 255. */
+PIXEL_CALL int pixels_stretched(int low, int high, int v)
+{
+    if (high <= low)
+        return v;
+    int inside = v < low ? low : v;
+    return inside > high ? 255 : (inside - low) * 255 / (high - low);
+}
+
+/* As many pixels of each brightness, as far as bytes that are the same allow. */
+PIXEL_CALL int pixels_levelled(uint32_t step, uint32_t darker, int v)
+{
+    uint32_t value = step ? (step / 2 + darker) / step : (uint32_t)v;
+    return (int)(value > 255 ? 255 : value);
+}
+
+/* What byte v of channel c becomes. */
+PIXEL_CALL int pixels_mapped(const dro_operation *o, const dro__pixel_tables *t, int mean, int c,
+                             int v)
 {
     switch (o->kind) {
     case DRO__PIXELS_BRIGHTNESS:
@@ -201,6 +206,10 @@ PIXEL_CALL int pixels_mapped(const dro_operation *o, int mean, int v)
         return v & o->p[0];
     case DRO__PIXELS_SOLARIZE:
         return v < o->p[0] ? v : 255 - v;
+    case DRO__PIXELS_AUTOCONTRAST:
+        return pixels_stretched(t->low[c], t->high[c], v);
+    case DRO__PIXELS_EQUALIZE:
+        return pixels_levelled(t->step[c], t->count[c][v], v);
     default:
         return 255 - v; /* inverted */
     }
@@ -208,20 +217,15 @@ PIXEL_CALL int pixels_mapped(const dro_operation *o, int mean, int v)
 
 PIXEL_CALL void pixels_by_table(dro__pixels *k, dro__pixel_tables *t, const dro_operation *o)
 {
+    int mean = o->kind == DRO__PIXELS_CONTRAST ? pixels_mean(k, t) : 0;
     if (o->kind == DRO__PIXELS_AUTOCONTRAST || o->kind == DRO__PIXELS_EQUALIZE) {
         pixels_count(k, t);
         EACH_PIXEL(c, k->channels)
-        {
-            if (o->kind == DRO__PIXELS_EQUALIZE)
-                pixels_level(t->count[c], t->to[c]);
-            else
-                pixels_stretch(t->count[c], t->to[c]);
-        }
-    } else {
-        int mean = o->kind == DRO__PIXELS_CONTRAST ? pixels_mean(k, t) : 0;
-        EACH_PIXEL(i, 256 * k->channels)
-        t->to[i / 256][i % 256] = (uint8_t)pixels_mapped(o, mean, i % 256);
+        pixels_survey(t, c);
+        PIXELS_TOGETHER();
     }
+    EACH_PIXEL(i, 256 * k->channels)
+    t->to[i / 256][i % 256] = (uint8_t)pixels_mapped(o, t, mean, i / 256, i % 256);
     PIXELS_TOGETHER();
     EACH_PIXEL(i, k->height * k->width)
     for (int c = 0; c < k->channels; c++) {

@@ -105,7 +105,7 @@ static void launch(cudaStream_t s, const dro__gpu_images *k, int first, int coun
     int across = (k->e.height * k->e.width * (k->stored / W::V) + IMAGE_THREADS - 1) / IMAGE_THREADS;
     across = k->shared_bytes ? 1 : across;
     dim3 grid((unsigned)count, (unsigned)(across < 65535 ? across : 65535));
-    if (k->shared_bytes)
+    if (k->shared_bytes > 40 << 10) /* more than a kernel has without asking */
         cudaFuncSetAttribute(images_kernel<W>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              k->shared_bytes);
     images_kernel<W><<<grid, IMAGE_THREADS, (size_t)k->shared_bytes, s>>>(*k, first, to);
