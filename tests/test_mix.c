@@ -7,11 +7,11 @@
 #include <dro/dro.h>
 #include <dro/loader.h>
 #include <dro/net.h>
+#include <dro/train.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { SIDE = 12, IMAGE = 3 * SIDE * SIDE };
 
@@ -176,27 +176,46 @@ static void test_slices(void **state)
     close_loading(&l);
 }
 
+/* A run on arrays with mixing is refused. */
+static void refused(dro_context *ctx, const dro_arrays *arrays, const char *setting,
+                    const char *message)
+{
+    dro_train *train = NULL;
+    OK(ctx, dro_arrays_lend(ctx, "mixed", arrays, NULL));
+    OK(ctx, dro_train_create(ctx, &train));
+    OK(ctx, dro_train_set(train, "data", "arrays:mixed"));
+    OK(ctx, dro_train_set(train, "optimizer", "sgd"));
+    OK(ctx, dro_train_set(train, setting, "0.5"));
+    FAILS(ctx, dro_train_run(train, NULL, false, NULL), DRO_ERR_UNSUPPORTED, message);
+    dro_train_destroy(train);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
+    enum { N = 40 };
     loading l = open_loading();
     dro_loader *loader;
-    dro_data *rows = NULL;
+    uint8_t pixels[N * IMAGE];
+    float x[N], y[N];
+    int32_t labels[N];
+    for (int k = 0; k < N; k++)
+        x[k] = y[k] = (float)k, labels[k] = k % 2;
+    for (int k = 0; k < N * IMAGE; k++)
+        pixels[k] = (uint8_t)(7 * k);
     l.o.mixup = -1;
     FAILS(l.ctx, dro_loader_create(l.data, DRO_TRAIN, &l.o, &loader), DRO_ERR_RANGE, "mixup -1");
-    l.o.mixup = 1;
-    char path[] = "/tmp/dro_mix_XXXXXX", spec[100];
-    FILE *f = fdopen(mkstemp(path), "w");
-    assert_non_null(f);
-    for (int k = 0; k < 50; k++)
-        fprintf(f, "%d 1:%d\n", k % 2, k);
-    fclose(f);
-    snprintf(spec, sizeof spec, "libsvm:%s", path);
-    OK(l.ctx, dro_data_open(l.ctx, spec, &rows));
-    FAILS(l.ctx, dro_loader_create(rows, DRO_TRAIN, &l.o, &loader), DRO_ERR_UNSUPPORTED,
-          "expected images with classes, not rows");
-    remove(path);
-    dro_data_close(rows);
+    dro_arrays rows = {
+        .size = sizeof rows, .count = N, .x = x, .features = 1, .labels = labels, .classes = 2};
+    refused(l.ctx, &rows, "mixup", "mixup and cutmix require images; arrays:mixed has none");
+    dro_arrays images = {.size = sizeof images,
+                         .count = N,
+                         .pixels = pixels,
+                         .channels = 3,
+                         .height = SIDE,
+                         .width = SIDE,
+                         .targets = y};
+    refused(l.ctx, &images, "cutmix", "expected images with classes, not real-valued targets");
     close_loading(&l);
 }
 

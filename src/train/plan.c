@@ -67,6 +67,10 @@ static void add_data(const dro_train *t, char *out, size_t size)
     }
     add(out, size, "images ");
     add_augmentation(t, out, size);
+    if (t->set.mixup > 0)
+        add(out, size, ", mixed (mixup=%.4g)", t->set.mixup);
+    if (t->set.cutmix > 0)
+        add(out, size, ", mixed (cutmix=%.4g)", t->set.cutmix);
     add(out, size, ", normalised with mean");
     for (size_t k = 0; k < channels && k < 3; k++)
         add(out, size, " %.3f", -(double)n->shift[k] / (double)n->scale[k] / 255);
