@@ -161,10 +161,11 @@ static void runs(void **state)
     (void)state;
     static const char *const optimizers[] = {"recover", "sgd", "ascpg"};
     for (int k = 0; k < 3; k++) {
-        char settings[3][80], names[3][40];
+        char settings[3][120], names[3][40];
         static const char *const sizes[] = {"", " microbatch=16", " microbatch=5"};
         for (int i = 0; i < 3; i++) {
-            snprintf(settings[i], sizeof settings[i], MLP "%s%s", optimizers[k], sizes[i]);
+            snprintf(settings[i], sizeof settings[i], MLP "%s%s%s", optimizers[k], sizes[i],
+                     k ? "" : " mixup=0.4 cutmix=1 augment=autoaugment");
             snprintf(names[i], sizeof names[i], "%s-%d", optimizers[k], i);
             OK(ctx, run_to(settings[i], names[i], false, UINT64_MAX, NULL));
         }

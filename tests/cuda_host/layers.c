@@ -408,14 +408,19 @@ void dro__gpu_loss(cudaStream_t s, int n, dro__loss_args a, const float *logits,
     enum { MOST = 64 };
     dro__graph g = {.loss = (dro__net_loss)a.kind, .constants = a.constants};
     memcpy(g.loss_set, a.set, sizeof g.loss_set);
-    dro_net_batch batch = {.count = (size_t)n, .labels = a.labels, .targets = a.targets};
     double z[MOST], slope[MOST];
     if (a.outputs > MOST)
         abort();
     for (int i = 0; i < n; i++, logits += a.outputs, slopes += a.outputs) {
         for (int j = 0; j < a.outputs; j++)
             z[j] = (double)logits[j];
-        double loss = dro__net_loss_row(&g, (size_t)a.outputs, &batch, (size_t)i, z, slope);
+        dro_mix mix = {.label = a.mixes ? a.mixes[i].label : 0,
+                       .share = a.mixes ? a.mixes[i].share : 1};
+        dro_net_batch one = {.count = 1,
+                             .labels = a.labels + i,
+                             .targets = a.targets ? a.targets + i * a.outputs : NULL,
+                             .mixes = a.mixes ? &mix : NULL};
+        double loss = dro__net_loss_row(&g, (size_t)a.outputs, &one, 0, z, slope);
         losses[i] = (add ? losses[i] : 0) + (float)((double)a.weight * loss);
         for (int j = 0; j < a.outputs; j++)
             slopes[j] = (float)((double)a.weight * slope[j]);

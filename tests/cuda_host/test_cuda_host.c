@@ -25,6 +25,8 @@ typedef struct given {
     float *w, *x;
     float coef[EXAMPLES_MOST], targets[EXAMPLES_MOST * OUTPUTS];
     bool targets_of[2]; /* by part of a call of two */
+    dro_mix mixes[EXAMPLES_MOST];
+    bool mixed[2]; /* likewise */
     int32_t labels[EXAMPLES_MOST];
     uint64_t keys[EXAMPLES_MOST];
 } given;
@@ -77,6 +79,10 @@ static given give(const dro_net *net, drawn *about)
         g.targets[j] = draw_real(s);
     g.targets_of[0] = about->targets;
     g.targets_of[1] = about->targets && draw(s, 2);
+    for (size_t i = 0; i < g.count; i++)
+        g.mixes[i] = (dro_mix){.label = draw(s, OUTPUTS), .share = (float)draw(s, 11) / 10};
+    for (int k = 0; k < 2; k++)
+        g.mixed[k] = !about->targets && draw(s, 2);
     return g;
 }
 
@@ -90,6 +96,7 @@ static void parts_of(const given *g, const drawn *about, int parts, dro_net_batc
                                 .x = g->x + from * size,
                                 .labels = g->labels + from,
                                 .targets = g->targets_of[k] ? g->targets + from * OUTPUTS : NULL,
+                                .mixes = g->mixed[k] ? g->mixes + from : NULL,
                                 .keys = g->keys + from};
     }
 }
