@@ -202,6 +202,7 @@ static dro_net *make(dro_context *ctx, const net_case *c)
 typedef struct batch {
     float x[BATCH * PIXELS_MAX], targets[BATCH * OUTPUTS_MAX], coef[BATCH];
     int32_t labels[BATCH];
+    dro_mix mixes[BATCH]; /* of the second part */
     uint64_t keys[BATCH];
     dro_net_batch parts[2];
 } batch;
@@ -218,6 +219,7 @@ static void fill(batch *b, const net_case *c)
         b->targets[j] = (float)check_uniform(32, j, -1, 2);
     for (size_t i = 0; i < BATCH; i++) {
         b->labels[i] = (int32_t)(i * 7 % 5 % (outputs > 1 ? outputs : 2));
+        b->mixes[i] = (dro_mix){.label = (i + 1) % 2, .share = 0.125f * (float)(i + 1)};
         b->keys[i] = 1000 + 3 * i;
         b->coef[i] = (float)check_uniform(33, i, 0.5, 1.5);
     }
@@ -225,6 +227,7 @@ static void fill(batch *b, const net_case *c)
         b->parts[k] = (dro_net_batch){.count = 3 - k,
                                       .x = b->x + first * pixels,
                                       .labels = c->targets ? NULL : b->labels + first,
+                                      .mixes = k && !c->targets ? b->mixes + first : NULL,
                                       .targets = c->targets ? b->targets + first * outputs : NULL,
                                       .keys = b->keys + first};
 }
