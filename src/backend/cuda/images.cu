@@ -102,8 +102,8 @@ static __global__ void images_kernel(const __grid_constant__ dro__gpu_images k, 
 template <typename W>
 static void launch(cudaStream_t s, const dro__gpu_images *k, int first, int count, dro__typed to)
 {
-    int across = (k->e.height * k->e.width * (k->stored / W::V) + IMAGE_THREADS - 1) / IMAGE_THREADS;
-    across = k->shared_bytes ? 1 : across;
+    int words = k->e.height * k->e.width * (k->stored / W::V);
+    int across = k->shared_bytes ? 1 : (words + IMAGE_THREADS - 1) / IMAGE_THREADS;
     dim3 grid((unsigned)count, (unsigned)(across < 65535 ? across : 65535));
     if (k->shared_bytes > 40 << 10) /* more than a kernel has without asking */
         cudaFuncSetAttribute(images_kernel<W>, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -227,7 +227,7 @@ static void take_labels(dro__cuda_network *net, const dro_net_batch *part, size_
     for (size_t i = 0; i < part->count; i++)
         net->keys[first + i] = part->keys ? part->keys[i] : i;
     for (size_t i = 0; net->has_mixes && i < part->count; i++)
-        net->mixes[first + i] = dro__mix_at(part, i);
+        net->mixes[first + i] = dro__gpu_mix_at(part, i);
     if (part->labels)
         memcpy(net->labels + first, part->labels, part->count * sizeof *net->labels);
     float *to = net->targets + first * outputs;
@@ -254,14 +254,14 @@ dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram
     return k;
 }
 
-dro__gpu_cut dro__cut_at(const dro_net_batch *part, size_t i)
+dro__gpu_cut dro__gpu_cut_at(const dro_net_batch *part, size_t i)
 {
     dro_cut none = {0};
     return (dro__gpu_cut){.id = part->images ? (int32_t)part->ids[i] : 0,
                           .cut = part->cuts ? part->cuts[i] : none};
 }
 
-dro__gpu_mix dro__mix_at(const dro_net_batch *part, size_t i)
+dro__gpu_mix dro__gpu_mix_at(const dro_net_batch *part, size_t i)
 {
     if (!part->mixes)
         return (dro__gpu_mix){.share = 1};
@@ -280,7 +280,7 @@ static void take_images(dro__cuda_network *net, const dro__gprogram *p, const dr
     k.cuts = net->cuts;
     k.mixes = part->mixes ? net->mixes : NULL;
     for (size_t i = 0; i < part->count; i++)
-        net->cuts[first + i] = dro__cut_at(part, i);
+        net->cuts[first + i] = dro__gpu_cut_at(part, i);
     dro__gpu_images_pass(DRO__STREAM, &k, (int)first, (int)part->count,
                          dro__typed_of(&p->values[0], p->values[0].data));
 }

@@ -214,8 +214,8 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p);
 dro__gpu_images dro__images_of(const dro__cuda_network *net, const dro__gprogram *p,
                                const dro_net_batch *part);
 /* Example i of a part, for the GPU. */
-dro__gpu_cut dro__cut_at(const dro_net_batch *part, size_t i);
-dro__gpu_mix dro__mix_at(const dro_net_batch *part, size_t i);
+dro__gpu_cut dro__gpu_cut_at(const dro_net_batch *part, size_t i);
+dro__gpu_mix dro__gpu_mix_at(const dro_net_batch *part, size_t i);
 /* net.c: memory and algorithms for a call of these parts; a pass queued on a stream. */
 dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_net_batch *parts,
                             int count);

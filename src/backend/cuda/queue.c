@@ -199,9 +199,9 @@ static void write_ticket(struct dro__line *line, const dro_net_batch *parts, int
     for (int p = 0; p < count; p++) {
         const dro_net_batch *b = &parts[p];
         for (size_t i = 0; i < b->count; i++) {
-            cuts[i] = dro__cut_at(b, i);
+            cuts[i] = dro__gpu_cut_at(b, i);
             if (g->mixed)
-                mixes[i] = dro__mix_at(b, i);
+                mixes[i] = dro__gpu_mix_at(b, i);
             keys[i] = b->keys ? b->keys[i] : i;
         }
         memcpy(labels, b->labels, b->count * sizeof *labels);
