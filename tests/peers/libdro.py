@@ -27,15 +27,18 @@ class Examples(c.Structure):
 
 
 class LoaderOptions(c.Structure):
-    _fields_ = [("batch", c.c_size_t), ("threads", c.c_int), ("seed", c.c_uint64), ("shuffle", c.c_bool),
-                ("augment", c.c_bool), ("cuts", c.c_bool), ("size", c.c_int32), ("ahead", c.c_int32),
-                ("sent", c.c_bool)]
+    _fields_ = [("struct_size", c.c_size_t), ("batch", c.c_size_t), ("threads", c.c_int), ("seed", c.c_uint64),
+                ("shuffle", c.c_bool), ("augment", c.c_bool), ("cuts", c.c_bool), ("size", c.c_int32),
+                ("ahead", c.c_int32), ("sent", c.c_bool), ("ways", c.c_uint), ("first", c.c_size_t),
+                ("end", c.c_size_t), ("operations", c.c_int32), ("magnitude", c.c_int32), ("cutout", c.c_int32),
+                ("mixup", c.c_double), ("cutmix", c.c_double)]
 
 
 class Loaded(c.Structure):
     _fields_ = [("position", c.c_uint64), ("count", c.c_size_t), ("ids", c.POINTER(c.c_int64)),
                 ("labels", c.POINTER(c.c_int32)), ("groups", c.POINTER(c.c_int32)),
-                ("pixels", c.POINTER(c.c_float)), ("cuts", c.c_void_p), ("there", c.c_void_p)]
+                ("pixels", c.POINTER(c.c_float)), ("cuts", c.c_void_p), ("device_pixels", c.c_void_p),
+                ("mixes", c.c_void_p)]
 
 
 lib = c.CDLL(os.path.join(os.path.dirname(os.path.abspath(os.environ["DRO"])), "libdro.so"))
