@@ -168,6 +168,7 @@ static const net_case cases[] = {
     {"focal 0", ROWS(2), net_plain, "focal", "focal_gamma", "0", NULL, false},
     {"logit-adjusted", ROWS(4), net_plain, "logit-adjusted", "tau", "1.25", NULL, false},
     {"adjusted and smooth", ROWS(4), net_plain, "logit-adjusted", "smoothing", "0.2", NULL, false},
+    {"label-aware", ROWS(4), net_plain, "logit-adjusted", "smoothing_head", "0.4", NULL, false},
     {"ldam", ROWS(4), net_plain, "ldam", "ldam_margin", "1.5", NULL, false},
     {"squared, labels", ROWS(3), net_plain, "squared", NULL, NULL, NULL, false},
     {"squared, targets", ROWS(3), net_plain, "squared", NULL, NULL, NULL, true},

@@ -76,7 +76,7 @@ typedef struct dro__graph {
     dro__precision precision;
     bool deterministic;     /* nothing may depend on what is measured or on who else is there */
     bool only_cudnn;        /* no convolution is our own */
-    const float *constants; /* (outputs) of the loss, a number for each class, or NULL */
+    const float *constants; /* (2, outputs) of each class: the loss's number, smoothing; or NULL */
 } dro__graph;
 
 /* Elements of a node's output per example. */
@@ -129,6 +129,8 @@ typedef struct dro__net_backend {
     void (*accept)(void *net);
     dro_status (*evaluate)(void *net, const float *w, const dro_net_batch *batch, float *logits,
                            float *losses);
+    /* (optional) The graph's loss_set and constants have changed. */
+    dro_status (*reset)(void *net);
 } dro__net_backend;
 
 extern const dro__net_backend dro__ref_net;

@@ -32,7 +32,7 @@ typedef struct dro__loss_example {
     int outputs;
     int label;              /* -1: none; it is not checked where only logits are wanted */
     const float *set;       /* (DRO__LOSS_SETTING_COUNT) */
-    const float *constants; /* (outputs) of the classes, or NULL */
+    const float *constants; /* (2, outputs) of the classes: the loss's, and smoothing; or NULL */
     /* (outputs), or NULL: 1 for the label and 0 for the others; of one output the label itself */
     const float *targets;
     double weight; /* of the slopes */
@@ -84,17 +84,23 @@ DRO__LOSS_CALL entropy(const dro__loss_example *l, const dro__loss_real *z, dro_
     return all_sum(loss);
 }
 
+DRO__LOSS_CALL smoothing_of(const dro__loss_example *l)
+{
+    return l->constants && l->label >= 0 ? (double)l->constants[l->outputs + l->label]
+                                         : (double)l->set[DRO__SET_smoothing];
+}
+
 DRO__LOSS_CALL dro__loss_cross_entropy(const dro__loss_example *l, const dro__loss_real *z,
                                        dro__loss_real *slopes)
 {
-    return entropy(l, z, slopes, (double)l->set[DRO__SET_smoothing], NULL, NULL);
+    return entropy(l, z, slopes, smoothing_of(l), NULL, NULL);
 }
 
 /* Menon et al. 2021: tau log(prior) is added to the logits. */
 DRO__LOSS_CALL dro__loss_logit_adjusted(const dro__loss_example *l, const dro__loss_real *z,
                                         dro__loss_real *slopes)
 {
-    return entropy(l, z, slopes, (double)l->set[DRO__SET_smoothing], l->constants, NULL);
+    return entropy(l, z, slopes, smoothing_of(l), l->constants, NULL);
 }
 
 /* Label-distribution-aware margins, Cao et al. 2019, eq. 13: the label's logit must win by a margin

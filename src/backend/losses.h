@@ -12,6 +12,9 @@
 /* X(name, default, low, high, meaning): the numbers that losses are set by. */
 #define DRO__LOSS_SETTINGS(X)                                                                      \
     X(smoothing, "0", 0, 1, "label smoothing of cross-entropy and logit-adjusted")                 \
+    X(smoothing_head, "0", 0, 1,                                                                   \
+      "label-aware smoothing: of the most frequent class; of the rarest it is `smoothing`; 0: "    \
+      "off")                                                                                       \
     X(focal_gamma, "2", 0, 100, "focal: the power of 1 - p")                                       \
     X(tau, "1", 0, 100, "logit-adjusted: how many times log(prior) is added to the logits")        \
     X(ldam_margin, "0.5", 0, 100, "ldam: the rarest class's margin, in logits")
@@ -37,10 +40,11 @@ typedef enum dro__loss_of { DRO__OF_CLASS, DRO__OF_TARGETS } dro__loss_of;
  * that makes a number for each class of its share of the training data, or NULL. proper: the
  * probabilities that minimise it are the true ones. */
 #define DRO__LOSSES(X)                                                                             \
-    X(CROSS_ENTROPY, cross_entropy, "cross-entropy", CLASS, SOFTMAX, DRO__SET(smoothing), NULL, 1) \
+    X(CROSS_ENTROPY, cross_entropy, "cross-entropy", CLASS, SOFTMAX,                               \
+      DRO__SET(smoothing) | DRO__SET(smoothing_head), NULL, 1)                                     \
     X(FOCAL, focal, "focal", CLASS, SOFTMAX, DRO__SET(focal_gamma), NULL, 0)                       \
     X(LOGIT_ADJUSTED, logit_adjusted, "logit-adjusted", CLASS, SOFTMAX,                            \
-      DRO__SET(smoothing) | DRO__SET(tau), prior_shift, 0)                                         \
+      DRO__SET(smoothing) | DRO__SET(smoothing_head) | DRO__SET(tau), prior_shift, 0)              \
     X(SQUARED, squared, "squared", TARGETS, SQUARED, 0, NULL, 1)                                   \
     X(LOGISTIC, logistic, "logistic", TARGETS, LOGISTIC, 0, NULL, 1)                               \
     X(LDAM, ldam, "ldam", CLASS, SOFTMAX, DRO__SET(ldam_margin), class_margin, 0)
@@ -61,6 +65,9 @@ typedef struct dro__loss_about {
 } dro__loss_about;
 
 #ifndef __CUDACC__
+/* The label smoothing of a class, MiSLAS (Zhong et al. 2021), eq. 7, concave: shares from the rarest
+ * to the most frequent class become smoothing to smoothing_head. */
+float dro__loss_smoothing(const double *set, double share, double least, double most);
 extern const dro__loss_about dro__net_losses[DRO__NET_LOSSES];
 extern const char *const dro__loss_settings[DRO__LOSS_SETTING_COUNT]; /* their names */
 /* Whether its constants are added to the logits: with them they are those of the training data's

@@ -15,6 +15,13 @@ static float class_margin(const double *set, double share, double least)
     return (float)(set[DRO__SET_ldam_margin] * pow(least / fmax(share, least), 0.25));
 }
 
+float dro__loss_smoothing(const double *set, double share, double least, double most)
+{
+    double rare = set[DRO__SET_smoothing], head = set[DRO__SET_smoothing_head];
+    double place = most > least ? (fmax(share, least) - least) / (most - least) : 0;
+    return (float)(head > 0 ? rare + (head - rare) * sin(acos(0) * place) : rare);
+}
+
 const dro__loss_about dro__net_losses[DRO__NET_LOSSES] = {
 #define ROW(ID, id, name, of, link, settings, constants, proper)                                   \
     {name, DRO__OF_##of, DRO__LINK_##link, settings, constants, proper},

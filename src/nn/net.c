@@ -314,24 +314,53 @@ static void place(dro_net *net)
     }
 }
 
-/* The loss's number for each class. */
-static dro_status make_constants(dro_net *net, size_t outputs)
+/* The loss's number for each class, then its label smoothing. */
+static void fill_constants(dro_net *net, size_t outputs)
 {
     const dro__loss_about *loss = &dro__net_losses[net->graph.loss];
-    double least = 1;
+    const double *set = net->set.loss_set;
+    double least = 1, most = 0;
+    for (size_t j = 0; j < outputs; j++) {
+        least = net->prior[j] > 0 ? fmin(least, net->prior[j]) : least;
+        most = fmax(most, net->prior[j]);
+    }
+    for (size_t j = 0; j < outputs; j++) {
+        net->constants[j] = loss->constant ? loss->constant(set, net->prior[j], least) : 0;
+        net->constants[outputs + j] = dro__loss_smoothing(set, net->prior[j], least, most);
+    }
+}
+
+static dro_status make_constants(dro_net *net, size_t outputs)
+{
     if (!net->prior || net->prior_count != outputs)
         return dro__fail(net->ctx, DRO_ERR_STATE,
                          "the loss %s needs the share of each of the %zu classes: dro_net_prior()",
-                         loss->name, outputs);
-    net->constants = dro__alloc(outputs, sizeof *net->constants);
+                         dro__net_losses[net->graph.loss].name, outputs);
+    net->constants = dro__alloc(2 * outputs, sizeof *net->constants);
     if (!net->constants)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for the prior");
-    for (size_t j = 0; j < outputs; j++)
-        least = net->prior[j] > 0 ? fmin(least, net->prior[j]) : least;
-    for (size_t j = 0; j < outputs; j++)
-        net->constants[j] = loss->constant(net->set.loss_set, net->prior[j], least);
+    fill_constants(net, outputs);
     net->graph.constants = net->constants;
     return DRO_OK;
+}
+
+dro_status dro__net_plain(dro_net *net, bool plain)
+{
+    static const int special[] = {DRO__SET_tau, DRO__SET_ldam_margin, DRO__SET_focal_gamma};
+    const dro__net_backend *be = net->ctx->backend->net;
+    double *set = net->set.loss_set;
+    if (net->plain == plain)
+        return DRO_OK;
+    if (plain)
+        memcpy(net->own_loss_set, set, sizeof net->own_loss_set);
+    for (size_t k = 0; k < sizeof special / sizeof special[0]; k++) {
+        set[special[k]] = plain ? 0 : net->own_loss_set[special[k]];
+        net->graph.loss_set[special[k]] = (float)set[special[k]];
+    }
+    if (net->constants)
+        fill_constants(net, (size_t)net->graph.nodes[net->graph.heads[0]].channels);
+    net->plain = plain;
+    return be->reset ? be->reset(net->live) : DRO_OK;
 }
 
 static dro_status settle_loss(dro_net *net)
@@ -352,7 +381,10 @@ static dro_status settle_loss(dro_net *net)
     if (outputs < 2 && dro__net_losses[g->loss].of == DRO__OF_CLASS)
         return dro__fail(net->ctx, DRO_ERR_RANGE,
                          "this loss needs at least 2 outputs, the network has 1");
-    return dro__net_losses[g->loss].constant ? make_constants(net, outputs) : DRO_OK;
+    const dro__loss_about *loss = &dro__net_losses[g->loss];
+    bool aware =
+        loss->settings & DRO__SET(smoothing_head) && net->set.loss_set[DRO__SET_smoothing_head] > 0;
+    return loss->constant || aware ? make_constants(net, outputs) : DRO_OK;
 }
 
 static dro_status make_memory(dro_net *net)

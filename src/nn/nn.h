@@ -44,9 +44,11 @@ struct dro_net {
         double classifier_scale;
         double loss_set[DRO__LOSS_SETTING_COUNT];
     } set;
+    bool plain; /* dro__net_plain is in force, and these are the settings without it */
+    double own_loss_set[DRO__LOSS_SETTING_COUNT];
     double *prior; /* (prior_count) or NULL */
     size_t prior_count;
-    float *constants; /* (outputs) of the loss, in host memory */
+    float *constants; /* (2, outputs) of the loss, in host memory */
 
     /* after ready */
     float *weights, *frozen; /* host: what was initialised, loaded or set */
@@ -71,6 +73,10 @@ dro_node dro__net_wrong(dro_net *net, dro_status status, const char *format, ...
 /* The same network once more, with what another context computes: it shares weights, frozen
  * parameters and running statistics with `net`, which must live longer. */
 dro_status dro__net_twin(dro_net *net, dro_context *ctx, dro_net **twin);
+
+/* After ready: makes the loss of classes plain cross-entropy (with its smoothing), by setting tau,
+ * the margin and gamma to 0; or makes it again what it was. */
+dro_status dro__net_plain(dro_net *net, bool plain);
 
 /* Parts of a call: there, of the right kind, with labels in range. */
 dro_status dro__net_check(dro_net *net, const dro_net_batch *parts, int part_count);

@@ -14,6 +14,7 @@ name, independently of the library. For each case the file has
 
 NORM is the 2-norm, PROJECTION the product with numbers("along TENSOR"). PARTS are sizes: 4 or 4,3.
 """
+import math
 import os
 
 import numpy as np
@@ -199,6 +200,12 @@ def loss(kind, value, z, labels):
     if kind == "focal":
         ce = F.cross_entropy(z, labels, reduction="none")
         return (1 - torch.exp(-ce)) ** value * ce
+    if kind == "label-aware":
+        shares = torch.tensor(SHARES)
+        place = (shares - shares.min()) / (shares.max() - shares.min())
+        smooth = (value * torch.sin(math.pi / 2 * place))[labels][:, None]
+        target = (1 - smooth) * hot + smooth / z.shape[1]
+        return F.cross_entropy(z + torch.log(shares), target, reduction="none")
     if kind == "logit-adjusted":
         return F.cross_entropy(z + value * torch.log(torch.tensor(SHARES)), labels, reduction="none")
     if kind == "ldam":
@@ -228,6 +235,7 @@ CASES = [
     ("inverted", "cross-entropy", "-", 0, "-", (4, 3)),
     ("inverted", "cross-entropy", "-", 0, "deep1.*,norm2.*,fc.*", (4,)),
     ("branches", "cross-entropy", "classifier", "cosine", "-", (4, 3)),
+    ("branches", "logit-adjusted", "smoothing_head", 0.4, "-", (4, 3)),
 ]
 
 
@@ -250,7 +258,8 @@ def write(out, net, kind, setting, value, trained, parts):
     keys, cosine = range(100, 100 + total), value == "cosine"
 
     def per_example(logits, at):
-        return loss(kind, 0 if cosine else value, logits, labels[at])
+        which = "label-aware" if setting == "smoothing_head" else kind
+        return loss(which, 0 if cosine else value, logits, labels[at])
 
     for k, count in enumerate(parts):
         at = slice(first, first + count)

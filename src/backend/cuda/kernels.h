@@ -207,7 +207,7 @@ typedef struct dro__loss_args {
     int kind, outputs; /* dro__net_loss */
     float weight;
     float set[DRO__LOSS_SETTING_COUNT];
-    const float *constants;    /* (outputs) or NULL */
+    const float *constants;    /* (2, outputs) or NULL */
     const int32_t *labels;     /* (examples) or NULL */
     const float *targets;      /* (examples, outputs) or NULL */
     const dro__gpu_mix *mixes; /* (examples) or NULL */

@@ -114,6 +114,26 @@ static dro_status make_packings(dro__cuda_network *net)
               : dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
 }
 
+/* Those of the loss. */
+static dro_status send_constants(const dro__cuda_network *net)
+{
+    const dro__graph *g = net->graph;
+    size_t bytes = 2 * dro__node_size(&g->nodes[g->heads[0]]) * sizeof(float);
+    if (g->constants)
+        DRO__CUDA(net->ctx,
+                  cudaMemcpy(net->constants, g->constants, bytes, cudaMemcpyHostToDevice));
+    return DRO_OK;
+}
+
+/* Recordings have the loss's settings in them. */
+static dro_status reset(void *live)
+{
+    dro__cuda_network *net = live;
+    DRO_TRY(dro__line_wait(net));
+    forget(net);
+    return send_constants(net);
+}
+
 /* Constants of the graph. */
 static dro_status make_constants(dro__cuda_network *net)
 {
@@ -133,12 +153,10 @@ static dro_status make_constants(dro__cuda_network *net)
     }
     if (!g->constants)
         return DRO_OK;
-    net->constants = dro__cuda_alloc(outputs, sizeof(float));
+    net->constants = dro__cuda_alloc(2 * outputs, sizeof(float));
     if (!net->constants)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
-    DRO__CUDA(net->ctx, cudaMemcpy(net->constants, g->constants, outputs * sizeof(float),
-                                   cudaMemcpyHostToDevice));
-    return DRO_OK;
+    return send_constants(net);
 }
 
 static dro_status start(dro__cuda_network *net)
@@ -533,4 +551,5 @@ const dro__net_backend dro__cuda_net = {
     .backward = backward,
     .accept = accept,
     .evaluate = evaluate,
+    .reset = reset,
 };
