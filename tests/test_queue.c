@@ -51,16 +51,33 @@ static bool forward(late *q, const float *w, const one *s, int count)
     return true;
 }
 
-static bool backward(late *q, const one *s)
+static bool backward(late *q, const float *w, const one *s)
 {
     float *grads[2] = {q->k.v[DRO__G], q->k.v[DRO__NEXT]};
-    assert_int_equal(
-        q->problem.backward(q->problem.user, q->k.v[DRO__W], s->parts, s->count, q->coef, grads),
-        DRO_OK);
+    assert_int_equal(q->problem.backward(q->problem.user, w, s->parts, s->count, q->coef, grads),
+                     DRO_OK);
     for (int k = 0; k < s->count; k++)
         for (int j = 0; j < TOY_DIM; j++)
             if (!isfinite(grads[k][j]))
                 return refuse(q, DRO__REFUSED_GRADIENT, k, j, grads[k][j]);
+    return true;
+}
+
+/* sam, of all parts, as a device does it. */
+static bool ascend(late *q, const one *s)
+{
+    const dro__backend *be = &dro__backend_ref;
+    dro__step *k = &q->k;
+    double sums[DRO__SUMS];
+    if (!forward(q, k->v[DRO__W], s, s->count))
+        return false;
+    be->weigh(k, DRO__PHASE_ASCENT);
+    if (!backward(q, k->v[DRO__W], s))
+        return false;
+    k->v[DRO__X] = k->v[DRO__G];
+    be->move(NULL, k, DRO__MOVE_norm, sums);
+    q->state.ascent = sums[0] > 0 ? 1 / sqrt(sums[0]) : 0;
+    be->move(NULL, k, DRO__MOVE_ascend, sums);
     return true;
 }
 
@@ -79,10 +96,11 @@ static void take_one(late *q, const one *s)
             return;
         be->weigh(k, k->plan.ahead);
     }
-    bool good = forward(q, k->v[DRO__W], s, s->count);
+    bool good = !(k->plan.sam > 0) || ascend(q, s);
+    good = good && forward(q, k->v[k->plan.sam > 0 ? DRO__Z : DRO__W], s, s->count);
     if (good) {
         be->weigh(k, k->plan.weigh);
-        good = backward(q, s);
+        good = backward(q, k->v[k->plan.sam > 0 ? DRO__Z : DRO__W], s);
     }
     if (!good) {
         before.state.refused = q->state.refused;
@@ -291,6 +309,9 @@ static const struct {
     {"recover", "eta=0.05 lambda=1 tilt=class batch=5 steps=40"},
     {"recover", "eta=0.02 lambda=1 batch=5 steps=40 precondition=rms"},
     {"recover", "eta=0.05 lambda=1 batch=5 steps=40 ema=0.7"},
+    {"recover", "eta=0.05 lambda=1 batch=5 steps=40 sam=0.1"},
+    {"recover", "eta=0.05 lambda=1 tilt=class batch=5 steps=40 sam=0.1 sam_over=class"},
+    {"sgd", "eta=0.05 batch=5 steps=40 sam=0.2 sam_over=class ema=0.9"},
     {"scent", "eta=0.02 lambda=1 batch=5 steps=40"},
     {"scent", "eta=0.05 lambda=1 tilt=class batch=5 steps=40 precondition=none momentum=0.9"},
     {"ascpg", "eta=0.1 lambda=2 batch=5 steps=40"},

@@ -317,3 +317,15 @@ FN void each_average(float *const *v, const coefs *c, size_t i, int reg, real *s
     (void)reg, (void)sum;
     TO(DRO__AVERAGE, c->keep * AT(DRO__AVERAGE) + c->gain * AT(DRO__W));
 }
+
+/* SAM:  z = w + rho G/|G| */
+FN void prepare_ascend(const dro__step *k, coefs *c)
+{
+    c->gain = (real)(k->plan.sam * k->s->ascent);
+}
+
+FN void each_ascend(float *const *v, const coefs *c, size_t i, int reg, real *sum)
+{
+    (void)reg, (void)sum;
+    TO(DRO__Z, AT(DRO__W) + c->gain * AT(DRO__G));
+}

@@ -45,6 +45,7 @@ typedef enum dro__phase {
     DRO__PHASE_BEFORE,    /* the tilt by an average that has not seen the batch yet */
     DRO__PHASE_AHEAD,     /* asc-pg: the average takes in the batch at the extrapolated point */
     DRO__PHASE_FOLLOW,    /* asc-pg: the tilt by that average */
+    DRO__PHASE_ASCENT,    /* sam: the direction in which the loss of part 0 rises */
     DRO__PHASE_STORM,     /* cover: part 0 at the new point, part 1 at the point being left */
     DRO__PHASE_OLD,       /* cover, two-point: part 1 at the old point */
     DRO__PHASE_COMPOSITE, /* cover, compositional: a, and how much of the estimate is kept */
@@ -57,7 +58,7 @@ typedef enum dro__phase {
 /* clang-format off */
 #define DRO__MOVES(X)                                                                              \
     X(none) X(momentum) X(storm) X(estimate) X(adamw) X(ascpg) X(moments) X(storm_moments)         \
-    X(scaled) X(combine) X(norm) X(average)
+    X(scaled) X(combine) X(norm) X(average) X(ascend)
 /* clang-format on */
 
 typedef enum dro__move_kind {
@@ -81,7 +82,7 @@ typedef enum dro__vector_role {
     DRO__D,       /* the direction, or its first moment */
     DRO__M,       /* first moment of the direction */
     DRO__SECOND,  /* second moment of the gradient */
-    DRO__Z,       /* the extrapolated point */
+    DRO__Z,       /* the extrapolated point; sam: where gradients are taken */
     DRO__AVERAGE, /* moving average of the weights; behind it (dim), of what the problem has beside
                    * them */
     DRO__OUT,     /* result of combine */
@@ -134,6 +135,7 @@ typedef struct dro__scalars {
     /* moments: products of their decays, how many there were; asc-pg: the beta of z */
     double power1, power2, beta;
     double momentum_kept; /* of the momentum, by this step's limits */
+    double ascent;        /* sam: 1/|G| at w; 0 where G is 0 */
     uint64_t moments;
     /* what a step reports */
     double eta, lambda, a, loss, largest_weight, effective;
@@ -152,13 +154,15 @@ typedef struct dro__plan {
     int32_t group_capacity;
     int32_t reg, nesterov, a_rule, group_prior; /* group_prior: 1 the data's shares, 0 all equal */
     double reg_strength, reg_ratio, reg_low, reg_high;
-    size_t free_first, free_count; /* weights that it counts a thousandth of */
+    size_t free_first, free_count;     /* weights that it counts a thousandth of */
+    size_t second_first, second_count; /* those that the second stage moves */
     double weight_decay, momentum, beta2, epsilon, gamma;
     double longest,
         heaviest; /* at most: root mean square of a scaled step; mean weight of a batch */
     double a_c, a_min, guard, cap;
-    int32_t objective, pad; /* dro__objective_kind */
-    double argument;        /* of the objective */
+    double sam;                     /* how far from w gradients are taken, 0: at w */
+    int32_t objective, sam_classes; /* dro__objective_kind; the way there is of all classes alike */
+    double argument;                /* of the objective */
 } dro__plan;
 
 /* The host's input to a step. */
@@ -171,7 +175,8 @@ typedef struct dro__ticket {
     int32_t plus, prox;
     int32_t level, drawn; /* drawn: part 0 was not seen at the old point */
     int32_t ahead;        /* part 0 is evaluated at z first */
-    int32_t group_count, shares_given, pad;
+    int32_t group_count, shares_given;
+    int32_t second; /* a step of the second stage */
 } dro__ticket;
 
 /* What the phases work on. Pointers are of the team's memory. */

@@ -383,6 +383,26 @@ FN void weigh_mean(const dro__step *k)
     }
 }
 
+/* Coefficients of part 0 alone; no scalar changes. All examples of the batch have the same weight,
+ * or all of its classes have. */
+FN void weigh_ascent(const dro__step *k)
+{
+    int n = k->counts[0];
+    double sum = 0;
+    EACH (i, n) {
+        int alike = 0;
+        for (int j = 0; k->plan.sam_classes && j < n; j++)
+            alike += k->group_of[j] == k->group_of[i];
+        k->coef[i] = alike ? 1 / (float)alike : 1;
+        sum += (double)k->coef[i];
+    }
+    sum = ALL_SUM(sum);
+    EACH (i, n)
+        k->coef[i] /= (float)sum;
+    EACH (i, k->counts[1])
+        k->coef[n + i] = 0;
+}
+
 /* ---- cover ---- */
 
 /* |G1 - G0|^2 as a multiple of |G0 - d|^2 */
@@ -765,6 +785,9 @@ FN void run_phase(const dro__step *k, dro__phase phase)
         break;
     case DRO__PHASE_FOLLOW:
         weigh_follow(k);
+        break;
+    case DRO__PHASE_ASCENT:
+        weigh_ascent(k);
         break;
     case DRO__PHASE_STORM:
         weigh_storm(k);

@@ -140,7 +140,7 @@ typedef struct dro__param_row {
 
 /* Up to this many tables are searched one after another; a table ends with a NULL name. A later
  * table may repeat a name of an earlier one to give it another default: the later row counts. */
-enum { DRO__TABLE_MAX = 6 };
+enum { DRO__TABLE_MAX = 8 };
 
 /* The row in force for the i-th distinct name, or NULL past the last. */
 const dro__param_row *dro__param_at(const dro__param_row *const *tables, int index);

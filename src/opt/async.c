@@ -54,7 +54,8 @@ dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count)
     if (news.done > 0)
         o->s = news;
     for (int k = 0; k < count; k++)
-        o->run.evaluations += parts[k].count * (o->ticket.ahead ? 2 : 1);
+        o->run.evaluations +=
+            parts[k].count * (o->ticket.ahead || (k == 0 && o->k.plan.sam > 0) ? 2 : 1);
     o->trail[o->queued++ % DRO__TRAIL] = before;
     return DRO_OK;
 }

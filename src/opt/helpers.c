@@ -11,7 +11,8 @@ enum { STREAM_ORDER = 0x6f72, STREAM_WEIGHT = 0x7765 };
 static bool wants_labels(const dro_optimizer *o)
 {
     const dro__optimizer_settings *set = dro__settings_of(o);
-    return o->cls->robust && (set->tilt >= DRO__TILT_CLASS || set->switch_tilt > DRO__TILT_CLASS);
+    bool tilted = set->tilt >= DRO__TILT_CLASS || set->switch_tilt > DRO__TILT_CLASS;
+    return o->cls->robust && (tilted || (set->sam > 0 && set->sam_over));
 }
 
 static bool library_draws(const dro_optimizer *o)

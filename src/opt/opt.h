@@ -70,6 +70,9 @@ typedef struct dro__optimizer_settings {
     /* momentum and preconditioner */
     int32_t precondition;
     double momentum, beta2, epsilon, longest;
+    /* sharpness-aware steps */
+    double sam;
+    int32_t sam_over;
 } dro__optimizer_settings;
 
 extern const dro__param_row dro__params_common[];    /* every optimiser */
@@ -78,6 +81,7 @@ extern const dro__param_row dro__params_objective[]; /* those that take every ob
 extern const dro__param_row dro__params_batch[];     /* and weigh a batch by an average */
 extern const dro__param_row dro__params_storm[];     /* cover, recover */
 extern const dro__param_row dro__params_scale[];     /* those with momentum and a preconditioner */
+extern const dro__param_row dro__params_sam[];       /* sgd, recover */
 
 #define DRO__REAL(name, field, type, fallback, low, high, meaning)                                 \
     {                                                                                              \

@@ -28,7 +28,7 @@ const dro__optimizer_class dro__optimizer_recover = {
     .name = "recover",
     .summary = "RECOVER: COVER in stages that keep w, u and v; the recommended method",
     .tables = {dro__params_common, dro__params_tilt, dro__params_objective, dro__params_storm,
-               dro__params_scale, own},
+               dro__params_scale, dro__params_sam, own},
     .settings_size = sizeof(dro__optimizer_settings),
     .vectors = 7,
     .composite = true,

@@ -11,7 +11,10 @@
  *   g = sum_i weight_i grad_i / b,   m <- momentum m + (1 - momentum) g
  *   w <- prox(w - eta/(1 - momentum) (m / (1 - momentum^t) + weight_decay w))
  *
- * which is as long a step. */
+ * which is as long a step.
+ *
+ * sam: SAM, Foret et al. 2021, Algorithm 1, without the dual norms: the gradients are those at
+ * w + sam g/|g|. Batch norm's running statistics are those of that point. */
 #include "opt.h"
 
 typedef struct settings {
@@ -50,7 +53,7 @@ static const dro__param_row own[] = {
 const dro__optimizer_class dro__optimizer_sgd = {
     .name = "sgd",
     .summary = "momentum SGD on the mean loss, or on a robust objective (objective=NAME:X)",
-    .tables = {dro__params_common, dro__params_batch, own},
+    .tables = {dro__params_common, dro__params_batch, dro__params_sam, own},
     .settings_size = sizeof(settings),
     .vectors = 3,
     .robust = true,

@@ -258,6 +258,16 @@ static dro_status check(dro_optimizer *o)
         if (set->stages.values[k] <= set->stages.values[k - 1])
             return dro__fail(o->ctx, DRO_ERR_RANGE, "%s: stages must rise: %g after %g", name,
                              set->stages.values[k], set->stages.values[k - 1]);
+    if (set->sam > 0 && (o->is_composite || set->form == DRO__FORM_TWO_POINT))
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED, "%s: sam is not for %s", name,
+                         o->is_composite ? "compositional problems" : "form=two-point");
+    bool groups =
+        set->tilt == DRO__TILT_GROUP || set->switch_tilt == DRO__SWITCH_FIRST + DRO__TILT_GROUP;
+    if (set->sam > 0 && set->sam_over && groups)
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s: sam_over=class needs the classes and tilt=group the groups of a "
+                         "batch: leave one of them out",
+                         name);
     DRO_TRY(dro__check_parts(o, 1));
     DRO_TRY(dro__objective_settle(o));
     return o->cls->check ? o->cls->check(o) : DRO_OK;
@@ -297,6 +307,8 @@ static void make_plan(dro_optimizer *o)
                             .cap = set->cap,
                             .objective = o->objective.kind,
                             .argument = o->objective.argument,
+                            .sam = set->sam,
+                            .sam_classes = set->sam > 0 && set->sam_over,
                             .gamma = set->gamma,
                             .heaviest = set->heaviest};
     o->stretch = 1;
@@ -324,6 +336,8 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
         status = o->cls->start(o);
     if (status == DRO_OK && dro__settings_of(o)->ema > 0)
         status = dro__vector(o, o->dim + o->beside_count, true, &o->k.v[DRO__AVERAGE]);
+    if (status == DRO_OK && o->k.plan.sam > 0)
+        status = dro__vector(o, o->dim, false, &o->k.v[DRO__Z]);
     if (status == DRO_OK && w0)
         status = dro__copy_in(o->ctx, o->k.v[DRO__W], w0, o->dim * sizeof *w0);
     if (status != DRO_OK) { /* as if it had not been called */
@@ -568,7 +582,7 @@ static uint64_t settings_checksum(const dro_optimizer *o)
 static header make_header(const dro_optimizer *o)
 {
     header h = {.magic = "drostat",
-                .version = 5, /* 4: before ema */
+                .version = 5, /* 4: before ema and sam */
                 .dim = o->dim,
                 .n = o->n,
                 .settings = settings_checksum(o),
@@ -589,7 +603,8 @@ static bool valid(const dro_optimizer *o, const dro__run *r, const dro__scalars 
     double positive[] = {s->spread,       s->change, s->noise,  s->eta_before,     s->lambda_before,
                          s->pace,         s->square, s->eta,    s->lambda,         s->a,
                          s->log_u_lambda, s->gain,   s->keep,   s->largest_weight, s->effective,
-                         s->multiplier,   s->slope,  s->excess, s->least,          s->eta_most};
+                         s->multiplier,   s->slope,  s->excess, s->least,          s->eta_most,
+                         s->ascent};
     double shares[] = {s->keep, s->a, s->power1, s->power2, s->beta, s->momentum_kept};
     double any[] = {s->log_u,  s->mean_old,   s->fall,       s->loss,   s->threshold, s->off[0],
                     s->off[1], s->off_old[0], s->off_old[1], s->radius, s->value};

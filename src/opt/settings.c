@@ -31,7 +31,7 @@ const dro__param_row dro__params_common[] = {
     DRO__INTEGER("seed", seed, S, "1", 0, 9e15, "seed of every random choice"),
     DRO__REAL("weight_decay", weight_decay, S, "0", 0, 1e6,
               "weight_decay times w is added to the gradient"),
-    DRO__REAL("ema", ema, S, "0", 0, 0.999999999,
+    DRO__REAL("ema", ema, S, "0", 0, 0.99999,
               "the result is a moving average of w with this decay, at most (1 + t)/(10 + t) in "
               "step t; 0: w itself"),
     DRO__CHOICE("reg", reg, S, "none", "none|l2|l1|elastic|group|box|ball",
@@ -128,6 +128,15 @@ const dro__param_row dro__params_scale[] = {
     DRO__REAL("epsilon", epsilon, S, "1e-8", 0, 1, "added to the root of the second moment"),
     DRO__REAL("longest", longest, S, "1", 0, 1e9,
               "limit of the length of a scaled step (rms, before eta); 0: none"),
+    DRO__PARAMS_END,
+};
+
+const dro__param_row dro__params_sam[] = {
+    DRO__REAL("sam", sam, S, "0", 0, 1e6,
+              "sharpness-aware steps: gradients are taken at w + sam g/|g|, g that of the batch at "
+              "w; 0: at w"),
+    DRO__CHOICE("sam_over", sam_over, S, "example", "example|class",
+                "g is of the mean over the batch's examples, or over its classes"),
     DRO__PARAMS_END,
 };
 

@@ -100,11 +100,28 @@ dro_status dro__take_step(dro_optimizer *o, const dro_batch *parts, int count)
     float *grads[2] = {k->v[DRO__G], k->v[DRO__NEXT]};
     DRO_TRY(dro__backward(o, k->v[DRO__W], parts, count, k->coef, grads));
     dro__finish_step(o);
-    if (count == 2)
-        dro__trade(&k->v[DRO__OLD], &k->v[DRO__NEXT]);
+/* sam: the point at which the step takes its gradients. */
+static dro_status ascend(dro_optimizer *o, const dro_batch *batch)
+{
+    dro__step *k = &o->k;
+    double sums[DRO__SUMS];
+    DRO_TRY(dro__forward(o, k->v[DRO__W], batch, 1, k->losses));
+    DRO_TRY(dro__weigh(o, DRO__PHASE_ASCENT, batch, 1));
+    DRO_TRY(dro__backward(o, k->v[DRO__W], batch, 1, k->coef, &k->v[DRO__G]));
+    double square = dro__norm2(o->ctx, k->n, k->v[DRO__G]);
+    o->s.ascent = square > 0 ? 1 / sqrt(square) : 0;
+    o->ctx->backend->move(o->ctx->pool, k, DRO__MOVE_ascend, sums);
     return DRO_OK;
 }
 
+    if (count == 2)
+        dro__trade(&k->v[DRO__OLD], &k->v[DRO__NEXT]);
+    return DRO_OK;
+    const float *at = k->v[k->plan.sam > 0 ? DRO__Z : DRO__W];
+}
+
+    if (k->plan.sam > 0)
+        DRO_TRY(ascend(o, parts));
 dro_status dro__plain_step(dro_optimizer *o)
 {
     dro_batch batch;

@@ -86,13 +86,15 @@ dro_status dro__tilt_create(dro_optimizer *o)
         second = set->switch_tilt - DRO__SWITCH_FIRST;
     DRO_TRY(check_level(o, first));
     DRO_TRY(check_level(o, second));
+    if (o->k.plan.sam_classes)
+        DRO_TRY(check_level(o, DRO__TILT_CLASS));
     int32_t one = size_of(o, first), two = size_of(o, second), most = one > two ? one : two;
     o->k.plan.group_capacity = most;
-    if (!most)
-        return DRO_OK;
-    DRO_TRY(
-        dro__array(o, (size_t)most, sizeof *o->k.groups, DRO__SAVED | DRO__UNDONE, &o->k.groups));
-    return dro__array(o, 2 * o->slot_size, sizeof *o->group_of, 0, &o->group_of);
+    if (most || o->k.plan.sam_classes)
+        DRO_TRY(dro__array(o, 2 * o->slot_size, sizeof *o->group_of, 0, &o->group_of));
+    return most ? dro__array(o, (size_t)most, sizeof *o->k.groups, DRO__SAVED | DRO__UNDONE,
+                             &o->k.groups)
+                : DRO_OK;
 }
 
 void dro__tilt_ticket(dro_optimizer *o)
@@ -108,8 +110,13 @@ dro_status dro__tilt_labels(dro_optimizer *o, const dro_batch *batch, const int3
 {
     dro__tilt_level level = o->ticket.level;
     *labels = NULL;
-    if (!is_over_groups(level))
-        return DRO_OK;
+    if (!is_over_groups(level)) {
+        *labels = o->k.plan.sam_classes ? batch->classes : NULL;
+        return !o->k.plan.sam_classes || batch->classes
+                   ? DRO_OK
+                   : dro__fail(o->ctx, DRO_ERR_CALLBACK,
+                               "sam_over=class: a batch came without its class labels");
+    }
     const char *word = level == DRO__TILT_CLASS ? "class" : "group";
     const int32_t *label = level == DRO__TILT_CLASS ? batch->classes : batch->groups;
     if (!label)

@@ -133,7 +133,8 @@ DEFAULTS = dict(
     switch_tilt="same", cap=10,
     precondition="none", momentum=0, beta2=0, epsilon=1e-8, longest=1,
     a_rule="auto", a=0.1, a_schedule="constant", a_end=0, a_warmup=0, a_decay=1, a_c=1, a_min=0,
-    guard=0.25, objective="", gamma=0.03, heaviest=3, ema=0)
+    guard=0.25, objective="", gamma=0.03, heaviest=3, ema=0, sam=0,
+    sam_over="example")
 
 
 class Run:
@@ -234,6 +235,16 @@ class Run:
 
     def losses(self, w, ids):
         return self.full(w, ids)[0]
+
+    def ascend(self, w, ids):
+        """SAM: where the gradients of a step at w are taken."""
+        if not self.s.sam:
+            return w
+        g, labels = self.full(w, ids)[1], self.problem.labels["class"][ids]
+        if self.s.sam_over == "class":
+            g = np.array([g[labels == c].mean(0) for c in np.unique(labels)])
+        g = g.mean(0)
+        return self.rounding(w + self.s.sam * g / np.linalg.norm(g))
 
     def prox(self, x, step):
         s, strength = self.s, step * self.s.reg_strength
@@ -622,7 +633,8 @@ def sgd(run):
         yield from tilted(run)
     s, w, m = run.s, run.w0, 0
     for t in itertools.count():
-        _, gradients = run.full(w, run.draw(s.batch))
+        z = run.draw(s.batch)
+        _, gradients = run.full(run.ascend(w, z), z)
         g = gradients.mean(0) + s.weight_decay * w
         m = s.momentum * m + g
         eta = run.eta(t)
@@ -649,7 +661,8 @@ def cover(run):
     moments = Moments(run) if run.s.precondition != "none" or run.s.momentum else None
     z, old = run.draw(b), None
     for t in itertools.count():
-        now = run.full(w, z)
+        at = run.ascend(w, z)
+        now = run.full(at, z)
         if t == 0 or run.level(t) != run.level(t - 1):
             est = estimator(run, run.level(t))
             est.fresh(z, now, run.lam(t))
@@ -667,9 +680,9 @@ def cover(run):
             lam = math.inf if flat else run.lam(t)
             rule.eta = moments.take(est.d, seen[0] if seen else est.d, rule.eta, lam)
             rule.fall, guard.before = moments.fall, rule.eta
-        if not run.last(t):  # the next batch, at this w
+        if not run.last(t):  # the next batch, at the same point
             z = run.draw(b)
-            old = run.full(w, z)
+            old = run.full(at, z)
         w = moments.step(w, rule.eta) if moments else run.step(w, est.d, rule.eta)
         run.held = guard.held
         dual = run.dual and not run.s.objective.startswith("kl-radius")
@@ -1067,6 +1080,13 @@ def cases():
     yield Case("ascpg", convex, "ema", eta=0.3, ema=0.9)
     yield Case("civr", nonconvex, "ema", eta=0.05, ema=0.9)
     yield Case("cover", composite, "ema", eta=0.05, a_rule="fixed", a=0.3, ema=0.7)
+
+    # Sharpness-aware steps.
+    yield Case("sgd", nonconvex, "sam", eta=0.03, sam=0.1, weight_decay=0.01)
+    yield Case("sgd", convex, "sam-class", eta=0.05, sam=0.2, sam_over="class", momentum=0.5)
+    yield Case("recover", convex, "sam", eta=0.1, lam=1, a_rule="auto", sam=0.1)
+    yield Case("recover", nonconvex, "sam-class", eta=0.05, lam=2, a_rule="fixed", a=0.3, sam=0.05,
+               sam_over="class", tilt="class", ema=0.9)
 
     # The cap and the fresh start.
     yield Case("cover", nonconvex, "cap", eta=0.03, lam=0.4, cap=1, a_rule="fixed", a=0.5)

@@ -23,7 +23,7 @@ struct dro__line {
     dro__gpu_images seen;  /* what the recorded graphs read; compared as bytes */
     dro__scalars reported; /* the last that were whole */
     uint64_t begun;
-    bool ahead; /* of the present step */
+    bool ahead, second; /* of the present step */
     cudaEvent_t done[DRO__TICKETS];
     shape shapes[SHAPES];
     int next_shape;
@@ -151,6 +151,7 @@ static dro_status line_open(void *live, const dro__step *host)
     size_t groups = (size_t)host->plan.group_capacity, batch = host->plan.batch;
     *g = (dro__gpu_step){.k = *host,
                          .capacity = 2 * batch,
+                         .moved_end = host->n,
                          .statistics = net->memory.statistics,
                          .taken = net->taken,
                          .statistics_size = net->graph->statistics_size};
@@ -223,6 +224,19 @@ static void walk_forward(dro__cuda_network *net, const dro__gpu_step *g, const f
     dro__net_walk(net, p, dro__gprogram_forward, stream);
 }
 
+/* sam: the point at which the step takes its gradients. The second part goes along, with
+ * coefficients of 0. */
+static bool walk_ascent(dro__cuda_network *net, const dro__gpu_step *g, cudaStream_t stream)
+{
+    walk_forward(net, g, g->k.v[DRO__W], stream);
+    bool failed = net->failed;
+    dro__gpu_step_weigh(stream, g, DRO__PHASE_ASCENT, 1);
+    dro__net_walk(net, &net->program[1], dro__gprogram_backward, stream);
+    failed = failed || net->failed;
+    dro__gpu_step_ascend(stream, g);
+    return failed;
+}
+
 /* Queues the whole step on a stream. The arrays of the plain passes give way to the queue's own
  * meanwhile. */
 static void walk_step(dro__cuda_network *net, cudaStream_t stream)
@@ -244,11 +258,18 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
         failed = net->failed;
         dro__gpu_step_weigh(stream, &g, g.k.plan.ahead, 1);
     }
-    walk_forward(net, &g, g.k.v[DRO__W], stream);
-    dro__gpu_step_weigh(stream, &g, g.k.plan.weigh, !line->ahead);
+    bool sam = g.k.plan.sam > 0;
+    if (sam)
+        failed = walk_ascent(net, &g, stream);
+    walk_forward(net, &g, g.k.v[sam ? DRO__Z : DRO__W], stream);
+    dro__gpu_step_weigh(stream, &g, g.k.plan.weigh, !line->ahead && !sam);
     failed = failed || net->failed;
     dro__net_walk(net, &net->program[1], dro__gprogram_backward, stream);
     net->failed = net->failed || failed || cudaPeekAtLastError() != cudaSuccess;
+    if (line->second) {
+        g.moved_first = g.k.plan.second_first;
+        g.moved_end = g.moved_first + g.k.plan.second_count;
+    }
     if (!net->failed) /* w does not move by a gradient that lacks a layer */
         dro__gpu_step_move(stream, &g);
     net->losses = losses, net->coef = coef, net->labels = labels, net->keys = keys;
@@ -350,6 +371,7 @@ static dro_status line_step(void *live, const dro_net_batch *parts, int count,
         DRO__CUDA(net->ctx, cudaEventSynchronize(line->done[slot]));
     line->ahead = ticket->ahead;
     line->step.mixed = net->has_mixes;
+    line->second = ticket->second; /* when it begins, the recordings are forgotten (reset) */
     write_ticket(line, parts, count, ticket, group_of);
     DRO_TRY(launch(net, &parts[0]));
     line->begun++;

@@ -248,12 +248,38 @@ static __device__ void finish(const dro__gpu_step &g, bool refused, bool settles
 DRO__MOVES(MOVE)
 #undef MOVE
 
-template <class M, bool reg> static __device__ void run_move(const dro__step &k, double *sum)
+/* Elements from `first` on and before `end`; each is of the same thread wherever these are. */
+template <class M, bool reg>
+static __device__ void run_move(const dro__step &k, size_t first, size_t end, double *sum)
 {
     coefs c = {};
     M::prepare(&k, &c);
-    for (size_t i = FIRST; i < k.n; i += STEP)
-        M::each(k.v, &c, i, reg, sum);
+    for (size_t i = FIRST; i < end; i += STEP)
+        if (i >= first)
+            M::each(k.v, &c, i, reg, sum);
+}
+
+/* sam: 1/|G|; 0 where that is not a number, which the gradient at w itself then refuses. */
+static __global__ void length_kernel(const __grid_constant__ dro__gpu_step g)
+{
+    const dro__step &k = g.k;
+    double sum[DRO__SUMS] = {0};
+    if (k.s->refused)
+        return;
+    for (size_t i = FIRST; i < k.plan.dim; i += STEP)
+        sum[0] += (double)k.v[DRO__G][i] * (double)k.v[DRO__G][i];
+    put_sums(g.sums, sum);
+    if (!come_last(g.sums.counter))
+        return;
+    double square = gathered(g.sums, 0);
+    if (ONE)
+        k.s->ascent = square > 0 && isfinite(square) ? 1 / sqrt(square) : 0;
+}
+
+static __global__ void ascend_kernel(const __grid_constant__ dro__gpu_step g)
+{
+    double none[DRO__SUMS];
+    run_move<move_ascend, false>(g.k, 0, g.k.n, none);
 }
 
 /* The averages of the weights and of the statistics. A thread takes the elements that it moved. */
@@ -281,9 +307,9 @@ static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g, bool
     bool last = g.k.plan.then == DRO__MOVE_none || second;
     if (!refused) {
         if (k.plan.reg)
-            run_move<M, true>(k, sum);
+            run_move<M, true>(k, g.moved_first, g.moved_end, sum);
         else
-            run_move<M, false>(k, sum);
+            run_move<M, false>(k, g.moved_first, g.moved_end, sum);
     }
     if (!refused && last) {
         for (size_t i = FIRST; k.counts[1] && i < k.n; i += STEP)
@@ -314,9 +340,9 @@ template <class M> static __global__ void host_kernel(const __grid_constant__ ho
     k.s = (dro__scalars *)&h.s; /* a move reads it alone */
     k.ticket = &h.ticket;
     if (h.reg)
-        run_move<M, true>(k, sum);
+        run_move<M, true>(k, 0, k.n, sum);
     else
-        run_move<M, false>(k, sum);
+        run_move<M, false>(k, 0, k.n, sum);
     if (!h.sums.result)
         return;
     put_sums(h.sums, sum);
@@ -348,6 +374,13 @@ static void launch_move(cudaStream_t s, const dro__gpu_step *g, dro__move_kind k
     default:
         break;
     }
+}
+
+extern "C" void dro__gpu_step_ascend(cudaStream_t s, const dro__gpu_step *g)
+{
+    unsigned blocks = blocks_of(g->k.plan.dim);
+    length_kernel<<<blocks, THREADS, 0, s>>>(*g);
+    ascend_kernel<<<blocks, THREADS, 0, s>>>(*g);
 }
 
 extern "C" void dro__gpu_step_move(cudaStream_t s, const dro__gpu_step *g)

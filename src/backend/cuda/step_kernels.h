@@ -51,6 +51,7 @@ typedef struct dro__gpu_step {
     dro__scalars *s_before;
     dro__group *groups_before;
     float *old_losses_before;
+    size_t moved_first, moved_end; /* the elements that the moves change */
     float *statistics;
     const float *taken;
     size_t statistics_size;
@@ -60,6 +61,8 @@ typedef struct dro__gpu_step {
 void dro__gpu_step_take(cudaStream_t s, const dro__gpu_step *g);
 /* first: the first phase of the step */
 void dro__gpu_step_weigh(cudaStream_t s, const dro__gpu_step *g, dro__phase phase, int first);
+/* sam: z from w and the gradient there. */
+void dro__gpu_step_ascend(cudaStream_t s, const dro__gpu_step *g);
 /* Checks the gradients, moves, settles. */
 void dro__gpu_step_move(cudaStream_t s, const dro__gpu_step *g);
 
