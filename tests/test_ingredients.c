@@ -1,5 +1,5 @@
-/* Settings of a run that are added to any training: ema. Each is resumed to the same bytes and
- * compared with what it says it is. */
+/* Settings of a run that are added to any training: ema, sam, label-aware smoothing, the cosine
+ * classifier, stage2. Each is compared with what it says it is, and resumed to the same bytes. */
 #include "train_runs.h"
 
 /* Batch norm, a constant step, and no best weights beside the last. */
@@ -67,12 +67,14 @@ static void test_ema(void **state)
 }
 
 /* What is evaluated during a run, kept as the best and written is one and the same. */
-static void test_ema_file(void **state)
+static void test_file(void **state)
 {
     (void)state;
     static const char *const all[] = {"optimizer=sgd model=glyphnet ema=0.9 best=none",
-                                      "optimizer=recover model=glyphnet ema=0.9"};
-    for (int k = 0; k < 2; k++) {
+                                      "optimizer=recover model=glyphnet ema=0.9",
+                                      "optimizer=sgd model=glyphnet best=none loss=logit-adjusted "
+                                      "classifier=cosine smoothing_head=0.3 stage2=1"};
+    for (int k = 0; k < 3; k++) {
         char path[320];
         dro_predictor *p;
         const dro_metrics *m;
@@ -94,7 +96,7 @@ static void check_resumed(const char *settings)
 {
     clear("whole");
     OK(ctx, run_to(settings, "whole", false, UINT64_MAX, NULL));
-    for (uint64_t k = 0; k < 20; k += 7) {
+    for (uint64_t k = 0; k < 31; k += 6) {
         clear("parts");
         OK(ctx, run_to(settings, "parts", false, k, NULL));
         OK(ctx, run_to(settings, "parts", true, k + 4, NULL));
@@ -103,17 +105,61 @@ static void check_resumed(const char *settings)
     }
 }
 
-static void test_ema_resumes(void **state)
+static void test_resumes(void **state)
 {
     (void)state;
-    check_resumed("optimizer=sgd model=glyphnet ema=0.8");
-    check_resumed("optimizer=recover model=glyphnet ema=0.99 augment=yes");
+    check_resumed("optimizer=recover model=glyphnet ema=0.99 sam=0.05 augment=yes");
+    check_resumed("optimizer=sgd model=glyphnet loss=logit-adjusted classifier=cosine ema=0.8 "
+                  "sam=0.1 sam_over=class smoothing_head=0.3 stage2=1");
+}
+
+/* In the second stage the output layer moves and nothing else; classes are drawn alike. */
+static void check_stage2(const char *optimizer)
+{
+    char settings[300];
+    size_t dim, count;
+    dro_batch batch;
+    double drawn[3] = {0};
+    snprintf(settings, sizeof settings, PLAIN ",imratio=0.2 warmup=0 optimizer=%s", optimizer);
+    float *before = weights_after(settings, STEPS, &dim, &count);
+    snprintf(settings, sizeof settings,
+             PLAIN ",imratio=0.2 warmup=0 optimizer=%s stage2=1 steps=%d", optimizer, STEPS);
+    dro_train *t = make(settings);
+    OK(ctx, dro_train_run(t, NULL, false, NULL));
+    assert_int_equal(t->opt->run.step, STEPS + (int)t->task.epoch_steps);
+    size_t first = t->opt->second.first, end = first + t->opt->second.count, moved = 0;
+    assert_int_equal(end, dim); /* glyphnet's output layer is its last */
+    assert_true(end - first < dim / 2);
+    assert_memory_equal(before, t->w, first * sizeof *before);
+    for (size_t i = first; i < end; i++)
+        moved += before[i] != t->w[i];
+    assert_true(moved > (end - first) / 2);
+    for (uint64_t k = 0; k < 100; k++) {
+        uint64_t at = t->task.balanced.from + k * t->task.batch;
+        OK(ctx, t->task.problem.draw(t->task.problem.user, at, t->task.batch, &batch));
+        for (size_t i = 0; i < batch.count; i++)
+            drawn[batch.classes[i]]++;
+    }
+    for (int c = 0; c < 3; c++)
+        check_near("share of a class", drawn[c] / (100 * (double)t->task.batch), 1.0 / 3, 0.04);
+    free(before);
+    dro_train_destroy(t);
+}
+
+static void test_stage2(void **state)
+{
+    (void)state;
+    check_stage2("sgd");
+    check_stage2("recover tilt=none");
+    FAILS(ctx, run_to("optimizer=rcivr model=glyphnet stage2=1", "refused", false, 1, NULL),
+          DRO_ERR_UNSUPPORTED, "stage2 is for");
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_ema),
-    cmocka_unit_test(test_ema_file),
-    cmocka_unit_test(test_ema_resumes),
+    cmocka_unit_test(test_file),
+    cmocka_unit_test(test_resumes),
+    cmocka_unit_test(test_stage2),
 };
 
 int main(int argc, char **argv)

@@ -194,7 +194,12 @@ struct dro_optimizer {
     float *w_old;      /* form=two-point: (dim) */
     float *beside;     /* (beside_count) in the backend's memory: averaged with w; or NULL */
     size_t beside_count;
-    uint64_t ends; /* the planned number of steps after drawing tau, UINT64_MAX: no end */
+    struct dro__second {
+        uint64_t steps;      /* of the second stage */
+        size_t first, count; /* the weights that it moves */
+    } second;
+    uint64_t second_begins; /* its first step */
+    uint64_t ends;          /* the planned number of steps after drawing tau, UINT64_MAX: no end */
     uint64_t boundaries[DRO__LIST_MAX]; /* the step at which each stage ends */
     int boundary_count;
     int64_t *blocks; /* group lasso: (block_count + 1) offsets */
@@ -252,6 +257,9 @@ const dro__param_row *const *dro__optimizer_tables(const char *name);
 /* Before start: numbers in the backend's memory that the problem changes with each step and that
  * `ema` averages as it does w (running statistics). */
 void dro__optimizer_beside(dro_optimizer *o, float *numbers, size_t count);
+/* Before start: after the planned steps a second stage. It moves some of the weights alone, by the
+ * mean loss; its step size starts again at eta and falls along a cosine. */
+void dro__optimizer_second(dro_optimizer *o, const struct dro__second *second);
 /* Whether dro_optimizer_weights() are an average; if so, that of the numbers beside, and back. */
 bool dro__optimizer_averages(const dro_optimizer *o);
 dro_status dro__optimizer_beside_get(const dro_optimizer *o, float *average);
@@ -400,7 +408,8 @@ double dro__lambda(const dro_optimizer *o); /* with the switch-over */
 dro__tilt_level dro__level(const dro_optimizer *o);
 double dro__lambda_at(const dro_optimizer *o, uint64_t t); /* of step t */
 dro__tilt_level dro__level_at(const dro_optimizer *o, uint64_t t);
-int dro__stage(const dro_optimizer *o, uint64_t t); /* how many stages ended before step t */
+bool dro__is_second(const dro_optimizer *o, uint64_t t); /* step t is one of the second stage */
+int dro__stage(const dro_optimizer *o, uint64_t t);      /* how many stages ended before step t */
 bool dro__last_step(const dro_optimizer *o);
 
 /* Reads the schedules for this step into the ticket. */

@@ -298,6 +298,8 @@ static void make_plan(dro_optimizer *o)
                             .reg_high = set->reg_high,
                             .free_first = o->problem.reg_free_first,
                             .free_count = o->problem.reg_free_count,
+                            .second_first = o->second.first,
+                            .second_count = o->second.count,
                             .weight_decay = set->weight_decay,
                             .group_prior = set->group_prior,
                             .a_rule = set->a_rule,
@@ -305,10 +307,10 @@ static void make_plan(dro_optimizer *o)
                             .a_min = least_a(o),
                             .guard = set->guard,
                             .cap = set->cap,
-                            .objective = o->objective.kind,
-                            .argument = o->objective.argument,
                             .sam = set->sam,
                             .sam_classes = set->sam > 0 && set->sam_over,
+                            .objective = o->objective.kind,
+                            .argument = o->objective.argument,
                             .gamma = set->gamma,
                             .heaviest = set->heaviest};
     o->stretch = 1;
@@ -334,10 +336,10 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
         status = dro__weights_create(o);
     if (status == DRO_OK)
         status = o->cls->start(o);
-    if (status == DRO_OK && dro__settings_of(o)->ema > 0)
-        status = dro__vector(o, o->dim + o->beside_count, true, &o->k.v[DRO__AVERAGE]);
     if (status == DRO_OK && o->k.plan.sam > 0)
         status = dro__vector(o, o->dim, false, &o->k.v[DRO__Z]);
+    if (status == DRO_OK && dro__settings_of(o)->ema > 0)
+        status = dro__vector(o, o->dim + o->beside_count, true, &o->k.v[DRO__AVERAGE]);
     if (status == DRO_OK && w0)
         status = dro__copy_in(o->ctx, o->k.v[DRO__W], w0, o->dim * sizeof *w0);
     if (status != DRO_OK) { /* as if it had not been called */
@@ -457,6 +459,11 @@ void dro__optimizer_beside(dro_optimizer *o, float *numbers, size_t count)
 {
     o->beside = numbers;
     o->beside_count = count;
+}
+
+void dro__optimizer_second(dro_optimizer *o, const struct dro__second *second)
+{
+    o->second = *second;
 }
 
 bool dro__optimizer_averages(const dro_optimizer *o)

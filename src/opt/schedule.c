@@ -57,6 +57,13 @@ void dro__clock_start(dro_optimizer *o)
     o->ends = UINT64_MAX;
     if (set->steps)
         o->ends = (uint64_t)(at + drawn(set, DRO__LIST_MAX, fmax(1, (double)set->steps - planned)));
+    o->second_begins = o->ends;
+    o->ends += set->steps ? o->second.steps : 0;
+}
+
+bool dro__is_second(const dro_optimizer *o, uint64_t t)
+{
+    return o->second.steps && t >= o->second_begins;
 }
 
 int dro__stage(const dro_optimizer *o, uint64_t t)
@@ -114,8 +121,13 @@ double dro__schedule_at(const dro_optimizer *o, const dro__schedule *s, uint64_t
 
 double dro__eta(const dro_optimizer *o)
 {
-    return o->run.eta_scale * o->stretch *
-           dro__schedule_at(o, &dro__settings_of(o)->eta, o->run.step, 1);
+    const dro__schedule *eta = &dro__settings_of(o)->eta;
+    double value = dro__schedule_at(o, eta, o->run.step, 1);
+    if (dro__is_second(o, o->run.step)) {
+        double turn = (double)(o->run.step - o->second_begins) / (double)o->second.steps;
+        value = 0.5 * eta->value * (1 + cos(3.141592653589793 * turn));
+    }
+    return o->run.eta_scale * o->stretch * value;
 }
 
 static bool switched(const dro_optimizer *o, uint64_t t)
@@ -135,7 +147,7 @@ double dro__lambda_at(const dro_optimizer *o, uint64_t t)
 dro__tilt_level dro__level_at(const dro_optimizer *o, uint64_t t)
 {
     const dro__optimizer_settings *set = dro__settings_of(o);
-    if (dro__is_mean(o))
+    if (dro__is_mean(o) || dro__is_second(o, t))
         return DRO__TILT_NONE;
     if (switched(o, t) && set->switch_tilt != DRO__SWITCH_SAME)
         return set->switch_tilt - DRO__SWITCH_FIRST;
@@ -161,8 +173,9 @@ void dro__begin_step(dro_optimizer *o)
 {
     const dro__optimizer_settings *set = dro__settings_of(o);
     double t = (double)o->run.step;
-    o->ticket =
-        (dro__ticket){.eta = dro__eta(o), .average_keep = fmin(set->ema, (1 + t) / (10 + t))};
+    bool second = dro__is_second(o, o->run.step);
+    o->ticket = (dro__ticket){
+        .eta = dro__eta(o), .second = second, .average_keep = fmin(set->ema, (1 + t) / (10 + t))};
     if (!o->cls->robust)
         return;
     o->ticket.lambda = dro__lambda(o);

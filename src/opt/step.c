@@ -1,6 +1,7 @@
 /* A step as a list of phases (backend/step.h), driven by the host. */
 #include "opt.h"
 
+#include <math.h>
 #include <string.h>
 
 dro_status dro__weigh(dro_optimizer *o, dro__phase phase, const dro_batch *parts, int count)
@@ -57,10 +58,22 @@ void dro__trade(float **a, float **b)
     *b = c;
 }
 
+/* The step as its moves see it: all of the vectors, or the part that the second stage moves. */
+static dro__step moved(const dro_optimizer *o)
+{
+    dro__step k = o->k;
+    if (!o->ticket.second)
+        return k;
+    k.n = o->second.count;
+    for (int r = 0; r < DRO__VECTOR_ROLES; r++)
+        k.v[r] = k.v[r] ? k.v[r] + o->second.first : NULL;
+    return k;
+}
+
 /* The end of a step, where nothing can fail: vectors move, scalars settle. */
 void dro__finish_step(dro_optimizer *o)
 {
-    dro__step *k = &o->k;
+    dro__step all = moved(o), *k = &all;
     double sums[DRO__SUMS];
     bool guarded = k->plan.move == DRO__MOVE_storm && k->plan.guard > 0;
     if (guarded && o->s.fresh && o->s.level != DRO__TILT_NONE)
@@ -69,7 +82,8 @@ void dro__finish_step(dro_optimizer *o)
     o->ctx->backend->settle(k, sums);
     if (k->plan.then)
         o->ctx->backend->move(o->ctx->pool, k, k->plan.then, sums);
-    dro__reg_blocks(o, k->v[DRO__W], o->s.eta);
+    if (!o->ticket.second)
+        dro__reg_blocks(o, k->v[DRO__W], o->s.eta);
 }
 
 void dro__average(dro_optimizer *o)
@@ -86,20 +100,6 @@ void dro__average(dro_optimizer *o)
         o->ctx->backend->move(o->ctx->pool, &k, DRO__MOVE_average, sums);
 }
 
-dro_status dro__take_step(dro_optimizer *o, const dro_batch *parts, int count)
-{
-    dro__step *k = &o->k;
-    if (o->async)
-        return dro__async_step(o, parts, count);
-    if (o->ticket.ahead) {
-        DRO_TRY(dro__forward(o, k->v[DRO__Z], parts, 1, k->losses));
-        DRO_TRY(dro__weigh(o, k->plan.ahead, parts, 1));
-    }
-    DRO_TRY(dro__forward(o, k->v[DRO__W], parts, count, k->losses));
-    DRO_TRY(dro__weigh(o, k->plan.weigh, parts, count));
-    float *grads[2] = {k->v[DRO__G], k->v[DRO__NEXT]};
-    DRO_TRY(dro__backward(o, k->v[DRO__W], parts, count, k->coef, grads));
-    dro__finish_step(o);
 /* sam: the point at which the step takes its gradients. */
 static dro_status ascend(dro_optimizer *o, const dro_batch *batch)
 {
@@ -114,14 +114,28 @@ static dro_status ascend(dro_optimizer *o, const dro_batch *batch)
     return DRO_OK;
 }
 
+dro_status dro__take_step(dro_optimizer *o, const dro_batch *parts, int count)
+{
+    dro__step *k = &o->k;
+    const float *at = k->v[k->plan.sam > 0 ? DRO__Z : DRO__W];
+    if (o->async)
+        return dro__async_step(o, parts, count);
+    if (k->plan.sam > 0)
+        DRO_TRY(ascend(o, parts));
+    if (o->ticket.ahead) {
+        DRO_TRY(dro__forward(o, k->v[DRO__Z], parts, 1, k->losses));
+        DRO_TRY(dro__weigh(o, k->plan.ahead, parts, 1));
+    }
+    DRO_TRY(dro__forward(o, at, parts, count, k->losses));
+    DRO_TRY(dro__weigh(o, k->plan.weigh, parts, count));
+    float *grads[2] = {k->v[DRO__G], k->v[DRO__NEXT]};
+    DRO_TRY(dro__backward(o, at, parts, count, k->coef, grads));
+    dro__finish_step(o);
     if (count == 2)
         dro__trade(&k->v[DRO__OLD], &k->v[DRO__NEXT]);
     return DRO_OK;
-    const float *at = k->v[k->plan.sam > 0 ? DRO__Z : DRO__W];
 }
 
-    if (k->plan.sam > 0)
-        DRO_TRY(ascend(o, parts));
 dro_status dro__plain_step(dro_optimizer *o)
 {
     dro_batch batch;

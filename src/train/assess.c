@@ -253,6 +253,7 @@ static dro_status fill_record(dro_train *t, bool with_train, bool bounded)
                             .seconds = t->progress.seconds,
                             .wall = dro__wall(t)};
     DRO_TRY(dro_optimizer_info(t->opt, &r->info));
+    DRO_TRY(dro__run_stage(t, r->info.step ? r->info.step - 1 : 0)); /* of the last step */
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
     r->epoch = dro__epoch_of(t, r->info.step);
     settle_shift(t);

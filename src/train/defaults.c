@@ -390,6 +390,35 @@ static dro_status set_all(dro_train *t)
     return dro_optimizer_set_real(t->opt, "seed", (double)t->set.seed);
 }
 
+/* stage2: how long it is, and that it moves the output layer. */
+static dro_status set_second(dro_train *t)
+{
+    const dro_net *net = t->task.net;
+    const dro__optimizer_class *cls = t->opt->cls;
+    struct dro__second second = {0};
+    if (!t->task.images || !t->task.info.classes || cls->needs_n || cls->steps_for || cls->exact)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "stage2 is for classes of images and for optimisers of one batch per "
+                         "step: use sgd, adamw, cover or recover, or leave it out");
+    for (size_t k = 0; k < net->tensor_count; k++) {
+        const dro__net_entry *one = &net->tensors[k];
+        if (one->node != net->graph.heads[0] || one->home != DRO__HOME_WEIGHTS)
+            continue;
+        if (second.count == 0)
+            second.first = (size_t)one->offset;
+        second.count += one->count;
+    }
+    if (second.count == 0)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
+                         "stage2 trains the output layer, and "
+                         "train_only=%s leaves it out",
+                         t->set.train_only);
+    t->second_steps = second.steps = (uint64_t)t->set.stage2 * t->task.epoch_steps;
+    t->task.balanced.from = (t->steps - t->second_steps) * t->task.batch;
+    dro__optimizer_second(t->opt, &second);
+    return DRO_OK;
+}
+
 dro_status dro__make_optimizer(dro_train *t)
 {
     dro_optimizer_destroy(t->opt);
@@ -401,5 +430,7 @@ dro_status dro__make_optimizer(dro_train *t)
     DRO_TRY(set_all(t));
     if (set_length(t))
         DRO_TRY(set_all(t));
-    return dro_optimizer_set_real(t->opt, "steps", (double)t->steps);
+    if (t->set.stage2)
+        DRO_TRY(set_second(t));
+    return dro_optimizer_set_real(t->opt, "steps", (double)(t->steps - t->second_steps));
 }

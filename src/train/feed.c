@@ -86,6 +86,8 @@ static dro_status row_labels(void *user, const int64_t *ids, size_t count, int32
 
 /* ---- images ---- */
 
+enum { STREAM_CLASS = 0x636c6173, STREAM_IMAGE = 0x696d6167 };
+
 /* The handle of a batch is one record for each example, so that a part of the batch is a part of
  * them. */
 static void hand_out(dro__task *t, unsigned slot, const dro_loaded *from, dro_batch *batch)
@@ -203,8 +205,51 @@ static dro_status load_given(dro__task *t, const int64_t *ids, size_t count, dro
     return DRO_OK;
 }
 
+/* stage2: a class at random, and an image of it, as it is in the file; both by the position. */
+static dro_status load_balanced(dro__task *t, uint64_t position, size_t count, dro_batch *batch)
+{
+    DRO_TRY(check_capacity(t, count));
+    int64_t *ids = t->ring_ids[t->turn % DRO__RING];
+    for (size_t i = 0; i < count; i++) {
+        uint64_t seed = t->balanced.seed, at = position + i;
+        const int64_t *first =
+            t->balanced.first +
+            t->balanced.classes[dro__random_below(seed, STREAM_CLASS, at, t->balanced.count)];
+        uint64_t size = (uint64_t)(first[1] - first[0]);
+        int64_t place = (int64_t)dro__random_below(seed, STREAM_IMAGE, at, size);
+        ids[i] = t->balanced.images[first[0] + place];
+    }
+    return load_given(t, ids, count, batch);
+}
+
+dro_status dro__feed_balance(dro__task *t, uint64_t seed)
+{
+    const int32_t *labels = t->shelf[DRO_TRAIN].examples.labels;
+    size_t n = (size_t)t->info.examples[DRO_TRAIN], classes = (size_t)t->info.classes;
+    t->balanced.seed = seed;
+    t->balanced.images = dro__alloc(n, sizeof *t->balanced.images);
+    t->balanced.first = dro__alloc(classes + 2, sizeof *t->balanced.first);
+    t->balanced.classes = dro__alloc(classes, sizeof *t->balanced.classes);
+    if (!t->balanced.images || !t->balanced.first || !t->balanced.classes)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the classes of %zu images", n);
+    int64_t *next = t->balanced.first + 1; /* becomes `first` when every image has its place */
+    for (size_t i = 0; i < n; i++)
+        next[labels[i] + 1]++;
+    for (size_t c = 0; c < classes; c++) {
+        if (next[c + 1])
+            t->balanced.classes[t->balanced.count++] = (int32_t)c;
+        next[c + 1] += next[c];
+    }
+    for (size_t i = 0; i < n; i++)
+        t->balanced.images[next[labels[i]]++] = (int64_t)i;
+    return DRO_OK;
+}
+
 static dro_status draw_images(void *user, uint64_t position, size_t count, dro_batch *batch)
 {
+    const dro__task *t = user;
+    if (t->balanced.images && position >= t->balanced.from)
+        return dro__task_remember(user, load_balanced(user, position, count, batch));
     return dro__task_remember(user, load_images(user, position, count, batch));
 }
 
@@ -493,6 +538,9 @@ void dro__feed_close(dro__task *t)
         dro__free(t->ring_mixes[k]);
         dro__free(t->ring_images[k]);
     }
+    dro__free(t->balanced.images);
+    dro__free(t->balanced.first);
+    dro__free(t->balanced.classes);
     dro__resident_close(t);
     dro__free(t->rows);
     dro__free(t->renormalised);

@@ -130,7 +130,8 @@ static json_t *config_json(const dro_train *t)
     put(object, "model", text(t->task.model)); /* as chosen */
     put(object, "batch", json_integer((json_int_t)t->task.batch));
     if (!t->set.epochs && !t->set.steps && t->task.epoch_steps)
-        put(object, "epochs", json_integer((json_int_t)(t->steps / t->task.epoch_steps)));
+        put(object, "epochs",
+            json_integer((json_int_t)((t->steps - t->second_steps) / t->task.epoch_steps)));
     put(object, "optimizer_settings", optimizer_json(t));
     put(object, "network_settings", network_json(t));
     put(object, "backend", text(t->ctx->backend->name));

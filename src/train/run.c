@@ -244,6 +244,10 @@ static dro_status open_data(dro_train *t)
     usual = dro__optimizer_exact(s->optimizer) ? EXACT_EPOCHS : usual;
     t->steps =
         s->steps ? (uint64_t)s->steps : (s->epochs ? (uint64_t)s->epochs : usual) * per_epoch;
+    t->second_steps = (uint64_t)s->stage2 * per_epoch;
+    t->steps += t->second_steps;
+    if (s->stage2 && t->task.images && t->task.info.classes)
+        DRO_TRY(dro__feed_balance(&t->task, (uint64_t)s->seed));
     if (*s->init && t->going_on && !dro__task_frozen(&t->task, NULL))
         return DRO_OK; /* the checkpoint has all of it */
     if (*s->init && t->task.net)
@@ -324,11 +328,22 @@ static uint64_t evaluation_step(const dro_train *t, uint64_t k)
     return at < (double)k ? k : (uint64_t)at;
 }
 
+dro_status dro__run_stage(dro_train *t, uint64_t step)
+{
+    bool second = t->second_steps && step >= t->steps - t->second_steps;
+    if (!t->task.net || second == t->task.net->plain)
+        return DRO_OK;
+    DRO_TRY(dro__async_settle(t->opt));
+    return dro__net_plain(t->task.net, second);
+}
+
 /* One step, timed as training. */
 static dro_status step(dro_train *t)
 {
     double start = dro__clock();
-    dro_status status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
+    dro_status status = dro__run_stage(t, t->opt->run.step);
+    if (status == DRO_OK)
+        status = dro__task_recall(&t->task, dro_optimizer_step(t->opt));
     t->progress.seconds += dro__clock() - start;
     if (!t->warm.examples)
         t->warm = (dro__mark){t->opt->run.examples, t->progress.seconds};

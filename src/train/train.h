@@ -157,6 +157,13 @@ typedef struct dro__task {
     size_t dim, batch;
     size_t slice_first, slice_end; /* of a batch: what this rank reads of images */
     uint64_t epoch_steps;
+    struct {                 /* of stage2: draws of all classes alike */
+        uint64_t from, seed; /* from this position on */
+        int64_t *images;     /* (n) the training images class by class; NULL: there is no stage2 */
+        int64_t *first;      /* (classes + 2) of each class in that */
+        int32_t *classes;    /* those that have images */
+        uint64_t count;
+    } balanced;
     dro_problem problem;
     dro__pieces *pieces;      /* its batches are evaluated in pieces */
     struct dro__ranks *ranks; /* the problem is spread over ranks or shards; or NULL */
@@ -281,6 +288,8 @@ extern const dro__augment_word dro__augment_words[];
 dro_status dro__augment_ways(const dro__task *task, const char *text, unsigned *ways);
 dro_status dro__feed_training(dro__task *task, const dro__model_choice *choice,
                               dro_net_source *source);
+/* stage2: prepares balanced draws. */
+dro_status dro__feed_balance(dro__task *task, uint64_t seed);
 dro_status dro__feed_shelf(dro__task *task, dro_split split, const dro__model_choice *choice);
 dro_status dro__feed_batch(dro__task *task, dro__range range, dro_net_batch *batch);
 void dro__feed_close(dro__task *task);
@@ -572,7 +581,8 @@ struct dro_train {
     dro__evaluation evaluation;
     dro__progress progress;
     float *w, *statistics, *best_w, *best_statistics; /* host memory */
-    uint64_t steps;
+    uint64_t steps;                                   /* of both stages */
+    uint64_t second_steps;                            /* of the second */
     const char *folder;
     int lock; /* of the folder, while a run goes on; -1 */
     bool running;
@@ -599,7 +609,9 @@ double dro__wall(const dro_train *t);
 double dro__epoch_of(const dro_train *t, uint64_t step);
 /* evaluating: a split, of which `done` is evaluated; or NULL. True: stop. */
 bool dro__tell(const dro_train *t, const char *evaluating, double done);
-bool dro__is_tilted(const dro_train *t);  /* log_u is that of the objective */
+bool dro__is_tilted(const dro_train *t); /* log_u is that of the objective */
+/* stage2: gives the network the loss of that step. */
+dro_status dro__run_stage(dro_train *t, uint64_t step);
 bool dro__late(const dro_train *t);       /* max_time has passed */
 dro_status dro__run_begin(dro_train *t);  /* a fresh optimiser, started */
 dro_status dro__run_record(dro_train *t); /* evaluates, writes nothing */
