@@ -15,11 +15,13 @@
 # The same words in capitals in the environment do the same. What is finished is not run again.
 #
 # A script may say before it sources this: seeds, its own default at the three scales ("5 2 1"); on, the default of
-# its --on, if it has one; tuned=yes, if it has --tuned; rehearsal=no (below).
+# its --on, if it has one; tuned=yes, if it has --tuned; epochs, its own default at the three scales, and holdout, if it
+# has --epochs and --holdout; rehearsal=no (below).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 : "${DRO:=$here/../build/dro}" "${SCALE:=small}" "${DATA:=}" "${OUT:=}" "${BACKEND:=auto}" "${JOBS:=1}"
 : "${SEEDS:=}" "${ARMS:=}" "${PRECISION:=}" "${seeds:=5 2 1}" "${on:=}" "${ON:=$on}" "${tuned:=}" "${TUNED:=}"
+: "${epochs:=}" "${EPOCHS:=}" "${holdout:=}" "${HOLDOUT:=$holdout}"
 
 wrong() {
     echo "$0: $*" >&2
@@ -36,7 +38,10 @@ while [ $# -gt 0 ]; do
     case $1-$on-$tuned in
     --help-* | -h-*) help ;;
     --scale-* | --data-* | --out-* | --backend-* | --precision-* | --jobs-* | --seeds-* | --arms-* | --on-?*-* | --tuned-*-yes) ;;
-    *) wrong "unknown option '$1': --help lists them" ;;
+    *) case $1-$epochs-$holdout in
+        --epochs-?*-* | --holdout-*-?*) ;;
+        *) wrong "unknown option '$1': --help lists them" ;;
+        esac ;;
     esac
     [ $# -gt 1 ] || wrong "$1 needs a value"
     case $1-$on-$tuned in
@@ -50,23 +55,27 @@ while [ $# -gt 0 ]; do
     --arms-*) ARMS=$2 ;;
     --on-?*-*) ON=$2 ;;
     --tuned-*-yes) TUNED=$2 ;;
+    --epochs-*) EPOCHS=$2 ;;
+    --holdout-*) HOLDOUT=$2 ;;
     esac
     shift 2
 done
 [ -z "$TUNED" ] || [ -r "$TUNED" ] || wrong "--tuned $TUNED: cannot be read"
 case $SCALE in
 full) [ -n "$DATA" ] || wrong "--scale full needs the data: --data DIR" ;;
-small) seeds=${seeds#* } ;;
-tiny) seeds=${seeds##* } ;;
+small) seeds=${seeds#* } epochs=${epochs#* } ;;
+tiny) seeds=${seeds##* } epochs=${epochs##* } ;;
 *) wrong "--scale $SCALE: expected tiny, small or full" ;;
 esac
 : "${SEEDS:=${seeds%% *}}"
+[ -z "$epochs" ] || : "${EPOCHS:=${epochs%% *}}"
 # whole NAME VALUE: a number of runs.
 whole() {
     case $2 in '' | 0* | *[!0-9]* | ????*) wrong "$1 $2: expected a whole number from 1 to 999" ;; esac
 }
 whole --seeds "$SEEDS"
 whole --jobs "$JOBS"
+[ -z "$epochs" ] || whole --epochs "$EPOCHS"
 ARMS=$(echo $ARMS)
 [ -x "$DRO" ] || { echo "$0: no program $DRO: run make, or set DRO" >&2; exit 1; }
 : "${OUT:=$here/../build/experiments/$SCALE}"
@@ -112,7 +121,7 @@ check_arms() {
 }
 trap '[ $? -ne 0 ] || check_arms' EXIT
 if [ -n "$ARMS" ] && [ "${rehearsal:-yes}" = yes ] && [ -z "${REHEARSAL:-}" ]; then
-    export SCALE DATA OUT BACKEND JOBS SEEDS ARMS PRECISION ON TUNED
+    export SCALE DATA OUT BACKEND JOBS SEEDS ARMS PRECISION ON TUNED EPOCHS HOLDOUT
     REHEARSAL=1 DRO=/bin/true sh "$0" >/dev/null || { trap - EXIT; exit 2; }
 fi
 
