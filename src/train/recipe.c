@@ -5,18 +5,28 @@
 
 #include <string.h>
 
+/* A row may set anything: the run's own settings (epochs, augment, stage2), the network's or the
+ * optimiser's. Of two rows the later one counts. */
+/* clang-format off */
+#define IMBALANCED(recipe)                                                                         \
+    {recipe, NULL, NULL, "loss", "logit-adjusted",                                                 \
+     "corrects for the class prior; not for streams and more than 4096 sparse features"},          \
+    {recipe, NULL, "images", "tau", "1.5",                                                         \
+     "networks that fit all training images need a stronger correction"},                          \
+    {recipe, NULL, "images", "weight_decay", "1e-3",                                               \
+     "networks overfit classes with few images"},                                                  \
+    {recipe, "lbfgs", NULL, "loss", "cross-entropy",                                               \
+     "at the exact minimum tilt=class has the same effect"},                                       \
+    {recipe, "lbfgs", NULL, "tilt", "class", "all classes have equal weight"},                     \
+    {recipe, "recover", NULL, "lambda", "20",                                                      \
+     "mild: with a smaller lambda rare examples would be emphasised twice"}
+/* clang-format on */
+
 static const dro_recipe settings[] = {
-    {"imbalanced", NULL, NULL, "loss", "logit-adjusted",
-     "corrects for the class prior; not for streams and more than 4096 sparse features"},
-    {"imbalanced", NULL, "images", "tau", "1.5",
-     "networks that fit all training images need a stronger correction"},
-    {"imbalanced", NULL, "images", "weight_decay", "1e-3",
-     "networks overfit classes with few images"},
-    {"imbalanced", "lbfgs", NULL, "loss", "cross-entropy",
-     "at the exact minimum tilt=class has the same effect"},
-    {"imbalanced", "lbfgs", NULL, "tilt", "class", "all classes have equal weight"},
-    {"imbalanced", "recover", NULL, "lambda", "20",
-     "mild: with a smaller lambda rare examples would be emphasised twice"},
+    IMBALANCED("imbalanced"),
+    IMBALANCED("imbalanced-long"),
+    {"imbalanced-long", NULL, "images", "epochs", "400",
+     "a long run; the rest is as in imbalanced"},
 };
 
 enum { COUNT = sizeof settings / sizeof settings[0] };
@@ -27,6 +37,20 @@ dro_status dro_recipe_setting(int index, dro_recipe *setting)
         return index < 0 || index >= COUNT ? DRO_ERR_END : DRO_ERR_ARGUMENT;
     *setting = settings[index];
     return DRO_OK;
+}
+
+/* What was given overrides it. */
+static dro_status set_own(void *user, const char *name, const char *value)
+{
+    dro_train *t = user;
+    if (!dro__param_find(dro__train_tables, name) || dro_settings_given(t->settings, name))
+        return DRO_OK;
+    return dro__params_set(t->ctx, dro__train_tables, &t->set, "a run", name, value);
+}
+
+dro_status dro__recipe_settle(dro_train *t)
+{
+    return dro__recipe_apply(t, set_own, t);
 }
 
 dro_status dro__recipe_apply(const dro_train *t,

@@ -76,6 +76,7 @@ static void close_run(dro_train *t)
     t->progress = (dro__progress){0};
     t->warm = (dro__mark){0};
     t->assessed = 0;
+    t->second_steps = 0;
 }
 
 void dro_train_destroy(dro_train *t)

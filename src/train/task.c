@@ -326,8 +326,10 @@ static dro_status open_task(dro__task *t, const dro__model_choice *c)
     t->regression = t->info.classes == 0;
     choose_model(t, c);
     DRO_TRY(check_data(t, c));
-    if (c->train && c->settings)
+    if (c->train && c->settings) {
         dro__choose_optimizer(c->settings);
+        DRO_TRY(dro__recipe_settle(c->settings));
+    }
     if (c->train && c->size && t->info.kind != DRO_DATA_FILES)
         return dro__fail(t->ctx, DRO_ERR_ARGUMENT,
                          "size %d: it is for images that stay in their files; %s", (int)c->size,

@@ -96,6 +96,8 @@ double dro__gentle_lambda(const dro_train *t);
 dro_status dro__recipe_apply(const dro_train *t,
                              dro_status (*set)(void *user, const char *name, const char *value),
                              void *user);
+/* Sets those that are the run's own, once it is known whether the data are images. */
+dro_status dro__recipe_settle(dro_train *t);
 /* Sets the recipe's and what the user gave for the network. */
 dro_status dro__apply_net(const dro_train *t, dro_net *net);
 
