@@ -10,12 +10,14 @@ seeds="3 2 1" on="cifar10 cifar100" epochs="200 15 1" holdout=none
 . "$(dirname "$0")/lib.sh"
 
 la=loss=logit-adjusted
+auto=augment=crop,flip,autoaugment cut=augment=crop,flip,cutout mixup=mixup=0.2 cutmix=cutmix=1
 ema=ema=0.999
 sam=sam=0.05
 smooth=smoothing_head=0.3
 cosine=classifier=cosine
 second=stage2=$(length 10 2)
 class="objective=kl:1 tilt=class"
+all="$auto,cutout $cutmix $ema $sam $smooth $cosine $second"
 for set in $ON; do
     case $set in
     cifar10 | cifar100) ;;
@@ -32,6 +34,10 @@ for set in $ON; do
     [ "$HOLDOUT" = none ] || { data=$data,holdout=$HOLDOUT at=$at-holdout; }
     add sgd sgd
     add la sgd $la
+    add autoaugment sgd $la $auto
+    add cutout sgd $la $cut
+    add mixup sgd $la $mixup
+    add cutmix sgd $la $cutmix
     add ema sgd $la $ema
     add sam sgd $la $sam
     add sam-class sgd $la $sam sam_over=class
@@ -41,9 +47,9 @@ for set in $ON; do
     add class sgd $la $class
     add recover recover $la
     add recipe recover recipe=imbalanced
-    add sum sgd $la $ema $sam $smooth $cosine $second
-    add sum-class sgd $la $ema $sam $smooth $cosine $second $class
-    add sum-recover recover $la lambda=20 $ema $sam $smooth $cosine $second
+    add sum sgd $la $all
+    add sum-class sgd $la $all $class
+    add sum-recover recover $la lambda=20 $all
     compare $at --data "$data" --model "$(model resnet32)" --batch "$(size)" --epochs "$EPOCHS" --eval-every 20 \
         --set eval_train=no
 done
