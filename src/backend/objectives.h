@@ -204,7 +204,7 @@ FN void dual_newton(const dro__step *k, double rate)
     } else {
         double c = 1 + 2 * argument, det = fmax(c * s->slope - 1, 0.1);
         double shift = (c * first - second / 2) / det, by = (s->slope * second / 2 - first) / det;
-        double scale = 1 / fmax(1, fmax(fabs(shift), fabs(by) / DRO__LEAP));
+        double scale = 1 / fmax(1.0, fmax(fabs(shift), fabs(by) / DRO__LEAP));
         s->threshold += s->multiplier * scale * shift;
         set_lambda(k, scale * by);
     }
