@@ -82,9 +82,9 @@ static bool time_of_day(const char *p, double *day)
 /* Days since 1970-01-01 (Gregorian). Years begin in March, so that a leap day is the last. */
 static double days(int year, int month, int day)
 {
-    int y = year - (month <= 2), m = (month + 9) % 12;
-    return 365.0 * y + floor(y / 4.0) - floor(y / 100.0) + floor(y / 400.0) + (153 * m + 2) / 5 +
-           day - 1 - 719468;
+    int y = year - (month <= 2), m = (month + 9) % 12, before = (153 * m + 2) / 5;
+    return 365.0 * y + floor(y / 4.0) - floor(y / 100.0) + floor(y / 400.0) + before + day - 1 -
+           719468;
 }
 
 static bool date_in(const char *cell, int order, double *value)

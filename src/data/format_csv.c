@@ -311,7 +311,7 @@ static dro_status remark_text(const reader *r, const dro__column *c, const char 
     return dro__remark(r->d,
                        "%s: %lld of %lld values are numbers, but line %lld has '%.40s': "
                        "categorical, with %zu features; %s%s%s",
-                       name, (long long)c->numbers, (long long)(c->numbers + c->texts),
+                       name, (long long)c->numbers, (long long)c->numbers + (long long)c->texts,
                        dro__csv_line(&r->train, c->text_row), cell, c->features,
                        given ? "mend the file if it is meant to be numeric" : "missing=",
                        given ? "" : in_spec(cell, text),

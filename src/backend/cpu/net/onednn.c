@@ -242,7 +242,7 @@ static dnnl_status_t make(convolution *conv, int way, const_dnnl_primitive_desc_
         {dnnl_query_src_md, dnnl_query_diff_dst_md, dnnl_query_diff_weights_md,
          dnnl_query_scratchpad_md}};
     dnnl_status_t status = dnnl_primitive_create(&p->run, pd);
-    p->memory = dro__alloc((size_t)(conv->library->lanes * ARGS), sizeof *p->memory);
+    p->memory = dro__alloc((size_t)conv->library->lanes * ARGS, sizeof *p->memory);
     if (!p->memory)
         return dnnl_out_of_memory;
     for (int a = 0; status == dnnl_success && a < ARGS; a++) {
