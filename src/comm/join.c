@@ -17,9 +17,11 @@
 /* The first of these variables that is there, as a number. */
 static int number_of(const char *const *names, int usual)
 {
-    for (; *names; names++)
-        if (getenv(*names))
-            return atoi(getenv(*names));
+    for (; *names; names++) {
+        const char *value = getenv(*names);
+        if (value)
+            return atoi(value);
+    }
     return usual;
 }
 

@@ -92,7 +92,8 @@ static int32_t channels_read(const view *v)
 
 static size_t first_read(const view *v, int32_t o)
 {
-    return (size_t)(o / (v->node->channels / v->node->groups) * channels_read(v));
+    int32_t group = o / (v->node->channels / v->node->groups);
+    return (size_t)group * (size_t)channels_read(v);
 }
 
 /* Weights of one output channel. */
