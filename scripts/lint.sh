@@ -5,10 +5,10 @@
 # by check and file, with the reason.
 #
 # Switched off, with the reason: checks of style (reserved names, easily swapped parameters, assignments in conditions,
-# narrowing, branches that are alike, dead stores, text that is copied without its end), the "insecure" calls of Annex K, which glibc does not have, rand(), return
-# values of printf and the like (cert-err33-c), calloc() of 0 bytes, which is fine where we run, and what reported false findings
-# only: gcc's malloc-leak, cppcheck's nullPointerOutOfMemory. DRO_LINT tells the analyzers, which see one file at a time, what
-# the error functions return (base.h).
+# narrowing, branches that are alike, dead stores, text that is copied without its end), the "insecure" calls of Annex K,
+# which glibc does not have, rand(), return values of printf and the like (cert-err33-c), calloc() of 0 bytes, which is fine
+# where we run, and what reported false findings only: gcc's malloc-leak, cppcheck's nullPointerOutOfMemory. DRO_LINT tells
+# the analyzers, which see one file at a time, what the error functions return (base.h).
 set -u
 cd "$(dirname "$0")/.."
 JOBS=${JOBS:-1}
