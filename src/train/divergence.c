@@ -57,11 +57,11 @@ double dro__constant_loss(const dro_train *t)
  * their unit. */
 double dro__gentle_lambda(const dro_train *t)
 {
-    enum { TIMES = 50 };
+    const double times = 50;
     double fourth = t->task.info.target_fourth;
     if (t->task.info.classes || fourth == 0)
-        return TIMES * dro__constant_loss(t);
-    return fmax(TIMES / 2, TIMES / 4 * (fourth - 1));
+        return times * dro__constant_loss(t);
+    return fmax(times / 2, times / 4 * (fourth - 1));
 }
 
 /* The loss of a batch that a constant predicts as well; for real targets the worst batch, which has
