@@ -32,7 +32,7 @@ void dro__spread_slice(const dro_comm *c, int shards, size_t count, size_t *firs
 /* Slice k of this rank's, of a part of `count` examples. */
 static void slice_at(const dro_spread *s, int k, size_t count, size_t *first, size_t *end)
 {
-    size_t at = (size_t)(s->rank * s->own_slices + k), all = (size_t)s->all_slices;
+    size_t at = (size_t)s->rank * (size_t)s->own_slices + (size_t)k, all = (size_t)s->all_slices;
     *first = dro__cut_at(count, at, all);
     *end = dro__cut_at(count, at + 1, all);
 }
