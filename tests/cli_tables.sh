@@ -98,8 +98,18 @@ run 0 report real --out real.html
 grep -q RMSE real.html || fail "the report has no RMSE"
 run 0 train --data real.csv --label y --out alone --threads 2
 has "RMSE" out
+run 0 report real --out real.html
+grep -q "RMSE [0-9.]*, R2" real.html || fail "the list of runs has no RMSE"
 run 1 train --data real.csv --label y --recipe imbalanced --out none
 has "recipes are for classes, the label is a number to predict" err
+
+# ---- groups: a table at the end, and in the report ----
+awk 'BEGIN { srand(2); print "a,g,y"
+    for (i = 0; i < 300; i++) { a = rand(); print a "," (rand() < 0.3 ? "north" : "south") "," (a > 0.5 ? "p" : "q") } }' >groups.csv
+run 0 train --data groups.csv,group=g,holdout=0.3 --label y --out groups --threads 2
+has "north" out
+run 0 report groups --out groups.html
+grep -q 'figure id="per-group"' groups.html && grep -q '>north<' groups.html || fail "the report has no table by group"
 
 # ---- hints, and the model that a holdout prefers ----
 made() { # KIND [ROWS]: three columns and a label that follows from them

@@ -112,9 +112,21 @@ const char *dro_report_note(const dro_report *report, int32_t index)
     return report && index >= 0 && (size_t)index < report->note_count ? report->notes[index] : NULL;
 }
 
+bool dro__report_stream(const dro_report *report)
+{
+    for (size_t k = 0; k < report->trial_count; k++) {
+        const char *value = dro__trial_setting(report->trials[k], "progressive");
+        if (!value || strcmp(value, "yes") != 0)
+            return false;
+    }
+    return report->trial_count > 0;
+}
+
 /* The split of all metrics, as an adjective. */
 static const char *set_of(const dro_report *report)
 {
+    if (dro__report_stream(report))
+        return "stream";
     const char *one = NULL;
     for (size_t k = 0; k < report->trial_count; k++) {
         const char *split = report->trials[k]->diverged ? NULL : report->trials[k]->split;
@@ -134,8 +146,9 @@ const char *dro__report_title(const dro_report *report, const char *text, char o
         return out;
     }
     int before = (int)(at - 1 - text);
-    snprintf(out, DRO__TITLE, "%.*s%s%s", before, text, set, at + 3);
-    if (at[-1] == 'T')
+    at += strcmp(set, "stream") == 0 && strncmp(at + 3, " set", 4) == 0 ? 7 : 3;
+    snprintf(out, DRO__TITLE, "%.*s%s%s", before, text, set, at);
+    if (text[before] == 'T')
         out[before] = (char)toupper(set[0]);
     return out;
 }

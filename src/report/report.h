@@ -29,12 +29,15 @@ typedef enum dro__report_column {
         DRO__COLUMNS
 } dro__report_column;
 
-/* Lists of numbers about probabilities, and where they lie in result.json. */
+/* Lists of numbers about probabilities and groups, and where they lie in result.json. */
 #define DRO__QUALITY_LIST(X)                                                                       \
+    X(DRO__QUALITY_SHARE, "test.reliability.share")                                                \
     X(DRO__QUALITY_PROBABILITY, "test.reliability.probability")                                    \
     X(DRO__QUALITY_ACCURACY, "test.reliability.accuracy")                                          \
     X(DRO__QUALITY_RECALL, "test.precision_recall.recall")                                         \
-    X(DRO__QUALITY_PRECISION, "test.precision_recall.precision")
+    X(DRO__QUALITY_PRECISION, "test.precision_recall.precision")                                   \
+    X(DRO__QUALITY_GROUP, "test.per_group")                                                        \
+    X(DRO__QUALITY_GROUP_COUNT, "test.group_counts")
 
 typedef enum dro__quality {
 #define X(code, path) code,
@@ -78,6 +81,8 @@ typedef struct dro__trial {
     bool finished, diverged;
     int32_t name_count;              /* of class_names */
     char **class_names;              /* NULL: not known */
+    int32_t group_count;             /* of group_names */
+    char **group_names;              /* NULL: not known */
     int32_t class_count;             /* of per_class */
     double *per_class;               /* NULL: not known */
     int32_t matrix_count;            /* confusion is (matrix_count, matrix_count), row the truth */
@@ -121,6 +126,8 @@ void dro__report_remark(dro_report *report, const char *format, ...)
 dro_status dro__report_prepare(dro_report *report);
 dro_status dro__report_memory(dro_report *report);
 enum { DRO__TITLE = 200 };
+/* Whether all runs are of streams: each row is predicted before it is learned from. */
+bool dro__report_stream(const dro_report *report);
 /* A text that names the test set ("Test accuracy"), with the set that the figures are of in its
  * place. */
 const char *dro__report_title(const dro_report *report, const char *text, char out[DRO__TITLE]);
@@ -183,8 +190,10 @@ typedef struct dro__class_table {
 
 void dro__class_table_free(dro__class_table *classes);
 bool dro__class_table_of(const dro_report *report, int32_t method, dro__class_table *classes);
-/* The order to show `count` classes in: by how many examples they have, most first, where that is
- * known; *counts is borrowed, or NULL. False: no memory. */
+/* Whether the largest of some counts is more than half as large again as the smallest. */
+bool dro__counts_unequal(const double *counts, int32_t count);
+/* The order to show `count` classes in: by how many examples they have, most first, where these are
+ * known and unequal; *counts is borrowed, or NULL. False: no memory. */
 bool dro__class_table_order(const dro_report *report, int32_t count, int32_t **order,
                             const double **counts);
 const char *dro__class_name(const dro_report *report, int32_t count, int32_t index, char out[16]);

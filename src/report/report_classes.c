@@ -1,5 +1,5 @@
 /* Figures over classes (report_figures.h): bars of accuracy and confusion matrices. Classes are in
- * the order of their frequency; where there are too many to show each, neighbours are put
+ * the order of their frequency, if that differs; where there are too many to show each, neighbours are put
  * together. */
 #include "report_figures.h"
 
@@ -81,24 +81,28 @@ static void draw_row(const bars *b, dro__plot *plot, const dro__plot_scale *x, i
                        dro__show_count(value, row_count(b, row)));
 }
 
+void dro__bars_grid(dro__plot *plot, const dro__plot_scale *x, double top, double bottom)
+{
+    for (int k = 0; k <= 4; k++) {
+        char text[DRO__NUMBER];
+        double at = dro__scale_at(x, k / 4.0);
+        dro__plot_segment(plot, DRO__GRID, 1, at, top, at, bottom);
+        dro__plot_text(plot, DRO__MUTED, at, bottom + 16, 12, DRO__MIDDLE, 8,
+                       dro__scale_text(x, k / 4.0, text));
+    }
+    plot->height = bottom + 28;
+}
+
 static void draw_bars(const bars *b, dro__plot *plot, double top)
 {
     dro__plot_scale x = {
         .high = 1, .from = 112, .to = b->counts ? 368 : 404, .unit = DRO__UNIT_SHARE, .divisor = 1};
-    double bottom = top + b->row * b->rows + 2;
-    for (int k = 0; k <= 4; k++) {
-        char text[DRO__NUMBER];
-        double at = dro__scale_at(&x, k / 4.0);
-        dro__plot_segment(plot, DRO__GRID, 1, at, top, at, bottom);
-        dro__plot_text(plot, DRO__MUTED, at, bottom + 16, 12, DRO__MIDDLE, 8,
-                       dro__scale_text(&x, k / 4.0, text));
-    }
+    dro__bars_grid(plot, &x, top, top + b->row * b->rows + 2);
     if (b->counts)
         dro__plot_text(plot, DRO__MUTED, DRO__PLOT_WIDTH - 6, top - 6, 11, DRO__RIGHT, 20,
                        "training examples");
     for (int32_t row = 0; row < b->rows; row++)
         draw_row(b, plot, &x, row, top + 3 + row * b->row);
-    plot->height = bottom + 28;
 }
 
 static const char per_class[] = "Test accuracy of each class";
@@ -139,9 +143,10 @@ static void add_bars(dro__figures *f, bars *b)
     dro__figure *figure = dro__figure_add(f, DRO__SECTION_CLASSES, "per-class", title);
     if (!figure)
         return;
-    dro__plot_about(&figure->plot, "%s%s%s.", title,
-                    b->counts ? ", the most frequent in training first" : "",
-                    b->per > 1 ? "; neighbours are put together" : "");
+    dro__plot_about(
+        &figure->plot, "%s%s%s.", title,
+        dro__counts_unequal(b->counts, b->count) ? ", the most frequent in training first" : "",
+        b->per > 1 ? "; neighbours are put together" : "");
     double top = dro__figure_top(f, &figure->plot, b->shown);
     draw_bars(b, &figure->plot, top + (b->counts ? 16 : 4));
     tabulate_bars(b, &figure->table);

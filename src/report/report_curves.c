@@ -224,7 +224,7 @@ static void draw(dro__figures *f, curves *c)
     double top = dro__figure_top(f, plot, f->report->method_count) + 12;
     bool time = c->kind->x == DRO__COLUMN_SECONDS;
     plot->height = top + 240;
-    c->x.from = 50, c->x.to = DRO__PLOT_WIDTH - 14;
+    c->x.from = 58, c->x.to = DRO__PLOT_WIDTH - 14;
     c->y.from = top + 198, c->y.to = top;
     describe(c, plot);
     tabulate(c, &figure->table);

@@ -23,6 +23,11 @@ static void run_row(dro__buffer *out, const dro_report *report, const dro__trial
     dro__buffer_add(out, "</code><span>");
     if (t->diverged)
         dro__buffer_add(out, "diverged");
+    else if (isfinite(t->measures[DRO_MEASURE_RMSE]))
+        dro__buffer_print(out, "RMSE %s, R2 %s, %s",
+                          dro__show_real(a, t->measures[DRO_MEASURE_RMSE]),
+                          dro__show_real(b, t->measures[DRO_MEASURE_R2]),
+                          dro__show_time(c, t->measures[DRO_MEASURE_SECONDS]));
     else
         dro__buffer_print(out, "accuracy %s%%, balanced %s%%, %s",
                           dro__show_share(a, t->measures[DRO_MEASURE_ACCURACY]),

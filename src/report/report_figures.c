@@ -62,6 +62,7 @@ dro_status dro__figures_make(dro_report *report, bool alone, dro__figures *f)
     DRO_TRY(dro__report_prepare(report));
     dro__figures_curves(f, DRO__SECTION_CURVES);
     dro__figures_bars(f);
+    dro__figures_groups(f);
     dro__figures_quality(f);
     dro__figures_confusion(f);
     dro__figures_curves(f, DRO__SECTION_WEIGHTS);

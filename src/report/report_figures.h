@@ -50,7 +50,12 @@ double dro__figure_top(dro__figures *figures, dro__plot *plot, int32_t names);
 void dro__figures_curves(dro__figures *figures, dro__section section);
 void dro__figures_bars(dro__figures *figures);
 void dro__figures_confusion(dro__figures *figures);
+void dro__figures_groups(dro__figures *figures);
+/* Behind horizontal bars of shares: lines and percents; sets the plot's height. */
+void dro__bars_grid(dro__plot *plot, const dro__plot_scale *x, double top, double bottom);
 void dro__figures_quality(dro__figures *figures);
+/* The mean of a list of numbers at place k over the runs of a method; NaN: none has it. */
+double dro__quality_mean(const dro_report *report, int32_t method, dro__quality list, int32_t k);
 void dro__figures_shares(dro__figures *figures);
 
 /* ---- tables ---- */

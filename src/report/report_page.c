@@ -60,6 +60,9 @@ static void part(dro__buffer *out, const dro__figures *figures, size_t index)
     static const char few[] = " Heat maps are of the first methods only.";
     const dro_report *report = figures->report;
     char about[DRO__TITLE];
+    const char *text = index == 0 && dro__report_stream(report)
+                           ? "Over all rows so far; each is predicted before it is learned from."
+                           : parts[index].about;
     bool begun = false, repeated = report->trial_count > (size_t)report->method_count;
     for (int s = 0; s < 2; s++)
         for (size_t k = 0; k < figures->count; k++) {
@@ -71,7 +74,7 @@ static void part(dro__buffer *out, const dro__figures *figures, size_t index)
                                   "<section id=\"%s\"><h2>%s</h2><p class=\"lead\">%s%s</p>"
                                   "<div class=\"grid\">\n",
                                   parts[index].id, parts[index].title,
-                                  dro__report_title(report, parts[index].about, about),
+                                  dro__report_title(report, text, about),
                                   index == 0 && repeated                           ? thin
                                   : index && report->method_count > DRO__MAPS_MOST ? few
                                                                                    : "");

@@ -7,6 +7,8 @@
 
 enum { POINTS_MOST = 1000, ROWS_MOST = 11 };
 
+static const double SHARE_LEAST = 0.01; /* of the examples: what fewer say is chance */
+
 typedef struct quality_kind {
     dro__quality x, y;
     const char *id, *title, *about, *x_name, *y_name;
@@ -16,7 +18,8 @@ typedef struct quality_kind {
 static const quality_kind kinds[] = {
     {DRO__QUALITY_PROBABILITY, DRO__QUALITY_ACCURACY, "reliability", "Reliability",
      "Of the examples whose class was predicted with a probability, the share that is right. On "
-     "the diagonal probabilities are exact; below it they are too high.",
+     "the diagonal probabilities are exact; below it they are too high. Probabilities that fewer "
+     "than 1 % of the examples have are left out.",
      "probability", "Share that is right", true},
     {DRO__QUALITY_RECALL, DRO__QUALITY_PRECISION, "precision-recall", "Precision and recall",
      "For the rarest class: the share of its examples that are found, and how many of those that "
@@ -29,8 +32,7 @@ typedef struct line {
     int32_t count;
 } line;
 
-/* The mean of a list of numbers at place k over the runs of a method; NaN: none has it. */
-static double mean_at(const dro_report *report, int32_t method, dro__quality list, int32_t k)
+double dro__quality_mean(const dro_report *report, int32_t method, dro__quality list, int32_t k)
 {
     double sum = 0, count = 0;
     for (size_t i = 0; i < report->trial_count; i++) {
@@ -51,8 +53,11 @@ static void line_of(const dro_report *report, const quality_kind *kind, int32_t 
         if (report->trials[i]->method == method && report->trials[i]->quality_count[kind->x] > most)
             most = report->trials[i]->quality_count[kind->x];
     for (int32_t k = 0; k < most && k < POINTS_MOST; k++) {
-        double x = mean_at(report, method, kind->x, k), y = mean_at(report, method, kind->y, k);
-        if (!(x >= 0 && x <= 1 && y >= 0 && y <= 1))
+        double x = dro__quality_mean(report, method, kind->x, k);
+        double y = dro__quality_mean(report, method, kind->y, k);
+        bool few = kind->diagonal &&
+                   dro__quality_mean(report, method, DRO__QUALITY_SHARE, k) < SHARE_LEAST;
+        if (few || !(x >= 0 && x <= 1 && y >= 0 && y <= 1))
             continue;
         out->x[out->count] = x;
         out->y[out->count++] = y;

@@ -195,7 +195,7 @@ void dro__figures_shares(dro__figures *f)
         largest = fmax(largest, all[m].largest);
     }
     for (int32_t m = 0; all && m < methods; m++) {
-        if (fine && all[m].values)
+        if (fine && all[m].values && all[m].evaluations > 1)
             add_map(f, &all[m], m, largest);
         release(&all[m]);
     }

@@ -269,6 +269,17 @@ static bool has_counts(const dro__trial *t, int32_t count)
     return any;
 }
 
+bool dro__counts_unequal(const double *counts, int32_t count)
+{
+    const double TIMES = 1.5;
+    double least = INFINITY, most = 0;
+    for (int32_t k = 0; counts && k < count; k++) {
+        least = fmin(least, counts[k]);
+        most = fmax(most, counts[k]);
+    }
+    return most > TIMES * least;
+}
+
 bool dro__class_table_order(const dro_report *report, int32_t count, int32_t **order,
                             const double **counts)
 {
@@ -284,8 +295,9 @@ bool dro__class_table_order(const dro_report *report, int32_t count, int32_t **o
     for (size_t k = 0; k < report->trial_count && !*counts; k++)
         if (has_counts(report->trials[k], count))
             *counts = report->trials[k]->counts;
+    bool unequal = dro__counts_unequal(*counts, count);
     for (int32_t i = 0; i < count; i++) {
-        double known = *counts ? (*counts)[i] : 0;
+        double known = unequal ? (*counts)[i] : 0;
         places[i] = (place){isfinite(known) ? known : 0, i};
     }
     qsort(places, (size_t)count, sizeof *places, by_count);

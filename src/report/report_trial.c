@@ -16,6 +16,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static void free_names(char **names, int32_t count)
+{
+    for (int32_t k = 0; names && k < count; k++)
+        dro__free(names[k]);
+    dro__free(names);
+}
+
 void dro__trial_destroy(dro__trial *t)
 {
     if (!t)
@@ -26,11 +33,10 @@ void dro__trial_destroy(dro__trial *t)
     }
     for (size_t k = 0; k < t->evaluation_count; k++)
         dro__free(t->evaluations[k].class_weights);
-    for (int32_t k = 0; t->class_names && k < t->name_count; k++)
-        dro__free(t->class_names[k]);
+    free_names(t->class_names, t->name_count);
+    free_names(t->group_names, t->group_count);
     free(t->settings);
     free(t->evaluations);
-    dro__free(t->class_names);
     dro__free(t->per_class);
     dro__free(t->confusion);
     for (int k = 0; k < DRO__QUALITIES; k++)
@@ -85,17 +91,17 @@ static void set_confusion(dro__trial *t, const json_t *object, const char *path)
     t->matrix_count = (int32_t)size;
 }
 
-static void set_names(dro__trial *t, const json_t *array)
+static void set_names(char ***names, int32_t *count, const json_t *array)
 {
     size_t size = json_array_size(array);
-    if (size == 0 || size > DRO__CLASSES_MOST || t->class_names ||
-        !(t->class_names = dro__alloc(size, sizeof *t->class_names)))
+    if (size == 0 || size > DRO__CLASSES_MOST || *names ||
+        !(*names = dro__alloc(size, sizeof **names)))
         return;
-    t->name_count = (int32_t)size;
+    *count = (int32_t)size;
     for (size_t k = 0; k < size; k++) {
-        t->class_names[k] = dro__json_text(json_array_get(array, k), "");
-        if (!t->class_names[k])
-            t->class_names[k] = dro__copy_text("");
+        (*names)[k] = dro__json_text(json_array_get(array, k), "");
+        if (!(*names)[k])
+            (*names)[k] = dro__copy_text("");
     }
 }
 
@@ -438,7 +444,8 @@ static void take_result(dro__trial *t, const json_t *result)
     dro__trial_rare(t);
     if (t->diverged) /* these are its checkpoint's */
         forget_measures(t);
-    set_names(t, dro__json_at(result, "classes"));
+    set_names(&t->class_names, &t->name_count, dro__json_at(result, "classes"));
+    set_names(&t->group_names, &t->group_count, dro__json_at(result, "groups"));
 }
 
 /* A run with a name is known by it. */
@@ -500,7 +507,7 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
         take_result(t, result);
     t->sweep = dro__sweep_read(best, config ? config : settings, t->diverged ? NULL : result);
     if (config)
-        set_names(t, dro__json_at(config, "classes"));
+        set_names(&t->class_names, &t->name_count, dro__json_at(config, "classes"));
     if (status == DRO_OK && !config && !result && t->evaluation_count == 0)
         status = dro__fail(report->ctx, DRO_ERR_DATA,
                            "%s: nothing in this run can be read: its metrics.jsonl, result.json "

@@ -292,35 +292,38 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
     return dro__ranks_open(t, c);
 }
 
-/* Small images in files become arrays of their own size, unless size, model or init say that they
- * are to be enlarged. */
-static dro_status take_small_images(dro__task *t, const dro__model_choice *c)
+/* Small images in files become arrays, of the size that is given or their own, unless model or init
+ * ask for more: *taken. */
+static dro_status take_small_images(dro__task *t, const dro__model_choice *c, bool *taken)
 {
     enum { SIDE_MOST = 96 };
     char spec[DRO__SPEC_MAX];
-    if (t->data->kind != DRO_DATA_FILES || c->size || *c->model ||
-        (c->settings && *c->settings->set.init))
+    *taken = false;
+    if (t->data->kind != DRO_DATA_FILES || *c->model || (c->settings && *c->settings->set.init))
         return DRO_OK;
-    int32_t side = dro__files_side(t->data);
+    int32_t side = c->size ? c->size : dro__files_side(t->data);
     if (side == 0 || side > SIDE_MOST ||
         snprintf(spec, sizeof spec, "%s,size=%d", c->data, (int)side) >= (int)sizeof spec)
         return DRO_OK;
     dro_data_close(t->data);
     t->data = NULL;
     DRO_TRY(dro__data_for_training(t->ctx, spec, &t->data));
-    return dro__remark(
-        t->data,
-        "the images' shorter side is %d pixels (median): all become %d x %d, as with "
-        "size=%d",
-        (int)side, (int)side, (int)side, (int)side);
+    *taken = true;
+    return c->size
+               ? DRO_OK
+               : dro__remark(t->data,
+                             "the images' shorter side is %d pixels (median): all become %d x %d, "
+                             "as with size=%d",
+                             (int)side, (int)side, (int)side, (int)side);
 }
 
 static dro_status open_task(dro__task *t, const dro__model_choice *c)
 {
     DRO_TRY(c->train ? dro__data_for_training(t->ctx, c->data, &t->data)
                      : dro__data_open_given(t->ctx, c->data, c->encoding, &t->data));
+    bool taken = false;
     if (c->train)
-        DRO_TRY(take_small_images(t, c));
+        DRO_TRY(take_small_images(t, c, &taken));
     DRO_TRY(dro_data_info_get(t->data, &t->info));
     t->images = t->info.kind == DRO_DATA_PIXELS || t->info.kind == DRO_DATA_FILES;
     t->regression = t->info.classes == 0;
@@ -330,7 +333,7 @@ static dro_status open_task(dro__task *t, const dro__model_choice *c)
         dro__choose_optimizer(c->settings);
         DRO_TRY(dro__recipe_settle(c->settings));
     }
-    if (c->train && c->size && t->info.kind != DRO_DATA_FILES)
+    if (c->train && c->size && !taken && t->info.kind != DRO_DATA_FILES)
         return dro__fail(t->ctx, DRO_ERR_ARGUMENT,
                          "size %d: it is for images that stay in their files; %s", (int)c->size,
                          t->images ? "these are arrays (size=N of the data makes them so)"
