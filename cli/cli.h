@@ -101,6 +101,8 @@ int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "dro: ..." there, of something that is no failure. */
 void cli_note(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A line; on a terminal it is broken between words where it does not fit. */
+void cli_wrapped(FILE *to, const char *text);
 /* A progress line on stderr when that is a terminal; NULL clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_progress_width(void); /* letters that fit on it */

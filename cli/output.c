@@ -43,6 +43,34 @@ static char *escaped(const char *format, va_list list)
     return shown;
 }
 
+/* The last space before which a text fits, or NULL: all of it fits, or there is none. */
+static const char *place_to_cut(const char *text, int width)
+{
+    const char *cut = NULL;
+    int used = 0;
+    for (const char *p = text; *p; p++) {
+        used += ((unsigned char)*p & 0xc0) != 0x80; /* the first byte of a letter */
+        if (used > width)
+            return cut;
+        cut = *p == ' ' && p > text ? p : cut;
+    }
+    return NULL;
+}
+
+void cli_wrapped(FILE *to, const char *text)
+{
+    enum { NARROW = 40, INDENT = 4 };
+    struct winsize size = {0};
+    bool known = ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col > NARROW;
+    const char *cut;
+    for (int indent = 0; known && (cut = place_to_cut(text, size.ws_col - indent));
+         indent = INDENT) {
+        fprintf(to, "%.*s\n%*s", (int)(cut - text), text, INDENT, "");
+        text = cut + strspn(cut, " ");
+    }
+    fprintf(to, "%s\n", text);
+}
+
 /* One line, whatever was typed: a very long text is cut in the middle. */
 static void say(FILE *to, const char *format, va_list list)
 {
@@ -51,10 +79,11 @@ static void say(FILE *to, const char *format, va_list list)
     size_t size = strlen(text);
     if (to == stderr)
         cli_progress(NULL);
-    if (size > MOST)
-        fprintf(to, "dro: %.*s ... %s\n", HEAD, text, text + size - TAIL);
-    else
-        fprintf(to, "dro: %s\n", text);
+    char *line = NULL;
+    int length = size > MOST ? asprintf(&line, "dro: %.*s ... %s", HEAD, text, text + size - TAIL)
+                             : asprintf(&line, "dro: %s", text);
+    cli_wrapped(to, length < 0 ? text : line);
+    free(length < 0 ? NULL : line);
     free(text);
 }
 

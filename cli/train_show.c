@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -256,7 +257,7 @@ static void on_plan(void *user, const char *text)
         return;
     if (!show->to)
         cli_progress(NULL);
-    fprintf(show->to ? show->to : stdout, "%s\n", text);
+    cli_wrapped(show->to ? show->to : stdout, text);
     fflush(show->to ? show->to : stdout);
 }
 
@@ -272,26 +273,40 @@ dro_train_watch cli_show_watch(cli_show *show)
 
 /* ---- at the end ---- */
 
-void cli_show_metrics(const char *name, const dro_metrics *m, const char *loss)
+static void write_metrics(FILE *to, const char *name, const dro_metrics *m, const char *loss)
 {
     bool usual = !loss || dro_loss_proper(loss);
     const char *of = usual ? "" : loss, *space = usual ? "" : " ";
-    printf("%-8s ", name);
+    fprintf(to, "%-8s ", name);
     if (m->classes == 0) {
-        printf("%s%sloss %.5g  RMSE %.5g  MAE %.5g  R2 %.4f\n", of, space, m->loss, m->rmse, m->mae,
-               m->r2);
+        fprintf(to, "%s%sloss %.5g  RMSE %.5g  MAE %.5g  R2 %.4f", of, space, m->loss, m->rmse,
+                m->mae, m->r2);
         return;
     }
-    printf("accuracy %.2f %%  balanced %.2f %%  worst class %.2f %%  macro F1 %.4f",
-           cli_percent(m->accuracy), cli_percent(m->balanced_accuracy),
-           cli_percent(m->worst_class_accuracy), m->macro_f1);
+    fprintf(to, "accuracy %.2f %%  balanced %.2f %%  worst class %.2f %%  macro F1 %.4f",
+            cli_percent(m->accuracy), cli_percent(m->balanced_accuracy),
+            cli_percent(m->worst_class_accuracy), m->macro_f1);
     if (isfinite(m->worst_group_accuracy))
-        printf("  worst group %.2f %%", cli_percent(m->worst_group_accuracy));
+        fprintf(to, "  worst group %.2f %%", cli_percent(m->worst_group_accuracy));
     if (isfinite(m->auroc))
-        printf("  AUROC %.4f", m->auroc);
+        fprintf(to, "  AUROC %.4f", m->auroc);
     if (isfinite(m->average_precision))
-        printf("  average precision %.4f", m->average_precision);
-    printf("  calibration error %.4f  %s%sloss %.4f\n", m->calibration_error, of, space, m->loss);
+        fprintf(to, "  average precision %.4f", m->average_precision);
+    fprintf(to, "  calibration error %.4f  %s%sloss %.4f", m->calibration_error, of, space,
+            m->loss);
+}
+
+void cli_show_metrics(const char *name, const dro_metrics *m, const char *loss)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    if (!to)
+        return;
+    write_metrics(to, name, m, loss);
+    if (fclose(to) == 0)
+        cli_wrapped(stdout, text);
+    free(text);
 }
 
 enum { MOST = 40 }; /* rows of a table */

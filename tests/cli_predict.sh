@@ -249,9 +249,9 @@ run 1 predict --weights whole/result.json --data csv:row.csv
 has "whole/result.json: not a safetensors file" err
 run 0 predict --weights whole/weights.safetensors --data row.csv # what it holds is clear
 run 1 predict --weights whole/weights.safetensors --data no.csv
-has "no format 'no.csv' (a SPEC is format:path): expected csv:no.csv" err
+has "no.csv: there is no such file" err
 run 1 data some/rows.csv.gz,label=y
-has "expected csv:some/rows.csv.gz,label=y" err
+has "some/rows.csv.gz: there is no such file" err
 run 1 data npz:d.npz
 has "no format 'npz' (a SPEC is format:path): expected npy:d.npz" err
 run 1 data nothing:d

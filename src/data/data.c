@@ -1,5 +1,6 @@
 /* Opening a data set: the SPEC, the format, then what is the same for all: labels checked, records
  * numbered, imbalance, holdout, what the format does after these, counts. */
+#include "image.h"
 #include "scale.h"
 #include "text.h"
 
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <strings.h>
 
 static const dro__format *const formats[] = {
@@ -152,6 +154,10 @@ static dro_status find_format(dro_data *d, const char *name, const char *colon)
         if (used < sizeof all)
             used += (size_t)snprintf(all + used, sizeof all - used, " %s", formats[k]->name);
     }
+    char path[DRO__SPEC_MAX];
+    snprintf(path, sizeof path, "%.*s", (int)length, name);
+    if (likely && !colon && access(path, F_OK) != 0)
+        return dro__fail(d->ctx, DRO_ERR_FILE, "%s: there is no such file", dro__path_tail(path));
     if (likely)
         return dro__fail(d->ctx, DRO_ERR_NAME,
                          "no format '%.*s' (a SPEC is format:path): expected %s:%.200s",

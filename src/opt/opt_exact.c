@@ -400,7 +400,7 @@ static dro_status take_step(dro_optimizer *o)
         if (!moved && !sharpen(o))
             return dro__fail(o->ctx, DRO_ERR_END, "%s: %s after %llu steps: |gradient| %.3g",
                              o->cls->name,
-                             is_small(o, gradient) ? "the minimum" : "no lower value was found",
+                             is_small(o, gradient) ? "converged" : "no lower value was found",
                              (unsigned long long)o->run.step, gradient);
         f = smooth_of(o);
     }
