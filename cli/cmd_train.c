@@ -75,9 +75,9 @@ static void show_train(const dro_train_record *r, int64_t examples)
         printf("  (a sample of %lld; --eval-train yes: all)", (long long)r->train.examples);
     printf("\n");
     if (alone)
-        printf("%-8s there is no test set: these figures are of the training data; holdout=0.2 in "
-               "--data sets a fifth aside\n",
-               "note");
+        cli_wrapped(stdout,
+                    "note     there is no test set: these figures are of the training data; "
+                    "holdout=0.2 in --data sets a fifth aside");
 }
 
 static void show_end(const dro_train *train, const char *folder)
