@@ -57,6 +57,16 @@ def module(run):
 
 # ---- comparing ----
 
+def predicted(run, spec, classes):
+    """Ours: probabilities and classes, or numbers and no classes."""
+    answer = f"{run}/answer.csv"
+    dro("predict", "--weights", f"{run}/weights.safetensors", "--data", spec, "--out", answer)
+    with open(answer, newline="") as file:
+        rows = list(csv.DictReader(file))
+    columns = list(rows[0])[-max(1, classes):]
+    return np.array([[float(r[n]) for n in columns] for r in rows]), [r["class"] for r in rows] if classes else []
+
+
 class Comparison:
     """One row of the table: how far apart ours and each of the others are."""
 
@@ -66,18 +76,12 @@ class Comparison:
         self.count, self.seen, self.began = 0, collections.Counter(), time.time()
 
     def add(self, inputs, spec):
-        answer = f"{self.run}/answer.csv"
-        dro("predict", "--weights", f"{self.run}/weights.safetensors", "--data", spec, "--out", answer)
-        with open(answer, newline="") as file:
-            rows = list(csv.DictReader(file))
-        columns = list(rows[0])[-max(1, self.classes):]
-        ours = np.array([[float(r[n]) for n in columns] for r in rows])
-        labels = [r["class"] for r in rows] if self.classes else []
+        ours, labels = predicted(self.run, spec, self.classes)
         for name, other in self.others.items():
-            theirs, their_labels = self.ask(other, inputs, len(rows))
+            theirs, their_labels = self.ask(other, inputs, len(ours))
             self.apart[name] = max(self.apart[name], np.abs(ours - theirs).max() / max(1, np.abs(ours).max()))
             self.differ[name] += sum(a != b for a, b in zip(labels, their_labels))
-        self.count += len(rows)
+        self.count += len(ours)
         self.seen.update(labels)
 
     @staticmethod
@@ -135,6 +139,26 @@ def train_made_up(name, run, side):
             "--init", f"{first}/weights.safetensors", "--out", run)
 
 
+def balance(run, side, classes):
+    """Shifts the last biases until the classes are about equally probable for made-up images: a network that has
+    hardly been trained gives all of them the same class."""
+    path, pixels = f"{run}/weights.safetensors", next(made_up(side))[:40]
+    np.save(f"{run}/pixels.npy", pixels)
+    shares, _ = predicted(run, f"npy:{run}/pixels.npy", classes)
+    with open(path, "rb") as file:
+        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = bytearray(file.read())
+    del head["__metadata__"]["dro.checksum"]
+    places = [t["data_offsets"][0] for tensor, t in head.items()
+              if tensor.endswith(".bias") and t["shape"] == [classes] and "Aux" not in tensor]
+    biases = np.frombuffer(data, np.float32, classes, places[-1])
+    biases -= np.log(np.maximum(shares, 1e-6)).mean(0).astype(np.float32)
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + data)
+
+
 def images(work, name, made_for):
     run, real = f"{work}/{name}", args.cifar and made_for <= 32
     side = 32 if real else SMALL.get(made_for, 12)
@@ -146,6 +170,7 @@ def images(work, name, made_for):
         some = (whole[at:at + AT_ONCE] for at in range(0, len(whole), AT_ONCE))
     else:
         train_made_up(name, run, side)
+        balance(run, side, 5)
         some = made_up(side)
     others = {"onnx": exported(run)} if args.no_torch else {"onnx": exported(run), "torch": module(run)}
     result = Comparison(name, f"{'CIFAR-10' if real else 'made up'}, {side} x {side}", run, others, 10 if real else 5)
