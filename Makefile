@@ -93,7 +93,11 @@ tsan: ## the tests that use several threads under the thread sanitizer
 	@$(QUIET) "build (thread sanitizer)" cmake --build --preset tsan -j $(JOBS)
 	@$(QUIET) "test (thread sanitizer)" ctest --preset tsan -j $(JOBS) -L threads
 
-test-arm: ## cross-compile for ARM64 and run the fast tests under qemu-user
+# Fast tests that take many minutes under emulation, a hundred times as long as on a processor: they train, or repeat
+# a run for each of its allocations.
+ARM_LONG = ^(example_train|example_network.*|test_(threads|recipe|pieces|train|train_scale|train_defaults|net_parity|no_memory)|cli_(memory|results))$$
+
+test-arm: ## cross-compile for ARM64 and run the fast tests but the longest under qemu-user (ONLY=.: all fast ones)
 	@sh scripts/deps.sh build
 	@sh scripts/deps.sh arm
 	@$(QUIET) "configure" cmake --preset cpu
@@ -101,7 +105,8 @@ test-arm: ## cross-compile for ARM64 and run the fast tests under qemu-user
 	@$(QUIET) "configure (ARM64)" cmake --preset arm
 	@$(QUIET) "build (ARM64)" cmake --build --preset arm -j $(JOBS)
 	@$(QUIET) "a run from here resumes there" sh scripts/test-arm.sh build/dro build-arm/emulated/dro
-	@$(QUIET) "test (ARM64, fast)" ctest --preset arm -j $(JOBS) -L fast $(if $(ONLY),-R '$(ONLY)')
+	@$(QUIET) "test (ARM64, fast)" ctest --preset arm -j $(JOBS) -L fast \
+	  $(if $(ONLY),-R '$(ONLY)',-E '$(ARM_LONG)')
 
 test-hidden: ## build and test with each optional library hidden, one at a time (ONLY=libzstd: that one)
 	@sh scripts/deps.sh test
