@@ -92,7 +92,51 @@ static void test_classes_are_stable(void **state)
     }
 }
 
+/* chi2 with a small radius and small batches: every multiplier stays near the scale of the losses.
+ * When only lambda's step was limited it grew by a fifth in every step. */
+static void test_small_batches_keep_lambda(void **state)
+{
+    (void)state;
+    enum { N = 1000, D = 10, STEPS = 5000 };
+    static float x[N * D], y[N];
+    uint64_t seed = 20210617;
+    for (int i = 0; i < N * D + N; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        float value = (float)((double)(seed >> 11) * 0x1p-52 - 1);
+        *(i < N * D ? &x[i] : &y[i - N * D]) = i < N * D ? value : value / 2;
+    }
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < D; j++)
+            y[i] += (i % 10 ? 0.1f * (float)j : -0.5f) * x[i * D + j];
+    dro_linear_data rows = dro_linear_data_default();
+    rows.n = N, rows.features = D, rows.x = x, rows.y = y, rows.loss = "squared";
+    static const char *const methods[] = {"adamw", "sgd", "recover", "scent"};
+    for (int m = 0; m < 4; m++)
+        for (int run = 1; run <= 10; run++) {
+            dro_linear *model;
+            dro_problem problem;
+            dro_optimizer *opt;
+            dro_info info;
+            OK(ctx, dro_linear_create(ctx, &rows, &model));
+            OK(ctx, dro_linear_problem(model, &problem));
+            OK(ctx, dro_optimizer_create(ctx, methods[m], &problem, &opt));
+            OK(ctx, dro_optimizer_set(opt, "objective", "chi2:0.1"));
+            OK(ctx, dro_optimizer_set(opt, "batch", "8"));
+            OK(ctx, dro_optimizer_set(opt, "eta", "0.02"));
+            OK(ctx, dro_optimizer_set_real(opt, "seed", run));
+            OK(ctx, dro_optimizer_start(opt, NULL));
+            for (int t = 0; t < STEPS; t++)
+                OK(ctx, dro_optimizer_step(opt));
+            OK(ctx, dro_optimizer_info(opt, &info));
+            if (!(info.lambda < 10))
+                fail_msg("%s, seed %d: lambda %g", methods[m], run, info.lambda);
+            dro_optimizer_destroy(opt);
+            dro_linear_destroy(model);
+        }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_small_batches_keep_lambda),
     cmocka_unit_test(test_default_recover_is_stable),
     cmocka_unit_test(test_fixed_lambda_is_stable),
     cmocka_unit_test(test_classes_are_stable),

@@ -6,7 +6,8 @@
  *                                                       E weight = 1, E weight^2 = 1 + 2 rho
  *
  * lambda or tau is the `multiplier`. What the moments are off is `off`: a mean over the batch, or
- * COVER's recursion of such means with the same a as the direction's. Before the next step
+ * COVER's recursion of such means with the direction's a, for kl-radius at least DUAL_RATE: the
+ * error of a longer memory would stay in lambda at the end. Before the next step
  * threshold and multiplier move against it by Newton's method, times a rate that falls as the root
  * of eta does: w then moves less, so a longer memory is right. Both points of a batch
  * see the scalars of their own step, as they see the w of their own step.

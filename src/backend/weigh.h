@@ -155,7 +155,7 @@ FN void update_examples(const dro__step *k, int n, int have, double a)
     if (have) {
         double mean = relative(k, 0, n, scale, s->log_u);
         ratio = mean + (1 - a) * (1 - s->mean_old);
-        recur_off(k, 0, n, a, off);
+        recur_off(k, 0, n, fmax(a, DRO__DUAL_RATE), off);
     }
     int good = have && ratio >= DRO__FLOOR && ratio <= DRO__CEILING;
     SYNC(); /* all have read the state */

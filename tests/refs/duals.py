@@ -115,8 +115,9 @@ class Scalars:
             det = max(c * p - 1, 0.1)
             e = (c * self.off[0] - self.off[1] / 2) / det
             d = (p * self.off[1] / 2 - self.off[0]) / det
-            self.threshold += self.multiplier * np.clip(rate * e, -1, 1)
-            self.scale_by(rate * d)
+            scale = rate / max(1, rate * abs(e), rate * abs(d) / LEAP)
+            self.threshold += self.multiplier * scale * e
+            self.scale_by(scale * d)
         self.count += 1
 
     def solve(self, losses, p):
@@ -183,7 +184,8 @@ class DualExamples(Scalars):
         mean0 = self.weights(old[0]).mean()
         self.ready(now[0])
         before, g1 = self.d, self.gradient(now)
-        off = self.moments(now[0], self.p) + (1 - a) * (self.off - m0)
+        keep = 1 - (max(a, RATE) if self.kind == "kl-radius" else a)
+        off = self.moments(now[0], self.p) + keep * (self.off - m0)
         ratio = 1
         if self.kind == "kl-radius":
             ratio = self.weights(now[0]).mean() + (1 - a) * (1 - mean0)
