@@ -50,8 +50,11 @@ static double by_rule(const char *words, const facts *f, double usual)
         return f->lambda > 0 && f->lambda < 20 ? 0.75 : usual;
     if (strcmp(words, "eta max(batch, 32) / (32 r)") == 0)
         return f->rarity > 0 ? usual * fmin(1, fmax(f->batch, 32) / (32 * f->rarity)) : usual;
-    if (strcmp(words, "0.04, with hidden layers 0.004") == 0)
-        return 0.04;
+    double few = steps > 0 ? fmin(fmax(1, sqrt(1000 / steps)), 4) : 1;
+    if (strcmp(words, "0.04 r, with hidden layers 0.004") == 0)
+        return 0.04 * few;
+    if (strcmp(words, "0.02 r, with hidden layers 0.004") == 0)
+        return 0.02 * few;
     if (strcmp(words, "eta / max(s, |x|^2 / 500), or its root") == 0)
         return f->square > 4 ? usual / f->square : usual;
     if (strcmp(words, "50 log(classes); real targets: 25, or more where their tail is heavy") == 0)

@@ -115,16 +115,23 @@ static double step_divisor(const dro_train *t)
     return fmax(t->task.square > LARGE ? t->task.square : 1, t->task.norm / NORM);
 }
 
+/* A scaled step moves w by about eta: in a run of few steps w would not arrive. */
+static double short_run(const dro_train *t)
+{
+    enum { ENOUGH = 1000, MOST = 4 };
+    return t->steps ? fmin(fmax(1, sqrt(ENOUGH / (double)t->steps)), MOST) : 1;
+}
+
 /* Momentum makes scent's steps longer than recover's. */
 static double scent_eta_of(const dro_train *t)
 {
-    return strcmp(t->task.model, "linear") == 0 ? 0.02 : 0.004;
+    return strcmp(t->task.model, "linear") == 0 ? 0.02 * short_run(t) : 0.004;
 }
 
 /* A linear model allows longer steps than a network with hidden layers. */
 static double scaled_eta_of(const dro_train *t)
 {
-    return strcmp(t->task.model, "linear") == 0 ? 0.04 : 0.004;
+    return strcmp(t->task.model, "linear") == 0 ? 0.04 * short_run(t) : 0.004;
 }
 
 static double eta_of(const dro_train *t)
@@ -156,6 +163,9 @@ static const char visit[] = "a visit changes the weight of an example by about a
 
 static const char scale_free[] = "one step size for features of any scale";
 
+static const char short_runs[] = "for features of any scale; r: sqrt(1000 / steps), from 1 to 4, "
+                                 "so that w arrives in short runs";
+
 static const char rare[] =
     "with tilt=class, if smaller; r: the mean over classes of 1 / (classes share)";
 
@@ -180,11 +190,11 @@ static const row rows[] = {
     ROW(NULL, NULL, "networks", "stages", "0.5,0.75", "as in the experiments"),
     OURS(ROW, NULL, "networks", "eta", "0.5", "no momentum: five times that of SGD with 0.9"),
     OURS(ROW, NULL, "tables", "precondition", "rms", scale_free),
-    OURS(ROW, scaled_eta_of, "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
-    ROW(scent_eta_of, "scent", "tables", "eta", "0.02, with hidden layers 0.004", scale_free),
+    OURS(ROW, scaled_eta_of, "tables", "eta", "0.04 r, with hidden layers 0.004", short_runs),
+    ROW(scent_eta_of, "scent", "tables", "eta", "0.02 r, with hidden layers 0.004", short_runs),
     OURS(ROW, NULL, "tables", "eta_schedule", "auto", "ends at a lower F than stages"),
     ROW(NULL, "scent", NULL, "eta_schedule", "auto", "ends at a lower F than stages"),
-    ROW(scaled_eta_of, "adamw", "tables", "eta", "0.04, with hidden layers 0.004", scale_free),
+    ROW(scaled_eta_of, "adamw", "tables", "eta", "0.04 r, with hidden layers 0.004", short_runs),
     ROW(NULL, NULL, "tables", "reg", "l2",
         "the loss of separable classes has no minimum; output biases are spared"),
     ROW(strength_of, NULL, "tables", "reg_strength", "1 / examples, 2 / examples for two classes",
