@@ -1,7 +1,12 @@
 # What `cmake --install` puts where: headers, both libraries, the program, libdro.pc and the CMake
 # package libdro (targets dro::dro and dro::dro_static). The result can be moved as a whole.
 if(SKBUILD) # the Python package has the library alone, beside its modules (pyproject.toml)
+  add_custom_target(python DEPENDS dro)
   install(FILES $<TARGET_FILE:dro> RENAME libdro.so DESTINATION . COMPONENT python)
+  if(TARGET dro_step_cuda)
+    add_dependencies(python dro_step_cuda)
+    install(FILES $<TARGET_FILE:dro_step_cuda> DESTINATION . COMPONENT python)
+  endif()
 endif()
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/libdro)

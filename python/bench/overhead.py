@@ -8,34 +8,10 @@ import statistics
 import time
 
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
+from resnet import resnet
 
 from libdro.torch import Recover, Tilt
-
-
-class Block(nn.Module):
-    def __init__(self, before, after, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(after)
-        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(after)
-        self.stride, self.widen = stride, after - before
-
-    def forward(self, x):
-        out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        x = x[:, :, ::self.stride, ::self.stride]
-        return F.relu(out + F.pad(x, (0, 0, 0, 0, 0, self.widen)))
-
-
-def resnet20():
-    layers, before = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()], 16
-    for after, stride in ((16, 1), (32, 2), (64, 2)):
-        for k in range(3):
-            layers.append(Block(before, after, stride if k == 0 else 1))
-            before = after
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
 def main():
@@ -46,7 +22,7 @@ def main():
     o = options.parse_args()
     x = torch.randn(o.batch, 3, 32, 32, device=o.device)
     y = torch.randint(0, 10, (o.batch,), device=o.device)
-    models = {name: resnet20().to(o.device) for name in ("sgd", "tilt", "twice", "recover")}
+    models = {name: resnet(20).to(o.device) for name in ("sgd", "tilt", "twice", "recover")}
     sgd = {name: torch.optim.SGD(models[name].parameters(), 0.01)
            for name in ("sgd", "tilt", "twice")}
     tilt, recover = Tilt(5.0), Recover(models["recover"], lr=0.01, lam=5.0)

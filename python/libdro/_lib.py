@@ -3,6 +3,7 @@
 The library is the file libdro.so beside this one; the environment's DRO_LIBRARY names another."""
 import contextlib
 import ctypes as c
+import functools
 import os
 import signal
 import threading
@@ -109,6 +110,18 @@ class Problem(c.Structure):
 
     def __init__(self, **fields):
         super().__init__(size=c.sizeof(Problem), **fields)
+
+
+class Lent(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("module", c.c_void_p), ("stream", c.c_void_p),
+                ("memory", c.c_void_p), ("bytes", c.c_size_t), ("w", c.c_void_p),
+                ("before", c.c_void_p), ("gradient", c.c_void_p),
+                ("gradient_before", c.c_void_p)]
+
+
+class StepBatch(c.Structure):
+    _fields_ = [("count", c.c_size_t), ("losses", c.c_void_p), ("labels", c.c_void_p),
+                ("coef", c.c_void_p)]
 
 
 class Shape(c.Structure):
@@ -225,11 +238,16 @@ _ARGUMENTS = {
     "dro_optimizer_skip": [_p],
     "dro_optimizer_scale_eta": [_p, c.c_double],
     "dro_optimizer_weights": [_p, _p],
-    "dro_optimizer_w": [_p],
     "dro_optimizer_state_size": [_p],
     "dro_optimizer_save": [_p, _p, _n],
     "dro_optimizer_load": [_p, _s, _n],
     "dro_optimizer_info": [_p, c.POINTER(Info)],
+    "dro_step_lend": [_p, c.POINTER(Lent)],
+    "dro_step_begin": [_p, _p, c.POINTER(c.c_bool)],
+    "dro_step_weigh": [_p, c.c_bool, c.POINTER(StepBatch)],
+    "dro_step_end": [_p],
+    "dro_step_cancel": [_p],
+    "dro_step_replace": [_p, _p, _p, _p],
 }
 _TEXTS = ("dro_context_error", "dro_backend_missing", "dro_status_text", "dro_setting_name",
           "dro_train_result", "dro_train_config", "dro_predictor_error",
@@ -241,12 +259,23 @@ for _name in ("dro_context_destroy", "dro_train_destroy", "dro_predictor_close",
               "dro_optimizer_destroy", "dro_net_destroy", "dro_report_destroy"):
     getattr(lib, _name).restype = None
 lib.dro_predictor_data.restype = c.POINTER(DataInfo)
-lib.dro_optimizer_w.restype = c.c_void_p
 lib.dro_optimizer_state_size.restype = lib.dro_net_dim.restype = c.c_size_t
 lib.dro_net_weights.restype = c.POINTER(c.c_float)
 
 
 # ---- what all doors use ----
+
+@functools.lru_cache(None)
+def step_module():
+    """The steps of a GPU, libdro_step_cuda.so beside the library: the address of its table; None
+    where it is not or cannot be loaded."""
+    file = os.path.join(os.path.dirname(os.path.abspath(_file)), "libdro_step_cuda.so")
+    try:
+        return c.addressof(c.c_char.in_dll(c.CDLL(file), "dro_step_cuda"))
+    except OSError:
+        return None
+
+
 
 class Context:
     """A context of the library, for one call or one object; `with` destroys it and what it

@@ -105,11 +105,6 @@ class Optimizer:
         with self._use() as handle:
             self._check(lib.dro_optimizer_weights(handle, pointer(out)))
 
-    def address(self):
-        """Where the weights are: what forward and backward get when they are asked about these."""
-        with self._use() as handle:
-            return lib.dro_optimizer_w(handle)
-
     def info(self):
         info = Info()
         with self._use() as handle:

@@ -10,14 +10,17 @@ import contextlib
 import ctypes
 import math
 import threading
+import warnings
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from ._lib import Backward, Context, Draw, Forward, Problem
+from ._lib import (ERR_CALLBACK, ERRORS, Backward, Context, Draw, Forward, Lent, Problem,
+                   StepBatch, lib, step_module)
 from ._optimizer import Guard, Optimizer
 
+NumberError = ERRORS[-7]
 
 _SCALE_MOST = 2.0 ** 16  # of gradients, on their way through fp16
 
@@ -199,22 +202,26 @@ class Recover(torch.optim.Optimizer):
     classes: how many classes there are, for tilt="class"; step() then takes the labels.
     settings: further settings of the library's recover (`dro list optimizers recover`).
 
-    The arithmetic of a step runs on the CPU: with parameters on a GPU, the weights and gradients
-    travel. A batch with a loss that is not finite raises NumberError and leaves all as it was.
-    Weights that were changed elsewhere are taken as they are, and the estimator starts afresh.
-    Gradients are scaled by a power of two on their way, for fp16. zero_grad() is not needed:
-    gradients in p.grad are left as they are. objective is the running F."""
+    A batch with a loss that is not finite raises NumberError and leaves all as it was. Weights that
+    were changed elsewhere are taken as they are, and the estimator starts afresh. Gradients are
+    scaled by a power of two on their way, for fp16. zero_grad() is not needed: gradients in p.grad
+    are left as they are. objective is the running F.
+
+    With parameters on a GPU the state is there too, and a step copies nothing to the host and does
+    not wait. So a step with a number that is not finite, which changes nothing, is reported by a
+    later step; those in between change nothing either. objective, info and state_dict() wait. A
+    step cannot be part of a CUDA graph; the model within the closure can. A package without
+    libdro_step_cuda.so computes on the CPU instead: the weights and gradients travel."""
 
     def __init__(self, model, lr, lam, batch=None, classes=0, clip=None, **settings):
-        module = isinstance(model, torch.nn.Module)
-        self._buffers = list(model.buffers()) if module else []
-        params = model.parameters() if module else model
+        self._module = model if isinstance(model, torch.nn.Module) else None
+        params = model.parameters() if self._module is not None else model
         if not lr > 0:
             raise ValueError(f"lr is {lr}: expected above 0")
         settings = {"eta_schedule": "constant", "warmup": 0, **settings}
         self._settings = dict(settings, lam=lam, eta=lr, form="two-point")
         self._base, self._batch, self._classes, self._clip = lr, batch, classes, clip
-        self._optimizer = self._before = self._pending = self._ratios = self._units = None
+        self._steps = self._ratios = self._units = self._strides = None
         self._loss_scale, self._lock = _SCALE_MOST, threading.Lock()
         super().__init__(params, dict(lr=lr))
         self._params = [p for group in self.param_groups for p in group["params"]
@@ -223,51 +230,121 @@ class Recover(torch.optim.Optimizer):
         if wrong:
             raise ValueError(f"parameters are {wrong[0]}: expected float32; use autocast for less")
         self._dim = sum(p.numel() for p in self._params)
-        self._calls = _Calls(self)
 
     # ---- a step ----
 
     def step(self, closure, labels=None):
-        """Takes a step; returns the mean loss of the batch at the weights before it."""
+        """Takes a step; returns the mean loss of the batch at the weights before it: a number, on a
+        GPU a tensor."""
         pieces = list(closure) if isinstance(closure, (list, tuple)) else [closure]
         if not pieces or not all(map(callable, pieces)):
             raise TypeError("step() takes a function that returns the losses of the batch, or a "
                             "list of them: opt.step(lambda: F.cross_entropy(model(x), y, "
                             'reduction="none"))')
+        if self._params[0].is_cuda and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("a step of Recover cannot be captured in a CUDA graph: capture the "
+                               "model within the closure (torch.cuda.make_graphed_callables)")
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("this optimiser is taking a step in another thread: use it from one "
                                "thread at a time")
         try:
-            return self._step(pieces, labels)
+            return self._step(_Batch(self, pieces), labels)
         finally:
             self._lock.release()
 
-    def _step(self, pieces, labels):
-        rate = self._rate()
-        if self._optimizer is None:
-            self._units = self._measure()
-        now = self._flat()
-        if self._optimizer and not np.array_equal(now, self._w):
-            self._optimizer = None
-        calls = self._calls
-        calls.begin(pieces, labels)
+    def _step(self, batch, labels):
+        rate, twice = self._rate(), False
+        if self._steps and self._steps.device != self._place():
+            self._move()
+        if self._steps:
+            self._take_changes()
+            self._steps.scale_eta(rate / self._base)
+            twice = self._begin()
         try:
-            old = self._optimizer is not None
-            calls.look(self._before if old else now, again=old)
-            if not old:
-                self._start(now, len(calls.losses))
-            self._optimizer.scale_eta(rate / self._base)
-            calls.current = self._optimizer.address()
-            self._optimizer.step()
+            if twice:
+                self._put(self._steps.before)
+                batch.look(again=True)
+                self._evaluate(batch, labels, True)
+                self._put(self._steps.w)
+            batch.look()
+            if not self._steps:
+                self._start(len(batch.losses))
+                self._begin()
+            self._evaluate(batch, labels, False)
+            self._steps.end()
         except BaseException:
-            self._put(now)
+            batch.restore()
+            if self._steps:
+                self._steps.cancel()
+                self._put(self._steps.w)
             raise
+        self._put(self._steps.w)
+        return batch.losses.mean() if self._steps.device.type == "cuda" else \
+            self._steps.info()["loss"]
+
+    def _begin(self):
+        """Whether the batch is evaluated at both points. On a GPU, gradients that overflow are
+        noticed late: the scale is lowered for the steps to come."""
+        while True:
+            try:
+                return self._steps.begin()
+            except NumberError as error:
+                if self._loss_scale == 1 or not str(error).startswith("gradient"):
+                    raise
+                self._loss_scale /= 16
+
+    def _evaluate(self, batch, labels, before):
+        """From the losses to the gradient."""
+        if len(batch.losses) > self._batch:
+            n = len(batch.losses)
+            raise ValueError(f"a batch of {n} examples after one of {self._batch}: give batch={n}, "
+                             "the most there will be")
+        if labels is not None:
+            labels = _gathered(torch.as_tensor(labels, device=self._steps.device)
+                               .reshape(-1).long())[0].contiguous()
+            if len(labels) != len(batch.losses):
+                raise ValueError(f"{len(labels)} labels for {len(batch.losses)} losses")
+        coef = self._steps.weigh(before, batch.losses, labels)
+        to = self._steps.gradient_before if before else self._steps.gradient
+        while True:
+            try:
+                self._backward(batch, coef, to)
+            finally:
+                batch.restore()
+            if self._loss_scale == 1 or to.is_cuda or torch.isfinite(to.sum()):
+                return
+            self._loss_scale /= 16
+            batch.look(again=True)  # statistics have moved already
+
+    def _backward(self, batch, coef, to):
+        """The gradient of the losses times a power of two, divided by it: exact, and in fp16 small
+        ones are not lost."""
+        kept = [p.grad for p in self._params]
+        try:
+            for p in self._params:
+                p.grad = None
+            batch.backward(coef[batch.mine] * (self._loss_scale * _processes()))
+            found = [p.grad for p in self._params if p.grad is not None]
+            if not found:
+                raise ValueError("the losses do not depend on the parameters: the closure must "
+                                 "call the model, and not under torch.no_grad()")
+            if self._clip:
+                torch._foreach_mul_(found, 1 / self._loss_scale)
+                self._clip(self._params)
+            views = self._views(to)
+            if len(found) < len(self._params):
+                to.zero_()
+                views = [v for v, p in zip(views, self._params) if p.grad is not None]
+            with torch.no_grad():
+                torch._foreach_copy_(views, found)
+            factor = 1.0 if self._clip else 1 / self._loss_scale
+            if self._units is not None:
+                to.mul_(self._units * factor)
+            elif factor != 1:
+                to.mul_(factor)
         finally:
-            calls.end()
-        self._before = now
-        self._optimizer.weights(self._w)
-        self._put(self._w)
-        return self._optimizer.info()["loss"]
+            for p, gradient in zip(self._params, kept):
+                p.grad = gradient
 
     def _rate(self):
         """The step size, that of the first group. The library has one: w of a group with another is
@@ -283,18 +360,31 @@ class Recover(torch.optim.Optimizer):
                              f"must stay {self._ratios}; use one schedule for all groups")
         return rates[0]
 
-    def _start(self, w, count):
-        problem = Problem(dim=self._dim, n=0, classes=self._classes, forward=self._calls.c_forward,
-                          backward=self._calls.c_backward, draw=self._calls.c_draw)
-        self._batch = self._batch or count
-        self._optimizer = Optimizer("recover", problem, self._calls, w,
-                                    dict(self._settings, batch=self._batch), Context("cpu", 1))
-        self._w = w.copy()
-        if self._pending:
-            self._optimizer.load(self._pending)
-            self._pending = None
+    # ---- the weights: the model's, and the optimiser's flat ones ----
 
-    def _measure(self):
+    def _place(self):
+        """Where the state is: with the parameters, if the library has steps for that device."""
+        devices = {p.device for p in self._params}
+        device = devices.pop() if len(devices) == 1 else torch.device("cpu")
+        return device if device.type == "cuda" and step_module() else torch.device("cpu")
+
+    def _start(self, count):
+        self._batch = self._batch or count
+        self._strides = self._strides or [_strides(p) for p in self._params]
+        device = self._place()
+        if device.type == "cpu" and self._params[0].is_cuda:
+            warnings.warn("libdro has no libdro_step_cuda.so that works here: the arithmetic of "
+                          "Recover's steps runs on the CPU, and the weights travel", stacklevel=4)
+        self._units = self._measure(device)
+        w = torch.empty(self._dim)
+        self._gather(self._params, w)
+        if self._units is not None:
+            w /= self._units.cpu()
+        settings = dict(self._settings, batch=self._batch)
+        self._steps = _Steps(self._dim, self._classes, w.numpy(), settings, device)
+        self._spare = torch.empty_like(self._steps.w)
+
+    def _measure(self, device):
         """What each weight is measured in, once the ratios of the step sizes are known; None: all
         in 1. A step moves a weight by the square of its unit, by the unit itself where it is
         scaled."""
@@ -302,22 +392,47 @@ class Recover(torch.optim.Optimizer):
             return None
         power = 0.5 if self._settings.get("precondition", "none") == "none" else 1.0
         groups = [group for group in self.param_groups if group["params"]]
-        return np.concatenate([np.full(p.numel(), ratio ** power, dtype=np.float32)
-                               for ratio, group in zip(self._ratios, groups)
-                               for p in group["params"] if p.requires_grad])
+        return torch.cat([torch.full((p.numel(),), ratio ** power, device=device)
+                          for ratio, group in zip(self._ratios, groups)
+                          for p in group["params"] if p.requires_grad])
 
-    def _flat(self):
-        with torch.no_grad():
-            w = torch.cat([p.reshape(-1) for p in self._params]).cpu().numpy()
-        return w if self._units is None else w / self._units
+    def _views(self, flat):
+        """Parts of a flat tensor as the parameters lie in memory."""
+        first, views = 0, []
+        for p, strides in zip(self._params, self._strides):
+            views.append(flat[first:first + p.numel()].as_strided(p.shape, strides))
+            first += p.numel()
+        return views
 
-    def _put(self, w):
-        first = 0
-        w = w if self._units is None else w * self._units
+    def _gather(self, tensors, flat):
         with torch.no_grad():
-            for p in self._params:
-                p.copy_(torch.from_numpy(w[first:first + p.numel()]).view_as(p))
-                first += p.numel()
+            torch._foreach_copy_(self._views(flat), tensors)
+
+    def _put(self, flat):
+        """The parameters become these weights."""
+        if self._units is not None:
+            flat = torch.mul(flat, self._units, out=self._spare)
+        with torch.no_grad():
+            torch._foreach_copy_(self._params, self._views(flat))
+
+    def _take_changes(self):
+        """Weights that were changed elsewhere."""
+        now, w = self._spare, self._steps.w
+        self._gather(self._params, now)
+        was = w if self._units is None else w * self._units
+        if now.is_cuda:
+            changed = torch.ne(now, was).any()
+        elif torch.equal(now, was):
+            return
+        else:
+            changed = None
+        self._steps.replace(now if self._units is None else now / self._units, changed)
+
+    def _move(self):
+        """The parameters have gone to another device."""
+        state = self._steps.save()
+        self._start(self._batch)
+        self._steps.load(state)
 
     # ---- what it knows ----
 
@@ -328,169 +443,162 @@ class Recover(torch.optim.Optimizer):
     @property
     def info(self):
         """A dictionary: step, loss, objective, log_u, a, effective sample size and more."""
-        if not self._optimizer:
+        if not self._steps:
             raise RuntimeError("no step has been taken")
-        return self._optimizer.info()
+        return self._steps.info()
 
     def state_dict(self):
         state = super().state_dict()
-        if self._optimizer:
+        if self._steps:
             state["libdro"] = dict(
-                state=torch.frombuffer(bytearray(self._optimizer.save()), dtype=torch.uint8),
-                before=torch.from_numpy(self._before.copy()),
-                w=torch.from_numpy(self._w.copy()), batch=self._batch,
-                loss_scale=self._loss_scale)
+                state=torch.frombuffer(bytearray(self._steps.save()), dtype=torch.uint8),
+                batch=self._batch, loss_scale=self._loss_scale, strides=self._strides)
         return state
 
     def load_state_dict(self, state_dict):
         state = dict(state_dict)
         mine = state.pop("libdro", None)
         super().load_state_dict(state)
-        self._optimizer = None
+        self._steps = None
         if mine is None:
             return
-        w = mine["w"].numpy()
-        if w.shape != (self._dim,):
-            raise ValueError(f"the state is of {w.size} weights, the model has {self._dim}")
-        self._batch, self._before = mine["batch"], mine["before"].numpy().copy()
-        self._pending, self._loss_scale = mine["state"].numpy().tobytes(), mine["loss_scale"]
-        self._ratios = None
+        self._batch, self._loss_scale = mine["batch"], mine["loss_scale"]
+        self._strides, self._ratios = mine["strides"], None
         self._rate()
-        self._units = self._measure()
-        self._start(w.copy(), self._batch)
-        self._put(self._w)
+        self._start(self._batch)
+        self._steps.load(mine["state"].cpu().numpy().tobytes())
+        self._put(self._steps.w)
 
 
-class _Calls(Guard):
-    """A batch's closures as the library calls them: draw, then forward and backward at the weights
-    before and at the present ones."""
+class _Steps(Optimizer):
+    """The library's recover, whose losses and gradients are brought to it. w, before, gradient and
+    gradient_before are its vectors, on `device`."""
 
-    def __init__(self, owner):
-        self.owner, self.current = owner, None
-        self.c_forward, self.c_backward = Forward(self.forward), Backward(self.backward)
-        self.c_draw = Draw(self.draw)
+    def __init__(self, dim, classes, w, settings, device):
+        problem = Problem(dim=dim, n=0, classes=classes, forward=_FORWARD, backward=_BACKWARD,
+                          draw=_DRAW)
+        super().__init__("recover", problem, Guard(), w, settings, Context("cpu", 1))
+        self.device = device
+        lent = Lent(size=ctypes.sizeof(Lent))
+        if device.type == "cuda":
+            lent.module, lent.stream = step_module(), self._stream()
+            with self._use() as handle, torch.cuda.device(device):
+                self._check(lib.dro_step_lend(handle, ctypes.byref(lent)))  # how much it needs
+                self._memory = torch.zeros(lent.bytes, dtype=torch.uint8, device=device)
+                lent.memory = self._memory.data_ptr()
+                self._check(lib.dro_step_lend(handle, ctypes.byref(lent)))
+        else:
+            with self._use() as handle:
+                self._check(lib.dro_step_lend(handle, ctypes.byref(lent)))
+        self.w, self.before, self.gradient, self.gradient_before = (
+            self._tensor(address, dim) for address in (lent.w, lent.before, lent.gradient,
+                                                       lent.gradient_before))
 
-    def begin(self, pieces, labels):
-        self.pieces, self.labels, self.losses, self.error = pieces, labels, None, None
-        devices = {p.device for p in self.owner._params if p.is_cuda}
-        self.random = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
+    def _tensor(self, address, dim):
+        if self.device.type == "cuda":
+            first = address - self._memory.data_ptr()
+            return self._memory[first:first + 4 * dim].view(torch.float32)
+        return torch.from_numpy(np.ctypeslib.as_array(
+            ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (dim,)))
+
+    def _stream(self):
+        return torch.cuda.current_stream(self.device).cuda_stream \
+            if self.device.type == "cuda" else None
+
+    def begin(self):
+        twice = ctypes.c_bool()
+        with self._use() as handle:
+            self._check(lib.dro_step_begin(handle, self._stream(), ctypes.byref(twice)))
+        return twice.value
+
+    def weigh(self, before, losses, labels):
+        """Coefficients of the losses."""
+        losses = losses.to(self.device, torch.float32).contiguous()
+        coef = torch.empty_like(losses)
+        batch = StepBatch(len(losses), losses.data_ptr(),
+                          None if labels is None else labels.data_ptr(), coef.data_ptr())
+        with self._use() as handle:
+            self._check(lib.dro_step_weigh(handle, before, ctypes.byref(batch)))
+        return coef
 
     def end(self):
-        self.pieces = self.labels = self.losses = self.graph = None
+        with self._use() as handle:
+            self._check(lib.dro_step_end(handle))
 
-    def rewind(self):
+    def cancel(self):
+        with self._use() as handle:
+            self._check(lib.dro_step_cancel(handle))
+
+    def replace(self, w, changed):
+        with self._use() as handle:
+            self._check(lib.dro_step_replace(handle, w.data_ptr(), None if changed is None
+                                             else changed.data_ptr(), self._stream()))
+
+
+class _Batch:
+    """The closures of a batch, at one point or two."""
+
+    def __init__(self, owner, pieces):
+        self._pieces, self._first, self._kept = pieces, True, []
+        self._buffers = list(owner._module.buffers()) if owner._module is not None else []
+        devices = {p.device for p in owner._params if p.is_cuda}
+        self._random = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
+
+    def _rewind(self):
         """Random numbers as at the beginning of the step."""
-        torch.set_rng_state(self.random[0])
-        for device, state in self.random[1].items():
-            torch.cuda.set_rng_state(state, device)
+        if not self._first:
+            torch.set_rng_state(self._random[0])
+            for device, state in self._random[1].items():
+                torch.cuda.set_rng_state(state, device)
+        self._first = False
 
-    @contextlib.contextmanager
-    def unmoved(self):
-        """Buffers that move (running statistics) are as before afterwards."""
-        kept = [(b, b._version, b.clone()) for b in self.owner._buffers]
-        yield
+    def _keep(self):
+        kinds = {}
+        for buffer in self._buffers:
+            kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer)
+        self._kept = [(buffers, [torch.empty_like(b) for b in buffers])
+                      for buffers in kinds.values()]
+        for buffers, values in self._kept:
+            torch._foreach_copy_(values, buffers)
+
+    def restore(self):
+        """Buffers that move (running statistics) as they were before a look `again`. After its
+        backward pass, which may read them. All of them: a CUDA graph does not say what it moves."""
         with torch.no_grad():
-            for buffer, version, value in kept:
-                if buffer._version != version:
-                    buffer.copy_(value)
+            for buffers, values in self._kept:
+                torch._foreach_copy_(buffers, values)
+        self._kept = []
 
-    def look(self, w, again):
-        """Evaluates the closures at w; `again`: at weights that are not the present ones."""
-        self.owner._put(w)
-        self.rewind()
-        with self.unmoved() if again else contextlib.nullcontext():
-            with torch.set_grad_enabled(len(self.pieces) == 1):
-                parts = [_checked(piece()) for piece in self.pieces]
-        self.graph, self.again = parts, again
-        whole, self.mine = _gathered(torch.cat([part.detach().float() for part in parts]))
-        self.losses = np.ascontiguousarray(whole.cpu().numpy())
+    def look(self, again=False):
+        """Evaluates the closures; `again`: restore() puts the running statistics back."""
+        self._rewind()
+        if again:
+            self._keep()
+        with torch.set_grad_enabled(len(self._pieces) == 1):
+            self._graph = [_checked(piece()) for piece in self._pieces]
+        own = [part.detach().float() for part in self._graph]
+        self.losses, self.mine = _gathered(own[0] if len(own) == 1 else torch.cat(own))
 
-    def draw(self, _, position, count, batch):
-        def call():
-            n = len(self.losses)
-            if n > count:
-                raise ValueError(f"a batch of {n} examples after one of {count}: give batch={n}, "
-                                 "the most there will be")
-            self.ids = np.arange(position, position + n, dtype=np.int64)
-            batch[0].position, batch[0].count = position, n
-            batch[0].ids = self.ids.ctypes.data_as(type(batch[0].ids))
-            if self.labels is not None:
-                own = torch.as_tensor(self.labels).reshape(-1)
-                whole = _gathered(own)[0].cpu().numpy().astype(np.int32)
-                if len(whole) != n:
-                    raise ValueError(f"{len(whole)} labels for {n} losses")
-                self.classes = whole
-                batch[0].classes = whole.ctypes.data
-        return self.call(call)
-
-    def forward(self, _, w, parts, count, losses):
-        def call():
-            present = _address(w) == self.current
-            if present and self.again:
-                self.look(_array(w, self.owner._dim), again=False)
-            _array(losses, len(self.losses))[:] = self.losses
-        return self.call(call)
-
-    def backward(self, _, w, parts, count, coef, grads):
-        def call():
-            whole = torch.from_numpy(_array(coef, len(self.losses))[self.mine] * _processes())
-            out = _array(grads[0], self.owner._dim)
-            params = self.owner._params
-            kept = [p.grad for p in params]
-            try:
-                self._scaled_backward(whole, w)
-                if self.owner._clip:
-                    self.owner._clip(params)
-                first = 0
-                for p in params:
-                    gradient = 0 if p.grad is None else p.grad.reshape(-1).cpu().numpy()
-                    out[first:first + p.numel()] = gradient
-                    first += p.numel()
-            finally:
-                for p, gradient in zip(params, kept):
-                    p.grad = gradient
-            if self.owner._units is not None:
-                out *= self.owner._units
-        return self.call(call)
-
-    def _scaled_backward(self, coef, w):
-        """Gradients of the losses times a power of two, divided by it: exact, and in fp16 small
-        ones are not lost. Where they overflow, again with a smaller one."""
-        owner = self.owner
-        while True:
-            scale = owner._loss_scale
-            for p in owner._params:
-                p.grad = None
-            self._backward(coef * scale)
-            found = [p.grad for p in owner._params if p.grad is not None]
-            if not found:
-                raise ValueError("the losses do not depend on the parameters: the closure must "
-                                 "call the model, and not under torch.no_grad()")
-            torch._foreach_mul_(found, 1 / scale)
-            norms = torch.stack(torch._foreach_norm(found))
-            if scale == 1 or torch.isfinite(norms).all():
-                return
-            owner._loss_scale = scale / 16
-            again = self.again
-            self.look(_array(w, owner._dim).copy(), again=True)  # statistics have moved already
-            self.again = again
-
-    def _backward(self, coef):
-        if len(self.pieces) == 1:
-            self.graph[0].backward(coef.to(self.graph[0]))
+    def backward(self, coef):
+        if len(self._pieces) == 1:
+            self._graph[0].backward(coef.to(self._graph[0]))
             return
         first = 0
-        self.rewind()
-        with self.unmoved():
-            for piece in self.pieces:
-                losses = piece()
-                losses.backward(coef[first:first + len(losses)].to(losses))
-                first += len(losses)
+        self._rewind()
+        if not self._kept:
+            self._keep()
+        for piece in self._pieces:
+            losses = piece()
+            losses.backward(coef[first:first + len(losses)].to(losses))
+            first += len(losses)
 
 
-def _array(p, count):
-    return np.ctypeslib.as_array(p, (count,))
+# Never called: the losses and gradients are brought.
+_FORWARD, _BACKWARD, _DRAW = (kind(lambda *_: ERR_CALLBACK) for kind in (Forward, Backward, Draw))
 
 
-def _address(p):
-    return ctypes.cast(p, ctypes.c_void_p).value
+def _strides(p):
+    """Those of p where it lies densely in memory, so that copies are of memory as it is."""
+    dense = p.is_contiguous() or (p.ndim == 4 and
+                                  p.is_contiguous(memory_format=torch.channels_last))
+    return p.stride() if dense else torch.empty(p.shape, device="meta").stride()

@@ -102,7 +102,7 @@ typedef struct dro__group {
     uint64_t away; /* updates since it was last present */
 } dro__group;
 
-enum { DRO__REFUSED_LOSS = 1, DRO__REFUSED_GRADIENT };
+enum { DRO__REFUSED_LOSS = 1, DRO__REFUSED_GRADIENT, DRO__REFUSED_LABEL };
 
 /* All numbers that a step changes. */
 typedef struct dro__scalars {
@@ -194,7 +194,38 @@ typedef struct dro__step {
     int counts[2]; /* examples of the parts, 0: there is none */
 } dro__step;
 
+/* The examples of one phase (dro_step_batch), in the team's memory. */
+typedef struct dro__phase_batch {
+    const float *losses;
+    const int64_t *labels;
+    float *coef;
+    int count;
+} dro__phase_batch;
+
 enum { DRO__SUMS = 4 }; /* sums over the elements that a move can ask for */
+
+/* The phases of a step in the memory of a device that no backend drives: a module's table
+ * (cuda/module/phases.cu). Functions queue their work on a stream; those that return text return
+ * NULL, or what went wrong. */
+typedef struct dro__phases {
+    size_t step_size, ticket_size; /* of the structs: the module is of the same build */
+    /* `k` with the pointers of the device. scratch: so many bytes of the device. */
+    size_t (*scratch_size)(const dro__step *k);
+    const char *(*open)(const dro__step *k, void *scratch, void **live);
+    void (*close)(void *live);
+    const char *(*begin)(void *live, const dro__ticket *ticket, void *stream);
+    /* labels: NULL where the tilt is over examples. first: the first phase of the step. */
+    const char *(*weigh)(void *live, dro__phase phase, int first, const dro__phase_batch *batch);
+    /* left: where w goes that is being left, NULL: nowhere. */
+    const char *(*move)(void *live, float *left, int twice);
+    const char *(*undo)(void *live);
+    /* w, where the byte `changed` (NULL: yes) says so; the vectors that are saved become 0. */
+    const char *(*replace)(void *live, const float *w, const void *changed, void *stream);
+    /* Waits. */
+    const char *(*copy)(void *live, void *to, const void *from, size_t bytes);
+    /* The scalars as they were after so many steps; does not wait. */
+    uint64_t (*news)(void *live, dro__scalars *s);
+} dro__phases;
 
 #ifndef __CUDACC__
 #include <dro/net.h>

@@ -2,6 +2,7 @@
 #include "opt.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { STREAM_ORDER = 0x6f72, STREAM_WEIGHT = 0x7765 };
@@ -328,6 +329,21 @@ static dro_status return_grads(dro_optimizer *o, int count, float *const *grads)
     return DRO_OK;
 }
 
+dro_status dro__check_losses(dro_optimizer *o, const dro_batch *batch, const float *losses)
+{
+    int64_t bad = first_bad_loss(batch->count, losses);
+    char id[40] = "";
+    if (bad < 0)
+        return DRO_OK;
+    if (batch->ids)
+        snprintf(id, sizeof id, " (example id %lld)", (long long)batch->ids[bad]);
+    dro__fail(o->ctx, DRO_ERR_NUMBER,
+              "loss %lld of the batch%s is %g at step %llu: the step is refused and changes "
+              "nothing",
+              (long long)bad, id, (double)losses[bad], (unsigned long long)o->run.step);
+    return dro__refuse(o, batch);
+}
+
 dro_status dro__forward(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
                         float *losses)
 {
@@ -336,23 +352,15 @@ dro_status dro__forward(dro_optimizer *o, const float *w, const dro_batch *parts
     if (status != DRO_OK)
         return callback_failed(o, status, "forward", parts);
     for (int k = 0; k < count; k++) {
-        int64_t bad = first_bad_loss(parts[k].count, losses);
-        if (bad >= 0) {
-            dro__fail(o->ctx, DRO_ERR_NUMBER,
-                      "loss %lld of the batch (example id %lld) is %g at step %llu: the step is "
-                      "refused and changes nothing",
-                      (long long)bad, (long long)(parts[k].ids ? parts[k].ids[bad] : -1),
-                      (double)losses[bad], (unsigned long long)o->run.step);
-            return dro__refuse(o, &parts[k]);
-        }
+        DRO_TRY(dro__check_losses(o, &parts[k], losses));
         losses += parts[k].count;
         o->run.evaluations += parts[k].count;
     }
     return DRO_OK;
 }
 
-static dro_status check_gradient(dro_optimizer *o, const dro_batch *batch, const float *grad,
-                                 size_t n)
+dro_status dro__check_gradient(dro_optimizer *o, const dro_batch *batch, const float *grad,
+                               size_t n)
 {
     int64_t bad = o->ctx->backend->first_bad(o->ctx->pool, n, grad);
     if (bad < 0)
@@ -378,7 +386,7 @@ dro_status dro__backward(dro_optimizer *o, const float *w, const dro_batch *part
         return callback_failed(o, status, "backward", parts);
     DRO_TRY(return_grads(o, count, grads));
     for (int k = 0; k < count; k++)
-        DRO_TRY(check_gradient(o, &parts[k], grads[k], o->dim));
+        DRO_TRY(dro__check_gradient(o, &parts[k], grads[k], o->dim));
     return DRO_OK;
 }
 
@@ -405,7 +413,7 @@ dro_status dro__evaluate(dro_optimizer *o, const float *w, const dro_batch *part
             return dro__refuse(o, &parts[k]);
         }
         if (jacobian)
-            DRO_TRY(check_gradient(o, &parts[k], jacobian[k], c->inner * o->dim));
+            DRO_TRY(dro__check_gradient(o, &parts[k], jacobian[k], c->inner * o->dim));
         o->run.evaluations += parts[k].count;
     }
     return DRO_OK;

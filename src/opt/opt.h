@@ -128,6 +128,8 @@ typedef struct dro__row {
     void *before; /* undone: (bytes) its value before the current step */
 } dro__row;
 
+enum { DRO__ROWS = 24 };
+
 /* What an asynchronous step began with, for those that may still be under way. */
 enum { DRO__TRAIL = 8 };
 
@@ -135,6 +137,22 @@ typedef struct dro__trail {
     dro__run run;
     uint64_t positions[2], counts[2]; /* of the parts */
 } dro__trail;
+
+/* Steps on losses and gradients that the caller brings (lent.c). */
+typedef struct dro__lent {
+    const dro__phases *phases; /* the module's, NULL: host memory */
+    void *live;                /* the module's */
+    void *stream;
+    char *scalars;          /* of the device */
+    void *there[DRO__ROWS]; /* of the device, for each row */
+    bool open, twice;       /* a step has begun; it evaluates its batch twice */
+    bool weighed;           /* and has changed the state */
+    bool have;              /* there is an estimate, */
+    int32_t level;          /* at this level */
+    size_t count;           /* examples of the batch, once they are known */
+    uint64_t queued;        /* steps since the state went to the device */
+    uint64_t ended, heard;  /* all steps; those whose refusals have been reported */
+} dro__lent;
 
 typedef struct dro__optimizer_class {
     const char *name, *summary;
@@ -165,7 +183,7 @@ typedef struct dro__optimizer_class {
     size_t (*weights)(const dro_optimizer *o, double *q, size_t count);
 } dro__optimizer_class;
 
-enum { DRO__SLOTS = 3, DRO__HOLES = 64, DRO__ROWS = 24 };
+enum { DRO__SLOTS = 3, DRO__HOLES = 64 };
 #define DRO__GATHERED UINT64_MAX /* the position of a batch that was gathered by id */
 
 struct dro_optimizer {
@@ -234,6 +252,7 @@ struct dro_optimizer {
     dro__trail trail[DRO__TRAIL];
     dro_status late;
     char late_text[DRO__ERROR_SIZE];
+    dro__lent lent;
 };
 
 static inline dro__optimizer_settings *dro__settings_of(const dro_optimizer *o)
@@ -301,6 +320,10 @@ dro_status dro__backward(dro_optimizer *o, const float *w, const dro_batch *part
                          const float *coef, float *const *grads);
 dro_status dro__evaluate(dro_optimizer *o, const float *w, const dro_batch *parts, int count,
                          double *g, float *const *jacobian);
+/* Refuses what is not finite: a batch's losses at its position, a gradient. */
+dro_status dro__check_losses(dro_optimizer *o, const dro_batch *batch, const float *losses);
+dro_status dro__check_gradient(dro_optimizer *o, const dro_batch *batch, const float *grad,
+                               size_t n);
 /* Marks the batch as the one that skip() is to pass over; returns DRO_ERR_NUMBER. */
 dro_status dro__refuse(dro_optimizer *o, const dro_batch *batch);
 /* f and f'(u), refused when not finite. */
@@ -394,6 +417,13 @@ dro_status dro__async_wait(const dro_optimizer *o);
 dro_status dro__async_settle(dro_optimizer *o);
 /* Settles; from here on steps are driven by the host. */
 dro_status dro__async_leave(dro_optimizer *o);
+
+/* ---- lent.c ---- */
+
+/* The state from the device, where it is: the scalars, or all of it; and back. */
+dro_status dro__lent_pull(dro_optimizer *o, bool all);
+dro_status dro__lent_push(dro_optimizer *o);
+void dro__lent_close(dro_optimizer *o);
 
 /* ---- schedule.c ---- */
 

@@ -166,6 +166,7 @@ static void unstart(dro_optimizer *o)
 {
     if (o->cls->stop)
         o->cls->stop(o);
+    dro__lent_close(o);
     dro__rows_free(o);
     dro__free(o->extra); /* after its rows */
     o->extra = NULL;
@@ -364,6 +365,8 @@ dro_status dro_optimizer_step(dro_optimizer *o)
     if (o->stepping)
         return dro__fail(o->ctx, DRO_ERR_STATE,
                          "a step is in progress: a callback cannot take another");
+    if (o->lent.open || o->lent.phases)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "the caller takes the steps (dro/step.h)");
     if (o->run.step >= o->ends)
         return dro__fail(o->ctx, DRO_ERR_END, "all %llu planned steps are done",
                          (unsigned long long)o->ends);
@@ -447,6 +450,7 @@ dro_status dro_optimizer_weights(const dro_optimizer *o, float *w)
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     DRO_TRY(dro__async_wait(o));
+    DRO_TRY(dro__lent_pull((dro_optimizer *)o, true));
     return dro__copy_out(o->ctx, w, result_of(o), o->dim * sizeof *w);
 }
 
@@ -524,6 +528,7 @@ dro_status dro_optimizer_info(const dro_optimizer *o, dro_info *info)
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     DRO_TRY(dro__async_settle((dro_optimizer *)o));
+    DRO_TRY(dro__lent_pull((dro_optimizer *)o, dro__settings_of(o)->reg));
     const dro__run *r = &o->run;
     const dro__scalars *s = &o->s;
     dro__reached reached = dro__reached_of(o);
@@ -664,6 +669,7 @@ dro_status dro_optimizer_save(const dro_optimizer *o, void *buffer, size_t size)
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
     DRO_TRY(dro__async_settle((dro_optimizer *)o));
+    DRO_TRY(dro__lent_pull((dro_optimizer *)o, true));
     size_t needed = dro_optimizer_state_size(o);
     if (size < needed)
         return dro__fail(o->ctx, DRO_ERR_RANGE, "the buffer has %zu bytes, the state needs %zu",
@@ -734,5 +740,5 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
     o->failed = o->refused = o->live = false;
     o->holes = 0;
     o->fine = 0;
-    return DRO_OK;
+    return dro__lent_push(o);
 }

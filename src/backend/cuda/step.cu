@@ -317,6 +317,8 @@ static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g, bool
     double sum[DRO__SUMS] = {0};
     bool refused = k.s->refused;
     bool last = g.k.plan.then == DRO__MOVE_none || second;
+    for (size_t i = FIRST; !refused && !second && g.left && i < k.n; i += STEP)
+        g.left[i] = k.v[DRO__W][i];
     if (!refused) {
         if (k.plan.reg)
             run_move<M, true>(k, g.moved_first, g.moved_end, sum);

@@ -56,6 +56,7 @@ typedef struct dro__gpu_step {
     const float *taken;
     size_t statistics_size;
     unsigned long long *first; /* all ones */
+    float *left;               /* form=two-point: where w goes that is being left; or NULL */
 } dro__gpu_step;
 
 void dro__gpu_step_take(cudaStream_t s, const dro__gpu_step *g);
