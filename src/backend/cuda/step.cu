@@ -21,6 +21,7 @@ typedef double real;
 #include "../moves.h"
 /* clang-format on */
 
+#ifndef DRO_STEP_MODULE
 /* ---- what was drawn ---- */
 
 /* In words of 16 bytes, side by side and several at a time, as reads from the host's memory should
@@ -62,6 +63,7 @@ extern "C" void dro__gpu_step_take(cudaStream_t s, const dro__gpu_step *g)
 {
     take_kernel<<<1, THREADS, 0, s>>>(*g);
 }
+#endif
 
 /* ---- what a refused step puts back ---- */
 
@@ -339,36 +341,6 @@ static __global__ void step_kernel(const __grid_constant__ dro__gpu_step g, bool
         finish(g, refused, !second, last, M::sums);
 }
 
-typedef struct host_move {
-    dro__step k;
-    dro__scalars s;
-    dro__ticket ticket;
-    dro__gpu_sums sums;
-    bool reg;
-} host_move;
-
-template <class M> static __global__ void host_kernel(const __grid_constant__ host_move h)
-{
-    double sum[DRO__SUMS] = {0};
-    dro__step k = h.k;
-    k.s = (dro__scalars *)&h.s; /* a move reads it alone */
-    k.ticket = &h.ticket;
-    if (h.reg)
-        run_move<M, true>(k, 0, k.n, sum);
-    else
-        run_move<M, false>(k, 0, k.n, sum);
-    if (!h.sums.result)
-        return;
-    put_sums(h.sums, sum);
-    if (!come_last(h.sums.counter))
-        return;
-    for (int m = 0; m < DRO__SUMS; m++) {
-        double x = gathered(h.sums, m);
-        if (ONE)
-            h.sums.result[m] = x;
-    }
-}
-
 static unsigned blocks_of(size_t n)
 {
     unsigned blocks = blocks_for(n), most = DRO__GPU_BLOCKS;
@@ -408,6 +380,39 @@ extern "C" void dro__gpu_step_move(cudaStream_t s, const dro__gpu_step *g)
         launch_move(s, g, g->k.plan.then, true);
 }
 
+#ifndef DRO_STEP_MODULE
+/* ---- one move, driven by the host ---- */
+
+typedef struct host_move {
+    dro__step k;
+    dro__scalars s;
+    dro__ticket ticket;
+    dro__gpu_sums sums;
+    bool reg;
+} host_move;
+
+template <class M> static __global__ void host_kernel(const __grid_constant__ host_move h)
+{
+    double sum[DRO__SUMS] = {0};
+    dro__step k = h.k;
+    k.s = (dro__scalars *)&h.s; /* a move reads it alone */
+    k.ticket = &h.ticket;
+    if (h.reg)
+        run_move<M, true>(k, 0, k.n, sum);
+    else
+        run_move<M, false>(k, 0, k.n, sum);
+    if (!h.sums.result)
+        return;
+    put_sums(h.sums, sum);
+    if (!come_last(h.sums.counter))
+        return;
+    for (int m = 0; m < DRO__SUMS; m++) {
+        double x = gathered(h.sums, m);
+        if (ONE)
+            h.sums.result[m] = x;
+    }
+}
+
 extern "C" void dro__gpu_move(cudaStream_t s, const dro__step *host, dro__move_kind kind, int reg,
                               const dro__gpu_sums *sums)
 {
@@ -427,3 +432,4 @@ extern "C" void dro__gpu_move(cudaStream_t s, const dro__step *host, dro__move_k
         break;
     }
 }
+#endif

@@ -1,6 +1,7 @@
 /* libdro_step_cuda.so: the phases of a step (../step.cu) in memory that the caller has allocated,
  * on the caller's stream: the Python package's, for PyTorch's tensors. It needs the driver alone;
  * the runtime is linked in. One symbol, the table dro_step_cuda (../../step.h). */
+#define DRO_STEP_MODULE 1
 #include "../step.cu"
 
 #include <stdlib.h>
