@@ -480,16 +480,13 @@ class _Steps(Optimizer):
         super().__init__("recover", problem, Guard(), w, settings, Context("cpu", 1))
         self.device = device
         lent = Lent(size=ctypes.sizeof(Lent))
-        if device.type == "cuda":
-            lent.module, lent.stream = step_module(), self._stream()
-            with self._use() as handle, torch.cuda.device(device):
+        with self._use() as handle:
+            if device.type == "cuda":
+                lent.module, lent.stream = step_module(), self._stream()
                 self._check(lib.dro_step_lend(handle, ctypes.byref(lent)))  # how much it needs
                 self._memory = torch.zeros(lent.bytes, dtype=torch.uint8, device=device)
                 lent.memory = self._memory.data_ptr()
-                self._check(lib.dro_step_lend(handle, ctypes.byref(lent)))
-        else:
-            with self._use() as handle:
-                self._check(lib.dro_step_lend(handle, ctypes.byref(lent)))
+            self._check(lib.dro_step_lend(handle, ctypes.byref(lent)))
         self.w, self.before, self.gradient, self.gradient_before = (
             self._tensor(address, dim) for address in (lent.w, lent.before, lent.gradient,
                                                        lent.gradient_before))

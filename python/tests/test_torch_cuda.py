@@ -227,7 +227,7 @@ def test_the_model_moves():
 
 def test_changed_weights_start_afresh():
     model = Net().cuda()
-    opt = Recover(model, lr=0.1, lam=2)
+    opt = Recover(model, lr=0.1, lam=2, a_rule="fixed", a=0.5)
     for step in range(3):
         x, y = batch(step, "cuda")
         opt.step(lambda: losses_of(model, x, y))

@@ -142,7 +142,7 @@ def test_scheduler_and_gradients_of_others():
 
 def test_autocast_short_batches_and_changed_weights():
     model = network()
-    opt = Recover(model, lr=0.1, lam=2, batch=40)
+    opt = Recover(model, lr=0.1, lam=2, batch=40, a_rule="fixed", a=0.5)
 
     def closure():
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -150,6 +150,7 @@ def test_autocast_short_batches_and_changed_weights():
 
     for step, size in ((0, 32), (1, 32), (2, 7), (3, 40)):
         assert np.isfinite(opt.step(closure))
+    assert opt.info["a"] == 0.5
     with torch.no_grad():
         model[0].weight.add_(1)
     changed = model[0].weight.clone()

@@ -82,11 +82,14 @@ static const char *open_step(const dro__step *k, void *scratch, void **to)
     if (error == cudaSuccess)
         error = cudaSetDevice(l->device);
     if (error == cudaSuccess)
-        error = cudaHostAlloc(&l->g.news, sizeof *l->g.news, cudaHostAllocMapped | cudaHostAllocPortable);
-    if (error == cudaSuccess) {
+        error = cudaHostAlloc(&l->g.news, sizeof *l->g.news,
+                              cudaHostAllocMapped | cudaHostAllocPortable);
+    if (error == cudaSuccess) { /* the caller's stream may still be writing to the memory */
         memset(l->g.news, 0, sizeof *l->g.news);
-        error = cudaMemset(scratch, 0, bytes);
+        error = cudaDeviceSynchronize();
     }
+    if (error == cudaSuccess)
+        error = cudaMemset(scratch, 0, bytes);
     if (error == cudaSuccess)
         error = cudaMemset(l->g.first, 0xff, sizeof *l->g.first);
     if (error == cudaSuccess) /* other streams do not wait for this one */
