@@ -337,6 +337,9 @@ class Recover(torch.optim.Optimizer):
                 views = [v for v, p in zip(views, self._params) if p.grad is not None]
             with torch.no_grad():
                 torch._foreach_copy_(views, found)
+            # As in plain training, the memory of the gradients stays until the next: else malloc
+            # would give the pages of all activations back, and every pass would fault them in.
+            self._last_gradients = found
             factor = 1.0 if self._clip else 1 / self._loss_scale
             if self._units is not None:
                 to.mul_(self._units * factor)
