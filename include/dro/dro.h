@@ -28,6 +28,7 @@
 #include <dro/report.h>
 #include <dro/settings.h>
 #include <dro/status.h>
+#include <dro/step.h>
 #include <dro/stream.h>
 #include <dro/train.h>
 #include <dro/version.h>

@@ -35,12 +35,12 @@ extern "C" {
 
 /* Where the vectors of an optimiser are, (dim) each. */
 typedef struct dro_lent {
-    size_t size;        /* sizeof(dro_lent) */
-    const void *module; /* dro_step_cuda of libdro_step_cuda.so; NULL: host memory */
-    void *stream;       /* the device's, for the copy of the state */
-    void *memory;       /* of the device, until the optimiser is destroyed */
-    size_t bytes;       /* how large; where that is not enough it is set to what is needed */
-    const float *w, *before;            /* before: NULL where no batch is evaluated twice */
+    size_t size;             /* sizeof(dro_lent) */
+    const void *module;      /* dro_step_cuda of libdro_step_cuda.so; NULL: host memory */
+    void *stream;            /* the device's, for the copy of the state */
+    void *memory;            /* of the device, until the optimiser is destroyed */
+    size_t bytes;            /* how large; where that is not enough it is set to what is needed */
+    const float *w, *before; /* before: NULL where no batch is evaluated twice */
     float *gradient, *gradient_before;
 } dro_lent;
 /* Fills in the pointers. module with memory == NULL: fills in bytes only. */

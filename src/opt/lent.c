@@ -295,8 +295,7 @@ static dro_status weigh_there(dro_optimizer *o, bool before, const dro_step_batc
     if (groups && !batch->labels)
         return dro__fail(o->ctx, DRO_ERR_CALLBACK, "tilt=%s: a batch came without its labels",
                          o->ticket.level == DRO__TILT_CLASS ? "class" : "group");
-    dro__phase_batch b = {batch->losses, groups ? batch->labels : NULL, batch->coef,
-                          (int)l->count};
+    dro__phase_batch b = {batch->losses, groups ? batch->labels : NULL, batch->coef, (int)l->count};
     bool first = !l->weighed;
     l->weighed = true;
     o->run.evaluations += l->count;
@@ -321,8 +320,7 @@ static dro_status take_count(dro_optimizer *o, size_t count)
 
 static dro_status check_open(dro_optimizer *o)
 {
-    return o->lent.open ? DRO_OK
-                        : dro__fail(o->ctx, DRO_ERR_STATE, "call dro_step_begin first");
+    return o->lent.open ? DRO_OK : dro__fail(o->ctx, DRO_ERR_STATE, "call dro_step_begin first");
 }
 
 dro_status dro_step_weigh(dro_optimizer *o, bool before, const dro_step_batch *batch)
