@@ -150,6 +150,18 @@ def test_bounds():
     assert torch.isfinite(loss) and tilt.weights.mean() <= 30.001
 
 
+@pytest.mark.parametrize("over", ["example", "class"])
+def test_compiled(over):
+    """The tilt inside a compiled function."""
+    tilts = Tilt(0.5, over, count=2), Tilt(0.5, over, count=2)
+    compiled = torch.compile(tilts[0], backend="aot_eager")
+    labels = () if over == "example" else (torch.tensor(CLASSES[:16]),)
+    for k in range(3):
+        losses = torch.rand(16, generator=torch.Generator().manual_seed(k))
+        assert compiled(losses, *labels).item() == pytest.approx(tilts[1](losses, *labels).item())
+    assert tilts[0].log_u.item() == pytest.approx(tilts[1].log_u.item())
+
+
 def test_misuse():
     for wrong in (torch.tensor(1.0), torch.zeros(0), torch.zeros(2, 2)):
         with pytest.raises(ValueError, match='reduction="none"'):
