@@ -23,6 +23,7 @@ from ._optimizer import Guard, Optimizer
 NumberError = ERRORS[-7]
 
 _SCALE_MOST = 2.0 ** 16  # of gradients, on their way through fp16
+_TILT_BATCH = 1 << 16  # most examples of a batch for another objective than kl
 
 
 def _checked(losses):
@@ -67,36 +68,48 @@ class Tilt(torch.nn.Module):
     how many there are; None: as many as have been seen, which on a GPU waits for the labels.
     prior: "uniform", or "data" for their shares.
 
+    objective: instead of lam, another objective of the library: "cvar:0.1", "chi2:1" or
+    "kl-radius:0.5". Its arithmetic is the library's; over classes or groups it needs count.
+
     After eval() the estimate stays as it is. A batch with a loss that is not finite gives a loss
     that is not finite, and leaves the estimate as it was. Under DistributedDataParallel the losses
     of all processes are one batch, with one estimate; each process's loss is scaled so that DDP's
     mean of the gradients is their sum.
 
-    objective is the running F, weights the last batch's, of mean near 1. It is made of PyTorch's
-    operations: with tensors on a GPU nothing is copied to the host. state_dict() carries the
-    estimate."""
+    objective is the running F, weights the last batch's, of mean near 1. With lam it is made of
+    PyTorch's operations. With tensors on a GPU nothing is copied to the host. state_dict() carries
+    the estimate."""
 
-    def __init__(self, lam, over="example", gamma=0.03, cap=10.0, heaviest=30.0, count=None,
-                 prior="uniform"):
+    def __init__(self, lam=None, over="example", gamma=0.03, cap=10.0, heaviest=30.0, count=None,
+                 prior="uniform", objective=None):
         super().__init__()
+        if (lam is None) == (objective is None):
+            raise ValueError('give lam, or another objective: Tilt(20) or Tilt(objective="cvar:0.1")')
         for name, value, most in (("lam", lam, math.inf), ("gamma", gamma, 1.0)):
-            if not 0 < value <= most:
+            if value is not None and not 0 < value <= most:
                 raise ValueError(f"{name} is {value}: expected above 0, at most {most}")
         for name, value, known in (("over", over, ("example", "class", "group")),
                                    ("prior", prior, ("uniform", "data"))):
             if value not in known:
                 raise ValueError(f"{name} is {value!r}: expected one of {', '.join(known)}")
         self.lam, self.over, self.gamma, self.cap, self.heaviest = lam, over, gamma, cap, heaviest
-        self.count, self.prior = count, prior
+        self.count, self.prior, self._spec = count, prior, objective
+        self.weights = self._steps = self._saved = None
+        if objective:
+            if over != "example" and not count:
+                raise ValueError(f"objective={objective!r}, over={over!r}: give count, how many "
+                                 "there are")
+            self._start(torch.device("cpu"))  # says what is wrong with the objective
+            return
         self.register_buffer("log_u", torch.tensor(math.nan, dtype=torch.float64))
         if over != "example":
             self.register_buffer("u", torch.zeros(count or 0, dtype=torch.float64))
             self.register_buffer("counted", torch.zeros(count or 0, dtype=torch.float64))
-        self.weights = None
 
     @property
     def objective(self):
-        return self.lam * self.log_u
+        return torch.tensor(self._steps.info()["objective"]) if self._spec else \
+            self.lam * self.log_u
 
     def forward(self, losses, labels=None):
         _checked(losses)
@@ -104,10 +117,12 @@ class Tilt(torch.nn.Module):
             raise ValueError(f"over={self.over!r}: call it as " + (
                 "tilt(losses)" if self.over == "example" else "tilt(losses, labels)"))
         with torch.no_grad():
-            if self.log_u.device != losses.device:
-                self.to(losses.device)
             whole, mine = _gathered(losses.detach())
-            if labels is None:
+            if not self._spec and self.log_u.device != losses.device:
+                self.to(losses.device)
+            if self._spec:
+                coef = self._weigh_by_library(whole, labels)
+            elif labels is None:
                 coef = self._weigh(whole.double() / self.lam)
             else:
                 coef = self._weigh_groups(whole.double(), self._members(labels, losses))
@@ -131,6 +146,38 @@ class Tilt(torch.nn.Module):
             moved = torch.where(first, fresh, moved)
             self.log_u = torch.where(torch.isfinite(moved), moved, self.log_u)
         return share * slope / n
+
+    def _start(self, device):
+        """The library's optimiser of the same kind, whose one weight does not move."""
+        settings = dict(objective=self._spec, tilt=self.over, gamma=self.gamma, cap=self.cap,
+                        heaviest=self.heaviest, group_prior=self.prior, batch=_TILT_BATCH, eta=1,
+                        eta_schedule="constant", warmup=0, precondition="none", momentum=0,
+                        guard=0)
+        problem = Problem(dim=1, classes=self.count or 0, groups=self.count or 0,
+                          forward=_FORWARD, backward=_BACKWARD, draw=_DRAW)
+        state = self._saved or (self._steps and self._steps.save())
+        self._steps = _Steps("scent", problem, np.zeros(1, np.float32), settings, device)
+        if state:
+            self._steps.load(state)
+        self._saved = None
+
+    @torch.compiler.disable
+    def _weigh_by_library(self, losses, labels):
+        device = _device_of_steps([losses])
+        if self._steps.device != device:
+            self._start(device)
+        if labels is not None:
+            labels = self._members(labels, losses).to(device).contiguous()
+        try:
+            self._steps.begin()
+        except NumberError:  # of an earlier batch on a GPU, whose loss was not finite either
+            self._steps.begin()
+        try:
+            coef = self._steps.weigh(False, losses, labels)
+            self._steps.end() if self.training else self._steps.cancel()
+        except NumberError:
+            coef = torch.full_like(losses, math.nan, dtype=torch.float32)
+        return coef.to(losses.device).double()
 
     def _members(self, labels, losses):
         labels = torch.as_tensor(labels, device=losses.device)
@@ -172,14 +219,23 @@ class Tilt(torch.nn.Module):
         q = torch.exp(log_q - log_sum)
         return (q / (len(losses) * share))[labels]
 
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._spec:
+            destination[prefix + "steps"] = _bytes_tensor(self._steps.save())
+
     def _load_from_state_dict(self, state_dict, prefix, *rest):
+        if self._spec and prefix + "steps" in state_dict:
+            self._saved = state_dict.pop(prefix + "steps").cpu().numpy().tobytes()
+            self._start(self._steps.device)
         for name in ("u", "counted"):
             if prefix + name in state_dict and hasattr(self, name):  # as many groups as it has seen
                 setattr(self, name, getattr(self, name).new_zeros(len(state_dict[prefix + name])))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self):
-        return f"lam={self.lam}, over={self.over!r}, gamma={self.gamma}"
+        what = f"objective={self._spec!r}" if self._spec else f"lam={self.lam}"
+        return f"{what}, over={self.over!r}, gamma={self.gamma}"
 
 
 class Recover(torch.optim.Optimizer):
@@ -254,7 +310,7 @@ class Recover(torch.optim.Optimizer):
 
     def _step(self, batch, labels):
         rate, twice = self._rate(), False
-        if self._steps and self._steps.device != self._place():
+        if self._steps and self._steps.device != _device_of_steps(self._params):
             self._move()
         if self._steps:
             self._take_changes()
@@ -365,16 +421,10 @@ class Recover(torch.optim.Optimizer):
 
     # ---- the weights: the model's, and the optimiser's flat ones ----
 
-    def _place(self):
-        """Where the state is: with the parameters, if the library has steps for that device."""
-        devices = {p.device for p in self._params}
-        device = devices.pop() if len(devices) == 1 else torch.device("cpu")
-        return device if device.type == "cuda" and step_module() else torch.device("cpu")
-
     def _start(self, count):
         self._batch = self._batch or count
         self._strides = self._strides or [_strides(p) for p in self._params]
-        device = self._place()
+        device = _device_of_steps(self._params)
         if device.type == "cpu" and self._params[0].is_cuda:
             warnings.warn("libdro has no libdro_step_cuda.so that works here: the arithmetic of "
                           "Recover's steps runs on the CPU, and the weights travel", stacklevel=4)
@@ -384,7 +434,9 @@ class Recover(torch.optim.Optimizer):
         if self._units is not None:
             w /= self._units.cpu()
         settings = dict(self._settings, batch=self._batch)
-        self._steps = _Steps(self._dim, self._classes, w.numpy(), settings, device)
+        problem = Problem(dim=self._dim, classes=self._classes, forward=_FORWARD,
+                          backward=_BACKWARD, draw=_DRAW)
+        self._steps = _Steps("recover", problem, w.numpy(), settings, device)
         self._spare = torch.empty_like(self._steps.w)
 
     def _measure(self, device):
@@ -454,8 +506,8 @@ class Recover(torch.optim.Optimizer):
         state = super().state_dict()
         if self._steps:
             state["libdro"] = dict(
-                state=torch.frombuffer(bytearray(self._steps.save()), dtype=torch.uint8),
-                batch=self._batch, loss_scale=self._loss_scale, strides=self._strides)
+                state=_bytes_tensor(self._steps.save()), batch=self._batch,
+                loss_scale=self._loss_scale, strides=self._strides)
         return state
 
     def load_state_dict(self, state_dict):
@@ -474,13 +526,11 @@ class Recover(torch.optim.Optimizer):
 
 
 class _Steps(Optimizer):
-    """The library's recover, whose losses and gradients are brought to it. w, before, gradient and
-    gradient_before are its vectors, on `device`."""
+    """An optimiser of the library, whose losses and gradients are brought to it. w, before,
+    gradient and gradient_before are its vectors, on `device`."""
 
-    def __init__(self, dim, classes, w, settings, device):
-        problem = Problem(dim=dim, n=0, classes=classes, forward=_FORWARD, backward=_BACKWARD,
-                          draw=_DRAW)
-        super().__init__("recover", problem, Guard(), w, settings, Context("cpu", 1))
+    def __init__(self, name, problem, w, settings, device):
+        super().__init__(name, problem, Guard(), w, settings, Context("cpu", 1))
         self.device = device
         lent = Lent(size=ctypes.sizeof(Lent))
         with self._use() as handle:
@@ -491,8 +541,8 @@ class _Steps(Optimizer):
                 lent.memory = self._memory.data_ptr()
             self._check(lib.dro_step_lend(handle, ctypes.byref(lent)))
         self.w, self.before, self.gradient, self.gradient_before = (
-            self._tensor(address, dim) for address in (lent.w, lent.before, lent.gradient,
-                                                       lent.gradient_before))
+            address and self._tensor(address, len(w))
+            for address in (lent.w, lent.before, lent.gradient, lent.gradient_before))
 
     def _tensor(self, address, dim):
         if self.device.type == "cuda":
@@ -595,6 +645,17 @@ class _Batch:
 
 # Never called: the losses and gradients are brought.
 _FORWARD, _BACKWARD, _DRAW = (kind(lambda *_: ERR_CALLBACK) for kind in (Forward, Backward, Draw))
+
+
+def _device_of_steps(tensors):
+    """Where the state is: with the tensors, if the library has steps for their device."""
+    devices = {t.device for t in tensors}
+    device = devices.pop() if len(devices) == 1 else torch.device("cpu")
+    return device if device.type == "cuda" and step_module() else torch.device("cpu")
+
+
+def _bytes_tensor(data):
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def _strides(p):

@@ -41,9 +41,9 @@ def library(optimizer, steps=STEPS, **settings):
     return batches, np.array(path[1:] + [out.w]), np.array(logs)
 
 
-def scent(lam, gamma, steps=STEPS, tilt="example"):
+def scent(lam, gamma, steps=STEPS, tilt="example", **more):
     return library("scent", steps, eta=ETA, lam=lam, gamma=gamma, precondition="none", momentum=0,
-                   guard=0, tilt=tilt)
+                   guard=0, tilt=tilt, **more)
 
 
 def torch_path(batches, tilt, make=lambda w: torch.optim.SGD([w], lr=ETA), labels=None):
@@ -87,6 +87,26 @@ def test_optimizers_are_torchs(name, settings, make):
     batches, path, _ = library(name, **settings)
     mine, _ = torch_path(batches, torch.mean, make)
     np.testing.assert_allclose(mine, path, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("objective, over", [
+    ("cvar:0.2", "example"), ("chi2:0.5", "example"), ("kl-radius:0.1", "example"),
+    ("cvar:0.5", "class"), ("chi2:0.1", "group")])
+def test_objectives_are_the_librarys(objective, over):
+    batches, path, _ = scent(1.0, 0.03, 300, tilt=over, objective=objective, heaviest=30)
+    labels = {"example": None, "class": CLASSES, "group": GROUPS}[over]
+    count = {"example": None, "class": 2, "group": 4}[over]
+    tilt = Tilt(objective=objective, over=over, count=count)
+    mine, _ = torch_path(batches[:150], tilt, labels=labels)
+    assert np.abs(mine - path[:150]).max() < 1e-6
+    other = Tilt(objective=objective, over=over, count=count)
+    other.load_state_dict(tilt.state_dict())
+    losses, more = torch.rand(16), () if labels is None else (torch.tensor(labels[:16]),)
+    other.eval()
+    assert other(losses, *more).item() == other(losses, *more).item()
+    assert not torch.isfinite(other(losses * float("nan"), *more))
+    assert tilt(losses, *more).item() == other(losses, *more).item()
+    assert torch.isfinite(tilt.objective)
 
 
 def test_state():
@@ -168,6 +188,12 @@ def test_misuse():
             Tilt(1.0)(wrong)
     with pytest.raises(ValueError, match="lam is 0"):
         Tilt(0)
+    with pytest.raises(ValueError, match="give lam, or another objective"):
+        Tilt()
+    with pytest.raises(libdro.DroError, match="cvar:ALPHA"):
+        Tilt(objective="var:0.1")
+    with pytest.raises(ValueError, match="give count"):
+        Tilt(objective="cvar:0.1", over="class")
     with pytest.raises(ValueError, match="gamma"):
         Tilt(1, gamma=2)
     with pytest.raises(ValueError, match="over is 'classes'"):

@@ -131,6 +131,24 @@ def test_tilt_as_on_the_cpu(over, lam):
     assert tilts[1].objective.item() == pytest.approx(tilts[0].objective.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("objective, over", [("cvar:0.3", "example"), ("chi2:0.5", "example"),
+                                             ("kl-radius:0.1", "example"), ("cvar:0.6", "class")])
+def test_tilt_of_other_objectives(objective, over):
+    tilts = [Tilt(objective=objective, over=over, count=2) for _ in range(2)]
+    (cpu, _), (gpu, _) = (trajectory(d, lambda m: as_optimizer(t, m), labels=over != "example")
+                          for d, t in zip(("cpu", "cuda"), tilts))
+    assert (cpu - gpu).abs().max() < 1e-5
+    assert tilts[1].objective.item() == pytest.approx(tilts[0].objective.item(), rel=1e-4)
+    losses = torch.rand(16, device="cuda", requires_grad=True)
+    labels = () if over == "example" else (torch.arange(16, device="cuda") % 2,)
+    with Waits():
+        tilts[1](losses, *labels).backward()
+    other = Tilt(objective=objective, over=over, count=2)
+    other.load_state_dict(tilts[1].state_dict())
+    assert other(losses.cpu(), *(y.cpu() for y in labels)).item() == pytest.approx(
+        tilts[1](losses, *labels).item(), rel=1e-5)
+
+
 class Waits:
     """An error for whatever waits for the GPU."""
 
