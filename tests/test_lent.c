@@ -116,6 +116,8 @@ static const char *move_step(void *live, float *left, int twice)
         be->move(NULL, k, k->plan.move, sums);
         be->settle(k, sums);
         be->move(NULL, k, k->plan.then, sums);
+        if (k->v[DRO__AVERAGE])
+            be->move(NULL, k, DRO__MOVE_average, sums);
         k->s->done++;
     }
     d->ended++;
@@ -142,6 +144,8 @@ static const char *replace(void *live, const float *w, const void *changed, void
         for (int role = DRO__D; role <= DRO__SECOND; role++)
             if (d->k.v[role])
                 d->k.v[role][i] = 0;
+        if (d->k.v[DRO__AVERAGE])
+            d->k.v[DRO__AVERAGE][i] = w[i];
     }
     if (d->k.groups)
         memset(d->k.groups, 0, (size_t)d->k.plan.group_capacity * sizeof *d->k.groups);
@@ -268,7 +272,7 @@ static const struct {
 } all[] = {
     {"recover", "form=two-point eta=0.05 lambda=1 batch=5"},
     {"recover", "form=two-point eta=0.05 lambda=1 tilt=class batch=5 weight_decay=0.01"},
-    {"recover", "form=two-point eta=0.02 lambda=1 batch=5 precondition=rms momentum=0.5"},
+    {"recover", "form=two-point eta=0.02 lambda=1 batch=5 precondition=rms momentum=0.5 ema=0.9"},
     {"recover", "form=two-point eta=0.02 objective=cvar:0.4 batch=5 reg=l1 reg_strength=0.01"},
     {"cover", "form=two-point eta=0.05 lambda=2 batch=5 switch_step=20 switch_tilt=class"},
     {"scent", "eta=0.02 lambda=1 batch=5"},

@@ -345,6 +345,7 @@ static dro_status end_here(dro_optimizer *o)
     if (o->w_old)
         dro__combine(o, &(dro__combination){.out = o->w_old, .x = {k->v[DRO__W]}, .plus = true});
     dro__finish_step(o);
+    dro__average(o);
     return DRO_OK;
 }
 
@@ -381,5 +382,8 @@ dro_status dro_step_replace(dro_optimizer *o, const float *w, const void *change
     for (int r = 0; r < o->row_count; r++)
         if (o->rows[r].saved)
             memset(*o->rows[r].data, 0, o->rows[r].bytes);
-    return dro__copy_in(o->ctx, o->k.v[DRO__W], w, o->dim * sizeof *w);
+    DRO_TRY(dro__copy_in(o->ctx, o->k.v[DRO__W], w, o->dim * sizeof *w));
+    o->ticket = (dro__ticket){0}; /* the average begins as the weights */
+    dro__average(o);
+    return DRO_OK;
 }

@@ -195,6 +195,8 @@ static __global__ void replace_kernel(const __grid_constant__ dro__gpu_step g, c
         for (int role = DRO__D; role <= DRO__SECOND; role++)
             if (k.v[role])
                 k.v[role][i] = 0;
+        if (k.v[DRO__AVERAGE])
+            k.v[DRO__AVERAGE][i] = w[i];
     }
     if (blockIdx.x > 0)
         return;
