@@ -270,14 +270,16 @@ class Recover(torch.optim.Optimizer):
     libdro_step_cuda.so computes on the CPU instead: the weights and gradients travel."""
 
     def __init__(self, model, lr, lam, batch=None, classes=0, clip=None, **settings):
-        self._module = model if isinstance(model, torch.nn.Module) else None
-        params = model.parameters() if self._module is not None else model
+        module = isinstance(model, torch.nn.Module)
+        params = model.parameters() if module else model
+        self._buffers = _Buffers(model if module else None)
         if not lr > 0:
             raise ValueError(f"lr is {lr}: expected above 0")
         settings = {"eta_schedule": "constant", "warmup": 0, **settings}
         self._settings = dict(settings, lam=lam, eta=lr, form="two-point")
         self._base, self._batch, self._classes, self._clip = lr, batch, classes, clip
         self._steps = self._ratios = self._units = self._strides = None
+        self._seen = {}  # views of the vectors
         self._loss_scale, self._lock = _SCALE_MOST, threading.Lock()
         super().__init__(params, dict(lr=lr))
         self._params = [p for group in self.param_groups for p in group["params"]
@@ -329,7 +331,7 @@ class Recover(torch.optim.Optimizer):
             self._evaluate(batch, labels, False)
             self._steps.end()
         except BaseException:
-            batch.restore()
+            self._buffers.restore()
             if self._steps:
                 self._steps.cancel()
                 self._put(self._steps.w)
@@ -366,7 +368,7 @@ class Recover(torch.optim.Optimizer):
             try:
                 self._backward(batch, coef, to)
             finally:
-                batch.restore()
+                self._buffers.restore()
             if self._loss_scale == 1 or to.is_cuda or torch.isfinite(to.sum()):
                 return
             self._loss_scale /= 16
@@ -428,7 +430,7 @@ class Recover(torch.optim.Optimizer):
         if device.type == "cpu" and self._params[0].is_cuda:
             warnings.warn("libdro has no libdro_step_cuda.so that works here: the arithmetic of "
                           "Recover's steps runs on the CPU, and the weights travel", stacklevel=4)
-        self._units = self._measure(device)
+        self._units, self._seen = self._measure(device), {}
         w = torch.empty(self._dim)
         self._gather(self._params, w)
         if self._units is not None:
@@ -438,6 +440,9 @@ class Recover(torch.optim.Optimizer):
                           backward=_BACKWARD, draw=_DRAW)
         self._steps = _Steps("recover", problem, w.numpy(), settings, device)
         self._spare = torch.empty_like(self._steps.w)
+        self._seen = {flat.data_ptr(): self._views(flat) for flat in (
+            self._spare, self._steps.w, self._steps.before, self._steps.gradient,
+            self._steps.gradient_before)}
 
     def _measure(self, device):
         """What each weight is measured in, once the ratios of the step sizes are known; None: all
@@ -453,6 +458,8 @@ class Recover(torch.optim.Optimizer):
 
     def _views(self, flat):
         """Parts of a flat tensor as the parameters lie in memory."""
+        if flat.data_ptr() in self._seen:
+            return self._seen[flat.data_ptr()]
         first, views = 0, []
         for p, strides in zip(self._params, self._strides):
             views.append(flat[first:first + p.numel()].as_strided(p.shape, strides))
@@ -585,12 +592,49 @@ class _Steps(Optimizer):
                                              else changed.data_ptr(), self._stream()))
 
 
+class _Buffers:
+    """A module's buffers (running statistics), which move once in a step."""
+
+    def __init__(self, module):
+        self._slots = [(part, name) for part in module.modules() for name in part._buffers] \
+            if module is not None else []
+        self._kinds, self._kept = [], False
+
+    def _now(self):
+        return [part._buffers[name] for part, name in self._slots
+                if part._buffers.get(name) is not None]
+
+    def keep(self):
+        """As they are now; those that are kept already stay."""
+        if self._kept:
+            return
+        now = self._now()
+        before = [buffer for buffers, _ in self._kinds for buffer in buffers]
+        if len(now) != len(before) or {*map(id, now)} != {*map(id, before)}:  # moved to a device
+            kinds = {}
+            for buffer in now:
+                kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer)
+            self._kinds = [(buffers, [torch.empty_like(b) for b in buffers])
+                           for buffers in kinds.values()]
+        for buffers, values in self._kinds:
+            torch._foreach_copy_(values, buffers)
+        self._kept = True
+
+    def restore(self):
+        """After the backward pass, which may read them. All of them: a CUDA graph does not say
+        what it moves."""
+        if self._kept:
+            with torch.no_grad():
+                for buffers, values in self._kinds:
+                    torch._foreach_copy_(buffers, values)
+        self._kept = False
+
+
 class _Batch:
     """The closures of a batch, at one point or two."""
 
     def __init__(self, owner, pieces):
-        self._pieces, self._first, self._kept = pieces, True, []
-        self._buffers = list(owner._module.buffers()) if owner._module is not None else []
+        self._pieces, self._first, self._buffers = pieces, True, owner._buffers
         devices = {p.device for p in owner._params if p.is_cuda}
         self._random = torch.get_rng_state(), {d: torch.cuda.get_rng_state(d) for d in devices}
 
@@ -602,28 +646,11 @@ class _Batch:
                 torch.cuda.set_rng_state(state, device)
         self._first = False
 
-    def _keep(self):
-        kinds = {}
-        for buffer in self._buffers:
-            kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer)
-        self._kept = [(buffers, [torch.empty_like(b) for b in buffers])
-                      for buffers in kinds.values()]
-        for buffers, values in self._kept:
-            torch._foreach_copy_(values, buffers)
-
-    def restore(self):
-        """Buffers that move (running statistics) as they were before a look `again`. After its
-        backward pass, which may read them. All of them: a CUDA graph does not say what it moves."""
-        with torch.no_grad():
-            for buffers, values in self._kept:
-                torch._foreach_copy_(buffers, values)
-        self._kept = []
-
     def look(self, again=False):
-        """Evaluates the closures; `again`: restore() puts the running statistics back."""
+        """Evaluates the closures; `again`: the buffers are to be restored."""
         self._rewind()
         if again:
-            self._keep()
+            self._buffers.keep()
         with torch.set_grad_enabled(len(self._pieces) == 1):
             self._graph = [_checked(piece()) for piece in self._pieces]
         own = [part.detach().float() for part in self._graph]
@@ -635,8 +662,7 @@ class _Batch:
             return
         first = 0
         self._rewind()
-        if not self._kept:
-            self._keep()
+        self._buffers.keep()
         for piece in self._pieces:
             losses = piece()
             losses.backward(coef[first:first + len(losses)].to(losses))

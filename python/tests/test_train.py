@@ -183,10 +183,13 @@ def test_stop_and_resume(table, tmp_path):
 INTERRUPTED = """
 import numpy as np, libdro, sys
 rng = np.random.default_rng(0)
-X = rng.normal(size=(2000, 20))
+X, said = rng.normal(size=(2000, 20)), []
+def progress(p):
+    if p["step"] >= 20 and not said:
+        said.append(print("on its way", flush=True))
 try:
     libdro.train(data=(X, X[:, 0] > 0), model="mlp", steps=10**9, out=sys.argv[1],
-                 progress=lambda p: p["step"] == 20 and print("on its way", flush=True))
+                 progress=progress)
 except KeyboardInterrupt:
     print("interrupted")
 """
