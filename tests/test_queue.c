@@ -159,7 +159,7 @@ static dro_status open(void *user, const dro__step *host)
     return DRO_OK;
 }
 
-static dro_status step(void *user, const dro_net_batch *parts, int count, const dro__ticket *ticket,
+static dro_status step(void *user, const dro__fetched *f, const dro__ticket *ticket,
                        const int32_t *const *group_of)
 {
     late *q = user;
@@ -170,10 +170,10 @@ static dro_status step(void *user, const dro_net_batch *parts, int count, const 
     if (q->count == LATE)
         wait(q);
     one *s = &q->waiting[q->count++];
-    *s = (one){.count = count, .ticket = *ticket};
-    for (int p = 0; p < count; p++) {
-        assert_int_equal(parts[p].count, BATCH);
-        memcpy(s->ids[p], parts[p].ids, sizeof s->ids[p]);
+    *s = (one){.count = f->part_count, .ticket = *ticket};
+    for (int p = 0; p < f->part_count; p++) {
+        assert_int_equal(f->parts[p].count, BATCH);
+        memcpy(s->ids[p], f->parts[p].ids, sizeof s->ids[p]);
         if (group_of[p])
             memcpy(s->group_of + p * BATCH, group_of[p], BATCH * sizeof *s->group_of);
         s->parts[p] = (dro_batch){.count = BATCH, .ids = s->ids[p]};
@@ -217,11 +217,12 @@ static dro_status push(void *user, const dro__step *host)
     return DRO_OK;
 }
 
-static dro_status fetch(void *user, const dro_batch *parts, int count, dro_net_batch *fetched)
+static dro_status fetch(void *user, const dro_batch *parts, int count, dro__fetched *fetched)
 {
     (void)user;
     for (int k = 0; k < count; k++)
-        fetched[k] = (dro_net_batch){.count = parts[k].count, .ids = parts[k].ids};
+        fetched->parts[k] = (dro_net_batch){.count = parts[k].count, .ids = parts[k].ids};
+    fetched->part_count = count;
     return DRO_OK;
 }
 

@@ -31,7 +31,8 @@ typedef struct dro_comm dro_comm;
  * (1: none), which one this is, and how many are on this machine (each may be NULL). */
 DRO_API int dro_comm_started(int *rank, int *local);
 /* Joins the ranks that mpirun or srun has started together with this process; *comm is NULL when
- * it was started alone. Once per process. ctx gets the error texts and must live longer. */
+ * it was started alone (unless DRO_NCCL of the environment asks for NCCL with one rank). Once per
+ * process. ctx gets the error texts and must live longer. */
 DRO_API dro_status dro_comm_open(dro_context *ctx, dro_comm **comm);
 /* All ranks together. After a failure it returns at once. NULL is fine. */
 DRO_API void dro_comm_close(dro_comm *comm);

@@ -63,6 +63,8 @@ typedef struct dro__backend {
                  float *losses, float *slopes);
 
     const struct dro__net_backend *net; /* networks: graph.h */
+    /* (optional) sums over ranks between their devices: device_comm.h */
+    const struct dro__device_comms *comms;
 } dro__backend;
 
 #define BACKEND(name) extern const dro__backend dro__backend_##name;

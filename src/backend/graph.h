@@ -91,6 +91,9 @@ typedef void (*dro__net_merge)(double *into, const double *from, size_t count);
 typedef struct dro__net_sync {
     void *user;
     void (*merge)(void *user, double *values, size_t count, dro__net_merge how); /* NULL: alone */
+    /* (optional) the ranks' devices have a way of their own: norms meet there, and the sums of
+     * asynchronous steps */
+    struct dro__device_comm *device;
 } dro__net_sync;
 /* Of n, means (channels), sums of squared deviations (channels). */
 void dro__moments_merge(double *into, const double *from, size_t count);
@@ -113,7 +116,6 @@ enum { DRO__IMAGE_COLOURS = 3, DRO__IMAGE_CHANGED = 30 << 10 };
 
 typedef struct dro__net_backend {
     bool images;             /* takes dro_net_batch.images */
-    bool syncs;              /* batch norm calls dro__net_sync */
     const dro__queue *queue; /* (optional) asynchronous steps of such batches (step.h) */
     /* Borrows the graph and the memory until destroy. */
     dro_status (*create)(dro_context *ctx, const dro__graph *graph, const dro__net_memory *memory,

@@ -231,6 +231,14 @@ typedef struct dro__phases {
 #include <dro/net.h>
 #include <dro/problem.h>
 
+/* What a step evaluates. */
+typedef struct dro__fetched {
+    dro_net_batch parts[2]; /* this rank's slices */
+    int part_count;
+    /* of the parts over all ranks: their examples, and where this rank's begin */
+    size_t whole[2], first[2];
+} dro__fetched;
+
 /* A backend's asynchronous steps of one of its networks (`net`). The state of a run is in one of
  * two places: an optimiser pushes it before its first step there and pulls it when somebody asks
  * (save, info, the end); in between the device alone moves it. A step that meets a number that is
@@ -239,10 +247,11 @@ typedef struct dro__queue {
     /* Vectors of `host` are the backend's memory. DRO_ERR_UNSUPPORTED: steps are driven by the
      * host. What was open before is closed. */
     dro_status (*open)(void *net, const dro__step *host);
-    /* group_of: (host) of each part, NULL where the tilt is over examples. */
-    dro_status (*step)(void *net, const dro_net_batch *parts, int part_count,
-                       const dro__ticket *ticket, const int32_t *const *group_of);
-    /* The scalars as they were some steps ago; does not wait. */
+    /* group_of: (host) of each whole part, NULL where the tilt is over examples. */
+    dro_status (*step)(void *net, const dro__fetched *fetched, const dro__ticket *ticket,
+                       const int32_t *const *group_of);
+    /* The scalars as they were some steps ago, always the same number of them, so that all ranks
+     * see the same ones; does not wait. */
     void (*news)(void *net, dro__scalars *s);
     /* The w of the plan that is open, NULL: none is. A network has one queue; who opened it last
      * has it. */
@@ -259,7 +268,7 @@ typedef struct dro__async {
     const dro__queue *queue;
     void *net; /* the backend's */
     void *user;
-    dro_status (*fetch)(void *user, const dro_batch *parts, int part_count, dro_net_batch *fetched);
+    dro_status (*fetch)(void *user, const dro_batch *parts, int part_count, dro__fetched *fetched);
 } dro__async;
 #endif
 

@@ -17,6 +17,13 @@
             return try_status_;                                                                    \
     } while (0)
 
+/* ---- launch.c: what mpirun or srun says in the environment ---- */
+
+/* The first of these variables that is there, as a number. */
+int dro__environment_number(const char *const *names, int usual);
+/* The how-manieth rank of this machine the process is; 0 when it was started alone. */
+int dro__local_rank(void);
+
 /* ---- context ---- */
 
 struct dro__backend; /* src/backend */

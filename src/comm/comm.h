@@ -5,7 +5,9 @@
  *   join.c    whether this process is one of several, and the calls that wait for the others
  *   watch.c   heartbeats: who is gone, and why
  *   sum.c     sums in a fixed binary tree over shards and ranks
- *   spread.c  a dro_problem over all ranks;  spread_draw.c: its batches
+ *   device.c  sums between the ranks' devices, where each has one
+ *   spread.c  a dro_problem over all ranks;  spread_draw.c: its batches;
+ *             spread_queue.c: its asynchronous steps
  *   team.c    shards of one rank side by side
  *   pieces.c  a dro_problem whose batches are evaluated in pieces */
 #ifndef DRO_COMM_INTERNAL_H
@@ -43,8 +45,8 @@ struct dro_comm {
     int rank, size;
     char (*hosts)[DRO__HOST_SIZE]; /* (size) */
     dro__watch *watch;
-    bool joined; /* all ranks have been there, and are watched */
-    bool broken; /* a rank is gone: nothing more is sent */
+    bool joined;         /* all ranks have been there, and are watched */
+    _Atomic bool broken; /* a rank is gone: nothing more is sent */
     char why[DRO__ERROR_SIZE];
     dro_comm_traffic traffic;
     unsigned wants, decided; /* DRO__WANT_...: of this rank, and of all at the last forward */
@@ -53,6 +55,11 @@ struct dro_comm {
     size_t capacity;
     float *staging; /* gradients of a device, in host memory */
     size_t staging_capacity;
+    /* device.c: a way between the devices, or NULL; whether it was ended; calls begun and ended */
+    const struct dro__device_comms *devices;
+    struct dro__device_comm *_Atomic device;
+    atomic_bool aborted;
+    atomic_uint inside;
 };
 
 /* What a rank may ask all others for; sent with the next gather, so that all do it after the
@@ -92,6 +99,25 @@ dro__head dro__comm_head(dro_comm *comm, dro_status status);
 /* Reads the heads at offsets[r] of `all`: the status of all ranks, `text` that of the failing
  * one's own. */
 dro_status dro__comm_heads(dro_comm *comm, const char *all, const int *offsets, const char *text);
+
+/* DRO_ERR_STATE with a text when a rank is gone; does not wait. */
+dro_status dro__comm_check(dro_comm *comm);
+
+/* ---- device.c ---- */
+
+/* Collective. Opens a way between the ranks' devices; *why (size) says why there is none, "" where
+ * there is. fixed: sums are added in an order that never changes. */
+dro_status dro__comm_open_device(dro_comm *comm, const dro__backend *backend, bool fixed, char *why,
+                                 size_t size);
+void dro__comm_close_device(dro_comm *comm);
+bool dro__device_wanted_alone(void); /* DRO_NCCL of the environment: by one rank, too */
+/* By the heartbeats, when a rank is gone. */
+void dro__comm_abort_device(dro_comm *comm);
+/* Around calls that may wait for other ranks on the device. */
+void dro__comm_enter(dro_comm *comm);
+dro_status dro__comm_leave(dro_comm *comm, dro_status status);
+/* A vector of the backend's, summed between the devices. */
+dro_status dro__comm_sum_device(dro_comm *comm, float *values, size_t count);
 
 /* ---- sum.c ---- */
 

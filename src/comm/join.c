@@ -14,17 +14,6 @@
 
 /* ---- the module ---- */
 
-/* The first of these variables that is there, as a number. */
-static int number_of(const char *const *names, int usual)
-{
-    for (; *names; names++) {
-        const char *value = getenv(*names);
-        if (value)
-            return atoi(value);
-    }
-    return usual;
-}
-
 int dro_comm_started(int *rank, int *local)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS",
@@ -32,12 +21,13 @@ int dro_comm_started(int *rank, int *local)
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
     static const char *const locals[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
                                          "SLURM_TASKS_PER_NODE", NULL};
-    int size = getenv("DRO_ALONE") ? 1 : number_of(sizes, 1); /* a child of a rank is none */
+    int size =
+        getenv("DRO_ALONE") ? 1 : dro__environment_number(sizes, 1); /* a child of a rank is none */
     size = size > 1 ? size : 1;
     if (rank)
-        *rank = size > 1 ? number_of(ranks, 0) : 0;
+        *rank = size > 1 ? dro__environment_number(ranks, 0) : 0;
     if (local)
-        *local = size > 1 ? number_of(locals, 1) : 1;
+        *local = size > 1 ? dro__environment_number(locals, 1) : 1;
     return size;
 }
 
@@ -96,6 +86,51 @@ static dro_status take_engine(dro_context *ctx, void *module, const dro__comm_en
     return DRO_OK;
 }
 
+/* ---- one rank, so that what happens between devices can be measured on one ---- */
+
+static int alone_open(int seconds, int *rank, int *size, char *text, size_t text_size)
+{
+    (void)seconds, (void)text, (void)text_size;
+    *rank = 0;
+    *size = 1;
+    return 0;
+}
+
+static void alone_close(void) {}
+
+static int alone_gather(const void *mine, int bytes, void *all, const int *sizes, const int *at)
+{
+    (void)sizes;
+    memcpy((char *)all + at[0], mine, (size_t)bytes);
+    return 0;
+}
+
+static int alone_share(void *bytes, int size, int root)
+{
+    (void)bytes, (void)size, (void)root;
+    return 0;
+}
+
+static int alone_exchange(int peer, const void *out, int out_bytes, void *in, int in_bytes)
+{
+    (void)peer, (void)out, (void)out_bytes, (void)in, (void)in_bytes;
+    return -1;
+}
+
+static int alone_test(void)
+{
+    return 1;
+}
+
+static const dro__comm_engine alone = {.version = DRO__ENGINE_VERSION,
+                                       .name = "one rank",
+                                       .open = alone_open,
+                                       .close = alone_close,
+                                       .gather = alone_gather,
+                                       .share = alone_share,
+                                       .exchange = alone_exchange,
+                                       .test = alone_test};
+
 dro_status dro_comm_open(dro_context *ctx, dro_comm **comm)
 {
     if (!ctx || !comm)
@@ -105,7 +140,7 @@ dro_status dro_comm_open(dro_context *ctx, dro_comm **comm)
     int ranks = dro_comm_started(NULL, NULL);
     char why[DRO__ERROR_SIZE / 2] = "";
     if (ranks == 1)
-        return DRO_OK;
+        return dro__device_wanted_alone() ? dro__comm_join(ctx, &alone, comm) : DRO_OK;
     void *module = open_module(why, sizeof why);
     if (!module)
         return dro__fail(ctx, DRO_ERR_UNSUPPORTED,
@@ -158,7 +193,7 @@ dro_status dro__comm_join(dro_context *ctx, const dro__comm_engine *engine, dro_
         status = dro__fail(ctx, DRO_ERR_UNSUPPORTED, "%s: %s", engine->name, why);
     if (status == DRO_OK)
         status = gather_hosts(c);
-    if (status == DRO_OK)
+    if (status == DRO_OK && c->size > 1)
         status = dro__watch_open(c, &c->watch);
     c->joined = status == DRO_OK;
     if (status != DRO_OK) {
@@ -175,13 +210,19 @@ void dro_comm_close(dro_comm *c)
     if (!c)
         return;
     bool clean = !c->broken && dro__comm_agree(c, DRO_OK) == DRO_OK;
+    if (clean)
+        dro__comm_close_device(c);
+    bool idle = !c->broken; /* no operation may still write */
+    c->broken = true;
     dro__watch_close(c->watch, clean);
     if (clean)
         c->engine->close();
-    if (!c->broken) { /* else an operation may still write there */
+    if (idle) {
         dro__free(c->bytes);
         dro__free(c->staging);
     }
+    if (atomic_load(&c->aborted)) /* its threads may still look at it */
+        return;
     dro__free(c->hosts);
     dro__free(c);
 }
@@ -211,6 +252,8 @@ void dro_comm_fail(dro_comm *c, const char *text)
     if (!c || c->broken)
         return;
     c->broken = true;
+    if (c->size == 1)
+        return;
     bool named = strncmp(text, "rank ", 5) == 0; /* a failure that all ranks have agreed on */
     if (named)
         snprintf(c->why, sizeof c->why, "%s", text);
@@ -243,6 +286,13 @@ static dro_status gone(dro_comm *c)
     }
     memcpy(c->why, text, sizeof c->why);
     return dro__fail(c->ctx, DRO_ERR_STATE, "%s", text);
+}
+
+dro_status dro__comm_check(dro_comm *c)
+{
+    if (c->broken)
+        return dro__fail(c->ctx, DRO_ERR_STATE, "%s", c->why);
+    return dro__watch_failed(c->watch, NULL) ? gone(c) : DRO_OK;
 }
 
 static dro_status late(dro_comm *c)

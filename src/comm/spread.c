@@ -70,7 +70,7 @@ static dro_status cut(const dro_spread *s, const dro_batch *b, size_t first, siz
     return DRO_OK;
 }
 
-static dro_status fill_slice(const dro_spread *s, int k, const dro_batch *parts, int part_count)
+dro_status dro__spread_fill(const dro_spread *s, int k, const dro_batch *parts, int part_count)
 {
     slice *one = &s->slices[k];
     one->part_count = 0;
@@ -279,7 +279,7 @@ static dro_status evaluate(dro_spread *s, const dro_batch *parts, float *losses)
     DRO_TRY(dro__spread_lay_out(s, parts, s->call_parts, sizeof(float)));
     dro_status status = make_slices(s, total);
     for (int k = 0; status == DRO_OK && k < s->own_slices; k++)
-        status = fill_slice(s, k, parts, s->call_parts);
+        status = dro__spread_fill(s, k, parts, s->call_parts);
     if (status == DRO_OK)
         status = run(s);
     if (status == DRO_OK)
@@ -361,26 +361,35 @@ static void clear_empty(dro_spread *s, float *const *grads)
         }
 }
 
-static dro_status sum_ranks(dro_spread *s, int part, float *grad)
+/* Gradients of a device. A part that this rank has no example of counts as 0. */
+static dro_status sum_device(dro_spread *s, int part, float *grad)
 {
     dro_comm *c = s->comm;
     size_t dim = s->mine.dim, bytes = dim * sizeof *grad;
-    if (!c || c->size == 1)
-        return DRO_OK;
-    s->of_comm = true;
-    if (!s->device)
-        return dro__comm_sum(c, grad, dim);
-    s->of_comm = false;
-    if (!grow((void **)&c->staging, &c->staging_capacity, bytes))
+    bool direct = atomic_load(&c->device);
+    if ((!direct || s->empty[part]) && !grow((void **)&c->staging, &c->staging_capacity, bytes))
         return dro__fail(s->ctx, DRO_ERR_MEMORY, "no memory for a gradient of %zu", dim);
     if (s->empty[part])
         memset(c->staging, 0, bytes);
-    else
+    else if (!direct)
         DRO_TRY(dro__copy_out(s->ctx, c->staging, grad, bytes));
+    if (direct && s->empty[part])
+        DRO_TRY(dro__copy_in(s->ctx, grad, c->staging, bytes));
     s->of_comm = true;
-    DRO_TRY(dro__comm_sum(c, c->staging, dim));
+    DRO_TRY(direct ? dro__comm_sum_device(c, grad, dim) : dro__comm_sum(c, c->staging, dim));
     s->of_comm = false;
-    return dro__copy_in(s->ctx, grad, c->staging, bytes);
+    return direct ? DRO_OK : dro__copy_in(s->ctx, grad, c->staging, bytes);
+}
+
+static dro_status sum_ranks(dro_spread *s, int part, float *grad)
+{
+    dro_comm *c = s->comm;
+    if (!c || (c->size == 1 && !c->device))
+        return DRO_OK;
+    if (s->device)
+        return sum_device(s, part, grad);
+    s->of_comm = true;
+    return dro__comm_sum(c, grad, s->mine.dim);
 }
 
 static dro_status differentiate(dro_spread *s, const dro_batch *parts, const float *coef,
@@ -501,7 +510,7 @@ dro_status dro__spread_create(dro_comm *comm, dro_context *ctx, const dro_proble
     problem->labels = mine->labels ? labels : NULL;
     problem->accept = mine->accept ? accept : NULL;
     if (mine->library && mine->library->async)
-        problem->library = NULL; /* steps are driven by the host */
+        problem->library = dro__spread_abilities(s);
     *spread = s;
     return DRO_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "comm.h"
 #include "full.h"
+#include "step.h"
 
 enum { PARTS = 2, RING = 4 };
 
@@ -48,6 +49,9 @@ struct dro_spread {
     float *const *grads;
     int call_parts;
     bool back, empty[PARTS]; /* no example of the part is this rank's (its last slice's) */
+    /* asynchronous steps */
+    dro__async async;
+    dro__abilities able;
 };
 
 /* The sizes of all ranks' blocks: a head, and `each` bytes for every example of a part. */
@@ -57,6 +61,11 @@ dro_status dro__spread_lay_out(dro_spread *s, const dro_batch *parts, int part_c
 dro_status dro__spread_gather(dro_spread *s, dro_status status);
 /* Keeps the text of a failure; returns status. */
 dro_status dro__spread_remember(dro_spread *s, dro_status status);
+
+/* The parts of this rank's slice k of a call. */
+dro_status dro__spread_fill(const dro_spread *s, int k, const dro_batch *parts, int part_count);
+/* What a problem with asynchronous steps offers over all ranks, or NULL. */
+const dro__abilities *dro__spread_abilities(dro_spread *s);
 
 /* The callbacks of the same names. */
 dro_status dro__spread_draw(void *user, uint64_t position, size_t count, dro_batch *batch);

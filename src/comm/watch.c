@@ -4,7 +4,8 @@
  * listens. A connection that closes (the process was killed, or crashed) or is silent for
  * SILENCE (it was stopped, or its network is down) means that the rank is gone. Rank 0 tells all
  * others which one and why; when it is rank 0, all notice by themselves. The thread only notes
- * it: whoever waits for the others (join.c) sees the note and fails.
+ * it: whoever waits for the others (join.c) sees the note and fails; what waits on a device is
+ * ended (device.c).
  *
  * Frames are of one size. A token, known to the ranks alone, begins each connection. */
 #define _GNU_SOURCE
@@ -85,6 +86,7 @@ static void note(dro__watch *w, const char *text)
         snprintf(w->text, sizeof w->text, "%s", text);
     atomic_store(&w->failed, true);
     pthread_mutex_unlock(&w->lock);
+    dro__comm_abort_device(w->comm);
 }
 
 /* A frame goes into the socket's buffer at once; if it does not fit, the other rank no longer

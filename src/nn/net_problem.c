@@ -93,12 +93,15 @@ static dro_status labels(void *user, const int64_t *ids, size_t count, int32_t *
 }
 
 static dro_status fetch_async(void *user, const dro_batch *parts, int part_count,
-                              dro_net_batch *fetched)
+                              dro__fetched *fetched)
 {
     dro_net *net = user;
-    DRO_TRY(fetch(net, parts, part_count, fetched));
+    DRO_TRY(fetch(net, parts, part_count, fetched->parts));
+    fetched->part_count = part_count;
+    for (int k = 0; k < part_count; k++)
+        fetched->whole[k] = parts[k].count;
     net->forwarded = false;
-    return dro__net_check(net, fetched, part_count);
+    return dro__net_check(net, fetched->parts, part_count);
 }
 
 dro_status dro_net_problem(dro_net *net, const dro_net_source *source, dro_problem *problem)

@@ -34,7 +34,7 @@ dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count)
     const dro__async *a = o->async;
     dro__trail before = {.run = o->run_before};
     const int32_t *group_of[2] = {NULL, NULL};
-    dro_net_batch fetched[2] = {{0}};
+    dro__fetched fetched = {.part_count = 0};
     DRO_TRY(check_mine(o));
     for (int k = 0; k < count; k++) {
         before.positions[k] = parts[k].position;
@@ -47,8 +47,8 @@ dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count)
         o->queued = 0;
         o->pushed_level = o->ticket.level;
     }
-    DRO_TRY(a->fetch(a->user, parts, count, fetched));
-    DRO_TRY(a->queue->step(a->net, fetched, count, &o->ticket, group_of));
+    DRO_TRY(a->fetch(a->user, parts, count, &fetched));
+    DRO_TRY(a->queue->step(a->net, &fetched, &o->ticket, group_of));
     dro__scalars news;
     a->queue->news(a->net, &news);
     if (news.done > 0)

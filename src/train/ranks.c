@@ -33,7 +33,8 @@ typedef struct dro__ranks {
     shard shards[DRO__SHARDS];
     dro_problem problems[DRO__SHARDS];
     dro_context *contexts[DRO__SHARDS];
-    bool synced; /* batch norm is over all ranks */
+    bool synced;         /* batch norm is over all ranks */
+    char no_device[256]; /* why the ranks' devices do not sum by themselves, "": they do */
 } dro__ranks;
 
 /* ---- shards ---- */
@@ -123,7 +124,7 @@ static dro_status make_shards(dro__ranks *r, dro__task *t)
     if (DRO__SHARDS % ranks)
         return dro__fail(t->ctx, DRO_ERR_RANGE, "exact=yes: expected 1, 2, 4 or %d ranks, not %d",
                          DRO__SHARDS, ranks);
-    if (t->net && !t->ctx->backend->net->syncs)
+    if (t->net && !t->ctx->backend->on_host)
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
                          "exact=yes on the backend %s: expected cpu or ref", t->ctx->backend->name);
     int64_t skip_bad = 0;
@@ -150,13 +151,15 @@ static void meet_ranks(void *user, double *values, size_t count, dro__net_merge 
     (void)!dro__comm_merge(r->comm, values, count, how);
 }
 
-static dro_status sync_norms(dro__ranks *r, dro__task *t)
+/* A way between the ranks' devices, where each has one. */
+static dro_status open_device(dro__ranks *r, dro__task *t)
 {
-    if (!t->ctx->backend->net->syncs)
-        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                         "sync_norm=yes on the backend %s: expected cpu or ref",
-                         t->ctx->backend->name);
-    t->net->sync = (dro__net_sync){.user = r, .merge = meet_ranks};
+    const dro__backend *backend = t->ctx->backend;
+    if (!t->net || !backend->comms)
+        return DRO_OK;
+    DRO_TRY(dro__comm_open_device(r->comm, backend, t->net->graph.deterministic, r->no_device,
+                                  sizeof r->no_device));
+    t->net->sync.device = r->comm->device;
     return DRO_OK;
 }
 
@@ -164,7 +167,7 @@ static dro_status sync_norms(dro__ranks *r, dro__task *t)
 
 dro_status dro__ranks_open(dro__task *t, const dro__model_choice *c)
 {
-    if (!c->shards && dro_comm_size(c->comm) == 1)
+    if (!c->shards && !c->comm)
         return DRO_OK;
     dro__ranks *r = t->ranks = dro__alloc(1, sizeof *r);
     if (!r)
@@ -174,8 +177,12 @@ dro_status dro__ranks_open(dro__task *t, const dro__model_choice *c)
     r->synced = norms && (c->shards || c->sync_norm);
     if (c->shards)
         DRO_TRY(make_shards(r, t));
-    else if (r->synced)
-        DRO_TRY(sync_norms(r, t));
+    else
+        DRO_TRY(open_device(r, t));
+    if (!c->shards && r->synced) {
+        t->net->sync.user = r;
+        t->net->sync.merge = meet_ranks;
+    }
     dro__spread_options o = {.shards = c->shards,
                              .problems = r->problems,
                              .contexts = r->team ? r->contexts : NULL,
@@ -286,6 +293,9 @@ static dro_status compare(dro_train *t, const char *mine, const char *first)
 
 dro_status dro__ranks_compare(dro_train *t)
 {
+    const dro__ranks *r = t->task.ranks;
+    if (r && *r->no_device)
+        dro__note(t, "gradients go through host memory: %s", r->no_device);
     if (dro_comm_size(t->comm) == 1)
         return DRO_OK;
     char *mine = describe(t), *first = mine;

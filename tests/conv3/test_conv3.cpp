@@ -136,7 +136,7 @@ struct tail {
         }
         n.channels = channels;
         n.sums = gathered.data();
-        n.back = n.sums + 8 * channels;
+        n.all = n.back = n.sums + 8 * channels;
     }
     /* Only their sums are left of a part's numbers, of so many pixels: the kernel is to make them. */
     void forget_forward(int part, double count)

@@ -1,5 +1,7 @@
 /* Stand-ins for memory, streams, events, the backend's table, cuBLAS and cuDNN's plans. A second
  * call of the same shape would be recorded on a GPU; here it is refused. */
+#include "nccl.h"
+#include "ranks.h"
 #include "stand_ins.h"
 
 #include <stdio.h>
@@ -198,25 +200,48 @@ cudaError_t cudaGetLastError(void)
     return cudaSuccess;
 }
 
+cudaError_t cudaPeekAtLastError(void)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    (void)e;
+    return cudaSuccess;
+}
+
+/* ---- record.c and cuda.c: a recording of a step is walked again; of a pass, it is refused ---- */
+
+struct CUgraphExec_st {
+    dro__cuda_network *net;
+    dro__queuer queue;
+};
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t s)
 {
-    (void)graph, (void)s;
-    return cudaErrorNotSupported;
+    (void)s;
+    graph->queue(graph->net, NULL);
+    return cudaSuccess;
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
 {
-    (void)graph;
-    return cudaErrorNotSupported;
+    free(graph);
+    return cudaSuccess;
 }
-
-/* ---- record.c, queue.c and cuda.c ---- */
 
 dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void *what,
                            cudaGraphExec_t *recorded)
 {
-    (void)queue, (void)what, (void)recorded;
-    return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED, "two calls of one shape: they are recorded");
+    if (what)
+        return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
+                         "two calls of one shape: they are recorded");
+    *recorded = malloc(sizeof **recorded);
+    if (!*recorded)
+        return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory");
+    **recorded = (struct CUgraphExec_st){net, queue};
+    return DRO_OK;
 }
 
 void dro__net_end_libraries(dro__cuda_network *net)
@@ -224,35 +249,22 @@ void dro__net_end_libraries(dro__cuda_network *net)
     dro__library_close(net);
 }
 
-dro_status dro__line_follow(dro__cuda_network *net)
+void dro__cuda_use(void) {}
+
+cudaError_t cudaGetDevice(int *device)
 {
-    (void)net;
-    return DRO_OK;
+    *device = 0;
+    return cudaSuccess;
 }
 
-dro_status dro__line_wait(dro__cuda_network *net)
+/* Each rank has a GPU of its own. */
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
-    (void)net;
-    return DRO_OK;
+    (void)device;
+    memset(p, 0, sizeof *p);
+    memset(p->uuid.bytes, 1 + two_ranks_own(), sizeof p->uuid.bytes);
+    return cudaSuccess;
 }
-
-void dro__line_close(dro__cuda_network *net)
-{
-    (void)net;
-}
-
-void dro__line_forget(struct dro__line *line)
-{
-    (void)line;
-}
-
-static dro_status no_steps(void *net)
-{
-    (void)net;
-    return DRO_OK;
-}
-
-const dro__queue dro__cuda_queue = {.wait = no_steps};
 
 static bool works_here(void)
 {
@@ -265,16 +277,44 @@ static const char *copy(void *to, const void *from, size_t bytes)
     return NULL;
 }
 
-/* What networks need of it. */
+/* Vectors as the reference's. */
+static void weigh(const dro__step *k, dro__phase phase)
+{
+    dro__backend_ref.weigh(k, phase);
+}
+
+static void move(dro__pool *pool, const dro__step *k, dro__move_kind kind, double *sums)
+{
+    dro__backend_ref.move(pool, k, kind, sums);
+}
+
+static void settle(const dro__step *k, const double *sums)
+{
+    dro__backend_ref.settle(k, sums);
+}
+
+static int64_t first_bad(dro__pool *pool, size_t n, const float *x)
+{
+    return dro__backend_ref.first_bad(pool, n, x);
+}
+
+/* What networks and optimisers need of it. */
 const dro__backend dro__backend_cuda = {
     .name = "cuda",
     .summary = "stand-ins on the processor",
     .works = works_here,
     .alloc = dro__cuda_alloc,
     .free = dro__cuda_free,
+    .host_alloc = dro__cuda_host_alloc,
+    .host_free = dro__cuda_host_free,
     .copy_in = copy,
     .copy_out = copy,
+    .weigh = weigh,
+    .move = move,
+    .settle = settle,
+    .first_bad = first_bad,
     .net = &dro__cuda_net,
+    .comms = &dro__cuda_comms,
 };
 
 /* ---- cuBLAS ---- */

@@ -16,6 +16,11 @@ void stand_ins_dirty(void *memory);
 void stand_ins_queue(cudaStream_t s, void (*work)(const void *what), const void *what,
                      size_t bytes);
 
+/* A loss of this step is NaN, once; -1: of none. */
+void stand_ins_spoil(int64_t step);
+/* The process is killed in this step, before it exchanges its losses; -1: never. */
+void stand_ins_die(int64_t step);
+
 /* A convolution by cuDNN as the shape says: x (count, height, width, in), w (out, kernel, in), z
  * like x; of the three the shape's kind is the one that is written. */
 void stand_ins_conv(const dro__dnn_shape *s, float *x, float *w, float *z);

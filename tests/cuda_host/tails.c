@@ -26,6 +26,11 @@ static size_t first_pixel(dro__parts parts, int part, int area)
     return (size_t)parts.first[part] * (size_t)area;
 }
 
+static double part_size(dro__parts parts, int part, int area)
+{
+    return (double)(parts.first[part + 1] - parts.first[part] + parts.others[part]) * area;
+}
+
 static void affine_of(dro__numbers n, dro__norm_source from, int part, int c, double mean,
                       double variance)
 {
@@ -41,7 +46,7 @@ static void forward_numbers(dro__parts parts, int area, dro__numbers n, dro__nor
                             int part, int c)
 {
     const double *sums = n.sums + 2 * part * n.channels;
-    double m = (double)(parts.first[part + 1] - parts.first[part]) * area;
+    double m = part_size(parts, part, area);
     double mean = sums[c] / m, dev = sums[n.channels + c] - sums[c] * mean;
     dev = dev < 0 ? 0 : dev;
     if (part == 0) {
@@ -58,16 +63,16 @@ static void backward_numbers(dro__parts parts, int area, int batch, dro__numbers
                              dro__norm_grads grads, int part, int c)
 {
     int to = part * n.channels + c;
-    const double *sums = n.back + 2 * part * n.channels;
-    double m = (double)(parts.first[part + 1] - parts.first[part]) * area;
-    double p = (double)n.p[to], inverse = (double)n.inverse[to], sum = sums[c],
-           dot = sums[n.channels + c];
+    const double *own = n.back + 2 * part * n.channels, *all = n.all + 2 * part * n.channels;
+    double m = part_size(parts, part, area);
+    double p = (double)n.p[to], inverse = (double)n.inverse[to], sum = all[c],
+           dot = all[n.channels + c];
     if (grads.gamma[part])
-        grads.gamma[part][c] = (float)(dot * inverse);
+        grads.gamma[part][c] = (float)(own[n.channels + c] * inverse);
     if (grads.beta[part])
-        grads.beta[part][c] = (float)sum;
+        grads.beta[part][c] = (float)own[c];
     if (grads.bias[part])
-        grads.bias[part][c] = batch ? 0 : (float)(p * sum);
+        grads.bias[part][c] = batch ? 0 : (float)(p * own[c]);
     n.q[to] = batch ? (float)(-p * inverse * inverse * dot / m) : 0;
     n.r[to] = batch ? (float)(-p * sum / m) : 0;
 }

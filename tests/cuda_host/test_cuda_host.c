@@ -3,12 +3,16 @@
  * networks, in tf32 and fp32, of which the programs differ (our own convolutions or none); bf16 is
  * left out, its values would be of another type everywhere. Losses, gradients and running
  * statistics of a call of one part and of one of two, logits and losses of evaluations behind them,
- * and that both programs of a network have the same convolutions.
+ * and that both programs of a network have the same convolutions. The same of two ranks that have a
+ * slice of each part and one batch norm.
  *
  * test_cuda_host [SEED [COUNT]]: those networks, and what they are. */
+#include "nccl.h"
 #include "networks.h"
 #include "nn.h"
+#include "ranks.h"
 #include "stand_ins.h"
+#include "steps.h"
 
 #include <math.h>
 #include <signal.h>
@@ -39,7 +43,7 @@ typedef struct outcome {
 
 static int failures;
 static long seen_own, seen_lazy, seen_filled, seen_slices, seen_folds, seen_residuals, seen_deep,
-    seen_caps;
+    seen_caps, seen_ranks;
 
 static void *zeros(size_t count, size_t size)
 {
@@ -295,6 +299,121 @@ static void check(uint64_t seed, const char *precision, const given *g, const ou
     dro_context_destroy(ctx);
 }
 
+/* ---- two ranks ---- */
+
+/* What the two ranks compute, in memory that both see: of each rank and call, the losses, the
+ * gradients of both parts, the running statistics. */
+typedef struct rank_call {
+    float *losses, *grads[2], *running;
+} rank_call;
+
+static rank_call rank_call_at(const dro_net *net, float *bytes, int rank, int call)
+{
+    size_t dim = dro_net_dim(net), each = EXAMPLES_MOST + 2 * dim + dro_net_statistics_count(net);
+    float *from = bytes + (size_t)(rank * CALLS + call) * each, *grads = from + EXAMPLES_MOST;
+    return (rank_call){from, {grads, grads + dim}, grads + 2 * dim};
+}
+
+/* Which examples of a part of `count` are whose: an uneven cut where it can be. */
+static void slice_of(int rank, size_t count, size_t *first, size_t *end)
+{
+    size_t middle = (count + 1) / 2;
+    *first = rank ? middle : 0;
+    *end = rank ? count : middle;
+}
+
+static dro_status run_rank(dro_net *net, const given *g, const drawn *about, int rank, float *bytes)
+{
+    size_t size = (size_t)about->channels * (size_t)about->height * (size_t)about->width;
+    for (int call = 0; call < CALLS; call++) {
+        rank_call out = rank_call_at(net, bytes, rank, call);
+        dro_net_batch parts[2];
+        float losses[EXAMPLES_MOST], coef[EXAMPLES_MOST];
+        size_t at = 0, whole = 0, froms[2] = {0}, counts[2] = {0};
+        parts_of(g, about, g->parts[call], parts);
+        for (int k = 0; k < g->parts[call]; k++) {
+            size_t first, end;
+            slice_of(rank, parts[k].count, &first, &end);
+            memcpy(coef + at, g->coef + whole + first, (end - first) * sizeof *coef);
+            at += counts[k] = end - first;
+            froms[k] = whole + first;
+            whole += parts[k].count;
+            parts[k].x += first * size, parts[k].labels += first, parts[k].keys += first;
+            if (parts[k].targets)
+                parts[k].targets += first * OUTPUTS;
+            parts[k].count = end - first;
+        }
+        DRO_TRY(dro_net_forward(net, g->w, parts, g->parts[call], losses));
+        DRO_TRY(dro_net_backward(net, g->w, coef, out.grads));
+        dro_net_accept(net);
+        DRO_TRY(dro_net_statistics(net, out.running));
+        for (int k = 0, from = 0; k < g->parts[call]; from += (int)counts[k++])
+            memcpy(out.losses + froms[k], losses + from, counts[k] * sizeof *losses);
+    }
+    return DRO_OK;
+}
+
+/* The sums of both ranks against the reference's. */
+static bool ranks_off(const dro_net *net, const given *g, float *bytes, const outcome *expected)
+{
+    bool wrong = false;
+    for (int call = 0; call < CALLS; call++) {
+        rank_call a = rank_call_at(net, bytes, 0, call), b = rank_call_at(net, bytes, 1, call);
+        for (size_t i = 0; i < g->count; i++)
+            a.losses[i] += b.losses[i];
+        for (size_t i = 0; i < 2 * dro_net_dim(net); i++)
+            a.grads[0][i] += b.grads[0][i];
+        wrong |= off("losses", g->count, a.losses, expected[call].losses, 1e-4, 1e-5);
+        for (int part = 0; part < g->parts[call]; part++)
+            wrong |= gradient_off(net, part, a.grads[part], expected[call].grads[part]);
+        wrong |= statistics_off(net, a.running, expected[call].running);
+        wrong |= statistics_off(net, b.running, expected[call].running);
+    }
+    return wrong;
+}
+
+/* on_device: the norms meet as NCCL's sums do, not on the host. */
+static void check_ranks(uint64_t seed, bool on_device, const given *g, const outcome *expected)
+{
+    dro_context *ctx = NULL;
+    drawn about;
+    void *bytes = NULL;
+    stand_ins_begin(false, seed % 2);
+    dro_context_create("cuda", 1, &ctx);
+    dro_net *net = draw_network(ctx, seed, "tf32", &about);
+    size_t size = net ? sizeof(float) * 2 * CALLS *
+                            (EXAMPLES_MOST + 2 * dro_net_dim(net) + dro_net_statistics_count(net))
+                      : 0;
+    int rank = net ? two_ranks_begin(size, &bytes) : -1;
+    if (rank < 0) {
+        say_status("two ranks", seed, ctx);
+        return;
+    }
+    struct dro__device_comm *device = NULL;
+    unsigned char id[DRO__DEVICE_ID];
+    dro_status status = DRO_OK;
+    if (on_device)
+        status = dro__cuda_comms.name(ctx, id);
+    if (on_device && status == DRO_OK)
+        status = dro__cuda_comms.open(ctx, id, rank, 2, true, &device);
+    net->sync.merge = two_ranks_merge;
+    net->sync.device = device;
+    if (status == DRO_OK)
+        status = run_rank(net, g, &about, rank, bytes);
+    if (status != DRO_OK)
+        say_status("two ranks", seed, ctx);
+    bool well = two_ranks_end(rank);
+    if (!well || (status == DRO_OK && ranks_off(net, g, bytes, expected))) {
+        failures++;
+        printf("seed %llu, two ranks that meet on the %s: see above\n  %s\n",
+               (unsigned long long)seed, on_device ? "device" : "host", about.text);
+    }
+    seen_ranks++;
+    two_ranks_free(bytes, size);
+    dro_net_destroy(net);
+    dro_context_destroy(ctx);
+}
+
 static void check_seed(uint64_t seed, bool tell)
 {
     dro_context *ctx = NULL;
@@ -313,6 +432,8 @@ static void check_seed(uint64_t seed, bool tell)
     if (run(net, NULL, &g, &about, expected) == DRO_OK) {
         check(seed, "tf32", &g, expected);
         check(seed, "fp32", &g, expected);
+        if (seed % 4 == 0)
+            check_ranks(seed, seed % 8 == 0, &g, expected);
     } else {
         say_status("ref", seed, ctx);
     }
@@ -333,6 +454,10 @@ static void crashed(int signal_number)
 
 int main(int argc, char **argv)
 {
+    if (setenv("DRO_NCCL", FAKE_NCCL, 1) != 0 || dro__cuda_comms.missing()) {
+        printf("FAILED: %s: %s\n", FAKE_NCCL, dro__cuda_comms.missing());
+        return 1;
+    }
     signal(SIGSEGV, crashed);
     signal(SIGABRT, crashed);
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0,
@@ -341,10 +466,14 @@ int main(int argc, char **argv)
                                 : SEEDS;
     for (now = first; now < first + count; now++)
         check_seed(now, argc > 1);
-    printf("%llu networks: %ld convolutions of our own, %ld folded, %ld lazy values, %ld filled by "
-           "a reader, %ld slices, %ld residuals, %ld depthwise, %ld ReLU6; %d failures\n",
-           (unsigned long long)count, seen_own, seen_folds, seen_lazy, seen_filled, seen_slices,
-           seen_residuals, seen_deep, seen_caps, failures);
+    printf(
+        "%llu networks: %ld convolutions of our own, %ld folded, %ld lazy values, %ld filled by "
+        "a reader, %ld slices, %ld residuals, %ld depthwise, %ld ReLU6; %ld of them on two ranks; "
+        "%d failures\n",
+        (unsigned long long)count, seen_own, seen_folds, seen_lazy, seen_filled, seen_slices,
+        seen_residuals, seen_deep, seen_caps, seen_ranks, failures);
+    if (argc == 1)
+        failures += check_steps();
     bool all = seen_own && seen_folds && seen_lazy && seen_filled && seen_slices &&
                seen_residuals && seen_deep && seen_caps;
     if (argc == 1 && !all)

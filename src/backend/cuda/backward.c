@@ -53,6 +53,19 @@ static dro__typed z_of(const dro__gprogram *p, const dro__gvalue *v)
                                  : dro__data_of(p, &p->values[tail->base.source]);
 }
 
+/* The numbers from sums that are there, of all ranks. */
+static void finish_all(dro__cuda_network *net, const dro__gprogram *p, const dro__gvalue *v)
+{
+    const dro__gtail *tail = &p->tails[v->base.tail];
+    if (dro__net_synced(&net->memory))
+        dro__norm_meet_backward(net, tail);
+    if (finishes_itself(p, &p->ops[v->base.maker]))
+        return;
+    net->chained = false;
+    dro__gpu_finish_backward(net->stream, net->parts, v->extent.height * v->extent.width,
+                             tail->base.deferred, tail->numbers, grads_of(net, tail));
+}
+
 /* Somebody has written a value's slope; the last one closes it. `more` belongs to it too. */
 static void wrote(const dro__gcall *call, dro__gvalue *v, dro__typed more)
 {
@@ -62,12 +75,13 @@ static void wrote(const dro__gcall *call, dro__gvalue *v, dro__typed more)
         return;
     const dro__gtail *tail = &p->tails[v->base.tail];
     bool later = masks_later(p, v) > 0, by_z = tail->base.deferred && tail->base.residual < 0;
+    bool meets = tail->base.deferred && dro__net_synced(&net->memory);
     dro__closing c = {.slope = v->slope,
                       .more = more,
                       .y = tail->base.cap > 0 && !by_z ? dro__data_of(p, v) : none,
                       .z = z_of(p, v),
                       .cap = tail->base.cap,
-                      .finish = !finishes_itself(p, &p->ops[v->base.maker]),
+                      .finish = !meets && !finishes_itself(p, &p->ops[v->base.maker]),
                       .batch = tail->base.deferred,
                       .grads = grads_of(net, tail)};
     if (more.p || (tail->base.cap > 0 && !later))
@@ -76,6 +90,8 @@ static void wrote(const dro__gcall *call, dro__gvalue *v, dro__typed more)
     dro__gpu_close(net->stream, net->parts, v->extent, &c, tail->numbers);
     if (c.g.p)
         v->slope = c.g;
+    if (meets)
+        finish_all(net, p, v);
 }
 
 /* Where an operation writes a slope; what has come so far is v->slope, which it adds. */
@@ -183,11 +199,7 @@ static void back_own(const dro__gcall *call)
     }
     in->left = 0;
     in->slope = target(in);
-    if (finishes_itself(p, &p->ops[in->base.maker]))
-        return;
-    net->chained = false;
-    dro__gpu_finish_backward(net->stream, net->parts, in->extent.height * in->extent.width,
-                             tail->base.deferred, tail->numbers, grads_of(net, tail));
+    finish_all(net, p, in);
 }
 
 /* dz of a convolution, in memory that no other operation uses in this pass. */

@@ -204,7 +204,8 @@ static void find_slices(dro__gprogram *p)
     }
 }
 
-/* One block for what all tails gather: the forward pass's, then the backward pass's. */
+/* One block for what all tails gather: the forward pass's, then the backward pass's, then what the
+ * latter is over all ranks. */
 static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
 {
     size_t count = 0;
@@ -220,12 +221,13 @@ static dro_status make_sums(dro__cuda_network *net, dro__gprogram *p)
                                  "a layer of %d channels: the cuda backend takes %d at most",
                                  n->channels, (int)DRO__TAIL_CHANNELS);
             if (pass)
-                n->sums = p->sums + count, n->back = p->back + count, n->scratch = p->tail_scratch;
+                n->sums = p->sums + count, n->all = n->back = p->back + count,
+                n->scratch = p->tail_scratch;
             count += 2 * 2 * DRO__PARTS * (size_t)n->channels; /* each sum is two numbers */
         }
         if (pass)
             break;
-        p->sums = dro__cuda_alloc(2 * count + 1, sizeof(double));
+        p->sums = dro__cuda_alloc(3 * count + 1, sizeof(double));
         if (!p->sums)
             return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
         p->back = p->sums + count;

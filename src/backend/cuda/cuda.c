@@ -5,6 +5,7 @@
  * GPU's. */
 #include "conv3.h"
 #include "cuda.h"
+#include "nccl.h"
 #include "step_kernels.h"
 
 #include <math.h>
@@ -12,17 +13,41 @@
 #include <stdio.h>
 #include <string.h>
 
+/* ---- which one ---- */
+
+int dro__cuda_device(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess)
+        cudaGetLastError();
+    return count > 1 ? dro__local_rank() % count : 0;
+}
+
+void dro__cuda_use(void)
+{
+    static _Thread_local bool used;
+    if (used)
+        return;
+    used = true;
+    int device = dro__cuda_device();
+    if (device)
+        cudaSetDevice(device);
+}
+
 /* ---- is there one ---- */
 
 static const char *missing(void)
 {
     static _Thread_local char text[160];
     int count = 0, major = 0, minor = 0;
+    dro__cuda_use();
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count > 0)
-        error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+        error =
+            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, dro__cuda_device());
     if (error == cudaSuccess && count > 0)
-        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+        error =
+            cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, dro__cuda_device());
     cudaGetLastError(); /* forget it */
     if (error == cudaErrorInsufficientDriver || error == cudaErrorStubLibrary)
         return "no NVIDIA driver, or one older than CUDA 13 needs (580)";
@@ -49,7 +74,7 @@ static const char *device(void)
 {
     static _Thread_local char text[400];
     struct cudaDeviceProp p;
-    if (missing() || cudaGetDeviceProperties(&p, 0) != cudaSuccess)
+    if (missing() || cudaGetDeviceProperties(&p, dro__cuda_device()) != cudaSuccess)
         return NULL;
     bool groups = dro__gpu_conv3_bands_fit(16, 16, 1, 32, 32),
          deep = dro__gpu_conv3_fits(0, 64, 64, 1);
@@ -57,10 +82,12 @@ static const char *device(void)
     snprintf(
         text, sizeof text,
         "%.80s, compute capability %d.%d, %zu KB of shared memory, code for %d.%d: convolutions "
-        "by rows%s%s%s",
+        "by rows%s%s%s; %s",
         p.name, p.major, p.minor, p.sharedMemPerBlockOptin / 1024, code / 10, code % 10,
         groups ? " and by warp groups" : "", deep ? "" : " (tf32 with 64 channels: cuDNN)",
-        code >= 90 ? ", overlapping" : "");
+        code >= 90 ? ", overlapping" : "",
+        dro__cuda_comms.missing() ? "no NCCL: several ranks sum through host memory"
+                                  : dro__cuda_comms.about());
     return text;
 }
 
@@ -87,6 +114,7 @@ void *dro__cuda_alloc(size_t count, size_t size)
     if (size && count > SIZE_MAX / size)
         return NULL;
     size_t bytes = count > 0 && size > 0 ? count * size : 1;
+    dro__cuda_use();
     if (cudaMalloc(&memory, bytes) != cudaSuccess) {
         cudaGetLastError();
         return NULL;
@@ -108,6 +136,7 @@ void dro__cuda_free(void *memory)
 void *dro__cuda_host_alloc(size_t bytes)
 {
     void *memory = NULL;
+    dro__cuda_use();
     if (cudaHostAlloc(&memory, bytes ? bytes : 1, cudaHostAllocMapped) == cudaSuccess)
         return memory;
     cudaGetLastError();
@@ -364,4 +393,5 @@ const dro__backend dro__backend_cuda = {
     .rows_sum = rows_sum,
     .loss = loss,
     .net = &dro__cuda_net,
+    .comms = &dro__cuda_comms,
 };

@@ -11,8 +11,12 @@
 
 extern const dro__net_backend dro__cuda_net;
 
+/* The GPU of this process: ranks of one machine take one after the other. A thread that calls CUDA
+ * uses it first. */
+int dro__cuda_device(void);
+void dro__cuda_use(void);
 /* The stream that a thread's calls are queued on. */
-#define DRO__STREAM cudaStreamPerThread
+#define DRO__STREAM (dro__cuda_use(), cudaStreamPerThread)
 
 /* Zeroed device memory, NULL when there is none. */
 void *dro__cuda_alloc(size_t count, size_t size);

@@ -99,14 +99,17 @@ void dro__gtail_forward(const dro__gcall *c)
     dro__typed z = tail->base.source < 0 ? dro__typed_of(v, tail->z) : c->k.x, residual = none;
     if (tail->base.deferred) {
         bool later = v->lazy || v->filler >= 0; /* a reader makes the numbers */
+        bool synced = dro__net_synced(&net->memory);
         dro__norm_source from = dro__norm_source_of(net, tail);
         if (!c->op->own)
             dro__gpu_moments(c->stream, net->parts, v->extent, z, tail->numbers,
-                             later ? NULL : &from);
+                             later || synced ? NULL : &from);
+        if (synced)
+            dro__norm_meet_forward(net, tail);
         if (later)
             return;
         net->chained = false;
-        if (c->op->own)
+        if (c->op->own || synced)
             dro__gpu_finish_forward(c->stream, net->parts, v->extent.height * v->extent.width,
                                     tail->numbers, from);
     }

@@ -24,9 +24,11 @@ typedef struct dro__typed {
     int stride; /* elements from one pixel to the next; 0: as many as it has channels */
 } dro__typed;
 
-/* The examples of a call: part k is first[k] .. first[k+1] - 1. */
+/* The examples of a call: part k is first[k] .. first[k+1] - 1; batch norm counts `others` more of
+ * it, which other ranks have. */
 typedef struct dro__parts {
     int count, first[3];
+    int others[2];
 } dro__parts;
 
 typedef struct dro__extent {
@@ -39,12 +41,13 @@ typedef struct dro__gpu_window {
 
 /* A tail's numbers, (parts, channels) each:
  *     y = (z - mean) * scale + shift,   dz = p g + q (z - mean) + r
- * sums and back are (2, parts, 2, channels): what the forward and the backward pass gather
- * (tails.cuh), 0 before. */
+ * sums, back and all are (2, parts, 2, channels): what the forward and the backward pass gather
+ * (tails.cuh), 0 before; all: what `back` is over all ranks, back itself where there is one. */
 typedef struct dro__numbers {
     int channels;
     float *mean, *inverse, *scale, *shift, *p, *q, *r;
     double *sums, *back;
+    const double *all;
     /* DRO__TAIL_SCRATCH bytes of one stream, 0 before: what the blocks of a kernel gather */
     void *scratch;
 } dro__numbers;

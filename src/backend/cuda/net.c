@@ -75,6 +75,7 @@ static void destroy(void *live)
         cudaEventDestroy(net->fork);
     if (net->join)
         cudaEventDestroy(net->join);
+    dro__free(net->meeting);
     dro__free(net->convs);
     dro__free(net->packed);
     dro__free(net->scales);
@@ -343,6 +344,7 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
     if (total > p->capacity)
         forget(net);
     DRO_TRY(dro__gprogram_place(net, p, total));
+    dro__norms_place(net, p);
     for (int32_t i = 0; i < p->base.operation_count; i++)
         if (dro__gpu_layers[p->ops[i].base.op].prepare)
             DRO_TRY(dro__gpu_layers[p->ops[i].base.op].prepare(net, p, &p->ops[i]));
@@ -429,7 +431,7 @@ static void walk_pass(dro__cuda_network *net, const void *what)
 static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, bool *ran,
                       cudaGraphExec_t *recorded)
 {
-    if (!*recorded && !*ran) {
+    if (!*recorded && (!*ran || dro__norms_meet_here(net, p))) {
         dro__net_walk(net, p, body, DRO__STREAM);
         DRO__CUDA(net->ctx, cudaGetLastError());
         if (net->failed)
@@ -468,7 +470,8 @@ static dro_status hand(dro__cuda_network *net, void *to, const void *from, size_
 static dro_status queue_forward(dro__cuda_network *net, const float *w, const dro_net_batch *parts,
                                 int count)
 {
-    DRO_TRY(begin(net, &net->program[1], w, parts, count));
+    dro_status begun = begin(net, &net->program[1], w, parts, count);
+    DRO_TRY(dro__norms_begin(net, &net->program[1], begun));
     dro__recording *r = recording_of(net, true);
     return run(net, &net->program[1], dro__gprogram_forward, &r->ran, &r->forward);
 }

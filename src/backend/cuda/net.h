@@ -84,7 +84,7 @@ typedef struct dro__gprogram {
     dro__gop *ops;
     size_t capacity; /* examples */
     void *memory;
-    double *sums, *back; /* of all tails: what the two passes gather */
+    double *sums, *back; /* of all tails: what the two passes gather; behind: back of all ranks */
     void *tail_scratch;
     size_t sums_bytes;
 } dro__gprogram;
@@ -148,6 +148,7 @@ typedef struct dro__cuda_network {
     bool pending, failed;
     struct dro__line *line; /* queue.c: asynchronous steps, or NULL */
     bool chained;           /* the last kernel of the stream was one of conv3.h */
+    double *meeting;        /* host (sums_bytes): norms over ranks that meet there */
 } dro__cuda_network;
 
 /* compile.c */
@@ -227,6 +228,14 @@ dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void
                            cudaGraphExec_t *recorded);
 void dro__net_end_libraries(dro__cuda_network *net);
 void dro__net_walk(dro__cuda_network *net, dro__gprogram *p, dro__walk body, cudaStream_t stream);
+
+/* meet.c: batch norm over all ranks: where the sums go; before a pass that the host drives, which
+ * could begin or not; and each norm, when its sums are there. */
+void dro__norms_place(const dro__cuda_network *net, dro__gprogram *p);
+bool dro__norms_meet_here(const dro__cuda_network *net, const dro__gprogram *p); /* on the host */
+dro_status dro__norms_begin(dro__cuda_network *net, dro__gprogram *p, dro_status begun);
+void dro__norm_meet_forward(dro__cuda_network *net, const dro__gtail *tail);
+void dro__norm_meet_backward(dro__cuda_network *net, const dro__gtail *tail);
 
 /* queue.c. Steps may have been queued by another thread, on another stream: what this one queues
  * comes behind them; or it waits for them. */

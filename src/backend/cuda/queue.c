@@ -1,9 +1,12 @@
 /* Asynchronous steps of a network (../step.h): what a step needs is written on a ticket, the step
  * itself is one recorded graph from the images to the new weights.
  *
- * There are DRO__TICKETS tickets; the host waits only when all of them are in use. A graph is
+ * There are DRO__TICKETS tickets; the host waits only when all of them are in use. What it then
+ * learns is of the step so many before, on every rank. With several ranks a step also exchanges the
+ * losses and sums the gradients, between the devices. A graph is
  * recorded for each shape of step (its parts, whether it looks ahead, net->share) when it is seen
  * for the second time, as the other passes are. */
+#include "nccl.h"
 #include "net.h"
 #include "step_kernels.h"
 
@@ -11,19 +14,27 @@
 
 enum { SHAPES = 8 }; /* the shares are three, and each may have steps of two shapes */
 
+/* The parts over all ranks, and where this rank's begin. */
+typedef struct slices {
+    int whole[2], first[2];
+} slices;
+
 typedef struct shape {
     bool used, ran, ahead;
     int share;
     dro__parts parts;
+    slices cut;
     cudaGraphExec_t graph;
 } shape;
 
 struct dro__line {
     dro__gpu_step step;
     dro__gpu_images seen;  /* what the recorded graphs read; compared as bytes */
-    dro__scalars reported; /* the last that were whole */
+    dro__scalars reported; /* those of DRO__TICKETS steps ago */
     uint64_t begun;
-    bool ahead, second; /* of the present step */
+    bool ahead, second;      /* of the present step */
+    slices cut;              /* likewise */
+    dro__device_comm *ranks; /* NULL: alone */
     cudaEvent_t done[DRO__TICKETS];
     shape shapes[SHAPES];
     int next_shape;
@@ -107,7 +118,9 @@ void dro__line_close(dro__cuda_network *net)
                      k->first,
                      k->s_before,
                      k->groups_before,
-                     k->old_losses_before};
+                     k->old_losses_before,
+                     k->own_losses,
+                     k->own_coef};
     const void *shared[] = {k->news,          k->tickets,       k->ticket_cuts, k->ticket_mixes,
                             k->ticket_labels, k->ticket_groups, k->ticket_keys};
     for (size_t i = 0; i < sizeof there / sizeof there[0]; i++)
@@ -156,6 +169,11 @@ static dro_status line_open(void *live, const dro__step *host)
                          .taken = net->taken,
                          .statistics_size = net->graph->statistics_size};
     make_tickets(line);
+    line->ranks = net->memory.sync ? net->memory.sync->device : NULL;
+    if (line->ranks) {
+        g->own_losses = device(line, g->capacity, sizeof(float));
+        g->own_coef = device(line, g->capacity, sizeof(float));
+    }
     g->k.v[DRO__G] = net->grads[0];
     g->k.v[DRO__NEXT] = net->grads[1];
     g->k.ticket = g->ticket;
@@ -169,7 +187,7 @@ static dro_status line_open(void *live, const dro__step *host)
     g->s_before = device(line, 1, sizeof *g->s_before);
     g->groups_before = device(line, groups, sizeof *g->groups_before);
     g->old_losses_before = device(line, batch, sizeof(float));
-    g->news = both(line, 1, sizeof *g->news);
+    g->news = both(line, DRO__TICKETS, sizeof *g->news);
     g->turn = device(line, 1, sizeof *g->turn);
     g->sums.partial = device(line, DRO__GPU_BLOCKS * DRO__SUMS, sizeof(double));
     g->sums.counter = device(line, 1, sizeof *g->sums.counter);
@@ -186,8 +204,8 @@ static dro_status line_open(void *live, const dro__step *host)
 
 /* ---- a step ---- */
 
-static void write_ticket(struct dro__line *line, const dro_net_batch *parts, int count,
-                         const dro__ticket *ticket, const int32_t *const *group_of)
+static void write_ticket(struct dro__line *line, const dro__fetched *f, const dro__ticket *ticket,
+                         const int32_t *const *group_of)
 {
     dro__gpu_step *g = &line->step;
     size_t slot = line->begun % DRO__TICKETS, at = slot * g->capacity;
@@ -197,8 +215,8 @@ static void write_ticket(struct dro__line *line, const dro_net_batch *parts, int
     int32_t *groups = (int32_t *)g->ticket_groups + at;
     uint64_t *keys = (uint64_t *)g->ticket_keys + at;
     ((dro__ticket *)g->tickets)[slot] = *ticket;
-    for (int p = 0; p < count; p++) {
-        const dro_net_batch *b = &parts[p];
+    for (int p = 0; p < f->part_count; p++) {
+        const dro_net_batch *b = &f->parts[p];
         for (size_t i = 0; i < b->count; i++) {
             cuts[i] = dro__gpu_cut_at(b, i);
             if (g->mixed)
@@ -207,8 +225,8 @@ static void write_ticket(struct dro__line *line, const dro_net_batch *parts, int
         }
         memcpy(labels, b->labels, b->count * sizeof *labels);
         if (group_of[p])
-            memcpy(groups, group_of[p], b->count * sizeof *groups);
-        cuts += b->count, keys += b->count, labels += b->count, groups += b->count;
+            memcpy(groups, group_of[p], f->whole[p] * sizeof *groups);
+        cuts += b->count, keys += b->count, labels += b->count, groups += f->whole[p];
         mixes += b->count;
     }
 }
@@ -222,6 +240,22 @@ static void walk_forward(dro__cuda_network *net, const dro__gpu_step *g, const f
                          dro__typed_of(&p->values[0], p->values[0].data));
     cudaMemcpyAsync(net->w, w, g->k.plan.dim * sizeof *w, cudaMemcpyDeviceToDevice, stream);
     dro__net_walk(net, p, dro__gprogram_forward, stream);
+    struct dro__line *line = net->line;
+    if (!line->ranks)
+        return;
+    dro__gpu_step_place(stream, g);
+    net->failed = !dro__nccl_sum_floats(line->ranks, stream, &g->k.losses, 1,
+                                        (size_t)(g->k.counts[0] + g->k.counts[1])) ||
+                  net->failed;
+}
+
+/* The gradients of all ranks. */
+static void sum_gradients(dro__cuda_network *net, cudaStream_t stream)
+{
+    struct dro__line *line = net->line;
+    if (line->ranks &&
+        !dro__nccl_sum_floats(line->ranks, stream, net->grads, net->parts.count, net->graph->dim))
+        net->failed = true;
 }
 
 /* sam: the point at which the step takes its gradients. The second part goes along, with
@@ -232,6 +266,7 @@ static bool walk_ascent(dro__cuda_network *net, const dro__gpu_step *g, cudaStre
     bool failed = net->failed;
     dro__gpu_step_weigh(stream, g, DRO__PHASE_ASCENT, 1);
     dro__net_walk(net, &net->program[1], dro__gprogram_backward, stream);
+    sum_gradients(net, stream);
     failed = failed || net->failed;
     dro__gpu_step_ascend(stream, g);
     return failed;
@@ -243,14 +278,19 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
 {
     struct dro__line *line = net->line;
     dro__gpu_step g = line->step;
-    for (int i = 0; i < net->parts.count; i++)
-        g.k.counts[i] = net->parts.first[i + 1] - net->parts.first[i];
+    for (int i = 0; i < net->parts.count; i++) {
+        g.k.counts[i] = line->cut.whole[i];
+        g.own_first[i] = line->cut.first[i];
+        g.own_counts[i] = net->parts.first[i + 1] - net->parts.first[i];
+    }
     float *losses = net->losses, *coef = net->coef;
     int32_t *labels = net->labels;
     uint64_t *keys = net->keys;
     dro__gpu_mix *mixes = net->mixes;
     bool failed = false;
-    net->losses = g.k.losses, net->coef = g.k.coef, net->labels = g.labels, net->keys = g.keys;
+    net->losses = line->ranks ? g.own_losses : g.k.losses;
+    net->coef = line->ranks ? g.own_coef : g.k.coef;
+    net->labels = g.labels, net->keys = g.keys;
     net->mixes = g.mixes;
     dro__gpu_step_take(stream, &g);
     if (line->ahead) {
@@ -265,6 +305,7 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     dro__gpu_step_weigh(stream, &g, g.k.plan.weigh, !line->ahead && !sam);
     failed = failed || net->failed;
     dro__net_walk(net, &net->program[1], dro__gprogram_backward, stream);
+    sum_gradients(net, stream);
     net->failed = net->failed || failed || cudaPeekAtLastError() != cudaSuccess;
     if (line->second) {
         g.moved_first = g.k.plan.second_first;
@@ -281,13 +322,18 @@ static shape *shape_of(struct dro__line *line, const dro__cuda_network *net)
     for (int k = 0; k < SHAPES; k++) {
         shape *s = &line->shapes[k];
         if (s->used && s->share == net->share && s->ahead == line->ahead &&
-            memcmp(&s->parts, &net->parts, sizeof s->parts) == 0)
+            memcmp(&s->parts, &net->parts, sizeof s->parts) == 0 &&
+            memcmp(&s->cut, &line->cut, sizeof s->cut) == 0)
             return s;
     }
     shape *s = &line->shapes[line->next_shape++ % SHAPES];
     if (s->graph)
         cudaGraphExecDestroy(s->graph);
-    *s = (shape){.used = true, .ahead = line->ahead, .share = net->share, .parts = net->parts};
+    *s = (shape){.used = true,
+                 .ahead = line->ahead,
+                 .share = net->share,
+                 .parts = net->parts,
+                 .cut = line->cut};
     return s;
 }
 
@@ -352,27 +398,44 @@ static dro_status launch(dro__cuda_network *net, const dro_net_batch *part)
     return walk_once(net, s);
 }
 
-static dro_status line_step(void *live, const dro_net_batch *parts, int count,
-                            const dro__ticket *ticket, const int32_t *const *group_of)
+/* The batch norms of a step that are over all ranks count all examples. */
+static void take_slices(dro__cuda_network *net, const dro__fetched *f)
+{
+    struct dro__line *line = net->line;
+    line->cut = (slices){{0}, {0}};
+    for (int k = 0; k < f->part_count; k++) {
+        line->cut.whole[k] = (int)f->whole[k];
+        line->cut.first[k] = (int)f->first[k];
+        if (dro__net_synced(&net->memory))
+            net->parts.others[k] = (int)(f->whole[k] - f->parts[k].count);
+    }
+}
+
+static dro_status line_step(void *live, const dro__fetched *f, const dro__ticket *ticket,
+                            const int32_t *const *group_of)
 {
     dro__cuda_network *net = live;
     struct dro__line *line = net->line;
+    const dro_net_batch *parts = f->parts;
     size_t slot = line->begun % DRO__TICKETS;
     net->pending = false;
-    DRO_TRY(dro__net_prepare(net, &net->program[1], parts, count));
+    DRO_TRY(dro__net_prepare(net, &net->program[1], parts, f->part_count));
+    take_slices(net, f);
     if (net->has_targets)
         return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED, "a queued step with real-valued targets");
-    for (int k = 0; k < count; k++)
+    for (int k = 0; k < f->part_count; k++)
         if (!parts[k].images || parts[k].images->bytes != parts[0].images->bytes)
             return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
                              "a queued step takes all its examples from the same images in the "
                              "GPU's memory");
-    if (line->begun >= DRO__TICKETS)
+    if (line->begun >= DRO__TICKETS) {
         DRO__CUDA(net->ctx, cudaEventSynchronize(line->done[slot]));
+        line->reported = line->step.news[slot];
+    }
     line->ahead = ticket->ahead;
     line->step.mixed = net->has_mixes;
     line->second = ticket->second; /* when it begins, the recordings are forgotten (reset) */
-    write_ticket(line, parts, count, ticket, group_of);
+    write_ticket(line, f, ticket, group_of);
     DRO_TRY(launch(net, &parts[0]));
     line->begun++;
     cudaError_t error = cudaEventRecord(line->done[slot], DRO__STREAM);
@@ -385,18 +448,9 @@ static dro_status line_step(void *live, const dro_net_batch *parts, int count,
 
 /* ---- the state ---- */
 
-/* Where the device is just writing, the last scalars that were whole. */
 static void news(void *live, dro__scalars *to)
 {
-    const dro__cuda_network *net = live;
-    struct dro__line *line = net->line;
-    const dro__gpu_news *from = line->step.news;
-    uint64_t ended = __atomic_load_n(&from->ended, __ATOMIC_ACQUIRE);
-    *to = from->s;
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    if (__atomic_load_n(&from->begun, __ATOMIC_RELAXED) == ended)
-        line->reported = *to;
-    *to = line->reported;
+    *to = ((const dro__cuda_network *)live)->line->reported;
 }
 
 static const float *owner(void *live)
@@ -436,7 +490,9 @@ static dro_status push(void *live, const dro__step *host)
     dro__cuda_network *net = live;
     struct dro__line *line = net->line;
     DRO_TRY(exchange(net, host, true));
-    line->step.news->s = line->reported = *host->s;
+    line->reported = *host->s;
+    for (int k = 0; k < DRO__TICKETS; k++)
+        line->step.news[k] = *host->s;
     if (host->shares)
         DRO__CUDA(net->ctx, dro__cuda_copy((void *)line->step.k.shares, host->shares,
                                            (size_t)host->ticket->group_count * sizeof(double)));

@@ -118,6 +118,13 @@ static __device__ bool refuse_losses(const dro__gpu_step &g, int count, bool fir
     return true;
 }
 
+/* Where number i of this rank's is among those of all. */
+static __device__ int whole_index(const dro__gpu_step &g, int i)
+{
+    int part = i >= g.own_counts[0];
+    return part ? g.k.counts[0] + g.own_first[1] + i - g.own_counts[0] : g.own_first[0] + i;
+}
+
 static __global__ void weigh_kernel(const __grid_constant__ dro__gpu_step g, dro__phase phase,
                                     bool first)
 {
@@ -125,11 +132,30 @@ static __global__ void weigh_kernel(const __grid_constant__ dro__gpu_step g, dro
     if (g.k.s->refused || refuse_losses(g, count, first)) {
         EACH (i, count)
             g.k.coef[i] = 0;
-        return;
+    } else {
+        if (first) /* the gradients are not known yet: what is written here may be put back */
+            copy_state(g, false);
+        run_phase(&g.k, phase);
     }
-    if (first) /* the gradients are not known yet: what is written here may have to be put back */
-        copy_state(g, false);
-    run_phase(&g.k, phase);
+    if (!g.own_coef)
+        return;
+    __syncthreads();
+    EACH (i, g.own_counts[0] + g.own_counts[1])
+        g.own_coef[i] = g.k.coef[whole_index(g, i)];
+}
+
+static __global__ void place_kernel(const __grid_constant__ dro__gpu_step g)
+{
+    EACH (i, g.k.counts[0] + g.k.counts[1])
+        g.k.losses[i] = 0;
+    __syncthreads();
+    EACH (i, g.own_counts[0] + g.own_counts[1])
+        g.k.losses[whole_index(g, i)] = g.own_losses[i];
+}
+
+extern "C" void dro__gpu_step_place(cudaStream_t s, const dro__gpu_step *g)
+{
+    place_kernel<<<1, THREADS, 0, s>>>(*g);
 }
 
 extern "C" void dro__gpu_step_weigh(cudaStream_t s, const dro__gpu_step *g, dro__phase phase,
@@ -222,14 +248,10 @@ static __global__ void check_kernel(const __grid_constant__ dro__gpu_step g)
 /* ---- moves ---- */
 
 /* By one thread. */
-static __device__ void publish(const dro__gpu_step &g, uint64_t number)
+static __device__ void publish(const dro__gpu_step &g)
 {
-    volatile dro__gpu_news *news = g.news;
-    news->begun = number;
-    __threadfence_system();
-    g.news->s = *g.k.s;
-    __threadfence_system();
-    news->ended = number;
+    g.news[*g.turn % DRO__TICKETS] = *g.k.s;
+    ++*g.turn;
 }
 
 /* The end of a pass of an asynchronous step, by the last block. */
@@ -245,7 +267,7 @@ static __device__ void finish(const dro__gpu_step &g, bool refused, bool settles
         if (!refused && last)
             g.k.s->done++;
         if (last)
-            publish(g, ++*g.turn);
+            publish(g);
     }
 }
 

@@ -12,14 +12,6 @@ extern "C" {
 
 enum { DRO__TICKETS = 4 };
 
-/* The scalars as the host may read them while steps run. The numbers are those of the step: the
- * first is written before the scalars and the second after them, so that where they differ the
- * scalars are half written. */
-typedef struct dro__gpu_news {
-    uint64_t begun, ended;
-    dro__scalars s;
-} dro__gpu_news;
-
 /* Where the sums of a move meet. */
 typedef struct dro__gpu_sums {
     double *partial;   /* (DRO__GPU_BLOCKS, DRO__SUMS) */
@@ -31,8 +23,8 @@ typedef struct dro__gpu_sums {
 typedef struct dro__gpu_step {
     dro__step k;
     dro__gpu_sums sums;
-    dro__gpu_news *news; /* memory that both see */
-    uint64_t *turn;      /* steps begun */
+    dro__scalars *news; /* (DRO__TICKETS) as each step left them; memory that both see */
+    uint64_t *turn;     /* steps ended */
     /* tickets, (DRO__TICKETS) of each, in memory that both see; `capacity` examples in each */
     const dro__ticket *tickets;
     const dro__gpu_cut *ticket_cuts;
@@ -47,6 +39,9 @@ typedef struct dro__gpu_step {
     int mixed; /* whether there are any */
     int32_t *labels, *group_of;
     uint64_t *keys;
+    /* several ranks: this one's losses and coefficients, part 0, then part 1; NULL: alone */
+    float *own_losses, *own_coef;
+    int own_first[2], own_counts[2]; /* where they are among those of a whole part */
     /* as they were before the step: put back when it is refused */
     dro__scalars *s_before;
     dro__group *groups_before;
@@ -60,6 +55,8 @@ typedef struct dro__gpu_step {
 } dro__gpu_step;
 
 void dro__gpu_step_take(cudaStream_t s, const dro__gpu_step *g);
+/* Several ranks: losses <- this rank's, and 0 where those of others are. */
+void dro__gpu_step_place(cudaStream_t s, const dro__gpu_step *g);
 /* first: the first phase of the step */
 void dro__gpu_step_weigh(cudaStream_t s, const dro__gpu_step *g, dro__phase phase, int first);
 /* sam: z from w and the gradient there. */

@@ -26,7 +26,7 @@ static __device__ __forceinline__ double sum_at(const double *from, int channels
 
 static __device__ __forceinline__ double part_size(const dro__parts &parts, int part, int area)
 {
-    return (double)(parts.first[part + 1] - parts.first[part]) * area;
+    return (double)(parts.first[part + 1] - parts.first[part] + parts.others[part]) * area;
 }
 
 /* mean, scale and shift */
@@ -72,22 +72,24 @@ static __device__ __forceinline__ float3 forward_numbers(const dro__parts &parts
 }
 
 /* After the backward pass's sums of g and g (z - mean): p, q and r, and the parameters'
- * gradients. */
+ * gradients, which are of this rank's examples. */
 static __device__ __forceinline__ float3 backward_numbers(const dro__parts &parts, int area,
                                                           int batch, const dro__numbers &n,
                                                           const dro__norm_grads &grads, int part,
                                                           int c, bool keep)
 {
     int at = part * n.channels + c;
-    const double *sums = n.back + 2 * part * n.channels;
+    const double *sums = n.back + 2 * part * n.channels, *all = n.all + 2 * part * n.channels;
     float one = 1 / (float)part_size(parts, part, area), inverse = n.inverse[at], p = n.p[at];
-    float sum = (float)sum_at(sums + c, n.channels);
-    float dot = (float)sum_at(sums + n.channels + c, n.channels);
+    float sum = (float)sum_at(all + c, n.channels);
+    float dot = (float)sum_at(all + n.channels + c, n.channels);
     float3 f;
     f.x = p;
     f.y = batch ? -p * inverse * inverse * dot * one : 0;
     f.z = batch ? -p * sum * one : 0;
     if (keep) {
+        sum = (float)sum_at(sums + c, n.channels);
+        dot = (float)sum_at(sums + n.channels + c, n.channels);
         if (grads.gamma[part])
             grads.gamma[part][c] = dot * inverse;
         if (grads.beta[part])

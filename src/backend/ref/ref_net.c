@@ -202,7 +202,6 @@ static dro_status evaluate(void *net, const float *w, const dro_net_batch *batch
 }
 
 const dro__net_backend dro__ref_net = {
-    .syncs = true,
     .create = create,
     .destroy = destroy,
     .forward = forward,

@@ -339,7 +339,6 @@ static dro_status evaluate(void *arg, const float *w, const dro_net_batch *batch
 }
 
 const dro__net_backend dro__cpu_net = {
-    .syncs = true,
     .create = create,
     .destroy = destroy,
     .forward = forward,

@@ -1,0 +1,71 @@
+/* Batch norm over the batches of all ranks: their sums meet between the devices (nccl.c), inside
+ * the recorded pass, or on the host, in passes that are not recorded. */
+#include "nccl.h"
+#include "net.h"
+
+bool dro__norms_meet_here(const dro__cuda_network *net, const dro__gprogram *p)
+{
+    return p->base.training && dro__net_synced(&net->memory) && !net->memory.sync->device;
+}
+
+/* What `back` becomes when it is summed. */
+static double *all_of(const dro__gprogram *p, const dro__numbers *n)
+{
+    return p->back + p->sums_bytes / sizeof(double) + (n->back - p->back);
+}
+
+void dro__norms_place(const dro__cuda_network *net, dro__gprogram *p)
+{
+    for (int32_t k = 0; dro__net_synced(&net->memory) && k < p->base.tail_count; k++)
+        p->tails[k].numbers.all = all_of(p, &p->tails[k].numbers);
+}
+
+dro_status dro__norms_begin(dro__cuda_network *net, dro__gprogram *p, dro_status begun)
+{
+    enum { FAILED = DRO__PARTS, NUMBERS };
+    const dro__net_sync *sync = net->memory.sync;
+    double numbers[NUMBERS] = {0}; /* examples of each part; ranks that cannot begin */
+    if (!dro__net_synced(&net->memory))
+        return begun;
+    if (!net->meeting)
+        net->meeting = dro__alloc(p->sums_bytes + 1, 1);
+    if (!net->meeting && begun == DRO_OK)
+        begun = dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for batch norm over ranks");
+    for (int k = 0; begun == DRO_OK && k < net->parts.count; k++)
+        numbers[k] = net->parts.first[k + 1] - net->parts.first[k];
+    numbers[FAILED] = begun != DRO_OK;
+    sync->merge(sync->user, numbers, NUMBERS, dro__sums_merge);
+    DRO_TRY(begun);
+    if (numbers[FAILED] > 0)
+        return dro__fail(net->ctx, DRO_ERR_STATE, "another rank could not evaluate its share");
+    for (int k = 0; k < net->parts.count; k++)
+        net->parts.others[k] = (int)numbers[k] - (net->parts.first[k + 1] - net->parts.first[k]);
+    return DRO_OK;
+}
+
+static void meet(dro__cuda_network *net, const double *from, double *to, int channels)
+{
+    const dro__net_sync *sync = net->memory.sync;
+    size_t count = 2 * 2 * DRO__PARTS * (size_t)channels, bytes = count * sizeof *from;
+    net->chained = false;
+    if (sync->device) {
+        net->failed =
+            !dro__nccl_sum_doubles(sync->device, net->stream, from, to, count) || net->failed;
+        return;
+    }
+    cudaMemcpyAsync(net->meeting, from, bytes, cudaMemcpyDeviceToHost, net->stream);
+    if (cudaStreamSynchronize(net->stream) != cudaSuccess)
+        net->failed = true; /* the other ranks still wait for this one's numbers */
+    sync->merge(sync->user, net->meeting, count, dro__sums_merge);
+    cudaMemcpyAsync(to, net->meeting, bytes, cudaMemcpyHostToDevice, net->stream);
+}
+
+void dro__norm_meet_forward(dro__cuda_network *net, const dro__gtail *tail)
+{
+    meet(net, tail->numbers.sums, tail->numbers.sums, tail->numbers.channels);
+}
+
+void dro__norm_meet_backward(dro__cuda_network *net, const dro__gtail *tail)
+{
+    meet(net, tail->numbers.back, (double *)tail->numbers.all, tail->numbers.channels);
+}
