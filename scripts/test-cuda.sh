@@ -11,6 +11,9 @@ ctest --test-dir "$build" --output-on-failure --no-tests=error -R "$tests" >"$lo
     { cat "$log"; echo "FAILED: test (cuda)" >&2; exit 1; }
 echo "test (cuda): $(sed -n 's/^\([0-9]*% tests passed.*\)/\1/p' "$log")"
 skipped=$(sed -n 's/^ *[0-9]*\/[0-9]* Test .*: \([^ ]*\) .*Skipped.*/\1/p' "$log" | paste -s -d ' ')
+if sh scripts/has-gpu.sh test-cuda 2>/dev/null && command -v mpirun >/dev/null; then
+    ROUNDS=3 sh scripts/ranks-cuda.sh build-cuda/dro || { echo "FAILED: ranks (cuda)" >&2; exit 1; }
+fi
 if [ -z "$skipped" ]; then exit 0; fi
 if sh scripts/has-gpu.sh test-cuda 2>/dev/null; then
     cat "$log"
