@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 enum { RANKS = 2, MOST = 1 << 20, PATIENCE_SECONDS = 120 };
+enum { YIELDS = 20, PAUSE_US = 20 }; /* ranks may be more than processors */
 
 static struct meeting {
     atomic_uint arrived;
@@ -70,10 +71,13 @@ int two_ranks_own(void)
 static bool meet(atomic_bool *ended)
 {
     unsigned all = (atomic_fetch_add(&meeting->arrived, 1) / RANKS + 1) * RANKS;
-    while (atomic_load(&meeting->arrived) < all) {
+    for (int turn = 0; atomic_load(&meeting->arrived) < all; turn++) {
         if (ended && atomic_load(ended))
             return false;
-        sched_yield();
+        if (turn < YIELDS)
+            sched_yield();
+        else
+            usleep(PAUSE_US);
     }
     return true;
 }

@@ -341,6 +341,8 @@ static dro_status run_rank(dro_net *net, const given *g, const drawn *about, int
             parts[k].x += first * size, parts[k].labels += first, parts[k].keys += first;
             if (parts[k].targets)
                 parts[k].targets += first * OUTPUTS;
+            if (parts[k].mixes)
+                parts[k].mixes += first;
             parts[k].count = end - first;
         }
         DRO_TRY(dro_net_forward(net, g->w, parts, g->parts[call], losses));
@@ -432,8 +434,8 @@ static void check_seed(uint64_t seed, bool tell)
     if (run(net, NULL, &g, &about, expected) == DRO_OK) {
         check(seed, "tf32", &g, expected);
         check(seed, "fp32", &g, expected);
-        if (seed % 4 == 0)
-            check_ranks(seed, seed % 8 == 0, &g, expected);
+        if (seed % 8 == 0)
+            check_ranks(seed, seed % 16 == 0, &g, expected);
     } else {
         say_status("ref", seed, ctx);
     }
