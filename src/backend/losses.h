@@ -65,8 +65,8 @@ typedef struct dro__loss_about {
 } dro__loss_about;
 
 #ifndef __CUDACC__
-/* The label smoothing of a class, MiSLAS (Zhong et al. 2021), eq. 7, concave: shares from the rarest
- * to the most frequent class become smoothing to smoothing_head. */
+/* The label smoothing of a class: MiSLAS, Zhong et al. 2021, the concave form. Shares from that of
+ * the rarest to that of the most frequent class become smoothing to smoothing_head. */
 float dro__loss_smoothing(const double *set, double share, double least, double most);
 extern const dro__loss_about dro__net_losses[DRO__NET_LOSSES];
 extern const char *const dro__loss_settings[DRO__LOSS_SETTING_COUNT]; /* their names */
