@@ -33,6 +33,11 @@ static dro_status check_lendable(dro_optimizer *o, const dro__phases *module)
                          "%s: the caller's steps are for one batch at a time: recover and cover "
                          "with form=two-point, scent, sgd, adamw, absgd",
                          o->cls->name);
+    if (set->sam > 0)
+        return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
+                         "%s: sam chooses where gradients are taken, which the caller's steps "
+                         "cannot: leave it out",
+                         o->cls->name);
     if (!module)
         return DRO_OK;
     if (module->step_size != sizeof o->k || module->ticket_size != sizeof o->ticket)

@@ -159,6 +159,7 @@ static const char *move_step(void *p, float *left, int twice)
 {
     live *l = (live *)p;
     dro__gpu_step g = l->g;
+    g.moved_end = g.k.n;
     g.left = left;
     if (twice) { /* both gradients are checked */
         g.k.v[DRO__NEXT] = g.k.v[DRO__OLD];
