@@ -1,14 +1,14 @@
 #!/bin/sh
-# lint.sh [FILE.c...]: cppcheck, clang-tidy (bugprone, cert, clang-analyzer) and gcc -fanalyzer over src and cli (without the cuda
-# backend and the MPI module, which need their headers). One line per tool; exit status 1 on any finding, 77 where a tool is missing. Writes build-lint/ only.
-# JOBS: at the same time (1). TOOLS: which (cppcheck tidy analyzer). Findings that are false are listed in lint-false.txt,
-# by check and file, with the reason.
+# lint.sh [FILE.c...]: cppcheck, clang-tidy (bugprone, cert, clang-analyzer) and gcc -fanalyzer over src and cli, without
+# the cuda backend and the MPI module, which need their headers. One line per tool; exit status 1 on any finding, 77 where a
+# tool is missing. Writes build-lint/ only. JOBS: at the same time (1). TOOLS: which (cppcheck tidy analyzer). Findings that
+# are false are listed in lint-false.txt, by check and file, with the reason.
 #
 # Switched off, with the reason: checks of style (reserved names, easily swapped parameters, assignments in conditions,
-# narrowing, branches that are alike, dead stores, text that is copied without its end, loops over powers of a number), the "insecure" calls of Annex K,
-# which glibc does not have, rand(), return values of printf and the like (cert-err33-c), calloc() of 0 bytes, which is fine
-# where we run, and what reported false findings only: gcc's malloc-leak, cppcheck's nullPointerOutOfMemory. DRO_LINT tells
-# the analyzers, which see one file at a time, what the error functions return (base.h).
+# narrowing, branches that are alike, dead stores, text that is copied without its end, loops over powers of a number), the
+# "insecure" calls of Annex K, which glibc does not have, rand(), return values of printf and the like (cert-err33-c),
+# calloc() of 0 bytes, which is fine where we run, and what reported false findings only: gcc's malloc-leak, cppcheck's
+# nullPointerOutOfMemory. DRO_LINT tells the analyzers, which see one file at a time, what the error functions return (base.h).
 set -u
 cd "$(dirname "$0")/.."
 JOBS=${JOBS:-1}
