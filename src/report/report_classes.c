@@ -1,6 +1,6 @@
 /* Figures over classes (report_figures.h): bars of accuracy and confusion matrices. Classes are in
- * the order of their frequency, if that differs; where there are too many to show each, neighbours are put
- * together. */
+ * the order of their frequency, if that differs; where there are too many to show each, neighbours
+ * are put together. */
 #include "report_figures.h"
 
 #include <math.h>
