@@ -73,37 +73,42 @@ static dro_status read_names(const reader *r, const dro__csv *csv, size_t column
 }
 
 /* Whether half of the values occur fewer than ten times. */
-static bool mostly_few(const reader *r)
+static dro_status mostly_few(const reader *r, bool *mostly)
 {
     enum { FEW = 10 };
     const dro__table *t = &r->d->split[DRO_TRAIN];
     size_t few = 0, *counts = dro__alloc(r->classes.count, sizeof *counts);
-    for (int64_t i = 0; counts && i < t->n; i++)
+    if (!counts)
+        return dro__fail(r->d->ctx, DRO_ERR_MEMORY, "no memory for %zu labels", r->classes.count);
+    for (int64_t i = 0; i < t->n; i++)
         counts[t->labels[i]]++;
-    for (size_t k = 0; counts && k < r->classes.count; k++)
+    for (size_t k = 0; k < r->classes.count; k++)
         few += counts[k] < FEW;
     dro__free(counts);
-    return 2 * few >= r->classes.count;
+    *mostly = 2 * few >= r->classes.count;
+    return DRO_OK;
 }
 
 /* Whether the labels are numbers to predict, and not the names of classes. Numbers with fractions:
  * more than ten of them, or most rows have their own; whole numbers: more than twenty, of which
  * half have few rows. */
-static bool is_real(const reader *r)
+static dro_status find_real(const reader *r, bool *real)
 {
     enum { FRACTIONS = 10, WHOLE = 20 };
     const dro__names *names = &r->classes;
     bool whole = true;
+    *real = false;
     for (size_t k = 0; k < names->count; k++) {
         double value;
         if (!dro__csv_number(names->names[k], dro__csv_commas(&r->form, &r->train), &value))
-            return false;
+            return DRO_OK;
         whole = whole && value == floor(value);
     }
-    if (whole)
-        return names->count > WHOLE && mostly_few(r);
-    return names->count > FRACTIONS ||
-           (names->count > 2 && 2 * names->count > (size_t)r->train.rows);
+    if (whole && names->count > WHOLE)
+        return mostly_few(r, real);
+    *real = !whole && (names->count > FRACTIONS ||
+                       (names->count > 2 && 2 * names->count > (size_t)r->train.rows));
+    return DRO_OK;
 }
 
 /* A column of numbers: targets, or example weights, which are 0 or more. */
@@ -153,13 +158,16 @@ static dro_status read_split(reader *r, const dro__csv *csv, dro__table *t)
     return weighted ? read_numbers(r, csv, r->form.weight, t->weights) : DRO_OK;
 }
 
-/* Without target=: classes, unless is_real(). */
+/* Without target=: classes, unless find_real(). */
 static dro_status choose_target(reader *r)
 {
     dro__table *t = &r->d->split[DRO_TRAIN];
     char name[64];
+    bool real = false;
     dro__csv_column_name(&r->train, r->form.label, name, sizeof name);
-    if (!r->form.real && is_real(r)) {
+    if (!r->form.real)
+        DRO_TRY(find_real(r, &real));
+    if (real) {
         DRO_TRY(dro__remark(r->d,
                             "%s: %zu different numbers: a number to predict, as with target=real; "
                             "target=class makes each of them a class",
