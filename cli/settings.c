@@ -82,6 +82,8 @@ json_t *cli_config_load(const char *path)
         cli_fail(
             "%s: has no settings: expected at least one, as in {\"data\": \"csv:FILE,label=y\"}",
             path);
+    if (json_is_object(document))
+        json_object_del(document, "sweep"); /* of best.json: what the sweep measured */
     if (json_object_size(document) > 0 && check_values(path, document, false))
         return document;
     json_decref(document);

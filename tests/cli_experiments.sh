@@ -23,7 +23,7 @@ grep -q '"train":{"objective":' "$OUT/fig12/cifar10/final/recover-seed1/metrics.
     fail "fig12.sh: no F over the training set"
 OUT=$work/kept sh "$top/experiments/fig12.sh" --scale tiny --tuned "$top/docs/results/fig12.txt" \
     --arms "ascpg scent-default" >"$work/log" 2>&1 || { fail "fig12.sh --tuned: status $?"; tail -5 "$work/log"; }
-grep -q '"eta":0.533,' "$work/kept/fig12/cifar10/final/ascpg-seed1/config.json" ||
+grep -q '"eta": 0.533' "$work/kept/fig12/cifar10/final/ascpg-seed1/config.json" ||
     fail "fig12.sh --tuned: not the setting that was chosen"
 
 # Mistakes are found before anything runs, each with a line that names it; a result that cannot be read is not passed over.
