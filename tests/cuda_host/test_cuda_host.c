@@ -84,7 +84,7 @@ static given give(const dro_net *net, drawn *about)
     g.targets_of[0] = about->targets;
     g.targets_of[1] = about->targets && draw(s, 2);
     for (size_t i = 0; i < g.count; i++)
-        g.mixes[i] = (dro_mix){.label = draw(s, OUTPUTS), .share = (float)draw(s, 11) / 10};
+        g.mixes[i] = (dro_mix){.label = draw(s, OUTPUTS), .share = 1 - (float)draw(s, 11) / 20};
     for (int k = 0; k < 2; k++)
         g.mixed[k] = !about->targets && draw(s, 2);
     return g;
