@@ -131,7 +131,7 @@ class Shape(c.Structure):
 class NetBatch(c.Structure):
     _fields_ = [("count", c.c_size_t), ("x", c.c_void_p), ("labels", c.c_void_p),
                 ("targets", c.c_void_p), ("keys", c.c_void_p), ("images", c.c_void_p),
-                ("ids", c.c_void_p), ("cuts", c.c_void_p)]
+                ("ids", c.c_void_p), ("cuts", c.c_void_p), ("mixes", c.c_void_p)]
 
 
 Fetch = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(Batch), c.POINTER(NetBatch))
