@@ -47,9 +47,9 @@ def test_check_estimator(estimator):
 def test_large_lambda_is_logistic_regression(table):
     X, y = table[0] * [1, 30, 0.2] + 5, table[1]
     mine = DROClassifier(over="none", alpha=1e-3).fit(X, y)
-    # Two logits with |w|^2 / 2 each are one margin with half of it, and the intercept is
-    # regularised.
-    ones = np.column_stack([X, np.ones(len(X))])
+    # Two logits with |w|^2 / 2 each are one margin with half of it, and a thousandth of the
+    # intercept is regularised.
+    ones = np.column_stack([X, np.full(len(X), 1000 ** 0.5)])
     other = LogisticRegression(C=1 / (0.5e-3 * len(X)), fit_intercept=False, tol=1e-10,
                                max_iter=100000).fit(ones, y)
     assert np.allclose(mine.decision_function(X), other.decision_function(ones), atol=2e-2)

@@ -28,10 +28,11 @@ static dro_status check_lendable(dro_optimizer *o, const dro__phases *module)
     bool storm = o->cls->step == dro__cover_step && set->form == DRO__FORM_TWO_POINT;
     if (!o->started || o->lent.open)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first, between steps");
-    if (o->is_composite || !(storm || o->cls->step == dro__plain_step))
+    bool plain = o->cls->step == dro__plain_step && !(set->sam > 0);
+    if (o->is_composite || !(storm || plain))
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
                          "%s: the caller's steps are for one batch at a time: recover and cover "
-                         "with form=two-point, scent, sgd, adamw, absgd",
+                         "with form=two-point, scent, sgd, adamw, absgd, without sam",
                          o->cls->name);
     if (set->sam > 0)
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
