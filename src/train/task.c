@@ -36,7 +36,7 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
     if (c->train)
         DRO_TRY(dro__trainable(t->data));
     if (info->classes == 0 && c->settings && c->settings->set.recipe)
-        return dro__fail(t->ctx, DRO_ERR_DATA,
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
                          "%s: recipes are for classes, the label is a number to predict "
                          "(target=class makes each number a class)",
                          c->data);
