@@ -102,16 +102,31 @@ void dro__gpu_step_weigh(cudaStream_t s, const dro__gpu_step *g, dro__phase phas
         g->own_coef[i] = g->k.coef[whole_index(g, i)];
 }
 
+static double square_of(const dro__step *k)
+{
+    double square = 0;
+    for (size_t i = 0; i < k->n; i++)
+        square += (double)k->v[DRO__G][i] * (double)k->v[DRO__G][i];
+    return square;
+}
+
+void dro__gpu_step_ascend(cudaStream_t s, const dro__gpu_step *g)
+{
+    (void)s;
+    dro__step k = g->k;
+    double sums[DRO__SUMS];
+    k.n = k.plan.dim;
+    k.s->ascent = square_of(&k) > 0 ? 1 / sqrt(square_of(&k)) : 0;
+    dro__backend_ref.move(NULL, &k, DRO__MOVE_ascend, sums);
+}
+
 static void move(const dro__gpu_step *g)
 {
     dro__step k = g->k;
     double sums[DRO__SUMS];
     k.n = k.plan.dim;
-    if (k.s->fresh) {
-        k.s->square = 0;
-        for (size_t i = 0; i < k.n; i++)
-            k.s->square += (double)k.v[DRO__G][i] * (double)k.v[DRO__G][i];
-    }
+    if (k.s->fresh)
+        k.s->square = square_of(&k);
     dro__backend_ref.move(NULL, &k, k.plan.move, sums);
     dro__backend_ref.settle(&k, sums);
     if (k.plan.then)

@@ -253,6 +253,7 @@ int check_steps(void)
         {"recover", "tilt=class", -1, true, 0},
         {"ascpg", "", -1, true, 0},
         {"adamw", "", -1, false, 0},
+        {"sgd", "sam=0.05", -1, true, 0},
         {"sgd", "", 5, true, 0},
         {"recover", "", 3, true, 0},
         {"recover", "tilt=class", 0, false, 0},
