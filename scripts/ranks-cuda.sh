@@ -26,8 +26,8 @@ glyphs="--backend cuda --data synth:glyphs,n=12800,test=100,size=32 --model resn
 # field FOLDER NAME: a number of its result.json
 field() { sed -n "s/^ *\"$2\": *\([0-9.e+-]*\).*/\1/p" "$1/result.json" | head -1; }
 median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
-# apart A B: |a - b| / |b| over the trained weights. (A ReLU whose input is zero up to rounding changes a gradient by 1e-3:
-# with the default eta, runs that only round differently are 1e-3 apart after 100 steps.)
+# apart A B: |a - b| / |b| over the trained weights. Runs that only round differently drift apart: a ReLU whose input is
+# zero up to rounding changes a gradient by 1e-3. So the steps here are small; with the default eta 100 steps are too many.
 apart() {
     python3 - "$1" "$2" <<'END'
 import array, json, math, struct, sys

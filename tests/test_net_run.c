@@ -24,7 +24,7 @@ static void settings(void **state)
     int count = 0;
     while (dro_net_param(count, &p) == DRO_OK)
         count++;
-    assert_int_equal(count, 4 + DRO__LOSS_SETTING_COUNT);
+    assert_int_equal(count, 6 + DRO__LOSS_SETTING_COUNT);
     assert_int_equal(dro_net_param(count, &p), DRO_ERR_END);
     assert_int_equal(dro_net_param(-1, &p), DRO_ERR_END);
     OK(ctx, dro_net_model(ctx, "linear", &shape, &net));
