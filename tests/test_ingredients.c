@@ -152,6 +152,7 @@ static void test_stage2(void **state)
     (void)state;
     check_stage2("sgd");
     check_stage2("recover tilt=none");
+    check_stage2("sgd objective=kl:1 tilt=class");
     FAILS(ctx, run_to("optimizer=rcivr model=glyphnet stage2=1", "refused", false, 1, NULL),
           DRO_ERR_UNSUPPORTED, "stage2 is for");
 }

@@ -329,6 +329,7 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
         if (!isfinite(w0[i]))
             return dro__fail(o->ctx, DRO_ERR_NUMBER, "w0[%zu] is %g", i, (double)w0[i]);
     make_plan(o);
+    dro__clock_start(o); /* `start` asks what the first step is like */
     o->run.eta_scale = 1;
     dro_status status = dro__reg_create(o);
     if (status == DRO_OK)
@@ -350,7 +351,6 @@ dro_status dro_optimizer_start(dro_optimizer *o, const float *w0)
     o->ticket = (dro__ticket){0}; /* the average begins as the weights */
     dro__average(o);
     dro__async_open(o);
-    dro__clock_start(o);
     o->started = true;
     return DRO_OK;
 }

@@ -26,9 +26,11 @@ dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *n
     return DRO_OK;
 }
 
-bool dro__file_there(const char *folder, const char *name)
+bool dro__file_there(const char *folder, const char *name, bool *plain)
 {
     (void)folder, (void)name;
+    if (plain)
+        *plain = true;
     return true;
 }
 
