@@ -6,9 +6,16 @@
 
 #include <stdlib.h>
 
-/* Where things are in the scratch: the state before the step, and what sums need. */
+/* The scalars in memory that both see. begun is written before them and ended after them: where the
+ * two differ, they are half written. */
+typedef struct told {
+    uint64_t begun, ended;
+    dro__scalars s;
+} told;
+
 typedef struct live {
     dro__gpu_step g;
+    told *told;
     cudaStream_t stream;
     int device;
     uint64_t read; /* of the news: the last that were whole */
@@ -32,6 +39,7 @@ static size_t place(dro__gpu_step *g, char *scratch)
     size_t used = 0, groups = (size_t)g->k.plan.group_capacity;
     take(&g->ticket, 1, scratch, &used);
     take(&g->turn, 1, scratch, &used);
+    take(&g->news, DRO__TICKETS, scratch, &used);
     take(&g->s_before, 1, scratch, &used);
     take(&g->groups_before, groups, scratch, &used);
     take(&g->old_losses_before, g->k.plan.batch, scratch, &used);
@@ -59,9 +67,9 @@ static const char *said(cudaError_t error)
 static void close_step(void *p)
 {
     live *l = (live *)p;
-    if (l->g.news) { /* steps under way write to it */
+    if (l->told) { /* steps under way write to it */
         cudaStreamSynchronize(l->stream);
-        cudaFreeHost(l->g.news);
+        cudaFreeHost(l->told);
     }
     free(l);
 }
@@ -75,6 +83,7 @@ static const char *open_step(const dro__step *k, void *scratch, void **to)
     cudaError_t error = cudaPointerGetAttributes(&where, scratch);
     l->device = where.device;
     l->g.k = *k;
+    l->g.moved_end = k->n;
     place(&l->g, (char *)scratch);
     l->g.labels = l->g.group_of = (int32_t *)k->group_of;
     l->g.k.ticket = l->g.ticket;
@@ -82,10 +91,10 @@ static const char *open_step(const dro__step *k, void *scratch, void **to)
     if (error == cudaSuccess)
         error = cudaSetDevice(l->device);
     if (error == cudaSuccess)
-        error = cudaHostAlloc(&l->g.news, sizeof *l->g.news,
+        error = cudaHostAlloc(&l->told, sizeof *l->told,
                               cudaHostAllocMapped | cudaHostAllocPortable);
     if (error == cudaSuccess) { /* the caller's stream may still be writing to the memory */
-        memset(l->g.news, 0, sizeof *l->g.news);
+        memset(l->told, 0, sizeof *l->told);
         error = cudaDeviceSynchronize();
     }
     if (error == cudaSuccess)
@@ -155,6 +164,16 @@ static const char *weigh_step(void *p, dro__phase phase, int first, const dro__p
     return said(cudaGetLastError());
 }
 
+static __global__ void tell_kernel(const __grid_constant__ dro__gpu_step g, told *to)
+{
+    volatile told *t = to;
+    t->begun = *g.turn;
+    __threadfence_system();
+    to->s = *g.k.s;
+    __threadfence_system();
+    t->ended = *g.turn;
+}
+
 static const char *move_step(void *p, float *left, int twice)
 {
     live *l = (live *)p;
@@ -166,6 +185,8 @@ static const char *move_step(void *p, float *left, int twice)
         g.k.counts[1] = g.k.counts[0];
     }
     dro__gpu_step_move(l->stream, &g);
+    if (cudaPeekAtLastError() == cudaSuccess)
+        tell_kernel<<<1, 1, 0, l->stream>>>(g, l->told);
     return said(cudaGetLastError());
 }
 
@@ -231,10 +252,10 @@ static const char *copy(void *p, void *to, const void *from, size_t bytes)
 static uint64_t news(void *p, dro__scalars *s)
 {
     live *l = (live *)p;
-    volatile dro__gpu_news *now = l->g.news;
+    volatile told *now = l->told;
     uint64_t ended = now->ended;
     __sync_synchronize();
-    dro__scalars seen = l->g.news->s;
+    dro__scalars seen = l->told->s;
     __sync_synchronize();
     if (now->begun == ended && ended > l->read) {
         l->last = seen;
