@@ -106,7 +106,8 @@ class Problem(c.Structure):
                 ("classes", c.c_int32), ("groups", c.c_int32), ("class_share", c.c_void_p),
                 ("group_share", c.c_void_p), ("example_weights", c.c_void_p),
                 ("param_blocks", c.c_void_p), ("param_block_count", c.c_size_t),
-                ("max_batch", c.c_size_t), ("memory", c.c_int), ("library", c.c_void_p)]
+                ("max_batch", c.c_size_t), ("memory", c.c_int), ("library", c.c_void_p),
+                ("reg_free_first", c.c_size_t), ("reg_free_count", c.c_size_t)]
 
     def __init__(self, **fields):
         super().__init__(size=c.sizeof(Problem), **fields)
