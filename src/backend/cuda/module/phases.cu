@@ -83,7 +83,6 @@ static const char *open_step(const dro__step *k, void *scratch, void **to)
     cudaError_t error = cudaPointerGetAttributes(&where, scratch);
     l->device = where.device;
     l->g.k = *k;
-    l->g.moved_end = k->n;
     place(&l->g, (char *)scratch);
     l->g.labels = l->g.group_of = (int32_t *)k->group_of;
     l->g.k.ticket = l->g.ticket;
