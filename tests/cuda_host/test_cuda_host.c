@@ -162,8 +162,8 @@ static bool off(const char *what, size_t n, const float *a, const float *b, doub
     return true;
 }
 
-/* Tensor by tensor, so that a small one counts. Below a cosine classifier a gradient can be zero but
- * for rounding: the cosine does not change with the length of its input. */
+/* Tensor by tensor, so that a small one counts. Below a cosine classifier a gradient can be zero
+ * but for rounding: the cosine does not change with the length of its input. */
 static bool gradient_off(const dro_net *net, int part, const float *a, const float *b)
 {
     const double rounding = 1e-6;
