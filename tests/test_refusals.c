@@ -140,7 +140,7 @@ typedef struct archive {
 static void put(archive *z, uint64_t value, int count)
 {
     for (int k = 0; k < count; k++)
-        z->bytes[z->size++] = (uint8_t)(value >> (8 * k));
+        z->bytes[z->size++] = k < 8 ? (uint8_t)(value >> (8 * k)) : 0;
 }
 
 static uint32_t crc_of(const uint8_t *bytes, size_t size)

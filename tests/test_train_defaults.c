@@ -30,7 +30,7 @@ static void write_table(const char *name, int rows, double size, int last)
 static double by_rule(const char *words, const facts *f, double usual)
 {
     double steps = f->steps, n = f->examples;
-    if (strcmp(words, "128, or examples / 8 if that is less; streams: 32") == 0)
+    if (strcmp(words, "128, or examples / 8 if that is less; streams: 8") == 0)
         return fmin(128, floor(n / 8));
     if (strcmp(words, "0.3 batch / examples^2") == 0)
         return 0.3 * f->batch / (n * n);
@@ -51,11 +51,11 @@ static double by_rule(const char *words, const facts *f, double usual)
     if (strcmp(words, "eta max(batch, 32) / (32 r)") == 0)
         return f->rarity > 0 ? usual * fmin(1, fmax(f->batch, 32) / (32 * f->rarity)) : usual;
     double few = steps > 0 ? fmin(fmax(1, sqrt(1000 / steps)), 4) : 1;
-    if (strcmp(words, "0.04 r, with hidden layers 0.004") == 0)
+    if (strcmp(words, "0.04 r, with hidden layers 0.004; streams: 2 / |x|^2") == 0)
         return 0.04 * few;
-    if (strcmp(words, "0.02 r, with hidden layers 0.004") == 0)
+    if (strcmp(words, "0.02 r, with hidden layers 0.004; streams: 1 / |x|^2") == 0)
         return 0.02 * few;
-    if (strcmp(words, "eta / max(s, |x|^2 / 500), or its root") == 0)
+    if (strcmp(words, "eta / max(s, |x|^2 / 500), or its root; streams: eta / |x|") == 0)
         return f->square > 4 ? usual / f->square : usual;
     if (strcmp(words, "50 log(classes); real targets: 25, or more where their tail is heavy") == 0)
         return 50 * log(2);
@@ -336,14 +336,35 @@ static void test_free_bias(void **state)
     }
 }
 
-/* A stream is learned from once: steps are long from the first on. */
+/* A stream is learned from once: steps are long from the first on, and as long as the number of
+ * features allows. */
 static void test_stream(void **state)
 {
     (void)state;
-    char settings[sizeof dir + 80];
+    static const struct {
+        const char *optimizer;
+        int features;
+        double eta;
+    } cases[] = {{"recover", 2, 0.1},   {"recover", 100, 0.02}, {"recover", 5000, 0.002},
+                 {"adamw", 100, 0.02},  {"scent", 100, 0.01},   {"sgd", 100, 0.01},
+                 {"absgd", 400, 0.005}, {"sgd", 4, 0.05}};
+    char settings[sizeof dir + 120];
     write_table("rows", 80, 1, 2);
-    snprintf(settings, sizeof settings, "data=libsvm:%s/rows,features=2 progressive=yes", dir);
-    assert_true(configured(settings, "warmup") == 0);
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        snprintf(settings, sizeof settings,
+                 "data=libsvm:%s/rows,features=%d progressive=yes optimizer=%s", dir,
+                 cases[k].features, cases[k].optimizer);
+        check_near(cases[k].optimizer, configured(settings, "eta"), cases[k].eta, 1e-9);
+        assert_true(configured(settings, "warmup") == 0);
+    }
+    FILE *file = fopen(in_dir("cells.csv"), "w"); /* of the indicators of a column one is 1 */
+    fputs("a,b,word,y\n", file);
+    for (int i = 0; i < 60; i++)
+        fprintf(file, "%d,%d,%c,%d\n", i, i * i % 7, 'p' + i % 9, i % 2);
+    fclose(file);
+    snprintf(settings, sizeof settings,
+             "data=csv:%s/cells.csv,label=y progressive=yes optimizer=sgd", dir);
+    check_near("csv", configured(settings, "eta"), 0.1 / sqrt(3), 1e-9);
 }
 
 static void test_ends(void **state)

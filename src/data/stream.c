@@ -512,6 +512,11 @@ bool dro__stream_shuffles(const dro_stream *s)
 
 /* ---- asking ---- */
 
+double dro__stream_norm(const dro_stream *s)
+{
+    return (double)(s->from.per_row ? s->from.per_row : s->from.data.features - s->bias);
+}
+
 const dro_data *dro__stream_data(const dro_stream *s)
 {
     return &s->from.data;

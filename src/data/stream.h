@@ -32,6 +32,7 @@ struct dro__row_reader {
     int64_t lines;   /* read so far, of the file */
     size_t file;     /* that `row` is of: dro__input_file() */
     size_t longest;  /* line */
+    size_t per_row;  /* features of a row that may differ from 0; 0: all */
     bool unfinished; /* `row` is of a last line that lacks its newline */
     void *state;
     const char *const *classes; /* (class_count) names, or NULL */

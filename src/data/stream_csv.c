@@ -194,6 +194,8 @@ static dro_status open_rows(dro__row_reader *r)
                   s->columns.count * (sizeof *r->row.columns + sizeof *r->row.values);
     r->longest = s->lines.longest;
     r->data.features = s->columns.features;
+    for (size_t k = 0; k < s->columns.count; k++)
+        r->per_row += !s->columns.at[k].left_out;
     s->pair[0] = "other";
     s->pair[1] = s->positive;
     r->classes = s->labels == ONE ? s->pair : s->sorted;

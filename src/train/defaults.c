@@ -122,22 +122,43 @@ static double short_run(const dro_train *t)
     return t->steps ? fmin(fmax(1, sqrt(ENOUGH / (double)t->steps)), MOST) : 1;
 }
 
+/* A scaled step along one row changes that row's output by about eta |x|^2. A row of a stream is
+ * learned from once, so the step is as long as that allows. */
+static double stream_eta_of(const dro_train *t)
+{
+    const double change = 2, least = 0.002, most = 0.1;
+    return fmin(fmax(change / t->task.norm, least), most);
+}
+
 /* Momentum makes scent's steps longer than recover's. */
 static double scent_eta_of(const dro_train *t)
 {
+    if (t->stream)
+        return stream_eta_of(t) / 2;
     return strcmp(t->task.model, "linear") == 0 ? 0.02 * short_run(t) : 0.004;
 }
 
 /* A linear model allows longer steps than a network with hidden layers. */
 static double scaled_eta_of(const dro_train *t)
 {
+    if (t->stream)
+        return stream_eta_of(t);
     return strcmp(t->task.model, "linear") == 0 ? 0.04 * short_run(t) : 0.004;
+}
+
+/* Of a stream: the scaled steps know |x|^2 already (stream_eta_of()). */
+static double stream_divisor(const dro_train *t)
+{
+    bool scaled = dro__settings_of(t->opt)->precondition || strcmp(t->set.optimizer, "adamw") == 0;
+    return scaled ? 1 : fmax(1, sqrt(t->task.norm));
 }
 
 static double eta_of(const dro_train *t)
 {
     const dro__optimizer_settings *s = dro__settings_of(t->opt);
     double by = step_divisor(t); /* a scaled step is of w, not of the gradient */
+    if (t->stream)
+        return s->eta.value / stream_divisor(t);
     return s->eta.value / (s->precondition ? sqrt(by) : by);
 }
 
@@ -164,13 +185,15 @@ static const char visit[] = "a visit changes the weight of an example by about a
 static const char scale_free[] = "one step size for features of any scale";
 
 static const char short_runs[] = "for features of any scale; r: sqrt(1000 / steps), from 1 to 4, "
-                                 "so that w arrives in short runs";
+                                 "so that w arrives in short runs; |x|^2: of a row, 20 to 1000";
+
+#define SCALED_ETA(own, change) own ", with hidden layers 0.004; streams: " change " / |x|^2"
 
 static const char rare[] =
     "with tilt=class, if smaller; r: the mean over classes of 1 / (classes share)";
 
 static const row rows[] = {
-    ROW(batch_of, NULL, NULL, "batch", "128, or examples / 8 if that is less; streams: 32",
+    ROW(batch_of, NULL, NULL, "batch", "128, or examples / 8 if that is less; streams: 8",
         "at least eight steps per epoch"),
     ROW(dual_plus, "stoc-agda", NULL, "dual_eta", "0.3 batch / examples^2", visit),
     ROW(dual_plus, "pes-sgda", NULL, "dual_eta", "0.3 batch / examples^2", visit),
@@ -190,11 +213,11 @@ static const row rows[] = {
     ROW(NULL, NULL, "networks", "stages", "0.5,0.75", "as in the experiments"),
     OURS(ROW, NULL, "networks", "eta", "0.5", "no momentum: five times that of SGD with 0.9"),
     OURS(ROW, NULL, "tables", "precondition", "rms", scale_free),
-    OURS(ROW, scaled_eta_of, "tables", "eta", "0.04 r, with hidden layers 0.004", short_runs),
-    ROW(scent_eta_of, "scent", "tables", "eta", "0.02 r, with hidden layers 0.004", short_runs),
+    OURS(ROW, scaled_eta_of, "tables", "eta", SCALED_ETA("0.04 r", "2"), short_runs),
+    ROW(scent_eta_of, "scent", "tables", "eta", SCALED_ETA("0.02 r", "1"), short_runs),
     OURS(ROW, NULL, "tables", "eta_schedule", "auto", "ends at a lower F than stages"),
     ROW(NULL, "scent", NULL, "eta_schedule", "auto", "ends at a lower F than stages"),
-    ROW(scaled_eta_of, "adamw", "tables", "eta", "0.04 r, with hidden layers 0.004", short_runs),
+    ROW(scaled_eta_of, "adamw", "tables", "eta", SCALED_ETA("0.04 r", "2"), short_runs),
     ROW(NULL, NULL, "tables", "reg", "l2",
         "the loss of separable classes has no minimum; output biases are spared"),
     ROW(strength_of, NULL, "tables", "reg_strength", "1 / examples, 2 / examples for two classes",
@@ -221,8 +244,10 @@ static const row rows[] = {
          "a small lambda from the start would train on the highest losses only"),
     OURS(LATE, class_eta_of, "images", "eta", "eta max(batch, 32) / (32 r)", rare),
     LATE(class_eta_of, "absgd", "images", "eta", "eta max(batch, 32) / (32 r)", rare),
-    LATE(eta_of, NULL, "tables", "eta", "eta / max(s, |x|^2 / 500), or its root",
-         "s: mean square of the features, if above 4; |x|^2: of a row; root: with precondition"),
+    LATE(eta_of, NULL, "tables", "eta",
+         "eta / max(s, |x|^2 / 500), or its root; streams: eta / |x|",
+         "s: mean square of the features, if above 4; |x|^2: of a row; root: with precondition; a "
+         "scaled step of a stream has its own rule"),
 };
 
 enum { COUNT = sizeof rows / sizeof rows[0] };

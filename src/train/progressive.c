@@ -20,7 +20,7 @@ static dro__row_matrix rows_of(const dro_train *t, const dro__held *k)
 }
 
 /* Each row is used once, so small batches give more steps. */
-enum { STREAM_BATCH = 32 };
+enum { STREAM_BATCH = 8 };
 
 /* ---- the problem ---- */
 
@@ -207,6 +207,7 @@ static void fill_task(dro_train *t)
     task->encoding = s->stream ? dro__stream_data(s->stream)->encoding : s->encoding;
     task->outputs = task->regression ? 1 : 2;
     task->dim = (size_t)a->features;
+    task->norm = s->about.norm;
     task->batch = t->set.batch ? (size_t)t->set.batch : STREAM_BATCH;
     task->info = (dro_data_info){.format = a->format,
                                  .kind = DRO_DATA_STREAM,

@@ -156,6 +156,7 @@ static dro_status open_reader(dro_train *t)
     a->is_stdin = strcmp(data->spec.path, "-") == 0;
     a->columns = data->learned ? dro__checksum(0, data->encoding, strlen(data->encoding)) : 0;
     a->features = dro_stream_features(s->stream);
+    a->norm = dro__stream_norm(s->stream);
     a->target = data->target;
     snprintf(a->format, sizeof a->format, "%s", data->format->name);
     dro__stream_names(s);

@@ -56,6 +56,7 @@ enum { DRO__STREAM_NAME = 256, DRO__STREAM_FORMAT = 16 };
 typedef struct dro__stream_about {
     char format[DRO__STREAM_FORMAT];
     uint64_t features, columns; /* columns: a checksum of how they were encoded */
+    double norm;                /* dro__stream_norm() */
     dro__unit target;
     int32_t is_stdin, class_count;
     char names[2][DRO__STREAM_NAME]; /* of the classes */
