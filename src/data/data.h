@@ -162,8 +162,8 @@ dro_status dro__stream_for_model(dro_context *ctx, const char *spec, dro_stream 
 dro_status dro__stream_rescale(dro_stream *stream, const char *encoding);
 /* The stream's SPEC, format, features and encoding; it holds no examples. */
 const dro_data *dro__stream_data(const dro_stream *stream);
-/* About the mean of |x|^2 over its rows, without the bias: a scaled column has a mean square of 1, an
- * indicator is 1. */
+/* About the mean of |x|^2 over its rows, without the bias: a scaled column has a mean square of 1,
+ * an indicator is 1. */
 double dro__stream_norm(const dro_stream *stream);
 /* Whether a row's line is the last and lacks its newline: it may have been cut off. */
 bool dro__stream_unfinished(const dro_stream *stream, int64_t position);
