@@ -200,3 +200,20 @@ def test_stream_of_weights_and_groups(table):
         mine.partial_fit(X, np.full(400, "c"), groups=np.zeros(400))
     with pytest.raises(ValueError, match="first call"):
         DROClassifier().partial_fit(X, y)
+
+
+def test_partial_fit_of_many_columns():
+    """Rows that are learned from once, of any number of columns: better than a guess before each is seen."""
+    random = np.random.default_rng(0)
+    for columns in (5, 300):
+        X = 1 + 3 * random.normal(size=(3000, columns))
+        z = 2 * ((X - 1) / 3) @ random.normal(size=columns) / np.sqrt(columns)
+        y = (random.random(len(z)) < 1 / (1 + np.exp(-z))).astype(int)
+        model, losses = DROClassifier(), []
+        for k in range(0, len(X), 100):
+            rows, labels = X[k:k + 100], y[k:k + 100]
+            if k:
+                p = model.predict_proba(rows)[np.arange(len(labels)), labels]
+                losses.append(-np.log(p).mean())
+            model.partial_fit(rows, labels, classes=[0, 1])
+        assert np.mean(losses) < 0.65
