@@ -156,6 +156,7 @@ typedef struct dro__plan {
     double reg_strength, reg_ratio, reg_low, reg_high;
     size_t free_first, free_count;     /* weights that it counts a thousandth of */
     size_t second_first, second_count; /* those that the second stage moves */
+    size_t beside;                     /* numbers behind the average of the weights */
     double weight_decay, momentum, beta2, epsilon, gamma;
     double longest,
         heaviest; /* at most: root mean square of a scaled step; mean weight of a batch */

@@ -301,6 +301,7 @@ static void make_plan(dro_optimizer *o)
                             .free_count = o->problem.reg_free_count,
                             .second_first = o->second.first,
                             .second_count = o->second.count,
+                            .beside = o->beside_count,
                             .weight_decay = set->weight_decay,
                             .group_prior = set->group_prior,
                             .a_rule = set->a_rule,

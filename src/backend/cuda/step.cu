@@ -318,7 +318,8 @@ static __global__ void ascend_kernel(const __grid_constant__ dro__gpu_step g)
     run_move<move_ascend, false>(g.k, 0, g.k.n, none);
 }
 
-/* The averages of the weights and of the statistics. A thread takes the elements that it moved. */
+/* The averages of the weights and, where the optimiser has memory for it, of the statistics. A
+ * thread takes the elements that it moved. */
 static __device__ void run_average(const dro__gpu_step &g)
 {
     const dro__step &k = g.k;
@@ -329,7 +330,7 @@ static __device__ void run_average(const dro__gpu_step &g)
         each_average(k.v, &c, i, 0, NULL);
     v[DRO__W] = g.statistics;
     v[DRO__AVERAGE] = k.v[DRO__AVERAGE] + k.n;
-    for (size_t i = FIRST; i < g.statistics_size; i += STEP)
+    for (size_t i = FIRST; i < k.plan.beside && i < g.statistics_size; i += STEP)
         each_average(v, &c, i, 0, NULL);
 }
 
