@@ -86,8 +86,9 @@ DRO__LOSS_CALL entropy(const dro__loss_example *l, const dro__loss_real *z, dro_
 
 DRO__LOSS_CALL smoothing_of(const dro__loss_example *l)
 {
-    return l->constants && l->label >= 0 ? (double)l->constants[l->outputs + l->label]
-                                         : (double)l->set[DRO__SET_smoothing];
+    bool known = l->label >= 0 && l->label < l->outputs;
+    return l->constants && known ? (double)l->constants[l->outputs + l->label]
+                                 : (double)l->set[DRO__SET_smoothing];
 }
 
 DRO__LOSS_CALL dro__loss_cross_entropy(const dro__loss_example *l, const dro__loss_real *z,
