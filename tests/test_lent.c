@@ -356,6 +356,30 @@ static void test_refused(void **state)
     check_refused(true);
 }
 
+/* A state is loaded before the refusal of a step was reported: it is of no step of that state. */
+static void test_loaded(void **state)
+{
+    (void)state;
+    toy t = {0};
+    size_t size;
+    caller good = make(all[1].name, all[1].settings, &t, true);
+    caller c = make(all[1].name, all[1].settings, &t, true);
+    OK(good.ctx, take(&good, &t));
+    OK(c.ctx, take(&c, &t));
+    unsigned char *saved = check_save(c.ctx, c.opt, &size);
+    uint64_t position = c.position;
+    c.spoil = NAN;
+    OK(c.ctx, take(&c, &t));
+    c.spoil = 0;
+    OK(c.ctx, dro_optimizer_load(c.opt, saved, size));
+    c.position = position;
+    free(saved);
+    OK(good.ctx, take(&good, &t));
+    OK(c.ctx, take(&c, &t));
+    compare(&good, &c);
+    drop(&good), drop(&c);
+}
+
 /* Other weights: everything begins again. */
 static void test_replaced(void **state)
 {
@@ -414,6 +438,7 @@ static void test_misuse(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_same),
     cmocka_unit_test(test_refused),
+    cmocka_unit_test(test_loaded),
     cmocka_unit_test(test_replaced),
     cmocka_unit_test(test_misuse),
 };

@@ -166,6 +166,7 @@ dro_status dro__lent_push(dro_optimizer *o)
         return DRO_OK;
     o->s.done = 0;
     DRO_TRY(module_said(o, l->phases->copy(l->live, l->scalars, &o->s, sizeof o->s)));
+    l->heard = l->ended; /* the copy has waited for all; their refusals are of another state */
     return copy_rows(o, false);
 }
 
