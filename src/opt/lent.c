@@ -144,12 +144,14 @@ dro_status dro_step_lend(dro_optimizer *o, dro_lent *lent)
 
 /* ---- the state, to the device and back ---- */
 
+/* To the device all of them: its memory may hold anything, and a step multiplies the old gradient
+ * by 0 where there is none. */
 static dro_status copy_rows(dro_optimizer *o, bool back)
 {
     dro__lent *l = &o->lent;
     for (int r = 0; r < o->row_count; r++) {
         void *here = *o->rows[r].data;
-        if (o->rows[r].saved)
+        if (o->rows[r].saved || !back)
             DRO_TRY(module_said(o, l->phases->copy(l->live, back ? here : l->there[r],
                                                    back ? l->there[r] : here, o->rows[r].bytes)));
     }
