@@ -193,7 +193,9 @@ typedef struct caller {
 static caller make(const char *name, const char *settings, toy *t, bool there)
 {
     caller c = {.ctx = check_context("ref", 1), .lent = {.size = sizeof c.lent}};
+    static const double shares[] = {0.7, 0.3};
     dro_problem p = toy_problem(t);
+    p.class_share = shares;
     OK(c.ctx, dro_optimizer_create(c.ctx, name, &p, &c.opt));
     check_set(c.ctx, c.opt, settings);
     check_set(c.ctx, c.opt, "order=sequential"); /* position k is example k, here and there */
@@ -277,6 +279,7 @@ static const struct {
     {"recover", "form=two-point eta=0.02 lambda=1 batch=5 precondition=rms momentum=0.5 ema=0.9"},
     {"recover", "form=two-point eta=0.02 objective=cvar:0.4 batch=5 reg=l1 reg_strength=0.01"},
     {"cover", "form=two-point eta=0.05 lambda=2 batch=5 switch_step=20 switch_tilt=class"},
+    {"recover", "form=two-point eta=0.05 lambda=1 tilt=class group_prior=data batch=5"},
     {"scent", "eta=0.02 lambda=1 batch=5"},
     {"sgd", "eta=0.05 momentum=0.9 batch=5"},
 };
@@ -438,11 +441,8 @@ static void test_misuse(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_same),
-    cmocka_unit_test(test_refused),
-    cmocka_unit_test(test_loaded),
-    cmocka_unit_test(test_replaced),
-    cmocka_unit_test(test_misuse),
+    cmocka_unit_test(test_same),     cmocka_unit_test(test_refused), cmocka_unit_test(test_loaded),
+    cmocka_unit_test(test_replaced), cmocka_unit_test(test_misuse),
 };
 
 CHECK_MAIN(tests)

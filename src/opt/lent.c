@@ -66,7 +66,7 @@ static dro__step step_there(const dro_optimizer *o)
     dro__step k = o->k;
     k.s = (dro__scalars *)(void *)o->lent.scalars;
     k.ticket = NULL;
-    k.shares = NULL;
+    k.shares = o->lent.shares;
     k.groups = there(o, k.groups);
     k.group_of = there(o, o->group_of);
     k.losses = there(o, k.losses);
@@ -85,6 +85,8 @@ static size_t place(dro_optimizer *o, const dro__phases *module, char *memory)
         o->lent.there[r] = memory ? memory + used : NULL;
         used += aligned(o->rows[r].bytes);
     }
+    o->lent.shares = memory ? (double *)(void *)(memory + used) : NULL;
+    used += aligned((size_t)o->k.plan.group_capacity * sizeof(double));
     return used + module->scratch_size(&o->k);
 }
 
@@ -238,6 +240,19 @@ static dro_status dropped(dro_optimizer *o, dro_status status)
     return status;
 }
 
+/* The ticket of a step, and the shares of its groups where they are other ones than before. */
+static dro_status begin_there(dro_optimizer *o)
+{
+    dro__lent *l = &o->lent;
+    DRO_TRY(module_said(o, l->phases->begin(l->live, &o->ticket, l->stream)));
+    if (!o->ticket.shares_given || l->shares_level == o->ticket.level)
+        return DRO_OK;
+    DRO_TRY(module_said(o, l->phases->copy(l->live, l->shares, o->k.shares,
+                                           (size_t)o->ticket.group_count * sizeof(double))));
+    l->shares_level = o->ticket.level;
+    return DRO_OK;
+}
+
 dro_status dro_step_begin(dro_optimizer *o, void *stream, bool *twice)
 {
     if (!o || !twice)
@@ -265,8 +280,7 @@ dro_status dro_step_begin(dro_optimizer *o, void *stream, bool *twice)
     l->stream = stream;
     o->ticket.drawn = !l->twice;
     *twice = l->twice;
-    return l->phases ? dropped(o, module_said(o, l->phases->begin(l->live, &o->ticket, stream)))
-                     : DRO_OK;
+    return l->phases ? dropped(o, begin_there(o)) : DRO_OK;
 }
 
 static dro_batch batch_here(const dro_optimizer *o)

@@ -145,6 +145,8 @@ typedef struct dro__lent {
     void *stream;
     char *scalars;          /* of the device */
     void *there[DRO__ROWS]; /* of the device, for each row */
+    double *shares;         /* of the device: (group_capacity) */
+    int32_t shares_level;   /* the level that they are of */
     bool open, twice;       /* a step has begun; it evaluates its batch twice */
     bool weighed;           /* and has changed the state */
     bool have;              /* there is an estimate, */
