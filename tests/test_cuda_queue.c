@@ -220,7 +220,9 @@ static void every_queue(const kind *of, int steps)
     static const char *const kinds[][2] = {
         {"sgd", "eta=0.002"},
         {"sgd", "eta=0.002 nesterov=yes weight_decay=0.001 reg=l1 reg_strength=0.0001"},
+        {"sgd", "eta=0.002 sam=0.05 sam_over=class"},
         {"adamw", "eta=0.0005 weight_decay=0.01 epsilon=1e-3"},
+        {"adamw", "eta=0.0005 epsilon=1e-3 ema=0.9"},
         {"absgd", "eta=0.002 lambda=5 warmup=10"},
         {"absgd", "eta=0.002 tilt=class lambda=1 warmup=10"},
         {"scent", "eta=0.0005 lambda=5 warmup=10 epsilon=1e-3"},
@@ -229,6 +231,7 @@ static void every_queue(const kind *of, int steps)
         {"ascpg", "eta=0.004 lambda=5"},
         {"ascpg", "eta=0.004 lambda=5 switch_step=20 switch_tilt=class reg=l2"},
         {"recover", "eta=0.004 lambda=5 warmup=10"},
+        {"recover", "eta=0.004 lambda=5 warmup=10 sam=0.05 ema=0.9"},
         {"recover", "eta=0.004 lambda=0.5 warmup=10 weight_decay=0.0005"},
         {"recover", "eta=0.004 tilt=none a_rule=fixed a=0.5 warmup=0"},
         {"recover", "eta=0.004 tilt=class lambda=1 warmup=10"},
