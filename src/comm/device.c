@@ -158,8 +158,10 @@ void dro__comm_close_device(dro_comm *c)
 
 static void *run_abort(void *arg)
 {
-    const dro_comm *c = arg;
-    c->devices->abort(atomic_load(&((dro_comm *)c)->device));
+    dro_comm *c = arg;
+    dro__device_comm *device = atomic_load(&c->device);
+    if (device) /* it may have been closed since */
+        c->devices->abort(device);
     return NULL;
 }
 
