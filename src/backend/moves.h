@@ -318,7 +318,7 @@ FN void each_average(float *const *v, const coefs *c, size_t i, int reg, real *s
     TO(DRO__AVERAGE, c->keep * AT(DRO__AVERAGE) + c->gain * AT(DRO__W));
 }
 
-/* SAM:  z = w + rho G/|G| */
+/* SAM:  z = w + rho G/|G|; w where 1/|G| is 0, also if G is not finite */
 FN void prepare_ascend(const dro__step *k, coefs *c)
 {
     c->gain = (real)(k->plan.sam * k->s->ascent);
@@ -327,5 +327,5 @@ FN void prepare_ascend(const dro__step *k, coefs *c)
 FN void each_ascend(float *const *v, const coefs *c, size_t i, int reg, real *sum)
 {
     (void)reg, (void)sum;
-    TO(DRO__Z, AT(DRO__W) + c->gain * AT(DRO__G));
+    TO(DRO__Z, AT(DRO__W) + (c->gain > 0 ? c->gain * AT(DRO__G) : 0));
 }
