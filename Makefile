@@ -57,21 +57,21 @@ asan: ## all tests under the address and undefined-behaviour sanitizers
 	@$(QUIET) "build (sanitizers)" cmake --build --preset asan -j $(JOBS)
 	@$(QUIET) "test (sanitizers)" ctest --preset asan -j $(JOBS)
 
-faults: ## every command of the program with each of its calls failing in turn (LIMIT=N: N of each kind; SECONDS=N: so long)
+faults: ## every command of the program with each of its calls failing in turn (LIMIT=N: N of each kind; SECONDS=N: for that long)
 	@sh scripts/deps.sh test
 	@$(QUIET) "configure" cmake --preset cpu
 	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli faults fault_shim
 	@build/tests/faults -j $(JOBS) -t $(or $(SECONDS),0) build/dro build/tests/libfault_shim.so $(or $(LIMIT),0) $(CASES)
 
-kills: ## runs that are killed at COUNT random moments (1000) end as if they had not been
+kills: ## runs killed at COUNT (1000) random moments and resumed end with the same bytes
 	@$(MAKE) all
 	@JOBS=$(JOBS) SECONDS_EACH=$(or $(SECONDS),0) sh tests/kills.sh build/dro $(or $(COUNT),1000)
 
-long-stream: ## a stream of ROWS rows (100 million): memory and loss stay where they are
+long-stream: ## a stream of ROWS (100 million) rows: memory stays bounded and the loss stays low
 	@$(MAKE) all
 	@sh tests/long_stream.sh build/dro $(or $(ROWS),100000000)
 
-mutations: ## small changes of constants, comparisons and fsync calls: the tests notice 38 of 40, and all of a step's
+mutations: ## small changes of constants, comparisons and fsync calls: the tests detect at least 38 of 42, and all 5 of a step
 	@sh scripts/deps.sh test
 	@JOBS=$(JOBS) sh scripts/mutations.sh policy 38
 	@JOBS=$(JOBS) sh scripts/mutations.sh step 5
@@ -97,7 +97,7 @@ tsan: ## the tests that use several threads under the thread sanitizer
 # a run for each of its allocations.
 ARM_LONG = ^(example_train|example_network.*|test_(threads|recipe|pieces|train|train_scale|train_defaults|net_parity|no_memory)|cli_(memory|results))$$
 
-test-arm: ## cross-compile for ARM64 and run the fast tests but the longest under qemu-user (ONLY=.: all fast ones)
+test-arm: ## cross-compile for ARM64 and run the fast tests, except the longest, under qemu-user (ONLY=.: all fast ones)
 	@sh scripts/deps.sh build
 	@sh scripts/deps.sh arm
 	@$(QUIET) "configure" cmake --preset cpu
@@ -127,7 +127,7 @@ sanitize-cuda: ## every layer and a queue of steps on the GPU under compute-sani
 	@$(QUIET) "build (cuda)" cmake --build --preset cuda -j $(JOBS)
 	@JOBS=$(JOBS) sh scripts/sanitize-cuda.sh build-cuda/tests
 
-fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another number; SECONDS=N: so long each)
+fuzz: ## every parser's fuzz target for ten million inputs (RUNS=N for another number; SECONDS=N: for that long each)
 	@sh scripts/deps.sh test
 	@JOBS=$(JOBS) SECONDS_EACH=$(or $(SECONDS),0) sh scripts/fuzz.sh $(or $(RUNS),10000000)
 
@@ -149,7 +149,7 @@ zoo-real: all $(ZOO_VENV)/.done ## the defaults on some 180 real tables beside s
 	@OMP_NUM_THREADS=1 $(ZOO_VENV)/bin/python tests/zoo/real.py build/dro build/tests/zoo-real --only "$(ONLY)" \
 	  --seeds $(or $(SEEDS),3) --jobs $(JOBS)
 
-zoo: ## the defaults on some 60 awkward data sets beside scikit-learn (ONLY=plain,heavy or tables; SEEDS=10; LIMIT=SECONDS; PYTHON=one with scikit-learn)
+zoo: ## the defaults on 55 awkward data sets beside scikit-learn (ONLY=plain,heavy or tables; SEEDS=10; LIMIT=SECONDS; PYTHON=one with scikit-learn)
 	@sh scripts/deps.sh build
 	@$(QUIET) "configure" cmake --preset cpu
 	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli zoo
@@ -158,7 +158,7 @@ zoo: ## the defaults on some 60 awkward data sets beside scikit-learn (ONLY=plai
 	  $$python tests/zoo/zoo.py build/dro build/tests/zoo --only "$(ONLY)" --seeds $(or $(SEEDS),10) --jobs $(JOBS) \
 	  --limit $(or $(LIMIT),0) $(if $(ONLY)$(SEEDS),,--into docs/defaults.md#zoo)
 
-first-contact: ## what a new user met on real data, each with its command and what it prints now (ONLY="1 4")
+first-contact: ## the problems a new user had with real data, each with its command and what it prints now (ONLY="1 4")
 	@sh scripts/deps.sh build
 	@$(QUIET) "configure" cmake --preset cpu
 	@$(QUIET) "build" cmake --build --preset cpu -j $(JOBS) --target dro_cli zoo
