@@ -67,7 +67,7 @@ kills: ## runs killed at COUNT (1000) random moments and resumed end with the sa
 	@$(MAKE) all
 	@JOBS=$(JOBS) SECONDS_EACH=$(or $(SECONDS),0) sh tests/kills.sh build/dro $(or $(COUNT),1000)
 
-long-stream: ## a stream of ROWS (100 million) rows: memory stays bounded and the loss stays low
+long-stream: ## a stream of ROWS (100 million) rows: memory and loss stay constant
 	@$(MAKE) all
 	@sh tests/long_stream.sh build/dro $(or $(ROWS),100000000)
 
