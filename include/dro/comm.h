@@ -28,17 +28,17 @@ extern "C" {
 typedef struct dro_comm dro_comm;
 
 /* What mpirun or srun says about this process, before it has joined: how many ranks were started
- * (1: none), which one this is, and how many are on this machine (each may be NULL). */
+ * (1: this one alone), which one this is, and how many are on this machine (each may be NULL). */
 DRO_API int dro_comm_started(int *rank, int *local);
 /* Joins the ranks that mpirun or srun has started together with this process; *comm is NULL when
- * it was started alone (unless DRO_NCCL of the environment asks for NCCL with one rank). Once per
- * process. ctx gets the error texts and must live longer. */
+ * it was started alone (unless DRO_NCCL in the environment requests NCCL for a single rank). Once
+ * per process. ctx receives the error texts and must outlive *comm. */
 DRO_API dro_status dro_comm_open(dro_context *ctx, dro_comm **comm);
-/* All ranks together. After a failure it returns at once. NULL is fine. */
+/* All ranks must call it. After a failure it returns at once. NULL is fine. */
 DRO_API void dro_comm_close(dro_comm *comm);
 DRO_API int dro_comm_rank(const dro_comm *comm); /* NULL: 0 */
 DRO_API int dro_comm_size(const dro_comm *comm); /* NULL: 1 */
-/* Ends all ranks: their calls fail with this text and the name of this rank. */
+/* Makes the calls of all ranks fail with this text and the number of this rank. */
 DRO_API void dro_comm_fail(dro_comm *comm, const char *text);
 /* Whether this rank should print: rank 0, or if that is gone, the first remaining one. */
 DRO_API bool dro_comm_speaks(const dro_comm *comm);

@@ -35,8 +35,8 @@ DRO_API const char *dro_backend_summary(int index);
 /* Why a backend of this build does not work on this machine, in one line; NULL when it does, or
  * when there is no such backend. Borrowed until the thread's next call. */
 DRO_API const char *dro_backend_missing(const char *name);
-/* The device that a backend uses and the kernels that it has for it, in one line; NULL where that
- * is the processor, or none. Borrowed until the thread's next call. */
+/* One line about the device that a backend uses and the kernels that run on it; NULL for a backend
+ * that runs on the processor, or if there is no device. Borrowed until the thread's next call. */
 DRO_API const char *dro_backend_device(const char *name);
 
 #ifdef __cplusplus

@@ -1,7 +1,8 @@
 /* Data sets: read files in their original format.
  *
- * * dro_data_open(ctx, "cifar10:DIR,imratio=0.1", &data); dro_data_info_get(data, &info); // what
- * is in it dro_data_close(data);
+ *     dro_data_open(ctx, "cifar10:DIR,imratio=0.1", &data);
+ *     dro_data_info_get(data, &info);                  // shapes, classes, counts
+ *     dro_data_close(data);
  *
  * A SPEC is format:path[,option=value...]; a comma in a path or a value is written \, (backslash,
  * comma). The format may be left out where it can be recognised: people.csv,label=income. The path
@@ -16,8 +17,8 @@
  *                           that would empty a class is refused
  *     longtail=pareto:P     the same with m (1 - k/C)^P, at least one example
  *     holdout=SHARE         set this share of every class aside
- *     flip=SHARE            give this share of the training examples a wrong label, to see how a
- *                           method copes; holdout and test keep theirs
+ *     flip=SHARE            give this share of the training examples a wrong label, to test how a
+ *                           method copes with that; holdout and test are unchanged
  *     seed=N                seed of the holdout and of flip
  *     scale=WORD            tables: how columns are scaled, by statistics of the training rows.
  *                           robust: by mean and standard deviation, both computed after clipping
@@ -114,7 +115,7 @@ DRO_API const char *dro_format_usage(int index);
 DRO_API const char *dro_format_summary(int index);
 /* The format that the file name suggests; NULL: unknown, or images. */
 DRO_API const char *dro_format_likely(const char *path);
-/* A description of its options; NULL where there are none. */
+/* A description of the i-th format's options; NULL where there are none. */
 DRO_API const char *dro_format_details(int index);
 
 /* ---- experimental: arrays in memory as data ---- */

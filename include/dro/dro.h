@@ -3,10 +3,10 @@
  *     min_w  F(w) = lambda * log E_z exp(loss(w; z) / lambda) + r(w)
  *
  * solved online, one small batch at a time, in O(d) memory, by COVER and RECOVER (Qi, Guo, Xu, Jin,
- * Yang 2021), next to every method that paper compares them with. Start with optimizer.h.
+ * Yang 2021), and by every method that the paper compares them with. Start with optimizer.h.
  *
- * Each header says what is stable and what is experimental. Stable: programs that were written for,
- * or built with, one version work with later ones of the same major version. Experimental: may
+ * Each header says what is stable and what is experimental. Stable: a program that was written for,
+ * or built with, one version works with later ones of the same major version. Experimental: may
  * change with any version. Structs that a program fills begin with their size, so that they can
  * grow. */
 #ifndef DRO_DRO_H

@@ -25,8 +25,8 @@ typedef struct dro_loader dro_loader;
  * shorter side, and have no jitter; of large images a random part is cropped and resized. */
 typedef enum dro_augment_way {
     DRO_AUGMENT_CROP = 1,
-    DRO_AUGMENT_FLIP = 2,   /* left to right, half of them */
-    DRO_AUGMENT_JITTER = 4, /* brightness, contrast, saturation; after the next two */
+    DRO_AUGMENT_FLIP = 2,   /* left to right, half of the images */
+    DRO_AUGMENT_JITTER = 4, /* brightness, contrast, saturation; follows the next two */
     DRO_AUGMENT_RANDAUGMENT = 8,
     DRO_AUGMENT_AUTOAUGMENT = 16, /* CIFAR-10's policy; not with randaugment */
     DRO_AUGMENT_CUTOUT = 32       /* a square of the mean colour, its centre anywhere */
@@ -49,14 +49,14 @@ typedef struct dro_loader_options {
     int32_t magnitude;  /* randaugment: their strength, 0 to 30; default 9 */
     int32_t cutout;     /* the side of cutout's square; 0: half of the image's shorter side */
     /* Above 0: each example is mixed with another one of its batch, in shares drawn from
-     * Beta(mixup, mixup), by blending (mixup) or by replacing a box (cutmix). With both, a batch
-     * is mixed in one of the ways at random. */
+     * Beta(mixup, mixup), by blending (mixup) or by replacing a box (cutmix). With both, each
+     * batch is mixed in one of the two ways, chosen at random. */
     double mixup, cutmix;
 } dro_loader_options;
 
 DRO_API dro_loader_options dro_loader_options_default(void);
 
-/* An operation on an image's bytes, as the loader draws it: its kind, 0 for none, and numbers. */
+/* An operation on an image's bytes, as the loader draws it: its kind (0: none) and parameters. */
 typedef struct dro_operation {
     int32_t kind, p[6];
 } dro_operation;
@@ -77,9 +77,9 @@ typedef struct dro_cut {
     dro_operation operations[DRO_OPERATIONS];
 } dro_cut;
 
-/* The second image of a mixed example. In the box the example is the second image; where the box is
- * empty it is share * first + (1 - share) * second. Its loss is share * loss(label) + (1 - share) *
- * loss(label of the second). */
+/* The second image of a mixed example. CutMix: the second image replaces the first one in the box.
+ * mixup: the box is empty, and pixels are share * first + (1 - share) * second. The loss of the
+ * example is share * loss(label of the first) + (1 - share) * loss(label of the second). */
 typedef struct dro_mix {
     int64_t id; /* of the second, as in dro_loaded.ids */
     int32_t label;
