@@ -166,14 +166,14 @@ typedef struct dro_net_images {
     const float *scale, *shift;
 } dro_net_images;
 
-/* One part of a call. Everything is host memory. On a GPU backend x may also be GPU memory, or may
- * be replaced by images, their ids and how to crop them. */
+/* One part of a call. All arrays are in host memory, except that on a GPU backend x may be in GPU
+ * memory, or may be replaced by images, their ids and how to crop them. */
 typedef struct dro_net_batch {
     size_t count;
     const float *x;        /* (count, channels, height, width) */
     const int32_t *labels; /* (count), or NULL when there are targets */
     const float *targets;  /* (count, outputs), for the squared and the logistic loss; else NULL */
-    const uint64_t *keys;  /* (count) what dropout draws its masks from; NULL: 0, 1, 2, ... */
+    const uint64_t *keys;  /* (count) seeds of the dropout masks; NULL: 0, 1, 2, ... */
     const dro_net_images *images; /* instead of x, on a GPU backend */
     const int64_t *ids;           /* (count) of images */
     const dro_cut *cuts;          /* (count) of images; NULL: as they are */
@@ -188,7 +188,7 @@ DRO_API dro_status dro_net_forward(dro_net *net, const float *w, const dro_net_b
                                    int part_count, float *losses);
 DRO_API dro_status dro_net_backward(dro_net *net, const float *w, const float *coef,
                                     float *const *grads);
-/* Keeps the running statistics of part 0 of the last forward. */
+/* Updates the running statistics from part 0 of the last forward. */
 DRO_API void dro_net_accept(dro_net *net);
 /* Evaluation mode: running statistics, no dropout. logits (count, outputs) or losses (count) may be
  * NULL. */
@@ -227,7 +227,7 @@ DRO_API dro_status dro_net_problem(dro_net *net, const dro_net_source *source,
 DRO_API dro_status dro_net_images_create(dro_context *ctx, const uint8_t *pixels, size_t bytes,
                                          const float *scale, const float *shift,
                                          dro_net_images *images);
-DRO_API void dro_net_images_free(dro_context *ctx, dro_net_images *images); /* none is fine */
+DRO_API void dro_net_images_free(dro_context *ctx, dro_net_images *images); /* NULL is fine */
 
 #ifdef __cplusplus
 }

@@ -46,15 +46,15 @@ DRO_API dro_status dro_optimizer_get(const dro_optimizer *opt, const char *name,
 
 /* w0 is (dim); NULL starts at zero. */
 DRO_API dro_status dro_optimizer_start(dro_optimizer *opt, const float *w0);
-/* One update of w. DRO_ERR_END: the stream or the planned number of steps is over, or lbfgs or
- * newton has the minimum. */
+/* One update of w. DRO_ERR_END: the stream has ended, the planned steps are done, or lbfgs or
+ * newton has reached the minimum. */
 DRO_API dro_status dro_optimizer_step(dro_optimizer *opt);
 /* Multiplies the scheduled eta by this factor (initially 1) from the next step on, for your own
  * schedule. The factor is part of the saved state. */
 DRO_API dro_status dro_optimizer_scale_eta(dro_optimizer *opt, double factor);
 /* After a refused step: skip its batch. */
 DRO_API dro_status dro_optimizer_skip(dro_optimizer *opt);
-/* Copies w, (dim), to host memory: with the setting ema, its average. */
+/* Copies w, (dim), to host memory; with the setting ema, the moving average of w. */
 DRO_API dro_status dro_optimizer_weights(const dro_optimizer *opt, float *w);
 /* The same in the backend's memory, borrowed until the next step. */
 DRO_API const float *dro_optimizer_w(const dro_optimizer *opt);
@@ -67,23 +67,24 @@ typedef struct dro_info {
     double eta, lambda, a; /* of the last step; a is 0 where the method has none */
     double loss;           /* mean loss of the last batch, at the w where it was evaluated */
     double log_u;          /* the estimator of log E exp(loss/lambda) */
-    double objective;   /* running estimate of F with r(w); with a dual p: the mean loss and r(w) */
-    double regulariser; /* r(w), after the step */
+    double objective; /* running estimate of F with r(w); methods with a dual p: mean loss + r(w) */
+    double regulariser;    /* r(w), after the step */
     double largest_weight; /* largest weight of one example, as a multiple of the mean */
     double effective;      /* effective sample size / batch, in (0, 1]; 0 before the first step */
-    uint64_t caps;         /* exponents that were continued by the tangent */
+    uint64_t caps;         /* exponents above the cap, where exp continues as its tangent */
     uint64_t floors;       /* estimators that fell below the floor */
     uint64_t fresh_starts; /* fresh starts of the estimator, not counting the first */
     double gradient_norm;  /* lbfgs, newton: of F, over all examples, at w; else NaN */
     double gap; /* lbfgs, newton with l2 or elastic: F(w) - min F is at most this; else NaN */
-    /* cvar, chi2: losses below it have no weight; else NaN */
+    /* cvar, chi2: losses below this have no weight; else NaN */
     double threshold;
     /* kl-radius, cvar: KL divergence of the weights from the prior; chi2: E (weight - 1)^2 / 2; an
      * average over batches; else NaN */
     double radius;
 } dro_info;
 DRO_API dro_status dro_optimizer_info(const dro_optimizer *opt, dro_info *info);
-/* Weights q of the classes or groups (tilt=class, group): copies at most count, gives how many. */
+/* The weights q of the classes or groups (tilt=class, group): copies at most `count` of them and
+ * returns how many there are. */
 DRO_API size_t dro_optimizer_group_weights(const dro_optimizer *opt, double *q, size_t count);
 
 /* The state as a flat buffer. Load it into a started optimiser with the same problem and settings;
@@ -95,8 +96,8 @@ DRO_API dro_status dro_optimizer_load(dro_optimizer *opt, const void *buffer, si
 /* r(w) of the optimiser's regulariser, in double, for w in host memory; reg=group after start only
  * (NaN before). */
 DRO_API double dro_optimizer_regulariser(const dro_optimizer *opt, const float *w);
-/* Whether the regulariser of this name (a value of "reg") is as strong as "reg_strength" says: at 0
- * it does nothing. */
+/* Whether "reg_strength" scales the regulariser of this name (a value of "reg"), so that it does
+ * nothing at 0. */
 DRO_API bool dro_regulariser_has_strength(const char *name);
 
 /* The i-th optimiser's name and one-line summary, NULL past the last. */

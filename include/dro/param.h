@@ -21,7 +21,7 @@ typedef enum dro_param_kind {
 typedef struct dro_param {
     const char *name;
     dro_param_kind kind;
-    const char *fallback; /* the default, as text; "" of a number: it is chosen for the data */
+    const char *fallback; /* the default, as text; "" for a number: depends on the data */
     double low, high;     /* bounds, both allowed; of each element for a list */
     const char *choices;  /* CHOICE: the words, separated by |; TEXT: what a value is, as in FILE */
     const char *meaning;  /* one line */

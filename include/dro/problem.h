@@ -4,7 +4,7 @@
  *     backward(coef)      ->  grads[k]  = sum over i in part k of coef[i] * d loss(w; z_i) / dw
  *
  * A call may carry one or two PARTS: two batches evaluated at the same w, one gradient per part
- * (COVER needs the next batch at the present point as well). losses and coef list the examples of
+ * (COVER also needs the next batch at the current point). losses and coef list the examples of
  * part 0, then those of part 1. All of these are host memory. On a backend with its own memory
  * ("cuda") the library copies w and the gradients, unless `memory` says that the callbacks use
  * the backend's memory.
@@ -75,13 +75,13 @@ typedef struct dro_problem {
      * problem must do the same. Methods that keep state for each example refuse example weights. */
     const float *example_weights;
     const int64_t *param_blocks; /* (optional) (param_block_count + 1) offsets into w: the blocks of
-                                    the group lasso; else reg_block equal ones */
+                                    the group lasso; else blocks of reg_block weights */
     size_t param_block_count;
     size_t max_batch; /* (optional) most examples in one forward call, parts together; 0: any */
     dro_memory memory;
     const struct dro__abilities *library; /* internal; leave it NULL */
-    /* (optional) Weights that l1, l2 and elastic count a thousandth of, such as biases: from
-     * reg_free_first on, so many. */
+    /* (optional) Weights, such as biases, that l1, l2 and elastic regularise with a thousandth of
+     * their strength: reg_free_count of them, from reg_free_first on. */
     size_t reg_free_first, reg_free_count;
 } dro_problem;
 

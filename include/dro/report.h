@@ -5,9 +5,10 @@
  *     dro_report_html(report, "report.html");
  *     dro_report_destroy(report);
  *
- * A run folder holds metrics.jsonl, result.json and config.json as dro_train_run() writes them;
- * every part of them may be missing. Runs of one optimiser that differ only in the seed form one
- * *method*: its figures are means over the runs with standard errors. Experimental. */
+ * A run folder holds metrics.jsonl, result.json and config.json as dro_train_run() writes them; any
+ * of these files, or parts of them, may be missing. Runs of one optimiser that differ only in the
+ * seed form one *method*: its figures are means over the runs with standard errors.
+ * Experimental. */
 #ifndef DRO_REPORT_H
 #define DRO_REPORT_H
 
@@ -74,8 +75,7 @@ DRO_API dro_status dro_report_method_get(dro_report *report, int32_t index,
  * resolution is one evaluation. */
 DRO_API dro_status dro_report_reach(dro_report *report, int32_t index, double objective, bool stay,
                                     dro_measure by, dro_statistic *reach);
-/* The i-th remark on what was read (a damaged line, a run that was cut short), or NULL past the
- * last. */
+/* The i-th remark on what was read (a damaged line, an interrupted run), or NULL past the last. */
 DRO_API const char *dro_report_note(const dro_report *report, int32_t index);
 
 /* Which function F is, "lambda 20 over examples", or that it differs between runs (in lambda, tilt,

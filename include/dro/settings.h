@@ -60,8 +60,8 @@ typedef struct dro_setting {
     bool common; /* often used: shown in --help */
 } dro_setting;
 
-/* The i-th of all settings, or DRO_ERR_END. A setting of several optimisers is described as the
- * first has it. */
+/* The i-th of all settings, or DRO_ERR_END. A setting of several optimisers is described as
+ * for the first of them. */
 DRO_API dro_status dro_setting_at(int index, dro_setting *setting);
 /* The listed name of a setting ("eta" for "lr", "max_time" for "max-time"), NULL if there is
  * none. */

@@ -1,4 +1,4 @@
-/* Rows that come once: data larger than memory, or a pipe. Their number need not be known.
+/* Rows that are read once: data larger than memory, or a pipe. Their number need not be known.
  *
  *     dro_stream_open(ctx, "libsvm:-,features=123,shuffle=50000,seed=1", &stream);
  *     while ((status = dro_stream_next(stream, 128, &rows)) == DRO_OK)
@@ -49,8 +49,8 @@
  *                   entries
  *     CSV           1.5 times the text of the first rows until they have moved into the buffer; the
  *                   text of each category and 150 bytes; 200 bytes for each column
- *     unpacking     0.3 MiB for gzip; for zstd its window, at most 128 MiB
- * and some 16 KiB. dro_stream_memory() says what a stream takes now, without unpacking.
+ *     decompression 0.3 MiB for gzip; for zstd its window, at most 128 MiB
+ * and some 16 KiB. dro_stream_memory() says what a stream takes now, without decompression.
  * Experimental. */
 #ifndef DRO_STREAM_H
 #define DRO_STREAM_H
@@ -78,7 +78,7 @@ typedef struct dro_rows {
 
 DRO_API dro_status dro_stream_open(dro_context *ctx, const char *spec, dro_stream **stream);
 DRO_API void dro_stream_close(dro_stream *stream); /* NULL is fine */
-/* The width of the rows. */
+/* The number of features of a row. */
 DRO_API size_t dro_stream_features(const dro_stream *stream);
 /* The label of a class, in the order of y (-1 and 1, or 0, 1, 2 ...); NULL past the last, and where
  * y is a number of the file. libsvm with labels=sign: "-1" ("0" once a row had that label) and "1";
@@ -91,9 +91,9 @@ DRO_API const char *dro_stream_class(const dro_stream *stream, int index);
 DRO_API dro_status dro_stream_next(dro_stream *stream, size_t count, dro_rows *rows);
 /* Rows read from the input so far, those in the buffer included: all of them after DRO_ERR_END. */
 DRO_API uint64_t dro_stream_seen(const dro_stream *stream);
-/* Bytes read from the file so far, as they are in it (packed, if it is). */
+/* Bytes read from the file so far (compressed bytes, if it is compressed). */
 DRO_API uint64_t dro_stream_bytes(const dro_stream *stream);
-/* Bytes in use now, never less: buffer, batches and reader, without what unpacking takes. */
+/* An upper bound on the bytes in use now: buffer, batches and reader, without decompression. */
 DRO_API uint64_t dro_stream_memory(const dro_stream *stream);
 
 #ifdef __cplusplus

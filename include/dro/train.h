@@ -5,7 +5,7 @@
  *     dro_train_set(train, "data", "cifar10:DIR,imratio=0.1,holdout=0.1");
  *     dro_train_set(train, "model", "resnet20");
  *     dro_train_set(train, "optimizer", "recover");
- *     dro_train_set(train, "lambda", "20");               // also the optimiser's and network's
+ *     dro_train_set(train, "lambda", "20");               // optimiser and network too
  *     dro_train_run(train, "runs/1", false, NULL);        // true: resume
  *     const dro_train_record *last = dro_train_last(train);
  *     dro_train_destroy(train);
@@ -72,7 +72,7 @@ DRO_API dro_status dro_train_get(const dro_train *train, const char *name, char 
 /* All of them at once, copied. */
 DRO_API dro_status dro_train_use(dro_train *train, const dro_settings *settings);
 
-/* A setting of a recipe (setting "recipe"), used where nothing else is given. */
+/* One setting of a recipe (setting "recipe"). It applies unless the user sets another value. */
 typedef struct dro_recipe {
     const char *recipe;
     const char *optimizer; /* NULL: every optimiser that has the parameter, and the network */
@@ -235,7 +235,7 @@ typedef struct dro_explanation {
     double value;      /* of the objective, without r(w) */
     double mean_loss;  /* of the same examples */
     double lambda;     /* kl, kl-radius: of the tilt; 0: only the largest losses count; else NaN */
-    double eta;        /* cvar, chi2: losses below it have no weight; else NaN */
+    double eta;        /* cvar, chi2: the threshold; losses below it have no weight; else NaN */
     double divergence; /* KL(q|p), for chi2 E(q/p - 1)^2 / 2 */
     double effective;  /* effective sample size / examples (or classes, or groups), in (0, 1] */
     int64_t examples;
@@ -260,7 +260,7 @@ DRO_API dro_status dro_predictor_explain(dro_predictor *predictor, dro_split spl
 /* A small picture of an image example. */
 enum { DRO_THUMBNAIL_SIDE = 96 };
 typedef struct dro_thumbnail {
-    int32_t width, height; /* at most DRO_THUMBNAIL_SIDE; smaller images are as they are */
+    int32_t width, height; /* at most DRO_THUMBNAIL_SIDE; smaller images keep their size */
     uint8_t rgb[DRO_THUMBNAIL_SIDE * DRO_THUMBNAIL_SIDE * 3]; /* (height, width, 3) */
 } dro_thumbnail;
 /* DRO_ERR_UNSUPPORTED: the data has no images. */
