@@ -198,7 +198,7 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dr
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("out", "DIR", "the run's folder (default dro-run, dro-run-2, ...)"),
-    CLI_OPTION_FLAG("resume", "go on from the newest checkpoint in the folder"),
+    CLI_OPTION_FLAG("resume", "continue from the newest checkpoint in the folder"),
     CLI_SETTINGS_OPTIONS,
     CLI_OPTIONS_END,
 };

@@ -13,8 +13,8 @@
 #define DRO__LOSS_SETTINGS(X)                                                                      \
     X(smoothing, "0", 0, 1, "label smoothing of cross-entropy and logit-adjusted")                 \
     X(smoothing_head, "0", 0, 1,                                                                   \
-      "label-aware smoothing: of the most frequent class; of the rarest it is `smoothing`; 0: "    \
-      "off")                                                                                       \
+      "label-aware smoothing: that of the most frequent class; the rarest one has `smoothing`; "   \
+      "0: off")                                                                                    \
     X(focal_gamma, "2", 0, 100, "focal: the power of 1 - p")                                       \
     X(tau, "1", 0, 100, "logit-adjusted: how many times log(prior) is added to the logits")        \
     X(ldam_margin, "0.5", 0, 100, "ldam: the rarest class's margin, in logits")

@@ -35,8 +35,7 @@ static const dro__param_row own[] = {
     DRO__REAL("beta2", beta2, settings, "0.999", 0, 0.999999, "decay of the second moment"),
     DRO__REAL("epsilon", epsilon, settings, "1e-8", 0, 1, "added to the root of the second moment"),
     DRO__REAL("longest", longest, settings, "1", 0, 1e9,
-              "robust objectives: a step is at most so long (root mean square, before eta); 0: no "
-              "limit"),
+              "robust objectives: limit of the length of a step (rms, before eta); 0: none"),
     DRO__PARAMS_END,
 };
 

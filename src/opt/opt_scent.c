@@ -26,8 +26,8 @@ static dro_status start(dro_optimizer *o)
 static const dro__param_row own[] = {
     DRO__REAL("gamma", gamma, settings, "0.03", 1e-9, 1, "weight of the newest batch in u"),
     DRO__REAL("heaviest", heaviest, settings, "3", 0, 1e9,
-              "limit of a batch's mean weight at the largest eta, in inverse proportion to eta "
-              "later; larger ones are scaled down and counted; 0: none"),
+              "limit of a batch's mean weight at the largest eta; it grows as eta falls, in "
+              "inverse proportion; larger weights are scaled down and counted; 0: none"),
     DRO__REAL("warmup", eta.warmup, settings, "100", 0, 1e15,
               "steps in which eta rises linearly from 0; below 1, a share of steps"),
     DRO__REAL("guard", guard, settings, "0.25", 0, 1e9,

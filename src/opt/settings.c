@@ -91,8 +91,8 @@ const dro__param_row dro__params_batch[] = {
     DRO__REAL("cap", cap, S, "10", 1, 60, "exponents beyond it continue as the tangent of exp"),
     DRO__REAL("gamma", gamma, S, "0.03", 1e-9, 1, "weight of the newest batch in u"),
     DRO__REAL("heaviest", heaviest, S, "3", 0, 1e9,
-              "limit of a batch's mean weight at the largest eta, in inverse proportion to eta "
-              "later; larger ones are scaled down and counted; 0: none"),
+              "limit of a batch's mean weight at the largest eta; it grows as eta falls, in "
+              "inverse proportion; larger weights are scaled down and counted; 0: none"),
     DRO__REAL("guard", guard, S, "0.25", 0, 1e9,
               "eta is reduced so that no step lowers log_u by more than this, 0: off"),
     DRO__PARAMS_END,
@@ -100,7 +100,7 @@ const dro__param_row dro__params_batch[] = {
 
 const dro__param_row dro__params_storm[] = {
     DRO__CHOICE("a_rule", a_rule, S, "auto", "auto|fixed|eta2",
-                "how a is chosen: by measured noise, as given, or a_c eta^2"),
+                "how a is chosen: from measured noise, the given value, or a_c eta^2"),
     DRO__REAL("a", a.value, S, "0.1", 0, 1, "fixed: the weight of the newest batch"),
     DRO__CHOICE("a_schedule", a.kind, S, "constant", SCHEDULES, "fixed: schedule of a"),
     DRO__REAL("a_end", a.end, S, "0", 0, 1, "fixed, cosine: a at the last step"),
@@ -133,10 +133,10 @@ const dro__param_row dro__params_scale[] = {
 
 const dro__param_row dro__params_sam[] = {
     DRO__REAL("sam", sam, S, "0", 0, 1e6,
-              "sharpness-aware steps: gradients are taken at w + sam g/|g|, g that of the batch at "
-              "w; 0: at w"),
+              "sharpness-aware steps: gradients are taken at w + sam g/|g|, where g is the batch's "
+              "gradient at w; 0: at w"),
     DRO__CHOICE("sam_over", sam_over, S, "example", "example|class",
-                "g is of the mean over the batch's examples, or over its classes"),
+                "g is the gradient of the mean over the batch's examples, or over its classes"),
     DRO__PARAMS_END,
 };
 

@@ -185,7 +185,8 @@ static const char visit[] = "a visit changes the weight of an example by about a
 static const char scale_free[] = "one step size for features of any scale";
 
 static const char short_runs[] = "for features of any scale; r: sqrt(1000 / steps), from 1 to 4, "
-                                 "so that w arrives in short runs; |x|^2: of a row, 20 to 1000";
+                                 "so that short runs get close to the minimum; |x|^2: of a row, 20 "
+                                 "to 1000";
 
 #define SCALED_ETA(own, change) own ", with hidden layers 0.004; streams: " change " / |x|^2"
 
