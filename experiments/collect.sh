@@ -4,7 +4,8 @@
 #                              scripts of this folder left it (default build/experiments/full), to
 #                              docs/results/NAME.txt; NAME=OTHER to OTHER.txt (fig3_finetune=fig3_finetune-short)
 #   collect.sh write [DOCS]    the tables and figures of DOCS/results.md (default docs) from docs/results alone
-# RESULTS is another folder than docs/results. An experiment is one file there: the runs' JSON one after another, each behind a line `@ PATH`.
+# RESULTS names another folder than docs/results. An experiment is one file there: the JSON of its runs one after the
+# other, each after a line `@ PATH`.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 : "${DRO:=$here/../build/dro}" "${OUT:=$here/../build/experiments/full}"

@@ -1,6 +1,7 @@
-"""Of the examples with the largest weights, as many as have a flipped label: the share that has one.
+"""Prints how many of the k examples with the largest weights have a flipped label; k is the number of flipped labels.
 
-flipped.py ARM OBJECTIVE FOLDER: explain.csv and true.csv of FOLDER, by `dro explain --out` (experiments/flipped.sh)."""
+flipped.py ARM OBJECTIVE FOLDER: reads explain.csv and true.csv of FOLDER, which `dro explain --out` has written
+(experiments/flipped.sh)."""
 import csv
 import os
 import sys
@@ -18,4 +19,4 @@ wrong = {r["example"] for r in found if r["label"] != truth[r["example"]]}
 found.sort(key=lambda r: (-float(r["weight"]), -float(r["loss"])))
 top = {r["example"] for r in found[: len(wrong)]}
 print(f"{arm} {objective}: {len(wrong)} of {len(found)} labels are wrong; of the {len(wrong)} largest weights "
-      f"{100 * len(top & wrong) / max(len(wrong), 1):.1f} % are on them")
+      f"{100 * len(top & wrong) / max(len(wrong), 1):.1f} % are on wrong labels")

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Whether the worst-case weights find wrong labels: 2 % of the training labels are flipped, a network or, with --on
-# table, the default model of a table is trained by each method, and `dro explain` sorts the examples by weight. Shown:
-# of the 2 % with the largest weights, the share that was flipped. The page is explain.html in the folder of each run.
+# Do the worst-case weights find wrong labels? 2 % of the training labels are flipped. Each method trains a network
+# (with --on table, the default model of a table), and `dro explain` sorts the examples by weight. Prints, of the 2 %
+# with the largest weights, the share that was flipped. Each run's folder has the page explain.html.
 #   --on cifar10|table   the data (default cifar10); for a table --data is its SPEC
 seeds="1 1 1" on=cifar10 rehearsal=no
 . "$(dirname "$0")/lib.sh"

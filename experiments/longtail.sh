@@ -1,8 +1,8 @@
 #!/bin/sh
-# Long tails: CIFAR-10-LT and CIFAR-100-LT (longtail=exp:100), ResNet-32. One row for each ingredient on top of a base,
-# SGD with logit adjustment, and their sum; what the tilt over examples and classes adds to the base and to the sum.
-# The mean accuracy and that of the worst class on the balanced test set. Nothing is chosen by it: with --holdout a
-# share of the training images is held out and reported instead, for choices.
+# Long tails: CIFAR-10-LT and CIFAR-100-LT (longtail=exp:100), ResNet-32. The base is SGD with logit adjustment. One
+# row for each ingredient added to the base, one with all of them, and rows that add the tilt over examples or classes
+# to both. Reports the mean accuracy and that of the worst class on the balanced test set. The test set must not choose
+# anything: for choices, --holdout holds out a share of the training images and reports that instead.
 #   --on "cifar10 cifar100"   the data (default both); --data is the folder of its files, or holds cifar10 and cifar100
 #   --epochs N                of every run (default 200 at full scale)
 #   --holdout SHARE           report a holdout of the training images, as in 0.2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Every objective with the defaults of its method, over examples and over classes, beside SGD: does any run diverge, and
-# what becomes of the worst class. Each arm reports F of its own objective.
+# Every objective with the defaults of its method, over examples and over classes, compared with SGD: does a run
+# diverge, and how accurate is the worst class? Each arm reports F of its own objective.
 seeds="3 2 1"
 . "$(dirname "$0")/lib.sh"
 

@@ -46,8 +46,9 @@ cat <<'EOF'
 # The first minutes
 
 This page shows what a new user sees: each command as typed, and the screen after it. It is a recording of a real
-terminal, made by `sh scripts/first-minutes.sh build/dro build/tests/zoo`. The data is generated: a table of loans with
-amounts over several decades of which 22 % were not paid back, and a folder of pictures of different sizes.
+terminal, made by `sh scripts/first-minutes.sh build/dro build/tests/zoo`. The data is generated: a table of loans,
+22 % of which were not paid back, with amounts over several orders of magnitude, and a folder of pictures of different
+sizes.
 
 ## A table
 EOF

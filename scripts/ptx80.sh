@@ -1,10 +1,10 @@
 #!/bin/sh
-# ptx80.sh [build] [test] [times]: the code of an A100 on a later GPU. A build with nothing but PTX for compute
-# capability 8.0, which the driver compiles for the GPU it finds, beside one with machine code for 9.0. Without
-# words: all three. JOBS: compilers at a time (2). PYTHON: one with torch and torchvision, for `times`.
+# ptx80.sh [build] [test] [times]: tests and times the code of an A100 on a later GPU. One build has only PTX for
+# compute capability 8.0, which the driver compiles for the GPU it finds; the other has machine code for 9.0. Without
+# arguments: all three. JOBS: parallel compilers (2). PYTHON: one with torch and torchvision, for `times`.
 #   build  both, into build-cuda/ and build-ptx80/; needs nvcc, no GPU
 #   test   the tests of `make test-cuda` with each; needs a GPU, which must run 8.0 code in build-ptx80/
-#   times  ms per step of resnet20, resnet32 and resnet50 with each, beside PyTorch compiled and graphed
+#   times  ms per step of resnet20, resnet32 and resnet50 with each, and of PyTorch (compiled, with CUDA graphs)
 set -eu
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- build test times

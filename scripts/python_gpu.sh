@@ -1,7 +1,7 @@
 #!/bin/sh
-# python_gpu.sh tests|overhead|cifar [OPTIONS]: what of the Python package needs a GPU, on a machine with PyTorch.
+# python_gpu.sh tests|overhead|cifar [OPTIONS]: what needs a GPU in the Python package, on a machine with PyTorch.
 #   tests     python/tests/test_torch*.py; OPTIONS are pytest's
-#   overhead  what Tilt and Recover cost beside plain PyTorch on the GPU
+#   overhead  what Tilt and Recover cost compared with plain PyTorch on the GPU
 #   cifar     ResNet-32 on CIFAR-10 with rare classes, OPTIONS are bench/cifar.py's: --data DIR --method recover
 # The package is the wheel in build-python/dist (WHEEL names another). Without one, the library is built from the
 # sources into build-python/gpu, for this machine's GPU. PYTHON: the interpreter, default python3. Needs no network:

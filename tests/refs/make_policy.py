@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes policy.txt: what torchvision's operations and policies are, for tests/test_policy.c.
+"""Makes policy.txt: the results of torchvision's operations and policies, for tests/test_policy.c.
 
     image HEIGHT WIDTH CHANNELS BYTES          (channels, height, width), in hexadecimal
     case OPERATION MAGNITUDE BYTES             the last image after one operation of torchvision on a Pillow image

@@ -1,4 +1,4 @@
-"""The eleven findings of a new user, each on a stand-in from the zoo's generator: `make first-contact`.
+"""The eleven problems that a new user found, each on generated data from the zoo: `make first-contact`.
 
     python3 eleven.py DRO ZOO [NUMBER ...]
 
