@@ -1,5 +1,5 @@
-/* Settings of a run that are added to any training: ema, sam, label-aware smoothing, the cosine
- * classifier, stage2. Each is compared with what it says it is, and resumed to the same bytes. */
+/* Settings that can be added to any run: ema, sam, label-aware smoothing, the cosine classifier,
+ * stage2. Each is compared with its definition, and a resumed run must end with the same bytes. */
 #include "train_runs.h"
 
 /* Batch norm, a constant step, and no best weights beside the last. */

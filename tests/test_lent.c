@@ -1,6 +1,6 @@
-/* Steps on losses and gradients that the caller brings (dro/step.h, src/opt/lent.c): in host
- * memory and on a stand-in for a device, against the same steps with callbacks. What
- * python/tests/test_torch_cuda.py tests on a GPU, as far as it is the host's. */
+/* Caller-driven steps (dro/step.h, src/opt/lent.c), in host memory and on a stand-in for a device,
+ * compared with the same steps with callbacks. This covers the host's part of what
+ * python/tests/test_torch_cuda.py tests on a GPU. */
 #include "check.h"
 #include "opt.h"
 

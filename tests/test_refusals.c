@@ -1,6 +1,6 @@
 /* Input that the readers refuse, format by format: a file with one thing wrong, and the two parts
  * of the message that name the place and what was expected. The ordinary cases are in test_data_*;
- * these are those which a careless or hostile writer makes. */
+ * these are files that a careless or hostile writer might produce. */
 #include "data_text.h"
 
 #include <dro/loader.h>

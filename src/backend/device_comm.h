@@ -1,5 +1,5 @@
-/* device_comm: what moves numbers between the devices of ranks, where each rank has a device of its
- * own, without the hosts' memory. A backend that can names its table in dro__backend. */
+/* device_comm: sums between the devices of ranks that each have their own device, without going
+ * through host memory. A backend that supports this names its table in dro__backend. */
 #ifndef DRO_DEVICE_COMM_H
 #define DRO_DEVICE_COMM_H
 
@@ -21,8 +21,8 @@ typedef struct dro__device_comms {
                        bool fixed, dro__device_comm **comm);
     /* Collective: a vector of the backend's over all ranks, in place. Waits. */
     dro_status (*sum)(dro_context *ctx, dro__device_comm *comm, float *values, size_t count);
-    /* From any thread, when a rank is gone: what waits for it on the device ends, and the numbers
-     * are those of nobody. May not return before all recorded steps are gone. */
+    /* From any thread, when a rank is gone: operations that wait for it on the device end, and
+     * their results are undefined. May not return before all recorded steps are gone. */
     void (*abort)(dro__device_comm *comm);
     void (*close)(dro__device_comm *comm); /* collective */
 } dro__device_comms;

@@ -1,6 +1,7 @@
 /* Operations on the bytes of an image: those of AutoAugment and RandAugment. The C compiler and
- * nvcc both compile this file. For C an image is the caller's; for nvcc a block of threads shares
- * it, in shared memory. All arithmetic is in integers, so both give the same bytes.
+ * nvcc both compile this file. In C one thread changes the caller's image; on a GPU a block of
+ * threads changes an image in shared memory. All arithmetic is in integers, so both give the same
+ * bytes.
  *
  * The results are Pillow's (which torchvision calls for images), up to rounding: where Pillow
  * computes in floating point and truncates, a byte may differ by 1. Affine maps take the nearest

@@ -1,8 +1,9 @@
-/* Ranks that have a device each: sums between the devices (backend/device_comm.h), without MPI and
- * the hosts' memory. MPI still starts it, and carries everything else.
+/* Sums between the devices of ranks that each have their own (backend/device_comm.h), without MPI
+ * and host memory. MPI still sets this up, and carries everything else.
  *
- * What waits for a rank on a device does not see the heartbeats. So when a rank is gone, the thread
- * of the heartbeats ends these operations, and whoever waited for them looks who is gone. */
+ * An operation that waits for a rank on a device does not see the heartbeats. So when a rank is
+ * gone, the heartbeat thread aborts these operations, and the thread that was waiting finds out
+ * which rank is gone. */
 #include "comm.h"
 #include "device_comm.h"
 
@@ -75,7 +76,7 @@ static dro_status compare_devices(dro_comm *c, char *why, size_t size)
 
 /* ---- opening ---- */
 
-/* Opening waits for all ranks, and nothing can call it back. */
+/* Opening waits for all ranks and cannot be cancelled. */
 typedef struct opening {
     dro_comm *comm;
     dro_context ctx; /* for its text */
@@ -108,8 +109,8 @@ static dro_status open_all(dro_comm *c, opening *o)
         dro_status status = dro__comm_check(c);
         if (status == DRO_OK && late)
             status = dro__fail(c->ctx, DRO_ERR_STATE,
-                               "the devices of the ranks did not join within %d s: DRO_NCCL=0 in "
-                               "the environment does without",
+                               "the GPUs of the ranks did not join within %d s; DRO_NCCL=0 in the "
+                               "environment disables NCCL",
                                dro__join_seconds());
         if (status != DRO_OK) {
             pthread_detach(thread);
@@ -119,7 +120,7 @@ static dro_status open_all(dro_comm *c, opening *o)
     }
     pthread_join(thread, NULL);
     if (o->status != DRO_OK)
-        return dro__fail(c->ctx, o->status, "%s (DRO_NCCL=0 in the environment does without)",
+        return dro__fail(c->ctx, o->status, "%s (DRO_NCCL=0 in the environment disables NCCL)",
                          o->ctx.error);
     atomic_store(&c->device, o->made);
     return DRO_OK;

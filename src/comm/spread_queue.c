@@ -1,6 +1,6 @@
-/* Asynchronous steps over all ranks, where their devices sum by themselves: each rank queues its
- * slice of the batch, and the step's own graph exchanges losses and sums gradients. The host of a
- * rank exchanges only what every draw does. */
+/* Asynchronous steps over all ranks whose devices sum without the host: each rank queues its slice
+ * of the batch, and the graph of the step exchanges losses and sums gradients. The hosts exchange
+ * only what each draw needs. */
 #include "spread.h"
 
 static const dro__async *own(const dro_spread *s)

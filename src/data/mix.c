@@ -1,6 +1,6 @@
 /* Mixed examples: mixup (Zhang et al. 2018) blends two images, CutMix (Yun et al. 2019) puts a box
- * of one into the other; labels are shared accordingly. As in the papers' programs a batch has one
- * share and one box.
+ * of one into the other; their losses count in the same shares. As in the papers' programs, a batch
+ * has one share and one box.
  *
  * The partner of an example is its neighbour: the order is random, so neighbours are a random
  * pair, and a rank that reads a slice of a batch has both of nearly every pair. */

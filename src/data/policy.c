@@ -1,7 +1,7 @@
-/* What AutoAugment (Cubuk et al. 2019, the policy found on CIFAR-10) and RandAugment (Cubuk et al.
- * 2020) do with an image. The strengths are torchvision's, which are the papers' with these
- * differences: the size of a translation is in proportion to the image, signs are random, and new
- * pixels are black. */
+/* Draws the operations of AutoAugment (Cubuk et al. 2019, the policy found on CIFAR-10) and of
+ * RandAugment (Cubuk et al. 2020). The strengths are torchvision's, which are the papers' with
+ * these differences: the size of a translation is in proportion to the image, signs are random, and
+ * new pixels are black. */
 #include "augment.h"
 #include "pixels.h"
 

@@ -1,7 +1,6 @@
-/* Steps on losses and gradients that the caller brings (dro/step.h). In host memory the phases are
- * the context's backend's. On a device they are a module's (backend/step.h): rows and scalars then
- * have copies there, which the device alone changes; the host has the counters and the schedules.
- */
+/* Caller-driven steps (dro/step.h). In host memory the context's backend runs the phases. On a
+ * device a module runs them (backend/step.h): rows and scalars then have copies there, which only
+ * the device changes; the host keeps the counters and the schedules. */
 #include "storm.h"
 
 #include <dro/step.h>

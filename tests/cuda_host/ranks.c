@@ -1,5 +1,5 @@
-/* Two ranks by fork, and what MPI and NCCL are between them. Every operation is a meeting of both;
- * a rank that waits for ever is ended by an alarm. */
+/* Two ranks by fork, with stand-ins for MPI and NCCL between them. Every operation waits for both
+ * ranks; an alarm ends a rank that waits forever. */
 #include "ranks.h"
 #include "stand_ins.h"
 

@@ -1,4 +1,4 @@
-/* Two ranks: this process and one that it forks, with memory that both see. */
+/* Two ranks: this process and one that it forks, with shared memory. */
 #ifndef TESTS_CUDA_HOST_RANKS_H
 #define TESTS_CUDA_HOST_RANKS_H
 
@@ -8,10 +8,9 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* Forks; *bytes (size, zeroed) is what both see. Returns this process's rank, -1 when there is no
- * other. */
+/* Forks; both share *bytes (size, zeroed). Returns this process's rank, or -1 on failure. */
 int two_ranks_begin(size_t size, void **bytes);
-/* The rank that was forked ends here; the other one waits for it and says whether it ended well. */
+/* The forked rank ends here; the other one waits for it and returns whether it succeeded. */
 bool two_ranks_end(int rank);
 void two_ranks_free(void *bytes, size_t size);
 int two_ranks_own(void); /* this process's; 0 when it is alone */

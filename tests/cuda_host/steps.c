@@ -1,7 +1,7 @@
 /* Asynchronous steps over two ranks (queue.c, meet.c, comm/spread_queue.c, comm/device.c): with
- * batch norm over both they end where one rank ends; both ranks have the same bits; a step that is
- * refused because of one rank's loss is refused by both at the same one, as it is by one rank; and
- * when a rank is killed, the other one, which waits for it in NCCL, ends and names it. */
+ * batch norm over both, they end with the weights of one rank; both ranks have the same bits; if
+ * the loss of one rank makes a step refused, both ranks refuse it at the same step as a single rank
+ * does; and when a rank is killed, the other one, which waits for it in NCCL, ends and names it. */
 #include "steps.h"
 #include "comm.h"
 #include "nn.h"

@@ -1,6 +1,6 @@
 /* The cosine classifier: y (n, out) = gain <x, w> / (|x| |w|), in floats, with |x|^2 = sum of
- * squares + DRO__COSINE_EPS. A warp takes one product of a row of x and one of w. Sums come
- * together in an order that is always the same.
+ * squares + DRO__COSINE_EPS. A warp computes the product of one row of x and one of w. Sums
+ * are added in a fixed order.
  *
  * With c = <x, w> / (|x| |w|):  dc/dx = (w/|w| - c x/|x|) / |x|, and the same for w. */
 #include "device.cuh"

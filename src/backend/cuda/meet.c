@@ -1,4 +1,4 @@
-/* Batch norm over the batches of all ranks: their sums meet between the devices (nccl.c), inside
+/* Batch norm over the batches of all ranks: its sums are added between the devices (nccl.c), inside
  * the recorded pass, or on the host, in passes that are not recorded. */
 #include "nccl.h"
 #include "net.h"

@@ -1,6 +1,6 @@
-/* NCCL is opened at run time, so that the same program runs where it is missing; what is used of
- * its interface (stable since NCCL 2.4) is declared here. DRO_NCCL in the environment may name the
- * library's file. */
+/* NCCL is opened at run time, so that the same program runs where it is missing; the part of its
+ * interface that is used (stable since NCCL 2.4) is declared here. DRO_NCCL in the environment may
+ * name the library's file. */
 #include "nccl.h"
 #include "cuda.h"
 

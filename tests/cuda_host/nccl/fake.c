@@ -1,5 +1,5 @@
-/* A library that looks like NCCL to src/backend/cuda/nccl.c, between the two ranks of ../ranks.c: a
- * sum is done when it is queued. */
+/* A stand-in for NCCL, which src/backend/cuda/nccl.c opens, between the two ranks of ../ranks.c. A
+ * sum is computed when it is queued. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>

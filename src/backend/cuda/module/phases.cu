@@ -1,13 +1,14 @@
 /* libdro_step_cuda.so: the phases of a step (../step.cu) in memory that the caller has allocated,
- * on the caller's stream: the Python package's, for PyTorch's tensors. It needs the driver alone;
- * the runtime is linked in. One symbol, the table dro_step_cuda (../../step.h). */
+ * on the caller's stream. The Python package uses it for PyTorch's tensors. It needs only the
+ * driver: the runtime is linked in. It exports one symbol, the table dro_step_cuda
+ * (../../step.h). */
 #define DRO_STEP_MODULE 1
 #include "../step.cu"
 
 #include <stdlib.h>
 
-/* The scalars in memory that both see. begun is written before them and ended after them: where the
- * two differ, they are half written. */
+/* The scalars in memory that host and device share. begun is written before them and ended after
+ * them: if the two differ, the scalars are incomplete. */
 typedef struct told {
     uint64_t begun, ended;
     dro__scalars s;
@@ -18,7 +19,7 @@ typedef struct live {
     told *told;
     cudaStream_t stream;
     int device;
-    uint64_t read; /* of the news: the last that were whole */
+    uint64_t read; /* the step of `last`, the newest complete scalars */
     dro__scalars last;
 } live;
 
