@@ -230,8 +230,8 @@ static void tell_prior(const output *o, const char *prior)
         snprintf(of, sizeof of, "the shares of %.250s", prior);
     cli_note(stderr, "prior of the probabilities: %s%s", of,
              !prior && dro_predictor_shifted(o->p) && !dro_predictor_has_threshold(o->p).class_name
-                 ? "; the class is the one of the largest output, which weighs classes alike: with "
-                   "--prior it is the most probable one"
+                 ? "; the predicted class has the largest output, which gives all classes equal "
+                   "weight; with --prior it is the most probable class"
                  : "");
 }
 

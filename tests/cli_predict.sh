@@ -121,7 +121,7 @@ for way in "--optimizer sgd --lr 0.05 --loss logit-adjusted --epochs 12" "--reci
     rm -rf prior
     run 0 train --data csv:rare.csv,label=y $way --threads 2 --out prior --json
     run 0 predict --weights prior/weights.safetensors --data csv:rare.csv --out p.csv
-    has "prior of the probabilities: the classes' shares of the training data; the class is the one" err
+    has "prior of the probabilities: the classes' shares of the training data; the predicted class has" err
     mean_b "$share" p.csv || fail "$way: probabilities without the prior of the training data"
     run 0 predict --weights prior/weights.safetensors --data csv:rare.csv --prior uniform --out u.csv
     has "prior of the probabilities: all classes alike" err

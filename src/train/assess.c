@@ -394,7 +394,7 @@ static dro_status mend_metrics(dro_train *t)
             lines++;
         }
     dro__free(text);
-    dro__note(t, "%s: its lines are lost but for the first %llu; the run goes on after those", why,
+    dro__note(t, "%s: only the first %llu of its lines remain; the run continues after them", why,
               lines);
     t->progress.metrics_bytes = whole;
     return whole ? dro__file_append(t->ctx, t->folder, "metrics.jsonl", whole, "", 0) : DRO_OK;
