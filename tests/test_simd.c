@@ -330,6 +330,8 @@ static void test_product(void **state)
         product(simd[k], 8, 10, 64);
         product(simd[k], 13, 33, 300);
         product(simd[k], 3, 70, 129);
+        product(simd[k], 19, 2, 123);
+        product(simd[k], 2, 400, 50);
     }
 }
 

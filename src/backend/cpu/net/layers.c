@@ -263,6 +263,15 @@ static void concat(const dro__piece *piece, bool back)
 
 /* ---- linear ---- */
 
+enum { FEW_OUTPUTS = 16 };
+
+/* oneDNN compiles its products when the first one is asked for: that takes longer than many a run
+ * on a table. For few outputs our own product is as fast. */
+static dro__product *product_for(size_t outputs)
+{
+    return outputs <= FEW_OUTPUTS ? dro__simd_best()->product : dro__onednn_product;
+}
+
 static void linear(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);
@@ -273,8 +282,8 @@ static void linear(const dro__piece *piece, bool back)
     if (!back) {
         float *y = output(piece);
         dro__matrix x = {dro__piece_value(piece, piece->op->base.in[0].value, 0), in, false};
-        dro__onednn_product((size_t[]){piece->count, out, in}, &x, &(dro__matrix){w, in, true}, y,
-                            out);
+        product_for(out)((size_t[]){piece->count, out, in}, &x, &(dro__matrix){w, in, true}, y,
+                         out);
         for (size_t n = 0; b && n < piece->count; n++)
             dro__floats_add(out, y + n * out, b);
         return;
@@ -285,8 +294,7 @@ static void linear(const dro__piece *piece, bool back)
     float *dx = dro__piece_grad(piece, piece->op->base.in[0].value),
           *to = first ? dx : piece->lane->slots[0];
     dro__matrix dy = {dro__piece_grad(piece, piece->op->base.end), out, false};
-    dro__onednn_product((size_t[]){piece->count, in, out}, &dy, &(dro__matrix){w, in, false}, to,
-                        in);
+    product_for(out)((size_t[]){piece->count, in, out}, &dy, &(dro__matrix){w, in, false}, to, in);
     if (!first)
         dro__floats_add(piece->count * in, dx, to);
 }
@@ -315,9 +323,9 @@ static void linear_rows(void *arg, size_t lane)
     if (from == to)
         return;
     int before = dro__onednn_begin();
-    dro__onednn_product((size_t[]){to - from, in->size, count},
-                        &(dro__matrix){dy + from, rows, true}, &(dro__matrix){x, in->size, false},
-                        grad + t->op->base.node->weight + (int64_t)(from * in->size), in->size);
+    product_for(rows)((size_t[]){to - from, in->size, count}, &(dro__matrix){dy + from, rows, true},
+                      &(dro__matrix){x, in->size, false},
+                      grad + t->op->base.node->weight + (int64_t)(from * in->size), in->size);
     dro__onednn_end(before);
     for (size_t o = from; t->op->base.node->bias >= 0 && o < to; o++) {
         double sum = 0;
