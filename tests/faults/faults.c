@@ -9,7 +9,7 @@
  * the right one, and the same command (of a run: with --resume) then brings all of them to what
  * they are without a fault. Where the program says that it evaluates batches in pieces for want of
  * memory, numbers are rounded in another way: its files need only be complete. Inside of oneDNN,
- * which aborts when its memory fails, a crash is counted and is no failure. Writes a temporary
+ * which aborts or exits when its memory fails, that is counted and is no failure. Writes a temporary
  * folder for each process. Exit status 1 on any failure, 77 where system calls cannot be traced. */
 #define _GNU_SOURCE
 #include "faults.h"
@@ -221,16 +221,22 @@ static void prepare(const struct kase *c)
     rename(place("out"), place("right.out"));
 }
 
-static bool said(const char *text)
+/* A line on stderr begins with `who` and contains `text`. */
+static bool said_by(const char *who, const char *text)
 {
     char line[LINE];
     bool found = false;
     FILE *err = fopen(place("err"), "r");
     while (err && fgets(line, sizeof line, err))
-        found = found || (strncmp(line, "dro: ", 5) == 0 && strstr(line, text));
+        found = found || (strncmp(line, who, strlen(who)) == 0 && strstr(line, text));
     if (err)
         fclose(err);
     return found;
+}
+
+static bool said(const char *text)
+{
+    return said_by("dro: ", text);
 }
 
 /* A batch that is evaluated in pieces gives the same numbers up to rounding. */
@@ -248,8 +254,8 @@ static void attempt(const struct kase *c, fault_kind kind, long at)
     folder_copy(place("base"), place("now"));
     int status = run(c->command, NULL, place("now"), kind, at, NULL);
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    bool crashed = inside;
-    if (inside && (kind == FAULT_ONEDNN || kind == FAULT_MMAP)) {
+    bool crashed = inside || said_by("libgomp: ", "Out of memory"); /* which then exits */
+    if (crashed && (kind == FAULT_ONEDNN || kind == FAULT_MMAP)) {
         atomic_fetch_add(&board->crashes_inside, 1);
     } else if (status == -1) {
         fail("it hangs", c, kind, at);

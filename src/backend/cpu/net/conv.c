@@ -24,6 +24,8 @@ dro_status dro__conv_make(dro__cpu_program *p, dro__cpu_op *op)
                              .weight = !node->frozen};
     dro__conv **conv = &net->convs[op->base.index]; /* both programs have the same */
     bool own = dro__conv_winograd_fits(&shape, net->block);
+    if (!*conv && !own && !net->library)
+        DRO_TRY(dro__onednn_create(net->ctx, (int)net->lane_count, &net->library));
     if (!*conv)
         DRO_TRY(own ? dro__conv_winograd(net->ctx, &shape, net->block, conv)
                     : dro__onednn_conv(net->library, &shape, conv));
@@ -143,11 +145,9 @@ void dro__conv_finish(dro__cpu_network *net, dro__cpu_program *program, const dr
     reduction r = {net, op, op->conv->slope_size, 1};
     r.pieces = r.size > WORTH_SHARING ? net->lane_count : 1;
     dro__pool_run(net->ctx->pool, r.pieces, reduce_piece, &r);
-    int before = dro__onednn_begin();
     if (!op->conv->cls->slope_out(op->conv, net->lanes[0].sum,
                                   net->grads[net->part] + op->base.node->weight))
         atomic_store(&net->failed, true);
-    dro__onednn_end(before);
 }
 
 /* ---- weights into the convolutions ---- */
@@ -166,10 +166,8 @@ static void take_one(void *arg, size_t k)
     if (!op->conv || (t->back && (!op->base.back || !wants)))
         return;
     const dro__graph_node *node = op->base.node;
-    int before = dro__onednn_begin();
     if (!op->conv->cls->take(op->conv, dro__node_parameters(t->net, node, node->weight), t->back))
         atomic_store(&t->net->failed, true);
-    dro__onednn_end(before);
 }
 
 void dro__conv_take(dro__cpu_network *net, dro__cpu_program *program, bool back)

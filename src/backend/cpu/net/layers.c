@@ -322,11 +322,9 @@ static void linear_rows(void *arg, size_t lane)
     float *grad = t->net->grads[t->part];
     if (from == to)
         return;
-    int before = dro__onednn_begin();
     product_for(rows)((size_t[]){to - from, in->size, count}, &(dro__matrix){dy + from, rows, true},
                       &(dro__matrix){x, in->size, false},
                       grad + t->op->base.node->weight + (int64_t)(from * in->size), in->size);
-    dro__onednn_end(before);
     for (size_t o = from; t->op->base.node->bias >= 0 && o < to; o++) {
         double sum = 0;
         for (size_t n = 0; n < count; n++)

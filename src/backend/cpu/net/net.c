@@ -63,7 +63,6 @@ static void run_lane(void *arg, size_t index)
     dro__cpu_network *net = t->net;
     dro__cpu_op *op = &t->program->ops[t->index];
     dro__lane *lane = &net->lanes[index];
-    int before = dro__onednn_begin();
     clear_lane(t, lane);
     size_t count = net->parts[net->part].count, chunks = (count + op->chunk - 1) / op->chunk;
     size_t end = chunks * (index + 1) / op->lanes;
@@ -80,7 +79,6 @@ static void run_lane(void *arg, size_t index)
                             .lane_index = index};
         run_piece(&piece, t->back);
     }
-    dro__onednn_end(before);
 }
 
 static void run_op(dro__cpu_network *net, dro__cpu_program *program, int32_t index, bool back)
@@ -229,7 +227,7 @@ static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__n
     net->ctx = ctx;
     net->graph = graph;
     net->memory = *memory;
-    net->block = dro__onednn_block();
+    net->block = dro__simd_best()->block;
     net->lane_count = threads > 1 ? (size_t)(LANES_PER_THREAD * threads) : 1;
     net->lanes = dro__alloc(net->lane_count, sizeof *net->lanes);
     net->convs = dro__alloc((size_t)graph->count, sizeof *net->convs);
@@ -237,8 +235,6 @@ static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__n
     dro_status status = DRO_OK;
     if (!net->lanes || !net->convs || !net->taken)
         status = dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a network");
-    if (status == DRO_OK)
-        status = dro__onednn_create(ctx, (int)net->lane_count, &net->library);
     if (status == DRO_OK)
         status = make_lane_sums(net);
     for (int training = 0; status == DRO_OK && training < 2; training++)

@@ -59,24 +59,24 @@ static void set_limit(void)
         dnnl_set_max_cpu_isa(isas[dro__cpu_isa()]); /* refused only when it was used before */
 }
 
-int dro__onednn_block(void)
+/* Every call of the library that computes is on one thread, that of a lane; what the caller had
+ * set is set again after it. */
+static int one_thread(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, set_limit);
-    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
-    return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? 16 : 8;
-}
-
-int dro__onednn_begin(void)
-{
     int before = omp_get_max_threads();
     omp_set_num_threads(1);
     return before;
 }
 
-void dro__onednn_end(int before)
+static bool execute(dnnl_primitive_t run, dnnl_stream_t stream, int count,
+                    const dnnl_exec_arg_t *args)
 {
+    int before = one_thread();
+    dnnl_status_t status = dnnl_primitive_execute(run, stream, count, args);
     omp_set_num_threads(before);
+    return status == dnnl_success;
 }
 
 void dro__onednn_destroy(dro__onednn *library)
@@ -100,11 +100,13 @@ dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **out)
     library->ctx = ctx;
     library->lanes = lanes;
     library->streams = dro__alloc((size_t)lanes, sizeof *library->streams);
+    int before = one_thread();
     dnnl_status_t status =
         library->streams ? dnnl_engine_create(&library->engine, dnnl_cpu, 0) : dnnl_out_of_memory;
     for (int k = 0; status == dnnl_success && k < lanes; k++)
         status =
             dnnl_stream_create(&library->streams[k], library->engine, dnnl_stream_default_flags);
+    omp_set_num_threads(before);
     if (status != dnnl_success) {
         dro_status result = failed(library, "CPU engine", status);
         dro__onednn_destroy(library);
@@ -119,13 +121,15 @@ dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **out)
 void dro__onednn_product(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b,
                          float *c, size_t row_c)
 {
-    sigset_t all, before;
+    sigset_t all, unblocked;
+    int before = one_thread();
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_sigmask(SIG_SETMASK, &all, &unblocked);
     dnnl_sgemm(a->flip ? 'T' : 'N', b->flip ? 'T' : 'N', (dnnl_dim_t)sizes[0], (dnnl_dim_t)sizes[1],
                (dnnl_dim_t)sizes[2], 1, a->at, (dnnl_dim_t)a->row, b->at, (dnnl_dim_t)b->row, 0, c,
                (dnnl_dim_t)row_c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_sigmask(SIG_SETMASK, &unblocked, NULL);
+    omp_set_num_threads(before);
 }
 
 /* ---- a convolution's primitives ---- */
@@ -179,7 +183,7 @@ static dnnl_status_t describe(const convolution *conv, size_t count, int way,
     const dro__conv_shape *s = &conv->base.shape;
     dnnl_dims_t in = {(dnnl_dim_t)count, s->in, s->in_height, s->in_width};
     dnnl_dims_t out = {(dnnl_dim_t)count, s->out, s->height, s->width};
-    dnnl_format_tag_t blocked = dro__onednn_block() == 16 ? dnnl_nChw16c : dnnl_nChw8c;
+    dnnl_format_tag_t blocked = dro__simd_best()->block == 16 ? dnnl_nChw16c : dnnl_nChw8c;
     dnnl_status_t status =
         dnnl_memory_desc_init_by_tag(src, 4, in, dnnl_f32, s->plain ? dnnl_nchw : blocked);
     if (status == dnnl_success)
@@ -335,7 +339,7 @@ static dro_status conv_ready(dro__conv *base, size_t count)
     for (int way = 0; way < WAYS; way++)
         primitive_free(conv->library, &conv->ways[at][way]);
     conv->counts[at] = 0; /* until it is complete */
-    int before = dro__onednn_begin();
+    int before = one_thread();
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t status = make_way(conv, count, FORWARD, NULL, &conv->ways[at][FORWARD], &hint);
     if (status == dnnl_success && conv->base.shape.data)
@@ -346,7 +350,7 @@ static dro_status conv_ready(dro__conv *base, size_t count)
         dnnl_primitive_desc_destroy(hint);
     if (status == dnnl_success && !conv->chosen)
         status = make_reorders(conv);
-    dro__onednn_end(before);
+    omp_set_num_threads(before);
     if (status != dnnl_success)
         return failed(conv->library, "convolution", status);
     conv->chosen = true;
@@ -374,8 +378,7 @@ static bool run(convolution *conv, int way, const dro__conv_chunk *chunk, const 
         if (dnnl_memory_set_data_handle(args[a].memory, data[a]) != dnnl_success)
             return false;
     }
-    return dnnl_primitive_execute(p->run, conv->library->streams[chunk->lane], ARGS, args) ==
-           dnnl_success;
+    return execute(p->run, conv->library->streams[chunk->lane], ARGS, args);
 }
 
 static bool conv_forward(dro__conv *base, const dro__conv_chunk *chunk, const float *x, float *z)
@@ -407,8 +410,7 @@ static bool reorder(convolution *conv, int way, void *plain, void *other)
                                {DNNL_ARG_TO, out ? conv->plain : conv->other[way]}};
     return dnnl_memory_set_data_handle(conv->plain, plain) == dnnl_success &&
            dnnl_memory_set_data_handle(conv->other[way], other) == dnnl_success &&
-           dnnl_primitive_execute(conv->reorder[way], conv->library->streams[0], 2, args) ==
-               dnnl_success;
+           execute(conv->reorder[way], conv->library->streams[0], 2, args);
 }
 
 static bool conv_take(dro__conv *base, const float *w, bool back)
@@ -443,7 +445,7 @@ dro_status dro__onednn_conv(dro__onednn *library, const dro__conv_shape *shape, 
     const dro_window *k = &shape->window;
     bool three = k->kernel[0] == 3 && k->kernel[1] == 3 && k->stride[0] == 1 && k->stride[1] == 1;
     bool winograd = three && shape->groups == 1 && shape->in >= 32 && shape->out >= 32 &&
-                    dro__onednn_block() == 16;
+                    dro__cpu_isa() >= DRO__ISA_AVX512;
     for (int way = 0; way < WAYS; way++)
         conv->algorithm[way] = winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
     *out = &conv->base;

@@ -9,10 +9,6 @@ typedef struct dro__onednn dro__onednn; /* the engine and a stream for each lane
 
 dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **library);
 void dro__onednn_destroy(dro__onednn *library);
-int dro__onednn_block(void); /* channels side by side that suit this machine: 8 or 16 */
-/* A lane's work is on one thread: call begin before it, end(begin's value) after it. */
-int dro__onednn_begin(void);
-void dro__onednn_end(int before);
 dro__product dro__onednn_product; /* a product of matrices */
 
 /* Any convolution. */

@@ -7,21 +7,6 @@ struct dro__onednn {
     dro_context *ctx;
 };
 
-int dro__onednn_block(void)
-{
-    return dro__simd_best()->block;
-}
-
-int dro__onednn_begin(void)
-{
-    return 0;
-}
-
-void dro__onednn_end(int before)
-{
-    (void)before;
-}
-
 void dro__onednn_destroy(dro__onednn *library)
 {
     dro__free(library);
