@@ -9,8 +9,9 @@
  * the right one, and the same command (of a run: with --resume) then brings all of them to what
  * they are without a fault. Where the program says that it evaluates batches in pieces for want of
  * memory, numbers are rounded in another way: its files need only be complete. Inside of oneDNN,
- * which aborts or exits when its memory fails, that is counted and is no failure. Writes a temporary
- * folder for each process. Exit status 1 on any failure, 77 where system calls cannot be traced. */
+ * which aborts or exits when its memory fails, that is counted and is no failure. Writes a
+ * temporary folder for each process. Exit status 1 on any failure, 77 where system calls cannot be
+ * traced. */
 #define _GNU_SOURCE
 #include "faults.h"
 
