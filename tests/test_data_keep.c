@@ -64,6 +64,39 @@ static void test_keep_csv(void **state)
     free(kept);
 }
 
+/* From ten missing numbers on, a column has an indicator of them, dense and sparse. With scale=none
+ * it has not. */
+static void test_keep_missing(void **state)
+{
+    char text[200] = "a,y\n1,p\n5,q\n";
+    static const char *const gone[] = {"", "?", "NA", "nan", " "};
+    (void)state;
+    for (int k = 0; k < 9; k++)
+        sprintf(text + strlen(text), "%s,%s\n", gone[k % 5], k % 2 ? "p" : "q");
+    char *kept = encoding_of(text, ",label=y");
+    assert_string_equal(kept, "csv 1 2 1 header classes dense '\nlimited 'a 3 0.5\nlabel 'y");
+    free(kept);
+    strcat(text, "NaN,p\n");
+    kept = encoding_of(text, ",label=y,scale=none");
+    assert_string_equal(kept, "csv 1 2 1 header classes dense '\nplain 'a 3 0.5\nlabel 'y");
+    free(kept);
+    kept = encoding_of(text, ",label=y");
+    assert_string_equal(kept, "csv 1 2 1 header classes dense '\nlimited? 'a 3 0.5\nlabel 'y");
+    dro_data *data;
+    dro_examples e;
+    OK(ctx, open_kept("a,y\n7,p\n,q\n", "", kept, &data));
+    OK(ctx, dro_data_examples(data, DRO_TRAIN, &e));
+    assert_int_equal(info_of(data).features, 2);
+    assert_memory_equal(e.x, ((float[]){2, 0, 0, 1}), 4 * sizeof(float));
+    dro_data_close(data);
+    free(kept);
+    static const char *const wrong[] = {"plain? 'a 3 0.5", "words? 'a whole 0", "label? 'a", "?"};
+    for (int k = 0; k < 4; k++) {
+        snprintf(text, sizeof text, "csv 1 2 1 header classes dense '\n%s\nlabel 'y", wrong[k]);
+        FAILS(ctx, open_kept("a,y\n7,p\n", "", text, &data), DRO_ERR_DATA, "expected");
+    }
+}
+
 /* Real targets, a text for missing values, no header; the label in front. */
 static void test_keep_plain(void **state)
 {
@@ -161,6 +194,7 @@ static void test_keep_damage(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_keep_csv, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_keep_missing, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_plain, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_refuse, setup, teardown),
     cmocka_unit_test_setup_teardown(test_keep_libsvm, setup, teardown),

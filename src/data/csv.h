@@ -12,6 +12,7 @@ enum {
     DRO__CSV_COLUMNS_MAX = 1 << 20,
     DRO__CSV_CATEGORIES_MAX = 65536,
     DRO__CSV_MANY = 50,        /* categories: those of one row are merged */
+    DRO__CSV_MISSING = 10,     /* missing numbers of a column: from here on it has an indicator */
     DRO__CSV_ROW_MAX = 1 << 26 /* bytes */
 };
 
@@ -151,12 +152,14 @@ dro_status dro__csv_form_match(const dro__csv_form *form, const dro__csv *first,
 /* What the rows of training show of a column. A column is numeric if every cell of the file is a
  * number or missing, or a date where more than DRO__CSV_MANY differ, and it is not named in
  * categorical=. Then it is one feature, (x - centre) * factor and the limit of scale.h, 0 where
- * missing; with scale=none it is x, the mean where missing. Any other is one indicator per
- * category, in the order of their bytes, one for "missing" if training has that, and one for a
- * category that training did not have. Of more than DRO__CSV_MANY categories those of one row
- * have that last one, too; a column of more than DRO__CSV_CATEGORIES_MAX is left out. */
+ * missing, and an indicator of that if training has DRO__CSV_MISSING such rows; with scale=none
+ * it is x, the mean where missing. Any other is one indicator per category, in the order of their
+ * bytes, one for "missing" if training has that, and one for a category that training did not have.
+ * Of more than DRO__CSV_MANY categories those of one row have that last one, too; a column of more
+ * than DRO__CSV_CATEGORIES_MAX is left out. */
 typedef struct dro__column {
-    bool numeric, missing;
+    bool numeric;
+    bool missing; /* it has an indicator of missing values: text with one, numbers with many */
     bool left_out, dropped; /* the label, or a column of drop=; dropped: the latter */
     bool plain, limited;    /* plain: not scaled */
     bool commas;            /* numbers may have a decimal comma */
@@ -175,6 +178,7 @@ typedef struct dro__column {
     int64_t *tally;   /* (different) rows of each, while they are learned */
     size_t different; /* categories of training, merged ones too */
     size_t tally_room;
+    int64_t gone; /* missing values of training */
     size_t feature, features;
 } dro__column;
 

@@ -180,6 +180,7 @@ static dro_status finish_column(const dro__csv *csv, dro__column *c, size_t k)
     char name[64];
     if (!c->numeric) {
         DRO_TRY(merge_single(csv, c));
+        c->missing = c->gone > 0;
         c->features = c->categories.count + c->missing + 1;
         return dro__names_rank(csv->ctx, &c->categories, false, &c->rank);
     }
@@ -196,7 +197,8 @@ static dro_status finish_column(const dro__csv *csv, dro__column *c, size_t k)
                          csv->name, dro__csv_column_name(csv, k, name, sizeof name));
     c->centre = c->spread.mean;
     c->factor = dro__spread_scale(&c->spread);
-    c->features = 1;
+    c->missing = !c->plain && c->gone >= DRO__CSV_MISSING;
+    c->features = 1 + c->missing;
     return DRO_OK;
 }
 
@@ -246,10 +248,12 @@ static dro_status take_rows(const dro__csv *csv, const dro__csv_form *form, cons
         cell = walk(csv, cell, i > 0 ? rows[i - 1] + 1 : 0, rows[i]);
         for (size_t k = 0; k < cols->count; k++, cell = dro__csv_next(cell)) {
             dro__column *c = &cols->at[k];
-            bool gone = !c->left_out && dro__csv_missing(&form->missing, cell);
-            c->missing = c->missing || gone;
-            if (c->left_out || gone)
+            if (c->left_out)
                 continue;
+            if (dro__csv_missing(&form->missing, cell) || (c->blanks && dro__csv_blank(cell))) {
+                c->gone += !second;
+                continue;
+            }
             if (!c->numeric && !second)
                 DRO_TRY(take_cell(csv, cell, c));
             else if (c->numeric && !second)
@@ -351,8 +355,9 @@ static dro_status encode_cell(const dro__csv *csv, const dro__missing *missing,
         if (!isfinite(*value))
             return dro__csv_bad_cell(csv, row, k, cell, "a finite number near those of training");
     }
-    if (c->numeric) {
-        *value = c->plain && gone ? (float)c->centre : *value;
+    if (c->numeric) { /* a missing number: the mean, which is 0 when scaled, and its indicator */
+        *feature += gone && c->missing;
+        *value = gone ? (c->missing ? 1.0f : c->plain ? (float)c->centre : 0.0f) : *value;
         return DRO_OK;
     }
     int32_t known = gone ? -1 : dro__names_find(&c->categories, cell, strlen(cell));

@@ -9,7 +9,8 @@
  *     label NAME
  *     dropped NAME
  *     limited|number|plain NAME CENTRE FACTOR      (behind the first word: a comma where decimal
- *                                                  commas are read, @ and the order of dates)
+ *                                                  commas are read, @ and the order of dates; last
+ *                                                  of all ? with an indicator of missing values)
  *     words NAME missing|whole COUNT CATEGORY ...                  (one line for each column)
  *
  * LABEL is the label's column from 0, MISSING the text of missing=, ' without one. With a header
@@ -85,6 +86,7 @@ static dro_status put_column(writer *w, const dro__csv *csv, const dro__column *
     snprintf(date, sizeof date, "@%d", c->date % 10);
     put(w, c->numeric && !c->left_out && c->date ? date : "");
     put(w, c->numeric && !c->left_out && c->commas && !c->date ? "," : "");
+    put(w, c->numeric && !c->left_out && c->missing ? "?" : "");
     put_text(w, name);
     if (c->left_out)
         return DRO_OK;
@@ -249,6 +251,8 @@ static dro_status read_column(words *w, dro__kept *kept, size_t k)
         return damaged(w, "a line for each column");
     char *word = next(w);
     size_t length = strlen(word);
+    c->missing = length && word[length - 1] == '?';
+    word[length -= c->missing] = '\0';
     c->commas = length && word[length - 1] == ',';
     word[length - c->commas] = '\0';
     if (length > 2 && word[length - 2] == '@') {
@@ -266,14 +270,15 @@ static dro_status read_column(words *w, dro__kept *kept, size_t k)
     if (c->date && !(c->numeric && dated))
         return damaged(w, "the order of a date");
     if ((c->left_out && !c->dropped) != (k == kept->label) ||
-        !(c->left_out || c->numeric || !strcmp(word, "words")) || (c->commas && !c->numeric))
+        !(c->left_out || c->numeric || !strcmp(word, "words")) ||
+        ((c->commas || c->missing) && !c->numeric) || (c->missing && c->plain))
         return damaged(w, "label, number or words");
     DRO_TRY(next_text(w));
     DRO_TRY(copy_text(w, &kept->names[k]));
     if (c->numeric) {
         DRO_TRY(next_number(w, &c->centre));
         DRO_TRY(next_number(w, &c->factor));
-        c->features = 1;
+        c->features = 1 + c->missing;
     } else if (!c->left_out) {
         DRO_TRY(read_categories(w, c));
     }

@@ -5,9 +5,9 @@
  * value if all of them are numbers. A test label must be one of training's; a '.' at its end is
  * dropped where that makes it one (the census files). group= names a column that gives each row its
  * group and stays a feature. Missing values ("", ?, NA and nan in any case, and missing=TEXT): an
- * indicator of their own in a categorical column, the mean in a numeric one; missing=refuse makes
- * them an error. A test file may have a header of its own: its columns are then found by name, in
- * any order.
+ * indicator of their own in a categorical column; the mean in a numeric one, and an indicator as
+ * well where training had DRO__CSV_MISSING of them; missing=refuse makes them an error. A test file
+ * may have a header of its own: its columns are then found by name, in any order.
  *
  * Read for a model, with the encoding that it keeps, a file is encoded by that, and may be without
  * labels.
@@ -471,8 +471,10 @@ const dro__format dro__format_csv = {
         "missing=TEXT    one more text for a missing value. Empty and blank cells, ?, NA and nan "
         "(letters of\n"
         "                any case) always are. A missing number becomes\n"
-        "                the column's mean, a missing text a category of its own. missing=refuse: "
-        "an error\n"
+        "                the column's mean, and where training has ten or more of them, a second "
+        "feature\n"
+        "                says so; a missing text is a category of its own. missing=refuse: an "
+        "error\n"
         "target=         real: the label is a number to predict; class: the name of a class; if "
         "not given, real\n"
         "                for more than 10 different numbers with fractions, or more than 20 whole "

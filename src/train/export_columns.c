@@ -1,5 +1,6 @@
 /* The encoding of a table's columns (src/data/csv.h) as ONNX operators: a number becomes
- * (x - centre) * factor, limited, and 0 where it is NaN; a word the place of its category,
+ * (x - centre) * factor, limited, and 0 where it is NaN, with an indicator of that beside it if
+ * training had many; a word the place of its category,
  * one-hot. */
 #include "csv.h"
 #include "onnx.h"
@@ -39,7 +40,8 @@ static void limit(dro__buffer *graph, size_t k, const char *from, const char *to
 static void number(dro__buffer *graph, const dro__column *c, const char *input, size_t k,
                    const char *to)
 {
-    char centre[NAME], factor[NAME], away[NAME], scaled[NAME], cut[NAME], gone[NAME], none[NAME];
+    char centre[NAME], factor[NAME], away[NAME], scaled[NAME], cut[NAME], gone[NAME], none[NAME],
+        filled[NAME], mark[NAME];
     dro__onnx_input(graph, input, DRO__ONNX_FLOAT, DRO__INTS(1), 1);
     scalar(graph, one(none, "missing", k), c->plain ? c->centre : 0);
     const char *value = input;
@@ -55,7 +57,15 @@ static void number(dro__buffer *graph, const dro__column *c, const char *input, 
         value = cut;
     }
     dro__onnx_node(graph, "IsNaN", DRO__NAMES(input), one(gone, "gone", k), NULL);
-    dro__onnx_node(graph, "Where", DRO__NAMES(gone, none, value), to, NULL);
+    dro__onnx_node(graph, "Where", DRO__NAMES(gone, none, value),
+                   c->missing ? one(filled, "filled", k) : to, NULL);
+    if (!c->missing)
+        return;
+    dro__buffer type = {0}, axis = {0};
+    dro__onnx_int(&type, "to", DRO__ONNX_FLOAT);
+    dro__onnx_node(graph, "Cast", DRO__NAMES(gone), one(mark, "mark", k), &type);
+    dro__onnx_int(&axis, "axis", 1);
+    dro__onnx_node(graph, "Concat", DRO__NAMES(filled, mark), to, &axis);
 }
 
 /* The texts of a missing value, in every case of their letters. */

@@ -8,7 +8,8 @@ usage: make_text.py          needs numpy, scipy, scikit-learn and the program zs
 small.svm, small.txt      libsvm text in odd but valid forms; scikit-learn's load_svmlight_file of it
 quotes.csv, quotes.txt    CSV with quotes, BOM, CRLF; the cells by Python's csv module
 table*.csv, table*.txt    numbers, categories, missing values; scikit-learn's StandardScaler (population),
-                          SimpleImputer and OneHotEncoder of it, with the indicator of unseen categories
+                          SimpleImputer and OneHotEncoder of it, with the indicators of unseen categories
+                          and of ten or more missing numbers
 lines.txt, .gz, .zst      the same bytes plain, as two gzip members and as two zstd frames
 """
 import csv
@@ -107,8 +108,11 @@ def table():
             # the imputed cells must not move the mean or the deviation
             scale = StandardScaler().fit(numbers(train)[~np.isnan(numbers(train)[:, 0])])
             fill = SimpleImputer().fit(numbers(train))
+            marked = np.isnan(numbers(train)).sum() >= 10
             for name, body in (("table.txt", train), ("table-test.txt", test)):
                 blocks[name].append(scale.transform(fill.transform(numbers(body))))
+                if marked:
+                    blocks[name].append(np.isnan(numbers(body)).astype(float))
             continue
         seen = sorted({v for v in column(train)[:, 0] if v not in missing}, key=lambda v: v.encode())
         gone = any(v in missing for v in column(train)[:, 0])
