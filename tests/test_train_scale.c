@@ -75,6 +75,26 @@ static void test_scaled(void **state)
     unlink(path);
 }
 
+/* Rare columns are large where they are not 0, once they are scaled: nothing to say about it. */
+static void test_rare_columns(void **state)
+{
+    (void)state;
+    char path[sizeof dir + 16], settings[sizeof dir + 200];
+    stopper s = {.at = UINT64_MAX};
+    snprintf(path, sizeof path, "%s/rows", dir);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 400; i++)
+        fprintf(file, "%s %d:1 %d:1\n", i % 3 ? "+1" : "-1", 1 + i % 100, 101 + i % 130);
+    fclose(file);
+    snprintf(settings, sizeof settings, "optimizer=recover data=libsvm:%s best=none steps=20",
+             path);
+    clear("run");
+    OK(ctx, run_to(settings, "run", false, UINT64_MAX, &s));
+    assert_null(strstr(s.note, "features are large"));
+    unlink(path);
+}
+
 /* Rows of a plane and noise, target centre + size * z; heavy: one target of 500 is 60 times as
  * far. */
 static void write_targets(const char *path, double centre, double size, bool heavy)
@@ -201,10 +221,10 @@ static void test_epochs(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_epochs),        cmocka_unit_test(test_factors),
-    cmocka_unit_test(test_scaled),        cmocka_unit_test(test_given_step),
-    cmocka_unit_test(test_few_steps),     cmocka_unit_test(test_targets),
-    cmocka_unit_test(test_heavy_targets),
+    cmocka_unit_test(test_epochs),       cmocka_unit_test(test_factors),
+    cmocka_unit_test(test_scaled),       cmocka_unit_test(test_given_step),
+    cmocka_unit_test(test_rare_columns), cmocka_unit_test(test_few_steps),
+    cmocka_unit_test(test_targets),      cmocka_unit_test(test_heavy_targets),
 };
 
 int main(int argc, char **argv)

@@ -311,16 +311,20 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
 void dro__tell_step(const dro_train *t)
 {
     double divisor = step_divisor(t);
-    if (divisor <= 1 || t->task.square <= 4 || /* many features need no note */
+    const char *scale = t->task.data ? dro__option(t->task.data, "scale") : NULL;
+    bool scaled = !scale || strcmp(scale, "none") != 0;
+    if (divisor <= 1 || scaled || t->task.square <= 4 || /* many features need no note */
         !dro__optimizer_has(t->set.optimizer, "eta"))
         return;
     if (is_given(t, "eta"))
-        dro__note(t, "the features are large (root mean square %.3g): scale them to about 1",
+        dro__note(t,
+                  "the features are large (root mean square %.3g): leave scale=none out, and they "
+                  "are scaled",
                   sqrt(t->task.square));
     else
         dro__note(t,
                   "the features are large (root mean square %.3g): the step is divided by %.3g; "
-                  "scale them to about 1 to train faster, or use csv:, which does",
+                  "without scale=none they are scaled, which trains faster",
                   sqrt(t->task.square), divisor);
 }
 
