@@ -576,16 +576,21 @@ static void test_csv_many_texts(void **state)
     } cases[] = {
         {100, 100, "user%d,%d,%s\n", NULL,
          "column 'id': 100 different texts in 100 rows, such as 'user0': categorical, with 1 "
-         "feature; "
-         "the 100 that one row has count as one; drop= leaves the column out"},
+         "feature (the 100 that occur once share one); drop=id leaves the column out"},
         {104, 52, "user%d,%d,%s\n", NULL, NULL},
-        {50, 50, "user%d,%d,%s\n", NULL, NULL},
+        {50, 50, "user%d,%d,%s\n", NULL,
+         "column 'id': 50 different texts in 50 rows, such as 'user0': categorical, with 51 "
+         "features; drop=id leaves the column out"},
+        {9, 9, "user%d,%d,%s\n", NULL, NULL},
         {104, 52, "\"-%d,5\",%d,%s\n", NULL,
          "column 'id': 52 different texts in 104 rows, such as '-0,5': categorical, with 53 "
          "features; decimal=comma reads such numbers"},
+        {30, 30, "%d,%d,%s\n", "\"1,2345\",0,p\n",
+         "column 'id': 30 of 31 values are numbers, but line 2 has '1,2345': categorical, with 32 "
+         "features; missing=1\\,2345 takes this text for a missing number"},
         {30, 30, "%d,%d,%s\n", "\"1,234\",0,p\n",
-         "column 'id': 30 of 31 values are numbers, but line 2 has '1,234': categorical, with 32 "
-         "features; missing=1\\,234 takes this text for a missing number"},
+         "column 'id': '1,234' is read as the number 1234; categorical=id keeps the texts, "
+         "decimal=comma reads it as 1.234"},
     };
     dro_examples train, test;
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {

@@ -238,6 +238,65 @@ static void test_csv_options(void **state)
     dro_data_close(data);
 }
 
+/* Numbers as people write them: one feature, its mean 0; the weights keep how they are read. */
+static void test_formatted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *cells[4]; /* three to train on, one to predict */
+        double value;         /* of the last, in deviations from the mean of the first three */
+        const char *options;
+    } good[] = {
+        {{"\"$1,000\"", "$2000", "\"$ 3,000.00\"", "\"$4,000\""}, 2, ""},
+        {{"\"1,000\"", "\"2,000\"", "3000", "4e3"}, 2, ""},
+        {{"10 %", "20%", "30 %", "40%"}, 2, ""},
+        {{"\u20ac 1", "2\u00a0\u20ac", "\u20ac3", "-\u20ac4"}, -6, ""},
+        {{"1 000", "2'000", "3\u202f000", "4000"}, 2, ""},
+        {{"\"1.000,5\"", "\"2.000,5\"", "3.000", "4.000"}, 2, ",decimal=comma"},
+    };
+    static const char *const bad[][3] = {
+        {"$1", "\u20ac2", "$3"},         {"\"1,5\"", "\"2,5\"", "3"},
+        {"\"0,500\"", "\"1,500\"", "3"}, {"\"1,00\"", "\"1,000\"", "3"},
+        {"\"1,000'000\"", "2", "3"},     {"$", "$$", "$$$"},
+        {"12 kg", "13 kg", "14 kg"},     {"%", "1%", "2%"}};
+    char text[256], spec[512];
+    dro_examples train, test;
+    dro_data *data;
+    for (size_t k = 0; k < sizeof good / sizeof good[0]; k++) {
+        const char *const *c = good[k].cells;
+        snprintf(text, sizeof text, "x,y\n%s,a\n%s,b\n%s,a\n", c[0], c[1], c[2]);
+        snprintf(spec, sizeof spec, ",label=y,scale=standard%s", good[k].options);
+        data = opened(spec_for("csv", text, spec), &train, &test);
+        assert_int_equal(info_of(data).features, 1);
+        assert_non_null(strstr(dro_data_remark(data, 0), "is read as the number"));
+        char *kept = strdup(data->encoding);
+        double step = train.x[2] - (double)train.x[1];
+        dro_data_close(data);
+        snprintf(text, sizeof text, "x\n%s\n", c[3]);
+        write_file("other", text, strlen(text));
+        snprintf(spec, sizeof spec, "csv:%s,header=yes", in_dir("other"));
+        OK(ctx, dro__data_open_given(ctx, spec, kept, &data));
+        OK(ctx, dro_data_examples(data, DRO_TRAIN, &train));
+        /* 3.000 is 1999.5 above 1.000,5 where commas are decimal, 2000 elsewhere */
+        assert_float_equal(train.x[0] / step, good[k].value, 2e-3);
+        dro_data_close(data);
+        free(kept);
+    }
+    for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
+        snprintf(text, sizeof text, "x,y\n%s,a\n%s,b\n%s,a\n", bad[k][0], bad[k][1], bad[k][2]);
+        data = opened(spec_for("csv", text, ",label=y"), &train, &test);
+        assert_int_equal(info_of(data).features, 4); /* categories */
+        dro_data_close(data);
+    }
+    snprintf(text, sizeof text, "x,y\n1,\"$1,000.50\"\n2,$5\n3,$7.25\n");
+    data = opened(spec_for("csv", text, ",label=y"), &train, &test);
+    assert_true(info_of(data).classes == 0 && train.targets);
+    dro_data_close(data);
+    data = opened(spec_for("csv", "x,y\n$1,a\n$2,b\n", ",label=y,categorical=x"), &train, &test);
+    assert_int_equal(info_of(data).features, 3);
+    dro_data_close(data);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_limit, setup, teardown),
     cmocka_unit_test_setup_teardown(test_fences, setup, teardown),
@@ -246,6 +305,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_sparse, setup, teardown),
     cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
     cmocka_unit_test_setup_teardown(test_csv_options, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_formatted, setup, teardown),
 };
 
 CHECK_MAIN(tests)

@@ -101,6 +101,11 @@ bool dro__csv_blank(const char *cell);
 /* A cell that is a number and nothing else; comma: it may have a decimal comma. */
 bool dro__csv_number(const char *cell, bool comma, double *value);
 bool dro__csv_infinite(const char *cell);
+/* A number as people write it: thousands in groups of three ("1,234", "1 234", "1'234"; "1.234"
+ * where commas are decimal), and %, $ or the sign of the euro, the pound or the yen before or
+ * behind it. The unit is added to *units, which may have one only: numbers of two units cannot be
+ * compared. */
+bool dro__csv_formatted(const char *cell, bool comma, int *units, double *value);
 
 /* The orders of a date's year, month and day, between - / or . (MDY: / only), a time of day behind
  * it or not. Where several fit all cells of a column the first one is taken. */
@@ -150,21 +155,23 @@ dro_status dro__csv_form_match(const dro__csv_form *form, const dro__csv *first,
 /* ---- csv_encode.c ---- */
 
 /* What the rows of training show of a column. A column is numeric if every cell of the file is a
- * number or missing, or a date where more than DRO__CSV_MANY differ, and it is not named in
- * categorical=. Then it is one feature, (x - centre) * factor and the limit of scale.h, 0 where
- * missing, and an indicator of that if training has DRO__CSV_MISSING such rows; with scale=none
- * it is x, the mean where missing. Any other is one indicator per category, in the order of their
- * bytes, one for "missing" if training has that, and one for a category that training did not have.
- * Of more than DRO__CSV_MANY categories those of one row have that last one, too; a column of more
- * than DRO__CSV_CATEGORIES_MAX is left out. */
+ * number or missing, or if all are formatted numbers, or dates of which more than DRO__CSV_MANY
+ * differ, and it is not named in categorical=. Then it is one feature, (x - centre) * factor and
+ * the limit of scale.h, 0 where missing, and an indicator of that if training has DRO__CSV_MISSING
+ * such rows; with scale=none it is x, the mean where missing. Any other is one indicator per
+ * category, in the order of their bytes, one for "missing" if training has that, and one for a
+ * category that training did not have. Of more than DRO__CSV_MANY categories those of one row have
+ * that last one, too; a column of more than DRO__CSV_CATEGORIES_MAX is left out. */
 typedef struct dro__column {
     bool numeric;
     bool missing; /* it has an indicator of missing values: text with one, numbers with many */
     bool left_out, dropped; /* the label, or a column of drop=; dropped: the latter */
     bool plain, limited;    /* plain: not scaled */
     bool commas;            /* numbers may have a decimal comma */
+    bool formatted;         /* dro__csv_formatted(): all cells, and not all are plain numbers */
     bool may_count;         /* not named in categorical= */
     bool blanks;            /* dro__csv_blank() is a missing value: among numbers */
+    int units;              /* of formatted numbers */
     int dates, date;        /* orders in which all cells are dates; date: a number of days, in that
                                order, or 0 */
     dro__column_spread spread;
@@ -182,7 +189,8 @@ typedef struct dro__column {
     size_t feature, features;
 } dro__column;
 
-/* The number in a cell of a numeric column: itself, or the days from 1970-01-01 to a date. */
+/* The number in a cell of a numeric column: as it is written, without its format, or the days from
+ * 1970-01-01 to a date. */
 bool dro__csv_value(const dro__column *column, const char *cell, double *value);
 
 typedef struct dro__columns {

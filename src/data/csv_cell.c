@@ -48,6 +48,78 @@ bool dro__csv_number(const char *cell, bool comma, double *value)
     return end && !*end;
 }
 
+/* ---- formatted numbers ---- */
+
+/* The length of a space, plain or not to be broken at (U+00A0, U+202F), or 0. */
+static size_t space(const char *p)
+{
+    return *p == ' ' ? 1 : !strncmp(p, "\u00a0", 2) ? 2 : !strncmp(p, "\u202f", 3) ? 3 : 0;
+}
+
+/* A unit, with the spaces around it. */
+static const char *take_unit(const char *p, int *units)
+{
+    static const char *const symbols[] = {"%", "$", "\u20ac", "\u00a3", "\u00a5"};
+    p += space(p);
+    for (size_t k = 0; k < sizeof symbols / sizeof symbols[0]; k++)
+        if (!strncmp(p, symbols[k], strlen(symbols[k]))) {
+            *units |= 1 << k;
+            p += strlen(symbols[k]);
+            break;
+        }
+    return p + space(p);
+}
+
+static size_t count_digits(const char *p)
+{
+    return strspn(p, "0123456789");
+}
+
+/* The length of a separator of thousands before three digits, as the one before (NULL: the first
+ * one), or 0. */
+static size_t thousands(const char *p, bool comma, const char *before)
+{
+    size_t length = *p == (comma ? '.' : ',') || *p == '\'' ? 1 : space(p);
+    bool same = !before || !strncmp(p, before, length);
+    return length && same && count_digits(p + length) == 3 ? length : 0;
+}
+
+bool dro__csv_formatted(const char *cell, bool comma, int *units, double *value)
+{
+    char text[64], *to = text;
+    int unit = 0;
+    size_t length, digits;
+    const char *p = cell, *before = NULL;
+    if (!comma && dro__csv_number(cell, false, value))
+        return true;
+    if (strlen(cell) >= sizeof text)
+        return false;
+    if (*p == '-' || *p == '+')
+        *to++ = *p++;
+    p = take_unit(p, &unit);
+    if (to == text && (*p == '-' || *p == '+'))
+        *to++ = *p++;
+    for (digits = count_digits(p); digits > 0; digits = length ? 3 : 0) {
+        memcpy(to, p, digits);
+        to += digits;
+        p += digits;
+        bool groups = before || (digits <= 3 && to[-(ptrdiff_t)digits] != '0');
+        length = groups ? thousands(p, comma, before) : 0;
+        before = p;
+        p += length;
+    }
+    if (*p == (comma ? ',' : '.') && before && (digits = count_digits(p + 1)) > 0) {
+        *to++ = '.';
+        memcpy(to, p + 1, digits);
+        to += digits;
+        p += 1 + digits;
+    }
+    *to = '\0';
+    p = take_unit(p, &unit);
+    *units |= unit;
+    return before && !*p && !(*units & (*units - 1)) && dro__number_double(text, value) != NULL;
+}
+
 /* ---- dates ---- */
 
 /* A whole number of `least` to `most` digits; NULL if there is none. */
@@ -117,5 +189,9 @@ int dro__csv_dates(const char *cell)
 
 bool dro__csv_value(const dro__column *c, const char *cell, double *value)
 {
-    return c->date ? date_in(cell, c->date, value) : dro__csv_number(cell, c->commas, value);
+    int units = 0;
+    if (c->date)
+        return date_in(cell, c->date, value);
+    return c->formatted ? dro__csv_formatted(cell, c->commas, &units, value)
+                        : dro__csv_number(cell, c->commas, value);
 }

@@ -78,6 +78,8 @@ static void look_at(dro__column *c, const char *cell, int64_t row)
     bool number = dro__csv_number(cell, c->commas, &value);
     bool infinite = number ? !isfinite(value) : dro__csv_infinite(cell);
     c->dates &= dro__csv_dates(cell);
+    c->formatted = c->formatted && ((number && !c->commas) ||
+                                    dro__csv_formatted(cell, c->commas, &c->units, &value));
     if (infinite && c->odd_row < 0)
         c->odd_row = row;
     bool text = !infinite && !number;
@@ -110,7 +112,8 @@ static dro_status find_kinds(const dro__csv *csv, const dro__missing *missing, d
         bool dated = c->texts > 0 && c->dates && c->may_count && many;
         dro__names_free(&c->categories);
         c->date = dated ? c->dates & -c->dates : 0; /* the first order that fits */
-        c->numeric = c->may_count && (dated || c->texts == 0);
+        c->formatted = c->formatted && c->texts > 0;
+        c->numeric = c->may_count && (dated || c->formatted || c->texts == 0);
         c->blanks = c->blanks && c->numeric;
     }
     return DRO_OK;
@@ -214,7 +217,7 @@ static dro_status begin_columns(const dro__csv *csv, const dro__csv_form *form, 
     for (size_t k = 0; k < cols->count; k++) {
         dro__column *c = &cols->at[k];
         int mark = form->marks ? form->marks[k] : 0;
-        c->numeric = c->may_count = mark != DRO__MARK_CATEGORICAL;
+        c->numeric = c->may_count = c->formatted = mark != DRO__MARK_CATEGORICAL;
         c->dates = DRO__DATE_ALL;
         c->blanks = !form->missing.refuse;
         c->odd_row = c->text_row = -1;

@@ -9,8 +9,9 @@
  *     label NAME
  *     dropped NAME
  *     limited|number|plain NAME CENTRE FACTOR      (behind the first word: a comma where decimal
- *                                                  commas are read, @ and the order of dates; last
- *                                                  of all ? with an indicator of missing values)
+ *                                                  commas are read, $ before it for formatted
+ *                                                  numbers, @ and the order of dates; last of all ?
+ *                                                  with an indicator of missing values)
  *     words NAME missing|whole COUNT CATEGORY ...                  (one line for each column)
  *
  * LABEL is the label's column from 0, MISSING the text of missing=, ' without one. With a header
@@ -85,6 +86,7 @@ static dro_status put_column(writer *w, const dro__csv *csv, const dro__column *
     char date[4];
     snprintf(date, sizeof date, "@%d", c->date % 10);
     put(w, c->numeric && !c->left_out && c->date ? date : "");
+    put(w, c->numeric && !c->left_out && c->formatted && !c->date ? "$" : "");
     put(w, c->numeric && !c->left_out && c->commas && !c->date ? "," : "");
     put(w, c->numeric && !c->left_out && c->missing ? "?" : "");
     put_text(w, name);
@@ -254,7 +256,10 @@ static dro_status read_column(words *w, dro__kept *kept, size_t k)
     c->missing = length && word[length - 1] == '?';
     word[length -= c->missing] = '\0';
     c->commas = length && word[length - 1] == ',';
-    word[length - c->commas] = '\0';
+    length -= c->commas;
+    c->formatted = length && word[length - 1] == '$';
+    length -= c->formatted;
+    word[length] = '\0';
     if (length > 2 && word[length - 2] == '@') {
         c->date = word[length - 1] - '0';
         word[length - 2] = '\0';
@@ -271,7 +276,7 @@ static dro_status read_column(words *w, dro__kept *kept, size_t k)
         return damaged(w, "the order of a date");
     if ((c->left_out && !c->dropped) != (k == kept->label) ||
         !(c->left_out || c->numeric || !strcmp(word, "words")) ||
-        ((c->commas || c->missing) && !c->numeric) || (c->missing && c->plain))
+        ((c->commas || c->missing || c->formatted) && !c->numeric) || (c->missing && c->plain))
         return damaged(w, "label, number or words");
     DRO_TRY(next_text(w));
     DRO_TRY(copy_text(w, &kept->names[k]));

@@ -96,11 +96,14 @@ static dro_status find_real(const reader *r, bool *real)
 {
     enum { FRACTIONS = 10, WHOLE = 20 };
     const dro__names *names = &r->classes;
-    bool whole = true;
+    bool whole = true, plain = true, formatted = true, comma = dro__csv_commas(&r->form, &r->train);
+    int units = 0;
+    double value = 0;
     *real = false;
     for (size_t k = 0; k < names->count; k++) {
-        double value;
-        if (!dro__csv_number(names->names[k], dro__csv_commas(&r->form, &r->train), &value))
+        formatted = formatted && dro__csv_formatted(names->names[k], comma, &units, &value);
+        plain = plain && dro__csv_number(names->names[k], comma, &value);
+        if (!plain && !formatted)
             return DRO_OK;
         whole = whole && value == floor(value);
     }
@@ -111,17 +114,23 @@ static dro_status find_real(const reader *r, bool *real)
     return DRO_OK;
 }
 
-/* A column of numbers: targets, or example weights, which are 0 or more. */
-static dro_status read_numbers(const reader *r, const dro__csv *csv, size_t column, float *numbers)
+/* A column of numbers: targets, or example weights, which are 0 or more. All are formatted if one
+ * is no plain number. */
+static dro_status read_numbers(const reader *r, const dro__csv *csv, size_t column, bool formatted,
+                               float *numbers)
 {
     const char *cell = csv->cells;
-    bool weights = column == r->form.weight;
+    bool weights = column == r->form.weight, comma = dro__csv_commas(&r->form, csv);
+    int units = 0;
     for (int64_t i = 0; i < csv->rows; i++)
         for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell)) {
             if (k != column)
                 continue;
             double value;
-            bool number = dro__csv_number(cell, dro__csv_commas(&r->form, csv), &value);
+            bool number = formatted ? dro__csv_formatted(cell, comma, &units, &value)
+                                    : dro__csv_number(cell, comma, &value);
+            if (!number && !formatted && dro__csv_formatted(cell, comma, &units, &value))
+                return read_numbers(r, csv, column, true, numbers);
             numbers[i] = number ? (float)value : NAN;
             if (!isfinite(numbers[i]) || (weights && numbers[i] < 0))
                 return dro__csv_bad_cell(csv, i, k, cell,
@@ -150,12 +159,12 @@ static dro_status read_split(reader *r, const dro__csv *csv, dro__table *t)
     if (r->form.label == DRO__CSV_NO_COLUMN) /* all zeros, a class that no model has */
         DRO_TRY(dro__names_add(csv->ctx, &r->classes, "?", 1, &number));
     else if (r->form.real)
-        DRO_TRY(read_numbers(r, csv, r->form.label, t->targets));
+        DRO_TRY(read_numbers(r, csv, r->form.label, false, t->targets));
     else
         DRO_TRY(read_names(r, csv, r->form.label, true, &r->classes, t->labels));
     if (r->form.grouped)
         DRO_TRY(read_names(r, csv, r->form.group, false, &r->groups, t->groups));
-    return weighted ? read_numbers(r, csv, r->form.weight, t->weights) : DRO_OK;
+    return weighted ? read_numbers(r, csv, r->form.weight, false, t->weights) : DRO_OK;
 }
 
 /* Without target=: classes, unless find_real(). */
@@ -310,6 +319,19 @@ static const char *in_spec(const char *text, char out[96])
     return out;
 }
 
+/* A column's name, or its number where that is shorter. */
+static const char *column_in_spec(const dro__csv *csv, size_t column, char out[96])
+{
+    enum { LONG = 40 };
+    const char *name = csv->header;
+    for (size_t k = 0; name && k < column; k++)
+        name = dro__csv_next(name);
+    if (name && *name && strlen(name) <= LONG)
+        return in_spec(name, out);
+    snprintf(out, 96, "%zu", column + 1);
+    return out;
+}
+
 /* A text among numbers makes a column categorical, perhaps by mistake. */
 static dro_status remark_text(const reader *r, const dro__column *c, const char *name,
                               const char *cell)
@@ -330,20 +352,24 @@ static dro_status remark_text(const reader *r, const dro__column *c, const char 
 static dro_status remark_values(const reader *r, const dro__column *c, const char *name,
                                 const char *cell)
 {
+    enum { FEW = 10 };
     size_t values = c->different, rows = (size_t)r->d->split[DRO_TRAIN].n;
     double value;
-    char ending[128] = "decimal=comma reads such numbers";
+    char merged[64] = "", text[96], ending[160] = "decimal=comma reads such numbers";
     bool comma = dro__csv_number(cell, true, &value);
-    if (!comma && (values <= DRO__CSV_MANY || 2 * values <= rows))
+    if (!comma && (values <= FEW || 2 * values <= rows))
         return DRO_OK;
     if (!comma)
-        snprintf(ending, sizeof ending,
-                 "the %zu that one row has count as one; drop= leaves the column out",
+        snprintf(ending, sizeof ending, "drop=%s leaves the column out",
+                 column_in_spec(&r->train, (size_t)(c - r->columns.at), text));
+    if (values > c->categories.count)
+        snprintf(merged, sizeof merged, " (the %zu that occur once share one)",
                  values - c->categories.count);
     return dro__remark(r->d,
                        "%s: %zu different texts in %zu rows, such as '%.40s': categorical, with "
-                       "%zu feature%s; %s",
-                       name, values, rows, cell, c->features, c->features == 1 ? "" : "s", ending);
+                       "%zu feature%s%s; %s",
+                       name, values, rows, cell, c->features, c->features == 1 ? "" : "s", merged,
+                       ending);
 }
 
 static dro_status remark_date(const reader *r, const dro__column *c, const char *name,
@@ -355,6 +381,19 @@ static dro_status remark_date(const reader *r, const dro__column *c, const char 
                        name, cell, orders[c->date]);
 }
 
+static dro_status remark_formatted(const reader *r, const dro__column *c, const char *name,
+                                   const char *cell)
+{
+    double value = 0, decimal = 0;
+    char text[96], ending[64] = "";
+    dro__csv_value(c, cell, &value);
+    if (!c->commas && dro__csv_number(cell, true, &decimal))
+        snprintf(ending, sizeof ending, ", decimal=comma reads it as %.10g", decimal);
+    return dro__remark(
+        r->d, "%s: '%.40s' is read as the number %.10g; categorical=%s keeps the texts%s", name,
+        cell, value, column_in_spec(&r->train, (size_t)(c - r->columns.at), text), ending);
+}
+
 static dro_status remark_columns(const reader *r)
 {
     for (size_t k = 0; k < r->columns.count; k++) {
@@ -364,11 +403,13 @@ static dro_status remark_columns(const reader *r)
         if (c->different > DRO__CSV_CATEGORIES_MAX)
             DRO_TRY(dro__remark(r->d, "%s: more than %d different texts: it is left out", name,
                                 DRO__CSV_CATEGORIES_MAX));
-        if (c->left_out || (c->numeric && !c->date) || c->text_row < 0)
+        if (c->left_out || (c->numeric && !c->date && !c->formatted) || c->text_row < 0)
             continue;
         const char *cell = dro__csv_cell(&r->train, c->text_row, k);
         if (c->date)
             DRO_TRY(remark_date(r, c, name, cell));
+        else if (c->numeric)
+            DRO_TRY(remark_formatted(r, c, name, cell));
         else
             DRO_TRY((c->numbers >= 9 * c->texts ? remark_text : remark_values)(r, c, name, cell));
     }
@@ -492,15 +533,18 @@ const dro__format dro__format_csv = {
         "standard:\n"
         "                neither; none: numbers as they are\n"
         "encoding=latin1 the file is in Latin-1 (Windows-1252); if not given, it must be UTF-8\n"
-        "A column is numeric if all its cells are numbers or missing; among numbers NULL, None, "
-        "n/a, - and .\n"
-        "are missing, too. Dates (2024-12-31, 31.12.2024, 12/31/2024, with a time or without), if "
-        "there are\n"
-        "more than 50 different ones, are the number of days from 1970-01-01 on. Of more than 50 "
-        "categories\n"
-        "those of a single row share a feature with those that training did not have; a column "
-        "with more\n"
-        "than 65536 is left out. A comma in a value is written \\, as in missing=1\\,234.",
+        "A column is numeric if all its cells are numbers or missing. Thousands may be in groups "
+        "of three (1,234),\n"
+        "and a column may have one unit (62 %, $1,234.50), which is left out. Among numbers NULL, "
+        "None, n/a, -\n"
+        "and . are missing, too. Dates (2024-12-31, 31.12.2024, 12/31/2024, with a time or "
+        "without), if there\n"
+        "are more than 50 different ones, are the number of days from 1970-01-01 on. Of more than "
+        "50\n"
+        "categories those of a single row share a feature with those that training did not have; a "
+        "column\n"
+        "with more than 65536 is left out. A comma in a value is written \\, as in "
+        "missing=1\\,234.",
     .encodes = "columns are standardised or one-hot",
     .options = options,
     .open = open_csv,
