@@ -185,7 +185,7 @@ def point10():
     dro(folder, "report", "run")
     page = [f for f in os.listdir(folder + "/run") if f.endswith(".html")]
     text = open(f"{folder}/run/{page[0]}", encoding="utf-8").read() if page else ""
-    say("43-43" in text, "range of one;", "By group" in text or "by group" in text, "by group;", "recall" in text, "precision-recall;",
+    say("43-43" in text, "range of one;", "of each group" in text, "by group;", "recall" in text, "precision-recall;",
         "eliab" in text, "reliability")
 
 
