@@ -28,6 +28,8 @@ within 400000 "wide.svm: the model linear has 1000000001 weights for 1000000000 
 of them take 32000 MB: expected at most 204 MB, half of the available memory (line 2 of the training file \
 has the highest index)" train --data libsvm:wide.svm --epochs 1 --out run
 within 400000 "and 4 vectors of them take 16000 MB" train --data libsvm:wide.svm --optimizer sgd --out run
+within 400000 "and 6 vectors of them take 24000 MB" \
+    train --data libsvm:wide.svm --optimizer sgd --set ema=0.99 --set sam=0.05 --out run
 within 400000 "(line 2 of the test file has the highest index)" \
     train --data libsvm:narrow.svm,test=wide.svm --out run
 within 400000 "expected at most 204 MB, half of the available memory" \

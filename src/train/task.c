@@ -1,5 +1,6 @@
 /* A data set and a model: the problem that is trained, and the function that is evaluated. */
 #include "image_files.h"
+#include "text.h"
 #include "train.h"
 
 #include <stdio.h>
@@ -157,6 +158,14 @@ static double mean_square(dro__task *t)
 /* Checks the memory of the vectors as long as w; with a device, those of the optimiser are there.
  * The other half of the memory is for the data, the network's values, and the copies for
  * checkpoints. */
+static bool is_positive(const dro_train *t, const char *setting)
+{
+    char text[64];
+    double value;
+    return dro_settings_get(t->settings, setting, text, sizeof text) == DRO_OK &&
+           dro__number_double(text, &value) && value > 0;
+}
+
 static uint64_t vectors_of(const dro__task *t, const dro__model_choice *c)
 {
     uint64_t net = !t->sparse;
@@ -164,7 +173,9 @@ static uint64_t vectors_of(const dro__task *t, const dro__model_choice *c)
         return net + 2; /* a predictor has w and the copy that it is read into */
     bool device = t->ctx->backend->host_alloc != NULL;
     const dro__train_settings *s = &c->settings->set;
-    return net + 1 + (s->best != 0) + (device ? 0 : dro__optimizer_vectors(s->optimizer));
+    uint64_t own = dro__optimizer_vectors(s->optimizer) + is_positive(c->settings, "ema") +
+                   is_positive(c->settings, "sam");
+    return net + 1 + (s->best != 0) + (device ? 0 : own);
 }
 
 dro_status dro__model_fits(const dro__task *t, const dro__model_choice *c, size_t parameters)
