@@ -143,8 +143,8 @@ static json_t *document(const explained *x, int64_t most)
     return json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                      "objective", x->objective, "over", x->over, "split", x->split, "count",
                      (json_int_t)e->examples, "value", cli_number(e->value), "mean_loss",
-                     cli_number(e->mean_loss), "lambda", cli_number(e->lambda), "eta",
-                     cli_number(e->eta), "divergence", cli_number(e->divergence), "effective",
+                     cli_number(e->mean_loss), "lambda", cli_number(e->lambda), "threshold",
+                     cli_number(e->threshold), "divergence", cli_number(e->divergence), "effective",
                      cli_number(e->effective), "classes", classes, "groups", groups, "examples",
                      examples);
 }
@@ -204,15 +204,19 @@ static void show(const explained *x)
     static const char *names[NAMES];
     const dro_explanation *e = x->e;
     int32_t classes = e->classes < NAMES ? e->classes : NAMES;
+    char line[512], lambda[32] = "", threshold[32] = "";
     for (int32_t k = 0; k < classes; k++)
         names[k] = class_name(x, k);
-    printf("%s over %s of %s: %.6g (mean loss %.6g)", x->objective, x->over, x->split, e->value,
-           e->mean_loss);
     if (isfinite(e->lambda))
-        printf(", lambda %.4g", e->lambda);
-    if (isfinite(e->eta))
-        printf(", eta %.4g", e->eta);
-    printf(", divergence %.4g, effective %.3f\n\n", e->divergence, e->effective);
+        snprintf(lambda, sizeof lambda, ", lambda %.4g", e->lambda);
+    if (isfinite(e->threshold))
+        snprintf(threshold, sizeof threshold, ", threshold %.4g", e->threshold);
+    snprintf(line, sizeof line,
+             "%s over %s of %s: %.6g (mean loss %.6g)%s%s, divergence %.4g, effective %.3f",
+             x->objective, x->over, x->split, e->value, e->mean_loss, lambda, threshold,
+             e->divergence, e->effective);
+    cli_wrapped(stdout, line);
+    printf("\n");
     show_shares("class", classes, names, e->class_shares, e->class_weights);
     show_shares("group", e->group_count, dro_predictor_data(x->p)->group_names, e->group_shares,
                 e->group_weights);

@@ -33,12 +33,17 @@ awk -F, 'NR > 1 && NR <= 21 && $1 % 25 == 7 && $2 != $3 { found++ } END { exit f
 run 0 explain --weights $w --data $data --objective cvar:0.1 --out cvar.csv
 awk -F, 'NR > 1 && $6 > 0 { n++; if (($6 - 10) ^ 2 > 1e-6) bad = 1 } END { exit bad || n != 50 }' cvar.csv ||
     fail "weights of cvar:0.1"
+has ", threshold " out
+if command -v script >/dev/null; then # a terminal of 80 columns: the line breaks between words
+    script -qec "stty cols 80 && '$dro' explain --weights $w --data $data --objective cvar:0.1 --top 0" /dev/null </dev/null >terminal
+    tr -d '\r' <terminal | grep -q '^    .*effective 0.100$' || fail "first line: $(head -n 2 terminal)"
+fi
 run 0 explain --weights $w --data $data --objective cvar:0.1 --out cvar.tsv
 tr '\t' ',' <cvar.tsv | cmp - cvar.csv || fail "tsv is not csv"
 
 # Over groups all the weight of a small cvar is on one of them; --json has --top examples, a .json file all.
 run 0 explain --weights $w --data $data --objective cvar:0.5 --over groups --top 3 --json --out all.json
-for part in '"over": "groups"' '"count": 500' '"weight": 1.0' '"effective": 0.5'; do
+for part in '"over": "groups"' '"threshold": ' '"count": 500' '"weight": 1.0' '"effective": 0.5'; do
     has "$part" out
 done
 [ "$(grep -c '"times"' out)" -eq 3 ] || fail "--top 3: $(grep -c '"times"' out)"

@@ -235,7 +235,7 @@ typedef struct dro_explanation {
     double value;      /* of the objective, without r(w) */
     double mean_loss;  /* of the same examples */
     double lambda;     /* kl, kl-radius: of the tilt; 0: only the largest losses count; else NaN */
-    double eta;        /* cvar, chi2: the threshold; losses below it have no weight; else NaN */
+    double threshold;  /* cvar, chi2: losses below it have no weight; else NaN */
     double divergence; /* KL(q|p), for chi2 E(q/p - 1)^2 / 2 */
     double effective;  /* effective sample size / examples (or classes, or groups), in (0, 1] */
     int64_t examples;

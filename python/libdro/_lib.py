@@ -147,7 +147,7 @@ class NetSource(c.Structure):
 
 class Explanation(c.Structure):
     _fields_ = [("value", c.c_double), ("mean_loss", c.c_double), ("lambda", c.c_double),
-                ("eta", c.c_double), ("divergence", c.c_double), ("effective", c.c_double),
+                ("threshold", c.c_double), ("divergence", c.c_double), ("effective", c.c_double),
                 ("examples", c.c_int64), ("losses", c.POINTER(c.c_double)),
                 ("weights", c.POINTER(c.c_double)), ("labels", c.POINTER(c.c_int32)),
                 ("predictions", c.POINTER(c.c_int32)), ("outputs", c.POINTER(c.c_float)),

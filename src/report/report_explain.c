@@ -209,7 +209,7 @@ static void page(const view *v)
     tile(v->out, "Objective", e->value);
     tile(v->out, "Mean loss", e->mean_loss);
     tile(v->out, "Lambda", e->lambda);
-    tile(v->out, "Threshold eta", e->eta);
+    tile(v->out, "Threshold", e->threshold);
     tile(v->out, "Divergence", e->divergence);
     tile(v->out, "Effective share", e->effective);
     dro__buffer_add(v->out, "</dl>\n");

@@ -180,7 +180,7 @@ static dro_status weigh(dro_predictor *p, const dro__objective *o, const int32_t
     }
     e->value = worst.value;
     e->lambda = worst.lambda;
-    e->eta = worst.eta;
+    e->threshold = worst.eta;
     e->divergence = worst.divergence;
     e->effective = worst.effective;
     dro__groups_free(&g);
