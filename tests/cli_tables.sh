@@ -121,6 +121,13 @@ made() { # KIND [ROWS]: three columns and a label that follows from them
 for kind in product rare linear; do made $kind >$kind.csv; done
 run 0 train --data linear.csv --label y --threads 2 --out linear
 ! grep -q hint err || fail "a hint where none applies"
+for optimizer in lbfgs recover; do
+    run 0 train --data linear.csv --label y --threads 2 --optimizer $optimizer --lambda 0.001 --out small
+    has "because lambda is only 0.001: --lambda 34.7 is the default" err
+    rm -r small
+done
+run 0 train --data linear.csv --label y --threads 2 --lambda 2 --out two
+! grep -q hint err || fail "a hint at a lambda that does no harm"
 run 0 train --data rare.csv --label y --threads 2 --out rare
 has "hint: class 'p' has " err
 has "accuracy: --recipe imbalanced gives all classes the same weight" err

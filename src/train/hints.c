@@ -2,6 +2,9 @@
  *
  * unequal classes   the rarest class has less than half of an equal share, and is predicted worse
  *                   than the most common.
+ * a small lambda    leaves probabilities nearly equal: only the largest losses count, and equal
+ *                   probabilities make them smallest. The mean loss then is above what it can be
+ *                   for calibrated probabilities with the same accuracy (Fano's inequality).
  * a linear model    leaves residuals that squares and products of its columns explain (a score
  *                   test: the largest squared correlation of the residuals with x_j x_k, what is
  *                   linear in x_j and x_k taken out), and is not nearly always right. */
@@ -38,6 +41,40 @@ static void hint_classes(const dro_train *t)
               "hint: class '%.60s' has %.2g %% of the examples and %.1f %% accuracy: "
               "recipe=imbalanced gives all classes the same weight",
               t->task.info.class_names[rare], 100 * share[rare], 100 * m->per_class[rare]);
+}
+
+/* ---- a lambda that is too small ---- */
+
+/* The largest mean cross-entropy of calibrated probabilities with this accuracy. */
+static double calibrated_loss(double accuracy, int32_t classes)
+{
+    double wrong = 1 - accuracy;
+    double right = accuracy > 0 ? -accuracy * log(accuracy) : 0;
+    return right + (wrong > 0 ? -wrong * log(wrong / (classes - 1)) : 0);
+}
+
+static void hint_lambda(const dro_train *t)
+{
+    const double ABOVE = 1.05;
+    const dro_metrics *m = &t->evaluation.record.train;
+    int32_t classes = t->task.info.classes;
+    double lambda = t->opt->s.lambda, usual = dro__default_of(t, t->set.optimizer, "lambda");
+    char loss[64] = "cross-entropy";
+    dro_train_get(t, "loss", loss, sizeof loss);
+    if (classes < 2 || !t->evaluation.record.has_train || !dro__is_tilted(t) ||
+        t->opt->s.level != DRO__TILT_EXAMPLE || strcmp(loss, "cross-entropy") != 0 ||
+        is_given(t, "smoothing") || is_given(t, "smoothing_head") || !(lambda < usual) ||
+        t->opt->k.plan.objective > DRO__OBJECTIVE_KL)
+        return;
+    double most = calibrated_loss(m->accuracy, classes);
+    if (!(m->loss > ABOVE * most) ||
+        m->loss > dro__constant_loss(t)) /* that has a note of its own */
+        return;
+    dro__note(t,
+              "hint: probabilities are too close to uniform: with %.1f %% accuracy the training "
+              "loss should be below %.3g, and it is %.3g, because lambda is only %.3g: lambda=%.3g "
+              "is the default",
+              100 * m->accuracy, most, m->loss, lambda, usual);
 }
 
 /* ---- a linear model that is not enough ---- */
@@ -174,5 +211,6 @@ dro_status dro__hints(dro_train *t)
     if (t->stream || !t->have_record || !t->watch.note)
         return DRO_OK;
     hint_classes(t);
+    hint_lambda(t);
     return dro_comm_size(t->comm) > 1 ? DRO_OK : hint_model(t);
 }
