@@ -258,6 +258,7 @@ static void test_stream_labels(void **state)
     } cases[] = {{"0 1:1\n1 1:1\n", "", -1, 1},
                  {"-1 1:1\n+1.0 1:1\n", ",labels=sign", -1, 1},
                  {"0 1:1\n7 1:1\n", ",labels=written", 0, 7},
+                 {"3 1:1\n2 1:1\n", ",positive=2", -1, 1},
                  {"-0.5 0:1\n1e3 qid:1 1:1\n", ",target=real,base=0,qid=ignore", -0.5f, 1000}};
     dro_rows rows;
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
@@ -281,7 +282,7 @@ static void test_stream_bad(void **state)
                  {"1 1:1\n# c\n1 6:1\n", "data: line 3: index of '6:1'", "as features=5 says"},
                  {"1 1:1\n1 1:x\n", "data: line 2: value of '1:x'", "finite number"},
                  {"1 1:1\nx 1:1\n", "data: line 2: target 'x'", "finite number"},
-                 {"1 1:1\n2 1:1\n", "data: line 2: label 2", "labels=written"},
+                 {"1 1:1\n2 1:1\n", "data: line 2: label 2", "(positive=2 takes it"},
                  {"0 1:1\n\n-1 1:1\n", "data: line 3: label -1", "two classes"}};
     dro_rows rows;
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
@@ -313,6 +314,9 @@ static void test_stream_spec(void **state)
     stream_refuses("libsvm:,features=3", DRO_ERR_ARGUMENT, "no path");
     stream_refuses("libsvm:/nowhere,features=3", DRO_ERR_FILE, "/nowhere: cannot open");
     stream_refuses(spec_with(""), DRO_ERR_ARGUMENT, "no features=");
+    stream_refuses(spec_with(",features=3,positive=cat"), DRO_ERR_RANGE, "positive=cat");
+    stream_refuses(spec_with(",features=3,positive=2,labels=sign"), DRO_ERR_ARGUMENT,
+                   "expected one of them");
     stream_refuses(spec_with(",features=0"), DRO_ERR_RANGE, "features=0");
     stream_refuses(spec_with(",features=3,shuffle=-1"), DRO_ERR_RANGE, "shuffle=-1");
     stream_refuses(spec_with(",features=3,test=x"), DRO_ERR_NAME, "no option 'test'");

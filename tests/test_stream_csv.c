@@ -209,7 +209,7 @@ static void test_bad(void **state)
         {"x,y\n1,a\n2,b\n", ",label=y,positive=c", "none of the first 2 rows has this label",
          "they have 'a' and 'b'", -1},
         {"x,y\n1,a\n2,a\n", ",label=y", "first 2 rows all have the label 'a'", "positive=", -1},
-        {"x,y\n1,a\n2,b\n3,c\n", ",label=y", "3 different labels", "labels=classes", -1},
+        {"x,y\n1,a\n2,b\n3,c\n", ",label=y", "3 different labels", "positive=a takes", -1},
         {"x,y\n1,a\n2,?\n3,c\n", ",label=y", "line 3: column 'y': '?'", "a label", -1},
         {"x,y\n1,a\n2,\"b\n3,c\n", ",label=y", "line 3: a quote begins here", "never ends", -1},
         {"x,y\n1,a\n2,b\n3,c\n", ",label=y,learn=2", "line 4: column 'y': 'c'", "learn=N", 2},

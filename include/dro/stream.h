@@ -15,6 +15,7 @@
  *     features=D        required: the number of features. A larger index is an error
  *     labels=sign       (default) labels are 1 and -1 or 1 and 0, y is 1 or -1; others are an error
  *     labels=written    y is the number in the file
+ *     positive=LABEL    y is 1 for this label and -1 for all others
  *     base=0|1          the first index, default 1
  *     qid=ignore        ignore the qid:N of ranking data
  *     learn=N           in a training run: scale columns by the first N rows, default 256

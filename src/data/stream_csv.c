@@ -119,9 +119,8 @@ static dro_status check_classes(const source *s)
                          csv->name, rows, s->classes.count ? s->classes.names[0] : "");
     return dro__fail(csv->ctx, DRO_ERR_DATA,
                      "%s: %zu different labels in the first %lld rows: expected two classes "
-                     "(labels=classes numbers them, positive=LABEL takes one against the others, "
-                     "target=real reads numbers)",
-                     csv->name, s->classes.count, rows);
+                     "(positive=%.40s takes '%.40s' against all others, target=real reads numbers)",
+                     csv->name, s->classes.count, rows, s->classes.names[0], s->classes.names[0]);
 }
 
 static dro_status learn_classes(source *s)

@@ -8,7 +8,9 @@ typedef struct source {
     dro__libsvm reader;
     char *line, *end; /* what is left of the window */
     bool over, sign, zeros, minuses;
-    const char *names[2]; /* of the classes, with labels=sign */
+    const char *positive; /* this label against all others, or NULL */
+    double positive_value;
+    const char *names[2]; /* of the classes, with labels=sign or positive= */
 } source;
 
 static dro_status read_options(dro__row_reader *r, source *s)
@@ -26,14 +28,20 @@ static dro_status read_options(dro__row_reader *r, source *s)
     DRO_TRY(dro__rows_choose(r, "target", reals, &real));
     DRO_TRY(dro__rows_choose(r, "labels", kinds, &labels));
     DRO_TRY(dro__rows_choose(r, "qid", ignores, &qid));
-    if (real && labels == 1)
-        return dro__fail(d->ctx, DRO_ERR_ARGUMENT, "target=real and labels=sign: expected one");
+    s->positive = dro__option(d, "positive");
+    if ((real && labels == 1) || (s->positive && (real || labels)))
+        return dro__fail(d->ctx, DRO_ERR_ARGUMENT,
+                         "labels=, positive= and target=: expected one of them");
+    const char *end = s->positive ? dro__number_double(s->positive, &s->positive_value) : "";
+    if (!end || *end)
+        return dro__fail(d->ctx, DRO_ERR_RANGE, "positive=%.40s: expected a label, a number",
+                         s->positive);
     DRO_TRY(dro__libsvm_base(d, &base));
     DRO_TRY(dro__option_integer(d, "features", 0, 1, INT32_MAX - 1, &features));
     d->features = (size_t)features;
     s->sign = !real && labels != 2;
-    s->names[0] = "-1";
-    s->names[1] = "1";
+    s->names[0] = s->positive ? "other" : "-1";
+    s->names[1] = s->positive ? s->positive : "1";
     r->classes = s->names;
     r->class_count = s->sign ? 2 : 0;
     s->reader = (dro__libsvm){.ctx = d->ctx,
@@ -53,21 +61,26 @@ static dro_status open_rows(dro__row_reader *r)
     return read_options(r, r->state);
 }
 
-/* labels=sign: the labels are those of two classes, 1 and either -1 or 0. */
+/* labels=sign: the labels are those of two classes, 1 and either -1 or 0, or positive= and all
+ * others. */
 static dro_status two_classes(const dro__row_reader *r, source *s, float *y)
 {
+    if (s->positive) {
+        *y = *y == (float)s->positive_value ? 1 : -1;
+        return DRO_OK;
+    }
     if (*y != 1 && *y != 0 && *y != -1)
         return dro__fail(r->data.ctx, DRO_ERR_DATA,
-                         "%s: line %lld: label %g: expected 1 and -1, or 1 and 0 (labels=written "
-                         "keeps other labels, target=real reads targets)",
-                         r->name, (long long)r->lines, (double)*y);
+                         "%s: line %lld: label %g: expected 1 and -1, or 1 and 0 (positive=%g "
+                         "takes it against all others, target=real reads numbers)",
+                         r->name, (long long)r->lines, (double)*y, (double)*y);
     s->zeros |= *y == 0;
     s->names[0] = s->zeros ? "0" : "-1";
     s->minuses |= *y == -1;
     if (s->zeros && s->minuses)
         return dro__fail(r->data.ctx, DRO_ERR_DATA,
                          "%s: line %lld: label %g: expected two classes, but labels 0 and -1 both "
-                         "came (labels=written keeps them)",
+                         "came (positive=1 takes 1 against both)",
                          r->name, (long long)r->lines, (double)*y);
     *y = *y > 0 ? 1 : -1;
     return DRO_OK;
@@ -112,8 +125,8 @@ static uint64_t memory_of(const dro__row_reader *r)
            s->reader.start_capacity * sizeof(int64_t) + s->reader.target_capacity * sizeof(float);
 }
 
-static const char *const options[] = {"features", "base",  "shuffle", "target", "labels",
-                                      "qid",      "learn", "scale",   NULL};
+static const char *const options[] = {"features", "base", "shuffle", "target", "labels",
+                                      "positive", "qid",  "learn",   "scale",  NULL};
 
 const dro__rows_class dro__rows_libsvm = {
     .format = {.name = "libsvm",
