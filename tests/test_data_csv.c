@@ -582,6 +582,9 @@ static void test_csv_many_texts(void **state)
          "column 'id': 50 different texts in 50 rows, such as 'user0': categorical, with 51 "
          "features; drop=id leaves the column out"},
         {9, 9, "user%d,%d,%s\n", NULL, NULL},
+        {50, 50, "%d kg,%d,%s\n", NULL,
+         "column 'id': 50 different texts in 50 rows, such as '0 kg': categorical, with 51 "
+         "features; it would be a number without ' kg' behind it"},
         {104, 52, "\"-%d,5\",%d,%s\n", NULL,
          "column 'id': 52 different texts in 104 rows, such as '-0,5': categorical, with 53 "
          "features; decimal=comma reads such numbers"},
@@ -605,6 +608,27 @@ static void test_csv_many_texts(void **state)
         assert_null(dro_data_remark(data, cases[k].remark ? 1 : 0));
         dro_data_close(data);
     }
+}
+
+/* Excel names the separator in a first line; JSON is refused; classes that differ only in case. */
+static void test_csv_first_line(void **state)
+{
+    (void)state;
+    dro_examples train, test;
+    const char *text = "\xef\xbb\xbfsep=;\r\na;b;y\r\n1,5;2;Yes\r\n2;3;yes\r\n";
+    dro_data *data = opened(spec_for("csv", text, ",label=y"), &train, &test);
+    dro_data_info info = info_of(data);
+    assert_true(info.features == 2 && info.classes == 2 && train.count == 2);
+    assert_string_equal(dro_data_remark(data, 0),
+                        "the classes 'Yes' and 'yes' differ only in upper and lower case: mend the "
+                        "file if they are one class");
+    dro_data_close(data);
+    const refusal wrong[] = {
+        {"sep=;\na;y\n1;x\n2\n", ",label=y", "line 4", "expected 2, as in line 2"},
+        {"{\"a\": 1, \"y\": 2}\n", ",label=y", "line 1", "it is JSON"},
+        {"[{\"a\": 1}]\n", ",label=y", "line 1", "it is JSON"},
+    };
+    refuses_all("csv", wrong, sizeof wrong / sizeof wrong[0]);
 }
 
 /* Latin-1 is refused with its line, or read as what it is; nothing is replaced. */
@@ -685,18 +709,31 @@ static void test_csv_left_out(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_csv_bytes),         TEST(test_csv_latin1_long),
-    TEST(test_csv_cells),         TEST(test_csv_scikit),
-    TEST(test_csv_forms),         TEST(test_csv_limits),
-    TEST(test_csv_values),        TEST(test_csv_groups),
-    TEST(test_csv_weights),       TEST(test_csv_real),
-    TEST(test_csv_left_out),      TEST(test_csv_header_twice),
-    TEST(test_csv_header_order),  TEST(test_csv_endless),
-    TEST(test_csv_nan),           TEST(test_csv_wide),
-    TEST(test_csv_single),        TEST(test_csv_dates),
-    TEST(test_csv_bad),           TEST(test_csv_text_among_numbers),
-    TEST(test_csv_many_texts),    TEST(test_csv_holdout_unseen),
-    TEST(test_csv_holdout_kinds), TEST(test_shared_adult),
+    TEST(test_csv_first_line),
+    TEST(test_csv_bytes),
+    TEST(test_csv_latin1_long),
+    TEST(test_csv_cells),
+    TEST(test_csv_scikit),
+    TEST(test_csv_forms),
+    TEST(test_csv_limits),
+    TEST(test_csv_values),
+    TEST(test_csv_groups),
+    TEST(test_csv_weights),
+    TEST(test_csv_real),
+    TEST(test_csv_left_out),
+    TEST(test_csv_header_twice),
+    TEST(test_csv_header_order),
+    TEST(test_csv_endless),
+    TEST(test_csv_nan),
+    TEST(test_csv_wide),
+    TEST(test_csv_single),
+    TEST(test_csv_dates),
+    TEST(test_csv_bad),
+    TEST(test_csv_text_among_numbers),
+    TEST(test_csv_many_texts),
+    TEST(test_csv_holdout_unseen),
+    TEST(test_csv_holdout_kinds),
+    TEST(test_shared_adult),
 };
 
 CHECK_MAIN(tests)

@@ -288,6 +288,14 @@ static void test_formatted(void **state)
         assert_int_equal(info_of(data).features, 4); /* categories */
         dro_data_close(data);
     }
+    data = opened(spec_for("csv", "x,y\n$1,a\n$2,b\n", ",label=y"), &train, &test);
+    char *dollars = strdup(data->encoding);
+    dro_data_close(data);
+    write_file("other", "x,y\n3,a\n4 %,b\n", 14);
+    FAILS(ctx, dro__data_open_given(ctx, spec, dollars, &data), DRO_ERR_DATA, "'4 %': expected a");
+    *strchr(dollars, '$') = '%';
+    FAILS(ctx, dro__data_open_given(ctx, spec, dollars, &data), DRO_ERR_DATA, "damaged");
+    free(dollars);
     snprintf(text, sizeof text, "x,y\n1,\"$1,000.50\"\n2,$5\n3,$7.25\n");
     data = opened(spec_for("csv", text, ",label=y"), &train, &test);
     assert_true(info_of(data).classes == 0 && train.targets);

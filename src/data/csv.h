@@ -103,9 +103,10 @@ bool dro__csv_number(const char *cell, bool comma, double *value);
 bool dro__csv_infinite(const char *cell);
 /* A number as people write it: thousands in groups of three ("1,234", "1 234", "1'234"; "1.234"
  * where commas are decimal), and %, $ or the sign of the euro, the pound or the yen before or
- * behind it. The unit is added to *units, which may have one only: numbers of two units cannot be
- * compared. */
-bool dro__csv_formatted(const char *cell, bool comma, int *units, double *value);
+ * behind it. *unit is 0, or the unit that it must have if it has one (1 to DRO__CSV_UNITS), and
+ * becomes the one that it has: numbers of two units cannot be compared. */
+enum { DRO__CSV_UNITS = 5 };
+bool dro__csv_formatted(const char *cell, bool comma, int *unit, double *value);
 
 /* The orders of a date's year, month and day, between - / or . (MDY: / only), a time of day behind
  * it or not. Where several fit all cells of a column the first one is taken. */
@@ -171,7 +172,7 @@ typedef struct dro__column {
     bool formatted;         /* dro__csv_formatted(): all cells, and not all are plain numbers */
     bool may_count;         /* not named in categorical= */
     bool blanks;            /* dro__csv_blank() is a missing value: among numbers */
-    int units;              /* of formatted numbers */
+    int unit;               /* of formatted numbers, or 0 */
     int dates, date;        /* orders in which all cells are dates; date: a number of days, in that
                                order, or 0 */
     dro__column_spread spread;

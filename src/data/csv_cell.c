@@ -56,14 +56,14 @@ static size_t space(const char *p)
     return *p == ' ' ? 1 : !strncmp(p, "\u00a0", 2) ? 2 : !strncmp(p, "\u202f", 3) ? 3 : 0;
 }
 
-/* A unit, with the spaces around it. */
-static const char *take_unit(const char *p, int *units)
+/* A unit, with the spaces around it; -1: it is not the one before. */
+static const char *take_unit(const char *p, int *unit)
 {
-    static const char *const symbols[] = {"%", "$", "\u20ac", "\u00a3", "\u00a5"};
+    static const char *const symbols[DRO__CSV_UNITS] = {"%", "$", "\u20ac", "\u00a3", "\u00a5"};
     p += space(p);
-    for (size_t k = 0; k < sizeof symbols / sizeof symbols[0]; k++)
+    for (size_t k = 0; k < DRO__CSV_UNITS; k++)
         if (!strncmp(p, symbols[k], strlen(symbols[k]))) {
-            *units |= 1 << k;
+            *unit = *unit == 0 || *unit == (int)k + 1 ? (int)k + 1 : -1;
             p += strlen(symbols[k]);
             break;
         }
@@ -84,10 +84,9 @@ static size_t thousands(const char *p, bool comma, const char *before)
     return length && same && count_digits(p + length) == 3 ? length : 0;
 }
 
-bool dro__csv_formatted(const char *cell, bool comma, int *units, double *value)
+bool dro__csv_formatted(const char *cell, bool comma, int *unit, double *value)
 {
     char text[64], *to = text;
-    int unit = 0;
     size_t length, digits;
     const char *p = cell, *before = NULL;
     if (!comma && dro__csv_number(cell, false, value))
@@ -96,7 +95,7 @@ bool dro__csv_formatted(const char *cell, bool comma, int *units, double *value)
         return false;
     if (*p == '-' || *p == '+')
         *to++ = *p++;
-    p = take_unit(p, &unit);
+    p = take_unit(p, unit);
     if (to == text && (*p == '-' || *p == '+'))
         *to++ = *p++;
     for (digits = count_digits(p); digits > 0; digits = length ? 3 : 0) {
@@ -115,9 +114,8 @@ bool dro__csv_formatted(const char *cell, bool comma, int *units, double *value)
         p += 1 + digits;
     }
     *to = '\0';
-    p = take_unit(p, &unit);
-    *units |= unit;
-    return before && !*p && !(*units & (*units - 1)) && dro__number_double(text, value) != NULL;
+    p = take_unit(p, unit);
+    return before && !*p && *unit >= 0 && dro__number_double(text, value) != NULL;
 }
 
 /* ---- dates ---- */
@@ -189,9 +187,9 @@ int dro__csv_dates(const char *cell)
 
 bool dro__csv_value(const dro__column *c, const char *cell, double *value)
 {
-    int units = 0;
+    int unit = c->unit;
     if (c->date)
         return date_in(cell, c->date, value);
-    return c->formatted ? dro__csv_formatted(cell, c->commas, &units, value)
+    return c->formatted ? dro__csv_formatted(cell, c->commas, &unit, value)
                         : dro__csv_number(cell, c->commas, value);
 }

@@ -79,7 +79,7 @@ static void look_at(dro__column *c, const char *cell, int64_t row)
     bool infinite = number ? !isfinite(value) : dro__csv_infinite(cell);
     c->dates &= dro__csv_dates(cell);
     c->formatted = c->formatted && ((number && !c->commas) ||
-                                    dro__csv_formatted(cell, c->commas, &c->units, &value));
+                                    dro__csv_formatted(cell, c->commas, &c->unit, &value));
     if (infinite && c->odd_row < 0)
         c->odd_row = row;
     bool text = !infinite && !number;

@@ -110,8 +110,8 @@ dro_status dro__csv_form_read(const dro_data *d, dro__csv_form *f)
 static bool is_number(const char *cell)
 {
     double value;
-    int units = 0;
-    return dro__csv_formatted(cell, false, &units, &value);
+    int unit = 0;
+    return dro__csv_formatted(cell, false, &unit, &value);
 }
 
 /* A column number in the text, from 1; 0 if it is a name. */

@@ -9,9 +9,9 @@
  *     label NAME
  *     dropped NAME
  *     limited|number|plain NAME CENTRE FACTOR      (behind the first word: a comma where decimal
- *                                                  commas are read, $ before it for formatted
- *                                                  numbers, @ and the order of dates; last of all ?
- *                                                  with an indicator of missing values)
+ *                                                  commas are read, before it $ and the unit of
+ *                                                  formatted numbers, @ and the order of dates;
+ *                                                  last ? with an indicator of missing values)
  *     words NAME missing|whole COUNT CATEGORY ...                  (one line for each column)
  *
  * LABEL is the label's column from 0, MISSING the text of missing=, ' without one. With a header
@@ -83,10 +83,11 @@ static dro_status put_column(writer *w, const dro__csv *csv, const dro__column *
 {
     put(w, "\n");
     put(w, kind_of(c));
-    char date[4];
+    char date[4], unit[4];
     snprintf(date, sizeof date, "@%d", c->date % 10);
+    snprintf(unit, sizeof unit, "$%d", c->unit % 10);
     put(w, c->numeric && !c->left_out && c->date ? date : "");
-    put(w, c->numeric && !c->left_out && c->formatted && !c->date ? "$" : "");
+    put(w, c->numeric && !c->left_out && c->formatted && !c->date ? unit : "");
     put(w, c->numeric && !c->left_out && c->commas && !c->date ? "," : "");
     put(w, c->numeric && !c->left_out && c->missing ? "?" : "");
     put_text(w, name);
@@ -257,9 +258,14 @@ static dro_status read_column(words *w, dro__kept *kept, size_t k)
     word[length -= c->missing] = '\0';
     c->commas = length && word[length - 1] == ',';
     length -= c->commas;
-    c->formatted = length && word[length - 1] == '$';
-    length -= c->formatted;
     word[length] = '\0';
+    c->formatted = length > 2 && word[length - 2] == '$';
+    if (c->formatted) {
+        c->unit = word[length - 1] - '0';
+        word[length - 2] = '\0';
+        if (c->unit < 0 || c->unit > DRO__CSV_UNITS)
+            return damaged(w, "a unit");
+    }
     if (length > 2 && word[length - 2] == '@') {
         c->date = word[length - 1] - '0';
         word[length - 2] = '\0';

@@ -269,6 +269,20 @@ static dro_status next_window(dro__csv_source *s)
     return DRO_OK;
 }
 
+/* Excel's first line, "sep=;": it names the separator and is no row. */
+static bool take_separator(dro__csv_source *s)
+{
+    const char *end = memchr(s->line, '\n', (size_t)(s->end - s->line));
+    size_t length = (size_t)(end - s->line);
+    length -= length > 0 && end[-1] == '\r';
+    if (s->lines != 0 || length != 5 || memcmp(s->line, "sep=", 4) != 0)
+        return false;
+    s->separator = s->separator ? s->separator : s->line[4];
+    s->line += end - s->line + 1;
+    s->lines++;
+    return true;
+}
+
 /* Skips blank lines; *over at the end. */
 static dro_status find_row(dro__csv_source *s, bool *over)
 {
@@ -281,6 +295,8 @@ static dro_status find_row(dro__csv_source *s, bool *over)
             return DRO_OK;
         if (s->lines == 0 && s->end - s->line >= 3 && memcmp(s->line, "\xef\xbb\xbf", 3) == 0)
             s->line += 3;
+        if (take_separator(s))
+            continue;
         c.from = s->line;
         c.end = s->end;
         if (!blank_line(&c))
@@ -344,6 +360,11 @@ static dro_status take_row(dro__csv_source *s, dro__csv *csv, int64_t *line, siz
     if (over)
         return DRO_OK;
     DRO_TRY(note_file(s, csv));
+    if (s->lines == 0 && (memcmp(s->line, "{\"", 2) == 0 || memcmp(s->line, "[{", 2) == 0))
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: line 1: it is JSON: expected rows of cells (as pandas writes them "
+                         "with to_csv)",
+                         csv->name);
     *line = s->lines + 1;
     size_t file = s->file;
     while (!over && (*size == 0 || quoted)) {

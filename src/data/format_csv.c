@@ -20,6 +20,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { DENSE_MAX = 4096 };
 
@@ -97,11 +98,11 @@ static dro_status find_real(const reader *r, bool *real)
     enum { FRACTIONS = 10, WHOLE = 20 };
     const dro__names *names = &r->classes;
     bool whole = true, plain = true, formatted = true, comma = dro__csv_commas(&r->form, &r->train);
-    int units = 0;
+    int unit = 0;
     double value = 0;
     *real = false;
     for (size_t k = 0; k < names->count; k++) {
-        formatted = formatted && dro__csv_formatted(names->names[k], comma, &units, &value);
+        formatted = formatted && dro__csv_formatted(names->names[k], comma, &unit, &value);
         plain = plain && dro__csv_number(names->names[k], comma, &value);
         if (!plain && !formatted)
             return DRO_OK;
@@ -121,15 +122,15 @@ static dro_status read_numbers(const reader *r, const dro__csv *csv, size_t colu
 {
     const char *cell = csv->cells;
     bool weights = column == r->form.weight, comma = dro__csv_commas(&r->form, csv);
-    int units = 0;
+    int unit = 0;
     for (int64_t i = 0; i < csv->rows; i++)
         for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell)) {
             if (k != column)
                 continue;
             double value;
-            bool number = formatted ? dro__csv_formatted(cell, comma, &units, &value)
+            bool number = formatted ? dro__csv_formatted(cell, comma, &unit, &value)
                                     : dro__csv_number(cell, comma, &value);
-            if (!number && !formatted && dro__csv_formatted(cell, comma, &units, &value))
+            if (!number && !formatted && dro__csv_formatted(cell, comma, &unit, &value))
                 return read_numbers(r, csv, column, true, numbers);
             numbers[i] = number ? (float)value : NAN;
             if (!isfinite(numbers[i]) || (weights && numbers[i] < 0))
@@ -187,6 +188,22 @@ static dro_status choose_target(reader *r)
         r->form.real = true;
         return read_split(r, &r->train, t);
     }
+    return DRO_OK;
+}
+
+/* "Yes" and "yes" are two classes, perhaps by mistake. */
+static dro_status remark_case(const reader *r)
+{
+    enum { CLASSES_MOST = 200 };
+    char *const *names = r->classes.names;
+    size_t count = r->classes.count;
+    for (size_t k = 0; k < count && count <= CLASSES_MOST; k++)
+        for (size_t j = 0; j < k; j++)
+            if (strcasecmp(names[j], names[k]) == 0)
+                return dro__remark(r->d,
+                                   "the classes '%.60s' and '%.60s' differ only in upper and lower "
+                                   "case: mend the file if they are one class",
+                                   names[j], names[k]);
     return DRO_OK;
 }
 
@@ -288,6 +305,8 @@ static dro_status read_all(reader *r)
     DRO_TRY(read_split(r, &r->train, &d->split[DRO_TRAIN]));
     if (!d->given && !dro__option(d, "target"))
         DRO_TRY(choose_target(r));
+    if (!d->given)
+        DRO_TRY(remark_case(r));
     if (test)
         DRO_TRY(read_split(r, &r->test, &d->split[DRO_TEST]));
     if (!r->form.real)
@@ -352,14 +371,17 @@ static dro_status remark_text(const reader *r, const dro__column *c, const char 
 static dro_status remark_values(const reader *r, const dro__column *c, const char *name,
                                 const char *cell)
 {
-    enum { FEW = 10 };
+    enum { FEW = 10, UNIT = 10 };
     size_t values = c->different, rows = (size_t)r->d->split[DRO_TRAIN].n;
     double value;
     char merged[64] = "", text[96], ending[160] = "decimal=comma reads such numbers";
     bool comma = dro__csv_number(cell, true, &value);
     if (!comma && (values <= FEW || 2 * values <= rows))
         return DRO_OK;
-    if (!comma)
+    const char *end = dro__number_double(cell, &value);
+    if (end && !comma && strlen(end) <= UNIT && !strpbrk(end, "0123456789"))
+        snprintf(ending, sizeof ending, "it would be a number without '%s' behind it", end);
+    else if (!comma)
         snprintf(ending, sizeof ending, "drop=%s leaves the column out",
                  column_in_spec(&r->train, (size_t)(c - r->columns.at), text));
     if (values > c->categories.count)
@@ -508,7 +530,8 @@ const dro__format dro__format_csv = {
         "                where rows are drawn in proportion; features are scaled without it\n"
         "sep=            comma, semicolon, tab, pipe or one of ;|:!~^&%$#@*/; if not given, that "
         "of\n"
-        "                , ; tab | which the first line has most of\n"
+        "                , ; tab | which the first line has most of, or that of a line sep=; "
+        "before it\n"
         "missing=TEXT    one more text for a missing value. Empty and blank cells, ?, NA and nan "
         "(letters of\n"
         "                any case) always are. A missing number becomes\n"

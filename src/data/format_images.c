@@ -214,7 +214,7 @@ static dro_status add_class(dro_data *d, const char *dir, const char *path, dro_
     if (files->table->n == before && !may_be_empty)
         return dro__fail(d->ctx, DRO_ERR_DATA,
                          "%s: no images in the folder of a class: expected .jpg, .jpeg, .png, "
-                         ".ppm, .pgm or .pnm files",
+                         ".ppm, .pgm or .pnm files (remove the folder if it is no class)",
                          dro__path_tail(path));
     return DRO_OK;
 }

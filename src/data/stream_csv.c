@@ -217,9 +217,9 @@ static dro_status read_label(const source *s, const dro__csv *csv, int64_t row, 
     if (s->labels == WRITTEN) {
         double value;
         bool comma = dro__csv_commas(&s->form, csv);
-        int units = 0;
+        int unit = 0;
         bool number = comma ? dro__csv_number(cell, comma, &value)
-                            : dro__csv_formatted(cell, comma, &units, &value);
+                            : dro__csv_formatted(cell, comma, &unit, &value);
         *y = number ? (float)value : NAN;
         return isfinite(*y) ? DRO_OK : dro__csv_bad_cell(csv, row, k, cell, "a finite number");
     }

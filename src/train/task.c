@@ -29,7 +29,9 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
     if (c->train && info->examples[DRO_TRAIN] < 1)
         return dro__fail(t->ctx, DRO_ERR_DATA, "%s: there are no training examples", c->data);
     if (info->classes == 1 && c->train)
-        return dro__fail(t->ctx, DRO_ERR_DATA, "%s: all examples are of one class", c->data);
+        return dro__fail(t->ctx, DRO_ERR_DATA,
+                         "%s: all examples are of one class, '%.60s': expected two or more",
+                         c->data, info->class_names ? info->class_names[0] : "0");
     if (c->train && !t->images && info->features == (size_t)(t->data->bias != 0))
         return dro__fail(t->ctx, DRO_ERR_DATA,
                          "%s: no column is left to learn from: `dro data` says which were left out",
