@@ -627,6 +627,8 @@ static void test_csv_first_line(void **state)
         {"sep=;\na;y\n1;x\n2\n", ",label=y", "line 4", "expected 2, as in line 2"},
         {"{\"a\": 1, \"y\": 2}\n", ",label=y", "line 1", "it is JSON"},
         {"[{\"a\": 1}]\n", ",label=y", "line 1", "it is JSON"},
+        {"a,y\r1,x\r2,z\r", ",label=y", "line 1", "lines that end with newlines"},
+        {"# made by x\na,y\n1,x\n", ",label=y", "line 2", "remove lines before the table"},
     };
     refuses_all("csv", wrong, sizeof wrong / sizeof wrong[0]);
 }

@@ -41,7 +41,7 @@ static void test_folders(void **state)
         snprintf(spec, sizeof spec, "%s", in_dir(marks[k][1]));
         assert_int_equal(mkdir(spec, 0777), 0);
         OK(ctx, dro__spec_full(ctx, spec, full));
-        assert_string_equal(full, spec); /* empty */
+        assert_memory_equal(full, "images:", 7); /* empty */
         snprintf(path, sizeof path, "%s/%s", marks[k][1], marks[k][0]);
         write_file(path, "x", 1);
         OK(ctx, dro__spec_full(ctx, spec, full));
@@ -52,6 +52,29 @@ static void test_folders(void **state)
     assert_int_equal(mkdir(in_dir("pictures/cats"), 0777), 0);
     OK(ctx, dro__spec_full(ctx, spec, full));
     assert_memory_equal(full, "images:", 7);
+}
+
+/* Files that a newcomer may bring along, and what is said. */
+static void test_unknown(void **state)
+{
+    (void)state;
+    static const char sheet[] = "PK\x03\x04______________________\x05\0\0\0x.xml";
+    static const char array[] = "PK\x03\x04______________________\x05\0\0\0x.npy";
+    char full[DRO__SPEC_MAX], spec[512];
+    dro_data *data;
+    write_file("sheet.xlsx", sheet, sizeof sheet - 1);
+    snprintf(spec, sizeof spec, "%s,label=y", in_dir("sheet.xlsx"));
+    FAILS(ctx, dro_data_open(ctx, spec, &data), DRO_ERR_NAME,
+          "sheet.xlsx: its format is not known: save a table as CSV");
+    write_file("array", array, sizeof array - 1);
+    snprintf(spec, sizeof spec, "%s", in_dir("array"));
+    OK(ctx, dro__spec_full(ctx, spec, full));
+    assert_memory_equal(full, "npy:", 4);
+    assert_int_equal(mkdir(in_dir("flat"), 0777), 0);
+    write_file("flat/cat.png", "x", 1);
+    snprintf(spec, sizeof spec, "%s", in_dir("flat"));
+    FAILS(ctx, dro_data_open(ctx, spec, &data), DRO_ERR_DATA,
+          "flat: no folders in it: expected a folder of images for each class");
 }
 
 /* And it is read so. */
@@ -73,6 +96,7 @@ static void test_opened(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_full, setup, teardown),
     cmocka_unit_test_setup_teardown(test_folders, setup, teardown),
+    cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
     cmocka_unit_test_setup_teardown(test_opened, setup, teardown),
 };
 

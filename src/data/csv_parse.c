@@ -140,8 +140,11 @@ static dro_status cut_row(cutter *c)
     }
     if (count != csv->columns)
         return dro__fail(csv->ctx, DRO_ERR_DATA,
-                         "%s: line %lld: %zu cells: expected %zu, as in line %lld", csv->name,
-                         (long long)line, count, csv->columns, (long long)csv->columns_line);
+                         "%s: line %lld: %zu cells: expected %zu, as in line %lld%s", csv->name,
+                         (long long)line, count, csv->columns, (long long)csv->columns_line,
+                         csv->columns == 1 ? " (remove lines before the table; sep= names another "
+                                             "separator)"
+                                           : "");
     csv->lines[csv->rows++] = line;
     return DRO_OK;
 }
@@ -351,6 +354,24 @@ static dro_status check_first(dro__csv_source *s, dro__csv *csv, size_t start, b
     return DRO_OK;
 }
 
+/* The first line: JSON, or all lines of an old Macintosh. */
+static dro_status check_line(const dro__csv_source *s, const dro__csv *csv)
+{
+    const char *end = memchr(s->line, '\n', (size_t)(s->end - s->line));
+    const char *cr = memchr(s->line, '\r', (size_t)(end - s->line));
+    if (memcmp(s->line, "{\"", 2) == 0 || memcmp(s->line, "[{", 2) == 0)
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: line 1: it is JSON: expected rows of cells (as pandas writes them "
+                         "with to_csv)",
+                         csv->name);
+    if (cr && !strchr("\r\n", cr[1]) && !memchr(s->line, '"', (size_t)(cr - s->line)))
+        return dro__fail(csv->ctx, DRO_ERR_DATA,
+                         "%s: line 1: a carriage return inside: expected lines that end with "
+                         "newlines (tr '\\r' '\\n' <FILE makes them)",
+                         csv->name);
+    return DRO_OK;
+}
+
 /* Appends the lines of one row, from *line on, to the csv's text: *size bytes; 0 at the end. */
 static dro_status take_row(dro__csv_source *s, dro__csv *csv, int64_t *line, size_t *size)
 {
@@ -360,11 +381,8 @@ static dro_status take_row(dro__csv_source *s, dro__csv *csv, int64_t *line, siz
     if (over)
         return DRO_OK;
     DRO_TRY(note_file(s, csv));
-    if (s->lines == 0 && (memcmp(s->line, "{\"", 2) == 0 || memcmp(s->line, "[{", 2) == 0))
-        return dro__fail(csv->ctx, DRO_ERR_DATA,
-                         "%s: line 1: it is JSON: expected rows of cells (as pandas writes them "
-                         "with to_csv)",
-                         csv->name);
+    if (s->lines == 0)
+        DRO_TRY(check_line(s, csv));
     *line = s->lines + 1;
     size_t file = s->file;
     while (!over && (*size == 0 || quoted)) {

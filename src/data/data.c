@@ -162,6 +162,11 @@ static dro_status find_format(dro_data *d, const char *name, const char *colon)
         return dro__fail(d->ctx, DRO_ERR_NAME,
                          "no format '%.*s' (a SPEC is format:path): expected %s:%.200s",
                          (int)(length < 60 ? length : 60), name, likely, colon ? colon + 1 : name);
+    if (!colon && access(path, F_OK) == 0)
+        return dro__fail(d->ctx, DRO_ERR_NAME,
+                         "%s: its format is not known: save a table as CSV, or name the format as "
+                         "in format:path; expected one of%s",
+                         dro__path_tail(path), all);
     return dro__fail(d->ctx, DRO_ERR_NAME,
                      "no format '%.*s' (a SPEC is format:path); expected one of%s",
                      (int)(length < 60 ? length : 60), name, all);

@@ -1,10 +1,9 @@
 /* The format of data that is named without one, `people.csv,label=income` or a folder: by what is
  * there. A file is known by its ending, or by how it begins; a folder by the files that a format
- * has, or by folders of images. */
+ * has. Any other folder is one of images. */
 #include "data.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,28 +23,12 @@ static bool has(const char *folder, const char *name)
            dro__file_exists(path);
 }
 
-static bool has_folders(const char *folder)
-{
-    DIR *dir = opendir(folder);
-    bool found = false;
-    const struct dirent *entry;
-    while (dir && !found && (entry = readdir(dir))) {
-        struct stat about;
-        char path[DRO__SPEC_MAX + 300];
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        found = entry->d_name[0] != '.' && stat(path, &about) == 0 && S_ISDIR(about.st_mode);
-    }
-    if (dir)
-        closedir(dir);
-    return found;
-}
-
 static const char *of_folder(const char *path)
 {
     for (size_t k = 0; k < sizeof marks / sizeof marks[0]; k++)
         if (has(path, marks[k][0]))
             return marks[k][1];
-    return has_folders(path) ? "images" : NULL;
+    return "images";
 }
 
 /* A label, and an index:value behind it. */
@@ -56,6 +39,17 @@ static bool is_libsvm(const char *line)
     unsigned index;
     return sscanf(line, "%lf%n", &label, &at) == 1 && isspace((unsigned char)line[at]) &&
            sscanf(line + at, " %u:%lf", &index, &label) == 2;
+}
+
+/* A zip file whose first entry is an array; a spreadsheet is a zip file, too. */
+static bool is_npz(const char *bytes, size_t size)
+{
+    enum { LENGTH_AT = 26, NAME_AT = 30 };
+    if (size < NAME_AT || memcmp(bytes, "PK\x03\x04", 4) != 0)
+        return false;
+    size_t length = (unsigned char)bytes[LENGTH_AT] + 256u * (unsigned char)bytes[LENGTH_AT + 1];
+    return length > 4 && NAME_AT + length <= size &&
+           memcmp(bytes + NAME_AT + length - 4, ".npy", 4) == 0;
 }
 
 static const char *of_content(dro_context *ctx, const char *path)
@@ -70,7 +64,7 @@ static const char *of_content(dro_context *ctx, const char *path)
     if (status != DRO_OK || size == 0)
         return NULL;
     bytes[size] = '\0';
-    if (memcmp(bytes, "\x93NUMPY", 6) == 0 || memcmp(bytes, "PK\x03\x04", 4) == 0)
+    if (memcmp(bytes, "\x93NUMPY", 6) == 0 || is_npz(bytes, size))
         return "npy";
     if (strlen(bytes) < size)
         return NULL; /* a zero byte: no text */

@@ -70,10 +70,12 @@ static dro_status take_type(cursor *c, dro__npy *head)
             if (strchr(head->size == 1 ? "<>|" : "<>", text[0]))
                 return DRO_OK;
         }
+    bool texts = strpbrk(text, "USO") != NULL;
     return dro__fail(c->source->ctx, DRO_ERR_DATA,
                      "%s: type '%s': expected numbers: u1 i1 b1 u2 i2 f2 u4 i4 f4 u8 i8 f8 after < "
-                     "or >",
-                     c->source->name, text);
+                     "or >%s",
+                     c->source->name, text,
+                     texts ? " (numpy.unique(y, return_inverse=True)[1] numbers texts)" : "");
 }
 
 static dro_status take_order(cursor *c, dro__npy *head)
