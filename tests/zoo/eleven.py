@@ -144,7 +144,7 @@ def point7():
     """RECOVER at its default step on a small network with 96 x 96 images"""
     folder = data("large")
     for optimizer in ("recover", "sgd"):
-        score(folder, "--model", "cnn", "--optimizer", optimizer, run=optimizer)
+        score(folder, "--model", "glyphnet", "--optimizer", optimizer, run=optimizer)
 
 
 def point8():
