@@ -111,6 +111,12 @@ has "north" out
 run 0 report groups --out groups.html
 grep -q 'figure id="per-group"' groups.html && grep -q '>north<' groups.html || fail "the report has no table by group"
 
+# ---- the errors of a stream's real targets are in their own unit ----
+awk 'BEGIN { srand(9); print "a,y"; for (i = 0; i < 2000; i++) { a = rand(); print a "," 1000 * a + 100 * rand() } }' >metres.csv
+run 0 train --progressive --data metres.csv,target=real --label y --threads 1 --out metres --json
+rmse=$(sed -n 's/.*"rmse": \([0-9.e-]*\).*/\1/p' out | head -n 1)
+awk "BEGIN { exit !($rmse > 20 && $rmse < 300) }" || fail "RMSE of a stream: $rmse"
+
 # ---- hints, and the model that a holdout prefers ----
 made() { # KIND [ROWS]: three columns and a label that follows from them
     awk -v kind="$1" -v rows="${2:-2000}" 'BEGIN { srand(5); print "a,b,c,y"

@@ -266,6 +266,7 @@ dro_status dro__progressive_open(dro_train *t)
     DRO_TRY(dro__measure_create(t->ctx, classes, 0, 0, &t->stream->all));
     DRO_TRY(dro__measure_create(t->ctx, classes, t->set.report_every + (int64_t)t->task.batch, 0,
                                 &t->stream->window));
+    t->stream->all.unit = t->stream->window.unit = t->stream->about.target.scale;
     t->stream->all.decision.link = t->stream->window.decision.link = dro__link_of(&t->task);
     DRO_TRY(make_buffers(t));
     return dro__ranks_open(&t->task, &choice);
