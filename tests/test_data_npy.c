@@ -326,20 +326,65 @@ static void test_npz_cut(void **state)
     }
 }
 
+/* Records of archives with a wrong number in them, besides those of test_refusals. */
+static const struct {
+    char file;                /* of refs: deflated.npz, zip64.npz, arrays.npz */
+    const char *record;       /* the first of these */
+    unsigned at, value, size; /* size bytes of it */
+    const char *part, *expected;
+} wrong_records[] = {
+    {'d', "PK\5\6", 6, 1, 2, "at byte 1149", "an archive on one disk"},
+    {'d', "PK\5\6", 8, 0xff00ff, 4, "at byte 1149", "no more entries than the directory can hold"},
+    {'d', "PK\5\6", 8, 0x10001, 4, "at byte 980", "the end of the directory"},
+    {'d', "PK\1\2", 42, 4, 4, "at byte 4", "an entry as the directory describes it"},
+    {'d', "PK\3\4", 61, 0xff, 1, "x_train: damaged entry", "invalid block type"},
+    {'d', "PK\3\4", 61, 3, 2, "x_train: damaged entry", "it unpacks to less than its size"},
+    {'d', "PK\1\2", 20, 3, 4, "x_train: damaged entry", "the packed bytes end too early"},
+    {'a', "PK\1\2", 24, 9, 4, "at byte 6752", "an unpacked size that the packed bytes can have"},
+    {'z', "PK\6\7", 4, 1, 4, "at byte 1548", "an archive on one disk"},
+    {'z', "PK\6\7", 16, 2, 4, "at byte 1548", "an archive on one disk"},
+    {'z', "PK\6\7", 8, 1540, 4, "at byte 1548", "the 64-bit end record before its locator"},
+    {'z', "PK\6\7", 8, 1400, 4, "at byte 1400", "a 64-bit end record"},
+    {'z', "PK\6\6", 4, 45, 4, "at byte 1492", "a 64-bit end record"},
+    {'z', "PK\6\6", 16, 1, 4, "at byte 1492", "an archive on one disk"},
+    {'z', "PK\6\6", 20, 1, 4, "at byte 1492", "an archive on one disk"},
+    {'z', "PK\6\6", 24, 5, 4, "at byte 1492", "an archive on one disk"},
+    {'z', "PK\1\2", 59, 60, 2, "at byte 1162", "an extra field within its entry"},
+    {'z', "PK\1\2", 59, 8, 2, "at byte 1162", "64-bit sizes in the extra field"},
+};
+
+static void test_npz_records(void **state)
+{
+    (void)state;
+    static char bytes[10000];
+    char spec[512], path[256];
+    snprintf(spec, sizeof spec, "npy:%s", in_dir("x.npz"));
+    for (size_t k = 0; k < sizeof wrong_records / sizeof wrong_records[0]; k++) {
+        char file = wrong_records[k].file, *record = bytes;
+        const char *name = file == 'd' ? "deflated" : "arrays";
+        snprintf(path, sizeof path, REFS "%s.npz", file == 'z' ? "zip64" : name);
+        FILE *f = fopen(path, "rb");
+        assert_non_null(f);
+        size_t size = fread(bytes, 1, sizeof bytes, f);
+        fclose(f);
+        while (memcmp(record, wrong_records[k].record, 4) != 0)
+            assert_true(++record < bytes + size - 4);
+        for (unsigned b = 0; b < wrong_records[k].size; b++)
+            record[wrong_records[k].at + b] = (char)(wrong_records[k].value >> 8 * b);
+        write_file("x.npz", bytes, size);
+        dro_data *data;
+        if (dro_data_open(ctx, spec, &data) != DRO_ERR_UNSUPPORTED) /* built without zlib */
+            refuses(spec, DRO_ERR_DATA, wrong_records[k].part, wrong_records[k].expected);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_npy_types),
-    TEST(test_npy_versions),
-    TEST(test_npy_images),
-    TEST(test_npy_labels),
-    TEST(test_npz),
-    TEST(test_npy_values_bad),
-    TEST(test_npy_header_bad),
-    TEST(test_npy_file_bad),
-    TEST(test_npz_bad),
-    TEST(test_npz_cut),
-    TEST(test_npy_unlabelled),
+    TEST(test_npy_types),      TEST(test_npy_versions), TEST(test_npy_images),
+    TEST(test_npy_labels),     TEST(test_npz),          TEST(test_npy_values_bad),
+    TEST(test_npy_header_bad), TEST(test_npy_file_bad), TEST(test_npz_bad),
+    TEST(test_npz_cut),        TEST(test_npz_records),  TEST(test_npy_unlabelled),
 };
 
 CHECK_MAIN(tests)
