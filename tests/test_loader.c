@@ -221,6 +221,12 @@ static void test_skip_bad(void **state)
             OK(ctx, dro_loader_draw(loader, 8, &batch));
             assert_null(dro_data_note(data, 2));
         }
+        double speed;
+        int32_t shape[3];
+        assert_int_equal(dro_loader_bare(loader, 0.01, &speed), status);
+        assert_true(speed > 0); /* two good ones are before the first bad one */
+        dro_loader_shape(loader, &shape[0], &shape[1], &shape[2]);
+        assert_true(shape[0] == 3 && shape[1] == 8 && shape[2] == 8);
         dro_loader_destroy(loader);
         dro_data_close(data);
     }
@@ -456,6 +462,98 @@ static void test_ways(void **state)
     dro_context_destroy(ctx);
 }
 
+static void test_bad_options(void **state)
+{
+    (void)state;
+    const unsigned randaugment = DRO_AUGMENT_RANDAUGMENT, cutout = DRO_AUGMENT_CUTOUT;
+    const struct {
+        bool rows;
+        dro_loader_options o; /* batch and struct_size are set below */
+        const char *says;
+    } cases[] = {
+        {false, {.batch = 2000}, "batch 2000: expected 1 to 1000, the examples there are"},
+        {false, {.batch = SIZE_MAX}, "batch 0: expected 1 to 1000, the examples there are"},
+        {false, {.first = 5, .end = 4}, "examples 5 to 4 of a batch of 10"},
+        {false, {.end = 11}, "examples 0 to 11 of a batch of 10"},
+        {false, {.size = -1}, "size -1: expected 1 to 4096"},
+        {false, {.size = 4097}, "size 4097: expected 1 to 4096"},
+        {false, {.ways = randaugment | DRO_AUGMENT_AUTOAUGMENT}, "randaugment or autoaugment"},
+        {false, {.ways = randaugment}, "0 operations of magnitude 0: expected 1 to 3 operations"},
+        {false, {.ways = randaugment, .operations = 4}, "4 operations of magnitude 0: expected"},
+        {false, {.ways = randaugment, .operations = 1, .magnitude = -1}, "a magnitude of 0 to 30"},
+        {false, {.ways = randaugment, .operations = 1, .magnitude = 31}, "of magnitude 31"},
+        {false, {.ways = cutout, .cutout = -1}, "cutout: a square of -1: expected 0 to 4096"},
+        {false, {.ways = cutout, .cutout = 5000}, "cutout: a square of 5000: expected 0 to 4096"},
+        {false, {.mixup = -1}, "mixup -1, cutmix 0: expected 0 to 1e6"},
+        {false, {.mixup = NAN}, "mixup nan, cutmix 0: expected 0 to 1e6"},
+        {false, {.mixup = 2e6}, "mixup 2e+06, cutmix 0: expected 0 to 1e6"},
+        {false, {.cutmix = -1}, "mixup 0, cutmix -1: expected 0 to 1e6"},
+        {false, {.cutmix = 2e6}, "mixup 0, cutmix 2e+06: expected 0 to 1e6"},
+        {true, {.mixup = 1}, "mixup and cutmix: expected images with classes, not rows"},
+        {true, {.cuts = true}, "cuts: only small images have them"},
+    };
+    dro_context *ctx = check_context("ref", 1);
+    static const float x[20];
+    static const int32_t labels[20] = {1};
+    dro_arrays a = {.size = sizeof a, .count = 20, .features = 1, .x = x, .labels = labels};
+    dro_data *images = open_data(ctx, GLYPHS), *rows;
+    OK(ctx, dro_data_from_arrays(ctx, &a, NULL, "", &rows));
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        dro_loader_options o = cases[k].o;
+        dro_loader *loader = (dro_loader *)&loader;
+        o.struct_size = sizeof o;
+        o.batch = o.batch ? o.batch + (o.batch == SIZE_MAX) : 10;
+        dro_status status =
+            dro_loader_create(cases[k].rows ? rows : images, DRO_TRAIN, &o, &loader);
+        if (status == DRO_OK || loader)
+            fail_msg("'%s' was accepted", cases[k].says);
+        if (!strstr(dro_context_error(ctx), cases[k].says))
+            fail_msg("'%s' does not say '%s'", dro_context_error(ctx), cases[k].says);
+    }
+    dro_data_close(images);
+    dro_data_close(rows);
+    dro_context_destroy(ctx);
+}
+
+/* An epoch draws examples in proportion to their weights. */
+static void test_weights(void **state)
+{
+    (void)state;
+    static const float x[] = {1, 2, 3, 4}, weights[] = {0, 1, 3, 0};
+    static const int32_t labels[] = {0, 1, 1, 0};
+    dro_arrays a = {.size = sizeof a, .count = 4, .features = 1, .x = x, .labels = labels};
+    a.weights = weights;
+    dro_context *ctx = check_context("ref", 1);
+    dro_loader_options o = dro_loader_options_default();
+    dro_data *data;
+    dro_loader *loader;
+    dro_loaded batch;
+    int counts[4] = {0}, in_order[4] = {0};
+    o.batch = 4;
+    OK(ctx, dro_data_from_arrays(ctx, &a, NULL, "", &data));
+    for (int pass = 0; pass < 2; pass++) {
+        o.shuffle = pass == 0;
+        OK(ctx, dro_loader_create(data, DRO_TRAIN, &o, &loader));
+        for (uint64_t k = 0; k < 100; k++) {
+            OK(ctx, dro_loader_draw(loader, 4 * k, &batch));
+            assert_null(batch.pixels);
+            for (size_t i = 0; i < 4; i++)
+                (pass ? in_order : counts)[batch.ids[i]]++;
+        }
+        int32_t shape[3] = {9, 9, 9};
+        dro_loader_shape(loader, &shape[0], &shape[1], &shape[2]);
+        assert_true(shape[0] == 0 && shape[1] == 0 && shape[2] == 0);
+        assert_true(dro_loader_waited(loader) >= 0);
+        dro_loader_destroy(loader);
+    }
+    assert_true(counts[0] == 0 && counts[3] == 0);
+    assert_in_range(counts[1], 70, 130);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(in_order[i], 100);
+    dro_data_close(data);
+    dro_context_destroy(ctx);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -468,6 +566,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_last_are_kept),
         cmocka_unit_test(test_holdout),
         cmocka_unit_test(test_bad_specs),
+        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_weights),
         cmocka_unit_test(test_glyphs),
         cmocka_unit_test(test_skip_bad),
         cmocka_unit_test(test_longtail),
