@@ -59,14 +59,14 @@ static dro_status compare_devices(dro_comm *c, char *why, size_t size)
     size_t ranks = (size_t)c->size;
     int *sizes = dro__alloc(ranks, sizeof *sizes);
     offer mine = offer_of(c->devices), *all = dro__alloc(ranks, sizeof *all);
+    for (size_t r = 0; sizes && r < ranks; r++)
+        sizes[r] = sizeof mine;
     dro_status status = dro__comm_agree(
         c, sizes && all ? DRO_OK
                         : dro__fail(c->ctx, DRO_ERR_MEMORY, "no memory for %d ranks", c->size));
-    for (size_t r = 0; status == DRO_OK && r < ranks; r++)
-        sizes[r] = sizeof mine;
     if (status == DRO_OK)
         status = dro__comm_gather(c, &mine, all, sizes);
-    if (status == DRO_OK)
+    if (status == DRO_OK && all)
         judge(c, all, why, size);
     if (!c->broken) /* else it may still be written */
         dro__free(all);

@@ -63,8 +63,9 @@ dro_status dro_net_model(dro_context *ctx, const char *name, const dro_model_sha
         return DRO_ERR_ARGUMENT;
     dro__forget(ctx);
     *net = NULL;
-    DRO_TRY(dro__model_check(ctx, name));
     const dro__model *model = find(name);
+    if (!model)
+        return dro__model_check(ctx, name);
     size_t length = strcspn(name, ":");
     dro_net *made;
     DRO_TRY(dro_net_create(ctx, shape->channels, shape->height, shape->width, &made));

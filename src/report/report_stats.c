@@ -198,7 +198,7 @@ static void mean_per_class(const dro_report *report, int32_t method, dro__class_
         double sum = 0, known = 0;
         for (size_t k = 0; k < report->trial_count; k++) {
             const dro__trial *t = report->trials[k];
-            if (t->method == method && !t->diverged && t->class_count == c->count &&
+            if (t->method == method && !t->diverged && t->per_class && t->class_count == c->count &&
                 isfinite(t->per_class[i]))
                 sum += t->per_class[i], known++;
         }
@@ -295,7 +295,7 @@ bool dro__class_table_order(const dro_report *report, int32_t count, int32_t **o
     for (size_t k = 0; k < report->trial_count && !*counts; k++)
         if (has_counts(report->trials[k], count))
             *counts = report->trials[k]->counts;
-    bool unequal = dro__counts_unequal(*counts, count);
+    bool unequal = *counts && dro__counts_unequal(*counts, count);
     for (int32_t i = 0; i < count; i++) {
         double known = unequal ? (*counts)[i] : 0;
         places[i] = (place){isfinite(known) ? known : 0, i};

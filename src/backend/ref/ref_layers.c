@@ -195,16 +195,6 @@ static void linear(const view *v, bool backward)
 
 /* ---- cosine: y = gain <x, w> / (|x| |w|) ---- */
 
-static double inverse_length(const float *w, const real *x, size_t n)
-{
-    double sum = DRO__COSINE_EPS;
-    for (size_t i = 0; i < n; i++) {
-        double value = w ? (double)w[i] : (double)x[i];
-        sum += value * value;
-    }
-    return 1 / sqrt(sum);
-}
-
 static void cosine(const view *v, bool backward)
 {
     double gain = (double)v->node->gain;
@@ -212,11 +202,13 @@ static void cosine(const view *v, bool backward)
         for (size_t o = 0; o < v->size; o++) {
             const real *x = v->x + n * v->in_size;
             const float *w = v->w + o * v->in_size;
-            double ix = inverse_length(NULL, x, v->in_size),
-                   iw = inverse_length(w, NULL, v->in_size), product = 0;
-            for (size_t i = 0; i < v->in_size; i++)
+            double product = 0, xx = DRO__COSINE_EPS, ww = DRO__COSINE_EPS;
+            for (size_t i = 0; i < v->in_size; i++) {
                 product += (double)w[i] * (double)x[i];
-            double c = product * ix * iw;
+                xx += (double)x[i] * (double)x[i];
+                ww += (double)w[i] * (double)w[i];
+            }
+            double ix = 1 / sqrt(xx), iw = 1 / sqrt(ww), c = product * ix * iw;
             if (!backward)
                 v->y[n * v->size + o] = (real)(gain * c);
             for (size_t i = 0; backward && i < v->in_size; i++) {

@@ -36,7 +36,7 @@ dro_status dro__conv_make(dro__cpu_program *p, dro__cpu_op *op)
 dro_status dro__conv_weights(dro_context *ctx, dro__conv *conv, size_t floats)
 {
     conv->slope_size = floats;
-    for (int back = 0; back <= conv->shape.data; back++)
+    for (int back = 0; back < (conv->shape.data ? 2 : 1); back++)
         if (!(conv->weights[back] = dro__alloc(floats, sizeof(float))))
             return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a convolution");
     return DRO_OK;

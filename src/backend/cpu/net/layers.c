@@ -155,44 +155,53 @@ static void avg_pool(const dro__piece *piece, bool back)
 }
 
 /* The mean of every channel: blocked in, plain out. */
-DRO__KERNEL void global_run_kernel(const sides *s, size_t count, const float *x, float *y,
-                                   const float *dy, float *dx)
+DRO__KERNEL void global_mean_kernel(const sides *s, size_t count, const float *x, float *y)
 {
     float share = 1.0f / (float)s->in_area;
     size_t channels = (size_t)s->out->base.channels;
     for (size_t n = 0; n < count; n++)
-        for (size_t b = 0; b < s->in_blocks; b++) {
-            size_t at = (n * s->in_blocks + b) * s->in_area * s->B, c0 = b * s->B;
-            size_t lanes = channels - c0 < s->B ? channels - c0 : s->B;
-            float sum[16] = {0}, slope[16] = {0};
-            for (size_t l = 0; dx && l < lanes; l++)
-                slope[l] = dy[n * channels + c0 + l] * share;
+        for (size_t b = 0; b < s->in_blocks; b++, x += s->in_area * s->B) {
+            size_t c0 = b * s->B, lanes = channels - c0 < s->B ? channels - c0 : s->B;
+            float sum[16] = {0};
             for (size_t p = 0; p < s->in_area; p++)
-                for (size_t l = 0; l < s->B; l++) {
-                    size_t e = at + p * s->B + l;
-                    if (dx)
-                        dx[e] += slope[l];
-                    else
-                        sum[l] += x[e];
-                }
-            for (size_t l = 0; !dx && l < lanes; l++)
+                for (size_t l = 0; l < s->B; l++)
+                    sum[l] += x[p * s->B + l];
+            for (size_t l = 0; l < lanes; l++)
                 y[n * channels + c0 + l] = sum[l] * share;
         }
 }
 
-DRO__EACH_ISA(void, global_run,
-              (const sides *s, size_t count, const float *x, float *y, const float *dy, float *dx),
-              (s, count, x, y, dy, dx))
+/* ... and backward */
+DRO__KERNEL void global_slope_kernel(const sides *s, size_t count, const float *dy, float *dx)
+{
+    float share = 1.0f / (float)s->in_area;
+    size_t channels = (size_t)s->out->base.channels;
+    for (size_t n = 0; n < count; n++)
+        for (size_t b = 0; b < s->in_blocks; b++, dx += s->in_area * s->B) {
+            size_t c0 = b * s->B, lanes = channels - c0 < s->B ? channels - c0 : s->B;
+            float slope[16] = {0};
+            for (size_t l = 0; l < lanes; l++)
+                slope[l] = dy[n * channels + c0 + l] * share;
+            for (size_t p = 0; p < s->in_area; p++)
+                for (size_t l = 0; l < s->B; l++)
+                    dx[p * s->B + l] += slope[l];
+        }
+}
+
+DRO__EACH_ISA(void, global_mean, (const sides *s, size_t count, const float *x, float *y),
+              (s, count, x, y))
+DRO__EACH_ISA(void, global_slope, (const sides *s, size_t count, const float *dy, float *dx),
+              (s, count, dy, dx))
 
 static void global_pool(const dro__piece *piece, bool back)
 {
     sides s = sides_of(piece);
-    if (back)
-        global_run(&s, piece->count, NULL, NULL, dro__piece_grad(piece, piece->op->base.end),
-                   input_slope(piece, 0));
-    else
-        global_run(&s, piece->count, dro__piece_value(piece, piece->op->base.in[0].value, 0),
-                   output(piece), NULL, NULL);
+    float *dx = back ? input_slope(piece, 0) : NULL;
+    if (dx)
+        global_slope(&s, piece->count, dro__piece_grad(piece, piece->op->base.end), dx);
+    if (!back)
+        global_mean(&s, piece->count, dro__piece_value(piece, piece->op->base.in[0].value, 0),
+                    output(piece));
 }
 
 /* ---- moving channels: shortcut and concat ---- */
@@ -278,7 +287,7 @@ static void linear(const dro__piece *piece, bool back)
     const dro__graph_node *node = piece->op->base.node;
     size_t in = s.in->size, out = s.out->size;
     const float *w = dro__node_parameters(piece->net, node, node->weight);
-    const float *b = dro__node_parameters(piece->net, node, node->bias);
+    const float *b = node->has_bias ? dro__node_parameters(piece->net, node, node->bias) : NULL;
     if (!back) {
         float *y = output(piece);
         dro__matrix x = {dro__piece_value(piece, piece->op->base.in[0].value, 0), in, false};

@@ -8,7 +8,7 @@
 const float *dro__node_parameters(const dro__cpu_network *net, const dro__graph_node *node,
                                   int64_t offset)
 {
-    return offset < 0 ? NULL : (node->frozen ? net->memory.frozen : net->w) + offset;
+    return (node->frozen ? net->memory.frozen : net->w) + offset;
 }
 
 /* A piece of a value with a tail. */
