@@ -1,0 +1,347 @@
+/* Predictors: weights files whose description is wrong, data that does not fit the weights, class
+ * shares and thresholds, example weights, and what an export says of each kind of layer. */
+#define _GNU_SOURCE /* memmem */
+#include "train_runs.h"
+
+#include <dro/export.h>
+#include <dro/train.h>
+
+#include "safetensors.h"
+
+static const char *weights_of(const char *run)
+{
+    static char paths[2][200];
+    static int next;
+    char *path = paths[next++ % 2];
+    snprintf(path, sizeof paths[0], "%s/%s/weights.safetensors", dir, run);
+    return path;
+}
+
+/* A SPEC with the folder in place of %. */
+static const char *in_folder(const char *spec)
+{
+    static char text[400];
+    const char *at = strchr(spec, '%');
+    snprintf(text, sizeof text, "%.*s%s%s", at ? (int)(at - spec) : (int)strlen(spec), spec,
+             at ? dir : "", at ? at + 1 : "");
+    return text;
+}
+
+/* Trains a few steps: settings "name=value ...", where % is the folder. */
+static void train(const char *run, const char *settings)
+{
+    char text[600], folder[200];
+    dro_train *t;
+    snprintf(text, sizeof text, "%s", in_folder(settings));
+    snprintf(folder, sizeof folder, "%s/%s", dir, run);
+    OK(ctx, dro_train_create(ctx, &t));
+    set_all(t, text);
+    OK(ctx, dro_train_run(t, folder, false, NULL));
+    dro_train_destroy(t);
+}
+
+static void refuses_to_open(const char *weights, const char *spec, dro_status status,
+                            const char *says)
+{
+    dro_predictor *p = (dro_predictor *)&p;
+    FAILS(ctx, dro_predictor_open(ctx, weights, in_folder(spec), &p), status, says);
+    assert_null(p);
+}
+
+/* 60 rows; w.csv has weights 0, 1 and 2, again.csv each row as often as its weight says. */
+static void write_tables(void)
+{
+    FILE *t = fopen(in_dir("t.csv"), "w"), *w = fopen(in_dir("w.csv"), "w");
+    FILE *again = fopen(in_dir("again.csv"), "w"), *three = fopen(in_dir("three.csv"), "w");
+    FILE *rows = fopen(in_dir("t.svm"), "w");
+    assert_true(t && w && again && three && rows);
+    fputs("a,b,y\n", t);
+    fputs("a,b,y,w\n", w);
+    fputs("a,b,y,w\n", again);
+    fputs("a,b,y\n", three);
+    for (int i = 0; i < 60; i++) {
+        double a = sin(i * i), b = cos(3.0 * i);
+        const char *y = a + 0.5 * b > 0.4 ? "yes" : "no";
+        fprintf(t, "%g,%g,%s\n", a, b, y);
+        fprintf(w, "%g,%g,%s,%d\n", a, b, y, i % 3);
+        for (int k = 0; k < i % 3; k++)
+            fprintf(again, "%g,%g,%s,1\n", a, b, y);
+        fprintf(three, "%g,%g,%c\n", a, b, i % 7 == 0 ? 'r' : 's' + i % 2);
+        fprintf(rows, "%s 1:%g 4999:1\n", *y == 'y' ? "+1" : "-1", a);
+    }
+    fclose(t);
+    fclose(w);
+    fclose(again);
+    fclose(three);
+    fclose(rows);
+}
+
+#define TRAINED " model=linear optimizer=sgd steps=3 batch=16 eval_every=100"
+
+/* ---- the description of the model ---- */
+
+static void test_metadata(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"dro.model", NULL, "does not name its model: expected a file written by dro train"},
+        {"dro.shape", NULL, "does not name its model: expected a file written by dro train"},
+        {"dro.shape", "2,1,1", "does not name its model: expected a file written by dro train"},
+        {"dro.kind", NULL, "does not name its model: expected a file written by dro train"},
+        {"dro.classes", NULL, "does not name its model: expected a file written by dro train"},
+        {"dro.classes", "{}", "its metadata dro.classes is not a list"},
+        {"dro.classes", "[", "its metadata dro.classes is not a list"},
+        {"dro.classes", "[\"no\"]", "has 2 outputs and the names of 1 classes: expected one"},
+        {"dro.classes", "[]", "has 2 outputs and the names of 0 classes: expected one"},
+        {"dro.shape", "2,1,1,3", "has 3 outputs and the names of 2 classes: expected one"},
+        {"dro.prior", "[0.5]", "its metadata dro.prior is not one number a class"},
+        {"dro.prior", "[0.5,\"a\"]", "its metadata dro.prior is not one number a class"},
+        {"dro.prior", "0.5", "its metadata dro.prior is not one number a class"},
+        {"dro.prior_shift", "[0,0,0]", "its metadata dro.prior_shift is not one number a class"},
+        {"dro.threshold", "x", "its metadata dro.threshold is damaged"},
+        {"dro.threshold", "0.5", "its metadata dro.threshold is damaged"},
+        {"dro.threshold", "0.5 1", "its metadata dro.threshold is damaged"},
+        {"dro.threshold", "0 1 f1", "its metadata dro.threshold is damaged"},
+        {"dro.threshold", "1.5 1 f1", "its metadata dro.threshold is damaged"},
+        {"dro.threshold", "0.5 -1 f1", "its metadata dro.threshold is damaged"},
+        {"dro.threshold", "0.5 2 f1", "its metadata dro.threshold is damaged"},
+    };
+    const char *spec = "csv:%/t.csv,label=y";
+    write_tables();
+    train("run", "data=csv:%/t.csv,label=y" TRAINED);
+    size_t size;
+    char *right = slurp("run", "weights.safetensors", &size);
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        write_file("run/weights.safetensors", right, size);
+        OK(ctx, dro__safetensors_set(ctx, weights_of("run"), cases[k][0], cases[k][1]));
+        refuses_to_open(weights_of("run"), spec, DRO_ERR_DATA, cases[k][2]);
+    }
+    /* One name of a class that is no text, and a file of a version that kept no shares. */
+    dro_predictor *p;
+    write_file("run/weights.safetensors", right, size);
+    OK(ctx, dro__safetensors_set(ctx, weights_of("run"), "dro.classes", "[\"no\", 7]"));
+    OK(ctx, dro__safetensors_set(ctx, weights_of("run"), "dro.prior", NULL));
+    OK(ctx, dro_predictor_open(ctx, weights_of("run"), in_folder(spec), &p));
+    const dro_metrics *m;
+    FAILS(ctx, dro_predictor_evaluate(p, DRO_TRAIN, &m), DRO_ERR_DATA,
+          "the data has a class 'yes', which the model does not know");
+    FAILS(ctx, dro_predictor_prior(p, "uniform"), DRO_ERR_DATA,
+          "prior uniform: the weights file does not have the classes' shares");
+    OK(ctx, dro_predictor_prior(p, "train"));
+    dro_predictor_close(p);
+    dro__free(right);
+}
+
+/* ---- data that is not like the training data ---- */
+
+#define GLYPHS(more) "synth:glyphs,n=40,test=9,classes=3" more
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    static const char images[] = "images", linear[] = "linear", sparse[] = "sparse";
+    static const char *const cases[][3] = {
+        {images, GLYPHS(",size=10"), "the weights are for images of 3 x 12 x 12, the data has 3 x 10"},
+        {images, "csv:%/t.csv,label=y", "for images of 3 x 12 x 12, the data has rows of 2 features"},
+        {linear, GLYPHS(",size=12"), "the weights are for rows of 2 features, the data has images"},
+        {linear, "libsvm:%/t.svm,features=4999", "are for rows of 2 features, the data has rows of"},
+        {sparse, "csv:%/t.csv,label=y", "are for rows of 5000 features, the data has rows of 2"},
+        {"real", "csv:%/t.csv,label=y", "column 'y': 'yes': expected a finite number"},
+        {linear, "csv:%/t.csv,label=a,target=real", "no column 'a', which the model was trained on"},
+    };
+    write_tables();
+    train(images, "data=" GLYPHS(",size=12") " model=mlp:4 steps=2 batch=8");
+    train(linear, "data=csv:%/t.csv,label=y" TRAINED);
+    train(sparse, "data=libsvm:%/t.svm,features=4999" TRAINED);
+    train("real", "data=csv:%/t.csv,label=a,target=real,drop=y" TRAINED);
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        dro_predictor *p;
+        if (dro_predictor_open(ctx, weights_of(cases[k][0]), in_folder(cases[k][1]), &p) == DRO_OK)
+            fail_msg("%s, %s was accepted", cases[k][0], cases[k][1]);
+        if (!strstr(dro_context_error(ctx), cases[k][2]))
+            fail_msg("%s, %s: '%s' does not say '%s'", cases[k][0], cases[k][1],
+                     dro_context_error(ctx), cases[k][2]);
+    }
+}
+
+/* ---- class shares and thresholds ---- */
+
+static void test_prior(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"yes,0.5\n", "has no line for the class 'no'"},
+        {"yes,0.5\nno\n", "line 2: expected NAME,SHARE with a share above 0"},
+        {"yes,0.5\nno,x\n", "line 2: expected NAME,SHARE with a share above 0"},
+        {"yes,0.5\nno,1 2\n", "line 2: expected NAME,SHARE with a share above 0"},
+        {"yes,0\nno,1\n", "line 1: expected NAME,SHARE with a share above 0"},
+        {"yes,inf\nno,1\n", "line 1: expected NAME,SHARE with a share above 0"},
+        {"yes,nan\nno,1\n", "line 1: expected NAME,SHARE with a share above 0"},
+        {"\nyes,1\nmaybe,1\n", "line 3: the model has no class 'maybe'"},
+        {",1\n", "line 1: the model has no class ''"},
+    };
+    dro_predictor *p;
+    write_tables();
+    train("run", "data=csv:%/t.csv,label=y" TRAINED);
+    OK(ctx, dro_predictor_open(ctx, weights_of("run"), in_folder("csv:%/t.csv,label=y"), &p));
+    assert_false(dro_predictor_shifted(p));
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        write_file("prior.csv", cases[k][0], strlen(cases[k][0]));
+        FAILS(ctx, dro_predictor_prior(p, in_dir("prior.csv")), DRO_ERR_DATA, cases[k][1]);
+    }
+    FAILS(ctx, dro_predictor_prior(p, in_dir("none.csv")), DRO_ERR_FILE, "none.csv");
+    write_file("prior.csv", "yes,3\r\n\r\nno,1\r\n", 17);
+    OK(ctx, dro_predictor_prior(p, in_dir("prior.csv")));
+    assert_true(dro_predictor_shifted(p));
+    OK(ctx, dro_predictor_prior(p, "train"));
+    assert_false(dro_predictor_shifted(p));
+    dro_predictor_close(p);
+    train("real", "data=csv:%/t.csv,label=a,target=real,drop=y" TRAINED);
+    const char *spec = "csv:%/t.csv,label=a,target=real,drop=y";
+    OK(ctx, dro_predictor_open(ctx, weights_of("real"), in_folder(spec), &p));
+    FAILS(ctx, dro_predictor_prior(p, "uniform"), DRO_ERR_ARGUMENT,
+          "prior uniform: the model has a real-valued output");
+    FAILS(ctx, dro_predictor_threshold(p, DRO_TRAIN, "f1", NULL, false), DRO_ERR_ARGUMENT,
+          "threshold: the model has a real-valued output");
+    dro_predictor_close(p);
+}
+
+static void test_threshold(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"",         "f2",        "recall:", "recall:0",  "recall:2",
+                                        "cost:1",   "cost:1:",   "cost:x:1", "cost:0:1", "cost:1:0",
+                                        "cost:1:1x", "cost:inf:1", "cost:1:inf", "0",     "1.5",
+                                        "0.5x"};
+    dro_predictor *p;
+    write_tables();
+    train("run", "data=csv:%/three.csv,label=y" TRAINED);
+    const char *spec = "csv:%/three.csv,label=y";
+    OK(ctx, dro_predictor_open(ctx, weights_of("run"), in_folder(spec), &p));
+    for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++)
+        FAILS(ctx, dro_predictor_threshold(p, DRO_TRAIN, wrong[k], NULL, false), DRO_ERR_RANGE,
+              ": expected f1, recall:R, cost:A:B");
+    FAILS(ctx, dro_predictor_threshold(p, DRO_TRAIN, "f1", "q", false), DRO_ERR_NAME,
+          "threshold: the model has no class 'q'");
+    OK(ctx, dro_predictor_threshold(p, DRO_TRAIN, "recall:0.9", NULL, false));
+    assert_string_equal(dro_predictor_has_threshold(p).class_name, "r"); /* the rarest */
+    assert_true(dro_predictor_has_threshold(p).recall >= 0.9);
+    OK(ctx, dro_predictor_threshold(p, DRO_TRAIN, "none", NULL, false));
+    assert_null(dro_predictor_has_threshold(p).class_name);
+    dro_predictor_close(p);
+    OK(ctx, dro__safetensors_set(ctx, weights_of("run"), "dro.prior", NULL));
+    OK(ctx, dro_predictor_open(ctx, weights_of("run"), in_folder(spec), &p));
+    FAILS(ctx, dro_predictor_threshold(p, DRO_TRAIN, "f1", NULL, false), DRO_ERR_ARGUMENT,
+          "no class shares to find the rarest class: name the class");
+    OK(ctx, dro_predictor_threshold(p, DRO_TRAIN, "cost:5:1", "t", true));
+    assert_string_equal(dro_predictor_has_threshold(p).class_name, "t");
+    dro_predictor_close(p);
+}
+
+/* ---- example weights: the same as repeated rows ---- */
+
+static void same(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-9 * fabs(a)))
+        fail_msg("%.17g instead of %.17g", b, a);
+}
+
+static void test_weights(void **state)
+{
+    (void)state;
+    static const char *const objectives[] = {"kl:1", "cvar:0.2", "chi2:0.5", "mean"};
+    dro_predictor *p[2];
+    const dro_metrics *m;
+    const dro_explanation *e;
+    write_tables();
+    train("run", "data=csv:%/w.csv,label=y,weight=w" TRAINED);
+    for (int k = 0; k < 2; k++) {
+        const char *spec = k ? "csv:%/again.csv,label=y,weight=w" : "csv:%/w.csv,label=y,weight=w";
+        OK(ctx, dro_predictor_open(ctx, weights_of("run"), in_folder(spec), &p[k]));
+    }
+    for (size_t o = 0; o < sizeof objectives / sizeof objectives[0]; o++) {
+        double value[2];
+        for (int k = 0; k < 2; k++) {
+            OK(ctx, dro_predictor_explain(p[k], DRO_TRAIN, objectives[o], "examples", &e));
+            value[k] = e->value;
+            for (int64_t i = 0; k == 0 && i < 60; i += 3) /* of weight 0 */
+                assert_true(e->weights[i] == 0);
+        }
+        same(value[1], value[0]);
+    }
+    double loss[2], accuracy[2];
+    dro_threshold t[2];
+    for (int k = 0; k < 2; k++) {
+        OK(ctx, dro_predictor_evaluate(p[k], DRO_TRAIN, &m));
+        loss[k] = m->loss, accuracy[k] = m->accuracy;
+        OK(ctx, dro_predictor_threshold(p[k], DRO_TRAIN, "f1", "yes", false));
+        t[k] = dro_predictor_has_threshold(p[k]);
+    }
+    same(loss[1], loss[0]);
+    same(accuracy[1], accuracy[0]);
+    same(t[1].probability, t[0].probability);
+    same(t[1].f1, t[0].f1);
+    dro_predictor_close(p[0]);
+    dro_predictor_close(p[1]);
+}
+
+/* ---- exports ---- */
+
+static void test_exports(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *run, *settings, *onnx[3], *torch[3];
+    } cases[] = {
+        {"cosine",
+         "data=" GLYPHS(",size=12") " model=mlp:4 classifier=cosine steps=1 batch=8",
+         {"ReduceSum", "Sqrt", "Softmax"},
+         {"* unit(x", ") @ unit(layer(", "torch.softmax(logits + prior, 1)"}},
+        {"logistic",
+         "data=" GLYPHS(",size=12") " model=mlp:4 loss=logistic steps=1 batch=8",
+         {"Sigmoid", "Gemm", "Relu"},
+         {"torch.sigmoid(logits)", "F.relu(", "nn.Linear("}},
+        {"squared",
+         "data=" GLYPHS(",size=12") " model=mlp:4 loss=squared steps=1 batch=8",
+         {"Relu", "Gemm", "Relu"},
+         {"F.relu(logits)", "nn.Linear(", "total > 0"}},
+        {"mobile",
+         "data=" GLYPHS(",size=32") " model=mobilenet_v2 steps=1 batch=2 eval_train=no",
+         {"Clip", "group", "BatchNormalization"},
+         {"torch.clamp(", "groups=", ", 0, 6)"}},
+        {"real",
+         "data=csv:%/t.csv,label=a,target=real,drop=y" TRAINED,
+         {"value", "Mul", "Add"},
+         {"def value(self, outputs)", "return outputs * ", "nn.Linear("}},
+    };
+    write_tables();
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        size_t size;
+        train(cases[k].run, cases[k].settings);
+        OK(ctx, dro_export_onnx(ctx, weights_of(cases[k].run), in_dir("x.onnx")));
+        OK(ctx, dro_export_torch(ctx, weights_of(cases[k].run), in_dir("x.py")));
+        char *onnx = slurp(".", "x.onnx", &size), *torch;
+        for (int i = 0; i < 3; i++)
+            if (!memmem(onnx, size, cases[k].onnx[i], strlen(cases[k].onnx[i])))
+                fail_msg("%s: no %s in its ONNX file", cases[k].run, cases[k].onnx[i]);
+        torch = slurp(".", "x.py", &size);
+        for (int i = 0; i < 3; i++)
+            if (!memmem(torch, size, cases[k].torch[i], strlen(cases[k].torch[i])))
+                fail_msg("%s: no %s in its module:\n%.3000s", cases[k].run, cases[k].torch[i], torch);
+        dro__free(onnx);
+        dro__free(torch);
+    }
+    assert_int_equal(dro_export_onnx(NULL, "a", "b"), DRO_ERR_ARGUMENT);
+    assert_int_equal(dro_export_onnx(ctx, "a", NULL), DRO_ERR_ARGUMENT);
+    assert_int_equal(dro_export_torch(ctx, NULL, "b"), DRO_ERR_ARGUMENT);
+    assert_int_equal(dro_export_torch(ctx, "a", NULL), DRO_ERR_ARGUMENT);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_train, teardown)
+
+static const struct CMUnitTest tests[] = {
+    TEST(test_metadata),  TEST(test_shapes),  TEST(test_prior),
+    TEST(test_threshold), TEST(test_weights), TEST(test_exports),
+};
+
+CHECK_MAIN(tests)
