@@ -6,7 +6,8 @@
  * DRO_FAULT_COUNT=FILE: how many there were is written there at the end. DRO_FAULT_TRACE=1: the
  * failing call's stack goes to stderr. A crash with oneDNN on the stack becomes exit status 123.
  * The call that marks the beginning is one that no kernel knows: tests/faults/faults.c sees it and
- * begins to count system calls. */
+ * begins to count system calls. With DRO_COVERAGE the same call, with 1, marks the end of main():
+ * the program then writes the branches that it has taken. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -95,6 +96,31 @@ __attribute__((constructor)) static void begin(void)
     prctl(MARK, 0, 0, 0, 0);
     begun = true;
 }
+
+#ifdef DRO_COVERAGE
+typedef int main_function(int argc, char **argv, char **environment);
+typedef int start_function(main_function *main, int argc, char **argv, void (*init)(void),
+                           void (*fini)(void), void (*rtld_fini)(void), void *stack_end);
+
+start_function __libc_start_main;
+static main_function *program;
+
+static int counted_main(int argc, char **argv, char **environment)
+{
+    int status = program(argc, argv, environment);
+    begun = false;
+    prctl(MARK, 1, 0, 0, 0);
+    return status;
+}
+
+int __libc_start_main(main_function *main, int argc, char **argv, void (*init)(void),
+                      void (*fini)(void), void (*rtld_fini)(void), void *stack_end)
+{
+    start_function *start = (start_function *)dlsym(RTLD_NEXT, "__libc_start_main");
+    program = main;
+    return start(counted_main, argc, argv, init, fini, rtld_fini, stack_end);
+}
+#endif
 
 __attribute__((destructor)) static void finish(void)
 {

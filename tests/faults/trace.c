@@ -106,7 +106,7 @@ static void at_call(fault_run *run, pid_t pid)
     long number = (long)regs.orig_rax;
     if (number == SYS_prctl) {
         if (regs.rdi == MARK)
-            set_begun(pid, true);
+            set_begun(pid, regs.rsi == 0);
         return;
     }
     if (!has_begun(pid) || (run->kind == FAULT_WRITE && regs.rdi == STDERR_FILENO))
