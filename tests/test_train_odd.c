@@ -1,0 +1,263 @@
+/* Runs that are refused, each with its line; models that are chosen; runs that diverge; objectives
+ * that are reported; weights and groups in a sample of the training set. */
+#include "train_runs.h"
+
+/* ---- tables ---- */
+
+/* t.csv: numbers a and b, three towns, two classes; one.csv: one class; wide.svm, wide3.svm,
+ * real.svm: sparse rows of 4999 features with two and three classes and a number. */
+static void write_tables(void)
+{
+    FILE *t = fopen(in_dir("t.csv"), "w"), *one = fopen(in_dir("one.csv"), "w");
+    FILE *wide = fopen(in_dir("wide.svm"), "w"), *three = fopen(in_dir("wide3.svm"), "w");
+    FILE *real = fopen(in_dir("real.svm"), "w");
+    assert_true(t && one && wide && three && real);
+    fputs("a,b,town,y\n", t);
+    fputs("a,y\n", one);
+    for (int i = 0; i < 60; i++) {
+        double a = sin(i * i), b = cos(3.0 * i);
+        fprintf(t, "%g,%g,%c,%s\n", a, b, 'r' + i % 3, a + b > 0.2 ? "yes" : "no");
+        fprintf(one, "%g,same\n", a);
+        fprintf(wide, "%s 1:%g 4999:1\n", a > 0.2 ? "+1" : "-1", a);
+        fprintf(three, "%d 1:%g 4999:1\n", i % 3, a);
+        fprintf(real, "%g 1:%g 4999:1\n", 1.37 * a, b);
+    }
+    fclose(t);
+    fclose(one);
+    fclose(wide);
+    fclose(three);
+    fclose(real);
+}
+
+static int setup_tables(void **state)
+{
+    int status = setup_train(state);
+    if (status == 0)
+        write_tables();
+    return status;
+}
+
+/* Settings with the folder in place of each %. */
+static dro_train *train_of(const char *settings)
+{
+    char text[512];
+    size_t used = 0;
+    dro_train *t;
+    for (const char *p = settings; *p; p++)
+        used += (size_t)snprintf(text + used, sizeof text - used, *p == '%' ? "%s" : "%.1s",
+                                 *p == '%' ? dir : p);
+    OK(ctx, dro_train_create(ctx, &t));
+    set_all(t, text);
+    return t;
+}
+
+#define TABLE  "data=csv:%/t.csv,label=y "
+#define HELD   "data=csv:%/t.csv,label=y,holdout=0.3 "
+#define REAL   "data=csv:%/t.csv,label=a,target=real,holdout=0.3 "
+#define WIDE   "data=libsvm:%/wide.svm,features=4999 "
+#define GLYPHS "data=synth:glyphs,n=60,test=20,size=12,classes=3 "
+
+/* ---- what is refused ---- */
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {HELD "best=rmse", "best=rmse requires a real-valued target: choose another measure for"},
+        {HELD "best=mae", "best=mae requires a real-valued target"},
+        {HELD "best=r2", "best=r2 requires a real-valued target"},
+        {REAL "best=accuracy", "best=accuracy requires classes: choose another measure"},
+        {REAL "best=auroc", "best=auroc requires two classes: choose another measure"},
+        {HELD "patience=2", "patience needs a measure: set best, as in best=balanced_accuracy"},
+        {TABLE "best=loss", "best and patience need a holdout: write csv:"},
+        {"data=csv:%/t.csv,label=y,holdout=0.001 best=loss", "is empty: write a larger share"},
+        {REAL "optimizer=recover tilt=class", "the data has no classes: use tilt=example"},
+        {TABLE "optimizer=recover tilt=group", "the data has no groups: add group=COLUMN"},
+        {TABLE "optimizer=sgd mixup=1", "mixup and cutmix require images; csv:"},
+        {TABLE "optimizer=sgd cutmix=1", "has none: leave them at 0"},
+        {TABLE "optimizer=sgd stage2=1", "stage2 is for classes of images and for optimisers of"},
+        {GLYPHS "optimizer=rcivr stage2=1", "use sgd, adamw, cover or recover, or leave it out"},
+        {GLYPHS "optimizer=lbfgs model=linear stage2=1", "stage2 is for classes of images and for"},
+        {GLYPHS "optimizer=sgd model=mlp:4 stage2=1 train_only=fc1.*",
+         "stage2 trains the output layer, and train_only=fc1.* leaves it out"},
+        {GLYPHS "size=32", "size 32: it is for images that stay in their files; these are arrays"},
+        {TABLE "size=32", "size 32: it is for images that stay in their files; the data has none"},
+        {GLYPHS "augment=foo", "augment=foo: expected auto, none, all, or some of crop,flip,jitter"},
+        {TABLE "model=resnet20", "model resnet20 is for images, the data is a table of 6 features"},
+        {TABLE "batch=100", "batch 100: there are 60 training examples"},
+        {TABLE "optimizer=sgd model=mlp:4 exact=yes microbatch=4",
+         "microbatch with exact=yes, which evaluates a batch as a whole: leave one of them out"},
+        {TABLE "optimizer=sgd reg=l1", "the regulariser l1 does nothing without a strength"},
+        {WIDE "model=mlp:4", "model mlp:4 on sparse rows of 5000 features: expected at most 4096"},
+        {"data=libsvm:%/wide3.svm,features=4999", "sparse rows of 5000 features with 3 classes"},
+        {"data=csv:%/one.csv,label=y", "one.csv,label=y: all examples are of one class"},
+        {REAL "recipe=imbalanced", "recipes are for classes, the label is a number to predict"},
+        {WIDE "progressive=yes best=accuracy", "a stream has no holdout and starts at zero"},
+        {WIDE "progressive=yes patience=2", "leave out best, patience, init"},
+        {WIDE "progressive=yes init=x", "a stream has no holdout and starts at zero"},
+        {WIDE "progressive=yes model=mlp", "model mlp on a stream: expected linear"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        dro_train *t = train_of(cases[k][0]);
+        if (dro_train_run(t, NULL, false, NULL) == DRO_OK)
+            fail_msg("%s was accepted", cases[k][0]);
+        if (!strstr(dro_context_error(ctx), cases[k][1]))
+            fail_msg("%s: '%s' does not say '%s'", cases[k][0], dro_context_error(ctx), cases[k][1]);
+        dro_train_destroy(t);
+    }
+}
+
+/* ---- model=auto ---- */
+
+static void test_auto(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {REAL, "model auto: linear (loss on the holdout: linear "},
+        {TABLE, "(AUROC on the holdout: linear "},
+        {"data=csv:%/t.csv,label=town ", "(accuracy on the holdout: linear "},
+        {"data=csv:%/t.csv,label=town recipe=imbalanced ", "(balanced accuracy on the holdout: "},
+        {WIDE, ""}, /* linear is the only one */
+        {GLYPHS, ""},
+        {WIDE "progressive=yes ", ""},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        char settings[300];
+        stopper s = {.at = UINT64_MAX};
+        dro_train_watch watch = watch_of(&s);
+        snprintf(settings, sizeof settings, "%s model=auto batch=16%s", cases[k][0],
+                 strstr(cases[k][0], "progressive") ? "" : " steps=3");
+        dro_train *t = train_of(settings);
+        OK(ctx, dro_train_run(t, NULL, false, &watch));
+        if (!strstr(s.note, cases[k][1]) || (!*cases[k][1] && strstr(s.note, "model auto")))
+            fail_msg("%s: '%s'", settings, s.note);
+        dro_train_destroy(t);
+    }
+    /* Stopped while the models are compared. */
+    stopper s = {.at = 1};
+    dro_train_watch watch = watch_of(&s);
+    dro_train *t = train_of(TABLE "model=auto batch=16 steps=9 optimizer=sgd");
+    FAILS(ctx, dro_train_run(t, NULL, false, &watch), DRO_ERR_STATE,
+          "stopped while models were compared");
+    dro_train_destroy(t);
+}
+
+/* ---- runs that diverge ---- */
+
+static void test_diverged(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *settings, *says; /* of the error, or of the last note of a run that recovers */
+        bool folder;
+    } cases[] = {
+        {REAL "steps=30 on_divergence=stop", "diverged at step 2: the loss rose from ", false},
+        {REAL "steps=30 on_divergence=stop", "; weights.safetensors has those of step 0", true},
+        {TABLE "model=mlp:4 steps=1 on_divergence=stop", "the loss on the training set rose", false},
+        {HELD "model=mlp:4 steps=1 on_divergence=stop eval_train=no",
+         "the loss on the holdout set rose from ", false},
+        {GLYPHS "model=mlp:4 steps=1 on_divergence=stop eval_train=no",
+         "the loss on the test set rose from ", false},
+        {WIDE "steps=60 on_divergence=stop loss=squared", ", or on_divergence=halve", false},
+        {REAL "steps=30", "back to step 0 with eta ", false},
+        {REAL "steps=30", "back to step 0 with eta ", true},
+        {TABLE "model=mlp:4 steps=30 init=%/first/weights.safetensors", "back to step 0", false},
+        {"data=libsvm:%/real.svm,features=4999,target=real steps=30", "back to step 0", false},
+    };
+    char folder[200];
+    dro_train *t = train_of(TABLE "model=mlp:4 optimizer=sgd steps=1 batch=16");
+    snprintf(folder, sizeof folder, "%s/first", dir);
+    OK(ctx, dro_train_run(t, folder, false, NULL));
+    dro_train_destroy(t);
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        char settings[400];
+        stopper s = {.at = UINT64_MAX};
+        dro_train_watch watch = watch_of(&s);
+        bool stops = strstr(cases[k].settings, "stop") != NULL;
+        snprintf(settings, sizeof settings, "optimizer=sgd batch=16 eta=1e8 warmup=0 %s",
+                 cases[k].settings);
+        clear("run");
+        snprintf(folder, sizeof folder, "%s/run", dir);
+        t = train_of(settings);
+        dro_status status = dro_train_run(t, cases[k].folder ? folder : NULL, false, &watch);
+        const char *said = stops ? dro_context_error(ctx) : s.note;
+        if (status != (stops ? DRO_ERR_NUMBER : DRO_OK) || !strstr(said, cases[k].says))
+            fail_msg("%s: %d, '%s' does not say '%s'", settings, (int)status, said, cases[k].says);
+        assert_int_equal(dro_train_ended(t), stops ? DRO_TRAIN_DIVERGED : DRO_TRAIN_DONE);
+        if (!stops) /* the step is small enough in the end */
+            assert_true(dro_train_last(t)->train.loss < 10);
+        dro_train_destroy(t);
+    }
+}
+
+/* ---- what is reported ---- */
+
+/* Some objectives of a run's end are the mean loss: cvar of all examples, kl with a huge lambda. */
+static void test_reported(void **state)
+{
+    (void)state;
+    static const char *const data[] = {TABLE, REAL, WIDE, "data=csv:%/t.csv,label=y,group=town "};
+    static const char *const objectives[] = {"report_objective=cvar:1", "report_objective=kl:1e9",
+                                             "report_objective=mean", "report_lambda=1e9"};
+    for (size_t d = 0; d < sizeof data / sizeof data[0]; d++)
+        for (size_t k = 0; k < sizeof objectives / sizeof objectives[0]; k++) {
+            char settings[300];
+            snprintf(settings, sizeof settings, "%s optimizer=sgd reg=none batch=16 steps=3 %s", data[d],
+                     objectives[k]);
+            dro_train *t = train_of(settings);
+            OK(ctx, dro_train_run(t, NULL, false, NULL));
+            const dro_metrics *m = &dro_train_last(t)->train;
+            if (!(fabs(m->objective - m->loss) <= 1e-6 * m->loss))
+                fail_msg("%s: objective %.9g, loss %.9g", settings, m->objective, m->loss);
+            dro_train_destroy(t);
+        }
+    /* The largest of all is that of the worst class or group. */
+    static const char *const tilts[] = {"class", "group"};
+    for (int k = 0; k < 2; k++) {
+        char settings[300];
+        snprintf(settings, sizeof settings,
+                 "data=csv:%%/t.csv,label=y,group=town optimizer=sgd batch=16 steps=3 "
+                 "report_objective=cvar:1e-6 report_tilt=%s",
+                 tilts[k]);
+        dro_train *t = train_of(settings);
+        OK(ctx, dro_train_run(t, NULL, false, NULL));
+        const dro_metrics *m = &dro_train_last(t)->train;
+        assert_true(m->objective > m->loss && m->objective < 3 * m->loss);
+        dro_train_destroy(t);
+    }
+}
+
+/* A large training set is evaluated on 10000 of its examples, with their groups and targets. */
+static void test_sample(void **state)
+{
+    (void)state;
+    FILE *f = fopen(in_dir("long.csv"), "w");
+    assert_non_null(f);
+    fputs("a,town,y\n", f);
+    for (int i = 0; i < 12000; i++)
+        fprintf(f, "%d,%c,%s\n", i % 7, 'r' + i % 2, i % 7 > 3 ? "yes" : "no");
+    fclose(f);
+    static const char *const cases[] = {
+        "data=csv:%/long.csv,label=y,group=town optimizer=sgd batch=64 steps=50",
+        "data=csv:%/long.csv,label=a,target=real,group=town optimizer=sgd batch=64 steps=50",
+    };
+    for (int k = 0; k < 2; k++) {
+        dro_train *t = train_of(cases[k]);
+        OK(ctx, dro_train_run(t, NULL, false, NULL));
+        const dro_metrics *m = &dro_train_last(t)->train;
+        assert_int_equal(m->examples, 10000);
+        if (k == 0)
+            assert_true(m->worst_group_accuracy > 0.9 && m->groups == 2);
+        else
+            assert_true(m->r2 > 0.2 && m->rmse < 2);
+        dro_train_destroy(t);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_tables, teardown)
+
+static const struct CMUnitTest tests[] = {
+    TEST(test_refused), TEST(test_auto), TEST(test_diverged), TEST(test_reported), TEST(test_sample),
+};
+
+CHECK_MAIN(tests)
