@@ -141,13 +141,17 @@ static void test_shapes(void **state)
     (void)state;
     static const char images[] = "images", linear[] = "linear", sparse[] = "sparse";
     static const char *const cases[][3] = {
-        {images, GLYPHS(",size=10"), "the weights are for images of 3 x 12 x 12, the data has 3 x 10"},
-        {images, "csv:%/t.csv,label=y", "for images of 3 x 12 x 12, the data has rows of 2 features"},
+        {images, GLYPHS(",size=10"),
+         "the weights are for images of 3 x 12 x 12, the data has 3 x 10"},
+        {images, "csv:%/t.csv,label=y",
+         "for images of 3 x 12 x 12, the data has rows of 2 features"},
         {linear, GLYPHS(",size=12"), "the weights are for rows of 2 features, the data has images"},
-        {linear, "libsvm:%/t.svm,features=4999", "are for rows of 2 features, the data has rows of"},
+        {linear, "libsvm:%/t.svm,features=4999",
+         "are for rows of 2 features, the data has rows of"},
         {sparse, "csv:%/t.csv,label=y", "are for rows of 5000 features, the data has rows of 2"},
         {"real", "csv:%/t.csv,label=y", "column 'y': 'yes': expected a finite number"},
-        {linear, "csv:%/t.csv,label=a,target=real", "no column 'a', which the model was trained on"},
+        {linear, "csv:%/t.csv,label=a,target=real",
+         "no column 'a', which the model was trained on"},
     };
     write_tables();
     train(images, "data=" GLYPHS(",size=12") " model=mlp:4 steps=2 batch=8");
@@ -209,10 +213,10 @@ static void test_prior(void **state)
 static void test_threshold(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"",         "f2",        "recall:", "recall:0",  "recall:2",
-                                        "cost:1",   "cost:1:",   "cost:x:1", "cost:0:1", "cost:1:0",
-                                        "cost:1:1x", "cost:inf:1", "cost:1:inf", "0",     "1.5",
-                                        "0.5x"};
+    static const char *const wrong[] = {"",           "f2",       "recall:",   "recall:0",
+                                        "recall:2",   "cost:1",   "cost:1:",   "cost:x:1",
+                                        "cost:0:1",   "cost:1:0", "cost:1:1x", "cost:inf:1",
+                                        "cost:1:inf", "0",        "1.5",       "0.5x"};
     dro_predictor *p;
     write_tables();
     train("run", "data=csv:%/three.csv,label=y" TRAINED);
@@ -327,7 +331,8 @@ static void test_exports(void **state)
         torch = slurp(".", "x.py", &size);
         for (int i = 0; i < 3; i++)
             if (!memmem(torch, size, cases[k].torch[i], strlen(cases[k].torch[i])))
-                fail_msg("%s: no %s in its module:\n%.3000s", cases[k].run, cases[k].torch[i], torch);
+                fail_msg("%s: no %s in its module:\n%.3000s", cases[k].run, cases[k].torch[i],
+                         torch);
         dro__free(onnx);
         dro__free(torch);
     }

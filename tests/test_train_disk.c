@@ -124,6 +124,52 @@ static void test_checkpoint_form(void **state)
     dro__free(bytes);
 }
 
+/* Numbers in a checkpoint's header that do not fit each other, with the right checksum. */
+static void test_checkpoint_sizes(void **state)
+{
+    (void)state;
+    enum { SETTINGS = 3, MACHINE, STATE, MORE, DIM, STATISTICS, BEST, HEADER }; /* words of it */
+    static const uint64_t cases[][2] = {
+        {SETTINGS, 0},
+        {SETTINGS, UINT64_MAX},
+        {SETTINGS, 3},
+        {MACHINE, 0},
+        {MACHINE, UINT64_MAX},
+        {MACHINE, 4},
+        {STATE, UINT64_MAX},
+        {STATE, 1},
+        {MORE, UINT64_MAX},
+        {MORE, 1},
+        {DIM, UINT64_MAX},
+        {STATISTICS, 0},
+        {STATISTICS, 2},
+        {STATISTICS, UINT64_MAX},
+        {BEST, 1},
+        {BEST, 2},
+    };
+    char settings[] = "a=1\n", machine[] = "none", *bytes;
+    size_t size;
+    float statistics[1] = {1};
+    uint64_t sum;
+    dro__saved back, saved = {.settings = settings,
+                              .machine = machine,
+                              .statistics = statistics,
+                              .statistics_count = 1};
+    for (size_t k = 0; k <= sizeof cases / sizeof cases[0] + 1; k++) {
+        OK(ctx, dro__checkpoint_pack(ctx, &saved, &bytes, &size));
+        char *texts = bytes + HEADER * sizeof sum + sizeof(dro__progress);
+        if (k < sizeof cases / sizeof cases[0])
+            memcpy(bytes + 8 * cases[k][0], &cases[k][1], 8);
+        else /* a text without its end */
+            texts[k == sizeof cases / sizeof cases[0] ? 4 : 9] = 'x';
+        sum = dro__checksum(0, bytes, size - sizeof sum);
+        memcpy(bytes + size - sizeof sum, &sum, sizeof sum);
+        FAILS(ctx, dro__checkpoint_unpack(ctx, "c", bytes, size, &back), DRO_ERR_FORMAT,
+              "c contradicts itself");
+        dro__free(bytes);
+    }
+}
+
 /* One process at a time; what a killed one has left half-written is removed, nothing else. */
 static void test_lock(void **state)
 {
@@ -283,10 +329,15 @@ static void test_older_settings(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_older_settings),   cmocka_unit_test(test_other_machine),
-    cmocka_unit_test(test_damage),           cmocka_unit_test(test_disk_checkpoint),
-    cmocka_unit_test(test_disk_run),         cmocka_unit_test(test_disk_folder),
-    cmocka_unit_test(test_checkpoint_form),  cmocka_unit_test(test_lock),
+    cmocka_unit_test(test_older_settings),
+    cmocka_unit_test(test_other_machine),
+    cmocka_unit_test(test_damage),
+    cmocka_unit_test(test_disk_checkpoint),
+    cmocka_unit_test(test_disk_run),
+    cmocka_unit_test(test_disk_folder),
+    cmocka_unit_test(test_checkpoint_form),
+    cmocka_unit_test(test_checkpoint_sizes),
+    cmocka_unit_test(test_lock),
     cmocka_unit_test(test_checkpoint_every),
 };
 

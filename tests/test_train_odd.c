@@ -82,7 +82,8 @@ static void test_refused(void **state)
          "stage2 trains the output layer, and train_only=fc1.* leaves it out"},
         {GLYPHS "size=32", "size 32: it is for images that stay in their files; these are arrays"},
         {TABLE "size=32", "size 32: it is for images that stay in their files; the data has none"},
-        {GLYPHS "augment=foo", "augment=foo: expected auto, none, all, or some of crop,flip,jitter"},
+        {GLYPHS "augment=foo",
+         "augment=foo: expected auto, none, all, or some of crop,flip,jitter"},
         {TABLE "model=resnet20", "model resnet20 is for images, the data is a table of 6 features"},
         {TABLE "batch=100", "batch 100: there are 60 training examples"},
         {TABLE "optimizer=sgd model=mlp:4 exact=yes microbatch=4",
@@ -102,7 +103,8 @@ static void test_refused(void **state)
         if (dro_train_run(t, NULL, false, NULL) == DRO_OK)
             fail_msg("%s was accepted", cases[k][0]);
         if (!strstr(dro_context_error(ctx), cases[k][1]))
-            fail_msg("%s: '%s' does not say '%s'", cases[k][0], dro_context_error(ctx), cases[k][1]);
+            fail_msg("%s: '%s' does not say '%s'", cases[k][0], dro_context_error(ctx),
+                     cases[k][1]);
         dro_train_destroy(t);
     }
 }
@@ -153,7 +155,8 @@ static void test_diverged(void **state)
     } cases[] = {
         {REAL "steps=30 on_divergence=stop", "diverged at step 2: the loss rose from ", false},
         {REAL "steps=30 on_divergence=stop", "; weights.safetensors has those of step 0", true},
-        {TABLE "model=mlp:4 steps=1 on_divergence=stop", "the loss on the training set rose", false},
+        {TABLE "model=mlp:4 steps=1 on_divergence=stop", "the loss on the training set rose",
+         false},
         {HELD "model=mlp:4 steps=1 on_divergence=stop eval_train=no",
          "the loss on the holdout set rose from ", false},
         {GLYPHS "model=mlp:4 steps=1 on_divergence=stop eval_train=no",
@@ -202,8 +205,8 @@ static void test_reported(void **state)
     for (size_t d = 0; d < sizeof data / sizeof data[0]; d++)
         for (size_t k = 0; k < sizeof objectives / sizeof objectives[0]; k++) {
             char settings[300];
-            snprintf(settings, sizeof settings, "%s optimizer=sgd reg=none batch=16 steps=3 %s", data[d],
-                     objectives[k]);
+            snprintf(settings, sizeof settings, "%s optimizer=sgd reg=none batch=16 steps=3 %s",
+                     data[d], objectives[k]);
             dro_train *t = train_of(settings);
             OK(ctx, dro_train_run(t, NULL, false, NULL));
             const dro_metrics *m = &dro_train_last(t)->train;
@@ -257,7 +260,8 @@ static void test_sample(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_tables, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_refused), TEST(test_auto), TEST(test_diverged), TEST(test_reported), TEST(test_sample),
+    TEST(test_refused),  TEST(test_auto),   TEST(test_diverged),
+    TEST(test_reported), TEST(test_sample),
 };
 
 CHECK_MAIN(tests)
