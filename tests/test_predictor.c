@@ -289,6 +289,80 @@ static void test_weights(void **state)
     dro_predictor_close(p[1]);
 }
 
+/* ---- images in files ---- */
+
+/* Eight grey images of a class, width x height; `bad`: the last one is cut off. */
+static void write_class(const char *folder, int width, int height, bool bad)
+{
+    char name[100], head[40];
+    uint8_t bytes[40 + 300 * 20];
+    snprintf(name, sizeof name, "%.*s", (int)(strrchr(folder, '/') - folder), folder);
+    mkdir(in_dir(name), 0777);
+    mkdir(in_dir(folder), 0777);
+    for (int k = 0; k < 8; k++) {
+        size_t used = (size_t)snprintf(head, sizeof head, "P5 %d %d 255\n", width, height);
+        memcpy(bytes, head, used);
+        for (int i = 0; i < width * height; i++)
+            bytes[used++] = (uint8_t)(i * (k + 3) + 100 * (folder[strlen(folder) - 1] == 'b'));
+        snprintf(name, sizeof name, "%s/%d.pgm", folder, k);
+        write_file(name, bytes, bad && k == 7 ? used - 5 : used);
+    }
+}
+
+static void test_image_files(void **state)
+{
+    (void)state;
+    dro_predictor *p;
+    const dro_explanation *e;
+    const dro_metrics *m;
+    static dro_thumbnail small;
+    write_class("img/a", 12, 9, false);
+    write_class("img/b", 12, 9, false);
+    write_class("long/a", 300, 2, false);
+    write_class("long/b", 300, 1, true);
+    /* Their own size, as arrays; so are the images that are predicted. */
+    train("arrays", "data=images:%/img steps=1 batch=4");
+    OK(ctx,
+       dro_predictor_open(ctx, weights_of("arrays"), in_folder("images:%/long,skip_bad=1"), &p));
+    OK(ctx, dro_predictor_evaluate(p, DRO_TRAIN, &m));
+    assert_int_equal(m->examples, 15); /* the bad one was left out when they were read */
+    OK(ctx, dro_predictor_thumbnail(p, DRO_TRAIN, 0, &small));
+    assert_true(small.width == 9 && small.height == 9);
+    dro_predictor_close(p);
+    train("grey", "data=images:%/img,channels=1,size=10 model=mlp:2 steps=1 batch=4");
+    OK(ctx, dro_predictor_open(ctx, weights_of("grey"), in_folder("images:%/img"), &p));
+    OK(ctx, dro_predictor_thumbnail(p, DRO_TRAIN, 3, &small));
+    assert_true(small.width == 10 && small.height == 10);
+    assert_true(small.rgb[30] == small.rgb[31] && small.rgb[30] == small.rgb[32]);
+    dro_predictor_close(p);
+    refuses_to_open(weights_of("grey"), GLYPHS(",size=10"), DRO_ERR_DATA,
+                    "the weights are for images of 1 x 10 x 10, the data has 3 x 10 x 10");
+    /* A model for images that stay in their files. */
+    train("files", "data=images:%/img model=mlp:2 size=16 steps=1 batch=4");
+    refuses_to_open(weights_of("files"), "images:%/img,size=16", DRO_ERR_ARGUMENT,
+                    "was trained on images cut from their files: leave out size=");
+    OK(ctx,
+       dro_predictor_open(ctx, weights_of("files"), in_folder("images:%/long,skip_bad=1"), &p));
+    OK(ctx, dro_predictor_explain(p, DRO_TRAIN, "kl:1", "examples", &e));
+    assert_true(isnan(e->losses[15]) && e->weights[15] == 0 && e->order[15] == 15);
+    assert_true(isfinite(e->losses[14]) && e->weights[14] > 0);
+    OK(ctx, dro_predictor_threshold(p, DRO_TRAIN, "f1", "b", false));
+    OK(ctx, dro_predictor_thumbnail(p, DRO_TRAIN, 0, &small));
+    assert_true(small.width == 96 && small.height == 1);
+    FAILS(ctx, dro_predictor_thumbnail(p, DRO_TRAIN, 15, &small), DRO_ERR_DATA, "7.pgm");
+    FAILS(ctx, dro_predictor_thumbnail(p, DRO_TRAIN, 16, &small), DRO_ERR_RANGE,
+          "example 16: there are 16");
+    assert_int_equal(remove(in_dir("long/a/2.pgm")), 0);
+    FAILS(ctx, dro_predictor_thumbnail(p, DRO_TRAIN, 2, &small), DRO_ERR_FILE, "2.pgm");
+    dro_predictor_close(p);
+    write_tables();
+    train("rows", "data=csv:%/t.csv,label=y" TRAINED);
+    OK(ctx, dro_predictor_open(ctx, weights_of("rows"), in_folder("csv:%/t.csv,label=y"), &p));
+    FAILS(ctx, dro_predictor_thumbnail(p, DRO_TRAIN, 0, &small), DRO_ERR_UNSUPPORTED,
+          "the data has no images");
+    dro_predictor_close(p);
+}
+
 /* ---- exports ---- */
 
 static void test_exports(void **state)
@@ -345,8 +419,8 @@ static void test_exports(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_train, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_metadata),  TEST(test_shapes),  TEST(test_prior),
-    TEST(test_threshold), TEST(test_weights), TEST(test_exports),
+    TEST(test_metadata), TEST(test_shapes),  TEST(test_prior),       TEST(test_threshold),
+    TEST(test_weights),  TEST(test_exports), TEST(test_image_files),
 };
 
 CHECK_MAIN(tests)

@@ -170,6 +170,35 @@ static void test_checkpoint_sizes(void **state)
     }
 }
 
+/* Paths that are too long, and folders and pipes in the place of files. */
+static void test_paths(void **state)
+{
+    (void)state;
+    static char folder[9000];
+    char *bytes;
+    size_t size;
+    bool fresh;
+    const char *too_long = "is too long";
+    memset(folder, 'x', sizeof folder - 1);
+    FAILS(ctx, dro__folder_make(ctx, folder, &fresh), DRO_ERR_FILE, "is empty or too long");
+    FAILS(ctx, dro__folder_make(ctx, "", &fresh), DRO_ERR_FILE, "is empty or too long");
+    FAILS(ctx, dro__file_read(ctx, folder, "a", &bytes, &size), DRO_ERR_FILE, too_long);
+    FAILS(ctx, dro__file_append(ctx, folder, "a", 0, "", 0), DRO_ERR_FILE, too_long);
+    FAILS(ctx, dro__file_replace(ctx, folder, "a", NULL, "", 0), DRO_ERR_FILE, too_long);
+    assert_false(dro__file_there(folder, "a", NULL));
+    clear("odd");
+    OK(ctx, dro__folder_make(ctx, in_dir("odd/last.ckpt"), &fresh));
+    assert_int_equal(mkfifo(in_dir("odd/previous.ckpt"), 0600), 0);
+    char path[300];
+    snprintf(path, sizeof path, "%s", in_dir("odd"));
+    FAILS(ctx, dro__file_read(ctx, path, "last.ckpt", &bytes, &size), DRO_ERR_FORMAT,
+          "last.ckpt is not a regular file: expected one");
+    FAILS(ctx, dro__file_read(ctx, path, "previous.ckpt", &bytes, &size), DRO_ERR_FORMAT,
+          "previous.ckpt is not a regular file: expected one");
+    OK(ctx, dro__file_append(ctx, path, "lines", 0, "one\n", 4));
+    FAILS(ctx, dro__file_append(ctx, path, "lines", 9, "two\n", 4), DRO_ERR_FORMAT, "lines");
+}
+
 /* One process at a time; what a killed one has left half-written is removed, nothing else. */
 static void test_lock(void **state)
 {
@@ -337,6 +366,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_disk_folder),
     cmocka_unit_test(test_checkpoint_form),
     cmocka_unit_test(test_checkpoint_sizes),
+    cmocka_unit_test(test_paths),
     cmocka_unit_test(test_lock),
     cmocka_unit_test(test_checkpoint_every),
 };
