@@ -234,11 +234,10 @@ static dro_status evaluate_result(dro_train *t, bool with_train, const scored *o
         status = dro__run_statistics(t, t->statistics);
     if (status == DRO_OK)
         status = dro_net_set_statistics(net, t->statistics);
-    if (status == DRO_OK) {
+    if (status == DRO_OK)
         status = evaluate_splits(t, with_train, of);
-        dro_status restored = dro_net_set_statistics(net, own);
-        status = status == DRO_OK ? restored : status;
-    }
+    if (status == DRO_OK) /* otherwise the run ends, or continues with those of a checkpoint */
+        status = dro_net_set_statistics(net, own);
     dro__free(own);
     return status;
 }
