@@ -149,6 +149,8 @@ static void test_shapes(void **state)
         {linear, "libsvm:%/t.svm,features=4999",
          "are for rows of 2 features, the data has rows of"},
         {sparse, "csv:%/t.csv,label=y", "are for rows of 5000 features, the data has rows of 2"},
+        {"signs", "libsvm:%/t.svm,features=4999",
+         "is for a real-valued target, the data has classes"},
         {"real", "csv:%/t.csv,label=y", "column 'y': 'yes': expected a finite number"},
         {linear, "csv:%/t.csv,label=a,target=real",
          "no column 'a', which the model was trained on"},
@@ -157,6 +159,7 @@ static void test_shapes(void **state)
     train(images, "data=" GLYPHS(",size=12") " model=mlp:4 steps=2 batch=8");
     train(linear, "data=csv:%/t.csv,label=y" TRAINED);
     train(sparse, "data=libsvm:%/t.svm,features=4999" TRAINED);
+    train("signs", "data=libsvm:%/t.svm,features=4999,target=real" TRAINED);
     train("real", "data=csv:%/t.csv,label=a,target=real,drop=y" TRAINED);
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         dro_predictor *p;
@@ -166,6 +169,20 @@ static void test_shapes(void **state)
             fail_msg("%s, %s: '%s' does not say '%s'", cases[k][0], cases[k][1],
                      dro_context_error(ctx), cases[k][2]);
     }
+}
+
+/* A name of data that is longer than any path. */
+static void test_long_names(void **state)
+{
+    (void)state;
+    static char spec[20000] = "csv:";
+    dro_data *data;
+    dro_predictor *p;
+    memset(spec + 4, 'x', sizeof spec - 5);
+    FAILS(ctx, dro_data_open(ctx, spec, &data), DRO_ERR_RANGE, "the SPEC is longer than 4095");
+    train("run", "data=" GLYPHS(",size=12") " model=mlp:2 steps=1 batch=8");
+    FAILS(ctx, dro_predictor_open(ctx, weights_of("run"), spec, &p), DRO_ERR_RANGE,
+          "the SPEC is longer than 4095");
 }
 
 /* ---- class shares and thresholds ---- */
@@ -419,8 +436,8 @@ static void test_exports(void **state)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_train, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_metadata), TEST(test_shapes),  TEST(test_prior),       TEST(test_threshold),
-    TEST(test_weights),  TEST(test_exports), TEST(test_image_files),
+    TEST(test_metadata),  TEST(test_shapes),  TEST(test_long_names), TEST(test_prior),
+    TEST(test_threshold), TEST(test_weights), TEST(test_exports),    TEST(test_image_files),
 };
 
 CHECK_MAIN(tests)

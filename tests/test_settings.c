@@ -84,6 +84,12 @@ static void test_names_and_values(void **state)
     is(s, "reg_strength", "1e-5");
     OK(ctx, dro_settings_set(s, "reg", "none"));
     assert_false(dro_settings_given(s, "reg_strength"));
+    OK(ctx, dro_settings_set(s, "reg", "ball:2.5"));
+    is(s, "reg_radius", "2.5");
+    FAILS(ctx, dro_settings_set(s, "reg", "ball:x"), DRO_ERR_RANGE, "reg_radius");
+    FAILS(ctx, dro_settings_set(s, "reg", "box:1"), DRO_ERR_RANGE,
+          "box has no strength: write reg=box, with reg_low=A and reg_high=B");
+    is(s, "reg", "ball");
     OK(ctx, dro_settings_set(s, "epochs", NULL));
     is(s, "epochs", "");
     dro_settings_destroy(s);

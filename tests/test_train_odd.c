@@ -257,11 +257,35 @@ static void test_sample(void **state)
     }
 }
 
+/* ---- streams ---- */
+
+/* Every optimiser learns a stream, or says why not. */
+static void test_streams(void **state)
+{
+    (void)state;
+    int learned = 0;
+    for (int i = 0; dro_optimizer_name(i); i++) {
+        char settings[200];
+        snprintf(settings, sizeof settings,
+                 "data=libsvm:%%/wide.svm,features=4999 progressive=yes batch=4 optimizer=%s",
+                 dro_optimizer_name(i));
+        dro_train *t = train_of(settings);
+        dro_status status = dro_train_run(t, NULL, false, NULL);
+        if (status != DRO_OK && !strstr(dro_context_error(ctx), ": use recover"))
+            fail_msg("%s: '%s' does not say what to use", settings, dro_context_error(ctx));
+        if (status == DRO_OK && !(dro_train_last(t)->train.loss < 2))
+            fail_msg("%s: loss %g", settings, dro_train_last(t)->train.loss);
+        learned += status == DRO_OK;
+        dro_train_destroy(t);
+    }
+    assert_true(learned >= 7);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_tables, teardown)
 
 static const struct CMUnitTest tests[] = {
     TEST(test_refused),  TEST(test_auto),   TEST(test_diverged),
-    TEST(test_reported), TEST(test_sample),
+    TEST(test_reported), TEST(test_sample), TEST(test_streams),
 };
 
 CHECK_MAIN(tests)
