@@ -129,7 +129,7 @@ def libdro_arm(dro, name, path):
         out = os.path.join(folder, "run")
         _, cpu, memory = run([dro, "train", "--data", "libsvm:" + path + ",scale=none",
                               "--model", "linear", "--optimizer", name,
-                              "--lambda", "1", "--threads", "1", "--out", out])
+                              "--lambda", "1", "--set", "reg=none", "--threads", "1", "--out", out])
         value = peer_arm(["value", path, os.path.join(out, "weights.safetensors")])["value"]
     return dict(cpu=cpu, memory=memory, value=value)
 
