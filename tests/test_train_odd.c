@@ -281,11 +281,72 @@ static void test_streams(void **state)
     assert_true(learned >= 7);
 }
 
+/* ---- images in arrays, with groups ---- */
+
+static void write_array(const char *name, const char *type, const char *shape, const void *values,
+                        size_t size)
+{
+    static uint8_t bytes[24 * 192 + 400];
+    memset(bytes, ' ', 128);
+    memcpy(bytes, "\x93NUMPY\x01\x00\x76\x00", 10);
+    int used = snprintf((char *)bytes + 10, 118,
+                        "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", type, shape);
+    assert_true(used < 117 && size + 128 <= sizeof bytes);
+    bytes[10 + used] = ' ';
+    bytes[127] = '\n';
+    memcpy(bytes + 128, values, size);
+    write_file(name, bytes, size + 128);
+}
+
+static void test_image_arrays(void **state)
+{
+    (void)state;
+    enum { N = 24, PIXELS = 3 * 8 * 8 };
+    static const char *const settings[] = {
+        "optimizer=recover tilt=group steps=4",
+        "optimizer=civr mixup=1 steps=4",
+        "optimizer=civr cutmix=1 microbatch=3 steps=4",
+        "optimizer=sgd stage2=1 steps=6 microbatch=3 augment=all",
+        "optimizer=rcivr steps=4 augment=randaugment,cutout",
+        "optimizer=stoc-agda steps=4",
+    };
+    static uint8_t x[N * PIXELS];
+    int64_t labels[N], groups[N];
+    float targets[N];
+    for (int i = 0; i < N; i++) {
+        labels[i] = i % 2, groups[i] = i / 2 % 2, targets[i] = (float)(i % 2) + 0.25f;
+        for (int k = 0; k < PIXELS; k++)
+            x[i * PIXELS + k] = (uint8_t)(150 * labels[i] + (i * k) % 50);
+    }
+    write_array("x.npy", "|u1", "24, 3, 8, 8", x, sizeof x);
+    write_array("y.npy", "<i8", "24,", labels, sizeof labels);
+    write_array("g.npy", "<i8", "24,", groups, sizeof groups);
+    write_array("t.npy", "<f4", "24,", targets, sizeof targets);
+    for (size_t k = 0; k < sizeof settings / sizeof settings[0]; k++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "data=npy:%%/x.npy,labels=%%/y.npy,groups=%%/g.npy model=mlp:4 batch=6 %s",
+                 settings[k]);
+        dro_train *t = train_of(text);
+        dro_status status = dro_train_run(t, NULL, false, NULL);
+        if (status != DRO_OK)
+            fail_msg("%s: %s", text, dro_context_error(ctx));
+        const dro_metrics *m = &dro_train_last(t)->train;
+        assert_true(m->examples == N && m->classes == 2 && m->groups == 2 && isfinite(m->loss));
+        assert_true(m->group_counts[0] == N / 2 && m->group_counts[1] == N / 2);
+        dro_train_destroy(t);
+    }
+    dro_train *t = train_of("data=npy:%/x.npy,labels=%/t.npy,target=real model=mlp:4");
+    FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_UNSUPPORTED,
+          "the label of images is a class, a number to predict requires a table");
+    dro_train_destroy(t);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup_tables, teardown)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_refused),  TEST(test_auto),   TEST(test_diverged),
-    TEST(test_reported), TEST(test_sample), TEST(test_streams),
+    TEST(test_refused), TEST(test_auto),    TEST(test_diverged),     TEST(test_reported),
+    TEST(test_sample),  TEST(test_streams), TEST(test_image_arrays),
 };
 
 CHECK_MAIN(tests)
