@@ -54,8 +54,9 @@ static void write_tables(void)
 {
     FILE *t = fopen(in_dir("t.csv"), "w"), *w = fopen(in_dir("w.csv"), "w");
     FILE *again = fopen(in_dir("again.csv"), "w"), *three = fopen(in_dir("three.csv"), "w");
-    FILE *rows = fopen(in_dir("t.svm"), "w");
-    assert_true(t && w && again && three && rows);
+    FILE *rows = fopen(in_dir("t.svm"), "w"), *few = fopen(in_dir("few.svm"), "w");
+    FILE *none = fopen(in_dir("bare.csv"), "w");
+    assert_true(t && w && again && three && rows && few && none);
     fputs("a,b,y\n", t);
     fputs("a,b,y,w\n", w);
     fputs("a,b,y,w\n", again);
@@ -69,12 +70,16 @@ static void write_tables(void)
             fprintf(again, "%g,%g,%s,1\n", a, b, y);
         fprintf(three, "%g,%g,%c\n", a, b, i % 7 == 0 ? 'r' : 's' + i % 2);
         fprintf(rows, "%s 1:%g 4999:1\n", *y == 'y' ? "+1" : "-1", a);
+        fprintf(few, "%s 1:%g 2:%g\n", *y == 'y' ? "+1" : "-1", a, 5 * b);
+        fprintf(none, "%g,%g,%s\n", a, b, y);
     }
     fclose(t);
     fclose(w);
     fclose(again);
     fclose(three);
     fclose(rows);
+    fclose(few);
+    fclose(none);
 }
 
 #define TRAINED " model=linear optimizer=sgd steps=3 batch=16 eval_every=100"
@@ -117,13 +122,26 @@ static void test_metadata(void **state)
         OK(ctx, dro__safetensors_set(ctx, weights_of("run"), cases[k][0], cases[k][1]));
         refuses_to_open(weights_of("run"), spec, DRO_ERR_DATA, cases[k][2]);
     }
+    /* Without a loss it is cross-entropy. */
+    const dro_metrics *m;
+    double loss[2];
+    for (int k = 0; k < 2; k++) {
+        dro_predictor *p;
+        write_file("run/weights.safetensors", right, size);
+        if (k)
+            OK(ctx, dro__safetensors_set(ctx, weights_of("run"), "dro.loss", NULL));
+        OK(ctx, dro_predictor_open(ctx, weights_of("run"), in_folder(spec), &p));
+        OK(ctx, dro_predictor_evaluate(p, DRO_TRAIN, &m));
+        loss[k] = m->loss;
+        dro_predictor_close(p);
+    }
+    assert_true(loss[0] == loss[1]);
     /* One name of a class that is no text, and a file of a version that kept no shares. */
     dro_predictor *p;
     write_file("run/weights.safetensors", right, size);
     OK(ctx, dro__safetensors_set(ctx, weights_of("run"), "dro.classes", "[\"no\", 7]"));
     OK(ctx, dro__safetensors_set(ctx, weights_of("run"), "dro.prior", NULL));
     OK(ctx, dro_predictor_open(ctx, weights_of("run"), in_folder(spec), &p));
-    const dro_metrics *m;
     FAILS(ctx, dro_predictor_evaluate(p, DRO_TRAIN, &m), DRO_ERR_DATA,
           "the data has a class 'yes', which the model does not know");
     FAILS(ctx, dro_predictor_prior(p, "uniform"), DRO_ERR_DATA,
@@ -439,6 +457,38 @@ static void test_exports(void **state)
          "data=" GLYPHS(",size=32") " model=mobilenet_v2 steps=1 batch=2 eval_train=no",
          {"Clip", "group", "BatchNormalization"},
          {"torch.clamp(", "groups=", ", 0, 6)"}},
+        {"robust",
+         "data=csv:%/t.csv,label=y" TRAINED,
+         {"limit_squared", "centre.1", "beyond.1"},
+         {"nn.Linear(", "torch.softmax", "class"}},
+        {"plain",
+         "data=csv:%/t.csv,label=y,scale=none" TRAINED,
+         {"IsNaN", "missing.0", "missing.1"},
+         {"nn.Linear(", "torch.softmax", "class"}},
+        {"headless",
+         "data=csv:%/bare.csv,label=3,header=no,scale=standard" TRAINED,
+         {"column.1", "column.2", "factor.1"},
+         {"nn.Linear(", "torch.softmax", "class"}},
+        {"words",
+         "data=csv:%/three.csv,label=a,target=real,missing=NULL" TRAINED,
+         {"LabelEncoder", "OneHot", "NULL"},
+         {"def value(self, outputs)", "nn.Linear(", "class"}},
+        {"refuse",
+         "data=csv:%/three.csv,label=a,target=real,missing=refuse" TRAINED,
+         {"LabelEncoder", "OneHot", "value"},
+         {"def value(self, outputs)", "nn.Linear(", "class"}},
+        {"svm",
+         "data=libsvm:%/few.svm" TRAINED,
+         {"limit_squared", "centre", "Where"},
+         {"nn.Linear(", "torch.softmax", "class"}},
+        {"svm-standard",
+         "data=libsvm:%/few.svm,scale=standard" TRAINED,
+         {"centre", "factor", "Gemm"},
+         {"nn.Linear(", "torch.softmax", "class"}},
+        {"svm-plain",
+         "data=libsvm:%/few.svm,scale=none" TRAINED,
+         {"features", "Gemm", "Softmax"},
+         {"nn.Linear(", "torch.softmax", "class"}},
         {"real",
          "data=csv:%/t.csv,label=a,target=real,drop=y" TRAINED,
          {"value", "Mul", "Add"},

@@ -90,6 +90,7 @@ static void test_refused(void **state)
          "microbatch with exact=yes, which evaluates a batch as a whole: leave one of them out"},
         {TABLE "optimizer=sgd reg=l1", "the regulariser l1 does nothing without a strength"},
         {WIDE "model=mlp:4", "model mlp:4 on sparse rows of 5000 features: expected at most 4096"},
+        {WIDE "init=x", "init: the linear model on sparse rows starts at zero"},
         {"data=libsvm:%/wide3.svm,features=4999", "sparse rows of 5000 features with 3 classes"},
         {"data=csv:%/one.csv,label=y", "one.csv,label=y: all examples are of one class"},
         {REAL "recipe=imbalanced", "recipes are for classes, the label is a number to predict"},
