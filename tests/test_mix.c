@@ -215,7 +215,13 @@ static void test_refused(void **state)
                          .height = SIDE,
                          .width = SIDE,
                          .targets = y};
-    refused(l.ctx, &images, "cutmix", "expected images with classes, not real-valued targets");
+    dro_data *data;
+    OK(l.ctx, dro_data_from_arrays(l.ctx, &images, NULL, "", &data));
+    l.o.mixup = 1;
+    FAILS(l.ctx, dro_loader_create(data, DRO_TRAIN, &l.o, &loader), DRO_ERR_UNSUPPORTED,
+          "expected images with classes, not real-valued targets");
+    dro_data_close(data);
+    refused(l.ctx, &images, "cutmix", "the label of images is a class: a number to predict");
     close_loading(&l);
 }
 

@@ -339,7 +339,7 @@ static void test_image_arrays(void **state)
     }
     dro_train *t = train_of("data=npy:%/x.npy,labels=%/t.npy,target=real model=mlp:4");
     FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_UNSUPPORTED,
-          "the label of images is a class, a number to predict requires a table");
+          "the label of images is a class: a number to predict requires a table");
     dro_train_destroy(t);
 }
 

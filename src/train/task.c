@@ -30,8 +30,7 @@ static dro_status check_data(dro__task *t, const dro__model_choice *c)
         return dro__fail(t->ctx, DRO_ERR_DATA, "%s: there are no training examples", c->data);
     if (c->train && t->images && info->classes == 0)
         return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s: the label of images is a class, a number to predict requires a table "
-                         "(target=class makes each number a class)",
+                         "%s: the label of images is a class: a number to predict requires a table",
                          c->data);
     if (info->classes == 1 && c->train)
         return dro__fail(t->ctx, DRO_ERR_DATA,
