@@ -108,6 +108,88 @@ static void test_layers(void **state)
             (dro_net_auxiliary(net, dro_net_linear(net, "l", 0, 2), -1), -1));
     REFUSED("weight must be at least 0",
             (dro_net_auxiliary(net, dro_net_linear(net, "l", 0, 2), NAN), -1));
+    REFUSED("weight must be at least 0",
+            (dro_net_auxiliary(net, dro_net_linear(net, "l", 0, 2), INFINITY), -1));
+    REFUSED("expected a flat one", (dro_net_auxiliary(net, 0, 1), -1));
+    REFUSED("larger input",
+            dro_net_max_pool(net, 0, &(dro_window){{1, 5}, {1, 1}, {0, 0}})); /* too narrow */
+    dro_net *wide;
+    OK(ctx, dro_net_create(ctx, 1 << 10, 1 << 10, 2, &wide));
+    dro_node flat = dro_net_flatten(wide, 0);
+    refused(wide, flat, "1048576");
+    OK(ctx, dro_net_create(ctx, 1 << 20, 1, 1, &wide)); /* more than there are outputs */
+    dro_net_output(wide, 0);
+    FAILS(ctx, dro_net_ready(wide), DRO_ERR_RANGE, "an output of 1048576 x 1 x 1: expected a flat");
+    dro_net_destroy(wide);
+}
+
+/* What a network is told of its loss and classes. */
+static void test_loss(void **state)
+{
+    (void)state;
+    static const double shares[][2] = {{1, NAN}, {-1, 1}, {INFINITY, 1}, {0, 0}};
+    static const char *const says[] = {"class 1 has a share of nan", "class 0 has a share of -1",
+                                       "class 0 has a share of inf", "the prior is all zero"};
+    dro_net *net = begin();
+    FAILS(ctx, dro_net_prior(net, shares[0], 2), DRO_ERR_ARGUMENT, "one share for each output");
+    dro_net_output(net, dro_net_relu(net, dro_net_linear(net, "fc", 0, 2)));
+    FAILS(ctx, dro_net_prior(net, NULL, 2), DRO_ERR_ARGUMENT, "one share for each output");
+    FAILS(ctx, dro_net_prior(net, shares[0], 3), DRO_ERR_ARGUMENT, "one share for each output");
+    for (int k = 0; k < 4; k++)
+        FAILS(ctx, dro_net_prior(net, shares[k], 2), DRO_ERR_RANGE, says[k]);
+    OK(ctx, dro_net_set(net, "classifier", "cosine"));
+    FAILS(ctx, dro_net_ready(net), DRO_ERR_UNSUPPORTED,
+          "classifier=cosine: the output of this network is not a linear layer");
+    dro_net_destroy(net);
+    assert_string_equal(dro_loss_name(0), "cross-entropy");
+    assert_null(dro_loss_name(-1));
+    assert_null(dro_loss_name(1000));
+    assert_true(dro_loss_has("focal", "focal_gamma") && !dro_loss_has("focal", "tau"));
+    assert_false(dro_loss_has("none", "tau"));
+    assert_true(dro_loss_proper("cross-entropy"));
+    assert_false(dro_loss_proper("none"));
+}
+
+/* Batches that contradict themselves. */
+static void test_batches(void **state)
+{
+    (void)state;
+    float x[2 * 4 * 4] = {0}, targets[1] = {0}, losses[1];
+    int32_t labels[1] = {0};
+    int64_t ids[1] = {0};
+    dro_mix mixes[2] = {{.label = 7}, {.label = -1}};
+    uint8_t bytes[32] = {0};
+    dro_net_images images = {.bytes = bytes};
+    dro_net *net = begin();
+    dro_net_output(net, dro_net_linear(net, "fc", 0, 2));
+    OK(ctx, dro_net_ready(net));
+    float *own = calloc(dro_net_dim(net), sizeof *own);
+    assert_non_null(own);
+    const struct {
+        dro_net_batch batch;
+        dro_status status;
+        const char *says;
+    } cases[] = {
+        {{.count = 1, .labels = labels}, DRO_ERR_ARGUMENT, "part 0 of a batch is empty"},
+        {{.count = 1, .x = x}, DRO_ERR_ARGUMENT, "part 0 of a batch has no labels"},
+        {{.count = 1, .x = x, .targets = targets, .mixes = mixes},
+         DRO_ERR_ARGUMENT,
+         "is mixed: expected labels, not targets"},
+        {{.count = 1, .x = x, .labels = labels, .mixes = mixes},
+         DRO_ERR_RANGE,
+         "an example is mixed with label 7: expected 0 to 1"},
+        {{.count = 1, .x = x, .labels = labels, .mixes = mixes + 1},
+         DRO_ERR_RANGE,
+         "an example is mixed with label -1: expected 0 to 1"},
+        {{.count = 1, .labels = labels, .images = &images, .ids = ids},
+         DRO_ERR_UNSUPPORTED,
+         "a batch of images in the backend's memory: expected the backend cuda"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++)
+        FAILS(ctx, dro_net_forward(net, own, &cases[k].batch, 1, losses), cases[k].status,
+              cases[k].says);
+    free(own);
+    dro_net_destroy(net);
 }
 
 /* ---- calls ---- */
@@ -310,8 +392,9 @@ static void test_files(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_layers), cmocka_unit_test(test_nothing), cmocka_unit_test(test_images),
-    cmocka_unit_test(test_order),  cmocka_unit_test(test_files),
+    cmocka_unit_test(test_layers),  cmocka_unit_test(test_loss),   cmocka_unit_test(test_batches),
+    cmocka_unit_test(test_nothing), cmocka_unit_test(test_images), cmocka_unit_test(test_order),
+    cmocka_unit_test(test_files),
 };
 
 int main(int argc, char **argv)
