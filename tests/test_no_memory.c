@@ -538,6 +538,10 @@ static void test_train(void **state)
              "data=synth:glyphs,n=40,test=6,size=8,classes=2,holdout=0.2 model=mlp:2 optimizer=sgd "
              "steps=4 stage2=1 batch=16 best=loss mixup=1 ema=0.5");
     all_fail("train", train, of("data=images:%s model=mlp:2 size=8 steps=2 batch=2", "img"));
+    all_fail("train", train,
+             of("data=csv:%s,label=y steps=2 batch=16 optimizer=sgd exact=yes", "t.csv"));
+    all_fail("train", train,
+             of("data=libsvm:%s,features=5000 steps=2 batch=16 optimizer=sgd exact=yes", "t.svm"));
     no_file("train", train, "data=" DATA " model=mlp:4 steps=3 batch=16 best=accuracy");
     no_file("train", train,
             of("data=csv:%s,label=y,learn=20 progressive=yes batch=16 report_every=20", "t.csv"));
