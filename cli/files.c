@@ -45,8 +45,18 @@ static int cannot_write(const char *name)
     return cli_fail("cannot write to %s: %s", name, strerror(errno));
 }
 
+/* The file that is being written, which is removed if the program exits before it is complete. */
+static const char *unfinished;
+
+static void remove_unfinished(void)
+{
+    if (unfinished)
+        unlink(unfinished);
+}
+
 int cli_file_open(cli_file *file, const char *path)
 {
+    static bool watched;
     struct stat about;
     *file = (cli_file){.name = path, .target = realpath(path, NULL)}; /* what a link points to */
     if (!file->target)
@@ -58,6 +68,8 @@ int cli_file_open(cli_file *file, const char *path)
         return cli_fail("no memory for the name of %s", path);
     }
     file->to = fopen(beside ? file->part : path, "wb");
+    watched = watched || atexit(remove_unfinished) == 0;
+    unfinished = file->to ? file->part : NULL;
     return file->to ? 0 : cannot_write(path);
 }
 
@@ -71,6 +83,7 @@ int cli_file_close(cli_file *file, int status)
         fine = false, wrong = errno;
     if (!fine && file->part)
         unlink(file->part);
+    unfinished = NULL;
     free(file->target);
     free(file->part);
     errno = wrong;

@@ -82,7 +82,10 @@ static void say(FILE *to, const char *format, va_list list)
     char *line = NULL;
     int length = size > MOST ? asprintf(&line, "dro: %.*s ... %s", HEAD, text, text + size - TAIL)
                              : asprintf(&line, "dro: %s", text);
-    cli_wrapped(to, length < 0 ? text : line);
+    if (length < 0)
+        fprintf(to, "dro: %s\n", text);
+    else
+        cli_wrapped(to, line);
     free(length < 0 ? NULL : line);
     free(text);
 }
