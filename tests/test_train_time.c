@@ -93,6 +93,35 @@ static void test_not_measured(void **state)
     dro__free(result);
 }
 
+/* Which splits there are, and which are asked for. */
+static void test_cut_splits(void **state)
+{
+    (void)state;
+    static const char *const cases[][4] = {
+        {"n=3000,test=600,holdout=0.2", "", " test holdout train not evaluated",
+         "[\n    \"test\",\n    \"holdout\",\n    \"train\"\n  ]"},
+        {"n=3000,test=600,holdout=0.2", "eval_train=no", " test holdout not evaluated",
+         "[\n    \"test\",\n    \"holdout\"\n  ]"},
+        {"n=3000,test=600", "eval_train=no", " test not evaluated", "[\n    \"test\"\n  ]"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        slow s = {.each = 0.3};
+        char settings[300], said[100];
+        size_t size;
+        snprintf(settings, sizeof settings,
+                 "data=synth:glyphs,size=8,classes=3,%s optimizer=sgd model=mlp:2 best=none "
+                 "steps=1000000 eval_every=1e6 max_time=0.5 %s",
+                 cases[k][0], cases[k][1]);
+        run_slowly(&s, settings);
+        snprintf(said, sizeof said, "max_time is over:%s", cases[k][2]);
+        if (!strstr(s.notes.note, said))
+            fail_msg("%s: '%s' does not say '%s'", settings, s.notes.note, said);
+        char *result = slurp("run", "result.json", &size);
+        assert_non_null(strstr(result, cases[k][3]));
+        dro__free(result);
+    }
+}
+
 static void test_sample(void **state)
 {
     (void)state;
@@ -148,9 +177,8 @@ static void test_sampled_rows(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_bounded),
-    cmocka_unit_test(test_not_measured),
-    cmocka_unit_test(test_sample),
+    cmocka_unit_test(test_bounded),      cmocka_unit_test(test_not_measured),
+    cmocka_unit_test(test_cut_splits),   cmocka_unit_test(test_sample),
     cmocka_unit_test(test_sampled_rows),
 };
 
