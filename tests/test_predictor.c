@@ -261,20 +261,38 @@ static void test_threshold(void **state)
     for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++)
         FAILS(ctx, dro_predictor_threshold(p, DRO_TRAIN, wrong[k], NULL, false), DRO_ERR_RANGE,
               ": expected f1, recall:R, cost:A:B");
+    char precise[100] = "0.5";
+    memset(precise + 3, '0', sizeof precise - 4);
+    FAILS(ctx, dro_predictor_threshold(p, DRO_TRAIN, precise, NULL, false), DRO_ERR_RANGE,
+          ": expected f1, recall:R, cost:A:B");
     FAILS(ctx, dro_predictor_threshold(p, DRO_TRAIN, "f1", "q", false), DRO_ERR_NAME,
           "threshold: the model has no class 'q'");
     OK(ctx, dro_predictor_threshold(p, DRO_TRAIN, "recall:0.9", NULL, false));
     assert_string_equal(dro_predictor_has_threshold(p).class_name, "r"); /* the rarest */
     assert_true(dro_predictor_has_threshold(p).recall >= 0.9);
     OK(ctx, dro_predictor_threshold(p, DRO_TRAIN, "none", NULL, false));
+    const float logits[3] = {0, 0, 1};
+    double shares[3];
+    int32_t class;
+    OK(ctx, dro_predictor_decide(p, logits, shares, &class));
+    assert_true(class == 2 && fabs(shares[0] + shares[1] + shares[2] - 1) < 1e-12);
+    assert_int_equal(dro_predictor_decide(p, NULL, shares, &class), DRO_ERR_ARGUMENT);
+    assert_int_equal(dro_predictor_decide(p, logits, NULL, &class), DRO_ERR_ARGUMENT);
+    assert_int_equal(dro_predictor_decide(p, logits, shares, NULL), DRO_ERR_ARGUMENT);
+    assert_int_equal(dro_predictor_probabilities(p, 1, logits, NULL), DRO_ERR_ARGUMENT);
     assert_null(dro_predictor_has_threshold(p).class_name);
     dro_predictor_close(p);
     OK(ctx, dro__safetensors_set(ctx, weights_of("run"), "dro.prior", NULL));
     OK(ctx, dro_predictor_open(ctx, weights_of("run"), in_folder(spec), &p));
     FAILS(ctx, dro_predictor_threshold(p, DRO_TRAIN, "f1", NULL, false), DRO_ERR_ARGUMENT,
           "no class shares to find the rarest class: name the class");
+    write_file("two.csv", "a,b,y\n1,2,s\n2,1,t\n", 18);
     OK(ctx, dro_predictor_threshold(p, DRO_TRAIN, "cost:5:1", "t", true));
     assert_string_equal(dro_predictor_has_threshold(p).class_name, "t");
+    dro_predictor_close(p);
+    OK(ctx, dro_predictor_open(ctx, weights_of("run"), in_folder("csv:%/two.csv,label=y"), &p));
+    FAILS(ctx, dro_predictor_threshold(p, DRO_TRAIN, "f1", "r", false), DRO_ERR_DATA,
+          "threshold: there are no examples of class 'r' to choose it by");
     dro_predictor_close(p);
 }
 

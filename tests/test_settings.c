@@ -143,6 +143,9 @@ static bool change(void *user, const dro_train_progress *p)
 {
     (void)p;
     assert_int_equal(dro_train_set(user, "seed", "9"), DRO_ERR_STATE);
+    dro_settings *other = made();
+    assert_int_equal(dro_train_use(user, other), DRO_ERR_STATE);
+    dro_settings_destroy(other);
     return false;
 }
 
