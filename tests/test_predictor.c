@@ -230,7 +230,7 @@ static void test_prior(void **state)
         FAILS(ctx, dro_predictor_prior(p, in_dir("prior.csv")), DRO_ERR_DATA, cases[k][1]);
     }
     FAILS(ctx, dro_predictor_prior(p, in_dir("none.csv")), DRO_ERR_FILE, "none.csv");
-    write_file("prior.csv", "yes,3\r\n\r\nno,1\r\n", 17);
+    write_file("prior.csv", "yes,3\r\n\r\nno,1\r\n", 15);
     OK(ctx, dro_predictor_prior(p, in_dir("prior.csv")));
     assert_true(dro_predictor_shifted(p));
     OK(ctx, dro_predictor_prior(p, "train"));
