@@ -189,8 +189,8 @@ static dro_status check(dro_optimizer *o)
     const char *name = o->cls->name;
     if (o->is_composite || !o->able.full || o->n < 1)
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s solves linear models on rows with a convex loss; this is none: use "
-                         "recover",
+                         "%s requires a linear model with a convex loss, and all rows at once (no "
+                         "stream): use recover",
                          name);
     if (is_newton(o) && o->dim > NEWTON_MOST)
         return dro__fail(o->ctx, DRO_ERR_UNSUPPORTED,
