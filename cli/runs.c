@@ -116,6 +116,8 @@ static void take_line(cli_one *one, const char *line)
                  accuracy ? (int)strcspn(accuracy, "%") : 0, accuracy ? accuracy + 1 : "");
     } else if (strncmp(line, "dro: ", 5) == 0) {
         snprintf(one->note, sizeof one->note, "%s", line + 5);
+        if (strstr(line, "evaluated in pieces")) /* another rounding than that of other runs */
+            cli_note(stderr, "%s: %s", one->name, one->note);
     }
 }
 
