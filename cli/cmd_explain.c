@@ -36,10 +36,17 @@ static double times(const explained *x, int64_t id)
     return x->e->weights[id] * (double)x->e->examples;
 }
 
+/* In the unit of the data, as predictions are. */
+static double target_of(const explained *x, int64_t id)
+{
+    const dro_data_info *info = dro_predictor_data(x->p);
+    return info->target_centre + info->target_scale * (double)x->examples.targets[id];
+}
+
 static void truth_text(const explained *x, int64_t id, char *text, size_t size)
 {
     if (is_real(x))
-        snprintf(text, size, "%.9g", (double)x->examples.targets[id]);
+        snprintf(text, size, "%.9g", target_of(x, id));
     else
         snprintf(text, size, "%s", class_name(x, x->e->labels[id]));
 }
@@ -108,7 +115,7 @@ static json_t *example_json(const explained *x, int64_t id)
     else
         json_object_set_new(o, "example", json_integer(x->examples.records[id]));
     if (is_real(x)) {
-        json_object_set_new(o, "label", cli_number((double)x->examples.targets[id]));
+        json_object_set_new(o, "label", cli_number(target_of(x, id)));
         json_object_set_new(o, "prediction", cli_number((double)e->outputs[id]));
     } else {
         json_object_set_new(o, "label", cli_text_json(label));

@@ -36,7 +36,7 @@ static int bytes_after(unsigned char first)
     return more < 4 ? more : 0;
 }
 
-/* The letter at text, and its bytes; what is not UTF-8 is one byte. */
+/* The code point at text and its length in bytes; an invalid byte counts as one. */
 static unsigned letter(const unsigned char *text, int *size)
 {
     static const unsigned least[] = {0, 0x80, 0x800, 0x10000};

@@ -84,6 +84,8 @@ awk -F, 'NR == 1 { print "a,b,z" } NR > 1 { print $1 "," $2 "," 3 * $1 - $2 + (N
 run 0 train --data csv:real.csv,label=z,target=real --model linear --optimizer newton --lambda 5 --out real --json
 run 0 explain --weights real/weights.safetensors --data csv:real.csv,label=z,target=real --objective kl:1 --top 1
 [ "$(tail -n 1 out | awk '{ print $1 }')" -eq 97 ] || fail "the outlier is not at the top"
+tail -n 1 out | awk -v z="$(awk -F, 'NR == 99 { print $3 }' real.csv)" '{ exit !($2 - z < 1e-5 && z - $2 < 1e-5) }' ||
+    fail "the label is not in its own unit"
 run 1 explain --weights real/weights.safetensors --data csv:real.csv,label=z,target=real --objective kl:1 --over classes
 has "the data has no classes" err
 

@@ -122,8 +122,8 @@ DRO_API dro_status dro_net_ready(dro_net *net);
 
 /* ---- weights ---- */
 
-/* Kaiming normal (fan in), zero biases, gamma 1, beta 0; a function of the seed only. A network
- * with a single matrix is convex and starts at 0. */
+/* Kaiming normal (fan in), zero biases, gamma 1, beta 0; a function of the seed only. The weights
+ * of a linear model, whose loss is convex, are 0. */
 DRO_API dro_status dro_net_init(dro_net *net, uint64_t seed);
 DRO_API size_t dro_net_dim(const dro_net *net);             /* trained parameters */
 DRO_API size_t dro_net_parameters(const dro_net *net);      /* all of them */
