@@ -16,6 +16,14 @@ typedef struct explained {
     dro_context *ctx;
 } explained;
 
+/* A word of --over, for sentences. */
+static const char *several(const char *over)
+{
+    return strcmp(over, "class") == 0   ? "classes"
+           : strcmp(over, "group") == 0 ? "groups"
+                                        : "examples";
+}
+
 /* ---- one example ---- */
 
 /* "" where there is none. */
@@ -220,7 +228,7 @@ static void show(const explained *x)
         snprintf(threshold, sizeof threshold, ", threshold %.4g", e->threshold);
     snprintf(line, sizeof line,
              "%s over %s of %s: %.6g (mean loss %.6g)%s%s, divergence %.4g, effective %.3f",
-             x->objective, x->over, x->split, e->value, e->mean_loss, lambda, threshold,
+             x->objective, several(x->over), x->split, e->value, e->mean_loss, lambda, threshold,
              e->divergence, e->effective);
     cli_wrapped(stdout, line);
     printf("\n");
@@ -238,7 +246,7 @@ static int write_out(const explained *x, const char *out)
     const char *dot = strrchr(out, '.');
     if (dot && strcmp(dot, ".html") == 0) {
         dro_explanation_about about = {.objective = x->objective,
-                                       .over = x->over,
+                                       .over = several(x->over),
                                        .weights = x->weights,
                                        .split = x->which,
                                        .top = x->top};
@@ -330,7 +338,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("data", "SPEC", "format:path[,option=value...]"),
     CLI_OPTION_TEXT("objective", "NAME:X",
                     "kl:LAMBDA, kl-radius:RHO, cvar:ALPHA, chi2:RHO or mean"),
-    {"over", CLI_TEXT, "WHAT", "examples", 0, 0, "what is weighted: examples, classes or groups"},
+    {"over", CLI_TEXT, "WHAT", "example", 0, 0, "what is weighted: example, class or group"},
     CLI_OPTION_TEXT("split", "NAME", "train, test or holdout (default train)"),
     {"top", CLI_INTEGER, "N", "20", 0, 1e9, "show this many examples with the largest weights"},
     CLI_OPTION_TEXT("out", "FILE",

@@ -207,7 +207,7 @@ int cli_report_into(dro_report *report, const char *where, const char *words)
         return status ? status : cli_fail("no memory for the report");
     status = print_table(out, report, columns, count);
     bool whole = !ferror(out);
-    whole = fclose(out) == 0 && whole;
+    whole = fclose(out) == 0 && whole && table; /* without memory it is NULL */
     if (status == 0)
         status = whole ? place(where, table) : cli_fail("no memory for the report");
     free(table);

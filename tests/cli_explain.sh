@@ -42,13 +42,13 @@ run 0 explain --weights $w --data $data --objective cvar:0.1 --out cvar.tsv
 tr '\t' ',' <cvar.tsv | cmp - cvar.csv || fail "tsv is not csv"
 
 # Over groups all the weight of a small cvar is on one of them; --json has --top examples, a .json file all.
-run 0 explain --weights $w --data $data --objective cvar:0.5 --over groups --top 3 --json --out all.json
-for part in '"over": "groups"' '"threshold": ' '"count": 500' '"weight": 1.0' '"effective": 0.5'; do
+run 0 explain --weights $w --data $data --objective cvar:0.5 --over group --top 3 --json --out all.json
+for part in '"over": "group"' '"threshold": ' '"count": 500' '"weight": 1.0' '"effective": 0.5'; do
     has "$part" out
 done
 [ "$(grep -c '"times"' out)" -eq 3 ] || fail "--top 3: $(grep -c '"times"' out)"
 [ "$(grep -c '"times"' all.json)" -eq 500 ] || fail "all.json has not all examples"
-run 0 explain --weights $w --data $data --objective chi2:0.5 --over classes
+run 0 explain --weights $w --data $data --objective chi2:0.5 --over class
 has "chi2:0.5 over classes" out
 run 0 explain --weights $w --data $data --objective kl-radius:0.2 --top 0
 has "divergence 0.2," out
@@ -58,8 +58,7 @@ for objective in kl:0.7 kl-radius:0.1 cvar:0.2 chi2:0.5; do
     for over in example class; do
         run 0 train --data $data --model linear --optimizer lbfgs --set reg=none --set objective=$objective --tilt $over --out f --json
         f=$(grep -A1 '"train": {' out | sed -n 's/.*"objective": \([0-9.e-]*\).*/\1/p')
-        [ $over = class ] && over=classe
-        run 0 explain --weights f/weights.safetensors --data $data --objective $objective --over ${over}s --json
+        run 0 explain --weights f/weights.safetensors --data $data --objective $objective --over $over --json
         value=$(sed -n 's/.*"value": \([0-9.e-]*\).*/\1/p' out)
         awk "BEGIN { exit !(\"$f\" > 0 && ($f - $value) ^ 2 < 1e-12) }" || fail "$objective over ${over}s: F $f, explained $value"
         rm -r f
@@ -86,7 +85,7 @@ run 0 explain --weights real/weights.safetensors --data csv:real.csv,label=z,tar
 [ "$(tail -n 1 out | awk '{ print $1 }')" -eq 97 ] || fail "the outlier is not at the top"
 tail -n 1 out | awk -v z="$(awk -F, 'NR == 99 { print $3 }' real.csv)" '{ exit !($2 - z < 1e-5 && z - $2 < 1e-5) }' ||
     fail "the label is not in its own unit"
-run 1 explain --weights real/weights.safetensors --data csv:real.csv,label=z,target=real --objective kl:1 --over classes
+run 1 explain --weights real/weights.safetensors --data csv:real.csv,label=z,target=real --objective kl:1 --over class
 has "the data has no classes" err
 
 # What is wrong.
@@ -97,7 +96,7 @@ has "expected kl:LAMBDA, kl-radius:RHO" err
 run 1 explain --weights $w --data $data --objective cvar:2
 has "objective" err
 run 1 explain --weights $w --data $data --objective kl:1 --over rows
-has "expected examples, classes or groups" err
+has "expected example, class or group" err
 run 2 explain --weights $w --data $data --objective kl:1 --out all.txt
 has "csv, .tsv, .json or .html" err
 run 1 explain --weights $w --data $data --objective kl:1 --out table.csv

@@ -477,7 +477,7 @@ static void test_no_predictor(void **state)
     ARGUMENT(dro_predictor_threshold(NULL, DRO_TRAIN, "f1", NULL, false));
     ARGUMENT(dro_predictor_examples(NULL, DRO_TRAIN, &examples));
     ARGUMENT(dro_predictor_evaluate(NULL, DRO_TRAIN, &m));
-    ARGUMENT(dro_predictor_explain(NULL, DRO_TRAIN, "mean", "examples", &e));
+    ARGUMENT(dro_predictor_explain(NULL, DRO_TRAIN, "mean", "example", &e));
     ARGUMENT(dro_predictor_thumbnail(NULL, DRO_TRAIN, 0, &picture));
     assert_null(dro_predictor_data(NULL));
     assert_null(dro_predictor_note(NULL, 0));
@@ -498,11 +498,11 @@ static void test_no_predictor(void **state)
     ARGUMENT(dro_predictor_evaluate(p, DRO_TRAIN, NULL));
     ARGUMENT(dro_predictor_evaluate(p, (dro_split)-1, &m));
     ARGUMENT(dro_predictor_evaluate(p, DRO_SPLITS, &m));
-    ARGUMENT(dro_predictor_explain(p, DRO_TRAIN, NULL, "examples", &e));
+    ARGUMENT(dro_predictor_explain(p, DRO_TRAIN, NULL, "example", &e));
     ARGUMENT(dro_predictor_explain(p, DRO_TRAIN, "mean", NULL, &e));
     ARGUMENT(dro_predictor_explain(p, DRO_TRAIN, "mean", "examples", NULL));
-    ARGUMENT(dro_predictor_explain(p, (dro_split)-1, "mean", "examples", &e));
-    ARGUMENT(dro_predictor_explain(p, DRO_SPLITS, "mean", "examples", &e));
+    ARGUMENT(dro_predictor_explain(p, (dro_split)-1, "mean", "example", &e));
+    ARGUMENT(dro_predictor_explain(p, DRO_SPLITS, "mean", "example", &e));
     assert_int_not_equal(dro_predictor_explain(p, DRO_TRAIN, "mean", "classes", &e), DRO_OK);
     assert_int_not_equal(dro_predictor_explain(p, DRO_TRAIN, "mean", "groups", &e), DRO_OK);
     assert_int_not_equal(dro_predictor_evaluate(p, DRO_HOLDOUT, &m), DRO_OK);

@@ -251,8 +251,8 @@ typedef struct dro_explanation {
     const double *group_shares, *group_weights; /* (group_count) */
 } dro_explanation;
 
-/* objective: "kl:LAMBDA", "kl-radius:RHO", "cvar:ALPHA", "chi2:RHO" or "mean". over: "examples",
- * "classes" or "groups" (with a uniform prior over those that occur). Borrowed until the next
+/* objective: "kl:LAMBDA", "kl-radius:RHO", "cvar:ALPHA", "chi2:RHO" or "mean". over: "example",
+ * "class" or "group" (with a uniform prior over those that occur). Borrowed until the next
  * call. */
 DRO_API dro_status dro_predictor_explain(dro_predictor *predictor, dro_split split,
                                          const char *objective, const char *over,

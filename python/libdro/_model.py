@@ -114,11 +114,11 @@ class Model:
             raise ValueError("this model has a real-valued output and no probabilities")
         return self._run(X, split, True)
 
-    def explain(self, data, objective, over="examples", split=None):
+    def explain(self, data, objective, over="example", split=None):
         """What the model finds hard: the worst-case distribution of an objective over the examples.
 
         data: (X, y), Arrays or a SPEC. objective: "kl:LAMBDA", "kl-radius:RHO", "cvar:ALPHA",
-        "chi2:RHO" or "mean". over: "examples", "classes" or "groups".
+        "chi2:RHO" or "mean". over: "example", "class" or "group".
 
         Returns a dictionary: value, mean_loss, effective (sample size, a share of 1), losses and
         weights of the examples (the weights sum to 1), order (from the heaviest on), class_weights,

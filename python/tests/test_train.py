@@ -79,7 +79,7 @@ def test_explain(table):
     assert found["order"][0] == losses.argmax() and 0 < found["effective"] < 1
     assert model.explain((X, y), "cvar:0.1")["value"] > found["mean_loss"]
     with pytest.raises(libdro.DroError, match="groups"):
-        model.explain((X, y), "mean", over="groups")
+        model.explain((X, y), "mean", over="group")
 
 
 def test_report_and_close(table, tmp_path):

@@ -227,14 +227,15 @@ static dro_status over_what(const dro_predictor *p, const char *over, const int3
                             int32_t *count)
 {
     const dro_explanation *e = &p->explanation;
-    bool classes = strcmp(over, "classes") == 0, groups = strcmp(over, "groups") == 0;
+    bool classes = strcmp(over, "class") == 0, groups = strcmp(over, "group") == 0;
     *of = classes ? e->labels : groups ? e->groups : NULL;
     *count = classes ? e->classes : e->group_count;
-    if (!classes && !groups && strcmp(over, "examples") != 0)
-        return dro__fail(p->ctx, DRO_ERR_NAME, "over '%.40s': expected examples, classes or groups",
+    if (!classes && !groups && strcmp(over, "example") != 0)
+        return dro__fail(p->ctx, DRO_ERR_NAME, "over '%.40s': expected example, class or group",
                          over);
     if ((classes || groups) && *count < 1)
-        return dro__fail(p->ctx, DRO_ERR_DATA, "over %s: the data has no %s%s", over, over,
+        return dro__fail(p->ctx, DRO_ERR_DATA, "over %s: the data has no %s%s", over,
+                         classes ? "classes" : "groups",
                          groups ? ": add group=COLUMN to the data" : "");
     return DRO_OK;
 }
