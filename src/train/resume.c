@@ -70,7 +70,7 @@ static void compare_machine(const dro_train *t, const char *saved)
     describe_machine(t, now);
     if (strcmp(saved, now) != 0)
         dro__note(t,
-                  "note: the run was made with %.*s and resumes with %s: its weights will differ "
+                  "note: the run was made with %.*s and resumes with %s: its weights may differ "
                   "in the last bits from those of an uninterrupted run",
                   MACHINE_SIZE, saved, now);
 }

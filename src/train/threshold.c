@@ -17,6 +17,8 @@ typedef struct rule {
     double a, b; /* RECALL, NUMBER: a; COST: of a missed example, of a false alarm */
 } rule;
 
+#define COST_MOST 1e100 /* sums of costs are finite */
+
 static bool read_rule(const char *text, rule *r)
 {
     const char *colon = strchr(text, ':'), *end = NULL;
@@ -29,7 +31,7 @@ static bool read_rule(const char *text, rule *r)
         r->kind = COST;
         end = dro__number_double(colon + 1, &r->a);
         end = end && *end == ':' ? dro__number_double(end + 1, &r->b) : NULL;
-        return end && !*end && r->a > 0 && r->b > 0 && isfinite(r->a) && isfinite(r->b);
+        return end && !*end && r->a > 0 && r->b > 0 && r->a <= COST_MOST && r->b <= COST_MOST;
     }
     bool recall = strncmp(text, "recall:", 7) == 0;
     r->kind = recall ? RECALL : NUMBER;

@@ -276,9 +276,12 @@ enum { FEW_OUTPUTS = 16 };
 
 /* oneDNN compiles its products when the first one is asked for: that takes longer than many a run
  * on a table. For few outputs our own product is as fast. */
-static dro__product *product_for(size_t outputs)
+static void product(dro__cpu_network *net, size_t outputs, const size_t sizes[3],
+                    const dro__matrix ab[2], float *c)
 {
-    return outputs <= FEW_OUTPUTS ? dro__simd_best()->product : dro__onednn_product;
+    dro__product *run = outputs <= FEW_OUTPUTS ? dro__simd_best()->product : dro__onednn_product;
+    if (!run(sizes, &ab[0], &ab[1], c, sizes[1]))
+        atomic_store(&net->failed, true);
 }
 
 static void linear(const dro__piece *piece, bool back)
@@ -290,9 +293,9 @@ static void linear(const dro__piece *piece, bool back)
     const float *b = node->has_bias ? dro__node_parameters(piece->net, node, node->bias) : NULL;
     if (!back) {
         float *y = output(piece);
-        dro__matrix x = {dro__piece_value(piece, piece->op->base.in[0].value, 0), in, false};
-        product_for(out)((size_t[]){piece->count, out, in}, &x, &(dro__matrix){w, in, true}, y,
-                         out);
+        const float *x = dro__piece_value(piece, piece->op->base.in[0].value, 0);
+        product(piece->net, out, (size_t[]){piece->count, out, in},
+                (dro__matrix[]){{x, in, false}, {w, in, true}}, y);
         for (size_t n = 0; b && n < piece->count; n++)
             dro__floats_add(out, y + n * out, b);
         return;
@@ -302,8 +305,9 @@ static void linear(const dro__piece *piece, bool back)
     bool first = piece->op->base.in[0].first;
     float *dx = dro__piece_grad(piece, piece->op->base.in[0].value),
           *to = first ? dx : piece->lane->slots[0];
-    dro__matrix dy = {dro__piece_grad(piece, piece->op->base.end), out, false};
-    product_for(out)((size_t[]){piece->count, in, out}, &dy, &(dro__matrix){w, in, false}, to, in);
+    const float *dy = dro__piece_grad(piece, piece->op->base.end);
+    product(piece->net, out, (size_t[]){piece->count, in, out},
+            (dro__matrix[]){{dy, out, false}, {w, in, false}}, to);
     if (!first)
         dro__floats_add(piece->count * in, dx, to);
 }
@@ -331,9 +335,9 @@ static void linear_rows(void *arg, size_t lane)
     float *grad = t->net->grads[t->part];
     if (from == to)
         return;
-    product_for(rows)((size_t[]){to - from, in->size, count}, &(dro__matrix){dy + from, rows, true},
-                      &(dro__matrix){x, in->size, false},
-                      grad + t->op->base.node->weight + (int64_t)(from * in->size), in->size);
+    product(t->net, rows, (size_t[]){to - from, in->size, count},
+            (dro__matrix[]){{dy + from, rows, true}, {x, in->size, false}},
+            grad + t->op->base.node->weight + (int64_t)(from * in->size));
     for (size_t o = from; t->op->base.node->bias >= 0 && o < to; o++) {
         double sum = 0;
         for (size_t n = 0; n < count; n++)

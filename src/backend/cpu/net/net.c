@@ -278,7 +278,9 @@ static dro_status begin(dro__cpu_network *net, dro__cpu_program *program, const 
 static dro_status finish(dro__cpu_network *net)
 {
     if (atomic_load(&net->failed))
-        return dro__fail(net->ctx, DRO_ERR_STATE, "oneDNN failed to run a convolution");
+        return dro__fail(
+            net->ctx, DRO_ERR_MEMORY,
+            "oneDNN could not compute a layer: most likely there is too little memory");
     return DRO_OK;
 }
 

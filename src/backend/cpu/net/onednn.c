@@ -118,18 +118,20 @@ dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **out)
 
 /* oneDNN's product points its stack pointer at a buffer of its own while it runs: a signal handler
  * on the ordinary stack would then be given the heap to write on. So none is called meanwhile. */
-void dro__onednn_product(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b,
+bool dro__onednn_product(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b,
                          float *c, size_t row_c)
 {
     sigset_t all, unblocked;
     int before = one_thread();
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &unblocked);
-    dnnl_sgemm(a->flip ? 'T' : 'N', b->flip ? 'T' : 'N', (dnnl_dim_t)sizes[0], (dnnl_dim_t)sizes[1],
-               (dnnl_dim_t)sizes[2], 1, a->at, (dnnl_dim_t)a->row, b->at, (dnnl_dim_t)b->row, 0, c,
-               (dnnl_dim_t)row_c);
+    dnnl_status_t status =
+        dnnl_sgemm(a->flip ? 'T' : 'N', b->flip ? 'T' : 'N', (dnnl_dim_t)sizes[0],
+                   (dnnl_dim_t)sizes[1], (dnnl_dim_t)sizes[2], 1, a->at, (dnnl_dim_t)a->row, b->at,
+                   (dnnl_dim_t)b->row, 0, c, (dnnl_dim_t)row_c);
     pthread_sigmask(SIG_SETMASK, &unblocked, NULL);
     omp_set_num_threads(before);
+    return status == dnnl_success;
 }
 
 /* ---- a convolution's primitives ---- */

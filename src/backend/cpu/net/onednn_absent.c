@@ -22,10 +22,10 @@ dro_status dro__onednn_create(dro_context *ctx, int lanes, dro__onednn **library
     return DRO_OK;
 }
 
-void dro__onednn_product(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b,
+bool dro__onednn_product(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b,
                          float *c, size_t row_c)
 {
-    dro__simd_best()->product(sizes, a, b, c, row_c);
+    return dro__simd_best()->product(sizes, a, b, c, row_c);
 }
 
 dro_status dro__onednn_conv(dro__onednn *library, const dro__conv_shape *shape, dro__conv **conv)

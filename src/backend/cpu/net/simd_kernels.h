@@ -11,8 +11,8 @@ typedef struct dro__matrix {
     bool flip;  /* it is stored transposed */
 } dro__matrix;
 
-/* c (m, n) = a (m, k) b (k, n), row by row; sizes: m, n, k. */
-typedef void dro__product(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b,
+/* c (m, n) = a (m, k) b (k, n), row by row; sizes: m, n, k. False: it was not computed. */
+typedef bool dro__product(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b,
                           float *c, size_t row_c);
 
 typedef struct dro__simd {

@@ -98,7 +98,7 @@ static void dots(const size_t sizes[3], const dro__matrix *a, const dro__matrix 
     }
 }
 
-void PART(product)(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b, float *c,
+bool PART(product)(const size_t sizes[3], const dro__matrix *a, const dro__matrix *b, float *c,
                    size_t row_c)
 {
     size_t m = sizes[0], n = sizes[1], depth = sizes[2];
@@ -106,7 +106,7 @@ void PART(product)(const size_t sizes[3], const dro__matrix *a, const dro__matri
     float part[TALL][COLUMNS] __attribute__((aligned(64)));
     if (n <= NARROW && !a->flip && b->flip) {
         dots(sizes, a, b, c, row_c);
-        return;
+        return true;
     }
     for (size_t j = 0; j < n; j += COLUMNS) {
         size_t columns = n - j < COLUMNS ? n - j : COLUMNS;
@@ -128,6 +128,7 @@ void PART(product)(const size_t sizes[3], const dro__matrix *a, const dro__matri
             }
         }
     }
+    return true;
 }
 
 #define DRO__TEXT_(name) #name
