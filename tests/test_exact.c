@@ -423,7 +423,7 @@ static void test_refusals(void **state)
     refuses(&s, "lbfgs", "tilt=group", "no groups");
     refuses(&s, "newton", "objective=chi2:1", "use lbfgs");
     s.problem.library = NULL;
-    refuses(&s, "lbfgs", "lambda=1", "linear models");
+    refuses(&s, "lbfgs", "lambda=1", "a linear model");
     OK(s.ctx, dro_optimizer_create(s.ctx, "lbfgs", &s.problem, &opt));
     FAILS(s.ctx, dro_optimizer_set(opt, "eta", "0.1"), DRO_ERR_NAME, "eta");
     FAILS(s.ctx, dro_optimizer_set(opt, "reg", "box"), DRO_ERR_RANGE, "elastic");

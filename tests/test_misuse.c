@@ -500,11 +500,11 @@ static void test_no_predictor(void **state)
     ARGUMENT(dro_predictor_evaluate(p, DRO_SPLITS, &m));
     ARGUMENT(dro_predictor_explain(p, DRO_TRAIN, NULL, "example", &e));
     ARGUMENT(dro_predictor_explain(p, DRO_TRAIN, "mean", NULL, &e));
-    ARGUMENT(dro_predictor_explain(p, DRO_TRAIN, "mean", "examples", NULL));
+    ARGUMENT(dro_predictor_explain(p, DRO_TRAIN, "mean", "example", NULL));
     ARGUMENT(dro_predictor_explain(p, (dro_split)-1, "mean", "example", &e));
     ARGUMENT(dro_predictor_explain(p, DRO_SPLITS, "mean", "example", &e));
-    assert_int_not_equal(dro_predictor_explain(p, DRO_TRAIN, "mean", "classes", &e), DRO_OK);
-    assert_int_not_equal(dro_predictor_explain(p, DRO_TRAIN, "mean", "groups", &e), DRO_OK);
+    assert_int_not_equal(dro_predictor_explain(p, DRO_TRAIN, "mean", "class", &e), DRO_OK);
+    assert_int_not_equal(dro_predictor_explain(p, DRO_TRAIN, "mean", "group", &e), DRO_OK);
     assert_int_not_equal(dro_predictor_evaluate(p, DRO_HOLDOUT, &m), DRO_OK);
     ARGUMENT(dro_predictor_thumbnail(p, DRO_TRAIN, 0, NULL));
     ARGUMENT(dro_predictor_thumbnail(p, (dro_split)-1, 0, &picture));

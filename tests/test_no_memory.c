@@ -270,10 +270,10 @@ static dro_status ask(const char *spec, double *sum)
     snprintf(prior, sizeof prior, "%s/prior.csv", dir);
     *sum = 0;
     DRO_TRY(dro_predictor_open(ctx, weights, spec, &p));
-    dro_status status = dro_predictor_explain(p, DRO_TRAIN, "chi2:0.5", "groups", &e);
+    dro_status status = dro_predictor_explain(p, DRO_TRAIN, "chi2:0.5", "group", &e);
     *sum += status == DRO_OK ? e->value : 0;
     if (status == DRO_OK)
-        status = dro_predictor_explain(p, DRO_TRAIN, "kl:1", "classes", &e);
+        status = dro_predictor_explain(p, DRO_TRAIN, "kl:1", "class", &e);
     *sum += status == DRO_OK ? e->value : 0;
     if (status == DRO_OK)
         status = dro_predictor_threshold(p, DRO_TRAIN, "f1", NULL, true);

@@ -320,7 +320,7 @@ static void test_weights(void **state)
     for (size_t o = 0; o < sizeof objectives / sizeof objectives[0]; o++) {
         double value[2];
         for (int k = 0; k < 2; k++) {
-            OK(ctx, dro_predictor_explain(p[k], DRO_TRAIN, objectives[o], "examples", &e));
+            OK(ctx, dro_predictor_explain(p[k], DRO_TRAIN, objectives[o], "example", &e));
             value[k] = e->value;
             for (int64_t i = 0; k == 0 && i < 60; i += 3) /* of weight 0 */
                 assert_true(e->weights[i] == 0);
@@ -404,7 +404,7 @@ static void test_image_files(void **state)
                     "was trained on images cut from their files: leave out size=");
     OK(ctx,
        dro_predictor_open(ctx, weights_of("files"), in_folder("images:%/long,skip_bad=1"), &p));
-    OK(ctx, dro_predictor_explain(p, DRO_TRAIN, "kl:1", "examples", &e));
+    OK(ctx, dro_predictor_explain(p, DRO_TRAIN, "kl:1", "example", &e));
     assert_true(isnan(e->losses[15]) && e->weights[15] == 0 && e->order[15] == 15);
     assert_true(isfinite(e->losses[14]) && e->weights[14] > 0);
     OK(ctx, dro_predictor_threshold(p, DRO_TRAIN, "f1", "b", false));
