@@ -12,7 +12,7 @@ number() { sed -n "s/^#define DRO_VERSION_$1 *//p" include/dro/version.h; }
 major=$(number MAJOR) version=$(number MAJOR).$(number MINOR).$(number PATCH)-1
 triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH) arch=$(dpkg-architecture -qDEB_HOST_ARCH)
 maintainer="${DEBFULLNAME:-The libdro authors} <${DEBEMAIL:-libdro@users.noreply.github.com}>"
-rm -rf "$out/root" "$out/debian" "$out"/lib*[0v] "$out"/dro "$out"/*.deb
+rm -rf "$out/installed" "$out/debian" "$out"/lib*[0v] "$out"/dro "$out"/*.deb
 mkdir -p "$out/debian"
 
 sh scripts/quiet.sh "configure (packages)" cmake -S . -B "$out/build" -DCMAKE_BUILD_TYPE=Release \
@@ -21,7 +21,7 @@ sh scripts/quiet.sh "configure (packages)" cmake -S . -B "$out/build" -DCMAKE_BU
     -DCMAKE_EXE_LINKER_FLAGS="$(dpkg-buildflags --get LDFLAGS)" \
     -DCMAKE_SHARED_LINKER_FLAGS="$(dpkg-buildflags --get LDFLAGS)"
 sh scripts/quiet.sh "build (packages)" cmake --build "$out/build" -j "${JOBS:-2}"
-DESTDIR="$out/root" cmake --install "$out/build" --prefix /usr >/dev/null
+DESTDIR="$out/installed" cmake --install "$out/build" --prefix /usr >/dev/null
 
 # Source package's control file: dpkg-shlibdeps asks for it.
 printf 'Source: libdro\nMaintainer: %s\n' "$maintainer" >"$out/debian/control"
@@ -35,14 +35,14 @@ take() {
     shift
     for path in "$@"; do
         mkdir -p "$tree/$(dirname "$path")"
-        mv "$out/root/$path" "$tree/$path"
+        mv "$out/installed/$path" "$tree/$path"
     done
 }
-(cd "$out/root" && find . -name 'libdro.so.*' -o -name libdro_mpi.so) |
+(cd "$out/installed" && find . -name 'libdro.so.*' -o -name libdro_mpi.so) |
     while read -r file; do take libdro"$major" "$file"; done
 take libdro-dev usr/include usr/lib
 take dro usr/bin usr/share
-left=$(cd "$out/root" && find . -type f)
+left=$(cd "$out/installed" && find . -type f)
 [ -z "$left" ] || { echo "deb: in no package: $left" >&2; exit 1; }
 strip --strip-unneeded "$out"/libdro"$major"/usr/lib/"$triplet"/libdro.so.*.*.*
 module=$(find "$out"/libdro"$major" -name libdro_mpi.so)

@@ -39,16 +39,29 @@ static void refused(dro_net *net, dro_node made, const char *text)
         refused(net, layer, text);                                                                 \
     } while (0)
 
-static void test_layers(void **state)
+static void test_sizes(void **state)
 {
     (void)state;
-    static const float scale[] = {1, 1};
     static const int32_t shapes[][3] = {{0, 1, 1},       {1 << 24, 1, 1}, {1, 0, 1},
                                         {1, 1 << 24, 1}, {1, 1, 0},       {1, 1, 1 << 24}};
     dro_net *none;
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
         assert_int_equal(dro_net_create(ctx, shapes[k][0], shapes[k][1], shapes[k][2], &none),
                          DRO_ERR_RANGE);
+    dro_net *wide;
+    OK(ctx, dro_net_create(ctx, 1 << 10, 1 << 10, 2, &wide));
+    dro_node flat = dro_net_flatten(wide, 0);
+    refused(wide, flat, "1048576");
+    OK(ctx, dro_net_create(ctx, 1 << 20, 1, 1, &wide)); /* more than there are outputs */
+    dro_net_output(wide, 0);
+    FAILS(ctx, dro_net_ready(wide), DRO_ERR_RANGE, "an output of 1048576 x 1 x 1: expected a flat");
+    dro_net_destroy(wide);
+}
+
+/* Layers of one input: convolutions, norms, pools. */
+static void test_windows(void **state)
+{
+    (void)state;
     REFUSED("", dro_net_relu(net, 1));
     REFUSED("", dro_net_relu(net, -1));
     REFUSED("", dro_net_conv(net, NULL, 0, 2, 1, 1, 0));
@@ -70,6 +83,14 @@ static void test_layers(void **state)
     REFUSED("", dro_net_max_pool(net, 7, &one));
     REFUSED("at most half", dro_net_avg_pool(net, 0, &(dro_window){{3, 3}, {1, 1}, {2, 2}}));
     REFUSED("", dro_net_global_pool(net, 7));
+    REFUSED("larger input",
+            dro_net_max_pool(net, 0, &(dro_window){{1, 5}, {1, 1}, {0, 0}})); /* too narrow */
+}
+
+/* Layers of several inputs. */
+static void test_joins(void **state)
+{
+    (void)state;
     REFUSED("", dro_net_add(net, 0, 7));
     REFUSED("", dro_net_add(net, 7, 0));
     REFUSED("adds 2 x 1 x 1 to 2 x 4 x 4", dro_net_add(net, 0, dro_net_global_pool(net, 0)));
@@ -87,6 +108,18 @@ static void test_layers(void **state)
                 net,
                 (dro_node[]){0, dro_net_max_pool(net, 0, &(dro_window){{1, 1}, {1, 2}, {0, 0}})},
                 2));
+    REFUSED("", dro_net_shortcut(net, 7, 2, 1));
+    REFUSED("a shortcut from 2 channels to 2 with stride 0", dro_net_shortcut(net, 0, 2, 0));
+    REFUSED("a shortcut from 2 channels to 1", dro_net_shortcut(net, 0, 1, 1));
+    REFUSED("a shortcut from 2 channels to 3", dro_net_shortcut(net, 0, 3, 1));
+    REFUSED("a window needs", dro_net_shortcut(net, 0, 2, 1 << 24));
+}
+
+/* Flat layers, and what a network ends with. */
+static void test_ends(void **state)
+{
+    (void)state;
+    static const float scale[] = {1, 1};
     REFUSED("", dro_net_flatten(net, 7));
     REFUSED("", dro_net_linear(net, "l", 7, 2));
     REFUSED("", dro_net_linear(net, NULL, 0, 2));
@@ -95,11 +128,6 @@ static void test_layers(void **state)
     REFUSED("", dro_net_dropout(net, 7, 0.5f));
     REFUSED("dropout of 1", dro_net_dropout(net, 0, 1));
     REFUSED("dropout of -1", dro_net_dropout(net, 0, -1));
-    REFUSED("", dro_net_shortcut(net, 7, 2, 1));
-    REFUSED("a shortcut from 2 channels to 2 with stride 0", dro_net_shortcut(net, 0, 2, 0));
-    REFUSED("a shortcut from 2 channels to 1", dro_net_shortcut(net, 0, 1, 1));
-    REFUSED("a shortcut from 2 channels to 3", dro_net_shortcut(net, 0, 3, 1));
-    REFUSED("a window needs", dro_net_shortcut(net, 0, 2, 1 << 24));
     REFUSED("", dro_net_affine(net, 7, scale, scale));
     REFUSED("a scale and a shift", dro_net_affine(net, 0, NULL, scale));
     REFUSED("a scale and a shift", dro_net_affine(net, 0, scale, NULL));
@@ -111,16 +139,6 @@ static void test_layers(void **state)
     REFUSED("weight must be at least 0",
             (dro_net_auxiliary(net, dro_net_linear(net, "l", 0, 2), INFINITY), -1));
     REFUSED("expected a flat one", (dro_net_auxiliary(net, 0, 1), -1));
-    REFUSED("larger input",
-            dro_net_max_pool(net, 0, &(dro_window){{1, 5}, {1, 1}, {0, 0}})); /* too narrow */
-    dro_net *wide;
-    OK(ctx, dro_net_create(ctx, 1 << 10, 1 << 10, 2, &wide));
-    dro_node flat = dro_net_flatten(wide, 0);
-    refused(wide, flat, "1048576");
-    OK(ctx, dro_net_create(ctx, 1 << 20, 1, 1, &wide)); /* more than there are outputs */
-    dro_net_output(wide, 0);
-    FAILS(ctx, dro_net_ready(wide), DRO_ERR_RANGE, "an output of 1048576 x 1 x 1: expected a flat");
-    dro_net_destroy(wide);
 }
 
 /* What a network is told of its loss and classes. */
@@ -392,8 +410,9 @@ static void test_files(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_layers),  cmocka_unit_test(test_loss),   cmocka_unit_test(test_batches),
-    cmocka_unit_test(test_nothing), cmocka_unit_test(test_images), cmocka_unit_test(test_order),
+    cmocka_unit_test(test_sizes),   cmocka_unit_test(test_windows), cmocka_unit_test(test_joins),
+    cmocka_unit_test(test_ends),    cmocka_unit_test(test_loss),    cmocka_unit_test(test_batches),
+    cmocka_unit_test(test_nothing), cmocka_unit_test(test_images),  cmocka_unit_test(test_order),
     cmocka_unit_test(test_files),
 };
 

@@ -1,11 +1,10 @@
 /* Matrix products of our own, and the table of an instruction set's kernels. An element of c is
- * summed in the same order whatever the number of rows and columns beside it. */
+ * summed in the same order whatever the number of rows. */
 #include "simd.h"
 
 #include <string.h>
 
-enum { DEEP = 128, COLUMNS = 2 * WIDTH, TALL = REGISTERS == 32 ? 8 : 4 };
-enum { NARROW = 16 };
+enum { DEEP = 128, COLUMNS = 2 * WIDTH, TALL = REGISTERS == 32 ? 8 : 4, NARROW = 16 };
 
 typedef float loose __attribute__((vector_size(WIDTH * sizeof(float)), may_alias, aligned(4)));
 #define LOAD_ANY(from) ((vec)(*(const loose *)(from)))
