@@ -420,6 +420,29 @@ static int list_settings(const cli_args *args)
     return 0;
 }
 
+/* A line for each list. */
+static const char lists_text[] =
+    "dro list optimizers        every optimiser in one line\n"
+    "dro list optimizers NAME   its parameters, and the defaults of dro train that differ\n"
+    "dro list settings          every setting of a run, grouped by where it applies\n"
+    "dro list models            the networks: parameters, multiply-adds of one example\n"
+    "dro list backends          the backends of this build, fastest first\n"
+    "dro list formats           the data formats and their options\n"
+    "dro list formats NAME      one of them\n"
+    "dro list recipes           what --recipe NAME sets, and why";
+
+static int print_lists(const cli_args *args, const char *const *names, int count)
+{
+    json_t *list = json_array();
+    for (int k = 0; k < count; k++)
+        json_array_append_new(list, json_string(names[k]));
+    if (cli_json(args))
+        return cli_emit(list);
+    json_decref(list);
+    puts(lists_text);
+    return 0;
+}
+
 static int run(const cli_args *args)
 {
     static const struct {
@@ -440,27 +463,19 @@ static int run(const cli_args *args)
                              word);
         return lists[k].list(args);
     }
-    const char *nearest = word ? dro_nearest(word, names, LISTS) : NULL;
+    if (!word)
+        return print_lists(args, names, LISTS);
+    const char *nearest = dro_nearest(word, names, LISTS);
     if (nearest)
         return cli_usage("list: no list '%s': did you mean '%s'?", word, nearest);
-    return cli_usage("list: %s%s%s expected optimizers, settings, models, backends, formats or "
-                     "recipes",
-                     word ? "no list '" : "what?", word ? word : "", word ? "':" : "");
+    return cli_usage("list: no list '%s': 'dro list' names them", word);
 }
 
 const cli_command cmd_list = {
     .name = "list",
-    .usage = "optimizers [NAME] | settings | models | backends | formats [NAME] | recipes",
+    .usage = "[optimizers [NAME] | settings | models | backends | formats [NAME] | recipes]",
     .summary = "list optimisers, settings, models, backends, formats, recipes",
-    .details = "dro list optimizers        every optimiser in one line\n"
-               "dro list optimizers NAME   its parameters: default, meaning, allowed values; and\n"
-               "                           the defaults of dro train that differ\n"
-               "dro list settings          every setting of a run, grouped by where it applies\n"
-               "dro list models            the networks: parameters, multiply-adds of one example\n"
-               "dro list backends          the backends of this build, fastest first\n"
-               "dro list formats           the data formats and their options\n"
-               "dro list formats NAME      one of them\n"
-               "dro list recipes           what --recipe NAME sets, and why",
+    .details = lists_text,
     .most = 2,
     .words = "optimizers settings models formats backends recipes",
     .run = run,

@@ -14,7 +14,6 @@ wrong() {
 wrong lst
 wrong help lst
 wrong nonsense
-wrong list
 wrong list optimisers
 wrong list nonsense
 wrong list optimizers recovr

@@ -20,6 +20,13 @@ done <"$work/commands"
 run 0 list -h
 same help_list.txt
 
+run 0 list
+same list.txt
+silent err
+run 0 list --json
+json
+has '"formats"'
+
 run 0 list optimizers
 same list_optimizers.txt
 silent err
