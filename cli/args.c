@@ -343,6 +343,16 @@ static int refuse_ranks(const cli_command *command)
                      command->name);
 }
 
+/* An unknown DRO_CPU, except by `dro doctor`, which reports it. */
+static int refuse_instructions(const cli_command *command)
+{
+    const char *wrong = NULL;
+    dro_cpu_instructions(&wrong);
+    if (!wrong || strcmp(command->name, "doctor") == 0)
+        return 0;
+    return cli_usage("DRO_CPU=%s: expected avx512, avx2 or sse, or unset it", wrong);
+}
+
 int cli_run(const cli_command *command, int argc, char **argv)
 {
     cli_args args = {.command = command};
@@ -354,6 +364,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
         return 0;
     }
     status = refuse_ranks(command);
+    status = status ? status : refuse_instructions(command);
     if (status)
         return status;
     status = command->run(&args);

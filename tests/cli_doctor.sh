@@ -32,7 +32,9 @@ x86_64)
     has "instructions  sse, limited by DRO_CPU=sse"
     export DRO_CPU=mmx
     run 0 doctor
-    has "DRO_CPU is not avx512, avx2 or sse and was ignored"
+    has "DRO_CPU is not avx512, avx2 or sse: other commands refuse it"
+    run 2 list optimizers
+    has "dro: DRO_CPU=mmx: expected avx512, avx2 or sse, or unset it" err
     unset DRO_CPU ;;
 esac
 mkdir locked
