@@ -101,6 +101,8 @@ int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "dro: ..." there, of something that is no failure. */
 void cli_note(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* printf, escaped, except for a newline at the end of the format. */
+void cli_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A line; on a terminal it is broken between words where it does not fit. */
 void cli_wrapped(FILE *to, const char *text);
 /* A progress line on stderr when that is a terminal; NULL clears it. */
@@ -125,9 +127,13 @@ json_t *cli_number(double value);
 /* A text, or null; one that is not UTF-8 is escaped. */
 json_t *cli_text_json(const char *text);
 
-/* A copy, to be freed, with control characters and bytes that are not UTF-8 as \xNN: a terminal
- * obeys none of them. All lines on stderr and all cells of tables are such copies. */
+/* A copy, to be freed, with bytes that are not UTF-8 and control characters as \xNN or \uNNNN, and
+ * characters that are invisible or change the direction of writing as \uNNNN: a terminal obeys none
+ * of them. All lines on stderr and all cells of tables are such copies. */
 char *cli_escape(const char *text);
+/* How the letter at `text` is written there ("": as it is); returns its size in bytes. */
+enum { CLI_ESCAPE_SIZE = 16 };
+int cli_escape_letter(const char *text, char *escape, bool with_hidden);
 
 /* A table with aligned columns: headers, then cells row by row (copied), then print and release. A
  * header that begins with '>' aligns its column to the right. On a terminal a last column that is

@@ -53,10 +53,10 @@ static void show_start(const cli_runs *runs, const cli_arm *arms, int count, int
     dro_settings_get(runs->list[0].settings, "data", data, sizeof data);
     printf("comparing ");
     for (int k = 0; k < count; k++)
-        printf("%s%s", k ? "," : "", arms[k].name);
-    printf(" on %s: %d seed%s each, %d run%s at a time with %d thread%s, into %s\n", data, seeds,
-           seeds == 1 ? "" : "s", runs->jobs, runs->jobs == 1 ? "" : "s", runs->threads,
-           runs->threads == 1 ? "" : "s", runs->folder);
+        cli_print("%s%s", k ? "," : "", arms[k].name);
+    cli_print(" on %s: %d seed%s each, %d run%s at a time with %d thread%s, into %s\n", data, seeds,
+              seeds == 1 ? "" : "s", runs->jobs, runs->jobs == 1 ? "" : "s", runs->threads,
+              runs->threads == 1 ? "" : "s", runs->folder);
     fflush(stdout);
 }
 
@@ -89,12 +89,14 @@ static int show_end(cli_runs *runs, const cli_arm *arms, int count)
     } else {
         printf("\n");
         cli_report_table(report);
+        if (json_array_size(notes))
+            printf("\n");
         for (size_t k = 0; k < json_array_size(notes); k++)
-            printf("%s%s\n", k ? "" : "\n", json_string_value(json_array_get(notes, k)));
+            cli_print("%s\n", json_string_value(json_array_get(notes, k)));
         printf("\n");
         if (runs->jobs > 1 && rate > 0)
             printf("speed   %.0f examples/s, all runs together\n", rate);
-        printf("report  %s\n", page);
+        cli_print("report  %s\n", page);
     }
     json_decref(notes);
     dro_report_destroy(report);

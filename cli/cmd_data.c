@@ -60,13 +60,6 @@ static int print_json(const dro_data *data, const dro_data_info *info)
     return cli_emit(document);
 }
 
-static void print_escaped(const char *before, const char *text, const char *after)
-{
-    char *shown = cli_escape(text);
-    printf("%s%s%s", before, shown, after);
-    free(shown);
-}
-
 static void print_shape(const dro_data_info *info)
 {
     static const char *const kinds[] = {"images in memory", "images in files", "rows of numbers",
@@ -88,7 +81,7 @@ static void print_shape(const dro_data_info *info)
     printf("read     %s, %s in memory\n", size_text(read, (double)info->bytes_read),
            size_text(memory, (double)info->memory));
     for (int32_t k = 0; k < info->groups && k < 20; k++)
-        print_escaped(k ? ", " : "groups   ", info->group_names[k], "");
+        cli_print("%s%s", k ? ", " : "groups   ", info->group_names[k]);
     if (info->groups)
         puts(info->groups > 20 ? ", ..." : "");
 }
@@ -227,9 +220,9 @@ static int run(const cli_args *args)
     } else {
         print_shape(&info);
         for (int k = 0; dro_data_note(data, k); k++)
-            print_escaped("skipped  ", dro_data_note(data, k), "\n");
+            cli_print("skipped  %s\n", dro_data_note(data, k));
         for (int k = 0; dro_data_remark(data, k); k++)
-            print_escaped("note     ", dro_data_remark(data, k), "\n");
+            cli_print("note     %s\n", dro_data_remark(data, k));
         print_classes(&info, cli_integer(args, "classes"));
     }
     dro_data_close(data);

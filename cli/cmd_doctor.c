@@ -61,7 +61,8 @@ static void tell_instructions(checkup *c)
     snprintf(text, sizeof text, "%s%s%s", used, limited ? ", limited by DRO_CPU=" : "",
              limited ? limit : "");
     if (wrong)
-        tell(c, "instructions", text, "DRO_CPU is not avx512, avx2 or sse: other commands refuse it");
+        tell(c, "instructions", text,
+             "DRO_CPU is not avx512, avx2 or sse: other commands refuse it");
     else
         tell(c, "instructions", text,
              strcmp(used, "sse") == 0 && !limited ? "networks are slow without avx2" : NULL);

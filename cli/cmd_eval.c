@@ -187,10 +187,12 @@ static int run(const cli_args *args)
     dro_predictor *p = NULL;
     if (!ctx)
         return 1;
-    if (!cli_json(args))
-        printf("evaluating %s on %s\n\n", weights, data);
-    else
+    if (cli_json(args)) {
         cli_busy("evaluating %s on %s", weights, data);
+    } else {
+        cli_print("evaluating %s on %s\n", weights, data);
+        printf("\n");
+    }
     fflush(stdout);
     cli_progress("reading %s", data);
     int status = dro_predictor_open(ctx, weights, data, &p) == DRO_OK

@@ -22,8 +22,8 @@ static int run(const cli_args *args)
         status = cli_emit(
             json_pack("{s:s, s:s*, s:s*}", "weights", weights, "onnx", onnx, "torch", torch));
     else
-        printf("wrote %s%s%s\n", onnx ? onnx : "", onnx && torch ? " and " : "",
-               torch ? torch : "");
+        cli_print("wrote %s%s%s\n", onnx ? onnx : "", onnx && torch ? " and " : "",
+                  torch ? torch : "");
     dro_context_destroy(ctx);
     return status;
 }

@@ -24,12 +24,15 @@ static int print_text(dro_report *report, const written *w)
 {
     const char *note;
     cli_report_table(report);
+    if (dro_report_note(report, 0))
+        printf("\n");
     for (int32_t k = 0; (note = dro_report_note(report, k)); k++)
-        printf("%s%s\n", k ? "" : "\n", note);
-    printf("\nreport  %s\n", w->html);
+        cli_print("%s\n", note);
+    printf("\n");
+    cli_print("report  %s\n", w->html);
     if (w->svg)
-        printf("plots   %s (%d SVG file%s)\n", w->svg, (int)w->svg_count,
-               w->svg_count == 1 ? "" : "s");
+        cli_print("plots   %s (%d SVG file%s)\n", w->svg, (int)w->svg_count,
+                  w->svg_count == 1 ? "" : "s");
     return 0;
 }
 

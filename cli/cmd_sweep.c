@@ -211,9 +211,10 @@ static int show_all(const cli_sweep *sweep, const cli_runs *runs, int best, cons
         printf("\nobjective is F, of every setting: %s\n", objective);
     if (best < 0)
         return none_chosen(sweep, runs);
-    printf("\n* chosen by %s on the holdout: `dro train --config %s/best.json` runs it again\n",
-           dro_measure_name(sweep->by), runs->folder);
-    printf("report  %s\n", page);
+    printf("\n");
+    cli_print("* chosen by %s on the holdout: `dro train --config %s/best.json` runs it again\n",
+              dro_measure_name(sweep->by), runs->folder);
+    cli_print("report  %s\n", page);
     return 0;
 }
 
@@ -244,11 +245,11 @@ static int go(cli_sweep *sweep, cli_runs *runs, const char *optimizer)
         return status;
     dro_settings_get(runs->list[0].settings, "data", data, sizeof data);
     if (!cli_json(runs->args)) {
-        printf("sweep of %s on %s: %d setting%s, %d seed%s each, %d run%s at a time with %d "
-               "thread%s, into %s\n",
-               optimizer, data, sweep->count, sweep->count == 1 ? "" : "s", sweep->seeds,
-               sweep->seeds == 1 ? "" : "s", runs->jobs, runs->jobs == 1 ? "" : "s", runs->threads,
-               runs->threads == 1 ? "" : "s", runs->folder);
+        cli_print("sweep of %s on %s: %d setting%s, %d seed%s each, %d run%s at a time with %d "
+                  "thread%s, into %s\n",
+                  optimizer, data, sweep->count, sweep->count == 1 ? "" : "s", sweep->seeds,
+                  sweep->seeds == 1 ? "" : "s", runs->jobs, runs->jobs == 1 ? "" : "s",
+                  runs->threads, runs->threads == 1 ? "" : "s", runs->folder);
         fflush(stdout);
     }
     status = cli_runs_go(runs);

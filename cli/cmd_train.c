@@ -48,13 +48,13 @@ static void show_best(const dro_train *train, const char *folder)
     json_t *last = json_object_get(json_object_get(result, "last"), "test");
     const char *measure = json_string_value(json_object_get(best, "measure"));
     if (json_is_object(best))
-        printf("%-8s %s %.5g on the holdout after epoch %.6g: these weights are in "
-               "%s/weights.safetensors\n",
-               "best", measure, json_number_value(json_object_get(best, "value")),
-               json_number_value(json_object_get(best, "epoch")), folder);
+        cli_print("%-8s %s %.5g on the holdout after epoch %.6g: these weights are in "
+                  "%s/weights.safetensors\n",
+                  "best", measure, json_number_value(json_object_get(best, "value")),
+                  json_number_value(json_object_get(best, "epoch")), folder);
     if (json_is_object(last))
-        printf("%-8s %s %.5g on the test set: %s/last.safetensors\n", "last", measure,
-               json_number_value(json_object_get(last, measure)), folder);
+        cli_print("%-8s %s %.5g on the test set: %s/last.safetensors\n", "last", measure,
+                  json_number_value(json_object_get(last, measure)), folder);
     json_decref(result);
 }
 
@@ -111,9 +111,9 @@ static void show_end(const dro_train *train, const char *folder)
     printf("%-8s %.1f s, %llu step%s, %llu example%s\n", "time", r->seconds,
            (unsigned long long)r->info.step, r->info.step == 1 ? "" : "s",
            (unsigned long long)r->info.examples, r->info.examples == 1 ? "" : "s");
-    printf("%-8s %s/weights.safetensors, result.json, metrics.jsonl, config.json, TensorBoard's "
-           "events\n",
-           "files", folder);
+    cli_print("%-8s %s/weights.safetensors, result.json, metrics.jsonl, config.json, TensorBoard's "
+              "events\n",
+              "files", folder);
 }
 
 static int finish(const cli_args *args, dro_context *ctx, const dro_train *train, dro_status status,
@@ -177,9 +177,9 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dr
     if (!cli_json(args)) {
         char with[400];
         if (cli_flag(args, "resume") && is_beginning(folder))
-            printf("no checkpoint in %s: starting at step 0\n", folder);
-        printf("%s %s, %s, into %s\n", goes_on ? "going on with" : "training on", data,
-               machine(args, ctx, with, sizeof with), folder);
+            cli_print("no checkpoint in %s: starting at step 0\n", folder);
+        cli_print("%s %s, %s, into %s\n", goes_on ? "going on with" : "training on", data,
+                  machine(args, ctx, with, sizeof with), folder);
         fflush(stdout);
     }
     if (cli_json(args))

@@ -144,6 +144,20 @@ void cli_progress(const char *format, ...)
 
 /* ---- stdout ---- */
 
+void cli_print(const char *format, ...)
+{
+    va_list list;
+    size_t size = strlen(format);
+    bool ends = size > 0 && format[size - 1] == '\n';
+    va_start(list, format);
+    char *text = escaped(format, list);
+    va_end(list);
+    if (ends)
+        strcpy(text + strlen(text) - strlen("\\x0a"), "\n");
+    fputs(text, stdout);
+    free(text);
+}
+
 /* The reader of the pipe has ended, as `head` does. The reason of an earlier failed write is lost,
  * but a pipe shows it. */
 static bool is_closed(int reason)

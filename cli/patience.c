@@ -29,11 +29,13 @@ static void *speak_up(void *unused)
     struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     nanosleep(&time, NULL);
     pthread_mutex_lock(&lock);
+    char *shown = cli_escape(what);
     if (silent)
-        fprintf(stderr, "%s\n", what);
+        fprintf(stderr, "%s\n", shown);
     said = said || silent;
     silent = false;
     pthread_mutex_unlock(&lock);
+    free(shown);
     return unused;
 }
 

@@ -176,7 +176,7 @@ static void show_result(const cli_runs *runs, const cli_one *one)
     while (!json_is_object(test) && ++of < 3)
         test = json_object_get(result, splits[of]);
     cli_progress(NULL);
-    printf("%s:", one->name);
+    cli_print("%s:", one->name);
     if (one->state == CLI_DIVERGED) { /* the metrics of a checkpoint are not results */
         printf(" %s", one->note);
     } else if (json_is_number(json_object_get(test, "accuracy"))) {
@@ -217,8 +217,8 @@ static void show_progress(const cli_runs *runs, double *shown)
         cli_progress("%d of %d runs done%s%s", count_of(runs, CLI_DONE, CLI_DIVERGED), runs->count,
                      left, text);
     else if (!cli_json(runs->args))
-        printf("%d of %d runs done%s%s\n", count_of(runs, CLI_DONE, CLI_DIVERGED), runs->count,
-               left, text);
+        cli_print("%d of %d runs done%s%s\n", count_of(runs, CLI_DONE, CLI_DIVERGED), runs->count,
+                  left, text);
     fflush(stdout);
 }
 

@@ -257,7 +257,9 @@ static void on_plan(void *user, const char *text)
         return;
     if (!show->to)
         cli_progress(NULL);
-    cli_wrapped(show->to ? show->to : stdout, text);
+    char *shown = cli_escape(text);
+    cli_wrapped(show->to ? show->to : stdout, shown);
+    free(shown);
     fflush(show->to ? show->to : stdout);
 }
 

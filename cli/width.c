@@ -19,6 +19,12 @@ static const range wide[] = {
     {0xa000, 0xa4cf}, {0xac00, 0xd7a3},   {0xf900, 0xfaff},   {0xfe30, 0xfe4f},  {0xff00, 0xff60},
     {0xffe0, 0xffe6}, {0x1f300, 0x1f64f}, {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd}};
 
+/* Invisible or changing the direction of writing; not the joiners U+200C and U+200D, which words
+ * and emoji need. */
+static const range hidden[] = {
+    {0xad, 0xad},     {0x61c, 0x61c},   {0x180e, 0x180e}, {0x200b, 0x200b}, {0x200e, 0x200f},
+    {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
+
 static bool is_in(unsigned code, const range *ranges, size_t count)
 {
     for (size_t k = 0; k < count; k++)
@@ -58,6 +64,19 @@ static unsigned letter(const unsigned char *text, int *size)
     return code;
 }
 
+int cli_escape_letter(const char *text, char *escape, bool with_hidden)
+{
+    int size;
+    unsigned code = letter((const unsigned char *)text, &size);
+    *escape = '\0';
+    if (code < 0x20 || code == 0x7f || (code >= 0x80 && size == 1))
+        snprintf(escape, CLI_ESCAPE_SIZE, "\\x%02x", code);
+    else if ((code >= 0x80 && code < 0xa0) ||
+             (with_hidden && is_in(code, hidden, sizeof hidden / sizeof hidden[0])))
+        snprintf(escape, CLI_ESCAPE_SIZE, code > 0xffff ? "\\U%08x" : "\\u%04x", code);
+    return size;
+}
+
 char *cli_escape(const char *text)
 {
     size_t used = 0;
@@ -67,14 +86,12 @@ char *cli_escape(const char *text)
         fputs("dro: no memory for a text\n", stderr);
         exit(1);
     }
-    for (const unsigned char *p = (const unsigned char *)text; *p; p += size) {
-        unsigned code = letter(p, &size);
-        if (code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x80 && size == 1)) {
-            used += (size_t)sprintf(shown + used, "\\x%02x", code);
-        } else {
-            memcpy(shown + used, p, (size_t)size);
-            used += (size_t)size;
-        }
+    for (; *text; text += size) {
+        char escape[CLI_ESCAPE_SIZE];
+        size = cli_escape_letter(text, escape, true);
+        size_t length = *escape ? strlen(escape) : (size_t)size;
+        memcpy(shown + used, *escape ? escape : text, length);
+        used += length;
     }
     shown[used] = '\0';
     return shown;

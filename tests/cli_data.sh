@@ -73,7 +73,7 @@ has "4 examples"
 printf 'x,y\n1,a\033[31mb\n2,c\302\233d\n' >"$work/steers"
 run 0 data "csv:$work/steers,label=y"
 has 'a\x1b[31mb'
-has 'c\x9bd'
+has 'c\u009bd'
 if LC_ALL=C grep -q "$(printf '\033')\|$(printf '\302\233')" "$work/out"; then fail "control bytes came through"; fi
 
 # wrong SPEC PART: one line, status 1, nothing on stdout.

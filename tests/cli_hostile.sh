@@ -182,6 +182,14 @@ what="an option of 5000 digits"
 one_line
 grep -q 'expected' err || fail "$what: the cure is cut off"
 
+odd=$(printf 'a\033[31m\342\200\256b')
+run 0 train --data csv:t.csv,label=y --steps 1 --out "$odd"
+cat err >>out
+grep -qF 'files    a\x1b[31m\u202eb/weights' out || fail "$what: $(tail -n 1 out)"
+! grep -q "$(printf '\033\\|\342\200\256')" out || fail "$what: a character that steers the terminal is printed"
+run 0 report "$odd" --out "$odd.html"
+grep -qF 'report  a\x1b[31m\u202eb.html' out || fail "$what: $(tail -n 1 out)"
+
 # Real targets of which few are not 0.
 awk 'BEGIN { srand(5); print "a,b,claim"; for (i = 0; i < 3000; i++) print rand() "," rand() "," (rand() < 0.005 ? 50 * rand() : 0) }' >claims.csv
 for seed in 1 2 3 4; do
