@@ -247,6 +247,9 @@ static int check_value(const cli_command *command, const cli_option *option, con
     case CLI_SWITCH:
         return 0;
     case CLI_TEXT:
+        if (strcmp(value, "-") == 0 && strcmp(option->value, "DIR") == 0)
+            return cli_usage("%s: --%s -: expected a folder, not standard output", command->name,
+                             option->name);
         return strcmp(option->name, "backend") == 0 ? check_backend(command, value) : 0;
     case CLI_INTEGER:
         if (!parse_real(value, &real) || real != floor(real) || real < option->low ||

@@ -70,6 +70,10 @@ json_t *cli_config_load(const char *path)
         cli_fail("%s: is a pipe or a device: expected a file, or - for standard input", path);
         return NULL;
     }
+    if (!input && about.st_size == 0) {
+        cli_fail("%s: is empty: expected settings, as in {\"data\": \"csv:FILE,label=y\"}", path);
+        return NULL;
+    }
     json_t *document = input ? json_loadf(stdin, JSON_REJECT_DUPLICATES, &error)
                              : json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!document && error.line < 1)
