@@ -161,7 +161,8 @@ int cli_file_open(cli_file *file, const char *path); /* 0, or 1 after a line */
 /* status other than 0: leaves everything as it was. Returns status, or 1 after a line. */
 int cli_file_close(cli_file *file, int status);
 /* A cell: quoted where it must be, with ' before what a spreadsheet takes for a formula, and
- * without bytes that would steer a terminal. */
+ * with control characters and bytes that are not UTF-8 as \xNN or \uNNNN. Different texts have
+ * different cells: \x becomes \x5cx, and '=1 becomes ''=1. */
 void cli_csv_text(FILE *to, char separator, const char *text);
 /* The document in a file; NULL: there is none, or it is damaged, or it is a pipe. */
 json_t *cli_file_json(const char *path);

@@ -42,11 +42,13 @@ static void csv_header(const output *o)
     else
         fputs(",class,probability", o->to);
     for (int32_t k = 0; !o->real && k < o->classes; k++) {
-        char name[300];
-        snprintf(name, sizeof name, "%s:%s", o->logits ? "logit" : "p",
-                 dro_predictor_class_name(o->p, k));
+        char *name = NULL;
         fputc(',', o->to);
-        cli_csv_text(o->to, ',', name);
+        if (asprintf(&name, "%s:%s", o->logits ? "logit" : "p", dro_predictor_class_name(o->p, k)) <
+            0)
+            name = NULL;
+        cli_csv_text(o->to, ',', name ? name : "");
+        free(name);
     }
     fputc('\n', o->to);
 }
@@ -201,6 +203,7 @@ static int check_out(const cli_args *args)
 static int open_output(const cli_args *args, output *o)
 {
     const char *out = cli_text(args, "out"), *word = cli_text(args, "format");
+    out = out && strcmp(out, "-") == 0 ? NULL : out;
     const char *dot = out ? strrchr(out, '.') : NULL;
     static const char *const endings[] = {".csv", ".jsonl", ".json", ".npy"};
     for (size_t k = 0; !word && dot && k < sizeof endings / sizeof endings[0]; k++)
@@ -344,7 +347,7 @@ static const cli_option options[] = {
     {"logits", CLI_FLAG, NULL, NULL, 0, 0, "logits instead of probabilities"},
     CLI_OPTION_TEXT("prior", "NAME",
                     "class prior: train (default), uniform, or a file of lines NAME,SHARE"),
-    CLI_OPTION_TEXT("out", "FILE", "the file to write; if not given, standard output"),
+    CLI_OPTION_TEXT("out", "FILE", "the file to write; if not given, or -, standard output"),
     CLI_OPTION_TEXT("format", "NAME",
                     "csv, jsonl, json or npy (default: by the ending of --out, else csv)"),
     CLI_OPTIONS_END,
@@ -358,7 +361,8 @@ const cli_command cmd_predict = {
         "One row per example: its class, the probability of that class, and the probability (or\n"
         "logit) of every class. Rows are printed as soon as they are computed; a file of --out\n"
         "appears when it is complete. In csv a name that a spreadsheet would treat as a formula\n"
-        "begins with '. The loss determines the probabilities: a softmax; for logistic the\n"
+        "begins with ', and control characters are \\xNN or \\uNNNN (\\x itself: \\x5cx). The\n"
+        "loss determines the probabilities: a softmax; for logistic the\n"
         "sigmoids of the outputs, and for squared the outputs themselves, at least 0, both\n"
         "normalised to sum to 1. Their prior is the class shares of the training data, even if\n"
         "the loss or the tilt gives all classes the same weight. --prior selects another prior,\n"

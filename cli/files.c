@@ -13,6 +13,7 @@
 static bool is_formula(const char *text)
 {
     char *end;
+    text += strspn(text, "'"); /* so that '=1 and =1 stay different */
     if (!*text || !strchr("=+-@", *text))
         return false;
     strtod(text, &end);
@@ -24,16 +25,17 @@ void cli_csv_text(FILE *to, char separator, const char *text)
     const char special[] = {separator, '"', '\n', '\r', '\0'};
     const char *quote = strpbrk(text, special) ? "\"" : "";
     fprintf(to, "%s%s", quote, is_formula(text) ? "'" : "");
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        bool steers = (*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7f;
-        if (*p == '"')
+    for (int size; *text; text += size) {
+        char escape[CLI_ESCAPE_SIZE];
+        size = cli_escape_letter(text, escape, false);
+        if (*text == '"')
             fputc('"', to);
-        if (steers)
-            fprintf(to, "\\x%02x", *p);
-        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
-            fprintf(to, "\\x%02x", *++p);
+        if (*text == '\\' && text[1] && strchr("xuU", text[1])) /* what looks like an escape */
+            fputs("\\x5c", to);
+        else if (*escape && *text != '\n' && *text != '\t')
+            fputs(escape, to);
         else
-            fputc(*p, to);
+            fwrite(text, 1, (size_t)size, to);
     }
     fputs(quote, to);
 }
@@ -56,14 +58,19 @@ static void remove_unfinished(void)
 
 int cli_file_open(cli_file *file, const char *path)
 {
+    enum { LONGEST = 200 }; /* bytes of a name to which a process number and .tmp are added */
     static bool watched;
     struct stat about;
+    if (stat(path, &about) != 0 && lstat(path, &about) == 0)
+        return cli_fail("cannot write to %s: it is a link to a file that does not exist", path);
     *file = (cli_file){.name = path, .target = realpath(path, NULL)}; /* what a link points to */
     if (!file->target)
         file->target = strdup(path);
     bool beside = stat(path, &about) != 0 || S_ISREG(about.st_mode);
-    if (!file->target ||
-        (beside && asprintf(&file->part, "%s.%ld.tmp", file->target, (long)getpid()) < 0)) {
+    const char *slash = file->target ? strrchr(file->target, '/') : NULL;
+    int start = slash ? (int)(slash + 1 - file->target) : 0;
+    if (!file->target || (beside && asprintf(&file->part, "%.*s%.*s.%ld.tmp", start, file->target,
+                                             LONGEST, file->target + start, (long)getpid()) < 0)) {
         free(file->target);
         return cli_fail("no memory for the name of %s", path);
     }

@@ -100,6 +100,9 @@ timeout 60 "$dro" predict --weights plan/sgd-seed1/weights.safetensors --data cs
 : >nothing.json
 echo '{}' >empty.json
 run 1 train --config nothing.json --out cut
+grep -q "nothing.json: is empty: expected settings" err || fail "$what: $(cat err)"
+run 2 train --out -
+grep -q "train: --out -: expected a folder" err || fail "$what: $(cat err)"
 run 1 train --config empty.json --out cut
 grep -q "empty.json: has no settings" err || fail "$what: $(cat err)"
 [ ! -e cut ] || fail "$what: trained something"
@@ -145,6 +148,26 @@ run 0 predict --weights names/weights.safetensors --data csv:names.csv,label=y -
 [ "$(wc -l <p.csv)" -eq 901 ] && [ -L link.csv ] || fail "$what: the link's file is not written"
 run 0 predict --weights names/weights.safetensors --data csv:names.csv,label=y --out /dev/stdout
 [ "$(wc -l <out)" -eq 901 ] || fail "$what: $(wc -l <out) lines"
+
+ln -s nowhere.csv dangling.csv
+run 1 predict --weights names/weights.safetensors --data csv:names.csv,label=y --out dangling.csv
+grep -q 'dangling.csv: it is a link to a file that does not exist' err && [ -L dangling.csv ] || fail "$what: $(cat err)"
+run 1 report names --out dangling.csv
+grep -q 'it is a link to a file that does not exist' err && [ -L dangling.csv ] || fail "$what: $(cat err)"
+run 0 predict --weights names/weights.safetensors --data csv:names.csv,label=y --out -
+[ "$(wc -l <out)" -eq 901 ] && [ ! -e ./- ] || fail "$what: $(wc -l <out) lines"
+long=$(printf 'x%.0s' $(seq 250)).html
+run 0 predict --weights names/weights.safetensors --data csv:names.csv,label=y --out "${long#x}"
+run 0 report names --out "${long#xx}"
+# Different names are different cells.
+printf 'a,y\n' >alike.csv
+for k in 1 2 3 4; do printf '1,\033e\n2,\\x1be\n3,=1a\n4,'"'"'=1a\n5,c:\\data\n' >>alike.csv; done
+run 0 train --data csv:alike.csv,label=y --epochs 1 --out alike
+run 0 predict --weights alike/weights.safetensors --data csv:alike.csv,label=y
+head -n 1 out >header
+for cell in 'p:\x1be' 'p:\x5cx1be' 'p:c:\data'; do
+    tr , '\n' <header | grep -qxF "$cell" || fail "$what: no $cell: $(cat header)"
+done
 
 # Links and pipes that are written to stay what they are.
 : >page.html

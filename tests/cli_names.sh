@@ -33,6 +33,8 @@ run 0 train --data images:pictures,size=8 --model mlp:4 --lr 0.01 --steps 2 --ou
 run 0 predict --weights folders/weights.safetensors --data images:pictures,size=8 --json
 json
 has 'pictures/plain/\\xe9.pgm'
+run 0 predict --weights folders/weights.safetensors --data images:pictures,size=8
+has 'pictures/plain/\xe9.pgm'
 # Small pictures keep their size, and a model that was trained so takes others at that size.
 run 0 train --data images:pictures --steps 2 --out small
 has "the images' shorter side is 4 pixels (median): all become 4 x 4, as with size=4" err

@@ -230,18 +230,24 @@ static bool write_all(int fd, const char *bytes, size_t size)
  * which nothing may replace. NULL: no memory. */
 static char *first_path(const char *path, bool direct)
 {
+    enum { LONGEST = 200 }; /* bytes of a name to which a process number and .tmp are added */
     char *made = dro__alloc(strlen(path) + 32, 1);
+    const char *slash = strrchr(path, '/');
+    int most = LONGEST + (slash ? (int)(slash + 1 - path) : 0);
     if (made && direct)
         strcpy(made, path);
     else if (made)
-        sprintf(made, "%s.%ld.tmp", path, (long)getpid());
+        sprintf(made, "%.*s.%ld.tmp", most, path, (long)getpid());
     return made;
 }
 
 dro_status dro__write_file(dro_context *ctx, const char *path, const void *bytes, size_t size)
 {
     struct stat about;
-    bool direct = stat(path, &about) == 0 && !S_ISREG(about.st_mode);
+    bool there = stat(path, &about) == 0, direct = there && !S_ISREG(about.st_mode);
+    if (!there && lstat(path, &about) == 0)
+        return dro__fail(ctx, DRO_ERR_FILE,
+                         "%s: cannot write it: it is a link to a file that does not exist", path);
     char *real = direct ? NULL : realpath(path, NULL); /* what a link points to */
     const char *target = real ? real : path;
     char *first = first_path(target, direct);
