@@ -29,7 +29,7 @@ table 1 >t.csv
 run 0 train --data csv:t.csv,label=y --epochs 2 --out changed
 table 2 >t.csv
 run 1 train --resume --out changed
-grep -q 'checksum of the training examples' err || fail "$what: $(cat err)"
+grep -q 'changed: the training data has changed since the run was started' err || fail "$what: $(cat err)"
 table 1 >t.csv
 run 0 train --resume --out changed
 

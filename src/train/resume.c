@@ -161,6 +161,12 @@ static dro_status refuse(const dro_train *t, const char *saved, const char *now)
                          "%s: the run was made with %.*s, which is not set here: restore that "
                          "setting, or start again in another folder",
                          t->folder, size, line);
+    static const char sum[] = "checksum of the training examples=";
+    if (strncmp(line, sum, sizeof sum - 1) == 0)
+        return dro__fail(t->ctx, DRO_ERR_FORMAT,
+                         "%s: the training data has changed since the run was started: restore the "
+                         "data, or start again in another folder",
+                         t->folder);
     return dro__fail(t->ctx, DRO_ERR_FORMAT,
                      "%s: the run was made with %.*s, not with %.*s: restore that setting, or "
                      "start again in another folder",
