@@ -1,8 +1,9 @@
-/* dro list: the optimisers with their parameters, the models, the backends and formats of this
- * build. */
+/* dro list: the optimisers with their parameters, the settings, models, losses, metrics and
+ * recipes, and the backends and formats of this build. */
 #include "cli.h"
 
 #include <dro/data.h>
+#include <dro/metrics.h>
 #include <dro/train.h>
 #include <string.h>
 
@@ -345,6 +346,74 @@ static int list_recipes(const cli_args *args)
     return 0;
 }
 
+/* ---- losses ---- */
+
+/* The settings that affect a loss. */
+static json_t *loss_settings(const char *loss)
+{
+    json_t *list = json_array();
+    dro_param p;
+    for (int i = 0; dro_net_param(i, &p) == DRO_OK; i++)
+        if (dro_loss_has(loss, p.name))
+            json_array_append_new(list, json_string(p.name));
+    return list;
+}
+
+static json_t *loss_json(int index)
+{
+    const char *name = dro_loss_name(index);
+    return json_pack("{s:s, s:s, s:b, s:o}", "name", name, "summary", dro_loss_summary(index),
+                     "proper", dro_loss_proper(name), "settings", loss_settings(name));
+}
+
+static int list_losses(const cli_args *args)
+{
+    static const listed losses = {"loss",           "losses",  dro_loss_name,
+                                  dro_loss_summary, loss_json, NULL};
+    if (cli_json(args))
+        return emit_all(&losses);
+    print_all(&losses, "loss");
+    printf("\n  %-20s %-18s meaning (allowed values)\n", "setting", "default");
+    dro_param p;
+    for (int i = 0; dro_net_param(i, &p) == DRO_OK; i++)
+        if (dro_loss_has(NULL, p.name))
+            print_param(&p);
+    return 0;
+}
+
+/* ---- metrics ---- */
+
+static int list_metrics(const cli_args *args)
+{
+    static const struct {
+        const char *name, *meaning;
+        int better;
+    } metrics[] = {
+#define X(name, code, title, better, unit, meaning) {#name, meaning, better},
+        DRO_METRIC_LIST(X)
+#undef X
+    };
+    const char *const headers[] = {"metric", "better", "what it is"};
+    json_t *list = cli_json(args) ? json_array() : NULL;
+    cli_table *table = list ? NULL : cli_table_create(3, headers);
+    for (size_t k = 0; k < sizeof metrics / sizeof metrics[0]; k++) {
+        const char *better = metrics[k].better > 0 ? "higher" : "lower";
+        if (list) {
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", metrics[k].name,
+                                                  "better", better, "summary", metrics[k].meaning));
+            continue;
+        }
+        cli_table_cell(table, "%s", metrics[k].name);
+        cli_table_cell(table, "%s", better);
+        cli_table_cell(table, "%s", metrics[k].meaning);
+    }
+    if (list)
+        return cli_emit(list);
+    cli_table_print(table);
+    printf("\nThese are names for --best of dro train and --by of dro sweep.\n");
+    return 0;
+}
+
 /* ---- settings ---- */
 
 /* Where a setting applies: to every run, to networks, or to these optimisers. */
@@ -426,6 +495,8 @@ static const char lists_text[] =
     "dro list optimizers NAME   its parameters, and the defaults of dro train that differ\n"
     "dro list settings          every setting of a run, grouped by where it applies\n"
     "dro list models            the networks: parameters, multiply-adds of one example\n"
+    "dro list losses            the losses, and the settings that they have\n"
+    "dro list metrics           what is measured, and whether higher or lower is better\n"
     "dro list backends          the backends of this build, fastest first\n"
     "dro list formats           the data formats and their options\n"
     "dro list formats NAME      one of them\n"
@@ -450,7 +521,8 @@ static int run(const cli_args *args)
         int (*list)(const cli_args *args);
         bool one; /* NAME may follow */
     } lists[] = {{"optimizers", list_optimizers, true}, {"settings", list_settings, false},
-                 {"models", list_models, false},        {"backends", list_backends, false},
+                 {"models", list_models, false},        {"losses", list_losses, false},
+                 {"metrics", list_metrics, false},      {"backends", list_backends, false},
                  {"formats", list_formats, true},       {"recipes", list_recipes, false}};
     enum { LISTS = sizeof lists / sizeof lists[0] };
     const char *word = cli_word(args, 0), *names[LISTS];
@@ -473,10 +545,11 @@ static int run(const cli_args *args)
 
 const cli_command cmd_list = {
     .name = "list",
-    .usage = "[optimizers [NAME] | settings | models | backends | formats [NAME] | recipes]",
-    .summary = "list optimisers, settings, models, backends, formats, recipes",
+    .usage = "[optimizers [NAME] | settings | models | losses | metrics | "
+             "backends | formats [NAME] | recipes]",
+    .summary = "list optimisers, settings, models, losses, metrics, backends, formats, recipes",
     .details = lists_text,
     .most = 2,
-    .words = "optimizers settings models formats backends recipes",
+    .words = "optimizers settings models losses metrics formats backends recipes",
     .run = run,
 };

@@ -56,6 +56,20 @@ run 0 list models --json
 same list_models.json
 json
 
+run 0 list losses
+same list_losses.txt
+silent err
+run 0 list losses --json
+json
+has '"ldam_margin"'
+
+run 0 list metrics
+same list_metrics.txt
+silent err
+run 0 list metrics --json
+json
+has '"name": "balanced_accuracy"'
+
 run 0 list recipes
 same list_recipes.txt
 silent err

@@ -162,6 +162,8 @@ static void test_loss(void **state)
     assert_string_equal(dro_loss_name(0), "cross-entropy");
     assert_null(dro_loss_name(-1));
     assert_null(dro_loss_name(1000));
+    assert_null(dro_loss_summary(-1));
+    assert_null(dro_loss_summary(1000));
     assert_true(dro_loss_has("focal", "focal_gamma") && !dro_loss_has("focal", "tau"));
     assert_false(dro_loss_has("none", "tau"));
     assert_true(dro_loss_proper("cross-entropy"));

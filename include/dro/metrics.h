@@ -13,7 +13,8 @@ extern "C" {
  * `dro sweep --by` come from this list; the function of the same name in src/train/metrics.c
  * computes a measure. */
 #define DRO_METRIC_LIST(X)                                                                         \
-    X(accuracy, ACCURACY, "Accuracy", 1, "%", "examples whose class is predicted")                 \
+    X(accuracy, ACCURACY, "Accuracy", 1, "%",                                                      \
+      "share of the examples that are classified correctly")                                       \
     X(balanced_accuracy, BALANCED, "Balanced accuracy", 1, "%", "mean of the classes' accuracies") \
     X(worst_class_accuracy, WORST, "Worst class", 1, "%",                                          \
       "the smallest of the classes' accuracies")                                                   \
@@ -24,7 +25,7 @@ extern "C" {
     X(average_precision, PRECISION, "Average precision", 1, "%",                                   \
       "mean over the classes of the area under their precision-recall curves")                     \
     X(calibration_error, CALIBRATION, "Calibration error", -1, "%",                                \
-      "expected, over 15 bins of the predicted class's probability")                               \
+      "expected calibration error, 15 bins of the predicted class's probability")                  \
     X(rmse, RMSE, "RMSE", -1, "", "real-valued targets: root of the mean squared error")           \
     X(mae, MAE, "MAE", -1, "", "real-valued targets: mean absolute error")                         \
     X(r2, R2, "R2", 1, "", "real-valued targets: share of their variance that is explained")       \

@@ -103,8 +103,9 @@ DRO_API dro_model_shape dro_model_usual(int index);
  * dro_net_param() lists them. */
 DRO_API dro_status dro_net_set(dro_net *net, const char *name, const char *value);
 DRO_API dro_status dro_net_param(int index, dro_param *param); /* DRO_ERR_END past the last */
-/* The i-th loss, NULL past the last. */
+/* The i-th loss and a line about it; NULL past the last. */
 DRO_API const char *dro_loss_name(int index);
+DRO_API const char *dro_loss_summary(int index);
 /* Whether a setting ("tau") affects a loss; loss NULL: any loss. */
 DRO_API bool dro_loss_has(const char *loss, const char *setting);
 /* Whether a loss is proper: the probabilities that minimise it are the true ones. */

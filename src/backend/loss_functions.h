@@ -171,7 +171,7 @@ DRO__LOSS_CALL dro__loss_value(int kind, const dro__loss_example *l, const dro__
                                dro__loss_real *slopes)
 {
     switch (kind) {
-#define DRO__LOSS_CASE(ID, id, name, of, link, settings, constants, proper)                        \
+#define DRO__LOSS_CASE(ID, id, name, of, link, settings, constants, proper, summary)               \
     case DRO__NET_##ID:                                                                            \
         return dro__loss_##id(l, z, slopes);
         DRO__LOSSES(DRO__LOSS_CASE)

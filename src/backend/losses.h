@@ -36,20 +36,26 @@ typedef enum dro__link {
 /* What an example is compared with: the number of its class, or a value for each output. */
 typedef enum dro__loss_of { DRO__OF_CLASS, DRO__OF_TARGETS } dro__loss_of;
 
-/* X(NAME, name, "name", of, link, settings, constants, proper). constants: a function of net_loss.c
- * that makes a number for each class of its share of the training data, or NULL. proper: the
- * probabilities that minimise it are the true ones. */
+/* X(NAME, name, "name", of, link, settings, constants, proper, summary). constants: a function of
+ * net_loss.c that computes a number for each class from its share of the training data, or NULL.
+ * proper: the probabilities that minimise it are the true ones. */
 #define DRO__LOSSES(X)                                                                             \
     X(CROSS_ENTROPY, cross_entropy, "cross-entropy", CLASS, SOFTMAX,                               \
-      DRO__SET(smoothing) | DRO__SET(smoothing_head), NULL, 1)                                     \
-    X(FOCAL, focal, "focal", CLASS, SOFTMAX, DRO__SET(focal_gamma), NULL, 0)                       \
+      DRO__SET(smoothing) | DRO__SET(smoothing_head), NULL, 1,                                     \
+      "classes: -log of the probability of the true class")                                        \
+    X(FOCAL, focal, "focal", CLASS, SOFTMAX, DRO__SET(focal_gamma), NULL, 0,                       \
+      "classes: cross-entropy times (1 - p)^focal_gamma, p the probability of the true class")     \
     X(LOGIT_ADJUSTED, logit_adjusted, "logit-adjusted", CLASS, SOFTMAX,                            \
-      DRO__SET(smoothing) | DRO__SET(smoothing_head) | DRO__SET(tau), prior_shift, 0)              \
-    X(SQUARED, squared, "squared", TARGETS, SQUARED, 0, NULL, 1)                                   \
-    X(LOGISTIC, logistic, "logistic", TARGETS, LOGISTIC, 0, NULL, 1)                               \
-    X(LDAM, ldam, "ldam", CLASS, SOFTMAX, DRO__SET(ldam_margin), class_margin, 0)
+      DRO__SET(smoothing) | DRO__SET(smoothing_head) | DRO__SET(tau), prior_shift, 0,              \
+      "classes: cross-entropy after tau log(prior) is added to each logit; for rare classes")      \
+    X(SQUARED, squared, "squared", TARGETS, SQUARED, 0, NULL, 1,                                   \
+      "numbers to predict, or classes as 0 and 1: half the squared error, summed over outputs")    \
+    X(LOGISTIC, logistic, "logistic", TARGETS, LOGISTIC, 0, NULL, 1,                               \
+      "classes, each output by itself: log(1 + exp(-z)) for the true one, else log(1 + exp(z))")   \
+    X(LDAM, ldam, "ldam", CLASS, SOFTMAX, DRO__SET(ldam_margin), class_margin, 0,                  \
+      "classes: cross-entropy with a margin that is larger for rarer classes")
 
-#define DRO__LOSS_ENUM(ID, id, name, of, link, settings, constants, proper) DRO__NET_##ID,
+#define DRO__LOSS_ENUM(ID, id, name, of, link, settings, constants, proper, summary) DRO__NET_##ID,
 typedef enum dro__net_loss { DRO__LOSSES(DRO__LOSS_ENUM) DRO__NET_LOSSES } dro__net_loss;
 #undef DRO__LOSS_ENUM
 
@@ -58,10 +64,11 @@ typedef struct dro__loss_about {
     const char *name;
     dro__loss_of of;
     dro__link link;
-    unsigned settings; /* those that have a say in it, one bit each */
+    unsigned settings; /* those that affect it, one bit each */
     /* (optional) the number of a class by its share; least: the smallest share that is not 0 */
     float (*constant)(const double *set, double share, double least);
     bool proper;
+    const char *summary;
 } dro__loss_about;
 
 #ifndef __CUDACC__

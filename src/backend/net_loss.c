@@ -23,8 +23,8 @@ float dro__loss_smoothing(const double *set, double share, double least, double 
 }
 
 const dro__loss_about dro__net_losses[DRO__NET_LOSSES] = {
-#define ROW(ID, id, name, of, link, settings, constants, proper)                                   \
-    {name, DRO__OF_##of, DRO__LINK_##link, settings, constants, proper},
+#define ROW(ID, id, name, of, link, settings, constants, proper, summary)                          \
+    {name, DRO__OF_##of, DRO__LINK_##link, settings, constants, proper, summary},
     DRO__LOSSES(ROW)
 #undef ROW
 };

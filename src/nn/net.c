@@ -14,7 +14,7 @@ enum { PATTERNS_SIZE = 4096 };
 
 #define FIELD(field) offsetof(struct dro__net_settings, field)
 
-#define LOSS_WORD(ID, id, name, of, link, settings, constants, proper) "|" name
+#define LOSS_WORD(ID, id, name, of, link, settings, constants, proper, summary) "|" name
 #define LOSS_ROW(name, fallback, low, high, meaning)                                               \
     {{#name, DRO_PARAM_REAL, fallback, low, high, NULL, meaning},                                  \
      FIELD(loss_set) + DRO__SET_##name * sizeof(double)},
@@ -119,6 +119,11 @@ dro_status dro_net_param(int index, dro_param *param)
 const char *dro_loss_name(int index)
 {
     return index >= 0 && index < DRO__NET_LOSSES ? dro__net_losses[index].name : NULL;
+}
+
+const char *dro_loss_summary(int index)
+{
+    return index >= 0 && index < DRO__NET_LOSSES ? dro__net_losses[index].summary : NULL;
 }
 
 static const dro__loss_about *find_loss(const char *name)
