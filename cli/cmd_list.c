@@ -440,6 +440,25 @@ static void print_where(const dro_setting *s, char *text, size_t size)
         }
 }
 
+/* The default of a setting by optimiser, an object; NULL where all have the same. */
+static json_t *defaults_json(const dro_setting *s)
+{
+    json_t *all = json_object();
+    dro_param p;
+    const char *name;
+    bool differ = false;
+    for (int k = 0; s->owner == DRO_SETTING_OPTIMIZER && (name = dro_optimizer_name(k)); k++)
+        for (int i = 0; dro_optimizer_param(name, i, &p) == DRO_OK; i++)
+            if (strcmp(p.name, s->param.name) == 0) {
+                json_object_set_new(all, name, json_string(p.fallback));
+                differ = differ || strcmp(p.fallback, s->param.fallback) != 0;
+            }
+    if (differ)
+        return all;
+    json_decref(all);
+    return NULL;
+}
+
 static int emit_settings(void)
 {
     json_t *list = json_array();
@@ -449,6 +468,11 @@ static int emit_settings(void)
         json_t *row = param_json(&s.param);
         print_where(&s, where, sizeof where);
         json_object_set_new(row, "applies_to", json_string(where));
+        json_t *defaults = defaults_json(&s);
+        if (defaults) {
+            json_object_set_new(row, "default", json_null());
+            json_object_set_new(row, "defaults", defaults);
+        }
         json_array_append_new(list, row);
     }
     return cli_emit(list);
@@ -469,6 +493,10 @@ static void print_group(int index)
             return;
         if (i == index)
             printf("\n%s:\n", where);
+        json_t *defaults = defaults_json(&s);
+        if (defaults)
+            s.param.fallback = "by optimizer";
+        json_decref(defaults);
         print_param(&s.param);
     }
 }
@@ -483,9 +511,9 @@ static int list_settings(const cli_args *args)
         print_group(i);
     printf(
         "\nEach is an option of dro train, compare and sweep (--max-time 30m), a name for --set\n"
-        "(max_time=30m) and a name in config.json. A default of - depends on the data. For an\n"
-        "optimiser's parameters dro train has some defaults of its own: 'dro list optimizers\n"
-        "NAME' shows them.\n");
+        "(max_time=30m) and a name in config.json. A default of - depends on the data; 'by\n"
+        "optimizer': on the optimiser. 'dro list optimizers NAME' shows the defaults of one, and\n"
+        "those that dro train changes.\n");
     return 0;
 }
 

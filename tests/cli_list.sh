@@ -82,12 +82,14 @@ silent err
 for line in 'every run:' 'networks:' 'all optimisers but lbfgs, newton:' 'cover, recover:'; do
     has "$line"
 done
+grep -q "^  eta  *by optimizer " "$work/out" || fail "list settings: eta has one default"
 if grep -q null "$work/out"; then fail "list settings: a text is missing"; fi
 [ "$(awk '{ if (length > most) most = length } END { print most }' "$work/out")" -le 100 ] ||
     fail "list settings: a line of more than 100 characters"
 run 0 list settings --json
 json
 has '"applies_to": "lbfgs, newton"'
+has '"defaults": {'
 
 # One row of src/train/settings.def is all of a setting: help, completions, the manual page and config.json have it.
 tr -d '\n' <"$work/out" | sed 's/}/}\n/g' | sed -n 's/.*"name": "\([a-z_]*\)".*"applies_to": "every run".*/\1/p' \
