@@ -24,10 +24,11 @@ void cli_csv_text(FILE *to, char separator, const char *text)
 {
     const char special[] = {separator, '"', '\n', '\r', '\0'};
     const char *quote = strpbrk(text, special) ? "\"" : "";
+    bool hidden = isatty(fileno(to));
     fprintf(to, "%s%s", quote, is_formula(text) ? "'" : "");
     for (int size; *text; text += size) {
         char escape[CLI_ESCAPE_SIZE];
-        size = cli_escape_letter(text, escape, false);
+        size = cli_escape_letter(text, escape, hidden);
         if (*text == '"')
             fputc('"', to);
         if (*text == '\\' && text[1] && strchr("xuU", text[1])) /* what looks like an escape */

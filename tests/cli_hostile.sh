@@ -168,6 +168,10 @@ head -n 1 out >header
 for cell in 'p:\x1be' 'p:\x5cx1be' 'p:c:\data'; do
     tr , '\n' <header | grep -qxF "$cell" || fail "$what: no $cell: $(cat header)"
 done
+run 0 explain --weights alike/weights.safetensors --data csv:alike.csv,label=y --objective kl:1 --top 20 --out alike.explain.csv
+for cell in "'=1a" "''=1a"; do
+    tr , '\n' <alike.explain.csv | grep -qxF "$cell" || fail "$what: no $cell: $(cat alike.explain.csv)"
+done
 
 # Links and pipes that are written to stay what they are.
 : >page.html
