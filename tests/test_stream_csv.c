@@ -195,6 +195,36 @@ static void test_labels(void **state)
     }
 }
 
+/* Labels that a data set takes for numbers to predict are numbers of a stream too. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    dro_rows rows;
+    FILE *f = fopen(in_dir("numbers"), "w");
+    assert_non_null(f);
+    fprintf(f, "x,price,count,digit,word\n");
+    for (int i = 0; i < 60; i++)
+        fprintf(f, "%d,%d.5,%d,%d,w%d\n", i % 7, i % 11, 10 * i, i % 10, i);
+    assert_int_equal(fclose(f), 0);
+    for (int k = 0; k < 2; k++) {
+        dro_stream *s = streamed(
+            spec_with(k ? "numbers,label=count,shuffle=0" : "numbers,label=price,shuffle=0"));
+        assert_null(dro_stream_class(s, 0));
+        assert_int_equal(dro_stream_next(s, 8, &rows), DRO_OK);
+        for (int i = 0; i < 8; i++)
+            assert_true(rows.y[i] == (k ? 10.0f * (float)i : (float)i + 0.5f));
+        dro_stream_close(s);
+    }
+    static const char *const refused[] = {"digit", "word", "price,target=class"};
+    for (int k = 0; k < 3; k++) {
+        char options[64];
+        dro_stream *s = NULL;
+        snprintf(options, sizeof options, "numbers,label=%s", refused[k]);
+        FAILS(ctx, dro_stream_open(ctx, spec_with(options), &s), DRO_ERR_DATA, "different labels");
+        assert_null(s);
+    }
+}
+
 /* What goes wrong while opening, then what goes wrong later. */
 static void test_bad(void **state)
 {
@@ -282,7 +312,7 @@ static void test_memory(void **state)
 
 static const struct CMUnitTest tests[] = {
     TEST(test_all_learned), TEST(test_first_learned), TEST(test_pipe),   TEST(test_labels),
-    TEST(test_bad),         TEST(test_spec),          TEST(test_memory),
+    TEST(test_bad),         TEST(test_spec),          TEST(test_memory), TEST(test_numbers),
 };
 
 CHECK_MAIN(tests)

@@ -10,7 +10,9 @@
  *     shuffle=N         rows in the shuffle buffer, default 10000; 0: in the order of the file
  *     seed=N            seed of the shuffle, default 1; the order is a pure function of (rows, N,
  *                       seed)
- *     target=real       y is the number in the file
+ *     target=real       y is the number in the file. csv: also without it, where a data set of the
+ *                       first rows takes the label for a number, unless labels= or positive= is
+ *                       given
  * libsvm:
  *     features=D        required: the number of features. A larger index is an error
  *     labels=sign       (default) labels are 1 and -1 or 1 and 0, y is 1 or -1; others are an error

@@ -137,6 +137,11 @@ typedef struct dro__csv_form {
 enum { DRO__DECIMAL_AUTO, DRO__DECIMAL_POINT, DRO__DECIMAL_COMMA };
 enum { DRO__MARK_DROP = 1, DRO__MARK_CATEGORICAL };
 
+/* Whether the labels of a table are numbers to predict, and not the names of classes. Numbers with
+ * fractions: more than ten of them, or most rows have their own; whole numbers: more than twenty,
+ * of which half have few rows. */
+dro_status dro__csv_find_real(const dro__csv *csv, const dro__csv_form *form,
+                              const dro__names *names, bool *real);
 void dro__csv_form_free(dro__csv_form *form);
 /* Whether a number of this file may have a decimal comma: decimal=comma, or cells that are not
  * separated by commas. */

@@ -8,6 +8,7 @@
 #include "csv.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -475,5 +476,51 @@ dro_status dro__csv_form_match(const dro__csv_form *f, const dro__csv *first, dr
     if (csv->rows == 0)
         return dro__fail(csv->ctx, DRO_ERR_DATA, "%s: has a header and no rows: expected rows",
                          csv->name);
+    return DRO_OK;
+}
+
+/* ---- the label ---- */
+
+/* Whether half of the values occur fewer than ten times. */
+static dro_status mostly_few(const dro__csv *csv, size_t column, const dro__names *names,
+                             bool *mostly)
+{
+    enum { FEW = 10 };
+    const char *cell = csv->cells;
+    size_t few = 0, *counts = dro__alloc(names->count, sizeof *counts);
+    if (!counts)
+        return dro__fail(csv->ctx, DRO_ERR_MEMORY, "no memory for %zu labels", names->count);
+    for (int64_t i = 0; i < csv->rows; i++)
+        for (size_t k = 0; k < csv->columns; k++, cell = dro__csv_next(cell)) {
+            int32_t number = k == column ? dro__names_find(names, cell, strlen(cell)) : -1;
+            if (number >= 0)
+                counts[number]++;
+        }
+    for (size_t k = 0; k < names->count; k++)
+        few += counts[k] < FEW;
+    dro__free(counts);
+    *mostly = 2 * few >= names->count;
+    return DRO_OK;
+}
+
+dro_status dro__csv_find_real(const dro__csv *csv, const dro__csv_form *form,
+                              const dro__names *names, bool *real)
+{
+    enum { FRACTIONS = 10, WHOLE = 20 };
+    bool whole = true, plain = true, formatted = true, comma = dro__csv_commas(form, csv);
+    int unit = 0;
+    double value = 0;
+    *real = false;
+    for (size_t k = 0; k < names->count; k++) {
+        formatted = formatted && dro__csv_formatted(names->names[k], comma, &unit, &value);
+        plain = plain && dro__csv_number(names->names[k], comma, &value);
+        if (!plain && !formatted)
+            return DRO_OK;
+        whole = whole && value == floor(value);
+    }
+    if (whole && names->count > WHOLE)
+        return mostly_few(csv, form->label, names, real);
+    *real = !whole && (names->count > FRACTIONS ||
+                       (names->count > 2 && 2 * names->count > (size_t)csv->rows));
     return DRO_OK;
 }

@@ -73,48 +73,6 @@ static dro_status read_names(const reader *r, const dro__csv *csv, size_t column
     return DRO_OK;
 }
 
-/* Whether half of the values occur fewer than ten times. */
-static dro_status mostly_few(const reader *r, bool *mostly)
-{
-    enum { FEW = 10 };
-    const dro__table *t = &r->d->split[DRO_TRAIN];
-    size_t few = 0, *counts = dro__alloc(r->classes.count, sizeof *counts);
-    if (!counts)
-        return dro__fail(r->d->ctx, DRO_ERR_MEMORY, "no memory for %zu labels", r->classes.count);
-    for (int64_t i = 0; i < t->n; i++)
-        counts[t->labels[i]]++;
-    for (size_t k = 0; k < r->classes.count; k++)
-        few += counts[k] < FEW;
-    dro__free(counts);
-    *mostly = 2 * few >= r->classes.count;
-    return DRO_OK;
-}
-
-/* Whether the labels are numbers to predict, and not the names of classes. Numbers with fractions:
- * more than ten of them, or most rows have their own; whole numbers: more than twenty, of which
- * half have few rows. */
-static dro_status find_real(const reader *r, bool *real)
-{
-    enum { FRACTIONS = 10, WHOLE = 20 };
-    const dro__names *names = &r->classes;
-    bool whole = true, plain = true, formatted = true, comma = dro__csv_commas(&r->form, &r->train);
-    int unit = 0;
-    double value = 0;
-    *real = false;
-    for (size_t k = 0; k < names->count; k++) {
-        formatted = formatted && dro__csv_formatted(names->names[k], comma, &unit, &value);
-        plain = plain && dro__csv_number(names->names[k], comma, &value);
-        if (!plain && !formatted)
-            return DRO_OK;
-        whole = whole && value == floor(value);
-    }
-    if (whole && names->count > WHOLE)
-        return mostly_few(r, real);
-    *real = !whole && (names->count > FRACTIONS ||
-                       (names->count > 2 && 2 * names->count > (size_t)r->train.rows));
-    return DRO_OK;
-}
-
 /* A column of numbers: targets, or example weights, which are 0 or more. All are formatted if one
  * is no plain number. */
 static dro_status read_numbers(const reader *r, const dro__csv *csv, size_t column, bool formatted,
@@ -168,7 +126,7 @@ static dro_status read_split(reader *r, const dro__csv *csv, dro__table *t)
     return weighted ? read_numbers(r, csv, r->form.weight, false, t->weights) : DRO_OK;
 }
 
-/* Without target=: classes, unless find_real(). */
+/* Without target=: classes, unless dro__csv_find_real(). */
 static dro_status choose_target(reader *r)
 {
     dro__table *t = &r->d->split[DRO_TRAIN];
@@ -176,7 +134,7 @@ static dro_status choose_target(reader *r)
     bool real = false;
     dro__csv_column_name(&r->train, r->form.label, name, sizeof name);
     if (!r->form.real)
-        DRO_TRY(find_real(r, &real));
+        DRO_TRY(dro__csv_find_real(&r->train, &r->form, &r->classes, &real));
     if (real) {
         DRO_TRY(dro__remark(r->d,
                             "%s: %zu different numbers: a number to predict, as with target=real; "

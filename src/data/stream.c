@@ -171,7 +171,8 @@ static dro_status learn_scale(dro_stream *s)
     dro_data *d = &s->from.data;
     dro__scaling scaling;
     int64_t learn;
-    bool got = true, own = s->from.kind->keep != NULL, real = dro__option(d, "target") != NULL;
+    bool got = true, own = s->from.kind->keep != NULL;
+    bool real = s->from.real || (!own && dro__option(d, "target"));
     DRO_TRY(dro__scaling_read(d, &scaling));
     DRO_TRY(dro__option_integer(d, "learn", LEARN_DEFAULT, 2, LEARN_MAX, &learn));
     if (scaling == DRO__SCALE_NONE || (own && !real))
@@ -474,6 +475,7 @@ void dro_stream_close(dro_stream *s)
     dro__table_free(&s->first);
     dro__scale_free(&s->scale);
     dro__free(s->from.data.encoding);
+    dro__notes_free(&s->from.data.remarks);
     if (s->from.kind)
         s->from.kind->close(&s->from);
     dro__table_free(&s->from.row);

@@ -37,6 +37,7 @@ struct dro__row_reader {
     void *state;
     const char *const *classes; /* (class_count) names, or NULL */
     int32_t class_count;
+    bool real; /* csv: the label is a number to predict */
 };
 
 extern const dro__rows_class dro__rows_libsvm, dro__rows_csv;

@@ -123,7 +123,29 @@ static dro_status check_classes(const source *s)
                      csv->name, s->classes.count, rows, s->classes.names[0], s->classes.names[0]);
 }
 
-static dro_status learn_classes(source *s)
+/* Without labels=, positive= and target=: two classes, unless the labels are numbers to predict. */
+static dro_status choose_target(dro__row_reader *r, source *s)
+{
+    bool real = false;
+    char name[64];
+    if (s->labels != SIGN || s->classes.count < 3 || dro__option(&r->data, "labels") ||
+        dro__option(&r->data, "target"))
+        return DRO_OK;
+    DRO_TRY(dro__csv_find_real(&s->learned, &s->form, &s->classes, &real));
+    if (!real)
+        return DRO_OK;
+    dro__csv_column_name(&s->learned, s->form.label, name, sizeof name);
+    DRO_TRY(dro__remark(&r->data,
+                        "%s: %zu different numbers in the first %lld rows: a number to predict, "
+                        "as with target=real",
+                        name, s->classes.count, (long long)s->learned.rows));
+    dro__names_free(&s->classes);
+    s->labels = WRITTEN;
+    s->form.real = true;
+    return DRO_OK;
+}
+
+static dro_status learn_classes(dro__row_reader *r, source *s)
 {
     const dro__csv *csv = &s->learned;
     const char *cell = csv->cells;
@@ -144,6 +166,9 @@ static dro_status learn_classes(source *s)
         for (size_t k = 0; k < csv->columns; k++)
             cell = dro__csv_next(cell);
     }
+    DRO_TRY(choose_target(r, s));
+    if (s->labels == WRITTEN)
+        return DRO_OK;
     DRO_TRY(check_classes(s));
     if (s->labels == ONE)
         return DRO_OK;
@@ -184,7 +209,8 @@ static dro_status open_rows(dro__row_reader *r)
     DRO_TRY(dro__csv_encoding(&r->data, r->input));
     DRO_TRY(read_first(r, s, learn));
     DRO_TRY(keep_header(s));
-    DRO_TRY(learn_classes(s));
+    DRO_TRY(learn_classes(r, s));
+    r->real = s->form.real;
     DRO_TRY(learn_columns(s));
     s->cell = s->learned.cells;
     s->row.columns = s->learned.columns;

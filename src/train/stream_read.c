@@ -153,6 +153,8 @@ static dro_status open_reader(dro_train *t)
     dro__stream_about *a = &s->about;
     DRO_TRY(dro__stream_for_model(t->ctx, t->set.data, &s->stream));
     const dro_data *data = dro__stream_data(s->stream);
+    for (int k = 0; dro_data_remark(data, k); k++)
+        dro__note(t, "note: %s", dro_data_remark(data, k));
     a->is_stdin = strcmp(data->spec.path, "-") == 0;
     a->columns = data->learned ? dro__checksum(0, data->encoding, strlen(data->encoding)) : 0;
     a->features = dro_stream_features(s->stream);
