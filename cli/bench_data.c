@@ -120,8 +120,8 @@ static int report_json(const cli_args *args, const dro_data *data, const dro_dat
                        const outcome *o, const figures *f)
 {
     json_t *skipped = json_array();
-    for (int k = 0; dro_data_note(data, k); k++)
-        json_array_append_new(skipped, cli_text_json(dro_data_note(data, k)));
+    for (int k = 0; dro_data_skipped(data, k); k++)
+        json_array_append_new(skipped, cli_text_json(dro_data_skipped(data, k)));
     return cli_emit(json_pack(
         "{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "machine", cli_cpu(),
         "format", info->format, "threads", o->threads, "examples_per_s", f->speed, "bytes_per_s",
@@ -137,8 +137,8 @@ static void report_text(const cli_args *args, const dro_data *data, const outcom
     char loop[64] = "a loop that only drew";
     if (step > 0)
         snprintf(loop, sizeof loop, "a loop with steps of %g ms", step);
-    for (int k = 0; dro_data_note(data, k); k++)
-        cli_note(stderr, "skipped %s", dro_data_note(data, k));
+    for (int k = 0; dro_data_skipped(data, k); k++)
+        cli_note(stderr, "skipped %s", dro_data_skipped(data, k));
     printf("opening   %.2f s, %.1f MB/s\n", o->open_seconds, f->reading / 1e6);
     if (f->rows)
         printf("parsing   %.0f examples/s on one thread; they stay in memory\n"

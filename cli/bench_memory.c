@@ -175,7 +175,7 @@ static void wait_for(int end, const cli_args *args)
 {
     static bool reported;
     struct pollfd one = {.fd = end, .events = POLLIN};
-    if (reported || !cli_json(args) || poll(&one, 1, (int)(1000 * cli_patience())) != 0)
+    if (reported || !cli_json(args) || poll(&one, 1, (int)(1000 * cli_busy_delay())) != 0)
         return;
     fprintf(stderr, "%s on %s\n", cli_name(args), cli_cpu());
     reported = true;

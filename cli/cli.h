@@ -113,7 +113,7 @@ int cli_progress_width(void); /* letters that fit on it */
 void cli_busy(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_ready(void);
 /* For how many seconds nothing need be said. */
-double cli_patience(void);
+double cli_busy_delay(void);
 /* A first line for what takes a while: the command and the machine; with --json by cli_busy. */
 void cli_begin(const cli_args *args);
 /* Prints one JSON document on stdout and releases it; returns 0, or 1 if stdout failed. */

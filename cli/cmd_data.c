@@ -33,7 +33,7 @@ static json_t *shape_json(const dro_data_info *info)
     return json_pack("[I]", (json_int_t)info->features);
 }
 
-/* dro_data_note: the images that skip_bad skipped, or dro_data_remark. */
+/* dro_data_skipped: the images that skip_bad skipped, or dro_data_remark. */
 static json_t *texts_json(const dro_data *data, const char *(*text)(const dro_data *, int))
 {
     json_t *list = json_array();
@@ -54,7 +54,7 @@ static int print_json(const dro_data *data, const dro_data_info *info)
         shape_json(info), "sparse", info->kind == DRO_DATA_SPARSE, "classes", names, "groups",
         groups, "train", split_json(info, DRO_TRAIN), "test", split_json(info, DRO_TEST),
         "bytes_read", (json_int_t)info->bytes_read, "memory", (json_int_t)info->memory, "skipped",
-        texts_json(data, dro_data_note), "notes", texts_json(data, dro_data_remark));
+        texts_json(data, dro_data_skipped), "notes", texts_json(data, dro_data_remark));
     if (info->examples[DRO_HOLDOUT])
         json_object_set_new(document, "holdout", split_json(info, DRO_HOLDOUT));
     return cli_emit(document);
@@ -110,15 +110,15 @@ static void print_classes(const dro_data_info *info, long long most)
 
 /* ---- a stream, from its beginning to its end ---- */
 
-typedef struct passage {
+typedef struct stream_summary {
     int64_t rows, *counts; /* (classes) */
     int classes;
     double sum;      /* of y */
     uint64_t memory; /* at most */
-} passage;
+} stream_summary;
 
 /* y is the number of the class, or -1 and 1 for two. */
-static dro_status pass_through(dro_stream *stream, passage *p)
+static dro_status read_stream(dro_stream *stream, stream_summary *p)
 {
     dro_rows rows;
     dro_status status;
@@ -138,7 +138,7 @@ static dro_status pass_through(dro_stream *stream, passage *p)
     return status == DRO_ERR_END ? DRO_OK : status;
 }
 
-static int stream_json(const cli_args *args, const dro_stream *stream, const passage *p)
+static int stream_json(const cli_args *args, const dro_stream *stream, const stream_summary *p)
 {
     json_t *names = json_array(), *counts = json_array();
     const char *spec = cli_word(args, 0);
@@ -155,7 +155,7 @@ static int stream_json(const cli_args *args, const dro_stream *stream, const pas
     return cli_emit(document);
 }
 
-static int report_stream(const cli_args *args, const dro_stream *stream, const passage *p)
+static int report_stream(const cli_args *args, const dro_stream *stream, const stream_summary *p)
 {
     static const char *const headers[] = {">class", "name", ">train"};
     if (cli_json(args))
@@ -183,11 +183,11 @@ static int report_stream(const cli_args *args, const dro_stream *stream, const p
 static int run_stream(const cli_args *args, dro_context *ctx, const char *spec)
 {
     dro_stream *stream = NULL;
-    passage p = {0};
+    stream_summary p = {0};
     cli_busy("reading %s", spec);
     dro_status status = dro_stream_open(ctx, spec, &stream);
     if (status == DRO_OK)
-        status = pass_through(stream, &p);
+        status = read_stream(stream, &p);
     cli_ready();
     int code =
         status == DRO_OK ? report_stream(args, stream, &p) : cli_fail("%s", dro_context_error(ctx));
@@ -219,8 +219,8 @@ static int run(const cli_args *args)
         status = print_json(data, &info);
     } else {
         print_shape(&info);
-        for (int k = 0; dro_data_note(data, k); k++)
-            cli_print("skipped  %s\n", dro_data_note(data, k));
+        for (int k = 0; dro_data_skipped(data, k); k++)
+            cli_print("skipped  %s\n", dro_data_skipped(data, k));
         for (int k = 0; dro_data_remark(data, k); k++)
             cli_print("note     %s\n", dro_data_remark(data, k));
         print_classes(&info, cli_integer(args, "classes"));

@@ -15,7 +15,7 @@ typedef struct checkup {
 } checkup;
 
 /* One line: fine, or with a remedy. */
-static void tell(checkup *c, const char *what, const char *value, const char *cure)
+static void report(checkup *c, const char *what, const char *value, const char *cure)
 {
     if (c->found) {
         json_t *row = json_pack("{s:s, s:s, s:b}", "what", what, "found", value, "fine", !cure);
@@ -43,17 +43,17 @@ static void first_line(const char *path, char *text, size_t size)
     text[strcspn(text, "\n")] = '\0';
 }
 
-static void tell_cores(checkup *c)
+static void report_cores(checkup *c)
 {
     char text[200];
     dro_context *ctx = NULL;
     int threads = dro_context_create(NULL, 0, &ctx) == DRO_OK ? dro_context_threads(ctx) : 1;
     dro_context_destroy(ctx);
     snprintf(text, sizeof text, "%s; %d for this process", cli_cpu(), threads);
-    tell(c, "processor", text, NULL);
+    report(c, "processor", text, NULL);
 }
 
-static void tell_instructions(checkup *c)
+static void report_instructions(checkup *c)
 {
     char text[300];
     const char *wrong = NULL, *used = dro_cpu_instructions(&wrong), *limit = getenv("DRO_CPU");
@@ -61,11 +61,11 @@ static void tell_instructions(checkup *c)
     snprintf(text, sizeof text, "%s%s%s", used, limited ? ", limited by DRO_CPU=" : "",
              limited ? limit : "");
     if (wrong)
-        tell(c, "instructions", text,
-             "DRO_CPU is not avx512, avx2 or sse: other commands refuse it");
+        report(c, "instructions", text,
+               "DRO_CPU is not avx512, avx2 or sse: other commands refuse it");
     else
-        tell(c, "instructions", text,
-             strcmp(used, "sse") == 0 && !limited ? "networks are slow without avx2" : NULL);
+        report(c, "instructions", text,
+               strcmp(used, "sse") == 0 && !limited ? "networks are slow without avx2" : NULL);
 }
 
 static double meminfo(const char *name)
@@ -81,18 +81,18 @@ static double meminfo(const char *name)
     return kib * 1024;
 }
 
-static void tell_memory(checkup *c)
+static void report_memory(checkup *c)
 {
     char text[120];
     double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     double left = meminfo("MemAvailable");
     snprintf(text, sizeof text, "%.1f GiB, %.1f GiB available", all / 0x1p30, left / 0x1p30);
-    tell(c, "memory", text,
-         left > 0 && left < 0x1p29 ? "end other programs before training" : NULL);
+    report(c, "memory", text,
+           left > 0 && left < 0x1p29 ? "end other programs before training" : NULL);
 }
 
 /* "always [madvise] never" */
-static void tell_pages(checkup *c)
+static void report_pages(checkup *c)
 {
     char line[120];
     first_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof line);
@@ -100,10 +100,10 @@ static void tell_pages(checkup *c)
     if (close)
         *close = '\0';
     bool never = open && strcmp(open + 1, "never") == 0;
-    tell(c, "huge pages", open ? open + 1 : "not known",
-         never ? "large weights run faster with `echo madvise | sudo tee "
-                 "/sys/kernel/mm/transparent_hugepage/enabled`"
-               : NULL);
+    report(c, "huge pages", open ? open + 1 : "not known",
+           never ? "large weights run faster with `echo madvise | sudo tee "
+                   "/sys/kernel/mm/transparent_hugepage/enabled`"
+                 : NULL);
 }
 
 static bool has_backend(const char *name)
@@ -115,21 +115,21 @@ static bool has_backend(const char *name)
     return false;
 }
 
-static void tell_gpu(checkup *c)
+static void report_gpu(checkup *c)
 {
     char line[200];
     first_line("/proc/driver/nvidia/version", line, sizeof line);
     bool seen = *line != '\0' || access("/dev/nvidia0", F_OK) == 0;
     if (!seen)
-        tell(c, "GPU", "none seen", NULL);
+        report(c, "GPU", "none seen", NULL);
     else
-        tell(c, "GPU", *line ? line : "/dev/nvidia0",
-             has_backend("cuda") ? NULL
-                                 : "this build does not use it: `make cuda` builds the cuda "
-                                   "backend, `make install PRESET=cuda` installs it");
+        report(c, "GPU", *line ? line : "/dev/nvidia0",
+               has_backend("cuda") ? NULL
+                                   : "this build does not use it: `make cuda` builds the cuda "
+                                     "backend, `make install PRESET=cuda` installs it");
 }
 
-static void tell_folder(checkup *c)
+static void report_folder(checkup *c)
 {
     struct statvfs disk;
     char text[200] = "can be written to";
@@ -140,12 +140,12 @@ static void tell_folder(checkup *c)
                  (double)disk.f_bavail * (double)disk.f_frsize / 0x1p30);
     else if (!writable)
         snprintf(text, sizeof text, "cannot be written to (%s)", strerror(why));
-    tell(c, "this folder", text, writable ? NULL : "choose another one with --out");
+    report(c, "this folder", text, writable ? NULL : "choose another one with --out");
 }
 
 /* ---- the build ---- */
 
-static void tell_libraries(checkup *c)
+static void report_libraries(checkup *c)
 {
     dro_library l;
     for (int i = 0; dro_library_get(i, &l) == DRO_OK; i++) {
@@ -153,11 +153,11 @@ static void tell_libraries(checkup *c)
         snprintf(text, sizeof text, "%s (%s)", l.version ? l.version : "not in this build",
                  l.purpose);
         snprintf(cure, sizeof cure, "install %s and build again", l.package);
-        tell(c, l.name, text, l.version ? NULL : cure);
+        report(c, l.name, text, l.version ? NULL : cure);
     }
 }
 
-static void tell_backends(checkup *c)
+static void report_backends(checkup *c)
 {
     const char *name;
     for (int i = 0; (name = dro_backend_name(i)); i++) {
@@ -168,14 +168,14 @@ static void tell_backends(checkup *c)
         snprintf(text, sizeof text, "%s%s%s%s (%s)", why ? "cannot be used here: " : "works",
                  why ? why : "", device ? " on " : "", device ? device : "",
                  dro_backend_summary(i));
-        tell(c, what, text,
-             !why                        ? NULL
-             : strcmp(name, "cuda") == 0 ? "`nvidia-smi` shows the GPU and its driver; the other "
-                                           "backends do without"
-                                         : "build again on this machine");
+        report(c, what, text,
+               !why                        ? NULL
+               : strcmp(name, "cuda") == 0 ? "`nvidia-smi` shows the GPU and its driver; the other "
+                                             "backends do without"
+                                           : "build again on this machine");
     }
     if (!has_backend("cpu"))
-        tell(c, "backend cpu", "not in this build", "build with -DDRO_CPU=ON");
+        report(c, "backend cpu", "not in this build", "build with -DDRO_CPU=ON");
 }
 
 static int run(const cli_args *args)
@@ -187,15 +187,15 @@ static int run(const cli_args *args)
         c.table = cli_table_create(2, headers);
     snprintf(version, sizeof version, "%d.%d.%d", DRO_VERSION_MAJOR, DRO_VERSION_MINOR,
              DRO_VERSION_PATCH);
-    tell(&c, "dro", version, NULL);
-    tell_cores(&c);
-    tell_instructions(&c);
-    tell_memory(&c);
-    tell_pages(&c);
-    tell_gpu(&c);
-    tell_folder(&c);
-    tell_backends(&c);
-    tell_libraries(&c);
+    report(&c, "dro", version, NULL);
+    report_cores(&c);
+    report_instructions(&c);
+    report_memory(&c);
+    report_pages(&c);
+    report_gpu(&c);
+    report_folder(&c);
+    report_backends(&c);
+    report_libraries(&c);
     if (c.found)
         return cli_emit(json_pack("{s:i, s:o}", "faults", c.faults, "checks", c.found));
     cli_table_print(c.table);

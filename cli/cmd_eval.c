@@ -20,7 +20,7 @@ static void put_groups(json_t *o, const dro_data_info *info, const dro_metrics *
     json_decref(names);
 }
 
-/* dro_predictor_note: the images that skip_bad skipped, or dro_predictor_remark. */
+/* dro_predictor_skipped: the images that skip_bad skipped, or dro_predictor_remark. */
 static json_t *texts(const dro_predictor *p, const char *(*text)(const dro_predictor *, int))
 {
     json_t *all = json_array();
@@ -65,7 +65,7 @@ static json_t *metrics_json(const dro_predictor *p, const dro_metrics *m, const 
     for (size_t k = 0; m->classes && k < sizeof real / sizeof real[0]; k++)
         json_object_del(o, real[k]);
     if (o) {
-        json_object_set_new(o, "skipped", texts(p, dro_predictor_note));
+        json_object_set_new(o, "skipped", texts(p, dro_predictor_skipped));
         json_object_set_new(o, "notes", texts(p, dro_predictor_remark));
     }
     put_groups(o, dro_predictor_data(p), m);
@@ -105,15 +105,15 @@ int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split)
     return cli_usage("%s: --split %s: expected train, test or holdout", cli_name(args), word);
 }
 
-void cli_tell_notes(const dro_predictor *p)
+void cli_print_remarks(const dro_predictor *p)
 {
     for (int k = 0; dro_predictor_remark(p, k); k++)
         cli_note(stderr, "note: %s", dro_predictor_remark(p, k));
-    for (int k = 0; dro_predictor_note(p, k); k++)
-        cli_note(stderr, "skipped %s", dro_predictor_note(p, k));
+    for (int k = 0; dro_predictor_skipped(p, k); k++)
+        cli_note(stderr, "skipped %s", dro_predictor_skipped(p, k));
 }
 
-void cli_tell_threshold(const dro_predictor *p, const char *where)
+void cli_print_threshold(const dro_predictor *p, const char *where)
 {
     dro_threshold t = dro_predictor_has_threshold(p);
     if (!t.class_name)
@@ -140,7 +140,7 @@ static int take_threshold(const cli_args *args, dro_context *ctx, dro_predictor 
     if (rule && dro_predictor_threshold(p, by, rule, cli_text(args, "class"), true) != DRO_OK)
         return cli_fail("%s", dro_context_error(ctx));
     if (!cli_json(args))
-        cli_tell_threshold(p, words[by]);
+        cli_print_threshold(p, words[by]);
     if (rule && !aside && !cli_json(args) && dro_predictor_has_threshold(p).class_name)
         fprintf(stderr, "dro: note: the threshold was chosen by the examples that the figures "
                         "below are of; holdout=0.2 in --data sets a fifth aside\n");
@@ -172,7 +172,7 @@ static int evaluate(const cli_args *args, dro_context *ctx, dro_predictor *p)
     cli_progress(NULL);
     if (cli_json(args))
         return cli_emit(metrics_json(p, m, name));
-    cli_tell_notes(p);
+    cli_print_remarks(p);
     show(p, m, name);
     return 0;
 }

@@ -302,7 +302,7 @@ static int explain(const cli_args *args, dro_context *ctx, dro_predictor *p)
         return status;
     if (cli_json(args))
         return cli_emit(document(&x, x.top));
-    cli_tell_notes(p);
+    cli_print_remarks(p);
     show(&x);
     return cli_finish(0);
 }

@@ -224,7 +224,7 @@ static int open_output(const cli_args *args, output *o)
 }
 
 /* Says which prior the probabilities have, and how it affects the class. */
-static void tell_prior(const output *o, const char *prior)
+static void print_prior(const output *o, const char *prior)
 {
     char of[300] = "all classes alike";
     if (!prior || strcmp(prior, "train") == 0)
@@ -266,11 +266,11 @@ static int predict_to(const cli_args *args, dro_context *ctx, dro_predictor *p, 
     o.records = examples.records;
     status = predict(ctx, &o, split, examples.count);
     if (!cli_json(args))
-        cli_tell_notes(p);
+        cli_print_remarks(p);
     if (!cli_json(args) && !o.real && !o.logits && status == 0)
-        tell_prior(&o, cli_text(args, "prior"));
+        print_prior(&o, cli_text(args, "prior"));
     if (!cli_json(args) && status == 0)
-        cli_tell_threshold(p, "");
+        cli_print_threshold(p, "");
     if (o.to == stdout)
         return cli_finish(status);
     return cli_file_close(&o.file, status);

@@ -24,9 +24,9 @@ static int print_text(dro_report *report, const written *w)
 {
     const char *note;
     cli_report_table(report);
-    if (dro_report_note(report, 0))
+    if (dro_report_remark(report, 0))
         printf("\n");
-    for (int32_t k = 0; (note = dro_report_note(report, k)); k++)
+    for (int32_t k = 0; (note = dro_report_remark(report, k)); k++)
         cli_print("%s\n", note);
     printf("\n");
     cli_print("report  %s\n", w->html);

@@ -32,7 +32,7 @@ json_t *cli_report_notes(dro_report *report)
 {
     const char *note;
     json_t *notes = json_array();
-    for (int32_t k = 0; (note = dro_report_note(report, k)); k++)
+    for (int32_t k = 0; (note = dro_report_remark(report, k)); k++)
         json_array_append_new(notes, cli_text_json(note));
     return notes;
 }

@@ -289,7 +289,7 @@ static int start_more(const cli_runs *runs, bool *reported)
 }
 
 /* Waits for lines from running runs. */
-static void listen(const cli_runs *runs)
+static void read_pipes(const cli_runs *runs)
 {
     struct pollfd ends[256];
     cli_one *whose[256];
@@ -307,7 +307,7 @@ static void listen(const cli_runs *runs)
 }
 
 /* Prints its line, with the progress of all runs. */
-static int tell_failure(const cli_one *one)
+static int print_failure(const cli_one *one)
 {
     const char *way = strstr(one->note, ", then resume");
     int length = way ? (int)(way - one->note) : (int)strlen(one->note);
@@ -325,7 +325,7 @@ static int finish(const cli_runs *runs)
     if (wrong)
         cli_mute(false); /* every rank reports its own runs */
     if (wrong && *wrong->note)
-        return tell_failure(wrong);
+        return print_failure(wrong);
     if (wrong)
         return cli_fail("%s: ended with status %d without an error message", wrong->name,
                         wrong->status);
@@ -388,7 +388,7 @@ int cli_runs_train(cli_runs *runs)
         int wrong = start_more(runs, &reported);
         status = status ? status : wrong;
         show_progress(runs, &shown);
-        listen(runs);
+        read_pipes(runs);
     } while (count_of(runs, CLI_RUNNING, CLI_RUNNING) > 0 ||
              (!cli_stopped() && !failed(runs) && count_of(runs, CLI_WAITING, CLI_WAITING) > 0));
     runs->ended = cli_seconds();

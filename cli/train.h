@@ -66,9 +66,9 @@ void cli_stop_at_once(void);
 int cli_stopped(void); /* the signal, or 0 */
 
 /* A line on stderr for each remark on the data, and for each image that skip_bad skipped. */
-void cli_tell_notes(const dro_predictor *predictor);
+void cli_print_remarks(const dro_predictor *predictor);
 /* A line on stderr about the threshold that decisions follow; where: by what it was chosen. */
-void cli_tell_threshold(const dro_predictor *predictor, const char *where);
+void cli_print_threshold(const dro_predictor *predictor, const char *where);
 /* --split of a command, or the test set (training set if there is none); 0 or the exit status. */
 int cli_split(const cli_args *args, const dro_data_info *info, dro_split *split);
 /* The per-class table of a measured split. */

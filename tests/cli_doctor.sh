@@ -162,7 +162,7 @@ first() { # ms until dro says something
     rm -f first # a child of the last one may still write there
     mkfifo first
     begin=$(date +%s%N)
-    DRO_PATIENCE=0.7 "$dro" "$@" >first 2>&1 &
+    DRO_BUSY_DELAY=0.7 "$dro" "$@" >first 2>&1 &
     pid=$!
     said=$(head -c 1 <first | wc -c)
     took=$((($(date +%s%N) - begin) / 1000000))
@@ -196,10 +196,10 @@ done
 
 # ---- what is said in a long silence: one line on stderr ----
 what="dro train --json"
-DRO_PATIENCE=0 "$dro" train --data $data --epochs 30 --out patient --json >out 2>err || fail "$what: status $?"
+DRO_BUSY_DELAY=0 "$dro" train --data $data --epochs 30 --out patient --json >out 2>err || fail "$what: status $?"
 has "training on $data, into patient" err
 [ "$(wc -l <err)" -eq 1 ] || fail "$what: more than one line on stderr"
-DRO_PATIENCE=1000 "$dro" train --data $data --epochs 30 --out patient2 --json >out 2>err
+DRO_BUSY_DELAY=1000 "$dro" train --data $data --epochs 30 --out patient2 --json >out 2>err
 json
 
 finish

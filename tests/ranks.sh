@@ -3,7 +3,7 @@ command -v mpirun >/dev/null 2>&1 || { echo "skipped: there is no mpirun (openmp
 [ -e "$(dirname "$dro")/libdro_mpi.so" ] || { echo "skipped: libdro_mpi.so is not built (libopenmpi-dev)"; exit 77; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 export ASAN_OPTIONS=detect_leaks=0 # MPI's own
-export DRO_PATIENCE=1000           # a busy machine is not what is tested
+export DRO_BUSY_DELAY=1000           # a busy machine is not what is tested
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM

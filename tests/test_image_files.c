@@ -241,7 +241,8 @@ static void test_loading(void **state)
     dro_data_close(data);
     put_text(p, "b/4.pgm", "P5"); /* the last of its class */
     OK(p->ctx, open_spec(p, "images:%,size=2,skip_bad=3", &data));
-    assert_non_null(strstr(dro_data_note(data, 2), "; no image of class 'b' is left in the train"));
+    assert_non_null(
+        strstr(dro_data_skipped(data, 2), "; no image of class 'b' is left in the train"));
     assert_int_equal(dro__trainable(data), DRO_ERR_DATA);
     assert_non_null(strstr(dro_context_error(p->ctx), "class 'b': none of its training images"));
     dro_data_close(data);

@@ -216,10 +216,10 @@ static void test_skip_bad(void **state)
         if (status == DRO_OK) { /* each is replaced by the one after it, and told once */
             assert_int_equal(batch.ids[2], 3);
             assert_int_equal(batch.ids[5], 6);
-            assert_non_null(strstr(dro_data_note(data, 0), "2.pgm"));
-            assert_non_null(dro_data_note(data, 1));
+            assert_non_null(strstr(dro_data_skipped(data, 0), "2.pgm"));
+            assert_non_null(dro_data_skipped(data, 1));
             OK(ctx, dro_loader_draw(loader, 8, &batch));
-            assert_null(dro_data_note(data, 2));
+            assert_null(dro_data_skipped(data, 2));
         }
         double speed;
         int32_t shape[3];

@@ -88,7 +88,7 @@ static void test_report(void **state)
     assert_null(r);
     assert_int_equal(dro_report_create(ctx, NULL), DRO_ERR_ARGUMENT);
     assert_int_equal(dro_report_runs(NULL), 0);
-    assert_null(dro_report_note(NULL, 0));
+    assert_null(dro_report_remark(NULL, 0));
     assert_null(dro_report_objective(NULL));
     assert_int_equal(dro_report_method_get(NULL, 0, &m), DRO_ERR_ARGUMENT);
     OK(ctx, dro_report_create(ctx, &r));
@@ -236,8 +236,8 @@ static void test_data(void **state)
     ARGUMENT(dro_data_examples(data, DRO_TRAIN, NULL));
     ARGUMENT(dro_data_examples(data, (dro_split)-1, &examples));
     ARGUMENT(dro_data_examples(data, DRO_SPLITS, &examples));
-    assert_null(dro_data_note(NULL, 0));
-    assert_null(dro_data_note(data, -1));
+    assert_null(dro_data_skipped(NULL, 0));
+    assert_null(dro_data_skipped(data, -1));
     assert_null(dro_data_remark(NULL, 0));
     assert_null(dro_data_remark(data, -1));
     dro_data_close(data);
@@ -480,7 +480,7 @@ static void test_no_predictor(void **state)
     ARGUMENT(dro_predictor_explain(NULL, DRO_TRAIN, "mean", "example", &e));
     ARGUMENT(dro_predictor_thumbnail(NULL, DRO_TRAIN, 0, &picture));
     assert_null(dro_predictor_data(NULL));
-    assert_null(dro_predictor_note(NULL, 0));
+    assert_null(dro_predictor_skipped(NULL, 0));
     assert_null(dro_predictor_remark(NULL, 0));
     assert_null(dro_predictor_model(NULL));
     assert_null(dro_predictor_loss(NULL));

@@ -34,7 +34,7 @@ static dro_report *report_of(const char *name)
 static void has_note(const dro_report *report, const char *part)
 {
     const char *note;
-    for (int32_t k = 0; (note = dro_report_note(report, k)); k++)
+    for (int32_t k = 0; (note = dro_report_remark(report, k)); k++)
         if (strstr(note, part))
             return;
     fail_msg("no note with '%s'", part);
@@ -261,7 +261,7 @@ static void not_a_number(void **state)
     assert_true(t->finished && t->measures[DRO_MEASURE_ACCURACY] == 0.5);
     assert_true(isnan(t->measures[DRO_MEASURE_LOSS]) && isnan(t->measures[DRO_MEASURE_AUROC]));
     assert_string_equal(t->optimizer, "NaN \"NaN");
-    assert_null(dro_report_note(report, 0));
+    assert_null(dro_report_remark(report, 0));
     dro_report_destroy(report);
 }
 
@@ -278,7 +278,7 @@ static void refusals(void **state)
     text_file("nothing/config.json", "{\"name\":\"of something else\"}");
     FAILS(ctx, dro_report_add(report, in_dir("nothing")), DRO_ERR_DATA, "is not a run");
     assert_int_equal(dro_report_runs(report), 0);
-    assert_null(dro_report_note(report, 0));
+    assert_null(dro_report_remark(report, 0));
     dro_report_destroy(report);
     dro_report_destroy(NULL);
     assert_null(dro_measure_name(DRO_MEASURES));

@@ -185,7 +185,7 @@ static void test_paths(void **state)
     FAILS(ctx, dro__file_read(ctx, folder, "a", &bytes, &size), DRO_ERR_FILE, too_long);
     FAILS(ctx, dro__file_append(ctx, folder, "a", 0, "", 0), DRO_ERR_FILE, too_long);
     FAILS(ctx, dro__file_replace(ctx, folder, "a", NULL, "", 0), DRO_ERR_FILE, too_long);
-    assert_false(dro__file_there(folder, "a", NULL));
+    assert_false(dro__file_at(folder, "a", NULL));
     clear("odd");
     OK(ctx, dro__folder_make(ctx, in_dir("odd/last.ckpt"), &fresh));
     assert_int_equal(mkfifo(in_dir("odd/previous.ckpt"), 0600), 0);
@@ -215,7 +215,7 @@ static void test_lock(void **state)
     }
     OK(ctx, dro__folder_lock(ctx, folder, &lock));
     for (int k = 0; k < 5; k++)
-        assert_int_equal(dro__file_there(folder, files[k], NULL), k > 2);
+        assert_int_equal(dro__file_at(folder, files[k], NULL), k > 2);
     FAILS(ctx, dro__folder_lock(ctx, folder, &other), DRO_ERR_FILE, "another process");
     close(lock);
     OK(ctx, dro__folder_lock(ctx, folder, &lock));

@@ -27,7 +27,7 @@
  *                           Sparse columns are divided but not centred. The default is robust for
  *                           csv, and none for npy, libsvm and arrays, except in a training run,
  *                           where it is robust
- *     skip_bad=N            tolerate N unreadable images; dro_data_note() names each
+ *     skip_bad=N            tolerate N unreadable images; dro_data_skipped() names each
  * An error names the file, the record or line in it, and what was expected.
  *
  * Memory is bounded whatever a file contains. Limits: 64 MiB for a line of text and for a CSV row
@@ -104,7 +104,7 @@ DRO_API dro_status dro_data_examples(const dro_data *data, dro_split split, dro_
 
 /* The i-th image that was skipped because of skip_bad, one line with the file and the reason, or
  * NULL past the last. Borrowed until close. A loader adds to this list while it draws. */
-DRO_API const char *dro_data_note(const dro_data *data, int index);
+DRO_API const char *dro_data_skipped(const dro_data *data, int index);
 /* The i-th remark on legal but surprising input (a numeric column that one text makes categorical,
  * files in an image folder that are not images), or NULL past the last. Borrowed until close. */
 DRO_API const char *dro_data_remark(const dro_data *data, int index);

@@ -76,7 +76,7 @@ DRO_API dro_status dro_report_method_get(dro_report *report, int32_t index,
 DRO_API dro_status dro_report_reach(dro_report *report, int32_t index, double objective, bool stay,
                                     dro_measure by, dro_statistic *reach);
 /* The i-th remark on what was read (a damaged line, an interrupted run), or NULL past the last. */
-DRO_API const char *dro_report_note(const dro_report *report, int32_t index);
+DRO_API const char *dro_report_remark(const dro_report *report, int32_t index);
 
 /* Which function F is, "lambda 20 over examples", or that it differs between runs (in lambda, tilt,
  * loss, regulariser or prior). NULL: unknown. */

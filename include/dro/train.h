@@ -170,9 +170,9 @@ DRO_API void dro_predictor_close(dro_predictor *predictor); /* NULL is fine */
  * Borrowed until the thread's next failure. */
 DRO_API const char *dro_predictor_error(void);
 DRO_API const dro_data_info *dro_predictor_data(const dro_predictor *predictor);
-/* As dro_data_note(): the images that skip_bad has skipped so far. No metric counts them, and their
- * logits are NaN. */
-DRO_API const char *dro_predictor_note(const dro_predictor *predictor, int index);
+/* As dro_data_skipped(): the images that skip_bad has skipped so far. No metric counts them, and
+ * their logits are NaN. */
+DRO_API const char *dro_predictor_skipped(const dro_predictor *predictor, int index);
 /* As dro_data_remark(). */
 DRO_API const char *dro_predictor_remark(const dro_predictor *predictor, int index);
 DRO_API const char *dro_predictor_model(const dro_predictor *predictor);

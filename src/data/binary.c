@@ -9,42 +9,42 @@ enum { NAMES_BYTES_MAX = 1 << 16 };
 
 /* ---- growing tables ---- */
 
-static dro_status fits(dro_context *ctx, const dro__shelf *shelf, const dro__input *input,
+static dro_status fits(dro_context *ctx, const dro__image_block *block, const dro__input *input,
                        uint64_t count)
 {
-    const dro__table *t = shelf->table;
+    const dro__table *t = block->table;
     return dro__fits(ctx, dro__input_name(input),
-                     count * (shelf->image + sizeof *t->labels + sizeof *t->records));
+                     count * (block->image + sizeof *t->labels + sizeof *t->records));
 }
 
-dro_status dro__shelf_reserve(dro_context *ctx, dro__shelf *shelf, const dro__input *input,
-                              uint64_t more)
+dro_status dro__image_block_reserve(dro_context *ctx, dro__image_block *block,
+                                    const dro__input *input, uint64_t more)
 {
-    dro__table *t = shelf->table;
+    dro__table *t = block->table;
     const char *name = dro__input_name(input);
     size_t count = (size_t)t->n + (size_t)more;
-    if (more > DRO__BINARY_MAX || count > DRO__BINARY_MAX / shelf->image)
+    if (more > DRO__BINARY_MAX || count > DRO__BINARY_MAX / block->image)
         return dro__fail(ctx, DRO_ERR_DATA, "%s: more than %llu bytes of images: expected no more",
                          name, (unsigned long long)DRO__BINARY_MAX);
-    DRO_TRY(fits(ctx, shelf, input, count));
+    DRO_TRY(fits(ctx, block, input, count));
     void **arrays[] = {(void **)&t->labels, (void **)&t->records, (void **)&t->pixels};
     const size_t sizes[] = {sizeof *t->labels, sizeof *t->records, 1};
     for (int k = 0; k < 3; k++)
-        DRO_TRY(dro__grow_file(ctx, name, arrays[k], &shelf->capacities[k],
-                               k < 2 ? count : count * shelf->image, sizes[k]));
+        DRO_TRY(dro__grow_file(ctx, name, arrays[k], &block->capacities[k],
+                               k < 2 ? count : count * block->image, sizes[k]));
     return DRO_OK;
 }
 
-dro_status dro__shelf_promised(dro_context *ctx, const dro__shelf *shelf, const dro__input *input,
-                               uint64_t count)
+dro_status dro__image_block_check(dro_context *ctx, const dro__image_block *block,
+                                  const dro__input *input, uint64_t count)
 {
     uint64_t plain = dro__input_plain_size(input);
-    return plain && plain / shelf->image < count ? DRO_OK : fits(ctx, shelf, input, count);
+    return plain && plain / block->image < count ? DRO_OK : fits(ctx, block, input, count);
 }
 
-void dro__shelf_add(dro__shelf *shelf, size_t count)
+void dro__image_block_add(dro__image_block *block, size_t count)
 {
-    dro__table *t = shelf->table;
+    dro__table *t = block->table;
     for (size_t k = 0; k < count; k++, t->n++)
         t->records[t->n] = t->n;
 }

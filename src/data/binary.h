@@ -10,22 +10,22 @@
 
 /* A table of images that grows as they arrive, so that no promise of a header is believed: memory
  * stays within a small multiple of what the file has delivered. */
-typedef struct dro__shelf {
+typedef struct dro__image_block {
     dro__table *table;
     size_t image;         /* bytes of one image */
     size_t capacities[3]; /* of labels and records in examples, of pixels in bytes */
-} dro__shelf;
+} dro__image_block;
 
 /* Room for `more` examples after the table's n, within half of the available memory; input is named
  * in the error. */
-dro_status dro__shelf_reserve(dro_context *ctx, dro__shelf *shelf, const dro__input *input,
-                              uint64_t more);
+dro_status dro__image_block_reserve(dro_context *ctx, dro__image_block *block,
+                                    const dro__input *input, uint64_t more);
 /* Before `count` examples are read, which a header or the labels promise: an error if they do not
  * fit. Of a plain file that is too short for them, its own error says more. */
-dro_status dro__shelf_promised(dro_context *ctx, const dro__shelf *shelf, const dro__input *input,
-                               uint64_t count);
+dro_status dro__image_block_check(dro_context *ctx, const dro__image_block *block,
+                                  const dro__input *input, uint64_t count);
 /* Counts `count` examples that were written behind the table's n, and numbers them. */
-void dro__shelf_add(dro__shelf *shelf, size_t count);
+void dro__image_block_add(dro__image_block *block, size_t count);
 
 /* Opens the first of names (NULL terminated) that is there: in dir or in dir/sub (sub may be NULL),
  * as it is or with ".gz". *size (or NULL) is its length on disk: a first guess of the memory to ask
@@ -64,7 +64,7 @@ extern const dro__cifar_layout dro__cifar_layouts[3]; /* CIFAR-10, CIFAR-100 fin
 
 /* Appends all records; `size` is a guess of the bytes to come, here and in the files after it. */
 dro_status dro__cifar_read(dro_context *ctx, const dro__cifar_layout *layout, dro__input *input,
-                           uint64_t size, dro__shelf *shelf);
+                           uint64_t size, dro__image_block *block);
 /* Pixels look all alike to the fuzz target, and there are many. */
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
 enum { DRO__STL10_SIDE = 8 };

@@ -17,10 +17,11 @@ const dro__cifar_layout dro__cifar_layouts[3] = {
 
 /* `count` whole records, the first of them number `number` of the file. */
 static dro_status take(dro_context *ctx, const dro__cifar_layout *layout, dro__input *input,
-                       const uint8_t *records, size_t count, uint64_t number, dro__shelf *shelf)
+                       const uint8_t *records, size_t count, uint64_t number,
+                       dro__image_block *block)
 {
-    dro__table *t = shelf->table;
-    DRO_TRY(dro__shelf_reserve(ctx, shelf, input, count));
+    dro__table *t = block->table;
+    DRO_TRY(dro__image_block_reserve(ctx, block, input, count));
     for (size_t k = 0; k < count; k++, records += IMAGE) {
         for (int j = 0; j < layout->label_count; j++)
             if (records[j] >= layout->classes[j])
@@ -31,20 +32,20 @@ static dro_status take(dro_context *ctx, const dro__cifar_layout *layout, dro__i
         records += layout->label_count;
         memcpy(t->pixels + ((size_t)t->n + k) * IMAGE, records, IMAGE);
     }
-    dro__shelf_add(shelf, count);
+    dro__image_block_add(block, count);
     return DRO_OK;
 }
 
 dro_status dro__cifar_read(dro_context *ctx, const dro__cifar_layout *layout, dro__input *input,
-                           uint64_t size, dro__shelf *shelf)
+                           uint64_t size, dro__image_block *block)
 {
     uint8_t records[CHUNK * (IMAGE + 2)];
     size_t record = IMAGE + (size_t)layout->label_count, got;
     uint64_t number = 0;
-    DRO_TRY(dro__shelf_reserve(ctx, shelf, input, size / record));
+    DRO_TRY(dro__image_block_reserve(ctx, block, input, size / record));
     do {
         DRO_TRY(dro__input_read(input, records, CHUNK * record, &got));
-        DRO_TRY(take(ctx, layout, input, records, got / record, number, shelf));
+        DRO_TRY(take(ctx, layout, input, records, got / record, number, block));
         number += got / record;
         if (got % record)
             return dro__fail(ctx, DRO_ERR_DATA,
@@ -61,13 +62,13 @@ dro_status dro__cifar_read(dro_context *ctx, const dro__cifar_layout *layout, dr
 
 /* One of `alike` files that are still to come into this table, probably all of one size. */
 static dro_status read_file(dro_data *data, const char *sub, const dro__cifar_layout *layout,
-                            const char *name, uint64_t alike, dro__shelf *shelf)
+                            const char *name, uint64_t alike, dro__image_block *block)
 {
     const char *names[] = {name, NULL};
     dro__input *input;
     uint64_t size;
     DRO_TRY(dro__folder_open(data->ctx, data->spec.path, sub, names, &input, &size));
-    dro_status status = dro__cifar_read(data->ctx, layout, input, size * alike, shelf);
+    dro_status status = dro__cifar_read(data->ctx, layout, input, size * alike, block);
     dro__folder_close(data, input);
     return status;
 }
@@ -75,8 +76,8 @@ static dro_status read_file(dro_data *data, const char *sub, const dro__cifar_la
 static dro_status read_all(dro_data *data, const char *sub, const dro__cifar_layout *layout,
                            const char *const *train, const char *test)
 {
-    dro__shelf shelves[2] = {{.table = &data->split[DRO_TRAIN], .image = IMAGE},
-                             {.table = &data->split[DRO_TEST], .image = IMAGE}};
+    dro__image_block blocks[2] = {{.table = &data->split[DRO_TRAIN], .image = IMAGE},
+                                  {.table = &data->split[DRO_TEST], .image = IMAGE}};
     data->kind = DRO_DATA_PIXELS;
     data->channels = 3;
     data->height = data->width = SIDE;
@@ -84,8 +85,8 @@ static dro_status read_all(dro_data *data, const char *sub, const dro__cifar_lay
     while (train[count])
         count++;
     for (uint64_t k = 0; k < count; k++)
-        DRO_TRY(read_file(data, sub, layout, train[k], count - k, &shelves[0]));
-    return read_file(data, sub, layout, test, 1, &shelves[1]);
+        DRO_TRY(read_file(data, sub, layout, train[k], count - k, &blocks[0]));
+    return read_file(data, sub, layout, test, 1, &blocks[1]);
 }
 
 static dro_status open_cifar10(dro_data *data)

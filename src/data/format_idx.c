@@ -58,25 +58,25 @@ static dro_status read_shape(dro_context *ctx, dro__input *images, dro__images_s
 /* Appends `count` images and labels. */
 static dro_status read_some(dro_context *ctx, dro__input *images, dro__input *labels,
                             const dro__images_shape *shape, size_t count, uint8_t *scratch,
-                            dro__shelf *shelf)
+                            dro__image_block *block)
 {
-    dro__table *t = shelf->table;
+    dro__table *t = block->table;
     char what[80];
     uint8_t label;
-    DRO_TRY(dro__shelf_reserve(ctx, shelf, images, count));
+    DRO_TRY(dro__image_block_reserve(ctx, block, images, count));
     for (size_t k = 0; k < count; k++) {
-        uint8_t *image = t->pixels + (size_t)t->n * shelf->image;
+        uint8_t *image = t->pixels + (size_t)t->n * block->image;
         snprintf(what, sizeof what, "image %lld of %llu", (long long)t->n,
                  (unsigned long long)shape->count);
-        DRO_TRY(dro__input_exact(images, image, shelf->image, what));
+        DRO_TRY(dro__input_exact(images, image, block->image, what));
         if (!shape->planes_first)
-            dro__planes(image, scratch, shelf->image / (size_t)shape->channels,
+            dro__planes(image, scratch, block->image / (size_t)shape->channels,
                         (size_t)shape->channels);
         snprintf(what, sizeof what, "label %lld of %llu", (long long)t->n,
                  (unsigned long long)shape->count);
         DRO_TRY(dro__input_exact(labels, &label, 1, what));
         t->labels[t->n] = label;
-        dro__shelf_add(shelf, 1);
+        dro__image_block_add(block, 1);
     }
     return DRO_OK;
 }
@@ -94,19 +94,19 @@ dro_status dro__idx_read(dro_context *ctx, dro__input *images, dro__input *label
                          "%s: promises %llu labels: expected %llu, as %s has images",
                          dro__input_name(labels), (unsigned long long)count,
                          (unsigned long long)shape->count, dro__input_name(images));
-    dro__shelf shelf = {.table = table};
-    shelf.image = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
-    DRO_TRY(dro__shelf_promised(ctx, &shelf, images, count));
-    size_t chunk = shelf.image < CHUNK_BYTES ? CHUNK_BYTES / shelf.image : 1;
-    uint8_t *scratch = dro__alloc(shape->channels > 1 ? shelf.image : 1, 1);
+    dro__image_block block = {.table = table};
+    block.image = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
+    DRO_TRY(dro__image_block_check(ctx, &block, images, count));
+    size_t chunk = block.image < CHUNK_BYTES ? CHUNK_BYTES / block.image : 1;
+    uint8_t *scratch = dro__alloc(shape->channels > 1 ? block.image : 1, 1);
     dro_status status = scratch ? DRO_OK : dro__fail(ctx, DRO_ERR_MEMORY, "no memory for an image");
-    size /= shelf.image;
+    size /= block.image;
     if (status == DRO_OK)
-        status = dro__shelf_reserve(ctx, &shelf, images, size < count ? size : count);
+        status = dro__image_block_reserve(ctx, &block, images, size < count ? size : count);
     while (status == DRO_OK && (uint64_t)table->n < count) {
         uint64_t left = count - (uint64_t)table->n;
         status = read_some(ctx, images, labels, shape, left < chunk ? (size_t)left : chunk, scratch,
-                           &shelf);
+                           &block);
     }
     dro__free(scratch);
     DRO_TRY(status);

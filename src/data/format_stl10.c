@@ -28,9 +28,10 @@ static dro_status read_images(dro_context *ctx, dro__input *images, dro__input *
 {
     uint8_t image[IMAGE];
     size_t got;
-    dro__shelf shelf = {.table = table, .image = IMAGE};
-    DRO_TRY(dro__shelf_promised(ctx, &shelf, images, count));
-    DRO_TRY(dro__shelf_reserve(ctx, &shelf, images, size / IMAGE < count ? size / IMAGE : count));
+    dro__image_block block = {.table = table, .image = IMAGE};
+    DRO_TRY(dro__image_block_check(ctx, &block, images, count));
+    DRO_TRY(
+        dro__image_block_reserve(ctx, &block, images, size / IMAGE < count ? size / IMAGE : count));
     for (size_t k = 0; k < count; k++) {
         if (bytes[k] < 1 || bytes[k] > CLASSES)
             return dro__fail(ctx, DRO_ERR_DATA, "%s: record %zu: label %d: expected 1 to %d",
@@ -42,10 +43,10 @@ static dro_status read_images(dro_context *ctx, dro__input *images, dro__input *
                              "one for each label of %s",
                              dro__input_name(images), got, k, count, IMAGE,
                              dro__input_name(labels));
-        DRO_TRY(dro__shelf_reserve(ctx, &shelf, images, 1));
+        DRO_TRY(dro__image_block_reserve(ctx, &block, images, 1));
         table->labels[k] = bytes[k] - 1;
         turn(image, table->pixels + k * IMAGE);
-        dro__shelf_add(&shelf, 1);
+        dro__image_block_add(&block, 1);
     }
     return DRO_OK;
 }

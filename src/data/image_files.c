@@ -70,8 +70,8 @@ dro_status dro__files_root(const dro_data *d, const char **root)
     return DRO_OK;
 }
 
-dro_status dro__files_blame(const dro_data *d, dro_context *ctx, const dro__table *t, int64_t i,
-                            dro_status status)
+dro_status dro__files_name_error(const dro_data *d, dro_context *ctx, const dro__table *t,
+                                 int64_t i, dro_status status)
 {
     char why[DRO__ERROR_SIZE];
     const char *file = t == &d->split[DRO_TEST] ? dro__option(d, "test") : d->spec.path;
@@ -156,7 +156,7 @@ static dro_status load_file(loader *l, dro_context *ctx, size_t i)
 
 static dro_status load_one(loader *l, dro_context *ctx, size_t i)
 {
-    return dro__files_blame(l->data, ctx, l->table, (int64_t)i, load_file(l, ctx, i));
+    return dro__files_name_error(l->data, ctx, l->table, (int64_t)i, load_file(l, ctx, i));
 }
 
 /* On many threads: the text of an error is dropped here, and found again if it is needed. */

@@ -29,8 +29,8 @@ dro_status dro__files_read(dro_context *ctx, const char *path, char **bytes, siz
 dro_status dro__files_root(const dro_data *data, const char **root);
 /* After a failure with image i of a table: adds to the error where the list names it. Returns
  * status. */
-dro_status dro__files_blame(const dro_data *data, dro_context *ctx, const dro__table *table,
-                            int64_t i, dro_status status);
+dro_status dro__files_name_error(const dro_data *data, dro_context *ctx, const dro__table *table,
+                                 int64_t i, dro_status status);
 
 /* After the tables hold paths and labels: kind and shape by the options channels and size; with
  * size the images are decoded into memory, and up to skip_bad bad ones dropped. */

@@ -25,15 +25,15 @@
 enum { STREAM_HOLDOUT = 0x686f, STREAM_FLIP = 0x666c };
 
 /* What is asked for: ratio is below 0 if imratio is not given, tail is 0 if longtail is not. */
-typedef struct wish {
+typedef struct request {
     double ratio, value, holdout, flip;
     char tail; /* 'e' exp, 'p' pareto */
-} wish;
+} request;
 
-static dro_status read_wish(const dro_data *d, wish *w)
+static dro_status read_request(const dro_data *d, request *w)
 {
     const char *longtail = dro__option(d, "longtail"), *end = NULL;
-    *w = (wish){0};
+    *w = (request){0};
     DRO_TRY(dro__option_real(d, "imratio", -1, 0, 1, &w->ratio));
     DRO_TRY(dro__option_real(d, "holdout", 0, 0, 0.9, &w->holdout));
     DRO_TRY(dro__option_real(d, "flip", 0, 0, 1, &w->flip));
@@ -53,11 +53,11 @@ static dro_status read_wish(const dro_data *d, wish *w)
 
 dro_status dro__imbalance_check(const dro_data *d)
 {
-    wish w;
-    return read_wish(d, &w);
+    request w;
+    return read_request(d, &w);
 }
 
-static double share_of(const wish *w, double k, double classes)
+static double share_of(const request *w, double k, double classes)
 {
     if (w->tail == 'p')
         return pow(1 - k / classes, w->value);
@@ -84,7 +84,7 @@ static int64_t floor_up(double value)
 }
 
 /* How many the largest class keeps, so that no class needs more than it has. */
-static double most_kept(const wish *w, const ranked *order, int32_t classes)
+static double most_kept(const request *w, const ranked *order, int32_t classes)
 {
     double most = INFINITY;
     for (int32_t k = 0; k < classes; k++)
@@ -95,7 +95,7 @@ static double most_kept(const wish *w, const ranked *order, int32_t classes)
 }
 
 /* The largest whole R with which every class keeps one. */
-static double largest_ratio(wish w, const ranked *order, int32_t classes)
+static double largest_ratio(request w, const ranked *order, int32_t classes)
 {
     double most = most_kept(&w, order, classes);
     while (w.value > 1 && floor_up(most * share_of(&w, classes - 1, classes)) < 1) {
@@ -106,7 +106,7 @@ static double largest_ratio(wish w, const ranked *order, int32_t classes)
 }
 
 /* The profile of longtail= over the classes that have examples. */
-static dro_status plan_tail(const dro_data *d, const wish *w, ranked *order, int64_t *keep)
+static dro_status plan_tail(const dro_data *d, const request *w, ranked *order, int64_t *keep)
 {
     int32_t classes = 0;
     for (int32_t k = 0; k < d->classes; k++)
@@ -128,7 +128,7 @@ static dro_status plan_tail(const dro_data *d, const wish *w, ranked *order, int
 }
 
 /* imratio=: an error names the ratio at which each class that has examples keeps one. */
-static dro_status plan_ratio(const dro_data *d, const wish *w, int64_t *keep)
+static dro_status plan_ratio(const dro_data *d, const request *w, int64_t *keep)
 {
     const int64_t *counts = d->counts[DRO_TRAIN];
     int32_t smallest = -1;
@@ -149,8 +149,8 @@ static dro_status plan_ratio(const dro_data *d, const wish *w, int64_t *keep)
 /* How many examples each class keeps. */
 static dro_status plan(const dro_data *d, int64_t *keep)
 {
-    wish w;
-    DRO_TRY(read_wish(d, &w));
+    request w;
+    DRO_TRY(read_request(d, &w));
     memcpy(keep, d->counts[DRO_TRAIN], (size_t)d->classes * sizeof *keep);
     if (!w.tail)
         return plan_ratio(d, &w, keep);
@@ -229,9 +229,9 @@ static void draw_all(const dro_data *d, double share, uint64_t seed, int64_t *st
 dro_status dro__holdout(dro_data *d)
 {
     dro__table *t = &d->split[DRO_TRAIN];
-    wish w;
+    request w;
     int64_t seed;
-    DRO_TRY(read_wish(d, &w));
+    DRO_TRY(read_request(d, &w));
     DRO_TRY(dro__option_integer(d, "seed", 1, 0, INT64_MAX, &seed));
     if (w.holdout == 0 || t->n <= 0)
         return DRO_OK;
@@ -265,9 +265,9 @@ dro_status dro__holdout(dro_data *d)
 dro_status dro__flip(dro_data *d)
 {
     dro__table *t = &d->split[DRO_TRAIN];
-    wish w;
+    request w;
     int64_t seed;
-    DRO_TRY(read_wish(d, &w));
+    DRO_TRY(read_request(d, &w));
     DRO_TRY(dro__option_integer(d, "seed", 1, 0, INT64_MAX, &seed));
     if (w.flip == 0)
         return DRO_OK;

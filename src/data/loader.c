@@ -108,7 +108,7 @@ static dro_status read_image(dro_loader *l, dro_context *ctx, int64_t id, dro__i
     if (status == DRO_OK)
         status = dro__image_decode(ctx, path, bytes, size, 3, image);
     dro__free(bytes);
-    return dro__files_blame(l->data, ctx, l->table, id, status);
+    return dro__files_name_error(l->data, ctx, l->table, id, status);
 }
 
 static dro_status load_file(dro_loader *l, dro_context *ctx, int64_t id,

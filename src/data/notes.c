@@ -1,5 +1,5 @@
-/* Notes on a data set: the images that skip_bad skipped, and remarks
- * on what was read otherwise than its owner may think. */
+/* What a data set reports about its input: the images that skip_bad skipped, and remarks on legal
+ * but surprising input. */
 #include "image.h"
 
 #include <pthread.h>
@@ -126,7 +126,7 @@ int32_t dro__skipped(const dro_data *d)
     return count;
 }
 
-const char *dro_data_note(const dro_data *d, int index)
+const char *dro_data_skipped(const dro_data *d, int index)
 {
     if (!d || index < 0)
         return NULL;

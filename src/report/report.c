@@ -86,7 +86,7 @@ dro_status dro__report_memory(dro_report *report)
     return dro__fail(report->ctx, DRO_ERR_MEMORY, "no memory for the report");
 }
 
-void dro__report_remark(dro_report *report, const char *format, ...)
+void dro__report_add_remark(dro_report *report, const char *format, ...)
 {
     char text[1200];
     va_list list;
@@ -107,7 +107,7 @@ void dro__report_remark(dro_report *report, const char *format, ...)
         report->note_count++;
 }
 
-const char *dro_report_note(const dro_report *report, int32_t index)
+const char *dro_report_remark(const dro_report *report, int32_t index)
 {
     return report && index >= 0 && (size_t)index < report->note_count ? report->notes[index] : NULL;
 }

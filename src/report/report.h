@@ -120,7 +120,7 @@ const char *dro__trial_label(const dro__trial *trial);
 
 /* ---- report.c ---- */
 
-void dro__report_remark(dro_report *report, const char *format, ...)
+void dro__report_add_remark(dro_report *report, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Groups the runs into methods and computes their statistics. */
 dro_status dro__report_prepare(dro_report *report);

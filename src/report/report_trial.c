@@ -288,14 +288,16 @@ static bool take_line(dro__trial *t, lines *l, char *line, size_t size)
 static void say_lines(dro_report *report, const dro__trial *t, const lines *l)
 {
     if (l->cut)
-        dro__report_remark(report,
-                           "%s/metrics.jsonl: the last line is cut short (line %ld): the run was "
-                           "killed; the line is left out",
-                           t->path, l->number);
+        dro__report_add_remark(
+            report,
+            "%s/metrics.jsonl: the last line is cut short (line %ld): the run was "
+            "killed; the line is left out",
+            t->path, l->number);
     if (l->damaged)
-        dro__report_remark(report, "%s/metrics.jsonl: %ld line%s not JSON (line %ld%s): left out",
-                           t->path, l->damaged, l->damaged == 1 ? " is" : "s are", l->first_damaged,
-                           l->damaged == 1 ? "" : " first");
+        dro__report_add_remark(report,
+                               "%s/metrics.jsonl: %ld line%s not JSON (line %ld%s): left out",
+                               t->path, l->damaged, l->damaged == 1 ? " is" : "s are",
+                               l->first_damaged, l->damaged == 1 ? "" : " first");
 }
 
 /* Pipes and devices have no end. */
@@ -325,7 +327,7 @@ static dro_status cannot_read(dro_report *report, const char *path, int wrong)
     if (wrong != EACCES && wrong != EINVAL && wrong != ELOOP && wrong != ENOTDIR)
         return dro__fail(report->ctx, DRO_ERR_FILE, "%s: cannot read it: %s", path,
                          strerror(wrong));
-    dro__report_remark(report, "%s: cannot read it: %s", path, strerror(wrong));
+    dro__report_add_remark(report, "%s: cannot read it: %s", path, strerror(wrong));
     return DRO_OK;
 }
 
@@ -389,7 +391,7 @@ static json_t *read_object(dro_report *report, const char *folder, const char *n
     if (!object && !wrong && tell) {
         if ((object = json_loadb(text.size ? text.bytes : "", text.size, 0, &error)))
             snprintf(error.text, sizeof error.text, "not a JSON object");
-        dro__report_remark(report, "%s: %s: left out", path, error.text);
+        dro__report_add_remark(report, "%s: %s: left out", path, error.text);
         json_decref(object);
         object = NULL;
     }
@@ -525,14 +527,14 @@ dro_status dro__trial_read(dro_report *report, const char *folder, dro__trial **
         return status;
     }
     if (!t->finished)
-        dro__report_remark(report,
-                           "%s: no result.json: the run has not ended; its last evaluation %s",
-                           folder, t->evaluation_count ? "counts" : "is missing, too");
+        dro__report_add_remark(report,
+                               "%s: no result.json: the run has not ended; its last evaluation %s",
+                               folder, t->evaluation_count ? "counts" : "is missing, too");
     if (t->diverged)
-        dro__report_remark(report, "%s: diverged: its figures are left out", folder);
+        dro__report_add_remark(report, "%s: diverged: its figures are left out", folder);
     else if (t->split && strcmp(t->split, "test") != 0)
-        dro__report_remark(report, "%s: there is no test set: figures are of the %s set", folder,
-                           t->split);
+        dro__report_add_remark(report, "%s: there is no test set: figures are of the %s set",
+                               folder, t->split);
     *trial = t;
     return DRO_OK;
 }

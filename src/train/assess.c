@@ -26,12 +26,12 @@ typedef struct polling {
 static bool poll(void *user, double done)
 {
     const polling *p = user;
-    bool stop = dro__tell(p->t, p->split, done);
+    bool stop = dro__report_progress(p->t, p->split, done);
     if (p->t->comm)
         return stop;
     if (stop)
         p->t->ended = DRO_TRAIN_INTERRUPTED;
-    else if (p->bounded && done < 1 && dro__late(p->t))
+    else if (p->bounded && done < 1 && dro__time_is_over(p->t))
         p->t->evaluation.cut = stop = true;
     return stop;
 }
@@ -110,7 +110,7 @@ static void name_objective(const dro__robust *r, char text[64])
         snprintf(text, 64, "the mean loss");
 }
 
-void dro__tell_objective(const dro_train *t, const dro__robust *measured)
+void dro__note_objective(const dro_train *t, const dro__robust *measured)
 {
     char was[64], is[64];
     dro__robust now = dro__objective_of(t);
@@ -177,7 +177,7 @@ static bool is_last(const dro_train *t)
 }
 
 /* The splits that were not evaluated for lack of time. */
-static void tell_cut(const dro_train *t)
+static void note_missing(const dro_train *t)
 {
     const dro_train_record *r = &t->evaluation.record;
     bool train = !r->has_train && t->set.eval_train != DRO__EVAL_NO;
@@ -212,7 +212,7 @@ static dro_status evaluate_splits(dro_train *t, bool with_train, const scored *o
     if (e->cut && t->ended == DRO_TRAIN_NOT_ENDED)
         t->ended = DRO_TRAIN_TIME;
     if (e->cut)
-        tell_cut(t);
+        note_missing(t);
     else
         t->assessed = dro__clock() - start;
     dro__record_weights(t, r->has_train ? &e->splits[DRO_TRAIN] : NULL);

@@ -84,10 +84,9 @@ void dro__saved_free(dro__saved *s)
     *s = (dro__saved){0};
 }
 
-bool dro__checkpoint_there(const char *folder)
+bool dro__checkpoint_exists(const char *folder)
 {
-    return dro__file_there(folder, "last.ckpt", NULL) ||
-           dro__file_there(folder, "previous.ckpt", NULL);
+    return dro__file_at(folder, "last.ckpt", NULL) || dro__file_at(folder, "previous.ckpt", NULL);
 }
 
 /* Whether the sizes in the header add up to that of the file; none is trusted before that. */

@@ -308,7 +308,7 @@ double dro__default_of(const dro_train *t, const char *optimizer, const char *na
     return value;
 }
 
-void dro__tell_step(const dro_train *t)
+void dro__note_divisor(const dro_train *t)
 {
     double divisor = step_divisor(t);
     const char *scale = t->task.data ? dro__option(t->task.data, "scale") : NULL;

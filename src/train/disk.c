@@ -173,7 +173,7 @@ dro_status dro__file_append(dro_context *ctx, const char *folder, const char *na
     return status;
 }
 
-bool dro__file_there(const char *folder, const char *name, bool *plain)
+bool dro__file_at(const char *folder, const char *name, bool *plain)
 {
     char path[PATH_SIZE];
     struct stat about;

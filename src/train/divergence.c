@@ -134,7 +134,7 @@ static double bound_of(const dro_train *t, bool of_objective, const char **what)
 }
 
 /* A run that ends like this, without having diverged, has learned nothing. */
-static void tell_above(const dro_train *t)
+static void note_above(const dro_train *t)
 {
     const dro_metrics *m = &t->evaluation.record.train;
     const char *optimizer = t->set.optimizer, *what;
@@ -170,7 +170,7 @@ dro_status dro__watch_record(dro_train *t)
     bool settled = t->opt->run.step >= SETTLED || dro__task_statistics(&t->task) == 0;
     double first = t->progress.first_loss;
     if (last && r->has_train && isfinite(m->loss))
-        tell_above(t);
+        note_above(t);
     if (r->has_test && !isfinite(r->test.loss))
         return dro__fail(t->ctx, DRO_ERR_NUMBER, "the loss on the test set is not finite");
     if (!any || !last || !settled || !t->task.info.classes || t->opt->run.step == 0 ||
@@ -222,7 +222,7 @@ static bool is_bad(dro_train *t)
     return step > 0 && p->returns > RETURNS_MOST;
 }
 
-dro_status dro__astray(dro_train *t)
+dro_status dro__return_from_divergence(dro_train *t)
 {
     char why[DRO__ERROR_SIZE / 2];
     snprintf(why, sizeof why, "%.200s", t->ctx->error);

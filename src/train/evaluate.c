@@ -97,7 +97,7 @@ static void lay_out(eval_round *r, int64_t step, const dro_comm *c)
 static dro_status own_share(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
                             const eval_round *r, const dro__poll *poll)
 {
-    int64_t step = (int64_t)t->shelf[split].batch;
+    int64_t step = (int64_t)t->feed[split].batch;
     float *out = (float *)(void *)(r->mine + sizeof(dro__head));
     for (int64_t at = r->own_first; at < r->own_end; at += step) {
         size_t count = (size_t)(r->own_end - at < step ? r->own_end - at : step);
@@ -118,7 +118,7 @@ static dro_status own_share(dro__task *t, dro__evaluation *e, dro_split split, c
 static void take_share(dro__task *t, dro__evaluation *e, dro_split split, const float *in,
                        const int64_t range[2])
 {
-    int64_t step = (int64_t)t->shelf[split].batch;
+    int64_t step = (int64_t)t->feed[split].batch;
     bool unread[DRO__EVAL_MOST];
     for (int64_t at = range[0]; at < range[1]; at += step) {
         size_t count = (size_t)(range[1] - at < step ? range[1] - at : step);
@@ -134,12 +134,12 @@ static void take_share(dro__task *t, dro__evaluation *e, dro_split split, const 
 static dro_status run_round(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
                             eval_round *r, const dro__poll *poll)
 {
-    int64_t step = (int64_t)t->shelf[split].batch;
+    int64_t step = (int64_t)t->feed[split].batch;
     dro_comm *c = poll->comm;
     char why[DRO__ERROR_SIZE];
     lay_out(r, step, c);
     if (r->first == 0)
-        t->shelf[split].start = r->own_first;
+        t->feed[split].start = r->own_first;
     dro_status status = own_share(t, e, split, w, r, poll);
     memcpy(why, t->ctx->error, sizeof why);
     dro__head head = dro__comm_head(c, status);
@@ -157,7 +157,7 @@ static dro_status run_round(dro__task *t, dro__evaluation *e, dro_split split, c
 static dro_status evaluate_shared(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
                                   const dro__poll *poll)
 {
-    int64_t n = t->shelf[split].count, step = (int64_t)t->shelf[split].batch;
+    int64_t n = t->feed[split].count, step = (int64_t)t->feed[split].batch;
     size_t ranks = (size_t)poll->comm->size, each = (t->outputs + 2) * sizeof(float);
     int64_t most = (ROUND_FLOATS / (int64_t)(t->outputs + 2) + step) / step * step;
     most = most < n ? most : n;
@@ -185,7 +185,7 @@ static dro_status evaluate_shared(dro__task *t, dro__evaluation *e, dro_split sp
 dro_status dro__evaluate_split(dro__task *t, dro__evaluation *e, dro_split split, const float *w,
                                double r, const dro__poll *poll)
 {
-    int64_t n = t->shelf[split].count, step = (int64_t)t->shelf[split].batch;
+    int64_t n = t->feed[split].count, step = (int64_t)t->feed[split].batch;
     if (poll && dro_comm_size(poll->comm) > 1) {
         DRO_TRY(evaluate_shared(t, e, split, w, poll));
         return dro__measure_finish(t->ctx, &e->splits[split], r);

@@ -33,7 +33,7 @@ void dro__explanation_free(dro_predictor *p)
 static dro_status make_arrays(dro_predictor *p, dro_split split, arrays *a)
 {
     dro_explanation *e = &p->explanation;
-    const dro_examples *from = &p->task.shelf[split].examples;
+    const dro_examples *from = &p->task.feed[split].examples;
     size_t n = (size_t)from->count, classes = (size_t)p->about.classes;
     size_t groups = from->groups ? (size_t)p->task.info.groups : 0;
     *a = (arrays){.given = from->weights,
@@ -71,7 +71,7 @@ static dro_status evaluate(dro_predictor *p, dro_split split, const arrays *a)
 {
     dro__task *t = &p->task;
     int64_t n = p->explanation.examples;
-    size_t step = t->shelf[split].batch, outputs = t->outputs;
+    size_t step = t->feed[split].batch, outputs = t->outputs;
     float *logits = dro__alloc(step * outputs, sizeof *logits);
     float *losses = dro__alloc(step, sizeof *losses);
     dro_status status =
@@ -314,7 +314,7 @@ dro_status dro_predictor_thumbnail(const dro_predictor *p, dro_split split, int6
         return DRO_ERR_ARGUMENT;
     dro__forget(p->ctx);
     const dro_data_info *i = &p->task.info;
-    const dro_examples *e = &p->task.shelf[split].examples;
+    const dro_examples *e = &p->task.feed[split].examples;
     if (index < 0 || index >= e->count)
         return dro__fail(p->ctx, DRO_ERR_RANGE, "example %lld: there are %lld", (long long)index,
                          (long long)e->count);

@@ -46,7 +46,7 @@ static void copy_row(const dro__task *t, const dro_examples *e, int64_t id, floa
 void dro__feed_rows(const dro__task *t, const dro_batch *batch, const dro__row_buffer *to,
                     dro_net_batch *out)
 {
-    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    const dro_examples *e = &t->feed[DRO_TRAIN].examples;
     for (size_t i = 0; i < batch->count; i++) {
         copy_row(t, e, batch->ids[i], to->x + i * t->width);
         if (e->labels)
@@ -76,7 +76,7 @@ static dro_status row_labels(void *user, const int64_t *ids, size_t count, int32
                              int32_t *groups)
 {
     const dro__task *t = user;
-    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    const dro_examples *e = &t->feed[DRO_TRAIN].examples;
     for (size_t i = 0; classes && e->labels && i < count; i++)
         classes[i] = e->labels[ids[i]];
     for (size_t i = 0; groups && e->groups && i < count; i++)
@@ -146,7 +146,7 @@ static dro_status check_capacity(dro__task *t, size_t count)
     if (t->ring_ids[0])
         return DRO_OK;
     return make_ring(t, t->ring_capacity,
-                     t->shelf[DRO_TRAIN].device_images.bytes ? 0 : image_size(t));
+                     t->feed[DRO_TRAIN].device_images.bytes ? 0 : image_size(t));
 }
 
 void dro__feed_cut(void *user, const dro_batch *batch, size_t first, size_t count, dro_batch *part)
@@ -224,7 +224,7 @@ static dro_status load_balanced(dro__task *t, uint64_t position, size_t count, d
 
 dro_status dro__feed_balance(dro__task *t, uint64_t seed)
 {
-    const int32_t *labels = t->shelf[DRO_TRAIN].examples.labels;
+    const int32_t *labels = t->feed[DRO_TRAIN].examples.labels;
     size_t n = (size_t)t->info.examples[DRO_TRAIN], classes = (size_t)t->info.classes;
     t->balanced.seed = seed;
     t->balanced.images = dro__alloc(n, sizeof *t->balanced.images);
@@ -268,8 +268,8 @@ static dro_status fetch_images(void *user, const dro_batch *batch, dro_net_batch
                            .ids = batch->ids,
                            .cuts = first->cut,
                            .mixes = first->mix};
-    if (t->shelf[DRO_TRAIN].device_images.bytes)
-        out->images = &t->shelf[DRO_TRAIN].device_images;
+    if (t->feed[DRO_TRAIN].device_images.bytes)
+        out->images = &t->feed[DRO_TRAIN].device_images;
     return DRO_OK;
 }
 
@@ -344,7 +344,7 @@ static dro_status open_loader(dro__task *t, const dro__model_choice *c)
         o.cutmix = set->cutmix;
     }
     o.size = t->info.kind == DRO_DATA_FILES ? t->shape.height : 0;
-    o.cuts = t->shelf[DRO_TRAIN].device_images.bytes != NULL;
+    o.cuts = t->feed[DRO_TRAIN].device_images.bytes != NULL;
     o.threads = o.cuts ? 1 : 0;
     o.sent = true;
     dro__spread_slice(c->comm, c->shards, t->batch, &t->slice_first, &t->slice_end);
@@ -367,7 +367,7 @@ dro_status dro__feed_training(dro__task *t, const dro__model_choice *c, dro_net_
         source->fetch = fetch_images;
         source->draw = draw_images;
         source->gather = gather_images;
-        source->images = t->shelf[DRO_TRAIN].device_images.bytes != NULL;
+        source->images = t->feed[DRO_TRAIN].device_images.bytes != NULL;
         t->ring_capacity = 4 * t->batch; /* big batches, in pieces */
         for (int k = 0; k < DRO__RING; k++) {
             t->ring_images[k] = dro__alloc(t->ring_capacity, sizeof(dro__fed_image));
@@ -396,16 +396,16 @@ static bool takes_sample(const dro__model_choice *c)
            !dro__optimizer_exact(c->settings->set.optimizer);
 }
 
-dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choice *c)
+dro_status dro__feed_split(dro__task *t, dro_split split, const dro__model_choice *c)
 {
-    dro__split_feed *shelf = &t->shelf[split];
+    dro__split_feed *feed = &t->feed[split];
     int64_t n = t->info.examples[split];
-    DRO_TRY(dro_data_examples(t->data, split, &shelf->examples));
+    DRO_TRY(dro_data_examples(t->data, split, &feed->examples));
     size_t image = image_size(t), most = t->images ? ((size_t)1 << 22) / (image ? image : 1) : 256;
     most = most < 16 ? 16 : most > 256 ? 256 : most;
-    shelf->batch = n > 0 && (uint64_t)n < most ? (size_t)n : most;
-    shelf->count = split == DRO_TRAIN && takes_sample(c) && n > SAMPLE ? SAMPLE : n;
-    bool copied = t->info.kind == DRO_DATA_SPARSE || shelf->count < n;
+    feed->batch = n > 0 && (uint64_t)n < most ? (size_t)n : most;
+    feed->count = split == DRO_TRAIN && takes_sample(c) && n > SAMPLE ? SAMPLE : n;
+    bool copied = t->info.kind == DRO_DATA_SPARSE || feed->count < n;
     if (!t->images && !t->sparse && copied && !t->rows) {
         t->rows = dro__alloc(DRO__EVAL_MOST * t->width, sizeof(float));
         if (!t->rows)
@@ -418,17 +418,17 @@ dro_status dro__feed_shelf(dro__task *t, dro_split split, const dro__model_choic
         DRO_TRY(dro__augment_ways(t, c->augment, &ways));
     if (dro__resident_take(
             t, split, ways & DRO__AUGMENT_POLICIES)) { /* a call costs more than its images there */
-        shelf->batch = n < DRO__EVAL_MOST ? (size_t)n : DRO__EVAL_MOST;
+        feed->batch = n < DRO__EVAL_MOST ? (size_t)n : DRO__EVAL_MOST;
         return DRO_OK;
     }
     dro_loader_options o = dro_loader_options_default();
-    o.batch = shelf->batch;
+    o.batch = feed->batch;
     o.seed = c->seed;
-    o.shuffle = shelf->count < n;
+    o.shuffle = feed->count < n;
     o.augment = false;
     o.ahead = t->ctx->threads;
     o.size = t->info.kind == DRO_DATA_FILES ? t->shape.height : 0;
-    return dro_loader_create(t->data, split, &o, &shelf->loader);
+    return dro_loader_create(t->data, split, &o, &feed->loader);
 }
 
 static bool same_normal(const dro__task *t)
@@ -471,25 +471,23 @@ static dro_status normalise_again(dro__task *t, size_t count, const float **pixe
 
 static dro_status image_batch(dro__task *t, dro__range range, dro_net_batch *batch)
 {
-    dro__split_feed *shelf = &t->shelf[range.split];
+    dro__split_feed *feed = &t->feed[range.split];
     int64_t first = range.first;
     size_t count = range.count;
     dro_loaded loaded;
     dro__walk walk = dro__task_walk(t, range);
-    if (shelf->device_images.bytes) {
-        *batch = (dro_net_batch){.count = count,
-                                 .images = &shelf->device_images,
-                                 .ids = walk.ids,
-                                 .labels = walk.labels};
+    if (feed->device_images.bytes) {
+        *batch = (dro_net_batch){
+            .count = count, .images = &feed->device_images, .ids = walk.ids, .labels = walk.labels};
         return DRO_OK;
     }
-    if (count == shelf->batch && first % (int64_t)count == 0) {
-        bool all = shelf->count == shelf->examples.count;
-        shelf->turn += first == shelf->start; /* whole walks, so that what was read ahead is used */
-        uint64_t walked = all ? (shelf->turn - 1) * dro_loader_epoch(shelf->loader) : 0;
-        DRO_TRY(dro_loader_draw(shelf->loader, walked + (uint64_t)first, &loaded));
+    if (count == feed->batch && first % (int64_t)count == 0) {
+        bool all = feed->count == feed->examples.count;
+        feed->turn += first == feed->start; /* whole walks, so that what was read ahead is used */
+        uint64_t walked = all ? (feed->turn - 1) * dro_loader_epoch(feed->loader) : 0;
+        DRO_TRY(dro_loader_draw(feed->loader, walked + (uint64_t)first, &loaded));
     } else {
-        DRO_TRY(dro_loader_gather(shelf->loader, walk.ids, count, &loaded));
+        DRO_TRY(dro_loader_gather(feed->loader, walk.ids, count, &loaded));
     }
     for (size_t i = 0; i < count; i++)
         t->unread[i] = loaded.ids[i] != walk.ids[i]; /* replaced by another example */
@@ -501,19 +499,19 @@ static dro_status image_batch(dro__task *t, dro__range range, dro_net_batch *bat
 
 dro_status dro__feed_batch(dro__task *t, dro__range range, dro_net_batch *batch)
 {
-    const dro__split_feed *shelf = &t->shelf[range.split];
+    const dro__split_feed *feed = &t->feed[range.split];
     int64_t first = range.first;
     size_t count = range.count;
-    const dro_examples *e = &shelf->examples;
-    if (count > shelf->batch || first < 0 || first + (int64_t)count > shelf->count)
+    const dro_examples *e = &feed->examples;
+    if (count > feed->batch || first < 0 || first + (int64_t)count > feed->count)
         return dro__fail(t->ctx, DRO_ERR_RANGE, "examples %lld to %lld: there are %lld",
                          (long long)first, (long long)first + (long long)count,
-                         (long long)shelf->count);
+                         (long long)feed->count);
     if (t->images)
         return image_batch(t, range, batch);
     dro__walk walk = dro__task_walk(t, range);
     *batch = (dro_net_batch){.count = count, .labels = walk.labels, .targets = walk.targets};
-    if (e->x && shelf->count == e->count) {
+    if (e->x && feed->count == e->count) {
         batch->x = e->x + (size_t)first * t->width;
         return DRO_OK;
     }
@@ -527,7 +525,7 @@ void dro__feed_close(dro__task *t)
 {
     dro_loader_destroy(t->loader);
     for (int s = 0; s < DRO_SPLITS; s++)
-        dro_loader_destroy(t->shelf[s].loader);
+        dro_loader_destroy(t->feed[s].loader);
     for (int k = 0; k < DRO__RING; k++) {
         dro__free(t->ring[k]);
         dro__free(t->ring_ids[k]);

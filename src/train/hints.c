@@ -125,13 +125,13 @@ static void take_residuals(const dro__task *t, sample *s, size_t at, const dro__
 static dro_status fill(dro_train *t, sample *s, float *logits)
 {
     dro__task *k = &t->task;
-    const dro__split_feed *shelf = &k->shelf[DRO_TRAIN];
-    size_t batch = shelf->batch, width = k->info.features;
+    const dro__split_feed *feed = &k->feed[DRO_TRAIN];
+    size_t batch = feed->batch, width = k->info.features;
     batch = batch < DRO__EVAL_MOST ? batch : DRO__EVAL_MOST;
     for (size_t at = 0; at < s->rows;) {
         size_t count = s->rows - at < batch ? s->rows - at : batch;
-        int64_t first = (int64_t)((double)at / (double)s->rows * (double)shelf->count);
-        first = first + (int64_t)count > shelf->count ? shelf->count - (int64_t)count : first;
+        int64_t first = (int64_t)((double)at / (double)s->rows * (double)feed->count);
+        first = first + (int64_t)count > feed->count ? feed->count - (int64_t)count : first;
         dro__range rows = {DRO_TRAIN, first, count};
         DRO_TRY(dro__task_evaluate(k, rows, dro_optimizer_w(t->opt), logits, NULL));
         dro__walk walk = dro__task_walk(k, rows);
@@ -179,13 +179,13 @@ static dro_status hint_model(dro_train *t)
     const double EXPLAINED = 0.02, CHANCE = 40; /* of the residuals' variance; as chi-squared */
     const double RIGHT = 0.98;
     const dro__task *k = &t->task;
-    const dro_examples *e = &k->shelf[DRO_TRAIN].examples;
+    const dro_examples *e = &k->feed[DRO_TRAIN].examples;
     double most = 0;
     if (k->images || strcmp(k->model, "linear") != 0 || is_given(t, "model") || !k->net || !e->x ||
         k->outputs > RESIDUALS_MOST ||
         (t->evaluation.record.has_train && t->evaluation.record.train.accuracy > RIGHT))
         return DRO_OK;
-    int64_t rows = k->shelf[DRO_TRAIN].count;
+    int64_t rows = k->feed[DRO_TRAIN].count;
     sample s = {.rows = rows < ROWS_MOST ? (size_t)rows : ROWS_MOST,
                 .columns = k->info.features < COLUMNS_MOST ? k->info.features : COLUMNS_MOST,
                 .residuals = k->outputs};

@@ -100,7 +100,7 @@ static void add_time(const dro_train *t, double left, char *out, size_t size)
         add(out, size, " (max_time %.0f s)", t->set.max_time);
 }
 
-void dro__tell_plan(const dro_train *t, double left)
+void dro__report_plan(const dro_train *t, double left)
 {
     char text[DRO__ERROR_SIZE] = "";
     if (!t->watch.plan || dro_comm_rank(t->comm) > 0)

@@ -237,9 +237,9 @@ dro_status dro_predictor_examples(const dro_predictor *p, dro_split split, dro_e
     return p ? dro_data_examples(p->task.data, split, examples) : DRO_ERR_ARGUMENT;
 }
 
-const char *dro_predictor_note(const dro_predictor *p, int index)
+const char *dro_predictor_skipped(const dro_predictor *p, int index)
 {
-    return p ? dro_data_note(p->task.data, index) : NULL;
+    return p ? dro_data_skipped(p->task.data, index) : NULL;
 }
 
 const char *dro_predictor_remark(const dro_predictor *p, int index)
@@ -250,11 +250,11 @@ const char *dro_predictor_remark(const dro_predictor *p, int index)
 static dro_status logits_of(dro_predictor *p, dro_split split, int64_t first, size_t count,
                             float *logits, int32_t *truth)
 {
-    int64_t total = p->task.shelf[split].examples.count;
+    int64_t total = p->task.feed[split].examples.count;
     if (first > total || count > (uint64_t)(total - first))
         return dro__fail(p->ctx, DRO_ERR_RANGE, "%zu examples from %lld on: there are %lld", count,
                          (long long)first, (long long)total);
-    size_t step = p->task.shelf[split].batch;
+    size_t step = p->task.feed[split].batch;
     for (size_t done = 0; done < count;) {
         size_t some = count - done < step ? count - done : step;
         dro__range range = {split, first + (int64_t)done, some};

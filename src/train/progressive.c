@@ -330,9 +330,10 @@ static bool save_is_late(const dro_train *t)
 /* Requests from clocks and signals. The signal that stops a run also ends standard input. */
 static unsigned decide(dro_train *t)
 {
-    bool stop = dro__tell(t, NULL, 0) && !t->stream->about.is_stdin;
+    bool stop = dro__report_progress(t, NULL, 0) && !t->stream->about.is_stdin;
     bool first = dro_comm_rank(t->comm) == 0;
-    unsigned wants = (stop ? DRO__WANT_STOP : 0) | (first && dro__late(t) ? DRO__WANT_TIME : 0) |
+    unsigned wants = (stop ? DRO__WANT_STOP : 0) |
+                     (first && dro__time_is_over(t) ? DRO__WANT_TIME : 0) |
                      (first && save_is_late(t) ? DRO__WANT_SAVE : 0);
     return dro__ranks_decide(t, wants);
 }
@@ -374,7 +375,7 @@ dro_status dro__stream_train(dro_train *t)
         dro__measure_reset(&t->stream->all, &first);
         dro__measure_reset(&t->stream->window, &first);
     }
-    dro__tell_plan(t, NAN);
+    dro__report_plan(t, NAN);
     dro_status status = learn(t);
     if (status == DRO_ERR_NUMBER)
         t->ended = DRO_TRAIN_DIVERGED;
@@ -389,6 +390,6 @@ dro_status dro__stream_train(dro_train *t)
     bool new = t->stream->next > t->stream->reported;
     bool over = t->ended == DRO_TRAIN_DONE || t->ended == DRO_TRAIN_TIME;
     DRO_TRY(over && new ? report(t, true) : fill_record(t));
-    dro__tell_objective(t, &t->stream->all.robust);
+    dro__note_objective(t, &t->stream->all.robust);
     return dro__run_save(t);
 }

@@ -521,8 +521,8 @@ char *dro__result_text(const dro_train *t)
     put(o, "classes", names);
     put(o, "class_counts", counts);
     json_t *skipped = json_array();
-    for (int k = 0; dro_data_note(t->task.data, k); k++)
-        append(skipped, text(dro_data_note(t->task.data, k)));
+    for (int k = 0; dro_data_skipped(t->task.data, k); k++)
+        append(skipped, text(dro_data_skipped(t->task.data, k)));
     put(o, "skipped", skipped);
     if (info->groups) {
         json_t *groups = json_array();

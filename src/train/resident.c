@@ -12,8 +12,8 @@ static bool takes_half(const dro__backend *backend, size_t bytes)
 
 bool dro__resident_take(dro__task *t, dro_split split, bool changed)
 {
-    dro__split_feed *shelf = &t->shelf[split];
-    const dro_examples *e = &shelf->examples;
+    dro__split_feed *feed = &t->feed[split];
+    const dro_examples *e = &feed->examples;
     size_t image = (size_t)t->shape.channels * (size_t)t->shape.height * (size_t)t->shape.width;
     size_t bytes = (size_t)e->count * image;
     const struct dro__net_backend *backend = t->ctx->backend->net;
@@ -22,11 +22,11 @@ bool dro__resident_take(dro__task *t, dro_split split, bool changed)
         !takes_half(t->ctx->backend, bytes))
         return false;
     return dro_net_images_create(t->ctx, e->pixels, bytes, t->normal.scale, t->normal.shift,
-                                 &shelf->device_images) == DRO_OK;
+                                 &feed->device_images) == DRO_OK;
 }
 
 void dro__resident_close(dro__task *t)
 {
     for (int s = 0; s < DRO_SPLITS; s++)
-        dro_net_images_free(t->ctx, &t->shelf[s].device_images);
+        dro_net_images_free(t->ctx, &t->feed[s].device_images);
 }

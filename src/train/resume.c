@@ -16,7 +16,7 @@ static dro_status check_files(const dro_train *t, bool resume)
                                         "last.ckpt",           "previous.ckpt",    "metrics.jsonl",
                                         DRO__EVENTS_NAME};
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
-        bool plain, found = dro__file_there(t->folder, names[k], &plain);
+        bool plain, found = dro__file_at(t->folder, names[k], &plain);
         if (found && !resume)
             return dro__fail(t->ctx, DRO_ERR_FILE,
                              "%s has a file %s and no config.json: a run there would overwrite it; "
@@ -35,7 +35,7 @@ dro_status dro__run_check_folder(const dro_train *t, bool resume)
     char *old = NULL;
     size_t size;
     const char *sign = resume ? "result.json" : "config.json";
-    if (t->folder && (!resume || !dro__checkpoint_there(t->folder)))
+    if (t->folder && (!resume || !dro__checkpoint_exists(t->folder)))
         DRO_TRY(dro__file_read(t->ctx, t->folder, sign, &old, &size));
     bool found = old != NULL;
     dro__free(old);

@@ -268,7 +268,7 @@ static dro_status open_run(dro_train *t)
                          t->set.data);
     t->open = true;
     DRO_TRY(dro__run_begin(t));
-    dro__tell_step(t);
+    dro__note_divisor(t);
     DRO_TRY(make_vectors(t));
     DRO_TRY(dro__evaluation_create(&t->task, t->task.info.classes, &t->evaluation));
     t->config = dro__config_text(t);
@@ -313,7 +313,7 @@ static dro_train_progress progress_of(const dro_train *t)
     };
 }
 
-bool dro__tell(const dro_train *t, const char *evaluating, double done)
+bool dro__report_progress(const dro_train *t, const char *evaluating, double done)
 {
     dro_train_progress p = progress_of(t);
     p.evaluating = evaluating;
@@ -350,15 +350,15 @@ static dro_status step(dro_train *t)
         t->warm = (dro__mark){t->opt->run.examples, t->progress.seconds};
     if (status == DRO_OK)
         status = dro__watch_step(t);
-    return status == DRO_ERR_NUMBER ? dro__astray(t) : status;
+    return status == DRO_ERR_NUMBER ? dro__return_from_divergence(t) : status;
 }
 
-static bool impatient(const dro_train *t)
+static bool out_of_patience(const dro_train *t)
 {
     return t->set.patience && t->progress.since_best >= (uint64_t)t->set.patience;
 }
 
-bool dro__late(const dro_train *t)
+bool dro__time_is_over(const dro_train *t)
 {
     return t->set.max_time > 0 && dro__wall(t) >= t->set.max_time;
 }
@@ -373,7 +373,7 @@ static double evaluation_time(const dro_train *t)
     double each = from->examples && seen > 0 ? (t->progress.seconds - from->seconds) / seen / 2 : 0;
     for (int s = 0; s < DRO_SPLITS; s++)
         if (s != DRO_TRAIN || t->set.eval_train != DRO__EVAL_NO)
-            examples += (double)t->task.shelf[s].count;
+            examples += (double)t->task.feed[s].count;
     double seconds = t->assessed > 0 ? t->assessed : each * examples;
     seconds *= t->set.best ? 2 : 1; /* the best weights are evaluated once more */
     return fmin(seconds, t->set.max_time / 2);
@@ -398,17 +398,17 @@ static dro_status assess(dro_train *t)
 {
     dro_status status = settle(t);
     if (status != DRO_OK)
-        return status == DRO_ERR_NUMBER ? dro__astray(t) : status;
+        return status == DRO_ERR_NUMBER ? dro__return_from_divergence(t) : status;
     DRO_TRY(dro__run_evaluate(t));
     if (!t->have_record)
         return DRO_OK;
-    return dro__watch_record(t) == DRO_OK ? dro__run_save(t) : dro__astray(t);
+    return dro__watch_record(t) == DRO_OK ? dro__run_save(t) : dro__return_from_divergence(t);
 }
 
 /* Reports the images that skip_bad has skipped since the last report. */
-static void tell_skipped(dro_train *t)
+static void note_skipped(dro_train *t)
 {
-    for (const char *note; (note = dro_data_note(t->task.data, t->reported)); t->reported++) {
+    for (const char *note; (note = dro_data_skipped(t->task.data, t->reported)); t->reported++) {
         char text[DRO__ERROR_SIZE];
         snprintf(text, sizeof text, "skipped %s", note);
         if (t->watch.note) /* every rank reports what it has skipped */
@@ -417,7 +417,7 @@ static void tell_skipped(dro_train *t)
 }
 
 /* Memory was not sufficient for whole batches, or for the present pieces. */
-static void tell_pieces(dro_train *t)
+static void note_pieces(dro_train *t)
 {
     size_t most = dro__pieces_most(t->task.pieces);
     if (t->set.microbatch || most == t->reported_pieces)
@@ -446,7 +446,7 @@ static bool save_is_late(const dro_train *t)
 static void decide(dro_train *t)
 {
     bool first = dro_comm_rank(t->comm) == 0;
-    unsigned wants = (dro__tell(t, NULL, 0) ? DRO__WANT_STOP : 0) |
+    unsigned wants = (dro__report_progress(t, NULL, 0) ? DRO__WANT_STOP : 0) |
                      (first && is_time(t) ? DRO__WANT_TIME : 0) |
                      (first && save_is_late(t) ? DRO__WANT_SAVE : 0);
     unsigned decided = dro__ranks_decide(t, wants);
@@ -457,7 +457,7 @@ static void decide(dro_train *t)
 }
 
 /* Once two steps have shown how long the rest should take. */
-static void tell_plan(dro_train *t)
+static void report_plan(dro_train *t)
 {
     const dro__run *r = &t->opt->run;
     bool exact = t->opt->cls->exact, early = !t->warm.examples || r->examples == t->warm.examples;
@@ -466,24 +466,24 @@ static void tell_plan(dro_train *t)
     t->planned = true;
     double seen = (double)(r->examples - t->warm.examples), took = t->progress.seconds;
     double each = (took - t->warm.seconds) / seen * (double)r->examples / (double)r->step;
-    dro__tell_plan(t, exact || early ? NAN : each * (double)t->steps);
+    dro__report_plan(t, exact || early ? NAN : each * (double)t->steps);
 }
 
 /* Whether the run ends before the next step. */
 static bool over(dro_train *t)
 {
-    tell_skipped(t);
-    tell_pieces(t);
-    tell_plan(t);
+    note_skipped(t);
+    note_pieces(t);
+    report_plan(t);
     if (t->ended != DRO_TRAIN_NOT_ENDED)
         return true;
     if (t->opt->run.step >= t->steps)
         t->ended = DRO_TRAIN_DONE;
-    else if (impatient(t))
+    else if (out_of_patience(t))
         t->ended = DRO_TRAIN_PATIENCE;
     else if (!t->comm && is_time(t))
         t->ended = DRO_TRAIN_TIME;
-    else if (!t->comm && dro__tell(t, NULL, 0))
+    else if (!t->comm && dro__report_progress(t, NULL, 0))
         t->ended = DRO_TRAIN_INTERRUPTED;
     else if (t->comm)
         decide(t);
@@ -514,7 +514,8 @@ static dro_status train(dro_train *t)
         DRO_TRY(assess(t));
     if (t->ended != DRO_TRAIN_INTERRUPTED)
         return DRO_OK;
-    dro__tell(t, NULL, 0); /* an evaluation of several ranks may have stopped the run in silence */
+    dro__report_progress(
+        t, NULL, 0); /* an evaluation of several ranks may have stopped the run in silence */
     return dro__run_save(t);
 }
 
@@ -598,14 +599,14 @@ static dro_status run(dro_train *t, bool resume)
 {
     /* before spending a long time on reading data */
     DRO_TRY(dro__comm_agree(t->comm, dro__writes(t) ? dro__run_check_folder(t, resume) : DRO_OK));
-    t->going_on = resume && dro__writes(t) && dro__checkpoint_there(t->folder);
+    t->going_on = resume && dro__writes(t) && dro__checkpoint_exists(t->folder);
     if (dro_comm_size(t->comm) > 1)
         DRO_TRY(dro__comm_share(t->comm, &t->going_on, sizeof t->going_on, 0));
     DRO_TRY(dro__choose_model(t));
     DRO_TRY(open_run(t));
     DRO_TRY(open_folder(t, resume));
     dro_status status = t->stream ? dro__stream_train(t) : train(t);
-    tell_skipped(t);
+    note_skipped(t);
     if (status == DRO_OK && !t->stream)
         status = dro__trainable(t->task.data);
     if (t->ended == DRO_TRAIN_DIVERGED && t->folder && !t->stream) { /* back at the checkpoint */

@@ -94,7 +94,7 @@ dro_status dro__row_loss(dro__task *t, const dro__model_choice *c)
 
 static dro_status make_targets(dro__task *t)
 {
-    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    const dro_examples *e = &t->feed[DRO_TRAIN].examples;
     t->y = dro__alloc((size_t)e->count + 1, sizeof(float));
     if (!t->y)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for %lld labels", (long long)e->count);
@@ -105,7 +105,7 @@ static dro_status make_targets(dro__task *t)
 
 dro_status dro__sparse_model(const dro__task *t, dro_linear **model)
 {
-    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    const dro_examples *e = &t->feed[DRO_TRAIN].examples;
     dro_linear_data data = dro_linear_data_default();
     data.n = e->count;
     data.features = t->info.features;

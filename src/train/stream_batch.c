@@ -56,22 +56,22 @@ dro_status dro__held_add(dro_context *ctx, dro__held *b, const dro__held_row *ro
 /* ---- several ranks ---- */
 
 /* A row as it is sent; its columns and values follow. */
-typedef struct travelling {
+typedef struct packed_row {
     float y;
     int32_t class, file;
     uint32_t count;
-} travelling;
+} packed_row;
 
 static size_t packed_size(const dro__share *s)
 {
-    return (size_t)s->rows * sizeof(travelling) + (size_t)s->entries * 8;
+    return (size_t)s->rows * sizeof(packed_row) + (size_t)s->entries * 8;
 }
 
 static void pack(const dro__held *b, char *to)
 {
     for (size_t i = 0; i < b->count; i++) {
         size_t start = (size_t)b->starts[i], count = (size_t)b->starts[i + 1] - start;
-        travelling row = {b->y[i], b->classes[i], b->files[i], (uint32_t)count};
+        packed_row row = {b->y[i], b->classes[i], b->files[i], (uint32_t)count};
         memcpy(to, &row, sizeof row);
         memcpy(to + sizeof row, b->columns + start, count * 4);
         memcpy(to + sizeof row + count * 4, b->values + start, count * 4);
@@ -82,7 +82,7 @@ static void pack(const dro__held *b, char *to)
 static dro_status unpack(dro_context *ctx, const char *from, uint64_t rows, dro__held *b)
 {
     for (uint64_t i = 0; i < rows; i++) {
-        travelling row;
+        packed_row row;
         memcpy(&row, from, sizeof row);
         const void *columns = from + sizeof row;
         const void *values = from + sizeof row + (size_t)row.count * 4;

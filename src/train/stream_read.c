@@ -26,7 +26,7 @@ static dro_status keep_row(dro_train *t, dro__held *k, const dro_rows *row)
 /* A request to stop closes standard input, perhaps within a line; that line is dropped. */
 static bool was_stopped(const dro_train *t)
 {
-    return t->stream->about.is_stdin && dro__tell(t, NULL, 0);
+    return t->stream->about.is_stdin && dro__report_progress(t, NULL, 0);
 }
 
 /* Up to `count` rows: fewer at the end of the input. One at a time, so that none of those is
@@ -170,7 +170,7 @@ static dro_status open_reader(dro_train *t)
 }
 
 /* Rank 0 reads one file, or a pipe, and sends the others what they need. */
-static dro_status hear_about(dro_train *t)
+static dro_status share_description(dro_train *t)
 {
     stream_run *s = t->stream;
     char none[] = "", *text = s->stream ? dro__stream_data(s->stream)->encoding : NULL;
@@ -201,7 +201,7 @@ dro_status dro__stream_reader_open(dro_train *t)
     files = s->files;
     DRO_TRY(dro__comm_share(t->comm, &files, sizeof files, 0));
     if (files == 0)
-        DRO_TRY(hear_about(t));
+        DRO_TRY(share_description(t));
     else
         DRO_TRY(dro__comm_agree(t->comm, rank > 0 ? open_reader(t) : DRO_OK));
     for (int r = 0; r < ranks; r++)

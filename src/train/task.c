@@ -119,7 +119,7 @@ static dro_model_shape shape_of(const dro__task *t, const dro__model_choice *c)
 static dro_status count_shares(dro__task *t)
 {
     const dro_data_info *i = &t->info;
-    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    const dro_examples *e = &t->feed[DRO_TRAIN].examples;
     t->class_share = dro__alloc((size_t)i->classes + 1, sizeof(double));
     t->group_share = dro__alloc((size_t)i->groups + 1, sizeof(double));
     int32_t most = i->classes > t->shape.outputs ? i->classes : t->shape.outputs;
@@ -147,7 +147,7 @@ static dro_status count_shares(dro__task *t)
 /* The mean square of the features; features that a row does not have are 0. */
 static double mean_square(dro__task *t)
 {
-    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    const dro_examples *e = &t->feed[DRO_TRAIN].examples;
     const float *values = e->starts ? e->values : e->x;
     int64_t count = e->starts ? e->starts[e->count] : e->count * (int64_t)t->info.features;
     double sum = 0, some = 0;
@@ -232,7 +232,7 @@ static dro_status make_net(dro__task *t, const dro__model_choice *c)
 /* A linear network on rows can be solved exactly. */
 static void offer_full(dro__task *t)
 {
-    const dro_examples *e = &t->shelf[DRO_TRAIN].examples;
+    const dro_examples *e = &t->feed[DRO_TRAIN].examples;
     if (t->images || !dro__full_rows_net(&t->net->graph, &t->full))
         return;
     t->full.ctx = t->ctx;
@@ -302,7 +302,7 @@ static dro_status make_problem(dro__task *t, const dro__model_choice *c)
         t->problem.max_batch = t->ring_capacity > 2 * t->batch ? t->ring_capacity : 2 * t->batch;
     }
     spare_biases(t);
-    t->problem.example_weights = t->shelf[DRO_TRAIN].examples.weights;
+    t->problem.example_weights = t->feed[DRO_TRAIN].examples.weights;
     if (t->problem.example_weights && t->problem.class_share)
         t->problem.class_share = t->class_share; /* the linear model counts rows */
     DRO_TRY(cut_batches(t, c));
@@ -361,7 +361,7 @@ static dro_status open_task(dro__task *t, const dro__model_choice *c)
     t->width = t->images ? 0 : (size_t)t->shape.channels;
     DRO_TRY(check_shape(t, c));
     for (int s = 0; s < DRO_SPLITS; s++)
-        DRO_TRY(dro__feed_shelf(t, (dro_split)s, c));
+        DRO_TRY(dro__feed_split(t, (dro_split)s, c));
     DRO_TRY(count_shares(t));
     t->square = c->train ? mean_square(t) : 0;
     DRO_TRY(t->sparse ? dro__sparse_open(t, c) : make_net(t, c));
@@ -430,12 +430,12 @@ dro_status dro__task_recall(dro__task *t, dro_status status)
 static int64_t id_at(const dro__task *t, dro_split split, int64_t place)
 {
     enum { SAMPLE_KEY = 0x5a3 };
-    const dro__split_feed *shelf = &t->shelf[split];
-    if (shelf->count == shelf->examples.count)
+    const dro__split_feed *feed = &t->feed[split];
+    if (feed->count == feed->examples.count)
         return place;
-    if (shelf->loader)
-        return dro__loader_example(shelf->loader, (uint64_t)place);
-    return (int64_t)dro__permute((uint64_t)shelf->examples.count, SAMPLE_KEY, (uint64_t)place);
+    if (feed->loader)
+        return dro__loader_example(feed->loader, (uint64_t)place);
+    return (int64_t)dro__permute((uint64_t)feed->examples.count, SAMPLE_KEY, (uint64_t)place);
 }
 
 static dro__walk in_order(const dro__task *t, const dro_examples *e, int64_t first)
@@ -452,8 +452,8 @@ dro__walk dro__task_walk(dro__task *t, dro__range range)
 {
     dro_split split = range.split;
     int64_t first = range.first;
-    const dro_examples *e = &t->shelf[split].examples;
-    bool sample = t->shelf[split].count != e->count;
+    const dro_examples *e = &t->feed[split].examples;
+    bool sample = t->feed[split].count != e->count;
     dro__walk walk = in_order(t, e, sample ? 0 : first);
     for (size_t i = 0; i < range.count; i++) {
         int64_t id = id_at(t, split, first + (int64_t)i);

@@ -57,7 +57,7 @@ static dro_status score(dro_predictor *p, dro_split split, int32_t class, scored
 {
     enum { CHUNK = 256 };
     int32_t classes = p->about.classes, truth[CHUNK];
-    const dro_examples *e = &p->task.shelf[split].examples;
+    const dro_examples *e = &p->task.feed[split].examples;
     float *logits = dro__alloc(CHUNK * (size_t)classes, sizeof *logits);
     double *all = dro__alloc((size_t)classes, sizeof *all);
     dro_status status =

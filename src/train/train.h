@@ -80,7 +80,7 @@ dro_status dro__apply_defaults(dro_train *t, bool late);
 /* The default of an optimiser's parameter in this run; NaN: it has none. */
 double dro__default_of(const dro_train *t, const char *optimizer, const char *name);
 /* Says so where the features are so large that the usual step is divided. */
-void dro__tell_step(const dro_train *t);
+void dro__note_divisor(const dro_train *t);
 /* Whether the F that is reported was chosen apart from the optimiser's, and which it is. */
 bool dro__reported_objective(const dro_train *t, dro__objective *o);
 /* The optimiser of a run that names none: recover, and for the linear model on rows in memory
@@ -104,7 +104,7 @@ dro_status dro__apply_net(const dro_train *t, dro_net *net);
 /* choose.c: model=auto becomes the one that is better on a holdout. */
 dro_status dro__choose_model(dro_train *t);
 /* plan.c: one line about the run; left: the seconds that it should take, NaN: not known. */
-void dro__tell_plan(const dro_train *t, double left);
+void dro__report_plan(const dro_train *t, double left);
 /* hints.c: notes on settings that would serve the data better. */
 dro_status dro__hints(dro_train *t);
 
@@ -183,7 +183,7 @@ typedef struct dro__task {
     float *y;             /* sparse: labels as -1 and 1 of the training rows */
     const char *encoding; /* of the columns of a stream, borrowed; or NULL */
 
-    dro__split_feed shelf[DRO_SPLITS];
+    dro__split_feed feed[DRO_SPLITS];
     dro_loader *loader;     /* of the training images */
     float *ring[DRO__RING]; /* rows, or batches that do not fit the loader's */
     int64_t *ring_ids[DRO__RING];
@@ -255,7 +255,7 @@ dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro
 void dro__task_close(dro__task *task);
 /* Borrowed until the next call. */
 dro__walk dro__task_walk(dro__task *task, dro__range range);
-/* Logits (count, outputs) and losses (count), either may be NULL, of at most shelf.batch examples.
+/* Logits (count, outputs) and losses (count), either may be NULL, of at most feed.batch examples.
  * task->labels are theirs until the next call. */
 dro_status dro__task_evaluate(dro__task *task, dro__range range, const float *w, float *logits,
                               float *losses);
@@ -292,7 +292,7 @@ dro_status dro__feed_training(dro__task *task, const dro__model_choice *choice,
                               dro_net_source *source);
 /* stage2: prepares balanced draws. */
 dro_status dro__feed_balance(dro__task *task, uint64_t seed);
-dro_status dro__feed_shelf(dro__task *task, dro_split split, const dro__model_choice *choice);
+dro_status dro__feed_split(dro__task *task, dro_split split, const dro__model_choice *choice);
 dro_status dro__feed_batch(dro__task *task, dro__range range, dro_net_batch *batch);
 void dro__feed_close(dro__task *task);
 /* Some examples of a batch of images that was drawn; user is the task. */
@@ -491,7 +491,7 @@ dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *n
 dro_status dro__file_append(dro_context *ctx, const char *folder, const char *name, uint64_t offset,
                             const void *bytes, size_t size);
 /* plain, if not NULL: it is a file and no link, pipe or device. */
-bool dro__file_there(const char *folder, const char *name, bool *plain);
+bool dro__file_at(const char *folder, const char *name, bool *plain);
 /* All of it, freed with dro__free. *bytes is NULL when there is no such file. */
 dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name, char **bytes,
                           size_t *size);
@@ -538,7 +538,7 @@ dro_status dro__checkpoint_read(dro_context *ctx, const char *folder, dro__saved
 void dro__saved_free(dro__saved *saved);
 /* (ranks.c) Rank 0's to all; status: of its reading. */
 dro_status dro__ranks_share_saved(dro_train *t, dro__saved *saved, bool *found, dro_status status);
-bool dro__checkpoint_there(const char *folder);
+bool dro__checkpoint_exists(const char *folder);
 
 /* ---- record.c ---- */
 
@@ -610,17 +610,17 @@ dro_status dro__run_check_folder(const dro_train *t, bool resume);
 double dro__wall(const dro_train *t);
 double dro__epoch_of(const dro_train *t, uint64_t step);
 /* evaluating: a split, of which `done` is evaluated; or NULL. True: stop. */
-bool dro__tell(const dro_train *t, const char *evaluating, double done);
+bool dro__report_progress(const dro_train *t, const char *evaluating, double done);
 bool dro__is_tilted(const dro_train *t); /* log_u is that of the objective */
 /* stage2: gives the network the loss of that step. */
 dro_status dro__run_stage(dro_train *t, uint64_t step);
-bool dro__late(const dro_train *t);       /* max_time has passed */
-dro_status dro__run_begin(dro_train *t);  /* a fresh optimiser, started */
-dro_status dro__run_record(dro_train *t); /* evaluates, writes nothing */
+bool dro__time_is_over(const dro_train *t); /* max_time has passed */
+dro_status dro__run_begin(dro_train *t);    /* a fresh optimiser, started */
+dro_status dro__run_record(dro_train *t);   /* evaluates, writes nothing */
 /* The objective that F is reported for. */
 dro__robust dro__objective_of(const dro_train *t);
 /* Says so where what was measured is no longer that one. */
-void dro__tell_objective(const dro_train *t, const dro__robust *measured);
+void dro__note_objective(const dro_train *t, const dro__robust *measured);
 const char *dro__level_text(const dro__robust *robust); /* "examples", "classes" or "groups" */
 /* The record's class_weights and group_weights; over: what the classes' are counted over, or
  * NULL. */
@@ -656,7 +656,7 @@ dro_status dro__watch_step(dro_train *t);
 dro_status dro__watch_record(dro_train *t);
 /* After a DRO_ERR_NUMBER: back to the last checkpoint, or to the start when that one is bad, with
  * half the step; or the end of the run. */
-dro_status dro__astray(dro_train *t);
+dro_status dro__return_from_divergence(dro_train *t);
 
 /* ---- progressive.c ---- */
 

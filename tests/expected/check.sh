@@ -6,8 +6,8 @@ expected=$(dirname "$0")/expected
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
-DRO_PATIENCE=1000 # a busy machine is not what is tested
-export DRO_PATIENCE
+DRO_BUSY_DELAY=1000 # a busy machine is not what is tested
+export DRO_BUSY_DELAY
 
 fail() {
     echo "FAILED: $*"

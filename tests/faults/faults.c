@@ -407,7 +407,7 @@ int main(int argc, char **argv)
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED)
         return 2;
-    setenv("DRO_PATIENCE", "1000", 1);
+    setenv("DRO_BUSY_DELAY", "1000", 1);
     for (int k = 0; k < jobs; k++)
         if (fork() == 0)
             _exit(work(seconds, argc - 3, argv + 3));

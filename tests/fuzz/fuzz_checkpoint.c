@@ -26,7 +26,7 @@ dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *n
     return DRO_OK;
 }
 
-bool dro__file_there(const char *folder, const char *name, bool *plain)
+bool dro__file_at(const char *folder, const char *name, bool *plain)
 {
     (void)folder, (void)name;
     if (plain)

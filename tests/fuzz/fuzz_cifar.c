@@ -28,12 +28,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     if (size < 2 || fuzz_packed(bytes + 1, size - 1))
         return 0;
     const dro__cifar_layout *layout = &dro__cifar_layouts[(bytes[0] & 3) % 3];
-    dro__shelf shelf = {.table = &table, .image = IMAGE};
+    dro__image_block block = {.table = &table, .image = IMAGE};
     bool stretched = bytes[0] & 4;
     size_t length = stretched ? stretch(layout, bytes + 1, size - 1, file) : size - 1;
     const uint8_t *from = stretched ? file : bytes + 1;
     if (fuzz_ok(ctx, dro__input_memory(ctx, "fuzz", from, length, &input))) {
-        if (fuzz_ok(ctx, dro__cifar_read(ctx, layout, input, length, &shelf)))
+        if (fuzz_ok(ctx, dro__cifar_read(ctx, layout, input, length, &block)))
             for (int64_t i = 0; i < table.n; i++)
                 FUZZ_CHECK(table.labels[i] < layout->classes[layout->chosen] &&
                            table.records[i] == i);

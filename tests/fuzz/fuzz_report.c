@@ -26,8 +26,8 @@ static void look(dro_report *report)
             FUZZ_CHECK(method.measures[m].count == 0 || isfinite(method.measures[m].mean));
         dro_report_reach(report, k, 0.5, true, DRO_MEASURE_SECONDS, &reach);
     }
-    for (int32_t k = 0; dro_report_note(report, k); k++)
-        FUZZ_CHECK(*dro_report_note(report, k));
+    for (int32_t k = 0; dro_report_remark(report, k); k++)
+        FUZZ_CHECK(*dro_report_remark(report, k));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)

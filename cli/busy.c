@@ -1,5 +1,5 @@
 /* Says what a command is doing while it has nothing to print: at once on a terminal; elsewhere one
- * line on stderr after DRO_PATIENCE seconds (0.7). */
+ * line on stderr after DRO_BUSY_DELAY seconds (0.7). */
 #define _GNU_SOURCE
 #include "cli.h"
 
@@ -11,29 +11,29 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char what[300];
-static bool silent; /* nothing was printed and the work continues */
-static bool said;   /* a command says it once */
-static double patience;
+static bool waiting; /* nothing was printed and the work continues */
+static bool printed; /* a command says it once */
+static double delay;
 
-double cli_patience(void)
+double cli_busy_delay(void)
 {
-    const char *given = getenv("DRO_PATIENCE");
+    const char *given = getenv("DRO_BUSY_DELAY");
     return given ? atof(given) : 0.7;
 }
 
-static void *speak_up(void *unused)
+static void *print_later(void *unused)
 {
     pthread_mutex_lock(&lock);
-    double seconds = patience;
+    double seconds = delay;
     pthread_mutex_unlock(&lock);
     struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     nanosleep(&time, NULL);
     pthread_mutex_lock(&lock);
     char *shown = cli_escape(what);
-    if (silent)
+    if (waiting)
         fprintf(stderr, "%s\n", shown);
-    said = said || silent;
-    silent = false;
+    printed = printed || waiting;
+    waiting = false;
     pthread_mutex_unlock(&lock);
     free(shown);
     return unused;
@@ -44,15 +44,15 @@ void cli_busy(const char *format, ...)
     pthread_t thread;
     va_list list;
     pthread_mutex_lock(&lock);
-    patience = cli_patience(); /* not in the thread: others may change the environment */
+    delay = cli_busy_delay(); /* not in the thread: others may change the environment */
     va_start(list, format);
     vsnprintf(what, sizeof what, format, list);
     va_end(list);
     if (isatty(STDERR_FILENO))
         cli_progress("%s", what);
-    else if (!said && !silent && pthread_create(&thread, NULL, speak_up, NULL) == 0) {
+    else if (!printed && !waiting && pthread_create(&thread, NULL, print_later, NULL) == 0) {
         pthread_detach(thread);
-        silent = true;
+        waiting = true;
     }
     pthread_mutex_unlock(&lock);
 }
@@ -61,6 +61,6 @@ void cli_ready(void)
 {
     cli_progress(NULL);
     pthread_mutex_lock(&lock);
-    silent = false;
+    waiting = false;
     pthread_mutex_unlock(&lock);
 }
