@@ -22,7 +22,7 @@ static float *weights_after(const char *settings, int steps, size_t *dim, size_t
     memcpy(all + *dim, t->statistics, (*count - *dim) * sizeof *all);
     for (size_t k = 0; !steps && k < t->task.net->tensor_count; k++) {
         const dro__net_entry *one = &t->task.net->tensors[k];
-        for (size_t i = 0; one->home == DRO__HOME_STATISTICS && i < one->count; i++)
+        for (size_t i = 0; one->place == DRO__IN_STATISTICS && i < one->count; i++)
             all[*dim + (size_t)one->offset + i] = strstr(one->name, "running_var") ? 1 : 0;
     }
     dro_train_destroy(t);

@@ -160,7 +160,7 @@ static const char *copy(void *live, void *to, const void *from, size_t bytes)
     return NULL;
 }
 
-static uint64_t news(void *live, dro__scalars *s)
+static uint64_t snapshot(void *live, dro__scalars *s)
 {
     *s = ((device *)live)->reported;
     return ((device *)live)->ended;
@@ -177,7 +177,7 @@ static const dro__phases module = {.step_size = sizeof(dro__step),
                                    .undo = undo_step,
                                    .replace = replace,
                                    .copy = copy,
-                                   .news = news};
+                                   .snapshot = snapshot};
 
 /* ---- a caller ---- */
 

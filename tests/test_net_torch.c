@@ -171,10 +171,10 @@ static void set_weights(torch_case *c)
     c->before = zeros(net->graph.statistics_size);
     for (size_t k = 0; k < net->tensor_count; k++) {
         const dro__net_entry *t = &net->tensors[k];
-        float *homes[] = {net->weights, net->frozen, c->before};
+        float *places[] = {net->weights, net->frozen, c->before};
         uint64_t hash = fnv(t->name);
         for (size_t j = 0; j < t->count; j++)
-            homes[t->home][t->offset + (int64_t)j] = initial(t, hash, j);
+            places[t->place][t->offset + (int64_t)j] = initial(t, hash, j);
     }
     OK(c->ctx, dro_net_set_statistics(net, c->before)); /* and the frozen ones go with them */
 }
@@ -281,7 +281,7 @@ static const dro__net_entry *find(const torch_case *c, const char *name)
 static size_t compare_grad(const torch_case *c, char **words)
 {
     const dro__net_entry *t = find(c, words[2]);
-    assert_int_equal(t->home, DRO__HOME_WEIGHTS);
+    assert_int_equal(t->place, DRO__IN_WEIGHTS);
     const float *grad = c->grads[atoi(words[1])] + t->offset;
     double norm = atof(words[3]);
     compare_tensor(c, t->name, grad, t->count, words + 3);

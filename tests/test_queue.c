@@ -181,7 +181,7 @@ static dro_status step(void *user, const dro__fetched *f, const dro__ticket *tic
     return DRO_OK;
 }
 
-static void news(void *user, dro__scalars *state)
+static void snapshot(void *user, dro__scalars *state)
 {
     *state = ((late *)user)->reported;
 }
@@ -228,7 +228,7 @@ static dro_status fetch(void *user, const dro_batch *parts, int count, dro__fetc
 
 static const dro__queue queue = {.open = open,
                                  .step = step,
-                                 .news = news,
+                                 .snapshot = snapshot,
                                  .owner = owner,
                                  .wait = wait,
                                  .pull = pull,

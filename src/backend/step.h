@@ -225,7 +225,7 @@ typedef struct dro__phases {
     /* Waits. */
     const char *(*copy)(void *live, void *to, const void *from, size_t bytes);
     /* The scalars as they were after so many steps; does not wait. */
-    uint64_t (*news)(void *live, dro__scalars *s);
+    uint64_t (*snapshot)(void *live, dro__scalars *s);
 } dro__phases;
 
 #ifndef __CUDACC__
@@ -253,7 +253,7 @@ typedef struct dro__queue {
                        const int32_t *const *group_of);
     /* The scalars as they were some steps ago, always the same number of them, so that all ranks
      * see the same ones; does not wait. */
-    void (*news)(void *net, dro__scalars *s);
+    void (*snapshot)(void *net, dro__scalars *s);
     /* The w of the plan that is open, NULL: none is. A network has one queue; who opened it last
      * has it. */
     const float *(*owner)(void *net);

@@ -244,8 +244,8 @@ static char *first_path(const char *path, bool direct)
 dro_status dro__write_file(dro_context *ctx, const char *path, const void *bytes, size_t size)
 {
     struct stat about;
-    bool there = stat(path, &about) == 0, direct = there && !S_ISREG(about.st_mode);
-    if (!there && lstat(path, &about) == 0)
+    bool exists = stat(path, &about) == 0, direct = exists && !S_ISREG(about.st_mode);
+    if (!exists && lstat(path, &about) == 0)
         return dro__fail(ctx, DRO_ERR_FILE,
                          "%s: cannot write it: it is a link to a file that does not exist", path);
     char *real = direct ? NULL : realpath(path, NULL); /* what a link points to */

@@ -33,7 +33,7 @@ void dro__watch_close(dro__watch *watch, bool clean);
 bool dro__watch_failed(dro__watch *watch, char text[DRO__ERROR_SIZE]);
 /* Tells the others, as far as they can be reached, that this rank ends; text: which rank has
  * failed, and why. */
-void dro__watch_tell(dro__watch *watch, const char *text);
+void dro__watch_announce(dro__watch *watch, const char *text);
 bool dro__watch_speaks(dro__watch *watch); /* though it is not rank 0, which is gone or busy */
 
 /* ---- join.c ---- */

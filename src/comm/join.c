@@ -259,7 +259,7 @@ void dro_comm_fail(dro_comm *c, const char *text)
         snprintf(c->why, sizeof c->why, "%s", text);
     else
         snprintf(c->why, sizeof c->why, "rank %d on %s: %.400s", c->rank, c->hosts[c->rank], text);
-    dro__watch_tell(c->watch, c->why);
+    dro__watch_announce(c->watch, c->why);
     if (dro__watch_speaks(c->watch))
         dro__fail(c->ctx, DRO_ERR_STATE, "%s", c->why);
 }
@@ -304,7 +304,7 @@ static dro_status late(dro_comm *c)
 }
 
 /* Spins, then lets others run, then sleeps a little: ranks may be more than processors. */
-static void pause_a_little(int turn)
+static void back_off(int turn)
 {
     enum { SPIN = 200, YIELD = 1000, LONG = 50000 };
     if (turn > LONG) /* seconds: others may be at work for hours */
@@ -328,7 +328,7 @@ static dro_status wait(dro_comm *c, int started)
             return gone(c);
         if (!c->joined && now() - start > dro__join_seconds())
             return late(c);
-        pause_a_little(turn);
+        back_off(turn);
     }
     c->traffic.seconds += now() - start;
     return DRO_OK;

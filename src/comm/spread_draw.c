@@ -6,10 +6,10 @@
 
 enum { NO_LABEL = INT32_MIN };
 
-typedef struct told { /* of one example, as it is sent */
+typedef struct sent_example { /* of one example, as it is sent */
     int64_t id;
     int32_t class, group;
-} told;
+} sent_example;
 
 static bool make_drawn(drawn *d, size_t count)
 {
@@ -23,12 +23,13 @@ static bool make_drawn(drawn *d, size_t count)
     return d->capacity > 0;
 }
 
-static void tell(const dro_spread *s, const dro_batch *mine, size_t count)
+static void pack(const dro_spread *s, const dro_batch *mine, size_t count)
 {
-    told *out = (told *)(void *)(s->block + sizeof(dro__head));
+    sent_example *out = (sent_example *)(void *)(s->block + sizeof(dro__head));
     for (size_t i = 0; i < count; i++)
-        out[i] = (told){mine->ids ? mine->ids[i] : -1, mine->classes ? mine->classes[i] : NO_LABEL,
-                        mine->groups ? mine->groups[i] : NO_LABEL};
+        out[i] = (sent_example){mine->ids ? mine->ids[i] : -1,
+                                mine->classes ? mine->classes[i] : NO_LABEL,
+                                mine->groups ? mine->groups[i] : NO_LABEL};
 }
 
 /* Puts what all ranks have sent about the batch into d. */
@@ -37,10 +38,10 @@ static void take_told(const dro_spread *s, drawn *d, dro_batch *batch)
     size_t at = 0;
     bool classes = false, groups = false;
     for (int r = 0; r < s->ranks; r++) {
-        size_t count = ((size_t)s->sizes[r] - sizeof(dro__head)) / sizeof(told);
+        size_t count = ((size_t)s->sizes[r] - sizeof(dro__head)) / sizeof(sent_example);
         const char *from = s->blocks + s->offsets[r] + sizeof(dro__head);
         for (size_t i = 0; i < count; i++, at++) {
-            told one;
+            sent_example one;
             memcpy(&one, from + i * sizeof one, sizeof one);
             d->ids[at] = one.id;
             d->classes[at] = one.class;
@@ -61,7 +62,7 @@ static dro_status fetch(dro_spread *s, const int64_t *ids, dro_batch *batch)
     dro__spread_slice(s->comm, s->options.shards, count, &first, &end);
     d->mine =
         (dro_batch){.position = ids ? UINT64_MAX : batch->position + first, .count = end - first};
-    DRO_TRY(dro__spread_lay_out(s, batch, 1, sizeof(told)));
+    DRO_TRY(dro__spread_lay_out(s, batch, 1, sizeof(sent_example)));
     if (!make_drawn(d, count))
         return dro__fail(s->ctx, DRO_ERR_MEMORY, "no memory for a batch of %zu", count);
     dro_status status = DRO_OK;
@@ -75,7 +76,7 @@ static dro_status fetch(dro_spread *s, const int64_t *ids, dro_batch *batch)
     if (end > first)
         d->mine.position = ids ? UINT64_MAX : batch->position + first;
     if (status == DRO_OK)
-        tell(s, &d->mine, end - first);
+        pack(s, &d->mine, end - first);
     batch->handle = d;
     DRO_TRY(dro__spread_gather(s, status));
     take_told(s, d, batch);

@@ -40,10 +40,10 @@ static dro_status queue_step(void *net, const dro__fetched *fetched, const dro__
     return ended(s, status);
 }
 
-static void queue_news(void *net, dro__scalars *to)
+static void queue_snapshot(void *net, dro__scalars *to)
 {
     const dro_spread *s = net;
-    own(s)->queue->news(own(s)->net, to);
+    own(s)->queue->snapshot(own(s)->net, to);
 }
 
 static const float *queue_owner(void *net)
@@ -75,7 +75,7 @@ static dro_status queue_push(void *net, const dro__step *host)
 
 static const dro__queue queue = {.open = queue_open,
                                  .step = queue_step,
-                                 .news = queue_news,
+                                 .snapshot = queue_snapshot,
                                  .owner = queue_owner,
                                  .wait = queue_wait,
                                  .pull = queue_pull,

@@ -10,7 +10,7 @@ typedef struct member {
     dro__team *team;
     int index;
     pthread_t thread;
-    double *values; /* at a meeting */
+    double *values; /* at the barrier */
 } member;
 
 struct dro__team {
@@ -19,11 +19,11 @@ struct dro__team {
     int count, started;
     member *members;
     pthread_mutex_t lock;
-    pthread_cond_t work, done, met, free_place;
+    pthread_cond_t work, done, passed, free_place;
     void (*body)(void *task, int k);
     void *task;
-    uint64_t round, meeting;
-    int busy, at_meeting, places;
+    uint64_t round, barrier;
+    int busy, arrived, places;
     bool stop;
     atomic_bool failed;
 };
@@ -45,9 +45,9 @@ static void leave_place(dro__team *t)
 static void break_up(dro__team *t)
 {
     atomic_store(&t->failed, true);
-    t->at_meeting = 0;
-    t->meeting++;
-    pthread_cond_broadcast(&t->met);
+    t->arrived = 0;
+    t->barrier++;
+    pthread_cond_broadcast(&t->passed);
 }
 
 static void *live(void *arg)
@@ -69,7 +69,7 @@ static void *live(void *arg)
         leave_place(t);
         if (--t->busy == 0)
             pthread_cond_signal(&t->done);
-        else if (t->busy == t->at_meeting)
+        else if (t->busy == t->arrived)
             break_up(t);
     }
     pthread_mutex_unlock(&t->lock);
@@ -94,7 +94,7 @@ dro_status dro__team_create(dro_comm *comm, dro_context *ctx, int count, int thr
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->work, NULL);
     pthread_cond_init(&t->done, NULL);
-    pthread_cond_init(&t->met, NULL);
+    pthread_cond_init(&t->passed, NULL);
     pthread_cond_init(&t->free_place, NULL);
     for (int k = 0; k < count; k++) {
         t->members[k] = (member){.team = t, .index = k};
@@ -121,7 +121,7 @@ void dro__team_destroy(dro__team *t)
     pthread_mutex_destroy(&t->lock);
     pthread_cond_destroy(&t->work);
     pthread_cond_destroy(&t->done);
-    pthread_cond_destroy(&t->met);
+    pthread_cond_destroy(&t->passed);
     pthread_cond_destroy(&t->free_place);
     dro__free(t->members);
     dro__free(t);
@@ -159,17 +159,17 @@ void dro__team_merge(dro__team *t, int k, double *values, size_t count, dro__mer
     if (atomic_load(&t->failed))
         return;
     pthread_mutex_lock(&t->lock);
-    uint64_t meeting = t->meeting;
+    uint64_t barrier = t->barrier;
     t->members[k].values = values;
-    if (++t->at_meeting == t->count) {
+    if (++t->arrived == t->count) {
         merge_all(t, count, merge);
-        t->at_meeting = 0;
-        t->meeting++;
-        pthread_cond_broadcast(&t->met);
+        t->arrived = 0;
+        t->barrier++;
+        pthread_cond_broadcast(&t->passed);
     } else {
         leave_place(t);
-        while (t->meeting == meeting)
-            pthread_cond_wait(&t->met, &t->lock);
+        while (t->barrier == barrier)
+            pthread_cond_wait(&t->passed, &t->lock);
         take_place(t);
     }
     pthread_mutex_unlock(&t->lock);

@@ -40,18 +40,18 @@ typedef struct frame {
 typedef struct peer {
     int fd; /* -1: none, or it has left */
     int rank;
-    int64_t heard; /* ms */
+    int64_t seen; /* ms */
     frame in;
     size_t have; /* bytes of it */
 } peer;
 
 /* Where rank 0 listens. */
-typedef struct meeting {
+typedef struct listening {
     uint8_t token[16];
     uint16_t port; /* network order */
     uint16_t count;
     uint32_t places[PLACES]; /* IPv4 addresses, network order */
-} meeting;
+} listening;
 
 struct dro__watch {
     dro_comm *comm;
@@ -66,7 +66,7 @@ struct dro__watch {
     frame out; /* to send; kind 0 */
     atomic_bool failed, leaving, silent;
     atomic_bool first_left; /* rank 0 has closed its connection, or is gone */
-    atomic_bool speaks;     /* rank 0 is gone and cannot report what happened */
+    atomic_bool reports;    /* rank 0 is gone and cannot report what happened */
     char text[DRO__ERROR_SIZE];
 };
 
@@ -119,7 +119,7 @@ static void lost(dro__watch *w, peer *p, const char *why)
         return;
     snprintf(end.text, sizeof end.text, "rank %d on %s: %s", p->rank, w->comm->hosts[p->rank], why);
     if (p->rank == 0 && !w->slept && w->comm->rank == 1)
-        atomic_store(&w->speaks, true);
+        atomic_store(&w->reports, true);
     note(w, end.text);
     send_all(w, &end);
 }
@@ -137,7 +137,7 @@ static void take_frame(dro__watch *w, peer *p)
     }
 }
 
-static void hear(dro__watch *w, peer *p)
+static void receive(dro__watch *w, peer *p)
 {
     for (;;) {
         ssize_t got = recv(p->fd, (char *)&p->in + p->have, sizeof p->in - p->have, MSG_DONTWAIT);
@@ -147,7 +147,7 @@ static void hear(dro__watch *w, peer *p)
             lost(w, p, "its connection closed: it was killed, or it crashed");
             return;
         }
-        p->heard = now_ms();
+        p->seen = now_ms();
         p->have += (size_t)got;
         if (p->have < sizeof p->in)
             continue;
@@ -159,13 +159,13 @@ static void hear(dro__watch *w, peer *p)
 }
 
 /* Everything available was read. */
-static void judge(dro__watch *w, int64_t now)
+static void check_silence(dro__watch *w, int64_t now)
 {
     char why[80];
     snprintf(why, sizeof why, "no sign of life for %d s: it was stopped, or its network is down",
              SILENCE_MS / 1000);
     for (int k = 0; k < w->peer_count; k++)
-        if (w->peers[k].fd >= 0 && now - w->peers[k].heard > SILENCE_MS) {
+        if (w->peers[k].fd >= 0 && now - w->peers[k].seen > SILENCE_MS) {
             atomic_store(&w->silent, true);
             lost(w, &w->peers[k], why);
         }
@@ -189,7 +189,7 @@ static void wake_up(dro__watch *w, int64_t now, int64_t slept)
         return;
     w->slept = slept >= SILENCE_MS;
     for (int k = 0; k < w->peer_count; k++)
-        w->peers[k].heard = now;
+        w->peers[k].seen = now;
 }
 
 static void send_frames(dro__watch *w, int64_t *sent)
@@ -218,8 +218,8 @@ static void *run(void *arg)
         last = now;
         for (int k = 0; k < w->peer_count; k++)
             if (w->peers[k].fd >= 0 && w->polled[k].revents)
-                hear(w, &w->peers[k]);
-        judge(w, now);
+                receive(w, &w->peers[k]);
+        check_silence(w, now);
         if (getppid() != w->parent)
             note(w, "mpirun, or whatever has started the ranks, is gone");
     }
@@ -231,9 +231,9 @@ static void wake(dro__watch *w)
     (void)!write(w->wake[1], "x", 1);
 }
 
-/* ---- meeting ---- */
+/* ---- listening ---- */
 
-static dro_status listen_here(dro_comm *c, meeting *m, int *fd)
+static dro_status open_listener(dro_comm *c, listening *m, int *fd)
 {
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
     socklen_t size = sizeof here;
@@ -280,13 +280,13 @@ static bool transfer(int fd, void *bytes, size_t size, bool out, int64_t until)
     return true;
 }
 
-typedef struct greeting {
+typedef struct hello {
     uint8_t token[16];
     int32_t rank;
-} greeting;
+} hello;
 
 /* Rank 0: accepts the connections of all others. */
-static dro_status take_all(dro__watch *w, const meeting *m, int listener)
+static dro_status accept_all(dro__watch *w, const listening *m, int listener)
 {
     dro_comm *c = w->comm;
     int64_t until = now_ms() + 1000 * dro__join_seconds();
@@ -304,7 +304,7 @@ static dro_status take_all(dro__watch *w, const meeting *m, int listener)
         }
         poll(&p, 1, (int)left);
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        greeting g = {.rank = -1};
+        hello g = {.rank = -1};
         if (fd < 0)
             continue;
         bool known = transfer(fd, &g, sizeof g, false, now_ms() + CONNECT_MS) &&
@@ -322,13 +322,14 @@ static dro_status take_all(dro__watch *w, const meeting *m, int listener)
 
 static int connect_to(uint32_t place, uint16_t port)
 {
-    struct sockaddr_in there = {.sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = place};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = place};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
     socklen_t size = sizeof error;
     if (fd < 0)
         return -1;
     struct pollfd p = {.fd = fd, .events = POLLOUT};
-    if ((connect(fd, (struct sockaddr *)&there, sizeof there) == 0 || errno == EINPROGRESS) &&
+    if ((connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EINPROGRESS) &&
         poll(&p, 1, CONNECT_MS) == 1 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 &&
         error == 0)
         return fd;
@@ -337,12 +338,12 @@ static int connect_to(uint32_t place, uint16_t port)
 }
 
 /* Another rank: connects to rank 0 at the first of its addresses that answers with the token. */
-static dro_status find_first(dro__watch *w, const meeting *m)
+static dro_status find_first(dro__watch *w, const listening *m)
 {
     dro_comm *c = w->comm;
     int64_t until = now_ms() + 1000 * dro__join_seconds();
     for (int k = 0; k < m->count && now_ms() < until; k++) {
-        greeting g = {.rank = c->rank}, answer = {.rank = -1};
+        hello g = {.rank = c->rank}, answer = {.rank = -1};
         int fd = connect_to(m->places[k], m->port);
         if (fd < 0)
             continue;
@@ -361,22 +362,22 @@ static dro_status find_first(dro__watch *w, const meeting *m)
                      c->rank, c->hosts[c->rank], c->hosts[0]);
 }
 
-static dro_status meet(dro__watch *w)
+static dro_status connect_ranks(dro__watch *w)
 {
     dro_comm *c = w->comm;
-    meeting m = {.count = 0};
+    listening m = {.count = 0};
     int listener = -1;
-    dro_status status = c->rank == 0 ? listen_here(c, &m, &listener) : DRO_OK;
+    dro_status status = c->rank == 0 ? open_listener(c, &m, &listener) : DRO_OK;
     dro_status shared = dro__comm_share(c, &m, sizeof m, 0);
     if (status == DRO_OK)
         status = shared;
     if (status == DRO_OK)
-        status = c->rank == 0 ? take_all(w, &m, listener) : find_first(w, &m);
+        status = c->rank == 0 ? accept_all(w, &m, listener) : find_first(w, &m);
     if (listener >= 0)
         close(listener);
     for (int k = 0; k < w->peer_count && status == DRO_OK; k++) {
         set_options(w->peers[k].fd);
-        w->peers[k].heard = now_ms();
+        w->peers[k].seen = now_ms();
     }
     return status;
 }
@@ -411,7 +412,7 @@ dro_status dro__watch_open(dro_comm *c, dro__watch **watch)
     w->peer_count = count;
     for (int k = 0; k < count; k++)
         w->peers[k] = (peer){.fd = -1, .rank = c->rank == 0 ? k + 1 : 0};
-    DRO_TRY(meet(w));
+    DRO_TRY(connect_ranks(w));
     w->running = pthread_create(&w->thread, NULL, run, w) == 0;
     return w->running ? DRO_OK : dro__fail(c->ctx, DRO_ERR_MEMORY, "no thread for the heartbeats");
 }
@@ -427,7 +428,7 @@ void dro__watch_close(dro__watch *w, bool clean)
             &(struct timespec){.tv_sec = LINGER_MS / 1000, .tv_nsec = LINGER_MS % 1000 * 1000000},
             NULL);
     frame quit = {.kind = FRAME_QUIT, .rank = w->comm->rank};
-    if (!clean && w->running && !atomic_load(&w->speaks))
+    if (!clean && w->running && !atomic_load(&w->reports))
         wait_for_first(w);
     atomic_store(&w->leaving, true);
     if (w->running) {
@@ -461,10 +462,10 @@ bool dro__watch_failed(dro__watch *w, char text[DRO__ERROR_SIZE])
 
 bool dro__watch_speaks(dro__watch *w)
 {
-    return w && atomic_load(&w->speaks);
+    return w && atomic_load(&w->reports);
 }
 
-void dro__watch_tell(dro__watch *w, const char *text)
+void dro__watch_announce(dro__watch *w, const char *text)
 {
     pthread_mutex_lock(&w->lock);
     w->out = (frame){.kind = FRAME_END, .rank = w->comm->rank};
@@ -481,5 +482,5 @@ void dro__watch_tell(dro__watch *w, const char *text)
     }
     /* and rank 0 has reported it; otherwise this rank must */
     if (!wait_for_first(w))
-        atomic_store(&w->speaks, true);
+        atomic_store(&w->reports, true);
 }

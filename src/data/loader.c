@@ -197,7 +197,7 @@ static dro_status fill_example(dro_loader *l, dro_context *ctx, const spot *to, 
 }
 
 /* Called by the thread that filled the slot, so that a reader copies while the GPU computes. */
-static dro_status send_there(const dro_loader *l, dro_context *ctx, const slot *s, size_t count)
+static dro_status copy_to_device(const dro_loader *l, dro_context *ctx, const slot *s, size_t count)
 {
     return s->device_pixels
                ? dro__copy_in(ctx, s->device_pixels, s->pixels, count * l->image * sizeof(float))
@@ -273,7 +273,7 @@ static void fill_batch(dro_loader *l, dro_context *ctx, slot *s)
     s->complete = l->options.end - l->options.first == l->options.batch;
     s->status = fill_range(l, ctx, s, l->options.first, l->options.end);
     if (s->status == DRO_OK)
-        s->status = send_there(l, ctx, s, l->options.batch);
+        s->status = copy_to_device(l, ctx, s, l->options.batch);
     if (s->status != DRO_OK)
         memcpy(s->error, ctx->error, sizeof s->error);
 }
@@ -370,7 +370,7 @@ dro_status dro_loader_complete(dro_loader *l, uint64_t position, dro_loaded *bat
     dro_context *ctx = l->data->ctx;
     DRO_TRY(fill_range(l, ctx, s, 0, l->options.first));
     DRO_TRY(fill_range(l, ctx, s, l->options.end, l->options.batch));
-    DRO_TRY(send_there(l, ctx, s, l->options.batch));
+    DRO_TRY(copy_to_device(l, ctx, s, l->options.batch));
     s->complete = true;
     return DRO_OK;
 }
@@ -391,7 +391,7 @@ dro_status dro_loader_gather(dro_loader *l, const int64_t *ids, size_t count, dr
         spot to = spot_of(l, s, i);
         DRO_TRY(fill_example(l, l->data->ctx, &to, ids[i], NULL));
     }
-    DRO_TRY(send_there(l, l->data->ctx, s, count));
+    DRO_TRY(copy_to_device(l, l->data->ctx, s, count));
     deliver(l, s, UINT64_MAX, count, batch);
     return DRO_OK;
 }
@@ -419,7 +419,7 @@ static slot *slot_at(dro_loader *l, size_t k)
     return k < l->slot_count ? &l->slots[k] : &l->gathered[k - l->slot_count];
 }
 
-static void free_there(const dro_loader *l, slot *s)
+static void free_device(const dro_loader *l, slot *s)
 {
     if (s->device_pixels)
         l->data->ctx->backend->free(s->device_pixels);
@@ -447,7 +447,7 @@ static bool make_slot(const dro_loader *l, slot *s)
 }
 
 /* All batches in the backend's memory or, where memory is short, none of them. */
-static void make_there(dro_loader *l)
+static void make_device(dro_loader *l)
 {
     const dro__backend *be = l->data->ctx->backend;
     size_t count = l->slot_count + GATHER_SLOTS, batch = l->options.batch * l->image;
@@ -459,7 +459,7 @@ static void make_there(dro_loader *l)
         complete = s->device_pixels != NULL;
     }
     for (size_t k = 0; !complete && k < count; k++)
-        free_there(l, slot_at(l, k));
+        free_device(l, slot_at(l, k));
 }
 
 static void free_slot(const dro_loader *l, slot *s)
@@ -468,7 +468,7 @@ static void free_slot(const dro_loader *l, slot *s)
     dro__free(s->labels);
     dro__free(s->groups);
     free_pixels(l, s->pixels);
-    free_there(l, s);
+    free_device(l, s);
     dro__free(s->cuts);
     dro__free(s->mixes);
     dro__free(s->second);
@@ -546,7 +546,7 @@ static dro_status prepare(dro_loader *l)
     for (size_t k = 0; complete && k < l->slot_count + GATHER_SLOTS; k++)
         complete = make_slot(l, slot_at(l, k));
     if (complete)
-        make_there(l);
+        make_device(l);
     return complete ? DRO_OK
                     : dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %zu batches of %zu",
                                 l->slot_count, l->options.batch);

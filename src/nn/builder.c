@@ -122,8 +122,8 @@ static dro_node append(dro_net *net, const dro__graph_node *node)
     return net->graph.count++;
 }
 
-/* One tensor of the node to be appended next. home STATISTICS or WEIGHTS; freezing comes later. */
-static bool add_tensor(dro_net *net, const char *layer, const char *what, dro__tensor_home home,
+/* One tensor of the node to be appended next. place STATISTICS or WEIGHTS; freezing comes later. */
+static bool add_tensor(dro_net *net, const char *layer, const char *what, dro__tensor_place place,
                        int rank, const int64_t d[4])
 {
     double size = (double)d[0] * (double)d[1] * (double)d[2] * (double)d[3];
@@ -158,7 +158,7 @@ static bool add_tensor(dro_net *net, const char *layer, const char *what, dro__t
                          .shape = {d[0], d[1], d[2], d[3]},
                          .node = net->graph.count,
                          .count = (size_t)(d[0] * d[1] * d[2] * d[3]),
-                         .home = home};
+                         .place = place};
     return true;
 }
 
@@ -212,10 +212,10 @@ static dro_node convolve(dro_net *net, const char *name, dro__graph_node *node,
         return dro__net_wrong(net, DRO_ERR_RANGE, "'%s' cannot have %d channels", name,
                               node->channels);
     if (!add_tensor(
-            net, name, "weight", DRO__HOME_WEIGHTS, 4,
+            net, name, "weight", DRO__IN_WEIGHTS, 4,
             (int64_t[]){channels, in / node->groups, window->kernel[0], window->kernel[1]}) ||
         (bias &&
-         !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, (int64_t[]){channels, 1, 1, 1})))
+         !add_tensor(net, name, "bias", DRO__IN_WEIGHTS, 1, (int64_t[]){channels, 1, 1, 1})))
         return -1;
     return append(net, node);
 }
@@ -258,10 +258,10 @@ dro_node dro_net_norm_eps(dro_net *net, const char *name, dro_node x, float eps)
     node.eps = eps;
     node.has_bias = true;
     int64_t c = node.channels;
-    if (!add_tensor(net, name, "weight", DRO__HOME_WEIGHTS, 1, (int64_t[]){c, 1, 1, 1}) ||
-        !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, (int64_t[]){c, 1, 1, 1}) ||
-        !add_tensor(net, name, "running_mean", DRO__HOME_STATISTICS, 1, (int64_t[]){c, 1, 1, 1}) ||
-        !add_tensor(net, name, "running_var", DRO__HOME_STATISTICS, 1, (int64_t[]){c, 1, 1, 1}))
+    if (!add_tensor(net, name, "weight", DRO__IN_WEIGHTS, 1, (int64_t[]){c, 1, 1, 1}) ||
+        !add_tensor(net, name, "bias", DRO__IN_WEIGHTS, 1, (int64_t[]){c, 1, 1, 1}) ||
+        !add_tensor(net, name, "running_mean", DRO__IN_STATISTICS, 1, (int64_t[]){c, 1, 1, 1}) ||
+        !add_tensor(net, name, "running_var", DRO__IN_STATISTICS, 1, (int64_t[]){c, 1, 1, 1}))
         return -1;
     return append(net, &node);
 }
@@ -391,9 +391,9 @@ dro_node dro_net_linear(dro_net *net, const char *name, dro_node x, int32_t outp
     if (outputs < 1 || outputs > DRO__OUTPUTS_MAX)
         return dro__net_wrong(net, DRO_ERR_RANGE, "'%s' cannot have %d outputs", name, outputs);
     dro__graph_node node = follow(net, DRO__OP_LINEAR, x);
-    if (!add_tensor(net, name, "weight", DRO__HOME_WEIGHTS, 2,
+    if (!add_tensor(net, name, "weight", DRO__IN_WEIGHTS, 2,
                     (int64_t[]){outputs, node.channels, 1, 1}) ||
-        !add_tensor(net, name, "bias", DRO__HOME_WEIGHTS, 1, (int64_t[]){outputs, 1, 1, 1}))
+        !add_tensor(net, name, "bias", DRO__IN_WEIGHTS, 1, (int64_t[]){outputs, 1, 1, 1}))
         return -1;
     node.channels = outputs;
     node.has_bias = true;

@@ -220,7 +220,7 @@ static dro_status check_patterns(const dro_net *net)
         at = next_pattern(at, one, sizeof one);
         bool found = false;
         for (size_t k = 0; k < net->tensor_count && !found; k++)
-            found = net->tensors[k].home != DRO__HOME_STATISTICS &&
+            found = net->tensors[k].place != DRO__IN_STATISTICS &&
                     fnmatch(one, net->tensors[k].name, 0) == 0;
         if (!found)
             return dro__fail(net->ctx, DRO_ERR_NAME,
@@ -241,7 +241,7 @@ static dro_status freeze(dro_net *net)
     DRO_TRY(check_patterns(net));
     for (size_t k = 0; k < net->tensor_count; k++) {
         dro__net_entry *t = &net->tensors[k];
-        if (t->home == DRO__HOME_STATISTICS)
+        if (t->place == DRO__IN_STATISTICS)
             continue;
         bool frozen = !matches(net->trained, t->name);
         bool first = k == 0 || net->tensors[k - 1].node != t->node;
@@ -296,10 +296,10 @@ static void place(dro_net *net)
     for (size_t k = 0; k < net->tensor_count; k++) {
         dro__net_entry *t = &net->tensors[k];
         dro__graph_node *node = &net->graph.nodes[t->node];
-        if (t->home != DRO__HOME_STATISTICS)
-            t->home = node->frozen ? DRO__HOME_FROZEN : DRO__HOME_WEIGHTS;
-        t->offset = (int64_t)used[t->home];
-        used[t->home] += t->count;
+        if (t->place != DRO__IN_STATISTICS)
+            t->place = node->frozen ? DRO__IN_FROZEN : DRO__IN_WEIGHTS;
+        t->offset = (int64_t)used[t->place];
+        used[t->place] += t->count;
         const char *what = strrchr(t->name, '.') + 1;
         if (strcmp(what, "weight") == 0)
             node->weight = t->offset;
@@ -308,9 +308,9 @@ static void place(dro_net *net)
         else if (strcmp(what, "running_mean") == 0)
             node->running = t->offset;
     }
-    net->graph.dim = used[DRO__HOME_WEIGHTS];
-    net->graph.frozen_size = used[DRO__HOME_FROZEN];
-    net->graph.statistics_size = used[DRO__HOME_STATISTICS];
+    net->graph.dim = used[DRO__IN_WEIGHTS];
+    net->graph.frozen_size = used[DRO__IN_FROZEN];
+    net->graph.statistics_size = used[DRO__IN_STATISTICS];
     for (int32_t i = 0; i < net->graph.count; i++) {
         dro__graph_node *node = &net->graph.nodes[i];
         node->grad = node->weight >= 0 && !node->frozen;

@@ -36,10 +36,10 @@ static dro_status staged_make(const dro_net *net, staged *s)
     return status;
 }
 
-static float *home_of(const staged *s, const dro__net_entry *t)
+static float *tensor_memory(const staged *s, const dro__net_entry *t)
 {
-    float *homes[] = {s->weights, s->frozen, s->statistics};
-    return homes[t->home] + t->offset;
+    float *places[] = {s->weights, s->frozen, s->statistics};
+    return places[t->place] + t->offset;
 }
 
 /* A tensor by its name, or as DataParallel writes it. */
@@ -94,8 +94,8 @@ static dro_status read_tensor(const dro_net *net, dro__safetensors *file, const 
         same_but_first = k == 0 || info->shape[k] == t->shape[k];
     }
     if (same) {
-        DRO_TRY(dro__safetensors_read(file, (size_t)at, home_of(s, t), t->count));
-        return check_variance(net, path, t, home_of(s, t));
+        DRO_TRY(dro__safetensors_read(file, (size_t)at, tensor_memory(s, t), t->count));
+        return check_variance(net, path, t, tensor_memory(s, t));
     }
     if (is_head(net, t) && same_but_first) {
         ++*kept;
@@ -206,7 +206,8 @@ dro_status dro_net_save_with(const dro_net *net, const char *path, const char *c
     staged s = {net->weights, net->frozen, statistics};
     for (size_t k = 0; status == DRO_OK && k < net->tensor_count; k++) {
         const dro__net_entry *t = &net->tensors[k];
-        tensors[k] = (dro__file_tensor){.name = t->name, .rank = t->rank, .data = home_of(&s, t)};
+        tensors[k] =
+            (dro__file_tensor){.name = t->name, .rank = t->rank, .data = tensor_memory(&s, t)};
         memcpy(tensors[k].shape, t->shape, sizeof t->shape);
     }
     if (status == DRO_OK) {

@@ -12,15 +12,15 @@ dro_status dro_net_images_create(dro_context *ctx, const uint8_t *pixels, size_t
     if (!be->net || !be->net->images)
         return dro__fail(ctx, DRO_ERR_UNSUPPORTED,
                          "the backend %s has no memory of its own: give x instead", be->name);
-    uint8_t *there = be->alloc(bytes, 1);
-    if (!there)
+    uint8_t *device = be->alloc(bytes, 1);
+    if (!device)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for images of %zu bytes", bytes);
-    dro_status status = dro__copy_in(ctx, there, pixels, bytes);
+    dro_status status = dro__copy_in(ctx, device, pixels, bytes);
     if (status != DRO_OK) {
-        be->free(there);
+        be->free(device);
         return status;
     }
-    *images = (dro_net_images){there, scale, shift};
+    *images = (dro_net_images){device, scale, shift};
     return DRO_OK;
 }
 

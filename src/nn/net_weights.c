@@ -7,10 +7,10 @@
 enum { STREAM_INIT = 0x696e6974 };
 
 /* A tensor's numbers in host memory; statistics are gathered into `statistics`. */
-static float *home_of(const dro_net *net, const dro__net_entry *t, float *statistics)
+static float *tensor_memory(const dro_net *net, const dro__net_entry *t, float *statistics)
 {
-    float *homes[] = {net->weights, net->frozen, statistics};
-    return homes[t->home] + t->offset;
+    float *places[] = {net->weights, net->frozen, statistics};
+    return places[t->place] + t->offset;
 }
 
 static dro_status need_ready(const dro_net *net)
@@ -60,7 +60,7 @@ dro_status dro_net_init(dro_net *net, uint64_t seed)
     for (size_t k = 0; k < net->tensor_count; k++) {
         const dro__net_entry *t = &net->tensors[k];
         const char *what = strrchr(t->name, '.') + 1;
-        float *to = home_of(net, t, statistics);
+        float *to = tensor_memory(net, t, statistics);
         bool one =
             strcmp(what, "running_var") == 0 || (t->rank == 1 && strcmp(what, "weight") == 0);
         double fan = (double)(t->shape[1] * t->shape[2] * t->shape[3]), spread = sqrt(2 / fan);
@@ -84,7 +84,7 @@ size_t dro_net_parameters(const dro_net *net)
 {
     size_t sum = 0;
     for (size_t k = 0; net && k < net->tensor_count; k++)
-        sum += net->tensors[k].home == DRO__HOME_STATISTICS ? 0 : net->tensors[k].count;
+        sum += net->tensors[k].place == DRO__IN_STATISTICS ? 0 : net->tensors[k].count;
     return sum;
 }
 
@@ -176,7 +176,7 @@ dro_status dro_net_tensor(const dro_net *net, size_t index, dro_tensor *tensor)
         return DRO_ERR_ARGUMENT;
     dro__forget(net->ctx);
     const dro__net_entry *t = &net->tensors[index];
-    bool trained = t->home == DRO__HOME_WEIGHTS;
+    bool trained = t->place == DRO__IN_WEIGHTS;
     *tensor = (dro_tensor){.name = t->name,
                            .rank = t->rank,
                            .offset = trained && net->ready ? t->offset : -1,

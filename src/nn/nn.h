@@ -10,11 +10,11 @@
 #include "graph.h"
 
 /* A named tensor of a network: a parameter, or a running statistic of a norm. */
-typedef enum dro__tensor_home {
-    DRO__HOME_WEIGHTS,
-    DRO__HOME_FROZEN,
-    DRO__HOME_STATISTICS
-} dro__tensor_home;
+typedef enum dro__tensor_place {
+    DRO__IN_WEIGHTS,
+    DRO__IN_FROZEN,
+    DRO__IN_STATISTICS
+} dro__tensor_place;
 
 typedef struct dro__net_entry {
     char *name;
@@ -22,8 +22,8 @@ typedef struct dro__net_entry {
     int64_t shape[4];
     int32_t node;
     size_t count;
-    dro__tensor_home home;
-    int64_t offset; /* into its home */
+    dro__tensor_place place;
+    int64_t offset; /* in its memory */
 } dro__net_entry;
 
 struct dro_net {

@@ -32,7 +32,7 @@ static dro_status check_mine(const dro_optimizer *o)
 dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count)
 {
     const dro__async *a = o->async;
-    dro__trail before = {.run = o->run_before};
+    dro__past_step before = {.run = o->run_before};
     const int32_t *group_of[2] = {NULL, NULL};
     dro__fetched fetched = {.part_count = 0};
     DRO_TRY(check_mine(o));
@@ -49,14 +49,14 @@ dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count)
     }
     DRO_TRY(a->fetch(a->user, parts, count, &fetched));
     DRO_TRY(a->queue->step(a->net, &fetched, &o->ticket, group_of));
-    dro__scalars news;
-    a->queue->news(a->net, &news);
-    if (news.done > 0)
-        o->s = news;
+    dro__scalars snapshot;
+    a->queue->snapshot(a->net, &snapshot);
+    if (snapshot.done > 0)
+        o->s = snapshot;
     for (int k = 0; k < count; k++)
         o->run.evaluations +=
             parts[k].count * (o->ticket.ahead || (k == 0 && o->k.plan.sam > 0) ? 2 : 1);
-    o->trail[o->queued++ % DRO__TRAIL] = before;
+    o->past[o->queued++ % DRO__PAST_STEPS] = before;
     return DRO_OK;
 }
 
@@ -64,7 +64,7 @@ dro_status dro__async_step(dro_optimizer *o, const dro_batch *parts, int count)
 static void rewind_run(dro_optimizer *o)
 {
     dro__scalars *s = &o->s;
-    const dro__trail *t = &o->trail[s->done % DRO__TRAIL];
+    const dro__past_step *t = &o->past[s->done % DRO__PAST_STEPS];
     unsigned long long position = t->positions[s->refused_part], step = t->run.step;
     size_t count = (size_t)t->counts[s->refused_part];
     o->run = t->run;
@@ -116,12 +116,12 @@ dro_status dro__async_leave(dro_optimizer *o)
 dro_status dro__async_begin(dro_optimizer *o)
 {
     if (o->away) {
-        dro__scalars news;
+        dro__scalars snapshot;
         DRO_TRY(check_mine(o));
-        o->async->queue->news(o->async->net, &news);
+        o->async->queue->snapshot(o->async->net, &snapshot);
         bool changes = o->cls->robust && dro__level(o) != o->pushed_level;
         /* Another level has other groups; their shares are sent with a push. */
-        if (news.refused || changes)
+        if (snapshot.refused || changes)
             DRO_TRY(dro__async_settle(o));
     }
     if (o->late == DRO_OK)

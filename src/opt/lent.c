@@ -51,28 +51,28 @@ static dro_status check_lendable(dro_optimizer *o, const dro__phases *module)
     return DRO_OK;
 }
 
-static void *there(const dro_optimizer *o, const void *here)
+static void *on_device(const dro_optimizer *o, const void *here)
 {
     for (int r = 0; here && r < o->row_count; r++)
         if (*o->rows[r].data == here)
-            return o->lent.there[r];
+            return o->lent.device_rows[r];
     return NULL;
 }
 
 /* The step with the device's pointers. */
-static dro__step step_there(const dro_optimizer *o)
+static dro__step device_step(const dro_optimizer *o)
 {
     dro__step k = o->k;
     k.s = (dro__scalars *)(void *)o->lent.scalars;
     k.ticket = NULL;
     k.shares = o->lent.shares;
-    k.groups = there(o, k.groups);
-    k.group_of = there(o, o->group_of);
-    k.losses = there(o, k.losses);
-    k.coef = there(o, k.coef);
-    k.old_losses = there(o, k.old_losses);
+    k.groups = on_device(o, k.groups);
+    k.group_of = on_device(o, o->group_of);
+    k.losses = on_device(o, k.losses);
+    k.coef = on_device(o, k.coef);
+    k.old_losses = on_device(o, k.old_losses);
     for (int j = 0; j < DRO__VECTOR_ROLES; j++)
-        k.v[j] = there(o, k.v[j]);
+        k.v[j] = on_device(o, k.v[j]);
     return k;
 }
 
@@ -81,7 +81,7 @@ static size_t place(dro_optimizer *o, const dro__phases *module, char *memory)
 {
     size_t used = aligned(sizeof(dro__scalars));
     for (int r = 0; r < o->row_count; r++) {
-        o->lent.there[r] = memory ? memory + used : NULL;
+        o->lent.device_rows[r] = memory ? memory + used : NULL;
         used += aligned(o->rows[r].bytes);
     }
     o->lent.shares = memory ? (double *)(void *)(memory + used) : NULL;
@@ -96,7 +96,7 @@ void dro__lent_close(dro_optimizer *o)
     o->lent = (dro__lent){0};
 }
 
-static dro_status lend_there(dro_optimizer *o, dro_lent *lent)
+static dro_status lend_device(dro_optimizer *o, dro_lent *lent)
 {
     const dro__phases *module = lent->module;
     dro__lent_close(o);
@@ -110,7 +110,7 @@ static dro_status lend_there(dro_optimizer *o, dro_lent *lent)
     o->lent.phases = module;
     o->lent.stream = lent->stream;
     o->lent.scalars = lent->memory;
-    dro__step k = step_there(o);
+    dro__step k = device_step(o);
     char *scratch = (char *)lent->memory + bytes - module->scratch_size(&o->k);
     dro_status status = module_said(o, module->open(&k, scratch, &o->lent.live));
     if (status == DRO_OK)
@@ -130,16 +130,16 @@ dro_status dro_step_lend(dro_optimizer *o, dro_lent *lent)
     DRO_TRY(check_lendable(o, lent->module));
     DRO_TRY(dro__async_leave(o));
     if (lent->module)
-        DRO_TRY(lend_there(o, lent));
+        DRO_TRY(lend_device(o, lent));
     if (lent->module && !lent->memory)
         return DRO_OK;
     const float *w = o->k.v[DRO__W];
     float *g = o->k.v[DRO__G], *old = o->w_old ? o->k.v[DRO__OLD] : NULL;
     bool here = !lent->module;
-    lent->w = here ? w : there(o, w);
-    lent->before = here ? o->w_old : there(o, o->w_old);
-    lent->gradient = here ? g : there(o, g);
-    lent->gradient_before = here ? old : there(o, old);
+    lent->w = here ? w : on_device(o, w);
+    lent->before = here ? o->w_old : on_device(o, o->w_old);
+    lent->gradient = here ? g : on_device(o, g);
+    lent->gradient_before = here ? old : on_device(o, old);
     return DRO_OK;
 }
 
@@ -153,8 +153,9 @@ static dro_status copy_rows(dro_optimizer *o, bool back)
     for (int r = 0; r < o->row_count; r++) {
         void *here = *o->rows[r].data;
         if (o->rows[r].saved || !back)
-            DRO_TRY(module_said(o, l->phases->copy(l->live, back ? here : l->there[r],
-                                                   back ? l->there[r] : here, o->rows[r].bytes)));
+            DRO_TRY(
+                module_said(o, l->phases->copy(l->live, back ? here : l->device_rows[r],
+                                               back ? l->device_rows[r] : here, o->rows[r].bytes)));
     }
     return DRO_OK;
 }
@@ -169,7 +170,7 @@ dro_status dro__lent_push(dro_optimizer *o)
         return DRO_OK;
     o->s.done = 0;
     DRO_TRY(module_said(o, l->phases->copy(l->live, l->scalars, &o->s, sizeof o->s)));
-    l->heard = l->ended; /* the copy has waited for all; their refusals are of another state */
+    l->reported = l->ended; /* the copy has waited for all; their refusals are of another state */
     return copy_rows(o, false);
 }
 
@@ -192,7 +193,7 @@ static dro_status report_refused(dro_optimizer *o)
 {
     dro__lent *l = &o->lent;
     dro__scalars s;
-    if (l->phases->news(l->live, &s) <= l->heard || !s.refused)
+    if (l->phases->snapshot(l->live, &s) <= l->reported || !s.refused)
         return DRO_OK;
     DRO_TRY(module_said(o, l->phases->copy(l->live, &s, l->scalars, sizeof s)));
     o->run.step -= l->queued - s.done;
@@ -209,7 +210,7 @@ static dro_status report_refused(dro_optimizer *o)
     l->have = o->s.have;
     l->level = o->s.level;
     l->queued = 0;
-    l->heard = l->ended; /* the copy has waited for all */
+    l->reported = l->ended; /* the copy has waited for all */
     return status;
 }
 
@@ -240,7 +241,7 @@ static dro_status dropped(dro_optimizer *o, dro_status status)
 }
 
 /* The ticket of a step, and the shares of its groups where they are other ones than before. */
-static dro_status begin_there(dro_optimizer *o)
+static dro_status begin_on_device(dro_optimizer *o)
 {
     dro__lent *l = &o->lent;
     DRO_TRY(module_said(o, l->phases->begin(l->live, &o->ticket, l->stream)));
@@ -279,7 +280,7 @@ dro_status dro_step_begin(dro_optimizer *o, void *stream, bool *twice)
     l->stream = stream;
     o->ticket.drawn = !l->twice;
     *twice = l->twice;
-    return l->phases ? dropped(o, begin_there(o)) : DRO_OK;
+    return l->phases ? dropped(o, begin_on_device(o)) : DRO_OK;
 }
 
 static dro_batch batch_here(const dro_optimizer *o)
@@ -287,7 +288,7 @@ static dro_batch batch_here(const dro_optimizer *o)
     return (dro_batch){.position = o->run.position - o->lent.count, .count = o->lent.count};
 }
 
-static dro_status weigh_here(dro_optimizer *o, bool before, const dro_step_batch *batch)
+static dro_status weigh_on_host(dro_optimizer *o, bool before, const dro_step_batch *batch)
 {
     dro__step *k = &o->k;
     dro_batch parts[2] = {{0}, batch_here(o)};
@@ -310,7 +311,7 @@ static dro_status weigh_here(dro_optimizer *o, bool before, const dro_step_batch
     return DRO_OK;
 }
 
-static dro_status weigh_there(dro_optimizer *o, bool before, const dro_step_batch *batch)
+static dro_status weigh_on_device(dro_optimizer *o, bool before, const dro_step_batch *batch)
 {
     dro__lent *l = &o->lent;
     bool groups = o->ticket.level >= DRO__TILT_CLASS;
@@ -354,7 +355,7 @@ dro_status dro_step_weigh(dro_optimizer *o, bool before, const dro_step_batch *b
     if (before && !o->lent.twice)
         return dro__fail(o->ctx, DRO_ERR_STATE, "this step evaluates its batch once");
     DRO_TRY(dropped(o, take_count(o, batch->count)));
-    return dropped(o, (o->lent.phases ? weigh_there : weigh_here)(o, before, batch));
+    return dropped(o, (o->lent.phases ? weigh_on_device : weigh_on_host)(o, before, batch));
 }
 
 static dro_status end_here(dro_optimizer *o)
@@ -379,7 +380,8 @@ dro_status dro_step_end(dro_optimizer *o)
     dro__lent *l = &o->lent;
     DRO_TRY(check_open(o));
     if (l->phases)
-        DRO_TRY(dropped(o, module_said(o, l->phases->move(l->live, there(o, o->w_old), l->twice))));
+        DRO_TRY(
+            dropped(o, module_said(o, l->phases->move(l->live, on_device(o, o->w_old), l->twice))));
     else
         DRO_TRY(dropped(o, end_here(o)));
     l->open = false;

@@ -131,29 +131,29 @@ typedef struct dro__row {
 enum { DRO__ROWS = 24 };
 
 /* What an asynchronous step began with, for those that may still be under way. */
-enum { DRO__TRAIL = 8 };
+enum { DRO__PAST_STEPS = 8 };
 
-typedef struct dro__trail {
+typedef struct dro__past_step {
     dro__run run;
     uint64_t positions[2], counts[2]; /* of the parts */
-} dro__trail;
+} dro__past_step;
 
 /* Steps on losses and gradients that the caller brings (lent.c). */
 typedef struct dro__lent {
     const dro__phases *phases; /* the module's, NULL: host memory */
     void *live;                /* the module's */
     void *stream;
-    char *scalars;          /* of the device */
-    void *there[DRO__ROWS]; /* of the device, for each row */
-    double *shares;         /* of the device: (group_capacity) */
-    int32_t shares_level;   /* the level that they are of */
-    bool open, twice;       /* a step has begun; it evaluates its batch twice */
-    bool weighed;           /* and has changed the state */
-    bool have;              /* there is an estimate, */
-    int32_t level;          /* at this level */
-    size_t count;           /* examples of the batch, once they are known */
-    uint64_t queued;        /* steps since the state went to the device */
-    uint64_t ended, heard;  /* all steps; those whose refusals have been reported */
+    char *scalars;                /* of the device */
+    void *device_rows[DRO__ROWS]; /* of the device, for each row */
+    double *shares;               /* of the device: (group_capacity) */
+    int32_t shares_level;         /* the level that they are of */
+    bool open, twice;             /* a step has begun; it evaluates its batch twice */
+    bool weighed;                 /* and has changed the state */
+    bool have;                    /* there is an estimate, */
+    int32_t level;                /* at this level */
+    size_t count;                 /* examples of the batch, once they are known */
+    uint64_t queued;              /* steps since the state went to the device */
+    uint64_t ended, reported;     /* all steps; those whose refusals have been reported */
 } dro__lent;
 
 typedef struct dro__optimizer_class {
@@ -251,7 +251,7 @@ struct dro_optimizer {
     bool away;
     dro__tilt_level pushed_level;
     uint64_t queued;
-    dro__trail trail[DRO__TRAIL];
+    dro__past_step past[DRO__PAST_STEPS];
     dro_status late;
     char late_text[DRO__ERROR_SIZE];
     dro__lent lent;

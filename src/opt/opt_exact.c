@@ -39,7 +39,8 @@ typedef struct state {
 } state;
 
 enum { NEWTON_MOST = 2000, MEMORY_MOST = 50, MEMORY_LEAST = 5 };
-/* kl-radius, cvar, chi2: solved with this smoothing, then with a tenth of it from there on, ... */
+/* kl-radius, cvar, chi2: solved with this smoothing; then, from that solution, with a tenth of it,
+ * and so on. */
 #define FIRST_SMOOTHING 0.1
 
 static double l1_of(const dro__optimizer_settings *set)
@@ -427,10 +428,10 @@ static uint64_t steps_for(const dro_optimizer *o, uint64_t examples)
 static size_t weights(const dro_optimizer *o, double *q, size_t count)
 {
     const state *s = o->extra;
-    size_t there = (size_t)s->groups.count;
-    for (size_t k = 0; k < there && k < count; k++)
+    size_t group_count = (size_t)s->groups.count;
+    for (size_t k = 0; k < group_count && k < count; k++)
         q[k] = s->groups.q[k];
-    return o->run.step ? there : 0;
+    return o->run.step ? group_count : 0;
 }
 
 static void archive(dro_optimizer *o, dro__archive *ar)

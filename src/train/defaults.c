@@ -442,7 +442,7 @@ static dro_status set_second(dro_train *t)
                          "step: use sgd, adamw, cover or recover, or leave it out");
     for (size_t k = 0; k < net->tensor_count; k++) {
         const dro__net_entry *one = &net->tensors[k];
-        if (one->node != net->graph.heads[0] || one->home != DRO__HOME_WEIGHTS)
+        if (one->node != net->graph.heads[0] || one->place != DRO__IN_WEIGHTS)
             continue;
         if (second.count == 0)
             second.first = (size_t)one->offset;

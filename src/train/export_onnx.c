@@ -121,11 +121,11 @@ static void tensors(exporter *e, int32_t index, const char *names[TENSORS])
             size_t end = strlen(ends[w]);
             if (length < end || strcmp(t->name + length - end, ends[w]) != 0)
                 continue;
-            const float *homes[] = {[DRO__HOME_WEIGHTS] = e->net->weights,
-                                    [DRO__HOME_FROZEN] = e->net->frozen,
-                                    [DRO__HOME_STATISTICS] = e->from->statistics};
+            const float *places[] = {[DRO__IN_WEIGHTS] = e->net->weights,
+                                     [DRO__IN_FROZEN] = e->net->frozen,
+                                     [DRO__IN_STATISTICS] = e->from->statistics};
             names[w] = t->name;
-            dro__onnx_constant(&e->graph, t->name, t->shape, t->rank, homes[t->home] + t->offset);
+            dro__onnx_constant(&e->graph, t->name, t->shape, t->rank, places[t->place] + t->offset);
         }
     }
 }

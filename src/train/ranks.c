@@ -78,7 +78,7 @@ static dro_status fetch_rows(void *user, const dro_batch *batch, dro_net_batch *
 }
 
 /* Batch norm of this shard with that of all others. */
-static void meet(void *user, double *values, size_t count, dro__net_merge how)
+static void merge_shards(void *user, double *values, size_t count, dro__net_merge how)
 {
     shard *s = user;
     dro__team_merge(s->team, s->index, values, count, how);
@@ -99,7 +99,7 @@ static dro_status make_net(dro__ranks *r, shard *s)
         status = dro_net_problem(s->net, &source, &r->problems[s->index]);
     if (status != DRO_OK)
         return dro__fail(t->ctx, status, "%s", s->ctx->error);
-    s->net->sync = (dro__net_sync){.user = s, .merge = meet};
+    s->net->sync = (dro__net_sync){.user = s, .merge = merge_shards};
     r->contexts[s->index] = s->ctx;
     return DRO_OK;
 }
@@ -144,7 +144,7 @@ static dro_status make_shards(dro__ranks *r, dro__task *t)
 
 /* ---- ranks without shards ---- */
 
-static void meet_ranks(void *user, double *values, size_t count, dro__net_merge how)
+static void merge_ranks(void *user, double *values, size_t count, dro__net_merge how)
 {
     dro__ranks *r = user;
     /* a failure is that of the communicator, and is seen at its next call */
@@ -181,7 +181,7 @@ dro_status dro__ranks_open(dro__task *t, const dro__model_choice *c)
         DRO_TRY(open_device(r, t));
     if (!c->shards && r->synced) {
         t->net->sync.user = r;
-        t->net->sync.merge = meet_ranks;
+        t->net->sync.merge = merge_ranks;
     }
     dro__spread_options o = {.shards = c->shards,
                              .problems = r->problems,

@@ -275,7 +275,7 @@ static void spare_biases(dro__task *t)
     for (size_t k = 0; net && !t->images && k < net->tensor_count; k++) {
         const dro__net_entry *one = &net->tensors[k];
         const char *what = strrchr(one->name, '.');
-        if (one->node == net->graph.heads[0] && one->home == DRO__HOME_WEIGHTS && what &&
+        if (one->node == net->graph.heads[0] && one->place == DRO__IN_WEIGHTS && what &&
             strcmp(what, ".bias") == 0) {
             t->problem.reg_free_first = (size_t)one->offset;
             t->problem.reg_free_count = one->count;

@@ -142,6 +142,6 @@ void dro__gpu_step_move(cudaStream_t s, const dro__gpu_step *g)
     (void)s;
     if (!g->k.s->refused)
         move(g);
-    g->news[*g->turn % DRO__TICKETS] = *g->k.s;
+    g->snapshots[*g->turn % DRO__TICKETS] = *g->k.s;
     ++*g->turn;
 }

@@ -1,7 +1,8 @@
-/* Asynchronous steps over two ranks (queue.c, meet.c, comm/spread_queue.c, comm/device.c): with
- * batch norm over both, they end with the weights of one rank; both ranks have the same bits; if
- * the loss of one rank makes a step refused, both ranks refuse it at the same step as a single rank
- * does; and when a rank is killed, the other one, which waits for it in NCCL, ends and names it. */
+/* Asynchronous steps over two ranks (queue.c, norm_sync.c, comm/spread_queue.c, comm/device.c).
+ * With batch norm over both ranks, they end with the weights of one rank. Both ranks have the same
+ * bits. If the loss of one rank makes a step refused, both ranks refuse it at the same step as a
+ * single rank does. When a rank is killed, the other one, which waits for it in NCCL, ends with an
+ * error that names it. */
 #include "steps.h"
 #include "comm.h"
 #include "nn.h"

@@ -199,7 +199,7 @@ static bool statistics_off(const dro_net *net, const float *a, const float *b)
     char what[96];
     for (size_t k = 0; k < net->tensor_count; k++) {
         const dro__net_entry *t = &net->tensors[k];
-        if (t->home != DRO__HOME_STATISTICS || !matters(&net->graph, t->node))
+        if (t->place != DRO__IN_STATISTICS || !matters(&net->graph, t->node))
             continue;
         snprintf(what, sizeof what, "%s", t->name);
         wrong |= off(what, t->count, a + t->offset, b + t->offset, 1e-4, 1e-5);

@@ -77,7 +77,7 @@ static void print_tensors(void)
 {
     for (size_t k = 0; k < net->tensor_count; k++) {
         const dro__net_entry *t = &net->tensors[k];
-        printf("%s %s", t->name, t->home == DRO__HOME_STATISTICS ? "running" : "trained");
+        printf("%s %s", t->name, t->place == DRO__IN_STATISTICS ? "running" : "trained");
         for (int d = 0; d < t->rank; d++)
             printf(" %lld", (long long)t->shape[d]);
         putchar('\n');
@@ -92,8 +92,8 @@ static float *take_weights(void)
     float *running = room(net->graph.statistics_size);
     for (size_t k = 0; k < net->tensor_count; k++) {
         const dro__net_entry *t = &net->tensors[k];
-        float *home = t->home == DRO__HOME_STATISTICS ? running : w;
-        memcpy(home + t->offset, all + at, t->count * sizeof *all);
+        float *to = t->place == DRO__IN_STATISTICS ? running : w;
+        memcpy(to + t->offset, all + at, t->count * sizeof *all);
         at += t->count;
     }
     need("weights", dro_net_set_weights(net, w));

@@ -58,7 +58,7 @@ static void finish_all(dro__cuda_network *net, const dro__gprogram *p, const dro
 {
     const dro__gtail *tail = &p->tails[v->base.tail];
     if (dro__net_synced(&net->memory))
-        dro__norm_meet_backward(net, tail);
+        dro__norm_sync_backward(net, tail);
     if (finishes_itself(p, &p->ops[v->base.maker]))
         return;
     net->chained = false;
@@ -75,13 +75,13 @@ static void wrote(const dro__gcall *call, dro__gvalue *v, dro__typed more)
         return;
     const dro__gtail *tail = &p->tails[v->base.tail];
     bool later = masks_later(p, v) > 0, by_z = tail->base.deferred && tail->base.residual < 0;
-    bool meets = tail->base.deferred && dro__net_synced(&net->memory);
+    bool synced = tail->base.deferred && dro__net_synced(&net->memory);
     dro__closing c = {.slope = v->slope,
                       .more = more,
                       .y = tail->base.cap > 0 && !by_z ? dro__data_of(p, v) : none,
                       .z = z_of(p, v),
                       .cap = tail->base.cap,
-                      .finish = !meets && !finishes_itself(p, &p->ops[v->base.maker]),
+                      .finish = !synced && !finishes_itself(p, &p->ops[v->base.maker]),
                       .batch = tail->base.deferred,
                       .grads = grads_of(net, tail)};
     if (more.p || (tail->base.cap > 0 && !later))
@@ -90,7 +90,7 @@ static void wrote(const dro__gcall *call, dro__gvalue *v, dro__typed more)
     dro__gpu_close(net->stream, net->parts, v->extent, &c, tail->numbers);
     if (c.g.p)
         v->slope = c.g;
-    if (meets)
+    if (synced)
         finish_all(net, p, v);
 }
 
@@ -298,7 +298,7 @@ void dro__gprogram_backward(dro__cuda_network *net, dro__gprogram *p)
         if (p->ops[i].base.back)
             back_op(net, p, &p->ops[i]);
     if (net->written > net->unpacked)
-        dro__dnn_hand_on(net, net->beside);
+        dro__dnn_unpack(net, net->beside);
     if (net->forked) {
         cudaEventRecord(net->join, net->beside);
         cudaStreamWaitEvent(net->stream, net->join, 0);

@@ -5,21 +5,21 @@
 #include <atomic>
 #include <cuda_runtime_api.h>
 
-/* How many blocks of a kernel the GPU holds at a time; tells it of the kernel's shared memory.
- * `known` remembers that from the first time on that it went well: one that did not, without memory
- * for the kernel, is an error of its launch, and the next launch may do better. */
+/* How many blocks of a kernel the GPU holds at a time; sets the kernel's shared memory. `known`
+ * keeps the number after the first success. After a failure (no memory for the kernel) the launch
+ * reports the error, and the next launch tries again. */
 static int blocks_at_once(std::atomic<int> *known, const void *kernel, int threads, int bytes)
 {
     int each = 0, processors = 1, device = 0, blocks = known->load();
     if (blocks > 0)
         return blocks;
-    bool told = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) ==
-                cudaSuccess;
+    bool accepted = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         bytes) == cudaSuccess;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, bytes);
     blocks = (each > 0 ? each : 1) * processors;
-    if (told && each > 0)
+    if (accepted && each > 0)
         known->store(blocks);
     return blocks;
 }

@@ -324,17 +324,17 @@ static void block_shrink(dro__pool *pool, float *x, const int64_t *offsets, size
                          double threshold)
 {
     (void)pool;
-    int64_t *there = dro__cuda_alloc(blocks + 1, sizeof *there);
+    int64_t *device = dro__cuda_alloc(blocks + 1, sizeof *device);
     bool done =
-        there && dro__cuda_copy(there, offsets, (blocks + 1) * sizeof *there) == cudaSuccess;
+        device && dro__cuda_copy(device, offsets, (blocks + 1) * sizeof *device) == cudaSuccess;
     if (done) {
         cudaGetLastError(); /* what went wrong before is not this pass's */
-        dro__gpu_block_shrink(DRO__STREAM, x, there, blocks, threshold);
+        dro__gpu_block_shrink(DRO__STREAM, x, device, blocks, threshold);
         done = ended();
     }
     if (!done)
         dro__cuda_poison(x + offsets[0], (size_t)(offsets[blocks] - offsets[0]));
-    dro__cuda_free(there);
+    dro__cuda_free(device);
 }
 
 /* ---- linear models: their rows are in host memory, and reading them is all the work there is

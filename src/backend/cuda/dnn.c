@@ -188,7 +188,7 @@ void dro__dnn_data(dro__cuda_network *net, const dro__gop *op, const void *dz, v
                                net->packed[op->base.index], dz, net->workspace));
 }
 
-void dro__dnn_hand_on(dro__cuda_network *net, cudaStream_t stream)
+void dro__dnn_unpack(dro__cuda_network *net, cudaStream_t stream)
 {
     for (int k = 0; k < net->parts.count; k++)
         dro__gpu_unpack(stream, net->written - net->unpacked,
@@ -213,5 +213,5 @@ void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__
     }
     net->written++;
     if (net->written - net->unpacked >= PORTION)
-        dro__dnn_hand_on(net, stream);
+        dro__dnn_unpack(net, stream);
 }

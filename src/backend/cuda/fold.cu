@@ -21,8 +21,8 @@ static __global__ void fold_kernel(size_t count, dro__extent in, dro__typed x, i
         for (int k = 0; k < W::V; k++) {
             int shift = (first + k) / in.channels, c = (first + k) % in.channels;
             int r = 2 * ((int)row - above) + shift / 2, s = 2 * ((int)col - left) + shift % 2;
-            bool there = shift < 4 && r >= 0 && r < in.height && s >= 0 && s < in.width;
-            v[k] = there ? read_at(x, ((n * in.height + r) * in.width + s) * x.stride + c) : 0;
+            bool inside = shift < 4 && r >= 0 && r < in.height && s >= 0 && s < in.width;
+            v[k] = inside ? read_at(x, ((n * in.height + r) * in.width + s) * x.stride + c) : 0;
         }
         W::store(y, pixel * y.stride + first, v);
     }

@@ -105,7 +105,7 @@ void dro__gtail_forward(const dro__gcall *c)
             dro__gpu_moments(c->stream, net->parts, v->extent, z, tail->numbers,
                              later || synced ? NULL : &from);
         if (synced)
-            dro__norm_meet_forward(net, tail);
+            dro__norm_sync_forward(net, tail);
         if (later)
             return;
         net->chained = false;

@@ -266,13 +266,13 @@ static __global__ void shortcut_kernel(size_t count, dro__extent in, dro__extent
     for (size_t i = FIRST; i < count; i += STEP) {
         place p = find(i, near);
         int c = p.ch * V + (back ? before : -before);
-        bool there = back ? p.r % stride == 0 && p.c % stride == 0 && p.r / stride < out.height &&
+        bool inside = back ? p.r % stride == 0 && p.c % stride == 0 && p.r / stride < out.height &&
                                 p.c / stride < out.width
                           : c >= 0 && c < in.channels;
         size_t from = back ? at(p.n, p.r / stride, p.c / stride, c, out)
                            : at(p.n, p.r * stride, p.c * stride, c, in);
         float v[V] = {0}, more[V] = {0};
-        if (there)
+        if (inside)
             W::open(W::load(x, from), v);
         if (add.p)
             W::open(W::load(add, i * V), more);

@@ -42,7 +42,7 @@ static void forget(dro__cuda_network *net)
             cudaGraphExecDestroy(net->recordings[k].backward);
         net->recordings[k] = (dro__recording){0};
     }
-    dro__line_forget(net->line);
+    dro__step_queue_forget_graphs(net->queue);
 }
 
 static void destroy(void *live)
@@ -50,9 +50,9 @@ static void destroy(void *live)
     dro__cuda_network *net = live;
     if (!net)
         return;
-    dro__line_wait(net);
+    dro__step_queue_wait(net);
     forget(net);
-    dro__line_close(net);
+    dro__step_queue_close(net);
     dro__net_end_libraries(net);
     for (int k = 0; k < 2; k++)
         dro__gprogram_destroy(&net->program[k]);
@@ -75,7 +75,7 @@ static void destroy(void *live)
         cudaEventDestroy(net->fork);
     if (net->join)
         cudaEventDestroy(net->join);
-    dro__free(net->meeting);
+    dro__free(net->host_sums);
     dro__free(net->convs);
     dro__free(net->packed);
     dro__free(net->scales);
@@ -130,7 +130,7 @@ static dro_status send_constants(const dro__cuda_network *net)
 static dro_status reset(void *live)
 {
     dro__cuda_network *net = live;
-    DRO_TRY(dro__line_wait(net));
+    DRO_TRY(dro__step_queue_wait(net));
     forget(net);
     return send_constants(net);
 }
@@ -336,10 +336,10 @@ dro_status dro__net_prepare(dro__cuda_network *net, dro__gprogram *p, const dro_
         net->has_mixes = net->has_mixes || parts[k].mixes;
         DRO_TRY(check_operations(net, &parts[k]));
     }
-    DRO_TRY(dro__line_follow(net));
+    DRO_TRY(dro__step_queue_follow(net));
     if (total > net->row_capacity ||
         total > p->capacity) /* memory and recordings that steps may use go */
-        DRO_TRY(dro__line_wait(net));
+        DRO_TRY(dro__step_queue_wait(net));
     DRO_TRY(rows_grow(net, total));
     if (total > p->capacity)
         forget(net);
@@ -431,7 +431,7 @@ static void walk_pass(dro__cuda_network *net, const void *what)
 static dro_status run(dro__cuda_network *net, dro__gprogram *p, dro__walk body, bool *ran,
                       cudaGraphExec_t *recorded)
 {
-    if (!*recorded && (!*ran || dro__norms_meet_here(net, p))) {
+    if (!*recorded && (!*ran || dro__norms_sync_on_host(net, p))) {
         dro__net_walk(net, p, body, DRO__STREAM);
         DRO__CUDA(net->ctx, cudaGetLastError());
         if (net->failed)

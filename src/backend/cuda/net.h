@@ -146,9 +146,9 @@ typedef struct dro__cuda_network {
     bool forked; /* something is queued beside the rest */
     int turns;   /* weight gradients by dro__gpu_conv3_back so far */
     bool pending, failed;
-    struct dro__line *line; /* queue.c: asynchronous steps, or NULL */
-    bool chained;           /* the last kernel of the stream was one of conv3.h */
-    double *meeting;        /* host (sums_bytes): norms over ranks that meet there */
+    struct dro__step_queue *queue; /* queue.c: asynchronous steps, or NULL */
+    bool chained;                  /* the last kernel of the stream was one of conv3.h */
+    double *host_sums;             /* (sums_bytes): where the host sums norms over ranks */
 } dro__cuda_network;
 
 /* compile.c */
@@ -229,20 +229,21 @@ dro_status dro__net_record(dro__cuda_network *net, dro__queuer queue, const void
 void dro__net_end_libraries(dro__cuda_network *net);
 void dro__net_walk(dro__cuda_network *net, dro__gprogram *p, dro__walk body, cudaStream_t stream);
 
-/* meet.c: batch norm over all ranks: where the sums go; before a pass that the host drives, which
- * could begin or not; and each norm, when its sums are there. */
+/* norm_sync.c: batch norm over all ranks. dro__norms_place: where the sums go. dro__norms_begin:
+ * before a pass that the host drives, whether or not this rank could begin. dro__norm_sync_*: after
+ * a norm's own sums are known. */
 void dro__norms_place(const dro__cuda_network *net, dro__gprogram *p);
-bool dro__norms_meet_here(const dro__cuda_network *net, const dro__gprogram *p); /* on the host */
+bool dro__norms_sync_on_host(const dro__cuda_network *net, const dro__gprogram *p);
 dro_status dro__norms_begin(dro__cuda_network *net, dro__gprogram *p, dro_status begun);
-void dro__norm_meet_forward(dro__cuda_network *net, const dro__gtail *tail);
-void dro__norm_meet_backward(dro__cuda_network *net, const dro__gtail *tail);
+void dro__norm_sync_forward(dro__cuda_network *net, const dro__gtail *tail);
+void dro__norm_sync_backward(dro__cuda_network *net, const dro__gtail *tail);
 
-/* queue.c. Steps may have been queued by another thread, on another stream: what this one queues
- * comes behind them; or it waits for them. */
-dro_status dro__line_follow(dro__cuda_network *net);
-dro_status dro__line_wait(dro__cuda_network *net);
-void dro__line_close(dro__cuda_network *net);
-void dro__line_forget(struct dro__line *line); /* what was recorded; NULL is fine */
+/* queue.c. Steps may have been queued by another thread, on another stream. _follow: what this
+ * thread queues runs after them; _wait: the host waits for them. */
+dro_status dro__step_queue_follow(dro__cuda_network *net);
+dro_status dro__step_queue_wait(dro__cuda_network *net);
+void dro__step_queue_close(dro__cuda_network *net);
+void dro__step_queue_forget_graphs(struct dro__step_queue *queue); /* NULL is fine */
 extern const dro__queue dro__cuda_queue;
 
 /* dnn_choice.c: the place of the plan that another network found to be the fastest, -1: none has
@@ -272,7 +273,7 @@ void dro__dnn_data(dro__cuda_network *net, const dro__gop *op, const void *dz, v
 void dro__dnn_weight(dro__cuda_network *net, const dro__gprogram *p, const dro__gop *op,
                      cudaStream_t stream, const void *x, const void *dz);
 /* Passes on the weight gradients that cuDNN has written and that were not yet passed on. */
-void dro__dnn_hand_on(dro__cuda_network *net, cudaStream_t stream);
+void dro__dnn_unpack(dro__cuda_network *net, cudaStream_t stream);
 void dro__blas_linear_forward(const dro__gcall *c);
 void dro__blas_linear_backward(const dro__gcall *c);
 

@@ -27,7 +27,7 @@ typedef struct shape {
     cudaGraphExec_t graph;
 } shape;
 
-struct dro__line {
+struct dro__step_queue {
     dro__gpu_step step;
     dro__gpu_images seen;  /* what the recorded graphs read; compared as bytes */
     dro__scalars reported; /* those of DRO__TICKETS steps ago */
@@ -44,22 +44,22 @@ struct dro__line {
 /* ---- waiting ---- */
 
 /* What the last step that was queued ends with; NULL: there was none. */
-static cudaEvent_t last_of(const struct dro__line *line)
+static cudaEvent_t last_of(const struct dro__step_queue *queue)
 {
-    return line && line->begun ? line->done[(line->begun - 1) % DRO__TICKETS] : NULL;
+    return queue && queue->begun ? queue->done[(queue->begun - 1) % DRO__TICKETS] : NULL;
 }
 
-dro_status dro__line_follow(dro__cuda_network *net)
+dro_status dro__step_queue_follow(dro__cuda_network *net)
 {
-    cudaEvent_t last = last_of(net->line);
+    cudaEvent_t last = last_of(net->queue);
     return last ? dro__cuda_check(net->ctx, cudaStreamWaitEvent(DRO__STREAM, last, 0),
                                   "cudaStreamWaitEvent")
                 : DRO_OK;
 }
 
-dro_status dro__line_wait(dro__cuda_network *net)
+dro_status dro__step_queue_wait(dro__cuda_network *net)
 {
-    cudaEvent_t last = last_of(net->line);
+    cudaEvent_t last = last_of(net->queue);
     if (last)
         DRO_TRY(dro__cuda_check(net->ctx, cudaEventSynchronize(last), "a queue of steps"));
     return dro__cuda_check(net->ctx, cudaStreamSynchronize(DRO__STREAM), "a queue of steps");
@@ -67,100 +67,100 @@ dro_status dro__line_wait(dro__cuda_network *net)
 
 /* ---- memory ---- */
 
-static void *device(struct dro__line *line, size_t count, size_t size)
+static void *device(struct dro__step_queue *queue, size_t count, size_t size)
 {
     void *memory = dro__cuda_alloc(count ? count : 1, size);
-    line->ok = line->ok && memory;
+    queue->ok = queue->ok && memory;
     return memory;
 }
 
-static void *both(struct dro__line *line, size_t count, size_t size)
+static void *both(struct dro__step_queue *queue, size_t count, size_t size)
 {
     void *memory = dro__cuda_host_alloc((count ? count : 1) * size);
     if (memory)
         memset(memory, 0, (count ? count : 1) * size);
-    line->ok = line->ok && memory;
+    queue->ok = queue->ok && memory;
     return memory;
 }
 
-void dro__line_forget(struct dro__line *line)
+void dro__step_queue_forget_graphs(struct dro__step_queue *queue)
 {
-    for (int k = 0; line && k < SHAPES; k++) {
-        if (line->shapes[k].graph)
-            cudaGraphExecDestroy(line->shapes[k].graph);
-        line->shapes[k] = (shape){0};
+    for (int k = 0; queue && k < SHAPES; k++) {
+        if (queue->shapes[k].graph)
+            cudaGraphExecDestroy(queue->shapes[k].graph);
+        queue->shapes[k] = (shape){0};
     }
 }
 
-void dro__line_close(dro__cuda_network *net)
+void dro__step_queue_close(dro__cuda_network *net)
 {
-    struct dro__line *line = net->line;
-    if (!line)
+    struct dro__step_queue *queue = net->queue;
+    if (!queue)
         return;
-    dro__line_wait(net);
-    dro__line_forget(line);
-    dro__gpu_step *k = &line->step;
-    void *there[] = {k->k.s,
-                     k->k.groups,
-                     k->k.losses,
-                     k->k.coef,
-                     k->k.old_losses,
-                     (void *)k->k.shares,
-                     k->turn,
-                     k->ticket,
-                     k->cuts,
-                     k->labels,
-                     k->keys,
-                     k->group_of,
-                     k->mixes,
-                     k->sums.partial,
-                     k->sums.counter,
-                     k->first,
-                     k->s_before,
-                     k->groups_before,
-                     k->old_losses_before,
-                     k->own_losses,
-                     k->own_coef};
-    const void *shared[] = {k->news,          k->tickets,       k->ticket_cuts, k->ticket_mixes,
+    dro__step_queue_wait(net);
+    dro__step_queue_forget_graphs(queue);
+    dro__gpu_step *k = &queue->step;
+    void *device[] = {k->k.s,
+                      k->k.groups,
+                      k->k.losses,
+                      k->k.coef,
+                      k->k.old_losses,
+                      (void *)k->k.shares,
+                      k->turn,
+                      k->ticket,
+                      k->cuts,
+                      k->labels,
+                      k->keys,
+                      k->group_of,
+                      k->mixes,
+                      k->sums.partial,
+                      k->sums.counter,
+                      k->first,
+                      k->s_before,
+                      k->groups_before,
+                      k->old_losses_before,
+                      k->own_losses,
+                      k->own_coef};
+    const void *shared[] = {k->snapshots,     k->tickets,       k->ticket_cuts, k->ticket_mixes,
                             k->ticket_labels, k->ticket_groups, k->ticket_keys};
-    for (size_t i = 0; i < sizeof there / sizeof there[0]; i++)
-        dro__cuda_free(there[i]);
+    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+        dro__cuda_free(device[i]);
     for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++)
         dro__cuda_host_free((void *)shared[i]);
     for (int i = 0; i < DRO__TICKETS; i++)
-        if (line->done[i])
-            cudaEventDestroy(line->done[i]);
-    dro__free(line);
-    net->line = NULL;
+        if (queue->done[i])
+            cudaEventDestroy(queue->done[i]);
+    dro__free(queue);
+    net->queue = NULL;
 }
 
-static void make_tickets(struct dro__line *line)
+static void make_tickets(struct dro__step_queue *queue)
 {
-    dro__gpu_step *k = &line->step;
+    dro__gpu_step *k = &queue->step;
     size_t all = DRO__TICKETS * k->capacity;
-    k->tickets = both(line, DRO__TICKETS, sizeof *k->tickets);
-    k->ticket_cuts = both(line, all, sizeof *k->cuts);
-    k->ticket_mixes = both(line, all, sizeof *k->mixes);
-    k->ticket_labels = both(line, all, sizeof *k->labels);
-    k->ticket_groups = both(line, all, sizeof *k->group_of);
-    k->ticket_keys = both(line, all, sizeof *k->keys);
-    k->ticket = device(line, 1, sizeof *k->ticket);
-    k->cuts = device(line, k->capacity, sizeof *k->cuts);
-    k->mixes = device(line, k->capacity, sizeof *k->mixes);
-    k->labels = device(line, k->capacity, sizeof *k->labels);
-    k->group_of = device(line, k->capacity, sizeof *k->group_of);
-    k->keys = device(line, k->capacity, sizeof *k->keys);
+    k->tickets = both(queue, DRO__TICKETS, sizeof *k->tickets);
+    k->ticket_cuts = both(queue, all, sizeof *k->cuts);
+    k->ticket_mixes = both(queue, all, sizeof *k->mixes);
+    k->ticket_labels = both(queue, all, sizeof *k->labels);
+    k->ticket_groups = both(queue, all, sizeof *k->group_of);
+    k->ticket_keys = both(queue, all, sizeof *k->keys);
+    k->ticket = device(queue, 1, sizeof *k->ticket);
+    k->cuts = device(queue, k->capacity, sizeof *k->cuts);
+    k->mixes = device(queue, k->capacity, sizeof *k->mixes);
+    k->labels = device(queue, k->capacity, sizeof *k->labels);
+    k->group_of = device(queue, k->capacity, sizeof *k->group_of);
+    k->keys = device(queue, k->capacity, sizeof *k->keys);
 }
 
 static dro_status line_open(void *live, const dro__step *host)
 {
     dro__cuda_network *net = live;
-    dro__line_close(net);
-    struct dro__line *line = net->line = dro__alloc(1, sizeof *line);
-    if (!line)
+    dro__step_queue_close(net);
+    struct dro__step_queue *queue = net->queue = dro__alloc(1, sizeof *queue);
+    if (!queue)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a queue of steps");
-    line->ok = true;
-    dro__gpu_step *g = &line->step;
+    queue->ok = true;
+    dro__gpu_step *g = &queue->step;
     size_t groups = (size_t)host->plan.group_capacity, batch = host->plan.batch;
     *g = (dro__gpu_step){.k = *host,
                          .capacity = 2 * batch,
@@ -168,47 +168,48 @@ static dro_status line_open(void *live, const dro__step *host)
                          .statistics = net->memory.statistics,
                          .taken = net->taken,
                          .statistics_size = net->graph->statistics_size};
-    make_tickets(line);
-    line->ranks = net->memory.sync ? net->memory.sync->device : NULL;
-    if (line->ranks) {
-        g->own_losses = device(line, g->capacity, sizeof(float));
-        g->own_coef = device(line, g->capacity, sizeof(float));
+    make_tickets(queue);
+    queue->ranks = net->memory.sync ? net->memory.sync->device : NULL;
+    if (queue->ranks) {
+        g->own_losses = device(queue, g->capacity, sizeof(float));
+        g->own_coef = device(queue, g->capacity, sizeof(float));
     }
     g->k.v[DRO__G] = net->grads[0];
     g->k.v[DRO__NEXT] = net->grads[1];
     g->k.ticket = g->ticket;
     g->k.group_of = g->group_of;
-    g->k.s = device(line, 1, sizeof *g->k.s);
-    g->k.groups = device(line, groups, sizeof *g->k.groups);
-    g->k.shares = device(line, groups, sizeof *g->k.shares);
-    g->k.losses = device(line, g->capacity, sizeof(float));
-    g->k.coef = device(line, g->capacity, sizeof(float));
-    g->k.old_losses = device(line, batch, sizeof(float));
-    g->s_before = device(line, 1, sizeof *g->s_before);
-    g->groups_before = device(line, groups, sizeof *g->groups_before);
-    g->old_losses_before = device(line, batch, sizeof(float));
-    g->news = both(line, DRO__TICKETS, sizeof *g->news);
-    g->turn = device(line, 1, sizeof *g->turn);
-    g->sums.partial = device(line, DRO__GPU_BLOCKS * DRO__SUMS, sizeof(double));
-    g->sums.counter = device(line, 1, sizeof *g->sums.counter);
-    g->first = device(line, 1, sizeof *g->first);
-    for (int i = 0; i < DRO__TICKETS && line->ok; i++)
-        line->ok = cudaEventCreateWithFlags(&line->done[i], cudaEventDisableTiming) == cudaSuccess;
-    if (!line->ok) {
-        dro__line_close(net);
+    g->k.s = device(queue, 1, sizeof *g->k.s);
+    g->k.groups = device(queue, groups, sizeof *g->k.groups);
+    g->k.shares = device(queue, groups, sizeof *g->k.shares);
+    g->k.losses = device(queue, g->capacity, sizeof(float));
+    g->k.coef = device(queue, g->capacity, sizeof(float));
+    g->k.old_losses = device(queue, batch, sizeof(float));
+    g->s_before = device(queue, 1, sizeof *g->s_before);
+    g->groups_before = device(queue, groups, sizeof *g->groups_before);
+    g->old_losses_before = device(queue, batch, sizeof(float));
+    g->snapshots = both(queue, DRO__TICKETS, sizeof *g->snapshots);
+    g->turn = device(queue, 1, sizeof *g->turn);
+    g->sums.partial = device(queue, DRO__GPU_BLOCKS * DRO__SUMS, sizeof(double));
+    g->sums.counter = device(queue, 1, sizeof *g->sums.counter);
+    g->first = device(queue, 1, sizeof *g->first);
+    for (int i = 0; i < DRO__TICKETS && queue->ok; i++)
+        queue->ok =
+            cudaEventCreateWithFlags(&queue->done[i], cudaEventDisableTiming) == cudaSuccess;
+    if (!queue->ok) {
+        dro__step_queue_close(net);
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "the GPU has no memory left");
     }
     cudaMemsetAsync(g->first, 0xff, sizeof *g->first, DRO__STREAM);
-    return dro__line_wait(net);
+    return dro__step_queue_wait(net);
 }
 
 /* ---- a step ---- */
 
-static void write_ticket(struct dro__line *line, const dro__fetched *f, const dro__ticket *ticket,
-                         const int32_t *const *group_of)
+static void write_ticket(struct dro__step_queue *queue, const dro__fetched *f,
+                         const dro__ticket *ticket, const int32_t *const *group_of)
 {
-    dro__gpu_step *g = &line->step;
-    size_t slot = line->begun % DRO__TICKETS, at = slot * g->capacity;
+    dro__gpu_step *g = &queue->step;
+    size_t slot = queue->begun % DRO__TICKETS, at = slot * g->capacity;
     dro__gpu_cut *cuts = (dro__gpu_cut *)g->ticket_cuts + at;
     dro__gpu_mix *mixes = (dro__gpu_mix *)g->ticket_mixes + at;
     int32_t *labels = (int32_t *)g->ticket_labels + at;
@@ -236,15 +237,15 @@ static void walk_forward(dro__cuda_network *net, const dro__gpu_step *g, const f
                          cudaStream_t stream)
 {
     dro__gprogram *p = &net->program[1];
-    dro__gpu_images_pass(stream, &net->line->seen, 0, dro__call_size(net),
+    dro__gpu_images_pass(stream, &net->queue->seen, 0, dro__call_size(net),
                          dro__typed_of(&p->values[0], p->values[0].data));
     cudaMemcpyAsync(net->w, w, g->k.plan.dim * sizeof *w, cudaMemcpyDeviceToDevice, stream);
     dro__net_walk(net, p, dro__gprogram_forward, stream);
-    struct dro__line *line = net->line;
-    if (!line->ranks)
+    struct dro__step_queue *queue = net->queue;
+    if (!queue->ranks)
         return;
     dro__gpu_step_place(stream, g);
-    net->failed = !dro__nccl_sum_floats(line->ranks, stream, &g->k.losses, 1,
+    net->failed = !dro__nccl_sum_floats(queue->ranks, stream, &g->k.losses, 1,
                                         (size_t)(g->k.counts[0] + g->k.counts[1])) ||
                   net->failed;
 }
@@ -252,9 +253,9 @@ static void walk_forward(dro__cuda_network *net, const dro__gpu_step *g, const f
 /* The gradients of all ranks. */
 static void sum_gradients(dro__cuda_network *net, cudaStream_t stream)
 {
-    struct dro__line *line = net->line;
-    if (line->ranks &&
-        !dro__nccl_sum_floats(line->ranks, stream, net->grads, net->parts.count, net->graph->dim))
+    struct dro__step_queue *queue = net->queue;
+    if (queue->ranks &&
+        !dro__nccl_sum_floats(queue->ranks, stream, net->grads, net->parts.count, net->graph->dim))
         net->failed = true;
 }
 
@@ -276,11 +277,11 @@ static bool walk_ascent(dro__cuda_network *net, const dro__gpu_step *g, cudaStre
  * meanwhile. */
 static void walk_step(dro__cuda_network *net, cudaStream_t stream)
 {
-    struct dro__line *line = net->line;
-    dro__gpu_step g = line->step;
+    struct dro__step_queue *queue = net->queue;
+    dro__gpu_step g = queue->step;
     for (int i = 0; i < net->parts.count; i++) {
-        g.k.counts[i] = line->cut.whole[i];
-        g.own_first[i] = line->cut.first[i];
+        g.k.counts[i] = queue->cut.whole[i];
+        g.own_first[i] = queue->cut.first[i];
         g.own_counts[i] = net->parts.first[i + 1] - net->parts.first[i];
     }
     float *losses = net->losses, *coef = net->coef;
@@ -288,12 +289,12 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     uint64_t *keys = net->keys;
     dro__gpu_mix *mixes = net->mixes;
     bool failed = false;
-    net->losses = line->ranks ? g.own_losses : g.k.losses;
-    net->coef = line->ranks ? g.own_coef : g.k.coef;
+    net->losses = queue->ranks ? g.own_losses : g.k.losses;
+    net->coef = queue->ranks ? g.own_coef : g.k.coef;
     net->labels = g.labels, net->keys = g.keys;
     net->mixes = g.mixes;
     dro__gpu_step_take(stream, &g);
-    if (line->ahead) {
+    if (queue->ahead) {
         walk_forward(net, &g, g.k.v[DRO__Z], stream);
         failed = net->failed;
         dro__gpu_step_weigh(stream, &g, g.k.plan.ahead, 1);
@@ -302,12 +303,12 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     if (sam)
         failed = walk_ascent(net, &g, stream);
     walk_forward(net, &g, g.k.v[sam ? DRO__Z : DRO__W], stream);
-    dro__gpu_step_weigh(stream, &g, g.k.plan.weigh, !line->ahead && !sam);
+    dro__gpu_step_weigh(stream, &g, g.k.plan.weigh, !queue->ahead && !sam);
     failed = failed || net->failed;
     dro__net_walk(net, &net->program[1], dro__gprogram_backward, stream);
     sum_gradients(net, stream);
     net->failed = net->failed || failed || cudaPeekAtLastError() != cudaSuccess;
-    if (line->second) {
+    if (queue->second) {
         g.moved_first = g.k.plan.second_first;
         g.moved_end = g.moved_first + g.k.plan.second_count;
     }
@@ -317,31 +318,31 @@ static void walk_step(dro__cuda_network *net, cudaStream_t stream)
     net->mixes = mixes;
 }
 
-static shape *shape_of(struct dro__line *line, const dro__cuda_network *net)
+static shape *shape_of(struct dro__step_queue *queue, const dro__cuda_network *net)
 {
     for (int k = 0; k < SHAPES; k++) {
-        shape *s = &line->shapes[k];
-        if (s->used && s->share == net->share && s->ahead == line->ahead &&
+        shape *s = &queue->shapes[k];
+        if (s->used && s->share == net->share && s->ahead == queue->ahead &&
             memcmp(&s->parts, &net->parts, sizeof s->parts) == 0 &&
-            memcmp(&s->cut, &line->cut, sizeof s->cut) == 0)
+            memcmp(&s->cut, &queue->cut, sizeof s->cut) == 0)
             return s;
     }
-    shape *s = &line->shapes[line->next_shape++ % SHAPES];
+    shape *s = &queue->shapes[queue->next_shape++ % SHAPES];
     if (s->graph)
         cudaGraphExecDestroy(s->graph);
     *s = (shape){.used = true,
-                 .ahead = line->ahead,
+                 .ahead = queue->ahead,
                  .share = net->share,
                  .parts = net->parts,
-                 .cut = line->cut};
+                 .cut = queue->cut};
     return s;
 }
 
 /* Copies the state to its copies, or back, without a kernel: this also works where there was no
  * memory for one. */
-static cudaError_t keep(const struct dro__line *line, bool back)
+static cudaError_t keep(const struct dro__step_queue *queue, bool back)
 {
-    const dro__gpu_step *g = &line->step;
+    const dro__gpu_step *g = &queue->step;
     void *of[] = {g->k.s, g->k.groups, g->k.old_losses};
     void *kept[] = {g->s_before, g->groups_before, g->old_losses_before};
     size_t sizes[] = {sizeof *g->k.s, (size_t)g->k.plan.group_capacity * sizeof *g->k.groups,
@@ -351,7 +352,7 @@ static cudaError_t keep(const struct dro__line *line, bool back)
         error = cudaMemcpyAsync(back ? of[i] : kept[i], back ? kept[i] : of[i], sizes[i],
                                 cudaMemcpyDeviceToDevice, DRO__STREAM);
     if (back && error == cudaSuccess)
-        error = cudaMemcpyAsync(g->turn, &line->begun, sizeof line->begun, cudaMemcpyHostToDevice,
+        error = cudaMemcpyAsync(g->turn, &queue->begun, sizeof queue->begun, cudaMemcpyHostToDevice,
                                 DRO__STREAM);
     return error;
 }
@@ -360,7 +361,7 @@ static cudaError_t keep(const struct dro__line *line, bool back)
  * the state as it was. */
 static dro_status walk_once(dro__cuda_network *net, shape *s)
 {
-    DRO__CUDA(net->ctx, keep(net->line, false));
+    DRO__CUDA(net->ctx, keep(net->queue, false));
     walk_step(net, DRO__STREAM);
     cudaError_t error = cudaGetLastError();
     s->ran = error == cudaSuccess && !net->failed;
@@ -368,7 +369,7 @@ static dro_status walk_once(dro__cuda_network *net, shape *s)
         return DRO_OK;
     dro_status status =
         error != cudaSuccess ? dro__cuda_check(net->ctx, error, "a step") : dro__net_refused(net);
-    if (keep(net->line, true) == cudaSuccess)
+    if (keep(net->queue, true) == cudaSuccess)
         cudaStreamSynchronize(DRO__STREAM);
     return status;
 }
@@ -381,16 +382,16 @@ static void walk_beside(dro__cuda_network *net, const void *what)
 
 static dro_status launch(dro__cuda_network *net, const dro_net_batch *part)
 {
-    struct dro__line *line = net->line;
+    struct dro__step_queue *queue = net->queue;
     dro__gpu_images now = dro__images_of(net, &net->program[1], part);
-    now.cuts = line->step.cuts;
-    now.mixes = line->step.mixed ? line->step.mixes : NULL;
-    if (memcmp(&line->seen, &now, sizeof now) != 0) {
-        DRO_TRY(dro__line_wait(net));
-        dro__line_forget(line);
-        line->seen = now;
+    now.cuts = queue->step.cuts;
+    now.mixes = queue->step.mixed ? queue->step.mixes : NULL;
+    if (memcmp(&queue->seen, &now, sizeof now) != 0) {
+        DRO_TRY(dro__step_queue_wait(net));
+        dro__step_queue_forget_graphs(queue);
+        queue->seen = now;
     }
-    shape *s = shape_of(line, net);
+    shape *s = shape_of(queue, net);
     if (!s->graph && s->ran)
         DRO_TRY(dro__net_record(net, walk_beside, NULL, &s->graph));
     if (s->graph)
@@ -401,11 +402,11 @@ static dro_status launch(dro__cuda_network *net, const dro_net_batch *part)
 /* The batch norms of a step that are over all ranks count all examples. */
 static void take_slices(dro__cuda_network *net, const dro__fetched *f)
 {
-    struct dro__line *line = net->line;
-    line->cut = (slices){{0}, {0}};
+    struct dro__step_queue *queue = net->queue;
+    queue->cut = (slices){{0}, {0}};
     for (int k = 0; k < f->part_count; k++) {
-        line->cut.whole[k] = (int)f->whole[k];
-        line->cut.first[k] = (int)f->first[k];
+        queue->cut.whole[k] = (int)f->whole[k];
+        queue->cut.first[k] = (int)f->first[k];
         if (dro__net_synced(&net->memory))
             net->parts.others[k] = (int)(f->whole[k] - f->parts[k].count);
     }
@@ -415,9 +416,9 @@ static dro_status line_step(void *live, const dro__fetched *f, const dro__ticket
                             const int32_t *const *group_of)
 {
     dro__cuda_network *net = live;
-    struct dro__line *line = net->line;
+    struct dro__step_queue *queue = net->queue;
     const dro_net_batch *parts = f->parts;
-    size_t slot = line->begun % DRO__TICKETS;
+    size_t slot = queue->begun % DRO__TICKETS;
     net->pending = false;
     DRO_TRY(dro__net_prepare(net, &net->program[1], parts, f->part_count));
     take_slices(net, f);
@@ -428,17 +429,17 @@ static dro_status line_step(void *live, const dro__fetched *f, const dro__ticket
             return dro__fail(net->ctx, DRO_ERR_UNSUPPORTED,
                              "a queued step takes all its examples from the same images in the "
                              "GPU's memory");
-    if (line->begun >= DRO__TICKETS) {
-        DRO__CUDA(net->ctx, cudaEventSynchronize(line->done[slot]));
-        line->reported = line->step.news[slot];
+    if (queue->begun >= DRO__TICKETS) {
+        DRO__CUDA(net->ctx, cudaEventSynchronize(queue->done[slot]));
+        queue->reported = queue->step.snapshots[slot];
     }
-    line->ahead = ticket->ahead;
-    line->step.mixed = net->has_mixes;
-    line->second = ticket->second; /* when it begins, the recordings are forgotten (reset) */
-    write_ticket(line, f, ticket, group_of);
+    queue->ahead = ticket->ahead;
+    queue->step.mixed = net->has_mixes;
+    queue->second = ticket->second; /* when it begins, the recordings are forgotten (reset) */
+    write_ticket(queue, f, ticket, group_of);
     DRO_TRY(launch(net, &parts[0]));
-    line->begun++;
-    cudaError_t error = cudaEventRecord(line->done[slot], DRO__STREAM);
+    queue->begun++;
+    cudaError_t error = cudaEventRecord(queue->done[slot], DRO__STREAM);
     if (error != cudaSuccess) { /* the step has no event to wait for: wait here */
         cudaGetLastError();
         error = cudaStreamSynchronize(DRO__STREAM);
@@ -448,35 +449,35 @@ static dro_status line_step(void *live, const dro__fetched *f, const dro__ticket
 
 /* ---- the state ---- */
 
-static void news(void *live, dro__scalars *to)
+static void snapshot(void *live, dro__scalars *to)
 {
-    *to = ((const dro__cuda_network *)live)->line->reported;
+    *to = ((const dro__cuda_network *)live)->queue->reported;
 }
 
 static const float *owner(void *live)
 {
     const dro__cuda_network *net = live;
-    return net->line ? net->line->step.k.v[DRO__W] : NULL;
+    return net->queue ? net->queue->step.k.v[DRO__W] : NULL;
 }
 
 static dro_status wait(void *live)
 {
-    return dro__line_wait(live);
+    return dro__step_queue_wait(live);
 }
 
 /* Scalars, groups and losses, to the device or back. */
 static dro_status exchange(dro__cuda_network *net, const dro__step *host, bool push)
 {
-    const dro__step *k = &net->line->step.k;
+    const dro__step *k = &net->queue->step.k;
     size_t groups = (size_t)k->plan.group_capacity * sizeof *k->groups;
     void *here[] = {host->s, host->groups, host->old_losses};
-    void *there[] = {k->s, k->groups, k->old_losses};
+    void *device[] = {k->s, k->groups, k->old_losses};
     size_t sizes[] = {sizeof *k->s, groups, k->plan.batch * sizeof(float)};
-    DRO_TRY(dro__line_wait(net));
+    DRO_TRY(dro__step_queue_wait(net));
     for (int i = 0; i < 3; i++)
         if (here[i] && sizes[i])
-            DRO__CUDA(net->ctx, dro__cuda_copy(push ? there[i] : here[i], push ? here[i] : there[i],
-                                               sizes[i]));
+            DRO__CUDA(net->ctx, dro__cuda_copy(push ? device[i] : here[i],
+                                               push ? here[i] : device[i], sizes[i]));
     return DRO_OK;
 }
 
@@ -488,20 +489,20 @@ static dro_status pull(void *live, const dro__step *host)
 static dro_status push(void *live, const dro__step *host)
 {
     dro__cuda_network *net = live;
-    struct dro__line *line = net->line;
+    struct dro__step_queue *queue = net->queue;
     DRO_TRY(exchange(net, host, true));
-    line->reported = *host->s;
+    queue->reported = *host->s;
     for (int k = 0; k < DRO__TICKETS; k++)
-        line->step.news[k] = *host->s;
+        queue->step.snapshots[k] = *host->s;
     if (host->shares)
-        DRO__CUDA(net->ctx, dro__cuda_copy((void *)line->step.k.shares, host->shares,
+        DRO__CUDA(net->ctx, dro__cuda_copy((void *)queue->step.k.shares, host->shares,
                                            (size_t)host->ticket->group_count * sizeof(double)));
     return DRO_OK;
 }
 
 const dro__queue dro__cuda_queue = {.open = line_open,
                                     .step = line_step,
-                                    .news = news,
+                                    .snapshot = snapshot,
                                     .owner = owner,
                                     .wait = wait,
                                     .pull = pull,

@@ -250,7 +250,7 @@ static __global__ void check_kernel(const __grid_constant__ dro__gpu_step g)
 /* By one thread. */
 static __device__ void publish(const dro__gpu_step &g)
 {
-    g.news[*g.turn % DRO__TICKETS] = *g.k.s;
+    g.snapshots[*g.turn % DRO__TICKETS] = *g.k.s;
     ++*g.turn;
 }
 

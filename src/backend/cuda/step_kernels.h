@@ -23,8 +23,8 @@ typedef struct dro__gpu_sums {
 typedef struct dro__gpu_step {
     dro__step k;
     dro__gpu_sums sums;
-    dro__scalars *news; /* (DRO__TICKETS) as each step left them; memory that both see */
-    uint64_t *turn;     /* steps ended */
+    dro__scalars *snapshots; /* (DRO__TICKETS) as each step left them; memory that both see */
+    uint64_t *turn;          /* steps ended */
     /* tickets, (DRO__TICKETS) of each, in memory that both see; `capacity` examples in each */
     const dro__ticket *tickets;
     const dro__gpu_cut *ticket_cuts;

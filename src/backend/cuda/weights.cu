@@ -14,8 +14,8 @@ static __device__ __forceinline__ int unfolded(const dro__packing &t, int c, int
 {
     int shift = c / t.in, row = k / t.folded[1] * 2 + shift / 2 - t.lead[0],
         col = k % t.folded[1] * 2 + shift % 2 - t.lead[1];
-    bool there = shift < 4 && row >= 0 && row < t.kernel[0] && col >= 0 && col < t.kernel[1];
-    return there ? (c % t.in * t.kernel[0] + row) * t.kernel[1] + col : -1;
+    bool inside = shift < 4 && row >= 0 && row < t.kernel[0] && col >= 0 && col < t.kernel[1];
+    return inside ? (c % t.in * t.kernel[0] + row) * t.kernel[1] + col : -1;
 }
 
 /* Whether there is a second copy, for the data gradient. */

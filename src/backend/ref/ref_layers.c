@@ -248,7 +248,7 @@ static void norm_sums(const view *v, double *moments)
 static void norm_moments(const view *v, double *mean, double *var)
 {
     size_t channels = (size_t)v->node->channels;
-    double *moments = v->s->meeting;
+    double *moments = v->s->norm_sums;
     norm_sums(v, moments);
     if (dro__net_synced(&v->s->memory))
         v->s->memory.sync->merge(v->s->memory.sync->user, moments, 1 + 2 * channels,
@@ -300,7 +300,7 @@ static void norm_backward(const view *v)
            channels = (size_t)v->node->channels;
     const double *mean = v->s->moments[v->index] + 2 * channels * (size_t)v->part;
     const double *var = mean + channels;
-    double *sums = v->s->meeting, *dots = sums + channels, *m = dots + channels;
+    double *sums = v->s->norm_sums, *dots = sums + channels, *m = dots + channels;
     *m = (double)(v->count * area);
     for (size_t c = 0; c < channels; c++) {
         double inverse = 1 / sqrt(var[c] + (double)v->node->eps);

@@ -33,7 +33,7 @@ static void destroy(void *net)
     dro__free(s->slope);
     dro__free(s->moments);
     dro__free(s->plane);
-    dro__free(s->meeting);
+    dro__free(s->norm_sums);
     dro__free(s->row);
     dro__free(s->taken);
     dro__free(s);
@@ -65,9 +65,9 @@ static dro_status create(dro_context *ctx, const dro__graph *graph, const dro__n
         ok = s->moments[i] != NULL;
     }
     s->plane = dro__alloc(area, sizeof *s->plane);
-    s->meeting = dro__alloc(1 + 2 * channels, sizeof *s->meeting);
+    s->norm_sums = dro__alloc(1 + 2 * channels, sizeof *s->norm_sums);
     s->row = dro__alloc(2 * DRO__OUTPUTS_MAX, sizeof *s->row);
-    if (!ok || !s->plane || !s->meeting || !s->row) {
+    if (!ok || !s->plane || !s->norm_sums || !s->row) {
         destroy(s);
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a network");
     }

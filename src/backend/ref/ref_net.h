@@ -20,11 +20,11 @@ typedef struct dro__ref_state {
     dro__real **value; /* (count) arrays of (capacity, size) */
     dro__real **slope; /* (count) gradients of the same shape */
     double *
-        *moments;    /* (count) norms: (parts, 2, channels) mean and variance used by the forward */
-    double *meeting; /* (2, most channels) and one more: a norm's sums */
-    double *plane;   /* (largest height * width) */
-    double *row;     /* (2, DRO__OUTPUTS_MAX) logits of an example and their slopes */
-    float *taken;    /* (statistics_size) running statistics after part 0, until accepted */
+        *moments; /* (count) norms: (parts, 2, channels) mean and variance used by the forward */
+    double *norm_sums; /* (2, most channels) and one more: a norm's sums */
+    double *plane;     /* (largest height * width) */
+    double *row;       /* (2, DRO__OUTPUTS_MAX) logits of an example and their slopes */
+    float *taken;      /* (statistics_size) running statistics after part 0, until accepted */
     /* the last forward */
     dro_net_batch parts[DRO__PARTS];
     int part_count;

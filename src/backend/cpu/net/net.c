@@ -168,7 +168,7 @@ static void destroy(void *arg)
     dro__free(net->lanes);
     dro__free(net->arena);
     dro__free(net->taken);
-    dro__free(net->meeting);
+    dro__free(net->norm_sums);
     dro__free(net);
 }
 
@@ -187,8 +187,8 @@ static dro_status make_lane_sums(dro__cpu_network *net)
             size_t size = dro__node_size(&net->graph->nodes[net->graph->heads[h]]);
             outputs = size > outputs ? size : outputs;
         }
-    net->meeting = dro__alloc(1 + 2 * net->channels, sizeof(double));
-    if (!net->meeting)
+    net->norm_sums = dro__alloc(1 + 2 * net->channels, sizeof(double));
+    if (!net->norm_sums)
         return dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for a network");
     for (size_t l = 0; l < net->lane_count; l++) {
         net->lanes[l].moments = dro__alloc(2 * net->channels * DRO__USES + 1, sizeof(double));

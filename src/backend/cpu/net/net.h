@@ -93,7 +93,7 @@ typedef struct dro__cpu_network {
     float *arena;
     size_t arena_size;
     size_t channels;     /* the most, padded */
-    double *meeting;     /* (2, channels) and one more: a norm's sums */
+    double *norm_sums;   /* (2, channels) and one more: a norm's sums */
     float *taken;        /* (statistics) after part 0 of the last forward */
     bool pending, stray; /* stray: a trained layer that no head depends on */
     /* the call in progress */

@@ -181,11 +181,11 @@ static double merge_moments(const dro__cpu_network *net, const dro__cpu_op *op,
 }
 
 /* This network's moments, in the first lane's, become those of all networks; their n. */
-static double meet_forward(const dro__cpu_network *net, const dro__cpu_tail *tail, double m)
+static double sync_forward(const dro__cpu_network *net, const dro__cpu_tail *tail, double m)
 {
     size_t channels = (size_t)tail->base.norm->channels;
     double *mean = sums_of(net, &net->lanes[0], 0), *dev = mean + tail->channels;
-    double *values = net->meeting;
+    double *values = net->norm_sums;
     if (!dro__net_synced(&net->memory))
         return m;
     values[0] = m;
@@ -208,7 +208,7 @@ void dro__tail_forward(dro__cpu_network *net, dro__cpu_program *program, dro__cp
     const float *bias = tail->base.conv && tail->base.conv->has_bias
                             ? dro__node_parameters(net, tail->base.conv, tail->base.conv->bias)
                             : NULL;
-    double m = meet_forward(net, tail, merge_moments(net, op, tail));
+    double m = sync_forward(net, tail, merge_moments(net, op, tail));
     double share = 1.0 / DRO__NORM_MOMENTUM_INVERSE;
     const double *mean = sums_of(net, &net->lanes[0], 0), *dev = mean + tail->channels;
     for (size_t c = 0; c < channels; c++) {
@@ -234,7 +234,7 @@ void dro__tail_backward(dro__cpu_network *net, dro__cpu_program *program, const 
     dro__cpu_tail *tail = &program->tails[v->base.tail];
     float *grad = net->grads[net->part];
     size_t channels = (size_t)v->base.channels;
-    double *sums = net->meeting, *dots = sums + channels, *m = dots + channels;
+    double *sums = net->norm_sums, *dots = sums + channels, *m = dots + channels;
     *m = (double)(net->parts[net->part].count * (size_t)v->base.height * (size_t)v->base.width);
     for (size_t c = 0; c < channels; c++) {
         size_t at = (size_t)net->part * tail->channels + c;

@@ -9,14 +9,14 @@
 
 /* The scalars in memory that host and device share. begun is written before them and ended after
  * them: if the two differ, the scalars are incomplete. */
-typedef struct told {
+typedef struct copied_back {
     uint64_t begun, ended;
     dro__scalars s;
-} told;
+} copied_back;
 
 typedef struct live {
     dro__gpu_step g;
-    told *told;
+    copied_back *copied_back;
     cudaStream_t stream;
     int device;
     uint64_t read; /* the step of `last`, the newest complete scalars */
@@ -40,7 +40,7 @@ static size_t place(dro__gpu_step *g, char *scratch)
     size_t used = 0, groups = (size_t)g->k.plan.group_capacity;
     take(&g->ticket, 1, scratch, &used);
     take(&g->turn, 1, scratch, &used);
-    take(&g->news, DRO__TICKETS, scratch, &used);
+    take(&g->snapshots, DRO__TICKETS, scratch, &used);
     take(&g->s_before, 1, scratch, &used);
     take(&g->groups_before, groups, scratch, &used);
     take(&g->old_losses_before, g->k.plan.batch, scratch, &used);
@@ -68,9 +68,9 @@ static const char *said(cudaError_t error)
 static void close_step(void *p)
 {
     live *l = (live *)p;
-    if (l->told) { /* steps under way write to it */
+    if (l->copied_back) { /* steps under way write to it */
         cudaStreamSynchronize(l->stream);
-        cudaFreeHost(l->told);
+        cudaFreeHost(l->copied_back);
     }
     free(l);
 }
@@ -91,10 +91,10 @@ static const char *open_step(const dro__step *k, void *scratch, void **to)
     if (error == cudaSuccess)
         error = cudaSetDevice(l->device);
     if (error == cudaSuccess)
-        error = cudaHostAlloc(&l->told, sizeof *l->told,
+        error = cudaHostAlloc(&l->copied_back, sizeof *l->copied_back,
                               cudaHostAllocMapped | cudaHostAllocPortable);
     if (error == cudaSuccess) { /* the caller's stream may still be writing to the memory */
-        memset(l->told, 0, sizeof *l->told);
+        memset(l->copied_back, 0, sizeof *l->copied_back);
         error = cudaDeviceSynchronize();
     }
     if (error == cudaSuccess)
@@ -164,9 +164,9 @@ static const char *weigh_step(void *p, dro__phase phase, int first, const dro__p
     return said(cudaGetLastError());
 }
 
-static __global__ void tell_kernel(const __grid_constant__ dro__gpu_step g, told *to)
+static __global__ void copy_back_kernel(const __grid_constant__ dro__gpu_step g, copied_back *to)
 {
-    volatile told *t = to;
+    volatile copied_back *t = to;
     t->begun = *g.turn;
     __threadfence_system();
     to->s = *g.k.s;
@@ -186,7 +186,7 @@ static const char *move_step(void *p, float *left, int twice)
     }
     dro__gpu_step_move(l->stream, &g);
     if (cudaPeekAtLastError() == cudaSuccess)
-        tell_kernel<<<1, 1, 0, l->stream>>>(g, l->told);
+        copy_back_kernel<<<1, 1, 0, l->stream>>>(g, l->copied_back);
     return said(cudaGetLastError());
 }
 
@@ -249,13 +249,13 @@ static const char *copy(void *p, void *to, const void *from, size_t bytes)
     return said(error == cudaSuccess ? cudaStreamSynchronize(l->stream) : error);
 }
 
-static uint64_t news(void *p, dro__scalars *s)
+static uint64_t snapshot(void *p, dro__scalars *s)
 {
     live *l = (live *)p;
-    volatile told *now = l->told;
+    volatile copied_back *now = l->copied_back;
     uint64_t ended = now->ended;
     __sync_synchronize();
-    dro__scalars seen = l->told->s;
+    dro__scalars seen = l->copied_back->s;
     __sync_synchronize();
     if (now->begun == ended && ended > l->read) {
         l->last = seen;
@@ -267,4 +267,4 @@ static uint64_t news(void *p, dro__scalars *s)
 
 extern "C" __attribute__((visibility("default"))) const dro__phases dro_step_cuda = {
     sizeof(dro__step), sizeof(dro__ticket), scratch_size, open_step, close_step, begin_step,
-    weigh_step,        move_step,           undo_step,    replace,   copy,       news};
+    weigh_step,        move_step,           undo_step,    replace,   copy,       snapshot};

@@ -3,7 +3,7 @@
 #include "nccl.h"
 #include "net.h"
 
-bool dro__norms_meet_here(const dro__cuda_network *net, const dro__gprogram *p)
+bool dro__norms_sync_on_host(const dro__cuda_network *net, const dro__gprogram *p)
 {
     return p->base.training && dro__net_synced(&net->memory) && !net->memory.sync->device;
 }
@@ -27,9 +27,9 @@ dro_status dro__norms_begin(dro__cuda_network *net, dro__gprogram *p, dro_status
     double numbers[NUMBERS] = {0}; /* examples of each part; ranks that cannot begin */
     if (!dro__net_synced(&net->memory))
         return begun;
-    if (!net->meeting)
-        net->meeting = dro__alloc(p->sums_bytes + 1, 1);
-    if (!net->meeting && begun == DRO_OK)
+    if (!net->host_sums)
+        net->host_sums = dro__alloc(p->sums_bytes + 1, 1);
+    if (!net->host_sums && begun == DRO_OK)
         begun = dro__fail(net->ctx, DRO_ERR_MEMORY, "no memory for batch norm over ranks");
     for (int k = 0; begun == DRO_OK && k < net->parts.count; k++)
         numbers[k] = net->parts.first[k + 1] - net->parts.first[k];
@@ -43,7 +43,7 @@ dro_status dro__norms_begin(dro__cuda_network *net, dro__gprogram *p, dro_status
     return DRO_OK;
 }
 
-static void meet(dro__cuda_network *net, const double *from, double *to, int channels)
+static void sum_ranks(dro__cuda_network *net, const double *from, double *to, int channels)
 {
     const dro__net_sync *sync = net->memory.sync;
     size_t count = 2 * 2 * DRO__PARTS * (size_t)channels, bytes = count * sizeof *from;
@@ -53,19 +53,19 @@ static void meet(dro__cuda_network *net, const double *from, double *to, int cha
             !dro__nccl_sum_doubles(sync->device, net->stream, from, to, count) || net->failed;
         return;
     }
-    cudaMemcpyAsync(net->meeting, from, bytes, cudaMemcpyDeviceToHost, net->stream);
+    cudaMemcpyAsync(net->host_sums, from, bytes, cudaMemcpyDeviceToHost, net->stream);
     if (cudaStreamSynchronize(net->stream) != cudaSuccess)
         net->failed = true; /* the other ranks still wait for this one's numbers */
-    sync->merge(sync->user, net->meeting, count, dro__sums_merge);
-    cudaMemcpyAsync(to, net->meeting, bytes, cudaMemcpyHostToDevice, net->stream);
+    sync->merge(sync->user, net->host_sums, count, dro__sums_merge);
+    cudaMemcpyAsync(to, net->host_sums, bytes, cudaMemcpyHostToDevice, net->stream);
 }
 
-void dro__norm_meet_forward(dro__cuda_network *net, const dro__gtail *tail)
+void dro__norm_sync_forward(dro__cuda_network *net, const dro__gtail *tail)
 {
-    meet(net, tail->numbers.sums, tail->numbers.sums, tail->numbers.channels);
+    sum_ranks(net, tail->numbers.sums, tail->numbers.sums, tail->numbers.channels);
 }
 
-void dro__norm_meet_backward(dro__cuda_network *net, const dro__gtail *tail)
+void dro__norm_sync_backward(dro__cuda_network *net, const dro__gtail *tail)
 {
-    meet(net, tail->numbers.back, (double *)tail->numbers.all, tail->numbers.channels);
+    sum_ranks(net, tail->numbers.back, (double *)tail->numbers.all, tail->numbers.channels);
 }
