@@ -353,7 +353,7 @@ static int refuse_instructions(const cli_command *command)
     dro_cpu_instructions(&wrong);
     if (!wrong || strcmp(command->name, "doctor") == 0)
         return 0;
-    return cli_usage("DRO_CPU=%s: expected avx512, avx2 or sse, or unset it", wrong);
+    return cli_usage("DRO_CPU=%s: expected %s, or unset it", wrong, dro_cpu_choices());
 }
 
 int cli_run(const cli_command *command, int argc, char **argv)

@@ -55,14 +55,14 @@ static void report_cores(checkup *c)
 
 static void report_instructions(checkup *c)
 {
-    char text[300];
+    char text[300], cure[120];
     const char *wrong = NULL, *used = dro_cpu_instructions(&wrong), *limit = getenv("DRO_CPU");
     bool limited = !wrong && limit && *limit;
     snprintf(text, sizeof text, "%s%s%s", used, limited ? ", limited by DRO_CPU=" : "",
              limited ? limit : "");
+    snprintf(cure, sizeof cure, "DRO_CPU is not %s: other commands refuse it", dro_cpu_choices());
     if (wrong)
-        report(c, "instructions", text,
-               "DRO_CPU is not avx512, avx2 or sse: other commands refuse it");
+        report(c, "instructions", text, cure);
     else
         report(c, "instructions", text,
                strcmp(used, "sse") == 0 && !limited ? "networks are slow without avx2" : NULL);

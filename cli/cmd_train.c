@@ -1,6 +1,7 @@
 /* dro train: trains a model on data and writes a run folder. */
 #include "train.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,14 +9,18 @@
 
 enum { PATH_SIZE = 4096 };
 
-/* --out, or the first of dro-run, dro-run-2, ... that does not exist. */
-static void choose_folder(const cli_args *args, char *folder)
+/* Without --out, makes the first of dro-run, dro-run-2, ... that does not exist: runs that start
+ * together have different folders. Returns the folder, or NULL if none was made. */
+static const char *claim_folder(const cli_args *args, dro_comm *comm, char *folder)
 {
-    struct stat about;
-    const char *out = cli_text(args, "out");
-    snprintf(folder, PATH_SIZE, "%s", out ? out : "dro-run");
-    for (int k = 2; !out && !cli_flag(args, "resume") && stat(folder, &about) == 0; k++)
+    if (cli_text(args, "out") || cli_flag(args, "resume") || dro_comm_rank(comm) > 0)
+        return NULL;
+    int made = mkdir(folder, 0777);
+    for (int k = 2; made != 0 && errno == EEXIST; k++) {
         snprintf(folder, PATH_SIZE, "dro-run-%d", k);
+        made = mkdir(folder, 0777);
+    }
+    return made == 0 ? folder : NULL; /* dro_train_run says why it cannot be made */
 }
 
 /* --resume without settings uses those of the run. */
@@ -170,9 +175,10 @@ static int take_settings(cli_scope *scope, const cli_args *args, const char *own
 }
 
 static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dro_comm *comm,
-                    const char *folder, bool goes_on)
+                    char *folder, bool goes_on)
 {
     char data[4096], progressive[8];
+    const char *claimed = claim_folder(args, comm, folder);
     dro_train_get(train, "data", data, sizeof data);
     if (!cli_json(args)) {
         char with[400];
@@ -189,10 +195,12 @@ static int train_in(const cli_args *args, dro_context *ctx, dro_train *train, dr
     dro_train_get(train, "progressive", progressive, sizeof progressive);
     bool stream = strcmp(progressive, "yes") == 0;
     if (!stream)
-        cli_stop_at_once();
+        cli_stop_at_once(claimed);
     cli_stop_on_signals(stream);
     dro_status status = dro_train_run(train, folder, cli_flag(args, "resume"), &watch);
     cli_mute(!dro_comm_speaks(comm));
+    if (status != DRO_OK && claimed)
+        rmdir(claimed); /* if nothing is in it */
     return finish(args, ctx, train, status, folder, &show);
 }
 
@@ -204,7 +212,7 @@ static const cli_option options[] = {
 };
 
 /* config: --config, or NULL; own: the config.json of the run to resume, or NULL. */
-static int train(const cli_args *args, const char *folder, const char *own, json_t *config)
+static int train(const cli_args *args, char *folder, const char *own, json_t *config)
 {
     json_t *machines = own ? cli_config_load(own) : json_incref(config);
     if (own && !machines) /* not with another number of threads, which it may name */
@@ -242,11 +250,11 @@ static int train(const cli_args *args, const char *folder, const char *own, json
 static int run(const cli_args *args)
 {
     static char folder[PATH_SIZE], config[PATH_SIZE + 16];
-    const char *file = cli_text(args, "config");
+    const char *file = cli_text(args, "config"), *out = cli_text(args, "out");
     int rank;
     dro_comm_started(&rank, NULL);
     cli_mute(rank > 0);
-    choose_folder(args, folder);
+    snprintf(folder, PATH_SIZE, "%s", out ? out : "dro-run");
     bool own = own_config(args, folder, config);
     if (cli_flag(args, "resume") && !own && !cli_given(args, "data", 0) && !file)
         return cli_fail("nothing to resume in %s: it has no config.json", folder);

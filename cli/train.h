@@ -61,8 +61,9 @@ typedef struct cli_show {
 dro_train_watch cli_show_watch(cli_show *show);
 /* SIGINT, SIGTERM and SIGHUP stop the run at the next step; a second SIGINT ends the program. */
 void cli_stop_on_signals(bool ends_input); /* ends_input: and end standard input */
-/* Until the run's first step, while its data is read, they end the program. */
-void cli_stop_at_once(void);
+/* Until the run's first step, while its data is read, they end the program and remove this folder
+ * (or NULL) if it is empty. */
+void cli_stop_at_once(const char *folder);
 int cli_stopped(void); /* the signal, or 0 */
 
 /* A line on stderr for each remark on the data, and for each image that skip_bad skipped. */

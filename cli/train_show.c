@@ -13,6 +13,7 @@
 static volatile sig_atomic_t caught;
 
 static volatile sig_atomic_t ends_stdin, at_once;
+static const char *made; /* an empty folder */
 
 static void on_signal(int number)
 {
@@ -22,6 +23,8 @@ static void on_signal(int number)
         static const char text[] = "dro: stopped before the first step: there is nothing to save\n";
         ssize_t ignored = cli_muted() ? 0 : write(STDERR_FILENO, text, sizeof text - 1);
         (void)ignored;
+        if (made)
+            rmdir(made);
         _exit(1);
     }
     caught = number;
@@ -44,8 +47,9 @@ void cli_stop_on_signals(bool ends_input)
         sigaction(SIGHUP, &action, NULL);
 }
 
-void cli_stop_at_once(void)
+void cli_stop_at_once(const char *folder)
 {
+    made = folder;
     at_once = 1;
 }
 

@@ -24,19 +24,20 @@ has "works (plain C"
 run 0 doctor --json
 json
 has '"faults"'
-# The instruction set can be limited; a name that is none is reported.
-case $(uname -m) in
-x86_64)
-    export DRO_CPU=sse
-    run 0 doctor
-    has "instructions  sse, limited by DRO_CPU=sse"
-    export DRO_CPU=mmx
-    run 0 doctor
-    has "DRO_CPU is not avx512, avx2 or sse: other commands refuse it"
-    run 2 list optimizers
-    has "dro: DRO_CPU=mmx: expected avx512, avx2 or sse, or unset it" err
-    unset DRO_CPU ;;
+# The instruction set can be limited; a name that is none is reported, with those of this processor.
+case $(sed -n 's/^instructions *//p' whole) in
+sse* | avx*) low=sse choices="avx512, avx2 or sse" ;;
+*) low=$(sed -n 's/^instructions *//p' whole) choices=$low ;;
 esac
+export DRO_CPU=$low
+run 0 doctor
+has "instructions  $low, limited by DRO_CPU=$low"
+export DRO_CPU=mmx
+run 0 doctor
+has "DRO_CPU is not $choices: other commands refuse it"
+run 2 list optimizers
+has "dro: DRO_CPU=mmx: expected $choices, or unset it" err
+unset DRO_CPU
 mkdir locked
 if [ "$(id -u)" -ne 0 ]; then
     chmod 500 locked

@@ -217,6 +217,20 @@ grep -qF 'files    a\x1b[31m\u202eb/weights' out || fail "$what: $(tail -n 1 out
 run 0 report "$odd" --out "$odd.html"
 grep -qF 'report  a\x1b[31m\u202eb.html' out || fail "$what: $(tail -n 1 out)"
 
+# Runs that start together have folders of their own; one that fails leaves none.
+mkdir together
+for k in 1 2 3 4 5 6 7 8; do
+    (cd together && "$dro" train --data csv:../t.csv,label=y --steps 1 >out.$k 2>err.$k || echo "status $?" >>err.$k) &
+done
+wait
+grep -q . together/err.? && fail "runs that start together: $(cat together/err.?)"
+for folder in dro-run dro-run-2 dro-run-3 dro-run-4 dro-run-5 dro-run-6 dro-run-7 dro-run-8; do
+    [ -s together/$folder/result.json ] || fail "runs that start together: no $folder/result.json"
+done
+mkdir without
+(cd without && "$dro" train --data csv:none.csv,label=y 2>../err >../out)
+[ -z "$(ls without)" ] || fail "a run without data leaves $(ls without)"
+
 # Real targets of which few are not 0.
 awk 'BEGIN { srand(5); print "a,b,claim"; for (i = 0; i < 3000; i++) print rand() "," rand() "," (rand() < 0.005 ? 50 * rand() : 0) }' >claims.csv
 for seed in 1 2 3 4; do

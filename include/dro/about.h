@@ -26,6 +26,9 @@ DRO_API dro_status dro_library_get(int index, dro_library *library);
  * set to the value of DRO_CPU if that is invalid, else to NULL. */
 DRO_API const char *dro_cpu_instructions(const char **wrong);
 
+/* The valid values of DRO_CPU for this kind of processor, as a text: "avx512, avx2 or sse". */
+DRO_API const char *dro_cpu_choices(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -8,10 +8,13 @@
 
 #if defined(__x86_64__)
 static const char *const names[] = {"sse", "avx2", "avx512"};
+static const char choices[] = "avx512, avx2 or sse";
 #elif defined(__aarch64__)
 static const char *const names[] = {"neon"};
+static const char choices[] = "neon";
 #else
 static const char *const names[] = {"plain"};
+static const char choices[] = "plain";
 #endif
 
 enum { NAMES = sizeof names / sizeof names[0] };
@@ -59,6 +62,11 @@ dro__isa dro__cpu_isa(void)
 const char *dro__cpu_isa_name(dro__isa isa)
 {
     return names[isa];
+}
+
+const char *dro__cpu_isa_choices(void)
+{
+    return choices;
 }
 
 const char *dro__cpu_isa_wrong(void)

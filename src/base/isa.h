@@ -11,6 +11,7 @@ typedef enum dro__isa {
 
 dro__isa dro__cpu_isa(void);
 const char *dro__cpu_isa_name(dro__isa isa); /* as DRO_CPU has it */
+const char *dro__cpu_isa_choices(void);      /* the names, as a text */
 const char *dro__cpu_isa_wrong(void); /* the value of DRO_CPU when it is not a name, or NULL */
 
 /* A loop is compiled for each instruction set, and the right one is chosen when it is called:

@@ -62,3 +62,8 @@ const char *dro_cpu_instructions(const char **wrong)
         *wrong = dro__cpu_isa_wrong();
     return dro__cpu_isa_name(dro__cpu_isa());
 }
+
+const char *dro_cpu_choices(void)
+{
+    return dro__cpu_isa_choices();
+}
