@@ -239,6 +239,14 @@ static int check_backend(const cli_command *command, const char *value)
                      value, all, strcmp(value, "cuda") ? "" : " (`make cuda` builds it with cuda)");
 }
 
+/* What an option names that is written and cannot be standard output, or NULL. */
+static const char *written(const cli_option *option)
+{
+    if (strcmp(option->value, "DIR") == 0 || strcmp(option->value, "FOLDER") == 0)
+        return "folder";
+    return strncmp(option->value, "OUT", 3) == 0 ? "file" : NULL;
+}
+
 static int check_value(const cli_command *command, const cli_option *option, const char *value)
 {
     double real;
@@ -247,9 +255,9 @@ static int check_value(const cli_command *command, const cli_option *option, con
     case CLI_SWITCH:
         return 0;
     case CLI_TEXT:
-        if (strcmp(value, "-") == 0 && strcmp(option->value, "DIR") == 0)
-            return cli_usage("%s: --%s -: expected a folder, not standard output", command->name,
-                             option->name);
+        if (strcmp(value, "-") == 0 && written(option))
+            return cli_usage("%s: --%s -: expected a %s, not standard output", command->name,
+                             option->name, written(option));
         return strcmp(option->name, "backend") == 0 ? check_backend(command, value) : 0;
     case CLI_INTEGER:
         if (!parse_real(value, &real) || real != floor(real) || real < option->low ||

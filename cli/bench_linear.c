@@ -228,7 +228,7 @@ static int report(const cli_args *args, bench *b, const char *python)
     printf("\nReading the rows once: %.3g million samples/s, %.1f GB/s.\n", limit / 1e6,
            limit * 4e-9 * (double)b->features);
     if (isnan(peer))
-        printf("scikit-learn: not found with '%s' (--python PATH).\n", python);
+        cli_print("scikit-learn: not found with '%s' (--python PATH).\n", python);
     else
         printf("scikit-learn: %.3g million samples/s (float64), %.3g (float32).\n",
                b->sklearn[0] / 1e6, b->sklearn[1] / 1e6);

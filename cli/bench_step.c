@@ -244,9 +244,9 @@ static int run(const cli_args *args)
     if (status == DRO_OK)
         cli_begin(args);
     if (status == DRO_OK && !cli_json(args))
-        printf("%s, %s, batch %lld, backend %s, %d threads\n", cli_text(args, "model"),
-               cli_text(args, "optimizer"), cli_integer(args, "batch"), dro_context_backend(s.ctx),
-               dro_context_threads(s.ctx));
+        cli_print("%s, %s, batch %lld, backend %s, %d threads\n", cli_text(args, "model"),
+                  cli_text(args, "optimizer"), cli_integer(args, "batch"),
+                  dro_context_backend(s.ctx), dro_context_threads(s.ctx));
     fflush(stdout);
     int result = status == DRO_OK ? run_rounds(args, &s)
                                   : cli_fail("bench step: %s", status == DRO_ERR_MEMORY

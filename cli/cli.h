@@ -103,7 +103,7 @@ int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* printf, escaped, except for a newline at the end of the format. */
 void cli_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* A line; on a terminal it is broken between words where it does not fit. */
+/* A line, escaped; on a terminal it is broken between words where it does not fit. */
 void cli_wrapped(FILE *to, const char *text);
 /* A progress line on stderr when that is a terminal; NULL clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -126,6 +126,8 @@ double cli_percent(double share);
 json_t *cli_number(double value);
 /* A text, or null; one that is not UTF-8 is escaped. */
 json_t *cli_text_json(const char *text);
+/* A path, or null, by cli_escape_exact. */
+json_t *cli_path_json(const char *path);
 
 /* A copy, to be freed, with bytes that are not UTF-8 and control characters as \xNN or \uNNNN, and
  * characters that are invisible or change the direction of writing as \uNNNN: a terminal obeys none
@@ -134,6 +136,8 @@ char *cli_escape(const char *text);
 /* How the letter at `text` is written there ("": as it is); returns its size in bytes. */
 enum { CLI_ESCAPE_SIZE = 16 };
 int cli_escape_letter(const char *text, char *escape, bool with_hidden);
+/* The same so that different texts stay different: \x becomes \x5cx. Tabs and newlines are kept. */
+int cli_escape_exact(const char *text, char *escape, bool with_hidden);
 
 /* A table with aligned columns: headers, then cells row by row (copied), then print and release. A
  * header that begins with '>' aligns its column to the right. On a terminal a last column that is

@@ -83,7 +83,7 @@ static int show_end(cli_runs *runs, const cli_arm *arms, int count)
     json_t *notes = all_notes(runs, report, arms, count);
     if (cli_json(runs->args)) {
         status =
-            cli_emit(json_pack("{s:o, s:o, s:o, s:O, s:o}", "html", cli_text_json(page), "runs",
+            cli_emit(json_pack("{s:o, s:o, s:o, s:O, s:o}", "html", cli_path_json(page), "runs",
                                cli_runs_json(runs), "methods", cli_report_methods(report), "notes",
                                notes, "examples_per_s", rate > 0 ? json_real(rate) : json_null()));
     } else {

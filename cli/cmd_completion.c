@@ -50,7 +50,7 @@ static value_kind kind_of(const cli_option *o)
 {
     if (!o->value)
         return VALUE_NONE;
-    if (strstr(o->value, "FILE"))
+    if (strstr(o->value, "FILE") || strstr(o->value, "OUT"))
         return VALUE_FILE;
     if (strstr(o->value, "DIR") || strstr(o->value, "FOLDER"))
         return VALUE_FOLDER;
@@ -209,14 +209,12 @@ static void zsh(void)
 static int run(const cli_args *args)
 {
     const char *shell = cli_word(args, 0), *out = cli_text(args, "out");
-    if (out && !freopen(out, "w", stdout))
-        return cli_fail("completion: cannot write %s: %s", out, strerror(errno));
-    if (strcmp(shell, "bash") == 0)
-        bash();
-    else if (strcmp(shell, "zsh") == 0)
-        zsh();
-    else
+    bool for_bash = strcmp(shell, "bash") == 0;
+    if (!for_bash && strcmp(shell, "zsh") != 0)
         return cli_usage("completion: no shell '%s': expected bash or zsh", shell);
+    if (out && strcmp(out, "-") != 0 && !freopen(out, "w", stdout))
+        return cli_fail("completion: cannot write %s: %s", out, strerror(errno));
+    for_bash ? bash() : zsh();
     return 0;
 }
 

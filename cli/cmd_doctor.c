@@ -18,7 +18,8 @@ typedef struct checkup {
 static void report(checkup *c, const char *what, const char *value, const char *cure)
 {
     if (c->found) {
-        json_t *row = json_pack("{s:s, s:s, s:b}", "what", what, "found", value, "fine", !cure);
+        json_t *row = json_pack("{s:s, s:o, s:b}", "what", what, "found", cli_text_json(value),
+                                "fine", !cure);
         if (cure)
             json_object_set_new(row, "cure", json_string(cure));
         json_array_append_new(c->found, row);

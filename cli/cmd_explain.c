@@ -119,7 +119,7 @@ static json_t *example_json(const explained *x, int64_t id)
     truth_text(x, id, label, sizeof label);
     prediction_text(x, id, prediction, sizeof prediction);
     if (x->examples.paths)
-        json_object_set_new(o, "path", cli_text_json(x->examples.paths[id]));
+        json_object_set_new(o, "path", cli_path_json(x->examples.paths[id]));
     else
         json_object_set_new(o, "example", json_integer(x->examples.records[id]));
     if (is_real(x)) {
@@ -240,11 +240,21 @@ static void show(const explained *x)
 
 /* ---- the command ---- */
 
-/* Writes all examples to --out; its ending determines the format. */
+/* The ending of --out, which determines the format; NULL: none of ours. */
+static const char *ending(const char *out)
+{
+    static const char *const all[] = {".csv", ".tsv", ".json", ".html"};
+    const char *dot = strrchr(out, '.');
+    for (size_t k = 0; dot && k < sizeof all / sizeof all[0]; k++)
+        if (strcmp(dot, all[k]) == 0)
+            return dot;
+    return NULL;
+}
+
 static int write_out(const explained *x, const char *out)
 {
-    const char *dot = strrchr(out, '.');
-    if (dot && strcmp(dot, ".html") == 0) {
+    const char *dot = ending(out);
+    if (strcmp(dot, ".html") == 0) {
         dro_explanation_about about = {.objective = x->objective,
                                        .over = several(x->over),
                                        .weights = x->weights,
@@ -254,21 +264,17 @@ static int write_out(const explained *x, const char *out)
                    ? 0
                    : cli_fail("%s", dro_context_error(x->ctx));
     }
-    bool json = dot && strcmp(dot, ".json") == 0, tabs = dot && strcmp(dot, ".tsv") == 0;
-    if (!json && !tabs && !(dot && strcmp(dot, ".csv") == 0))
-        return cli_usage(
-            "explain: --out %s: expected a name that ends in .csv, .tsv, .json or .html", out);
     cli_file file;
     int status = cli_file_open(&file, out);
     if (status)
         return status;
-    if (json) {
+    if (strcmp(dot, ".json") == 0) {
         json_t *all = document(x, x->e->examples);
         if (json_dumpf(all, file.to, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) != 0)
             status = cli_fail("cannot write to %s: %s", out, strerror(errno));
         json_decref(all);
     } else {
-        write_rows(x, file.to, tabs ? '\t' : ',');
+        write_rows(x, file.to, strcmp(dot, ".tsv") == 0 ? '\t' : ',');
     }
     return cli_file_close(&file, status);
 }
@@ -316,6 +322,9 @@ static int run(const cli_args *args)
             return cli_usage("explain: --%s is missing: usage: dro explain --weights FILE --data "
                              "SPEC --objective NAME:X",
                              needed[k]);
+    if (out && !ending(out))
+        return cli_usage(
+            "explain: --out %s: expected a name that ends in .csv, .tsv, .json or .html", out);
     if (out && (cli_same_file(cli_text(args, "weights"), out) ||
                 cli_spec_reads(cli_text(args, "data"), out)))
         return cli_fail("%s is the input: write the weights to another file", out);

@@ -19,8 +19,9 @@ static int run(const cli_args *args)
         (torch && dro_export_torch(ctx, weights, torch) != DRO_OK))
         status = cli_fail("%s", dro_context_error(ctx));
     else if (cli_json(args))
-        status = cli_emit(
-            json_pack("{s:s, s:s*, s:s*}", "weights", weights, "onnx", onnx, "torch", torch));
+        status = cli_emit(json_pack("{s:o, s:o*, s:o*}", "weights", cli_path_json(weights), "onnx",
+                                    onnx ? cli_path_json(onnx) : NULL, "torch",
+                                    torch ? cli_path_json(torch) : NULL));
     else
         cli_print("wrote %s%s%s\n", onnx ? onnx : "", onnx && torch ? " and " : "",
                   torch ? torch : "");

@@ -75,8 +75,9 @@ static void json_row(const output *o, int64_t id, const float *logits, const dou
                      int32_t best)
 {
     json_t *row = json_object(), *list = json_array();
+    size_t ascii = isatty(fileno(o->to)) ? JSON_ENSURE_ASCII : 0;
     if (o->paths)
-        json_object_set_new(row, "path", cli_text_json(path_of(o, id)));
+        json_object_set_new(row, "path", cli_path_json(path_of(o, id)));
     else
         json_object_set_new(row, "example", json_integer(o->records[id]));
     if (o->real) {
@@ -93,7 +94,7 @@ static void json_row(const output *o, int64_t id, const float *logits, const dou
     json_decref(list);
     if (o->format == JSON)
         fputs(id ? ",\n" : "[\n", o->to);
-    json_dumpf(row, o->to, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_dumpf(row, o->to, ascii | JSON_COMPACT | JSON_REAL_PRECISION(9));
     if (o->format == JSONL)
         fputc('\n', o->to);
     json_decref(row);

@@ -14,8 +14,8 @@ typedef struct written {
 
 static int print_json(dro_report *report, const written *w)
 {
-    return cli_emit(json_pack("{s:o, s:o, s:i, s:o, s:o}", "html", cli_text_json(w->html), "svg",
-                              cli_text_json(w->svg), "runs", (int)dro_report_runs(report),
+    return cli_emit(json_pack("{s:o, s:o, s:i, s:o, s:o}", "html", cli_path_json(w->html), "svg",
+                              cli_path_json(w->svg), "runs", (int)dro_report_runs(report),
                               "methods", cli_report_methods(report), "notes",
                               cli_report_notes(report)));
 }
@@ -90,7 +90,7 @@ static int run(const cli_args *args)
 }
 
 static const cli_option options[] = {
-    {"out", CLI_TEXT, "FILE", NULL, 0, 0, "the page; if not given, DIR/report.html"},
+    {"out", CLI_TEXT, "OUT.html", NULL, 0, 0, "the page; if not given, DIR/report.html"},
     {"svg", CLI_TEXT, "FOLDER", NULL, 0, 0, "also write every plot as an SVG file"},
     {"into", CLI_TEXT, "FILE#NAME", NULL, 0, 0,
      "also write the table as Markdown between <!-- NAME --> and <!-- end -->"},

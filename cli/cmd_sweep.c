@@ -197,7 +197,7 @@ static int show_all(const cli_sweep *sweep, const cli_runs *runs, int best, cons
                     const char *objective)
 {
     if (cli_json(runs->args)) {
-        json_t *all = json_pack("{s:o, s:s, s:o, s:o}", "html", cli_text_json(page), "by",
+        json_t *all = json_pack("{s:o, s:s, s:o, s:o}", "html", cli_path_json(page), "by",
                                 dro_measure_name(sweep->by), "settings", settings_json(sweep, best),
                                 "runs", cli_runs_json(runs));
         if (objective)
@@ -208,7 +208,7 @@ static int show_all(const cli_sweep *sweep, const cli_runs *runs, int best, cons
     printf("\n");
     print_table(sweep, best);
     if (objective)
-        printf("\nobjective is F, of every setting: %s\n", objective);
+        printf("\n"), cli_print("objective is F, of every setting: %s\n", objective);
     if (best < 0)
         return none_chosen(sweep, runs);
     printf("\n");

@@ -137,7 +137,7 @@ static int finish(const cli_args *args, dro_context *ctx, const dro_train *train
     }
     json_t *result = json_loads(dro_train_result(train), 0, NULL);
     if (result)
-        json_object_set_new(result, "folder", cli_text_json(folder));
+        json_object_set_new(result, "folder", cli_path_json(folder));
     return cli_emit(result);
 }
 

@@ -28,12 +28,10 @@ void cli_csv_text(FILE *to, char separator, const char *text)
     fprintf(to, "%s%s", quote, is_formula(text) ? "'" : "");
     for (int size; *text; text += size) {
         char escape[CLI_ESCAPE_SIZE];
-        size = cli_escape_letter(text, escape, hidden);
+        size = cli_escape_exact(text, escape, hidden);
         if (*text == '"')
             fputc('"', to);
-        if (*text == '\\' && text[1] && strchr("xuU", text[1])) /* what looks like an escape */
-            fputs("\\x5c", to);
-        else if (*escape && *text != '\n' && *text != '\t')
+        if (*escape)
             fputs(escape, to);
         else
             fwrite(text, 1, (size_t)size, to);

@@ -57,10 +57,12 @@ static const char *place_to_cut(const char *text, int width)
     return NULL;
 }
 
-void cli_wrapped(FILE *to, const char *text)
+void cli_wrapped(FILE *to, const char *line)
 {
     enum { NARROW = 40, INDENT = 4 };
     struct winsize size = {0};
+    char *shown = cli_escape(line);
+    const char *text = shown;
     bool known = ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col > NARROW;
     const char *cut;
     for (int indent = 0; known && (cut = place_to_cut(text, size.ws_col - indent));
@@ -69,6 +71,7 @@ void cli_wrapped(FILE *to, const char *text)
         text = cut + strspn(cut, " ");
     }
     fprintf(to, "%s\n", text);
+    free(shown);
 }
 
 /* One line, whatever was typed: a very long text is cut in the middle. */
@@ -227,7 +230,8 @@ int cli_emit(json_t *document)
     if (!document)
         return cli_fail("no memory for the JSON document");
     cli_ready();
-    int failed = json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+    size_t flags = isatty(STDOUT_FILENO) ? JSON_ENSURE_ASCII : 0;
+    int failed = json_dumpf(document, stdout, flags | JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     json_decref(document);
     fputc('\n', stdout);
     return cli_finish(failed ? 1 : 0);

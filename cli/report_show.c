@@ -109,5 +109,5 @@ void cli_report_table(dro_report *report)
     }
     cli_table_print(table);
     if (dro_report_objective(report))
-        printf("\nF, on the training set: %s\n", dro_report_objective(report));
+        printf("\n"), cli_print("F, on the training set: %s\n", dro_report_objective(report));
 }

@@ -178,7 +178,7 @@ static void show_result(const cli_runs *runs, const cli_one *one)
     cli_progress(NULL);
     cli_print("%s:", one->name);
     if (one->state == CLI_DIVERGED) { /* the metrics of a checkpoint are not results */
-        printf(" %s", one->note);
+        cli_print(" %s", one->note);
     } else if (json_is_number(json_object_get(test, "accuracy"))) {
         show_share("accuracy", test);
         show_share("balanced_accuracy", test);

@@ -245,7 +245,7 @@ json_t *cli_runs_json(const cli_runs *runs)
         char folder[PATH_SIZE + 300];
         snprintf(folder, sizeof folder, "%s/%s", runs->folder, one->name);
         json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:b}", "optimizer", one->optimizer,
-                                              "folder", cli_text_json(folder), "state",
+                                              "folder", cli_path_json(folder), "state",
                                               states[one->state], "earlier", (int)one->earlier));
     }
     return list;

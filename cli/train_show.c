@@ -261,9 +261,7 @@ static void on_plan(void *user, const char *text)
         return;
     if (!show->to)
         cli_progress(NULL);
-    char *shown = cli_escape(text);
-    cli_wrapped(show->to ? show->to : stdout, shown);
-    free(shown);
+    cli_wrapped(show->to ? show->to : stdout, text);
     fflush(show->to ? show->to : stdout);
 }
 

@@ -77,7 +77,17 @@ int cli_escape_letter(const char *text, char *escape, bool with_hidden)
     return size;
 }
 
-char *cli_escape(const char *text)
+int cli_escape_exact(const char *text, char *escape, bool with_hidden)
+{
+    int size = cli_escape_letter(text, escape, with_hidden);
+    if (*text == '\\' && text[1] && strchr("xuU", text[1])) /* what looks like an escape */
+        strcpy(escape, "\\x5c");
+    if (*text == '\n' || *text == '\t')
+        *escape = '\0';
+    return size;
+}
+
+static char *escape_all(const char *text, int (*letter_of)(const char *, char *, bool), bool hide)
 {
     size_t used = 0;
     int size;
@@ -88,13 +98,26 @@ char *cli_escape(const char *text)
     }
     for (; *text; text += size) {
         char escape[CLI_ESCAPE_SIZE];
-        size = cli_escape_letter(text, escape, true);
+        size = letter_of(text, escape, hide);
         size_t length = *escape ? strlen(escape) : (size_t)size;
         memcpy(shown + used, *escape ? escape : text, length);
         used += length;
     }
     shown[used] = '\0';
     return shown;
+}
+
+char *cli_escape(const char *text)
+{
+    return escape_all(text, cli_escape_letter, true);
+}
+
+json_t *cli_path_json(const char *path)
+{
+    char *shown = path ? escape_all(path, cli_escape_exact, false) : NULL;
+    json_t *made = shown ? json_string(shown) : json_null();
+    free(shown);
+    return made;
 }
 
 int cli_width(const char *text)

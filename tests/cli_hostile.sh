@@ -103,6 +103,21 @@ run 1 train --config nothing.json --out cut
 grep -q "nothing.json: is empty: expected settings" err || fail "$what: $(cat err)"
 run 2 train --out -
 grep -q "train: --out -: expected a folder" err || fail "$what: $(cat err)"
+run 2 report changed --out -
+has 'report: --out -: expected a file, not standard output' err
+run 2 report changed --svg -
+has 'report: --svg -: expected a folder, not standard output' err
+run 2 export --weights changed/weights.safetensors --onnx -
+has 'export: --onnx -: expected a file, not standard output' err
+run 2 man --out -
+run 2 explain --weights none --data none --objective kl:1 --out page.htm
+has 'explain: --out page.htm: expected a name that ends in' err
+run 0 completion bash --out -
+has '-F _dro dro'
+[ ! -e ./- ] || fail "something is in a file named -"
+cp out kept.txt
+run 2 completion fish --out kept.txt
+[ -s kept.txt ] || fail "$what: the file is emptied"
 run 1 train --config empty.json --out cut
 grep -q "empty.json: has no settings" err || fail "$what: $(cat err)"
 [ ! -e cut ] || fail "$what: trained something"
@@ -216,6 +231,27 @@ grep -qF 'files    a\x1b[31m\u202eb/weights' out || fail "$what: $(tail -n 1 out
 ! grep -q "$(printf '\033\\|\342\200\256')" out || fail "$what: a character that steers the terminal is printed"
 run 0 report "$odd" --out "$odd.html"
 grep -qF 'report  a\x1b[31m\u202eb.html' out || fail "$what: $(tail -n 1 out)"
+cp -r names forged
+sed -i 's/"F": {/"F": {"objective": "\\u001b[31m\\u202ecvar", "parameter": 0.5,/' forged/result.json
+run 0 report forged --out forged.html
+grep -qF 'F, on the training set: \x1b[31m\u202ecvar' out || fail "$what: $(tail -n 3 out)"
+! grep -q "$(printf '\033\\|\342\200\256')" out || fail "$what: a character that steers the terminal is printed"
+if command -v script >/dev/null 2>&1; then # JSON on a terminal, too
+    awk 'BEGIN { print "a,y"; for (i = 0; i < 20; i++) print i "," (i % 2 ? "n" : "\302\233\342\200\256z") }' >steer.csv
+    script -qc "'$dro' data csv:steer.csv,label=y --json" /dev/null >out
+    grep -qF '"\u009B\u202Ez"' out || fail "data --json on a terminal: $(cat out)"
+fi
+
+# Paths that are not UTF-8 differ from those with the text of their escape, and are no reason to fail.
+mkdir -p pair/a pair/b
+for name in "$(printf 'a/\351')" 'a/\xe9' b/1 b/2; do printf 'P5 4 4 255\n0123456789abcdef' >"pair/$name.pgm"; done
+run 0 train --data images:pair,size=8 --model mlp:4 --lr 0.01 --steps 2 --out pair-run
+run 0 predict --weights pair-run/weights.safetensors --data images:pair,size=8 --json
+json
+has 'pair/a/\\xe9.pgm'
+has 'pair/a/\\x5cxe9.pgm'
+run 0 export --weights pair-run/weights.safetensors --onnx "$(printf 'o\351.onnx')" --json
+has 'o\\xe9.onnx'
 
 # Runs that start together have folders of their own; one that fails leaves none.
 mkdir together

@@ -22,7 +22,7 @@ static json_t *number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* A path may not be UTF-8; names are refused where they are read. */
+/* A note may end within a letter; names are refused where they are read. */
 static json_t *text(const char *value)
 {
     char *shown = dro__utf8_wrong(value, strlen(value)) ? dro__utf8_show(value) : NULL;
