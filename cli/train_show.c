@@ -170,16 +170,18 @@ static bool on_step(void *user, const dro_train_progress *p)
 static void show_stream(FILE *to, const dro_train_record *r)
 {
     const dro_metrics *m = &r->test;
-    char auroc[32] = "-";
-    if (isfinite(r->window.auroc))
-        snprintf(auroc, sizeof auroc, "%.4f", r->window.auroc);
+    char last[48] = "AUROC -";
+    if (m->classes > 2)
+        snprintf(last, sizeof last, "balanced %.2f %%", cli_percent(r->window.balanced_accuracy));
+    else if (isfinite(r->window.auroc))
+        snprintf(last, sizeof last, "AUROC %.4f", r->window.auroc);
     fprintf(to, "%llu example%s  %.0f examples/s  loss %.4f, recent %.4f",
             (unsigned long long)m->examples, m->examples == 1 ? "" : "s",
             (double)m->examples / r->seconds, m->loss, r->window.loss);
     if (m->classes)
-        fprintf(to, "  accuracy %.2f %%, recent %.2f %%  worst class %.2f %%  recent AUROC %s",
+        fprintf(to, "  accuracy %.2f %%, recent %.2f %%  worst class %.2f %%  recent %s",
                 cli_percent(m->accuracy), cli_percent(r->window.accuracy),
-                cli_percent(m->worst_class_accuracy), auroc);
+                cli_percent(m->worst_class_accuracy), last);
     fprintf(to, "\n");
     fflush(to);
 }

@@ -34,6 +34,18 @@ ranks 2 "$dro" train --data 'libsvm:part-*.svm*,features=3' --progressive --set 
 grep -q 'dro: rank 0 .*exact=yes with a pattern of files: the order of the rows depends on the number of ranks' log ||
     fail "exact=yes with a pattern: no such line"
 
+# ---- four classes ----
+awk -F, '{ print (NR == 1 ? "kind" : $1 ($4 == "x" ? " and\tx" : "")) "," $0 }' all.csv | cut -d, -f1,3- >kinds.csv
+one kinds-1 --data csv:kinds.csv,label=kind --progressive --set exact=yes
+many kinds-4 4 --data csv:kinds.csv,label=kind --progressive --set exact=yes
+same kinds-1 kinds-4 || fail "four classes on 4 ranks end with other bytes"
+grep -q '"1 and\\tx"' kinds-4/result.json || fail "the names of the classes are lost"
+many kinds-3 3 --data csv:kinds.csv,label=kind --progressive
+[ "$(examples kinds-3)" -eq 6000 ] || fail "four classes: $(examples kinds-3) rows of 6000"
+mkdir kinds && for k in 1 2 3; do awk -v k=$k 'NR == 1 || NR % 3 == k % 3' kinds.csv >kinds/part-$k.csv; done
+many kinds-parts 3 --data 'csv:kinds/part-*.csv,label=kind' --progressive
+[ "$(examples kinds-parts)" -eq 6000 ] || fail "four classes, a pattern: $(examples kinds-parts) rows of 6000"
+
 # ---- a pattern over ranks: every row once, twice the same, metrics those of all rows ----
 for n in 2 3 8; do
     many shared-$n $n --data 'csv:part-*.csv*,label=label' --progressive

@@ -205,6 +205,29 @@ run 0 train --data csv:stream.csv,label=3 --progressive --batch 50 --out stream5
 cmp stream4/weights.safetensors stream5/weights.safetensors || fail "$what: a pipe and a file differ"
 run 0 eval --weights stream4/weights.safetensors --data csv:stream.csv,label=kind
 has "AUROC"
+# three classes: down a pipe, packed, with a class that comes late
+awk 'BEGIN { print "x,y,kind"; for (i = 0; i < 600; i++) { x = sin(i * i); y = cos(3 * i)
+             print x "," y "," (x > 0.3 ? "red" : y > 0 ? "green" : i > 500 ? "late" : "blue") } }' >many.csv
+gzip -k many.csv
+run 1 train --data csv:many.csv,label=kind,learn=300 --progressive --out many
+has "column 'kind': 'late': expected a label that the first rows have (classes=A:B:C lists all, learn=N looks" err
+has "many.csv: line 5" err
+list=classes=red:green:blue:late
+"$dro" train --data csv:-,label=kind,learn=300,$list --progressive --out many1 <many.csv >out 2>err ||
+    fail "dro train --progressive, csv:-, four classes"
+what="dro train --progressive, csv:-, four classes"
+silent err
+has "late"
+has "recent balanced"
+rows many1 600
+run 0 train --data csv:many.csv.gz,label=kind,learn=300,$list --progressive --out many2
+cmp many1/weights.safetensors many2/weights.safetensors || fail "$what: a pipe and a packed file differ"
+run 0 eval --weights many1/weights.safetensors --data csv:many.csv,label=kind
+has "average precision"
+run 0 train --data csv:many.csv,label=kind --progressive --tilt class --lambda 0.1 --out many3
+has "loss cross-entropy"
+run 2 train --data csv:many.csv,label=kind --stream
+has "no option --stream: did you mean --progressive?" err
 yes '+1 1:0.5' | "$dro" train --data libsvm:-,features=2 --progressive --max-time 1s --threads 1 --out endless >out 2>err ||
     fail "a stream with --max-time: not status 0"
 what="dro train --progressive --max-time"

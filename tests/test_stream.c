@@ -256,6 +256,10 @@ static void test_stream_labels(void **state)
         const char *text, *options;
         float first, second;
     } cases[] = {{"0 1:1\n1 1:1\n", "", -1, 1},
+                 {"2 1:1\n10 1:1\n", "", -1, 1},
+                 {"2 1:1\n+1 1:1\n", ",labels=classes", 1, 0},
+                 {"7 1:1\n5 1:1\n", ",classes=7:5:6", 2, 0},
+                 {"5 1:1\n5.0 1:1\n", ",classes=5:6", -1, -1},
                  {"-1 1:1\n+1.0 1:1\n", ",labels=sign", -1, 1},
                  {"0 1:1\n7 1:1\n", ",labels=written", 0, 7},
                  {"3 1:1\n2 1:1\n", ",positive=2", -1, 1},
@@ -271,22 +275,49 @@ static void test_stream_labels(void **state)
     }
 }
 
+/* More than two classes: those of the first rows, by value, in any spelling. */
+static void test_stream_classes(void **state)
+{
+    (void)state;
+    static const float y[] = {2, 0, 1, 1, 2, 0, 1};
+    static const char *const names[] = {"-1", "0", "1.0"};
+    dro_rows rows;
+    dro_stream *s =
+        streamed(spec_for("libsvm", "1.0 1:1\n-1 1:1\n0 1:1\n+0 1:1\n+1 1:1\n-1.0 1:1\n0e5 1:1\n",
+                          ",features=1,shuffle=0,learn=4"));
+    for (int k = 0; k < 3; k++)
+        assert_string_equal(dro_stream_class(s, k), names[k]);
+    assert_null(dro_stream_class(s, 3));
+    for (int k = 0; k < 7; k++) {
+        OK(ctx, dro_stream_next(s, 1, &rows));
+        assert_true(rows.y[0] == y[k] && rows.positions[0] == k);
+    }
+    dro_stream_close(s);
+}
+
 static void test_stream_bad(void **state)
 {
     (void)state;
     static const struct {
-        const char *text, *part, *other;
-    } cases[] = {{"", "data: has no rows", "label index:value"},
-                 {"# none\n\n", "data: has no rows", "label index:value"},
-                 {"1 1:1\n\n1 2:1 2:1\n", "data: line 3: index 2 after 2", "rising"},
-                 {"1 1:1\n# c\n1 6:1\n", "data: line 3: index of '6:1'", "as features=5 says"},
-                 {"1 1:1\n1 1:x\n", "data: line 2: value of '1:x'", "finite number"},
-                 {"1 1:1\nx 1:1\n", "data: line 2: target 'x'", "finite number"},
-                 {"1 1:1\n2 1:1\n", "data: line 2: label 2", "(positive=2 takes it"},
-                 {"0 1:1\n\n-1 1:1\n", "data: line 3: label -1", "two classes"}};
+        const char *text, *part, *other, *options;
+    } cases[] = {{"", "data: has no rows", "label index:value", ""},
+                 {"# none\n\n", "data: has no rows", "label index:value", ""},
+                 {"1 1:1\n\n1 2:1 2:1\n", "data: line 3: index 2 after 2", "rising", ""},
+                 {"1 1:1\n# c\n1 6:1\n", "data: line 3: index of '6:1'", "as features=5 says", ""},
+                 {"1 1:1\n1 1:x\n", "data: line 2: value of '1:x'", "finite number", ""},
+                 {"1 1:1\nx 1:1\n", "data: line 2: label 'x'", "one number", ""},
+                 {"1 1:1\nx 1:1\n", "data: line 2: target 'x'", "finite number", ",labels=sign"},
+                 {"1 1:1\n0.5 1:1\n", "data: line 2: label '0.5'", "target=real", ""},
+                 {"1 1:1\n2 1:1\n", "data: line 2: label 2", "positive=2 takes it", ",labels=sign"},
+                 {"1 1:1\n0 1:1\n2 1:1\n", "line 3: label 2", "classes=A:B:C lists", ",learn=2"},
+                 {"1 1:1\n2 1:1\n3 1:1\n", "line 3: label '3'", "learn=N", ",learn=2"},
+                 {"1 1:1\n2 1:1\n3 1:1\n", "line 3: label '3'", "classes= lists", ",classes=1:2"},
+                 {"0 1:1\n\n-1 1:1\n", "line 3: label -1", "two classes", ",labels=sign"}};
     dro_rows rows;
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
-        dro_stream *s = streamed(spec_for("libsvm", cases[k].text, ",features=5"));
+        char options[64];
+        snprintf(options, sizeof options, ",features=5%s", cases[k].options);
+        dro_stream *s = streamed(spec_for("libsvm", cases[k].text, options));
         FAILS(ctx, dro_stream_next(s, 1, &rows), DRO_ERR_DATA, cases[k].part);
         if (!strstr(dro_context_error(ctx), cases[k].other))
             fail_msg("'%s': expected '%s' in it", dro_context_error(ctx), cases[k].other);
@@ -321,7 +352,12 @@ static void test_stream_spec(void **state)
     stream_refuses(spec_with(",features=3,shuffle=-1"), DRO_ERR_RANGE, "shuffle=-1");
     stream_refuses(spec_with(",features=3,test=x"), DRO_ERR_NAME, "no option 'test'");
     stream_refuses(spec_with(",features=3,imratio=0.1"), DRO_ERR_UNSUPPORTED, "imratio= needs");
-    stream_refuses(spec_with(",features=3,labels=x"), DRO_ERR_RANGE, "labels=sign or written");
+    stream_refuses(spec_with(",features=3,labels=x"), DRO_ERR_RANGE, "labels=sign or classes or");
+    stream_refuses(spec_with(",features=3,classes=2"), DRO_ERR_RANGE, "expected two or more");
+    stream_refuses(spec_with(",features=3,classes=a:b"), DRO_ERR_RANGE, "expected whole numbers");
+    stream_refuses(spec_with(",features=3,classes=1:2,labels=sign"), DRO_ERR_ARGUMENT, "one of");
+    stream_refuses(spec_for("libsvm", "3 1:1\n3 1:1\n", ",features=1"), DRO_ERR_DATA,
+                   "the first 2 rows all have the label 3");
     stream_refuses(spec_with(",features=3,target=x"), DRO_ERR_RANGE, "target=real");
     stream_refuses(spec_with(",features=3,target=real,labels=sign"), DRO_ERR_ARGUMENT, "one");
     dro_stream_close(streamed(spec_with(",features=3,shuffle=268435456"))); /* takes nothing yet */
@@ -402,10 +438,11 @@ static void test_stream_gzip(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_stream_rows),   TEST(test_stream_order),    TEST(test_stream_uniform),
-    TEST(test_stream_memory), TEST(test_stream_ring),     TEST(test_stream_end),
-    TEST(test_stream_labels), TEST(test_stream_bad),      TEST(test_stream_spec),
-    TEST(test_stream_stdin),  TEST(test_stream_long_row), TEST(test_stream_gzip),
+    TEST(test_stream_rows),   TEST(test_stream_order),   TEST(test_stream_uniform),
+    TEST(test_stream_memory), TEST(test_stream_ring),    TEST(test_stream_end),
+    TEST(test_stream_labels), TEST(test_stream_classes), TEST(test_stream_bad),
+    TEST(test_stream_spec),   TEST(test_stream_stdin),   TEST(test_stream_long_row),
+    TEST(test_stream_gzip),
 };
 
 CHECK_MAIN(tests)

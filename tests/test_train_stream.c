@@ -205,8 +205,9 @@ static void test_refuses(void **state)
           "line 1: index of '5:1': expected at most 4, as features=4 says");
     dro_train_destroy(t);
     write_table("table", 60);
-    t = make_stream("csv:%s,label=place,labels=classes", "table", "");
-    FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_UNSUPPORTED, "more than two classes");
+    t = make_stream("csv:%s,label=place", "table", "loss=squared");
+    FAILS(ctx, dro_train_run(t, NULL, false, NULL), DRO_ERR_UNSUPPORTED,
+          "loss squared on a stream of 3 classes: expected cross-entropy");
     dro_train_destroy(t);
 }
 
@@ -298,6 +299,117 @@ static void test_table(void **state)
     fclose(f);
     FAILS(ctx, run_stream("csv:%s,label=3", "table", more, "whole", true, UINT64_MAX, NULL),
           DRO_ERR_DATA, "are not those that the run started with");
+}
+
+/* ---- more than two classes ---- */
+
+enum { MANY = 3, WIDTH = 4 }; /* three features and the constant */
+
+/* The class depends on two of the three features. */
+static void write_many(bool csv, int count)
+{
+    static const char *const names[] = {"5", "7", "12"};
+    FILE *f = fopen(in_dir("many"), "w");
+    assert_non_null(f);
+    fprintf(f, csv ? "a,b,c,kind\n" : "");
+    for (int i = 0; i < count; i++) {
+        double x[] = {cos(3.7 * i), sin(1.3 * i * i), cos(0.9 * i * i)};
+        int class = x[0] > 0.3 ? 0 : x[1] > 0 ? 1 : 2;
+        if (csv)
+            fprintf(f, "%.4f,%.4f,%.4f,class %s\n", x[0], x[1], x[2], names[class]);
+        else
+            fprintf(f, "%s 1:%.4f 2:%.4f 3:%.4f\n", names[class], x[0], x[1], x[2]);
+    }
+    fclose(f);
+}
+
+/* The mean gradient of cross-entropy over 16 rows, w (MANY, WIDTH), taken off w. */
+static void descend(double w[MANY][WIDTH], int first, double eta)
+{
+    double slope[MANY][WIDTH] = {{0}};
+    for (int i = first; i < first + 16; i++) {
+        double x[] = {cos(3.7 * i), sin(1.3 * i * i), cos(0.9 * i * i), 1}, p[MANY], sum = 0;
+        int class = x[0] > 0.3 ? 0 : x[1] > 0 ? 1 : 2;
+        for (int k = 0; k < MANY; k++) {
+            double z = 0;
+            for (int j = 0; j < WIDTH; j++)
+                z += w[k][j] * x[j];
+            sum += p[k] = exp(z);
+        }
+        for (int k = 0; k < MANY; k++)
+            for (int j = 0; j < WIDTH; j++)
+                slope[k][j] += (p[k] / sum - (k == class)) * x[j] / 16;
+    }
+    for (int k = 0; k < MANY; k++)
+        for (int j = 0; j < WIDTH; j++)
+            w[k][j] -= eta * slope[k][j];
+}
+
+/* Steps of plain gradient descent are those of softmax regression. */
+static void test_many_steps(void **state)
+{
+    (void)state;
+    double w[MANY][WIDTH] = {{0}};
+    float got[MANY * WIDTH];
+    dro__safetensors *file;
+    write_many(false, 320);
+    clear("whole");
+    OK(ctx,
+       run_stream("libsvm:%s,features=3,scale=none", "many",
+                  "optimizer=sgd momentum=0 eta=0.5 warmup=0", "whole", false, UINT64_MAX, NULL));
+    for (int i = 0; i < 320; i += 16)
+        descend(w, i, 0.5);
+    OK(ctx, dro__safetensors_open(ctx, in_dir("whole/weights.safetensors"), &file));
+    int64_t at = dro__safetensors_find(file, "fc.weight");
+    assert_true(at >= 0);
+    OK(ctx, dro__safetensors_read(file, (size_t)at, got, MANY * WIDTH));
+    dro__safetensors_close(file);
+    for (int k = 0; k < MANY * WIDTH; k++)
+        check_near("weight", (double)got[k], w[k / WIDTH][k % WIDTH], 2e-3);
+}
+
+/* Resumed exactly, with every optimiser; predicted and evaluated, also where a table has its classes
+ * in another order. */
+static void test_many(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"csv:%s,label=kind", "libsvm:%s,features=3",
+                                        "libsvm:%s,features=3,classes=12:7:5"};
+    static const char *const settings[] = {"",
+                                           "tilt=class lambda=0.5",
+                                           "optimizer=cover",
+                                           "optimizer=ascpg",
+                                           "optimizer=absgd",
+                                           "optimizer=sgd"};
+    char path[300], data[300];
+    dro_predictor *p;
+    const dro_metrics *m;
+    dro_train_record plain = {0}, tilted = {0};
+    for (size_t k = 0; k < sizeof settings / sizeof settings[0]; k++) {
+        write_many(k % 2 == 0, 409);
+        resumes(specs[k % 2], "many", settings[k], 409);
+    }
+    resumes(specs[2], "many", "", 409);
+    for (int k = 0; k < 2; k++) {
+        write_many(k == 0, 2000);
+        clear("whole");
+        OK(ctx, run_stream(specs[k], "many", "", "whole", false, UINT64_MAX, &plain));
+        assert_true(plain.test.classes == 3 && plain.window.accuracy > 0.85);
+        assert_true(plain.window.average_precision > 0.85);
+        snprintf(path, sizeof path, "%s/whole/weights.safetensors", dir);
+        snprintf(data, sizeof data, k ? "libsvm:%s" : "csv:%s,label=kind", in_dir("many"));
+        OK(ctx, dro_predictor_open(ctx, path, data, &p));
+        assert_string_equal(dro_predictor_loss(p), "cross-entropy");
+        assert_string_equal(dro_predictor_class_name(p, 2), k ? "12" : "class 7");
+        OK(ctx, dro_predictor_evaluate(p, DRO_TRAIN, &m));
+        assert_int_equal(m->examples, 2000);
+        assert_true(m->accuracy > 0.88 && fabs(m->loss - plain.test.loss) < 0.3);
+        dro_predictor_close(p);
+    }
+    clear("whole"); /* the robust objective weighs the classes */
+    OK(ctx,
+       run_stream(specs[1], "many", "tilt=class lambda=0.1", "whole", false, UINT64_MAX, &tilted));
+    assert_true(tilted.test.worst_class_accuracy > plain.test.worst_class_accuracy);
 }
 
 /* Labels 0 and 1, and 1 without its sign: the weights know the classes of the rows they came
@@ -537,6 +649,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_objective_is_named),
     cmocka_unit_test(test_objective_has_r),
     cmocka_unit_test(test_nothing_learned),
+    cmocka_unit_test(test_many_steps),
+    cmocka_unit_test(test_many),
 };
 
 int main(int argc, char **argv)

@@ -11,16 +11,18 @@
  *     seed=N            seed of the shuffle, default 1; the order is a pure function of (rows, N,
  *                       seed)
  *     target=real       y is the number in the file. csv: also without it, where a data set of the
- *                       first rows takes the label for a number, unless labels= or positive= is
- *                       given
+ *                       first rows takes the label for a number, unless labels=, classes= or
+ *                       positive= is given
  * libsvm:
  *     features=D        required: the number of features. A larger index is an error
- *     labels=sign       (default) labels are 1 and -1 or 1 and 0, y is 1 or -1; others are an error
- *     labels=written    y is the number in the file
- *     positive=LABEL    y is 1 for this label and -1 for all others
+ *     learn=N           the first N rows (default 256) determine the classes, as for csv, from whole
+ *                       numbers; opening reads them. Where these are 1 and -1, or 1 and 0, or one of
+ *                       them, the rest is read with labels=sign. In a training run they also
+ *                       determine the scale of the columns
+ *     labels=sign       labels are 1 and -1 or 1 and 0, y is 1 or -1; others are an error
+ *     labels=classes labels=written positive=LABEL classes=A:B:C    as for csv, below
  *     base=0|1          the first index, default 1
  *     qid=ignore        ignore the qid:N of ranking data
- *     learn=N           in a training run: scale columns by the first N rows, default 256
  *     scale=            in a training run: as for a data set
  * csv:
  *     label=COLUMN      required: a name of the header, or a number from 1
@@ -29,10 +31,12 @@
  *                       deviations, the categories) and the classes. Opening reads those rows; they
  *                       are also the first to be drawn from. A category that appears later becomes
  *                       the feature "unseen" of its column; text in a numeric column, or another
- *                       label, is an error
- *     labels=sign       (default) two classes, y is -1 for the first and 1 for the second, in the
- *                       order of dro_stream_class(): by value if both are numbers, else by bytes
- *     labels=classes    any number of classes, y is 0, 1, 2 ...
+ *                       label, is an error. Without labels= and positive=, y is -1 for the first
+ *                       and 1 for the second of two classes, and 0, 1, 2 ... for more, in the order
+ *                       of dro_stream_class(): by value if all are numbers, else by bytes
+ *     classes=A:B:C     these labels are the classes, whatever the first rows have
+ *     labels=sign       two classes as above; more are an error
+ *     labels=classes    any number of classes, y is 0, 1, 2 ... of two, too
  *     labels=written    y is the number in the file
  *     positive=LABEL    y is 1 for this label and -1 for all others. Refused if the first rows have
  *                       two or more labels and none is this one
@@ -84,8 +88,8 @@ DRO_API void dro_stream_close(dro_stream *stream); /* NULL is fine */
 /* The number of features of a row. */
 DRO_API size_t dro_stream_features(const dro_stream *stream);
 /* The label of a class, in the order of y (-1 and 1, or 0, 1, 2 ...); NULL past the last, and where
- * y is a number of the file. libsvm with labels=sign: "-1" ("0" once a row had that label) and "1";
- * csv with positive=LABEL: "other" and LABEL. */
+ * y is a number of the file. libsvm with labels 1 and -1, or 1 and 0: "-1" ("0" once a row had that
+ * label) and "1"; with positive=LABEL: "other" and LABEL. */
 DRO_API const char *dro_stream_class(const dro_stream *stream, int index);
 /* The next count rows. When fewer are left they are dropped and the call returns DRO_ERR_END, also
  * from then on; the error text says how many were dropped (none with count = 1). An error in the

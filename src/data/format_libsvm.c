@@ -47,8 +47,8 @@ static dro_status class_of_value(dro_context *ctx, dro__classes *c, double value
     size_t size = (size_t)snprintf(plain, sizeof plain, "%lld", (long long)value);
     int32_t spelling = dro__names_find(&c->spellings, plain, size);
     *number = spelling < 0 ? -1 : c->class_of[spelling];
-    if (*number >= 0)
-        return add_spelling(ctx, c, text, length, *number);
+    if (*number >= 0) /* a closed set does not grow, however many spellings a stream has */
+        return c->closed ? DRO_OK : add_spelling(ctx, c, text, length, *number);
     if (c->closed || c->count == CLASSES_MAX)
         return DRO_OK;
     DRO_TRY(
@@ -68,8 +68,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts the classes, closes the set, and returns the new number of each: (count), free it. */
-static dro_status sort_classes(dro_context *ctx, dro__classes *c, int32_t **rank)
+dro_status dro__classes_close(dro_context *ctx, dro__classes *c, int32_t **rank)
 {
     double *sorted = dro__alloc(c->count, sizeof *sorted);
     int32_t *names = dro__alloc(c->count, sizeof *names), *to = dro__alloc(c->count, sizeof *to);
@@ -92,6 +91,11 @@ static dro_status sort_classes(dro_context *ctx, dro__classes *c, int32_t **rank
     c->closed = true;
     *rank = to;
     return DRO_OK;
+}
+
+const char *dro__classes_name(const dro__classes *c, size_t number)
+{
+    return c->spellings.names[c->named_by[number]];
 }
 
 /* ---- rows ---- */
@@ -126,7 +130,9 @@ static dro_status new_spelling(dro__libsvm *r, const char *text, size_t length, 
         return bad(r, text, "label", "a whole number (target=real reads real-valued targets)");
     DRO_TRY(class_of_value(r->ctx, c, value, text, length, number));
     if (*number < 0 && c->closed)
-        return bad(r, text, "label", "one that the training file has, or a list as in classes=0:1");
+        return bad(r, text, "label",
+                   c->expected ? c->expected
+                               : "one that the training file has, or a list as in classes=0:1");
     if (*number < 0)
         return bad(r, text, "one more label", "at most 65536 (target=real reads real targets)");
     return DRO_OK;
@@ -328,10 +334,10 @@ static dro_status read_file(dro_data *d, const char *path, dro__libsvm *r)
     return status;
 }
 
-/* classes=-1:1 */
-static dro_status listed_classes(dro_data *d, dro__libsvm *r)
+dro_status dro__libsvm_listed(dro_data *d, dro__libsvm *r)
 {
     const char *list = dro__option(d, "classes");
+    const char *name = r->name;
     int32_t number, *rank;
     if (!list || !r->classes)
         return DRO_OK;
@@ -349,7 +355,8 @@ static dro_status listed_classes(dro_data *d, dro__libsvm *r)
                              "classes=%.60s: expected whole numbers, as in classes=-1:1", list);
         p += length + (p[length] == ':');
     }
-    DRO_TRY(sort_classes(d->ctx, r->classes, &rank));
+    r->name = name;
+    DRO_TRY(dro__classes_close(d->ctx, r->classes, &rank));
     dro__free(rank);
     return DRO_OK;
 }
@@ -360,7 +367,7 @@ static dro_status close_classes(dro_data *d, dro__classes *c, dro__table *train)
     int32_t *rank;
     if (c->closed)
         return DRO_OK;
-    DRO_TRY(sort_classes(d->ctx, c, &rank));
+    DRO_TRY(dro__classes_close(d->ctx, c, &rank));
     for (int64_t i = 0; i < train->n; i++)
         train->labels[i] = rank[train->labels[i]];
     dro__free(rank);
@@ -374,7 +381,7 @@ static dro_status take_names(dro_data *d, const dro__classes *c)
         return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %zu classes", c->count);
     d->classes = (int32_t)c->count;
     for (size_t k = 0; k < c->count; k++) {
-        const char *name = c->spellings.names[c->named_by[k]];
+        const char *name = dro__classes_name(c, k);
         d->class_names[k] = dro__alloc(strlen(name) + 1, 1);
         if (!d->class_names[k])
             return dro__fail(d->ctx, DRO_ERR_MEMORY, "no memory for %zu classes", c->count);
@@ -407,7 +414,7 @@ static dro_status test_path(dro_data *d, char **path)
 
 static dro_status read_both(dro_data *d, dro__libsvm *r, const char *test)
 {
-    DRO_TRY(listed_classes(d, r));
+    DRO_TRY(dro__libsvm_listed(d, r));
     r->table = &d->split[DRO_TRAIN];
     DRO_TRY(read_file(d, d->spec.path, r));
     if (r->classes)

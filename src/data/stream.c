@@ -164,19 +164,13 @@ static dro_status keep_first(dro_stream *s)
     return DRO_OK;
 }
 
-/* Learns how columns without an own encoding, and real-valued targets, are scaled, from the first
- * rows. */
-static dro_status learn_scale(dro_stream *s)
+/* Reads the first rows, unless they were read already. */
+static dro_status read_first(dro_stream *s)
 {
     dro_data *d = &s->from.data;
-    dro__scaling scaling;
     int64_t learn;
-    bool got = true, own = s->from.kind->keep != NULL;
-    bool real = s->from.real || (!own && dro__option(d, "target"));
-    DRO_TRY(dro__scaling_read(d, &scaling));
+    bool got = true;
     DRO_TRY(dro__option_integer(d, "learn", LEARN_DEFAULT, 2, LEARN_MAX, &learn));
-    if (scaling == DRO__SCALE_NONE || (own && !real))
-        return DRO_OK;
     while (got && !s->broken && s->first.n < learn && s->column_capacity < LEARN_BYTES / 8) {
         s->broken = read_input(s, &got); /* reported after the rows before it */
         if (s->broken)
@@ -184,6 +178,21 @@ static dro_status learn_scale(dro_stream *s)
         else if (got)
             DRO_TRY(keep_first(s));
     }
+    return DRO_OK;
+}
+
+/* Learns how columns without an own encoding, and real-valued targets, are scaled, from the first
+ * rows. */
+static dro_status learn_scale(dro_stream *s)
+{
+    dro_data *d = &s->from.data;
+    dro__scaling scaling;
+    bool own = s->from.kind->keep != NULL;
+    bool real = s->from.real || (!own && dro__option(d, "target"));
+    DRO_TRY(dro__scaling_read(d, &scaling));
+    if (scaling == DRO__SCALE_NONE || (own && !real))
+        return DRO_OK;
+    DRO_TRY(read_first(s));
     if (real)
         dro__unit_learn(&s->first, &d->target);
     return own ? DRO_OK : dro__scale_learn(d->ctx, &s->first, d->features, scaling, &s->scale);
@@ -349,6 +358,15 @@ dro_status dro__rows_choose(const dro__row_reader *r, const char *name, const ch
     return DRO_OK;
 }
 
+dro_status dro__rows_one_way(const dro__row_reader *r, bool labels, bool real)
+{
+    bool positive = dro__option(&r->data, "positive"), classes = dro__option(&r->data, "classes");
+    return labels + real + positive + classes <= 1
+               ? DRO_OK
+               : dro__fail(r->data.ctx, DRO_ERR_ARGUMENT,
+                           "labels=, positive=, classes= and target=: expected one of them");
+}
+
 static dro_status read_options(dro_stream *s, int64_t usual)
 {
     static const char *const whole[] = {"imratio", "longtail", "holdout", "flip", "skip_bad"};
@@ -394,7 +412,11 @@ static dro_status open_stream(dro_stream *s, const char *spec, int64_t shuffle)
     DRO_TRY(read_options(s, shuffle));
     DRO_TRY(dro__input_open_all(r->data.ctx, r->data.spec.path, &r->input));
     r->name = dro__input_name(r->input);
-    return r->kind->open(r);
+    DRO_TRY(r->kind->open(r));
+    if (!r->learns)
+        return DRO_OK;
+    DRO_TRY(read_first(s));
+    return r->kind->learn(r, &s->first);
 }
 
 static dro_status make_stream(dro_context *ctx, const char *spec, int64_t shuffle,

@@ -21,6 +21,9 @@ typedef struct dro__rows_class {
     uint64_t (*memory)(const dro__row_reader *rows);
     /* (optional) Right after open: how the features are made, into data.encoding. */
     dro_status (*keep)(dro__row_reader *rows);
+    /* (optional) After the first rows were read: their targets become those of the classes that
+     * they show. Called where open has set `learns`. */
+    dro_status (*learn)(dro__row_reader *rows, dro__table *first);
 } dro__rows_class;
 
 struct dro__row_reader {
@@ -37,7 +40,8 @@ struct dro__row_reader {
     void *state;
     const char *const *classes; /* (class_count) names, or NULL */
     int32_t class_count;
-    bool real; /* csv: the label is a number to predict */
+    bool real;   /* csv: the label is a number to predict */
+    bool learns; /* the first rows show the classes */
 };
 
 extern const dro__rows_class dro__rows_libsvm, dro__rows_csv;
@@ -46,5 +50,8 @@ extern const dro__rows_class dro__rows_libsvm, dro__rows_csv;
  * first. */
 dro_status dro__rows_choose(const dro__row_reader *rows, const char *name,
                             const char *const *values, int *chosen);
+
+/* An error if more than one of labels=, positive=, classes= and target=real is given. */
+dro_status dro__rows_one_way(const dro__row_reader *rows, bool labels, bool real);
 
 #endif

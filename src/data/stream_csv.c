@@ -1,8 +1,9 @@
 /* Streams of CSV rows. What a data set learns from training (csv_encode.c) a stream learns from its
  * first rows, learn=N of them: which columns are numbers, their means and deviations, the
- * categories, the classes. Those rows are kept as text, encoded and sent first, then forgotten; the
- * encoding never changes after that. A category that they did not have is "unseen"; a text in a
- * column of numbers, or another label, is an error that names learn=. */
+ * categories, the classes (classes= lists them instead). Those rows are kept as text, encoded and
+ * sent first, then forgotten; the encoding never changes after that. A category that they did not
+ * have is "unseen"; a text in a column of numbers, or another label, is an error that names
+ * learn=. */
 #include "csv.h"
 #include "stream.h"
 
@@ -24,7 +25,9 @@ typedef struct source {
     char *header;
     dro__columns columns;
     labels labels;
+    bool strict;          /* labels=sign: two classes, and no more */
     const char *positive; /* ONE: this label against all others */
+    const char *listed;   /* classes=, or NULL */
     dro__names classes;
     int32_t *rank;       /* (classes) */
     const char **sorted; /* (classes) names, borrowed */
@@ -42,9 +45,9 @@ static dro_status read_options(const dro__row_reader *r, source *s, int64_t *lea
     DRO_TRY(dro__rows_choose(r, "labels", kinds, &chosen));
     DRO_TRY(dro__option_integer(&r->data, "learn", LEARN_DEFAULT, LEARN_MIN, LEARN_MAX, learn));
     s->positive = dro__option(&r->data, "positive");
-    if ((chosen > 0) + (s->positive != NULL) + s->form.real > 1)
-        return dro__fail(r->data.ctx, DRO_ERR_ARGUMENT,
-                         "labels=, positive= and target=: expected one of them");
+    DRO_TRY(dro__rows_one_way(r, chosen > 0, s->form.real));
+    s->strict = chosen == 1;
+    s->listed = dro__option(&r->data, "classes");
     s->labels = s->positive ? ONE : s->form.real ? WRITTEN : chosen ? (labels)(chosen - 1) : SIGN;
     s->lines = (dro__csv_source){
         .input = r->input, .separator = s->form.separator, .header = s->form.header};
@@ -112,10 +115,14 @@ static dro_status check_classes(const source *s)
         return check_positive(s);
     if (s->labels == CLASSES || s->classes.count == 2)
         return DRO_OK;
+    if (s->classes.count < 2 && s->listed)
+        return dro__fail(csv->ctx, DRO_ERR_RANGE,
+                         "classes=%.60s: expected two labels or more, as in classes=A:B:C",
+                         s->listed);
     if (s->classes.count < 2)
         return dro__fail(csv->ctx, DRO_ERR_DATA,
                          "%s: the first %lld rows all have the label '%.40s': expected two classes "
-                         "(learn=N looks at more rows first, positive=LABEL needs none)",
+                         "or more (learn=N looks at more rows first, classes=A:B:C lists them)",
                          csv->name, rows, s->classes.count ? s->classes.names[0] : "");
     return dro__fail(csv->ctx, DRO_ERR_DATA,
                      "%s: %zu different labels in the first %lld rows: expected two classes "
@@ -123,15 +130,17 @@ static dro_status check_classes(const source *s)
                      csv->name, s->classes.count, rows, s->classes.names[0], s->classes.names[0]);
 }
 
-/* Without labels=, positive= and target=: two classes, unless the labels are numbers to predict. */
+/* Without labels=, positive=, classes= and target=: classes, unless the labels are numbers to
+ * predict. */
 static dro_status choose_target(dro__row_reader *r, source *s)
 {
     bool real = false;
     char name[64];
-    if (s->labels != SIGN || s->classes.count < 3 || dro__option(&r->data, "labels") ||
-        dro__option(&r->data, "target"))
+    if (s->labels != SIGN || s->strict || s->classes.count < 3)
         return DRO_OK;
-    DRO_TRY(dro__csv_find_real(&s->learned, &s->form, &s->classes, &real));
+    if (!s->listed && !dro__option(&r->data, "target"))
+        DRO_TRY(dro__csv_find_real(&s->learned, &s->form, &s->classes, &real));
+    s->labels = CLASSES;
     if (!real)
         return DRO_OK;
     dro__csv_column_name(&s->learned, s->form.label, name, sizeof name);
@@ -145,13 +154,23 @@ static dro_status choose_target(dro__row_reader *r, source *s)
     return DRO_OK;
 }
 
-static dro_status learn_classes(dro__row_reader *r, source *s)
+/* classes=A:B:C */
+static dro_status list_classes(source *s)
+{
+    int32_t number;
+    for (const char *p = s->listed; *p;) {
+        size_t length = strcspn(p, ":");
+        DRO_TRY(dro__names_add(s->learned.ctx, &s->classes, p, length, &number));
+        p += length + (p[length] == ':');
+    }
+    return DRO_OK;
+}
+
+static dro_status see_classes(source *s)
 {
     const dro__csv *csv = &s->learned;
     const char *cell = csv->cells;
     int32_t number;
-    if (s->labels == WRITTEN)
-        return DRO_OK;
     for (int64_t i = 0; i < csv->rows; i++) {
         const char *label = label_of(s, cell);
         if (dro__csv_missing(&s->form.missing, label))
@@ -166,6 +185,15 @@ static dro_status learn_classes(dro__row_reader *r, source *s)
         for (size_t k = 0; k < csv->columns; k++)
             cell = dro__csv_next(cell);
     }
+    return DRO_OK;
+}
+
+static dro_status learn_classes(dro__row_reader *r, source *s)
+{
+    const dro__csv *csv = &s->learned;
+    if (s->labels == WRITTEN)
+        return DRO_OK;
+    DRO_TRY(s->listed ? list_classes(s) : see_classes(s));
     DRO_TRY(choose_target(r, s));
     if (s->labels == WRITTEN)
         return DRO_OK;
@@ -257,8 +285,10 @@ static dro_status read_label(const source *s, const dro__csv *csv, int64_t row, 
     }
     int32_t number = dro__names_find(&s->classes, cell, length);
     if (number < 0)
-        return dro__csv_bad_cell(
-            csv, row, k, cell, "a label that the first rows have (learn=N looks at more of them)");
+        return dro__csv_bad_cell(csv, row, k, cell,
+                                 s->listed ? "a label that classes= lists"
+                                           : "a label that the first rows have (classes=A:B:C "
+                                             "lists all, learn=N looks at more rows first)");
     *y = s->labels == CLASSES ? (float)s->rank[number] : s->rank[number] ? 1 : -1;
     return DRO_OK;
 }
@@ -332,9 +362,9 @@ static uint64_t memory_of(const dro__row_reader *r)
     return bytes + s->encoding;
 }
 
-static const char *const options[] = {"label",   "learn",  "shuffle",     "labels",   "positive",
-                                      "sep",     "header", "missing",     "target",   "drop",
-                                      "decimal", "scale",  "categorical", "encoding", NULL};
+static const char *const options[] = {
+    "label",   "learn",  "shuffle", "labels",  "positive", "classes",     "sep",      "header",
+    "missing", "target", "drop",    "decimal", "scale",    "categorical", "encoding", NULL};
 
 const dro__rows_class dro__rows_csv = {
     .format = {.name = "csv",

@@ -23,13 +23,18 @@ const char *dro__text_show(const char *text, char *out, size_t size);
 typedef struct dro__classes {
     dro__names spellings;
     size_t class_capacity, count, value_capacity, name_capacity;
-    int32_t *class_of; /* (spellings) */
-    double *values;    /* (count) */
-    int32_t *named_by; /* (count) spelling */
-    bool closed;       /* another value is an error */
+    int32_t *class_of;    /* (spellings) */
+    double *values;       /* (count) */
+    int32_t *named_by;    /* (count) spelling */
+    bool closed;          /* another value is an error */
+    const char *expected; /* what is expected then, for the error; NULL: training's */
 } dro__classes;
 
 void dro__classes_free(dro__classes *classes);
+/* Sorts the classes by value and closes the set: the new number of each, (count), free it. */
+dro_status dro__classes_close(dro_context *ctx, dro__classes *classes, int32_t **rank);
+/* The name of a class. */
+const char *dro__classes_name(const dro__classes *classes, size_t number);
 
 /* Rows of libsvm text: `label index:value ...`, appended to a table (labels or targets, starts,
  * columns, values). Zero it, set what comes first, then hand it window after window. */
@@ -51,6 +56,9 @@ typedef struct dro__libsvm {
  * model's is an error. Where the data is for no model, its encoding says base: "libsvm 1
  * base=0". */
 dro_status dro__libsvm_base(dro_data *data, int32_t *base);
+
+/* The option classes=, as in classes=-1:1, if it is given: the reader's classes are those. */
+dro_status dro__libsvm_listed(dro_data *data, dro__libsvm *reader);
 
 /* begin .. end as dro__input_lines gives them. */
 dro_status dro__libsvm_rows(dro__libsvm *reader, const char *begin, const char *end);

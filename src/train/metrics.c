@@ -26,12 +26,6 @@
  * there is none. */
 enum { SCORES_MOST = 1 << 22 };
 
-/* Scores of an example: one number suffices for two classes. */
-static size_t width_of(const dro__tally *m)
-{
-    return m->figures.classes == 2 ? 1 : (size_t)m->figures.classes;
-}
-
 static int64_t capacity_for(int32_t classes, int64_t examples)
 {
     bool fits = classes == 2 || (classes > 2 && examples <= SCORES_MOST / classes);
@@ -58,7 +52,7 @@ dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t exampl
                   {(void **)&m->groups, g, sizeof *m->groups},
                   {(void **)&m->group_count, g, sizeof *m->group_count},
                   {(void **)&m->per_group, g, sizeof *m->per_group},
-                  {(void **)&m->scores, kept * width_of(m), sizeof *m->scores},
+                  {(void **)&m->scores, kept * dro__tally_width(m), sizeof *m->scores},
                   {(void **)&m->truth, kept, sizeof *m->truth},
                   {(void **)&m->weights, all, sizeof *m->weights},
                   {(void **)&m->losses, all, sizeof *m->losses},
@@ -131,7 +125,7 @@ static void add_class_loss(dro__tally *m, double loss, double weight, int32_t la
 static void keep_scores(dro__tally *m, const float *logits, int32_t label)
 {
     int64_t at = m->figures.examples;
-    size_t width = width_of(m);
+    size_t width = dro__tally_width(m);
     if (at >= m->capacity)
         return;
     float *to = m->scores + (size_t)at * width;
@@ -144,7 +138,7 @@ static void keep_scores(dro__tally *m, const float *logits, int32_t label)
 static bool add_logits(dro__tally *m, const float *logits, int32_t label, double weight)
 {
     int32_t classes = m->figures.classes;
-    bool scored = m->figures.examples < m->capacity && width_of(m) > 1;
+    bool scored = m->figures.examples < m->capacity && dro__tally_width(m) > 1;
     double p;
     int32_t best = dro__decide(
         &m->decision, logits, classes, &p,
@@ -222,7 +216,7 @@ static int by_score(const void *a, const void *b)
 /* Scores of one class against the rest, highest first; examples without weight are left out. */
 static size_t sort_scores(const dro__tally *m, int32_t class, scored *out)
 {
-    size_t count = 0, width = width_of(m);
+    size_t count = 0, width = dro__tally_width(m);
     for (int64_t i = 0; i < m->figures.examples; i++) {
         float score = m->scores[(size_t)i * width + (width == 1 ? 0 : (size_t) class)];
         if (m->weights[i] > 0)

@@ -1,6 +1,6 @@
 /* The loop over a stream: each batch is predicted by the present weights, then learned from. The
- * model is linear on sparse rows (logistic or squared loss), memory does not grow, and there need
- * be no end.
+ * model is linear on sparse rows (logistic or squared loss; cross-entropy for more than two classes),
+ * memory does not grow, and there need be no end.
  *
  * The last batches are kept, and go into the checkpoint: an optimiser that looks ahead has
  * predicted a batch that it has yet to learn from. A file, or a table from standard input, is read
@@ -16,7 +16,7 @@ typedef dro__stream_run stream_run;
 static dro__row_matrix rows_of(const dro_train *t, const dro__held *k)
 {
     return (dro__row_matrix){
-        .features = t->task.dim, .starts = k->starts, .columns = k->columns, .values = k->values};
+        .features = t->task.width, .starts = k->starts, .columns = k->columns, .values = k->values};
 }
 
 /* Each row is used once, so small batches give more steps. */
@@ -29,20 +29,20 @@ static dro_status find_margins(dro_train *t, const dro__held *k)
 {
     stream_run *s = t->stream;
     dro__row_matrix rows = rows_of(t, k);
-    size_t first, end;
+    size_t first, end, heads = dro__row_heads(&t->task);
     dro__spread_slice(t->comm, 0, k->count, &first, &end);
-    t->ctx->backend->rows_dot(t->ctx->pool, &rows, s->order + first, end - first,
-                              dro_optimizer_w(t->opt), s->margins + first);
+    dro__row_margins(&t->task, &rows, &(dro__row_ids){s->order + first, end - first},
+                     dro_optimizer_w(t->opt), s->column, s->margins + first * heads);
     if (dro_comm_size(t->comm) == 1)
         return DRO_OK;
     for (int r = 0; r < dro_comm_size(t->comm); r++) {
         dro_comm like = {.rank = r, .size = dro_comm_size(t->comm)};
         size_t r_first, r_end;
         dro__spread_slice(&like, 0, k->count, &r_first, &r_end);
-        s->sizes[r] = (int)((r_end - r_first) * sizeof *s->margins);
+        s->sizes[r] = (int)((r_end - r_first) * heads * sizeof *s->margins);
     }
     /* scaled is free between a backward and the next forward */
-    memcpy(s->scaled, s->margins + first, (end - first) * sizeof *s->scaled);
+    memcpy(s->scaled, s->margins + first * heads, (end - first) * heads * sizeof *s->scaled);
     return dro__comm_gather(t->comm, s->scaled, s->margins, s->sizes);
 }
 
@@ -50,14 +50,16 @@ static dro_status find_margins(dro_train *t, const dro__held *k)
 static dro_status predict(dro_train *t, const dro__held *k)
 {
     stream_run *s = t->stream;
-    const dro__backend *be = t->ctx->backend;
+    size_t outputs = t->task.outputs;
     DRO_TRY(find_margins(t, k));
-    be->loss(t->task.row_loss, k->count, s->margins, k->y, s->losses, NULL);
-    for (size_t i = 0; i < k->count; i++) {
+    dro__row_losses(&t->task, k->count, s->margins, &(dro__row_truth){k->y, k->classes}, s->losses,
+                    NULL);
+    for (size_t i = 0; outputs == 2 && i < k->count; i++) {
         s->logits[2 * i] = 0;
         s->logits[2 * i + 1] = s->margins[i];
     }
-    const float *logits = t->task.regression ? NULL : s->logits;
+    const float *of_classes = outputs == 2 ? s->logits : s->margins;
+    const float *logits = t->task.regression ? NULL : of_classes;
     if (s->reported == s->next) /* after a line the last window stays until there are examples */
         dro__measure_reset(&s->window, &s->coming);
     dro__measured examples = {.count = k->count,
@@ -125,14 +127,17 @@ static dro_status forward(void *user, const float *w, const dro_batch *parts, in
 {
     dro_train *t = user;
     stream_run *s = t->stream;
-    const dro__backend *be = t->ctx->backend;
+    size_t heads = dro__row_heads(&t->task);
     for (size_t k = 0, at = 0; k < (size_t)part_count; at += parts[k++].count) {
         const dro__held *rows = parts[k].handle;
         size_t first = (size_t)(parts[k].position - rows->position), count = parts[k].count;
         dro__row_matrix r = rows_of(t, rows);
-        be->rows_dot(t->ctx->pool, &r, s->order + first, count, w, s->margins + at);
-        be->loss(t->task.row_loss, count, s->margins + at, rows->y + first, losses + at,
-                 rows->slopes + first);
+        float *margins = s->margins + at * heads;
+        dro__row_margins(&t->task, &r, &(dro__row_ids){s->order + first, count}, w, s->column,
+                         margins);
+        dro__row_losses(&t->task, count, margins,
+                        &(dro__row_truth){rows->y + first, rows->classes + first}, losses + at,
+                        rows->slopes + first * heads);
     }
     return DRO_OK;
 }
@@ -142,15 +147,19 @@ static dro_status backward(void *user, const float *w, const dro_batch *parts, i
 {
     dro_train *t = user;
     stream_run *s = t->stream;
+    size_t heads = dro__row_heads(&t->task);
     (void)w;
     for (size_t k = 0, at = 0; k < (size_t)part_count; at += parts[k++].count) {
         const dro__held *rows = parts[k].handle;
         size_t first = (size_t)(parts[k].position - rows->position), count = parts[k].count;
         dro__row_matrix r = rows_of(t, rows);
-        for (size_t i = 0; i < count; i++)
-            s->scaled[i] = coef[at + i] * rows->slopes[first + i];
         dro_batch part = {.ids = s->order + first, .count = count};
-        t->ctx->backend->rows_sum(t->ctx->pool, &r, &part, 1, s->scaled, &grads[k]);
+        for (size_t j = 0; j < heads; j++) {
+            float *grad = grads[k] + j * t->task.width;
+            for (size_t i = 0; i < count; i++)
+                s->scaled[i] = coef[at + i] * rows->slopes[(first + i) * heads + j];
+            t->ctx->backend->rows_sum(t->ctx->pool, &r, &part, 1, s->scaled, &grad);
+        }
     }
     return DRO_OK;
 }
@@ -169,8 +178,10 @@ void dro__progressive_close(dro_train *t)
     dro__measure_free(&s->all);
     dro__measure_free(&s->window);
     dro__free(s->margins), dro__free(s->scaled), dro__free(s->logits), dro__free(s->losses);
-    dro__free(s->order), dro__free(s->encoding), dro__free(s->done), dro__free(s->skip);
+    dro__free(s->column), dro__free(s->order), dro__free(s->encoding), dro__free(s->done),
+        dro__free(s->skip);
     dro__free(s->shares), dro__free(s->sizes);
+    dro__free(s->names), dro__free(s->all_names);
     dro_stream_close(s->stream);
     dro__free(s);
 }
@@ -178,16 +189,17 @@ void dro__progressive_close(dro_train *t)
 static dro_status make_buffers(dro_train *t)
 {
     stream_run *s = t->stream;
-    size_t n = s->batch;
+    size_t n = s->batch, heads = dro__row_heads(&t->task);
     for (int i = 0; i < DRO__RING; i++)
-        DRO_TRY(dro__held_make(t->ctx, &s->ring[i], n));
-    DRO_TRY(dro__held_make(t->ctx, &s->mine, n));
-    s->margins = dro__alloc(2 * n, sizeof(float));
-    s->scaled = dro__alloc(n, sizeof(float));
+        DRO_TRY(dro__held_make(t->ctx, &s->ring[i], n, heads));
+    DRO_TRY(dro__held_make(t->ctx, &s->mine, n, heads));
+    s->margins = dro__alloc(2 * n, heads * sizeof(float));
+    s->scaled = dro__alloc(n, heads * sizeof(float));
+    s->column = dro__alloc(n, sizeof(float));
     s->logits = dro__alloc(2 * n, sizeof(float));
     s->losses = dro__alloc(n, sizeof(float));
     s->order = dro__alloc(n, sizeof(int64_t));
-    if (!s->margins || !s->scaled || !s->logits || !s->losses || !s->order)
+    if (!s->margins || !s->scaled || !s->column || !s->logits || !s->losses || !s->order)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for batches");
     for (size_t i = 0; i < n; i++)
         s->order[i] = (int64_t)i;
@@ -205,13 +217,14 @@ static void fill_task(dro_train *t)
     task->sparse = true;
     task->regression = a->class_count == 0;
     task->encoding = s->stream ? dro__stream_data(s->stream)->encoding : s->encoding;
-    task->outputs = task->regression ? 1 : 2;
-    task->dim = (size_t)a->features;
+    task->outputs = task->regression ? 1 : (size_t)a->class_count;
+    task->width = (size_t)a->features;
+    task->dim = task->width * dro__row_heads(task);
     task->norm = s->about.norm;
     task->batch = t->set.batch ? (size_t)t->set.batch : STREAM_BATCH;
     task->info = (dro_data_info){.format = a->format,
                                  .kind = DRO_DATA_STREAM,
-                                 .features = task->dim,
+                                 .features = task->width,
                                  .classes = a->class_count,
                                  .class_names = s->names,
                                  .target_centre = a->target.centre,

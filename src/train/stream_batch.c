@@ -4,14 +4,14 @@
 
 #include <string.h>
 
-dro_status dro__held_make(dro_context *ctx, dro__held *b, size_t count)
+dro_status dro__held_make(dro_context *ctx, dro__held *b, size_t count, size_t heads)
 {
     b->starts = dro__alloc(count + 1, sizeof *b->starts);
     b->ids = dro__alloc(count, sizeof *b->ids);
     b->classes = dro__alloc(count, sizeof *b->classes);
     b->files = dro__alloc(count, sizeof *b->files);
     b->y = dro__alloc(count, sizeof *b->y);
-    b->slopes = dro__alloc(count, sizeof *b->slopes);
+    b->slopes = dro__alloc(count, heads * sizeof *b->slopes);
     if (!b->starts || !b->ids || !b->classes || !b->files || !b->y || !b->slopes)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for batches");
     return DRO_OK;

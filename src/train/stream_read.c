@@ -14,12 +14,13 @@ typedef dro__stream_run stream_run;
 static dro_status keep_row(dro_train *t, dro__held *k, const dro_rows *row)
 {
     float y = row->y[0], sign = y > 0 ? 1 : -1;
+    int32_t class = t->task.outputs > 2 ? (int32_t)y : y > 0;
     return dro__held_add(t->ctx, k,
                          &(dro__held_row){.columns = row->columns,
                                           .values = row->values,
                                           .count = (size_t)row->starts[1],
                                           .y = t->task.regression ? y : sign,
-                                          .class = y > 0,
+                                          .class = class,
                                           .file = (int32_t)dro__stream_file(t->stream->stream)});
 }
 
@@ -72,11 +73,11 @@ static dro_status read_shares(dro_train *t, dro__held *k)
     dro__held_clear(&s->mine, 0);
     dro_status status = over ? DRO_OK : read_rows(t, &s->mine, own_share(t), &over);
     s->shares[rank].over = over;
-    s->shares[rank].note = s->names[0] && strcmp(s->names[0], "0") == 0;
+    s->shares[rank].note = *s->names && strcmp(*s->names, "0") == 0;
     DRO_TRY(dro__held_gather(t, &s->mine, s->shares, k, status));
     for (int r = 0; r < dro_comm_size(t->comm); r++)
-        if (s->shares[r].note && strcmp(s->names[0], "-1") == 0)
-            s->names[0] = "0"; /* libsvm: its labels are 1 and 0, as another rank has seen */
+        if (s->shares[r].note && strcmp(*s->names, "-1") == 0)
+            *s->names = "0"; /* libsvm: its labels are 1 and 0, as another rank has seen */
     return DRO_OK;
 }
 
@@ -106,21 +107,31 @@ dro_status dro__stream_read(dro_train *t, dro__held *k)
 
 void dro__stream_names(stream_run *s)
 {
-    for (int k = 0; s->stream && k < 2; k++) {
-        const char *name = dro_stream_class(s->stream, k);
+    for (int k = 0; s->stream && k < s->about.class_count; k++)
         if (!s->names[k] || strcmp(s->names[k], "0") != 0) /* another rank has seen a 0 */
-            s->names[k] = name;
-    }
+            s->names[k] = dro_stream_class(s->stream, k);
+}
+
+static dro_status make_names(dro_train *t)
+{
+    stream_run *s = t->stream;
+    int32_t count = s->about.class_count;
+    s->names = dro__alloc((size_t)count + 1, sizeof *s->names);
+    if (!s->names)
+        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for %d classes", (int)count);
+    dro__stream_names(s);
+    return DRO_OK;
 }
 
 static dro_status check_classes(dro_train *t)
 {
-    const stream_run *s = t->stream;
-    if (s->names[0] && (!s->names[1] || dro_stream_class(s->stream, 2)))
-        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED,
-                         "%s has %s: the model of a stream has two classes (positive=LABEL trains "
-                         "one against the others)",
-                         t->set.data, s->names[1] ? "more than two classes" : "one class");
+    const dro__stream_about *a = &t->stream->about;
+    if (a->class_count == 1)
+        return dro__fail(t->ctx, DRO_ERR_DATA, "%s has one class, '%.60s': expected two or more",
+                         t->set.data, dro_stream_class(t->stream->stream, 0));
+    if (a->class_count > DRO__OUTPUTS_MAX)
+        return dro__fail(t->ctx, DRO_ERR_UNSUPPORTED, "%s has %d classes: expected at most %d",
+                         t->set.data, (int)a->class_count, DRO__OUTPUTS_MAX);
     return DRO_OK;
 }
 
@@ -161,12 +172,36 @@ static dro_status open_reader(dro_train *t)
     a->norm = dro__stream_norm(s->stream);
     a->target = data->target;
     snprintf(a->format, sizeof a->format, "%s", data->format->name);
-    dro__stream_names(s);
+    for (const char *name; (name = dro_stream_class(s->stream, a->class_count)); a->class_count++)
+        if (data->learned && dro_stream_class(s->stream, 2))
+            a->columns = dro__checksum(a->columns, name, strlen(name) + 1);
     DRO_TRY(check_classes(t));
-    a->class_count = s->names[0] ? 2 : 0;
-    for (int k = 0; k < a->class_count; k++)
-        snprintf(a->names[k], DRO__STREAM_NAME, "%s", s->names[k]);
+    DRO_TRY(make_names(t));
     return share_files(t);
+}
+
+/* The names of the classes, one behind the other, go to the ranks that do not read. */
+static dro_status share_names(dro_train *t)
+{
+    stream_run *s = t->stream;
+    int32_t count = s->about.class_count;
+    uint64_t size = 0;
+    char *to;
+    for (int32_t k = 0; s->stream && k < count; k++)
+        size += strlen(s->names[k]) + 1;
+    DRO_TRY(dro__comm_share(t->comm, &size, sizeof size, 0));
+    dro_status status = s->stream ? DRO_OK : make_names(t);
+    to = s->all_names = dro__alloc(size + 1, 1);
+    if (status == DRO_OK && !to)
+        status = dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for %d classes", (int)count);
+    for (int32_t k = 0; status == DRO_OK && s->stream && k < count; k++)
+        to = stpcpy(to, s->names[k]) + 1;
+    DRO_TRY(dro__comm_agree(t->comm, status));
+    DRO_TRY(dro__comm_share(t->comm, s->all_names, size, 0));
+    to = s->all_names;
+    for (int32_t k = 0; !s->stream && k < count; k++, to += strlen(to) + 1)
+        s->names[k] = to;
+    return DRO_OK;
 }
 
 /* Rank 0 reads one file, or a pipe, and sends the others what they need. */
@@ -178,9 +213,7 @@ static dro_status share_description(dro_train *t)
     DRO_TRY(dro__comm_share(t->comm, &s->about, sizeof s->about, 0));
     DRO_TRY(dro__comm_share_text(t->comm, &text));
     s->encoding = text;
-    for (int k = 0; !s->stream && k < s->about.class_count; k++)
-        s->names[k] = s->about.names[k];
-    return DRO_OK;
+    return share_names(t);
 }
 
 dro_status dro__stream_reader_open(dro_train *t)

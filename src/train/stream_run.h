@@ -15,12 +15,12 @@ typedef struct dro__held {
     int32_t *columns, *classes;
     int32_t *files; /* of a pattern, that each row is of */
     float *values, *y;
-    float *slopes; /* d loss/d margin of each row, between forward and backward */
+    float *slopes; /* (count, heads) of the loss by the margins, between forward and backward */
     size_t column_capacity, value_capacity;
 } dro__held;
 
-/* For at most `count` rows. */
-dro_status dro__held_make(dro_context *ctx, dro__held *batch, size_t count);
+/* For at most `count` rows, each with so many margins. */
+dro_status dro__held_make(dro_context *ctx, dro__held *batch, size_t count, size_t heads);
 void dro__held_free(dro__held *batch);
 void dro__held_clear(dro__held *batch, uint64_t position);
 /* Room for so many entries in all. */
@@ -50,7 +50,7 @@ dro_status dro__held_gather(dro_train *t, const dro__held *mine, dro__share *sha
 
 /* ---- the run ---- */
 
-enum { DRO__STREAM_NAME = 256, DRO__STREAM_FORMAT = 16 };
+enum { DRO__STREAM_FORMAT = 16 };
 
 /* What a rank that reads no rows itself must know about them. */
 typedef struct dro__stream_about {
@@ -59,22 +59,24 @@ typedef struct dro__stream_about {
     double norm;                /* dro__stream_norm() */
     dro__unit target;
     int32_t is_stdin, class_count;
-    char names[2][DRO__STREAM_NAME]; /* of the classes */
 } dro__stream_about;
 
 typedef struct dro__stream_run {
     dro_stream *stream; /* NULL: another rank reads */
     dro__stream_about about;
     size_t batch;
-    const char *names[2]; /* of the classes; NULL: a real-valued target */
+    const char **names; /* (classes), and NULL; of a real-valued target none */
+    char *all_names;    /* sent by rank 0 to ranks that do not read */
     dro__held ring[DRO__RING];
     uint64_t next; /* position of the next new batch */
     dro__tally all, window;
-    uint64_t reported;                         /* examples at the last line */
-    dro__robust coming;                        /* what the next window is measured by */
-    float *margins, *scaled, *logits, *losses; /* two batches long */
-    int64_t *order;                            /* 0, 1, 2, ... */
-    char *encoding;                            /* of a rank that does not read */
+    uint64_t reported;  /* examples at the last line */
+    dro__robust coming; /* what the next window is measured by */
+    /* two batches long; margins (rows, heads): heads is 1, or the number of more than two classes */
+    float *margins, *scaled, *logits, *losses;
+    float *column;  /* (rows) margins of one class */
+    int64_t *order; /* 0, 1, 2, ... */
+    char *encoding; /* of a rank that does not read */
 
     /* a pattern of files */
     size_t files;         /* 0: there is none */

@@ -23,7 +23,8 @@ static void archive_measure(dro__archive *ar, dro__tally *m)
     DRO__ARCHIVE(ar, m->real);
     dro__archive_bytes(ar, m->counts, c * sizeof *m->counts);
     dro__archive_bytes(ar, m->confusion, c * c * sizeof *m->confusion);
-    dro__archive_bytes(ar, m->scores, (size_t)m->capacity * sizeof *m->scores);
+    dro__archive_bytes(ar, m->scores,
+                       (size_t)m->capacity * dro__tally_width(m) * sizeof *m->scores);
     dro__archive_bytes(ar, m->truth, (size_t)m->capacity * sizeof *m->truth);
     dro__archive_bytes(ar, m->weights, (size_t)m->capacity * sizeof *m->weights);
 }

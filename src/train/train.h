@@ -255,7 +255,7 @@ dro_status dro__task_open(dro_context *ctx, const dro__model_choice *choice, dro
 void dro__task_close(dro__task *task);
 /* Borrowed until the next call. */
 dro__walk dro__task_walk(dro__task *task, dro__range range);
-/* Logits (count, outputs) and losses (count), either may be NULL, of at most feed.batch examples.
+/* Logits (count, outputs) and losses (count), which may be NULL, of at most feed.batch examples.
  * task->labels are theirs until the next call. */
 dro_status dro__task_evaluate(dro__task *task, dro__range range, const float *w, float *logits,
                               float *losses);
@@ -331,6 +331,26 @@ void dro__ranks_done(dro_train *t, unsigned wants);
 /* The linear model on rows, of a stream or sparse: sets row_loss by what was given and the recipe.
  * An error where that is a loss, or a setting of one, that the rows have not. */
 dro_status dro__row_loss(dro__task *task, const dro__model_choice *choice);
+/* Weight vectors of the linear model on rows, one behind the other: one for each class; two classes,
+ * or a real target, have one. */
+static inline size_t dro__row_heads(const dro__task *task)
+{
+    return task->outputs > 2 ? task->outputs : 1;
+}
+typedef struct dro__row_ids {
+    const int64_t *ids; /* (count) */
+    size_t count;
+} dro__row_ids;
+/* margins (count, heads); column (count) is overwritten. */
+void dro__row_margins(const dro__task *task, const dro__row_matrix *rows, const dro__row_ids *of,
+                      const float *w, float *column, float *margins);
+typedef struct dro__row_truth {
+    const float *y;         /* -1 and 1 of two classes, or the target */
+    const int32_t *classes; /* of more than two */
+} dro__row_truth;
+/* losses (count); slopes (count, heads) by the margins, or NULL. */
+void dro__row_losses(const dro__task *task, size_t count, const float *margins,
+                     const dro__row_truth *truth, float *losses, float *slopes);
 dro_status dro__sparse_open(dro__task *task, const dro__model_choice *choice);
 /* One more linear model on the training rows. */
 dro_status dro__sparse_model(const dro__task *task, dro_linear **model);
@@ -425,6 +445,11 @@ typedef struct dro__measured {
     const float *values, *targets; /* real-valued: predicted, and true */
 } dro__measured;
 
+/* Kept scores of an example: one number suffices for two classes. */
+static inline size_t dro__tally_width(const dro__tally *m)
+{
+    return m->figures.classes == 2 ? 1 : (size_t)m->figures.classes;
+}
 dro_status dro__measure_create(dro_context *ctx, int32_t classes, int64_t examples, int32_t groups,
                                dro__tally *m);
 void dro__measure_free(dro__tally *m);

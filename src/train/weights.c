@@ -12,7 +12,8 @@
  *   dro.encoding           how the cells of a table became features (src/data/csv_keep.c), or the
  *                          first index of libsvm's columns
  *   dro.kind               "network", or "rows": the linear model on sparse rows, whose one tensor
- *                          is fc.weight (features) */
+ *                          is fc.weight (1, features), of more than two classes (classes,
+ *                          features) */
 #include "buffer.h"
 #include "safetensors.h"
 #include "text.h"
@@ -46,6 +47,8 @@ void dro__loss_text(const dro__task *t, char *text, size_t size)
     const dro__param_row *const tables[DRO__TABLE_MAX] = {dro__params_net};
     if (t->net)
         dro__params_print(dro__param_find(tables, "loss"), &t->net->set, text, size);
+    else if (t->outputs > 2)
+        snprintf(text, size, "cross-entropy");
     else
         snprintf(text, size, "%s", t->row_loss == DRO__LOSS_SQUARED ? "squared" : "logistic");
 }
@@ -135,7 +138,7 @@ static dro_status save(dro__task *t, const char *path, const class_texts *classe
         "format",   "pt", "dro.model",   t->model,       "dro.shape", shape,
         "dro.loss", loss, "dro.classes", classes->names, "dro.kind",  t->net ? "network" : "rows"};
     int used = 12;
-    snprintf(shape, sizeof shape, "%d,%d,%d,%d", t->net ? t->shape.channels : (int)t->dim,
+    snprintf(shape, sizeof shape, "%d,%d,%d,%d", t->net ? t->shape.channels : (int)t->width,
              t->net ? t->shape.height : 1, t->net ? t->shape.width : 1, (int)t->outputs);
     dro__loss_text(t, loss, sizeof loss);
     if (t->net) {
@@ -168,8 +171,10 @@ static dro_status save(dro__task *t, const char *path, const class_texts *classe
     }
     if (t->net)
         return dro_net_save_with(t->net, path, pairs);
-    dro__file_tensor tensor = {
-        .name = "fc.weight", .rank = 2, .shape = {1, (int64_t)t->dim}, .data = w};
+    dro__file_tensor tensor = {.name = "fc.weight",
+                               .rank = 2,
+                               .shape = {(int64_t)dro__row_heads(t), (int64_t)t->width},
+                               .data = w};
     return dro__safetensors_write(t->ctx, path, &tensor, 1, pairs);
 }
 
@@ -357,12 +362,11 @@ static dro_status read_about(dro_context *ctx, const char *path, const dro__safe
         read_three(dro__safetensors_metadata(file, "dro.scale"), about->normal.scale) &&
         read_three(dro__safetensors_metadata(file, "dro.shift"), about->normal.shift);
     DRO_TRY(read_names(ctx, path, classes, about));
-    if (s->outputs != (about->classes ? about->classes : 1) || (about->sparse && s->outputs > 2))
+    if (s->outputs != (about->classes ? about->classes : 1))
         return dro__fail(
             ctx, DRO_ERR_DATA,
-            "%s: its metadata has %d outputs and the names of %d classes: expected one "
-            "output each%s",
-            path, s->outputs, about->classes, about->sparse ? ", at most 2" : "");
+            "%s: its metadata has %d outputs and the names of %d classes: expected one output each",
+            path, s->outputs, about->classes);
     DRO_TRY(read_prior(ctx, path, file, about));
     DRO_TRY(read_threshold(ctx, path, dro__safetensors_metadata(file, "dro.threshold"), about));
     snprintf(about->loss_settings, sizeof about->loss_settings, "%s", settings ? settings : "");
