@@ -27,6 +27,7 @@ static const struct {
     {"minibatch", "batch", false},
     {"wd", "weight_decay", false},
     {"dataset", "data", false},
+    {"stream", "progressive", false},
     {"network", "model", false},
     {"label_smoothing", "smoothing", false},
     {"gamma", "focal_gamma", false},
