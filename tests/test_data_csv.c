@@ -610,6 +610,47 @@ static void test_csv_many_texts(void **state)
     }
 }
 
+/* Cells between runs of spaces, where all lines have as many and no other separator is there; names
+ * of a header in single quotes. */
+static void test_csv_spaces(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *options, *error; /* NULL: three rows of two features, 1.5 the first */
+    } cases[] = {
+        {"a   b y\n1.5 2  p\n 3  4   q\n\n5 6 p\n", ",label=y,scale=none", NULL},
+        {"a b y  \r\n1.5 2 p \r\n   \r\n3 4 q\r\n5 6 p\r\n", ",label=y,scale=none", NULL},
+        {"a \"b c\" y\n1.5 2 \"p  q\"\n3 4 q\n5 6 \"p  q\"", ",label=y,scale=none", NULL},
+        {"1.5 2 p\n3 4 q\n5 6 p\n", ",label=3,scale=none", NULL},
+        {"a,b y\n1.5,2 p\n3,4 q\n5,6 p\n", ",label=y", "no column label=y"},
+        {"a b y\n1.5 2 p\n3 4\n5 6 p\n", ",label=y", "no column label=y"},
+        {"a b y\n1.5 2 p\n3 4\n5 6 p\n", ",label=y,sep=space", "line 3: 2 cells: expected 3"},
+        {"'a','b','y'\n1.5,2,p\n3,4,q\n5,6,p\n", ",label=y,scale=none", NULL},
+        {"'a','b','y'\n1.5,2,p\n3,4,q\n5,6,p\n", ",label='y',scale=none", NULL},
+        {"'y',b,y\np,1.5,2\nq,3,4\np,5,6\n", ",label='y',scale=none", NULL},
+        {"'y','b','y'\np,1.5,2\nq,3,4\np,5,6\n", ",label=y", "2 columns are called label=y"},
+    };
+    dro_examples train, test;
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        const char *spec = spec_for("csv", cases[k].text, cases[k].options);
+        dro_data *data = NULL;
+        dro_data_info info;
+        if (cases[k].error) {
+            dro_status status = dro_data_open(ctx, spec, &data);
+            assert_true(status != DRO_OK);
+            FAILS(ctx, status, status, cases[k].error);
+            continue;
+        }
+        data = opened(spec, &train, &test);
+        OK(ctx, dro_data_info_get(data, &info));
+        assert_int_equal(train.count, 3);
+        assert_int_equal(info.features, 2);
+        assert_int_equal(info.classes, 2);
+        assert_true(train.x[0] == 1.5f && train.x[1] == 2 && train.x[5] == 6);
+        dro_data_close(data);
+    }
+}
+
 /* Excel names the separator in a first line; JSON is refused; classes that differ only in case. */
 static void test_csv_first_line(void **state)
 {
@@ -711,31 +752,15 @@ static void test_csv_left_out(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_csv_first_line),
-    TEST(test_csv_bytes),
-    TEST(test_csv_latin1_long),
-    TEST(test_csv_cells),
-    TEST(test_csv_scikit),
-    TEST(test_csv_forms),
-    TEST(test_csv_limits),
-    TEST(test_csv_values),
-    TEST(test_csv_groups),
-    TEST(test_csv_weights),
-    TEST(test_csv_real),
-    TEST(test_csv_left_out),
-    TEST(test_csv_header_twice),
-    TEST(test_csv_header_order),
-    TEST(test_csv_endless),
-    TEST(test_csv_nan),
-    TEST(test_csv_wide),
-    TEST(test_csv_single),
-    TEST(test_csv_dates),
-    TEST(test_csv_bad),
-    TEST(test_csv_text_among_numbers),
-    TEST(test_csv_many_texts),
-    TEST(test_csv_holdout_unseen),
-    TEST(test_csv_holdout_kinds),
-    TEST(test_shared_adult),
+    TEST(test_csv_first_line),    TEST(test_csv_bytes),        TEST(test_csv_latin1_long),
+    TEST(test_csv_cells),         TEST(test_csv_scikit),       TEST(test_csv_forms),
+    TEST(test_csv_limits),        TEST(test_csv_values),       TEST(test_csv_groups),
+    TEST(test_csv_weights),       TEST(test_csv_real),         TEST(test_csv_left_out),
+    TEST(test_csv_header_twice),  TEST(test_csv_header_order), TEST(test_csv_endless),
+    TEST(test_csv_nan),           TEST(test_csv_wide),         TEST(test_csv_single),
+    TEST(test_csv_dates),         TEST(test_csv_bad),          TEST(test_csv_text_among_numbers),
+    TEST(test_csv_many_texts),    TEST(test_csv_spaces),       TEST(test_csv_holdout_unseen),
+    TEST(test_csv_holdout_kinds), TEST(test_shared_adult),
 };
 
 CHECK_MAIN(tests)

@@ -65,7 +65,8 @@ typedef struct dro__csv_source {
 
 void dro__csv_source_free(dro__csv_source *source);
 
-/* All rows. separator 0: the one of , ; tab | that the first line has most of. */
+/* All rows. separator 0: the one of , ; tab | that the first line has most of; a run of spaces where
+ * no line has any of these and all have as many cells between spaces. */
 dro_status dro__csv_parse(dro__csv *csv, dro__csv_source *source);
 /* One more row at the end of csv; *got is false at the end of the input. Zero csv, set ctx and
  * name. */

@@ -22,8 +22,8 @@ static dro_status read_separator(const dro_data *d, char *separator)
     static const struct {
         const char *word;
         char byte;
-    } words[] = {{"auto", 0},   {"comma", ','}, {"semicolon", ';'}, {"tab", '\t'}, {"pipe", '|'},
-                 {"\\t", '\t'}, {"", 0}};
+    } words[] = {{"auto", 0},   {"comma", ','}, {"semicolon", ';'}, {"tab", '\t'},
+                 {"pipe", '|'}, {"space", ' '}, {"\\t", '\t'},      {"", 0}};
     const char *value = dro__option(d, "sep");
     *separator = 0;
     for (size_t k = 0; value && k < sizeof words / sizeof words[0]; k++)
@@ -33,7 +33,8 @@ static dro_status read_separator(const dro_data *d, char *separator)
         }
     if (value && (strlen(value) != 1 || !strchr("\t;|:!~^&%$#@*/", *value)))
         return dro__fail(d->ctx, DRO_ERR_RANGE,
-                         "sep=%.40s: expected comma, semicolon, tab, pipe or one of ;|:!~^&%%$#@*/",
+                         "sep=%.40s: expected comma, semicolon, tab, pipe, space or one of "
+                         ";|:!~^&%%$#@*/",
                          value);
     *separator = value ? *value : 0;
     return DRO_OK;
@@ -192,17 +193,30 @@ static dro_status no_column(const dro__csv *csv, const char *option, const char 
                      csv->name, option, text, all, csv->columns);
 }
 
+/* Columns of this name, the last of them in *column; bare: 'name' in single quotes, as some programs
+ * write a header. */
+static size_t count_columns(const dro__csv *csv, const char *text, bool bare, size_t *column)
+{
+    const char *cell = csv->header;
+    size_t found = 0, length = strlen(text);
+    for (size_t k = 0; cell && k < csv->columns; k++, cell = dro__csv_next(cell)) {
+        bool quoted = strlen(cell) == length + 2 && *cell == '\'' && cell[length + 1] == '\'' &&
+                      memcmp(cell + 1, text, length) == 0;
+        if (bare ? quoted : strcmp(cell, text) == 0) {
+            *column = k;
+            found++;
+        }
+    }
+    return found;
+}
+
 /* By name first: a header may hold numbers. */
 static dro_status find_column(const dro__csv *csv, const char *option, const char *text,
                               size_t *column)
 {
-    const char *cell = csv->header;
-    size_t found = 0, number = column_number(text);
-    for (size_t k = 0; cell && k < csv->columns; k++, cell = dro__csv_next(cell))
-        if (strcmp(cell, text) == 0) {
-            *column = k;
-            found++;
-        }
+    size_t found = count_columns(csv, text, false, column), number = column_number(text);
+    if (found == 0)
+        found = count_columns(csv, text, true, column);
     if (found > 1)
         return dro__fail(csv->ctx, DRO_ERR_NAME,
                          "%s: %zu columns are called %s=%.40s: expected one (rename the others)",

@@ -2,8 +2,9 @@
  * where a cell and its zero are never longer than the cell and its separator.
  *
  * Cells are trimmed of blanks, unless quoted; a quoted cell may hold separators, newlines and
- * doubled quotes; lines end in LF or CRLF; a byte-order mark and blank lines are skipped. Every
- * row must have as many cells as the first, and no more than DRO__CSV_ROW_MAX bytes. */
+ * doubled quotes; lines end in LF or CRLF; a byte-order mark and blank lines are skipped. Where the
+ * separator is a space, so is a run of them, and those at either end of a line separate nothing.
+ * Every row must have as many cells as the first, and no more than DRO__CSV_ROW_MAX bytes. */
 #include "csv.h"
 
 #include <stdio.h>
@@ -64,11 +65,22 @@ static bool is_blank(const cutter *c, char byte)
     return (byte == ' ' || byte == '\t' || byte == '\r') && byte != c->separator;
 }
 
+/* Blanks, and spaces that separate cells. */
+static void skip_blanks(cutter *c)
+{
+    while (c->from < c->end && (is_blank(c, *c->from) || *c->from == ' '))
+        c->from++;
+}
+
 /* At the end of a cell: true if another cell of the row follows. */
 static bool step_over(cutter *c)
 {
+    if (c->separator == ' ')
+        skip_blanks(c);
     if (c->from == c->end)
         return false;
+    if (c->separator == ' ' && *c->from != '\n')
+        return true;
     if (*c->from++ == c->separator)
         return true;
     c->line++;
@@ -126,8 +138,7 @@ static dro_status cut_row(cutter *c)
     DRO_TRY(dro__grow(csv->ctx, (void **)&csv->lines, &csv->line_capacity, (size_t)csv->rows + 1,
                       sizeof *csv->lines));
     do {
-        while (c->from < c->end && is_blank(c, *c->from))
-            c->from++;
+        skip_blanks(c);
         bool quoted = c->from < c->end && *c->from == '"';
         DRO_TRY(quoted ? quoted_cell(c, &more) : plain_cell(c, &more));
         if (++count > DRO__CSV_COLUMNS_MAX)
@@ -153,7 +164,7 @@ static dro_status cut_row(cutter *c)
 static bool blank_line(cutter *c)
 {
     char *p = c->from;
-    while (p < c->end && is_blank(c, *p))
+    while (p < c->end && (is_blank(c, *p) || *p == ' '))
         p++;
     if (p < c->end && *p != '\n')
         return false;
@@ -162,19 +173,55 @@ static bool blank_line(cutter *c)
     return true;
 }
 
+static const char known[] = {',', ';', '\t', '|'};
+
+/* The cells of a line between runs of spaces; 0 if it has another separator. */
+static size_t count_spaced(const char *text, const char *end)
+{
+    size_t count = 0;
+    bool quoted = false, inside = false;
+    for (; text < end && *text != '\n'; text++) {
+        quoted = *text == '"' ? !quoted : quoted;
+        if (!quoted && memchr(known, *text, sizeof known))
+            return 0;
+        bool blank = !quoted && (*text == ' ' || *text == '\r');
+        count += !blank && !inside;
+        inside = !blank;
+    }
+    return count;
+}
+
+/* Whether all lines have the same number of cells between spaces, two or more. */
+static bool are_spaced(const char *text, const char *end)
+{
+    size_t first = 0;
+    while (text < end) {
+        const char *next = memchr(text, '\n', (size_t)(end - text));
+        const char *stop = next ? next : end, *p = text;
+        while (p < stop && (*p == ' ' || *p == '\r'))
+            p++;
+        size_t count = count_spaced(text, stop);
+        first = first ? first : count;
+        if (p < stop && (count < 2 || count != first))
+            return false;
+        text = next ? next + 1 : end;
+    }
+    return first > 0;
+}
+
 static char guess_separator(const char *text, const char *end)
 {
-    static const char known[] = {',', ';', '\t', '|'};
-    size_t counts[4] = {0}, best = 0;
+    const char *line = text;
+    size_t counts[sizeof known] = {0}, best = 0;
     bool quoted = false;
     for (; text < end && *text != '\n'; text++) {
         quoted = *text == '"' ? !quoted : quoted;
-        for (size_t k = 0; k < 4; k++)
+        for (size_t k = 0; k < sizeof known; k++)
             counts[k] += !quoted && *text == known[k];
     }
-    for (size_t k = 1; k < 4; k++)
+    for (size_t k = 1; k < sizeof known; k++)
         best = counts[k] > counts[best] ? k : best;
-    return known[best];
+    return counts[best] == 0 && are_spaced(line, end) ? ' ' : known[best];
 }
 
 static dro_status refuse_zero(const dro__csv *csv, const char *text, const char *zero, int64_t line)
