@@ -226,6 +226,13 @@ run 0 eval --weights many1/weights.safetensors --data csv:many.csv,label=kind
 has "average precision"
 run 0 train --data csv:many.csv,label=kind --progressive --tilt class --lambda 0.1 --out many3
 has "loss cross-entropy"
+awk 'BEGIN { print "x,name,y"; for (i = 0; i < 100; i++) print i % 7 ",person " i % 95 "," i % 2 }' >people.csv
+run 0 train --data csv:people.csv,label=y,learn=60 --progressive --out people60
+has "note: column 'name': 60 different texts in the first 60 rows, such as 'person 0': categorical, with 1 feature" err
+run 0 train --data csv:people.csv,label=y --progressive --out people
+has "note: column 'name': 95 different texts in 100 rows, such as 'person 0': categorical, with" err
+has "drop=name leaves the column out" err
+[ "$(grep -c note: err)" -eq 1 ] || fail "$what: more than one note"
 run 2 train --data csv:many.csv,label=kind --stream
 has "no option --stream: did you mean --progressive?" err
 yes '+1 1:0.5' | "$dro" train --data libsvm:-,features=2 --progressive --max-time 1s --threads 1 --out endless >out 2>err ||

@@ -1,6 +1,6 @@
 /* CSV in steps: csv_parse.c cuts the text into cells, csv_cell.c says what a cell holds, csv_form.c
  * reads the options and finds the header, the label and the group column, csv_encode.c turns cells
- * into features, csv_keep.c lets a model keep how; format_csv.c makes a data set of it,
+ * into features, csv_keep.c lets a model keep how, csv_remarks.c says what may surprise; format_csv.c makes a data set of it,
  * stream_csv.c a stream. */
 #ifndef DRO_DATA_CSV_H
 #define DRO_DATA_CSV_H
@@ -251,6 +251,20 @@ size_t dro__csv_kept_label(const dro__kept *kept, const dro__csv *csv);
  * kept. */
 dro_status dro__csv_kept_fit(dro__kept *kept, const dro__csv *csv, size_t label,
                              dro__columns *columns);
+
+/* ---- csv_remarks.c ---- */
+
+/* The columns that were learned from a file, or from the first rows of a stream. */
+typedef struct dro__csv_learned {
+    const dro__csv *csv;
+    const dro__csv_form *form;
+    const dro__columns *columns;
+    size_t rows; /* that they were learned from */
+    bool first;  /* more follow */
+} dro__csv_learned;
+
+/* Remarks on columns that may not be meant as they are read. */
+dro_status dro__csv_remark(dro_data *data, const dro__csv_learned *learned);
 
 /* ---- shared ---- */
 

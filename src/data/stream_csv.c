@@ -20,6 +20,7 @@ typedef struct source {
     dro__csv_source lines;
     dro__csv learned; /* the first rows, until they are sent */
     int64_t sent;     /* of them */
+    bool more;        /* rows follow them */
     const char *cell; /* the first of the next of them */
     dro__csv row;     /* one of the rows after them */
     char *header;
@@ -68,6 +69,7 @@ static dro_status read_first(const dro__row_reader *r, source *s, int64_t learn)
     s->lines.header = s->form.header;
     if (csv->header && got) /* it was one of them */
         DRO_TRY(dro__csv_append(&s->lines, csv, &got));
+    s->more = got;
     return DRO_OK;
 }
 
@@ -351,6 +353,11 @@ static dro_status keep(dro__row_reader *r)
 {
     const source *s = r->state;
     r->data.learned = true;
+    DRO_TRY(dro__csv_remark(&r->data, &(dro__csv_learned){.csv = &s->learned,
+                                                          .form = &s->form,
+                                                          .columns = &s->columns,
+                                                          .rows = (size_t)s->learned.rows,
+                                                          .first = s->more}));
     return dro__csv_keep(&s->learned, &s->form, &s->columns, false, &r->data.encoding);
 }
 
