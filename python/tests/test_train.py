@@ -181,7 +181,8 @@ def test_stop_and_resume(table, tmp_path):
 
 
 INTERRUPTED = """
-import numpy as np, libdro, sys
+import numpy as np, libdro, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 rng = np.random.default_rng(0)
 X, said = rng.normal(size=(2000, 20)), []
 def progress(p):
