@@ -72,6 +72,19 @@ void dro__memory_lost(void)
     ran_out = true;
 }
 
+/* Replaces the pages by new ones. The system zeroes those when they are first used, by whichever
+ * thread that is; pages that are never used cost nothing. */
+static bool new_pages(void *pointer, size_t bytes)
+{
+    if (mmap(pointer, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+             0) == MAP_FAILED)
+        return false;
+#ifdef MADV_HUGEPAGE
+    madvise(pointer, bytes, MADV_HUGEPAGE);
+#endif
+    return true;
+}
+
 static void *allocate(size_t count, size_t size)
 {
     size_t bytes;
@@ -85,12 +98,9 @@ static void *allocate(size_t count, size_t size)
         return NULL;
     bytes = bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
     void *pointer = aligned_alloc(unit, bytes);
-#ifdef MADV_HUGEPAGE
-    if (pointer && unit == HUGE_PAGE)
-        madvise(pointer, bytes, MADV_HUGEPAGE);
-#endif
-    if (pointer)
-        memset(pointer, 0, bytes);
+    if (!pointer || (unit == HUGE_PAGE && new_pages(pointer, bytes)))
+        return pointer;
+    memset(pointer, 0, bytes);
     return pointer;
 }
 
