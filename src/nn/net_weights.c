@@ -49,6 +49,23 @@ static bool begins_at_zero(const dro_net *net)
     return matrices == 1 && net->graph.nodes[net->graph.heads[0]].op != DRO__OP_COSINE;
 }
 
+typedef struct drawing {
+    float *to;
+    size_t count;
+    double spread;
+    uint64_t seed, stream;
+} drawing;
+
+enum { DRAWN = 1 << 14 }; /* numbers a task */
+
+static void draw(void *task, size_t k)
+{
+    const drawing *d = task;
+    size_t end = d->count - k * DRAWN < DRAWN ? d->count : (k + 1) * DRAWN;
+    for (size_t j = k * DRAWN; j < end; j++)
+        d->to[j] = (float)(d->spread * dro__random_normal(d->seed, d->stream, j));
+}
+
 dro_status dro_net_init(dro_net *net, uint64_t seed)
 {
     DRO_TRY(need_ready(net));
@@ -63,11 +80,12 @@ dro_status dro_net_init(dro_net *net, uint64_t seed)
         float *to = tensor_memory(net, t, statistics);
         bool one =
             strcmp(what, "running_var") == 0 || (t->rank == 1 && strcmp(what, "weight") == 0);
-        double fan = (double)(t->shape[1] * t->shape[2] * t->shape[3]), spread = sqrt(2 / fan);
-        for (size_t j = 0; j < t->count; j++)
-            to[j] = t->rank == 1 ? (float)one
-                    : zero       ? 0
-                                 : (float)(spread * dro__random_normal(seed, STREAM_INIT + k, j));
+        double fan = (double)(t->shape[1] * t->shape[2] * t->shape[3]);
+        drawing d = {to, t->count, sqrt(2 / fan), seed, STREAM_INIT + k};
+        if (t->rank > 1 && !zero)
+            dro__pool_run(net->ctx->pool, (t->count + DRAWN - 1) / DRAWN, draw, &d);
+        for (size_t j = 0; (t->rank == 1 || zero) && j < t->count; j++)
+            to[j] = t->rank == 1 ? (float)one : 0;
     }
     dro_status status = send(net, statistics);
     net->seed = seed;
