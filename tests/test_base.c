@@ -461,6 +461,109 @@ static void test_archive(void **state)
     }
 }
 
+/* An archive that goes elsewhere through a small block. */
+typedef struct pieces {
+    unsigned char bytes[64];
+    size_t used, most; /* most: from then on it fails */
+} pieces;
+
+static dro_status take_piece(dro__archive *ar)
+{
+    pieces *p = ar->user;
+    if (p->used + ar->used > p->most)
+        return DRO_ERR_FILE;
+    memcpy(p->bytes + p->used, ar->bytes, ar->used);
+    p->used += ar->used;
+    ar->used = 0;
+    return DRO_OK;
+}
+
+static void test_archive_pieces(void **state)
+{
+    (void)state;
+    fields f = {'x', 0.1, {1, -2, 3}};
+    unsigned char flat[64], block[64];
+    dro__archive save = {.mode = DRO__ARCHIVE_SAVE, .bytes = flat, .size = sizeof flat};
+    walk(&save, &f);
+    for (size_t size = 1; size < sizeof block; size++) {
+        pieces p = {.most = sizeof p.bytes};
+        dro__archive ar = {.mode = DRO__ARCHIVE_SAVE,
+                           .bytes = block,
+                           .size = size,
+                           .flush = take_piece,
+                           .user = &p};
+        walk(&ar, &f);
+        assert_true(!ar.failed && ar.used <= size);
+        OK(NULL, take_piece(&ar));
+        assert_int_equal(p.used, save.used);
+        assert_memory_equal(p.bytes, flat, save.used);
+        p = (pieces){.most = 4};
+        ar.failed = false;
+        walk(&ar, &f);
+        assert_int_equal(ar.failed, size < save.used);
+        assert_int_equal(ar.status, ar.failed ? DRO_ERR_FILE : DRO_OK);
+    }
+}
+
+/* Every byte of messages that end anywhere in a stride, and in each of three blocks. */
+static void test_checksum_long(void **state)
+{
+    (void)state;
+    enum { SIZE = 2 * DRO__SUM_BLOCK + 40 };
+    unsigned char *bytes = dro__alloc(SIZE, 1);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < SIZE; i++)
+        bytes[i] = (unsigned char)dro__random(1, 2, i);
+    for (size_t size = 0; size < 100; size++) {
+        uint64_t sum = dro__checksum_long(0, bytes, size);
+        assert_true(dro__checksum_long(0, bytes, size + 1) != sum);
+        for (size_t bit = 0; bit < 8 * size; bit++) {
+            bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+            assert_true(dro__checksum_long(0, bytes, size) != sum);
+            bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        }
+    }
+    uint64_t whole = dro__checksum_long(0, bytes, SIZE);
+    uint64_t part = dro__checksum_long(0, bytes, DRO__SUM_BLOCK);
+    assert_true(dro__checksum_long(part, bytes + DRO__SUM_BLOCK, SIZE - DRO__SUM_BLOCK) == whole);
+    for (size_t at = 0; at < SIZE; at += 1999) {
+        bytes[at] ^= 1;
+        assert_true(dro__checksum_long(0, bytes, SIZE) != whole);
+        bytes[at] ^= 1;
+    }
+    for (size_t at = 8; at < 8 + 64; at += 8) { /* words in the wrong order */
+        unsigned char word[8];
+        memcpy(word, bytes, 8);
+        memcpy(bytes, bytes + at, 8);
+        memcpy(bytes + at, word, 8);
+        assert_true(dro__checksum_long(0, bytes, SIZE) != whole);
+        memcpy(bytes + at, bytes, 8);
+        memcpy(bytes, word, 8);
+    }
+    memset(bytes, 0, SIZE);
+    assert_true(dro__checksum_long(0, bytes, 40) != dro__checksum_long(0, bytes, 41));
+    dro__free(bytes);
+}
+
+/* Zeros, in memory that was used and freed before, large and small. */
+static void test_memory_is_zero(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {100, 5000000, 9000000, 9000001, 40000000};
+    for (int round = 0; round < 3; round++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            unsigned char *small = dro__alloc(64, 1), *bytes = dro__alloc(sizes[k], 1);
+            assert_true(small && bytes && (uintptr_t)bytes % 64 == 0);
+            memset(small, 1, 64);
+            for (size_t i = 0; i < sizes[k]; i += i < sizes[k] - 100 ? 61 : 1)
+                assert_int_equal(bytes[i], 0);
+            memset(bytes, 0xaa, sizes[k]);
+            assert_int_equal(small[63], 1);
+            dro__free(bytes);
+            dro__free(small);
+        }
+}
+
 static void test_checksum(void **state)
 {
     (void)state;
@@ -509,15 +612,17 @@ static void test_utf8(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_utf8),         cmocka_unit_test(test_status_texts),
-    cmocka_unit_test(test_context),      cmocka_unit_test(test_fail_cuts),
-    cmocka_unit_test(test_fail_escapes), cmocka_unit_test(test_alloc),
-    cmocka_unit_test(test_random_unit),  cmocka_unit_test(test_random_streams),
-    cmocka_unit_test(test_random_below), cmocka_unit_test(test_random_normal),
-    cmocka_unit_test(test_permutation),  cmocka_unit_test(test_permutation_uniform),
-    cmocka_unit_test(test_defaults),     cmocka_unit_test(test_error_texts),
-    cmocka_unit_test(test_values),       cmocka_unit_test(test_lists),
-    cmocka_unit_test(test_archive),      cmocka_unit_test(test_checksum),
+    cmocka_unit_test(test_utf8),          cmocka_unit_test(test_status_texts),
+    cmocka_unit_test(test_context),       cmocka_unit_test(test_fail_cuts),
+    cmocka_unit_test(test_fail_escapes),  cmocka_unit_test(test_alloc),
+    cmocka_unit_test(test_random_unit),   cmocka_unit_test(test_random_streams),
+    cmocka_unit_test(test_random_below),  cmocka_unit_test(test_random_normal),
+    cmocka_unit_test(test_permutation),   cmocka_unit_test(test_permutation_uniform),
+    cmocka_unit_test(test_defaults),      cmocka_unit_test(test_error_texts),
+    cmocka_unit_test(test_values),        cmocka_unit_test(test_lists),
+    cmocka_unit_test(test_archive),       cmocka_unit_test(test_archive_pieces),
+    cmocka_unit_test(test_checksum_long), cmocka_unit_test(test_memory_is_zero),
+    cmocka_unit_test(test_checksum),
 };
 
 CHECK_MAIN(tests)

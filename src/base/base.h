@@ -178,14 +178,23 @@ typedef struct dro__archive {
     size_t size, used;
     bool failed;       /* ran past the end, or a copy failed: */
     dro_status status; /* of that */
+    /* SAVE, optional: takes away what is in `bytes` when it is full, and sets `used` to 0. */
+    dro_status (*flush)(struct dro__archive *ar);
+    void *user; /* of flush */
 } dro__archive;
 
 void dro__archive_bytes(dro__archive *ar, void *data, size_t size);
+/* SAVE and LOAD: how many of `size` bytes can be copied at bytes + used; 0: it has failed. */
+size_t dro__archive_some(dro__archive *ar, size_t size);
 /* A truth value; anything but 0 and 1 fails the load. */
 void dro__archive_flag(dro__archive *ar, bool *flag);
 #define DRO__ARCHIVE(ar, object) dro__archive_bytes((ar), &(object), sizeof(object))
 /* 64-bit FNV-1a, continued from `hash` (start with 0). */
 uint64_t dro__checksum(uint64_t hash, const void *data, size_t size);
+/* For megabytes: eight bytes at a time, in four lanes. Continued from `hash` (start with 0) where
+ * every piece but the last has a multiple of DRO__SUM_BLOCK bytes. */
+enum { DRO__SUM_BLOCK = 1 << 16 };
+uint64_t dro__checksum_long(uint64_t hash, const void *data, size_t size);
 
 #ifdef DRO_LINT /* analyzers see one file: this is what dro__fail() returns */
 #define dro__fail(ctx, status, ...) (dro__fail(ctx, status, __VA_ARGS__), (status))

@@ -500,15 +500,17 @@ void dro__rows_undo(dro_optimizer *o)
 
 static void archive_vector(dro_optimizer *o, dro__archive *ar, float *vector, size_t bytes)
 {
-    if (ar->mode != DRO__ARCHIVE_MEASURE) {
-        if (ar->failed || bytes > ar->size - ar->used) {
-            ar->failed = true;
+    char *at = (char *)vector;
+    size_t some = bytes;
+    for (; ar->mode != DRO__ARCHIVE_MEASURE && bytes > 0; at += some, bytes -= some) {
+        some = dro__archive_some(ar, bytes);
+        if (some == 0)
             return;
-        }
         ar->status = ar->mode == DRO__ARCHIVE_SAVE
-                         ? dro__copy_out(o->ctx, ar->bytes + ar->used, vector, bytes)
-                         : dro__copy_in(o->ctx, vector, ar->bytes + ar->used, bytes);
+                         ? dro__copy_out(o->ctx, ar->bytes + ar->used, at, some)
+                         : dro__copy_in(o->ctx, at, ar->bytes + ar->used, some);
         ar->failed = ar->status != DRO_OK;
+        ar->used += some;
     }
     ar->used += bytes;
 }

@@ -341,6 +341,11 @@ void dro__rows_free(dro_optimizer *o);
 void dro__rows_keep(dro_optimizer *o); /* before a step */
 void dro__rows_undo(dro_optimizer *o); /* it was refused */
 void dro__rows_archive(dro_optimizer *o, dro__archive *ar);
+/* The state without the checksum that dro_optimizer_save() adds: for a file that has its own. A
+ * failure to save is in the archive. */
+void dro__optimizer_put(dro_optimizer *o, dro__archive *ar);
+size_t dro__optimizer_put_size(dro_optimizer *o);
+dro_status dro__optimizer_take(dro_optimizer *o, const void *bytes, size_t size);
 /* Losses and coefficients of at most `most` examples. */
 dro_status dro__losses_create(dro_optimizer *o, size_t most);
 /* The most examples one call may take: what the problem allows, or 4096. */

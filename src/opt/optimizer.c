@@ -653,13 +653,31 @@ static void walk(dro_optimizer *o, dro__archive *ar)
         o->cls->archive(o, ar);
 }
 
+void dro__optimizer_put(dro_optimizer *o, dro__archive *ar)
+{
+    if (ar->mode == DRO__ARCHIVE_SAVE && !ar->failed) {
+        ar->status = dro__async_settle(o);
+        if (ar->status == DRO_OK)
+            ar->status = dro__lent_pull(o, true);
+        ar->failed = ar->status != DRO_OK;
+    }
+    header h = make_header(o);
+    DRO__ARCHIVE(ar, h);
+    walk(o, ar);
+}
+
+size_t dro__optimizer_put_size(dro_optimizer *o)
+{
+    dro__archive ar = {.mode = DRO__ARCHIVE_MEASURE};
+    dro__optimizer_put(o, &ar);
+    return ar.used;
+}
+
 size_t dro_optimizer_state_size(const dro_optimizer *o)
 {
     if (!o || !o->started)
         return 0;
-    dro__archive ar = {.mode = DRO__ARCHIVE_MEASURE};
-    walk((dro_optimizer *)o, &ar); /* measuring changes nothing */
-    return sizeof(header) + ar.used + sizeof(uint64_t);
+    return dro__optimizer_put_size((dro_optimizer *)o) + sizeof(uint64_t); /* changes nothing */
 }
 
 dro_status dro_optimizer_save(const dro_optimizer *o, void *buffer, size_t size)
@@ -669,36 +687,23 @@ dro_status dro_optimizer_save(const dro_optimizer *o, void *buffer, size_t size)
     dro__forget(o->ctx);
     if (!o->started)
         return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
-    DRO_TRY(dro__async_settle((dro_optimizer *)o));
-    DRO_TRY(dro__lent_pull((dro_optimizer *)o, true));
+    uint64_t sum;
     size_t needed = dro_optimizer_state_size(o);
     if (size < needed)
         return dro__fail(o->ctx, DRO_ERR_RANGE, "the buffer has %zu bytes, the state needs %zu",
                          size, needed);
-    header h = make_header(o);
-    unsigned char *bytes = buffer;
-    memcpy(bytes, &h, sizeof h);
-    dro__archive ar = {.mode = DRO__ARCHIVE_SAVE,
-                       .bytes = bytes + sizeof h,
-                       .size = needed - sizeof h - sizeof(uint64_t)};
-    walk((dro_optimizer *)o, &ar);
+    dro__archive ar = {.mode = DRO__ARCHIVE_SAVE, .bytes = buffer, .size = needed - sizeof sum};
+    dro__optimizer_put((dro_optimizer *)o, &ar);
     DRO_TRY(ar.status);
-    uint64_t sum = dro__checksum(0, bytes, needed - sizeof sum);
-    memcpy(bytes + needed - sizeof sum, &sum, sizeof sum);
+    sum = dro__checksum(0, buffer, needed - sizeof sum);
+    memcpy((unsigned char *)buffer + needed - sizeof sum, &sum, sizeof sum);
     return DRO_OK;
 }
 
-dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
+/* Whether a state is one of this optimiser's, with these settings. */
+static dro_status check_header(const dro_optimizer *o, const void *buffer, size_t size)
 {
-    if (!o || !buffer)
-        return DRO_ERR_ARGUMENT;
-    dro__forget(o->ctx);
-    if (!o->started)
-        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
-    DRO_TRY(dro__async_settle(o));
-    o->late = DRO_OK;
     header mine = make_header(o), h;
-    size_t needed = dro_optimizer_state_size(o);
     if (size < sizeof h)
         return dro__fail(o->ctx, DRO_ERR_FORMAT, "a saved state has at least %zu bytes, not %zu",
                          sizeof h, size);
@@ -723,16 +728,26 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
                          "the state belongs to a problem with another max_batch or g");
     if (h.settings != mine.settings)
         return dro__fail(o->ctx, DRO_ERR_FORMAT, "the state was saved with other settings");
-    uint64_t sum;
-    if (size != needed)
-        return dro__fail(o->ctx, DRO_ERR_FORMAT, "the state has %zu bytes instead of %zu", size,
-                         needed);
-    memcpy(&sum, (const char *)buffer + needed - sizeof sum, sizeof sum);
-    if (sum != dro__checksum(0, buffer, needed - sizeof sum))
-        return dro__fail(o->ctx, DRO_ERR_FORMAT, "the state is damaged: its checksum is wrong");
+    return DRO_OK;
+}
+
+static dro_status check_size(const dro_optimizer *o, size_t size, size_t needed)
+{
+    if (size == needed)
+        return DRO_OK;
+    return dro__fail(o->ctx, DRO_ERR_FORMAT, "the state has %zu bytes instead of %zu", size,
+                     needed);
+}
+
+dro_status dro__optimizer_take(dro_optimizer *o, const void *bytes, size_t size)
+{
+    DRO_TRY(dro__async_settle(o));
+    o->late = DRO_OK;
+    DRO_TRY(check_header(o, bytes, size));
+    DRO_TRY(check_size(o, size, dro__optimizer_put_size(o)));
     dro__archive ar = {.mode = DRO__ARCHIVE_LOAD,
-                       .bytes = (unsigned char *)buffer + sizeof h,
-                       .size = needed - sizeof h - sizeof sum};
+                       .bytes = (unsigned char *)bytes + sizeof(header),
+                       .size = size - sizeof(header)};
     walk(o, &ar);
     DRO_TRY(ar.status);
     if (ar.failed) /* the checksum was right and the contents are not: somebody wrote this */
@@ -742,4 +757,20 @@ dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
     o->holes = 0;
     o->fine = 0;
     return dro__lent_push(o);
+}
+
+dro_status dro_optimizer_load(dro_optimizer *o, const void *buffer, size_t size)
+{
+    uint64_t sum;
+    if (!o || !buffer)
+        return DRO_ERR_ARGUMENT;
+    dro__forget(o->ctx);
+    if (!o->started)
+        return dro__fail(o->ctx, DRO_ERR_STATE, "call dro_optimizer_start first");
+    DRO_TRY(check_header(o, buffer, size));
+    DRO_TRY(check_size(o, size, dro_optimizer_state_size(o)));
+    memcpy(&sum, (const char *)buffer + size - sizeof sum, sizeof sum);
+    if (sum != dro__checksum(0, buffer, size - sizeof sum))
+        return dro__fail(o->ctx, DRO_ERR_FORMAT, "the state is damaged: its checksum is wrong");
+    return dro__optimizer_take(o, buffer, size - sizeof sum);
 }

@@ -1,5 +1,8 @@
 /* Checkpoints: everything that a run needs to go on, in one file with a checksum.
  *
+ * A file is written a block at a time, from the vectors themselves: there is no second copy of the
+ * state. At the start of a run the state is left out, as the settings determine it.
+ *
  * last.ckpt is written to a temporary file, fsynced, then the old one is renamed to
  * previous.ckpt and the new one to last.ckpt. Killed between the two, a run finds previous.ckpt. */
 #include "train.h"
@@ -16,7 +19,7 @@ typedef struct header {
 
 static const char MAGIC[8] = "drockpt";
 
-enum { VERSION = 5 };
+enum { VERSION = 6 }; /* 5: another checksum */
 
 static void walk(dro__archive *ar, dro__saved *s, const header *h)
 {
@@ -28,18 +31,19 @@ static void walk(dro__archive *ar, dro__saved *s, const header *h)
         dro__archive_bytes(ar, s->best_w, h->dim * sizeof(float));
         dro__archive_bytes(ar, s->best_statistics, h->statistics * sizeof(float));
     }
-    dro__archive_bytes(ar, s->state, h->state);
+    if (s->opt)
+        dro__optimizer_put(s->opt, ar);
+    else
+        dro__archive_bytes(ar, s->state, h->state);
     dro__archive_bytes(ar, s->more, h->more);
 }
 
-dro_status dro__checkpoint_pack(dro_context *ctx, const dro__saved *saved, char **out,
-                                size_t *out_size)
+static header make_header(dro__saved *s)
 {
-    dro__saved *s = (dro__saved *)saved; /* walking it to measure and to save changes nothing */
     header h = {.version = VERSION,
                 .settings = strlen(s->settings) + 1,
                 .machine = strlen(s->machine) + 1,
-                .state = s->state_size,
+                .state = s->opt ? dro__optimizer_put_size(s->opt) : s->state_size,
                 .more = s->more_size,
                 .dim = s->dim,
                 .statistics = s->statistics_count,
@@ -48,27 +52,73 @@ dro_status dro__checkpoint_pack(dro_context *ctx, const dro__saved *saved, char 
     dro__archive ar = {.mode = DRO__ARCHIVE_MEASURE};
     walk(&ar, s, &h);
     h.size = sizeof h + ar.used + sizeof(uint64_t);
-    unsigned char *bytes = dro__alloc(h.size, 1);
+    return h;
+}
+
+dro_status dro__checkpoint_pack(dro_context *ctx, const dro__saved *saved, char **out,
+                                size_t *out_size)
+{
+    dro__saved *s = (dro__saved *)saved; /* walking it to measure and to save changes nothing */
+    header h = make_header(s);
+    uint64_t sum;
+    char *bytes = dro__alloc(h.size, 1);
     if (!bytes)
         return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a checkpoint of %llu bytes",
                          (unsigned long long)h.size);
-    memcpy(bytes, &h, sizeof h);
-    ar = (dro__archive){.mode = DRO__ARCHIVE_SAVE, .bytes = bytes + sizeof h, .size = ar.used};
+    dro__archive ar = {
+        .mode = DRO__ARCHIVE_SAVE, .bytes = (unsigned char *)bytes, .size = h.size - sizeof sum};
+    DRO__ARCHIVE(&ar, h);
     walk(&ar, s, &h);
-    uint64_t sum = dro__checksum(0, bytes, h.size - sizeof sum);
-    memcpy(bytes + h.size - sizeof sum, &sum, sizeof sum);
-    *out = (char *)bytes;
+    if (ar.status != DRO_OK) {
+        dro__free(bytes);
+        return ar.status;
+    }
+    sum = dro__checksum_long(0, bytes, ar.size);
+    memcpy(bytes + ar.size, &sum, sizeof sum);
+    *out = bytes;
     *out_size = h.size;
     return DRO_OK;
 }
 
+typedef struct target {
+    dro__new_file file;
+    uint64_t sum;
+    unsigned char block[4 * DRO__SUM_BLOCK];
+} target;
+
+static dro_status flush(dro__archive *ar)
+{
+    target *to = ar->user;
+    size_t size = ar->used;
+    ar->used = 0;
+    to->sum = dro__checksum_long(to->sum, to->block, size);
+    return dro__file_write(&to->file, to->block, size);
+}
+
+static dro_status fill(target *to, dro__saved *s)
+{
+    header h = make_header(s);
+    dro__archive ar = {.mode = DRO__ARCHIVE_SAVE,
+                       .bytes = to->block,
+                       .size = sizeof to->block,
+                       .flush = flush,
+                       .user = to};
+    DRO__ARCHIVE(&ar, h);
+    walk(&ar, s, &h);
+    DRO_TRY(ar.status);
+    DRO_TRY(flush(&ar));
+    return dro__file_write(&to->file, &to->sum, sizeof to->sum);
+}
+
 dro_status dro__checkpoint_write(dro_context *ctx, const char *folder, const dro__saved *saved)
 {
-    char *bytes;
-    size_t size;
-    DRO_TRY(dro__checkpoint_pack(ctx, saved, &bytes, &size));
-    dro_status status = dro__file_replace(ctx, folder, "last.ckpt", "previous.ckpt", bytes, size);
-    dro__free(bytes);
+    target *to = dro__alloc(1, sizeof *to);
+    if (!to)
+        return dro__fail(ctx, DRO_ERR_MEMORY, "no memory for a checkpoint");
+    dro_status status = dro__file_begin(ctx, folder, "last.ckpt", "previous.ckpt", &to->file);
+    if (status == DRO_OK)
+        status = dro__file_end(&to->file, fill(to, (dro__saved *)saved));
+    dro__free(to);
     return status;
 }
 
@@ -92,9 +142,9 @@ bool dro__checkpoint_exists(const char *folder)
 /* Whether the sizes in the header add up to that of the file; none is trusted before that. */
 static bool adds_up(const header *h, size_t size)
 {
-    uint64_t most = size;
+    uint64_t most = size, most_dim = h->has_best ? most : SIZE_MAX / sizeof(float);
     if (h->settings == 0 || h->settings > most || h->machine == 0 || h->machine > most ||
-        h->state > most || h->more > most || h->dim > most || h->statistics > most ||
+        h->state > most || h->more > most || h->dim > most_dim || h->statistics > most ||
         h->has_best > 1)
         return false;
     uint64_t floats = h->statistics + h->has_best * (h->dim + h->statistics);
@@ -117,7 +167,7 @@ dro_status dro__checkpoint_unpack(dro_context *ctx, const char *name, const char
         return dro__fail(ctx, DRO_ERR_FORMAT, "%s is %s: %zu of %llu bytes", name,
                          size < h.size ? "cut off" : "too long", size, (unsigned long long)h.size);
     memcpy(&sum, bytes + size - sizeof sum, sizeof sum);
-    if (sum != dro__checksum(0, bytes, size - sizeof sum))
+    if (sum != dro__checksum_long(0, bytes, size - sizeof sum))
         return dro__fail(ctx, DRO_ERR_FORMAT, "%s is damaged: its checksum is wrong", name);
     const char *texts = bytes + sizeof h + sizeof(dro__progress);
     if (!adds_up(&h, size) || texts[h.settings - 1] != '\0' ||

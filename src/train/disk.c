@@ -11,8 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_SIZE = 4352 };
-
 static int real_open(const char *path, int flags, mode_t mode)
 {
     return open(path, flags, mode);
@@ -32,14 +30,14 @@ static dro_status cannot(dro_context *ctx, const char *what, const char *path)
 
 static dro_status join(dro_context *ctx, const char *folder, const char *name, char *path)
 {
-    if (snprintf(path, PATH_SIZE, "%s/%s", folder, name) >= PATH_SIZE)
+    if (snprintf(path, DRO__PATH_SIZE, "%s/%s", folder, name) >= DRO__PATH_SIZE)
         return dro__fail(ctx, DRO_ERR_FILE, "the path of the folder %.80s... is too long", folder);
     return DRO_OK;
 }
 
 dro_status dro__folder_make(dro_context *ctx, const char *folder, bool *made)
 {
-    char path[PATH_SIZE];
+    char path[DRO__PATH_SIZE];
     struct stat about;
     if (!*folder || strlen(folder) >= sizeof path)
         return dro__fail(ctx, DRO_ERR_FILE, "the path of the folder is empty or too long");
@@ -109,6 +107,11 @@ static dro_status write_all(dro_context *ctx, int fd, const char *path, const vo
         at += count;
         size -= (size_t)count;
     }
+    return DRO_OK;
+}
+
+static dro_status sync_file(dro_context *ctx, int fd, const char *path)
+{
     return dro__disk.fsync(fd) == 0 ? DRO_OK : cannot(ctx, "write", path);
 }
 
@@ -123,34 +126,51 @@ static dro_status sync_folder(dro_context *ctx, const char *folder)
     return status;
 }
 
-dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *name,
-                             const char *keep, const void *bytes, size_t size)
+dro_status dro__file_begin(dro_context *ctx, const char *folder, const char *name, const char *keep,
+                           dro__new_file *f)
 {
-    char path[PATH_SIZE], kept[PATH_SIZE], temporary[PATH_SIZE + 8];
-    DRO_TRY(join(ctx, folder, name, path));
-    DRO_TRY(join(ctx, folder, keep ? keep : name, kept));
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    int fd = dro__disk.open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return cannot(ctx, "create", temporary);
-    dro_status status = write_all(ctx, fd, temporary, bytes, size);
-    if (dro__disk.close(fd) != 0 && status == DRO_OK)
-        status = cannot(ctx, "write", temporary);
-    if (status == DRO_OK && keep && dro__disk.rename(path, kept) != 0 && errno != ENOENT)
-        status = cannot(ctx, "rename", path);
-    if (status == DRO_OK && dro__disk.rename(temporary, path) != 0)
-        status = cannot(ctx, "replace", path);
+    *f = (dro__new_file){.ctx = ctx, .folder = folder, .keep = keep != NULL};
+    DRO_TRY(join(ctx, folder, name, f->path));
+    DRO_TRY(join(ctx, folder, keep ? keep : name, f->kept));
+    snprintf(f->temporary, sizeof f->temporary, "%s.tmp", f->path);
+    f->fd = dro__disk.open(f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return f->fd < 0 ? cannot(ctx, "create", f->temporary) : DRO_OK;
+}
+
+dro_status dro__file_write(dro__new_file *f, const void *bytes, size_t size)
+{
+    return write_all(f->ctx, f->fd, f->temporary, bytes, size);
+}
+
+dro_status dro__file_end(dro__new_file *f, dro_status status)
+{
+    if (status == DRO_OK)
+        status = sync_file(f->ctx, f->fd, f->temporary);
+    if (dro__disk.close(f->fd) != 0 && status == DRO_OK)
+        status = cannot(f->ctx, "write", f->temporary);
+    if (status == DRO_OK && f->keep && dro__disk.rename(f->path, f->kept) != 0 && errno != ENOENT)
+        status = cannot(f->ctx, "rename", f->path);
+    if (status == DRO_OK && dro__disk.rename(f->temporary, f->path) != 0)
+        status = cannot(f->ctx, "replace", f->path);
     if (status != DRO_OK) {
-        unlink(temporary);
+        unlink(f->temporary);
         return status;
     }
-    return sync_folder(ctx, folder);
+    return sync_folder(f->ctx, f->folder);
+}
+
+dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *name,
+                             const void *bytes, size_t size)
+{
+    dro__new_file f;
+    DRO_TRY(dro__file_begin(ctx, folder, name, NULL, &f));
+    return dro__file_end(&f, dro__file_write(&f, bytes, size));
 }
 
 dro_status dro__file_append(dro_context *ctx, const char *folder, const char *name, uint64_t offset,
                             const void *bytes, size_t size)
 {
-    char path[PATH_SIZE];
+    char path[DRO__PATH_SIZE];
     struct stat about;
     DRO_TRY(join(ctx, folder, name, path));
     int fd = dro__disk.open(path, O_WRONLY | (offset ? 0 : O_CREAT) | O_CLOEXEC, 0666);
@@ -168,6 +188,8 @@ dro_status dro__file_append(dro_context *ctx, const char *folder, const char *na
         status = cannot(ctx, "write", path);
     else if (size)
         status = write_all(ctx, fd, path, bytes, size);
+    if (size && status == DRO_OK)
+        status = sync_file(ctx, fd, path);
     if (dro__disk.close(fd) != 0 && status == DRO_OK)
         status = cannot(ctx, "write", path);
     return status;
@@ -175,9 +197,10 @@ dro_status dro__file_append(dro_context *ctx, const char *folder, const char *na
 
 bool dro__file_at(const char *folder, const char *name, bool *plain)
 {
-    char path[PATH_SIZE];
+    char path[DRO__PATH_SIZE];
     struct stat about;
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= PATH_SIZE || lstat(path, &about) != 0)
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= DRO__PATH_SIZE ||
+        lstat(path, &about) != 0)
         return false;
     if (plain)
         *plain = S_ISREG(about.st_mode);
@@ -187,7 +210,7 @@ bool dro__file_at(const char *folder, const char *name, bool *plain)
 dro_status dro__file_read(dro_context *ctx, const char *folder, const char *name, char **bytes,
                           size_t *size)
 {
-    char path[PATH_SIZE];
+    char path[DRO__PATH_SIZE];
     struct stat about;
     *bytes = NULL;
     *size = 0;

@@ -200,15 +200,10 @@ static dro_status give_up(dro_train *t, uint64_t step, double eta, const char *w
                      t->set.on_divergence ? "" : ", or on_divergence=halve");
 }
 
-/* The run as it was before its first step. */
 static dro_status start_over(dro_train *t)
 {
     t->progress = (dro__progress){0};
-    if (t->task.net)
-        DRO_TRY(dro_net_init(t->task.net, (uint64_t)t->set.seed));
-    if (t->task.net && *t->set.init)
-        DRO_TRY(dro_net_load(t->task.net, t->set.init, NULL));
-    DRO_TRY(dro__run_begin(t));
+    DRO_TRY(dro__run_anew(t));
     return dro__run_begin_files(t);
 }
 

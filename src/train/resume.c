@@ -75,6 +75,14 @@ static void compare_machine(const dro_train *t, const char *saved)
                   MACHINE_SIZE, saved, now);
 }
 
+/* Whether the optimiser's state is that of dro__run_anew(), whatever happens to the files that the
+ * settings name. */
+static bool is_start(const dro_train *t)
+{
+    const dro__run *r = &t->opt->run;
+    return r->step == 0 && r->examples == 0 && r->eta_scale == 1 && !*t->set.init;
+}
+
 dro_status dro__run_save(dro_train *t)
 {
     char machine[MACHINE_SIZE];
@@ -87,13 +95,9 @@ dro_status dro__run_save(dro_train *t)
         return DRO_OK;
     describe_machine(t, machine);
     t->progress.wall = dro__wall(t);
-    size_t size = dro_optimizer_state_size(t->opt);
-    void *state = dro__alloc(size, 1);
-    if (!state)
-        return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for a checkpoint");
-    dro_status status = dro_optimizer_save(t->opt, state, size);
-    if (status == DRO_OK && t->task.net)
-        status = dro_net_statistics(t->task.net, t->statistics);
+    DRO_TRY(dro__async_settle(t->opt));
+    if (t->task.net)
+        DRO_TRY(dro_net_statistics(t->task.net, t->statistics));
     dro__saved saved = {.progress = t->progress,
                         .settings = t->identity,
                         .machine = machine,
@@ -102,14 +106,11 @@ dro_status dro__run_save(dro_train *t)
                         .best_statistics = t->best_statistics,
                         .dim = t->task.dim,
                         .statistics_count = dro__task_statistics(&t->task),
-                        .state = state,
-                        .state_size = size};
-    if (status == DRO_OK && t->stream)
-        status = dro__stream_save(t, &saved.more, &saved.more_size);
+                        .opt = is_start(t) ? NULL : t->opt};
+    dro_status status = t->stream ? dro__stream_save(t, &saved.more, &saved.more_size) : DRO_OK;
     if (status == DRO_OK)
         status = dro__checkpoint_write(t->ctx, t->folder, &saved);
     dro__free(saved.more);
-    dro__free(state);
     t->saved_at = dro__clock();
     return status;
 }
@@ -194,8 +195,12 @@ static dro_status take(dro_train *t, const dro__saved *s)
     if (s->dim != t->task.dim || s->statistics_count != statistics)
         return dro__fail(t->ctx, DRO_ERR_FORMAT, "%s: the checkpoint is of another model",
                          t->folder);
-    DRO_TRY(dro__run_begin(t));
-    DRO_TRY(dro_optimizer_load(t->opt, s->state, s->state_size));
+    if (s->state_size) {
+        DRO_TRY(dro__run_begin(t));
+        DRO_TRY(dro__optimizer_take(t->opt, s->state, s->state_size));
+    } else {
+        DRO_TRY(dro__run_anew(t));
+    }
     if (t->stream || t->opt->run.step < t->steps)
         compare_machine(t, s->machine);
     if (t->task.net)
@@ -214,6 +219,7 @@ dro_status dro__run_load(dro_train *t, bool *found)
 {
     dro__saved saved = {0};
     char note[DRO__ERROR_SIZE] = "";
+    t->written = (dro__written){0};
     dro_status read =
         dro__writes(t) ? dro__checkpoint_read(t->ctx, t->folder, &saved, found, note) : DRO_OK;
     DRO_TRY(dro__ranks_share_saved(t, &saved, found, read));

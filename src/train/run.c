@@ -198,6 +198,15 @@ dro_status dro__run_begin(dro_train *t)
     return dro_optimizer_start(t->opt, w0);
 }
 
+dro_status dro__run_anew(dro_train *t)
+{
+    if (t->task.net)
+        DRO_TRY(dro_net_init(t->task.net, (uint64_t)t->set.seed));
+    if (t->task.net && *t->set.init)
+        DRO_TRY(dro_net_load(t->task.net, t->set.init, NULL));
+    return dro__run_begin(t);
+}
+
 /* Loads weights from a file; a classifier with another number of outputs keeps its random
  * weights. */
 static dro_status load_init(dro_train *t)
@@ -533,13 +542,17 @@ dro_status dro__run_write_weights(dro_train *t)
 {
     DRO_TRY(dro_optimizer_weights(t->opt, t->w));
     DRO_TRY(dro__run_statistics(t, t->statistics));
-    if (!dro__writes(t))
+    dro__written now = {true, t->opt->run.step, t->progress.best_step};
+    bool best = t->progress.have_best, same = t->written.any && t->written.step == now.step &&
+                                              t->written.best_step == now.best_step;
+    if (!dro__writes(t) || same)
         return DRO_OK;
     if (t->set.best)
         DRO_TRY(dro__weights_save(&t->task, t->folder, "last.safetensors", t->w, t->statistics));
-    bool best = t->progress.have_best;
-    return dro__weights_save(&t->task, t->folder, "weights.safetensors", best ? t->best_w : t->w,
-                             best ? t->best_statistics : t->statistics);
+    DRO_TRY(dro__weights_save(&t->task, t->folder, "weights.safetensors", best ? t->best_w : t->w,
+                              best ? t->best_statistics : t->statistics));
+    t->written = now;
+    return DRO_OK;
 }
 
 dro_status dro__run_finish(dro_train *t)
@@ -560,7 +573,7 @@ dro_status dro__run_finish(dro_train *t)
         return dro__fail(t->ctx, DRO_ERR_MEMORY, "no memory for the result");
     if (!dro__writes(t))
         return DRO_OK;
-    return dro__file_replace(t->ctx, t->folder, "result.json", NULL, t->result, strlen(t->result));
+    return dro__file_replace(t->ctx, t->folder, "result.json", t->result, strlen(t->result));
 }
 
 static dro_status take_folder(dro_train *t, bool resume)
@@ -589,8 +602,7 @@ static dro_status open_folder(dro_train *t, bool resume)
     if (found)
         return DRO_OK;
     if (dro__writes(t))
-        DRO_TRY(dro__file_replace(t->ctx, t->folder, "config.json", NULL, t->config,
-                                  strlen(t->config)));
+        DRO_TRY(dro__file_replace(t->ctx, t->folder, "config.json", t->config, strlen(t->config)));
     DRO_TRY(dro__run_begin_files(t));
     return dro__run_save(t);
 }
@@ -648,6 +660,7 @@ dro_status dro_train_run(dro_train *t, const char *folder, bool resume,
     t->began = t->saved_at = dro__clock();
     t->before = 0;
     t->made = t->begun = t->planned = false;
+    t->written = (dro__written){0};
     dro_status status = run(t, resume);
     if (status != DRO_OK)
         dro_comm_fail(t->comm, t->ctx->error);

@@ -506,11 +506,24 @@ dro_status dro__folder_make(dro_context *ctx, const char *folder, bool *made);
 /* Keeps other processes out until *lock is closed; takes away what a killed one left half
  * written. */
 dro_status dro__folder_lock(dro_context *ctx, const char *folder, int *lock);
-/* Replaces folder/name by the bytes: a temporary file, fsync, rename, fsync of the folder. keep
- * (optional): the old file is renamed to folder/keep first. Whatever fails, a whole old file is
- * there. */
+enum { DRO__PATH_SIZE = 4352 };
+/* Replaces folder/name by what is written between begin and end: a temporary file, fsync, rename,
+ * fsync of the folder. keep (optional): the old file is renamed to folder/keep first. Whatever
+ * fails, a whole old file is there. After begin, end is always called; status: of the writing. */
+typedef struct dro__new_file {
+    dro_context *ctx;
+    const char *folder; /* borrowed until the end */
+    int fd;
+    bool keep;
+    char path[DRO__PATH_SIZE], kept[DRO__PATH_SIZE], temporary[DRO__PATH_SIZE + 8];
+} dro__new_file;
+dro_status dro__file_begin(dro_context *ctx, const char *folder, const char *name, const char *keep,
+                           dro__new_file *file);
+dro_status dro__file_write(dro__new_file *file, const void *bytes, size_t size);
+dro_status dro__file_end(dro__new_file *file, dro_status status);
+/* All three, without keep. */
 dro_status dro__file_replace(dro_context *ctx, const char *folder, const char *name,
-                             const char *keep, const void *bytes, size_t size);
+                             const void *bytes, size_t size);
 /* Appends at `offset`, cutting off what was behind it; then brings it to the disk. DRO_ERR_FORMAT:
  * the file is shorter than that, or gone. */
 dro_status dro__file_append(dro_context *ctx, const char *folder, const char *name, uint64_t offset,
@@ -544,9 +557,10 @@ typedef struct dro__saved {
     char *machine;  /* "backend=cpu threads=2 instructions=x86-64-v4", at the checkpoint */
     float *statistics, *best_w, *best_statistics; /* host memory */
     size_t dim, statistics_count;                 /* best_w: NULL when there is none */
-    void *state;                                  /* the optimiser's */
+    void *state; /* the optimiser's; of a run that has not begun, as in a file: none */
     size_t state_size;
-    void *more; /* the progressive run's */
+    dro_optimizer *opt; /* to write its state without a copy; NULL: `state` */
+    void *more;         /* the progressive run's */
     size_t more_size;
 } dro__saved;
 
@@ -596,6 +610,12 @@ typedef struct dro__mark {
     double seconds;    /* of training */
 } dro__mark;
 
+/* Which weights are in weights.safetensors and last.safetensors. */
+typedef struct dro__written {
+    bool any;
+    uint64_t step, best_step;
+} dro__written;
+
 struct dro_train {
     dro_context *ctx;
     dro_comm *comm;          /* borrowed, or NULL */
@@ -617,6 +637,7 @@ struct dro_train {
     double began, before; /* the clock when this process began, and the wall time before it */
     double saved_at;      /* the clock at the last checkpoint */
     dro__mark warm;       /* after this process's first step, which takes longer than others */
+    dro__written written; /* by this process */
     double assessed;      /* seconds that the last whole evaluation took, 0: there was none */
     dro_train_end ended;
     bool open, have_record, going_on; /* going_on: there is a checkpoint to begin from */
@@ -641,6 +662,7 @@ bool dro__is_tilted(const dro_train *t); /* log_u is that of the objective */
 dro_status dro__run_stage(dro_train *t, uint64_t step);
 bool dro__time_is_over(const dro_train *t); /* max_time has passed */
 dro_status dro__run_begin(dro_train *t);    /* a fresh optimiser, started */
+dro_status dro__run_anew(dro_train *t);     /* and the network as before the first step */
 dro_status dro__run_record(dro_train *t);   /* evaluates, writes nothing */
 /* The objective that F is reported for. */
 dro__robust dro__objective_of(const dro_train *t);
